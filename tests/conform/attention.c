@@ -10,7 +10,7 @@ typedef struct attention_row {
     int heads, kv_heads;
     bool causal;
     layout layout;
-    double spread; /* of q and k: -spread..spread; 0: 1 */
+    double spread; /* q and k are in -spread..spread; 0: 1 */
     bool large;
     unsigned without; /* bit i: without the gradient of input i */
 } attention_row;
@@ -72,7 +72,7 @@ static lt_status call_grad(const test *t, const lt_backend *be, void *ctx, const
     return be->attention_grad(ctx, &t->config.attention, &g);
 }
 
-/* A query of a head: where its features, its first key's and its lse are. */
+/* A query of a head: indices of its features, of its first key and of its lse. */
 typedef struct query {
     int64_t q, k, lse, keys, d, step; /* step: from key to key */
 } query;
@@ -95,7 +95,7 @@ static double value(const test *t, int which, int64_t i)
     return t->operand[which].value[i];
 }
 
-/* The score of query and key j, and the sum of its terms' absolute values. */
+/* Returns the score of query and key j, and the sum of its terms' absolute values. */
 static double score(const test *t, query at, int64_t j, double *size)
 {
     double sum = 0;
@@ -109,7 +109,7 @@ static double score(const test *t, query at, int64_t j, double *size)
     return sum * t->config.attention.scale;
 }
 
-/* A score errs in its size and in lse's, and its weight by that factor. */
+/* Bounds a weight: its relative error is the absolute error of score and lse. */
 static double weight(const test *t, query at, double lse, int64_t j, double *factor)
 {
     double size;
@@ -171,7 +171,7 @@ static void grad_magnitude(const test *t, double *const *want, double *const *ma
     }
 }
 
-/* lse as q and k give it, before they are rounded to the run's dtype. */
+/* Computes lse from q and k before they are rounded to the run's dtype. */
 static void prepare_grad(test *t)
 {
     for (int64_t n = 0; n < operand_count(&t->operand[LSE]); n++) {

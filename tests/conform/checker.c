@@ -1,10 +1,10 @@
-/* The checker: the same call on ref in double, on ref with magnitudes, and on the backend, whose
- * memory is surrounded by guard zones.
+/* The checker: runs the same call on ref in double, on ref with magnitudes, and on the backend, whose memory
+ * is surrounded by guard zones.
  *
- * The bound of an element, with u = 2^-24: |y - want| <= 2 * terms * u * magnitude, plus what
- * rounding the result to its dtype may change. Higham, "Accuracy and stability of numerical
- * algorithms", 2002, section 3.1: a sum of products in any order errs by at most
- * terms * u * (the same sum of absolute values), to first order. */
+ * The bound of an element, with u = 2^-24: |y - want| <= 2 * terms * u * magnitude, plus the rounding of the
+ * result to its dtype. Higham, "Accuracy and stability of numerical algorithms", 2002, section 3.1: the
+ * error of a sum of products in any order is at most terms * u * (the same sum of absolute values), to first
+ * order. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -23,7 +23,7 @@ enum { GUARD = 256, PATTERN = 0xFF, ALIGNMENT = 64 };
 
 static char why[256];
 
-/* One operand's memory on a device, and a copy of what it held before the call. */
+/* One operand's memory on a device, and a copy of its contents before the call. */
 typedef struct block {
     unsigned char *device, *before, *after;
     size_t bytes;
@@ -65,7 +65,7 @@ static bool is_floating(const operand *o)
     return o->kind <= DOUBLE;
 }
 
-/* Fills the strides of a layout; returns how many places of memory they span. */
+/* Sets the strides of a layout; returns the number of elements that they span. */
 static int64_t set_strides(const operand *o, int64_t stride[LT_MAX_DIMS])
 {
     lt_shape s = o->shape;
@@ -120,7 +120,7 @@ void round_weights(operand *w)
         w->value[i] = round_to(w->value[i], LT_BF16);
 }
 
-/* A view of row-major doubles, in the layout of o: for reading what a broadcast layout repeats. */
+/* Expands the values of a broadcast layout in place, for reading them as row-major doubles. */
 static void repeat_broadcast(const operand *o)
 {
     int64_t stride[LT_MAX_DIMS], count = operand_count(o);
@@ -165,7 +165,7 @@ static void draw(test *t, lt_dtype dtype)
     }
 }
 
-/* What o holds in a run: its values, rounded weights, or magnitudes. */
+/* Returns o's contents in a run: its values, rounded weights, or magnitudes. */
 static double *contents(const operand *o, lt_dtype run, bool reference, bool absolute)
 {
     int64_t count = operand_count(o), row = o->shape.ndim ? count / o->shape.dim[0] : 1;
@@ -211,12 +211,12 @@ static void block_free(block *b, const lt_backend *be, void *ctx)
     lt_free(b->after);
 }
 
-/* Marks the bytes of elements in both copies, so that only the others can differ. */
+/* Masks the bytes of elements in both copies, so that only the others can differ. */
 static void hide_elements(block *b)
 {
     const size_t size = lt_dtype_size(b->view.dtype);
     const int64_t count = lt_shape_count(b->view.shape);
-    if (b->bytes == (size_t)count * size + 2 * GUARD) { /* elements have no gaps */
+    if (b->bytes == (size_t)count * size + 2 * GUARD) { /* contiguous */
         memset(b->before + GUARD, 0, (size_t)count * size);
         memset(b->after + GUARD, 0, (size_t)count * size);
         return;
@@ -247,7 +247,7 @@ static const char *check_guards(const test *t, int i, block *b)
     return NULL;
 }
 
-/* The fastest of a few dozen calls, or of as many as fit into a tenth of a second. */
+/* Returns the fastest of a few dozen calls, or of as many as fit into a tenth of a second. */
 static double measure(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
 {
     enum { MOST = 50 };
@@ -263,9 +263,9 @@ static double measure(const test *t, const lt_backend *be, void *ctx, const lt_v
     return best * 1e6;
 }
 
-/* Calls the entry on a backend; out[i] gets the row-major elements of every output. */
+/* Calls the kernel on a backend; out[i] receives the row-major elements of output i. */
 typedef struct run_mode {
-    lt_dtype dtype, run; /* of this call; of the test */
+    lt_dtype dtype, run; /* dtype of this call; dtype of the test */
     bool reference, absolute;
     double *bench;
 } run_mode;
@@ -306,7 +306,7 @@ static const char *run_on(const test *t, run_mode mode, const lt_backend *be, vo
     return problem;
 }
 
-/* Half a unit in the last place of a stored y, and twice that. */
+/* Half a unit in the last place of a stored y, doubled. */
 static double storage_error(lt_dtype dtype, double y)
 {
     if (dtype == LT_BF16)
@@ -316,7 +316,7 @@ static double storage_error(lt_dtype dtype, double y)
     return dtype == LT_F32 ? 0x1p-24 * fabs(y) + 0x1p-149 : 0;
 }
 
-/* Of a factor that a kernel rounds to the run's dtype before a product: relative. */
+/* Relative error of a factor that a kernel rounds to the run's dtype before a product. */
 static double factor_error(lt_dtype run)
 {
     return run == LT_BF16 ? 0x1p-8 : run == LT_F16 ? 0x1p-11 : 0;
@@ -328,8 +328,8 @@ bool multiplies(const test *t)
            || strstr("matmul linear gram mode_product rational", t->entry);
 }
 
-/* What the cuda backend's libraries round before it is a result: the gradient of a weight, which is then
- * widened; a convolution, to which the bias, of at most 1 here, is then added; both factors to TF32. */
+/* Bounds intermediate roundings of the cuda backend's libraries: the gradient of a weight, which is then
+ * widened; a convolution, to which the bias, at most 1 here, is then added; both factors, to TF32. */
 static double early_error(const test *t, const lt_backend *be, lt_dtype run, double y,
                           double magnitude)
 {

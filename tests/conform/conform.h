@@ -1,4 +1,4 @@
-/* Conformance of a backend's entries with ref in double: what a test is, and its checker. */
+/* Conformance of a backend's kernels with ref in double: tests and their checker. */
 #ifndef LT_TESTS_CONFORM_H
 #define LT_TESTS_CONFORM_H
 
@@ -12,11 +12,11 @@ enum { MAX_OPERANDS = 14 };
 typedef enum use { IN, OUT, INOUT } use;
 
 typedef enum kind {
-    DATA,   /* the dtype of the run */
+    DATA,   /* dtype of the run */
     MASTER, /* f32 in every run */
     WEIGHT, /* f32; ref reads it rounded to the dtype of the run */
     DOUBLE,
-    PIXEL, /* u8; compared exactly, as are the following */
+    PIXEL, /* u8; compared exactly, like the following */
     LABEL, /* i32 */
     COUNT  /* i64 */
 } kind;
@@ -25,13 +25,13 @@ typedef enum layout {
     STORAGE, /* channels-last if 4-D, else row-major */
     ROWS,    /* row-major */
     GAPS,    /* row-major, every second element of a row */
-    JOINED, /* row-major, each element of dimension 1 followed by as much of others: joined features */
+    JOINED, /* row-major, each element of dimension 1 followed by as many others: packed features */
     REVERSED,  /* the first dimension is the innermost */
     BROADCAST, /* one element, all strides 0 */
     CHANNEL    /* one value per channel (dimension 1), the other strides 0 */
 } layout;
 
-/* What stands for an operand when magnitudes are computed: an upper bound of what is added up. */
+/* How an operand contributes to magnitudes, the upper bounds of sums. */
 typedef enum stand_in {
     PLUS,  /* |x| */
     MINUS, /* -|x|: where the formula subtracts */
@@ -45,11 +45,11 @@ typedef struct operand {
     lt_shape shape;
     layout layout;
     stand_in absolute;
-    double low, high; /* uniform in between; both 0: -1..1 */
+    double low, high; /* uniform between them; both 0: -1..1 */
     double *value;    /* row-major, rounded to the operand's dtype; filled by the checker */
 } operand;
 
-/* A function, and by which operand its gradient is taken. */
+/* A function, and the operand by which its gradient is taken. */
 typedef struct pointwise_setting {
     lt_pointwise f;
     int input;
@@ -79,16 +79,16 @@ typedef union setting {
 
 typedef struct test test;
 
-/* Calls the entry. v: the operands' views; data NULL where the shape's ndim is negative. absolute:
- * with numbers of the configuration replaced so that nothing cancels. */
+/* Calls the kernel. v: the operands' views; data is NULL for a negative ndim. absolute: replaces numbers of
+ * the configuration so that nothing cancels. */
 typedef lt_status call_fn(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                           bool absolute);
-/* Changes inputs by hand before they are rounded: row-major values in t->operand[i].value. */
+/* Changes inputs before they are rounded: row-major values in t->operand[i].value. */
 typedef void prepare_fn(test *t);
-/* magnitude[i], row-major, for each output i, instead of a run on absolute values; want[i]: the
- * outputs of ref in double. */
+/* Computes magnitude[i], row-major, for each output i, instead of a run on absolute values; want[i]: outputs
+ * of ref in double. */
 typedef void magnitude_fn(const test *t, double *const *want, double *const *magnitude);
-/* A check instead of the comparison of outputs one by one; NULL if fine, else why not. */
+/* Checks the outputs instead of an elementwise comparison; returns NULL if they are right, else the reason. */
 typedef const char *check_fn(const test *t, double *const *got, double *const *want);
 
 struct test {
@@ -100,53 +100,54 @@ struct test {
     magnitude_fn *magnitude;
     check_fn *check;
     setting config;
-    double terms; /* summed per output element */
-    double inner; /* roundings to the run's dtype inside, where it is a 16-bit one */
-    bool relu;    /* for one without such a setting */
+    double terms; /* number of terms summed per output element */
+    double inner; /* number of intermediate roundings to the run's dtype, if that has 16 bits */
+    bool relu;    /* for a kernel without such a config */
     bool exact;   /* outputs must be equal; NaN equals NaN */
     bool master;  /* has no 16-bit form */
-    bool rounded; /* has one where gradients of weights are rounded (lt_backend) */
+    bool rounded; /* has a form in which gradients of weights are rounded (lt_backend) */
     bool large;   /* for --bench only */
     bool tf32;    /* products of f32 may round their factors to 11 bits; set by the program */
 };
 
-/* Outputs of ref in double, row-major, and their magnitudes; NULL for an operand that is no output. */
+/* Outputs of ref in double, row-major, and their magnitudes; NULL for operands that are not outputs. */
 typedef struct expected {
     double *want[MAX_OPERANDS], *magnitude[MAX_OPERANDS];
 } expected;
 
-/* Draws the operands of t in dtype and computes what any backend must return for them. Returns NULL, or why ref
- * fails (lent until the next call). The caller releases *e with expected_free() in both cases. */
+/* Draws the operands of t in dtype and computes the outputs expected of any backend. Returns NULL, or the
+ * reason why ref fails (borrowed until the next call). The caller frees *e with expected_free() in both
+ * cases. */
 const char *expect(test *t, lt_dtype dtype, expected *e);
 /* Runs t on a backend and compares. Returns as conform(). */
 const char *conform_to(const test *t, lt_dtype dtype, const expected *e, const lt_backend *be,
                        void *ctx, double *bench);
 void expected_free(test *t, expected *e);
 
-/* expect() and conform_to() for one backend. Returns NULL if it conforms, else why not (lent until
+/* expect() and conform_to() for one backend. Returns NULL if it conforms, else the reason (borrowed until
  * the next call). bench: microseconds per call, or NULL. */
 const char *conform(test *t, lt_dtype dtype, const lt_backend *be, void *ctx, double *bench);
 
-/* Whether it is an entry of products, which may be rounded to TF32. */
+/* Returns true for kernels of products, which may be rounded to TF32. */
 bool multiplies(const test *t);
 
-/* A copy of s where the device sees it; free with scalars_free(), which reads it back. */
+/* Copies s to device memory; scalars_free() reads it back and frees it. */
 lt_scalars *scalars_new(const lt_backend *be, void *ctx, const lt_scalars *s);
 void scalars_free(const lt_backend *be, void *ctx, lt_scalars *on_device, lt_scalars *s);
 
 /* Number of elements. */
 int64_t operand_count(const operand *o);
 
-/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in detail/kernels.h): leaves weights
- * no more digits than bf16 has, so that both are the same and the bounds are for what follows. */
+/* A kernel may round f32 weights to the dtype of x or read all their digits (conv2d in detail/kernels.h):
+ * reduces weights to bf16's digits, so that both give the same, and bounds apply to the other roundings. */
 void round_weights(operand *w);
 
-/* The backward of a batch norm that goes along with another's, from entries of its own. in: the gradient
- * that it reads; absolute: as in call_fn. For backends with host memory. */
-lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
-                        const lt_batchnorm_fused_grad *norm, bool absolute);
+/* The fused backward of another batch norm, composed of separate kernels. in: the gradient that it reads;
+ * absolute: as in call_fn. For backends with host memory. */
+lt_status compose_fused_grad(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
+                             const lt_batchnorm_fused_grad *norm, bool absolute);
 
-/* Whether i is a row of a table of `rows` rows; else i becomes its number after that table. */
+/* Returns true if i is a row of a table of `rows` rows; else reduces i by `rows`. */
 static inline bool within(size_t *i, size_t rows)
 {
     const bool is = *i < rows;
@@ -154,13 +155,13 @@ static inline bool within(size_t *i, size_t rows)
     return is;
 }
 
-/* Each file of tests: test number i, or false past the end. */
+/* Tests of one file: returns test i, or false past the end. */
 typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_norm_tests,
     layernorm_tests, pool_tests, loss_tests, optim_tests, matrix_tests, rational_tests,
     scratch_tests, fused_tests, attention_tests, rotary_tests, embedding_tests, select_tests;
 
-/* Elementwise functions that have no rows: says which, and returns how many. */
+/* Prints elementwise functions without rows, and returns their number. */
 int pointwise_without_rows(void);
 
 /* LARGE: for --bench only. */
@@ -173,20 +174,20 @@ typedef struct conv_row {
     conv_extra extra;
 } conv_row;
 
-/* GRAD_W_ROWS: the gradient of w in row-major memory. */
+/* GRAD_W_ROWS: gradient of w in row-major memory. */
 typedef enum conv_way { FORWARD, GRAD_X, GRAD_W, GRAD_W_ROWS, CONV_WAYS } conv_way;
 void conv_make(const conv_row *r, conv_way way, test *t);
 lt_shape conv_output(const conv_row *r);
 tests_fn conv_tests;
 
-/* The cpu backend with one of its units for weight gradients (wgrad.c), or NULL if there is no such
- * unit or it cannot run here. */
+/* The cpu backend with one of its weight-gradient kernels (wgrad.c), or NULL if it does not exist or cannot
+ * run here. */
 const lt_backend *wgrad_backend(const char *name);
 
-/* The cuda backend's kernels on the host, in place of ref's; NULL in a build without a C++ compiler. */
+/* The cuda backend's kernels run on the host, in place of ref's; NULL in a build without a C++ compiler. */
 const lt_backend *emulated_backend(const char *name);
 
-/* Runs every checker on something broken. Returns how many of them were not rejected. */
+/* Runs every checker on a wrong kernel. Returns the number of wrong kernels accepted. */
 int controls(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the checkers must reject: kernels that are wrong in one way each. */
+/* Kernels with one fault each, which the checkers must reject. */
 
 #include "base/alloc.h"
 #include "conform.h"
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reads each row of x one column too far to the left (and wraps around). */
+/* Reads each row of x one column too far to the left, with wrap-around. */
 static lt_status shifted_conv(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                               const lt_view *w, const lt_view *b, const lt_view *y)
 {
@@ -109,7 +109,7 @@ static lt_status norm_in_single(void *ctx, const lt_view *x, size_t count, const
     return LT_OK;
 }
 
-/* As if the second moment had no bias: ref has no entry for it. */
+/* Without bias correction of the second moment: ref has no kernel for it. */
 static lt_status norms_of_biased(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
                                  const lt_scalars *scalars)
 {
@@ -163,7 +163,7 @@ static lt_status gradient_of_the_other(void *ctx, const lt_pointwise *f, int inp
     return lt_backend_ref()->pointwise_grad(ctx, f, !input, dy, a, b, d);
 }
 
-/* Sixteen units in the last place: above what rounding is allowed. */
+/* Sixteen units in the last place: more than the allowed rounding. */
 static lt_status value_a_little_off(void *ctx, const lt_pointwise *f, const lt_view *a,
                                     const lt_view *b, const lt_view *y)
 {
@@ -222,7 +222,7 @@ static lt_status eps_left_out(void *ctx, const lt_layernorm_config *config, cons
     return lt_backend_ref()->layernorm(ctx, &none, x, gamma, beta, stats, y);
 }
 
-/* As if the mean of the gradient were 0. */
+/* Without the gradient's mean. */
 static lt_status mean_left_out(void *ctx, const lt_layernorm_config *config,
                                const lt_layernorm_grad *g)
 {
@@ -230,7 +230,7 @@ static lt_status mean_left_out(void *ctx, const lt_layernorm_config *config,
     return lt_backend_ref()->layernorm_grad(ctx, &rms, g);
 }
 
-/* The last position is left out of the sums. */
+/* Omits the last position from the sums. */
 static lt_status leaves_the_last_out(void *ctx, const lt_view *ids, const lt_view *dy,
                                      const lt_view *dw)
 {
@@ -239,7 +239,7 @@ static lt_status leaves_the_last_out(void *ctx, const lt_view *ids, const lt_vie
     return lt_backend_ref()->embedding_grad(ctx, &fewer, dy, dw);
 }
 
-/* As if ids counted from 1. */
+/* Ids counted from 1. */
 static lt_status next_row(void *ctx, const lt_view *ids, const lt_view *w, const lt_view *y)
 {
     lt_view from = *w;
@@ -248,7 +248,7 @@ static lt_status next_row(void *ctx, const lt_view *ids, const lt_view *w, const
     return lt_backend_ref()->embedding(ctx, ids, &from, y);
 }
 
-/* The mean over all rows, ignored ones too. */
+/* The mean over all rows, including ignored ones. */
 static lt_status mean_of_all_rows(void *ctx, double smoothing, const lt_view *logits,
                                   const lt_view *labels, const lt_view *lse, const lt_view *loss)
 {

@@ -1,5 +1,5 @@
-/* Random convolutions: small images, small filters, and all that oneDNN's implementations treat
- * apart: odd channels, groups, one channel per group, strides, dilations, unequal and wide padding. */
+/* Random convolutions: small images, small filters, and all cases that oneDNN's implementations distinguish:
+ * odd channels, groups, one channel per group, strides, dilations, unequal and wide padding. */
 
 #include "conv_forms.h"
 
@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-enum { PRODUCTS = 8000000, RARE_PRODUCTS = 120000000 }; /* of a form's sums, in all, at most */
+/* Upper limits of a form's number of products. */
+enum { PRODUCTS = 8000000, RARE_PRODUCTS = 120000000 };
 
 static int between(lt_rng *rng, int low, int high)
 {
@@ -44,7 +45,7 @@ static void draw_row(lt_rng *rng, conv_row *r)
     c->dilation_w = one_in(rng, 4) ? between(rng, 1, 3) : c->dilation_h;
     r->h = between(rng, 1, one_in(rng, 2) ? 9 : 30);
     r->w = one_in(rng, 3) ? between(rng, 1, 30) : r->h;
-    if (one_in(rng, 6)) /* kernels treat rows of more than 28 to 32 pixels apart */
+    if (one_in(rng, 6)) /* kernels distinguish rows of more than 28 to 32 pixels */
         r->w = between(rng, 28, 140);
     c->pad_h = between(rng, 0, (int)r->r - 2 + c->dilation_h);
     c->pad_w = one_in(rng, 3) ? between(rng, 0, (int)r->s - 2 + c->dilation_w)
@@ -65,7 +66,7 @@ static bool is_taken(const conv_row *r, int64_t most)
     return lt_shape_count(conv_output(r)) * (r->c / c->groups) * r->r * r->s <= most;
 }
 
-/* The options of benchdnn, oneDNN's own test program. What is f16 here is f32 to oneDNN. */
+/* Formats the options of benchdnn, oneDNN's test program. f16 here is f32 for oneDNN. */
 static void tell(form *f)
 {
     static const char *const directions[] = {"FWD_D", "BWD_D", "BWD_W", "BWD_W"};
@@ -94,10 +95,10 @@ void form_draw(uint64_t seed, uint64_t index, form *out)
     do
         draw_row(&rng, &out->row);
     while (!is_taken(&out->row, one_in(&rng, 20) ? RARE_PRODUCTS : PRODUCTS));
-    /* Whether an f32 form is f16's is not drawn: the documented seeds go on giving what they gave. */
+    /* Not drawn, so that the documented seeds keep their forms. */
     const lt_dtype wide = index / 3 % 3 == 2 ? LT_F16 : LT_F32;
     out->dtype = one_in(&rng, 3) ? wide : LT_BF16;
-    /* The three directions of one form in turn. */
+    /* the three directions of one form in turn */
     out->way = (conv_way)(index % 3);
     if (out->way == GRAD_W && one_in(&rng, 4))
         out->way = GRAD_W_ROWS;

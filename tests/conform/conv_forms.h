@@ -1,4 +1,4 @@
-/* Random convolutions for conv_fuzz, and how they are told to others. */
+/* Random convolutions for conv_fuzz, and their description for benchdnn. */
 #ifndef LT_TESTS_CONFORM_CONV_FORMS_H
 #define LT_TESTS_CONFORM_CONV_FORMS_H
 
@@ -10,10 +10,10 @@ typedef struct form {
     conv_row row; /* its name is told's text */
     conv_way way;
     lt_dtype dtype;
-    char told[FORM_TEXT]; /* as oneDNN's benchdnn takes it */
+    char told[FORM_TEXT]; /* options of oneDNN's benchdnn */
 } form;
 
-/* Form number index of a seed: the same wherever and whenever it is asked for. */
+/* Returns form `index` of a seed, always the same. */
 void form_draw(uint64_t seed, uint64_t index, form *out);
 
 #endif

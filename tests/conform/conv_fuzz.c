@@ -1,11 +1,11 @@
 /* conv_fuzz [--seconds N] [--count N] [--only INDEX] [--without-rules] [--control spoil|crash]: random
  * convolutions by the cpu backend against ref in double, with conform's bound and guard zones, and
- * with NaN in all work memory that oneDNN is given. Exits 0 if all conform, 1 if not.
+ * with NaN in all of oneDNN's work memory. Exits 0 if all conform, 1 if not.
  *
- * Without --seconds and --count it runs for 10 seconds. The seed is printed; LATHER_SEED repeats it, --only does one form of it. Forms run in processes of
- * their own, so that one that crashes is named and the rest goes on. What fails is printed as
- * benchdnn, oneDNN's test program, takes it. --without-rules takes oneDNN's first choice, wrong
- * or not: it shows what the rules are for. The controls must fail. */
+ * Without --seconds and --count it runs for 10 seconds. The seed is printed; LATHER_SEED repeats it, --only runs one of its
+ * forms. Forms run in separate processes, so that a crash is reported and the rest continues. Failures are printed
+ * as options of benchdnn, oneDNN's test program. --without-rules takes oneDNN's first choice, wrong or not, to show
+ * the need for the rules. The controls must fail. */
 
 #include "base/alloc.h"
 #include "conv_forms.h"
@@ -23,7 +23,7 @@
 
 enum { BATCH = 90, HANGS_AFTER = 120, NAMES = 64, GUARD = 1 << 16, FILLED = 0xFF /* NaN */ };
 
-/* One implementation's record. */
+/* Record of one implementation. */
 typedef struct maker {
     char name[LT_PRIMITIVE_NAME];
     conv_way way;
@@ -31,7 +31,7 @@ typedef struct maker {
     long tried, wrong;
 } maker;
 
-/* What the processes share. */
+/* Memory shared by the processes. */
 typedef struct board {
     uint64_t index;
     form form;
@@ -78,7 +78,7 @@ static void print_failure(const char *what, const char *why, int threads)
     note_maker(true);
 }
 
-/* oneDNN's work memory is made anew, as large as it asked for, with a guard behind it. */
+/* Reallocates oneDNN's work memory with the size that it requested, followed by a guard. */
 static void fill_slot(lt_cpu_buffer *slot)
 {
     lt_free(slot->data);
@@ -88,7 +88,7 @@ static void fill_slot(lt_cpu_buffer *slot)
     memset(slot->data, FILLED, slot->bytes);
 }
 
-static size_t written_behind(const lt_cpu_buffer *slot)
+static size_t bytes_past_end(const lt_cpu_buffer *slot)
 {
     const unsigned char *data = slot->data;
     size_t count = 0;
@@ -99,7 +99,7 @@ static size_t written_behind(const lt_cpu_buffer *slot)
 
 static call_fn *entry;
 
-/* Once to learn how much work memory is asked for, then in guarded memory. */
+/* Calls once to learn the size of the work memory, then in guarded memory. */
 static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                               bool absolute)
 {
@@ -116,15 +116,16 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
         fill_slot(&cpu->slot[slots[i]]);
     LT_TRY(entry(t, be, ctx, v, absolute));
     for (size_t i = 0; i < COUNT_OF(slots); i++) {
-        const size_t behind = written_behind(&cpu->slot[slots[i]]);
-        if (behind)
-            return lt_fail(LT_E_DEVICE, "%zu bytes behind work memory of %zu were written", behind,
+        const size_t past = bytes_past_end(&cpu->slot[slots[i]]);
+        if (past)
+            return lt_fail(LT_E_DEVICE,
+                           "%zu bytes past the end of %zu bytes of work memory were written", past,
                            cpu->slot[slots[i]].asked);
     }
     return LT_OK;
 }
 
-/* For the control: an eighth too much in one element. */
+/* Control: one element too large by an eighth. */
 static lt_status call_spoilt(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                              bool absolute)
 {
@@ -163,7 +164,7 @@ static void check_form(const options *o, int threads)
     }
 }
 
-/* A process's part: forms from shared->index on, before end. */
+/* Runs forms in a process, from shared->index on, before end. */
 static void run_batch(const options *o, uint64_t end, int threads)
 {
     static const int signals[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};

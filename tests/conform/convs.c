@@ -7,7 +7,7 @@
         stride, stride, pad, pad, dilation, dilation, groups \
     }
 
-/* Height and width apart. */
+/* Different height and width. */
 #define EACH(...)   \
     {               \
         __VA_ARGS__ \
@@ -39,7 +39,7 @@ static const conv_row convs[] = {
     {"3x3 stride 2 pad 1, 128 to 64 channels", 2, 128, 7, 6, 64, 3, 3, CONFIG(2, 1, 1, 1), NEITHER},
     {"3x3 dilation 2, 40 to 37 channels", 1, 40, 9, 8, 37, 3, 3, CONFIG(1, 2, 2, 1), NEITHER},
     {"1x1 stride 2, 160 to 100 channels", 1, 160, 9, 7, 100, 1, 1, CONFIG(2, 0, 1, 1), NEITHER},
-    /* Forms that oneDNN's implementations are wrong for: docs/results/onednn-wrong-primitives.md. */
+    /* Forms for which oneDNN's implementations are wrong: docs/results/onednn-wrong-primitives.md. */
     {"3x3 dilation 4, 53 to 50 channels, 30 x 24", 1, 53, 30, 24, 50, 3, 3,
      EACH(1, 1, 3, 0, 4, 4, 1), NEITHER},
     {"6x4 dilation 4, wide pad", 1, 18, 30, 30, 20, 6, 4, EACH(1, 1, 7, 0, 4, 4, 1), NEITHER},
@@ -167,7 +167,7 @@ static void prepare_weights(test *t)
     round_weights(&t->operand[1]);
 }
 
-/* Forms that Winograd's kernels may take: they read f32 weights with all digits. */
+/* Forms for which Winograd kernels may run, which read all digits of f32 weights. */
 static bool may_read_all_digits(const conv_row *r)
 {
     enum { CHANNELS = 32 };

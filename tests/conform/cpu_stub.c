@@ -1,4 +1,4 @@
-/* Rows and units of the cpu backend, in a build without it. */
+/* Stubs of the cpu backend's rows and kernels, for a build without it. */
 
 #include "conform.h"
 

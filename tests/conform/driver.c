@@ -1,4 +1,4 @@
-/* What the driver says where no CUDA device opens. */
+/* Reports the driver's state if no CUDA device opens. */
 
 #include "driver.h"
 
@@ -9,7 +9,7 @@
 typedef int init_fn(unsigned flags);
 typedef int name_fn(int code, const char **name);
 
-/* POSIX has functions as addresses of data, C has not. */
+/* POSIX returns functions as data pointers, which C does not convert */
 static void find(void *library, const char *name, void *function)
 {
     void *found = dlsym(library, name);

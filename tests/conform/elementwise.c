@@ -1,4 +1,4 @@
-/* Rows of the elementwise entries, which take any strides. */
+/* Rows of the elementwise kernels, which take any strides. */
 
 #include "conform.h"
 
@@ -26,7 +26,7 @@ static const unary_row shapes[] = {
     {"a repeated element", {2, {3, 70}}, BROADCAST, ROWS},
 };
 
-static const double BOX = 0.5; /* dropout with a larger probability is of a box */
+static const double BOX = 0.5; /* dropout with a larger probability is of a sharded activation */
 
 static lt_status call_unary(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                             bool absolute)
@@ -39,7 +39,8 @@ static lt_status call_unary(const test *t, const lt_backend *be, void *ctx, cons
         return be->relu(ctx, &v[0], &v[1]);
     case 'd': {
         lt_random random = {.key = 12345, .counter = 67};
-        if (t->config.number > BOX) /* of rows that are 11 long, each three elements' noise */
+        /* Rows of 11 elements, with one random number per three elements. */
+        if (t->config.number > BOX)
             random = (lt_random){
                 .key = 9, .counter = 1, .first = 5, .width = 3, .columns = 11, .repeat = 3};
         return be->dropout(ctx, random, t->config.number, &v[0], &v[1]);
@@ -106,11 +107,11 @@ static const entry_row entries[] = {
     {"mul", make_binary, 0},      {"relu_grad", make_binary, 0}, {"fill", make_fill, -1.5},
 };
 
-/* Casts between dtypes: what a 16-bit pass makes of its weights, and back. */
+/* Casts between dtypes, as a 16-bit pass does with its weights, and back. */
 typedef struct cast_row {
     const char *name;
     kind from, to;
-    double high; /* of the values, which begin at -high; pixels at 0 */
+    double high; /* values are in -high..high; pixels from 0 */
 } cast_row;
 
 static const cast_row casts[] = {
@@ -132,7 +133,7 @@ static void make_cast(const cast_row *row, const unary_row *shape, test *t)
     t->operand[0].high = row->high;
 }
 
-/* Sums, with the extents that remain. */
+/* Sums, and the sizes that remain. */
 typedef struct sum_row {
     const char *name;
     lt_shape x, y;

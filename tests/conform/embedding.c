@@ -66,7 +66,7 @@ static void make(const embedding_row *r, bool gradient, kind table, test *t)
     t->operand[Y] = (operand){OUT, DATA, some, r->y, .absolute = PLUS};
 }
 
-/* Of each row: a table of the pass's dtype, one of f32, and the gradient. */
+/* Three tests per row: a table in the pass's dtype, one in f32, and the gradient. */
 bool embedding_tests(size_t i, test *t)
 {
     if (i >= 3 * COUNT_OF(rows))

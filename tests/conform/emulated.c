@@ -1,5 +1,5 @@
-/* The cuda backend's kernels as code for the host, with the fake device's memory: their arithmetic,
- * their cuts and their barriers, without the hardware. What is no kernel of this project stays ref's. */
+/* The cuda backend's kernels compiled for the host, with the fake device's memory: tests arithmetic, tiling
+ * and barriers without the hardware. Kernels of libraries are replaced by ref's. */
 
 #include "base/alloc.h"
 #include "conform.h"
@@ -18,7 +18,7 @@ static lt_status open_emulated(void **ctx, int ordinal, const lt_device_config *
     return lt_cuda_open_with(&fake_api, ctx, ordinal, config);
 }
 
-/* What cuDNN would do, in single precision, and what the backend makes of it. */
+/* Does cuDNN's part in single precision, and the backend's own part after it. */
 static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                               const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
@@ -47,8 +47,8 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     return st ? st : lt_cuda_end(ctx);
 }
 
-/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. The bytes behind
- * the blocks must stay as they are. */
+/* The first convolution on blocks of pixels, with ref's convolution in place of cuDNN's. The bytes after the
+ * blocks must be unchanged. */
 typedef struct stem {
     lt_view blocks, filters;
 } stem;
@@ -73,7 +73,7 @@ static stem stem_new(const lt_view *x, const lt_view *w, const lt_view *y)
     return s;
 }
 
-/* Returns whether the guard is as it was. */
+/* Returns true if the guard is unchanged. */
 static bool stem_free(stem *s)
 {
     const unsigned char *guard = guard_of(&s->blocks);
@@ -88,7 +88,7 @@ static bool stem_free(stem *s)
 static lt_status stem_end(lt_cuda *c, stem *s, lt_status st)
 {
     if (!stem_free(s) && !st)
-        st = lt_fail(LT_E_DEVICE, "%s: something was written behind the blocks", c->operation);
+        st = lt_fail(LT_E_DEVICE, "%s: wrote past the end of the blocks", c->operation);
     return st ? st : lt_cuda_end(c);
 }
 
@@ -116,7 +116,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
         return lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
     LT_TRY(lt_cuda_begin(ctx, "conv2d_grad_w"));
     stem s = stem_new(x, dw, dy);
-    s.filters.dtype = LT_F32; /* what cuDNN rounds is no matter here */
+    s.filters.dtype = LT_F32; /* cuDNN's rounding does not matter here */
     lt_status st = lt_stem_fold_x(ctx, x, &s.blocks);
     if (!st)
         st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &s.blocks, &s.filters);
@@ -125,7 +125,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
     return stem_end(ctx, &s, st);
 }
 
-/* The same of pixels, whose blocks are kept. */
+/* The same for pixels whose blocks are kept. */
 static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
                                      const lt_conv_pixels *pixels, const lt_view *w,
                                      const lt_view *y, const lt_view *stats, lt_norm_conv *how)
@@ -169,7 +169,7 @@ static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config,
     return stem_end(ctx, &f, st);
 }
 
-/* Of scores, so few are in memory that rows' sequences are cut into items and rows. */
+/* Memory for scores, small enough that the rows' sequences are split into items and rows. */
 enum { SCORE_BYTES = 2048 };
 
 static lt_status attention(void *ctx, const lt_attention_config *config, const lt_view *q,

@@ -1,4 +1,4 @@
-/* Kernels cannot be run on the host: there is no C++ compiler. */
+/* Stub for builds without a C++ compiler, which cannot run kernels on the host. */
 
 #include "conform.h"
 

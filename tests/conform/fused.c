@@ -1,6 +1,6 @@
-/* Rows of convolutions with a part of batch norm fused to them. A backend without the entry, ref among
- * them, composes it. A fused kernel may take its sums before or after the result is rounded to its
- * dtype: the bounds allow both. */
+/* Rows of convolutions fused with part of a batch norm. A backend without the kernel, including ref,
+ * composes it. A fused kernel may sum the result before or after it is rounded to its dtype: the bounds
+ * allow both. */
 
 #include "conform.h"
 
@@ -11,7 +11,7 @@ typedef struct fused_row {
     const char *name;
     int64_t n, c, h, w, k, r;
     int stride, pad;
-    bool far; /* means that are large beside the deviations */
+    bool far; /* means that are large compared to the deviations */
 } fused_row;
 
 static const fused_row rows[] = {
@@ -34,7 +34,7 @@ static const fused_row rows[] = {
 
 enum { ENTRIES = 5 };
 
-static const double unit = 0x1p-8; /* of the shortest dtype */
+static const double unit = 0x1p-8; /* unit roundoff of the shortest dtype */
 
 static int64_t extent(int64_t size, const fused_row *r)
 {
@@ -56,8 +56,8 @@ static const char *apart(const char *what, int64_t i, double got, double want, d
     return why;
 }
 
-/* How far a result of the convolution may be from its value: rounded, and a sum of terms <= 1.3, of
- * factors that may be rounded to TF32. */
+/* Bounds the error of the convolution's result: rounding, and a sum of terms <= 1.3, whose factors may be
+ * rounded to TF32. */
 static double result_error(const test *t, double want)
 {
     const double factors = t->tf32 ? 1.3 * t->terms * 0x1p-10 : 0;
@@ -88,8 +88,8 @@ static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, cons
     return be->batchnorm_stats(ctx, &v[Y], &v[STATS]);
 }
 
-/* Of operand number y and the one behind it, each element of y off by so much more. Elements that are off by e move
- * the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
+/* Checks y, operand y, and its stats, operand y + 1, with each element of y allowed an additional error
+ * `more`. Errors e of the elements change the mean by their mean, and M2 by 2 * |d| * e + e^2 each. */
 static const char *check_stats_of(const test *t, int y, double more, double *const *got,
                                   double *const *want)
 {
@@ -143,7 +143,7 @@ static void make_stats(const fused_row *r, test *t)
     t->terms = (double)(r->c * r->r * r->r);
 }
 
-/* conv2d_grad_x_sums: dy, w, what batch norm read and its parts, dx, sums. */
+/* conv2d_grad_x_sums: dy, w, batch norm's input and coefficients, dx, sums. */
 
 enum { DY, NORM_X = 2, PARTS, GAMMA, BETA, DX, SUMS };
 enum { MEAN, RSTD, SCALE, SHIFT };
@@ -170,7 +170,7 @@ static double norm_of(const test *t, int64_t i, double *xhat)
     return x->value[i] * k[SCALE * channels + c] + k[SHIFT * channels + c];
 }
 
-/* Coefficients that follow from the others, and x away from relu's kink. */
+/* Computes consistent coefficients, and moves x away from relu's kink. */
 static void prepare_sums(test *t)
 {
     const int64_t channels = t->operand[GAMMA].shape.dim[0];
@@ -198,7 +198,7 @@ static const char *check_sums(const test *t, double *const *got, double *const *
             const double e = result_error(t, want[DX][at]);
             double xhat;
             const bool passes = norm_of(t, at, &xhat) > 0;
-            if (passes || got[DX][at] != 0) /* where relu masks, 0 will do */
+            if (passes || got[DX][at] != 0) /* the masked gradient may be 0 */
                 why = apart("dx", at, got[DX][at], want[DX][at], e);
             off += passes ? e : 0;
             off_hat += passes ? e * fabs(xhat) : 0;
@@ -212,8 +212,8 @@ static const char *check_sums(const test *t, double *const *got, double *const *
     return why;
 }
 
-/* conv2d_norm_stats: what batch norm read, w, its parts, a place to write its output to where that is
- * needed, y, stats. A kernel may round scale, shift and that output. */
+/* conv2d_norm_stats: batch norm's input, w, its coefficients, memory for its output if needed, y, stats. A
+ * kernel may round scale, shift and that output. */
 
 enum { NORM_W = 1, WRITTEN = 6, NORM_Y, NORM_STATS, NORM_ROUNDED };
 
@@ -240,7 +240,7 @@ static lt_status call_norm_stats(const test *t, const lt_backend *be, void *ctx,
     return be->batchnorm_stats(ctx, &v[NORM_Y], &v[NORM_STATS]);
 }
 
-/* The largest output of the batch norm. */
+/* Returns the largest output of the batch norm. */
 static double largest_norm(const test *t)
 {
     double top = 0, xhat;
@@ -292,9 +292,9 @@ static void make_norm_operands(const fused_row *r, test *t)
     const lt_shape x = LT_SHAPE(r->n, r->c, r->h, r->w), vector = LT_SHAPE(r->c);
     t->prepare = prepare_norm;
     t->operands = 10;
-    t->operand[NORM_STATS] = uniform(MASTER, vector, -1, 1); /* nothing */
+    t->operand[NORM_STATS] = uniform(MASTER, vector, -1, 1); /* unused */
     t->operand[NORM_ROUNDED] = uniform(DATA, LT_SHAPE(2, r->c), -1, 1);
-    t->operand[0] = uniform(MASTER, vector, -1, 1); /* nothing */
+    t->operand[0] = uniform(MASTER, vector, -1, 1); /* unused */
     t->operand[NORM_X] = uniform(DATA, x, -1, 1);
     t->operand[PARTS] = uniform(MASTER, LT_SHAPE(4, r->c), 0.5, 1.5);
     t->operand[GAMMA] = uniform(MASTER, vector, 0.5, 1.5);
@@ -344,8 +344,8 @@ static void make_sums(const fused_row *r, test *t)
     t->terms = (double)(r->k * r->r * r->r);
 }
 
-/* conv2d_affine: x, w, coefficients, residual, y, and the convolution's output, which is written apart. Of the 16-bit
- * factors it is the products of w and scale that are rounded, not w. */
+/* conv2d_affine: x, w, coefficients, residual, y, and the convolution's output, which is written separately.
+ * Of the 16-bit factors the products of w and scale are rounded, not w. */
 
 enum { AFTER = 2, RESIDUAL, AFFINE_Y, CONVOLVED };
 
@@ -389,8 +389,8 @@ static void make_affine(const fused_row *r, test *t)
     make_affine_form(r, (size_t)(r - rows), t);
 }
 
-/* conv2d_pixels_stats and conv2d_pixels_grad_w: pixels, w, y, stats, the normalised pixels where these must be written,
- * what is kept of them, dy, dw. Normalised they are within -1..1, and rounded to the dtype of the run. */
+/* conv2d_pixels_stats and conv2d_pixels_grad_w: pixels, w, y, stats, the normalised pixels if they must be
+ * written, the folded pixels, dy, dw. Normalised they are within -1..1, and rounded to the dtype of the run. */
 
 static const fused_row pixel_rows[] = {
     {"7x7 stride 2 pad 3", 2, 3, 20, 18, 16, 7, 2, 3, false},
@@ -401,7 +401,7 @@ enum { PIXEL_ENTRIES = 2, NORMALIZED = 4, FOLDED, PIXEL_DY, PIXEL_DW };
 
 static const lt_normalize_config to_unit = {{120, 135, 110}, {140, 135, 150}};
 
-/* The shape of what is kept is asked for first, of which nothing is computed. */
+/* First asks for the shape of the folded pixels, which computes nothing. */
 static lt_status run_pixels(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                             lt_view *folded, lt_norm_conv *how)
 {
@@ -481,7 +481,8 @@ static void begin_test(const fused_row *r, test *t)
     t->config.conv = (lt_conv2d_config){r->stride, r->stride, r->pad, r->pad, 1, 1, 1};
 }
 
-/* Of sizes at which the cpu backend takes Winograd's algorithm, in 16 bits too, with weights that are not rounded. */
+/* Sizes for which the cpu backend uses Winograd's algorithm, in 16 bits too, with weights that are not
+ * rounded. */
 static const fused_row tiled_rows[] = {
     {"3x3 pad 1 in tiles, relu", 2, 32, 23, 22, 64, 3, 1, 1, false},
     {"3x3 in tiles", 2, 64, 24, 26, 32, 3, 1, 0, false},

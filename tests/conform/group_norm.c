@@ -8,7 +8,7 @@ typedef struct group_row {
     const char *name;
     lt_shape x;
     int groups;
-    bool affine, offset; /* offset: values far from 0, whose mean is taken off */
+    bool affine, offset; /* offset: values far from 0, whose mean is subtracted */
     layout layout;
 } group_row;
 
@@ -55,7 +55,7 @@ static lt_status call_grad(const test *t, const lt_backend *be, void *ctx, const
     return be->group_norm_grad(ctx, &t->config.group, &g);
 }
 
-/* Of row-major element i: its image's group, its channel. */
+/* Group of row-major element i; channel_of() its channel. */
 static int64_t group_of(const test *t, int64_t i)
 {
     const lt_shape x = t->operand[X].shape;
@@ -74,14 +74,14 @@ static double gain_of(const test *t, int64_t i)
     return gamma ? fabs(gamma[channel_of(t, i)]) : 1;
 }
 
-/* The mean errs in what is added, the deviation in its own size, the result in both. */
+/* The mean errs in proportion to the summed values, the deviation to itself, the result to both. */
 static void magnitude(const test *t, double *const *want, double *const *magnitudes)
 {
     const int64_t groups = operand_count(&t->operand[STATS]) / 2;
     const double *stats = want[STATS], *beta = t->operand[BETA].value;
     for (int64_t g = 0; g < groups; g++) {
         magnitudes[STATS][g] = fabs(stats[g]) + 1 / stats[groups + g];
-        /* An error of the mean enters the variance times n, and that half of it the root. */
+        /* An error of the mean enters the variance n times, and half of that enters the root. */
         magnitudes[STATS][groups + g] =
             stats[groups + g] * (1 + fabs(stats[g]) * stats[groups + g]);
     }
@@ -93,7 +93,7 @@ static void magnitude(const test *t, double *const *want, double *const *magnitu
     }
 }
 
-/* Sums of absolute values, of the same terms. */
+/* Sums of absolute values of the same terms. */
 static void grad_magnitude(const test *t, double *const *want, double *const *magnitudes)
 {
     (void)want;
@@ -118,7 +118,7 @@ static void grad_magnitude(const test *t, double *const *want, double *const *ma
     }
 }
 
-/* Statistics that x could have. */
+/* Possible statistics of x. */
 static void prepare_grad(test *t)
 {
     operand *stats = &t->operand[STATS];

@@ -1,5 +1,6 @@
-/* Rows in a process of their own: where one dies or hangs, or leaves a device that answers no more, the next
- * process goes on behind it. A process that was forked has the device to itself, as its parent never opens it. */
+/* Runs rows in a separate process: if one crashes or hangs, or leaves a device that no longer responds, the
+ * next process continues after it. A forked process has the device to itself, because its parent never opens
+ * it. */
 
 #include "isolate.h"
 
@@ -22,7 +23,7 @@ static void say_how_it_ended(const rows *r, int status, int seconds)
         printf("the process ended with %d\n", WEXITSTATUS(status));
 }
 
-/* Whether another process is to go on; *code: what the last one ended with. */
+/* Returns true if another process must continue; *code: exit code of the last one. */
 static bool one_process(rows *r, int seconds, rows_fn *work, void *context, int *code)
 {
     int status = 0;
@@ -50,7 +51,7 @@ static bool one_process(rows *r, int seconds, rows_fn *work, void *context, int 
 
 int run_isolated(rows *out, int seconds, rows_fn *work, void *context)
 {
-    enum { MOST = 200 }; /* processes: with more failures than that the device is no good */
+    enum { MOST = 200 }; /* limit of processes: with more failures the device is unusable */
     rows *r = mmap(NULL, sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int code = 1;
     if (r == MAP_FAILED)

@@ -1,39 +1,39 @@
-/* Rows of a test program in a process that another replaces when a row fails. */
+/* Rows of a test program in a process that is replaced when a row fails. */
 #ifndef LT_TESTS_CONFORM_ISOLATE_H
 #define LT_TESTS_CONFORM_ISOLATE_H
 
 #include <stdbool.h>
 
-/* The rows so far. In memory that the processes share, where they are isolated. */
+/* Progress of the rows, in memory shared by the processes if they are isolated. */
 typedef struct rows {
     int first;   /* number of the first row to run */
-    int next;    /* of the row that comes next */
+    int next;    /* number of the next row */
     int row;     /* counts rows of the tables, each on several devices */
-    int seconds; /* that a row may take; 0: any */
+    int seconds; /* time limit per row; 0: none */
     bool isolated;
     int passed, failed;
-    char running[200]; /* the row that runs; "": none */
+    char running[200]; /* the running row; "": none */
 } rows;
 
-/* Rows that rows_control() spoils. */
+/* Number of rows that rows_control() spoils. */
 enum { ROWS_CONTROLS = 3 };
 
-/* What a process returns so that another goes on from rows.first. */
+/* Exit code of a process after which another continues from rows.first. */
 enum { ROWS_GO_ON = 79 };
 
-/* Runs rows from the beginning; those below rows.first are not its own. */
+/* Runs all rows from rows.first on; earlier ones are skipped. */
 typedef int rows_fn(void *context, rows *r);
 
-/* Until a process does not return ROWS_GO_ON: what it returned. *out: what came of all. */
+/* Runs processes until one does not return ROWS_GO_ON; returns its exit code. *out: the results of all. */
 int run_isolated(rows *out, int seconds, rows_fn *work, void *context);
 
-/* Whether this row is to run. */
+/* Returns true if this row must run. */
 bool rows_begin(rows *r, const char *what, bool verbose);
-/* Whether the process can go on: not behind a failure, where rows are isolated. */
+/* Returns true if the process can continue: not after a failure, if rows are isolated. */
 bool rows_end(rows *r, bool passed);
 
-/* Controls of isolation: the second row crashes, the fourth hangs, and the sixth leaves a device that is of no use to
- * its process. Why a row fails; NULL: it does not. */
+/* Controls of isolation: the second row crashes, the fourth hangs, and the sixth makes the device unusable
+ * for its process. Returns the reason for which a row fails, or NULL. */
 const char *rows_control(int row);
 
 #endif

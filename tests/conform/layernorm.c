@@ -7,7 +7,7 @@
 typedef struct layer_row {
     const char *name;
     int64_t n, c;
-    bool rms, gain, shift, offset; /* offset: values far from 0, whose mean is taken off */
+    bool rms, gain, shift, offset; /* offset: values far from 0, whose mean is subtracted */
     layout layout;
     bool large;
 } layer_row;
@@ -70,7 +70,7 @@ static double gain_of(const test *t, int64_t c)
     return gamma ? fabs(gamma[c]) : 1;
 }
 
-/* The mean errs in what is added, the deviation in its own size, the result in both. */
+/* The mean errs in proportion to the summed values, the deviation to itself, the result to both. */
 static void magnitude(const test *t, double *const *want, double *const *magnitudes)
 {
     const int64_t rows_ = t->operand[X].shape.dim[0], count = t->operand[X].shape.dim[1];
@@ -78,7 +78,7 @@ static void magnitude(const test *t, double *const *want, double *const *magnitu
     for (int64_t n = 0; n < rows_; n++) {
         const double mean = fabs(stats[n]), rstd = stats[rows_ + n];
         magnitudes[STATS][n] = mean + (t->config.layer.rms ? 0 : 1 / rstd);
-        /* An error of the mean enters the variance times n, and half of that the root. */
+        /* An error of the mean enters the variance n times, and half of that enters the root. */
         magnitudes[STATS][rows_ + n] = rstd * (1 + mean * rstd);
         for (int64_t i = n * count; i < (n + 1) * count; i++) {
             const double x = (fabs(t->operand[X].value[i]) + mean) * rstd;
@@ -88,7 +88,7 @@ static void magnitude(const test *t, double *const *want, double *const *magnitu
     }
 }
 
-/* Sums of absolute values, of the same terms. */
+/* Sums of absolute values of the same terms. */
 static void grad_magnitude(const test *t, double *const *want, double *const *magnitudes)
 {
     (void)want;
@@ -116,7 +116,7 @@ static void grad_magnitude(const test *t, double *const *want, double *const *ma
     }
 }
 
-/* Statistics that x could have. */
+/* Possible statistics of x. */
 static void prepare_grad(test *t)
 {
     operand *stats = &t->operand[STATS];
@@ -161,7 +161,7 @@ static void make_grad(const layer_row *r, test *t)
     t->terms = (double)(r->c + r->n + 4);
 }
 
-/* The gradient of the parameters alone. */
+/* Only the gradients of the parameters. */
 static void make_grad_without_x(const layer_row *r, test *t)
 {
     make_grad(r, t);

@@ -5,15 +5,15 @@
 #include <math.h>
 #include <string.h>
 
-/* Class indices; one target per class; those with a class of target 0 and logit -Inf; class indices of
- * which every third is LT_IGNORED_LABEL, or all are. */
+/* Class indices; one target per class; targets with a class of target 0 and logit -Inf; class indices of
+ * which every third, or all, are LT_IGNORED_LABEL. */
 typedef enum target { HARD, SOFT, MASKED, SOME_IGNORED, ALL_IGNORED } target;
 
 typedef struct loss_row {
     const char *name;
     int64_t n, k;
     target labels;
-    double smoothing, scale; /* logits lie in -scale..scale */
+    double smoothing, scale; /* logits are in -scale..scale */
 } loss_row;
 
 static const loss_row rows[] = {
@@ -64,7 +64,7 @@ static void prepare(test *t)
     }
 }
 
-/* Every label whose number is a multiple of step. */
+/* Ignores every label whose position is a multiple of step. */
 static void ignore(test *t, int64_t step)
 {
     operand *labels = &t->operand[LABELS];
@@ -83,7 +83,7 @@ static void prepare_ignored(test *t)
     ignore_some_or_all(t);
 }
 
-/* Of every row, the class in the middle. */
+/* Masks the middle class of every row. */
 static void mask(test *t)
 {
     operand *z = &t->operand[LOGITS], *labels = &t->operand[LABELS];
@@ -116,7 +116,7 @@ static double rows_that_count(const test *t)
     return count > 0 ? count : 1;
 }
 
-/* log(sum(exp)) errs by the rounding of differences to the largest logit. */
+/* The error of log(sum(exp)) is the rounding of differences to the largest logit. */
 static void loss_magnitude(const test *t, double *const *want, double *const *magnitude)
 {
     const double *z = t->operand[LOGITS].value;
@@ -194,7 +194,7 @@ static void prepare_masked_grad(test *t)
     mask(t);
 }
 
-/* exp(z - lse) errs relatively by the rounding of z - lse. */
+/* The relative error of exp(z - lse) is the rounding of z - lse. */
 static void grad_magnitude(const test *t, double *const *want, double *const *magnitude)
 {
     const double *z = t->operand[LOGITS].value, *lse = t->operand[LSE].value;
@@ -230,7 +230,7 @@ static lt_status call_topk(const test *t, const lt_backend *be, void *ctx, const
     return be->topk_hits(ctx, &v[0], &v[1], &v[2]);
 }
 
-/* Ties, a row with a NaN, a label that is ignored where there are several, and hits that are there already. */
+/* Ties, a row with a NaN, an ignored label if there are several, and previous hits. */
 static void prepare_topk(test *t)
 {
     operand *z = &t->operand[0], *labels = &t->operand[1];
@@ -262,7 +262,7 @@ typedef struct softmax_row {
     const char *name;
     int64_t n, k;
     layout x, y;
-    double scale; /* x lies in -scale..scale */
+    double scale; /* x is in -scale..scale */
 } softmax_row;
 
 static const softmax_row softmax_rows[] = {
@@ -286,7 +286,7 @@ static lt_status call_softmax(const test *t, const lt_backend *be, void *ctx, co
                             : be->softmax_grad(ctx, &v[DY], &v[Y], &v[DX]);
 }
 
-/* exp(x - top) errs relatively by the rounding of x - top, and where it vanishes by the smallest normal
+/* The relative error of exp(x - top) is the rounding of x - top; near 0, its error is the smallest normal
  * number. */
 static void softmax_magnitude(const test *t, double *const *want, double *const *magnitude)
 {

@@ -1,16 +1,16 @@
 /* conform [--backend NAME | --levels] [--part K/N] [--filter TEXT] [--only TEXT] [--first] [--also ROW]... [--fused auto|on|off] [--deterministic] [--own]
- * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: every entry of a backend against ref in double,
- * with computed bounds. Without --backend: ref itself, in single precision against double.
- *   --levels   ref and all levels of the cpu backend: what ref computes in double is computed once for all
- *   --part     the K-th of N samples of the rows, from 0 on
- *   --only     rows whose "ENTRY DTYPE NAME", as a failure prints it, begins with the text
- *   --first    of each entry and dtype the first row
- *   --also     and this row, by its whole "ENTRY DTYPE NAME", whatever --first and --own leave out
- *   --own      without entries that other people's libraries compute, for memory checkers
- *   --tf32     entries of products, whose factors may be rounded to TF32
- *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
- *   --control  of the chosen rows the second crashes, the fourth hangs, the sixth leaves a device that is of no
- *              use to its process; exits 0 if just these are what fails
+ * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: compares every kernel of a backend with ref in double,
+ * with computed bounds. Without --backend: ref in single precision.
+ *   --levels   ref and all instruction sets of the cpu backend; ref's results in double are computed once
+ *   --part     the K-th of N samples of the rows, from 0
+ *   --only     rows whose "ENTRY DTYPE NAME", as in a failure's line, begins with the text
+ *   --first    only the first row of each kernel and dtype
+ *   --also     a further row, by its whole "ENTRY DTYPE NAME", even if --first or --own excludes it
+ *   --own      without kernels that external libraries compute, for memory checkers
+ *   --tf32     only kernels of products, whose factors may be rounded to TF32
+ *   --isolate  runs rows in a process that is replaced after a failure, a crash or a row that takes longer
+ *   --control  of the chosen rows the second crashes, the fourth hangs, the sixth makes the device unusable for its
+ *              process; exits 0 if exactly these fail
  * Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. */
 
 #include "conform.h"
@@ -30,7 +30,7 @@ typedef struct options {
     const char *backend, *filter, *only;
     lt_fused fused;
     bool bench, own, tf32, verbose, isolate, control, first, deterministic, levels;
-    int seconds; /* of a row, with isolate */
+    int seconds; /* time limit per row, with isolate */
     int part, parts;
     const char *also[MOST_ALSO];
     int also_count;
@@ -48,7 +48,7 @@ static bool parse_fused(const char *text, lt_fused *fused)
     return false;
 }
 
-/* The option without a value that this is; NULL: none. */
+/* Returns the field of an option without value; NULL if the text is not one. */
 static bool *flag(options *o, const char *text)
 {
     const struct {
@@ -64,7 +64,7 @@ static bool *flag(options *o, const char *text)
     return NULL;
 }
 
-/* The option whose value is a text that this is; NULL: none. */
+/* Returns the field of an option with a text value; NULL if the name is not one. */
 static const char **text_option(options *o, const char *name)
 {
     return !strcmp(name, "--backend")  ? &o->backend
@@ -98,7 +98,7 @@ static bool parse_fusion(const char *text, options *o)
     return parse_fused(text, &o->fused);
 }
 
-/* An option whose value is not just a text; whether the value is one. */
+/* Parses an option whose value is not plain text; returns true if it is valid. */
 static bool parse_value(options *o, const char *name, const char *value)
 {
     static const struct {
@@ -131,7 +131,7 @@ static bool parse(int argc, char **argv, options *o)
     return true;
 }
 
-/* Every entry of the table must have rows. */
+/* Every kernel of the table must have rows. */
 #define ENTRY_NAME(name, kind, cpu) #name,
 static const char *const entries[] = {LT_BACKEND_ENTRIES(ENTRY_NAME)};
 
@@ -163,7 +163,7 @@ static int without_rows(void)
     return missing;
 }
 
-/* Whether the table lacks a basic entry. */
+/* Returns true if the table lacks a basic kernel. */
 static bool is_incomplete(const lt_backend *be)
 {
     const char *missing = lt_backend_missing(be);
@@ -172,7 +172,7 @@ static bool is_incomplete(const lt_backend *be)
     return missing;
 }
 
-/* How many of the checks of the table accept what they must not. */
+/* Returns the number of the table's controls that were accepted. */
 static int table_controls(const lt_backend *be)
 {
     lt_backend broken = *be;
@@ -182,7 +182,7 @@ static int table_controls(const lt_backend *be)
     return has_rows("no_such_entry") + !(missing && !strcmp(missing, "gram"));
 }
 
-/* Whether cuDNN, cuBLAS or cuSOLVER compute the entry on a device. */
+/* Returns true if cuDNN, cuBLAS or cuSOLVER compute the kernel on a device. */
 static bool is_a_librarys(const char *entry)
 {
     static const char *const names[] = {"matmul",       "linear", "conv2d", "gram",
@@ -217,7 +217,7 @@ static bool is_also(const options *o, const test *t, lt_dtype dtype)
     return false;
 }
 
-/* The cpu's products take operands of 16 bits on every processor, if not always fast. */
+/* The cpu's products accept 16-bit operands on every processor, though they are not always fast. */
 static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype)
 {
     const bool slowly = !strcmp(be->name, "cpu") && multiplies(t);
@@ -234,11 +234,11 @@ typedef struct run {
     lt_dtype dtype;
     const options *o;
     expected want;
-    const char *problem; /* of ref in double */
+    const char *problem; /* failure of ref in double */
     bool is_expected;
 } run;
 
-/* Why the row fails on a device; NULL: it does not. */
+/* Returns the reason for which the row fails on a device, or NULL. */
 static const char *conform_on(run *x, const target *to, double *microseconds)
 {
     if (!x->is_expected)
@@ -248,7 +248,7 @@ static const char *conform_on(run *x, const target *to, double *microseconds)
                       : conform_to(x->t, x->dtype, &x->want, to->be, to->ctx, microseconds);
 }
 
-/* Whether the process can go on. */
+/* Returns true if the process can continue. */
 static bool run_on_one(run *x, const target *to, rows *r)
 {
     const options *o = x->o;
@@ -273,14 +273,15 @@ static bool is_of(const target *to, const test *t)
     return strstr(t->entry, to->filter) || strstr(t->name, to->filter);
 }
 
-/* Rows that are neighbours, of one entry or of one dtype, go to different parts: by Fibonacci hashing. */
+/* Assigns rows to parts by Fibonacci hashing, so that adjacent rows, of one kernel or dtype, go to different
+ * parts. */
 static bool is_other_part(const options *o, int row)
 {
     const uint32_t spread = (uint32_t)row * 2654435769U >> 16;
     return (int)(spread % (uint32_t)o->parts) != o->part;
 }
 
-/* The row on every device that takes it. Whether the process can go on. */
+/* Runs the row on every device that supports it. Returns true if the process can continue. */
 static bool run_row(test *t, lt_dtype dtype, const options *o, const targets *to, rows *r)
 {
     char name[MOST_NAME];
@@ -298,7 +299,7 @@ static bool run_row(test *t, lt_dtype dtype, const options *o, const targets *to
     return goes_on;
 }
 
-/* Whether no chosen row of the file before this one is of the same entry. */
+/* Returns true if no earlier chosen row of the file is of the same kernel. */
 static bool is_first(tests_fn *tests, size_t row, const options *o, const char *entry)
 {
     for (size_t i = 0; i < row; i++) {
@@ -322,7 +323,7 @@ static bool is_row(const char *name)
     return false;
 }
 
-/* How many rows are asked for by a name that none has. */
+/* Counts requested row names that do not exist. */
 static int unknown_rows(const options *o)
 {
     int unknown = 0;
@@ -341,14 +342,14 @@ static bool run_file(tests_fn *tests, const options *o, const targets *to, rows 
         if (!tests(i, &t))
             return true;
         const bool all = is_chosen(o, &t) && !(o->first && !is_first(tests, i, o, t.entry));
-        tests(i, &t); /* a name made of several is the last row's that was asked for */
+        tests(i, &t); /* a formatted name is valid until the next call */
         for (size_t d = 0; d < COUNT_OF(dtypes); d++)
             if ((all || is_also(o, &t, dtypes[d])) && !run_row(&t, dtypes[d], o, to, r))
                 return false;
     }
 }
 
-/* A process: all rows, on a device that it opens. */
+/* The work of a process: all rows, on a device that it opens. */
 static int run_all(void *context, rows *r)
 {
     const options *o = context;
@@ -375,7 +376,7 @@ int main(int argc, char **argv)
 {
     options o;
     rows sum = {0};
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a log shows what ran last */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log shows the last row */
     if (!parse(argc, argv, &o)) {
         fprintf(
             stderr,

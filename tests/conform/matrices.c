@@ -1,4 +1,4 @@
-/* Rows of Shampoo's entries: elementwise expressions, contractions, eigendecompositions, norms. */
+/* Rows of Shampoo's kernels: elementwise expressions, contractions, eigendecompositions, norms. */
 
 #include "base/alloc.h"
 #include "conform.h"
@@ -75,9 +75,9 @@ static void make_vec(const vec_row *r, layout storage, test *t)
 typedef struct list_row {
     const char *name;
     lt_shape shape;
-    layout storage[3];  /* of a, y, z */
-    int first, columns; /* a part of the last dimension; columns 0: all of it */
-    bool scratch;       /* y is */
+    layout storage[3];  /* storage of a, y, z */
+    int first, columns; /* a range of the last dimension; columns 0: all of it */
+    bool scratch;       /* y is a temporary */
 } list_row;
 
 static const list_row lists[] = {
@@ -96,7 +96,7 @@ static const list_row lists[] = {
     {"columns of odd rows", {2, {43, 23}}, {ROWS, ROWS, ROWS}, 4, 16, false},
     {"row-major by scratch", {3, {67, 19, 31}}, {ROWS, ROWS, ROWS}, 0, 0, true},
     {"scratch with jumps", {3, {67, 19, 31}}, {ROWS, REVERSED, ROWS}, 0, 0, true},
-    {"scratch beside jumps", {3, {60, 19, 32}}, {ROWS, ROWS, REVERSED}, 0, 0, true},
+    {"temporary with jumps", {3, {60, 19, 32}}, {ROWS, ROWS, REVERSED}, 0, 0, true},
     {"columns by fours of scratch", {2, {43, 24}}, {ROWS, ROWS, ROWS}, 4, 16, true},
 };
 
@@ -120,9 +120,9 @@ static lt_status run_list(const lt_backend *be, void *ctx, const lt_vec_list *li
     return LT_OK;
 }
 
-/* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z; a backend without the entry, like ref, does one
- * expression after the other. With y scratch also y = 0.3 z + 0.5 y z = y + 0.9 z, y = a y, z = 0.2 y + z; that y becomes z is not
- * of the list. */
+/* y = 0.1 a + 0.9 y, then z = 0.5 y y + 0.9 z; a backend without the kernel, like ref, runs one expression
+ * after the other. With a temporary y also y = 0.3 z + 0.5 y, z = y + 0.9 z, y = a y, z = 0.2 y + z; copying
+ * y to z is not part of the list. */
 static lt_status call_list(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
@@ -159,7 +159,7 @@ static void make_list(size_t i, test *t)
     t->terms = r->scratch ? 48 : 16;
 }
 
-/* Norms of expressions: the first one of each of the lists' views, the others of the first of these. */
+/* Norms of expressions: the first on the views of each list, the others on those of the first list. */
 static const vec_row normed[] = {
     {"graft",
      {.op = LT_VEC_RSQRT, .alpha = 1, .beta = 1, .gamma = 1e-3, .factor = {.bias = 1, .base = 0.9}},
@@ -175,7 +175,7 @@ static const vec_row normed[] = {
     {"norm of signs", {.op = LT_VEC_SIGN, .alpha = 0.5}, false},
 };
 
-/* A job on its views whose y is nowhere. */
+/* A job on its views whose y has no memory. */
 static lt_vec_job job_of(lt_vec_job numbers, const lt_view *a, const lt_view *b)
 {
     lt_vec_job job = numbers;
@@ -191,7 +191,7 @@ static lt_vec_job job_of(lt_vec_job numbers, const lt_view *a, const lt_view *b)
     return job;
 }
 
-/* As a backend does it that has no entry for it, in the host's memory. */
+/* Computes the norm as a backend without the kernel does, in host memory. */
 static lt_status compose_norm(const lt_backend *be, void *ctx, lt_vec_job job, const lt_view *out,
                               const lt_scalars *s)
 {
@@ -275,14 +275,14 @@ static const tensor_row tensors[] = {
     {"many rows and columns", {2, {520, 512}}, 0, ROWS},
 };
 
-/* Of a call's second job, which has another size than its first. */
+/* Dimension of a call's second job, whose size differs from the first's. */
 static int other_dim(const tensor_row *r)
 {
     return (r->dim + 1) % r->g.ndim;
 }
 
-/* How a gram matrix is made, times LT_MAX_DIMS in the test's number: without scalars, in a step that is not skipped or is,
- * of what is said to be finite or not. */
+/* Variants of a gram job, encoded in the test's number times LT_MAX_DIMS: without scalars, in a step that is
+ * or is not skipped, with and without the promise of finite values. */
 enum { WITHOUT, STEP, STEP_OF_FINITE, SKIPPED, SKIPPED_OF_FINITE, GRAM_WAYS };
 
 static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -314,7 +314,7 @@ static void make_symmetric(test *t)
     }
 }
 
-/* Of even sides beta is 0: what was there is not looked at. */
+/* For even sizes beta is 0: the old contents, NaN, must not be read. */
 static void make_symmetric_or_nan(test *t)
 {
     operand *f = &t->operand[1];
@@ -350,7 +350,7 @@ static void make_gram(const tensor_row *r, int way, test *t)
     t->terms = (double)summed + 3;
 }
 
-/* How a product is made, as above. */
+/* Variants of a product, encoded likewise. */
 enum { PLAIN, TRANSPOSED, SKIPPED_PRODUCT };
 
 static lt_status call_mode(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
@@ -423,7 +423,7 @@ static void symmetrize(test *t)
             a[i * n + j] = a[j * n + i];
 }
 
-/* Rank 2: eigenvalues that are equal and zero. */
+/* Rank 2: equal eigenvalues, and zeros. */
 static void make_deficient(test *t)
 {
     double *a = t->operand[0].value;
@@ -433,7 +433,7 @@ static void make_deficient(test *t)
             a[i * n + j] = 1 + (double)i * (double)j / (double)(n * n);
 }
 
-/* Rank 40, with blocks of 32 columns reduced at once: what couples the part that is left has to stay. */
+/* Rank 40, with blocks of 32 columns reduced at once: the coupling to the remaining part must be kept. */
 static void make_low_rank(test *t)
 {
     enum { RANK = 40 };
@@ -448,7 +448,7 @@ static void make_low_rank(test *t)
         }
 }
 
-/* Nothing to reduce, and values in no order. */
+/* Nothing to reduce, and unsorted values. */
 static void make_diagonal(test *t)
 {
     double *a = t->operand[0].value;
@@ -457,7 +457,7 @@ static void make_diagonal(test *t)
         a[i] = i % (n + 1) ? 0 : (double)(i / n * 37 % n);
 }
 
-/* Squares of such elements are no f32. */
+/* Squares of such elements underflow in f32. */
 static void make_tiny(test *t)
 {
     symmetrize(t);

@@ -40,7 +40,7 @@ static lt_shape channels(lt_shape x, int64_t count)
     return count ? LT_SHAPE(count, x.dim[1]) : LT_SHAPE(x.dim[1]);
 }
 
-/* stats */
+/* --- stats --- */
 
 static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                             bool absolute)
@@ -50,8 +50,8 @@ static lt_status call_stats(const test *t, const lt_backend *be, void *ctx, cons
     return be->batchnorm_stats(ctx, &v[0], &v[1]);
 }
 
-/* The mean errs by rounding of what is added. M2 errs in its own size, and by deviations from a
- * mean that is rounded: sum of |d| * |mean| * u <= sqrt(n * M2) * |mean| * u. */
+/* The mean errs by rounding of the summed values. M2 errs in proportion to itself, and by deviations from a
+ * rounded mean: sum of |d| * |mean| * u <= sqrt(n * M2) * |mean| * u. */
 static void stats_magnitude(const test *t, double *const *want, double *const *magnitude)
 {
     int64_t c_count = t->operand[1].shape.dim[1];
@@ -63,7 +63,7 @@ static void stats_magnitude(const test *t, double *const *want, double *const *m
     }
 }
 
-/* Elements of x that a sum over a channel adds. */
+/* Number of elements of x summed per channel. */
 static double terms_of_channel(const norm_row *r)
 {
     const int64_t terms = lt_shape_count(r->x) / r->x.dim[1];
@@ -81,7 +81,7 @@ static void make_stats(const norm_row *r, test *t)
     t->terms = terms_of_channel(r) + 2;
 }
 
-/* finish */
+/* --- finish --- */
 
 enum { STATS, GAMMA, BETA, MEAN, VAR, FINISHED, BATCHES, ROUNDED, SUMS_OF };
 
@@ -101,8 +101,8 @@ static lt_status call_finish(const test *t, const lt_backend *be, void *ctx, con
     return be->batchnorm_finish(ctx, &t->config.norm, &parts);
 }
 
-/* x of few bits, so that its sums are exact; every third channel is so far from 0 that the sum of squares,
- * which is a little wrong there, has no digits left of the variance. */
+/* x has few bits, so that its sums are exact; every third channel is so far from 0 that the sum of squares,
+ * which is given a small error there, has no digits left for the variance. */
 static void prepare_sums(test *t)
 {
     const operand *x = &t->operand[SUMS_OF];
@@ -171,7 +171,7 @@ static void make_finish(const norm_row *r, test *t)
     t->terms = 8;
 }
 
-/* apply */
+/* --- apply --- */
 
 static lt_status call_apply(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                             bool absolute)
@@ -181,7 +181,7 @@ static lt_status call_apply(const test *t, const lt_backend *be, void *ctx, cons
                                v[4].data ? &v[4] : NULL);
 }
 
-/* Moves x where the relu's decision would hang on a rounding, so that y is 0.1 or more away from 0. */
+/* Moves x if a rounding could decide relu, so that |y| is 0.1 or more. */
 static void avoid_the_kink(test *t, int xi, int coef, int residual)
 {
     operand *x = &t->operand[xi];
@@ -201,7 +201,7 @@ static void prepare_apply(test *t)
     avoid_the_kink(t, 0, 1, t->operand[2].shape.ndim < 0 ? 0 : 2);
 }
 
-/* Coefficients of which scale is not near 0. */
+/* Coefficients whose scale is not near 0. */
 static operand coefficients(lt_shape x)
 {
     return (operand){IN, MASTER, channels(x, 4), ROWS, COEF, 0.3, 1.5, NULL};
@@ -230,9 +230,9 @@ static void make_apply(const norm_row *r, test *t)
     t->terms = 4;
 }
 
-/* add: two terms, y, mask */
+/* --- add: two addends, y, mask --- */
 
-/* In host memory: the backends that lack the entry have that. */
+/* In host memory, which all backends without the kernel have. */
 static lt_status compose_add(const test *t, const lt_backend *be, void *ctx, const lt_view *v)
 {
     const lt_batchnorm2d_config plain = {0};
@@ -286,7 +286,7 @@ static void make_add(const norm_row *r, test *t)
     t->inner = 1;
 }
 
-/* Backward: x, coef, mask, dy, dy, then the entry's own. */
+/* --- Backward: x, coef, mask, dy, dy, then the kernel's other operands --- */
 
 enum { X, COEFFICIENTS, BITS, DY, DY2, SUMS, RESULT, DBETA, DGAMMA };
 
@@ -363,19 +363,19 @@ static void make_grad_x(const norm_row *r, test *t)
     t->operand[SUMS].use = IN;
     for (int i = DBETA; i <= DGAMMA; i++)
         t->operand[i] = (operand){OUT, MASTER, channels(r->x, 0), ROWS, .absolute = MINUS};
-    if (r->mask) /* frozen, say */
+    if (r->mask) /* for example frozen */
         t->operand[DGAMMA].shape.ndim = -1;
     t->operand[SUMS].absolute = MINUS;
-    t->config.norm.momentum = r->relu ? 17 : 0; /* the entry's count */
+    t->config.norm.momentum = r->relu ? 17 : 0; /* the kernel's count */
     t->terms = 8;
 }
 
-/* add_grad: the other's x and coefficients, sums, dx, and dgamma alone. */
+/* add_grad: the other norm's x and coefficients, sums, dx, and only dgamma. */
 
 enum { OTHER_X = DGAMMA + 1, OTHER_COEF, OTHER_SUMS, OTHER_DX, OTHER_DGAMMA };
 
-lt_status compose_along(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
-                        const lt_batchnorm_fused_grad *norm, bool absolute)
+lt_status compose_fused_grad(const lt_backend *be, void *ctx, lt_batchnorm_grad in,
+                             const lt_batchnorm_fused_grad *norm, bool absolute)
 {
     lt_view used = *norm->sums;
     used.data = malloc((size_t)lt_shape_count(used.shape) * sizeof(double));
@@ -413,8 +413,8 @@ static lt_status call_add_grad(const test *t, const lt_backend *be, void *ctx, c
     in.relu = in.mask && !absolute;
     if (be->batchnorm_add_grad)
         return be->batchnorm_add_grad(ctx, &in, norm);
-    LT_TRY(compose_along(be, ctx, in, &norm[0], absolute));
-    return compose_along(be, ctx, in, &norm[1], absolute);
+    LT_TRY(compose_fused_grad(be, ctx, in, &norm[0], absolute));
+    return compose_fused_grad(be, ctx, in, &norm[1], absolute);
 }
 
 static void make_add_grad(const norm_row *r, test *t)

@@ -9,7 +9,7 @@ enum { VALUE, GRAD, STATE, SLOT = 4, ITEMS = 2 }; /* operands of one item: value
 
 typedef struct optim_row {
     const char *entry, *name;
-    int states; /* how many the entry has */
+    int states; /* number of states of the kernel */
     union {
         lt_sgd_kernel sgd;
         lt_adam_kernel adam;
@@ -123,7 +123,7 @@ static void make_step(size_t i, test *t)
     t->exact = r->skipped;
 }
 
-/* grad_norm: its scalars as an output, in double. */
+/* --- grad_norm: its scalars as an output, in double --- */
 
 enum { NUMBERS = 4 };
 
@@ -166,7 +166,7 @@ static void make_rounded_norm(test *t)
     t->operand[0].kind = DATA;
 }
 
-/* One item in double: norms of parts, of which several ranks have some each. More than a block has threads. */
+/* One item in double: norms of parts from several ranks; more than a block has threads. */
 static void make_norm_of_norms(test *t)
 {
     make_norm("of norms", 0.125, NULL, t);
@@ -174,7 +174,7 @@ static void make_norm_of_norms(test *t)
     t->operand[1].shape.ndim = -1;
 }
 
-/* loss_scale: what becomes of the scale and of the count of good steps. */
+/* --- loss_scale: changes of the scale and of the count of good steps --- */
 
 typedef struct scale_row {
     const char *name;
@@ -214,7 +214,7 @@ static void make_scale(size_t i, test *t)
     t->exact = true;
 }
 
-/* trust_ratio: a column for each case, and more than a launch of cuda has threads. */
+/* --- trust_ratio: a column for each case, and more than a launch of cuda has threads --- */
 
 typedef struct trust_test {
     const char *name;

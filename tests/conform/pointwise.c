@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a function is tried. */
+/* Arguments of a function. */
 typedef struct function_row {
     lt_pointwise_kind kind;
     const char *name;
-    double low, high;     /* of a, or of what the gradient reads instead */
-    double b_low, b_high; /* of b, for functions of two */
+    double low, high;     /* range of a, or of the gradient's argument */
+    double b_low, b_high; /* range of b, for functions of two operands */
     double number[2];
-    bool exact;  /* the value */
+    bool exact;  /* the value is exact */
     bool single; /* too large for f16 */
 } function_row;
 
@@ -59,7 +59,7 @@ typedef struct shape_row {
     const char *name;
     lt_shape shape;
     layout a, b, y;
-    bool large; /* of transformers, for their activations alone */
+    bool large; /* sizes of transformers, for their activations only */
 } shape_row;
 
 static const shape_row shapes[] = {
@@ -92,14 +92,14 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
     return be->pointwise_grad(ctx, &f, t->config.pointwise.input, &v[DY], &v[A], b, &v[OUTPUT]);
 }
 
-/* Of gelu: P(x) errs by units of 1, as 1 + erf(x) does. */
+/* gelu: the error of P(x) is relative to 1, like that of 1 + erf(x). */
 static double gelu_magnitude(bool value, double x)
 {
     return value ? fabs(x) : 1 + fabs(x) * 0.4 * exp(-0.5 * x * x) * (1 + x * x);
 }
 
-/* Of its approximation: P(x) errs by the roundings of its exponential's argument, which grow as |x| + |x|^3,
- * times the exponential's slope. P below 2^-127 is 0, as it is one over what is infinite in f32. */
+/* gelu's approximation: P(x) errs by the rounding of its exponential's argument, which grows as |x| + |x|^3,
+ * times the exponential's slope. P below 2^-127 is 0: one divided by a number that is infinite in f32. */
 static double gelu_tanh_magnitude(bool value, double x)
 {
     const double z = fabs(x), size = 1.6 * z + 0.072 * z * z * z, least = 0x1p-104;
@@ -111,7 +111,7 @@ static double gelu_tanh_magnitude(bool value, double x)
     return p + tail + z * slope * (1 + size) + (1 + z * size) * least;
 }
 
-/* One element's size before anything cancelled; where nothing does, the result's. */
+/* Returns an element's magnitude before cancellation; without cancellation, the result's. */
 static double magnitude_of(const lt_pointwise *f, bool value, double a, double b, double want)
 {
     const double s = 1 / (1 + exp(-a));
@@ -124,11 +124,11 @@ static double magnitude_of(const lt_pointwise *f, bool value, double a, double b
         return gelu_magnitude(value, a);
     case LT_POINTWISE_GELU_TANH:
         return gelu_tanh_magnitude(value, a);
-    case LT_POINTWISE_SWIGLU: /* of silu, its gradient by a, too; both have b or 1 for a factor */
+    case LT_POINTWISE_SWIGLU: /* also for the gradient by a; both have the factor b or 1 */
         return value ? fabs(want) : fmax(s * fabs(a), s * (1 + fabs(a)) * fabs(b));
     case LT_POINTWISE_SILU:
         return value ? fabs(want) : s * (1 + fabs(a));
-    case LT_POINTWISE_POW_TENSOR: /* a gradient: its exponent, b - 1, is rounded, too */
+    case LT_POINTWISE_POW_TENSOR: /* the gradient's exponent, b - 1, is rounded too */
         return fabs(want) * (value ? 1 : 1 + fabs(log(a)) * (1 + fabs(b)));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return value ? fabs(want) : 2 * fabs(a - b);
@@ -147,7 +147,7 @@ static void magnitude(const test *t, double *const *want, double *const *magnitu
     }
 }
 
-/* Ties, for half of a gradient. */
+/* Creates ties, for half of a gradient. */
 static void prepare(test *t)
 {
     const operand *a = &t->operand[A], *b = &t->operand[B];
@@ -175,7 +175,7 @@ static void make(const function_row *r, const shape_row *s, int what, test *t)
     t->config.pointwise.f = (lt_pointwise){r->kind, {r->number[0], r->number[1]}};
     t->config.pointwise.input = what - 1;
     t->operand[A] = (operand){IN, DATA, s->shape, s->a, KEEP, r->low, r->high, NULL};
-    if (reads_y) { /* what the function gives */
+    if (reads_y) { /* the function's value */
         t->operand[A].low = r->kind == LT_POINTWISE_TANH ? -1 : 0.001;
         t->operand[A].high = r->kind == LT_POINTWISE_TANH ? 0.999 : 0.998;
     }
@@ -210,7 +210,7 @@ bool pointwise_tests(size_t i, test *t)
     return false;
 }
 
-/* Kinds that no row tries. */
+/* Counts kinds without rows. */
 int pointwise_without_rows(void)
 {
     int missing = 0;

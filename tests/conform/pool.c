@@ -75,7 +75,7 @@ static void make_max(const pool_row *r, prepare_fn *prepare, bool index, test *t
         t->operand[2].shape.ndim = -1;
 }
 
-/* maxpool2d_norm: x, y, index, coefficients. Numbers are such that nothing is rounded. */
+/* maxpool2d_norm: x, y, index, coefficients. With these numbers nothing is rounded. */
 
 static lt_status call_max_norm(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                bool absolute)
@@ -85,7 +85,7 @@ static lt_status call_max_norm(const test *t, const lt_backend *be, void *ctx, c
     (void)absolute;
     if (be->maxpool2d_norm)
         return be->maxpool2d_norm(ctx, &t->config.pool, &norm, &v[1], &v[2]);
-    lt_view written = v[0]; /* in host memory: the backends that lack the entry have that */
+    lt_view written = v[0]; /* in host memory, which the backends without the kernel have */
     written.data = malloc((size_t)lt_shape_count(written.shape) * sizeof(double));
     if (!written.data)
         return LT_E_NOMEM;
@@ -123,7 +123,7 @@ static lt_status call_max_grad(const test *t, const lt_backend *be, void *ctx, c
     return be->maxpool2d_grad(ctx, &t->config.pool, v, &v[2], &v[3]);
 }
 
-/* Winners that lie in the image: the element nearest to the window's middle. */
+/* Maxima inside the image: the element nearest to the window's centre. */
 static void make_winners(test *t)
 {
     const lt_pool2d_config *c = &t->config.pool;
@@ -152,7 +152,7 @@ static void make_max_grad(const pool_row *r, bool pair, test *t)
     t->terms = 2.0 * r->config.kernel_h * r->config.kernel_w;
 }
 
-/* maxpool2d_norm_grad: dy, dy, index, x, coefficients, sums, dx, dbeta, dgamma */
+/* --- maxpool2d_norm_grad: dy, dy, index, x, coefficients, sums, dx, dbeta, dgamma --- */
 
 enum { INDEX = 2, X, COEFFICIENTS, SUMS, DX, DBETA, DGAMMA };
 
@@ -169,12 +169,12 @@ static lt_status call_norm_grad(const test *t, const lt_backend *be, void *ctx, 
         return LT_E_NOMEM;
     lt_status st = be->maxpool2d_grad(ctx, &t->config.pool, v, &v[INDEX], &in.dy[0]);
     if (!st)
-        st = compose_along(be, ctx, in, &norm, absolute);
+        st = compose_fused_grad(be, ctx, in, &norm, absolute);
     free(in.dy[0].data);
     return st;
 }
 
-/* x away from relu's kink. */
+/* Keeps x away from relu's kink. */
 static void make_norm_winners(test *t)
 {
     operand *x = &t->operand[X];

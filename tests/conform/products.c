@@ -55,7 +55,7 @@ static void make_matmul(const matmul_row *r, test *t)
     t->terms = (double)r->k + 1;
 }
 
-/* b, of f32, is a parameter: it counts as rounded to a's dtype. */
+/* b, in f32, is a parameter: counts as rounded to a's dtype. */
 static lt_status call_parameter(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                 bool absolute)
 {
@@ -80,7 +80,8 @@ static void make_parameter(const matmul_row *r, test *t)
     t->operand[1].kind = WEIGHT;
 }
 
-/* Sums of 16-bit products that stay f32, as gradients of weights do; more than a block in one way each. */
+/* Sums of 16-bit products with f32 results, as gradients of weights; larger than a block in one dimension
+ * each. */
 static const matmul_row wide[] = {
     {"to f32, odd sizes", 1, 17, 13, 29, ROWS, ROWS, false},
     {"to f32, a gradient of a weight", 1, 150, 70, 801, REVERSED, ROWS, false},
@@ -136,7 +137,7 @@ static lt_status call_linear(const test *t, const lt_backend *be, void *ctx, con
     return be->linear(ctx, &v[0], &v[1], v[2].data ? &v[2] : NULL, &v[3]);
 }
 
-/* In few bits: a backend may round a bias or not. */
+/* Reduces the bias to few bits: a backend may round it. */
 static void shorten_bias(test *t)
 {
     for (int64_t i = 0; i < operand_count(&t->operand[2]); i++)
@@ -168,7 +169,7 @@ static lt_view as_batch(const lt_view *m, int rows)
     return v;
 }
 
-/* dy, x, dw, db */
+/* Operands dy, x, dw, db. */
 static lt_status call_linear_grad(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                                   bool absolute)
 {

@@ -1,4 +1,4 @@
-/* Rows of what the solvers of roots need: sums of shifted inverses, bases. */
+/* Rows of kernels for inverse roots: sums of shifted inverses, QR, Ritz values. */
 
 #include "conform.h"
 
@@ -11,7 +11,7 @@ typedef struct rational_row {
     int64_t n;
     int poles;
     double wide_below;
-    bool scaled; /* all numbers are in a unit that is on the device */
+    bool scaled; /* all numbers are relative to a unit in device memory */
 } rational_row;
 
 static const rational_row rows[] = {
@@ -39,7 +39,7 @@ static const rational_row rows[] = {
 
 static const double weights[] = {0.5, 2, 0.25}, shifts[] = {0.1, 0.4, 3};
 
-enum { MANY = 1, INDEFINITE = 16 }; /* the row with many jobs; from this row on */
+enum { MANY = 1, INDEFINITE = 16 }; /* the row with many jobs; rows from here on are indefinite */
 static const double unit = 1.5, exponent = 0.25;
 enum { MOST_JOBS = 400, COUPLED = 256 };
 
@@ -71,7 +71,7 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
         return job[0].status ? job[0].status : job[last].status;
     if (!job[0].status || !job[last].status)
         return lt_fail(LT_E_ARG, "an indefinite matrix was inverted");
-    /* The smaller one is definite, and comes first. Other outputs are undefined: the same on both sides. */
+    /* The smaller one is definite, and comes first. Other outputs are undefined, equally on both sides. */
     lt_rational_job sizes[] = {job[0], job[last]};
     sizes[0].a.shape = sizes[0].y.shape = LT_SHAPE(1, 1);
     LT_TRY(be->fill(ctx, 0, &v[1]));
@@ -82,7 +82,7 @@ static lt_status call(const test *t, const lt_backend *be, void *ctx, const lt_v
     return LT_OK;
 }
 
-/* Symmetric with eigenvalues in 1 .. 3. Blocks beside the diagonal are not small. */
+/* Symmetric with eigenvalues in 1 .. 3 and large off-diagonal blocks. */
 static void make_definite(double *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -92,7 +92,7 @@ static void make_definite(double *a, int64_t n)
                                                              : a[i * n + j] / (double)n;
 }
 
-/* Or with the last eigenvalue negative. */
+/* Or with a negative last eigenvalue. */
 static void prepare(test *t)
 {
     const int64_t n = t->operand[0].shape.dim[0];
@@ -101,8 +101,8 @@ static void prepare(test *t)
         t->operand[0].value[n * n - 1] = -3.5;
 }
 
-/* An inverse with condition c has a relative error of a few n c u. unit: eigenvalues are from 1 / unit on; rounds: factors to 11 bits,
- * where the condition is small. */
+/* An inverse with condition c has a relative error of a few n c u. unit: eigenvalues are at least 1 / unit;
+ * rounds: factors may be rounded to 11 bits if the condition is small. */
 static double bound_of(int64_t n, int poles, double in_unit, bool rounds)
 {
     double size = 0.75;
@@ -112,7 +112,7 @@ static double bound_of(int64_t n, int poles, double in_unit, bool rounds)
     return 4 * (4 + sqrt((double)n)) * 0x1p-24 * size + (rounds ? 4 * 0x1p-11 * size : 0);
 }
 
-/* The largest difference; NaN counts as one. */
+/* Returns the largest difference, infinite for NaN. */
 static double distance(const double *got, const double *want, int64_t count)
 {
     double apart = 0;
@@ -223,7 +223,7 @@ static lt_status call_qr(const test *t, const lt_backend *be, void *ctx, const l
     return be->qr(ctx, &job, 1);
 }
 
-/* Diagonals that are neither sorted nor equal; a column of zeros would have any direction. */
+/* Unsorted and unequal diagonals; a column of zeros would have any direction. */
 static void prepare_columns(test *t)
 {
     double *a = t->operand[0].value;
@@ -234,7 +234,7 @@ static void prepare_columns(test *t)
                 i == j ? 1 + (double)(i * 7 % n) / (double)n : a[i * n + j] / (8 * (double)n);
 }
 
-/* Of matrices this close to a diagonal, results are within a few n u. */
+/* For matrices this close to a diagonal, results are within a few n u. */
 static const char *check_near(const test *t, double *const *got, double *const *want)
 {
     static char why[128];
@@ -258,7 +258,7 @@ static bool qr_test(size_t i, test *t)
     static const int64_t sizes[QR_SIZES] = {1, 19, 64};
     const int64_t n = sizes[i];
     *t = (test){.entry = "qr", .call = call_qr, .operands = 2, .master = true};
-    t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a whole block";
+    t->name = n == 1 ? "one element" : n == 19 ? "odd size" : "a complete block";
     t->prepare = prepare_columns;
     t->check = check_near;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
@@ -277,7 +277,7 @@ typedef struct ritz_row {
 static const ritz_row ritzes[] = {
     {"one part", 1, 0.1}, {"some parts", 5, 0.1}, {"one eigenvalue", 2, 1}, {"zeros", 2, 0}};
 
-/* The second job has the first part alone, and no bound. */
+/* The second job has only the first part, and no bound. */
 static lt_status call_ritz(const test *t, const lt_backend *be, void *ctx, const lt_view *v,
                            bool absolute)
 {
@@ -289,7 +289,7 @@ static lt_status call_ritz(const test *t, const lt_backend *be, void *ctx, const
     return be->ritz(ctx, job, 2);
 }
 
-/* Products of [X, B X, B^2 X] with themselves, B diagonal: a part is of ROWS_OF_PART rows. */
+/* Products of [X, B X, B^2 X] with themselves, B diagonal; each part is made of ROWS_OF_PART rows. */
 static void prepare_ritz(test *t)
 {
     enum { ROWS_OF_PART = 40, SIDE = LT_RITZ_COLUMNS };
@@ -309,7 +309,7 @@ static void prepare_ritz(test *t)
     }
 }
 
-/* To the last halving but one; of zeros the bound. */
+/* Within two bisection steps; for zeros exactly the bound. */
 static const char *check_ritz(const test *t, double *const *got, double *const *want)
 {
     static char why[128];

@@ -1,4 +1,4 @@
-/* Rows of rotary positions, both ways round. */
+/* Rows of rotary positions, in both directions. */
 
 #include "conform.h"
 

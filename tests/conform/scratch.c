@@ -1,6 +1,6 @@
-/* Rows that look behind the scratch memory of a library: what it asks for lies in a block with a
- * guard zone behind it. oneDNN 2.6.3 writes there in the weight gradient of strided 1x1 filters with
- * fewer than 16 channels: a row of conv_rules.c. */
+/* Rows that check writes past the scratch memory of a library: its memory is followed by a guard zone.
+ * oneDNN 2.6.3 writes there in the weight gradient of strided 1x1 filters with fewer than 16 channels: a row
+ * of conv_rules.c. */
 
 #include "conform.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -16,8 +16,8 @@ typedef struct scratch_row {
     int stride;
 } scratch_row;
 
-/* Whether it shows depends on how the work is cut: with these sizes it does for one thread, two and
- * three, with AVX-512; with AVX2 for one and three. */
+/* The fault depends on how the work is split: with these sizes it shows for one, two and three threads with
+ * AVX-512, for one and three with AVX2. */
 static const scratch_row rows[] = {
     {"scratchpad: 8 to 16 channels, 1x1 stride 2", 8, 56, 56, 16, 1, 2},
     {"scratchpad: 8 to 32 channels, 1x1 stride 2", 8, 56, 56, 32, 1, 2},
@@ -29,8 +29,8 @@ static const scratch_row rows[] = {
     {"scratchpad: 8 channels, 3x3 stride 2", 8, 28, 28, 16, 3, 2},
 };
 
-/* The number of bytes behind the first `asked` ones that were written. */
-static size_t written_behind(const unsigned char *block, size_t asked)
+/* Returns the number of bytes written after the first `asked` ones. */
+static size_t bytes_past_end(const unsigned char *block, size_t asked)
 {
     size_t count = 0;
     for (size_t i = asked; i < BLOCK; i++)
@@ -50,11 +50,11 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
     LT_ASSERT(slot->data);
     memset(slot->data, PATTERN, BLOCK);
     LT_TRY(be->conv2d_grad_w(ctx, &t->config.conv, &v[0], &v[1], &v[2]));
-    LT_ASSERT(slot->bytes == BLOCK); /* it was enough */
-    size_t behind = written_behind(slot->data, slot->asked);
-    return behind ? lt_fail(LT_E_DEVICE, "%zu bytes behind a scratchpad of %zu were written",
-                            behind, slot->asked)
-                  : LT_OK;
+    LT_ASSERT(slot->bytes == BLOCK); /* it was large enough */
+    size_t past = bytes_past_end(slot->data, slot->asked);
+    return past ? lt_fail(LT_E_DEVICE, "%zu bytes past the end of a scratchpad of %zu were written",
+                          past, slot->asked)
+                : LT_OK;
 }
 
 bool scratch_tests(size_t i, test *t)

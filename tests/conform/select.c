@@ -1,4 +1,4 @@
-/* The largest magnitudes of a vector. */
+/* Rows of top-k by magnitude. */
 
 #include "conform.h"
 
@@ -8,7 +8,7 @@ typedef struct select_row {
     const char *name;
     int64_t n, count;
     layout x;
-    double levels; /* values are rounded down to this many in a unit; 0: not */
+    double levels; /* values are rounded down to this many levels per unit; 0: not rounded */
     int nans;
     bool large;
 } select_row;

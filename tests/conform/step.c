@@ -1,10 +1,10 @@
 /* conform_step [--device NAME] [--optim NAME] [--recorded] [--only TEXT] [--isolate SECONDS] [--break] [--control]: a
- * whole training step of a small residual network: gradients against ref in double; recorded steps against eager ones
- * and a second run, bit for bit; and steps whose gradients stay in 16 bits against those with f32.
- *   --only     rows whose name, as a failure prints it, begins with the text
- *   --isolate  rows run in a process that another replaces behind a failure, a crash or a row that takes longer
- *   --break    one number is off, and all must fail
- *   --control  as that of conform: exits 0 if just the rows that it spoils fail, and each row has a result
+ * whole training step of a small residual network: gradients against ref in double; recorded steps bit for bit against
+ * eager ones and a second run; and steps with 16-bit gradients against those with f32.
+ *   --only     rows whose name, as in a failure's line, begins with the text
+ *   --isolate  runs rows in a process that is replaced after a failure, a crash or a row that takes longer
+ *   --break    changes one number; all rows must fail
+ *   --control  as for conform: exits 0 if exactly the spoilt rows fail, and each row has a result
  * Exits 0, 1, or 77 if the device cannot be opened. */
 
 #include "isolate.h"
@@ -32,7 +32,7 @@ typedef struct training {
     lt_graph *graph;
     lt_tensor *images, *labels, *loss;
     lt_pass pass;
-    int passes; /* of a step, whose gradients add up */
+    int passes; /* micro-batches per step, whose gradients are summed */
     bool writes_pixels;
 } training;
 
@@ -85,15 +85,15 @@ static lt_status make_optim(training *t, const char *name)
     return lt_optim_adam(&t->optim, &t->params, &c);
 }
 
-/* Where and how a training runs. */
+/* Device and options of a training. */
 typedef struct place {
     const char *device;
     lt_dtype dtype;
     bool f64;
     lt_fused fused;
     bool rounded;       /* gradients may be in 16 bits */
-    int passes;         /* of a step; 0: 1 */
-    bool writes_pixels; /* normalised ones: the first convolution finds its input in memory */
+    int passes;         /* micro-batches per step; 0: 1 */
+    bool writes_pixels; /* the first convolution reads normalised pixels from memory */
 } place;
 
 static lt_status open_training(training *t, const place *at, const char *optim)
@@ -112,7 +112,7 @@ static lt_status open_training(training *t, const place *at, const char *optim)
     LT_TRY(make_optim(t, optim));
     lt_optim_read_rounded(t->optim, at->rounded);
     lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
-    scaling.start = 128; /* small enough for steps that are taken */
+    scaling.start = 128; /* small enough for steps that are not skipped */
     if (at->dtype == LT_F16)
         LT_TRY(lt_optim_scale_loss(t->optim, &scaling));
     LT_TRY(lt_tape_new(&t->tape, t->device));
@@ -152,7 +152,7 @@ static lt_status forward_backward_step(void *arg)
     return forward_backward(arg);
 }
 
-/* As the trainer does it. */
+/* One step, as the trainer runs it. */
 static lt_status run_step(training *t, int64_t attempt, bool graph)
 {
     const lt_step numbers = {.lr = 0.01 / (double)attempt, .attempt = attempt};
@@ -170,7 +170,7 @@ static lt_status run_step(training *t, int64_t attempt, bool graph)
     return lt_optim_result(t->optim, &result);
 }
 
-/* All numbers of a list of tensors as doubles, one after another; grows *out. */
+/* All numbers of a list of tensors as doubles, concatenated; grows *out. */
 typedef struct numbers {
     double *value;
     size_t count;
@@ -204,7 +204,7 @@ static lt_status collect(numbers *n, const training *t, bool gradients)
     return LT_OK;
 }
 
-/* Gradients of one pass, without the loss scale; f16 tries smaller ones until all are finite. */
+/* Gradients of one pass, without the loss scale; for f16 tries smaller scales until all are finite. */
 static lt_status gradients_of(numbers *n, const place *at)
 {
     training t;
@@ -225,7 +225,7 @@ static lt_status gradients_of(numbers *n, const place *at)
     return st;
 }
 
-/* A gradient stays in 16 bits if it is asked for, until another is added. */
+/* Checks that a gradient is kept in 16 bits if requested, until another is added. */
 static lt_status check_width(const training *t, const place *at)
 {
     const bool rounds = at->rounded && at->passes < 2 && !strncmp(at->device, "cuda", 4);
@@ -256,13 +256,13 @@ static lt_status train_at(numbers *n, const place *at, const char *optim, bool g
 typedef struct tally {
     const char *device;
     const char *only;  /* rows whose names begin with it */
-    const char *optim; /* this optimizer alone; NULL: all */
-    int seconds;       /* of a row, where isolated */
+    const char *optim; /* only this optimizer; NULL: all */
+    int seconds;       /* time limit per row, if isolated */
     bool broken, recorded, isolate, control;
-    rows *rows; /* of the process that runs them */
+    rows *rows; /* rows of the process that runs them */
 } tally;
 
-/* Whether this row is chosen, and not that of another process. Its name goes to what. */
+/* Returns true if this row is chosen and belongs to this process. what receives its name. */
 static bool begins(tally *a, const char *kind, lt_dtype dtype, const char *detail, char *what,
                    size_t size)
 {
@@ -270,7 +270,7 @@ static bool begins(tally *a, const char *kind, lt_dtype dtype, const char *detai
     return !strncmp(what, a->only, strlen(a->only)) && rows_begin(a->rows, what, true);
 }
 
-/* Whether the process can go on. */
+/* Prints the result; returns true if the process can continue. */
 static bool tell(tally *a, bool ok, const char *what, const char *detail)
 {
     const char *problem = a->control ? rows_control(a->rows->next) : NULL;
@@ -280,7 +280,7 @@ static bool tell(tally *a, bool ok, const char *what, const char *detail)
     return rows_end(a->rows, ok);
 }
 
-/* Euclidean distance relative to the length of want; infinite for other counts. */
+/* Euclidean distance relative to the length of want; infinite if the counts differ. */
 static double distance(const numbers *got, const numbers *want)
 {
     double length = 0, apart = 0;
@@ -325,7 +325,8 @@ static bool is_same(const numbers *a, const numbers *b)
     return a->count == b->count && !memcmp(a->value, b->value, a->count * sizeof(double));
 }
 
-/* A training at two places, or in two ways, has the same weights; whether the process can go on. */
+/* Two trainings, on two devices or in two ways, that must give the same weights; returns true if the process
+ * can continue. */
 typedef struct pair {
     const char *kind, *optim;
     place want, got;
@@ -360,7 +361,7 @@ static bool check_same(tally *a, lt_dtype dtype, const char *optim, bool graph)
                    .got_graph = graph});
 }
 
-/* Steps with gradients of 16 bits, of one pass or of more, are those with f32. */
+/* Steps with 16-bit gradients, of one or more micro-batches, must equal those with f32. */
 static bool check_rounded(tally *a, lt_dtype dtype, const char *optim, int passes)
 {
     static const char *const kind[] = {"gradients in 16 bits change nothing, one pass",
@@ -371,7 +372,7 @@ static bool check_rounded(tally *a, lt_dtype dtype, const char *optim, int passe
     return check_pair(a, &p);
 }
 
-/* Steps whose first convolution reads pixels are those where they were normalised before. */
+/* Steps whose first convolution reads pixels must equal those that normalise before. */
 static bool check_pixels(tally *a, lt_dtype dtype)
 {
     pair p = {.kind = "pixels normalised on the way change nothing",
@@ -407,7 +408,7 @@ static bool check_dtype(tally *a, lt_dtype dtype)
     return goes_on;
 }
 
-/* The option without a value that this is; NULL: none. */
+/* Returns the field of an option without value; NULL if the text is not one. */
 static bool *flag(tally *a, const char *text)
 {
     return !strcmp(text, "--break")      ? &a->broken
@@ -416,7 +417,7 @@ static bool *flag(tally *a, const char *text)
                                          : NULL;
 }
 
-/* The option whose value is a text that this is; NULL: none. */
+/* Returns the field of an option with a text value; NULL if the name is not one. */
 static const char **text_option(tally *a, const char *name)
 {
     return !strcmp(name, "--device")  ? &a->device
@@ -448,12 +449,12 @@ static bool parse(int argc, char **argv, tally *a)
     return true;
 }
 
-/* A process: all rows, if the device opens. */
+/* The work of a process: all rows, if the device opens. */
 static int run_all(void *context, rows *r)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
     tally *a = context;
-    const bool has_f16 = strcmp(a->device, "cpu") != 0; /* it has no training in f16 */
+    const bool has_f16 = strcmp(a->device, "cpu") != 0; /* cpu has no training in f16 */
     lt_device *d = NULL;
     bool goes_on = true;
     if (lt_device_open(&d, a->device, NULL)) {
@@ -477,7 +478,7 @@ int main(int argc, char **argv)
     rows sum = {0};
     if (!parse(argc, argv, &a))
         return USAGE;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* a crash or a time-out leaves the lines of what ran */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines printed before a crash or a time-out are kept */
     const int code = a.isolate ? run_isolated(&sum, a.seconds, run_all, &a) : run_all(&a, &sum);
     if (code == CANNOT_RUN && !sum.failed)
         return code;

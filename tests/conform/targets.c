@@ -30,7 +30,7 @@ lt_status targets_open(targets *t, const char *backend, const lt_device_config *
 {
     const lt_backend *be = backend_of(backend);
     *t = (targets){.count = 0};
-    return be ? add(t, be, config, "", "") : LT_E_ARG; /* lt_backend_find() says which there are */
+    return be ? add(t, be, config, "", "") : LT_E_ARG; /* lt_backend_find() lists the names */
 }
 
 /* A way to open the cpu backend. */
@@ -62,7 +62,7 @@ static lt_status open_level(targets *t, const level *l, const lt_device_config *
     setenv("LATHER_CPU_ISA", l->isa, 1);
     setenv("LATHER_CPU_KERNELS", l->kernels, 1);
     if (strcmp(lt_cpu_isa_in_use(), l->isa) != 0)
-        return LT_OK; /* this processor, or the user, does not go so far */
+        return LT_OK; /* not supported by this processor, or limited by the user */
     c.fused = l->fused;
     return add(t, be, &c, l->label, l->filter);
 }

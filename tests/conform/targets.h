@@ -10,7 +10,7 @@ typedef struct target {
     const lt_backend *be;
     void *ctx;
     const char *label;  /* follows the name of a row; "": this is the only device */
-    const char *filter; /* part of the entry or name of each row that it runs */
+    const char *filter; /* part of the kernel or name of each row that it runs */
 } target;
 
 typedef struct targets {
@@ -18,16 +18,16 @@ typedef struct targets {
     int count;
 } targets;
 
-/* A backend of the library, a unit of weight gradients or the emulator; NULL: there is none of that name, and
- * lt_error_message() says which there are. */
+/* Returns a backend of the library, a weight-gradient kernel or the emulator; NULL if the name is unknown,
+ * with the known names in lt_error_message(). */
 const lt_backend *backend_of(const char *name);
 
 /* Opens one device. Errors: the backend's; LT_E_ARG if there is no such backend. */
 lt_status targets_open(targets *t, const char *backend, const lt_device_config *config);
 
 /* Opens ref in single precision and the cpu backend once for each set of kernels that this processor runs
- * (LATHER_CPU_ISA), and again with its own convolutions (LATHER_CPU_KERNELS=own) with and without fusion. oneDNN has one level in a process:
- * the best. Errors: the backend's; LT_E_UNSUPPORTED without a cpu backend. */
+ * (LATHER_CPU_ISA), and again with built-in convolutions (LATHER_CPU_KERNELS=own) with and without fusion.
+ * oneDNN has one level per process: the best. Errors: the backend's; LT_E_UNSUPPORTED without a cpu backend. */
 lt_status targets_open_levels(targets *t, const lt_device_config *config);
 
 void targets_close(targets *t);

@@ -1,5 +1,5 @@
-/* The weight gradient's units in bf16 as backends of their own: the cpu backend, with every bf16 weight
- * gradient of one group by one unit, whatever its size. The units in f32 are those of LATHER_CPU_KERNELS=own.
+/* The weight gradient's bf16 kernels as separate backends: the cpu backend, with every bf16 weight
+ * gradient of one group by one kernel, whatever its size. The f32 kernels are those of LATHER_CPU_KERNELS=own.
  *
  *   vectors    AVX512_BF16
  *   tiles      AMX's product over tiles in C, with packing in C: runs anywhere
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-/* Tiles of 16 rows of 64 bytes, as Intel's manual describes them. */
+/* Tiles of 16 rows of 64 bytes, as in Intel's manual. */
 typedef struct tile {
     uint8_t row[16][64];
 } tile;
@@ -67,7 +67,7 @@ static uint16_t channel(const uint16_t *base, int64_t at, int64_t c, int64_t cou
     return at < 0 || c >= count ? 0 : base[at + c];
 }
 
-/* Pairs of pixels side by side, 32 channels of them. */
+/* Pairs of adjacent pixels, 32 channels of them. */
 static void pack_x(const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out)
 {
     uint16_t *to = out;
@@ -95,7 +95,7 @@ static lt_wgrad_unit unit = {.rows = LT_TILE_ROWS,
                              .x = pack_x,
                              .product = tile_product};
 
-/* Into memory of ours where dw is not in the library's storage order. */
+/* Writes to temporary memory if dw is not in the library's storage order. */
 static lt_status grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                         const lt_view *x, const lt_view *dw)
 {

@@ -227,7 +227,7 @@ static void a_backend_without_graphs_is_simply_called(void **state)
     lt_device *d = open_fake(&table, false);
     lt_graph *g = NULL;
     work w;
-    open_work(&w, d, READS); /* where that causes no failure */
+    open_work(&w, d, READS); /* a device without graphs, on which that works */
     for (int i = 0; i < 5; i++)
         assert_ok(lt_graph_run(d, &g, one_key, step, &w));
     assert_int_equal(w.calls, 5);

@@ -44,7 +44,7 @@ typedef struct row {
     variant variant;
     int stats, sums;         /* calls of the fused kernels */
     int own_stats, own_sums; /* and of batch norm's separate kernels */
-    int norms, norms_w;      /* of kernels that read a deferred output, if the table has them */
+    int norms, norms_w; /* calls of kernels that read a deferred output, if the table has them */
     lt_pass pass;
 } row;
 
@@ -322,7 +322,7 @@ static void check_row(void **state)
                          r->own_sums);
         const int all = seen.applies + 2 * seen.adds + seen.pools;
         assert_true(all <= applies); /* later perhaps, but no more often */
-        if (!r->pass.recompute)      /* sums that are not fused are made again */
+        if (!r->pass.recompute)      /* sums that are not fused are recomputed */
             assert_int_equal(all, applies);
     }
     run_level(r, UNWRITTEN, false, &fused);
