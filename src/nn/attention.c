@@ -12,11 +12,11 @@
 
 typedef struct attention {
     lt_module base;
-    /* Of this rank's heads; the names are NULL, as they are the caller's. */
+    /* Heads on this rank. Its names are NULL: the caller owns them. */
     lt_attention_layer config;
     lt_parallel_linear packed; /* projection of q, k and v, for all ranks */
     lt_attention_layer whole;  /* with heads and kv_heads of all ranks */
-    lt_param weight, bias;     /* of q, k and v; bias.value is NULL if absent */
+    lt_param weight, bias;     /* q, k and v packed; bias.value is NULL if absent */
     lt_module *out;            /* owned */
 } attention;
 

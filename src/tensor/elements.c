@@ -21,7 +21,7 @@ void lt_view_write(const lt_view *view, int64_t first, int64_t count, const doub
 typedef struct map {
     lt_map_fn *fn;
     const void *config;
-    lt_view x[LT_MAX_MAPPED], y; /* of one shape, in the storage order of y */
+    lt_view x[LT_MAX_MAPPED], y; /* same shape; dimensions in the storage order of y */
     int count;
 } map;
 

@@ -33,7 +33,7 @@ static bool is_checked(const lt_tensor *x)
     return lt_tensor_dtype(x) == LT_F64;
 }
 
-/* Runs fn; handle[i] receives what it was given for input i. */
+/* Runs fn; handle[i] receives the tensor that it passed to fn as input i. */
 static lt_status build(checker *c, bool record, lt_tensor **handle, lt_tensor **y)
 {
     lt_pass pass = c->config.pass;

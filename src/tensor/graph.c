@@ -1,6 +1,6 @@
 /* Graph capture and replay. A key passes the states eager, eager, captured, replayed. The first eager run
- * allocates what is needed once (execution plans, packed weights, optimizer state), the second what every
- * later step needs, because a capture cannot allocate. All runs take their memory in one scope of the
+ * allocates state that lasts (execution plans, packed weights, optimizer state), the second the buffers of
+ * every later step, because a capture cannot allocate. All runs take their memory in one scope of the
  * allocator.
  *
  * A capture that fails is discarded, and the step runs eagerly. After the second failure the key remains

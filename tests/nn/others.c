@@ -109,7 +109,7 @@ static void an_autoencoder_learns_sinusoids(void **state)
     scene_close(&s);
 }
 
-/* Whether exactly one coordinate is positive, which no linear model can learn. */
+/* The label is 1 if exactly one coordinate is positive, which no linear model can learn. */
 static void a_classifier_learns_exclusive_or(void **state)
 {
     (void)state;
@@ -306,7 +306,7 @@ static lt_status whole_life(const char *device)
     return st;
 }
 
-/* Allocations that are optional may fail without a failure elsewhere, so the first success is not the end. */
+/* An optional allocation may fail without an error, so the loop does not end at the first success. */
 static void any_allocation_may_fail_without_leak(void **state)
 {
     enum { MOST = 300 };
