@@ -226,12 +226,10 @@ static lt_status call_vec_norms(const test *t, const lt_backend *be, void *ctx, 
     return st;
 }
 
-static bool norms_test(size_t i, test *t)
+static void make_norms(size_t i, test *t)
 {
     const size_t shape = i < COUNT_OF(lists) ? i : 0;
     const size_t expression = i < COUNT_OF(lists) ? 0 : i - COUNT_OF(lists) + 1;
-    if (expression >= COUNT_OF(normed))
-        return false;
     const list_row *r = &lists[shape];
     *t = (test){.entry = "vec_norms", .call = call_vec_norms, .operands = 3, .master = true};
     t->name = expression ? normed[expression].name : r->name;
@@ -240,7 +238,6 @@ static bool norms_test(size_t i, test *t)
     t->operand[1] = (operand){IN, MASTER, r->shape, r->storage[1], PLUS, 0.3, 2, NULL};
     t->operand[2] = (operand){OUT, DOUBLE, LT_SHAPE(3), .absolute = PLUS};
     t->terms = 8;
-    return true;
 }
 
 typedef struct tensor_row {
@@ -304,14 +301,18 @@ static lt_status call_gram(const test *t, const lt_backend *be, void *ctx, const
     return st;
 }
 
+static void symmetrize(operand *o)
+{
+    const int64_t n = o->shape.dim[0];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < i; j++)
+            o->value[i * n + j] = o->value[j * n + i];
+}
+
 static void make_symmetric(test *t)
 {
-    for (int k = 1; k < 4; k += 2) {
-        const int64_t n = t->operand[k].shape.dim[0];
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j < i; j++)
-                t->operand[k].value[i * n + j] = t->operand[k].value[j * n + i];
-    }
+    symmetrize(&t->operand[1]);
+    symmetrize(&t->operand[3]);
 }
 
 /* For even sizes beta is 0: the old contents, NaN, must not be read. */
@@ -414,13 +415,16 @@ static lt_status call_eigh(const test *t, const lt_backend *be, void *ctx, const
     return job.status;
 }
 
-static void symmetrize(test *t)
+static void make_input_symmetric(test *t)
 {
-    double *a = t->operand[0].value;
-    int64_t n = t->operand[0].shape.dim[0];
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t j = 0; j < i; j++)
-            a[i * n + j] = a[j * n + i];
+    symmetrize(&t->operand[0]);
+}
+
+static void make_scaled(test *t, double factor)
+{
+    symmetrize(&t->operand[0]);
+    for (int64_t i = 0; i < operand_count(&t->operand[0]); i++)
+        t->operand[0].value[i] *= factor;
 }
 
 /* Rank 2: equal eigenvalues, and zeros. */
@@ -460,16 +464,12 @@ static void make_diagonal(test *t)
 /* Squares of such elements underflow in f32. */
 static void make_tiny(test *t)
 {
-    symmetrize(t);
-    for (int64_t i = 0; i < lt_shape_count(t->operand[0].shape); i++)
-        t->operand[0].value[i] *= 0x1p-110;
+    make_scaled(t, 0x1p-110);
 }
 
 static void make_huge(test *t)
 {
-    symmetrize(t);
-    for (int64_t i = 0; i < lt_shape_count(t->operand[0].shape); i++)
-        t->operand[0].value[i] *= 0x1p+110;
+    make_scaled(t, 0x1p+110);
 }
 
 /* max |A V - V diag(values)| and max |V^T V - 1|, relative to |A| and n; order; values. */
@@ -510,9 +510,9 @@ static const struct {
     prepare_fn *prepare;
 } eighs[] = {
     {"one element", 1, NULL},
-    {"odd size", 33, symmetrize},
+    {"odd size", 33, make_input_symmetric},
     {"rank deficient", 20, make_deficient},
-    {"several panels", 131, symmetrize},
+    {"several panels", 131, make_input_symmetric},
     {"several panels of rank 2", 97, make_deficient},
     {"several panels of rank 40", 141, make_low_rank},
     {"a diagonal matrix", 70, make_diagonal},
@@ -520,77 +520,70 @@ static const struct {
     {"huge elements", 40, make_huge},
 };
 
-static void make_eigh(const char *name, int64_t n, prepare_fn *prepare, test *t)
+static void make_eigh(size_t i, test *t)
 {
-    *t = (test){.entry = "eigh", .name = name, .call = call_eigh, .operands = 3, .master = true};
-    t->prepare = prepare;
+    const int64_t n = eighs[i].n;
+    *t = (test){.entry = "eigh", .call = call_eigh, .operands = 3, .master = true};
+    t->name = eighs[i].name;
+    t->prepare = eighs[i].prepare;
     t->check = check_eigh;
     t->operand[0] = (operand){IN, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
     t->operand[1] = (operand){OUT, MASTER, LT_SHAPE(n), .absolute = PLUS};
     t->operand[2] = (operand){OUT, MASTER, LT_SHAPE(n, n), .absolute = PLUS};
 }
 
-static bool tensor_test(size_t i, test *t)
+/* Tests of each row of tensors, and of each row of step_tensors. */
+enum { TENSOR_TESTS = 4, STEP_TESTS = GRAM_WAYS - STEP + 1 };
+
+static void make_tensor_test(size_t i, test *t)
 {
-    enum { WAYS = 4 };
-    if (i >= COUNT_OF(tensors) * WAYS)
-        return false;
-    const tensor_row *r = &tensors[i / WAYS];
-    if (i % WAYS == 0)
+    const tensor_row *r = &tensors[i / TENSOR_TESTS];
+    switch (i % TENSOR_TESTS) {
+    case 0:
         make_gram(r, WITHOUT, t);
-    else if (i % WAYS == 1)
+        break;
+    case 1:
         make_norm(r, t);
-    else
-        make_mode(r, i % WAYS == 3 ? TRANSPOSED : PLAIN, t);
+        break;
+    default:
+        make_mode(r, i % TENSOR_TESTS == 2 ? PLAIN : TRANSPOSED, t);
+    }
     t->name = r->name;
-    return true;
 }
 
-static const tensor_row of_steps[] = {
+static const tensor_row step_tensors[] = {
     {"rows in a step", {2, {33, 70}}, 0, ROWS},
     {"a matrix with gaps in a step", {2, {17, 29}}, 0, GAPS},
     {"a window in a step", {3, {48, 9, 50}}, 1, ROWS},
     {"many rows in a step", {2, {520, 512}}, 0, ROWS},
 };
 
-static bool step_test(size_t i, test *t)
+static void make_step_test(size_t i, test *t)
 {
-    const size_t ways = GRAM_WAYS - STEP + 1;
-    const tensor_row *r = &of_steps[i / ways % COUNT_OF(of_steps)];
-    const int way = STEP + (int)(i % ways);
-    if (i >= COUNT_OF(of_steps) * ways)
-        return false;
+    const tensor_row *r = &step_tensors[i / STEP_TESTS];
+    const int way = STEP + (int)(i % STEP_TESTS);
     if (way < GRAM_WAYS)
         make_gram(r, way, t);
     else
         make_mode(r, SKIPPED_PRODUCT, t);
     t->name = r->name;
-    return true;
 }
 
 bool matrix_tests(size_t i, test *t)
 {
-    size_t plain = COUNT_OF(vecs) * COUNT_OF(storages);
-    if (i < plain) {
+    if (within(&i, COUNT_OF(vecs) * COUNT_OF(storages)))
         make_vec(&vecs[i / COUNT_OF(storages)], storages[i % COUNT_OF(storages)], t);
-        return true;
-    }
-    i -= plain;
-    if (tensor_test(i, t))
-        return true;
-    i -= 4 * COUNT_OF(tensors);
-    if (step_test(i, t))
-        return true;
-    i -= COUNT_OF(of_steps) * (GRAM_WAYS - STEP);
-    if (i < COUNT_OF(lists)) {
+    else if (within(&i, COUNT_OF(tensors) * TENSOR_TESTS))
+        make_tensor_test(i, t);
+    else if (within(&i, COUNT_OF(step_tensors) * STEP_TESTS))
+        make_step_test(i, t);
+    else if (within(&i, COUNT_OF(lists)))
         make_list(i, t);
-        return true;
-    }
-    i -= COUNT_OF(lists);
-    if (norms_test(i, t))
-        return true;
-    i -= COUNT_OF(lists) + COUNT_OF(normed) - 1;
-    if (i < COUNT_OF(eighs))
-        make_eigh(eighs[i].name, eighs[i].n, eighs[i].prepare, t);
-    return i < COUNT_OF(eighs);
+    else if (within(&i, COUNT_OF(lists) + COUNT_OF(normed) - 1))
+        make_norms(i, t);
+    else if (within(&i, COUNT_OF(eighs)))
+        make_eigh(i, t);
+    else
+        return false;
+    return true;
 }

@@ -22,6 +22,7 @@
 #include <string.h>
 
 enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, USAGE = 2, CANNOT_RUN = 77 };
+enum { F16_SCALE = 128 }; /* loss scale of f16: small enough for steps that are not skipped */
 
 typedef struct training {
     lt_device *device;
@@ -112,7 +113,7 @@ static lt_status open_training(training *t, const place *at, const char *optim)
     LT_TRY(make_optim(t, optim));
     lt_optim_read_rounded(t->optim, at->rounded);
     lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
-    scaling.start = 128; /* small enough for steps that are not skipped */
+    scaling.start = F16_SCALE;
     if (at->dtype == LT_F16)
         LT_TRY(lt_optim_scale_loss(t->optim, &scaling));
     LT_TRY(lt_tape_new(&t->tape, t->device));
@@ -204,17 +205,12 @@ static lt_status collect(numbers *n, const training *t, bool gradients)
     return LT_OK;
 }
 
-/* Gradients of one pass, without the loss scale; for f16 tries smaller scales until all are finite. */
+/* Gradients of one pass, without the loss scale. */
 static lt_status gradients_of(numbers *n, const place *at)
 {
     training t;
-    double scale = 1;
+    const double scale = at->dtype == LT_F16 ? F16_SCALE : 1;
     lt_status st = open_training(&t, at, "sgd");
-    if (!st && at->dtype == LT_F16) {
-        lt_loss_scaling c = LT_LOSS_SCALING_DEFAULTS;
-        c.start = scale = 128;
-        st = lt_optim_scale_loss(t.optim, &c);
-    }
     if (!st)
         st = forward_backward(&t);
     if (!st)
@@ -386,26 +382,26 @@ static bool check_pixels(tally *a, lt_dtype dtype)
 
 static bool check_optim(tally *a, lt_dtype dtype, const char *optim)
 {
-    bool goes_on = check_same(a, dtype, optim, false) && check_same(a, dtype, optim, true);
-    for (int passes = 1; passes <= 2 && goes_on && dtype != LT_F32; passes++)
-        goes_on = check_rounded(a, dtype, optim, passes);
-    if (goes_on && dtype != LT_F32 && !strcmp(optim, "sgd"))
-        goes_on = check_pixels(a, dtype);
-    return goes_on;
+    bool ok = check_same(a, dtype, optim, false) && check_same(a, dtype, optim, true);
+    for (int passes = 1; passes <= 2 && ok && dtype != LT_F32; passes++)
+        ok = check_rounded(a, dtype, optim, passes);
+    if (ok && dtype != LT_F32 && !strcmp(optim, "sgd"))
+        ok = check_pixels(a, dtype);
+    return ok;
 }
 
 static bool check_dtype(tally *a, lt_dtype dtype)
 {
     static const char *const optims[] = {"sgd", "adamw", "shampoo"};
     const lt_fused last = dtype == LT_F32 ? LT_FUSED_AUTO : LT_FUSED_OFF;
-    bool goes_on = true;
-    for (int fused = LT_FUSED_AUTO; fused <= (int)last && goes_on; fused++)
-        goes_on = check_gradients(
+    bool ok = true;
+    for (int fused = LT_FUSED_AUTO; fused <= (int)last && ok; fused++)
+        ok = check_gradients(
             a, &(place){.device = a->device, .dtype = dtype, .fused = (lt_fused)fused});
-    for (size_t i = 0; i < sizeof optims / sizeof *optims && goes_on; i++)
+    for (size_t i = 0; i < sizeof optims / sizeof *optims && ok; i++)
         if (!a->optim || !strcmp(a->optim, optims[i]))
-            goes_on = check_optim(a, dtype, optims[i]);
-    return goes_on;
+            ok = check_optim(a, dtype, optims[i]);
+    return ok;
 }
 
 /* Returns the field of an option without value; NULL if the text is not one. */
@@ -456,7 +452,7 @@ static int run_all(void *context, rows *r)
     tally *a = context;
     const bool has_f16 = strcmp(a->device, "cpu") != 0; /* cpu has no training in f16 */
     lt_device *d = NULL;
-    bool goes_on = true;
+    bool ok = true;
     if (lt_device_open(&d, a->device, NULL)) {
         fprintf(stderr, "conform_step: %s\n", lt_error_message());
         return CANNOT_RUN;
@@ -464,12 +460,12 @@ static int run_all(void *context, rows *r)
     lt_device_close(&d);
     a->rows = r;
     r->next = 0;
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !a->recorded && goes_on; i++)
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes && !a->recorded && ok; i++)
         if (dtypes[i] != LT_F16 || has_f16)
-            goes_on = check_dtype(a, dtypes[i]);
+            ok = check_dtype(a, dtypes[i]);
     if (a->recorded)
-        goes_on = check_same(a, has_f16 ? LT_F16 : LT_BF16, a->optim ? a->optim : "adamw", true);
-    return goes_on ? 0 : ROWS_GO_ON;
+        ok = check_same(a, has_f16 ? LT_F16 : LT_BF16, a->optim ? a->optim : "adamw", true);
+    return ok ? 0 : ROWS_GO_ON;
 }
 
 int main(int argc, char **argv)

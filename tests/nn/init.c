@@ -118,7 +118,7 @@ static void a_box_gets_its_slice_of_the_whole_parameters_values(void **state)
     lt_param_clear(&whole);
 }
 
-static void kaiming_refuses_a_vector(void **state)
+static void kaiming_of_a_vector_is_an_error(void **state)
 {
     (void)state;
     lt_param p;
@@ -168,7 +168,7 @@ static bool stayed_at_half(const lt_param *p)
     return true;
 }
 
-static void a_models_filters_and_matrices_are_drawn_the_rest_stays(void **state)
+static void only_filters_and_matrices_of_a_model_are_drawn(void **state)
 {
     static const lt_module_ops ops = {.kind = "own",
                                       .bytes = sizeof(own_layer),
@@ -199,8 +199,8 @@ int main(void)
         cmocka_unit_test(uniform_fills_its_interval),
         cmocka_unit_test(values_depend_on_seed_and_name_alone),
         cmocka_unit_test(a_box_gets_its_slice_of_the_whole_parameters_values),
-        cmocka_unit_test(kaiming_refuses_a_vector),
-        cmocka_unit_test(a_models_filters_and_matrices_are_drawn_the_rest_stays),
+        cmocka_unit_test(kaiming_of_a_vector_is_an_error),
+        cmocka_unit_test(only_filters_and_matrices_of_a_model_are_drawn),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -138,7 +138,7 @@ static void batch_norm_trains_with_statistics_of_the_batch(void **state)
 }
 
 /* The result of torch.optim.swa_utils.update_bn(): each of three batches weighs a third, unlike in training. */
-static void a_pass_for_statistics_makes_their_plain_mean(void **state)
+static void a_pass_for_statistics_averages_batches_equally(void **state)
 {
     fixture *f = *state;
     lt_module *m = NULL;
@@ -243,7 +243,7 @@ static void a_chain_runs_in_order_and_owns_its_layers(void **state)
     lt_module_free(&chain);
 }
 
-static void a_chain_gives_intermediate_memory_back_in_evaluation(void **state)
+static void a_chain_frees_intermediate_memory_in_evaluation(void **state)
 {
     fixture *f = *state;
     lt_module *chain = NULL;
@@ -409,7 +409,7 @@ static lt_status make_layer(int which, lt_module **out, lt_device *device)
     }
 }
 
-static void layers_without_memory_are_not_made(void **state)
+static void failed_allocations_make_no_layer(void **state)
 {
     const fixture *f = *state;
     for (int which = 0; which < 10; which++) {
@@ -446,7 +446,7 @@ static void global_pooling_is_the_mean(void **state)
     lt_module_free(&m);
 }
 
-static void bad_arguments_are_refused_and_nothing_is_made(void **state)
+static void bad_arguments_are_errors(void **state)
 {
     fixture *f = *state;
     lt_module *m = NULL;
@@ -530,11 +530,11 @@ int main(void)
         cmocka_unit_test(conv_with_a_delta_filter_and_bias_shifts_values),
         cmocka_unit_test(batch_norm_has_five_parameters_and_counts_batches),
         cmocka_unit_test(batch_norm_trains_with_statistics_of_the_batch),
-        cmocka_unit_test(a_pass_for_statistics_makes_their_plain_mean),
+        cmocka_unit_test(a_pass_for_statistics_averages_batches_equally),
         cmocka_unit_test(a_frozen_batch_norm_keeps_its_statistics),
         cmocka_unit_test(batch_norm_adds_the_residual_before_the_relu),
         cmocka_unit_test(a_chain_runs_in_order_and_owns_its_layers),
-        cmocka_unit_test(a_chain_gives_intermediate_memory_back_in_evaluation),
+        cmocka_unit_test(a_chain_frees_intermediate_memory_in_evaluation),
         cmocka_unit_test(a_chain_without_layers_returns_its_input),
         cmocka_unit_test(a_folded_batch_norm_computes_the_same),
         cmocka_unit_test(a_folded_batch_norm_does_not_train),
@@ -542,9 +542,9 @@ int main(void)
         cmocka_unit_test(linear_layers_store_their_weight_both_ways),
         cmocka_unit_test(only_a_batch_norm_folds_into_only_a_convolution),
         cmocka_unit_test(folding_without_memory_changes_nothing),
-        cmocka_unit_test(layers_without_memory_are_not_made),
+        cmocka_unit_test(failed_allocations_make_no_layer),
         cmocka_unit_test(global_pooling_is_the_mean),
-        cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
+        cmocka_unit_test(bad_arguments_are_errors),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

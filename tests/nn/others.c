@@ -175,7 +175,7 @@ static void parameters_are_pytorchs(void **state)
     lt_device_close(&d);
 }
 
-static void bad_arguments_are_refused_and_nothing_is_made(void **state)
+static void bad_arguments_are_errors(void **state)
 {
     (void)state;
     lt_device *d = NULL;
@@ -331,7 +331,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parameters_are_pytorchs),
-        cmocka_unit_test(bad_arguments_are_refused_and_nothing_is_made),
+        cmocka_unit_test(bad_arguments_are_errors),
         cmocka_unit_test(group_norm_centres_each_group),
         cmocka_unit_test(an_autoencoder_learns_sinusoids),
         cmocka_unit_test(a_classifier_learns_exclusive_or),

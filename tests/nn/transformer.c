@@ -298,7 +298,7 @@ static void check_cache(void **state)
     close_scene(&s);
 }
 
-static void weights_that_are_in_out_compute_the_same(void **state)
+static void weights_stored_in_out_give_equal_results(void **state)
 {
     (void)state;
     lt_transformer_config config = blocks[1].config;
@@ -326,7 +326,7 @@ static void weights_that_are_in_out_compute_the_same(void **state)
     close_scene(&b);
 }
 
-static void positions_begin_where_they_are_told(void **state)
+static void positions_begin_at_the_given_row(void **state)
 {
     enum { MOST = 7 };
     (void)state;
@@ -437,7 +437,7 @@ static void a_cache_is_for_decoders_that_fit_and_do_not_record(void **state)
     close_scene(&s);
 }
 
-static void images_want_whole_patches(void **state)
+static void image_sizes_must_be_multiples_of_the_patch(void **state)
 {
     (void)state;
     scene s;
@@ -471,7 +471,7 @@ static lt_status try_sampling(scene *s, lt_transformer_config config)
     return st;
 }
 
-static void without_memory_nothing_is_left(void **state)
+static void failed_allocations_leave_no_memory(void **state)
 {
     (void)state;
     scene s;
@@ -509,12 +509,12 @@ int main(void)
         cmocka_unit_test(the_first_row_alone_has_the_same_gradients),
         cmocka_unit_test(patches_token_and_positions_have_gradients),
         cmocka_unit_test(the_first_row_is_that_of_all_rows),
-        cmocka_unit_test(weights_that_are_in_out_compute_the_same),
-        cmocka_unit_test(positions_begin_where_they_are_told),
+        cmocka_unit_test(weights_stored_in_out_give_equal_results),
+        cmocka_unit_test(positions_begin_at_the_given_row),
         cmocka_unit_test(names_are_torchvisions_and_gpt2s),
         cmocka_unit_test(a_cache_is_for_decoders_that_fit_and_do_not_record),
-        cmocka_unit_test(images_want_whole_patches),
-        cmocka_unit_test(without_memory_nothing_is_left),
+        cmocka_unit_test(image_sizes_must_be_multiples_of_the_patch),
+        cmocka_unit_test(failed_allocations_leave_no_memory),
     };
     static char cached[COUNT_OF(blocks)][96];
     size_t n = 9;

@@ -145,7 +145,7 @@ static void free_segments_are_released_for_a_large_one(void **state)
 }
 
 /* Recorded steps use their addresses. */
-static void segments_of_scopes_stay(void **state)
+static void segments_of_scopes_are_not_released(void **state)
 {
     lt_backend table;
     lt_chunk *a, *large;
@@ -170,7 +170,7 @@ int main(void)
         cmocka_unit_test(chunks_never_overlap),
         cmocka_unit_test(a_failed_allocation_changes_nothing),
         cmocka_unit_test(free_segments_are_released_for_a_large_one),
-        cmocka_unit_test(segments_of_scopes_stay),
+        cmocka_unit_test(segments_of_scopes_are_not_released),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

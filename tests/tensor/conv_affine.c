@@ -171,7 +171,7 @@ static void the_host_can_read_the_output(void **state)
 }
 
 /* The input of a convolution whose output is not read is freed with that output. */
-static void what_is_dropped_is_not_held(void **state)
+static void the_input_of_a_dropped_output_is_freed(void **state)
 {
     scene s;
     (void)state;
@@ -188,7 +188,7 @@ static void what_is_dropped_is_not_held(void **state)
 }
 
 /* Running statistics and outputs are bitwise the same as without an evaluation in between. */
-static void training_goes_on(void **state)
+static void evaluation_does_not_change_training(void **state)
 {
     scene s;
     float mean[2][OUT];
@@ -212,7 +212,7 @@ static void training_goes_on(void **state)
 }
 
 /* Two norms after convolutions of one form, with relu and without. */
-static void relu_is_the_norms_own(void **state)
+static void relu_is_part_of_the_norm(void **state)
 {
     scene s;
     int below[2] = {0};
@@ -232,7 +232,7 @@ static void relu_is_the_norms_own(void **state)
 }
 
 /* A network that has diverged must not look sound. */
-static void nan_stays(void **state)
+static void nan_propagates(void **state)
 {
     scene s;
     (void)state;
@@ -253,10 +253,10 @@ int main(void)
     const struct CMUnitTest fixed[] = {
         cmocka_unit_test(the_output_can_be_read_late),
         cmocka_unit_test(the_host_can_read_the_output),
-        cmocka_unit_test(what_is_dropped_is_not_held),
-        cmocka_unit_test(training_goes_on),
-        cmocka_unit_test(relu_is_the_norms_own),
-        cmocka_unit_test(nan_stays),
+        cmocka_unit_test(the_input_of_a_dropped_output_is_freed),
+        cmocka_unit_test(evaluation_does_not_change_training),
+        cmocka_unit_test(relu_is_part_of_the_norm),
+        cmocka_unit_test(nan_propagates),
     };
     struct CMUnitTest tests[COUNT_OF(fixed) + COUNT_OF(forms)];
     union {

@@ -81,7 +81,7 @@ static void what_is_left_makes_the_same(void **state)
     same_outputs(&f, &w, &part);
 }
 
-static void filters_of_other_formats_are_left_alone(void **state)
+static void filters_of_other_formats_are_not_cropped(void **state)
 {
     (void)state;
     static float data[MOST];
@@ -95,7 +95,8 @@ static void filters_of_other_formats_are_left_alone(void **state)
 int main(void)
 {
     enum { ROWS = COUNT_OF(rows) };
-    struct CMUnitTest tests[ROWS + 1] = {cmocka_unit_test(filters_of_other_formats_are_left_alone)};
+    struct CMUnitTest tests[ROWS + 1] = {
+        cmocka_unit_test(filters_of_other_formats_are_not_cropped)};
     for (size_t i = 0; i < ROWS; i++)
         tests[i + 1] = (struct CMUnitTest){.name = rows[i].name,
                                            .test_func = what_is_left_makes_the_same,

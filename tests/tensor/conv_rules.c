@@ -126,7 +126,7 @@ static const char *refused_by(int version, const char *implementation, const lt_
     return r ? r->name : "none";
 }
 
-static void what_was_seen_to_be_wrong_is_refused(void **state)
+static void known_wrong_forms_are_rejected(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
@@ -151,7 +151,7 @@ static void newer_versions_are_not_trusted(void **state)
 }
 
 /* Control: the same forms by correct implementations, and dense forms by wrong ones. */
-static void what_was_right_is_not(void **state)
+static void correct_forms_are_allowed(void **state)
 {
     static const geometry dense = {64, 64, 28, 28, 3, 3, 1, 1, 1, 1, 1, 1, 1};
     (void)state;
@@ -208,7 +208,7 @@ static const wrong_row *row_of(const char *rule)
 }
 
 /* Uses the implementation that the rule is about. */
-static void each_rule_allows_what_is_beside_it(void **state)
+static void each_rule_allows_similar_correct_forms(void **state)
 {
     (void)state;
     for (int i = 0; lt_conv_rule_at(i); i++) {
@@ -307,10 +307,10 @@ static void the_resnets_forms_are_allowed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_was_seen_to_be_wrong_is_refused),
+        cmocka_unit_test(known_wrong_forms_are_rejected),
         cmocka_unit_test(newer_versions_are_not_trusted),
-        cmocka_unit_test(what_was_right_is_not),
-        cmocka_unit_test(each_rule_allows_what_is_beside_it),
+        cmocka_unit_test(correct_forms_are_allowed),
+        cmocka_unit_test(each_rule_allows_similar_correct_forms),
         cmocka_unit_test(every_rule_has_a_form),
         cmocka_unit_test(the_resnets_forms_are_allowed),
     };

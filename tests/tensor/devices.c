@@ -123,7 +123,7 @@ static lt_status open_and_note(void **ctx, int ordinal, const lt_device_config *
 }
 
 /* Shampoo's root thread uses such a device: with TF32 if the others do. */
-static void a_device_like_another_computes_as_it_does(void **state)
+static void a_device_opened_like_another_has_its_configuration(void **state)
 {
     (void)state;
     static const lt_device_config configs[] = {
@@ -168,6 +168,6 @@ int main(void)
                                        NULL, (void *)(uintptr_t)row};
     }
     tests[COUNT_OF(tests) - 1] =
-        (struct CMUnitTest)cmocka_unit_test(a_device_like_another_computes_as_it_does);
+        (struct CMUnitTest)cmocka_unit_test(a_device_opened_like_another_has_its_configuration);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

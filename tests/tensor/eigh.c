@@ -192,7 +192,7 @@ static void an_element_that_is_not_finite_is_an_error(void **state)
     }
 }
 
-static void without_the_library_refs_entries_stay(void **state)
+static void without_blas_the_entries_are_unchanged(void **state)
 {
     (void)state;
     lt_backend be = *lt_backend_ref();
@@ -215,7 +215,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_matrix_that_both_fail_on_is_an_error, keep_lapack,
                                         restore_lapack),
         cmocka_unit_test(an_element_that_is_not_finite_is_an_error),
-        cmocka_unit_test_setup_teardown(without_the_library_refs_entries_stay, keep_lapack,
+        cmocka_unit_test_setup_teardown(without_blas_the_entries_are_unchanged, keep_lapack,
                                         restore_lapack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

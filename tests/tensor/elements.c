@@ -113,7 +113,7 @@ static void formulas_see_each_element_once(void **state)
     free(f);
 }
 
-static void shapes_that_do_not_fit_are_refused(void **state)
+static void shapes_that_do_not_fit_are_errors(void **state)
 {
     (void)state;
     fixture *f = malloc(sizeof *f);
@@ -137,7 +137,7 @@ static lt_status forward_of_too_many(lt_node *node)
     return lt_op_map(node, difference, x, LT_MAX_MAPPED + 1, &y);
 }
 
-static void too_many_inputs_are_refused(void **state)
+static void too_many_inputs_are_an_error(void **state)
 {
     (void)state;
     static const lt_op greedy = {.name = "greedy", .infer = infer, .forward = forward_of_too_many};
@@ -152,7 +152,7 @@ static void too_many_inputs_are_refused(void **state)
     free(f);
 }
 
-static void memory_of_a_device_is_not_touched(void **state)
+static void memory_of_a_device_is_not_mapped(void **state)
 {
     (void)state;
     fixture *f = malloc(sizeof *f);
@@ -177,9 +177,9 @@ int main(void)
         cmocka_unit_test(elements_are_counted_in_logical_order),
         cmocka_unit_test_prestate(formulas_see_each_element_once, ref),
         cmocka_unit_test_prestate(formulas_see_each_element_once, cpu),
-        cmocka_unit_test(shapes_that_do_not_fit_are_refused),
-        cmocka_unit_test(too_many_inputs_are_refused),
-        cmocka_unit_test(memory_of_a_device_is_not_touched),
+        cmocka_unit_test(shapes_that_do_not_fit_are_errors),
+        cmocka_unit_test(too_many_inputs_are_an_error),
+        cmocka_unit_test(memory_of_a_device_is_not_mapped),
     };
     return cmocka_run_group_tests_name("elements", rows, NULL, NULL);
 }

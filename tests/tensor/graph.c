@@ -187,7 +187,7 @@ static void a_step_runs_twice_is_captured_and_replayed(void **state)
     lt_device_close(&d);
 }
 
-static void each_key_is_a_graph_of_its_own(void **state)
+static void each_key_has_its_own_graph(void **state)
 {
     (void)state;
     lt_backend table;
@@ -220,7 +220,7 @@ static void each_key_is_a_graph_of_its_own(void **state)
     lt_device_close(&d);
 }
 
-static void a_backend_without_graphs_is_simply_called(void **state)
+static void a_backend_without_graphs_runs_steps_eagerly(void **state)
 {
     (void)state;
     lt_backend table;
@@ -238,7 +238,7 @@ static void a_backend_without_graphs_is_simply_called(void **state)
     lt_device_close(&d);
 }
 
-static void without_a_pool_steps_are_simply_called(void **state)
+static void without_a_pool_steps_run_eagerly(void **state)
 {
     (void)state;
     lt_backend table;
@@ -258,7 +258,7 @@ static void without_a_pool_steps_are_simply_called(void **state)
 }
 
 /* The device's work of every step is done, whatever the result of the capture. */
-static void what_cannot_be_captured_goes_on_eagerly(void **state)
+static void steps_that_cannot_be_captured_run_eagerly(void **state)
 {
     (void)state;
     static const trouble troubles[] = {READS, ALLOCATES, DROPS};
@@ -282,7 +282,7 @@ static void what_cannot_be_captured_goes_on_eagerly(void **state)
     }
 }
 
-static void a_refused_capture_is_run_eagerly(void **state)
+static void a_failed_capture_runs_eagerly(void **state)
 {
     (void)state;
     lt_backend table;
@@ -303,7 +303,7 @@ static void a_refused_capture_is_run_eagerly(void **state)
     lt_device_close(&d);
 }
 
-static void a_failing_step_tells_why(void **state)
+static void a_failing_step_keeps_its_message(void **state)
 {
     (void)state;
     lt_backend table;
@@ -363,12 +363,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_runs_twice_is_captured_and_replayed),
-        cmocka_unit_test(each_key_is_a_graph_of_its_own),
-        cmocka_unit_test(a_backend_without_graphs_is_simply_called),
-        cmocka_unit_test(without_a_pool_steps_are_simply_called),
-        cmocka_unit_test(what_cannot_be_captured_goes_on_eagerly),
-        cmocka_unit_test(a_refused_capture_is_run_eagerly),
-        cmocka_unit_test(a_failing_step_tells_why),
+        cmocka_unit_test(each_key_has_its_own_graph),
+        cmocka_unit_test(a_backend_without_graphs_runs_steps_eagerly),
+        cmocka_unit_test(without_a_pool_steps_run_eagerly),
+        cmocka_unit_test(steps_that_cannot_be_captured_run_eagerly),
+        cmocka_unit_test(a_failed_capture_runs_eagerly),
+        cmocka_unit_test(a_failing_step_keeps_its_message),
         cmocka_unit_test(a_captured_steps_memory_is_not_reused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

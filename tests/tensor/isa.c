@@ -17,7 +17,7 @@ static lt_cpu_isa found(const char *limit)
     return isa;
 }
 
-static void a_set_hides_the_better_ones(void **state)
+static void a_chosen_instruction_set_is_an_upper_limit(void **state)
 {
     static const char *const names[] = {"generic", "avx2", "avx512", "avx512_bf16", "amx"};
     (void)state;
@@ -29,7 +29,7 @@ static void a_set_hides_the_better_ones(void **state)
     }
 }
 
-static void an_unknown_set_is_refused(void **state)
+static void an_unknown_instruction_set_is_an_error(void **state)
 {
     (void)state;
     lt_cpu_isa isa;
@@ -45,7 +45,7 @@ static size_t packed(lt_cpu_isa isa, lt_dtype dtype)
 }
 
 /* In bf16 where that is fast, else in f32. */
-static void the_weight_gradient_has_a_unit_everywhere(void **state)
+static void the_weight_gradient_has_a_packed_dtype_on_every_set(void **state)
 {
     (void)state;
     for (lt_cpu_isa isa = LT_ISA_GENERIC; isa <= LT_ISA_AMX; isa++)
@@ -76,9 +76,9 @@ static void amx_needs_cpu_and_system(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_set_hides_the_better_ones),
-        cmocka_unit_test(an_unknown_set_is_refused),
-        cmocka_unit_test(the_weight_gradient_has_a_unit_everywhere),
+        cmocka_unit_test(a_chosen_instruction_set_is_an_upper_limit),
+        cmocka_unit_test(an_unknown_instruction_set_is_an_error),
+        cmocka_unit_test(the_weight_gradient_has_a_packed_dtype_on_every_set),
         cmocka_unit_test(amx_needs_cpu_and_system),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -141,7 +141,7 @@ static void compare_recompute(const char *device)
         close_tower(&t[i]);
 }
 
-static void outputs_of_blocks_are_made_again_to_the_bit(void **state)
+static void recomputed_outputs_of_blocks_are_bitwise_equal(void **state)
 {
     (void)state;
     compare_recompute("ref");
@@ -152,7 +152,7 @@ static void outputs_of_blocks_are_made_again_to_the_bit(void **state)
     compare_recompute("cpu");
 }
 
-static void gradient_of_a_norm_takes_no_memory_of_its_own(void **state)
+static void the_gradient_of_a_norm_needs_no_more_memory(void **state)
 {
     (void)state;
     tower t;
@@ -169,7 +169,7 @@ static void gradient_of_a_norm_takes_no_memory_of_its_own(void **state)
 }
 
 /* dy is the gradient of both outputs, at one address: neither norm may overwrite it. */
-static void a_shared_gradient_is_not_written_over(void **state)
+static void a_shared_gradient_is_not_overwritten(void **state)
 {
     (void)state;
     float together[COUNT], apart[COUNT], weight[COUNT];
@@ -263,7 +263,7 @@ static void the_peak_is_divided_by_operation(void **state)
     close_tower(&t);
 }
 
-static void more_owners_than_the_table_has_are_one(void **state)
+static void owners_beyond_the_table_share_one_row(void **state)
 {
     (void)state;
     static const char names[2 * LT_MEMORY_OWNERS] = "x";
@@ -288,12 +288,12 @@ static void more_owners_than_the_table_has_are_one(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_of_blocks_are_made_again_to_the_bit),
-        cmocka_unit_test(gradient_of_a_norm_takes_no_memory_of_its_own),
-        cmocka_unit_test(a_shared_gradient_is_not_written_over),
+        cmocka_unit_test(recomputed_outputs_of_blocks_are_bitwise_equal),
+        cmocka_unit_test(the_gradient_of_a_norm_needs_no_more_memory),
+        cmocka_unit_test(a_shared_gradient_is_not_overwritten),
         cmocka_unit_test(the_peak_is_divided_by_operation),
         cmocka_unit_test(bytes_that_kernels_move_are_counted),
-        cmocka_unit_test(more_owners_than_the_table_has_are_one),
+        cmocka_unit_test(owners_beyond_the_table_share_one_row),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

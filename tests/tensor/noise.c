@@ -97,7 +97,7 @@ static void check_boxes(const bench *b, noise_fn *whole, lt_shape shape, noise_f
 
 static const char *const backends[] = {"ref", "cpu"};
 
-static void a_box_of_dropout_is_the_wholes(void **state)
+static void dropout_of_a_box_equals_the_box_of_the_whole(void **state)
 {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(backends); i++) {
@@ -119,7 +119,7 @@ static void rows_of_drop_path_follow_their_sample(void **state)
     }
 }
 
-static void boxes_that_are_none_are_refused(void **state)
+static void bad_boxes_are_errors(void **state)
 {
     (void)state;
     bench b;
@@ -142,9 +142,9 @@ static void boxes_that_are_none_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_box_of_dropout_is_the_wholes),
+        cmocka_unit_test(dropout_of_a_box_equals_the_box_of_the_whole),
         cmocka_unit_test(rows_of_drop_path_follow_their_sample),
-        cmocka_unit_test(boxes_that_are_none_are_refused),
+        cmocka_unit_test(bad_boxes_are_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,7 +112,7 @@ static void two_ranks_see_the_whole_batch(void **state)
 }
 
 /* Control: without the callback the unbiased running variance differs. */
-static void one_rank_alone_differs(void **state)
+static void statistics_of_one_rank_differ(void **state)
 {
     (void)state;
     results one, alone;
@@ -153,7 +153,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_ranks_see_the_whole_batch),
-        cmocka_unit_test(one_rank_alone_differs),
+        cmocka_unit_test(statistics_of_one_rank_differ),
         cmocka_unit_test(a_failed_merge_fails_the_pass),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

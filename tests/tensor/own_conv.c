@@ -26,7 +26,7 @@ static void the_variable_names_a_choice(void **state)
     }
 }
 
-static void an_unknown_choice_is_refused(void **state)
+static void an_unknown_choice_is_an_error(void **state)
 {
     lt_device *device = NULL;
     (void)state;
@@ -94,7 +94,7 @@ typedef struct wgrad_row {
     lt_cpu_choice choice;
 } wgrad_row;
 
-static void own_gradients_of_weights(void **state)
+static void direct_weight_gradients(void **state)
 {
     static const wgrad_row rows[] = {
         {LT_BF16, LT_ISA_AVX512_BF16, 64, 64, 3, 1, true, LT_KERNELS_AUTO},
@@ -188,9 +188,9 @@ int main(void)
     enum { OTHERS = 4 };
     struct CMUnitTest tests[OTHERS + COUNT_OF(listed_rows)] = {
         cmocka_unit_test(the_variable_names_a_choice),
-        cmocka_unit_test(an_unknown_choice_is_refused),
+        cmocka_unit_test(an_unknown_choice_is_an_error),
         cmocka_unit_test(bits_do_not_depend_on_threads),
-        cmocka_unit_test(own_gradients_of_weights),
+        cmocka_unit_test(direct_weight_gradients),
     };
     for (size_t i = 0; i < COUNT_OF(listed_rows); i++)
         tests[OTHERS + i] = (struct CMUnitTest){listed_rows[i].name, is_listed, NULL, NULL,

@@ -61,7 +61,7 @@ static void a_box_has_the_elements_that_a_walk_finds(void **state)
     }
 }
 
-static void runs_are_the_longest_there_are(void **state)
+static void runs_have_maximal_length(void **state)
 {
     (void)state;
     lt_rng rng = {.key = 2};
@@ -125,7 +125,7 @@ static void parts_of_a_dimension_cover_it_once(void **state)
         }
 }
 
-static void equal_places_may_have_views_of_their_own(void **state)
+static void equal_places_may_have_different_views(void **state)
 {
     (void)state;
     const lt_place a = lt_place_shard(LT_SHAPE(8, 6), LT_SHAPE(8, 6), 0, 2, 1);
@@ -144,7 +144,7 @@ static void equal_places_may_have_views_of_their_own(void **state)
     assert_true(lt_place_is_whole(&scalar));
 }
 
-static void boxes_that_fit_nothing_are_refused(void **state)
+static void boxes_that_do_not_fit_are_errors(void **state)
 {
     (void)state;
     const lt_shape view = LT_SHAPE(3, 4);
@@ -188,11 +188,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_box_has_the_elements_that_a_walk_finds),
-        cmocka_unit_test(runs_are_the_longest_there_are),
+        cmocka_unit_test(runs_have_maximal_length),
         cmocka_unit_test(boxes_are_read_and_written_back),
         cmocka_unit_test(parts_of_a_dimension_cover_it_once),
-        cmocka_unit_test(equal_places_may_have_views_of_their_own),
-        cmocka_unit_test(boxes_that_fit_nothing_are_refused),
+        cmocka_unit_test(equal_places_may_have_different_views),
+        cmocka_unit_test(boxes_that_do_not_fit_are_errors),
         cmocka_unit_test(a_parameter_keeps_a_copy_of_its_place),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);

@@ -272,7 +272,7 @@ static void check(uint64_t seed)
     check_formats(&p, &kept, seed);
 }
 
-static void life_of_memory_changes_no_bit_and_formats_no_value(void **state)
+static void memory_reuse_changes_no_bit_and_formats_no_value(void **state)
 {
     (void)state;
     const char *seed = getenv("LATHER_SEED");
@@ -301,7 +301,7 @@ static void another_program_gives_another_result(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(life_of_memory_changes_no_bit_and_formats_no_value),
+        cmocka_unit_test(memory_reuse_changes_no_bit_and_formats_no_value),
         cmocka_unit_test(another_program_gives_another_result),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

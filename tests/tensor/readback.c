@@ -130,7 +130,7 @@ static void send_both(const side *s)
     assert_ok(lt_readback_send(s->first));
 }
 
-static void numbers_are_those_of_their_turn(void **state)
+static void values_are_those_at_the_time_of_sending(void **state)
 {
     for (int far = 0; far < 2; far++) {
         side s;
@@ -157,7 +157,7 @@ static void numbers_are_those_of_their_turn(void **state)
     (void)state;
 }
 
-static void without_the_wait_nothing_has_come(void **state)
+static void without_the_wait_the_copy_is_incomplete(void **state)
 {
     side s;
     const void *data;
@@ -173,7 +173,7 @@ static void without_the_wait_nothing_has_come(void **state)
     close_side(&s);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void inputs_that_do_not_fit_are_errors(void **state)
 {
     side s;
     (void)state;
@@ -188,7 +188,7 @@ static void what_does_not_fit_is_refused(void **state)
     assert_int_equal(arrived, queued); /* freeing waited */
 }
 
-static void what_failed_first_is_told(void **state)
+static void the_first_error_is_kept(void **state)
 {
     side s;
     (void)state;
@@ -205,10 +205,10 @@ static void what_failed_first_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_those_of_their_turn),
-        cmocka_unit_test(without_the_wait_nothing_has_come),
-        cmocka_unit_test(what_does_not_fit_is_refused),
-        cmocka_unit_test(what_failed_first_is_told),
+        cmocka_unit_test(values_are_those_at_the_time_of_sending),
+        cmocka_unit_test(without_the_wait_the_copy_is_incomplete),
+        cmocka_unit_test(inputs_that_do_not_fit_are_errors),
+        cmocka_unit_test(the_first_error_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

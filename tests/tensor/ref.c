@@ -11,7 +11,7 @@
 
 /* 16-bit floats. */
 
-static void every_f16_survives_the_way_to_f32_and_back(void **state)
+static void every_f16_converts_to_f32_and_back(void **state)
 {
     (void)state;
     for (uint32_t bits = 0; bits <= 0xFFFF; bits++) {
@@ -24,7 +24,7 @@ static void every_f16_survives_the_way_to_f32_and_back(void **state)
     }
 }
 
-static void every_bf16_survives_the_way_to_f32_and_back(void **state)
+static void every_bf16_converts_to_f32_and_back(void **state)
 {
     (void)state;
     for (uint32_t bits = 0; bits <= 0xFFFF; bits++) {
@@ -139,7 +139,7 @@ static double conv_at(const lt_view *x, const lt_view *w, const double *b, const
     return sum;
 }
 
-static void conv2d_is_its_formula(void **state)
+static void conv2d_equals_its_formula(void **state)
 {
     (void)state;
     arrays a;
@@ -276,7 +276,7 @@ static void qr_is_gram_and_schmidts_by_falling_diagonal(void **state)
     }
 }
 
-static void eigh_of_what_is_not_finite_fails_alone(void **state)
+static void eigh_of_a_matrix_with_nan_fails_without_the_others(void **state)
 {
     (void)state;
     double bad[] = {1, (double)NAN, (double)NAN, 1}, good[] = {2, 0, 0, 1}, values[2][2],
@@ -331,17 +331,17 @@ static void no_basic_entry_is_missing(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_f16_survives_the_way_to_f32_and_back),
-        cmocka_unit_test(every_bf16_survives_the_way_to_f32_and_back),
+        cmocka_unit_test(every_f16_converts_to_f32_and_back),
+        cmocka_unit_test(every_bf16_converts_to_f32_and_back),
         cmocka_unit_test(f16_rounds_to_nearest_even),
         cmocka_unit_test(bf16_rounds_to_nearest_even),
         cmocka_unit_test(f64_is_rounded_once),
-        cmocka_unit_test(conv2d_is_its_formula),
+        cmocka_unit_test(conv2d_equals_its_formula),
         cmocka_unit_test(batch_norm_of_a_worked_example),
         cmocka_unit_test(cross_entropy_of_two_classes),
         cmocka_unit_test(eigh_of_the_second_difference_matrix),
         cmocka_unit_test(qr_is_gram_and_schmidts_by_falling_diagonal),
-        cmocka_unit_test(eigh_of_what_is_not_finite_fails_alone),
+        cmocka_unit_test(eigh_of_a_matrix_with_nan_fails_without_the_others),
         cmocka_unit_test(casts_to_integers),
         cmocka_unit_test(no_basic_entry_is_missing),
     };

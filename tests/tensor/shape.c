@@ -66,7 +66,7 @@ static void broadcast_aligns_right(void **state)
     assert_false(lt_view_broadcast(&small, LT_SHAPE(3), &out));
 }
 
-static void layouts_are_told_apart(void **state)
+static void layouts_are_distinguished(void **state)
 {
     (void)state;
     lt_view v = {.shape = LT_SHAPE(2, 3, 4, 5)};
@@ -107,7 +107,7 @@ int main(void)
         tests[n] = (struct CMUnitTest){reshapes[n].name, check_reshape, NULL, NULL, row.out};
     }
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(broadcast_aligns_right);
-    tests[n++] = (struct CMUnitTest)cmocka_unit_test(layouts_are_told_apart);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(layouts_are_distinguished);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(sizes_are_checked);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

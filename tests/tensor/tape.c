@@ -19,7 +19,7 @@ static void read_f64(const lt_tensor *t, double *out)
     assert_ok(lt_tensor_read(t, out, lt_tensor_bytes(t)));
 }
 
-static void backward_gives_memory_back(void **state)
+static void backward_frees_memory(void **state)
 {
     (void)state;
     net n;
@@ -38,7 +38,7 @@ static void backward_gives_memory_back(void **state)
 }
 
 /* Its input exists, but batch norm's saved tensors were freed. */
-static void an_operation_on_what_backward_gave_back_is_refused(void **state)
+static void an_operation_on_a_freed_output_fails(void **state)
 {
     (void)state;
     lt_device *device = NULL;
@@ -64,7 +64,7 @@ static void an_operation_on_what_backward_gave_back_is_refused(void **state)
     lt_device_close(&device);
 }
 
-static void a_kept_tensor_stays_readable(void **state)
+static void a_kept_tensor_is_readable_after_backward(void **state)
 {
     (void)state;
     net n;
@@ -80,7 +80,7 @@ static void a_kept_tensor_stays_readable(void **state)
     net_close(&n);
 }
 
-static void a_dropped_tensor_is_given_back_at_once_in_evaluation(void **state)
+static void a_dropped_tensor_is_freed_at_once_in_evaluation(void **state)
 {
     (void)state;
     net n;
@@ -94,7 +94,7 @@ static void a_dropped_tensor_is_given_back_at_once_in_evaluation(void **state)
     net_close(&n);
 }
 
-static void the_second_step_reserves_nothing(void **state)
+static void the_second_step_reserves_no_memory(void **state)
 {
     (void)state;
     net n;
@@ -107,7 +107,7 @@ static void the_second_step_reserves_nothing(void **state)
     net_close(&n);
 }
 
-static void two_backward_passes_add_up(void **state)
+static void two_backward_passes_accumulate(void **state)
 {
     (void)state;
     net n;
@@ -150,7 +150,7 @@ static void recompute_changes_no_bit_but_needs_less_memory(void **state)
     assert_true(peak[1] < peak[0]);
 }
 
-static void statistics_move_in_training_only(void **state)
+static void statistics_change_in_training_only(void **state)
 {
     (void)state;
     net n;
@@ -182,7 +182,7 @@ static void note_final(void *context, lt_param *param)
         read_f64(param->grad, f->conv1);
 }
 
-static void the_hook_sees_each_parameter_once_when_its_gradient_is_complete(void **state)
+static void the_hook_runs_once_per_parameter_with_its_complete_gradient(void **state)
 {
     (void)state;
     net n;
@@ -199,7 +199,7 @@ static void the_hook_sees_each_parameter_once_when_its_gradient_is_complete(void
 }
 
 /* p * p + p: one parameter, three uses. */
-static void a_parameter_used_thrice_ends_once_with_the_whole_gradient(void **state)
+static void a_parameter_used_three_times_has_one_complete_gradient(void **state)
 {
     (void)state;
     net n;
@@ -238,7 +238,7 @@ static void a_frozen_parameter_gets_no_gradient(void **state)
     net_close(&n);
 }
 
-static void a_variable_out_of_reach_has_no_gradient(void **state)
+static void a_variable_that_loss_does_not_depend_on_has_no_gradient(void **state)
 {
     (void)state;
     net n;
@@ -284,7 +284,7 @@ static void dropout_depends_on_seed_attempt_micro_batch_and_operation(void **sta
     net_close(&n);
 }
 
-static void dropout_zeroes_a_share_and_scales_the_rest(void **state)
+static void dropout_zeroes_a_quarter_and_scales_the_rest(void **state)
 {
     enum { COUNT = 20000 };
     (void)state;
@@ -311,7 +311,7 @@ static void dropout_zeroes_a_share_and_scales_the_rest(void **state)
 }
 
 /* From 3 in every element: all elements of a sample become 4, or all 0. */
-static void drop_path_zeroes_whole_samples(void **state)
+static void drop_path_zeroes_whole_samples_and_scales_the_rest(void **state)
 {
     enum { SAMPLES = 2000, EACH = 3 };
     (void)state;
@@ -382,7 +382,7 @@ static void a_failure_sticks_until_the_reset(void **state)
     net_close(&n);
 }
 
-static void backward_wants_a_recorded_scalar_of_its_tape(void **state)
+static void backward_needs_a_recorded_scalar_of_its_tape(void **state)
 {
     (void)state;
     net n;
@@ -433,24 +433,24 @@ static void any_allocation_may_fail_without_leak(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_gives_memory_back),
-        cmocka_unit_test(an_operation_on_what_backward_gave_back_is_refused),
-        cmocka_unit_test(a_kept_tensor_stays_readable),
-        cmocka_unit_test(a_dropped_tensor_is_given_back_at_once_in_evaluation),
-        cmocka_unit_test(the_second_step_reserves_nothing),
-        cmocka_unit_test(two_backward_passes_add_up),
+        cmocka_unit_test(backward_frees_memory),
+        cmocka_unit_test(an_operation_on_a_freed_output_fails),
+        cmocka_unit_test(a_kept_tensor_is_readable_after_backward),
+        cmocka_unit_test(a_dropped_tensor_is_freed_at_once_in_evaluation),
+        cmocka_unit_test(the_second_step_reserves_no_memory),
+        cmocka_unit_test(two_backward_passes_accumulate),
         cmocka_unit_test(recompute_changes_no_bit_but_needs_less_memory),
-        cmocka_unit_test(statistics_move_in_training_only),
-        cmocka_unit_test(the_hook_sees_each_parameter_once_when_its_gradient_is_complete),
-        cmocka_unit_test(a_parameter_used_thrice_ends_once_with_the_whole_gradient),
+        cmocka_unit_test(statistics_change_in_training_only),
+        cmocka_unit_test(the_hook_runs_once_per_parameter_with_its_complete_gradient),
+        cmocka_unit_test(a_parameter_used_three_times_has_one_complete_gradient),
         cmocka_unit_test(a_frozen_parameter_gets_no_gradient),
-        cmocka_unit_test(a_variable_out_of_reach_has_no_gradient),
+        cmocka_unit_test(a_variable_that_loss_does_not_depend_on_has_no_gradient),
         cmocka_unit_test(dropout_depends_on_seed_attempt_micro_batch_and_operation),
-        cmocka_unit_test(dropout_zeroes_a_share_and_scales_the_rest),
-        cmocka_unit_test(drop_path_zeroes_whole_samples),
+        cmocka_unit_test(dropout_zeroes_a_quarter_and_scales_the_rest),
+        cmocka_unit_test(drop_path_zeroes_whole_samples_and_scales_the_rest),
         cmocka_unit_test(sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32),
         cmocka_unit_test(a_failure_sticks_until_the_reset),
-        cmocka_unit_test(backward_wants_a_recorded_scalar_of_its_tape),
+        cmocka_unit_test(backward_needs_a_recorded_scalar_of_its_tape),
         cmocka_unit_test(any_allocation_may_fail_without_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -342,7 +342,7 @@ static void check_row(void **state)
 
 /* A deferred output is written when it is read: by the host, or when kept, after backward. A dropped one is
  * gone. */
-static void what_was_not_written_can_be_read(void **state)
+static void a_deferred_output_can_be_read(void **state)
 {
     double y[3][N * C * H * W], late[N * C * H * W];
     (void)state;
@@ -378,7 +378,7 @@ static void what_was_not_written_can_be_read(void **state)
 }
 
 /* A getter computes nothing; lt_tensor_materialize() returns a status. */
-static void what_was_deferred_is_computed_with_a_status(void **state)
+static void materialize_returns_a_status(void **state)
 {
     (void)state;
     scene s;
@@ -409,7 +409,7 @@ static void what_was_deferred_is_computed_with_a_status(void **state)
 }
 
 /* The source of a variable may be a deferred output of another tape. */
-static void what_was_deferred_is_another_tapes_variable(void **state)
+static void a_deferred_output_can_be_a_variable_of_another_tape(void **state)
 {
     (void)state;
     scene s;
@@ -483,7 +483,7 @@ static int merge(const row *r, level fused, double *dx, size_t bytes)
     return merges;
 }
 
-static void merged_statistics_are_merged_once(void **state)
+static void statistics_are_merged_once(void **state)
 {
     double y[2][MOST / C];
     (void)state;
@@ -506,10 +506,10 @@ int main(void)
     enum { OTHERS = 5 };
     struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
         cmocka_unit_test(gradients_are_right_through_the_fused_entries),
-        cmocka_unit_test(merged_statistics_are_merged_once),
-        cmocka_unit_test(what_was_not_written_can_be_read),
-        cmocka_unit_test(what_was_deferred_is_computed_with_a_status),
-        cmocka_unit_test(what_was_deferred_is_another_tapes_variable),
+        cmocka_unit_test(statistics_are_merged_once),
+        cmocka_unit_test(a_deferred_output_can_be_read),
+        cmocka_unit_test(materialize_returns_a_status),
+        cmocka_unit_test(a_deferred_output_can_be_a_variable_of_another_tape),
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[OTHERS + i] =

@@ -173,7 +173,7 @@ static void every_differentiable_input_has_a_row(void **state)
     }
 }
 
-static void single_precision_is_refused(void **state)
+static void single_precision_is_an_error(void **state)
 {
     (void)state;
     lt_device *device = NULL;
@@ -185,7 +185,7 @@ static void single_precision_is_refused(void **state)
     lt_device_close(&device);
 }
 
-static void inputs_are_put_back(void **state)
+static void inputs_are_restored(void **state)
 {
     (void)state;
     double before[12], after[12];
@@ -202,8 +202,8 @@ int main(void)
 {
     static struct CMUnitTest tests[MAX_ROWS] = {
         cmocka_unit_test(every_differentiable_input_has_a_row),
-        cmocka_unit_test(single_precision_is_refused),
-        cmocka_unit_test(inputs_are_put_back),
+        cmocka_unit_test(single_precision_is_an_error),
+        cmocka_unit_test(inputs_are_restored),
     };
     size_t count = 3;
     for (size_t t = 0; t < COUNT_OF(tables); t++)

@@ -164,7 +164,7 @@ static void either_operand_is_broadcast(void **state)
     }
 }
 
-static void a_scalar_goes_with_anything(void **state)
+static void a_scalar_broadcasts_to_any_shape(void **state)
 {
     const float one = 1, many[] = {1, 2, 4}, want[] = {1, 0.5F, 0.25F};
     (void)state;
@@ -184,7 +184,7 @@ static void assert_refused(const bench *b, const lt_tensor *y, lt_status st, con
     lt_tape_reset(b->tape, LT_PASS_TRAIN);
 }
 
-static void what_does_not_fit_is_refused(void **state)
+static void inputs_that_do_not_fit_are_errors(void **state)
 {
     const float v[] = {1, 2, 3, 4, 5, 6};
     (void)state;
@@ -211,8 +211,8 @@ int main(void)
 {
     static struct CMUnitTest tests[sizeof rows / sizeof *rows + 3] = {
         cmocka_unit_test(either_operand_is_broadcast),
-        cmocka_unit_test(a_scalar_goes_with_anything),
-        cmocka_unit_test(what_does_not_fit_is_refused),
+        cmocka_unit_test(a_scalar_broadcasts_to_any_shape),
+        cmocka_unit_test(inputs_that_do_not_fit_are_errors),
     };
     size_t count = 3;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
