@@ -97,12 +97,12 @@ typedef enum trouble {
     FAILS
 } trouble;
 
-static const lt_graph_key one_key;
-
 enum { SIDE = 64, SECTION = 64 << 20 };
 
 typedef struct work {
+    lt_backend table;
     lt_device *device;
+    lt_graph *graph;
     lt_tape *tape;
     lt_tensor *x, *result;
     trouble trouble;
@@ -110,19 +110,22 @@ typedef struct work {
     const void *address; /* address of the intermediate */
 } work;
 
-static void open_work(work *w, lt_device *d, trouble kind)
+static void open_work(work *w, bool graphs, trouble kind)
 {
-    *w = (work){.device = d, .trouble = kind};
-    assert_ok(lt_tape_new(&w->tape, d));
-    assert_ok(lt_tensor_new(&w->x, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
-    assert_ok(lt_tensor_new(&w->result, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+    *w = (work){.trouble = kind};
+    w->device = open_fake(&w->table, graphs);
+    assert_ok(lt_tape_new(&w->tape, w->device));
+    assert_ok(lt_tensor_new(&w->x, w->device, LT_F32, LT_SHAPE(SIDE, SIDE)));
+    assert_ok(lt_tensor_new(&w->result, w->device, LT_F32, LT_SHAPE(SIDE, SIDE)));
 }
 
 static void close_work(work *w)
 {
+    lt_graph_free(&w->graph);
     lt_tape_free(&w->tape);
     lt_tensor_free(&w->x);
     lt_tensor_free(&w->result);
+    lt_device_close(&w->device);
 }
 
 static lt_status make_trouble(work *w)
@@ -160,41 +163,40 @@ static lt_status step(void *arg)
     return lt_tensor_copy(w->result, y);
 }
 
+static void run_steps(work *w, int count)
+{
+    for (int i = 0; i < count; i++)
+        assert_ok(lt_graph_run(w->device, &w->graph, (lt_graph_key){0}, step, w));
+}
+
 static void a_step_runs_twice_is_captured_and_replayed(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, true);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, NONE);
+    open_work(&w, true, NONE);
     static const int calls[] = {1, 2, 3, 3, 3, 3}, launches[] = {0, 0, 1, 2, 3, 4};
     for (size_t i = 0; i < COUNT_OF(calls); i++) {
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
+        run_steps(&w, 1);
         assert_int_equal(w.calls, calls[i]);
         assert_int_equal(seen.launched, launches[i]);
     }
-    lt_graph_stats stats = lt_graph_statistics(g);
+    lt_graph_stats stats = lt_graph_statistics(w.graph);
     assert_int_equal(stats.eager, 2);
     assert_int_equal(stats.captures, 1);
     assert_int_equal(stats.replays, 4);
     assert_false(stats.failed);
     assert_int_equal(seen.begun, seen.ended);
-    lt_graph_free(&g);
+    lt_graph_free(&w.graph);
     assert_int_equal(seen.freed, 1);
-    assert_null(g);
+    assert_null(w.graph);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 static void each_key_has_its_own_graph(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, true);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, NONE);
+    open_work(&w, true, NONE);
     /* Keys that differ from the first in one field: sizes 64 and 4160 are equal in their lowest 12 bits. */
     const lt_graph_key keys[] = {
         {.shape = LT_SHAPE(1, 3, 64, 64)},
@@ -207,54 +209,41 @@ static void each_key_has_its_own_graph(void **state)
     enum { KEYS = COUNT_OF(keys) };
     for (int i = 0; i < 5; i++)
         for (int k = 0; k < KEYS; k++)
-            assert_ok(lt_graph_run(d, &g, keys[k], step, &w));
-    assert_int_equal(lt_graph_statistics(g).eager, 2 * KEYS);
-    assert_int_equal(lt_graph_statistics(g).captures, KEYS);
-    assert_int_equal(lt_graph_statistics(g).replays, 3 * KEYS);
+            assert_ok(lt_graph_run(w.device, &w.graph, keys[k], step, &w));
+    assert_int_equal(lt_graph_statistics(w.graph).eager, 2 * KEYS);
+    assert_int_equal(lt_graph_statistics(w.graph).captures, KEYS);
+    assert_int_equal(lt_graph_statistics(w.graph).replays, 3 * KEYS);
     for (int kind = 100; kind < 130; kind++) /* more than it stores: the others run eagerly */
         for (int i = 0; i < 3; i++)
-            assert_ok(lt_graph_run(d, &g, (lt_graph_key){.kind = kind}, step, &w));
-    assert_true(lt_graph_statistics(g).captures < KEYS + 30);
-    lt_graph_free(&g);
+            assert_ok(lt_graph_run(w.device, &w.graph, (lt_graph_key){.kind = kind}, step, &w));
+    assert_true(lt_graph_statistics(w.graph).captures < KEYS + 30);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 static void a_backend_without_graphs_runs_steps_eagerly(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, false);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, READS); /* a device without graphs, on which that works */
-    for (int i = 0; i < 5; i++)
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
+    open_work(&w, false, READS); /* a device without graphs, on which that works */
+    run_steps(&w, 5);
     assert_int_equal(w.calls, 5);
-    assert_null(g);
-    assert_int_equal(lt_graph_statistics(g).replays, 0);
-    lt_graph_free(&g);
+    assert_null(w.graph);
+    assert_int_equal(lt_graph_statistics(w.graph).replays, 0);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 static void without_a_pool_steps_run_eagerly(void **state)
 {
     (void)state;
-    lt_backend table;
-    setenv("LATHER_POOL", "off", true);
-    lt_device *d = open_fake(&table, true);
-    unsetenv("LATHER_POOL");
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, NONE);
-    for (int i = 0; i < 5; i++)
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
+    setenv("LATHER_POOL", "off", true);
+    open_work(&w, true, NONE);
+    unsetenv("LATHER_POOL");
+    run_steps(&w, 5);
     assert_int_equal(w.calls, 5);
     assert_int_equal(seen.begun, 0);
-    assert_null(g);
+    assert_null(w.graph);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 /* The device's work of every step is done, whatever the result of the capture. */
@@ -263,100 +252,77 @@ static void steps_that_cannot_be_captured_run_eagerly(void **state)
     (void)state;
     static const trouble troubles[] = {READS, ALLOCATES, DROPS};
     for (size_t i = 0; i < COUNT_OF(troubles); i++) {
-        lt_backend table;
-        lt_device *d = open_fake(&table, true);
-        lt_graph *g = NULL;
         work w;
-        open_work(&w, d, troubles[i]);
-        for (int k = 0; k < 6; k++)
-            assert_ok(lt_graph_run(d, &g, one_key, step, &w));
-        assert_int_equal(lt_graph_statistics(g).eager, 6);
-        assert_int_equal(lt_graph_statistics(g).replays, 0);
-        assert_true(lt_graph_statistics(g).failed);
+        open_work(&w, true, troubles[i]);
+        run_steps(&w, 6);
+        assert_int_equal(lt_graph_statistics(w.graph).eager, 6);
+        assert_int_equal(lt_graph_statistics(w.graph).replays, 0);
+        assert_true(lt_graph_statistics(w.graph).failed);
         assert_int_equal(seen.begun, 2); /* then it is no longer tried */
         assert_int_equal(seen.ended, 2);
-        assert_false(d->capturing);
-        lt_graph_free(&g);
+        assert_false(w.device->capturing);
         close_work(&w);
-        lt_device_close(&d);
     }
 }
 
 static void a_failed_capture_runs_eagerly(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, true);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, NONE);
+    open_work(&w, true, NONE);
     seen.refuses = true;
-    for (int k = 0; k < 3; k++)
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
-    assert_false(lt_graph_statistics(g).failed); /* one more try */
+    run_steps(&w, 3);
+    assert_false(lt_graph_statistics(w.graph).failed); /* one more try */
     seen.refuses = false;
-    assert_ok(lt_graph_run(d, &g, one_key, step, &w));
-    assert_int_equal(lt_graph_statistics(g).captures, 1);
-    assert_int_equal(lt_graph_statistics(g).eager, 3);
-    lt_graph_free(&g);
+    run_steps(&w, 1);
+    assert_int_equal(lt_graph_statistics(w.graph).captures, 1);
+    assert_int_equal(lt_graph_statistics(w.graph).eager, 3);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 static void a_failing_step_keeps_its_message(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, true);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, FAILS);
+    open_work(&w, true, FAILS);
     for (int k = 0; k < 4; k++) {
-        assert_status(lt_graph_run(d, &g, one_key, step, &w), LT_E_ARG);
+        assert_status(lt_graph_run(w.device, &w.graph, (lt_graph_key){0}, step, &w), LT_E_ARG);
         assert_string_equal(lt_error_message(), "work: fails");
     }
-    lt_graph_free(&g);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 static void a_captured_steps_memory_is_not_reused(void **state)
 {
     (void)state;
-    lt_backend table;
-    lt_device *d = open_fake(&table, true);
-    lt_graph *g = NULL;
     work w;
-    open_work(&w, d, NONE);
-    for (int k = 0; k < 4; k++)
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
+    open_work(&w, true, NONE);
+    run_steps(&w, 4);
     /* An evaluation: the step's chunks are free, but reserved. */
     lt_tape_reset(w.tape, LT_PASS_EVAL);
     enum { OTHERS = 8 };
     lt_tensor *other[OTHERS] = {NULL};
     const char *begin = w.address;
     for (int i = 0; i < OTHERS; i++) {
-        assert_ok(lt_tensor_new(&other[i], d, LT_F32, LT_SHAPE(SIDE, SIDE)));
+        assert_ok(lt_tensor_new(&other[i], w.device, LT_F32, LT_SHAPE(SIDE, SIDE)));
         const char *data = lt_tensor_view(other[i]).data;
         assert_true(data + lt_tensor_bytes(other[i]) <= begin
                     || data >= begin + lt_tensor_bytes(other[i]));
     }
     int before = seen.allocated;
-    for (int k = 0; k < 4; k++)
-        assert_ok(lt_graph_run(d, &g, one_key, step, &w));
+    run_steps(&w, 4);
     assert_int_equal(seen.allocated, before); /* a steady step allocates nothing */
     for (int i = 0; i < OTHERS; i++)
         lt_tensor_free(&other[i]);
 
     /* Control: after the graph is freed, its memory is reused. */
-    lt_graph_free(&g);
+    lt_graph_free(&w.graph);
     lt_tensor *big = NULL;
-    size_t reserved = lt_device_memory(d).reserved;
-    assert_ok(lt_tensor_new(&big, d, LT_F32, LT_SHAPE(SIDE, SIDE)));
-    assert_int_equal(lt_device_memory(d).reserved, reserved);
+    size_t reserved = lt_device_memory(w.device).reserved;
+    assert_ok(lt_tensor_new(&big, w.device, LT_F32, LT_SHAPE(SIDE, SIDE)));
+    assert_int_equal(lt_device_memory(w.device).reserved, reserved);
     lt_tensor_free(&big);
     close_work(&w);
-    lt_device_close(&d);
 }
 
 int main(void)

@@ -13,6 +13,22 @@ static void open_net(net *n, bool f64)
     assert_ok(net_open(n, "ref", &(lt_device_config){.f64 = f64}));
 }
 
+static int set_up(void **state)
+{
+    static net n;
+    open_net(&n, true);
+    *state = &n;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    net_close(*state);
+    return 0;
+}
+
+#define ON_NET(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
+
 static void read_f64(const lt_tensor *t, double *out)
 {
     assert_true(lt_tensor_count(t) <= MAX_ELEMENTS);
@@ -21,20 +37,17 @@ static void read_f64(const lt_tensor *t, double *out)
 
 static void backward_frees_memory(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double values[MAX_ELEMENTS];
-    size_t before = lt_device_memory(n.device).used;
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    size_t left = lt_device_memory(n.device).used - before;
+    size_t before = lt_device_memory(n->device).used;
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    size_t left = lt_device_memory(n->device).used - before;
     assert_true(left <= 256); /* the loss */
-    assert_status(lt_tensor_read(n.hidden, values, lt_tensor_bytes(n.hidden)), LT_E_ARG);
+    assert_status(lt_tensor_read(n->hidden, values, lt_tensor_bytes(n->hidden)), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "freed"));
-    assert_ok(lt_tensor_read(n.loss, values, sizeof(double)));
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    assert_int_equal(lt_device_memory(n.device).used, before);
-    net_close(&n);
+    assert_ok(lt_tensor_read(n->loss, values, sizeof(double)));
+    lt_tape_reset(n->tape, LT_PASS_TRAIN);
+    assert_int_equal(lt_device_memory(n->device).used, before);
 }
 
 /* Its input exists, but batch norm's saved tensors were freed. */
@@ -66,64 +79,52 @@ static void an_operation_on_a_freed_output_fails(void **state)
 
 static void a_kept_tensor_is_readable_after_backward(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double before[MAX_ELEMENTS], after[MAX_ELEMENTS];
-    net_forward(&n, LT_PASS_TRAIN);
-    lt_tape_keep(n.tape, n.logits);
-    lt_tape_keep(n.tape, NULL);
-    read_f64(n.logits, before);
-    assert_ok(lt_tape_backward(n.tape, n.loss, 1));
-    read_f64(n.logits, after);
-    assert_memory_equal(before, after, lt_tensor_bytes(n.logits));
-    net_close(&n);
+    net_forward(n, LT_PASS_TRAIN);
+    lt_tape_keep(n->tape, n->logits);
+    lt_tape_keep(n->tape, NULL);
+    read_f64(n->logits, before);
+    assert_ok(lt_tape_backward(n->tape, n->loss, 1));
+    read_f64(n->logits, after);
+    assert_memory_equal(before, after, lt_tensor_bytes(n->logits));
 }
 
 static void a_dropped_tensor_is_freed_at_once_in_evaluation(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double values[MAX_ELEMENTS];
-    net_forward(&n, LT_PASS_EVAL);
-    size_t used = lt_device_memory(n.device).used;
-    lt_tape_drop(n.tape, n.hidden);
-    assert_true(lt_device_memory(n.device).used < used);
-    assert_status(lt_tensor_read(n.hidden, values, lt_tensor_bytes(n.hidden)), LT_E_ARG);
-    net_close(&n);
+    net_forward(n, LT_PASS_EVAL);
+    size_t used = lt_device_memory(n->device).used;
+    lt_tape_drop(n->tape, n->hidden);
+    assert_true(lt_device_memory(n->device).used < used);
+    assert_status(lt_tensor_read(n->hidden, values, lt_tensor_bytes(n->hidden)), LT_E_ARG);
 }
 
 static void the_second_step_reserves_no_memory(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    size_t reserved = lt_device_memory(n.device).reserved;
+    net *n = *state;
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    size_t reserved = lt_device_memory(n->device).reserved;
     for (int i = 0; i < 3; i++)
-        assert_ok(net_step(&n, LT_PASS_TRAIN));
-    assert_int_equal(lt_device_memory(n.device).reserved, reserved);
-    net_close(&n);
+        assert_ok(net_step(n, LT_PASS_TRAIN));
+    assert_int_equal(lt_device_memory(n->device).reserved, reserved);
 }
 
 static void two_backward_passes_accumulate(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double once[MAX_ELEMENTS], twice[MAX_ELEMENTS], fresh[MAX_ELEMENTS];
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    read_f64(n.conv1.grad, once);
-    net_forward(&n, LT_PASS_TRAIN);
-    assert_ok(lt_tape_backward(n.tape, n.loss, 2));
-    read_f64(n.conv1.grad, twice);
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    read_f64(n->conv1.grad, once);
+    net_forward(n, LT_PASS_TRAIN);
+    assert_ok(lt_tape_backward(n->tape, n->loss, 2));
+    read_f64(n->conv1.grad, twice);
     for (int i = 0; i < CONV1_COUNT; i++)
         assert_near(twice[i], 3 * once[i], 1e-14 * (1 + fabs(once[i])));
-    assert_ok(net_step(&n, LT_PASS_TRAIN)); /* zero_grad: overwrites */
-    read_f64(n.conv1.grad, fresh);
+    assert_ok(net_step(n, LT_PASS_TRAIN)); /* zero_grad: overwrites */
+    read_f64(n->conv1.grad, fresh);
     assert_memory_equal(fresh, once, sizeof(double) * CONV1_COUNT);
-    net_close(&n);
 }
 
 static void recompute_changes_no_bit_but_needs_less_memory(void **state)
@@ -152,19 +153,16 @@ static void recompute_changes_no_bit_but_needs_less_memory(void **state)
 
 static void statistics_change_in_training_only(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double before[4], after[4];
-    read_f64(n.var1.value, before);
-    net_forward(&n, LT_PASS_EVAL);
-    read_f64(n.var1.value, after);
+    read_f64(n->var1.value, before);
+    net_forward(n, LT_PASS_EVAL);
+    read_f64(n->var1.value, after);
     assert_memory_equal(before, after, sizeof before);
-    net_forward(&n, LT_PASS_TRAIN);
-    read_f64(n.var1.value, after);
+    net_forward(n, LT_PASS_TRAIN);
+    read_f64(n->var1.value, after);
     for (int c = 0; c < 4; c++)
         assert_true(after[c] != before[c]);
-    net_close(&n);
 }
 
 typedef struct finals {
@@ -184,72 +182,60 @@ static void note_final(void *context, lt_param *param)
 
 static void the_hook_runs_once_per_parameter_with_its_complete_gradient(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    finals f = {.n = &n};
+    net *n = *state;
+    finals f = {.n = n};
     double complete[MAX_ELEMENTS];
-    lt_tape_on_param_final(n.tape, note_final, &f);
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
+    lt_tape_on_param_final(n->tape, note_final, &f);
+    assert_ok(net_step(n, LT_PASS_TRAIN));
     for (int i = 0; i < 8; i++)
         assert_int_equal(f.calls[i], 1);
-    read_f64(n.conv1.grad, complete);
+    read_f64(n->conv1.grad, complete);
     assert_memory_equal(f.conv1, complete, sizeof f.conv1);
-    net_close(&n);
 }
 
 /* p * p + p: one parameter, three uses. */
 static void a_parameter_used_three_times_has_one_complete_gradient(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    finals f = {.n = &n};
+    net *n = *state;
+    finals f = {.n = n};
     double p[MAX_ELEMENTS], g[MAX_ELEMENTS];
-    lt_tape_on_param_final(n.tape, note_final, &f);
-    lt_params_zero_grad(&n.params);
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    lt_tensor *w = lt_tape_param(n.tape, &n.conv1);
-    lt_tensor *y = lt_add(n.tape, lt_mul(n.tape, w, lt_tape_param(n.tape, &n.conv1)), w);
-    assert_ok(lt_tape_backward(n.tape, lt_sum(n.tape, y, (lt_reduce_config){.dims = 0}), 1));
-    read_f64(n.conv1.value, p);
-    read_f64(n.conv1.grad, g);
+    lt_tape_on_param_final(n->tape, note_final, &f);
+    lt_params_zero_grad(&n->params);
+    lt_tape_reset(n->tape, LT_PASS_TRAIN);
+    lt_tensor *w = lt_tape_param(n->tape, &n->conv1);
+    lt_tensor *y = lt_add(n->tape, lt_mul(n->tape, w, lt_tape_param(n->tape, &n->conv1)), w);
+    assert_ok(lt_tape_backward(n->tape, lt_sum(n->tape, y, (lt_reduce_config){.dims = 0}), 1));
+    read_f64(n->conv1.value, p);
+    read_f64(n->conv1.grad, g);
     for (int i = 0; i < CONV1_COUNT; i++)
         assert_near(g[i], 2 * p[i] + 1, 1e-15);
     assert_int_equal(f.calls[0], 1);
     assert_memory_equal(f.conv1, g, sizeof f.conv1);
-    net_close(&n);
 }
 
 static void a_frozen_parameter_gets_no_gradient(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double with[MAX_ELEMENTS], without[MAX_ELEMENTS];
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    read_f64(n.fc.grad, with);
-    n.conv2.frozen = true;
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    read_f64(n.fc.grad, without);
-    assert_false(n.conv2.has_grad);
-    assert_true(n.conv1.has_grad);
-    assert_memory_equal(with, without, lt_tensor_bytes(n.fc.grad));
-    net_close(&n);
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    read_f64(n->fc.grad, with);
+    n->conv2.frozen = true;
+    assert_ok(net_step(n, LT_PASS_TRAIN));
+    read_f64(n->fc.grad, without);
+    assert_false(n->conv2.has_grad);
+    assert_true(n->conv1.has_grad);
+    assert_memory_equal(with, without, lt_tensor_bytes(n->fc.grad));
 }
 
 static void a_variable_that_loss_does_not_depend_on_has_no_gradient(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    lt_tensor *a = lt_tape_variable(n.tape, n.x), *b = lt_tape_variable(n.tape, n.fc.value);
-    lt_tensor *loss = lt_sum(n.tape, a, (lt_reduce_config){.dims = 0});
-    assert_ok(lt_tape_backward(n.tape, loss, 1));
-    assert_non_null(lt_tape_gradient(n.tape, a));
-    assert_null(lt_tape_gradient(n.tape, b));
-    net_close(&n);
+    net *n = *state;
+    lt_tape_reset(n->tape, LT_PASS_TRAIN);
+    lt_tensor *a = lt_tape_variable(n->tape, n->x), *b = lt_tape_variable(n->tape, n->fc.value);
+    lt_tensor *loss = lt_sum(n->tape, a, (lt_reduce_config){.dims = 0});
+    assert_ok(lt_tape_backward(n->tape, loss, 1));
+    assert_non_null(lt_tape_gradient(n->tape, a));
+    assert_null(lt_tape_gradient(n->tape, b));
 }
 
 static void draw_dropout(net *n, lt_pass pass, bool second, double *out)
@@ -263,79 +249,58 @@ static void draw_dropout(net *n, lt_pass pass, bool second, double *out)
 
 static void dropout_depends_on_seed_attempt_micro_batch_and_operation(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
+    net *n = *state;
     double first[MAX_ELEMENTS], other[MAX_ELEMENTS];
-    size_t bytes = lt_tensor_bytes(n.x);
+    size_t bytes = lt_tensor_bytes(n->x);
     lt_pass pass = LT_PASS_TRAIN, passes[4];
     for (int i = 0; i < 4; i++)
         passes[i] = pass;
     passes[0].seed = 1;
     passes[1].attempt = 1;
     passes[2].micro = 1;
-    draw_dropout(&n, pass, false, first);
-    draw_dropout(&n, pass, false, other);
+    draw_dropout(n, pass, false, first);
+    draw_dropout(n, pass, false, other);
     assert_memory_equal(first, other, bytes);
     for (int i = 0; i < 4; i++) {
-        draw_dropout(&n, passes[i], i == 3, other);
+        draw_dropout(n, passes[i], i == 3, other);
         assert_memory_not_equal(first, other, bytes);
     }
-    net_close(&n);
+}
+
+typedef lt_tensor *drop_fn(lt_tape *t, lt_tensor *x, double p);
+
+/* From 3 in every element: the elements of a sample become 4, or all 0. */
+static void check_zeroed(net *n, drop_fn *drop, int samples, int each)
+{
+    lt_tensor *x = NULL;
+    double *y = lt_alloc((size_t)samples * (size_t)each, sizeof *y);
+    assert_ok(lt_tensor_new(&x, n->device, LT_F64, LT_SHAPE(samples, each)));
+    assert_ok(lt_tensor_fill(x, 3));
+    lt_tape_reset(n->tape, LT_PASS_TRAIN);
+    assert_ok(lt_tensor_read(drop(n->tape, x, 0.25), y, lt_tensor_bytes(x)));
+    int zeros = 0;
+    for (int i = 0; i < samples * each; i++) {
+        zeros += y[i] == 0;
+        assert_true(y[i] == 0 || fabs(y[i] - 4) < 1e-15 * 4);
+        assert_true(i % each == 0 || y[i] == y[i - 1]);
+    }
+    assert_near((double)zeros / (samples * each), 0.25, 5 * sqrt(0.25 * 0.75 / samples));
+    assert_ptr_equal(drop(n->tape, x, 0), x);
+    lt_tape_reset(n->tape, LT_PASS_EVAL);
+    assert_ptr_equal(drop(n->tape, x, 0.25), x);
+    lt_tape_reset(n->tape, LT_PASS_TRAIN);
+    lt_tensor_free(&x);
+    lt_free(y);
 }
 
 static void dropout_zeroes_a_quarter_and_scales_the_rest(void **state)
 {
-    enum { COUNT = 20000 };
-    (void)state;
-    net n;
-    open_net(&n, true);
-    lt_tensor *x = NULL;
-    double *y = lt_alloc(COUNT, sizeof *y);
-    assert_ok(lt_tensor_new(&x, n.device, LT_F64, LT_SHAPE(COUNT)));
-    assert_ok(lt_tensor_fill(x, 3));
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    assert_ok(lt_tensor_read(lt_dropout(n.tape, x, 0.25), y, COUNT * sizeof *y));
-    int zeros = 0;
-    for (int i = 0; i < COUNT; i++) {
-        zeros += y[i] == 0;
-        assert_true(y[i] == 0 || fabs(y[i] - 4) < 1e-15 * 4);
-    }
-    assert_near((double)zeros / COUNT, 0.25, 5 * sqrt(0.25 * 0.75 / COUNT));
-    lt_tape_reset(n.tape, LT_PASS_EVAL);
-    assert_ptr_equal(lt_dropout(n.tape, x, 0.25), x);
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    lt_tensor_free(&x);
-    lt_free(y);
-    net_close(&n);
+    check_zeroed(*state, lt_dropout, 20000, 1);
 }
 
-/* From 3 in every element: all elements of a sample become 4, or all 0. */
 static void drop_path_zeroes_whole_samples_and_scales_the_rest(void **state)
 {
-    enum { SAMPLES = 2000, EACH = 3 };
-    (void)state;
-    net n;
-    open_net(&n, true);
-    lt_tensor *x = NULL;
-    double y[SAMPLES * EACH];
-    assert_ok(lt_tensor_new(&x, n.device, LT_F64, LT_SHAPE(SAMPLES, EACH)));
-    assert_ok(lt_tensor_fill(x, 3));
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    assert_ok(lt_tensor_read(lt_drop_path(n.tape, x, 0.25), y, sizeof y));
-    int zeros = 0;
-    for (int i = 0; i < SAMPLES; i++) {
-        zeros += y[i * EACH] == 0;
-        assert_true(y[i * EACH] == 0 || fabs(y[i * EACH] - 4) < 1e-15 * 4);
-        assert_memory_equal(&y[i * EACH], &y[i * EACH + 1], (EACH - 1) * sizeof *y);
-    }
-    assert_near((double)zeros / SAMPLES, 0.25, 5 * sqrt(0.25 * 0.75 / SAMPLES));
-    lt_tape_reset(n.tape, LT_PASS_EVAL);
-    assert_ptr_equal(lt_drop_path(n.tape, x, 0.25), x);
-    lt_tape_reset(n.tape, LT_PASS_TRAIN);
-    assert_ptr_equal(lt_drop_path(n.tape, x, 0), x);
-    lt_tensor_free(&x);
-    net_close(&n);
+    check_zeroed(*state, lt_drop_path, 2000, 3);
 }
 
 static void sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32(void **state)
@@ -367,35 +332,29 @@ static void sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32(voi
 
 static void a_failure_sticks_until_the_reset(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    net_forward(&n, LT_PASS_TRAIN);
-    assert_null(lt_add(n.tape, n.x, n.fc.value));
-    assert_null(lt_relu(n.tape, n.x)); /* valid by itself */
+    net *n = *state;
+    net_forward(n, LT_PASS_TRAIN);
+    assert_null(lt_add(n->tape, n->x, n->fc.value));
+    assert_null(lt_relu(n->tape, n->x)); /* valid by itself */
     (void)lt_fail(LT_E_IO, "something else");
-    assert_status(lt_tape_status(n.tape), LT_E_SHAPE);
+    assert_status(lt_tape_status(n->tape), LT_E_SHAPE);
     assert_non_null(strstr(lt_error_message(), "add: a "));
     assert_non_null(strstr(lt_error_message(), "and b [5,36] do not broadcast"));
-    assert_status(lt_tape_backward(n.tape, n.loss, 1), LT_E_SHAPE);
-    assert_ok(net_step(&n, LT_PASS_TRAIN));
-    net_close(&n);
+    assert_status(lt_tape_backward(n->tape, n->loss, 1), LT_E_SHAPE);
+    assert_ok(net_step(n, LT_PASS_TRAIN));
 }
 
 static void backward_needs_a_recorded_scalar_of_its_tape(void **state)
 {
-    (void)state;
-    net n;
-    open_net(&n, true);
-    net_forward(&n, LT_PASS_TRAIN);
-    assert_status(lt_tape_backward(n.tape, n.logits, 1), LT_E_SHAPE);
-    net_forward(&n, LT_PASS_TRAIN);
-    assert_status(lt_tape_backward(n.tape, n.x, 1), LT_E_ARG);
-    net_forward(&n, LT_PASS_TRAIN);
-    assert_status(lt_tape_backward(n.tape, NULL, 1), LT_E_ARG);
-    net_forward(&n, LT_PASS_EVAL);
-    assert_status(lt_tape_backward(n.tape, n.loss, 1), LT_E_ARG);
-    net_close(&n);
+    net *n = *state;
+    net_forward(n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n->tape, n->logits, 1), LT_E_SHAPE);
+    net_forward(n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n->tape, n->x, 1), LT_E_ARG);
+    net_forward(n, LT_PASS_TRAIN);
+    assert_status(lt_tape_backward(n->tape, NULL, 1), LT_E_ARG);
+    net_forward(n, LT_PASS_EVAL);
+    assert_status(lt_tape_backward(n->tape, n->loss, 1), LT_E_ARG);
 }
 
 /* Everything from opening the device to backward, twice. */
@@ -433,24 +392,24 @@ static void any_allocation_may_fail_without_leak(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(backward_frees_memory),
+        ON_NET(backward_frees_memory),
         cmocka_unit_test(an_operation_on_a_freed_output_fails),
-        cmocka_unit_test(a_kept_tensor_is_readable_after_backward),
-        cmocka_unit_test(a_dropped_tensor_is_freed_at_once_in_evaluation),
-        cmocka_unit_test(the_second_step_reserves_no_memory),
-        cmocka_unit_test(two_backward_passes_accumulate),
+        ON_NET(a_kept_tensor_is_readable_after_backward),
+        ON_NET(a_dropped_tensor_is_freed_at_once_in_evaluation),
+        ON_NET(the_second_step_reserves_no_memory),
+        ON_NET(two_backward_passes_accumulate),
         cmocka_unit_test(recompute_changes_no_bit_but_needs_less_memory),
-        cmocka_unit_test(statistics_change_in_training_only),
-        cmocka_unit_test(the_hook_runs_once_per_parameter_with_its_complete_gradient),
-        cmocka_unit_test(a_parameter_used_three_times_has_one_complete_gradient),
-        cmocka_unit_test(a_frozen_parameter_gets_no_gradient),
-        cmocka_unit_test(a_variable_that_loss_does_not_depend_on_has_no_gradient),
-        cmocka_unit_test(dropout_depends_on_seed_attempt_micro_batch_and_operation),
-        cmocka_unit_test(dropout_zeroes_a_quarter_and_scales_the_rest),
-        cmocka_unit_test(drop_path_zeroes_whole_samples_and_scales_the_rest),
+        ON_NET(statistics_change_in_training_only),
+        ON_NET(the_hook_runs_once_per_parameter_with_its_complete_gradient),
+        ON_NET(a_parameter_used_three_times_has_one_complete_gradient),
+        ON_NET(a_frozen_parameter_gets_no_gradient),
+        ON_NET(a_variable_that_loss_does_not_depend_on_has_no_gradient),
+        ON_NET(dropout_depends_on_seed_attempt_micro_batch_and_operation),
+        ON_NET(dropout_zeroes_a_quarter_and_scales_the_rest),
+        ON_NET(drop_path_zeroes_whole_samples_and_scales_the_rest),
         cmocka_unit_test(sixteen_bit_gradients_are_near_and_parameters_keep_theirs_in_f32),
-        cmocka_unit_test(a_failure_sticks_until_the_reset),
-        cmocka_unit_test(backward_needs_a_recorded_scalar_of_its_tape),
+        ON_NET(a_failure_sticks_until_the_reset),
+        ON_NET(backward_needs_a_recorded_scalar_of_its_tape),
         cmocka_unit_test(any_allocation_may_fail_without_leak),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
