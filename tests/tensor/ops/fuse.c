@@ -236,18 +236,14 @@ static void run_program(scene *s, const row *r, outcome *o)
     {                                       \
         .record = true, .batch_stats = true \
     }
+#define RECOMPUTE                                                            \
+    {                                                                        \
+        .record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP \
+    }
 
 static const row rows[] = {
     {"conv2d, batch norm, conv2d, batch norm", PLAIN, 2, 1, 0, 1, 1, 1, TRAIN},
-    {"the same with recomputed outputs",
-     PLAIN,
-     2,
-     1,
-     0,
-     1,
-     1,
-     1,
-     {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
+    {"the same with recomputed outputs", PLAIN, 2, 1, 0, 1, 1, 1, RECOMPUTE},
     {"a bias has a reason", BIAS, 1, 1, 1, 1, 1, 1, TRAIN},
     {"running statistics: no sums are computed", EVAL, 0, 1, 0, 1, 0, 0, {.record = true}},
     {"nothing recorded, statistics of the batch",
@@ -270,15 +266,7 @@ static const row rows[] = {
     {"something between convolution and batch norm", BETWEEN, 2, 1, 1, 1, 1, 1, TRAIN},
     {"no convolution before the batch norm", NORM_OF_INPUT, 2, 1, 1, 1, 1, 1, TRAIN},
     {"a batch norm in the shortcut", SHORTCUT, 2, 1, 1, 2, 1, 1, TRAIN},
-    {"the same with recomputed outputs",
-     SHORTCUT,
-     2,
-     1,
-     1,
-     2,
-     1,
-     1,
-     {.record = true, .batch_stats = true, .recompute = LT_RECOMPUTE_CHEAP}},
+    {"the same with recomputed outputs", SHORTCUT, 2, 1, 1, 2, 1, 1, RECOMPUTE},
     {"a shortcut with a relu", SHORTCUT_RELU, 2, 1, 1, 2, 1, 1, TRAIN},
     {"a shortcut with the same parameters", SHORTCUT_SAME, 2, 1, 1, 2, 1, 1, TRAIN},
     {"a shortcut that was read", SHORTCUT_READ, 2, 1, 1, 2, 1, 1, TRAIN},
