@@ -391,7 +391,7 @@ static const refused_row refused[] = {
      "3 heads of k and v do not divide the 4",
      {.width = WIDTH, .heads = 4, .kv_heads = 3}},
     {"rotary positions of odd heads",
-     "a head has 1",
+     "heads of even size, got 1",
      {.width = WIDTH, .heads = WIDTH, .rotary = 100}},
     {"all branches dropped", "drop_path is 1", {.width = WIDTH, .heads = 2, .drop_path = 1}},
     {"all dropped out", "dropout is 1", {.width = WIDTH, .heads = 2, .dropout = 1}},
@@ -423,7 +423,7 @@ static void a_cache_is_for_decoders_that_fit_and_do_not_record(void **state)
     assert_fails(lt_tape_status(s.tape), LT_E_SHAPE, "0 tokens and 5 more exceed the capacity 4");
     lt_tape_reset(s.tape, LT_PASS_TRAIN);
     assert_null(lt_transformer_forward_cached(s.net, s.tape, s.x, cache, 0));
-    assert_fails(lt_tape_status(s.tape), LT_E_ARG, "a pass that records");
+    assert_fails(lt_tape_status(s.tape), LT_E_ARG, "a pass that does not record");
     assert_int_equal(lt_kv_cache_count(cache, 0), 0);
     lt_kv_cache_free(&cache);
     close_scene(&s);

@@ -151,7 +151,8 @@ static void boxes_that_do_not_fit_are_errors(void **state)
     lt_place p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
     assert_fails(lt_place_check(&p, "w", 5), LT_E_SHAPE, "the tensor has 5 elements, its shard 6");
     p.logical = LT_SHAPE(13);
-    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "12 elements, [13] has 13");
+    assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE,
+                 "12 elements, the logical shape [13] has 13");
     p = lt_place_shard(LT_SHAPE(12), view, 1, 2, 1);
     p.offset.dim[1]++;
     assert_fails(lt_place_check(&p, "w", 6), LT_E_SHAPE, "w: [0:3,3:5] of [3,4] is not a box");
@@ -176,7 +177,8 @@ static void a_parameter_keeps_a_copy_of_its_place(void **state)
     assert_int_equal(got.offset.dim[1], 2);
     assert_int_equal(param.fan_out, 12);
     p = lt_place_shard(LT_SHAPE(12, 4), LT_SHAPE(12, 4), 0, 3, 0);
-    assert_fails(lt_param_set_place(&param, &p), LT_E_SHAPE, "w has 24 elements, its box 16");
+    assert_fails(lt_param_set_place(&param, &p), LT_E_SHAPE,
+                 "the tensor has 24 elements, its shard 16");
     assert_int_equal(param.place->offset.dim[1], 2);
     p = lt_place_whole(LT_SHAPE(6, 4));
     assert_ok(lt_param_set_place(&param, &p));
