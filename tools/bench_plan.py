@@ -371,6 +371,19 @@ class Pilots:
                 told = math.exp(y + slope * (math.log(len(losses)) - x))
                 print(f"\nLoss of {name} after {len(losses)} steps by its pilot of {last:.0f}: {told:.4g}, measured {tail(losses):.4g}: {math.log10(told / tail(losses)):+.2f} in log10.")
 
+    def report_slowdowns(self):
+        """The slowdown of each long lossy run by its first steps, as lossy_trials.c computes it."""
+        lengths = (100, 200, 400, 1000, 2000, 4000)
+        print("\n| slowdown by the first steps | " + " | ".join(map(str, lengths)) + " |\n| --- |" + " --: |" * len(lengths))
+        for cell in (c for c in self.cells if c[1] != "plain" and steps_of(self.folder("long", c), "loss")):
+            lossy, lossless = (steps_of(self.folder("long", c), "loss") for c in (cell, (cell[0], "plain", 1)))
+            values = ["-"] * len(lengths)
+            for k, half in enumerate(range((n + 1) // 2, n + 1) for n in lengths if n <= len(lossy)):
+                slope = fit_power([(i, lossless[i - 1]) for i in half])[0]
+                apart = statistics.mean(math.log(lossy[i - 1] / lossless[i - 1]) for i in half)
+                values[k] = f"{max(1, math.exp(-apart / slope)):.3f}" if slope < 0 else "-"
+            print(f"| {', '.join(cell[:2])}, {cell[2]} ranks | " + " | ".join(values) + " |")
+
     def run(self):
         os.makedirs(os.path.join(self.a.output, self.problem), exist_ok=True)
         plain = next(iter(self.kinds))
@@ -380,6 +393,7 @@ class Pilots:
         step = {cell: self.train("step", cell, TIMED)[0] for cell in self.cells}
         if self.a.lossy:
             self.add_lossy_steps(goal, window, found, step)
+            self.report_slowdowns()
         said = self.plan(goal)
         self.report(goal, said, step, found)
         self.report_losses(said, ends)

@@ -235,16 +235,12 @@ static int plan_then_train(int argc, char **argv, const lt_model_family *family,
 
 /* --- The command of the trainer --- */
 
-static bool is_command(int argc, char *const *argv)
-{
-    return argc > 1 && !strcmp(argv[1], lt_plan_command.name);
-}
-
 static int plan_main(int argc, char **argv, const lt_model_family *family,
                      const lt_trainer_program *program)
 {
-    return is_command(argc, argv) ? lt_command_plan(argc - 1, argv + 1, family, program)
-                                  : plan_then_train(argc, argv, family, program);
+    return argc > 1 && !strcmp(argv[1], lt_plan_command.name)
+               ? lt_command_plan(argc - 1, argv + 1, family, program)
+               : plan_then_train(argc, argv, family, program);
 }
 
 static bool is_asked(int argc, char *const *argv)

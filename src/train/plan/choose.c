@@ -280,20 +280,18 @@ bool lt_plan_advance(const plan_request *r, int *choice)
     return false;
 }
 
-static bool is_same(const plan_candidate *a, const plan_candidate *b)
-{
-    const lt_plan_setup *x = &a->config.setup, *y = &b->config.setup;
-    return x->ranks == y->ranks && x->batch_size == y->batch_size && x->grad_accum == y->grad_accum
-           && !strcmp(a->config.label, b->config.label)
-           && a->config.convergence == b->config.convergence;
-}
-
 /* Two choices of flags may give one config: --allreduce auto is two-level on several machines. */
 static bool is_duplicate(const plan_table *t, const plan_candidate *c)
 {
-    for (size_t i = 0; i < t->count && !*c->why; i++)
-        if (is_same(&t->item[i], c) && !*t->item[i].why)
+    const plan_config *a = &c->config;
+    for (size_t i = 0; i < t->count && !*c->why; i++) {
+        const plan_config *b = &t->item[i].config;
+        if (!*t->item[i].why && a->setup.ranks == b->setup.ranks
+            && a->setup.batch_size == b->setup.batch_size
+            && a->setup.grad_accum == b->setup.grad_accum && !strcmp(a->label, b->label)
+            && a->convergence == b->convergence)
             return true;
+    }
     return false;
 }
 

@@ -103,11 +103,6 @@ lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const c
 
 /* --- The exchange --- */
 
-static bool is_on(const char *text)
-{
-    return text && strcmp(text, "off") != 0;
-}
-
 static bool is_two_level(const ranks_options *o, const lt_plan_setup *u, int nodes)
 {
     if (o->allreduce != ALLREDUCE_AUTO)
@@ -129,7 +124,7 @@ static lt_status read_exchange(plan_config *c, const arguments *a, int nodes)
     p->sharded = u->shard_optimizer;
     if (o->shard_gradients)
         p->scheme = LT_COST_SHARD_GRADIENTS;
-    if (is_on(o->compress))
+    if (o->compress && strcmp(o->compress, "off") != 0)
         LT_TRY(lt_cost_read_reducer(p, o->compress));
     if (o->local_steps && u->ranks > 1) {
         p->scheme = LT_COST_LOCAL_STEPS;

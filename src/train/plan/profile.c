@@ -210,13 +210,13 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
 /* Fits C(b) = fixed + per_sample b, by relative least squares. */
 static lt_status fit_compute(plan_profile *p)
 {
-    double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2], norm;
+    double a[2 * PLAN_BATCHES], y[PLAN_BATCHES], x[2];
     for (int i = 0; i < p->batches; i++) {
         a[2 * i] = 1 / p->seconds[i];
         a[2 * i + 1] = p->batch[i] / p->seconds[i];
         y[i] = 1;
     }
-    LT_TRY(lt_nnls(x, &norm, a, p->batches, 2, y));
+    LT_TRY(lt_nnls(x, NULL, a, p->batches, 2, y));
     p->base.fixed = x[0];
     p->base.per_sample = x[1];
     return LT_OK;

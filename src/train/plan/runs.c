@@ -71,14 +71,6 @@ static lt_status read_step(reader *r, const lt_json_value *record)
     return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
 }
 
-/* Drops the incomplete period in which the last start ended. */
-static void restart(reader *r)
-{
-    r->steps = 0;
-    r->timed -= r->timed % r->period;
-    r->all = r->whole;
-}
-
 /* The train_loss of an epoch is ignored, as its steps are points themselves. */
 static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
@@ -94,8 +86,11 @@ static lt_status read_record(reader *r, const lt_json_value *record)
     LT_TRY(lt_json_string(record, "event", &event));
     if (!strcmp(event, "step"))
         return read_step(r, record);
-    if (!strcmp(event, "resume"))
-        restart(r);
+    if (!strcmp(event, "resume")) { /* drops the incomplete period of the last start */
+        r->steps = 0;
+        r->timed -= r->timed % r->period;
+        r->all = r->whole;
+    }
     return !strcmp(event, "epoch") || !strcmp(event, "evaluation") ? read_evaluation(r, record)
                                                                    : LT_OK;
 }

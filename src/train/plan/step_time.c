@@ -39,17 +39,14 @@ plan_estimate lt_plan_between(double value, double at, double least, double most
     return e;
 }
 
-static bool is_same_exchange(const lt_cost_plan *a, const lt_cost_plan *b)
+/* One rank exchanges nothing: its step is comparable with any communication. */
+static bool is_comparable_exchange(const lt_plan_setup *u, const lt_plan_setup *v)
 {
-    return a->scheme == b->scheme && a->element_bytes == b->element_bytes
-           && a->reducer == b->reducer && a->number == b->number && a->every == b->every
-           && a->sharded == b->sharded;
-}
-
-/* One rank exchanges nothing: its step is comparable with any exchange. */
-static bool is_comparable_exchange(const lt_plan_setup *a, const lt_plan_setup *b)
-{
-    return a->ranks == 1 || b->ranks == 1 || is_same_exchange(&a->exchange, &b->exchange);
+    const lt_cost_plan *a = &u->exchange, *b = &v->exchange;
+    return u->ranks == 1 || v->ranks == 1
+           || (a->scheme == b->scheme && a->element_bytes == b->element_bytes
+               && a->reducer == b->reducer && a->number == b->number && a->every == b->every
+               && a->sharded == b->sharded);
 }
 
 static bool is_same_mesh(const lt_mesh_config *a, const lt_mesh_config *b)
@@ -138,8 +135,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
                            bool (*is_of)(const plan_config *, const plan_config *))
 {
     factors f = {1, 1};
-    double x[2], norm, *a = calloc((runs->count + 2) * 3, sizeof *a),
-                       *y = a + (runs->count + 2) * 2;
+    double x[2], *a = calloc((runs->count + 2) * 3, sizeof *a), *y = a + (runs->count + 2) * 2;
     int rows = 0;
     if (!a)
         return f;
@@ -154,7 +150,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
         a[2 * rows + j] = prior;
         y[rows++] = prior;
     }
-    if (!lt_nnls(x, &norm, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
+    if (!lt_nnls(x, NULL, a, rows, 2, y) && x[0] > 0 && x[1] > 0)
         f = (factors){x[0], x[1]};
     free(a);
     return f;

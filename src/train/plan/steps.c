@@ -76,7 +76,7 @@ static batches find_batches(const plan_runs *runs, const plan_config *c)
 /* steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
 static bool fit_batches(const plan_runs *runs, const plan_config *c, const batches *b, double *x)
 {
-    double norm, *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
+    double *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
     int row = 0;
     if (!a)
         return false;
@@ -87,7 +87,7 @@ static bool fit_batches(const plan_runs *runs, const plan_config *c, const batch
         a[2 * row + 1] = 1 / ((double)run->config.batch * run->reached);
         y[row++] = 1;
     }
-    const bool ok = !lt_nnls(x, &norm, a, row, 2, y);
+    const bool ok = !lt_nnls(x, NULL, a, row, 2, y);
     free(a);
     return ok && x[0] + x[1] > 0;
 }
