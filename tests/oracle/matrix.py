@@ -22,7 +22,7 @@ def shampoo(**keys):
 
 
 def late(**keys):
-    """Bases and cuts are well defined only where factors have full rank."""
+    """Bases and cutoffs are well defined only where factors have full rank."""
     return shampoo(precondition_frequency=FULL, **keys)
 
 
@@ -280,7 +280,7 @@ def grid():
 
 
 def allowed(axis_a, a, axis_b, b):
-    """Pairs that contradict each other."""
+    """Returns pairs of options that contradict each other."""
     return not ("trace" in (axis_a, axis_b) and {axis_a, axis_b} & {"vectors", "rows", "large"} and a and b)
 
 
@@ -318,7 +318,7 @@ def pairs():
 
 
 def trace(seed, shapes, steps):
-    """Parameters and gradients; some are missing."""
+    """Returns parameters and gradients; some are missing."""
     rng, tensors = np.random.default_rng(seed), {}
     for name, shape in shapes.items():
         tensors["param." + name] = np.asarray(rng.standard_normal(shape))
@@ -331,7 +331,7 @@ def trace(seed, shapes, steps):
 
 
 def resolved(config, steps):
-    """With the schedule of so many steps."""
+    """Returns the config with a schedule of that many steps."""
     out = dict(config)
     if out.get("lr_schedule") == "ramp":
         out["lr_schedule"] = [out["lr"] * min(1.0, t / 4) * (1 - t / (2 * steps)) for t in range(1, steps + 1)]

@@ -1,5 +1,5 @@
 """The formats of quantized optimizer state in NumPy, from their description in docs/adr/0046 and
-src/optim/low_precision/quantized_formats.h: bytes as the library must have them, and the f32 numbers they stand for."""
+src/optim/low_precision/quantized_formats.h: bytes as the library must have them, and the f32 numbers that they encode."""
 import numpy as np
 
 MOMENT, POSITIVE, MATRIX, SYMMETRIC, CHOLESKY = range(5)
@@ -57,7 +57,7 @@ def levels_of(kind, dtype):
 
 
 def codes_by_draw(x, s, kind, dtype, drawn):
-    """As codes_of(), up where the share of the way to the level above exceeds what was drawn."""
+    """As codes_of(), rounded up where the fraction towards the next level exceeds the draw."""
     levels, most = levels_of(kind, dtype), np.max(np.abs(x))
     a = np.abs(x) / s
     threshold = ((drawn[:len(x)] >> 4) + f32(0.5)).astype(f32) * f32(2.0 ** -12)
