@@ -1,5 +1,5 @@
-/* The same samples however they are made: for any number of threads, after a resume at any batch,
- * for any split into ranks; with every kind of randomness that a sample has. */
+/* Samples are the same for any number of threads and ranks and after resuming at any batch, with every kind of
+ * augmentation. */
 
 #include "data/loader/sampler.h"
 #include "images.h"
@@ -14,14 +14,13 @@
 
 enum { SIDE = 24, IMAGES = 15, EPOCHS = 3, BATCH = 4, MOST = 40 * 40 * 3 };
 
-/* What a row of the table varies. */
 typedef struct kind {
     const char *name;
     bool recoloured, sized, fast;
     int repeats;
     lt_filter filter;
     lt_augment augment;
-    lt_mix mix; /* not over ranks: a batch is another then */
+    lt_mix mix; /* not compared between ranks, whose batches differ */
 } kind;
 
 static kind kinds[] = {
@@ -30,14 +29,14 @@ static kind kinds[] = {
     {"a centre crop, bicubic", .augment = LT_AUGMENT_NONE, .filter = LT_FILTER_BICUBIC},
     {"colours and erasing", .augment = LT_AUGMENT_IMAGENET, .recoloured = true},
     {"repeated augmentation", .augment = LT_AUGMENT_IMAGENET, .repeats = 3},
-    {"inputs that grow", .augment = LT_AUGMENT_IMAGENET, .sized = true},
+    {"growing inputs", .augment = LT_AUGMENT_IMAGENET, .sized = true},
     {"all of it, decoded fast", .augment = LT_AUGMENT_IMAGENET, .recoloured = true, .sized = true,
      .repeats = 2, .fast = true, .filter = LT_FILTER_BICUBIC},
-    {"mixup and cutmix on inputs that grow", .augment = LT_AUGMENT_IMAGENET, .sized = true,
+    {"mixup and cutmix on growing inputs", .augment = LT_AUGMENT_IMAGENET, .sized = true,
      .mix = {.mixup_alpha = 0.5, .cutmix_alpha = 1}},
 };
 
-static lt_loader_config config_of(const kind *k)
+static lt_loader_config make_config(const kind *k)
 {
     lt_loader_config c = {
         .transform = {.augment = k->augment,
@@ -53,7 +52,7 @@ static lt_loader_config config_of(const kind *k)
         .repeats = k->repeats,
     };
     if (k->recoloured) {
-        c.transform.trivial_augment = !k->fast; /* one or the other */
+        c.transform.trivial_augment = !k->fast; /* never both */
         c.transform.rand_augment = (lt_rand_augment){k->fast ? 2 : 0, 9};
         c.transform.jitter = (lt_jitter){.brightness = 0.4, .contrast = 0.4, .hue = 0.1};
         c.transform.erase = 0.5;
@@ -63,14 +62,13 @@ static lt_loader_config config_of(const kind *k)
     return c;
 }
 
-/* One sample as it was delivered. */
 typedef struct sample {
     int size;
     int32_t label;
     uint8_t pixels[MOST];
 } sample;
 
-/* All samples of all epochs by place in the epoch's order over all ranks. */
+/* All samples of all epochs, in the order over all ranks. */
 typedef struct collection {
     sample at[EPOCHS][IMAGES];
 } collection;
@@ -87,7 +85,7 @@ static void store(const lt_loader_config *c, const lt_batch *b, int64_t epoch, c
         int64_t place = (b->index * c->batch + i) * (c->size ? c->size : 1) + c->rank;
         sample *s = &to->at[epoch][place];
         assert_in_range(place, 0, IMAGES - 1);
-        assert_int_equal(s->size, 0); /* comes once */
+        assert_int_equal(s->size, 0); /* no duplicate */
         s->size = (int)shape.dim[3];
         s->label = labels[i];
         memcpy(s->pixels, all + (size_t)i * one, one);
@@ -95,7 +93,7 @@ static void store(const lt_loader_config *c, const lt_batch *b, int64_t epoch, c
     free(all);
 }
 
-/* From a batch of an epoch to the end of the last one. */
+/* Collects the samples from a batch of an epoch to the end of the last epoch. */
 static void collect(lt_dataset *d, const lt_loader_config *c, int64_t epoch, int64_t batch,
                     collection *to)
 {
@@ -119,7 +117,7 @@ static collection *new_collection(void)
     return c;
 }
 
-/* Whether b holds a's samples from place `first` of the epoch on. */
+/* Returns true if the samples from position `first` of the epoch on are equal. */
 static bool same_from(const collection *a, const collection *b, int64_t epoch, int64_t first)
 {
     size_t skipped = (size_t)(epoch * IMAGES + first);
@@ -143,7 +141,7 @@ static void check_threads(lt_dataset *d, const lt_loader_config *usual, const co
     }
 }
 
-/* With a cache for all images, for some, for none; and with the system asked to read ahead. */
+/* With a cache for all, some or no images, and with read-ahead. */
 static void check_caches(lt_dataset *d, const lt_loader_config *usual, const collection *want)
 {
     static const int64_t bytes[] = {1 << 20, 20000, 100};
@@ -180,7 +178,7 @@ static void check_split(lt_dataset *d, const lt_loader_config *usual, const coll
             lt_loader_config c = *usual;
             c.rank = rank;
             c.size = ranks;
-            c.batch = 1 + rank; /* of no importance */
+            c.batch = 1 + rank; /* irrelevant */
             collect(d, &c, 0, 0, got);
         }
         assert_true(same_from(want, got, 0, 0));
@@ -194,7 +192,7 @@ static void check_kind(void **state)
     char *root;
     lt_dataset *d = open_images(&root);
     assert_int_equal(lt_dataset_count(d), IMAGES);
-    lt_loader_config c = config_of(k);
+    lt_loader_config c = make_config(k);
     collection *want = new_collection();
     c.threads = 1;
     collect(d, &c, 0, 0, want);
@@ -210,13 +208,13 @@ static void check_kind(void **state)
     close_images(&d, root);
 }
 
-/* Each image that an epoch visits comes `repeats` times, with other pixels each time. */
+/* Each image of an epoch comes `repeats` times, with different pixels. */
 static void check_repeats(void **state)
 {
     (void)state;
     char *root;
     lt_dataset *d = open_images(&root);
-    lt_loader_config c = config_of(&kinds[4]);
+    lt_loader_config c = make_config(&kinds[4]);
     collection *got = new_collection();
     collect(d, &c, 0, 0, got);
     for (int first = 0; first < IMAGES; first += c.repeats)
@@ -238,22 +236,14 @@ static void check_schedules(void **state)
     static const int want[][2] = {{0, 128}, {29, 128}, {30, 160}, {59, 160}, {60, 224}, {999, 224}};
     for (size_t i = 0; i < COUNT_OF(want); i++)
         assert_int_equal(lt_size_schedule_at(&s, want[i][0]), want[i][1]);
-    static const char *const wrong[] = {"",
-                                        "128",
-                                        "0:",
-                                        "0:128,",
-                                        "1:128",
-                                        "0:128,0:9",
-                                        "0:128;30:1",
-                                        "0:128,30:160x",
-                                        "0:-3",
-                                        "0:0",
-                                        "0:128,5:4,5:6",
-                                        " 0:128",
-                                        "0:99999999999999999999"};
+    /* clang-format off */
+    static const char *const wrong[] = {
+        "", "128", "0:", "0:128,", "1:128", "0:128,0:9", "0:128;30:1", "0:128,30:160x", "0:-3", "0:0",
+        "0:128,5:4,5:6", " 0:128", "0:99999999999999999999"};
+    /* clang-format on */
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_status(lt_size_schedule_parse(&s, wrong[i]), LT_E_ARG);
-    assert_int_equal(s.count, 3); /* as it was */
+    assert_int_equal(s.count, 3); /* unchanged */
 }
 
 static void check_configs(void **state)
@@ -264,7 +254,7 @@ static void check_configs(void **state)
     assert_ok(lt_dataset_synthetic(&d, 100, 8, 3, 10));
     lt_loader_config wrong[4];
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
-        wrong[i] = config_of(&kinds[5]);
+        wrong[i] = make_config(&kinds[5]);
     wrong[0].transform.resize = 30;
     wrong[1].sizes.step[1].epoch = 0;
     wrong[2].sizes.step[2].size = 1 << 20;
@@ -275,13 +265,13 @@ static void check_configs(void **state)
     lt_dataset_free(&d);
 }
 
-/* A device whose memory the host cannot write: one address for all sizes. */
+/* A device whose memory the host cannot write. */
 static void check_far(void **state)
 {
     (void)state;
     char *root;
     lt_dataset *d = open_images(&root);
-    lt_loader_config c = config_of(&kinds[7]);
+    lt_loader_config c = make_config(&kinds[7]);
     collection *want = new_collection(), *got = new_collection();
     collect(d, &c, 0, 0, want);
     const lt_backend *real = device->backend;
@@ -301,12 +291,12 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(kinds) + 4];
     size_t n = 0;
     for (; n < COUNT_OF(kinds); n++)
-        tests[n] = (struct CMUnitTest){kinds[n].name, check_kind, NULL, NULL, &kinds[n]};
+        tests[n] = row_test(kinds[n].name, check_kind, &kinds[n]);
     const struct CMUnitTest more[] = {
         {"repeats of an image differ", check_repeats, 0, 0, 0},
-        {"a schedule of sizes is read, or refused", check_schedules, 0, 0, 0},
-        {"configs that contradict themselves are refused", check_configs, 0, 0, 0},
-        {"a device with memory of its own gets inputs that grow", check_far, 0, 0, 0},
+        {"size schedules are parsed or rejected", check_schedules, 0, 0, 0},
+        {"contradictory configs are rejected", check_configs, 0, 0, 0},
+        {"a device with separate memory gets growing inputs", check_far, 0, 0, 0},
     };
     memcpy(tests + n, more, sizeof more);
     return cmocka_run_group_tests(tests, open_device, close_device);

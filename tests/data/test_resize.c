@@ -1,4 +1,4 @@
-/* Resampling against recorded output of Pillow, and what must hold for any image. */
+/* Resampling compared with recorded output of Pillow, and invariants for any image. */
 
 #include "data/transform/resize.h"
 #include "golden.h"
@@ -14,8 +14,7 @@ typedef struct job {
     int out_width, out_height;
 } job;
 
-/* The same bytes as noise() of tests/golden/data/make.py, with the spare bytes that kernels
- * read. */
+/* Makes the bytes of noise() in tests/golden/data/make.py, plus padding for the kernels. */
 static uint8_t *noise(const job *j)
 {
     size_t bytes = (size_t)(j->width * j->height * j->channels);
@@ -34,7 +33,6 @@ static lt_axis along(int limit, double from, double to, int size)
         .limit = limit, .start = from, .length = to - from, .size = size, .count = size};
 }
 
-/* What a row of the table tests. */
 typedef struct subject {
     lt_resize_kernels kernels;
     lt_filter filter;
@@ -70,7 +68,7 @@ static lt_axis filtered(const subject *s, lt_axis axis)
     return axis;
 }
 
-/* Largest difference from Pillow over all recorded rows; shift: a box that is wrong by so much. */
+/* Returns the largest difference from Pillow over all recorded rows. shift: error of the box, for the control. */
 static int worst_difference(const subject *s, double shift, int *rows)
 {
     FILE *f = open_golden(s->golden);
@@ -108,7 +106,7 @@ static void check_control(void **state)
     assert_true(worst_difference(*state, 0.01, &rows) > 1);
 }
 
-/* Both kernels on images of many sizes, enlarged and made smaller. */
+/* Both kernels give equal results on images of many sizes. */
 static void check_kernels(void **state)
 {
     const subject *s = *state;
@@ -129,7 +127,7 @@ static void check_kernels(void **state)
             }
 }
 
-/* Any part of the output, in any direction, equals that part of the whole output. */
+/* A part of the output, also mirrored, equals that part of the whole output. */
 static void check_part(void **state)
 {
     job j = {.width = 61, .height = 47, .channels = 3};
@@ -150,7 +148,7 @@ static void check_part(void **state)
     free(pixels);
 }
 
-/* White stays white: the sum of the rounded weights never overflows a pixel. */
+/* The sum of the rounded weights never overflows a pixel. */
 static void check_white(void **state)
 {
     const subject *s = *state;

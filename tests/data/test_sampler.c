@@ -1,5 +1,5 @@
-/* The order of samples: a permutation for every count, other for every seed and epoch, cut into
- * shares that leave nothing out. */
+/* The order of samples is a permutation for every count, differs by seed and epoch, and is divided completely among
+ * ranks. */
 
 #include "base/rng.h"
 #include "data/loader/sampler.h"
@@ -42,8 +42,8 @@ static void check_permutation(void **state)
     assert_false(is_permutation(100, repeated)); /* control */
 }
 
-/* Each place gets each index about equally often over many epochs: the chi-square statistic of a
- * 5 x 5 table of 4000 draws, 16 degrees of freedom, stays below its 1 - 1e-6 quantile, 58. */
+/* Each position gets each index equally often: the chi-square statistic of a 5 x 5 table of 4000 draws, with 16 degrees
+ * of freedom, is below its 1 - 1e-6 quantile, 58. */
 static void check_uniform(void **state)
 {
     enum { N = 5, EPOCHS = 4000 };
@@ -70,11 +70,11 @@ static void check_keys(void **state)
         fixed += x == i;
         neighbours += llabs(x - lt_sampler_permute(COUNT, 1, 0, (i + 1) % COUNT)) == 1;
     }
-    /* one, one, one and two expected */
+    /* expected: 1, 1, 1, 2 */
     assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 14);
 }
 
-static void check_shares(void **state)
+static void check_ranks(void **state)
 {
     (void)state;
     for (int size = 1; size <= 5; size++)
@@ -101,8 +101,8 @@ static void check_shares(void **state)
             }
 }
 
-/* Over all ranks each of the epoch's first images comes `repeats` times, under keys of its own,
- * whatever the number of ranks is; the last one as often as places are left. */
+/* Over all ranks each of the epoch's images comes `repeats` times with different keys; the last one may come less
+ * often. */
 static void check_repeats(void **state)
 {
     enum { COUNT = 23, SEED = 3, EPOCH = 2 };
@@ -136,7 +136,7 @@ static void check_repeats(void **state)
         }
 }
 
-/* A part of a data set is taken evenly over all of it, and its ranks share it. */
+/* A part of a data set is spread evenly over it and divided among ranks. */
 static void check_spread(void **state)
 {
     (void)state;
@@ -160,13 +160,12 @@ static void check_spread(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"every count has a permutation, and a repeated place is noticed", check_permutation, 0, 0,
-         0},
-        {"over epochs every index is as likely at every place", check_uniform, 0, 0, 0},
-        {"epochs and seeds have orders of their own", check_keys, 0, 0, 0},
-        {"the ranks' shares partition the epoch", check_shares, 0, 0, 0},
+        {"every count has a permutation", check_permutation, 0, 0, 0},
+        {"over epochs every index is equally likely at every position", check_uniform, 0, 0, 0},
+        {"epochs and seeds have different orders", check_keys, 0, 0, 0},
+        {"the ranks partition the epoch", check_ranks, 0, 0, 0},
         {"a part is spread evenly over the data set", check_spread, 0, 0, 0},
-        {"a repeated image comes so often over all ranks, other each time", check_repeats, 0, 0, 0},
+        {"repeats of an image have different keys", check_repeats, 0, 0, 0},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

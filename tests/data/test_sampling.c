@@ -1,4 +1,4 @@
-/* Sampling: against a plain reference, which sorts, and against probabilities. */
+/* Sampling compared with the probabilities of a simple reference, which sorts. */
 
 #include "base/rng.h"
 #include "near.h"
@@ -14,8 +14,8 @@ enum { IDS = 257, DRAWS = 20000 };
 typedef struct row {
     const char *name;
     lt_sampling config;
-    int count;  /* of logits */
-    int levels; /* different logits; few make equal ones */
+    int count;  /* number of logits */
+    int levels; /* number of possible values */
 } row;
 
 static row rows[] = {
@@ -54,7 +54,7 @@ static void make_logits(float *logits, int count, int levels, uint64_t seed)
         logits[count / 2] = -INFINITY;
 }
 
-/* The probability of each id, by a sort. Returns how many ids may follow. */
+/* Computes the probability of each id by sorting. Returns the number of possible ids. */
 static int probabilities(const float *logits, int count, const lt_sampling *s, double *p)
 {
     item *sorted = malloc((size_t)count * sizeof *sorted);
@@ -82,7 +82,7 @@ static int probabilities(const float *logits, int count, const lt_sampling *s, d
     return left;
 }
 
-/* Chi-square of the draws; bins of few expected draws are one. */
+/* Returns the chi-square statistic of the draws; bins with few expected draws are merged. */
 static double chi_square(const int *seen, const double *p, int count, int *bins)
 {
     double sum = 0, rest = 0, rest_seen = 0;
@@ -118,7 +118,7 @@ static void check_row(void **state)
         int32_t id = -1, again = -1;
         assert_ok(lt_sample_id(&id, logits, r->count, &config, i % 7, i));
         assert_in_range(id, 0, r->count - 1);
-        assert_true(p[id] > 0); /* only what top_k and top_p leave */
+        assert_true(p[id] > 0); /* selected by top_k and top_p */
         seen[id]++;
         if (i % 100)
             continue;
@@ -131,7 +131,7 @@ static void check_row(void **state)
         fail_msg("chi-square %g of %d bins, allowed %g", got, bins, most);
     if (left < 2)
         return;
-    double wrong[IDS]; /* the control: hotter, and the first of the ids a fifth more likely */
+    double wrong[IDS]; /* control: a higher temperature, and the first id 20 % more likely */
     config.temperature *= 1.3;
     (void)probabilities(logits, r->count, &config, wrong);
     int first = 0;
@@ -153,7 +153,7 @@ static void check_greedy(void **state)
     }
 }
 
-/* Draws of one place on, of another text, of another seed differ. */
+/* Draws with another place, text or seed differ. */
 static void check_stream(void **state)
 {
     (void)state;
@@ -199,14 +199,14 @@ static void check_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest more[] = {
-        {"temperature 0 takes the largest, the first of several", check_greedy, 0, 0, 0},
-        {"seed, text and place are streams", check_stream, 0, 0, 0},
-        {"what cannot be sampled is refused", check_wrong, 0, 0, 0},
+        {"temperature 0 selects the first largest logit", check_greedy, 0, 0, 0},
+        {"seed, text and place give independent draws", check_stream, 0, 0, 0},
+        {"invalid arguments are rejected", check_wrong, 0, 0, 0},
     };
     struct CMUnitTest tests[COUNT_OF(more) + COUNT_OF(rows)];
     size_t n = COUNT_OF(more);
     memcpy(tests, more, sizeof more);
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[n++] = (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, &rows[i]};
+        tests[n++] = row_test(rows[i].name, check_row, &rows[i]);
     return _cmocka_run_group_tests("sampling", tests, n, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Text as documents, in parts, and divided into training and validation. */
+/* Text divided into documents, into parts, and into training and validation data. */
 
 #include "data/tokens/corpus.h"
 #include "images.h"
@@ -76,7 +76,7 @@ static lt_status compare_part(void *context, const lt_text_part *text)
     whole *w = context;
     assert_int_equal(text->offset, w->bytes);
     assert_memory_equal(text->text, w->text + w->bytes, text->bytes);
-    if (w->bytes) /* never between two characters of a word, nor of white space */
+    if (w->bytes) /* never within a word or white space */
         assert_true(w->text[w->bytes] == ' ' && w->text[w->bytes - 1] > ' ');
     w->bytes += text->bytes;
     w->parts++;
@@ -89,7 +89,7 @@ static void check_parts(void **state)
     const size_t size = 5000000;
     char *folder = make_folder(), *text = malloc(size);
     assert_non_null(text);
-    for (size_t i = 0; i < size; i++) /* words, and one of 3 MB */
+    for (size_t i = 0; i < size; i++) /* short words and one of 3 MB */
         text[i] = i > 1500000 && i < 4500000 ? 'x' : "ab c  d \xc3\xa9"[i % 10];
     lt_corpus c = {0};
     whole w = {.text = text};
@@ -105,8 +105,8 @@ static void check_parts(void **state)
     remove_folder(folder);
 }
 
-/* All ids of a part, as text again. */
-static char *part_text(const char *path, const lt_tokens_config *c, bool train)
+/* Decodes all ids of the training or validation data. */
+static char *split_text(const char *path, const lt_tokens_config *c, bool train)
 {
     lt_dataset *d = NULL;
     lt_loader *l = NULL;
@@ -148,7 +148,7 @@ static void check_division(void **state)
     for (int k = 0; k < 2; k++) {
         const lt_tokens_config c = {.length = LENGTH, .tokenizer = names[k], .val_fraction = 0.4};
         for (int train = 0; train < 2; train++)
-            text[train] = part_text(path, &c, train);
+            text[train] = split_text(path, &c, train);
         assert_string_equal(text[1], "line 1\nline 2\nline \xc3\xa9\nline 4\nline 5\n");
         assert_string_equal(text[0], "line 6\nline 7\n");
         free(text[0]);
@@ -161,7 +161,7 @@ static void check_division(void **state)
     const lt_tokens_config c = {
         .length = LENGTH, .documents = LT_DOCUMENTS_BLANK_LINES, .val_fraction = 0.25};
     for (int train = 0; train < 2; train++)
-        text[train] = part_text(path, &c, train);
+        text[train] = split_text(path, &c, train);
     int count[2] = {0};
     for (int i = 0; i < 20; i++) {
         char name[16];
@@ -216,12 +216,12 @@ int main(void)
     const struct CMUnitTest more[] = {
         {"a long document is read in parts", check_parts, 0, 0, 0},
         {"text is divided into training and validation", check_division, 0, 0, 0},
-        {"what is no text is refused", check_wrong, 0, 0, 0},
+        {"invalid text and configs are rejected", check_wrong, 0, 0, 0},
     };
     struct CMUnitTest tests[COUNT_OF(more) + COUNT_OF(texts)];
     size_t n = COUNT_OF(more);
     memcpy(tests, more, sizeof more);
     for (size_t i = 0; i < COUNT_OF(texts); i++)
-        tests[n++] = (struct CMUnitTest){texts[i].name, check_documents, NULL, NULL, &texts[i]};
+        tests[n++] = row_test(texts[i].name, check_documents, &texts[i]);
     return _cmocka_run_group_tests("text", tests, n, open_device, close_device);
 }

@@ -1,5 +1,4 @@
-/* Whole transforms of files against torchvision and Pillow; what --decode fast changes, and what it
- * leaves alone. */
+/* Transforms of files compared with torchvision and Pillow; where --decode fast changes pixels. */
 
 #include "data/files/files.h"
 #include "data/transform/transform.h"
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The input that a file of tests/golden/data becomes, to free(). */
+/* Returns the transformed file of tests/golden/data; free() it. */
 static uint8_t *transformed(const char *folder, const char *name, lt_transform t, uint64_t key)
 {
     char *relative = NULL;
@@ -65,7 +64,7 @@ static void check_images(void **state)
     assert_int_equal(rows, 10);
 }
 
-/* How many of the recorded rows' values differ by more than a level; every 32nd row is recorded. */
+/* Counts values that differ by more than one level; every 32nd row is recorded. */
 static int count_others(const uint8_t *want, const uint8_t *got, int size, int *total)
 {
     enum { EVERY = 32 };
@@ -77,7 +76,7 @@ static int count_others(const uint8_t *want, const uint8_t *got, int size, int *
     return others;
 }
 
-/* The bound: at most one level on 99.9 % of the values. */
+/* 99.9 % of the values must differ by at most one level. */
 static void check_photos(void **state)
 {
     (void)state;
@@ -113,7 +112,7 @@ static double mean_difference(const uint8_t *a, const uint8_t *b, int count)
     return sum / count;
 }
 
-/* Of photographs to 64 pixels: near, for a box filter is nearly the filter, but other bytes. */
+/* Fast decoding uses a box filter, so that pixels are similar but not equal. */
 static void check_fast(void **state)
 {
     enum { SIZE = 64, BYTES = SIZE * SIZE * 3, DRAWS = 40 };
@@ -135,7 +134,7 @@ static void check_fast(void **state)
     assert_in_range(others, DRAWS / 2, DRAWS); /* crops of twice the size are frequent */
 }
 
-/* Crops of less than twice the size, other formats and evaluation have their exact pixels. */
+/* Crops of less than twice the size, other formats and evaluation are not changed. */
 static void check_fast_leaves(void **state)
 {
     enum { SIZE = 224, BYTES = SIZE * SIZE * 3 };
@@ -165,14 +164,14 @@ int main(void)
     static recorded bilinear = {"data/eval.txt", LT_FILTER_BILINEAR};
     static recorded bicubic = {"data/eval_bicubic.txt", LT_FILTER_BICUBIC};
     const struct CMUnitTest tests[] = {
-        {"Resize(36) + CenterCrop(32) of files is torchvision's within one level", check_images, 0,
-         0, &bilinear},
-        {"the same with the bicubic filter", check_images, 0, 0, &bicubic},
-        {"photographs at 224 and 128, several crop ratios: torchvision's within one level",
-         check_photos, 0, 0, 0},
-        {"a fast decode is near the exact one, and another", check_fast, 0, 0, 0},
-        {"a fast decode leaves small crops, other formats and evaluation alone", check_fast_leaves,
-         0, 0, 0},
+        row_test("Resize(36) + CenterCrop(32) equals torchvision's within one level", check_images,
+                 &bilinear),
+        row_test("the same with the bicubic filter", check_images, &bicubic),
+        row_test("photographs at 224 and 128 and several crop ratios equal torchvision's",
+                 check_photos, NULL),
+        row_test("fast decoding gives similar pixels", check_fast, NULL),
+        row_test("fast decoding does not change small crops, other formats and evaluation",
+                 check_fast_leaves, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

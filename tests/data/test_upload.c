@@ -1,5 +1,5 @@
-/* Batches for a device with memory of its own and a queue for copies: one that copies as late as it
- * may, so that a wait that is missing shows, against a loader on the host. */
+/* Uploads to a device with separate memory. The device copies as late as allowed, which exposes missing waits; its
+ * batches are compared with those of a loader on the host. */
 
 #include "near.h"
 #include "tensor/tensor.h"
@@ -17,9 +17,9 @@ typedef struct late_copy {
 } late_copy;
 
 static late_copy late[LT_UPLOAD_SLOTS];
-static int begun, followed;
-static bool wait_is_missing; /* the control: stream_wait does not wait */
-static bool broken;
+static int begun, recorded;
+static bool skip_waits; /* control: stream_wait does not wait */
+static bool fail_waits;
 
 static lt_status host_alloc(void *ctx, size_t bytes, void **out)
 {
@@ -34,7 +34,7 @@ static void host_free(void *ctx, void *data)
 static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t bytes)
 {
     (void)ctx;
-    assert_null(late[slot].dst); /* the one before was waited for */
+    assert_null(late[slot].dst); /* the previous copy is complete */
     late[slot] = (late_copy){dst, src, bytes};
     begun++;
     return LT_OK;
@@ -43,8 +43,8 @@ static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t by
 static lt_status finish(void *ctx, int slot)
 {
     (void)ctx;
-    if (broken)
-        return lt_fail(LT_E_DEVICE, "wait: it is broken");
+    if (fail_waits)
+        return lt_fail(LT_E_DEVICE, "wait failed");
     if (late[slot].dst)
         memcpy(late[slot].dst, late[slot].src, late[slot].bytes);
     late[slot] = (late_copy){0};
@@ -53,19 +53,18 @@ static lt_status finish(void *ctx, int slot)
 
 static lt_status stream_wait(void *ctx, int slot)
 {
-    return wait_is_missing ? LT_OK : finish(ctx, slot);
+    return skip_waits ? LT_OK : finish(ctx, slot);
 }
 
 static lt_status record_stream(void *ctx, int slot)
 {
     (void)ctx;
     (void)slot;
-    followed++;
+    recorded++;
     return LT_OK;
 }
 
-/* Copies without an upload slot, of the last part of an epoch: done when the device is waited
- * for. */
+/* Copies of an incomplete batch, without an upload slot; made by sync. */
 static late_copy parts[4];
 static size_t copies;
 
@@ -113,7 +112,7 @@ static lt_status read_tokens(const lt_dataset *self, int64_t index, lt_record *r
     return LT_OK;
 }
 
-/* Samples of 5 ids and 5 labels. */
+/* Makes samples of 5 ids and 5 labels. */
 static lt_status new_tokens(lt_dataset **out)
 {
     static const lt_dataset_ops ops = {
@@ -126,7 +125,7 @@ static lt_status new_tokens(lt_dataset **out)
     return LT_OK;
 }
 
-/* mixup < 0: of tokens. */
+/* mixup < 0: tokens instead of images. */
 static void open_side(side *s, bool far, double mixup)
 {
     *s = (side){0};
@@ -149,13 +148,6 @@ static void open_side(side *s, bool far, double mixup)
                                 .seed = 3,
                                 .shuffle = true};
     assert_ok(lt_loader_new(&s->loader, s->data, s->device, &c));
-}
-
-/* Whatever is given is there: its memory may be written again. */
-static void nothing_is_on_its_way(const lt_batch *batch)
-{
-    if (batch->count < BATCH)
-        assert_int_equal(copies, 0);
 }
 
 static void close_side(side *s)
@@ -183,7 +175,7 @@ static bool same_batch(const lt_batch *a, const lt_batch *b)
            && same_tensor(a->labels, b->labels) && same_tensor(a->targets, b->targets);
 }
 
-/* Batches that differ, out of all until the end. */
+/* Reads to the end of the epoch and counts different batches. */
 static int count_differences(side *near, side *far)
 {
     lt_batch a, b;
@@ -191,9 +183,10 @@ static int count_differences(side *near, side *far)
     int different = 0;
     for (lt_status st; !(st = lt_loader_next(near->loader, &a));) {
         assert_ok(lt_loader_next(far->loader, &b));
-        nothing_is_on_its_way(&b);
         different += !same_batch(&a, &b);
-        if (b.count == BATCH) { /* a captured step reads it there */
+        if (b.count < BATCH) {
+            assert_int_equal(copies, 0); /* complete, its source may be overwritten */
+        } else {                         /* the fixed address that a captured step reads */
             assert_true(!address || address == lt_tensor_view(b.inputs).data);
             address = lt_tensor_view(b.inputs).data;
         }
@@ -202,11 +195,11 @@ static int count_differences(side *near, side *far)
     return different;
 }
 
-static void batches_arrive_whole_and_in_order(void **state)
+static void check_batches(void **state)
 {
     const double *mixup = *state;
     side near, far;
-    begun = followed = 0;
+    begun = recorded = 0;
     open_side(&near, false, *mixup);
     open_side(&far, true, *mixup);
     for (int64_t i = 0; i < 4; i++) { /* seeks drop copies in flight */
@@ -217,38 +210,38 @@ static void batches_arrive_whole_and_in_order(void **state)
         assert_ok(lt_loader_seek(far.loader, 0, i));
         assert_int_equal(count_differences(&near, &far), 0);
     }
-    assert_true(begun >= followed && followed > 0);
+    assert_true(begun >= recorded && recorded > 0);
     close_side(&near);
     close_side(&far);
     for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
         assert_null(late[i].dst);
 }
 
-static void a_missing_wait_shows(void **state)
+static void check_missing_wait(void **state)
 {
     (void)state;
     side near, far;
     open_side(&near, false, 0);
     open_side(&far, true, 0);
-    wait_is_missing = true;
+    skip_waits = true;
     assert_true(count_differences(&near, &far) > 0);
-    wait_is_missing = false;
+    skip_waits = false;
     close_side(&near);
     close_side(&far);
 }
 
-static void what_failed_first_is_told(void **state)
+static void check_first_error(void **state)
 {
     side far;
     lt_batch batch;
     (void)state;
     open_side(&far, true, 0);
     assert_ok(lt_loader_next(far.loader, &batch));
-    broken = true;
-    (void)lt_fail(LT_E_ARG, "what failed first");
+    fail_waits = true;
+    (void)lt_fail(LT_E_ARG, "the first error");
     lt_loader_free(&far.loader);
-    assert_string_equal(lt_error_message(), "what failed first");
-    broken = false;
+    assert_string_equal(lt_error_message(), "the first error");
+    fail_waits = false;
     memset(late, 0, sizeof late);
     close_side(&far);
 }
@@ -257,14 +250,11 @@ int main(void)
 {
     static const double plain = 0, mixed = 0.5, tokens = -1;
     const struct CMUnitTest tests[] = {
-        {"batches arrive whole and in order", batches_arrive_whole_and_in_order, NULL, NULL,
-         (void *)(uintptr_t)&plain},
-        {"mixed batches too", batches_arrive_whole_and_in_order, NULL, NULL,
-         (void *)(uintptr_t)&mixed},
-        {"batches of tokens too", batches_arrive_whole_and_in_order, NULL, NULL,
-         (void *)(uintptr_t)&tokens},
-        cmocka_unit_test(a_missing_wait_shows),
-        cmocka_unit_test(what_failed_first_is_told),
+        row_test("batches arrive complete and in order", check_batches, &plain),
+        row_test("mixed batches too", check_batches, &mixed),
+        row_test("batches of tokens too", check_batches, &tokens),
+        row_test("a missing wait is noticed", check_missing_wait, NULL),
+        row_test("freeing the loader keeps the first error's message", check_first_error, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

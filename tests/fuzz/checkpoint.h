@@ -1,4 +1,4 @@
-/* A small run with a checkpoint for targets that forge its files under checksums that hold. */
+/* A small run with a checkpoint, for targets that change its files and keep the checksums valid. */
 #ifndef LT_FUZZ_CHECKPOINT_H
 #define LT_FUZZ_CHECKPOINT_H
 
@@ -32,7 +32,7 @@ static inline void fuzz_quiet(void *context, lt_log_level level, const char *are
     (void)text;
 }
 
-/* Asynchronous roots pend from step 4 to 6: optim.safetensors has all kinds of state. */
+/* Opens a run whose asynchronous roots are pending in steps 4 to 6, so that optim.safetensors has every kind of state. */
 static inline void fuzz_open(fuzz_run *r)
 {
     static const char *const names[] = {"conv.weight", "bn.num_batches_tracked"};
@@ -76,7 +76,7 @@ static inline void fuzz_close(fuzz_run *r)
     lt_device_close(&r->device);
 }
 
-/* Loads the checkpoint and goes on from it. What was accepted must be in its range. */
+/* Loads the checkpoint, checks the ranges of the state, and runs three more steps. */
 static inline lt_status fuzz_load(const char *path)
 {
     fuzz_run r;
@@ -88,13 +88,13 @@ static inline lt_status fuzz_load(const char *path)
                   && s->samples >= s->epoch_samples && s->epoch_samples >= 0
                   && s->global_batch >= 0);
         for (int i = 0; i < 3; i++)
-            (void)!fuzz_step(&r); /* a factor may be anything */
+            (void)!fuzz_step(&r); /* may fail: a factor may have any value */
     }
     fuzz_close(&r);
     return st;
 }
 
-/* The folder of the checkpoint; made, and found right, with the first call. */
+/* Returns the checkpoint's folder; the first call makes it and checks that it can be loaded. */
 static inline const char *fuzz_checkpoint(char path[2 * FUZZ_PATH])
 {
     static bool made;

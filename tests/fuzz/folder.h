@@ -1,4 +1,4 @@
-/* Files for targets whose readers want a folder: one per process, gone at its end. */
+/* A folder for targets that read files, one per process and removed at its end. */
 #ifndef LT_FUZZ_FOLDER_H
 #define LT_FUZZ_FOLDER_H
 
@@ -20,7 +20,7 @@ static void fuzz_remove(void)
         abort();
 }
 
-/* FOLDER/NAME; the folder is made with the first. In memory where the system has a place for it. */
+/* Returns FOLDER/NAME; the first call makes the folder, in /dev/shm if possible. */
 static inline const char *fuzz_path(char path[2 * FUZZ_PATH], const char *name)
 {
     if (!*fuzz_folder) {

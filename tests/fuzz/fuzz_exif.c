@@ -1,6 +1,5 @@
-/* EXIF's orientation: any bytes give 1 to 8, and nothing behind their end is read. The input is
- * taken as a file, and as what an APP1 segment holds, so that the TIFF part need not be found by
- * chance. */
+/* EXIF orientation: any bytes give 1 to 8 without reads past the end. The input is used as a file and as the content of
+ * an APP1 segment, so that the fuzzer reaches the TIFF part. */
 
 #include "base/alloc.h"
 #include "data/formats/exif.h"
@@ -24,7 +23,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     size_t length = size + 8;
     uint8_t head[HEAD] = {0xFF, 0xD8, 0xFF, 0xE1, (uint8_t)(length >> 8), (uint8_t)length, 'E', 'x',
                           'i',  'f',  0,    0};
-    uint8_t *file = malloc(HEAD + size); /* of its own size: a sanitizer sees a read behind it */
+    uint8_t *file = malloc(HEAD + size); /* exact size, so that a sanitizer detects overreads */
     if (!file)
         abort();
     memcpy(file, head, HEAD);

@@ -1,5 +1,5 @@
-/* What a client or a service receives: any bytes give an end of the connection, or frames whose payload is what
- * followed their header. */
+/* Frames received by clients and services: any bytes give an error, or frames with the bytes after their headers as
+ * payloads. */
 
 #include "service/stream.h"
 
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
 enum { MOST_PAYLOAD = 8192, MOST_BYTES = 16384 }; /* less than the buffer of a socket */
 
-/* The header's own bytes, of those that mean something: two are spare. */
+/* Encoding the header again gives its bytes, except two unused ones. */
 static void check_header(const lt_frame *frame, const uint8_t *bytes)
 {
     uint8_t again[LT_FRAME_BYTES];

@@ -1,5 +1,5 @@
-/* Image files from outside: any bytes give a status or pixels, and a window's pixels are those of
- * the whole image; of JPEG at 1/2, 1/4 and 1/8 of its size too. */
+/* Image files: any bytes give an error or pixels, and a window's pixels equal those of the whole image, also for JPEG at
+ * 1/2, 1/4 and 1/8 of its size. */
 
 #include "data/formats/image.h"
 
@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-enum { MOST = 1 << 20 }; /* pixels: beyond it a run takes too long */
+enum { MOST = 1 << 20 }; /* pixels, to limit the time */
 
 static void compare(const lt_image *part, const lt_image *whole, lt_window w)
 {
@@ -20,7 +20,8 @@ static void compare(const lt_image *part, const lt_image *whole, lt_window w)
     }
 }
 
-static void look_small(const uint8_t *bytes, size_t size, int shrink, int32_t width, int32_t height)
+static void check_shrunk(const uint8_t *bytes, size_t size, int shrink, int32_t width,
+                         int32_t height)
 {
     int32_t w = (width + shrink - 1) / shrink, h = (height + shrink - 1) / shrink;
     lt_window all = {0, 0, w, h}, window = {w / 3, h / 4, w - w / 3, (h - h / 4 + 1) / 2};
@@ -38,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     int32_t width, height;
     if (lt_image_size(bytes, size, NULL, &width, &height) || (int64_t)width * height > MOST)
         return 0;
-    /* The window is a function of the size, so that a file repeats its run. */
+    /* A random window that depends only on the size, for reproducible runs. */
     uint32_t seed = (uint32_t)size * 2654435761U;
     lt_window w = {.x = (int32_t)(seed % (uint32_t)width),
                    .y = (int32_t)(seed / 7 % (uint32_t)height)};
@@ -46,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     w.height = 1 + (int32_t)(seed / 343 % (uint32_t)(height - w.y));
     if (lt_image_can_shrink(bytes, size))
         for (int shrink = 2; shrink <= 8; shrink *= 2)
-            look_small(bytes, size, shrink, width, height);
+            check_shrunk(bytes, size, shrink, width, height);
     for (int channels = 1; channels <= 3; channels += 2) {
         lt_image part = {0}, whole = {0};
         lt_status a = lt_image_decode(bytes, size, NULL, channels, w, &part);

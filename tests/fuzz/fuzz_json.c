@@ -1,4 +1,4 @@
-/* Fuzz target: the JSON reader. */
+/* JSON: any bytes give an error or a document. */
 
 #include "base/encoding/json.h"
 

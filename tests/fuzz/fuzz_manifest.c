@@ -1,5 +1,4 @@
-/* The manifest of a pack, beside a shard that is right: any bytes give a status or a data set whose
- * samples can be read. */
+/* A pack's manifest next to a valid shard: any bytes give an error, or a data set whose samples can be read. */
 
 #include "base/alloc.h"
 #include "data/pack/pack.h"
@@ -26,9 +25,10 @@ static void write_shard(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    static int begun;
-    if (!begun++)
+    static bool made;
+    if (!made)
         write_shard();
+    made = true;
     fuzz_write("manifest.json", bytes, size);
     lt_dataset *d = NULL;
     lt_record record = {0};

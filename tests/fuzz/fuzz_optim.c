@@ -1,11 +1,11 @@
-/* optim.safetensors of a checkpoint under a checksum that holds: any bytes give a status, or state
- * with which a run goes on. */
+/* A checkpoint's optim.safetensors with valid checksums: any bytes give an error, or state with which a run can
+ * continue. */
 
 #include "checkpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* state.json with the numbers of the checkpoint as it was made. */
+/* Writes the state.json of the original checkpoint. */
 static void write_state(const char *path)
 {
     static fuzz_run r;

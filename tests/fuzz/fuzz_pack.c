@@ -1,28 +1,18 @@
-/* Shards of packs: any bytes give a status, or a table whose records and names lie within the file,
- * and records that can be read and decoded or are refused. Checksums, labels and hashes are made
- * right first, so that what is behind them is reached too. */
+/* Pack shards: any bytes give an error, or a table whose records and names lie within the file and records that can be
+ * decoded or are errors. The input is used unchanged and with valid checksums, labels and hashes, so that the fuzzer
+ * reaches the code after these checks. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
 #include "data/pack/pack.h"
 #include "data/transform/transform.h"
 #include "folder.h"
+#include "memory_file.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-static void look(const uint8_t *bytes, size_t size)
+static void check_shard(const uint8_t *bytes, size_t size)
 {
-    char path[32];
-    int fd = memfd_create("fuzz", 0);
-    if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
-        abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    char path[FUZZ_MEMORY_PATH];
+    int fd = fuzz_memory_file(bytes, size, path);
     lt_pack_shard s = {0};
     if (!lt_pack_shard_open(&s, path, 0))
         for (size_t i = 0; i < s.count; i++)
@@ -44,7 +34,7 @@ static void write_manifest(uint64_t samples)
     fuzz_write("manifest.json", text, (size_t)length);
 }
 
-/* Every record becomes an input, or is refused. */
+/* Every record can be transformed or is an error. */
 static void read_all(const lt_dataset *d)
 {
     lt_sample_workspace s = {0};
@@ -67,8 +57,8 @@ static void read_all(const lt_dataset *d)
     lt_sample_workspace_clear(&s);
 }
 
-/* Labels and hashes of the records that lie within the file. */
-static void mend_entries(uint8_t *bytes, size_t size, const lt_pack_header *h)
+/* Makes labels and hashes of the records within the file valid. */
+static void fix_entries(uint8_t *bytes, size_t size, const lt_pack_header *h)
 {
     for (uint64_t i = 0; i < h->count && i < 16; i++) {
         lt_pack_entry e;
@@ -85,7 +75,7 @@ static void mend_entries(uint8_t *bytes, size_t size, const lt_pack_header *h)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    look(bytes, size);
+    check_shard(bytes, size);
     lt_pack_header h;
     lt_dataset *d = NULL;
     if (size < sizeof h)
@@ -98,12 +88,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     memcpy(h.magic, LT_PACK_MAGIC, sizeof h.magic);
     h.version = LT_PACK_VERSION;
     h.order = LT_PACK_ORDER;
-    mend_entries(copy, size, &h);
+    fix_entries(copy, size, &h);
     if (h.table <= size)
         h.crc = lt_crc32c(0, copy + h.table, size - h.table);
     h.self_crc = lt_crc32c(0, &h, offsetof(lt_pack_header, self_crc));
     memcpy(copy, &h, sizeof h);
-    look(copy, size);
+    check_shard(copy, size);
     fuzz_write("shard-00000.pack", copy, size);
     write_manifest(h.count);
     if (!lt_dataset_pack(&d, fuzz_folder))

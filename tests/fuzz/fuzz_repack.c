@@ -1,5 +1,4 @@
-/* Rewriting JPEG with the same coefficients: any bytes give a status, or a file of the same size in
- * pixels. */
+/* Lossless JPEG transcoding: any bytes give an error, or a JPEG of the same width and height. */
 
 #include "base/alloc.h"
 #include "data/formats/image.h"
@@ -9,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-enum { MOST = 1 << 18 }; /* pixels: beyond it a run takes too long */
+enum { MOST = 1 << 18 }; /* pixels, to limit the time */
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {

@@ -1,12 +1,12 @@
-/* state.json of a checkpoint under checksums that hold: any bytes give a status, or counters with
- * which a run goes on. The input is the text up to the checksums of the other files. */
+/* A checkpoint's state.json with valid checksums: any bytes give an error, or counters with which a run can continue.
+ * The input is the text before the checksums of the other files. */
 
 #include "checkpoint.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* ,"files":{...}: of the checkpoint that is there. */
-static char *files_of(const char *path)
+/* Returns ,"files":{...} of the original state.json. */
+static char *read_files(const char *path)
 {
     char file[3 * FUZZ_PATH], *text = NULL;
     size_t size = 0;
@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     char path[2 * FUZZ_PATH];
     fuzz_checkpoint(path);
     if (!files)
-        files = files_of(path);
+        files = read_files(path);
     const size_t more = strlen(files);
     char *text = malloc(size + more + FUZZ_TAIL + 1);
     LT_ASSERT(text);

@@ -1,16 +1,10 @@
-/* Tar files: any bytes give a status, or an index whose samples lie within the file. */
+/* Tar files: any bytes give an error, or an index whose samples lie within the file. */
 
 #include "data/datasets/tar_index.h"
 #include "data/datasets/tar_scan.h"
+#include "memory_file.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
-
-static lt_status look(void *context, const lt_tar_member *member)
+static lt_status check_member(void *context, const lt_tar_member *member)
 {
     size_t size = *(size_t *)context;
     LT_ASSERT(member->offset <= size && member->size <= size - member->offset);
@@ -19,12 +13,9 @@ static lt_status look(void *context, const lt_tar_member *member)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    char path[32];
-    int fd = memfd_create("fuzz", 0);
-    if (fd < 0 || write(fd, bytes, size) != (ssize_t)size)
-        abort();
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    lt_status scanned = lt_tar_scan(fd, path, look, &size);
+    char path[FUZZ_MEMORY_PATH];
+    int fd = fuzz_memory_file(bytes, size, path);
+    lt_status scanned = lt_tar_scan(fd, path, check_member, &size);
     lt_tar_index index = {0};
     if (!lt_tar_index_build(&index, fd, path)) {
         LT_ASSERT(!scanned && index.count);

@@ -1,5 +1,5 @@
-/* Kept indices of tar files: whatever lies beside a tar file, it opens, and its samples lie within
- * it. The input is the index; it is tried as it is, and with a header that explains the rest. */
+/* Saved indices of tar files: a tar file opens with any bytes as its index, and samples lie within the file. The input
+ * is used unchanged and with a valid header. */
 
 #include "base/encoding/crc32c.h"
 #include "data/datasets/tar_index.h"
@@ -18,7 +18,7 @@ enum {
     CRC = 64
 }; /* of src/data/datasets/tar_index.c */
 
-/* A tar file with one image of 3 bytes; its index is 0 where one of its own is not wanted. */
+/* Writes a tar file with one image of 3 bytes and modification time 0. */
 static void write_tar(void)
 {
     uint8_t tar[TAR] = {0};
@@ -42,7 +42,7 @@ static void look(void)
     char path[2 * FUZZ_PATH];
     lt_tar_index index = {0};
     if (lt_tar_index_open(&index, fuzz_path(path, "x.tar")))
-        abort(); /* at worst it is made anew */
+        abort(); /* an invalid index is rebuilt */
     LT_ASSERT(index.count);
     for (size_t i = 0; i < index.count; i++) {
         const lt_tar_sample *s = &index.sample[i];
@@ -53,9 +53,8 @@ static void look(void)
     lt_tar_index_clear(&index);
 }
 
-/* The header that says of the rest what can be said; the first byte of the text's size is the
- * input's. */
-static void explain(uint8_t *bytes, size_t size)
+/* Writes a header that matches the rest; the input selects the size of the text and the folders' offset. */
+static void write_header(uint8_t *bytes, size_t size)
 {
     struct stat info;
     char path[2 * FUZZ_PATH];
@@ -82,9 +81,10 @@ static void explain(uint8_t *bytes, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
-    static int begun;
-    if (!begun++)
+    static bool made;
+    if (!made)
         write_tar();
+    made = true;
     fuzz_write("x.tar.index", bytes, size);
     look();
     if (size < HEADER + 1)
@@ -93,7 +93,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (!copy)
         abort();
     memcpy(copy, bytes, size);
-    explain(copy, size);
+    write_header(copy, size);
     fuzz_write("x.tar.index", copy, size);
     look();
     free(copy);

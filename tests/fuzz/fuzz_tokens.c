@@ -1,5 +1,5 @@
-/* Token files: any bytes are refused, or give windows whose ids are in the vocabulary, or errors.
- * Checksums are made right first, so that what is behind them is reached too. */
+/* Token files: any bytes give errors, or windows whose ids are in the vocabulary. The input is used unchanged and with
+ * valid checksums, so that the fuzzer reaches the code after these checks. */
 
 #include "base/encoding/crc32c.h"
 #include "data/tokens/token_file.h"
@@ -39,8 +39,8 @@ static void look(const uint8_t *bytes, size_t size)
     lt_dataset_free(&d);
 }
 
-/* The checksums of the chunks, as far as they lie in the file. */
-static void mend_table(uint8_t *bytes, size_t size, const lt_token_header *h)
+/* Makes the checksums of the chunks within the file valid. */
+static void fix_table(uint8_t *bytes, size_t size, const lt_token_header *h)
 {
     const size_t all = (size_t)h->count * h->width, step = (size_t)LT_TOKEN_CHUNK * h->width;
     for (size_t at = 0, to = h->ids + all; at < all && to + 4 <= size; at += step, to += 4) {
@@ -50,7 +50,7 @@ static void mend_table(uint8_t *bytes, size_t size, const lt_token_header *h)
     }
 }
 
-static void mend(uint8_t *bytes, size_t size)
+static void fix_checksums(uint8_t *bytes, size_t size)
 {
     lt_token_header h;
     memcpy(&h, bytes, sizeof h);
@@ -58,7 +58,7 @@ static void mend(uint8_t *bytes, size_t size)
     h.version = LT_TOKEN_VERSION;
     h.order = LT_TOKEN_ORDER;
     if (h.ids <= size && (h.width == 2 || h.width == 4) && h.count <= (size - h.ids) / h.width) {
-        mend_table(bytes, size, &h);
+        fix_table(bytes, size, &h);
         const size_t table = h.ids + h.count * h.width;
         if (h.name_bytes && h.name_bytes <= size - sizeof h) {
             bytes[sizeof h + h.name_bytes - 1] = 0;
@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (!copy)
         abort();
     memcpy(copy, bytes, size);
-    mend(copy, size);
+    fix_checksums(copy, size);
     look(copy, size);
     free(copy);
     return 0;

@@ -1,5 +1,5 @@
-/* Vocabularies: any bytes, as tokenizer.json, or as vocab.json and, behind a zero byte, merges.txt,
- * are refused, or make a tokenizer whose ids are a text's. */
+/* Vocabularies: any bytes as tokenizer.json, or as vocab.json and, after a zero byte, merges.txt give an error, or a
+ * tokenizer whose ids decode to the text. */
 
 #include "folder.h"
 

@@ -1,4 +1,4 @@
-/* Runs a fuzz target on every file of the folders it is given: the corpus, as an ordinary test. */
+/* Runs a fuzz target on every file in the given folders, so that the corpus is an ordinary test. */
 
 #include <dirent.h>
 #include <stdint.h>
@@ -7,8 +7,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* Inputs as large as this are cut. */
-enum { MOST = 1 << 20 };
+enum { MOST = 1 << 20 }; /* bytes; larger files are truncated */
 
 static void replay(const char *folder, const char *name)
 {
@@ -20,7 +19,7 @@ static void replay(const char *folder, const char *name)
         abort();
     size_t size = fread(all, 1, MOST, file);
     fclose(file);
-    /* In memory of its own size, so that a sanitizer sees a read behind the end. */
+    /* An exact copy, so that a sanitizer detects reads past the end. */
     bytes = malloc(size ? size : 1);
     for (size_t i = 0; bytes && i < size; i++)
         bytes[i] = all[i];
