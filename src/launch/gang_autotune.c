@@ -53,23 +53,16 @@ static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
 
 /* --- The command line --- */
 
-static bool has_flag(char *const *word, const char *flag)
+/* The value of a flag, as --flag=value or in two words; NULL if absent. */
+static const char *value_of(char *const *word, const char *flag)
 {
-    for (; *word; word++)
-        if (!strncmp(*word, flag, strlen(flag))
-            && strchr("=", (*word)[strlen(flag)])) /* or the end */
-            return true;
-    return false;
-}
-
-/* The value of --output; NULL if absent. */
-static const char *output_of(char *const *word)
-{
-    static const char flag[] = "--output";
+    const size_t bytes = strlen(flag);
     for (; *word; word++) {
-        if (!strncmp(*word, "--output=", sizeof flag))
-            return *word + sizeof flag;
-        if (!strcmp(*word, flag) && word[1])
+        if (strncmp(*word, flag, bytes) != 0)
+            continue;
+        if ((*word)[bytes] == '=')
+            return *word + bytes + 1;
+        if (!(*word)[bytes] && word[1])
             return word[1];
     }
     return NULL;
@@ -154,7 +147,7 @@ static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task 
         add(w, "%s", command[i]);
     LT_TRY(add_ranks(w, c, most));
     LT_TRY(lt_launch_words(&own, c->plan));
-    if (!has_flag(own, "--step-profile"))
+    if (!value_of(own, "--step-profile"))
         add(w, "--step-profile=%s/%s.profile", launch->place.files, c->label);
     for (size_t i = 0; own[i]; i++)
         add(w, "%s", own[i]);
@@ -323,7 +316,7 @@ lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task)
 {
     char **command = NULL;
     LT_TRY(expand(launch, task, task->count, &command));
-    const char *output = output_of(command);
+    const char *output = value_of(command, "--output");
     const char *ended = task->ended ? task->ended : "";
     char *longer = output ? lt_format("%s%s%s", ended, *ended ? "\n" : "", output) : NULL;
     lt_free((void *)command);
