@@ -34,24 +34,6 @@ static double norm_of(const double *x, size_t count, size_t stride)
     return most * sqrt(sum);
 }
 
-enum { CHUNK = 4 };
-
-/* Replaces `count` adjacent columns x by (I - scale w w^T) x; w [rows,1] and x [rows,count] have the row stride
- * `stride`. */
-static void apply(const double *w, double *x, size_t rows, size_t stride, double scale,
-                  size_t count)
-{
-    double dot[CHUNK] = {0};
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < count; j++)
-            dot[j] += w[i * stride] * x[i * stride + j];
-    for (size_t j = 0; j < count; j++)
-        dot[j] *= scale;
-    for (size_t i = 0; i < rows; i++)
-        for (size_t j = 0; j < count; j++)
-            x[i * stride + j] -= dot[j] * w[i * stride];
-}
-
 /* Eliminates column `at` below its diagonal and updates the later columns. */
 static void reflect(double *a, int rows, int columns, int at)
 {
@@ -65,11 +47,13 @@ static void reflect(double *a, int rows, int columns, int at)
         v[i * n] /= norm;
     const double scale = 1 / (1 + fabs(v[0])), alpha = v[0] > 0 ? -norm : norm;
     v[0] += v[0] > 0 ? 1 : -1;
-    size_t j = 1;
-    for (; j + CHUNK <= right; j += CHUNK)
-        apply(v, v + j, below, n, scale, CHUNK);
-    if (j < right)
-        apply(v, v + j, below, n, scale, right - j);
+    for (size_t j = 1; j < right; j++) {
+        double dot = 0;
+        for (size_t i = 0; i < below; i++)
+            dot += v[i * n] * v[i * n + j];
+        for (size_t i = 0; i < below; i++)
+            v[i * n + j] -= scale * dot * v[i * n];
+    }
     v[0] = alpha;
     for (size_t i = 1; i < below; i++)
         v[i * n] = 0;
