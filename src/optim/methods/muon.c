@@ -64,7 +64,7 @@ typedef struct batch {
 
 /* --- Views of scratch --- */
 
-static lt_view place(const muon *m, int which, int64_t at)
+static lt_view scratch_at(const muon *m, int which, int64_t at)
 {
     lt_view v = lt_tensor_view(m->scratch[which]);
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
@@ -74,7 +74,7 @@ static lt_view place(const muon *m, int which, int64_t at)
 
 static lt_view matrix_at(const muon *m, int which, int64_t at, int64_t rows, int64_t cols)
 {
-    lt_view v = place(m, which, at);
+    lt_view v = scratch_at(m, which, at);
     v.shape = LT_SHAPE(rows, cols);
     v.stride[0] = cols;
     v.stride[1] = 1;
@@ -91,7 +91,7 @@ static lt_view matrix_of(const muon *m, const matrix *x, int which)
 static lt_view values_of(const muon *m, const matrix *x, int which)
 {
     const lt_view value = lt_tensor_view(x->slot->param->value);
-    lt_view v = place(m, which, x->at);
+    lt_view v = scratch_at(m, which, x->at);
     int64_t step = 1;
     v.shape = value.shape;
     for (int d = v.shape.ndim - 1; d >= 0; d--) {

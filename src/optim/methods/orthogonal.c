@@ -233,7 +233,7 @@ static lt_status iterate(lt_orthogonal *o, const lt_optim *optim, const lt_ortho
 /* --- SVD on the host --- */
 
 /* Returns the offset in x of element i of the row-major matrix whose rows are the job's dimension. */
-static int64_t place_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
+static int64_t offset_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
 {
     const lt_view *x = &job->x;
     int64_t at = i / cols * x->stride[job->dim], rest = i % cols;
@@ -253,12 +253,12 @@ static lt_status decompose(const lt_orthogonal_job *job, void *host, double *mat
     double *f64 = host;
     float *f32 = host;
     for (int64_t i = 0; i < count; i++) {
-        const int64_t at = place_of(job, cols, i);
+        const int64_t at = offset_of(job, cols, i);
         matrix[i] = wide ? f64[at] : (double)f32[at];
     }
     LT_TRY(lt_orthogonal_svd(matrix, rows, cols));
     for (int64_t i = 0; i < count; i++) {
-        const int64_t at = place_of(job, cols, i);
+        const int64_t at = offset_of(job, cols, i);
         if (wide)
             f64[at] = matrix[i];
         else

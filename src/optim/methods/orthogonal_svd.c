@@ -30,8 +30,9 @@ static void rotate(double *a, double *b, double c, double s, int64_t count)
     }
 }
 
-/* Rotates rows p and q of x; returns true if they were orthogonal already. */
-static bool turn(double *x, double *j, int64_t rows, int64_t cols, int64_t p, int64_t q)
+/* Rotates rows p and q of x so that they become orthogonal; returns true if they were. */
+static bool make_pair_orthogonal(double *x, double *j, int64_t rows, int64_t cols, int64_t p,
+                                 int64_t q)
 {
     double *a = x + p * cols, *b = x + q * cols;
     const double aa = dot(a, a, cols), bb = dot(b, b, cols), ab = dot(a, b, cols);
@@ -52,7 +53,7 @@ static void make_orthogonal(double *x, double *j, int64_t rows, int64_t cols)
         done = true;
         for (int64_t p = 0; p < rows; p++)
             for (int64_t q = p + 1; q < rows; q++)
-                done = turn(x, j, rows, cols, p, q) && done;
+                done = make_pair_orthogonal(x, j, rows, cols, p, q) && done;
     }
 }
 

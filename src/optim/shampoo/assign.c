@@ -92,7 +92,7 @@ static void describe(lt_optim *self, size_t index, lt_part *part)
     part->dims = b->region.shape;
 }
 
-static lt_view of(lt_optim *self, size_t index, const lt_tensor *parameter)
+static lt_view part_view(lt_optim *self, size_t index, const lt_tensor *parameter)
 {
     return lt_block_view_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
 }
@@ -103,7 +103,7 @@ static void region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *ext
 }
 
 /* Permutes blocks in place, by swaps, so that each is at place[number]. */
-static void put_in_place(lt_shampoo *s)
+static void permute_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
         for (size_t to; (to = s->place[s->block[i].number]) != i;) {
@@ -131,7 +131,7 @@ static void set_owners(lt_optim *self, const lt_part *part, int rank)
     mine = 0;
     for (size_t i = 0; i < s->total; i++)
         s->place[i] = part[i].owner == rank ? mine++ : s->count + others++;
-    put_in_place(s);
+    permute_blocks(s);
     s->ready = false;
 }
 
@@ -149,7 +149,7 @@ static void counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUN
 const lt_part_ops lt_shampoo_parts = {
     .count = count,
     .describe = describe,
-    .of = of,
+    .of = part_view,
     .region = region,
     .set_owners = set_owners,
     .counters = counters,

@@ -212,7 +212,7 @@ void lt_shampoo_cancel_async(lt_shampoo *s)
     drop_async(s);
 }
 
-static lt_status await_here(lt_shampoo *s)
+static lt_status wait_for_thread(lt_shampoo *s)
 {
     int64_t begin = lt_clock_nanoseconds();
     if (s->async && !atomic_load(&s->async->done))
@@ -226,7 +226,7 @@ static lt_status await_here(lt_shampoo *s)
 
 /* Swaps in the new roots. Captured graphs hold the address of the old ones, so with graphs the new ones are copied
  * there. */
-static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
+static lt_status swap_tensors(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
     lt_tensor *t = *used;
     if (s->base.device->backend->graphs && t)
@@ -237,7 +237,7 @@ static lt_status put_to_use(const lt_shampoo *s, lt_tensor **used, lt_tensor **p
 }
 
 /* Swaps in all pending roots: those due in this step, or in an earlier one that was skipped. */
-static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
+static lt_status swap_all_pending(lt_shampoo *s, lt_root_task *tasks, size_t *number)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->total; i++) {
@@ -247,8 +247,8 @@ static lt_status take_over(lt_shampoo *s, lt_root_task *tasks, size_t *number)
             if (!f->pending)
                 continue;
             if (!f->pending_status) {
-                LT_TRY(put_to_use(s, &f->root, &f->pending));
-                LT_TRY(put_to_use(s, &f->power, &f->pending_power));
+                LT_TRY(swap_tensors(s, &f->root, &f->pending));
+                LT_TRY(swap_tensors(s, &f->power, &f->pending_power));
             }
             tasks[count++] = (lt_root_task){.block = b,
                                             .dim = d,
@@ -273,7 +273,7 @@ lt_status lt_shampoo_swap_in(lt_shampoo *s)
     const int64_t when = next_swap(s);
     if (!lt_shampoo_has_due_swap(s))
         return LT_OK;
-    LT_TRY(await_here(s));
+    LT_TRY(wait_for_thread(s));
     s->stats.worker_seconds = s->pending_seconds;
     s->stats.retries = s->pending_retries;
     s->pending_seconds = 0;
@@ -282,7 +282,7 @@ lt_status lt_shampoo_swap_in(lt_shampoo *s)
     if (!tasks)
         return LT_E_NOMEM;
     size_t count = 0;
-    lt_status st = take_over(s, tasks, &count);
+    lt_status st = swap_all_pending(s, tasks, &count);
     if (!st)
         st = lt_shampoo_apply_policy(s, tasks, count, when - s->config.precondition_frequency);
     lt_free(tasks);

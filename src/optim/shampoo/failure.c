@@ -169,7 +169,7 @@ static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const
            t->block->failures, s->config.tolerated_failures);
 }
 
-static lt_status give_up(const lt_shampoo *s, const lt_root_task *t, int64_t step)
+static lt_status fail_untolerated(const lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
     char text[MESSAGE];
     describe(s, t, step, text);
@@ -182,7 +182,7 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
 {
     const bool beyond = t->block->failures > s->config.tolerated_failures;
     if (beyond && s->config.on_failure == LT_ON_FAILURE_ABORT)
-        return give_up(s, t, step);
+        return fail_untolerated(s, t, step);
     if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
         lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
         warn(s, t, step, "its diagonal is used instead");

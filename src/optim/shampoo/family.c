@@ -231,7 +231,7 @@ const lt_optim_family lt_optim_family_soap = {
 lt_status lt_shampoo_check(lt_shampoo_config *c)
 {
     LT_TRY(lt_optim_check(&lt_optim_family_shampoo, c));
-    return lt_shampoo_settle(c);
+    return lt_shampoo_resolve(c);
 }
 
 lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)

@@ -123,7 +123,8 @@ static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
 
 /* Assigns blocks to phases. If there are fewer phases than steps they are spread over all steps; batches come last
  * in their shares. */
-static void deal(const lt_shampoo *s, const item *items, double *load, int64_t phases, bool batched)
+static void assign_phases(const lt_shampoo *s, const item *items, double *load, int64_t phases,
+                          bool batched)
 {
     const int64_t share =
         phases ? s->config.precondition_frequency / phases : 0; /* there may be no blocks */
@@ -146,7 +147,7 @@ lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements)
         items[i] = (item){&s->block[i], lt_block_root_cost(&s->block[i])};
     if (items && load) {
         qsort(items, s->total, sizeof *items, by_cost);
-        deal(s, items, load, phases, batch_elements > 0);
+        assign_phases(s, items, load, phases, batch_elements > 0);
     }
     bool ok = items && load;
     lt_free(load);

@@ -288,7 +288,7 @@ static void fill_defaults(lt_shampoo_config *c)
                 : (c->precondition_frequency + gradients_per_root - 1) / gradients_per_root;
 }
 
-lt_status lt_shampoo_settle(lt_shampoo_config *c)
+lt_status lt_shampoo_resolve(lt_shampoo_config *c)
 {
     fill_defaults(c);
     LT_TRY(check_exponents(c));

@@ -59,7 +59,7 @@ static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)
 }
 /* Replaces markers of defaults in a config whose fields are in range. Errors: LT_E_ARG, naming the contradicting
  * options. */
-LT_MUST_CHECK lt_status lt_shampoo_settle(lt_shampoo_config *config);
+LT_MUST_CHECK lt_status lt_shampoo_resolve(lt_shampoo_config *config);
 
 /* Parsers of inverse_exponent, ignored_basis_change_dims, target_dimensionality, split, one_sided and diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);

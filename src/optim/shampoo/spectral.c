@@ -137,7 +137,7 @@ static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* Multiplies by the norm of the roots of magnitudes; applied twice this is the sum of magnitudes. */
-static bool lengthen(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool scale_by_norm(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->factor.over = lt_shampoo_norm_at(s, (size_t)(b - s->block));
     job->factor.under = lt_shampoo_norm_at(s, s->count);
@@ -163,6 +163,6 @@ lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
     for (int i = 0; i < 2 && is_scaled; i++)
-        LT_TRY(lt_shampoo_vec(s, batch, lengthen));
+        LT_TRY(lt_shampoo_vec(s, batch, scale_by_norm));
     return LT_OK;
 }

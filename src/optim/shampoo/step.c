@@ -148,7 +148,7 @@ static bool swaps_first(const lt_shampoo *s)
 }
 
 /* Returns false before the first roots, when the work differs, and in the first step, which allocates. */
-static bool is_settled(const lt_shampoo *s)
+static bool is_allocated(const lt_shampoo *s)
 {
     return s->ready && !lt_shampoo_is_before_start(s);
 }
@@ -159,13 +159,13 @@ bool lt_shampoo_is_capturable(const lt_optim *self)
     if (s->config.preconditioner == LT_PRECONDITIONER_SPECTRAL
         && !(s->spectral && lt_orthogonal_is_capturable(&s->config.orthogonalization)))
         return false;
-    return is_settled(s) && !host_has_work(s);
+    return is_allocated(s) && !host_has_work(s);
 }
 
 static bool has_host_phase(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
-    return is_settled(s) && host_has_work(s) && !swaps_first(s);
+    return is_allocated(s) && host_has_work(s) && !swaps_first(s);
 }
 
 /* Resets the statistics in the first part of a step that runs; the other parts may be graph replays. */
@@ -208,7 +208,7 @@ static lt_status second(lt_optim *self)
 
 const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, first, host, second};
 
-static lt_status one_piece(lt_shampoo *s)
+static lt_status run_phases(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->batches; i++) {
         LT_TRY(before_roots(s, s->batch[i]));
@@ -222,10 +222,10 @@ static lt_status queue_step(lt_shampoo *s)
 {
     lt_scalars scalars;
     if (!host_has_work(s))
-        return one_piece(s);
+        return run_phases(s);
     LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
     if (!scalars.finite)
-        return one_piece(s);
+        return run_phases(s);
     if (swaps_first(s))
         LT_TRY(lt_shampoo_swap_in(s));
     LT_TRY(first(&s->base));

@@ -198,7 +198,7 @@ static void remember_versions(struct lt_sharded_optim *p)
 }
 
 /* Fails, naming a parameter whose gradient is present on some ranks of the copy only. */
-static lt_status name_absent(const lt_optim *o)
+static lt_status fail_absent_gradient(const lt_optim *o)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
     for (size_t k = 0; k < p->own.count; k++) {
@@ -230,7 +230,7 @@ static lt_status pull(lt_optim *o)
     for (int r = 0; r < lt_comm_size(p->copy); r++) {
         const int header = (int)p->header_of[r];
         if (header / 2 != own)
-            return name_absent(o);
+            return fail_absent_gradient(o);
         changed = changed || header % 2;
     }
     LT_TRY(copy_chunks(o, &(copying){&p->pull.in, LT_OWNER_GRAD, .pack = false}));

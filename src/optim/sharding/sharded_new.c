@@ -16,15 +16,15 @@ enum { JOBS = 256 }; /* jobs of one batched kernel */
 /* --- Exchange of shards --- */
 
 /* One rank's shard of one parameter, and whether its tensor is contiguous in each order. */
-typedef struct holding {
+typedef struct shard_record {
     lt_place place;
     int32_t row_major, channels_last;
-} holding;
+} shard_record;
 
-static holding holding_of(const lt_param *param)
+static shard_record record_of(const lt_param *param)
 {
     const lt_view v = lt_tensor_view(param->value);
-    holding h = {.place = lt_param_place(param)};
+    shard_record h = {.place = lt_param_place(param)};
     h.row_major = lt_view_is_contiguous(&v);
     h.channels_last = v.shape.ndim == 4 && lt_view_is_channels_last(&v)
                       && lt_shape_equal(h.place.view, h.place.logical)
@@ -69,7 +69,7 @@ static lt_status find_copies(struct lt_sharded_optim *p)
 }
 
 /* Chooses the order of each parameter: row-major or channels-last on all ranks. */
-static lt_status find_orders(struct lt_sharded_optim *p, const holding *all)
+static lt_status find_orders(struct lt_sharded_optim *p, const shard_record *all)
 {
     const int ranks = lt_comm_size(p->world);
     for (size_t k = 0; k < p->own.count; k++) {
@@ -101,7 +101,7 @@ static bool overlap(const lt_place *a, const lt_place *b)
 }
 
 /* Checks a shard against those of lower ranks of the copy; *new: none of them is equal. */
-static lt_status check_shard(const holding *all, size_t count, const int *copy_of, int rank,
+static lt_status check_shard(const shard_record *all, size_t count, const int *copy_of, int rank,
                              size_t k, const char *name, bool *new)
 {
     const lt_place *own = &all[(size_t)rank * count + k].place;
@@ -125,7 +125,7 @@ static lt_status check_shard(const holding *all, size_t count, const int *copy_o
 }
 
 /* Checks that a copy's shards are a whole parameter: disjoint, with as many elements. */
-static lt_status check_copy(const struct lt_sharded_optim *p, const holding *all, int first,
+static lt_status check_copy(const struct lt_sharded_optim *p, const shard_record *all, int first,
                             size_t k)
 {
     const int ranks = lt_comm_size(p->world);
@@ -146,7 +146,7 @@ static lt_status check_copy(const struct lt_sharded_optim *p, const holding *all
     return LT_OK;
 }
 
-static lt_status check_shards(const struct lt_sharded_optim *p, const holding *all)
+static lt_status check_shards(const struct lt_sharded_optim *p, const shard_record *all)
 {
     for (int r = 0; r < lt_comm_size(p->world); r++)
         for (size_t k = 0; k < p->own.count && p->copy_of[r] == r; k++)
@@ -156,13 +156,14 @@ static lt_status check_shards(const struct lt_sharded_optim *p, const holding *a
 
 /* --- Construction --- */
 
-static lt_status learn(struct lt_sharded_optim *p, holding *all, int64_t *bytes, holding *own)
+static lt_status gather_shards(struct lt_sharded_optim *p, shard_record *all, int64_t *bytes,
+                               shard_record *own)
 {
     const int ranks = lt_comm_size(p->world);
     for (int r = 0; r < ranks; r++)
         bytes[r] = (int64_t)(p->own.count * sizeof *own);
     for (size_t k = 0; k < p->own.count; k++)
-        own[k] = holding_of(p->own.item[k]);
+        own[k] = record_of(p->own.item[k]);
     LT_TRY(lt_comm_allgather_host(p->world, own, bytes, all));
     LT_TRY(find_orders(p, all));
     LT_TRY(check_shards(p, all));
@@ -173,15 +174,15 @@ static lt_status learn(struct lt_sharded_optim *p, holding *all, int64_t *bytes,
     return LT_OK;
 }
 
-static lt_status exchange_places(struct lt_sharded_optim *p)
+static lt_status exchange_shards(struct lt_sharded_optim *p)
 {
     const size_t ranks = (size_t)lt_comm_size(p->world);
-    holding *all = lt_alloc(ranks * p->own.count, sizeof *all);
-    holding *own = lt_alloc(p->own.count, sizeof *own);
+    shard_record *all = lt_alloc(ranks * p->own.count, sizeof *all);
+    shard_record *own = lt_alloc(p->own.count, sizeof *own);
     int64_t *bytes = lt_alloc(ranks, sizeof *bytes);
     lt_status st = lt_comm_agree(p->world, all && own && bytes ? LT_OK : LT_E_NOMEM);
     if (!st)
-        st = learn(p, all, bytes, own);
+        st = gather_shards(p, all, bytes, own);
     lt_free(bytes);
     lt_free(own);
     lt_free(all);
@@ -260,7 +261,7 @@ lt_status lt_sharded_optim_new(lt_sharded_optim **out, const lt_params *own, lt_
     if (!st)
         st = find_copies(p);
     if (!st)
-        st = exchange_places(p);
+        st = exchange_shards(p);
     if (!st)
         st = lt_comm_agree(world, make_all(p, own));
     if (st)

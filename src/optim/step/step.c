@@ -56,7 +56,7 @@ void lt_optim_scale_gradients(lt_optim *o, const lt_tensor *scale, const lt_tens
 }
 
 /* Replaces the loss scale, by which grad_norm divides, if gradients have their own scale. */
-static lt_status put_scale(const lt_optim *o, const lt_tensor *scale)
+static lt_status write_loss_scale(const lt_optim *o, const lt_tensor *scale)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -75,10 +75,10 @@ static lt_status begin_update(lt_optim *o)
     lt_optim_keep_casts(o, true);
     if (o->shard && o->shard->ops->pull)
         LT_TRY(o->shard->ops->pull(o));
-    LT_TRY(put_scale(o, o->gradient_scale));
+    LT_TRY(write_loss_scale(o, o->gradient_scale));
     LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
-    LT_TRY(put_scale(o, o->loss_scale ? o->loss_scale : o->one));
+    LT_TRY(write_loss_scale(o, o->loss_scale ? o->loss_scale : o->one));
     LT_TRY(move_loss_scale(o));
     LT_TRY(lt_optim_count_missed(o));
     /* On other devices kernels read `finite`; reading it here would synchronize. */

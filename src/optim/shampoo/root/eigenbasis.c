@@ -56,7 +56,8 @@ static lt_status measure(basis *b, double tolerance)
     return LT_OK;
 }
 
-static lt_status turn(basis *b)
+/* Replaces each active basis Q by Q times the orthogonal factor of S = Q^T A Q. */
+static lt_status qr_step(basis *b)
 {
     lt_work_matrices *s = &b->work;
     size_t count = 0;
@@ -80,7 +81,7 @@ static lt_status read_powers(basis *b, size_t i)
     return LT_OK;
 }
 
-static void all_active(basis *b)
+static void activate_all(basis *b)
 {
     for (size_t i = 0; i < b->set->count; i++)
         b->work.active[i] = true;
@@ -88,7 +89,7 @@ static void all_active(basis *b)
 
 static lt_status finish(basis *b)
 {
-    all_active(b);
+    activate_all(b);
     LT_TRY(lt_work_store(&b->work, NULL, Q));
     for (size_t i = 0; b->set->output == LT_OUTPUT_POWERS && i < b->set->count; i++)
         LT_TRY(read_powers(b, i));
@@ -96,7 +97,7 @@ static lt_status finish(basis *b)
 }
 
 /* Iterates from the old basis. A basis within solver_tolerance is kept without an iteration. */
-static lt_status follow(basis *b)
+static lt_status iterate(basis *b)
 {
     const int steps = b->set->config->solver_iterations;
     const double tolerance = b->set->config->solver_tolerance;
@@ -106,7 +107,7 @@ static lt_status follow(basis *b)
     for (int step = 0; step < (steps ? steps : 1) && lt_work_any_active(&b->work); step++) {
         for (size_t i = 0; i < b->set->count; i++)
             b->set->item[i].job->iterations += b->work.active[i];
-        LT_TRY(turn(b));
+        LT_TRY(qr_step(b));
         LT_TRY(project(b));
         LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
     }
@@ -119,7 +120,7 @@ lt_status lt_root_qr(const lt_root_set *set)
     lt_status st = lt_work_open(&b.work, set, BUFFERS);
     b.qr = lt_alloc(set->count, sizeof *b.qr);
     if (!st)
-        st = b.qr ? follow(&b) : LT_E_NOMEM;
+        st = b.qr ? iterate(&b) : LT_E_NOMEM;
     lt_free(b.qr);
     lt_work_close(&b.work);
     return st;
