@@ -13,7 +13,7 @@ typedef struct lt_system {
     lt_cost_cluster cluster; /* with the nodes and ranks of the run */
     int model;               /* ranks of a model replica; 1: no mesh */
     int64_t accum;
-    bool sharded; /* the optimizer's state is */
+    bool sharded; /* optimizer state is sharded */
     double slow;  /* slowdown against the profile, as ranks share cores */
 } lt_system;
 

@@ -1,5 +1,5 @@
-/* Predicts the cost of a step from a profile of one rank: max(load, C + U) + X + waiting, or load + C + U + ... where
- * all cores are shared. */
+/* Predicts the cost of a step from a profile of one rank: the slower one of loading and computing (C + U), or their sum
+ * where ranks share all cores; plus exposed communication (X) and the wait for the slowest rank. */
 
 #include "base/alloc.h"
 #include "plan/parts.h"

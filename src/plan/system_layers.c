@@ -186,7 +186,8 @@ static double around_grid(const lt_system *s, double rows, double computing)
 static double on_grid(const lt_system *s, double rows)
 {
     const lt_plan_profile *p = s->profile;
-    const double h = p->hidden, last = p->vocabulary / (12 * h), /* the last layer, in layers */
+    const double h = p->hidden,
+                 last = p->vocabulary / (12 * h), /* size of the last layer, in layers */
         layer = lt_system_micro(s) / (p->layers + last);
     double seconds = norms_of_layer(s, rows);
     for (int i = 0; i < PRODUCTS; i++)

@@ -119,7 +119,7 @@ def loss_chart(plan):
 
 
 def batch_chart(plan):
-    """steps(B) = S_min (1 + phi / B) of each course, and the runs that reached the goal."""
+    """steps(B) = S_min (1 + phi / B) of each convergence class, and the runs that reached the goal."""
     lines, dots, names = [], [], []
     for i, curve in enumerate((plan.get("steps_of_batch") or [])[:LINES]):
         batches = [b for b, _ in curve["points"]] + [c["batch"] for c in plan["candidates"]]

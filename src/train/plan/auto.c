@@ -15,7 +15,7 @@ enum { ROWS = 5 };
 
 /* Prediction and progress of the chosen run. */
 typedef struct progress {
-    double step_seconds; /* predicted; 0: nothing was progress */
+    double step_seconds; /* predicted; 0: nothing was planned */
     double steps;        /* predicted, to the goal; NaN: unknown */
     char metric[32];     /* goal, as named in records of epochs: "val_loss"; "": none */
     plan_goal goal;

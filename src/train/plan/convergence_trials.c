@@ -1,10 +1,10 @@
 /* Pilots that compare convergence classes: candidates that differ in the optimizer, or in another flag that changes how
- * the loss falls with steps. Each class gets one pilot, of its cheapest candidate, all of as many steps, for a small
- * share of the budget. A power law, loss = a step^-b through the second half of each pilot, predicts the steps to the
- * goal. If the goal is no training loss, or one that the flags' own class is not predicted to reach within its steps,
- * classes are compared at the training loss predicted at the end of the flags' own run. That extrapolates so far that
- * it only serves to compare classes, and needs a pilot of each. A pilot also measures a step, which changes the budget:
- * the next one may be shorter, and only that many steps of the others are read. ADR 0042. */
+ * the loss falls with steps. Each class gets one pilot, of its cheapest candidate, all with equally many steps, for a
+ * small share of the budget. A power law, loss = a step^-b through the second half of each pilot, predicts the steps to
+ * the goal. If the goal is no training loss, or one that the flags' own class is not predicted to reach within its
+ * steps, classes are compared at the training loss predicted at the end of the flags' own run. That extrapolates so far
+ * that it only serves to compare classes, and needs a pilot of each. A pilot also measures a step, which changes the
+ * budget: the next one may be shorter, and only that many steps of the others are read. ADR 0042. */
 
 #include "planner.h"
 
