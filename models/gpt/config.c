@@ -1,5 +1,5 @@
-/* config.json, which HuggingFace writes in the folder of a GPT-2's weights: what tensors do not say, and what this
- * model does not have. */
+/* Reads the config.json that HuggingFace writes in the folder of GPT-2 weights: values that the tensors do not
+ * determine, and features that this model lacks. */
 
 #include "config.h"
 
@@ -13,8 +13,8 @@
 
 enum { PATH = 1200 };
 
-/* A key of the file. option: whose value it is; NULL: it is only checked. values: those supported, with the
- * option's after '=' where that is another; NULL: all. */
+/* A key of the file. option: the option that it sets; NULL: only checked. values: supported values, with the
+ * option's name for one after '='; NULL: all. */
 static const struct row {
     const char *key, *option, *values;
 } rows[] = {
@@ -46,7 +46,7 @@ static bool find_file(const char *weights, char path[PATH])
            && !access(path, F_OK);
 }
 
-/* False: null, or no scalar. */
+/* Returns false for null, or if the value is not a scalar. */
 static bool print_value(const lt_json_value *v, char text[LT_FACT_BYTES])
 {
     if (v->type == LT_JSON_NUMBER)
@@ -60,7 +60,7 @@ static bool print_value(const lt_json_value *v, char text[LT_FACT_BYTES])
     return true;
 }
 
-/* Replaces the file's text by the option's; false: it is not among values. */
+/* Replaces the file's text by the option's; false if it is not in values. */
 static bool translate(const char *values, char text[LT_FACT_BYTES])
 {
     const size_t bytes = strlen(text);
@@ -75,7 +75,7 @@ static bool translate(const char *values, char text[LT_FACT_BYTES])
     return false;
 }
 
-/* A fact that shapes leave open, or the number that they say, which must be that. */
+/* Sets a fact that shapes leave open; one that they determine must match. */
 static lt_status take(const struct row *r, const char *text, const char *path,
                       lt_model_facts *facts, const lt_model_spec *spec)
 {
@@ -108,8 +108,8 @@ static lt_status read_row(const struct row *r, const lt_json_value *root, const 
     if (!v || !print_value(v, text))
         return LT_OK;
     if (r->values && !translate(r->values, text))
-        return lt_fail(LT_E_UNSUPPORTED, "%s: '%s' %s is not supported, want %s", path, r->key,
-                       text, r->values);
+        return lt_fail(LT_E_UNSUPPORTED, "%s: '%s' %s is not supported; supported: %s", path,
+                       r->key, text, r->values);
     return r->option ? take(r, text, path, facts, spec) : LT_OK;
 }
 

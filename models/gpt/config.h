@@ -4,8 +4,8 @@
 
 #include "lather/trainer.h"
 
-/* Facts from the config.json in the folder of a file of weights, if there is one.
- * Errors: LT_E_IO, LT_E_FORMAT (no JSON, another number than the tensors'), LT_E_UNSUPPORTED (a value). */
+/* Sets facts from the config.json in the folder of a weight file, if there is one. Errors: LT_E_IO, LT_E_FORMAT
+ * (invalid JSON, a number that contradicts the tensors), LT_E_UNSUPPORTED (an unsupported value). */
 lt_status lt_gpt_read_config(const char *weights, lt_model_facts *facts, const lt_model_spec *spec);
 
 #endif

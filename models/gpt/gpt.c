@@ -19,7 +19,7 @@ static const double rotary_base = 10000.0; /* Su et al., "RoFormer", 2021, secti
 
 typedef struct gpt {
     lt_module base;
-    lt_param tokens;                      /* [vocabulary,width]: embeddings and the last layer */
+    lt_param tokens; /* [vocabulary,width]: embeddings, and weights of the last layer */
     lt_module *positions, **block, *norm; /* owned; positions NULL: rotary ones */
     lt_gpt_config config;                 /* resolved */
 } gpt;
@@ -32,7 +32,7 @@ static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
     return y;
 }
 
-/* first: the position of the first id. */
+/* Adds learned positions. first: the position of the first id. */
 static lt_tensor *add_positions(gpt *g, lt_tape *tape, lt_tensor *x, int64_t first,
                                 lt_token_rows rows)
 {
@@ -60,7 +60,7 @@ static lt_tensor *embed(gpt *g, lt_tape *tape, lt_tensor *ids, lt_tensor *table,
     return y;
 }
 
-/* The table once more, as the weights of the last layer. */
+/* Computes the logits; the embedding table is also the weight matrix of the last layer. */
 static lt_tensor *head(const gpt *g, lt_tape *tape, lt_tensor *x, lt_tensor *table,
                        lt_token_rows rows)
 {
@@ -92,7 +92,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *ids)
     return head(g, tape, x, table, rows);
 }
 
-/* The last row of each sequence, [N,1,width]. */
+/* Returns the last row of each sequence, [N,1,width]. */
 static lt_tensor *last_row(lt_tape *tape, lt_tensor *x)
 {
     const int64_t rows = x ? lt_tensor_shape(x).dim[1] : 0;
@@ -221,7 +221,8 @@ static lt_status make_layers(gpt *g, lt_device *device)
     return lt_layer_norm_parallel(&g->norm, device, "ln_f", c->width, norm, c->parallel);
 }
 
-/* Normal numbers of deviation 0.02; those of layers that end a branch are smaller, as so many of them are added up. */
+/* Initializes with normal numbers of deviation 0.02, smaller for layers that end a branch, as many of these are
+ * summed. */
 static lt_status initialise(const gpt *g, lt_param *p)
 {
     const double deviation = 0.02;

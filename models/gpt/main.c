@@ -1,4 +1,4 @@
-/* train_gpt: GPT-2 and its like as a family of the trainer. */
+/* train_gpt: GPT-2 and similar models as a family of the trainer. */
 
 #include "config.h"
 #include "gpt.h"
@@ -18,7 +18,7 @@ typedef struct settings {
     int64_t layers, heads, width, kv_heads, hidden, positions;
     double dropout;
     int norm, activation, position;
-    lt_gpt_config net; /* that resolve() makes of the rest */
+    lt_gpt_config net; /* set by resolve() from the other fields */
 } settings;
 
 #define ROW(name) "Model", (name), 0
@@ -26,17 +26,17 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "gpt2", .also = "model", .common = true, .help = "gpt2, gpt2-medium, gpt2-large or gpt2-xl; with --weights alone: what the file holds"},
-{ROW("layers"), LT_OPTION_INT, AT(layers), "0", 0, 1000, .also = "depth n-layer", .common = true, .help = "blocks; 0: arch's"},
-{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "of attention; 0: the file's, arch's, or 64 features each"},
-{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .common = true, .help = "features of a token; 0: arch's"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "gpt2", .also = "model", .common = true, .help = "gpt2, gpt2-medium, gpt2-large or gpt2-xl; with --weights alone: the file's model"},
+{ROW("layers"), LT_OPTION_INT, AT(layers), "0", 0, 1000, .also = "depth n-layer", .common = true, .help = "number of blocks; 0: that of --arch"},
+{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .also = "n-head", .help = "number of attention heads; 0: that of the file, of --arch, or width / 64"},
+{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .also = "n-embd", .common = true, .help = "features per token; 0: that of --arch"},
 {ROW("kv-heads"), LT_OPTION_INT, AT(kv_heads), "0", 0, 65536, .help = "heads of keys and values; 0: as many as of queries"},
-{ROW("mlp-width"), LT_OPTION_INT, AT(hidden), "0", 0, 262144, .help = "features inside the mlp; 0: four times --width"},
-{ROW("positions"), LT_OPTION_INT, AT(positions), "0", 0, 10000000, .help = "longest sequence that a new model takes; 0: --seq-len"},
+{ROW("mlp-width"), LT_OPTION_INT, AT(hidden), "0", 0, 262144, .help = "width of the mlp's hidden layer; 0: four times --width"},
+{ROW("positions"), LT_OPTION_INT, AT(positions), "0", 0, 10000000, .help = "longest sequence of a new model, in tokens; 0: --seq-len"},
 {ROW("norm"), LT_OPTION_CHOICE, AT(norm), .choices = "layernorm|rmsnorm", .help = "normalisation"},
-{ROW("activation"), LT_OPTION_CHOICE, AT(activation), "gelu-tanh", .choices = "gelu|gelu-tanh|swiglu", .help = "of the mlp"},
-{ROW("position"), LT_OPTION_CHOICE, AT(position), .choices = "learned|rotary", .help = "how positions are told"},
-{ROW("dropout"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "probability, behind embeddings, attention and mlp"},
+{ROW("activation"), LT_OPTION_CHOICE, AT(activation), "gelu-tanh", .choices = "gelu|gelu-tanh|swiglu", .help = "activation of the mlp"},
+{ROW("position"), LT_OPTION_CHOICE, AT(position), .choices = "learned|rotary", .help = "position encoding"},
+{ROW("dropout"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "dropout probability, after embeddings, attention and mlp"},
 };
 /* clang-format on */
 
@@ -87,8 +87,8 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
     return lt_gpt_count(out, &((const settings *)config)->net, spec->size);
 }
 
-/* Values of the options above. Shapes do not say heads, and with them the name, nor which gelu: those of a file
- * are the usual ones or a guess, and heads of keys and values are 0, as many as of queries. */
+/* Puts the values of the options above. Shapes determine neither heads, and thus the name, nor the kind of gelu:
+ * those of a file are the usual ones or a guess, and 0 heads of keys and values mean as many as of queries. */
 static void put_facts(lt_model_facts *out, const lt_gpt_config *c, bool of_file)
 {
     static const char *const activation[] = {"gelu", "gelu-tanh", "swiglu"};
@@ -101,7 +101,7 @@ static void put_facts(lt_model_facts *out, const lt_gpt_config *c, bool of_file)
         ->source = LT_FACT_USUAL;
     lt_model_fact_put(out, "mlp-width", "%d", c->hidden);
     lt_model_fact_put(out, "positions", "%d", c->positions)->source =
-        c->rotary ? LT_FACT_USUAL : LT_FACT_SHAPES; /* nothing limits rotary ones */
+        c->rotary ? LT_FACT_USUAL : LT_FACT_SHAPES; /* rotary positions have no limit */
     lt_model_fact_put(out, "norm", "%s", c->rms ? "rmsnorm" : "layernorm");
     lt_model_fact_put(out, "activation", "%s", activation[c->mlp])->source =
         c->mlp == LT_MLP_SWIGLU ? LT_FACT_SHAPES : LT_FACT_USUAL;

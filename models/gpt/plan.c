@@ -1,5 +1,5 @@
-/* The table of GPT-2's sizes, what they cost, and which of them a file of weights belongs to.
- * Radford et al. 2019, table 2; widths of 1600 have 25 heads in the released weights. */
+/* The table of GPT-2's sizes, their cost, and the size of the model in a weight file. Radford et al. 2019, table
+ * 2; widths of 1600 have 25 heads in the released weights. */
 
 #include "gpt.h"
 
@@ -80,7 +80,7 @@ lt_status lt_gpt_resolve(lt_gpt_config *c)
         return lt_fail(
             LT_E_ARG, "gpt: no architecture '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl",
             c->arch);
-    /* Of another width: heads as wide as the table's. */
+    /* For another width: heads as wide as the table's. */
     if (!c->heads)
         c->heads = !c->width ? a->heads : c->width > HEAD_WIDTH ? c->width / HEAD_WIDTH : 1;
     c->width = c->width ? c->width : a->width;
@@ -107,7 +107,7 @@ lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config, int64_t 
         .params = c.vocabulary * w + (c.rotary ? 0 : c.positions * w)
                   + c.layers * (matrices + vectors) + norm,
         .multiply_adds = length * (c.layers * (matrices + length * w) + w * c.vocabulary),
-        /* Of a block: its two sums, q, k, v and what attention makes of them, and the mlp's inside. */
+        /* Per block: its two sums, q, k, v, attention's output, and the mlp's hidden layer. */
         .kept = length * (2 * w + c.layers * (3 * w + qkv + ups * h) + c.vocabulary),
         .recomputable = c.layers * length * (2 * w + h), /* both norms and gelu */
         .largest = length * wide,
@@ -139,7 +139,7 @@ static int count_blocks(const lt_safetensors *file)
     return blocks - 1;
 }
 
-/* Shapes do not say how many heads there are. */
+/* Returns the number of heads, which shapes do not determine. */
 static int guess_heads(const lt_safetensors *file, int width)
 {
     const char *known = lt_safetensors_metadata(file, "heads");
@@ -152,7 +152,7 @@ static int guess_heads(const lt_safetensors *file, int width)
     return width > HEAD_WIDTH ? width / HEAD_WIDTH : 1;
 }
 
-/* A last layer of its own would be lost. */
+/* Fails if the file has a separate last layer, which would be lost. */
 static lt_status check_head(const lt_safetensors *file, const char *path,
                             const lt_safetensors_entry *tokens)
 {
@@ -165,7 +165,7 @@ static lt_status check_head(const lt_safetensors *file, const char *path,
                    path);
 }
 
-/* What the joined projection says: its columns are those of q, k and v. */
+/* Returns the heads of keys and values from the columns of the joint projection: q, k and v. */
 static int kv_heads_of(const lt_gpt_config *c, int64_t columns)
 {
     return (int)((columns - c->width) / 2 / (c->width / c->heads));

@@ -1,5 +1,5 @@
-/* train_gpt sample --weights FILE: texts, token by token, with a cache of keys and values. A text that outgrows the
- * model's positions goes on from its last half. */
+/* train_gpt sample --weights FILE: writes texts token by token, with a cache of keys and values. A text longer
+ * than the model's positions continues from its last half. */
 
 #include "sample.h"
 
@@ -29,18 +29,18 @@ enum { BOS_ON, BOS_OFF };
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("weights"), LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it, or of HuggingFace's GPT-2"},
-{ROW("tokenizer"), LT_OPTION_STRING, AT(tokenizer), .meta = "NAME", .help = "byte or gpt2:DIR; missing: what the weights say"},
-{ROW("prompt"), LT_OPTION_STRING, AT(prompt), "", .meta = "TEXT", .help = "what the text begins with; empty: the beginning of a document"},
-{ROW("bos"), LT_OPTION_CHOICE, AT(bos), .choices = "on|off", .help = "on: <|endoftext|> before the prompt, as training has it before each document; off: the prompt alone, as HuggingFace and nanoGPT"},
-{ROW("count"), LT_OPTION_INT, AT(count), "1", 1, 1000000, .help = "texts"},
-{ROW("tokens"), LT_OPTION_INT, AT(tokens), "500", 1, 100000000, .also = "max-new-tokens", .help = "at most, behind the prompt"},
-{ROW("temperature"), LT_OPTION_DOUBLE, AT(temperature), "0.8", 0, 1000, .help = "below 1: likelier tokens; 0: always the likeliest one"},
-{ROW("top-k"), LT_OPTION_INT, AT(top_k), "0", 0, 100000000, .help = "of so many likeliest tokens; 0: of all"},
-{ROW("top-p"), LT_OPTION_DOUBLE, AT(top_p), "1", 0, 1, .help = "of the likeliest tokens that have this probability together; 0: the likeliest one, as --temperature 0"},
-{ROW("seed"), LT_OPTION_INT, AT(seed), "0", 0, 1e15, .help = "the same one gives the same texts"},
-{ROW("cache"), LT_OPTION_BOOL, AT(cache), "true", .help = "keep keys and values; without, each token computes the whole text again"},
-{ROW("speed"), LT_OPTION_BOOL, AT(speed), .help = "tell tokens per second on standard error"},
+{ROW("weights"), LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file written by training, or of HuggingFace's GPT-2"},
+{ROW("tokenizer"), LT_OPTION_STRING, AT(tokenizer), .meta = "NAME", .help = "byte or gpt2:DIR; default: that of the weights"},
+{ROW("prompt"), LT_OPTION_STRING, AT(prompt), "", .meta = "TEXT", .help = "beginning of the text; empty: the beginning of a document"},
+{ROW("bos"), LT_OPTION_CHOICE, AT(bos), .choices = "on|off", .help = "on: start with <|endoftext|>, as before each document in training; off: start with the prompt, as HuggingFace and nanoGPT"},
+{ROW("count"), LT_OPTION_INT, AT(count), "1", 1, 1000000, .help = "number of texts"},
+{ROW("tokens"), LT_OPTION_INT, AT(tokens), "500", 1, 100000000, .also = "max-new-tokens", .help = "maximum number of tokens after the prompt"},
+{ROW("temperature"), LT_OPTION_DOUBLE, AT(temperature), "0.8", 0, 1000, .help = "below 1: prefer more probable tokens; 0: always the most probable one"},
+{ROW("top-k"), LT_OPTION_INT, AT(top_k), "0", 0, 100000000, .help = "sample from the K most probable tokens; 0: from all"},
+{ROW("top-p"), LT_OPTION_DOUBLE, AT(top_p), "1", 0, 1, .help = "sample from the most probable tokens with this total probability; 0: the most probable one, as --temperature 0"},
+{ROW("seed"), LT_OPTION_INT, AT(seed), "0", 0, 1e15, .help = "seed; equal seeds give equal texts"},
+{ROW("cache"), LT_OPTION_BOOL, AT(cache), "true", .help = "cache keys and values; without it, each token recomputes the whole text"},
+{ROW("speed"), LT_OPTION_BOOL, AT(speed), .help = "print tokens per second on standard error"},
 {ROW("device"), LT_OPTION_STRING, AT(device), "cpu", .help = "cpu, ref, cuda[:N]"},
 {ROW("threads"), LT_OPTION_INT, AT(threads), "0", 0, 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -49,8 +49,9 @@ static const lt_option option[] = {
 static const lt_program program = {
     .summary = "write text",
     .usage = "--weights FILE [OPTION]...",
-    .description = "Prints texts that the model continues, as they come; several have a line of "
-                   "dashes between them.",
+    .description =
+        "Prints texts that continue the prompt, token by token; several are separated by a line of "
+        "dashes.",
     .option = option,
     .count = sizeof option / sizeof *option,
 };
@@ -60,14 +61,14 @@ typedef struct writer {
     lt_trainer *trainer;
     lt_tokenizer *tokenizer;
     lt_vocabulary vocabulary;
-    lt_kv_cache *cache; /* NULL without one */
+    lt_kv_cache *cache; /* NULL without --cache */
     int64_t capacity;   /* tokens that the model sees at once */
-    int32_t *id;        /* of the text so far */
-    size_t count;       /* of them */
+    int32_t *id;        /* ids of the text so far */
+    size_t count;       /* number of ids */
     float *logits;      /* [vocabulary of the model] */
-    size_t fed;         /* ids that the cache has, or that are not seen any more */
+    size_t fed;         /* ids in the cache, or beyond the model's window */
     int64_t made;       /* tokens of all texts */
-    double seconds;     /* that they took */
+    double seconds;     /* duration of these */
 } writer;
 
 static double now(void)
@@ -88,7 +89,7 @@ static lt_status read_logits(writer *w, lt_tensor *y)
     return lt_tensor_read(y, w->logits, lt_tensor_bytes(y));
 }
 
-/* The logits behind `count` ids from number first on. */
+/* Computes the logits after `count` ids from index first. */
 static lt_status look_at(writer *w, size_t first, size_t count)
 {
     lt_tensor *ids = NULL;
@@ -108,7 +109,7 @@ static lt_status look_at(writer *w, size_t first, size_t count)
     return st;
 }
 
-/* The logits behind all ids, or those of them that the model can see. */
+/* Computes the logits after all ids that the model can see. */
 static lt_status look(writer *w)
 {
     const size_t count = w->count, most = (size_t)w->capacity;
@@ -134,7 +135,7 @@ static lt_status print_id(const writer *w, int32_t id)
     return LT_OK;
 }
 
-/* The prompt, after the end of the document before it unless --bos off; with space for the tokens to come. */
+/* Begins with the prompt, after an end-of-text id unless --bos off; allocates memory for the following tokens. */
 static lt_status begin_text(writer *w)
 {
     const lt_text_part prompt = {
@@ -158,7 +159,7 @@ static lt_status begin_text(writer *w)
     return st;
 }
 
-/* The ids that the tokenizer knows, of those that the model knows; the end of the text is one. */
+/* Writes one text. Samples only ids that the tokenizer knows; the end-of-text id ends it. */
 static lt_status write_text(writer *w, int64_t text)
 {
     const lt_sampling config = {.temperature = w->a->top_p > 0 ? w->a->temperature : 0,

@@ -1,4 +1,4 @@
-/* The network that a weights file belongs to, read off its names and shapes. */
+/* Reads the network of a weight file from its names and shapes. */
 
 #include "resnet.h"
 
@@ -14,7 +14,7 @@ static const lt_safetensors_entry *find(const lt_safetensors *file, const char *
     return e && e->shape.ndim == ndim ? e : NULL;
 }
 
-/* Blocks of a stage: layerN.0, layerN.1, ... as long as there are any. */
+/* Counts the blocks layerN.0, layerN.1, ... of a stage. */
 static int count_blocks(const lt_safetensors *file, int stage)
 {
     char name[64];
@@ -25,9 +25,9 @@ static int count_blocks(const lt_safetensors *file, int stage)
     return blocks - 1;
 }
 
-/* Relatives have the names of residual networks and other convolutions: Xie et al., "Aggregated
- * residual transformations for deep neural networks", CVPR 2017; Zagoruyko & Komodakis, "Wide residual
- * networks", BMVC 2016. */
+/* Rejects relatives, which have the names of residual networks but other convolutions: Xie et al., "Aggregated
+ * residual transformations for deep neural networks", CVPR 2017; Zagoruyko & Komodakis, "Wide residual networks",
+ * BMVC 2016. */
 static lt_status check_kind(const lt_safetensors *file, const char *path, int width)
 {
     const lt_safetensors_entry *inner = find(file, "layer1.0.conv2.weight", 4);

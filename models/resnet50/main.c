@@ -15,7 +15,7 @@ typedef struct settings {
     int64_t width;
     int stem;
     bool zero_init_last;
-    lt_resnet_config net; /* that resolve() makes of it */
+    lt_resnet_config net; /* set by resolve() */
 } settings;
 
 #define ROW(name) "Model", (name), 0
@@ -23,11 +23,11 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .common = true, .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: what the file holds"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .common = true, .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: the file's model"},
 {ROW("width"), LT_OPTION_INT, AT(width), "64", 1, 4096, .help = "channels of the first stage"},
-{ROW("depths"), LT_OPTION_STRING, AT(depths), .meta = "A,B,C,D", .help = "blocks of each stage instead of arch's"},
-{ROW("stem"), LT_OPTION_CHOICE, AT(stem), .choices = "auto|imagenet|small", .help = "small: a 3x3 convolution without pooling; auto: as --weights have it, else small up to 64 pixels"},
-{ROW("zero-init-last"), LT_OPTION_BOOL, AT(zero_init_last), "true", .help = "start each block as the identity", .after = "num-classes"},
+{ROW("depths"), LT_OPTION_STRING, AT(depths), .meta = "A,B,C,D", .help = "blocks of each stage, instead of those of --arch"},
+{ROW("stem"), LT_OPTION_CHOICE, AT(stem), .choices = "auto|imagenet|small", .help = "small: a 3x3 convolution without pooling; auto: that of --weights, otherwise small up to 64 pixels"},
+{ROW("zero-init-last"), LT_OPTION_BOOL, AT(zero_init_last), "true", .help = "initialize each block as the identity", .after = "num-classes"},
 };
 /* clang-format on */
 
@@ -48,7 +48,7 @@ static lt_status parse_depths(const char *text, int depth[LT_RESNET_STAGES])
     return LT_OK;
 }
 
-/* The stem: by --stem, else by the metadata of --weights, else by size. */
+/* Chooses the stem: by --stem, otherwise by the metadata of --weights, otherwise by size. */
 static lt_status resolve(void *config, const lt_model_spec *spec, const lt_model_facts *known)
 {
     settings *s = config;
@@ -88,7 +88,7 @@ static lt_status onnx(lt_onnx *graph, const void *config, const lt_model_spec *s
     return LT_OK;
 }
 
-/* Of other depths than the table's: the name that has these blocks. */
+/* Puts the facts. For depths that are not in the table, arch is a name with the same kind of blocks. */
 static void put_facts(lt_model_facts *out, const lt_resnet_config *c)
 {
     const char *name = lt_resnet_name(c), *kind = c->bottleneck ? "resnet50" : "resnet18";
@@ -99,7 +99,8 @@ static void put_facts(lt_model_facts *out, const lt_resnet_config *c)
     lt_model_fact_put(out, "stem", "%s", c->small_stem ? "small" : "imagenet")->input = true;
 }
 
-/* "resnet18", or "resnet 1-1-2-1" where the table has none such; with the width if that is not 64. */
+/* Sets the title: "resnet18", or "resnet 1-1-2-1" for depths that are not in the table; with the width if it is
+ * not 64. */
 static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_resnet_config *c = &((const settings *)config)->net;
@@ -116,7 +117,7 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     return LT_OK;
 }
 
-/* A network with ImageNet's stem reads images of ImageNet's size, unless a flag says another. */
+/* Reads the model of a file. One with ImageNet's stem reads images of ImageNet's size, unless a flag sets another. */
 static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
 {
     lt_resnet_config c = {0};

@@ -1,7 +1,7 @@
-/* The nodes of a residual network in ONNX.
+/* The ONNX nodes of a residual network.
  *
- * Batch norms stay nodes of their own: the file then has the weights' very numbers under their own names, from which
- * the weights can be had again, and every runtime folds them into the convolutions by itself. */
+ * Batch norms remain separate nodes: the file then has the weights unchanged, under their own names, and can be
+ * converted back; runtimes fold them into the convolutions themselves. */
 
 #include "plan.h"
 
@@ -34,7 +34,7 @@ static void put_norm(lt_onnx *g, const plan_conv *c, const char *path, const cha
 {
     static const char *const leaf[] = {"weight", "bias", "running_mean", "running_var"};
     enum { LEAVES = sizeof leaf / sizeof *leaf };
-    static const float epsilon = 1e-5F; /* of lt_layer_batchnorm2d() */
+    static const float epsilon = 1e-5F; /* as in lt_layer_batchnorm2d() */
     name part[LEAVES];
     const char *input[LEAVES + 1] = {x};
     snprintf(y, NAME_BYTES, "%s%s", path, c->bn);
@@ -47,7 +47,7 @@ static void put_norm(lt_onnx *g, const plan_conv *c, const char *path, const cha
     lt_onnx_end_node(g);
 }
 
-/* Convolution and batch norm; x becomes their output. */
+/* Puts a convolution and its batch norm; x becomes their output. */
 static void put_pair(lt_onnx *g, const plan_conv *c, const char *path, name x)
 {
     name y;
@@ -85,7 +85,7 @@ static void put_block(lt_onnx *g, const plan_block *b, const char *path, name x)
 
 static void put_stem(lt_onnx *g, const lt_resnet_config *c, name x)
 {
-    const int kernel = 3, stride = 2, pad = 1; /* of the pooling */
+    const int kernel = 3, stride = 2, pad = 1; /* the pooling's */
     plan_conv stem = plan_stem(c);
     put_pair(g, &stem, "", x);
     put_relu(g, "", "relu", x);
@@ -102,7 +102,7 @@ static void put_head(lt_onnx *g, const char *x)
 {
     const char *const input[] = {"flatten", "fc.weight", "fc.bias"};
     lt_onnx_node(g, "GlobalAveragePool", x, "avgpool");
-    lt_onnx_node(g, "Flatten", "avgpool", "flatten"); /* behind dimension 1, the default */
+    lt_onnx_node(g, "Flatten", "avgpool", "flatten"); /* after dimension 1, the default */
     lt_onnx_begin_node(g, "Gemm", input, 3, "logits");
     lt_onnx_int(g, "transB", 1);
     lt_onnx_end_node(g);

@@ -1,5 +1,4 @@
-/* The table of architectures and the geometry of their blocks.
- * He et al., CVPR 2016, table 1. */
+/* The table of architectures and the geometry of their blocks. He et al., CVPR 2016, table 1. */
 
 #include "plan.h"
 
@@ -7,7 +6,7 @@
 
 #include <string.h>
 
-enum { EXPANSION = 4 }; /* a bottleneck gives this many times its inner width */
+enum { EXPANSION = 4 }; /* ratio of a bottleneck's output to its inner width */
 enum { DEFAULT_WIDTH = 64, DEFAULT_CHANNELS = 3 };
 enum { MAX_DEPTH = 1000, MAX_WIDTH = 4096, MAX_CLASSES = 1000000 };
 
@@ -134,7 +133,7 @@ static int64_t add_conv(lt_model_cost *cost, const plan_conv *conv, int64_t side
 {
     int64_t weights = (int64_t)conv->out * conv->in * conv->kernel * conv->kernel;
     int64_t out = plan_side(conv, side), pixels = out * out;
-    cost->params += weights + 2 * (int64_t)conv->out; /* and a gain and a shift per channel */
+    cost->params += weights + 2 * (int64_t)conv->out; /* weight and bias per channel */
     cost->multiply_adds += weights * pixels;
     cost->kept += conv->out * pixels;
     cost->recomputable += conv->out * pixels;
@@ -146,7 +145,7 @@ static int64_t add_conv(lt_model_cost *cost, const plan_conv *conv, int64_t side
 static int64_t add_stem(lt_model_cost *cost, const lt_resnet_config *c, int64_t side)
 {
     plan_conv stem = plan_stem(c);
-    cost->recomputable += c->channels * side * side; /* the normalised image */
+    cost->recomputable += c->channels * side * side; /* the normalized image */
     side = add_conv(cost, &stem, side);
     if (c->small_stem)
         return side;

@@ -1,4 +1,4 @@
-/* Which convolutions a residual network has: read by its constructor and by its cost. */
+/* The convolutions of a residual network, for its constructor, its cost and its ONNX nodes. */
 #ifndef RESNET_PLAN_H
 #define RESNET_PLAN_H
 
@@ -15,19 +15,19 @@ typedef struct plan_conv {
 
 typedef struct plan_block {
     plan_conv conv[PLAN_MAX_CONVS]; /* the main path, then the shortcut if there is one */
-    int count;                      /* of the main path: 2 or 3 */
+    int count;                      /* convolutions of the main path: 2 or 3 */
     bool shortcut;                  /* conv[count] is a projection of the input */
 } plan_block;
 
-/* config is resolved. */
+/* config must be resolved. */
 plan_conv plan_stem(const lt_resnet_config *config);
 plan_block plan_residual(const lt_resnet_config *config, int stage, int index);
-/* Channels that the last stage gives. */
+/* Returns the output channels of the last stage. */
 int plan_features(const lt_resnet_config *config);
-/* Side of a convolution's output. */
+/* Returns the side of a convolution's output. */
 int64_t plan_side(const plan_conv *conv, int64_t side);
 
-/* onnx.c: nodes from "images" to "logits". */
+/* onnx.c: adds the nodes from "images" to "logits". */
 void resnet_nodes(lt_onnx *graph, const lt_resnet_config *config);
 
 #endif

@@ -22,7 +22,7 @@ enum { PATH_BYTES = 32, NAME_BYTES = 64 };
 typedef struct block {
     lt_module base;
     lt_module *conv[PLAN_MAX_CONVS], *bn[PLAN_MAX_CONVS]; /* owned; the shortcut comes last */
-    int count;                                            /* of the main path */
+    int count;                                            /* convolutions of the main path */
     bool shortcut;
 } block;
 
@@ -30,7 +30,7 @@ static lt_tensor *project(block *b, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *c = lt_module_forward(b->conv[b->count], tape, x);
     lt_tensor *y = lt_module_forward(b->bn[b->count], tape, c);
-    if (y != c) /* a folded norm has nothing left to do */
+    if (y != c) /* a folded norm is the identity */
         lt_tape_drop(tape, c);
     return y;
 }
@@ -93,7 +93,7 @@ static const lt_module_ops block_ops = {
     .destroy = block_destroy,
 };
 
-/* A convolution without bias and its batch norm, under path. */
+/* Makes a convolution without bias and its batch norm, under path. */
 static lt_status make_pair(lt_module **conv, lt_module **bn, lt_device *device, const char *path,
                            const plan_conv *p, bool relu)
 {
@@ -148,7 +148,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
     x = through(r->layers, tape, x);
     x = through(r->avgpool, tape, x);
     x = lt_flatten(tape, x);
-    /* Logits in 16 bits would cost the loss its precision: the last layer reads f32. */
+    /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(r->fc, tape, x);
 }
@@ -218,8 +218,8 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
     return lt_layer_linear(&r->fc, device, "fc", plan_features(c), c->classes, true);
 }
 
-/* torchvision's: convolutions by He et al. 2015 over fan_out, the last layer uniform within
- * 1/sqrt(fan_in), batch norm's gains 1 and shifts 0 (as its layer made them). */
+/* Initializes as torchvision: convolutions by He et al. 2015 over fan_out, the last layer uniformly within
+ * 1/sqrt(fan_in); batch norm's weights 1 and biases 0 are set by its layer. */
 static lt_status initialise(lt_param *p, const lt_resnet_config *c)
 {
     const char *last_gain = c->bottleneck ? ".bn3.weight" : ".bn2.weight";

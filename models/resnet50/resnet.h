@@ -9,38 +9,38 @@
 enum { LT_RESNET_STAGES = 4 };
 
 typedef struct lt_resnet_config {
-    const char *arch; /**< "resnet50": fills depths and bottleneck; NULL: they are given */
-    int depths[LT_RESNET_STAGES]; /**< blocks of each stage; all 0: of arch */
+    const char *arch; /**< "resnet50": sets depths and bottleneck; NULL: they are given */
+    int depths[LT_RESNET_STAGES]; /**< blocks of each stage; all 0: those of arch */
     bool bottleneck;              /**< 1x1, 3x3, 1x1; else 3x3, 3x3 */
     int width;                    /**< channels of the stem; 0: 64 */
     int classes;
-    int channels;        /**< of the images: 1 or 3; 0: 3 */
+    int channels;        /**< channels of the images: 1 or 3; 0: 3 */
     bool small_stem;     /**< 3x3 stride 1 and no pooling, for images of up to 64 pixels */
     bool zero_init_last; /**< each block starts as the identity (Goyal et al. 2017, section 5.1) */
-    uint64_t seed;       /**< of the initial values */
+    uint64_t seed;       /**< seed of the initial values */
 } lt_resnet_config;
 
-/** The network. Parameters have torchvision's names, order and shapes. Free it with
- *  lt_module_free(). Errors: LT_E_ARG (an unknown arch, a field out of range), LT_E_NOMEM. */
+/** Makes the network. Parameters have torchvision's names, order and shapes. Free it with lt_module_free().
+ *  Errors: LT_E_ARG (an unknown arch, a field out of range), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_resnet_new(lt_module **out, lt_device *device,
                                              const lt_resnet_config *config);
 
-/** The network that a file of weights belongs to, with these weights. Into *config, unless that is
- *  NULL: what it is. Errors: as lt_resnet_infer(), lt_weights_load(). */
+/** Makes the network of a weight file, with its weights; *config, unless NULL, gets its configuration. Errors: as
+ *  lt_resnet_infer(), lt_weights_load(). */
 LT_API LT_MUST_CHECK lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
                                               lt_resnet_config *config);
 
-/** What network a file of weights belongs to, read off its names and shapes; arch stays NULL.
- *  Errors: LT_E_IO, LT_E_FORMAT, LT_E_UNSUPPORTED (a ResNeXt or a wide ResNet). */
+/** Determines the network of a weight file from its names and shapes; arch remains NULL. Errors: LT_E_IO,
+ *  LT_E_FORMAT, LT_E_UNSUPPORTED (a ResNeXt or a wide ResNet). */
 LT_API LT_MUST_CHECK lt_status lt_resnet_infer(const char *path, lt_resnet_config *config);
 
-/** Replaces arch by what it stands for and fills defaults. Errors: LT_E_ARG. */
+/** Replaces arch by its values and fills defaults. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_resnet_resolve(lt_resnet_config *config);
 
-/** "resnet18": the name of a resolved config's network, NULL if it has none. */
+/** Returns the name of a resolved config's network, such as "resnet18"; NULL if it has none. */
 LT_API const char *lt_resnet_name(const lt_resnet_config *config);
 
-/** What one image of size x size costs; kept are the inputs of batch norms, recomputable the outputs of
+/** Counts the cost of one image of size x size; kept are the inputs of batch norms, recomputable the outputs of
  *  batch norm, relu and pooling. Errors: as lt_resnet_new(). */
 LT_API LT_MUST_CHECK lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config,
                                                int size);

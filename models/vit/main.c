@@ -12,7 +12,8 @@
 enum { POOL_CLS, POOL_MEAN };
 
 typedef struct settings {
-    lt_vit_config net; /* that resolve() makes of the rest; first: lt_vit_fit() gets this struct */
+    lt_vit_config
+        net; /* set by resolve() from the other fields; first member, as lt_vit_fit() gets this struct */
     const char *arch;
     int64_t patch, width, depth, heads;
     double mlp_ratio, dropout, drop_path;
@@ -25,16 +26,16 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "vit_b_16", .also = "model", .common = true, .help = "vit_ti_16, vit_s_16, vit_b_16, vit_b_32, vit_l_16, vit_l_32 or vit_h_14; with --weights alone: what the file holds"},
-{ROW("patch-size"), LT_OPTION_INT, AT(patch), "0", 0, 4096, .help = "side of a patch, in pixels; 0: arch's"},
-{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .help = "features of a patch; 0: arch's"},
-{ROW("depth"), LT_OPTION_INT, AT(depth), "0", 0, 1000, .help = "blocks; 0: arch's"},
-{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .help = "of attention; 0: the file's, arch's, or as wide as arch's"},
-{ROW("mlp-ratio"), LT_OPTION_DOUBLE, AT(mlp_ratio), "0", 0, 64, .help = "width of the mlp's inside, as a multiple of --width; 0: arch's, which is 4"},
-{ROW("pool"), LT_OPTION_CHOICE, AT(pool), .choices = "cls|mean", .help = "what the last layer reads: a class token, or the mean of the patches"},
-{ROW("drop"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "probability of dropout behind positions, attention and in the mlp"},
-{ROW("drop-path"), LT_OPTION_DOUBLE, AT(drop_path), "0", 0, 0.99, .help = "probability that an image passes by a branch of the last block; falls linearly to 0 at the first"},
-{ROW("interpolate-pos-embed"), LT_OPTION_BOOL, AT(interpolate), .help = "with --weights for images of another size: positions are resized", .after = "num-classes"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "vit_b_16", .also = "model", .common = true, .help = "vit_ti_16, vit_s_16, vit_b_16, vit_b_32, vit_l_16, vit_l_32 or vit_h_14; with --weights alone: the file's model"},
+{ROW("patch-size"), LT_OPTION_INT, AT(patch), "0", 0, 4096, .help = "side of a patch, in pixels; 0: that of --arch"},
+{ROW("width"), LT_OPTION_INT, AT(width), "0", 0, 65536, .help = "features per patch; 0: that of --arch"},
+{ROW("depth"), LT_OPTION_INT, AT(depth), "0", 0, 1000, .help = "number of blocks; 0: that of --arch"},
+{ROW("heads"), LT_OPTION_INT, AT(heads), "0", 0, 65536, .help = "number of attention heads; 0: that of the file, of --arch, or as wide as those of --arch"},
+{ROW("mlp-ratio"), LT_OPTION_DOUBLE, AT(mlp_ratio), "0", 0, 64, .help = "width of the mlp's hidden layer, as a multiple of --width; 0: that of --arch, 4"},
+{ROW("pool"), LT_OPTION_CHOICE, AT(pool), .choices = "cls|mean", .help = "input of the last layer: a class token, or the mean of the patches"},
+{ROW("drop"), LT_OPTION_DOUBLE, AT(dropout), "0", 0, 0.99, .help = "dropout probability after positions, attention and in the mlp"},
+{ROW("drop-path"), LT_OPTION_DOUBLE, AT(drop_path), "0", 0, 0.99, .help = "probability that an image skips a branch of the last block; decreases linearly to 0 at the first"},
+{ROW("interpolate-pos-embed"), LT_OPTION_BOOL, AT(interpolate), .help = "resize positions of --weights for images of another size", .after = "num-classes"},
 };
 /* clang-format on */
 
@@ -87,7 +88,7 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
     return lt_vit_count(out, &net);
 }
 
-/* Heads, and with them the name, are not in shapes: those of a file's are the usual ones or a guess. */
+/* Puts the facts. Shapes do not determine heads, and thus the name: those of a file are the usual ones or a guess. */
 static void put_facts(lt_model_facts *out, const lt_vit_config *c)
 {
     const char *name = lt_vit_name(c);
@@ -100,7 +101,7 @@ static void put_facts(lt_model_facts *out, const lt_vit_config *c)
     lt_model_fact_put(out, "pool", "%s", c->mean_pool ? "mean" : "cls");
 }
 
-/* "vit_s_16", or "vit of 6 blocks of width 192, 3 heads, patches of 4". */
+/* Sets the title: "vit_s_16", or "vit of 6 blocks of width 192, 3 heads, patches of 4". */
 static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_vit_config *c = &((const settings *)config)->net;
@@ -123,7 +124,7 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.size;
-    lt_vit_config guess = c; /* number of heads if no metadata has it */
+    lt_vit_config guess = c; /* number of heads if the metadata lack it */
     guess.classes = 1;
     LT_TRY(lt_vit_resolve(&guess));
     c.heads = guess.heads;
@@ -131,7 +132,7 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     return LT_OK;
 }
 
-/* Names before torchvision 0.12, those of the published weights. */
+/* Names before torchvision 0.12, used by the published weights. */
 static const lt_weights_alias alias[] = {
     {"mlp.0.", "mlp.linear_1."}, {"mlp.3.", "mlp.linear_2."}, {NULL, NULL}};
 

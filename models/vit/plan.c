@@ -1,6 +1,5 @@
-/* The table of vision transformers, what they cost, and which of them a file of weights belongs to.
- * Dosovitskiy et al., ICLR 2021, table 1; Touvron et al., "Training data-efficient image transformers", ICML 2021,
- * table 1 (Ti and S). */
+/* The table of vision transformers, their cost, and the size of the model in a weight file. Dosovitskiy et al.,
+ * ICLR 2021, table 1; Touvron et al., "Training data-efficient image transformers", ICML 2021, table 1 (Ti and S). */
 
 #include "vit.h"
 
@@ -80,7 +79,7 @@ lt_status lt_vit_resolve(lt_vit_config *c)
                        "vit: no architecture '%s'; there are vit_ti_16, vit_s_16, vit_b_16, "
                        "vit_b_32, vit_l_16, vit_l_32, vit_h_14",
                        c->arch);
-    /* Of another width: heads and mlp in proportion, as those of the table are. */
+    /* For another width: heads and mlp in the proportions of the table. */
     const int head = a->width / a->heads;
     if (!c->heads)
         c->heads = !c->width ? a->heads : c->width > head ? c->width / head : 1;
@@ -99,20 +98,21 @@ lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config)
     lt_vit_config c = *config;
     LT_TRY(lt_vit_resolve(&c));
     if (c.size < 1 || c.size % c.patch)
-        return lt_fail(LT_E_ARG,
-                       "vit: images of %dx%d pixels; their side wants a multiple of the patch, %d "
-                       "(--image-size, --patch-size)",
-                       c.size, c.size, c.patch);
+        return lt_fail(
+            LT_E_ARG,
+            "vit: images of %dx%d pixels; their side must be a multiple of the patch, %d "
+            "(--image-size, --patch-size)",
+            c.size, c.size, c.patch);
     const int64_t side = c.size / c.patch, patches = side * side, rows = patches + !c.mean_pool;
     const int64_t w = c.width, h = c.hidden, pixels = (int64_t)c.channels * c.patch * c.patch;
-    const int64_t matrices = 4 * w * w + 2 * w * h, vectors = 9 * w + h; /* of a block */
+    const int64_t matrices = 4 * w * w + 2 * w * h, vectors = 9 * w + h; /* per block */
     const int64_t wide = 3 * w > h ? 3 * w : h;
     *out = (lt_model_cost){
         .params = (pixels + 1) * w + (rows + !c.mean_pool) * w + c.depth * (matrices + vectors)
                   + 2 * w + (w + 1) * c.classes,
         .multiply_adds =
             patches * pixels * w + c.depth * rows * (matrices + 2 * rows * w) + w * c.classes,
-        /* Of a block: its two sums, q, k, v and what attention makes of them, and the mlp's inside. */
+        /* Per block: its two sums, q, k, v, attention's output, and the mlp's hidden layer. */
         .kept = 2 * rows * w + c.depth * rows * (6 * w + h),
         .recomputable = c.depth * rows * (2 * w + h), /* both norms and gelu */
         .largest = rows * wide,
@@ -140,7 +140,8 @@ static int count_blocks(const lt_safetensors *file)
     return blocks - 1;
 }
 
-/* Shapes do not say how many heads there are: metadata do, or the width of an arch; else 0. */
+/* Returns the number of heads, which shapes do not determine: from the metadata, or from an arch of this width;
+ * otherwise 0. */
 static int known_heads(const lt_safetensors *file, const lt_vit_config *c)
 {
     const char *known = lt_safetensors_metadata(file, "heads");
@@ -153,7 +154,7 @@ static int known_heads(const lt_safetensors *file, const lt_vit_config *c)
     return 0;
 }
 
-/* Fails with the tensors missing from torchvision's layout, or with a hint if the file is timm's. */
+/* Fails because tensors of torchvision's layout are missing, with a hint if the file is timm's. */
 static lt_status fail_names(const lt_safetensors *file, const char *path, const char *missing)
 {
     if (lt_safetensors_find(file, "patch_embed.proj.weight"))
@@ -213,11 +214,11 @@ lt_status lt_vit_fit(const void *config, const char *name, lt_shape have, const 
     const int side = (int)lround(sqrt((double)(want.dim[1] - token)));
     if (strcmp(name, "encoder.pos_embedding") != 0 || have.ndim != 3 || have.dim[0] != 1
         || have.dim[2] != want.dim[2] || old < 1 || (int64_t)old * old + token != have.dim[1])
-        return lt_fail(LT_E_SHAPE, "'%s' is %s, the model wants %s", name, lt_shape_text(have, a),
-                       lt_shape_text(want, b));
+        return lt_fail(LT_E_SHAPE, "'%s' is %s, but the model needs %s", name,
+                       lt_shape_text(have, a), lt_shape_text(want, b));
     if (!c->interpolate)
         return lt_fail(LT_E_SHAPE,
-                       "'%s' is for %dx%d patches, images of %d pixels have %dx%d; "
+                       "'%s' is for %dx%d patches, but images of %d pixels have %dx%d; "
                        "--interpolate-pos-embed resizes it",
                        name, old, old, c->size, side, side);
     if (!to)

@@ -20,7 +20,7 @@ static const double norm_eps = 1e-6; /* torchvision's */
 typedef struct vit {
     lt_module base;
     lt_module *patches, *token, *positions, **block, *norm, *head; /* owned; token may be NULL */
-    int depth, size; /* size: of the images, in pixels */
+    int depth, size; /* size of the images, in pixels */
     int width, tokens;
     double dropout;
     const lt_tensor_parallel *parallel;
@@ -36,7 +36,7 @@ static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
 
 static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows rows)
 {
-    /* Positions of another grid are others: the first of them would do no good. */
+    /* Positions depend on the grid: taking the first ones for another grid would be wrong. */
     const lt_shape s = images ? lt_tensor_shape(images) : LT_SCALAR;
     if (s.ndim == 4 && (s.dim[2] != v->size || s.dim[3] != v->size))
         return lt_tape_fail(tape,
@@ -57,7 +57,7 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows 
     return y;
 }
 
-/* What the head reads, equal on all ranks, of which each has some rows of some samples. */
+/* Computes the head's input where each rank has some rows of some samples; equal on all ranks. */
 static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows rows,
                             int64_t samples)
 {
@@ -77,7 +77,8 @@ static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows r
     return lt_parallel_sum_samples(tape, y, v->parallel, rows, samples, v->width);
 }
 
-/* Rows of one token a sample are divided over the ranks, too, where the last block has only these. */
+/* Returns the rows of this rank. If the last block has one token per sample, these are divided over the ranks,
+ * too. */
 static lt_token_rows rows_of(const vit *v, int64_t samples)
 {
     const lt_tensor_parallel *p = v->parallel;
@@ -85,7 +86,7 @@ static lt_token_rows rows_of(const vit *v, int64_t samples)
     return lt_parallel_rows(p, samples < least ? least : samples, v->tokens);
 }
 
-/* What the head reads, [N,width]: of the class token alone, so the last block computes no more. */
+/* Computes the head's input, [N,width]; with a class token the last block computes only that. */
 static lt_tensor *pool(vit *v, lt_tape *tape, lt_tensor *x)
 {
     lt_module *last = v->block[v->depth - 1];
@@ -111,7 +112,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
     }
     x = lt_parallel_divides_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
                                               : pool(v, tape, x);
-    /* Logits in 16 bits would cost the loss its precision: the last layer reads f32. */
+    /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);
 }
@@ -214,8 +215,8 @@ static lt_status init_xavier(lt_param *p, uint64_t seed)
     return lt_init_uniform(p, sqrt(6.0 / (p->fan_in + p->fan_out)), seed);
 }
 
-/* torchvision's. Its normal numbers for conv_proj end at 2, which is far away: their deviation is below 1/2 from
- * patches of 4 values on. The head, class token and the attention's biases stay 0. */
+/* Initializes as torchvision. Its truncation of conv_proj's normal numbers at 2 has no effect: their deviation is
+ * below 1/2 for patches of 4 values or more. The head, class token and the attention's biases are 0. */
 static lt_status initialise(lt_param *p, uint64_t seed)
 {
     const double positions = 0.02, mlp_bias = 1e-6;

@@ -139,7 +139,7 @@ def classes_go_by_their_names(cwd):
     assert len({c["correct"] for c in classes.values()}) > 1, "classes that are told alike show no mistake"
     other = reordered(cwd, (2, 0, 1), ["class2", "class0", "class1"])
     p = run("--data", "data", *other, "--eval", "--eval-json", "e.json", cwd=cwd)
-    assert p.stdout == want and "data: 3 of the 3 classes of other.safetensors, matched by name; all 3 outputs are compared" in p.stderr, (p.stdout, want, p.stderr)
+    assert p.stdout == want and "data: 3 of the 3 classes of other.safetensors, matched by name; all 3 outputs are used" in p.stderr, (p.stdout, want, p.stderr)
     assert {c["name"]: c for c in load(cwd, "e.json")["classes"]} == classes
     assert [c["name"] for c in load(cwd, "e.json")["classes"]] == ["class2", "class0", "class1"]
     p = run("--data", "data", *other, "--max-steps", "1", "--lr", "1e-9", "--batch-size", "4", "--workers", "1", "--output", "fine", cwd=cwd)
@@ -159,7 +159,7 @@ def a_part_of_the_classes_is_evaluated_among_all(cwd):
         os.rename(os.path.join(cwd, "data", part, "class0"), os.path.join(cwd, part))
     p = run(*EVAL, cwd=cwd)
     assert f"top-1 {100 * right / 12:.3f} %" in p.stdout and "over 12 images" in p.stdout, (p.stdout, right)
-    assert "data: 2 of the 3 classes of run/model.safetensors, matched by name; all 3 outputs are compared" in p.stderr, p.stderr
+    assert "data: 2 of the 3 classes of run/model.safetensors, matched by name; all 3 outputs are used" in p.stderr, p.stderr
     fails(*SMALL, "--data", "data", "--weights", "run", "--max-steps", "1", cwd=cwd, says="--reset-head")
 
 

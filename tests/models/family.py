@@ -58,7 +58,7 @@ def a_resume_is_of_the_model_that_the_checkpoint_has(cwd):
     text = run(*NOISE, *QUIET, "--max-steps", "8", "--output", "made", "--resume", "auto", "--verbose", cwd=cwd)
     assert metadata_of(os.path.join(cwd, WEIGHTS))["hidden"] == "24", text.stderr
     fails(*NOISE, *QUIET, "--hidden", "16", "--max-steps", "9", "--output", "made", "--resume", "auto", cwd=cwd,
-          says="'body.weight' is [24,768], the model wants [16,768]")
+          says="'body.weight' is [24,768], but the model needs [16,768]")
 
 
 def it_predicts(cwd):
@@ -86,13 +86,13 @@ def it_is_profiled(cwd):
 def it_has_recipes_of_its_own(cwd):
     config = run("--recipe", "short", *NOISE, "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
     assert {"hidden: 24", "optim: adamw", "lr: 0.5", "epochs: 2"} <= set(config), config
-    fails("--recipe", "shampoo-paper", *NOISE, cwd=cwd, code=USAGE, says="no recipe 'shampoo-paper'")
+    fails("--recipe", "shampoo-paper", *NOISE, cwd=cwd, code=USAGE, says="unknown recipe 'shampoo-paper'")
 
 
 def it_is_fine_tuned_with_another_head(cwd):
     made(cwd, "--hidden", "24")
     other = ["--data", "synthetic:48:16:4", *QUIET, "--max-steps", "1", "--weights", WEIGHTS]
-    fails(*other, cwd=cwd, says="'head.weight' is [3,24], the model wants [4,24]; --reset-head keeps the rest")
+    fails(*other, cwd=cwd, says="'head.weight' is [3,24], but the model needs [4,24]; --reset-head keeps the rest")
     run(*other, "--reset-head", "--freeze", "^body", "--output", "fine", cwd=cwd)
     assert "over 48 images" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
 
@@ -106,7 +106,7 @@ def a_typed_text_wins_over_the_weights(cwd):
 
 def a_text_that_weights_cannot_keep_is_refused(cwd):
     made(cwd, "--note", 63 * "x")
-    fails(*NOISE, *QUIET, "--max-steps", "1", "--note", 64 * "x", cwd=cwd, code=USAGE, says="--note: a text of more than 63 bytes")
+    fails(*NOISE, *QUIET, "--max-steps", "1", "--note", 64 * "x", cwd=cwd, code=USAGE, says="--note: a text longer than 63 bytes")
 
 
 def what_it_lacks_is_said(cwd):

@@ -240,7 +240,7 @@ def each_rank_wants_a_device(cwd):
     ranks.process[1].wait(TIMEOUT)
     ranks.process[0].kill()  # as a launcher does, when one has ended
     said = ranks.finish()[1]
-    assert said[0] == ERROR and "rank 1 of 2 on this machine" in said[1] and "a GPU of its own" in said[1], said
+    assert said[0] == ERROR and "rank 1 of 2 on this machine" in said[1] and "a separate GPU" in said[1], said
     ranks = Ranks(2, [PROGRAM, *FLAGS, "--device", "cuda:0", "--optim", "sgd", "--max-steps", "1"], cwd).finish()
     expect(ranks, USAGE)
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks

@@ -135,7 +135,7 @@ def counters_of_a_checkpoint_have_ranges(cwd):
     run(*flags, "--output", "run", cwd=cwd)
     forged = os.path.join(cwd, "forged")
     resume = [*flags, "--max-steps", "6", "--output", "again", "--resume"]
-    contradict = "'batch' 2 and 'epoch_images' 9 contradict each other, with 4 images to an update"
+    contradict = "'batch' 2 and 'epoch_images' 9 contradict each other, with 4 images per update"
     for field, value, says in (
             ("epoch", 2**63 - 1, "'epoch' 9223372036854775807 is not in [0,2]"),
             ("epoch", -1, "'epoch' -1 is not in [0,2]"),

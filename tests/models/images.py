@@ -60,7 +60,7 @@ def data_without_a_split_is_said_to_be_evaluated_on_itself(cwd):
     assert "training images" not in text and "val_is_train" not in records(cwd, "split")[-1], text
     text = run(*flags, "same", "--data", "data/train", "--progress", "lines", cwd=cwd).stderr
     assert "val loss" in text and "top-5" not in text, text  # of three classes
-    assert text.count("data/train has no split") == 2 and "evaluations are on the training images" in text, text
+    assert text.count("data/train has no split") == 2 and "evaluations use the training images" in text, text
     assert records(cwd, "same")[-1]["val_is_train"] == 1, records(cwd, "same")
     shutil.copytree(os.path.join(cwd, "data/val"), os.path.join(cwd, "other/valid"))
     shutil.copytree(os.path.join(cwd, "data/train"), os.path.join(cwd, "other/train"))
@@ -88,7 +88,7 @@ def broken_images_are_listed_once_and_counted_on_the_console(cwd):
             f.write(b"none")
     again = [*SMALL, "--data", "data", "--image-size", "16", "--output", "out", "--resume", "auto", "--epochs"]
     text = run(*again, "2", cwd=cwd).stderr
-    assert text.count("2 images could not be read, and others took the place: out/bad_images.txt\n") == 2, text
+    assert text.count("2 images could not be read and were replaced by others: out/bad_images.txt\n") == 2, text
     text = run(*again, "3", cwd=cwd).stderr
     with open(os.path.join(cwd, "out/bad_images.txt")) as f:
         lines = f.read().splitlines()
@@ -98,8 +98,8 @@ def broken_images_are_listed_once_and_counted_on_the_console(cwd):
 def a_run_that_keeps_nothing_and_one_that_is_done_say_so(cwd):
     folders(cwd)
     flags = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--progress", "lines"]
-    done = "step 1 of 1: nothing is left to train"
-    assert "no --output: nothing of this run will be saved" in run(*flags, cwd=cwd).stderr
+    done = "step 1 of 1: all steps are done"
+    assert "no --output: this run will not be saved" in run(*flags, cwd=cwd).stderr
     for resumes in False, True:
         text = run(*flags, "--output", "out", "--resume", "auto", cwd=cwd).stderr
         assert (done in text) == resumes and "will be saved" not in text, text

@@ -313,7 +313,7 @@ def heads_come_from_a_flag_metadata_or_config_json(cwd):
     assert "16, 2 heads" in said and "warn" not in said, said
     bare(cwd)
     guess, said = loss("hf")
-    assert guess != want and "does not say its heads: 1 is a guess; --heads sets it" in said, (guess, said)
+    assert guess != want and "its heads is unknown: guessed 1; --heads overrides it" in said, (guess, said)
     found, said = loss("hf", "--heads", "2")
     assert found == want and "warn" not in said, (found, want, said)
     flags = ["--prompt", "the qu", "--tokens", "20", "--temperature", "0", "--tokenizer", "byte", "--threads", "1"]
@@ -342,9 +342,9 @@ def flags_that_contradict_the_weights_are_refused(cwd):
     fails(*flags[1:], WEIGHTS, "--layers", "7", "--max-steps", "1", cwd=cwd, code=USAGE, says="--layers 7")
     run(*flags, WEIGHTS, "--layers", "2", "--heads", "2", "--width", "16", "--arch", "gpt2", cwd=cwd)  # as it is
     for config, says in (({"n_head": 2, "n_layer": 3}, "'n_layer' is 3, by the tensors 2"), ({"vocab_size": 9}, "'vocab_size' is 9"),
-                         ({"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx' true is not supported, want false"),
+                         ({"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx' true is not supported; supported: false"),
                          ({"activation_function": "relu"}, "'activation_function' relu is not supported"),
-                         ({"layer_norm_epsilon": 1e-6}, "'layer_norm_epsilon' 1e-06 is not supported, want 1e-05"),
+                         ({"layer_norm_epsilon": 1e-6}, "'layer_norm_epsilon' 1e-06 is not supported; supported: 1e-05"),
                          ({"tie_word_embeddings": False}, "'tie_word_embeddings' false")):
         bare(cwd, config)
         fails(*flags, "hf", cwd=cwd, says=f"hf/config.json: {says}")
@@ -359,7 +359,7 @@ def masks_of_any_dtype_are_left_out(cwd):
         write_safetensors(os.path.join(cwd, WEIGHTS), {**tensors, "h.0.attn.bias": (kind, [1, 1, 2, 2], bytes(4 * size))}, said)
         assert evaluated(cwd) == want, kind
     write_safetensors(os.path.join(cwd, WEIGHTS), {**tensors, "ln_f.weight": ("BOOL", [16], bytes(16))}, said)
-    fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd, says="'ln_f.weight' is BOOL, the model wants f32")
+    fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd, says="'ln_f.weight' is BOOL, but the model needs f32")
 
 
 def a_prompt_may_stand_alone(cwd):
@@ -415,7 +415,7 @@ def every_recipe_loads(cwd):
     for name in names:
         config = run("--recipe", name, *text(cwd), "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
         assert "lr: 0.5" in config and "optim: adamw" in config and "clip-grad: 1" in config, config
-    fails("--recipe", "vit-b16-torchvision", *text(cwd), cwd=cwd, code=USAGE, says="no recipe 'vit-b16-torchvision'")
+    fails("--recipe", "vit-b16-torchvision", *text(cwd), cwd=cwd, code=USAGE, says="unknown recipe 'vit-b16-torchvision'")
 
 
 COMMON = [it_trains_and_is_evaluated_as_in_training, it_learns, speeds_are_of_tokens,

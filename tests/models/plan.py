@@ -659,7 +659,7 @@ def flags_that_need_several_ranks_are_profiled(cwd):
             says=["no candidate is left of 1", "--precondition-frequency auto is gone since 0.2"])
     refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--optim", "shampoo", "--precondition-budget", "3%",
             says=["--precondition-budget is gone since 0.2: use --precondition-frequency"])
-    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "is none of off, auto", "plan needs a number of seconds"])
+    refuses(cwd, "--goal", "loss=1", "--ranks", "1", "--vary", "drop-compute=soon,auto", says=["no candidate is left of 2", "expected off, auto", "plan needs a number of seconds"])
 
 
 def real_runs(cwd):

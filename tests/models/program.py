@@ -510,7 +510,7 @@ def wrong_command_lines_are_refused(cwd):
         (["--image-size-schedule", "0:32,5"], "--image-size-schedule"),
         (["--image-size-schedule", "1:32"], "the first must begin at 0"),
         (["--crop-pct", "1.1"], "--crop-pct"),
-        (["--auto-augment", "ra:2:9:1"], "'ra:2:9:1' is none of none, ta_wide, ra, ra:N"),
+        (["--auto-augment", "ra:2:9:1"], "expected none, ta_wide, ra, ra:N"),
         (["--auto-augment", "ra:0"], "'ra:0' is none of"),
         (["--auto-augment", "ra:2x"], "'ra:2x' is none of"),
         (["--auto-augment", "ra:2:"], "'ra:2:' is none of"),

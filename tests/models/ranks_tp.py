@@ -203,7 +203,7 @@ def what_does_not_divide_is_named(cwd):
     heads = ["--heads", "8", "--width", "32"]
     for ranks, args, says in ((3, ["--tensor-parallel", "3", *heads], ("--tensor-parallel 3: ", "8 heads", "use 9")),
                               (4, ["--tensor-parallel", "2x2", "--batch-size", "3"], ("--tensor-parallel 2x2: ", "a batch of 3", "use 2")),
-                              (3, ["--tensor-parallel", "2"], ("3 ranks are no multiple of the 2",))):
+                              (3, ["--tensor-parallel", "2"], ("3 ranks are not a multiple of the 2",))):
         _, err = run(ranks, *flags, *args, cwd=cwd, code=USAGE)
         assert all(word in err for word in says), err
 

@@ -93,7 +93,7 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     before = {name: digest(at(cwd, "run", name)) for name in ("config.yaml", "env.json", "metrics.jsonl", "model.safetensors")}
     other = [*FLAGS, "--max-steps", "1", "--lr", "0.5", "--output", "run"]
-    fails(*other, cwd=cwd, code=USAGE, says="run: holds a run; --resume auto goes on with it, --overwrite sets it aside")
+    fails(*other, cwd=cwd, code=USAGE, says="run: holds a run; --resume auto continues it, --overwrite renames it to old-N")
     assert before == {name: digest(at(cwd, "run", name)) for name in before} and "lock" not in os.listdir(at(cwd, "run"))
     fails(*other, "--overwrite", "--resume", "auto", cwd=cwd, code=USAGE, says="contradict")
     with open(at(cwd, "run", "notes.txt"), "w") as f:
@@ -102,7 +102,7 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
         os.makedirs(at(cwd, "run", "checkpoints", "step-7.tmp-999999999"))  # of a killed save
         p = run(*other, *LINES, "--overwrite", cwd=cwd)
         assert not [name for name in os.listdir(at(cwd, "run", f"old-{n}", "checkpoints")) if "tmp" in name]
-        assert f"the run that was in run is in run/old-{n} now" in p.stderr, p.stderr
+        assert f"moved the previous run from run to run/old-{n}" in p.stderr, p.stderr
     assert before == {name: digest(at(cwd, "run", "old-1", name)) for name in before}
     assert os.path.exists(at(cwd, "run", "old-1", "checkpoints", "step-2")) and os.path.exists(at(cwd, "run", "notes.txt"))
     assert os.listdir(at(cwd, "run", "checkpoints")).count("step-2") == 0 and len(steps_of(cwd, "run")) == 1
@@ -110,7 +110,7 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     weights = digest(at(cwd, "run", "model.safetensors"))
     shutil.rmtree(at(cwd, "run", "checkpoints"))  # nothing to go on from
     p = run(*other, *LINES, "--lr", "0.25", "--resume", "auto", cwd=cwd)
-    assert "the run that was in run is in run/old-3 now" in p.stderr, p.stderr
+    assert "moved the previous run from run to run/old-3" in p.stderr, p.stderr
     assert digest(at(cwd, "run", "old-3", "model.safetensors")) == weights and len(steps_of(cwd, at("run", "old-3"))) == 2
     os.mkdir(at(cwd, "empty"))  # control: nothing is in the way
     shutil.copy(at(cwd, "run", "config.yaml"), at(cwd, "empty"))
@@ -276,7 +276,7 @@ def a_lost_checkpoint_in_between_is_told_and_ends_nothing(cwd):
     finally:
         text = finish(p)
     assert p.returncode == INTERRUPTED and "not written" in text, text  # the last one is there
-    last = re.search(r"^saved step (\d+); --resume auto goes on$", text, re.M)
+    last = re.search(r"^saved step (\d+); --resume auto continues$", text, re.M)
     assert last and os.path.exists(checkpoint(cwd, "run", last.group(1))), text
 
 
@@ -313,8 +313,8 @@ def a_folder_that_goes_away_is_noticed(cwd):
 
 
 def an_interrupted_run_says_what_it_saved(cwd):
-    for more, want in ((["--output", "run"], r"^saved step (\d+); --resume auto goes on$"),
-                       (["--output", "bar", "--progress", "bar"], r"^saved step (\d+); --resume auto goes on$"),
+    for more, want in ((["--output", "run"], r"^saved step (\d+); --resume auto continues$"),
+                       (["--output", "bar", "--progress", "bar"], r"^saved step (\d+); --resume auto continues$"),
                        ([], r"^stopped at step (\d+); without --output nothing is saved$")):
         p = start(cwd, *FLAGS, *FOR_EVER, *more)
         try:
@@ -349,7 +349,7 @@ def a_start_that_cannot_write_says_where_and_why(cwd):
 
 def a_run_shorter_than_its_first_roots_says_so(cwd):
     flags = [*NOISE, *SMALL, *LINES, "--optim", "shampoo", "--max-steps", "3"]
-    want = "shampoo: its first roots come at step {}, and this run has 3"
+    want = "shampoo: its first inverse roots come at step {}, but this run has 3"
     for more, step in (([], 50), (["--precondition-frequency", "4"], 4), (["--precondition-frequency", "2", "--start-preconditioning-step", "4"], 4)):
         assert want.format(step) in run(*flags, *more, cwd=cwd).stderr
     assert "first roots" not in run(*flags, "--precondition-frequency", "3", cwd=cwd).stderr  # control
@@ -418,7 +418,7 @@ def data_that_changes_within_an_epoch_is_an_error(cwd):
     run("--data", "synthetic:48:16:3", *flags, "--max-steps", "14", "--output", "run", cwd=cwd)  # 12 steps an epoch
     shutil.copytree(at(cwd, "run"), at(cwd, "old"), symlinks=True)
     more = ["--data", "synthetic:64:16:3", *flags, "--resume", "auto"]
-    fails(*more, "--output", "run", cwd=cwd, code=USAGE, says="was saved within epoch 2 of 48 images, the data has 64 now; --data-changed continue begins")
+    fails(*more, "--output", "run", cwd=cwd, code=USAGE, says="was saved within epoch 2 of 48 images, but the data now has 64; --data-changed continue restarts")
     assert [r["step"] for r in steps_of(cwd, "run")][-1] == 14, "nothing is lost"
     p = run(*more, *LINES, "--data-changed", "continue", "--log-every", "1", "--output", "run", cwd=cwd)
     shown = re.findall(r"epoch (\d+)/(\d+)  step (\d+)/(\d+)", p.stderr)
@@ -450,7 +450,7 @@ def a_run_without_checkpoints_is_set_aside_with_a_warning(cwd):
     os.remove(at(cwd, "run", "model.safetensors"))
     shutil.rmtree(at(cwd, "run", "checkpoints"))
     p = run(*flags, cwd=cwd)
-    assert "--resume auto found no checkpoint: begins anew; the run that was in run is in run/old-1 now" in p.stderr, p.stderr
+    assert "--resume auto found no checkpoint: starts a new run; moved the previous run from run to run/old-1" in p.stderr, p.stderr
     assert len(steps_of(cwd, at("run", "old-1"))) == 2
 
 

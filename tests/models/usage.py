@@ -86,7 +86,7 @@ def another_class_count_names_reset_head(cwd):
     trained(cwd)
     four = ["--data", "synthetic:48:16:4", *SMALL, "--weights", "made/model.safetensors", "--max-steps", "1",
             "--eval-every", "0"]
-    fails(*four, cwd=cwd, says="'fc.weight' is [3,32], the model wants [4,32]; --reset-head keeps the rest and makes")
+    fails(*four, cwd=cwd, says="'fc.weight' is [3,32], but the model needs [4,32]; --reset-head keeps the rest and makes")
     run(*four, "--reset-head", cwd=cwd)
 
 
@@ -152,10 +152,10 @@ def a_resume_with_other_state_names_the_flag(cwd):
     flags = [*NOISE, *SMALL, "--optim", "shampoo", "--precondition-frequency", "2", "--output", "run"]
     run(*flags, "--max-steps", "2", cwd=cwd)
     more = [*flags, "--max-steps", "4", "--resume", "auto"]
-    fails(*more, "--ema-decay", "0.9", cwd=cwd, says="--ema-decay was not set in the checkpointed run; remove it or start anew")
+    fails(*more, "--ema-decay", "0.9", cwd=cwd, says="--ema-decay was not set in the checkpointed run; remove it or start a new run")
     fails(*more, "--max-preconditioner-dim", "8", cwd=cwd, says="other settings of the optimizer, of blocks if it is Shampoo (--max-preconditioner-dim, ")
     run(*flags, "--max-steps", "2", "--ema-decay", "0.9", "--overwrite", cwd=cwd)
-    fails(*more, cwd=cwd, says="--ema-decay was set in the checkpointed run; set it or start anew")
+    fails(*more, cwd=cwd, says="--ema-decay was set in the checkpointed run; set it or start a new run")
     for typed, flag in (("--ema-decay=1", "ema-decay"), ("--opt-kwargs=eval-interp-coeff=1", "eval-interp-coeff")):
         fails(*more, typed, cwd=cwd, code=USAGE, says=f"--{flag}: 1 is not in [0, 1)")
 
@@ -263,7 +263,7 @@ def a_profile_makes_its_folder(cwd):
     with open(os.path.join(cwd, "file"), "w"):
         pass
     fails(*flags, "--profile", "file/trace.json", cwd=cwd, says="file: is no folder")
-    fails(*flags, "--output", "o/" * 451, cwd=cwd, code=USAGE, says="--output: a path of 902 bytes, at most 900 are taken")
+    fails(*flags, "--output", "o/" * 451, cwd=cwd, code=USAGE, says="--output: a path of 902 bytes; at most 900 are possible")
 
 
 def a_resume_with_another_batch_says_which_it_was(cwd):
@@ -271,7 +271,7 @@ def a_resume_with_another_batch_says_which_it_was(cwd):
     run(*flags, "--batch-size", "16", "--max-steps", "1", cwd=cwd)
     flags += ["--resume", "auto"]
     fails(*flags, "--batch-size", "4", "--grad-accum", "2", cwd=cwd, code=USAGE,
-          says="16 images to an update, this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
+          says="16 images per update, but this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
     said = run(*flags, "--batch-size", "5", "--grad-accum", "3", cwd=cwd, code=USAGE).stderr
     assert "this run has 15" in said and "use" not in said, said  # 16 is no multiple of 3
 

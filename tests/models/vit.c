@@ -244,7 +244,7 @@ static const bad_row refused[] = {
     {"no class is refused", {.arch = "vit_b_16", .size = 224}, "classes is 0"},
     {"a side that is no multiple of the patch is refused",
      {.arch = "vit_b_16", .classes = 2, .size = 230},
-     "images of 230x230 pixels; their side wants a multiple of the patch, 16"},
+     "images of 230x230 pixels; their side must be a multiple of the patch, 16"},
     {"no pixels are refused", {.arch = "vit_b_16", .classes = 2}, "images of 0x0"},
     {"heads that do not divide the width are refused",
      {.arch = "vit_b_16", .classes = 2, .size = 224, .heads = 7},

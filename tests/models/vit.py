@@ -68,7 +68,7 @@ def weights_tell_what_network_they_are_of(cwd):
     image = ["--json", "--image-size", "16", *pixels, "data/val/class0/0.bmp", "--weights"]
     said = [run("predict", *image, *which, cwd=cwd) for which in ([WEIGHTS], ["bare.safetensors", "--heads", "2"], ["bare.safetensors"])]
     assert said[0].stdout == said[1].stdout != said[2].stdout, "predict does not read --heads"
-    warning = "does not say its heads: 1 is a guess; --heads sets it"
+    warning = "its heads is unknown: guessed 1; --heads overrides it"
     assert [warning in p.stderr for p in said] == [False, False, True], said[2].stderr
     p = subprocess.run([PROGRAM, "predict", *image, WEIGHTS, "--heads", "4"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and f"--heads 4: {WEIGHTS} has 2, by its metadata" in p.stderr, p.stderr
@@ -88,7 +88,7 @@ def a_named_network_is_told_by_its_name(cwd):
 def positions_of_another_grid_are_resized_if_asked(cwd):
     made(cwd)
     data = ["--data", "synthetic:48:32:3"]
-    says = "'encoder.pos_embedding' is for 4x4 patches, images of 32 pixels have 8x8; --interpolate-pos-embed resizes it"
+    says = "'encoder.pos_embedding' is for 4x4 patches, but images of 32 pixels have 8x8; --interpolate-pos-embed resizes it"
     fails("--eval", "--weights", WEIGHTS, *data, "--image-size", "32", cwd=cwd, says=says)
     fine = [*data, *SMALL, "--weights", WEIGHTS, "--image-size", "32", "--max-steps", "1"]
     fails(*fine, cwd=cwd, says=says)
@@ -120,7 +120,7 @@ def names_of_earlier_torchvision_are_read(cwd):
 def a_head_is_made_anew(cwd):
     made(cwd)
     other = ["--data", "synthetic:48:16:4", *SMALL, "--max-steps", "1", "--weights", WEIGHTS]
-    fails(*other, cwd=cwd, says="'heads.head.weight' is [3,8], the model wants [4,8]; --reset-head keeps the rest")
+    fails(*other, cwd=cwd, says="'heads.head.weight' is [3,8], but the model needs [4,8]; --reset-head keeps the rest")
     run(*other, "--reset-head", "--freeze", "^(class_token|conv_proj|encoder)", "--output", "fine", cwd=cwd)
     a, b = (read_safetensors(os.path.join(cwd, folder, "model.safetensors")) for folder in ("made", "fine"))
     assert a["conv_proj.weight"] == b["conv_proj.weight"] and b["heads.head.weight"][1] == [4, 8]
@@ -151,7 +151,7 @@ def threads_change_no_bit(cwd):
 
 def bad_input_is_refused(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1"]
-    fails(*flags, "--patch-size", "5", cwd=cwd, says="images of 16x16 pixels; their side wants a multiple of the patch, 5 (--image-size, --patch-size)", code=USAGE)
+    fails(*flags, "--patch-size", "5", cwd=cwd, says="images of 16x16 pixels; their side must be a multiple of the patch, 5 (--image-size, --patch-size)", code=USAGE)
     fails(*flags, "--heads", "3", cwd=cwd, says="3 heads do not divide the width, 8", code=USAGE)
     fails(*flags, "--arch", "vit_x_16", cwd=cwd, says="no architecture 'vit_x_16'", code=USAGE)
     fails(*flags, "--drop-path", "1", cwd=cwd, says="--drop-path", code=USAGE)

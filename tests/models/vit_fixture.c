@@ -70,7 +70,7 @@ static void positions_are_resized_as_torchvision_does(void **state)
     for (size_t i = 0; i < COUNT_OF(sides); i++)
         assert_near(distance(file, sides[i], true), 0, 1e-12);
     assert_true(distance(file, 5, false) > 1); /* refused */
-    assert_non_null(strstr(lt_error_message(), "is for 3x3 patches, images of 20 pixels have 5x5; "
+    assert_non_null(strstr(lt_error_message(), "is for 3x3 patches, but images of 20 pixels have 5x5; "
                                                "--interpolate-pos-embed"));
     lt_safetensors_close(&file);
 }

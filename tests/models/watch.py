@@ -138,7 +138,7 @@ def a_restart_goes_on(cwd):
     p = start(*WATCH, "run", cwd=cwd)
     wait_for(p, lambda: steps(cwd) == [6, 12])
     p.send_signal(signal.SIGTERM)
-    assert "stopped; the same command goes on" in finish(p, INTERRUPTED)
+    assert "stopped; the same command continues" in finish(p, INTERRUPTED)
     shutil.move(os.path.join(cwd, "aside"), os.path.join(cwd, "run", "checkpoints", "step-18"))
     shutil.move(os.path.join(cwd, "aside24"), os.path.join(cwd, "run", "checkpoints", "step-24"))
     end(cwd)
@@ -217,7 +217,7 @@ def a_run_that_is_trained_further_has_not_ended(cwd):
     wait_for(p, lambda: p.poll() is None and is_held(os.path.join(cwd, "run", "lock-eval")))
     wait_for_looks(p)  # weights older than the newest checkpoint are no end
     os.utime(weights)
-    assert "waiting for one" in finish(p)
+    assert "no process trains it: waiting" in finish(p)
 
 
 def it_waits_for_a_run_to_begin(cwd):
@@ -246,7 +246,7 @@ def errors_are_one_line(cwd):
     fails(*WATCH, "run", "--output", "other", cwd=cwd, code=USAGE, says="--watch and --output contradict each other")
     fails(*WATCH, "run", "--weights", "other", cwd=cwd, code=USAGE, says="--watch and --weights contradict each other")
     fails("evaluate", *NOISE, cwd=cwd, code=USAGE, says="--eval: needs --weights or --watch")
-    fails(*WATCH, "run", "--data", "synthetic:48:16:4", cwd=cwd, says="the weights have 3 classes, the data has 4")
+    fails(*WATCH, "run", "--data", "synthetic:48:16:4", cwd=cwd, says="the weights have 3 classes, but the data has 4")
     os.remove(os.path.join(cwd, "run", "model.safetensors"))
     p = start(*WATCH, "run", cwd=cwd)
     wait_for(p, lambda: steps(cwd) == STEPS)

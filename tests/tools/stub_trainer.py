@@ -120,7 +120,7 @@ class Run:
     def train(self, most):
         """The exit status."""
         done, file = self.start()
-        print(f"{self.ranks} ranks, {self.together} images in an update", flush=True)
+        print(f"{self.ranks} ranks, {self.together} images per update", flush=True)
         for step in range(done + 1, min(self.epochs * self.steps, most) + 1):
             time.sleep(self.pace)
             file.write(self.step(step))

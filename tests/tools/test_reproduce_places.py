@@ -57,7 +57,7 @@ def ranks_share_the_global_batch_and_are_no_other_cells(cwd):
     reproduce(plan, cwd=one)
     alone, together = metrics_of(one), metrics_of(two)
     assert list(alone) == list(together) and len(alone) == 4, f"{list(alone)} and {list(together)}"
-    assert all("2 ranks" in log and "16 images in an update" in log for log in logs_of(two)), logs_of(two)
+    assert all("2 ranks" in log and "16 images per update" in log for log in logs_of(two)), logs_of(two)
     for name, metrics in alone.items():
         assert metrics["steps"] == together[name]["steps"] == 4, f"{metrics['steps']} and {together[name]['steps']} updates"
         assert (metrics["config"]["grad-accum"], together[name]["config"]["grad-accum"]) == ("4", "2")

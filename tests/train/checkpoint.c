@@ -187,7 +187,7 @@ static void test_another_model(void **state)
     save(&a, 0, false);
     temp_path(path, folder, "checkpoints/latest");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_SHAPE);
-    assert_non_null(strstr(lt_error_message(), "'fc.weight' is [5,4], the model wants [7,4]"));
+    assert_non_null(strstr(lt_error_message(), "'fc.weight' is [5,4], but the model needs [7,4]"));
     double value;
     assert_ok(lt_tensor_item(b.param[2].value, &value));
     assert_near(value, 0, 0.5); /* as it was made: 0.25 * 2, as a count */

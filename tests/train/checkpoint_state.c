@@ -143,7 +143,7 @@ static void test_other_versions(void **state)
     cut(file, "\"version\":\"", "\",\"cpu\"", "\"version\":\"9.8.7");
     assert_status(lt_checkpoint_verify(path, &got), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "state.json: format 2, written by lather 9.8.7; "));
-    assert_non_null(strstr(lt_error_message(), "go on with the version that wrote it"));
+    assert_non_null(strstr(lt_error_message(), "resume with the version that wrote it"));
     run_close(&r);
 }
 
@@ -235,7 +235,7 @@ static void test_numbers(void **state)
     assert_ok(lt_checkpoint_load(path, &b.parts, &b.state)); /* the control */
     cut(file, "{\"attempt\"", "\"attempt\"", "{\"other\":1,");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
-    assert_non_null(strstr(lt_error_message(), "numbers of another optimizer"));
+    assert_non_null(strstr(lt_error_message(), "numbers belong to another optimizer"));
     cut(file, "{\"other\"", "\"attempt\"", "{\"precondition_interval\":7,");
     assert_status(lt_checkpoint_load(path, &b.parts, &b.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "--precondition-budget, which is gone since 0.2"));

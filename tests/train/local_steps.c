@@ -297,9 +297,9 @@ static void test_other_groups(void **state)
     run_well(&p);
     p.resume = true;
     p.locals = 1;
-    run_badly(&p, "was saved 2 steps after 2 groups met, and this run has 4");
+    run_badly(&p, "was saved 2 steps after an outer step of 2 groups, but this run has 4");
     p.locals = 0;
-    run_badly(&p, "was saved 2 steps after 2 groups met, and this run has 1");
+    run_badly(&p, "was saved 2 steps after an outer step of 2 groups, but this run has 1");
     p.locals = 2; /* control: the same go on, here to a meeting */
     p.stop_after = 1;
     run_well(&p);
@@ -308,7 +308,7 @@ static void test_other_groups(void **state)
     run_well(&p);
     assert_int_equal(ranks[0].end.step, 7);
     p.locals = 2;
-    run_badly(&p, "was saved 1 steps after 4 groups met, and this run has 2");
+    run_badly(&p, "was saved 1 steps after an outer step of 4 groups, but this run has 2");
 }
 
 /* Into local steps from a run without, and out of them. */

@@ -366,7 +366,7 @@ static void test_no_set(void **state)
     p.stragglers = &given;
     p.run = "long";
     p.epochs = 2;
-    run_badly(&p, LT_E_ARG, "has no set of step 13");
+    run_badly(&p, LT_E_ARG, "has no record of step 13");
     p.stragglers = &fewer;
     p.run = "fewer";
     run_badly(&p, LT_E_FORMAT, "2 different ones of 4");
@@ -483,7 +483,7 @@ static void test_bad(void **state)
     const lt_straggler_config all = {.backup_workers = RANKS};
     const lt_straggler_config both = {.backup_workers = 1, .drop_compute = true};
     plan p = {.stragglers = &tiny, .accum = 2, .epochs = 2, .slow = ANY, .delay = 1};
-    run_badly(&p, LT_E_ARG, "--drop-compute 1e-07: is below one micro-batch");
+    run_badly(&p, LT_E_ARG, "--drop-compute 1e-07: is shorter than one micro-batch");
     p.accum = 1;
     run_badly(&p, LT_E_ARG, "an update is of 1 micro-batch");
     p.stragglers = &all;

@@ -445,8 +445,9 @@ static void test_tables(void **state)
     open_fixture(&f, SAMPLES);
     lt_train_config c = config_of(&f, NULL);
     lt_task_ops row[] = {language, language, language, language, language, language, language};
-    static const char *const word[] = {"forward",        "9 counts",       "9 metrics",
-                                       "number 1 of 1",  "metric 0 needs", "terms are count 1 of 0",
+    static const char *const word[] = {"forward",        "9 counts",
+                                       "9 metrics",      "number 1 of 1",
+                                       "metric 0 needs", "terms is 1, but there are 0 counts",
                                        "rate_per_sample"};
     const lt_task_metric without_value = {.name = "perplexity", .label = "perplexity"};
     row[0].forward = NULL;

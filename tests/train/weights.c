@@ -73,7 +73,7 @@ static const file_row rows[] = {
      "w",
      NULL,
      LT_E_FORMAT,
-     "'fc.bias' is i64, the model wants f32"},
+     "'fc.bias' is i64, but the model needs f32"},
     {"another shape",
      LT_F32,
      {2, {2, 2}},
@@ -81,7 +81,7 @@ static const file_row rows[] = {
      "w",
      NULL,
      LT_E_SHAPE,
-     "'fc.bias' is [2,2], the model wants [4]"},
+     "'fc.bias' is [2,2], but the model needs [4]"},
     {"another shape of what is skipped", LT_F32, {2, {2, 2}}, f32, "w", "fc.", LT_OK, NULL},
     {"a NaN", LT_F32, {1, {4}}, nan32, "w", NULL, LT_E_FORMAT, "'fc.bias' has a NaN at element 1"},
     {"a missing tensor", LT_F32, {1, {4}}, f32, NULL, NULL, LT_E_FORMAT, "'w' is missing"},
@@ -150,7 +150,7 @@ static const file_row fitted[] = {
      "w",
      NULL,
      LT_E_FORMAT,
-     "is i64, the model wants f32"},
+     "is i64, but the model needs f32"},
 };
 
 static void test_fit(void **state)

@@ -1,4 +1,4 @@
-/* Entries of optim.safetensors: state of optimizers, local steps and reducers. */
+/* Names and loading of the entries of optim.safetensors: state of optimizers, local steps and reducers. */
 
 #include "entry.h"
 
@@ -23,7 +23,7 @@ lt_status lt_checkpoint_find(const lt_safetensors *file, const char *prefix,
     return name ? LT_OK : LT_E_NOMEM;
 }
 
-/* By way of the tensor that a checkpoint has of it. */
+/* Reads the entry by way of the dequantized tensor that checkpoints store. */
 static lt_status take_quantized(const lt_reading *r, const lt_safetensors_entry *e,
                                 lt_quantized *state)
 {

@@ -1,6 +1,6 @@
-/* The fields of state.json, and the range of each. Besides those of every run there are those of a task, by names that
- * the task gives: "best_METRIC", "epoch_SUM", facts, and the counts of its unit, UNIT and "epoch_UNIT". A file without
- * "unit" counts images, as those of all versions before 0.2 do. */
+/* Fields of state.json and their ranges. Every run has most of them; a task adds fields under names that it
+ * chooses: "best_METRIC", "epoch_SUM", facts, and the counts of its unit, UNIT and "epoch_UNIT". A file without
+ * "unit" counts images, as all versions before 0.2 do. */
 
 #include "checkpoint.h"
 #include "train/run/processor.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* INT64_OR_0, DOUBLE_OR_0: 0 where it is missing, and missing where it is 0. */
+/* INT64_OR_0 and DOUBLE_OR_0 are written only if not 0, and read as 0 if missing. */
 typedef enum field_type {
     INT64,
     INT64_OR_0,
@@ -29,20 +29,20 @@ typedef enum field_type {
     GIVEN
 } field_type;
 
-/* A field whose key the task gives. LATER: facts that files of earlier versions lack. */
+/* Fields whose keys the task gives. LATER: facts that files of earlier versions lack. */
 typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
 
 typedef struct field {
     const char *key;
     size_t offset;
     field_type type;
-    bool later; /* files of earlier versions lack it: it is -1, a name is "" */
+    bool later; /* absent in files of earlier versions; then -1, or "" for a name */
     given given;
-    double low, high; /* its range: what is computed from it does not overflow */
-    size_t limit;     /* a counter before it in the table that it may not exceed; itself: high */
+    double low, high; /* range, within which later arithmetic cannot overflow */
+    size_t limit;     /* offset of the counter that it may not exceed; its own: high */
 } field;
 
-/* A double counts so far without a gap, and products with what one machine holds fit 64 bits. */
+/* Largest integer up to which a double counts exactly; its products with sizes of one machine fit 64 bits. */
 #define MOST 0x1p53
 
 enum { MOST_PROCESSES = 1 << 20 };
@@ -56,7 +56,7 @@ enum { MOST_PROCESSES = 1 << 20 };
 #define TASK(given)                       {"", 0, GIVEN, false, given, 0, 0, 0}
 #define TASK_COUNT(given, name)           {"", AT(name), GIVEN, false, given, 0, MOST, AT(samples)}
 
-/* The sums and the best metric are a task's, and may be anything: a run that diverged has it. */
+/* Sums and the best metric are unchecked: a run that diverged may have any value. */
 static const field fields[] = {
     COUNTER(step, INT64, step),
     COUNTER(epoch, INT64, step),
@@ -103,7 +103,7 @@ enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_NAME + 8 };
 
 static const char plain_unit[] = "samples", first_unit[] = "images";
 
-/* Members that are no state. */
+/* Members that are not part of the state. */
 static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
 
 static bool is_fixed(const char *key)
@@ -128,7 +128,7 @@ static const char *join(char key[KEY], const char *prefix, const char *name)
     return key;
 }
 
-/* The key of the samples' count: "images", "epoch_images". */
+/* Returns the key of the sample counter: "images", "epoch_images". */
 static const char *count_key(const lt_checkpoint_state *state, given which, char key[KEY])
 {
     return join(key, which == EPOCH_COUNT ? "epoch_" : "", unit_of(state));
@@ -158,7 +158,7 @@ lt_status lt_checkpoint_check_task(const char *path, const lt_checkpoint_state *
     return LT_OK;
 }
 
-/* JSON has no infinity and no NaN, a run that diverged has: as text. */
+/* Writes infinity and NaN as text, as JSON has neither. */
 static void put_double(lt_json_writer *w, const char *key, double value)
 {
     if (isfinite(value))
@@ -323,7 +323,7 @@ static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_stat
 {
     if (state->facts == LT_CHECKPOINT_FACTS
         || (v->type != LT_JSON_STRING && v->type != LT_JSON_NUMBER))
-        return LT_OK; /* of a later version */
+        return LT_OK; /* written by a later version */
     lt_checkpoint_fact *f = &state->fact[state->facts++];
     snprintf(f->key, sizeof f->key, "%s", v->key);
     f->later = later;
@@ -337,7 +337,7 @@ static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_stat
     return LT_OK;
 }
 
-/* The fields of the task, in the order of the file. */
+/* Reads the fields of the task, in the order of the file. */
 static lt_status get_given(const lt_json_value *root, lt_checkpoint_state *state)
 {
     char samples[KEY];
@@ -361,7 +361,7 @@ static lt_status get_given(const lt_json_value *root, lt_checkpoint_state *state
     return LT_OK;
 }
 
-/* A name that the reader would take for something else, or find twice. */
+/* Rejects names that the reader would take for another member, or find twice. */
 static lt_status check_names(const lt_checkpoint_state *state)
 {
     char key[KEY];
@@ -379,7 +379,7 @@ static lt_status check_names(const lt_checkpoint_state *state)
     return LT_OK;
 }
 
-/* --- Ranges: a checksum tells a flipped bit, not whether the numbers make sense --- */
+/* --- Ranges: a checksum finds flipped bits, not numbers that contradict each other --- */
 
 lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low, int64_t high)
 {

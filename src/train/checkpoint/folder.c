@@ -1,4 +1,4 @@
-/* Which checkpoints there are: the newest good one, `latest` and `best`, and which to remove. */
+/* Choosing checkpoints: the newest intact one, the links `latest` and `best`, and which to remove. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -36,7 +36,7 @@ static int newest_first(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Steps of the checkpoints in a folder, the newest first. A folder that is not there has none. */
+/* Lists the steps of the checkpoints in a folder, newest first; a missing folder has none. */
 static lt_status list_steps(const char *checkpoints, steps *list)
 {
     DIR *dir = opendir(checkpoints);
@@ -55,7 +55,7 @@ static lt_status list_steps(const char *checkpoints, steps *list)
     return st;
 }
 
-/* Where a link points to, as a step; -1: nowhere. */
+/* Returns the step that a link points to, or -1. */
 static int64_t link_step(const char *checkpoints, const char *name)
 {
     char target[128], path[PATH_MAX];
@@ -79,8 +79,8 @@ static lt_status point(const char *checkpoints, const char *name, int64_t step)
     return st;
 }
 
-/* A copy of a run folder may have the checkpoint itself where the link was: it gets its own name, unless
- * that is there too. */
+/* Renames a real folder in place of a link, as a copied run folder has, to its step-N and makes the link again;
+ * removes it if step-N exists. */
 static lt_status unfold_at(const char *checkpoints, const char *name, const char *path)
 {
     lt_checkpoint_state state;
@@ -106,7 +106,7 @@ static lt_status unfold(const char *checkpoints, const char *name)
     return st;
 }
 
-/* The run whose checkpoint of this step it is; "": not said. */
+/* Reads the id of the run that saved this step; "" if unknown. */
 static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_ID])
 {
     char path[PATH_MAX];
@@ -114,8 +114,8 @@ static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_I
     return lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
 }
 
-/* Leaves those of this run up to a step: later ones are of a part that was done again from an earlier
- * checkpoint. Those that name no run may be of any. */
+/* Drops the steps of other runs from the list, and those after `last`: they belong to a part that was trained
+ * again from an earlier checkpoint. A checkpoint without an id may belong to any run. */
 static lt_status keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
 {
     size_t count = 0;
@@ -195,8 +195,8 @@ static bool has_step(const steps *list, int64_t step)
     return false;
 }
 
-/* Those that the run in a folder may resume from: `latest` and what is before it. A link to nothing
- * says nothing. */
+/* Keeps the steps that the run in the folder may resume from: `latest` and those before it. A dangling link is
+ * ignored. */
 static lt_status choose_own(const char *folder, const char *checkpoints, steps *list)
 {
     char run[LT_RUN_ID];
@@ -235,7 +235,7 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
         st = choose_own(folder, checkpoints, &list);
-    if (st == LT_E_FORMAT) { /* all are of other runs */
+    if (st == LT_E_FORMAT) { /* all belong to other runs */
         list.count = 0;
         st = LT_OK;
     }
@@ -262,8 +262,8 @@ void lt_checkpoint_clean(const char *folder)
     lt_free(checkpoints);
 }
 
-/* A link to a checkpoint that is there; a kill may have come before the link. A folder in the
- * link's place, as a copy has, stays until the next save. */
+/* Repairs a link whose checkpoint exists; a kill may have come before the link was made. A folder in its place
+ * remains until the next save. */
 static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
 {
     struct stat info;

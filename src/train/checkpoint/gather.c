@@ -1,4 +1,4 @@
-/* Gathers tensors on rank 0, each when it is written: memory for one at a time. */
+/* Gathers tensors on rank 0 while the file is written, one at a time to bound memory. */
 
 #include "gather.h"
 
@@ -43,7 +43,7 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
     return lt_place_map_new(&g->map, comm, params);
 }
 
-/* NULL: the parameter is none of a map. */
+/* Returns the ranks that hold shards of a parameter; NULL if it is not sharded. */
 static const lt_place_holder *holders_of(const lt_gather *g, const lt_param *param, size_t *count)
 {
     for (size_t i = 0; g->map && i < g->params->count; i++)
@@ -111,7 +111,7 @@ static int64_t count_of(const lt_gathered *t, size_t holder)
     return t->holder ? lt_place_count(&t->holder[holder].place) : lt_shape_count(t->shape);
 }
 
-/* Takes the values of the next holder, row-major; host NULL: discards them. */
+/* Reads or receives the shard of the next holder, row-major; host NULL: discards it. */
 static lt_status take_next(lt_gathered *t, void *host)
 {
     const size_t holder = t->taken++;
@@ -145,7 +145,7 @@ static lt_status take_all(lt_gathered *t, void *whole)
     return LT_OK;
 }
 
-/* A lt_safetensors_source. */
+/* An lt_safetensors_source. */
 static lt_status read_item(void *context, void *host, size_t bytes)
 {
     lt_gathered *t = context;
@@ -202,7 +202,7 @@ void lt_gather_close(lt_gather *g, bool sent)
     *g = (lt_gather){0};
 }
 
-/* --- The others --- */
+/* --- The other ranks --- */
 
 static lt_status send(const lt_gathered *t)
 {

@@ -1,8 +1,9 @@
-/* Groups of ranks that train by themselves (lather/local_steps.h) have optimizer state of their own, and within a round
- * values of their own. Rank 0 writes all of it into optim.safetensors: the first group's without a prefix; of group G
- * "group.G.ENTRY", its optimizer's numbers as "group.G.numbers" in the order of visiting, "group.G.scaling" (the loss
- * scale and its good steps), and within a round "group.G.PARAM#outer.value". What the outer step has is
- * "PARAM#outer.start" (within a round), "PARAM#outer.momentum" and each group's "PARAM#outer.residual". */
+/* Local steps in checkpoints (lather/local_steps.h). Each group of ranks has its own optimizer state and, within a
+ * round, its own values. Rank 0 writes all of them to optim.safetensors. The first group's entries have no prefix;
+ * those of group G are "group.G.ENTRY", its optimizer's numbers "group.G.numbers" in the order of visiting, its
+ * loss scale and count of good steps "group.G.scaling", and within a round its values "group.G.PARAM#outer.value".
+ * The outer step's entries are "PARAM#outer.start" (within a round), "PARAM#outer.momentum", and each group's
+ * "PARAM#outer.residual". */
 
 #include "base/alloc.h"
 #include "checkpoint.h"
@@ -33,7 +34,7 @@ const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHE
     return prefix_of(local ? lt_local_steps_group(local) : 0, prefix);
 }
 
-/* --- Saving: a group tells rank 0 its tensors, a line of owner, dtype, dimensions and name for each --- */
+/* --- Saving: a group sends rank 0 its list of tensors, a line of owner, dtype, dimensions and name for each --- */
 
 typedef struct telling {
     char *text;
@@ -127,7 +128,7 @@ static const char *text_of(const char *all, int rank)
     return all;
 }
 
-/* On rank 0; all: texts of all ranks. */
+/* Adds the lists of all groups after the first, on rank 0; all: the texts of all ranks. */
 static lt_status add_lines(lt_gather *g, const lt_local_steps *local, const char *all)
 {
     for (int group = 1; group < lt_local_steps_groups(local); group++) {
@@ -140,7 +141,7 @@ static lt_status add_lines(lt_gather *g, const lt_local_steps *local, const char
     return LT_OK;
 }
 
-/* On a group's first rank. */
+/* Makes the list of this group, on its first rank. */
 static lt_status tell(lt_gather *g, const lt_checkpoint_parts *parts,
                       const lt_checkpoint_state *state, size_t own, telling *t)
 {
@@ -185,7 +186,7 @@ static lt_status get_number(const lt_json_value *numbers, const char *name, int6
                                                    name, (long long)*value, (long long)most);
 }
 
-/* The tensor "group.G.NAME" of count elements (0: any). */
+/* Finds the 1-D tensor "group.G.NAME". */
 static lt_status find_own(const lt_checkpoint_groups *g, const lt_safetensors *file,
                           const char *name, lt_dtype dtype, const lt_safetensors_entry **out)
 {
@@ -209,7 +210,7 @@ static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *fil
     return LT_OK;
 }
 
-/* Groups that have gone apart can only be put together by an outer step of all of them. */
+/* Groups that have diverged can only be merged by an outer step of all of them. */
 static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
                              const lt_checkpoint_parts *parts)
 {
@@ -217,9 +218,9 @@ static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
         return LT_OK;
     return lt_fail(
         LT_E_ARG,
-        "%s: was saved %lld steps after %lld groups met, and this run has %d: go on with "
-        "--local-steps and %lld groups (--ranks-per-node) to their next outer step, "
-        "--local-steps %lld makes it in the next step; an epoch's end is one too",
+        "%s: was saved %lld steps after an outer step of %lld groups, but this run has %d: resume "
+        "with --local-steps and %lld groups (--ranks-per-node) to the next outer step; "
+        "--local-steps %lld runs one in the next step, as does the end of an epoch",
         path, (long long)g->since, (long long)g->stored,
         parts->local ? lt_local_steps_groups(parts->local) : 1, (long long)g->stored,
         (long long)g->since + 1);
@@ -231,18 +232,20 @@ static void report(const lt_checkpoint_groups *g, const char *path,
     if (parts->comm && lt_comm_rank(parts->comm) > 0)
         return;
     if (!parts->local && g->stored)
-        lt_log(LT_LOG_WARN, "train",
-               "%s: was saved by %lld groups: goes on without them, by the first one's optimizer "
-               "state and without the outer step's",
-               path, (long long)g->stored);
+        lt_log(
+            LT_LOG_WARN, "train",
+            "%s: was saved by %lld groups: continues without them, from the first group's optimizer "
+            "state; the outer step's state is dropped",
+            path, (long long)g->stored);
     else if (parts->local && !g->stored)
         lt_log(LT_LOG_INFO, "train", "%s: was saved without local steps: the first round begins",
                path);
     else if (parts->local && !g->same)
-        lt_log(LT_LOG_WARN, "train",
-               "%s: was saved by %lld groups, this run has %d: all go on with the first one's "
-               "optimizer state, and with equal parts of what was not sent",
-               path, (long long)g->stored, lt_local_steps_groups(parts->local));
+        lt_log(
+            LT_LOG_WARN, "train",
+            "%s: was saved by %lld groups, this run has %d: all groups start from the first one's "
+            "optimizer state and equal shares of the residuals",
+            path, (long long)g->stored, lt_local_steps_groups(parts->local));
 }
 
 lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
@@ -304,7 +307,7 @@ lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_rea
     return lt_checkpoint_check_state(state);
 }
 
-/* --- Loading what the outer step has --- */
+/* --- Loading the outer step's state --- */
 
 typedef struct loading {
     const lt_checkpoint_groups *groups;
@@ -319,7 +322,8 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* Momentum and residual may be missing, as earlier settings had none: then they are 0 as at the start. */
+/* Loads one entry. Momentum and residual may be missing, as settings without them store none; they are then 0, as
+ * at the start. */
 static lt_status load_one(const loading *l, const char *prefix, const lt_state_entry *entry)
 {
     bool found;
@@ -342,7 +346,7 @@ static lt_status load_own(void *context, const lt_state_entry *entry)
     return load_one(l, l->groups->prefix, entry);
 }
 
-/* The mean over the stored groups: another count of groups keeps the mean over all. */
+/* Loads the mean over the stored groups, which another number of groups leaves unchanged over all. */
 static lt_status load_mean(void *context, const lt_state_entry *entry)
 {
     const loading *l = context;

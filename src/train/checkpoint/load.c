@@ -1,5 +1,5 @@
-/* Loading checkpoints: a pass that only checks, then one that writes. Numbers are written in both, as
- * it depends on them which tensors there are; if the check fails, a third pass takes them back. */
+/* Loading checkpoints: the first pass only checks, the second writes. Both write the optimizer's numbers, as these
+ * determine which tensors exist; if the check fails, a third pass restores them. */
 
 #include "base/alloc.h"
 #include "checkpoint.h"
@@ -15,16 +15,16 @@
 #include <string.h>
 
 typedef struct loading {
-    lt_reading reading; /* of optim.safetensors */
+    lt_reading reading; /* optim.safetensors */
     const lt_json_value *numbers;
     int64_t step;
     size_t entries, numbers_seen;
-    int64_t *old; /* the run's own numbers, as far as they were seen */
+    int64_t *old; /* this run's own numbers, to restore */
     size_t old_count, capacity;
     lt_checkpoint_groups groups;
 } loading;
 
-/* Settings that determine the blocks of Shampoo's state. */
+/* Flags that determine the blocks of Shampoo's state. */
 #define BLOCK_FLAGS "--max-preconditioner-dim, --target-dimensionality, --large-dims, --split"
 
 static lt_status fail_missing(const loading *l, const char *what, const char *name)
@@ -32,7 +32,7 @@ static lt_status fail_missing(const loading *l, const char *what, const char *na
     return lt_fail(LT_E_FORMAT,
                    "%s: %s '%s' is missing: the checkpointed run had other settings of the "
                    "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
-                   "); set them as it did, or start anew",
+                   "); set them as it did, or start a new run",
                    l->reading.path, what, name);
 }
 
@@ -46,7 +46,7 @@ static lt_status load_extra(loading *l, const lt_checkpoint_tensor *extra)
                          extra->param ? extra->param->place : NULL, l->reading.write);
 }
 
-/* Whether this run cuts the parameter as the checkpoint's did. */
+/* Fails unless this run partitions the parameter as the checkpointed run did. */
 static lt_status check_block(const loading *l, const char *name, const lt_state_entry *entry)
 {
     const char *stored = lt_safetensors_metadata(l->reading.file, name);
@@ -57,7 +57,7 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     if (note && strcmp(note, stored) != 0)
         st = lt_fail(LT_E_FORMAT,
                      "%s: block %d of %s has %s there, %s here: set " BLOCK_FLAGS
-                     " as the checkpointed run did, or start anew",
+                     " as the checkpointed run did, or start a new run",
                      l->reading.path, entry->block, entry->param, stored, note);
     lt_free(note);
     return st;
@@ -88,7 +88,7 @@ static lt_status keep_old(loading *l, int64_t value)
     return LT_OK;
 }
 
-/* Other groups' have no names: they come in the order of visiting. */
+/* Reads the next number of a later group: these are stored by position, without names. */
 static lt_status number_of_group(const loading *l, const char *name, int64_t *value)
 {
     int64_t low, high;
@@ -155,7 +155,7 @@ static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
     return lt_checkpoint_load_reducer(&l->reading, parts);
 }
 
-/* Without what groups of ranks store of their own, and the reducer's state. */
+/* Counts the entries that belong neither to later groups nor to the reducer. */
 static size_t count_stored(const loading *l)
 {
     size_t count = 0;
@@ -175,7 +175,7 @@ static lt_status check_gone(const loading *l)
         return LT_OK;
     return lt_fail(
         LT_E_FORMAT,
-        "%s: precondition_interval %lld is of --precondition-budget, which is gone since "
+        "%s: precondition_interval %lld belongs to --precondition-budget, which is gone since "
         "0.2: version 0.1 resumes it",
         l->reading.path, (long long)stored);
 }
@@ -185,7 +185,7 @@ static lt_status check_complete(const loading *l)
     size_t stored = count_stored(l);
     LT_TRY(check_gone(l));
     if (l->entries < stored)
-        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, this run knows %zu of them",
+        return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, of which this run has %zu",
                        l->reading.path, stored, l->entries);
     enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
     const size_t numbers = !l->numbers        ? SIZE_MAX
@@ -193,11 +193,11 @@ static lt_status check_complete(const loading *l)
                            : l->groups.stored ? l->numbers->count - OUTER
                                               : l->numbers->count;
     if (l->numbers_seen < numbers)
-        return lt_fail(LT_E_FORMAT, "%s: numbers of another optimizer", l->reading.path);
+        return lt_fail(LT_E_FORMAT, "%s: its numbers belong to another optimizer", l->reading.path);
     return LT_OK;
 }
 
-/* The files of a checkpoint, open. */
+/* Open files of a checkpoint. */
 typedef struct files {
     char *model_path, *optim_path;
     lt_safetensors *model, *optim;
@@ -256,13 +256,13 @@ static lt_status check_averages(const char *path, const lt_safetensors *file,
             wanted = !strncmp(parts->extra[i].name, kind[k].prefix, strlen(kind[k].prefix));
         if (stored != wanted)
             return lt_fail(LT_E_FORMAT,
-                           "%s: %s was %sset in the checkpointed run; %s it or start anew", path,
-                           kind[k].flag, stored ? "" : "not ", stored ? "set" : "remove");
+                           "%s: %s was %sset in the checkpointed run; %s it or start a new run",
+                           path, kind[k].flag, stored ? "" : "not ", stored ? "set" : "remove");
     }
     return LT_OK;
 }
 
-/* Changes nothing. */
+/* Opens and checks everything; changes nothing but the optimizer's numbers, see undo(). */
 static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
 {
     LT_TRY(open_files(path, f));
@@ -285,7 +285,7 @@ static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
     return lt_checkpoint_load_scaling(&f->loading.groups, &f->loading.reading, &f->state);
 }
 
-/* Bit equality is promised for the same build, CPU type and kernels, and threads. */
+/* Bitwise equality is promised for the same build, CPU type, kernels and threads only. */
 static void compare_machine(const char *path, const lt_json_value *root)
 {
     char changed[LT_PROCESSOR_TEXT];
@@ -299,7 +299,7 @@ static void compare_machine(const char *path, const lt_json_value *root)
                lt_version());
 }
 
-/* Logs differences from the run that saved it which may change the last bits. */
+/* Logs differences from the run that saved it, which may change results by rounding. */
 static void compare_runs(const char *path, const files *f, const lt_checkpoint_state *now)
 {
     const lt_checkpoint_state *s = &f->state;
@@ -317,7 +317,7 @@ static lt_status agree(const lt_checkpoint_parts *parts, lt_status st)
     return parts->comm ? lt_comm_agree(parts->comm, st) : st;
 }
 
-/* After a failed check; its message stays. */
+/* Restores the numbers after a failed check; keeps its message. */
 static void undo(files *f, const lt_checkpoint_parts *parts)
 {
     char text[512];
@@ -326,7 +326,7 @@ static void undo(files *f, const lt_checkpoint_parts *parts)
     (void)lt_fail(LT_E_FORMAT, "%s", text);
 }
 
-/* Continues a stored round of local steps, or begins one. */
+/* Continues the stored round of local steps, or begins one. */
 static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, lt_status st)
 {
     if (!parts->local)
@@ -337,7 +337,7 @@ static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, l
     return st || lt_local_steps_since(parts->local) ? st : lt_local_steps_begin(parts->local);
 }
 
-/* Behind the check: all ranks come to the reducer's part in it. */
+/* Writes the checked state; then all ranks redistribute the reducer's state. */
 static lt_status load_files(files *f, const lt_checkpoint_parts *parts)
 {
     LT_TRY(agree(parts, apply_files(f, parts)));

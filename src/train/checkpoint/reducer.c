@@ -1,8 +1,8 @@
-/* State of the reducer of gradients in optim.safetensors, as PARAM@NAME: residuals and the like. Unlike the optimizer's
- * it may be missing, or left over: then it starts at zero, or is dropped, and the log says so.
+/* State of the gradient reducer in optim.safetensors, PARAM@NAME: residuals and the like. It is optional: a
+ * missing entry starts at zero, an unknown one is dropped, and the log reports both.
  *
- * Entries PARAM@NAME.0 .. PARAM@NAME.(m-1) are parts of a sum, one per node. In a run with another count of nodes each
- * gets the sum of all divided by that count, so that nothing is lost. */
+ * Entries PARAM@NAME.0 .. PARAM@NAME.(m-1) are the terms of a sum, one per node. If this run has another number of
+ * nodes, each gets the total divided by that number, so that nothing is lost. */
 
 #include "base/alloc.h"
 #include "checkpoint.h"
@@ -20,10 +20,10 @@ enum { NAME = 128 };
 
 typedef struct taking {
     const lt_reading *reading;
-    int parts;    /* of a sum, in this run: found by a first visit */
-    size_t taken; /* of the file */
+    int parts;    /* terms of a sum in this run: nodes, counted by a first visit */
+    size_t taken; /* entries of the file that were read */
     size_t missing, regrouped;
-    int stored; /* parts of the last sum that was regrouped */
+    int stored; /* terms of the last sum that was redistributed */
 } taking;
 
 bool lt_checkpoint_is_of_reducer(const char *name)
@@ -38,7 +38,7 @@ static lt_status no_number(void *context, const char *name, int64_t *value)
     return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
 }
 
-/* I of "NAME.I", and the bytes of "NAME."; -1: no part of a sum. */
+/* Returns I of "NAME.I" and the bytes of "NAME."; -1 if the name has no such suffix. */
 static int part_of(const char *name, size_t *stem)
 {
     const char *dot = strrchr(name, '.');
@@ -59,7 +59,7 @@ static lt_status count_parts(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-/* Part number index of the same sum in the file; NULL: there is none. */
+/* Finds term `index` of the same sum in the file; NULL if absent. */
 static lt_status find_part(const taking *t, const lt_state_entry *entry, size_t stem, int index,
                            const lt_safetensors_entry **out)
 {
@@ -69,7 +69,7 @@ static lt_status find_part(const taking *t, const lt_state_entry *entry, size_t 
     return lt_checkpoint_find(t->reading->file, "", &part, LT_CHECKPOINT_OF_REDUCER, out);
 }
 
-/* The sum of all parts in the file, divided by those of this run. */
+/* Reads this run's share: the sum of all stored terms, divided by the terms of this run. */
 static lt_status take_share(taking *t, const lt_state_entry *entry, size_t stem, int stored)
 {
     t->regrouped++;
@@ -128,11 +128,11 @@ static void say(const taking *t, size_t stored)
     if (stored > t->taken)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients, such as residuals, are dropped: this run "
-               "does not compress as the one that saved them",
+               "compresses differently",
                t->reading->path, stored - t->taken);
     if (t->missing)
         lt_log(LT_LOG_WARN, "train",
-               "%s: %zu tensors of compressed gradients are not in it: residuals start at zero",
+               "%s: %zu tensors of compressed gradients are missing: residuals start at zero",
                t->reading->path, t->missing);
     if (t->regrouped)
         lt_log(LT_LOG_WARN, "train", "%s: residuals of %d nodes are divided equally over %d nodes",

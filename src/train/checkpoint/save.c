@@ -1,4 +1,4 @@
-/* Saving checkpoints: all ranks list what the files hold, then rank 0 writes it and the others send. */
+/* Saving checkpoints: all ranks list the tensors of the files, then rank 0 writes and the others send. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -18,9 +18,9 @@ typedef struct saving {
     const lt_checkpoint_parts *parts;
     const lt_checkpoint_state *state;
     lt_gather gather;
-    size_t models; /* its first tensors, which are those of model.safetensors */
-    size_t own;    /* from here on they are this rank's group's */
-    int group;     /* this rank's, see groups.c; 0 without groups */
+    size_t models; /* number of tensors of model.safetensors, which come first */
+    size_t own;    /* index of the first tensor of this rank's group */
+    int group;     /* this rank's group; 0 without local steps (groups.c) */
 } saving;
 
 static bool is_alone(const lt_checkpoint_parts *parts)
@@ -38,7 +38,7 @@ static lt_status skip_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* An owner is a rank of a group where there are groups. */
+/* Lists one entry. With groups, entry->owner is a rank of the group. */
 static lt_status list_entry(saving *s, const lt_state_entry *entry, int group, char mark)
 {
     const lt_local_steps *local = s->parts->local;
@@ -75,7 +75,7 @@ static lt_status list_reducer(void *context, const lt_state_entry *entry)
     return list_entry(context, entry, 0, LT_CHECKPOINT_OF_REDUCER);
 }
 
-/* In the order of the files. A group after the first has its optimizer's state for itself. */
+/* Lists all tensors in the order of the files. A group after the first lists its optimizer's state last. */
 static lt_status list_all(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
@@ -101,8 +101,8 @@ static lt_status list_all(saving *s)
     return parts->local ? lt_local_steps_visit_group(parts->local, &own) : LT_OK;
 }
 
-/* Collective: makes missing state, shares the numbers of parts, and lists the tensors. Errors: what failed on any
- * rank. */
+/* Creates missing state, shares the sharded optimizer's counters, and lists the tensors. Collective. Errors: those
+ * of any rank. */
 static lt_status list_with_all(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;

@@ -1,11 +1,11 @@
-/* Writing files of weights: one file, whichever ranks hold the parameters. */
+/* Writing weight files: one file, whichever ranks hold the parameters. */
 
 #include "dist/consensus.h"
 #include "gather.h"
 
 #include "lather/ext/fail.h"
 
-/* Files of weights have no f64. */
+/* Lists the parameters; weight files store f64 as f32. */
 static lt_status list_params(lt_gather *g, const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {

@@ -1,5 +1,5 @@
-/* state.json of a checkpoint: the fields of a run, the optimizer's numbers, and the checksums of the other files. Its last
- * member is the CRC-32C of the text before it, so that a flipped bit is found in this file too. */
+/* state.json of a checkpoint: the fields of a run, the optimizer's numbers, and the checksums of the other files.
+ * Its last member is the CRC-32C of the text before it, so that a flipped bit in this file is found too. */
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
@@ -74,10 +74,10 @@ static lt_status check_file(const char *folder, const lt_json_value *v)
     char text[16];
     snprintf(text, sizeof text, "%08x", crc);
     if (!st && have != want)
-        st = lt_fail(LT_E_FORMAT, "%s: %" PRId64 " bytes, want %" PRId64 ": damaged", path, have,
-                     want);
+        st = lt_fail(LT_E_FORMAT, "%s: %" PRId64 " bytes, expected %" PRId64 ": damaged", path,
+                     have, want);
     else if (!st && strcmp(text, want_crc) != 0)
-        st = lt_fail(LT_E_FORMAT, "%s: checksum %s, want %s: damaged", path, text, want_crc);
+        st = lt_fail(LT_E_FORMAT, "%s: checksum %s, expected %s: damaged", path, text, want_crc);
     lt_free(path);
     return st;
 }
@@ -159,7 +159,7 @@ static lt_status check_tail(const char *path, const char *text, size_t bytes)
         return lt_fail(LT_E_FORMAT, "%s: %zu bytes: truncated", path, bytes);
     snprintf(tail, sizeof tail, ",\"crc32c\":\"%08x\"}\n", lt_crc32c(0, text, bytes - TAIL));
     if (memcmp(tail, text + bytes - TAIL, TAIL) != 0)
-        return lt_fail(LT_E_FORMAT, "%s: its checksum does not fit: damaged", path);
+        return lt_fail(LT_E_FORMAT, "%s: its checksum does not match: damaged", path);
     return LT_OK;
 }
 
@@ -171,12 +171,12 @@ static lt_status other_format(const lt_json_value *root, int64_t format)
         LT_TRY(lt_json_string(root, "version", &version));
     return lt_fail(LT_E_FORMAT,
                    "format %" PRId64
-                   ", written by lather %s; this build, %s, reads %d: go on with the "
-                   "version that wrote it, or take the weights of the checkpoint with --weights",
+                   ", written by lather %s; this build, %s, reads %d: resume with the "
+                   "version that wrote it, or start from the checkpoint's weights with --weights",
                    format, lt_text_escape(shown, sizeof shown, version), lt_version(), VERSION);
 }
 
-/* The optimizer's numbers after that many steps; NULL: none. */
+/* Checks the ranges of the optimizer's numbers after `step` steps; numbers may be NULL. */
 static lt_status check_numbers(const lt_json_value *numbers, int64_t step)
 {
     for (const lt_json_value *v = numbers ? numbers->child : NULL; v; v = v->next) {
@@ -184,7 +184,7 @@ static lt_status check_numbers(const lt_json_value *numbers, int64_t step)
         int64_t low, high;
         lt_text_escape(name, sizeof name, v->key);
         if (!v->is_integer)
-            return lt_fail(LT_E_FORMAT, "'%s' is no integer of 64 bits", name);
+            return lt_fail(LT_E_FORMAT, "'%s' is not a 64-bit integer", name);
         lt_optim_number_range(v->key, step, &low, &high);
         LT_TRY(lt_checkpoint_check_integer(name, v->integer, low, high));
     }
@@ -201,7 +201,7 @@ static lt_status get_all(const char *folder, const lt_json_value *root, lt_check
     LT_TRY(check_numbers(lt_json_member(root, "numbers"), state->step));
     const lt_json_value *files = lt_json_member(root, "files");
     if (!lt_json_member(files, LT_CHECKPOINT_MODEL) || !lt_json_member(files, LT_CHECKPOINT_OPTIM))
-        return lt_fail(LT_E_FORMAT, "no checksums of both files");
+        return lt_fail(LT_E_FORMAT, "the checksums of both files are missing");
     for (const lt_json_value *v = files->child; v; v = v->next)
         LT_TRY(check_file(folder, v));
     return LT_OK;

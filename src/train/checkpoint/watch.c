@@ -1,9 +1,12 @@
-/* Evaluation next to training. The folder belongs to the process that trains; files written here have other names.
+/* Evaluation while another process trains. The run folder belongs to that process; the files written here have
+ * other names.
  *
- * 1. A checkpoint appears complete, by a rename; its files are then linked to a name of this process, so that they
- *    stay while it reads them even if the run removes the checkpoint.
- * 2. A checkpoint is evaluated if a record says so, of the run or of evaluations: a restart continues from there.
- * 3. A run has ended when no process holds its folder and its weights are not older than its newest checkpoint. */
+ * 1. A checkpoint appears complete, by a rename. Its files are then hard-linked under a name of this process, so
+ * that
+ *     they remain readable even if the run removes the checkpoint.
+ * 2. A checkpoint counts as evaluated if a record exists, of the run or of an evaluation: a restart continues from
+ * there.
+ * 3. A run has ended when no process holds its lock and its weights are not older than its newest checkpoint. */
 
 #include "watch.h"
 
@@ -22,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The files of a checkpoint as they were looked at: another one of the same step has others. */
+/* Identifies the files of a checkpoint: another one of the same step has other inodes or times. */
 typedef struct identity {
     int64_t step;
     ino_t inode[2];
@@ -30,12 +33,14 @@ typedef struct identity {
 } identity;
 
 struct lt_watch {
-    char *folder, *records, *metrics; /* the folder, and two files in it */
-    char *
-        held; /* the folder of links; its name is no process's, as those are cleaned by others that do not see it */
+    char *folder, *records,
+        *metrics; /* run folder; its records of evaluations; its metrics.jsonl */
+    /* folder of the hard links. It has no process id in its name, as cleaning removes the folders of processes
+     * that it does not see */
+    char *held;
     char run[LT_RUN_ID];
     lt_run_lock *lock;
-    identity *seen; /* nothing more is to be done about these */
+    identity *seen; /* checkpoints that need no further look */
     size_t count, capacity;
     bool told_waiting;
 };
@@ -52,7 +57,7 @@ lt_status lt_watch_check(const char *folder)
     return *run || lt_run_is_used(folder) ? LT_OK : lt_fail(LT_E_ARG, "%s: holds no run", folder);
 }
 
-/* The name is fixed, so that a restart after a kill finds the leftovers. */
+/* Removes the links. Their folder has a fixed name, so that a restart after a kill finds the leftovers. */
 static void release(const lt_watch *w)
 {
     if (w->held && lt_commit_remove_tree(w->held))
@@ -63,8 +68,8 @@ static lt_status open_files(lt_watch *w)
 {
     const lt_run_lock_config lock = {.name = "lock-eval", .doing = "evaluated"};
     LT_TRY(lt_run_lock_open(&w->lock, w->folder, &lock));
-    release(w);                                             /* what a killed one held */
-    return lt_metrics_rewind(w->records, INT64_MAX, false); /* a line that a kill cut off */
+    release(w);                                             /* links of a killed evaluation */
+    return lt_metrics_rewind(w->records, INT64_MAX, false); /* removes a truncated line */
 }
 
 lt_status lt_watch_open(lt_watch **out, const char *folder)
@@ -113,7 +118,7 @@ static bool is_older(const struct timespec *a, const struct timespec *b)
     return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* Stats FOLDER/NAME; false: it is not there. */
+/* Stats FOLDER/NAME; false if absent. */
 static bool find(const lt_watch *w, const char *name, struct stat *info)
 {
     char path[LT_WATCH_PATH];
@@ -132,7 +137,7 @@ static bool has_ended(const lt_watch *w)
 
 /* --- Checkpoints --- */
 
-/* False: it is gone, or not complete yet. */
+/* Identifies a step's checkpoint; false if it was removed or is not complete yet. */
 static bool identify(const lt_watch *w, int64_t step, identity *out)
 {
     static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL};
@@ -191,7 +196,8 @@ static lt_status link_files(const lt_watch *w, int64_t step)
     return LT_OK;
 }
 
-/* Where it can be read: links to its files or, where the file system has none, the checkpoint itself. */
+/* Links the checkpoint's files and returns the folder of the links in path; without hard links, the checkpoint
+ * itself. */
 static void hold(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
 {
     release(w);
@@ -203,7 +209,7 @@ static void hold(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
     snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
 }
 
-/* Holds and checks one; path "": it is passed over. */
+/* Links and verifies a checkpoint; sets path to "" if it cannot be evaluated. */
 static lt_status take(lt_watch *w, const identity *id, lt_watched *out)
 {
     lt_checkpoint_state state;
@@ -229,7 +235,7 @@ static lt_status is_recorded(const lt_watch *w, int64_t step, bool *found)
     return *found ? LT_OK : lt_metrics_has_evaluation(w->metrics, w->run, step, found);
 }
 
-/* Whether the checkpoint of a step is one to evaluate: then it is out->path. */
+/* Sets out->path if the checkpoint of this step is to be evaluated. */
 static lt_status look_at(lt_watch *w, int64_t step, lt_watched *out)
 {
     identity id;
@@ -242,13 +248,13 @@ static lt_status look_at(lt_watch *w, int64_t step, lt_watched *out)
     return see(w, &id);
 }
 
-/* Once for each time that it is so. */
+/* Logs once when the run stops being trained before its end. */
 static void tell_waiting(lt_watch *w)
 {
     const bool held = lt_run_lock_is_held(w->folder);
     if (!held && !w->told_waiting)
-        lt_log(LT_LOG_INFO, "train",
-               "%s: the run has not ended, and no process trains it: waiting for one", w->folder);
+        lt_log(LT_LOG_INFO, "train", "%s: the run has not ended, but no process trains it: waiting",
+               w->folder);
     w->told_waiting = !held;
 }
 
@@ -257,7 +263,8 @@ lt_status lt_watch_next(lt_watch *w, lt_watched *out)
     int64_t *step = NULL;
     size_t count = 0;
     *out = (lt_watched){0};
-    const bool ended = has_ended(w); /* first: its last checkpoint is there then */
+    const bool ended =
+        has_ended(w); /* before the list is read, so that it includes the last checkpoint */
     LT_TRY(lt_watch_check(w->folder));
     lt_status st = lt_checkpoint_list(w->folder, &step, &count);
     for (size_t i = count; i-- && !st && !*out->path;) /* the newest is first */
@@ -270,7 +277,7 @@ lt_status lt_watch_next(lt_watch *w, lt_watched *out)
     return ended ? LT_END : LT_OK;
 }
 
-/* --- Averages --- */
+/* --- EMA weights --- */
 
 static lt_status load_average(const lt_safetensors *file, const char *path, const lt_param *p)
 {

@@ -1,4 +1,4 @@
-/* Options of image classification: a struct for each group of options. */
+/* Options of image classification: a struct for each group. */
 #ifndef LT_CLASSIFY_ARGUMENTS_H
 #define LT_CLASSIFY_ARGUMENTS_H
 
@@ -8,7 +8,7 @@
 enum { AUGMENT_AUTO, AUGMENT_NONE, AUGMENT_IMAGENET, AUGMENT_SMALL };
 enum { FILTER_AUTO, FILTER_BILINEAR };
 
-/* preprocess.c: what images are read, and how they become inputs. */
+/* preprocess.c: the images to read, and their preprocessing. */
 typedef struct image_options {
     const char *val_labels, *image_size_schedule, *mean, *std, *cache_ram, *auto_augment;
     int augment, interpolation, decode, exif;
@@ -18,7 +18,7 @@ typedef struct image_options {
 } image_options;
 lt_option_table lt_image_options(image_options *o);
 
-/* program.c: classes, and what evaluations write. */
+/* program.c: classes, and output of evaluations. */
 typedef struct classifier_options {
     const char *save_logits, *eval_json;
     int64_t num_classes;

@@ -1,4 +1,4 @@
-/* Start-up shared by the commands and the program. */
+/* Functions shared by the commands and the program. */
 
 #include "train/classify/classifier.h"
 

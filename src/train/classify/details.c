@@ -1,5 +1,5 @@
-/* --eval-json: collects what each image was taken for and the most telling images, and writes the accuracy of each
- * class, which classes are taken for which, and those images. */
+/* --eval-json: collects the prediction of each image and the most informative images, and writes the accuracy of
+ * each class, the confusions, and these images. */
 
 #include "base/shared_file.h"
 #include "train/classify/classifier.h"
@@ -20,23 +20,24 @@ typedef struct detail_pair {
     int32_t label, predicted;
 } detail_pair;
 
-/* An image to show. */
+/* An image shown in the report. */
 typedef struct detail_sample {
-    int64_t index; /* in the data set */
+    int64_t index; /* index in the data set */
     int label, predicted[DETAIL_TOP];
-    double certain, probability[DETAIL_TOP]; /* of the label; of those predicted */
-    char *image;                             /* a data URI; owned */
+    double certain,
+        probability[DETAIL_TOP]; /* probability of the label; probabilities of the predictions */
+    char *image;                 /* a data URI; owned */
 } detail_sample;
 
-/* Those with the least probability of their label; of equal ones the first. */
+/* Images with the lowest probability of their label; among equals the first. */
 typedef struct detail_list {
     detail_sample item[DETAIL_WRONG];
     int count, most;
 } detail_list;
 
 struct details {
-    int classes, channels, side; /* of logits; of the batches' images */
-    detail_pair *pair;           /* of every image of this rank */
+    int classes, channels, side; /* number of logits; channels and side of the batches' images */
+    detail_pair *pair;           /* one for each image of this rank */
     size_t count, capacity;
     detail_list wrong, right;
     double *probability; /* [N,classes] of a batch */
@@ -78,7 +79,7 @@ void lt_classifier_close_details(classifier *s)
     s->details = NULL;
 }
 
-/* The likeliest; of equal ones the first. */
+/* Finds the most probable classes; among equals the first. */
 static void find_top(const double *p, int classes, detail_sample *sample)
 {
     int *top = sample->predicted, count = 0;
@@ -209,7 +210,7 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
     lt_json_put_raw(w, "\n");
 }
 
-/* Fills row with the counts of a label; pairs are sorted. Returns where the next label begins. */
+/* Counts the predictions for a label in row; pairs are sorted. Returns the index of the next label's first pair. */
 static size_t count_row(const struct details *d, size_t at, int label, int64_t *row, int classes)
 {
     memset(row, 0, (size_t)classes * sizeof *row);
@@ -255,7 +256,7 @@ typedef struct confused {
     int64_t count;
 } confused;
 
-/* The most frequent first; ties by label, then by prediction. */
+/* Sorts the most frequent first; ties by label, then by prediction. */
 static int by_count(const void *a, const void *b)
 {
     const confused *x = a, *y = b;

@@ -1,4 +1,4 @@
-/* train_resnet50 export --weights FILE --output MODEL.onnx: network and weights for other runtimes. */
+/* train_resnet50 export --weights FILE --output MODEL.onnx: writes network and weights for other runtimes. */
 
 #include "train/classify/classifier.h"
 #include "train/weights/onnx.h"
@@ -7,18 +7,18 @@
 
 typedef struct export_arguments {
     const char *weights, *output;
-    image_options images; /* those that export has */
+    image_options images; /* the subset that export has */
 } export_arguments;
 
 #define AT(field) .offset = offsetof(export_arguments, field)
 
 /* clang-format off */
 static const lt_option table[] = {
-{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
-{"Options", .name = "output", .alias = 'o', .type = LT_OPTION_STRING, AT(output), .meta = "FILE", .help = "the ONNX model to write"},
+{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file written by training"},
+{"Options", .name = "output", .alias = 'o', .type = LT_OPTION_STRING, AT(output), .meta = "FILE", .help = "ONNX file to write"},
 {"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = LT_TRANSFORM_MOST_SIZE, .help = "side of the input in pixels; 0: as in predict"},
-{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "for the metadata, where the weights do not say it"},
-{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "likewise"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "mean for the metadata; default: from the weights"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "standard deviation for the metadata; default: from the weights"},
 };
 /* clang-format on */
 
@@ -27,7 +27,7 @@ static const lt_program program = {
     .usage = "--weights FILE --output MODEL.onnx",
     .description =
         "Input images [N,C,size,size], f32 RGB or grey, (pixel / 255 - mean) / std; output logits "
-        "[N,classes]. N is free. Opset 13. The metadata have what the weights say: class_names, "
+        "[N,classes]. N is free. Opset 13. The metadata are those of the weights: class_names,  "
         "mean, std, image_size, crop_pct, interpolation.\n\n"
         "Exit status: 0 done, 1 an error, 2 a wrong command line.",
     .option = table,
@@ -56,7 +56,7 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
     const export_arguments *a = values;
     (void)code;
     if (!t->choice.family->onnx)
-        return lt_fail(LT_E_UNSUPPORTED, "%s models have no ONNX graph, residual networks do",
+        return lt_fail(LT_E_UNSUPPORTED, "%s models have no ONNX graph; residual networks have one",
                        t->choice.family->name);
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");

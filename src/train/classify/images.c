@@ -1,4 +1,4 @@
-/* The images that predict's command line lists: files, folders, standard input, and lines of a file. */
+/* The images on predict's command line: files, folders, standard input, and lines of a file. */
 
 #include "train/classify/images.h"
 
@@ -39,13 +39,13 @@ static lt_status write_whole(int fd, const char *bytes, size_t count)
     return LT_OK;
 }
 
-/* Standard input may be a pipe, which the loader cannot read at offsets: its bytes go into a file in memory. */
+/* Copies standard input into a file in memory: it may be a pipe, which the loader cannot read at offsets. */
 static lt_status keep_input(image_list *p)
 {
     enum { BLOCK = 1 << 16, MOST = 1 << 28 }; /* bytes */
     char block[BLOCK];
     if (p->input[0])
-        return lt_fail(LT_E_ARG, "-: standard input is asked for twice");
+        return lt_fail(LT_E_ARG, "-: standard input is used twice");
     int fd = memfd_create("input", MFD_CLOEXEC);
     if (fd < 0)
         return lt_fail(LT_E_IO, "-: %s", strerror(errno));
@@ -57,7 +57,7 @@ static lt_status keep_input(image_list *p)
         if (got < 0)
             return lt_fail(LT_E_IO, "-: %s", strerror(errno));
         if (got == 0)
-            return add(p, p->input); /* the file stays open till the end of the process */
+            return add(p, p->input); /* the file remains open until the process ends */
         all += (size_t)got;
         if (all > MOST)
             return lt_fail(LT_E_FORMAT, "-: more than %d bytes", MOST);
@@ -76,22 +76,22 @@ static lt_status read_lines(image_list *p, const char *name, FILE *file)
         if (bytes > 0 && line[bytes - 1] == '\n')
             line[--bytes] = 0;
         if (strlen(line) != (size_t)bytes)
-            st = lt_fail(LT_E_FORMAT, "%s: line %zu has a NUL in it", name, number);
+            st = lt_fail(LT_E_FORMAT, "%s: line %zu contains a NUL", name, number);
         else if (bytes)
             st = add(p, line);
     }
     if (!st && ferror(file))
         st = lt_fail(LT_E_IO, "%s: %s", name, strerror(errno));
     free(line);
-    return !st && p->count == before ? lt_fail(LT_E_FORMAT, "%s: no path in it", name) : st;
+    return !st && p->count == before ? lt_fail(LT_E_FORMAT, "%s: contains no path", name) : st;
 }
 
-/* It may be a pipe: --files-from <(find ...). */
+/* Reads --files-from, which may be a pipe: <(find ...). */
 static lt_status read_list(image_list *p, const char *name)
 {
     bool input = !strcmp(name, "-");
     if (input && p->input[0])
-        return lt_fail(LT_E_ARG, "--files-from -: standard input is an image already");
+        return lt_fail(LT_E_ARG, "--files-from -: standard input is already used as an image");
     FILE *file = input ? stdin : fopen(name, "r");
     if (!file)
         return lt_fail(LT_E_IO, "--files-from %s: %s", name, strerror(errno));
@@ -110,8 +110,7 @@ lt_status lt_image_list_read(image_list *p, const lt_options *options, const cha
     }
     if (files_from)
         LT_TRY(read_list(p, files_from));
-    return p->count ? LT_OK
-                    : lt_fail(LT_E_ARG, "no image given: files, folders, - or --files-from");
+    return p->count ? LT_OK : lt_fail(LT_E_ARG, "no image: give files, folders, - or --files-from");
 }
 
 void lt_image_list_clear(image_list *p)

@@ -1,5 +1,5 @@
-/* What a file of weights says besides numbers: the names of its classes, how its pixels were normalised,
- * and what else turns an image into its input. It stands in the metadata of model.safetensors, in checkpoints too. */
+/* Metadata of a weight file: the names of its classes, the normalization of its pixels, and other preprocessing of
+ * its images. Stored in model.safetensors, in checkpoints too. */
 
 #include "train/classify/metadata.h"
 
@@ -45,11 +45,11 @@ char *lt_metadata_join(const lt_dataset *data)
     return text;
 }
 
-/* Lines of names as join_names() makes them, so that equal names are equal text. stored: they may be
- * escaped already; one that is no escaped text is as earlier versions stored it. NULL: no memory. */
+/* Escapes lines of names like lt_metadata_join(), so that equal names are equal texts. stored: a line may already
+ * be escaped; one that is not was written by an earlier version. Returns NULL without memory. */
 static char *escape_lines(const char *names, bool stored)
 {
-    enum { MOST_BYTES = 4 }; /* that a byte becomes */
+    enum { MOST_BYTES = 4 }; /* bytes that one byte may become */
     size_t capacity = strlen(names) + 1;
     char *all = malloc(MOST_BYTES * capacity), *line = malloc(2 * capacity);
     for (char *at = all; all && line; names++) {
@@ -72,7 +72,7 @@ static char *escape_lines(const char *names, bool stored)
     return all;
 }
 
-/* The line of a class, without its end; its length is 0 if there is none. */
+/* Returns the line of a class and its length, 0 if absent. */
 static const char *line_of(const metadata *n, int label, int *length)
 {
     const char *at = n->names;

@@ -1,4 +1,4 @@
-/* train_resnet50 predict --weights FILE IMAGE...: the likeliest classes of each image. */
+/* train_resnet50 predict --weights FILE IMAGE...: prints the most probable classes of each image. */
 
 #include "train/classify/classifier.h"
 #include "train/classify/images.h"
@@ -15,7 +15,7 @@
 
 typedef struct predict_arguments {
     const char *weights, *device, *class_names, *files_from;
-    image_options images; /* those that predict has */
+    image_options images; /* the subset that predict has */
     int64_t threads, top;
     bool json, csv;
 } predict_arguments;
@@ -24,20 +24,20 @@ typedef struct predict_arguments {
 
 /* clang-format off */
 static const lt_option table[] = {
-{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file, as training writes it"},
-{"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "a name per line, in the order of classes; missing: the names that the weights hold"},
-{"Options", .name = "files-from", .type = LT_OPTION_STRING, AT(files_from), .meta = "FILE", .help = "more images: a path per line; -: on standard input"},
-{"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print of each image, the likeliest first"},
-{"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "an object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
-{"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "lines of path,rank,index,class,probability, quoted as in RFC 4180"},
-{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = LT_TRANSFORM_MOST_SIZE, .help = "side of the input in pixels; 0: what the weights say, else 224, or with a small stem 28 for one channel and 32 for three"},
-{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(images.interpolation), .choices = "auto|bilinear|bicubic", .help = "filter of resizing, antialiased; auto: what the weights say, else bilinear"},
-{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
-{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
-{"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(images.exif), .choices = "off|on", .help = "turn JPEG as their EXIF orientation says"},
-{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(images.crop_pct), .value = "0", .min = 0, .max = 1, .help = "share of the short side that the centre crop keeps; 0: what the weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
-{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(images.max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "width times height of an image to decode; larger ones are broken"},
-{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(images.max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
+{"Options", .name = "weights", .type = LT_OPTION_STRING, AT(weights), .meta = "FILE", .help = "safetensors file written by training"},
+{"Options", .name = "class-names", .type = LT_OPTION_STRING, AT(class_names), .meta = "FILE", .help = "file of class names, one per line, in the order of the classes; default: the weights' names"},
+{"Options", .name = "files-from", .type = LT_OPTION_STRING, AT(files_from), .meta = "FILE", .help = "file of further images, a path per line; -: standard input"},
+{"Options", .name = "top", .alias = 'k', .type = LT_OPTION_INT, AT(top), .value = "5", .min = 1, .max = 1000000, .help = "classes to print per image, the most probable first"},
+{"Options", .name = "json", .type = LT_OPTION_BOOL, AT(json), .help = "print a JSON object per line (JSON Lines): path, and predictions with index, class, probability; or error"},
+{"Options", .name = "csv", .type = LT_OPTION_BOOL, AT(csv), .help = "print lines of path,rank,index,class,probability, quoted as in RFC 4180"},
+{"Options", .name = "image-size", .type = LT_OPTION_INT, AT(images.image_size), .value = "0", .min = 0, .max = LT_TRANSFORM_MOST_SIZE, .help = "side of the input in pixels; 0: the weights', otherwise 224, or with a small stem 28 for one channel and 32 for three"},
+{"Options", .name = "interpolation", .type = LT_OPTION_CHOICE, AT(images.interpolation), .choices = "auto|bilinear|bicubic", .help = "resizing filter, antialiased; auto: the weights', otherwise bilinear"},
+{"Options", .name = "mean", .type = LT_OPTION_STRING, AT(images.mean), .meta = "R,G,B", .help = "per-channel mean subtracted from pixels in [0,1]; default: the weights', otherwise ImageNet's, for one channel Fashion-MNIST's"},
+{"Options", .name = "std", .type = LT_OPTION_STRING, AT(images.std), .meta = "R,G,B", .help = "per-channel standard deviation that pixels are divided by; default: as for --mean"},
+{"Options", .name = "exif", .type = LT_OPTION_CHOICE, AT(images.exif), .choices = "off|on", .help = "rotate JPEG images by their EXIF orientation"},
+{"Options", .name = "crop-pct", .type = LT_OPTION_DOUBLE, AT(images.crop_pct), .value = "0", .min = 0, .max = 1, .help = "fraction of the short side that the center crop keeps; 0: the weights', otherwise 224 of 256 (0.875), or all up to 64 pixels"},
+{"Options", .name = "max-image-pixels", .type = LT_OPTION_INT, AT(images.max_image_pixels), .value = "100000000", .min = 1, .max = 1e15, .help = "maximum width times height of an image; larger ones count as corrupt"},
+{"Options", .name = "max-image-seconds", .type = LT_OPTION_DOUBLE, AT(images.max_image_seconds), .value = "10", .min = 0.001, .max = 1e15, .help = "maximum core seconds to decode an image, except WebP and AVIF; slower ones count as corrupt"},
 {"Options", .name = "device", .type = LT_OPTION_STRING, AT(device), .value = "cpu", .help = "cpu, ref, cuda[:N]"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "compute threads; 0: as many as allowed"},
 };
@@ -47,17 +47,17 @@ static const lt_program program = {
     .summary = "classify images",
     .usage = "--weights FILE [OPTION]... IMAGE|FOLDER|-...",
     .description =
-        "Prints the likeliest classes of images. A folder stands for the images in it and below, "
-        "ordered by path; - is an image on standard input. An image that cannot be read is told on "
-        "standard error, and the others go on. In names and paths, what is no printable UTF-8 is "
-        "shown as \\xHH, a backslash as two.\n\n"
-        "Exit status: 0 done, 1 an error or a broken image, 2 a wrong command line.",
+        "Prints the most probable classes of images. A folder means the images in it and below, "
+        "ordered by path; - is an image on standard input. An image that cannot be read is reported on "
+        "standard error, and the others are processed. In names and paths, bytes other than printable UTF-8 "
+        "are shown as \\xHH, a backslash as two.\n\n"
+        "Exit status: 0 done, 1 an error or a corrupt image, 2 a wrong command line.",
     .option = table,
     .count = sizeof table / sizeof *table,
     .rest = true,
 };
 
-/* The lines of a file instead of the weights' names; there must be one for each class. */
+/* Replaces the weights' class names by the lines of a file, one for each class. */
 static lt_status read_names(classifier *s, const char *path)
 {
     FILE *file;
@@ -94,7 +94,7 @@ static lt_status predict_image(classifier *s, predictions *out, const char *name
     return st;
 }
 
-/* The reason alone: messages begin with the path, escaped. */
+/* Returns the reason of a message that begins with the escaped path. */
 static const char *reason(const char *why, const char *path)
 {
     enum { SHOWN_PATH = 4096 };

@@ -1,4 +1,4 @@
-/* What predict prints of an image: lines to read, JSON Lines, or CSV. Names come from files: they are escaped. */
+/* Output of predict for an image: plain lines, JSON Lines, or CSV. Names come from files and are escaped. */
 
 #include "train/classify/predictions.h"
 
@@ -48,7 +48,8 @@ static const char *class_name(const predictions *s, int label, char shown[SHOWN_
     return lt_text_escape(shown, SHOWN_BYTES, name);
 }
 
-/* RFC 4180: quotes around a field with a comma, a quote or blanks at its ends; quotes inside are doubled. */
+/* Prints a CSV field (RFC 4180): quoted if it has a comma, a quote or blanks at its ends; inner quotes are
+ * doubled. */
 static void put_field(const char *text)
 {
     size_t bytes = strlen(text);
@@ -119,7 +120,7 @@ static lt_status print_json(predictions *s, const char *name)
     return print_line(s);
 }
 
-/* The escaped text, in memory of its own. */
+/* Returns the escaped text; free with free(). */
 static char *escape(const char *text)
 {
     size_t bytes = lt_text_escape_bytes(text);
@@ -159,7 +160,7 @@ lt_status lt_predictions_add_failure(predictions *s, const char *name, const cha
     if (!path)
         st = LT_E_NOMEM;
     else
-        fprintf(stderr, "%s predict: %s: %s\n", s->program, path, why); /* a message is escaped */
+        fprintf(stderr, "%s predict: %s: %s\n", s->program, path, why); /* messages are escaped */
     if (!st && s->form == OUTPUT_JSON) {
         lt_json_rewind(&s->line);
         lt_json_begin_object(&s->line, NULL);

@@ -1,5 +1,6 @@
-/* How images become inputs. Each setting comes from the flag, else from the metadata of --weights, else it is the
- * usual one of this data or network; what is in force goes into the metadata of the weights that a run writes. */
+/* Preprocessing of images. Each setting comes from a flag, otherwise from the metadata of --weights, otherwise it
+ * is the default for this data or network. The settings used are stored in the metadata of the weights that a run
+ * writes. */
 
 #include "train/classify/classifier.h"
 #include "train/loop/option_rows.h"
@@ -16,27 +17,27 @@
 #define OF image_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "what the images of a flat val/ show: FILE LABEL in each line, or LABEL for the files in the order of their names; a class name, a number from 0 on, or the number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt beside it"},
-{"Data", PICK("augment", augment, "auto|none|imagenet|small"), .common = true, .help = "random crops and flips; auto: as --weights of this size were trained, else small up to 64 pixels, imagenet above"},
+{"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "labels of the images in a flat val/: FILE LABEL per line, or LABEL for the files in the order of their names; a label is a class name, a number from 0, or a number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt in the same folder"},
+{"Data", PICK("augment", augment, "auto|none|imagenet|small"), .common = true, .help = "random crops and flips; auto: as --weights of this size were trained, otherwise small up to 64 pixels, imagenet above"},
 {"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
-{"Data", TEXT("auto-augment", auto_augment), .value = "none", .meta = "none|ta_wide|ra[:N[:M]]", .common = true, .help = "random operations on each image: ta_wide: one, of random strength (TrivialAugmentWide); ra: RandAugment, N operations of strength M, torchvision's of 31: ra:2:9"},
-{"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "largest change of brightness, contrast and saturation, as a factor"},
+{"Data", TEXT("auto-augment", auto_augment), .value = "none", .meta = "none|ta_wide|ra[:N[:M]]", .common = true, .help = "random operations on each image: ta_wide: one, with random strength (TrivialAugmentWide); ra: RandAugment, N operations with strength M, of torchvision's 31: ra:2:9"},
+{"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "maximum change of brightness, contrast and saturation, as a factor"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
-{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .common = true, .help = "mix images and targets; parameter of the Beta distribution; 0: no"},
-{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "put a part of another image into each; with --mixup-alpha: either"},
-{"Data", PICK("exif", exif, "off|on"), .help = "turn JPEG as their EXIF orientation says; off: the pixels as stored, as torchvision's ImageFolder reads them"},
-{"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "what is taken from pixels, white being 1; missing: what the weights say, else ImageNet's, of one channel Fashion-MNIST's"},
-{"Data", TEXT("std", std), .meta = "R,G,B", .help = "what pixels are divided by then; missing: as --mean"},
-{"Data", INT("image-size", image_size, 0, LT_TRANSFORM_MOST_SIZE), .value = "0", .common = true, .help = "side of the input in pixels; 0: what --weights were trained at, else that of the images up to 64 pixels, else 224"},
-{"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the input in training from these epochs on, the first from 0; --image-size, or else the last, is for evaluation"},
-{"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "times that an epoch visits an image, each augmented anew; it visits so many fewer"},
-{"Data", PICK("interpolation", interpolation, "auto|bilinear|bicubic"), .help = "filter of resizing, antialiased, in training and evaluation; auto: what --weights say, else bilinear"},
-{"Data", NUM("crop-pct", crop_pct, 0, 1), .value = "0", .help = "evaluation: share of the short side that the centre crop keeps; 0: what --weights say, else 224 of 256 (0.875), or all up to 64 pixels"},
-{"Data", PICK("decode", decode, "exact|fast"), .help = "fast: large crops of JPEG to train on are decoded at 1/2, 1/4 or 1/8 of their size"},
-{"Data", TEXT("cache-ram", cache_ram), .meta = "SIZE", .after = "shuffle", .help = "keep decoded training images in memory, up to this many bytes on each rank: 500M, 16G"},
-{"Data", INT("max-bad-images", max_bad_images, -1, MANY), .value = "100", .after = "cache-ram", .help = "broken images to pass over before giving up; -1: any number"},
-{"Data", INT("max-image-pixels", max_image_pixels, 1, MANY), .value = "100000000", .after = "max-bad-images", .help = "width times height of an image to decode; larger ones are broken"},
-{"Data", NUM("max-image-seconds", max_image_seconds, 0.001, MANY), .value = "10", .after = "max-image-pixels", .help = "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
+{"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .common = true, .help = "mix images and targets; parameter of the Beta distribution; 0: off"},
+{"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "paste a part of another image into each; with --mixup-alpha: one of both at random; 0: off"},
+{"Data", PICK("exif", exif, "off|on"), .help = "rotate JPEG images by their EXIF orientation; off: pixels as stored, as torchvision's ImageFolder reads them"},
+{"Data", TEXT("mean", mean), .meta = "R,G,B", .help = "per-channel mean subtracted from pixels in [0,1]; default: the weights', otherwise ImageNet's, for one channel Fashion-MNIST's"},
+{"Data", TEXT("std", std), .meta = "R,G,B", .help = "per-channel standard deviation that pixels are divided by; default: as for --mean"},
+{"Data", INT("image-size", image_size, 0, LT_TRANSFORM_MOST_SIZE), .value = "0", .common = true, .help = "side of the input in pixels; 0: as --weights were trained, otherwise the images' own up to 64 pixels, otherwise 224"},
+{"Data", TEXT("image-size-schedule", image_size_schedule), .meta = "EPOCH:SIZE,...", .help = "progressive resizing: side of the training input from these epochs on, the first from 0; evaluations use --image-size, otherwise the last"},
+{"Data", INT("repeated-aug", repeated_aug, 1, 1000), .value = "1", .help = "visits of each image per epoch, each with a different augmentation; an epoch then has as many fewer images"},
+{"Data", PICK("interpolation", interpolation, "auto|bilinear|bicubic"), .help = "resizing filter, antialiased, in training and evaluation; auto: the weights', otherwise bilinear"},
+{"Data", NUM("crop-pct", crop_pct, 0, 1), .value = "0", .help = "evaluation: fraction of the short side that the center crop keeps; 0: the weights', otherwise 224 of 256 (0.875), or all up to 64 pixels"},
+{"Data", PICK("decode", decode, "exact|fast"), .help = "fast: decode large crops of JPEG training images at 1/2, 1/4 or 1/8 of their size"},
+{"Data", TEXT("cache-ram", cache_ram), .meta = "SIZE", .after = "shuffle", .help = "memory for decoded training images, in bytes per rank: 500M, 16G; default: no cache"},
+{"Data", INT("max-bad-images", max_bad_images, -1, MANY), .value = "100", .after = "cache-ram", .help = "corrupt images to skip before the run ends; -1: any number"},
+{"Data", INT("max-image-pixels", max_image_pixels, 1, MANY), .value = "100000000", .after = "max-bad-images", .help = "maximum width times height of an image; larger ones count as corrupt"},
+{"Data", NUM("max-image-seconds", max_image_seconds, 0.001, MANY), .value = "10", .after = "max-image-pixels", .help = "maximum core seconds to decode an image, except WebP and AVIF; slower ones count as corrupt"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_image_options, image_options, rows)
@@ -49,7 +50,7 @@ static const char *const filter_name[] = {
 static const char *const augment_name[] = {
     [LT_AUGMENT_NONE] = "none", [LT_AUGMENT_IMAGENET] = "imagenet", [LT_AUGMENT_SMALL] = "small"};
 
-/* What the weights say; "": nothing. */
+/* Returns a setting of the weights' metadata; "" if absent. */
 static const char *known(const classifier *s, metadata_key key)
 {
     return s->known.text[key];
@@ -60,12 +61,12 @@ static lt_status fail_metadata(metadata_key key, const char *text, const char *w
     char shown[NAME_TEXT], flag[META_BYTES];
     snprintf(flag, sizeof flag, "%s", lt_metadata_name[key]);
     for (char *c = flag; (c = strchr(c, '_'));)
-        *c = '-'; /* as in the name of the option */
-    return lt_fail(LT_E_FORMAT, "the weights' metadata: %s '%s', want %s; --%s overrides it",
+        *c = '-'; /* option names have dashes */
+    return lt_fail(LT_E_FORMAT, "the weights' metadata: %s '%s', expected %s; --%s overrides it",
                    lt_metadata_name[key], lt_text_escape(shown, sizeof shown, text), want, flag);
 }
 
-/* A number of the weights' metadata in least..most. */
+/* Parses a number of the weights' metadata in least..most. */
 static lt_status parse(metadata_key key, const char *text, double least, double most, double *value)
 {
     char *end, want[META_BYTES];
@@ -109,7 +110,7 @@ static lt_status choose_size(classifier *s, int usual)
     return LT_OK;
 }
 
-/* The share that the centre crop keeps; 0: the usual one. */
+/* Sets the fraction that the center crop keeps; 0: default. */
 static lt_status choose_crop(classifier *s)
 {
     const double least = 1e-3;
@@ -122,7 +123,7 @@ static lt_status choose_crop(classifier *s)
     return parse(META_CROP_PCT, text, least, 1, &s->crop);
 }
 
-/* The shortest number that has the same effect as s->crop, or as the usual resizing of this size. */
+/* Writes the shortest number with the same effect as s->crop, or as the default resizing for this size. */
 static void print_crop(classifier *s)
 {
     enum { MOST_DIGITS = 17 };
@@ -155,7 +156,7 @@ static lt_status choose_filter(classifier *s)
     return LT_OK;
 }
 
-/* auto: as the weights were trained, if they were at this size; else by size. */
+/* Returns the augmentation of --augment auto: the weights' if they were trained at this size, otherwise by size. */
 static lt_augment usual_augment(const classifier *s)
 {
     enum { AUGMENTS = sizeof augment_name / sizeof *augment_name };
@@ -165,7 +166,7 @@ static lt_augment usual_augment(const classifier *s)
     return s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
 }
 
-/* ":N" at *at, which moves past it; without one *value stays. */
+/* Parses an optional ":N" at *at, and advances past it. */
 static bool take_number(const char **at, int least, int most, int *value)
 {
     char *end;
@@ -190,9 +191,9 @@ lt_status lt_classifier_auto_augment(const image_options *o, bool *trivial, lt_r
     if (at == text || !take_number(&at, 1, LT_RAND_AUGMENT_MOST_OPS, &operations)
         || !take_number(&at, 0, LT_RAND_AUGMENT_MOST, &magnitude) || *at)
         return lt_fail(LT_E_ARG,
-                       "--auto-augment: '%s' is none of none, ta_wide, ra, ra:N and ra:N:M with N "
-                       "from 1 to %d, M from 0 to %d",
-                       text, LT_RAND_AUGMENT_MOST_OPS, LT_RAND_AUGMENT_MOST);
+                       "--auto-augment: expected none, ta_wide, ra, ra:N or ra:N:M with N "
+                       "from 1 to %d, M from 0 to %d, got '%s'",
+                       LT_RAND_AUGMENT_MOST_OPS, LT_RAND_AUGMENT_MOST, text);
     *rand = (lt_rand_augment){operations, magnitude};
     return LT_OK;
 }
@@ -215,7 +216,7 @@ static lt_status choose_augmentation(classifier *s)
         s->transform.augment = usual_augment(s);
     if (s->t->args.loader.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
-    if (s->transform.augment == LT_AUGMENT_NONE) /* what evaluation sees */
+    if (s->transform.augment == LT_AUGMENT_NONE) /* as in evaluations */
         s->transform.crop_ratio = lt_classifier_eval_transform(s).crop_ratio;
     snprintf(s->own.text[META_AUGMENT], META_BYTES, "%s", augment_name[s->transform.augment]);
     return LT_OK;
@@ -233,7 +234,7 @@ lt_status lt_classifier_choose_input(classifier *s, int usual)
     return LT_OK;
 }
 
-/* --- What comes of it --- */
+/* --- Resulting settings --- */
 
 int lt_classifier_train_side(const classifier *s, int64_t epoch)
 {
@@ -257,7 +258,7 @@ lt_transform lt_classifier_eval_transform(const classifier *s)
                       .exif = s->args.images.exif != 0,
                       .limits = s->transform.limits};
     if (t.size <= SMALL_SIDE && t.crop_ratio <= 0)
-        t.crop_ratio = 1; /* nothing to cut off */
+        t.crop_ratio = 1; /* no border to cut off */
     return t;
 }
 
@@ -280,7 +281,7 @@ void lt_classifier_describe_input(const classifier *s)
 
 /* --- Pixels --- */
 
-/* The shortest "0.485,0.456,0.406" that reads back as the same floats. */
+/* Writes the shortest "0.485,0.456,0.406" that reads back as the same floats. */
 static void print_pixels(char text[META_BYTES], const float *value, int channels)
 {
     enum { MOST_DIGITS = 9 }; /* enough for any float */
@@ -297,7 +298,7 @@ static void print_pixels(char text[META_BYTES], const float *value, int channels
     }
 }
 
-/* what: whose text it is, for the message. */
+/* Parses numbers of pixels. what: source of the text, for messages. */
 static lt_status parse_pixels(const char *what, const char *text, int channels, double least,
                               float *value)
 {
@@ -314,14 +315,14 @@ static lt_status parse_pixels(const char *what, const char *text, int channels, 
     return LT_OK;
 }
 
-/* One channel: Fashion-MNIST's, of its training part. */
+/* Returns the default normalization: ImageNet's, or for one channel that of Fashion-MNIST's training part. */
 static lt_normalize_config usual_pixels(int channels)
 {
     return channels == 1 ? (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}}
                          : LT_NORMALIZE_IMAGENET;
 }
 
-/* The flag; else what the weights say; else *value stays. */
+/* Sets *value from the flag, otherwise from the weights; leaves it unchanged without either. */
 static lt_status choose(const char *flag, const char *given, const char *known, int channels,
                         double least, float *value)
 {
@@ -346,7 +347,7 @@ lt_status lt_classifier_choose_pixels(classifier *s, int channels)
     return LT_OK;
 }
 
-/* --- Weights alone --- */
+/* --- Weights without data --- */
 
 lt_status lt_classifier_open_weights(classifier *s, const char *path, const char *device,
                                      int threads)

@@ -1,4 +1,4 @@
-/* Image classification as a program: lt_classifier_main(). The table that the trainer asks. */
+/* lt_classifier_main(): the program for image classification, a table for the trainer. */
 
 #include "train/classify/classifier.h"
 #include "train/loop/option_rows.h"
@@ -14,11 +14,11 @@ enum { FIVE = 5 }; /* with up to this many classes top-5 is always 100 % */
 #define OF classifier_options
 /* clang-format off */
 static const lt_option own_rows[] = {
-{"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .common = true, .help = "classes; 0: as many as the data (or the weights) have"},
-{"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "share of the target spread over all classes"},
-{"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "stop when an evaluation reaches this percentage; 0: never"},
-{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: write logits and labels as safetensors"},
-{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: write the accuracy of each class, which classes are taken for which, and sample images as JSON; with --output also without this: eval.json there, which report shows"},
+{"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .common = true, .help = "number of classes; 0: as in the data (or the weights)"},
+{"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "fraction of the target distributed over all classes"},
+{"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "top-1 percentage of an evaluation at which training stops; 0: never"},
+{"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: safetensors file to write logits and labels to"},
+{"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: JSON file of class accuracies, confusions and sample images; with --output also written to eval.json there, which report shows"},
 };
 /* clang-format on */
 
@@ -45,7 +45,7 @@ static lt_status check(const void *context, const lt_trainer *t)
         && lt_size_schedule_parse(&sizes, o->images.image_size_schedule))
         return lt_fail(LT_E_ARG, "--image-size-schedule: %s", lt_error_message());
     if (lt_options_is_set(lt_trainer_options(t), "watch") && (o->save_logits || o->eval_json))
-        return lt_fail(LT_E_ARG, "--%s: of one evaluation, --watch makes many",
+        return lt_fail(LT_E_ARG, "--%s: needs a single evaluation; --watch makes several",
                        o->save_logits ? "save-logits" : "eval-json");
     if (eval && o->images.cache_ram)
         return lt_fail(LT_E_ARG, "--cache-ram: an evaluation reads each image once");
@@ -54,7 +54,7 @@ static lt_status check(const void *context, const lt_trainer *t)
 
 /* --- Data and model --- */
 
-/* Fashion-MNIST and CIFAR keep their size; photographs get ImageNet's. */
+/* Chooses the input size: small data sets such as CIFAR keep theirs, photographs get ImageNet's. */
 static lt_status choose_input(classifier *s)
 {
     int side = 0;
@@ -62,7 +62,7 @@ static lt_status choose_input(classifier *s)
     return lt_classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 
-/* Into the trainer's input, where train and val are. */
+/* Opens the data in the trainer's input; train and val point there. */
 static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_dataset **val)
 {
     classifier *s = lt_classifier_of(t);
@@ -70,12 +70,12 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
     (void)train;
     (void)val;
     if (s->args.save_logits && lt_trainer_ranks(t) > 1)
-        return lt_fail(LT_E_UNSUPPORTED, "--save-logits: on one rank only, these are %d",
+        return lt_fail(LT_E_UNSUPPORTED, "--save-logits: needs a single rank, got %d",
                        lt_trainer_ranks(t));
     LT_TRY(lt_classifier_open_sources(s));
     LT_TRY(choose_input(s));
     LT_TRY(lt_classifier_open_metadata(s));
-    for (int c = 0; c < 3; c++) /* what is erased becomes 0 after normalisation */
+    for (int c = 0; c < 3; c++) /* erased pixels become 0 after normalization */
         s->transform.erase_fill[c] = (uint8_t)(s->pixels.mean[c] + 0.5F);
     t->input.has_ram_cache = s->args.images.cache_ram;
     return LT_OK;
@@ -98,14 +98,15 @@ static lt_status choose_classes(const classifier *s, int *classes)
                : lt_fail(LT_E_ARG, "--num-classes %d: the data has %d", *classes, data);
 }
 
-/* What the images make of a network that is found in weights. */
+/* Adapts the input to a network found in weights, and checks its channels. */
 static lt_status take_over(classifier *s, const lt_model_spec *found, bool with_size)
 {
     const int channels = lt_dataset_channels(s->t->input.val);
     if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && found->size && with_size)
         LT_TRY(lt_classifier_choose_input(s, found->size));
     if (channels != found->channels)
-        return lt_fail(LT_E_SHAPE, "%s: the weights read %d channels, the images of %s have %d",
+        return lt_fail(LT_E_SHAPE,
+                       "%s: the weights expect %d channels, but the images of %s have %d",
                        s->t->weights, found->channels, s->t->args.data, channels);
     return LT_OK;
 }
@@ -136,7 +137,7 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
 
 static size_t metadata_of(void *context, const lt_trainer *t, lt_metadata out[LT_TRAINER_METADATA])
 {
-    _Static_assert(META_ENTRIES <= (int)LT_TRAINER_METADATA, "the trainer has no place for them");
+    _Static_assert(META_ENTRIES <= (int)LT_TRAINER_METADATA, "LT_TRAINER_METADATA is too small");
     (void)t;
     return lt_classifier_metadata(context, out);
 }
@@ -190,7 +191,7 @@ static void *task_context(void *context, lt_trainer *t)
     return &s->classify;
 }
 
-/* Options of the family that were left to it, and what they came to: " --stem small". */
+/* Lists the family's options that were left open, with their chosen values: " --stem small". */
 static void list_resolved(const lt_trainer *t, char *text, size_t size)
 {
     const lt_model_family *family = t->choice.family;
@@ -205,7 +206,7 @@ static void list_resolved(const lt_trainer *t, char *text, size_t size)
     }
 }
 
-/* What --stem auto and --augment auto came to, as small images get another network and training. */
+/* Notes the choices of --stem auto and --augment auto, as small images get another network and training. */
 static void note_choices(const void *context, lt_trainer *t)
 {
     const classifier *s = context;
@@ -213,7 +214,7 @@ static void note_choices(const void *context, lt_trainer *t)
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
                                           [LT_AUGMENT_IMAGENET] = "imagenet",
                                           [LT_AUGMENT_SMALL] = "small"};
-    if (t->choice.spec.classes <= FIVE) /* top-5 of so few is 100 % */
+    if (t->choice.spec.classes <= FIVE) /* top-5 is always 100 % */
         for (size_t i = 0; i < t->labels.count; i++)
             if (!strcmp(t->labels.label[i].name, "val_top5"))
                 t->labels.label[i].label = NULL;
@@ -258,12 +259,13 @@ static void begin_epoch(const void *context, lt_trainer *t)
 
 /* --- An evaluation --- */
 
-/* Numbers without names may lack the last ones. */
+/* Returns true if the data fit the weights' outputs. Without class names, the last classes may be missing from the
+ * data. */
 static bool fits_weights(const lt_trainer *t)
 {
     const classifier *s = lt_trainer_context(t);
     const int classes = lt_dataset_classes(t->input.val), outputs = t->choice.spec.classes;
-    /* The first outputs have the data's names, if --num-classes made more of them. */
+    /* With --num-classes above the data's, the first outputs have the data's names. */
     const bool by_number =
         !lt_dataset_class_name(t->input.val, 0) || lt_metadata_class_count(&s->known) == classes;
     return !s->other_classes && (classes == outputs || (by_number && classes < outputs));
@@ -276,10 +278,10 @@ static lt_status begin_evaluation(void *context, lt_trainer *t, bool *is_done)
     if (o->save_logits)
         LT_TRY(lt_classifier_save_logits(s, o->save_logits));
     if (!fits_weights(t)) {
-        *is_done = o->save_logits; /* no accuracy was asked for that could be told */
+        *is_done = o->save_logits; /* no accuracy was requested */
         return *is_done
                    ? LT_OK
-                   : lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, the data has %d",
+                   : lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, but the data has %d",
                              t->choice.spec.classes, lt_dataset_classes(t->input.val));
     }
     return o->eval_json || t->args.output.output ? lt_classifier_open_details(s) : LT_OK;
@@ -324,9 +326,9 @@ const lt_trainer_program lt_classifier_program = {
     .usage = "--data DIR [OPTION]...  |  predict --weights FILE IMAGE...  |  reproduce PLAN",
     .data_meta = "DIR",
     .data_help =
-        "image folder, tar files (WebDataset) or a pack, in train/ and val/ if it has them; a .tar file, a "
-        "folder with MNIST's idx files, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]",
-    .data_missing = "a folder of images, fashion-mnist or synthetic",
+        "image folder, tar files (WebDataset) or a pack, with train/ and val/ if there are any; a .tar file, a "
+        "folder of MNIST idx files, fashion-mnist, or synthetic[:COUNT:SIZE:CLASSES]",
+    .data_missing = "give a folder of images, fashion-mnist or synthetic",
     .local = local,
     .channels_key = "channels",
     .size_key = "image_size",

@@ -17,19 +17,19 @@ typedef struct serve_arguments {
 
 /* clang-format off */
 static const lt_option table[] = {
-{"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "as in training"},
-{"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Other machines need a secret of at least 16 bytes, the same as the trainers': LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
-{"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images that are made at once; 0: one for each processor that it may use"},
+{"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "dataset, as in training"},
+{"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "address to listen on: tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Other machines need a secret of at least 16 bytes, the same as the trainers': LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
+{"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images to process at once; 0: one per available processor"},
 };
 /* clang-format on */
 
 static const lt_program program = {
-    .summary = "make the images of training on this machine, for trainers on others",
+    .summary = "prepare training images on this machine for trainers on others",
     .usage = "--data DIR [--address URL]",
     .description =
-        "Prints its address; train with --data service:ADDRESS[,ADDRESS] then has the batches that "
-        "it would make of DIR itself, byte for byte, whichever of several services makes them. It "
-        "serves any number of trainers, keeps nothing between requests, and ends with SIGINT or "
+        "Prints its address; training with --data service:ADDRESS[,ADDRESS] then receives the batches that "
+        "it would make from DIR itself, byte for byte, whichever of several services makes them. The service "
+        "handles any number of trainers, keeps no state between requests, and ends on SIGINT or "
         "SIGTERM.\n\n"
         "Exit status: 0 done, 1 an error, 2 a wrong command line.",
     .option = table,
@@ -41,7 +41,7 @@ static lt_status announce(const lt_trainer *t, const lt_data_service *service)
     printf("%s\n", lt_data_service_address(service));
     fprintf(stderr, "serving %lld images to train on, %lld to evaluate\n",
             (long long)lt_dataset_count(t->input.train), (long long)lt_dataset_count(t->input.val));
-    return fflush(stdout) ? lt_fail(LT_E_IO, "the output was refused") : LT_OK;
+    return fflush(stdout) ? lt_fail(LT_E_IO, "cannot write to standard output") : LT_OK;
 }
 
 static lt_status run(lt_trainer *t, const void *values, int *code)
@@ -56,7 +56,7 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
-    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in the service's threads too */
+    pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in the service's threads, too */
     LT_TRY(lt_dataset_open(&t->input.train, a->data, true));
     LT_TRY(lt_dataset_open(&t->input.val, a->data, false));
     const lt_data_service_config c = {.address = a->address,

@@ -1,4 +1,4 @@
-/* The data of a run: where its images come from, their classes, and whether the weights have the same. */
+/* Data of a run: the sources of its images, their classes, and whether the weights have the same. */
 
 #include "train/classify/classifier.h"
 
@@ -13,7 +13,7 @@
 
 enum { PATH_BYTES = 1024 };
 
-/* DATA/part into path, if there is such a folder. */
+/* Writes DATA/part into path; false if there is no such folder. */
 static bool find_part(const classifier *s, const char *part, char path[PATH_BYTES])
 {
     struct stat info;
@@ -21,7 +21,7 @@ static bool find_part(const classifier *s, const char *part, char path[PATH_BYTE
     return bytes < PATH_BYTES && !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* --val-labels: a flat DATA/val, or DATA itself, with these class names; NULL: numbers only. */
+/* Opens the --val-labels data: a flat DATA/val, or DATA itself, with these class names; NULL: numbers only. */
 static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
@@ -42,7 +42,7 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
     return st;
 }
 
-/* With the class names that the weights know. */
+/* Opens it with the weights' class names. */
 static lt_status open_known(classifier *s)
 {
     const int classes = lt_metadata_class_count(&s->known);
@@ -72,7 +72,7 @@ static lt_status open_val(classifier *s)
     return st;
 }
 
-/* "500M": a number and K, M, G, T, or nothing; 0: it is something else. */
+/* Parses "500M": a number and K, M, G, T, or nothing; 0 if invalid. */
 static int64_t parse_bytes(const char *text)
 {
     static const char units[] = "KMGT";
@@ -97,7 +97,8 @@ static lt_status open_caches(classifier *s)
 {
     const image_options *o = &s->args.images;
     if (o->cache_ram && !parse_bytes(o->cache_ram))
-        return lt_fail(LT_E_ARG, "--cache-ram: '%s' is no size such as 500M or 16G", o->cache_ram);
+        return lt_fail(LT_E_ARG, "--cache-ram: '%s' is not a size such as 500M or 16G",
+                       o->cache_ram);
     return LT_OK;
 }
 
@@ -115,7 +116,8 @@ lt_status lt_classifier_open_sources(classifier *s)
 
 /* --- Classes --- */
 
-/* Other classes than the weights': --save-logits alone can do without them; a checkpoint's are compared later. */
+/* Fails because the weights lack classes of the data. --save-logits works without them; a checkpoint's are
+ * compared later. */
 static lt_status fail_classes(classifier *s)
 {
     const lt_trainer *t = s->t;
@@ -131,7 +133,7 @@ static lt_status fail_classes(classifier *s)
                    eval ? "" : " makes a new last layer for them");
 }
 
-/* The data takes the weights' numbers of classes, by name, where both have names. */
+/* Maps the data's labels to the weights' classes by name, if both have names. */
 static lt_status map_classes(classifier *s)
 {
     const lt_trainer *t = s->t;
@@ -153,8 +155,8 @@ static lt_status map_classes(classifier *s)
     free(s->own.names);
     s->own.names = lt_metadata_join(t->input.val);
     lt_log(LT_LOG_INFO, "data",
-           "%s: %d of the %d classes of %s, matched by name; all %d outputs are compared",
-           t->args.data, own, known, t->weights, known);
+           "%s: %d of the %d classes of %s, matched by name; all %d outputs are used", t->args.data,
+           own, known, t->weights, known);
     return LT_OK;
 }
 
@@ -169,8 +171,8 @@ static lt_status same(const classifier *s, const char *what, const char *found, 
 {
     if (!*found || !strcmp(found, now))
         return LT_OK;
-    return lt_fail(LT_E_ARG, "%s: was trained with --%s %s, this run has %s", s->t->state.folder,
-                   what, found, now);
+    return lt_fail(LT_E_ARG, "%s: was trained with --%s %s, but this run has %s",
+                   s->t->state.folder, what, found, now);
 }
 
 lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
@@ -183,15 +185,15 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
         st = same(s, "std", found.text[META_STD], s->own.text[META_STD]);
     int i = lt_metadata_find_difference(&found, &s->own, lt_metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
-        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', and is '%s' now", s->t->state.folder, i,
+        st = lt_fail(LT_E_ARG, "%s: class %d was '%s', but is now '%s'", s->t->state.folder, i,
                      shown[0], shown[1]);
     lt_metadata_clear(&found);
     return st;
 }
 
-/* --- What a run saves of it --- */
+/* --- Saved metadata --- */
 
-/* Of the model: those of its input, or the others. */
+/* Adds facts of the model: those of its input, or the others. */
 static size_t add_facts(const classifier *s, bool input, lt_metadata *out, size_t count)
 {
     const lt_model_facts *f = &s->t->choice.facts;

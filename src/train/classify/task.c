@@ -1,4 +1,4 @@
-/* Image classification: labels, or the soft targets of mixed images, against the softmax of the model's output. */
+/* Image classification: softmax cross-entropy with labels, or with the soft targets of mixed images. */
 
 #include "train/classify/task.h"
 
@@ -65,7 +65,7 @@ const lt_task_ops lt_classification_task = {
     .unit = "images",
     .unit_short = "img",
     .counts = 2,
-    .count_name = {"correct"}, /* top-5 is of evaluations alone */
+    .count_name = {"correct"}, /* top-5 is for evaluations only */
     .metric = metrics,
     .metrics = sizeof metrics / sizeof *metrics,
     .best = TOP1,

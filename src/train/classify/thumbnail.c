@@ -1,4 +1,4 @@
-/* A small image that a page can hold: a BMP file in a data URI. BMP, because it needs no compressor; at most 12 kB. */
+/* A thumbnail for a page: a BMP file in a data URI. BMP, as it needs no compressor; at most 12 kB. */
 
 #include "train/classify/thumbnail.h"
 
@@ -13,7 +13,7 @@ static void put(uint8_t *at, int bytes, uint32_t value)
         at[i] = (uint8_t)(value >> (BYTE * i));
 }
 
-/* The mean of a cell of step x step pixels. */
+/* Returns the mean of a cell of step x step pixels. */
 static uint8_t shrink(const uint8_t *plane, int side, int step, int y, int x)
 {
     int sum = 0;
@@ -52,7 +52,7 @@ static uint8_t *write_bmp(const uint8_t *pixels, int channels, int side, size_t 
     return file;
 }
 
-/* RFC 4648, section 4. */
+/* Encodes base64 (RFC 4648, section 4). */
 static char *base64(char *to, const uint8_t *data, size_t bytes)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -1,4 +1,4 @@
-/* Language models as a program: lt_language_main(). The table that the trainer asks. */
+/* lt_language_main(): the program for language models, a table for the trainer. */
 
 #include "train/language/language.h"
 #include "train/loop/option_rows.h"
@@ -14,14 +14,14 @@ enum { USUAL_LENGTH = 256 }; /* tokens: nanoGPT's for characters */
 #define OF language_options
 /* clang-format off */
 static const lt_option data_rows[] = {
-{"Data", INT("seq-len", seq_len, 0, MOST_LENGTH), .value = "0", .also = "block-size", .common = true, .help = "tokens of a sequence; 0: as --weights were trained, else 256"},
-{"Data", TEXT("tokenizer", tokenizer), .meta = "NAME", .common = true, .help = "of text: byte, char (the characters of the text) or gpt2:DIR; missing: that of --weights, else byte; a token file has its own"},
-{"Data", PICK("documents", documents, "files|blank-lines|end-of-text"), .help = "of text: a document is a file, what lies between blank lines, or between <|endoftext|>"},
-{"Data", NUM("val-fraction", val_fraction, 0, 0.9), .value = "0.1", .help = "of text: share of the documents, or of the one document's end, to evaluate on"},
+{"Data", INT("seq-len", seq_len, 0, MOST_LENGTH), .value = "0", .also = "block-size", .common = true, .help = "tokens of a sequence; 0: as --weights were trained, otherwise 256"},
+{"Data", TEXT("tokenizer", tokenizer), .meta = "NAME", .common = true, .help = "tokenizer of a text: byte, char (the characters of the text) or gpt2:DIR; default: that of --weights, otherwise byte; a token file has its own"},
+{"Data", PICK("documents", documents, "files|blank-lines|end-of-text"), .help = "documents of a text: files, parts between blank lines, or parts between <|endoftext|>"},
+{"Data", NUM("val-fraction", val_fraction, 0, 0.9), .value = "0.1", .help = "fraction of a text's documents, or of the end of a single one, to evaluate on"},
 };
 static const lt_option own_rows[] = {
-{"Model", INT("vocab-size", vocab_size, 0, 1000000), .value = "0", .common = true, .help = "ids that a new model knows; 0: as many as the vocabulary has"},
-{"Evaluation", NUM("target-perplexity", target_perplexity, 0, 1e9), .value = "0", .after = "eval-batch-size", .help = "stop when an evaluation is down to it; 0: never"},
+{"Model", INT("vocab-size", vocab_size, 0, 1000000), .value = "0", .common = true, .help = "number of ids of a new model; 0: as in the vocabulary"},
+{"Evaluation", NUM("target-perplexity", target_perplexity, 0, 1e9), .value = "0", .after = "eval-batch-size", .help = "perplexity of an evaluation at which training stops; 0: never"},
 };
 /* clang-format on */
 
@@ -34,7 +34,7 @@ static void options(void *context, lt_option_table *data, lt_option_table *own)
 
 /* --- Data and model --- */
 
-/* What the weights say of their data; their size too where they have no metadata of ours. */
+/* Reads the weights' vocabulary and sequence length; the length from the shapes if our metadata are missing. */
 static lt_status read_weights(language *l, const lt_trainer *t)
 {
     const char *path = lt_trainer_weights(t);
@@ -60,7 +60,7 @@ static lt_status open_part(language *l, const lt_trainer *t, lt_dataset **out, b
     return lt_dataset_tokens(out, lt_trainer_data(t), &c, train);
 }
 
-/* Both parts and the weights have one vocabulary. */
+/* Checks that both parts of the data and the weights have one vocabulary. */
 static lt_status check_vocabularies(language *l, const lt_trainer *t, const lt_dataset *train,
                                     const lt_dataset *val)
 {
@@ -69,8 +69,8 @@ static lt_status check_vocabularies(language *l, const lt_trainer *t, const lt_d
     LT_TRY(lt_dataset_vocabulary(val, &l->vocabulary));
     if (train) {
         LT_TRY(lt_dataset_vocabulary(train, &of_train));
-        LT_TRY(lt_vocabulary_check(&of_train, "what is trained on", &l->vocabulary,
-                                   "what is evaluated"));
+        LT_TRY(lt_vocabulary_check(&of_train, "the training data", &l->vocabulary,
+                                   "the evaluation data"));
     }
     return lt_language_check_vocabulary(&l->known, lt_trainer_weights(t), &l->vocabulary, data);
 }
@@ -96,17 +96,17 @@ static lt_status agree(void *context, lt_trainer *t)
     return lt_ranks_same_hash(&t->ranks, "the vocabulary", l->vocabulary.hash);
 }
 
-/* Weights whose metadata name no vocabulary may know more ids than it has, if the user says so. */
+/* Checks the vocabulary size against weights without metadata; --vocab-size may confirm a larger one. */
 static lt_status take_over(const language *l, const lt_trainer *t, const lt_model_spec *found)
 {
     const lt_vocabulary *v = &l->vocabulary;
     const bool is_said = l->known.tokenizer || l->args.vocab_size == found->classes;
     if (v->size == found->classes || (v->size < found->classes && is_said))
         return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: the model knows %d ids, the tokenizer %s of %s has %d%s",
+    return lt_fail(LT_E_FORMAT, "%s: the model has %d ids, but the tokenizer %s of %s has %d%s",
                    lt_trainer_weights(t), found->classes, v->tokenizer, lt_trainer_data(t), v->size,
                    v->size < found->classes
-                       ? "; if it belongs to the weights, --vocab-size says the larger number"
+                       ? "; if it belongs to the weights, set --vocab-size to the larger number"
                        : "");
 }
 
@@ -157,7 +157,7 @@ static void *task_context(void *context, lt_trainer *t)
     return &l->task;
 }
 
-/* What a run reads: its vocabulary and its sequences. */
+/* Logs the model, sequence length and vocabulary. */
 static void describe(const void *context, lt_trainer *t)
 {
     const language *l = context;
@@ -195,9 +195,9 @@ static const lt_trainer_program program = {
     .usage = "--data FILE|DIR [OPTION]...  |  reproduce PLAN",
     .data_meta = "FILE|DIR",
     .data_help =
-        "a token file, a folder with train.tokens and val.tokens, a text file, or a folder with text files "
+        "a token file, a folder with train.tokens and val.tokens, a text file, or a folder of text files "
         "(.txt), of which --val-fraction is evaluated; kjv: the King James Bible",
-    .data_missing = "a token file, a text file, a folder with such, or kjv",
+    .data_missing = "give a token file, a text file, a folder of these, or kjv",
     .local = local,
     .size_key = "sequence_length",
     .classes_key = "classes",

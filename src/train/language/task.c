@@ -1,5 +1,5 @@
-/* Next-token prediction: each token's successor against the softmax of the model's output. What follows nothing is
- * labelled LT_IGNORED_LABEL and counts nowhere. */
+/* Next-token prediction: cross-entropy of each token's successor. Labels without a successor are LT_IGNORED_LABEL
+ * and are not counted. */
 
 #include "train/language/task.h"
 
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-enum { CORRECT, AMONG_FIVE, TARGETS, COUNTS }; /* as lt_topk_hits() has them */
+enum { CORRECT, AMONG_FIVE, TARGETS, COUNTS }; /* indices, as in lt_topk_hits() */
 
 double lt_language_perplexity(const lt_task_sums *sums)
 {

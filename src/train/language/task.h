@@ -6,20 +6,20 @@
 #include "lather/module.h"
 #include "lather/tensor_parallel.h"
 
-/* The context of lt_language_task. */
+/* Context of lt_language_task. */
 typedef struct language_model {
     lt_module *model;                   /* ids [N,T] -> logits [N,T,V] */
     int64_t length;                     /* T */
-    const lt_tensor_parallel *parallel; /* ranks that the model is divided over; NULL: none */
+    const lt_tensor_parallel *parallel; /* ranks that shard the model; NULL: one rank */
     int64_t classes;                    /* V */
 } language_model;
 
 extern const lt_task_ops lt_language_task;
 
 double lt_language_perplexity(const lt_task_sums *sums);
-/* Percent. */
+/* Returns a percentage. */
 double lt_language_accuracy(const lt_task_sums *sums);
-/* Tokens that were predicted. */
+/* Returns the number of predicted tokens. */
 double lt_language_targets(const lt_task_sums *sums);
 
 #endif

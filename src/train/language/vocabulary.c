@@ -1,4 +1,4 @@
-/* What a file of weights says of the vocabulary that its model was trained with: ids mean nothing without it. */
+/* The vocabulary in the metadata of a weight file: without it, ids have no meaning. */
 
 #include "train/language/language.h"
 
@@ -13,7 +13,7 @@
 static const char tokenizer_key[] = "tokenizer", size_key[] = "vocabulary_size",
                   hash_key[] = "vocabulary_hash", length_key[] = "sequence_length";
 
-/* A number of the metadata in 0..most; 0 if they do not have it. */
+/* Reads a number of the metadata in 0..most; 0 if absent. */
 static lt_status read_number(const lt_safetensors *file, const char *path, const char *key,
                              int base, uint64_t most, uint64_t *out)
 {
@@ -22,7 +22,7 @@ static lt_status read_number(const lt_safetensors *file, const char *path, const
     *out = text ? strtoull(text, &end, base) : 0;
     if (!text || (*text && *text != '-' && !*end && *out <= most))
         return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: metadata: %s is no number up to %" PRIu64, path, key, most);
+    return lt_fail(LT_E_FORMAT, "%s: metadata: %s is not a number up to %" PRIu64, path, key, most);
 }
 
 static lt_status read_fields(language_metadata *m, const lt_safetensors *file, const char *path)
@@ -93,14 +93,14 @@ lt_status lt_language_open_tokenizer(lt_tokenizer **out, const char *weights, co
     LT_TRY(lt_language_read_metadata(&m, weights));
     lt_status st = LT_OK;
     if (!name && !m.tokenizer)
-        st = lt_fail(LT_E_ARG, "%s: its metadata say no tokenizer; --tokenizer says it", weights);
+        st = lt_fail(LT_E_ARG, "%s: its metadata have no tokenizer; set --tokenizer", weights);
     if (!st)
         st = lt_tokenizer_open(&tokenizer, name ? name : m.tokenizer);
     if (!st) {
         const lt_vocabulary v = lt_tokenizer_vocabulary(tokenizer);
         st = lt_language_check_vocabulary(&m, weights, &v, "the tokenizer");
         if (!st && v.size > classes)
-            st = lt_fail(LT_E_FORMAT, "%s: the model knows %d ids, the tokenizer %s has %d",
+            st = lt_fail(LT_E_FORMAT, "%s: the model has %d ids, but the tokenizer %s has %d",
                          weights, classes, v.tokenizer, v.size);
     }
     lt_language_clear_metadata(&m);

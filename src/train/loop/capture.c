@@ -1,6 +1,6 @@
-/* A training step's work on the device, as functions that lt_graph_run() captures once and replays: without a
- * read-back and without a choice by what is on the device. Data is at fixed addresses; what changes from step to
- * step lies in device memory. */
+/* The device work of a training step, as functions that lt_graph_run() captures once and replays: they read
+ * nothing back and do not branch on device data. Data is at fixed addresses; numbers that change from step to step
+ * are in device memory. */
 
 #include "base/heartbeat.h"
 #include "step_parts.h"
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* A micro-batch, and the phases of the optimizer that follow in the same graph. */
+/* A micro-batch, and the optimizer phases in the same graph. */
 typedef struct work {
     lt_train_step *step;
     const lt_batch *batch;
@@ -27,13 +27,13 @@ static lt_status update_ema(lt_train_step *step)
     const lt_train_step_config *c = &step->config;
     if (!c->ema)
         return LT_OK;
-    LT_TRY(lt_optim_eval(c->optim)); /* an average of what is evaluated */
+    LT_TRY(lt_optim_eval(c->optim)); /* the average is of the weights that evaluations use */
     lt_status st = lt_ema_update(c->ema, c->optim);
     lt_status back = lt_optim_train(c->optim);
     return st ? st : back;
 }
 
-/* The optimizer and the average of the weights; neither changes anything if a gradient is not finite. */
+/* Runs the optimizer and updates the EMA; neither changes anything if a gradient is not finite. */
 static lt_status update(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
@@ -72,7 +72,7 @@ static lt_status forward_backward(const work *w)
                                is_weighed ? step->number[TERMS_SEED] : scale);
 }
 
-/* Gradients become the mean over ranks. */
+/* Averages the gradients over the ranks. */
 static lt_status finish_gradients(const lt_train_step *step)
 {
     int64_t begin = lt_profile_begin();
@@ -81,7 +81,7 @@ static lt_status finish_gradients(const lt_train_step *step)
     return LT_OK;
 }
 
-/* The device is the next job's when the last backward is done. */
+/* Ends this job's time slice: after the last backward the device may serve another job. */
 static lt_status end_turn(const lt_train_step *step)
 {
     LT_TRY(lt_device_sync(step->config.device));
@@ -121,7 +121,8 @@ static lt_status compute(void *context)
     return w->phases == PHASES_ALL ? update(step) : LT_OK;
 }
 
-/* Inputs may grow from epoch to epoch, and lie in either of the loader's two buffers. */
+/* Returns the key of the graph. Image sizes may grow from epoch to epoch, and batches alternate between the
+ * loader's two buffers. */
 static lt_graph_key graph_key(const work *w)
 {
     const lt_view input = lt_tensor_view(w->batch->inputs);
@@ -132,14 +133,13 @@ static lt_graph_key graph_key(const work *w)
                           .shape = input.shape};
 }
 
-/* A reducer may need the host; then micro-batches run eagerly. */
+/* A reducer may need the host; micro-batches then run eagerly. */
 static bool has_capturable_gradients(const lt_train_step *step)
 {
     return !step->config.dp || lt_data_parallel_is_capturable(step->config.dp);
 }
 
-/* Ranks on GPUs average gradients by NCCL, whose collectives can be captured; those of the host cannot, and then
- * the optimizer cannot share backward's graph. */
+/* NCCL's collectives can be captured. The host's cannot; the optimizer then cannot share backward's graph. */
 static bool captures_gradients(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
@@ -147,10 +147,11 @@ static bool captures_gradients(const lt_train_step *step)
            && !strncmp(lt_device_name(c->device), "cuda", strlen("cuda"));
 }
 
-/* An optimizer whose update is the same work in each step (lt_optim_is_capturable) goes into one graph with
- * backward; of one with a host phase, such as a choice of blocks whose roots are due, the first phase does.
- * In front of the optimizer the sums over ranks overlap with its work; but where gradients are captured, one
- * rank may replay what another runs eagerly, and the collectives of all must have the same order: behind it. */
+/* Decides which optimizer phases join backward's graph: all of a capturable optimizer (lt_optim_is_capturable());
+ * the first phase of one with a host phase, such as the choice of blocks whose inverse roots are due. Sums over
+ * ranks before the optimizer overlap with its work. But where gradients are captured, one rank may replay a step
+ * that another runs eagerly, and all ranks must issue their collectives in the same order: the sums then come
+ * after it. */
 capture_plan lt_step_plan_capture(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;

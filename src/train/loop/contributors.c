@@ -1,4 +1,4 @@
-/* Contributors of steps, out of the records of a run. */
+/* Reads the contributors of steps from the records of a run. */
 
 #include "contributors.h"
 
@@ -22,9 +22,8 @@ struct lt_contributors {
 
 static lt_status bad_set(const lt_contributors *c, int64_t step, const char *text)
 {
-    return lt_fail(LT_E_FORMAT,
-                   "%s: step %lld is of ranks '%s'; wanted are %d different ones of %d", c->path,
-                   (long long)step, text, c->needed, c->ranks);
+    return lt_fail(LT_E_FORMAT, "%s: step %lld has ranks '%s'; expected %d different ones of %d",
+                   c->path, (long long)step, text, c->needed, c->ranks);
 }
 
 static lt_status parse_set(const lt_contributors *c, int64_t step, const char *text, bool *set)
@@ -72,7 +71,7 @@ static lt_status read_record(lt_contributors *c, const lt_json_value *record)
     return add(c, step, ranks);
 }
 
-/* Other records are not looked at; the last line of a killed run may be cut. */
+/* Reads one line; other records are skipped, as is a last line truncated by a kill. */
 static lt_status read_line(lt_contributors *c, const char *line, size_t bytes)
 {
     enum { DEPTH = 4 };

@@ -1,4 +1,4 @@
-/* Sets of ranks whose gradients made the steps of a run, as its metrics.jsonl has them. */
+/* Sets of ranks that contributed gradients to the steps of a run, read from its metrics.jsonl. */
 #ifndef LT_TRAIN_CONTRIBUTORS_H
 #define LT_TRAIN_CONTRIBUTORS_H
 
@@ -9,12 +9,12 @@
 
 typedef struct lt_contributors lt_contributors;
 
-/* Reads {"event":"contributors","step":12,"ranks":"0 2 3"} of a file; of two for one step the later one counts.
- * Errors: LT_E_IO, LT_E_FORMAT (a set that is not needed of ranks), LT_E_NOMEM. */
+/* Reads the records {"event":"contributors","step":12,"ranks":"0 2 3"} of a file; the last one of a step counts.
+ * Errors: LT_E_IO, LT_E_FORMAT (a set of other than `needed` ranks), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_contributors_read(lt_contributors **out, const char *path, int ranks,
                                              int needed);
 void lt_contributors_free(lt_contributors **contributors);
-/* [ranks] of a step; NULL: there is none. */
+/* Returns the set of a step, [ranks]; NULL if absent. */
 const bool *lt_contributors_of(const lt_contributors *c, int64_t step);
 const char *lt_contributors_path(const lt_contributors *c);
 

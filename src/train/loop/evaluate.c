@@ -1,4 +1,4 @@
-/* Evaluation by a task: forward passes over a data set, summed over batches and ranks. */
+/* Evaluation of a task: forward passes over a data set, summed over batches and ranks. */
 
 #include "evaluate.h"
 
@@ -14,13 +14,13 @@
 #include <string.h>
 
 typedef struct sums {
-    lt_tensor *counts; /* i64, of the task; NULL: it has none */
+    lt_tensor *counts; /* i64 counts of the task; NULL if it has none */
     double loss, samples;
-    int64_t terms; /* so far, of lt_task_ops.terms */
+    int64_t terms; /* value of count lt_task_ops.terms so far */
     bool stopped;
 } sums;
 
-/* *loader stays NULL on a rank that gets no sample. */
+/* Opens this rank's loader; NULL if the rank gets no sample. */
 static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader **loader)
 {
     lt_loader_config c = e->loader;
@@ -34,7 +34,7 @@ static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader 
     return lt_loader_new(loader, data, e->device, &c);
 }
 
-/* What a batch's loss weighs: its samples, or the terms that it is the mean of. */
+/* Returns the weight of a batch's loss: its samples, or the terms that it is the mean of. */
 static lt_status weigh_batch(const lt_evaluator *e, const lt_batch *batch, sums *sum, double *out)
 {
     int64_t count[LT_TASK_COUNTS] = {0};
@@ -84,7 +84,7 @@ static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, sums *sum
     return st == LT_END ? LT_OK : st;
 }
 
-/* All ranks take a turn, those without a sample too. */
+/* Runs the batches in one time slice of a shared device. All ranks take part, those without a sample too. */
 static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
 {
     lt_share_turn turn;
@@ -95,11 +95,11 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
     return lt_share_end(e->share);
 }
 
-/* Of all copies of the model: counts are exact, and the loss is added in rank order. */
+/* Sums over all replicas of the model: counts are exact, and losses are added in rank order. */
 static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
 {
     enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
-    _Static_assert(TOTALS <= (int)RANK_SUMS, "lt_ranks_sum() has no place for them");
+    _Static_assert(TOTALS <= (int)RANK_SUMS, "lt_ranks_sum() is too short");
     int64_t count[LT_TASK_COUNTS] = {0};
     if (own->counts)
         LT_TRY(lt_tensor_read(own->counts, count, lt_tensor_bytes(own->counts)));
@@ -136,8 +136,8 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     int64_t listed = 0;
     const double begin = lt_clock_seconds();
     if (e->optim && !lt_optim_is_eval(e->optim))
-        return lt_fail(LT_E_ARG, "evaluate: the model has the weights at which gradients are "
-                                 "taken, not those of evaluations: lt_optim_eval()");
+        return lt_fail(LT_E_ARG, "evaluate: the model has the training weights of an averaging "
+                                 "optimizer: call lt_optim_eval() first");
     LT_TRY(open_loader(e, data, &loader));
     lt_status st = lt_evaluator_counts(e, &sum.counts);
     if (!st)

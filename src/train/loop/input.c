@@ -1,4 +1,4 @@
-/* Batches for the steps of a run, and whether the loader or the computation held it up. */
+/* Batches for the steps of a run, and statistics of whether the loader or the computation limits the speed. */
 
 #include "input.h"
 
@@ -53,9 +53,9 @@ lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
     return agree_dataset(in, ranks, "evaluate", in->val);
 }
 
-/* --- Bad samples --- */
+/* --- Corrupt samples --- */
 
-/* Descriptions from number *listed on, each with its end. */
+/* Returns the descriptions from index *listed on, each with its NUL. */
 static char *join(const lt_loader *loader, int64_t *listed, size_t *bytes)
 {
     size_t used = 0;

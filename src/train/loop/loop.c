@@ -1,5 +1,4 @@
-/* The training loop. Checkpoints and records are of what is known: a step that is still in flight is finished in
- * front of them. */
+/* The training loop. Checkpoints and records cover only finished steps: a step in flight is finished before them. */
 
 #include "loop.h"
 
@@ -17,13 +16,13 @@
 
 enum { MESSAGE = 512 };
 
-/* A step in flight, and what else its record says. */
+/* A step in flight, and the further values of its record. */
 typedef struct update {
     lt_train_result result;
     int queued;
     lt_metric value[LOOP_VALUES];
     int values;
-    bool met; /* an outer step followed it, */
+    bool met; /* an outer step followed it */
     double outer_seconds, outer_bytes;
 } update;
 
@@ -34,8 +33,7 @@ static const lt_task_ops *task_of(const lt_train_loop *l)
 
 /* --- A step --- */
 
-/* Under f16 a step that overflows is part of the search for the scale; one that overflows at any
- * scale is not. */
+/* An overflow in f16 is part of the search for the loss scale, unless even a tiny scale overflows. */
 static bool may_skip(const lt_train_loop *l, const lt_train_result *r)
 {
     const double hopeless = 0x1p-14;
@@ -51,12 +49,12 @@ static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
             !l->local; /* all ranks have the same gradients, or those of a group */
         return lt_fail(LT_E_ARG,
                        "step %lld: a gradient is not finite (loss %g, norm %g); --on-nan skip "
-                       "passes over such steps",
+                       "skips such steps",
                        (long long)r->step, r->sums.loss, r->optim.grad_norm);
     }
     const bool tells = !(l->local ? lt_comm_rank(lt_local_steps_comm(l->local)) : l->ranks->rank);
     if (tells && l->is_scaled)
-        lt_log(LT_LOG_INFO, "train", "step %lld skipped: an overflow; the loss scale is %g now",
+        lt_log(LT_LOG_INFO, "train", "step %lld skipped: overflow; the loss scale is now %g",
                (long long)r->step, r->optim.loss_scale);
     else if (tells)
         lt_log(LT_LOG_WARN, "train", "step %lld skipped: a gradient is not finite",
@@ -64,7 +62,7 @@ static lt_status check_finite(const lt_train_loop *l, const lt_train_result *r)
     return LT_OK;
 }
 
-/* The loss and the task's metrics of training. */
+/* Returns the loss and the metrics that the task has in training. */
 static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
                             lt_metric out[LT_TASK_METRICS + 1])
 {
@@ -78,14 +76,14 @@ static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
     return count;
 }
 
-/* What a sample counts for in speeds. */
+/* Returns how many units of speed a sample counts for, such as tokens. */
 static int64_t rate_of(const lt_train_loop *l)
 {
     const lt_task *task = &l->evaluator.task;
     return task->ops->rate_per_sample ? task->ops->rate_per_sample(task->context) : 1;
 }
 
-/* Whose gradients a step is of; a new deadline. */
+/* Records which ranks or micro-batches contributed to the step, and shows a new deadline. */
 static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
 {
     lt_stragglers *s = l->stragglers;
@@ -95,10 +93,10 @@ static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
     if (plan && plan->deadline > 0)
         lt_run_note(l->run,
                     "--drop-compute: a deadline of %.4g s: %.1f %% of the micro-batches in %.4g s, "
-                    "%.1f %% more a second",
+                    "%.1f %% more of them per second",
                     plan->deadline, 100 * plan->kept, plan->step, 100 * (plan->gain - 1));
     else if (plan)
-        lt_run_note(l->run, "--drop-compute: no deadline computes more a second");
+        lt_run_note(l->run, "--drop-compute: no deadline computes more micro-batches per second");
     return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_by(s),
                         lt_stragglers_text(s));
 }
@@ -143,7 +141,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
         .extra = extra,
         .extra_count = OWN + (size_t)u->values,
     };
-    if (!many) /* together with the other ranks: at the end of the epoch */
+    if (!many) /* several ranks: at the end of the epoch */
         LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
     LT_TRY(lt_run_step(l->run, &record));
     return record_stragglers(l, r->step);
@@ -151,7 +149,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
 
 /* --- Outer steps of local steps --- */
 
-/* now: the groups meet, however long the round is yet; else at its end. Averages follow the values that all have. */
+/* Runs an outer step if one is due, or in any case if `now`. The EMA follows the synchronized weights. */
 static lt_status outer_step(const lt_train_loop *l, bool now, bool *met)
 {
     *met = false;
@@ -170,7 +168,7 @@ static double outer_bytes(const lt_train_loop *l)
     return (double)(sent.within + sent.between);
 }
 
-/* Behind a step that was finished; its time and bytes are the step's. */
+/* Runs an outer step that is due after a finished step, and adds its time and bytes to the step's. */
 static lt_status end_inner_step(const lt_train_loop *l, update *u)
 {
     if (!l->local)
@@ -186,7 +184,7 @@ static lt_status end_inner_step(const lt_train_loop *l, update *u)
     return LT_OK;
 }
 
-/* Waits for the results of a step that was begun, counts and records them; number 0: there is none. */
+/* Waits for the results of a step in flight, counts and records them; does nothing if u is empty. */
 static lt_status finish_step(const lt_train_loop *l, update *u)
 {
     if (!u->result.step)
@@ -226,8 +224,7 @@ static bool runs_ahead(const lt_train_loop *l, const update *u)
     return l->ahead == LT_RUN_AHEAD_ON || lt_device_has_queue(l->evaluator.device);
 }
 
-/* Begins one more step, then finishes the one before it. If the new one fails, the earlier one is recorded all
- * the same. */
+/* Begins one more step, then finishes the one before it, which is recorded even if the new one fails. */
 static lt_status next_step(const lt_train_loop *l, update *pending)
 {
     update u = {0};
@@ -245,7 +242,7 @@ static lt_status next_step(const lt_train_loop *l, update *pending)
 
 /* --- Checkpoints --- */
 
-/* Brings running statistics together, those of the average too. */
+/* Averages running statistics over the ranks, for the EMA too. */
 static lt_status gather_statistics(const lt_train_loop *l)
 {
     if (!l->dp)
@@ -270,7 +267,8 @@ static lt_status report_failed_save(const lt_train_loop *l)
     return lt_run_event(l->run, "checkpoint_failed", step, "error", why);
 }
 
-/* A running statistic that is not finite ends the run: no later step mends it, and an evaluation would be of nothing. */
+/* Fails on a running statistic that is not finite: no later step repairs it, and an evaluation would be
+ * meaningless. */
 static lt_status check_statistics(const lt_train_loop *l)
 {
     char where[32];
@@ -278,7 +276,7 @@ static lt_status check_statistics(const lt_train_loop *l)
     return lt_statistics_check(l->parts.params, where);
 }
 
-/* Where no evaluation of this step did it. */
+/* Recomputes batch norm's statistics unless an evaluation of this step did. */
 static lt_status update_bn(const lt_train_loop *l)
 {
     if (!l->update_bn || l->update_bn->step == l->state->now.step)
@@ -289,7 +287,7 @@ static lt_status update_bn(const lt_train_loop *l)
     return st ? st : back;
 }
 
-/* A checkpoint that cannot be written ends nothing: the last good one is still there. */
+/* Saves a checkpoint. A failure is a warning only: the previous checkpoint still exists. */
 static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
 {
     const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
@@ -298,14 +296,14 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     LT_TRY(gather_statistics(l));
     LT_TRY(update_bn(l));
     LT_TRY(check_statistics(l));
-    LT_TRY(lt_run_check(l->run)); /* saving would make the folder anew */
+    LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
     lt_optim_release_params(l->parts.optim);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
     return l->state->save_failed ? report_failed_save(l) : LT_OK;
 }
 
-/* All ranks have the same save_failed, as saving is collective. */
+/* Fails if the last checkpoint was not written. All ranks agree on save_failed, as saving is collective. */
 static lt_status check_saved(const lt_train_loop *l)
 {
     if (!l->state->save_failed)
@@ -322,14 +320,14 @@ static bool is_done(const lt_train_loop *l)
     return l->state->now.step >= l->total_steps || l->ranks->stop;
 }
 
-/* A signal may come between the last step of an epoch and its record, while it is evaluated too: the run that goes
- * on has that to do, even if all its steps are done. */
+/* A signal may come between the last step of an epoch and its record, even during its evaluation: the resumed run
+ * then still has that to do, even if all steps are done. */
 static bool is_over(const lt_train_loop *l)
 {
     return is_done(l) && (l->ranks->stop || l->state->now.epoch_recorded);
 }
 
-/* Steps to the end of the epoch, or to where the run stops. */
+/* Trains to the end of the epoch, or until the run stops. */
 static lt_status train_epoch(const lt_train_loop *l)
 {
     const lt_checkpoint_state *now = &l->state->now;
@@ -353,7 +351,8 @@ static lt_status train_epoch(const lt_train_loop *l)
 static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
 {
     int64_t span = lt_profile_begin();
-    LT_TRY(lt_optim_gather_params(l->parts.optim)); /* ranks may have other counts of batches */
+    LT_TRY(
+        lt_optim_gather_params(l->parts.optim)); /* ranks may have different numbers of batches */
     LT_TRY(gather_statistics(l));
     LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
     lt_status st = LT_OK;
@@ -367,7 +366,8 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     lt_optim_release_params(l->parts.optim);
     l->ranks->stop = l->ranks->stop || (!st && e->stopped);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
-    if (!st && !e->stopped && !l->ranks->rank && isnan(e->sums.loss)) /* a record leaves it out */
+    if (!st && !e->stopped && !l->ranks->rank
+        && isnan(e->sums.loss)) /* NaN is not written to records */
         lt_run_warn(l->run, "step %lld: the validation loss is NaN", (long long)l->state->now.step);
     return st ? st : back;
 }
@@ -411,7 +411,7 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
         LT_TRY(lt_checkpoint_mend(output, now));
     if (now->step >= total_steps && now->epoch_recorded)
         lt_run_note(run,
-                    "resumed from %s: step %lld of %lld: nothing is left to train; to train more, "
+                    "resumed from %s: step %lld of %lld: all steps are done; to train more, "
                     "raise --epochs or --max-steps",
                     state->folder, (long long)now->step, (long long)total_steps);
     else
@@ -427,7 +427,7 @@ lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t tot
         lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data,
                     (long long)now->epoch + 1);
     }
-    /* The log has a warning of another processor. */
+    /* another processor is a warning in the log */
     snprintf(all, sizeof all, "%s%s%s%s%s%s", changed, *changed && *data ? ", " : "",
              *data ? "data " : "", data, (*changed || *data) && *state->processor ? ", " : "",
              state->processor);
@@ -463,7 +463,7 @@ void lt_train_units(const lt_task_ops *task, lt_run_config *out)
     out->unit_short = brief ? brief : out->unit;
 }
 
-/* Whether the best metric of the evaluation is the run's best so far, and whether it reaches the target. */
+/* Returns true if the evaluation's best metric is the run's best so far; *reached: it reaches the target. */
 static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
 {
     const lt_task_ops *task = task_of(l);
@@ -478,8 +478,8 @@ static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, boo
     return lt_train_state_is_best(l->state, task, value);
 }
 
-/* Evaluation, record and checkpoint at the end of an epoch, or of the run within one, where groups meet; nothing of
- * it if a signal stops the evaluation. */
+/* Ends an epoch, or a run within one: outer step, evaluation, record, checkpoint. A signal during the evaluation
+ * skips the rest. */
 static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
 {
     lt_checkpoint_state *now = &l->state->now;

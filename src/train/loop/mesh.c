@@ -1,4 +1,4 @@
-/* Copies of a model, each divided over a mesh of ranks. */
+/* Replicas of a model, each sharded over a mesh of ranks. */
 
 #include "mesh.h"
 
@@ -12,14 +12,14 @@
 
 enum { MOST = 1 << 20, SIZES = 3, NAME = 48 };
 
-/* --- The flag --- */
+/* --- The flag --tensor-parallel --- */
 
 static int copy_size(const lt_mesh_config *c)
 {
     return c->depth * c->rows * c->columns;
 }
 
-/* "4", "2x2", "2x2x2": how many numbers, 0 if it is something else. */
+/* Parses "4", "2x2" or "2x2x2"; returns how many numbers, 0 if invalid. */
 static int read_sizes(const char *text, int size[SIZES])
 {
     for (int i = 0; i < SIZES; i++) {
@@ -46,17 +46,17 @@ lt_status lt_mesh_flag_parse(const ranks_options *o, lt_mesh_config *out)
     if (count == 1)
         return LT_OK;
     if (!count || size[0] != size[1] || size[0] < 2)
-        return lt_fail(LT_E_ARG,
-                       "--tensor-parallel %s: want a number of ranks T, or a grid of them, QxQ or "
-                       "QxQxD, Q from 2 on",
-                       text);
+        return lt_fail(
+            LT_E_ARG,
+            "--tensor-parallel %s: expected a number of ranks T, or a grid of ranks, QxQ or "
+            "QxQxD, with Q of at least 2",
+            text);
     *out = (lt_mesh_config){
         .data = 1, .depth = size[2], .rows = size[0], .columns = size[1], .force = o->force};
     if (size[2] > size[0] && !o->force)
         return lt_fail(
             LT_E_ARG,
-            "--tensor-parallel %s: a depth of %d is above the grid's %d; --force takes it "
-            "all the same",
+            "--tensor-parallel %s: the depth %d exceeds the grid's side %d; --force allows it",
             text, size[2], size[0]);
     return LT_OK;
 }
@@ -66,7 +66,7 @@ bool lt_mesh_flag_is_on(const ranks_options *o)
     return o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0;
 }
 
-/* A config file has all flags: another value than the default's counts. */
+/* A config file lists all flags: one counts as given if it differs from its default. */
 static lt_status check_without(const ranks_options *o)
 {
     if (o->sequence_parallel == SWITCH_OFF || o->tp_overlap == SWITCH_OFF)
@@ -87,24 +87,25 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
     if (copy_size(&c) == 1)
         return check_without(o);
     if (c.rows > 1 && lt_options_is_typed(flags, "sequence-parallel"))
-        return lt_fail(LT_E_ARG,
-                       "--sequence-parallel: --tensor-parallel %s is a grid, which divides rows "
-                       "in any case",
-                       o->tensor_parallel);
+        return lt_fail(
+            LT_E_ARG,
+            "--sequence-parallel: --tensor-parallel %s is a grid, which always shards the "
+            "sequence",
+            o->tensor_parallel);
     const struct {
         bool given;
         const char *flag, *why;
     } rows[] = {
-        {o->share_device != NULL, "share-device",
-         "turns of a device end with a rank's own products"},
-        {o->local_steps, "local-steps", "groups of nodes hold whole models"},
+        {o->share_device != NULL, "share-device", "a time slice ends with a rank's own products"},
+        {o->local_steps, "local-steps", "each group holds a whole model"},
         {is_on(o->compress), "compress", "its residuals belong to whole gradients"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
-         "ranks of a node hold different parts"},
-        {o->shard_gradients, "shard-gradients", "pieces of gradients go to their owners already"},
-        {o->shard_params, "shard-params", "ranks of a copy hold parts of parameters already"},
+         "the ranks of a node hold different shards"},
+        {o->shard_gradients, "shard-gradients", "gradients already go to their owners only"},
+        {o->shard_params, "shard-params",
+         "the ranks of a replica already hold shards of the parameters"},
         {o->num_trainers_per_group, "num-trainers-per-group",
-         "the state is divided over all ranks"},
+         "the state is sharded over all ranks"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].given)
@@ -130,7 +131,8 @@ static bool is_nearer(const lt_mesh_config *a, const lt_mesh_config *b, int want
     return !b->rows || abs(copy_size(a) - wanted) < abs(copy_size(b) - wanted);
 }
 
-/* The mesh of the same kind whose size is nearest among those that divide the ranks; one dimension if no grid does. */
+/* Returns the mesh of the same kind that divides the ranks and is nearest in size; one-dimensional if no grid
+ * does. */
 static lt_mesh_config nearest(const lt_mesh_config *wanted, int ranks)
 {
     lt_mesh_config best = {0};
@@ -162,12 +164,12 @@ static lt_status check_ranks(const lt_mesh_config *c, int ranks)
     if (ranks == 1)
         return lt_fail(
             LT_E_ARG,
-            "--tensor-parallel %s: a copy of the model is %d ranks, and this is one process "
+            "--tensor-parallel %s: a replica of the model takes %d ranks, but this is one process "
             "alone: start %d with mpirun or srun, without --dist off",
             want, size, size);
     return lt_fail(
         LT_E_ARG,
-        "--tensor-parallel %s: %d ranks are no multiple of the %d of a copy of the model; "
+        "--tensor-parallel %s: %d ranks are not a multiple of the %d of a replica of the model; "
         "nearest: --tensor-parallel %s, or %d ranks",
         want, ranks, size, other, ranks < size ? size : (ranks + size / 2) / size * size);
 }
@@ -206,12 +208,12 @@ lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
     return st;
 }
 
-/* --- What moves --- */
+/* --- Communication volume --- */
 
 lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
                           lt_mesh_traffic *out)
 {
-    const double weights = 12 * features * features; /* of a layer */
+    const double weights = 12 * features * features; /* per layer */
     const lt_mesh_config *c = config;
     const double ranks = (double)c->data * copy_size(c), copies = c->data;
     LT_TRY(lt_mesh_cost_layer(&out->mesh, c, rows, features));

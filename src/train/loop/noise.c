@@ -1,12 +1,11 @@
-/* Squares of gradients for the gradient noise scale (lather/detail/noise_scale.h). The parts of a step are its ranks, whose
- * gradients data parallelism measures before it averages them, or, of one rank alone, its micro-batches: then of the first
- * only, whose gradient lies by itself until the second is added.
+/* Squared gradient norms for the gradient noise scale (lather/detail/noise_scale.h). The parts of a step are its
+ * ranks, whose gradients data parallelism measures before averaging them; with one rank, its micro-batches, of
+ * which only the first is measured, as its gradient is separate until the second is added.
  *
- * Parts may have other counts of samples b_r, where a deadline leaves out micro-batches. With k parts and B = sum of b_r
- *
+ * Parts may have different sample counts b_r, where a deadline leaves out micro-batches. With k parts and B = sum
+ * of b_r
  *     E[sum of b_r |g_r|^2] = B |G|^2 + k tr(Sigma),
- *
- * which is what k parts of B/k samples each, of that mean square, would give. */
+ * which is what k parts of B/k samples each, with that mean square, would give. */
 
 #include "step_parts.h"
 
@@ -66,7 +65,7 @@ lt_status lt_step_begin_noise(lt_train_step *step)
     return scale ? lt_tensor_read(scale, &step->loss_scale, sizeof step->loss_scale) : LT_OK;
 }
 
-/* The norm of one gradient; a parameter without one keeps the 0 that is there. */
+/* Measures the norm of one gradient; without a gradient the norm remains 0. */
 static lt_status note(const lt_train_step *step, size_t index)
 {
     void *ctx;
@@ -102,7 +101,7 @@ double lt_step_square(const lt_train_step *step, const void *norms)
     return square * (planned / terms) * (planned / terms);
 }
 
-/* Ranks, or micro-batches, whose gradients made the update. */
+/* Returns how many ranks or micro-batches contributed to the update. */
 static int64_t parts_of(const lt_train_step *step)
 {
     const bool *set = step->ranks > 1 ? lt_data_parallel_set(step->config.dp) : NULL;

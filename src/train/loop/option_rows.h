@@ -1,4 +1,4 @@
-/* Rows of option tables. OF: the struct that the rows which follow fill. */
+/* Rows of option tables. OF: the struct that the following rows fill. */
 #ifndef LT_OPTION_ROWS_H
 #define LT_OPTION_ROWS_H
 
@@ -13,7 +13,7 @@
 #define LIST(n, field)       .name = (n), .type = LT_OPTION_LIST, AT(field)
 #define MANY                 1e15
 
-/* Defines name(), the table of these rows for one struct. */
+/* Defines name(), which returns the table of these rows for a struct. */
 #define OPTION_TABLE(name, type, rows)                                 \
     lt_option_table name(type *o)                                      \
     {                                                                  \

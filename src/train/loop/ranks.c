@@ -1,4 +1,4 @@
-/* Ranks of a run: who they are, what they must have in common, what they tell each other besides gradients. */
+/* Ranks of a run: joining them, checking that they agree, and exchanging sums and lists. */
 
 #include "ranks.h"
 
@@ -16,37 +16,37 @@
 #define OF ranks_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own, rank 0's, or the mean"},
-{"Ranks", BOOL("sync-bn", sync_bn), .help = "batch norm over the batches of all ranks"},
-{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "gradients are sent in groups of about this many MiB"},
-{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients while backward goes on"},
-{"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"},
-{"Ranks", PICK("allreduce", allreduce, "auto|flat|two-level"), .help = "how gradients are averaged: over all ranks at once, or in each node and then between nodes; auto: two-level where there are several nodes of as many ranks each"},
-{"Ranks", TEXT("compress", compress), .meta = "KIND:ARG", .value = "off", .help = "send gradients compressed, what is left out is added to the next ones: off, or a reducer and its argument"},
-{"Ranks", INT("compress-warmup-epochs", compress_warmup_epochs, 0, 1000000), .value = "0", .help = "epochs at the beginning without --compress"},
-{"Ranks", INT("compress-until", compress_until, 0, 1000000), .value = "0", .meta = "EPOCH", .help = "no --compress behind this many epochs; 0: to the end"},
-{"Ranks", BOOL("shard-optimizer", shard_optimizer), .common = true, .help = "each rank keeps and updates a part of the optimizer's state (ZeRO-1); shampoo and muon always do"},
-{"Ranks", BOOL("shard-gradients", shard_gradients), .help = "each rank gets the mean gradient of what it updates only (ZeRO-2): two thirds of the bytes, the same updates"},
-{"Ranks", BOOL("shard-params", shard_params), .help = "each rank keeps the weights, gradients and state of what it updates only (ZeRO-3, FSDP), and gathers others' weights while layers use them, --bucket-mib at once: the same updates"},
-{"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, where the state is divided"},
+{"Ranks", PICK("dist-bn", dist_bn, "none|broadcast|reduce"), .value = "reduce", .help = "running statistics of batch norm before an evaluation or checkpoint: each rank's own (none), rank 0's (broadcast) or the mean (reduce)"},
+{"Ranks", BOOL("sync-bn", sync_bn), .help = "compute batch norm over the batches of all ranks"},
+{"Ranks", NUM("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "bucket size of gradient collectives, in MiB"},
+{"Ranks", BOOL("overlap", overlap), .value = "true", .help = "send gradients during the backward pass"},
+{"Ranks", PICK("grad-comm-dtype", grad_comm_dtype, "f32|bf16|f16"), .help = "dtype of communicated gradients"},
+{"Ranks", PICK("allreduce", allreduce, "auto|flat|two-level"), .help = "how gradients are averaged: flat: over all ranks at once; two-level: within each node, then between nodes; auto: two-level if several nodes have equal numbers of ranks"},
+{"Ranks", TEXT("compress", compress), .meta = "KIND:ARG", .value = "off", .help = "compress gradients, with error feedback: off, or a reducer and its argument"},
+{"Ranks", INT("compress-warmup-epochs", compress_warmup_epochs, 0, 1000000), .value = "0", .help = "epochs at the start without --compress"},
+{"Ranks", INT("compress-until", compress_until, 0, 1000000), .value = "0", .meta = "EPOCH", .help = "disable --compress after this epoch; 0: never"},
+{"Ranks", BOOL("shard-optimizer", shard_optimizer), .common = true, .help = "shard the optimizer's state over the ranks (ZeRO-1); shampoo and muon always do"},
+{"Ranks", BOOL("shard-gradients", shard_gradients), .help = "reduce-scatter gradients to the ranks that update them (ZeRO-2): two thirds of the bytes, the same updates"},
+{"Ranks", BOOL("shard-params", shard_params), .help = "shard weights, gradients and state over the ranks (ZeRO-3, FSDP): layers gather their weights while in use, in units of --bucket-mib; the same updates"},
+{"Ranks", PICK("comm-dtype", comm_dtype, "f32|bf16|f16"), .help = "dtype of gathered updates, with sharded state"},
 {"Ranks", BOOL("communicate-params", communicate_params), .help = "gather parameters instead of updates"},
-{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the divided state; 0: all"},
-{"Ranks", TEXT("balance", balance), .value = "cost", .meta = "cost|memory|bytes|polynomial:C0,C1,..[:LEAST]", .help = "what is spread evenly where the state is divided: modelled time, bytes of state, bytes gathered, or a sum over the sides of a block, of which a side n costs C0 + C1 n + C2 n^2 .., or LEAST where that is more"},
-{"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds after which a missing rank ends the run; 0: wait for ever"},
-{"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
-{"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "the ranks of a node train by themselves, and nodes meet in an outer step every so many steps, and at the end of an epoch before the evaluation; 0: all ranks average each gradient"},
-{"Ranks", NUM("outer-lr", outer_lr, 1e-6, 100), .value = "0.7", .help = "with --local-steps: learning rate of the outer step; 1 without momentum takes the mean of the nodes"},
-{"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov's momentum of the outer step; -1: 0.9, with --outer-compress 0"},
-{"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: what nodes send in an outer step: all, or the largest part of it and the rest later; f32, bf16, or two bits each"},
-{"Ranks", TEXT("tensor-parallel", tensor_parallel), .value = "1", .meta = "T|QxQ|QxQxD", .help = "ranks that hold a copy of the model together: T of them, a grid, or a grid in D layers; the others are further copies, and --batch-size is per copy"},
-{"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: norms, dropout and residuals of own rows only; off: of all rows on each rank"},
-{"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: products begin before all of their operands are there; off: whole exchanges, then whole products, the same bits"},
-{"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: D may exceed Q"},
-{"Ranks", TEXT("share-device", share_device), .meta = "NAME[:WEIGHT]", .help = "jobs with the same name take turns on their devices: one computes while the gradients of another are on the way; WEIGHT turns for each of a job of weight 1"},
-{"Ranks", INT("backup-workers", backup_workers, 0, 1000000), .value = "0", .meta = "B", .help = "an update is of the first ranks that are done, all but so many; the others give up and apply it too. Communicators of messages: mpi"},
-{"Ranks", TEXT("contributors", contributors), .meta = "FILE", .help = "with --backup-workers: updates are of the ranks that this metrics.jsonl of a run names, and repeat its bits"},
-{"Ranks", TEXT("drop-compute", drop_compute), .value = "off", .meta = "off|auto|SECONDS", .help = "with --grad-accum: a rank begins no micro-batch later than so many seconds behind an update's beginning; auto: what computes most a second, by recorded latencies"},
-{"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "hold messages back as a link of this latency in microseconds and rate in Gbit/s would, for measuring"},
+{"Ranks", INT("num-trainers-per-group", num_trainers_per_group, 0, 1000000), .value = "0", .help = "ranks that share one copy of the sharded state; 0: all"},
+{"Ranks", TEXT("balance", balance), .value = "cost", .meta = "cost|memory|bytes|polynomial:C0,C1,..[:LEAST]", .help = "what sharding balances: modelled time, bytes of state, bytes gathered, or a polynomial of the dimensions of a block, in which a dimension n costs C0 + C1 n + C2 n^2 .., but at least LEAST"},
+{"Ranks", NUM("comm-timeout", comm_timeout, 0, 1e6), .value = "600", .help = "seconds to wait for a missing rank before the run ends; 0: no limit"},
+{"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "consecutive ranks that form a node; 0: ranks with the same boot id and host name"},
+{"Ranks", INT("local-steps", local_steps, 0, 1000000000), .value = "0", .help = "train the ranks of each node separately, and synchronize the nodes in an outer step every N steps and at the end of an epoch, before the evaluation; 0: all ranks average each gradient"},
+{"Ranks", NUM("outer-lr", outer_lr, 1e-6, 100), .value = "0.7", .help = "with --local-steps: learning rate of the outer step; 1 without momentum averages the nodes"},
+{"Ranks", NUM("outer-momentum", outer_momentum, -1, 0.9999), .value = "-1", .help = "with --local-steps: Nesterov momentum of the outer step; -1: 0.9, with --outer-compress 0"},
+{"Ranks", TEXT("outer-compress", outer_compress), .value = "off", .meta = "off|topk:DENSITY[,bf16|,2bit]", .help = "with --local-steps: send everything in an outer step (off), or the largest elements and the rest later; in f32, bf16 or 2 bits each"},
+{"Ranks", TEXT("tensor-parallel", tensor_parallel), .value = "1", .meta = "T|QxQ|QxQxD", .help = "ranks that together hold a replica of the model: T ranks, a grid, or a grid with D layers; other ranks are further replicas, and --batch-size is per replica"},
+{"Ranks", PICK("sequence-parallel", sequence_parallel, "on|off"), .help = "with --tensor-parallel T: apply norms, dropout and residuals to a rank's own rows only; off: to all rows on each rank"},
+{"Ranks", PICK("tp-overlap", tp_overlap, "on|off"), .help = "with --tensor-parallel: start matrix products before all of their operands arrive; off: complete collectives, then products, bitwise identical"},
+{"Ranks", BOOL("force", force), .help = "with --tensor-parallel QxQxD: allow D to exceed Q"},
+{"Ranks", TEXT("share-device", share_device), .meta = "NAME[:WEIGHT]", .help = "time-share devices with jobs of the same name: one computes while another communicates; WEIGHT: time slices per slice of a job of weight 1"},
+{"Ranks", INT("backup-workers", backup_workers, 0, 1000000), .value = "0", .meta = "B", .help = "update with the gradients of the first ranks that finish, without the last B; these give up and apply the update too. Needs a message-based communicator: mpi"},
+{"Ranks", TEXT("contributors", contributors), .meta = "FILE", .help = "with --backup-workers: take the contributing ranks of each update from this metrics.jsonl of a run, to repeat it bitwise"},
+{"Ranks", TEXT("drop-compute", drop_compute), .value = "off", .meta = "off|auto|SECONDS", .help = "with --grad-accum: begin no micro-batch later than this many seconds after an update began; auto: the deadline with the most micro-batches per second, by recorded latencies"},
+{"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "delay messages as a link with this latency in microseconds and rate in Gbit/s would, for measurements"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_ranks_options, ranks_options, rows)
@@ -65,7 +65,7 @@ lt_option_table lt_ranks_options_dist(ranks_options *o)
     return (lt_option_table){&o->dist_row, 1, o};
 }
 
-/* "C0,C1,..[:LEAST]" */
+/* Parses "C0,C1,..[:LEAST]". */
 static bool read_polynomial(const char *text, lt_balance_polynomial *p)
 {
     char numbers[256];
@@ -162,9 +162,9 @@ lt_status lt_ranks_stragglers(const ranks_options *o, lt_straggler_config *out, 
     if (!drop || !strcmp(drop, "auto"))
         return LT_OK;
     if (lt_text_numbers(drop, &out->deadline, 1) != 1 || !(out->deadline > 0))
-        return lt_fail(LT_E_ARG,
-                       "--drop-compute: '%s' is none of off, auto, a number of seconds above 0",
-                       drop);
+        return lt_fail(
+            LT_E_ARG,
+            "--drop-compute: expected off, auto, or a number of seconds above 0, got '%s'", drop);
     return LT_OK;
 }
 
@@ -204,7 +204,7 @@ static lt_status no_memory(int64_t bytes)
     return lt_fail(LT_E_NOMEM, "ranks: no memory for %lld bytes", (long long)bytes);
 }
 
-/* The same number of bytes on each rank. */
+/* Gathers the same number of bytes from each rank. */
 static lt_status allgather_equal(lt_ranks *r, const void *own, int64_t bytes, void *all)
 {
     int64_t *count = calloc((size_t)r->count, sizeof *count);
@@ -217,7 +217,7 @@ static lt_status allgather_equal(lt_ranks *r, const void *own, int64_t bytes, vo
     return st;
 }
 
-/* Each rank's part is sent with a byte behind it, so that none is empty; count has that byte. */
+/* Gathers parts of any size. Each is sent with one more byte, so that none is empty; count includes it. */
 static lt_status gather_parts(lt_ranks *r, const void *own, size_t bytes, int64_t *count,
                               char **all)
 {
@@ -251,7 +251,7 @@ lt_status lt_ranks_gather(lt_ranks *r, const void *own, size_t bytes, char **all
     *total = 0;
     lt_status st = count ? gather_parts(r, own, bytes, count, all) : no_memory(r->count);
     const char *from = *all;
-    for (int i = 0; !st && i < r->count; i++) { /* the bytes between the parts go */
+    for (int i = 0; !st && i < r->count; i++) { /* drops the extra bytes */
         memmove(*all + *total, from, (size_t)count[i] - 1);
         *total += (size_t)count[i] - 1;
         from += count[i];
@@ -264,7 +264,7 @@ lt_status lt_ranks_gather(lt_ranks *r, const void *own, size_t bytes, char **all
     return st;
 }
 
-/* --- What is the same on all ranks --- */
+/* --- Agreement of all ranks --- */
 
 lt_status lt_ranks_same_text(lt_ranks *r, const char *what, const char *text)
 {
@@ -291,7 +291,7 @@ lt_status lt_ranks_same_hash(lt_ranks *r, const char *what, uint64_t value)
 
 /* --- Processors --- */
 
-/* CPU affinity of a rank: a bit for every processor that it may use. */
+/* CPU affinity of a rank: a bit for each processor that it may use. */
 enum { MASK_WORDS = 16, WORD_BITS = 64 };
 typedef struct cpu_affinity {
     uint64_t mask[MASK_WORDS];
@@ -313,7 +313,7 @@ static void find_affinity(cpu_affinity *own)
             own->mask[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
 }
 
-/* Each processor counts for a part of one, by how many ranks of the machine may use it. */
+/* Returns a rank's share of the machine's processors: each counts 1/n if n of the machine's ranks may use it. */
 static double share_of(const cpu_affinity *all, const lt_nodes *machines, int ranks, int rank)
 {
     double share = 0;
@@ -327,7 +327,8 @@ static double share_of(const cpu_affinity *all, const lt_nodes *machines, int ra
     return share;
 }
 
-/* A quota of processor time (a control group's) is of all ranks of the machine together. */
+/* Returns the number of threads. A quota of processor time (a control group's) is for all ranks of the machine
+ * together. */
 static int count_threads(const cpu_affinity *own, double share, int local)
 {
     const int allowed = lt_cpu_threads();

@@ -1,4 +1,4 @@
-/* Several ranks: processes that mpirun, srun or torchrun started train one model together. */
+/* Several ranks: processes that mpirun, srun or torchrun started and that train one model together. */
 #ifndef LT_TRAIN_RANKS_H
 #define LT_TRAIN_RANKS_H
 
@@ -11,14 +11,14 @@
 #include "lather/stragglers.h"
 #include "lather/tensor_parallel.h"
 
-/* Indices of the choices, in the order of the rows; behind DIST_MPI what the program registered. */
+/* Indices of the choices, in the order of the rows; values after DIST_MPI are the program's own communicators. */
 enum { DIST_AUTO, DIST_OFF, DIST_MPI };
 enum { COMM_F32, COMM_BF16, COMM_F16 };
 enum { SWITCH_ON, SWITCH_OFF };
 enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
 
 typedef struct ranks_options {
-    lt_option dist_row; /* --dist, with the choices dists */
+    lt_option dist_row; /* --dist; its choices are in dists */
     char dists[256];
     int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce;
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
@@ -36,7 +36,7 @@ typedef struct ranks_options {
     int sequence_parallel, tp_overlap;
     bool force;
 } ranks_options;
-/* --dist, with the communicators that the program registered; and the other rows. */
+/* Return the row of --dist, with the communicators that the program registered, and the other rows. */
 lt_option_table lt_ranks_options_dist(ranks_options *o);
 lt_option_table lt_ranks_options(ranks_options *o);
 
@@ -46,19 +46,21 @@ bool lt_ranks_has_balance(const ranks_options *o); /* other than the default */
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */
-    int rank, count; /* 0 of 1 */
-    int local;       /* of them on this machine, whatever --ranks-per-node says */
-    lt_nodes nodes;  /* of lt_ranks_find_nodes() */
-    bool
-        same_failure; /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
-    bool stop;        /* some rank was asked to stop */
-    lt_tensor *sums; /* f64 [RANK_SUMS] of lt_ranks_sum() */
+    int rank, count; /* 0 of 1 without a communicator */
+    int local;       /* ranks on this machine, whatever --ranks-per-node says */
+    lt_nodes nodes;  /* set by lt_ranks_find_nodes() */
+    /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
+    bool same_failure;
+    bool stop;       /* some rank was asked to stop */
+    lt_tensor *sums; /* f64 [RANK_SUMS], buffer of lt_ranks_sum() */
 
-    lt_mesh *mesh;               /* copies of a model that is divided; NULL: each rank is one */
-    lt_tensor_parallel parallel; /* of mesh: what the model sees of it */
-    lt_comm *data; /* ranks with other samples than this one, over which gradients are averaged */
-    int data_rank, data_count; /* of them; data_count copies of the model */
-    bool is_counted; /* of the ranks that have the same samples, the one whose numbers count */
+    lt_mesh *mesh; /* replicas of a sharded model; NULL: each rank holds a whole one */
+    lt_tensor_parallel parallel; /* the mesh as the model sees it */
+    /* ranks with other samples, over which gradients are averaged */
+    lt_comm *data;
+    int data_rank, data_count; /* this rank among them; their number, which is that of replicas */
+    /* this rank's numbers count, among those of the ranks with the same samples */
+    bool is_counted;
 } lt_ranks;
 
 enum { RANK_SUMS = 8 };
@@ -67,30 +69,32 @@ enum { RANK_SUMS = 8 };
 #define LT_RANKS_ALONE \
     ((lt_ranks){       \
         .count = 1, .local = 1, .nodes = LT_NODES_ALONE, .data_count = 1, .is_counted = true})
-/* The ranks of a communicator, borrowed; each a copy of the model. */
+/* Sets the ranks of a communicator, borrowed; each holds a replica. */
 void lt_ranks_join(lt_ranks *ranks, lt_comm *comm);
-/* All that the launcher started; deadline in seconds, as in lt_comm_set_deadline(). Collective. */
+/* Joins all ranks that the launcher started; deadline in seconds, as in lt_comm_set_deadline(). Collective. */
 lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, double deadline);
-/* Of --ranks-per-node; 0: found. Collective. */
+/* Groups the ranks into nodes by --ranks-per-node; 0: by machine. Collective. */
 lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
-/* Of --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s. */
+/* Parses --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s. */
 lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
-/* Threads of this rank's share of its machine's processors. Collective. */
+/* Returns this rank's share of its machine's processors as a number of threads. Collective. */
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
-/* Of --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (no number of seconds). */
+/* Parses --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (not a number of
+ * seconds). */
 lt_status lt_ranks_stragglers(const ranks_options *options, lt_straggler_config *out, bool *on);
-/* Of --local-steps and --outer-*. */
+/* Returns the settings of --local-steps and --outer-*. */
 lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
-/* After a failure of this rank: aborts the others, unless they all have it. */
+/* Call after a failure of this rank: aborts the others, unless all ranks have the same failure. */
 void lt_ranks_leave(lt_ranks *ranks, lt_status failure);
 void lt_ranks_close(lt_ranks *ranks);
 
-/* Sums of count values, at most RANK_SUMS, in rank order, over all ranks; of one rank they stay. Collective. */
+/* Sums up to RANK_SUMS values over all ranks, in rank order; no-op for one rank. Collective. */
 lt_status lt_ranks_sum(lt_ranks *ranks, double *values, int count);
-/* What all ranks give, in rank order; *all is the caller's, for free(). Collective. */
+/* Gathers bytes of all ranks, in rank order; free *all with free(). Collective. */
 lt_status lt_ranks_gather(lt_ranks *ranks, const void *own, size_t bytes, char **all,
                           size_t *total);
-/* The text, number or hash is the same on all ranks. Errors: LT_E_ARG, naming what and both. Collective. */
+/* Check that a text, number or hash is the same on all ranks. Errors: LT_E_ARG, naming `what` and both values.
+ * Collective. */
 lt_status lt_ranks_same_text(lt_ranks *ranks, const char *what, const char *text);
 lt_status lt_ranks_same_number(lt_ranks *ranks, const char *what, int64_t value);
 lt_status lt_ranks_same_hash(lt_ranks *ranks, const char *what, uint64_t value);

@@ -1,4 +1,4 @@
-/* The state of a run: counted by steps and epochs, saved in checkpoints, and found again in one. */
+/* State of a run: counted by steps and epochs, saved in checkpoints and restored from them. */
 
 #include "state.h"
 
@@ -14,7 +14,7 @@
 enum {
     SUM_LOSS,
     SUM_COUNTS
-}; /* of lt_checkpoint_state.sum: the loss, then counts that have names */
+}; /* indices in lt_checkpoint_state.sum: the loss, then the named counts */
 
 static void copy_name(char *to, const char *from)
 {
@@ -56,7 +56,7 @@ void lt_train_state_close(lt_train_state *s)
     lt_ema_free(&s->ema);
 }
 
-/* --- Tensors of averages and iterates, under the names that a checkpoint keeps them by --- */
+/* --- Tensors of the EMA and of averaged weights, under their names in checkpoints --- */
 
 typedef struct naming {
     lt_train_state *state;
@@ -86,7 +86,7 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* As many more as there are parameters at most. */
+/* Makes capacity for as many more tensors as there are parameters. */
 static lt_status reserve(lt_train_state *s, const lt_params *params)
 {
     lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
@@ -151,7 +151,7 @@ static void begin_epoch(lt_checkpoint_state *now)
 void lt_train_state_set_data(lt_train_state *s, const lt_dataset *train)
 {
     s->now.data_samples = lt_dataset_count(train);
-    s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* a double holds it */
+    s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* fits a double */
     s->now.data_bytes = lt_dataset_bytes(train);
 }
 
@@ -167,17 +167,17 @@ lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
     if (s->data_changed && found->batch && !may_continue)
         return lt_fail(
             LT_E_ARG,
-            "%s: was saved within epoch %lld of %lld %s, the data has %lld%s now; "
-            "--data-changed continue begins that epoch again with them",
+            "%s: was saved within epoch %lld of %lld %s, but the data now has %lld%s; "
+            "--data-changed continue restarts that epoch with the new data",
             s->folder, (long long)found->epoch + 1, (long long)found->data_samples, now->unit,
             (long long)now->data_samples,
-            found->data_samples == now->data_samples ? " of other names, contents or order" : "");
+            found->data_samples == now->data_samples ? " with other names, contents or order" : "");
     if (s->data_changed)
         begin_epoch(found);
     return LT_OK;
 }
 
-/* Names the --batch-size that makes as many samples a step as the checkpoint's run had, if one does. */
+/* Fails, suggesting the --batch-size that gives a step as many samples as the checkpointed run had, if one does. */
 static lt_status other_batch(const lt_train_state *s, int64_t passes)
 {
     char advice[64] = "";
@@ -185,14 +185,14 @@ static lt_status other_batch(const lt_train_state *s, int64_t passes)
     if (found > 0 && found % passes == 0)
         snprintf(advice, sizeof advice, "; use --batch-size %lld", (long long)(found / passes));
     return lt_fail(LT_E_ARG,
-                   "%s: was saved within an epoch with %lld %s to an update, this run has "
+                   "%s: was saved within an epoch with %lld %s per update, but this run has "
                    "%lld (--batch-size x --grad-accum x ranks)%s",
                    s->folder, (long long)found, s->now.unit, (long long)s->now.global_batch,
                    advice);
 }
 
-/* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples in front of it were
- * seen, if a step still has as many. */
+/* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples before it were seen,
+ * if a step has as many samples as before. */
 static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
                            const lt_ranks *ranks, int64_t grad_accum)
 {
@@ -207,7 +207,7 @@ static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
         || __builtin_mul_overflow(steps, grad_accum, &batch))
         return lt_fail(LT_E_FORMAT,
                        "%s/state.json: 'batch' %lld and 'epoch_%s' %lld contradict each other, "
-                       "with %lld %s to an update",
+                       "with %lld %s per update",
                        s->folder, (long long)found->batch, s->now.unit, (long long)passed,
                        (long long)samples, s->now.unit);
     found->batch = batch;
@@ -220,13 +220,13 @@ static lt_status check_same_run(const lt_train_state *s, const lt_checkpoint_sta
     const lt_checkpoint_state *now = &s->now;
     LT_TRY(lt_checkpoint_check_task(s->folder, found, now));
     if (strcmp(found->optim, now->optim) != 0)
-        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, this run has %s", s->folder,
+        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, but this run has %s", s->folder,
                        found->optim, now->optim);
     if (found->seed != now->seed)
-        return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, this run has %llu", s->folder,
-                       (unsigned long long)found->seed, (unsigned long long)now->seed);
+        return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, but this run has %llu",
+                       s->folder, (unsigned long long)found->seed, (unsigned long long)now->seed);
     if (found->batch > batches_per_epoch)
-        return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which has %lld now",
+        return lt_fail(LT_E_ARG, "%s: was saved at batch %lld of an epoch, which now has %lld",
                        s->folder, (long long)found->batch, (long long)batches_per_epoch);
     return LT_OK;
 }
@@ -239,7 +239,7 @@ lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, i
     return check_same_run(s, &found, batches_per_epoch);
 }
 
-/* The averages found, of a run that measures them too. */
+/* Keeps the stored averages of a run that measures them, too. */
 static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
 {
     found->noise.decay = s->now.noise.decay;
@@ -251,9 +251,9 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
                               const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch)
 {
     lt_checkpoint_state found = s->found;
-    found.ranks = ranks->count; /* what to compare with */
+    found.ranks = ranks->count; /* for comparison */
     found.threads = s->now.threads;
-    LT_TRY(lt_optim_eval(parts->optim)); /* what is saved are the weights of evaluations */
+    LT_TRY(lt_optim_eval(parts->optim)); /* checkpoints store the evaluation weights */
     LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
     LT_TRY(lt_statistics_check(parts->params, s->folder));
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
@@ -267,7 +267,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     found.ranks = ranks->count;
     found.threads = s->now.threads;
     found.global_batch = s->now.global_batch;
-    /* Earlier versions named resnet50 whatever --weights had. */
+    /* Earlier versions wrote resnet50 whatever --weights had. */
     memcpy(found.fact, s->now.fact, sizeof found.fact);
     found.facts = s->now.facts;
     keep_noise(s, &found);

@@ -1,6 +1,6 @@
-/* A training step: queued by lt_train_step_begin(), its numbers read by lt_train_step_finish(). On a device with
- * a queue the host may begin the next step in between, so what is read back has two buffers. capture.c has
- * the work itself. */
+/* A training step: queued by lt_train_step_begin(), its results read by lt_train_step_finish(). On a device with a
+ * queue the host may begin the next step in between, so results are read into two buffers. capture.c has the
+ * device work. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Numbers read back: the loss of each micro-batch, then the counts --- */
+/* --- Results read back: the loss of each micro-batch, then the counts --- */
 
 static lt_readback *numbers_of(const lt_train_step *step, int64_t number)
 {
@@ -60,7 +60,7 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
     }
     if (step->norms)
         r->noise.small_square = lt_step_square(step, counts + counts_bytes(step));
-    if (step->norms && step->number[0] && weight > 0) /* the mean, also of one micro-batch alone */
+    if (step->norms && step->number[0] && weight > 0) /* the mean, even of a single micro-batch */
         r->noise.small_square *= pow((double)step->computed / weight, 2);
     return LT_OK;
 }
@@ -73,7 +73,7 @@ static bool asked_to_stop(const lt_train_step *step)
     return c->stop && c->stop(c->stop_context);
 }
 
-/* Seconds that passes have waited for divided parameters. */
+/* Returns the seconds that passes have waited for sharded parameters. */
 static double exposed_gathers(const lt_train_step *step)
 {
     lt_shard_params_stats stats;
@@ -81,14 +81,14 @@ static double exposed_gathers(const lt_train_step *step)
     return stats.exposed;
 }
 
-/* Whether what this rank computed is a part of the update. */
+/* Returns true if this rank's gradients contribute to the update. */
 static bool is_used(const lt_train_step *step)
 {
     const lt_stragglers *s = step->config.stragglers;
     return !s || lt_stragglers_is_used(s);
 }
 
-/* The gradients of this rank are complete or in flight. */
+/* Begins summing the results over ranks; this rank's gradients are complete or in flight. */
 static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 {
     double sum[STEP_SUMS + 1];
@@ -113,7 +113,7 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
 }
 
-/* Over all axes of the mesh but that of the copies. */
+/* Returns the bytes sent over all mesh axes except the one between replicas. */
 static uint64_t parallel_bytes(const lt_train_step *step)
 {
     const lt_mesh *mesh = step->config.mesh;
@@ -135,7 +135,7 @@ static uint64_t between_bytes(const lt_train_step *step)
     return sent.between;
 }
 
-/* A replayed step asks the communicator for nothing on the host, and sends as much as the last eager one. */
+/* Counts sent bytes. A replayed step makes no calls on the host and sends as much as the last eager one. */
 static void count_bytes(lt_train_step *step, lt_train_result *r)
 {
     if (lt_graph_statistics(step->graph).replays == step->replays) {
@@ -202,13 +202,13 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     return lt_readback_add(numbers_of(step, r->step), step->loss);
 }
 
-/* Whether this rank gave up in a micro-batch, as the update has others' gradients. */
+/* Returns true if this rank gave up in a micro-batch, as the update uses other ranks' gradients. */
 static bool gave_up(const lt_train_step *step, lt_status st)
 {
     return st == LT_E_CANCELLED && step->config.dp && lt_data_parallel_is_late(step->config.dp);
 }
 
-/* All micro-batches of the step, or those that there is time for. */
+/* Runs all micro-batches of the step, or those before the deadline. */
 static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_train_result *r)
 {
     const lt_train_step_config *c = &step->config;
@@ -231,7 +231,7 @@ static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_tr
     return lt_step_end_backward(step);
 }
 
-/* The data of a step is that of all its micro-batches, wherever it ended. */
+/* Skips the rest of the step's data: a step consumes the data of all its micro-batches, wherever it stopped. */
 static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
 {
     lt_batch unused;
@@ -247,7 +247,7 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
     enum { LARGE = 24 };
     const lt_train_step_config *c = &step->config;
     lt_beat_here_from(numbers->attempt
-                      << LARGE); /* evaluations have not as many batches on all ranks */
+                      << LARGE); /* ranks differ in their number of evaluation batches */
     LT_TRY(prepare(step, numbers, r));
     if (c->stragglers)
         LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
@@ -283,7 +283,7 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     return LT_OK;
 }
 
-/* Two steps in flight share the time: one's begins when the other's results are there. */
+/* Sets the step's seconds. With two steps in flight, one begins when the other's results have arrived. */
 static void measure(lt_train_step *step, lt_train_result *r)
 {
     const double now = lt_clock_seconds();
@@ -310,7 +310,7 @@ lt_graph_stats lt_train_step_graphs(const lt_train_step *step)
     return lt_graph_statistics(step->graph);
 }
 
-/* --- Its life --- */
+/* --- Life cycle --- */
 
 static lt_status open_parts(lt_train_step *step)
 {
@@ -353,21 +353,23 @@ lt_status lt_task_check(const lt_task_ops *task)
         return lt_fail(LT_E_ARG, "train: task %s has %d counts, at most %d are possible",
                        task->name, task->counts, LT_TASK_COUNTS);
     if (task->terms < 0 || task->terms > task->counts)
-        return lt_fail(LT_E_ARG, "train: task %s: its terms are count %d of %d", task->name,
+        return lt_fail(LT_E_ARG, "train: task %s: terms is %d, but there are %d counts", task->name,
                        task->terms, task->counts);
     if (!task->rate_unit != !task->rate_per_sample)
-        return lt_fail(LT_E_ARG, "train: task %s: rate_unit needs rate_per_sample, and it that",
+        return lt_fail(LT_E_ARG,
+                       "train: task %s: rate_unit and rate_per_sample must be set together",
                        task->name);
     if (task->metrics < 0 || task->metrics > LT_TASK_METRICS)
         return lt_fail(LT_E_ARG, "train: task %s has %d metrics, at most %d are possible",
                        task->name, task->metrics, LT_TASK_METRICS);
     if (task->metrics && (task->best < 0 || task->best >= task->metrics))
-        return lt_fail(LT_E_ARG, "train: task %s: its best metric is number %d of %d", task->name,
+        return lt_fail(LT_E_ARG, "train: task %s: best is %d, but there are %d metrics", task->name,
                        task->best, task->metrics);
     return check_metrics(task);
 }
 
-/* Nothing but the optimizer takes gradients, which then may be in 16 bits: sums over ranks and norms want f32. */
+/* Returns true if only the optimizer reads gradients, which may then be in 16 bits; sums over ranks and norms need
+ * f32. */
 static bool reads_no_gradient(const lt_train_step_config *c)
 {
     return !c->dp && !c->mesh && !c->gradient_noise;
@@ -379,7 +381,7 @@ static lt_status read_profiled(int64_t *out)
     char *end = NULL;
     *out = text && *text ? strtoll(text, &end, 10) : 0;
     if (end && (*end || *out < 1))
-        return lt_fail(LT_E_ARG, "LATHER_PROFILE_STEP=%s: want the number of a step, 1 or more",
+        return lt_fail(LT_E_ARG, "LATHER_PROFILE_STEP=%s: expected the number of a step, 1 or more",
                        text);
     return LT_OK;
 }

@@ -1,5 +1,5 @@
-/* Backup workers and deadlines in steps. Latencies of micro-batches are recorded over a few steps without a deadline;
- * then all ranks gather them, and choose by the same numbers. */
+/* Backup workers and deadlines in steps (lather/stragglers.h). Latencies of micro-batches are recorded over a few
+ * steps without a deadline; then all ranks gather them and choose from the same numbers. */
 
 #include "stragglers.h"
 
@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Steps: the first, which makes buckets and warms caches, is not recorded. A given deadline is checked sooner. */
+/* Steps. The first one, which makes buckets and warms caches, is not recorded. A given deadline is checked
+ * earlier. */
 enum { WARM = 1, RECORDED = 16, CHECKED = 4, NUMBER = 24 };
 
 struct lt_stragglers {
@@ -22,20 +23,20 @@ struct lt_stragglers {
     lt_data_parallel *dp;
     lt_comm *comm;
     int rank, ranks, grad_accum;
-    lt_contributors *given; /* on rank 0; NULL: none */
+    lt_contributors *given; /* contributors to repeat, on rank 0; NULL if not given */
 
-    double deadline; /* 0: none */
-    double began;    /* this step */
-    double before;   /* seconds of the micro-batches so far */
+    double deadline; /* seconds; 0: no deadline */
+    double began;    /* time at which this step began */
+    double before;   /* seconds of its micro-batches so far */
     int computed;
-    int to_record; /* steps to record, also those to warm up; 0: none */
-    int recorded;  /* of those: in own */
-    double *own,
-        *all; /* [RECORDED][grad_accum + 1]: latencies, then seconds of the step; of all ranks */
+    int to_record; /* steps to record, including those to warm up; 0: none */
+    int recorded;  /* steps recorded in own */
+    /* [RECORDED][grad_accum + 1] latencies, then seconds of the step; of this rank and of all */
+    double *own, *all;
     lt_drop_plan plan;
     bool has_plan, same_failure;
 
-    lt_tensor *counts; /* f64 [ranks]: micro-batches that each computed; NULL: no deadline */
+    lt_tensor *counts; /* f64 [ranks]: micro-batches that each computed; NULL without a deadline */
     lt_request *counting;
     double *count; /* [ranks] */
     char *text;
@@ -48,26 +49,26 @@ void lt_stragglers_configure(const lt_straggler_config *c, int ranks, int64_t gr
     out->micro_batches = c->drop_compute ? grad_accum : 0;
 }
 
-/* --- Its life --- */
+/* --- Life cycle --- */
 
 lt_status lt_stragglers_check(const lt_straggler_config *c, int ranks, int64_t grad_accum)
 {
     if (c->backup_workers < 0 || c->backup_workers >= ranks)
         return lt_fail(LT_E_ARG,
-                       "--backup-workers %d of %d ranks: at least one rank makes an update, so at "
+                       "--backup-workers %d of %d ranks: an update needs at least one rank: use at "
                        "most %d",
                        c->backup_workers, ranks, ranks - 1);
     if (c->backup_workers && c->drop_compute)
         return lt_fail(LT_E_ARG,
                        "--backup-workers %d and --drop-compute contradict each other: "
-                       "one leaves out whole ranks, the other parts of any",
+                       "one drops whole ranks, the other single micro-batches",
                        c->backup_workers);
     if (c->contributors && !c->backup_workers)
         return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c->contributors);
     if (c->drop_compute && grad_accum < 2)
         return lt_fail(LT_E_ARG,
-                       "--drop-compute: an update is of %lld micro-batch, and the first one is "
-                       "always computed; --grad-accum makes more",
+                       "--drop-compute: an update has %lld micro-batch, and the first one is "
+                       "always computed; use --grad-accum for more",
                        (long long)grad_accum);
     return LT_OK;
 }
@@ -145,7 +146,7 @@ static lt_status find_set(const lt_stragglers *s, int64_t step, const bool **set
 {
     *set = s->given ? lt_contributors_of(s->given, step) : NULL;
     if (s->given && !*set)
-        return lt_fail(LT_E_ARG, "--contributors %s: has no set of step %lld",
+        return lt_fail(LT_E_ARG, "--contributors %s: has no record of step %lld",
                        lt_contributors_path(s->given), (long long)step);
     return LT_OK;
 }
@@ -213,8 +214,8 @@ lt_status lt_stragglers_send(lt_stragglers *s)
 
 /* --- The deadline --- */
 
-/* s->all is [ranks][steps][grad_accum + 1]: into [steps][ranks][grad_accum], in place of own; the steps' seconds as
- * rank 0 has them. Returns the mean of what a step takes besides its longest rank. */
+/* Rearranges s->all, [ranks][steps][grad_accum + 1], to [steps][ranks][grad_accum] latencies; seconds of steps are
+ * rank 0's. Returns the mean seconds of a step beyond its slowest rank. */
 static double arrange(const lt_stragglers *s, double *latency)
 {
     const size_t micro = (size_t)s->grad_accum, row = micro + 1;
@@ -253,7 +254,7 @@ static lt_status choose(lt_stragglers *s)
     return LT_OK;
 }
 
-/* The first of a step is computed whatever the deadline is. */
+/* Fails if the deadline is below every first micro-batch, which is computed in any case. */
 static lt_status check_deadline(lt_stragglers *s)
 {
     const size_t row = (size_t)s->grad_accum + 1;
@@ -269,7 +270,7 @@ static lt_status check_deadline(lt_stragglers *s)
         return LT_OK;
     s->same_failure = true;
     return lt_fail(LT_E_ARG,
-                   "--drop-compute %g: is below one micro-batch, the shortest of which took %g "
+                   "--drop-compute %g: is shorter than one micro-batch; the fastest took %g "
                    "seconds, on rank %d",
                    s->deadline, shortest, rank);
 }
@@ -304,7 +305,7 @@ lt_status lt_stragglers_end(lt_stragglers *s, double seconds)
     return --s->to_record ? LT_OK : gather(s);
 }
 
-/* --- What it says --- */
+/* --- Results --- */
 
 const char *lt_stragglers_text(const lt_stragglers *s)
 {

@@ -1,53 +1,56 @@
-/* Steps that do not wait for stragglers: whose gradients are used, and until when micro-batches are begun. */
+/* Steps that do not wait for slow ranks: whose gradients are used, and until when micro-batches begin. */
 #ifndef LT_TRAIN_STRAGGLERS_H
 #define LT_TRAIN_STRAGGLERS_H
 
 #include "lather/stragglers.h"
 #include "lather/train_step.h"
 
-/* What there is to do with the micro-batches of a step. */
+/* Decides which micro-batches of a step are computed and used. */
 typedef struct lt_stragglers lt_stragglers;
 
-/* Errors: LT_E_ARG, naming the flag and the numbers. */
+/* Checks the configuration. Errors: LT_E_ARG, naming the flag and the numbers. */
 LT_MUST_CHECK lt_status lt_stragglers_check(const lt_straggler_config *config, int ranks,
                                             int64_t grad_accum);
-/* Collective, of a config that was checked. Reads config->contributors on rank 0. Errors: LT_E_IO, LT_E_FORMAT (the file names no set for
- * so many ranks), LT_E_NOMEM. */
+/* Collective, with a checked config. Reads config->contributors on rank 0. Errors: LT_E_IO, LT_E_FORMAT (the file
+ * has no set for this many ranks), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *config,
                                           lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum);
 void lt_stragglers_free(lt_stragglers **stragglers);
-/* Of config, for lt_data_parallel_new(). */
+/* Sets the fields of lt_data_parallel_new()'s config. */
 void lt_stragglers_configure(const lt_straggler_config *config, int ranks, int64_t grad_accum,
                              lt_data_parallel_config *out);
 
-/* A step begins. Errors: LT_E_ARG (the file of contributors has no such step). */
+/* Begins a step. Errors: LT_E_ARG (the file of contributors has no such step). */
 LT_MUST_CHECK lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step);
-/* Whether micro-batch number micro is to be begun. */
+/* Returns true if micro-batch number micro is to be computed. */
 bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro);
 /* Returns true if updates may leave out whole ranks (backup workers), false if single micro-batches. */
 bool lt_stragglers_drops_ranks(const lt_stragglers *s);
-/* So many micro-batches were computed by now; before their gradients are exchanged. Errors: LT_E_DEVICE. */
+/* Call when `count` micro-batches are computed, before their gradients are communicated. Errors: LT_E_DEVICE. */
 LT_MUST_CHECK lt_status lt_stragglers_computed(lt_stragglers *s, int64_t count);
-/* Whether what this rank computed in the running step is used. */
+/* Returns true if this rank's gradients of the running step are used. */
 bool lt_stragglers_is_used(const lt_stragglers *s);
-/* Behind the gradients' exchange: begins, and ends, what ranks tell each other of a step. Collective. Errors: LT_E_ARG
- * (the deadline is below one micro-batch, on all ranks), LT_E_COMM. */
+/* Begin and end the exchange of a step's counts and latencies; call after that of gradients. Collective. Errors:
+ * LT_E_ARG (the deadline is shorter than one micro-batch, on all ranks), LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_stragglers_send(lt_stragglers *s);
 LT_MUST_CHECK lt_status lt_stragglers_end(lt_stragglers *s, double seconds);
 
-/* Latencies are to be recorded anew, where the deadline is by them. */
+/* Records latencies again, if the deadline depends on them. */
 void lt_stragglers_renew(lt_stragglers *s);
 
-/* Of the last step: "0 2 3", the ranks in the set, or "4 4 3 4", each rank's micro-batches; and the record's event. */
+/* Returns the last step's contributors "0 2 3", or each rank's micro-batches "4 4 3 4"; the record's event; the
+ * text's key. */
 const char *lt_stragglers_text(const lt_stragglers *s);
 const char *lt_stragglers_event(const lt_stragglers *s);
-const char *lt_stragglers_by(const lt_stragglers *s); /* the text's key */
-/* Micro-batches of all ranks that were not used in it; the deadline. NAN: none; s may be NULL. */
+const char *lt_stragglers_by(const lt_stragglers *s);
+/* Return the unused micro-batches of all ranks in the last step; the deadline. NaN if absent; s may be
+ * NULL. */
 double lt_stragglers_dropped(const lt_stragglers *s);
 double lt_stragglers_deadline(const lt_stragglers *s);
-/* Since the last call, the plan by which the deadline was chosen, on all ranks the same; NULL: none. */
+/* Returns the plan from which a new deadline was chosen since the last call, equal on all ranks; NULL if there is
+ * none. */
 const lt_drop_plan *lt_stragglers_new_plan(lt_stragglers *s);
-/* The last failure was the same on all ranks. */
+/* Returns true if the last failure was the same on all ranks. */
 bool lt_stragglers_same_failure(const lt_stragglers *s);
 
 #endif

@@ -1,11 +1,10 @@
-/* Weights of micro-batches whose losses are means over different counts of terms (lt_task_ops.terms), as of texts that are
- * padded. Of M micro-batches on each of R ranks, micro-batch i counts n_i of its N labels:
- *
+/* Weights of micro-batches whose losses are means over different numbers of terms (lt_task_ops.terms), as with
+ * padded texts. Of M micro-batches on each of R ranks, micro-batch i counts n_i of its N labels:
  *     sum of n_i g_i / sum of n_i = 1/R sum over ranks of 1/M sum over micro-batches of (n_i/N) g_i / m,
  *     m = mean over ranks of sum n_i / (M N).
- *
- * Backward takes n_i/N. m is known after the last forward pass: the optimizer divides by it as by the loss scale. All numbers
- * are on the device, so that a graph may hold the work. If every label counts, all factors are exactly 1. */
+ * Backward scales by n_i/N. m is known after the last forward pass: the optimizer divides by it as by the loss
+ * scale. All scalars are on the device, so that a graph may hold the work. If every label counts, all factors are
+ * exactly 1. */
 
 #include "step_parts.h"
 #include "stragglers.h"
@@ -15,7 +14,7 @@
 #include "lather/ext/optim.h"
 #include "lather/ext/vec.h"
 
-/* Added to m, so that 0 gradients of no term are not divided by 0; 1 stays 1. */
+/* Added to m, so that gradients of no term are not divided by 0; exactly 1 remains 1. */
 static const double LEAST = 1e-30;
 
 static bool is_weighed(const lt_train_step_config *c)
@@ -55,7 +54,7 @@ static lt_status multiply(const lt_train_step *step, const lt_tensor *a, const l
     return be->mul(ctx, &x[0], &x[1], &x[2]);
 }
 
-/* y = a / divisor: exactly 1 of equal numbers, as a product with 1 / divisor is not. */
+/* y = a / divisor. Exactly 1 if they are equal, which a product with 1 / divisor is not. */
 static lt_status divide(const lt_tensor *a, double divisor, lt_tensor *y)
 {
     return lt_vec_rsqrt(y, 1, a, 0, a, divisor, NULL);
@@ -71,7 +70,7 @@ static lt_status begin_mean(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     lt_comm *comm = c->mesh ? lt_mesh_comm(c->mesh, LT_MESH_DATA) : c->comm;
-    if (step->averaging) /* left by a capture that failed */
+    if (step->averaging) /* left over by a failed capture */
         (void)!lt_request_wait(&step->averaging);
     LT_TRY(divide(step->number[TERMS_COUNTED], step->labels * (double)c->grad_accum,
                   step->number[TERMS_MEAN]));
@@ -80,7 +79,7 @@ static lt_status begin_mean(lt_train_step *step)
                  : LT_OK;
 }
 
-/* factor: of the mean. */
+/* Ends the mean, times factor. */
 static lt_status end_mean(lt_train_step *step, double factor)
 {
     lt_tensor *const *n = step->number;
@@ -112,7 +111,7 @@ lt_status lt_step_weigh(lt_train_step *step, const lt_tensor *loss, bool is_firs
     if (!is_last || c->stragglers)
         return LT_OK;
     LT_TRY(begin_mean(step));
-    /* A reducer that keeps residuals takes the scale out of them while backward runs. */
+    /* A reducer with error feedback divides its residuals by the scale during backward. */
     return c->dp && !lt_data_parallel_is_capturable(c->dp) ? end_mean(step, 1) : LT_OK;
 }
 
@@ -122,7 +121,7 @@ lt_status lt_step_end_terms(lt_train_step *step)
     double factor = 1;
     if (!step->number[0])
         return LT_OK;
-    if (c->stragglers) { /* gradients are divided by what was computed of the micro-batches */
+    if (c->stragglers) { /* gradients are divided by the number of computed micro-batches */
         LT_TRY(begin_mean(step));
         factor =
             (double)c->grad_accum * step->ranks / (double)lt_data_parallel_computed_by_all(c->dp);

@@ -1,4 +1,4 @@
-/* Forward passes over some batches of training data, for nothing but their statistics. */
+/* Forward passes over some training batches that only compute batch norm's statistics. */
 
 #include "update_bn.h"
 
@@ -6,7 +6,7 @@
 
 #include "lather/ext/fail.h"
 
-/* The k-th batch weighs 1/(k+1), the first all: nothing is left of what was there. */
+/* Runs the k-th batch, whose weight is 1/(k+1): the first one replaces the old statistics. */
 static lt_status pass(const lt_evaluator *e, const lt_batch *batch, int64_t k, lt_tensor *counts)
 {
     lt_task_output out = {0};

@@ -1,5 +1,5 @@
-/* The options of a training program: the groups that stand beside their readers, in the order of --help, and what
- * they must agree on. */
+/* Options of a training program in the order of --help, and checks for contradictions between them. Most rows are
+ * next to the code that reads them. */
 
 #include "arguments.h"
 
@@ -25,14 +25,14 @@ static const lt_option model_rows[] = {
 /* clang-format on */
 
 static const char description[] =
-    " Numbers that differ from optimizer to optimizer are shown as OPTIMIZER=NUMBER. Beside it: "
+    " Defaults that depend on the optimizer are shown as OPTIMIZER=NUMBER. Further programs: "
     "lather-report RUN draws curves, lather-inspect lists weights and runs, %s, "
-    "lather-bench measures, lather-reproduce is the command reproduce.\n\n"
+    "lather-bench measures speed, lather-reproduce is the command reproduce.\n\n"
     "Exit status: 0 done, 1 an error, 2 a wrong command line, 3 interrupted after a checkpoint.\n\n"
-    "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after its step, with a checkpoint; a second "
-    "SIGINT or SIGTERM ends it at once.";
+    "SIGINT (Ctrl-C), SIGTERM, SIGHUP and SIGUSR1 end a run after the current step, with a checkpoint; a second "
+    "SIGINT or SIGTERM ends it immediately.";
 
-/* Rows whose help speaks of samples. */
+/* Fills rows whose help names the samples. */
 static void fill_samples(program_text *t, const char *unit)
 {
     snprintf(t->shuffle_help, sizeof t->shuffle_help,
@@ -78,7 +78,7 @@ static void fill_text(program_text *t, const lt_model_family *f, const lt_traine
     fill_samples(t, p->task->unit);
 }
 
-/* The command that training's options may ask for. */
+/* Returns the row of a command that training's options may select. */
 static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
 {
     for (size_t i = 0; i < p->commands; i++)
@@ -137,7 +137,7 @@ void lt_arguments_close(lt_options **options, arguments *a)
     lt_optim_flags_close(&a->optim);
 }
 
-/* The mean takes the place of a falling rate. */
+/* Sets a constant schedule for schedule-free averaging, which replaces learning rate decay. */
 lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options)
 {
     if (c->kind != LT_AVERAGING_SCHEDULE_FREE || lt_options_is_set(options, "sched"))
@@ -149,14 +149,14 @@ lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options
 
 /* --- Contradictions. A config file has all flags: another value than the default's counts as given. --- */
 
-/* given: FLAG is; why it cannot be with another one, or what it needs. */
+/* An option; given: it is set. why: reason of the conflict, or the option that is needed. */
 typedef struct conflict {
     bool given;
     const char *flag, *why;
 } conflict;
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
-/* Errors: LT_E_ARG, of the first that is given. */
+/* Fails with LT_E_ARG for the first option that is given. */
 static lt_status refuse_with(const char *other, const conflict *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
@@ -198,15 +198,15 @@ static lt_status check_output(const arguments *a)
 {
     if (a->evaluation.watch && (a->output.output || a->weights))
         return lt_fail(LT_E_ARG,
-                       "--watch and --%s contradict each other: the run's folder has both",
+                       "--watch and --%s contradict each other: both come from the run's folder",
                        a->output.output ? "output" : "weights");
     if (a->output.output && strlen(a->output.output) > OUTPUT_BYTES)
-        return lt_fail(LT_E_ARG, "--output: a path of %zu bytes, at most %d are taken",
+        return lt_fail(LT_E_ARG, "--output: a path of %zu bytes; at most %d are possible",
                        strlen(a->output.output), OUTPUT_BYTES);
     return LT_OK;
 }
 
-/* What only a divided state reads. */
+/* Rejects options that need a sharded optimizer state. */
 static lt_status check_divided(const arguments *a, const lt_options *options)
 {
     char needed[96];
@@ -234,7 +234,7 @@ static lt_status check_compression(const ranks_options *o)
         return refuse_without("compress", list, COUNT(list));
     if (to && to <= from)
         return lt_fail(LT_E_ARG,
-                       "--compress-until %lld leaves no epoch behind --compress-warmup-epochs %lld",
+                       "--compress-until %lld leaves no epoch after --compress-warmup-epochs %lld",
                        (long long)to, (long long)from);
     return LT_OK;
 }
@@ -253,25 +253,26 @@ static lt_status check_local(const ranks_options *o)
                              {is_on(o->outer_compress), "outer-compress", NULL}};
     const conflict list[] = {
         {is_on(o->compress), "compress",
-         "within a node gradients are dense; --outer-compress is of what nodes send"},
+         "gradients within a node are not compressed; use --outer-compress"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
-         "gradients stay within a node"},
+         "gradients are only averaged within a node"},
     };
     return o->local_steps ? refuse_with("local-steps", list, COUNT(list))
                           : refuse_without("local-steps", read, COUNT(read));
 }
 
-/* Divided parameters are gathered as they are, by all ranks, eagerly. */
+/* Rejects options that sharded parameters exclude: they are gathered uncompressed, by all ranks, in eager mode. */
 static lt_status check_sharded(const arguments *a, const lt_options *options)
 {
     const ranks_options *r = &a->ranks;
     const conflict list[] = {
-        {r->local_steps, "local-steps", "groups of nodes hold whole models"},
+        {r->local_steps, "local-steps", "each group holds a whole model"},
         {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
-         "parts of gradients go to their ranks at once"},
-        {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
-        {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered as they are"},
+         "gradients are reduce-scattered over all ranks"},
+        {r->num_trainers_per_group, "num-trainers-per-group",
+         "parameters are sharded over all ranks"},
+        {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered uncompressed"},
         {lt_ranks_has_balance(r), "balance", "it already spreads memory evenly"},
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
@@ -279,19 +280,20 @@ static lt_status check_sharded(const arguments *a, const lt_options *options)
     return r->shard_params ? refuse_with("shard-params", list, COUNT(list)) : LT_OK;
 }
 
-/* Gradients of which each rank gets its parts only take one way. */
+/* Rejects options that reduce-scattered gradients exclude. */
 static lt_status check_scattered(const ranks_options *r)
 {
     const conflict list[] = {
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
-         "parts of gradients go to their ranks at once"},
+         "gradients are reduce-scattered over all ranks"},
         {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
-        {r->num_trainers_per_group, "num-trainers-per-group", "it divides over all ranks"},
+        {r->num_trainers_per_group, "num-trainers-per-group",
+         "gradients are sharded over all ranks"},
     };
     return r->shard_gradients ? refuse_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
 
-/* Options that need the gradient of every rank or micro-batch. */
+/* Rejects options that need the gradient of every rank or micro-batch. */
 static lt_status check_stragglers(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
@@ -303,40 +305,39 @@ static lt_status check_stragglers(const arguments *a)
     const bool backs_up = c.backup_workers > 0;
     const conflict list[] = {
         {backs_up && c.drop_compute, "drop-compute",
-         "one leaves out whole ranks, the other parts of any"},
+         "one drops whole ranks, the other single micro-batches"},
         {o->sync_bn, "sync-bn", "it needs all ranks in each layer"},
-        {is_on(o->compress), "compress",
-         "what was left out of a gradient that is not used would be lost"},
+        {is_on(o->compress), "compress", "residuals of unused gradients would be lost"},
         {o->local_steps, "local-steps", "ranks of a node average each gradient"},
-        {o->shard_gradients, "shard-gradients", "parts of gradients go to their ranks at once"},
+        {o->shard_gradients, "shard-gradients", "gradients are reduce-scattered over all ranks"},
         {o->shard_params, "shard-params", "each layer needs the weights of all ranks"},
         {o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0, "tensor-parallel",
-         "ranks of a copy of the model compute together"},
+         "the ranks of a replica compute together"},
         {backs_up && o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "a node would wait for its ranks"},
-        {backs_up && o->comm_model, "comm-model", "only whole collectives are held back"},
+        {backs_up && o->comm_model, "comm-model", "it delays whole collectives only"},
         {backs_up && !strncmp(a->machine.device, "cuda", 4), "device cuda",
-         "captured steps and NCCL cannot be given up; --drop-compute can"},
+         "captured steps and NCCL collectives cannot be abandoned; use --drop-compute"},
         {c.drop_compute && o->grad_comm_dtype != COMM_F32, "grad-comm-dtype",
-         "the count of micro-batches goes with gradients of f32"},
+         "the count of micro-batches is sent with f32 gradients"},
     };
     return on ? refuse_with(backs_up ? "backup-workers" : "drop-compute", list, COUNT(list))
               : LT_OK;
 }
 
-/* Options that leave no whole gradients to compare. */
+/* Rejects options that leave no complete gradients to compare. */
 static lt_status check_noise(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
     const conflict list[] = {
         {o->local_steps, "local-steps", "groups of ranks have other weights"},
         {is_on(o->compress), "compress", "it averages residuals with the batch's gradient"},
-        {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have parts of a gradient"},
+        {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have shards of a gradient"},
     };
     return a->training.gradient_noise ? refuse_with("gradient-noise", list, COUNT(list)) : LT_OK;
 }
 
-/* A coefficient that the averaging does not read. */
+/* Rejects a coefficient that the selected averaging does not use. */
 static lt_status check_coefficients(const lt_averaging_config *c)
 {
     const lt_averaging_config usual = LT_AVERAGING_DEFAULTS;
@@ -360,10 +361,10 @@ static lt_status check_averaging(const arguments *a, const lt_options *options)
     const bool updates_bn = a->evaluation.update_bn > 0;
     const conflict update_bn = {updates_bn && !c->kind, "update-bn", "iterate-averaging"};
     const conflict ema = {updates_bn && a->training.ema_decay > 0, "update-bn",
-                          "the moving average has statistics of its own"};
+                          "the EMA has its own statistics"};
     const conflict list[] = {
-        {a->ranks.local_steps, "local-steps", "groups of ranks average one sequence of weights"},
-        {a->ranks.shard_params, "shard-params", "each rank has the mean of all weights"},
+        {a->ranks.local_steps, "local-steps", "groups of ranks have different weights"},
+        {a->ranks.shard_params, "shard-params", "each rank holds the average of all weights"},
     };
     LT_TRY(check_coefficients(c));
     LT_TRY(refuse_without("", &update_bn, 1));
@@ -371,8 +372,8 @@ static lt_status check_averaging(const arguments *a, const lt_options *options)
     if (c->kind == LT_AVERAGING_SCHEDULE_FREE && a->schedule.sched != LT_SCHEDULE_CONSTANT)
         return lt_fail(LT_E_ARG,
                        "--sched %s and --iterate-averaging schedule-free contradict each other: "
-                       "the mean takes the place of a falling rate; --sched constant, with a "
-                       "warm-up if need be, or --iterate-averaging primal",
+                       "averaging replaces learning rate decay; use --sched constant, with a "
+                       "warm-up if needed, or --iterate-averaging primal",
                        lt_options_choice(options, "sched"));
     return c->kind ? refuse_with("iterate-averaging", list, COUNT(list)) : LT_OK;
 }
@@ -384,8 +385,9 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     const bool grid = lt_mesh_flag_is_on(&a->ranks) && strchr(a->ranks.tensor_parallel, 'x');
     const bool half = a->training.amp == AMP_BF16 || a->training.amp == AMP_F16;
     if (o->resume && !goes_on && lt_options_is_typed(options, "weights"))
-        return lt_fail(LT_E_ARG, "--resume PATH and --weights contradict each other: a checkpoint "
-                                 "has weights of its own");
+        return lt_fail(LT_E_ARG,
+                       "--resume PATH and --weights contradict each other: the checkpoint "
+                       "contains the weights");
     if (o->overwrite && goes_on)
         return lt_fail(LT_E_ARG, "--overwrite and --resume auto contradict each other");
     if (a->loader.overfit_batches && lt_options_is_set(options, "limit-train-batches"))
@@ -394,10 +396,11 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     if (grid && half)
         return lt_fail(LT_E_ARG,
                        "--amp %s and --tensor-parallel %s contradict each other: partial sums on a "
-                       "grid are f32",
+                       "grid need f32",
                        lt_options_choice(options, "amp"), a->ranks.tensor_parallel);
     if (a->training.amp == AMP_F16 && !strncmp(a->machine.device, "cpu", 3))
-        return lt_fail(LT_E_UNSUPPORTED, "--amp f16: needs --device cuda; the CPU has bf16");
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "--amp f16: needs --device cuda; use --amp bf16 on the CPU");
     return LT_OK;
 }
 

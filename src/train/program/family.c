@@ -1,4 +1,4 @@
-/* Functions of a model family, and what stands in for those that it leaves out. */
+/* The functions of a model family, and defaults for those that it leaves out. */
 
 #include "family.h"
 
@@ -43,7 +43,7 @@ const char *lt_model_fact_text(const lt_model_facts *facts, const char *key)
     return f ? f->text : "";
 }
 
-/* The values of all options of the family. */
+/* Puts the values of all options of the family. */
 static lt_status put_options(const family_choice *c, lt_model_facts *out)
 {
     char text[LT_FACT_BYTES + 1];
@@ -53,9 +53,10 @@ static lt_status put_options(const family_choice *c, lt_model_facts *out)
         if (lt_model_fact_put(out, name, "%s", text))
             continue;
         if (out->count == LT_MODEL_FACTS)
-            return lt_fail(LT_E_ARG, "family %s: %zu options without describe, at most %d",
+            return lt_fail(LT_E_ARG,
+                           "family %s: has %zu options; without describe() at most %d are possible",
                            c->family->name, c->family->options, LT_MODEL_FACTS);
-        return lt_fail(LT_E_ARG, "--%s: a text of more than %d bytes", name, LT_FACT_BYTES - 1);
+        return lt_fail(LT_E_ARG, "--%s: a text longer than %d bytes", name, LT_FACT_BYTES - 1);
     }
     return LT_OK;
 }
@@ -71,7 +72,7 @@ static void put_metadata(const lt_model_family *family, const lt_safetensors *fi
     }
 }
 
-/* --- A choice --- */
+/* --- The chosen model --- */
 
 lt_status lt_family_open(family_choice *c, const lt_model_family *family)
 {
@@ -113,19 +114,19 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
     put_metadata(c->family, file, facts);
     for (size_t i = 0; c->trains && i < facts->count; i++)
         facts->item[i].source =
-            LT_FACT_USUAL; /* dropout too: what the weights need, their shapes tell */
+            LT_FACT_USUAL; /* includes dropout, too: the tensor shapes determine what the weights need */
     spec->channels = read_number(file, p->channels_key);
     spec->classes = read_number(file, p->classes_key);
     spec->size = read_number(file, p->size_key);
     lt_safetensors_close(&file);
     if (spec->classes && (spec->channels || !p->channels_key))
         return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: its metadata say no %s%s%s: not written by %s", path,
+    return lt_fail(LT_E_FORMAT, "%s: its metadata have no %s%s%s: not written by %s", path,
                    p->channels_key ? p->channels_key : "", p->channels_key ? " and " : "",
                    p->classes_key, c->family->program);
 }
 
-/* Replaces facts that shapes do not determine by those of the metadata. */
+/* Replaces facts that shapes do not determine by the metadata's. */
 static void look_further(const family_choice *c, const lt_safetensors *file, lt_model_facts *facts)
 {
     lt_model_facts known = {0};
@@ -157,7 +158,7 @@ lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_fac
 
 /* --- Flags and files --- */
 
-/* Options leave a value to the file by these. */
+/* Returns true for the values with which an option leaves the choice to the file. */
 static bool is_open(const char *text)
 {
     return !*text || !strcmp(text, "0") || !strcmp(text, "auto");
@@ -170,7 +171,7 @@ static bool same_value(const char *a, const char *b)
     return !strcmp(a, b) || (*a && *b && !*end_a && !*end_b && x >= y && x <= y);
 }
 
-/* Sets an option from the file, unless the user has. */
+/* Sets an option from the file, unless the user has set it. */
 static lt_status adopt(family_choice *c, const lt_model_fact *f, const char *path,
                        lt_option_question *by_user)
 {
@@ -186,9 +187,9 @@ static lt_status adopt(family_choice *c, const lt_model_fact *f, const char *pat
         return lt_fail(LT_E_ARG, "--%s %s: %s has %s, by its %s", f->key, given, path, f->text,
                        source[f->source]);
     if (f->source == LT_FACT_GUESS)
-        lt_log(LT_LOG_WARN, "model", "%s: does not say its %s: %s is a guess; --%s sets it", path,
+        lt_log(LT_LOG_WARN, "model", "%s: its %s is unknown: guessed %s; --%s overrides it", path,
                f->key, f->text, f->key);
-    if (*f->text || lt_options_is_set(c->options, f->key)) /* "": as without the option */
+    if (*f->text || lt_options_is_set(c->options, f->key)) /* "": same as without the option */
         LT_TRY(lt_options_set(c->options, f->key, f->text));
     return LT_OK;
 }
@@ -210,7 +211,7 @@ lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const c
     char given[LT_FACT_BYTES] = "", name[LT_FACT_BYTES] = "";
     if (find_fact(facts, "arch") && by_user(c->options, "arch")) {
         lt_options_text(c->options, "arch", given, sizeof given);
-        LT_TRY(lt_family_resolve(c, NULL)); /* with the numbers that other flags change */
+        LT_TRY(lt_family_resolve(c, NULL)); /* includes numbers that other flags change */
         snprintf(name, sizeof name, "%s", lt_family_arch(c));
     }
     for (size_t i = 0; i < facts->count; i++)

@@ -1,5 +1,5 @@
-/* The run folder before the run: it is locked, a run that is in it is gone on with, set aside or refused, and the
- * checkpoint to go on from is found, as network and input come from it. */
+/* The run folder before the run: locks it, finds the checkpoint to resume from, as network and input depend on it,
+ * and renames or rejects a run that is already there. */
 
 #include "program.h"
 #include "train/checkpoint/checkpoint.h"
@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* --- Whose folder it is --- */
+/* --- Access to the folder --- */
 
 static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **out)
 {
@@ -20,12 +20,12 @@ static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **ou
     lt_status st = lt_run_lock_open(out, o->output, &c);
     ranks->same_failure = st != LT_OK && st != LT_E_COMM;
     if (st == LT_E_ARG)
-        return lt_fail(st, "%s; --resume auto goes on with it, --overwrite sets it aside",
+        return lt_fail(st, "%s; --resume auto continues it, --overwrite renames it to old-N",
                        lt_error_message());
     return st;
 }
 
-/* Whether the checkpoint lies in --output. */
+/* Returns true if the checkpoint is in --output. */
 static bool is_own(const lt_train_state *state, const char *output)
 {
     char path[sizeof state->folder + sizeof "/../.."];
@@ -35,7 +35,7 @@ static bool is_own(const lt_train_state *state, const char *output)
            && from.st_dev == to.st_dev;
 }
 
-/* --resume PATH leads from one folder into another, which must not hold a third run. */
+/* Fails if --output holds another run: --resume PATH may lead from one folder into another. */
 static lt_status check_other_run(const output_options *o, const lt_train_state *state)
 {
     char id[LT_RUN_ID];
@@ -45,13 +45,13 @@ static lt_status check_other_run(const output_options *o, const lt_train_state *
     lt_run_read_id(output, id);
     if (*id && !strcmp(id, state->found.run))
         return LT_OK;
-    return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite sets it aside", output,
-                   state->folder);
+    return lt_fail(LT_E_ARG, "%s: holds another run than %s; --overwrite renames it to old-N",
+                   output, state->folder);
 }
 
-/* --- The checkpoint to go on from --- */
+/* --- The checkpoint to resume from --- */
 
-/* A run folder stands for its newest checkpoint. */
+/* Finds the newest checkpoint of a run folder; "" if it has none. */
 static lt_status find_newest(lt_train_state *state, const char *folder)
 {
     lt_status st = lt_checkpoint_newest(folder, state->folder, sizeof state->folder);
@@ -88,7 +88,7 @@ lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_stat
 
 /* --- Flags that changed --- */
 
-/* Flags of one start; and those of the model, as the checkpoint loads into the same one only. */
+/* Returns true for flags of a single start, and for those of the model, which the checkpoint determines. */
 static bool is_passed_over(const family_choice *c, const lt_option *option)
 {
     static const char *const names[] = {"output", "progress", "log-every",
@@ -99,8 +99,8 @@ static bool is_passed_over(const family_choice *c, const lt_option *option)
     return option->once || lt_family_has_fact(c, option->name);
 }
 
-/* What is not in the file: an option of a later version, whose value then is not known, or a text that was not
- * given, which is "". */
+/* Returns true if the value before is known: an option of a later version is not in the file, but neither is a
+ * text that was "". */
 static bool is_known(const lt_options *before, const lt_option *option)
 {
     return option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST
@@ -138,9 +138,10 @@ void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt
         list_changes(c, now, before, text, size);
 }
 
-/* --- What an earlier start left --- */
+/* --- Leftovers of an earlier start --- */
 
-/* A run whose checkpoints were deleted, or that was killed before the first: `--resume auto` begins anew. */
+/* Returns true for a run whose checkpoints were deleted, or that was killed before its first one: `--resume auto`
+ * starts it again. */
 static bool is_without_checkpoint(const output_options *o, const lt_train_state *state)
 {
     return o->resume && !state->folder[0] && lt_run_is_used(o->output);

@@ -1,4 +1,4 @@
-/* A program that trains: lt_trainer_main(). */
+/* lt_trainer_main(): the program that trains, and its commands. */
 
 #include "trainer.h"
 
@@ -25,7 +25,7 @@ static void describe(lt_trainer *t)
         t->program->describe(t->context, t);
 }
 
-/* Evaluations that are not of all images held back, and a run that keeps nothing. */
+/* Notes evaluations on part of the data or on the training data, and runs that save nothing. */
 static void note_limits(lt_trainer *t)
 {
     const arguments *a = &t->args;
@@ -40,11 +40,11 @@ static void note_limits(lt_trainer *t)
                     t->input.unit);
     if (evaluates && t->input.val->unsplit && !t->ranks.rank)
         lt_run_warn(t->run,
-                    "%s has no split: evaluations are on the training %s, and do not measure how "
-                    "well others are classified; DATA/train and DATA/val hold some back",
+                    "%s has no split: evaluations use the training %s and do not measure how "
+                    "well others are classified; put held-out data into DATA/val",
                     a->data, t->input.unit);
     if (!a->output.output)
-        lt_run_note(t->run, "no --output: nothing of this run will be saved");
+        lt_run_note(t->run, "no --output: this run will not be saved");
 }
 
 static lt_status train(lt_trainer *t)
@@ -58,7 +58,7 @@ static lt_status train(lt_trainer *t)
     t->at_work = true;
     LT_TRY(lt_trainer_train(t));
     if (t->args.evaluation.eval_every >= 0 && t->input.val->unsplit && !t->ranks.rank)
-        lt_run_warn(t->run, "the evaluations above are on the training %s: %s has no split",
+        lt_run_warn(t->run, "the evaluations above used the training %s: %s has no split",
                     t->input.unit, t->args.data);
     return LT_OK;
 }
@@ -90,7 +90,7 @@ static lt_status evaluate_only(lt_trainer *t)
     return p->end_evaluation ? p->end_evaluation(t->context, t, &e) : LT_OK;
 }
 
-/* A trace of each rank: "trace.json", "trace.rank1.json", ... */
+/* Starts a trace of each rank: "trace.json", "trace.rank1.json", ... */
 static lt_status start_profile(lt_trainer *t)
 {
     char path[1024];
@@ -107,7 +107,7 @@ static lt_status start_profile(lt_trainer *t)
     return lt_profile_start(path, 0);
 }
 
-/* The weights to start from: the checkpoint's, else --weights. *over: there is nothing to do. */
+/* Finds the weights to start from: the checkpoint's, otherwise --weights. *over: no work is left. */
 static lt_status open_folder(lt_trainer *t, bool *over)
 {
     *over = false;
@@ -138,7 +138,7 @@ static lt_status open_and_work(lt_trainer *t)
 static lt_status run(lt_trainer *t)
 {
     lt_status st = open_and_work(t);
-    lt_loader_free(&t->input.loader); /* its threads draw spans too */
+    lt_loader_free(&t->input.loader); /* its threads write spans, too */
     lt_run_close(&t->run);
     lt_status profiled = lt_profile_finish(t->ranks.rank ? NULL : stderr);
     return st ? st : profiled;
@@ -150,7 +150,7 @@ static int fail(const lt_trainer *t, int code)
     return code;
 }
 
-/* Tells why, unless another rank does, and lets no rank wait for this one. */
+/* Prints the error, unless another rank does, and releases ranks that wait for this one. */
 static int fail_on_rank(lt_trainer *t, lt_status st)
 {
     if (t->ranks.count > 1 && !t->ranks.same_failure)
@@ -162,13 +162,13 @@ static int fail_on_rank(lt_trainer *t, lt_status st)
     return exit_status(t, st);
 }
 
-/* Behind the bar, and without one too: whether the work is safe is what one wants to know. */
+/* Reports whether the work is saved, also without a progress bar. */
 static void tell_stop(const lt_trainer *t)
 {
     if (t->args.evaluation.watch)
-        fprintf(stderr, "stopped; the same command goes on\n");
+        fprintf(stderr, "stopped; the same command continues\n");
     else if (t->args.output.output)
-        fprintf(stderr, "saved step %lld; --resume auto goes on\n", (long long)t->state.now.step);
+        fprintf(stderr, "saved step %lld; --resume auto continues\n", (long long)t->state.now.step);
     else
         fprintf(stderr, "stopped at step %lld; without --output nothing is saved\n",
                 (long long)t->state.now.step);
@@ -208,7 +208,7 @@ lt_status lt_trainer_check(const lt_trainer *t)
 int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
                         const lt_trainer_program *program, const lt_trainer_hook *hook)
 {
-    static lt_trainer t; /* 17 kB, once a process: a stack may have 64 kB */
+    static lt_trainer t; /* 17 kB, once per process: a stack may have 64 kB */
     t.hook = hook;
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_start(&t, family, program);
@@ -239,13 +239,13 @@ static lt_status run_command(lt_trainer *t, const lt_trainer_command *c, void *v
                              char *const *argv, int *code)
 {
     if (lt_options_parse(t->options, argc, argv))
-        return LT_E_ARG; /* a config file that cannot be read, too */
+        return LT_E_ARG; /* includes unreadable config files */
     if (lt_options_asked(t->options) != LT_OPTIONS_RUN)
         return lt_options_answer(t->options, stdout);
     return c->run(t, values, code);
 }
 
-/* A command that reads weights has the family's options: a file may leave some open. */
+/* Makes a command's options. One that reads weights also has the family's, which a file may leave open. */
 static lt_status open_options(lt_trainer *t, const lt_program *program, void *values)
 {
     const lt_model_family *f = t->choice.family;
@@ -285,7 +285,7 @@ static int command_other(int argc, char *const *argv, const lt_model_family *fam
     return code;
 }
 
-/* By its name, else by an option of training; NULL: it is training. */
+/* Finds a command by its name, otherwise by an option of training; NULL: training. */
 static const lt_trainer_command *find_command(int argc, char *const *argv,
                                               const lt_trainer_program *program)
 {
@@ -306,7 +306,7 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     if (argc > 1 && !strcmp(argv[1], "evaluate"))
         argv[1] = eval;
     if (argc > 1 && !strcmp(argv[1], "reproduce"))
-        return lt_command_reproduce(argv, family->program); /* with signals as they were */
+        return lt_command_reproduce(argv, family->program); /* with the default signal handlers */
     lt_signals_as_errors();
     const lt_trainer_command *c = find_command(argc, argv, program);
     const int code = !c        ? lt_trainer_train_by(argc, argv, family, program, NULL)

@@ -1,4 +1,5 @@
-/* What a run will need, said before its first step, and refused if the machine has not got it. */
+/* Memory of a run: estimates it before the first step, rejects a run that does not fit, and chooses --recompute
+ * auto. */
 
 #include "tensor/tensor.h"
 #include "train/loop/mesh.h"
@@ -15,9 +16,9 @@
 
 static const double gib = 0x1p30;
 
-/* Bytes of activations that live at the end of the forward pass: what backward reads. With cheap
- * recomputation outputs of batch norm are made again: about half of the recomputable is left where blocks keep
- * theirs, as they do beside batchnorm_add, else about a tenth. */
+/* Returns the bytes of activations that backward reads, which are live at the end of the forward pass. With cheap
+ * recomputation, outputs of batch norm are recomputed: about half of the recomputable bytes remain where blocks
+ * keep theirs, as they do with batchnorm_add, otherwise about a tenth. */
 static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
 {
     double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
@@ -28,7 +29,7 @@ static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool ag
     return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
 }
 
-/* As --recompute says. */
+/* Returns the same for the chosen --recompute. */
 static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
 {
     return bytes_kept(t, cost, t->args.training.recompute != RECOMPUTE_OFF);
@@ -42,14 +43,14 @@ static lt_trainer_sample sample_of(const lt_trainer *t)
     return sample;
 }
 
-/* Batches that a loader makes ahead. */
+/* Returns the bytes of prefetched batches. */
 static double loader_bytes(const lt_trainer *t)
 {
     enum { SLOTS = 4 };
     return SLOTS * (double)t->args.batch_size * sample_of(t).bytes;
 }
 
-/* First number after key in a file of the kernel's, or -1. */
+/* Returns the first number after key in a /proc or cgroup file, or -1. */
 static double read_number(const char *path, const char *key)
 {
     char line[256];
@@ -61,14 +62,14 @@ static double read_number(const char *path, const char *key)
         if (!strncmp(line, key, strlen(key))) {
             char *end;
             const double number = strtod(line + strlen(key), &end);
-            value = end > line + strlen(key) ? number : -1; /* memory.max may say "max" */
+            value = end > line + strlen(key) ? number : -1; /* memory.max may contain "max" */
         }
     fclose(f);
     return value;
 }
 
-/* Bytes that this process can still get: what the machine has free, and what its control group
- * leaves, whose file pages can be taken back. Negative: unknown. */
+/* Returns the bytes that this process can still get: the free memory of the machine, limited by its control group,
+ * whose page cache can be reclaimed. Negative if unknown. */
 static double available_bytes(void)
 {
     const double kib = 1024;
@@ -82,7 +83,7 @@ static double available_bytes(void)
     return free >= 0 && free < rest ? free : rest;
 }
 
-/* Of parameters and gradients; where they are divided, of what this rank keeps. */
+/* Returns the bytes of parameters and gradients on this rank. */
 static double param_bytes(const lt_trainer *t)
 {
     lt_shard_params_stats divided;
@@ -98,7 +99,7 @@ static double param_bytes(const lt_trainer *t)
     return bytes;
 }
 
-/* Without the family's own count: the parameters alone. */
+/* Counts the model's cost; without a function of the family, its parameters only. */
 static lt_status count_cost(const lt_trainer *t, int size, lt_model_cost *out)
 {
     const family_choice *c = &t->choice;
@@ -126,14 +127,15 @@ double lt_trainer_free_memory(void)
     return bytes < 0 ? 0 : bytes;
 }
 
-/* Of a checkpoint the optimizer's state was read already, of a new run it is made in step 1. */
+/* Returns the bytes of optimizer state not allocated yet: a checkpoint's state is already loaded, a new run's is
+ * made in step 1. */
 static double state_to_come(const lt_trainer *t)
 {
     return t->state.folder[0] ? 0 : (double)lt_optim_state_bytes(t->optim);
 }
 
-/* Whether the device still has so many bytes: the machine that is its own memory by its count, another one by
- * giving them at once. */
+/* Sets *out if the device has this many free bytes: host memory by the machine's count, other memory by a trial
+ * allocation. */
 static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
 {
     const lt_device *d = t->device;
@@ -150,7 +152,7 @@ static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
     return st == LT_E_NOMEM ? LT_OK : st;
 }
 
-/* need: bytes of a step that keeps all activations; 0: not known. */
+/* Logs the choice. need: bytes of a step that keeps all activations; 0 if unknown. */
 static void say_choice(const lt_trainer *t, double need, bool earlier)
 {
     const bool off = t->args.training.recompute == RECOMPUTE_OFF;
@@ -158,23 +160,23 @@ static void say_choice(const lt_trainer *t, double need, bool earlier)
     if (t->ranks.rank)
         return;
     if (earlier)
-        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: as the run that goes on", chosen);
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s, as in the resumed run", chosen);
     else if (need > 0)
         lt_log(
             LT_LOG_INFO, "train",
             "--recompute auto: %s: a step that keeps all activations may need %.1f MiB, which %s",
             chosen, need / 0x1p20, off ? "are free" : "are not free on every rank's device");
     else
-        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: nothing tells what a step needs",
+        lt_log(LT_LOG_INFO, "train", "--recompute auto: %s: the memory of a step is unknown",
                chosen);
 }
 
 lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
 {
-    const double margin = 2; /* for work memory, and gaps between allocations */
+    const double margin = 2; /* for workspaces, and gaps between allocations */
     enum { SCARCE, EARLIER };
-    double found[2] = {
-        0}; /* on how many ranks memory is scarce; what rank 0 read of an earlier start */
+    double found[2] = {/* ranks on which memory is scarce; rank 0's choice of an earlier start */
+                       0};
     lt_model_cost cost;
     bool fits = false;
     int *chosen = &t->args.training.recompute;
@@ -205,26 +207,27 @@ lt_status lt_trainer_check_memory(const lt_trainer *t)
     if (rest < 0 || need <= rest)
         return LT_OK;
     return lt_fail(LT_E_NOMEM,
-                   "memory: a step needs about %.1f GiB more, and %.1f GiB are free; a smaller "
+                   "memory: a step needs about %.1f GiB more, but %.1f GiB are free; a smaller "
                    "--batch-size with --grad-accum needs less",
                    need / gib, rest / gib);
 }
 
-/* Before its first roots Shampoo's updates are those of the grafted method: nothing else would show it. */
+/* Warns if the run ends before Shampoo's first inverse roots: until then its updates are those of the grafted
+ * method, without any other sign. */
 static void note_late_roots(lt_trainer *t)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
     if (c && c->start_preconditioning_step > t->total_steps)
         lt_run_note(
             t->run,
-            "shampoo: its first roots come at step %lld, and this run has %lld: none of its "
+            "shampoo: its first inverse roots come at step %lld, but this run has %lld steps: none of its "
             "updates is preconditioned (--precondition-frequency, "
             "--start-preconditioning-step)",
             (long long)c->start_preconditioning_step, (long long)t->total_steps);
 }
 
-/* Whether whole models would find memory: parameters, gradients and state of all ranks of a copy, and what a
- * rank's part of the samples keeps. */
+/* Returns true if whole models would fit into memory: parameters, gradients and state of all ranks of a replica,
+ * and the activations of a rank's share of the samples. */
 static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
 {
     const int parts = t->ranks.parallel.model->size;
@@ -233,7 +236,7 @@ static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
     return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
 }
 
-/* Data parallelism over as many ranks, the same samples in an update: says so where it moves less and could be. */
+/* Notes if data parallelism over the same ranks, with the same samples per update, would communicate less and fit. */
 static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
 {
     const lt_ranks *r = &t->ranks;
@@ -247,15 +250,15 @@ static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
     if (moved.data_parallel < moved.mesh)
         lt_run_note(
             t->run,
-            "--tensor-parallel %s: a rank receives %.3g numbers for each layer and update; with "
-            "--tensor-parallel 1 --batch-size %lld, which fits into memory, %.3g: that would be "
+            "--tensor-parallel %s: a rank receives %.3g elements per layer and update; with "
+            "--tensor-parallel 1 --batch-size %lld, which fits into memory, %.3g: this would be "
             "faster",
             t->args.ranks.tensor_parallel, moved.mesh, (long long)(samples / r->count),
             moved.data_parallel);
     return LT_OK;
 }
 
-/* A parameter has one owner, so no rank can have less than the largest. */
+/* Notes a parameter larger than an even share: it has one owner, which must keep all of it. */
 static void note_uneven_params(const lt_trainer *t)
 {
     const double tolerated = 1.15;
@@ -269,10 +272,11 @@ static void note_uneven_params(const lt_trainer *t)
         most = count > most ? count : most;
     }
     if (largest && (double)most * t->ranks.count > tolerated * (double)sum)
-        lt_run_note(t->run,
-                    "--shard-params: %s is %.0f %% of the model, and its owner keeps all of it, "
-                    "more than 1/%d",
-                    largest->name, 100 * (double)most / (double)sum, t->ranks.count);
+        lt_run_note(
+            t->run,
+            "--shard-params: %s is %.0f %% of the model, and its owner must keep all of it, "
+            "more than 1/%d",
+            largest->name, 100 * (double)most / (double)sum, t->ranks.count);
 }
 
 lt_status lt_trainer_summary(lt_trainer *t)
@@ -282,12 +286,12 @@ lt_status lt_trainer_summary(lt_trainer *t)
     lt_model_cost cost;
     LT_TRY(count_cost(t, sample.size, &cost));
     if (t->ranks.mesh)
-        lt_run_note(t->run, "%d ranks are %d %s of the model, each divided over %d (%s)",
+        lt_run_note(t->run, "%d ranks hold %d %s of the model, each sharded over %d (%s)",
                     t->ranks.count, t->ranks.data_count,
-                    t->ranks.data_count == 1 ? "copy" : "copies", t->ranks.parallel.model->size,
-                    t->args.ranks.tensor_parallel);
+                    t->ranks.data_count == 1 ? "replica" : "replicas",
+                    t->ranks.parallel.model->size, t->args.ranks.tensor_parallel);
     if (t->ranks.count > 1)
-        lt_run_note(t->run, "%d ranks, %d compute threads on rank 0, %lld %s in an update",
+        lt_run_note(t->run, "%d ranks, %d compute threads on rank 0, %lld %s per update",
                     t->ranks.count, lt_device_threads(t->device),
                     (long long)t->state.now.global_batch, t->input.unit);
     double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);

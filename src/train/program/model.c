@@ -1,5 +1,5 @@
-/* Which model a run has: that of the checkpoint it goes on from, of --weights, or of the flags; and saying it, so
- * that weights, checkpoints and config.yaml tell it without the file that it came from. */
+/* The model of a run: the checkpoint's, that of --weights, or that of the flags. The options are set accordingly,
+ * so that weights, checkpoints and config.yaml describe it without the file that it came from. */
 
 #include "trainer.h"
 
@@ -7,8 +7,8 @@
 
 #include <stdio.h>
 
-/* Whether one of the options that are facts of a model is; others, such as --zero-init-last, are of its
- * initial values alone. */
+/* Returns true if `is` holds for an option that is a fact of the model; others, such as --zero-init-last, only
+ * affect its initial values. */
 static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const char *name))
 {
     for (size_t i = 0; i < t->choice.family->options; i++) {
@@ -19,14 +19,13 @@ static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const
     return false;
 }
 
-/* Without a flag for the model, --weights decide the size of its input, too. */
+/* Returns true if --weights determine the model and its input size, as no flag does. */
 static bool weights_decide(const lt_trainer *t)
 {
     return t->args.evaluation.eval || (t->args.weights && !any(t, lt_options_is_set));
 }
 
-/* The model of a checkpoint, or of --weights. A checkpoint overrides config.yaml: earlier versions wrote
- * resnet50 there for all --weights. */
+/* Chooses the model. A checkpoint overrides config.yaml: earlier versions wrote resnet50 there for all --weights. */
 static lt_status choose_model(lt_trainer *t)
 {
     family_choice *c = &t->choice;
@@ -45,14 +44,13 @@ static lt_status choose_model(lt_trainer *t)
     const bool by_weights = weights_decide(t);
     LT_TRY(lt_family_infer(c, t->weights, &facts, &found));
     LT_TRY(p->spec(t->context, t, &found, by_weights, &c->spec));
-    if (is_checkpoint
-        && lt_family_fits(c, &facts, t->weights)) /* options stay as they were given */
+    if (is_checkpoint && lt_family_fits(c, &facts, t->weights)) /* options remain as given */
         return LT_OK;
     return lt_family_adopt(c, &facts, t->weights,
                            is_checkpoint ? lt_options_is_typed : lt_options_is_set);
 }
 
-/* A file that does not fit says what it is, if it is something else; else what may be meant. */
+/* Adds a hint on the cause to the error of a file that does not fit. */
 static lt_status explain_weights(const lt_trainer *t, lt_status failure)
 {
     char why[512];
@@ -65,7 +63,7 @@ static lt_status explain_weights(const lt_trainer *t, lt_status failure)
                    head ? "; --reset-head keeps the rest and makes a new last layer" : "");
 }
 
-/* A checkpoint has weights of its own. */
+/* Loads --weights, unless a checkpoint provides the weights. */
 static lt_status load_weights(lt_trainer *t)
 {
     const char *head = t->choice.family->head;
@@ -80,7 +78,7 @@ static lt_status load_weights(lt_trainer *t)
     return st ? explain_weights(t, st) : LT_OK;
 }
 
-/* Flags of batch norm's statistics, on a model that has none. */
+/* Rejects flags for batch norm's statistics if the model has none. */
 static lt_status check_norms(const lt_trainer *t)
 {
     const bool sync = t->args.ranks.sync_bn;
@@ -95,7 +93,7 @@ static lt_status check_norms(const lt_trainer *t)
                    lt_trainer_facts(t)->title);
 }
 
-/* Whether the family can divide the model over the ranks of a copy, in training and evaluation. */
+/* Fails unless the family can shard the model over the ranks of a replica, in training and evaluation. */
 static lt_status check_parallel(lt_trainer *t)
 {
     const arguments *a = &t->args;
@@ -104,11 +102,9 @@ static lt_status check_parallel(lt_trainer *t)
         a->evaluation.eval && a->eval_batch_size ? a->eval_batch_size : a->batch_size;
     if (!t->ranks.mesh)
         return LT_OK;
-    lt_status st =
-        c->family->check_parallel
-            ? c->family->check_parallel(c->config, &c->spec, batch)
-            : lt_fail(LT_E_ARG, "%s has no tensor-parallel form: its models are whole on each rank",
-                      c->facts.title);
+    lt_status st = c->family->check_parallel
+                       ? c->family->check_parallel(c->config, &c->spec, batch)
+                       : lt_fail(LT_E_ARG, "%s has no tensor-parallel form", c->facts.title);
     t->ranks.same_failure = st == LT_E_ARG || st == LT_E_UNSUPPORTED;
     return st ? lt_fail(st, "--tensor-parallel %s: %s", a->ranks.tensor_parallel,
                         lt_error_message())

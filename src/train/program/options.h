@@ -1,5 +1,5 @@
-/* Options of any training program, a struct for each group. Those of ranks: ranks.h; of schedule and parameter groups:
- * program.h. */
+/* Options of any training program, a struct for each group. The ranks' are in ranks.h, those of schedule and
+ * parameter groups in program.h. */
 #ifndef LT_TRAIN_OPTIONS_H
 #define LT_TRAIN_OPTIONS_H
 
@@ -15,7 +15,7 @@ enum { DATA_CHANGED_ERROR, DATA_CHANGED_CONTINUE };
 enum { STATE_MEMORY_ANY, STATE_MEMORY_ADAM };
 
 typedef struct loader_options {
-    int64_t workers; /* arguments.c has its row, and that of shuffle */
+    int64_t workers; /* its row and that of shuffle are in arguments.c */
     int64_t limit_train_batches, limit_eval_batches, overfit_batches;
     bool shuffle;
 } loader_options;

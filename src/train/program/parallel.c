@@ -1,5 +1,5 @@
-/* The ranks of a run as the command line asks for them: joining them, agreeing on the flags, averaging gradients,
- * dividing the optimizer's state. */
+/* The ranks of a run as the command line requests them: joining them, checking that their flags agree, averaging
+ * gradients, sharding the optimizer's state. */
 
 #include "base/hash.h"
 #include "train/loop/mesh.h"
@@ -16,7 +16,7 @@
 
 /* --- Flags --- */
 
-/* Flags that may differ: where a rank reads, writes and computes. */
+/* Returns true for flags that may differ between ranks: where a rank reads, writes and computes. */
 static bool is_local(const lt_trainer *t, const char *name)
 {
     const char *const *own = t->program->local;
@@ -32,7 +32,7 @@ static bool is_local(const lt_trainer *t, const char *name)
     return false;
 }
 
-/* Versions and flags are the same on all ranks, or the first difference is named. */
+/* Checks that versions and flags are the same on all ranks; otherwise names the first difference. */
 static lt_status agree_flags(lt_trainer *t)
 {
     enum { TEXT = 1024 };
@@ -50,7 +50,8 @@ static lt_status agree_flags(lt_trainer *t)
     lt_status st = lt_ranks_same_hash(r, "the sum of all flags", sum);
     if (st != LT_E_ARG)
         return st;
-    for (size_t i = 0; (option = lt_options_at(t->options, i)); i++) { /* which is the first? */
+    for (size_t i = 0; (option = lt_options_at(t->options, i));
+         i++) { /* finds the first difference */
         if (is_local(t, option->name))
             continue;
         snprintf(name, sizeof name, "--%s", option->name);
@@ -62,16 +63,16 @@ static lt_status agree_flags(lt_trainer *t)
 
 /* --- Ranks --- */
 
-/* GPUs talk by NCCL; and what torchrun started has nothing else. */
+/* Returns the communicator: NCCL for GPUs, and for torchrun, which provides no other. */
 static const char *communicator(const lt_trainer *t)
 {
-    if (t->args.ranks.dist > DIST_MPI) /* one that the program registered */
+    if (t->args.ranks.dist > DIST_MPI) /* registered by the program */
         return lt_options_choice(t->options, "dist");
     const bool on_gpu = !strncmp(lt_device_name(t->device), "cuda", strlen("cuda"));
     return on_gpu || !strcmp(lt_comm_launched_kind(), "nccl") ? "nccl" : "mpi";
 }
 
-/* Ranks of one machine do not compute on each other's processors. */
+/* Divides the machine's processors among its ranks. */
 static lt_status share_threads(lt_trainer *t)
 {
     int threads;
@@ -113,9 +114,9 @@ lt_status lt_trainer_open_share(lt_trainer *t)
     return st ? lt_fail(st, "--share-device %s: %s", o->share_device, lt_error_message()) : LT_OK;
 }
 
-/* --- What they do together --- */
+/* --- Collective parts --- */
 
-/* By the choices of --grad-comm-dtype and --comm-dtype. */
+/* Indexed by the choices of --grad-comm-dtype and --comm-dtype. */
 static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 
 static lt_status open_local_steps(lt_trainer *t)
@@ -126,7 +127,7 @@ static lt_status open_local_steps(lt_trainer *t)
     if (!t->ranks.comm) {
         t->ranks.same_failure = true;
         return lt_fail(LT_E_ARG,
-                       "--local-steps %lld: this is one process alone, and groups are nodes: start "
+                       "--local-steps %lld: groups are nodes, but this is one process alone: start "
                        "several with mpirun or srun, without --dist off",
                        (long long)c.every);
     }
@@ -138,13 +139,13 @@ static lt_status open_local_steps(lt_trainer *t)
                : st;
 }
 
-/* Those that average every gradient. */
+/* Returns the ranks that average every gradient. */
 static lt_comm *averaging(const lt_trainer *t)
 {
     return t->shared.local ? lt_local_steps_comm(t->shared.local) : t->ranks.data;
 }
 
-/* Of gradients, and of weights. */
+/* Returns the bucket size of gradients and sharded weights. */
 static size_t bucket_bytes(const lt_trainer *t)
 {
     return (size_t)(t->args.ranks.bucket_mib * 0x1p20);
@@ -157,11 +158,10 @@ static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
     bool on;
     LT_TRY(lt_ranks_stragglers(&t->args.ranks, &s, &on));
     if (on && !t->ranks.comm)
-        return lt_fail(
-            LT_E_ARG,
-            "--%s: this is one process alone, which waits for no other; start several with "
-            "mpirun or srun, without --dist off",
-            s.drop_compute ? "drop-compute" : "backup-workers");
+        return lt_fail(LT_E_ARG,
+                       "--%s: this is one process alone; start several with "
+                       "mpirun or srun, without --dist off",
+                       s.drop_compute ? "drop-compute" : "backup-workers");
     if (!t->ranks.comm)
         return LT_OK;
     LT_TRY(lt_stragglers_check(&s, t->ranks.count, accum));
@@ -171,7 +171,7 @@ static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
               : LT_OK;
 }
 
-/* Two batch sizes are compared. */
+/* The noise scale compares two batch sizes. */
 static lt_status check_noise(lt_trainer *t)
 {
     const training_options *o = &t->args.training;
@@ -179,12 +179,12 @@ static lt_status check_noise(lt_trainer *t)
         return LT_OK;
     t->ranks.same_failure = true;
     return lt_fail(LT_E_ARG,
-                   "--gradient-noise: one rank with one micro-batch to an update has gradients of "
-                   "one batch size; --grad-accum 2 with --batch-size %lld has two",
+                   "--gradient-noise: one rank with one micro-batch per update has gradients of "
+                   "one batch size; use --grad-accum 2 with --batch-size %lld",
                    (long long)(t->args.batch_size + 1) / 2);
 }
 
-/* Said once, on rank 0. */
+/* Warns, on rank 0, that an adaptive optimizer computes its statistics from sparse gradients. */
 static void warn_of_sparse_gradients(const lt_trainer *t)
 {
     static const char *const linear[] = {"sgd", "lars", "lamb"}, kind[] = "topk";
@@ -195,10 +195,11 @@ static void warn_of_sparse_gradients(const lt_trainer *t)
     for (size_t i = 0; i < sizeof linear / sizeof *linear; i++)
         if (!strcmp(name, linear[i]))
             return;
-    lt_log(LT_LOG_WARN, "train",
-           "--compress %s with --optim %s: its statistics of gradients are made of sparse ones, "
-           "which trains worse: use sgd, lars or lamb, or --local-steps with %s",
-           compress, name, name);
+    lt_log(
+        LT_LOG_WARN, "train",
+        "--compress %s with --optim %s: its gradient statistics are computed from sparse gradients, "
+        "which trains worse: use sgd, lars or lamb, or --local-steps with %s",
+        compress, name, name);
 }
 
 lt_status lt_trainer_open_parallel(lt_trainer *t)
@@ -219,7 +220,8 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         .nodes = &t->ranks.nodes};
     LT_TRY(check_noise(t));
     LT_TRY(open_local_steps(t));
-    if (t->shared.local || t->ranks.mesh) { /* it averages within a node, or between copies */
+    if (t->shared.local
+        || t->ranks.mesh) { /* the reducer averages within a node, or between replicas */
         c.allreduce = NULL;
         c.nodes = NULL;
     }
@@ -240,7 +242,7 @@ void lt_trainer_begin_compression(lt_trainer *t)
                                       && (!o->compress_until || epoch < o->compress_until));
 }
 
-/* Whether each rank may update its boxes where they are; nothing then divides the state over copies. */
+/* Returns true if each rank may update its shards in place: no other option shards the state over replicas. */
 static bool may_update_boxes(const lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -249,7 +251,7 @@ static bool may_update_boxes(const lt_trainer *t)
            && t->args.training.state_dtype == LT_STATE_F32 && !t->args.training.state_memory;
 }
 
-/* What an optimizer is made over that sees whole parameters. */
+/* Makes an optimizer over whole parameters, unless it can update shards in place. */
 static lt_status make_placed(lt_trainer *t, const lt_params **params)
 {
     const lt_ranks *r = &t->ranks;
@@ -273,7 +275,7 @@ lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params)
     return t->ranks.mesh ? make_placed(t, params) : lt_trainer_open_optimizer(t, *params);
 }
 
-/* Over all ranks, whatever the optimizer. */
+/* Shards the state over all ranks, for any optimizer. */
 static lt_status divide_placed(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
@@ -295,7 +297,7 @@ lt_status lt_trainer_divide_optimizer(lt_trainer *t)
         return divide_placed(t);
     const bool alone = !t->ranks.comm || (t->shared.local && lt_comm_size(averaging(t)) == 1);
     const bool scattered = o->shard_gradients || o->shard_params;
-    if (alone && scattered) /* its norm is that of any number of ranks */
+    if (alone && scattered) /* its norm is computed as with any number of ranks */
         return lt_optim_shard_gradients(t->optim, NULL);
     if (alone || (!t->args.optim.family->divided && !o->shard_optimizer && !o->shard_params))
         return LT_OK;

@@ -1,4 +1,4 @@
-/* --freeze, --freeze-bn and --param-group: what applies to parameters whose name matches a pattern. */
+/* --freeze, --freeze-bn and --param-group: settings of parameters whose names match a regular expression. */
 
 #include "base/pattern.h"
 #include "program.h"
@@ -13,9 +13,9 @@
 #define OF group_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Model", LIST("freeze", freeze), .meta = "REGEX", .common = true, .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of batch norms go on changing without --freeze-bn"},
-{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, gain and shift, and normalise with them in training"},
-{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "other numbers for parameters whose name matches; lr is absolute, what --lr is for the others, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
+{"Model", LIST("freeze", freeze), .meta = "REGEX", .common = true, .help = "do not train parameters whose name matches a POSIX extended regular expression; running statistics of their batch norms still change without --freeze-bn"},
+{"Model", BOOL("freeze-bn", freeze_bn), .help = "batch norms that --freeze matches keep their running statistics, weight and bias, and normalize with them in training"},
+{"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "settings of parameters whose name matches; lr is absolute, replaces --lr, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_group_options, group_options, rows)
@@ -41,7 +41,7 @@ static lt_status freeze(const lt_params *params, const char *text)
     return found ? LT_OK : lt_fail(LT_E_ARG, "--freeze: no parameter matches '%s'", text);
 }
 
-/* Whether both are of one layer: the same name but for what follows the last dot. */
+/* Returns true if both belong to one layer: names equal up to the last dot. */
 static bool are_siblings(const lt_param *a, const lt_param *b)
 {
     const char *dot = strrchr(a->name, '.');
@@ -49,7 +49,7 @@ static bool are_siblings(const lt_param *a, const lt_param *b)
            && !strchr(b->name + (dot + 1 - a->name), '.');
 }
 
-/* --freeze-bn: a batch norm of which something is frozen is frozen whole, statistics too. */
+/* --freeze-bn: freezes all of a batch norm of which something is frozen, with its statistics. */
 static lt_status freeze_norms(const lt_params *params)
 {
     size_t found = 0;
@@ -77,7 +77,7 @@ lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patter
     return lt_fail(LT_E_ARG, "--freeze: nothing is left to train");
 }
 
-/* "REGEX:lr=0.1,weight_decay=0": the pattern ends at the last colon. */
+/* Parses "REGEX:lr=0.1,weight_decay=0"; the last colon ends the pattern. */
 static lt_status parse_group(double lr, const char *text, char *pattern, lt_optim_group *group)
 {
     const char *colon = strrchr(text, ':');
@@ -101,7 +101,8 @@ static lt_status parse_group(double lr, const char *text, char *pattern, lt_opti
         else if (!strncmp(item, "weight_decay=", 13))
             group->weight_decay = value;
         else
-            return lt_fail(LT_E_ARG, "--param-group: '%s': there are lr and weight_decay", item);
+            return lt_fail(LT_E_ARG, "--param-group: unknown setting '%s'; valid: lr, weight_decay",
+                           item);
         item = end + (*end == ',');
     }
     return LT_OK;

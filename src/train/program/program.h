@@ -1,4 +1,4 @@
-/* Parts of a training program that its options ask for, besides step, loop, state and input. */
+/* Parts of a training program for its options, in addition to step, loop, state and input. */
 #ifndef LT_TRAIN_PROGRAM_H
 #define LT_TRAIN_PROGRAM_H
 
@@ -12,42 +12,43 @@
 
 /* --- signals.c --- */
 
-/* From here on SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; whether one did. A second SIGINT or SIGTERM
- * ends the process at once. */
+/* lt_signals_install() makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; lt_signals_seen() returns
+ * nonzero if one did. A second SIGINT or SIGTERM ends the process immediately. */
 void lt_signals_install(void);
 int lt_signals_seen(void);
-/* From here on a file that grows too large is EFBIG and a pipe without a reader EPIPE. */
+/* Makes a file that grows too large fail with EFBIG and a pipe without a reader with EPIPE. */
 void lt_signals_as_errors(void);
-/* Flushes standard output: the exit status, code unless that failed. */
+/* Flushes standard output. Returns the exit status: code, unless flushing failed. */
 int lt_signals_flush(const char *program, int code);
 
 /* --- recipe.c --- */
 
-/* lt_options_parse(), with the settings of --recipe NAME, of a folder of recipes, and of --watch RUN, below all that the command line and
- * --config say. A run's config then has the settings, not the name. Errors: those, and LT_E_ARG (no such recipe; one
- * in a config file). */
+/* Parses the command line as lt_options_parse(). Settings of --recipe NAME, from a folder of recipes, and of
+ * --watch RUN have lower priority than --config and flags. The run's config then holds the settings, not the name.
+ * Errors: those of lt_options_parse(), and LT_E_ARG (unknown recipe; a recipe in a config file). */
 lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv);
-/* Settings of the run in a folder, below what the command line says; it may still begin for so many seconds (NULL: 0).
- * Errors: LT_E_ARG (no such folder, or it holds no run), as lt_options_load(). */
+/* Loads the settings of the run in a folder, with lower priority than the command line; waits up to `seconds`
+ * (NULL: 0) for the run to begin. Errors: LT_E_ARG (no such folder, or not a run), as lt_options_load(). */
 lt_status lt_watch_settings(lt_options *options, const char *folder, const char *seconds);
-/* `reproduce ...`: becomes tools/reproduce. Returns only where that fails: the exit status. */
+/* `reproduce ...`: executes tools/reproduce. Returns the exit status only if that fails. */
 int lt_command_reproduce(char **argv, const char *program);
 
 /* --- folder.c: the run folder before the run --- */
 
-/* Locks --output and finds what --resume asks for; a run in the folder is refused without that or --overwrite.
- * Collective. */
+/* Locks --output and finds the checkpoint of --resume; rejects a run in the folder without --resume or
+ * --overwrite. Collective. */
 lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
                          lt_run_lock **lock);
-/* Into text: the options that config.yaml of the checkpoint's run has otherwise; before: the program's, for its. */
+/* Lists in text the options that differ from config.yaml of the checkpoint's run. before: an instance of the
+ * program's options to load that file into. */
 void lt_folder_compare_options(const family_choice *choice, const lt_options *now,
                                lt_options *before, const lt_train_state *state, char *text,
                                size_t size);
-/* With --overwrite, and where a run has weights but no checkpoint to go on from: it goes to OUTPUT/old-N, whose name
- * goes into to; "": nothing did. */
+/* Renames the run in --output to OUTPUT/old-N if --overwrite is set, or if it has no checkpoint to resume from.
+ * `to` gets the new name; "" if nothing was renamed. */
 lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
                               size_t size);
-/* A resumed run's product that an earlier start wrote goes to STEM.old-N.SUFFIX. */
+/* Renames a file that an earlier start of a resumed run wrote to STEM.old-N.SUFFIX. */
 lt_status lt_folder_keep_file(const lt_train_state *state, const char *path);
 
 /* --- param_groups.c --- */
@@ -58,10 +59,11 @@ typedef struct group_options {
 } group_options;
 lt_option_table lt_group_options(group_options *o);
 
-/* --freeze: what matches the patterns is not trained; with norms (--freeze-bn) batch norms of it keep their
- * statistics too. Before the optimizer is made. Errors: LT_E_ARG. */
+/* --freeze: freezes parameters that match the patterns; norms (--freeze-bn): batch norms among them keep their
+ * statistics. Call before the optimizer is made. Errors: LT_E_ARG. */
 lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patterns, bool norms);
-/* --param-group: numbers of their own for what matches; lr: that of the others. Errors: LT_E_ARG. */
+/* --param-group: sets learning rate and weight decay of matching parameters; lr: that of the others. Errors:
+ * LT_E_ARG. */
 lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
                                 const lt_option_list *groups);
 
@@ -74,20 +76,21 @@ typedef struct schedule_options {
 } schedule_options;
 lt_option_table lt_schedule_options(schedule_options *o);
 
-/* Steps of a run, at most max_steps if that is not 0; a schedule without epochs gets those that max_steps take.
- * offset: lt_train_state's: steps that the run takes beyond epochs * steps_per_epoch. */
+/* Returns the steps of a run, at most max_steps if not 0; sets the epochs of a schedule without any. offset:
+ * lt_train_state.offset, steps in addition to epochs * steps_per_epoch. */
 int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps, int64_t offset);
-/* The schedule with this learning rate, and where the run ends, of so many steps an epoch. Errors: LT_E_ARG. */
+/* Makes the schedule with this learning rate, and the number of steps of the run, at per_epoch steps per epoch.
+ * Errors: LT_E_ARG. */
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedule_options *o,
                            const training_options *training, double lr, int64_t per_epoch,
                            int64_t offset);
 
 /* --- shampoo_report.c --- */
 
-/* Shampoo's blocks, what they keep and cost, and whose they are: one line or, if verbose, a table, and the table to
- * the run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Shows Shampoo's blocks, their state, cost and owners: one line or, if verbose, a table; writes the table to the
+ * run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
-/* What the last step did, for its record; NaN if it does not apply. */
+/* Returns statistics of the last step for its record; NaN where they do not apply. */
 enum { SHAMPOO_VALUES = 10 };
 void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);
 

@@ -1,5 +1,5 @@
-/* --recipe NAME: settings of a known run from a file of recipes/, below what the command line and
- * --config say. And the subcommand reproduce. */
+/* --recipe NAME: settings of a known run from a file of recipes/, with lower priority than --config and flags. And
+ * the command reproduce. */
 
 #include "program.h"
 
@@ -12,9 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Looks for a file of the program's above its folder, so that an installation can be moved: as FOLDER/in_source in
- * any of the folders above a build, or FOLDER/installed where the program lies in FOLDER/bin.
- * Errors: LT_E_IO (in neither place; names what was looked for). */
+/* Finds a file relative to the program, so that an installation can be moved: FOLDER/in_source in any folder above
+ * a build, or FOLDER/installed where the program is in FOLDER/bin. Errors: LT_E_IO, naming both. */
 static lt_status find_file(char *path, size_t size, const char *in_source, const char *installed)
 {
     enum { LEVELS = 5 };
@@ -39,7 +38,7 @@ static lt_status find_file(char *path, size_t size, const char *in_source, const
                    installed);
 }
 
-/* What --recipe or another flag says, or NULL. The last one counts, as with any option. */
+/* Returns the value of a flag on the command line, or NULL. The last one counts, as with any option. */
 static const char *find_flag(const char *flag, int argc, char *const *argv)
 {
     const size_t bytes = strlen(flag);
@@ -63,7 +62,7 @@ static lt_status load(lt_options *options, const char *folder, const char *name)
         snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
         snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
         if (find_file(path, sizeof path, source, installed))
-            return lt_fail(LT_E_ARG, "--recipe: no recipe '%s': %s", name, lt_error_message());
+            return lt_fail(LT_E_ARG, "--recipe: unknown recipe '%s': %s", name, lt_error_message());
     }
     lt_status st = lt_options_load(options, path);
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;

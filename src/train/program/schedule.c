@@ -1,4 +1,4 @@
-/* The schedule that the options describe. */
+/* Learning rate schedule from the options. */
 
 #include "program.h"
 #include "train/loop/option_rows.h"
@@ -10,13 +10,13 @@
 #define OF schedule_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .common = true, .help = "how the learning rate falls, per update"},
-{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "linear rise at the start; fractions count updates"},
-{"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "where it starts"},
-{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "where cosine and poly end"},
-{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between falls"},
-{"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: when to fall"},
-{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: factor of a fall"},
+{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .common = true, .help = "decay of the learning rate, applied per update"},
+{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "epochs of linear warm-up, fractions included"},
+{"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "learning rate at the start of the warm-up"},
+{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine and poly"},
+{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between decays"},
+{"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: epoch of a decay"},
+{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: decay factor"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
 };
 /* clang-format on */
@@ -31,7 +31,7 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
         char *end;
         schedule->milestone[i] = strtod(list->item[i], &end);
         if (*end || end == list->item[i])
-            return lt_fail(LT_E_ARG, "--milestone: '%s' is no number", list->item[i]);
+            return lt_fail(LT_E_ARG, "--milestone: '%s' is not a number", list->item[i]);
     }
     schedule->milestones = (int)list->count;
     return LT_OK;

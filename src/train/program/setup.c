@@ -1,4 +1,4 @@
-/* Opening what a run needs, in the order in which one part needs another. */
+/* Opens the parts of a run in the order of their dependencies. */
 
 #include "train/loop/mesh.h"
 #include "trainer.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A GPU for each rank of the machine. */
+/* Opens a separate GPU for each rank of the machine. */
 static lt_status open_own_gpu(lt_trainer *t, int local, int locals, const lt_device_config *config)
 {
     enum { WHY = 512 };
@@ -22,7 +22,7 @@ static lt_status open_own_gpu(lt_trainer *t, int local, int locals, const lt_dev
     if (!st)
         return LT_OK;
     snprintf(why, sizeof why, "%s", lt_error_message());
-    return lt_fail(st, "rank %d of %d on this machine: %s; each rank takes a GPU of its own", local,
+    return lt_fail(st, "rank %d of %d on this machine: %s; each rank needs a separate GPU", local,
                    locals, why);
 }
 
@@ -71,7 +71,7 @@ lt_status lt_trainer_count_batches(int64_t *out, const lt_trainer *t, int64_t co
                        "--batch-size %lld x --grad-accum %lld on %d %s: %s has only %lld "
                        "%s to train on",
                        (long long)a->batch_size, (long long)accum, copies,
-                       lt_mesh_flag_is_on(&a->ranks) ? "copies of the model" : "ranks", a->data,
+                       lt_mesh_flag_is_on(&a->ranks) ? "replicas of the model" : "ranks", a->data,
                        (long long)count, t->program->task->unit);
     return LT_OK;
 }
@@ -82,7 +82,7 @@ static lt_status open_loader(lt_trainer *t)
     return lt_loader_new(&t->input.loader, t->input.train, t->device, &c);
 }
 
-/* What state.json says of the network. */
+/* Sets the facts of the network in state.json. */
 static void name_network(lt_trainer *t)
 {
     lt_checkpoint_state *state = &t->state.now;
@@ -97,7 +97,7 @@ static void name_network(lt_trainer *t)
 
 enum { CHANGED = 1024 }; /* bytes of a list of flags */
 
-/* Into text: what is otherwise than in the run to go on from; and what that had for --recompute. */
+/* Lists in text the options that differ from the resumed run's; *recompute gets that run's --recompute. */
 static lt_status compare_options(const lt_trainer *t, char *text, size_t size, int *recompute)
 {
     arguments values = {0};
@@ -121,7 +121,7 @@ static lt_status compare_options(const lt_trainer *t, char *text, size_t size, i
     return st;
 }
 
-/* Of --recompute auto. */
+/* Settles --recompute auto. */
 static lt_status settle_recompute(lt_trainer *t)
 {
     char changed[CHANGED];
@@ -157,7 +157,7 @@ static lt_status open_run(lt_trainer *t)
         .id = t->state.now.run,
     };
     lt_train_units(task, &c);
-    if (!t->ranks.rank) { /* looks at what an earlier start left */
+    if (!t->ranks.rank) { /* reads files of the earlier start */
         LT_TRY(compare_options(t, changed, sizeof changed, &recompute));
         LT_TRY(lt_folder_set_aside(o, &t->state, aside, sizeof aside));
     }
@@ -165,10 +165,10 @@ static lt_status open_run(lt_trainer *t)
     if (*aside && !o->overwrite)
         lt_run_warn(
             t->run,
-            "--resume auto found no checkpoint: begins anew; the run that was in %s is in %s now",
+            "--resume auto found no checkpoint: starts a new run; moved the previous run from %s to %s",
             o->output, aside);
     else if (*aside)
-        lt_run_note(t->run, "the run that was in %s is in %s now", o->output, aside);
+        lt_run_note(t->run, "moved the previous run from %s to %s", o->output, aside);
     return t->state.folder[0]
                ? lt_train_resumed(t->run, &t->state, t->total_steps, &t->ranks, o->output, changed)
                : LT_OK;
@@ -186,7 +186,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
 {
     const arguments *a = &t->args;
     const training_options *o = &a->training;
-    const lt_params *whole = NULL; /* what the optimizer is made over, or boxes of it */
+    const lt_params *whole = NULL; /* parameters that the optimizer sees, whole or as shards */
     LT_TRY(lt_trainer_count_batches(&t->input.batches_per_epoch, t,
                                     lt_dataset_count(t->input.train), t->ranks.data_count));
     LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
@@ -207,11 +207,11 @@ lt_status lt_trainer_open_training(lt_trainer *t)
     t->state.now.seed = (uint64_t)o->seed;
     t->state.now.threads = lt_device_threads(t->device);
     name_network(t);
-    /* The run folder last: a run that cannot go on leaves what is there as it is. */
+    /* Opens the run folder last: a run that cannot resume leaves it unchanged. */
     LT_TRY(lt_trainer_load_checkpoint(t));
     LT_TRY(lt_schedule_open(&t->schedule, &t->total_steps, &a->schedule, o, a->optim.lr,
                             t->input.batches_per_epoch / o->grad_accum, t->state.offset));
-    lt_optim_release_params(t->optim); /* all ranks have read all weights */
+    lt_optim_release_params(t->optim); /* all ranks have loaded all weights */
     LT_TRY(lt_train_state_scale_loss(&t->state, t->optim, o->amp == AMP_F16));
     LT_TRY(settle_recompute(t));
     LT_TRY(lt_trainer_check_memory(t));
@@ -226,7 +226,7 @@ lt_status lt_trainer_open_training(lt_trainer *t)
 void lt_trainer_close(lt_trainer *t)
 {
     lt_run_close(&t->run);
-    lt_loader_free(&t->input.loader); /* before the device that its batches are on */
+    lt_loader_free(&t->input.loader); /* before the device of its batches */
     lt_train_step_free(&t->step);
     if (t->context && t->program->close)
         t->program->close(t->context);

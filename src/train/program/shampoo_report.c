@@ -1,5 +1,5 @@
-/* What Shampoo did in a step, and the table of its blocks: how many of which shape, what they keep, what they cost by the model
- * that also deals them out to ranks, and how even that came out. */
+/* Statistics of Shampoo's last step, and the table of its blocks: their number, shapes, state, modelled cost and
+ * balance over ranks. */
 
 #include "lather/detail/shampoo_report.h"
 
@@ -18,14 +18,14 @@
 
 static const double mib = 0x1p20, per_ms = 1e-6; /* milliseconds of a nanosecond */
 
-/* Blocks of one shape, or all. */
+/* Blocks of one shape, or all blocks. */
 typedef struct group {
     lt_shape shape;
     int64_t count, factors, factor_bytes, state_bytes;
     double step_ns, refresh_ns;
 } group;
 
-/* Where lines go: shown, the first one or all, and to a file if there is one. */
+/* Destination of lines: shown (the first one, or all) and written to a file if there is one. */
 typedef struct sink {
     lt_run *run; /* NULL: not shown */
     FILE *file;
@@ -73,7 +73,7 @@ static size_t count_blocks(const lt_optim *optim)
     return count;
 }
 
-/* Blocks by shape, the most expensive first; returns how many shapes. */
+/* Groups blocks by shape, the most expensive first; returns the number of shapes. */
 static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *total)
 {
     size_t count = 0;
@@ -104,7 +104,7 @@ static void show_groups(const sink *out, const group *list, size_t count)
             per_ms * list[i].refresh_ns);
 }
 
-/* One line per rank, if the state is divided. */
+/* Shows one line per rank, if the state is sharded. */
 static void show_owners(const sink *out, const lt_optim *optim)
 {
     double sum = 0, most = 0;
@@ -128,7 +128,7 @@ static void show(const sink *out, const lt_optim *optim, const group *total, con
 {
     double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
     say(out,
-        "blocks: %lld with %lld factors, %.1f MiB of factors and roots in %.1f MiB of state; "
+        "blocks: %lld with %lld factors, %.1f MiB of factors and inverse roots in %.1f MiB of state;  "
         "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
         (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,

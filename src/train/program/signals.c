@@ -1,4 +1,4 @@
-/* Signals that ask a run to stop after its step, and those in whose place write() fails. */
+/* Signals that ask a run to stop after its step, and those that become write errors. */
 
 #include "program.h"
 
@@ -13,9 +13,9 @@ static volatile sig_atomic_t seen, asked;
 static void on_signal(int signal)
 {
     enum { SHELL_OFFSET = 128 }; /* a shell's status for a process that a signal ended */
-    static const char text[] = "\nstopping after this step; once more: at once\n";
-    /* A terminal that goes away may send SIGHUP twice, a batch system SIGUSR1 before SIGTERM: only
-     * a person's second signal, or a batch system's, means at once. */
+    static const char text[] = "\nstopping after this step; repeat to stop immediately\n";
+    /* A closing terminal may send SIGHUP twice, and a batch system SIGUSR1 before SIGTERM: only a second SIGINT or
+     * SIGTERM stops immediately. */
     const bool urgent = signal == SIGINT || signal == SIGTERM;
     if (asked && urgent)
         _exit(SHELL_OFFSET + signal);
@@ -56,7 +56,7 @@ int lt_signals_flush(const char *program, int code)
     if (!fflush(stdout) && !ferror(stdout))
         return code;
     if (!code)
-        fprintf(stderr, "%s: the output was refused: %s\n", program,
-                errno ? strerror(errno) : "not all of it was written");
+        fprintf(stderr, "%s: cannot write to standard output: %s\n", program,
+                errno ? strerror(errno) : "truncated");
     return code ? code : 1;
 }

@@ -1,8 +1,8 @@
-/* --state-memory adam: the optimizer whose state fits into the bytes of Adam's two moments in f32. Settings are tried
- * in this order, the first that fits is it: what the flags say; factors as triangles, in bf16, in int8; moments
- * in bf16, in int8; factors in int4; blocks of half the side, and again. Roots stay in int8 with factors in int4, so
- * these save the least and come last (docs/adr/0065). What a flag asks for stays, if it is less. It depends on flags
- * and parameters alone: a resume chooses the same. */
+/* --state-memory adam: shrinks the optimizer's state to the size of Adam's two f32 moments. Uses the first of
+ * these settings that fits: the flags'; factors as triangles, in bf16, in int8; moments in bf16, in int8; factors
+ * in int4; blocks of half the side, repeatedly. Inverse roots remain in int8 with int4 factors, so these save the
+ * least and come last (docs/adr/0065). A smaller dtype requested by a flag is kept. The choice depends on flags
+ * and parameters only: a resumed run chooses the same. */
 
 #include "trainer.h"
 
@@ -15,7 +15,7 @@
 static const char *const names[] = {"f32", "bf16", "int8", "int4"};
 enum { LEAST_BLOCK = 64 };
 
-/* What is tried. */
+/* Settings to try. */
 typedef struct choice {
     bool shampoo, packed;
     lt_state_dtype factors, moments;
@@ -35,7 +35,7 @@ static choice as_flags_say(const lt_trainer *t)
     return now;
 }
 
-/* The next one; false: there is none. */
+/* Advances to the next settings; false after the last. */
 static bool advance(choice *c)
 {
     if (c->shampoo && c->factors == LT_STATE_F32 && !c->packed) {
@@ -70,7 +70,7 @@ static lt_status make(lt_trainer *t, const lt_params *params, const choice *c)
     return lt_optim_set_state_dtype(t->optim, c->moments);
 }
 
-/* Of all ranks together: before it is divided. */
+/* Returns the allowed bytes, for all ranks together, before sharding. */
 static double budget_of(const lt_params *params)
 {
     double elements = 0;
@@ -86,11 +86,12 @@ static lt_status fit(lt_trainer *t, const lt_params *params)
     choice c = as_flags_say(t);
     while ((double)lt_optim_state_bytes(t->optim) > budget) {
         if (!advance(&c))
-            return lt_fail(LT_E_ARG,
-                           "--state-memory adam: %s needs %.1f MiB at least, Adam's moments %.1f "
-                           "MiB",
-                           lt_optim_name(t->optim), (double)lt_optim_state_bytes(t->optim) / mib,
-                           budget / mib);
+            return lt_fail(
+                LT_E_ARG,
+                "--state-memory adam: %s needs at least %.1f MiB, Adam's moments take %.1f "
+                "MiB",
+                lt_optim_name(t->optim), (double)lt_optim_state_bytes(t->optim) / mib,
+                budget / mib);
         LT_TRY(make(t, params, &c));
     }
     if (t->ranks.rank)

@@ -1,4 +1,4 @@
-/* lt_train(): the loop with all that it needs, for programs without options. */
+/* lt_train(): the training loop and the parts that it needs, for programs without options. */
 
 #include "lather/train.h"
 
@@ -13,7 +13,7 @@
 
 enum { MESSAGE = 512 };
 
-/* Zeroed parts are not there yet. */
+/* The parts of a run; zeroed until they are opened. */
 typedef struct parts {
     const lt_train_config *config;
     lt_ranks ranks;
@@ -46,12 +46,12 @@ static lt_status check_config(const lt_train_config *c)
         return lt_fail(LT_E_ARG, "train: loader.batch %d, grad_accum %lld, max_steps %lld",
                        c->loader.batch, (long long)c->grad_accum, (long long)c->max_steps);
     if (c->output && strlen(c->output) > OUTPUT_BYTES)
-        return lt_fail(LT_E_ARG, "train: output: a path of %zu bytes, at most %d are taken",
+        return lt_fail(LT_E_ARG, "train: output: a path of %zu bytes; at most %d are possible",
                        strlen(c->output), OUTPUT_BYTES);
     return LT_OK;
 }
 
-/* Locks the folder and finds the checkpoint to go on from. */
+/* Locks the folder and finds the checkpoint to resume from. */
 static lt_status open_folder(parts *p)
 {
     const lt_train_config *c = p->config;
@@ -70,7 +70,7 @@ static lt_status open_folder(parts *p)
     return s->folder[0] ? lt_checkpoint_verify(s->folder, &s->found) : LT_OK;
 }
 
-/* Averages of gradients, and of whose. */
+/* Opens the averaging of gradients, over all ranks or those of a group. */
 static lt_status open_parallel(parts *p)
 {
     const lt_train_config *c = p->config;
@@ -92,13 +92,15 @@ static lt_status open_ranks(parts *p)
     lt_ranks *r = &p->ranks;
     const lt_train_config *c = p->config;
     if (!r->comm && (c->local_steps || c->stragglers))
-        return lt_fail(LT_E_ARG, "train: %s of one rank alone",
+        return lt_fail(LT_E_ARG, "train: %s needs at least 2 ranks",
                        c->local_steps ? "local_steps" : "stragglers");
     if (!r->comm)
         return LT_OK;
     LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
     if (c->local_steps && lt_optim_is_averaged(c->optim))
-        return lt_fail(LT_E_ARG, "train: local_steps of an optimizer that averages iterates");
+        return lt_fail(
+            LT_E_ARG,
+            "train: local_steps and an averaging optimizer (lt_optim_average()) contradict each other");
     if (c->local_steps) {
         LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
         LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));
@@ -106,7 +108,7 @@ static lt_status open_ranks(parts *p)
     return open_parallel(p);
 }
 
-/* An epoch is a whole number of steps; what is left over is not seen in it. */
+/* Opens the training loader. An epoch is a whole number of steps; remaining samples are skipped. */
 static lt_status open_input(parts *p)
 {
     const lt_train_config *c = p->config;
@@ -123,7 +125,7 @@ static lt_status open_input(parts *p)
     in->batches_per_epoch = batches / p->grad_accum * p->grad_accum;
     if (!in->batches_per_epoch)
         return lt_fail(LT_E_ARG,
-                       "train: %lld samples are fewer than a step of %d x %lld on %d ranks",
+                       "train: %lld samples are fewer than a step of %d x %lld on %d ranks takes",
                        (long long)count, loader.batch, (long long)p->grad_accum, p->ranks.count);
     loader.rank = p->ranks.rank;
     loader.size = p->ranks.count;
@@ -140,7 +142,7 @@ static lt_status open_schedule(parts *p)
     p->schedule.steps_per_epoch = p->input.batches_per_epoch / p->grad_accum;
     p->total_steps = lt_schedule_steps(&p->schedule, c->max_steps, p->state.offset);
     if (p->total_steps < 1)
-        return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 are no step",
+        return lt_fail(LT_E_ARG, "train: schedule.epochs %g and max_steps 0 give no step",
                        c->schedule.epochs);
     return lt_schedule_check(&p->schedule);
 }
@@ -319,7 +321,7 @@ static void close_parts(parts *p, lt_status failure)
 lt_status lt_train(const lt_train_config *config, lt_train_end *end)
 {
     parts p = {.config = config, .ranks = LT_RANKS_ALONE};
-    if (config->comm) /* before anything can fail, as the other ranks are told then */
+    if (config->comm) /* before anything can fail, so that the other ranks are aborted */
         lt_ranks_join(&p.ranks, config->comm);
     lt_status st = open_parts(&p);
     if (!st)
@@ -333,6 +335,5 @@ lt_status lt_train(const lt_train_config *config, lt_train_end *end)
     char why[MESSAGE];
     snprintf(why, sizeof why, "%s", lt_error_message());
     close_parts(&p, st);
-    return st ? lt_fail(st, "%s", why)
-              : LT_OK; /* closing what was aborted has messages of its own */
+    return st ? lt_fail(st, "%s", why) : LT_OK; /* closing aborted parts sets other messages */
 }

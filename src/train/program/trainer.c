@@ -1,4 +1,4 @@
-/* What a program's table may ask of its start: lather/ext/program.h. */
+/* The functions of lather/ext/program.h that a program's table may call. */
 
 #include "trainer.h"
 
@@ -79,7 +79,7 @@ void lt_trainer_begin_work(lt_trainer *t)
     t->at_work = true;
 }
 
-/* The weights of the model that the file belongs to. */
+/* Loads the model that the file belongs to. */
 static lt_status load_model(lt_trainer *t, const char *path)
 {
     family_choice *c = &t->choice;

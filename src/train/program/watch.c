@@ -1,5 +1,5 @@
-/* --watch RUN: evaluates the checkpoints of a run beside it, one after the other. Rank 0 looks for them, and the others
- * are told. */
+/* --watch RUN: evaluates the checkpoints of a run one after the other while another process trains it. Rank 0
+ * finds them and informs the other ranks. */
 
 #include "base/clock.h"
 #include "train/run/metrics.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-/* --- What the run says --- */
+/* --- Settings of the run --- */
 
 static bool is_listed(const char *const *names, size_t count, const char *name)
 {
@@ -24,8 +24,8 @@ static bool is_listed(const char *const *names, size_t count, const char *name)
     return false;
 }
 
-/* Returns whether an option is taken from the run's config.yaml, which another user may have written: those that decide
- * what the model is and what its evaluation computes; none that names a file to write, a device or a limit. */
+/* Returns true if an option is taken from the run's config.yaml, which another user may have written: options that
+ * determine the model and the results of its evaluation, but none that names a file to write, a device or a limit. */
 static bool is_wanted(const lt_option *option)
 {
     static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
@@ -42,7 +42,7 @@ static bool is_wanted(const lt_option *option)
                : is_listed(others, sizeof others / sizeof *others, option->name);
 }
 
-/* What launches both may start the evaluation first. */
+/* Waits for the run to begin: a launcher of both may start the evaluation first. */
 static lt_status wait_for_run(const char *folder, const char *seconds)
 {
     const struct timespec pause = {.tv_nsec = 100000000};
@@ -61,7 +61,7 @@ lt_status lt_watch_settings(lt_options *options, const char *folder, const char 
     snprintf(path, sizeof path, "%s/config.yaml", folder);
     LT_TRY(wait_for_run(folder, seconds));
     if (stat(path, &info))
-        return LT_OK; /* the command line says all */
+        return LT_OK; /* the command line has all settings */
     lt_status st = lt_options_load_some(options, path, is_wanted);
     return st ? lt_fail(st, "--watch: %s", lt_error_message()) : LT_OK;
 }
@@ -73,7 +73,7 @@ typedef struct news {
     bool ended, stop;
 } news;
 
-/* What rank 0 knows now. */
+/* Looks for news on rank 0. */
 static lt_status look(lt_trainer *t, news *out)
 {
     out->stop = lt_signals_seen() > 0;
@@ -94,7 +94,7 @@ static lt_status tell(lt_trainer *t, news *n)
     return LT_OK;
 }
 
-/* Waits for one. *over: there will be none. Collective. */
+/* Waits for the next checkpoint; *over: there is no other. Collective. */
 static lt_status wait_for_next(lt_trainer *t, bool *over)
 {
     const struct timespec pause = {.tv_nsec = 300000000};
@@ -122,10 +122,10 @@ lt_status lt_trainer_open_watch(lt_trainer *t, bool *over)
     return LT_OK;
 }
 
-/* --- An evaluation --- */
+/* --- Evaluation --- */
 
-/* Of a checkpoint: the numbers of an epoch's record, which are those of the averages if the run keeps any; then those
- * of the weights themselves, too. */
+/* Results for a checkpoint: the numbers of an epoch's record, for the EMA weights if the run has them; then also
+ * those of the plain weights. */
 typedef struct findings {
     lt_epoch_metrics val, raw;
     double seconds;
@@ -147,7 +147,7 @@ static lt_status evaluate(lt_trainer *t, findings *f)
                                     has_averages ? &averaged : &raw);
     if (has_averages)
         lt_epoch_metrics_add_evaluation(&f->raw, "val_raw", t->program->task, &raw);
-    _Static_assert((int)EVALUATION_VALUES <= (int)LT_TASK_METRICS + 1, "no place in raw");
+    _Static_assert((int)EVALUATION_VALUES <= (int)LT_TASK_METRICS + 1, "raw is too short");
     raw.unsplit = raw.unsplit && !lt_options_is_typed(t->options, "data");
     lt_evaluation_values(&raw, f->raw.metric + f->raw.count);
     f->raw.count += EVALUATION_VALUES;
@@ -188,7 +188,7 @@ static lt_status evaluate_one(lt_trainer *t)
     findings f = {.seconds = 0};
     LT_TRY(lt_run_open(&t->run, NULL, &c));
     LT_TRY(evaluate(t, &f));
-    lt_run_close(&t->run); /* its bar goes before the line of the record */
+    lt_run_close(&t->run); /* erases its bar before the record's line */
     return t->ranks.stop ? LT_OK : record(t, &f);
 }
 

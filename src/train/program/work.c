@@ -1,4 +1,4 @@
-/* Training and evaluation as the command line asks for them: fills the tables of the library's loop. */
+/* Training and evaluation as the command line requests them: fills the configurations of the library's loop. */
 
 #include "trainer.h"
 
@@ -60,7 +60,7 @@ static bool update_bn(const lt_trainer *t, lt_update_bn *out)
         return false;
     *out = (lt_update_bn){.train = t->input.train, .dp = t->shared.dp, .step = -1};
     out->loader = lt_trainer_training_loader(t);
-    out->loader.cache_bytes = 0; /* they are few */
+    out->loader.cache_bytes = 0; /* too few to be worth a cache */
     if (batches < out->loader.max_batches)
         out->loader.max_batches = batches;
     return true;
@@ -105,7 +105,7 @@ lt_status lt_trainer_open_step(lt_trainer *t)
         .params = &t->params,
         .optim = t->optim,
         .task = lt_trainer_task(t),
-        .ema = t->shared.local ? NULL : t->state.ema, /* it follows outer steps */
+        .ema = t->shared.local ? NULL : t->state.ema, /* otherwise it follows outer steps */
         .comm = t->ranks.comm,
         .dp = t->shared.dp,
         .mesh = t->ranks.mesh,
@@ -122,7 +122,7 @@ lt_status lt_trainer_open_step(lt_trainer *t)
     return lt_train_step_new(&t->step, &c);
 }
 
-/* entry: the metadata of the weights, for the lifetime of the parts. */
+/* Returns the parts of checkpoints. entry: memory for the metadata of the weights; must outlive the parts. */
 static lt_checkpoint_parts parts_of(const lt_trainer *t, lt_metadata entry[LT_TRAINER_METADATA])
 {
     const lt_trainer_program *p = t->program;
@@ -152,7 +152,7 @@ lt_status lt_trainer_load_checkpoint(lt_trainer *t)
     const lt_checkpoint_parts parts = parts_of(t, entry);
     if (!t->state.folder[0])
         return LT_OK;
-    LT_TRY(check_metadata(t)); /* other classes first: with them the data is another too */
+    LT_TRY(check_metadata(t)); /* before the data check: other classes mean other data, too */
     LT_TRY(
         lt_train_state_check_data(&t->state, t->args.output.data_changed == DATA_CHANGED_CONTINUE));
     LT_TRY(lt_train_state_check(&t->state, &t->ranks, passes, t->input.batches_per_epoch));

@@ -1,4 +1,4 @@
-/* env.json: what is needed to understand a run later. */
+/* env.json: machine, build and command line of a run. */
 
 #include "env.h"
 
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* First line of a file in a folder; read without running git. */
+/* Reads the first line of a file in a folder. */
 static bool read_line(const char *folder, const char *name, char *text, size_t size)
 {
     char *path = lt_format("%s/%s", folder, name);
@@ -30,7 +30,7 @@ static bool read_line(const char *folder, const char *name, char *text, size_t s
     return found;
 }
 
-/* The first line of .git/NAME, of the working folder or one above it. */
+/* Reads the first line of .git/NAME in the working folder or one above it, without running git. */
 static bool read_git(const char *name, char *text, size_t size)
 {
     char folder[1024];
@@ -46,7 +46,7 @@ static bool read_git(const char *name, char *text, size_t size)
     return found;
 }
 
-/* The commit that .git/HEAD names, directly or through a loose reference. */
+/* Writes the commit that .git/HEAD names, directly or through a loose reference. */
 static void put_commit(lt_json_writer *w)
 {
     char head[256], commit[256];

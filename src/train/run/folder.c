@@ -1,4 +1,4 @@
-/* Files of a run folder, and the run that they are of. */
+/* Names and ids in a run folder, and renaming an old run in it. */
 
 #include "folder.h"
 
@@ -56,14 +56,14 @@ int64_t lt_run_step_of(const char *name)
     return strcmp(name, own) != 0 ? -1 : step; /* "step-01" is never written by a save */
 }
 
-/* False, with errno set, if the path is too long. */
+/* Joins a path; false, with errno set, if it is too long. */
 static bool join(char path[PATH_MAX], const char *folder, const char *name)
 {
     errno = ENAMETOOLONG;
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
 }
 
-/* Bytes of a file; -1: there is none. */
+/* Returns the size of a file in bytes, or -1 if absent. */
 static int64_t size_of(const char *folder, const char *name)
 {
     char path[PATH_MAX];
@@ -84,7 +84,8 @@ static bool has_checkpoints(const char *folder)
     return found;
 }
 
-/* Its config.yaml may be the user's own, and a run that did no step leaves metrics.jsonl empty. */
+/* config.yaml does not count, as the user may have written it, nor an empty metrics.jsonl, as of a run without a
+ * step. */
 bool lt_run_is_used(const char *folder)
 {
     return size_of(folder, "metrics.jsonl") > 0 || size_of(folder, "model.safetensors") >= 0
@@ -103,7 +104,7 @@ static bool is_of_a_run(const char *name)
     return !strncmp(name, "events.out.tfevents.", strlen("events.out.tfevents."));
 }
 
-/* The first OLD-N that is not there yet. */
+/* Makes the first free folder OLD-N. */
 static lt_status make_place(const char *folder, char *to, size_t size)
 {
     enum { MOST = 100000 };

@@ -1,7 +1,7 @@
-/* One process writes to a run folder: a lock on FOLDER/lock. Open file description locks (fcntl, Linux 3.15)
- * end with the process however it ends, so a stale file locks nothing; unlike flock() they are passed to
- * the server by NFS, and unlike F_SETLK two of one process exclude each other. Classic record locks
- * where a file system has only those. */
+/* Exclusive right to write to a run folder: a lock on FOLDER/lock. Open file description locks (fcntl, Linux 3.15)
+ * end with the process however it ends, so a stale file locks nothing. Unlike flock() they reach an NFS server,
+ * and unlike F_SETLK they also exclude two holders in one process. Where a file system has only classic record
+ * locks, those are used. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -26,7 +26,7 @@ enum { HOLDER = 256 };
 struct lt_run_lock {
     char *folder, *path; /* NULL on ranks above 0 */
     const char *doing;
-    int file; /* -1: none */
+    int file; /* -1 if closed */
     bool is_locked;
     bool made_folder;
 };
@@ -36,7 +36,7 @@ static lt_status io_error(const char *path)
     return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
 }
 
-/* Reads what the holder wrote; it may hold the lock and not have written yet. */
+/* Fails with the holder's text, which may be missing if the holder has not written it yet. */
 static lt_status is_held(const lt_run_lock *l)
 {
     char text[HOLDER] = "", shown[2 * HOLDER];
@@ -61,7 +61,7 @@ static lt_status write_holder(const lt_run_lock *l)
     return LT_OK;
 }
 
-/* Whether the path still names the file: its last holder removes it. */
+/* Returns true if the path still names the open file: its last holder removes it. */
 static bool has_name(const lt_run_lock *l)
 {
     struct stat own, named;
@@ -69,7 +69,7 @@ static bool has_name(const lt_run_lock *l)
            && own.st_dev == named.st_dev;
 }
 
-/* 0, or -1 with errno set. */
+/* Returns 0, or -1 with errno set. */
 static int set_lock(int file)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -88,7 +88,7 @@ static lt_status try_lock(lt_run_lock *l)
     if (errno == EAGAIN || errno == EACCES)
         return is_held(l);
     lt_log(LT_LOG_WARN, "train",
-           "%s: cannot be locked (%s): see to it that no other process writes to %s", l->path,
+           "%s: cannot be locked (%s): make sure that no other process writes to %s", l->path,
            strerror(errno), l->folder);
     l->is_locked = true;
     return LT_OK;

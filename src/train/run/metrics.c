@@ -1,4 +1,4 @@
-/* metrics.jsonl: drops the records that a resumed run will write again, and finds those of evaluations. */
+/* metrics.jsonl: drops the records that a resumed run will repeat, and finds records of evaluations. */
 
 #include "metrics.h"
 
@@ -14,15 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether a line is a whole record of a step up to this one; redo: an epoch's record after it is
- * written again. */
+/* Returns true if a line is a complete record of a step up to this one. redo: drops an epoch's record at that
+ * step, as it is repeated. */
 static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
 {
     const char *event = "";
     lt_json *json = NULL;
     int64_t at = 0;
     if (lt_json_parse(&json, line, bytes, "metrics.jsonl", 8))
-        return false; /* cut off by a kill */
+        return false; /* truncated by a kill */
     const lt_json_value *root = lt_json_root(json);
     bool kept = lt_json_integer(root, "step", &at) || at <= step;
     if (redo && at == step && !lt_json_string(root, "event", &event) && !strcmp(event, "epoch"))
@@ -31,7 +31,7 @@ static bool is_kept(const char *line, size_t bytes, int64_t step, bool redo)
     return kept;
 }
 
-/* LT_END: there is none. */
+/* Opens a file of records; LT_END if absent. */
 static lt_status open_records(FILE **out, const char *path)
 {
     return access(path, F_OK) && errno == ENOENT ? LT_END : lt_file_open(out, path);
@@ -68,7 +68,7 @@ lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo)
 
 /* --- Evaluations --- */
 
-/* Whether a line is the record of an evaluation of this step and run. */
+/* Returns true if a line records an evaluation of this step and run. */
 static bool is_evaluation(const char *line, size_t bytes, const char *run, int64_t step)
 {
     const char *event = "", *of = "";

@@ -7,16 +7,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Next to metrics.jsonl, as that belongs to the process that trains: records {"event":"evaluation",...}, which readers
- * merge by their steps. */
+/* File of evaluations next to metrics.jsonl, which belongs to the process that trains. Its records are
+ * {"event":"evaluation",...}; readers merge them by step. */
 #define LT_RUN_EVALUATIONS "metrics-eval.jsonl"
 
-/* Drops the records after step from a metrics file that a resumed run continues, and a line that
- * a kill cut off; redo: the record of an epoch at that step too; the file stays whole whatever happens. No file is fine. */
+/* Drops the records after step from a metrics file that a resumed run continues, and a line truncated by a kill.
+ * redo: drops the record of an epoch at that step, too. The file is replaced atomically; a missing file is no
+ * error. */
 LT_MUST_CHECK lt_status lt_metrics_rewind(const char *path, int64_t step, bool redo);
 
-/* Whether a metrics file has an evaluation's record of a step: of its own, or within that of an epoch; run: of which run
- * ("": any). No file has none. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Looks for a record of this step's evaluation, as its own line or within an epoch's record; run: id of the run,
+ * or "" for any. A missing file has none. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_metrics_has_evaluation(const char *path, const char *run, int64_t step,
                                                   bool *found);
 

@@ -1,5 +1,5 @@
-/* The processor of a run. Its name alone says too little: virtual machines call several generations the same, and the
- * environment chooses kernels (docs/guides/cpu.md). */
+/* The processor of a run. Its name alone is not enough: virtual machines give several generations the same one,
+ * and the environment selects kernels (docs/guides/cpu.md). */
 
 #include "processor.h"
 
@@ -27,7 +27,7 @@ static const char *kernels(char *text, size_t size)
 
 static const struct {
     const char *key;
-    const char *(*find)(char *text, size_t size); /* "": not known */
+    const char *(*find)(char *text, size_t size); /* "" if unknown */
 } members[] = {
     {"cpu", lt_machine_cpu},
     {"cpu_model", lt_machine_cpu_model},

@@ -1,4 +1,4 @@
-/* The progress bar, and its plain form for files and pipes. */
+/* The progress bar, and its plain lines for files and pipes. */
 
 #include "progress.h"
 
@@ -14,10 +14,10 @@
 enum { DEFAULT_WIDTH = 80, MAX_WIDTH = 400, BAR_CELLS = 20, LOG_EVERY = 50 };
 
 static const double REDRAW_SECONDS = 0.1;
-/* Weight of a step in smoothed numbers, which begin as plain means. */
+/* Weight of a step in the smoothed numbers, which begin as plain means. */
 static const double NEWEST = 0.05;
 
-/* Asked again at each drawing, so that a resized window needs no signal handler. */
+/* Returns the terminal's width, read at each drawing, so that a resized window needs no signal handler. */
 static int columns(FILE *out)
 {
     const char *text = getenv("COLUMNS");
@@ -95,7 +95,7 @@ static void update(lt_bar *bar, const lt_run_step_record *r)
     }
 }
 
-/* "loss 2.31  top-1 41.2 %  310 img/s  data 3 %  eta 4:10" */
+/* Formats "loss 2.31  top-1 41.2 %  310 img/s  data 3 %  eta 4:10". */
 static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text, size_t size)
 {
     char eta[32], one[64];
@@ -122,7 +122,7 @@ static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text,
         text[--end] = 0;
 }
 
-/* Erases what the bar drew. */
+/* Erases the drawn bar. */
 static void erase(lt_bar *bar)
 {
     if (bar->is_drawn)
@@ -130,7 +130,7 @@ static void erase(lt_bar *bar)
     bar->is_drawn = false;
 }
 
-/* One line, cut to the window; a wrapped line could not be erased. */
+/* Draws one line, cut to the window, as a wrapped line could not be erased. */
 static void draw(lt_bar *bar, const char *head, double share, const char *tail)
 {
     char cells[BAR_CELLS + 1] = "", line[1024];

@@ -1,4 +1,4 @@
-/* Progress of a run on stderr: a bar on a terminal, else lines. */
+/* Progress of a run on stderr: a bar on a terminal, otherwise lines. */
 #ifndef LT_TRAIN_PROGRESS_H
 #define LT_TRAIN_PROGRESS_H
 
@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { LT_BAR_METRICS = 8 }; /* further ones are not shown */
+enum { LT_BAR_METRICS = 8 }; /* metrics shown; further ones are not */
 
 typedef struct lt_bar {
     FILE *out;
@@ -17,26 +17,26 @@ typedef struct lt_bar {
     const lt_metric_label *label;
     size_t labels;
     double begin, drawn; /* seconds */
-    /* Smoothed: metrics; of a step, samples, seconds and those that it waited for data. */
+    /* Smoothed: metrics; per step, samples, seconds, and seconds waited for data. */
     double metric[LT_BAR_METRICS], step_samples, step_seconds, step_wait;
-    int64_t smoothed; /* steps in these */
+    int64_t smoothed; /* number of smoothed steps */
 } lt_bar;
 
-/* Asks the terminal and the environment: NO_COLOR, COLUMNS. */
+/* Starts the bar, by the terminal and the environment: NO_COLOR, COLUMNS. */
 void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config);
 void lt_bar_step(lt_bar *bar, const lt_run_step_record *record);
 void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total);
-/* A line of its own, above the bar. */
+/* Prints a separate line above the bar. */
 void lt_bar_line(lt_bar *bar, const char *text);
-/* Takes the bar away, for what others write. */
+/* Erases the bar, so that others can print. */
 void lt_bar_clear(lt_bar *bar);
 void lt_bar_end(lt_bar *bar);
 
-/* " top-1 71.30 %", " loss 2.3100", into text of size bytes; "" if the value is not known. Returns how
- * many characters were written. */
+/* Writes " top-1 71.30 %" or " loss 2.3100" into text of size bytes; "" if the value is unknown. Returns the
+ * number of characters. */
 size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *text, size_t size);
 
-/* "1:02:03", "4:05". Returns text, of 32 bytes. */
+/* Formats "1:02:03" or "4:05". Returns text, of 32 bytes. */
 const char *lt_duration_text(double seconds, char *text);
 
 #endif

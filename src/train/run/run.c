@@ -1,4 +1,4 @@
-/* The run folder and its files. */
+/* The run folder: config.yaml, records, TensorBoard events, list of corrupt images, and the progress bar. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
@@ -25,14 +25,14 @@
 
 struct lt_run {
     char *folder, *id;
-    dev_t device; /* of the folder when it was opened */
+    dev_t device; /* device and inode of the folder when it was opened */
     ino_t inode;
     bool is_quiet; /* a rank above 0 */
     int64_t flush_every;
-    char rate[64];       /* "images_per_second" */
-    const char *records; /* the name of its file: "metrics.jsonl" */
+    char rate[64];       /* key of the speed: "images_per_second" */
+    const char *records; /* name of the records file: "metrics.jsonl" */
     FILE *metrics;
-    FILE *bad_images; /* made at the first one */
+    FILE *bad_images; /* bad_images.txt, opened at the first entry */
     uint64_t *bad;    /* hashes of its lines */
     size_t bad_count, bad_capacity, bad_told;
     lt_tensorboard *board;
@@ -58,7 +58,7 @@ static lt_status open_file(const lt_run *run, const char *name, FILE **out)
     return st;
 }
 
-/* Written whole or not at all; until then a resumed run keeps the earlier file. */
+/* Writes config.yaml atomically; until then a resumed run keeps the earlier file. */
 static lt_status write_config(const lt_run *run, const lt_options *options)
 {
     char *path = lt_format("%s/config.yaml", run->folder);
@@ -74,7 +74,7 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
     return st;
 }
 
-/* Starts a file of records afresh, or at the step to resume. */
+/* Starts a file of records empty, or truncated to the step to resume. */
 static lt_status begin_records(const lt_run *run, const char *name, const lt_run_config *config)
 {
     char *path = lt_format("%s/%s", run->folder, name);
@@ -89,7 +89,7 @@ static lt_status begin_records(const lt_run *run, const char *name, const lt_run
     return st;
 }
 
-/* Records of evaluations by another process are of the run's steps, too. */
+/* Opens metrics.jsonl, and rewinds the records of evaluations by another process, too. */
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(begin_records(run, LT_RUN_EVALUATIONS, config));
@@ -115,7 +115,8 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, run->records, &run->metrics);
-    lt_commit_clean(run->folder, names, false); /* not where another process may be at work */
+    lt_commit_clean(run->folder, names,
+                    false); /* only here: otherwise another process may be writing */
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config, run->id));
@@ -170,7 +171,7 @@ void lt_run_close(lt_run **r)
     *r = NULL;
 }
 
-/* A number that is not NaN. Infinity is written as null: JSON has no other way. */
+/* Writes a number that is not NaN. Infinity becomes null, as JSON has no other way. */
 static void put(lt_run *run, const char *key, double value)
 {
     if (!isnan(value))
@@ -195,7 +196,7 @@ static lt_status put_all(lt_run *run, const char *group, int64_t step, const lt_
     return LT_OK;
 }
 
-/* Fails only if the folder is gone for certain: a server that does not answer now does not end a run. */
+/* Fails only if the folder is certainly gone: a server that does not answer now does not end a run. */
 lt_status lt_run_check(const lt_run *run)
 {
     struct stat info;
@@ -206,13 +207,13 @@ lt_status lt_run_check(const lt_run *run)
     if (!fstat(fileno(run->metrics), &info))
         gone = gone || info.st_nlink == 0;
     return gone ? lt_fail(LT_E_IO,
-                          "%s: was deleted or moved while the run was writing to it: nothing more "
-                          "of it can be kept",
+                          "%s: was deleted or moved while the run was writing to it: the run "
+                          "cannot be saved any more",
                           run->folder)
                 : LT_OK;
 }
 
-/* Ends the line and hands it to the system. */
+/* Ends the line and passes it to the system. */
 static lt_status write_line(lt_run *run, bool flush)
 {
     const char *text = NULL;
@@ -313,7 +314,7 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
     return write_line(run, true);
 }
 
-/* Remembers a line of bad_images.txt; false: it was there, of another epoch or an evaluation of the same images. */
+/* Remembers a line of bad_images.txt; false if known, from another epoch or an evaluation of the same images. */
 static bool is_new(lt_run *run, const char *line)
 {
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, line);
@@ -328,7 +329,7 @@ static bool is_new(lt_run *run, const char *line)
     return true;
 }
 
-/* The lines that an earlier try of the run wrote. */
+/* Reads the lines that an earlier start of the run wrote. */
 static void remember_bad_images(lt_run *run)
 {
     char *path = lt_format("%s/bad_images.txt", run->folder), *line = NULL;
@@ -348,7 +349,7 @@ static void remember_bad_images(lt_run *run)
 static void tell_bad_images(lt_run *run)
 {
     if (run->bad_count)
-        lt_run_warn(run, "%zu image%s could not be read, and others took the place: %s%s",
+        lt_run_warn(run, "%zu image%s could not be read and were replaced by others: %s%s",
                     run->bad_count, run->bad_count > 1 ? "s" : "",
                     run->folder ? run->folder : "--output lists them",
                     run->folder ? "/bad_images.txt" : "");

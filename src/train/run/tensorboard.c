@@ -1,5 +1,5 @@
-/* Event files as TensorBoard reads them: Event messages (tensorflow/core/util/event.proto) in the
- * wire format of Protocol Buffers, framed as TFRecords with masked CRC-32C. */
+/* TensorBoard's event files: Event messages (tensorflow/core/util/event.proto) in the wire format of Protocol
+ * Buffers, framed as TFRecords with masked CRC-32C. */
 
 #include "tensorboard.h"
 
@@ -32,7 +32,7 @@ static void begin_event(lt_protobuf_writer *event, int64_t step)
     lt_protobuf_integer(event, EVENT_STEP, (uint64_t)step);
 }
 
-/* Puts a message into another one, and frees it. */
+/* Puts a message into another one and frees it. */
 static void put_message(lt_protobuf_writer *to, int field, lt_protobuf_writer *part)
 {
     lt_protobuf_data(to, field, part->bytes, part->size);
@@ -48,14 +48,14 @@ static void put_little(unsigned char *to, uint64_t bits, int bytes)
         to[i] = (unsigned char)(bits >> (8 * i));
 }
 
-/* A checksum of data that holds checksums is weak; hence the mask. */
+/* Returns the masked checksum: plain checksums of data that contains checksums are weak. */
 static uint32_t masked(const void *data, size_t bytes)
 {
     uint32_t crc = lt_crc32c(0, data, bytes);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-/* Writes an event, and frees it. */
+/* Writes an event and frees it. */
 static lt_status write_event(lt_tensorboard *b, lt_protobuf_writer *event)
 {
     enum { LENGTH = 8, SUM = 4 };

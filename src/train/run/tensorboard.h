@@ -8,10 +8,10 @@
 
 typedef struct lt_tensorboard lt_tensorboard;
 
-/* Creates FOLDER/events.out.tfevents.TIME.HOST.PID. step: where this session starts; TensorBoard
- * drops what an earlier one wrote at that step or later. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Creates FOLDER/events.out.tfevents.TIME.HOST.PID. step: last step before this session; TensorBoard drops later
+ * ones of an earlier session. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t step);
-/* One scalar. Errors: LT_E_IO. */
+/* Writes one scalar. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_tensorboard_scalar(lt_tensorboard *board, const char *tag, int64_t step,
                                               double value);
 LT_MUST_CHECK lt_status lt_tensorboard_flush(lt_tensorboard *board);

@@ -1,4 +1,4 @@
-/* Writes a model as ONNX: opset 13, numbers of fields from onnx.proto (github.com/onnx/onnx, onnx/onnx.proto). */
+/* ONNX files: opset 13, with field numbers of onnx.proto (github.com/onnx/onnx, onnx/onnx.proto). */
 
 #include "onnx.h"
 
@@ -7,7 +7,7 @@
 
 #include <stdlib.h>
 
-enum { IR_VERSION = 7, OPSET = 13 }; /* of ONNX 1.8, 2020 */
+enum { IR_VERSION = 7, OPSET = 13 }; /* as of ONNX 1.8, 2020 */
 /* ModelProto */
 enum {
     MODEL_IR = 1,
@@ -46,7 +46,7 @@ enum {
 };
 
 struct lt_onnx {
-    lt_protobuf_writer out; /* within GraphProto */
+    lt_protobuf_writer out; /* inside GraphProto */
 };
 
 /* --- Nodes --- */
@@ -107,7 +107,7 @@ void lt_onnx_ints(lt_onnx *g, const char *key, int value, int count)
     end_attribute(g, TYPE_INTS);
 }
 
-/* --- Numbers, inputs, outputs --- */
+/* --- Initializers, inputs, outputs --- */
 
 static lt_status put_tensor(lt_protobuf_writer *p, const lt_param *param)
 {
@@ -137,7 +137,7 @@ static lt_status put_tensors(lt_protobuf_writer *p, const lt_params *params)
     return LT_OK;
 }
 
-/* The first dimension is any. */
+/* Puts an input or output; its first dimension is free. */
 static void put_value(lt_protobuf_writer *p, int field, const char *key, const int *dim, int dims)
 {
     lt_protobuf_begin(p, field);

@@ -1,4 +1,4 @@
-/* Writing a model as ONNX: lather/onnx.h with what stands around the nodes. */
+/* Writing a model as ONNX: lather/onnx.h and the parts around its nodes. */
 #ifndef LT_TRAIN_ONNX_H
 #define LT_TRAIN_ONNX_H
 
@@ -7,16 +7,16 @@
 #include "lather/trainer.h"
 
 typedef struct lt_onnx_model {
-    const lt_model_family *family; /* with .onnx */
+    const lt_model_family *family; /* has .onnx */
     const void *config;
-    lt_model_spec spec; /* of the input */
+    lt_model_spec spec; /* describes the input */
     const lt_params *params;
     const lt_metadata *metadata;
     size_t metadata_count;
 } lt_onnx_model;
 
-/* The file: input "images" [N,C,size,size] f32, normalised; output "logits" [N,classes]; N is free.
- * Errors: LT_E_IO, LT_E_NOMEM, LT_E_UNSUPPORTED (2 GiB or more; a family without .onnx). */
+/* Writes the file: input "images" [N,C,size,size] f32, normalized; output "logits" [N,classes]; N is free. Errors:
+ * LT_E_IO, LT_E_NOMEM, LT_E_UNSUPPORTED (2 GiB or more; a family without .onnx). */
 LT_MUST_CHECK lt_status lt_onnx_save(const lt_onnx_model *model, const char *path);
 
 #endif

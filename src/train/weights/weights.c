@@ -11,11 +11,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAME_BYTES = 256 }; /* of a parameter with its prefix */
+enum { NAME_BYTES = 256 }; /* longest name of a parameter with its prefix */
 
-/* Conversion on the host: small, and only when the dtypes differ. */
+/* --- Conversion on the host: small, and only if the dtypes differ --- */
 
-/* IEEE 754 binary16; exact in float. */
+/* Converts IEEE 754 binary16; exact in float. */
 static double from_f16(uint16_t bits)
 {
     int exponent = (bits >> 10) & 31, fraction = bits & 1023;
@@ -33,7 +33,7 @@ static double from_bf16(uint16_t bits)
     return (double)value;
 }
 
-/* Element i; data need not be aligned. */
+/* Returns element i; data may be unaligned. */
 static double element(const lt_safetensors_entry *e, int64_t i)
 {
     const char *at = (const char *)e->data + (size_t)i * lt_dtype_size(e->dtype);
@@ -81,7 +81,7 @@ static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
     size_t bytes = lt_tensor_bytes(tensor);
     lt_dtype dtype = lt_tensor_dtype(tensor);
     const lt_place all = place ? *place : lt_place_whole(lt_tensor_shape(tensor));
-    void *host = lt_alloc_aligned(64, bytes); /* the file's data may lie at any address */
+    void *host = lt_alloc_aligned(64, bytes); /* the file's data may be unaligned */
     if (!host)
         return LT_E_NOMEM;
     if (dtype == e->dtype)
@@ -95,7 +95,7 @@ static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
     return st;
 }
 
-/* A count goes up by one a batch and must not overflow. */
+/* Checks the range of a counter, which is incremented in each batch and must not overflow. */
 static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
 {
     const double most = 0x1p53;
@@ -117,7 +117,7 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
     bool wants_float = want == LT_F32 || want == LT_F64;
     bool converts = (is_float(e) && wants_float) || (have == LT_I32 && want == LT_I64);
     if (e->unsupported || (have != want && !converts))
-        return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, the model wants %s", path, e->name,
+        return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, but the model needs %s", path, e->name,
                        e->unsupported ? e->unsupported : lt_dtype_name(have), lt_dtype_name(want));
     return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
@@ -128,7 +128,7 @@ static lt_status check_box(const lt_safetensors_entry *e, const char *path, cons
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
     if (!lt_shape_equal(e->shape, want))
-        return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, the model wants %s", path, e->name,
+        return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, but the model needs %s", path, e->name,
                        lt_shape_text(e->shape, a), lt_shape_text(want, b));
     return check_dtype(e, path, lt_tensor_dtype(tensor));
 }
@@ -166,7 +166,7 @@ lt_status lt_entry_load_share(const lt_safetensors_entry *const *e, int count, i
     return write ? write_share(e, count, parts, tensor) : LT_OK;
 }
 
-/* Whether rules->fit takes an entry of another shape. */
+/* Checks an entry of another shape by rules->fit. */
 static lt_status check_fit(const lt_safetensors_entry *e, const char *path, const lt_param *p,
                            const lt_weights_rules *rules)
 {
@@ -225,14 +225,14 @@ static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
     return LT_OK;
 }
 
-/* Names. */
+/* --- Names --- */
 
 static bool is_skipped(const char *name, const lt_weights_rules *rules)
 {
     return rules->skip && !strncmp(name, rules->skip, strlen(rules->skip));
 }
 
-/* Writes name with `from` replaced by `to`; false: it is not in it. */
+/* Writes name with `from` replaced by `to`; false if absent or too long. */
 static bool replace(char out[NAME_BYTES], const char *name, const char *from, const char *to)
 {
     const char *at = strstr(name, from);
@@ -241,7 +241,7 @@ static bool replace(char out[NAME_BYTES], const char *name, const char *from, co
                   < NAME_BYTES;
 }
 
-/* The parameter's entry, or NULL if absent. */
+/* Returns the parameter's entry, or NULL if absent. */
 static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const lt_param *p,
                                               const lt_weights_rules *rules)
 {
@@ -253,7 +253,7 @@ static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const 
     if (!e && rules->prefix
         && snprintf(name, sizeof name, "%s%s", rules->prefix, p->name) < NAME_BYTES)
         e = lt_safetensors_find(file, name);
-    /* A count that {k: v.half()} made a float, which may be infinite, is as one that is absent. */
+    /* {k: v.half()} makes counts floats, possibly infinite: treated as absent. */
     return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->want_counts ? NULL : e;
 }
 
@@ -293,7 +293,7 @@ static lt_status check_missing(const lt_safetensors *file, const char *path,
             continue;
         first = missing++ ? first : p->name;
     }
-    return missing ? lt_fail(LT_E_FORMAT, "%s: '%s' is missing, one of %zu that the model wants",
+    return missing ? lt_fail(LT_E_FORMAT, "%s: '%s' is missing, one of %zu that the model needs",
                              path, first, missing)
                    : LT_OK;
 }
@@ -317,7 +317,7 @@ static lt_status check_unexpected(const lt_safetensors *file, const char *path,
 lt_status lt_weights_check(const lt_safetensors *file, const char *path, const lt_params *params,
                            const lt_weights_rules *rules)
 {
-    /* Shapes first: that a class count differs says more than which names are missing. */
+    /* Shapes first: a class count that differs is more telling than missing names. */
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
         const lt_safetensors_entry *e = find_entry(file, p, rules);
