@@ -1,12 +1,12 @@
-"""What the makers of fixtures share: training a model of PyTorch in float64 and in float32, and the file of both.
+"""Shared by the scripts that make fixtures: trains a PyTorch model in float64 and float32, and writes both to a file.
 
 A file has
     inputs                          images [N,C,H,W] u8 (the model reads (u8 - 128) / 64), or ids [N,T] i32
     labels                          [N], or [N,T], i32
     init.NAME                       initial parameters and statistics, f32
-    logits, loss, grad.NAME         of the first step, f64
-    OPTIM.NAME, OPTIM.eval_logits   after the steps of each optimizer, f64
-    apart.KEY                       L2 norm of (float32 run - float64 run) of each of these
+    logits, loss, grad.NAME         values of the first step, f64
+    OPTIM.NAME, OPTIM.eval_logits   values after the steps of each optimizer, f64
+    apart.KEY                       L2 norm of (float32 run - float64 run) for each of these
 """
 import json
 import struct
@@ -55,7 +55,7 @@ def write_safetensors(path, tensors, metadata):
 
 
 def save_runs(path, make_model, state, optims, inputs, labels, steps, smoothing, metadata, more=None):
-    """more: further tensors for the file."""
+    """more: additional tensors for the file."""
     exact, single = (train(make_model, state, optims, inputs, labels, steps, smoothing, dtype)
                      for dtype in (torch.float64, torch.float32))
     tensors = {"inputs": inputs.numpy(), "labels": labels.numpy().astype(np.int32)}

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes bpe/: a small byte-level vocabulary, and what Hugging Face's tokenizers makes of odd texts with it.
+"""Makes bpe/: a small byte-level vocabulary, and unusual texts encoded with it by Hugging Face's tokenizers.
 
-Needs Hugging Face's tokenizers, and only to make the files again:
+Needs Hugging Face's tokenizers; only used to regenerate the files:
     python3 tests/golden/make_bpe_fixture.py tests/golden/bpe
 
-    vocab.json, merges.txt    the vocabulary as GPT-2's files are
-    whole/tokenizer.json      the same in one file, as later files are
+    vocab.json, merges.txt    the vocabulary in the format of GPT-2's files
+    whole/tokenizer.json      the same in one file, in the newer format
     cases.txt                 texts and their ids, a line each: the text as JSON, a tab, ids
 
 The vocabulary is trained on this project's documentation and the sentences below. The texts are those, lines of
@@ -41,7 +41,7 @@ KINDS = {"letter": "L", "number": "N", "mark": "M", "other": "PSC", "space": "Z"
 
 
 def characters():
-    """Characters by kind, those below U+0800 ten times: texts have more of them."""
+    """Returns characters by kind; those below U+0800 ten times, as they are more frequent in texts."""
     found = {kind: [] for kind in KINDS}
     for code in range(1, 0x110000):
         category = unicodedata.category(chr(code))
@@ -78,7 +78,7 @@ def main(folder):
     (folder / "whole").mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "whole/tokenizer.json"), pretty=False)
     tokenizer.model.save(str(folder))
-    # The special token is text in a text: without it, for the ids.
+    # In a text the special token is ordinary text, so encode with a tokenizer without it.
     plain = Tokenizer(models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt")))
     plain.pre_tokenizer = tokenizer.pre_tokenizer
     with open(folder / "cases.txt", "w", encoding="ascii") as out:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes gpt_fixture.safetensors: what PyTorch and HuggingFace's transformers compute for a tiny GPT-2.
+"""Makes gpt_fixture.safetensors: results of PyTorch and HuggingFace's transformers for a tiny GPT-2.
 
-Needs both, and only to make the file again:
+Needs both; only used to regenerate the file:
     python3 tests/golden/make_gpt_fixture.py tests/golden/gpt_fixture.safetensors
 
-The model is GPT2LMHeadModel of two blocks of width 8 with two heads, for 11 ids and at most 9 tokens, without dropout.
-tests/golden/fixture.py says what the file holds; names are those of the state dict without "transformer."."""
+The model is GPT2LMHeadModel with two blocks of width 8 and two heads, for 11 ids and at most 9 tokens, without dropout.
+tests/golden/fixture.py describes the file; names are those of the state dict without "transformer."."""
 import sys
 
 import torch
@@ -23,14 +23,14 @@ OPTIMS = {
 
 
 class Gpt(nn.Module):
-    """GPT2LMHeadModel as a function of ids to logits."""
+    """GPT2LMHeadModel as a function from ids to logits."""
 
     def __init__(self):
         super().__init__()
         config = GPT2Config(vocab_size=IDS, n_positions=POSITIONS, n_embd=WIDTH, n_layer=2, n_head=2, resid_pdrop=0, embd_pdrop=0,
                             attn_pdrop=0, attn_implementation="eager", use_cache=False, bos_token_id=0, eos_token_id=0)
         whole = GPT2LMHeadModel(config)
-        self.net, self.head = whole.transformer, [whole.lm_head]  # in a list: its weight is wte's
+        self.net, self.head = whole.transformer, [whole.lm_head]  # in a list, so that the shared weight is not registered twice
         assert whole.lm_head.weight is whole.transformer.wte.weight
 
     def forward(self, ids):
@@ -50,7 +50,7 @@ def initial_state():
     torch.manual_seed(5)
     model = Gpt()
     with torch.no_grad():
-        for p in model.parameters():  # not 0 and 1: those hide mistakes
+        for p in model.parameters():  # not 0 and 1, which would hide errors
             p.add_(0.2 * torch.randn_like(p))
     return {k: v.clone() for k, v in model.state_dict().items()}
 

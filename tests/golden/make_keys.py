@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes MODEL_keys.txt: names, dtypes and shapes of a model of torchvision's, in its order.
+"""Makes MODEL_keys.txt: names, dtypes and shapes of a torchvision model, in its order.
 
-Needs torchvision, and only to make the file again:
+Needs torchvision; only used to regenerate the file:
     python3 tests/golden/make_keys.py resnet50 > tests/golden/resnet50_keys.txt
     python3 tests/golden/make_keys.py vit_b_16 > tests/golden/vit_b_16_keys.txt
 """

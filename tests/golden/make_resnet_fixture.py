@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes resnet_fixture.safetensors: what PyTorch and torchvision compute for a tiny ResNet.
+"""Makes resnet_fixture.safetensors: results of PyTorch and torchvision for a tiny ResNet.
 
-Needs PyTorch and torchvision, and only to make the file again:
+Needs PyTorch and torchvision; only used to regenerate the file:
     python3 tests/golden/make_resnet_fixture.py tests/golden/resnet_fixture.safetensors
 
-The model is torchvision's ResNet of bottlenecks, one a stage, 3 channels wide; optimizers are sgd, adamw, adagrad.
-tests/golden/fixture.py says what the file holds.
+The model is torchvision's ResNet with one bottleneck per stage and width 3; optimizers are sgd, adamw, adagrad.
+tests/golden/fixture.py describes the file.
 """
 import sys
 
@@ -25,7 +25,7 @@ OPTIMS = {
 
 
 class Tiny(ResNet):
-    """torchvision's ResNet with another width: its own blocks, names and forward pass."""
+    """torchvision's ResNet with a different width; blocks, names and forward pass are torchvision's."""
 
     def __init__(self):
         nn.Module.__init__(self)
@@ -47,7 +47,7 @@ def initial_state():
     torch.manual_seed(2)
     model = Tiny()
     for name, p in model.named_parameters():
-        if "bn" in name or "downsample.1" in name:  # not 1 and 0: those hide mistakes
+        if "bn" in name or "downsample.1" in name:  # not 1 and 0, which would hide errors
             with torch.no_grad():
                 p.add_(0.2 * torch.randn_like(p))
     return {k: v.clone() for k, v in model.state_dict().items()}

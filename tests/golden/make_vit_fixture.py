@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes vit_fixture.safetensors: what PyTorch and torchvision compute for a tiny vision transformer.
+"""Makes vit_fixture.safetensors: results of PyTorch and torchvision for a tiny vision transformer.
 
-Needs PyTorch and torchvision, and only to make the file again:
+Needs PyTorch and torchvision; only used to regenerate the file:
     python3 tests/golden/make_vit_fixture.py tests/golden/vit_fixture.safetensors
 
-The model is torchvision's VisionTransformer of two blocks of width 8 with two heads, for 12 x 12 pixels in 3 x 3
-patches. tests/golden/fixture.py says what the file holds; besides
+The model is torchvision's VisionTransformer with two blocks of width 8 and two heads, for 12 x 12 pixels in 3 x 3
+patches. tests/golden/fixture.py describes the file; in addition
     resized.SIDE                    encoder.pos_embedding of init for SIDE x SIDE patches by
                                     interpolate_embeddings(), f64
 """
@@ -33,7 +33,7 @@ def initial_state():
     torch.manual_seed(3)
     model = make()
     with torch.no_grad():
-        for p in model.parameters():  # not 0 and 1: those hide mistakes
+        for p in model.parameters():  # not 0 and 1, which would hide errors
             p.add_(0.2 * torch.randn_like(p))
     return {k: v.clone() for k, v in model.state_dict().items()}
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Golden numbers for tests/optim/test_replay.c, from the model in tests/oracle; needs numpy.
+"""Reference results for tests/optim/test_replay.c, computed by the model in tests/oracle; needs numpy.
 
     optim_replay.py > optim_replay.txt
 
 Parameters and gradients are hashes of (step, tensor, element), see value(). For each configuration of
-tests/oracle/matrix.py that vary one option: "config ROUNDING JSON", then per tensor "tensor NUMBER sum sum_of_squares first last" of the
-parameter after the last step, doubles as %a. ROUNDING is the relative difference that rounding alone makes.
+tests/oracle/matrix.py that varies one option: "config ROUNDING JSON", then per tensor "tensor NUMBER sum sum_of_squares first last" of the
+parameter after the last step, doubles as %a. ROUNDING is the relative difference caused by rounding alone.
 """
 import datetime, json, math, os, sys
 import numpy as np

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Parameters of transformers, and the blocks that Shampoo's preset "transformer" makes of them; needs numpy.
+"""Parameters of transformers, and their blocks with Shampoo's preset "transformer"; needs numpy.
 
     transformer_blocks.py vit_s_16|gpt2 > MODEL_blocks.txt
 
 Names and shapes are torchvision's VisionTransformer and GPT-2's (Dosovitskiy et al. 2021; Touvron et al. 2021 for the width of
-S; Radford et al. 2019). "param NAME SHAPE", then its blocks in order, "blocks COUNT SHAPE FACTORS", by the rules of the model in
-tests/oracle: FACTORS are the dimensions that have one, "-" none, "diagonal".
+S; Radford et al. 2019). "param NAME SHAPE", then its blocks in order, "blocks COUNT SHAPE FACTORS", computed by the model in
+tests/oracle: FACTORS are the dimensions with a factor matrix, "-" if there are none, or "diagonal".
 """
 import datetime, os, sys
 import numpy as np
@@ -53,7 +53,7 @@ MODELS = {"vit_s_16": (vit(384, 6, 12, 16, 224, 1000), 22050664, 152), "gpt2": (
 
 
 def blocks(rules, name, shape):
-    """(shape, factors) of each block."""
+    """Returns (shape, factors) of each block."""
     whole_param = np.zeros(shape, dtype=np.int8)
     for place in rules.places(name, whole_param):
         views, whole = rules.cut(whole_param[place], rules.kept(name))

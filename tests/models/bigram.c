@@ -1,4 +1,4 @@
-/* A family of language models: what follows a token depends on it alone. The trainer knows nothing of it. */
+/* A bigram language model, in which each token depends only on the one before it, defined outside the trainer. */
 
 #include "lather/detail/transformer_layers.h"
 #include "lather/ext/fail.h"
@@ -16,12 +16,12 @@ typedef struct bigram {
 
 static const lt_option option[] = {
     {"Model", "width", 0, LT_OPTION_INT, offsetof(bigram, width), "16", 1, 100000,
-     .help = "numbers of a token"},
+     .help = "embedding width"},
     {"Model", "positions", 0, LT_OPTION_INT, offsetof(bigram, positions), "64", 1, 100000,
      .help = "longest sequence"},
 };
 
-/* Hands a layer to the chain. */
+/* Adds a layer to the chain, which takes it over. */
 static lt_status add(lt_module *chain, lt_status made, lt_module **layer)
 {
     LT_TRY(made);
@@ -55,7 +55,7 @@ static lt_status make(lt_module **out, lt_device *device, const void *config,
     return st;
 }
 
-/* A command of its own: the ids of a text, by the tokenizer that the weights were trained with. */
+/* The program's own command: prints the token ids of a text, with the tokenizer stored in the weights. */
 typedef struct ids_arguments {
     const char *weights, *tokenizer, *text;
 } ids_arguments;
@@ -63,8 +63,9 @@ typedef struct ids_arguments {
 static const lt_option ids_rows[] = {
     {"Options", "weights", 0, LT_OPTION_STRING, offsetof(ids_arguments, weights), .help = "model"},
     {"Options", "tokenizer", 0, LT_OPTION_STRING, offsetof(ids_arguments, tokenizer),
-     .help = "instead of that of the weights"},
-    {"Options", "text", 0, LT_OPTION_STRING, offsetof(ids_arguments, text), .help = "to divide"},
+     .help = "tokenizer; default: that of the weights"},
+    {"Options", "text", 0, LT_OPTION_STRING, offsetof(ids_arguments, text),
+     .help = "text to tokenize"},
 };
 
 static const lt_program ids_program = {

@@ -1,4 +1,4 @@
-/* What a C program gets from LT_SHAMPOO_DEFAULTS is what train_resnet50 --optim shampoo does. */
+/* LT_SHAMPOO_DEFAULTS must equal the configuration of train_resnet50 --optim shampoo. */
 
 #include "near.h"
 #include "train/classify/classifier.h"
@@ -25,7 +25,7 @@ static lt_shampoo_config of_command_line(const char *flag)
     return c;
 }
 
-/* The first field that differs, or NULL. */
+/* Returns the name of the first field that differs, or NULL. */
 static const char *difference(const lt_shampoo_config *a, const lt_shampoo_config *b)
 {
 #define DIFFERS(field)                              \
@@ -75,7 +75,7 @@ static const char *difference(const lt_shampoo_config *a, const lt_shampoo_confi
                : NULL;
 }
 
-static void the_defaults_are_the_command_lines(void **state)
+static void defaults_equal_the_command_lines(void **state)
 {
     (void)state;
     const lt_shampoo_config here = LT_SHAMPOO_DEFAULTS;
@@ -87,7 +87,7 @@ static void the_defaults_are_the_command_lines(void **state)
     assert_null(difference(&here, &preset));
 }
 
-static void another_setting_is_seen(void **state)
+static void a_different_setting_is_detected(void **state)
 {
     (void)state;
     const lt_shampoo_config here = LT_SHAMPOO_DEFAULTS;
@@ -100,8 +100,8 @@ static void another_setting_is_seen(void **state)
 int main(void)
 {
     const struct CMUnitTest rows[] = {
-        cmocka_unit_test(the_defaults_are_the_command_lines),
-        cmocka_unit_test(another_setting_is_seen),
+        cmocka_unit_test(defaults_equal_the_command_lines),
+        cmocka_unit_test(a_different_setting_is_detected),
     };
     return cmocka_run_group_tests_name("defaults", rows, NULL, NULL);
 }

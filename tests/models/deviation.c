@@ -1,4 +1,4 @@
-/* Deviation and largest value of a parameter, read from the device. */
+/* Reads a parameter from the device and computes its deviation and largest absolute value. */
 
 #include "deviation.h"
 

@@ -1,5 +1,5 @@
-/* Vision transformers and language models divided over ranks, against the same on one of them: logits, loss, and every
- * gradient; then steps. */
+/* Tensor-parallel vision transformers and language models, compared with the same model on one rank: logits, loss
+ * and every gradient; then training steps. */
 
 #include "divided_net.h"
 #include "full.h"
@@ -19,7 +19,7 @@ static bool near(double a, double b, double tolerance)
     return fabs(a - b) <= tolerance * fmax(1, fabs(b));
 }
 
-/* The element of one rank's logits that number i of these is. */
+/* Returns the index among all logits of element i of this rank's logits. */
 static int64_t logit_at(const net *own, int64_t i)
 {
     const lt_tensor_parallel *p = own->parallel;
@@ -51,14 +51,14 @@ static lt_status compare(const net *serial, const net *own)
         return lt_fail(LT_E_SHAPE, "the loss is %.17g, want %.17g", own->loss, serial->loss);
     LT_TRY(compare_logits(serial, own));
     if (!own->plan->dtype && memcmp(own->hits, serial->hits, sizeof own->hits))
-        return lt_fail(LT_E_SHAPE, "%lld rows are right, %lld among five, want %lld and %lld",
+        return lt_fail(LT_E_SHAPE, "%lld rows are correct, %lld in the top 5, want %lld and %lld",
                        (long long)own->hits[0], (long long)own->hits[1], (long long)serial->hits[0],
                        (long long)serial->hits[1]);
     for (size_t p = 0; p < own->params.count; p++) {
         const lt_param *param = own->params.item[p];
         const lt_place place = lt_param_place(param);
         if (strcmp(param->name, serial->params.item[p]->name))
-            return lt_fail(LT_E_SHAPE, "%s is in %s's place", param->name,
+            return lt_fail(LT_E_SHAPE, "%s is in the position of %s", param->name,
                            serial->params.item[p]->name);
         for (int64_t i = 0; i < lt_tensor_count(param->value); i++) {
             const int64_t at = lt_place_index(&place, i);
@@ -71,7 +71,7 @@ static lt_status compare(const net *serial, const net *own)
     return LT_OK;
 }
 
-/* The same bits, with and without overlap. */
+/* Requires bitwise identical results with and without overlap. */
 static lt_status compare_bits(const net *a, const net *b)
 {
     if (memcmp(&a->loss, &b->loss, sizeof a->loss))
@@ -79,7 +79,7 @@ static lt_status compare_bits(const net *a, const net *b)
     for (size_t p = 0; p < a->params.count; p++)
         if (memcmp(a->gradient[p], b->gradient[p],
                    (size_t)lt_tensor_count(a->params.item[p]->value) * sizeof(double)))
-            return lt_fail(LT_E_SHAPE, "%s has another gradient without overlap",
+            return lt_fail(LT_E_SHAPE, "%s has a different gradient without overlap",
                            a->params.item[p]->name);
     return LT_OK;
 }
@@ -113,7 +113,7 @@ static void one_dimension(void **state)
     for (int f = VIT_TOKEN; f <= LLAMA_FEW_KEYS; f++)
         for (int t = 1; t <= 4; t++)
             for (int sequence = 0; sequence < 2; sequence++)
-                if (f != LLAMA_FEW_KEYS || t < 4) /* its 6 heads of k and v */
+                if (f != LLAMA_FEW_KEYS || t < 4) /* 4 ranks do not divide its 6 KV heads */
                     net_play((plan){.family = (family)f,
                                     .mesh = {1, 1, 1, t, false},
                                     .sequence = sequence,
@@ -178,7 +178,7 @@ static void narrow(void **state)
 
 /* --- Steps --- */
 
-/* What each rank has in the end, for the others to compare: written by its own thread only. */
+/* Final values of each rank, written by its own thread; the ranks are compared afterwards. */
 static struct {
     size_t params;
     lt_place place[MOST_PARAMS];
@@ -243,7 +243,8 @@ static lt_status several_steps(mesh_rank *r)
     return st;
 }
 
-/* Ranks that have the same box have the same bits. Returns how many boxes a rank before had, too. */
+/* Ranks with the same shard must have bitwise identical values. Returns the number of shards that an earlier rank
+ * has too. */
 static int compare_replicas(int rank)
 {
     int shared = 0;
@@ -254,7 +255,7 @@ static int compare_replicas(int rank)
                 continue;
             shared++;
             if (memcmp(ends[rank].value[p], ends[other].value[p], bytes))
-                fail_msg("parameter %zu has other bits on rank %d than on rank %d", p, rank, other);
+                fail_msg("parameter %zu differs between ranks %d and %d", p, rank, other);
         }
     return shared;
 }
@@ -292,7 +293,7 @@ static void steps(void **state)
                              .samples = 4});
 }
 
-/* --- What moves --- */
+/* --- Traffic --- */
 
 enum {
     BLOCK_WIDTH = 16,
@@ -302,7 +303,7 @@ enum {
     BLOCK_ROWS = BLOCK_SAMPLES * BLOCK_TOKENS
 };
 
-/* Forward and backward of one block without biases. */
+/* Forward and backward pass of one block without biases. */
 static lt_status one_block(mesh_rank *r)
 {
     const plan *p = r->context;
@@ -328,8 +329,8 @@ static lt_status one_block(mesh_rank *r)
     return st;
 }
 
-/* Elements that norms move, on all ranks: sums of statistics over rows, sums of gradients over those that have
- * other rows. An all-reduce of n elements over m ranks moves 2(m-1)n. */
+/* Elements that normalization moves on all ranks: statistics summed over rows, and gradients summed over ranks
+ * with other rows. An all-reduce of n elements over m ranks moves 2(m-1)n. */
 static double norms(const lt_mesh_config *m)
 {
     const double q = m->columns, d = m->depth, h = BLOCK_WIDTH, t = BLOCK_ROWS;
@@ -361,7 +362,7 @@ static void bytes(void **state)
     bytes_of((lt_mesh_config){1, 1, 4, 4, false});
 }
 
-/* --- What is refused --- */
+/* --- Invalid divisions --- */
 
 static lt_exchange group_of(int size)
 {
@@ -415,7 +416,7 @@ static lt_status without_a_cache(mesh_rank *r)
         lt_tape_reset(r->tape, LT_PASS_EVAL);
         const bool refused = !lt_gpt_forward_cached(n->model, r->tape, n->inputs, cache)
                              && lt_tape_status(r->tape) == LT_E_UNSUPPORTED;
-        st = refused ? LT_OK : lt_fail(LT_E_ARG, "a divided model sampled with a cache");
+        st = refused ? LT_OK : lt_fail(LT_E_ARG, "a tensor-parallel model accepted a KV cache");
     }
     lt_kv_cache_free(&cache);
     net_clear(n);
@@ -433,16 +434,16 @@ static void refuse_a_cache(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"in one dimension logits, loss and gradients are one rank's, within 1e-10", one_dimension,
+        {"in one dimension, logits, loss and gradients equal one rank's within 1e-10",
+         one_dimension, NULL, NULL, NULL},
+        {"on grids they do too, for any batch", grids, NULL, NULL, NULL},
+        {"dropout masks equal those of one rank", noise, NULL, NULL, NULL},
+        {"they do in f32 and, in one dimension, in bf16", narrow, NULL, NULL, NULL},
+        {"training losses equal one rank's within 1e-5, and replicas are bitwise identical", steps,
          NULL, NULL, NULL},
-        {"on grids they are, too, whatever the batch", grids, NULL, NULL, NULL},
-        {"a rank drops what one rank would drop of its elements", noise, NULL, NULL, NULL},
-        {"so they are in f32 and, in one dimension, bf16", narrow, NULL, NULL, NULL},
-        {"training steps have one rank's losses, within 1e-5, and replicas equal bits", steps, NULL,
-         NULL, NULL},
         {"a block moves the bytes of the formula", bytes, NULL, NULL, NULL},
-        {"what does not divide is named, with what would", refuse, NULL, NULL, NULL},
-        {"a divided model is not sampled", refuse_a_cache, NULL, NULL, NULL},
+        {"an indivisible size is named, with a valid one", refuse, NULL, NULL, NULL},
+        {"a tensor-parallel model rejects a KV cache", refuse_a_cache, NULL, NULL, NULL},
     };
-    return _cmocka_run_group_tests("divided models", tests, COUNT_OF(tests), NULL, NULL);
+    return _cmocka_run_group_tests("tensor-parallel models", tests, COUNT_OF(tests), NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Vision transformers and language models of known values, whole or divided over ranks. */
+/* Vision transformers and language models with known values, on one rank or tensor-parallel. */
 
 #include "divided_net.h"
 
@@ -17,7 +17,7 @@ bool is_vit(family f)
     return f == VIT_TOKEN || f == VIT_MEAN;
 }
 
-/* --- Making one --- */
+/* --- Construction --- */
 
 static lt_status make_model(net *n)
 {
@@ -52,7 +52,7 @@ static lt_status make_model(net *n)
     return lt_gpt_new(&n->model, n->r->at.device, &c);
 }
 
-/* No parameter keeps a value that hides what becomes of it, as a bias of 0. */
+/* Fills all parameters, so that no initial value, such as a bias of 0, hides an error. */
 static lt_status fill(net *n)
 {
     for (size_t p = 0; p < n->params.count; p++) {
@@ -182,5 +182,5 @@ void net_play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes)
     if (play_mesh(m->depth * m->rows * m->columns, !p.f32,
                   (mesh_rank){.config = m, .context = &p, .fn = fn}, bytes, why))
         fail_msg("%s, depth %d, %d x %d, rows %s, %d samples: %s", family_name[p.family], m->depth,
-                 m->rows, m->columns, p.sequence ? "divided" : "not divided", p.samples, why);
+                 m->rows, m->columns, p.sequence ? "split" : "whole", p.samples, why);
 }

@@ -1,4 +1,4 @@
-/* Vision transformers and language models of known values, whole or divided over ranks. */
+/* Vision transformers and language models with known values, on one rank or tensor-parallel. */
 #ifndef LT_TESTS_MODELS_DIVIDED_NET_H
 #define LT_TESTS_MODELS_DIVIDED_NET_H
 
@@ -26,31 +26,32 @@ typedef struct plan {
     lt_mesh_config mesh;
     bool sequence, f32, noise; /* noise: dropout and stochastic depth */
     int samples;
-    lt_dtype dtype; /* of the pass */
+    lt_dtype dtype; /* dtype of the pass */
     double tolerance;
 } plan;
 
-/* A network with its inputs and results, on one rank. */
+/* A network on one rank, with its inputs and results. */
 typedef struct net {
     const plan *plan;
     const lt_tensor_parallel *parallel;
     mesh_rank *r;
     lt_module *model;
     lt_params params;
-    lt_tensor *inputs, *labels, *found; /* found: hits */
+    lt_tensor *inputs, *labels, *found; /* found: top-k hits */
     double loss, logits[MOST_LOGITS], *gradient[MOST_PARAMS];
     int64_t hits[3];
     int64_t logit_count;
 } net;
 
 bool is_vit(family f);
-/* The same network on every rank, whole (parallel NULL) or divided: net_clear() frees it, whatever became of it. */
+/* Makes the same network on every rank, whole (parallel NULL) or tensor-parallel; net_clear() frees it even after
+ * a failure. */
 lt_status net_make(net *n, const plan *p, mesh_rank *r, const lt_tensor_parallel *parallel);
 void net_clear(net *n);
-/* Forward and backward; keeps loss, logits, hits and gradients. */
+/* Forward and backward; stores loss, logits, hits and gradients. */
 lt_status net_keep(net *n);
 lt_tensor_parallel net_groups(const mesh_rank *r, bool sequence, bool overlap);
-/* fn on every rank of the plan's mesh; fails the row where one of them fails. */
+/* Runs fn on every rank of the plan's mesh; fails the test if a rank fails. */
 void net_play(plan p, lt_status (*fn)(mesh_rank *r), uint64_t *bytes);
 
 #endif

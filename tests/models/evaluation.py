@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--eval tells what its images were taken for: eval.json, against the logits of the same evaluation.
+"""Predictions of --eval: eval.json compared with the logits of the same evaluation.
 
     evaluation.py TRAIN_RESNET50 [ROW]
 """
@@ -10,9 +10,7 @@ import os
 import struct
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import run_rows  # noqa: E402
-from trainer import NOISE, SMALL, USAGE, fails, folders, metadata_of, write_image, write_safetensors, read_safetensors, run  # noqa: E402
+from trainer import NOISE, SMALL, USAGE, fails, folders, metadata_of, read_safetensors, run, run_rows, write_image, write_safetensors
 
 EVAL = ["--data", "data", "--threads", "1", "--progress", "off", "--eval", "--weights", "run/model.safetensors"]
 
@@ -37,7 +35,7 @@ def bmp_of(sample):
     return side, data[54:]
 
 
-def each_class_and_confusion_are_those_of_the_logits(cwd):
+def class_results_and_confusion_match_the_logits(cwd):
     folders(cwd, images=30)
     os.rename(os.path.join(cwd, "data/val/class1"), os.path.join(cwd, "data/val/<b>&\x1b"))
     os.rename(os.path.join(cwd, "data/train/class1"), os.path.join(cwd, "data/train/<b>&\x1b"))
@@ -66,8 +64,8 @@ def each_class_and_confusion_are_those_of_the_logits(cwd):
     assert len({s["path"] for s in shown}) == len(shown)
 
 
-def sample_images_are_those_of_the_files(cwd):
-    folders(cwd)  # green and red are one shade each, blue rises to the right
+def sample_images_match_the_files(cwd):
+    folders(cwd)  # green and red are constant, blue increases to the right
     trained(cwd)
     run(*EVAL, "--eval-json", "e.json", cwd=cwd)
     for s in load(cwd, "e.json")["samples"]:
@@ -78,7 +76,7 @@ def sample_images_are_those_of_the_files(cwd):
         assert len(blue) == side * side and blue[:side] == bytes(sorted(blue[:side])) and blue[0] < blue[side - 1], (shade, blue[:side])
 
 
-def a_used_folder_gets_the_file_and_every_batch_size_the_same(cwd):
+def the_report_is_written_and_independent_of_the_batch_size(cwd):
     folders(cwd, images=10)
     trained(cwd)
     files = []
@@ -96,7 +94,7 @@ def a_used_folder_gets_the_file_and_every_batch_size_the_same(cwd):
     fails(*NOISE, *SMALL, "--eval-json", "x", cwd=cwd, code=USAGE, says="--eval-json: needs --eval")
 
 
-def many_classes_have_no_matrix_and_large_images_become_small(cwd):
+def many_classes_omit_the_matrix_and_large_images_are_reduced(cwd):
     run("--data", "synthetic:300:16:300", *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "run", cwd=cwd)
     run("--data", "synthetic:300:16:300", *EVAL[2:], "--image-size", "150", "--eval-json", "e.json", cwd=cwd)
     said = load(cwd, "e.json")
@@ -104,7 +102,7 @@ def many_classes_have_no_matrix_and_large_images_become_small(cwd):
     assert {bmp_of(s)[0] for s in said["samples"]} == {50}
 
 
-def broken_images_do_not_shift_the_others(cwd):
+def corrupt_images_do_not_shift_the_others(cwd):
     folders(cwd, images=3)
     trained(cwd)
     with open(os.path.join(cwd, "data/val/class0/1.bmp"), "wb"):
@@ -114,29 +112,29 @@ def broken_images_do_not_shift_the_others(cwd):
     said = load(cwd, "e.json")
     assert said["images"] == 9 and [c["images"] for c in said["classes"]] == [3, 3, 3], said["classes"]
     names = [s["path"] for s in said["samples"]]
-    assert "data/val/class0/1.bmp" not in names and names.count("data/val/class0/2.bmp") == 2, names  # in its place
+    assert "data/val/class0/1.bmp" not in names and names.count("data/val/class0/2.bmp") == 2, names  # its replacement
     for s in said["samples"]:
         assert s["path"].startswith(f"data/val/class{s['label']}/"), s["path"]
 
 
 def reordered(cwd, order, names):
-    """The weights with the rows of their last layer in another order, under these names."""
+    """Writes the weights with the rows of their last layer reordered, with these class names."""
     path = os.path.join(cwd, "run/model.safetensors")
-    tensors, said = read_safetensors(path), metadata_of(path)
+    tensors, metadata = read_safetensors(path), metadata_of(path)
     for name in ("fc.weight", "fc.bias"):
         kind, shape, data = tensors[name]
         size = len(data) // 3
         tensors[name] = (kind, shape, b"".join(data[i * size:(i + 1) * size] for i in order))
-    write_safetensors(os.path.join(cwd, "other.safetensors"), tensors, {**said, "class_names": "\n".join(names)})
+    write_safetensors(os.path.join(cwd, "other.safetensors"), tensors, {**metadata, "class_names": "\n".join(names)})
     return ["--weights", "other.safetensors", *EVAL[2:6], "--image-size", "16"]
 
 
-def classes_go_by_their_names(cwd):
+def classes_are_matched_by_name(cwd):
     folders(cwd, images=6)
     trained(cwd)
     want = run(*EVAL, "--eval-json", "e.json", cwd=cwd).stdout
     classes = {c["name"]: c for c in load(cwd, "e.json")["classes"]}
-    assert len({c["correct"] for c in classes.values()}) > 1, "classes that are told alike show no mistake"
+    assert len({c["correct"] for c in classes.values()}) > 1, "equal results would hide a mistake"
     other = reordered(cwd, (2, 0, 1), ["class2", "class0", "class1"])
     p = run("--data", "data", *other, "--eval", "--eval-json", "e.json", cwd=cwd)
     assert p.stdout == want and "data: 3 of the 3 classes of other.safetensors, matched by name; all 3 outputs are used" in p.stderr, (p.stdout, want, p.stderr)
@@ -148,12 +146,12 @@ def classes_go_by_their_names(cwd):
         "--resume", "auto", cwd=cwd)
 
 
-def a_part_of_the_classes_is_evaluated_among_all(cwd):
+def a_subset_of_the_classes_is_evaluated_among_all(cwd):
     folders(cwd, images=6)
     trained(cwd)
     run(*EVAL, "--save-logits", "l", cwd=cwd)
     values = array.array("f", read_safetensors(os.path.join(cwd, "l"))["logits"][2])
-    rows = [(i, values[3 * i:3 * i + 3]) for i in range(6, 18)]  # of class1 and class2
+    rows = [(i, values[3 * i:3 * i + 3]) for i in range(6, 18)]  # class1 and class2
     right = sum(max(range(3), key=lambda k, row=row: row[k]) == i // 6 for i, row in rows)
     for part in ("train", "val"):
         os.rename(os.path.join(cwd, "data", part, "class0"), os.path.join(cwd, part))
@@ -163,7 +161,7 @@ def a_part_of_the_classes_is_evaluated_among_all(cwd):
     fails(*SMALL, "--data", "data", "--weights", "run", "--max-steps", "1", cwd=cwd, says="--reset-head")
 
 
-def classes_of_other_names_are_refused(cwd):
+def unknown_classes_are_rejected(cwd):
     folders(cwd)
     trained(cwd)
     for part in ("train", "val"):
@@ -174,14 +172,13 @@ def classes_of_other_names_are_refused(cwd):
     tune = [*SMALL, "--data", "data", "--image-size", "16", "--weights", "run/model.safetensors", "--max-steps", "1"]
     fails(*tune, cwd=cwd, says=says + "--reset-head makes a new last layer for them")
     run(*tune, "--reset-head", cwd=cwd)
-    assert not run(*EVAL, "--save-logits", "l", cwd=cwd).stdout, "an accuracy of other classes"
+    assert not run(*EVAL, "--save-logits", "l", cwd=cwd).stdout, "printed an accuracy for other classes"
     assert read_safetensors(os.path.join(cwd, "l"))["logits"][1] == [12, 3]
 
 
-ROWS = [classes_go_by_their_names, a_part_of_the_classes_is_evaluated_among_all, classes_of_other_names_are_refused,
-        each_class_and_confusion_are_those_of_the_logits, sample_images_are_those_of_the_files,
-        a_used_folder_gets_the_file_and_every_batch_size_the_same,
-        many_classes_have_no_matrix_and_large_images_become_small, broken_images_do_not_shift_the_others]
+ROWS = [classes_are_matched_by_name, a_subset_of_the_classes_is_evaluated_among_all, unknown_classes_are_rejected,
+        class_results_and_confusion_match_the_logits, sample_images_match_the_files,
+        the_report_is_written_and_independent_of_the_batch_size,
+        many_classes_omit_the_matrix_and_large_images_are_reduced, corrupt_images_do_not_shift_the_others]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-evaluation-", *sys.argv[2:3]))
+sys.exit(run_rows(ROWS, "lather-evaluation-", *sys.argv[2:3]))

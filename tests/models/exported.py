@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Exported ONNX models: onnxruntime and examples/onnx.c compute the trainer's logits from them, and damaged ones do no harm.
+"""Exported ONNX models: onnxruntime and examples/onnx.c reproduce the trainer's logits; damaged files are handled safely.
 
     exported.py TRAIN_RESNET50 EXAMPLE [ROW]
 """
@@ -11,13 +11,11 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import Skip, run_rows  # noqa: E402
-from trainer import ERROR, PROGRAM, SMALL, TIMEOUT, USAGE, read_safetensors, run  # noqa: E402
+from trainer import ERROR, PROGRAM, SMALL, TIMEOUT, USAGE, Skip, content, read_safetensors, run, run_rows
 
 EXAMPLE = os.path.abspath(sys.argv[2])
 IMAGES, TOLERANCE = 3, 1e-5
-# name, side, channels, flags of training
+# name, image size, channels, training flags
 MODELS = [("colour", 24, 3, ["--arch", "resnet18", "--width", "8"]), ("grey", 28, 1, ["--arch", "resnet18", "--width", "8"]),
           ("photo", 70, 3, ["--arch", "resnet50", "--width", "8", "--crop-pct", "1"]),
           ("plain", 32, 3, ["--arch", "resnet34", "--width", "4", "--stem", "imagenet", "--mean", "0.1,0.2,0.3", "--std", "0.3,0.4,0.5"])]
@@ -29,7 +27,7 @@ def pixels(image, side, channels):
 
 
 def write_bmp(path, data, side, channels):
-    """data: [side][side][channels]; grey has the same number three times."""
+    """data: [side][side][channels]; grey values are repeated for three channels."""
     row = -(-3 * side // 4) * 4
     head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + row * side, 0, 0, 54, 40, side, side, 1, 24, 0, row * side, 2835, 2835, 0, 0)
     with open(path, "wb") as f:
@@ -47,13 +45,13 @@ def write_idx(cwd, side):
             f.write(struct.pack(">II", 0x801, count) + bytes(i % 3 for i in range(count)))
 
 
-MADE, EVERYTHING = {}, tempfile.TemporaryDirectory(prefix="lather-exported-")
+MADE, FOLDER = {}, tempfile.TemporaryDirectory(prefix="lather-exported-")
 
 
 def make(name, side, channels, flags):
-    """A trained model, exported, in a folder of its own, and the trainer's logits of images; made once."""
+    """Returns the folder of a trained and exported model, and the trainer's logits; trains it on the first call."""
     if name not in MADE:
-        MADE[name] = make_new(os.path.join(EVERYTHING.name, name), side, channels, flags)
+        MADE[name] = make_new(os.path.join(FOLDER.name, name), side, channels, flags)
     return MADE[name]
 
 
@@ -81,7 +79,7 @@ def near(got, want, what):
     assert len(got) == len(want) and off <= TOLERANCE * most, f"{what}: {got}, want {want}"
 
 
-def a_hundredth_of_a_percent_is_not_near(cwd):
+def an_error_of_1e_4_exceeds_the_tolerance(cwd):
     try:
         near([1.0, 2.0002], [1.0, 2.0], cwd)
     except AssertionError:
@@ -93,7 +91,7 @@ def image_of(cwd, i, channels):
     return os.path.join(cwd, "data/val", f"class{i % 3}" if channels == 3 else "", f"{i}.bmp") if channels == 3 else os.path.join(cwd, f"{i}.bmp")
 
 
-def the_example_computes_the_trainers_logits(_):
+def the_example_reproduces_the_trainers_logits(_):
     for name, side, channels, flags in MODELS:
         folder, want = make(name, side, channels, flags)
         for i in range(IMAGES):
@@ -102,7 +100,7 @@ def the_example_computes_the_trainers_logits(_):
             near([float(line.split()[1]) for line in p.stdout.splitlines()], want[i], f"{name} {i}")
 
 
-def onnxruntime_computes_the_trainers_logits(_):
+def onnxruntime_reproduces_the_trainers_logits(_):
     try:
         import numpy
         import onnx
@@ -114,10 +112,10 @@ def onnxruntime_computes_the_trainers_logits(_):
         path = os.path.join(folder, "m.onnx")
         model = onnx.load(path)
         onnx.checker.check_model(model, full_check=True)
-        notes = {p.key: p.value for p in model.metadata_props}
-        assert notes["image_size"] == str(side) and notes["crop_pct"] == "1", notes
-        assert notes.get("class_names") == ("class0\nclass1\nclass2" if channels == 3 else None), notes
-        mean, deviation = (numpy.array([float(x) for x in notes[k].split(",")]).reshape(-1, 1, 1) for k in ("mean", "std"))
+        metadata = {p.key: p.value for p in model.metadata_props}
+        assert metadata["image_size"] == str(side) and metadata["crop_pct"] == "1", metadata
+        assert metadata.get("class_names") == ("class0\nclass1\nclass2" if channels == 3 else None), metadata
+        mean, deviation = (numpy.array([float(x) for x in metadata[k].split(",")]).reshape(-1, 1, 1) for k in ("mean", "std"))
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         assert session.get_inputs()[0].shape == ["N", channels, side, side], session.get_inputs()[0].shape
         x = [numpy.frombuffer(pixels(i, side, channels), numpy.uint8).reshape(side, side, channels).transpose(2, 0, 1) for i in range(IMAGES)]
@@ -126,15 +124,14 @@ def onnxruntime_computes_the_trainers_logits(_):
             near(got.tolist(), row, name)
         weights = read_safetensors(os.path.join(folder, "run/model.safetensors"))
         for t in model.graph.initializer:
-            assert weights[t.name][1:] == (list(t.dims), t.raw_data), f"{t.name} is not the weights'"
+            assert weights[t.name][1:] == (list(t.dims), t.raw_data), f"{t.name} differs from the weights"
 
 
-def damaged_models_are_refused_or_computed_but_do_no_harm(_):
+def damaged_models_are_rejected_or_computed_safely(_):
     folder, _ = make("small", 24, 3, ["--arch", "resnet10", "--width", "2"])
-    with open(os.path.join(folder, "m.onnx"), "rb") as f:
-        whole = f.read()
+    whole = content(folder, "m.onnx")
     damaged, image, rng = os.path.join(folder, "d.onnx"), image_of(folder, 0, 3), random.Random(4)
-    head = whole.find(b"fc.bias") + 400  # nodes come first, then numbers
+    head = whole.find(b"fc.bias") + 400  # the nodes; weights follow
     refused = 0
     for i in range(40):
         data = bytearray(whole)
@@ -151,7 +148,7 @@ def damaged_models_are_refused_or_computed_but_do_no_harm(_):
     assert refused > 12, refused
 
 
-def wrong_exports_are_refused(_):
+def invalid_exports_are_rejected(_):
     folder, _ = make("small", 24, 3, ["--arch", "resnet10", "--width", "2"])
     rows = [(["--weights", "run/model.safetensors"], USAGE), (["--output", "x"], USAGE), (["--bogus"], USAGE),
             (["--weights", "none", "--output", "x"], ERROR), (["--weights", "run/model.safetensors", "--output", "no/x"], ERROR)]
@@ -161,8 +158,7 @@ def wrong_exports_are_refused(_):
     assert not os.path.exists(os.path.join(folder, "x"))
 
 
-ROWS = [a_hundredth_of_a_percent_is_not_near, the_example_computes_the_trainers_logits, onnxruntime_computes_the_trainers_logits,
-        damaged_models_are_refused_or_computed_but_do_no_harm, wrong_exports_are_refused]
+ROWS = [an_error_of_1e_4_exceeds_the_tolerance, the_example_reproduces_the_trainers_logits, onnxruntime_reproduces_the_trainers_logits,
+        damaged_models_are_rejected_or_computed_safely, invalid_exports_are_rejected]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-onnx-", *sys.argv[3:4]))
+sys.exit(run_rows(ROWS, "lather-onnx-", *sys.argv[3:4]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A family of models that the trainer was not written for: tests/models/mlp.c does all that train_resnet50 does.
+"""A model family defined outside the trainer: tests/models/mlp.c supports everything that train_resnet50 does.
 
     family.py TRAIN_MLP TRAIN_MLP_TWICE MPIRUN|none [ROW]
 """
@@ -8,11 +8,8 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-
-from rows import MPI, Skip, run_rows  # noqa: E402
-from trainer import (ERROR, NOISE, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of,  # noqa: E402
-                     run)
+from trainer import (ERROR, NOISE, OK, PROGRAM, USAGE, Skip, checkpoint, content, digest, epochs_of, fails, folders, metadata_of, run, run_ranks,
+                     run_rows)
 
 TWICE, LAUNCHER = os.path.abspath(sys.argv[2]), sys.argv[3]
 QUIET = ["--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
@@ -27,7 +24,7 @@ def evaluated(cwd, weights=WEIGHTS, data=NOISE):
     return run("--eval", "--weights", weights, *data, "--threads", "1", cwd=cwd).stdout
 
 
-def it_trains_and_is_evaluated_as_in_training(cwd):
+def evaluation_equals_that_of_training(cwd):
     made(cwd, "--hidden", "24")
     last = epochs_of(cwd, "made")[-1]
     assert f"top-1 {last['val_top1']:.3f} %" in evaluated(cwd), last
@@ -35,7 +32,7 @@ def it_trains_and_is_evaluated_as_in_training(cwd):
     assert (found["hidden"], found["image_size"], found["channels"], found["classes"]) == ("24", "16", "3", "3"), found
 
 
-def it_learns_fashion_mnist(cwd):
+def training_on_fashion_mnist_succeeds(cwd):
     if not os.path.isdir("/usr/share/datasets/fashion-mnist"):
         raise Skip("dataset-fashion-mnist is not installed")
     text = run("--data", "fashion-mnist", *QUIET, "--batch-size", "64", "--limit-train-batches", "150", "--epochs", "1", "--optim", "shampoo",
@@ -43,7 +40,7 @@ def it_learns_fashion_mnist(cwd):
     assert epochs_of(cwd, "made")[-1]["val_top1"] > 65, text.stderr
 
 
-def a_resume_has_the_same_bits(cwd):
+def a_resumed_run_is_bitwise_identical(cwd):
     flags = [*NOISE, *QUIET, "--optim", "shampoo", "--ema-decay", "0.9", "--epochs", "3"]
     run(*flags, "--max-steps", "9", "--output", "whole", cwd=cwd)
     for steps in ("4", "9"):
@@ -53,7 +50,7 @@ def a_resume_has_the_same_bits(cwd):
     assert digest(checkpoint(cwd, "whole", 9)) != digest(os.path.join(cwd, "whole", "model.safetensors")), "no average"
 
 
-def a_resume_is_of_the_model_that_the_checkpoint_has(cwd):
+def a_resume_uses_the_checkpoints_model(cwd):
     made(cwd, "--hidden", "24")
     text = run(*NOISE, *QUIET, "--max-steps", "8", "--output", "made", "--resume", "auto", "--verbose", cwd=cwd)
     assert metadata_of(os.path.join(cwd, WEIGHTS))["hidden"] == "24", text.stderr
@@ -61,14 +58,14 @@ def a_resume_is_of_the_model_that_the_checkpoint_has(cwd):
           says="'body.weight' is [24,768], but the model needs [16,768]")
 
 
-def it_predicts(cwd):
+def predict_supports_the_family(cwd):
     folders(cwd)
     run("--data", "data", *QUIET, "--batch-size", "4", "--max-steps", "4", "--output", "made", cwd=cwd)
     lines = run("predict", "--json", "--weights", WEIGHTS, "data/val", cwd=cwd).stdout.splitlines()
     assert len(lines) == 12 and json.loads(lines[0])["predictions"][0]["class"].startswith("class"), lines
 
 
-def training_without_augmentation_sees_what_evaluation_sees(cwd):
+def inputs_without_augmentation_equal_those_of_evaluation(cwd):
     folders(cwd)
     flags = ["--data", "data", *QUIET, "--batch-size", "4", "--epochs", "1", "--optim", "sgd", "--lr", "1e-12", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0"]
     for name, more, equal in (("usual", ["--augment", "none"], True), ("part", ["--augment", "none", "--crop-pct", "0.7"], True), ("augmented", [], False)):
@@ -77,19 +74,19 @@ def training_without_augmentation_sees_what_evaluation_sees(cwd):
         assert (abs(last["train_loss"] - last["val_loss"]) < 1e-5 * last["val_loss"]) == equal, (name, last)
 
 
-def it_is_profiled(cwd):
+def profiles_contain_its_operations(cwd):
     made(cwd, "--profile", "trace.json")
     with open(os.path.join(cwd, "trace.json")) as f:
         assert any(e.get("name") == "linear" for e in json.load(f)["traceEvents"])
 
 
-def it_has_recipes_of_its_own(cwd):
+def the_family_has_recipes(cwd):
     config = run("--recipe", "short", *NOISE, "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
     assert {"hidden: 24", "optim: adamw", "lr: 0.5", "epochs: 2"} <= set(config), config
     fails("--recipe", "shampoo-paper", *NOISE, cwd=cwd, code=USAGE, says="unknown recipe 'shampoo-paper'")
 
 
-def it_is_fine_tuned_with_another_head(cwd):
+def fine_tuning_with_a_new_head(cwd):
     made(cwd, "--hidden", "24")
     other = ["--data", "synthetic:48:16:4", *QUIET, "--max-steps", "1", "--weights", WEIGHTS]
     fails(*other, cwd=cwd, says="'head.weight' is [3,24], but the model needs [4,24]; --reset-head keeps the rest")
@@ -97,19 +94,19 @@ def it_is_fine_tuned_with_another_head(cwd):
     assert "over 48 images" in evaluated(cwd, "fine/model.safetensors", ["--data", "synthetic:48:16:4"])
 
 
-def a_typed_text_wins_over_the_weights(cwd):
+def a_text_flag_overrides_the_weights(cwd):
     made(cwd, "--note", "first")
     run(*NOISE, *QUIET, "--max-steps", "1", "--weights", WEIGHTS, "--note", "second", "--output", "fine", cwd=cwd)
     notes = [metadata_of(os.path.join(cwd, folder, "model.safetensors"))["note"] for folder in ("made", "fine")]
     assert notes == ["first", "second"], notes
 
 
-def a_text_that_weights_cannot_keep_is_refused(cwd):
+def a_text_too_long_for_the_weights_is_rejected(cwd):
     made(cwd, "--note", 63 * "x")
     fails(*NOISE, *QUIET, "--max-steps", "1", "--note", 64 * "x", cwd=cwd, code=USAGE, says="--note: a text longer than 63 bytes")
 
 
-def what_it_lacks_is_said(cwd):
+def unsupported_commands_are_reported(cwd):
     made(cwd)
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == ERROR and "train_mlp export: mlp models have no ONNX graph" in p.stderr, p.stderr
@@ -118,14 +115,14 @@ def what_it_lacks_is_said(cwd):
     assert "--hidden N" in text and "--arch" not in text and "train_mlp" in text and "resnet" not in text, text
 
 
-def statistics_of_batch_norm_are_refused(cwd):
+def batch_norm_flags_are_rejected(cwd):
     for flags in (["--sync-bn"], ["--dist-bn", "broadcast"]):
         fails(*NOISE, *QUIET, *flags, cwd=cwd, code=USAGE, says=f"{flags[0]}: the model, mlp, has no batch norm")
     made(cwd)
-    run(*NOISE, *QUIET, "--config", "made/config.yaml", "--max-steps", "2", "--output", "again", cwd=cwd)  # control: it has all flags
+    run(*NOISE, *QUIET, "--config", "made/config.yaml", "--max-steps", "2", "--output", "again", cwd=cwd)  # control: the file has all flags
 
 
-def two_options_of_one_name_are_refused(cwd):
+def duplicate_option_names_are_rejected(cwd):
     p = subprocess.run([TWICE, "--help"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and not p.stdout, p.stdout
     assert p.stderr == ("train_mlp: options: two are called --learning-rate: --lr (Optimizer) and --learning-rate "
@@ -133,30 +130,24 @@ def two_options_of_one_name_are_refused(cwd):
 
 
 def two_ranks(cwd, *flags):
-    """Two ranks that train; the state of their last checkpoint, of step 3."""
-    if LAUNCHER == "none":
-        raise Skip("no MPI")
-    p = subprocess.run([LAUNCHER, "-n", "2", PROGRAM, *NOISE, *QUIET, *flags, "--max-steps", "3", "--output", "made"],
-                       cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=120)
-    assert p.returncode == OK, p.stderr
-    with open(checkpoint(cwd, "made", 3, "state.json")) as f:
-        return json.load(f)
+    """Trains on two ranks; returns the state of their checkpoint of step 3."""
+    run_ranks(LAUNCHER, 2, *NOISE, *QUIET, *flags, "--max-steps", "3", "--output", "made", cwd=cwd)
+    return json.loads(content(checkpoint(cwd, "made", 3, "state.json")))
 
 
-def two_ranks_train_it(cwd):
+def two_ranks_train(cwd):
     assert two_ranks(cwd, "--optim", "shampoo")["ranks"] == 2
 
 
-def two_ranks_take_local_steps(cwd):
-    """At the end the device has nothing left open: a round that is not freed would abort."""
+def two_ranks_train_with_local_steps(cwd):
+    """The program aborts if a round is not freed before the device closes."""
     assert two_ranks(cwd, "--local-steps", "2", "--ranks-per-node", "1")["ranks"] == 2
 
 
-ROWS = [it_trains_and_is_evaluated_as_in_training, it_learns_fashion_mnist, a_resume_has_the_same_bits,
-        a_resume_is_of_the_model_that_the_checkpoint_has, it_predicts, training_without_augmentation_sees_what_evaluation_sees, it_is_profiled, it_has_recipes_of_its_own,
-        it_is_fine_tuned_with_another_head, a_typed_text_wins_over_the_weights,
-        a_text_that_weights_cannot_keep_is_refused, what_it_lacks_is_said,
-        statistics_of_batch_norm_are_refused, two_options_of_one_name_are_refused, two_ranks_train_it, two_ranks_take_local_steps]
+ROWS = [evaluation_equals_that_of_training, training_on_fashion_mnist_succeeds, a_resumed_run_is_bitwise_identical,
+        a_resume_uses_the_checkpoints_model, predict_supports_the_family, inputs_without_augmentation_equal_those_of_evaluation, profiles_contain_its_operations, the_family_has_recipes,
+        fine_tuning_with_a_new_head, a_text_flag_overrides_the_weights,
+        a_text_too_long_for_the_weights_is_rejected, unsupported_commands_are_reported,
+        batch_norm_flags_are_rejected, duplicate_option_names_are_rejected, two_ranks_train, two_ranks_train_with_local_steps]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-family-", sys.argv[4] if len(sys.argv) > 4 else None))
+sys.exit(run_rows(ROWS, "lather-family-", *sys.argv[4:5]))

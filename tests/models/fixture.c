@@ -1,5 +1,6 @@
-/* A model against PyTorch. In f64 on ref the bound is 1e-9 of a tensor's norm; in f32 it is four times what PyTorch's
- * own f32 and f64 runs are apart: in this tensor, or in the root mean square over its group relative to the norm. */
+/* Compares a model with PyTorch. The bound is 1e-9 of a tensor's norm in f64 on ref. In f32 it is four times the
+ * distance between PyTorch's f32 and f64 runs: in this tensor, or as the root mean square over its group, relative
+ * to the norm. */
 
 #include "fixture.h"
 
@@ -15,7 +16,7 @@
 
 enum { STEPS = 5, NAME_BYTES = 128, MAX_ROWS = 32 };
 static const double smoothing = 0.1;
-static const fixture_family *family; /* of this program */
+static const fixture_family *family; /* the program's family */
 
 typedef struct fixture {
     const fixture_row *row;
@@ -26,8 +27,8 @@ typedef struct fixture {
     lt_optim *optim;
     lt_tape *tape;
     lt_tensor *inputs, *labels; /* images u8, or ids i32 */
-    bool far;                   /* a comparison was out of its bound */
-    char worst[4 * NAME_BYTES]; /* the first such */
+    bool far;                   /* a comparison exceeded its bound */
+    char worst[4 * NAME_BYTES]; /* message of the first such comparison */
 } fixture;
 
 lt_status fixture_open_sgd(lt_optim **out, const lt_params *params)
@@ -73,12 +74,12 @@ static double host_value(const void *data, lt_dtype dtype, int64_t i)
         double real;
         float single;
     } v;
-    const size_t size = lt_dtype_size(dtype); /* a file does not align what it holds */
+    const size_t size = lt_dtype_size(dtype); /* data in a file is not aligned */
     memcpy(&v, (const unsigned char *)data + (size_t)i * size, size);
     return dtype == LT_I64 ? (double)v.whole : dtype == LT_F64 ? v.real : (double)v.single;
 }
 
-/* Fills a tensor of any floating dtype, or i64, from an entry of any. */
+/* Fills a tensor of a floating dtype or i64 from an entry of any dtype. */
 static void load(lt_tensor *to, const lt_safetensors_entry *e)
 {
     char want[LT_SHAPE_TEXT], got[LT_SHAPE_TEXT];
@@ -149,13 +150,13 @@ static double norm_of(const lt_safetensors_entry *e)
     return sqrt(square);
 }
 
-/* PyTorch's f32-to-f64 distance of one tensor. */
+/* Returns the distance between PyTorch's f32 and f64 runs for one tensor. */
 static double torch_distance(const fixture *f, const char *key)
 {
     return host_value(entry(f, "apart.", key)->data, LT_F64, 0);
 }
 
-/* Root mean square, over all tensors whose name begins with prefix, of distance / norm. */
+/* Returns the root mean square of distance / norm over all tensors whose name starts with prefix. */
 static double pooled_distance(const fixture *f, const char *prefix)
 {
     double sum = 0;
@@ -171,9 +172,8 @@ static double pooled_distance(const fixture *f, const char *prefix)
     return count ? sqrt(sum / count) : 0;
 }
 
-/* Allowed distance in the L2 norm of something of that norm. A few numbers may come out exact by
- * luck, so the distance of the tensor's whole group counts too; and for the loss, which changes by
- * no more than the logits do, theirs. */
+/* Returns the allowed L2 distance for a tensor with this norm. Small tensors may be exact by chance, so the
+ * distance of the whole group counts too; for the loss, that of the logits, which bounds it. */
 static double bound(const fixture *f, const char *prefix, const char *key, double norm)
 {
     if (f->row->f64)
@@ -199,7 +199,7 @@ static void compare(fixture *f, const lt_tensor *got, const char *prefix, const 
     free(host);
     snprintf(key, sizeof key, "%s%s", prefix, name);
     double limit = want->dtype == LT_I64 ? 0 : bound(f, prefix, key, sqrt(norm));
-    if (!(sqrt(square) <= limit) && !f->far) { /* NaN is far */
+    if (!(sqrt(square) <= limit) && !f->far) { /* also if NaN */
         f->far = true;
         snprintf(f->worst, sizeof f->worst, "%s is %g away, allowed %g", key, sqrt(square), limit);
     }

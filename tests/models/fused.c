@@ -1,5 +1,5 @@
-/* What of a residual network's step goes through the fused entries: all that docs/guides/cuda.md says.
- * The entries are composed of ref's, so that nothing else changes. */
+/* Counts the fused kernels that a residual network's step calls, as listed in docs/guides/cuda.md. The fused
+ * kernels are composed of ref's kernels, so results do not change. */
 
 #include "near.h"
 #include "resnet.h"
@@ -21,7 +21,7 @@ typedef struct calls {
 
 static calls seen;
 
-static lt_status stats_behind(void *ctx, const lt_conv2d_config *config, const lt_view *x,
+static lt_status conv_then_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                               const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
 {
     *sums = false;
@@ -30,7 +30,7 @@ static lt_status stats_behind(void *ctx, const lt_conv2d_config *config, const l
     return lt_backend_ref()->batchnorm_stats(ctx, y, stats);
 }
 
-static lt_status sums_behind(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
+static lt_status conv_grad_then_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                              const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx,
                              const lt_view *sums)
 {
@@ -40,7 +40,7 @@ static lt_status sums_behind(void *ctx, const lt_conv2d_config *config, const lt
     return lt_backend_ref()->batchnorm_grad_stats(ctx, &in, NULL, sums);
 }
 
-/* relu(batchnorm(x)) as a copy of its own. */
+/* Returns relu(batchnorm(x)) in a new buffer. */
 static lt_view written(void *ctx, const lt_batchnorm_before *norm)
 {
     const lt_batchnorm2d_config config = {.relu = true};
@@ -74,7 +74,7 @@ static lt_status norm_before_grad_w(void *ctx, const lt_conv2d_config *config, c
     return st;
 }
 
-/* With the second term as a copy of its own. */
+/* Writes the second term to a separate buffer first. */
 static lt_status add_both(void *ctx, const lt_batchnorm2d_config *config,
                           const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
@@ -102,7 +102,7 @@ static lt_status pool_of_norm(void *ctx, const lt_pool2d_config *config,
     return st;
 }
 
-/* A view of its shape with memory of its own. */
+/* Returns a view of the same shape with new memory. */
 static lt_view like(const lt_view *x)
 {
     lt_view v = *x;
@@ -164,11 +164,11 @@ typedef struct row {
     calls want;
 } row;
 
-/* resnet50: 53 convolutions; 16 blocks, whose second and third have a batch norm with relu before; 4 of them
- * with a batch norm in the shortcut. */
+/* resnet50: 53 convolutions; 16 blocks, whose second and third convolution follow a batch norm with relu; 4 blocks
+ * have a batch norm in the shortcut. */
 static const row rows[] = {
     {"resnet50", "resnet50", LT_RECOMPUTE_OFF, {21, 32, 0, 12, 32, 32, 4, 1, 4, 1}},
-    {"resnet50, outputs made again",
+    {"resnet50, outputs recomputed",
      "resnet50",
      LT_RECOMPUTE_CHEAP,
      {21, 32, 0, 12, 32, 32, 4, 1, 4, 1}},
@@ -196,8 +196,8 @@ static void open_scene(scene *s, const row *r, bool fused)
     *s = (scene){.table = *lt_backend_ref()};
     s->table.batchnorm_stats = own_stats;
     s->table.batchnorm_grad_stats = own_sums;
-    s->table.conv2d_stats = fused ? stats_behind : NULL;
-    s->table.conv2d_grad_x_sums = fused ? sums_behind : NULL;
+    s->table.conv2d_stats = fused ? conv_then_stats : NULL;
+    s->table.conv2d_grad_x_sums = fused ? conv_grad_then_sums : NULL;
     s->table.conv2d_norm_stats = fused ? norm_before : NULL;
     s->table.conv2d_norm_grad_w = fused ? norm_before_grad_w : NULL;
     s->table.batchnorm_add = fused ? add_both : NULL;
@@ -237,7 +237,7 @@ static void run_pass(scene *s, lt_recompute recompute)
     assert_ok(lt_tape_backward(s->tape, loss, 1));
 }
 
-/* A step of so many micro-batches; the values of all parameters' gradients, one after the other, from malloc(). */
+/* Runs a step of micro_batches passes; returns the gradients of all parameters, concatenated, from malloc(). */
 static float *run_step(scene *s, lt_recompute recompute, int micro_batches, size_t *count)
 {
     float *values = NULL;
@@ -288,7 +288,7 @@ static void check_row(void **state)
     free(gradient[1]);
 }
 
-/* What has a gradient gets another contribution in its own turn. */
+/* A gradient that exists already is accumulated into by separate kernels. */
 static void gradients_of_two_micro_batches_add_up(void **state)
 {
     scene s;
@@ -309,7 +309,7 @@ static void gradients_of_two_micro_batches_add_up(void **state)
     free(gradient[1]);
 }
 
-static void an_evaluation_fuses_nothing(void **state)
+static void evaluation_uses_no_fused_kernel(void **state)
 {
     scene s;
     (void)state;
@@ -325,7 +325,7 @@ int main(void)
 {
     enum { OTHERS = 2 };
     struct CMUnitTest tests[COUNT_OF(rows) + OTHERS] = {
-        cmocka_unit_test(an_evaluation_fuses_nothing),
+        cmocka_unit_test(evaluation_uses_no_fused_kernel),
         cmocka_unit_test(gradients_of_two_micro_batches_add_up)};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         tests[OTHERS + i] =

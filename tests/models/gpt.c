@@ -1,4 +1,4 @@
-/* GPT-2: the distribution of its initial values, by the paper's and OpenAI's code. */
+/* The distribution of GPT-2's initial values, as in the paper and OpenAI's code. */
 
 #include "gpt.h"
 
@@ -15,8 +15,8 @@ typedef struct draw_row {
     bool ones; /* each value is 1 */
 } draw_row;
 
-/* Normal numbers of deviation 0.02, divided by the root of twice the layers where a branch ends; biases 0; norms 1. */
-static void initial_values_are_distributed_as_gpt2s(void **state)
+/* Weights are normal with deviation 0.02, divided by sqrt(2 layers) at the end of a branch; biases 0, norms 1. */
+static void initial_values_are_distributed_like_gpt2s(void **state)
 {
     (void)state;
     const double normal = 0.02, end = 0.02 / sqrt(2.0 * LAYERS);
@@ -63,6 +63,6 @@ static void initial_values_are_distributed_as_gpt2s(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(initial_values_are_distributed_as_gpt2s)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(initial_values_are_distributed_like_gpt2s)};
     return cmocka_run_group_tests_name("gpt", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* A tiny GPT-2 against PyTorch and HuggingFace's transformers (tests/golden/make_gpt_fixture.py). */
+/* Compares a tiny GPT-2 with PyTorch and HuggingFace's transformers (tests/golden/make_gpt_fixture.py). */
 
 #include "fixture.h"
 #include "gpt.h"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""train_resnet50 --device cuda on two ranks, whose devices are stand-ins: the same result as on one, recorded updates,
-divided optimizers, a rank that dies.
+"""train_resnet50 --device cuda on two ranks with simulated devices: results equal those of one rank; recorded updates,
+sharded optimizers, a killed rank.
 
     tests/models/gpu_ranks.py BUILD/models/resnet50/train_resnet50 BUILD [MPIRUN [ROW]]
 
@@ -10,20 +10,16 @@ import os
 import re
 import shutil
 import signal
-import struct
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import Skip  # noqa: E402
-from standin_ranks import ENV, TIMEOUT, Ranks, by_mpi, expect, run_rows  # noqa: E402
+from trainer import ERROR, OK, PROGRAM, USAGE, Skip, read_header, steps_of
+from standin_ranks import ENV, TIMEOUT, Ranks, by_mpi, expect, run_rows  # after trainer, which adds its folder to the path
 
-PROGRAM = os.path.abspath(sys.argv[1])
 LAUNCHER = sys.argv[3] if len(sys.argv) > 3 else "mpirun"
 FLAGS = ["--device", "cuda", "--data", "synthetic:48:16:3", "--arch", "resnet10", "--width", "4", "--progress", "off",
          "--no-tensorboard", "--eval-every", "0", "--deterministic", "--lr", "0.01", "--epochs", "3"]
-ENV["LATHER_STANDIN_PROTECT"] = "0"  # that the host leaves devices' memory alone is tested in tests/cuda/standin; it takes long
-OK, ERROR, USAGE = 0, 1, 2
+ENV["LATHER_STANDIN_PROTECT"] = "0"  # slow; tests/cuda/standin checks that the host does not access device memory
 UNGRAPHED = "run without a graph"
 
 
@@ -34,19 +30,12 @@ def train(ranks, cwd, output, *args, order="now", batch=4, steps=6, code=OK):
     return " ".join(said for _, said in got)
 
 
-def records(cwd, output):
-    with open(os.path.join(cwd, output, "metrics.jsonl")) as f:
-        return [r for r in map(json.loads, f) if r["event"] == "step"]
-
-
 def weights(cwd, output):
-    with open(os.path.join(cwd, output, "model.safetensors"), "rb") as f:
-        data = f.read()
-    return data[8 + struct.unpack("<Q", data[:8])[0]:]
+    return read_header(os.path.join(cwd, output, "model.safetensors"))[1]
 
 
 def losses(cwd, output):
-    return [r["loss"] for r in records(cwd, output)]
+    return [r["loss"] for r in steps_of(cwd, output)]
 
 
 def near(a, b, bound):
@@ -55,7 +44,7 @@ def near(a, b, bound):
 
 # --- rows ---------------------------------------------------------------------------------------
 
-def two_ranks_do_what_one_does(cwd):
+def two_ranks_train_like_one(cwd):
     says = train(2, cwd, "two", "--optim", "sgd", "--sync-bn", order="late")
     train(2, cwd, "eager", "--optim", "sgd", "--sync-bn", "--no-graph", order="shuffled")
     assert UNGRAPHED not in says and weights(cwd, "two") == weights(cwd, "eager"), says
@@ -63,36 +52,36 @@ def two_ranks_do_what_one_does(cwd):
     train(2, cwd, "apart", "--optim", "sgd")
     one, two, apart = (losses(cwd, f) for f in ("one", "two", "apart"))
     assert near(one[:1], two[:1], 1e-5) and near(one, two, 5e-3), (one, two)
-    assert not near(one[:1], apart[:1], 1e-4), "a control: each rank's own batch norm is another function"
+    assert not near(one[:1], apart[:1], 1e-4), "control: separate batch norms should differ"
 
 
-def recorded_updates_are_eager_ones(cwd):
+def recorded_updates_equal_eager_ones(cwd):
     rows = [("late", "--optim", "sgd"), ("shuffled", "--optim", "adamw", "--grad-accum", "2", "--grad-comm-dtype", "bf16"),
             ("main-last", "--optim", "adamw", "--amp", "f16")]
     for order, *flags in rows:
         says = train(2, cwd, "graph", *flags, order=order)
         train(2, cwd, "eager", *flags, "--no-graph")
         assert weights(cwd, "graph") == weights(cwd, "eager"), flags
-        graph, eager = records(cwd, "graph"), records(cwd, "eager")
+        graph, eager = steps_of(cwd, "graph"), steps_of(cwd, "eager")
         assert UNGRAPHED not in says and not graph[5]["comm_exposed_seconds"] and eager[5]["comm_exposed_seconds"] > 0, says
         assert graph[5]["comm_bytes"] == eager[5]["comm_bytes"] > 0, (graph[5], eager[5])
         for output in ("graph", "eager"):
             shutil.rmtree(os.path.join(cwd, output))
 
 
-def a_group_of_one_is_the_same_run(cwd):
-    """What tools/gpu_check asks of a machine with one GPU."""
+def a_group_of_one_rank_equals_no_group(cwd):
+    """Also checked by tools/gpu_check on a machine with one GPU."""
     for flags in (["--optim", "adamw", "--shard-optimizer"], ["--optim", "shampoo"]):
         says = train(1, cwd, "one", *flags, "--dist", "mpi", order="late")
         train(1, cwd, "none", *flags, "--dist", "off", order="shuffled")
         assert weights(cwd, "one") == weights(cwd, "none") and UNGRAPHED not in says, says
-        assert "comm_bytes" in records(cwd, "one")[0] and "comm_bytes" not in records(cwd, "none")[0]
+        assert "comm_bytes" in steps_of(cwd, "one")[0] and "comm_bytes" not in steps_of(cwd, "none")[0]
         for output in ("one", "none"):
             shutil.rmtree(os.path.join(cwd, output))
 
 
-def dropped_waits_are_found(cwd):
-    """A control for the row above: a stream that does not wait for the others has other results, or none."""
+def dropped_waits_are_detected(cwd):
+    """Control for the row above: without waits between streams, results differ or the run fails."""
     train(2, cwd, "right", "--optim", "sgd", order="late")
     ENV["LATHER_STANDIN_DROP"] = "-1"
     try:
@@ -100,13 +89,13 @@ def dropped_waits_are_found(cwd):
         got = Ranks(2, command, cwd, "late").finish()
     finally:
         del ENV["LATHER_STANDIN_DROP"]
-    assert any(code for code, _ in got) or weights(cwd, "right") != weights(cwd, "wrong"), "nothing shows"
+    assert any(code for code, _ in got) or weights(cwd, "right") != weights(cwd, "wrong"), "dropped waits had no effect"
 
 
-def divided_optimizers_are_recorded(cwd):
-    train(2, cwd, "copies", "--optim", "adamw", "--no-graph")
-    train(2, cwd, "divided", "--optim", "adamw", "--shard-optimizer", order="late")
-    assert weights(cwd, "copies") == weights(cwd, "divided")
+def sharded_optimizers_are_recorded(cwd):
+    train(2, cwd, "replicated", "--optim", "adamw", "--no-graph")
+    train(2, cwd, "sharded", "--optim", "adamw", "--shard-optimizer", order="late")
+    assert weights(cwd, "replicated") == weights(cwd, "sharded")
     says = train(2, cwd, "blocks", "--optim", "shampoo", "--precondition-frequency", "3", steps=10, order="shuffled")
     train(2, cwd, "eager", "--optim", "shampoo", "--precondition-frequency", "3", "--no-graph", steps=10)
     assert weights(cwd, "blocks") == weights(cwd, "eager") and UNGRAPHED not in says, says
@@ -115,31 +104,31 @@ def divided_optimizers_are_recorded(cwd):
     assert near(losses(cwd, "alone"), losses(cwd, "both"), 5e-3), (losses(cwd, "alone"), losses(cwd, "both"))
 
 
-def gradients_in_low_rank_are_the_same_in_any_order(cwd):
+def powersgd_is_independent_of_the_order(cwd):
     flags = ["--optim", "sgd", "--compress", "powersgd:1", "--amp", "f16"]
     train(2, cwd, "late", *flags, order="late")
     train(2, cwd, "eager", *flags, "--no-graph")
     assert weights(cwd, "late") == weights(cwd, "eager")
     train(2, cwd, "whole", *flags[:2])
-    low, whole = (records(cwd, f) for f in ("late", "whole"))
+    low, whole = (steps_of(cwd, f) for f in ("late", "whole"))
     assert 3 * low[1]["comm_bytes"] < whole[1]["comm_bytes"], (low[1], whole[1])
     assert near(losses(cwd, "late")[:1], losses(cwd, "whole")[:1], 1e-2)
 
 
 def computed(cwd, output):
-    """Micro-batches of each rank, by step."""
+    """Returns the number of micro-batches of each rank, per step."""
     with open(os.path.join(cwd, output, "metrics.jsonl")) as f:
         return [list(map(int, r["computed"].split())) for r in map(json.loads, f) if r["event"] == "micro_batches"]
 
 
-def drop_compute_far_away_drops_nothing(cwd):
-    """Over NCCL the weights are those without a deadline, bit for bit, and the losses those of ranks on the CPU by MPI."""
+def a_distant_deadline_drops_nothing(cwd):
+    """With NCCL, weights are bitwise identical to those without a deadline, and losses match those of CPU ranks with MPI."""
     flags = ["--optim", "adamw", "--grad-accum", "2"]
     deadline = ["--drop-compute", "1000"]
     says = train(2, cwd, "far", *flags, *deadline, order="late")
     train(2, cwd, "none", *flags, "--no-graph", order="shuffled")
     assert weights(cwd, "far") == weights(cwd, "none"), says
-    assert computed(cwd, "far") == [[2, 2]] * 6 and all(r["micro_dropped"] == 0 for r in records(cwd, "far"))
+    assert computed(cwd, "far") == [[2, 2]] * 6 and all(r["micro_dropped"] == 0 for r in steps_of(cwd, "far"))
     train(2, cwd, "sharded", "--optim", "adamw", "--grad-accum", "2", "--shard-optimizer", *deadline)
     assert weights(cwd, "sharded") == weights(cwd, "none")
     if shutil.which(LAUNCHER):
@@ -151,14 +140,14 @@ def drop_compute_far_away_drops_nothing(cwd):
 
 
 def a_late_rank_drops_micro_batches_over_nccl(cwd):
-    """It is stopped for longer than the deadline, until that falls into a step's first micro-batches."""
+    """Stops a rank repeatedly for longer than the deadline, until it drops micro-batches."""
     accum, batch = 4, 4
     ranks = Ranks(2, [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", str(batch), "--grad-accum", str(accum), "--drop-compute", "0.5",
                       "--epochs", "100000", "--max-steps", "4000", "--output", "late"], cwd)
     metrics, end = os.path.join(cwd, "late", "metrics.jsonl"), time.monotonic() + TIMEOUT
     while not (os.path.exists(metrics) and any(c[1] < accum for c in computed(cwd, "late"))):
         assert time.monotonic() < end and ranks.process[0].poll() is None, [p.kill() for p in ranks.process] and ranks.finish()
-        if os.path.exists(metrics) and len(records(cwd, "late")) > 2:
+        if os.path.exists(metrics) and len(steps_of(cwd, "late")) > 2:
             ranks.process[1].send_signal(signal.SIGSTOP)
             time.sleep(0.7)
             ranks.process[1].send_signal(signal.SIGCONT)
@@ -166,7 +155,7 @@ def a_late_rank_drops_micro_batches_over_nccl(cwd):
     ranks.process[0].send_signal(signal.SIGINT)
     got = ranks.finish()
     expect(got, 3)
-    counts, step = computed(cwd, "late"), records(cwd, "late")
+    counts, step = computed(cwd, "late"), steps_of(cwd, "late")
     assert len(counts) == len(step) and all(1 <= c <= accum for pair in counts for c in pair), (len(counts), len(step))
     for pair, r in zip(counts, step):
         samples = batch * sum(pair)
@@ -175,21 +164,21 @@ def a_late_rank_drops_micro_batches_over_nccl(cwd):
         assert r["loss"] > 0 and abs(right - round(right)) < 1e-6 and not r.get("skipped"), (pair, r)
 
 
-def backup_workers_do_not_work_with_nccl(cwd):
+def backup_workers_are_rejected_with_nccl(cwd):
     says = train(2, cwd, "run", "--optim", "sgd", "--backup-workers", "1", code=USAGE)
     assert "--backup-workers" in says and "NCCL" in says, says
 
 
 def ranks_skip_the_same_updates(cwd):
-    """An overflow at the first loss scale, on both: else their next collectives would not fit together."""
+    """Both ranks skip an overflow at the first loss scale; otherwise their next collectives would not match."""
     huge = ["--optim", "sgd", "--amp", "f16", "--lr", "1e4", "--momentum", "0", "--on-nan", "skip"]
     train(2, cwd, "run", *huge, steps=8)
-    step = records(cwd, "run")
+    step = steps_of(cwd, "run")
     assert len(step) == 8 and step[7]["skipped_steps"] > 0 and step[7]["loss_scale"] < 65536, step[7]
 
 
-def a_call_of_nccl_that_fails_ends_all(cwd):
-    """Also in a group of one, whose gradients' order is told by the only broadcast: it does call NCCL."""
+def a_failed_nccl_call_ends_all_ranks(cwd):
+    """A group of one rank calls NCCL too, for the broadcast of the gradients' order."""
     try:
         for ranks, call in ((2, "ncclAllReduce:9"), (2, "ncclGroupEnd:12"), (1, "ncclBroadcast:1"), (2, "ncclCommInitRank:1")):
             ENV["LATHER_STANDIN_FAIL"] = call
@@ -199,8 +188,8 @@ def a_call_of_nccl_that_fails_ends_all(cwd):
         del ENV["LATHER_STANDIN_FAIL"]
 
 
-def another_version_of_nccl_is_said(cwd):
-    """By each rank, with what was found, and where; not later, when it talks."""
+def an_old_version_of_nccl_is_reported(cwd):
+    """Each rank reports the version and its path at start."""
     try:
         ENV["LATHER_STANDIN_VERSION"] = "NCCL 1.3"
         says = train(2, cwd, "run", "--optim", "sgd", code=ERROR)
@@ -209,11 +198,11 @@ def another_version_of_nccl_is_said(cwd):
     assert re.search(r"comm nccl: NCCL 1\.3 was found \(.+\), want \d+\.\d+ or a later", says), says
 
 
-def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
+def a_killed_rank_is_named_and_the_run_resumes(cwd):
     flags = [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", "4", "--checkpoint-every", "2", "--output", "run"]
     ranks = Ranks(2, [*flags, "--epochs", "100000"], cwd)
     metrics, end = os.path.join(cwd, "run", "metrics.jsonl"), time.monotonic() + TIMEOUT
-    while not (os.path.exists(metrics) and len(records(cwd, "run")) > 5) and time.monotonic() < end:
+    while not (os.path.exists(metrics) and len(steps_of(cwd, "run")) > 5) and time.monotonic() < end:
         time.sleep(0.02)
     ranks.process[1].kill()
     got = ranks.finish()
@@ -222,10 +211,10 @@ def a_rank_that_dies_is_named_and_the_run_goes_on(cwd):
     last = max(int(n[5:]) for n in os.listdir(os.path.join(cwd, "run", "checkpoints")) if n.startswith("step-"))
     more = Ranks(2, [*flags, "--epochs", "100000", "--max-steps", str(last + 3), "--resume", "auto"], cwd).finish()
     expect(more, OK)
-    assert [r["step"] for r in records(cwd, "run")] == list(range(1, last + 4))
+    assert [r["step"] for r in steps_of(cwd, "run")] == list(range(1, last + 4))
 
 
-def mpirun_starts_the_same_run(cwd):
+def mpirun_and_torchrun_give_the_same_run(cwd):
     if not shutil.which(LAUNCHER):
         raise Skip("no " + LAUNCHER)
     p = by_mpi(LAUNCHER, 2, [PROGRAM, *FLAGS, "--optim", "sgd", "--batch-size", "4", "--max-steps", "6", "--output", "mpi"],
@@ -235,10 +224,10 @@ def mpirun_starts_the_same_run(cwd):
     assert weights(cwd, "mpi") == weights(cwd, "torchrun")
 
 
-def each_rank_wants_a_device(cwd):
+def each_rank_needs_a_separate_device(cwd):
     ranks = Ranks(2, [PROGRAM, *FLAGS, "--optim", "sgd", "--max-steps", "1"], cwd, devices=1)
     ranks.process[1].wait(TIMEOUT)
-    ranks.process[0].kill()  # as a launcher does, when one has ended
+    ranks.process[0].kill()  # like a launcher after a rank ended
     said = ranks.finish()[1]
     assert said[0] == ERROR and "rank 1 of 2 on this machine" in said[1] and "a separate GPU" in said[1], said
     ranks = Ranks(2, [PROGRAM, *FLAGS, "--device", "cuda:0", "--optim", "sgd", "--max-steps", "1"], cwd).finish()
@@ -246,9 +235,9 @@ def each_rank_wants_a_device(cwd):
     assert "ranks 0 and 1 have the same GPU" in ranks[0][1] + ranks[1][1], ranks
 
 
-ROWS = [two_ranks_do_what_one_does, recorded_updates_are_eager_ones, a_group_of_one_is_the_same_run, dropped_waits_are_found, divided_optimizers_are_recorded,
-        gradients_in_low_rank_are_the_same_in_any_order, drop_compute_far_away_drops_nothing, a_late_rank_drops_micro_batches_over_nccl,
-        backup_workers_do_not_work_with_nccl, ranks_skip_the_same_updates, a_call_of_nccl_that_fails_ends_all, another_version_of_nccl_is_said, a_rank_that_dies_is_named_and_the_run_goes_on, mpirun_starts_the_same_run,
-        each_rank_wants_a_device]
+ROWS = [two_ranks_train_like_one, recorded_updates_equal_eager_ones, a_group_of_one_rank_equals_no_group, dropped_waits_are_detected, sharded_optimizers_are_recorded,
+        powersgd_is_independent_of_the_order, a_distant_deadline_drops_nothing, a_late_rank_drops_micro_batches_over_nccl,
+        backup_workers_are_rejected_with_nccl, ranks_skip_the_same_updates, a_failed_nccl_call_ends_all_ranks, an_old_version_of_nccl_is_reported, a_killed_rank_is_named_and_the_run_resumes, mpirun_and_torchrun_give_the_same_run,
+        each_rank_needs_a_separate_device]
 
 sys.exit(run_rows(ROWS, os.path.abspath(sys.argv[2]), "lather-gpu-models-", *sys.argv[4:5]))

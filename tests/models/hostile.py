@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs train_resnet50 on checkpoints and data as an attacker could make them: counters out of range, names that are no text.
+"""Runs train_resnet50 on hostile checkpoints and data: counters out of range, names that are not UTF-8.
 
     hostile.py TRAIN_RESNET50
 """
@@ -7,14 +7,11 @@ import json
 import os
 import re
 import shutil
-import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import run_rows  # noqa: E402
-from trainer import ERROR, NOISE, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, crc32c, fails, write_image, run, same, write_state  # noqa: E402
-
+from trainer import (ERROR, NOISE, SMALL, TIMEOUT, TOOLS, USAGE, checkpoint, content, crc32c, fails, metadata_of, read_header, run, run_rows, same,
+                     write_header, write_image, write_state)
 
 NAMES = [b"a\\x41", b"b\xff", b"esc\x1b[2J", "gr\u00fcn".encode(), b"new\nline", b"o" * 255, b"plain"]  # sorted
 SHOWN = [r"a\\x41", r"b\xff", r"esc\x1b[2J", "gr\u00fcn", r"new\x0aline", "o" * 255, "plain"]
@@ -30,17 +27,11 @@ def class_folders(cwd, names):
                 write_image(os.path.join(folder, b"%d.bmp" % i), 18, c * 30 + i * 5)
 
 
-def read_header(path):
-    with open(path, "rb") as f:
-        size, = struct.unpack("<Q", f.read(8))
-        return json.loads(f.read(size)), f.read()
-
-
 def class_names(path):
-    return read_header(path)[0]["__metadata__"]["class_names"].split("\n")
+    return metadata_of(path)["class_names"].split("\n")
 
 
-def class_names_are_bytes(cwd):
+def class_names_may_be_any_bytes(cwd):
     class_folders(cwd, NAMES)
     flags = ["--data", "data", *SMALL, *IMAGES]
     run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
@@ -67,7 +58,7 @@ def class_names_are_bytes(cwd):
     json_names = run("predict", "--weights", last, "--top", "7", "--json", "flat/val/0.bmp", cwd=cwd).stdout
     assert sorted(one["class"] for one in json.loads(json_names)["predictions"]) == SHOWN, json_names
     name = NAMES[1]
-    for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last is text
+    for new, shown in ((b"b\xfe", r"b\xfe"), (b"b\\xff", r"b\\xff")):  # the last is valid text
         for part in (b"train", b"val"):
             folder = os.path.join(os.fsencode(cwd), b"data", part)
             os.rename(os.path.join(folder, name), os.path.join(folder, new))
@@ -77,10 +68,9 @@ def class_names_are_bytes(cwd):
         fails("--data", "data", *test, cwd=cwd, says=f"data: classes that {last} does not have: {shown}", code=ERROR)
 
 
-def packs_keep_names_that_are_bytes(cwd):
+def packs_keep_names_that_are_not_utf8(cwd):
     class_folders(cwd, NAMES)
-    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "pack")
-    p = subprocess.run([tool, "data", "packs"], cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
+    p = subprocess.run([os.path.join(TOOLS, "pack"), "data", "packs"], cwd=cwd, check=True, capture_output=True, timeout=TIMEOUT)
     assert b"\x1b" not in p.stdout + p.stderr, p
     with open(os.path.join(cwd, "packs", "train", "manifest.json"), encoding="utf-8") as f:
         assert json.load(f)["class_names"] == SHOWN
@@ -89,19 +79,17 @@ def packs_keep_names_that_are_bytes(cwd):
     assert class_names(checkpoint(cwd, "run", 4)) == SHOWN
 
 
-def mend(folder):
-    """The size and checksum of model.safetensors in state.json, and that file's own."""
-    with open(os.path.join(folder, "model.safetensors"), "rb") as f:
-        data = f.read()
+def update_checksums(folder):
+    """Updates state.json for a changed model.safetensors: size, checksum, and its own checksum."""
+    data = content(folder, "model.safetensors")
     path = os.path.join(folder, "state.json")
-    with open(path) as f:
-        text = f.read()
+    text = content(path).decode()
     text = re.sub(r'("model.safetensors":{"bytes":)\d+,"crc32c":"\w+"', rf'\g<1>{len(data)},"crc32c":"{crc32c(data):08x}"', text)
     write_state(path, text)
 
 
-def names_of_earlier_versions_resume(cwd):
-    """They were stored as they are: a backslash is itself there."""
+def class_names_of_earlier_versions_resume(cwd):
+    """They did not escape backslashes."""
     class_folders(cwd, [b"back\\slash", b"plain"])
     flags = ["--data", "data", *SMALL, *IMAGES, "--output", "run"]
     run(*flags, "--max-steps", "1", cwd=cwd)
@@ -109,27 +97,23 @@ def names_of_earlier_versions_resume(cwd):
     header, data = read_header(model)
     assert header["__metadata__"]["class_names"] == "back\\\\slash\nplain"
     header["__metadata__"]["class_names"] = "back\\slash\nplain"
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(model, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + data)
-    mend(os.path.dirname(model))
+    write_header(model, header, data)
+    update_checksums(os.path.dirname(model))
     run(*flags, "--max-steps", "2", "--resume", "auto", cwd=cwd)
     assert class_names(checkpoint(cwd, "run", 2)) == ["back\\\\slash", "plain"]
 
 
 def forge(folder, **fields):
-    """Sets numbers of a checkpoint's state.json, under a checksum that holds."""
+    """Sets numbers of a checkpoint's state.json, with a valid checksum."""
     path = os.path.join(folder, "state.json")
-    with open(path) as f:
-        text = f.read()
+    text = content(path).decode()
     for field, value in fields.items():
         text, count = re.subn(rf'"{re.escape(field)}":-?\d+', f'"{field}":{value}', text)
         assert count == 1, field
     write_state(path, text)
 
 
-def counters_of_a_checkpoint_have_ranges(cwd):
+def counters_of_a_checkpoint_are_range_checked(cwd):
     flags = [*NOISE, *SMALL, "--no-tensorboard", "--optim", "shampoo", "--precondition-frequency", "2", "--sched", "constant",
              "--checkpoint-every", "2", "--max-steps", "4"]
     run(*flags, "--output", "run", cwd=cwd)
@@ -160,6 +144,6 @@ def counters_of_a_checkpoint_have_ranges(cwd):
     same(cwd, "run", "whole", 6)
 
 
-ROWS = [counters_of_a_checkpoint_have_ranges, class_names_are_bytes, packs_keep_names_that_are_bytes, names_of_earlier_versions_resume]
+ROWS = [counters_of_a_checkpoint_are_range_checked, class_names_may_be_any_bytes, packs_keep_names_that_are_not_utf8, class_names_of_earlier_versions_resume]
 
-sys.exit(run_rows(ROWS, "lather-hostile-", only=sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-hostile-", *sys.argv[2:3]))

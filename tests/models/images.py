@@ -1,24 +1,20 @@
 #!/usr/bin/env python3
-"""train_resnet50 with images of many formats, hostile ones, and folders that hold other files too.
+"""train_resnet50 with images of many formats, hostile images, and folders with other files.
 
     tests/models/images.py BUILD/models/resnet50/train_resnet50 [ROW]
 
 Prints cmocka's lines.
 """
-import json
 import os
 import shutil
 import subprocess
 import sys
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "../support"))
-from rows import Skip, run_rows  # noqa: E402
-from trainer import ERROR, PROGRAM, SMALL, TIMEOUT, fails, folders, run  # noqa: E402
+from trainer import ERROR, PROGRAM, SMALL, SOURCE, TIMEOUT, Skip, content, epochs_of, fails, folders, run, run_rows
 
-FORMATS = os.path.join(HERE, "../golden/data/formats")
+FORMATS = os.path.join(SOURCE, "tests/golden/data/formats")
 ONE_STEP = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--output"]
-# A screen of 11500 x 11500 in 35 bytes.
+# An image of 11500 x 11500 pixels in 35 bytes.
 BOMB = b"GIF89a" + b"\xec\x2c\xec\x2c\x80\0\0" + b"\0\0\0\xff\xff\xff" + b",\0\0\0\0\xec\x2c\xec\x2c\0\2\2\x4c\1\0;"
 UNPRIVILEGED = 65534
 
@@ -38,7 +34,7 @@ def images_of_all_formats_are_trained_on(cwd):
     assert p.returncode == 0, p.stderr
 
 
-def files_left_out_are_counted(cwd):
+def ignored_files_are_counted(cwd):
     folders(cwd)
     for name in "class0/a.heic", "class1/b.heic", "class2/notes.txt":
         with open(os.path.join(cwd, "data/train", name), "w") as f:
@@ -48,20 +44,15 @@ def files_left_out_are_counted(cwd):
     assert "data/val" not in text, text
 
 
-def records(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl"), encoding="utf-8") as f:
-        return [r for r in map(json.loads, f) if r["event"] == "epoch"]
-
-
-def data_without_a_split_is_said_to_be_evaluated_on_itself(cwd):
+def evaluating_on_the_training_images_is_reported(cwd):
     folders(cwd)
     flags = [*SMALL, "--image-size", "16", "--max-steps", "1", "--output"]
     text = run(*flags, "split", "--data", "data", cwd=cwd).stderr
-    assert "training images" not in text and "val_is_train" not in records(cwd, "split")[-1], text
+    assert "training images" not in text and "val_is_train" not in epochs_of(cwd, "split")[-1], text
     text = run(*flags, "same", "--data", "data/train", "--progress", "lines", cwd=cwd).stderr
-    assert "val loss" in text and "top-5" not in text, text  # of three classes
+    assert "val loss" in text and "top-5" not in text, text  # three classes have no top-5
     assert text.count("data/train has no split") == 2 and "evaluations use the training images" in text, text
-    assert records(cwd, "same")[-1]["val_is_train"] == 1, records(cwd, "same")
+    assert epochs_of(cwd, "same")[-1]["val_is_train"] == 1, epochs_of(cwd, "same")
     shutil.copytree(os.path.join(cwd, "data/val"), os.path.join(cwd, "other/valid"))
     shutil.copytree(os.path.join(cwd, "data/train"), os.path.join(cwd, "other/train"))
     subprocess.run(["tar", "-C", "data/train", "-cf", "one.tar", "."], cwd=cwd, check=True)
@@ -70,18 +61,18 @@ def data_without_a_split_is_said_to_be_evaluated_on_itself(cwd):
     assert "has no split" not in run(*flags, "unseen", "--data", "data/train", "--eval-every", "-1", cwd=cwd).stderr
 
 
-def a_limited_evaluation_is_marked(cwd):
+def a_limited_evaluation_is_reported(cwd):
     folders(cwd)
     once = ["--data", "data", "--image-size", "16", "--max-steps", "1", "--eval-batch-size", "2", "--output"]
     said = run(*SMALL, *once, "all", "--limit-eval-batches", "6", cwd=cwd).stderr
-    assert "evaluations on" not in said and "val_samples" not in records(cwd, "all")[-1], said
+    assert "evaluations on" not in said and "val_samples" not in epochs_of(cwd, "all")[-1], said
     said = run(*SMALL, *once, "some", "--limit-eval-batches", "2", "--progress", "lines", cwd=cwd).stderr
-    found = records(cwd, "some")[-1]
+    found = epochs_of(cwd, "some")[-1]
     assert (found["val_samples"], found["val_total"]) == (4, 12), found
     assert "evaluations on 4 of 12 images, evenly spread" in said, said
 
 
-def broken_images_are_listed_once_and_counted_on_the_console(cwd):
+def corrupt_images_are_listed_once_and_counted_on_the_console(cwd):
     folders(cwd)
     for part in "train", "val":
         with open(os.path.join(cwd, "data", part, "class1/0.bmp"), "wb") as f:
@@ -90,12 +81,11 @@ def broken_images_are_listed_once_and_counted_on_the_console(cwd):
     text = run(*again, "2", cwd=cwd).stderr
     assert text.count("2 images could not be read and were replaced by others: out/bad_images.txt\n") == 2, text
     text = run(*again, "3", cwd=cwd).stderr
-    with open(os.path.join(cwd, "out/bad_images.txt")) as f:
-        lines = f.read().splitlines()
+    lines = content(cwd, "out/bad_images.txt").decode().splitlines()
     assert len(lines) == len(set(lines)) == 2 and "2 images could not be read" in text, (lines, text)
 
 
-def a_run_that_keeps_nothing_and_one_that_is_done_say_so(cwd):
+def an_unsaved_run_and_a_finished_run_are_reported(cwd):
     folders(cwd)
     flags = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--progress", "lines"]
     done = "step 1 of 1: all steps are done"
@@ -105,7 +95,7 @@ def a_run_that_keeps_nothing_and_one_that_is_done_say_so(cwd):
         assert (done in text) == resumes and "will be saved" not in text, text
 
 
-def a_bomb_among_good_images_is_skipped(cwd):
+def a_decompression_bomb_is_skipped(cwd):
     folders(cwd)
     for part in "train", "val":
         with open(os.path.join(cwd, "data", part, "class1/bomb.gif"), "wb") as f:
@@ -113,12 +103,11 @@ def a_bomb_among_good_images_is_skipped(cwd):
     fails(*ONE_STEP, "refused", "--max-bad-images", "0", cwd=cwd,
           says="bomb.gif: image: 11500 x 11500 pixels are more than the 100000000 allowed")
     run(*ONE_STEP, "out", cwd=cwd)
-    with open(os.path.join(cwd, "out/bad_images.txt")) as f:
-        assert "val/class1/bomb.gif" in f.read()
+    assert b"val/class1/bomb.gif" in content(cwd, "out/bad_images.txt")
 
 
-def the_limit_of_pixels_is_an_option(cwd):
-    folders(cwd)  # of 20 x 20
+def the_pixel_limit_is_an_option(cwd):
+    folders(cwd)  # 20 x 20 pixels each
     fails(*ONE_STEP, "refused", "--max-image-pixels", "399", "--max-bad-images", "0", cwd=cwd,
           says="20 x 20 pixels are more than the 399 allowed")
     run(*ONE_STEP, "out", "--max-image-pixels", "400", "--max-bad-images", "0", cwd=cwd)
@@ -128,7 +117,7 @@ def the_limit_of_pixels_is_an_option(cwd):
     assert p.returncode == ERROR and "more than the 399 allowed" in p.stderr, p.stderr
 
 
-def permission_denied_is_said(cwd):
+def permission_errors_are_reported(cwd):
     folders(cwd)
     os.chmod(cwd, 0o755)
     os.chmod(os.path.join(cwd, "data/train/class0/0.bmp"), 0)
@@ -147,15 +136,15 @@ def permission_denied_is_said(cwd):
         os.chmod(os.path.join(cwd, "secret"), 0o755)
 
 
-def help_names_tar_files_and_packs(cwd):
+def help_mentions_tar_files_and_packs(cwd):
     text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     begin = text.index("--data DIR image folder")
     for word in "tar", "pack", "WebDataset":
         assert word in text[begin:begin + 400], text[begin:begin + 400]
 
 
-ROWS = [images_of_all_formats_are_trained_on, files_left_out_are_counted, data_without_a_split_is_said_to_be_evaluated_on_itself,
-        a_limited_evaluation_is_marked, broken_images_are_listed_once_and_counted_on_the_console,
-        a_run_that_keeps_nothing_and_one_that_is_done_say_so, a_bomb_among_good_images_is_skipped,
-        the_limit_of_pixels_is_an_option, permission_denied_is_said, help_names_tar_files_and_packs]
-sys.exit(run_rows(ROWS, "lather-images-", sys.argv[2] if len(sys.argv) > 2 else None))
+ROWS = [images_of_all_formats_are_trained_on, ignored_files_are_counted, evaluating_on_the_training_images_is_reported,
+        a_limited_evaluation_is_reported, corrupt_images_are_listed_once_and_counted_on_the_console,
+        an_unsaved_run_and_a_finished_run_are_reported, a_decompression_bomb_is_skipped,
+        the_pixel_limit_is_an_option, permission_errors_are_reported, help_mentions_tar_files_and_packs]
+sys.exit(run_rows(ROWS, "lather-images-", *sys.argv[2:3]))

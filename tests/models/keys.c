@@ -1,4 +1,4 @@
-/* Lines "name dtype shape" against a list of parameters. */
+/* Compares lines "name dtype shape" with a list of parameters. */
 
 #include "keys.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Language models on the trainer: tests/models/bigram.c and models/gpt do all that a program of images does.
+"""Language models on the trainer: tests/models/bigram.c and models/gpt support everything that an image model does.
 
     language.py TRAIN_BIGRAM|TRAIN_GPT MPIRUN|none [ROW]
 """
@@ -11,15 +11,11 @@ import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from trainer import (ERROR, NAME, PROGRAM, SOURCE, TOOLS, USAGE, checkpoint, digest, epochs_of, fails, full, metadata_of, read_header,
+                     read_safetensors, run, run_ranks, run_rows, same, steps_of, write_header, write_safetensors)
 
-from rows import MPI, Skip, full, run_rows  # noqa: E402
-from trainer import (ERROR, OK, PROGRAM, USAGE, checkpoint, digest, epochs_of, fails, metadata_of, read_safetensors, run,  # noqa: E402
-                     same, steps_of, write_safetensors)
-
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 LAUNCHER = sys.argv[2]
-IS_GPT = os.path.basename(PROGRAM) == "train_gpt"
+IS_GPT = NAME == "train_gpt"
 MODEL = ["--layers", "2", "--width", "16", "--heads", "2", "--positions", "64"] if IS_GPT else []
 QUIET = [*MODEL, "--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic", "--optim", "adamw",
          "--lr", "0.01", "--seq-len", "16"]
@@ -39,7 +35,7 @@ def made(cwd, *flags, data=None):
 
 
 def evaluated(cwd, *flags, data=("--data", "text.txt")):
-    """Perplexity, loss, accuracy and the number of tokens."""
+    """Returns perplexity, loss, accuracy and the number of tokens."""
     out = run("--eval", "--weights", WEIGHTS, *data, "--threads", "1", *flags, cwd=cwd).stdout
     return tuple(float(x) for x in LINE.fullmatch(out).groups())
 
@@ -53,7 +49,7 @@ def distance(a, b):
     return max(abs(x - y) for name in a for x, y in zip(a[name], b[name]))
 
 
-def it_trains_and_is_evaluated_as_in_training(cwd):
+def evaluation_equals_that_of_training(cwd):
     made(cwd)
     last = epochs_of(cwd, "made")[-1]
     perplexity, loss, accuracy, _ = evaluated(cwd)
@@ -61,15 +57,15 @@ def it_trains_and_is_evaluated_as_in_training(cwd):
     assert abs(last["val_accuracy"] - accuracy) < 1e-2 and abs(math.exp(loss) - perplexity) < 1e-2, (last, accuracy)
 
 
-def it_learns(cwd):
+def the_perplexity_decreases(cwd):
     made(cwd, "--epochs", "12", "--max-steps", "0")
     epochs = epochs_of(cwd, "made")
-    # Of 257 ids; in this text the next character is nearly certain but behind 'e', 'o', 'r', 'u', 'h' and blanks.
+    # 257 ids; in this text the next character is nearly certain except after 'e', 'o', 'r', 'u', 'h' and spaces.
     assert epochs[0]["val_perplexity"] > (15 if IS_GPT else 50) and epochs[-1]["val_perplexity"] < 6, [e["val_perplexity"] for e in epochs]
     assert epochs[-1]["train_accuracy"] > 60, epochs[-1]
 
 
-def speeds_are_of_tokens(cwd):
+def throughput_is_in_tokens(cwd):
     made(cwd)
     for step in steps_of(cwd, "made"):
         assert abs(step["tokens_per_second"] * step["seconds"] - 8 * 16) < 1e-6 and "images_per_second" not in step, step
@@ -79,7 +75,7 @@ def speeds_are_of_tokens(cwd):
 
 
 def every_token_counts_once_in_an_evaluation(cwd):
-    """A bigram's loss does not depend on where sequences begin; the last of them is filled up."""
+    """The loss of a bigram model does not depend on sequence boundaries; the last sequence is padded."""
     made(cwd)
     found = {length: evaluated(cwd, "--seq-len", str(length)) for length in (1, 7, 16, 64)}
     found["batches of 3"] = evaluated(cwd, "--eval-batch-size", "3")
@@ -87,7 +83,7 @@ def every_token_counts_once_in_an_evaluation(cwd):
         assert abs(loss - found[1][1]) < 2e-5 and abs(perplexity - found[1][0]) < 4e-3 and (accuracy, tokens) == found[1][2:], found
 
 
-def a_resume_has_the_same_bits(cwd):
+def a_resumed_run_is_bitwise_identical(cwd):
     flags = [*text(cwd), *QUIET, "--optim", "shampoo", "--precondition-frequency", "3", "--ema-decay", "0.9", "--epochs", "3"]
     run(*flags, "--max-steps", "24", "--keep", "0", "--output", "whole", cwd=cwd)
     for steps in ("4", "21", "24"):
@@ -97,14 +93,14 @@ def a_resume_has_the_same_bits(cwd):
     assert digest(checkpoint(cwd, "whole", 24)) != digest(checkpoint(cwd, "parts", 21)), "the last steps changed nothing"
 
 
-def the_threads_do_not_matter(cwd):
+def the_number_of_threads_changes_no_bit(cwd):
     flags = [*text(cwd), *QUIET, "--max-steps", "5"]
     for threads in ("1", "3"):
         run(*flags, "--device", "ref", "--threads", threads, "--workers", threads, "--output", threads, cwd=cwd)
     same(cwd, "1", "3", 5)
 
 
-def micro_batches_make_a_batch(cwd):
+def micro_batches_equal_one_batch(cwd):
     flags = [*text(cwd), *QUIET, "--max-steps", "5", "--optim", "sgd", "--lr", "0.5"]
     run(*flags, "--batch-size", "8", "--output", "one", cwd=cwd)
     run(*flags, "--batch-size", "2", "--grad-accum", "4", "--output", "parts", cwd=cwd)
@@ -113,17 +109,9 @@ def micro_batches_make_a_batch(cwd):
     assert distance(one, parts) < 1e-6 < distance(one, other), distance(one, parts)
 
 
-def launch(count, *args, cwd, code=OK):
-    if LAUNCHER == "none":
-        raise Skip("no MPI")
-    p = subprocess.run([LAUNCHER, "-n", str(count), PROGRAM, *args], cwd=cwd, env={**os.environ, **MPI}, capture_output=True, text=True, timeout=120)
-    assert p.returncode == code, p.stderr
-    return p
-
-
 def two_ranks_equal_one(cwd):
     flags = [*text(cwd), *QUIET, "--max-steps", "9", "--optim", "sgd", "--lr", "0.5"]
-    launch(2, *flags, "--batch-size", "4", "--output", "two", cwd=cwd)
+    run_ranks(LAUNCHER, 2, *flags, "--batch-size", "4", "--output", "two", cwd=cwd)
     run(*flags, "--batch-size", "8", "--output", "one", cwd=cwd)
     run(*flags, "--batch-size", "4", "--output", "half", cwd=cwd)
     one, two, half = (weights(cwd, folder) for folder in ("one", "two", "half"))
@@ -132,7 +120,7 @@ def two_ranks_equal_one(cwd):
     assert a["val_accuracy"] == b["val_accuracy"] and abs(a["val_loss"] - b["val_loss"]) < 1e-6, (a, b)
 
 
-def weights_tell_their_vocabulary(cwd):
+def weights_contain_their_vocabulary(cwd):
     made(cwd, "--tokenizer", "char")
     found = metadata_of(os.path.join(cwd, WEIGHTS))
     assert found["tokenizer"].startswith("char:") and found["sequence_length"] == "16", found
@@ -140,26 +128,26 @@ def weights_tell_their_vocabulary(cwd):
     assert found["width"] == "16" and (not IS_GPT or (found["layers"], found["heads"]) == ("2", "2")), found
 
 
-def weights_are_used_with_their_tokenizer(cwd):
+def evaluation_uses_the_tokenizer_of_the_weights(cwd):
     made(cwd, "--tokenizer", "char")
     assert evaluated(cwd, data=text(cwd, "other.txt", 300, "over the dog the lazy fox "))[3] > 20
     text(cwd, "strange.txt", 300, "ZEBRA ")
     fails("--eval", "--weights", WEIGHTS, "--data", "strange.txt", cwd=cwd, says="strange.txt")
 
 
-def another_vocabulary_is_refused(cwd):
+def a_different_vocabulary_is_rejected(cwd):
     made(cwd, "--tokenizer", "char")
     for flags in (["--eval"], ["--max-steps", "1", *QUIET], ["--max-steps", "1", *QUIET, "--width", "16"]):
         said = run(*flags, "--weights", WEIGHTS, "--data", "text.txt", "--tokenizer", "byte", cwd=cwd, code=ERROR).stderr
         assert "byte" in said and "char" in said and WEIGHTS in said and "text.txt" in said, said
 
 
-def a_resume_with_another_vocabulary_is_refused(cwd):
+def a_resume_with_a_different_vocabulary_is_rejected(cwd):
     made(cwd)
     run("--data", "text.txt", *QUIET, "--tokenizer", "char", "--max-steps", "8", "--output", "made", "--resume", "auto", cwd=cwd, code=ERROR)
 
 
-def a_model_may_know_more_ids(cwd):
+def a_model_may_have_more_ids_than_the_tokenizer(cwd):
     made(cwd, "--vocab-size", "300")
     found = metadata_of(os.path.join(cwd, WEIGHTS))
     assert (found["classes"], found["vocabulary_size"]) == ("300", "257"), found
@@ -167,38 +155,32 @@ def a_model_may_know_more_ids(cwd):
     fails("--data", "text.txt", *QUIET, "--vocab-size", "200", cwd=cwd, code=USAGE, says="--vocab-size 200: the tokenizer byte has 257 ids")
 
 
-def a_sequence_longer_than_the_positions_is_refused(cwd):
+def a_sequence_longer_than_the_positions_is_rejected(cwd):
     fails(*text(cwd), *QUIET, "--seq-len", "65", cwd=cwd, code=USAGE, says="--seq-len 65: the model has 64 positions")
     made(cwd, "--positions", "16")
     fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", "--seq-len", "17", cwd=cwd, code=USAGE, says="the model has 16 positions")
 
 
-def broken_metadata_are_refused(cwd):
+def invalid_metadata_is_rejected(cwd):
     made(cwd)
-    with open(os.path.join(cwd, WEIGHTS), "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
+    header, data = read_header(os.path.join(cwd, WEIGHTS))
     rows = [("sequence_length", "-1", "sequence_length"), ("sequence_length", "99999999999999999999", "sequence_length"),
             ("sequence_length", "", "sequence_length"), ("vocabulary_hash", "no hash", "vocabulary_hash"),
             ("vocabulary_size", "1e3", "vocabulary_size"), ("vocabulary_hash", "1", "hash 0000000000000001")]
-    rows += [] if IS_GPT else [("classes", "0", "classes")]  # GPT's are told by a shape
+    rows += [] if IS_GPT else [("classes", "0", "classes")]  # GPT's are known from a shape
     for key, value, word in rows:
         changed = dict(header, __metadata__=dict(header["__metadata__"], **{key: value}))
-        text = json.dumps(changed, separators=(",", ":")).encode()
-        text += b" " * (-len(text) % 8)
-        with open(os.path.join(cwd, "broken.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(text)) + text + data[8 + size:])
-        fails("--eval", "--weights", "broken.safetensors", "--data", "text.txt", cwd=cwd, says=word)
+        write_header(os.path.join(cwd, "changed.safetensors"), changed, data)
+        fails("--eval", "--weights", "changed.safetensors", "--data", "text.txt", cwd=cwd, says=word)
 
 
-def the_length_is_that_of_the_weights(cwd):
+def the_sequence_length_comes_from_the_weights(cwd):
     made(cwd, "--seq-len", "32")
     said = run("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd).stderr
     assert "sequences of 32 tokens" in said, said
 
 
-def statistics_of_batch_norm_are_refused(cwd):
+def batch_norm_flags_are_rejected(cwd):
     model = "gpt of 2 blocks of width 16, 2 heads" if IS_GPT else "bigram"
     flags = [*text(cwd), *QUIET]
     fails(*flags, "--sync-bn", cwd=cwd, code=USAGE, says=f"--sync-bn: the model, {model}, has no batch norm")
@@ -219,19 +201,18 @@ def the_best_checkpoint_has_the_lowest_perplexity(cwd):
         assert json.load(f)["step"] == lowest["step"]
 
 
-def reports_speak_of_tokens(cwd):
+def reports_are_in_tokens(cwd):
     made(cwd, "--epochs", "2", "--max-steps", "0")
     last = epochs_of(cwd, "made")[-1]["val_perplexity"]
-    tools = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools")
-    subprocess.run([os.path.join(tools, "report"), "made"], cwd=cwd, check=True, timeout=60, stdout=subprocess.DEVNULL)
+    subprocess.run([os.path.join(TOOLS, "report"), "made"], cwd=cwd, check=True, timeout=60, stdout=subprocess.DEVNULL)
     with open(os.path.join(cwd, "made", "report.html")) as f:
         page = f.read()
     assert " tokens/s" in page and "images" not in page and f"{last:.4g}</span><br>perplexity in evaluation" in page, page
-    p = subprocess.run([os.path.join(tools, "inspect"), "made"], cwd=cwd, check=True, timeout=60, capture_output=True, text=True)
+    p = subprocess.run([os.path.join(TOOLS, "inspect"), "made"], cwd=cwd, check=True, timeout=60, capture_output=True, text=True)
     assert "tokens/s" in p.stdout and f"perplexity   {last:.6g}" in p.stdout and "images" not in p.stdout, p.stdout
 
 
-def it_has_no_word_of_images(cwd):
+def the_help_mentions_no_images(cwd):
     said = run("--help", "all", cwd=cwd).stdout
     options = said[said.index("Data:"):]
     assert "--seq-len N" in said and "sequences per rank and micro-batch" in said, said
@@ -240,7 +221,7 @@ def it_has_no_word_of_images(cwd):
     fails("--max-steps", "1", cwd=cwd, code=USAGE, says="--data: missing; a token file, a text file")
 
 
-def too_little_text_is_told(cwd):
+def too_little_text_is_reported(cwd):
     fails(*text(cwd, count=100), *QUIET, cwd=cwd, code=USAGE, says="sequences to train on")
     fails("--data", "nothing.txt", *QUIET, cwd=cwd, says="nothing.txt")
 
@@ -249,25 +230,25 @@ def sampled(cwd, *flags):
     return run("sample", "--weights", WEIGHTS, "--threads", "1", *flags, cwd=cwd).stdout
 
 
-def samples_with_a_cache_are_those_without(cwd):
-    """Up to the positions: beyond them a text with a cache goes on from its half."""
+def sampling_with_a_cache_equals_sampling_without(cwd):
+    """Holds up to the number of positions; beyond it, a cached text continues from its second half."""
     made(cwd, "--epochs", "4", "--max-steps", "0", "--lr", "0.03")
     for flags in (["--temperature", "0"], ["--temperature", "1", "--seed", "3"], ["--top-k", "5"], ["--top-p", "0.8"]):
         a, b = (sampled(cwd, "--tokens", "50", "--prompt", "the qu", *flags, *how) for how in ([], ["--no-cache"]))
         assert a == b and a.startswith("the qu") and len(a) > 30, (flags, a, b)
     assert sampled(cwd, "--tokens", "50", "--top-p", "0", "--temperature", "1") == sampled(cwd, "--tokens", "50", "--temperature", "0")
     one, other = (sampled(cwd, "--tokens", "50", "--temperature", "1", "--seed", seed) for seed in "12")
-    assert one != other, "another seed gives the same text"
+    assert one != other, "two seeds give the same text"
 
 
-def a_sample_may_outgrow_the_positions(cwd):
+def a_sample_may_be_longer_than_the_positions(cwd):
     made(cwd, "--tokenizer", "char", "--epochs", "4", "--max-steps", "0", "--lr", "0.03")
     several = sampled(cwd, "--tokens", "150", "--count", "2", "--temperature", "1").split("---\n")
     assert len(several) == 2 and several[0] != several[1] and min(len(s) for s in several) > 100, several
-    assert sampled(cwd, "--tokens", "150", "--temperature", "1") == several[0], "a text depends on what is sampled beside it"
+    assert sampled(cwd, "--tokens", "150", "--temperature", "1") == several[0], "a text depends on the other samples"
 
 
-def a_sample_says_what_it_lacks(cwd):
+def sampling_reports_missing_arguments(cwd):
     p = subprocess.run([PROGRAM, "sample"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and "--weights: missing" in p.stderr, p.stderr
     made(cwd, "--tokenizer", "char")
@@ -275,8 +256,8 @@ def a_sample_says_what_it_lacks(cwd):
     assert p.returncode == ERROR and WEIGHTS in p.stderr and "byte" in p.stderr and not p.stdout, p.stderr
 
 
-def weights_of_huggingface_are_read(cwd):
-    """Names behind "transformer.", masks and a last layer that is the embeddings; not one that is not."""
+def huggingface_weights_are_loaded(cwd):
+    """Names with prefix "transformer.", masks, and a last layer that equals the embeddings; others are rejected."""
     made(cwd)
     tensors = read_safetensors(os.path.join(cwd, WEIGHTS))
     said = metadata_of(os.path.join(cwd, WEIGHTS))
@@ -293,7 +274,7 @@ def weights_of_huggingface_are_read(cwd):
 
 
 def bare(cwd, config=None):
-    """The weights as HuggingFace saves them: without metadata, config.json next to them."""
+    """Saves the weights like HuggingFace: without metadata, with a config.json next to them."""
     os.makedirs(os.path.join(cwd, "hf"), exist_ok=True)
     write_safetensors(os.path.join(cwd, "hf", "model.safetensors"), read_safetensors(os.path.join(cwd, WEIGHTS)))
     if config is not None:
@@ -320,7 +301,7 @@ def heads_come_from_a_flag_metadata_or_config_json(cwd):
     texts = [run("sample", "--weights", *which, *flags, cwd=cwd).stdout for which in ([WEIGHTS], ["hf", "--heads", "2"])]
     assert texts[0] == texts[1], texts
     run(*data, "--weights", "hf", "--heads", "2", "--activation", "gelu", "--batch-size", "8", "--max-steps", "1", "--optim", "adamw",
-        "--progress", "off", "--output", "fine", cwd=cwd)  # the other numbers are the file's
+        "--progress", "off", "--output", "fine", cwd=cwd)  # the other sizes come from the file
     found = metadata_of(os.path.join(cwd, "fine", "model.safetensors"))
     assert [found[key] for key in ("activation", "heads", "layers", "positions")] == ["gelu", "2", "2", "64"], found
     bare(cwd, {"n_head": 2, "activation_function": "gelu"})
@@ -331,7 +312,7 @@ def heads_come_from_a_flag_metadata_or_config_json(cwd):
         assert found == want and "warn" not in said, (found, want, said)
 
 
-def flags_that_contradict_the_weights_are_refused(cwd):
+def flags_that_contradict_the_weights_are_rejected(cwd):
     made(cwd)
     flags = ["--eval", "--data", "text.txt", "--threads", "1", "--weights"]
     for flag, value, says in (("layers", "7", "has 2, by its tensors"), ("heads", "4", "has 2, by its metadata"),
@@ -340,7 +321,7 @@ def flags_that_contradict_the_weights_are_refused(cwd):
     fails(*flags, WEIGHTS, "--arch", "gpt2", cwd=cwd, code=USAGE, says=f"--arch gpt2: {WEIGHTS} holds another model, gpt of 2 blocks")
     fails(*flags, WEIGHTS, "--vocab-size", "300", cwd=cwd, code=USAGE, says=f"--vocab-size 300: {WEIGHTS} has 257")
     fails(*flags[1:], WEIGHTS, "--layers", "7", "--max-steps", "1", cwd=cwd, code=USAGE, says="--layers 7")
-    run(*flags, WEIGHTS, "--layers", "2", "--heads", "2", "--width", "16", "--arch", "gpt2", cwd=cwd)  # as it is
+    run(*flags, WEIGHTS, "--layers", "2", "--heads", "2", "--width", "16", "--arch", "gpt2", cwd=cwd)  # matching flags
     for config, says in (({"n_head": 2, "n_layer": 3}, "'n_layer' is 3, by the tensors 2"), ({"vocab_size": 9}, "'vocab_size' is 9"),
                          ({"scale_attn_by_inverse_layer_idx": True}, "'scale_attn_by_inverse_layer_idx' true is not supported; supported: false"),
                          ({"activation_function": "relu"}, "'activation_function' relu is not supported"),
@@ -352,7 +333,7 @@ def flags_that_contradict_the_weights_are_refused(cwd):
     fails(*flags, "hf", "--heads", "4", cwd=cwd, code=USAGE, says="--heads 4: hf has 2, by its config.json")
 
 
-def masks_of_any_dtype_are_left_out(cwd):
+def masks_of_any_dtype_are_ignored(cwd):
     made(cwd)
     want, said, tensors = evaluated(cwd), metadata_of(os.path.join(cwd, WEIGHTS)), read_safetensors(os.path.join(cwd, WEIGHTS))
     for kind, size in (("BOOL", 1), ("I8", 1), ("I16", 2), ("F8_E4M3", 1), ("C64", 8)):
@@ -362,12 +343,12 @@ def masks_of_any_dtype_are_left_out(cwd):
     fails("--eval", "--weights", WEIGHTS, "--data", "text.txt", cwd=cwd, says="'ln_f.weight' is BOOL, but the model needs f32")
 
 
-def a_prompt_may_stand_alone(cwd):
+def a_prompt_may_have_no_start_token(cwd):
     made(cwd, "--tokenizer", "char", "--epochs", "4", "--max-steps", "0", "--lr", "0.1")
     flags = ["--tokens", "30", "--temperature", "1", "--prompt"]
     on, usual, off = (sampled(cwd, *flags, "t", *more) for more in (["--bos", "on"], [], ["--bos", "off"]))
     assert on == usual != off, (on, usual, off)
-    assert sampled(cwd, *flags, "", "--bos", "off") == sampled(cwd, *flags, ""), "an empty prompt begins a document"
+    assert sampled(cwd, *flags, "", "--bos", "off") == sampled(cwd, *flags, ""), "an empty prompt does not begin a document"
 
 
 def heads_must_divide_the_width(cwd):
@@ -375,7 +356,7 @@ def heads_must_divide_the_width(cwd):
     fails(*text(cwd), *QUIET, "--kv-heads", "3", cwd=cwd, code=USAGE, says="3 heads of keys and values do not divide the 2")
 
 
-def other_forms_train_and_resume(cwd):
+def llama_variants_train_and_resume(cwd):
     forms = ["--norm", "rmsnorm", "--activation", "swiglu", "--position", "rotary", "--kv-heads", "1", "--dropout", "0.1"]
     flags = [*text(cwd), *QUIET, *forms, "--tokenizer", "char", "--epochs", "2"]
     run(*flags, "--max-steps", "12", "--output", "whole", "--keep", "0", cwd=cwd)
@@ -386,7 +367,7 @@ def other_forms_train_and_resume(cwd):
 
 
 def steps_that_overflow_are_skipped(cwd):
-    """f16 at its first scale, 2^16: of one target the gradient of a logit is above what f16 holds."""
+    """At the initial scale of 2^16, the gradient of a single target's logit overflows f16."""
     flags = [*text(cwd), *QUIET, "--device", "ref", "--amp", "f16", "--batch-size", "1", "--seq-len", "1", "--keep", "0",
              "--limit-eval-batches", "4", "--epochs", "1"]
     run(*flags, "--max-steps", "8", "--output", "whole", cwd=cwd)
@@ -400,7 +381,7 @@ def steps_that_overflow_are_skipped(cwd):
     same(cwd, "whole", "parts", 8)
 
 
-def a_program_has_commands_of_its_own(cwd):
+def a_program_adds_a_command(cwd):
     made(cwd)
     p = run("ids", "--weights", WEIGHTS, "--text", "fox", cwd=cwd)
     assert p.stdout == "102\n111\n120\n", p.stdout
@@ -410,7 +391,7 @@ def a_program_has_commands_of_its_own(cwd):
 
 
 def every_recipe_loads(cwd):
-    names = sorted(n[:-5] for n in os.listdir(os.path.join(ROOT, "models", "gpt", "recipes")))
+    names = sorted(n[:-5] for n in os.listdir(os.path.join(SOURCE, "models", "gpt", "recipes")))
     assert names == ["gpt2-124m", "shakespeare-char"], names
     for name in names:
         config = run("--recipe", name, *text(cwd), "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
@@ -418,26 +399,25 @@ def every_recipe_loads(cwd):
     fails("--recipe", "vit-b16-torchvision", *text(cwd), cwd=cwd, code=USAGE, says="unknown recipe 'vit-b16-torchvision'")
 
 
-COMMON = [it_trains_and_is_evaluated_as_in_training, it_learns, speeds_are_of_tokens,
-        a_resume_has_the_same_bits, the_threads_do_not_matter, micro_batches_make_a_batch, two_ranks_equal_one,
-        weights_tell_their_vocabulary, weights_are_used_with_their_tokenizer, another_vocabulary_is_refused,
-        a_resume_with_another_vocabulary_is_refused, a_model_may_know_more_ids, a_sequence_longer_than_the_positions_is_refused,
-        broken_metadata_are_refused, the_length_is_that_of_the_weights, statistics_of_batch_norm_are_refused,
-        a_target_ends_the_run, the_best_checkpoint_has_the_lowest_perplexity, reports_speak_of_tokens,
-        it_has_no_word_of_images, too_little_text_is_told]
-BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_has_commands_of_its_own]
-GPT = [samples_with_a_cache_are_those_without, a_sample_may_outgrow_the_positions, a_sample_says_what_it_lacks,
-       weights_of_huggingface_are_read, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_refused,
-       masks_of_any_dtype_are_left_out, a_prompt_may_stand_alone, heads_must_divide_the_width, other_forms_train_and_resume, steps_that_overflow_are_skipped,
+COMMON = [evaluation_equals_that_of_training, the_perplexity_decreases, throughput_is_in_tokens,
+        a_resumed_run_is_bitwise_identical, the_number_of_threads_changes_no_bit, micro_batches_equal_one_batch, two_ranks_equal_one,
+        weights_contain_their_vocabulary, evaluation_uses_the_tokenizer_of_the_weights, a_different_vocabulary_is_rejected,
+        a_resume_with_a_different_vocabulary_is_rejected, a_model_may_have_more_ids_than_the_tokenizer, a_sequence_longer_than_the_positions_is_rejected,
+        invalid_metadata_is_rejected, the_sequence_length_comes_from_the_weights, batch_norm_flags_are_rejected,
+        a_target_ends_the_run, the_best_checkpoint_has_the_lowest_perplexity, reports_are_in_tokens,
+        the_help_mentions_no_images, too_little_text_is_reported]
+BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_adds_a_command]
+GPT = [sampling_with_a_cache_equals_sampling_without, a_sample_may_be_longer_than_the_positions, sampling_reports_missing_arguments,
+       huggingface_weights_are_loaded, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_rejected,
+       masks_of_any_dtype_are_ignored, a_prompt_may_have_no_start_token, heads_must_divide_the_width, llama_variants_train_and_resume, steps_that_overflow_are_skipped,
        every_recipe_loads]
-# With the other model these are the same lines of the trainer and of the task.
-BOTH = [it_trains_and_is_evaluated_as_in_training, it_learns, a_resume_has_the_same_bits, micro_batches_make_a_batch, weights_tell_their_vocabulary,
-        a_sequence_longer_than_the_positions_is_refused, broken_metadata_are_refused, statistics_of_batch_norm_are_refused, it_has_no_word_of_images]
+# Rows for both models; the other common rows test only code of the trainer and the task.
+BOTH = [evaluation_equals_that_of_training, the_perplexity_decreases, a_resumed_run_is_bitwise_identical, micro_batches_equal_one_batch, weights_contain_their_vocabulary,
+        a_sequence_longer_than_the_positions_is_rejected, invalid_metadata_is_rejected, batch_norm_flags_are_rejected, the_help_mentions_no_images]
 if IS_GPT:
     COMMON = [row if row in BOTH or row is two_ranks_equal_one else full(row) for row in COMMON]
 else:
     full(two_ranks_equal_one)
 ROWS = COMMON + (GPT if IS_GPT else BIGRAM)
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-language-", sys.argv[3] if len(sys.argv) > 3 else None))
+sys.exit(run_rows(ROWS, "lather-language-", *sys.argv[3:4]))

@@ -1,4 +1,4 @@
-/* Both sides of each limit of the options of each program, as it composes them. */
+/* Checks both sides of each limit of every program's options. */
 
 #include "option_limits.h"
 
@@ -14,7 +14,7 @@ lt_status __wrap_lt_options_compose(lt_options **out, const lt_program *program,
 
 static int limits, programs;
 
-/* The linker puts it in the place of lt_options_compose(). */
+/* Replaces lt_options_compose(), by the linker's --wrap. */
 lt_status __wrap_lt_options_compose(lt_options **out, const lt_program *program,
                                     const lt_option_table *table, size_t count)
 {
@@ -28,8 +28,8 @@ lt_status __wrap_lt_options_compose(lt_options **out, const lt_program *program,
 typedef struct command {
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *word; /* of the command; NULL: training */
-    int least;        /* limits that it has */
+    const char *word; /* command, or NULL to train */
+    int least;        /* minimum number of limits */
 } command;
 
 static const command commands[] = {
@@ -59,7 +59,7 @@ static void check(void **state)
         fail_msg("%d limits, not %d or more", limits, c->least);
 }
 
-static void an_option_that_takes_one_value_too_many_is_found(void **state)
+static void an_option_that_accepts_an_invalid_value_is_detected(void **state)
 {
     (void)state;
     lt_option option = {.name = "n", .type = LT_OPTION_INT, .min = 1, .max = 9};
@@ -76,6 +76,6 @@ int main(void)
                                        .test_func = check,
                                        .initial_state = (void *)(uintptr_t)&commands[i]};
     tests[COUNT_OF(commands)] =
-        (struct CMUnitTest)cmocka_unit_test(an_option_that_takes_one_value_too_many_is_found);
+        (struct CMUnitTest)cmocka_unit_test(an_option_that_accepts_an_invalid_value_is_detected);
     return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
 }

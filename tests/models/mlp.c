@@ -1,5 +1,5 @@
-/* A second family of models: a perceptron with one hidden layer, or logistic regression. The trainer knows nothing
- * of it. */
+/* A second family of models, defined outside the trainer: a perceptron with one hidden layer, or logistic
+ * regression. */
 
 #include "lather/ext/fail.h"
 #include "lather/init.h"
@@ -14,13 +14,14 @@ typedef struct mlp {
 static const lt_option option[] = {
     {"Model", "hidden", 0, LT_OPTION_INT, offsetof(mlp, hidden), "32", 0, 100000,
      .help = "width of the hidden layer; 0: none"},
-    {"Model", "note", 0, LT_OPTION_STRING, offsetof(mlp, note), .help = "kept with the weights"},
+    {"Model", "note", 0, LT_OPTION_STRING, offsetof(mlp, note),
+     .help = "text stored with the weights"},
 #ifdef TWO_OPTIONS_OF_ONE_NAME
     {"Model", "learning-rate", 0, LT_OPTION_INT, offsetof(mlp, hidden), .help = "taken already"},
 #endif
 };
 
-/* Hands a layer to the chain. */
+/* Adds a layer to the chain, which takes it over. */
 static lt_status add(lt_module *chain, lt_status made, lt_module **layer)
 {
     LT_TRY(made);

@@ -1,7 +1,7 @@
-/* Residual networks that are wide enough for own kernels of the cpu backend (Winograd, 1x1, a stride), whosever
- * convolutions they take: LATHER_CPU_KERNELS. Gradients of a step are compared with those of ref in f64. How far own
- * kernels may be away is a multiple of how far oneDNN's are: in this tensor, or in the root mean square over all
- * tensors relative to their norms. Curves of training are compared with oneDNN's. */
+/* Residual networks with the sizes that the cpu backend's built-in kernels support (Winograd, 1x1, strided), for
+ * each LATHER_CPU_KERNELS. Gradients of a step are compared with ref in f64. The allowed distance of the built-in
+ * kernels is a multiple of oneDNN's: in this tensor, or as the root mean square over all tensors, relative to
+ * their norms. Training curves are compared with oneDNN's. */
 
 #include "full.h"
 #include "near.h"
@@ -35,11 +35,11 @@ typedef struct net {
     lt_tensor *images, *labels;
 } net;
 
-/* Elements of tensors, one tensor's after the other: gradients of a step. */
+/* Concatenated elements of tensors: the gradients of a step. */
 enum { MOST_TENSORS = 64 };
 typedef struct elements {
     double *value;
-    size_t count, end[MOST_TENSORS]; /* end: where each tensor's end */
+    size_t count, end[MOST_TENSORS]; /* end: end offset of each tensor */
     int tensors;
 } elements;
 
@@ -103,7 +103,7 @@ static void fill_inputs(net *n)
     assert_ok(lt_tensor_write(n->labels, labels, sizeof labels));
 }
 
-/* kernels NULL: ref in f64. */
+/* kernels: NULL opens ref in f64. */
 static void open_net(net *n, const lt_resnet_config *config, const char *kernels)
 {
     *n = (net){0};
@@ -128,8 +128,8 @@ static void close_net(net *n)
     lt_device_close(&n->device);
 }
 
-/* The same values for all, which f32 holds: those of the network's own start are rounded. With spoilt every other
- * weight of stage 2's 3x3 is too large by that part. */
+/* Rounds all initial values to f32, so that they are equal on all devices. spoilt: relative increase of every
+ * other weight of stage 2's 3x3 convolution. */
 static void fill_params(net *n, double spoilt)
 {
     for (size_t i = 0; i < n->params.count; i++) {
@@ -148,7 +148,7 @@ static void fill_params(net *n, double spoilt)
     }
 }
 
-/* Forward and backward; the loss. */
+/* Runs forward and backward; returns the loss. */
 static double pass(net *n, lt_dtype dtype)
 {
     const lt_normalize_config pixels = {.mean = {128, 128, 128}, .deviation = {64, 64, 64}};
@@ -180,7 +180,7 @@ static elements step(const char *kernels, lt_dtype dtype, double spoilt)
     return g;
 }
 
-/* --- Which kernels --- */
+/* --- Kernel selection --- */
 
 static lt_cpu_isa isa_of_machine(void)
 {
@@ -189,7 +189,7 @@ static lt_cpu_isa isa_of_machine(void)
     return isa;
 }
 
-/* Not where a build or a processor has none; in bf16 with AMX oneDNN has what the table has for AVX512_BF16. */
+/* Returns false if the build or processor has no built-in kernels; for bf16 with AMX, oneDNN is used instead. */
 static bool has_own(lt_dtype dtype)
 {
     const lt_cpu_isa isa = isa_of_machine();
@@ -202,15 +202,15 @@ static bool has_own(lt_dtype dtype)
 
 static lt_view channels_last(lt_dtype dtype, int64_t n, int64_t c, int64_t h, int64_t w)
 {
-    static float none; /* is not read */
+    static float none; /* never read */
     return (lt_view){.data = &none,
                      .dtype = dtype,
                      .shape = LT_SHAPE(n, c, h, w),
                      .stride = {c * h * w, 1, w * c, c}};
 }
 
-/* The layers for which the network is as wide as it is. */
-static void own_kernels_can_do_its_layers(void **state)
+/* Layers whose sizes the built-in kernels support. */
+static void built_in_kernels_support_its_layers(void **state)
 {
     static const struct {
         int64_t in, out, size, taps;
@@ -240,12 +240,12 @@ static void own_kernels_can_do_its_layers(void **state)
 typedef struct step_row {
     const char *name, *kernels;
     lt_dtype dtype;
-    double times;  /* what oneDNN's distance is multiplied by */
-    double spoilt; /* a filter is too large by this part: a control, which must be rejected */
+    double times;  /* allowed multiple of oneDNN's distance */
+    double spoilt; /* relative increase of a filter; above 0: a control, which must be rejected */
 } step_row;
 
-/* Winograd's mean error is 2 to 3 times that of direct sums (docs/adr/0068); in bf16 the rounding of what is stored is
- * larger than that of any sum. */
+/* Winograd's mean error is 2 to 3 times that of direct sums (docs/adr/0068). In bf16, rounding the stored results
+ * dominates. */
 static const step_row step_rows[] = {
     {"gradients, auto, f32", "auto", LT_F32, 4, 0},
     {"gradients, own, f32", "own", LT_F32, 4, 0},
@@ -255,7 +255,7 @@ static const step_row step_rows[] = {
     {"control: weights 30 % too large, bf16", "own", LT_BF16, 2, 0.3},
 };
 
-static elements exact, onednns[2]; /* ref's in f64; oneDNN's in f32, bf16 */
+static elements exact, onednns[2]; /* gradients of ref in f64; of oneDNN in f32, bf16 */
 
 static double distance(const double *a, const double *b, size_t count)
 {
@@ -265,7 +265,8 @@ static double distance(const double *a, const double *b, size_t count)
     return sqrt(square);
 }
 
-/* The largest of all tensors: how far `got` is away, by oneDNN's distance there or on average. NaN is far. */
+/* Returns the largest ratio, over all tensors, of got's distance to oneDNN's distance there or on average;
+ * infinite if NaN. */
 static double worst_of(const elements *got, const elements *onednn)
 {
     double pooled = 0, worst = 0, ours[MOST_TENSORS], theirs[MOST_TENSORS], norm[MOST_TENSORS];
@@ -299,23 +300,22 @@ static void compare_step(void **state)
     const double worst = worst_of(&got, onednn);
     free(got.value);
     if (same)
-        fail_msg("no own kernel was taken");
+        fail_msg("no built-in kernel was used");
     if (r->spoilt > 0 ? worst <= r->times : !(worst <= r->times))
-        fail_msg("%g times as far as may be, of %g%s", worst, r->times,
+        fail_msg("distance is %g times oneDNN's, allowed %g%s", worst, r->times,
                  r->spoilt > 0 ? ": the control was accepted" : "");
 }
 
 /* --- Curves --- */
 
-/* Rounding grows from step to step: of a loss's relative distance 2^-22 at the first step became up to 3e-4 in f32, a
- * few times the first step's 1e-3 in bf16. */
+/* Rounding errors grow with each step. A relative distance of 2^-22 in the first loss became up to 3e-4 in f32; in
+ * bf16, 1e-3 grew by a few times. */
 typedef struct curve_row {
     const char *name;
     const lt_resnet_config *config;
     lt_dtype dtype;
-    double bound; /* of a loss's relative distance from oneDNN's */
-    double
-        faster; /* the control's learning rate is that much larger; it must be out of the bound */
+    double bound; /* on the relative distance of a loss from oneDNN's */
+    double faster; /* learning rate factor of a control, which must exceed the bound */
 } curve_row;
 
 static const curve_row curve_rows[] = {
@@ -337,7 +337,7 @@ static void train(const char *kernels, const curve_row *r, double lr_scale, doub
     close_net(&n);
 }
 
-/* The largest relative distance of a loss; NaN is far. */
+/* Returns the largest relative distance of a loss; infinite if NaN. */
 static double curve_distance(const double got[STEPS], const double want[STEPS])
 {
     double worst = 0;
@@ -359,7 +359,7 @@ static void compare_curves(void **state)
     assert_true(want[STEPS - 1] < 0.5 * want[0]);
     for (size_t k = test_full() ? 0 : 1; k < COUNT_OF(kernels); k++) {
         train(kernels[k], r, 1, got);
-        assert_memory_not_equal(want, got, sizeof want); /* own kernels were taken */
+        assert_memory_not_equal(want, got, sizeof want); /* built-in kernels were used */
         assert_near(curve_distance(got, want), 0, r->bound);
     }
     train("own", r, r->faster, got);
@@ -370,7 +370,7 @@ int main(void)
 {
     enum { OTHERS = 1 };
     struct CMUnitTest tests[OTHERS + COUNT_OF(step_rows) + COUNT_OF(curve_rows)] = {
-        {"own kernels can do its layers", own_kernels_can_do_its_layers, NULL, NULL, NULL},
+        {"built-in kernels support its layers", built_in_kernels_support_its_layers, NULL, NULL, NULL},
     };
     struct CMUnitTest *next = tests + OTHERS;
     for (size_t i = 0; i < COUNT_OF(step_rows); i++)

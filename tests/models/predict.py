@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The command predict as its users run it, and exit statuses: 1 an error, 2 a wrong command line.
+"""The command predict, and exit statuses: 1 for errors, 2 for invalid command lines.
 
     predict.py TRAIN_RESNET50 [ROW]
 """
@@ -10,9 +10,7 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import run_rows  # noqa: E402
-from trainer import ERROR, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, folders, run  # noqa: E402
+from trainer import ERROR, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, content, folders, run, run_rows
 
 
 def predict(*args, cwd, code=OK, stdin=None):
@@ -27,7 +25,7 @@ def trained(cwd):
     return ["--weights", "run/model.safetensors"]
 
 
-def a_wrong_command_line_ends_with_2(cwd):
+def an_invalid_command_line_exits_with_2(cwd):
     weights = trained(cwd)
     image = "data/val/class0/0.bmp"
     for flags in (["--bogus"], [], [image, "--device", "tpu"], [image, "--mean", "2"], [image, "--top", "0"]):
@@ -41,7 +39,7 @@ def a_wrong_command_line_ends_with_2(cwd):
     run(*NOISE, *SMALL, "--weights", "none", cwd=cwd, code=ERROR)
 
 
-def it_goes_on_behind_broken_images(cwd):
+def prediction_continues_after_corrupt_images(cwd):
     weights = trained(cwd)
     good = ["data/val/class0/0.bmp", "data/val/class2/1.bmp"]
     for name, data in (("empty.bmp", b""), ("text\x1b.png", b"hello")):
@@ -55,11 +53,11 @@ def it_goes_on_behind_broken_images(cwd):
     assert [line.split(": ")[0] for line in lines] == ["empty.bmp", "none.jpg", "text\\x1b.png", "hollow", "empty.bmp"], lines
     assert lines[0] == "empty.bmp: the file is empty" and "No such file" in lines[1], lines
     predict(*weights, "empty.bmp", cwd=cwd, code=ERROR)
-    many = [f"none{i}" for i in range(1100)]  # more in a row than a loader tries to replace
+    many = [f"none{i}" for i in range(1100)]  # more in a row than the loader tries to replace
     assert predict(*weights, *many, good[0], cwd=cwd, code=ERROR).stdout == alone[0]
 
 
-def folders_and_lists_and_standard_input_are_images(cwd):
+def folders_lists_and_standard_input_are_accepted(cwd):
     weights = trained(cwd)
     image = "data/val/class0/0.bmp"
     names = [f"data/val/class{c}/{i}.bmp" for c in range(3) for i in range(4)]
@@ -69,8 +67,7 @@ def folders_and_lists_and_standard_input_are_images(cwd):
         f.write("\n".join(names) + "\n\n")
     assert predict(*weights, "--files-from", "list", cwd=cwd).stdout == every
     assert predict(*weights, "--files-from", "-", cwd=cwd, stdin="\n".join(names).encode()).stdout == every
-    with open(os.path.join(cwd, image), "rb") as f:
-        data = f.read()
+    data = content(cwd, image)
     said = predict(*weights, image, "-", cwd=cwd, stdin=data).stdout
     first = predict(*weights, image, cwd=cwd).stdout
     assert said == first + first.replace(image.encode(), b"-"), said
@@ -84,7 +81,7 @@ def folders_and_lists_and_standard_input_are_images(cwd):
     assert b"predict: : " in predict(*weights, "", cwd=cwd, code=ERROR).stderr
 
 
-def json_and_csv_are_what_their_readers_read(cwd):
+def json_and_csv_are_valid(cwd):
     weights = trained(cwd)
     names = ['a,"b".bmp', "data/val/class1/2.bmp", b"\xff\x1b\\.bmp"]
     for name in names:
@@ -117,8 +114,7 @@ def json_and_csv_are_what_their_readers_read(cwd):
     assert b"2 names, the weights have 3 classes" in predict(*weights, "--class-names", "short", names[1], cwd=cwd, code=ERROR).stderr
 
 
-ROWS = [a_wrong_command_line_ends_with_2, it_goes_on_behind_broken_images, folders_and_lists_and_standard_input_are_images,
-        json_and_csv_are_what_their_readers_read]
+ROWS = [an_invalid_command_line_exits_with_2, prediction_continues_after_corrupt_images, folders_lists_and_standard_input_are_accepted,
+        json_and_csv_are_valid]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-predict-", *sys.argv[2:3]))
+sys.exit(run_rows(ROWS, "lather-predict-", *sys.argv[2:3]))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs train_resnet50 as its users do: resume bit for bit, evaluation, prediction, bad input.
+"""Runs a training program like a user: bitwise resume, evaluation, prediction, invalid input.
 
     tests/models/program.py BUILD/models/resnet50/train_resnet50 [ROW]
-    tests/models/program.py BUILD/models/vit/train_vit [ROW]        what holds for any network
+    tests/models/program.py BUILD/models/vit/train_vit [ROW]        rows that hold for any network
 
-Every row gets a fresh folder; images are BMP files that it writes. Prints cmocka's lines.
+Every row runs in a new folder and writes its own BMP images. Prints cmocka's lines.
 """
 import array
 import json
@@ -15,17 +15,15 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"))
-from rows import full, run_rows  # noqa: E402
-from trainer import (ERROR, INTERRUPTED, NAME, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest,
-                     epochs_of, fails, folders, has_step, write_image, read_safetensors, run, same, steps_of)  # noqa: E402
+from trainer import (ERROR, INTERRUPTED, NAME, NOISE, OK, PROGRAM, SMALL, SOURCE, TIMEOUT, TOOLS, USAGE, checkpoint, comparable, content, digest,
+                     epochs_of, fails, finish, folders, full, has_step, metadata_of, read_header, read_safetensors, run, run_rows, same, start, steps_of, wait_for,
+                     write_header, write_image)
 
 
 # --- rows ---------------------------------------------------------------------------------------
 
-def resume_is_bit_exact(cwd):
+def a_resumed_run_is_bitwise_identical(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "2", "--grad-accum", "2", "--ema-decay", "0.9", "--optim",
              "shampoo", "--precondition-frequency", "2", "--keep", "0", "--warmup-epochs", "0.5"]
     run(*flags, "--max-steps", "10", "--output", "whole", cwd=cwd)
@@ -39,7 +37,7 @@ def resume_is_bit_exact(cwd):
     assert digest(other[0]) != digest(other[1]), "the seed changes nothing"
 
 
-def inputs_grow_from_epoch_to_epoch(cwd):
+def input_sizes_follow_the_schedule(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "3", "--keep", "0", "--image-size-schedule", "0:8,1:12,2:16", "--amp", "bf16",
              "--repeated-aug", "3", "--augment", "imagenet"]
     run(*flags, "--output", "whole", cwd=cwd)
@@ -51,10 +49,10 @@ def inputs_grow_from_epoch_to_epoch(cwd):
         assert sizes == [8] * 12 + [12] * 12 + [16] * 12, sizes
         assert all(r["loader_queue"] in range(5) for r in steps_of(cwd, folder))
     run(*flags, "--repeated-aug", "1", "--output", "once", cwd=cwd)  # control
-    assert digest(checkpoint(cwd, "once", 36)) != digest(checkpoint(cwd, "whole", 36)), "the repeats change nothing"
+    assert digest(checkpoint(cwd, "once", 36)) != digest(checkpoint(cwd, "whole", 36)), "repeated augmentation changes nothing"
 
 
-def resume_is_bit_exact_while_roots_are_pending(cwd):
+def a_resume_with_pending_roots_is_bitwise_identical(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "2", "--optim", "shampoo", "--preset", "reference", "--refresh", "async",
              "--precondition-frequency", "2", "--keep", "0", "--epsilon", "1e-3", "--lr", "1e-3"]
     run(*flags, "--max-steps", "8", "--output", "whole", cwd=cwd)
@@ -65,14 +63,14 @@ def resume_is_bit_exact_while_roots_are_pending(cwd):
     for folder in ("whole", "parts"):
         records = steps_of(cwd, folder)
         roots = [r["shampoo_roots"] > 0 for r in records]
-        assert roots == [t in (2, 6, 8) for t in range(1, 9)], roots  # at once; then handed over at 4, 6
+        assert roots == [t in (2, 6, 8) for t in range(1, 9)], roots  # synchronous at 2; then started at 4, 6
         assert [r["shampoo_root_age"] for r in records] == [0, 0, 1, 2, 3, 2, 3, 2], records
         for key in ("factor", "root", "apply", "wait", "worker"):
             assert all(r[f"shampoo_{key}_seconds"] >= 0 for r in records), records
         assert all(r["shampoo_root_failures"] == 0 for r in records)
 
 
-def muon_says_what_its_matrices_take(cwd):
+def muon_records_its_time(cwd):
     for name in ("muon", "sgd"):
         run(*NOISE, *SMALL, "--optim", name, "--lr", "1e-3", "--epochs", "1", "--max-steps", "3", "--output", name, cwd=cwd)
     assert all(0 < r["muon_seconds"] < r["seconds"] for r in steps_of(cwd, "muon")), steps_of(cwd, "muon")
@@ -80,7 +78,7 @@ def muon_says_what_its_matrices_take(cwd):
 
 
 def peak(cwd, *flags):
-    """Bytes that a short run had at most, and what it said beforehand a step needs."""
+    """Returns the peak memory of a short run in bytes, and the estimate that it printed."""
     with open(os.path.join(cwd, "said"), "w+b") as said:
         p = subprocess.Popen([PROGRAM, "--data", "synthetic:128:64:10", "--arch", "resnet10", "--stem", "imagenet", "--width", "32",
                               "--max-steps", "2", "--limit-eval-batches", "1", "--progress", "lines", *flags], cwd=cwd, stdout=said,
@@ -93,22 +91,22 @@ def peak(cwd, *flags):
     return usage.ru_maxrss * 1024, float(re.search(r"about ([0-9.]+) GiB more in a step", text).group(1)) * 2**30
 
 
-def the_memory_of_a_step_is_known_within_a_factor_of_two(cwd):
+def the_memory_estimate_is_within_a_factor_of_two(cwd):
     for amp in ("off", "bf16"):
         small, said_small = peak(cwd, "--batch-size", "4", "--amp", amp)
         large, said_large = peak(cwd, "--batch-size", "128", "--amp", amp)
         ratio = (said_large - said_small) / (large - small)
-        assert 0.5 <= ratio <= 2, f"amp {amp}: {ratio:.2f} of the {large - small} bytes that were measured"
+        assert 0.5 <= ratio <= 2, f"amp {amp}: {ratio:.2f} of the {large - small} bytes measured"
 
 
-def tf32_is_full_precision_where_there_is_none(cwd):
+def tf32_is_f32_on_the_cpu(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1", "--max-steps", "2"]
     run(*flags, "--output", "a", cwd=cwd)
     run(*flags, "--output", "b", "--amp", "tf32", cwd=cwd)
     same(cwd, "a", "b", 2)
 
 
-def resume_of_a_path_and_of_nothing(cwd):
+def resume_takes_a_path_or_starts_new(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "1", "--optim", "adamw"]
     run(*flags, "--max-steps", "2", "--output", "a", "--resume", "auto", cwd=cwd)
     run(*flags, "--max-steps", "4", "--output", "b", "--resume", "a", cwd=cwd)
@@ -117,34 +115,28 @@ def resume_of_a_path_and_of_nothing(cwd):
     fails(*flags, "--output", "c", "--resume", "none", cwd=cwd, says="none")
 
 
-def a_signal_ends_with_a_checkpoint_and_its_own_code(cwd):
+def a_signal_saves_a_checkpoint_and_exits_with_3(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "100000", "--max-steps", "100000", "--optim", "sgd"]
-    p = subprocess.Popen([PROGRAM, *flags, "--output", "run"], cwd=cwd, stderr=subprocess.PIPE)
-    metrics = os.path.join(cwd, "run", "metrics.jsonl")
-    end = time.monotonic() + TIMEOUT
-    while not (os.path.exists(metrics) and os.path.getsize(metrics)) and time.monotonic() < end:
-        time.sleep(0.02)
+    p = start(*flags, "--output", "run", cwd=cwd)
+    wait_for(p, lambda: has_step(cwd, "run", 1))
     p.send_signal(signal.SIGTERM)
-    p.communicate(timeout=TIMEOUT)
-    assert p.returncode == INTERRUPTED, p.returncode
+    finish(p, INTERRUPTED)
     step = len(steps_of(cwd, "run"))
     assert os.path.exists(checkpoint(cwd, "run", step)), f"no checkpoint of step {step}"
 
 
-def a_signal_while_evaluating_leaves_it_to_the_next_run(cwd):
-    """The last update of an epoch, or of the run, is done; its evaluation and its record are not."""
+def an_interrupted_evaluation_is_repeated_on_resume(cwd):
+    """The last step of an epoch, or of the run, is done, but not its evaluation and record."""
     flags = ["--data", "synthetic:800:16:3", "--limit-train-batches", "6", *SMALL, "--epochs", "2", "--optim", "sgd",
              "--eval-batch-size", "1", "--log-every", "1"]
     run(*flags, "--output", "whole", cwd=cwd)
     want = epochs_of(cwd, "whole")
     last = [r["step"] for r in want]
     for step in last:  # at the end of the first epoch, then at the end of the run
-        p = subprocess.Popen([PROGRAM, *flags, "--output", "parts", "--resume", "auto"], cwd=cwd, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + TIMEOUT
-        while not has_step(cwd, "parts", step) and time.monotonic() < end:
-            time.sleep(0.001)
+        p = start(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+        wait_for(p, lambda step=step: has_step(cwd, "parts", step))
         p.send_signal(signal.SIGTERM)
-        p.wait(TIMEOUT)
+        finish(p)
         assert p.returncode in (OK, INTERRUPTED), p.returncode
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     got = epochs_of(cwd, "parts")
@@ -158,8 +150,7 @@ def eight_images_are_overfit(cwd):
     run("--data", "data", *SMALL, "--batch-size", "8", "--image-size", "16", "--overfit-batches", "1",
         "--epochs", "100", "--optim", "sgd", "--lr", "0.05", "--label-smoothing", "0", "--eval-every", "0", "--output",
         "run", cwd=cwd)
-    with open(os.path.join(cwd, "run", "metrics.jsonl")) as f:
-        last = [r for r in map(json.loads, f) if r["event"] == "epoch"][-1]
+    last = epochs_of(cwd, "run")[-1]
     assert last["val_top1"] == 100 and last["train_loss"] < 0.05, last
 
 
@@ -183,7 +174,7 @@ def evaluation_saves_logits_in_file_order(cwd):
         run(*flags, f"{name}.safetensors", "--batch-size", "4", flag, value, cwd=cwd)
         z = array.array("f", read_safetensors(os.path.join(cwd, f"{name}.safetensors"))["logits"][2])
         same_logits = z == x
-        assert same_logits == (name in "ef"), f"{flag} {value}: {x} and {z}"  # up to 64 pixels nothing is cut off; evaluation is exact
+        assert same_logits == (name in "ef"), f"{flag} {value}: {x} and {z}"  # images up to 64 pixels are not cropped; evaluation ignores --decode fast
 
 
 def prediction_prints_the_top_classes(cwd):
@@ -205,13 +196,7 @@ def prediction_prints_the_top_classes(cwd):
     assert p.returncode == ERROR and "none.bmp" in p.stderr, p.stderr
 
 
-def metadata(path):
-    with open(path, "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        return json.loads(f.read(size))["__metadata__"]
-
-
-def weights_know_their_classes_and_pixels(cwd):
+def weights_contain_class_names_and_normalization(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
     run(*flags, "--output", "run", cwd=cwd)
@@ -219,7 +204,7 @@ def weights_know_their_classes_and_pixels(cwd):
     want = {"format": "pt", "class_names": "class0\nclass1\nclass2", "mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225",
             "image_size": "16", "crop_pct": "1", "interpolation": "bilinear", "stem": "small", "augment": "small",
             "arch": "resnet10", "depths": "1,1,1,1", "width": "4", "channels": "3", "classes": "3"}
-    assert metadata(last) == want == metadata(checkpoint(cwd, "run", 1)), metadata(last)
+    assert metadata_of(last) == want == metadata_of(checkpoint(cwd, "run", 1)), metadata_of(last)
     image = "data/val/class2/1.bmp"
 
     def predict(weights, *more):
@@ -230,8 +215,8 @@ def weights_know_their_classes_and_pixels(cwd):
     pixels = ["--mean", "0.1,0.2,0.3", "--std", "0.5,0.6,0.123456"]
     run(*flags, *pixels, "--output", "other", cwd=cwd)
     other = os.path.join(cwd, "other", "model.safetensors")
-    assert metadata(other)["mean"] == "0.1,0.2,0.3" and metadata(other)["std"] == "0.5,0.6,0.123456"
-    assert predict(other) == predict(other, *pixels) != predict(other, "--mean", "0,0,0"), "the weights are not read"
+    assert metadata_of(other)["mean"] == "0.1,0.2,0.3" and metadata_of(other)["std"] == "0.5,0.6,0.123456"
+    assert predict(other) == predict(other, *pixels) != predict(other, "--mean", "0,0,0"), "the metadata is not used"
     test = ["--data", "data", "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights"]
     a, b, c = (run(*test, other, *more, cwd=cwd).stdout for more in ([], pixels, ["--std", "1,1,1"]))
     assert a == b != c, f"{a} {b} {c}"
@@ -240,8 +225,8 @@ def weights_know_their_classes_and_pixels(cwd):
           code=USAGE)
     fails(*resume, *pixels[:2], "--std", "1,1,1", cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has",
           code=USAGE)
-    run(*resume, cwd=cwd)  # without a word: as the checkpoint says
-    assert metadata(checkpoint(cwd, "again", 2)) == metadata(other)
+    run(*resume, cwd=cwd)  # without these flags: uses the checkpoint's
+    assert metadata_of(checkpoint(cwd, "again", 2)) == metadata_of(other)
     for part in ("train", "val"):
         os.rename(os.path.join(cwd, "data", part, "class1"), os.path.join(cwd, "data", part, "class10"))
     fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now", code=USAGE)
@@ -251,22 +236,22 @@ def weights_know_their_classes_and_pixels(cwd):
     fails(*NOISE, *SMALL, "--mean", "0.5", cwd=cwd, says="of 3 channels", code=USAGE)
 
 
-def fine_tuning_keeps_what_is_frozen(cwd):
+def fine_tuning_keeps_frozen_layers(cwd):
     run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "base", cwd=cwd)
     weights = checkpoint(cwd, "base", 1)
     flags = ["--data", "synthetic:16:16:5", *SMALL[4:], "--weights", weights, "--max-steps", "2",
-             "--optim", "sgd"]  # no --arch: the weights know
+             "--optim", "sgd"]  # no --arch: the weights contain it
     run(*flags, "--reset-head", "--freeze", "^(conv1|layer)", "--param-group", "^fc:lr=0.5",
         "--output", "run", cwd=cwd)
     a, b = read_safetensors(weights), read_safetensors(checkpoint(cwd, "run", 2))
-    assert a["layer3.0.conv1.weight"][2] == b["layer3.0.conv1.weight"][2], "frozen, and changed"
+    assert a["layer3.0.conv1.weight"][2] == b["layer3.0.conv1.weight"][2], "frozen, but changed"
     assert b["fc.weight"][1][0] == 5 and a["fc.weight"][1][0] == 3
-    assert a["bn1.weight"][2] != b["bn1.weight"][2], "not frozen, and not changed"
-    fails(*flags, cwd=cwd, says="[3,")  # the head has another shape: both are named
+    assert a["bn1.weight"][2] != b["bn1.weight"][2], "not frozen, but not changed"
+    fails(*flags, cwd=cwd, says="[3,")  # the head's shapes differ: the message has both
     fails(*flags, "--reset-head", "--freeze", "^nothing$", cwd=cwd, says="^nothing$", code=USAGE)
 
 
-def the_average_is_what_a_run_leaves(cwd):
+def the_final_weights_are_the_average(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "4", "--optim", "sgd", "--output"]
     run(*flags, "plain", cwd=cwd)
     run(*flags, "averaged", "--ema-decay", "0.5", cwd=cwd)
@@ -274,29 +259,29 @@ def the_average_is_what_a_run_leaves(cwd):
     averaged = read_safetensors(os.path.join(cwd, "averaged", "model.safetensors"))
     assert read_safetensors(last) == read_safetensors(plain)
     assert averaged != read_safetensors(plain), "no average"
-    assert read_safetensors(last) == read_safetensors(checkpoint(cwd, "averaged", 4)), "it trains on it"
+    assert read_safetensors(last) == read_safetensors(checkpoint(cwd, "averaged", 4)), "training used the average"
 
 
-def statistics_are_those_of_the_averaged_weights(cwd):
+def batch_norm_statistics_are_recomputed_for_averaged_weights(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--momentum", "0", "--iterate-averaging", "schedule-free", "--epochs", "2", "--keep", "0"]
-    for folder, more in (("anew", []), ("trained", ["--update-bn", "0"]), ("few", ["--update-bn", "3"]), ("once", ["--eval-every", "0"])):
+    for folder, more in (("recomputed", []), ("trained", ["--update-bn", "0"]), ("few", ["--update-bn", "3"]), ("once", ["--eval-every", "0"])):
         run(*flags, *more, "--output", folder, cwd=cwd)
-    anew, trained, few = (read_safetensors(checkpoint(cwd, folder, 24)) for folder in ("anew", "trained", "few"))
-    for name, tensor in anew.items():
+    recomputed, trained, few = (read_safetensors(checkpoint(cwd, folder, 24)) for folder in ("recomputed", "trained", "few"))
+    for name, tensor in recomputed.items():
         is_statistic = ".running_" in name
-        assert (tensor != trained[name]) == is_statistic, f"{name}: of the averaged weights {is_statistic}"
-        assert (tensor != few[name]) == is_statistic, f"{name}: 3 batches and 12"
-    losses = [epochs_of(cwd, folder)[-1]["val_loss"] for folder in ("anew", "trained")]
+        assert (tensor != trained[name]) == is_statistic, f"{name}: recomputed: {is_statistic}"
+        assert (tensor != few[name]) == is_statistic, f"{name}: equal for 3 and 12 batches"
+    losses = [epochs_of(cwd, folder)[-1]["val_loss"] for folder in ("recomputed", "trained")]
     assert losses[0] != losses[1], losses
-    same(cwd, "anew", "once", 24)  # evaluating is not training
+    same(cwd, "recomputed", "once", 24)  # evaluation does not affect training
     run(*flags, "--max-steps", "17", "--output", "parts", cwd=cwd)  # 5 of 12 steps of the second epoch
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
-    same(cwd, "anew", "parts", 24)
+    same(cwd, "recomputed", "parts", 24)
     fails(*NOISE, *SMALL, "--update-bn", "3", cwd=cwd, says="--update-bn: needs --iterate-averaging", code=USAGE)
     fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--update-bn and --ema-decay contradict", code=USAGE)
 
 
-def a_full_disk_ends_no_run(cwd):
+def a_full_disk_does_not_end_the_run(cwd):
     def small_disk():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
@@ -317,7 +302,7 @@ def a_profile_is_a_trace(cwd):
         trace = json.load(f)
     names = {e.get("name") for e in (trace["traceEvents"] if isinstance(trace, dict) else trace)}
     assert "step" in names and "conv2d" in " ".join(map(str, names)), names
-    assert "conv2d" in p.stderr, "no table"
+    assert "conv2d" in p.stderr, "no table of times"
 
 
 def the_config_file_is_reloadable(cwd):
@@ -329,27 +314,26 @@ def the_config_file_is_reloadable(cwd):
     assert run("--version", cwd=cwd).stdout and "--precondition-frequency" in run("--help", "all", cwd=cwd).stdout
 
 
-def broken_images_are_skipped_and_listed(cwd):
+def corrupt_images_are_skipped_and_listed(cwd):
     folders(cwd)
     for name, data in (("3.bmp", b""), ("2.bmp", b"BM not an image")):
         with open(os.path.join(cwd, "data/train/class1", name), "wb") as f:
             f.write(data)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "1", "--optim", "sgd"]
     run(*flags, "--output", "run", cwd=cwd)
-    with open(os.path.join(cwd, "run", "bad_images.txt")) as f:
-        text = f.read()
+    text = content(cwd, "run", "bad_images.txt").decode()
     assert "class1/2.bmp" in text and "class1/3.bmp" in text, text
     fails(*flags, "--max-bad-images", "1", cwd=cwd, says="bmp")
 
 
-def bad_data_is_refused(cwd):
+def invalid_data_is_rejected(cwd):
     fails("--data", "nowhere", *SMALL, cwd=cwd, says="nowhere")
     folders(cwd)
     os.mkdir(os.path.join(cwd, "data/train/empty"))
     fails("--data", "data", *SMALL, cwd=cwd, says="empty")
 
 
-def a_flat_val_has_a_file_of_labels(cwd):
+def a_flat_validation_folder_needs_a_label_file(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd", "--seed", "3"]
     test = ["--data", "data", "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights",
@@ -368,8 +352,7 @@ def a_flat_val_has_a_file_of_labels(cwd):
     run(*test, "b.safetensors", "--val-labels", "labels", cwd=cwd)
     a, b = (read_safetensors(os.path.join(cwd, f"{n}.safetensors")) for n in "ab")
     assert a == b, "the flat folder's logits differ from those of class folders"
-    epochs = [[r["val_loss"] for r in map(json.loads, open(os.path.join(cwd, f, "metrics.jsonl")))
-               if r["event"] == "epoch"] for f in ("run", "flat")]
+    epochs = [[r["val_loss"] for r in epochs_of(cwd, f)] for f in ("run", "flat")]
     assert epochs[0] == epochs[1] and len(epochs[0]) == 1, epochs
     fails(*flags, "--val-labels", "none", cwd=cwd, says="none")
     os.rename(os.path.join(cwd, "data/train/class2"), os.path.join(cwd, "data/train/class9"))
@@ -382,8 +365,7 @@ def caches_change_nothing(cwd):
     run(*flags, "--output", "plain", cwd=cwd)
     run(*flags, "--cache-ram", "9K", "--output", "cached", cwd=cwd)
     same(cwd, "plain", "cached", 9)
-    with open(os.path.join(cwd, "cached", "metrics.jsonl")) as f:
-        epochs = [r for r in map(json.loads, f) if r["event"] == "epoch"]
+    epochs = epochs_of(cwd, "cached")
     count = {key: sum(r[key] for r in epochs) for key in epochs[0] if key.startswith("cache_")}
     assert count["cache_ram_hits"] > 0 < count["cache_ram_misses"], count
     assert all(0 < r["cache_ram_bytes"] <= 9 * 1024 for r in epochs), epochs
@@ -393,7 +375,7 @@ def caches_change_nothing(cwd):
 
 def tar_files_and_packs_train_and_evaluate(cwd):
     folders(cwd)
-    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "pack")
+    tool = os.path.join(TOOLS, "pack")
     os.mkdir(os.path.join(cwd, "tars"))
     for part in ("train", "val"):
         subprocess.run(["tar", "--sort=name", "-cf", f"tars/{part}-0.tar", "-C", "data", part], cwd=cwd, check=True)
@@ -407,12 +389,12 @@ def tar_files_and_packs_train_and_evaluate(cwd):
         run("--data", data, *flags, "--output", name, cwd=cwd)
         same(cwd, "folders", name, 6)
         weights = os.path.join(cwd, name, "model.safetensors")
-        assert metadata(weights)["class_names"] == "class0\nclass1\nclass2", metadata(weights)
+        assert metadata_of(weights)["class_names"] == "class0\nclass1\nclass2", metadata_of(weights)
         p = run("--data", data, "--image-size", "16", "--threads", "1", "--progress", "off", "--eval", "--weights", weights,
                 "--save-logits", "l.safetensors", cwd=cwd)
         logits[name] = p.stdout, read_safetensors(os.path.join(cwd, "l.safetensors"))
         assert logits[name] == logits["folders"], f"{name}: {p.stdout}"
-    for part, number in (("train", 2), ("val", 1)):  # numbers alone: val lacks class 2
+    for part, number in (("train", 2), ("val", 1)):  # class numbers only; val lacks class 2
         folder = os.path.join(cwd, "numbers", part)
         os.makedirs(folder)
         for i in range(8):
@@ -425,14 +407,14 @@ def tar_files_and_packs_train_and_evaluate(cwd):
     assert "over 8 images" in p.stdout, p.stdout
 
 
-def class_sets_that_differ_are_named(cwd):
+def different_class_sets_are_named(cwd):
     folders(cwd)
     flags = ["--data", "data", *SMALL, "--image-size", "16", "--max-steps", "1", "--optim", "sgd"]
     os.rename(os.path.join(cwd, "data/val/class1"), os.path.join(cwd, "data/val/other"))
     fails(*flags, cwd=cwd, says="data: classes only in the training data: class1; only in the validation data: other")
 
 
-def bad_checkpoints_are_refused(cwd):
+def invalid_checkpoints_are_rejected(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1"]
     run(*flags, "--max-steps", "2", "--output", "run", cwd=cwd)
     resume = ["--output", "again", "--resume", "run/checkpoints/step-2"]
@@ -452,7 +434,7 @@ def bad_checkpoints_are_refused(cwd):
     fails(*flags, *resume, cwd=cwd, says="model.safetensors")
 
 
-def bad_weights_are_refused(cwd):
+def invalid_weights_are_rejected(cwd):
     def write(name, header, data=b""):
         text = header if isinstance(header, bytes) else json.dumps(header).encode()
         with open(os.path.join(cwd, name), "wb") as f:
@@ -472,20 +454,15 @@ def bad_weights_are_refused(cwd):
         fails(*NOISE, *SMALL, "--weights", name, cwd=cwd, says=name)
 
 
-def nan_weights_are_refused(cwd):
+def nan_weights_are_rejected(cwd):
     run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "run", cwd=cwd)
-    path = checkpoint(cwd, "run", 1)
-    with open(path, "rb") as f:
-        data = bytearray(f.read())
-    size = struct.unpack("<Q", data[:8])[0]
-    at = 8 + size + json.loads(data[8:8 + size])["fc.bias"]["data_offsets"][0]
-    data[at:at + 4] = struct.pack("<f", float("nan"))
-    with open(os.path.join(cwd, "nan.safetensors"), "wb") as f:
-        f.write(data)
+    header, data = read_header(checkpoint(cwd, "run", 1))
+    at = header["fc.bias"]["data_offsets"][0]
+    write_header(os.path.join(cwd, "nan.safetensors"), header, data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
     fails(*NOISE, *SMALL, "--weights", "nan.safetensors", cwd=cwd, says="fc.bias")
 
 
-def wrong_command_lines_are_refused(cwd):
+def invalid_command_lines_are_rejected(cwd):
     rows = [
         (["--batchsize", "3"], "--batch-size"),
         (["--batch-size", "0"], "--batch-size"),
@@ -532,7 +509,7 @@ def printed(cwd, *flags):
     return dict(line.split(": ", 1) for line in lists.splitlines() if ": " in line)
 
 
-def presets_fill_what_no_flag_says(cwd):
+def presets_set_defaults_that_flags_override(cwd):
     rows = [
         (["--optim", "shampoo"], {"preset": "recommended", "lr": "0.1", "grafting": "sgd", "beta2": "0.999",
                                   "epsilon-rule": "relative", "momentum": "0.9", "diagonal-vectors": "true"}),
@@ -555,10 +532,10 @@ def presets_fill_what_no_flag_says(cwd):
             assert got[key] == value, f"{flags}: {key} is {got[key]}, want {value}"
         with open(os.path.join(cwd, "c.yaml"), "w") as f:
             f.write("".join(f"{k}: {v}\n" for k, v in got.items() if k != "data"))
-        assert printed(cwd, "--config", "c.yaml") == got, f"{flags}: the printed file says something else"
+        assert printed(cwd, "--config", "c.yaml") == got, f"{flags}: the printed file has different values"
 
 
-def shampoos_blocks_are_listed(cwd):
+def shampoo_lists_its_blocks(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1", "--output", "run"]
     run(*flags, "--optim", "soap", "--max-preconditioner-dim", "8", cwd=cwd)
     with open(os.path.join(cwd, "run", "blocks.txt")) as f:
@@ -566,12 +543,12 @@ def shampoos_blocks_are_listed(cwd):
     assert head.startswith("blocks: ") and columns.split()[:2] == ["shape", "blocks"], head
     total, factors = int(head.split()[1]), int(head.split()[3])
     counts = [row.split()[1:3] for row in rows if row.strip().startswith("[")]
-    assert sum(int(a) for a, _ in counts) == total > 20, f"{counts} are not {total} blocks"
-    assert sum(int(b) for _, b in counts) == factors > 20, f"{counts} are not {factors} factors"
+    assert sum(int(a) for a, _ in counts) == total > 20, f"{counts} do not sum to {total} blocks"
+    assert sum(int(b) for _, b in counts) == factors > 20, f"{counts} do not sum to {factors} factors"
 
 
 def every_recipe_loads_and_flags_override_it(cwd):
-    folder = os.path.join(os.environ["LATHER_TEST_SOURCE"], "models", "resnet50", "recipes")
+    folder = os.path.join(SOURCE, "models", "resnet50", "recipes")
     names = sorted(f[:-5] for f in os.listdir(folder))
     assert {"nesterov-90e", "shampoo-paper", "shampoo-60e", "torchvision-v1", "torchvision-v2", "ffcv-16e"} <= set(names), names
     for name in names:
@@ -581,7 +558,7 @@ def every_recipe_loads_and_flags_override_it(cwd):
         config = dict(line.split(": ", 1) for line in run("--recipe", name, *NOISE, "--print-config", cwd=cwd).stdout.splitlines() if ": " in line)
         for key, value in re.findall(r"^([a-z0-9-]+): (\S+)$", text, re.M):
             same = config[key].strip('"') == value or float(config[key]) == float(value)
-            assert same, f"{name}: {key} is {config[key]}, the recipe says {value}"
+            assert same, f"{name}: {key} is {config[key]}, the recipe has {value}"
     first = run("--recipe", "nesterov-90e", *NOISE, "--lr", "0.7", "--epochs", "30", "--print-config", cwd=cwd).stdout
     assert "\nlr: 0.7\n" in first and "\nepochs: 30\n" in first, first
     with open(os.path.join(cwd, "c.yaml"), "w", encoding="utf-8") as file:
@@ -610,16 +587,16 @@ def help_shows_the_defaults_of_presets(cwd):
         for key, value in printed(cwd, "--optim", optim).items():
             row = next((r for r in rows if re.match(rf"(--(\[no-\])?{key} |{key}=)", r) and f"{optim}" in r), "")
             shown = re.findall(r"\[([^\]]+)\] \(", row)
-            if not shown or key in ("nesterov", "newton-schulz-iterations"):  # unset where momentum is 0, where nothing iterates
+            if not shown or key in ("nesterov", "newton-schulz-iterations"):  # unset without momentum or Newton-Schulz
                 continue
             shown = dict(x.split("=") for x in shown[-1].split() if "=" in x).get(optim, shown[-1])
             seen += 1
             shown = {"on": "true", "off": "false", "1e-6": "1e-06", "1e-8": "1e-08"}.get(shown, shown)
-            assert shown == value, f"{optim}: --{key} is {value}, --help says {shown}"
+            assert shown == value, f"{optim}: --{key} is {value}, --help shows {shown}"
         assert seen > 20, f"only {seen} defaults were found"
 
 
-def the_noise_scale_is_measured_beside_the_run(cwd):
+def measuring_the_noise_scale_does_not_change_training(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--lr", "1e-3", "--grad-accum", "2", "--epochs", "2", "--keep", "0"]
     run(*flags, "--output", "plain", cwd=cwd)
     run(*flags, "--gradient-noise", "--output", "noise", cwd=cwd)
@@ -632,7 +609,7 @@ def the_noise_scale_is_measured_beside_the_run(cwd):
     assert scales == [r["noise_scale"] for r in steps_of(cwd, "parts") if "noise_scale" in r]
 
 
-def bad_settings_are_refused(cwd):
+def invalid_settings_are_rejected(cwd):
     fails(*NOISE, *SMALL, "--device", "cuda", cwd=cwd, says="cuda")
     fails(*NOISE, *SMALL, "--optim", "shampoo", "--inverse-exponent", "2:0.5", cwd=cwd,
           says="--inverse-exponent", code=USAGE)
@@ -652,8 +629,8 @@ def a_run_without_finite_gradients_stops(cwd):
     assert any(r.get("skipped") for r in steps_of(cwd, "run")), "no step was skipped"
 
 
-def f16_finds_its_loss_scale(cwd):
-    """From a scale that overflows to one that does not; a run that is interrupted goes on bit for bit."""
+def f16_adapts_its_loss_scale(cwd):
+    """The scale decreases until it no longer overflows; a resumed run is bitwise identical."""
     flags = [*NOISE, *SMALL, "--device", "ref", "--amp", "f16", "--width", "2", "--lr", "0.01", "--epochs", "1", "--keep", "0"]
     run(*flags, "--max-steps", "10", "--output", "whole", cwd=cwd)
     steps = steps_of(cwd, "whole")
@@ -671,17 +648,8 @@ def f16_finds_its_loss_scale(cwd):
     fails(*NOISE, *SMALL, "--amp", "f16", cwd=cwd, says="--amp f16", code=USAGE)
 
 
-TIMES = "seconds", "queue", "starved", "images_per_second", "run"  # in the names of what no two runs have in common
-
-
-def records(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-        rows = [json.loads(line) for line in f]
-    return [{k: v for k, v in r.items() if not any(t in k for t in TIMES)} for r in rows]
-
-
-def results_read_late_are_the_same(cwd):
-    """Rows, checkpoints and failures of a run that queues the next update first."""
+def running_ahead_changes_no_result(cwd):
+    """Queueing the next step before reading results does not change records, checkpoints and failures."""
     common = [*NOISE, *SMALL, "--epochs", "2", "--keep", "0", "--lr", "0.01"]
     cases = [["--optim", "adamw", "--grad-accum", "2", "--ema-decay", "0.9", "--checkpoint-every", "4"],
              ["--optim", "sgd", "--on-nan", "skip", "--lr", "1e5", "--momentum", "0", "--weight-decay", "1e5", "--norm-weight-decay"],
@@ -689,43 +657,43 @@ def results_read_late_are_the_same(cwd):
     for number, flags in enumerate(cases):
         for way in ("off", "on"):
             run(*common, *flags, "--run-ahead", way, "--output", f"{way}{number}", cwd=cwd)
-        want, got = records(cwd, f"off{number}"), records(cwd, f"on{number}")
+        want, got = comparable(cwd, f"off{number}"), comparable(cwd, f"on{number}")
         assert want == got, f"{flags}: {[(a, b) for a, b in zip(want, got) if a != b][:1]}"
         steps = len(steps_of(cwd, f"on{number}"))
         same(cwd, f"off{number}", f"on{number}", steps)
-    assert any(r.get("skipped") for r in records(cwd, "on1")), "no step was skipped"
-    assert any(r.get("skipped") for r in records(cwd, "on2")), "no step overflowed"
+    assert any(r.get("skipped") for r in comparable(cwd, "on1")), "no step was skipped"
+    assert any(r.get("skipped") for r in comparable(cwd, "on2")), "no step overflowed"
     flags = [*common, "--optim", "sgd", "--lr", "1e5", "--momentum", "0", "--weight-decay", "1e5", "--norm-weight-decay"]
     said = [run(*flags, "--run-ahead", way, "--output", f"nan-{way}", cwd=cwd, code=ERROR).stderr for way in ("off", "on")]
     tell = [re.search(r"step (\d+): a gradient is not finite.*", text) for text in said]
     assert tell[0] and tell[1] and tell[0].group(0) == tell[1].group(0), said
-    rows = records(cwd, "nan-on")
-    assert rows == records(cwd, "nan-off") and len(rows) == int(tell[1].group(1)) - 1, rows
+    rows = comparable(cwd, "nan-on")
+    assert rows == comparable(cwd, "nan-off") and len(rows) == int(tell[1].group(1)) - 1, rows
     run(*common, "--optim", "adamw", "--run-ahead", "on", "--max-steps", "5", "--output", "parts", cwd=cwd)
     run(*common, "--optim", "adamw", "--run-ahead", "on", "--max-steps", "9", "--output", "parts", "--resume", "auto", cwd=cwd)
     run(*common, "--optim", "adamw", "--run-ahead", "off", "--max-steps", "9", "--output", "whole", cwd=cwd)
     same(cwd, "parts", "whole", 9)
 
 
-ROWS = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, results_read_late_are_the_same, the_memory_of_a_step_is_known_within_a_factor_of_two, resume_is_bit_exact,
-        inputs_grow_from_epoch_to_epoch, resume_is_bit_exact_while_roots_are_pending, muon_says_what_its_matrices_take, tf32_is_full_precision_where_there_is_none, resume_of_a_path_and_of_nothing,
-        a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run, eight_images_are_overfit,
+ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, the_memory_estimate_is_within_a_factor_of_two, a_resumed_run_is_bitwise_identical,
+        input_sizes_follow_the_schedule, a_resume_with_pending_roots_is_bitwise_identical, muon_records_its_time, tf32_is_f32_on_the_cpu, resume_takes_a_path_or_starts_new,
+        a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
-        weights_know_their_classes_and_pixels,
-        fine_tuning_keeps_what_is_frozen, the_average_is_what_a_run_leaves, statistics_are_those_of_the_averaged_weights,
-        a_full_disk_ends_no_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        broken_images_are_skipped_and_listed, bad_data_is_refused, a_flat_val_has_a_file_of_labels, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
-        class_sets_that_differ_are_named, bad_checkpoints_are_refused,
-        bad_weights_are_refused, nan_weights_are_refused, wrong_command_lines_are_refused,
-        presets_fill_what_no_flag_says, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
-        help_shows_the_defaults_of_presets, shampoos_blocks_are_listed,
-        bad_settings_are_refused, a_run_without_finite_gradients_stops]
+        weights_contain_class_names_and_normalization,
+        fine_tuning_keeps_frozen_layers, the_final_weights_are_the_average, batch_norm_statistics_are_recomputed_for_averaged_weights,
+        a_full_disk_does_not_end_the_run, a_profile_is_a_trace, the_config_file_is_reloadable,
+        corrupt_images_are_skipped_and_listed, invalid_data_is_rejected, a_flat_validation_folder_needs_a_label_file, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
+        different_class_sets_are_named, invalid_checkpoints_are_rejected,
+        invalid_weights_are_rejected, nan_weights_are_rejected, invalid_command_lines_are_rejected,
+        presets_set_defaults_that_flags_override, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
+        help_shows_the_defaults_of_presets, shampoo_lists_its_blocks,
+        invalid_settings_are_rejected, a_run_without_finite_gradients_stops]
 
-# What a run promises, whatever its network is; what has little to do with it is only full.
+# Rows that hold for any network; those that hardly depend on it run only with --full.
 if NAME != "train_resnet50":
-    ROWS = [f16_finds_its_loss_scale, the_noise_scale_is_measured_beside_the_run, results_read_late_are_the_same, resume_is_bit_exact, resume_is_bit_exact_while_roots_are_pending,
+    ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, a_resumed_run_is_bitwise_identical, a_resume_with_pending_roots_is_bitwise_identical,
             eight_images_are_overfit, evaluation_saves_logits_in_file_order, a_run_without_finite_gradients_stops]
-    ROWS += map(full, [resume_of_a_path_and_of_nothing, a_signal_ends_with_a_checkpoint_and_its_own_code, a_signal_while_evaluating_leaves_it_to_the_next_run,
-                       prediction_prints_the_top_classes, the_average_is_what_a_run_leaves, the_config_file_is_reloadable, caches_change_nothing, tar_files_and_packs_train_and_evaluate])
+    ROWS += map(full, [resume_takes_a_path_or_starts_new, a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume,
+                       prediction_prints_the_top_classes, the_final_weights_are_the_average, the_config_file_is_reloadable, caches_change_nothing, tar_files_and_packs_train_and_evaluate])
 
 sys.exit(run_rows(ROWS, "lather-program-", *sys.argv[2:3]))

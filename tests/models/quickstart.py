@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""./quickstart from its build on, which is a script here: what it shows, and that the commands it ends with work.
+"""./quickstart with the build replaced by a script: its output, and the commands that it suggests.
 
     quickstart.py TRAIN_RESNET50 [ROW]
 """
@@ -9,14 +9,10 @@ import shutil
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from trainer import BUILD, PROGRAM, SOURCE, TOOLS, run_rows, write_image
 
-from rows import run_rows  # noqa: E402
-from trainer import PROGRAM, write_image  # noqa: E402
-
-SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-GPT = os.path.join(os.path.dirname(PROGRAM), "..", "gpt", "train_gpt")
-REPORT = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "report")
+GPT = os.path.join(BUILD, "models", "gpt", "train_gpt")
+REPORT = os.path.join(TOOLS, "report")
 STEPS = 60
 
 
@@ -28,7 +24,7 @@ def script(path, *lines):
 
 
 def place(cwd, *ninja):
-    """A clone whose build is there already; ninja: the lines of a script that says what building says."""
+    """Prepares a clone that is already built; ninja: lines of a script that prints like ninja."""
     shutil.copy(os.path.join(SOURCE, "quickstart"), cwd)
     script(os.path.join(cwd, "tools", "packages"), "exit 0")
     script(os.path.join(cwd, "bin", "meson"), "exit 0")
@@ -47,7 +43,7 @@ def quickstart(cwd, *flags):
                           check=False)
 
 
-def it_shows_progress_speed_and_what_to_do_next(cwd):
+def progress_speed_and_next_steps_are_shown(cwd):
     place(cwd, f"for i in $(seq {STEPS}); do echo \"[$i/{STEPS}] Compiling file $i\"; done")
     p = quickstart(cwd, "--data", "synthetic:64:16:4", "--arch", "resnet10", "--width", "4", "--batch-size", "8",
                    "--threads", "1", "--progress", "off")
@@ -62,13 +58,13 @@ def it_shows_progress_speed_and_what_to_do_next(cwd):
     commands = re.findall(r"^  (build-quickstart/.*)$", p.stdout, re.M)
     assert len(commands) == 3, commands
     for command in commands:
-        command = command.replace("--epochs 10", "--epochs 1 --width 8")  # the whole takes too long for a test
+        command = command.replace("--epochs 10", "--epochs 1 --width 8")  # shortened
         done = subprocess.run("exec " + command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr[-500:]}"
     assert os.path.exists(os.path.join(cwd, "runs", "mine", "report.html"))
 
 
-def with_gpt_it_trains_a_language_model(cwd):
+def option_gpt_trains_a_language_model(cwd):
     place(cwd, f"for i in $(seq {STEPS}); do echo \"[$i/{STEPS}] Compiling file $i\"; done", "echo \"$@\" >asked")
     for name, words in (("corpus.txt", "And God saw every thing that he had made. "), ("my-text.txt", "To be, or not to be: that is the question. ")):
         with open(os.path.join(cwd, name), "w") as f:
@@ -77,28 +73,27 @@ def with_gpt_it_trains_a_language_model(cwd):
     p = quickstart(cwd, "--gpt", "--data", "corpus.txt", *small, "--seq-len", "16", "--epochs", "2")
     assert p.returncode == 0, p.stderr[-500:] + p.stdout[-500:]
     with open(os.path.join(cwd, "asked")) as f:
-        assert "models/gpt/train_gpt" in f.read(), "another program was built"
+        assert "models/gpt/train_gpt" in f.read(), "a different program was built"
     perplexity = re.search(r"^Perplexity (\d+\.\d\d) a character after \d+ s", p.stdout, re.M)
-    assert perplexity and 1 < float(perplexity.group(1)) < 12, p.stdout  # of 21 characters, that do not have equal shares
+    assert perplexity and 1 < float(perplexity.group(1)) < 12, p.stdout  # 21 characters of unequal frequency
     assert re.search(r"Tokens a second: \d+ in epoch 1, \d+ in epoch 2\.", p.stdout), p.stdout
     assert re.search(r"of 400 characters:\nAnd God said.", p.stdout), p.stdout
     assert os.path.exists(os.path.join(cwd, "runs", "quickstart-gpt", "report.html"))
     commands = re.findall(r"^  (build-quickstart/.*)$", p.stdout, re.M)
     assert len(commands) == 3 and "Next, a text of your own" in p.stdout and "images" not in p.stdout.lower(), p.stdout
     for command in commands:
-        command = command.replace("--epochs 10", "--epochs 1 --seq-len 32 --width 32")  # the whole takes too long for a test
+        command = command.replace("--epochs 10", "--epochs 1 --seq-len 32 --width 32")  # shortened
         done = subprocess.run("exec " + command, shell=True, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}: {done.stderr[-500:]}"
     assert os.path.exists(os.path.join(cwd, "runs", "my-text", "report.html"))
 
 
-def a_build_that_fails_says_why(cwd):
+def a_failed_build_shows_the_error(cwd):
     place(cwd, "echo '[1/60] Compiling a'", "echo 'FAILED: a.o'", "echo 'a.c:1: error: no'", "exit 1")
     p = quickstart(cwd)
     assert p.returncode == 1 and "FAILED: a.o\na.c:1: error: no\n" in p.stdout and "3/4" not in p.stdout, p.stdout
 
 
-ROWS = [it_shows_progress_speed_and_what_to_do_next, with_gpt_it_trains_a_language_model, a_build_that_fails_says_why]
+ROWS = [progress_speed_and_next_steps_are_shown, option_gpt_trains_a_language_model, a_failed_build_shows_the_error]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-quickstart-", sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-quickstart-", *sys.argv[2:3]))

@@ -1,4 +1,4 @@
-/* train_mlp, of a user who brings an optimizer, a data set and a communicator of their own. */
+/* train_mlp with a user's own optimizer, data set and communicator. */
 
 #include "dist/comm/comm.h"
 
@@ -14,7 +14,7 @@ int mlp_main(int argc, char **argv);
 #include "mlp.c"
 #undef main
 
-/* --- The optimizer: lr times a moving average of the gradient --- */
+/* --- Optimizer: the learning rate times a moving average of the gradient --- */
 
 typedef struct average_config {
     double memory;
@@ -52,7 +52,7 @@ static lt_status make_average(lt_optim **out, const lt_params *params, const voi
 
 static const lt_optim_field memory = {
     "memory",  LT_FIELD_REAL, .offset = offsetof(average_config, memory),
-    .high = 1, .below = true, .help = "share of the average that stays"};
+    .high = 1, .below = true, .help = "decay rate of the average"};
 static const lt_optim_preset usual = {NULL, 0.5, &(average_config){.memory = 0.5}};
 static const lt_optim_family average_family = {.name = "average",
                                                .group = "Average",
@@ -63,7 +63,7 @@ static const lt_optim_family average_family = {.name = "average",
                                                .presets = 1,
                                                .make = make_average};
 
-/* --- The data set: 8 x 8 images that are as bright as their class --- */
+/* --- Data set: 8 x 8 images whose brightness encodes the class --- */
 
 static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *record)
 {

@@ -1,18 +1,15 @@
 #!/usr/bin/env python3
-"""An optimizer, a data set and a communicator that a program registered are reachable by --optim, --data and --dist.
+"""A program's registered optimizer, data set and communicator are available by --optim, --data and --dist.
 
     registered.py TRAIN_REGISTERED [ROW]
 """
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+import trainer
+from trainer import USAGE, digest, epochs_of, fails, run, run_rows
 
-from rows import run_rows  # noqa: E402
-import trainer  # noqa: E402
-from trainer import USAGE, digest, epochs_of, fails, run  # noqa: E402
-
-trainer.NAME = "train_mlp"  # what its family says
+trainer.NAME = "train_mlp"  # name in the family's messages
 
 FLAGS = ["--batch-size", "8", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
 MINE = ["--data", "shades:64", "--optim", "average", *FLAGS]
@@ -35,7 +32,7 @@ def help_and_messages_name_them(cwd):
     text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     assert "--optim sgd|adagrad|adam|adamw|shampoo|soap|muon|lars|lamb|average" in text and "average=0.5" in text
     assert "--dist auto|off|mpi|alone" in text
-    assert "Average: --memory X share of the average that stays [0.5] (average only)" in text, text
+    assert "Average: --memory X decay rate of the average [0.5] (average only)" in text, text
     assert "--momentum X momentum [sgd=0.9 shampoo=0.9 soap=0 muon=0.95 lars=0.9] (sgd shampoo soap muon lars only)" in text
     fails("--data", "nowhere", cwd=cwd, says="nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]' or 'shades:COUNT'")
     fails(*MINE, "--optim", "averag", cwd=cwd, code=USAGE, says="--optim: 'averag' is none of")
@@ -44,6 +41,4 @@ def help_and_messages_name_them(cwd):
     fails(*MINE, "--weight-decay", "1", cwd=cwd, code=USAGE, says="--optim average does not read it")
 
 
-if __name__ == "__main__":
-    sys.exit(run_rows([they_train_and_resume, help_and_messages_name_them], "lather-registered-",
-                      sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows([they_train_and_resume, help_and_messages_name_them], "lather-registered-", *sys.argv[2:3]))

@@ -1,5 +1,5 @@
-/* The family of residual networks: names and shapes against torchvision's, counts against the
- * numbers that torchvision publishes, and a tiny one that learns eight images by heart. */
+/* Residual networks: names and shapes as in torchvision, its published counts, and a tiny network that overfits
+ * eight images. */
 
 #include "resnet.h"
 
@@ -65,7 +65,7 @@ static void check_counts(void **state)
     assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
 }
 
-static void counted_parameters_are_those_of_the_model(void **state)
+static void counted_parameters_equal_the_models(void **state)
 {
     (void)state;
     lt_module *m = NULL;
@@ -91,7 +91,7 @@ typedef struct bad_row {
     const char *says;
 } bad_row;
 
-static void check_refused(void **state)
+static void check_rejected(void **state)
 {
     const bad_row *row = *state;
     lt_module *m = NULL;
@@ -147,7 +147,7 @@ static void close_trainee(trainee *t)
     lt_module_free(&t->model);
 }
 
-/* One step; returns the loss and counts rows that have their label first. */
+/* Runs one step; returns the loss, and counts rows with a correct top-1. */
 static double train_step(trainee *t, int64_t attempt)
 {
     const lt_normalize_config pixels = {.mean = {128, 128, 128}, .deviation = {64, 64, 64}};
@@ -166,7 +166,7 @@ static double train_step(trainee *t, int64_t attempt)
     return loss;
 }
 
-static void eight_images_are_learnt_by_heart(void **state)
+static void eight_images_are_overfit(void **state)
 {
     (void)state;
     trainee t = {0};
@@ -176,7 +176,7 @@ static void eight_images_are_learnt_by_heart(void **state)
     for (int64_t step = 2; step <= STEPS; step++)
         loss = train_step(&t, step);
     assert_ok(lt_tensor_read(t.hits, hit, sizeof hit));
-    assert_true(first > 1); /* about log(CLASSES): it did not start there */
+    assert_true(first > 1); /* about log(CLASSES): not overfit yet */
     assert_int_equal(hit[0], IMAGES);
     assert_near(loss, 0, 0.02);
     close_trainee(&t);
@@ -188,18 +188,18 @@ static const count_row counts[] = {
 };
 
 static const bad_row refused[] = {
-    {"an unknown architecture is refused", {.arch = "resnet51", .classes = 10}, "resnet51"},
-    {"no class is refused", {.arch = "resnet50"}, "classes"},
-    {"an empty stage is refused", {.depths = {1, 1, 0, 1}, .classes = 2}, "stage 3"},
-    {"two channels are refused", {.arch = "resnet18", .classes = 2, .channels = 2}, "channels"},
+    {"an unknown architecture is rejected", {.arch = "resnet51", .classes = 10}, "resnet51"},
+    {"zero classes are rejected", {.arch = "resnet50"}, "classes"},
+    {"an empty stage is rejected", {.depths = {1, 1, 0, 1}, .classes = 2}, "stage 3"},
+    {"two channels are rejected", {.arch = "resnet18", .classes = 2, .channels = 2}, "channels"},
 };
 
 int main(void)
 {
     static struct CMUnitTest tests[3 + COUNT_OF(counts) + COUNT_OF(refused)] = {
         cmocka_unit_test(resnet50_has_the_320_tensors_of_torchvision),
-        cmocka_unit_test(counted_parameters_are_those_of_the_model),
-        cmocka_unit_test(eight_images_are_learnt_by_heart),
+        cmocka_unit_test(counted_parameters_equal_the_models),
+        cmocka_unit_test(eight_images_are_overfit),
     };
     union {
         const void *row;
@@ -212,7 +212,7 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(refused); i++) {
         u.row = &refused[i];
         tests[3 + COUNT_OF(counts) + i] =
-            (struct CMUnitTest){refused[i].name, check_refused, NULL, NULL, u.state};
+            (struct CMUnitTest){refused[i].name, check_rejected, NULL, NULL, u.state};
     }
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,4 +1,4 @@
-/* A tiny residual network against PyTorch and torchvision (tests/golden/make_resnet_fixture.py). */
+/* Compares a tiny residual network with PyTorch and torchvision (tests/golden/make_resnet_fixture.py). */
 
 #include "fixture.h"
 #include "resnet.h"
@@ -12,7 +12,7 @@ static lt_status make(lt_module **out, lt_device *device)
     return lt_resnet_new(out, device, &c);
 }
 
-/* Bounds of f32 on the cpu are for builds without oneDNN too, whose convolutions add up one product after another. */
+/* The f32 bounds on cpu also hold for builds without oneDNN, whose convolutions sum sequentially. */
 static const fixture_row rows[] = {
     {"f64 on ref, SGD with Nesterov momentum", "ref", true, "sgd", fixture_open_sgd, 0.05, 1e-9,
      false},

@@ -1,5 +1,5 @@
-/* A network read off its file of weights, and its batch norms folded into its convolutions: logits
- * stay what they were, but for rounding. */
+/* Loads a network from a weights file and folds its batch norms into its convolutions: logits change only by
+ * rounding. */
 
 #include "near.h"
 #include "resnet.h"
@@ -16,11 +16,12 @@ typedef struct fold_row {
     const char *name, *device;
     bool f64;
     lt_resnet_config net;
-    double tolerance; /* of the largest logit: terms summed, layers and headroom over the unit */
-    bool broken;      /* a control: a folded bias is lost; the check must reject this row */
+    double
+        tolerance; /* relative to the largest logit: rounding of summed terms over all layers, with headroom */
+    bool broken; /* a control with a lost bias, which the check must reject */
 } fold_row;
 
-/* Statistics, gains and shifts as a trained network has them: none is 0 or 1. */
+/* Fills statistics, weights and biases with trained-like values, none 0 or 1. */
 static void fill(const lt_params *list)
 {
     float v[4096];
@@ -117,7 +118,7 @@ static void check_row(void **state)
     logits_of(model, device, net.channels, after);
     assert_true((distance(before, after) <= row->tolerance) == !row->broken);
 
-    assert_ok(lt_module_params(model, &list)); /* a weight and a bias per layer, nothing else */
+    assert_ok(lt_module_params(model, &list)); /* only a weight and a bias per layer */
     for (size_t i = 0; i < list.count; i++)
         assert_true(list.item[i]->role == LT_ROLE_WEIGHT || list.item[i]->role == LT_ROLE_BIAS);
     lt_params_clear(&list);

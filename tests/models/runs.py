@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run folders: whose they are, what is in them, and that a loss is told.
+"""Run folders: ownership, contents, and reports of lost data.
 
     runs.py TRAIN_RESNET50 [ROW]
 """
@@ -9,14 +9,12 @@ import re
 import resource
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
-sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)), os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support")]
-from rows import Skip, run_rows  # noqa: E402
-from trainer import (ERROR, INTERRUPTED, NOISE, OK, PROGRAM, SMALL, TIMEOUT, USAGE, checkpoint, digest, fails, has_step,  # noqa: E402
-                     run, same, steps_of, write_state)
+import trainer
+from trainer import (ERROR, INTERRUPTED, NOISE, OK, SMALL, USAGE, Skip, checkpoint, content, digest, fails, has_step, metadata_of, records,
+                     run, run_rows, same, start, steps_of, wait_for, write_state)
 
 FLAGS = [*NOISE, *SMALL, "--optim", "sgd", "--sched", "constant", "--no-tensorboard"]
 NETWORKLESS = [f for i, f in enumerate(FLAGS) if not {"--arch", "--width"} & {f, FLAGS[i - 1]}]
@@ -28,14 +26,8 @@ def at(cwd, *names):
     return os.path.join(cwd, *names)
 
 
-def records(cwd, folder):
-    with open(at(cwd, folder, "metrics.jsonl")) as f:
-        return [json.loads(line) for line in f]
-
-
 def state(cwd, folder, step):
-    with open(checkpoint(cwd, folder, step, "state.json")) as f:
-        return json.load(f)
+    return json.loads(content(checkpoint(cwd, folder, step, "state.json")))
 
 
 def config(cwd, folder):
@@ -43,18 +35,12 @@ def config(cwd, folder):
         return dict(line.rstrip("\n").split(": ", 1) for line in f if ": " in line)
 
 
-def metadata(path):
-    with open(path, "rb") as f:
-        return json.loads(f.read(int.from_bytes(f.read(8), "little")))["__metadata__"]
-
-
 def edit_state(cwd, folder, step, change):
-    """Changes the text of state.json; its checksum is made right again."""
+    """Changes the text of state.json, and updates its checksum."""
     path = checkpoint(cwd, folder, step, "state.json")
-    with open(path) as f:
-        text = f.read()
+    text = content(path).decode()
     changed = change(text)
-    assert changed != text, "nothing was changed"
+    assert changed != text, "nothing changed"
     write_state(path, changed)
 
 
@@ -62,34 +48,21 @@ def without_id(text):
     return re.sub(r'"run":"[0-9a-f]{32}","network":"[^"]*",', "", text)
 
 
-def start(cwd, *args, **more):
-    return subprocess.Popen([PROGRAM, *args], cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **more)
-
-
-def wait_for(p, what):
-    end = time.monotonic() + TIMEOUT
-    while not what() and p.poll() is None and time.monotonic() < end:
-        time.sleep(0.01)
-    assert what(), f"it never came: {p.poll()}"
-
-
 def catches(p, number):
-    """Whether a process has a handler for a signal."""
+    """Returns whether a process has a handler for a signal."""
     with open(f"/proc/{p.pid}/status") as f:
         caught = re.search(r"^SigCgt:\s*(\w+)", f.read(), re.M)
     return bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def finish(p):
-    try:
-        return p.communicate(timeout=TIMEOUT)[1]
-    finally:
-        p.kill()
+    """Returns what the process wrote to stderr."""
+    return trainer.finish(p)[1]
 
 
-# --- whose folder it is -------------------------------------------------------------------------
+# --- ownership of a folder -------------------------------------------------------------------------
 
-def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
+def a_folder_with_a_run_is_rejected_or_the_run_is_renamed(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     before = {name: digest(at(cwd, "run", name)) for name in ("config.yaml", "env.json", "metrics.jsonl", "model.safetensors")}
     other = [*FLAGS, "--max-steps", "1", "--lr", "0.5", "--output", "run"]
@@ -99,7 +72,7 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     with open(at(cwd, "run", "notes.txt"), "w") as f:
         f.write("the user's own")
     for n in (1, 2):
-        os.makedirs(at(cwd, "run", "checkpoints", "step-7.tmp-999999999"))  # of a killed save
+        os.makedirs(at(cwd, "run", "checkpoints", "step-7.tmp-999999999"))  # left by a killed save
         p = run(*other, *LINES, "--overwrite", cwd=cwd)
         assert not [name for name in os.listdir(at(cwd, "run", f"old-{n}", "checkpoints")) if "tmp" in name]
         assert f"moved the previous run from run to run/old-{n}" in p.stderr, p.stderr
@@ -108,17 +81,17 @@ def a_folder_that_holds_a_run_is_refused_or_set_aside(cwd):
     assert os.listdir(at(cwd, "run", "checkpoints")).count("step-2") == 0 and len(steps_of(cwd, "run")) == 1
     run(*other, "--max-steps", "2", "--resume", "auto", cwd=cwd)
     weights = digest(at(cwd, "run", "model.safetensors"))
-    shutil.rmtree(at(cwd, "run", "checkpoints"))  # nothing to go on from
+    shutil.rmtree(at(cwd, "run", "checkpoints"))  # no checkpoint to resume
     p = run(*other, *LINES, "--lr", "0.25", "--resume", "auto", cwd=cwd)
     assert "moved the previous run from run to run/old-3" in p.stderr, p.stderr
     assert digest(at(cwd, "run", "old-3", "model.safetensors")) == weights and len(steps_of(cwd, at("run", "old-3"))) == 2
-    os.mkdir(at(cwd, "empty"))  # control: nothing is in the way
+    os.mkdir(at(cwd, "empty"))  # control: the folder has no run
     shutil.copy(at(cwd, "run", "config.yaml"), at(cwd, "empty"))
     run("--config", "empty/config.yaml", "--output", "empty", cwd=cwd)
 
 
-def a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one(cwd):
-    """Folders in which earlier versions did that: the newest by number is the other run's."""
+def runs_mixed_in_a_folder_are_told_apart_by_id(cwd):
+    """Earlier versions mixed runs in a folder: the checkpoint with the highest step belongs to another run."""
     flags = [*FLAGS, "--keep", "0", "--checkpoint-every", "2"]
     run(*flags, "--max-steps", "8", "--output", "a", cwd=cwd)
     run(*flags, "--max-steps", "4", "--seed", "1", "--output", "b", cwd=cwd)
@@ -130,7 +103,7 @@ def a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one(cwd):
     assert "resumed from b/checkpoints/step-4: step 4" in p.stderr, p.stderr
     left = {n for n in os.listdir(at(cwd, "b", "checkpoints")) if n.startswith("step-")}
     assert {"step-5", "step-6", "step-8"} <= left and "step-2" not in left, left
-    with open(checkpoint(cwd, "c", 4), "r+b") as f:  # damaged: the one before, not the other run's
+    with open(checkpoint(cwd, "c", 4), "r+b") as f:  # damaged: uses the one before it, not the other run's
         f.truncate(100)
     p = run(*resume, "--max-steps", "5", "--output", "c", cwd=cwd)
     assert "resumed from c/checkpoints/step-2: step 2" in p.stderr and "DAMAGED" in p.stderr, p.stderr
@@ -142,8 +115,8 @@ def a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one(cwd):
     same(cwd, "a", "fork", 8)
 
 
-def a_copy_of_a_folder_without_its_links_goes_on(cwd):
-    """cp -rL makes folders of latest and best; the next checkpoint was lost then."""
+def a_copied_folder_without_links_resumes(cwd):
+    """cp -rL replaces the links latest and best by folders."""
     flags = [*FLAGS, "--keep", "1", "--output"]
     run(*flags, "run", "--max-steps", "2", cwd=cwd)
     os.rename(at(cwd, "run", "checkpoints", "step-2"), at(cwd, "step-2"))
@@ -161,21 +134,20 @@ def a_copy_of_a_folder_without_its_links_goes_on(cwd):
 def every_record_has_the_id_of_its_run(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     run(*FLAGS, "--max-steps", "2", "--output", "other", cwd=cwd)
-    same(cwd, "run", "other", 2)  # the id is not in the weights
+    same(cwd, "run", "other", 2)  # the id is not stored in the weights
     run(*FLAGS, "--max-steps", "3", "--output", "run", "--resume", "auto", cwd=cwd)
-    with open(at(cwd, "run", "env.json")) as f:
-        want = json.load(f)["run"]
+    want = json.loads(content(cwd, "run", "env.json"))["run"]
     assert re.fullmatch("[0-9a-f]{32}", want), want
     assert {r.get("run") for r in records(cwd, "run")} == {want} == {state(cwd, "run", s)["run"] for s in (2, 3)}
     assert want not in {r["run"] for r in records(cwd, "other")}
-    edit_state(cwd, "other", 2, without_id)  # a folder of an earlier version
+    edit_state(cwd, "other", 2, without_id)  # like a folder of an earlier version
     os.remove(at(cwd, "other", "env.json"))
     run(*FLAGS, "--max-steps", "3", "--output", "other", "--resume", "auto", cwd=cwd)
     same(cwd, "run", "other", 3)
     assert re.fullmatch("[0-9a-f]{32}", state(cwd, "other", 3)["run"])
 
 
-def flags_that_changed_at_a_resume_are_listed(cwd):
+def flags_changed_at_a_resume_are_listed(cwd):
     run(*FLAGS, "--max-steps", "2", "--milestone", "1", "--output", "run", cwd=cwd)
     resume = [*FLAGS, "--max-steps", "3", "--lr", "0.5", "--mean", "0.485,0.456,0.406", "--output", "run", "--resume"]
     p = run(*resume, "auto", *LINES, cwd=cwd)
@@ -184,18 +156,18 @@ def flags_that_changed_at_a_resume_are_listed(cwd):
     assert [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"] == [want]
     p = run(*resume, "run/checkpoints/latest", *LINES, cwd=cwd)  # control
     assert "resumed" in p.stderr and "changed" not in p.stderr, p.stderr
-    p = run(*NETWORKLESS, *resume[len(FLAGS):], "auto", *LINES, cwd=cwd)  # the network is the checkpoint's
+    p = run(*NETWORKLESS, *resume[len(FLAGS):], "auto", *LINES, cwd=cwd)  # the checkpoint defines the network
     assert "resumed" in p.stderr and "changed" not in p.stderr, p.stderr
     assert config(cwd, "run")["arch"] == "resnet10"
 
 
-def other_kernels_at_a_resume_are_told(cwd):
+def different_kernels_at_a_resume_are_reported(cwd):
     generic, own = {"LATHER_CPU_ISA": "generic"}, {"LATHER_CPU_ISA": "generic", "LATHER_CPU_KERNELS": "own"}
     resumes = lambda: [r.get("changed") for r in records(cwd, "run") if r["event"] == "resume"]  # noqa: E731
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd, env=generic)
     assert (state(cwd, "run", 2)["cpu_isa"], state(cwd, "run", 2)["cpu_kernels"]) == ("generic", "auto")
-    with open(at(cwd, "run", "env.json")) as f:
-        assert (found := json.load(f))["cpu_isa"] == "generic" and found["cpu_kernels"] == "auto", found
+    found = json.loads(content(cwd, "run", "env.json"))
+    assert found["cpu_isa"] == "generic" and found["cpu_kernels"] == "auto", found
     resume = [*FLAGS, *LINES, "--max-steps", "3", "--output", "run", "--resume"]
     warning = "results may differ in the last bits: "
     p = run(*resume, "auto", cwd=cwd, env=own)
@@ -206,25 +178,25 @@ def other_kernels_at_a_resume_are_told(cwd):
     edit_state(cwd, "run", 3, lambda t: re.sub('"cpu_isa":"generic"', '"cpu_isa":"vax"', t))  # another machine
     p = run(*resume, "auto", cwd=cwd, env=own)
     assert f"{warning}cpu_isa vax -> generic\n" in p.stderr and resumes()[-1] == "cpu_isa vax -> generic", p.stderr
-    edit_state(cwd, "run", 3, lambda t: re.sub('"cpu_(model|isa|kernels)":"[^"]*",', "", t))  # of an earlier version
+    edit_state(cwd, "run", 3, lambda t: re.sub('"cpu_(model|isa|kernels)":"[^"]*",', "", t))  # like an earlier version
     p = run(*resume, "auto", cwd=cwd, env=generic)
     assert "resumed" in p.stderr and warning not in p.stderr and resumes()[-1] is None, p.stderr
 
 
 # --- one process --------------------------------------------------------------------------------
 
-def a_second_process_is_sent_away(cwd):
+def a_second_process_is_rejected(cwd):
     flags = [*FLAGS, *FOR_EVER, "--checkpoint-every", "2", "--output", "run"]
-    with start(cwd, *flags) as first:
+    with start(*flags, cwd=cwd) as first:
         try:
             wait_for(first, lambda: has_step(cwd, "run", 5))
             for more in (["--resume", "auto"], ["--overwrite"], []):
                 p = run(*flags, *more, cwd=cwd, code=ERROR)
-                told = p.stderr.splitlines()[-1]
-                assert re.fullmatch(rf"train_resnet50: run: is being written by pid {first.pid} on \S+ since \S+Z", told), told
+                text = p.stderr.splitlines()[-1]
+                assert re.fullmatch(rf"train_resnet50: run: is being written by pid {first.pid} on \S+ since \S+Z", text), text
             assert run(*NOISE, "--eval", "--weights", "run/checkpoints/latest/model.safetensors", "--threads", "1", cwd=cwd).stdout
         finally:
-            first.kill()  # and its lock is stale
+            first.kill()  # its lock becomes stale
             first.communicate()
     assert os.path.exists(at(cwd, "run", "lock"))
     last = len(steps_of(cwd, "run"))
@@ -233,9 +205,9 @@ def a_second_process_is_sent_away(cwd):
     assert not os.path.exists(at(cwd, "run", "lock"))
 
 
-def of_many_processes_one_trains(cwd):
+def only_one_of_many_processes_trains(cwd):
     flags = [*FLAGS, "--max-steps", "30", "--resume", "auto", "--output", "run"]
-    all_of_them = [start(cwd, *flags) for _ in range(4)]
+    all_of_them = [start(*flags, cwd=cwd) for _ in range(4)]
     said = [(finish(p), p.returncode) for p in all_of_them]
     assert {code for _, code in said} <= {OK, ERROR} and any(code == OK for _, code in said), said
     assert all(("is being written by" in text) == (code == ERROR) for text, code in said), said
@@ -243,7 +215,7 @@ def of_many_processes_one_trains(cwd):
     assert len({r["run"] for r in records(cwd, "run")}) == 1
 
 
-# --- every loss is told -------------------------------------------------------------
+# --- reports of lost data -------------------------------------------------------------
 
 def small_files(limit):
     def set_limit():
@@ -254,41 +226,41 @@ def small_files(limit):
 
 def a_lost_last_checkpoint_is_an_error(cwd):
     flags = [*FLAGS, "--max-steps", "3", "--eval-every", "0", "--output", "run"]
-    p = start(cwd, *flags, preexec_fn=small_files(60000))
+    p = start(*flags, cwd=cwd, preexec_fn=small_files(60000))
     text = finish(p)
     assert p.returncode == ERROR, text
     assert text.count("checkpoint of step 3 not written: ") == 1 and "File too large" in text, text
     failed = [r for r in records(cwd, "run") if r["event"] == "checkpoint_failed"]
     assert [r["step"] for r in failed] == [3] and "File too large" in failed[0]["error"], failed
-    os.makedirs(at(cwd, "other", "checkpoints", "latest"))  # in the way of the link; the weights are written
+    os.makedirs(at(cwd, "other", "checkpoints", "latest"))  # blocks the link; the weights are written
     fails(*flags[:-1], "other", cwd=cwd, says="other: the checkpoint of the last step, 3, is missing")
     assert os.path.exists(at(cwd, "other", "model.safetensors"))
 
 
-def a_lost_checkpoint_in_between_is_told_and_ends_nothing(cwd):
+def an_intermediate_checkpoint_that_fails_is_reported(cwd):
     flags = [*FLAGS, *FOR_EVER, "--width", "16", "--checkpoint-every", "1", "--output", "run"]
-    p = start(cwd, *flags, preexec_fn=small_files(400000))  # which records of a thousand steps stay below, and weights do not
+    p = start(*flags, cwd=cwd, preexec_fn=small_files(400000))  # enough for the records of a thousand steps, not for weights
     try:
-        wait_for(p, lambda: os.path.exists(at(cwd, "run", "metrics.jsonl")) and '"checkpoint_failed"' in open(at(cwd, "run", "metrics.jsonl")).read())
+        wait_for(p, lambda: os.path.exists(at(cwd, "run", "metrics.jsonl")) and b'"checkpoint_failed"' in content(cwd, "run", "metrics.jsonl"))
         resource.prlimit(p.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         wait_for(p, lambda: os.path.exists(at(cwd, "run", "checkpoints", "latest")))
         p.send_signal(signal.SIGTERM)
     finally:
         text = finish(p)
-    assert p.returncode == INTERRUPTED and "not written" in text, text  # the last one is there
+    assert p.returncode == INTERRUPTED and "not written" in text, text  # the last checkpoint is saved
     last = re.search(r"^saved step (\d+); --resume auto continues$", text, re.M)
     assert last and os.path.exists(checkpoint(cwd, "run", last.group(1))), text
 
 
 def remove_while_it_grows(path):
-    """The run may make a file in a folder between its listing and its removal: then once more."""
+    """Retries, as the run may create a file between the listing of a folder and its removal."""
     deadline = time.monotonic() + 60
     while os.path.exists(path):
         shutil.rmtree(path, ignore_errors=True)
-        assert time.monotonic() < deadline, f"{path} does not go away"
+        assert time.monotonic() < deadline, f"{path} cannot be removed"
 
 
-def a_folder_that_goes_away_is_noticed(cwd):
+def a_removed_folder_is_noticed(cwd):
     def delete():
         remove_while_it_grows(at(cwd, "run"))
 
@@ -300,23 +272,23 @@ def a_folder_that_goes_away_is_noticed(cwd):
             path = at(cwd, "run", name)
             remove_while_it_grows(path) if os.path.isdir(path) else os.remove(path)
 
-    for take_away in (delete, move, empty):
-        p = start(cwd, *FLAGS, *FOR_EVER, "--output", "run")
+    for remove in (delete, move, empty):
+        p = start(*FLAGS, *FOR_EVER, "--output", "run", cwd=cwd)
         try:
             wait_for(p, lambda: has_step(cwd, "run", 3))
-            take_away()
+            remove()
         finally:
             text = finish(p)
         assert p.returncode == ERROR and "run: was deleted or moved while the run was writing to it" in text, text
-        assert not os.path.exists(at(cwd, "run", "checkpoints")), "a half run folder was made"
+        assert not os.path.exists(at(cwd, "run", "checkpoints")), "a new incomplete run folder exists"
         shutil.rmtree(at(cwd, "run"), ignore_errors=True)
 
 
-def an_interrupted_run_says_what_it_saved(cwd):
+def an_interrupted_run_reports_its_checkpoint(cwd):
     for more, want in ((["--output", "run"], r"^saved step (\d+); --resume auto continues$"),
                        (["--output", "bar", "--progress", "bar"], r"^saved step (\d+); --resume auto continues$"),
                        ([], r"^stopped at step (\d+); without --output nothing is saved$")):
-        p = start(cwd, *FLAGS, *FOR_EVER, *more)
+        p = start(*FLAGS, *FOR_EVER, *more, cwd=cwd)
         try:
             wait_for(p, lambda: has_step(cwd, more[1], 2) if more else catches(p, signal.SIGINT))
             p.send_signal(signal.SIGINT)
@@ -327,10 +299,10 @@ def an_interrupted_run_says_what_it_saved(cwd):
         assert not more or os.path.exists(checkpoint(cwd, more[1], last.group(1))), text
 
 
-def a_start_that_cannot_write_says_where_and_why(cwd):
+def an_unwritable_folder_is_reported_with_path_and_reason(cwd):
     flags = [*FLAGS, "--max-steps", "1", "--output"]
     for limit, file in ((0, "lock"), (200, "config.yaml")):
-        p = start(cwd, *flags, "full/run", preexec_fn=small_files(limit))
+        p = start(*flags, "full/run", cwd=cwd, preexec_fn=small_files(limit))
         text = finish(p)
         assert p.returncode == ERROR and f"full/run/{file}: " in text and "File too large" in text, text
         assert not os.path.exists(at(cwd, "full", "run")), os.listdir(at(cwd, "full", "run"))
@@ -338,16 +310,16 @@ def a_start_that_cannot_write_says_where_and_why(cwd):
     if os.getuid() == 0:
         os.chmod(cwd, 0o755)
         try:
-            p = start(cwd, *flags, "closed/run", user=65534)
+            p = start(*flags, "closed/run", cwd=cwd, user=65534)
         except PermissionError:
-            raise Skip("another user may not run the program")
+            raise Skip("another user cannot run the program")
     else:
-        p = start(cwd, *flags, "closed/run")
+        p = start(*flags, "closed/run", cwd=cwd)
     text = finish(p)
     assert p.returncode == ERROR and "closed/run: Permission denied" in text, text
 
 
-def a_run_shorter_than_its_first_roots_says_so(cwd):
+def a_run_too_short_for_shampoo_roots_warns(cwd):
     flags = [*NOISE, *SMALL, *LINES, "--optim", "shampoo", "--max-steps", "3"]
     want = "shampoo: its first inverse roots come at step {}, but this run has 3"
     for more, step in (([], 50), (["--precondition-frequency", "4"], 4), (["--precondition-frequency", "2", "--start-preconditioning-step", "4"], 4)):
@@ -367,7 +339,7 @@ def fine_tuning_is_safe_to_restart(cwd):
     for name in ("typed", "config", "bare"):
         p = run(*tune, "--max-steps", "3", "--output", name, "--resume", "auto", cwd=cwd)
         assert re.search("^resnet10: 0.02 M parameters", p.stderr, re.M), p.stderr
-    os.remove(weights)  # its work is done
+    os.remove(weights)  # no longer needed
     run(*tune, "--max-steps", "8", "--output", "typed", "--resume", "auto", cwd=cwd)
     run("--config", "config/config.yaml", "--max-steps", "8", "--resume", "auto", cwd=cwd)
     run(*flags, "--max-steps", "8", "--output", "bare", "--resume", "auto", cwd=cwd)
@@ -376,20 +348,19 @@ def fine_tuning_is_safe_to_restart(cwd):
         assert config(cwd, name)["arch"] == "resnet10" and config(cwd, name)["width"] == "4" and config(cwd, name)["stem"] == "small"
         assert state(cwd, name, 8)["arch"] == "resnet10" and state(cwd, name, 8)["classes"] == 5
         assert state(cwd, name, 8)["network"] == "depths 1,1,1,1 width 4 stem small channels 3"
-        notes = metadata(checkpoint(cwd, name, 8))
-        assert [notes[k] for k in ("arch", "depths", "width", "stem", "channels", "classes")] == ["resnet10", "1,1,1,1", "4", "small", "3", "5"]
+        found = metadata_of(checkpoint(cwd, name, 8))
+        assert [found[k] for k in ("arch", "depths", "width", "stem", "channels", "classes")] == ["resnet10", "1,1,1,1", "4", "small", "3", "5"]
     fails(*tune, "--output", "other", "--resume", "whole", cwd=cwd, code=USAGE, says="contradict")
-    fails(*tune, "--output", "new", "--resume", "auto", cwd=cwd, says="w.safetensors")  # no checkpoint: the weights are wanted
+    fails(*tune, "--output", "new", "--resume", "auto", cwd=cwd, says="w.safetensors")  # no checkpoint: needs the weights
     assert not os.path.exists(at(cwd, "new"))
 
 
-def what_earlier_versions_wrote_of_fine_tuning_goes_on(cwd):
-    """They recorded resnet50 of width 64 whatever --weights had."""
+def fine_tuning_of_earlier_versions_resumes(cwd):
+    """They recorded resnet50 of width 64 for any --weights."""
     run(*FLAGS, "--max-steps", "4", "--output", "run", cwd=cwd)
     run(*FLAGS, "--max-steps", "2", "--output", "old", cwd=cwd)
     path = at(cwd, "old", "config.yaml")
-    with open(path) as f:
-        text = f.read()
+    text = content(path).decode()
     text = text.replace("arch: resnet10\n", "arch: resnet50\n").replace("width: 4\n", "width: 64\n").replace("max-steps: 2", "max-steps: 4")
     with open(path, "w") as f:
         f.write(text + "weights: gone.safetensors\n")
@@ -419,34 +390,34 @@ def data_that_changes_within_an_epoch_is_an_error(cwd):
     shutil.copytree(at(cwd, "run"), at(cwd, "old"), symlinks=True)
     more = ["--data", "synthetic:64:16:3", *flags, "--resume", "auto"]
     fails(*more, "--output", "run", cwd=cwd, code=USAGE, says="was saved within epoch 2 of 48 images, but the data now has 64; --data-changed continue restarts")
-    assert [r["step"] for r in steps_of(cwd, "run")][-1] == 14, "nothing is lost"
+    assert [r["step"] for r in steps_of(cwd, "run")][-1] == 14, "records were lost"
     p = run(*more, *LINES, "--data-changed", "continue", "--log-every", "1", "--output", "run", cwd=cwd)
     shown = re.findall(r"epoch (\d+)/(\d+)  step (\d+)/(\d+)", p.stderr)
-    assert shown == [("2", "2", str(n), "30") for n in range(15, 31)], shown  # 14 and a whole epoch of 16
+    assert shown == [("2", "2", str(n), "30") for n in range(15, 31)], shown  # 14 steps, then a whole epoch of 16
     assert "data that changed: 48 -> 64 images; epoch 2 begins with it" in p.stderr, p.stderr
     assert [r["changed"] for r in records(cwd, "run") if r["event"] == "resume"] == ["data synthetic:48:16:3 -> synthetic:64:16:3, max-steps 14 -> 0, data 48 -> 64 images"]
     assert state(cwd, "run", 30)["data_samples"] == 64 and "data-changed" not in config(cwd, "run")
-    run("--data", "synthetic:48:16:3", *flags, "--resume", "auto", "--output", "same", cwd=cwd)  # control: a moved copy of the same data
+    run("--data", "synthetic:48:16:3", *flags, "--resume", "auto", "--output", "same", cwd=cwd)  # control: the same data
     edit_state(cwd, "old", 14, lambda t: re.sub(r',"data_samples":48,"data_hash":[0-9]+', "", t))
-    run(*more, "--output", "old", cwd=cwd)  # of an earlier version: as before
+    run(*more, "--output", "old", cwd=cwd)  # like an earlier version: not compared
 
 
-def data_that_grew_between_epochs_is_told(cwd):
+def data_that_grew_between_epochs_is_reported(cwd):
     flags = [*("cosine" if f == "constant" else f for f in FLAGS if f not in NOISE), "--warmup-epochs", "1", "--epochs", "4", "--keep", "0"]
     run("--data", "synthetic:48:16:3", *flags, "--max-steps", "24", "--output", "run", cwd=cwd)
     p = run("--data", "synthetic:64:16:3", *flags, *LINES, "--resume", "auto", "--output", "run", cwd=cwd)
     assert "data that changed: 48 -> 64 images; epoch 3 begins with it" in p.stderr, p.stderr
     run("--data", "synthetic:64:16:3", *flags, "--output", "whole", cwd=cwd)
     got, whole = [r["lr"] for r in steps_of(cwd, "run")], [r["lr"] for r in steps_of(cwd, "whole")]
-    assert len(got) == 2 * 12 + 2 * 16 and got[24:] == whole[32:], "the schedule goes by epochs"
+    assert len(got) == 2 * 12 + 2 * 16 and got[24:] == whole[32:], "the schedule does not follow epochs"
     assert [r["epoch"] for r in records(cwd, "run") if r["event"] == "epoch"] == [0, 1, 2, 3]
     run("--data", "synthetic:64:16:3", *flags, "--batch-size", "8", "--resume", "run/checkpoints/step-24", "--output", "twice", cwd=cwd)
-    assert len(steps_of(cwd, "twice")) == 2 * 8, "two epochs are left, of half as many steps"
+    assert len(steps_of(cwd, "twice")) == 2 * 8, "not two epochs of half the steps"
 
 
-def a_run_without_checkpoints_is_set_aside_with_a_warning(cwd):
+def a_run_without_checkpoints_is_renamed_with_a_warning(cwd):
     flags = [*FLAGS, "--max-steps", "2", "--resume", "auto", "--output", "run"]
-    assert "found no checkpoint" not in run(*flags, cwd=cwd).stderr  # control: there was no run
+    assert "found no checkpoint" not in run(*flags, cwd=cwd).stderr  # control: a new run
     os.remove(at(cwd, "run", "model.safetensors"))
     shutil.rmtree(at(cwd, "run", "checkpoints"))
     p = run(*flags, cwd=cwd)
@@ -454,7 +425,7 @@ def a_run_without_checkpoints_is_set_aside_with_a_warning(cwd):
     assert len(steps_of(cwd, at("run", "old-1"))) == 2
 
 
-def links_at_names_of_files_of_a_run_are_not_followed(cwd):
+def symbolic_links_in_place_of_run_files_are_not_followed(cwd):
     run(*FLAGS, "--max-steps", "1", "--output", "run", cwd=cwd)
     victim = at(cwd, "victim")
     with open(victim, "w") as f:
@@ -465,19 +436,17 @@ def links_at_names_of_files_of_a_run_are_not_followed(cwd):
     os.mkdir(at(cwd, "other"))
     os.symlink(victim, at(cwd, "other", "blocks.txt"))
     fails(*FLAGS[:-5], "--no-tensorboard", "--optim", "shampoo", "--max-steps", "1", "--output", "other", cwd=cwd, says="other/blocks.txt: a symbolic link")
-    with open(victim) as f:
-        assert f.read() == "precious"
+    assert content(victim) == b"precious"
 
 
-ROWS = [a_folder_that_holds_a_run_is_refused_or_set_aside, a_new_run_in_a_used_folder_is_not_mixed_with_the_old_one,
-        a_copy_of_a_folder_without_its_links_goes_on, every_record_has_the_id_of_its_run, flags_that_changed_at_a_resume_are_listed, other_kernels_at_a_resume_are_told,
-        a_second_process_is_sent_away,
-        of_many_processes_one_trains, a_lost_last_checkpoint_is_an_error, a_lost_checkpoint_in_between_is_told_and_ends_nothing,
-        a_folder_that_goes_away_is_noticed, an_interrupted_run_says_what_it_saved, a_start_that_cannot_write_says_where_and_why,
-        a_run_shorter_than_its_first_roots_says_so, fine_tuning_is_safe_to_restart, what_earlier_versions_wrote_of_fine_tuning_goes_on,
-        a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_told,
-        a_run_without_checkpoints_is_set_aside_with_a_warning,
-        links_at_names_of_files_of_a_run_are_not_followed]
+ROWS = [a_folder_with_a_run_is_rejected_or_the_run_is_renamed, runs_mixed_in_a_folder_are_told_apart_by_id,
+        a_copied_folder_without_links_resumes, every_record_has_the_id_of_its_run, flags_changed_at_a_resume_are_listed, different_kernels_at_a_resume_are_reported,
+        a_second_process_is_rejected,
+        only_one_of_many_processes_trains, a_lost_last_checkpoint_is_an_error, an_intermediate_checkpoint_that_fails_is_reported,
+        a_removed_folder_is_noticed, an_interrupted_run_reports_its_checkpoint, an_unwritable_folder_is_reported_with_path_and_reason,
+        a_run_too_short_for_shampoo_roots_warns, fine_tuning_is_safe_to_restart, fine_tuning_of_earlier_versions_resumes,
+        a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_reported,
+        a_run_without_checkpoints_is_renamed_with_a_warning,
+        symbolic_links_in_place_of_run_files_are_not_followed]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-runs-", sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-runs-", *sys.argv[2:3]))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Training on images that `train_mlp serve-data` makes: --data service:ADDRESS.
+"""Training on images from `train_mlp serve-data`: --data service:ADDRESS.
 
     served.py TRAIN_MLP [ROW]
 """
@@ -8,10 +8,7 @@ import signal
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-
-from rows import run_rows  # noqa: E402
-from trainer import ERROR, PROGRAM, TIMEOUT, USAGE, digest, fails, folders, run  # noqa: E402
+from trainer import ERROR, OK, PROGRAM, TIMEOUT, USAGE, digest, fails, finish, folders, run, run_rows
 
 QUIET = ["--batch-size", "4", "--threads", "1", "--workers", "2", "--progress", "off", "--deterministic", "--hidden", "8", "--epochs", "3",
          "--auto-augment", "ta_wide", "--mixup", "0.2", "--seed", "5"]
@@ -27,31 +24,29 @@ def serve(cwd, *args, env=None):
 
 def end(p):
     p.send_signal(signal.SIGTERM)
-    text = p.communicate(timeout=TIMEOUT)[1]
-    assert p.returncode == 0, f"exit {p.returncode}: {text}"
-    return text
+    return finish(p, OK)[1]
 
 
 def weights(cwd, name):
     return digest(os.path.join(cwd, name, "model.safetensors"))
 
 
-def a_run_has_the_bits_of_one_beside_its_images(cwd):
+def served_data_gives_bitwise_identical_runs(cwd):
     folders(cwd)
-    with open(os.path.join(cwd, "data", "train", "class1", "broken.png"), "w", encoding="utf-8") as f:
-        f.write("no image")
-    run("--data", "data", *QUIET, "--output", "beside", cwd=cwd)
+    with open(os.path.join(cwd, "data", "train", "class1", "corrupt.png"), "w", encoding="utf-8") as f:
+        f.write("not an image")
+    run("--data", "data", *QUIET, "--output", "local", cwd=cwd)
     services = [serve(cwd, "--data", "data", "--threads", "2") for _ in range(2)]
     run("--data", "service:" + ",".join(address for _, address in services), *QUIET, "--output", "served", cwd=cwd)
     for p, _ in services:
         text = end(p)
         assert "images made" in text and not text.splitlines()[-1].startswith("0 "), text
-    assert weights(cwd, "served") == weights(cwd, "beside")
-    lists = [open(os.path.join(cwd, name, "bad_images.txt"), encoding="utf-8").read() for name in ("beside", "served")]
-    assert "broken.png" in lists[0] and lists[0] == lists[1], lists
+    assert weights(cwd, "served") == weights(cwd, "local")
+    lists = [open(os.path.join(cwd, name, "bad_images.txt"), encoding="utf-8").read() for name in ("local", "served")]
+    assert "corrupt.png" in lists[0] and lists[0] == lists[1], lists
 
 
-def a_secret_is_wanted_beyond_this_machine(cwd):
+def remote_addresses_need_a_secret(cwd):
     env = {k: v for k, v in os.environ.items() if not k.startswith("LATHER_JOB")}
     p = subprocess.run([PROGRAM, "serve-data", "--data", "synthetic:8:16:2", "--address", "tcp://0.0.0.0:0"], cwd=cwd, capture_output=True, text=True,
                        timeout=TIMEOUT, env=env)
@@ -66,7 +61,6 @@ def a_secret_is_wanted_beyond_this_machine(cwd):
         end(p)
 
 
-ROWS = [a_run_has_the_bits_of_one_beside_its_images, a_secret_is_wanted_beyond_this_machine]
+ROWS = [served_data_gives_bitwise_identical_runs, remote_addresses_need_a_secret]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-served-", sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-served-", *sys.argv[2:3]))

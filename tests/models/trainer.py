@@ -1,16 +1,27 @@
-"""What the tests of a training program share: running it, images, and reading what it writes.
+"""Runs a training program and reads the files that it writes; shared by the tests of training programs.
 
 The first argument of the test program is the path of the training program.
 """
 import hashlib
 import json
 import os
+import shutil
+import signal
 import struct
 import subprocess
 import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(HERE, "..", "..")
+sys.path.insert(0, os.path.join(HERE, "..", "support"))
+from rows import MPI, SKIPPED, Skip, full, run_rows  # noqa: E402,F401
 
 PROGRAM = os.path.abspath(sys.argv[1])
 NAME = os.path.basename(PROGRAM)
+BUILD = os.path.join(os.path.dirname(PROGRAM), "..", "..")
+TOOLS = os.path.join(BUILD, "tools")
 # The smallest network of each program.
 MODELS = {"train_vit": ["--patch-size", "4", "--depth", "2", "--width", "8", "--heads", "2"]}
 MODEL = MODELS.get(NAME, ["--arch", "resnet10", "--width", "4"])
@@ -22,7 +33,7 @@ OK, ERROR, USAGE, INTERRUPTED = 0, 1, 2, 3
 
 
 def run(*args, cwd, code=OK, env=()):
-    """Runs the program; its exit status must be code, and an error one line. env: variables besides."""
+    """Runs the program and checks its exit status; an error must be a single line. env: additional variables."""
     p = subprocess.run([PROGRAM, *args], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT, env={**os.environ, **dict(env)})
     assert p.returncode == code, f"exit {p.returncode}, want {code}: {p.stderr[-500:]}"
     if code in (ERROR, USAGE):
@@ -32,11 +43,62 @@ def run(*args, cwd, code=OK, env=()):
 
 def fails(*args, cwd, says, code=ERROR):
     text = run(*args, cwd=cwd, code=code).stderr.splitlines()[-1]
-    assert says in text, f"'{text}' does not say '{says}'"
+    assert says in text, f"'{text}' lacks '{says}'"
+
+
+def start(*args, cwd, **more):
+    return subprocess.Popen([PROGRAM, *args], cwd=cwd, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **more)
+
+
+def start_ranks(launcher, *groups, cwd, program=PROGRAM):
+    """Starts groups of (ranks, arguments) with mpirun; a single rank is the program without a launcher."""
+    single = len(groups) == 1 and groups[0][0] == 1
+    if launcher == "none" and not single:
+        raise Skip("no MPI in this build")
+    command = [] if single else [launcher]
+    for ranks, args in groups:
+        command += [*([":"] if len(command) > 1 else []), *([] if single else ["-n", str(ranks)]), program, *args]
+    return subprocess.Popen(command, cwd=cwd, env={**os.environ, **MPI}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def finish(p, code=None, timeout=TIMEOUT):
+    """Waits for a process, and kills its session on timeout. Checks the exit status unless code is None. Returns both outputs."""
+    try:
+        out, err = p.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        p.kill() if os.getpgid(p.pid) == os.getpgrp() else os.killpg(p.pid, signal.SIGKILL)
+        raise AssertionError(f"hangs: {p.communicate()[1][-500:]}") from None
+    assert code is None or p.returncode == code, f"exit {p.returncode}, want {code}: {err[-1500:]}"
+    return out, err
+
+
+def run_ranks(launcher, ranks, *args, cwd, code=OK, **more):
+    return finish(start_ranks(launcher, (ranks, args), cwd=cwd, **more), code)
+
+
+def has_mpi(launcher, arguments):
+    """Returns whether two ranks of the program can run; prints the reason if not. arguments(cwd): those of a short run."""
+    if not shutil.which(launcher):
+        print(f"no {launcher}")
+        return False
+    with tempfile.TemporaryDirectory(prefix="lather-ranks-") as cwd:
+        p = start_ranks(launcher, (2, arguments(cwd)), cwd=cwd)
+        err = finish(p)[1]
+    missing = p.returncode and ("not in this build" in err or "unknown communicator" in err)
+    if missing:
+        print(err)
+    return not missing
+
+
+def wait_for(p, condition):
+    end = time.monotonic() + TIMEOUT
+    while not condition() and p.poll() is None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition(), f"condition not reached; exit status {p.poll()}"
 
 
 def write_image(path, side, shade):
-    """A 24-bit BMP of side x side with a gradient."""
+    """Writes a 24-bit BMP of side x side with a gradient."""
     row = b"".join(bytes(((shade + 3 * x) % 256, shade, 255 - shade)) for x in range(side))
     row += b"\0" * (-len(row) % 4)
     head = struct.pack("<2sIHHIIiiHHIIiiII", b"BM", 54 + len(row) * side, 0, 0, 54, 40, side, side, 1,
@@ -54,9 +116,13 @@ def folders(cwd, classes=3, images=4, side=20):
                 write_image(os.path.join(folder, f"{i}.bmp"), side, (c * 80 + i * 5) % 256)
 
 
+def content(*names):
+    with open(os.path.join(*names), "rb") as f:
+        return f.read()
+
+
 def digest(path):
-    with open(path, "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest()
+    return hashlib.sha256(content(path)).hexdigest()
 
 
 def checkpoint(cwd, run_folder, step, file="model.safetensors"):
@@ -69,27 +135,51 @@ def same(cwd, a, b, step):
         assert x == y, f"{file} of {a} and {b} differ"
 
 
+def copy_until(cwd, whole, copy, step):
+    """Copies a run as if it had been killed right after the checkpoint of a step; its records continue beyond it."""
+    copy = os.path.join(cwd, copy)
+    shutil.copytree(os.path.join(cwd, whole), copy, symlinks=True)
+    os.remove(os.path.join(copy, "model.safetensors"))
+    for name in os.listdir(os.path.join(copy, "checkpoints")):
+        path = os.path.join(copy, "checkpoints", name)
+        if os.path.islink(path):
+            os.unlink(path)
+        elif int(name[5:]) > step:
+            shutil.rmtree(path)
+
+
+def records(cwd, folder, event=None, file="metrics.jsonl"):
+    """Records of a run; event: only those of this kind."""
+    with open(os.path.join(cwd, folder, file), encoding="utf-8") as f:
+        return [r for r in map(json.loads, f) if event in (None, r["event"])]
+
+
 def steps_of(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-        return [r for r in map(json.loads, f) if r["event"] == "step"]
+    return records(cwd, folder, "step")
 
 
 def epochs_of(cwd, folder):
-    with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-        return [r for r in map(json.loads, f) if r["event"] == "epoch"]
+    return records(cwd, folder, "epoch")
+
+
+TIMES = "seconds", "queue", "starved", "images_per_second", "run"  # parts of the names of fields that differ between runs
+
+
+def comparable(cwd, folder):
+    """Records of a run without the fields that differ between equal runs."""
+    return [{k: v for k, v in r.items() if not any(t in k for t in TIMES)} for r in records(cwd, folder)]
 
 
 def has_step(cwd, folder, step):
-    """Of a run at work."""
+    """Returns whether a running program has recorded the step."""
     try:
-        with open(os.path.join(cwd, folder, "metrics.jsonl")) as f:
-            return f'"event":"step","step":{step},' in f.read()
+        return f'"event":"step","step":{step},'.encode() in content(cwd, folder, "metrics.jsonl")
     except FileNotFoundError:
         return False
 
 
 def crc32c(data):
-    """Castagnoli's, bit by bit."""
+    """Castagnoli's CRC, computed bitwise."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -99,16 +189,28 @@ def crc32c(data):
 
 
 def write_state(path, text):
-    """A state.json with the checksum that its text wants."""
+    """Writes a state.json with a matching checksum."""
     text = text[:text.rindex(',"crc32c":')]
     with open(path, "w") as f:
         f.write(f'{text},"crc32c":"{crc32c(text.encode()):08x}"}}\n')
 
 
+def read_header(path):
+    """Returns the header of a safetensors file, and the data after it."""
+    data = content(path)
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + size]), data[8 + size:]
+
+
+def write_header(path, header, data):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + data)
+
+
 def metadata_of(path):
-    with open(path, "rb") as f:
-        size = struct.unpack("<Q", f.read(8))[0]
-        return json.loads(f.read(size))["__metadata__"]
+    return read_header(path)[0]["__metadata__"]
 
 
 def write_safetensors(path, tensors, metadata=None):
@@ -117,16 +219,10 @@ def write_safetensors(path, tensors, metadata=None):
     for name, (dtype, shape, data) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
         at += len(data)
-    text = json.dumps(header).encode()
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values()))
+    write_header(path, header, b"".join(t[2] for t in tensors.values()))
 
 
 def read_safetensors(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    size = struct.unpack("<Q", data[:8])[0]
-    header = json.loads(data[8:8 + size])
+    header, data = read_header(path)
     header.pop("__metadata__", None)
-    return {k: (v["dtype"], v["shape"], data[8 + size:][slice(*v["data_offsets"])])
-            for k, v in header.items()}
+    return {k: (v["dtype"], v["shape"], data[slice(*v["data_offsets"])]) for k, v in header.items()}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a user types and reads: names of options, contradictions, messages that say what to do next.
+"""Command-line usability: option names, contradictions, messages with a remedy.
 
     usage.py TRAIN_RESNET50 [ROW]
 """
@@ -8,18 +8,14 @@ import math
 import os
 import pickle
 import re
-import struct
 import subprocess
 import sys
 import zipfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-
-from rows import run_rows  # noqa: E402
-from trainer import NOISE, OK, PROGRAM, SMALL, USAGE, epochs_of, fails, read_safetensors, run, write_safetensors  # noqa: E402
+from trainer import NOISE, OK, PROGRAM, SMALL, TOOLS, USAGE, epochs_of, fails, read_safetensors, run, run_rows, write_safetensors
 
 
-def options_have_the_names_that_people_type(cwd):
+def common_aliases_of_options_are_accepted(cwd):
     typed = ["--learning_rate", "0.25", "--wd", "0.5", "--mixup", "0.2", "--cutmix=0.3", "--bs", "8", "--ep", "7"]
     config = run(*NOISE, *typed, "--print-config", cwd=cwd, code=OK).stdout.splitlines()
     for line in ("lr: 0.25", "weight-decay: 0.5", "mixup-alpha: 0.2", "cutmix-alpha: 0.3", "batch-size: 8",
@@ -28,31 +24,31 @@ def options_have_the_names_that_people_type(cwd):
     fails(*NOISE, "--learnin-rate", "1", cwd=cwd, code=USAGE, says="the nearest is --learning-rate (--lr)")
 
 
-def a_schedule_of_milestones_has_some(cwd):
+def a_multistep_schedule_needs_milestones(cwd):
     fails(*NOISE, *SMALL, "--sched", "multistep", cwd=cwd, code=USAGE, says="--sched multistep: needs --milestone")
     run(*NOISE, *SMALL, "--sched", "multistep", "--milestone", "1", "--max-steps", "1", "--eval-every", "0", cwd=cwd)
 
 
-def state_fits_into_that_of_adam(cwd):
+def state_memory_limits_the_state_to_adams(cwd):
     once = [*NOISE, *SMALL, "--optim", "shampoo", "--eval-every", "0", "--output", "fits"]
 
     def mib(*flags):
         said = re.search(r"--state-memory adam: (.*): ([0-9.]+) MiB of state, Adam's moments are ([0-9.]+) MiB", run(*flags, cwd=cwd).stderr)
         return said.group(1), float(said.group(2)), float(said.group(3))
-    what, own, adam = mib(*once, "--max-steps", "1", "--state-memory", "adam")
-    assert what.startswith("moments in ") and ", factors in " in what and own <= adam, (what, own, adam)
+    what, used, adam = mib(*once, "--max-steps", "1", "--state-memory", "adam")
+    assert what.startswith("moments in ") and ", factors in " in what and used <= adam, (what, used, adam)
     what, less, adam = mib(*once, "--max-steps", "2", "--resume", "auto", "--state-memory", "adam", "--factor-dtype", "int8", "--state-dtype", "int8")
-    assert what.startswith("moments in int8, factors in int") and less <= own, (what, less, own)
+    assert what.startswith("moments in int8, factors in int") and less <= used, (what, less, used)
     blocks = re.search(r"blocks of (\d+)", what).group(1)
     kept = epochs_of(cwd, "fits")[-1]["optimizer_bytes"] / 2 ** 20
     assert abs(kept - less) <= 0.0501 and kept < adam, (kept, less, adam)
-    what, own, adam = mib(*once, "--output", "wider", "--max-steps", "1", "--state-memory", "adam", "--width", "8", "--max-preconditioner-dim", "512", "--beta1", "0.9")
-    assert what.startswith("moments in int8, factors in int8, ") and own <= adam, f"moments in int8 come before factors in int4: {what}"
+    what, used, adam = mib(*once, "--output", "wider", "--max-steps", "1", "--state-memory", "adam", "--width", "8", "--max-preconditioner-dim", "512", "--beta1", "0.9")
+    assert what.startswith("moments in int8, factors in int8, ") and used <= adam, f"moments in int8 come before factors in int4: {what}"
     run(*once, "--max-steps", "3", "--resume", "auto", "--state-memory", "any", "--factor-dtype", "f32", "--state-dtype", "f32", "--max-preconditioner-dim", blocks, cwd=cwd)
     fails(*once, "--overwrite", "--factor-dtype", "int4", "--refresh", "async", cwd=cwd, code=USAGE, says="refresh async contradicts factor_dtype")
 
 
-def mistakes_in_a_config_count_under_the_command_line_too(cwd):
+def errors_in_a_config_are_reported_even_if_overridden(cwd):
     with open(os.path.join(cwd, "run.yaml"), "w") as f:
         f.write("arch: resnet10\nbatch-size: big\n")
     fails(*NOISE, "--config", "run.yaml", "--batch-size", "4", cwd=cwd, code=USAGE,
@@ -60,7 +56,7 @@ def mistakes_in_a_config_count_under_the_command_line_too(cwd):
 
 
 def trained(cwd):
-    """Weights of a run on NOISE, as a dictionary."""
+    """Trains on NOISE; returns the weights as a dictionary."""
     run(*NOISE, *SMALL, "--max-steps", "2", "--eval-every", "0", "--output", "made", cwd=cwd)
     return read_safetensors(os.path.join(cwd, "made", "model.safetensors"))
 
@@ -69,7 +65,7 @@ def accuracy(cwd, weights):
     return run(*NOISE, "--eval", "--weights", weights, "--threads", "1", cwd=cwd).stdout.splitlines()[-1]
 
 
-def files_of_pytorch_name_the_conversion(cwd):
+def pytorch_files_are_rejected_with_the_conversion(cwd):
     with zipfile.ZipFile(os.path.join(cwd, "new.pth"), "w") as z:
         z.writestr("archive/data.pkl", pickle.dumps({"fc.weight": 1}, 2))
     with open(os.path.join(cwd, "old.pth"), "wb") as f:
@@ -82,7 +78,7 @@ def files_of_pytorch_name_the_conversion(cwd):
     fails(*NOISE, "--eval", "--weights", "other.pth", cwd=cwd, says="header of ")
 
 
-def another_class_count_names_reset_head(cwd):
+def a_different_class_count_suggests_reset_head(cwd):
     trained(cwd)
     four = ["--data", "synthetic:48:16:4", *SMALL, "--weights", "made/model.safetensors", "--max-steps", "1",
             "--eval-every", "0"]
@@ -108,8 +104,8 @@ def a_backbone_without_head_is_fine_tuned(cwd):
     fails(*tune, cwd=cwd, says="no 'conv1.weight' of 4 dimensions: not the weights of a residual network with torchvision's names")
 
 
-def counts_that_became_floats_are_left_out(cwd):
-    """As {k: v.half()} makes them: of more than 65,504 batches they are infinite."""
+def counts_converted_to_floats_are_ignored(cwd):
+    """{k: v.half()} converts counts to floats, which are infinite above 65,504 batches."""
     plain = trained(cwd)
     half = {k: ("F16", [], b"\x00\x7c") if k.endswith("num_batches_tracked") else v for k, v in plain.items()}
     assert half != plain
@@ -117,7 +113,7 @@ def counts_that_became_floats_are_left_out(cwd):
     assert accuracy(cwd, "w.safetensors") == accuracy(cwd, "made/model.safetensors")
 
 
-def folders_stand_for_their_weights(cwd):
+def a_folder_means_its_weights(cwd):
     trained(cwd)
     for folder in ("made", "made/checkpoints/best", "made/checkpoints/step-2"):
         if os.path.exists(os.path.join(cwd, folder)):
@@ -130,7 +126,7 @@ def folders_stand_for_their_weights(cwd):
 
 
 def fine_tuning_keeps_the_defaults_of_other_flags(cwd):
-    """The weights set the network's options; --sched constant is schedule-free's default, not a flag."""
+    """The weights set the network's options; --sched constant is a default of schedule-free, not of the user."""
     trained(cwd)
     run(*NOISE, "--weights", "made/model.safetensors", "--batch-size", "4", "--threads", "1", "--workers", "1", "--progress", "off",
         "--optim", "sgd", "--iterate-averaging", "schedule-free", "--max-steps", "1", "--output", "fine", cwd=cwd)
@@ -138,7 +134,7 @@ def fine_tuning_keeps_the_defaults_of_other_flags(cwd):
         assert "sched: constant" in f.read().splitlines()
 
 
-def flags_that_contradict_the_weights_are_refused(cwd):
+def flags_that_contradict_the_weights_are_rejected(cwd):
     trained(cwd)
     for flag, value, says in (("arch", "resnet50", "holds another model, resnet10 of width 4"), ("width", "8", "has 4, by its tensors"),
                               ("depths", "1,1,1,2", "has 1,1,1,1, by its tensors"), ("stem", "imagenet", "has small, by its tensors")):
@@ -148,7 +144,7 @@ def flags_that_contradict_the_weights_are_refused(cwd):
     run(*NOISE, "--eval", "--weights", "made", "--num-classes", "3", "--arch", "resnet10", "--width", "4", "--stem", "small", "--threads", "1", cwd=cwd)
 
 
-def a_resume_with_other_state_names_the_flag(cwd):
+def a_resume_with_different_state_names_the_flag(cwd):
     flags = [*NOISE, *SMALL, "--optim", "shampoo", "--precondition-frequency", "2", "--output", "run"]
     run(*flags, "--max-steps", "2", cwd=cwd)
     more = [*flags, "--max-steps", "4", "--resume", "auto"]
@@ -160,7 +156,7 @@ def a_resume_with_other_state_names_the_flag(cwd):
         fails(*more, typed, cwd=cwd, code=USAGE, says=f"--{flag}: 1 is not in [0, 1)")
 
 
-def prefixes_of_wrappers_are_understood(cwd):
+def prefixes_of_wrappers_are_removed(cwd):
     plain = trained(cwd)
     for prefix in ("module.", "_orig_mod.", "module._orig_mod."):
         write_safetensors(os.path.join(cwd, "w.safetensors"), {prefix + k: v for k, v in plain.items()})
@@ -171,7 +167,7 @@ def prefixes_of_wrappers_are_understood(cwd):
     fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says="the last layer, 'fc.*', is missing or has other names")
 
 
-def relatives_of_residual_networks_are_named(cwd):
+def resnext_and_wide_resnet_are_named(cwd):
     def zeros(*shape):
         return "F32", list(shape), bytes(4 * math.prod(shape))
     rest = {"conv1.weight": zeros(8, 3, 7, 7), "layer1.0.conv3.weight": zeros(32, 16, 1, 1), "fc.weight": zeros(3, 8)}
@@ -183,7 +179,7 @@ def relatives_of_residual_networks_are_named(cwd):
         fails(*NOISE, *flags, "--weights", "w.safetensors", cwd=cwd, says=says)
 
 
-def frozen_batch_norms_stay_as_they_are(cwd):
+def frozen_batch_norms_do_not_change(cwd):
     before = trained(cwd)
     tune = [*NOISE, *SMALL, "--weights", "made/model.safetensors", "--freeze", "^(conv1|bn1|layer1)", "--max-steps", "2",
             "--eval-every", "0"]
@@ -200,12 +196,12 @@ def frozen_batch_norms_stay_as_they_are(cwd):
           says="--freeze-bn: --freeze matches no batch norm")
 
 
-def help_says_what_numbers_of_groups_are(cwd):
+def help_explains_parameter_group_factors(cwd):
     text = " ".join(run("--help", "all", cwd=cwd).stdout.split())
     assert "with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast" in text
 
 
-def help_has_what_most_need_and_the_rest_by_topic(cwd):
+def help_lists_common_options_and_the_rest_by_topic(cwd):
     def flags(*topic):
         return re.findall(r"^  (?:-\w, )?--(?:\[no-\])?([\w-]+)", run("--help", *topic, cwd=cwd, code=OK).stdout, re.M)
     few, every = flags(), flags("all")
@@ -221,7 +217,7 @@ def help_has_what_most_need_and_the_rest_by_topic(cwd):
     fails("--help", "--batchsize", cwd=cwd, code=USAGE, says="the nearest is batch-size")
 
 
-def options_that_went_are_refused_with_what_to_use(cwd):
+def removed_options_are_rejected_with_a_replacement(cwd):
     instead = "--read-ahead is gone since 0.2: use --workers"
     with open(os.path.join(cwd, "old.yaml"), "w") as f:
         f.write("arch: resnet10\nread-ahead: 64\nrank-rtol: 0\nread_ahead: 65\n")
@@ -234,7 +230,7 @@ def options_that_went_are_refused_with_what_to_use(cwd):
     assert "rank-rtol: 0.5" in run(*shampoo, "--print-config", cwd=cwd, code=OK).stdout.splitlines()
 
 
-def what_was_chosen_for_small_images_is_said(cwd):
+def choices_for_small_images_are_reported(cwd):
     def said(*flags):
         return run(*NOISE, *SMALL, "--progress", "lines", "--max-steps", "1", "--eval-every", "0", *flags, cwd=cwd).stderr
     chosen = "chosen by the size of the input:"
@@ -253,7 +249,7 @@ def the_table_of_blocks_is_shown_on_demand(cwd):
     assert "factors MiB" in run(*flags, "--verbose", cwd=cwd).stderr
 
 
-def a_profile_makes_its_folder(cwd):
+def a_profile_creates_its_folder(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1", "--eval-every", "0"]
     run(*flags, "--profile", "new/deep/trace.json", cwd=cwd)
     run(*flags, "--output", "run", "--profile", "run/trace.json", cwd=cwd)
@@ -266,23 +262,22 @@ def a_profile_makes_its_folder(cwd):
     fails(*flags, "--output", "o/" * 451, cwd=cwd, code=USAGE, says="--output: a path of 902 bytes; at most 900 are possible")
 
 
-def a_resume_with_another_batch_says_which_it_was(cwd):
+def a_resume_with_a_different_batch_size_names_the_old_one(cwd):
     flags = [*NOISE, *SMALL, "--epochs", "2", "--eval-every", "0", "--output", "run"]
     run(*flags, "--batch-size", "16", "--max-steps", "1", cwd=cwd)
     flags += ["--resume", "auto"]
     fails(*flags, "--batch-size", "4", "--grad-accum", "2", cwd=cwd, code=USAGE,
           says="16 images per update, but this run has 8 (--batch-size x --grad-accum x ranks); use --batch-size 8")
     said = run(*flags, "--batch-size", "5", "--grad-accum", "3", cwd=cwd, code=USAGE).stderr
-    assert "this run has 15" in said and "use" not in said, said  # 16 is no multiple of 3
+    assert "this run has 15" in said and "use" not in said, said  # 16 is not a multiple of 3
 
 
 def inspect(*args, cwd):
-    tool = os.path.join(os.path.dirname(PROGRAM), "..", "..", "tools", "inspect")
-    p = subprocess.run([tool, *args], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    p = subprocess.run([os.path.join(TOOLS, "inspect"), *args], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     return p.returncode, p.stdout + p.stderr
 
 
-def a_run_folder_is_summed_up(cwd):
+def inspect_summarizes_a_run_folder(cwd):
     run(*NOISE, *SMALL, "--epochs", "2", "--lr", "0.02", "--output", "made", cwd=cwd)
     code, text = inspect("made", cwd=cwd)
     assert code == 0, text
@@ -308,7 +303,7 @@ def a_run_folder_is_summed_up(cwd):
     assert code == 1 and "empty: neither a checkpoint, which has a state.json, nor a run folder" in text, text
 
 
-def names_of_other_trainers_and_a_short_epoch_are_understood(cwd):
+def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     config = run(*NOISE, "--model", "resnet18", "--num-workers", "2", "--opt", "adamw", "--smoothing", "0.2", "--gradient-accumulation-steps", "3",
                  "--print-config", cwd=cwd).stdout
     for line in "arch: resnet18", "workers: 2", "optim: adamw", "label-smoothing: 0.2", "grad-accum: 3":
@@ -319,17 +314,16 @@ def names_of_other_trainers_and_a_short_epoch_are_understood(cwd):
     assert not piped.stderr and piped.stdout, piped
 
 
-ROWS = [options_have_the_names_that_people_type, names_of_other_trainers_and_a_short_epoch_are_understood, a_schedule_of_milestones_has_some,
-        state_fits_into_that_of_adam,
-        mistakes_in_a_config_count_under_the_command_line_too, files_of_pytorch_name_the_conversion,
-        another_class_count_names_reset_head, a_backbone_without_head_is_fine_tuned, counts_that_became_floats_are_left_out,
-        folders_stand_for_their_weights, fine_tuning_keeps_the_defaults_of_other_flags, flags_that_contradict_the_weights_are_refused,
-        a_resume_with_other_state_names_the_flag, prefixes_of_wrappers_are_understood,
-        relatives_of_residual_networks_are_named, frozen_batch_norms_stay_as_they_are,
-        help_says_what_numbers_of_groups_are, help_has_what_most_need_and_the_rest_by_topic,
-        options_that_went_are_refused_with_what_to_use, what_was_chosen_for_small_images_is_said,
-        the_table_of_blocks_is_shown_on_demand, a_profile_makes_its_folder,
-        a_resume_with_another_batch_says_which_it_was, a_run_folder_is_summed_up]
+ROWS = [common_aliases_of_options_are_accepted, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
+        state_memory_limits_the_state_to_adams,
+        errors_in_a_config_are_reported_even_if_overridden, pytorch_files_are_rejected_with_the_conversion,
+        a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,
+        a_folder_means_its_weights, fine_tuning_keeps_the_defaults_of_other_flags, flags_that_contradict_the_weights_are_rejected,
+        a_resume_with_different_state_names_the_flag, prefixes_of_wrappers_are_removed,
+        resnext_and_wide_resnet_are_named, frozen_batch_norms_do_not_change,
+        help_explains_parameter_group_factors, help_lists_common_options_and_the_rest_by_topic,
+        removed_options_are_rejected_with_a_replacement, choices_for_small_images_are_reported,
+        the_table_of_blocks_is_shown_on_demand, a_profile_creates_its_folder,
+        a_resume_with_a_different_batch_size_names_the_old_one, inspect_summarizes_a_run_folder]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-usage-", sys.argv[2] if len(sys.argv) > 2 else None))
+sys.exit(run_rows(ROWS, "lather-usage-", *sys.argv[2:3]))

@@ -1,5 +1,5 @@
-/* The family of vision transformers: names and shapes against torchvision's, counts against the numbers that torchvision
- * publishes, what the head reads, and what is refused. */
+/* Vision transformers: names and shapes as in torchvision, its published counts, the head's inputs, and invalid
+ * configurations. */
 
 #include "vit.h"
 
@@ -57,11 +57,11 @@ static void vit_b_16_has_the_152_tensors_of_torchvision(void **state)
 
 typedef struct draw_row {
     const char *param;
-    double deviation, most; /* most: 0 for normal numbers */
+    double deviation, most; /* most: largest value of a uniform distribution; 0: normal */
 } draw_row;
 
-/* torchvision's, of width 64 and patches of 4: by hand from its source. */
-static void initial_values_are_distributed_as_torchvisions(void **state)
+/* torchvision's initialization for width 64 and patches of 4, derived from its source. */
+static void initial_values_are_distributed_like_torchvisions(void **state)
 {
     static const char block[] = "encoder.layers.encoder_layer_1.";
     const draw_row rows[] = {
@@ -101,7 +101,7 @@ static void initial_values_are_distributed_as_torchvisions(void **state)
 typedef struct count_row {
     const char *arch;
     int64_t params;
-    double giga_multiply_adds; /* published, three digits behind the point; 0: not published */
+    double giga_multiply_adds; /* published, to three decimals; 0: not published */
 } count_row;
 
 static void check_counts(void **state)
@@ -115,7 +115,7 @@ static void check_counts(void **state)
         assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
 }
 
-static void counted_parameters_are_those_of_the_model(void **state)
+static void counted_parameters_equal_the_models(void **state)
 {
     (void)state;
     for (int mean = 0; mean < 2; mean++) {
@@ -143,7 +143,7 @@ static void counted_parameters_are_those_of_the_model(void **state)
 
 enum { IMAGES = 3, SIDE = 8, CLASSES = 4 };
 
-/* Logits of images whose patches are in another order, without positions. */
+/* Computes the logits of images. */
 static void logits_of(lt_module *m, lt_tensor *x, float *host)
 {
     lt_tape *tape = NULL;
@@ -173,7 +173,8 @@ static void fill_all(lt_module *m, bool positions)
     lt_params_clear(&p);
 }
 
-/* The left and the right half of the images change places: whole patches do. */
+/* Returns the largest change of a logit when the left and right halves of the images are swapped, which moves
+ * whole patches. */
 static double change_of_logits(bool mean, bool positions)
 {
     lt_module *m = NULL;
@@ -207,7 +208,7 @@ static double change_of_logits(bool mean, bool positions)
     return far;
 }
 
-static void without_positions_the_order_of_patches_is_nothing(void **state)
+static void without_positions_the_order_of_patches_does_not_matter(void **state)
 {
     (void)state;
     for (int mean = 0; mean < 2; mean++) {
@@ -222,7 +223,7 @@ typedef struct bad_row {
     const char *says;
 } bad_row;
 
-static void check_refused(void **state)
+static void check_rejected(void **state)
 {
     const bad_row *row = *state;
     lt_module *m = NULL;
@@ -238,18 +239,18 @@ static const count_row counts[] = {
 };
 
 static const bad_row refused[] = {
-    {"an unknown architecture is refused",
+    {"an unknown architecture is rejected",
      {.arch = "vit_b_17", .classes = 10, .size = 224},
      "no architecture 'vit_b_17'"},
-    {"no class is refused", {.arch = "vit_b_16", .size = 224}, "classes is 0"},
-    {"a side that is no multiple of the patch is refused",
+    {"zero classes are rejected", {.arch = "vit_b_16", .size = 224}, "classes is 0"},
+    {"an image size that is not a multiple of the patch is rejected",
      {.arch = "vit_b_16", .classes = 2, .size = 230},
      "images of 230x230 pixels; their side must be a multiple of the patch, 16"},
-    {"no pixels are refused", {.arch = "vit_b_16", .classes = 2}, "images of 0x0"},
-    {"heads that do not divide the width are refused",
+    {"an image size of 0 is rejected", {.arch = "vit_b_16", .classes = 2}, "images of 0x0"},
+    {"heads that do not divide the width are rejected",
      {.arch = "vit_b_16", .classes = 2, .size = 224, .heads = 7},
      "7 heads do not divide the width, 768"},
-    {"dropping all is refused",
+    {"a drop path rate of 1 is rejected",
      {.arch = "vit_b_16", .classes = 2, .size = 224, .drop_path = 1},
      "drop_path 1"},
 };
@@ -259,9 +260,9 @@ enum { OWN = 3, ROWS = OWN + COUNT_OF(counts) + COUNT_OF(refused) + 1 };
 int main(void)
 {
     struct CMUnitTest tests[ROWS] = {
-        cmocka_unit_test(initial_values_are_distributed_as_torchvisions),
-        cmocka_unit_test(counted_parameters_are_those_of_the_model),
-        cmocka_unit_test(without_positions_the_order_of_patches_is_nothing),
+        cmocka_unit_test(initial_values_are_distributed_like_torchvisions),
+        cmocka_unit_test(counted_parameters_equal_the_models),
+        cmocka_unit_test(without_positions_the_order_of_patches_does_not_matter),
     };
     union {
         const void *row;
@@ -274,9 +275,10 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(refused); i++) {
         u.row = &refused[i];
         tests[OWN + COUNT_OF(counts) + i] =
-            (struct CMUnitTest){refused[i].name, check_refused, NULL, NULL, u.state};
+            (struct CMUnitTest){refused[i].name, check_rejected, NULL, NULL, u.state};
     }
-    /* Half a gigabyte: in ./check --full only. The small models of vit_fixture have torchvision's names, too. */
+    /* Needs half a gigabyte: only in ./check --full. The small models of vit_fixture check torchvision's names,
+     * too. */
     tests[ROWS - 1] =
         (struct CMUnitTest)cmocka_unit_test(vit_b_16_has_the_152_tensors_of_torchvision);
     return _cmocka_run_group_tests("vit", tests, ROWS - !test_full(), setup, teardown);

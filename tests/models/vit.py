@@ -1,21 +1,16 @@
 #!/usr/bin/env python3
-"""What train_vit has of its own: options of the network, weights of other grids, what weights tell, bad input.
+"""Rows specific to train_vit: options of the network, weights of other grids, metadata, invalid input.
 
     vit.py BUILD/models/vit/train_vit [ROW]
 """
 import array
-import json
 import os
-import struct
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
-from rows import run_rows  # noqa: E402
-from trainer import (ERROR, NOISE, PROGRAM, SMALL, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of, read_safetensors, run,  # noqa: E402
-                     steps_of)
+from trainer import (ERROR, NOISE, PROGRAM, SMALL, SOURCE, USAGE, checkpoint, digest, epochs_of, fails, folders, metadata_of, read_safetensors, run,
+                     run_rows, steps_of, write_safetensors)
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 WEIGHTS = os.path.join("made", "model.safetensors")
 POSITIONS = "encoder.pos_embedding"
 
@@ -30,19 +25,13 @@ def evaluated(cwd, *flags, weights=WEIGHTS, data=NOISE):
 
 
 def rewrite(cwd, source, target, change, metadata=True):
-    """A file of weights with other tensors, and with or without what it tells."""
+    """Copies a weights file with changed tensors, with or without metadata."""
     tensors = read_safetensors(os.path.join(cwd, source))
     change(tensors)
-    header, at = ({"__metadata__": metadata_of(os.path.join(cwd, source))} if metadata else {}), 0
-    for name, (dtype, shape, data) in tensors.items():
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(header).encode()
-    with open(os.path.join(cwd, target), "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+    write_safetensors(os.path.join(cwd, target), tensors, metadata_of(os.path.join(cwd, source)) if metadata else None)
 
 
-def evaluation_is_that_of_training(cwd):
+def evaluation_equals_that_of_training(cwd):
     for pool in ("cls", "mean"):
         made(cwd, "--pool", pool, folder=pool)
         last = epochs_of(cwd, pool)[-1]
@@ -54,30 +43,30 @@ def evaluation_is_that_of_training(cwd):
         assert ("class_token" in tensors) == (pool == "cls")
 
 
-def weights_tell_what_network_they_are_of(cwd):
+def weights_contain_the_networks_options(cwd):
     made(cwd, "--mlp-ratio", "1.5")
     found = metadata_of(os.path.join(cwd, WEIGHTS))
     want = {"patch-size": "4", "width": "8", "depth": "2", "heads": "2", "mlp-ratio": "1.5", "pool": "cls", "arch": "", "image_size": "16"}
     assert {key: found.get(key) for key in want} == want, found
     rewrite(cwd, WEIGHTS, "bare.safetensors", lambda tensors: None, metadata=False)
     pixels = ["--crop-pct", "1"]
-    told, bare = evaluated(cwd, *pixels), evaluated(cwd, *pixels, weights="bare.safetensors")
-    assert max(abs(a - b) for a, b in zip(told, bare)) > 1e-9, "8 features are one head for a file that does not tell"
-    assert told == evaluated(cwd, *pixels, "--heads", "2", weights="bare.safetensors"), "the flag is not read"
+    known, bare = evaluated(cwd, *pixels), evaluated(cwd, *pixels, weights="bare.safetensors")
+    assert max(abs(a - b) for a, b in zip(known, bare)) > 1e-9, "without metadata, 8 features should be one head"
+    assert known == evaluated(cwd, *pixels, "--heads", "2", weights="bare.safetensors"), "--heads was ignored"
     folders(cwd)
     image = ["--json", "--image-size", "16", *pixels, "data/val/class0/0.bmp", "--weights"]
     said = [run("predict", *image, *which, cwd=cwd) for which in ([WEIGHTS], ["bare.safetensors", "--heads", "2"], ["bare.safetensors"])]
-    assert said[0].stdout == said[1].stdout != said[2].stdout, "predict does not read --heads"
+    assert said[0].stdout == said[1].stdout != said[2].stdout, "predict ignores --heads"
     warning = "its heads is unknown: guessed 1; --heads overrides it"
     assert [warning in p.stderr for p in said] == [False, False, True], said[2].stderr
     p = subprocess.run([PROGRAM, "predict", *image, WEIGHTS, "--heads", "4"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and f"--heads 4: {WEIGHTS} has 2, by its metadata" in p.stderr, p.stderr
     fails("--eval", "--weights", WEIGHTS, *NOISE, "--depth", "5", cwd=cwd, says="--depth 5: made/model.safetensors has 2, by its tensors", code=USAGE)
-    text = run(*NOISE, *SMALL[8:], "--max-steps", "1", "--weights", WEIGHTS, "--output", "fine", cwd=cwd).stderr  # no flag of the network
+    text = run(*NOISE, *SMALL[8:], "--max-steps", "1", "--weights", WEIGHTS, "--output", "fine", cwd=cwd).stderr  # no options of the network
     assert metadata_of(os.path.join(cwd, "fine", "model.safetensors"))["mlp-ratio"] == "1.5", text
 
 
-def a_named_network_is_told_by_its_name(cwd):
+def weights_contain_the_architectures_name(cwd):
     text = run(*NOISE, "--arch", "vit_ti_16", "--depth", "12", "--batch-size", "2", "--max-steps", "1", "--limit-eval-batches", "1",
                "--progress", "lines", "--output", "made", cwd=cwd).stderr
     found = metadata_of(os.path.join(cwd, WEIGHTS))
@@ -85,7 +74,7 @@ def a_named_network_is_told_by_its_name(cwd):
     assert "vit_ti_16" in text, text
 
 
-def positions_of_another_grid_are_resized_if_asked(cwd):
+def positions_of_another_grid_are_resized_on_request(cwd):
     made(cwd)
     data = ["--data", "synthetic:48:32:3"]
     says = "'encoder.pos_embedding' is for 4x4 patches, but images of 32 pixels have 8x8; --interpolate-pos-embed resizes it"
@@ -97,13 +86,13 @@ def positions_of_another_grid_are_resized_if_asked(cwd):
     small, large = (read_safetensors(os.path.join(cwd, folder, "model.safetensors"))[POSITIONS] for folder in ("made", "large"))
     assert large[1] == [1, 65, 8], large[1]
     a, b = (array.array("f", t[2]) for t in (small, large))
-    for row, other in ((0, 0), (1, 1), (4, 8), (13, 57), (16, 64)):  # the token and the corners stay
+    for row, other in ((0, 0), (1, 1), (4, 8), (13, 57), (16, 64)):  # the class token and the corners are unchanged
         assert all(abs(x - y) < 1e-5 for x, y in zip(a[8 * row:8 * row + 8], b[8 * other:8 * other + 8])), (row, other)
     run(*data, *SMALL, "--max-steps", "2", "--output", "large", "--resume", "auto", "--image-size", "32", "--optim", "adamw", cwd=cwd)
     assert [r["step"] for r in steps_of(cwd, "large")] == [1, 2]
 
 
-def names_of_earlier_torchvision_are_read(cwd):
+def names_of_earlier_torchvision_are_loaded(cwd):
     made(cwd)
     want = evaluated(cwd)
 
@@ -117,7 +106,7 @@ def names_of_earlier_torchvision_are_read(cwd):
     fails("--eval", "--weights", "timm.safetensors", *NOISE, cwd=cwd, says="timm's names ('patch_embed.proj.weight'), which is not supported")
 
 
-def a_head_is_made_anew(cwd):
+def the_head_can_be_reset(cwd):
     made(cwd)
     other = ["--data", "synthetic:48:16:4", *SMALL, "--max-steps", "1", "--weights", WEIGHTS]
     fails(*other, cwd=cwd, says="'heads.head.weight' is [3,8], but the model needs [4,8]; --reset-head keeps the rest")
@@ -128,14 +117,14 @@ def a_head_is_made_anew(cwd):
     fails("--eval", "--weights", "heads.safetensors", *NOISE, cwd=cwd, says="the last layer, 'heads.*', is missing or has other names: rename it, or train with")
 
 
-def whole_branches_are_dropped(cwd):
+def drop_path_drops_whole_branches(cwd):
     flags = ["--epochs", "1", "--drop-path", "0.4", "--drop", "0.1"]
     made(cwd, *flags[:2], folder="plain")
     made(cwd, *flags, folder="whole")
     run(*NOISE, *SMALL, "--optim", "adamw", *flags, "--max-steps", "3", "--output", "parts", cwd=cwd)
     run(*NOISE, *SMALL, "--optim", "adamw", *flags, "--max-steps", "6", "--output", "parts", "--resume", "auto", cwd=cwd)
     plain, whole, parts = (digest(checkpoint(cwd, folder, 6)) for folder in ("plain", "whole", "parts"))
-    assert whole == parts, "a resume draws other branches"
+    assert whole == parts, "a resume drops other branches"
     assert whole != plain, "nothing is dropped"
 
 
@@ -149,7 +138,7 @@ def threads_change_no_bit(cwd):
     assert one == two and one[0] != one[1], (one, two)
 
 
-def bad_input_is_refused(cwd):
+def invalid_input_is_rejected(cwd):
     flags = [*NOISE, *SMALL, "--max-steps", "1"]
     fails(*flags, "--patch-size", "5", cwd=cwd, says="images of 16x16 pixels; their side must be a multiple of the patch, 5 (--image-size, --patch-size)", code=USAGE)
     fails(*flags, "--heads", "3", cwd=cwd, says="3 heads do not divide the width, 8", code=USAGE)
@@ -159,7 +148,7 @@ def bad_input_is_refused(cwd):
     made(cwd)
     p = subprocess.run([PROGRAM, "export", "--weights", WEIGHTS, "--output", "m.onnx"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == ERROR and "train_vit export: vit models have no ONNX graph" in p.stderr, p.stderr
-    assert "export" not in run("--help", "all", cwd=cwd).stdout.split("Data:")[0], "--help offers it"
+    assert "export" not in run("--help", "all", cwd=cwd).stdout.split("Data:")[0], "--help lists export"
     rewrite(cwd, WEIGHTS, "none.safetensors", lambda tensors: tensors.pop("conv_proj.weight"))
     fails("--eval", "--weights", "none.safetensors", *NOISE, cwd=cwd, says="no 'conv_proj.weight': not the weights of a vision transformer")
     rewrite(cwd, WEIGHTS, "odd.safetensors", lambda tensors: tensors.update({POSITIONS: ("F32", [1, 16, 8], bytes(4 * 16 * 8))}))
@@ -169,16 +158,15 @@ def bad_input_is_refused(cwd):
 
 
 def every_recipe_loads(cwd):
-    names = sorted(n[:-5] for n in os.listdir(os.path.join(ROOT, "models", "vit", "recipes")))
+    names = sorted(n[:-5] for n in os.listdir(os.path.join(SOURCE, "models", "vit", "recipes")))
     assert names == ["vit-b16-torchvision", "vit-s16-algoperf"], names
     for name in names:
         config = run("--recipe", name, *NOISE, "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
         assert "lr: 0.5" in config and "optim: adamw" in config, config
 
 
-ROWS = [evaluation_is_that_of_training, weights_tell_what_network_they_are_of, a_named_network_is_told_by_its_name,
-        positions_of_another_grid_are_resized_if_asked, names_of_earlier_torchvision_are_read, a_head_is_made_anew, whole_branches_are_dropped, threads_change_no_bit, bad_input_is_refused,
+ROWS = [evaluation_equals_that_of_training, weights_contain_the_networks_options, weights_contain_the_architectures_name,
+        positions_of_another_grid_are_resized_on_request, names_of_earlier_torchvision_are_loaded, the_head_can_be_reset, drop_path_drops_whole_branches, threads_change_no_bit, invalid_input_is_rejected,
         every_recipe_loads]
 
-if __name__ == "__main__":
-    sys.exit(run_rows(ROWS, "lather-vit-", *sys.argv[2:3]))
+sys.exit(run_rows(ROWS, "lather-vit-", *sys.argv[2:3]))

@@ -1,5 +1,5 @@
-/* A tiny vision transformer against PyTorch and torchvision (tests/golden/make_vit_fixture.py), and its positions
- * resized. */
+/* Compares a tiny vision transformer with PyTorch and torchvision (tests/golden/make_vit_fixture.py), and its
+ * resized positional embeddings. */
 
 #include "fixture.h"
 #include "vit.h"
@@ -32,7 +32,7 @@ static const lt_safetensors_entry *find(const lt_safetensors *file, const char *
     return e;
 }
 
-/* Largest distance of positions for side x side patches from torchvision's. */
+/* Returns the largest distance from torchvision's of positional embeddings resized to side x side patches. */
 static double distance(const lt_safetensors *file, int side, bool interpolate)
 {
     enum { MOST = 64 * WIDTH };
@@ -58,7 +58,7 @@ static double distance(const lt_safetensors *file, int side, bool interpolate)
     return far;
 }
 
-static void positions_are_resized_as_torchvision_does(void **state)
+static void positions_are_resized_like_torchvision(void **state)
 {
     static const int sides[] = {1, 2, 5, 7};
     char path[512];
@@ -69,9 +69,10 @@ static void positions_are_resized_as_torchvision_does(void **state)
     assert_ok(lt_safetensors_open(&file, path));
     for (size_t i = 0; i < COUNT_OF(sides); i++)
         assert_near(distance(file, sides[i], true), 0, 1e-12);
-    assert_true(distance(file, 5, false) > 1); /* refused */
-    assert_non_null(strstr(lt_error_message(), "is for 3x3 patches, but images of 20 pixels have 5x5; "
-                                               "--interpolate-pos-embed"));
+    assert_true(distance(file, 5, false) > 1); /* rejected */
+    assert_non_null(strstr(lt_error_message(),
+                           "is for 3x3 patches, but images of 20 pixels have 5x5; "
+                           "--interpolate-pos-embed"));
     lt_safetensors_close(&file);
 }
 
@@ -92,7 +93,7 @@ int main(void)
 {
     static const fixture_family family = {"vit_fixture.safetensors", make};
     static const struct CMUnitTest more[] = {
-        cmocka_unit_test(positions_are_resized_as_torchvision_does),
+        cmocka_unit_test(positions_are_resized_like_torchvision),
     };
     return fixture_main(&family, rows, COUNT_OF(rows), more, COUNT_OF(more));
 }

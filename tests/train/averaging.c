@@ -1,5 +1,5 @@
-/* Runs of an optimizer that averages iterates: what is evaluated, saved and averaged is the evaluation sequence, and
- * training goes on from the other one, whatever an evaluation ended by. */
+/* Runs with weight averaging: evaluation, checkpoints and the EMA use the averaged sequence; training continues
+ * from the other one. */
 
 #include "lather/averaging.h"
 
@@ -20,7 +20,8 @@ typedef struct fixture {
     lt_module *model;
     lt_params params;
     lt_optim *optim;
-    float input[SAMPLES][CLASSES], evaluated[WEIGHTS], trained[WEIGHTS]; /* weights last seen */
+    float input[SAMPLES][CLASSES], evaluated[WEIGHTS],
+        trained[WEIGHTS]; /* weights at the last evaluation and step */
     int64_t label[SAMPLES];
     int asked, stop_after, batches, fail_after; /* 0: never */
 } fixture;
@@ -146,7 +147,7 @@ static void test_evaluated(void **state)
     read_weights(&f, y);
     assert_ok(lt_optim_eval(f.optim));
     read_weights(&f, x);
-    assert_true(memcmp(x, y, sizeof x) != 0); /* control: the sequences are two */
+    assert_true(memcmp(x, y, sizeof x) != 0); /* control: the sequences differ */
     assert_memory_equal(f.evaluated, x, sizeof x);
     assert_saved("run/model.safetensors", x);
     assert_saved("run/checkpoints/latest/model.safetensors", x);
@@ -182,7 +183,7 @@ static void test_resume(void **state)
                      "parts/checkpoints/latest/optim.safetensors");
 }
 
-/* Evaluating changes nothing of what follows. */
+/* An evaluation does not change training. */
 static void test_without_evaluations(void **state)
 {
     const lt_averaging_kind kind = *(const lt_averaging_kind *)*state;
@@ -217,7 +218,7 @@ static void test_failed_evaluation(void **state)
     close_fixture(&f);
 }
 
-/* A moving average with --iterate-averaging is one of what is evaluated. */
+/* With --iterate-averaging, the EMA averages the evaluated weights. */
 static void test_moving_average(void **state)
 {
     (void)state;
@@ -333,16 +334,16 @@ int main(void)
         text, test, temp_setup, temp_teardown, data \
     }
     const struct CMUnitTest tests[] = {
-        ROW("schedule-free: what is evaluated is saved", test_evaluated, &kinds[0]),
-        ROW("primal: what is evaluated is saved", test_evaluated, &kinds[1]),
-        ROW("schedule-free: a resumed run is the one that was not stopped", test_resume, &kinds[0]),
-        ROW("primal: a resumed run is the one that was not stopped", test_resume, &kinds[1]),
-        ROW("schedule-free: evaluating changes nothing", test_without_evaluations, &kinds[0]),
-        ROW("primal: evaluating changes nothing", test_without_evaluations, &kinds[1]),
-        ROW("a failed evaluation leaves the training sequence", test_failed_evaluation, NULL),
-        ROW("a moving average is of what is evaluated", test_moving_average, NULL),
-        ROW("checkpoints of other sequences are refused", test_other_runs, NULL),
-        ROW("two ranks have one mean; local steps are refused", test_ranks, NULL),
+        ROW("schedule-free: the evaluated weights are saved", test_evaluated, &kinds[0]),
+        ROW("primal: the evaluated weights are saved", test_evaluated, &kinds[1]),
+        ROW("schedule-free: a resumed run equals an uninterrupted one", test_resume, &kinds[0]),
+        ROW("primal: a resumed run equals an uninterrupted one", test_resume, &kinds[1]),
+        ROW("schedule-free: evaluation changes nothing", test_without_evaluations, &kinds[0]),
+        ROW("primal: evaluation changes nothing", test_without_evaluations, &kinds[1]),
+        ROW("a failed evaluation restores the training sequence", test_failed_evaluation, NULL),
+        ROW("the EMA averages the evaluated weights", test_moving_average, NULL),
+        ROW("checkpoints of other sequences are rejected", test_other_runs, NULL),
+        ROW("two ranks average alike; local steps are rejected", test_ranks, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Checkpoints: what is saved is loaded bit for bit; what is damaged is found; nothing is half. */
+/* Checkpoints: a loaded checkpoint is bitwise identical to the saved one, damage is detected, saving is atomic. */
 
 #include "base/alloc.h"
 #include "temp_folder.h"
@@ -60,7 +60,7 @@ static void save(run *r, int keep, bool is_best)
     assert_ok(lt_checkpoint_save(folder, &r->parts, &r->state, &policy));
 }
 
-/* Six steps equal three, a checkpoint, a new start, and three. */
+/* Six steps give the same result as three steps, a save, a load, and three more. */
 static void test_resume(void **state)
 {
     const char *optim = *state;
@@ -83,7 +83,7 @@ static void test_resume(void **state)
     }
     assert_same_runs(&a, &b);
     run_close(&b);
-    run_open(&b, optim, 5); /* control: without the state the runs part */
+    run_open(&b, optim, 5); /* control: without the state the runs diverge */
     for (int i = 0; i < PARAMS; i++)
         assert_ok(lt_tensor_copy(b.param[i].value, a.param[i].value));
     b.state.step = 6;
@@ -116,12 +116,12 @@ static void test_keep(void **state)
     assert_int_equal(got.step, 5);
     assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/best"), &got));
     assert_int_equal(got.step, 2);
-    save(&r, 2, false); /* the same step again replaces it */
+    save(&r, 2, false); /* saving the same step again replaces it */
     assert_ok(lt_checkpoint_verify(temp_path(path, folder, "checkpoints/latest"), &got));
     run_close(&r);
 }
 
-/* Flips a bit, or cuts the file, of each file at many places: all are found. */
+/* Flips one bit, or truncates, each file at many offsets; verification detects each. */
 static void test_damage(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void test_fall_back(void **state)
     run_close(&r);
 }
 
-/* Errors, and that nothing was changed by them. */
+/* Checks the errors, and that a failed load changes nothing. */
 static void test_another_model(void **state)
 {
     (void)state;
@@ -190,17 +190,17 @@ static void test_another_model(void **state)
     assert_non_null(strstr(lt_error_message(), "'fc.weight' is [5,4], but the model needs [7,4]"));
     double value;
     assert_ok(lt_tensor_item(b.param[2].value, &value));
-    assert_near(value, 0, 0.5); /* as it was made: 0.25 * 2, as a count */
+    assert_near(value, 0, 0.5); /* still the initial value, 0.25 * 2 as a count */
     assert_status(lt_checkpoint_load(path, &c.parts, &c.state), LT_E_FORMAT);
     assert_non_null(strstr(lt_error_message(), "state of optimizer adam, this run uses shampoo"));
-    a.parts.extra_count = 0; /* state that no part of the run reads */
+    a.parts.extra_count = 0; /* the file has state that the run does not read */
     assert_status(lt_checkpoint_load(path, &a.parts, &a.state), LT_E_FORMAT);
     run_close(&a);
     run_close(&b);
     run_close(&c);
 }
 
-/* EFBIG comes the same way as ENOSPC. */
+/* RLIMIT_FSIZE gives EFBIG, which is handled like ENOSPC. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -224,12 +224,12 @@ static void test_full_disk(void **state)
     }
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_non_null(strstr(path, "step-1"));
-    save(&r, 0, false); /* there is space again */
+    save(&r, 0, false); /* the disk has space again */
     assert_true(temp_exists("checkpoints/step-2"));
     run_close(&r);
 }
 
-/* What a killed save left is removed by the next one, and never taken for a checkpoint. */
+/* The temporary folders of a killed save are removed by the next one, and never loaded as checkpoints. */
 static void test_stale(void **state)
 {
     (void)state;
@@ -246,12 +246,12 @@ static void test_stale(void **state)
     lt_checkpoint_clean(folder);
     assert_false(temp_exists("checkpoints/step-9.tmp-999999999"));
     assert_false(
-        temp_exists("checkpoints/step-9.old.tmp-1")); /* that number is another process's by now */
+        temp_exists("checkpoints/step-9.old.tmp-1")); /* PID 1 belongs to a running process */
     assert_true(temp_exists("checkpoints/mine.tmp-999999999"));
     run_close(&r);
 }
 
-/* A kill between a checkpoint and its links, or while the one that it replaces is removed. */
+/* A process killed before it made the links, or while it removed the checkpoint that it replaces. */
 static void test_mend(void **state)
 {
     (void)state;
@@ -274,14 +274,14 @@ static void test_mend(void **state)
         assert_int_equal(bytes, 6);
         assert_memory_equal(target, "step-3", 6);
     }
-    r.state.best_step = 9; /* is not there: the link stays */
+    r.state.best_step = 9; /* does not exist: the link is unchanged */
     assert_ok(lt_checkpoint_mend(folder, &r.state));
     assert_int_equal(readlink(path, target, sizeof target), 6);
     assert_memory_equal(target, "step-3", 6);
     run_close(&r);
 }
 
-/* Each allocation fails once: saving and loading say so, leave nothing half, and then work. */
+/* Fails each allocation once: saving and loading return the error, leave no partial files, and then succeed. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -319,18 +319,19 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"a resumed run goes on bit for bit: adam", test_resume, setup, teardown, (char[]){"adam"}},
-        {"a resumed run goes on bit for bit: shampoo", test_resume, setup, teardown,
+        {"a resumed run is bitwise identical: adam", test_resume, setup, teardown,
+         (char[]){"adam"}},
+        {"a resumed run is bitwise identical: shampoo", test_resume, setup, teardown,
          (char[]){"shampoo"}},
-        {"the newest and the best are kept", test_keep, setup, teardown, NULL},
-        {"a flipped bit or a cut is found anywhere", test_damage, setup, teardown, NULL},
-        {"a damaged checkpoint is passed over, loudly", test_fall_back, setup, teardown, NULL},
-        {"another class count, optimizer, or set of state", test_another_model, setup, teardown,
-         NULL},
-        {"a full disk leaves the last checkpoint", test_full_disk, setup, teardown, NULL},
-        {"rests of a killed save are removed", test_stale, setup, teardown, NULL},
-        {"links that a kill kept from being made are made", test_mend, setup, teardown, NULL},
-        {"memory runs out at each allocation", test_no_memory, setup, teardown, NULL},
+        {"the newest and the best checkpoint are kept", test_keep, setup, teardown, NULL},
+        {"a flipped bit or a truncation is detected anywhere", test_damage, setup, teardown, NULL},
+        {"a damaged checkpoint is skipped with a warning", test_fall_back, setup, teardown, NULL},
+        {"a different class count, optimizer or set of state fails", test_another_model, setup,
+         teardown, NULL},
+        {"a full disk leaves the last checkpoint intact", test_full_disk, setup, teardown, NULL},
+        {"leftovers of a killed save are removed", test_stale, setup, teardown, NULL},
+        {"links missing after a kill are restored", test_mend, setup, teardown, NULL},
+        {"each allocation fails once", test_no_memory, setup, teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Every number of a checkpoint's state.json, replaced by others under a checksum that holds: refused
- * with the field, the value and the range, or loaded and stepped on without undefined behaviour. */
+/* Replaces every number of a checkpoint's state.json, under a valid checksum. Loading either fails with the field,
+ * the value and the range, or succeeds and a step runs without undefined behaviour. */
 
 #include "temp_folder.h"
 #include "tiny.h"
@@ -18,9 +18,9 @@ typedef struct range {
 
 static const int64_t most = INT64_C(1) << 53;
 
-/* Of the checkpoint that make() saves. Keys that end in a point begin names. */
+/* Ranges in the checkpoint that make() saves; a key that ends in a period is a prefix of names. */
 static const range ranges[] = {
-    {"step", STEPS, STEPS}, /* the optimizer counts the same steps */
+    {"step", STEPS, STEPS}, /* must equal the optimizer's step count */
     {"epoch", 0, STEPS},
     {"batch", 0, INT64_C(1) << 53},
     {"images", 8, INT64_C(1) << 53},
@@ -44,10 +44,10 @@ static const range ranges[] = {
     {"updates.", 0, STEPS},
     {"failures.", 0, STEPS},
     {"rooted.", 0, STEPS},
-    {"swap.", 0, 0}, /* anything else lacks its tensors */
+    {"swap.", 0, 0}, /* any other value needs tensors that the file lacks */
     {"pending.", 0, LT_END},
     {"format", 1, 1},
-    {"bytes", 1, 0}, /* none of the values below */
+    {"bytes", 1, 0}, /* rejects all values tried below */
 };
 
 static const range *range_of(const char *key)
@@ -90,7 +90,7 @@ static lt_status go_on(const char *optim, const char *path)
     return st;
 }
 
-/* The message of a value that is refused; the first field that does not fit is named. */
+/* Checks the message for a rejected value: it names the first field that is out of range. */
 static void check_message(const char *key, int64_t value, const char *path)
 {
     char field[LINE + 16];
@@ -98,7 +98,7 @@ static void check_message(const char *key, int64_t value, const char *path)
     const bool fits = value >= 0 && value <= most;
     if (!strcmp(key, "bytes") || !strcmp(key, "format") || (!strncmp(key, "swap.", 5) && fits))
         return;
-    assert_int_equal(lt_checkpoint_verify(path, &got), LT_E_FORMAT); /* `auto` passes over it */
+    assert_int_equal(lt_checkpoint_verify(path, &got), LT_E_FORMAT); /* --resume auto skips it */
     if (fits && !strcmp(key, "step"))
         key = value < 1 ? "epoch" : "attempt";
     if (fits && !strcmp(key, "images"))
@@ -106,7 +106,7 @@ static void check_message(const char *key, int64_t value, const char *path)
     snprintf(field, sizeof field, "json: '%s' ", key);
     const char *said = lt_error_message();
     if (!strstr(said, field) || !strstr(said, " is not in ["))
-        fail_msg("'%s' does not say '%s' and a range", said, field);
+        fail_msg("'%s' does not contain '%s' and a range", said, field);
 }
 
 static void check_value(const char *optim, const char *key, int64_t value, const char *path)
@@ -151,7 +151,7 @@ static void test_numbers(void **state)
     free(whole);
 }
 
-/* A count of batches that the next one would take over the edge. */
+/* Batch counts so large that the next batch would exceed the limit. */
 static void test_counts_of_batches(void **state)
 {
     (void)state;
@@ -172,7 +172,7 @@ static void test_counts_of_batches(void **state)
     run_close(&r);
 }
 
-/* What is out of its range counts as damaged: the checkpoint before it is taken. */
+/* A value out of range counts as damage: the checkpoint before it is used. */
 static void test_fall_back(void **state)
 {
     (void)state;
@@ -226,7 +226,8 @@ int main(void)
         {"every number has a range: adam", test_numbers, setup, teardown, (char[]){"adam"}},
         {"every number has a range: shampoo", test_numbers, setup, teardown, (char[]){"shampoo"}},
         {"counts of batches have a range", test_counts_of_batches, setup, teardown, NULL},
-        {"a number out of range passes over the checkpoint", test_fall_back, setup, teardown, NULL},
+        {"a checkpoint with a number out of range is skipped", test_fall_back, setup, teardown,
+         NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Checkpoints and weights of parameters of which ranks, each a thread, hold boxes: the files are those of one rank, and
- * are read on any mesh. */
+/* Checkpoints and weights of sharded parameters; each rank is a thread. The files equal those of one rank, and
+ * load on any mesh. */
 
 #include "ranks.h"
 #include "temp_folder.h"
@@ -16,7 +16,7 @@
 
 enum { PARAMS = 4, MOST = 256, RANKS = 8, BEFORE = 3, AFTER = 2, TEXT = 512 };
 
-/* What ranks of a row cut, and ranks of a column; -1: nothing. */
+/* Dimension that is split along a row of the mesh, and along a column; -1: not split. */
 typedef struct model_row {
     const char *name;
     lt_shape logical, view;
@@ -30,7 +30,7 @@ static const model_row model[PARAMS] = {
     {"kernel", {4, {4, 5, 2, 3}}, {4, {4, 5, 2, 3}}, 0, -1},
 };
 
-/* Ranks ((k * rows) + i) * columns + j. */
+/* Rank (k * rows + i) * columns + j. */
 typedef struct mesh {
     const char *name;
     int depth, rows, columns;
@@ -48,11 +48,11 @@ static int size_of(const mesh *m)
 
 typedef struct plan {
     const mesh *mesh;
-    const char *load, *save; /* folders of runs */
-    const char *weights;     /* only these are read or written */
+    const char *load, *save; /* run folders */
+    const char *weights;     /* weights file to read or write instead of a checkpoint */
     bool read_weights, f64, alone;
-    bool plain; /* parameters without places, as any program's: for mesh "one" */
-    int shift;  /* of a box, on rank 1 */
+    bool plain; /* parameters without shard specs, for mesh "one" */
+    int shift;  /* offset error of a shard on rank 1 */
     int64_t from, to;
 } plan;
 
@@ -93,7 +93,7 @@ static lt_status open_param(player *p, int k)
     return lt_init_normal(&p->param[k], 0.5, 3);
 }
 
-/* Gradients by logical index. */
+/* Writes a gradient that depends on the logical index. */
 static lt_status write_grad(player *p, int k, int64_t step)
 {
     float own[MOST];
@@ -116,7 +116,8 @@ static lt_status name_average(void *context, const lt_state_entry *entry)
     while (strcmp(model[k].name, entry->param) != 0)
         k++;
     if (!lt_shape_equal(entry->shape, model[k].logical))
-        return lt_fail(LT_E_SHAPE, "the average of %s has not the logical shape", entry->param);
+        return lt_fail(LT_E_SHAPE, "the average of %s does not have the logical shape",
+                       entry->param);
     snprintf(p->name[k], TEXT, "ema.%s", entry->param);
     p->extra[k] = (lt_checkpoint_tensor){p->name[k], entry->tensor, &p->param[k]};
     return LT_OK;
@@ -168,7 +169,7 @@ static lt_status train(player *p)
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
 
-/* Boxes that were zeroed are those of one rank's initial values again. */
+/* Zeroes the shards and reads them back: they must equal the initial values of one rank. */
 static lt_status read_weights(player *p)
 {
     float own[PARAMS][MOST], got[MOST];
@@ -181,7 +182,7 @@ static lt_status read_weights(player *p)
         const size_t bytes = lt_tensor_bytes(p->param[k].value);
         LT_TRY(lt_tensor_read(p->param[k].value, got, bytes));
         if (memcmp(own[k], got, bytes) != 0)
-            return lt_fail(LT_E_FORMAT, "%s has other values", p->param[k].name);
+            return lt_fail(LT_E_FORMAT, "%s has wrong values", p->param[k].name);
     }
     return LT_OK;
 }
@@ -290,7 +291,7 @@ static void boxes_with_a_gap_are_refused_by_name(void **state)
     (void)state;
     char path[TEMP_PATH];
     player p[RANKS];
-    play_all(p, &(plan){.mesh = &meshes[4], /* now two ranks hold what no other column has */
+    play_all(p, &(plan){.mesh = &meshes[4], /* shift: the shards no longer tile fc */
                         .shift = 1,
                         .save = run_folder(path, "gap", 0, 0)});
     for (int r = 0; r < 8; r++) {
@@ -316,7 +317,7 @@ static void a_box_is_not_saved_alone(void **state)
     }
 }
 
-/* EFBIG comes the same way as ENOSPC. The ranks that send must not wait. */
+/* RLIMIT_FSIZE gives EFBIG, which is handled like ENOSPC. The sending ranks must not wait. */
 static void a_full_disk_ends_all_ranks(void **state)
 {
     (void)state;
@@ -357,7 +358,8 @@ static void a_file_of_another_shape_is_refused_by_the_logical_one(void **state)
     play_all(p, &(plan){.mesh = &meshes[1], .weights = path, .read_weights = true});
     for (int r = 0; r < 2; r++) {
         assert_int_equal(p[r].base.status, LT_E_SHAPE);
-        assert_non_null(strstr(p[r].base.message, "'in_proj' is [12,8], the model wants [24,8]"));
+        assert_non_null(
+            strstr(p[r].base.message, "'in_proj' is [12,8], but the model needs [24,8]"));
     }
     lt_param_clear(&wrong);
     lt_device_close(&device);

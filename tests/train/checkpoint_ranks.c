@@ -1,4 +1,4 @@
-/* Checkpoints of several ranks, each a thread: the files do not depend on how many there are. */
+/* Checkpoints of several ranks, each a thread: the files do not depend on the number of ranks. */
 
 #include "optim/shampoo/reference.h"
 #include "ranks.h"
@@ -22,15 +22,15 @@ static const lt_shape shapes[PARAMS] = {{2, {7, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}
 
 typedef lt_status make_fn(lt_optim **out, const lt_params *params);
 
-/* Steps, of which some ranks begin from a checkpoint and all end in one. */
+/* Steps to run; some ranks start from a checkpoint, all end by saving one. */
 typedef struct plan {
     make_fn *make;
     int group;
     int64_t from, to; /* steps */
-    const char *load; /* folder of a run; NULL: from the start */
-    const char *save; /* folder of a run; NULL: not */
-    bool alone;       /* saved without the others */
-    int gone;         /* this rank goes instead; 0: none */
+    const char *load; /* run folder to resume; NULL: new run */
+    const char *save; /* run folder; NULL: do not save */
+    bool alone;       /* save without the other ranks */
+    int gone;         /* rank that exits instead; 0: none */
 } plan;
 
 typedef struct player {
@@ -39,7 +39,7 @@ typedef struct player {
     lt_param param[PARAMS];
     lt_params params;
     lt_optim *optim;
-    int64_t attempt; /* of the optimizer, after all */
+    int64_t attempt; /* the optimizer's last attempt */
 } player;
 
 static lt_status make_blocks(lt_optim **out, const lt_params *params, int limit)
@@ -52,7 +52,7 @@ static lt_status make_blocks(lt_optim **out, const lt_params *params, int limit)
     c.momentum = 0.9;
     c.grafting = LT_GRAFTING_ADAM;
     c.weight_decay = 0.01;
-    c.refresh_timing = LT_REFRESH_ASYNC; /* from step 6 to 9, roots are pending */
+    c.refresh_timing = LT_REFRESH_ASYNC; /* roots are pending from step 6 to 9 */
     return lt_optim_shampoo(out, params, &c);
 }
 
@@ -66,7 +66,7 @@ static lt_status make_larger(lt_optim **out, const lt_params *params)
     return make_blocks(out, params, 4);
 }
 
-/* Of two ranks the second owns the kernel, whose vectors lie in the order of its memory. */
+/* On two ranks the second one owns the kernel, whose vectors follow its memory order. */
 static lt_status make_backward(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
@@ -78,7 +78,7 @@ static lt_status make_backward(lt_optim **out, const lt_params *params)
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* Parts of a joined parameter that a checkpoint tells apart by their places, a table, a diagonal. */
+/* Slices of a joined parameter that differ only in offset, an embedding table, and a diagonal factor. */
 static lt_status make_ruled(lt_optim **out, const lt_params *params)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
@@ -155,8 +155,8 @@ static lt_status save(player *p)
     lt_checkpoint_state state = {.step = p->plan->to, .seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     if (p->plan->gone && p->base.rank == p->plan->gone)
-        return lt_fail(LT_E_ARG, "this rank goes");
-    if (p->plan->alone && p->base.rank) /* one process has one temporary folder */
+        return lt_fail(LT_E_ARG, "this rank exits");
+    if (p->plan->alone && p->base.rank) /* the threads share one temporary folder */
         return LT_OK;
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
@@ -284,7 +284,7 @@ static void test_groups(void **state)
     assert_true(same_checkpoints(whole, resumed));
 }
 
-/* Blocks of 4 instead of 3: refused by all ranks, naming the parameter and both shapes. */
+/* Blocks of 4 instead of 3: all ranks reject them, naming the parameter and both shapes. */
 static void test_other_blocks(void **state)
 {
     (void)state;
@@ -296,14 +296,14 @@ static void test_other_blocks(void **state)
              &(plan){.make = make_larger, .from = BEFORE, .to = BEFORE + AFTER, .load = path});
     for (int r = 0; r < 3; r++) {
         assert_int_equal(p[r].base.status, LT_E_FORMAT);
-        assert_int_equal(p[r].attempt, 0); /* nothing was changed */
+        assert_int_equal(p[r].attempt, 0); /* nothing changed */
         assert_non_null(strstr(p[r].base.message,
                                "block 0 of matrix has offset [0,0] shape [3,3] there, "
                                "offset [0,0] shape [4,4] here"));
     }
 }
 
-/* EFBIG comes the same way as ENOSPC. */
+/* RLIMIT_FSIZE gives EFBIG, which is handled like ENOSPC. */
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -325,11 +325,11 @@ static void test_full_disk(void **state)
         }
         assert_int_equal(temp_count(path, "checkpoints"), 0);
     }
-    play_well(3, &all);                                   /* there is space again */
+    play_well(3, &all);                                   /* the disk has space again */
     assert_int_equal(temp_count(path, "checkpoints"), 2); /* step-5 and latest */
 }
 
-/* A rank that does not come: the others end, and leave nothing half. */
+/* One rank does not take part: the others end and leave no partial files. */
 static void test_gone(void **state)
 {
     (void)state;
@@ -343,7 +343,7 @@ static void test_gone(void **state)
     }
 }
 
-/* A part that no rank can send is not left out. */
+/* Saving fails if a shard is on a rank that does not take part. */
 static void test_alone(void **state)
 {
     (void)state;
@@ -377,27 +377,29 @@ int main(void)
     void *const lars = (void *)(uintptr_t)&makers[5];
     void *const lamb = (void *)(uintptr_t)&makers[6];
     const struct CMUnitTest tests[] = {
-        {"shampoo, window merged: any number of ranks, before and after", test_any_ranks,
+        {"shampoo, merged window: saved and loaded on any number of ranks", test_any_ranks,
          temp_setup, temp_teardown, backward},
-        {"shampoo, roots pending: any number of ranks, before and after", test_any_ranks,
+        {"shampoo, pending roots: saved and loaded on any number of ranks", test_any_ranks,
          temp_setup, temp_teardown, shampoo},
-        {"shampoo, joined parts and tables: any number of ranks, before and after", test_any_ranks,
-         temp_setup, temp_teardown, ruled},
-        {"muon: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+        {"shampoo, joined slices and tables: saved and loaded on any number of ranks",
+         test_any_ranks, temp_setup, temp_teardown, ruled},
+        {"muon: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          muon},
-        {"lars: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+        {"lars: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          lars},
-        {"lamb: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+        {"lamb: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          lamb},
-        {"adam: any number of ranks, before and after", test_any_ranks, temp_setup, temp_teardown,
+        {"adam: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          adam},
         {"shampoo: groups of ranks", test_groups, temp_setup, temp_teardown, shampoo},
         {"adam: groups of ranks", test_groups, temp_setup, temp_teardown, adam},
-        {"blocks of another size are refused by name", test_other_blocks, temp_setup, temp_teardown,
+        {"blocks of a different size are rejected by name", test_other_blocks, temp_setup,
+         temp_teardown, NULL},
+        {"a full disk leaves no partial files on any rank", test_full_disk, temp_setup,
+         temp_teardown, NULL},
+        {"a rank that exits ends the others", test_gone, temp_setup, temp_teardown, NULL},
+        {"saving alone fails if another rank has state", test_alone, temp_setup, temp_teardown,
          NULL},
-        {"a full disk leaves nothing on any rank", test_full_disk, temp_setup, temp_teardown, NULL},
-        {"a rank that goes ends the others", test_gone, temp_setup, temp_teardown, NULL},
-        {"state of another rank is not left out", test_alone, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

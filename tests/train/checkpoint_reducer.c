@@ -1,4 +1,4 @@
-/* State of a reducer in checkpoints: kept, divided over other nodes, dropped, missing. */
+/* Reducer state in checkpoints: kept, redistributed over a different number of nodes, dropped, missing. */
 
 #include "base/alloc.h"
 #include "near.h"
@@ -16,11 +16,11 @@ enum { RANKS = 8, PARAMS = 2, NODES = 8, MOST = 6 };
 static const char *const names[PARAMS] = {"matrix", "bias"};
 static const lt_shape shapes[PARAMS] = {{2, {2, 3}}, {1, {4}}};
 
-/* --- A reducer that sends nothing and has residuals, one per node, with the node's first rank --- */
+/* --- A reducer that sends nothing; each node's first rank holds the residuals of that node --- */
 
 typedef struct keeper {
     lt_reducer base;
-    lt_tensor *residual[PARAMS], *basis; /* basis: of no node, with all ranks */
+    lt_tensor *residual[PARAMS], *basis; /* basis: replicated on all ranks, of no node */
     bool gathered, loaded;
 } keeper;
 
@@ -121,10 +121,10 @@ static const lt_reducer_ops keep = {.kind = "keep",
 
 /* --- Ranks --- */
 
-/* Loads (else fills the state), then saves. */
+/* Loads a checkpoint, or else fills the state; then saves. */
 typedef struct plan {
     int ranks, per_node;
-    bool plain; /* without that reducer */
+    bool plain; /* use no reducer */
     const char *load, *save;
 } plan;
 
@@ -137,10 +137,10 @@ typedef struct player {
     lt_params params;
     lt_optim *optim;
     lt_data_parallel *dp;
-    float residual[PARAMS][MOST], basis[3]; /* in the end */
+    float residual[PARAMS][MOST], basis[3]; /* final values */
 } player;
 
-/* Element i of node's residual: distinct, and exact in sums. */
+/* Returns element i of a node's residual: distinct values whose sums are exact. */
 static float value_of(int node, int param, int i)
 {
     return (float)(100 * node + 10 * param + i + 1);
@@ -258,7 +258,7 @@ static void residuals_of_as_many_nodes_are_kept(void **state)
     assert_string_equal(said, "");
 }
 
-/* Mass: the sum over nodes is the same before and after. */
+/* Conservation: the sum over nodes does not change. */
 static void other_nodes_get_equal_shares(void **state)
 {
     (void)state;
@@ -279,7 +279,7 @@ static void other_nodes_get_equal_shares(void **state)
         if (nodes == 2)
             assert_null(strstr(said, "divided"));
         else if (!strstr(said, "residuals of 2 nodes are divided equally over"))
-            fail_msg("'%s' does not say it", said);
+            fail_msg("'%s' lacks the message", said);
     }
 }
 
@@ -294,7 +294,7 @@ static void without_the_reducer_its_state_is_dropped_with_a_word(void **state)
     play_well(p, &(plan){.ranks = 2, .per_node = 1, .plain = true, .load = path});
     const char *first = strstr(said, "5 tensors of compressed gradients");
     assert_non_null(first);
-    assert_null(strstr(first + 1, "5 tensors of compressed gradients")); /* one rank says it */
+    assert_null(strstr(first + 1, "5 tensors of compressed gradients")); /* only one rank logs it */
 }
 
 static void without_residuals_a_run_starts_at_zero_with_a_word(void **state)
@@ -310,7 +310,7 @@ static void without_residuals_a_run_starts_at_zero_with_a_word(void **state)
     assert_non_null(strstr(said, "start at zero"));
 }
 
-/* A file without state of a reducer is what it is without data-parallel training. */
+/* A file without reducer state equals that of a run without data parallelism. */
 static void plain_adds_nothing_to_the_file(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* What state.json says of a task: its names are the program's, and files of earlier versions are read. */
+/* The task's fields of state.json: the program names them, and files of earlier versions load. */
 
 #include "base/machine.h"
 #include "temp_folder.h"
@@ -8,7 +8,7 @@
 
 #include "lather/detail/json.h"
 
-/* As a language model would have it: no images, no classes, the lowest perplexity is the best. */
+/* Fields of a language model: no images, no classes; the lowest perplexity is the best. */
 static void become_language_model(lt_checkpoint_state *s)
 {
     *s = (lt_checkpoint_state){.unit = "tokens",
@@ -59,7 +59,7 @@ static void test_another_task(void **state)
     run_close(&b);
 }
 
-/* The members, and their order, of an image classifier's file since version 0.1.0. */
+/* The fields of an image classifier's file, in order, unchanged since version 0.1.0. */
 static void test_fields(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void test_fields(void **state)
     run_close(&r);
 }
 
-/* Takes what stands from one text to another out of state.json. */
+/* Replaces the text of state.json from `from` up to `to` by `instead`. */
 static void cut(const char *file, const char *from, const char *to, const char *instead)
 {
     char *whole = temp_read(file, NULL);
@@ -122,7 +122,7 @@ static void cut(const char *file, const char *from, const char *to, const char *
     free(whole);
 }
 
-/* Of a version that knew neither a run's id nor its network; and of one that knows more. */
+/* A file of a version without run id and network, and one of a version with unknown fields. */
 static void test_other_versions(void **state)
 {
     (void)state;
@@ -147,7 +147,7 @@ static void test_other_versions(void **state)
     run_close(&r);
 }
 
-/* Members of other types, and what is longer than the text. */
+/* Fields of the wrong type, and text that is too long. */
 static void test_processor(void **state)
 {
     (void)state;
@@ -167,7 +167,7 @@ static void test_processor(void **state)
         lt_processor_compare(lt_json_root(json), tiny, sizeof tiny);
         lt_json_free(&json);
         if (!*lt_machine_cpu_model(is, sizeof is) && i == 0)
-            continue; /* not x86: not known, so nothing is said */
+            continue; /* not x86: unknown, so not reported */
         assert_true(*rows[i].want ? !strncmp(text, rows[i].want, strlen(rows[i].want)) : !*text);
         assert_true(strlen(tiny) < sizeof tiny);
     }
@@ -183,7 +183,7 @@ static void test_names(void **state)
         {"cpu_isa", NULL, "a fact cannot be named 'cpu_isa'"},
         {"best_of", NULL, "a fact cannot be named 'best_of'"},
         {"images", NULL, "a fact cannot be named 'images'"},
-        {"classes", NULL, "a fact cannot be named 'classes'"}, /* is there */
+        {"classes", NULL, "a fact cannot be named 'classes'"}, /* is a field already */
         {NULL, "seconds", "a sum cannot be named 'seconds'"},
         {NULL, "images", "a sum cannot be named 'images'"},
     };
@@ -246,7 +246,7 @@ static void test_numbers(void **state)
     run_close(&b);
 }
 
-/* Number, names and contents; where a side has no size of files, sizes are not compared. */
+/* Compares number, names and contents; sizes only if both sides have them. */
 static void test_data(void **state)
 {
     static const struct {
@@ -270,19 +270,17 @@ static void test_data(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"the state of a task without images and top-1 comes back", test_another_task, temp_setup,
+        {"the state of a task without images and top-1 is loaded", test_another_task, temp_setup,
          temp_teardown, NULL},
-        {"a number that is missing, and one too many", test_numbers, temp_setup, temp_teardown,
-         NULL},
-        {"the fields of an image classifier's file, in order", test_fields, temp_setup,
+        {"a missing number and an unknown one fail", test_numbers, temp_setup, temp_teardown, NULL},
+        {"the fields of an image classifier's file keep their order", test_fields, temp_setup,
          temp_teardown, NULL},
-        {"an earlier file is read; another format says who wrote it", test_other_versions,
-         temp_setup, temp_teardown, NULL},
-        {"a processor is compared by what is known of both", test_processor, NULL, NULL, NULL},
-        {"names that a reader would mistake are refused", test_names, temp_setup, temp_teardown,
-         NULL},
-        {"other data is told from the same", test_data, NULL, NULL, NULL},
-        {"another task's checkpoint is refused by name", test_tasks_differ, temp_setup,
+        {"an earlier file loads; another format names its writer", test_other_versions, temp_setup,
+         temp_teardown, NULL},
+        {"processors are compared by fields known on both sides", test_processor, NULL, NULL, NULL},
+        {"ambiguous names are rejected", test_names, temp_setup, temp_teardown, NULL},
+        {"different data is detected", test_data, NULL, NULL, NULL},
+        {"another task's checkpoint is rejected by name", test_tasks_differ, temp_setup,
          temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Runs of lt_train() whose groups of ranks meet every so many steps: that they learn what they should, and go on from
- * their checkpoints, bit for bit, wherever in a round they were stopped. A rank is a thread. */
+/* Runs of lt_train() with local steps: groups synchronize every N steps. They learn the expected values, and
+ * resume bitwise identically from a checkpoint at any step of a round. A rank is a thread. */
 
 #include "ranks.h"
 #include "temp_folder.h"
@@ -19,12 +19,12 @@ typedef enum kind { SGD, ADAM, SHAMPOO } kind;
 
 /* A run of all ranks. */
 typedef struct plan {
-    const char *run; /* its folder; NULL: none */
-    int locals;      /* ranks of a group; 0: no local steps */
+    const char *run; /* run folder, or NULL */
+    int locals;      /* ranks per group; 0: no local steps */
     lt_local_steps_config local;
     kind optim;
     bool f64, resume, has_ema, divided;
-    int epochs, stop_after; /* steps; 0: to the end */
+    int epochs, stop_after; /* stop_after in steps; 0: run to the end */
     bool skip_nan;
 } plan;
 
@@ -38,7 +38,7 @@ typedef struct rank {
     lt_optim *optim;
     lt_train_end end;
     int asked;
-    double first[VALUES], value[VALUES]; /* of the first parameter, before and behind training */
+    double first[VALUES], value[VALUES]; /* first parameter, before and after training */
 } rank;
 
 static rank ranks[RANKS];
@@ -200,7 +200,7 @@ static void run_badly(const plan *p, const char *why)
     run_all(p);
     assert_int_equal(ranks[0].base.status, LT_E_ARG);
     if (!strstr(ranks[0].base.message, why))
-        fail_msg("'%s' without '%s'", ranks[0].base.message, why);
+        fail_msg("'%s' lacks '%s'", ranks[0].base.message, why);
 }
 
 /* --- Rows --- */
@@ -209,7 +209,8 @@ static const lt_local_steps_config diloco = {.every = 3, .lr = 0.7, .momentum = 
 static const lt_local_steps_config sparse = {
     .every = 3, .lr = 0.7, .momentum = 0.5, .compress = "topk:0.1,2bit", .decay = 0.9};
 
-/* H = 1, an outer lr of 1 without momentum: the mean of the groups' steps is the step of the mean gradient. */
+/* With H = 1 and an outer learning rate of 1 without momentum, averaging the groups' steps equals a step with the
+ * mean gradient. */
 static void test_every_step(void **state)
 {
     (void)state;
@@ -224,14 +225,14 @@ static void test_every_step(void **state)
             assert_near(ranks[0].value[i], want[i], 1e-12);
     }
     p.locals = 2;
-    p.local.every = 4; /* control: rarer is something else */
+    p.local.every = 4; /* control: less frequent outer steps give another result */
     run_well(&p);
     for (int i = 0; i < VALUES; i++)
         moved = fmax(moved, fabs(ranks[0].value[i] - want[i]));
     assert_true(moved > 1e-6);
 }
 
-/* An epoch has 8 steps: rounds end behind 3, 6 and 8. */
+/* An epoch has 8 steps: rounds end after steps 3, 6 and 8. */
 static void check_resume(plan p, int stop_after)
 {
     char a[64], b[64];
@@ -263,8 +264,8 @@ static void test_resume(void **state)
 {
     (void)state;
     plan p = {.local = diloco, .locals = 2, .optim = ADAM, .has_ema = true};
-    check_resume(p, 4); /* one step after they met */
-    check_resume(p, 6); /* as they meet */
+    check_resume(p, 4); /* one step after an outer step */
+    check_resume(p, 6); /* at an outer step */
     p.divided = true;
     check_resume(p, 5);
     p.locals = 1;
@@ -300,7 +301,7 @@ static void test_other_groups(void **state)
     run_badly(&p, "was saved 2 steps after an outer step of 2 groups, but this run has 4");
     p.locals = 0;
     run_badly(&p, "was saved 2 steps after an outer step of 2 groups, but this run has 1");
-    p.locals = 2; /* control: the same go on, here to a meeting */
+    p.locals = 2; /* control: the same groups resume, up to an outer step */
     p.stop_after = 1;
     run_well(&p);
     assert_int_equal(ranks[0].end.step, 6);
@@ -311,7 +312,7 @@ static void test_other_groups(void **state)
     run_badly(&p, "was saved 1 steps after an outer step of 4 groups, but this run has 2");
 }
 
-/* Into local steps from a run without, and out of them. */
+/* Turns local steps on when resuming a run without them, and off again. */
 static void test_in_and_out(void **state)
 {
     (void)state;
@@ -327,7 +328,8 @@ static void test_in_and_out(void **state)
     assert_int_equal(ranks[0].end.step, 24);
 }
 
-/* A round of 8 steps, an epoch: average += (1 - 0.9^8) (value - average), whatever groups were in between. */
+/* A round of 8 steps, one epoch: average += (1 - 0.9^8) (value - average), independent of the groups' values in
+ * between. */
 static void test_average(void **state)
 {
     (void)state;
@@ -346,7 +348,7 @@ static void test_average(void **state)
     lt_safetensors_close(&file);
 }
 
-/* The mean over groups of what was not sent is the same for another number of groups. */
+/* Returns the mean over groups of the unsent residual; it does not depend on the number of groups. */
 static double mean_residual(const char *run, int groups, double out[VALUES])
 {
     char path[TEMP_PATH], name[96];
@@ -383,7 +385,7 @@ static void test_mass(void **state)
     p.resume = true;
     p.locals = 2;
     p.stop_after = 1;
-    p.local.every = 8; /* stopped within a round: the residual is as it was loaded */
+    p.local.every = 8; /* stopped within a round: the residual equals the loaded one */
     run_well(&p);
     mean_residual("mass", 2, after);
     for (int i = 0; i < VALUES; i++)
@@ -393,20 +395,21 @@ static void test_mass(void **state)
 int main(void)
 {
     const struct CMUnitTest rows[] = {
-        {"meeting in every step is training with the mean gradient", test_every_step, NULL, NULL,
+        {"an outer step after every step equals training with the mean gradient", test_every_step,
+         NULL, NULL, NULL},
+        {"a run resumes within a round bitwise identically", test_resume, temp_setup, temp_teardown,
          NULL},
-        {"a run goes on within a round bit for bit", test_resume, temp_setup, temp_teardown, NULL},
-        {"a run goes on with what it has not sent", test_resume_sparse, temp_setup, temp_teardown,
+        {"a run resumes with its unsent residual", test_resume_sparse, temp_setup, temp_teardown,
          NULL},
-        {"a run goes on with Shampoo divided in each group", test_resume_shampoo, temp_setup,
+        {"a run resumes with Shampoo sharded within each group", test_resume_shampoo, temp_setup,
          temp_teardown, NULL},
-        {"another number of groups waits for the next meeting", test_other_groups, temp_setup,
+        {"another number of groups must wait for the next outer step", test_other_groups,
+         temp_setup, temp_teardown, NULL},
+        {"a run resumes with local steps turned on or off", test_in_and_out, temp_setup,
          temp_teardown, NULL},
-        {"a run goes on with local steps, and without", test_in_and_out, temp_setup, temp_teardown,
-         NULL},
-        {"averages follow the values that all have", test_average, temp_setup, temp_teardown, NULL},
-        {"another number of groups shares what was not sent", test_mass, temp_setup, temp_teardown,
-         NULL},
+        {"averages follow the synchronized values", test_average, temp_setup, temp_teardown, NULL},
+        {"another number of groups redistributes the residual", test_mass, temp_setup,
+         temp_teardown, NULL},
     };
     return cmocka_run_group_tests_name("runs of local steps", rows, NULL, NULL);
 }

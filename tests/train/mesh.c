@@ -1,4 +1,5 @@
-/* --tensor-parallel: what the flag says, whose rank is whose copy's, and when data parallelism moves less. */
+/* --tensor-parallel: parsing of the flag, assignment of ranks to replicas, and the traffic compared with data
+ * parallelism. */
 
 #include "train/loop/mesh.h"
 
@@ -13,7 +14,7 @@
 typedef struct flag {
     const char *name, *text;
     bool force;
-    lt_mesh_config mesh; /* rows 0: an error that says */
+    lt_mesh_config mesh; /* rows 0: expect an error with the text in `says` */
     const char *says;
 } flag;
 
@@ -28,13 +29,13 @@ static const flag flags[] = {
      {0},
      "the depth 3 exceeds the grid's side 2; --force"},
     {"a depth above Q may be forced", "2x2x3", true, {1, 3, 2, 2, true}, NULL},
-    {"a grid is square", "2x3", false, {0}, "2x3: want a number of ranks T"},
-    {"a grid is 2x2 or more", "1x1", false, {0}, "1x1: want"},
-    {"0 ranks are none", "0", false, {0}, "0: want"},
-    {"a sign is none", "-2", false, {0}, "-2: want"},
-    {"four numbers are too many", "2x2x2x2", false, {0}, "2x2x2x2: want"},
-    {"nothing behind the number", "2x", false, {0}, "2x: want"},
-    {"no number", "", false, {0}, "want a number"},
+    {"a grid must be square", "2x3", false, {0}, "2x3: expected a number of ranks T"},
+    {"a grid must be 2x2 or larger", "1x1", false, {0}, "1x1: expected"},
+    {"0 ranks are rejected", "0", false, {0}, "0: expected"},
+    {"a negative number is rejected", "-2", false, {0}, "-2: expected"},
+    {"four numbers are too many", "2x2x2x2", false, {0}, "2x2x2x2: expected"},
+    {"a missing second number is rejected", "2x", false, {0}, "2x: expected"},
+    {"an empty text is rejected", "", false, {0}, "expected a number"},
 };
 
 static void a_flag_is_a_mesh(void **state)
@@ -56,27 +57,28 @@ static void a_flag_is_a_mesh(void **state)
 typedef struct ranks_row {
     const char *name, *text;
     int count;        /* ranks */
-    int copies, size; /* of the model, and ranks of each; 0: an error that says */
+    int copies, size; /* replicas of the model, ranks of each; 0: expect the error in `says` */
     const char *says;
 } ranks_row;
 
 static const ranks_row meshes[] = {
-    {"four ranks are two copies of two", "2", 4, 2, 2, NULL},
-    {"eight ranks are one copy of 2x2x2", "2x2x2", 8, 1, 8, NULL},
-    {"eight ranks are two copies of 2x2", "2x2", 8, 2, 4, NULL},
-    {"four ranks are no multiple of three", "3", 4, 0, 0,
+    {"four ranks are two replicas of two", "2", 4, 2, 2, NULL},
+    {"eight ranks are one replica of 2x2x2", "2x2x2", 8, 1, 8, NULL},
+    {"eight ranks are two replicas of 2x2", "2x2", 8, 2, 4, NULL},
+    {"four ranks are not a multiple of three", "3", 4, 0, 0,
      "4 ranks are not a multiple of the 3 of a replica of the model; nearest: --tensor-parallel 2, or 3 ranks"},
-    {"five ranks are no multiple of two", "2", 5, 0, 0, "nearest: --tensor-parallel 1, or 6 ranks"},
-    {"four ranks are no 3x3", "3x3", 4, 0, 0, "nearest: --tensor-parallel 2x2, or 9 ranks"},
-    {"eight ranks are no 3x3", "3x3", 8, 0, 0, "nearest: --tensor-parallel 2x2x2, or 9 ranks"},
-    {"six ranks are no grid", "2x2", 6, 0, 0, "nearest: --tensor-parallel 3, or 8 ranks"},
+    {"five ranks are not a multiple of two", "2", 5, 0, 0,
+     "nearest: --tensor-parallel 1, or 6 ranks"},
+    {"four ranks are not 3x3", "3x3", 4, 0, 0, "nearest: --tensor-parallel 2x2, or 9 ranks"},
+    {"eight ranks are not 3x3", "3x3", 8, 0, 0, "nearest: --tensor-parallel 2x2x2, or 9 ranks"},
+    {"six ranks are not a grid", "2x2", 6, 0, 0, "nearest: --tensor-parallel 3, or 8 ranks"},
 };
 
 typedef struct rank {
     test_rank at;
     const ranks_row *row;
     lt_ranks ranks;
-    double counted; /* of all ranks */
+    double counted; /* sum over all ranks */
 } rank;
 
 static lt_status open_mesh(void *context)
@@ -95,7 +97,7 @@ static void close_mesh(void *context)
         lt_mesh_free(&r->ranks.mesh);
 }
 
-/* Sees each rank's numbers before the communicators close. */
+/* Checks a rank's numbers before the communicators close. */
 static void check_rank(const rank *r, int index)
 {
     const ranks_row *row = r->row;
@@ -136,15 +138,15 @@ static void alone_there_is_no_copy(void **state)
     assert_non_null(strstr(lt_error_message(), "one process alone: start 2 with mpirun"));
 }
 
-/* --- What moves --- */
+/* --- Traffic --- */
 
 static bool near(double a, double b)
 {
     return fabs(a - b) <= 1e-12 * fabs(b);
 }
 
-/* Equal at T rows: [4,4,4] moves 9 (7Th/64 + 12h^2/16) + 72h^2/64 = 63/64 Th + 63/8 h^2, data parallelism
- * 2 63/64 12h^2, ZeRO-3 3 63/64 12h^2: T = 24h - 8h and 36h - 8h. */
+/* With equal rows T: [4,4,4] moves 9 (7Th/64 + 12h^2/16) + 72h^2/64 = 63/64 Th + 63/8 h^2, data parallelism 2
+ * 63/64 12h^2, ZeRO-3 3 63/64 12h^2; equal at T = 24h - 8h and 36h - 8h. */
 static void at_64_ranks_depth_pays_below_16_widths_of_tokens(void **state)
 {
     const lt_mesh_config c = {.data = 1, .depth = 4, .rows = 4, .columns = 4};
@@ -159,7 +161,8 @@ static void at_64_ranks_depth_pays_below_16_widths_of_tokens(void **state)
     assert_true(near(above.mesh, above.sharded_params) && above.mesh > above.data_parallel);
 }
 
-/* T = tokens of a copy: 8 1/2 Th + 2 1/2 6 h^2 of copies' gradients; alone 2 3/4 12 h^2. */
+/* T is the tokens of a replica: 8 1/2 Th, and 2 1/2 6 h^2 for gradients between replicas; data parallelism alone
+ * moves 2 3/4 12 h^2. */
 static void copies_exchange_gradients_of_their_parts(void **state)
 {
     const lt_mesh_config c = {.data = 2, .depth = 1, .rows = 1, .columns = 2};

@@ -1,5 +1,5 @@
-/* The gradient noise scale in training: what a step measures is what the gradients of its parts say, computed one by one;
- * a run that was interrupted goes on with the same numbers. A rank is a thread. */
+/* Gradient noise scale during training: a step's measurement equals one computed from the gradients of its parts,
+ * and a resumed run continues with the same numbers. A rank is a thread. */
 
 #include "ranks.h"
 #include "temp_folder.h"
@@ -21,10 +21,10 @@ typedef enum division { WHOLE, STATE, GRADIENTS, PARAMS } division;
 typedef struct plan {
     int ranks, accum, steps;
     division division;
-    double clip, scale; /* of the norm; of the loss, 0: none */
+    double clip, scale; /* maximum norm; loss scale, 0: none */
     lt_straggler_config stragglers;
     int bad;     /* step with a gradient that is not finite; 0: none */
-    bool absent; /* a layer is used by half of the ranks in a step */
+    bool absent; /* half of the ranks use a layer in each step */
 } plan;
 
 typedef struct rank {
@@ -38,7 +38,7 @@ typedef struct rank {
     lt_optim *optim;
     lt_train_step *step;
     lt_tensor *inputs, *labels;
-    int number, micro; /* of the next micro-batch */
+    int number, micro; /* step and index of the next micro-batch */
     double part[STEPS][ACCUM][MOST];
     size_t count; /* elements of a gradient */
     lt_train_result result[STEPS];
@@ -47,7 +47,7 @@ typedef struct rank {
 
 static rank ranks[RANKS];
 
-/* --- A model, and data that depend on rank, step and micro-batch alone --- */
+/* --- A model, and data that depend only on rank, step and micro-batch --- */
 
 static lt_status fill(rank *r, int step, int micro)
 {
@@ -109,7 +109,7 @@ static lt_status make_model(rank *r)
     return lt_tensor_new(&r->labels, r->at.device, LT_I32, LT_SHAPE(BATCH));
 }
 
-/* --- The gradients of a step's parts, one by one --- */
+/* --- Gradients of a step's parts, computed separately --- */
 
 static lt_status read_gradient(rank *r, double *out)
 {
@@ -208,7 +208,7 @@ static lt_status run(void *context)
 {
     rank *r = context;
     LT_TRY(make_model(r));
-    LT_TRY(compute_parts(r, 0)); /* values may be divided behind it */
+    LT_TRY(compute_parts(r, 0)); /* before values are sharded */
     LT_TRY(open_step(r));
     for (int i = 0; i < r->plan->steps; i++)
         LT_TRY(take_step(r, i));
@@ -245,9 +245,9 @@ static void run_well(const plan *p)
     expect_ranks(&(rank_group){RANKS_OF(ranks, p->ranks)});
 }
 
-/* --- By hand --- */
+/* --- Reference computation --- */
 
-/* Adds weight x a gradient; returns its square. */
+/* Adds weight times a gradient; returns the gradient's squared norm. */
 static double add(double *sum, double weight, const double *gradient, size_t count)
 {
     double square = 0;
@@ -258,7 +258,8 @@ static double add(double *sum, double weight, const double *gradient, size_t cou
     return square;
 }
 
-/* Parts are ranks, of the mean over the micro-batches that each computed; of one rank, the first micro-batch. */
+/* Several ranks: the parts are the ranks, weighted by the micro-batches that each computed. One rank: the part is
+ * the first micro-batch. */
 static lt_noise_sample by_hand(const plan *p, int step)
 {
     double all[MOST] = {0};
@@ -328,7 +329,7 @@ static void test_alone(void **state)
     assert_non_null(strstr(ranks[0].at.message, "grad_accum 2"));
 }
 
-/* --- A run that is interrupted --- */
+/* --- An interrupted run --- */
 
 typedef struct trial {
     const char *folder;
@@ -400,7 +401,7 @@ static void train(trial *t)
     lt_device_close(&r.at.device);
 }
 
-/* The texts of all numbers behind a key in a file, and how many. */
+/* Returns the texts of all numbers of a key in a file; *count is their number. */
 static char *numbers_of(const char *name, const char *key, int *count)
 {
     char path[TEMP_PATH];
@@ -418,7 +419,7 @@ static char *numbers_of(const char *name, const char *key, int *count)
     return text;
 }
 
-/* At least so many, and the same in both files. */
+/* Requires at least `least` numbers, equal in both files. */
 static void assert_same_numbers(const char *one, const char *other, const char *key, int least)
 {
     int count[2];
@@ -431,7 +432,7 @@ static void assert_same_numbers(const char *one, const char *other, const char *
 
 static void test_resume(void **state)
 {
-    enum { MOST_STEPS = 12 }; /* of 16; of some, noise covers the gradient */
+    enum { MOST_STEPS = 12 }; /* noise hides the gradient in some of the 16 steps */
     const char *const whole = "whole/checkpoints/step-16/state.json",
                       *const parts = "parts/checkpoints/step-16/state.json";
     (void)state;
@@ -452,7 +453,7 @@ static void assert_has_none(const char *name)
     assert_int_equal(count, 0);
 }
 
-/* Neither a record nor state.json has it; a run that went on without it drops what was found. */
+/* Neither the records nor state.json have the fields; resuming without them drops the saved estimate. */
 static void test_off(void **state)
 {
     (void)state;
@@ -488,24 +489,24 @@ int main(void)
     const struct CMUnitTest rows[] = {
         {"two ranks", test_measured, NULL, NULL, &plans[0]},
         {"four ranks of several micro-batches", test_measured, NULL, NULL, &plans[1]},
-        {"one rank: its first micro-batch beside all", test_measured, NULL, NULL, &plans[2]},
-        {"norms are those before clipping", test_measured, NULL, NULL, &plans[3]},
-        {"a loss scale that moves is taken out", test_measured, NULL, NULL, &plans[4]},
-        {"of one rank too", test_measured, NULL, NULL, &plans[5]},
+        {"one rank: its first micro-batch compared with all", test_measured, NULL, NULL, &plans[2]},
+        {"norms are taken before clipping", test_measured, NULL, NULL, &plans[3]},
+        {"a changing loss scale is removed", test_measured, NULL, NULL, &plans[4]},
+        {"a changing loss scale is removed on one rank", test_measured, NULL, NULL, &plans[5]},
         {"a rank without a layer's gradient", test_measured, NULL, NULL, &plans[6]},
-        {"state divided over ranks", test_measured, NULL, NULL, &plans[7]},
-        {"gradients divided over ranks", test_measured, NULL, NULL, &plans[8]},
-        {"parameters divided over ranks", test_measured, NULL, NULL, &plans[9]},
-        {"ranks that a backup worker replaces are left out", test_measured, NULL, NULL, &plans[10]},
-        {"micro-batches that a deadline leaves out", test_measured, NULL, NULL, &plans[11]},
-        {"a step that is not applied does not count", test_not_applied, NULL, NULL,
+        {"state sharded over ranks", test_measured, NULL, NULL, &plans[7]},
+        {"gradients sharded over ranks", test_measured, NULL, NULL, &plans[8]},
+        {"parameters sharded over ranks", test_measured, NULL, NULL, &plans[9]},
+        {"ranks replaced by a backup worker are excluded", test_measured, NULL, NULL, &plans[10]},
+        {"micro-batches dropped by a deadline are excluded", test_measured, NULL, NULL, &plans[11]},
+        {"a skipped step is not measured", test_not_applied, NULL, NULL,
          &(plan){.ranks = 2, .accum = 2, .steps = 3, .bad = 2}},
-        {"the same of one rank", test_not_applied, NULL, NULL,
+        {"a skipped step on one rank is not measured", test_not_applied, NULL, NULL,
          &(plan){.ranks = 1, .accum = 2, .steps = 3, .bad = 2}},
         {"one rank with one micro-batch has one batch size", test_alone, NULL, NULL, NULL},
-        {"an interrupted run goes on with the same numbers", test_resume, temp_setup, temp_teardown,
+        {"a resumed run has the same numbers", test_resume, temp_setup, temp_teardown, NULL},
+        {"without the option files have no noise fields", test_off, temp_setup, temp_teardown,
          NULL},
-        {"without it files say nothing of it", test_off, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests_name("gradient noise in training", rows, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* Checkpoints of ranks that hold boxes of parameters: the files are those of one rank. */
+/* Checkpoints of ranks that hold shards of parameters: the files equal those of one rank. */
 
 #include "../optim/sharded_ranks.h"
 #include "temp_folder.h"
@@ -7,7 +7,7 @@
 
 enum { HALF = STEPS / 2 };
 
-/* Runs that end in a checkpoint of this folder, and begin from one of the other. */
+/* Run folder to save a checkpoint to, and one to load from; NULL: start new. */
 static const char *save_to, *load_from;
 
 static lt_checkpoint_parts parts_of(player *p)
@@ -24,7 +24,7 @@ static lt_status begin(player *p, int t)
         return LT_OK;
     LT_TRY(lt_checkpoint_newest(load_from, path, sizeof path));
     LT_TRY(lt_checkpoint_load(path, &parts, &state));
-    return state.step == t - 1 ? LT_OK : lt_fail(LT_E_ARG, "another step");
+    return state.step == t - 1 ? LT_OK : lt_fail(LT_E_ARG, "wrong step");
 }
 
 static lt_status end(player *p)
@@ -65,7 +65,7 @@ static bool same_checkpoints(const char *a, const char *b)
            && temp_same(temp_path(x, a, files[1]), temp_path(y, b, files[1]));
 }
 
-/* Ten steps on one rank and on two copies of 2x2, or 2x2x2; ten more of theirs on 1, 4 and 3 ranks. */
+/* Ten steps on one rank and on two replicas of 2x2, or 2x2x2; then ten more on 1, 4 and 3 ranks. */
 static void test_any_mesh(void **state)
 {
     static char one[TEMP_PATH], whole[TEMP_PATH], mesh[TEMP_PATH], resumed[TEMP_PATH];
@@ -103,15 +103,15 @@ int main(void)
     static scenario boxes = {.make = make_adamw, .in_place = true};
     static scenario soap = {.preset = "soap"};
     const struct CMUnitTest tests[] = {
-        {"shampoo: files of any mesh, resumed on any other", test_any_mesh, temp_setup,
-         temp_teardown, &shampoo},
-        {"pending roots: files of any mesh, resumed on any other", test_any_mesh, temp_setup,
+        {"shampoo: files of any mesh resume on any other", test_any_mesh, temp_setup, temp_teardown,
+         &shampoo},
+        {"pending roots: files of any mesh resume on any other", test_any_mesh, temp_setup,
          temp_teardown, &pending},
-        {"adamw: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
+        {"adamw: files of any mesh resume on any other", test_any_mesh, temp_setup, temp_teardown,
          &adamw},
-        {"adamw, boxes in place: files of any mesh, resumed on any other", test_any_mesh,
-         temp_setup, temp_teardown, &boxes},
-        {"soap: files of any mesh, resumed on any other", test_any_mesh, temp_setup, temp_teardown,
+        {"adamw, in-place shards: files of any mesh resume on any other", test_any_mesh, temp_setup,
+         temp_teardown, &boxes},
+        {"soap: files of any mesh resume on any other", test_any_mesh, temp_setup, temp_teardown,
          &soap},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* What the system refuses: threads, random numbers, memory that is mapped, an exchange of names, the set of processors. Each is
- * an error that names it, or is done another way; afterwards the same works. The linker puts these functions in the place of
- * libc's. */
+/* System calls that fail: threads, random numbers, mapped memory, an exchange of two names, the processor set.
+ * Each is reported by name or worked around; afterwards the same call works. The linker replaces libc's functions
+ * by these. */
 
 #include "../optim/refreshes.h"
 #include "../service/increment.h"
@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int refused_thread; /* which one from now on, from 1; 0: none */
+static int refused_thread; /* number of the next call that fails, from 1; 0: none */
 static bool refuses_random, refuses_map, refuses_exchange, refuses_affinity;
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
@@ -74,7 +74,7 @@ int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
 static void assert_says(const char *words)
 {
     if (!strstr(lt_error_message(), words))
-        fail_msg("'%s' does not say '%s'", lt_error_message(), words);
+        fail_msg("'%s' does not contain '%s'", lt_error_message(), words);
 }
 
 /* --- Threads --- */
@@ -120,14 +120,14 @@ static void the_thread_of_a_service(void **state)
     assert_says("service: inproc://refused: no thread");
     assert_null(s);
     lt_service_close(&s);
-    s = serve("inproc://refused", NULL); /* the name is free again */
+    s = serve("inproc://refused", NULL); /* the name is available again */
     lt_client *c = connect_to("inproc://refused", NULL, false);
     check_call(c, 5);
     lt_client_close(&c);
     lt_service_close(&s);
 }
 
-/* The client sees that its connection ends, and the next one is served. */
+/* The client sees its connection close, and the next one is served. */
 static void the_thread_of_a_connection(void **state)
 {
     lt_answer answer = {0};
@@ -148,7 +148,7 @@ static void the_thread_of_a_connection(void **state)
     lt_service_close(&s);
 }
 
-/* The step fails; a later one makes the roots. */
+/* The step fails; a later one computes the roots. */
 static void the_thread_of_shampoos_roots(void **state)
 {
     const lt_shampoo_config config = small_blocks(LT_REFRESH_ASYNC, 3);
@@ -204,7 +204,7 @@ static void random_numbers(void **state)
     assert_true(lt_token_is_nonce(nonce));
 }
 
-/* Without the range as large as the machine's memory there are segments that grow. */
+/* Without a reserved range as large as the machine's memory, segments grow. */
 static void a_range_of_addresses(void **state)
 {
     lt_device *device = NULL;
@@ -233,7 +233,7 @@ static void put_file(const lt_commit *c, const char *text)
     fclose(file);
 }
 
-/* A file system that cannot exchange two names: the old folder goes first. */
+/* A file system that cannot exchange two names: the old folder is removed first. */
 static void an_exchange_of_names(void **state)
 {
     char path[2 * TEMP_PATH], text[8] = "";

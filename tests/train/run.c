@@ -1,4 +1,4 @@
-/* The run folder: its files, their keys, resuming, the event file, and what is shown. */
+/* The run folder: files, their keys, resuming, the event file, and progress output. */
 
 #include "lather/detail/run.h"
 
@@ -43,7 +43,7 @@ static void epoch(lt_run *run, int64_t number)
     assert_ok(lt_run_epoch(run, &record));
 }
 
-/* The lines of metrics.jsonl, parsed; returns how many. */
+/* Parses the lines of metrics.jsonl; returns their number. */
 static size_t read_metrics(lt_json **lines, size_t most)
 {
     char path[TEMP_PATH];
@@ -90,7 +90,7 @@ static void test_metrics(void **state)
     assert_null(run);
     assert_int_equal(read_metrics(line, 2), 2);
     const lt_json_value *first = lt_json_root(line[0]), *second = lt_json_root(line[1]);
-    assert_int_equal(first->count, COUNT_OF(step_keys)); /* what is NAN is left out */
+    assert_int_equal(first->count, COUNT_OF(step_keys)); /* NaN values are omitted */
     for (size_t i = 0; i < COUNT_OF(step_keys); i++)
         assert_non_null(lt_json_member(first, step_keys[i]));
     assert_int_equal(second->count, COUNT_OF(epoch_keys));
@@ -102,7 +102,7 @@ static void test_metrics(void **state)
         lt_json_free(&line[i]);
 }
 
-/* Of a checkpoint in front of an epoch's record, and a kill behind that. Unfinished files go too. */
+/* A kill after an epoch's record; the checkpoint is older. Unfinished files are removed too. */
 static void test_redo(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void test_redo(void **state)
     const lt_run_config append = {.progress = LT_PROGRESS_OFF, .append = true};
     assert_ok(lt_run_open(&run, temp_path(run_path, folder, "run"), &append));
     lt_run_close(&run);
-    assert_int_equal(access(path, F_OK), 0); /* of a run on another machine, as far as one knows */
+    assert_int_equal(access(path, F_OK), 0); /* may belong to a run on another machine */
     for (int redo = 0; redo < 2; redo++) {
         run = open_run_at(2, redo);
         lt_run_close(&run);
@@ -130,7 +130,7 @@ static void test_redo(void **state)
     assert_int_equal(access(path, F_OK), -1);
 }
 
-/* A resumed run drops what it will do again, and the line that a kill cut off. */
+/* Resuming removes records after the checkpoint, and a truncated last line. */
 static void test_resume(void **state)
 {
     (void)state;
@@ -162,10 +162,10 @@ static void test_resume(void **state)
     epoch(run, 1);
     lt_run_close(&run);
     count = read_metrics(line, COUNT_OF(line));
-    assert_int_equal(count, 5); /* nothing was dropped */
+    assert_int_equal(count, 5); /* nothing was removed */
     for (size_t i = 0; i < count; i++)
         lt_json_free(&line[i]);
-    run = open_run(0); /* a new run starts afresh */
+    run = open_run(0); /* a new run empties the file */
     lt_run_close(&run);
     assert_int_equal(read_metrics(line, COUNT_OF(line)), 0);
 }
@@ -253,7 +253,7 @@ static void test_folder(void **state)
     assert_int_not_equal(access(path, F_OK), 0); /* rank 1 writes nothing */
 }
 
-/* What the bar and the lines show, from a file instead of a terminal. */
+/* Output of the progress bar and lines, read from a file instead of a terminal. */
 static void test_progress(void **state)
 {
     static const lt_metric_label labels[] = {{"top1", "top-1", "%"}};
@@ -318,15 +318,15 @@ static void test_durations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"metrics.jsonl has the promised keys", test_metrics, temp_setup, temp_teardown, NULL},
-        {"a resumed run goes on where its checkpoint was", test_resume, temp_setup, temp_teardown,
+        {"metrics.jsonl has the documented keys", test_metrics, temp_setup, temp_teardown, NULL},
+        {"a resumed run continues from its checkpoint", test_resume, temp_setup, temp_teardown,
          NULL},
-        {"the record of an epoch is written again", test_redo, temp_setup, temp_teardown, NULL},
+        {"an epoch's record is replaced when resuming", test_redo, temp_setup, temp_teardown, NULL},
         {"env.json and bad_images.txt", test_env, temp_setup, temp_teardown, NULL},
-        {"the event file's frames and checksums", test_events, temp_setup, temp_teardown, NULL},
-        {"folders that cannot be, and ranks above 0", test_folder, temp_setup, temp_teardown, NULL},
+        {"frames and checksums of the event file", test_events, temp_setup, temp_teardown, NULL},
+        {"invalid folders, and ranks above 0", test_folder, temp_setup, temp_teardown, NULL},
         {"progress in lines", test_progress, temp_setup, temp_teardown, (char[]){"lines"}},
-        {"progress in lines, by the metrics' names", test_progress, temp_setup, temp_teardown,
+        {"progress in lines, without labels", test_progress, temp_setup, temp_teardown,
          (char[]){"plain"}},
         {"progress as a bar", test_progress, temp_setup, temp_teardown, (char[]){"bar"}},
         {"durations", test_durations, NULL, NULL, NULL},

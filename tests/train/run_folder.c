@@ -1,4 +1,4 @@
-/* Whose a run folder is: the lock, the id, setting a run aside; and that checkpoints of other runs are left alone. */
+/* Ownership of a run folder: lock, id, renaming an earlier run; checkpoints of other runs are not touched. */
 
 #include "lather/detail/run_folder.h"
 
@@ -40,10 +40,12 @@ static void test_id(void **state)
              a);
     assert_string_equal(text, want);
     free(text);
-    write_text("env.json", "{\"run\":\"..\\u001b[2J\"}"); /* no id: it would be shown */
+    write_text("env.json",
+               "{\"run\":\"..\\u001b[2J\"}"); /* invalid id with terminal control characters */
     lt_run_read_id(folder, got);
     assert_string_equal(got, "");
-    write_text("env.json", "{\"run\":\"0123456789abcdef0123456789abcdefg\"}"); /* a digit more */
+    write_text("env.json",
+               "{\"run\":\"0123456789abcdef0123456789abcdefg\"}"); /* one digit too many */
     lt_run_read_id(folder, got);
     assert_string_equal(got, "");
     assert_int_equal(unlink(temp_path(path, folder, "env.json")), 0);
@@ -66,7 +68,7 @@ static void test_lock(void **state)
     assert_true(temp_exists("run/lock"));
     lt_run_lock_close(&a);
     assert_null(a);
-    assert_false(temp_exists("run")); /* it was made for the lock */
+    assert_false(temp_exists("run")); /* it was created only for the lock */
     assert_ok(lt_run_lock_open(&b, run, NULL));
     write_text("run/metrics.jsonl", "{}\n");
     lt_run_lock_close(&b);
@@ -77,7 +79,7 @@ static void test_lock(void **state)
     lt_run_lock_close(&c);
 }
 
-/* Another right to the same folder: by another name, and asked for without taking it. */
+/* A second lock on the same folder, with a different name; and asking who holds the first. */
 static void test_named_lock(void **state)
 {
     (void)state;
@@ -94,12 +96,12 @@ static void test_named_lock(void **state)
     assert_non_null(strstr(lt_error_message(), "is being evaluated by pid"));
     lt_run_lock_close(&writer);
     assert_false(lt_run_lock_is_held(run));
-    write_text("named/lock", "pid 1 on nowhere\n"); /* as a kill leaves it */
+    write_text("named/lock", "pid 1 on nowhere\n"); /* left by a killed process */
     assert_false(lt_run_lock_is_held(run));
     lt_run_lock_close(&reader);
 }
 
-/* In a child that holds the lock until it is killed, or the test has ended without doing so. */
+/* Runs in a child process: holds the lock until killed, or until the test exits. */
 static void hold(const char *run, int ready, int parent)
 {
     char byte;
@@ -124,7 +126,7 @@ static void test_stale(void **state)
         close(parent[1]);
         hold(run, ready[1], parent[0]);
     }
-    close(ready[1]); /* so that a child which fails ends the wait */
+    close(ready[1]); /* so that a failing child ends the wait */
     close(parent[0]);
     assert_int_equal(read(ready[0], &byte, 1), 1);
     assert_status(lt_run_lock_open(&lock, run, NULL), LT_E_IO);
@@ -143,7 +145,7 @@ static void test_used(void **state)
     char path[TEMP_PATH], to[TEMP_PATH];
     assert_false(lt_run_is_used(folder));
     assert_false(lt_run_is_used(temp_path(path, folder, "none")));
-    write_text("config.yaml", "lr: 1\n"); /* may be the user's */
+    write_text("config.yaml", "lr: 1\n"); /* could be the user's */
     write_text("metrics.jsonl", "");      /* killed before its first step */
     assert_int_equal(mkdir(temp_path(path, folder, "checkpoints"), 0777), 0);
     assert_false(lt_run_is_used(folder));
@@ -159,12 +161,12 @@ static void test_used(void **state)
     assert_true(temp_exists("old-2/checkpoints/step-3")
                 && temp_exists("old-2/events.out.tfevents.1.host.2"));
     assert_false(lt_run_is_used(folder) || temp_exists("config.yaml"));
-    assert_ok(lt_run_set_aside(folder, to, sizeof to)); /* nothing is left to move */
+    assert_ok(lt_run_set_aside(folder, to, sizeof to)); /* nothing left to move */
     assert_string_equal(to, "");
     assert_false(temp_exists("old-3"));
 }
 
-/* A checkpoint of a run that has no parameters. */
+/* Saves a checkpoint of a run without parameters. */
 static void save(const char *run, int64_t step, int keep)
 {
     const lt_params none = {0};
@@ -197,11 +199,11 @@ static void test_other_runs(void **state)
     assert_false(temp_exists("checkpoints/step-30"));
     assert_true(temp_exists("checkpoints/step-40") && temp_exists("checkpoints/step-120"));
     temp_write(temp_path(path, folder, "checkpoints/step-60/optim.safetensors"), "x", 1);
-    assert_newest("checkpoints/step-50"); /* one of its own */
+    assert_newest("checkpoints/step-50"); /* its newest valid one */
     temp_write(temp_path(path, folder, "checkpoints/step-50/optim.safetensors"), "x", 1);
     assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
     assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
-    assert_newest("checkpoints/step-120"); /* nothing says whose folder it is */
+    assert_newest("checkpoints/step-120"); /* the folder's owner is unknown */
     snprintf(path, sizeof path, "{\"run\":\"%s\"}", b);
     write_text("env.json", path);
     assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
@@ -210,7 +212,7 @@ static void test_other_runs(void **state)
     assert_non_null(strstr(lt_error_message(), "none is of run 0123456789abcdef"));
 }
 
-/* Gone on with from step 4, where steps 6 and 8 were: those are of no use any more, and stay. */
+/* Resumed from step 4 when steps 6 and 8 exist: those are ignored but kept. */
 static void test_went_back(void **state)
 {
     (void)state;
@@ -222,11 +224,11 @@ static void test_went_back(void **state)
     assert_newest("checkpoints/step-5");
     assert_true(temp_exists("checkpoints/step-4") && temp_exists("checkpoints/step-8"));
     assert_false(temp_exists("checkpoints/step-2"));
-    save("", 9, 2); /* of an earlier version */
+    save("", 9, 2); /* written by an earlier version */
     assert_newest("checkpoints/step-9");
 }
 
-/* Each file of a run is a link that someone put there before. */
+/* Each file of a run is a symbolic link, planted before the run. */
 static void test_links(void **state)
 {
     (void)state;
@@ -250,7 +252,7 @@ static void test_links(void **state)
         lt_run_lock_close(&lock);
         assert_status(lt_run_open(&run, folder, &c), rows[i].open);
         assert_status(lt_run_bad_image(run, "broken"),
-                      rows[i].image); /* not known from the victim */
+                      rows[i].image); /* not read from the link's target */
         assert_ok(lt_run_event(run, "resume", 7, NULL, NULL));
         lt_run_close(&run);
         char *text = temp_read(victim, NULL);
@@ -274,7 +276,7 @@ static void test_pipes(void **state)
     assert_status(lt_metrics_has_evaluation(path, "", 3, &found), LT_E_IO);
 }
 
-/* Names that a save does not make are no checkpoints. */
+/* Folders with names that saving never produces are not checkpoints. */
 static void test_stray_names(void **state)
 {
     (void)state;
@@ -297,25 +299,24 @@ static void test_stray_names(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"a run's id is random, and in env.json and records", test_id, temp_setup, temp_teardown,
+        {"a run's id is random, and written to env.json and records", test_id, temp_setup,
+         temp_teardown, NULL},
+        {"a lock with another name, and who holds the first", test_named_lock, temp_setup,
+         temp_teardown, NULL},
+        {"a second lock fails and names the holder", test_lock, temp_setup, temp_teardown, NULL},
+        {"the lock of a killed process is acquired", test_stale, temp_setup, temp_teardown, NULL},
+        {"an earlier run is renamed, other files are not moved", test_used, temp_setup,
+         temp_teardown, NULL},
+        {"checkpoints of another run are neither loaded nor removed", test_other_runs, temp_setup,
+         temp_teardown, NULL},
+        {"symbolic links in place of a run's files are not followed", test_links, temp_setup,
+         temp_teardown, NULL},
+        {"pipes in place of a run's files do not block", test_pipes, temp_setup, temp_teardown,
          NULL},
-        {"a right of another name, and who holds the first", test_named_lock, temp_setup,
+        {"a folder with an invalid checkpoint name is kept", test_stray_names, temp_setup,
          temp_teardown, NULL},
-        {"one has the lock, and the message to the other says who", test_lock, temp_setup,
+        {"checkpoints newer than the latest link are kept", test_went_back, temp_setup,
          temp_teardown, NULL},
-        {"the lock of a killed process is taken over", test_stale, temp_setup, temp_teardown, NULL},
-        {"a run is set aside, and what is not its stays", test_used, temp_setup, temp_teardown,
-         NULL},
-        {"checkpoints of another run are neither taken nor removed", test_other_runs, temp_setup,
-         temp_teardown, NULL},
-        {"links at the names of a run's files are not followed", test_links, temp_setup,
-         temp_teardown, NULL},
-        {"pipes at the names of a run's files are not waited for", test_pipes, temp_setup,
-         temp_teardown, NULL},
-        {"a folder with a name that no save makes is left alone", test_stray_names, temp_setup,
-         temp_teardown, NULL},
-        {"checkpoints behind the latest are left alone", test_went_back, temp_setup, temp_teardown,
-         NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* A skipped step leaves everything as it was that the next one goes by: values, running statistics, state of the optimizer,
- * averages, residuals of the reducer. One batch has a NaN, in one micro-batch of one rank. A rank is a thread. */
+/* A skipped step changes nothing that the next step uses: values, running statistics, optimizer state, averages,
+ * residuals. One micro-batch of one rank has a NaN. A rank is a thread. */
 
 #include "ranks.h"
 #include "temp_folder.h"
@@ -21,9 +21,9 @@ typedef struct plan {
     int ranks, accum;
     int bad; /* micro-batch of the last rank with a NaN */
     bool sync_bn, ema, average, shampoo;
-    bool far; /* the host does not read the optimizer's scalars */
+    bool far; /* the optimizer's scalars are on the device */
     const char *compress;
-    double scale; /* of the loss; 0: none */
+    double scale; /* loss scale; 0: none */
 } plan;
 
 typedef struct bytes {
@@ -43,7 +43,7 @@ typedef struct rank {
     lt_ema *ema;
     lt_train_step *step;
     lt_tensor *inputs, *labels;
-    int number, micro; /* of the next micro-batch */
+    int number, micro; /* step and index of the next micro-batch */
     bool is_bad;
     lt_train_result result;
 } rank;
@@ -51,7 +51,7 @@ typedef struct rank {
 static rank ranks[RANKS];
 static bytes kept[RANKS][3];
 
-/* --- A model with a batch norm, and data that depend on rank, step and micro-batch alone --- */
+/* --- A model with a batch norm, and data that depend only on rank, step and micro-batch --- */
 
 static lt_status next(void *context, lt_batch *batch)
 {
@@ -139,7 +139,7 @@ static lt_status open_rank(rank *r)
     return lt_train_step_new(&r->step, &c);
 }
 
-/* --- All that a step may change --- */
+/* --- All state that a step may change --- */
 
 static lt_status add_tensor(bytes *b, const lt_tensor *t)
 {
@@ -155,10 +155,10 @@ static lt_status add_tensor(bytes *b, const lt_tensor *t)
 
 static lt_status add_entry(void *context, const lt_state_entry *entry)
 {
-    return entry->tensor ? add_tensor(context, entry->tensor) : LT_OK; /* NULL: of another rank */
+    return entry->tensor ? add_tensor(context, entry->tensor) : LT_OK; /* NULL: on another rank */
 }
 
-/* Attempts are counted; what an update counts is not. */
+/* Ignores the attempt counter, which a skipped step increments too. */
 static lt_status add_number(void *context, const char *name, int64_t *value)
 {
     bytes *b = context;
@@ -197,7 +197,7 @@ static lt_status take_step(rank *r, bool is_bad)
     r->number++;
     return r->result.optim.applied == !is_bad
                ? LT_OK
-               : lt_fail(LT_E_ARG, "step %d: applied: %d", r->number, r->result.optim.applied);
+               : lt_fail(LT_E_ARG, "step %d: applied is %d", r->number, r->result.optim.applied);
 }
 
 static lt_status run(void *context)
@@ -249,7 +249,8 @@ static void leaves_everything_as_it_was(void **state)
         assert_int_equal(b[1].used, b[0].used);
         assert_memory_equal(b[1].of, b[0].of, b[0].used);
         assert_true(b[2].finite);
-        assert_true(memcmp(b[2].of, b[0].of, b[0].used) != 0); /* control: a step changes them */
+        assert_true(memcmp(b[2].of, b[0].of, b[0].used)
+                    != 0); /* control: a step changes the state */
     }
 }
 
@@ -257,13 +258,13 @@ static void leaves_everything_as_it_was(void **state)
 
 typedef struct trial {
     const char *folder;
-    double value; /* of one pixel */
+    double value; /* one pixel */
     int epochs;
     bool resume;
-    bool poison; /* after training the newest checkpoint gets an infinite variance */
+    bool poison; /* give the newest checkpoint an infinite variance after training */
 } trial;
 
-/* What earlier versions saved, in place of the newest checkpoint. */
+/* Replaces the newest checkpoint by one with an infinite variance, as earlier versions saved it. */
 static void poison(const rank *r, const char *output)
 {
     char path[TEMP_PATH];
@@ -321,7 +322,7 @@ static lt_status train(const trial *t)
     return st;
 }
 
-/* The mean of all numbers behind a key in a file, and how many there are. */
+/* Returns the mean of all numbers of a key in a file; *count is their number. */
 static double mean_of(const char *name, const char *key, int *count)
 {
     char path[TEMP_PATH];
@@ -349,7 +350,7 @@ static void the_epochs_loss_is_of_the_other_batches(void **state)
     assert_true(temp_exists("run/model.safetensors"));
 }
 
-/* The square of 1e25 is infinite in f32, what is normalised by it is 0: the loss and all gradients are finite. */
+/* The square of 1e25 overflows f32, and values normalized by it are 0: the loss and all gradients remain finite. */
 static void an_infinite_running_variance_ends_the_run(void **state)
 {
     (void)state;
@@ -376,25 +377,25 @@ static plan plans[] = {
     {.name = "a NaN in the last of three micro-batches", .ranks = 1, .accum = 3, .bad = 2},
     {.name = "a loss scale", .ranks = 1, .accum = 2, .bad = 1, .scale = 1024},
     {.name = "the average of weights and statistics", .ranks = 1, .accum = 2, .ema = true},
-    {.name = "averaged iterates and the sum of their rates", .ranks = 1, .accum = 1, .average = true},
+    {.name = "averaged weights and the sum of their rates", .ranks = 1, .accum = 1, .average = true},
     {.name = "shampoo", .ranks = 1, .accum = 1, .shampoo = true},
-    {.name = "a NaN of one of two ranks", .ranks = 2, .accum = 1},
+    {.name = "a NaN on one of two ranks", .ranks = 2, .accum = 1},
     {.name = "batch norm over two ranks", .ranks = 2, .accum = 2, .sync_bn = true},
     {.name = "residuals of top-k", .ranks = 2, .accum = 1, .compress = "topk:0.1"},
-    {.name = "residuals and starts of PowerSGD", .ranks = 2, .accum = 1, .compress = "powersgd:1"},
-    {.name = "a device that the host does not read", .ranks = 1, .accum = 2, .ema = true, .far = true},
+    {.name = "residuals and bases of PowerSGD", .ranks = 2, .accum = 1, .compress = "powersgd:1"},
+    {.name = "optimizer scalars on the device", .ranks = 1, .accum = 2, .ema = true, .far = true},
 };
 /* clang-format on */
 
 int main(void)
 {
     struct CMUnitTest rows[3 + COUNT_OF(plans)] = {
-        {"the epoch's loss is that of the other batches", the_epochs_loss_is_of_the_other_batches,
+        {"the epoch's loss excludes the skipped batch", the_epochs_loss_is_of_the_other_batches,
          temp_setup, temp_teardown, NULL},
-        {"an infinite running variance ends the run, and is named",
+        {"an infinite running variance ends the run with its name",
          an_infinite_running_variance_ends_the_run, temp_setup, temp_teardown, NULL},
-        {"a checkpoint with one is not resumed", a_checkpoint_with_one_is_not_resumed, temp_setup,
-         temp_teardown, NULL},
+        {"a checkpoint with an infinite variance is not resumed",
+         a_checkpoint_with_one_is_not_resumed, temp_setup, temp_teardown, NULL},
     };
     for (size_t i = 0; i < COUNT_OF(plans); i++)
         rows[3 + i] =

@@ -1,5 +1,5 @@
-/* Runs of lt_train() that do not wait for slow ranks: all ranks stay equal, what is logged repeats the run bit for bit,
- * and what is counted is what was used. A rank is a thread, and a delay a sleep in its forward pass. */
+/* Runs of lt_train() that do not wait for slow ranks: all ranks remain equal, the log replays the run bitwise, and
+ * only used samples are counted. A rank is a thread; a delay is a sleep in its forward pass. */
 
 #include "base/rng.h"
 #include "ranks.h"
@@ -23,14 +23,14 @@ typedef enum kind { SGD, SHAMPOO } kind;
 
 /* A run of all ranks. */
 typedef struct plan {
-    const char *run; /* its folder; NULL: none */
+    const char *run; /* run folder, or NULL */
     const lt_straggler_config *stragglers;
     kind optim;
     bool divided, in_order, resume;
-    int accum, epochs, stop_after, seed; /* of delays */
-    int slow;                            /* rank that is late in each step; ANY: none is always */
-    double delay;                        /* mean of the others', in milliseconds */
-    double late;                         /* the slow one's where no rank goes on without it */
+    int accum, epochs, stop_after, seed; /* seed: of the delays */
+    int slow;                            /* rank that is late in each step; ANY: no fixed rank */
+    double delay;                        /* mean delay of the other ranks, in milliseconds */
+    double late; /* the slow rank's delay in milliseconds, with drop_compute */
 } plan;
 
 typedef struct rank {
@@ -42,8 +42,8 @@ typedef struct rank {
     lt_params params;
     lt_optim *optim;
     int asked;
-    float value[VALUES], mean[HIDDEN];       /* of the first parameter; running statistics */
-    int seen[STEPS][PER_STEP], count[STEPS]; /* labels of each step */
+    float value[VALUES], mean[HIDDEN];       /* first parameter; running statistics */
+    int seen[STEPS][PER_STEP], count[STEPS]; /* labels seen in each step, and their number */
 } rank;
 
 static rank ranks[RANKS];
@@ -56,13 +56,15 @@ static void nap(double milliseconds)
     nanosleep(&(struct timespec){.tv_nsec = (long)(1e6 * milliseconds)}, NULL);
 }
 
-/* Sleeps in small pieces, each behind an operation that fails if no rank waits any more. */
+/* Sleeps in short intervals; after each it runs an operation that fails once no rank waits any more. */
 static void delay(rank *r, lt_tape *tape, lt_tensor *x)
 {
     const lt_pass pass = lt_tape_pass(tape);
     lt_rng rng = {.key = lt_rng_key((uint64_t)r->plan->seed, LT_STREAM_INIT, (uint64_t)pass.attempt,
                                     (uint64_t)pass.micro)};
-    const bool waits = r->plan->stragglers->drop_compute; /* for the slow one, so once */
+    const bool waits =
+        r->plan->stragglers
+            ->drop_compute; /* the others wait for the slow rank, so it sleeps once */
     const bool is_slow =
         r->plan->slow == lt_comm_rank(r->at.comm) && (waits ? pass.attempt == 2 : pass.attempt > 1);
     const double until =
@@ -92,7 +94,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 
 static const lt_task_ops task = {.name = "classes", .unit = "samples", .forward = forward};
 
-/* In order, each rank would have a class of its own. */
+/* Shuffles the classes: in file order, each rank would get only one class. */
 static void make_data(void)
 {
     for (int i = 0; i < SAMPLES; i++) {
@@ -226,7 +228,7 @@ static void run_badly(const plan *p, lt_status status, const char *why)
     run_all(p);
     assert_int_equal(ranks[0].at.status, status);
     if (!strstr(ranks[0].at.message, why))
-        fail_msg("'%s' without '%s'", ranks[0].at.message, why);
+        fail_msg("'%s' lacks '%s'", ranks[0].at.message, why);
 }
 
 /* --- Backup workers --- */
@@ -240,7 +242,7 @@ static void path_of(char path[TEMP_PATH], const char *run)
     temp_path(path, folder, name);
 }
 
-/* Runs once with delays, then again with others and the sets of the first: in one go, and interrupted. */
+/* Runs once with delays, then replays the log under other delays: uninterrupted, and with a resume. */
 static void check_repeats(plan p)
 {
     float value[VALUES], mean[RANKS][HIDDEN];
@@ -254,7 +256,8 @@ static void check_repeats(plan p)
     for (int r = 0; r < RANKS; r++)
         memcpy(mean[r], ranks[r].mean, sizeof mean[r]);
     path_of(path, p.run);
-    assert_ok(lt_contributors_read(&sets, path, RANKS, RANKS - 1)); /* each of 3 different ranks */
+    assert_ok(lt_contributors_read(&sets, path, RANKS,
+                                   RANKS - 1)); /* RANKS - 1 different ranks per step */
     for (int t = 1; t <= 2 * SAMPLES / (BATCH * RANKS * p.accum); t++)
         assert_non_null(lt_contributors_of(sets, t));
     lt_contributors_free(&sets);
@@ -295,7 +298,7 @@ static void test_repeats_divided(void **state)
         .optim = SHAMPOO, .divided = true, .accum = 1, .epochs = 2, .slow = ANY, .delay = 1});
 }
 
-/* Of the labels of what was used, the statistic of Pearson's test that all classes are as frequent. */
+/* Returns Pearson's chi-squared statistic for equally frequent classes among the used labels. */
 static double chi_squared(const char *run, int steps)
 {
     char path[TEMP_PATH];
@@ -312,12 +315,12 @@ static double chi_squared(const char *run, int steps)
     const double expected = (double)all / CLASSES;
     for (int c = 0; c < CLASSES; c++)
         sum += ((double)count[c] - expected) * ((double)count[c] - expected) / expected;
-    assert_true(all >= (steps - 1) * BATCH * (RANKS - 1)); /* all that was used was seen */
+    assert_true(all >= (steps - 1) * BATCH * (RANKS - 1)); /* every used label was seen */
     return sum;
 }
 
-/* The order is drawn anew in each epoch, so that no rank's share is the same: 16.27 is exceeded by one in a thousand of
- * fair draws. Where the order is that of the files, a slow rank's classes are missed. */
+/* Each epoch is shuffled anew, so that each rank's share differs; 16.27 is exceeded with probability 0.001. In
+ * file order, the slow rank's classes would be missing. */
 static void test_classes(void **state)
 {
     (void)state;
@@ -336,7 +339,7 @@ static void test_classes(void **state)
     assert_true(chi_squared(p.run, ALL) > 16.27);
 }
 
-/* What a checkpoint counts as used: not what a rank computed that came too late. */
+/* A checkpoint counts only samples whose gradients arrived in time. */
 static void check_samples(const char *name, int want)
 {
     char path[TEMP_PATH], key[64];
@@ -382,7 +385,7 @@ static int read_number(const char **at)
     return (int)number;
 }
 
-/* The numbers of text behind "computed" in a run's records, summed; *steps: records. */
+/* Sums the numbers of "computed" over a run's records; *steps is the number of records. */
 static int sum_of_counts(const char *run, int *steps)
 {
     char path[TEMP_PATH];
@@ -418,8 +421,8 @@ static void test_no_drop(void **state)
     assert_int_equal(steps, 16);
 }
 
-/* In one step a rank needs longer for a micro-batch than the deadline: it does one, the others three. Returns the sum of four
- * steps. */
+/* In one step a rank takes longer per micro-batch than the deadline: it computes one, the others three. Returns
+ * the sum over four steps. */
 static int drop(const char *run, double deadline)
 {
     int steps;
@@ -439,7 +442,7 @@ static int drop(const char *run, double deadline)
     return sum;
 }
 
-/* On a busy machine the others may need longer than a short deadline, too. */
+/* Retries with longer deadlines, as on a busy machine the other ranks may miss a short one. */
 static void test_drop(void **state)
 {
     const int want = 4 * RANKS * 3 - 2;
@@ -448,7 +451,7 @@ static void test_drop(void **state)
         assert_int_equal(drop("long", 3), want);
 }
 
-/* Runs 27 steps with exponential delays. Whether something was gained: most micro-batches are done, but not all. */
+/* Runs 27 steps with exponential delays. Returns true if most micro-batches were computed, but not all. */
 static bool gains_by_latencies(int seed, double delay)
 {
     const int all = 27 * RANKS * 4;
@@ -469,7 +472,7 @@ static bool gains_by_latencies(int seed, double delay)
     return sum > 17 * RANKS * 4 && sum < all;
 }
 
-/* Where other programs delay the recorded micro-batches as much as the test does, only sometimes: then with longer delays. */
+/* Retries with longer delays, as other programs may disturb the recorded latencies. */
 static void test_auto(void **state)
 {
     (void)state;
@@ -485,7 +488,7 @@ static void test_bad(void **state)
     plan p = {.stragglers = &tiny, .accum = 2, .epochs = 2, .slow = ANY, .delay = 1};
     run_badly(&p, LT_E_ARG, "--drop-compute 1e-07: is shorter than one micro-batch");
     p.accum = 1;
-    run_badly(&p, LT_E_ARG, "an update is of 1 micro-batch");
+    run_badly(&p, LT_E_ARG, "an update has 1 micro-batch");
     p.stragglers = &all;
     run_badly(&p, LT_E_ARG, "--backup-workers 4 of 4 ranks");
     p.stragglers = &both;
@@ -495,17 +498,18 @@ static void test_bad(void **state)
 int main(void)
 {
     const struct CMUnitTest rows[] = {
-        {"a log of sets repeats a run bit for bit", test_repeats, temp_setup, temp_teardown, NULL},
-        {"the same with Shampoo", test_repeats_shampoo, temp_setup, temp_teardown, NULL},
-        {"the same with Shampoo divided", test_repeats_divided, temp_setup, temp_teardown, NULL},
-        {"a rank that is always late leaves no class out", test_classes, temp_setup, temp_teardown,
-         NULL},
-        {"a log without a set of the step is an error", test_no_set, temp_setup, temp_teardown,
-         NULL},
-        {"a far deadline changes no bit", test_no_drop, temp_setup, temp_teardown, NULL},
-        {"behind a deadline no micro-batch is begun", test_drop, temp_setup, temp_teardown, NULL},
-        {"a deadline is chosen by latencies", test_auto, temp_setup, temp_teardown, NULL},
-        {"what cannot be is named", test_bad, temp_setup, temp_teardown, NULL},
+        {"a log of participating ranks replays a run bitwise", test_repeats, temp_setup,
+         temp_teardown, NULL},
+        {"a log replays a run with Shampoo", test_repeats_shampoo, temp_setup, temp_teardown, NULL},
+        {"a log replays a run with sharded Shampoo", test_repeats_divided, temp_setup,
+         temp_teardown, NULL},
+        {"a rank that is always late causes no missing class", test_classes, temp_setup,
+         temp_teardown, NULL},
+        {"a log that lacks a step is an error", test_no_set, temp_setup, temp_teardown, NULL},
+        {"a distant deadline changes no bit", test_no_drop, temp_setup, temp_teardown, NULL},
+        {"no micro-batch starts after a deadline", test_drop, temp_setup, temp_teardown, NULL},
+        {"a deadline is chosen from latencies", test_auto, temp_setup, temp_teardown, NULL},
+        {"invalid configurations are named", test_bad, temp_setup, temp_teardown, NULL},
     };
     return cmocka_run_group_tests_name("runs with stragglers", rows, NULL, NULL);
 }

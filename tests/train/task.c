@@ -1,5 +1,5 @@
-/* A task without images and accuracies, trained by lt_train(): a bigram language model, whose metric is the perplexity
- * and whose best is the lowest. */
+/* A task without images and accuracy, trained by lt_train(): a bigram language model with the perplexity as
+ * metric; lower is better. */
 
 #include "temp_folder.h"
 
@@ -20,7 +20,7 @@ typedef struct fixture {
     lt_optim *optim;
     float input[SAMPLES][TOKENS]; /* a token, one-hot */
     int64_t next[SAMPLES];
-    int steps, stop_after; /* asked to stop behind so many; 0: never */
+    int steps, stop_after; /* limit in steps; 0: none */
 } fixture;
 
 /* --- The task --- */
@@ -55,7 +55,7 @@ static const lt_task_ops language = {.name = "language model",
 
 /* --- A run --- */
 
-/* A text in which a token mostly says what the next one is. */
+/* Makes a text in which each token usually determines the next. */
 static void make_text(fixture *f)
 {
     int token = 0;
@@ -117,7 +117,7 @@ static lt_train_config config_of(fixture *f, const char *output)
                              .context = f};
 }
 
-/* The number behind "key": in text, from *at on; *at goes behind it. */
+/* Reads the number of "key": in text from *at on, and advances *at past it. */
 static double number_at(const char **at, const char *key)
 {
     char quoted[64];
@@ -143,7 +143,7 @@ static double first_number(const char *file, const char *key)
     return value;
 }
 
-/* All val_perplexity of a run, in their order. */
+/* Reads all val_perplexity values of a run in order. */
 static void read_perplexities(const char *file, double value[EPOCHS])
 {
     char *text = read_part(file);
@@ -177,8 +177,7 @@ static void test_records(void **state)
     assert_int_equal(end.epoch, EPOCHS);
     assert_false(end.stopped);
     read_perplexities("run/metrics.jsonl", value);
-    assert_true(value[EPOCHS - 1]
-                < 0.7 * TOKENS); /* of a model that knows nothing it is near TOKENS */
+    assert_true(value[EPOCHS - 1] < 0.7 * TOKENS); /* an untrained model has about TOKENS */
     char *text = read_part("run/metrics.jsonl");
     for (const char *key = "perplexity\0train_perplexity\0tokens_per_second\0"; *key;
          key += strlen(key) + 1) {
@@ -191,7 +190,7 @@ static void test_records(void **state)
     close_fixture(&f);
 }
 
-/* higher: the same task with its metric the other way round. */
+/* higher: the same task with lower_is_better = false. */
 static double best_of(bool higher, double value[EPOCHS])
 {
     fixture f;
@@ -225,7 +224,7 @@ static void test_best(void **state)
         most = fmax(most, value[i]);
     }
     assert_near(low, least, 0);
-    assert_near(high, most, 0); /* control: the table's word decides */
+    assert_near(high, most, 0); /* control: lower_is_better decides */
     assert_true(most > least);
 }
 
@@ -237,9 +236,9 @@ static void test_target(void **state)
     open_fixture(&f, SAMPLES);
     lt_train_config c = config_of(&f, NULL);
     c.target = 1000;
-    assert_ok(lt_train(&c, &end)); /* any evaluation is below that */
+    assert_ok(lt_train(&c, &end)); /* every evaluation is below */
     assert_int_equal(end.epoch, 1);
-    c.target = 1; /* none is */
+    c.target = 1; /* no evaluation reaches it */
     assert_ok(lt_train(&c, &end));
     assert_int_equal(end.epoch, EPOCHS);
     close_fixture(&f);
@@ -263,7 +262,7 @@ static void test_resume(void **state)
     const int epoch = SAMPLES / BATCH / 2, within = epoch + 2, evaluated = SAMPLES / BATCH;
     lt_train_end whole, part;
     run_to("whole", 0, false, &whole);
-    run_to("parts", within + evaluated, false, &part); /* stop() is asked in evaluations too */
+    run_to("parts", within + evaluated, false, &part); /* evaluations call stop() too */
     assert_true(part.stopped && part.step == within);
     run_to("parts", 0, true, &part);
     assert_false(part.stopped);
@@ -284,7 +283,7 @@ static void test_other_task(void **state)
     run_to("run", 3, false, &end);
     open_fixture(&f, SAMPLES);
     lt_train_config c = config_of(&f, path_of("run"));
-    assert_status(lt_train(&c, NULL), LT_E_ARG); /* a run is there */
+    assert_status(lt_train(&c, NULL), LT_E_ARG); /* the folder has a run */
     c.resume = true;
     c.grad_accum = 2;
     c.task.ops = &task;
@@ -295,7 +294,7 @@ static void test_other_task(void **state)
     close_fixture(&f);
 }
 
-/* NaN of the first evaluation's sums, which is asked for by its record and by its comparison; then the perplexity. */
+/* Returns NaN for the first evaluation, whose record and comparison both ask for it; then the perplexity. */
 static double unknown_first(const lt_task_sums *sums)
 {
     static int asked;
@@ -325,7 +324,7 @@ static void test_nan(void **state)
     close_fixture(&f);
 }
 
-/* What a run ends by, and what it cannot begin with. */
+/* Limits that end a run, and invalid ones. */
 static void test_limits(void **state)
 {
     (void)state;
@@ -401,7 +400,7 @@ static void close_ranks(rank all[RANKS])
     }
 }
 
-/* A table that only one rank has: the other is not left waiting for it. */
+/* Only one rank has an invalid table: the other one does not wait for it. */
 static void test_failure_of_a_rank(void **state)
 {
     (void)state;
@@ -429,7 +428,7 @@ static void test_ranks(void **state)
         assert_int_equal(all[i].status, LT_OK);
         assert_int_equal(all[i].end.step, alone.end.step);
         assert_near(all[i].end.best, all[0].end.best, 0);
-        assert_near(all[i].end.best, alone.end.best, 1e-4); /* sums of f32 in another order */
+        assert_near(all[i].end.best, alone.end.best, 1e-4); /* f32 sums in a different order */
     }
     close_ranks(all);
     assert_near(first_number("run/checkpoints/best/state.json", "best_perplexity"), all[0].end.best,
@@ -437,7 +436,7 @@ static void test_ranks(void **state)
     close_fixture(&alone.f);
 }
 
-/* What a task's table must not say, and the word of the message. */
+/* Invalid tables of a task, and a word of each message. */
 static void test_tables(void **state)
 {
     (void)state;
@@ -446,7 +445,7 @@ static void test_tables(void **state)
     lt_train_config c = config_of(&f, NULL);
     lt_task_ops row[] = {language, language, language, language, language, language, language};
     static const char *const word[] = {"forward",        "9 counts",
-                                       "9 metrics",      "number 1 of 1",
+                                       "9 metrics",      "best is 1, but there are 1 metrics",
                                        "metric 0 needs", "terms is 1, but there are 0 counts",
                                        "rate_per_sample"};
     const lt_task_metric without_value = {.name = "perplexity", .label = "perplexity"};
@@ -471,7 +470,7 @@ static void test_tables(void **state)
     close_fixture(&f);
 }
 
-/* --- A step alone --- */
+/* --- A single step --- */
 
 typedef struct source {
     lt_loader *loader;
@@ -504,7 +503,7 @@ static void test_step(void **state)
                                     .task = {&language, &f},
                                     .pass = LT_PASS_TRAIN,
                                     .grad_accum = 3,
-                                    .graph = true, /* without graphs on the device: simply called */
+                                    .graph = true, /* the device has no graphs: runs eagerly */
                                     .next = next,
                                     .next_context = &from};
     assert_ok(lt_train_step_new(&step, &c));
@@ -529,26 +528,25 @@ static void test_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        {"a language model has its own metrics in records", test_records, temp_setup, temp_teardown,
+        {"records have the metrics of a language model", test_records, temp_setup, temp_teardown,
          NULL},
-        {"the best checkpoint is that of the lowest perplexity", test_best, temp_setup,
-         temp_teardown, NULL},
+        {"the best checkpoint has the lowest perplexity", test_best, temp_setup, temp_teardown,
+         NULL},
         {"a perplexity at the target or below ends the run", test_target, temp_setup, temp_teardown,
          NULL},
-        {"a run that was stopped and resumed is the run that was not", test_resume, temp_setup,
+        {"a resumed run equals an uninterrupted one", test_resume, temp_setup, temp_teardown, NULL},
+        {"a checkpoint of another task is rejected, naming the difference", test_other_task,
+         temp_setup, temp_teardown, NULL},
+        {"an invalid table is rejected, naming its task", test_tables, temp_setup, temp_teardown,
+         NULL},
+        {"a NaN evaluation is never the best and does not end the run", test_nan, temp_setup,
          temp_teardown, NULL},
-        {"a checkpoint of another task is refused by what differs", test_other_task, temp_setup,
+        {"a run needs a limit in epochs or steps, and ends at it", test_limits, temp_setup,
          temp_teardown, NULL},
-        {"a table that cannot be is refused by its task's name", test_tables, temp_setup,
+        {"a rank that fails at start ends the others", test_failure_of_a_rank, temp_setup,
          temp_teardown, NULL},
-        {"an evaluation that is NaN is never the best, and its run goes on", test_nan, temp_setup,
-         temp_teardown, NULL},
-        {"a run ends by epochs or steps, and has one of them", test_limits, temp_setup,
-         temp_teardown, NULL},
-        {"a rank that cannot begin keeps no other waiting", test_failure_of_a_rank, temp_setup,
-         temp_teardown, NULL},
-        {"two ranks train as one does", test_ranks, temp_setup, temp_teardown, NULL},
-        {"a step takes its micro-batches and says what they summed up to", test_step, temp_setup,
+        {"two ranks train like one", test_ranks, temp_setup, temp_teardown, NULL},
+        {"a step runs its micro-batches and returns their sums", test_step, temp_setup,
          temp_teardown, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

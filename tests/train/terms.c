@@ -1,5 +1,5 @@
-/* Micro-batches and ranks whose losses are means over different counts of labels: loss, gradient norm and values are those of
- * one batch of all their samples. A rank is a thread. */
+/* Micro-batches and ranks whose losses average different numbers of labels: loss, gradient norm and values equal
+ * those of one batch with all samples. A rank is a thread. */
 
 #include "ranks.h"
 #include "train/loop/stragglers.h"
@@ -15,7 +15,7 @@
 
 enum { INPUTS = 5, CLASSES = 4, ROWS = 8, RANKS = 4, STEPS = 3, VALUES = (INPUTS + 1) * CLASSES };
 
-/* Bit i: the label of row i is ignored. */
+/* Bit i: ignore the label of row i. */
 enum {
     NONE = 0,
     SOME = 0x4e,
@@ -30,9 +30,9 @@ typedef struct plan {
     int ranks, accum;
     int ignored;
     bool unweighed, division, noise;
-    bool padded; /* in every other step a batch has as many rows again, without labels */
+    bool padded; /* every other step's batch has twice the rows, the added ones without labels */
     const char *compress;
-    double scale; /* of the loss; 0: none */
+    double scale; /* loss scale; 0: none */
     lt_straggler_config stragglers;
 } plan;
 
@@ -46,8 +46,8 @@ typedef struct rank {
     lt_stragglers *stragglers;
     lt_optim *optim;
     lt_train_step *step;
-    lt_tensor *inputs[2], *labels[2]; /* the second ones are padded */
-    int number, micro;                /* of the next micro-batch */
+    lt_tensor *inputs[2], *labels[2]; /* index 1: padded */
+    int number, micro;                /* step and index of the next micro-batch */
     lt_train_result result[STEPS];
     double value[VALUES];
 } rank;
@@ -175,7 +175,7 @@ static void end(void *context)
     lt_module_free(&r->model);
 }
 
-/* The ranks' results are in ranks; returns a copy of the first one's. */
+/* Runs all ranks, whose results are in `ranks`; returns a copy of the first one's. */
 static rank run_all(const plan *p)
 {
     const rank_group g = {RANKS_OF(ranks, p->ranks), .f64 = true, .without_comm = p->ranks == 1,
@@ -210,7 +210,7 @@ static void is_as_one_batch(void **state)
         assert_near(got.value[i], want.value[i], 1e-13);
 }
 
-/* Control of the rows above: without weights it is something else. */
+/* Control of the rows above: without weights the results differ. */
 static void weights_are_what_does_it(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void a_step_without_a_label_moves_nothing(void **state)
     assert_near(got.result[2].sums.loss, 0, 0);
 }
 
-/* The first step's values are the same for all. */
+/* The first step's values are equal in all. */
 static void norms_of_the_ranks_gradients_are_of_their_means(void **state)
 {
     (void)state;
@@ -259,7 +259,7 @@ static void norms_of_the_ranks_gradients_are_of_their_means(void **state)
     assert_near(got.result[0].noise.small_square, (a * a + b * b) / 2, 1e-13);
 }
 
-/* What a reducer left over in one step goes with the next one's gradients, whose share of labels is another. */
+/* A reducer's residual is sent with the next step's gradients, although those average another number of labels. */
 static void residuals_are_of_gradients_before_weights(void **state)
 {
     plan p = {.ranks = 2, .accum = 2, .ignored = SOME, .compress = *state};
@@ -271,7 +271,7 @@ static void residuals_are_of_gradients_before_weights(void **state)
         assert_near(got.value[i], want.value[i], 1e-13);
     p.compress = NULL;
     const rank dense = run_all(&p);
-    assert_true(fabs(dense.value[0] - got.value[0]) > 1e-6); /* control: something is left over */
+    assert_true(fabs(dense.value[0] - got.value[0]) > 1e-6); /* control: the residual is not zero */
 }
 
 /* clang-format off */
@@ -282,10 +282,10 @@ static plan plans[] = {
     {.name = "four ranks", .ranks = 4, .accum = 1, .ignored = SOME},
     {.name = "four ranks of two micro-batches", .ranks = 4, .accum = 2, .ignored = SOME},
     {.name = "a rank without a label", .ranks = 2, .accum = 2, .ignored = OF_RANK_0},
-    {.name = "a loss scale that grows", .ranks = 2, .accum = 2, .ignored = SOME, .scale = 512},
-    {.name = "gradients divided over ranks", .ranks = 2, .accum = 2, .ignored = SOME, .division = true},
-    {.name = "a reducer with residuals that are zero", .ranks = 2, .accum = 2, .ignored = SOME, .compress = "topk:1"},
-    {.name = "micro-batches that a deadline leaves out", .ranks = 2, .accum = 2, .ignored = SOME,
+    {.name = "a growing loss scale", .ranks = 2, .accum = 2, .ignored = SOME, .scale = 512},
+    {.name = "gradients sharded over ranks", .ranks = 2, .accum = 2, .ignored = SOME, .division = true},
+    {.name = "a reducer with zero residuals", .ranks = 2, .accum = 2, .ignored = SOME, .compress = "topk:1"},
+    {.name = "micro-batches dropped by a deadline", .ranks = 2, .accum = 2, .ignored = SOME,
      .stragglers = {.drop_compute = true, .deadline = 1e-9}},
 };
 /* clang-format on */

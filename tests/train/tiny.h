@@ -1,4 +1,4 @@
-/* A small model with an optimizer, and the state of its run, for tests of checkpoints. */
+/* A small model with an optimizer and a run state, for tests of checkpoints. */
 #ifndef LT_TESTS_TRAIN_TINY_H
 #define LT_TESTS_TRAIN_TINY_H
 
@@ -82,7 +82,7 @@ static inline void run_close(run *r)
     lt_device_close(&r->device);
 }
 
-/* state.json with text for what stands in [begin, end), and the checksum of that. */
+/* Writes state.json with the bytes [begin, end) replaced by text, and a matching checksum. */
 static inline void forge(const char *path, const char *whole, size_t begin, size_t end,
                          const char *text)
 {
@@ -97,7 +97,7 @@ static inline void forge(const char *path, const char *whole, size_t begin, size
     temp_write(path, forged, (size_t)(head + tail));
 }
 
-/* One step with gradients that depend on the step alone. */
+/* One step whose gradients depend only on the step number. */
 static inline void run_step(run *r)
 {
     r->state.step++;

@@ -47,9 +47,9 @@ static void model_close(model *m)
 typedef struct file_row {
     const char *name;
     lt_dtype dtype;
-    lt_shape shape; /* of fc.bias */
+    lt_shape shape; /* shape of fc.bias */
     const void *data;
-    const char *second; /* name of the other tensor, [2] of f32; NULL: none */
+    const char *second; /* name of the other tensor, f32 [2], or NULL */
     const char *skip;
     lt_status status;
     const char *message;
@@ -74,7 +74,7 @@ static const file_row rows[] = {
      NULL,
      LT_E_FORMAT,
      "'fc.bias' is i64, but the model needs f32"},
-    {"another shape",
+    {"a wrong shape",
      LT_F32,
      {2, {2, 2}},
      f32,
@@ -82,7 +82,7 @@ static const file_row rows[] = {
      NULL,
      LT_E_SHAPE,
      "'fc.bias' is [2,2], but the model needs [4]"},
-    {"another shape of what is skipped", LT_F32, {2, {2, 2}}, f32, "w", "fc.", LT_OK, NULL},
+    {"a wrong shape of a skipped tensor", LT_F32, {2, {2, 2}}, f32, "w", "fc.", LT_OK, NULL},
     {"a NaN", LT_F32, {1, {4}}, nan32, "w", NULL, LT_E_FORMAT, "'fc.bias' has a NaN at element 1"},
     {"a missing tensor", LT_F32, {1, {4}}, f32, NULL, NULL, LT_E_FORMAT, "'w' is missing"},
     {"an unexpected name", LT_F32, {1, {4}}, f32, "v", "w", LT_E_FORMAT, "'v' is not in the model"},
@@ -111,7 +111,7 @@ static void test_load(void **state)
     assert_ok(lt_tensor_read(m.param[0].value, bias, sizeof bias));
     assert_ok(lt_tensor_read(m.param[1].value, w, sizeof w));
     if (row->status && !strstr(lt_error_message(), row->message))
-        fail_msg("'%s' does not say '%s'", lt_error_message(), row->message);
+        fail_msg("'%s' does not contain '%s'", lt_error_message(), row->message);
     for (int i = 0; i < 4; i++) {
         double want = row->dtype == LT_BF16 && i == 3 ? 65536 : (double)f32[i];
         assert_near(bias[i], row->status || row->skip ? 7 : want, 0);
@@ -120,14 +120,14 @@ static void test_load(void **state)
     model_close(&m);
 }
 
-/* Takes vectors of other lengths: their first elements, then -1; never one of 3. */
+/* Resizes vectors: their first elements, then -1; fails for length 3. */
 static lt_status fit(const void *context, const char *name, lt_shape have, const double *from,
                      lt_shape want, double *to)
 {
     assert_ptr_equal(context, path);
     assert_string_equal(name, "fc.bias");
     if (have.dim[0] == 3)
-        return lt_fail(LT_E_SHAPE, "fc.bias of 3, want another number");
+        return lt_fail(LT_E_SHAPE, "fc.bias cannot have 3 elements");
     for (int64_t i = 0; to && i < want.dim[0]; i++)
         to[i] = i < have.dim[0] ? from[i] : -1;
     return LT_OK;
@@ -135,15 +135,15 @@ static lt_status fit(const void *context, const char *name, lt_shape have, const
 
 static const file_row fitted[] = {
     {"a longer one is fitted", LT_F32, {1, {2}}, f32, "w", NULL, LT_OK, NULL},
-    {"what cannot be fitted",
+    {"a tensor that cannot be resized",
      LT_F32,
      {1, {3}},
      f32,
      "w",
      NULL,
      LT_E_SHAPE,
-     "w.safetensors: fc.bias of 3, want another number"},
-    {"integers are not fitted",
+     "w.safetensors: fc.bias cannot have 3 elements"},
+    {"integers are not resized",
      LT_I64,
      {1, {2}},
      i64,
@@ -173,7 +173,7 @@ static void test_fit(void **state)
     model_close(&m);
 }
 
-/* Also from f64 masters, as f32. */
+/* Saves f64 master weights as f32, too. */
 static void test_save(void **state)
 {
     model m, n;
@@ -201,7 +201,7 @@ static void test_save(void **state)
     model_close(&n);
 }
 
-/* Names of other versions, and counts that are floats, which may be infinite. */
+/* Names of other versions, and counts that became floats, which may be infinite. */
 static void test_other_files(void **state)
 {
     (void)state;
@@ -262,6 +262,6 @@ int main(void)
                                      (char[]){"f64"}};
     tests[n++] = (struct CMUnitTest){"names of other versions, and counts that became floats",
                                      test_other_files, setup, temp_teardown, NULL};
-    tests[n++] = (struct CMUnitTest){"notes are kept", test_notes, setup, temp_teardown, NULL};
+    tests[n++] = (struct CMUnitTest){"metadata is kept", test_notes, setup, temp_teardown, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
