@@ -343,7 +343,7 @@ int main(void)
         ROW("a failed evaluation restores the training sequence", test_failed_evaluation, NULL),
         ROW("the EMA averages the evaluated weights", test_moving_average, NULL),
         ROW("checkpoints of other sequences are rejected", test_other_runs, NULL),
-        ROW("two ranks average alike; local steps are rejected", test_ranks, NULL),
+        ROW("two ranks average equally; local steps are rejected", test_ranks, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static lt_status open_param(player *p, int k)
 }
 
 /* Writes a gradient that depends on the logical index. */
-static lt_status write_grad(player *p, int k, int64_t step)
+static lt_status write_gradient(player *p, int k, int64_t step)
 {
     float own[MOST];
     double wide[MOST];
@@ -159,7 +159,7 @@ static lt_status train(player *p)
     }
     for (int64_t t = p->plan->from + 1; t <= p->plan->to; t++) {
         for (int k = 0; k < PARAMS; k++)
-            LT_TRY(write_grad(p, k, t));
+            LT_TRY(write_gradient(p, k, t));
         const lt_step step = {.lr = 0.05, .attempt = t};
         LT_TRY(lt_optim_step(p->optim, &step));
         LT_TRY(lt_ema_update(p->ema, p->optim));
@@ -240,7 +240,7 @@ static const char *run_folder(char *path, const char *name, size_t i, size_t k)
     return temp_path(path, folder, leaf);
 }
 
-static void a_checkpoint_is_one_ranks_and_is_read_on_any_mesh(void **state)
+static void checkpoints_equal_one_ranks_and_load_on_any_mesh(void **state)
 {
     (void)state;
     char first[TEMP_PATH], whole[TEMP_PATH], other[TEMP_PATH], resumed[TEMP_PATH];
@@ -268,7 +268,7 @@ static void a_checkpoint_is_one_ranks_and_is_read_on_any_mesh(void **state)
     }
 }
 
-static void weights_are_one_ranks(void **state)
+static void weights_equal_one_ranks(void **state)
 {
     (void)state;
     for (int f64 = 0; f64 < 2; f64++) {
@@ -286,7 +286,7 @@ static void weights_are_one_ranks(void **state)
     }
 }
 
-static void boxes_with_a_gap_are_refused_by_name(void **state)
+static void shards_that_do_not_tile_a_tensor_are_rejected(void **state)
 {
     (void)state;
     char path[TEMP_PATH];
@@ -302,7 +302,7 @@ static void boxes_with_a_gap_are_refused_by_name(void **state)
     }
 }
 
-static void a_box_is_not_saved_alone(void **state)
+static void a_shard_is_not_saved_alone(void **state)
 {
     (void)state;
     char path[TEMP_PATH];
@@ -313,7 +313,7 @@ static void a_box_is_not_saved_alone(void **state)
                         .save = run_folder(path, "alone", 0, 0)});
     for (int r = 0; r < 2; r++) {
         assert_int_equal(p[r].base.status, LT_E_ARG);
-        assert_non_null(strstr(p[r].base.message, "in_proj is the box [0:3,"));
+        assert_non_null(strstr(p[r].base.message, "in_proj is the shard [0:3,"));
     }
 }
 
@@ -343,7 +343,7 @@ static void a_full_disk_ends_all_ranks(void **state)
     }
 }
 
-static void a_file_of_another_shape_is_refused_by_the_logical_one(void **state)
+static void a_file_of_a_different_shape_is_rejected_with_the_full_shape(void **state)
 {
     (void)state;
     char path[TEMP_PATH];
@@ -370,12 +370,12 @@ static void a_file_of_another_shape_is_refused_by_the_logical_one(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        ROW(a_checkpoint_is_one_ranks_and_is_read_on_any_mesh),
-        ROW(weights_are_one_ranks),
-        ROW(boxes_with_a_gap_are_refused_by_name),
-        ROW(a_box_is_not_saved_alone),
+        ROW(checkpoints_equal_one_ranks_and_load_on_any_mesh),
+        ROW(weights_equal_one_ranks),
+        ROW(shards_that_do_not_tile_a_tensor_are_rejected),
+        ROW(a_shard_is_not_saved_alone),
         ROW(a_full_disk_ends_all_ranks),
-        ROW(a_file_of_another_shape_is_refused_by_the_logical_one),
+        ROW(a_file_of_a_different_shape_is_rejected_with_the_full_shape),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

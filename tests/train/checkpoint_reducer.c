@@ -240,7 +240,7 @@ static const char *path_of(char *path, const char *name)
     return temp_path(path, folder, name);
 }
 
-static void residuals_of_as_many_nodes_are_kept(void **state)
+static void residuals_of_the_same_node_count_are_kept(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -259,7 +259,7 @@ static void residuals_of_as_many_nodes_are_kept(void **state)
 }
 
 /* Conservation: the sum over nodes does not change. */
-static void other_nodes_get_equal_shares(void **state)
+static void residuals_are_redistributed_equally_over_other_nodes(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -283,7 +283,7 @@ static void other_nodes_get_equal_shares(void **state)
     }
 }
 
-static void without_the_reducer_its_state_is_dropped_with_a_word(void **state)
+static void residuals_without_a_reducer_are_dropped_with_a_warning(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -297,7 +297,7 @@ static void without_the_reducer_its_state_is_dropped_with_a_word(void **state)
     assert_null(strstr(first + 1, "5 tensors of compressed gradients")); /* only one rank logs it */
 }
 
-static void without_residuals_a_run_starts_at_zero_with_a_word(void **state)
+static void missing_residuals_start_at_zero_with_a_warning(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -311,7 +311,7 @@ static void without_residuals_a_run_starts_at_zero_with_a_word(void **state)
 }
 
 /* A file without reducer state equals that of a run without data parallelism. */
-static void plain_adds_nothing_to_the_file(void **state)
+static void a_run_without_reducer_state_writes_the_same_file(void **state)
 {
     (void)state;
     player p[RANKS];
@@ -329,14 +329,16 @@ static void plain_adds_nothing_to_the_file(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(residuals_of_as_many_nodes_are_kept, temp_setup,
+        cmocka_unit_test_setup_teardown(residuals_of_the_same_node_count_are_kept, temp_setup,
                                         temp_teardown),
-        cmocka_unit_test_setup_teardown(other_nodes_get_equal_shares, temp_setup, temp_teardown),
-        cmocka_unit_test_setup_teardown(without_the_reducer_its_state_is_dropped_with_a_word,
+        cmocka_unit_test_setup_teardown(residuals_are_redistributed_equally_over_other_nodes,
                                         temp_setup, temp_teardown),
-        cmocka_unit_test_setup_teardown(without_residuals_a_run_starts_at_zero_with_a_word,
+        cmocka_unit_test_setup_teardown(residuals_without_a_reducer_are_dropped_with_a_warning,
                                         temp_setup, temp_teardown),
-        cmocka_unit_test_setup_teardown(plain_adds_nothing_to_the_file, temp_setup, temp_teardown),
+        cmocka_unit_test_setup_teardown(missing_residuals_start_at_zero_with_a_warning, temp_setup,
+                                        temp_teardown),
+        cmocka_unit_test_setup_teardown(a_run_without_reducer_state_writes_the_same_file,
+                                        temp_setup, temp_teardown),
     };
     if (lt_reducer_register(&keep))
         return 1;

@@ -38,7 +38,7 @@ static const flag flags[] = {
     {"an empty text is rejected", "", false, {0}, "expected a number"},
 };
 
-static void a_flag_is_a_mesh(void **state)
+static void check_flag(void **state)
 {
     const flag *f = *state;
     const ranks_options o = {.tensor_parallel = f->text, .force = f->force};
@@ -114,7 +114,7 @@ static void check_rank(const rank *r, int index)
     assert_int_equal(r->ranks.parallel.column != NULL, row->text[1] == 'x');
 }
 
-static void ranks_are_copies_of_a_model(void **state)
+static void check_ranks(void **state)
 {
     const ranks_row *row = *state;
     rank ranks[8] = {0};
@@ -129,7 +129,7 @@ static void ranks_are_copies_of_a_model(void **state)
     close_ranks(&g);
 }
 
-static void alone_there_is_no_copy(void **state)
+static void one_process_alone_is_rejected(void **state)
 {
     const ranks_options o = {.tensor_parallel = "2"};
     lt_ranks r = LT_RANKS_ALONE;
@@ -147,7 +147,7 @@ static bool near(double a, double b)
 
 /* With equal rows T: [4,4,4] moves 9 (7Th/64 + 12h^2/16) + 72h^2/64 = 63/64 Th + 63/8 h^2, data parallelism 2
  * 63/64 12h^2, ZeRO-3 3 63/64 12h^2; equal at T = 24h - 8h and 36h - 8h. */
-static void at_64_ranks_depth_pays_below_16_widths_of_tokens(void **state)
+static void at_64_ranks_depth_is_cheaper_below_16_widths_of_tokens(void **state)
 {
     const lt_mesh_config c = {.data = 1, .depth = 4, .rows = 4, .columns = 4};
     const double h = 512;
@@ -163,7 +163,7 @@ static void at_64_ranks_depth_pays_below_16_widths_of_tokens(void **state)
 
 /* T is the tokens of a replica: 8 1/2 Th, and 2 1/2 6 h^2 for gradients between replicas; data parallelism alone
  * moves 2 3/4 12 h^2. */
-static void copies_exchange_gradients_of_their_parts(void **state)
+static void replicas_reduce_gradients_of_their_shards(void **state)
 {
     const lt_mesh_config c = {.data = 2, .depth = 1, .rows = 1, .columns = 2};
     lt_mesh_traffic t;
@@ -182,20 +182,19 @@ int main(void)
         void *state;
     } row;
     struct CMUnitTest tests[FLAGS + MESHES + OTHERS] = {
-        cmocka_unit_test(alone_there_is_no_copy),
-        cmocka_unit_test(at_64_ranks_depth_pays_below_16_widths_of_tokens),
-        cmocka_unit_test(copies_exchange_gradients_of_their_parts),
+        cmocka_unit_test(one_process_alone_is_rejected),
+        cmocka_unit_test(at_64_ranks_depth_is_cheaper_below_16_widths_of_tokens),
+        cmocka_unit_test(replicas_reduce_gradients_of_their_shards),
     };
     for (int i = 0; i < FLAGS; i++) {
         row.shown = &flags[i];
         tests[OTHERS + i] = (struct CMUnitTest){
-            .name = flags[i].name, .test_func = a_flag_is_a_mesh, .initial_state = row.state};
+            .name = flags[i].name, .test_func = check_flag, .initial_state = row.state};
     }
     for (int i = 0; i < MESHES; i++) {
         row.shown = &meshes[i];
-        tests[OTHERS + FLAGS + i] = (struct CMUnitTest){.name = meshes[i].name,
-                                                        .test_func = ranks_are_copies_of_a_model,
-                                                        .initial_state = row.state};
+        tests[OTHERS + FLAGS + i] = (struct CMUnitTest){
+            .name = meshes[i].name, .test_func = check_ranks, .initial_state = row.state};
     }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

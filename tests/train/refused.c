@@ -25,8 +25,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int refused_thread; /* number of the next call that fails, from 1; 0: none */
-static bool refuses_random, refuses_map, refuses_exchange, refuses_affinity;
+static int failing_thread; /* number of the next call that fails, from 1; 0: none */
+static bool random_fails, map_fails, exchange_fails, affinity_fails;
 
 int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *context);
@@ -44,7 +44,7 @@ int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set);
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *context)
 {
-    if (refused_thread && !--refused_thread)
+    if (failing_thread && !--failing_thread)
         return EAGAIN;
     return __real_pthread_create(thread, attributes, run, context);
 }
@@ -52,26 +52,26 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 ssize_t __wrap_getrandom(void *to, size_t bytes, unsigned flags)
 {
     errno = ENOSYS;
-    return refuses_random ? -1 : __real_getrandom(to, bytes, flags);
+    return random_fails ? -1 : __real_getrandom(to, bytes, flags);
 }
 
 void *__wrap_mmap64(void *at, size_t bytes, int access, int flags, int fd, off_t offset)
 {
-    return refuses_map ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, fd, offset);
+    return map_fails ? MAP_FAILED : __real_mmap64(at, bytes, access, flags, fd, offset);
 }
 
 int __wrap_renameat2(int from, const char *old, int to, const char *new, unsigned flags)
 {
     errno = EINVAL;
-    return refuses_exchange ? -1 : __real_renameat2(from, old, to, new, flags);
+    return exchange_fails ? -1 : __real_renameat2(from, old, to, new, flags);
 }
 
 int __wrap_sched_getaffinity(pid_t process, size_t bytes, cpu_set_t *set)
 {
-    return refuses_affinity ? -1 : __real_sched_getaffinity(process, bytes, set);
+    return affinity_fails ? -1 : __real_sched_getaffinity(process, bytes, set);
 }
 
-static void assert_says(const char *words)
+static void assert_message(const char *words)
 {
     if (!strstr(lt_error_message(), words))
         fail_msg("'%s' does not contain '%s'", lt_error_message(), words);
@@ -79,7 +79,7 @@ static void assert_says(const char *words)
 
 /* --- Threads --- */
 
-static void a_thread_of_the_loader(void **state)
+static void a_loader_thread_fails(void **state)
 {
     enum { THREADS = 3 };
     const lt_loader_config c = {
@@ -93,13 +93,13 @@ static void a_thread_of_the_loader(void **state)
         char message[64];
         lt_loader *l = NULL;
         lt_batch b;
-        refused_thread = k;
+        failing_thread = k;
         const lt_status st = lt_loader_new(&l, data, device, &c);
-        refused_thread = 0;
+        failing_thread = 0;
         snprintf(message, sizeof message, "data: cannot start thread %d of %d: ", k, THREADS);
         assert_status(st, k <= THREADS ? LT_E_NOMEM : LT_OK);
         if (st)
-            assert_says(message);
+            assert_message(message);
         else
             assert_ok(lt_loader_next(l, &b));
         lt_loader_free(&l);
@@ -108,16 +108,16 @@ static void a_thread_of_the_loader(void **state)
     lt_device_close(&device);
 }
 
-static void the_thread_of_a_service(void **state)
+static void a_service_thread_fails(void **state)
 {
     lt_service *s = NULL;
     (void)state;
-    refused_thread = 1;
+    failing_thread = 1;
     assert_status(lt_service_open(&s, &(lt_service_config){.address = "inproc://refused",
                                                            .handler = increment}),
                   LT_E_NOMEM);
-    refused_thread = 0;
-    assert_says("service: inproc://refused: no thread");
+    failing_thread = 0;
+    assert_message("service: inproc://refused: no thread");
     assert_null(s);
     lt_service_close(&s);
     s = serve("inproc://refused", NULL); /* the name is available again */
@@ -128,18 +128,18 @@ static void the_thread_of_a_service(void **state)
 }
 
 /* The client sees its connection close, and the next one is served. */
-static void the_thread_of_a_connection(void **state)
+static void a_connection_thread_fails(void **state)
 {
     lt_answer answer = {0};
     (void)state;
     lt_service *s = serve("inproc://connections", NULL);
-    refused_thread = 1;
+    failing_thread = 1;
     lt_client *c = NULL;
     lt_status st = lt_client_open(&c, &(lt_client_config){.address = "inproc://connections"});
     if (!st)
         st = lt_client_call(c, "x", 1, SECONDS, &answer);
     assert_int_not_equal(st, LT_OK);
-    assert_int_equal(refused_thread, 0);
+    assert_int_equal(failing_thread, 0);
     lt_answer_free(&answer);
     lt_client_close(&c);
     c = connect_to("inproc://connections", NULL, false);
@@ -149,14 +149,14 @@ static void the_thread_of_a_connection(void **state)
 }
 
 /* The step fails; a later one computes the roots. */
-static void the_thread_of_shampoos_roots(void **state)
+static void the_root_thread_of_shampoo_fails(void **state)
 {
     const lt_shampoo_config config = small_blocks(LT_REFRESH_ASYNC, 3);
     fixture f;
     int failed = 0;
     (void)state;
     open_blocks(&f, &config);
-    refused_thread = 1;
+    failing_thread = 1;
     for (int t = 1; t <= 8; t++) {
         double g[64] = {1, 2, 3, 4, 5};
         for (size_t i = 0; i < f.list.count; i++)
@@ -166,37 +166,37 @@ static void the_thread_of_shampoos_roots(void **state)
         if (!st)
             continue;
         assert_status(st, LT_E_NOMEM);
-        assert_says("shampoo: cannot create a thread for the roots of step ");
+        assert_message("shampoo: cannot create a thread for the roots of step ");
     }
     assert_int_equal(failed, 1);
-    assert_int_equal(refused_thread, 0);
+    assert_int_equal(failing_thread, 0);
     fixture_close(&f);
 }
 
-static void the_thread_of_a_heartbeat(void **state)
+static void the_heartbeat_thread_fails(void **state)
 {
     atomic_llong progress = 0;
     lt_beat *b = NULL;
     (void)state;
-    refused_thread = 1;
+    failing_thread = 1;
     assert_status(lt_beat_open(&b, 0, 1, &progress), LT_E_NOMEM);
-    refused_thread = 0;
-    assert_says("beat: no thread");
+    failing_thread = 0;
+    assert_message("beat: no thread");
     assert_null(b);
 }
 
 /* --- Others --- */
 
-static void random_numbers(void **state)
+static void random_numbers_fail(void **state)
 {
     char id[LT_RUN_ID], other[LT_RUN_ID], nonce[LT_TOKEN_NONCE];
     (void)state;
-    refuses_random = true;
+    random_fails = true;
     assert_status(lt_run_new_id(id), LT_E_IO);
-    assert_says("run: no random numbers: Function not implemented");
+    assert_message("run: no random numbers: Function not implemented");
     assert_status(lt_token_draw(nonce), LT_E_IO);
-    assert_says("comm: no random bytes: Function not implemented");
-    refuses_random = false;
+    assert_message("comm: no random bytes: Function not implemented");
+    random_fails = false;
     assert_ok(lt_run_new_id(id));
     assert_ok(lt_run_new_id(other));
     assert_string_not_equal(id, other);
@@ -205,19 +205,19 @@ static void random_numbers(void **state)
 }
 
 /* Without a reserved range as large as the machine's memory, segments grow. */
-static void a_range_of_addresses(void **state)
+static void reserving_addresses_fails(void **state)
 {
     lt_device *device = NULL;
     lt_tensor *t = NULL;
     void *memory = NULL;
     (void)state;
-    refuses_map = true;
+    map_fails = true;
     assert_status(lt_backend_cpu()->alloc(NULL, (size_t)1 << 30, &memory), LT_E_NOMEM);
-    assert_says("cpu: no 1024 MiB of addresses");
+    assert_message("cpu: no 1024 MiB of addresses");
     assert_ok(lt_device_open(&device, "cpu", NULL));
     assert_ok(lt_tensor_new(&t, device, LT_F32, LT_SHAPE(1000)));
     assert_ok(lt_tensor_fill(t, 3));
-    refuses_map = false;
+    map_fails = false;
     assert_true(lt_device_memory(device).reserved < (size_t)1 << 30);
     lt_tensor_free(&t);
     lt_device_close(&device);
@@ -234,7 +234,7 @@ static void put_file(const lt_commit *c, const char *text)
 }
 
 /* A file system that cannot exchange two names: the old folder is removed first. */
-static void an_exchange_of_names(void **state)
+static void exchanging_names_fails(void **state)
 {
     char path[2 * TEMP_PATH], text[8] = "";
     (void)state;
@@ -243,9 +243,9 @@ static void an_exchange_of_names(void **state)
         lt_commit c = {0};
         assert_ok(lt_commit_begin(&c, path));
         put_file(&c, k ? "new" : "old");
-        refuses_exchange = true;
+        exchange_fails = true;
         assert_ok(lt_commit_finish(&c));
-        refuses_exchange = false;
+        exchange_fails = false;
     }
     snprintf(path, sizeof path, "%s/folder/text", folder);
     FILE *file = fopen(path, "r");
@@ -255,28 +255,28 @@ static void an_exchange_of_names(void **state)
     assert_string_equal(text, "new");
 }
 
-static void the_set_of_processors(void **state)
+static void reading_the_processor_set_fails(void **state)
 {
     (void)state;
     const int known = lt_cpu_threads();
-    refuses_affinity = true;
+    affinity_fails = true;
     const int all = lt_cpu_threads();
-    refuses_affinity = false;
+    affinity_fails = false;
     assert_in_range(all, known, sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_of_the_loader),
-        cmocka_unit_test(the_thread_of_a_service),
-        cmocka_unit_test(the_thread_of_a_connection),
-        cmocka_unit_test(the_thread_of_shampoos_roots),
-        cmocka_unit_test(the_thread_of_a_heartbeat),
-        cmocka_unit_test(random_numbers),
-        cmocka_unit_test(a_range_of_addresses),
-        cmocka_unit_test_setup_teardown(an_exchange_of_names, temp_setup, temp_teardown),
-        cmocka_unit_test(the_set_of_processors),
+        cmocka_unit_test(a_loader_thread_fails),
+        cmocka_unit_test(a_service_thread_fails),
+        cmocka_unit_test(a_connection_thread_fails),
+        cmocka_unit_test(the_root_thread_of_shampoo_fails),
+        cmocka_unit_test(the_heartbeat_thread_fails),
+        cmocka_unit_test(random_numbers_fail),
+        cmocka_unit_test(reserving_addresses_fails),
+        cmocka_unit_test_setup_teardown(exchanging_names_fails, temp_setup, temp_teardown),
+        cmocka_unit_test(reading_the_processor_set_fails),
     };
     return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
 }

@@ -337,7 +337,7 @@ static double mean_of(const char *name, const char *key, int *count)
     return sum / *count;
 }
 
-static void the_epochs_loss_is_of_the_other_batches(void **state)
+static void the_epochs_loss_excludes_the_skipped_batch(void **state)
 {
     int losses, epochs;
     (void)state;
@@ -360,7 +360,7 @@ static void an_infinite_running_variance_ends_the_run(void **state)
     assert_false(temp_exists("run/checkpoints/latest"));
 }
 
-static void a_checkpoint_with_one_is_not_resumed(void **state)
+static void a_checkpoint_with_an_infinite_variance_is_not_resumed(void **state)
 {
     (void)state;
     assert_ok(train(&(trial){.folder = "run", .epochs = 1, .poison = true}));
@@ -390,12 +390,12 @@ static plan plans[] = {
 int main(void)
 {
     struct CMUnitTest rows[3 + COUNT_OF(plans)] = {
-        {"the epoch's loss excludes the skipped batch", the_epochs_loss_is_of_the_other_batches,
+        {"the epoch's loss excludes the skipped batch", the_epochs_loss_excludes_the_skipped_batch,
          temp_setup, temp_teardown, NULL},
         {"an infinite running variance ends the run with its name",
          an_infinite_running_variance_ends_the_run, temp_setup, temp_teardown, NULL},
         {"a checkpoint with an infinite variance is not resumed",
-         a_checkpoint_with_one_is_not_resumed, temp_setup, temp_teardown, NULL},
+         a_checkpoint_with_an_infinite_variance_is_not_resumed, temp_setup, temp_teardown, NULL},
     };
     for (size_t i = 0; i < COUNT_OF(plans); i++)
         rows[3 + i] =

@@ -319,7 +319,7 @@ static double chi_squared(const char *run, int steps)
     return sum;
 }
 
-/* Each epoch is shuffled anew, so that each rank's share differs; 16.27 is exceeded with probability 0.001. In
+/* Each epoch is reshuffled, so that each rank's share differs; 16.27 is exceeded with probability 0.001. In
  * file order, the slow rank's classes would be missing. */
 static void test_classes(void **state)
 {

@@ -211,7 +211,7 @@ static void is_as_one_batch(void **state)
 }
 
 /* Control of the rows above: without weights the results differ. */
-static void weights_are_what_does_it(void **state)
+static void results_depend_on_the_weights(void **state)
 {
     (void)state;
     const rank want = one_batch(SOME);
@@ -250,7 +250,7 @@ static void a_step_without_a_label_moves_nothing(void **state)
 }
 
 /* The first step's values are equal in all. */
-static void norms_of_the_ranks_gradients_are_of_their_means(void **state)
+static void gradient_norms_of_ranks_are_those_of_their_means(void **state)
 {
     (void)state;
     const double a = one_batch(SOME | OF_RANK_1).result[0].optim.grad_norm,
@@ -260,7 +260,7 @@ static void norms_of_the_ranks_gradients_are_of_their_means(void **state)
 }
 
 /* A reducer's residual is sent with the next step's gradients, although those average another number of labels. */
-static void residuals_are_of_gradients_before_weights(void **state)
+static void residuals_are_those_of_unweighted_gradients(void **state)
 {
     plan p = {.ranks = 2, .accum = 2, .ignored = SOME, .compress = *state};
     const rank want = run_all(&p);
@@ -294,12 +294,13 @@ int main(void)
 {
     static char topk[] = "topk:0.1", powersgd[] = "powersgd:1";
     struct CMUnitTest rows[COUNT_OF(plans) + 6] = {
-        cmocka_unit_test(weights_are_what_does_it),
+        cmocka_unit_test(results_depend_on_the_weights),
         cmocka_unit_test(equal_counts_change_no_bit),
         cmocka_unit_test(a_step_without_a_label_moves_nothing),
-        cmocka_unit_test(norms_of_the_ranks_gradients_are_of_their_means),
-        {"residuals of top-k", residuals_are_of_gradients_before_weights, NULL, NULL, topk},
-        {"residuals of PowerSGD", residuals_are_of_gradients_before_weights, NULL, NULL, powersgd},
+        cmocka_unit_test(gradient_norms_of_ranks_are_those_of_their_means),
+        {"residuals of top-k", residuals_are_those_of_unweighted_gradients, NULL, NULL, topk},
+        {"residuals of PowerSGD", residuals_are_those_of_unweighted_gradients, NULL, NULL,
+         powersgd},
     };
     for (size_t i = 0; i < COUNT_OF(plans); i++)
         rows[6 + i] = (struct CMUnitTest){plans[i].name, is_as_one_batch, NULL, NULL, &plans[i]};

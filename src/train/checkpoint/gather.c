@@ -35,7 +35,7 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
     const lt_param *divided = first_that(is_divided, params);
     *g = (lt_gather){.comm = comm};
     if (alone && divided)
-        return lt_fail(LT_E_ARG, "checkpoint: %s is the box %s: save with all ranks", divided->name,
+        return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", divided->name,
                        lt_place_text(divided->place, text));
     if (alone || !first_that(is_placed, params))
         return LT_OK;
@@ -60,7 +60,7 @@ static lt_status find_holders(const lt_gather *g, lt_gathered *t, const lt_param
     t->holder = holders_of(g, param, &t->holders);
     return t->holder || !is_divided(param)
                ? LT_OK
-               : lt_fail(LT_E_ARG, "checkpoint: '%s' is a box of a parameter that is not saved",
+               : lt_fail(LT_E_ARG, "checkpoint: '%s' is a shard of a parameter that is not saved",
                          t->name);
 }
 

@@ -115,8 +115,8 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, run->records, &run->metrics);
-    lt_commit_clean(run->folder, names,
-                    false); /* only here: otherwise another process may be writing */
+    /* Not when appending, as another process may be writing. */
+    lt_commit_clean(run->folder, names, false);
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config, run->id));
