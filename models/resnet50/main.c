@@ -1,6 +1,6 @@
 /* train_resnet50: residual networks as a family of the trainer. */
 
-#include "plan.h"
+#include "arch.h"
 
 #include "lather/ext/fail.h"
 

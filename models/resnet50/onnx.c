@@ -3,7 +3,7 @@
  * Batch norms remain separate nodes: the file then has the weights unchanged, under their own names, and can be
  * converted back; runtimes fold them into the convolutions themselves. */
 
-#include "plan.h"
+#include "arch.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
 
 #include "resnet.h"
 
-#include "plan.h"
+#include "arch.h"
 
 #include "lather/ext/module.h"
 #include "lather/init.h"

@@ -1,6 +1,6 @@
 /* The table of architectures and the geometry of their blocks. He et al., CVPR 2016, table 1. */
 
-#include "plan.h"
+#include "arch.h"
 
 #include "lather/ext/fail.h"
 

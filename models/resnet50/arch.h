@@ -1,6 +1,6 @@
 /* The convolutions of a residual network, for its constructor, its cost and its ONNX nodes. */
-#ifndef RESNET_PLAN_H
-#define RESNET_PLAN_H
+#ifndef RESNET_ARCH_H
+#define RESNET_ARCH_H
 
 #include "resnet.h"
 
