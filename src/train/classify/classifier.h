@@ -67,7 +67,7 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
 
 /* logits.c */
 lt_status lt_classifier_save_logits(classifier *s, const char *path);
-/* details.c: lt_classifier_open_details() starts collecting the data of --eval-json; lt_classifier_save_details()
+/* class_report.c: lt_classifier_open_details() starts collecting the data of --eval-json; lt_classifier_save_details()
  * writes it to one or two files; either path may be NULL. Collective. */
 lt_status lt_classifier_open_details(classifier *s);
 /* The task's collect; details: s->details. */
