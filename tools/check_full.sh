@@ -372,7 +372,7 @@ network()
 {
     row "nodes on a virtual network" python3 tests/tools/test_netbed.py tools/netbed "$work/main/tools/bench" \
         "$work/main/models/resnet50/train_resnet50" "$work/main"
-    row "a model on eight ranks" python3 tests/models/ranks_tp.py --long "$work/main/models/vit/train_vit" mpirun
+    row "a model on eight ranks" python3 tests/models/tensor_parallel.py "$work/main/models/vit/train_vit" mpirun a_grid_with_depth_trains_like_one_rank
 }
 
 programs()

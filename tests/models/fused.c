@@ -22,7 +22,8 @@ typedef struct calls {
 static calls seen;
 
 static lt_status conv_then_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                              const lt_view *w, const lt_view *y, const lt_view *stats, bool *sums)
+                                 const lt_view *w, const lt_view *y, const lt_view *stats,
+                                 bool *sums)
 {
     *sums = false;
     seen.stats++;
@@ -31,8 +32,8 @@ static lt_status conv_then_stats(void *ctx, const lt_conv2d_config *config, cons
 }
 
 static lt_status conv_grad_then_sums(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                             const lt_view *w, const lt_batchnorm_before *norm, const lt_view *dx,
-                             const lt_view *sums)
+                                     const lt_view *w, const lt_batchnorm_before *norm,
+                                     const lt_view *dx, const lt_view *sums)
 {
     const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
     seen.sums++;

@@ -1,6 +1,6 @@
 /* Vision transformers and language models with known values, on one rank or tensor-parallel. */
 
-#include "divided_net.h"
+#include "parallel_net.h"
 
 #include "gpt.h"
 #include "near.h"

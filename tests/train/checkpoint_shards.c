@@ -297,7 +297,7 @@ static void shards_that_do_not_tile_a_tensor_are_rejected(void **state)
     for (int r = 0; r < 8; r++) {
         assert_int_equal(p[r].base.status, LT_E_SHAPE);
         assert_non_null(strstr(p[r].base.message,
-                               "the boxes of fc on all ranks have 85 elements, it "
+                               "the shards of fc on all ranks have 85 elements, it "
                                "has 70"));
     }
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs train_vit or train_gpt with --tensor-parallel: results equal those of one rank, also resumed on another mesh.
 
-    tests/models/ranks_tp.py BUILD/models/vit/train_vit MPIRUN [ROW]
-    tests/models/ranks_tp.py BUILD/models/gpt/train_gpt MPIRUN [ROW]
+    tests/models/tensor_parallel.py BUILD/models/vit/train_vit MPIRUN [ROW]
+    tests/models/tensor_parallel.py BUILD/models/gpt/train_gpt MPIRUN [ROW]
 
 Exit status 77 without MPIRUN, or if the build has no MPI. Prints cmocka's lines.
 """

@@ -1,10 +1,10 @@
 /* Tensor-parallel vision transformers and language models, compared with the same model on one rank: logits, loss
  * and every gradient; then training steps. */
 
-#include "divided_net.h"
 #include "full.h"
 #include "gpt.h"
 #include "near.h"
+#include "parallel_net.h"
 #include "vit.h"
 
 #include "lather/detail/mesh_cost.h"

@@ -314,7 +314,7 @@ typedef struct curve_row {
     const char *name;
     const lt_resnet_config *config;
     lt_dtype dtype;
-    double bound; /* on the relative distance of a loss from oneDNN's */
+    double bound;  /* on the relative distance of a loss from oneDNN's */
     double faster; /* learning rate factor of a control, which must exceed the bound */
 } curve_row;
 
@@ -370,7 +370,8 @@ int main(void)
 {
     enum { OTHERS = 1 };
     struct CMUnitTest tests[OTHERS + COUNT_OF(step_rows) + COUNT_OF(curve_rows)] = {
-        {"built-in kernels support its layers", built_in_kernels_support_its_layers, NULL, NULL, NULL},
+        {"built-in kernels support its layers", built_in_kernels_support_its_layers, NULL, NULL,
+         NULL},
     };
     struct CMUnitTest *next = tests + OTHERS;
     for (size_t i = 0; i < COUNT_OF(step_rows); i++)

@@ -1,6 +1,6 @@
 /* Vision transformers and language models with known values, on one rank or tensor-parallel. */
-#ifndef LT_TESTS_MODELS_DIVIDED_NET_H
-#define LT_TESTS_MODELS_DIVIDED_NET_H
+#ifndef LT_TESTS_MODELS_PARALLEL_NET_H
+#define LT_TESTS_MODELS_PARALLEL_NET_H
 
 #include "mesh_ranks.h"
 
