@@ -74,12 +74,6 @@ def inputs_without_augmentation_equal_those_of_evaluation(cwd):
         assert (abs(last["train_loss"] - last["val_loss"]) < 1e-5 * last["val_loss"]) == equal, (name, last)
 
 
-def profiles_contain_its_operations(cwd):
-    made(cwd, "--profile", "trace.json")
-    with open(os.path.join(cwd, "trace.json")) as f:
-        assert any(e.get("name") == "linear" for e in json.load(f)["traceEvents"])
-
-
 def the_family_has_recipes(cwd):
     config = run("--recipe", "short", *NOISE, "--lr", "0.5", "--print-config", cwd=cwd).stdout.splitlines()
     assert {"hidden: 24", "optim: adamw", "lr: 0.5", "epochs: 2"} <= set(config), config
@@ -135,19 +129,15 @@ def two_ranks(cwd, *flags):
     return json.loads(content(checkpoint(cwd, "made", 3, "state.json")))
 
 
-def two_ranks_train(cwd):
-    assert two_ranks(cwd, "--optim", "shampoo")["ranks"] == 2
-
-
 def two_ranks_train_with_local_steps(cwd):
     """The program aborts if a round is not freed before the device closes."""
     assert two_ranks(cwd, "--local-steps", "2", "--ranks-per-node", "1")["ranks"] == 2
 
 
 ROWS = [evaluation_equals_that_of_training, training_on_fashion_mnist_succeeds, a_resumed_run_is_bitwise_identical,
-        a_resume_uses_the_checkpoints_model, predict_supports_the_family, inputs_without_augmentation_equal_those_of_evaluation, profiles_contain_its_operations, the_family_has_recipes,
+        a_resume_uses_the_checkpoints_model, predict_supports_the_family, inputs_without_augmentation_equal_those_of_evaluation, the_family_has_recipes,
         fine_tuning_with_a_new_head, a_text_flag_overrides_the_weights,
         a_text_too_long_for_the_weights_is_rejected, unsupported_commands_are_reported,
-        batch_norm_flags_are_rejected, duplicate_option_names_are_rejected, two_ranks_train, two_ranks_train_with_local_steps]
+        batch_norm_flags_are_rejected, duplicate_option_names_are_rejected, two_ranks_train_with_local_steps]
 
 sys.exit(run_rows(ROWS, "lather-family-", *sys.argv[4:5]))

@@ -63,7 +63,7 @@ def class_names_may_be_any_bytes(cwd):
             folder = os.path.join(os.fsencode(cwd), b"data", part)
             os.rename(os.path.join(folder, name), os.path.join(folder, new))
         name = new
-        said = rf"class 1 was 'b\xff', and is '{shown}' now"
+        said = rf"class 1 was 'b\xff', but is now '{shown}'"
         fails(*flags, "--max-steps", "6", "--output", "run", "--resume", "auto", cwd=cwd, says=said, code=USAGE)
         fails("--data", "data", *test, cwd=cwd, says=f"data: classes that {last} does not have: {shown}", code=ERROR)
 
@@ -120,17 +120,10 @@ def counters_of_a_checkpoint_are_range_checked(cwd):
     forged = os.path.join(cwd, "forged")
     resume = [*flags, "--max-steps", "6", "--output", "again", "--resume"]
     contradict = "'batch' 2 and 'epoch_images' 9 contradict each other, with 4 images per update"
-    for field, value, says in (
+    for field, value, says in (  # tests/train/checkpoint_bounds.c has all fields
             ("epoch", 2**63 - 1, "'epoch' 9223372036854775807 is not in [0,2]"),
-            ("epoch", -1, "'epoch' -1 is not in [0,2]"),
-            ("step", 2**63 - 1, "'step' 9223372036854775807 is not in [0,9007199254740992]"),
-            ("step", -2**63, "'step' -9223372036854775808 is not in [0,9007199254740992]"),
-            ("step", 2**53, "'attempt' 2 is not in [9007199254740992,9007199254740992]"),
-            ("batch", -1, "'batch' -1 is not in [0,9007199254740992]"),
             ("batch", 2**53, "contradict each other"),
-            ("epoch_images", 9, contradict),
-            ("images", 2**63 - 1, "'images' 9223372036854775807 is not in"),
-            ("rooted.0.fc.weight", 3, "'rooted.0.fc.weight' 3 is not in [0,2]")):
+            ("epoch_images", 9, contradict)):
         shutil.rmtree(forged, ignore_errors=True)
         shutil.copytree(os.path.join(cwd, "run", "checkpoints", "step-2"), forged)
         forge(forged, **{field: value})

@@ -74,16 +74,6 @@ def patterns_are_limited(cwd):
         run(*TRAIN, "--freeze", pattern, "--max-steps", "1", "--output", pattern[1:3], cwd=cwd)
 
 
-def a_file_that_grows_too_large_is_an_error(cwd):
-    def small_files():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
-
-    p = subprocess.run([PROGRAM, *TRAIN, "--max-steps", "2", "--output", "out"], cwd=cwd, capture_output=True, text=True,
-                       timeout=240, preexec_fn=small_files)
-    assert p.returncode == ERROR and "File too large" in p.stderr, (p.returncode, p.stderr)
-    assert len(steps_of(cwd, "out")) == 2
-
-
 def a_pipe_without_a_reader_is_an_error(cwd):
     run(*TRAIN, "--max-steps", "1", "--output", "out", cwd=cwd)
     write_image(os.path.join(cwd, "a.bmp"), 20, 7)
@@ -95,7 +85,7 @@ def a_pipe_without_a_reader_is_an_error(cwd):
         os.close(theirs)
         said = [line for line in p.stderr.splitlines() if line.startswith("train_resnet50: ")]
         assert p.returncode == wanted and len(said) == (wanted != 0), (p.returncode, p.stderr)
-        assert not said or "refused" in said[0], p.stderr
+        assert not said or "cannot write to standard output" in said[0], p.stderr
     with open("/dev/full", "w") as full:
         p = subprocess.run(predict, cwd=cwd, stdout=full, stderr=subprocess.PIPE, text=True, timeout=240)
     assert p.returncode == ERROR and "No space left on device" in p.stderr, p.stderr
@@ -230,7 +220,7 @@ def hostile_names_are_escaped(cwd):
         assert name not in lists or (len(lines) == lists[name] and all(shown in line for line in lines)), f"{name}: {text}"
 
 
-ROWS = [special_files_are_rejected_at_once, patterns_are_limited, a_file_that_grows_too_large_is_an_error,
+ROWS = [special_files_are_rejected_at_once, patterns_are_limited,
         a_pipe_without_a_reader_is_an_error, sighup_and_sigusr1_save_a_checkpoint,
         low_memory_and_stack_limits_end_no_run_late, a_run_on_the_cpu_loads_no_cuda,
         hostile_names_are_escaped]

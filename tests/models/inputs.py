@@ -106,7 +106,7 @@ def invalid_metadata_is_rejected_unless_a_flag_overrides_it(cwd):
         for command in (["predict", image], ["--data", "data", "--eval"]):
             p = run(*command, "--weights", bad, flag, good, cwd=cwd)
             assert p.stdout, p.stderr
-        fails("--data", "data", "--eval", "--weights", bad, cwd=cwd, says=f"{key} '{shown}', want ")
+        fails("--data", "data", "--eval", "--weights", bad, cwd=cwd, says=f"{key} '{shown}', expected ")
     with_metadata(weights, bad, mean="2")
     test = ["--data", "data", "--eval", "--weights", bad]
     run(*test, "--mean", "0.5,0.5,0.5", cwd=cwd)

@@ -218,7 +218,7 @@ def the_help_mentions_no_images(cwd):
     assert "--seq-len N" in said and "sequences per rank and micro-batch" in said, said
     for word in ("image", "top1", "num-classes", "augment ", "crop"):
         assert word not in options, word
-    fails("--max-steps", "1", cwd=cwd, code=USAGE, says="--data: missing; a token file, a text file")
+    fails("--max-steps", "1", cwd=cwd, code=USAGE, says="--data: missing; give a token file, a text file")
 
 
 def too_little_text_is_reported(cwd):

@@ -77,7 +77,7 @@ def folders_lists_and_standard_input_are_accepted(cwd):
     predict(*weights, "-", "--files-from", "-", cwd=cwd, stdin=data, code=USAGE)
     predict(*weights, "--files-from", "none", cwd=cwd, code=ERROR)
     predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n", code=ERROR)
-    assert b"-: line 3 has a NUL" in predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n\na\0b\n", code=ERROR).stderr
+    assert b"-: line 3 contains a NUL" in predict(*weights, "--files-from", "-", cwd=cwd, stdin=b"\n\na\0b\n", code=ERROR).stderr
     assert b"predict: : " in predict(*weights, "", cwd=cwd, code=ERROR).stderr
 
 

@@ -10,15 +10,14 @@ import array
 import json
 import os
 import re
-import resource
 import signal
 import struct
 import subprocess
 import sys
 
-from trainer import (ERROR, INTERRUPTED, NAME, NOISE, OK, PROGRAM, SMALL, SOURCE, TIMEOUT, TOOLS, USAGE, checkpoint, comparable, content, digest,
-                     epochs_of, fails, finish, folders, full, has_step, metadata_of, read_header, read_safetensors, run, run_rows, same, start, steps_of, wait_for,
-                     write_header, write_image)
+from trainer import (ERROR, INTERRUPTED, NAME, NOISE, OK, PROGRAM, SMALL, SOURCE, TIMEOUT, TOOLS, USAGE, checkpoint, comparable, digest,
+                     epochs_of, fails, finish, folders, full, has_step, metadata_of, read_safetensors, run, run_rows, same, start, steps_of, wait_for,
+                     write_image)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -221,15 +220,15 @@ def weights_contain_class_names_and_normalization(cwd):
     a, b, c = (run(*test, other, *more, cwd=cwd).stdout for more in ([], pixels, ["--std", "1,1,1"]))
     assert a == b != c, f"{a} {b} {c}"
     resume = [*flags, "--max-steps", "2", "--output", "again", "--resume", "other"]
-    fails(*resume, "--mean", "0.485,0.456,0.406", cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, this run has 0.485,0.456,0.406",
+    fails(*resume, "--mean", "0.485,0.456,0.406", cwd=cwd, says="was trained with --mean 0.1,0.2,0.3, but this run has 0.485,0.456,0.406",
           code=USAGE)
-    fails(*resume, *pixels[:2], "--std", "1,1,1", cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, this run has",
+    fails(*resume, *pixels[:2], "--std", "1,1,1", cwd=cwd, says="was trained with --std 0.5,0.6,0.123456, but this run has",
           code=USAGE)
     run(*resume, cwd=cwd)  # without these flags: uses the checkpoint's
     assert metadata_of(checkpoint(cwd, "again", 2)) == metadata_of(other)
     for part in ("train", "val"):
         os.rename(os.path.join(cwd, "data", part, "class1"), os.path.join(cwd, "data", part, "class10"))
-    fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', and is 'class10' now", code=USAGE)
+    fails(*resume, *pixels, cwd=cwd, says="class 1 was 'class1', but is now 'class10'", code=USAGE)
     fails(*test, other, cwd=cwd, says=f"data: classes that {other} does not have: class10; evaluate images of its classes")
     for bad in (["--mean", "0.1"], ["--mean", "0.1,0.2,3"], ["--std", "0,1,1"], ["--std", "a"]):
         fails(*flags, *bad, cwd=cwd, says=bad[0], code=USAGE)
@@ -281,21 +280,6 @@ def batch_norm_statistics_are_recomputed_for_averaged_weights(cwd):
     fails(*flags, "--update-bn", "3", "--ema-decay", "0.9", cwd=cwd, says="--update-bn and --ema-decay contradict", code=USAGE)
 
 
-def a_full_disk_does_not_end_the_run(cwd):
-    def small_disk():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
-
-    flags = [*NOISE, *SMALL, "--max-steps", "4", "--optim", "sgd", "--no-tensorboard"]
-    p = subprocess.run([PROGRAM, *flags, "--output", "run", "--checkpoint-every", "1", "--progress",
-                        "lines"], cwd=cwd, capture_output=True, text=True, timeout=TIMEOUT,
-                       preexec_fn=small_disk)
-    assert len(steps_of(cwd, "run")) == 4, p.stderr
-    assert "not written" in p.stderr, p.stderr
-    left = os.path.join(cwd, "run", "checkpoints")
-    assert not os.path.isdir(left) or not [n for n in os.listdir(left) if n.startswith("step")]
-
-
 def a_profile_is_a_trace(cwd):
     p = run(*NOISE, *SMALL, "--max-steps", "2", "--optim", "sgd", "--profile", "trace.json", cwd=cwd)
     with open(os.path.join(cwd, "trace.json")) as f:
@@ -312,18 +296,6 @@ def the_config_file_is_reloadable(cwd):
     p = run(*NOISE, "--print-config", cwd=cwd)
     assert "synthetic:48:16:3" in p.stdout
     assert run("--version", cwd=cwd).stdout and "--precondition-frequency" in run("--help", "all", cwd=cwd).stdout
-
-
-def corrupt_images_are_skipped_and_listed(cwd):
-    folders(cwd)
-    for name, data in (("3.bmp", b""), ("2.bmp", b"BM not an image")):
-        with open(os.path.join(cwd, "data/train/class1", name), "wb") as f:
-            f.write(data)
-    flags = ["--data", "data", *SMALL, "--image-size", "16", "--epochs", "1", "--optim", "sgd"]
-    run(*flags, "--output", "run", cwd=cwd)
-    text = content(cwd, "run", "bad_images.txt").decode()
-    assert "class1/2.bmp" in text and "class1/3.bmp" in text, text
-    fails(*flags, "--max-bad-images", "1", cwd=cwd, says="bmp")
 
 
 def invalid_data_is_rejected(cwd):
@@ -454,14 +426,6 @@ def invalid_weights_are_rejected(cwd):
         fails(*NOISE, *SMALL, "--weights", name, cwd=cwd, says=name)
 
 
-def nan_weights_are_rejected(cwd):
-    run(*NOISE, *SMALL, "--max-steps", "1", "--optim", "sgd", "--output", "run", cwd=cwd)
-    header, data = read_header(checkpoint(cwd, "run", 1))
-    at = header["fc.bias"]["data_offsets"][0]
-    write_header(os.path.join(cwd, "nan.safetensors"), header, data[:at] + struct.pack("<f", float("nan")) + data[at + 4:])
-    fails(*NOISE, *SMALL, "--weights", "nan.safetensors", cwd=cwd, says="fc.bias")
-
-
 def invalid_command_lines_are_rejected(cwd):
     rows = [
         (["--batchsize", "3"], "--batch-size"),
@@ -488,9 +452,9 @@ def invalid_command_lines_are_rejected(cwd):
         (["--image-size-schedule", "1:32"], "the first must begin at 0"),
         (["--crop-pct", "1.1"], "--crop-pct"),
         (["--auto-augment", "ra:2:9:1"], "expected none, ta_wide, ra, ra:N"),
-        (["--auto-augment", "ra:0"], "'ra:0' is none of"),
-        (["--auto-augment", "ra:2x"], "'ra:2x' is none of"),
-        (["--auto-augment", "ra:2:"], "'ra:2:' is none of"),
+        (["--auto-augment", "ra:0"], "got 'ra:0'"),
+        (["--auto-augment", "ra:2x"], "got 'ra:2x'"),
+        (["--auto-augment", "ra:2:"], "got 'ra:2:'"),
         (["--auto-augment", "ra:2:32"], "M from 0 to"),
         (["--interpolation", "nearest"], "bilinear|bicubic"),
         (["--gradient-noise"], "--grad-accum 2 with --batch-size 16"),
@@ -565,7 +529,7 @@ def every_recipe_loads_and_flags_override_it(cwd):
         file.write("lr: 0.6\n")
     second = run("--config", "c.yaml", "--recipe=nesterov-90e", *NOISE, "--print-config", cwd=cwd).stdout
     assert "\nlr: 0.6\n" in second and "\nwarmup-epochs: 5\n" in second and "nesterov-90e" not in second, second
-    fails("--recipe", "nesterov", *NOISE, cwd=cwd, says="no recipe 'nesterov'", code=USAGE)
+    fails("--recipe", "nesterov", *NOISE, cwd=cwd, says="unknown recipe 'nesterov'", code=USAGE)
     fails("--recipe", "nesterov-90e", "--optim", "adamw", *NOISE, cwd=cwd, says="momentum", code=USAGE)
     with open(os.path.join(cwd, "c.yaml"), "w", encoding="utf-8") as file:
         file.write("recipe: nesterov-90e\n")
@@ -680,11 +644,9 @@ ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_tra
         a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
         weights_contain_class_names_and_normalization,
-        fine_tuning_keeps_frozen_layers, the_final_weights_are_the_average, batch_norm_statistics_are_recomputed_for_averaged_weights,
-        a_full_disk_does_not_end_the_run, a_profile_is_a_trace, the_config_file_is_reloadable,
-        corrupt_images_are_skipped_and_listed, invalid_data_is_rejected, a_flat_validation_folder_needs_a_label_file, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
+        fine_tuning_keeps_frozen_layers, the_final_weights_are_the_average, batch_norm_statistics_are_recomputed_for_averaged_weights, a_profile_is_a_trace, the_config_file_is_reloadable, invalid_data_is_rejected, a_flat_validation_folder_needs_a_label_file, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
         different_class_sets_are_named, invalid_checkpoints_are_rejected,
-        invalid_weights_are_rejected, nan_weights_are_rejected, invalid_command_lines_are_rejected,
+        invalid_weights_are_rejected, invalid_command_lines_are_rejected,
         presets_set_defaults_that_flags_override, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
         help_shows_the_defaults_of_presets, shampoo_lists_its_blocks,
         invalid_settings_are_rejected, a_run_without_finite_gradients_stops]

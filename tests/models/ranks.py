@@ -251,7 +251,7 @@ COMPRESS = [*TOPK, "--compress", "topk:0.05", "--compress-warmup-epochs", "1", "
 
 
 def compressed_runs_resume_with_their_residuals(cwd):
-    assert "its statistics" not in run(2, *COMPRESS, "--output", "whole", cwd=cwd)[1]
+    assert "gradient statistics" not in run(2, *COMPRESS, "--output", "whole", cwd=cwd)[1]
     err = run(2, *COMPRESS, "--optim", "adamw", "--compress-warmup-epochs", "0", "--max-steps", "1", "--output", "adamw", cwd=cwd)[1]
     assert err.count("--compress topk:0.05 with --optim adamw: its gradient statistics") == 1, err
     whole = records(cwd, "whole", "step")
@@ -332,18 +332,10 @@ def slow_ranks_do_not_block_updates(cwd):
         rejects(cwd, *flags, *args, "--output", "other", says=says)
 
 
-@full
-def a_distant_deadline_changes_no_bit(cwd):
-    flags = [*NOISE, *SMALL, "--optim", "shampoo", "--batch-size", "2", "--grad-accum", "2", "--max-steps", "8", "--threads", "1", "--deterministic", "--keep", "0"]
-    run(3, *flags, "--output", "plain", cwd=cwd)
-    run(3, *flags, "--drop-compute", "1000", "--output", "far", cwd=cwd)
-    assert weights(cwd, "far", 8) == weights(cwd, "plain", 8)
-
-
 def an_error_on_one_rank_ends_all(cwd):
     flags = [*NOISE, *SMALL, "--batch-size", "4", "--max-steps", "3"]
     p = start((1, flags), (1, flags + ["--data", "nowhere"]), cwd=cwd)
-    err = finish(p, 60)[1]
+    err = finish(p, timeout=60)[1]
     assert p.returncode and "rank 1" in err and "nowhere" in err, err
 
 
@@ -356,7 +348,7 @@ def a_signal_to_one_rank_stops_all(cwd):
     said = run(2, *flags, "--resume", "auto", cwd=cwd, code=ERROR)[1]  # both ranks fail on the lock, one reports it
     assert said.count("run: is being written by pid ") == 1, said
     os.kill(ranks[1], signal.SIGTERM)
-    err = finish(p, 60)[1]
+    err = finish(p, timeout=60)[1]
     assert p.returncode == INTERRUPTED, (p.returncode, err)
     step = records(cwd, "run", "step")[-1]["step"]
     assert weights(cwd, "run", step)
@@ -475,7 +467,7 @@ def a_killed_rank_ends_all_and_the_run_resumes(cwd):
     ranks = programs(p)
     begin = time.monotonic()
     os.kill(ranks[1], signal.SIGKILL)
-    out, err = finish(p, 60)
+    out, err = finish(p, timeout=60)
     assert time.monotonic() - begin < 30, "too slow"
     # reported by the launcher: Open MPI names the rank, MPICH the process
     assert p.returncode and ("rank 1" in err or str(ranks[1]) in out + err), (p.returncode, out, err)
@@ -555,7 +547,7 @@ def invalid_command_lines_are_rejected(cwd):
 ROWS = [two_ranks_train_like_one, runs_resume_on_the_same_and_other_rank_counts, evaluation_counts_every_image_once,
         a_group_of_one_rank_equals_no_group, different_flags_of_ranks_are_named, an_error_on_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         more_different_flags_of_ranks_are_named, auto_selects_hierarchical_allreduce, hierarchical_allreduce_trains_like_flat, powersgd_resumes_bitwise_identically, compressed_runs_resume_with_their_residuals,
-        compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates, a_distant_deadline_changes_no_bit,
+        compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates,
         non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
         a_killed_rank_ends_all_and_the_run_resumes, corrupt_images_of_all_ranks_are_listed,
         a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda,
