@@ -35,8 +35,8 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
     const lt_param *divided = first_that(is_divided, params);
     *g = (lt_gather){.comm = comm};
     if (alone && divided)
-        return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", divided->name,
-                       lt_place_text(divided->place, text));
+        return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks",
+                       divided->name, lt_place_text(divided->place, text));
     if (alone || !first_that(is_placed, params))
         return LT_OK;
     g->params = params;
