@@ -142,6 +142,10 @@ int64_t operand_count(const operand *o);
  * reduces weights to bf16's digits, so that both give the same, and bounds apply to the other roundings. */
 void round_weights(operand *w);
 
+/* Moves elements of x, operand xi, of a batch norm with relu so that no rounding decides relu: |y| becomes 0.1 or
+ * more. coef, residual: operands of coefficients and of an addend; residual 0: none. */
+void avoid_kink(test *t, int xi, int coef, int residual);
+
 /* The fused backward of another batch norm, composed of separate kernels. in: the gradient that it reads;
  * absolute: as in call_fn. For backends with host memory. */
 lt_status compose_fused_grad(const lt_backend *be, void *ctx, lt_batchnorm_grad in,

@@ -181,8 +181,7 @@ static lt_status call_apply(const test *t, const lt_backend *be, void *ctx, cons
                                v[4].data ? &v[4] : NULL);
 }
 
-/* Moves x if a rounding could decide relu, so that |y| is 0.1 or more. */
-static void avoid_the_kink(test *t, int xi, int coef, int residual)
+void avoid_kink(test *t, int xi, int coef, int residual)
 {
     operand *x = &t->operand[xi];
     const double *k = t->operand[coef].value;
@@ -198,7 +197,7 @@ static void avoid_the_kink(test *t, int xi, int coef, int residual)
 
 static void prepare_apply(test *t)
 {
-    avoid_the_kink(t, 0, 1, t->operand[2].shape.ndim < 0 ? 0 : 2);
+    avoid_kink(t, 0, 1, t->operand[2].shape.ndim < 0 ? 0 : 2);
 }
 
 /* Coefficients whose scale is not near 0. */
@@ -324,7 +323,7 @@ static lt_status call_grad_x(const test *t, const lt_backend *be, void *ctx, con
 static void prepare_gradient(test *t)
 {
     if (t->operand[BITS].shape.ndim < 0)
-        avoid_the_kink(t, X, COEFFICIENTS, 0);
+        avoid_kink(t, X, COEFFICIENTS, 0);
 }
 
 static void make_gradient(const norm_row *r, test *t)

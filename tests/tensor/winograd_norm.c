@@ -32,6 +32,8 @@ typedef struct data {
     lt_conv2d_config config;
     lt_view x, z, w, y, dw, coef, vector, stats, sums;
     lt_batchnorm_before norm;
+    const lt_backend *be;
+    void *ctx;
 } data;
 
 static lt_view new_rows(int64_t count, int64_t channels)
@@ -70,15 +72,22 @@ static void clear(data *d)
         free(all[i].data);
 }
 
-/* Returns NULL if this processor has no such kernels. */
-static void *open_cpu(const lt_backend **be, int threads, const data *d)
+static void close_data(data *d)
 {
+    d->be->close(d->ctx);
+    clear(d);
+}
+
+/* Skips the test if this processor has no such kernels. */
+static void open_data(const row *r, int threads, data *d)
+{
+    make(r, d);
+    d->ctx = open_own(&d->be, threads);
     const lt_own_conv c = {.config = &d->config, .from = &d->x, .w = &d->w, .to = &d->y};
-    void *ctx = open_own(be, threads);
-    if (((lt_cpu *)ctx)->onednn && lt_winograd_wanted(ctx, &c))
-        return ctx;
-    (*be)->close(ctx);
-    return NULL;
+    if (((lt_cpu *)d->ctx)->onednn && lt_winograd_wanted(d->ctx, &c))
+        return;
+    close_data(d);
+    skip();
 }
 
 /* Checks count, mean and M2 of the written result. Means are rounded, which affects M2 in proportion to
@@ -103,25 +112,18 @@ static void assert_moments(const data *d, bool bf16)
     }
 }
 
-static void moments_are_of_what_is_written(void **state)
+static void moments_are_those_of_the_output(void **state)
 {
     const row *r = *state;
-    const lt_backend *be;
     data d;
-    make(r, &d);
-    void *ctx = open_cpu(&be, 1, &d);
-    if (ctx) {
-        assert_ok(be->conv2d(ctx, &d.config, &d.x, &d.w, NULL, &d.y));
-        lt_view alone = copy_of(&d.y);
-        assert_ok(be->conv2d_stats(ctx, &d.config, &d.x, &d.w, &d.y, &d.stats, NULL));
-        assert_memory_equal(alone.data, d.y.data, bytes_of(&d.y));
-        assert_moments(&d, r->bf16);
-        free(alone.data);
-        be->close(ctx);
-    }
-    clear(&d);
-    if (!ctx)
-        skip();
+    open_data(r, 1, &d);
+    assert_ok(d.be->conv2d(d.ctx, &d.config, &d.x, &d.w, NULL, &d.y));
+    lt_view alone = copy_of(&d.y);
+    assert_ok(d.be->conv2d_stats(d.ctx, &d.config, &d.x, &d.w, &d.y, &d.stats, NULL));
+    assert_memory_equal(alone.data, d.y.data, bytes_of(&d.y));
+    assert_moments(&d, r->bf16);
+    free(alone.data);
+    close_data(&d);
 }
 
 /* Bounds for sums of N products of numbers below `most`, as in winograd.c. In bf16 a written intermediate is
@@ -134,37 +136,30 @@ static void assert_alike(const lt_view *got, const lt_view *want, double most, i
         assert_near(get(got, i), get(want, i), off + (bf16 ? 0x1p-8 * fabs(get(want, i)) : 0));
 }
 
-static void a_norm_before_is_as_one_that_was_written(void **state)
+static void a_fused_norm_equals_a_separate_one(void **state)
 {
     const row *r = *state;
-    const lt_backend *be;
     data d;
     lt_norm_conv how = {.moments = true};
     bool done = false;
-    make(r, &d);
-    void *ctx = open_cpu(&be, 1, &d);
-    if (ctx) {
-        const lt_batchnorm2d_config config = {.relu = true};
-        assert_ok(be->batchnorm_apply(ctx, &config, &d.x, &d.coef, NULL, &d.z, NULL));
-        assert_ok(be->conv2d(ctx, &d.config, &d.z, &d.w, NULL, &d.y));
-        lt_view y = copy_of(&d.y);
-        assert_ok(be->conv2d_norm_stats(ctx, &d.config, &d.norm, &d.w, &d.y, &d.stats, &how));
-        assert_true(how.done);
-        assert_alike(&d.y, &y, 3, r->in * TAPS * TAPS, r->bf16);
-        assert_moments(&d, r->bf16);
-        fill(&y, -1, 1, 31337);
-        assert_ok(be->conv2d_grad_w(ctx, &d.config, &y, &d.z, &d.dw));
-        lt_view dw = copy_of(&d.dw);
-        assert_ok(be->conv2d_norm_grad_w(ctx, &d.config, &y, &d.norm, &d.dw, &done));
-        assert_true(done);
-        assert_alike(&d.dw, &dw, 3, lt_shape_count(y.shape) / r->out, r->bf16);
-        free(y.data);
-        free(dw.data);
-        be->close(ctx);
-    }
-    clear(&d);
-    if (!ctx)
-        skip();
+    open_data(r, 1, &d);
+    const lt_batchnorm2d_config config = {.relu = true};
+    assert_ok(d.be->batchnorm_apply(d.ctx, &config, &d.x, &d.coef, NULL, &d.z, NULL));
+    assert_ok(d.be->conv2d(d.ctx, &d.config, &d.z, &d.w, NULL, &d.y));
+    lt_view y = copy_of(&d.y);
+    assert_ok(d.be->conv2d_norm_stats(d.ctx, &d.config, &d.norm, &d.w, &d.y, &d.stats, &how));
+    assert_true(how.done);
+    assert_alike(&d.y, &y, 3, r->in * TAPS * TAPS, r->bf16);
+    assert_moments(&d, r->bf16);
+    fill(&y, -1, 1, 31337);
+    assert_ok(d.be->conv2d_grad_w(d.ctx, &d.config, &y, &d.z, &d.dw));
+    lt_view dw = copy_of(&d.dw);
+    assert_ok(d.be->conv2d_norm_grad_w(d.ctx, &d.config, &y, &d.norm, &d.dw, &done));
+    assert_true(done);
+    assert_alike(&d.dw, &dw, 3, lt_shape_count(y.shape) / r->out, r->bf16);
+    free(y.data);
+    free(dw.data);
+    close_data(&d);
 }
 
 /* relu's gate for element i of x. */
@@ -197,38 +192,27 @@ static void assert_sums(const data *d, const lt_view *dx, bool bf16)
 static void sums_are_of_the_gradient(void **state)
 {
     const row *r = *state;
-    const lt_backend *be;
     data d;
-    make(r, &d);
-    void *ctx = open_cpu(&be, 1, &d);
-    if (ctx) {
-        fill(&d.y, -1, 1, 31337);
-        assert_ok(be->conv2d_grad_x(ctx, &d.config, &d.y, &d.w, &d.z));
-        lt_view dx = copy_of(&d.z);
-        assert_ok(be->conv2d_grad_x_sums(ctx, &d.config, &d.y, &d.w, &d.norm, &d.z, &d.sums));
-        for (int64_t i = 0; i < lt_shape_count(dx.shape); i++)
-            assert_true(get(&d.z, i) == (passes(&d, i) ? get(&dx, i) : 0));
-        assert_sums(&d, &d.z, r->bf16);
-        free(dx.data);
-        be->close(ctx);
-    }
-    clear(&d);
-    if (!ctx)
-        skip();
+    open_data(r, 1, &d);
+    fill(&d.y, -1, 1, 31337);
+    assert_ok(d.be->conv2d_grad_x(d.ctx, &d.config, &d.y, &d.w, &d.z));
+    lt_view dx = copy_of(&d.z);
+    assert_ok(d.be->conv2d_grad_x_sums(d.ctx, &d.config, &d.y, &d.w, &d.norm, &d.z, &d.sums));
+    for (int64_t i = 0; i < lt_shape_count(dx.shape); i++)
+        assert_true(get(&d.z, i) == (passes(&d, i) ? get(&dx, i) : 0));
+    assert_sums(&d, &d.z, r->bf16);
+    free(dx.data);
+    close_data(&d);
 }
 
-static bool run_all(const row *r, data *d, int threads)
+static void run_all(const row *r, int threads, data *d)
 {
-    const lt_backend *be;
     lt_norm_conv how = {.moments = true};
-    make(r, d);
-    void *ctx = open_cpu(&be, threads, d);
-    if (!ctx)
-        return false;
-    assert_ok(be->conv2d_norm_stats(ctx, &d->config, &d->norm, &d->w, &d->y, &d->stats, &how));
-    assert_ok(be->conv2d_grad_x_sums(ctx, &d->config, &d->y, &d->w, &d->norm, &d->z, &d->sums));
-    be->close(ctx);
-    return true;
+    open_data(r, threads, d);
+    assert_ok(
+        d->be->conv2d_norm_stats(d->ctx, &d->config, &d->norm, &d->w, &d->y, &d->stats, &how));
+    assert_ok(
+        d->be->conv2d_grad_x_sums(d->ctx, &d->config, &d->y, &d->w, &d->norm, &d->z, &d->sums));
 }
 
 static void bits_do_not_depend_on_threads(void **state)
@@ -236,17 +220,15 @@ static void bits_do_not_depend_on_threads(void **state)
     (void)state;
     for (size_t i = 2; i < COUNT_OF(rows); i++) {
         data want, got;
-        const bool can = run_all(&rows[i], &want, 1);
-        for (int threads = 2; threads <= 3 && can; threads++) {
-            assert_true(run_all(&rows[i], &got, threads));
+        run_all(&rows[i], 1, &want);
+        for (int threads = 2; threads <= 3; threads++) {
+            run_all(&rows[i], threads, &got);
             assert_memory_equal(got.stats.data, want.stats.data, bytes_of(&got.stats));
             assert_memory_equal(got.sums.data, want.sums.data, bytes_of(&got.sums));
             assert_memory_equal(got.z.data, want.z.data, bytes_of(&got.z));
-            clear(&got);
+            close_data(&got);
         }
-        clear(&want);
-        if (!can)
-            skip();
+        close_data(&want);
     }
 }
 
@@ -255,8 +237,8 @@ int main(void)
     static const struct {
         const char *name;
         CMUnitTestFunction test;
-    } kinds[] = {{"moments", moments_are_of_what_is_written},
-                 {"norm before", a_norm_before_is_as_one_that_was_written},
+    } kinds[] = {{"moments", moments_are_those_of_the_output},
+                 {"norm before", a_fused_norm_equals_a_separate_one},
                  {"sums of the gradient", sums_are_of_the_gradient}};
     static char names[COUNT_OF(kinds) * COUNT_OF(rows)][96];
     struct CMUnitTest tests[1 + COUNT_OF(names)] = {
