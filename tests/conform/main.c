@@ -1,18 +1,7 @@
-/* conform [--backend NAME | --levels] [--part K/N] [--filter TEXT] [--only TEXT] [--first] [--also ROW]... [--fused auto|on|off] [--deterministic] [--own]
- * [--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]: compares every kernel of a backend with ref in double,
- * with computed bounds. Without --backend: ref in single precision.
- *   --levels   ref and all instruction sets of the cpu backend; ref's results in double are computed once
- *   --part     the K-th of N samples of the rows, from 0
- *   --only     rows whose "ENTRY DTYPE NAME", as in a failure's line, begins with the text
- *   --first    only the first row of each kernel and dtype
- *   --also     a further row, by its whole "ENTRY DTYPE NAME", even if --first or --own excludes it
- *   --own      without kernels that external libraries compute, for memory checkers
- *   --tf32     only kernels of products, whose factors may be rounded to TF32
- *   --isolate  runs rows in a process that is replaced after a failure, a crash or a row that takes longer
- *   --control  of the chosen rows the second crashes, the fourth hangs, the sixth makes the device unusable for its
- *              process; exits 0 if exactly these fail
- * Exits 0 if all conform, 1 if not, 77 if the backend cannot be opened here. */
+/* conform: compares every kernel of a backend with ref in double, with computed bounds. Exits 0 if all conform, 1 if not,
+ * 77 if the backend cannot be opened here. */
 
+#include "command_line.h"
 #include "conform.h"
 #include "driver.h"
 #include "isolate.h"
@@ -24,111 +13,62 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANNOT_RUN = 77, MOST_ALSO = 32 };
+enum { CANNOT_RUN = 77 };
 
 typedef struct options {
-    const char *backend, *filter, *only;
-    lt_fused fused;
-    bool bench, own, tf32, verbose, isolate, control, first, deterministic, levels;
-    int seconds; /* time limit per row, with isolate */
+    const char *backend, *filter, *only, *part_text;
+    int fused; /* lt_fused */
+    bool bench, own, tf32, verbose, control, first, deterministic, levels;
+    int64_t seconds; /* time limit per row, in a process; 0: all rows run in this one */
     int part, parts;
-    const char *also[MOST_ALSO];
-    int also_count;
+    lt_option_list also;
 } options;
 
-static bool parse_fused(const char *text, lt_fused *fused)
-{
-    static const char *const names[] = {
-        [LT_FUSED_AUTO] = "auto", [LT_FUSED_ON] = "on", [LT_FUSED_OFF] = "off"};
-    for (size_t i = 0; i < COUNT_OF(names); i++)
-        if (!strcmp(text, names[i])) {
-            *fused = (lt_fused)i;
-            return true;
-        }
-    return false;
-}
+static const lt_option table[] = {
+    {"Device", "backend", 0, LT_OPTION_STRING, offsetof(options, backend), .value = "ref",
+     .meta = "NAME", .help = "Backend to check; ref: in single precision"},
+    {"Device", "levels", 0, LT_OPTION_BOOL, offsetof(options, levels),
+     .help = "Check ref and all instruction sets of cpu; ref in double is computed once"},
+    {"Device", "fused", 0, LT_OPTION_CHOICE, offsetof(options, fused), .choices = "auto|on|off",
+     .help = "Fusion of convolutions and batch norm"},
+    {"Device", "deterministic", 0, LT_OPTION_BOOL, offsetof(options, deterministic),
+     .help = "Deterministic kernels only"},
+    {"Rows", "filter", 0, LT_OPTION_STRING, offsetof(options, filter), .value = "", .meta = "TEXT",
+     .help = "Rows whose kernel or name contains the text"},
+    {"Rows", "only", 0, LT_OPTION_STRING, offsetof(options, only), .value = "", .meta = "TEXT",
+     .help = "Rows whose \"ENTRY DTYPE NAME\", as in a failure's line, begins with the text"},
+    {"Rows", "part", 0, LT_OPTION_STRING, offsetof(options, part_text), .value = "0/1",
+     .meta = "K/N", .help = "Sample K of N of the rows, from 0"},
+    {"Rows", "first", 0, LT_OPTION_BOOL, offsetof(options, first),
+     .help = "The first row of each kernel and dtype"},
+    {"Rows", "also", 0, LT_OPTION_LIST, offsetof(options, also), .meta = "ROW",
+     .help =
+         "A further row, by its whole \"ENTRY DTYPE NAME\", even if --first or --own excludes it"},
+    {"Rows", "own", 0, LT_OPTION_BOOL, offsetof(options, own),
+     .help = "No kernels that external libraries compute, for memory checkers"},
+    {"Rows", "tf32", 0, LT_OPTION_BOOL, offsetof(options, tf32),
+     .help = "Kernels of products, whose factors may be rounded to TF32"},
+    {"Run", "bench", 0, LT_OPTION_BOOL, offsetof(options, bench),
+     .help = "Print microseconds per call, of large rows too"},
+    {"Run", "verbose", 0, LT_OPTION_BOOL, offsetof(options, verbose),
+     .help = "Print each row before it runs"},
+    {"Run", "isolate", 0, LT_OPTION_INT, offsetof(options, seconds), .min = 0, .max = 1e6,
+     .meta = "SECONDS",
+     .help = "Run rows in a process; replace it after a failure, a crash or a longer row"},
+    {"Run", "control", 0, LT_OPTION_BOOL, offsetof(options, control),
+     .help = "Spoil three rows: a crash, a hang, a broken device; exit 0 if only they fail"},
+};
 
-/* Returns the field of an option without value; NULL if the text is not one. */
-static bool *flag(options *o, const char *text)
-{
-    const struct {
-        const char *name;
-        bool *value;
-    } flags[] = {{"--bench", &o->bench},     {"--own", &o->own},
-                 {"--tf32", &o->tf32},       {"--verbose", &o->verbose},
-                 {"--first", &o->first},     {"--deterministic", &o->deterministic},
-                 {"--control", &o->control}, {"--levels", &o->levels}};
-    for (size_t i = 0; i < COUNT_OF(flags); i++)
-        if (!strcmp(text, flags[i].name))
-            return flags[i].value;
-    return NULL;
-}
+static const lt_program program = {.name = "conform",
+                                   .summary = "Compare a backend's kernels with ref in double",
+                                   .usage = "[OPTION]...",
+                                   .option = table,
+                                   .count = COUNT_OF(table)};
 
-/* Returns the field of an option with a text value; NULL if the name is not one. */
-static const char **text_option(options *o, const char *name)
+static bool parse_part(options *o)
 {
-    return !strcmp(name, "--backend")  ? &o->backend
-           : !strcmp(name, "--filter") ? &o->filter
-           : !strcmp(name, "--only")   ? &o->only
-                                       : NULL;
-}
-
-static bool parse_seconds(const char *text, options *o)
-{
-    o->seconds = atoi(text);
-    o->isolate = true;
-    return o->seconds > 0;
-}
-
-static bool parse_part(const char *text, options *o)
-{
-    return sscanf(text, "%d/%d", &o->part, &o->parts) == 2 && o->part >= 0 && o->part < o->parts;
-}
-
-static bool parse_also(const char *row, options *o)
-{
-    if (o->also_count == MOST_ALSO)
-        return false;
-    o->also[o->also_count++] = row;
-    return true;
-}
-
-static bool parse_fusion(const char *text, options *o)
-{
-    return parse_fused(text, &o->fused);
-}
-
-/* Parses an option whose value is not plain text; returns true if it is valid. */
-static bool parse_value(options *o, const char *name, const char *value)
-{
-    static const struct {
-        const char *name;
-        bool (*parse)(const char *value, options *o);
-    } all[] = {{"--also", parse_also},
-               {"--part", parse_part},
-               {"--isolate", parse_seconds},
-               {"--fused", parse_fusion}};
-    for (size_t i = 0; i < COUNT_OF(all); i++)
-        if (!strcmp(name, all[i].name))
-            return all[i].parse(value, o);
-    return false;
-}
-
-static bool parse(int argc, char **argv, options *o)
-{
-    *o = (options){.backend = "ref", .filter = "", .only = "", .parts = 1};
-    for (int i = 1; i < argc; i++) {
-        if (flag(o, argv[i])) {
-            *flag(o, argv[i]) = true;
-            continue;
-        }
-        const char *name = argv[i], *value = argv[++i]; /* NULL past the last */
-        if (value && text_option(o, name))
-            *text_option(o, name) = value;
-        else if (!value || !parse_value(o, name, value))
-            return false;
-    }
-    return true;
+    return sscanf(o->part_text, "%d/%d", &o->part, &o->parts) == 2 && o->part >= 0
+           && o->part < o->parts;
 }
 
 /* Every kernel of the table must have rows. */
@@ -211,8 +151,8 @@ static bool is_also(const options *o, const test *t, lt_dtype dtype)
 {
     char name[MOST_NAME];
     name_row(name, t, dtype);
-    for (int i = 0; i < o->also_count; i++)
-        if (!strcmp(o->also[i], name))
+    for (size_t i = 0; i < o->also.count; i++)
+        if (!strcmp(o->also.item[i], name))
             return true;
     return false;
 }
@@ -311,13 +251,14 @@ static bool is_first(tests_fn *tests, size_t row, const options *o, const char *
     return true;
 }
 
-static bool is_row(const char *name)
+static bool is_row(char *name)
 {
+    const options also = {.also = {&name, 1}};
     for (size_t f = 0; f < COUNT_OF(files); f++) {
         test t = {0};
         for (size_t i = 0; files[f](i, &t); i++)
             for (size_t d = 0; d < COUNT_OF(dtypes); d++)
-                if (is_also(&(options){.also = {name}, .also_count = 1}, &t, dtypes[d]))
+                if (is_also(&also, &t, dtypes[d]))
                     return true;
     }
     return false;
@@ -327,9 +268,9 @@ static bool is_row(const char *name)
 static int unknown_rows(const options *o)
 {
     int unknown = 0;
-    for (int i = 0; i < o->also_count; i++)
-        if (!is_row(o->also[i])) {
-            printf("FAIL --also: no row is called \"%s\"\n", o->also[i]);
+    for (size_t i = 0; i < o->also.count; i++)
+        if (!is_row(o->also.item[i])) {
+            printf("FAIL --also: no row is called \"%s\"\n", o->also.item[i]);
             unknown++;
         }
     return unknown;
@@ -354,7 +295,7 @@ static int run_all(void *context, rows *r)
 {
     const options *o = context;
     const lt_device_config config = {
-        .fused = o->fused, .tf32 = o->tf32, .deterministic = o->deterministic};
+        .fused = (lt_fused)o->fused, .tf32 = o->tf32, .deterministic = o->deterministic};
     targets to;
     if (o->levels ? targets_open_levels(&to, &config) : targets_open(&to, o->backend, &config)) {
         fprintf(stderr, "conform: backend %s: %s\n", o->backend, lt_error_message());
@@ -372,30 +313,38 @@ static int run_all(void *context, rows *r)
     return is_well ? 0 : ROWS_GO_ON;
 }
 
-int main(int argc, char **argv)
+/* Runs all rows, prints the result and returns the exit status. */
+static int check(options *o)
 {
-    options o;
     rows sum = {0};
-    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log shows the last row */
-    if (!parse(argc, argv, &o)) {
-        fprintf(
-            stderr,
-            "usage: conform [--backend NAME | --levels] [--part K/N] [--filter TEXT] [--only TEXT] [--first] "
-            "[--also ROW]... [--fused auto|on|off] [--deterministic] [--own] "
-            "[--tf32] [--bench] [--verbose] [--isolate SECONDS] [--control]\n");
-        return 2;
-    }
-    int code = o.isolate ? run_isolated(&sum, o.seconds, run_all, &o) : run_all(&o, &sum);
+    const int code =
+        o->seconds ? run_isolated(&sum, (int)o->seconds, run_all, o) : run_all(o, &sum);
     if (code == CANNOT_RUN && !sum.failed)
         return code;
-    sum.failed += unknown_rows(&o);
-    const lt_backend *be = backend_of(o.levels ? "cpu" : o.backend);
+    sum.failed += unknown_rows(o);
+    const lt_backend *be = backend_of(o->levels ? "cpu" : o->backend);
     sum.failed += without_rows() + pointwise_without_rows() + is_incomplete(be);
 
-    int accepted = controls() + table_controls(be);
+    const int accepted = controls() + table_controls(be);
     printf("%s: %d passed, %d failed; %d broken kernels accepted\n",
-           o.levels ? "all levels" : o.backend, sum.passed, sum.failed, accepted);
-    if (o.control)
+           o->levels ? "all levels" : o->backend, sum.passed, sum.failed, accepted);
+    if (o->control)
         return !(sum.passed && sum.failed == ROWS_CONTROLS);
     return code || sum.failed || accepted || !sum.passed;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {0};
+    lt_options *parsed;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* so that a log shows the last row */
+    int code = read_command_line(&parsed, &program, &o, argc, argv);
+    if (code == RUN && !parse_part(&o)) {
+        fprintf(stderr, "conform: --part %s: want K/N with K from 0 to N - 1\n", o.part_text);
+        code = USAGE_ERROR;
+    }
+    if (code == RUN)
+        code = check(&o);
+    lt_options_free(&parsed);
+    return code;
 }

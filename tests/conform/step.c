@@ -1,12 +1,8 @@
-/* conform_step [--device NAME] [--optim NAME] [--recorded] [--only TEXT] [--isolate SECONDS] [--break] [--control]: a
- * whole training step of a small residual network: gradients against ref in double; recorded steps bit for bit against
- * eager ones and a second run; and steps with 16-bit gradients against those with f32.
- *   --only     rows whose name, as in a failure's line, begins with the text
- *   --isolate  runs rows in a process that is replaced after a failure, a crash or a row that takes longer
- *   --break    changes one number; all rows must fail
- *   --control  as for conform: exits 0 if exactly the spoilt rows fail, and each row has a result
- * Exits 0, 1, or 77 if the device cannot be opened. */
+/* conform_step: a whole training step of a small residual network: gradients against ref in double; recorded steps bit
+ * for bit against eager ones and a second run; and steps with 16-bit gradients against those with f32. Exits 0, 1, or 77 if
+ * the device cannot be opened. */
 
+#include "command_line.h"
 #include "isolate.h"
 #include "resnet.h"
 
@@ -21,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, USAGE = 2, CANNOT_RUN = 77 };
+enum { BATCH = 8, SIDE = 32, CLASSES = 5, STEPS = 6, CANNOT_RUN = 77 };
 enum { F16_SCALE = 128 }; /* loss scale of f16: small enough for steps that are not skipped */
 
 typedef struct training {
@@ -253,8 +249,8 @@ typedef struct tally {
     const char *device;
     const char *only;  /* rows whose names begin with it */
     const char *optim; /* only this optimizer; NULL: all */
-    int seconds;       /* time limit per row, if isolated */
-    bool broken, recorded, isolate, control;
+    int64_t seconds;   /* time limit per row, in a process; 0: all rows run in this one */
+    bool broken, recorded, control;
     rows *rows; /* rows of the process that runs them */
 } tally;
 
@@ -371,7 +367,7 @@ static bool check_rounded(tally *a, lt_dtype dtype, const char *optim, int passe
 /* Steps whose first convolution reads pixels must equal those that normalise before. */
 static bool check_pixels(tally *a, lt_dtype dtype)
 {
-    pair p = {.kind = "pixels normalised on the way change nothing",
+    pair p = {.kind = "pixels normalised by the convolution change nothing",
               .optim = "sgd",
               .want_graph = true,
               .got_graph = true};
@@ -404,46 +400,29 @@ static bool check_dtype(tally *a, lt_dtype dtype)
     return ok;
 }
 
-/* Returns the field of an option without value; NULL if the text is not one. */
-static bool *flag(tally *a, const char *text)
-{
-    return !strcmp(text, "--break")      ? &a->broken
-           : !strcmp(text, "--recorded") ? &a->recorded
-           : !strcmp(text, "--control")  ? &a->control
-                                         : NULL;
-}
+static const lt_option table[] = {
+    {"Step", "device", 0, LT_OPTION_STRING, offsetof(tally, device), .value = "cpu", .meta = "NAME",
+     .help = "Device to check"},
+    {"Step", "optim", 0, LT_OPTION_STRING, offsetof(tally, optim), .meta = "NAME",
+     .help = "One optimizer: sgd, adamw or shampoo"},
+    {"Step", "recorded", 0, LT_OPTION_BOOL, offsetof(tally, recorded),
+     .help = "Compare recorded steps with eager ones and nothing else"},
+    {"Step", "only", 0, LT_OPTION_STRING, offsetof(tally, only), .value = "", .meta = "TEXT",
+     .help = "Rows whose name, as in a failure's line, begins with the text"},
+    {"Step", "isolate", 0, LT_OPTION_INT, offsetof(tally, seconds), .min = 0, .max = 1e6,
+     .meta = "SECONDS",
+     .help = "Run rows in a process; replace it after a failure, a crash or a longer row"},
+    {"Step", "break", 0, LT_OPTION_BOOL, offsetof(tally, broken),
+     .help = "Change one number, so that all rows must fail"},
+    {"Step", "control", 0, LT_OPTION_BOOL, offsetof(tally, control),
+     .help = "Spoil three rows: a crash, a hang, a broken device; exit 0 if only they fail"},
+};
 
-/* Returns the field of an option with a text value; NULL if the name is not one. */
-static const char **text_option(tally *a, const char *name)
-{
-    return !strcmp(name, "--device")  ? &a->device
-           : !strcmp(name, "--optim") ? &a->optim
-           : !strcmp(name, "--only")  ? &a->only
-                                      : NULL;
-}
-
-static bool parse(int argc, char **argv, tally *a)
-{
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (flag(a, argv[i]))
-            *flag(a, argv[i]) = true;
-        else if (value && text_option(a, argv[i])) {
-            *text_option(a, argv[i]) = value;
-            i++;
-        } else if (value && !strcmp(argv[i], "--isolate") && (a->seconds = atoi(value)) > 0) {
-            a->isolate = true;
-            i++;
-        } else {
-            fprintf(stderr,
-                    "conform_step: %s: want --device NAME, --optim NAME, --recorded, --only TEXT, "
-                    "--isolate SECONDS, --break or --control\n",
-                    argv[i]);
-            return false;
-        }
-    }
-    return true;
-}
+static const lt_program program = {.name = "conform_step",
+                                   .summary = "Compare training steps of a small residual network",
+                                   .usage = "[OPTION]...",
+                                   .option = table,
+                                   .count = sizeof table / sizeof *table};
 
 /* The work of a process: all rows, if the device opens. */
 static int run_all(void *context, rows *r)
@@ -468,18 +447,27 @@ static int run_all(void *context, rows *r)
     return ok ? 0 : ROWS_GO_ON;
 }
 
-int main(int argc, char **argv)
+static int check(tally *a)
 {
-    tally a = {.device = "cpu", .only = ""};
     rows sum = {0};
-    if (!parse(argc, argv, &a))
-        return USAGE;
-    setvbuf(stdout, NULL, _IOLBF, 0); /* lines printed before a crash or a time-out are kept */
-    const int code = a.isolate ? run_isolated(&sum, a.seconds, run_all, &a) : run_all(&a, &sum);
+    const int code =
+        a->seconds ? run_isolated(&sum, (int)a->seconds, run_all, a) : run_all(a, &sum);
     if (code == CANNOT_RUN && !sum.failed)
         return code;
     printf("conform_step: %d passed, %d failed\n", sum.passed, sum.failed);
-    if (a.control)
+    if (a->control)
         return !(sum.failed == ROWS_CONTROLS && sum.passed && sum.passed + sum.failed == sum.next);
     return code || sum.failed || !sum.passed;
+}
+
+int main(int argc, char **argv)
+{
+    tally a = {0};
+    lt_options *parsed;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* lines printed before a crash or a time-out are kept */
+    int code = read_command_line(&parsed, &program, &a, argc, argv);
+    if (code == RUN)
+        code = check(&a);
+    lt_options_free(&parsed);
+    return code;
 }
