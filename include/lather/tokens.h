@@ -29,7 +29,7 @@ typedef struct lt_tokens_config {
  *
  *  - "kjv": the King James Bible (4.4 MB of ASCII) as Debian's bible-kjv-text ships it, or from
  *    $LATHER_KJV, which names the package's file bible.data;
- *  - a token file (lt_tokens_pack()), for training and evaluation alike;
+ *  - a token file (lt_tokens_pack()), for both training and evaluation;
  *  - a folder with the token files train.tokens and val.tokens;
  *  - a text file, or a folder with .txt files at any depth in bytewise order of their paths,
  *    tokenised in memory. val_fraction of the documents, selected by their numbers, are for

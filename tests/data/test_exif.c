@@ -260,7 +260,7 @@ static void check_crops(void **state)
             free(plain);
             free(bytes);
         }
-    assert_true(others > 200); /* of 252 */
+    assert_true(others > 200); /* out of 252 */
     lt_sample_workspace_clear(&file);
     lt_sample_workspace_clear(&pixels);
 }

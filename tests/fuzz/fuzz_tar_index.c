@@ -16,7 +16,7 @@ enum {
     TEXT = 48,
     FOLDERS = 56,
     CRC = 64
-}; /* of src/data/datasets/tar_index.c */
+}; /* as in src/data/datasets/tar_index.c */
 
 /* Writes a tar file with one image of 3 bytes and modification time 0. */
 static void write_tar(void)

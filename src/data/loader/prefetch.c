@@ -27,7 +27,7 @@ typedef struct work_item {
 struct lt_prefetch {
     lt_prefetch_config config;
     int channels;
-    int64_t samples; /* of this rank per epoch */
+    int64_t samples; /* samples per epoch on this rank */
     pthread_mutex_t mutex;
     pthread_cond_t work;     /* signals that an item may be drawn */
     pthread_cond_t ready;    /* signals that a batch is complete or active is 0 */

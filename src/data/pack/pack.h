@@ -20,8 +20,8 @@ enum { LT_PACK_VERSION = 1, LT_PACK_ORDER = 0x01020304 };
 typedef struct lt_pack_header {
     char magic[8];
     uint32_t version, order;
-    uint64_t config_hash; /* of config and data set, see hash_config() in write.c */
-    uint64_t count;       /* of records */
+    uint64_t config_hash; /* hash of config and data set, see hash_config() in write.c */
+    uint64_t count;       /* number of records */
     uint64_t table, text; /* offsets */
     uint64_t text_size;
     uint32_t crc;      /* CRC-32C of table and text */

@@ -47,7 +47,7 @@ typedef struct remote_dataset {
     struct lt_remote remote;
     const char **name; /* [classes] pointers into names; NULL without names */
     char *names;
-    uint64_t fingerprint; /* of the data set at the service */
+    uint64_t fingerprint; /* the service's data set */
 } remote_dataset;
 
 /* --- Requests --- */

@@ -42,7 +42,7 @@ struct lt_bpe {
     size_t capacity; /* a power of two */
     int32_t count;
     cached_word *cache; /* [WORDS], indexed by the hash of the word */
-    symbol *symbols;    /* of the current word */
+    symbol *symbols;    /* symbols of the current word */
     candidate *heap;
     size_t symbol_capacity, heap_capacity, heap_count;
 };

@@ -22,7 +22,7 @@ typedef struct lt_gpt2_merge {
 
 /* Contents of the files. Starts as {0}. */
 typedef struct lt_gpt2_files {
-    char *path, *merges_path; /* of the files, for messages */
+    char *path, *merges_path; /* paths for messages */
     lt_gpt2_entry *entry;     /* [count], indexed by id */
     size_t count, capacity;
     lt_gpt2_merge *merge; /* [merges], by rank */

@@ -23,10 +23,10 @@
 
 typedef struct tokens {
     lt_dataset base;
-    int64_t count;           /* of tokens */
+    int64_t count;           /* number of tokens */
     lt_token_file file;      /* fd is -1 if the tokens are in memory */
     lt_ids ids;              /* tokens in memory */
-    lt_tokenizer *tokenizer; /* of tokens in memory */
+    lt_tokenizer *tokenizer; /* for tokens in memory */
     lt_vocabulary vocabulary;
     char *path;
 } tokens;

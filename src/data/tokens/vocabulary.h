@@ -18,7 +18,7 @@ typedef struct lt_tokenizer_kind {
 
 struct lt_tokenizer {
     const lt_tokenizer_kind *kind;
-    void *state; /* of the kind */
+    void *state; /* the kind's state */
     char *name;
     int size, end;
     uint64_t hash;

@@ -186,7 +186,7 @@ static hsv to_hsv(const uint8_t p[3])
 static void from_hsv(hsv x, uint8_t p[3])
 {
     static const uint8_t order[6][3] = {{0, 3, 1}, {2, 0, 1}, {1, 0, 3},
-                                        {1, 2, 0}, {3, 1, 0}, {0, 1, 2}}; /* of v p q t */
+                                        {1, 2, 0}, {3, 1, 0}, {0, 1, 2}}; /* indices of v p q t */
     double turn = x.h * 6.0 / 255.0, f = turn - floor(turn), s = x.s / 255.0;
     const uint8_t value[4] = {x.v, (uint8_t)lround(x.v * (1 - s)),
                               (uint8_t)lround(x.v * (1 - s * f)),

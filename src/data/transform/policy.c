@@ -27,7 +27,7 @@ static const strength wide[LT_PIXEL_OPS] = {
 /* RandAugment's strengths in torchvision; translations are relative to the side. */
 static const strength rand_space[LT_PIXEL_OPS] = {
     [LT_PIXEL_SHEAR_X] = {0, 0.3, 0, true},     [LT_PIXEL_SHEAR_Y] = {0, 0.3, 0, true},
-    [LT_PIXEL_TRANSLATE_X] = {0, 150, 0, true}, /* of 331 pixels */
+    [LT_PIXEL_TRANSLATE_X] = {0, 150, 0, true}, /* for 331 pixels */
     [LT_PIXEL_TRANSLATE_Y] = {0, 150, 0, true}, [LT_PIXEL_ROTATE] = {0, 30, 0, true},
     [LT_PIXEL_BRIGHTNESS] = {0, 0.9, 1, true},  [LT_PIXEL_COLOUR] = {0, 0.9, 1, true},
     [LT_PIXEL_CONTRAST] = {0, 0.9, 1, true},    [LT_PIXEL_SHARPNESS] = {0, 0.9, 1, true},
