@@ -22,9 +22,8 @@ typedef struct tar {
     shard *shard;
     int64_t *first; /* [shards] index of the first sample of each shard */
     size_t shards;
-    char **class_names; /* [classes] names of class folders; NULL with .cls files */
-    size_t root;        /* bytes of the root of the split, including the slash */
-    size_t capacity;
+    lt_paths classes; /* names of class folders; empty with .cls files */
+    size_t root;      /* bytes of the root of the split, including the slash */
 } tar;
 
 /* --- Classes --- */
@@ -36,9 +35,9 @@ static int compare_names(const void *a, const void *b)
 
 static int find_class(const tar *t, const char *name)
 {
-    char *const *found = bsearch(&name, t->class_names, (size_t)t->base.classes,
-                                 sizeof *t->class_names, compare_names);
-    return found ? (int)(found - t->class_names) : -1;
+    char *const *found =
+        bsearch(&name, t->classes.path, t->classes.count, sizeof name, compare_names);
+    return found ? (int)(found - t->classes.path) : -1;
 }
 
 /* Returns the first component of a path below the root, or NULL if out of memory; lt_free() it. */
@@ -50,39 +49,26 @@ static char *class_of(const char *path, size_t root)
 /* Adds the class unless it was the last one added: images of a class are usually adjacent. */
 static lt_status add_class(tar *t, const char *path)
 {
-    size_t count = (size_t)t->base.classes;
+    const lt_paths *c = &t->classes;
     char *name = class_of(path, t->root);
-    if (!name)
-        return LT_E_NOMEM;
-    if (count && !strcmp(t->class_names[count - 1], name)) {
-        lt_free(name);
-        return LT_OK;
-    }
-    char **grown = lt_grow(t->class_names, &t->capacity, count + 1, sizeof *grown);
-    if (!grown) {
-        lt_free(name);
-        return LT_E_NOMEM;
-    }
-    t->class_names = grown;
-    t->class_names[count] = name;
-    t->base.classes++;
+    if (!name || !c->count || strcmp(c->path[c->count - 1], name) != 0)
+        return lt_paths_add(&t->classes, name);
+    lt_free(name);
     return LT_OK;
 }
 
 /* Sorts the class names and removes duplicates. */
-static void sort_classes(tar *t)
+static void sort_classes(lt_paths *c)
 {
-    char **name = t->class_names;
-    int32_t kept = 0;
-    if (name)
-        qsort(name, (size_t)t->base.classes, sizeof *name, compare_names);
-    for (int32_t i = 0; i < t->base.classes; i++) {
-        if (kept && !strcmp(name[kept - 1], name[i]))
-            lt_free(name[i]);
+    size_t kept = 0;
+    lt_paths_sort(c, 0);
+    for (size_t i = 0; i < c->count; i++) {
+        if (kept && !strcmp(c->path[kept - 1], c->path[i]))
+            lt_free(c->path[i]);
         else
-            name[kept++] = name[i];
+            c->path[kept++] = c->path[i];
     }
-    t->base.classes = kept;
+    c->count = kept;
 }
 
 /* Returns the bytes of the longest common folder of all images, including the slash; *nested: some image is in a folder
@@ -168,7 +154,8 @@ static lt_status name_classes(tar *t)
     lt_status st = root ? LT_OK : LT_E_NOMEM;
     for (size_t i = 0; i < t->shards && !st; i++)
         st = add_classes(t, &t->shard[i]);
-    sort_classes(t);
+    sort_classes(&t->classes);
+    t->base.classes = (int32_t)t->classes.count;
     for (size_t i = 0; i < t->shards && !st; i++)
         st = check_empty(t, root, &t->shard[i], &empty);
     lt_free(root);
@@ -240,7 +227,7 @@ static const char *sample_name(const lt_dataset *self, int64_t index)
 static const char *class_name(const lt_dataset *self, int label)
 {
     const tar *t = (const tar *)self;
-    return t->class_names ? t->class_names[label] : NULL;
+    return t->classes.count ? t->classes.path[label] : NULL;
 }
 
 static void read_ahead(const lt_dataset *self, int64_t index)
@@ -259,7 +246,7 @@ static void destroy(lt_dataset *self)
     }
     lt_free(t->shard);
     lt_free(t->first);
-    lt_free_texts(t->class_names, (size_t)t->base.classes);
+    lt_free_texts(t->classes.path, t->classes.count);
 }
 
 static int64_t bytes_of_files(const lt_dataset *self)
@@ -335,7 +322,6 @@ lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part)
         if (lt_is_tar(d->d_name) && strstr(d->d_name, part))
             st = lt_paths_add(list, lt_format("%s/%s", folder, d->d_name));
     closedir(dir);
-    if (list->count)
-        qsort(list->path, list->count, sizeof *list->path, compare_names);
+    lt_paths_sort(list, 0);
     return st;
 }

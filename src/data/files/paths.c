@@ -32,6 +32,12 @@ static int bytewise(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+void lt_paths_sort(lt_paths *list, size_t begin)
+{
+    if (list->count > begin)
+        qsort(list->path + begin, list->count - begin, sizeof *list->path, bytewise);
+}
+
 /* unknown: also accepts entries whose type is unknown (FTS_NS: stat() failed). */
 static bool is_file(const FTSENT *e, bool unknown)
 {
@@ -70,10 +76,9 @@ lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule
     lt_status st = tree ? walk(list, tree, root, rule) : LT_E_NOMEM;
     if (tree)
         fts_close(tree);
-    if (!st && list->count > begin)
-        qsort(list->path + begin, list->count - begin, sizeof *list->path, bytewise);
-    else if (!st && rule->keep_empty)
+    if (!st && list->count == begin && rule->keep_empty)
         st = add(list, root);
+    lt_paths_sort(list, begin);
     lt_free(root);
     return st;
 }

@@ -16,6 +16,9 @@ typedef struct lt_paths {
 /* Appends path and takes ownership of it, even on failure. Errors: LT_E_NOMEM, also if path is NULL. */
 lt_status lt_paths_add(lt_paths *list, char *path);
 
+/* Sorts the paths from begin on, bytewise. */
+void lt_paths_sort(lt_paths *list, size_t begin);
+
 /* Selects the files below a folder by name (last component of the path). */
 typedef struct lt_paths_rule {
     bool (*is_wanted)(const char *name); /* called for files */

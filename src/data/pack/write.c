@@ -38,11 +38,6 @@ typedef struct job {
     char **corrupt; /* [shards] lines "PATH: why"; owned */
 } job;
 
-typedef struct shard_result {
-    lt_pack_report report;
-    char *corrupt; /* lines "PATH: why"; owned */
-} shard_result;
-
 static lt_status check_images(lt_pack_config *c)
 {
     if ((int)c->mode < 0 || c->mode > LT_PACK_RAW)
@@ -91,9 +86,17 @@ static const char *name_of(const lt_dataset *data, int64_t index, char number[24
     return name ? name : number;
 }
 
+/* One shard in progress. */
+typedef struct shard_job {
+    int64_t first, last; /* samples */
+    lt_pack_writer writer;
+    lt_pack_report report;
+    char *corrupt; /* lines "PATH: why"; owned */
+} shard_job;
+
 /* Adds a sample; lists a corrupt one and leaves it out. */
 static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_record *record,
-                            lt_pack_writer *w, shard_result *out)
+                            shard_job *s)
 {
     char number[24];
     const char *name = name_of(j->data, index, number);
@@ -104,25 +107,24 @@ static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_
         st = lt_pack_encode(e, record, lt_dataset_channels(j->data), &kept);
     if (st == LT_E_NOMEM || (st == LT_E_UNSUPPORTED && record->encoding != LT_ENCODING_FILE))
         return st;
-    out->report.samples++;
+    s->report.samples++;
     if (st) {
-        out->report.bad++;
-        return add_corrupt(&out->corrupt, name);
+        s->report.bad++;
+        return add_corrupt(&s->corrupt, name);
     }
-    out->report.kept += kept;
-    out->report.bytes_in += before;
-    out->report.bytes_out += record->size;
-    return lt_pack_writer_add(w, record, name);
+    s->report.kept += kept;
+    s->report.bytes_in += before;
+    s->report.bytes_out += record->size;
+    return lt_pack_writer_add(&s->writer, record, name);
 }
 
-static lt_status fill_shard(const job *j, int64_t first, int64_t last, lt_pack_writer *w,
-                            shard_result *out)
+static lt_status fill_shard(const job *j, shard_job *s)
 {
     lt_pack_encoder *e = NULL;
     lt_record record = {0};
     lt_status st = lt_pack_encoder_new(&e, &j->config);
-    for (int64_t i = first; i < last && !st; i++)
-        st = add_sample(j, i, e, &record, w, out);
+    for (int64_t i = s->first; i < s->last && !st; i++)
+        st = add_sample(j, i, e, &record, s);
     lt_free(record.bytes);
     lt_pack_encoder_free(&e);
     return st;
@@ -147,14 +149,13 @@ static lt_status verify_records(const lt_pack_shard *s, const char *path)
 }
 
 /* Verifies a shard that an earlier call completed, and counts its samples. */
-static lt_status reuse_shard(const char *path, uint64_t config_hash, int64_t samples,
-                             shard_result *out)
+static lt_status reuse_shard(const char *path, uint64_t config_hash, shard_job *out)
 {
     lt_pack_shard s = {0};
     LT_TRY(lt_pack_shard_open(&s, path, config_hash));
-    out->report.samples = samples;
+    out->report.samples = out->last - out->first;
     out->report.found = (int64_t)s.count;
-    out->report.bad = samples - (int64_t)s.count;
+    out->report.bad = out->report.samples - (int64_t)s.count;
     for (size_t i = 0; i < s.count; i++)
         out->report.bytes_out += s.entry[i].size;
     lt_status st = verify_records(&s, path);
@@ -162,23 +163,23 @@ static lt_status reuse_shard(const char *path, uint64_t config_hash, int64_t sam
     return st;
 }
 
-static lt_status make_shard(const job *j, int64_t index, shard_result *out)
+static lt_status make_shard(const job *j, int64_t index, shard_job *s)
 {
-    int64_t first = index * j->config.shard_samples, last = first + j->config.shard_samples;
-    if (last > j->data->count)
-        last = j->data->count;
+    s->first = index * j->config.shard_samples;
+    s->last = s->first + j->config.shard_samples;
+    if (s->last > j->data->count)
+        s->last = j->data->count;
     char *path = lt_pack_shard_path(j->folder, index);
-    lt_pack_writer w = {0};
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     if (!st && !access(path, F_OK)) {
-        st = reuse_shard(path, j->config_hash, last - first, out);
+        st = reuse_shard(path, j->config_hash, s);
     } else if (!st) {
-        st = lt_pack_writer_open(&w, path);
+        st = lt_pack_writer_open(&s->writer, path);
         if (!st)
-            st = fill_shard(j, first, last, &w, out);
+            st = fill_shard(j, s);
         if (!st)
-            st = lt_pack_writer_finish(&w, j->config_hash);
-        lt_pack_writer_abandon(&w);
+            st = lt_pack_writer_finish(&s->writer, j->config_hash);
+        lt_pack_writer_abandon(&s->writer);
     }
     lt_free(path);
     return st;
@@ -186,7 +187,7 @@ static lt_status make_shard(const job *j, int64_t index, shard_result *out)
 
 /* --- Threads --- */
 
-static void add_result(job *j, int64_t index, lt_status st, const shard_result *r)
+static void add_result(job *j, int64_t index, lt_status st, const shard_job *r)
 {
     if (st && !j->status) {
         j->status = st;
@@ -209,7 +210,7 @@ static void *work(void *argument)
     pthread_mutex_lock(&j->lock);
     while (!j->status && !j->stopped && j->next < j->shards) {
         int64_t index = j->next++;
-        shard_result r = {0};
+        shard_job r = {0};
         pthread_mutex_unlock(&j->lock);
         lt_status st = make_shard(j, index, &r);
         pthread_mutex_lock(&j->lock);
