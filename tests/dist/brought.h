@@ -3,6 +3,7 @@
 #define LT_TESTS_DIST_BROUGHT_H
 
 #include "base/rng.h"
+#include "dist/topology.h"
 #include "doubles.h"
 #include "ranks.h"
 
@@ -29,6 +30,7 @@ typedef struct world {
     lt_nodes nodes;
     lt_data_parallel *dp;
     double mean[PARAMS][MOST]; /* result of the last update */
+    bool has_grad[PARAMS];     /* whether it has a gradient */
     double trace[UPDATES];     /* results that a scene's play() records */
     double state[2 * COMPRESSED][MOST * 2];
     lt_reducer_bytes sent;
@@ -43,9 +45,11 @@ typedef struct scene {
     bool f64;
     lt_dtype dtype;
     size_t bucket_bytes;
-    double scale;       /* loss scale; 0: 1 */
-    int ranks_per_node; /* 0: nodes are unknown */
-    int needed;         /* participating ranks; 0: all */
+    double scale;        /* loss scale; 0: 1 */
+    int ranks_per_node;  /* 0: nodes are unknown */
+    const char *of_node; /* node of each rank, a character each; NULL: ranks_per_node */
+    const char *allreduce;
+    int needed; /* participating ranks; 0: all */
     int64_t micro_batches;
     bool sync_bn;
 } scene;
@@ -53,6 +57,15 @@ typedef struct scene {
 static int64_t count_of(int k)
 {
     return lt_shape_count(shapes[k]);
+}
+
+/* Returns the element offset of a parameter in the concatenation of all. */
+static inline int64_t start_of(int param)
+{
+    int64_t at = 0;
+    for (int k = 0; k < param; k++)
+        at += count_of(k);
+    return at;
 }
 
 static inline double number(const char *name, int64_t i)
@@ -90,19 +103,31 @@ static inline lt_status average(world *w, bool applied)
 {
     lt_data_parallel_begin(w->dp, true);
     LT_TRY(lt_data_parallel_finish(w->dp));
-    for (int k = 0; k < PARAMS; k++)
-        if (w->param[k].has_grad)
+    for (int k = 0; k < PARAMS; k++) {
+        w->has_grad[k] = w->param[k].has_grad;
+        if (w->has_grad[k])
             LT_TRY(read_doubles(w->param[k].grad, w->mean[k]));
+    }
     return lt_data_parallel_commit(w->dp, applied);
+}
+
+static inline lt_status find_nodes(world *w)
+{
+    const scene *s = w->scene;
+    const char host[2] = {s->of_node ? s->of_node[w->at.rank] : 0};
+    if (w->nodes.of)
+        return LT_OK;
+    if (s->of_node)
+        return lt_comm_nodes_at(&w->nodes, w->at.comm, "", host);
+    return s->ranks_per_node ? lt_comm_nodes(&w->nodes, w->at.comm, s->ranks_per_node) : LT_OK;
 }
 
 static inline lt_status open_dp(world *w)
 {
     const scene *s = w->scene;
-    const bool known = s->ranks_per_node > 0;
-    if (known && !w->nodes.of)
-        LT_TRY(lt_comm_nodes(&w->nodes, w->at.comm, s->ranks_per_node));
-    const lt_data_parallel_config c = {.nodes = known ? &w->nodes : NULL,
+    LT_TRY(find_nodes(w));
+    const lt_data_parallel_config c = {.nodes = w->nodes.of ? &w->nodes : NULL,
+                                       .allreduce = s->allreduce,
                                        .bucket_bytes = s->bucket_bytes,
                                        .dtype = s->dtype,
                                        .compress = s->compress,
@@ -147,7 +172,7 @@ static inline world *play(const scene *s, int ranks)
     for (int r = 0; r < ranks; r++)
         w[r].scene = s;
     play_ranks(&(rank_group){RANKS_OF(w, ranks), .device = s->f64 ? "ref" : "cpu", .f64 = s->f64,
-                             .run = run, .end = finish});
+                             .same_refusal = true, .run = run, .end = finish});
     return w;
 }
 

@@ -334,34 +334,26 @@ static void test_decay(void **state)
 static void test_bad_input(void **state)
 {
     (void)state;
-    const struct {
-        row r;
+    static const struct {
+        lt_local_steps_config config;
         const char *fails;
     } rows[] = {
-        {{.groups = 2, .locals = 1, .config = {.every = 0, .lr = 1}}, "a round of 0 steps"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 0}}, "outer lr 0, want"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .momentum = 1}},
-         "outer momentum 1, want"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .decay = 1.5}},
-         "outer decay 1.5, want"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:0"}},
-         "'topk:0'"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:1.5"}},
-         "'topk:1.5'"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:nan"}},
-         "'topk:nan'"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "topk:0.1,3bit"}},
-         "'topk:0.1,3bit'"},
-        {{.groups = 2, .locals = 1, .config = {.every = 1, .lr = 1, .compress = "powersgd:2"}},
-         "'powersgd:2'"},
-        {{.groups = 1, .locals = 4, .config = {.every = 1, .lr = 1}},
-         "all 4 ranks are on one node"},
+        {{.every = 0, .lr = 1}, "a round of 0 steps"},
+        {{.every = 1, .lr = 0}, "outer lr 0, want"},
+        {{.every = 1, .lr = 1, .momentum = 1}, "outer momentum 1, want"},
+        {{.every = 1, .lr = 1, .decay = 1.5}, "outer decay 1.5, want"},
+        {{.every = 1, .lr = 1, .compress = "topk:0"}, "'topk:0'"},
+        {{.every = 1, .lr = 1, .compress = "topk:1.5"}, "'topk:1.5'"},
+        {{.every = 1, .lr = 1, .compress = "topk:nan"}, "'topk:nan'"},
+        {{.every = 1, .lr = 1, .compress = "topk:0.1,3bit"}, "'topk:0.1,3bit'"},
+        {{.every = 1, .lr = 1, .compress = "powersgd:2"}, "'powersgd:2'"},
     };
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        row r = rows[i].r;
-        r.fails = rows[i].fails;
-        run_row(&r);
-    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        run_row(&(row){.groups = 2, .locals = 1, .config = rows[i].config, .fails = rows[i].fails});
+    run_row(&(row){.groups = 1,
+                   .locals = 4,
+                   .config = {.every = 1, .lr = 1},
+                   .fails = "all 4 ranks are on one node"});
 }
 
 static void test_not_finite(void **state)

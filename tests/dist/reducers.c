@@ -1,151 +1,80 @@
 /* Reducers: means over ranks of given gradients, in buckets. */
 
-#include "doubles.h"
+#include "brought.h"
 #include "formulas.h"
-#include "ranks.h"
 
-#include "lather/data_parallel.h"
+enum { STEPS = 3, ELEMENTS = 120 + 216 + 7 + 4 + 155 };
 
-enum { RANKS = 8, PARAMS = 4, STEPS = 3, ELEMENTS = 37 + 1 + 5 + 64 };
-static const int64_t sizes[PARAMS] = {37, 1, 5, 64};
+typedef double value_fn(int rank, int step, int64_t i);
 
 /* Configuration of a test. */
 typedef struct job {
-    int ranks, per_node;     /* per_node 0: nodes of of_node; -1: unknown nodes */
-    const int *of_node;      /* [ranks] */
-    bool f64, uneven_values; /* uneven_values: gradients are not integers */
-    int lacking;             /* rank + 1 without a gradient of parameter 2; 0: no rank */
-    bool commits; /* call lt_data_parallel_commit() after each update: applied, except the last */
-    lt_data_parallel_config config;
+    scene base;
+    int ranks;
+    value_fn *value; /* NULL: integers() */
+    int lacking;     /* rank + 1 without a gradient of VECTOR; 0: no rank */
 } job;
 
-/* A rank and its results. */
-typedef struct outcome {
-    test_rank at;
-    const job *j;
-    lt_tape *tape;
-    lt_param param[PARAMS];
-    lt_params params;
-    lt_nodes nodes;
-    lt_data_parallel *dp;
-    double grad[ELEMENTS];
-    bool has_grad[PARAMS];
-    lt_reducer_bytes sent; /* by the last update */
+/* Bytes of a rank's last update. */
+static struct {
+    lt_reducer_bytes sent;
     uint64_t apart, on_comm;
-} outcome;
+} bytes[MOST_WORLDS];
 
 /* Small integers, whose sums are exact in every dtype. */
-static double gradient(const job *j, int rank, int step, int64_t i)
+static double integers(int rank, int step, int64_t i)
 {
-    const double integer = (double)((i * 7 + rank * 3 + step) % 8 - 3);
-    return j->uneven_values ? integer / 3 + 1e-3 * (double)(i * rank) : integer;
+    return (double)((i * 7 + rank * 3 + step) % 8 - 3);
 }
 
-static lt_status make_nodes(outcome *r)
+/* Numbers whose sums depend on their order. */
+static double fractions(int rank, int step, int64_t i)
 {
-    const job *j = r->j;
-    if (j->per_node > 0)
-        return lt_comm_nodes(&r->nodes, r->at.comm, j->per_node);
-    r->nodes = LT_NODES_ALONE;
-    r->nodes.of = lt_alloc((size_t)j->ranks, sizeof *r->nodes.of);
-    r->nodes.index = j->of_node ? j->of_node[r->at.rank] : 0;
-    r->nodes.locals = 0;
-    for (int i = 0; i < j->ranks && j->of_node; i++) {
-        r->nodes.of[i] = j->of_node[i];
-        r->nodes.count = j->of_node[i] + 1 > r->nodes.count ? j->of_node[i] + 1 : r->nodes.count;
-        r->nodes.local += i < r->at.rank && j->of_node[i] == r->nodes.index;
-        r->nodes.locals += j->of_node[i] == r->nodes.index;
+    return integers(rank, step, i) / 3 + 1e-3 * (double)(i % 107 * rank);
+}
+
+/* FILTER has no gradient on any rank. */
+static lt_status update(world *w, int step)
+{
+    const job *j = (const job *)(const void *)w->scene;
+    value_fn *value = j->value ? j->value : integers;
+    double g[MOST];
+    for (int k = 0; k < PARAMS; k++) {
+        const bool lacks = k == FILTER || (k == VECTOR && j->lacking == w->at.rank + 1);
+        for (int64_t i = 0; i < count_of(k); i++)
+            g[i] = value(w->at.rank, step, start_of(k) + i);
+        LT_TRY(bring(w, k, lacks ? NULL : g));
     }
-    r->nodes.ranks_per_node = 0;
-    return LT_OK;
+    return average(w, step + 1 < STEPS);
 }
 
-static lt_status make(outcome *r)
+static lt_status play_updates(world *w)
 {
-    static const char *const names[PARAMS] = {"a", "b", "c", "d"};
-    lt_data_parallel_config c = r->j->config;
-    for (int i = 0; i < PARAMS; i++) {
-        LT_TRY(lt_param_init(&r->param[i], r->at.device, "", names[i], LT_SHAPE(sizes[i]), 0));
-        LT_TRY(lt_params_add(&r->params, &r->param[i]));
-    }
-    LT_TRY(lt_tape_new(&r->tape, r->at.device));
-    LT_TRY(make_nodes(r));
-    c.nodes = r->j->per_node < 0 ? NULL : &r->nodes;
-    return lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &c);
-}
-
-static lt_status update(outcome *r, int step)
-{
-    double value[ELEMENTS];
-    int64_t at = 0;
     lt_reducer_bytes before, after;
-    lt_data_parallel_sent(r->dp, &before);
-    const uint64_t comm = lt_comm_bytes(r->at.comm), apart = lt_data_parallel_apart(r->dp);
-    for (int i = 0; i < PARAMS; at += sizes[i++]) {
-        r->param[i].has_grad = !(r->j->lacking == r->at.rank + 1 && i == 2) && i != 1;
-        for (int64_t k = 0; k < sizes[i]; k++)
-            value[k] = gradient(r->j, r->at.rank, step, at + k);
-        LT_TRY(write_doubles(r->param[i].grad, value));
-    }
-    lt_data_parallel_begin(r->dp, true);
-    LT_TRY(lt_data_parallel_finish(r->dp));
-    if (r->j->commits)
-        LT_TRY(lt_data_parallel_commit(r->dp, step + 1 < STEPS));
-    lt_data_parallel_sent(r->dp, &after);
-    r->sent = (lt_reducer_bytes){after.within - before.within, after.between - before.between};
-    r->apart = lt_data_parallel_apart(r->dp) - apart;
-    r->on_comm = lt_comm_bytes(r->at.comm) - comm;
-    return LT_OK;
-}
-
-static lt_status work(void *context)
-{
-    outcome *r = context;
-    double *to = r->grad;
-    LT_TRY(make(r));
-    for (int step = 0; step < STEPS; step++)
-        LT_TRY(update(r, step));
-    for (int i = 0; i < PARAMS; to += sizes[i++]) {
-        r->has_grad[i] = r->param[i].has_grad;
-        if (r->param[i].has_grad)
-            LT_TRY(read_doubles(r->param[i].grad, to));
+    const int r = w->at.rank;
+    for (int step = 0; step < STEPS; step++) {
+        lt_data_parallel_sent(w->dp, &before);
+        const uint64_t comm = lt_comm_bytes(w->at.comm), apart = lt_data_parallel_apart(w->dp);
+        LT_TRY(update(w, step));
+        lt_data_parallel_sent(w->dp, &after);
+        bytes[r].sent =
+            (lt_reducer_bytes){after.within - before.within, after.between - before.between};
+        bytes[r].apart = lt_data_parallel_apart(w->dp) - apart;
+        bytes[r].on_comm = lt_comm_bytes(w->at.comm) - comm;
     }
     return LT_OK;
 }
 
-static void finish(void *context)
+/* Runs the updates and checks that all ranks have the same means. */
+static const world *run_well(const job *j)
 {
-    outcome *r = context;
-    lt_data_parallel_free(&r->dp);
-    lt_nodes_clear(&r->nodes);
-    lt_tape_free(&r->tape);
-    lt_params_clear(&r->params);
-    for (int i = 0; i < PARAMS; i++)
-        lt_param_clear(&r->param[i]);
-}
-
-static rank_group run(const job *j, outcome *out)
-{
-    const rank_group g = {RANKS_OF(out, j->ranks),
-                          .device = j->f64 ? "ref" : "cpu",
-                          .f64 = j->f64,
-                          .same_refusal = true,
-                          .run = work,
-                          .end = finish};
-    memset(out, 0, (size_t)j->ranks * sizeof *out);
+    job all = *j;
+    all.base.play = play_updates;
+    const world *w = play_well(&all.base, j->ranks);
     for (int r = 0; r < j->ranks; r++)
-        out[r].j = j;
-    play_ranks(&g);
-    return g;
-}
-
-static void run_well(const job *j, outcome *out)
-{
-    const rank_group g = run(j, out);
-    expect_ranks(&g);
-    for (int r = 0; r < j->ranks; r++)
-        if (memcmp(out[r].grad, out->grad, sizeof out->grad) != 0)
+        if (memcmp(w[r].mean, w->mean, sizeof w->mean) != 0)
             fail_msg("rank %d differs from rank 0", r);
+    return w;
 }
 
 /* m nodes of n ranks. */
@@ -156,30 +85,30 @@ static const grid grids[] = {{2, 1}, {1, 2}, {2, 2}, {4, 2}, {2, 4}, {3, 2}, {2,
 
 static job two_level_of(grid g)
 {
-    return (job){.ranks = g.nodes * g.per_node,
-                 .per_node = g.per_node,
-                 .config = {.allreduce = "two-level", .bucket_bytes = 64}};
+    return (job){
+        .ranks = g.nodes * g.per_node,
+        .base = {.allreduce = "two-level", .bucket_bytes = 64, .ranks_per_node = g.per_node}};
 }
+
+static double two[PARAMS][MOST]; /* means of a hierarchical all-reduce */
 
 static void two_level_equals_flat_on_integers(void **state)
 {
     (void)state;
-    outcome two[RANKS], flat[RANKS];
     for (size_t i = 0; i < COUNT_OF(grids); i++)
         for (int kind = 0; kind < 4; kind++) {
             job j = two_level_of(grids[i]);
-            j.f64 = kind == 1;
-            j.config.dtype = kind == 2 ? LT_BF16 : kind == 3 ? LT_F16 : LT_F32;
+            j.base.f64 = kind == 1;
+            j.base.dtype = kind == 2 ? LT_BF16 : kind == 3 ? LT_F16 : LT_F32;
             if (kind == 3 && (grids[i].nodes == 3 || grids[i].per_node == 3))
                 continue; /* f16 rounds the mean on each level */
-            run_well(&j, two);
-            j.config.allreduce = "flat";
-            run_well(&j, flat);
-            assert_memory_equal(two->grad, flat->grad, sizeof flat->grad);
+            memcpy(two, run_well(&j)->mean, sizeof two);
+            j.base.allreduce = "flat";
+            assert_memory_equal(two, run_well(&j)->mean, sizeof two);
             double expected = 0; /* control: the mean */
             for (int r = 0; r < j.ranks; r++)
-                expected += gradient(&j, r, STEPS - 1, 0);
-            assert_near(two->grad[0], expected / j.ranks, j.config.dtype == LT_F32 ? 1e-7 : 1e-2);
+                expected += integers(r, STEPS - 1, 0);
+            assert_near(two[0][0], expected / j.ranks, j.base.dtype == LT_F32 ? 1e-7 : 1e-2);
         }
 }
 
@@ -187,17 +116,16 @@ static void two_level_equals_flat_on_integers(void **state)
 static void two_level_differs_from_flat_by_rounding(void **state)
 {
     (void)state;
-    outcome two[RANKS], again[RANKS], flat[RANKS];
     for (size_t i = 0; i < COUNT_OF(grids); i++) {
         job j = two_level_of(grids[i]);
-        j.uneven_values = true;
-        run_well(&j, two);
-        run_well(&j, again);
-        assert_memory_equal(two->grad, again->grad, sizeof two->grad);
-        j.config.allreduce = "flat";
-        run_well(&j, flat);
-        for (int k = 0; k < ELEMENTS; k++)
-            assert_near(two->grad[k], flat->grad[k], 8 * 0x1p-24 * 3);
+        j.value = fractions;
+        memcpy(two, run_well(&j)->mean, sizeof two);
+        assert_memory_equal(two, run_well(&j)->mean, sizeof two);
+        j.base.allreduce = "flat";
+        const world *flat = run_well(&j);
+        for (int k = 0; k < PARAMS; k++)
+            for (int64_t e = 0; e < count_of(k); e++)
+                assert_near(two[k][e], flat->mean[k][e], 8 * 0x1p-24 * 3);
     }
 }
 
@@ -205,40 +133,35 @@ static void two_level_differs_from_flat_by_rounding(void **state)
 static void two_level_adds_by_rank_then_by_node(void **state)
 {
     (void)state;
-    enum { MANY = 6 };
-    outcome out[MANY], flat[MANY];
     job j = two_level_of((grid){2, 3});
-    j.uneven_values = true;
-    run_well(&j, out);
-    for (int64_t i = 0; i < 37; i++) {
+    j.value = fractions;
+    memcpy(two, run_well(&j)->mean, sizeof two);
+    for (int64_t i = 0; i < count_of(MATRIX); i++) {
         float node[2];
         for (int m = 0; m < 2; m++) {
-            node[m] = (float)gradient(&j, 3 * m, STEPS - 1, i);
-            node[m] += (float)gradient(&j, 3 * m + 1, STEPS - 1, i);
-            node[m] += (float)gradient(&j, 3 * m + 2, STEPS - 1, i);
+            node[m] = (float)fractions(3 * m, STEPS - 1, i);
+            node[m] += (float)fractions(3 * m + 1, STEPS - 1, i);
+            node[m] += (float)fractions(3 * m + 2, STEPS - 1, i);
         }
-        assert_near(out->grad[i], (double)((node[0] + node[1]) / MANY), 0);
+        assert_near(two[MATRIX][i], (double)((node[0] + node[1]) / 6), 0);
     }
-    j.config.allreduce = "flat";
-    run_well(&j, flat);
-    assert_memory_not_equal(out->grad, flat->grad, sizeof flat->grad);
+    j.base.allreduce = "flat";
+    assert_memory_not_equal(two, run_well(&j)->mean, sizeof two);
 }
 
 static void a_gradient_that_one_rank_lacks_is_shared(void **state)
 {
     (void)state;
-    outcome out[RANKS], flat[RANKS];
     for (size_t i = 0; i < COUNT_OF(grids); i++) {
         job j = two_level_of(grids[i]);
         j.lacking = j.ranks;
-        run_well(&j, out);
-        for (int r = 0; r < j.ranks; r++) {
-            assert_true(out[r].has_grad[0] && out[r].has_grad[2] && out[r].has_grad[3]);
-            assert_false(out[r].has_grad[1]); /* no rank has one */
-        }
-        j.config.allreduce = "flat";
-        run_well(&j, flat);
-        assert_memory_equal(out->grad, flat->grad, sizeof flat->grad);
+        const world *w = run_well(&j);
+        for (int r = 0; r < j.ranks; r++)
+            for (int k = 0; k < PARAMS; k++)
+                assert_int_equal(w[r].has_grad[k], k != FILTER);
+        memcpy(two, w->mean, sizeof two);
+        j.base.allreduce = "flat";
+        assert_memory_equal(two, run_well(&j)->mean, sizeof two);
     }
 }
 
@@ -247,23 +170,22 @@ static void a_gradient_that_one_rank_lacks_is_shared(void **state)
 static void bytes_of_two_level_equal_the_formula(void **state)
 {
     (void)state;
-    outcome out[RANKS];
     const int64_t elements = ELEMENTS + PARAMS;
     for (size_t i = 0; i < COUNT_OF(grids); i++)
         for (int half = 0; half < 2; half++) {
             const grid g = grids[i];
             job j = two_level_of(g);
-            j.config.bucket_bytes = 0;
-            j.config.dtype = half ? LT_BF16 : LT_F32;
-            run_well(&j, out);
+            j.base.bucket_bytes = 0;
+            j.base.dtype = half ? LT_BF16 : LT_F32;
+            run_well(&j);
             for (int r = 0; r < j.ranks; r++) {
                 const int node = r / g.per_node, local = r % g.per_node;
                 const int64_t size = half ? 2 : 4;
                 const int64_t shard = even_chunk(elements, local, g.per_node);
-                assert_int_equal(out[r].sent.within,
-                                 size * allreduce_sent(elements, local, g.per_node));
-                assert_int_equal(out[r].sent.between, size * allreduce_sent(shard, node, g.nodes));
-                assert_int_equal(out[r].apart, out[r].sent.within + out[r].sent.between);
+                const lt_reducer_bytes sent = bytes[r].sent;
+                assert_int_equal(sent.within, size * allreduce_sent(elements, local, g.per_node));
+                assert_int_equal(sent.between, size * allreduce_sent(shard, node, g.nodes));
+                assert_int_equal(bytes[r].apart, sent.within + sent.between);
             }
         }
 }
@@ -272,24 +194,20 @@ static void bytes_of_two_level_equal_the_formula(void **state)
 static void bytes_of_plain_are_split_by_nodes(void **state)
 {
     (void)state;
-    outcome out[RANKS];
     const int64_t elements = ELEMENTS + PARAMS;
     for (size_t i = 0; i < COUNT_OF(grids); i++) {
-        job j = two_level_of(grids[i]);
-        j.config = (lt_data_parallel_config){0};
-        run_well(&j, out);
-        for (int r = 0; r < j.ranks; r++) {
+        const int n = grids[i].per_node, ranks = grids[i].nodes * n;
+        run_well(&(job){.ranks = ranks, .base.ranks_per_node = n});
+        for (int r = 0; r < ranks; r++) {
             int64_t within = 0, between = 0;
-            for (int s = 0; s < j.ranks; s++) {
-                const int64_t bytes =
-                    4 * (even_chunk(elements, r, j.ranks) + even_chunk(elements, s, j.ranks));
+            for (int s = 0; s < ranks; s++)
                 if (s != r)
-                    *(s / j.per_node == r / j.per_node ? &within : &between) += bytes;
-            }
-            assert_int_equal(out[r].sent.within, within);
-            assert_int_equal(out[r].sent.between, between);
-            assert_int_equal(out[r].on_comm, within + between);
-            assert_int_equal(out[r].apart, 0);
+                    *(s / n == r / n ? &within : &between) +=
+                        4 * (even_chunk(elements, r, ranks) + even_chunk(elements, s, ranks));
+            assert_int_equal(bytes[r].sent.within, within);
+            assert_int_equal(bytes[r].sent.between, between);
+            assert_int_equal(bytes[r].on_comm, within + between);
+            assert_int_equal(bytes[r].apart, 0);
         }
     }
 }
@@ -297,57 +215,52 @@ static void bytes_of_plain_are_split_by_nodes(void **state)
 static void auto_is_two_level_where_it_saves_bytes(void **state)
 {
     (void)state;
-    outcome out[RANKS];
-    const struct {
+    static const struct {
         job j;
         bool levels;
     } rows[] = {
-        {{.ranks = 4, .per_node = 2}, true},
-        {{.ranks = 4, .per_node = 4}, false},
-        {{.ranks = 4, .per_node = 1}, false},
-        {{.ranks = 4, .per_node = -1}, false},
-        {{.ranks = 3, .of_node = (const int[]){0, 0, 1}}, false},
+        {{.ranks = 4, .base.ranks_per_node = 2}, true},
+        {{.ranks = 4, .base.ranks_per_node = 4}, false},
+        {{.ranks = 4, .base.ranks_per_node = 1}, false},
+        {{.ranks = 4}, false},
+        {{.ranks = 3, .base.of_node = "001"}, false},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         job j = rows[i].j;
-        j.config.allreduce = "auto";
-        run_well(&j, out);
-        assert_int_equal(out->apart > 0, rows[i].levels);
+        j.base.allreduce = "auto";
+        run_well(&j);
+        assert_int_equal(bytes[0].apart > 0, rows[i].levels);
     }
 }
 
-static void rejects(job j, const char *words)
+static void rejects(scene s, int ranks, const char *words)
 {
-    outcome out[RANKS];
-    (void)run(&j, out);
-    for (int r = 0; r < j.ranks; r++) {
-        assert_status(out[r].at.status, LT_E_ARG);
-        if (!strstr(out[r].at.message, words))
-            fail_msg("'%s', want '%s'", out[r].at.message, words);
+    s.play = play_updates;
+    const world *w = play(&s, ranks);
+    for (int r = 0; r < ranks; r++) {
+        assert_status(w[r].at.status, LT_E_ARG);
+        if (!strstr(w[r].at.message, words))
+            fail_msg("'%s', want '%s'", w[r].at.message, words);
     }
 }
 
 static void invalid_reducers_are_rejected(void **state)
 {
     (void)state;
-    rejects(
-        (job){.ranks = 5, .of_node = (const int[]){0, 0, 1, 1, 1}, .config.allreduce = "two-level"},
-        "--allreduce two-level needs the same number of ranks on each node; node 0 has 2, node 1 has 3");
-    rejects(
-        (job){.ranks = 3, .of_node = (const int[]){0, 0, 1}, .config.compress = "topk:0.1"},
-        "--compress topk needs the same number of ranks on each node; node 0 has 2, node 1 has 1");
-    rejects((job){.ranks = 2, .per_node = -1, .config.allreduce = "two-level"}, "nodes");
-    rejects((job){.ranks = 2, .per_node = 1, .config.allreduce = "tree"}, "'tree'");
-    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "zip:3"}, "'zip:3'");
-    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "plain:3"}, "'3'");
+    rejects((scene){.of_node = "00111", .allreduce = "two-level"}, 5,
+            "--allreduce two-level needs the same number of ranks on each node; node 0 has 2, "
+            "node 1 has 3");
+    rejects((scene){.of_node = "001", .compress = "topk:0.1"}, 3,
+            "--compress topk needs the same number of ranks on each node; node 0 has 2, node 1 "
+            "has 1");
+    rejects((scene){.allreduce = "two-level"}, 2, "nodes");
+    rejects((scene){.ranks_per_node = 1, .allreduce = "tree"}, 2, "'tree'");
+    rejects((scene){.ranks_per_node = 1, .compress = "zip:3"}, 2, "'zip:3'");
+    rejects((scene){.ranks_per_node = 1, .compress = "plain:3"}, 2, "'3'");
 }
 
 /* --- A registered reducer: broadcasts rank 0's gradients, and counts commits --- */
 
-typedef struct leader {
-    lt_reducer base;
-    int updates, kept, dropped;
-} leader;
 static int kept[RANKS], dropped[RANKS];
 
 static lt_status lead_begin(lt_reducer *self, size_t bucket)
@@ -377,7 +290,7 @@ static void lead_sent(const lt_reducer *self, lt_reducer_bytes *out)
 }
 
 static const lt_reducer_ops lead = {.kind = "lead",
-                                    .bytes = sizeof(leader),
+                                    .bytes = sizeof(lt_reducer),
                                     .begin = lead_begin,
                                     .finish = lead_finish,
                                     .commit = lead_commit,
@@ -386,21 +299,22 @@ static const lt_reducer_ops lead = {.kind = "lead",
 static void a_registered_reducer_is_found_by_its_name(void **state)
 {
     (void)state;
-    outcome out[RANKS];
-    job j = {.ranks = 3, .per_node = 1, .lacking = 1, .commits = true};
-    j.config = (lt_data_parallel_config){.compress = "lead", .bucket_bytes = 64};
+    const job j = {.ranks = 3,
+                   .lacking = 1,
+                   .base = {.ranks_per_node = 1, .compress = "lead", .bucket_bytes = 64}};
     memset(kept, 0, sizeof kept);
     memset(dropped, 0, sizeof dropped);
-    run_well(&j, out);
-    for (int64_t i = 0; i < 37; i++)
-        assert_near(out->grad[i], gradient(&j, 0, STEPS - 1, i), 0);
+    const world *w = run_well(&j);
+    for (int64_t i = 0; i < count_of(MATRIX); i++)
+        assert_near(w->mean[MATRIX][i], integers(0, STEPS - 1, i), 0);
     for (int r = 0; r < j.ranks; r++) {
-        assert_true(out[r].has_grad[2]); /* flags are averaged separately: rank 0 has no gradient */
-        assert_false(out[r].has_grad[1]);
+        assert_true(
+            w[r].has_grad[VECTOR]); /* flags are averaged separately: rank 0 has no gradient */
+        assert_false(w[r].has_grad[FILTER]);
         assert_int_equal(kept[r], STEPS - 1);
         assert_int_equal(dropped[r], 1);
     }
-    rejects((job){.ranks = 2, .per_node = 1, .config.compress = "lead:1"}, "no argument");
+    rejects((scene){.ranks_per_node = 1, .compress = "lead:1"}, 2, "no argument");
 }
 
 static void names_are_unique(void **state)

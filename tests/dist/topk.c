@@ -40,14 +40,6 @@ static book *book_of(const world *w)
     return &books[w->at.rank];
 }
 
-static int64_t start_of(int param)
-{
-    int64_t at = 0;
-    for (int k = 0; k < param; k++)
-        at += count_of(k);
-    return at;
-}
-
 static lt_status differs(const char *what, double got, double want)
 {
     return lt_fail(LT_E_FORMAT, "%s: %.9g, want %.9g", what, got, want);

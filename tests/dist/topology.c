@@ -7,133 +7,43 @@
 
 #include <string.h>
 
-/* Boot ids and host names, or ranks per node, and the expected nodes. */
+/* Boot ids and host names, or ranks per node, and the expected nodes. Strings have a character per rank. */
 typedef struct layout {
     const char *name;
     int ranks;
-    const char *boot_id[MOST_RANKS], *host[MOST_RANKS];
+    const char *boot_id, *host; /* see text_of() */
     int told; /* ranks per node, if given instead of boot ids and host names; else 0 */
     int count, ranks_per_node;
     bool contiguous;
-    int of[MOST_RANKS], local[MOST_RANKS];
+    const char *of, *local; /* digits */
 } layout;
 
 static const layout layouts[] = {
-    {"equal host names with two boot ids are two nodes",
-     2,
-     {"a", "b"},
-     {"localhost", "localhost"},
-     0,
-     2,
-     1,
-     true,
-     {0, 1},
-     {0, 0}},
-    {"equal boot id and host name are one node",
-     3,
-     {"a", "a", "a"},
-     {"x", "x", "x"},
-     0,
-     1,
-     3,
-     true,
-     {0, 0, 0},
-     {0, 1, 2}},
-    {"two host names with one boot id are two nodes",
-     4,
-     {"a", "a", "a", "a"},
-     {"x", "x", "y", "y"},
-     0,
-     2,
-     2,
-     true,
-     {0, 0, 1, 1},
-     {0, 1, 0, 1}},
-    {"host names that differ in the last character are two nodes",
-     2,
-     {"a", "a"},
-     {"node-0123456789-0123456789-1", "node-0123456789-0123456789-2"},
-     0,
-     2,
-     1,
-     true,
-     {0, 1},
-     {0, 0}},
-    {"boot id and host name are not concatenated",
-     2,
-     {"ab", "a"},
-     {"c", "bc"},
-     0,
-     2,
-     1,
-     true,
-     {0, 1},
-     {0, 0}},
-    {"nodes of three ranks and one are uneven",
-     4,
-     {"a", "a", "a", "b"},
-     {"x", "x", "x", "x"},
-     0,
-     2,
-     0,
-     true,
-     {0, 0, 0, 1},
-     {0, 1, 2, 0}},
-    {"uneven nodes between even ones",
-     5,
-     {"", "", "", "", ""},
-     {"p", "p", "q", "r", "r"},
-     0,
-     3,
-     0,
-     true,
-     {0, 0, 1, 2, 2},
-     {0, 1, 0, 0, 1}},
-    {"round-robin ranks are not contiguous",
-     4,
-     {"a", "b", "a", "b"},
-     {"x", "x", "x", "x"},
-     0,
-     2,
-     2,
-     false,
-     {0, 1, 0, 1},
-     {0, 0, 1, 1}},
-    {"a node interrupted by another one is not contiguous",
-     3,
-     {"a", "b", "a"},
-     {"x", "x", "x"},
-     0,
-     2,
-     0,
-     false,
-     {0, 1, 0},
-     {0, 0, 1}},
-    {"nodes are numbered by their lowest rank, not by name",
-     4,
-     {"z", "z", "a", "a"},
-     {"x", "x", "x", "x"},
-     0,
-     2,
-     2,
-     true,
-     {0, 0, 1, 1},
-     {0, 1, 0, 1}},
-    {"a single rank is a node", 1, {"a"}, {"x"}, 0, 1, 1, true, {0}, {0}},
-    {"six ranks, two per node", 6, {0}, {0}, 2, 3, 2, true, {0, 0, 1, 1, 2, 2}, {0, 1, 0, 1, 0, 1}},
-    {"six ranks, three per node",
-     6,
-     {0},
-     {0},
-     3,
-     2,
-     3,
-     true,
-     {0, 0, 0, 1, 1, 1},
-     {0, 1, 2, 0, 1, 2}},
-    {"four ranks, one per node", 4, {0}, {0}, 1, 4, 1, true, {0, 1, 2, 3}, {0, 0, 0, 0}},
-    {"four ranks, four per node", 4, {0}, {0}, 4, 1, 4, true, {0, 0, 0, 0}, {0, 1, 2, 3}},
+    {"equal host names with two boot ids are two nodes", 2, "ab", "xx", 0, 2, 1, true, "01", "00"},
+    {"equal boot id and host name are one node", 3, "aaa", "xxx", 0, 1, 3, true, "000", "012"},
+    {"two host names with one boot id", 4, "aaaa", "xxyy", 0, 2, 2, true, "0011", "0101"},
+    {"boot id and host name are not concatenated", 2, "PQ", "RS", 0, 2, 1, true, "01", "00"},
+    {"nodes of three ranks and one are uneven", 4, "aaab", "xxxx", 0, 2, 0, true, "0001", "0120"},
+    {"uneven nodes between even ones", 5, "aaaaa", "ppqrr", 0, 3, 0, true, "00122", "01001"},
+    {"round-robin ranks are not contiguous", 4, "abab", "xxxx", 0, 2, 2, false, "0101", "0011"},
+    {"an interrupted node is not contiguous", 3, "aba", "xxx", 0, 2, 0, false, "010", "001"},
+    {"nodes are numbered by their lowest rank", 4, "zzaa", "xxxx", 0, 2, 2, true, "0011", "0101"},
+    {"a single rank is a node", 1, "a", "x", 0, 1, 1, true, "0", "0"},
+    {"six ranks, two per node", 6, NULL, NULL, 2, 3, 2, true, "001122", "010101"},
+    {"six ranks, three per node", 6, NULL, NULL, 3, 2, 3, true, "000111", "012012"},
+    {"four ranks, one per node", 4, NULL, NULL, 1, 4, 1, true, "0123", "0000"},
+    {"four ranks, four per node", 4, NULL, NULL, 4, 1, 4, true, "0000", "0123"},
 };
+
+/* Texts differ in the last character, except that those of P and R, and of Q and S, give the same concatenation. */
+static const char *text_of(char c, char out[32])
+{
+    const char *const special[] = {"ab", "a", "c", "bc"};
+    if (c >= 'P' && c <= 'S')
+        return special[c - 'P'];
+    snprintf(out, 32, "node-0123456789-0123456789-%c", c);
+    return out;
+}
 
 static const layout *current; /* layout of the running test */
 
@@ -151,16 +61,19 @@ static bool equal(rank_case *c, const char *what, int got, int want)
 static bool open_nodes(rank_case *c, lt_nodes *n)
 {
     const layout *l = current;
+    char boot_id[32], host[32];
+    if (l->told)
+        return ok(c, lt_comm_nodes(n, c->comm, l->told));
     const int rank = lt_comm_rank(c->comm);
-    return ok(c, l->told ? lt_comm_nodes(n, c->comm, l->told)
-                         : lt_comm_nodes_at(n, c->comm, l->boot_id[rank], l->host[rank]));
+    return ok(c, lt_comm_nodes_at(n, c->comm, text_of(l->boot_id[rank], boot_id),
+                                  text_of(l->host[rank], host)));
 }
 
 static int locals_of(const layout *l, int node)
 {
     int found = 0;
     for (int r = 0; r < l->ranks; r++)
-        found += l->of[r] == node;
+        found += l->of[r] - '0' == node;
     return found;
 }
 
@@ -171,16 +84,16 @@ static bool numbers(rank_case *c, const lt_nodes *n)
     bool good = equal(c, "count", n->count, l->count)
                 && equal(c, "ranks_per_node", n->ranks_per_node, l->ranks_per_node)
                 && equal(c, "contiguous", n->contiguous, l->contiguous)
-                && equal(c, "index", n->index, l->of[rank] + c->spoil)
-                && equal(c, "local", n->local, l->local[rank])
-                && equal(c, "locals", n->locals, locals_of(l, l->of[rank]));
+                && equal(c, "index", n->index, l->of[rank] - '0' + c->spoil)
+                && equal(c, "local", n->local, l->local[rank] - '0')
+                && equal(c, "locals", n->locals, locals_of(l, l->of[rank] - '0'));
     for (int r = 0; r < l->ranks; r++)
-        good = good && equal(c, "of", n->of[r], l->of[r]);
+        good = good && equal(c, "of", n->of[r], l->of[r] - '0');
     return good;
 }
 
 /* Checks that the group has the ranks with this rank's number, in order. */
-static bool group_is(rank_case *c, lt_comm *group, const int *number)
+static bool group_is(rank_case *c, lt_comm *group, const char *number)
 {
     const layout *l = current;
     const int32_t rank = lt_comm_rank(c->comm);
