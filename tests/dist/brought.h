@@ -30,7 +30,7 @@ typedef struct world {
     lt_nodes nodes;
     lt_data_parallel *dp;
     double mean[PARAMS][MOST]; /* result of the last update */
-    bool has_grad[PARAMS];     /* whether it has a gradient */
+    bool has_grad[PARAMS];     /* false: its gradient is absent */
     double trace[UPDATES];     /* results that a scene's play() records */
     double state[2 * COMPRESSED][MOST * 2];
     lt_reducer_bytes sent;

@@ -49,7 +49,7 @@ class Model:
 
     def next_by_table(self, node):
         """The mutant: turn k is entry k - base, modulo its length, of the list of those that joined; base is the last
-        one's start. A job that is done or dead stays in the list, and its turns are skipped."""
+        one's start. A job that is done or dead is kept in the list, and its turns are skipped."""
         k, _, members, seen = node
         for turn in range(k, k + 20):
             if any(m[0] == JOINING and turn >= m[1] for m in members):
@@ -68,7 +68,7 @@ class Model:
         found = self.next_by_table(node)
         return found and found[0]
 
-    # --- What can happen: (name, state behind it) ---
+    # --- Transitions: (name, next state) ---
 
     def with_node(self, state, n, j, phase, node, start=None):
         nodes, phases, starts = state

@@ -152,8 +152,8 @@ static void update_is_the_mean_of_the_logged_set(void **state)
         used += w[r].trace[1];
     }
     assert_true(received == used + dropped && dropped > 0);
-    double all =
-        0; /* of each participating rank all elements are received but its own chunks, nearly a quarter */
+    /* A participating rank's chunks, nearly a quarter, are not received. */
+    double all = 0;
     for (int k = 0; k < PARAMS; k++)
         all += (double)count_of(k) + 1;
     assert_near(used / (UPDATES_HERE * NEEDED * all * 0.75 * sizeof(float)), 1, 0.02);

@@ -86,7 +86,7 @@ static lt_status play(void *context)
     return LT_OK;
 }
 
-/* The one whose call failed says so, the other that it was aborted. */
+/* Status of the rank whose call failed; the other was aborted with LT_E_COMM. */
 static lt_status act(void *context)
 {
     scene *s = context;
@@ -102,8 +102,8 @@ static lt_status play_on(void *context)
     return p->at.status ? p->at.status : lt_optim_step(p->optim, &next);
 }
 
-/* Where a rank fails after the exchange, or as it sends its last message, the other has done its step, and the next
- * one fails. */
+/* If a rank fails after the collective, or while it sends its last message, the other has finished its step and
+ * only the next step fails. */
 static void after(void *context, lt_status st)
 {
     scene *s = context;
