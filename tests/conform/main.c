@@ -76,10 +76,10 @@ static bool parse_part(options *o)
 static const char *const entries[] = {LT_BACKEND_ENTRIES(ENTRY_NAME)};
 
 static tests_fn *const files[] = {
-    elementwise_tests, pointwise_tests, product_tests, norm_tests,      group_norm_tests,
-    layernorm_tests,   pool_tests,      loss_tests,    optim_tests,     matrix_tests,
-    rational_tests,    scratch_tests,   fused_tests,   attention_tests, rotary_tests,
-    embedding_tests,   select_tests};
+    elementwise_tests, pointwise_tests, product_tests,  norm_tests,
+    group_norm_tests,  layernorm_tests, pool_tests,     loss_tests,
+    optim_tests,       matrix_tests,    rational_tests, scratch_tests,
+    fused_tests,       attention_tests, rotary_tests,   embedding_tests};
 
 static bool has_rows(const char *entry)
 {

@@ -110,9 +110,6 @@ LT_ENTRY(softmax_xent_grad, void *ctx, double smoothing, const lt_view *dloss,
          const lt_view *logits, const lt_view *labels, const lt_view *lse, const lt_view *dx);
 /** Formula: lt_topk_hits(), for logits [N,K], labels [N], hits [2] or [3]. */
 LT_ENTRY(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, const lt_view *hits);
-/** index i32 [count]: positions of the count largest |x| of x [n], ascending; of equal values the lower
- *  position is taken. NaN counts as larger than infinity. 1 <= count <= n < 2^31. */
-LT_ENTRY(topk_select, void *ctx, const lt_view *x, const lt_view *index);
 
 /** List of the kernels above; columns as in detail/entry.h. */
 #define LT_OPERATION_ENTRIES(X)       \
@@ -144,7 +141,6 @@ LT_ENTRY(topk_select, void *ctx, const lt_view *x, const lt_view *index);
     X(softmax_grad, BASIC, OWN)       \
     X(softmax_xent, BASIC, OWN)       \
     X(softmax_xent_grad, BASIC, OWN)  \
-    X(topk_hits, BASIC, OWN)          \
-    X(topk_select, BASIC, OWN)
+    X(topk_hits, BASIC, OWN)
 
 #endif

@@ -82,10 +82,7 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
     const int64_t count = b->pack.count;
     if (t->wide == LT_F32)
         return lt_select_topk(b->next, b->shard.elements, count, b->index, t->workspace);
-    lt_view x = {
-        .data = b->next, .dtype = LT_F64, .shape = LT_SHAPE(b->shard.elements), .stride = {1}};
-    lt_view index = {.data = b->index, .dtype = LT_I32, .shape = LT_SHAPE(count), .stride = {1}};
-    return lt_backend_ref()->topk_select(NULL, &x, &index);
+    return lt_select_topk_f64(b->next, b->shard.elements, count, b->index);
 }
 
 /* Adds the messages in the order of nodes, for bitwise identical sums on all ranks. */

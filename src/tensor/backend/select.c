@@ -6,10 +6,13 @@
 
 #include "tensor/backend/select.h"
 
+#include "base/alloc.h"
 #include "base/parallel.h"
 
 #include "lather/ext/fail.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 1 << 17, PASSES = 3, BINS = 1 << 11, COPIES = 4 };
@@ -139,11 +142,17 @@ static void write_places(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
+static lt_status check_count(int64_t n, int64_t count)
+{
+    if (count >= 1 && count <= n && n <= UINT32_MAX)
+        return LT_OK;
+    return lt_fail(LT_E_ARG, "select: cannot select the %lld largest of %lld elements",
+                   (long long)count, (long long)n);
+}
+
 lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *index, void *workspace)
 {
-    if (count < 1 || count > n || n > UINT32_MAX)
-        return lt_fail(LT_E_ARG, "select: cannot select the %lld largest of %lld elements",
-                       (long long)count, (long long)n);
+    LT_TRY(check_count(n, count));
     const int64_t chunks = chunks_of(n);
     job j = {.x = x, .index = index, .chunk = workspace};
     j.histogram = (uint32_t *)(j.chunk + chunks);
@@ -157,5 +166,44 @@ lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *ind
     }
     place_chunks(&j, chunks, count);
     lt_parallel(n, CHUNK, write_places, &j);
+    return LT_OK;
+}
+
+typedef struct ranked {
+    double magnitude; /* infinite for a NaN, too */
+    bool is_nan;
+    uint32_t index;
+} ranked;
+
+/* NaN first, then by descending magnitude, then by ascending index. */
+static int compare_magnitudes(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->is_nan != y->is_nan)
+        return x->is_nan ? -1 : 1;
+    if (x->magnitude > y->magnitude || x->magnitude < y->magnitude)
+        return x->magnitude > y->magnitude ? -1 : 1;
+    return x->index < y->index ? -1 : x->index > y->index;
+}
+
+static int compare_indices(const void *a, const void *b)
+{
+    const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+lt_status lt_select_topk_f64(const double *x, int64_t n, int64_t count, uint32_t *index)
+{
+    LT_TRY(check_count(n, count));
+    ranked *all = lt_alloc((size_t)n, sizeof *all);
+    if (!all)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < n; i++)
+        all[i] = (ranked){isnan(x[i]) ? INFINITY : fabs(x[i]), isnan(x[i]), (uint32_t)i};
+    qsort(all, (size_t)n, sizeof *all, compare_magnitudes);
+    for (int64_t i = 0; i < count; i++)
+        index[i] = all[i].index;
+    qsort(index, (size_t)count, sizeof *index, compare_indices);
+    lt_free(all);
     return LT_OK;
 }

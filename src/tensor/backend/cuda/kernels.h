@@ -17,7 +17,6 @@ void lt_cuda_install_layernorm(lt_backend *be);
 void lt_cuda_install_embedding(lt_backend *be);
 void lt_cuda_install_rotary(lt_backend *be);
 void lt_cuda_install_pool(lt_backend *be);
-void lt_cuda_install_select(lt_backend *be);
 void lt_cuda_install_loss(lt_backend *be);
 void lt_cuda_install_optim(lt_backend *be);
 void lt_cuda_install_grad_norm(lt_backend *be);
@@ -54,7 +53,6 @@ static inline void lt_cuda_install_kernels(lt_backend *be)
     lt_cuda_install_embedding(be);
     lt_cuda_install_rotary(be);
     lt_cuda_install_pool(be);
-    lt_cuda_install_select(be);
     lt_cuda_install_loss(be);
     lt_cuda_install_optim(be);
     lt_cuda_install_grad_norm(be);
