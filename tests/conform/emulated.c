@@ -190,6 +190,7 @@ static lt_status attention_grad(void *ctx, const lt_attention_config *config,
     return lt_cuda_end(ctx);
 }
 
+#define INSTALL(name) lt_cuda_install_##name(&table);
 const lt_backend *emulated_backend(const char *name)
 {
     static lt_backend table;
@@ -204,8 +205,8 @@ const lt_backend *emulated_backend(const char *name)
     table.copy = lt_cuda_copy;
     table.sync = lt_cuda_sync;
     table.rounds_grad_w = true;
-    lt_cuda_install_kernels(&table);
-    lt_cuda_install_matrices(&table);
+    LT_CUDA_KERNELS(INSTALL)
+    LT_CUDA_MATRIX_PARTS(INSTALL)
     table.attention = attention;
     table.attention_grad = attention_grad;
     table.conv2d = conv2d;

@@ -65,18 +65,14 @@ static const lt_backend device_entries = {
     .rounds_grad_w = true,
 };
 
-/* One line for each part. */
+#define INSTALL(name) lt_cuda_install_##name(table);
 __attribute__((constructor)) static void fill_table(void)
 {
     lt_backend *table = &lt_cuda_entries;
     *table = device_entries;
-    lt_cuda_install_kernels(table);
-    lt_cuda_install_matrices(table);
-    lt_cuda_install_convs(table);
-    lt_cuda_install_fused_convs(table);
-    lt_cuda_install_norm_convs(table);
-    lt_cuda_install_products(table);
-    lt_cuda_install_attention(table);
+    LT_CUDA_KERNELS(INSTALL)
+    LT_CUDA_MATRIX_PARTS(INSTALL)
+    LT_CUDA_LIBRARY_PARTS(INSTALL)
 }
 
 LT_API extern const lt_backend_plugin lt_plugin_cuda;
