@@ -40,19 +40,6 @@ extern "C" {
  * that meet. */
 lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first);
 
-/* A tensor whose norm is wanted, cut into blocks: block b of all has elements [b', b' + 1) * LT_NORM_BLOCK
- * of it, b' = b - first_block. */
-enum { LT_NORM_BLOCK = 8192 };
-typedef struct lt_norm {
-    lt_fold fold;
-    int64_t elements, first_block, blocks;
-    double *out;
-    int64_t wide; /* elements are doubles */
-} lt_norm;
-
-/* The norm of x at *out; its first block is number first_block. */
-lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block);
-
 /* A fold and the matrix that it is gathered to or scattered from; block b has elements [b', b' + 1) * LT_GATHER_BLOCK. */
 enum { LT_GATHER_BLOCK = 2048 };
 typedef struct lt_gather {

@@ -44,28 +44,6 @@ lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
     return f;
 }
 
-/* Along the innermost dimension: the order of memory. */
-lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
-{
-    int order[LT_MAX_DIMS];
-    lt_view flat = *x;
-    if (!flat.shape.ndim) {
-        flat.shape = LT_SHAPE(1);
-        flat.stride[0] = 1;
-    }
-    lt_walk_order(&flat, order);
-    int last = flat.shape.ndim - 1;
-    while (!is_innermost(&flat, order, order[last]))
-        last--;
-    lt_norm n = {.fold = lt_fold_of(&flat, order[last], &flat),
-                 .first_block = first_block,
-                 .out = out,
-                 .wide = x->dtype == LT_F64};
-    n.elements = n.fold.n * n.fold.rest;
-    n.blocks = (n.elements + LT_NORM_BLOCK - 1) / LT_NORM_BLOCK;
-    return n;
-}
-
 bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
 {
     const lt_fold *f = &job->from;
