@@ -185,76 +185,7 @@ __device__ X merge_chunks_of(const X *partial, int64_t chunks, int64_t channels,
     return all;
 }
 
-/* The gradient that comes in, as lt_batchnorm_grad says, in a kernel's terms. */
-template <class T> struct norm_gradient {
-    typedef typename std::remove_const<T>::type element;
-    tensor4<T> dy, dy2, x;
-    const float *coef; /* [4,C] */
-    const uint8_t *mask;
-    int64_t channels;
-    bool relu;
-
-    /* What a thread asks for of a row. */
-    template <int WIDTH> struct pieces {
-        vector<element, WIDTH> dy, dy2, x;
-        unsigned bits;
-    };
-    template <int WIDTH> __device__ void fetch(int64_t row, int64_t channel, pieces<WIDTH> *p) const
-    {
-        p->dy.fetch(dy.template at<WIDTH>(row, channel));
-        p->x.fetch(x.template at<WIDTH>(row, channel));
-        if (dy2.data)
-            p->dy2.fetch(dy2.template at<WIDTH>(row, channel));
-        const int64_t bit = row * channels + channel;
-        p->bits = mask ? (unsigned)mask[bit / 8] >> bit % 8 : 0;
-    }
-
-    /* g and x of them; scale and shift are the vector's coefficients. */
-    template <int WIDTH>
-    __device__ void read(const pieces<WIDTH> &p, const float (&scale)[WIDTH],
-                         const float (&shift)[WIDTH], float (&g)[WIDTH], float (&v)[WIDTH]) const
-    {
-        p.dy.read(g);
-        p.x.read(v);
-        if (dy2.data) {
-            float more[WIDTH];
-            p.dy2.read(more);
-#pragma unroll
-            for (int k = 0; k < WIDTH; k++)
-                g[k] += more[k];
-        }
-        if (!relu)
-            return;
-        unsigned passed = p.bits;
-#pragma unroll
-        for (int k = 0; k < WIDTH && !mask; k++)
-            passed |= (unsigned)(lt_norm_affine(v[k], scale[k], shift[k]) > 0) << k;
-#pragma unroll
-        for (int k = 0; k < WIDTH; k++)
-            g[k] = passed >> k & 1 ? g[k] : 0;
-    }
-};
-
-template <class T> static inline norm_gradient<T> gradient_of(const lt_batchnorm_grad *in)
-{
-    norm_gradient<T> g;
-    g.dy = tensor_of<T>(&in->dy[0]);
-    g.dy2 = tensor_of<T>(&in->dy[1]);
-    g.x = tensor_of<T>(in->x);
-    g.coef = (const float *)in->coef->data;
-    g.mask = in->mask && in->mask->data ? (const uint8_t *)in->mask->data : (const uint8_t *)NULL;
-    g.channels = in->x->shape.dim[1];
-    g.relu = in->relu;
-    return g;
-}
-
-static inline bool gradient_has_vectors(const lt_batchnorm_grad *in)
-{
-    return has_vectors(&in->dy[0]) && has_vectors(&in->dy[1]) && has_vectors(in->x)
-           && is_aligned(in->coef->data);
-}
-
-/* Whether all operands are of dtype, and masters are f32. */
+/* Returns LT_OK if the view is absent or has that dtype, else LT_E_UNSUPPORTED. */
 static inline lt_status want_dtype(const lt_cuda *c, const lt_view *view, lt_dtype dtype)
 {
     if (!view || !view->data || view->dtype == dtype)

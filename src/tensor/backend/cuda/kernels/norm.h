@@ -19,10 +19,10 @@ LT_HD float lt_norm_relu(float y)
     return y < 0 ? 0 : y;
 }
 
-/* scale * (g - mean_g - xhat * mean_gx), where slope = mean_gx / sqrt(var + eps). */
-LT_HD float lt_norm_dx(float g, float x, float mean, float scale, float mean_g, float slope)
+/* The gradient of x: scale * (g - xhat * mean_gx), where slope = mean_gx / sqrt(var + eps) and g is without its mean. */
+LT_HD float lt_norm_dx(float g, float x, float mean, float scale, float slope)
 {
-    return scale * (g - mean_g - (x - mean) * slope);
+    return scale * (g - (x - mean) * slope);
 }
 
 /* What batchnorm_finish makes of one channel, in double as the reference does. */
