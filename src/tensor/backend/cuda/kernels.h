@@ -7,7 +7,6 @@
 /* Parts that are kernels, that work on matrices, and that call cuDNN and cuBLASLt. */
 #define LT_CUDA_KERNELS(X) \
     X(elementwise)         \
-    X(pointwise)           \
     X(cast)                \
     X(pixels)              \
     X(sum)                 \

@@ -1,138 +1,256 @@
-/* Elementwise entries with one or two inputs. Formulas: ext/kernels.h, part 1. Arithmetic is in f32,
- * for f64 data in f64. */
+/* Elementwise entries. Formulas: kernels.h, part 1; of functions and their gradients: tensor/backend/pointwise.h.
+ * Arithmetic is in f32, for f64 data in f64. */
 
 #include "launch.cuh"
+
+#include <math.h>
 
 namespace
 {
 
+#define PW_FUNCTION        __device__ inline
+#define PW_CHOOSE(c, a, b) ((c) ? (a) : (b))
+
+#define PW_REAL    float
+#define PW_SET(x)  ((float)(x))
+#define PW_EXP     expf
+#define PW_LOG     logf
+#define PW_LOG1P   log1pf
+#define PW_SQRT    sqrtf
+#define PW_TANH    tanhf
+#define PW_POW     powf
+#define PW_TAIL(x) (erfcf((x)*0.70710678118654752440F) / 2)
+#include "tensor/backend/pointwise.h"
+
+#undef PW_REAL
+#undef PW_SET
+#undef PW_EXP
+#undef PW_LOG
+#undef PW_LOG1P
+#undef PW_SQRT
+#undef PW_TANH
+#undef PW_POW
+#undef PW_TAIL
+#undef PW_NORMAL
+#undef PW_GELU_SLOPE
+#define PW_REAL    double
+#define PW_SET(x)  ((double)(x))
+#define PW_EXP     exp
+#define PW_LOG     log
+#define PW_LOG1P   log1p
+#define PW_SQRT    sqrt
+#define PW_TANH    tanh
+#define PW_POW     pow
+#define PW_TAIL(x) (erfc((x)*0.70710678118654752440) / 2)
+#include "tensor/backend/pointwise.h"
+
+/* A rule computes an element from dy, a and b; what an entry lacks of these is 0. */
+
 struct add_rule {
-    template <class R> __device__ R operator()(R a, R b) const
+    template <class R> __device__ R operator()(R, R a, R b) const
     {
         return a + b;
     }
 };
 
 struct mul_rule {
-    template <class R> __device__ R operator()(R a, R b) const
+    template <class R> __device__ R operator()(R, R a, R b) const
     {
         return a * b;
     }
 };
 
-struct relu_grad_rule {
-    template <class R> __device__ R operator()(R dy, R y) const
-    {
-        return y > 0 ? dy : R(0);
-    }
-};
-
-struct relu_rule {
-    template <class R> __device__ R operator()(R x, R) const
-    {
-        return x < 0 ? R(0) : x; /* NaN stays NaN */
-    }
-};
-
 struct scale_rule {
     double factor;
-    template <class R> __device__ R operator()(R x, R) const
+    template <class R> __device__ R operator()(R, R x, R) const
     {
         return x * R(factor);
     }
 };
 
-/* y[i] = rule(a[i], b[i]), all dense: vectors of eight, and single elements at the end. */
-template <class T, class Rule>
-__global__ void dense(const T *a, const T *b, T *y, int64_t count, Rule rule)
+struct relu_rule {
+    template <class R> __device__ R operator()(R, R x, R) const
+    {
+        return x < 0 ? R(0) : x; /* NaN stays NaN */
+    }
+};
+
+struct relu_grad_rule {
+    template <class R> __device__ R operator()(R dy, R y, R) const
+    {
+        return y > 0 ? dy : R(0);
+    }
+};
+
+struct value_rule {
+    lt_pointwise f;
+    template <class R> __device__ R operator()(R, R a, R b) const
+    {
+        return pw_value(f, a, b);
+    }
+};
+
+struct grad_rule {
+    lt_pointwise f;
+    int input;
+    template <class R> __device__ R operator()(R dy, R a, R b) const
+    {
+        return pw_grad(f, input, dy, a, b);
+    }
+};
+
+/* Operands of an entry; dy and b may be absent. */
+template <class T> struct places {
+    const T *dy, *a, *b;
+    T *y;
+};
+
+/* All dense: vectors of eight, and single elements at the end. */
+template <class T, class Rule> __global__ void dense(places<T> p, int64_t count, Rule rule)
 {
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
     if (i + LT_VECTOR_WIDTH <= count) {
-        float u[LT_VECTOR_WIDTH], v[LT_VECTOR_WIDTH] = {};
-        load_vector(a + i, u);
-        if (b)
-            load_vector(b + i, v);
+        float g[LT_VECTOR_WIDTH] = {}, u[LT_VECTOR_WIDTH], v[LT_VECTOR_WIDTH] = {};
+        load_vector(p.a + i, u);
+        if (p.b)
+            load_vector(p.b + i, v);
+        if (p.dy)
+            load_vector(p.dy + i, g);
 #pragma unroll
         for (int k = 0; k < LT_VECTOR_WIDTH; k++)
-            u[k] = rule(u[k], v[k]);
-        store_vector(y + i, u);
+            u[k] = rule(g[k], u[k], v[k]);
+        store_vector(p.y + i, u);
         return;
     }
     for (int64_t k = i; k < count; k++)
-        set(y + k, rule(to_float(a[k]), b ? to_float(b[k]) : 0.0F));
+        set(p.y + k,
+            rule(p.dy ? to_float(p.dy[k]) : 0.0F, to_float(p.a[k]), p.b ? to_float(p.b[k]) : 0.0F));
 }
 
-/* Any strides and dtypes; operands of the walk are y, a, b. */
-template <class Rule>
-__global__ void strided(lt_walk walk, lt_view y, lt_view a, lt_view b, Rule rule)
+enum { OUT, A, B, DY };
+
+struct operands {
+    lt_view view[DY + 1]; /* data NULL: absent */
+    int slot[DY + 1];     /* in the walk, which has only those that are there */
+};
+
+/* The operand's place, without an index into at, which would put it into local memory. */
+__device__ int64_t place_of(const operands &o, int k, const int64_t *at)
+{
+    const int64_t first = o.slot[k] == 0 ? at[0] : at[1], last = o.slot[k] == 2 ? at[2] : at[3];
+    return o.slot[k] < 2 ? first : last;
+}
+
+__device__ double element(const operands &o, int k, const int64_t *at)
+{
+    return o.view[k].data ? lt_element(o.view[k].data, o.view[k].dtype, place_of(o, k, at)) : 0;
+}
+
+__device__ float element_f32(const operands &o, int k, const int64_t *at)
+{
+    return o.view[k].data ? lt_element_f32(o.view[k].data, o.view[k].dtype, place_of(o, k, at)) : 0;
+}
+
+/* Any strides and dtypes. */
+template <class Rule> __global__ void strided(lt_walk walk, operands o, Rule rule)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at[LT_WALK_OPERANDS];
     if (i >= walk.count)
         return;
     lt_walk_offsets(&walk, i, at);
-    if (y.dtype == LT_F64) {
-        const double v = b.data ? lt_element(b.data, b.dtype, at[2]) : 0;
-        lt_set_element(y.data, y.dtype, at[0], rule(lt_element(a.data, a.dtype, at[1]), v));
-    } else {
-        const float v = b.data ? lt_element_f32(b.data, b.dtype, at[2]) : 0;
-        lt_set_element_f32(y.data, y.dtype, at[0], rule(lt_element_f32(a.data, a.dtype, at[1]), v));
-    }
+    if (o.view[OUT].dtype == LT_F64)
+        lt_set_element(o.view[OUT].data, LT_F64, at[0],
+                       rule(element(o, DY, at), element(o, A, at), element(o, B, at)));
+    else
+        lt_set_element_f32(
+            o.view[OUT].data, o.view[OUT].dtype, at[0],
+            rule(element_f32(o, DY, at), element_f32(o, A, at), element_f32(o, B, at)));
 }
 
-bool can_vectorize(const lt_view *y, const lt_view *a, const lt_view *b)
+bool can_vectorize(const operands &o)
 {
-    return y->dtype != LT_F64 && a->dtype == y->dtype && is_aligned(y->data) && is_aligned(a->data)
-           && (!b || (b->dtype == y->dtype && is_aligned(b->data)));
+    bool can = o.view[OUT].dtype != LT_F64;
+    for (int k = OUT; k <= DY; k++)
+        can = can
+              && (!o.view[k].data
+                  || (o.view[k].dtype == o.view[OUT].dtype && is_aligned(o.view[k].data)));
+    return can;
 }
 
 template <class Rule>
-lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *a, const lt_view *b,
-              const lt_view *y)
+lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const given[DY + 1])
 {
-    const lt_view *const view[] = {y, a, b};
-    lt_view none = {};
+    operands o = {};
+    const lt_view *view[DY + 1];
+    int count = 0;
     lt_walk walk;
+    for (int k = OUT; k <= DY; k++)
+        if (given[k]) {
+            o.view[k] = *given[k];
+            o.slot[k] = count;
+            view[count++] = given[k];
+        }
     LT_TRY(lt_cuda_begin(c, name));
-    lt_walk_over(&walk, view, b ? 3 : 2);
-    if (can_vectorize(y, a, b) && lt_walk_is_dense(&walk)) {
+    lt_walk_over(&walk, view, count);
+    if (can_vectorize(o) && lt_walk_is_dense(&walk)) {
         const unsigned blocks = blocks_for(walk.count, THREADS * LT_VECTOR_WIDTH);
-        WITH_TYPE(c, y->dtype,
-                  dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(
-                      (const T *)a->data, b ? (const T *)b->data : (const T *)NULL, (T *)y->data,
-                      walk.count, rule))
+        WITH_TYPE(c, o.view[OUT].dtype, {
+            const places<T> p = {(const T *)o.view[DY].data, (const T *)o.view[A].data,
+                                 (const T *)o.view[B].data, (T *)o.view[OUT].data};
+            dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, walk.count, rule);
+        })
     } else {
-        strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(
-            walk, *y, *a, b ? *b : none, rule);
+        strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, o, rule);
     }
     return lt_cuda_end(c);
 }
 
 lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
-    return run((lt_cuda *)ctx, "add", add_rule(), a, b, y);
+    const lt_view *const given[] = {y, a, b, NULL};
+    return run((lt_cuda *)ctx, "add", add_rule(), given);
 }
 
 lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
-    return run((lt_cuda *)ctx, "mul", mul_rule(), a, b, y);
-}
-
-lt_status relu_grad(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
-{
-    return run((lt_cuda *)ctx, "relu_grad", relu_grad_rule(), a, b, y);
-}
-
-lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
-{
-    return run((lt_cuda *)ctx, "relu", relu_rule(), x, NULL, y);
+    const lt_view *const given[] = {y, a, b, NULL};
+    return run((lt_cuda *)ctx, "mul", mul_rule(), given);
 }
 
 lt_status scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
-    scale_rule rule;
-    rule.factor = factor;
-    return run((lt_cuda *)ctx, "scale", rule, x, NULL, y);
+    const scale_rule rule = {factor};
+    const lt_view *const given[] = {y, x, NULL, NULL};
+    return run((lt_cuda *)ctx, "scale", rule, given);
+}
+
+lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
+{
+    const lt_view *const given[] = {y, x, NULL, NULL};
+    return run((lt_cuda *)ctx, "relu", relu_rule(), given);
+}
+
+lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
+{
+    const lt_view *const given[] = {dx, y, NULL, dy};
+    return run((lt_cuda *)ctx, "relu_grad", relu_grad_rule(), given);
+}
+
+lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
+                    const lt_view *y)
+{
+    const value_rule rule = {*f};
+    const lt_view *const given[] = {y, a, b, NULL};
+    return run((lt_cuda *)ctx, "pointwise", rule, given);
+}
+
+lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
+                         const lt_view *a, const lt_view *b, const lt_view *d)
+{
+    const grad_rule rule = {*f, input};
+    const lt_view *const given[] = {d, a, b, dy};
+    return run((lt_cuda *)ctx, "pointwise_grad", rule, given);
 }
 
 } /* namespace */
@@ -141,7 +259,9 @@ extern "C" void lt_cuda_install_elementwise(lt_backend *be)
 {
     be->add = add;
     be->mul = mul;
+    be->scale = scale;
     be->relu = relu;
     be->relu_grad = relu_grad;
-    be->scale = scale;
+    be->pointwise = pointwise;
+    be->pointwise_grad = pointwise_grad;
 }
