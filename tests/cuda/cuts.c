@@ -346,7 +346,8 @@ static void long_lists_are_cut(void **state)
         assert_true(taken > 0 && taken <= LT_LIST_ITEMS);
         for (int b = 0, i = 0; b < list.blocks; b++) {
             i += i + 1 < list.count && list.item[i + 1].first_block == b;
-            assert_int_equal(lt_list_find(&list, b), i);
+            assert_int_equal(
+                lt_find_block(&list.item->first_block, sizeof *list.item, list.count, b), i);
             const int64_t begin = (int64_t)(b - list.item[i].first_block) * LT_LIST_BLOCK;
             assert_true(begin < list.item[i].count);
         }
@@ -381,7 +382,8 @@ static void long_batches_of_expressions_are_cut(void **state)
         assert_ok(lt_vec_fill(&batch, list + done, LISTS - done, &taken));
         assert_true(taken > 0);
         for (int b = 0; b < batch.blocks; b++) {
-            const int i = lt_vec_find(&batch, b);
+            const int64_t i =
+                lt_find_block(&batch.list->first_block, sizeof *batch.list, batch.lists, b);
             const int64_t begin = (int64_t)(b - batch.list[i].first_block) * LT_VEC_BLOCK;
             assert_in_range(begin, 0, 9998);
         }

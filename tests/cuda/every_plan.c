@@ -248,7 +248,7 @@ int main(int argc, char **argv)
             cmocka_set_test_filter(argv[++i]);
     if (!dlopen(LT_CUDA_DRIVER, RTLD_NOW | RTLD_GLOBAL)
         || lt_dnn_device(&devices[0].cudnn, h100_text, NULL)
-        || lt_dnn_device(&devices[1].cudnn, lt_dnn_h200(), NULL)) {
+        || lt_dnn_device(&devices[1].cudnn, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

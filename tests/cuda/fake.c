@@ -145,12 +145,6 @@ static int stream_sync(lt_cuda_stream stream)
     return called("stream_sync");
 }
 
-static int stream_query(lt_cuda_stream stream)
-{
-    (void)stream;
-    return called("stream_query");
-}
-
 static int stream_wait(lt_cuda_stream stream, lt_cuda_event event)
 {
     (void)stream;
@@ -288,7 +282,6 @@ const lt_cuda_api fake_api = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_sync = stream_sync,
-    .stream_query = stream_query,
     .stream_wait = stream_wait,
     .event_create = event_create,
     .event_destroy = event_destroy,

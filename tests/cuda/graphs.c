@@ -5,6 +5,17 @@
 
 #include <string.h>
 
+const char h200_text[] =
+    "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,"
+    "\"cudaDeviceId\":0,\"pciDeviceId\":0,\"multiProcessorCount\":132,\"warpSize\":32,"
+    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
+    "\"totalGlobalMem\":150754820096,\"maxSharedMemoryPerBlock\":49152,"
+    "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
+    "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+    "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
+    "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
+    "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
+
 const conv_shape conv_shapes[CONV_SHAPES] = {
     {3, 64, 224, 7, 2},   {64, 64, 56, 1, 1},    {64, 64, 56, 3, 1},    {64, 256, 56, 1, 1},
     {256, 64, 56, 1, 1},  {256, 128, 56, 1, 1},  {128, 128, 56, 3, 2},  {256, 512, 56, 1, 2},

@@ -5,6 +5,9 @@
 #include "tensor/backend/cuda/dnn/conv_graph.h"
 #include "tensor/backend/cuda/dnn/dnn_plan.h"
 
+/* An H200, as its driver describes it to cuDNN: for lt_dnn_device(). */
+extern const char h200_text[];
+
 /* One convolution, without the batch. */
 typedef struct conv_shape {
     int channels, filters, side, size, stride; /* input side; filter size */

@@ -280,7 +280,7 @@ int main(int argc, char **argv)
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
     find_driver(argc > 1 ? argv[1] : NULL);
-    if (lt_dnn_device(&h200, lt_dnn_h200(), NULL)) {
+    if (lt_dnn_device(&h200, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

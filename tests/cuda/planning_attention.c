@@ -2,6 +2,7 @@
  * them are made in every_plan.c. */
 
 #include "attention_shapes.h"
+#include "graphs.h"
 #include "near.h"
 #include "tensor/backend/cuda/dnn/dnn_plan.h"
 
@@ -153,7 +154,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(heads_must_divide),
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
-    if (!find_driver(argc > 1 ? argv[1] : NULL) || lt_dnn_device(&h200, lt_dnn_h200(), NULL)) {
+    if (!find_driver(argc > 1 ? argv[1] : NULL) || lt_dnn_device(&h200, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

@@ -348,16 +348,3 @@ cudaError_t cudaDeviceSynchronize(void)
         finish_device(current_device());
     return result(code ? code : sticky(current_device()));
 }
-
-cudaError_t cudaStreamQuery(cudaStream_t stream)
-{
-    locked now(everything);
-    cudaError_t code = entered("cudaStreamQuery");
-    if (!code && stream->capture) {
-        stream->capture->invalid = true;
-        code = cudaErrorStreamCaptureUnsupported;
-    }
-    if (!code)
-        code = advance(stream) ? sticky(stream->device) : cudaErrorNotReady;
-    return result(code);
-}

@@ -27,8 +27,6 @@ typedef struct lt_cuda_properties {
     char name[64];
     int major, minor; /* compute capability */
     int multiprocessors;
-    size_t shared_per_block; /* bytes, opted in */
-    size_t l2_bytes;
     size_t memory_bytes;
 } lt_cuda_properties;
 
@@ -61,7 +59,6 @@ typedef struct lt_cuda_api {
     int (*stream_create)(lt_cuda_stream *out, bool urgent);
     int (*stream_destroy)(lt_cuda_stream stream);
     int (*stream_sync)(lt_cuda_stream stream);
-    int (*stream_query)(lt_cuda_stream stream);
     int (*stream_wait)(lt_cuda_stream stream, lt_cuda_event event);
 
     int (*event_create)(lt_cuda_event *out, bool timing);

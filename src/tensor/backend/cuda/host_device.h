@@ -21,4 +21,19 @@ LT_HD int64_t lt_quotient(int64_t a, int64_t b, bool is_short)
     return is_short ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
 }
 
+/* Returns the index of the list's item that a block works on: the last one whose first block is not after it. first: that of
+ * item 0; items are `bytes` apart. */
+LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
+{
+    int64_t low = 0, high = count - 1;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (*(const int64_t *)((const char *)first + (size_t)middle * bytes) <= block)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 #endif

@@ -35,8 +35,6 @@ static int properties(int ordinal, lt_cuda_properties *out)
         .major = p.major,
         .minor = p.minor,
         .multiprocessors = p.multiProcessorCount,
-        .shared_per_block = p.sharedMemPerBlockOptin,
-        .l2_bytes = (size_t)p.l2CacheSize,
         .memory_bytes = p.totalGlobalMem,
     };
     snprintf(out->name, sizeof out->name, "%.63s", p.name);
@@ -103,19 +101,6 @@ static int stream_sync(lt_cuda_stream stream)
     return (int)cudaStreamSynchronize(stream);
 }
 
-/* That something still runs is an answer; CUDA keeps it as the thread's last error. */
-static int answer(cudaError_t code)
-{
-    if (code == cudaErrorNotReady)
-        (void)cudaGetLastError();
-    return (int)code;
-}
-
-static int stream_query(lt_cuda_stream stream)
-{
-    return answer(cudaStreamQuery(stream));
-}
-
 static int stream_wait(lt_cuda_stream stream, lt_cuda_event event)
 {
     return (int)cudaStreamWaitEvent(stream, event, 0);
@@ -141,9 +126,13 @@ static int event_sync(lt_cuda_event event)
     return (int)cudaEventSynchronize(event);
 }
 
+/* "Not ready" is a result, but CUDA also keeps it as the thread's last error. */
 static int event_query(lt_cuda_event event)
 {
-    return answer(cudaEventQuery(event));
+    const cudaError_t code = cudaEventQuery(event);
+    if (code == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return (int)code;
 }
 
 static int event_milliseconds(float *out, lt_cuda_event from, lt_cuda_event to)
@@ -211,7 +200,6 @@ const lt_cuda_api lt_cuda_runtime = {
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .stream_sync = stream_sync,
-    .stream_query = stream_query,
     .stream_wait = stream_wait,
     .event_create = event_create,
     .event_destroy = event_destroy,

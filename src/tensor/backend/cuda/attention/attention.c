@@ -6,7 +6,6 @@
 #include "tensor/backend/cuda/kernels/attention.h"
 
 #include "attention_graph.h"
-#include "tensor/backend/cuda/dnn/dnn_log.h"
 #include "tensor/backend/cuda/dnn/dnn_trial.h"
 #include "tensor/backend/cuda/kernels.h"
 
@@ -338,23 +337,7 @@ static lt_status run(lt_cuda *c, const call *k)
     return LT_OK;
 }
 
-static lt_status attention(void *ctx, const lt_attention_config *config, const lt_view *q,
-                           const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
-{
-    lt_cuda *c = ctx;
-    call all = {.config = config};
-    all.view[LT_ATTENTION_Q] = *q;
-    all.view[LT_ATTENTION_K] = *k;
-    all.view[LT_ATTENTION_V] = *v;
-    all.view[LT_ATTENTION_Y] = *y;
-    all.view[LT_ATTENTION_LSE] = *lse;
-    describe(&all, false);
-    LT_TRY(lt_cuda_begin(c, "attention"));
-    LT_TRY(lt_cuda_of_operation(c, run(c, &all)));
-    return lt_cuda_end(c);
-}
-
-/* A gradient, or one like x that is not wanted. */
+/* Returns the gradient dx, or, if it is not wanted, a view like x without data. */
 static lt_view gradient(const lt_view *dx, const lt_view *x)
 {
     lt_view v = dx ? *dx : *x;
@@ -363,24 +346,38 @@ static lt_view gradient(const lt_view *dx, const lt_view *x)
     return v;
 }
 
-static lt_status attention_grad(void *ctx, const lt_attention_config *config,
-                                const lt_attention_grad *g)
+static lt_status enter(lt_cuda *c, const char *entry, const lt_attention_config *config,
+                       const lt_attention_grad *g)
 {
-    lt_cuda *c = ctx;
     call all = {.config = config};
     all.view[LT_ATTENTION_Q] = *g->q;
     all.view[LT_ATTENTION_K] = *g->k;
     all.view[LT_ATTENTION_V] = *g->v;
     all.view[LT_ATTENTION_Y] = *g->y;
     all.view[LT_ATTENTION_LSE] = *g->lse;
-    all.view[LT_ATTENTION_DY] = *g->dy;
-    all.view[LT_ATTENTION_DQ] = gradient(g->dq, g->q);
-    all.view[LT_ATTENTION_DK] = gradient(g->dk, g->k);
-    all.view[LT_ATTENTION_DV] = gradient(g->dv, g->v);
-    describe(&all, true);
-    LT_TRY(lt_cuda_begin(c, "attention_grad"));
+    if (g->dy) {
+        all.view[LT_ATTENTION_DY] = *g->dy;
+        all.view[LT_ATTENTION_DQ] = gradient(g->dq, g->q);
+        all.view[LT_ATTENTION_DK] = gradient(g->dk, g->k);
+        all.view[LT_ATTENTION_DV] = gradient(g->dv, g->v);
+    }
+    describe(&all, g->dy != NULL);
+    LT_TRY(lt_cuda_begin(c, entry));
     LT_TRY(lt_cuda_of_operation(c, run(c, &all)));
     return lt_cuda_end(c);
+}
+
+static lt_status attention(void *ctx, const lt_attention_config *config, const lt_view *q,
+                           const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
+{
+    const lt_attention_grad forward = {.q = q, .k = k, .v = v, .y = y, .lse = lse};
+    return enter(ctx, "attention", config, &forward);
+}
+
+static lt_status attention_grad(void *ctx, const lt_attention_config *config,
+                                const lt_attention_grad *g)
+{
+    return enter(ctx, "attention_grad", config, g);
 }
 
 void lt_cuda_install_attention(lt_backend *be)

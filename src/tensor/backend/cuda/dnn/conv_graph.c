@@ -6,29 +6,15 @@
 /* Sums of a 16-bit tensor between operations: rounding it there would be for nothing. */
 static const lt_dtype between = LT_F32;
 
-int lt_conv_slots(lt_conv_form form)
-{
-    static const int slots[] = {[LT_CONV_FORWARD] = LT_CONV_Y + 1,
-                                [LT_CONV_GRAD_X] = LT_CONV_Y + 1,
-                                [LT_CONV_GRAD_W] = LT_CONV_Y + 1,
-                                [LT_CONV_STATS] = LT_CONV_SQUARES + 1,
-                                [LT_CONV_NORM_STATS] = LT_CONV_NORM_SQUARES + 1,
-                                [LT_CONV_NORM_GRAD_W] = LT_CONV_SHIFT + 1,
-                                [LT_CONV_SUMS] = LT_CONV_SLOTS};
-    return slots[form];
-}
-
-const char *lt_conv_name(lt_conv_form form)
-{
-    static const char *const names[] = {[LT_CONV_FORWARD] = "conv2d",
-                                        [LT_CONV_GRAD_X] = "conv2d_grad_x",
-                                        [LT_CONV_GRAD_W] = "conv2d_grad_w",
-                                        [LT_CONV_STATS] = "conv2d_stats",
-                                        [LT_CONV_NORM_STATS] = "conv2d_norm_stats",
-                                        [LT_CONV_NORM_GRAD_W] = "conv2d_norm_grad_w",
-                                        [LT_CONV_SUMS] = "conv2d_grad_x_sums"};
-    return names[form];
-}
+const lt_conv_form_info lt_conv_forms[] = {
+    [LT_CONV_FORWARD] = {"conv2d", LT_DNN_FORWARD, LT_CONV_Y + 1, LT_CONV_Y},
+    [LT_CONV_GRAD_X] = {"conv2d_grad_x", LT_DNN_GRAD_X, LT_CONV_Y + 1, LT_CONV_X},
+    [LT_CONV_GRAD_W] = {"conv2d_grad_w", LT_DNN_GRAD_W, LT_CONV_Y + 1, LT_CONV_W},
+    [LT_CONV_STATS] = {"conv2d_stats", LT_DNN_FORWARD, LT_CONV_SQUARES + 1, LT_CONV_Y},
+    [LT_CONV_NORM_STATS] = {"conv2d_norm_stats", LT_DNN_FORWARD, LT_CONV_NORM_SQUARES + 1,
+                            LT_CONV_Y},
+    [LT_CONV_NORM_GRAD_W] = {"conv2d_norm_grad_w", LT_DNN_GRAD_W, LT_CONV_SHIFT + 1, LT_CONV_W},
+    [LT_CONV_SUMS] = {"conv2d_grad_x_sums", LT_DNN_GRAD_X, LT_CONV_SLOTS, LT_CONV_X}};
 
 /* relu's argument made again as batch norm made it, relu's gradient, the sums. */
 static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
@@ -82,24 +68,19 @@ static void add_tensors(lt_dnn_graph *g, const lt_conv_problem *p)
         lt_dnn_tensor(g, p->dtype, p->x, LT_DNN_MEMORY);
     for (int i = 0; norm && i < 2; i++)
         lt_dnn_vector(g, p->dtype, p->x[1]);
-    while (!g->status && g->tensors < lt_conv_slots(p->form))
+    while (!g->status && g->tensors < lt_conv_forms[p->form].slots)
         lt_dnn_vector(g, LT_F32, sums ? p->x[1] : p->y[1]);
 }
 
 lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p)
 {
-    static const lt_dnn_conv_kind kind[] = {
-        [LT_CONV_FORWARD] = LT_DNN_FORWARD,    [LT_CONV_GRAD_X] = LT_DNN_GRAD_X,
-        [LT_CONV_GRAD_W] = LT_DNN_GRAD_W,      [LT_CONV_STATS] = LT_DNN_FORWARD,
-        [LT_CONV_NORM_STATS] = LT_DNN_FORWARD, [LT_CONV_NORM_GRAD_W] = LT_DNN_GRAD_W,
-        [LT_CONV_SUMS] = LT_DNN_GRAD_X};
     int x = LT_CONV_X;
     add_tensors(g, p);
     if (p->form == LT_CONV_NORM_STATS || p->form == LT_CONV_NORM_GRAD_W)
         x = add_norm(g, p);
     if (p->form == LT_CONV_SUMS)
         x = lt_dnn_tensor(g, between, p->x, LT_DNN_VIRTUAL);
-    lt_dnn_conv(g, kind[p->form], &p->config, x, LT_CONV_W, LT_CONV_Y);
+    lt_dnn_conv(g, lt_conv_forms[p->form].kind, &p->config, x, LT_CONV_W, LT_CONV_Y);
     if (p->form == LT_CONV_STATS)
         lt_dnn_statistics(g, LT_CONV_Y, LT_CONV_SUM, LT_CONV_SQUARES);
     if (p->form == LT_CONV_NORM_STATS)

@@ -50,10 +50,14 @@ typedef struct lt_conv_problem {
     int64_t x[4], w[4], y[4];
 } lt_conv_problem;
 
-/* How many tensors in memory the form has. */
-int lt_conv_slots(lt_conv_form form);
-/* "conv2d_stats", ... */
-const char *lt_conv_name(lt_conv_form form);
+typedef struct lt_conv_form_info {
+    const char *name; /* of the backend's entry */
+    lt_dnn_conv_kind kind;
+    int slots;   /* tensors in memory */
+    int written; /* which of x, w, y is the result */
+} lt_conv_form_info;
+extern const lt_conv_form_info lt_conv_forms[]; /* by lt_conv_form */
+
 /* Builds and finishes it. It must be reset in any case. */
 LT_MUST_CHECK lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p);
 

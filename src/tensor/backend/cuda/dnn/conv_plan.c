@@ -6,7 +6,6 @@
 
 #include "conv_plan.h"
 
-#include "dnn_log.h"
 #include "dnn_trial.h"
 
 #include "lather/log.h"
@@ -31,9 +30,9 @@ static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
     snprintf(key, KEY,
              "%s %s x %" PRId64 " %" PRId64 " %" PRId64 " %" PRId64 " w %" PRId64 " %" PRId64
              " %" PRId64 " %" PRId64 " s %d %d p %d %d d %d %d%s%s",
-             lt_conv_name(p->form), lt_dtype_name(p->dtype), x[0], x[1], x[2], x[3], w[0], w[1],
-             w[2], w[3], g->stride_h, g->stride_w, g->pad_h, g->pad_w, g->dilation_h, g->dilation_w,
-             among[which], call->pixels ? " of pixels" : "");
+             lt_conv_forms[p->form].name, lt_dtype_name(p->dtype), x[0], x[1], x[2], x[3], w[0],
+             w[1], w[2], w[3], g->stride_h, g->stride_w, g->pad_h, g->pad_w, g->dilation_h,
+             g->dilation_w, among[which], call->pixels ? " of pixels" : "");
 }
 
 /* Ways to choose from: plans, and then the call's other way, if it may be taken. */
@@ -60,8 +59,8 @@ static lt_status run_plan(lt_cuda *c, const lt_conv_call *call, const lt_dnn_pla
         tensor[i] = i;
     if (call->before)
         LT_TRY(call->before(c, call));
-    LT_TRY(lt_dnn_plan_run(plan, c->cudnn, tensor, call->memory, lt_conv_slots(call->problem.form),
-                           workspace));
+    LT_TRY(lt_dnn_plan_run(plan, c->cudnn, tensor, call->memory,
+                           lt_conv_forms[call->problem.form].slots, workspace));
     return call->after ? call->after(c, call) : LT_OK;
 }
 
@@ -156,7 +155,7 @@ static int count_ways(trial *t)
 /* Memory for all tensors of the graph, and for its plan. */
 static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
 {
-    const int slots = lt_conv_slots(call->problem.form);
+    const int slots = lt_conv_forms[call->problem.form].slots;
     size_t extra = lt_cuda_padded(bytes);
     for (int i = 0; i < slots; i++)
         extra += lt_cuda_padded(call->work[i]);
@@ -244,11 +243,7 @@ bool lt_conv_may_fuse(const lt_conv_problem *p)
 lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
                              const lt_view *w, const lt_view *y)
 {
-    static const int written[] = {
-        [LT_CONV_FORWARD] = LT_CONV_Y,    [LT_CONV_GRAD_X] = LT_CONV_X,
-        [LT_CONV_GRAD_W] = LT_CONV_W,     [LT_CONV_STATS] = LT_CONV_Y,
-        [LT_CONV_NORM_STATS] = LT_CONV_Y, [LT_CONV_NORM_GRAD_W] = LT_CONV_W,
-        [LT_CONV_SUMS] = LT_CONV_X};
+    const int written = lt_conv_forms[form].written;
     const lt_view *const view[] = {x, w, y};
     lt_conv_call call = {.problem = {.form = form, .config = *config, .dtype = y->dtype},
                          .config = config,
@@ -262,9 +257,9 @@ lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, 
         call.operand[i] = (lt_operand){.view = view[i],
                                        .dtype = y->dtype,
                                        .fits = lt_view_is_channels_last(view[i]),
-                                       .written = i == written[form]};
-    call.operand[LT_CONV_W].keeps = written[form] != LT_CONV_W;
-    call.operand[LT_CONV_W].refresh = written[form] == LT_CONV_Y;
+                                       .written = i == written};
+    call.operand[LT_CONV_W].keeps = written != LT_CONV_W;
+    call.operand[LT_CONV_W].refresh = written == LT_CONV_Y;
     return call;
 }
 
@@ -309,7 +304,7 @@ static lt_status run_call(lt_cuda *c, lt_conv_call *call)
     if (st)
         return plan->unproven && !c->capturing ? run_anew(c, call) : st;
     plan->unproven = false;
-    return lt_operands_close(c, call->operand, lt_conv_slots(call->problem.form));
+    return lt_operands_close(c, call->operand, lt_conv_forms[call->problem.form].slots);
 }
 
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)

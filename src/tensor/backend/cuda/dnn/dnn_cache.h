@@ -27,4 +27,12 @@ lt_status lt_dnn_cache_add(lt_dnn_cache *cache, const char *key, lt_dnn_plan pla
 void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
                         const lt_dnn_plan *plan);
 
+/* How a plan was told its device, in words. */
+const char *lt_dnn_way_name(lt_dnn_way way);
+/* Writes the plan's line in the plan log (LATHER_PLANS); plan->plan NULL: composed. */
+void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
+                float milliseconds, bool chosen);
+/* Writes the line of a candidate whose plan could not be built. */
+void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_choice *choice);
+
 #endif

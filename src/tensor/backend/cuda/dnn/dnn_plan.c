@@ -10,19 +10,6 @@
 
 enum { NOTES = 16, MOST_PROPOSED = 96 };
 
-const char *lt_dnn_h200(void)
-{
-    return "{\"deviceName\":\"NVIDIA H200\",\"deviceVer\":900,\"driverVer\":13000,"
-           "\"cudaDeviceId\":0,\"pciDeviceId\":0,\"multiProcessorCount\":132,\"warpSize\":32,"
-           "\"smClockRateKHz\":1980000,\"memClockRateKHz\":3201000,\"l2CacheSize\":62914560,"
-           "\"totalGlobalMem\":150754820096,\"maxSharedMemoryPerBlock\":49152,"
-           "\"maxSharedMemoryPerBlockOptin\":232448,\"reservedSharedMemoryPerBlock\":1024,"
-           "\"regsPerBlock\":65536,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
-           "\"maxThreadsPerSM\":2048,\"maxThreadsPerBlock\":1024,"
-           "\"maxBlockSize\":[1024,1024,64],\"maxGridSize\":[2147483647,65535,65535],"
-           "\"supportCoopLaunch\":1,\"isTccDriver\":0}";
-}
-
 static void destroy(cudnnBackendDescriptor_t *d)
 {
     if (*d)

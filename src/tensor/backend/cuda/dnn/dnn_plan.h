@@ -32,8 +32,6 @@ typedef struct lt_dnn_choices {
     int count;
 } lt_dnn_choices;
 
-/* An H200, as its driver describes it. */
-const char *lt_dnn_h200(void);
 /* A device from its description, or (json NULL) the one that the handle is for. Destroy it with
  * cudnnBackendDestroyDescriptor(). */
 LT_MUST_CHECK lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json,

@@ -2,8 +2,6 @@
 
 #include "dnn_trial.h"
 
-#include "dnn_log.h"
-
 #include "lather/log.h"
 
 #include <inttypes.h>

@@ -11,7 +11,7 @@ static_assert(sizeof(lt_list) + 64 <= MAX_PARAMETERS, "it is a parameter, beside
 __global__ void __launch_bounds__(THREADS)
     squares(const __grid_constant__ lt_list list, double *partial)
 {
-    const lt_list_item &item = list.item[lt_list_find(&list, blockIdx.x)];
+    const lt_list_item &item = item_of_block(list);
     const int64_t begin = (int64_t)(blockIdx.x - item.first_block) * LT_LIST_BLOCK;
     const int64_t end = min(begin + LT_LIST_BLOCK, item.count);
     const int64_t fours = is_aligned(item.grad) ? begin + (end - begin) / 4 * 4 : begin;
@@ -31,23 +31,12 @@ __global__ void __launch_bounds__(THREADS)
         partial[blockIdx.x] = sum;
 }
 
-/* One block. */
-__global__ void finish(const double *partial, int64_t count, lt_scalars *scalars)
+/* One block. x: sums of squares, or norms. */
+__global__ void finish(const double *x, int64_t count, bool norms, lt_scalars *scalars)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < count; i += THREADS)
-        sum += partial[i];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        lt_apply_norm(scalars, sum);
-}
-
-/* One block: of numbers that are norms themselves. */
-__global__ void finish_norms(const double *norm, int64_t count, lt_scalars *scalars)
-{
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < count; i += THREADS)
-        sum += norm[i] * norm[i];
+        sum += norms ? x[i] * x[i] : x[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
         lt_apply_norm(scalars, sum);
@@ -77,8 +66,8 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
     void *memory;
     LT_TRY(lt_cuda_begin(c, "grad_norm"));
     if (count == 1 && item->grad.dtype == LT_F64) {
-        finish_norms<<<1, THREADS, 0, main_stream(c)>>>((const double *)item->grad.data,
-                                                        lt_view_count(&item->grad), scalars);
+        finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)item->grad.data,
+                                                  lt_view_count(&item->grad), true, scalars);
         return lt_cuda_end(c);
     }
     const int64_t all = blocks_of(item, count);
@@ -92,7 +81,7 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
         squares<<<(unsigned)list.blocks, THREADS, 0, main_stream(c)>>>(list, partial);
         partial += list.blocks;
     }
-    finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)memory, all, scalars);
+    finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)memory, all, false, scalars);
     return lt_cuda_end(c);
 }
 

@@ -58,17 +58,6 @@ __device__ double normed(const group_job &j, const element_of &e)
     return (load(j, j.x, e) - (double)j.stats[g]) * (double)j.stats[j.images * j.groups + g];
 }
 
-/* The sum in all threads of the block. */
-__device__ double shared_sum(double x)
-{
-    __shared__ double total;
-    x = block_sum(x);
-    if (threadIdx.x == 0)
-        total = x;
-    __syncthreads();
-    return total;
-}
-
 __global__ void moments(group_job j)
 {
     const int64_t group = blockIdx.x;

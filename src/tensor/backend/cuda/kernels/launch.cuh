@@ -215,4 +215,15 @@ __device__ inline double block_sum(double x)
     return x;
 }
 
+/* The sum in every thread. */
+__device__ inline double shared_sum(double x)
+{
+    __shared__ double total;
+    x = block_sum(x);
+    if (threadIdx.x == 0)
+        total = x;
+    __syncthreads();
+    return total;
+}
+
 #endif

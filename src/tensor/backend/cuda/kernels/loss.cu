@@ -34,68 +34,54 @@ __device__ float block_max(float x)
     return x;
 }
 
-__global__ void softmax_rows(logits_view x, int64_t count, lt_view y)
+/* Of row n, in every thread: the largest element, and the sum of exp(element - largest). */
+__device__ double exp_sum(const logits_view &x, int64_t n, int64_t count, float *largest)
 {
-    __shared__ double shared_sum;
-    const int64_t n = blockIdx.x;
     float top = -INFINITY;
     for (int64_t k = threadIdx.x; k < count; k += THREADS) {
         const float v = x.at(n, k);
         top = v > top || v != v ? v : top;
     }
-    top = block_max(top);
+    *largest = top = block_max(top);
     double sum = 0;
     for (int64_t k = threadIdx.x; k < count; k += THREADS)
         sum += (double)expf(x.at(n, k) - top);
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        shared_sum = sum;
-    __syncthreads();
+    return shared_sum(sum);
+}
+
+__global__ void softmax_rows(logits_view x, int64_t count, lt_view y)
+{
+    const int64_t n = blockIdx.x;
+    float top;
+    const double sum = exp_sum(x, n, count, &top);
     for (int64_t k = threadIdx.x; k < count; k += THREADS)
         lt_set_element_f32(y.data, y.dtype, n * y.stride[0] + k * y.stride[1],
-                           (float)((double)expf(x.at(n, k) - top) / shared_sum));
+                           (float)((double)expf(x.at(n, k) - top) / sum));
 }
 
 __global__ void softmax_grad_rows(logits_view dy, logits_view y, int64_t count, lt_view dx)
 {
-    __shared__ double shared_sum;
     const int64_t n = blockIdx.x;
     double sum = 0;
     for (int64_t k = threadIdx.x; k < count; k += THREADS)
         sum += (double)dy.at(n, k) * (double)y.at(n, k);
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        shared_sum = sum;
-    __syncthreads();
+    sum = shared_sum(sum);
     for (int64_t k = threadIdx.x; k < count; k += THREADS)
         lt_set_element_f32(dx.data, dx.dtype, n * dx.stride[0] + k * dx.stride[1],
-                           (float)((double)y.at(n, k) * ((double)dy.at(n, k) - shared_sum)));
+                           (float)((double)y.at(n, k) * ((double)dy.at(n, k) - sum)));
 }
 
 /* lse and the loss of each row. */
 __global__ void loss_rows(logits_view z, lt_targets t, lt_view lse, double *row_loss)
 {
-    __shared__ float shared_lse;
     const int64_t n = blockIdx.x;
-    float top = -INFINITY;
-    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS) {
-        const float v = z.at(n, k);
-        top = v > top || v != v ? v : top;
-    }
-    top = block_max(top);
-    double sum = 0;
-    for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
-        sum += (double)expf(z.at(n, k) - top);
-    sum = block_sum(sum);
-    if (threadIdx.x == 0) {
-        const double all = (double)top + log(sum);
-        shared_lse = (float)all;
+    float top;
+    const double sum = exp_sum(z, n, t.classes, &top), all = (double)top + log(sum);
+    if (threadIdx.x == 0)
         lt_set_element(lse.data, lse.dtype, n * lse.stride[0], all);
-    }
-    __syncthreads();
     double loss = 0;
     for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
-        loss += lt_loss_term(lt_target(&t, n, k), z.at(n, k), shared_lse);
+        loss += lt_loss_term(lt_target(&t, n, k), z.at(n, k), (float)all);
     loss = block_sum(loss);
     if (threadIdx.x == 0)
         row_loss[n] = lt_target_is_class(&t, n) ? loss : (double)NAN;
@@ -133,20 +119,16 @@ __global__ void loss_factor(lt_targets t, lt_view dloss, double *factor)
 __global__ void loss_grad(logits_view z, lt_targets t, const double *row_factor, lt_view lse,
                           lt_view dx)
 {
-    __shared__ double shared_total;
     const int64_t n = blockIdx.x;
     double total = 0;
     for (int64_t k = threadIdx.x; k < t.classes; k += THREADS)
         total += lt_target(&t, n, k);
-    total = block_sum(total);
-    if (threadIdx.x == 0)
-        shared_total = total;
-    __syncthreads();
+    total = shared_sum(total);
     const double factor = *row_factor;
     const float l = lt_element_f32(lse.data, lse.dtype, n * lse.stride[0]);
     for (int64_t k = threadIdx.x; k < t.classes; k += THREADS) {
-        const double p = shared_total == 0 ? 0 : (double)expf(z.at(n, k) - l);
-        const double g = factor * (p * shared_total - lt_target(&t, n, k));
+        const double p = total == 0 ? 0 : (double)expf(z.at(n, k) - l);
+        const double g = factor * (p * total - lt_target(&t, n, k));
         lt_set_element_f32(dx.data, dx.dtype, n * dx.stride[0] + k * dx.stride[1], (float)g);
     }
 }

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(THREADS)
     __shared__ lt_list_step step;
     if (!scalars->finite)
         return;
-    const lt_list_item &item = list.item[lt_list_find(&list, blockIdx.x)];
+    const lt_list_item &item = item_of_block(list);
     const int64_t begin = (int64_t)(blockIdx.x - item.first_block) * LT_LIST_BLOCK;
     const int64_t end = min(begin + LT_LIST_BLOCK, item.count);
     if (threadIdx.x == 0) {

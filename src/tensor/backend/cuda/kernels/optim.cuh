@@ -22,6 +22,12 @@ __device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
     v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
 
+/* The item that this block works on. */
+__device__ inline const lt_list_item &item_of_block(const lt_list &list)
+{
+    return list.item[lt_find_block(&list.item->first_block, sizeof *list.item, list.count, blockIdx.x)];
+}
+
 __device__ inline float gradient_at(const lt_list_item &item, int64_t i)
 {
     if (item.grad_dtype == LT_F32)

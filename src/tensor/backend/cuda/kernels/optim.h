@@ -26,7 +26,7 @@ typedef struct lt_list_item {
     void *beside;         /* value in 16 bits, written along; NULL: nothing is */
     lt_dtype beside_dtype;
     lt_dtype grad_dtype;
-    int first_block;
+    int64_t first_block;
     bool first; /* SGD: the momentum is the gradient */
 } lt_list_item;
 
@@ -34,20 +34,6 @@ typedef struct lt_list {
     int count, blocks;
     lt_list_item item[LT_LIST_ITEMS];
 } lt_list;
-
-/* Which item a block works on: the last one that begins at it or before. */
-LT_HD int lt_list_find(const lt_list *list, int block)
-{
-    int low = 0, high = list->count - 1;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (list->item[middle].first_block <= block)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
 
 /* What a rule reads and writes; the gradient comes unscaled and clipped. */
 typedef struct lt_list_element {

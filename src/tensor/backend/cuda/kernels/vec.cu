@@ -98,7 +98,8 @@ __global__ void __launch_bounds__(THREADS, 4)
     __shared__ lt_vec_numbers numbers[LT_VEC_LIST_LENGTH];
     if (scalars && !scalars->finite)
         return;
-    const int mine = lt_vec_find(&batch, blockIdx.x);
+    const int64_t mine =
+        lt_find_block(&batch.list->first_block, sizeof *batch.list, batch.lists, blockIdx.x);
     const int length = batch.list[mine].length;
     const lt_vec_expression *s = &batch.expression[batch.list[mine].first];
     if ((int)threadIdx.x < length)

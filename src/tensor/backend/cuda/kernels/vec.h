@@ -34,7 +34,8 @@ enum { LT_VEC_HELD_Y = 1, LT_VEC_HELD_OLD = 2, LT_VEC_HELD_A = 4, LT_VEC_HELD_B 
 typedef struct lt_vec_batch {
     int lists, expressions, blocks;
     struct {
-        int first, length, first_block;
+        int first, length;
+        int64_t first_block;
         const void *scratch;
     } list[LT_VEC_JOBS];
     lt_vec_expression expression[LT_VEC_JOBS];
@@ -131,20 +132,6 @@ LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double 
         return n->alpha * (double)((a > 0) - (a < 0));
     }
     return 0;
-}
-
-/* Which list a block works on. */
-LT_HD int lt_vec_find(const lt_vec_batch *batch, int block)
-{
-    int low = 0, high = batch->lists - 1;
-    while (low < high) {
-        const int middle = (low + high + 1) / 2;
-        if (batch->list[middle].first_block <= block)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
 }
 
 #ifdef __cplusplus

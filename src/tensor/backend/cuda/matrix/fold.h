@@ -108,20 +108,6 @@ LT_HD lt_mirror_square lt_mirror_at(const lt_mirror *v, int64_t b)
     return s;
 }
 
-/* Whose block it is: first is the first item's first_block, items are so many bytes apart. */
-LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
-{
-    int64_t low = 0, high = count - 1;
-    while (low < high) {
-        const int64_t middle = (low + high + 1) / 2;
-        if (*(const int64_t *)((const char *)first + (size_t)middle * bytes) <= block)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
-}
-
 #ifdef __cplusplus
 }
 #endif
