@@ -48,6 +48,9 @@ typedef struct lt_gather {
     int64_t elements, first_block;
 } lt_gather;
 
+/* Appends an item to a list with a place for it, and its blocks to *blocks. */
+void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, void *matrix);
+
 /* A product m x of a square and LT_NARROW vectors [n, LT_NARROW]; block b has rows [b', b' + 1) * LT_NARROW_ROWS. */
 enum { LT_NARROW = 4, LT_NARROW_ROWS = 32 };
 typedef struct lt_narrow {

@@ -107,30 +107,6 @@ __global__ void coefficients(double alpha, double beta, const int32_t *finite, T
     to[1] = take ? (T)beta : (T)1;
 }
 
-template <class T>
-__global__ void squares_gather(void *const *from, int64_t n, T *to, bool transpose)
-{
-    const T *mine = (const T *)from[blockIdx.y];
-    T *out = to + blockIdx.y * n * n;
-    EACH_ELEMENT(i, n * n)
-    {
-        const cell c = cell_of(i, n);
-        out[i] = mine[transpose ? c.column * n + c.row : i];
-    }
-}
-
-template <class T>
-__global__ void squares_scatter(const T *from, int64_t n, void *const *to, bool transpose)
-{
-    const T *mine = from + blockIdx.y * n * n;
-    T *out = (T *)to[blockIdx.y];
-    EACH_ELEMENT(i, n * n)
-    {
-        const cell c = cell_of(i, n);
-        out[i] = mine[transpose ? c.column * n + c.row : i];
-    }
-}
-
 template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *const *to, int *bad)
 {
     const T *mine = from + blockIdx.y * n;
@@ -381,20 +357,6 @@ void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta
                      const int32_t *finite, void *to)
 {
     WIDE_OR_NOT(wide, coefficients<T><<<1, 1, 0, stream>>>(alpha, beta, finite, (T *)to))
-}
-
-void lt_squares_gather(lt_cuda_stream stream, void *const *from, int count, int64_t n, bool wide,
-                       void *to, bool transpose)
-{
-    WIDE_OR_NOT(wide, squares_gather<T>
-                <<<grid_for(n * n, count), THREADS, 0, stream>>>(from, n, (T *)to, transpose))
-}
-
-void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
-                        void *const *to, bool transpose)
-{
-    WIDE_OR_NOT(wide, squares_scatter<T>
-                <<<grid_for(n * n, count), THREADS, 0, stream>>>((const T *)from, n, to, transpose))
 }
 
 void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,

@@ -56,11 +56,6 @@ void lt_mirror_tiles(lt_cuda_stream stream, const lt_mirror *list, int count, in
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
                      const int32_t *finite, void *to);
 
-/* to[k] = from[k] (transposed), between lists of pointers and matrices in a row. */
-void lt_squares_gather(lt_cuda_stream stream, void *const *from, int count, int64_t n, bool wide,
-                       void *to, bool transpose);
-void lt_squares_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
-                        void *const *to, bool transpose);
 /* to[k][i] = from[k * n + i]; bad[k] is set where one is not finite. */
 void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
                      void *const *to, int *bad);

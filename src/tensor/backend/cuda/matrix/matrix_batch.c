@@ -44,6 +44,14 @@ lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
     return f;
 }
 
+void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, void *matrix)
+{
+    const int64_t elements = f->n * f->rest;
+    list[(*count)++] =
+        (lt_gather){.fold = *f, .matrix = matrix, .elements = elements, .first_block = *blocks};
+    *blocks += (elements + LT_GATHER_BLOCK - 1) / LT_GATHER_BLOCK;
+}
+
 bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
 {
     const lt_fold *f = &job->from;

@@ -64,20 +64,23 @@ static lt_status wait(const call *k)
 
 /* --- Eigenvectors --- */
 
+/* Lists come first: they are sent as they are on the host. */
 typedef struct eigen {
-    void **a, **values, **vectors; /* lists of pointers */
+    lt_gather *in, *out; /* the matrices, and the vectors as their columns */
+    void **values;
     size_t list_bytes;
     int *info, *bad; /* one after the other */
     void *matrix, *row, *work;
     size_t work_bytes, host_bytes;
+    int64_t blocks; /* of each list */
 } eigen;
 
 static eigen lay_out_eigen(lt_carver *v, size_t m, int64_t n, size_t size, size_t work_bytes)
 {
     eigen e = {.work_bytes = work_bytes};
-    e.a = lt_carve(v, m * sizeof(void *));
-    e.values = lt_carve(v, m * sizeof(void *));
-    e.vectors = lt_carve(v, m * sizeof(void *));
+    e.in = lt_carve(v, m * sizeof *e.in);
+    e.out = lt_carve(v, m * sizeof *e.out);
+    e.values = lt_carve(v, m * sizeof *e.values);
     e.list_bytes = v->used;
     e.info = lt_carve(v, 2 * m * sizeof(int));
     e.bad = e.info ? e.info + m : NULL;
@@ -146,26 +149,33 @@ static lt_status read_eigen_status(const call *k, const eigen *e, lt_eigh_job *j
     return st;
 }
 
-/* Pointers of the batch's views to their place on the device. */
-static lt_status send_eigen(const call *k, const eigen *e, const lt_eigh_job *job,
-                            const size_t *index, size_t m)
+/* Lists of the batch's views. cuSOLVER's columns are rows here: the vectors are transposed. */
+static lt_status send_eigen(const call *k, eigen *e, const lt_eigh_job *job, const size_t *index,
+                            size_t m)
 {
-    char *host = calloc(e->list_bytes, 1);
+    char *host = calloc(e->list_bytes, 1), *matrix = e->matrix;
     if (!host)
         return lt_fail(LT_E_NOMEM, "cuda:%d: eigh: no memory", k->c->ordinal);
     lt_carver mirror = {.begin = host};
     eigen here = lay_out_eigen(&mirror, m, 0, 0, 0);
+    int count = 0, outputs = 0;
+    int64_t blocks = 0;
     for (size_t i = 0; i < m; i++) {
-        here.a[i] = job[index[i]].a.data;
-        here.values[i] = job[index[i]].values.data;
-        here.vectors[i] = job[index[i]].vectors.data;
+        const lt_eigh_job *one = &job[index[i]];
+        lt_view columns = one->vectors;
+        columns.stride[0] = one->vectors.stride[1];
+        columns.stride[1] = one->vectors.stride[0];
+        const lt_fold from = lt_fold_of(&one->a, 0, &one->a), to = lt_fold_of(&columns, 0, &one->a);
+        lt_gather_append(here.in, &count, &e->blocks, &from, matrix);
+        lt_gather_append(here.out, &outputs, &blocks, &to, matrix);
+        here.values[i] = one->values.data;
+        matrix += (size_t)(from.n * from.rest) * lt_dtype_size(one->a.dtype);
     }
-    lt_status st = move(k, e->a, here.a, e->list_bytes, LT_COPY_IN);
+    lt_send(k->queue, e->in, here.in, e->list_bytes);
     free(host);
-    return st;
+    return LT_OK;
 }
 
-/* cuSOLVER's columns are rows here. */
 static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_job *job,
                             const size_t *index, size_t m)
 {
@@ -176,9 +186,9 @@ static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_jo
     LT_TRY(send_eigen(k, &e, job, index, m));
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
                 k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->queue));
-    lt_squares_gather(k->queue, e.a, (int)m, key->n, wide, e.matrix, false);
+    lt_fold_gather(k->queue, e.in, (int)m, e.blocks, wide, NULL);
     LT_TRY(solve_eigen(k, params, key, &e, m));
-    lt_squares_scatter(k->queue, e.matrix, (int)m, key->n, wide, e.vectors, true);
+    lt_fold_scatter(k->queue, e.out, (int)m, e.blocks, wide, NULL);
     lt_rows_scatter(k->queue, e.row, (int)m, key->n, wide, e.values, e.bad);
     return read_eigen_status(k, &e, job, index, m);
 }

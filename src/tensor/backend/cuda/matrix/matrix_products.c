@@ -169,16 +169,14 @@ static lt_status place(const call *k, const group *g, lists *there, lists *here)
     return LT_OK;
 }
 
-/* Item number (*count)++ of a list; where its matrix lies. */
+/* Appends the fold to a list, with the next matrix of the work memory, which is returned. */
 static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, char **work,
                     size_t bytes)
 {
-    lt_gather *item = &list[(*count)++];
-    *item = (lt_gather){
-        .fold = *f, .matrix = *work, .elements = f->n * f->rest, .first_block = *blocks};
-    *blocks += (item->elements + LT_GATHER_BLOCK - 1) / LT_GATHER_BLOCK;
+    void *matrix = *work;
+    lt_gather_append(list, count, blocks, f, matrix);
     *work += bytes;
-    return item->matrix;
+    return matrix;
 }
 
 /* The tiles of f = A A^T in cuBLAS's order, by columns: tile (i, j), j <= i, is of A's parts i and j. Returns the next place. */
