@@ -242,24 +242,6 @@ every_plan()
             row "every plan of cuDNN: $device, $dtype" "$program" --all --only "$device, $dtype*"
         done
     done
-    engines_of_frontend
-}
-
-# The same graphs by NVIDIA's cudnn-frontend, whose headers PyPI has.
-engines_of_frontend()
-{
-    local folder headers
-    folder=$(mktemp -d)
-    python3 -m venv "$folder" >/dev/null 2>&1 && "$folder/bin/python" -m pip install -q --no-deps nvidia-cudnn-frontend >/dev/null 2>&1
-    headers=$(find "$folder" -name cudnn_frontend.h | head -1)
-    if [ -n "$headers" ] && configure "$work/main" -Dcudnn_frontend="$(dirname "$headers")" >/dev/null; then
-        local rebuild=
-        rows "engines as cudnn-frontend has them" "$work/main" "cuda frontend"
-        configure "$work/main" -Dcudnn_frontend= >/dev/null
-    else
-        skip "engines as cudnn-frontend has them" "nvidia-cudnn-frontend cannot be had"
-    fi
-    rm -rf "$folder"
 }
 
 test_valgrind()

@@ -415,14 +415,11 @@ int main(void)
     for (size_t i = 0; i < COUNT_OF(plain); i++)
         all[n++] = plain[i];
     for (size_t i = 0; i < COUNT_OF(open_rows); i++)
-        all[n++] = (struct CMUnitTest){open_rows[i].name, a_failed_open_leaves_nothing, NULL, NULL,
-                                       (void *)(uintptr_t)&open_rows[i]};
+        all[n++] = row_test(open_rows[i].name, a_failed_open_leaves_nothing, &open_rows[i]);
     for (size_t i = 0; i < COUNT_OF(driver_rows); i++)
-        all[n++] = (struct CMUnitTest){driver_rows[i].name, drivers_are_checked, NULL, NULL,
-                                       (void *)(uintptr_t)&driver_rows[i]};
+        all[n++] = row_test(driver_rows[i].name, drivers_are_checked, &driver_rows[i]);
     for (size_t i = 0; i < COUNT_OF(library_rows); i++)
-        all[n++] =
-            (struct CMUnitTest){library_rows[i].name, no_memory_within_a_library_says_how_much,
-                                NULL, NULL, (void *)(uintptr_t)&library_rows[i]};
+        all[n++] = row_test(library_rows[i].name, no_memory_within_a_library_says_how_much,
+                            &library_rows[i]);
     return cmocka_run_group_tests(all, NULL, NULL);
 }

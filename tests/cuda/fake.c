@@ -30,6 +30,15 @@ static int called(const char *name)
     return LT_CUDA_SUCCESS;
 }
 
+/* A call that the trace has, with the numbers of its handles. */
+static int traced(const char *name, uintptr_t a, uintptr_t b)
+{
+    const size_t used = strlen(fake.trace);
+    snprintf(fake.trace + used, sizeof fake.trace - used, "%s%s(%d,%d)", used ? " " : "", name,
+             (int)a, (int)b);
+    return called(name);
+}
+
 static int versions(int *driver, int *runtime)
 {
     *driver = fake.driver;
@@ -105,9 +114,8 @@ static int copy_async(void *dst, const void *src, size_t bytes, lt_copy_kind kin
                       lt_cuda_stream stream)
 {
     (void)kind;
-    (void)stream;
     memmove(dst, src, bytes);
-    return called("copy_async");
+    return traced("copy_async", bytes, (uintptr_t)stream);
 }
 
 static int set_async(void *dst, int value, size_t bytes, lt_cuda_stream stream)
@@ -147,9 +155,7 @@ static int stream_sync(lt_cuda_stream stream)
 
 static int stream_wait(lt_cuda_stream stream, lt_cuda_event event)
 {
-    (void)stream;
-    (void)event;
-    return called("stream_wait");
+    return traced("stream_wait", (uintptr_t)stream, (uintptr_t)event);
 }
 
 static int event_create(lt_cuda_event *out, bool timing)
@@ -170,15 +176,12 @@ static int event_destroy(lt_cuda_event event)
 
 static int event_record(lt_cuda_event event, lt_cuda_stream stream)
 {
-    (void)event;
-    (void)stream;
-    return called("event_record");
+    return traced("event_record", (uintptr_t)event, (uintptr_t)stream);
 }
 
 static int event_sync(lt_cuda_event event)
 {
-    (void)event;
-    return called("event_sync");
+    return traced("event_sync", (uintptr_t)event, 0);
 }
 
 static int event_query(lt_cuda_event event)
@@ -221,10 +224,8 @@ static int graph_instantiate(lt_cuda_graph_exec *out, lt_cuda_graph graph)
 
 static int graph_launch(lt_cuda_graph_exec exec, lt_cuda_stream stream)
 {
-    (void)exec;
-    (void)stream;
     fake.launches++;
-    return called("graph_launch");
+    return traced("graph_launch", (uintptr_t)exec, (uintptr_t)stream);
 }
 
 static int graph_destroy(lt_cuda_graph graph)

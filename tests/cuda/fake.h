@@ -5,7 +5,7 @@
 
 #include "tensor/backend/cuda/cuda.h"
 
-enum { FAKE_CALLS = 64 };
+enum { FAKE_CALLS = 64, FAKE_TRACE = 1024 };
 
 /* What the fake device is and does. Set before a device is opened. */
 typedef struct fake_device {
@@ -25,6 +25,7 @@ typedef struct fake_device {
     int error;                                                   /* of the next last_error() */
     int calls;                                                   /* in the log */
     const char *log[FAKE_CALLS];                                 /* names of the first calls */
+    char trace[FAKE_TRACE]; /* calls on streams and events: "event_record(event,stream) ..." */
 } fake_device;
 
 extern fake_device fake;

@@ -285,8 +285,7 @@ int main(int argc, char **argv)
         return 77;
     }
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i] =
-            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+        tests[i] = row_test(rows[i].name, check_row, &rows[i]);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     failed += cmocka_run_group_tests(others, NULL, NULL);
     cudnnBackendDestroyDescriptor(h200);

@@ -82,7 +82,6 @@ int main(void)
 {
     struct CMUnitTest tests[COUNT_OF(rows) + 1] = {cmocka_unit_test(a_missing_entry_has_a_name)};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i + 1] = (struct CMUnitTest){rows[i].name, opening_fails, NULL, NULL,
-                                           (void *)(uintptr_t)&rows[i]};
+        tests[i + 1] = row_test(rows[i].name, opening_fails, &rows[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

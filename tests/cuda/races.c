@@ -48,7 +48,6 @@ int main(void)
 {
     struct CMUnitTest tests[RACE_ROWS];
     for (size_t i = 0; i < RACE_ROWS; i++)
-        tests[i] = (struct CMUnitTest){race_rows[i].name, check_row, NULL, NULL,
-                                       (void *)(uintptr_t)&race_rows[i]};
+        tests[i] = row_test(race_rows[i].name, check_row, &race_rows[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -399,8 +399,7 @@ int main(void)
     if (cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0))
         return 1;
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[i] =
-            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
+        tests[i] = row_test(rows[i].name, check_row, &rows[i]);
     tests[COUNT_OF(rows)] =
         (struct CMUnitTest)cmocka_unit_test(an_engine_that_is_not_deterministic);
     return cmocka_run_group_tests(tests, NULL, NULL);
