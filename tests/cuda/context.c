@@ -187,7 +187,7 @@ static void nothing_is_allocated_in_a_capture(void **state)
     const int before = fake.blocks;
     assert_ok(lt_cuda_workspace(c, LT_CUDA_MAIN, 1000, &work));
     assert_status(lt_cuda_workspace(c, LT_CUDA_MAIN, 9 << 20, &work), LT_E_DEVICE);
-    says("conv2d: needs 9437184 bytes of work memory in a captured step");
+    says("conv2d: needs 9437184 bytes of workspace in a captured step");
     assert_status(lt_cuda_alloc(c, 1000, &memory), LT_E_DEVICE);
     assert_int_equal(fake.blocks, before);
     c->capturing = false;

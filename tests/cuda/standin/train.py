@@ -372,7 +372,7 @@ def entries_are_timed_by_events(cwd):
 @full
 def a_fault_is_said(cwd):
     """In a captured graph, whose kernels have no operations; in the evaluation behind the steps; before one was captured."""
-    recorded, earlier = "a recorded step was running: if an operation in it", "if an earlier operation"
+    recorded, earlier = "a captured step was running: if an operation in it", "if an earlier operation"
     for fault, launched, words in ((900, True, recorded), (1200, True, earlier), (300, False, earlier)):
         p = says(cwd, "an illegal memory access", f"; {words} is at fault, LATHER_SYNC=1 names it", order="late", STANDIN_FAULT=fault)
         assert bool(p.launches) == launched, p.said

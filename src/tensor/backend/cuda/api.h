@@ -1,6 +1,5 @@
-/* The calls of the CUDA runtime that host logic makes, as a table, so that tests can put another in
- * its place. No CUDA header is needed: handles are CUDA's own structs, known by their tags, and
- * results its integers. */
+/* Table of the CUDA runtime functions that host code calls, so that tests can replace them. No CUDA header is needed:
+ * handles are CUDA's structs, declared by their tags, and results are its integers. */
 #ifndef LT_CUDA_API_H
 #define LT_CUDA_API_H
 
@@ -11,14 +10,14 @@ typedef struct CUevent_st *lt_cuda_event;          /* cudaEvent_t */
 typedef struct CUgraph_st *lt_cuda_graph;          /* cudaGraph_t */
 typedef struct CUgraphExec_st *lt_cuda_graph_exec; /* cudaGraphExec_t */
 
-/* The results that the code decides by; the values are CUDA's and its libraries'. */
+/* Result codes that the code tests; values of CUDA and its libraries. */
 enum {
     LT_CUDA_SUCCESS = 0,
     LT_CUDA_NO_MEMORY = 2,
     LT_CUDA_OLD_DRIVER = 35,
     LT_CUDA_NO_DEVICE = 100,
     LT_CUDA_NOT_READY = 600,
-    LT_CUDNN_NO_MEMORY = 4004, /* of the device, as the next two */
+    LT_CUDNN_NO_MEMORY = 4004, /* no device memory, as the next two */
     LT_CUBLAS_NO_MEMORY = 3,
     LT_CUSOLVER_NO_MEMORY = 2
 };
@@ -30,7 +29,7 @@ typedef struct lt_cuda_properties {
     size_t memory_bytes;
 } lt_cuda_properties;
 
-/* Whose result a number is. */
+/* The library that returned a result code. */
 typedef enum lt_cuda_library {
     LT_CUDA_RUNTIME,
     LT_CUDA_CUDNN,
@@ -40,11 +39,11 @@ typedef enum lt_cuda_library {
 
 struct lt_cuda;
 
-/* Each returns 0 or the runtime's error number, but where the comment says otherwise. */
+/* Unless a comment says otherwise, each returns 0 or the runtime's error code. */
 typedef struct lt_cuda_api {
-    int (*versions)(int *driver, int *runtime); /* 13000 is 13.0; driver 0: there is none */
+    int (*versions)(int *driver, int *runtime); /* 13000 is 13.0; driver: 0 if missing */
     int (*device_count)(int *count);
-    int (*set_device)(int ordinal); /* of the calling thread */
+    int (*set_device)(int ordinal); /* for the calling thread */
     int (*properties)(int ordinal, lt_cuda_properties *out);
     int (*memory_info)(size_t *free_bytes, size_t *all_bytes);
 
@@ -68,23 +67,23 @@ typedef struct lt_cuda_api {
     int (*event_query)(lt_cuda_event event);
     int (*event_milliseconds)(float *out, lt_cuda_event from, lt_cuda_event to);
 
-    int (*capture_begin)(lt_cuda_stream stream); /* of this thread's calls */
+    int (*capture_begin)(lt_cuda_stream stream); /* captures this thread's calls */
     int (*capture_end)(lt_cuda_stream stream, lt_cuda_graph *out);
     int (*graph_instantiate)(lt_cuda_graph_exec *out, lt_cuda_graph graph);
     int (*graph_launch)(lt_cuda_graph_exec exec, lt_cuda_stream stream);
     int (*graph_destroy)(lt_cuda_graph graph);
     int (*graph_exec_destroy)(lt_cuda_graph_exec exec);
 
-    int (*last_error)(void); /* of this thread, a failed launch's too; resets it */
+    int (*last_error)(void); /* of this thread, including failed launches; resets it */
 
-    /* A result code's text, from its library. */
+    /* Returns the library's text for a result code. */
     const char *(*text)(lt_cuda_library library, int code);
-    /* Makes and destroys the context's handles of cuDNN, cuBLASLt and cuSOLVER. */
+    /* Create and destroy the context's handles of cuDNN, cuBLAS, cuBLASLt and cuSOLVER. */
     lt_status (*libraries_open)(struct lt_cuda *c);
     void (*libraries_close)(struct lt_cuda *c);
 } lt_cuda_api;
 
-/* The real ones. */
+/* The CUDA runtime's functions. */
 extern const lt_cuda_api lt_cuda_runtime;
 
 #endif

@@ -1,5 +1,5 @@
-/* The cuda backend's table, and the plugin that carries it. Each part of the backend sets its
- * entries; what none sets is LT_E_UNSUPPORTED. */
+/* The CUDA backend's table and its plugin. Each part of the backend sets its entries; those that are not set return
+ * LT_E_UNSUPPORTED. */
 
 #include "cuda.h"
 #include "kernels.h"
@@ -10,11 +10,11 @@
 
 #include <cuda_runtime_api.h>
 
-/* Of the runtime; cuda_profiler_api.h, which declares them, is a package of its own. */
+/* Functions of the runtime, whose header cuda_profiler_api.h is a separate package. */
 cudaError_t cudaProfilerStart(void);
 cudaError_t cudaProfilerStop(void);
 
-/* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and later ones by way of PTX. */
+/* Kernels are built for compute capability LT_CUDA_ARCH (90: 9.0), and as PTX for later ones. */
 static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
 {
     LT_TRY(lt_cuda_libraries_check());

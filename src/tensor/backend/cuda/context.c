@@ -1,4 +1,4 @@
-/* A device of the cuda backend: its context, queues and work memory. */
+/* A device of the CUDA backend: context, streams and workspaces. */
 
 #include "cuda.h"
 
@@ -51,7 +51,7 @@ static void free_blocks(lt_cuda *c, lt_cuda_block *b)
     }
 }
 
-/* Closes what was opened. It returns void: failures are not reported. */
+/* Also closes a partly opened device. Returns void: failures are not reported. */
 void lt_cuda_close(void *ctx)
 {
     lt_cuda *c = ctx;
@@ -80,8 +80,8 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
     if (!last || last->bytes < bytes) {
         if (c->capturing)
             return lt_fail(LT_E_DEVICE,
-                           "cuda:%d: %s: needs %zu bytes of work memory in a captured step; a step "
-                           "must run as it is before it is captured",
+                           "cuda:%d: %s: needs %zu bytes of workspace in a captured step; a step "
+                           "must run uncaptured before it is captured",
                            c->ordinal, c->operation, bytes);
         size_t size = last ? 2 * last->bytes : SMALLEST_WORKSPACE;
         size = size > bytes ? size : lt_cuda_padded(bytes);
@@ -89,7 +89,7 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
         if (!b)
             return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory", c->ordinal, c->operation);
         lt_status st = lt_cuda_alloc(c, size, &b->data);
-        if (st && size > bytes) /* then no more than it must be */
+        if (st && size > bytes) /* then only the required bytes */
             st = lt_cuda_alloc(c, size = bytes, &b->data);
         if (st) {
             free(b);

@@ -1,5 +1,5 @@
-/* Reading and writing single elements of any dtype, converting as the reference does: to nearest
- * even; integers towards zero, saturating, NaN to 0. */
+/* Reading and writing single elements of any dtype, with the reference's conversions: round to nearest even; to
+ * integers towards zero, saturating, NaN to 0. */
 #ifndef LT_CUDA_ELEMENT_H
 #define LT_CUDA_ELEMENT_H
 
@@ -76,7 +76,7 @@ LT_HD double lt_element(const void *data, lt_dtype dtype, int64_t i)
     return 0;
 }
 
-/* The integer in low..high towards zero; limit is high + 1, exact in double. */
+/* Truncates x towards zero and clamps it to low..high, NaN to 0. limit: high + 1, exact in double. */
 LT_HD int64_t lt_truncate(double x, int64_t low, int64_t high, double limit)
 {
     if (x >= limit)
@@ -113,7 +113,7 @@ LT_HD void lt_set_element(void *data, lt_dtype dtype, int64_t i, double x)
     }
 }
 
-/* The same in single precision, for floating data that is no f64: no double is touched. */
+/* The same in single precision: f32, bf16 and f16 without double arithmetic. */
 LT_HD float lt_element_f32(const void *data, lt_dtype dtype, int64_t i)
 {
     if (dtype == LT_BF16)

@@ -1,10 +1,10 @@
-/* Failures of CUDA and its libraries as statuses whose messages name the operation. */
+/* Converts failures of CUDA and its libraries to statuses whose messages name the operation. */
 
 #include "cuda.h"
 
 #include <string.h>
 
-/* What a library is called, and its code for no memory on the device. */
+/* A library's name, and its code for lack of device memory. */
 static const struct {
     const char *name;
     int no_memory;
@@ -13,12 +13,12 @@ static const struct {
                  [LT_CUDA_CUBLAS] = {"cuBLAS", LT_CUBLAS_NO_MEMORY},
                  [LT_CUDA_CUSOLVER] = {"cuSOLVER", LT_CUSOLVER_NO_MEMORY}};
 
-/* A fault comes to light at some later call, unless each operation is waited for. */
+/* A fault is reported by a later call, unless each operation is synchronized. */
 static const char *hint(const lt_cuda *c, lt_cuda_library library)
 {
     if (c->sync || library != LT_CUDA_RUNTIME)
         return "";
-    return c->replayed ? "; a recorded step was running: if an operation in it is at fault, "
+    return c->replayed ? "; a captured step was running: if an operation in it is at fault, "
                          "LATHER_SYNC=1 names it"
                        : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
 }
@@ -35,7 +35,7 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
 {
     if (code == LT_CUDA_SUCCESS)
         return LT_OK;
-    c->api->last_error(); /* it is told here, and must not show at the next launch */
+    c->api->last_error(); /* reported here: the next launch must not report it again */
     const bool no_memory = code == libraries[library].no_memory;
     lt_status st =
         lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %.*s: %s says: %s (%d)%s",
@@ -89,8 +89,8 @@ lt_status lt_cuda_check_driver(const lt_cuda_api *api, int ordinal, int arch)
     int driver = 0, runtime = 0, count = 0;
     int code = api->versions(&driver, &runtime);
     if (!code && driver == 0)
-        return lt_fail(LT_E_UNSUPPORTED, "device cuda: this machine has no NVIDIA driver: there is "
-                                         "no libcuda.so.1, or it does not start");
+        return lt_fail(LT_E_UNSUPPORTED, "device cuda: this machine has no NVIDIA driver: "
+                                         "libcuda.so.1 is missing or does not start");
     if (!code && driver / MAJOR < runtime / MAJOR)
         return lt_fail(LT_E_UNSUPPORTED,
                        "device cuda: the driver is for CUDA %d.%d, want one for CUDA %d.0 or later",

@@ -1,5 +1,5 @@
-/* What code in the same plugin, but outside of the backend, may use of a cuda device: dist/nccl queues
- * collectives on a stream of its own, behind the device's main stream. */
+/* Access to a CUDA device for other code in the same plugin: dist/nccl queues collectives on a separate stream,
+ * ordered after the device's main stream. */
 #ifndef LT_CUDA_EXTERNAL_H
 #define LT_CUDA_EXTERNAL_H
 
@@ -13,8 +13,8 @@ extern "C" {
 
 typedef struct lt_cuda lt_cuda;
 
-/* Called around each launch of a captured step: before may refuse it, after follows if it did not.
- * before NULL: none. */
+/* Called around each launch of a captured step: before() may reject it; after() is called if it did not. before NULL:
+ * no hooks. */
 typedef struct lt_cuda_launch_hooks {
     void *context;
     lt_status (*before)(void *context);
@@ -28,8 +28,8 @@ lt_cuda_stream lt_cuda_main_stream(const lt_cuda *c);
 bool lt_cuda_is_capturing(const lt_cuda *c);
 void lt_cuda_set_launch_hooks(lt_cuda *c, lt_cuda_launch_hooks hooks);
 
-/* LT_OK, or the failure of call with operation, library and text. No memory on the
- * device is LT_E_NOMEM, whoever wanted it, and says how much is free; everything else LT_E_DEVICE. */
+/* Returns LT_OK for code 0, else LT_E_NOMEM for lack of device memory, with the free bytes, or LT_E_DEVICE; the
+ * message has entry, call, library and its text. */
 lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, const char *call);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* How every entry of the cuda backend begins and ends: the device is the thread's, the operation has a name and a time. */
+/* How every entry of the cuda backend begins and ends: the device is the thread's, the operation has a name and a
+ * time. */
 
 #include "times.h"
 

@@ -1,5 +1,5 @@
-/* Functions that run on the device, and on the host in tests: C that nvcc and the host's compiler
- * both read. */
+/* Attributes of functions that compile for the device, and for the host in tests: C for nvcc and the host's
+ * compiler. */
 #ifndef LT_CUDA_HOST_DEVICE_H
 #define LT_CUDA_HOST_DEVICE_H
 
@@ -15,14 +15,14 @@
 
 #include <stdbool.h>
 
-/* a / b of numbers that are not negative. Short ones, below 2^32, are many times as fast on a device. */
+/* Returns a / b for a, b >= 0. is_short: both are below 2^32, which a device divides many times faster. */
 LT_HD int64_t lt_quotient(int64_t a, int64_t b, bool is_short)
 {
     return is_short ? (int64_t)((uint32_t)a / (uint32_t)b) : a / b;
 }
 
-/* Returns the index of the list's item that a block works on: the last one whose first block is not after it. first: that of
- * item 0; items are `bytes` apart. */
+/* Returns the index of the list's item that a block works on: the last one whose first block is not after it. first:
+ * that of item 0; items are `bytes` apart. */
 LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
 {
     int64_t low = 0, high = count - 1;

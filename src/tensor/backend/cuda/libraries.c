@@ -15,7 +15,7 @@ _Static_assert((int)CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED == LT_C
                    && (int)CUSOLVER_STATUS_ALLOC_FAILED == LT_CUSOLVER_NO_MEMORY,
                "error.c, which is built without CUDA too, knows these by number");
 
-/* What cuBLAS's manual advises for Hopper. To set the stream takes it away again. */
+/* Workspace that cuBLAS's manual recommends for Hopper. cublasSetStream() removes it. */
 static const size_t cublas_bytes = (size_t)32 << 20;
 
 lt_status lt_cuda_libraries_open(lt_cuda *c)
@@ -47,7 +47,7 @@ void lt_cuda_libraries_close(lt_cuda *c)
         cudnnDestroy(c->cudnn);
 }
 
-/* cuSOLVER has no texts of its own. */
+/* cuSOLVER has no function for this. */
 static const char *cusolver_text(int code)
 {
     switch (code) {
@@ -89,7 +89,7 @@ const char *lt_cuda_library_text(lt_cuda_library library, int code)
 
 typedef struct library {
     const char *name;
-    const void *anchor; /* something of the library, to find its file by */
+    const void *anchor; /* an address in the library, to find its file */
     int least, found;   /* 1000 * major + minor */
 } library;
 
@@ -126,7 +126,7 @@ static int found_runtime(void)
     return version / MAJOR * MAJOR + version % MAJOR / 10;
 }
 
-/* Of the build's major version; cuDNN plans as text came with 9.8. */
+/* Required: the build's major versions, and cuDNN 9.8, which introduced plans as text. */
 static void find_libraries(library out[LIBRARIES])
 {
     enum { CUDNN_LEAST_MINOR = 8 };

@@ -8,9 +8,9 @@ lt_status lt_cuda_libraries_open(lt_cuda *c);
 void lt_cuda_libraries_close(lt_cuda *c);
 const char *lt_cuda_library_text(lt_cuda_library library, int code);
 
-/* Whether the libraries found at run time are those of the build: lt_cuda_check_version(). */
+/* Checks the libraries found at run time: lt_cuda_check_version(). */
 lt_status lt_cuda_libraries_check(void);
-/* "CUDA 13.0, cuDNN 9.19, ...": as found. Lent until the next call. */
+/* Returns "cuda: the CUDA runtime 13.0, cuDNN 9.19, ...", valid until the next call. */
 const char *lt_cuda_libraries_info(void);
 
 #endif

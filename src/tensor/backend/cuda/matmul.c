@@ -1,6 +1,5 @@
-/* Matrix products by cuBLASLt: f32 (by TF32 where the device was opened so), f16 and bf16 with sums
- * in f32. The algorithm is chosen by time at the first call with a shape. Formulas: ext/kernels.h,
- * part 2. */
+/* Matrix products by cuBLASLt: f32, in TF32 if the device allows it, f16 and bf16, with sums in f32. The algorithm is
+ * autotuned at the first call with a shape. Formulas: detail/kernels.h, part 2. */
 
 #include "kernels.h"
 #include "operands.h"
@@ -24,17 +23,18 @@ typedef struct plan {
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace;
-    bool none; /* cuBLASLt has no algorithm with the epilogue */
+    bool none; /* cuBLASLt has no algorithm with this epilogue */
 } plan;
 
 typedef struct call {
     const lt_view *a, *b, *y;
     lt_dtype dtype;      /* of both factors */
     lt_dtype y_dtype;    /* that or f32 */
-    bool keeps;          /* b's copy */
+    bool keeps;          /* b's cast is cached */
     const lt_view *bias; /* [columns], or NULL */
-    bool grad;  /* a is the gradient of what had the bias, whose own is the sum of a's columns */
-    bool apart; /* the bias is added, or its gradient summed, behind the product, which is f32 */
+    bool
+        grad; /* a is the gradient of a biased output; the bias's gradient is the sum of a's columns */
+    bool apart; /* the bias is added, or its gradient summed, after the product, which is f32 */
 } call;
 
 static bool has_epilogue(const call *p)
@@ -112,8 +112,8 @@ static lt_status set_bias(lt_cuda *c, const plan *p, const void *bias)
     return LT_OK;
 }
 
-/* The bias has d's dtype and is along its rows; its gradient is along the rows of op(a) or the columns of op(b). An
- * algorithm is chosen by how its address is aligned (cublasLt.h): as that of an operand. */
+/* The bias has d's dtype and is along its rows; its gradient is along the rows of op(a) or the columns of op(b). The
+ * heuristics use the alignment of its address (cublasLt.h): that of an operand. */
 static lt_status set_epilogue(lt_cuda *c, const call *p, bool swapped, const plan *out)
 {
     static const _Alignas(16) char aligned[16]; /* not read */
@@ -145,7 +145,7 @@ static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, 
     return make_layout(c, &out->d, &b->d, p->y_dtype, b->batches);
 }
 
-/* Bytes that all matrices of a batch are aligned to, if the first is to 16. */
+/* Returns the alignment in bytes of all matrices of a batch whose first one is aligned to 16. */
 static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
 {
     uint32_t bytes = 16;
@@ -154,7 +154,7 @@ static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
     return bytes;
 }
 
-/* Partial sums are never kept in a 16-bit type. *count 0: there is no algorithm. */
+/* Queries the heuristics; *count 0: no algorithm. Excludes partial sums in 16 bits. */
 static lt_status ask(lt_cuda *c, const plan *p, const call *k, const lt_blas_product *of,
                      cublasLtMatmulHeuristicResult_t *found, int *count)
 {
@@ -203,7 +203,7 @@ static lt_status run_plan(lt_cuda *c, const plan *p, const lt_operand *operand, 
     return LT_OK;
 }
 
-/* Algorithms to choose from, on the operands themselves. */
+/* Autotuning of algorithms, on the call's operands. */
 typedef struct trial {
     lt_cuda *c;
     plan *plan;
@@ -221,7 +221,7 @@ static lt_status try_algorithm(void *context, int i)
     return run_plan(t->c, t->plan, t->operand, t->swapped, t->workspace);
 }
 
-/* The table of plans gets the key as "product ...". */
+/* Logs the candidates with the key "product ...". */
 static void log_algorithms(const trial *t, const char *key, int count, const float *milliseconds,
                            int best)
 {
@@ -308,7 +308,7 @@ static bool can_multiply(lt_dtype dtype)
     return dtype == LT_F32 || lt_cuda_is_16_bit(dtype);
 }
 
-/* What cuBLASLt would be given: the views, or contiguous copies where it cannot read them. */
+/* Describes the product of the views, or of contiguous copies where cuBLASLt cannot read them. */
 static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
 {
     const lt_view *view[] = {p->a, p->b, p->y};
@@ -336,7 +336,7 @@ static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
     return lt_blas_describe(&like[A], &like[B], &like[Y]);
 }
 
-/* y = product + bias: one rounding, since the product is f32. */
+/* y = product + bias, rounded once, because the product is f32. */
 static lt_status add_bias(lt_cuda *c, const lt_view *product, const call *p)
 {
     lt_view wide = *p->bias;
@@ -359,8 +359,8 @@ static lt_status sum_of_columns(lt_cuda *c, const call *p)
     return lt_cuda_table()->sum(c, 1, &rows, &wide);
 }
 
-/* *out NULL: the product and its bias must be apart. A bias is along the features, which are d's rows only
- * if d is the result by rows. */
+/* *out NULL: the product and its bias must be separate. A bias is along the features, which are d's rows only if the
+ * result is row-major. */
 static lt_status prepare(lt_cuda *c, const call *p, lt_operand operand[OPERANDS],
                          lt_blas_product *b, plan **out)
 {
@@ -400,7 +400,8 @@ static lt_status run(lt_cuda *c, const call *p)
     return p->bias && p->apart ? sum_of_columns(c, p) : LT_OK;
 }
 
-/* Factors of two dtypes meet in f32, but a parameter is rounded to the other's. */
+/* Returns the dtype in which a and b are multiplied: f32 if theirs differ, but a parameter is rounded to the
+ * other's. */
 static lt_dtype common_dtype(const lt_view *a, const lt_view *b)
 {
     if (a->dtype == b->dtype)
@@ -420,7 +421,7 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
     return lt_cuda_end(c);
 }
 
-/* A matrix as a batch of one. */
+/* Views a matrix as a batch of one. */
 static lt_view batch(const lt_view *m, int rows, int columns)
 {
     lt_view v = *m;
@@ -445,7 +446,7 @@ static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
     return lt_cuda_end(c);
 }
 
-/* In f32 apart: by TF32 an epilogue might sum what was rounded. */
+/* In f32, the bias's gradient is separate: with TF32 an epilogue might sum rounded values. */
 static lt_status linear_grad_w(void *ctx, const lt_view *dy, const lt_view *x, const lt_view *dw,
                                const lt_view *db)
 {

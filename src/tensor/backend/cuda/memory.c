@@ -1,4 +1,4 @@
-/* Device memory: allocation, copies, waiting. The caching pool above asks for large segments. */
+/* Device memory: allocation, copies, synchronization. The caching allocator above requests large segments. */
 
 #include "cuda.h"
 
@@ -6,19 +6,19 @@ static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
 {
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
-                       "cuda:%d: %s: memory is wanted in a captured step, %zu bytes; a step must "
-                       "run as it is before it is captured",
+                       "cuda:%d: %s: allocation of %zu bytes in a captured step; a step must "
+                       "run uncaptured before it is captured",
                        c->ordinal, c->operation, bytes);
     const int code = c->api->alloc(out, bytes);
     if (code != LT_CUDA_NO_MEMORY)
         return lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaMalloc");
-    c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    c->api->last_error(); /* handled here: the next launch must not report it */
     return lt_cuda_with_free_memory(c,
                                     lt_fail(LT_E_NOMEM, "cuda:%d: %s: no %.1f MiB of device memory",
                                             c->ordinal, c->operation, (double)bytes / 0x1p20));
 }
 
-/* For a tensor, or for the operation that runs. */
+/* Allocates a tensor, or memory for the running operation. */
 lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
 {
     lt_cuda *c = (lt_cuda *)ctx;
@@ -37,22 +37,23 @@ size_t lt_cuda_taken(void *ctx)
     return ((const lt_cuda *)ctx)->taken;
 }
 
-/* What is queued may use it: cudaFree() may wait for that, and promises nothing. */
+/* Synchronizes first: queued work may use the memory, and cudaFree() does not guarantee to wait for it. */
 void lt_cuda_free(void *ctx, void *data, size_t bytes)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    LT_ASSERT(!c->capturing); /* a wait would end the capture; the pool frees nothing meanwhile */
+    LT_ASSERT(
+        !c->capturing); /* a wait would end the capture; the allocator frees nothing during it */
     c->taken -= bytes;
     if (!lt_cuda_begin(c, "free")) {
         for (int i = 0; i < LT_CUDA_QUEUES; i++)
             c->api->stream_sync(c->stream[i]);
         c->api->release(data);
-        c->api->last_error(); /* free returns void; a sticky error shows at the next call */
+        c->api->last_error(); /* free returns void; the next call reports a sticky error */
     }
     c->operation = NULL;
 }
 
-/* From and to pageable host memory the call returns when that may be used again. */
+/* Returns after the copy if the host memory is pageable. */
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind)
 {
     lt_cuda *c = (lt_cuda *)ctx;
@@ -62,7 +63,7 @@ lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_c
     return lt_cuda_end(c);
 }
 
-/* For all queues, whatever becomes of one. */
+/* Waits for all streams, even if one fails. */
 lt_status lt_cuda_sync(void *ctx)
 {
     lt_cuda *c = (lt_cuda *)ctx;

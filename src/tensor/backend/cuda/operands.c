@@ -1,4 +1,4 @@
-/* Operands in the dtype and layout that a library wants, and the choice between candidates. */
+/* Operands in the dtype and layout that a library requires, and autotuning. */
 
 #include "operands.h"
 
@@ -51,13 +51,13 @@ static void set_strides(lt_view *v)
     }
 }
 
-/* What a copy in the same order in memory needs of the view. */
+/* Returns whether a copy has the view's order in memory. */
 static bool is_in_order(const lt_view *v)
 {
     return v->shape.ndim == 4 ? lt_view_is_channels_last(v) : lt_view_is_contiguous(v);
 }
 
-/* Recorded passes make the copy anew, unless optimizers write it. */
+/* Captured passes repeat the cast, unless optimizers update it. */
 static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 {
     const size_t bytes = bytes_of(o);
@@ -117,7 +117,7 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
             LT_TRY(lt_cuda_table()->cast(c, o->view, &o->use));
     }
     *workspace = block ? block + at : NULL;
-    return lt_cuda_begin(c, operation); /* the casts were others */
+    return lt_cuda_begin(c, operation); /* the casts were other entries */
 }
 
 lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count)
@@ -134,7 +134,7 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A failed candidate sets the runtime's last error too; the end of the entry must not see it. */
+/* A failed candidate also sets the runtime's last error, which the end of the entry must not report. */
 static lt_status reset_error(const lt_cuda *c, lt_status st)
 {
     if (st)
@@ -142,7 +142,7 @@ static lt_status reset_error(const lt_cuda *c, lt_status st)
     return st;
 }
 
-/* Candidates to choose from. */
+/* Candidates. */
 typedef struct choice {
     int count;
     lt_cuda_try_fn *run;
@@ -156,11 +156,11 @@ static void note_time(const choice *of, int i, float time)
         of->milliseconds[i] = time;
 }
 
-/* Candidates with their times. */
+/* Times of the candidates. */
 typedef struct timing {
     float time[MOST_CANDIDATES][ROUNDS];
     bool fails[MOST_CANDIDATES];
-    lt_status last; /* failure */
+    lt_status last; /* the last failure */
 } timing;
 
 static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int i,
@@ -175,7 +175,7 @@ static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event eve
     return LT_OK;
 }
 
-/* Each of the candidates once; every second round goes backwards. Without events nothing is timed. */
+/* Runs each candidate once, in odd rounds in reverse order. event NULL: does not time them. */
 static void run_round(lt_cuda *c, const choice *of, const lt_cuda_event *event, int round,
                       timing *t)
 {
@@ -190,7 +190,7 @@ static void run_round(lt_cuda *c, const choice *of, const lt_cuda_event *event, 
     }
 }
 
-/* A device's clock changes while it gets warm: with rounds there and back each candidate meets the same clocks. */
+/* A device's clock changes as it warms up: rounds in alternating direction expose all candidates to the same clocks. */
 static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int *best)
 {
     timing t = {.last = LT_OK};
@@ -214,7 +214,7 @@ static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event even
 
 static lt_status first_that_runs(const lt_cuda *c, const choice *of, int *best)
 {
-    lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: nothing to choose from");
+    lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: no candidate to choose from");
     for (*best = 0; *best < of->count; ++*best) {
         st = reset_error(c, of->run(of->context, *best));
         if (!st)

@@ -1,6 +1,5 @@
-/* Operands of the libraries' calls, which want certain dtypes and layouts: a view as it is, a copy of
- * it in work memory, or a weight's copy that is kept for a version; and the fastest of several ways
- * to do a thing. */
+/* Operands in the dtype and layout that a library requires: the view itself, a copy in the workspace, or a weight's
+ * cached cast; and autotuning, the choice of the fastest candidate. */
 #ifndef LT_CUDA_OPERANDS_H
 #define LT_CUDA_OPERANDS_H
 
@@ -8,32 +7,31 @@
 
 typedef struct lt_operand {
     const lt_view *view; /* NULL, or without data: absent */
-    lt_dtype dtype;      /* wanted */
-    bool fits;           /* its layout is as wanted */
-    bool written;        /* else read */
-    bool keeps;          /* a weight: its copy is kept while view->version does not change */
-    bool refresh;        /* but made again in a capture, where versions stand still */
-    lt_view use;         /* out: what the call reads or writes */
+    lt_dtype dtype;      /* required by the library */
+    bool fits;           /* the view's layout is as required */
+    bool written;        /* an output; else an input */
+    bool keeps;          /* a weight: its cast is cached until view->version changes */
+    bool refresh;        /* but repeated during a capture, when versions do not change */
+    lt_view use;         /* out: the view to pass to the library */
 } lt_operand;
 
-/* Gives each operand memory, casts what is read, and gives extra bytes of work memory behind the
- * copies, aligned to 256. A copy of four dimensions is channels-last, else row-major. */
+/* Assigns memory to each operand, casts inputs, and returns `extra` bytes of workspace after the copies, aligned to
+ * 256. A 4-D copy is channels-last, any other row-major. */
 lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t extra,
                            void **workspace);
-/* Casts what was written back to where it belongs. */
+/* Casts copies of outputs back to their views. */
 lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count);
-/* What is kept of weights. */
+/* Cached casts of weights. */
 extern const lt_weight_ops lt_cuda_weights;
-/* A view that the libraries can use without a copy, but for its layout. */
+/* Returns whether the view's data is aligned as the libraries require. */
 bool lt_operand_aligned(const lt_view *view);
 
-/* Runs candidate number i once, on the main queue. */
+/* Runs candidate i once, on the main stream. */
 typedef lt_status lt_cuda_try_fn(void *context, int i);
-/* The fastest of count, at most 32, by the median of rounds over all of them, there and back, after one that warms
- * up; those that fail are left out.
- * Where the device was opened deterministic: the first that runs, as times differ from run to run.
- * milliseconds: out, of each candidate; 0 not timed, < 0 did not run; NULL: not asked.
- * Errors: the last one's, if all fail. */
+/* Finds the fastest of count candidates, at most 32: after a warm-up round, by the median time of rounds in
+ * alternating direction. Candidates that fail are skipped. On a deterministic device: the first that runs, because
+ * times vary. milliseconds: out, the candidates' times, 0: not timed, < 0: failed; may be NULL. Errors: that of the
+ * last candidate if all fail. */
 lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
                           float *milliseconds, int *best);
 

@@ -1,5 +1,5 @@
-/* Plans by key. A file is named by the key's hash and holds key, text and a hash of both: so a
- * collision, another version, half a file or a flipped bit all mean that there is no such plan. */
+/* Cache of execution plans. A file is named by the key's hash and has key, text and a hash of both, so that a
+ * collision, another version, a truncated file or a flipped bit count as absent. */
 
 #include "plan_cache.h"
 
@@ -113,7 +113,7 @@ static bool file_path(const lt_plan_cache *cache, const char *key, char path[PAT
     return cache->folder[0] != 0;
 }
 
-/* The whole file with a NUL behind it, from malloc(). */
+/* Returns the file with a terminating NUL, from malloc(), or NULL. */
 static char *read_file(const char *path, size_t *bytes)
 {
     struct stat info;
@@ -131,7 +131,7 @@ static char *read_file(const char *path, size_t *bytes)
     return text;
 }
 
-/* Where the text is in a file's bytes, or NULL if it is not for this key or not complete. */
+/* Returns the text within a file's bytes, or NULL if it is for another key or incomplete. */
 static char *find_text(char *bytes, size_t count, const char *key)
 {
     size_t key_bytes = 0, text_bytes = 0;
@@ -146,7 +146,7 @@ static char *find_text(char *bytes, size_t count, const char *key)
         return NULL;
     char *stored = line + 1;
     const size_t left = count - (size_t)(stored - bytes);
-    /* Both are followed by a NUL, the text by the one behind the file. */
+    /* Both are NUL-terminated, the text by the NUL after the file. */
     if (key_bytes != strlen(key) + 1 || left < key_bytes || left - key_bytes != text_bytes
         || memcmp(stored, key, key_bytes) != 0)
         return NULL;
@@ -171,7 +171,7 @@ char *lt_plan_cache_read(const lt_plan_cache *cache, const char *key)
     return text ? bytes : NULL;
 }
 
-/* The folder and its parents, for this user alone. */
+/* Creates the folder and its parents, with access for this user only. */
 static bool make_folder(const char *path)
 {
     char partial[PATH];
@@ -196,7 +196,7 @@ static bool write_all(FILE *file, const char *key, const char *text)
            && !fsync(fileno(file));
 }
 
-/* Under another name first. */
+/* Writes a temporary file and renames it. */
 static bool write_file(const char *path, const char *key, const char *text)
 {
     char temp[PATH + 8];

@@ -1,4 +1,4 @@
-/* The table of plans that LATHER_PLANS names. */
+/* The log of autotuning in the file that LATHER_PLANS names. */
 
 #include "plan_log.h"
 
@@ -27,14 +27,14 @@ bool lt_plan_log_wanted(void)
     return path() != NULL;
 }
 
-/* In one write, so that lines of several processes stay whole. */
+/* Appends in one write, so that lines of several processes do not mix. */
 static bool add(int file, const char *text)
 {
     const size_t bytes = strlen(text);
     return write(file, text, bytes) == (ssize_t)bytes;
 }
 
-/* Who makes the file writes the names of its columns. */
+/* The process that creates the file writes the names of its columns. */
 static int open_table(const char *name)
 {
     int file = open(name, O_WRONLY | O_APPEND | O_CREAT | O_EXCL | O_CLOEXEC, MODE);
@@ -57,7 +57,7 @@ static void append(const char *text)
         close(file);
 }
 
-/* Tabs and ends of lines are the table's. */
+/* Replaces tabs and line breaks, which separate fields and lines. */
 static void flatten(char *text)
 {
     for (char *at = text; *at; at++)

@@ -1,27 +1,27 @@
-/* LATHER_PLANS=FILE: what a library's plans were chosen from, as a table for whoever looks for the reason of
- * a slow or wrong step. Lines are added; processes may share the file. */
+/* Log of autotuning, LATHER_PLANS=FILE: a table of the candidates of each execution plan, to find out why a step is
+ * slow or wrong. Lines are appended; processes may share the file. */
 #ifndef LT_CUDA_PLAN_LOG_H
 #define LT_CUDA_PLAN_LOG_H
 
 #include "cuda.h"
 
-/* A candidate of a key. */
+/* A candidate. */
 typedef struct lt_plan_line {
-    const char *key;    /* what is planned: form, dtype, shape */
+    const char *key;    /* of the plan: form, dtype, shape */
     const char *kind;   /* "hopper", "older", "compiled", "composed", "algorithm", "from disk" */
-    int candidate;      /* its number among those of the key */
-    long long engine;   /* the library's number for it; -1: none */
+    int candidate;      /* its number among the candidates of the key */
+    long long engine;   /* the library's number; -1: unknown */
     size_t workspace;   /* bytes */
-    float milliseconds; /* of a run; 0: it was not timed; < 0: it did not run */
+    float milliseconds; /* of a run; 0: not timed; < 0: failed */
     bool chosen;
-    const char *note; /* how it was made, or why it did not run; NULL: nothing to say */
+    const char *note; /* how it was built, or why it failed; may be NULL */
 } lt_plan_line;
 
-/* Whether anybody asked. */
+/* Returns whether LATHER_PLANS is set. */
 bool lt_plan_log_wanted(void);
-/* A line; that the file cannot be written is logged once, and no failure. */
+/* Appends a line. If the file cannot be written, warns once. */
 void lt_plan_log(const lt_cuda *c, const lt_plan_line *line);
-/* A line that is none of the table's, behind '#': the device, the library. */
+/* Appends a comment line, "# cuda:N what: text". */
 void lt_plan_log_remark(const lt_cuda *c, const char *what, const char *text);
 
 #endif

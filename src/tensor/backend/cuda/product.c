@@ -4,7 +4,7 @@
 
 enum { BATCH, ROWS, COLUMNS };
 
-/* By rows (transposed for BLAS) if possible, else by columns. */
+/* Finds the leading dimension: row-major (transposed for BLAS) if possible, else column-major. */
 static bool find_leading(const lt_view *v, bool *by_rows, int64_t *leading)
 {
     const int64_t rows = v->shape.dim[ROWS], columns = v->shape.dim[COLUMNS];
@@ -25,7 +25,7 @@ bool lt_blas_can_read(const lt_view *view)
            && (view->shape.dim[BATCH] == 1 || view->stride[BATCH] >= 0);
 }
 
-/* As it lies in memory, by columns. */
+/* Describes the memory as a column-major matrix. */
 static lt_blas_matrix describe(const lt_view *v, bool *by_rows)
 {
     lt_blas_matrix m;
@@ -42,8 +42,8 @@ lt_blas_product lt_blas_describe(const lt_view *a, const lt_view *b, const lt_vi
     bool a_by_rows, b_by_rows;
     const lt_blas_matrix ma = describe(a, &a_by_rows), mb = describe(b, &b_by_rows);
     p.d = describe(y, &p.swapped);
-    /* A result by rows is its transpose by columns: y' = b' a', where what lies by rows is
-     * transposed already. */
+    /* A row-major result is its transpose, column-major: y' = b' a', in which row-major factors are transposed
+     * already. */
     p.a = p.swapped ? mb : ma;
     p.b = p.swapped ? ma : mb;
     p.transpose_a = p.swapped ? !b_by_rows : a_by_rows;

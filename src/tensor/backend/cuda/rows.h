@@ -1,5 +1,5 @@
-/* A 4-D tensor as rows of channels: row r = (n * H + h) * W + w, and how kernels cut it. The cut hangs
- * on sizes alone, so that sums are the same on every device. */
+/* A 4-D tensor as rows of channels, row r = (n * H + h) * W + w, and its partition for reductions. The partition
+ * depends on sizes only, so that sums are the same on every device. */
 #ifndef LT_CUDA_ROWS_H
 #define LT_CUDA_ROWS_H
 
@@ -8,14 +8,14 @@
 #include "lather/detail/view.h"
 
 enum {
-    LT_VECTOR_WIDTH = 8, /* elements that a thread handles at a time on the fast path */
-    LT_ROW_THREADS = 256 /* of a block */
+    LT_VECTOR_WIDTH = 8, /* elements of a thread's vector access */
+    LT_ROW_THREADS = 256 /* threads of a block */
 };
 
 typedef struct lt_rows {
     int64_t height, width, channels, count; /* count: rows */
     int64_t stride[4];                      /* of n, c, h, w */
-    bool dense;                             /* channels-last without gaps */
+    bool dense;                             /* contiguous channels-last */
 } lt_rows;
 
 LT_HD int64_t lt_rows_place(const lt_rows *rows, int64_t row, int64_t channel)
@@ -27,7 +27,7 @@ LT_HD int64_t lt_rows_place(const lt_rows *rows, int64_t row, int64_t channel)
            + above % rows->height * rows->stride[2] + w * rows->stride[3];
 }
 
-/* Threads of a block that lie along the channels, in units of `width` channels: a power of two. */
+/* Returns the number of threads of a block along the channels, each with `width` of them: a power of two. */
 LT_HD int lt_row_lanes(int64_t channels, int width)
 {
     int lanes = 1;
@@ -36,8 +36,8 @@ LT_HD int lt_row_lanes(int64_t channels, int width)
     return lanes;
 }
 
-/* How a reduction over rows is cut: blocks of `tiles` times `chunks`, chunk i has rows
- * [i * length, (i + 1) * length) as far as there are any. */
+/* Partition of a reduction over rows into tiles of channels times chunks of rows: chunk i has rows
+ * [i * length, (i + 1) * length), the last fewer. */
 typedef struct lt_row_cut {
     int lanes, lines; /* threads along channels and along rows */
     int64_t tiles, chunks, length;
@@ -45,7 +45,7 @@ typedef struct lt_row_cut {
 
 LT_HD lt_row_cut lt_cut_rows(int64_t count, int64_t channels, int width)
 {
-    enum { BLOCKS = 1024, SHORTEST = 8 }; /* rows a thread has at least, where there are enough */
+    enum { BLOCKS = 1024, SHORTEST = 8 }; /* least rows of a thread */
     lt_row_cut cut;
     cut.lanes = lt_row_lanes(channels, width);
     cut.lines = LT_ROW_THREADS / cut.lanes;
@@ -64,7 +64,7 @@ typedef struct lt_moments {
     double count, mean, m2;
 } lt_moments;
 
-/* Of sum(x - shift) and sum((x - shift)^2). */
+/* Returns the moments of x from sum = sum(x - shift) and square = sum((x - shift)^2). */
 LT_HD lt_moments lt_moments_of(double count, double shift, double sum, double square)
 {
     lt_moments m;
@@ -72,11 +72,11 @@ LT_HD lt_moments lt_moments_of(double count, double shift, double sum, double sq
     m.count = count;
     m.mean = shift + delta;
     m.m2 = square - sum * delta;
-    m.m2 = m.m2 < 0 ? 0 : m.m2; /* rounding; NaN stays */
+    m.m2 = m.m2 < 0 ? 0 : m.m2; /* rounding; a NaN is kept */
     return m;
 }
 
-/* Chan, Golub & LeVeque, The American Statistician 37, 1983, formula 2.1. */
+/* Merges two moments: Chan, Golub & LeVeque, The American Statistician 37, 1983, formula 2.1. */
 LT_HD lt_moments lt_moments_merge(lt_moments a, lt_moments b)
 {
     if (b.count == 0)

@@ -1,4 +1,4 @@
-/* The table of calls, filled with the CUDA runtime's. */
+/* The table of runtime calls, with the functions of the CUDA runtime. */
 
 #include "cuda.h"
 #include "libraries.h"

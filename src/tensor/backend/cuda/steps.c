@@ -1,4 +1,4 @@
-/* Graph capture and replay of steps, and copies from the host on a stream of their own. */
+/* Graph capture and replay of steps, and uploads from the host on a separate stream. */
 
 #include "steps.h"
 
@@ -6,15 +6,15 @@
 
 enum { ARRIVED, FREE, SLOT_EVENTS };
 
-/* A ring of events. The most in flight are 16 steps of an optimizer's blocks, two or three events each;
- * synchronizing with an event that was reused since waits longer than needed, and is correct. */
+/* Size of the ring of events. At most 16 steps of an optimizer's blocks are in flight, with two or three events each;
+ * to synchronize with an event that was reused waits longer than necessary, and is correct. */
 enum { MAIN_EVENTS = 64 };
 
 /* The part LT_CUDA_STEPS of a context. */
 typedef struct upload_slots {
     lt_cuda_event event[LT_UPLOAD_SLOTS][SLOT_EVENTS];
     bool waits[LT_UPLOAD_SLOTS];     /* the next copy waits for FREE */
-    lt_cuda_event main[MAIN_EVENTS]; /* of the main queue, reused in turn */
+    lt_cuda_event main[MAIN_EVENTS]; /* ring of the main stream */
     uint64_t recorded;
 } upload_slots;
 
@@ -55,7 +55,7 @@ static lt_status begin_capture(void *ctx)
 {
     lt_cuda *c = ctx;
     if (c->sync)
-        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: with LATHER_SYNC=1 steps run as they are",
+        return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: with LATHER_SYNC=1 steps are not captured",
                        c->ordinal);
     LT_TRY(lt_cuda_begin(c, "capture"));
     LT_CUDA_TRY(c, "cudaStreamBeginCapture", c->api->capture_begin(c->stream[LT_CUDA_MAIN]));
@@ -168,7 +168,7 @@ static lt_status stream_wait(void *ctx, int slot)
     return lt_cuda_end(c);
 }
 
-/* The wait itself is queued in front of the slot's next copy: one queue serves all slots. */
+/* The copy stream waits only before the slot's next copy, because all slots share it. */
 static lt_status record_stream(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
@@ -203,7 +203,7 @@ static lt_status event_record(void *ctx, uint64_t *event)
     return lt_cuda_end(c);
 }
 
-/* An event recorded long ago was recorded again since, at a later point: the wait is longer than needed. */
+/* An event that was reused since waits for a later point. */
 static lt_status event_synchronize(void *ctx, uint64_t event)
 {
     lt_cuda *c = ctx;

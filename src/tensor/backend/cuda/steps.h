@@ -1,4 +1,4 @@
-/* What a step is made of besides kernels. */
+/* Captured graphs, and uploads on a separate stream. */
 #ifndef LT_CUDA_STEPS_H
 #define LT_CUDA_STEPS_H
 

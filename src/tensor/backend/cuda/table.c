@@ -1,4 +1,4 @@
-/* The cuda backend's table, which backend.c fills when the plugin is loaded: entries use others of it. */
+/* The CUDA backend's table, which backend.c fills when the plugin is loaded and through which entries call others. */
 
 #include "kernels.h"
 

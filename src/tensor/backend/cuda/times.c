@@ -1,4 +1,4 @@
-/* See times.h. */
+/* Profiler of entries by CUDA events: times.h. */
 
 #include "times.h"
 
@@ -17,7 +17,7 @@ typedef struct span {
 /* The part LT_CUDA_TIMES of a context. */
 typedef struct times {
     const char *path;
-    bool on, is_open; /* the last span has no end yet */
+    bool on, is_open; /* is_open: the last span has not ended */
     span *span;
     size_t count, capacity;
 } times;
@@ -68,7 +68,7 @@ static times *find_times(const lt_cuda *c)
     return t && t->on && !c->capturing ? t : NULL;
 }
 
-/* Capacity for one more span. */
+/* Ensures capacity for another span. */
 static lt_status grow(lt_cuda *c, times *t)
 {
     if (t->count < t->capacity)

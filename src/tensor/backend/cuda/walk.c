@@ -1,4 +1,4 @@
-/* Walking over several views together: the order, and what is joined. */
+/* Iterator over several strided views: order and merging of dimensions. */
 
 #include "walk.h"
 
@@ -12,7 +12,7 @@ int64_t lt_view_count(const lt_view *view)
     return count;
 }
 
-/* Dimension from of the views becomes dimension to of the walk. */
+/* Copies dimension `from` of the views to dimension `to` of the iterator. */
 static void take(lt_walk *w, int to, const lt_view *const *view, int from)
 {
     w->dim[to] = view[0]->shape.dim[from];
@@ -32,7 +32,7 @@ static void swap(lt_walk *w, int a, int b)
     }
 }
 
-/* By falling stride of the first operand; of equals, the outer stays outside. */
+/* Sorts dimensions by descending stride of the first operand, stably. */
 static void sort(lt_walk *w)
 {
     for (int i = 1; i < w->ndim; i++)
@@ -133,7 +133,7 @@ bool lt_walk_is_dense(const lt_walk *walk)
     return true;
 }
 
-/* --- The cut of sums over some dimensions --- */
+/* --- Partition of sums over some dimensions --- */
 
 static bool is_summed(const lt_view *x, const lt_view *y, int d)
 {

@@ -1,4 +1,4 @@
-/* The list of weights' copies. */
+/* The list of cached casts. */
 
 #include "weights.h"
 
@@ -47,7 +47,7 @@ void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype)
     for (const lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next) {
         const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
         const size_t size = lt_dtype_size(w->copy.dtype);
-        /* The copy may be larger than the weight: an earlier one was. */
+        /* The cast's memory may be larger than the weight: it may be reused from a larger one. */
         if (!w->follows || at < begin
             || at - begin >= (size_t)lt_view_count(&w->value) * sizeof(float))
             continue;
@@ -57,7 +57,7 @@ void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype)
     return NULL;
 }
 
-/* One copy at most: an entry writes no more. The newest comes first. */
+/* At most one cast, the newest, follows: an entry updates only one. */
 void lt_weight_follow(void *ctx, const lt_view *value, bool on)
 {
     lt_cuda *c = ctx;

@@ -1,41 +1,42 @@
-/* Weights in the dtype of a pass: copies that are kept while a weight does not change, and that entries
- * of optimizers write along with it. Only a copy in the weight's order in memory is written along. */
+/* Cache of weights cast to the dtype of a pass. A cast is valid while its weight's version does not change; optimizer
+ * entries update it together with the weight if both have the same order in memory. */
 #ifndef LT_CUDA_WEIGHTS_H
 #define LT_CUDA_WEIGHTS_H
 
 #include "cuda.h"
 #include "element.h"
 
-/* It stays where it is, for recorded steps. */
+/* Its address does not change: captured steps use it. */
 typedef struct lt_weight {
     struct lt_weight *next;
-    lt_view value; /* of the parameter; version: of what was copied */
-    lt_view copy;  /* its memory has so many bytes: */
-    size_t bytes;
-    bool same_order; /* element for element in memory */
-    bool follows;    /* entries of optimizers write it */
+    lt_view value;   /* the parameter, with the version that was cast */
+    lt_view copy;    /* the cast */
+    size_t bytes;    /* of its memory */
+    bool same_order; /* both have the same order in memory */
+    bool follows;    /* optimizer entries update it */
 } lt_weight;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The copy of the weight at that address in that dtype, of at least that many bytes; NULL: there is none. */
+/* Returns the cached cast of the weight at `data` to dtype, of at least `bytes`, or NULL. */
 lt_weight *lt_weight_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
-/* Keeps one more. Errors: LT_E_NOMEM. */
+/* Adds a cast of `bytes`. Errors: LT_E_NOMEM. */
 lt_status lt_weight_new(lt_cuda *c, size_t bytes, lt_weight **out);
 
-/* Where what is written to p, in the memory of a weight, must be written in *dtype too; NULL: nowhere. */
+/* Returns the address, in a cast of dtype *dtype, of the element at p, which an optimizer updates; NULL: no cast has
+ * it. */
 void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype);
 
-/* lt_weight_ops.follow(). */
+/* Implements lt_weight_ops.follow(). */
 void lt_weight_follow(void *ctx, const lt_view *value, bool on);
 
 #ifdef __cplusplus
 }
 #endif
 
-/* Four numbers at places at to at + 3, a multiple of 4. */
+/* Stores four numbers at elements at to at + 3; at: a multiple of 4. */
 LT_HD void lt_put_four_16(void *to, lt_dtype dtype, int64_t at, const float v[4])
 {
     uint64_t bits = 0;

@@ -1,7 +1,7 @@
-/* Attention's entries: cuDNN's kernels for it in 16 bits, else composed.
+/* Attention: cuDNN's fused kernels in 16 bits, else composed of matrix products.
  *
- * The gradient's kernel adds up nothing atomically, so that results are the same at every run; it writes
- * a matrix of scores to its workspace. Sequences are taken so many at a time that this stays small. */
+ * The gradient's kernel adds nothing atomically, so that results are reproducible; it writes a matrix of scores to
+ * its workspace. A limited number of sequences at a time keeps that small. */
 
 #include "tensor/backend/cuda/kernels/attention.h"
 
@@ -28,7 +28,7 @@ enum {
 
 static const size_t most_scores = (size_t)256 << 20, most_workspace = (size_t)512 << 20; /* bytes */
 
-/* Some sequences of a call. Views are [B,T,heads,d], but LSE; without data: absent. */
+/* A range of a call's sequences. Views are [B,T,heads,d] except LSE; without data if absent. */
 typedef struct call {
     const lt_attention_config *config;
     lt_attention_problem problem;
@@ -40,7 +40,7 @@ static const int slots_of_views[] = {LT_ATTENTION_Q,  LT_ATTENTION_K,  LT_ATTENT
                                      LT_ATTENTION_DK, LT_ATTENTION_DV};
 enum { VIEWS = sizeof slots_of_views / sizeof *slots_of_views };
 
-/* Bytes of scores that are in memory at once: a small part of the device's. */
+/* Returns the most bytes of scores in memory at once: a small part of the device's memory. */
 static size_t score_limit(const lt_cuda *c)
 {
     const size_t part = c->properties.memory_bytes / 512;
@@ -55,7 +55,8 @@ static bool is_aligned(const lt_view *v)
     return is;
 }
 
-/* What a version computes right. Source: the conditions of NVIDIA's cudnn-frontend, class SDPA. */
+/* Returns whether this version of cuDNN computes it correctly. Source: conditions in NVIDIA's cudnn-frontend, class
+ * SDPA. */
 static bool version_has(const lt_attention_problem *p)
 {
     const size_t version = cudnnGetVersion();
@@ -63,7 +64,7 @@ static bool version_has(const lt_attention_problem *p)
            && !(p->backward && version <= 91500 && p->keys % TILE);
 }
 
-/* Whether cuDNN may have a kernel for it. */
+/* Returns whether cuDNN may have a kernel for it. */
 static bool may_plan(const lt_cuda *c, const call *k)
 {
     const lt_attention_problem *p = &k->problem;
@@ -79,7 +80,7 @@ static bool may_plan(const lt_cuda *c, const call *k)
     return may;
 }
 
-/* Strides of extents of 1 do not count: they become what they would be without gaps. */
+/* Strides of dimensions of size 1 are arbitrary: they are set to those of a contiguous view. */
 static lt_attention_strides strides_of(const lt_view *v)
 {
     const int64_t *d = v->shape.dim, row = d[2] * d[3];
@@ -119,7 +120,7 @@ static void make_key(const lt_attention_problem *p, char key[KEY])
     }
 }
 
-/* Numbers that cuDNN is given by value. */
+/* Scalars that are passed to cuDNN by value. */
 typedef struct numbers {
     float scale, one, masked;
     int32_t keys, queries;
@@ -127,7 +128,7 @@ typedef struct numbers {
 
 static numbers numbers_of(const call *k)
 {
-    enum { KNOWS_INFINITY = 91000 }; /* versions before want the least number there is */
+    enum { KNOWS_INFINITY = 91000 }; /* earlier versions require the least finite number */
     return (numbers){.scale = (float)k->config->scale,
                      .one = 1,
                      .masked = cudnnGetVersion() < KNOWS_INFINITY ? -FLT_MAX : -INFINITY,
@@ -148,7 +149,7 @@ static bool needs_memory(const call *k, int slot)
     return slot == LT_ATTENTION_SUMS || (is_gradient && !k->view[slot].data);
 }
 
-/* Memory of each tensor that the graph has, in work memory what the call does not have. */
+/* Assigns memory to each tensor of the graph, in the workspace if the call has none, and runs the plan. */
 static lt_status run_plan(lt_cuda *c, const call *k, const lt_dnn_plan *plan)
 {
     numbers n = numbers_of(k);
@@ -176,13 +177,13 @@ static lt_status run_plan(lt_cuda *c, const call *k, const lt_dnn_plan *plan)
     return lt_dnn_plan_run(plan, c->cudnn, slot, memory, count, workspace);
 }
 
-/* A call whose plan is looked for. */
+/* Autotuning of a call. */
 typedef struct trial {
     lt_cuda *c;
     lt_dnn_cache *cache;
     const call *call;
     const char *key;
-    bool no_memory; /* a choice did not run for want of it */
+    bool no_memory; /* a candidate failed for lack of memory */
 } trial;
 
 static lt_status run_one(void *context, const lt_dnn_plan *plan)
@@ -191,7 +192,7 @@ static lt_status run_one(void *context, const lt_dnn_plan *plan)
     return run_plan(t->c, t->call, plan);
 }
 
-/* Whether the choice is a plan that runs. */
+/* Returns whether a plan of the config runs. */
 static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn_plan *plan)
 {
     lt_status st = lt_dnn_make(t->c, t->cache, choice, plan);
@@ -207,12 +208,12 @@ static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn
     t->no_memory = t->no_memory || st == LT_E_NOMEM;
     lt_dnn_log_failure(t->c, t->key, choice);
     lt_dnn_plan_clear(plan);
-    t->c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    t->c->api->last_error(); /* handled here: the next launch must not report it */
     return false;
 }
 
-/* The first of the heuristics' proposals that runs; all of them are compiled, which takes long.
- * plan.plan stays NULL if there is none. */
+/* Finds the first proposed config whose plan runs: all are compiled at run time, which is slow. plan->plan: NULL if
+ * none runs. */
 static void make_plan(trial *t, lt_dnn_plan *plan)
 {
     const lt_dnn_rules rules = {true, true, most_workspace};
@@ -229,7 +230,7 @@ static void make_plan(trial *t, lt_dnn_plan *plan)
     lt_dnn_reset(&g);
 }
 
-/* Where no plan runs, attention is composed: in later processes too, unless there may be more memory then. */
+/* If no plan runs, attention is composed, in later processes too, except for lack of memory. */
 static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, const char *key,
                              lt_dnn_plan **out)
 {
@@ -237,8 +238,8 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
     trial t = {c, cache, k, key, false};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
-                       "cuda:%d: %s: attention of another shape in a captured step; a step must "
-                       "run as it is before it is captured",
+                       "cuda:%d: %s: attention of a new shape in a captured step; a step must "
+                       "run uncaptured before it is captured",
                        c->ordinal, c->operation);
     make_plan(&t, &plan);
     if (plan.plan || !t.no_memory)
@@ -246,21 +247,22 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
     return lt_dnn_cache_add(cache, key, plan, out);
 }
 
-/* Whether a plan of an earlier process runs in this one: its first call runs it once more. */
+/* Returns whether a plan of an earlier process runs in this one; the first call runs it twice. */
 static bool is_proven(lt_cuda *c, const call *k, lt_dnn_plan *plan)
 {
     if (!plan->plan || !plan->unproven || c->capturing)
         return true;
     plan->unproven = run_plan(c, k, plan) != LT_OK;
     if (plan->unproven) {
-        lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: a plan that was kept on disk did not run: %s",
-               c->ordinal, c->operation, lt_error_message());
+        lt_log(LT_LOG_WARN, "tensor",
+               "cuda:%d: %s: a plan from disk did not run, another one is chosen: %s", c->ordinal,
+               c->operation, lt_error_message());
         c->api->last_error();
     }
     return !plan->unproven;
 }
 
-/* *plan stays NULL where it is to be composed. */
+/* Finds or chooses a plan; plan->plan: NULL if attention is composed. */
 static lt_status get_plan(lt_cuda *c, const call *k, lt_dnn_plan **plan)
 {
     lt_dnn_cache *cache = NULL;
@@ -293,7 +295,7 @@ static lt_status compose(lt_cuda *c, const call *k)
                                : lt_attention_compose(c, &way, g.q, g.k, g.v, g.y, g.lse);
 }
 
-/* Sequences first .. first + count - 1. */
+/* Returns the call for sequences first to first + count - 1. */
 static call slice(const call *k, int64_t first, int64_t count)
 {
     call part = *k;
@@ -307,7 +309,7 @@ static call slice(const call *k, int64_t first, int64_t count)
     return part;
 }
 
-/* How many sequences are taken at once: so many that a slice's LSE is aligned where the one before it is. */
+/* Returns the number of sequences per slice, such that all slices' LSE have the alignment of the first. */
 static int64_t slice_length(const lt_cuda *c, const lt_attention_problem *p)
 {
     const int64_t rows = (p->queries + TILE - 1) / TILE * TILE;

@@ -1,19 +1,18 @@
-/* Attention composed of cuBLAS's products in f32 and kernels of ours, for what cuDNN has no kernel for:
- * f32, heads that are too wide or odd, versions with errors. Scores are in memory, of so many items and
- * rows at a time that they take no more than a limit; gradients of k and v are added up over rows in the
- * order of their index. Formulas: ext/attention_kernels.h. */
+/* Attention composed of cuBLAS's products in f32 and kernels of this project, where cuDNN has no kernel: f32, wide or
+ * odd heads, versions with errors. Scores are in memory, for as many items and rows at a time as a limit of bytes
+ * allows; gradients of k and v are summed over rows in index order. Formulas: detail/attention_kernels.h. */
 
 #include "tensor/backend/cuda/kernels/attention.h"
 #include "tensor/backend/cuda/matrix/matrices.h"
 
 #include <cublas_v2.h>
 
-/* One call, and the parts of its work memory: those of an item one after another. */
+/* A call and its workspace; matrices of items are consecutive. */
 typedef struct work {
     lt_cuda *c;
     const lt_attention_way *way;
     int64_t batch, heads, kv_heads, groups, queries, keys, d;
-    int64_t items, tile; /* at once: items, and rows of each */
+    int64_t items, tile; /* processed at once: items, and rows of each */
     float *q, *k, *v, *dy, *y, *dq, *dk, *dv, *scores, *slopes;
 } work;
 
@@ -31,7 +30,7 @@ static lt_status want_dtypes(const lt_cuda *c, const lt_view *q, const lt_view *
                    c->ordinal, c->operation, lt_dtype_name(q->dtype), lt_dtype_name(lse->dtype));
 }
 
-/* As many items as fit; if not one does, some of its rows. */
+/* Takes as many items as fit, or, if none fits, some of its rows. */
 static void cut(work *w, int matrices)
 {
     const int64_t most = (int64_t)(w->way->limit / sizeof(float)) / matrices;
@@ -89,18 +88,18 @@ static lt_status open_work(work *w, bool backward)
     lt_carver carver = {.begin = memory};
     lay_out(w, &carver, backward);
     LT_CUBLAS_TRY(w->c, cublasSetPointerMode(w->c->cublas, CUBLAS_POINTER_MODE_HOST));
-    /* TF32's kernels read 16 bytes at a time, wherever a row begins. */
+    /* TF32 kernels read 16 bytes at a time, so rows must be aligned. */
     const bool tf32 = w->c->tf32 && w->d % 4 == 0 && w->keys % 4 == 0;
     LT_CUBLAS_TRY(w->c, cublasSetMathMode(w->c->cublas,
                                           tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
     return LT_OK;
 }
 
-/* A matrix of each item, by rows; apart: elements from one item's to the next. */
+/* A row-major matrix of each item; apart: stride of items in elements. */
 typedef struct matrix {
     float *data;
     int64_t rows, columns, apart;
-    bool transposed; /* it is to be multiplied as its transpose */
+    bool transposed; /* multiply as its transpose */
 } matrix;
 
 static matrix transpose(matrix m)
@@ -109,7 +108,7 @@ static matrix transpose(matrix m)
     return m;
 }
 
-/* y = a b + beta y, for all items. BLAS has columns where we have rows: it makes y' = b' a'. */
+/* y = a b + beta y, for all items. BLAS is column-major: it computes y' = b' a'. */
 static lt_status multiply(const work *w, int64_t items, matrix a, matrix b, float beta, matrix y)
 {
     const float one = 1;
@@ -122,7 +121,7 @@ static lt_status multiply(const work *w, int64_t items, matrix a, matrix b, floa
     return LT_OK;
 }
 
-/* Rows first.. of an item's queries; all of its keys. */
+/* The rows of an item's queries that s has; all of its keys; their scores. */
 static matrix of_queries(const work *w, float *data, const lt_scores *s)
 {
     return (matrix){data + s->first * w->d, s->count, w->d, rows_of(w) * w->d, false};
@@ -156,7 +155,7 @@ static void scatter(const work *w, const float *from, const lt_view *view, int64
     lt_heads_scatter(w->c->stream[LT_CUDA_MAIN], from, &h);
 }
 
-/* Rows from first on, of so many items from item on. */
+/* Returns the scores of the rows from `first`, of `items` items from `item`. */
 static lt_scores scores_at(const work *w, int64_t item, int64_t items, int64_t first)
 {
     const int64_t left = rows_of(w) - first;
@@ -172,7 +171,7 @@ static lt_scores scores_at(const work *w, int64_t item, int64_t items, int64_t f
                        .scale = w->way->config->scale};
 }
 
-/* How many items begin at that one. */
+/* Returns the number of items to process from that one. */
 static int64_t items_at(const work *w, int64_t item)
 {
     const int64_t left = w->batch * w->kv_heads - item;
@@ -210,7 +209,7 @@ lt_status lt_attention_compose(lt_cuda *c, const lt_attention_way *way, const lt
     return LT_OK;
 }
 
-/* The gradients' share of some rows; those of k and v are added to the rows' before. */
+/* Computes the gradients of some rows; those of k and v are added to those of earlier rows. */
 static lt_status add_gradients(const work *w, const lt_attention_grad *g, const lt_scores *s)
 {
     const lt_heads dy = heads_of(w, g->dy, s->first_item, s->items);

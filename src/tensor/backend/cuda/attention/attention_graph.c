@@ -1,15 +1,15 @@
-/* Graphs of attention. cuDNN has kernels for whole graphs only, whose operations must be the ones that it
- * knows: cuDNN's developer guide, "Graph patterns with pre-compiled engines", fused flash attention. Which
- * it has is known by asking (tests/cuda/planning.c). */
+/* Graphs of attention. cuDNN has kernels only for whole graphs of a known pattern: cuDNN's developer guide, "Graph
+ * patterns with pre-compiled engines", fused flash attention. Those that it accepts were found by queries:
+ * tests/cuda/planning_attention.c. */
 
 #include "attention_graph.h"
 
-/* What operations hand to one another. */
+/* dtype between operations. */
 static const lt_dtype between = LT_F32;
 
 enum { BATCH, HEAD, ROW, COLUMN };
 
-/* Extents and row-major strides. */
+/* A shape and its strides. */
 typedef struct extents {
     int64_t dim[4], stride[4];
 } extents;
@@ -20,7 +20,7 @@ static extents packed(int64_t batch, int64_t heads, int64_t rows, int64_t column
                      {heads * rows * columns, rows * columns, columns, 1}};
 }
 
-/* The matrices' transposes, as they lie in memory. */
+/* Transposed matrices in the same memory. */
 static extents transposed(extents e)
 {
     extents t = e;
@@ -36,7 +36,7 @@ static extents scores_of(const lt_attention_problem *p)
     return packed(p->batch, p->heads, p->queries, p->keys);
 }
 
-/* A number for each query. */
+/* One number per query. */
 static extents column_of(const lt_attention_problem *p)
 {
     return packed(p->batch, p->heads, p->queries, 1);
@@ -82,7 +82,7 @@ bool lt_attention_has(const lt_attention_problem *p, int slot)
     }
 }
 
-/* Products want keys transposed; those of backward values too. */
+/* The products use transposed keys, and transposed values in the backward pass. */
 static void add_tensors(lt_dnn_graph *g, const lt_attention_problem *p)
 {
     const int count = p->backward ? LT_ATTENTION_SLOTS : LT_ATTENTION_FORWARD_SLOTS;
@@ -100,7 +100,7 @@ static void add_tensors(lt_dnn_graph *g, const lt_attention_problem *p)
     }
 }
 
-/* mode(x, b), of x's extents. */
+/* Adds mode(x, b), of x's shape. */
 static int point(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, extents e)
 {
     const int y = add_between(g, e);
@@ -122,7 +122,7 @@ static int shift(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int by, exte
     return y;
 }
 
-/* Scores of keys that the query does not see become what a masked one is. */
+/* Adds the causal mask. */
 static int mask(lt_dnn_graph *g, const lt_attention_problem *p, int scores)
 {
     const extents e = scores_of(p);
@@ -140,7 +140,7 @@ static int mask(lt_dnn_graph *g, const lt_attention_problem *p, int scores)
     return y;
 }
 
-/* q k' * scale. */
+/* Adds q k' * scale. */
 static int add_scores(lt_dnn_graph *g, const lt_attention_problem *p)
 {
     const extents e = scores_of(p);
@@ -165,7 +165,7 @@ static void add_forward(lt_dnn_graph *g, const lt_attention_problem *p)
     lt_dnn_matmul(g, shares, LT_ATTENTION_V, LT_ATTENTION_Y);
 }
 
-/* Of each query, the sum of dy * y. */
+/* Adds each query's sum of dy * y. */
 static void add_sums(lt_dnn_graph *g, const lt_attention_problem *p)
 {
     const extents e = packed(p->batch, p->heads, p->queries, p->width);
@@ -175,8 +175,7 @@ static void add_sums(lt_dnn_graph *g, const lt_attention_problem *p)
     lt_dnn_pointwise(g, CUDNN_POINTWISE_MUL, sum, LT_ATTENTION_ONE, LT_ATTENTION_SUMS);
 }
 
-/* The transpose of what belongs to scores times x, which belongs to queries; the sum over the heads that
- * share a head of keys. */
+/* Adds y = scores' x, summed over the heads that share a head of keys. x: of the queries. */
 static void add_key_gradient(lt_dnn_graph *g, const lt_attention_problem *p, int scores, int x,
                              int y)
 {
@@ -191,8 +190,8 @@ static void add_key_gradient(lt_dnn_graph *g, const lt_attention_problem *p, int
     lt_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, all, y);
 }
 
-/* The gradient of q is a product in memory as it is, and not one that is added up there in f32 by blocks
- * that come in any order: that is what makes the kernel deterministic. */
+/* The kernel is deterministic because the gradient of q is one product that is written, not a sum in f32 to which
+ * blocks add in any order. */
 static void add_backward(lt_dnn_graph *g, const lt_attention_problem *p)
 {
     const extents e = scores_of(p);

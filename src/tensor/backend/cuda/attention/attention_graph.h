@@ -1,36 +1,36 @@
-/* The graphs of cuDNN for attention, forward and backward, as its kernels for them want to be asked.
- * Works without a device, so that tests can ask which kernels there are. */
+/* cuDNN graphs of attention, forward and backward, in the form that its kernels recognize. Works without a device, so
+ * that tests can query the available engines. */
 #ifndef LT_CUDA_ATTENTION_GRAPH_H
 #define LT_CUDA_ATTENTION_GRAPH_H
 
 #include "tensor/backend/cuda/dnn/dnn_graph.h"
 
-/* A graph's tensors in memory, which have these numbers. Views are [batch,heads,rows,width]. */
+/* Numbers of a graph's tensors in memory. Views are [batch,heads,rows,width]. */
 enum {
     LT_ATTENTION_Q,
     LT_ATTENTION_K,
     LT_ATTENTION_V,
     LT_ATTENTION_Y,
     LT_ATTENTION_LSE, /* f32 [batch,heads,queries,1] */
-    /* By value, f32: of the scores; 1; what a score is that is masked. */
+    /* By value, f32: scale of the scores; 1; the value of a masked score. */
     LT_ATTENTION_SCALE,
     LT_ATTENTION_ONE,
     LT_ATTENTION_MASKED,
-    /* By value, i32: how many there are. */
+    /* By value, i32: number of keys and of queries. */
     LT_ATTENTION_KEYS,
     LT_ATTENTION_QUERIES,
     LT_ATTENTION_FORWARD_SLOTS,
-    /* Of backward. */
+    /* Backward only. */
     LT_ATTENTION_DY = LT_ATTENTION_FORWARD_SLOTS,
     LT_ATTENTION_DQ,
     LT_ATTENTION_DK,
     LT_ATTENTION_DV,
-    LT_ATTENTION_SUMS, /* f32, like LSE: of dy * y, in work memory */
+    LT_ATTENTION_SUMS, /* f32, shaped as LSE: sums of dy * y, in the workspace */
     LT_ATTENTION_SLOTS
 };
 
 typedef struct lt_attention_strides {
-    int64_t batch, head, row; /* in elements; along the width 1 */
+    int64_t batch, head, row; /* in elements; that of the width is 1 */
 } lt_attention_strides;
 
 typedef struct lt_attention_problem {
@@ -41,9 +41,9 @@ typedef struct lt_attention_problem {
     lt_attention_strides stride[LT_ATTENTION_SLOTS]; /* of views */
 } lt_attention_problem;
 
-/* Whether the graph has that tensor. */
+/* Returns whether the graph has that tensor. */
 bool lt_attention_has(const lt_attention_problem *p, int slot);
-/* Builds and finishes it. It must be reset in any case. */
+/* Builds and finalizes the graph, which the caller resets in any case. */
 LT_MUST_CHECK lt_status lt_attention_graph(lt_dnn_graph *g, const lt_attention_problem *p);
 
 #endif

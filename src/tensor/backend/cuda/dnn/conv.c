@@ -1,15 +1,14 @@
-/* Convolution and its gradients by cuDNN. Activations are channels-last, and so are weights (OIHW
- * with the input channels innermost in memory). Formula: lt_conv2d().
+/* Convolution and its gradients by cuDNN. Activations and weights are channels-last. Formula: lt_conv2d().
  *
- * cuDNN's fast kernels write a weight's gradient in the factors' dtype: in a 16-bit pass it is rounded to
- * that once, and cast to f32 where that is asked for. */
+ * cuDNN's fast kernels write a weight's gradient in the factors' dtype: in a 16-bit pass it is rounded once, and then
+ * cast to f32 if dw is f32. */
 
 #include "conv_stem.h"
 #include "tensor/backend/cuda/kernels.h"
 
 #include <string.h>
 
-/* y += b, a value for each channel. */
+/* y += b, one value per channel. */
 static lt_status add_bias(lt_cuda *c, const lt_view *b, const lt_view *y)
 {
     lt_view wide = *b;

@@ -1,11 +1,10 @@
-/* Convolutions with a part of batch norm fused to them. Each has another way, composed of other
- * entries: taken with --fused off, where cuDNN has no kernel, and where that is faster. */
+/* Convolutions with a part of batch norm fused to them. The alternative of each is composed of other entries: used
+ * with --fused off, where cuDNN has no engine, and where it is faster. */
 
 #include "conv_stem.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/norm_sums.h"
 
-/* Row number i of [rows,C] as a tensor of the graph. */
 lt_view lt_conv_row(const lt_view *rows, int i)
 {
     lt_view v = *rows;
@@ -31,7 +30,7 @@ void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row)
 {
     for (int i = 0; i < 2; i++) {
         call->work[slot + i] = bytes_of_sums(call);
-        if (i == 1 && !row) /* the parts of lt_cuda_moments_of_sums() lie behind */
+        if (i == 1 && !row) /* followed by the workspace of lt_cuda_moments_of_sums() */
             call->work[slot + i] =
                 lt_cuda_padded(bytes_of_sums(call)) + (size_t)call->problem.y[1] * LT_SUMS_BYTES;
         if (row)
@@ -44,7 +43,6 @@ typedef struct stats_call {
     bool *sums;
 } stats_call;
 
-/* What the graph wrote is kept as it is, or becomes moments. */
 lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
                             bool *sums)
 {

@@ -1,9 +1,9 @@
-/* Graphs around one convolution. Which operations in which order cuDNN has kernels for is known by
- * asking (tests/cuda/planning.c). */
+/* Graphs around one convolution. The sequences of operations for which cuDNN has engines were found by queries:
+ * tests/cuda/planning.c. */
 
 #include "conv_graph.h"
 
-/* Sums of a 16-bit tensor between operations: rounding it there would be for nothing. */
+/* dtype between operations after a convolution: rounding to 16 bits there has no benefit. */
 static const lt_dtype between = LT_F32;
 
 const lt_conv_form_info lt_conv_forms[] = {
@@ -16,7 +16,7 @@ const lt_conv_form_info lt_conv_forms[] = {
     [LT_CONV_NORM_GRAD_W] = {"conv2d_norm_grad_w", LT_DNN_GRAD_W, LT_CONV_SHIFT + 1, LT_CONV_W},
     [LT_CONV_SUMS] = {"conv2d_grad_x_sums", LT_DNN_GRAD_X, LT_CONV_SLOTS, LT_CONV_X}};
 
-/* relu's argument made again as batch norm made it, relu's gradient, the sums. */
+/* Recomputes relu's input from batch norm's, then relu's gradient and the sums. */
 static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
 {
     static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
@@ -41,7 +41,7 @@ static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
                                                .c = LT_CONV_C});
 }
 
-/* relu(x * scale + shift) of the first tensor. */
+/* Adds relu(x * scale + shift) of the first tensor. */
 static int add_norm(lt_dnn_graph *g, const lt_conv_problem *p)
 {
     static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD,
@@ -56,7 +56,7 @@ static int add_norm(lt_dnn_graph *g, const lt_conv_problem *p)
     return at;
 }
 
-/* Those in memory, whose numbers are fixed. */
+/* Adds the tensors in memory, whose numbers are fixed. */
 static void add_tensors(lt_dnn_graph *g, const lt_conv_problem *p)
 {
     const int64_t *const dims[] = {p->x, p->w, p->y};

@@ -1,14 +1,13 @@
-/* Convolutions of an input that was never written.
+/* Convolutions whose input is computed when it is read, and not written.
  *
- * Of relu(batchnorm(x)): cuDNN's kernels scale, shift and mask x as they read it. Only f16 has them for the
- * weight's gradient too (tests/cuda/planning.c), and they take scale and shift in f16: an element errs by that
- * rounding once more than one that was written.
+ * relu(batchnorm(x)): cuDNN's kernels scale, shift and clamp x as they read it. They exist for the weight's gradient
+ * too only in f16 (tests/cuda/planning.c), with scale and shift in f16, whose rounding adds to an element's error.
  *
- * Of normalize(x), by the first convolution: its blocks of pixels (stem.h) are made of x, once for forward and
- * gradient, with the bits that they would have otherwise.
+ * normalize(x), in the first convolution: its blocks of pixels (stem.h) are computed from x, once for forward and
+ * gradient, bitwise identical to those of a normalized input.
  *
- * The other way is to write it, which only the caller can do. While ways are timed it is written to memory
- * that lives as long as the trial. */
+ * The alternative is to write the input, which only the caller can do. During autotuning it is written to temporary
+ * memory. */
 
 #include "conv_stem.h"
 #include "tensor/backend/cuda/kernels.h"
@@ -16,10 +15,10 @@
 #include "tensor/backend/cuda/norm_sums.h"
 
 typedef struct norm_call {
-    const lt_batchnorm_before *norm; /* NULL: of pixels */
+    const lt_batchnorm_before *norm; /* NULL: the input is pixels */
     const lt_view *stats;            /* NULL: the gradient of the weight */
     bool *sums, *done;
-    void **written; /* of a trial */
+    void **written; /* the input, during autotuning */
 } norm_call;
 
 static size_t bytes_of(const lt_view *x)
@@ -125,7 +124,7 @@ static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, c
     return run_of_norm(ctx, "conv2d_norm_grad_w", &call, (norm_call){.norm = norm, .done = done});
 }
 
-/* The normalised pixels, which are not in memory. */
+/* Returns a view of the normalized pixels, without data. */
 static lt_view normalized(const lt_view *pixels, lt_dtype dtype)
 {
     const int64_t *dim = pixels->shape.dim;
@@ -134,7 +133,7 @@ static lt_view normalized(const lt_view *pixels, lt_dtype dtype)
                      .stride = {dim[1] * dim[2] * dim[3], 1, dim[1] * dim[3], dim[1]}};
 }
 
-/* The shape of what is kept of x, if it is the first convolution; without dimensions: it is not. */
+/* Returns the shape of the blocks that are kept of x, or a scalar if it is not the first convolution. */
 static lt_shape folded_shape(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
                              const lt_view *y)
 {

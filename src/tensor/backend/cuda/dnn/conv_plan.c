@@ -1,8 +1,8 @@
-/* The choice of plans for convolutions' graphs, and their runs.
+/* Autotuning and execution of convolutions' graphs.
  *
- * A call may have another way to its results: composed of other entries. Then that is timed too, and
- * may win: a fused kernel of an older class can be slower than a plain one of a newer class with a
- * kernel of ours behind it. The decision is kept like a plan, as a plan that is none. */
+ * If a call has an alternative, composed of other entries, it is a candidate too: a fused kernel of an older class
+ * can be slower than a plain one of a newer class followed by a kernel of this project. The decision for it is cached
+ * as a plan without a descriptor. */
 
 #include "conv_plan.h"
 
@@ -35,7 +35,7 @@ static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
              g->dilation_w, among[which], call->pixels ? " of pixels" : "");
 }
 
-/* Ways to choose from: plans, and then the call's other way, if it may be taken. */
+/* Candidates: execution plans, then the call's alternative if it is allowed. */
 typedef struct trial {
     lt_cuda *c;
     lt_conv_call *call;
@@ -44,9 +44,9 @@ typedef struct trial {
     lt_dnn_graph graph;
     lt_dnn_choices choices;
     lt_dnn_plan plan[MOST_TRIED];
-    int choice[MOST_TRIED]; /* that the plan was made of */
+    int choice[MOST_TRIED]; /* engine config of each plan */
     int count;
-    bool compiled; /* the plans are */
+    bool compiled; /* the plans are of run-time compiled kernels */
     size_t workspace_bytes;
     void *workspace;
 } trial;
@@ -64,7 +64,7 @@ static lt_status run_plan(lt_cuda *c, const lt_conv_call *call, const lt_dnn_pla
     return call->after ? call->after(c, call) : LT_OK;
 }
 
-/* Other entries end themselves; this one goes on. */
+/* The other entries end; this one is resumed. */
 static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
 {
     const char *operation = c->operation;
@@ -87,7 +87,7 @@ static lt_status try_way(void *context, int i)
                         : run_other(t->c, t->call);
 }
 
-/* Whether the choice has become the next plan. */
+/* Returns whether a plan of the config was added. */
 static bool add_plan(trial *t, int choice, lt_status *st)
 {
     lt_dnn_plan *plan = &t->plan[t->count];
@@ -105,7 +105,7 @@ static bool add_plan(trial *t, int choice, lt_status *st)
     return false;
 }
 
-/* Kernels that would have to be compiled take seconds each: they are the last resort. */
+/* Run-time compiled kernels take seconds each to build, so they are used only if there are no others. */
 static lt_status make_plans(trial *t)
 {
     lt_status st = LT_OK;
@@ -129,7 +129,8 @@ static void clear_trial(trial *t)
     lt_dnn_reset(&t->graph);
 }
 
-/* The candidates of cuDNN's heuristics. That there are none is no failure if there is another way. */
+/* Builds the candidates that cuDNN's heuristics propose. Not finding one is no failure if the call has an
+ * alternative. */
 static lt_status propose(trial *t)
 {
     const lt_dnn_rules rules = {t->c->deterministic, t->c->tf32, most_workspace};
@@ -141,8 +142,7 @@ static lt_status propose(trial *t)
     return t->call->other ? LT_OK : st;
 }
 
-/* How many ways there are in all. Where nothing is timed, a kernel that is compiled is no first
- * choice. */
+/* Returns the number of candidates. If candidates are not timed, the alternative is preferred to compiled kernels. */
 static int count_ways(trial *t)
 {
     const lt_conv_call *call = t->call;
@@ -152,7 +152,7 @@ static int count_ways(trial *t)
     return t->count + (call->other && !(forced && t->count));
 }
 
-/* Memory for all tensors of the graph, and for its plan. */
+/* Assigns memory to all tensors of the graph, and `bytes` of workspace to its plan. */
 static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
 {
     const int slots = lt_conv_forms[call->problem.form].slots;
@@ -168,7 +168,7 @@ static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void 
     return LT_OK;
 }
 
-/* The way with that number becomes the key's, and the trial gives it away. */
+/* Moves the best candidate to the cache. */
 static lt_status keep_way(trial *t, int best, lt_dnn_plan **out)
 {
     lt_dnn_plan chosen = {0};
@@ -206,15 +206,15 @@ static lt_status time_ways(trial *t, lt_dnn_plan **out)
     return keep_way(t, best, out);
 }
 
-/* Times the candidates on the operands themselves: the result is overwritten by the last run. */
+/* Times the candidates on the call's operands: the run that follows overwrites the result. */
 static lt_status choose_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_cache *cache, const char *key,
                              lt_dnn_plan **out)
 {
     trial t = {.c = c, .call = call, .cache = cache, .key = key};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
-                       "cuda:%d: %s: a convolution of another shape in a captured step; a step "
-                       "must run as it is before it is captured",
+                       "cuda:%d: %s: a convolution of a new shape in a captured step; a step "
+                       "must run uncaptured before it is captured",
                        c->ordinal, c->operation);
     lt_status st = time_ways(&t, out);
     clear_trial(&t);
@@ -235,7 +235,7 @@ static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
 
 bool lt_conv_may_fuse(const lt_conv_problem *p)
 {
-    enum { CHANNELS = 8 }; /* what fused kernels want a multiple of */
+    enum { CHANNELS = 8 }; /* fused kernels require a multiple */
     return lt_cuda_is_16_bit(p->dtype) && p->config.groups == 1 && p->x[1] % CHANNELS == 0
            && p->y[1] % CHANNELS == 0;
 }
@@ -272,15 +272,16 @@ lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call)
     return LT_OK;
 }
 
-/* A plan of an earlier process that does not run in this one makes place for another. */
+/* Replaces a plan of an earlier process that does not run in this one. */
 static lt_status run_anew(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_cache *cache = NULL;
     lt_dnn_plan *plan = NULL;
     char key[KEY];
-    lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: a plan that was kept on disk did not run: %s",
-           c->ordinal, c->operation, lt_error_message());
-    c->api->last_error(); /* it is dealt with here, and must not show at the next launch */
+    lt_log(LT_LOG_WARN, "tensor",
+           "cuda:%d: %s: a plan from disk did not run, another one is chosen: %s", c->ordinal,
+           c->operation, lt_error_message());
+    c->api->last_error(); /* handled here: the next launch must not report it */
     make_key(c, call, key);
     LT_TRY(lt_dnn_cache_of(c, &cache));
     LT_TRY(choose_plan(c, call, cache, key, &plan));

@@ -1,5 +1,5 @@
-/* Running a convolution's graph: its tensors get memory, a plan is chosen by time at the first call
- * with a shape and kept, in memory and on disk, and own kernels run before and after it. */
+/* Runs a convolution's graph: assigns memory to its tensors, autotunes an execution plan at the first call with a
+ * shape, which is cached in memory and on disk, and runs this project's kernels before and after it. */
 #ifndef LT_CUDA_CONV_PLAN_H
 #define LT_CUDA_CONV_PLAN_H
 
@@ -13,36 +13,37 @@ typedef lt_status lt_conv_step_fn(lt_cuda *c, const lt_conv_call *call);
 
 struct lt_conv_call {
     lt_conv_problem problem;
-    lt_operand operand[LT_CONV_SLOTS]; /* by number of the tensor; without a view: work memory */
-    size_t work[LT_CONV_SLOTS];        /* bytes of it */
-    lt_conv_step_fn *before, *after;   /* own kernels around the graph, or NULL */
-    lt_conv_step_fn *other;         /* another way to the same results, by other entries, or NULL */
-    bool fused;                     /* `other` composes what this graph fuses: --fused decides */
-    const lt_conv_pixels *pixels;   /* that x is made of, or NULL */
-    const void *context;            /* theirs */
-    const lt_conv2d_config *config; /* what the call was made of */
+    lt_operand operand[LT_CONV_SLOTS]; /* by tensor; without a view: in the workspace */
+    size_t work[LT_CONV_SLOTS];        /* bytes there */
+    lt_conv_step_fn *before, *after;   /* kernels before and after the graph, or NULL */
+    lt_conv_step_fn *other;            /* computes the same results by other entries, or NULL */
+    bool fused; /* `other` composes operations that the graph fuses: subject to --fused */
+    const lt_conv_pixels *pixels;   /* the source of x, or NULL */
+    const void *context;            /* of the functions above */
+    const lt_conv2d_config *config; /* arguments of the entry */
     const lt_view *x, *w, *y;
-    void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the steps run */
-    bool trying;                 /* out: ways are timed */
+    void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the functions above run */
+    bool trying;                 /* out: candidates are being timed */
 };
 
-/* Whether there may be a kernel for it that does more than convolve. */
+/* Returns whether cuDNN may have an engine that fuses other operations to it. */
 bool lt_conv_may_fuse(const lt_conv_problem *p);
 
-/* A call on these tensors, or on the gradients of x, w, y, as the form says. */
+/* Returns a call on these tensors or their gradients, as the form requires. */
 lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
                              const lt_view *w, const lt_view *y);
-/* Whether it is of a dtype that there are graphs for. Errors: LT_E_UNSUPPORTED. */
+/* Returns LT_OK if its dtype is supported, else LT_E_UNSUPPORTED. */
 lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call);
-/* In the frame of an entry: after lt_cuda_begin(). */
+/* Called within an entry, after lt_cuda_begin(). */
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
 
-/* Row number i of [rows,C] as a tensor of the graph, and it as an operand that is used as it is. */
+/* Row i of [rows,C] as a tensor of the graph, and as an operand that needs no copy. */
 lt_view lt_conv_row(const lt_view *rows, int i);
 lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written);
-/* Where sums of y and of its squares go, which have the numbers slot and slot + 1: there, or to work memory. */
+/* Directs the sums of y and of y^2, tensors slot and slot + 1, to row[0] and row[1], or to the workspace if row is
+ * NULL. */
 void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row);
-/* What is made of them: they stay, and *sums says so, or become moments. */
+/* Sets *sums to true if the sums are results, or, if sums is NULL, computes stats from them. */
 lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
                             bool *sums);
 

@@ -1,4 +1,4 @@
-/* The first convolution's calls. */
+/* Calls of the first convolution, by space-to-depth. */
 
 #include "conv_stem.h"
 
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* A tensor in work memory instead of the call's own. */
+/* Replaces a tensor of the call by one in the workspace. */
 static void replace(lt_conv_call *call, int slot, const lt_view *by, int64_t dim[4])
 {
     call->operand[slot] = (lt_operand){.dtype = by->dtype};

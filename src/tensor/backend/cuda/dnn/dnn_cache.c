@@ -12,7 +12,7 @@
 
 enum { DISK_KEY = 4096 };
 
-static const char composed[] = "composed"; /* text of a plan that is none */
+static const char composed[] = "composed"; /* text of a plan without a descriptor */
 
 static void release_plan(void *plan)
 {
@@ -33,7 +33,7 @@ static void close_cache(lt_cuda *c, void *data)
     free(cache);
 }
 
-/* What the table of plans begins with. */
+/* Writes device and library to the plan log. */
 static void tell_device(const lt_cuda *c, const lt_dnn_cache *cache)
 {
     const lt_cuda_properties *p = &c->properties;
@@ -60,7 +60,7 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
         st = lt_dnn_device(&cache->device, NULL, c->cudnn);
     if (!st && lt_dnn_device_text(cache->device, &cache->device_text))
         lt_log(LT_LOG_WARN, "tensor",
-               "cuda:%d: cudnn does not describe the device, so plans are not kept on disk: %s",
+               "cuda:%d: cudnn does not describe the device, so plans are not written to disk: %s",
                c->ordinal, lt_error_message());
     if (st) {
         close_cache(c, cache);
@@ -72,7 +72,7 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
     return LT_OK;
 }
 
-/* On disk a plan is for a version of cuDNN, a device, and what the program allows. */
+/* On disk, a plan's key includes the version of cuDNN, the device and the conditions for engines. */
 static void make_disk_key(const lt_cuda *c, const lt_dnn_cache *cache, const char *key,
                           char disk[DISK_KEY])
 {

@@ -1,4 +1,4 @@
-/* Plans of cuDNN that a device keeps: in memory, and as text on disk. */
+/* cuDNN's execution plans of a device: in memory, as text on disk, and their lines in the plan log. */
 #ifndef LT_CUDA_DNN_CACHE_H
 #define LT_CUDA_DNN_CACHE_H
 
@@ -9,25 +9,25 @@
 typedef struct lt_dnn_cache {
     lt_plan_cache *plans;
     cudnnBackendDescriptor_t device;
-    cudnnBackendDescriptor_t by_ordinal; /* the same device; NULL: not needed so far */
-    lt_dnn_way way;                      /* in which plans are made that run */
-    char *device_text;                   /* NULL: cuDNN has none, and plans are not kept on disk */
+    cudnnBackendDescriptor_t by_ordinal; /* the same device; NULL until it is needed */
+    lt_dnn_way way;                      /* that built the last plan that ran */
+    char *device_text;                   /* NULL: cuDNN has none; plans are not written to disk */
 } lt_dnn_cache;
 
-/* The device's. */
+/* Returns the device's cache, created at the first call. */
 lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out);
-/* From this process, or outside of a capture from an earlier one; *out stays NULL if there is none that
- * fits. A plan may be none: the decision to compose what it would run. */
+/* Looks up a plan of this process, or, except during a capture, of an earlier one; *out: NULL if absent. A plan
+ * without a descriptor means that the operation is composed of other entries, and is found only if may_be_none. */
 lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bool may_be_none,
                             lt_dnn_plan **out);
-/* Owns the plan, in any case. */
+/* Takes ownership of the plan, also on failure. */
 lt_status lt_dnn_cache_add(lt_dnn_cache *cache, const char *key, lt_dnn_plan plan,
                            lt_dnn_plan **out);
-/* For later processes; that it cannot be written is no failure of this one. */
+/* Writes the plan for later processes; a failure to write is ignored. */
 void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
                         const lt_dnn_plan *plan);
 
-/* How a plan was told its device, in words. */
+/* Returns a phrase for the log: "for the handle". */
 const char *lt_dnn_way_name(lt_dnn_way way);
 /* Writes the plan's line in the plan log (LATHER_PLANS); plan->plan NULL: composed. */
 void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,

@@ -1,5 +1,4 @@
-/* Operation graphs of cuDNN 9. Source: the cuDNN 9 backend API reference, "Operation descriptors",
- * whose attributes have the names used here. */
+/* Operation graphs of cuDNN 9. Source: the cuDNN 9 backend API reference, "Operation descriptors". */
 
 #include "dnn_graph.h"
 
@@ -89,7 +88,7 @@ static cudnnDataType_t data_type(lt_dtype dtype)
     return CUDNN_DATA_UINT8;
 }
 
-/* What a new tensor is besides its extents. */
+/* Properties of a new tensor, except its shape. */
 typedef struct element_kind {
     cudnnDataType_t type;
     const char *name;
@@ -180,7 +179,7 @@ int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype)
     return add_image(g, &k, dim);
 }
 
-/* A new operation and the descriptor of its mode, still open. */
+/* Adds an operation and the descriptor of its mode, neither finalized. */
 static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
                    cudnnBackendDescriptorType_t op, const char *what)
 {
@@ -224,7 +223,7 @@ static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
     finalize(g, d, "convolution");
 }
 
-/* The names of one kind's attributes. */
+/* Attribute names of one kind of convolution. */
 typedef struct conv_names {
     cudnnBackendDescriptorType_t op;
     cudnnBackendAttributeName_t alpha, beta, conv, x, w, y;
@@ -275,7 +274,7 @@ void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config 
          config->pad_h, config->pad_w, config->dilation_h, config->dilation_w);
 }
 
-/* math: what is computed in. dimension: of an index, else -1. */
+/* math: compute type. dimension: of an index, else -1. */
 static bool add_pointwise_in(lt_dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
                              int64_t dimension)
 {
@@ -298,7 +297,7 @@ static bool add_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode)
     return add_pointwise_in(g, mode, CUDNN_DATA_FLOAT, -1);
 }
 
-/* The operands of the operation that was begun, and its end. */
+/* Sets the operands of the current operation and finalizes it. */
 static void end_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);

@@ -1,6 +1,6 @@
-/* Operation graphs of cuDNN 9 in its backend API: tensors and operations go in, a finalized graph
- * and a text that identifies it come out. All tensors have four dimensions: those of convolutions
- * (N, C, H, W), stored channels-last; those of matrix products (batch, head, row, column), any strides. */
+/* Builder of operation graphs in cuDNN 9's backend API: from tensors and operations to a finalized graph and a text
+ * that identifies it. All tensors have four dimensions: of convolutions (N, C, H, W), channels-last; of matrix
+ * products (batch, head, row, column), any strides. */
 #ifndef LT_BACKEND_CUDA_DNN_GRAPH_H
 #define LT_BACKEND_CUDA_DNN_GRAPH_H
 
@@ -14,66 +14,66 @@ enum { LT_DNN_TENSORS = 64, LT_DNN_OPS = 32, LT_DNN_TEXT = 4096 };
 typedef struct lt_dnn_graph {
     cudnnBackendDescriptor_t tensor[LT_DNN_TENSORS]; /* number i has the unique id i + 1 */
     cudnnBackendDescriptor_t op[LT_DNN_OPS];
-    cudnnBackendDescriptor_t mode[LT_DNN_OPS]; /* what an operation refers to */
+    cudnnBackendDescriptor_t mode[LT_DNN_OPS]; /* descriptor that the operation refers to */
     cudnnBackendDescriptor_t graph;
     int tensors, ops;
-    lt_status status; /* the first failure; nothing is done after it */
+    lt_status status; /* the first failure, after which all calls are no-ops */
     size_t length;
-    char text[LT_DNN_TEXT]; /* equal for equal graphs only */
+    char text[LT_DNN_TEXT]; /* differs for different graphs */
 } lt_dnn_graph;
 
 typedef enum lt_dnn_conv_kind { LT_DNN_FORWARD, LT_DNN_GRAD_X, LT_DNN_GRAD_W } lt_dnn_conv_kind;
 
-/* Where a tensor is: in memory, or only between two operations of the graph. */
+/* Storage of a tensor: in memory, or only between operations of the graph. */
 typedef enum lt_dnn_place { LT_DNN_MEMORY, LT_DNN_VIRTUAL } lt_dnn_place;
 
-/* A graph starts as {0}. Each gives the tensor's number; after a failure 0. */
+/* A graph begins as {0}. Each adds a tensor and returns its number, or 0 after a failure. */
 int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place);
-/* One with these strides, in elements. */
+/* Adds a tensor with these strides, in elements. */
 int lt_dnn_strided(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], const int64_t stride[4],
                    lt_dnn_place place);
-/* Booleans, row-major, between two operations. */
+/* Adds booleans, row-major, between two operations. */
 int lt_dnn_flags(lt_dnn_graph *g, const int64_t dim[4]);
-/* [1,C,1,1]. */
+/* Adds a tensor [1,C,1,1]. */
 int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels);
-/* [1,1,1,1], given by value at each run. */
+/* Adds a tensor [1,1,1,1] passed by value at each run. */
 int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype);
 
-/* y = conv(x, w), or the gradient of x, or of w: whatever the kind says is written. */
+/* y = conv(x, w), or, by kind, the gradient of x or of w. */
 void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config *config, int x,
                  int w, int y);
-/* y = mode(x, b); b < 0: of x alone. Extents of 1 repeat. */
+/* y = mode(x, b), or mode(x) if b < 0. Sizes of 1 are broadcast. */
 void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
 /* dx = dy where x > 0, else 0. */
 void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx);
 /* sum and sum of squares over n, h, w. */
 void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares);
-/* y = sum or largest of x over the dimensions where y's extent is smaller. */
+/* y = sum or maximum of x over the dimensions where y's size is smaller. */
 void lt_dnn_reduce(lt_dnn_graph *g, cudnnReduceTensorOp_t op, int x, int y);
-/* y[..] = a[..] b[..]: the last two dimensions are the matrices'. b's heads repeat for a's. */
+/* y[..] = a[..] b[..], of matrices in the last two dimensions; heads of b are repeated for those of a. */
 void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y);
 /* y = the index along a dimension of x. */
 void lt_dnn_index(lt_dnn_graph *g, int dimension, int x, int y);
-/* y = mode(x, b) of whole numbers: an addition, a subtraction, or a comparison, whose y are flags. */
+/* y = mode(x, b) of integers: an addition, a subtraction, or a comparison, whose y are booleans. */
 void lt_dnn_integers(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
-/* y = x where the flag holds, else b. */
+/* y = flags ? x : b. */
 void lt_dnn_select(lt_dnn_graph *g, int flags, int x, int b, int y);
-/* y is the same elements as x, under y's extents and strides. */
+/* y: the elements of x in y's shape and strides. */
 void lt_dnn_reshape(lt_dnn_graph *g, int x, int y);
 
-/* Gradients of batch norm's gain and bias, and the coefficients of dx = a * dy + b * x + c. */
+/* Gradients of batch norm's weight and bias, and the coefficients of dx = a * dy + b * x + c. */
 typedef struct lt_dnn_norm_grad {
-    int mean, deviation, gain, x, dy; /* deviation: its reciprocal */
+    int mean, deviation, gain, x, dy; /* deviation: 1 / sqrt(var + eps) */
     int dgain, dbias, a, b, c;
 } lt_dnn_norm_grad;
 void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n);
 
-/* Ends the building; what failed before is told here. */
+/* Finalizes the graph. Errors: the first failure of the calls above. */
 LT_MUST_CHECK lt_status lt_dnn_finish(lt_dnn_graph *g);
-/* Destroys its descriptors. Allowed after a failure, and twice. */
+/* Destroys its descriptors. May be called after a failure, and again. */
 void lt_dnn_reset(lt_dnn_graph *g);
 
-/* LT_OK, or LT_E_UNSUPPORTED (no engine does it), LT_E_NOMEM (on the device) or LT_E_DEVICE, with cuDNN's message. */
+/* Returns LT_OK, or LT_E_UNSUPPORTED (no engine), LT_E_NOMEM (device memory) or LT_E_DEVICE, with cuDNN's message. */
 LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);
 
 #endif

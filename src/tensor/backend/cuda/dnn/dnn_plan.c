@@ -1,4 +1,4 @@
-/* Engines and plans of cuDNN 9. Source: the cuDNN 9 backend API reference, "Heuristics", "Engine",
+/* Engine configs and execution plans of cuDNN 9. Source: the cuDNN 9 backend API reference, "Heuristics", "Engine",
  * "Execution plan" and "Deviceless ahead-of-time compilation". */
 
 #include "dnn_plan.h"
@@ -74,7 +74,7 @@ static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_
                         "cudnnBackendGetAttribute, text"));
     char *text = calloc((size_t)length + 1, 1);
     if (!text)
-        return lt_fail(LT_E_NOMEM, "plans: no memory for a text of %" PRId64 " bytes", length);
+        return lt_fail(LT_E_NOMEM, "cudnn: no memory for a text of %" PRId64 " bytes", length);
     lt_status st =
         lt_dnn_check(cudnnBackendGetAttribute(d, name, CUDNN_TYPE_CHAR, length, &length, text),
                      "cudnnBackendGetAttribute, text");
@@ -90,7 +90,7 @@ lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char **text)
     return get_text(device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, text);
 }
 
-/* Takes the heuristics' results out as configurations of ours. */
+/* Returns the heuristics' results as engine configs that the caller destroys. */
 static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescriptor_t *config,
                       int most, int *count)
 {
@@ -137,7 +137,7 @@ static bool has_note(const int *note, int64_t count, int which)
     return false;
 }
 
-/* Reads what there is to know of a configuration. False: it is not to be had. */
+/* Reads the properties of an engine config. Returns false if that fails. */
 static bool inspect(lt_dnn_choice *c, bool *exact)
 {
     int64_t count = 0, bytes = 0;
@@ -163,14 +163,14 @@ static bool inspect(lt_dnn_choice *c, bool *exact)
     c->tensor_core = has_note(note, count, CUDNN_NUMERICAL_NOTE_TENSOR_CORE)
                      || has_note(note, count, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
     c->nondeterministic = has_note(note, count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-    /* These do not keep the bound of a sum of rounded products. */
+    /* Such engines exceed the error bound of a sum of rounded products. */
     *exact = !has_note(note, count, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)
              && !has_note(note, count, CUDNN_NUMERICAL_NOTE_FFT)
              && !has_note(note, count, CUDNN_NUMERICAL_NOTE_WINOGRAD);
     return true;
 }
 
-/* Whether all that the graph multiplies is f32: then tensor cores mean TF32. */
+/* Returns whether all factors of the graph are f32: then tensor cores imply TF32. */
 static bool is_f32(const lt_dnn_graph *graph)
 {
     return !strstr(graph->text, "f16[");
@@ -188,7 +188,7 @@ static void clear(lt_dnn_choice *c)
     destroy(&c->config);
 }
 
-/* Adds what may be used; owns the configurations. */
+/* Adds the configs that are allowed; takes ownership of all. */
 static void add(lt_dnn_choices *out, cudnnBackendDescriptor_t *config, int count,
                 const lt_dnn_rules *rules, bool f32)
 {
@@ -205,7 +205,7 @@ static void add(lt_dnn_choices *out, cudnnBackendDescriptor_t *config, int count
 lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *graph,
                          cudnnBackendDescriptor_t device, const lt_dnn_rules *rules)
 {
-    /* The second is asked only if nothing came of the first. */
+    /* The second is queried only if the first yields nothing. */
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
     cudnnBackendDescriptor_t config[MOST_PROPOSED];
     lt_status st = LT_OK;
@@ -242,7 +242,7 @@ static lt_status read_workspace(lt_dnn_plan *p)
     return LT_OK;
 }
 
-/* Finalizes a plan that was given what it is made of, or clears it. */
+/* Finalizes a plan, or clears it if st or that is a failure. */
 static lt_status finish(lt_dnn_plan *p, lt_status st)
 {
     if (!st)
@@ -284,7 +284,7 @@ lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
     return get_text(plan->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, text);
 }
 
-/* -1: it does not say. */
+/* Returns the engine in a plan's text, or -1. */
 static int64_t engine_of(const char *text)
 {
     static const char key[] = "\"engineId\":";
@@ -303,7 +303,7 @@ lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescr
     return finish(out, st);
 }
 
-/* Kernels for Hopper run in clusters, whose shape is a knob of theirs. */
+/* Only kernels for Hopper have a knob for the shape of thread block clusters. */
 lt_dnn_class lt_dnn_classify(const char *text)
 {
     return strstr(text, "\"CUDNN_KNOB_TYPE_TILE_CGA_M\"") ? LT_DNN_HOPPER : LT_DNN_OLDER;

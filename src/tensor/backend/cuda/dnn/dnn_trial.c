@@ -1,4 +1,4 @@
-/* First runs of plans. */
+/* First runs of execution plans. */
 
 #include "dnn_trial.h"
 
@@ -31,7 +31,7 @@ lt_status lt_dnn_make(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *choi
     return make(c, cache, choice, cache->way, out);
 }
 
-/* What lt_dnn_prove() was given. */
+/* Arguments of lt_dnn_prove(). */
 typedef struct trial {
     lt_cuda *c;
     lt_dnn_cache *cache;
@@ -41,7 +41,7 @@ typedef struct trial {
     void *context;
 } trial;
 
-/* Made again in this way, and run. The plan is replaced if it runs. */
+/* Rebuilds the plan in this way and runs it. Replaces *plan if it runs. */
 static lt_status again(const trial *t, lt_dnn_way way, lt_dnn_plan *plan)
 {
     lt_dnn_plan other;
@@ -52,9 +52,9 @@ static lt_status again(const trial *t, lt_dnn_way way, lt_dnn_plan *plan)
     if (!st)
         st = t->run(t->context, &other);
     lt_log(LT_LOG_WARN, "tensor",
-           "cuda:%d: %s: a plan of engine %" PRId64 " did not run; made %s it does%s%s",
+           "cuda:%d: %s: a plan of engine %" PRId64 " did not run; rebuilt %s it %s%s",
            t->c->ordinal, t->c->operation, t->choice->number, lt_dnn_way_name(way),
-           st ? " not: " : "", st ? lt_error_message() : "");
+           st ? "fails: " : "runs", st ? lt_error_message() : "");
     lt_dnn_plan_clear(st ? &other : plan);
     if (!st)
         *plan = other;
@@ -73,7 +73,7 @@ lt_status lt_dnn_prove(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *cho
     lt_log(LT_LOG_WARN, "tensor", "cuda:%d: %s: engine %" PRId64 ": %s", c->ordinal, c->operation,
            choice->number, why);
     for (int way = 0; way < LT_DNN_WAYS; way++) {
-        c->api->last_error(); /* a failed launch must not show at the next one */
+        c->api->last_error(); /* the next launch must not report a failed one */
         if (way == (int)plan->way || again(&t, (lt_dnn_way)way, plan))
             continue;
         cache->way = (lt_dnn_way)way;

@@ -1,19 +1,19 @@
-/* Plans of cuDNN that are run for the first time. A plan can be made that does not run: the library has several
- * ways to be told for which device it is, and an engine may know one of them only. So what fails is made once
- * more in the other ways before it is given up, and what runs is how the next plan is made. */
+/* First runs of cuDNN's execution plans. A plan's device can be specified in several ways (lt_dnn_way), and an engine
+ * may support only one of them: a plan that fails to run is rebuilt in the other ways before it is rejected, and the
+ * way that works is used for the next plans. */
 #ifndef LT_CUDA_DNN_TRIAL_H
 #define LT_CUDA_DNN_TRIAL_H
 
 #include "dnn_cache.h"
 
-/* Runs a plan once, on the main queue. */
+/* Runs a plan once, on the main stream. */
 typedef lt_status lt_dnn_run_fn(void *context, const lt_dnn_plan *plan);
 
-/* The choice as a plan, in the way that ran last. */
+/* Builds a plan of the config in the way that ran last. */
 LT_MUST_CHECK lt_status lt_dnn_make(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *choice,
                                     lt_dnn_plan *out);
-/* Runs the plan, which is of that choice; where it fails, it is replaced by one that was made in another way and
- * runs, with at most so many bytes of workspace. Each of these is logged. Errors: the first run's, if none runs. */
+/* Runs the plan of that config; if it fails, replaces it by one that was built in another way and runs, with at most
+ * `most` bytes of workspace. Logs each attempt. Errors: that of the first run, if no plan runs. */
 LT_MUST_CHECK lt_status lt_dnn_prove(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_choice *choice,
                                      size_t most, lt_dnn_run_fn *run, void *context,
                                      lt_dnn_plan *plan);

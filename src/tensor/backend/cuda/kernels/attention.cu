@@ -1,5 +1,4 @@
-/* Kernels of composed attention: a warp takes a row of scores, sums in double. Formulas:
- * ext/attention_kernels.h. */
+/* Kernels of composed attention: one warp per row of scores, sums in double. Formulas: detail/attention_kernels.h. */
 
 #include "attention.h"
 #include "warp.cuh"
@@ -9,7 +8,7 @@
 namespace
 {
 
-/* Where element i of the items' matrices is in the view. */
+/* Position in the view of an element of the items' matrices. */
 struct head_place {
     int64_t item, head, t, c;
 };
@@ -60,7 +59,7 @@ __global__ void scatter_heads(const float *from, int64_t count, lt_heads to)
     lt_set_element_f32(to.view.data, to.view.dtype, head_element(to, i), from[i]);
 }
 
-/* Of the row of this warp: where its scores begin, and its number among all items' rows. */
+/* The row of this warp: its scores, and its item and row number. */
 struct score_row {
     float *scores;
     int64_t item, row, seen;
@@ -82,7 +81,7 @@ __device__ score_row score_row_of(const lt_scores &s)
     return r;
 }
 
-/* Rounded before anything is taken from it, in both passes: the largest one less itself is 0. */
+/* Rounded before the maximum is subtracted, in both passes, so that the largest one less itself is 0. */
 __device__ float scaled_score(const score_row &r, int64_t k)
 {
     return fmaf(r.scores[k], r.scale, 0.0f);
@@ -110,7 +109,7 @@ __global__ void softmax_scores(lt_scores s, float *lse)
         r.scores[k] = k < r.seen ? expf(scaled_score(r, k) - top) * share : 0;
 }
 
-/* The row's sum of dy * y. */
+/* Returns the row's sum of dy * y. */
 __device__ float sum_of_row(const lt_heads &dy, const lt_heads &y, const score_row &r)
 {
     const int64_t d = dy.view.shape.dim[3];

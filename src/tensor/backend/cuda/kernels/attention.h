@@ -1,5 +1,5 @@
-/* Attention in parts that a library multiplies: kernels around its products. Heads of q that share a head
- * of k and v are one matrix: its rows are the queries of the first head, then of the second. */
+/* Kernels of composed attention, around cuBLAS's products. Heads of q that share a head of k and v form one matrix:
+ * its rows are the queries of the first head, then of the second. */
 #ifndef LT_CUDA_ATTENTION_H
 #define LT_CUDA_ATTENTION_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* A view [B,T,heads,d] as matrices [groups * T, d] of f32, one for each item: an item is a head of k and
- * v in one sequence. Some items, from first on. */
+/* A view [B,T,heads,d] as f32 matrices [groups * T, d], one per item: an item is a head of k and v in one sequence. A
+ * range of the items. */
 typedef struct lt_heads {
     lt_view view;
     int64_t groups; /* heads of the view in an item */
@@ -20,29 +20,28 @@ typedef struct lt_heads {
 void lt_heads_gather(lt_cuda_stream stream, const lt_heads *from, float *to);
 void lt_heads_scatter(lt_cuda_stream stream, const float *from, const lt_heads *to);
 
-/* Some rows of some items' scores [items,count,keys], f32. */
+/* Scores [items,count,keys], f32, of a range of rows of a range of items. */
 typedef struct lt_scores {
     float *data;
     int64_t items, first_item;
-    int64_t first, count; /* rows of each */
+    int64_t first, count; /* rows of each item */
     int64_t rows;         /* of a whole item: groups * queries */
     int64_t queries, keys;
     bool causal;
     double scale;
 } lt_scores;
-/* Keys that a row's query sees: 0 .. that. */
+/* Returns the number of keys that a row's query attends to, from key 0 on. */
 LT_HD int64_t lt_scores_seen(const lt_scores *s, int64_t row)
 {
     return s->causal ? row % s->queries + 1 + s->keys - s->queries : s->keys;
 }
-/* Products of q and k become softmax of the scaled scores; lse [items of all,rows]. */
+/* Replaces the products of q and k by the softmax of the scaled scores; lse [all items,rows]. */
 void lt_scores_softmax(lt_cuda_stream stream, const lt_scores *s, float *lse);
-/* They become P = exp(scores - lse); slope, of v and dy, becomes scale * P * (slope - D). */
+/* Replaces them by P = exp(scores - lse), and slope, the products of dy and v, by scale * P * (slope - D). */
 void lt_scores_slope(lt_cuda_stream stream, const lt_scores *s, const float *lse,
                      const lt_heads *dy, const lt_heads *y, float *slope);
 
-/* Composed of these, whatever the dtype; after lt_cuda_begin(). Of scores, at most limit bytes are in
- * memory at once. */
+/* Composed attention, of any dtype; called after lt_cuda_begin(). limit: most bytes of scores in memory. */
 typedef struct lt_attention_way {
     const lt_attention_config *config;
     size_t limit;

@@ -1,4 +1,4 @@
-/* Setting, copying and converting elements of any dtype and strides. */
+/* Fills, copies and converts elements of any dtype and strides. */
 
 #include "launch.cuh"
 
@@ -46,7 +46,7 @@ template <class From, class To> __global__ void convert(const From *x, To *y, in
         set(y + k, to_float(x[k]));
 }
 
-/* One dtype: bits are moved. */
+/* Equal dtypes: copies bits. */
 template <class Bits> __global__ void move(lt_walk walk, const Bits *x, Bits *y)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;

@@ -71,7 +71,7 @@ struct scale_rule {
 struct relu_rule {
     template <class R> __device__ R operator()(R, R x, R) const
     {
-        return x < 0 ? R(0) : x; /* NaN stays NaN */
+        return x < 0 ? R(0) : x; /* a NaN is kept */
     }
 };
 
@@ -99,7 +99,7 @@ struct grad_rule {
     }
 };
 
-/* Operands of an entry; dy and b may be absent. */
+/* Operands of an entry; dy and b may be NULL. */
 template <class T> struct places {
     const T *dy, *a, *b;
     T *y;
@@ -131,10 +131,10 @@ enum { OUT, A, B, DY };
 
 struct operands {
     lt_view view[DY + 1]; /* data NULL: absent */
-    int slot[DY + 1];     /* in the walk, which has only those that are there */
+    int slot[DY + 1];     /* in the iterator, which has only the present operands */
 };
 
-/* The operand's place, without an index into at, which would put it into local memory. */
+/* Returns the operand's offset without indexing `at`, which would move it to local memory. */
 __device__ int64_t place_of(const operands &o, int k, const int64_t *at)
 {
     const int64_t first = o.slot[k] == 0 ? at[0] : at[1], last = o.slot[k] == 2 ? at[2] : at[3];

@@ -1,11 +1,10 @@
-/* Rows of a table, and the table's gradient. An id outside of the table gives a row of NaN: the host
- * cannot look.
+/* Embedding: rows of a table, and the table's gradient. An id outside of the table yields a row of NaN, because the
+ * host cannot check it.
  *
- * The gradient: blocks for each row of the table read all ids and add the rows of dy that are theirs, in
- * the order of the ids. Nothing is sorted: ids are a few bytes beside dy and the table, and stay in the
- * caches; 50257 rows read 65536 ids in a tenth of the time that the table's products take. Where a table
- * has few rows, ids are cut into chunks, whose sums are added in the order of their index.
- * Formulas: ext/attention_kernels.h. */
+ * Gradient: the blocks of a table row read all ids and add their rows of dy in the order of the ids. Ids are not
+ * sorted: they are small compared with dy and the table, and remain in the caches; 50257 rows read 65536 ids in a
+ * tenth of the time of the table's matrix products. For tables with few rows, ids are split into chunks, whose sums
+ * are added in index order. Formulas: detail/attention_kernels.h. */
 
 #include "launch.cuh"
 
@@ -36,12 +35,12 @@ __global__ void take_rows(table_ids ids, lt_view w, lt_view y)
 }
 
 enum {
-    ID_TILE = 4096, /* ids that a block looks at before it adds rows */
+    ID_TILE = 4096, /* ids that a block reads before it adds rows */
     ID_WORDS = ID_TILE / 32,
-    OF_THREAD = 4 /* columns */
+    OF_THREAD = 4 /* columns per thread */
 };
 
-/* Those ids of a tile that are the row's, in order: a bit for each id, then places in a list. */
+/* Positions of a row's id in a tile, in order: as a bit per id, then as a list. */
 struct id_list {
     uint32_t bits[ID_WORDS];
     int32_t before[ID_WORDS];
@@ -57,12 +56,12 @@ __device__ int count_bits(uint32_t word)
     return count;
 }
 
-/* Finds the row's ids among begin..end-1: begins and ends with all threads together. */
+/* Finds the row's id among begin..end-1; called by all threads. */
 __device__ void find_ids(id_list *list, const table_ids &ids, int64_t row, int64_t begin,
                          int64_t end)
 {
     const int word = (int)threadIdx.x;
-    __syncthreads(); /* the list before this one was used */
+    __syncthreads(); /* the previous list was used */
     if (word < ID_WORDS)
         list->bits[word] = 0;
     if (word == 0)
@@ -91,7 +90,7 @@ __device__ void find_ids(id_list *list, const table_ids &ids, int64_t row, int64
     __syncthreads();
 }
 
-/* sums: [chunk][row][column]. A block: a row, THREADS * OF_THREAD columns, a chunk. */
+/* sums: [chunk][row][column]. A block sums one chunk of a row, THREADS * OF_THREAD columns. */
 __global__ void add_rows(table_ids ids, lt_view dy, int64_t rows, int64_t columns, int64_t length,
                          float *sums)
 {
@@ -152,7 +151,7 @@ lt_status embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_vi
     return lt_cuda_end(c);
 }
 
-/* How many chunks: as many as fill a device, of whole tiles. */
+/* Returns the number of chunks of whole tiles that fill a device. */
 int64_t chunks_of_ids(int64_t rows, int64_t tiles, int64_t ids)
 {
     const int64_t blocks = 1024, most = (ids + ID_TILE - 1) / ID_TILE;

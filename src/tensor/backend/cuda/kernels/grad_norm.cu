@@ -1,12 +1,12 @@
-/* The global norm of a list of gradients, in double and in a fixed order, and what follows from it:
- * whether the step is taken, and what gradients are multiplied with. */
+/* The global norm of a list of gradients, in double and in a fixed order, and the scalars that depend on it: whether
+ * the step is applied, and the factor of the gradients. */
 
 #include "optim.cuh"
 
 namespace
 {
 
-static_assert(sizeof(lt_list) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+static_assert(sizeof(lt_list) + 64 <= MAX_PARAMETERS, "a list fits into a kernel's parameters");
 
 __global__ void __launch_bounds__(THREADS)
     squares(const __grid_constant__ lt_list list, double *partial)
@@ -42,7 +42,7 @@ __global__ void finish(const double *x, int64_t count, bool norms, lt_scalars *s
         lt_apply_norm(scalars, sum);
 }
 
-/* Whether a list of the item's gradient alone can be summed. */
+/* Returns an item that has only the gradient. */
 lt_optim_item gradient_only(const lt_optim_item *item)
 {
     lt_optim_item only = {};

@@ -1,22 +1,22 @@
-/* Group normalisation: a block takes the sums of one group of one image, or of one channel; then a thread
- * an element. Sums are in double, in a fixed order. Formulas: ext/norm_kernels.h. */
+/* Group normalization: one block sums a group of an image, or a channel; then one thread per element. Sums are in
+ * double, in a fixed order. Formulas: detail/norm_kernels.h. */
 
 #include "launch.cuh"
 
 namespace
 {
 
-/* What the kernels read and write; data NULL: absent. Vectors are f32 and contiguous. */
+/* Operands of the kernels; NULL or without data if absent. Vectors are f32 and contiguous. */
 struct group_job {
     lt_view dy, x, y; /* y: or dx */
     const float *gamma, *beta;
     float *stats, *dgamma, *dbeta;
-    double *sums; /* [2,N,groups]: of h = gamma * dy, of h * xhat */
+    double *sums; /* [2,N,groups]: sums of h = gamma * dy, of h * xhat */
     int64_t images, channels, pixels, width, groups, wide, size; /* wide, size: of a group */
     double eps;
 };
 
-/* Element i of group number group, channels innermost, as they lie in memory. */
+/* Position of element i of a group, channels innermost as in memory. */
 struct element_of {
     int64_t n, c, pixel;
 };
@@ -46,7 +46,7 @@ __device__ double gain(const group_job &j, int64_t c)
     return j.gamma ? (double)j.gamma[c] : 1.0;
 }
 
-/* Of an element, the number of its group; its normalised x. */
+/* Return the number of an element's group; its normalized x. */
 __device__ int64_t group_of(const group_job &j, const element_of &e)
 {
     return e.n * j.groups + e.c / j.wide;
@@ -76,7 +76,7 @@ __global__ void moments(group_job j)
     j.stats[j.images * j.groups + group] = (float)(1 / sqrt(square / (double)j.size + j.eps));
 }
 
-/* Element number i of all, channels innermost. */
+/* Position of element i of all, channels innermost. */
 __device__ element_of element_at(const group_job &j, int64_t i)
 {
     element_of e;

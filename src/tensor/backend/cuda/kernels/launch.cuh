@@ -1,5 +1,4 @@
-/* What kernels share: dtypes as types, 16-byte accesses, sums over a block in a fixed order, sizes of
- * grids. */
+/* Helpers for kernels: dtypes as types, 16-byte accesses, sums over a block in a fixed order, grid sizes. */
 #ifndef LT_CUDA_LAUNCH_CUH
 #define LT_CUDA_LAUNCH_CUH
 
@@ -12,10 +11,10 @@
 
 enum { THREADS = 256 };
 
-/* A kernel's parameters in bytes, at most: since CUDA 12.1, for compute capability 7.0 and later. */
+/* Most bytes of a kernel's parameters, since CUDA 12.1 and for compute capability 7.0 and later. */
 enum { MAX_PARAMETERS = 32764 };
 
-/* Runs the code with T the type of a floating dtype that is no f64, else returns a failure. */
+/* Runs the code with T the type of f32, bf16 or f16; returns LT_E_UNSUPPORTED for other dtypes. */
 #define WITH_TYPE(c, dtype_, ...)                                                       \
     switch (dtype_) {                                                                   \
     case LT_F32: {                                                                      \
@@ -38,7 +37,7 @@ enum { MAX_PARAMETERS = 32764 };
                        (c)->operation, lt_dtype_name(dtype_));                          \
     }
 
-/* Runs the kernel for doubles or floats: T is the type. */
+/* Runs the code with T double or float. */
 #define WIDE_OR_NOT(wide, ...) \
     if (wide) {                \
         typedef double T;      \
@@ -76,7 +75,7 @@ static inline lt_rows rows_of(const lt_view *x)
     return r;
 }
 
-/* Whether vectors of 8 channels can be read with 16-byte accesses. An absent view can. */
+/* Returns whether vectors of 8 channels can be read with 16-byte accesses; true for an absent view. */
 static inline bool has_vectors(const lt_view *x)
 {
     return !x || !x->data
@@ -109,8 +108,8 @@ __device__ inline void set(lt_f16 *to, float x)
     *to = lt_f16_round(x);
 }
 
-/* Eight elements as they lie in memory, which is aligned to 16 bytes. Loads are issued before
- * they are needed: a thread stalls at the first use, not at the load. */
+/* Eight unconverted elements, aligned to 16 bytes. Loads are issued before they are needed: a thread stalls at the
+ * first use, not at the load. */
 template <class T> struct raw_vector {
     uint4 bits;
 };
@@ -155,7 +154,7 @@ template <class T> __device__ inline void load_vector(const T *from, float (&v)[
     widen(fetch_vector(from), v);
 }
 
-/* One store of 16 bytes: what is assigned, the compiler often splits into four. */
+/* One store of 16 bytes; the compiler often splits an assignment into four. */
 __device__ inline void store_16(uint4 *to, uint4 x)
 {
 #ifdef __CUDA_ARCH__
@@ -199,13 +198,13 @@ template <class T> __device__ inline void store_vector(T *to, const float (&v)[L
     store_16((uint4 *)to, make_uint4(word[0], word[1], word[2], word[3]));
 }
 
-/* The sum of all threads' x, in a fixed order, in thread 0. Blocks have THREADS threads. */
+/* Returns the sum over the block's THREADS threads, added in a fixed order, in thread 0. */
 __device__ inline double block_sum(double x)
 {
     __shared__ double warp[THREADS / 32];
     for (int step = 16; step > 0; step /= 2)
         x += __shfl_down_sync(0xFFFFFFFFU, x, step);
-    __syncthreads(); /* a sum before this one was read */
+    __syncthreads(); /* the previous sum was read */
     if (threadIdx.x % 32 == 0)
         warp[threadIdx.x / 32] = x;
     __syncthreads();
@@ -215,7 +214,7 @@ __device__ inline double block_sum(double x)
     return x;
 }
 
-/* The sum in every thread. */
+/* Returns the sum in every thread. */
 __device__ inline double shared_sum(double x)
 {
     __shared__ double total;

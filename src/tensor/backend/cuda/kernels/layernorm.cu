@@ -1,6 +1,5 @@
-/* Layer and RMS normalisation: a warp takes a row, with its sums in double. Sums over rows are cut into
- * chunks by size and merged in the order of their index. Ba, Kiros & Hinton, "Layer Normalization", 2016.
- * Formulas: ext/norm_kernels.h. */
+/* Layer and RMS normalization: one warp per row, sums in double. Sums over rows are split into chunks by size and
+ * merged in index order. Ba, Kiros & Hinton, "Layer Normalization", 2016. Formulas: detail/norm_kernels.h. */
 
 #include "norm.cuh"
 #include "warp.cuh"
@@ -8,7 +7,7 @@
 namespace
 {
 
-/* Vectors of f32, contiguous; NULL: absent. stats [2,rows]. */
+/* Contiguous vectors of f32, NULL if absent. stats [2,rows]. */
 struct layer_vectors {
     const float *gamma, *beta;
     float *stats;
@@ -26,7 +25,7 @@ __device__ void load_or(float otherwise, const float *row, int64_t channel, floa
         v[k] = otherwise;
 }
 
-/* A row's mean in two floats, whose difference from x has no more error than x has; with rms 0. */
+/* A row's mean as the sum of two floats, so that x - mean has no more error than x; 0 for RMS. */
 struct layer_mean {
     float high, low;
     __device__ float away(float x) const
@@ -96,12 +95,12 @@ __global__ void normalise_rows(tensor4<const T> x, tensor4<T> y, layer_vectors v
     }
 }
 
-/* What backward reads. */
+/* Inputs of the backward pass. */
 template <class T> struct layer_gradient {
     tensor4<const T> dy, x;
     const float *gamma, *stats;
     bool rms;
-    /* h = gamma * dy and the normalised x of a part of a row. */
+    /* Computes h = gamma * dy and the normalized x of a vector. */
     template <int WIDTH>
     __device__ void load(int64_t row, int64_t c, float (&h)[WIDTH], float (&n)[WIDTH]) const
     {
@@ -118,7 +117,7 @@ template <class T> struct layer_gradient {
     }
 };
 
-/* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)); with rms without mean(h). */
+/* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)); RMS: without mean(h). */
 template <class T, int WIDTH> __global__ void layer_grad_x(layer_gradient<T> in, tensor4<T> dx)
 {
     const int64_t row = row_of_warp(), channels = in.x.rows.channels;
@@ -149,7 +148,7 @@ template <class T, int WIDTH> __global__ void layer_grad_x(layer_gradient<T> in,
     }
 }
 
-/* Of one channel: sums of dy * xhat and of dy. */
+/* Sums over one channel: of dy * xhat and of dy. */
 struct layer_sums {
     double gamma, beta;
 };
@@ -197,7 +196,7 @@ __global__ void layer_add_chunks(const layer_sums *partial, int64_t chunks, int6
         dbeta[channel] = (float)all.beta;
 }
 
-/* Rows as pixels of one image. */
+/* Views rows as pixels of one image. */
 lt_view rows_as_images(const lt_view *x)
 {
     lt_view v = *x;

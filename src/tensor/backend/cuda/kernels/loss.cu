@@ -1,5 +1,5 @@
-/* Softmax, its cross-entropy, their gradients, and top-k counts: a block a row, sums in a fixed order. A label
- * that is no class makes the loss NaN: the host cannot look. */
+/* Softmax, cross-entropy, their gradients, and top-k counts: one block per row, sums in a fixed order. A label that
+ * is not a class makes the loss NaN, because the host cannot check it. */
 
 #include "launch.cuh"
 #include "loss.h"
@@ -17,7 +17,7 @@ struct logits_view {
     }
 };
 
-/* The largest of all threads' x, or NaN if one is, in every thread. */
+/* Returns the maximum over the block's threads, or NaN if a value is NaN, in every thread. */
 __device__ float block_max(float x)
 {
     __shared__ float warp[THREADS / 32];
@@ -34,7 +34,7 @@ __device__ float block_max(float x)
     return x;
 }
 
-/* Of row n, in every thread: the largest element, and the sum of exp(element - largest). */
+/* Returns the sum of exp(element - largest) over row n, and its largest element, in every thread. */
 __device__ double exp_sum(const logits_view &x, int64_t n, int64_t count, float *largest)
 {
     float top = -INFINITY;
@@ -71,7 +71,7 @@ __global__ void softmax_grad_rows(logits_view dy, logits_view y, int64_t count, 
                            (float)((double)y.at(n, k) * ((double)dy.at(n, k) - sum)));
 }
 
-/* lse and the loss of each row. */
+/* Computes each row's lse and loss. */
 __global__ void loss_rows(logits_view z, lt_targets t, lt_view lse, double *row_loss)
 {
     const int64_t n = blockIdx.x;
@@ -87,7 +87,7 @@ __global__ void loss_rows(logits_view z, lt_targets t, lt_view lse, double *row_
         row_loss[n] = lt_target_is_class(&t, n) ? loss : (double)NAN;
 }
 
-/* Rows that are not ignored, in thread 0: by one block. */
+/* Returns the number of rows that are not ignored, in thread 0; for one block. */
 __device__ double count_rows(lt_targets t)
 {
     double count = 0;
@@ -108,7 +108,7 @@ __global__ void loss_mean(const double *row_loss, lt_targets t, lt_view loss)
         lt_set_element(loss.data, loss.dtype, 0, rows > 0 ? sum / rows : 0);
 }
 
-/* One block: what a row's gradient is multiplied with. */
+/* One block: the factor of all rows' gradients. */
 __global__ void loss_factor(lt_targets t, lt_view dloss, double *factor)
 {
     const double rows = count_rows(t);
@@ -133,7 +133,7 @@ __global__ void loss_grad(logits_view z, lt_targets t, const double *row_factor,
     }
 }
 
-/* Counts are integers: the order in which they are added does not matter. */
+/* Counts are integers, so their sum does not depend on the order of additions. */
 __global__ void count_hits(logits_view z, const int32_t *labels, int64_t label_stride,
                            int64_t classes, unsigned long long *hits, int64_t hits_stride,
                            bool with_rows)

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Targets of a batch of logits [rows, classes], by address. */
+/* Targets of a batch of logits [rows, classes]. */
 typedef struct lt_targets {
     const void *values; /* i32 [rows], or floating [rows, classes] */
     lt_dtype dtype;
@@ -15,14 +15,14 @@ typedef struct lt_targets {
     double smoothing;
 } lt_targets;
 
-/* Whether row n has neither loss nor gradient. */
+/* Returns whether row n has neither loss nor gradient. */
 LT_HD bool lt_target_is_ignored(const lt_targets *t, int64_t n)
 {
     return !t->soft
            && lt_element(t->values, t->dtype, n * t->stride[0]) == (double)LT_IGNORED_LABEL;
 }
 
-/* q[n,k]; of an ignored row 0. */
+/* Returns q[n,k], 0 for an ignored row. */
 LT_HD double lt_target(const lt_targets *t, int64_t n, int64_t k)
 {
     const double value =
@@ -33,20 +33,20 @@ LT_HD double lt_target(const lt_targets *t, int64_t n, int64_t k)
     return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
 }
 
-/* Whether row n's label is a class, or says to ignore it. Soft labels are not range-checked. */
+/* Returns whether row n's label is a class or LT_IGNORED_LABEL. Soft labels are not checked. */
 LT_HD bool lt_target_is_class(const lt_targets *t, int64_t n)
 {
     const double label = t->soft ? 0 : lt_element(t->values, t->dtype, n * t->stride[0]);
     return (label >= 0 && label < (double)t->classes) || lt_target_is_ignored(t, n);
 }
 
-/* What a class adds to the row's loss. One that cannot occur adds nothing: its logit may be -Inf. */
+/* Returns a class's contribution to the row's loss, 0 if q is 0: its logit may be -inf. */
 LT_HD double lt_loss_term(double q, float z, float lse)
 {
     return q == 0 ? 0 : -q * ((double)z - (double)lse);
 }
 
-/* Whether class k with logit z comes before the label, whose logit is own. */
+/* Returns whether class k with logit z ranks before the label, whose logit is own. */
 LT_HD bool lt_comes_before(float z, int64_t k, float own, int64_t label)
 {
     return z > own || (k < label && z == own);

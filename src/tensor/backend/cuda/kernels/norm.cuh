@@ -1,4 +1,4 @@
-/* What the kernels of batch normalisation share. */
+/* Helpers for the normalization kernels. */
 #ifndef LT_CUDA_NORM_CUH
 #define LT_CUDA_NORM_CUH
 
@@ -7,7 +7,7 @@
 
 #include <type_traits>
 
-/* WIDTH channels of a row as they lie in memory: a 16-byte access, or one element anywhere. */
+/* WIDTH channels of a row, unconverted: a vector access, or one element. */
 template <class T, int WIDTH> struct vector;
 
 template <class T> struct vector<T, LT_VECTOR_WIDTH> {
@@ -43,19 +43,18 @@ template <class T> __device__ void put(T *to, const float (&v)[1])
     set(to, v[0]);
 }
 
-/* Rows that a thread asks for together, before it uses the first: with one at a time, memory would wait
- * for arithmetic. */
+/* Rows that a thread loads before it uses the first, to overlap loads with arithmetic. */
 template <class T> __host__ __device__ constexpr int rows_together()
 {
     return sizeof(T) == 2 ? 4 : 2;
 }
 
-/* A 4-D operand: its data and how its rows lie. */
+/* A 4-D operand: its data and the strides of its rows. */
 template <class T> struct tensor4 {
     typedef typename std::remove_const<T>::type element;
     T *data;
     lt_rows rows;
-    /* There are vectors in dense rows only: has_vectors(). */
+    /* Vectors are used in dense rows only: has_vectors(). */
     template <int WIDTH> __device__ T *at(int64_t row, int64_t channel) const
     {
         return data
@@ -84,7 +83,7 @@ template <class T> static inline tensor4<T> tensor_of(const lt_view *view)
     return t;
 }
 
-/* A row of coefficients; vectors of them are aligned to 16 bytes. */
+/* Loads coefficients; vectors are aligned to 16 bytes. */
 __device__ inline void load_channels(const float *row, int64_t channel, float (&v)[LT_VECTOR_WIDTH])
 {
     load_vector(row + channel, v);
@@ -94,7 +93,7 @@ __device__ inline void load_channels(const float *row, int64_t channel, float (&
     v[0] = row[channel];
 }
 
-/* Where the thread is in a cut of rows. */
+/* A thread's position in a partition of rows. */
 struct place_in_cut {
     int lane, line;
     int64_t channel, begin, end;
@@ -111,8 +110,8 @@ template <int WIDTH> __device__ place_in_cut place_of(const lt_row_cut &cut, int
     return p;
 }
 
-/* Two sums of each channel that all lines of a block have a part of, added in the order of lines: thread
- * number i has them of channel number i of the block's tile. Between two calls there is a barrier. */
+/* Adds two sums of each channel over the lines of a block, in the order of lines: thread i returns those of channel i
+ * of the block's tile. Needs a barrier between two calls. */
 template <int WIDTH>
 __device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const float (&b)[WIDTH],
                           double *all_a, double *all_b)
@@ -132,7 +131,7 @@ __device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const 
     }
 }
 
-/* The channel of a block's tile that thread number i has then; -1: none. */
+/* Returns the channel of the sums that this thread has from add_lines(), or -1. */
 template <int WIDTH> __device__ int64_t channel_of_sums(const lt_row_cut &cut, int64_t channels)
 {
     const int width = cut.lanes * WIDTH, i = threadIdx.x;
@@ -140,13 +139,13 @@ template <int WIDTH> __device__ int64_t channel_of_sums(const lt_row_cut &cut, i
     return i < width && channel < channels ? channel : -1;
 }
 
-/* Of two partial results; the gradient's sums have another. */
+/* Merges two partial results; other types have their own overload. */
 __device__ inline lt_moments merged(const lt_moments &a, const lt_moments &b)
 {
     return lt_moments_merge(a, b);
 }
 
-/* MERGERS threads share a channel's chunks. */
+/* Channels of a block, and threads that share a channel's chunks. */
 enum { MERGED = 8, MERGERS = THREADS / MERGED };
 
 static inline unsigned merge_blocks(int64_t channels)
@@ -154,9 +153,8 @@ static inline unsigned merge_blocks(int64_t channels)
     return blocks_for(channels, MERGED);
 }
 
-/* What chunks have of the channel, merged by merged(): a thread has a run of them, then neighbours
- * merge, always in the order of the index. partial: [chunk][channel]. Right in the first thread of the
- * channel. */
+/* Merges a channel's chunks by merged(), in index order: each thread a run of them, then adjacent threads. partial:
+ * [chunk][channel]. The result is valid in the channel's first thread. */
 template <class X>
 __device__ X merge_chunks_of(const X *partial, int64_t chunks, int64_t channels, int64_t channel)
 {

@@ -1,5 +1,4 @@
-/* Per-element formulas of batch normalisation, the same in forward and backward, so that both decide
- * alike where relu passes. */
+/* Per-element formulas of batch normalization, shared by forward and backward, so that both have the same relu mask. */
 #ifndef LT_CUDA_NORM_H
 #define LT_CUDA_NORM_H
 
@@ -7,25 +6,26 @@
 
 #include <math.h>
 
-/* x * scale + shift, rounded once. */
+/* Returns x * scale + shift, rounded once. */
 LT_HD float lt_norm_affine(float x, float scale, float shift)
 {
     return fmaf(x, scale, shift);
 }
 
-/* NaN stays. */
+/* A NaN is kept. */
 LT_HD float lt_norm_relu(float y)
 {
     return y < 0 ? 0 : y;
 }
 
-/* The gradient of x: scale * (g - xhat * mean_gx), where slope = mean_gx / sqrt(var + eps) and g is without its mean. */
+/* The gradient of x: scale * (g - xhat * mean_gx), where slope = mean_gx / sqrt(var + eps) and g is without its
+ * mean. */
 LT_HD float lt_norm_dx(float g, float x, float mean, float scale, float slope)
 {
     return scale * (g - (x - mean) * slope);
 }
 
-/* What batchnorm_finish makes of one channel, in double as the reference does. */
+/* Coefficients of one channel, in double as in the reference. */
 typedef struct lt_norm_channel {
     double mean, rstd, scale, shift;
 } lt_norm_channel;

@@ -1,4 +1,4 @@
-/* y = act(x * scale + shift + residual), with a bit for each y > 0. */
+/* Batch norm's output y = act(x * scale + shift + residual), and a mask with a bit for each y > 0. */
 
 #include "norm.cuh"
 
@@ -10,12 +10,12 @@ enum { DEPTH = 4 }; /* rows of a thread */
 template <class T> struct application {
     tensor4<const T> x, residual;
     tensor4<T> y;
-    const float *coef, *residual_coef; /* NULL: the residual is as it lies there */
+    const float *coef, *residual_coef; /* residual_coef NULL: the residual is added as it is */
     uint8_t *mask;
     bool relu;
 };
 
-/* Of a row's vector. */
+/* Coefficients of a vector of channels. */
 struct row_affine {
     float scale[LT_VECTOR_WIDTH], shift[LT_VECTOR_WIDTH];
     __device__ void load(const float *coef, int64_t channel, int64_t channels)
@@ -31,7 +31,7 @@ __device__ float apply_one(float x, float scale, float shift, float residual, bo
     return relu ? lt_norm_relu(y) : y;
 }
 
-/* What a thread asks for of a row. */
+/* A thread's loads of a row. */
 template <class T> struct pieces {
     vector<T, LT_VECTOR_WIDTH> x, residual;
 };
@@ -44,7 +44,7 @@ __device__ void fetch(const application<T> &a, int64_t row, int64_t channel, pie
         p->residual.fetch(a.residual.template at<LT_VECTOR_WIDTH>(row, channel));
 }
 
-/* A vector's bits are one byte. TWO: the residual has coefficients. */
+/* Writes a vector and its byte of the mask. TWO: the residual has coefficients. */
 template <class T, bool TWO>
 __device__ void apply_vector(const application<T> &a, const pieces<T> &p, const row_affine &own,
                              const row_affine &residual, int64_t row, int64_t channel)
@@ -66,7 +66,7 @@ __device__ void apply_vector(const application<T> &a, const pieces<T> &p, const 
         a.mask[(row * a.x.rows.channels + channel) / 8] = (uint8_t)bits;
 }
 
-/* Packs: a thread keeps its channels' coefficients for DEPTH rows. */
+/* Vectors: a thread keeps its channels' coefficients for DEPTH rows. */
 template <class T, bool TWO>
 __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a, int lanes)
 {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a
     }
 }
 
-/* Any strides and number of channels: a thread has a byte of the mask, eight neighbours. */
+/* Any strides and number of channels: a thread writes one byte of the mask, eight adjacent elements. */
 template <class T> __global__ void apply_any(application<T> a)
 {
     const int64_t channels = a.x.rows.channels, count = a.x.rows.count * channels;
@@ -128,8 +128,7 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
     if (vectors) {
         const int lanes = lt_row_lanes(channels, LT_VECTOR_WIDTH);
         const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
-        const dim3 grid(blocks_for(rows, lines),
-                        blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
+        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
         if (a.residual_coef)
             apply_vectors<T, true><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
         else
@@ -139,8 +138,8 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
     }
 }
 
-/* In the frame of an entry. The second term has no coefficients where it was written. */
-lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_addend *term,
+/* Called within an entry. The second term has no coefficients if it is in memory. */
+lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_term *term,
                 const lt_view *y, const lt_view *mask)
 {
     const lt_view *const x = term[0].x, *const residual = term[1].x;
@@ -165,14 +164,14 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
                           const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_batchnorm_addend term[] = {{x, coef}, {residual, NULL}};
+    const lt_batchnorm_term term[] = {{x, coef}, {residual, NULL}};
     LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
     LT_TRY(apply(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 
 lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
-                        const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
+                        const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_add"));

@@ -1,9 +1,9 @@
-/* Backward of batch normalization: sums over each channel in a fixed order, then the gradient.
- * Ioffe & Szegedy, "Batch Normalization", ICML 2015, section 3.
+/* Backward of batch normalization: sums over each channel in a fixed order, then the gradient. Ioffe & Szegedy,
+ * "Batch Normalization", ICML 2015, section 3.
  *
- * The kernels are templates of a source, which says where the incoming gradient g comes from and which batch norms have it:
- * it is in memory; it is gathered from that of a max-pooling; or a second batch norm, whose output was the residual, has it
- * too. A source has
+ * The kernels are templates of a source, which says where the incoming gradient g comes from and which batch norms
+ * have it: it is in memory; it is gathered from that of a max-pooling; or a second batch norm, whose output was the
+ * residual, has it too. A source has
  *
  *   NORMS                          the number of batch norms
  *   AFFINE                         whether read() recomputes relu's mask from scale and shift of norm 0
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
 #pragma unroll
     for (int i = 0; i < norms; i++) {
         if (i)
-            __syncthreads(); /* sums of lines before these were read */
+            __syncthreads(); /* the previous sums were read */
         add_lines(cut, sum, product[i], &all.g, &all.gx[i]);
     }
     const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
@@ -238,7 +238,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
         partial[blockIdx.y * channels + channel] = all;
 }
 
-/* Of each norm: coefficients, and the result [2,C], sums of g and of g * xhat. */
+/* For each norm: coefficients, and the result [2,C], sums of g and of g * xhat. */
 template <int NORMS> struct sum_outputs {
     const float *coef[NORMS];
     float *sums[NORMS];
@@ -306,14 +306,14 @@ affine_outputs affine_of(const float *sums, const lt_view row[2])
     return affine;
 }
 
-/* Of each norm. sums: NULL if the statistics were not this batch's, and so have no gradient. */
+/* For each norm. sums: NULL if the statistics were not this batch's, and so have no gradient. */
 template <class T, int NORMS> struct grad_outputs {
     tensor4<T> dx[NORMS];
     const float *sums[NORMS];
     affine_outputs affine[NORMS];
 };
 
-/* What dx is computed from in a thread's channels: lt_norm_dx(). */
+/* Terms of dx in a thread's channels: lt_norm_dx(). */
 template <int WIDTH> struct dx_terms {
     float mean[WIDTH], scale[WIDTH], slope[WIDTH];
     __device__ void load(const float *coef, const float *sums, float share, int64_t channel,

@@ -1,6 +1,6 @@
-/* Statistics of batch normalisation, read once: all threads of a chunk sum differences to its channel's
- * first value there, each chunk becomes (count, mean, M2), and chunks are merged in the order of their
- * index by Chan's formula (rows.h). Then coefficients and running statistics. */
+/* Statistics of batch normalization in one pass: threads sum differences to the chunk's first value of the channel,
+ * each chunk yields (count, mean, M2), and chunks are merged in index order by Chan's formula (rows.h). Then
+ * coefficients and running statistics. */
 
 #include "norm.cuh"
 #include "tensor/backend/cuda/norm_sums.h"
@@ -88,18 +88,18 @@ lt_status batchnorm_stats(void *ctx, const lt_view *x, const lt_view *stats)
     return lt_cuda_end(c);
 }
 
-/* What is made of a channel's moments; what is not wanted is NULL. */
+/* Outputs computed from a channel's moments; NULL if not wanted. */
 struct norm_outputs {
     const float *gamma, *beta;
     float *mean, *var, *coef;
     int64_t *batches;
     void *rounded;
     lt_dtype rounded_dtype;
-    int64_t count; /* of channels */
+    int64_t count; /* channels */
     lt_batchnorm2d_config config;
 };
 
-/* With the moments as f32 has them. */
+/* Updates the running statistics from moments that are rounded to f32. */
 __device__ void take_batch(const norm_outputs &n, int64_t i, double count, double mean, double m2,
                            double *var)
 {
@@ -127,7 +127,7 @@ __device__ void put_coefficients(const norm_outputs &n, int64_t i, double mean, 
     }
 }
 
-/* stats NULL: from the running statistics. */
+/* stats NULL: uses the running statistics. */
 __global__ void finish_channels(const float *stats, norm_outputs n)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -141,21 +141,20 @@ __global__ void finish_channels(const float *stats, norm_outputs n)
     put_coefficients(n, i, mean, var);
 }
 
-/* Statistics from sums that a convolution took along.
+/* Statistics from sums that a fused convolution computed.
  *
  * sum(x^2) - mean * sum(x) loses digits where the mean is far from 0 (Chan, Golub & LeVeque, The
- * American Statistician 37, 1983, section 1). That shows in its result; such a channel, which is rare
- * behind a convolution, is read once more and summed around its first value, by all blocks of the same
- * launch: a launch more, or a choice of the host, would cost every step. The block that comes last adds
- * up what the others found, in the order of their index. */
+ * American Statistician 37, 1983, section 1), which its result shows. Such a channel, rare after a convolution, is
+ * read again and summed around its first value, by all blocks of the same launch: another launch, or a decision of
+ * the host, would cost time in every step. The last block adds the others' sums in index order. */
 
 enum { SUM_BLOCKS = LT_SUM_BLOCKS };
-static_assert((int)LT_SUM_BLOCKS == (int)THREADS, "the last one has a thread for the part of each");
+static_assert((int)LT_SUM_BLOCKS == (int)THREADS, "the last block has a thread for each block's part");
 
-/* Blocks that have read their part of a launch's channels; none between launches. */
+/* Blocks of a launch that have finished their part; 0 between launches. */
 __device__ unsigned arrived;
 
-/* Of one channel, around its first value. */
+/* Sums over one channel, around its first value. */
 struct centred_sums {
     double x, square;
 };
@@ -171,7 +170,7 @@ template <class T> struct sums_input {
     }
 };
 
-/* This block's part of a channel's rows, into partial. */
+/* Sums this block's part of a channel's rows. */
 template <class T> __device__ void read_again(const sums_input<T> &in, int64_t channel)
 {
     const int64_t rows = in.y.rows.count, share = (rows + SUM_BLOCKS - 1) / SUM_BLOCKS,
@@ -197,7 +196,7 @@ template <class T> __device__ void read_again(const sums_input<T> &in, int64_t c
         in.partial[channel * SUM_BLOCKS + blockIdx.x] = s;
 }
 
-/* Right in thread 0. */
+/* The result is valid in thread 0. */
 template <class T> __device__ lt_moments add_parts(const sums_input<T> &in, int64_t channel)
 {
     const centred_sums part = in.partial[channel * SUM_BLOCKS + threadIdx.x];
@@ -207,8 +206,8 @@ template <class T> __device__ lt_moments add_parts(const sums_input<T> &in, int6
     return lt_moments_of((double)in.y.rows.count, (double)shift[0], sum, square);
 }
 
-/* Whether all others have written their parts. Both fences are the counting thread's, which wrote
- * this block's: what the others wrote is the block's behind the barrier. */
+/* Returns whether all other blocks have written their parts. The counting thread, which wrote this block's part,
+ * makes both fences; after the barrier all its threads see what the others wrote. */
 __device__ bool is_last_block()
 {
     bool last = false;
@@ -222,7 +221,7 @@ __device__ bool is_last_block()
     return __syncthreads_or(last);
 }
 
-/* Where moments go: to stats, or on to what batch norm makes of them. */
+/* Destination of moments: stats, or batch norm's coefficients. */
 struct sums_output {
     float *stats;
     norm_outputs n;
@@ -268,7 +267,7 @@ __global__ void __launch_bounds__(THREADS) take_sums(sums_input<T> in, sums_outp
         }
 }
 
-static_assert(SUM_BLOCKS * sizeof(centred_sums) == (size_t)LT_SUMS_BYTES, "what lt_cuda_moments_of_sums() asks for");
+static_assert(SUM_BLOCKS * sizeof(centred_sums) == (size_t)LT_SUMS_BYTES, "LT_SUMS_BYTES of lt_cuda_moments_of_sums()");
 
 lt_status run_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares, void *parts,
                    const sums_output &out)

@@ -1,4 +1,4 @@
-/* Tensors of first-order optimizers as the parameter of one launch. */
+/* Lists of first-order optimizers' tensors as the parameter of one launch. */
 
 #include "optim.h"
 
@@ -15,7 +15,7 @@ static lt_status want_f32(const lt_view *view)
                    lt_dtype_name(view->dtype));
 }
 
-/* The gradient of a weight may have the dtype of the pass. */
+/* A weight's gradient may have the dtype of the pass. */
 static lt_status want_gradient(const lt_view *view)
 {
     return lt_cuda_is_16_bit(view->dtype) ? LT_OK : want_f32(view);

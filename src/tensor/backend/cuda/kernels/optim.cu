@@ -1,6 +1,5 @@
-/* First-order optimizers over lists of tensors: one launch for up to LT_LIST_ITEMS of them. What
- * changes from step to step is read on the device; a step with a gradient that is not finite writes
- * nothing. */
+/* First-order optimizers over lists of tensors, up to LT_LIST_ITEMS per launch. Scalars that change from step to step
+ * are read on the device; a step with a gradient that is not finite writes nothing. */
 
 #include "optim.cuh"
 #include "tensor/backend/cuda/weights.h"
@@ -8,7 +7,7 @@
 namespace
 {
 
-static_assert(sizeof(lt_list) + 256 <= MAX_PARAMETERS, "it is a parameter, beside others");
+static_assert(sizeof(lt_list) + 256 <= MAX_PARAMETERS, "a list fits into a kernel's parameters");
 
 struct sgd_rule {
     static const int states = 1;
@@ -104,7 +103,7 @@ __device__ bool has_fours(const lt_list_item &item)
     return (all & 15) == 0 && ((uintptr_t)item.beside & 7) == 0;
 }
 
-/* Adam's corrections need a power: one thread takes it for its block. */
+/* Sets the block's hyperparameters; one thread computes the powers of Adam's bias corrections. */
 __device__ void fill_step(lt_list_step *s, const lt_list_item &item, const lt_scalars *scalars,
                           double beta1, double beta2)
 {
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(THREADS)
         step_one<Rule>(item, i, s, scale);
 }
 
-/* One optimizer's call. */
+/* Arguments of an optimizer's entry. */
 struct call {
     lt_cuda *c;
     const char *name;
@@ -220,9 +219,9 @@ lt_status lerp(void *ctx, double weight, const lt_optim_item *item, size_t count
     return run<lerp_rule>(k, item, count, scalars);
 }
 
-/* --- Numbers of a step that only the device knows: the loss scale, counts of batches --- */
+/* --- The loss scale, which is in device memory --- */
 
-/* As ref's: all of it in one thread. */
+/* As in the reference backend, in one thread. */
 __global__ void move_scale(lt_loss_scaling config, lt_scalars *s)
 {
     s->good_steps = s->finite ? s->good_steps + 1 : 0;
@@ -245,7 +244,7 @@ lt_status loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars *scala
     return lt_cuda_end(c);
 }
 
-/* --- Trust ratios: a thread a column of the table --- */
+/* --- Trust ratios: one thread per column of the table --- */
 
 __global__ void __launch_bounds__(LT_TRUST_ITEMS)
     trust(const __grid_constant__ lt_trust_list list, double *weight, int64_t row,

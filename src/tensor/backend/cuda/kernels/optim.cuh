@@ -1,11 +1,11 @@
-/* Reading gradients of a list's items: f32, or the 16 bits of a pass. */
+/* Access to a list's items and their gradients, f32 or 16 bits. */
 #ifndef LT_CUDA_OPTIM_CUH
 #define LT_CUDA_OPTIM_CUH
 
 #include "launch.cuh"
 #include "optim.h"
 
-/* Of bf16 or f16, from place i on, a multiple of 4. */
+/* Loads four elements of bf16 or f16; i: a multiple of 4. */
 __device__ inline void take_four_16(const void *from, lt_dtype dtype, int64_t i, float (&v)[4])
 {
     const uint64_t bits = *(const uint64_t *)((const uint16_t *)from + i);
@@ -22,7 +22,7 @@ __device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
     v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
 }
 
-/* The item that this block works on. */
+/* Returns this block's item. */
 __device__ inline const lt_list_item &item_of_block(const lt_list &list)
 {
     return list.item[lt_find_block(&list.item->first_block, sizeof *list.item, list.count, blockIdx.x)];
@@ -36,7 +36,7 @@ __device__ inline float gradient_at(const lt_list_item &item, int64_t i)
     return item.grad_dtype == LT_BF16 ? lt_bf16_load({bits}) : lt_f16_load({bits});
 }
 
-/* From place i on, a multiple of 4. */
+/* Loads four gradients; i: a multiple of 4. */
 __device__ inline void gradient_fours(const lt_list_item &item, int64_t i, float (&v)[4])
 {
     if (item.grad_dtype == LT_F32)

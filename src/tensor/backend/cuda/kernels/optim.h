@@ -1,4 +1,4 @@
-/* First-order optimizers, element by element, and how a list of tensors is cut into blocks. Sources:
+/* Per-element formulas of first-order optimizers, and lists of tensors as the parameter of one launch. Sources:
  * src/tensor/backend/ref/optim.c. */
 #ifndef LT_CUDA_OPTIM_H
 #define LT_CUDA_OPTIM_H
@@ -10,24 +10,24 @@
 #include <math.h>
 
 enum {
-    LT_LIST_ITEMS = 256,  /* of one launch: they are the kernel's parameter, 24 KiB */
+    LT_LIST_ITEMS = 256,  /* of one launch; the kernel's parameter */
     LT_LIST_BLOCK = 8192, /* elements of a block */
     LT_LIST_STATES = 2
 };
 
-/* A tensor of a list: its views have the same dense strides, so elements go by their place. */
+/* A tensor of a list: its views have equal dense strides, so elements are addressed by offset. */
 typedef struct lt_list_item {
     float *value;
-    const void *grad; /* in that dtype: f32 or 16 bits */
+    const void *grad; /* of dtype grad_dtype: f32 or 16 bits */
     float *state[LT_LIST_STATES];
     int64_t count;
     float lr_scale, weight_decay;
-    const double *missed; /* Adam: lt_optim_item's */
-    void *beside;         /* value in 16 bits, written along; NULL: nothing is */
+    const double *missed; /* Adam: lt_optim_item.missed */
+    void *beside;         /* cached cast of value, updated too; or NULL */
     lt_dtype beside_dtype;
     lt_dtype grad_dtype;
     int64_t first_block;
-    bool first; /* SGD: the momentum is the gradient */
+    bool first; /* SGD's first step: the momentum is the gradient */
 } lt_list_item;
 
 typedef struct lt_list {
@@ -35,12 +35,12 @@ typedef struct lt_list {
     lt_list_item item[LT_LIST_ITEMS];
 } lt_list;
 
-/* What a rule reads and writes; the gradient comes unscaled and clipped. */
+/* Inputs and outputs of a rule; the gradient is unscaled and clipped. */
 typedef struct lt_list_element {
     float p, g, state[LT_LIST_STATES];
 } lt_list_element;
 
-/* Numbers of a step that all elements of an item share. */
+/* Hyperparameters of a step, the same for all elements of an item. */
 typedef struct lt_list_step {
     float lr, weight_decay;
     float a, rest_a;      /* Adam: beta1, 1 - beta1; SGD: momentum, 1 - dampening; lerp: weight */
@@ -85,7 +85,7 @@ LT_HD void lt_lerp_element(lt_list_element *e, const lt_list_step *s)
     e->p += s->a * (e->state[0] - e->p);
 }
 
-/* What grad_norm makes of the sum of squares. */
+/* Updates the scalars from the gradients' sum of squares. */
 LT_HD void lt_apply_norm(lt_scalars *s, double square)
 {
     const double norm = sqrt(square) / s->loss_scale, clip = s->clip_norm;
@@ -95,7 +95,7 @@ LT_HD void lt_apply_norm(lt_scalars *s, double square)
     s->applied += s->finite;
 }
 
-enum { LT_TRUST_ITEMS = 256 }; /* of one launch: they are the kernel's parameter, 4 KiB */
+enum { LT_TRUST_ITEMS = 256 }; /* of one launch; the kernel's parameter, 4 KiB */
 
 typedef struct lt_trust_list {
     lt_trust_kernel config;
@@ -103,7 +103,7 @@ typedef struct lt_trust_list {
     lt_trust_item item[LT_TRUST_ITEMS];
 } lt_trust_list;
 
-/* As ref's. */
+/* Trust ratio, as in the reference backend. */
 LT_HD double lt_trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
                          double update, const lt_scalars *s)
 {
@@ -125,8 +125,8 @@ LT_HD double lt_trust_of(const lt_trust_kernel *c, const lt_trust_item *item, do
 extern "C" {
 #endif
 
-/* Takes items into the list until it is full; returns how many. Errors (dtypes other than f32) leave
- * *taken at 0. first may be NULL. */
+/* Moves items into the list until it is full and returns their number in *taken. first may be NULL. Errors:
+ * LT_E_UNSUPPORTED for dtypes other than f32, with *taken 0. */
 lt_status lt_list_fill(lt_list *list, const lt_optim_item *item, const bool *first, size_t count,
                        size_t *taken);
 

@@ -1,4 +1,4 @@
-/* Entries that know an element's place: dropout its logical index, normalize its channel. */
+/* Entries that depend on an element's position: dropout on its logical index, normalize on its channel. */
 
 #include "launch.cuh"
 #include "pixels.h"
@@ -7,7 +7,8 @@
 namespace
 {
 
-/* A thread has four neighbours, which share a call of Philox where they are all of a tensor's. */
+/* A thread processes four consecutive elements, which share a call of Philox if they are consecutive in the whole
+ * tensor. */
 __global__ void dropout_kernel(lt_walk walk, lt_random random, double p, float factor, lt_view x,
                                lt_view y)
 {
@@ -35,7 +36,7 @@ lt_status dropout(void *ctx, lt_random random, double p, const lt_view *x, const
     return lt_cuda_end(c);
 }
 
-/* Both channels-last: a thread has eight neighbours, which begin at any channel. */
+/* Both channels-last: a thread processes eight consecutive elements, which begin at any channel. */
 template <class T>
 __global__ void normalize_dense(const uint8_t *x, T *y, int64_t count, int channels,
                                 const __grid_constant__ lt_normalize_config config)

@@ -1,4 +1,4 @@
-/* Per-element formulas of dropout and of pixels' normalisation. */
+/* Per-element formulas of dropout and of the normalization of pixels. */
 #ifndef LT_CUDA_PIXELS_H
 #define LT_CUDA_PIXELS_H
 
@@ -6,7 +6,7 @@
 
 #include "lather/ops/norm.h"
 
-/* Whether the element with that random word survives dropout with probability p. */
+/* Returns whether dropout with probability p keeps the element with that random word. */
 LT_HD bool lt_is_kept(uint32_t word, double p)
 {
     return (double)word * 0x1p-32 >= p;

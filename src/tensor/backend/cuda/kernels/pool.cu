@@ -1,5 +1,5 @@
-/* Pooling over channels-last images, eight channels a thread, or one channel of any strides. A
- * gradient is gathered: each pixel asks the windows that have it, in their order. */
+/* Pooling: a thread processes eight channels of a channels-last image, or one channel with any strides. Gradients are
+ * gathered: each pixel sums over the windows that contain it, in their order. */
 
 #include "pool.cuh"
 
@@ -34,7 +34,7 @@ __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t
     *index.at<1>(row, channel) = (uint8_t)place[0];
 }
 
-/* v as relu(v * scale + shift) would have been written. */
+/* v = relu(v * scale + shift), rounded to T. */
 template <class T, int WIDTH>
 __device__ void apply_norm(const float (&scale)[WIDTH], const float (&shift)[WIDTH], float (&v)[WIDTH])
 {
@@ -46,7 +46,7 @@ __device__ void apply_norm(const float (&scale)[WIDTH], const float (&shift)[WID
     }
 }
 
-/* NORM: of a batch norm of x with relu, whose coefficients are coef. */
+/* NORM: pools relu(batchnorm(x)), with coefficients coef. */
 template <class T, int WIDTH, bool NORM>
 __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<const T> &x,
                              const float *coef, const tensor4<T> &y, const tensor4<uint8_t> &index)
@@ -166,7 +166,7 @@ unsigned blocks_of(const lt_view *target, int vector)
     return blocks_for(lt_view_count(target) / vector, THREADS);
 }
 
-/* Calls the kernel's two forms: vectors, or one channel. Variadic: the kernel's arguments. */
+/* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */
 #define LAUNCH(kernel, vectors, target, ...)                                                  \
     do {                                                                                    \
         if (vectors)                                                                          \

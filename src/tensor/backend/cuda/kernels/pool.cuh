@@ -1,4 +1,4 @@
-/* What the gradient of max-pooling is gathered from, here and where a batch norm's backward reads it. */
+/* Gradient of max-pooling, gathered by its input's pixels: for pool.cu, and for a batch norm's fused backward. */
 #ifndef LT_CUDA_POOL_CUH
 #define LT_CUDA_POOL_CUH
 
@@ -23,7 +23,7 @@ static inline pool_shape pool_shape_of(const lt_pool2d_config *config, const lt_
     return s;
 }
 
-/* Places in windows, a byte for each channel. Packs of them are dense. */
+/* Loads indices of taps in windows, a byte per channel. Vectors of them are dense. */
 __device__ inline void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
                                    int (&place)[LT_VECTOR_WIDTH])
 {
@@ -39,13 +39,13 @@ __device__ inline void load_places(const tensor4<const uint8_t> &index, int64_t 
     place[0] = *index.at<1>(row, channel);
 }
 
-/* The gradient of the outputs, and which pixel of its window each is. dy2.data is NULL if it has one addend. */
+/* The gradient of the outputs, and the tap of each window's maximum. dy2.data: NULL if the gradient has one addend. */
 template <class T> struct outputs_gradient {
     pool_shape s;
     tensor4<const T> dy, dy2;
     tensor4<const uint8_t> index;
 
-    /* Of a pixel of x: it asks the windows that have it, in their order. */
+    /* Returns the gradient of a pixel of x: the sum over the windows that contain it, in their order. */
     template <int WIDTH>
     __device__ void gather(int64_t image, int64_t h, int64_t w, int64_t channel,
                            float (&sum)[WIDTH]) const

@@ -1,5 +1,5 @@
-/* Rotary positions: a block a position of one sequence. Angles are in double: at late positions they are
- * large, and their sines are of what is left of them. Formula: ops/attention.h. */
+/* Rotary positions: one block per position of a sequence. Angles are in double, because they are large at late
+ * positions. Formula: ops/attention.h. */
 
 #include "launch.cuh"
 
@@ -8,7 +8,7 @@
 namespace
 {
 
-/* Of x and y, [B,T,heads,d]. */
+/* x, y: [B,T,heads,d]. */
 struct rotary_job {
     lt_view x, y;
     double base;
@@ -23,7 +23,7 @@ struct turn {
 __device__ turn turn_of(const rotary_job &j, int64_t position, int64_t pair)
 {
     const double rate = pow(j.base, -(double)pair / (double)j.pairs);
-    /* In half turns: sines of large angles in radians are computed in local memory. */
+    /* In half turns: sines of large angles in radians would use local memory. */
     const double half_turns = (double)position * rate / 3.14159265358979323846;
     turn t;
     t.cosine = (float)cospi(half_turns);
@@ -31,7 +31,7 @@ __device__ turn turn_of(const rotary_job &j, int64_t position, int64_t pair)
     return t;
 }
 
-/* Where a pair's two elements are; at: of the position's first head. */
+/* Rotates one pair. x_at, y_at: offsets of the head. */
 __device__ void turn_pair(const rotary_job &j, int64_t x_at, int64_t y_at, int64_t pair, turn t)
 {
     const int64_t a = j.interleaved ? 2 * pair : pair, b = j.interleaved ? a + 1 : a + j.pairs;
@@ -41,8 +41,8 @@ __device__ void turn_pair(const rotary_job &j, int64_t x_at, int64_t y_at, int64
     lt_set_element_f32(j.y.data, j.y.dtype, y_at + b * j.y.stride[3], v * t.cosine + u * t.sine);
 }
 
-/* Turns of THREADS pairs at a time are made once for all heads. Where more follow, all threads made one,
- * and each uses its own: it may make the next when it likes. */
+/* The angles of THREADS pairs at a time are computed once for all heads. No barrier is needed before the next THREADS
+ * pairs: then all threads computed an angle, and each reads only its own. */
 __global__ void turn_rows(rotary_job j)
 {
     __shared__ turn shared[THREADS];
@@ -65,7 +65,7 @@ __global__ void turn_rows(rotary_job j)
 lt_status rotary(void *ctx, const lt_rotary_config *config, bool inverse, const lt_view *x,
                  const lt_view *y)
 {
-    const int64_t most = 65535; /* of a grid's second dimension */
+    const int64_t most = 65535; /* blocks in a grid's second dimension */
     lt_cuda *c = (lt_cuda *)ctx;
     rotary_job j = {*x,
                     *y,

@@ -1,4 +1,4 @@
-/* Kernels that fold the first convolution's input and weight, and unfold its gradient: stem.h. */
+/* Space-to-depth of the first convolution's input and weight, and its inverse for the gradient: stem.h. */
 
 #include "launch.cuh"
 #include "pixels.h"
@@ -7,7 +7,7 @@
 namespace
 {
 
-/* What blocks are made of: activations, or pixels that are normalised on the way. */
+/* Sources of blocks: activations, or pixels, which are normalized. */
 template <class T> struct activations {
     const T *data;
     __device__ float operator()(int64_t at, int) const
@@ -25,7 +25,7 @@ struct pixels {
     }
 };
 
-/* One block of 2x2 pixels, which may lie in the padding: 16 channels. */
+/* Computes one block of 2x2 pixels, which may be in the padding: 16 channels. */
 template <class T, class Source>
 __global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *blocks,
                            int64_t count, int64_t height, int64_t width)
@@ -55,7 +55,7 @@ __global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *
     store_vector(blocks + i * LT_STEM_CHANNELS + LT_VECTOR_WIDTH, v[1]);
 }
 
-/* Where element i of the folded filters lies in those of 7x7; false: nowhere. */
+/* Returns the offset of element i of the transformed filters in the 7x7 filters; false if it is a zero. */
 __device__ bool find_tap(int64_t i, const int64_t *stride, int64_t *at)
 {
     const lt_stem_place p = lt_stem_place_of((int)(i % LT_STEM_CHANNELS));

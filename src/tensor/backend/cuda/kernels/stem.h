@@ -1,8 +1,7 @@
-/* The first convolution of a residual network, 7x7 with stride 2 over three channels, as one of 4x4 with
- * stride 1 over sixteen: blocks of 2x2 pixels become channels ("space to depth"), for which there are
- * kernels that the other has not. With x padded by 3, tap (r, s) of channel c reads row 2p + r, that is
- * row r % 2 of block p + r / 2: it becomes tap (r / 2, s / 2) of channel (r % 2 * 2 + s % 2) * 3 + c.
- * Taps of the eighth row and column, and channels 12 to 15, are 0. */
+/* Space-to-depth: the first convolution of a residual network, 7x7 with stride 2 over three channels, as one of 4x4
+ * with stride 1 over sixteen, for which cuDNN has faster kernels. Blocks of 2x2 pixels become channels. With x padded
+ * by 3, tap (r, s) of channel c reads row 2p + r, that is row r % 2 of block p + r / 2: it becomes tap (r / 2, s / 2)
+ * of channel (r % 2 * 2 + s % 2) * 3 + c. Taps of the eighth row and column, and channels 12 to 15, are 0. */
 #ifndef LT_CUDA_STEM_H
 #define LT_CUDA_STEM_H
 
@@ -24,18 +23,18 @@ enum {
     LT_STEM_CHANNELS = 16
 };
 
-/* Whether it is that convolution, in 16 bits. */
+/* Returns whether it is that convolution, in 16 bits. */
 bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
                   const lt_view *y);
-/* What x and w are as the other convolution's, dense and without data; their dtype is y's. */
+/* The transformed x and w: dense views without data, in y's dtype. */
 lt_view lt_stem_blocks(const lt_view *x, const lt_view *y);
 lt_view lt_stem_filters(const lt_view *w, const lt_view *y);
-/* The other's geometry. */
+/* The transformed convolution's geometry. */
 lt_conv2d_config lt_stem_config(void);
 
-/* In the frame of an entry: blocks of x, filters of w, and back to the gradient of w. */
+/* Within an entry: compute blocks of x and filters of w; the inverse for the gradient of w. */
 lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view *blocks);
-/* Of pixels, normalised and rounded as normalize does. */
+/* Computes blocks of pixels, normalized and rounded as normalize does. */
 lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x, const lt_normalize_config *config,
                               const lt_view *blocks);
 lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view *filters);
@@ -45,7 +44,7 @@ lt_status lt_stem_unfold_w(lt_cuda *c, const lt_view *filters, const lt_view *dw
 }
 #endif
 
-/* Where channel number i of a block's tap comes from; colour < 0: nowhere. */
+/* Source of a block's channel; colour < 0: zero. */
 typedef struct lt_stem_place {
     int colour, row, column; /* row, column: of the pixel in its block */
 } lt_stem_place;

@@ -1,5 +1,4 @@
-/* Sums over some dimensions, in double, in a fixed order: first over chunks, then over a chunk's
- * index. */
+/* Sums over some dimensions, in double and in a fixed order: within chunks, then over chunks. */
 
 #include "launch.cuh"
 #include "tensor/backend/cuda/walk.h"
@@ -21,7 +20,7 @@ __device__ int64_t first_of(const lt_reduction &plan, int64_t output)
     return at[0];
 }
 
-/* A block has one output's chunk. partial: [chunk][output]. */
+/* A block sums one chunk of one output. partial: [chunk][output]. */
 __global__ void sum_rows(lt_reduction plan, lt_view x, double *partial)
 {
     const int64_t output = blockIdx.x, begin = blockIdx.y * plan.length;
@@ -34,7 +33,7 @@ __global__ void sum_rows(lt_reduction plan, lt_view x, double *partial)
         partial[blockIdx.y * plan.out.count + output] = sum;
 }
 
-/* A block has a chunk of LT_COLUMNS outputs, which are neighbours in memory. */
+/* A block sums a chunk of LT_COLUMNS outputs, which are adjacent in memory. */
 __global__ void sum_columns(lt_reduction plan, lt_view x, double *partial)
 {
     __shared__ double line[LT_LINES][LT_COLUMNS];

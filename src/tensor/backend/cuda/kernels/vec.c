@@ -4,7 +4,7 @@
 
 #include "lather/ext/fail.h"
 
-/* Whether four neighbours can be read or written at once: operand A may be a gradient in 16 bits. */
+/* Returns whether four consecutive elements can be accessed at once; operand A may be a gradient in 16 bits. */
 static bool takes_fours(const lt_view *v, int operand)
 {
     enum { A = 1 };
@@ -12,7 +12,7 @@ static bool takes_fours(const lt_view *v, int operand)
     return (narrow || v->dtype == LT_F32) && (uintptr_t)v->data % (narrow ? 8 : 16) == 0;
 }
 
-/* All expressions of a list go in one order: that of the first one's y in memory. */
+/* All expressions of a list use the memory order of the first one's y. */
 static void take_job(lt_vec_expression *s, const lt_vec_job *job, const int order[LT_MAX_DIMS])
 {
     const lt_view *const view[] = {&job->y, &job->a, &job->b};

@@ -1,5 +1,5 @@
-/* Elementwise expressions of optimizers: a launch does up to LT_VEC_JOBS of them. Those of a list pass
- * over memory once: a thread does one after the other on each of its elements, and holds what is scratch. */
+/* Elementwise expressions of optimizers, up to LT_VEC_JOBS per launch. Those of a list share one pass over memory: a
+ * thread evaluates all of them on each of its elements and keeps scratch in registers. */
 
 #include "launch.cuh"
 #include "optim.cuh"
@@ -9,9 +9,9 @@
 namespace
 {
 
-static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "a batch fits into a kernel's parameters");
 
-/* Not inlined: with it and do_four() in one loop registers are spilled. */
+/* Not inlined: together with do_four() in one loop, registers would spill. */
 __device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];
@@ -33,7 +33,7 @@ __device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s,
     }
 }
 
-/* Four of a, which may be a gradient in 16 bits. */
+/* Loads four elements of a, which may be a gradient in 16 bits. */
 __device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
 {
     if (s.dtype[1] == LT_F32)
@@ -43,7 +43,7 @@ __device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Elements i to i + 3; i is a multiple of 4. held: the list's scratch. */
+/* Evaluates elements i to i + 3; i: a multiple of 4. held: the list's scratch. */
 __device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i, float4 &held)
 {
     int64_t at[LT_WALK_OPERANDS];
@@ -67,8 +67,8 @@ __device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n,
     }
 }
 
-/* By fours, those expressions of the list that can; else element by element. A thread has the same
- * elements in all of them, so that none waits for another. */
+/* Evaluates those expressions of the list that can by fours, the others element by element. A thread has the same
+ * elements in all expressions, so that no barrier is needed. */
 __device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_numbers *n,
                          int64_t begin, int64_t end)
 {
@@ -91,7 +91,7 @@ __device__ void do_block(const lt_vec_expression *s, int length, const lt_vec_nu
             do_element(s[k], n[k], i);
 }
 
-/* Four blocks: with more the compiler for compute capability 12.0 would spill. */
+/* With more than four blocks the compiler would spill for compute capability 12.0. */
 __global__ void __launch_bounds__(THREADS, 4)
     run_batch(const __grid_constant__ lt_vec_batch batch, const lt_scalars *scalars)
 {

@@ -1,4 +1,4 @@
-/* Elementwise expressions of optimizers (lt_vec_op): their formulas, and jobs as a kernel's parameter. */
+/* Elementwise expressions of optimizers (lt_vec_op): formulas, and batches as a kernel's parameter. */
 #ifndef LT_CUDA_VEC_H
 #define LT_CUDA_VEC_H
 
@@ -8,7 +8,7 @@
 #include "lather/detail/vec_kernels.h"
 
 enum {
-    LT_VEC_JOBS = 64,        /* of one launch: they are the kernel's parameter, 24 KiB */
+    LT_VEC_JOBS = 64,        /* of one launch; the kernel's parameter, 24 KiB */
     LT_VEC_LIST_LENGTH = 16, /* jobs of one list */
     LT_VEC_BLOCK = 4096      /* elements of a block */
 };
@@ -16,21 +16,20 @@ enum {
 typedef struct lt_vec_expression {
     lt_vec_op op;
     lt_dtype dtype[3];
-    bool fours; /* y, b: f32, a: f32 or 16 bits; four of each are aligned to their bytes */
-    uint8_t
-        held; /* LT_VEC_HELD_...: what of it is in the thread's registers, where the list has scratch */
+    bool fours;   /* vector access: y, b are f32, a f32 or 16 bits, and four of each are aligned */
+    uint8_t held; /* LT_VEC_HELD_...: operands in scratch that are kept in registers */
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */
-    void *beside;  /* y in 16 bits, written along; NULL: nothing is */
+    void *beside;  /* cached cast of y, updated too; or NULL */
     lt_dtype beside_dtype;
     lt_walk walk;
 } lt_vec_expression;
 
-/* y is not written; what y was, a, b are those that the list made before. */
+/* y is not written; the old y, a, b: computed by an earlier expression of the list. */
 enum { LT_VEC_HELD_Y = 1, LT_VEC_HELD_OLD = 2, LT_VEC_HELD_A = 4, LT_VEC_HELD_B = 8 };
 
-/* Lists of expressions: list i's are expression[first], ... on the same elements. */
+/* Lists of expressions on the same elements: those of list i begin at expression[first]. */
 typedef struct lt_vec_batch {
     int lists, expressions, blocks;
     struct {
@@ -41,16 +40,16 @@ typedef struct lt_vec_batch {
     lt_vec_expression expression[LT_VEC_JOBS];
 } lt_vec_batch;
 
-/* An expression whose norm is wanted, not its values; block b of a list of them has elements
- * [b', b' + 1) * LT_VEC_NORM_BLOCK, b' = b - first_block. The list is sent in words of 8 bytes. */
+/* An expression whose norm is computed, not its values: block b has elements [b', b' + 1) * LT_VEC_NORM_BLOCK,
+ * b' = b - first_block. The struct is sent in words of 8 bytes. */
 enum { LT_VEC_NORM_BLOCK = 8192 };
 typedef struct lt_vec_norm {
-    lt_vec_expression expression; /* y's data is NULL; fours: a is f32, too */
+    lt_vec_expression expression; /* y's data is NULL; fours: a is f32 */
     int64_t first_block, blocks;
     double *out;
 } lt_vec_norm;
 
-/* alpha to delta as they are in this step: lt_vec_alpha(), lt_vec_beta(). */
+/* alpha to delta of this step: lt_vec_alpha(), lt_vec_beta(). */
 typedef struct lt_vec_numbers {
     double alpha, beta, gamma, delta;
 } lt_vec_numbers;
@@ -79,7 +78,7 @@ LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars
     return n;
 }
 
-/* The numbers in single precision: what f32 data is computed with. */
+/* The same in single precision, for f32 data. */
 typedef struct lt_vec_numbers_f32 {
     float alpha, beta, gamma, delta;
 } lt_vec_numbers_f32;
@@ -96,7 +95,7 @@ LT_HD lt_vec_numbers_f32 lt_vec_narrow(lt_vec_numbers n)
 
 LT_HD float lt_vec_f32(lt_vec_op op, const lt_vec_numbers_f32 *n, float a, float b, float y)
 {
-    const float kept = n->beta == 0 ? 0 : n->beta * y; /* a NaN in y must not come through a 0 */
+    const float kept = n->beta == 0 ? 0 : n->beta * y; /* 0 * NaN must not reach the result */
     switch (op) {
     case LT_VEC_AXPBY:
         return n->alpha * a + kept;
@@ -138,13 +137,13 @@ LT_HD double lt_vec_f64(lt_vec_op op, const lt_vec_numbers *n, double a, double 
 extern "C" {
 #endif
 
-/* Takes lists into the batch while they fit; returns how many. A longer list than
- * LT_VEC_LIST_LENGTH is LT_E_UNSUPPORTED. */
+/* Moves lists into the batch while they fit and returns their number in *taken. Errors: LT_E_UNSUPPORTED for a list
+ * longer than LT_VEC_LIST_LENGTH. */
 lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
-/* Sets held of those lists whose scratch goes by fours everywhere; of the others, scratch is memory. */
+/* Sets `held` of lists whose scratch is accessed by fours only; scratch of other lists is in memory. */
 void lt_vec_hold(lt_vec_batch *batch);
 
-/* The norm of the job's y at *out; its first block is number first_block. */
+/* Describes the norm of the job's y, written to *out; first_block: its first block. */
 lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* A warp a row: sums and maxima over the lanes of a warp, in a fixed order, in every lane. */
+/* One warp per row: sums and maxima over the lanes of a warp, in a fixed order, returned in every lane. */
 #ifndef LT_CUDA_WARP_CUH
 #define LT_CUDA_WARP_CUH
 
@@ -6,7 +6,7 @@
 
 enum { WARP = 32, WARPS = THREADS / WARP };
 
-/* The row of the thread's warp, where each warp of a grid has one. */
+/* Returns the row of the thread's warp. */
 __device__ inline int64_t row_of_warp()
 {
     return (int64_t)blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -19,7 +19,7 @@ __device__ inline double warp_sum(double x)
     return x;
 }
 
-/* NaN if one is. */
+/* Returns the maximum, or NaN if a value is NaN. */
 __device__ inline float warp_max(float x)
 {
     for (int step = 16; step > 0; step /= 2) {

@@ -1,5 +1,5 @@
-/* Geometry of pooling: which pixels a window has, and which windows have a pixel. Sides of
- * images fit in 32 bits, so that divisions are of 32 bits. */
+/* Geometry of pooling: pixels of a window, and windows of a pixel. Image sizes fit in 32 bits, so divisions are of 32
+ * bits. */
 #ifndef LT_CUDA_WINDOW_H
 #define LT_CUDA_WINDOW_H
 
@@ -12,7 +12,7 @@ typedef struct lt_range {
     int64_t first, end;
 } lt_range;
 
-/* The taps of window p that lie in an image of that size. */
+/* Returns the taps of window p that are inside an image of that size. */
 LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_t size)
 {
     const int64_t begin = p * stride - pad;
@@ -22,7 +22,7 @@ LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_
     return taps;
 }
 
-/* The windows, of `windows` many, that have pixel h: window p has it at tap h + pad - p * stride. */
+/* Returns those of the `windows` windows that contain pixel h: window p at tap h + pad - p * stride. */
 LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t windows)
 {
     const int64_t last = lt_quotient(h + pad, stride, true), before = h + pad - kernel;
@@ -32,13 +32,13 @@ LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t
     return p;
 }
 
-/* The first channel of a thread, and its pixel of y or of x. */
+/* A thread's pixel, of y or x, and its first channel. */
 typedef struct lt_pixel {
     int64_t image, h, w, channel;
 } lt_pixel;
 
-/* Vector number i of [images, height, width, vectors]; of those behind the last the image is images or
- * more. Short divisions are much faster. */
+/* Returns the position of vector i of [images, height, width, vectors]; image >= images past the end. 32-bit
+ * divisions are much faster. */
 LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t width,
                            int64_t vectors)
 {
@@ -61,8 +61,8 @@ LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t wi
     return p;
 }
 
-/* Whether a candidate takes a window's place of the largest: NaN is larger than any number; of
- * equals, the first wins. */
+/* Returns whether a candidate replaces the window's maximum: NaN is larger than any number; of equal values, the
+ * first is kept. */
 LT_HD bool lt_window_beats(float candidate, float best)
 {
     return candidate > best || (candidate != candidate && best == best);

@@ -9,7 +9,7 @@
 namespace
 {
 
-const int64_t MOST_BLOCKS = 4096; /* of one matrix; more elements: a loop */
+const int64_t MOST_BLOCKS = 4096; /* of one matrix; threads loop over more elements */
 
 dim3 grid_for(int64_t elements, int count)
 {
@@ -17,13 +17,13 @@ dim3 grid_for(int64_t elements, int count)
     return dim3((unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), (unsigned)count);
 }
 
-/* The elements of this block's matrix that this thread takes. */
+/* Loops over this thread's elements of the block's matrix. */
 #define EACH_ELEMENT(i, elements)                                 \
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, \
                  step_ = (int64_t)gridDim.x * THREADS;            \
          i < (elements); i += step_)
 
-/* Element number i of [n, n]. */
+/* Row and column of element i of [n, n]. */
 struct cell {
     int64_t row, column;
 };
@@ -36,7 +36,7 @@ __device__ cell cell_of(int64_t i, int64_t n)
     return c;
 }
 
-/* Elements of the block's item that this thread takes. */
+/* Returns the block's item and its range of elements. */
 __device__ lt_gather item_of(const lt_gather *list, int count, int64_t *begin, int64_t *end)
 {
     const lt_gather v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
@@ -72,7 +72,7 @@ template <class T> struct alignas(16) narrow {
     T at[LT_NARROW];
 };
 
-/* A warp takes some rows: what it has read of x serves them all. It is bound by reading m. */
+/* A warp computes several rows, which share its loads of x. Bound by reading m. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) narrow_products(const lt_narrow *list, int count)
 {
@@ -119,7 +119,7 @@ template <class T> __global__ void rows_scatter(const T *from, int64_t n, void *
     }
 }
 
-/* TF32 keeps 10 bits of a fraction: the nearest of these, of two the even one. */
+/* Rounds to TF32, which has 10 bits of fraction, to nearest even. */
 __device__ float round_to_tf32(float x)
 {
     uint32_t bits;
@@ -129,7 +129,7 @@ __device__ float round_to_tf32(float x)
     return x;
 }
 
-/* What TF32 holds of a split matrix's element; the rest is stored. */
+/* Returns an element of a split matrix rounded to TF32 and stores the rest in *low; else x. */
 template <class T> __device__ T high_part(T x, T *low, bool split)
 {
     if (!split)
@@ -150,8 +150,8 @@ __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t colu
     }
 }
 
-/* In A21 of a first half that begins with the matrix, which no product changes before it is a factor: there is a power of 2 beyond the
- * number of the column's block and not beyond that of the row's. */
+/* Returns whether an element is in A21 of a first half that begins at row 0, which no product changes before it is a
+ * factor: the row's block is at or after a power of 2 and the column's block before it. */
 __device__ bool is_in_first_half(cell c)
 {
     const int64_t row = c.column / LT_INVERSE_LEAF, column = c.row / LT_INVERSE_LEAF;
@@ -219,7 +219,7 @@ __global__ void leaves_put(const __grid_constant__ lt_leaves v, const T *x, cons
     }
 }
 
-/* Whether the term's inverse was found; says where a sum's first was not. */
+/* Returns whether the term's inverse was found, and records a sum's first failure. */
 __device__ bool has_inverse(const lt_term &t, int bad)
 {
     if (bad && blockIdx.x == 0 && threadIdx.x == 0 && *t.failed == 0)
@@ -227,7 +227,7 @@ __device__ bool has_inverse(const lt_term &t, int bad)
     return !bad;
 }
 
-/* The first of a sum's terms takes them all, so that they come in their order. */
+/* The blocks of a sum's first term add all of its terms, in their order. */
 template <class T>
 __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, const int *bad)
 {
@@ -272,7 +272,7 @@ __global__ void sums_store(const double *sum, const lt_sum_end *to, int64_t n, c
     }
 }
 
-/* Ties keep their order; n^2 comparisons are few beside what follows. */
+/* Stable; n^2 comparisons cost little compared with the factorization. */
 template <class T> __global__ void rank_columns(const T *a, int64_t n, int *rank)
 {
     EACH_ELEMENT(j, n)
@@ -313,15 +313,58 @@ __global__ void put_columns(const T *from, int64_t n, const int *rank, const dou
     }
 }
 
-/* Lists for the device as parameters of a kernel that writes them down: no memory of the host is read
- * when it runs, so that a captured step has them too. */
+__device__ double angle(double sij, double sii, double sjj)
+{
+    const double difference = sjj - sii;
+    if (sij == 0)
+        return 0;
+    if (difference == 0)
+        return copysign(atan(1.0), sij);
+    return atan(2 * sij / difference) / 2;
+}
+
+template <class T> __global__ void find_angles(const T *s, int64_t n, T *k)
+{
+    EACH_ELEMENT(e, n * n)
+    {
+        const cell c = cell_of(e, n);
+        const int64_t row = max(c.row, c.column), column = min(c.row, c.column);
+        const double a = row == column
+                             ? 0
+                             : angle((double)s[row * n + column], (double)s[row * (n + 1)],
+                                     (double)s[column * (n + 1)]);
+        k[e] = (T)(c.row >= c.column ? a : -a);
+    }
+}
+
+lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
+{
+    lt_cuda *c = (lt_cuda *)ctx;
+    LT_TRY(lt_cuda_begin(c, "rotations"));
+    for (size_t i = 0; i < count; i++) {
+        const lt_view *s = &job[i].s;
+        const int64_t n = s->shape.dim[0];
+        LT_TRY(lt_matrix_dtype(c, s->dtype));
+        const dim3 grid = grid_for(n * n, 1);
+        if (s->dtype == LT_F64)
+            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const double *)s->data, n,
+                                                              (double *)job[i].k.data);
+        else
+            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const float *)s->data, n,
+                                                              (float *)job[i].k.data);
+    }
+    return lt_cuda_end(c);
+}
+
+/* Lists are sent to the device as parameters of a kernel that stores them: it reads no host memory when it runs, so
+ * that a captured step contains them. */
 enum { PACKET_WORDS = 3072 };
 
 struct packet {
     uint64_t word[PACKET_WORDS];
 };
-static_assert(sizeof(lt_leaves) + 64 <= MAX_PARAMETERS, "they are a parameter, beside others");
-static_assert(sizeof(packet) + 64 <= MAX_PARAMETERS, "it is a parameter, beside others");
+static_assert(sizeof(lt_leaves) + 64 <= MAX_PARAMETERS, "they fit into a kernel's parameters");
+static_assert(sizeof(packet) + 64 <= MAX_PARAMETERS, "a packet fits into a kernel's parameters");
 
 __global__ void __launch_bounds__(THREADS)
     write_down(const __grid_constant__ packet from, uint64_t *to, int words)
@@ -434,6 +477,7 @@ void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool
 
 void lt_cuda_install_small_matrices(lt_backend *be)
 {
+    be->rotations = rotations;
 }
 }
 

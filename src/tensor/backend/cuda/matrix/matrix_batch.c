@@ -1,13 +1,13 @@
-/* Which of Shampoo's jobs go together, and where their parts lie. */
+/* Batches of Shampoo's jobs, unfoldings, and parts of workspaces. */
 
 #include "matrices.h"
 #include "tensor/backend/cuda/walk.h"
 
 #include <stdlib.h>
 
-enum { MOST_TOGETHER = 65535 }; /* matrices are a grid's second dimension */
+enum { MOST_TOGETHER = 65535 }; /* blocks in a grid's second dimension */
 
-/* One dimension more, inside of the others. */
+/* Appends an innermost dimension. */
 static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
 {
     if (extent == 1)
@@ -90,7 +90,7 @@ bool lt_batch_key_same(const lt_batch_key *a, const lt_batch_key *b)
     return compare(a, b) == 0;
 }
 
-/* qsort has no context: elements carry their keys. */
+/* qsort() has no context, so elements have pointers to their keys. */
 typedef struct element {
     const lt_batch_key *key;
     size_t index;

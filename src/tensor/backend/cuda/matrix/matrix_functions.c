@@ -12,9 +12,9 @@
 #include <cusolverDn.h>
 #include <stdlib.h>
 
-static const size_t limit = (size_t)512 << 20; /* bytes of work memory for matrices at once */
+static const size_t limit = (size_t)512 << 20; /* bytes of matrices in the workspace at once */
 
-/* A list of jobs by size. */
+/* A call's jobs, sorted by size. */
 typedef struct call {
     lt_cuda *c;
     lt_cuda_stream queue;
@@ -103,7 +103,7 @@ static lt_status solve_eigen(const call *k, cusolverDnParams_t params, const lt_
                                            e->host_bytes, e->info, (int64_t)m);
     lt_status st = lt_cuda_check(k->c, LT_CUDA_CUSOLVER, code, "cusolverDnXsyevBatched");
     if (!st)
-        st = wait(k); /* before the host's memory goes */
+        st = wait(k); /* before the host memory is freed */
     free(host);
     return st;
 }
@@ -125,7 +125,7 @@ static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_
     lt_carver place = {.begin = workspace};
     *out = lay_out_eigen(&place, m, key->n, size, device);
     out->host_bytes = host;
-    /* cuSOLVER 11.7.1 reads memory there that it did not write: a fault of its own, mended in 11.7.3 */
+    /* cuSOLVER 11.7.1 reads uninitialized workspace, a bug fixed in 11.7.3 */
     LT_CUDA_TRY(k->c, "cudaMemsetAsync", k->c->api->set_async(out->work, 0, device, k->queue));
     return LT_OK;
 }
@@ -257,7 +257,7 @@ static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
     return LT_OK;
 }
 
-/* cuSOLVER reads what it did not write, in one release and call that is known of; so all have zeros there. */
+/* Zeroes the workspace: at least one release of cuSOLVER reads it uninitialized in one call. */
 static lt_status clear_work(const call *k, const factor *f, int work, size_t size)
 {
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
@@ -287,7 +287,7 @@ static lt_status form_q(lt_cuda *c, const factor *f, int n, bool wide, int work)
     return LT_OK;
 }
 
-/* The k-th column of q has the product r[k,k] with its column of a. */
+/* The product of the k-th column of q with its column of a is r[k,k], whose sign is corrected. */
 static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key *key)
 {
     const bool wide = key->dtype == LT_F64;

@@ -1,5 +1,5 @@
-/* Around gram matrices and products that are no library's: those along a dimension of a few elements, and the second half of a
- * symmetric matrix. */
+/* Gram matrices and products along a dimension of a few elements, and the second half of gram matrices that were
+ * computed in tiles. */
 
 #include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
@@ -14,7 +14,7 @@ template <class T> __device__ lt_short short_of(const T *list, int count)
     return list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
 }
 
-/* The columns of a block. */
+/* Columns of a block. */
 struct range {
     int64_t begin, end;
 };
@@ -31,7 +31,7 @@ template <class T> struct column {
     T at[LT_SHORT];
 };
 
-/* 0 beyond the last row. */
+/* Loads a column, padded with 0. */
 template <class T> __device__ column<T> load_column(const lt_short &v, int64_t i)
 {
     const T *from = (const T *)v.from.data + lt_fold_place(&v.from, i);
@@ -42,7 +42,7 @@ template <class T> __device__ column<T> load_column(const lt_short &v, int64_t i
     return x;
 }
 
-/* A thread adds up a few columns in T, warps add in a fixed order, then all is in double. */
+/* A thread sums a few columns in T, warps add these in a fixed order, and further sums are in double. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     short_gram(const lt_short *list, int count, double *partial)
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A block a job, a thread an element of the triangle; blocks' sums are added in their order. */
+/* One block per job, one thread per element of the triangle; adds the blocks' sums in order. */
 template <class T>
 __global__ void __launch_bounds__(LT_SHORT_PAIRS)
     short_gram_finish(const lt_short *list, const double *partial, const int32_t *finite)
@@ -127,13 +127,13 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* By way of shared memory, so that rows are read and rows are written. */
+/* Transposes through shared memory, so that both accesses are by rows. */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     mirror_tiles(const lt_mirror *list, int count, const int32_t *finite)
 {
     enum { SIDE = LT_MIRROR_SIDE, ROWS = THREADS / SIDE };
-    __shared__ T square[SIDE][SIDE + 1]; /* a column more: columns lie in different banks */
+    __shared__ T square[SIDE][SIDE + 1]; /* one more column: columns are in different banks */
     const lt_mirror v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
     const lt_mirror_square s = lt_mirror_at(&v, blockIdx.x - v.first_block);
     const int right = threadIdx.x % SIDE, down = threadIdx.x / SIDE;

@@ -1,26 +1,27 @@
-/* Inverses of positive definite matrices by matrix products, lists of several sizes in step:
+/* Inverts positive definite matrices by matrix products, several sizes concurrently:
  *
  *   A = [A11 .; A21 A22],  M = A21 X11^T,  S = A22 - M M^T,  X21 = -X22 M X11,  A^-1 = X^T X,
  *
  * where X, lower triangular, is the inverse of Cholesky's factor, and X11 and X22 are those of A11 and S, by the same
- * rule down to blocks of LEAF rows, which cuSOLVER and cuBLAS factor: the first of all matrices, then the second ones, so
- * that these calls, in which panels wait for one another, are few. Only triangular blocks are inverted, whose condition
- * is the root of A's. Du Croz & Higham, "Stability of methods for matrix inversion", IMA J. Numer. Anal. 12, 1992,
- * method 2B. Products are made LEAF rows or columns at a time, which leaves out what is 0 in a triangle, and of
- * symmetric results a half: n^3 operations and a few n^2 LEAF.
+ * recursion down to blocks of LEAF rows, which cuSOLVER and cuBLAS factor: first those of all matrices, then the
+ * second ones, because these calls, whose panels depend on each other, should be few. Only triangular blocks are
+ * inverted, whose condition number is the square root of A's. Du Croz & Higham, "Stability of methods for matrix
+ * inversion", IMA J. Numer. Anal. 12, 1992, method 2B. Products are of LEAF rows or columns at a time, which skips
+ * the zeros of triangles and half of symmetric results: n^3 operations and a few n^2 LEAF.
  *
- * Products of floats are three of TF32's: x = high + low, each of 11 bits, x y = high high + high low + low high but
- * for 2^-21 |x y|. Markidis et al., "NVIDIA tensor core programmability, performance & precision", IPDPSW 2018. */
+ * A product of floats is three in TF32: x = high + low, each of 11 bits, x y = high high + high low + low high with
+ * an error of 2^-21 |x y|. Markidis et al., "NVIDIA tensor core programmability, performance & precision", IPDPSW
+ * 2018. */
 
 #include "matrices.h"
 
 #include <cublas_v2.h>
 #include <cusolverDn.h>
 
-/* Blocks are padded to multiples of PANEL: as many rows as LAPACK's xPOTRF takes at once (ilaenv.f). */
+/* Blocks are padded to multiples of PANEL, the block size of LAPACK's xPOTRF (ilaenv.f). */
 enum { LEAF = LT_INVERSE_LEAF, PANEL = 64 };
 
-/* Blocks of all matrices: high part or all, and low part. */
+/* A block of all matrices: high part, or the whole, and low part. */
 typedef struct block {
     char *high, *low;
     cublasOperation_t op;
@@ -58,7 +59,7 @@ static block of_x(const lt_inverses *v, int64_t row, int64_t column)
     return at(v, v->x, v->x_low, row, column);
 }
 
-/* Its low parts lie where those of A do: one of the two is in use. */
+/* Its low parts share the memory of A's: only one of the two is in use. */
 static block of_made(const lt_inverses *v, int64_t row, int64_t column)
 {
     return at(v, v->made, v->low, row, column);
@@ -95,7 +96,7 @@ static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a,
     return LT_OK;
 }
 
-/* The same of all matrices, and of those that are split the small products besides. */
+/* The same for all matrices, and the two products with low parts for split ones. */
 static lt_status product(const lt_inverses *v, extent e, double alpha, block a, block b,
                          double beta, block to)
 {
@@ -109,7 +110,7 @@ static lt_status product(const lt_inverses *v, extent e, double alpha, block a, 
     return multiply(v, e, alpha, a_low, b, 1, to.high);
 }
 
-/* What is to be a factor of products. */
+/* Splits a block that is a factor of later products. */
 static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
     if (v->split)
@@ -117,14 +118,15 @@ static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
                         v->n, v->split);
 }
 
-/* End of the panel of size rows or columns that begins there: nothing above X's blocks on the diagonal is read. */
+/* Returns the end of the panel that begins there, of `size` rows or columns. Nothing above X's diagonal blocks is
+ * read. */
 static int64_t panel_end(const lt_inverses *v, int64_t begin, int64_t size)
 {
     const int64_t panel = v->wide || !lt_inverse_has_tf32(v->n) ? LEAF / 2 : LEAF;
     return size - begin < panel ? size : begin + panel;
 }
 
-/* X's blocks on the diagonal, from A's. */
+/* Computes X's diagonal blocks from A's. */
 static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const lt_leaf_work *w)
 {
     const int n = (int)v->side, count = (int)v->count;
@@ -151,7 +153,7 @@ static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const 
     return LT_OK;
 }
 
-/* A list's blocks on the diagonal from row first on. */
+/* Returns a list's diagonal blocks that begin at row `first`. */
 static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
 {
     const block a = of_a(v, first, first), x = of_x(v, first, first);
@@ -165,7 +167,7 @@ static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
                      .split = v->split};
 }
 
-/* The blocks from row first on of all lists that go so far, those that are padded to the same side in one call. */
+/* Inverts the diagonal blocks at row `first` of all lists that have one, blocks of equal padded size in one call. */
 static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, const lt_leaf_work *w)
 {
     for (int64_t side = PANEL; side <= LEAF; side += PANEL) {
@@ -181,11 +183,12 @@ static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, co
     return LT_OK;
 }
 
-/* The block of k columns from first on is done, that of m rows from next on follows: M and its Schur complement; M X11 where A21 was. */
+/* After X11, of k columns from `first`: computes M, the Schur complement of the next m rows, and M X11 in place of
+ * A21. */
 static lt_status go_on(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
-    if (first) /* else it is in parts from the beginning */
+    if (first) /* else lt_term_begin() has split it */
         split(v, of_a(v, next, first), m, k);
     for (int64_t j = 0, end; j < k; j = end) {
         end = panel_end(v, j, k);
@@ -207,7 +210,7 @@ static lt_status go_on(const lt_inverses *v, int64_t first, int64_t k, int64_t m
     return LT_OK;
 }
 
-/* X22 is done: X21. */
+/* After X22: computes X21. */
 static lt_status finish(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
@@ -221,8 +224,9 @@ static lt_status finish(const lt_inverses *v, int64_t first, int64_t k, int64_t 
     return LT_OK;
 }
 
-/* The recursion between two blocks on the diagonal, the first of which ends at row done: second halves that end there, from small ones
- * on, then the first half that does. First halves are a power of 2 times LEAF. */
+/* The recursion's work between two diagonal blocks, the first of which ends at row `done`: finishes second halves
+ * that end there, from small to large, then begins the second half after the first half that ends there. First halves
+ * have LEAF times a power of 2 rows. */
 static lt_status combine(const lt_inverses *v, int64_t done)
 {
     for (int64_t k = LEAF; k < v->n; k *= 2) {
@@ -235,7 +239,7 @@ static lt_status combine(const lt_inverses *v, int64_t done)
     return LT_OK;
 }
 
-/* The lower blocks of X^T X: rows of X above a block of columns are 0 there. */
+/* Computes the lower blocks of X^T X: X is 0 above the diagonal. */
 static lt_status square(const lt_inverses *v)
 {
     const int64_t n = v->n;

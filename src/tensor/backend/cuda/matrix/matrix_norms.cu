@@ -1,5 +1,5 @@
-/* Frobenius norms of lists of elementwise expressions, whose values are not written, and of tensors: in double and in a
- * fixed order, first over blocks of LT_VEC_NORM_BLOCK elements, then over the blocks of each expression. */
+/* Frobenius norms of lists of elementwise expressions, whose values are not written, and of tensors: in double and in
+ * a fixed order, first over blocks of LT_VEC_NORM_BLOCK elements, then over the blocks of each expression. */
 
 #include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
@@ -28,7 +28,7 @@ __device__ double square_of(float x)
     return (double)x * (double)x;
 }
 
-/* Of elements i to i + 3; i is a multiple of 4. */
+/* Returns the sum of squares of elements i to i + 3; i: a multiple of 4. */
 __device__ double squares_of_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
 {
     int64_t at[LT_WALK_OPERANDS];

@@ -1,13 +1,13 @@
-/* Contractions of Shampoo: gram and mode_product, batched over jobs of equal sizes with cuBLAS; what is around the
- * products is one kernel for all sizes. Gradients come with any strides: they are gathered to matrices first. What is
- * gathered by rows is the transpose of the matrix in cuBLAS's order, what is gathered by columns the matrix. What lies
- * as a matrix already is used where it lies. Products with a few vectors, bound by reading the matrix, and all along
- * a dimension of a few elements, bound by the tensor, are kernels of our own, one for all sizes.
+/* Shampoo's contractions, gram and mode_product: cuBLAS's batched products for jobs of equal size, and kernels around
+ * them for jobs of all sizes. Gradients have any strides: unless they are contiguous matrices, they are gathered
+ * first, row-major, which is the transpose for cuBLAS, or column-major. Products with a few vectors, bound by reading
+ * the matrix, and products along a dimension of a few elements, bound by reading the tensor, are done by kernels of
+ * this project.
  *
- * A gram matrix is symmetric: a large one is made in tiles, of which those above the diagonal are copied below it.
+ * A large gram matrix is computed in tiles on and above the diagonal, which are then mirrored.
  *
- * Where a gradient is not finite nothing may change: zeros are gathered and the coefficients become 0
- * and 1, or the result is not scattered. What is finite even then is not gathered. */
+ * If a gradient is not finite, results must not change: zeros are gathered and the coefficients become 0 and 1, or
+ * the result is not scattered. Operands that are always finite are not gathered. */
 
 #include "matrices.h"
 #include "tensor/backend/cuda/kernels.h"
@@ -18,12 +18,12 @@
 
 static const size_t limit = (size_t)256 << 20; /* bytes of gathered matrices at once */
 
-/* A job: where its parts lie. */
+/* A job's operands. */
 typedef struct piece {
     lt_fold from, to; /* g; y, data NULL: a gram job */
     void *matrix;     /* m, or f */
     bool gathers, scatters;
-    int cuts; /* of rows and columns of f; 0: a product */
+    int cuts; /* tiles along a dimension of f; 0: a product */
 } piece;
 
 /* One call's jobs. */
@@ -32,7 +32,7 @@ typedef struct call {
     const int32_t *finite;
     lt_batch_key *key;
     piece *piece;
-    lt_narrow *narrow[2]; /* of floats, of doubles */
+    lt_narrow *narrow[2]; /* lists of floats, of doubles */
     lt_short *brief[2];
     size_t *order, count, narrows[2], briefs[2];
 } call;
@@ -67,10 +67,10 @@ static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
     return LT_OK;
 }
 
-/* Elements from one gathered matrix to the next. */
+/* Returns the stride of gathered matrices in elements. */
 static int64_t apart(const lt_batch_key *key)
 {
-    enum { WANTED = 4 }; /* aligned to 16 bytes, as products by TF32 need it */
+    enum { WANTED = 4 }; /* aligned to 16 bytes, as TF32 requires */
     return (key->n * key->rest + WANTED - 1) / WANTED * WANTED;
 }
 
@@ -84,7 +84,7 @@ static bool is_aligned(const void *data)
     return (uintptr_t)data % 16 == 0;
 }
 
-/* Whether element number i of the gathered matrix lies at place i, where a product may read it. */
+/* Returns whether element i is at offset i, so that a product can read it in place. */
 static bool is_matrix(const lt_fold *f)
 {
     bool flat = f->extent[0] == 1 || f->stride[0] == 1;
@@ -93,7 +93,7 @@ static bool is_matrix(const lt_fold *f)
     return flat && is_aligned(f->data);
 }
 
-/* TF32's kernels read 16 bytes at a time wherever the matrix begins: cuBLAS sees sizes, not pointers. */
+/* TF32 kernels read 16 bytes at a time, and cuBLAS does not check the alignment of matrices in a list. */
 static lt_status set_math(const call *k, const size_t *index, size_t m)
 {
     bool tf32 = k->c->tf32;
@@ -112,24 +112,24 @@ static lt_status check_views(const call *k, const lt_view *a, const lt_view *b)
                    k->c->operation, lt_dtype_name(a->dtype), lt_dtype_name(b->dtype));
 }
 
-/* The lists of some batches, on the host and on the device: the same layout. */
+/* Lists of several batches, with the same layout on host and device. */
 typedef struct lists {
     lt_gather *from, *to;
     lt_mirror *mirror;
     void **a, **b, **out; /* pointers to matrices */
     void *coefficients;
     size_t bytes; /* of all above */
-    char *work;   /* gathered matrices, and those to scatter */
+    char *work;   /* gathered matrices and those to scatter */
     int gathers, scatters, mirrors;
     int64_t gather_blocks, scatter_blocks, mirror_blocks;
 } lists;
 
-/* Jobs that go through the work memory together: order[begin] to order[end - 1]. */
+/* Jobs that share the workspace: order[begin] to order[end - 1]. */
 typedef struct group {
     size_t begin, end, gathers, scatters, mirrors, products, bytes;
 } group;
 
-/* Products of a job: the tiles on the diagonal of f and those above. */
+/* Returns the number of a job's products: tiles on and above the diagonal of f. */
 static size_t products_of(const piece *p)
 {
     return p->cuts ? (size_t)(p->cuts * (p->cuts + 1) / 2) : 1;
@@ -151,7 +151,7 @@ static lists lay_out(lt_carver *v, const group *g, bool work)
     return l;
 }
 
-/* Memory for the lists, on the device and on the host. */
+/* Allocates the lists on the device and on the host. */
 static lt_status place(const call *k, const group *g, lists *there, lists *here)
 {
     lt_carver count = {0};
@@ -179,7 +179,8 @@ static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_fold 
     return matrix;
 }
 
-/* The tiles of f = A A^T in cuBLAS's order, by columns: tile (i, j), j <= i, is of A's parts i and j. Returns the next place. */
+/* Lists the tiles of f = A A^T, column-major: tile (i, j), j <= i, is the product of A's parts i and j. Returns the
+ * end of the list. */
 static size_t fill_tiles(const lt_batch_key *key, const piece *p, char *a, lists *here, size_t at)
 {
     const size_t element = lt_dtype_size(key->dtype);
@@ -225,7 +226,7 @@ static void fill(const call *k, const group *g, lists *there, lists *here)
     }
 }
 
-/* The products of a batch of m, whose lists begin where l's do; one of its jobs. */
+/* Queues the products of a batch of m, whose lists begin at those of l; one: any of its jobs. */
 typedef lt_status multiply_fn(const call *k, const lt_batch_key *key, const piece *one,
                               const lists *l, int m);
 
@@ -254,7 +255,7 @@ static lt_status multiply_gram(const call *k, const lt_batch_key *key, const pie
     return LT_OK;
 }
 
-/* Jobs of all sizes and one dtype that the work memory holds. */
+/* Returns the jobs of one dtype, from `begin`, that fit into the workspace. */
 static group group_from(const call *k, size_t begin)
 {
     const lt_dtype dtype = k->key[k->order[begin]].dtype;
@@ -330,7 +331,7 @@ static lt_status run_groups(const call *k, multiply_fn *multiply)
     return lt_cuda_end(k->c);
 }
 
-/* The jobs along a dimension of a few elements. */
+/* Runs the jobs along a dimension of a few elements. */
 static lt_status run_brief(const call *k, bool wide, bool gram)
 {
     const size_t count = k->briefs[wide], bytes = lt_cuda_padded(count * sizeof **k->brief);
@@ -357,9 +358,9 @@ static lt_status run_briefs(const call *k, bool gram)
     return LT_OK;
 }
 
-/* Into how many parts rows and columns of f are cut. Tiles on the diagonal and above are (cuts + 1) / (2 cuts) of the arithmetic; copying
- * the others moves 8 bytes an element, in which time a device does this many products of a row and a column's element. A
- * side of 256 is what a product needs so that it is bound by its arithmetic, not by reading its factors. */
+/* Returns the number of tiles along a dimension of f. Tiles on and above the diagonal are (cuts + 1) / (2 cuts) of
+ * the arithmetic; copying the others moves 8 bytes per element, which takes as long as LONG multiplications. A side
+ * of 256 is needed for a product to be bound by arithmetic, not by reading its factors. */
 static int cuts_of(const call *k, const lt_fold *f, lt_dtype dtype)
 {
     enum { MOST = 8, SIDE = 256, LONG = 128, LONG_OF_TF32 = 512, ALIGNED = 4 };
@@ -408,7 +409,7 @@ static lt_status gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
     return st;
 }
 
-/* What was gathered by columns is multiplied from the left: the factors change places. */
+/* The factors of a column-major unfolding are exchanged: it is multiplied from the left. */
 static lt_status multiply_mode(const call *k, const lt_batch_key *key, const piece *p,
                                const lists *l, int m)
 {
@@ -436,7 +437,7 @@ static lt_status multiply_mode(const call *k, const lt_batch_key *key, const pie
     return LT_OK;
 }
 
-/* A product with LT_NARROW vectors that lie as matrices: to the list of these. */
+/* Moves a product with LT_NARROW contiguous vectors to the list of these. */
 static bool take_narrow(call *k, const lt_mode_product_job *job, const piece *p)
 {
     const bool wide = job->g.dtype == LT_F64;

@@ -1,5 +1,5 @@
-/* Sums of shifted inverses: y = constant I + sum of weight_j (a + shift_j I)^-1, the terms of all matrices together
- * (matrix_inverse.c). Terms with small shifts are computed in double, and the sum is one of doubles. */
+/* Sums of shifted inverses: y = constant I + sum of weight_j (a + shift_j I)^-1, with the terms of all matrices
+ * inverted together (matrix_inverse.c). Terms with small shifts, and the sums, are computed in double. */
 
 #include "matrices.h"
 #include "tensor/backend/cuda/kernels.h"
@@ -7,23 +7,24 @@
 #include <cublas_v2.h>
 #include <stdlib.h>
 
-/* Bytes that inverses work on at once. A factor of few blocks takes as long as one of all that a device computes at once, as its
- * panels wait for one another: what is cut into lots takes that time for each. ResNet-50's terms with blocks of 2048 take 3.4 GiB,
- * with blocks of 1024 2.5, beside activations of 20 and more. */
+/* Most bytes of a lot, the terms that are inverted together. Each lot takes the time of a chain of dependent panels,
+ * whatever its size. ResNet-50's terms need 3.4 GiB with blocks of 2048, 2.5 GiB with blocks of 1024; activations
+ * take 20 GiB and more. */
 static const size_t work_limit = (size_t)1 << 32;
-enum { MOST_TERMS = 1024, PADDING = 16 * 256 /* bytes that aligning a list's parts takes */ };
-/* By TF32 alone where this many times wide_below is added: norm / shift is below 1000 then, as wide_below is 4e-6 norm. */
+enum { MOST_TERMS = 1024, PADDING = 16 * 256 /* bytes to align a list's parts */ };
+/* Terms use a single TF32 product if the shift is at least this multiple of wide_below: norm / shift is below 1000
+ * then, because wide_below is 4e-6 norm. */
 static const double tf32_from = 250;
 
-/* How terms are computed: in double; by three products of TF32 for each of floats; by one. */
+/* Precision of a term's products: double; three TF32 products per f32 product; one TF32 product. */
 typedef enum kind { IN_DOUBLE, IN_FLOAT, BY_TF32 } kind;
 
-/* Jobs of one size and dtype, from place begin of the call's order on. */
+/* Jobs of one size and dtype: order[begin] to order[begin + m - 1] of the call. */
 typedef struct batch {
     size_t begin, m;
     int64_t n;
-    bool wide;   /* the matrices are doubles */
-    double *sum; /* sums in a row */
+    bool wide;   /* of doubles */
+    double *sum; /* [m,n,n] */
 } batch;
 
 typedef struct call {
@@ -31,21 +32,21 @@ typedef struct call {
     lt_cuda_stream queue;
     lt_rational_job *job;
     size_t count;
-    /* [count], and so are the next ones, but for key in the call's order */
+    /* arrays [count], all but key in the order of `order` */
     lt_batch_key *key;
     size_t *order;
-    size_t *latest;       /* 1 + number of the sum's last term so far; 0: none */
-    lt_sum_end *end, *to; /* the host's, the device's */
-    int *found, *failed;  /* the host's, the device's */
+    size_t *latest;       /* 1 + number of the sum's last term so far; 0: no term */
+    lt_sum_end *end, *to; /* on the host, on the device */
+    int *found, *failed;  /* on the host, on the device */
     batch *batch;
     size_t batches;
     char *work;
     size_t capacity, used;
-    /* a lot: inverses that are made in step */
+    /* the current lot */
     lt_inverses list[LT_INVERSE_LISTS];
-    const batch *last; /* the last list's */
+    const batch *last; /* batch of the last list */
     int lists;
-    size_t terms, before; /* terms; those of lots before */
+    size_t terms, before; /* terms of this lot; of earlier lots */
     lt_term *term;
 } call;
 
@@ -67,7 +68,7 @@ static kind kind_of(const call *k, const batch *b, const lt_rational_job *job, i
     return k->c->tf32 && rough && lt_inverse_has_tf32(b->n) ? BY_TF32 : IN_FLOAT;
 }
 
-/* What a term takes: matrices, padded blocks on the diagonal of two of them, and places in lists. */
+/* Returns the bytes of a term: matrices, padded diagonal blocks of two of them, and list items. */
 static size_t bytes_of_term(int64_t n, kind how)
 {
     const size_t size = how == IN_DOUBLE ? sizeof(double) : sizeof(float);
@@ -77,8 +78,8 @@ static size_t bytes_of_term(int64_t n, kind how)
            + 2 * sizeof(int);
 }
 
-/* Where results go, and what they have besides sums; whether any job has a status to read. Lists are sent as parameters of
- * kernels: a copy of pageable memory may wait for what is in the queue. */
+/* Sends the description of the results, as parameters of kernels: a copy of pageable memory may wait for the stream.
+ * Returns whether a job's status must be read back. */
 static bool send_ends(const call *k)
 {
     bool needs = false;
@@ -92,7 +93,7 @@ static bool send_ends(const call *k)
     return needs;
 }
 
-/* A list's parts of the work memory. */
+/* Assigns workspace to a list. */
 static void place(lt_inverses *v, lt_carver *memory)
 {
     const size_t matrix = (size_t)(v->n * v->n) * (v->wide ? sizeof(double) : sizeof(float));
@@ -120,7 +121,7 @@ static lt_leaf_work leaf_work(const call *k, lt_carver *memory)
                           .info = lt_carve(memory, k->terms * sizeof(int))};
 }
 
-/* Adds the lot's terms to their sums. */
+/* Inverts the lot's terms and adds them to their sums. */
 static lt_status run_lot(call *k)
 {
     lt_carver memory = {.begin = k->work};
@@ -146,7 +147,7 @@ static lt_status run_lot(call *k)
     return LT_OK;
 }
 
-/* To the lot, or to the next one if it is full. place: the job's in the call's order. */
+/* Adds a term to the lot, or to a new one if it is full. place: the job's index in `order`. */
 static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_term term)
 {
     size_t *latest = &k->latest[place];
@@ -173,7 +174,7 @@ static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_te
     return LT_OK;
 }
 
-/* A batch's terms of that kind, matrix by matrix. */
+/* Adds a batch's terms of that precision, matrix by matrix. */
 static lt_status add_terms(call *k, const batch *b, kind how)
 {
     for (size_t i = 0; i < b->m; i++) {
@@ -195,7 +196,7 @@ static lt_status add_terms(call *k, const batch *b, kind how)
     return LT_OK;
 }
 
-/* Of all jobs, in one read-back. */
+/* Reads back the status of all jobs. */
 static lt_status read_status(const call *k)
 {
     const lt_cuda *c = k->c;
@@ -246,8 +247,8 @@ static lt_status make_batches(call *k)
     return LT_OK;
 }
 
-/* What all terms in double take, or the others if that is more; up to the limit, but not less than a term of the first batch, whose
- * matrices are the largest. */
+/* Returns the bytes of a lot: those of all terms in double, or of all others if that is more, up to work_limit, but
+ * at least those of a term of the first batch, whose matrices are the largest. */
 static size_t capacity_of(const call *k)
 {
     const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
@@ -274,7 +275,7 @@ static size_t lay_out(call *k, char *begin)
     return v.used;
 }
 
-/* The host's. */
+/* Lays out the lists on the host. */
 static size_t lay_out_lists(call *k, char *begin)
 {
     lt_carver v = {.begin = begin};
@@ -288,7 +289,7 @@ static size_t lay_out_lists(call *k, char *begin)
     return v.used;
 }
 
-/* Smaller lots where the device has no memory for such. */
+/* Halves the lots until the device has the memory. */
 static lt_status take_workspace(call *k, void **out)
 {
     const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;

@@ -1,5 +1,5 @@
-/* Ritz values: a block finds one matrix's by dividing an interval into as many parts as it has threads, each of
- * which tries one number. The divisions are decided as halvings are, so that the result is that of halving. */
+/* Ritz values by bisection: one block per matrix divides the interval into one part per thread, each of which tests
+ * one number. Parts are selected as bisection would, so that the result is bitwise that of bisection. */
 
 #include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
@@ -17,7 +17,7 @@ struct ritz_problem {
     double *value;
 };
 
-/* The parts' sum, in their order. */
+/* Sums the parts in order. */
 __device__ void add_ritz_parts(const ritz_problem &p, double *sum)
 {
     for (int i = threadIdx.x; i < RITZ_SIZE; i += THREADS) {
@@ -29,7 +29,7 @@ __device__ void add_ritz_parts(const ritz_problem &p, double *sum)
     __syncthreads();
 }
 
-/* Which part halving ends in; above[t]: of the number before part t. */
+/* Returns the part in which bisection ends; above[t]: test of the number before part t. */
 __device__ int chosen_part(const bool *above)
 {
     int low = 0, high = THREADS;
