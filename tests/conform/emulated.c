@@ -6,7 +6,7 @@
 #include "fake.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/kernels/attention.h"
-#include "tensor/backend/cuda/kernels/stem.h"
+#include "tensor/backend/cuda/kernels/space_to_depth.h"
 #include "tensor/backend/cuda/matrix/matrices.h"
 #include "tensor/backend/cuda/norm_sums.h"
 

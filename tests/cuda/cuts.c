@@ -7,7 +7,7 @@
 #include "tensor/backend/cuda/kernels/window.h"
 #include "tensor/backend/cuda/norm_sums.h"
 #include "tensor/backend/cuda/rows.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include <stdlib.h>
 #include <string.h>

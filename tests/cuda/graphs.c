@@ -98,7 +98,7 @@ static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
     return lt_conv_graph(g, &p);
 }
 
-/* The first convolution as src/tensor/backend/cuda/kernels/stem.h turns it. */
+/* The first convolution as src/tensor/backend/cuda/kernels/space_to_depth.h turns it. */
 static lt_status build_blocks(lt_dnn_graph *g, build *b, lt_conv_form form)
 {
     const int64_t batch = b->xd[0];

@@ -4,7 +4,7 @@
 
 #include "near.h"
 #include "tensor/backend/cuda/kernels/vec.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
 
 #include "fake.h"
 #include "near.h"
+#include "tensor/backend/cuda/cast_cache.h"
 #include "tensor/backend/cuda/kernels.h"
-#include "tensor/backend/cuda/weights.h"
 
 #include <string.h>
 

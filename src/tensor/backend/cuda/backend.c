@@ -2,11 +2,11 @@
  * LT_E_UNSUPPORTED. */
 
 #include "cuda.h"
+#include "event_profiler.h"
 #include "kernels.h"
 #include "libraries.h"
 #include "operands.h"
 #include "steps.h"
-#include "times.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,7 +1,7 @@
 /* How every entry of the cuda backend begins and ends: the device is the thread's, the operation has a name and a
  * time. */
 
-#include "times.h"
+#include "event_profiler.h"
 
 lt_status lt_cuda_enter(lt_cuda *c)
 {

@@ -2,8 +2,8 @@
 
 #include "operands.h"
 
+#include "cast_cache.h"
 #include "kernels.h"
-#include "weights.h"
 
 #include <stdlib.h>
 

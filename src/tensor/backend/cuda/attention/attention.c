@@ -6,7 +6,7 @@
 #include "tensor/backend/cuda/kernels/attention.h"
 
 #include "attention_graph.h"
-#include "tensor/backend/cuda/dnn/dnn_trial.h"
+#include "tensor/backend/cuda/dnn/dnn_first_run.h"
 #include "tensor/backend/cuda/kernels.h"
 
 #include "lather/log.h"

@@ -1,7 +1,7 @@
 /* Convolutions with a part of batch norm fused to them. The alternative of each is composed of other entries: used
  * with --fused off, where cuDNN has no engine, and where it is faster. */
 
-#include "conv_stem.h"
+#include "conv_space_to_depth.h"
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/norm_sums.h"
 

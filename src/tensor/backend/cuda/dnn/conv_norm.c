@@ -3,15 +3,15 @@
  * relu(batchnorm(x)): cuDNN's kernels scale, shift and clamp x as they read it. They exist for the weight's gradient
  * too only in f16 (tests/cuda/planning.c), with scale and shift in f16, whose rounding adds to an element's error.
  *
- * normalize(x), in the first convolution: its blocks of pixels (stem.h) are computed from x, once for forward and
+ * normalize(x), in the first convolution: its blocks of pixels (space_to_depth.h) are computed from x, once for forward and
  * gradient, bitwise identical to those of a normalized input.
  *
  * The alternative is to write the input, which only the caller can do. During autotuning it is written to temporary
  * memory. */
 
-#include "conv_stem.h"
+#include "conv_space_to_depth.h"
 #include "tensor/backend/cuda/kernels.h"
-#include "tensor/backend/cuda/kernels/stem.h"
+#include "tensor/backend/cuda/kernels/space_to_depth.h"
 #include "tensor/backend/cuda/norm_sums.h"
 
 typedef struct norm_call {

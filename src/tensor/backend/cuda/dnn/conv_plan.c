@@ -6,7 +6,7 @@
 
 #include "conv_plan.h"
 
-#include "dnn_trial.h"
+#include "dnn_first_run.h"
 
 #include "lather/log.h"
 

@@ -5,7 +5,7 @@
 #include "tensor/backend/cuda/cuda.h"
 #include "tensor/backend/cuda/element.h"
 #include "tensor/backend/cuda/rows.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include <cuda_runtime.h>
 

@@ -3,7 +3,7 @@
 #include "optim.h"
 
 #include "tensor/backend/cuda/cuda.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include "lather/ext/fail.h"
 

@@ -2,7 +2,7 @@
  * are read on the device; a step with a gradient that is not finite writes nothing. */
 
 #include "optim.cuh"
-#include "tensor/backend/cuda/weights.h"
+#include "tensor/backend/cuda/cast_cache.h"
 
 namespace
 {

@@ -1,7 +1,7 @@
 /* Sums over some dimensions, in double and in a fixed order: within chunks, then over chunks. */
 
 #include "launch.cuh"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 namespace
 {

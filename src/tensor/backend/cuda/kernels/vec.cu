@@ -4,7 +4,7 @@
 #include "launch.cuh"
 #include "optim.cuh"
 #include "vec.h"
-#include "tensor/backend/cuda/weights.h"
+#include "tensor/backend/cuda/cast_cache.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #define LT_CUDA_VEC_H
 
 #include "tensor/backend/cuda/element.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include "lather/detail/vec_kernels.h"
 

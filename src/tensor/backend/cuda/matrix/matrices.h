@@ -2,8 +2,8 @@
 #ifndef LT_CUDA_MATRICES_H
 #define LT_CUDA_MATRICES_H
 
-#include "fold.h"
 #include "tensor/backend/cuda/cuda.h"
+#include "unfold.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,7 +1,7 @@
 /* Batches of Shampoo's jobs, unfoldings, and parts of workspaces. */
 
 #include "matrices.h"
-#include "tensor/backend/cuda/walk.h"
+#include "tensor/backend/cuda/strided_iter.h"
 
 #include <stdlib.h>
 

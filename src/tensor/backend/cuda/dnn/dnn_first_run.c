@@ -1,6 +1,6 @@
 /* First runs of execution plans. */
 
-#include "dnn_trial.h"
+#include "dnn_first_run.h"
 
 #include "lather/log.h"
 

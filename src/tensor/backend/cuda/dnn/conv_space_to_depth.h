@@ -1,4 +1,4 @@
-/* The first convolution by space-to-depth, where that is faster: stem.h. */
+/* The first convolution by space-to-depth, where that is faster: space_to_depth.h. */
 #ifndef LT_CUDA_CONV_STEM_H
 #define LT_CUDA_CONV_STEM_H
 

@@ -1,6 +1,6 @@
-/* Profiler of entries by CUDA events: times.h. */
+/* Profiler of entries by CUDA events: event_profiler.h. */
 
-#include "times.h"
+#include "event_profiler.h"
 
 #include <errno.h>
 #include <stdio.h>

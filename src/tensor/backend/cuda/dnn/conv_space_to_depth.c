@@ -1,8 +1,8 @@
 /* Calls of the first convolution, by space-to-depth. */
 
-#include "conv_stem.h"
+#include "conv_space_to_depth.h"
 
-#include "tensor/backend/cuda/kernels/stem.h"
+#include "tensor/backend/cuda/kernels/space_to_depth.h"
 
 #include <string.h>
 

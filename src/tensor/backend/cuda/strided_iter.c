@@ -1,6 +1,6 @@
 /* Iterator over several strided views: order and merging of dimensions. */
 
-#include "walk.h"
+#include "strided_iter.h"
 
 #include <string.h>
 

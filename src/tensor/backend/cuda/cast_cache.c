@@ -1,8 +1,8 @@
 /* The list of cached casts. */
 
-#include "weights.h"
+#include "cast_cache.h"
 
-#include "walk.h"
+#include "strided_iter.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
-/* Space-to-depth of the first convolution's input and weight, and its inverse for the gradient: stem.h. */
+/* Space-to-depth of the first convolution's input and weight, and its inverse for the gradient: space_to_depth.h. */
 
 #include "launch.cuh"
 #include "pixels.h"
-#include "stem.h"
+#include "space_to_depth.h"
 
 namespace
 {
