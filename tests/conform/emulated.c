@@ -63,7 +63,7 @@ static unsigned char *guard_of(const lt_view *blocks)
 
 static stem stem_new(const lt_view *x, const lt_view *w, const lt_view *y)
 {
-    stem s = {lt_stem_blocks(x, y), lt_stem_filters(w, y)};
+    stem s = {lt_space_to_depth_blocks(x, y), lt_space_to_depth_filters(w, y)};
     lt_view *const all[] = {&s.blocks, &s.filters};
     for (int i = 0; i < 2; i++) {
         all[i]->data = lt_alloc((size_t)lt_shape_count(all[i]->shape) + GUARD_BYTES, sizeof(float));
@@ -95,14 +95,14 @@ static lt_status stem_end(lt_cuda *c, stem *s, lt_status st)
 static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
-    const lt_conv2d_config folded = lt_stem_config();
-    if (!lt_stem_fits(config, x, w, y))
+    const lt_conv2d_config folded = lt_space_to_depth_config();
+    if (!lt_space_to_depth_fits(config, x, w, y))
         return lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
     LT_TRY(lt_cuda_begin(ctx, "conv2d"));
     stem s = stem_new(x, w, y);
-    lt_status st = lt_stem_fold_x(ctx, x, &s.blocks);
+    lt_status st = lt_space_to_depth_x(ctx, x, &s.blocks);
     if (!st)
-        st = lt_stem_fold_w(ctx, w, &s.filters);
+        st = lt_space_to_depth_w(ctx, w, &s.filters);
     if (!st)
         st = lt_backend_ref()->conv2d(NULL, &folded, &s.blocks, &s.filters, b, y);
     return stem_end(ctx, &s, st);
@@ -111,17 +111,17 @@ static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
 static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *x, const lt_view *dw)
 {
-    const lt_conv2d_config folded = lt_stem_config();
-    if (!lt_stem_fits(config, x, dw, dy))
+    const lt_conv2d_config folded = lt_space_to_depth_config();
+    if (!lt_space_to_depth_fits(config, x, dw, dy))
         return lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
     LT_TRY(lt_cuda_begin(ctx, "conv2d_grad_w"));
     stem s = stem_new(x, dw, dy);
     s.filters.dtype = LT_F32; /* cuDNN's rounding does not matter here */
-    lt_status st = lt_stem_fold_x(ctx, x, &s.blocks);
+    lt_status st = lt_space_to_depth_x(ctx, x, &s.blocks);
     if (!st)
         st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &s.blocks, &s.filters);
     if (!st)
-        st = lt_stem_unfold_w(ctx, &s.filters, dw);
+        st = lt_depth_to_space_w(ctx, &s.filters, dw);
     return stem_end(ctx, &s, st);
 }
 
@@ -130,19 +130,19 @@ static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
                                      const lt_conv_pixels *pixels, const lt_view *w,
                                      const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
-    const lt_conv2d_config folded = lt_stem_config();
+    const lt_conv2d_config folded = lt_space_to_depth_config();
     const lt_view x = {.dtype = y->dtype, .shape = pixels->x->shape};
-    const lt_view blocks = lt_stem_blocks(&x, y);
+    const lt_view blocks = lt_space_to_depth_blocks(&x, y);
     const lt_shape s = blocks.shape;
-    if (!pixels->folded->data && lt_stem_fits(config, &x, w, y))
+    if (!pixels->folded->data && lt_space_to_depth_fits(config, &x, w, y))
         pixels->folded->shape = LT_SHAPE(s.dim[0], s.dim[2], s.dim[3], s.dim[1]);
     if (!pixels->folded->data)
         return LT_OK;
     LT_TRY(lt_cuda_begin(ctx, "conv2d_pixels_stats"));
     stem f = stem_new(&x, w, y);
-    lt_status st = lt_stem_fold_pixels(ctx, pixels->x, pixels->config, &f.blocks);
+    lt_status st = lt_space_to_depth_pixels(ctx, pixels->x, pixels->config, &f.blocks);
     if (!st)
-        st = lt_stem_fold_w(ctx, w, &f.filters);
+        st = lt_space_to_depth_w(ctx, w, &f.filters);
     memcpy(pixels->folded->data, f.blocks.data,
            (size_t)(guard_of(&f.blocks) - (unsigned char *)f.blocks.data));
     if (!st)
@@ -154,7 +154,7 @@ static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
 static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                       const lt_conv_pixels *pixels, const lt_view *dw, bool *done)
 {
-    const lt_conv2d_config folded = lt_stem_config();
+    const lt_conv2d_config folded = lt_space_to_depth_config();
     const lt_view x = {.dtype = dy->dtype, .shape = pixels->x->shape};
     (void)config;
     LT_TRY(lt_cuda_begin(ctx, "conv2d_pixels_grad_w"));
@@ -164,7 +164,7 @@ static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config,
     f.filters.dtype = LT_F32;
     lt_status st = lt_backend_ref()->conv2d_grad_w(NULL, &folded, dy, &blocks, &f.filters);
     if (!st)
-        st = lt_stem_unfold_w(ctx, &f.filters, dw);
+        st = lt_depth_to_space_w(ctx, &f.filters, dw);
     *done = true;
     return stem_end(ctx, &f, st);
 }
@@ -175,7 +175,7 @@ enum { SCORE_BYTES = 2048 };
 static lt_status attention(void *ctx, const lt_attention_config *config, const lt_view *q,
                            const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
 {
-    const lt_attention_way way = {config, SCORE_BYTES};
+    const lt_attention_composed way = {config, SCORE_BYTES};
     LT_TRY(lt_cuda_begin(ctx, "attention"));
     LT_TRY(lt_attention_compose(ctx, &way, q, k, v, y, lse));
     return lt_cuda_end(ctx);
@@ -184,7 +184,7 @@ static lt_status attention(void *ctx, const lt_attention_config *config, const l
 static lt_status attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
-    const lt_attention_way way = {config, SCORE_BYTES};
+    const lt_attention_composed way = {config, SCORE_BYTES};
     LT_TRY(lt_cuda_begin(ctx, "attention_grad"));
     LT_TRY(lt_attention_compose_grad(ctx, &way, g));
     return lt_cuda_end(ctx);

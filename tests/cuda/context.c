@@ -42,7 +42,7 @@ static void what_is_opened_is_closed(void **state)
     (void)state;
     fake_reset(MEMORY);
     void *ctx = open_device(), *memory, *work;
-    assert_int_equal(fake.streams, LT_CUDA_QUEUES);
+    assert_int_equal(fake.streams, LT_CUDA_STREAMS);
     assert_ok(lt_cuda_alloc(ctx, 1000, &memory));
     assert_ok(lt_cuda_workspace(ctx, LT_CUDA_COPIES, 1000, &work));
     assert_int_equal(fake.blocks, 2);
@@ -74,7 +74,7 @@ typedef struct open_row {
 static const open_row open_rows[] = {
     {"no properties: nothing stays open", "properties", 0},
     {"no first stream: nothing stays open", "stream_create", 0},
-    {"no last stream: nothing stays open", "stream_create", LT_CUDA_QUEUES - 1},
+    {"no last stream: nothing stays open", "stream_create", LT_CUDA_STREAMS - 1},
     {"no libraries: nothing stays open", "libraries_open", 0},
 };
 
@@ -235,8 +235,8 @@ static void memory_in_use_is_waited_for(void **state)
     assert_ok(lt_cuda_alloc(ctx, 1000, &memory));
     const int before = fake.calls;
     lt_cuda_free(ctx, memory, 1000);
-    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_QUEUES);
-    assert_string_equal(fake.log[before + LT_CUDA_QUEUES], "release");
+    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_STREAMS);
+    assert_string_equal(fake.log[before + LT_CUDA_STREAMS], "release");
     lt_cuda_close(ctx);
 }
 
@@ -250,7 +250,7 @@ static void all_queues_are_waited_for(void **state)
     fake.fails_with = 999;
     assert_status(lt_cuda_sync(ctx), LT_E_DEVICE);
     says("cuda:0: sync: cudaStreamSynchronize: CUDA says: a fault (999)");
-    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_QUEUES);
+    assert_int_equal(calls_of("stream_sync", before), LT_CUDA_STREAMS);
     fake.fails = NULL;
     assert_ok(lt_cuda_sync(ctx));
     lt_cuda_close(ctx);

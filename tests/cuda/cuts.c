@@ -55,12 +55,12 @@ static void logical_walks_are_in_order(void **state)
         const lt_shape shape = random_shape(&rng);
         const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
         const lt_view *const views[] = {&a, &b};
-        lt_walk w;
-        lt_walk_logical(&w, views, 2);
+        lt_iter w;
+        lt_iter_logical(&w, views, 2);
         assert_int_equal(w.count, lt_view_count(&a));
         for (int64_t i = 0; i < w.count; i++) {
-            int64_t at[LT_WALK_OPERANDS];
-            lt_walk_offsets(&w, i, at);
+            int64_t at[LT_ITER_OPERANDS];
+            lt_iter_offsets(&w, i, at);
             assert_int_equal(at[0], place(&a, i));
             assert_int_equal(at[1], place(&b, i));
         }
@@ -84,11 +84,11 @@ static void walks_meet_the_same_pairs(void **state)
         const lt_shape shape = random_shape(&rng);
         const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
         const lt_view *const views[] = {&a, &b};
-        lt_walk w;
-        lt_walk_over(&w, views, 2);
+        lt_iter w;
+        lt_iter_over(&w, views, 2);
         for (int64_t i = 0; i < w.count; i++) {
-            int64_t at[LT_WALK_OPERANDS];
-            lt_walk_offsets(&w, i, at);
+            int64_t at[LT_ITER_OPERANDS];
+            lt_iter_offsets(&w, i, at);
             got[i] = at[0] * FACTOR + at[1];
             want[i] = place(&a, i) * FACTOR + place(&b, i);
         }
@@ -104,13 +104,13 @@ static void dense_views_are_one_run(void **state)
     const lt_view nhwc = {.shape = LT_SHAPE(2, 5, 3, 4), .stride = {60, 1, 20, 5}};
     const lt_view nchw = {.shape = LT_SHAPE(2, 5, 3, 4), .stride = {60, 12, 4, 1}};
     const lt_view *const same[] = {&nhwc, &nhwc}, *const other[] = {&nhwc, &nchw};
-    lt_walk w;
-    lt_walk_over(&w, same, 2);
+    lt_iter w;
+    lt_iter_over(&w, same, 2);
     assert_int_equal(w.ndim, 1);
-    assert_true(lt_walk_is_dense(&w));
-    lt_walk_over(&w, other, 2);
+    assert_true(lt_iter_is_dense(&w));
+    lt_iter_over(&w, other, 2);
     assert_int_equal(w.ndim, 3); /* n, h and w together, c */
-    assert_false(lt_walk_is_dense(&w));
+    assert_false(lt_iter_is_dense(&w));
 }
 
 /* Numbers beyond 32 bits: without memory, as nothing is read. */
@@ -120,12 +120,12 @@ static void long_walks_do_not_wrap(void **state)
     const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70000}};
     const lt_view t = {.shape = LT_SHAPE(70000, 70000), .stride = {70000, 1}};
     const lt_view *const views[] = {&v, &t};
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk w;
-    lt_walk_logical(&w, views, 2);
-    lt_walk_offsets(&w, 4899999999, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter w;
+    lt_iter_logical(&w, views, 2);
+    lt_iter_offsets(&w, 4899999999, at);
     assert_int_equal(at[0], 4899999999);
-    lt_walk_offsets(&w, 4899930001, at); /* row 69999, column 1 */
+    lt_iter_offsets(&w, 4899930001, at); /* row 69999, column 1 */
     assert_int_equal(at[0], 69999 + 70000);
     assert_int_equal(at[1], 4899930001);
 }
@@ -158,9 +158,9 @@ static void sums_take_every_element_once(void **state)
         memset(seen, 0, sizeof seen);
         for (int64_t o = 0; o < plan.out.count; o++)
             for (int64_t i = 0; i < plan.in.count; i++) {
-                int64_t first[LT_WALK_OPERANDS], at[LT_WALK_OPERANDS];
-                lt_walk_offsets(&plan.out, o, first);
-                lt_walk_offsets(&plan.in, i, at);
+                int64_t first[LT_ITER_OPERANDS], at[LT_ITER_OPERANDS];
+                lt_iter_offsets(&plan.out, o, first);
+                lt_iter_offsets(&plan.in, i, at);
                 assert_in_range(first[0] + at[0], 0, step - 1);
                 assert_in_range(first[1], 0, outputs - 1);
                 seen[first[0] + at[0]]++;

@@ -136,20 +136,20 @@ static void round_trip(const lt_dnn_plan *plan, char *text, cudnnBackendDescript
     lt_dnn_plan_clear(&again);
 }
 
-static void try_choice(row *r, const lt_dnn_choice *choice, bool damage)
+static void try_config(row *r, const lt_dnn_config *config, bool damage)
 {
     lt_dnn_plan plan;
     char *text;
-    if (lt_dnn_plan_new(&plan, choice, r->device->cudnn)) {
+    if (lt_dnn_plan_new(&plan, config, r->device->cudnn)) {
         r->refused++;
-        fail_msg("engine %d: %s", (int)choice->number, lt_error_message());
+        fail_msg("engine %d: %s", (int)config->number, lt_error_message());
     }
     r->plans++;
-    r->compiled += choice->compiled;
+    r->compiled += config->compiled;
     if (plan.workspace > usual.workspace)
-        fail_msg("engine %d: %zu bytes of workspace", (int)choice->number, plan.workspace);
+        fail_msg("engine %d: %zu bytes of workspace", (int)config->number, plan.workspace);
     assert_ok(lt_dnn_plan_text(&plan, &text));
-    r->hopper += !choice->compiled && lt_dnn_classify(text) == LT_DNN_HOPPER;
+    r->hopper += !config->compiled && lt_dnn_classify(text) == LT_DNN_HOPPER;
     round_trip(&plan, text, r->device->cudnn);
     if (damage)
         damaged_texts_are_refused(text, r->device->cudnn);
@@ -159,16 +159,16 @@ static void try_choice(row *r, const lt_dnn_choice *choice, bool damage)
 
 /* Kernels that cuDNN compiles take half a second each: of a sample the first of them, and one of each graph of attention, whose kernels
  * are all compiled. */
-static void try_choices(row *r, const lt_dnn_choices *choices)
+static void try_configs(row *r, const lt_dnn_configs *configs)
 {
     bool compiles = all || !has_compiled || r->form->attention != NO_ATTENTION;
-    for (int i = 0; i < choices->count && (all || i < SAMPLED_PROPOSALS); i++) {
-        const bool compiled = choices->item[i].compiled;
+    for (int i = 0; i < configs->count && (all || i < SAMPLED_PROPOSALS); i++) {
+        const bool compiled = configs->item[i].compiled;
         if (compiled && !compiles)
             continue;
         compiles = compiles && (!compiled || all);
         has_compiled = has_compiled || compiled;
-        try_choice(r, &choices->item[i], i == 0);
+        try_config(r, &configs->item[i], i == 0);
     }
 }
 
@@ -190,17 +190,17 @@ static lt_status build(lt_dnn_graph *g, const row *r, int shape, int batch)
 static void try_graph(row *r, int shape, int batch)
 {
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     assert_ok(build(&g, r, shape, batch));
     const lt_status st =
-        lt_dnn_propose(&choices, &g, r->device->cudnn, r->form->attention ? &of_attention : &usual);
+        lt_dnn_propose(&configs, &g, r->device->cudnn, r->form->attention ? &of_attention : &usual);
     if (st && (st != LT_E_UNSUPPORTED || !may_lack_engines(r)))
         fail_msg("%s", lt_error_message());
     r->graphs++;
     r->none += st != LT_OK;
-    r->proposed += choices.count;
-    try_choices(r, &choices);
-    lt_dnn_choices_clear(&choices);
+    r->proposed += configs.count;
+    try_configs(r, &configs);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 

@@ -23,19 +23,19 @@ static void places_are_right(const lt_view *v, int dim)
     lt_view rows = {.shape = v->shape};
     for (int64_t d = v->shape.ndim - 1, step = 1; d >= 0; step *= v->shape.dim[d--])
         rows.stride[d] = step;
-    const lt_fold f = lt_fold_of(v, dim, v), g = lt_fold_of(&rows, dim, v);
+    const lt_unfolding f = lt_unfold(v, dim, v), g = lt_unfold(&rows, dim, v);
     assert_int_equal(f.n, v->shape.dim[dim]);
     assert_int_equal(f.rest * f.n, lt_view_count(v));
     assert_int_equal(f.by_columns, g.by_columns);
     for (int64_t i = 0; i < lt_view_count(v); i++) {
-        const int64_t logical = lt_fold_place(&g, i);
+        const int64_t logical = lt_unfolding_offset(&g, i);
         int64_t want = 0;
         assert_false(seen[logical]);
         seen[logical] = true;
         assert_int_equal(index_of(v, logical, dim), f.by_columns ? i % f.n : i / f.rest);
         for (int d = 0; d < v->shape.ndim; d++)
             want += index_of(v, logical, d) * v->stride[d];
-        assert_int_equal(lt_fold_place(&f, i), want);
+        assert_int_equal(lt_unfolding_offset(&f, i), want);
     }
 }
 
@@ -64,18 +64,18 @@ static void dimensions_without_gaps_are_one(void **state)
     const lt_view filters = {.shape = LT_SHAPE(64, 32, 3, 3), .stride = {288, 1, 96, 32}};
     const lt_view points = {.shape = LT_SHAPE(64, 32, 1, 1), .stride = {32, 1, 32, 32}};
     for (int dim = 0; dim < 2; dim++) {
-        const lt_fold f = lt_fold_of(&filters, dim, &filters),
-                      g = lt_fold_of(&points, dim, &points);
+        const lt_unfolding f = lt_unfold(&filters, dim, &filters),
+                           g = lt_unfold(&points, dim, &points);
         assert_int_equal(f.by_columns, dim); /* input channels are the innermost */
-        assert_int_equal(f.extent[0], 64 * 288);
+        assert_int_equal(f.size[0], 64 * 288);
         assert_int_equal(f.stride[0], 1);
-        assert_int_equal(g.extent[0], 64 * 32);
+        assert_int_equal(g.size[0], 64 * 32);
     }
-    const lt_fold h = lt_fold_of(&filters, 2, &filters);
-    assert_int_equal(h.extent[0], 3);
-    assert_int_equal(h.extent[1], 64);
-    assert_int_equal(h.extent[2], 96);
-    assert_int_equal(h.extent[3], 1);
+    const lt_unfolding h = lt_unfold(&filters, 2, &filters);
+    assert_int_equal(h.size[0], 3);
+    assert_int_equal(h.size[1], 64);
+    assert_int_equal(h.size[2], 96);
+    assert_int_equal(h.size[3], 1);
 }
 
 /* Each element above the tiles on the diagonal is copied once, and nothing else. */
@@ -108,12 +108,12 @@ static void short_dimensions_are_taken_by_columns(void **state)
     const lt_view few = {.shape = LT_SHAPE(8, 9, 40), .stride = {360, 40, 1}};
     lt_short list[2] = {{.from_step = 0}};
     size_t count = 0;
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&wide, 1, &wide)}));
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&last, 2, &last)}));
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&few, 1, &few)}));
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&wide, 1, &wide)}));
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&last, 2, &last)}));
+    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&few, 1, &few)}));
     for (int i = 0; i < 2; i++)
         assert_true(
-            lt_short_take(list, &count, &(lt_short){.from = lt_fold_of(&window, 1, &window)}));
+            lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&window, 1, &window)}));
     assert_int_equal(count, 2);
     assert_int_equal(list[0].from_step, 40);
     assert_int_equal(list[0].blocks, 2); /* 2560 columns */
@@ -125,8 +125,8 @@ static void long_folds_do_not_wrap(void **state)
 {
     (void)state;
     const lt_view v = {.shape = LT_SHAPE(70000, 70000), .stride = {1, 70001}};
-    const lt_fold f = lt_fold_of(&v, 0, &v);
-    assert_int_equal(lt_fold_place(&f, 4899930001), 69999 * (int64_t)70001 + 1);
+    const lt_unfolding f = lt_unfold(&v, 0, &v);
+    assert_int_equal(lt_unfolding_offset(&f, 4899930001), 69999 * (int64_t)70001 + 1);
 }
 
 static void norms_are_cut_into_blocks(void **state)
@@ -149,7 +149,7 @@ static void norms_are_cut_into_blocks(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_int_equal(seen[i], rows[i]);
     const lt_vec_job scalar = {.a.dtype = LT_F64, .y.dtype = LT_F64};
-    assert_int_equal(lt_vec_norm_of(&scalar, NULL, 0).expression.walk.count, 1);
+    assert_int_equal(lt_vec_norm_of(&scalar, NULL, 0).expression.iter.count, 1);
 }
 
 static void equal_jobs_are_neighbours_in_their_order(void **state)

@@ -188,14 +188,14 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     rows.version = 8;
     assert_int_equal(read_weight(c, &v, true, &copy), 1);
     assert_int_equal(read_weight(c, &rows, true, &data), 1);
-    assert_null(lt_weight_beside(c, w, &dtype)); /* no copy follows yet */
+    assert_null(lt_cast_at(c, w, &dtype)); /* no copy follows yet */
     lt_cuda_weights.follow(c, &v, true);
     lt_cuda_weights.follow(c, &rows, true);
-    assert_ptr_equal(lt_weight_beside(c, w, &dtype), copy);
+    assert_ptr_equal(lt_cast_at(c, w, &dtype), copy);
     assert_int_equal(dtype, LT_F16);
-    assert_ptr_equal(lt_weight_beside(c, w + COUNT - 1, &dtype), (lt_f16 *)copy + COUNT - 1);
-    assert_null(lt_weight_beside(c, w + COUNT, &dtype));
-    assert_null(lt_weight_beside(c, other, &dtype)); /* it is in another order */
+    assert_ptr_equal(lt_cast_at(c, w + COUNT - 1, &dtype), (lt_f16 *)copy + COUNT - 1);
+    assert_null(lt_cast_at(c, w + COUNT, &dtype));
+    assert_null(lt_cast_at(c, other, &dtype)); /* it is in another order */
     v.version = rows.version = 9;
     c->capturing = true;
     assert_int_equal(read_weight(c, &v, true, &data), 0);
@@ -211,7 +211,7 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     assert_int_equal(casts, before + 1);
     assert_int_equal(read_weight(c, &v, true, &data), 0);
     lt_cuda_weights.follow(c, &v, false);
-    assert_null(lt_weight_beside(c, w, &dtype));
+    assert_null(lt_cast_at(c, w, &dtype));
     c->capturing = true;
     assert_int_equal(read_weight(c, &v, true, &data), 1); /* as before */
     c->capturing = false;
@@ -233,8 +233,8 @@ static void a_longer_copy_is_written_no_further_than_its_weight(void **state)
     assert_int_equal(read_weight(c, &longer, true, &data), 1);
     assert_int_equal(read_weight(c, &v, true, &data), 1);
     lt_cuda_weights.follow(c, &v, true);
-    assert_non_null(lt_weight_beside(c, memory + COUNT - 1, &dtype));
-    assert_null(lt_weight_beside(c, memory + COUNT, &dtype));
+    assert_non_null(lt_cast_at(c, memory + COUNT - 1, &dtype));
+    assert_null(lt_cast_at(c, memory + COUNT, &dtype));
     close_device(c);
 }
 

@@ -20,15 +20,15 @@ typedef struct counts {
     size_t workspace; /* of the first, which the heuristics think is the best */
 } counts;
 
-static void count_choice(counts *c, const lt_dnn_choice *choice)
+static void count_config(counts *c, const lt_dnn_config *config)
 {
     lt_dnn_plan plan;
     char *text;
-    if (choice->compiled) {
+    if (config->compiled) {
         c->compiled++;
         return;
     }
-    if (lt_dnn_plan_new(&plan, choice, h200))
+    if (lt_dnn_plan_new(&plan, config, h200))
         return;
     if (!c->hopper && !c->older)
         c->workspace = plan.workspace;
@@ -41,19 +41,19 @@ static void count_choice(counts *c, const lt_dnn_choice *choice)
     lt_dnn_plan_clear(&plan);
 }
 
-/* At most `most` of each graph's choices are made plans of. */
+/* At most `most` of each graph's configs are made plans of. */
 static lt_status count_engines(counts *c, conv_graph kind, const conv_shape *shape, int batch,
                                lt_dtype dtype, const lt_dnn_rules *rules, int most)
 {
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     *c = (counts){0};
     lt_status st = build_graph(&g, kind, shape, batch, dtype);
     if (!st)
-        st = lt_dnn_propose(&choices, &g, h200, rules);
-    for (int i = 0; !st && i < choices.count && i < most; i++)
-        count_choice(c, &choices.item[i]);
-    lt_dnn_choices_clear(&choices);
+        st = lt_dnn_propose(&configs, &g, h200, rules);
+    for (int i = 0; !st && i < configs.count && i < most; i++)
+        count_config(c, &configs.item[i]);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
     return st;
 }
@@ -162,13 +162,13 @@ static void f32_is_exact_when_asked(void **state)
     for (int i = 0; i < CONV_SHAPES; i++)
         for (conv_graph kind = PLAIN_FORWARD; kind <= PLAIN_GRAD_W; kind++) {
             lt_dnn_graph g = {0};
-            lt_dnn_choices choices = {0};
+            lt_dnn_configs configs = {0};
             assert_ok(build_graph(&g, kind, &conv_shapes[i], 16, LT_F32));
-            assert_ok(lt_dnn_propose(&choices, &g, h200, &exact));
-            assert_true(choices.count > 0);
-            for (int c = 0; c < choices.count; c++)
-                assert_false(choices.item[c].tensor_core || choices.item[c].compiled);
-            lt_dnn_choices_clear(&choices);
+            assert_ok(lt_dnn_propose(&configs, &g, h200, &exact));
+            assert_true(configs.count > 0);
+            for (int c = 0; c < configs.count; c++)
+                assert_false(configs.item[c].tensor_core || configs.item[c].compiled);
+            lt_dnn_configs_clear(&configs);
             lt_dnn_reset(&g);
         }
 }
@@ -177,28 +177,28 @@ static void rules_are_kept(void **state)
 {
     const lt_dnn_rules tight = {true, true, 0};
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     (void)state;
     assert_ok(build_graph(&g, PLAIN_GRAD_W, &conv_shapes[2], 256, LT_F16));
-    assert_ok(lt_dnn_propose(&choices, &g, h200, &tight));
-    for (int c = 0; c < choices.count; c++) {
-        assert_int_equal(choices.item[c].workspace, 0);
-        assert_false(choices.item[c].nondeterministic);
+    assert_ok(lt_dnn_propose(&configs, &g, h200, &tight));
+    for (int c = 0; c < configs.count; c++) {
+        assert_int_equal(configs.item[c].workspace, 0);
+        assert_false(configs.item[c].nondeterministic);
     }
-    lt_dnn_choices_clear(&choices);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 
 static void text_comes_back_as_a_plan(void **state)
 {
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     lt_dnn_plan plan, again;
     char *text, *second;
     (void)state;
     assert_ok(build_graph(&g, PLAIN_FORWARD, &conv_shapes[2], 256, LT_BF16));
-    assert_ok(lt_dnn_propose(&choices, &g, h200, &usual));
-    assert_ok(lt_dnn_plan_new(&plan, &choices.item[0], h200));
+    assert_ok(lt_dnn_propose(&configs, &g, h200, &usual));
+    assert_ok(lt_dnn_plan_new(&plan, &configs.item[0], h200));
     assert_ok(lt_dnn_plan_text(&plan, &text));
     assert_ok(lt_dnn_plan_load(&again, text, h200));
     assert_int_equal(again.workspace, plan.workspace);
@@ -215,7 +215,7 @@ static void text_comes_back_as_a_plan(void **state)
     free(text);
     free(second);
     lt_dnn_plan_clear(&plan);
-    lt_dnn_choices_clear(&choices);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 

@@ -55,17 +55,17 @@ static void check_row(void **state)
     const row *r = *state;
     const lt_attention_problem p = attention_problem(&r->shape, r->dtype, r->backward);
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     lt_status st = lt_attention_graph(&g, &p);
     if (!st)
-        st = lt_dnn_propose(&choices, &g, h200, &usual);
+        st = lt_dnn_propose(&configs, &g, h200, &usual);
     if (r->none && st != LT_E_UNSUPPORTED)
         fail_msg("%s", st ? lt_error_message() : "there is an engine");
     if (!r->none && st)
         fail_msg("%s", lt_error_message());
-    for (int i = 0; i < choices.count; i++)
-        assert_false(choices.item[i].nondeterministic);
-    lt_dnn_choices_clear(&choices);
+    for (int i = 0; i < configs.count; i++)
+        assert_false(configs.item[i].nondeterministic);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 
@@ -76,13 +76,13 @@ static size_t least_workspace(int batch)
     const row r = {"", LT_BF16, true, {true, true, batch, 12, 12, 1024, 1024, 64}, false};
     const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     assert_ok(lt_attention_graph(&g, &p));
-    assert_ok(lt_dnn_propose(&choices, &g, h200, &usual));
-    size_t least = choices.item[0].workspace;
-    for (int i = 1; i < choices.count; i++)
-        least = choices.item[i].workspace < least ? choices.item[i].workspace : least;
-    lt_dnn_choices_clear(&choices);
+    assert_ok(lt_dnn_propose(&configs, &g, h200, &usual));
+    size_t least = configs.item[0].workspace;
+    for (int i = 1; i < configs.count; i++)
+        least = configs.item[i].workspace < least ? configs.item[i].workspace : least;
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
     return least;
 }
@@ -101,12 +101,12 @@ static void too_long_a_sequence_is_refused(void **state)
     const row r = {"", LT_BF16, true, {true, true, 1, 12, 12, 65536, 65536, 64}, false};
     const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     (void)state;
     assert_ok(lt_attention_graph(&g, &p));
-    assert_int_equal(lt_dnn_propose(&choices, &g, h200, &usual), LT_E_UNSUPPORTED);
+    assert_int_equal(lt_dnn_propose(&configs, &g, h200, &usual), LT_E_UNSUPPORTED);
     assert_non_null(strstr(lt_error_message(), "engines is allowed"));
-    lt_dnn_choices_clear(&choices);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 

@@ -230,15 +230,15 @@ static int convolve(run r)
     static const conv_shape shape = {8, 8, SIDE, 1, 1};
     static const int tensor[] = {0, 1, 2};
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     lt_dnn_plan plan;
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
     assert_ok(build_graph(&g, PLAIN_GRAD_X, &shape, 1, LT_F16));
     assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
     assert_ok(lt_dnn_device(&device, NULL, handle));
-    assert_ok(lt_dnn_propose(&choices, &g, device, &rules));
-    assert_ok(lt_dnn_plan_new(&plan, &choices.item[0], device));
+    assert_ok(lt_dnn_propose(&configs, &g, device, &rules));
+    assert_ok(lt_dnn_plan_new(&plan, &configs.item[0], device));
     char *x = memory(), *y = r.overlap ? x : memory();
     void *const all[] = {x, r.host ? (void *)on_host : memory(), y + 2 * r.shifted};
     const int st = (int)lt_dnn_plan_run(&plan, handle, tensor, all, r.missing ? 2 : 3, NULL);
@@ -274,7 +274,7 @@ static void an_engine_that_is_not_deterministic(void **state)
     static const conv_shape shape = {8, 8, SIDE, 3, 1};
     static const int tensor[] = {0, 1, 2};
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     lt_dnn_plan plan = {0};
     cudnnHandle_t handle;
     cudnnBackendDescriptor_t device;
@@ -288,10 +288,10 @@ static void an_engine_that_is_not_deterministic(void **state)
     assert_ok(build_graph(&g, PLAIN_GRAD_W, &shape, 1, LT_F32));
     assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
     assert_ok(lt_dnn_device(&device, NULL, handle));
-    assert_ok(lt_dnn_propose(&choices, &g, device, &rules));
-    for (int i = 0; i < choices.count && !plan.plan; i++)
-        if (choices.item[i].nondeterministic)
-            assert_ok(lt_dnn_plan_new(&plan, &choices.item[i], device));
+    assert_ok(lt_dnn_propose(&configs, &g, device, &rules));
+    for (int i = 0; i < configs.count && !plan.plan; i++)
+        if (configs.item[i].nondeterministic)
+            assert_ok(lt_dnn_plan_new(&plan, &configs.item[i], device));
     assert_non_null(plan.plan);
     for (int i = 0; i < 2; i++) {
         assert_ok(lt_dnn_plan_run(&plan, handle, tensor, all, 3, NULL));
@@ -301,7 +301,7 @@ static void an_engine_that_is_not_deterministic(void **state)
     }
     assert_true(memcmp(before, after, sizeof before) != 0);
     lt_dnn_plan_clear(&plan);
-    lt_dnn_choices_clear(&choices);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
     cudnnBackendDestroyDescriptor(device);
     cudnnDestroy(handle);

@@ -37,14 +37,14 @@ static lt_status profiler(void *ctx, bool on)
 {
     lt_cuda *c = ctx;
     if (!on)
-        LT_TRY(lt_cuda_times_stop(c));
+        LT_TRY(lt_cuda_profiler_stop(c));
     LT_TRY(lt_cuda_begin(c, "profiler"));
     if (on)
         LT_CUDA_TRY(c, "cudaProfilerStart", cudaProfilerStart());
     else
         LT_CUDA_TRY(c, "cudaProfilerStop", cudaProfilerStop());
     LT_TRY(lt_cuda_end(c));
-    return on ? lt_cuda_times_start(c) : LT_OK;
+    return on ? lt_cuda_profiler_start(c) : LT_OK;
 }
 
 static const lt_backend device_entries = {

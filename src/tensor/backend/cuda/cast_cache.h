@@ -1,36 +1,36 @@
 /* Cache of weights cast to the dtype of a pass. A cast is valid while its weight's version does not change; optimizer
  * entries update it together with the weight if both have the same order in memory. */
-#ifndef LT_CUDA_WEIGHTS_H
-#define LT_CUDA_WEIGHTS_H
+#ifndef LT_CUDA_CAST_CACHE_H
+#define LT_CUDA_CAST_CACHE_H
 
 #include "cuda.h"
 #include "element.h"
 
 /* Its address does not change: captured steps use it. */
-typedef struct lt_weight {
-    struct lt_weight *next;
+typedef struct lt_cast {
+    struct lt_cast *next;
     lt_view value;   /* the parameter, with the version that was cast */
     lt_view copy;    /* the cast */
     size_t bytes;    /* of its memory */
     bool same_order; /* both have the same order in memory */
     bool follows;    /* optimizer entries update it */
-} lt_weight;
+} lt_cast;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* Returns the cached cast of the weight at `data` to dtype, of at least `bytes`, or NULL. */
-lt_weight *lt_weight_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
+lt_cast *lt_cast_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
 /* Adds a cast of `bytes`. Errors: LT_E_NOMEM. */
-lt_status lt_weight_new(lt_cuda *c, size_t bytes, lt_weight **out);
+lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cast **out);
 
 /* Returns the address, in a cast of dtype *dtype, of the element at p, which an optimizer updates; NULL: no cast has
  * it. */
-void *lt_weight_beside(const lt_cuda *c, const void *p, lt_dtype *dtype);
+void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype);
 
 /* Implements lt_weight_ops.follow(). */
-void lt_weight_follow(void *ctx, const lt_view *value, bool on);
+void lt_cast_follow(void *ctx, const lt_view *value, bool on);
 
 #ifdef __cplusplus
 }

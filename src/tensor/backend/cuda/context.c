@@ -7,12 +7,12 @@
 
 enum { SMALLEST_WORKSPACE = 1 << 20 };
 
-static lt_status open_queues(lt_cuda *c, bool background)
+static lt_status open_streams(lt_cuda *c, bool background)
 {
     c->operation = "open";
     LT_TRY(lt_cuda_enter(c));
     LT_CUDA_TRY(c, "cudaGetDeviceProperties", c->api->properties(c->ordinal, &c->properties));
-    for (int i = 0; i < LT_CUDA_QUEUES; i++)
+    for (int i = 0; i < LT_CUDA_STREAMS; i++)
         LT_CUDA_TRY(c, "cudaStreamCreateWithPriority",
                     c->api->stream_create(&c->stream[i], i == LT_CUDA_MAIN && !background));
     LT_TRY(c->api->libraries_open(c));
@@ -33,7 +33,7 @@ lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
     c->tf32 = config->tf32;
     c->fused = config->fused;
     c->sync = sync && !strcmp(sync, "1");
-    lt_status st = open_queues(c, config->background);
+    lt_status st = open_streams(c, config->background);
     if (st) {
         lt_cuda_close(c);
         return st;
@@ -59,14 +59,14 @@ void lt_cuda_close(void *ctx)
         free(c);
         return;
     }
-    for (int i = 0; i < LT_CUDA_QUEUES; i++)
+    for (int i = 0; i < LT_CUDA_STREAMS; i++)
         if (c->stream[i])
             c->api->stream_sync(c->stream[i]);
     for (int i = 0; i < LT_CUDA_PARTS; i++)
         if (c->part[i].close)
             c->part[i].close(c, c->part[i].data);
     c->api->libraries_close(c);
-    for (int i = 0; i < LT_CUDA_QUEUES; i++) {
+    for (int i = 0; i < LT_CUDA_STREAMS; i++) {
         free_blocks(c, c->workspace[i]);
         if (c->stream[i])
             c->api->stream_destroy(c->stream[i]);
@@ -74,9 +74,9 @@ void lt_cuda_close(void *ctx)
     free(c);
 }
 
-lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out)
+lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_stream_index stream, size_t bytes, void **out)
 {
-    lt_cuda_block *last = c->workspace[queue];
+    lt_cuda_block *last = c->workspace[stream];
     if (!last || last->bytes < bytes) {
         if (c->capturing)
             return lt_fail(LT_E_DEVICE,
@@ -97,9 +97,9 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void 
         }
         b->bytes = size;
         b->older = last;
-        c->workspace[queue] = b;
+        c->workspace[stream] = b;
     }
-    *out = c->workspace[queue]->data;
+    *out = c->workspace[stream]->data;
     return LT_OK;
 }
 

@@ -9,7 +9,11 @@ extern "C" {
 #endif
 
 /* Streams: kernels and library calls run on main, uploads of input concurrently on copies. */
-typedef enum lt_cuda_queue { LT_CUDA_MAIN, LT_CUDA_COPIES, LT_CUDA_QUEUES } lt_cuda_queue;
+typedef enum lt_cuda_stream_index {
+    LT_CUDA_MAIN,
+    LT_CUDA_COPIES,
+    LT_CUDA_STREAMS
+} lt_cuda_stream_index;
 
 typedef struct lt_cuda_block {
     void *data;
@@ -27,9 +31,9 @@ typedef struct lt_cuda_part {
 enum {
     LT_CUDA_DNN_PLANS, /* execution plans of convolutions and attention */
     LT_CUDA_PRODUCTS,  /* matrix products */
-    LT_CUDA_WEIGHTS,   /* casts of weights to the dtype of a pass */
+    LT_CUDA_CASTS,     /* casts of weights to the dtype of a pass */
     LT_CUDA_STEPS,     /* events of uploads and of the main stream */
-    LT_CUDA_TIMES,     /* device time of each entry */
+    LT_CUDA_PROFILER,  /* device time of each entry */
     LT_CUDA_PARTS
 };
 
@@ -46,8 +50,8 @@ struct lt_cuda {
     const char *operation; /* name of the running entry, for messages */
     lt_cuda_launch_hooks hooks;
 
-    lt_cuda_stream stream[LT_CUDA_QUEUES];
-    lt_cuda_block *workspace[LT_CUDA_QUEUES]; /* see lt_cuda_workspace() */
+    lt_cuda_stream stream[LT_CUDA_STREAMS];
+    lt_cuda_block *workspace[LT_CUDA_STREAMS]; /* see lt_cuda_workspace() */
 
     struct cudnnContext *cudnn;       /* cudnnHandle_t, on the main stream */
     struct cublasLtContext *cublaslt; /* cublasLtHandle_t */
@@ -81,7 +85,7 @@ lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st);
 /* Returns workspace of at least `bytes`, aligned to 256, for one operation on that stream; the next call may return
  * the same memory. It remains allocated until the device is closed, because captured graphs may use it. Errors:
  * LT_E_NOMEM; LT_E_DEVICE if it would have to grow during a capture. */
-lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_queue queue, size_t bytes, void **out);
+lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_stream_index stream, size_t bytes, void **out);
 
 /* Rounds up to a multiple of 256, where the next part of a workspace may begin. */
 static inline size_t lt_cuda_padded(size_t bytes)

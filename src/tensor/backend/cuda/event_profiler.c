@@ -14,7 +14,7 @@ typedef struct span {
     lt_cuda_event from, to;
 } span;
 
-/* The part LT_CUDA_TIMES of a context. */
+/* The part LT_CUDA_PROFILER of a context. */
 typedef struct times {
     const char *path;
     bool on, is_open; /* is_open: the last span has not ended */
@@ -46,10 +46,10 @@ static void close_times(lt_cuda *c, void *data)
     free(t);
 }
 
-lt_status lt_cuda_times_start(lt_cuda *c)
+lt_status lt_cuda_profiler_start(lt_cuda *c)
 {
     const char *path = getenv("LATHER_PROFILE_EVENTS");
-    lt_cuda_part *part = &c->part[LT_CUDA_TIMES];
+    lt_cuda_part *part = &c->part[LT_CUDA_PROFILER];
     if (!path || !*path)
         return LT_OK;
     times *t = part->data ? part->data : calloc(1, sizeof *t);
@@ -64,7 +64,7 @@ lt_status lt_cuda_times_start(lt_cuda *c)
 
 static times *find_times(const lt_cuda *c)
 {
-    times *t = c->part[LT_CUDA_TIMES].data;
+    times *t = c->part[LT_CUDA_PROFILER].data;
     return t && t->on && !c->capturing ? t : NULL;
 }
 
@@ -82,13 +82,13 @@ static lt_status grow(lt_cuda *c, times *t)
     return LT_OK;
 }
 
-lt_status lt_cuda_times_begin(lt_cuda *c, const char *entry)
+lt_status lt_cuda_profiler_begin(lt_cuda *c, const char *entry)
 {
     times *t = find_times(c);
     span s = {.entry = entry};
     if (!t)
         return LT_OK;
-    LT_TRY(lt_cuda_times_end(c));
+    LT_TRY(lt_cuda_profiler_end(c));
     LT_TRY(grow(c, t));
     LT_CUDA_TRY(c, "cudaEventCreate", c->api->event_create(&s.from, true));
     const int code = c->api->event_create(&s.to, true);
@@ -101,7 +101,7 @@ lt_status lt_cuda_times_begin(lt_cuda *c, const char *entry)
     return LT_OK;
 }
 
-lt_status lt_cuda_times_end(lt_cuda *c)
+lt_status lt_cuda_profiler_end(lt_cuda *c)
 {
     times *t = find_times(c);
     if (!t || !t->is_open)
@@ -155,13 +155,13 @@ static lt_status write_table(const times *t, const total *of, size_t count)
                 : lt_fail(LT_E_IO, "LATHER_PROFILE_EVENTS=%s: %s", t->path, strerror(errno));
 }
 
-lt_status lt_cuda_times_stop(lt_cuda *c)
+lt_status lt_cuda_profiler_stop(lt_cuda *c)
 {
     times *t = find_times(c);
     size_t count = 0;
     if (!t)
         return LT_OK;
-    lt_status st = lt_cuda_times_end(c);
+    lt_status st = lt_cuda_profiler_end(c);
     t->on = false;
     total *of = calloc(t->count + 1, sizeof *of);
     if (!of && !st)

@@ -19,14 +19,14 @@ lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
 {
     c->operation = operation;
     LT_TRY(lt_cuda_enter(c));
-    return lt_cuda_times_begin(c, operation);
+    return lt_cuda_profiler_begin(c, operation);
 }
 
 lt_status lt_cuda_end(lt_cuda *c)
 {
     lt_status st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->last_error(), "launch");
     if (!st)
-        st = lt_cuda_times_end(c);
+        st = lt_cuda_profiler_end(c);
     if (!st && c->sync && !c->capturing)
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->stream_sync(c->stream[LT_CUDA_MAIN]), "run");
     c->operation = NULL;

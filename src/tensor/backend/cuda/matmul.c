@@ -34,12 +34,12 @@ typedef struct call {
     const lt_view *bias; /* [columns], or NULL */
     bool
         grad; /* a is the gradient of a biased output; the bias's gradient is the sum of a's columns */
-    bool apart; /* the bias is added, or its gradient summed, after the product, which is f32 */
+    bool separate; /* the bias is added, or its gradient summed, after the product, which is f32 */
 } call;
 
 static bool has_epilogue(const call *p)
 {
-    return p->bias && !p->apart;
+    return p->bias && !p->separate;
 }
 
 static void clear_plan(plan *p)
@@ -204,25 +204,25 @@ static lt_status run_plan(lt_cuda *c, const plan *p, const lt_operand *operand, 
 }
 
 /* Autotuning of algorithms, on the call's operands. */
-typedef struct trial {
+typedef struct tuning {
     lt_cuda *c;
     plan *plan;
     cublasLtMatmulHeuristicResult_t found[MOST_TRIED];
     const lt_operand *operand;
     bool swapped;
     void *workspace;
-} trial;
+} tuning;
 
-static lt_status try_algorithm(void *context, int i)
+static lt_status run_algorithm(void *context, int i)
 {
-    trial *t = context;
+    tuning *t = context;
     t->plan->algorithm = t->found[i].algo;
     t->plan->workspace = t->found[i].workspaceSize;
     return run_plan(t->c, t->plan, t->operand, t->swapped, t->workspace);
 }
 
 /* Logs the candidates with the key "product ...". */
-static void log_algorithms(const trial *t, const char *key, int count, const float *milliseconds,
+static void log_algorithms(const tuning *t, const char *key, int count, const float *milliseconds,
                            int best)
 {
     char named[KEY + 16];
@@ -240,7 +240,7 @@ static void log_algorithms(const trial *t, const char *key, int count, const flo
 static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_blas_product *of,
                                   const char *key, lt_operand operand[OPERANDS])
 {
-    trial t = {.c = c, .plan = p, .operand = operand, .swapped = of->swapped};
+    tuning t = {.c = c, .plan = p, .operand = operand, .swapped = of->swapped};
     float milliseconds[MOST_TRIED];
     int count = 0, best;
     size_t most = 0;
@@ -254,7 +254,7 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     for (int i = 0; i < count; i++)
         most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
     LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
-    const lt_status st = lt_cuda_fastest(c, count, try_algorithm, &t, milliseconds, &best);
+    const lt_status st = lt_cuda_fastest(c, count, run_algorithm, &t, milliseconds, &best);
     log_algorithms(&t, key, count, milliseconds, st ? -1 : best);
     p->none = st && has_epilogue(k);
     if (st)
@@ -378,26 +378,26 @@ static lt_status run(lt_cuda *c, const call *p)
 {
     lt_operand operand[OPERANDS];
     lt_blas_product b;
-    call apart = *p;
+    call separate = *p;
     plan *chosen;
     void *workspace;
     if (!can_multiply(p->a->dtype) || !can_multiply(p->b->dtype) || !can_multiply(p->y->dtype))
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s of %s and %s to %s; there are f32, f16, bf16",
                        c->ordinal, c->operation, lt_dtype_name(p->a->dtype),
                        lt_dtype_name(p->b->dtype), lt_dtype_name(p->y->dtype));
-    apart.apart = true;
-    apart.y_dtype = LT_F32;
+    separate.separate = true;
+    separate.y_dtype = LT_F32;
     LT_TRY(prepare(c, p, operand, &b, &chosen));
     if (!chosen) {
-        p = &apart;
+        p = &separate;
         LT_TRY(prepare(c, p, operand, &b, &chosen));
     }
     LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
     LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
-    if (p->bias && p->apart && !p->grad)
+    if (p->bias && p->separate && !p->grad)
         return add_bias(c, &operand[Y].use, p);
     LT_TRY(lt_operands_close(c, operand, OPERANDS));
-    return p->bias && p->apart ? sum_of_columns(c, p) : LT_OK;
+    return p->bias && p->separate ? sum_of_columns(c, p) : LT_OK;
 }
 
 /* Returns the dtype in which a and b are multiplied: f32 if theirs differ, but a parameter is rounded to the

@@ -45,7 +45,7 @@ void lt_cuda_free(void *ctx, void *data, size_t bytes)
         !c->capturing); /* a wait would end the capture; the allocator frees nothing during it */
     c->taken -= bytes;
     if (!lt_cuda_begin(c, "free")) {
-        for (int i = 0; i < LT_CUDA_QUEUES; i++)
+        for (int i = 0; i < LT_CUDA_STREAMS; i++)
             c->api->stream_sync(c->stream[i]);
         c->api->release(data);
         c->api->last_error(); /* free returns void; the next call reports a sticky error */
@@ -69,7 +69,7 @@ lt_status lt_cuda_sync(void *ctx)
     lt_cuda *c = (lt_cuda *)ctx;
     int first = LT_CUDA_SUCCESS;
     LT_TRY(lt_cuda_begin(c, "sync"));
-    for (int i = 0; i < LT_CUDA_QUEUES; i++) {
+    for (int i = 0; i < LT_CUDA_STREAMS; i++) {
         const int code = c->api->stream_sync(c->stream[i]);
         first = first ? first : code;
     }

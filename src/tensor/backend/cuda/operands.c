@@ -61,9 +61,9 @@ static bool is_in_order(const lt_view *v)
 static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 {
     const size_t bytes = bytes_of(o);
-    lt_weight *w = lt_weight_find(c, o->view->data, o->dtype, bytes);
+    lt_cast *w = lt_cast_find(c, o->view->data, o->dtype, bytes);
     if (!w)
-        LT_TRY(lt_weight_new(c, bytes, &w));
+        LT_TRY(lt_cast_new(c, bytes, &w));
     o->use.data = w->copy.data;
     w->copy = o->use;
     w->same_order = is_in_order(o->view);
@@ -77,7 +77,7 @@ static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 static lt_status renew(void *ctx, const lt_view *value)
 {
     lt_cuda *c = ctx;
-    for (lt_weight *w = c->part[LT_CUDA_WEIGHTS].data; w; w = w->next)
+    for (lt_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next)
         if (w->follows && w->value.data == value->data) {
             w->value.version = value->version;
             LT_TRY(lt_cuda_table()->cast(c, value, &w->copy));
@@ -85,7 +85,7 @@ static lt_status renew(void *ctx, const lt_view *value)
     return LT_OK;
 }
 
-const lt_weight_ops lt_cuda_weights = {lt_weight_follow, renew};
+const lt_weight_ops lt_cuda_weights = {lt_cast_follow, renew};
 
 lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t extra,
                            void **workspace)
@@ -143,14 +143,14 @@ static lt_status reset_error(const lt_cuda *c, lt_status st)
 }
 
 /* Candidates. */
-typedef struct choice {
+typedef struct candidates {
     int count;
-    lt_cuda_try_fn *run;
+    lt_cuda_candidate_fn *run;
     void *context;
     float *milliseconds; /* or NULL */
-} choice;
+} candidates;
 
-static void note_time(const choice *of, int i, float time)
+static void note_time(const candidates *of, int i, float time)
 {
     if (of->milliseconds)
         of->milliseconds[i] = time;
@@ -163,7 +163,7 @@ typedef struct timing {
     lt_status last; /* the last failure */
 } timing;
 
-static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int i,
+static lt_status time_once(lt_cuda *c, const candidates *of, const lt_cuda_event event[2], int i,
                            float *time)
 {
     const lt_cuda_stream main = c->stream[LT_CUDA_MAIN];
@@ -176,7 +176,7 @@ static lt_status time_once(lt_cuda *c, const choice *of, const lt_cuda_event eve
 }
 
 /* Runs each candidate once, in odd rounds in reverse order. event NULL: does not time them. */
-static void run_round(lt_cuda *c, const choice *of, const lt_cuda_event *event, int round,
+static void run_round(lt_cuda *c, const candidates *of, const lt_cuda_event *event, int round,
                       timing *t)
 {
     for (int k = 0; k < of->count; k++) {
@@ -191,7 +191,7 @@ static void run_round(lt_cuda *c, const choice *of, const lt_cuda_event *event, 
 }
 
 /* A device's clock changes as it warms up: rounds in alternating direction expose all candidates to the same clocks. */
-static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event event[2], int *best)
+static lt_status time_all(lt_cuda *c, const candidates *of, const lt_cuda_event event[2], int *best)
 {
     timing t = {.last = LT_OK};
     float least = 0;
@@ -212,7 +212,7 @@ static lt_status time_all(lt_cuda *c, const choice *of, const lt_cuda_event even
     return *best < 0 ? t.last : LT_OK;
 }
 
-static lt_status first_that_runs(const lt_cuda *c, const choice *of, int *best)
+static lt_status first_that_runs(const lt_cuda *c, const candidates *of, int *best)
 {
     lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: no candidate to choose from");
     for (*best = 0; *best < of->count; ++*best) {
@@ -224,10 +224,10 @@ static lt_status first_that_runs(const lt_cuda *c, const choice *of, int *best)
     return st;
 }
 
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
                           float *milliseconds, int *best)
 {
-    const choice of = {count, run, context, milliseconds};
+    const candidates of = {count, run, context, milliseconds};
     lt_cuda_event event[2] = {NULL, NULL};
     for (int i = 0; i < count; i++)
         note_time(&of, i, 0);

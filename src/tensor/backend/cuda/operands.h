@@ -27,12 +27,12 @@ extern const lt_weight_ops lt_cuda_weights;
 bool lt_operand_aligned(const lt_view *view);
 
 /* Runs candidate i once, on the main stream. */
-typedef lt_status lt_cuda_try_fn(void *context, int i);
+typedef lt_status lt_cuda_candidate_fn(void *context, int i);
 /* Finds the fastest of count candidates, at most 32: after a warm-up round, by the median time of rounds in
  * alternating direction. Candidates that fail are skipped. On a deterministic device: the first that runs, because
  * times vary. milliseconds: out, the candidates' times, 0: not timed, < 0: failed; may be NULL. Errors: that of the
  * last candidate if all fail. */
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_try_fn *run, void *context,
+lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
                           float *milliseconds, int *best);
 
 #endif

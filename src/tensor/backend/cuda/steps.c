@@ -94,7 +94,7 @@ static lt_status end_capture(void *ctx, void **out)
     return lt_cuda_end(c);
 }
 
-static lt_status queue_step(lt_cuda *c, void *graph)
+static lt_status launch_step(lt_cuda *c, void *graph)
 {
     LT_TRY(lt_cuda_begin(c, "recorded step"));
     LT_CUDA_TRY(c, "cudaGraphLaunch", c->api->graph_launch(graph, c->stream[LT_CUDA_MAIN]));
@@ -106,9 +106,9 @@ static lt_status launch(void *ctx, void *graph)
 {
     lt_cuda *c = ctx;
     if (!c->hooks.before)
-        return queue_step(c, graph);
+        return launch_step(c, graph);
     LT_TRY(c->hooks.before(c->hooks.context));
-    lt_status st = queue_step(c, graph);
+    lt_status st = launch_step(c, graph);
     c->hooks.after(c->hooks.context);
     return st;
 }
@@ -146,14 +146,14 @@ static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t by
 {
     lt_cuda *c = ctx;
     upload_slots *l;
-    lt_cuda_stream queue = c->stream[LT_CUDA_COPIES];
+    lt_cuda_stream stream = c->stream[LT_CUDA_COPIES];
     LT_TRY(lt_cuda_begin(c, "upload"));
     LT_TRY(open_slots(c, &l));
     if (l->waits[slot])
-        LT_CUDA_TRY(c, "cudaStreamWaitEvent", c->api->stream_wait(queue, l->event[slot][FREE]));
+        LT_CUDA_TRY(c, "cudaStreamWaitEvent", c->api->stream_wait(stream, l->event[slot][FREE]));
     l->waits[slot] = false;
-    LT_CUDA_TRY(c, "cudaMemcpyAsync", c->api->copy_async(dst, src, bytes, LT_COPY_IN, queue));
-    LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(l->event[slot][ARRIVED], queue));
+    LT_CUDA_TRY(c, "cudaMemcpyAsync", c->api->copy_async(dst, src, bytes, LT_COPY_IN, stream));
+    LT_CUDA_TRY(c, "cudaEventRecord", c->api->event_record(l->event[slot][ARRIVED], stream));
     return lt_cuda_end(c);
 }
 

@@ -13,14 +13,14 @@ int64_t lt_view_count(const lt_view *view)
 }
 
 /* Copies dimension `from` of the views to dimension `to` of the iterator. */
-static void take(lt_walk *w, int to, const lt_view *const *view, int from)
+static void take(lt_iter *w, int to, const lt_view *const *view, int from)
 {
     w->dim[to] = view[0]->shape.dim[from];
     for (int k = 0; k < w->operands; k++)
         w->stride[k][to] = view[k]->stride[from];
 }
 
-static void swap(lt_walk *w, int a, int b)
+static void swap(lt_iter *w, int a, int b)
 {
     const int64_t dim = w->dim[a];
     w->dim[a] = w->dim[b];
@@ -33,14 +33,14 @@ static void swap(lt_walk *w, int a, int b)
 }
 
 /* Sorts dimensions by descending stride of the first operand, stably. */
-static void sort(lt_walk *w)
+static void sort(lt_iter *w)
 {
     for (int i = 1; i < w->ndim; i++)
         for (int j = i; j > 0 && w->stride[0][j - 1] < w->stride[0][j]; j--)
             swap(w, j - 1, j);
 }
 
-static bool is_one_run(const lt_walk *w, int outer, int inner)
+static bool is_one_run(const lt_iter *w, int outer, int inner)
 {
     for (int k = 0; k < w->operands; k++)
         if (w->stride[k][outer] != w->stride[k][inner] * w->dim[inner])
@@ -48,13 +48,13 @@ static bool is_one_run(const lt_walk *w, int outer, int inner)
     return true;
 }
 
-static void join(lt_walk *w)
+static void join(lt_iter *w)
 {
     int last = 0;
     for (int d = 1; d < w->ndim; d++) {
-        const int64_t extent = w->dim[last];
+        const int64_t size = w->dim[last];
         if (is_one_run(w, last, d))
-            w->dim[last] = extent * w->dim[d];
+            w->dim[last] = size * w->dim[d];
         else
             w->dim[++last] = w->dim[d];
         for (int k = 0; k < w->operands; k++)
@@ -63,7 +63,7 @@ static void join(lt_walk *w)
     w->ndim = w->ndim ? last + 1 : 0;
 }
 
-static void gather(lt_walk *w, const lt_view *const *view, int operands)
+static void gather(lt_iter *w, const lt_view *const *view, int operands)
 {
     memset(w, 0, sizeof *w);
     w->operands = operands;
@@ -73,20 +73,20 @@ static void gather(lt_walk *w, const lt_view *const *view, int operands)
             take(w, w->ndim++, view, d);
 }
 
-void lt_walk_over(lt_walk *walk, const lt_view *const *view, int operands)
+void lt_iter_over(lt_iter *iter, const lt_view *const *view, int operands)
 {
-    gather(walk, view, operands);
-    sort(walk);
-    join(walk);
+    gather(iter, view, operands);
+    sort(iter);
+    join(iter);
 }
 
-void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands)
+void lt_iter_logical(lt_iter *iter, const lt_view *const *view, int operands)
 {
-    gather(walk, view, operands);
-    join(walk);
+    gather(iter, view, operands);
+    join(iter);
 }
 
-void lt_walk_order(const lt_view *first, int order[LT_MAX_DIMS])
+void lt_iter_order(const lt_view *first, int order[LT_MAX_DIMS])
 {
     for (int d = 0; d < LT_MAX_DIMS; d++)
         order[d] = d;
@@ -98,7 +98,7 @@ void lt_walk_order(const lt_view *first, int order[LT_MAX_DIMS])
         }
 }
 
-void lt_walk_in_order(lt_walk *w, const lt_view *const *view, int operands,
+void lt_iter_in_order(lt_iter *w, const lt_view *const *view, int operands,
                       const int order[LT_MAX_DIMS])
 {
     memset(w, 0, sizeof *w);
@@ -110,7 +110,7 @@ void lt_walk_in_order(lt_walk *w, const lt_view *const *view, int operands,
     join(w);
 }
 
-bool lt_walk_has_fours(const lt_walk *w)
+bool lt_iter_has_fours(const lt_iter *w)
 {
     const int last = w->ndim - 1;
     if (w->ndim > 1 && w->dim[last] % 4 != 0)
@@ -125,10 +125,10 @@ bool lt_walk_has_fours(const lt_walk *w)
     return true;
 }
 
-bool lt_walk_is_dense(const lt_walk *walk)
+bool lt_iter_is_dense(const lt_iter *iter)
 {
-    for (int k = 0; k < walk->operands && walk->ndim > 0; k++)
-        if (walk->ndim > 1 || walk->stride[k][0] != 1)
+    for (int k = 0; k < iter->operands && iter->ndim > 0; k++)
+        if (iter->ndim > 1 || iter->stride[k][0] != 1)
             return false;
     return true;
 }
@@ -169,8 +169,8 @@ void lt_reduction_plan(lt_reduction *plan, const lt_view *x, const lt_view *y)
         (is_summed(x, y, d) ? &kept : &summed)->shape.dim[d] = 1;
     const lt_view *const outputs[] = {&kept, &to}, *const elements[] = {&summed};
     to.shape = kept.shape;
-    lt_walk_over(&plan->out, outputs, 2); /* in the order of x, which is most of the traffic */
-    lt_walk_over(&plan->in, elements, 1);
+    lt_iter_over(&plan->out, outputs, 2); /* in the order of x, which is most of the traffic */
+    lt_iter_over(&plan->in, elements, 1);
     plan->columns = smallest_stride(x, y, false) < smallest_stride(x, y, true);
     cut(plan);
 }

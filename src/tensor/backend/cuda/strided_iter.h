@@ -1,7 +1,7 @@
 /* Iterator over the elements of several strided views of one shape, as PyTorch's TensorIterator: offset of element i
  * in each. */
-#ifndef LT_CUDA_WALK_H
-#define LT_CUDA_WALK_H
+#ifndef LT_CUDA_STRIDED_ITER_H
+#define LT_CUDA_STRIDED_ITER_H
 
 #include "host_device.h"
 
@@ -11,33 +11,33 @@
 extern "C" {
 #endif
 
-enum { LT_WALK_OPERANDS = 4 };
+enum { LT_ITER_OPERANDS = 4 };
 
 /* Sizes from the outermost to the innermost dimension. Dimensions that are contiguous in all operands are merged,
  * those of size 1 dropped. A plain struct: kernels take it as a parameter. */
-typedef struct lt_walk {
+typedef struct lt_iter {
     int ndim, operands;
     int64_t count;
     int64_t dim[LT_MAX_DIMS];
-    int64_t stride[LT_WALK_OPERANDS][LT_MAX_DIMS];
-} lt_walk;
+    int64_t stride[LT_ITER_OPERANDS][LT_MAX_DIMS];
+} lt_iter;
 
 /* Iterates in memory order of the first view, which is the output. */
-void lt_walk_over(lt_walk *walk, const lt_view *const *view, int operands);
+void lt_iter_over(lt_iter *iter, const lt_view *const *view, int operands);
 /* Iterates in row-major order: i is the logical index. */
-void lt_walk_logical(lt_walk *walk, const lt_view *const *view, int operands);
+void lt_iter_logical(lt_iter *iter, const lt_view *const *view, int operands);
 
-/* Returns the order of dimensions that lt_walk_over() uses for this first view, outermost first. Iterators over
+/* Returns the order of dimensions that lt_iter_over() uses for this first view, outermost first. Iterators over
  * several lists of views of one shape, built in the same order, number elements equally. */
-void lt_walk_order(const lt_view *first, int order[LT_MAX_DIMS]);
-void lt_walk_in_order(lt_walk *walk, const lt_view *const *view, int operands,
+void lt_iter_order(const lt_view *first, int order[LT_MAX_DIMS]);
+void lt_iter_in_order(lt_iter *iter, const lt_view *const *view, int operands,
                       const int order[LT_MAX_DIMS]);
 
 /* Returns whether elements 4 i to 4 i + 3 are adjacent in all operands, at an offset that is a multiple of 4. */
-bool lt_walk_has_fours(const lt_walk *walk);
+bool lt_iter_has_fours(const lt_iter *iter);
 
 /* Returns whether element i of all operands is at offset i. */
-bool lt_walk_is_dense(const lt_walk *walk);
+bool lt_iter_is_dense(const lt_iter *iter);
 
 int64_t lt_view_count(const lt_view *view);
 
@@ -50,8 +50,8 @@ enum {
 /* Partition of a sum over some dimensions: outputs, elements of an output, and chunks of these, whose sums are added
  * in index order. Depends on sizes only. */
 typedef struct lt_reduction {
-    lt_walk out;    /* over outputs: operands x, at the output's first element, and y */
-    lt_walk in;     /* over elements of one output: operand x */
+    lt_iter out;    /* over outputs: operands x, at the output's first element, and y */
+    lt_iter in;     /* over elements of one output: operand x */
     bool columns;   /* adjacent elements belong to different outputs */
     int64_t length; /* elements of a chunk */
     int64_t chunks;
@@ -65,23 +65,23 @@ void lt_reduction_plan(lt_reduction *plan, const lt_view *x, const lt_view *y);
 #endif
 
 /* Returns in offset[k] the offset of element i in operand k. */
-LT_HD void lt_walk_offsets(const lt_walk *walk, int64_t i, int64_t offset[LT_WALK_OPERANDS])
+LT_HD void lt_iter_offsets(const lt_iter *iter, int64_t i, int64_t offset[LT_ITER_OPERANDS])
 {
-    for (int k = 0; k < LT_WALK_OPERANDS; k++)
+    for (int k = 0; k < LT_ITER_OPERANDS; k++)
         offset[k] = 0;
-    for (int d = walk->ndim - 1; d >= 0; d--) {
+    for (int d = iter->ndim - 1; d >= 0; d--) {
         int64_t at = i;
-        if (d > 0 && walk->count <= UINT32_MAX) { /* short divisions are much faster */
-            const uint32_t rest = (uint32_t)i / (uint32_t)walk->dim[d];
-            at = (uint32_t)i - rest * (uint32_t)walk->dim[d];
+        if (d > 0 && iter->count <= UINT32_MAX) { /* short divisions are much faster */
+            const uint32_t rest = (uint32_t)i / (uint32_t)iter->dim[d];
+            at = (uint32_t)i - rest * (uint32_t)iter->dim[d];
             i = rest;
         } else if (d > 0) {
-            at = i % walk->dim[d];
-            i /= walk->dim[d];
+            at = i % iter->dim[d];
+            i /= iter->dim[d];
         }
-        for (int k = 0; k < LT_WALK_OPERANDS; k++)
-            if (k < walk->operands)
-                offset[k] += at * walk->stride[k][d];
+        for (int k = 0; k < LT_ITER_OPERANDS; k++)
+            if (k < iter->operands)
+                offset[k] += at * iter->stride[k][d];
     }
 }
 

@@ -178,35 +178,35 @@ static lt_status run_plan(lt_cuda *c, const call *k, const lt_dnn_plan *plan)
 }
 
 /* Autotuning of a call. */
-typedef struct trial {
+typedef struct tuning {
     lt_cuda *c;
     lt_dnn_cache *cache;
     const call *call;
     const char *key;
     bool no_memory; /* a candidate failed for lack of memory */
-} trial;
+} tuning;
 
 static lt_status run_one(void *context, const lt_dnn_plan *plan)
 {
-    const trial *t = context;
+    const tuning *t = context;
     return run_plan(t->c, t->call, plan);
 }
 
 /* Returns whether a plan of the config runs. */
-static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn_plan *plan)
+static bool try_config(tuning *t, const lt_dnn_config *config, int number, lt_dnn_plan *plan)
 {
-    lt_status st = lt_dnn_make(t->c, t->cache, choice, plan);
+    lt_status st = lt_dnn_build_plan(t->c, t->cache, config, plan);
     if (!st && plan->workspace > most_workspace)
         st = lt_fail(LT_E_UNSUPPORTED, "cudnn: %zu bytes of workspace, at most %zu",
                      plan->workspace, most_workspace);
     if (!st)
-        st = lt_dnn_prove(t->c, t->cache, choice, most_workspace, run_one, t, plan);
+        st = lt_dnn_first_run(t->c, t->cache, config, most_workspace, run_one, t, plan);
     if (!st) {
         lt_dnn_log(t->c, t->key, number, plan, 0, true);
         return true;
     }
     t->no_memory = t->no_memory || st == LT_E_NOMEM;
-    lt_dnn_log_failure(t->c, t->key, choice);
+    lt_dnn_log_failure(t->c, t->key, config);
     lt_dnn_plan_clear(plan);
     t->c->api->last_error(); /* handled here: the next launch must not report it */
     return false;
@@ -214,19 +214,19 @@ static bool try_choice(trial *t, const lt_dnn_choice *choice, int number, lt_dnn
 
 /* Finds the first proposed config whose plan runs: all are compiled at run time, which is slow. plan->plan: NULL if
  * none runs. */
-static void make_plan(trial *t, lt_dnn_plan *plan)
+static void make_plan(tuning *t, lt_dnn_plan *plan)
 {
     const lt_dnn_rules rules = {true, true, most_workspace};
     lt_dnn_graph g = {0};
-    lt_dnn_choices choices = {0};
+    lt_dnn_configs configs = {0};
     bool found = false;
     const bool proposed = !lt_attention_graph(&g, &t->call->problem)
-                          && !lt_dnn_propose(&choices, &g, t->cache->device, &rules);
-    for (int i = 0; proposed && i < choices.count && !found; i++)
-        found = try_choice(t, &choices.item[i], i, plan);
+                          && !lt_dnn_propose(&configs, &g, t->cache->device, &rules);
+    for (int i = 0; proposed && i < configs.count && !found; i++)
+        found = try_config(t, &configs.item[i], i, plan);
     if (!found)
-        lt_dnn_log(t->c, t->key, choices.count, plan, 0, true);
-    lt_dnn_choices_clear(&choices);
+        lt_dnn_log(t->c, t->key, configs.count, plan, 0, true);
+    lt_dnn_configs_clear(&configs);
     lt_dnn_reset(&g);
 }
 
@@ -235,7 +235,7 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
                              lt_dnn_plan **out)
 {
     lt_dnn_plan plan = {0};
-    trial t = {c, cache, k, key, false};
+    tuning t = {c, cache, k, key, false};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: attention of a new shape in a captured step; a step must "
@@ -250,16 +250,16 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
 /* Returns whether a plan of an earlier process runs in this one; the first call runs it twice. */
 static bool is_proven(lt_cuda *c, const call *k, lt_dnn_plan *plan)
 {
-    if (!plan->plan || !plan->unproven || c->capturing)
+    if (!plan->plan || !plan->untested || c->capturing)
         return true;
-    plan->unproven = run_plan(c, k, plan) != LT_OK;
-    if (plan->unproven) {
+    plan->untested = run_plan(c, k, plan) != LT_OK;
+    if (plan->untested) {
         lt_log(LT_LOG_WARN, "tensor",
                "cuda:%d: %s: a plan from disk did not run, another one is chosen: %s", c->ordinal,
                c->operation, lt_error_message());
         c->api->last_error();
     }
-    return !plan->unproven;
+    return !plan->untested;
 }
 
 /* Finds or chooses a plan; plan->plan: NULL if attention is composed. */
@@ -281,7 +281,7 @@ static const lt_view *there(const lt_view *v)
 static lt_status compose(lt_cuda *c, const call *k)
 {
     const lt_view *v = k->view;
-    const lt_attention_way way = {k->config, score_limit(c)};
+    const lt_attention_composed composed = {k->config, score_limit(c)};
     const lt_attention_grad g = {.dy = &v[LT_ATTENTION_DY],
                                  .q = &v[LT_ATTENTION_Q],
                                  .k = &v[LT_ATTENTION_K],
@@ -291,8 +291,8 @@ static lt_status compose(lt_cuda *c, const call *k)
                                  .dq = there(&v[LT_ATTENTION_DQ]),
                                  .dk = there(&v[LT_ATTENTION_DK]),
                                  .dv = there(&v[LT_ATTENTION_DV])};
-    return k->problem.backward ? lt_attention_compose_grad(c, &way, &g)
-                               : lt_attention_compose(c, &way, g.q, g.k, g.v, g.y, g.lse);
+    return k->problem.backward ? lt_attention_compose_grad(c, &composed, &g)
+                               : lt_attention_compose(c, &composed, g.q, g.k, g.v, g.y, g.lse);
 }
 
 /* Returns the call for sequences first to first + count - 1. */

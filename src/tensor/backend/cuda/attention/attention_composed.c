@@ -10,7 +10,7 @@
 /* A call and its workspace; matrices of items are consecutive. */
 typedef struct work {
     lt_cuda *c;
-    const lt_attention_way *way;
+    const lt_attention_composed *composed;
     int64_t batch, heads, kv_heads, groups, queries, keys, d;
     int64_t items, tile; /* processed at once: items, and rows of each */
     float *q, *k, *v, *dy, *y, *dq, *dk, *dv, *scores, *slopes;
@@ -33,7 +33,7 @@ static lt_status want_dtypes(const lt_cuda *c, const lt_view *q, const lt_view *
 /* Takes as many items as fit, or, if none fits, some of its rows. */
 static void cut(work *w, int matrices)
 {
-    const int64_t most = (int64_t)(w->way->limit / sizeof(float)) / matrices;
+    const int64_t most = (int64_t)(w->composed->limit / sizeof(float)) / matrices;
     const int64_t all = w->batch * w->kv_heads;
     w->items = most / (rows_of(w) * w->keys);
     w->items = w->items < 1 ? 1 : w->items < all ? w->items : all;
@@ -41,10 +41,11 @@ static void cut(work *w, int matrices)
     w->tile = w->tile < 1 ? 1 : w->tile < rows_of(w) ? w->tile : rows_of(w);
 }
 
-static work measure(lt_cuda *c, const lt_attention_way *way, const lt_view *q, const lt_view *k)
+static work measure(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
+                    const lt_view *k)
 {
     work w = {.c = c,
-              .way = way,
+              .composed = composed,
               .batch = q->shape.dim[0],
               .heads = q->shape.dim[2],
               .kv_heads = k->shape.dim[2],
@@ -167,8 +168,8 @@ static lt_scores scores_at(const work *w, int64_t item, int64_t items, int64_t f
                        .rows = rows_of(w),
                        .queries = w->queries,
                        .keys = w->keys,
-                       .causal = w->way->config->causal,
-                       .scale = w->way->config->scale};
+                       .causal = w->composed->config->causal,
+                       .scale = w->composed->config->scale};
 }
 
 /* Returns the number of items to process from that one. */
@@ -185,11 +186,11 @@ static lt_status find_scores(const work *w, const lt_scores *s)
                     of_scores(w, w->scores, s));
 }
 
-lt_status lt_attention_compose(lt_cuda *c, const lt_attention_way *way, const lt_view *q,
+lt_status lt_attention_compose(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
                                const lt_view *k, const lt_view *v, const lt_view *y,
                                const lt_view *lse)
 {
-    work w = measure(c, way, q, k);
+    work w = measure(c, composed, q, k);
     LT_TRY(want_dtypes(c, q, lse));
     LT_TRY(open_work(&w, false));
     for (int64_t item = 0; item < w.batch * w.kv_heads; item += w.items) {
@@ -230,10 +231,10 @@ static lt_status add_gradients(const work *w, const lt_attention_grad *g, const 
     return LT_OK;
 }
 
-lt_status lt_attention_compose_grad(lt_cuda *c, const lt_attention_way *way,
+lt_status lt_attention_compose_grad(lt_cuda *c, const lt_attention_composed *composed,
                                     const lt_attention_grad *g)
 {
-    work w = measure(c, way, g->q, g->k);
+    work w = measure(c, composed, g->q, g->k);
     LT_TRY(want_dtypes(c, g->q, g->lse));
     LT_TRY(open_work(&w, true));
     for (int64_t item = 0; item < w.batch * w.kv_heads; item += w.items) {

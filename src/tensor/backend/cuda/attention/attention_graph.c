@@ -10,20 +10,20 @@ static const lt_dtype between = LT_F32;
 enum { BATCH, HEAD, ROW, COLUMN };
 
 /* A shape and its strides. */
-typedef struct extents {
+typedef struct layout {
     int64_t dim[4], stride[4];
-} extents;
+} layout;
 
-static extents packed(int64_t batch, int64_t heads, int64_t rows, int64_t columns)
+static layout packed(int64_t batch, int64_t heads, int64_t rows, int64_t columns)
 {
-    return (extents){{batch, heads, rows, columns},
-                     {heads * rows * columns, rows * columns, columns, 1}};
+    return (layout){{batch, heads, rows, columns},
+                    {heads * rows * columns, rows * columns, columns, 1}};
 }
 
 /* Transposed matrices in the same memory. */
-static extents transposed(extents e)
+static layout transposed(layout e)
 {
-    extents t = e;
+    layout t = e;
     t.dim[ROW] = e.dim[COLUMN];
     t.dim[COLUMN] = e.dim[ROW];
     t.stride[ROW] = e.stride[COLUMN];
@@ -31,13 +31,13 @@ static extents transposed(extents e)
     return t;
 }
 
-static extents scores_of(const lt_attention_problem *p)
+static layout scores_of(const lt_attention_problem *p)
 {
     return packed(p->batch, p->heads, p->queries, p->keys);
 }
 
 /* One number per query. */
-static extents column_of(const lt_attention_problem *p)
+static layout column_of(const lt_attention_problem *p)
 {
     return packed(p->batch, p->heads, p->queries, 1);
 }
@@ -48,21 +48,21 @@ static bool is_of_keys(int slot)
            || slot == LT_ATTENTION_DV;
 }
 
-static extents view_of(const lt_attention_problem *p, int slot)
+static layout view_of(const lt_attention_problem *p, int slot)
 {
     const lt_attention_strides *s = &p->stride[slot];
     const bool keys = is_of_keys(slot);
-    return (extents){
+    return (layout){
         {p->batch, keys ? p->kv_heads : p->heads, keys ? p->keys : p->queries, p->width},
         {s->batch, s->head, s->row, 1}};
 }
 
-static int add(lt_dnn_graph *g, lt_dtype dtype, extents e, lt_dnn_place place)
+static int add(lt_dnn_graph *g, lt_dtype dtype, layout e, lt_dnn_place place)
 {
     return lt_dnn_strided(g, dtype, e.dim, e.stride, place);
 }
 
-static int add_between(lt_dnn_graph *g, extents e)
+static int add_between(lt_dnn_graph *g, layout e)
 {
     return add(g, between, e, LT_DNN_VIRTUAL);
 }
@@ -101,21 +101,21 @@ static void add_tensors(lt_dnn_graph *g, const lt_attention_problem *p)
 }
 
 /* Adds mode(x, b), of x's shape. */
-static int point(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, extents e)
+static int point(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, layout e)
 {
     const int y = add_between(g, e);
     lt_dnn_pointwise(g, mode, x, b, y);
     return y;
 }
 
-static int add_index(lt_dnn_graph *g, int dimension, int scores, extents e)
+static int add_index(lt_dnn_graph *g, int dimension, int scores, layout e)
 {
     const int y = add(g, LT_I32, e, LT_DNN_VIRTUAL);
     lt_dnn_index(g, dimension, scores, y);
     return y;
 }
 
-static int shift(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int by, extents e)
+static int shift(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int by, layout e)
 {
     const int y = add(g, LT_I32, e, LT_DNN_VIRTUAL);
     lt_dnn_integers(g, mode, x, by, y);
@@ -125,7 +125,7 @@ static int shift(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int by, exte
 /* Adds the causal mask. */
 static int mask(lt_dnn_graph *g, const lt_attention_problem *p, int scores)
 {
-    const extents e = scores_of(p);
+    const layout e = scores_of(p);
     if (!p->causal)
         return scores;
     int row = add_index(g, ROW, scores, e);
@@ -143,7 +143,7 @@ static int mask(lt_dnn_graph *g, const lt_attention_problem *p, int scores)
 /* Adds q k' * scale. */
 static int add_scores(lt_dnn_graph *g, const lt_attention_problem *p)
 {
-    const extents e = scores_of(p);
+    const layout e = scores_of(p);
     const int product = add_between(g, e);
     lt_dnn_matmul(g, LT_ATTENTION_Q, LT_ATTENTION_K, product);
     return point(g, CUDNN_POINTWISE_MUL, product, LT_ATTENTION_SCALE, e);
@@ -151,7 +151,7 @@ static int add_scores(lt_dnn_graph *g, const lt_attention_problem *p)
 
 static void add_forward(lt_dnn_graph *g, const lt_attention_problem *p)
 {
-    const extents e = scores_of(p), column = column_of(p);
+    const layout e = scores_of(p), column = column_of(p);
     const int scores = mask(g, p, add_scores(g, p));
     const int largest = add_between(g, column), sum = add_between(g, column);
     lt_dnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, scores, largest);
@@ -168,7 +168,7 @@ static void add_forward(lt_dnn_graph *g, const lt_attention_problem *p)
 /* Adds each query's sum of dy * y. */
 static void add_sums(lt_dnn_graph *g, const lt_attention_problem *p)
 {
-    const extents e = packed(p->batch, p->heads, p->queries, p->width);
+    const layout e = packed(p->batch, p->heads, p->queries, p->width);
     const int product = point(g, CUDNN_POINTWISE_MUL, LT_ATTENTION_DY, LT_ATTENTION_Y, e);
     const int sum = add_between(g, column_of(p));
     lt_dnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, product, sum);
@@ -194,7 +194,7 @@ static void add_key_gradient(lt_dnn_graph *g, const lt_attention_problem *p, int
  * blocks add in any order. */
 static void add_backward(lt_dnn_graph *g, const lt_attention_problem *p)
 {
-    const extents e = scores_of(p);
+    const layout e = scores_of(p);
     add_sums(g, p);
     const int scores = add_scores(g, p);
     const int away = mask(g, p, point(g, CUDNN_POINTWISE_SUB, scores, LT_ATTENTION_LSE, e));

@@ -23,7 +23,7 @@ static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
 {
     lt_cuda *c = ctx;
     lt_conv_call call = lt_conv_call_of(LT_CONV_FORWARD, config, x, w, y);
-    lt_conv_fold_stem(&call);
+    lt_conv_use_space_to_depth(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d"));
     LT_TRY(lt_conv_run(c, &call));
     if (b && b->data)
@@ -46,7 +46,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
 {
     lt_cuda *c = ctx;
     lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, x, dw, dy);
-    lt_conv_fold_stem(&call);
+    lt_conv_use_space_to_depth(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_w"));
     LT_TRY(lt_conv_run(c, &call));
     return lt_cuda_end(c);

@@ -82,7 +82,7 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     call.fused = true;
     call.after = finish_stats;
     call.other = compose_stats;
-    lt_conv_fold_stem(&call);
+    lt_conv_use_space_to_depth(&call);
     lt_conv_place_sums(&call, LT_CONV_SUM, sums ? row : NULL);
     if (!lt_conv_may_fuse(&call.problem))
         return compose_stats(c, &call);

@@ -134,11 +134,11 @@ static lt_view normalized(const lt_view *pixels, lt_dtype dtype)
 }
 
 /* Returns the shape of the blocks that are kept of x, or a scalar if it is not the first convolution. */
-static lt_shape folded_shape(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+static lt_shape blocks_shape(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
                              const lt_view *y)
 {
-    const lt_view b = lt_stem_blocks(x, y);
-    const bool fits = lt_stem_fits(config, x, w, y);
+    const lt_view b = lt_space_to_depth_blocks(x, y);
+    const bool fits = lt_space_to_depth_fits(config, x, w, y);
     return fits ? LT_SHAPE(b.shape.dim[0], b.shape.dim[2], b.shape.dim[3], b.shape.dim[1])
                 : LT_SCALAR;
 }
@@ -150,11 +150,11 @@ static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
     const lt_view x = normalized(pixels->x, y->dtype);
     lt_view blocks;
     how->done = false;
-    pixels->folded->shape = folded_shape(config, &x, w, y);
+    pixels->folded->shape = blocks_shape(config, &x, w, y);
     if (!pixels->folded->data)
         return LT_OK;
     lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, &x, w, y);
-    lt_conv_fold_pixels(&call, &blocks, pixels);
+    lt_conv_use_pixels(&call, &blocks, pixels);
     return run(
         ctx, "conv2d_pixels_stats", &call,
         (norm_call){.stats = stats, .sums = how->moments ? NULL : &how->sums, .done = &how->done});
@@ -166,7 +166,7 @@ static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config,
     const lt_view x = normalized(pixels->x, dy->dtype);
     lt_view blocks;
     lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, &x, dw, dy);
-    lt_conv_fold_pixels(&call, &blocks, pixels);
+    lt_conv_use_pixels(&call, &blocks, pixels);
     return run(ctx, "conv2d_pixels_grad_w", &call, (norm_call){.done = done});
 }
 

@@ -36,20 +36,20 @@ static void make_key(const lt_cuda *c, const lt_conv_call *call, char key[KEY])
 }
 
 /* Candidates: execution plans, then the call's alternative if it is allowed. */
-typedef struct trial {
+typedef struct tuning {
     lt_cuda *c;
     lt_conv_call *call;
     lt_dnn_cache *cache;
     const char *key;
     lt_dnn_graph graph;
-    lt_dnn_choices choices;
+    lt_dnn_configs configs;
     lt_dnn_plan plan[MOST_TRIED];
-    int choice[MOST_TRIED]; /* engine config of each plan */
+    int config[MOST_TRIED]; /* engine config of each plan */
     int count;
     bool compiled; /* the plans are of run-time compiled kernels */
     size_t workspace_bytes;
     void *workspace;
-} trial;
+} tuning;
 
 static lt_status run_plan(lt_cuda *c, const lt_conv_call *call, const lt_dnn_plan *plan,
                           void *workspace)
@@ -75,75 +75,75 @@ static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
 
 static lt_status run_one(void *context, const lt_dnn_plan *plan)
 {
-    const trial *t = context;
+    const tuning *t = context;
     return run_plan(t->c, t->call, plan, t->workspace);
 }
 
-static lt_status try_way(void *context, int i)
+static lt_status run_candidate(void *context, int i)
 {
-    trial *t = context;
-    return i < t->count ? lt_dnn_prove(t->c, t->cache, &t->choices.item[t->choice[i]],
-                                       t->workspace_bytes, run_one, t, &t->plan[i])
+    tuning *t = context;
+    return i < t->count ? lt_dnn_first_run(t->c, t->cache, &t->configs.item[t->config[i]],
+                                           t->workspace_bytes, run_one, t, &t->plan[i])
                         : run_other(t->c, t->call);
 }
 
 /* Returns whether a plan of the config was added. */
-static bool add_plan(trial *t, int choice, lt_status *st)
+static bool add_plan(tuning *t, int config, lt_status *st)
 {
     lt_dnn_plan *plan = &t->plan[t->count];
-    lt_status one = lt_dnn_make(t->c, t->cache, &t->choices.item[choice], plan);
+    lt_status one = lt_dnn_build_plan(t->c, t->cache, &t->configs.item[config], plan);
     if (!one && plan->workspace <= most_workspace) {
-        t->choice[t->count++] = choice;
+        t->config[t->count++] = config;
         if (plan->workspace > t->workspace_bytes)
             t->workspace_bytes = plan->workspace;
         return true;
     }
     if (one)
-        lt_dnn_log_failure(t->c, t->key, &t->choices.item[choice]);
+        lt_dnn_log_failure(t->c, t->key, &t->configs.item[config]);
     lt_dnn_plan_clear(plan);
     *st = one ? one : *st;
     return false;
 }
 
 /* Run-time compiled kernels take seconds each to build, so they are used only if there are no others. */
-static lt_status make_plans(trial *t)
+static lt_status make_plans(tuning *t)
 {
     lt_status st = LT_OK;
     for (int compiled = 0; compiled < 2 && !t->count; compiled++)
-        for (int i = 0; i < t->choices.count && t->count < (compiled ? 1 : MOST_TRIED); i++)
-            if (t->choices.item[i].compiled == (bool)compiled && add_plan(t, i, &st))
+        for (int i = 0; i < t->configs.count && t->count < (compiled ? 1 : MOST_TRIED); i++)
+            if (t->configs.item[i].compiled == (bool)compiled && add_plan(t, i, &st))
                 t->compiled = compiled;
     return t->count ? LT_OK : st;
 }
 
-static void clear_plans(trial *t)
+static void clear_plans(tuning *t)
 {
     while (t->count > 0)
         lt_dnn_plan_clear(&t->plan[--t->count]);
 }
 
-static void clear_trial(trial *t)
+static void clear_tuning(tuning *t)
 {
     clear_plans(t);
-    lt_dnn_choices_clear(&t->choices);
+    lt_dnn_configs_clear(&t->configs);
     lt_dnn_reset(&t->graph);
 }
 
 /* Builds the candidates that cuDNN's heuristics propose. Not finding one is no failure if the call has an
  * alternative. */
-static lt_status propose(trial *t)
+static lt_status propose(tuning *t)
 {
     const lt_dnn_rules rules = {t->c->deterministic, t->c->tf32, most_workspace};
     lt_status st = lt_conv_graph(&t->graph, &t->call->problem);
     if (!st)
-        st = lt_dnn_propose(&t->choices, &t->graph, t->cache->device, &rules);
+        st = lt_dnn_propose(&t->configs, &t->graph, t->cache->device, &rules);
     if (!st)
         st = make_plans(t);
     return t->call->other ? LT_OK : st;
 }
 
 /* Returns the number of candidates. If candidates are not timed, the alternative is preferred to compiled kernels. */
-static int count_ways(trial *t)
+static int count_candidates(tuning *t)
 {
     const lt_conv_call *call = t->call;
     const bool forced = call->fused && t->c->fused == LT_FUSED_ON;
@@ -169,7 +169,7 @@ static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void 
 }
 
 /* Moves the best candidate to the cache. */
-static lt_status keep_way(trial *t, int best, lt_dnn_plan **out)
+static lt_status keep_candidate(tuning *t, int best, lt_dnn_plan **out)
 {
     lt_dnn_plan chosen = {0};
     if (best < t->count) {
@@ -180,44 +180,44 @@ static lt_status keep_way(trial *t, int best, lt_dnn_plan **out)
     return lt_dnn_cache_add(t->cache, t->key, chosen, out);
 }
 
-static void log_ways(const trial *t, int ways, const float *milliseconds, int best)
+static void log_candidates(const tuning *t, int candidates, const float *milliseconds, int best)
 {
     static const lt_dnn_plan composed = {0};
-    for (int i = 0; i < ways; i++)
+    for (int i = 0; i < candidates; i++)
         lt_dnn_log(t->c, t->key, i, i < t->count ? &t->plan[i] : &composed, milliseconds[i],
                    i == best);
 }
 
-static lt_status time_ways(trial *t, lt_dnn_plan **out)
+static lt_status time_candidates(tuning *t, lt_dnn_plan **out)
 {
     float milliseconds[MOST_TRIED + 1];
     int best = 0;
     lt_status st = propose(t);
-    const int ways = st ? 0 : count_ways(t);
+    const int candidates = st ? 0 : count_candidates(t);
     if (!st)
         st = open_memory(t->c, t->call, t->workspace_bytes, &t->workspace);
     t->call->trying = true;
     if (!st)
-        st = lt_cuda_fastest(t->c, ways, try_way, t, milliseconds, &best);
+        st = lt_cuda_fastest(t->c, candidates, run_candidate, t, milliseconds, &best);
     t->call->trying = false;
     if (st)
         return st;
-    log_ways(t, ways, milliseconds, best);
-    return keep_way(t, best, out);
+    log_candidates(t, candidates, milliseconds, best);
+    return keep_candidate(t, best, out);
 }
 
 /* Times the candidates on the call's operands: the run that follows overwrites the result. */
 static lt_status choose_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_cache *cache, const char *key,
                              lt_dnn_plan **out)
 {
-    trial t = {.c = c, .call = call, .cache = cache, .key = key};
+    tuning t = {.c = c, .call = call, .cache = cache, .key = key};
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
                        "cuda:%d: %s: a convolution of a new shape in a captured step; a step "
                        "must run uncaptured before it is captured",
                        c->ordinal, c->operation);
-    lt_status st = time_ways(&t, out);
-    clear_trial(&t);
+    lt_status st = time_candidates(&t, out);
+    clear_tuning(&t);
     return st;
 }
 
@@ -303,8 +303,8 @@ static lt_status run_call(lt_cuda *c, lt_conv_call *call)
     LT_TRY(open_memory(c, call, plan->workspace, &workspace));
     st = run_plan(c, call, plan, workspace);
     if (st)
-        return plan->unproven && !c->capturing ? run_anew(c, call) : st;
-    plan->unproven = false;
+        return plan->untested && !c->capturing ? run_anew(c, call) : st;
+    plan->untested = false;
     return lt_operands_close(c, call->operand, lt_conv_forms[call->problem.form].slots);
 }
 

@@ -19,24 +19,24 @@ static void replace(lt_conv_call *call, int slot, const lt_view *by, int64_t dim
 
 static lt_status fold_x(lt_cuda *c, const lt_conv_call *call)
 {
-    lt_view blocks = lt_stem_blocks(call->x, call->y);
+    lt_view blocks = lt_space_to_depth_blocks(call->x, call->y);
     blocks.data = call->memory[LT_CONV_X];
-    return lt_stem_fold_x(c, call->x, &blocks);
+    return lt_space_to_depth_x(c, call->x, &blocks);
 }
 
 static lt_status fold_both(lt_cuda *c, const lt_conv_call *call)
 {
-    lt_view filters = lt_stem_filters(call->w, call->y);
+    lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     filters.data = call->memory[LT_CONV_W];
-    LT_TRY(lt_stem_fold_w(c, call->w, &filters));
+    LT_TRY(lt_space_to_depth_w(c, call->w, &filters));
     return fold_x(c, call);
 }
 
 static lt_status unfold_w(lt_cuda *c, const lt_conv_call *call)
 {
-    lt_view filters = lt_stem_filters(call->w, call->y);
+    lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     filters.data = call->memory[LT_CONV_W];
-    return lt_stem_unfold_w(c, &filters, call->w);
+    return lt_depth_to_space_w(c, &filters, call->w);
 }
 
 static lt_status as_it_was(lt_cuda *c, const lt_conv_call *call)
@@ -46,15 +46,15 @@ static lt_status as_it_was(lt_cuda *c, const lt_conv_call *call)
     return lt_conv_run(c, &plain);
 }
 
-void lt_conv_fold_stem(lt_conv_call *call)
+void lt_conv_use_space_to_depth(lt_conv_call *call)
 {
     lt_conv_problem *p = &call->problem;
-    if (!lt_stem_fits(call->config, call->x, call->w, call->y))
+    if (!lt_space_to_depth_fits(call->config, call->x, call->w, call->y))
         return;
-    const lt_view blocks = lt_stem_blocks(call->x, call->y);
-    const lt_view filters = lt_stem_filters(call->w, call->y);
+    const lt_view blocks = lt_space_to_depth_blocks(call->x, call->y);
+    const lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     const bool grad_w = p->form == LT_CONV_GRAD_W;
-    p->config = lt_stem_config();
+    p->config = lt_space_to_depth_config();
     replace(call, LT_CONV_X, &blocks, p->x);
     replace(call, LT_CONV_W, &filters, p->w);
     call->before = grad_w ? fold_x : fold_both;
@@ -67,17 +67,17 @@ void lt_conv_fold_stem(lt_conv_call *call)
 static lt_status fold_pixels(lt_cuda *c, const lt_conv_call *call)
 {
     const lt_view *blocks = call->operand[LT_CONV_X].view;
-    lt_view filters = lt_stem_filters(call->w, call->y);
+    lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     filters.data = call->memory[LT_CONV_W];
-    LT_TRY(lt_stem_fold_w(c, call->w, &filters));
-    return lt_stem_fold_pixels(c, call->pixels->x, call->pixels->config, blocks);
+    LT_TRY(lt_space_to_depth_w(c, call->w, &filters));
+    return lt_space_to_depth_pixels(c, call->pixels->x, call->pixels->config, blocks);
 }
 
-void lt_conv_fold_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixels *pixels)
+void lt_conv_use_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixels *pixels)
 {
-    *blocks = lt_stem_blocks(call->x, call->y);
+    *blocks = lt_space_to_depth_blocks(call->x, call->y);
     blocks->data = pixels->folded->data;
-    lt_conv_fold_stem(call);
+    lt_conv_use_space_to_depth(call);
     call->pixels = pixels;
     call->operand[LT_CONV_X] = (lt_operand){.view = blocks, .dtype = blocks->dtype, .fits = true};
     call->work[LT_CONV_X] = 0;

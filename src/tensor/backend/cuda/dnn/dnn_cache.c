@@ -127,14 +127,14 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
 
 /* --- Lines of the plan log --- */
 
-static const char *const way_name[LT_DNN_WAYS] = {[LT_DNN_BY_PROPERTIES] =
-                                                      "for the handle's properties",
-                                                  [LT_DNN_BY_ORDINAL] = "for the device's number",
-                                                  [LT_DNN_BY_HANDLE] = "for the handle"};
+static const char *const source_names[LT_DNN_DEVICE_SOURCES] = {
+    [LT_DNN_BY_PROPERTIES] = "for the handle's properties",
+    [LT_DNN_BY_ORDINAL] = "for the device's number",
+    [LT_DNN_BY_HANDLE] = "for the handle"};
 
-const char *lt_dnn_way_name(lt_dnn_way way)
+const char *lt_dnn_device_source_name(lt_dnn_device_source source)
 {
-    return way_name[way];
+    return source_names[source];
 }
 
 static const char *kind_of(const lt_dnn_plan *plan)
@@ -142,7 +142,7 @@ static const char *kind_of(const lt_dnn_plan *plan)
     char *text;
     if (!plan->plan)
         return "composed";
-    if (plan->unproven)
+    if (plan->untested)
         return "from disk";
     if (plan->compiled || lt_dnn_plan_text(plan, &text))
         return "compiled";
@@ -156,22 +156,23 @@ void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_p
 {
     if (!lt_plan_log_wanted())
         return;
-    lt_plan_log(c, &(lt_plan_line){.key = key,
-                                   .kind = kind_of(plan),
-                                   .candidate = candidate,
-                                   .engine = plan->plan ? plan->engine : -1,
-                                   .workspace = plan->workspace,
-                                   .milliseconds = milliseconds,
-                                   .chosen = chosen,
-                                   .note = plan->plan ? lt_dnn_way_name(plan->way) : NULL});
+    lt_plan_log(c, &(lt_plan_line){
+                       .key = key,
+                       .kind = kind_of(plan),
+                       .candidate = candidate,
+                       .engine = plan->plan ? plan->engine : -1,
+                       .workspace = plan->workspace,
+                       .milliseconds = milliseconds,
+                       .chosen = chosen,
+                       .note = plan->plan ? lt_dnn_device_source_name(plan->device_source) : NULL});
 }
 
-void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_choice *choice)
+void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_config *config)
 {
     lt_plan_log(c, &(lt_plan_line){.key = key,
                                    .kind = "none",
                                    .candidate = -1,
-                                   .engine = choice->number,
+                                   .engine = config->number,
                                    .milliseconds = -1,
                                    .note = lt_error_message()});
 }

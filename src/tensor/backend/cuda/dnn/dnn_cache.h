@@ -10,7 +10,7 @@ typedef struct lt_dnn_cache {
     lt_plan_cache *plans;
     cudnnBackendDescriptor_t device;
     cudnnBackendDescriptor_t by_ordinal; /* the same device; NULL until it is needed */
-    lt_dnn_way way;                      /* that built the last plan that ran */
+    lt_dnn_device_source device_source;  /* that built the last plan that ran */
     char *device_text;                   /* NULL: cuDNN has none; plans are not written to disk */
 } lt_dnn_cache;
 
@@ -28,11 +28,11 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
                         const lt_dnn_plan *plan);
 
 /* Returns a phrase for the log: "for the handle". */
-const char *lt_dnn_way_name(lt_dnn_way way);
+const char *lt_dnn_device_source_name(lt_dnn_device_source source);
 /* Writes the plan's line in the plan log (LATHER_PLANS); plan->plan NULL: composed. */
 void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
                 float milliseconds, bool chosen);
 /* Writes the line of a candidate whose plan could not be built. */
-void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_choice *choice);
+void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_config *config);
 
 #endif

@@ -138,19 +138,19 @@ static bool has_note(const int *note, int64_t count, int which)
 }
 
 /* Reads the properties of an engine config. Returns false if that fails. */
-static bool inspect(lt_dnn_choice *c, bool *exact)
+static bool inspect(lt_dnn_config *c, bool *exact)
 {
     int64_t count = 0, bytes = 0;
     int note[NOTES]; /* both kinds of notes are enumerations, which are ints */
     if (create(&c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR))
         return false;
-    if (cudnnBackendGetAttribute(c->config, CUDNN_ATTR_ENGINECFG_ENGINE,
+    if (cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_ENGINE,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &c->engine)
         || cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
                                     &count, &c->number))
         return false;
-    if (cudnnBackendGetAttribute(c->config, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
-                                 1, &count, &bytes)
+    if (cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &count, &bytes)
         == CUDNN_STATUS_SUCCESS)
         c->workspace = (size_t)bytes;
     if (cudnnBackendGetAttribute(c->engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
@@ -176,33 +176,33 @@ static bool is_f32(const lt_dnn_graph *graph)
     return !strstr(graph->text, "f16[");
 }
 
-static bool allowed(const lt_dnn_choice *c, const lt_dnn_rules *rules, bool f32)
+static bool allowed(const lt_dnn_config *c, const lt_dnn_rules *rules, bool f32)
 {
     return !(rules->deterministic && c->nondeterministic)
            && !(f32 && !rules->tf32 && c->tensor_core) && c->workspace <= rules->workspace;
 }
 
-static void clear(lt_dnn_choice *c)
+static void clear(lt_dnn_config *c)
 {
     destroy(&c->engine);
-    destroy(&c->config);
+    destroy(&c->descriptor);
 }
 
 /* Adds the configs that are allowed; takes ownership of all. */
-static void add(lt_dnn_choices *out, cudnnBackendDescriptor_t *config, int count,
+static void add(lt_dnn_configs *out, cudnnBackendDescriptor_t *config, int count,
                 const lt_dnn_rules *rules, bool f32)
 {
     for (int i = 0; i < count; i++) {
-        lt_dnn_choice c = {.config = config[i]};
+        lt_dnn_config c = {.descriptor = config[i]};
         bool exact = false;
-        if (inspect(&c, &exact) && exact && allowed(&c, rules, f32) && out->count < LT_DNN_CHOICES)
+        if (inspect(&c, &exact) && exact && allowed(&c, rules, f32) && out->count < LT_DNN_CONFIGS)
             out->item[out->count++] = c;
         else
             clear(&c);
     }
 }
 
-lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *graph,
+lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
                          cudnnBackendDescriptor_t device, const lt_dnn_rules *rules)
 {
     /* The second is queried only if the first yields nothing. */
@@ -226,10 +226,10 @@ lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *graph,
     return st ? st : lt_fail(LT_E_UNSUPPORTED, "cudnn: no engine for %s", graph->text);
 }
 
-void lt_dnn_choices_clear(lt_dnn_choices *choices)
+void lt_dnn_configs_clear(lt_dnn_configs *configs)
 {
-    while (choices->count > 0)
-        clear(&choices->item[--choices->count]);
+    while (configs->count > 0)
+        clear(&configs->item[--configs->count]);
 }
 
 static lt_status read_workspace(lt_dnn_plan *p)
@@ -254,27 +254,27 @@ static lt_status finish(lt_dnn_plan *p, lt_status st)
     return st;
 }
 
-static lt_status begin_plan(lt_dnn_plan *out, const lt_dnn_choice *choice)
+static lt_status begin_plan(lt_dnn_plan *out, const lt_dnn_config *config)
 {
-    *out = (lt_dnn_plan){.engine = choice->number, .compiled = choice->compiled};
+    *out = (lt_dnn_plan){.engine = config->number, .compiled = config->compiled};
     LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
     lt_status st =
-        set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, choice->config);
+        set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config->descriptor);
     if (st)
         lt_dnn_plan_clear(out);
     return st;
 }
 
-lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_choice *choice,
+lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_config *config,
                           cudnnBackendDescriptor_t device)
 {
-    LT_TRY(begin_plan(out, choice));
+    LT_TRY(begin_plan(out, config));
     return finish(out, set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
 }
 
-lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_choice *choice, cudnnHandle_t handle)
+lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_config *config, cudnnHandle_t handle)
 {
-    LT_TRY(begin_plan(out, choice));
+    LT_TRY(begin_plan(out, config));
     return finish(out,
                   set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
 }
@@ -294,7 +294,7 @@ static int64_t engine_of(const char *text)
 
 lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescriptor_t device)
 {
-    *out = (lt_dnn_plan){.engine = engine_of(text), .unproven = true};
+    *out = (lt_dnn_plan){.engine = engine_of(text), .untested = true};
     LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
     lt_status st = set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
                        (int64_t)strlen(text), text);

@@ -16,19 +16,19 @@ typedef struct lt_dnn_rules {
 } lt_dnn_rules;
 
 /* An engine config that the heuristics propose. */
-typedef struct lt_dnn_choice {
-    cudnnBackendDescriptor_t config, engine;
+typedef struct lt_dnn_config {
+    cudnnBackendDescriptor_t descriptor, engine;
     int64_t number; /* of the engine */
     size_t workspace;
     bool compiled, tensor_core, nondeterministic;
-} lt_dnn_choice;
+} lt_dnn_config;
 
-enum { LT_DNN_CHOICES = 64 };
+enum { LT_DNN_CONFIGS = 64 };
 
-typedef struct lt_dnn_choices {
-    lt_dnn_choice item[LT_DNN_CHOICES];
+typedef struct lt_dnn_configs {
+    lt_dnn_config item[LT_DNN_CONFIGS];
     int count;
-} lt_dnn_choices;
+} lt_dnn_configs;
 
 /* Creates the properties of a described device, or (json NULL) of the handle's. Destroy them with
  * cudnnBackendDestroyDescriptor(). */
@@ -41,31 +41,31 @@ LT_MUST_CHECK lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char
 
 /* Returns the proposed configs that the rules allow, best first. Errors: LT_E_UNSUPPORTED if there are no such
  * configs. */
-LT_MUST_CHECK lt_status lt_dnn_propose(lt_dnn_choices *out, const lt_dnn_graph *graph,
+LT_MUST_CHECK lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
                                        cudnnBackendDescriptor_t device, const lt_dnn_rules *rules);
-void lt_dnn_choices_clear(lt_dnn_choices *choices);
+void lt_dnn_configs_clear(lt_dnn_configs *configs);
 
 /* How a plan's device is specified. */
-typedef enum lt_dnn_way {
+typedef enum lt_dnn_device_source {
     LT_DNN_BY_PROPERTIES, /* properties of the handle's, or of a described device */
     LT_DNN_BY_ORDINAL,    /* properties of the device with that ordinal */
     LT_DNN_BY_HANDLE,
-    LT_DNN_WAYS
-} lt_dnn_way;
+    LT_DNN_DEVICE_SOURCES
+} lt_dnn_device_source;
 
 typedef struct lt_dnn_plan {
     cudnnBackendDescriptor_t plan;
     size_t workspace;
     int64_t engine; /* -1: unknown */
     bool compiled;
-    bool unproven; /* loaded from text and not run yet */
-    lt_dnn_way way;
+    bool untested; /* loaded from text and not run yet */
+    lt_dnn_device_source device_source;
 } lt_dnn_plan;
 
-LT_MUST_CHECK lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_choice *choice,
+LT_MUST_CHECK lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_config *config,
                                         cudnnBackendDescriptor_t device);
 /* The same for the handle, LT_DNN_BY_HANDLE. */
-LT_MUST_CHECK lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_choice *choice,
+LT_MUST_CHECK lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_config *config,
                                            cudnnHandle_t handle);
 /* Convert a plan to text, from malloc(), and back. Loading may fail because the text is of another version. */
 LT_MUST_CHECK lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text);

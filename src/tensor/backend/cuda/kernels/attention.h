@@ -42,14 +42,14 @@ void lt_scores_slope(lt_cuda_stream stream, const lt_scores *s, const float *lse
                      const lt_heads *dy, const lt_heads *y, float *slope);
 
 /* Composed attention, of any dtype; called after lt_cuda_begin(). limit: most bytes of scores in memory. */
-typedef struct lt_attention_way {
+typedef struct lt_attention_composed {
     const lt_attention_config *config;
     size_t limit;
-} lt_attention_way;
-lt_status lt_attention_compose(lt_cuda *c, const lt_attention_way *way, const lt_view *q,
+} lt_attention_composed;
+lt_status lt_attention_compose(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
                                const lt_view *k, const lt_view *v, const lt_view *y,
                                const lt_view *lse);
-lt_status lt_attention_compose_grad(lt_cuda *c, const lt_attention_way *way,
+lt_status lt_attention_compose_grad(lt_cuda *c, const lt_attention_composed *composed,
                                     const lt_attention_grad *g);
 
 #ifdef __cplusplus

@@ -5,28 +5,28 @@
 namespace
 {
 
-__global__ void fill_kernel(lt_walk walk, lt_view y, double value)
+__global__ void fill_kernel(lt_iter iter, lt_view y, double value)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
-    if (i >= walk.count)
+    int64_t at[LT_ITER_OPERANDS];
+    if (i >= iter.count)
         return;
-    lt_walk_offsets(&walk, i, at);
+    lt_iter_offsets(&iter, i, at);
     lt_set_element(y.data, y.dtype, at[0], value);
 }
 
 lt_status fill(void *ctx, double value, const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    lt_walk walk;
+    lt_iter iter;
     LT_TRY(lt_cuda_begin(c, "fill"));
-    lt_walk_over(&walk, &y, 1);
-    if (value == 0 && !signbit(value) && lt_walk_is_dense(&walk)) { /* all bits 0 in every dtype */
+    lt_iter_over(&iter, &y, 1);
+    if (value == 0 && !signbit(value) && lt_iter_is_dense(&iter)) { /* all bits 0 in every dtype */
         LT_CUDA_TRY(c, "cudaMemsetAsync",
-                    cudaMemsetAsync(y->data, 0, (size_t)walk.count * lt_dtype_size(y->dtype),
+                    cudaMemsetAsync(y->data, 0, (size_t)iter.count * lt_dtype_size(y->dtype),
                                     main_stream(c)));
     } else {
-        fill_kernel<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,
+        fill_kernel<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(iter, *y,
                                                                                      value);
     }
     return lt_cuda_end(c);
@@ -47,45 +47,45 @@ template <class From, class To> __global__ void convert(const From *x, To *y, in
 }
 
 /* Equal dtypes: copies bits. */
-template <class Bits> __global__ void move(lt_walk walk, const Bits *x, Bits *y)
+template <class Bits> __global__ void move(lt_iter iter, const Bits *x, Bits *y)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
-    if (i >= walk.count)
+    int64_t at[LT_ITER_OPERANDS];
+    if (i >= iter.count)
         return;
-    lt_walk_offsets(&walk, i, at);
+    lt_iter_offsets(&iter, i, at);
     y[at[0]] = x[at[1]];
 }
 
-__global__ void convert_strided(lt_walk walk, lt_view y, lt_view x)
+__global__ void convert_strided(lt_iter iter, lt_view y, lt_view x)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
-    if (i >= walk.count)
+    int64_t at[LT_ITER_OPERANDS];
+    if (i >= iter.count)
         return;
-    lt_walk_offsets(&walk, i, at);
+    lt_iter_offsets(&iter, i, at);
     lt_set_element(y.data, y.dtype, at[0], lt_element(x.data, x.dtype, at[1]));
 }
 
-lt_status move_elements(lt_cuda *c, const lt_walk *walk, const lt_view *x, const lt_view *y)
+lt_status move_elements(lt_cuda *c, const lt_iter *iter, const lt_view *x, const lt_view *y)
 {
     const size_t size = lt_dtype_size(y->dtype);
-    const unsigned blocks = blocks_for(walk->count, THREADS);
-    if (lt_walk_is_dense(walk))
+    const unsigned blocks = blocks_for(iter->count, THREADS);
+    if (lt_iter_is_dense(iter))
         LT_CUDA_TRY(c, "cudaMemcpyAsync",
-                    cudaMemcpyAsync(y->data, x->data, (size_t)walk->count * size,
+                    cudaMemcpyAsync(y->data, x->data, (size_t)iter->count * size,
                                     cudaMemcpyDeviceToDevice, main_stream(c)));
     else if (size == 1)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint8_t *)x->data,
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint8_t *)x->data,
                                                      (uint8_t *)y->data);
     else if (size == 2)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint16_t *)x->data,
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint16_t *)x->data,
                                                      (uint16_t *)y->data);
     else if (size == 4)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint32_t *)x->data,
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint32_t *)x->data,
                                                      (uint32_t *)y->data);
     else
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*walk, (const uint64_t *)x->data,
+        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint64_t *)x->data,
                                                      (uint64_t *)y->data);
     return LT_OK;
 }
@@ -109,15 +109,15 @@ lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_view *const view[] = {y, x};
-    lt_walk walk;
+    lt_iter iter;
     LT_TRY(lt_cuda_begin(c, "cast"));
-    lt_walk_over(&walk, view, 2);
+    lt_iter_over(&iter, view, 2);
     if (x->dtype == y->dtype) {
-        LT_TRY(move_elements(c, &walk, x, y));
-    } else if (can_vectorize(x, y) && lt_walk_is_dense(&walk)) {
-        WITH_TYPE(c, x->dtype, LT_TRY(convert_dense(c, (const T *)x->data, y, walk.count)))
+        LT_TRY(move_elements(c, &iter, x, y));
+    } else if (can_vectorize(x, y) && lt_iter_is_dense(&iter)) {
+        WITH_TYPE(c, x->dtype, LT_TRY(convert_dense(c, (const T *)x->data, y, iter.count)))
     } else {
-        convert_strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, *y,
+        convert_strided<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(iter, *y,
                                                                                          *x);
     }
     return lt_cuda_end(c);

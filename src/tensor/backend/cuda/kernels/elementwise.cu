@@ -152,13 +152,13 @@ __device__ float element_f32(const operands &o, int k, const int64_t *at)
 }
 
 /* Any strides and dtypes. */
-template <class Rule> __global__ void strided(lt_walk walk, operands o, Rule rule)
+template <class Rule> __global__ void strided(lt_iter iter, operands o, Rule rule)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
-    if (i >= walk.count)
+    int64_t at[LT_ITER_OPERANDS];
+    if (i >= iter.count)
         return;
-    lt_walk_offsets(&walk, i, at);
+    lt_iter_offsets(&iter, i, at);
     if (o.view[OUT].dtype == LT_F64)
         lt_set_element(o.view[OUT].data, LT_F64, at[0],
                        rule(element(o, DY, at), element(o, A, at), element(o, B, at)));
@@ -184,7 +184,7 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const give
     operands o = {};
     const lt_view *view[DY + 1];
     int count = 0;
-    lt_walk walk;
+    lt_iter iter;
     for (int k = OUT; k <= DY; k++)
         if (given[k]) {
             o.view[k] = *given[k];
@@ -192,16 +192,16 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const give
             view[count++] = given[k];
         }
     LT_TRY(lt_cuda_begin(c, name));
-    lt_walk_over(&walk, view, count);
-    if (can_vectorize(o) && lt_walk_is_dense(&walk)) {
-        const unsigned blocks = blocks_for(walk.count, THREADS * LT_VECTOR_WIDTH);
+    lt_iter_over(&iter, view, count);
+    if (can_vectorize(o) && lt_iter_is_dense(&iter)) {
+        const unsigned blocks = blocks_for(iter.count, THREADS * LT_VECTOR_WIDTH);
         WITH_TYPE(c, o.view[OUT].dtype, {
             const places<T> p = {(const T *)o.view[DY].data, (const T *)o.view[A].data,
                                  (const T *)o.view[B].data, (T *)o.view[OUT].data};
-            dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, walk.count, rule);
+            dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, iter.count, rule);
         })
     } else {
-        strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(walk, o, rule);
+        strided<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(iter, o, rule);
     }
     return lt_cuda_end(c);
 }

@@ -49,8 +49,8 @@ __device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step
         e.state[k] = item.state[k] ? item.state[k][i] : 0;
     Rule::run(&e, &s);
     item.value[i] = e.p;
-    if (item.beside)
-        lt_set_element_f32(item.beside, item.beside_dtype, i, e.p);
+    if (item.cast)
+        lt_set_element_f32(item.cast, item.cast_dtype, i, e.p);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
@@ -88,8 +88,8 @@ __device__ void step_four(const lt_list_item &item, int64_t i, const lt_list_ste
             state[k][j] = e.state[k];
     }
     put_four(item.value, i, p);
-    if (item.beside)
-        lt_put_four_16(item.beside, item.beside_dtype, i, p);
+    if (item.cast)
+        lt_put_four_16(item.cast, item.cast_dtype, i, p);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
@@ -100,7 +100,7 @@ __device__ bool has_fours(const lt_list_item &item)
 {
     const uintptr_t all = (uintptr_t)item.value | (uintptr_t)item.grad | (uintptr_t)item.state[0]
                           | (uintptr_t)item.state[1];
-    return (all & 15) == 0 && ((uintptr_t)item.beside & 7) == 0;
+    return (all & 15) == 0 && ((uintptr_t)item.cast & 7) == 0;
 }
 
 /* Sets the block's hyperparameters; one thread computes the powers of Adam's bias corrections. */
@@ -160,8 +160,8 @@ lt_status run(const call &k, const lt_optim_item *item, size_t count, const lt_s
     for (size_t i = 0, taken = 0; i < count; i += taken) {
         LT_TRY(lt_list_fill(&list, item + i, k.first ? k.first + i : NULL, count - i, &taken));
         for (int j = 0; j < list.count; j++)
-            list.item[j].beside =
-                lt_weight_beside(k.c, list.item[j].value, &list.item[j].beside_dtype);
+            list.item[j].cast =
+                lt_cast_at(k.c, list.item[j].value, &list.item[j].cast_dtype);
         step_list<Rule><<<(unsigned)list.blocks, THREADS, 0, main_stream(k.c)>>>(
             list, k.numbers, k.beta1, k.beta2, scalars);
     }

@@ -23,8 +23,8 @@ typedef struct lt_list_item {
     int64_t count;
     float lr_scale, weight_decay;
     const double *missed; /* Adam: lt_optim_item.missed */
-    void *beside;         /* cached cast of value, updated too; or NULL */
-    lt_dtype beside_dtype;
+    void *cast;           /* cached cast of value, updated too; or NULL */
+    lt_dtype cast_dtype;
     lt_dtype grad_dtype;
     int64_t first_block;
     bool first; /* SGD's first step: the momentum is the gradient */

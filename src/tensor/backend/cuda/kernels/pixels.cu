@@ -9,15 +9,15 @@ namespace
 
 /* A thread processes four consecutive elements, which share a call of Philox if they are consecutive in the whole
  * tensor. */
-__global__ void dropout_kernel(lt_walk walk, lt_random random, double p, float factor, lt_view x,
+__global__ void dropout_kernel(lt_iter iter, lt_random random, double p, float factor, lt_view x,
                                lt_view y)
 {
     const int64_t group = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     lt_random_words words;
     words.group = -1;
-    for (int k = 0; k < 4 && group * 4 + k < walk.count; k++) {
-        int64_t at[LT_WALK_OPERANDS];
-        lt_walk_offsets(&walk, group * 4 + k, at);
+    for (int k = 0; k < 4 && group * 4 + k < iter.count; k++) {
+        int64_t at[LT_ITER_OPERANDS];
+        lt_iter_offsets(&iter, group * 4 + k, at);
         const float u = lt_element_f32(x.data, x.dtype, at[1]);
         const uint32_t word = lt_random_word(&words, &random, group * 4 + k);
         lt_set_element_f32(y.data, y.dtype, at[0], lt_is_kept(word, p) ? u * factor : 0);
@@ -28,11 +28,11 @@ lt_status dropout(void *ctx, lt_random random, double p, const lt_view *x, const
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_view *const view[] = {y, x};
-    lt_walk walk;
+    lt_iter iter;
     LT_TRY(lt_cuda_begin(c, "dropout"));
-    lt_walk_logical(&walk, view, 2);
-    dropout_kernel<<<blocks_for(walk.count, THREADS * 4), THREADS, 0, main_stream(c)>>>(
-        walk, random, p, (float)(1 / (1 - p)), *x, *y);
+    lt_iter_logical(&iter, view, 2);
+    dropout_kernel<<<blocks_for(iter.count, THREADS * 4), THREADS, 0, main_stream(c)>>>(
+        iter, random, p, (float)(1 / (1 - p)), *x, *y);
     return lt_cuda_end(c);
 }
 
@@ -59,15 +59,15 @@ __global__ void normalize_dense(const uint8_t *x, T *y, int64_t count, int chann
         set(y + k, lt_normalized(x[k], &config, (int)(k % channels)));
 }
 
-/* Operands of the walk: y, x, and the channel as an offset. */
-__global__ void normalize_strided(lt_walk walk, lt_view y, const uint8_t *x,
+/* Operands of the iter: y, x, and the channel as an offset. */
+__global__ void normalize_strided(lt_iter iter, lt_view y, const uint8_t *x,
                                   const __grid_constant__ lt_normalize_config config)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
-    if (i >= walk.count)
+    int64_t at[LT_ITER_OPERANDS];
+    if (i >= iter.count)
         return;
-    lt_walk_offsets(&walk, i, at);
+    lt_iter_offsets(&iter, i, at);
     lt_set_element_f32(y.data, y.dtype, at[0], lt_normalized(x[at[1]], &config, (int)at[2]));
 }
 
@@ -86,12 +86,12 @@ lt_status normalize(void *ctx, const lt_normalize_config *config, const lt_view 
     } else {
         lt_view channel = *y;
         const lt_view *const view[] = {y, x, &channel};
-        lt_walk walk;
+        lt_iter iter;
         for (int d = 0; d < LT_MAX_DIMS; d++)
             channel.stride[d] = d == 1;
-        lt_walk_over(&walk, view, 3);
-        normalize_strided<<<blocks_for(walk.count, THREADS), THREADS, 0, main_stream(c)>>>(
-            walk, *y, (const uint8_t *)x->data, *config);
+        lt_iter_over(&iter, view, 3);
+        normalize_strided<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(
+            iter, *y, (const uint8_t *)x->data, *config);
     }
     return lt_cuda_end(c);
 }

@@ -100,7 +100,7 @@ lt_view dense(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
 
 } /* namespace */
 
-extern "C" bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+extern "C" bool lt_space_to_depth_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
                              const lt_view *y)
 {
     return lt_cuda_is_16_bit(y->dtype) && x->shape.dim[1] == LT_STEM_COLOURS
@@ -111,18 +111,18 @@ extern "C" bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, c
            && y->shape.dim[1] % LT_VECTOR_WIDTH == 0;
 }
 
-extern "C" lt_view lt_stem_blocks(const lt_view *x, const lt_view *y)
+extern "C" lt_view lt_space_to_depth_blocks(const lt_view *x, const lt_view *y)
 {
     return dense(y->dtype, x->shape.dim[0], y->shape.dim[2] + LT_STEM_TAPS - 1,
                  y->shape.dim[3] + LT_STEM_TAPS - 1);
 }
 
-extern "C" lt_view lt_stem_filters(const lt_view *w, const lt_view *y)
+extern "C" lt_view lt_space_to_depth_filters(const lt_view *w, const lt_view *y)
 {
     return dense(y->dtype, w->shape.dim[0], LT_STEM_TAPS, LT_STEM_TAPS);
 }
 
-extern "C" lt_conv2d_config lt_stem_config(void)
+extern "C" lt_conv2d_config lt_space_to_depth_config(void)
 {
     lt_conv2d_config config = {};
     config.stride_h = config.stride_w = config.dilation_h = config.dilation_w = 1;
@@ -130,7 +130,7 @@ extern "C" lt_conv2d_config lt_stem_config(void)
     return config;
 }
 
-extern "C" lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view *blocks)
+extern "C" lt_status lt_space_to_depth_x(lt_cuda *c, const lt_view *x, const lt_view *blocks)
 {
     const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
     const int64_t count = blocks->shape.dim[0] * height * width;
@@ -140,7 +140,7 @@ extern "C" lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view 
     return LT_OK;
 }
 
-extern "C" lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x,
+extern "C" lt_status lt_space_to_depth_pixels(lt_cuda *c, const lt_view *x,
                                          const lt_normalize_config *config, const lt_view *blocks)
 {
     const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
@@ -152,7 +152,7 @@ extern "C" lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x,
     return LT_OK;
 }
 
-extern "C" lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view *filters)
+extern "C" lt_status lt_space_to_depth_w(lt_cuda *c, const lt_view *w, const lt_view *filters)
 {
     const int64_t count = lt_view_count(filters);
     WITH_TYPE(c, filters->dtype,
@@ -161,7 +161,7 @@ extern "C" lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view 
     return LT_OK;
 }
 
-extern "C" lt_status lt_stem_unfold_w(lt_cuda *c, const lt_view *filters, const lt_view *dw)
+extern "C" lt_status lt_depth_to_space_w(lt_cuda *c, const lt_view *filters, const lt_view *dw)
 {
     const int64_t count = lt_view_count(filters);
     WITH_TYPE(c, filters->dtype,

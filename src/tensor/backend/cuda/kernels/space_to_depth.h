@@ -2,8 +2,8 @@
  * with stride 1 over sixteen, for which cuDNN has faster kernels. Blocks of 2x2 pixels become channels. With x padded
  * by 3, tap (r, s) of channel c reads row 2p + r, that is row r % 2 of block p + r / 2: it becomes tap (r / 2, s / 2)
  * of channel (r % 2 * 2 + s % 2) * 3 + c. Taps of the eighth row and column, and channels 12 to 15, are 0. */
-#ifndef LT_CUDA_STEM_H
-#define LT_CUDA_STEM_H
+#ifndef LT_CUDA_SPACE_TO_DEPTH_H
+#define LT_CUDA_SPACE_TO_DEPTH_H
 
 #include "tensor/backend/cuda/cuda.h"
 #include "tensor/backend/cuda/host_device.h"
@@ -24,21 +24,21 @@ enum {
 };
 
 /* Returns whether it is that convolution, in 16 bits. */
-bool lt_stem_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
-                  const lt_view *y);
+bool lt_space_to_depth_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+                            const lt_view *y);
 /* The transformed x and w: dense views without data, in y's dtype. */
-lt_view lt_stem_blocks(const lt_view *x, const lt_view *y);
-lt_view lt_stem_filters(const lt_view *w, const lt_view *y);
+lt_view lt_space_to_depth_blocks(const lt_view *x, const lt_view *y);
+lt_view lt_space_to_depth_filters(const lt_view *w, const lt_view *y);
 /* The transformed convolution's geometry. */
-lt_conv2d_config lt_stem_config(void);
+lt_conv2d_config lt_space_to_depth_config(void);
 
 /* Within an entry: compute blocks of x and filters of w; the inverse for the gradient of w. */
-lt_status lt_stem_fold_x(lt_cuda *c, const lt_view *x, const lt_view *blocks);
+lt_status lt_space_to_depth_x(lt_cuda *c, const lt_view *x, const lt_view *blocks);
 /* Computes blocks of pixels, normalized and rounded as normalize does. */
-lt_status lt_stem_fold_pixels(lt_cuda *c, const lt_view *x, const lt_normalize_config *config,
-                              const lt_view *blocks);
-lt_status lt_stem_fold_w(lt_cuda *c, const lt_view *w, const lt_view *filters);
-lt_status lt_stem_unfold_w(lt_cuda *c, const lt_view *filters, const lt_view *dw);
+lt_status lt_space_to_depth_pixels(lt_cuda *c, const lt_view *x, const lt_normalize_config *config,
+                                   const lt_view *blocks);
+lt_status lt_space_to_depth_w(lt_cuda *c, const lt_view *w, const lt_view *filters);
+lt_status lt_depth_to_space_w(lt_cuda *c, const lt_view *filters, const lt_view *dw);
 
 #ifdef __cplusplus
 }

@@ -8,15 +8,15 @@ namespace
 
 __device__ double element_at(const lt_reduction &plan, const lt_view &x, int64_t first, int64_t i)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&plan.in, i, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&plan.in, i, at);
     return lt_element(x.data, x.dtype, first + at[0]);
 }
 
 __device__ int64_t first_of(const lt_reduction &plan, int64_t output)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&plan.out, output, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&plan.out, output, at);
     return at[0];
 }
 
@@ -58,13 +58,13 @@ __global__ void sum_columns(lt_reduction plan, lt_view x, double *partial)
 __global__ void finish(lt_reduction plan, const double *partial, double factor, lt_view y)
 {
     const int64_t output = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    int64_t at[LT_WALK_OPERANDS];
+    int64_t at[LT_ITER_OPERANDS];
     double sum = 0;
     if (output >= plan.out.count)
         return;
     for (int64_t k = 0; k < plan.chunks; k++)
         sum += partial[k * plan.out.count + output];
-    lt_walk_offsets(&plan.out, output, at);
+    lt_iter_offsets(&plan.out, output, at);
     lt_set_element(y.data, y.dtype, at[1], factor * sum);
 }
 

@@ -25,8 +25,8 @@ static void take_job(lt_vec_expression *s, const lt_vec_job *job, const int orde
         .delta = job->delta,
         .factor = job->factor,
     };
-    lt_walk_in_order(&s->walk, view, operands, order);
-    s->fours = lt_walk_has_fours(&s->walk);
+    lt_iter_in_order(&s->iter, view, operands, order);
+    s->fours = lt_iter_has_fours(&s->iter);
     for (int k = 0; k < operands; k++) {
         s->data[k] = view[k]->data;
         s->dtype[k] = view[k]->dtype;
@@ -38,7 +38,7 @@ static void append_list(lt_vec_batch *batch, const lt_vec_list *list)
 {
     const int at = batch->lists++;
     int order[LT_MAX_DIMS];
-    lt_walk_order(&list->job[0].y, order);
+    lt_iter_order(&list->job[0].y, order);
     batch->list[at].first = batch->expressions;
     batch->list[at].length = (int)list->count;
     batch->list[at].scratch = list->scratch;
@@ -97,10 +97,10 @@ lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_blo
     lt_vec_job of = *job;
     int order[LT_MAX_DIMS];
     of.y.data = NULL;
-    lt_walk_order(&of.y, order);
+    lt_iter_order(&of.y, order);
     lt_vec_norm n = {.first_block = first_block, .out = out};
     take_job(&n.expression, &of, order);
     n.expression.fours = n.expression.fours && of.a.dtype == LT_F32;
-    n.blocks = (n.expression.walk.count + LT_VEC_NORM_BLOCK - 1) / LT_VEC_NORM_BLOCK;
+    n.blocks = (n.expression.iter.count + LT_VEC_NORM_BLOCK - 1) / LT_VEC_NORM_BLOCK;
     return n;
 }

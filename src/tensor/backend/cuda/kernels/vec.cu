@@ -14,8 +14,8 @@ static_assert(sizeof(lt_vec_batch) + 64 <= MAX_PARAMETERS, "a batch fits into a 
 /* Not inlined: together with do_four() in one loop, registers would spill. */
 __device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&s.walk, i, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&s.iter, i, at);
     if (s.dtype[0] == LT_F64) {
         const double a = lt_element(s.data[1], s.dtype[1], at[1]);
         const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
@@ -28,8 +28,8 @@ __device__ __attribute__((noinline)) void do_element(const lt_vec_expression &s,
         const float y = n.beta == 0 ? 0 : lt_element_f32(s.data[0], s.dtype[0], at[0]);
         const float made = lt_vec_f32(s.op, &m, a, b, y);
         lt_set_element_f32(s.data[0], s.dtype[0], at[0], made);
-        if (s.beside)
-            lt_set_element_f32(s.beside, s.beside_dtype, at[0], made);
+        if (s.cast)
+            lt_set_element_f32(s.cast, s.cast_dtype, at[0], made);
     }
 }
 
@@ -46,8 +46,8 @@ __device__ float4 four_of_a(const lt_vec_expression &s, int64_t at)
 /* Evaluates elements i to i + 3; i: a multiple of 4. held: the list's scratch. */
 __device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i, float4 &held)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&s.walk, i, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&s.iter, i, at);
     float4 *const to = (float4 *)((float *)s.data[0] + at[0]), none = make_float4(0, 0, 0, 0);
     const float4 a = s.held & LT_VEC_HELD_A ? held : four_of_a(s, at[1]);
     const float4 b = s.held & LT_VEC_HELD_B ? held : s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
@@ -61,9 +61,9 @@ __device__ void do_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n,
         return;
     }
     store_16(to, y);
-    if (s.beside) {
+    if (s.cast) {
         const float made[4] = {y.x, y.y, y.z, y.w};
-        lt_put_four_16(s.beside, s.beside_dtype, at[0], made);
+        lt_put_four_16(s.cast, s.cast_dtype, at[0], made);
     }
 }
 
@@ -106,13 +106,13 @@ __global__ void __launch_bounds__(THREADS, 4)
         numbers[threadIdx.x] = lt_vec_resolve(&s[threadIdx.x], scalars);
     __syncthreads();
     const int64_t begin = (int64_t)(blockIdx.x - batch.list[mine].first_block) * LT_VEC_BLOCK;
-    do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->walk.count));
+    do_block(s, length, numbers, begin, min(begin + LT_VEC_BLOCK, s->iter.count));
 }
 
 void attach(const lt_cuda *c, lt_vec_expression *s)
 {
-    s->beside = s->dtype[0] == LT_F32 ? lt_weight_beside(c, s->data[0], &s->beside_dtype) : NULL;
-    s->fours = s->fours && ((uintptr_t)s->beside & 7) == 0;
+    s->cast = s->dtype[0] == LT_F32 ? lt_cast_at(c, s->data[0], &s->cast_dtype) : NULL;
+    s->fours = s->fours && ((uintptr_t)s->cast & 7) == 0;
 }
 
 lt_status run(lt_cuda *c, const lt_vec_list *list, size_t count, const lt_scalars *scalars)

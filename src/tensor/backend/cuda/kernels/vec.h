@@ -21,9 +21,9 @@ typedef struct lt_vec_expression {
     double alpha, beta, gamma, delta;
     lt_vec_factor factor;
     void *data[3]; /* y, a, b; b NULL: absent */
-    void *beside;  /* cached cast of y, updated too; or NULL */
-    lt_dtype beside_dtype;
-    lt_walk walk;
+    void *cast;    /* cached cast of y, updated too; or NULL */
+    lt_dtype cast_dtype;
+    lt_iter iter;
 } lt_vec_expression;
 
 /* y is not written; the old y, a, b: computed by an earlier expression of the list. */

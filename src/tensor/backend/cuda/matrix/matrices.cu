@@ -47,25 +47,25 @@ __device__ lt_gather item_of(const lt_gather *list, int count, int64_t *begin, i
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    fold_gather(const lt_gather *list, int count, const int32_t *finite)
+    unfolding_gather(const lt_gather *list, int count, const int32_t *finite)
 {
     int64_t begin, end;
     const lt_gather v = item_of(list, count, &begin, &end);
     const bool take = !finite || *finite;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        ((T *)v.matrix)[i] = take ? ((const T *)v.fold.data)[lt_fold_place(&v.fold, i)] : (T)0;
+        ((T *)v.matrix)[i] = take ? ((const T *)v.unfolding.data)[lt_unfolding_offset(&v.unfolding, i)] : (T)0;
 }
 
 template <class T>
 __global__ void __launch_bounds__(THREADS)
-    fold_scatter(const lt_gather *list, int count, const int32_t *finite)
+    unfolding_scatter(const lt_gather *list, int count, const int32_t *finite)
 {
     int64_t begin, end;
     const lt_gather v = item_of(list, count, &begin, &end);
     if (finite && !*finite)
         return;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        ((T *)v.fold.data)[lt_fold_place(&v.fold, i)] = ((const T *)v.matrix)[i];
+        ((T *)v.unfolding.data)[lt_unfolding_offset(&v.unfolding, i)] = ((const T *)v.matrix)[i];
 }
 
 template <class T> struct alignas(16) narrow {
@@ -377,17 +377,17 @@ __global__ void __launch_bounds__(THREADS)
 
 extern "C" {
 
-void lt_fold_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+void lt_unfolding_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
                     bool wide, const int32_t *finite)
 {
-    WIDE_OR_NOT(wide, fold_gather<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
+    WIDE_OR_NOT(wide, unfolding_gather<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
 }
 
-void lt_fold_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+void lt_unfolding_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
                      bool wide, const int32_t *finite)
 {
     WIDE_OR_NOT(wide,
-                fold_scatter<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
+                unfolding_scatter<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
 }
 
 void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count, int64_t blocks,

@@ -38,10 +38,10 @@ void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
 
 /* Kernels on lists of `count` items with `blocks` blocks together. wide: elements are doubles, else floats. finite:
  * NULL, or a flag in device memory; where it is 0, zeros are gathered and nothing is scattered. */
-void lt_fold_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
-                    bool wide, const int32_t *finite);
-void lt_fold_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
-                     bool wide, const int32_t *finite);
+void lt_unfolding_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                         bool wide, const int32_t *finite);
+void lt_unfolding_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
+                          bool wide, const int32_t *finite);
 void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count, int64_t blocks,
                         bool wide);
 /* partial: workspace of LT_SHORT_PAIRS sums per block. */

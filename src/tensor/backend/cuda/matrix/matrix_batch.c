@@ -8,14 +8,14 @@
 enum { MOST_TOGETHER = 65535 }; /* blocks in a grid's second dimension */
 
 /* Appends an innermost dimension. */
-static void take_inner(lt_fold *f, int *last, int64_t extent, int64_t stride)
+static void take_inner(lt_unfolding *f, int *last, int64_t size, int64_t stride)
 {
-    if (extent == 1)
+    if (size == 1)
         return;
-    if (*last >= 0 && f->stride[*last] == extent * stride)
-        f->extent[*last] *= extent;
+    if (*last >= 0 && f->stride[*last] == size * stride)
+        f->size[*last] *= size;
     else
-        f->extent[++*last] = extent;
+        f->size[++*last] = size;
     f->stride[*last] = stride;
 }
 
@@ -27,13 +27,13 @@ static bool is_innermost(const lt_view *v, const int order[LT_MAX_DIMS], int dim
     return order[last] == dim;
 }
 
-lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
+lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first)
 {
-    lt_fold f = {.data = view->data, .n = view->shape.dim[dim]};
+    lt_unfolding f = {.data = view->data, .n = view->shape.dim[dim]};
     int last = -1, order[LT_MAX_DIMS];
-    lt_walk_order(first, order);
+    lt_iter_order(first, order);
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        f.extent[d] = 1;
+        f.size[d] = 1;
     f.rest = lt_view_count(view) / f.n;
     f.by_columns = is_innermost(first, order, dim);
     if (!f.by_columns)
@@ -44,23 +44,24 @@ lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first)
     return f;
 }
 
-void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, void *matrix)
+void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
+                      void *matrix)
 {
     const int64_t elements = f->n * f->rest;
-    list[(*count)++] =
-        (lt_gather){.fold = *f, .matrix = matrix, .elements = elements, .first_block = *blocks};
+    list[(*count)++] = (lt_gather){
+        .unfolding = *f, .matrix = matrix, .elements = elements, .first_block = *blocks};
     *blocks += (elements + LT_GATHER_BLOCK - 1) / LT_GATHER_BLOCK;
 }
 
 bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
 {
-    const lt_fold *f = &job->from;
+    const lt_unfolding *f = &job->from;
     lt_short *last = &list[*count];
     if (f->n > LT_SHORT || f->by_columns || f->rest < LT_SHORT_COLUMNS)
         return false;
     *last = *job;
-    last->from_step = lt_fold_place(f, f->rest);
-    last->to_step = job->to.data ? lt_fold_place(&job->to, f->rest) : 0;
+    last->from_step = lt_unfolding_offset(f, f->rest);
+    last->to_step = job->to.data ? lt_unfolding_offset(&job->to, f->rest) : 0;
     last->blocks = (f->rest + LT_SHORT_COLUMNS - 1) / LT_SHORT_COLUMNS;
     last->first_block = *count ? last[-1].first_block + last[-1].blocks : 0;
     ++*count;

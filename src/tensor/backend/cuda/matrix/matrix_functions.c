@@ -17,7 +17,7 @@ static const size_t limit = (size_t)512 << 20; /* bytes of matrices in the works
 /* A call's jobs, sorted by size. */
 typedef struct call {
     lt_cuda *c;
-    lt_cuda_stream queue;
+    lt_cuda_stream stream;
     lt_batch_key *key;
     size_t *order, count;
 } call;
@@ -30,7 +30,7 @@ static void close_call(call *k)
 
 static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count)
 {
-    *k = (call){.c = c, .queue = c->stream[LT_CUDA_MAIN], .count = count};
+    *k = (call){.c = c, .stream = c->stream[LT_CUDA_MAIN], .count = count};
     LT_TRY(lt_cuda_begin(c, name));
     k->key = calloc(count ? count : 1, sizeof *k->key);
     k->order = calloc(count ? count : 1, sizeof *k->order);
@@ -52,13 +52,13 @@ static lt_status set_key(call *k, size_t i, const lt_view *a)
 
 static lt_status move(const call *k, void *to, const void *from, size_t bytes, lt_copy_kind kind)
 {
-    LT_CUDA_TRY(k->c, "cudaMemcpyAsync", k->c->api->copy_async(to, from, bytes, kind, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemcpyAsync", k->c->api->copy_async(to, from, bytes, kind, k->stream));
     return LT_OK;
 }
 
 static lt_status wait(const call *k)
 {
-    LT_CUDA_TRY(k->c, "cudaStreamSynchronize", k->c->api->stream_sync(k->queue));
+    LT_CUDA_TRY(k->c, "cudaStreamSynchronize", k->c->api->stream_sync(k->stream));
     return LT_OK;
 }
 
@@ -126,7 +126,7 @@ static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_
     *out = lay_out_eigen(&place, m, key->n, size, device);
     out->host_bytes = host;
     /* cuSOLVER 11.7.1 reads uninitialized workspace, a bug fixed in 11.7.3 */
-    LT_CUDA_TRY(k->c, "cudaMemsetAsync", k->c->api->set_async(out->work, 0, device, k->queue));
+    LT_CUDA_TRY(k->c, "cudaMemsetAsync", k->c->api->set_async(out->work, 0, device, k->stream));
     return LT_OK;
 }
 
@@ -165,13 +165,14 @@ static lt_status send_eigen(const call *k, eigen *e, const lt_eigh_job *job, con
         lt_view columns = one->vectors;
         columns.stride[0] = one->vectors.stride[1];
         columns.stride[1] = one->vectors.stride[0];
-        const lt_fold from = lt_fold_of(&one->a, 0, &one->a), to = lt_fold_of(&columns, 0, &one->a);
+        const lt_unfolding from = lt_unfold(&one->a, 0, &one->a),
+                           to = lt_unfold(&columns, 0, &one->a);
         lt_gather_append(here.in, &count, &e->blocks, &from, matrix);
         lt_gather_append(here.out, &outputs, &blocks, &to, matrix);
         here.values[i] = one->values.data;
         matrix += (size_t)(from.n * from.rest) * lt_dtype_size(one->a.dtype);
     }
-    lt_send(k->queue, e->in, here.in, e->list_bytes);
+    lt_send(k->stream, e->in, here.in, e->list_bytes);
     free(host);
     return LT_OK;
 }
@@ -185,11 +186,11 @@ static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_jo
     LT_TRY(place_eigen(k, params, key, m, &e));
     LT_TRY(send_eigen(k, &e, job, index, m));
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
-                k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->queue));
-    lt_fold_gather(k->queue, e.in, (int)m, e.blocks, wide, NULL);
+                k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->stream));
+    lt_unfolding_gather(k->stream, e.in, (int)m, e.blocks, wide, NULL);
     LT_TRY(solve_eigen(k, params, key, &e, m));
-    lt_fold_scatter(k->queue, e.out, (int)m, e.blocks, wide, NULL);
-    lt_rows_scatter(k->queue, e.row, (int)m, key->n, wide, e.values, e.bad);
+    lt_unfolding_scatter(k->stream, e.out, (int)m, e.blocks, wide, NULL);
+    lt_rows_scatter(k->stream, e.row, (int)m, key->n, wide, e.values, e.bad);
     return read_eigen_status(k, &e, job, index, m);
 }
 
@@ -261,7 +262,7 @@ static lt_status qr_buffer(lt_cuda *c, int n, bool wide, int *out)
 static lt_status clear_work(const call *k, const factor *f, int work, size_t size)
 {
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
-                k->c->api->set_async(f->work, 0, (size_t)work * size, k->queue));
+                k->c->api->set_async(f->work, 0, (size_t)work * size, k->stream));
     return LT_OK;
 }
 
@@ -300,13 +301,13 @@ static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key 
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
     lt_carver place = {.begin = workspace};
     factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
-    lt_columns_sort(k->queue, job->a.data, n, wide, f.rank, f.columns);
+    lt_columns_sort(k->stream, job->a.data, n, wide, f.rank, f.columns);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
     LT_TRY(triangulate(k->c, &f, n, wide, work));
-    lt_columns_signs(k->queue, f.columns, n, wide, f.sign);
+    lt_columns_signs(k->stream, f.columns, n, wide, f.sign);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
     LT_TRY(form_q(k->c, &f, n, wide, work));
-    lt_columns_restore(k->queue, f.columns, n, wide, f.rank, f.sign, job->q.data);
+    lt_columns_restore(k->stream, f.columns, n, wide, f.rank, f.sign, job->q.data);
     return LT_OK;
 }
 

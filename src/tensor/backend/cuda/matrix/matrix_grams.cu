@@ -34,7 +34,7 @@ template <class T> struct column {
 /* Loads a column, padded with 0. */
 template <class T> __device__ column<T> load_column(const lt_short &v, int64_t i)
 {
-    const T *from = (const T *)v.from.data + lt_fold_place(&v.from, i);
+    const T *from = (const T *)v.from.data + lt_unfolding_offset(&v.from, i);
     column<T> x;
 #pragma unroll
     for (int r = 0; r < LT_SHORT; r++)
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     for (int64_t i = mine.begin + threadIdx.x; i < mine.end; i += THREADS) {
         const column<T> x = load_column<T>(v, i);
-        T *to = (T *)v.to.data + lt_fold_place(&v.to, i);
+        T *to = (T *)v.to.data + lt_unfolding_offset(&v.to, i);
 #pragma unroll
         for (int a = 0; a < LT_SHORT; a++) {
             T y = 0;

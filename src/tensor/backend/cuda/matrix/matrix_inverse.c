@@ -27,10 +27,10 @@ typedef struct block {
     cublasOperation_t op;
 } block;
 
-typedef struct extent {
+typedef struct gemm_size {
     int64_t m, n, k;
     int count;
-} extent;
+} gemm_size;
 
 bool lt_inverse_has_tf32(int64_t n)
 {
@@ -72,7 +72,7 @@ static block transposed(block b)
 }
 
 /* c = alpha a b + beta c. */
-static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a, block b,
+static lt_status multiply(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
                           double beta, char *to)
 {
     lt_cuda *c = v->c;
@@ -97,7 +97,7 @@ static lt_status multiply(const lt_inverses *v, extent e, double alpha, block a,
 }
 
 /* The same for all matrices, and the two products with low parts for split ones. */
-static lt_status product(const lt_inverses *v, extent e, double alpha, block a, block b,
+static lt_status product(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
                          double beta, block to)
 {
     e.count = v->count;
@@ -185,39 +185,39 @@ static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, co
 
 /* After X11, of k columns from `first`: computes M, the Schur complement of the next m rows, and M X11 in place of
  * A21. */
-static lt_status go_on(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
+static lt_status begin_second_half(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
     if (first) /* else lt_term_begin() has split it */
         split(v, of_a(v, next, first), m, k);
     for (int64_t j = 0, end; j < k; j = end) {
         end = panel_end(v, j, k);
-        LT_TRY(product(v, (extent){m, end - j, end, 0}, 1, of_a(v, next, first),
+        LT_TRY(product(v, (gemm_size){m, end - j, end, 0}, 1, of_a(v, next, first),
                        transposed(of_x(v, first + j, first)), 0, of_made(v, next, first + j)));
     }
     split(v, of_made(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
         end = panel_end(v, j, m);
         const block rows = of_made(v, next + j, first);
-        LT_TRY(product(v, (extent){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
+        LT_TRY(product(v, (gemm_size){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
                        of_a(v, next + j, next + j)));
     }
     for (int64_t j = 0, end; j < k; j = end) {
         end = panel_end(v, j, k);
-        LT_TRY(product(v, (extent){m, end - j, k - j, 0}, 1, of_made(v, next, first + j),
+        LT_TRY(product(v, (gemm_size){m, end - j, k - j, 0}, 1, of_made(v, next, first + j),
                        of_x(v, first + j, first + j), 0, of_a(v, next, first + j)));
     }
     return LT_OK;
 }
 
 /* After X22: computes X21. */
-static lt_status finish(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
+static lt_status finish_second_half(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
     split(v, of_a(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
         end = panel_end(v, j, m);
-        LT_TRY(product(v, (extent){end - j, k, end, 0}, -1, of_x(v, next + j, next),
+        LT_TRY(product(v, (gemm_size){end - j, k, end, 0}, -1, of_x(v, next + j, next),
                        of_a(v, next, first), 0, of_x(v, next + j, first)));
     }
     split(v, of_x(v, next, first), m, k);
@@ -232,9 +232,9 @@ static lt_status combine(const lt_inverses *v, int64_t done)
     for (int64_t k = LEAF; k < v->n; k *= 2) {
         const int64_t first = (done - 1) / (2 * k) * (2 * k), next = first + k;
         if (done == next && done < v->n)
-            return go_on(v, first, k, v->n - next < k ? v->n - next : k);
+            return begin_second_half(v, first, k, v->n - next < k ? v->n - next : k);
         if (done > next)
-            LT_TRY(finish(v, first, k, done - next));
+            LT_TRY(finish_second_half(v, first, k, done - next));
     }
     return LT_OK;
 }
@@ -245,7 +245,7 @@ static lt_status square(const lt_inverses *v)
     const int64_t n = v->n;
     for (int64_t row = 0, end; row < n; row = end) {
         end = panel_end(v, row, n);
-        LT_TRY(product(v, (extent){end - row, end, n - row, 0}, 1, transposed(of_x(v, row, row)),
+        LT_TRY(product(v, (gemm_size){end - row, end, n - row, 0}, 1, transposed(of_x(v, row, row)),
                        of_x(v, row, 0), 0, of_made(v, row, 0)));
     }
     return LT_OK;

@@ -10,8 +10,8 @@ namespace
 
 __device__ double value_at(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&s.walk, i, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&s.iter, i, at);
     if (s.dtype[0] == LT_F64) {
         const double a = lt_element(s.data[1], s.dtype[1], at[1]);
         const double b = s.data[2] ? lt_element(s.data[2], s.dtype[2], at[2]) : 0;
@@ -31,8 +31,8 @@ __device__ double square_of(float x)
 /* Returns the sum of squares of elements i to i + 3; i: a multiple of 4. */
 __device__ double squares_of_four(const lt_vec_expression &s, const lt_vec_numbers_f32 &n, int64_t i)
 {
-    int64_t at[LT_WALK_OPERANDS];
-    lt_walk_offsets(&s.walk, i, at);
+    int64_t at[LT_ITER_OPERANDS];
+    lt_iter_offsets(&s.iter, i, at);
     const float4 a = *(const float4 *)((const float *)s.data[1] + at[1]), none = make_float4(0, 0, 0, 0);
     const float4 b = s.data[2] ? *(const float4 *)((const float *)s.data[2] + at[2]) : none;
     return square_of(lt_vec_f32(s.op, &n, a.x, b.x, 0)) + square_of(lt_vec_f32(s.op, &n, a.y, b.y, 0))
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
     const lt_vec_norm &v = norm[lt_find_block(&norm->first_block, sizeof *norm, count, blockIdx.x)];
     const lt_vec_expression &s = v.expression;
     const int64_t begin = (blockIdx.x - v.first_block) * LT_VEC_NORM_BLOCK;
-    const int64_t end = min(begin + LT_VEC_NORM_BLOCK, s.walk.count);
+    const int64_t end = min(begin + LT_VEC_NORM_BLOCK, s.iter.count);
     const int64_t fours = s.fours ? begin + (end - begin) / 4 * 4 : begin;
     if (threadIdx.x == 0)
         numbers = lt_vec_resolve(&s, scalars);

@@ -20,8 +20,8 @@ static const size_t limit = (size_t)256 << 20; /* bytes of gathered matrices at 
 
 /* A job's operands. */
 typedef struct piece {
-    lt_fold from, to; /* g; y, data NULL: a gram job */
-    void *matrix;     /* m, or f */
+    lt_unfolding from, to; /* g; y, data NULL: a gram job */
+    void *matrix;          /* m, or f */
     bool gathers, scatters;
     int cuts; /* tiles along a dimension of f; 0: a product */
 } piece;
@@ -85,11 +85,11 @@ static bool is_aligned(const void *data)
 }
 
 /* Returns whether element i is at offset i, so that a product can read it in place. */
-static bool is_matrix(const lt_fold *f)
+static bool is_matrix(const lt_unfolding *f)
 {
-    bool flat = f->extent[0] == 1 || f->stride[0] == 1;
+    bool flat = f->size[0] == 1 || f->stride[0] == 1;
     for (int d = 1; d < LT_MAX_DIMS; d++)
-        flat = flat && f->extent[d] == 1;
+        flat = flat && f->size[d] == 1;
     return flat && is_aligned(f->data);
 }
 
@@ -169,9 +169,9 @@ static lt_status place(const call *k, const group *g, lists *there, lists *here)
     return LT_OK;
 }
 
-/* Appends the fold to a list, with the next matrix of the work memory, which is returned. */
-static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, char **work,
-                    size_t bytes)
+/* Appends an unfolding to a list and returns its matrix, the next one in the workspace. */
+static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
+                    char **work, size_t bytes)
 {
     void *matrix = *work;
     lt_gather_append(list, count, blocks, f, matrix);
@@ -304,19 +304,21 @@ static lt_status multiply_all(const call *k, const group *g, const lists *there,
 static lt_status run_group(const call *k, const group *g, multiply_fn *multiply)
 {
     const bool wide = k->key[k->order[g->begin]].dtype == LT_F64;
-    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     lists there = {0}, here = {0};
     LT_TRY(place(k, g, &there, &here));
     fill(k, g, &there, &here);
-    lt_send(queue, there.from, here.from, there.bytes);
+    lt_send(stream, there.from, here.from, there.bytes);
     free(here.from);
     if (there.gathers)
-        lt_fold_gather(queue, there.from, there.gathers, there.gather_blocks, wide, k->finite);
+        lt_unfolding_gather(stream, there.from, there.gathers, there.gather_blocks, wide,
+                            k->finite);
     LT_TRY(multiply_all(k, g, &there, multiply));
     if (there.scatters)
-        lt_fold_scatter(queue, there.to, there.scatters, there.scatter_blocks, wide, k->finite);
+        lt_unfolding_scatter(stream, there.to, there.scatters, there.scatter_blocks, wide,
+                             k->finite);
     if (there.mirrors)
-        lt_mirror_tiles(queue, there.mirror, there.mirrors, there.mirror_blocks, wide, k->finite);
+        lt_mirror_tiles(stream, there.mirror, there.mirrors, there.mirror_blocks, wide, k->finite);
     return LT_OK;
 }
 
@@ -338,15 +340,15 @@ static lt_status run_brief(const call *k, bool wide, bool gram)
     const lt_short *item = k->brief[wide], *last = &item[count - 1];
     const int64_t blocks = last->first_block + last->blocks;
     const size_t partial = gram ? (size_t)blocks * LT_SHORT_PAIRS * sizeof(double) : 0;
-    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     void *list = NULL;
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes + partial, &list));
-    lt_send(queue, list, item, count * sizeof *item);
+    lt_send(stream, list, item, count * sizeof *item);
     if (gram)
-        lt_short_grams(queue, list, (int)count, blocks, (double *)((char *)list + bytes), wide,
+        lt_short_grams(stream, list, (int)count, blocks, (double *)((char *)list + bytes), wide,
                        k->finite);
     else
-        lt_short_products(queue, list, (int)count, blocks, wide, k->finite);
+        lt_short_products(stream, list, (int)count, blocks, wide, k->finite);
     return LT_OK;
 }
 
@@ -361,7 +363,7 @@ static lt_status run_briefs(const call *k, bool gram)
 /* Returns the number of tiles along a dimension of f. Tiles on and above the diagonal are (cuts + 1) / (2 cuts) of
  * the arithmetic; copying the others moves 8 bytes per element, which takes as long as LONG multiplications. A side
  * of 256 is needed for a product to be bound by arithmetic, not by reading its factors. */
-static int cuts_of(const call *k, const lt_fold *f, lt_dtype dtype)
+static int cuts_of(const call *k, const lt_unfolding *f, lt_dtype dtype)
 {
     enum { MOST = 8, SIDE = 256, LONG = 128, LONG_OF_TF32 = 512, ALIGNED = 4 };
     const bool tf32 = k->c->tf32 && dtype == LT_F32;
@@ -376,7 +378,7 @@ static int cuts_of(const call *k, const lt_fold *f, lt_dtype dtype)
 static lt_status run_gram(call *k, const lt_gram_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
+        const lt_unfolding f = lt_unfold(&job[i].g, job[i].dim, &job[i].g);
         const bool wide = job[i].g.dtype == LT_F64;
         const lt_short brief = {
             .from = f, .matrix = job[i].f.data, .alpha = job[i].alpha, .beta = job[i].beta};
@@ -457,11 +459,11 @@ static lt_status run_narrow(const call *k, bool wide)
 {
     const size_t count = k->narrows[wide], bytes = count * sizeof **k->narrow;
     const lt_narrow *last = &k->narrow[wide][count - 1];
-    lt_cuda_stream queue = k->c->stream[LT_CUDA_MAIN];
+    lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     void *list = NULL;
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes, &list));
-    lt_send(queue, list, k->narrow[wide], bytes);
-    lt_narrow_products(queue, list, (int)count,
+    lt_send(stream, list, k->narrow[wide], bytes);
+    lt_narrow_products(stream, list, (int)count,
                        last->first_block + (last->n + LT_NARROW_ROWS - 1) / LT_NARROW_ROWS, wide);
     return LT_OK;
 }
@@ -477,9 +479,9 @@ static bool take_short(call *k, const lt_mode_product_job *job, const piece *p)
 static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const lt_fold f = lt_fold_of(&job[i].g, job[i].dim, &job[i].g);
+        const lt_unfolding f = lt_unfold(&job[i].g, job[i].dim, &job[i].g);
         piece p = {
-            .from = f, .to = lt_fold_of(&job[i].y, job[i].dim, &job[i].g), .matrix = job[i].m.data};
+            .from = f, .to = lt_unfold(&job[i].y, job[i].dim, &job[i].g), .matrix = job[i].m.data};
         LT_TRY(check_views(k, &job[i].g, &job[i].y));
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
         p.gathers = !is_matrix(&p.from);

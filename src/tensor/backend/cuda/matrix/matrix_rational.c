@@ -29,7 +29,7 @@ typedef struct batch {
 
 typedef struct call {
     lt_cuda *c;
-    lt_cuda_stream queue;
+    lt_cuda_stream stream;
     lt_rational_job *job;
     size_t count;
     /* arrays [count], all but key in the order of `order` */
@@ -89,7 +89,7 @@ static bool send_ends(const call *k)
         needs = needs || !job->scale;
         k->end[i] = (lt_sum_end){job->y.data, job->constant, job->exponent, job->scale, job->poles};
     }
-    lt_send(k->queue, k->to, k->end, k->count * sizeof *k->to);
+    lt_send(k->stream, k->to, k->end, k->count * sizeof *k->to);
     return needs;
 }
 
@@ -128,18 +128,18 @@ static lt_status run_lot(call *k)
     lt_term *term = lt_carve(&memory, k->terms * sizeof *term);
     if (!k->terms)
         return LT_OK;
-    lt_send(k->queue, term, k->term, k->terms * sizeof *term);
+    lt_send(k->stream, term, k->term, k->terms * sizeof *term);
     lt_term *of_list = term;
     for (int i = 0; i < k->lists; of_list += k->list[i++].count) {
         place(&k->list[i], &memory);
-        lt_term_begin(k->queue, of_list, &k->list[i]);
+        lt_term_begin(k->stream, of_list, &k->list[i]);
     }
     const lt_leaf_work leaves = leaf_work(k, &memory);
     LT_ASSERT(memory.used <= k->capacity);
     LT_TRY(lt_inverses_run(k->list, k->lists, &leaves));
     of_list = term;
     for (int i = 0; i < k->lists; of_list += k->list[i++].count)
-        lt_terms_add(k->queue, of_list, &k->list[i]);
+        lt_terms_add(k->stream, of_list, &k->list[i]);
     k->before += k->terms;
     k->lists = 0;
     k->terms = k->used = 0;
@@ -202,8 +202,8 @@ static lt_status read_status(const call *k)
     const lt_cuda *c = k->c;
     const size_t bytes = k->count * sizeof *k->found;
     LT_CUDA_TRY(c, "cudaMemcpyAsync",
-                c->api->copy_async(k->found, k->failed, bytes, LT_COPY_OUT, k->queue));
-    LT_CUDA_TRY(c, "cudaStreamSynchronize", c->api->stream_sync(k->queue));
+                c->api->copy_async(k->found, k->failed, bytes, LT_COPY_OUT, k->stream));
+    LT_CUDA_TRY(c, "cudaStreamSynchronize", c->api->stream_sync(k->stream));
     for (size_t i = 0; i < k->count; i++) {
         lt_rational_job *one = &k->job[k->order[i]];
         if (k->found[i] && !one->scale)
@@ -226,7 +226,7 @@ static lt_status run_batches(call *k)
     }
     LT_TRY(run_lot(k));
     for (const batch *b = k->batch; b < end; b++)
-        lt_sums_store(k->queue, b->sum, k->to + b->begin, (int)b->m, b->n, b->wide,
+        lt_sums_store(k->stream, b->sum, k->to + b->begin, (int)b->m, b->n, b->wide,
                       k->failed + b->begin);
     return LT_OK;
 }
@@ -308,7 +308,7 @@ static lt_status run(call *k)
     LT_TRY(take_workspace(k, &workspace));
     lay_out(k, workspace);
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
-                k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->queue));
+                k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->stream));
     LT_CUBLAS_TRY(k->c, cublasSetPointerMode(k->c->cublas, CUBLAS_POINTER_MODE_HOST));
     const bool needs_status = send_ends(k);
     LT_TRY(run_batches(k));
@@ -318,7 +318,7 @@ static lt_status run(call *k)
 static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
 {
     lt_cuda *c = ctx;
-    call k = {.c = c, .queue = c->stream[LT_CUDA_MAIN], .job = job, .count = count};
+    call k = {.c = c, .stream = c->stream[LT_CUDA_MAIN], .job = job, .count = count};
     LT_TRY(lt_cuda_begin(c, "rational"));
     char *lists = calloc(1, lay_out_lists(&k, NULL));
     if (!lists)

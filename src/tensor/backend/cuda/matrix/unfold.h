@@ -2,8 +2,8 @@
  * matrices as parameters of kernels. Its elements are numbered row by row, or, if that dimension is the innermost in
  * memory, column by column: in most cases this is the order of memory. Kolda & Bader, "Tensor decompositions and
  * applications", SIAM Review 51, 2009, section 2.4. */
-#ifndef LT_CUDA_FOLD_H
-#define LT_CUDA_FOLD_H
+#ifndef LT_CUDA_UNFOLD_H
+#define LT_CUDA_UNFOLD_H
 
 #include "tensor/backend/cuda/host_device.h"
 
@@ -11,23 +11,23 @@
 
 /* Sizes and strides from the outermost dimension of the numbering. Contiguous dimensions are merged, those of size 1
  * dropped: each costs a division. */
-typedef struct lt_fold {
+typedef struct lt_unfolding {
     void *data;
-    int64_t extent[LT_MAX_DIMS], stride[LT_MAX_DIMS];
+    int64_t size[LT_MAX_DIMS], stride[LT_MAX_DIMS];
     int64_t n, rest;
     int64_t by_columns; /* 0 or 1; int64_t because lists are sent in words of 8 bytes */
-} lt_fold;
+} lt_unfolding;
 
 /* Returns the offset of element i. */
-LT_HD int64_t lt_fold_place(const lt_fold *f, int64_t i)
+LT_HD int64_t lt_unfolding_offset(const lt_unfolding *f, int64_t i)
 {
     const bool is_short = f->n * f->rest < INT32_MAX;
     int64_t at = 0;
     for (int d = LT_MAX_DIMS - 1; d > 0; d--) {
-        if (f->extent[d] == 1)
+        if (f->size[d] == 1)
             continue;
-        const int64_t above = lt_quotient(i, f->extent[d], is_short);
-        at += (i - above * f->extent[d]) * f->stride[d];
+        const int64_t above = lt_quotient(i, f->size[d], is_short);
+        at += (i - above * f->size[d]) * f->stride[d];
         i = above;
     }
     return at + i * f->stride[0];
@@ -39,19 +39,20 @@ extern "C" {
 
 /* Unfolds a view along dim, numbered in the memory order of `first`, a view of the same shape: unfoldings that are
  * used together have the same. */
-lt_fold lt_fold_of(const lt_view *view, int dim, const lt_view *first);
+lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first);
 
 /* An unfolding and the contiguous matrix that it is gathered to or scattered from; block b has elements
  * [b', b' + 1) * LT_GATHER_BLOCK, b' = b - first_block. */
 enum { LT_GATHER_BLOCK = 2048 };
 typedef struct lt_gather {
-    lt_fold fold;
+    lt_unfolding unfolding;
     void *matrix;
     int64_t elements, first_block;
 } lt_gather;
 
 /* Appends an item to a list that has space for it, and adds its blocks to *blocks. */
-void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_fold *f, void *matrix);
+void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
+                      void *matrix);
 
 /* A product m x of a square matrix and LT_NARROW vectors [n, LT_NARROW]; block b has rows [b', b' + 1) *
  * LT_NARROW_ROWS. */
@@ -71,7 +72,7 @@ enum {
     LT_SHORT_COLUMNS = 2048
 };
 typedef struct lt_short {
-    lt_fold from, to;           /* g; y, of a product only */
+    lt_unfolding from, to;      /* g; y, of a product only */
     int64_t from_step, to_step; /* strides of rows */
     void *matrix;               /* f; m */
     double alpha, beta;
