@@ -1,5 +1,5 @@
-/* Problems of attention by shape: views of q, k and v in one tensor, as src/nn/attention.c makes them, or in tensors
- * of their own, as rotary positions, a cache and a last block of one query leave them. */
+/* Attention problems by shape. q, k and v are views of one tensor, as src/nn/attention.c makes them, or separate
+ * tensors, as with rotary positions, a cache, or a last block of one query. */
 
 #include "attention_shapes.h"
 

@@ -9,7 +9,7 @@ typedef struct attention_shape {
     int batch, heads, kv_heads, queries, keys, width;
 } attention_shape;
 
-/* What the backend asks for: tensors as the layers lay them out. */
+/* Attention calls with the tensor layouts that the layers use. */
 lt_attention_problem attention_problem(const attention_shape *s, lt_dtype dtype, bool backward);
 
 #endif

@@ -1,5 +1,5 @@
-/* The context of the cuda backend on a fake device: what is opened is closed, whatever fails; messages
- * say what went wrong; work memory lives as long as a captured graph may need it. */
+/* The context of the cuda backend on a fake device: every failure closes what was opened, messages name the
+ * cause, and workspace lives as long as a captured graph may need it. */
 
 #include "fake.h"
 #include "near.h"
@@ -72,10 +72,10 @@ typedef struct open_row {
 } open_row;
 
 static const open_row open_rows[] = {
-    {"no properties: nothing stays open", "properties", 0},
-    {"no first stream: nothing stays open", "stream_create", 0},
-    {"no last stream: nothing stays open", "stream_create", LT_CUDA_STREAMS - 1},
-    {"no libraries: nothing stays open", "libraries_open", 0},
+    {"no properties: everything is closed", "properties", 0},
+    {"no first stream: everything is closed", "stream_create", 0},
+    {"no last stream: everything is closed", "stream_create", LT_CUDA_STREAMS - 1},
+    {"no libraries: everything is closed", "libraries_open", 0},
 };
 
 static void a_failed_open_leaves_nothing(void **state)
@@ -166,7 +166,7 @@ static void work_memory_takes_what_there_is(void **state)
     fake_reset((size_t)5 << 20);
     void *ctx = open_device(), *work;
     assert_ok(lt_cuda_workspace(ctx, LT_CUDA_MAIN, 2 << 20, &work));
-    /* Twice that does not fit; what is wanted does. */
+    /* Twice the size does not fit, the requested size does. */
     assert_ok(lt_cuda_workspace(ctx, LT_CUDA_MAIN, (2 << 20) + 256, &work));
     assert_ok(lt_cuda_begin(ctx, "eigh"));
     assert_status(lt_cuda_workspace(ctx, LT_CUDA_MAIN, 3 << 20, &work), LT_E_NOMEM);
@@ -202,7 +202,7 @@ static int calls_of(const char *name, int from)
     return count;
 }
 
-/* What failed was told; the next operation is not at fault. */
+/* The error was reported once; the next operation succeeds. */
 static void a_failure_is_told_once(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void copies_arrive(void **state)
     lt_cuda_close(ctx);
 }
 
-/* Drivers and devices: NULL says that all is well. */
+/* Drivers and devices. A message of NULL: they are supported. */
 typedef struct driver_row {
     const char *name;
     int driver, count, ordinal, major, minor, arch;

@@ -36,7 +36,7 @@ static lt_shape random_shape(lt_rng *rng)
     return s;
 }
 
-/* Where row-major element i of a view lies. */
+/* Returns the offset in memory of row-major element i of a view. */
 static int64_t place(const lt_view *v, int64_t i)
 {
     int64_t at = 0;
@@ -188,7 +188,7 @@ static void rows_are_cut_into_all_of_them(void **state)
             }
 }
 
-/* Places behind the 2^31st element. */
+/* Elements whose offset exceeds 2^31. */
 static void places_go_beyond_32_bits(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* A CUDA driver without a device, as much of one as cuDNN wants to make plans of kernels that it compiles: they
- * are loaded, and cannot be launched. What is loaded must be machine code for compute capability 9.0. Functions are
- * found by their names alone, so that CUDA's header and its types are not needed. */
+/* A CUDA driver without a device: the functions that cuDNN calls to build plans whose kernels it compiles at run
+ * time. Kernels are loaded but cannot be launched. A module must be machine code for compute capability 9.0. The
+ * driver's functions are found by name, so no CUDA header is needed. */
 
 #include <elf.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 enum { CUDA_MACHINE = 190, CAPABILITY = 90 };
 enum { SUCCESS = 0, STUB_LIBRARY = 34, INVALID_IMAGE = 200 }; /* CUresult */
 
-/* Any address that is not NULL will do for what is loaded. */
+/* Handles of libraries and kernels: any address except NULL. */
 static char loaded;
 
 int cuInit(unsigned flags);

@@ -1,8 +1,8 @@
-/* Runs kernels on the host: the threads of a block are fibers that take turns at barriers. The order
- * of turns is up to LATHER_EMULATE=forward, backward or shuffled, so that a barrier that is missing
- * shows as a wrong result in one of them: forward and backward, a warp goes as far as it can before the
- * next one begins; shuffled, all threads go from barrier to barrier together. What no device allows ends
- * the program: a barrier that some threads of a block do not reach. */
+/* Runs kernels on the host. The threads of a block are fibers that take turns at barriers.
+ * LATHER_EMULATE=forward, backward or shuffled sets the order of turns, so that a missing barrier gives a wrong
+ * result in at least one of them: in forward and backward order a warp runs as far as it can before the next one
+ * begins; in shuffled order all threads run from barrier to barrier together. A barrier that only some threads of a
+ * block reach aborts the program. */
 
 #include "emulate_races.h"
 
@@ -55,7 +55,7 @@ place scheduler = {{}, {}, true};
 fiber *active;
 state now[MOST];
 fiber *owner[MOST];
-unsigned threads;                /* of a block */
+unsigned threads;                /* per block */
 unsigned first, count, position; /* threads that have turns now, and the next of them */
 const std::function<void()> *work;
 uint64_t exchanged[MOST];
@@ -92,7 +92,7 @@ char order()
     return chosen ? chosen[0] : 'f';
 }
 
-/* The i-th turn of so many. */
+/* Returns the thread that takes the i-th turn of n. */
 unsigned in_turn(unsigned i, unsigned many)
 {
     if (order() == 'b')
@@ -163,7 +163,7 @@ void run(unsigned thread)
     races_leave();
 }
 
-/* Lets threads begin..end-1 go on if all that are not done have come to the barrier. */
+/* Releases threads begin..end-1 once every unfinished one has reached the barrier. */
 bool release(unsigned begin, unsigned end, state barrier, bool all)
 {
     unsigned there = 0, done = 0;

@@ -8,8 +8,8 @@
 `lt_emulate(grid, block, bytes, stream, "name", [](const auto &...a) { name<types>(a...); }, arguments)`,
 and a parameter that no thread copies (`__grid_constant__`) a reference. `__shared__ T x[N];`
 becomes a reference to a variable of the block's team, NaN for every block: on a device it has no value either.
-`--unit OUT.cpp IN.cu...` translates several files into one, where a kernel begins with `lt_emulate_ran("FILE:NAME")`, which names
-it whoever launches it. Everything else stays.
+`--unit OUT.cpp IN.cu...` translates several files into one, in which each kernel first calls `lt_emulate_ran("FILE:NAME")`, so that
+every launch is attributed to it. All other text is copied unchanged.
 """
 import os
 import re
@@ -18,7 +18,7 @@ import sys
 LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
 SHARED = re.compile(r"__shared__\s+([^;=]*?)\s*\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);")
 KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s+)?void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(")
-TRANSLATED = re.compile(r'(#include ")[\w/]+/(\w+\.cuh")')  # lies beside what includes it, without folders
+TRANSLATED = re.compile(r'(#include ")[\w/]+/(\w+\.cuh")')  # translated headers share one folder
 PARAMETER = re.compile(r"const __grid_constant__ (\w+) (\w+)")
 
 
@@ -50,7 +50,7 @@ def launches(text):
 
 
 def kernels(text):
-    """The names of kernels, each with the place behind the brace that begins its body."""
+    """Returns the names of the kernels, each with the offset of the first character of its body."""
     for found in KERNEL.finditer(text):
         yield found[1], text.index("{", closing(text, found.end() - 1)) + 1
 

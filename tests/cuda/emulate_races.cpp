@@ -1,8 +1,9 @@
-/* The emulator's threads as ThreadSanitizer's fibers, which take turns in one thread of the host. Not compiled with
- * ThreadSanitizer itself: what the emulator does between threads orders none of them.
+/* The emulator's threads as ThreadSanitizer fibers, which take turns in one thread of the host. This file is compiled
+ * without ThreadSanitizer, so the emulator's own switches between threads order nothing.
  *
- * Fences are modelled as C++'s (ISO C++17, 32.9), with atomics that are relaxed: what a thread did before a fence and a later
- * atomic of its own happens before what another does behind an atomic of the same variable and a fence. */
+ * Fences are modelled as those of C++ (ISO C++17, 32.9) with relaxed atomics: accesses of a thread before a fence
+ * that is followed by an atomic happen before accesses of another thread that follow an atomic on the same variable
+ * and a fence. */
 
 #include "emulate_races.h"
 
@@ -35,7 +36,7 @@ char launch_begins, launch_ends;
 void *host;
 team *active_team;
 thread_of_device *active;
-const char *kernel; /* of the last launch */
+const char *kernel; /* name of the last kernel launched */
 
 } /* namespace */
 

@@ -1,8 +1,8 @@
-/* What the emulator tells ThreadSanitizer: each thread of a block is a thread of its own there, in four teams that blocks
- * take by turns, and only what orders threads on a device orders them: the beginning and end of a launch, barriers of a
- * block, and fences around atomics. Blocks of different teams are not ordered, whatever the order in which they ran; nor
- * are threads of a warp that exchange values. So a race is one whether or not it spoils a result here.
- * Empty without LT_EMULATE_RACES. */
+/* The emulator's reports to ThreadSanitizer. Each CUDA thread is one TSan fiber; blocks use four teams of fibers in
+ * turn. Only the synchronization of a device orders fibers: begin and end of a launch, barriers of a block, fences
+ * around atomics. Blocks of different teams are unordered, whatever the order in which they ran, and so are threads
+ * of a warp that exchange values. A race is therefore reported even if the result is right here. All macros are empty
+ * without LT_EMULATE_RACES. */
 #ifndef LT_TESTS_EMULATE_RACES_H
 #define LT_TESTS_EMULATE_RACES_H
 
@@ -10,16 +10,16 @@
 
 void races_begin_launch();
 void races_end_launch();
-/* From here on it is this thread of the team that does what is done. */
+/* Attributes all following accesses to this thread of the team. */
 void races_enter(unsigned team, unsigned thread);
 /* From here on it is the host. */
 void races_leave();
-/* Of the thread that was entered: its first and last moment, and a barrier of its block. */
+/* Events of the current thread: start, end, and a barrier of its block. */
 void races_begin_thread();
 void races_end_thread();
 void races_arrive();
 void races_pass();
-/* Of a thread: which kernel it runs. Kernels call it, see emulate.py. */
+/* Sets the kernel that the current thread runs. emulate.py inserts the call into kernels. */
 void lt_emulate_ran(const char *kernel);
 
 #else

@@ -1,13 +1,12 @@
-/* Every plan that cuDNN proposes for ResNet-50, and for attention, on an H100 and an H200 is made, written as text, read
- * and written once more; a damaged text is refused. Asked without a device, as in planning.c.
+/* Builds every execution plan that cuDNN proposes for ResNet-50 and for attention on an H100 and an H200, writes it
+ * as text, reads it and writes it again; damaged text is rejected. No device is needed, as in planning.c.
  *
  *     every_plan [--all] [--only PATTERN]     PATTERN: of a row's name, as "H100, bf16*"
  *
- * Without --all a sample: batch 16, some shapes, the first proposals. Kernels that are compiled take a second each: of
- * a sample's convolutions one; of attention, which has no others, one of each of the sample's graphs; with --all all of
- * them. A driver that only loads them stands for one (driver.c). The table
- * behind the rows counts graphs, those without an engine, proposals, and of these plans, compiled ones among them,
- * Hopper kernels, refusals. */
+ * Without --all it tests a sample: batch 16, some shapes, the first proposals. A kernel compiled at run time takes a
+ * second, so the sample has one for all convolutions, and one per attention graph, where all kernels are compiled;
+ * --all tests every one. driver.c stands in for the CUDA driver and only loads kernels. The table after the rows
+ * counts graphs, graphs without an engine, proposals, plans, compiled plans, Hopper kernels and rejections. */
 
 #include "attention_shapes.h"
 #include "graphs.h"
@@ -46,12 +45,11 @@ static struct device {
 
 /* With the sequences that one plan takes: of a gradient as many as attention.c gives it. */
 static const attention_shape attention_shapes[] = {
-    {true, true, 8, 12, 12, 1024, 1024, 64}, /* GPT-2 */
-    {false, true, 256, 6, 6, 197, 197, 64},  /* ViT-S */
-    {false, true, 64, 12, 12, 197, 197, 64}, /* ViT-B */
-    {true, true, 4, 12, 4, 256, 256, 128},   /* heads that share keys */
-    {true, false, 8, 12, 12, 1024, 1024,
-     64},                                  /* rotary positions: q and k are tensors of their own */
+    {true, true, 8, 12, 12, 1024, 1024, 64},  /* GPT-2 */
+    {false, true, 256, 6, 6, 197, 197, 64},   /* ViT-S */
+    {false, true, 64, 12, 12, 197, 197, 64},  /* ViT-B */
+    {true, true, 4, 12, 4, 256, 256, 128},    /* heads that share keys */
+    {true, false, 8, 12, 12, 1024, 1024, 64}, /* rotary positions: q, k and v are three tensors */
     {false, false, 256, 6, 6, 1, 197, 64}, /* the last block of ViT-S, for the class token alone */
     {true, false, 2, 4, 4, 33, 70, 64},    /* more keys than queries */
     {false, true, 64, 16, 16, 257, 257, 80}, /* ViT-H */
@@ -157,8 +155,8 @@ static void try_config(row *r, const lt_dnn_config *config, bool damage)
     lt_dnn_plan_clear(&plan);
 }
 
-/* Kernels that cuDNN compiles take half a second each: of a sample the first of them, and one of each graph of attention, whose kernels
- * are all compiled. */
+/* Kernels that cuDNN compiles take half a second each: of a sample the first of them, and one of each graph of
+ * attention, whose kernels are all compiled. */
 static void try_configs(row *r, const lt_dnn_configs *configs)
 {
     bool compiles = all || !has_compiled || r->form->attention != NO_ATTENTION;
@@ -172,7 +170,7 @@ static void try_configs(row *r, const lt_dnn_configs *configs)
     }
 }
 
-/* What cuDNN 9 has no engine for. */
+/* Graphs that no engine of cuDNN 9 supports. */
 static bool may_lack_engines(const row *r)
 {
     return r->dtype == LT_BF16 && (r->form->kind == APPLY_GRAD_W || r->form->kind == GRAD_X_NORM);

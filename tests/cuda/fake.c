@@ -19,7 +19,7 @@ void fake_reset(size_t memory)
                          .set_device = -1};
 }
 
-/* Every call begins with this: what it returns. */
+/* Counts a call and returns its status. Every call begins with it. */
 static int called(const char *name)
 {
     if (fake.calls < FAKE_CALLS)
@@ -76,7 +76,7 @@ static int memory_info(size_t *free_bytes, size_t *all_bytes)
     return called("memory_info");
 }
 
-/* The size is kept in front of the block; blocks are aligned as CUDA's are. */
+/* Bytes before a block that hold its size; keeps the alignment of cudaMalloc(). */
 enum { HEADER = 256 };
 
 static int alloc(void **out, size_t bytes)

@@ -1,5 +1,4 @@
-/* A device that is host memory: the table of driver calls with nothing behind it, a count of what is
- * open, and failures on demand. */
+/* A fake device in host memory: a table of driver calls that only count open objects and fail on demand. */
 #ifndef LT_TESTS_FAKE_H
 #define LT_TESTS_FAKE_H
 
@@ -7,25 +6,25 @@
 
 enum { FAKE_CALLS = 64, FAKE_TRACE = 1024 };
 
-/* What the fake device is and does. Set before a device is opened. */
+/* Properties and behaviour of the fake device. Set them before a device is opened. */
 typedef struct fake_device {
     int driver, runtime, count; /* versions; number of devices */
     int major, minor;           /* compute capability */
     size_t memory;              /* bytes it has */
     const char *fails;          /* the call of that name ... */
     int fails_with;             /* ... returns this ... */
-    int fails_after;            /* ... after so many that succeed */
+    int fails_after;            /* number of successful calls before the first failure */
 
     /* Counted by the calls. */
     size_t used;
     int urgent;                                                  /* streams that were made so */
     int blocks, streams, events, graphs, executables, libraries; /* that are open */
-    int launches;                                                /* of graphs */
+    int launches;                                                /* number of graph launches */
     int set_device;                                              /* the last one */
-    int error;                                                   /* of the next last_error() */
-    int calls;                                                   /* in the log */
-    const char *log[FAKE_CALLS];                                 /* names of the first calls */
-    char trace[FAKE_TRACE]; /* calls on streams and events: "event_record(event,stream) ..." */
+    int error;                   /* result of the next last_error() */
+    int calls;                   /* in the log */
+    const char *log[FAKE_CALLS]; /* names of the first calls */
+    char trace[FAKE_TRACE];      /* calls on streams and events: "event_record(event,stream) ..." */
 } fake_device;
 
 extern fake_device fake;

@@ -25,7 +25,7 @@ const conv_shape conv_shapes[CONV_SHAPES] = {
     {512, 2048, 7, 1, 1}, {2048, 512, 7, 1, 1},  {512, 512, 7, 3, 1},
 };
 
-/* What a builder works on; x, w, y are numbers of tensors. */
+/* State of a builder; x, w, y are tensor ids. */
 typedef struct build {
     lt_dnn_graph *g;
     lt_dtype dtype;
@@ -46,7 +46,7 @@ static build begin(lt_dnn_graph *g, const conv_shape *s, int batch, lt_dtype dty
     return b;
 }
 
-/* Batch norm's gradient a * g + b * y + c, only between operations, and what it is taken for. */
+/* Batch norm's gradient a * g + b * y + c as a virtual tensor, and the operation that reads it. */
 static void grad_x_of_norm(build *b)
 {
     lt_dnn_graph *g = b->g;
@@ -66,7 +66,7 @@ static void grad_x_of_norm(build *b)
     lt_dnn_conv(g, LT_DNN_GRAD_X, &b->config, b->x, b->w, t[3]);
 }
 
-/* The sum at the end of a block in front of the next convolution. */
+/* The residual sum at the end of a block, fused into the next convolution. */
 static void add_in_front(build *b)
 {
     static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD,
@@ -88,7 +88,7 @@ static void add_in_front(build *b)
     lt_dnn_statistics(g, b->y, sum, lt_dnn_vector(g, LT_F32, b->yd[1]));
 }
 
-/* What the backend runs is built by the backend. */
+/* Graphs that the backend runs are built by the backend. */
 static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
 {
     lt_conv_problem p = {.form = form, .dtype = b->dtype, .config = b->config};

@@ -21,14 +21,14 @@ typedef enum conv_graph {
     PLAIN_GRAD_X,
     PLAIN_GRAD_W,
     WITH_STATISTICS,       /* y, and sums over y and its squares */
-    APPLY_WITH_STATISTICS, /* of relu(x * scale + shift) */
+    APPLY_WITH_STATISTICS, /* a convolution of relu(x * scale + shift) */
     APPLY_GRAD_W,          /* dw for such an input */
     GRAD_X_NORM,           /* dx, masked by relu, and the sums of batch norm's gradients */
     BLOCKS_FORWARD,        /* the first convolution on blocks of pixels, whatever the shape */
     BLOCKS_WITH_STATISTICS,
     BLOCKS_GRAD_W,
-    ADD_WITH_STATISTICS, /* of relu(x * scale + shift + residual), which is written: a block's output */
-    NORM_GRAD_X,         /* dx, of the gradient a * g + b * y + c: there is none */
+    ADD_WITH_STATISTICS, /* a convolution of relu(x * scale + shift + residual); the sum, a block's output, is stored */
+    NORM_GRAD_X, /* dx of the gradient a * g + b * y + c: no engine supports it */
 } conv_graph;
 
 /* Builds it; the graph must be freed in any case. */

@@ -1,5 +1,5 @@
-/* cuBLAS's and cuSOLVER's calls on the host, without their headers and at once, so that what stands
- * around them can be tested without a device or a toolkit. What they compute: libraries/loops.h. */
+/* The calls of cuBLAS and cuSOLVER on the host, executed at once and without their headers, so that their callers can
+ * be tested without a device or a toolkit. libraries/loops.h computes. */
 
 #include "libraries/eigen.h"
 #include "libraries/loops.h"

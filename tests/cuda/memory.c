@@ -42,13 +42,14 @@ static void segments_fit_what_is_left(void **state)
     small_device s;
     lt_chunk *first, *second, *third = NULL;
     small_open(&s, (size_t)40 << 20);
-    assert_ok(lt_allocator_alloc(s.device.allocator, 1000, &first)); /* of a segment of 16 MiB */
+    assert_ok(lt_allocator_alloc(s.device.allocator, 1000, &first)); /* from a segment of 16 MiB */
     assert_int_equal(fake.used, 16 << 20);
     assert_ok(
         lt_allocator_alloc(s.device.allocator, 20 << 20, &second)); /* the next would be 32 MiB */
     assert_int_equal(fake.used, 36 << 20);
     assert_status(lt_allocator_alloc(s.device.allocator, 17 << 20, &third), LT_E_NOMEM);
-    assert_ok(lt_allocator_alloc(s.device.allocator, 10 << 20, &third)); /* of the first segment */
+    assert_ok(
+        lt_allocator_alloc(s.device.allocator, 10 << 20, &third)); /* from the first segment */
     assert_int_equal(fake.used, 36 << 20);
     lt_chunk_free(s.device.allocator, first);
     lt_chunk_free(s.device.allocator, second);

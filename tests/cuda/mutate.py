@@ -30,7 +30,7 @@ KINDS = [("barrier", r"__syncthreads\(\);", ""),
          ("tail", r"i \+ LT_VECTOR_WIDTH <= count", "i < count"),
          ("warp", r"int step = 16; step > 0", "int step = 16; step > 1"),
          ("lane", r"threadIdx\.x % 32 == 0\)", "threadIdx.x % 64 == 0)")]
-# What no rule makes: (file, kind, text, replacement), wherever the text is.
+# Mutants that no rule makes: (file, kind, text, replacement), at each occurrence of the text.
 BY_HAND = [
     ("pool.cu", "tap", "i < (int)r.end", "i < (int)r.end - 1"),
     ("pool.cu", "tap", "j = (int)q.first", "j = (int)q.first + 1"),
@@ -70,7 +70,7 @@ BY_HAND = [
     ("matrix_ritz.cu", "value", "k < p.parts", "k < 1"),
     ("matrix_ritz.cu", "value", "(p.bound ? *p.bound : 1)", "1"),
 ]
-# Whose rows are those of a file that sets no entry, or not all that it serves.
+# Operations whose conform rows test a file that sets no entry, or serves more than it sets.
 SERVES = {"attention.cu": ["attention"], "norm_stats.cu": ["conv2d_stats"],
           "space_to_depth.cu": ["conv2d"], "matrix_grams.cu": ["gram", "mode_product"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
 # (file, kind, what its line says): the reason that it makes no difference.
@@ -215,7 +215,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             how = conform.run(folder, name, text)
         equal = reason(name, kind, words)
-        wrong = (how is None) != (equal is not None)
+        wrong = (how is None) != (equal is not None)  # survived without a reason, or killed with one
         failed += wrong
         print(f"{'FAIL ' if wrong else ''}{name}:{line} {kind}: "
               f"{how or 'survived' + (': ' + equal if equal else '')}", flush=True)

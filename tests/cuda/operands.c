@@ -1,5 +1,5 @@
-/* Operands of the libraries' calls on a fake device, whose kernels are ref's: what is copied and when,
- * and which of several candidates is taken. */
+/* Operands of the libraries' calls on a fake device with ref's kernels: which copies are made and when, and which
+ * candidate is chosen. */
 
 #include "tensor/backend/cuda/operands.h"
 
@@ -150,7 +150,7 @@ static void a_weight_is_cast_once_a_version(void **state)
     assert_ptr_equal(first, again);
     v.version = 8;
     assert_int_equal(read_weight(c, &v, false, &again), 1);
-    assert_ptr_equal(first, again); /* where captured steps look for it */
+    assert_ptr_equal(first, again); /* captured steps read it at this address */
     v.version = 0;                  /* nothing is kept of it */
     assert_int_equal(read_weight(c, &v, false, &again), 1);
     assert_int_equal(read_weight(c, &v, false, &again), 1);
@@ -175,7 +175,7 @@ static void a_captured_forward_pass_casts(void **state)
     close_device(c);
 }
 
-/* Where optimizers write the copy, a captured pass does not cast; outside of a capture versions decide. */
+/* If optimizers write the copy, a captured pass does not cast; outside a capture the versions decide. */
 static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
 {
     _Alignas(16) float w[COUNT] = {1}, other[COUNT] = {1};
@@ -218,7 +218,7 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     close_device(c);
 }
 
-/* Memory that a longer weight had: what lies behind the new one is another's. */
+/* A new weight reuses memory of a longer one: the rest of it belongs to another tensor. */
 static void a_longer_copy_is_written_no_further_than_its_weight(void **state)
 {
     _Alignas(16) float memory[2 * COUNT] = {1};

@@ -1,4 +1,4 @@
-/* The cache of plans: what comes back, and what must not. */
+/* The cache of execution plans: which plans are loaded again, and which are rejected. */
 
 #include "tensor/backend/cuda/plan_cache.h"
 

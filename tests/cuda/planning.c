@@ -17,7 +17,7 @@ static bool
 
 typedef struct counts {
     int hopper, older, compiled;
-    size_t workspace; /* of the first, which the heuristics think is the best */
+    size_t workspace; /* workspace of the first one, the heuristic's best */
 } counts;
 
 static void count_config(counts *c, const lt_dnn_config *config)
@@ -65,8 +65,8 @@ typedef struct row {
     conv_graph kind;
     lt_dtype dtype;
     int batch;
-    int first;          /* of conv_shapes */
-    int hopper, others; /* at least so many among the first proposals; others: older or compiled */
+    int first;          /* index in conv_shapes */
+    int hopper, others; /* lower bounds on the first proposals; others: older or compiled */
     bool none;          /* no engine at all */
     bool needs_driver;
 } row;
@@ -248,7 +248,7 @@ static void refusals_say_why(void **state)
     assert_true(lt_dnn_device(&h200, "{\"deviceVer\":900}", NULL) != LT_OK);
 }
 
-/* A GPU's driver, or the stub of it that the toolkit has: for what is compiled when asked for. */
+/* Opens a GPU's driver or the toolkit's stub of it: engines that are compiled at run time need one. */
 static void find_driver(const char *stub)
 {
     has_driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) != NULL;
@@ -256,7 +256,7 @@ static void find_driver(const char *stub)
         has_driver = dlopen(stub, RTLD_NOW | RTLD_GLOBAL) != NULL;
 }
 
-/* What docs/adr/0020 says of sums in front of the convolution that begins a block. */
+/* docs/adr/0020: sums fused into the convolution that begins a block. */
 static void sums_in_front_have_kernels(void **state)
 {
     (void)state;

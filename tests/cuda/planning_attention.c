@@ -1,5 +1,5 @@
-/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: proposals alone; plans of
- * them are made in every_plan.c. */
+/* Which kernels cuDNN has for attention on an H200. Asked without a device, as in planning.c: proposals alone; plans
+ * of them are made in every_plan.c. */
 
 #include "attention_shapes.h"
 #include "graphs.h"
@@ -95,7 +95,7 @@ static void work_memory_grows_with_the_batch(void **state)
     assert_true(least_workspace(8) <= 8 * one);
 }
 
-/* Engines that need more than is allowed are left out, and the message says so. */
+/* Engines that need more workspace than allowed are left out, and the message names the limit. */
 static void too_long_a_sequence_is_refused(void **state)
 {
     const row r = {"", LT_BF16, true, {true, true, 1, 12, 12, 65536, 65536, 64}, false};

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file below the fixtures' folder becomes the plugin; NULL: there is none. */
+/* Makes a file of the fixtures' folder the plugin; NULL: no plugin exists. */
 typedef struct plugin_row {
     const char *name, *file;
     const char *says[2];
@@ -64,7 +64,7 @@ static void opening_fails(void **state)
     temp_remove(folder);
 }
 
-/* What a backend leaves out says so when it is called. */
+/* An entry that a backend does not implement returns an error that says so. */
 static void a_missing_entry_has_a_name(void **state)
 {
     (void)state;

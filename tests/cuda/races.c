@@ -1,5 +1,5 @@
-/* Whether races of kernels are reported as such, and nothing else is: the emulator under ThreadSanitizer
- * (emulate_races.h) on kernels of which it is known. */
+/* The emulator under ThreadSanitizer (emulate_races.h) reports the races of small kernels, and none in kernels
+ * without a race. */
 
 #include "races.h"
 
@@ -12,7 +12,7 @@
 
 enum { REPORTED = 66, TEXT = 16384 };
 
-/* The exit status of a process that runs it, and what it said. */
+/* Runs the row in a child process; returns its exit status and writes its stderr to text. */
 static int run(const race_row *row, char text[TEXT])
 {
     int status = 0;

@@ -1,4 +1,4 @@
-/* Small kernels that race, and the same without the race. */
+/* Small kernels with a race, and the same kernels without it. */
 
 #include "races.h"
 
@@ -13,20 +13,20 @@ float memory[THREADS * BLOCKS], total;
 float *const values = memory;
 unsigned arrived;
 
-/* What a thread wrote is read by another behind a barrier, and written again behind one more. */
-template <bool BEFORE, bool BEHIND> __global__ void neighbours(float *to)
+/* Each thread reads the value of the next one after a barrier, and overwrites its own after a second barrier. */
+template <bool BEFORE, bool AFTER> __global__ void neighbours(float *to)
 {
     __shared__ float x[THREADS];
     x[threadIdx.x] = (float)threadIdx.x;
     if (BEFORE)
         __syncthreads();
     to[threadIdx.x] = x[(threadIdx.x + 1) % THREADS];
-    if (BEHIND)
+    if (AFTER)
         __syncthreads();
     x[threadIdx.x] = 0;
 }
 
-/* Values of a warp that are exchanged order nothing in memory. */
+/* A shuffle within a warp does not order memory accesses. */
 template <bool BARRIER> __global__ void exchanged(float *to)
 {
     __shared__ float x[THREADS];
@@ -37,7 +37,7 @@ template <bool BARRIER> __global__ void exchanged(float *to)
     to[threadIdx.x] = other + x[threadIdx.x ^ 1U];
 }
 
-/* Blocks that count together. */
+/* Blocks increment one counter. */
 template <bool ATOMIC> __global__ void counted(unsigned *count)
 {
     if (threadIdx.x)
@@ -53,9 +53,9 @@ template <bool APART> __global__ void of_blocks(float *to)
     to[APART ? blockIdx.x * THREADS + threadIdx.x : threadIdx.x] = 1;
 }
 
-enum fences { ALL, NOT_BEFORE, NOT_BEHIND, BEHIND_THE_BARRIER };
+enum fences { ALL, NOT_BEFORE, NOT_AFTER, AFTER_THE_BARRIER };
 
-/* The last block adds up what the others wrote. */
+/* The last block to finish adds the other blocks' values. */
 template <fences HAS> __global__ void last_block(float *parts, unsigned *count, float *sum)
 {
     bool is_last = false;
@@ -68,7 +68,7 @@ template <fences HAS> __global__ void last_block(float *parts, unsigned *count, 
             __threadfence();
     }
     is_last = __syncthreads_or(is_last);
-    if (HAS == BEHIND_THE_BARRIER)
+    if (HAS == AFTER_THE_BARRIER)
         __threadfence();
     if (is_last && threadIdx.x == 1)
         *sum = parts[0] + parts[1] + parts[2];
@@ -80,9 +80,9 @@ __global__ void reads_them(const float *parts, float *sum)
         *sum = parts[0] + parts[THREADS];
 }
 
-template <bool BEFORE, bool BEHIND> void run_neighbours()
+template <bool BEFORE, bool AFTER> void run_neighbours()
 {
-    neighbours<BEFORE, BEHIND><<<1, THREADS, 0, NULL>>>(values);
+    neighbours<BEFORE, AFTER><<<1, THREADS, 0, NULL>>>(values);
 }
 
 template <bool BARRIER> void run_exchanged()
@@ -115,19 +115,19 @@ void run_two_launches()
 } /* namespace */
 
 const race_row race_rows[RACE_ROWS] = {
-    {"barriers before and behind a read", "neighbours", false, run_neighbours<true, true>},
+    {"barriers before and after a read", "neighbours", false, run_neighbours<true, true>},
     {"no barrier before a read", "neighbours", true, run_neighbours<false, true>},
-    {"no barrier behind a read", "neighbours", true, run_neighbours<true, false>},
-    {"a barrier behind an exchange", "exchanged", false, run_exchanged<true>},
-    {"an exchange is no barrier", "exchanged", true, run_exchanged<false>},
+    {"no barrier after a read", "neighbours", true, run_neighbours<true, false>},
+    {"a barrier after a shuffle", "exchanged", false, run_exchanged<true>},
+    {"a shuffle is no barrier", "exchanged", true, run_exchanged<false>},
     {"blocks add atomically", "counted", false, run_counted<true>},
     {"blocks add", "counted", true, run_counted<false>},
-    {"blocks write apart", "of_blocks", false, run_of_blocks<true>},
-    {"blocks write the same, if equal, values", "of_blocks", true, run_of_blocks<false>},
+    {"blocks write different addresses", "of_blocks", false, run_of_blocks<true>},
+    {"blocks write equal values to one address", "of_blocks", true, run_of_blocks<false>},
     {"fences around the count of blocks", "last_block", false, run_last_block<ALL>},
     {"no fence before the count", "last_block", true, run_last_block<NOT_BEFORE>},
-    {"no fence behind the count", "last_block", true, run_last_block<NOT_BEHIND>},
-    {"a fence behind the barrier is other threads'", "last_block", true,
-     run_last_block<BEHIND_THE_BARRIER>},
+    {"no fence after the count", "last_block", true, run_last_block<NOT_AFTER>},
+    {"the fence after the barrier is of another thread", "last_block", true,
+     run_last_block<AFTER_THE_BARRIER>},
     {"launches follow each other", "reads_them", false, run_two_launches},
 };

@@ -11,7 +11,7 @@ extern "C" {
 
 typedef struct race_row {
     const char *name;
-    const char *kernel; /* what a report names */
+    const char *kernel; /* kernel named in a report */
     bool races;
     void (*run)(void);
 } race_row;

@@ -1,4 +1,4 @@
-/* What the cuda backend calls of cuBLAS, for the host: tests/cuda/libraries.c. */
+/* Declarations of the cuBLAS functions that the cuda backend calls; tests/cuda/libraries.c implements them. */
 #ifndef LT_TESTS_CUBLAS_V2_H
 #define LT_TESTS_CUBLAS_V2_H
 

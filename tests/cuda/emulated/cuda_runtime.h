@@ -1,4 +1,4 @@
-/* In place of the toolkit's header, where there is none. */
+/* Replaces the header of the CUDA toolkit on machines without one. */
 #ifndef LT_TESTS_CUDA_RUNTIME_H
 #define LT_TESTS_CUDA_RUNTIME_H
 

@@ -1,4 +1,4 @@
-/* What the cuda backend calls of cuSOLVER, for the host: tests/cuda/libraries.c. */
+/* Declarations of the cuSOLVER functions that the cuda backend calls; tests/cuda/libraries.c implements them. */
 #ifndef LT_TESTS_CUSOLVERDN_H
 #define LT_TESTS_CUSOLVERDN_H
 

@@ -20,14 +20,14 @@
 #define __host__
 #define __launch_bounds__(...)
 
-/* Of the thread that runs. */
+/* State of the running thread. */
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 void __syncthreads();
-/* Whether it is so for any thread of the block. */
+/* Returns true if the condition holds for any thread of the block. */
 int __syncthreads_or(int it_is);
 #ifdef LT_EMULATE_RACES
-enum { LT_EMULATE_TEAMS = 4 }; /* of threads, see emulate_races.h */
+enum { LT_EMULATE_TEAMS = 4 }; /* teams of threads, see emulate_races.h */
 void __threadfence();
 void lt_emulate_atomic(void *variable);
 #else
@@ -105,7 +105,7 @@ static inline double sinpi(double x)
 /* Runs the body once for each thread of each block, now. */
 void lt_emulate_run(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread);
 
-/* What a launch does with it: run it, or put it on its stream. */
+/* Runs the kernel at once, or queues it on its stream. */
 void lt_emulate_queue(dim3 grid, dim3 block, size_t shared, cudaStream_t stream, const char *name,
                       const std::function<void()> &thread);
 

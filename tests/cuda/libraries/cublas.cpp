@@ -20,7 +20,7 @@ namespace
 
 open_things things;
 
-/* Of a call that was asked to fail. */
+/* Status of a call that a test made fail. */
 cublasStatus_t failure()
 {
     return standin_no_memory() ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_EXECUTION_FAILED;
@@ -49,9 +49,9 @@ factor<real> take(const cublasContext *handle, const real *p, const char *what)
 /* A list of matrices, which is read when the stream comes to it. */
 template <class real> struct list {
     real *const *item;
-    int64_t bytes; /* of a matrix */
+    int64_t bytes; /* bytes per matrix */
     const char *what;
-    size_t alignment; /* of its begin */
+    size_t alignment; /* alignment of the first element */
     real *at(int i) const
     {
         standin_check_device(item[i], (size_t)bytes, what);
@@ -205,7 +205,7 @@ cublasStatus_t gemm_strided(cublasHandle_t handle, cublasOperation_t opa, cublas
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Left, lower, not transposed, with a diagonal: what is called. */
+/* Only left, lower, not transposed, non-unit diagonal: the arguments that the backend passes. */
 struct triangle {
     cublasSideMode_t side;
     cublasFillMode_t fill;

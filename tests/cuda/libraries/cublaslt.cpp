@@ -44,7 +44,7 @@ bool is_known(int32_t type)
     return type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
 }
 
-/* Whether each column begins after the one before it ends. */
+/* Returns true if the columns do not overlap. */
 bool is_sound(const layout &l)
 {
     const int64_t least = l.order == CUBLASLT_ORDER_ROW ? l.columns : l.rows;
@@ -126,7 +126,7 @@ void mix(uint64_t &h, int64_t x)
     h = (h ^ (uint64_t)x) * 1099511628211U;
 }
 
-/* Of all that an algorithm depends on. */
+/* Hash of everything that an algorithm depends on. */
 uint64_t digest(const problem &p)
 {
     uint64_t h = 14695981039346656037U;
@@ -338,8 +338,8 @@ int64_t bytes_apart(cublasLtMatrixLayout_t matrix)
 
 } /* namespace */
 
-/* All but the first want what a program may forbid: workspace, or sums in the result's type. None has a
- * bias, or its gradient, where d has an odd number of rows: a program must do without. */
+/* Every algorithm but the first needs something that the caller may forbid: workspace, or sums in the result's type.
+ * None supports a bias or its gradient if d has an odd number of rows: the caller must compute it separately. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t op,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

@@ -1,4 +1,4 @@
-/* What the opaque descriptors of cuBLASLt are in the stand-in for it. */
+/* Contents of cuBLASLt's opaque descriptors in the stand-in. */
 #ifndef LT_TESTS_STANDIN_CUBLASLT_H
 #define LT_TESTS_STANDIN_CUBLASLT_H
 

@@ -1,6 +1,5 @@
-/* A stand-in for what the backend calls of cuSOLVER: batched Cholesky factors, Householder's QR, batched
- * eigenvectors. Sizes of work memory are checked, and what lies there afterwards is spoilt. Source: the
- * cuSOLVER API reference. */
+/* A stand-in for the cuSOLVER calls of the backend: batched Cholesky factors, Householder QR, batched eigenvectors.
+ * It checks the size of the workspace and overwrites its content. Source: the cuSOLVER API reference. */
 
 #include "../standin/version.h"
 #include "eigen.h"
@@ -23,7 +22,7 @@ namespace
 
 open_things things;
 
-/* Of a call that was asked to fail. */
+/* Status of a call that a test made fail. */
 cusolverStatus_t failure()
 {
     return standin_no_memory() ? CUSOLVER_STATUS_ALLOC_FAILED : CUSOLVER_STATUS_EXECUTION_FAILED;
@@ -90,7 +89,8 @@ cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t fill, int n, 
     return CUSOLVER_STATUS_SUCCESS;
 }
 
-/* Releases of the library read work memory that they did not write: what is not zero there makes a result NaN. */
+/* Some releases of cuSOLVER read workspace that they did not write: a value other than zero there makes the result
+ * NaN. */
 template <class real> void read_work(const void *work, size_t bytes, real *a, size_t elements)
 {
     const char *at = static_cast<const char *>(work);
@@ -98,7 +98,7 @@ template <class real> void read_work(const void *work, size_t bytes, real *a, si
         std::fill_n(a, elements, std::numeric_limits<real>::quiet_NaN());
 }
 
-/* What geqrf and orgqr work on. */
+/* Operands of geqrf and orgqr. */
 template <class real> struct columns {
     int m, n, k;
     real *a;

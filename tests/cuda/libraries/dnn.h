@@ -46,13 +46,14 @@ struct engine {
     bool fails;        /* no plan can be made of it */
 };
 
-/* What a descriptor holds. Descriptors refer to it, so it outlives them as long as it is needed. */
+/* Content of a descriptor, shared with the descriptors that refer to it. */
 struct body {
     cudnnBackendDescriptorType_t type;
     bool finalized = false;
     std::map<int, value> values;
-    std::shared_ptr<const program> graph; /* of operation graphs, and what is made of them */
-    std::shared_ptr<const engine> how;    /* of engines, and what is made of them */
+    std::shared_ptr<const program>
+        graph;                         /* of operation graphs, engines, configurations and plans */
+    std::shared_ptr<const engine> how; /* of engines, configurations and plans */
 };
 
 struct tensor {
@@ -124,7 +125,7 @@ void put_text(body &b, cudnnBackendAttributeName_t name, const std::string &text
 cudnnStatus_t refuse(cudnnStatus_t status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Of what a caller has; anything else ends the program. */
+/* Returns the content of a caller's descriptor; ends the program if the pointer is not a live descriptor. */
 std::shared_ptr<body> content_of(cudnnBackendDescriptor_t d, const char *what);
 cudaStream_t stream_of(cudnnHandle_t handle, const char *what);
 
@@ -145,19 +146,19 @@ cudnnStatus_t make_config(body &b);
 cudnnStatus_t make_device(body &b);
 cudnnStatus_t make_plan(body &b);
 
-/* Everything there is for a graph. fallback: what is asked for if nothing else is good. */
+/* Returns all engines that support a graph. fallback: the engines of the fallback heuristic. */
 std::vector<engine> engines_of(const program &p, bool fallback);
 /* The one with that number, or NULL. */
 std::shared_ptr<const engine> find_engine(const program &p, int64_t number);
 
-/* A graph as text, and back (dnn_text.cpp); NULL if it is none. */
+/* Converts a graph to text and back (dnn_text.cpp); NULL if the text is not a graph. */
 std::string to_text(const body &b);
 std::shared_ptr<body> from_text(const std::string &text);
 
-/* What was asked for so far, for tests of when a program asks. */
+/* Counters of the queries so far. */
 struct counts {
     long heuristics, made, loaded, runs; /* plans; from text */
-    long engine;                         /* of the last run */
+    long engine;                         /* engine of the last execution */
 };
 extern counts counted;
 
@@ -177,7 +178,7 @@ struct array {
     }
 };
 float rounded(float x, cudnnDataType_t type);
-/* What the operation writes, from what it reads; arrays by the tensors' numbers (dnn_ops.cpp). */
+/* Computes the operation's outputs from its inputs; arrays are indexed by tensor id (dnn_ops.cpp). */
 void run(const operation &o, std::vector<array> &arrays, arithmetic how, bool backwards);
 /* Its convolution (dnn_conv.cpp). */
 void convolve(const operation &o, std::vector<array> &arrays, bool backwards);

@@ -12,7 +12,7 @@ namespace
 enum { N, C, H, W };
 
 struct geometry {
-    int64_t pad[2], stride[2], dilation[2], groups, channels, filters; /* of a group */
+    int64_t pad[2], stride[2], dilation[2], groups, channels, filters; /* per group */
 };
 
 geometry geometry_of(const body &op, const array &x, const array &w)
@@ -30,7 +30,7 @@ geometry geometry_of(const body &op, const array &x, const array &w)
     return g;
 }
 
-/* Where a tap meets the image: rows or columns first..last of the result. */
+/* Returns the output rows or columns first..last whose filter tap lies inside the image. */
 struct span {
     int64_t first, last, from; /* from: what first reads */
 };

@@ -33,13 +33,13 @@ bool is_channels_last(const tensor &t)
     return true;
 }
 
-/* What support depends on. */
+/* Properties of a graph that decide which engines support it. */
 struct traits {
-    cudnnDataType_t type; /* of the factors, or of the first tensor */
+    cudnnDataType_t type; /* type of the factors, or of the first tensor */
     bool mixed;           /* the factors or the result in memory differ in type */
     bool aligned;         /* both numbers of channels are multiples of 8 */
     bool even, nhwc, one_by_one;
-    bool vectors_fit; /* what is read before the convolution is of its type */
+    bool vectors_fit; /* inputs of the pointwise operations have the convolution's type */
     int64_t out;      /* elements of its result */
 };
 
@@ -114,7 +114,7 @@ std::vector<engine> plain(const program &p, const traits &t, bool fallback)
 
 enum support { NOT, JIT, FAST, FAST_AND_JIT };
 
-/* What the library has: in f16 where channels are multiples of 8, in f16 else, in bf16, in f32. */
+/* Engines by type: f16 with channels in multiples of 8, other f16, bf16, f32. */
 struct pattern {
     const char *signature;
     support aligned, half, brain, single;

@@ -1,5 +1,5 @@
-/* What an operation of a graph computes, in f32, sums over pixels in double. Source: the cuDNN 9
- * backend API reference, "Operation descriptors". */
+/* Computes the operations of a graph in f32, with sums over pixels in double. Source: the cuDNN 9 backend API
+ * reference, "Operation descriptors". */
 
 #include "dnn.h"
 #include "standin.h"

@@ -35,14 +35,14 @@ std::string text_of(const body &b, cudnnBackendAttributeName_t name)
                                 : std::string(at->second.bytes.begin(), at->second.bytes.end());
 }
 
-/* What the plan is for. */
+/* Graph and engine of the plan. */
 std::string device_of(const body &plan)
 {
     const ref device = refers(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
     return device ? text_of(*device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION) : here;
 }
 
-/* What follows the key, up to the end. */
+/* Returns the text from the key to the end. */
 std::string after(const std::string &text, const std::string &key, char end)
 {
     const size_t at = text.find("\"" + key + "\":");

@@ -1,5 +1,5 @@
-/* An operation graph as a program: tensors by their ids, operations in an order in which they can run,
- * and a signature that says which pattern it is. */
+/* An operation graph as a program: tensors by id, operations in topological order, and a signature that identifies
+ * the pattern. */
 
 #include "dnn.h"
 
@@ -67,7 +67,7 @@ bool can_run(const operation &o, const std::vector<bool> &there)
     return std::all_of(o.in.begin(), o.in.end(), [&](int t) { return there[t]; });
 }
 
-/* What can run next, in the order given. */
+/* Returns the operations whose inputs are ready, in the order given. */
 cudnnStatus_t sort(program &p)
 {
     std::vector<operation> left = p.operations, sorted;
@@ -148,7 +148,7 @@ std::string word(const operation &o)
     }
 }
 
-/* Words in order; ! follows what is before a convolution and goes to memory too. */
+/* Names of the operations in order; ! marks a convolution input that is also stored. */
 void sign(program &p)
 {
     p.anchor = p.operations.size();

@@ -1,5 +1,5 @@
-/* Which attributes a descriptor of cuDNN has, and what they must be. Source: the cuDNN 9 backend API
- * reference, "Descriptor types"; counts and statuses as version 9.19 has them. */
+/* The attributes of each cuDNN descriptor and their valid values. Source: the cuDNN 9 backend API reference,
+ * "Descriptor types"; counts and statuses as in version 9.19. */
 
 #include "dnn.h"
 

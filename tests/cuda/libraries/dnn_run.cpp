@@ -22,7 +22,7 @@ struct job {
     std::shared_ptr<const program> graph;
     std::shared_ptr<const engine> how;
     std::vector<char *> memory;           /* by tensor; NULL: virtual */
-    std::vector<std::vector<char>> value; /* of tensors by value */
+    std::vector<std::vector<char>> value; /* tensors that are passed by value */
     char *workspace;
 };
 
@@ -85,7 +85,7 @@ array empty(const tensor &t)
     return a;
 }
 
-/* Where each element is: calls f(its place in the array, its place in memory). */
+/* Calls f(index in the array, offset in memory) for each element. */
 template <class F> void each(const tensor &t, F f)
 {
     int64_t i = 0;
@@ -114,7 +114,7 @@ void read_inputs(const job &j, std::vector<array> &arrays)
     }
 }
 
-/* Multiplications and additions of a product of matrices; what a mask leaves out is counted. */
+/* Returns the multiplications and additions of a matrix product; masked elements count. */
 double product_flops(const program &p, const operation &o)
 {
     const tensor &a = p.tensors[o.role.at(CUDNN_ATTR_OPERATION_MATMUL_ADESC)];
@@ -122,8 +122,8 @@ double product_flops(const program &p, const operation &o)
     return 2.0 * (double)elements(y) * (double)a.dim[W];
 }
 
-/* Bytes that a kernel of the whole graph moves: each tensor once, of an image that a filter of one pixel
- * reads at distances what it reads. And its multiplications and additions. */
+/* Counts the bytes that one kernel for the whole graph moves, and its multiplications and additions. Each tensor
+ * counts once; of an image under a strided 1x1 filter only the pixels read. */
 void count_traffic(const program &p)
 {
     std::vector<bool> made(p.tensors.size(), false), read(p.tensors.size(), false);
@@ -230,7 +230,7 @@ cudnnStatus_t take_pointers(job &j, const body &pack)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Whether two tensors have a byte in common; parts of one tensor may lie between one another. */
+/* Returns true if two tensors share a byte; interleaved parts of one tensor do not. */
 bool share_bytes(const char *a, const tensor &at, const char *b, const tensor &bt)
 {
     std::vector<bool> taken(extent(at), false);
@@ -253,7 +253,7 @@ bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
     return a && b && a < b + b_bytes && b < a + a_bytes;
 }
 
-/* What is written lies alone, and so does the workspace. */
+/* Outputs and workspace must not overlap anything. */
 void check_overlaps(const job &j)
 {
     const std::vector<tensor> &t = j.graph->tensors;
@@ -286,8 +286,8 @@ cudnnStatus_t take_workspace(job &j, const body &pack)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* LATHER_STANDIN_PLANS=properties|ordinal|handle: plans that were told of their device in another way do not run.
- * LATHER_STANDIN_BROKEN=N: those of engine N do not. */
+/* LATHER_STANDIN_PLANS=properties|ordinal|handle: plans that got their device from another source do not run.
+ * LATHER_STANDIN_BROKEN=N: plans of engine N do not run. */
 bool runs_here(const body &plan)
 {
     const char *wanted = getenv("LATHER_STANDIN_PLANS"), *broken = getenv("LATHER_STANDIN_BROKEN");

@@ -1,4 +1,4 @@
-/* Whether tensors, convolutions and operations are what they say: extents, strides, types. */
+/* Checks sizes, strides and types of tensors, convolutions and operations. */
 
 #include "dnn.h"
 

@@ -1,5 +1,5 @@
-/* Handles and descriptors of the stand-in for cuDNN: they are made, given attributes, finalized, read
- * and destroyed. A descriptor that is none, or is gone, ends the program. */
+/* Handles and descriptors of the stand-in for cuDNN: create, set attributes, finalize, read, destroy. An invalid or
+ * destroyed descriptor aborts the program. */
 
 #include "../standin/version.h"
 #include "dnn.h"
@@ -28,7 +28,7 @@ thread_local std::string last_words;
 
 } /* namespace */
 
-/* Of the descriptor that a caller has. */
+/* Returns the content of a caller's descriptor. */
 std::shared_ptr<body> content_of(cudnnBackendDescriptor_t d, const char *what)
 {
     things.need(d, what);
@@ -155,7 +155,7 @@ cudnnStatus_t give(const value &v, const rule &r, int64_t most, void *elements)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Where elements is NULL: how many there are. */
+/* Returns the number of elements if elements is NULL. */
 cudnnStatus_t read(const body &b, int name, cudnnBackendAttributeType_t type, int64_t most,
                    int64_t *count, void *elements)
 {
@@ -196,7 +196,7 @@ cudnnStatus_t check_pack(const body &b)
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* What finalization of a type does, after all that is needed is there. */
+/* Finalizes a descriptor by its type, once all required attributes are set. */
 cudnnStatus_t finish(body &b)
 {
     switch (b.type) {

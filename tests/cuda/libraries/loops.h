@@ -42,7 +42,7 @@ void loop_product(int64_t m, int64_t n, int64_t l, const real *a, loop_matrix as
     }
 }
 
-/* c = alpha op(a) op(b) + beta c, sums in double. With beta 0 what is in c does not count. */
+/* c = alpha op(a) op(b) + beta c, sums in double. With beta 0, c is not read. */
 template <class real> struct loop_gemm {
     bool transpose_a, transpose_b;
     int64_t m, n, k, lda, ldb, ldc;
@@ -86,7 +86,8 @@ void loop_substitute(int64_t m, int64_t n, double alpha, const real *l, int64_t 
     }
 }
 
-/* Cholesky's factor in the lower triangle, the upper stays; 1 + the first row that is not positive. */
+/* Writes the Cholesky factor to the lower triangle, keeps the upper. Returns 1 + the first row whose pivot is not
+ * positive, or 0. */
 template <class real> int loop_cholesky(int64_t n, real *a, int64_t lda)
 {
     std::vector<double> sum((size_t)n);

@@ -1,5 +1,4 @@
-/* What callers have open of a library: a handle or descriptor that is none, or is gone, ends the
- * program. */
+/* The open handles and descriptors of a library. An invalid or destroyed one aborts the program. */
 #ifndef LT_TESTS_STANDIN_OPEN_THINGS_H
 #define LT_TESTS_STANDIN_OPEN_THINGS_H
 

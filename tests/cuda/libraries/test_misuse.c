@@ -1,6 +1,6 @@
-/* What the stand-ins refuse of calls that run: matrices that do not fit, memory that is too small, not
- * aligned, or not the device's. What a library would crash on, or silently get wrong, ends the program:
- * such rows run in a process of their own. */
+/* Invalid calls that the stand-ins refuse at execution: matrices that do not fit, memory that is too small,
+ * misaligned, or not device memory. A call that would crash a real library, or give a wrong result silently, aborts
+ * the program: such rows run in a child process. */
 
 #include "../graphs.h"
 #include "near.h"
@@ -266,8 +266,8 @@ static int a_convolution_onto_itself(void)
     return convolve((run){.overlap = true});
 }
 
-/* Control of every test that wants the same bits: an engine whose notes say that its sums differ from
- * run to run does so. */
+/* Control for the tests of bitwise equality: an engine marked as nondeterministic gives sums that differ from run to
+ * run. */
 static void an_engine_that_is_not_deterministic(void **state)
 {
     static const lt_dnn_rules rules = {false, false, 0};
@@ -335,7 +335,7 @@ typedef struct row {
     int want; /* a status, or DIES */
 } row;
 
-/* Of a process of its own: 0, if it ends as a program that was ended. */
+/* Runs the row in a child process; returns 0 if the stand-in aborts it. */
 static int outcome(const row *r)
 {
     fflush(NULL);
@@ -386,8 +386,8 @@ static const row rows[] = {
     {"a tensor that is not aligned as declared", a_convolution_not_aligned, LT_E_DEVICE},
     {"a tensor without a pointer", a_convolution_without_y, LT_E_DEVICE},
     {"a tensor in the host's memory", a_convolution_of_the_hosts_memory, DIES},
-    {"a result onto what is read", a_convolution_onto_itself, DIES},
-    {"control: page-locked memory is freed behind its copy", page_locked_memory_is_waited_for, 0},
+    {"the result overlaps an input", a_convolution_onto_itself, DIES},
+    {"control: page-locked memory is freed after its copy", page_locked_memory_is_waited_for, 0},
     {"page-locked memory is freed before its copy", page_locked_memory_is_freed_too_early, DIES},
 };
 /* clang-format on */

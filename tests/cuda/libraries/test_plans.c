@@ -217,7 +217,7 @@ static void a_cut_file_counts_as_absent(void **state)
     close_device(f);
 }
 
-/* What another setting may not use is not found under its name either. */
+/* Plans of another setting are not found under this one's name. */
 static void settings_have_plans_of_their_own(void **state)
 {
     fixture *f = *state;
@@ -303,7 +303,7 @@ static int close_log(void **state)
     return close_cache(state);
 }
 
-/* What the convolution gives when nothing is wrong. */
+/* Result of the convolution without a fault. */
 static void result_of(fixture *f, float *y)
 {
     assert_ok(f->be->copy(f->ctx, y, f->y.data, bytes_of(&f->y), LT_COPY_OUT));
@@ -382,7 +382,7 @@ static void a_plan_from_disk_that_does_not_run_makes_place(void **state)
     }
 }
 
-/* Every way in which nothing runs is an error that has the library's words, of a device that goes on. */
+/* Each failure to run returns an error with cuDNN's message; the device is usable afterwards. */
 static void where_nothing_runs_the_error_says_why(void **state)
 {
     fixture *f = *state;

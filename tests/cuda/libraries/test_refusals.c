@@ -1,6 +1,5 @@
-/* What cuDNN refuses: wrong attributes, shapes and orders of calls. Built twice, with the stand-in and with
- * the library itself, whose statuses must be the same; rows that only the stand-in refuses say so. No
- * device is needed. */
+/* Calls that cuDNN refuses: wrong attributes, shapes and orders of calls. Built twice, with the stand-in and with the
+ * real library, whose statuses must agree; rows that only the stand-in refuses are marked. No device is needed. */
 
 #include "near.h"
 

@@ -1,5 +1,5 @@
-/* Capture of streams into graphs, and launches of these. A graph keeps what was queued, with its
- * arguments as they were then, and what each piece follows. */
+/* Stream capture and graph launches. A graph holds the captured work with its arguments, and the predecessors of each
+ * node. */
 
 #include "device.h"
 
@@ -25,7 +25,7 @@ std::set<int> ancestry(const std::vector<node> &nodes, const std::set<int> &last
     return found;
 }
 
-/* Whether other streams' work is behind the origin's end. */
+/* Returns true if the origin does not wait for work of another stream. */
 bool is_unjoined(const capture &c)
 {
     const std::set<int> before = ancestry(c.nodes, c.origin->last);

@@ -1,4 +1,4 @@
-/* Inside of the stand-in's runtime: what its files share. All state is behind one lock. */
+/* Internal declarations of the stand-in's runtime. One lock guards all state. */
 #ifndef LT_TESTS_STANDIN_DEVICE_H
 #define LT_TESTS_STANDIN_DEVICE_H
 
@@ -18,27 +18,26 @@ namespace standin
 
 enum { MOST_DEVICES = 8 };
 
-/* What was asked for by environment; read once. */
+/* Settings from the environment, read once. */
 struct wishes {
     enum when { NOW, LATE, SHUFFLED, MAIN_FIRST, MAIN_LAST } order;
     bool protect;     /* only work may touch device memory: a page fault else */
-    unsigned seed;    /* of shuffled */
+    unsigned seed;    /* seed of the shuffled order */
     size_t memory;    /* bytes of a device */
     int devices;      /* how many; < 0: no driver */
-    bool old_driver;  /* of the toolkit's last generation */
+    bool old_driver;  /* a driver of the previous major version */
     long fault;       /* the n-th work that runs is a fault; 0: none */
     long dropped;     /* the n-th wait of a stream for an event is dropped; -n: all from it on */
     long hasty;       /* the same for waits of the host, for streams and events */
     std::string fail; /* NAME:N: the n-th call of that name fails; NAME:-N: all from it on */
     bool no_memory;   /* for want of memory on the device, where it is a library's */
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
-    long
-        dry; /* 1: libraries compute nothing: their results are 0, or 1 where that would be singular;
-                 2: kernels neither, and memory is not touched: all of it stays 0 */
+    long dry; /* 1: libraries compute nothing: their results are 0, or 1 where 0 would be singular;
+                 2: kernels neither, and memory is never written: all of it is 0 */
     std::string works; /* a file: a line for each work that ran, in order */
     bool eager;        /* bytes of kernels outside of graphs are counted too */
-    bool alike;  /* bytes of one are those of all that are alike: those do not run (launch.cpp) */
-    double norm; /* not 0: what a dry run reads for norms */
+    bool alike;        /* of equal matrices in a batch only the first is traced (launch.cpp) */
+    double norm;       /* norm that a dry run reads back; 0: the computed one */
 };
 const wishes &wished();
 
@@ -48,8 +47,7 @@ struct counters {
 };
 extern counters counted;
 
-/* What the work that runs has moved: bytes of device memory, arithmetic, and how many rows were found one
- * after the other. */
+/* Traffic of the running work: bytes of device memory, arithmetic, and sequential rows of a triangular solve. */
 struct traffic {
     uint64_t read, written;
     double flops;
@@ -57,15 +55,15 @@ struct traffic {
 };
 extern traffic moved;
 
-/* Whether the work that runs is of a graph. */
+/* Returns true if the running work belongs to a graph. */
 extern bool in_graph;
 
-/* How many norms were found last. */
+/* Number of norms that the last norm kernel computed. */
 extern size_t norms;
 
 /* Begins and ends the trace of a kernel's accesses; NULL where kernels are not built for that. */
 extern void (*tracer)(bool begin);
-/* Whether the page is the device's. */
+/* Returns true if the page is device memory. */
 bool is_device_page(uintptr_t address);
 /* Pages became the device's, or are no more. */
 extern void (*pages_changed)(void);
@@ -157,7 +155,7 @@ struct CUstream_st {
 struct CUevent_st {
     int device;
     bool timed;
-    std::shared_ptr<standin::mark> place;      /* of the last record; NULL: there was none */
+    std::shared_ptr<standin::mark> place;      /* position of the last record, or NULL */
     std::shared_ptr<standin::capture> capture; /* it was recorded there */
     std::set<int> last;
 };

@@ -1,4 +1,4 @@
-/* Kernels: the emulator's, when their turn comes. */
+/* Kernel launches: queued on a stream, run by the emulator. */
 
 #include "device.h"
 
@@ -11,15 +11,15 @@ void (*standin::tracer)(bool begin);
 namespace
 {
 
-/* Kernels whose second dimension is a batch of matrices of one size. Not those of terms, of which several read a matrix or
- * write a sum together. */
+/* Returns true for kernels whose grid.y is a batch of equal matrices. Kernels of rational terms are excluded: several
+ * terms share a matrix or a sum. */
 bool is_batch(const char *name)
 {
     return !strcmp(name, "blocks_split") || !strcmp(name, "sums_store");
 }
 
-/* Runs a kernel and counts its bytes: of alike matrices those of the first, of products with the same matrices those
- * of the first product. */
+/* Runs a kernel and counts its bytes. With LATHER_STANDIN_ALIKE only the first of equal matrices runs, and only the
+ * first product with the same number of blocks. */
 void run_traced(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread)
 {
     using namespace standin;

@@ -1,6 +1,5 @@
-/* Memory: what is the device's and what is the host's. Each allocation is a mapping of its own that ends
- * at a page without access; new memory is full of NaNs; and while no work runs, the device's memory
- * cannot be touched at all, so that host code that follows a device's address ends there and then. */
+/* Device and host memory. Each allocation is a separate mapping that ends at a guard page. New memory is filled with
+ * NaN. While no work runs, device memory is inaccessible, so host code that dereferences a device pointer faults. */
 
 #include "device.h"
 
@@ -25,7 +24,7 @@ struct allocation {
     memory_kind kind;
     int device;
     char *mapping;
-    size_t mapped;              /* without the page behind it */
+    size_t mapped;              /* without the guard page */
     std::shared_ptr<char> user; /* page-locked: of each copy that is queued */
 };
 
@@ -46,7 +45,7 @@ const allocation *find(const void *p, uintptr_t *begin = NULL)
     return &next->second;
 }
 
-/* Only what is safe in a handler. */
+/* Calls only async-signal-safe functions. */
 void on_fault(int, siginfo_t *info, void *)
 {
     static const char text[] = "standin: memory was touched that is not there, or device memory "
@@ -129,7 +128,7 @@ cudaError_t allocate(void **out, size_t bytes, memory_kind kind)
     return cudaSuccess;
 }
 
-/* It is not promised that any work is waited for: what comes too late finds no memory. */
+/* cudaFree() need not wait for queued work: work that runs later finds no memory. */
 cudaError_t release(void *p, memory_kind kind, const char *what)
 {
     auto found = all.find((uintptr_t)p);
@@ -270,7 +269,8 @@ cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t strea
             stream,
             [=] {
                 standin_moved(0, bytes);
-                if (wished().dry < 2 || bytes < LARGE_PAGE) /* counters: work memory is used again */
+                if (wished().dry < 2
+                    || bytes < LARGE_PAGE) /* counters: work memory is used again */
                     memset(p, value, bytes);
             },
             "cudaMemsetAsync");
@@ -286,8 +286,8 @@ std::shared_ptr<char> user_of(const void *pinned, cudaStream_t stream)
     return a && !standin_capturing(stream) ? a->user : NULL;
 }
 
-/* Pageable memory may be used again when the call returns: its bytes are taken at once. Page-locked
- * memory is read when the copy runs, and what comes there is garbage until then. */
+/* Pageable memory may be reused when the call returns, so its bytes are copied at once. Page-locked memory is read
+ * when the copy runs. */
 cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t stream)
 {
     if (kind_of(src) == PINNED) {
@@ -307,12 +307,13 @@ cudaError_t copy_in(void *dst, const void *src, size_t bytes, cudaStream_t strea
     return cudaSuccess;
 }
 
-/* What a dry run reads where norms were found, so many lists of them at most: the host decides by them. */
+/* Copies norms to the host; a dry run replaces up to most_lists lists of them by LATHER_STANDIN_NORM. */
 void copy_norms(void *dst, const void *src, size_t bytes)
 {
     const size_t count = bytes / sizeof(double), most_lists = 6;
     memcpy(dst, src, bytes);
-    if (wished().norm > 0 && norms && bytes % (norms * sizeof(double)) == 0 && count <= most_lists * norms)
+    if (wished().norm > 0 && norms && bytes % (norms * sizeof(double)) == 0
+        && count <= most_lists * norms)
         std::fill_n((double *)dst, count, wished().norm);
 }
 

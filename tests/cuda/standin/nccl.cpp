@@ -1,7 +1,7 @@
-/* A stand-in for NCCL between processes of one machine: the functions of nccl.h that the library
- * calls. Strict where NCCL is: a group is one piece of work on its stream, a message is not done before
- * its receiver has it, and a communicator is neither destroyed nor aborted while captured graphs hold its
- * calls: both wait for them. Stricter: ranks that call different things are found out. */
+/* A stand-in for NCCL between processes of one machine: the functions of nccl.h that the library calls. As in NCCL, a
+ * group is one piece of work on its stream, a send completes only once its receiver has the message, and destroying
+ * or aborting a communicator waits until no captured graph holds its calls. Stricter than NCCL: ranks that call
+ * different collectives get an error. */
 
 #include "nccl_shared.h"
 #include "standin.h"
@@ -28,7 +28,7 @@ struct queued {
     operation op;
 };
 
-/* Of a thread that is between ncclGroupStart() and ncclGroupEnd(). */
+/* State of a thread between ncclGroupStart() and ncclGroupEnd(). */
 thread_local int depth;
 thread_local std::vector<queued> pending;
 thread_local std::string last_error;
@@ -199,7 +199,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* What runs ends, without a result; the others find out by themselves that this rank will not come. */
+/* Ends the running collectives without a result; the other ranks detect that this rank is gone. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     comm->e->aborted = true;
@@ -244,7 +244,7 @@ const char *ncclGetErrorString(ncclResult_t code)
     }
 }
 
-/* As NCCL's: the thread's last, whatever the communicator; but what a communicator found by itself. */
+/* As in NCCL: the thread's last error, of any communicator; or an error that this communicator detected. */
 const char *ncclGetLastError(ncclComm_t comm)
 {
     if (!comm)

@@ -22,7 +22,7 @@ enum { MOST_RANKS = 16, SLOTS = 2, SLOT = 1 << 20, PIPE = 1 << 16 };
 
 enum kind { ALLREDUCE, REDUCE_SCATTER, GATHER, REDUCE, BROADCAST, SEND, RECEIVE };
 
-/* What all ranks must say of one call. */
+/* Arguments of a call that must agree on all ranks. */
 struct call {
     int kind, dtype, op, root;
     uint64_t count; /* as in the call's arguments */
@@ -50,13 +50,13 @@ struct end {
     std::string name;
     int file = -1, rank = 0, size = 0;
     segment *shared = nullptr;
-    uint64_t pieces = 0; /* of collectives that this rank has done */
+    uint64_t pieces = 0; /* pieces of collectives that this rank has completed */
     uint64_t splits = 0;
     std::atomic<bool> aborted{false}, closed{false};
     std::atomic<int> running{0};  /* threads in its work */
     std::atomic<int> captured{0}; /* graphs that hold its work */
     std::atomic<int> failure{ncclSuccess};
-    std::mutex mutex; /* of what follows */
+    std::mutex mutex; /* guards the fields below */
     std::string why;
 
     ~end();
@@ -67,7 +67,7 @@ struct end {
     void look_for_dead(bool now);
 };
 
-/* Where the ends of this machine meet. */
+/* Meeting point of the ranks of this machine. */
 std::string new_name();
 void make_file(const std::string &name);
 /* Until all are there. NULL, and *why, if they do not come. */
@@ -79,7 +79,7 @@ struct operation {
     void *out;
 };
 
-/* What one group of calls does on a stream; a copy of it for each run. */
+/* Work of one group of calls on a stream; copied for each run. */
 class work
 {
   public:
@@ -102,7 +102,7 @@ class work
     size_t at = 0;               /* the collective that is done now */
     uint64_t offset = 0;         /* in its elements */
     bool posted = false;         /* this rank's piece of it */
-    std::vector<uint64_t> moved; /* of each message: elements */
+    std::vector<uint64_t> moved; /* elements moved per message */
 };
 
 size_t bytes_of(int dtype);

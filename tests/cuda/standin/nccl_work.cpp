@@ -1,10 +1,9 @@
-/* What queued calls of the stand-in for NCCL do, in steps that never wait: other streams may have to
- * go on before a partner does.
+/* Executes queued calls of the stand-in for NCCL, in steps that never block: another stream may have to progress
+ * before the partner does.
  *
- * A collective goes in pieces. A rank puts its piece into one of its two slots, which is free when all
- * have consumed the piece before the last; when all have posted, each computes what it gets. All ranks
- * combine the same terms in the same order. As on a device, a call whose partner never comes does not
- * end by itself, but by an abort. */
+ * A collective is split into pieces. A rank posts its piece in one of its two slots; a slot is free once all ranks
+ * have consumed the piece before the last. When all have posted, each computes its result. All ranks combine the same
+ * terms in the same order. As on a device, only an abort ends a call whose partner never comes. */
 
 #include "nccl_shared.h"
 #include "standin.h"
@@ -52,7 +51,7 @@ template <> int64_t add(int64_t a, int64_t b)
     return (int64_t)((uint64_t)a + (uint64_t)b);
 }
 
-/* A NaN stays. */
+/* NaN propagates. */
 template <class T> static T larger(T a, T b)
 {
     return a > b || a != a ? a : b;
@@ -140,7 +139,7 @@ bool work::post(const operation &o, uint64_t from, uint64_t length)
     return true;
 }
 
-/* Whether all ranks mean the same call. */
+/* Returns true if all ranks make the same call. */
 bool work::fits(const operation &o)
 {
     for (int r = 0; r < e->size; r++) {
@@ -204,7 +203,7 @@ bool work::collective(const operation &o)
     return true;
 }
 
-/* Whether something of message i moved. */
+/* Moves a part of message i; returns true if any element moved. */
 bool work::message(size_t i)
 {
     const operation &o = ops[i];
@@ -227,13 +226,13 @@ bool work::message(size_t i)
     return true;
 }
 
-static bool same_way(const operation &a, const operation &b)
+static bool is_same_channel(const operation &a, const operation &b)
 {
     return a.what.kind == b.what.kind && a.what.root == b.what.root;
 }
 
-/* All of a group are under way together; those of one way in order. A message is done when it has
- * been received. */
+/* All messages of a group progress together; messages of one kind with the same peer in order. A message is done when
+ * it has been received. */
 bool work::messages()
 {
     bool left = false, moves = true;
@@ -241,10 +240,10 @@ bool work::messages()
         moves = left = false;
         for (size_t i = 0; i < ops.size(); i++) {
             const operation &o = ops[i];
-            bool behind = false;
+            bool blocked = false;
             for (size_t q = 0; q < i; q++)
-                behind |= same_way(ops[q], o) && moved[q] < ops[q].what.count;
-            if (!behind && moved[i] < o.what.count)
+                blocked |= is_same_channel(ops[q], o) && moved[q] < ops[q].what.count;
+            if (!blocked && moved[i] < o.what.count)
                 moves |= message(i);
             left |= moved[i] < o.what.count;
         }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The nodes of recorded steps on the stand-in: at most so many, and so many tiny ones, and the bytes that they move; what Shampoo
-asks for.
+"""Limits on the nodes of captured steps on the stand-in: their number, the number of tiny ones, the bytes that they move, and
+the kernels of Shampoo's update.
 
     tests/cuda/standin/nodes.py BUILD [ROW]
 
-Prints cmocka's lines. The network is narrow: how many nodes a step has does not hang on its width."""
+Prints cmocka's lines. The network is narrow: the number of nodes does not depend on its width."""
 import importlib.machinery
 import importlib.util
 import os
@@ -21,21 +21,21 @@ sys.dont_write_bytecode = True
 nodes = importlib.util.module_from_spec(importlib.util.spec_from_loader("cuda_nodes", LOADER))
 LOADER.exec_module(nodes)
 BUILD = os.path.abspath(sys.argv[1])
-# Nodes of a recorded step; lower them with the count. ResNet-50's were 752, 716, 711, GPT-2's 554, ViT-S's 626.
+# Limits on the nodes of a captured step; lower them with the count. ResNet-50's were 752, 716, 711, GPT-2's 554, ViT-S's 626.
 MOST = {("resnet50", "f16"): 339, ("resnet50", "bf16"): 431, ("resnet50", "tf32"): 533, ("gpt", "bf16"): 410, ("vit", "bf16"): 481}
-# And of these, at full size, those that move less than 1 MiB. The goal of ResNet-50's is 120.
+# Limits on the nodes that move less than 1 MiB at full size. The goal of ResNet-50's is 120.
 MOST_TINY = {("resnet50", "f16"): 79, ("resnet50", "bf16"): 92, ("resnet50", "tf32"): 118, ("gpt", "bf16"): 6, ("vit", "bf16"): 63}
-# Of the model's time, in times of the roof, the goal; of Shampoo's step, in times of AdamW's, by block and steps between refreshes.
+# Goals for the modelled time: a step relative to its roof; a step of Shampoo relative to AdamW's, by block size and refresh interval.
 MOST_TIME = {("resnet50", "f16"): 1.40, ("resnet50", "bf16"): 1.55}
 MOST_SHAMPOO = {(2048, 50): 1.05, (1024, 1): 1.3}
-# Works and read-backs of Shampoo's update between refreshes and of a refresh of all roots, blocks of 2048.
+# Limits on kernels and read-backs of Shampoo's update between refreshes, and of a refresh of all roots, with blocks of 2048.
 SHAMPOO = [(130, 1), (1055, 1)]
 TRACED = "tests/cuda/standin/traced"
 
 
 def need_traces():
     if not os.path.exists(os.path.join(BUILD, TRACED, "liblather-cuda.so")):
-        raise rows.Skip("built with a sanitizer of its own")
+        raise rows.Skip("this build has a sanitizer")
 
 
 def narrow(model, amp, plugin="tests/cuda/standin"):
@@ -43,7 +43,7 @@ def narrow(model, amp, plugin="tests/cuda/standin"):
 
 
 def a_recorded_step_has_at_most_so_many_nodes(_):
-    """The control: at most one less is refused."""
+    """Control: the limit minus one is exceeded."""
     for (model, amp), most in MOST.items():
         found = narrow(model, amp)
         assert not nodes.exceeds(found, most), (model, amp)
@@ -51,7 +51,7 @@ def a_recorded_step_has_at_most_so_many_nodes(_):
 
 
 def check_time(found, amp, most):
-    """The control: a node that takes what is left is refused."""
+    """Control: a node that takes the remaining time exceeds the limit."""
     def time(works):
         return sum(nodes.seconds(w, amp) for w in works)
     left = most * nodes.ROOF - time(found)
@@ -107,8 +107,7 @@ def attention_moves_and_computes_what_it_must(_):
 
 @rows.full
 def shampoo_asks_for_at_most_so_much(_):
-    """Of full width: how its blocks are batched hangs on their sizes. The control: a work less is refused. The one
-    read-back is the last of both."""
+    """Full width, as batches depend on block sizes. The only read-back comes last. Control: the limit minus one is exceeded."""
     for works, (most, reads) in zip(nodes.shampoo(BUILD, 2048), SHAMPOO):
         found = [i for i, w in enumerate(works) if w.name == nodes.READ_BACK]
         assert not nodes.exceeds(works, most + reads) and found == [len(works) - 1], (len(works), found)
@@ -116,8 +115,8 @@ def shampoo_asks_for_at_most_so_much(_):
 
 
 def shampoo_takes_as_long_as_the_page_says(_):
-    """By the model, with --tf32 on and the bytes of all kernels, in minutes: for ./check --full. What docs/results/gpu-model.md says, which gpu_check
-    sets beside what it measures, and no more than the goals. The control: in each step a refresh of blocks of 2048 is refused."""
+    """The modelled times, with --tf32 on and the bytes of all kernels, equal those of docs/results/gpu-model.md and meet the goals. Takes
+    minutes: ./check --full runs it. Control: refreshing blocks of 2048 in each step exceeds the goal."""
     need_traces()
     with open(os.path.join(HERE, "../../../docs/results/gpu-model.md"), encoding="utf-8") as file:
         found = re.findall(r"^\| f = (\d+), block (\d+) \|.*\| ([\d.]+) \| [\d.]+ \|$", file.read(), re.M)
@@ -132,8 +131,8 @@ def shampoo_takes_as_long_as_the_page_says(_):
 
 @rows.full
 def staggered_steps_have_all_roots_or_none(_):
-    """Without roots it is the update between refreshes; a step with a batch of them, which here is of all, looks at its numbers and at
-    what came of the roots besides."""
+    """A step without roots equals the update between refreshes. A step with a batch of roots, here all, also reads back the roots'
+    statuses."""
     plain, rooted = nodes.staggered(BUILD, 2048)
     update, refresh = nodes.shampoo(BUILD, 2048)
     assert [w.name for w in plain] == [w.name for w in update]
@@ -142,8 +141,8 @@ def staggered_steps_have_all_roots_or_none(_):
 
 @rows.full
 def directions_are_not_written_back(folder):
-    """The update's last pass over memory reads the direction, the parameter and momentum, and writes the last two: to 2 %, as parts
-    of vectors are no fours."""
+    """The update's last pass over memory reads direction, parameter and momentum, and writes parameter and momentum. Tolerance 2 %:
+    some vectors are no multiple of four long."""
     need_traces()
     works = nodes.works_of(BUILD, TRACED, folder, [
         "tools/bench", "optim", "--device", "cuda", "--optim", "shampoo", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1"],
@@ -156,7 +155,7 @@ def directions_are_not_written_back(folder):
 
 @rows.full
 def bytes_of_kernels_are_counted(_):
-    """What is known of some: a cast of f32 to 16 bits, or back; dx of batch norm from dy and x."""
+    """Kernels of known traffic: casts between f32 and 16 bits; dx of batch norm from dy and x."""
     need_traces()
     found = narrow("resnet50", "f16", TRACED)
     casts = [w for w in found if w.name == "convert" and max(w.read, w.written) > 1024]
@@ -167,7 +166,7 @@ def bytes_of_kernels_are_counted(_):
 
 
 def traced_roots(folder, alike="0"):
-    """Works of the roots of two matrices of side 512."""
+    """Returns the works of the roots of two 512x512 matrices."""
     need_traces()
     return nodes.works_of(BUILD, TRACED, folder, [
         "tools/bench", "roots", "--device", "cuda", "--sizes", "512", "--conditions", "1e4", "--batch", "2", "--repeats", "1", "--solvers",
@@ -176,9 +175,9 @@ def traced_roots(folder, alike="0"):
 
 @rows.full
 def terms_of_roots_move_triangles(folder):
-    """Of two matrices of side 512: a term in double each, the sums' first, then some by TF32 in two parts. What begins reads half of a
-    matrix once, and writes halves, and the low part of the block that is a factor as it is, a quarter. What adds reads and writes halves,
-    and no sum before there is one."""
+    """Two 512x512 matrices: first one term each in double, then several terms in TF32 with high and low parts. term_begin reads one
+    triangle per matrix; it writes two triangles, and a quarter for the low part of the block that needs no product. terms_add reads and
+    writes triangles; the first one reads no sum."""
     found = traced_roots(folder)
     square, matrices = 512 * 512, 2
     wide, begin = [w for w in found if w.name == "term_begin"][:2]
@@ -194,8 +193,8 @@ def terms_of_roots_move_triangles(folder):
 
 @rows.full
 def panels_of_factors_wait_for_one_another(folder):
-    """A leaf of 256 rows has four panels of 64: ten launches of a factor, seven of a solve, each at least as long as a tiny node;
-    what has no such rows takes its bytes or its arithmetic."""
+    """A leaf of 256 rows has four panels of 64 rows: ten launches for the factor, seven for the solve, each at least as long as a tiny
+    node. Other works take the time of their bytes or arithmetic."""
     found = traced_roots(folder)
     for name, launches in (("cusolver potrfBatched", 10), ("cublas trsmBatched", 7)):
         works = [w for w in found if w.name == name]
@@ -210,7 +209,8 @@ def panels_of_factors_wait_for_one_another(folder):
 
 @rows.full
 def alike_matrices_move_the_same_bytes(folder):
-    """When one of them runs, as when all do: each work, but for a product's first vectors, which matrices share."""
+    """Tracing one of several equal matrices counts the same bytes as tracing all. The first vectors of a product are shared by the
+    matrices, hence the tolerance."""
     every, one = traced_roots(folder), traced_roots(folder, "1")
     assert [w.name for w in every] == [w.name for w in one]
     bad = [(a, b) for a, b in zip(every, one) if max(abs(a.read - b.read), abs(a.written - b.written)) > 0.01 * (a.read + a.written)]

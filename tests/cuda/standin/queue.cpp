@@ -134,7 +134,7 @@ outcome run_towards(CUstream_st *s)
     return BLOCKED;
 }
 
-/* Whether the order lets the stream run before anybody waits for it. */
+/* Returns true if the chosen order lets the stream run before anything waits for it. */
 bool is_early(const CUstream_st *s)
 {
     const wishes::when order = wished().order;
@@ -193,8 +193,8 @@ void run_until(CUstream_st *s, const std::function<bool()> &reached)
     while (!reached()) {
         const outcome found = step(s);
         if (found == BLOCKED)
-            standin_die("whoever waits here waits for ever: no work can run");
-        if (found == POLLING) { /* other threads may be what it waits for */
+            standin_die("deadlock: a wait never ends, no queued work can run");
+        if (found == POLLING) { /* it may wait for other threads */
             close_memory();
             everything.unlock();
             usleep(20);
@@ -216,7 +216,7 @@ void all_streams(const std::function<void(CUstream_st *)> &f)
 void add(CUstream_st *stream, task t)
 {
     if (std::find(streams.begin(), streams.end(), stream) == streams.end() || stream->gone)
-        standin_die("%s: the stream %p is none, or is gone", t.what, (void *)stream);
+        standin_die("%s: %p is no stream, or a destroyed one", t.what, (void *)stream);
     stream->tasks.push_back(std::move(t));
     if (wished().order == wishes::LATE || wished().order == wishes::SHUFFLED)
         return;
@@ -318,7 +318,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     if (found == streams.end() || stream->gone)
         standin_die("cudaStreamDestroy: %p is no stream, or gone already", (void *)stream);
     stream->gone = true;
-    if (stream->tasks.empty()) { /* else its work goes on, and no stream can wait for it */
+    if (stream->tasks.empty()) { /* else its work continues, and no stream can wait for it */
         streams.erase(found);
         delete stream;
     }

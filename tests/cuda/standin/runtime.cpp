@@ -1,4 +1,4 @@
-/* The device itself, what was asked for by environment, and errors: those of one call, and those that stay. */
+/* Device properties, settings from the environment, and errors: of one call, or sticky. */
 
 #include "device.h"
 
@@ -18,7 +18,7 @@ namespace
 
 __thread int selected;
 __thread cudaError_t last_code;
-cudaError_t stays[MOST_DEVICES];
+cudaError_t sticky_errors[MOST_DEVICES];
 std::map<std::string, long> calls;
 std::set<std::string> noted;
 
@@ -113,18 +113,18 @@ int current_device()
 
 cudaError_t sticky(int device)
 {
-    return stays[device];
+    return sticky_errors[device];
 }
 
 void make_sticky(int device, cudaError_t code)
 {
-    stays[device] = code;
+    sticky_errors[device] = code;
 }
 
 cudaError_t entered(const char *name)
 {
-    if (stays[selected])
-        return stays[selected];
+    if (sticky_errors[selected])
+        return sticky_errors[selected];
     return standin_fails(name) ? cudaErrorUnknown : cudaSuccess;
 }
 
@@ -264,7 +264,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     return result(cudaSuccess);
 }
 
-/* Marks among what ran: the table that a profiler would write is of what lies between. */
+/* Marks in the trace: the profiler's table covers the work between them. */
 extern "C" cudaError_t cudaProfilerStart(void)
 {
     locked now(everything);
@@ -298,12 +298,12 @@ cudaError_t cudaGetLastError(void)
 {
     const cudaError_t code = last_code;
     last_code = cudaSuccess;
-    return stays[selected] ? stays[selected] : code;
+    return sticky_errors[selected] ? sticky_errors[selected] : code;
 }
 
 cudaError_t cudaPeekAtLastError(void)
 {
-    return stays[selected] ? stays[selected] : last_code;
+    return sticky_errors[selected] ? sticky_errors[selected] : last_code;
 }
 
 const char *cudaGetErrorString(cudaError_t code)

@@ -1,7 +1,6 @@
-/* Bytes that a kernel moves: its accesses to device memory, as the host's compiler reports them to a race
- * detector (-fsanitize=thread), whose calls are answered here. Each sector of 32 bytes, what a device's memory
- * is read and written in, counts once for reading and once for writing: that is what a kernel moves whose cache
- * loses nothing. */
+/* Counts the bytes that a kernel moves. The host compiler instruments memory accesses (-fsanitize=thread); this file
+ * implements the calls of that instrumentation. Each sector of 32 bytes, the unit of a GPU's memory traffic, counts
+ * once as read and once as written: the traffic with a perfect cache. */
 
 #include "device.h"
 
@@ -150,7 +149,7 @@ void __tsan_vptr_read(void **)
 void __tsan_vptr_update(void **, void *)
 {
 }
-/* Of kernels' atomicAdd(), and of shared pointers, which no device's memory holds. */
+/* Called by kernels' atomicAdd(), and by shared pointers, which lie outside device memory. */
 int __tsan_atomic32_fetch_add(int *p, int more, int)
 {
     access((uintptr_t)p, sizeof *p, false);
@@ -163,7 +162,7 @@ long __tsan_atomic64_fetch_add(long *p, long more, int)
     access((uintptr_t)p, sizeof *p, true);
     return __atomic_fetch_add(p, more, __ATOMIC_SEQ_CST);
 }
-/* Of function-local statics. */
+/* Guards of function-local statics. */
 char __tsan_atomic8_load(const char *p, int)
 {
     return __atomic_load_n(p, __ATOMIC_SEQ_CST);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs train_resnet50 --device cuda on the stand-in: the same bits in every order of queued work, waits that are
-missed when they are dropped, the features that meet the device, and what is said of a device that is missing, too
-old, too small or broken. tests/models/recorded.py compares the optimizers; tests/models/gpu_ranks.py has several ranks.
+"""Runs train_resnet50 --device cuda on the stand-in. Every order of queued work gives the same bits, dropped waits are
+detected, features that use the device work, and a device that is missing, too old, too small or faulty is reported.
+tests/models/recorded.py compares the optimizers; tests/models/gpu_ranks.py runs several ranks.
 
     tests/cuda/standin/train.py BUILD/models/resnet50/train_resnet50 BUILD [ROW]
 
@@ -33,8 +33,8 @@ COUNTS = re.compile(r"(\d+) waits \((\d+) dropped\), (\d+) captures, (\d+) launc
 
 
 def start(cwd, name, *args, order="now", devices=1, **wishes):
-    """Into cwd/name. wishes: LATHER_..., by the rest of their names. That the host leaves a device's memory alone is
-    looked after where it is asked for: it takes long."""
+    """Starts the program with output folder cwd/name. wishes: environment variables without their prefix LATHER_. The slow
+    check that the host never touches device memory is off unless STANDIN_PROTECT=1."""
     env = dict(environment(cwd, order, devices), LATHER_STANDIN_LOG="1", LATHER_STANDIN_PROTECT="0")
     env.update({"LATHER_" + key: str(value) for key, value in wishes.items()})
     again = [] if "--resume" in args else ["--overwrite"]
@@ -43,7 +43,7 @@ def start(cwd, name, *args, order="now", devices=1, **wishes):
 
 
 def run(cwd, name, *args, code=0, **wishes):
-    """The ended process, with what it said and the stand-in's counts."""
+    """Returns the finished process, with its stderr as .said and the stand-in's counts."""
     with start(cwd, name, *args, **wishes) as p:
         try:
             p.said = p.communicate(timeout=TIMEOUT)[1]
@@ -66,7 +66,7 @@ def numbers(cwd, name, event="step"):
 
 
 def agree(cwd, flags, *orders):
-    """Recorded steps in those orders have the bits of eager ones."""
+    """Captured steps in the given orders have the bits of eager steps."""
     run(cwd, "eager", *CUDA, *flags, "--no-graph")
     for order in orders:
         p = run(cwd, order, *CUDA, *flags, order=order)
@@ -89,7 +89,7 @@ def every_order_has_the_same_bits(cwd):
 
 
 @full
-def the_host_leaves_device_memory_alone(cwd):
+def the_host_does_not_touch_device_memory(cwd):
     run(cwd, "late", *CUDA, order="late", STANDIN_PROTECT=1)
 
 
@@ -97,50 +97,50 @@ MORE = [*CUDA, "--max-steps", "6", "--eval-every", "0"]
 
 
 def losses(cwd, name):
-    return [row.get("loss") for row in numbers(cwd, name)]  # none: it is not finite
+    return [row.get("loss") for row in numbers(cwd, name)]  # None if not finite
 
 
-def is_noticed(cwd, **wishes):
-    """Beside the run "right"."""
+def is_detected(cwd, **wishes):
+    """Returns true if the run fails or differs from the run "right"."""
     p = run(cwd, "wrong", *MORE, code=None, **wishes)
     assert p.drops > 0 or p.returncode, "nothing was dropped"
     return p.returncode != 0 or not same(cwd, "right", "wrong") or losses(cwd, "right") != losses(cwd, "wrong")
 
 
-def dropped_waits_of_streams_are_found(cwd):
-    """A control for the rows above: all of them, then single ones where one of the two streams runs ahead of the other.
-    Few may be dropped: the device has done all when the first batch comes."""
+def dropped_stream_waits_are_detected(cwd):
+    """Control for the rows above: drops all waits, then single ones with one of the two streams ahead of the other. Only a few
+    matter: the device is idle when the first batch comes."""
     waits = run(cwd, "right", *MORE, order="late").waits
-    assert is_noticed(cwd, order="late", STANDIN_DROP=-1)
-    found = [any(is_noticed(cwd, order=order, STANDIN_DROP=wait) for order in MAIN) for wait in range(4, min(waits, 8) + 1)]
+    assert is_detected(cwd, order="late", STANDIN_DROP=-1)
+    found = [any(is_detected(cwd, order=order, STANDIN_DROP=wait) for order in MAIN) for wait in range(4, min(waits, 8) + 1)]
     assert found and sum(found) >= 2 * len(found) // 3, f"found: {found}"
 
 
 @full
-def dropped_waits_of_the_host_are_found(cwd):
-    """For images whose memory is written again, and for results: all of them, then single ones until three were missed.
-    What is copied to or from memory that is not page-locked is waited for in the copy, and once more."""
+def dropped_host_waits_are_detected(cwd):
+    """Waits before image buffers are reused, and for results: drops all, then single ones until three are detected. A copy of
+    pageable memory waits twice, so one dropped wait is harmless."""
     run(cwd, "right", *MORE, order="late")
-    assert is_noticed(cwd, order="late", STANDIN_DROP_HOST=-1)
+    assert is_detected(cwd, order="late", STANDIN_DROP_HOST=-1)
     found, wait = [], 1
     while sum(found) < 3:
-        found.append(is_noticed(cwd, order="late", STANDIN_DROP_HOST=wait))
+        found.append(is_detected(cwd, order="late", STANDIN_DROP_HOST=wait))
         wait += 2
 
 
 @full
-def products_of_tf32_and_fused_kernels_too(cwd):
+def tf32_and_fused_kernels_too(cwd):
     agree(cwd, ["--amp", "tf32"], "late")
     agree(cwd, ["--amp", "bf16", "--fused", "on"], "late")
 
 
 @full
-def mixed_images_too(cwd):
+def mixup_too(cwd):
     agree(cwd, ["--mixup-alpha", "0.4"], "shuffled")
 
 
 @full
-def parts_of_batches_too(cwd):
+def partial_batches_too(cwd):
     agree(cwd, ["--eval-batch-size", "5", "--clip-grad", "1"], *MAIN)
 
 
@@ -150,8 +150,8 @@ def steps_that_keep_all_activations_too(cwd):
 
 
 @full
-def memory_decides_what_is_made_again(cwd):
-    """And a run that goes on keeps to it, with whatever memory."""
+def memory_decides_what_is_recomputed(cwd):
+    """A resumed run keeps the choice, whatever memory it has."""
     large = ["--data", "synthetic:64:128:3", "--width", "16", "--amp", "f16", "--batch-size", "32", "--max-steps", "1",
              "--eval-every", "-1", "--recompute", "auto"]
 
@@ -170,7 +170,7 @@ def memory_decides_what_is_made_again(cwd):
 
 
 @full
-def a_killed_run_goes_on_bit_for_bit(cwd):
+def a_killed_run_resumes_bit_for_bit(cwd):
     more = ["--checkpoint-every", "1", *ADAMW, "--epochs", "4", "--max-steps", "20"]
     run(cwd, "whole", *CUDA, *more, order="late")
     latest = os.path.join(cwd, "cut", "checkpoints", "latest")
@@ -185,8 +185,8 @@ def a_killed_run_goes_on_bit_for_bit(cwd):
 
 
 @full
-def checkpoints_go_on_on_the_other_device(cwd):
-    """With nearly its losses: sums are not in the same order."""
+def checkpoints_resume_on_the_other_device(cwd):
+    """Losses agree to 1 %: sums differ in order."""
     for here, there in (("cuda", "cpu"), ("cpu", "cuda")):
         name = f"{here} {there}"
         run(cwd, here, "--device", here, *ADAMW, order="late")
@@ -197,7 +197,7 @@ def checkpoints_go_on_on_the_other_device(cwd):
 
 
 @full
-def it_learns(cwd):
+def it_overfits_two_batches(cwd):
     run(cwd, "learn", *CUDA, "--overfit-batches", "2", "--epochs", "30", "--max-steps", "60", "--eval-every", "30",
         "--lr", "0.05", "--label-smoothing", "0", order="late")
     first, last = numbers(cwd, "learn")[0]["loss"], numbers(cwd, "learn", "epoch")[-1]
@@ -205,8 +205,8 @@ def it_learns(cwd):
 
 
 @full
-def skipped_steps_leave_running_statistics(cwd):
-    """After the first step weights overflow in f16: all others are skipped, recorded ones too."""
+def skipped_steps_keep_running_statistics(cwd):
+    """After the first step weights overflow in f16, so all later steps are skipped, captured ones included."""
     p = run(cwd, "skip", *CUDA, "--amp", "f16", "--lr", "1e6", "--on-nan", "skip")
     assert p.captures and p.launches and sum(r.get("skipped", 0) for r in numbers(cwd, "skip")) == 7
     with open(os.path.join(cwd, "skip", "model.safetensors"), "rb") as f:
@@ -228,16 +228,16 @@ def the_second_device_has_the_same_bits(cwd):
 
 
 @full
-def each_tensor_may_be_an_allocation_of_its_own(cwd):
-    """Freed while the device works, which cudaFree() need not wait for; nothing can be recorded then."""
+def tensors_may_be_allocated_without_the_pool(cwd):
+    """Without the pool, memory is freed while the device works, and steps are not captured."""
     run(cwd, "pool", *CUDA)
     p = run(cwd, "none", *CUDA, order="late", POOL="off")
     assert same(cwd, "pool", "none") and not p.captures and "without a graph" not in p.said, p.said
 
 
 @full
-def failures_that_cost_time_only(cwd):
-    """Nothing is recorded, or something stays allocated; the next operation is not at fault."""
+def failures_that_only_cost_time(cwd):
+    """The run continues without capture, or leaks memory; no later operation reports the error."""
     run(cwd, "right", *CUDA)
     for call in ("cudaStreamBeginCapture:1", "cudaStreamEndCapture:1", "cudaGraphInstantiate:1", "cudaFreeHost:1",
                  "cudaFree:1"):
@@ -254,18 +254,18 @@ def says(cwd, *words, args=(), **wishes):
     return p
 
 
-def no_driver_is_said(cwd):
+def a_missing_driver_is_reported(cwd):
     says(cwd, "this machine has no NVIDIA driver", devices=-1)
 
 
 @full
-def an_old_driver_is_said(cwd):
+def an_old_driver_is_reported(cwd):
     says(cwd, r"the driver is for CUDA \d+\.0, want one for CUDA \d+\.0 or later", STANDIN_OLD=1)
 
 
 @full
-def a_library_of_another_version_is_said(cwd):
-    """What was found, where, and what is wanted; the control: a later minor version will do."""
+def a_wrong_library_version_is_reported(cwd):
+    """The message has the version found, its path, and the version wanted. Control: a later minor version works."""
     for found, words in (("cuDNN 9.7", r"cuDNN 9\.7 was found \(.+\), want 9\.8 or a later 9\.x"),
                          ("cuDNN 10.1", r"cuDNN 10\.1 was found"), ("cuBLAS 11.4", r"cuBLAS 11\.4 was found \(.+\), want \d+\.0"),
                          ("cuSOLVER 99.0", r"cuSOLVER 99\.0 was found \(.+\), want \d+\.0 or a later")):
@@ -273,26 +273,26 @@ def a_library_of_another_version_is_said(cwd):
     run(cwd, "run", *CUDA, "--max-steps", "1", STANDIN_VERSION="cuDNN 9.99")
 
 
-def no_device_is_said(cwd):
+def a_missing_device_is_reported(cwd):
     says(cwd, "there is a driver, but no device", devices=0)
 
 
 @full
-def an_unknown_device_is_said(cwd):
+def an_unknown_device_is_reported(cwd):
     says(cwd, r"device cuda:1: there are 1 devices", args=["--device", "cuda:1"])
 
 
 @full
-def too_little_memory_is_said(cwd):
-    """The tensor, the bytes, what is free, and a batch that may fit: which does."""
+def too_little_memory_is_reported(cwd):
+    """The message has the tensor, its bytes, the free memory, and a batch that may fit."""
     args = ["--data", "synthetic:64:64:3", "--batch-size", "64", "--max-steps", "1"]
     says(cwd, r"no [\d.]+ MiB of device memory", r"[\d.]+ of 52\.0 MiB are free", r"f32 \[\d+,\d+,\d+,\d+\]",
          r"a batch of \d+ instead of 64 may fit", args=args, STANDIN_MEMORY=52)
 
 
 @full
-def calls_that_fail_are_said(cwd):
-    """By their own names, not by those of what is cleaned up behind them; queued copies keep their memory till then."""
+def failing_calls_are_reported(cwd):
+    """The message names the failing call, not a later one of the clean-up, which waits for queued copies."""
     for call, words in {"cudaMallocHost:2": "page-locked memory", "cudaEventRecord:2": "upload", "cudaEventSynchronize:3": "wait for results",
                         "cudaStreamWaitEvent:2": "upload", "cudaGraphLaunch:2": "recorded step"}.items():
         says(cwd, f"cuda:0: {words}: {call.split(':')[0]}: CUDA says: cudaErrorUnknown, unknown error \\(999\\)", order="late", STANDIN_FAIL=call)
@@ -310,16 +310,16 @@ LIBRARIES = (("cudnnBackendExecute:140", [], r"conv2d\w*: cudnn: cudnnBackendExe
 
 
 @full
-def libraries_that_fail_are_said(cwd):
-    """By operation, call, name and number; a plan of cuDNN that has run before is not made in another way."""
+def failing_libraries_are_reported(cwd):
+    """The message has operation, call, status name and number. A cuDNN plan that has run before is not replaced."""
     for call, args, words, failed, _ in LIBRARIES:
         p = says(cwd, f"cuda:0: {words}{failed}", order="late", args=["--no-graph", *args], STANDIN_FAIL=call)
         assert "are free" not in p.said and "may fit" not in p.said, p.said
 
 
 @full
-def memory_that_ends_within_a_library_is_said(cwd):
-    """As where a tensor wants it: what is free, and in a pass a batch that may fit. The row above is the control."""
+def lack_of_memory_in_a_library_is_reported(cwd):
+    """As for a tensor, the message has the free memory, and in a pass a batch that may fit. Control: the row above."""
     for call, args, words, _, ended in LIBRARIES:
         advice = [] if args else ["; a batch of 2 instead of 4 may fit"]
         says(cwd, f"cuda:0: {words}{ended}.*, device memory: [\\d.]+ of 4096.0 MiB are free", *advice, order="late",
@@ -327,8 +327,9 @@ def memory_that_ends_within_a_library_is_said(cwd):
 
 
 @full
-def a_profiler_looks_at_one_step(cwd):
-    """At all of its kernels, which are those of the next one too, and at no other; a step that is none is refused. When batches are copied is the loader's matter."""
+def the_profiler_covers_one_step(cwd):
+    """The profiler covers exactly the kernels of one step; those of the next step are the same. An invalid step is rejected. Uploads are
+    ignored: the loader's thread decides when they happen."""
     def profiled(step):
         works = os.path.join(cwd, f"works{step}")
         run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "4", "--eval-every", "0", STANDIN_WORKS=works, PROFILE_STEP=step)
@@ -347,8 +348,9 @@ def a_profiler_looks_at_one_step(cwd):
 
 
 @full
-def entries_are_timed_by_events(cwd):
-    """All entries of one step and their calls, those of the next one but for uploads, which are the loader's matter; as many convolutions as the step has; nothing without a step, and a file that cannot be written is said."""
+def events_time_entries(cwd):
+    """The table has all entries of one step with their calls, the same in the next step except uploads. Without LATHER_PROFILE_STEP no
+    table is written; a file that cannot be written is an error."""
     def timed(step, name):
         table = os.path.join(cwd, name)
         p = run(cwd, "run", *CUDA, "--no-graph", "--max-steps", "4", "--eval-every", "0", PROFILE_STEP=step, PROFILE_EVENTS=table)
@@ -370,8 +372,8 @@ def entries_are_timed_by_events(cwd):
 
 
 @full
-def a_fault_is_said(cwd):
-    """In a captured graph, whose kernels have no operations; in the evaluation behind the steps; before one was captured."""
+def a_fault_is_reported(cwd):
+    """Faults in a captured graph, whose kernels have no operation; in the evaluation after the steps; before a capture."""
     recorded, earlier = "a captured step was running: if an operation in it", "if an earlier operation"
     for fault, launched, words in ((900, True, recorded), (1200, True, earlier), (300, False, earlier)):
         p = says(cwd, "an illegal memory access", f"; {words} is at fault, LATHER_SYNC=1 names it", order="late", STANDIN_FAULT=fault)
@@ -379,8 +381,8 @@ def a_fault_is_said(cwd):
 
 
 @full
-def a_fault_has_a_name(cwd):
-    """Of the operation that was at fault, whatever it was."""
+def a_fault_names_its_operation(cwd):
+    """With LATHER_SYNC=1 the message names the operation at fault."""
     names = set()
     for n in (300, 303, 310, 317):
         p = run(cwd, "bad", *CUDA, order="late", STANDIN_FAULT=n, SYNC=1, code=1)
@@ -388,14 +390,14 @@ def a_fault_has_a_name(cwd):
     assert names - {"upload", "sync", "copy"}, f"names: {names}"
 
 
-ROWS = [every_order_has_the_same_bits, the_host_leaves_device_memory_alone,
-        dropped_waits_of_streams_are_found, dropped_waits_of_the_host_are_found,
-        products_of_tf32_and_fused_kernels_too, mixed_images_too, parts_of_batches_too,
-        steps_that_keep_all_activations_too, memory_decides_what_is_made_again, a_killed_run_goes_on_bit_for_bit, checkpoints_go_on_on_the_other_device,
-        it_learns, skipped_steps_leave_running_statistics, each_tensor_may_be_an_allocation_of_its_own, failures_that_cost_time_only,
-        the_second_device_has_the_same_bits, no_driver_is_said, an_old_driver_is_said, a_library_of_another_version_is_said, no_device_is_said,
-        an_unknown_device_is_said, too_little_memory_is_said, calls_that_fail_are_said, libraries_that_fail_are_said,
-        memory_that_ends_within_a_library_is_said,
-        a_profiler_looks_at_one_step, entries_are_timed_by_events, a_fault_is_said, a_fault_has_a_name]
+ROWS = [every_order_has_the_same_bits, the_host_does_not_touch_device_memory,
+        dropped_stream_waits_are_detected, dropped_host_waits_are_detected,
+        tf32_and_fused_kernels_too, mixup_too, partial_batches_too,
+        steps_that_keep_all_activations_too, memory_decides_what_is_recomputed, a_killed_run_resumes_bit_for_bit, checkpoints_resume_on_the_other_device,
+        it_overfits_two_batches, skipped_steps_keep_running_statistics, tensors_may_be_allocated_without_the_pool, failures_that_only_cost_time,
+        the_second_device_has_the_same_bits, a_missing_driver_is_reported, an_old_driver_is_reported, a_wrong_library_version_is_reported, a_missing_device_is_reported,
+        an_unknown_device_is_reported, too_little_memory_is_reported, failing_calls_are_reported, failing_libraries_are_reported,
+        lack_of_memory_in_a_library_is_reported,
+        the_profiler_covers_one_step, events_time_entries, a_fault_is_reported, a_fault_names_its_operation]
 
 sys.exit(run_rows(ROWS, os.path.abspath(sys.argv[2]), "lather-standin-", *sys.argv[3:4]))

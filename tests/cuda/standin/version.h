@@ -1,4 +1,4 @@
-/* LATHER_STANDIN_VERSION="cuDNN 9.7": that library says that it is of this version. */
+/* LATHER_STANDIN_VERSION="cuDNN 9.7" makes that library report this version. */
 #ifndef LT_TESTS_STANDIN_VERSION_H
 #define LT_TESTS_STANDIN_VERSION_H
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether another version was asked for. */
+/* Returns true if the environment sets another version. */
 static inline bool standin_version(const char *library, int *major, int *minor)
 {
     char name[16];

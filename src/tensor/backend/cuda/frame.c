@@ -1,5 +1,4 @@
-/* How every entry of the cuda backend begins and ends: the device is the thread's, the operation has a name and a
- * time. */
+/* Begin and end of every entry of the cuda backend: select the device, name the operation, measure its time. */
 
 #include "event_profiler.h"
 
