@@ -74,7 +74,7 @@ typedef struct lt_cuda_api {
     int (*graph_destroy)(lt_cuda_graph graph);
     int (*graph_exec_destroy)(lt_cuda_graph_exec exec);
 
-    int (*last_error)(void); /* of this thread, including failed launches; resets it */
+    int (*last_error)(void); /* last error of this thread, including failed launches; resets it */
 
     /* Returns the library's text for a result code. */
     const char *(*text)(lt_cuda_library library, int code);

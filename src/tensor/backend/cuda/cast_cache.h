@@ -11,7 +11,7 @@ typedef struct lt_cast {
     struct lt_cast *next;
     lt_view value;   /* the parameter, with the version that was cast */
     lt_view copy;    /* the cast */
-    size_t bytes;    /* of its memory */
+    size_t bytes;    /* size of the copy's memory */
     bool same_order; /* both have the same order in memory */
     bool follows;    /* optimizer entries update it */
 } lt_cast;

@@ -28,7 +28,7 @@ typedef struct plan {
 
 typedef struct call {
     const lt_view *a, *b, *y;
-    lt_dtype dtype;      /* of both factors */
+    lt_dtype dtype;      /* type of both factors */
     lt_dtype y_dtype;    /* that or f32 */
     bool keeps;          /* b's cast is cached */
     const lt_view *bias; /* [columns], or NULL */

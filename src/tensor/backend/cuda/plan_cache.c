@@ -37,13 +37,13 @@ static uint64_t hash_of(const char *key)
 
 static void choose_folder(char *folder, size_t bytes)
 {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *cache = getenv("XDG_CACHE_HOME"), *user = getenv("HOME");
     int length = 0;
     folder[0] = 0;
     if (cache && *cache == '/') /* the specification ignores relative ones */
         length = snprintf(folder, bytes, "%s/lather", cache);
-    else if (home && *home == '/')
-        length = snprintf(folder, bytes, "%s/.cache/lather", home);
+    else if (user && *user == '/')
+        length = snprintf(folder, bytes, "%s/.cache/lather", user);
     if (length < 0 || (size_t)length >= bytes)
         folder[0] = 0;
 }

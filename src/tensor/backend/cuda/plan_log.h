@@ -7,12 +7,12 @@
 
 /* A candidate. */
 typedef struct lt_plan_line {
-    const char *key;    /* of the plan: form, dtype, shape */
+    const char *key;    /* identifies the operation: form, dtype, shape */
     const char *kind;   /* "hopper", "older", "compiled", "composed", "algorithm", "from disk" */
     int candidate;      /* its number among the candidates of the key */
     long long engine;   /* the library's number; -1: unknown */
     size_t workspace;   /* bytes */
-    float milliseconds; /* of a run; 0: not timed; < 0: failed */
+    float milliseconds; /* time of one run; 0: not timed; < 0: failed */
     bool chosen;
     const char *note; /* how it was built, or why it failed; may be NULL */
 } lt_plan_line;

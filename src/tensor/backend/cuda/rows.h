@@ -14,7 +14,7 @@ enum {
 
 typedef struct lt_rows {
     int64_t height, width, channels, count; /* count: rows */
-    int64_t stride[4];                      /* of n, c, h, w */
+    int64_t stride[4];                      /* strides of n, c, h, w */
     bool dense;                             /* contiguous channels-last */
 } lt_rows;
 

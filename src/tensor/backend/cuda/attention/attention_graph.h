@@ -38,7 +38,7 @@ typedef struct lt_attention_problem {
     bool causal;    /* query i sees keys 0 .. i + keys - queries */
     bool backward;
     int64_t batch, heads, kv_heads, queries, keys, width;
-    lt_attention_strides stride[LT_ATTENTION_SLOTS]; /* of views */
+    lt_attention_strides stride[LT_ATTENTION_SLOTS]; /* strides in elements */
 } lt_attention_problem;
 
 /* Returns whether the graph has that tensor. */

@@ -44,13 +44,13 @@ enum {
 
 typedef struct lt_conv_problem {
     lt_conv_form form;
-    lt_dtype dtype; /* of the factors */
+    lt_dtype dtype; /* type of the factors */
     lt_conv2d_config config;
     int64_t x[4], w[4], y[4];
 } lt_conv_problem;
 
 typedef struct lt_conv_form_info {
-    const char *name; /* of the backend's entry */
+    const char *name; /* name of the backend's entry */
     lt_dnn_conv_kind kind;
     int slots;   /* tensors in memory */
     int written; /* which of x, w, y is the result */

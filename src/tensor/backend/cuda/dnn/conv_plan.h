@@ -19,7 +19,7 @@ struct lt_conv_call {
     lt_conv_step_fn *other;            /* computes the same results by other entries, or NULL */
     bool fused; /* `other` composes operations that the graph fuses: subject to --fused */
     const lt_conv_pixels *pixels;   /* the source of x, or NULL */
-    const void *context;            /* of the functions above */
+    const void *context;            /* argument of the functions above */
     const lt_conv2d_config *config; /* arguments of the entry */
     const lt_view *x, *w, *y;
     void *memory[LT_CONV_SLOTS]; /* out: of each tensor, while the functions above run */

@@ -18,7 +18,7 @@ typedef struct lt_dnn_rules {
 /* An engine config that the heuristics propose. */
 typedef struct lt_dnn_config {
     cudnnBackendDescriptor_t descriptor, engine;
-    int64_t number; /* of the engine */
+    int64_t number; /* engine id */
     size_t workspace;
     bool compiled, tensor_core, nondeterministic;
 } lt_dnn_config;

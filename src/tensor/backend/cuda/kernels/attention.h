@@ -25,7 +25,7 @@ typedef struct lt_scores {
     float *data;
     int64_t items, first_item;
     int64_t first, count; /* rows of each item */
-    int64_t rows;         /* of a whole item: groups * queries */
+    int64_t rows;         /* rows per batch item: groups * queries */
     int64_t queries, keys;
     bool causal;
     double scale;

@@ -10,7 +10,7 @@
 #include <math.h>
 
 enum {
-    LT_LIST_ITEMS = 256,  /* of one launch; the kernel's parameter */
+    LT_LIST_ITEMS = 256,  /* items per launch: the size of the kernel's parameter */
     LT_LIST_BLOCK = 8192, /* elements of a block */
     LT_LIST_STATES = 2
 };
@@ -18,7 +18,7 @@ enum {
 /* A tensor of a list: its views have equal dense strides, so elements are addressed by offset. */
 typedef struct lt_list_item {
     float *value;
-    const void *grad; /* of dtype grad_dtype: f32 or 16 bits */
+    const void *grad; /* grad_dtype: f32 or 16 bits */
     float *state[LT_LIST_STATES];
     int64_t count;
     float lr_scale, weight_decay;
@@ -95,7 +95,7 @@ LT_HD void lt_apply_norm(lt_scalars *s, double square)
     s->applied += s->finite;
 }
 
-enum { LT_TRUST_ITEMS = 256 }; /* of one launch; the kernel's parameter, 4 KiB */
+enum { LT_TRUST_ITEMS = 256 }; /* items per launch: the kernel's parameter, 4 KiB */
 
 typedef struct lt_trust_list {
     lt_trust_kernel config;

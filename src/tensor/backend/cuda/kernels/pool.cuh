@@ -7,7 +7,7 @@
 
 struct pool_shape {
     lt_pool2d_config config;
-    int64_t height, width, outputs_h, outputs_w, channels; /* of x and of y */
+    int64_t height, width, outputs_h, outputs_w, channels; /* sizes of x and y */
 };
 
 static inline pool_shape pool_shape_of(const lt_pool2d_config *config, const lt_view *x,

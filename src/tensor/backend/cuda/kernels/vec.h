@@ -8,7 +8,7 @@
 #include "lather/detail/vec_kernels.h"
 
 enum {
-    LT_VEC_JOBS = 64,        /* of one launch; the kernel's parameter, 24 KiB */
+    LT_VEC_JOBS = 64,        /* jobs per launch: the kernel's parameter, 24 KiB */
     LT_VEC_LIST_LENGTH = 16, /* jobs of one list */
     LT_VEC_BLOCK = 4096      /* elements of a block */
 };

@@ -9,7 +9,7 @@
 namespace
 {
 
-const int64_t MOST_BLOCKS = 4096; /* of one matrix; threads loop over more elements */
+const int64_t MOST_BLOCKS = 4096; /* limit per matrix; threads loop over more elements */
 
 dim3 grid_for(int64_t elements, int count)
 {

@@ -72,7 +72,7 @@ typedef struct eigen {
     int *info, *bad; /* one after the other */
     void *matrix, *row, *work;
     size_t work_bytes, host_bytes;
-    int64_t blocks; /* of each list */
+    int64_t blocks; /* length of each list */
 } eigen;
 
 static eigen lay_out_eigen(lt_carver *v, size_t m, int64_t n, size_t size, size_t work_bytes)

@@ -118,7 +118,7 @@ typedef struct lists {
     lt_mirror *mirror;
     void **a, **b, **out; /* pointers to matrices */
     void *coefficients;
-    size_t bytes; /* of all above */
+    size_t bytes; /* bytes of the arrays above */
     char *work;   /* gathered matrices and those to scatter */
     int gathers, scatters, mirrors;
     int64_t gather_blocks, scatter_blocks, mirror_blocks;

@@ -23,7 +23,7 @@ typedef enum kind { IN_DOUBLE, IN_FLOAT, BY_TF32 } kind;
 typedef struct batch {
     size_t begin, m;
     int64_t n;
-    bool wide;   /* of doubles */
+    bool wide;   /* sums in double */
     double *sum; /* [m,n,n] */
 } batch;
 
