@@ -12,6 +12,7 @@
 #include "lather/ext/fail.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -199,7 +200,7 @@ lt_status lt_select_topk_f64(const double *x, int64_t n, int64_t count, uint32_t
     if (!all)
         return LT_E_NOMEM;
     for (int64_t i = 0; i < n; i++)
-        all[i] = (ranked){isnan(x[i]) ? INFINITY : fabs(x[i]), isnan(x[i]), (uint32_t)i};
+        all[i] = (ranked){isnan(x[i]) ? (double)INFINITY : fabs(x[i]), isnan(x[i]), (uint32_t)i};
     qsort(all, (size_t)n, sizeof *all, compare_magnitudes);
     for (int64_t i = 0; i < count; i++)
         index[i] = all[i].index;

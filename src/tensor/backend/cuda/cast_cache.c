@@ -8,25 +8,25 @@
 
 static void free_weights(lt_cuda *c, void *data)
 {
-    for (lt_cast *next, *w = data; w; w = next) {
+    for (lt_cached_cast *next, *w = data; w; w = next) {
         next = w->next;
         c->api->release(w->copy.data);
         free(w);
     }
 }
 
-lt_cast *lt_cast_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes)
+lt_cached_cast *lt_cast_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes)
 {
-    lt_cast *w = c->part[LT_CUDA_CASTS].data;
+    lt_cached_cast *w = c->part[LT_CUDA_CASTS].data;
     while (w && !(w->value.data == data && w->copy.dtype == dtype && w->bytes >= bytes))
         w = w->next;
     return w;
 }
 
-lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cast **out)
+lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cached_cast **out)
 {
     lt_cuda_part *part = &c->part[LT_CUDA_CASTS];
-    lt_cast *w = calloc(1, sizeof *w);
+    lt_cached_cast *w = calloc(1, sizeof *w);
     if (!w)
         return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
     lt_status st = lt_cuda_alloc(c, bytes, &w->copy.data);
@@ -44,7 +44,7 @@ lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cast **out)
 
 void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype)
 {
-    for (const lt_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {
+    for (const lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {
         const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
         const size_t size = lt_dtype_size(w->copy.dtype);
         /* The cast's memory may be larger than the weight: it may be reused from a larger one. */
@@ -61,7 +61,7 @@ void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype)
 void lt_cast_follow(void *ctx, const lt_view *value, bool on)
 {
     lt_cuda *c = ctx;
-    for (lt_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {
+    for (lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {
         if (w->value.data != value->data)
             continue;
         const bool can = w->same_order && w->value.dtype == LT_F32

@@ -7,23 +7,23 @@
 #include "element.h"
 
 /* Its address does not change: captured steps use it. */
-typedef struct lt_cast {
-    struct lt_cast *next;
+typedef struct lt_cached_cast {
+    struct lt_cached_cast *next;
     lt_view value;   /* the parameter, with the version that was cast */
     lt_view copy;    /* the cast */
     size_t bytes;    /* size of the copy's memory */
     bool same_order; /* both have the same order in memory */
     bool follows;    /* optimizer entries update it */
-} lt_cast;
+} lt_cached_cast;
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* Returns the cached cast of the weight at `data` to dtype, of at least `bytes`, or NULL. */
-lt_cast *lt_cast_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
+lt_cached_cast *lt_cast_find(const lt_cuda *c, const void *data, lt_dtype dtype, size_t bytes);
 /* Adds a cast of `bytes`. Errors: LT_E_NOMEM. */
-lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cast **out);
+lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cached_cast **out);
 
 /* Returns the address, in a cast of dtype *dtype, of the element at p, which an optimizer updates; NULL: no cast has
  * it. */

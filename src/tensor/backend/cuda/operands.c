@@ -61,7 +61,7 @@ static bool is_in_order(const lt_view *v)
 static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 {
     const size_t bytes = bytes_of(o);
-    lt_cast *w = lt_cast_find(c, o->view->data, o->dtype, bytes);
+    lt_cached_cast *w = lt_cast_find(c, o->view->data, o->dtype, bytes);
     if (!w)
         LT_TRY(lt_cast_new(c, bytes, &w));
     o->use.data = w->copy.data;
@@ -77,7 +77,7 @@ static lt_status keep_weight(lt_cuda *c, lt_operand *o)
 static lt_status renew(void *ctx, const lt_view *value)
 {
     lt_cuda *c = ctx;
-    for (lt_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next)
+    for (lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next)
         if (w->follows && w->value.data == value->data) {
             w->value.version = value->version;
             LT_TRY(lt_cuda_table()->cast(c, value, &w->copy));
