@@ -1,4 +1,4 @@
-/* The context of the cuda backend on a fake device: every failure closes what was opened, messages name the
+/* The context of the cuda backend on a fake device: every failure closes all opened objects, messages name the
  * cause, and workspace lives as long as a captured graph may need it. */
 
 #include "fake.h"

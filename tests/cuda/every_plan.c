@@ -57,13 +57,13 @@ static const attention_shape attention_shapes[] = {
 
 typedef enum attention_pass { NO_ATTENTION, FORWARD, BACKWARD } attention_pass;
 
-/* Shapes that the form is asked for: from `first` up to `end`. */
+/* A graph and its range of shapes, first..end-1. */
 typedef struct form {
     const char *name;
     conv_graph kind;
     int first, end;
     bool f32;
-    attention_pass attention; /* then shapes are attention's, and kind says nothing */
+    attention_pass attention; /* if set, the shapes are attention's and kind is unused */
 } form;
 
 static const form forms[] = {

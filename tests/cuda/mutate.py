@@ -75,7 +75,7 @@ SERVES = {"attention.cu": ["attention"], "norm_stats.cu": ["conv2d_stats"],
           "space_to_depth.cu": ["conv2d"], "matrix_grams.cu": ["gram", "mode_product"], "matrices.cu": ["rational", "eigh", "qr", "gram", "frobenius"]}
 # (file, kind, what its line says): the reason that it makes no difference.
 EQUAL = [("loss.cu", "barrier", "a largest before this one was read", "a kernel takes one largest"),
-         ("matrix_grams.cu", "bound", "if (right < s.columns)", "what is read beyond the tile is written nowhere")]
+         ("matrix_grams.cu", "bound", "if (right < s.columns)", "values read outside the tile are never stored")]
 
 
 def sources():

@@ -64,7 +64,7 @@ static void opening_fails(void **state)
     temp_remove(folder);
 }
 
-/* An entry that a backend does not implement returns an error that says so. */
+/* An entry that a backend does not implement returns an error that names it. */
 static void a_missing_entry_has_a_name(void **state)
 {
     (void)state;

@@ -14,7 +14,7 @@ float *const values = memory;
 unsigned arrived;
 
 /* Each thread reads the value of the next one after a barrier, and overwrites its own after a second barrier. */
-template <bool BEFORE, bool AFTER> __global__ void neighbours(float *to)
+template <bool BEFORE, bool AFTER> __global__ void shifted(float *to)
 {
     __shared__ float x[THREADS];
     x[threadIdx.x] = (float)threadIdx.x;
@@ -80,9 +80,9 @@ __global__ void reads_them(const float *parts, float *sum)
         *sum = parts[0] + parts[THREADS];
 }
 
-template <bool BEFORE, bool AFTER> void run_neighbours()
+template <bool BEFORE, bool AFTER> void run_shifted()
 {
-    neighbours<BEFORE, AFTER><<<1, THREADS, 0, NULL>>>(values);
+    shifted<BEFORE, AFTER><<<1, THREADS, 0, NULL>>>(values);
 }
 
 template <bool BARRIER> void run_exchanged()
@@ -115,9 +115,9 @@ void run_two_launches()
 } /* namespace */
 
 const race_row race_rows[RACE_ROWS] = {
-    {"barriers before and after a read", "neighbours", false, run_neighbours<true, true>},
-    {"no barrier before a read", "neighbours", true, run_neighbours<false, true>},
-    {"no barrier after a read", "neighbours", true, run_neighbours<true, false>},
+    {"barriers before and after a read", "shifted", false, run_shifted<true, true>},
+    {"no barrier before a read", "shifted", true, run_shifted<false, true>},
+    {"no barrier after a read", "shifted", true, run_shifted<true, false>},
     {"a barrier after a shuffle", "exchanged", false, run_exchanged<true>},
     {"a shuffle is no barrier", "exchanged", true, run_exchanged<false>},
     {"blocks add atomically", "counted", false, run_counted<true>},

@@ -52,8 +52,8 @@ struct body {
     bool finalized = false;
     std::map<int, value> values;
     std::shared_ptr<const program>
-        graph;                         /* of operation graphs, engines, configurations and plans */
-    std::shared_ptr<const engine> how; /* of engines, configurations and plans */
+        graph;                         /* for operation graphs, engines, configurations and plans */
+    std::shared_ptr<const engine> how; /* for engines, configurations and plans */
 };
 
 struct tensor {

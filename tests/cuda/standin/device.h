@@ -34,10 +34,10 @@ struct wishes {
     long log;         /* 1: counts at the end, to stderr; 2: each wait, and who called */
     long dry; /* 1: libraries compute nothing: their results are 0, or 1 where 0 would be singular;
                  2: kernels neither, and memory is never written: all of it is 0 */
-    std::string works; /* a file: a line for each work that ran, in order */
-    bool eager;        /* bytes of kernels outside of graphs are counted too */
-    bool alike;        /* of equal matrices in a batch only the first is traced (launch.cpp) */
-    double norm;       /* norm that a dry run reads back; 0: the computed one */
+    std::string works;   /* a file: a line for each work that ran, in order */
+    bool eager;          /* bytes of kernels outside of graphs are counted too */
+    bool first_of_equal; /* trace only the first of equal matrices in a batch (launch.cpp) */
+    double norm;         /* norm that a dry run reads back; 0: the computed one */
 };
 const wishes &wished();
 

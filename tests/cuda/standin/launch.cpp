@@ -24,9 +24,9 @@ void run_traced(dim3 grid, dim3 block, const char *name, const std::function<voi
 {
     using namespace standin;
     static std::map<unsigned, traffic> products; /* by blocks, which are the matrices' rows */
-    const bool alike = wished().alike;
-    const bool again = alike && !strcmp(name, "narrow_products");
-    const unsigned times = alike && is_batch(name) ? grid.y : 1;
+    const bool first_of_equal = wished().first_of_equal;
+    const bool again = first_of_equal && !strcmp(name, "narrow_products");
+    const unsigned times = first_of_equal && is_batch(name) ? grid.y : 1;
     if (again && products.count(grid.x)) {
         moved = products[grid.x];
         return;

@@ -67,7 +67,7 @@ def check_tiny(model, amp):
     most, tiny = MOST_TINY[model, amp], nodes.tiny_of(found)
     assert len(found) == MOST[model, amp], f"{model}, {amp}: {len(found)} nodes, and a narrow network has {MOST[model, amp]}"
     assert not nodes.exceeds(tiny, most, "tiny nodes"), (model, amp)
-    # Controls: one more is refused, a node that moves 1 MiB is none.
+    # Controls: the limit minus one is exceeded; a node that moves 1 MiB is not tiny.
     node, large = (found[0]._replace(read=bytes_read, written=0) for bytes_read in (nodes.SMALL - 1, nodes.SMALL))
     assert nodes.exceeds(nodes.tiny_of([*found, node]), most, "tiny nodes"), f"{model}, {amp}: a ceiling that is too high"
     assert len(nodes.tiny_of([*found, large])) == len(tiny)
@@ -165,12 +165,12 @@ def bytes_of_kernels_are_counted(_):
     assert casts and gradients and not bad, bad[:3]
 
 
-def traced_roots(folder, alike="0"):
+def traced_roots(folder, equal="0"):
     """Returns the works of the roots of two 512x512 matrices."""
     need_traces()
     return nodes.works_of(BUILD, TRACED, folder, [
         "tools/bench", "roots", "--device", "cuda", "--sizes", "512", "--conditions", "1e4", "--batch", "2", "--repeats", "1", "--solvers",
-        "rational", "--lapack-threads", "1", "--threads", "1"], 1, NORM="1000", EAGER="1", ALIKE=alike)
+        "rational", "--lapack-threads", "1", "--threads", "1"], 1, NORM="1000", EAGER="1", ALIKE=equal)
 
 
 @rows.full
@@ -208,7 +208,7 @@ def panels_of_factors_wait_for_one_another(folder):
 
 
 @rows.full
-def alike_matrices_move_the_same_bytes(folder):
+def equal_matrices_move_the_same_bytes(folder):
     """Tracing one of several equal matrices counts the same bytes as tracing all. The first vectors of a product are shared by the
     matrices, hence the tolerance."""
     every, one = traced_roots(folder), traced_roots(folder, "1")
@@ -219,7 +219,7 @@ def alike_matrices_move_the_same_bytes(folder):
 
 ROWS = [a_recorded_step_has_at_most_so_many_nodes, a_recorded_step_has_at_most_so_many_tiny_nodes, attention_moves_and_computes_what_it_must,
         shampoo_asks_for_at_most_so_much, staggered_steps_have_all_roots_or_none, directions_are_not_written_back,
-        bytes_of_kernels_are_counted, terms_of_roots_move_triangles, alike_matrices_move_the_same_bytes,
+        bytes_of_kernels_are_counted, terms_of_roots_move_triangles, equal_matrices_move_the_same_bytes,
         panels_of_factors_wait_for_one_another]
 LONG = [every_recorded_step_has_at_most_so_many_tiny_nodes, shampoo_takes_as_long_as_the_page_says]  # by name alone
 

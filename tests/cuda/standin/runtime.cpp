@@ -58,7 +58,7 @@ wishes read_wishes()
     w.dry = number("LATHER_STANDIN_DRY", 0);
     w.works = works ? works : "";
     w.eager = number("LATHER_STANDIN_EAGER", 0);
-    w.alike = number("LATHER_STANDIN_ALIKE", 0);
+    w.first_of_equal = number("LATHER_STANDIN_ALIKE", 0);
     w.norm = number("LATHER_STANDIN_NORM", 0) * 1e-6;
     return w;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Runs train_gpt and train_vit --device cuda on the stand-in: recorded steps have the bits of eager ones in every order
-of queued work, the host leaves a device's memory alone, losses are those of the cpu, failing calls are said. train.py
-has what does not depend on the model.
+"""Runs train_gpt and train_vit --device cuda on the stand-in. Captured steps have the bits of eager steps in every order of
+queued work, the host never touches device memory, losses agree with the CPU's, failing calls are reported. train.py tests
+everything that does not depend on the model.
 
     tests/cuda/standin/transformers.py BUILD/models/gpt/train_gpt BUILD/models/vit/train_vit BUILD [ROW]
 
@@ -27,7 +27,7 @@ COUNTS = re.compile(r"(\d+) captures, (\d+) launches")
 
 
 def run(cwd, program, name, *args, code=0, order="now", device="cuda", **wishes):
-    """The ended process, with what it said and how many steps were recorded and replayed."""
+    """Returns the finished process, with its stderr and the numbers of captures and launches."""
     env = dict(environment(cwd, order, 1), LATHER_STANDIN_LOG="1", LATHER_STANDIN_PROTECT="0")
     env.update({"LATHER_" + key: str(value) for key, value in wishes.items()})
     with open(os.path.join(cwd, "text.txt"), "w", encoding="utf-8") as f:
@@ -51,7 +51,7 @@ def same(cwd, a, b):
 
 
 def agree(cwd, program, *flags):
-    """Recorded steps have the bits of eager ones."""
+    """Captured steps have the bits of eager steps."""
     run(cwd, program, "eager", *flags, "--no-graph")
     for order in ("late", "shuffled", "main-first", "main-last"):
         p = run(cwd, program, order, *flags, order=order)
@@ -60,7 +60,7 @@ def agree(cwd, program, *flags):
 
 
 def near_the_cpu(cwd, program, bound, *flags):
-    """Another backend rounds in another order."""
+    """Losses agree with the CPU's up to rounding."""
     run(cwd, program, "cuda", *flags)
     run(cwd, program, "cpu", *flags, device="cpu")
     got, want = losses(cwd, "cuda"), losses(cwd, "cpu")
@@ -71,11 +71,11 @@ def near_the_cpu(cwd, program, bound, *flags):
 
 # --- rows ---------------------------------------------------------------------------------------
 
-def gpt_in_f32_is_the_same_recorded(cwd):
+def gpt_in_f32_is_the_same_captured(cwd):
     agree(cwd, GPT)
 
 
-def gpt_in_bf16_is_the_same_recorded(cwd):
+def gpt_in_bf16_is_the_same_captured(cwd):
     agree(cwd, GPT, "--amp", "bf16")
 
 
@@ -83,19 +83,19 @@ def shared_keys_and_rotary_positions_are_the_same_recorded(cwd):
     agree(cwd, GPT, "--amp", "bf16", "--kv-heads", "2", "--position", "rotary", "--norm", "rmsnorm", "--activation", "swiglu")
 
 
-def gpt_by_composed_attention_in_tf32_is_the_same_recorded(cwd):
+def gpt_by_composed_attention_in_tf32_is_the_same_captured(cwd):
     agree(cwd, GPT, "--tf32", "on", "--fused", "off")
 
 
-def vit_in_bf16_is_the_same_recorded(cwd):
+def vit_in_bf16_is_the_same_captured(cwd):
     agree(cwd, VIT, "--amp", "bf16")
 
 
-def vit_in_f16_with_the_mean_of_patches_is_the_same_recorded(cwd):
+def vit_in_f16_with_the_mean_of_patches_is_the_same_captured(cwd):
     agree(cwd, VIT, "--amp", "f16", "--pool", "mean")
 
 
-def the_host_leaves_device_memory_alone(cwd):
+def the_host_does_not_touch_device_memory(cwd):
     run(cwd, GPT, "gpt", "--amp", "bf16", order="late", STANDIN_PROTECT=1)
     run(cwd, VIT, "vit", "--amp", "bf16", order="late", STANDIN_PROTECT=1)
 
@@ -108,20 +108,21 @@ def losses_are_the_cpus(cwd):
 
 
 def another_model_is_not_near_the_cpu(cwd):
-    """A control for the row above."""
+    """Control for the row above."""
     run(cwd, GPT, "cuda")
     run(cwd, GPT, "cpu", "--norm", "rmsnorm", "--position", "rotary", device="cpu")
     worst = max(abs(a - b) / b for a, b in zip(losses(cwd, "cuda"), losses(cwd, "cpu")))
     assert worst > 1e-5, worst
 
 
-def a_product_that_fails_is_said(cwd):
+def a_failing_product_is_reported(cwd):
     p = run(cwd, GPT, "bad", code=1, STANDIN_FAIL="cublasGemmStridedBatched:2")
     assert re.search("attention", p.said), p.said[-400:]
 
 
 def kinds_of_attention(cwd, name, length, **wishes):
-    """Of what a run chose for attention, by LATHER_PLANS. Rows share a cache on disk: each has a length of its own."""
+    """Returns the attention implementations that a run chose, from its LATHER_PLANS file. Rows share a cache on disk, so each uses
+    another sequence length."""
     table = os.path.join(cwd, name + ".tsv")
     run(cwd, GPT, name, "--amp", "bf16", "--seq-len", str(length), PLANS=table, **wishes)
     with open(table, encoding="utf-8") as f:
@@ -131,7 +132,7 @@ def kinds_of_attention(cwd, name, length, **wishes):
 
 
 def plans_that_do_not_run_are_composed(cwd):
-    """In later processes too: it was kept on disk."""
+    """Later processes compose attention too: the choice is cached on disk."""
     assert kinds_of_attention(cwd, "composed", 22, STANDIN_FAIL="cudnnBackendExecute:-1") == {"composed"}
     assert kinds_of_attention(cwd, "later", 22) == {"composed"}
     run(cwd, GPT, "cpu", "--amp", "bf16", "--seq-len", "22", device="cpu")
@@ -139,18 +140,18 @@ def plans_that_do_not_run_are_composed(cwd):
     assert max(apart) <= 1e-2, apart
 
 
-def where_memory_ended_plans_are_tried_again(cwd):
-    """By the next process; the row above is the control."""
+def plans_are_tried_again_after_lack_of_memory(cwd):
+    """The next process tries the plans again. Control: the row above."""
     failing = {"STANDIN_FAIL": "cudnnBackendExecute:-1", "STANDIN_NO_MEMORY": 1}
     assert kinds_of_attention(cwd, "composed", 26, **failing) == {"composed"}
     kinds = kinds_of_attention(cwd, "later", 26)
     assert kinds and "composed" not in kinds, kinds
 
 
-ROWS = [gpt_in_f32_is_the_same_recorded, gpt_in_bf16_is_the_same_recorded,
-        shared_keys_and_rotary_positions_are_the_same_recorded, gpt_by_composed_attention_in_tf32_is_the_same_recorded,
-        vit_in_bf16_is_the_same_recorded, vit_in_f16_with_the_mean_of_patches_is_the_same_recorded,
-        the_host_leaves_device_memory_alone, losses_are_the_cpus, another_model_is_not_near_the_cpu,
-        a_product_that_fails_is_said, plans_that_do_not_run_are_composed, where_memory_ended_plans_are_tried_again]
+ROWS = [gpt_in_f32_is_the_same_captured, gpt_in_bf16_is_the_same_captured,
+        shared_keys_and_rotary_positions_are_the_same_recorded, gpt_by_composed_attention_in_tf32_is_the_same_captured,
+        vit_in_bf16_is_the_same_captured, vit_in_f16_with_the_mean_of_patches_is_the_same_captured,
+        the_host_does_not_touch_device_memory, losses_are_the_cpus, another_model_is_not_near_the_cpu,
+        a_failing_product_is_reported, plans_that_do_not_run_are_composed, plans_are_tried_again_after_lack_of_memory]
 
 sys.exit(run_rows(ROWS, os.path.abspath(sys.argv[3]), "lather-transformers-", *sys.argv[4:5]))

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whether a run would notice: drops one wait of one caller at a time, while train_resnet50 runs on the stand-in.
+"""Tests that every wait is needed: drops one wait at a time while train_resnet50 runs on the stand-in.
 
     tests/cuda/standin/waits.py BUILD [--list]
 
-Waits are those of a stream for an event, and of the host for a stream or an event. Of each caller some are tried, in
-orders of queued work where one side runs ahead; one that is missed in none of them is superfluous, or nothing tests it.
-Those that are known to be superfluous are named with the reason, and must be in a source. The last line is 'N passed, N failed'; 77: there is
-no stand-in, or nothing that names addresses."""
+Waits are those of a stream for an event, and of the host for a stream or an event. Some waits of each caller are dropped, in orders
+of queued work where one side runs ahead. If no run fails or differs, the wait is superfluous or untested. SUPERFLUOUS lists the known
+ones with the reason; their functions must exist. The last line is 'N passed, N failed'. Exit status 77: no stand-in, or no
+addr2line."""
 import collections
 import filecmp
 import json
@@ -29,20 +29,20 @@ RUNS = {"sgd": [], "soap": ["--optim", "soap", "--precondition-frequency", "3"],
 ORDERS = ["late", "main-first", "main-last"]
 KINDS = {"wait": "LATHER_STANDIN_DROP", "wait of the host": "LATHER_STANDIN_DROP_HOST"}
 PASSED = ["cudaStreamSynchronize", "cudaEventSynchronize", "cudaStreamWaitEvent", "lt_cuda_sync", "lt_device_sync", "stream_sync",
-          "event_sync", "stream_wait", "drops"]  # on the way to the caller
+          "event_sync", "stream_wait", "drops"]  # frames between the wait and its caller
 TIMEOUT, TRIES = 120, 8
-COPIED = "from and to memory that is not page-locked a copy has waited already"
-AT_THE_END = "others before it have waited for the same; tests/cuda/libraries/test_misuse.c shows what happens else"
+COPIED = "a copy from or to pageable memory has waited already"
+AT_THE_END = "an earlier wait covers it; tests/cuda/libraries/test_misuse.c tests it alone"
 CONTROL = "lt_tensor_write"
-SUPERFLUOUS = {  # by the nearest function that is not inlined
+SUPERFLUOUS = {  # by the innermost function that is not inlined
     **dict.fromkeys(["lt_tensor_read", "lt_tensor_write", "lt_optim_read_scalars", "lt_optim_update_host", "set_loss_scale",
                      "lt_optim_scale_loss", "read_status", "rational", "is_skipped"], COPIED),
-    **dict.fromkeys(["upload", "deliver", "lt_loader_next"],  # tests/data/test_upload.c has one that is not
+    **dict.fromkeys(["upload", "deliver", "lt_loader_next"],  # tests/data/test_upload.c tests one that is needed
                     "each batch of an evaluation is read back"),
     **dict.fromkeys(["lt_upload_reset", "lt_upload_free", "lt_cuda_free", "lt_cuda_close", "free_graph",
                      "lt_readback_free"], AT_THE_END),
 }
-SAID = {"control": "a run notices that a wait of {} is dropped", "stale": "superfluous waits of functions in no source: {}"}  # of what fails
+FAILURES = {"control": "a run detects that a superfluous wait of {} is dropped", "stale": "SUPERFLUOUS names functions that do not exist: {}"}
 
 
 def run(cwd, name, flags, order, **wishes):
@@ -64,7 +64,7 @@ def same(cwd, a, b):
 
 
 class Names:
-    """Of functions by addresses, those that are inlined there too."""
+    """Names of functions by address, inlined ones included."""
 
     def __init__(self):
         self.known = {}
@@ -84,7 +84,7 @@ class Names:
 
 
 def callers(cwd, flags):
-    """{(kind, function): [its waits' numbers]}, {...: who calls it first}"""
+    """Returns {(kind, function): [numbers of its waits]} and {(kind, function): its first call stack}."""
     said = run(cwd, "right", flags, "now", LATHER_STANDIN_LOG=2).stderr
     waits, how, names = collections.OrderedDict(), {}, Names()
     parts = re.split(r"^standin: (wait(?: of the host)?) (\d+), by\n", said, flags=re.M)
@@ -95,7 +95,7 @@ def callers(cwd, flags):
     return waits, how
 
 
-def is_noticed(cwd, flags, kind, number):
+def is_detected(cwd, flags, kind, number):
     for order in ORDERS:
         p = run(cwd, "wrong", flags, order, **{KINDS[kind]: number})
         if p.returncode or not same(cwd, "right", "wrong"):
@@ -103,44 +103,44 @@ def is_noticed(cwd, flags, kind, number):
     return False
 
 
-def try_run(name, flags, noticed, listed):
-    """Adds the callers of that run's waits to noticed, with whether a run did."""
+def try_run(name, flags, detected, listed):
+    """Adds the callers of the run's waits to detected, with True if dropping one of their waits is detected."""
     with tempfile.TemporaryDirectory(prefix="lather-waits-") as cwd:
         waits, how = callers(cwd, flags)
         for (kind, function), numbers_of_it in waits.items():
             reason = SUPERFLUOUS.get(function)
             if listed:
-                print(f"{name}: {len(numbers_of_it)} times {kind}: {how[kind, function]}: {reason or 'must be noticed'}")
-            if listed or noticed.get((kind, function)):
+                print(f"{name}: {len(numbers_of_it)} times {kind}: {how[kind, function]}: {reason or 'must be detected'}")
+            if listed or detected.get((kind, function)):
                 continue
             chosen = sorted({numbers_of_it[len(numbers_of_it) * k // TRIES] for k in range(TRIES)})
-            if function == CONTROL:  # which must not be noticed, or whatever fails were taken for it
-                noticed["control", function] = not is_noticed(cwd, flags, kind, chosen[0])
-            noticed[kind, function] = bool(reason) or any(is_noticed(cwd, flags, kind, number) for number in chosen)
+            if function == CONTROL:  # its dropped wait must not be detected, or any failure would count as a detection
+                detected["control", function] = not is_detected(cwd, flags, kind, chosen[0])
+            detected[kind, function] = bool(reason) or any(is_detected(cwd, flags, kind, number) for number in chosen)
 
 
 def without_source(names):
-    """Which of these no source of the library defines or calls: what is left of a function that went away."""
+    """Returns the names that no source of the library defines or calls."""
     said = subprocess.run(["grep", "-rhoE", "--include=*.c", r"\b(%s)\(" % "|".join(names), SOURCES], text=True, capture_output=True,
                           check=False).stdout
     return sorted(set(names) - {name[:-1] for name in said.split()})
 
 
 def main():
-    noticed, listed = {}, "--list" in sys.argv
+    detected, listed = {}, "--list" in sys.argv
     gone = "a_function_that_is_not_there"  # the control
-    noticed["stale", ", ".join(without_source(SUPERFLUOUS))] = without_source([*SUPERFLUOUS, gone]) == [gone]
+    detected["stale", ", ".join(without_source(SUPERFLUOUS))] = without_source([*SUPERFLUOUS, gone]) == [gone]
     if not os.path.exists(os.path.join(PLUGIN, "liblather-cuda.so")) or not shutil.which("addr2line"):
         print("no stand-in, or no addr2line")
         return 77
     for name, flags in RUNS.items():
-        try_run(name, flags, noticed, listed)
-    for (kind, function), good in noticed.items():
+        try_run(name, flags, detected, listed)
+    for (kind, function), good in detected.items():
         if not good:
-            print("  " + SAID.get(kind, f"no run notices that a {kind} of {{}} is dropped").format(function))
-    passed = sum(noticed.values())
-    print(f"{passed} passed, {len(noticed) - passed} failed")
-    return 0 if listed or 0 < passed == len(noticed) else 1
+            print("  " + FAILURES.get(kind, f"no run detects that a {kind} of {{}} is dropped").format(function))
+    passed = sum(detected.values())
+    print(f"{passed} passed, {len(detected) - passed} failed")
+    return 0 if listed or 0 < passed == len(detected) else 1
 
 
 sys.exit(main())
