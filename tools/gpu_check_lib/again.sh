@@ -1,16 +1,16 @@
-# gpu_check: what failed is run again in other ways, so that the report says what may be the cause. shellcheck shell=bash
+# gpu_check: runs failed parts again with other settings, to narrow down the cause. shellcheck shell=bash
 
 WAYS=("as it was" "LATHER_SYNC=1" "--fused off" "--no-graph" "--deterministic" "memcheck")
 MOST_AGAIN=6 # commands of a stage: one fault often has many rows
 
-# TITLE COMMAND...: to be run again when the stage is through.
+# TITLE COMMAND...: schedules a failed part to be run again at the end of the stage.
 remember()
 {
     again+=("$(printf '%q ' "$@")")
 }
 
-# COMMAND...: the program that it runs, "train" for a function of this script that does; "spans" and "kernels" for those that
-# profile a step; nothing: none that has other ways.
+# COMMAND...: prints the program that the command runs: "train" for functions of this script that train, "spans" and "kernels"
+# for those that profile a step, nothing if no other settings apply.
 program_of()
 {
     case $(basename -- "$1") in
@@ -24,8 +24,8 @@ program_of()
     esac
 }
 
-# WAY PROGRAM: whether the program knows it. Spans are always of operations that are waited for, a profile of what is not
-# recorded; and there is one tool at a time.
+# WAY PROGRAM: succeeds if the setting applies to the program. Spans always use LATHER_SYNC=1, profiles are never captured, and
+# only one tool can run at a time.
 has_way()
 {
     case $1.$2 in
@@ -36,7 +36,7 @@ has_way()
     esac
 }
 
-# WAY PROGRAM COMMAND...
+# WAY PROGRAM COMMAND...: runs the command with that setting.
 in_way()
 {
     local way=$1 program=$2 more=() under=()
@@ -55,7 +55,7 @@ in_way()
     esac
 }
 
-# WAY LOG PROGRAM COMMAND...: ok, or how it failed.
+# WAY LOG PROGRAM COMMAND...: runs it with a time limit; prints ok, or how it failed.
 verdict()
 {
     local way=$1 said=$2 limit=60
@@ -73,7 +73,7 @@ verdict()
     esac
 }
 
-# TITLE COMMAND...: a row with a column for each way. It has another name than the part: what the part came to stands.
+# TITLE COMMAND...: adds a row with a column for each setting. Its title differs from the part's, whose result is kept.
 each_way()
 {
     local title=$1 program way said cells='' pass='' result sum
@@ -95,13 +95,13 @@ each_way()
     row "again: $title" "" "" "$sum | $cells"
 }
 
-# The rows of conform and conform_step that a log has as failed, one for each entry and dtype.
+# LOG: prints the first three failed rows of conform or conform_step, one for each entry and dtype.
 failed_rows()
 {
     sed -n 's/^FAIL \([^:]*\):.*/\1/p' "$1" 2>/dev/null | awk '!seen[$1, $2]++' | head -3
 }
 
-# All that was remembered, while there is time.
+# Runs the scheduled parts again, while time is left.
 run_again()
 {
     local log='' line command only count=0
@@ -122,7 +122,7 @@ run_again()
     done
 }
 
-# TITLE COMMAND...: such rows, else an empty line for the command itself.
+# TITLE COMMAND...: prints the failed rows, or an empty line to repeat the whole command.
 rows_to_repeat()
 {
     local title=$1 rows=''

@@ -1,8 +1,8 @@
-# gpu_check's stages that say whether results are right: conform, train, sanitize. shellcheck shell=bash
+# gpu_check's stages that test results: conform, train, sanitize. shellcheck shell=bash
 
 # --- conform ---
 
-# TITLE COMMAND...: what failed is in the report in full.
+# TITLE COMMAND...: a part whose failed rows are in the report in full.
 conforms()
 {
     local title=$1
@@ -25,7 +25,7 @@ stage_conform()
 
 # --- train ---
 
-# RUN KEY: the last number of that name.
+# RUN KEY: prints the last value of the key in the run's metrics.
 last_number()
 {
     sed -n 's/.*"'"$2"'":\([-0-9.eE+]*\).*/\1/p' "$dir/work/$1/metrics.jsonl" | tail -1
@@ -48,7 +48,7 @@ resume()
     ${GPU_CHECK_UNDER-} "$bin/train_resnet50" --progress off --no-tensorboard --output "$dir/work/$name" --resume auto "$@" ${GPU_CHECK_MORE-}
 }
 
-# LEAST-TOP-1 RUN ARGUMENTS...
+# LEAST-TOP-1 RUN ARGUMENTS...: trains; fails below that top-1 accuracy in percent.
 learns()
 {
     local least=$1 name=$2
@@ -59,13 +59,13 @@ learns()
         exit !(got >= want) }'
 }
 
-# RUN OTHER
+# RUN OTHER: fails if their weights differ in any bit.
 same_weights()
 {
     cmp "$dir/work/$1/model.safetensors" "$dir/work/$2/model.safetensors" && echo "the same bits"
 }
 
-# Of a run of its own each, for whatever is left from before.
+# Trains both runs anew, so that files of an earlier call do not matter. Fails if captured and eager steps differ.
 recorded_is_eager() # NAME ARGUMENTS...
 {
     local name=$1
@@ -91,7 +91,7 @@ rank_is_none() # NAME RANK-ARGUMENTS ARGUMENTS...
         same_weights "none-$name" "rank-$name"
 }
 
-# RUN OTHER: their losses, step by step; the mean distance relative to the loss.
+# RUN OTHER: prints the mean relative difference of their losses over all steps.
 apart()
 {
     local run
@@ -102,7 +102,7 @@ apart()
         END { if (n) print sum / n; else print "none" }'
 }
 
-# Sums of 16-bit numbers in another order; a kernel that is wrong is far off within a few steps.
+# Compares losses: the sums differ in order, so the bits do; a wrong kernel deviates far more within a few steps.
 fused_is_unfused() # NAME ARGUMENTS...
 {
     local name=$1 way distance
@@ -118,7 +118,7 @@ fused_is_unfused() # NAME ARGUMENTS...
     echo "0.03 allowed"
 }
 
-# First half there, second half here: the loss near that of a run that stayed there.
+# Trains the first half on one device and the second on another; the loss must agree with a run on the first.
 crosses()
 {
     local name=$1 there=$2 here=$3
@@ -131,7 +131,7 @@ crosses()
         d = a - b; exit !(a != "" && b != "" && d * d <= (0.02 * b) ^ 2) }'
 }
 
-# Small sizes, and what the CPU has. Sets what its caller declares.
+# Sets the caller's variables; smaller sizes with --small, precisions of the CPU with --device cpu.
 training_shape()
 {
     bottleneck=(--depths 1,1,1,1 --width 16 --batch-size 16 --max-steps 10)
@@ -194,7 +194,7 @@ stage_train()
 
 # --- sanitize ---
 
-# TOOL COMMAND...: no error, and a summary that says so: a tool that looked at nothing prints none.
+# TOOL COMMAND...: fails unless the tool's summary reports 0 errors. Without a summary the tool checked nothing.
 sanitized()
 {
     local tool=$1 said
@@ -210,14 +210,14 @@ sanitized()
     return 1
 }
 
-# What a tool said, the same lines once.
+# TOOL: prints the tool's messages with their counts.
 findings()
 {
     grep -h '^=========' "$dir/logs/sanitizer-$1"-*.log 2>/dev/null | sort | uniq -c | sort -rn | head -30
 }
 
-# This project's kernels entry by entry under each tool; a training run, with those of the libraries, for
-# addresses alone: they read what they do not use, and that is theirs.
+# Runs the project's kernels by entry under each tool, and a training run under memcheck only: the libraries' kernels read
+# uninitialized values that they do not use.
 stage_sanitize()
 {
     local tool amp sanitizer program=("$bin/train_resnet50" --data synthetic:16:32:4 --arch resnet10 --width 8

@@ -1,13 +1,13 @@
-# gpu_check pack and build: what is carried. shellcheck shell=bash
+# gpu_check pack and build: the files carried to the GPU machine. shellcheck shell=bash
 
 PROGRAMS="models/resnet50/train_resnet50 models/gpt/train_gpt models/vit/train_vit tools/bench tools/pack tests/conform/conform tests/conform/conform_step"
-# Of a build with CUDA; the second, which wants NCCL too, makes each of its calls.
+# Only in builds with CUDA; gpu_ranks needs NCCL and tests each of its calls.
 OPTIONAL="liblather-cuda.so tests/dist/gpu_ranks"
-# Without what would be too large to carry, and is not asked here.
+# Leaves out libraries that are large and not tested here.
 LEAN="-Dbuildtype=release -Donednn=disabled -Dlapack=disabled -Dmpi=disabled -Davif=disabled -Dtiff=disabled -Dwebp=disabled"
 MOST_MIB=60
 
-# SOURCE BUILD [meson arguments]
+# SOURCE BUILD [meson arguments]: configures and builds the carried programs.
 compile()
 {
     local source=$1 into=$2 target
@@ -22,7 +22,7 @@ compile()
     done
 }
 
-# Whether a library is the C library's or CUDA's: the machine there has its own.
+# LIBRARY: succeeds for libraries of the C library and CUDA, which the GPU machine has.
 is_theirs()
 {
     case $(basename "$1") in
@@ -32,8 +32,8 @@ is_theirs()
     return 1
 }
 
-# BUILD DIR: programs and their libraries, stripped. What the machine there may have itself lies apart, each
-# in a folder of its own: places.sh takes it where it is missing.
+# BUILD DIR: copies the programs and their libraries, stripped. Libraries that the GPU machine may have are in spare/, one folder
+# each; places.sh uses those that are missing.
 collect()
 {
     local from=$1 to=$2 program library
@@ -56,7 +56,7 @@ collect()
     return 0
 }
 
-# Four bytes, the highest first.
+# NUMBER: prints it as four bytes, the most significant first.
 big_endian()
 {
     # shellcheck disable=SC2059
@@ -64,7 +64,7 @@ big_endian()
         $(($1 >> 8 & 255)) $(($1 & 255)))"
 }
 
-# FILE COUNT BYTES-OF-ONE HEADER: the first elements of an idx file.
+# FILE COUNT BYTES-PER-ELEMENT HEADER-BYTES: prints an idx file of the first COUNT elements, compressed.
 cut_idx()
 {
     { zcat -f "$1" 2>/dev/null || true; } | {
@@ -96,7 +96,7 @@ cut_fashion()
     done
 }
 
-# What `build` needs there: the sources, and meson, which is Python alone.
+# ROOT DIR: packs the files that build needs: the sources, and meson, which is pure Python.
 carry_source()
 {
     local root=$1 to=$2 package
@@ -106,7 +106,7 @@ carry_source()
     package=$("${package:-python3}" -c 'import os, mesonbuild; print(os.path.dirname(mesonbuild.__file__))' 2>/dev/null) || return 0
     mkdir -p "$to/meson" && tar -C "$(dirname "$package")" --exclude __pycache__ --exclude '*/test*' -cf - mesonbuild |
         tar -C "$to/meson" -xf - || return
-    # It calls itself again, by the name of its script.
+    # Meson calls itself through the name of its script.
     printf '%s\n' 'import os, sys' 'sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))' \
         'from mesonbuild.mesonmain import main' 'sys.exit(main())' >"$to/meson/meson.py" || return
     # shellcheck disable=SC2016

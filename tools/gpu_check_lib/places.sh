@@ -1,9 +1,9 @@
-# gpu_check: where the machine has CUDA's libraries, Python with PyTorch, compute-sanitizer. shellcheck shell=bash
+# gpu_check: finds CUDA's libraries, Python with PyTorch, and compute-sanitizer on the machine. shellcheck shell=bash
 
 # --- libraries ---
 
-# Libraries that the carried programs want and the loader does not find. cuDNN opens NVRTC itself, for kernels
-# that it makes when they are asked for, and the runtime the driver.
+# DIR: prints the libraries that the carried programs need and the loader does not find. They include NVRTC, which cuDNN opens
+# for kernels compiled at run time, and the driver, which the runtime opens.
 wanted_libraries()
 {
     local module=$1/lib/liblather-cuda.so major library
@@ -15,7 +15,7 @@ wanted_libraries()
     done
 }
 
-# NAME: by LD_LIBRARY_PATH or the system's list.
+# NAME: succeeds if LD_LIBRARY_PATH or the system's cache has the library.
 loader_finds()
 {
     local place
@@ -25,8 +25,8 @@ loader_finds()
     { ldconfig -p || /sbin/ldconfig -p; } 2>/dev/null | grep -q "[[:space:]]$1 "
 }
 
-# Folders that may have them: those of an environment that is in use, the toolkit's, the system's, conda's, those
-# of Python's wheels, and last what was carried.
+# DIR: prints folders to search: those of the active environment, the toolkit, the system, conda, Python's wheels, and last the
+# carried libraries.
 library_places()
 {
     local prefix
@@ -45,7 +45,7 @@ for f in sys.path + getattr(site, "getsitepackages", list)() + [site.getusersite
     printf '%s\n' "$1"/spare/*
 }
 
-# NAME: the folder of the first file of that name, of all there are. Looked for once, for all names.
+# NAME: prints the folder of the first such file on the whole machine. The search runs once, for all names.
 anywhere()
 {
     local list=$dir/logs/everywhere
@@ -55,7 +55,7 @@ anywhere()
     grep "/$1\$" "$list" | head -1 | sed 's:/[^/]*$::'
 }
 
-# Folders for LD_LIBRARY_PATH, with a colon behind each. A library that is found may want others.
+# DIR: prints folders for LD_LIBRARY_PATH, a colon after each. Repeats until no library needs another.
 cuda_folders()
 {
     local library place found places path='' before
@@ -78,7 +78,7 @@ cuda_folders()
 
 # --- Python ---
 
-# Programs that may be a Python, each once.
+# Prints candidate Python interpreters, each once.
 each_python()
 {
     local program real seen=' '
@@ -91,7 +91,7 @@ each_python()
         /opt/*/bin/python3 /opt/*/.venv/bin/python3 /opt/*/venv/bin/python3 /venv/bin/python3 /usr/local/bin/python3 \
         /usr/bin/python3 "${HOME:-/root}"/.venv/bin/python3 "${HOME:-/root}"/*conda3/bin/python3; do
         [ -x "$program" ] || continue
-        # By its folder: the python3 of an environment is a link to one that has other packages.
+        # Resolves links of the folder only: an environment's python3 links to an interpreter with other packages.
         real=$(readlink -f "$(dirname "$program")")/$(basename "$program")
         case $seen in *" $real "*) continue ;; esac
         seen="$seen$real "
@@ -99,8 +99,8 @@ each_python()
     done
 }
 
-# The first that has PyTorch, for CUDA if that is asked for, and torchvision; nothing if none has. Only looked
-# at, for importing takes long.
+# Prints the first interpreter with torchvision and PyTorch, for CUDA if --device is; nothing if there is none. Does not import
+# them, which takes long.
 find_python()
 {
     local program
@@ -116,7 +116,7 @@ sys.exit("cuda" in sys.argv[1] and bool(re.search(r"^cuda\b.*= *None", text, re.
     done
 }
 
-# Python and what it brings, without the carried libraries.
+# Runs that Python without the carried libraries.
 python()
 {
     LD_LIBRARY_PATH=$LATHER_OUTSIDE "$(cat "$dir/logs/python")" "$@"

@@ -1,6 +1,6 @@
-# gpu_check's stage profile: where the time of a step goes, by operation of this project and by kernel. shellcheck shell=bash
+# gpu_check's stage profile: the time of a step by operation, by backend entry and by kernel. shellcheck shell=bash
 
-# Nsight Compute's program.
+# Prints the path of Nsight Compute's program.
 find_ncu()
 {
     local place
@@ -14,7 +14,7 @@ find_ncu()
     done
 }
 
-# Some steps of ResNet-50 as they are: what is captured cannot be looked at. profile_shape says which.
+# NAME [TOOL...]: trains some steps of ResNet-50 without capture, as profile_shape has set them: tools do not see into a graph.
 profile_steps()
 {
     local name=$1
@@ -26,8 +26,8 @@ profile_steps()
         --profile "$dir/work/$name/trace.json" ${GPU_CHECK_MORE-}
 }
 
-# Operations of a trace's last step, those that take longest first: the first step has in it what chose plans. A line is a
-# span, whatever lines the file has. GB/s are of what an operation reads and writes, each tensor once, where the trace says it.
+# Prints the operations of a trace's last step, the longest first; the first step includes autotuning. GB/s count each tensor
+# that an operation reads or writes once, where the trace has its bytes.
 sum_last_step() # TRACE
 {
     local rows
@@ -50,7 +50,7 @@ sum_last_step() # TRACE
     printf 'ms a step\tcalls\tGB/s\toperation\n%s\n' "$rows"
 }
 
-# The table of spans, then of the last step; operations are waited for one by one, which adds some 10 us to each.
+# Prints the program's table of spans, then that of the last step. The host waits for each operation, which adds some 10 us.
 by_operation()
 {
     local batch side steps amp shape
@@ -58,14 +58,14 @@ by_operation()
     LATHER_SYNC=1 profile_steps operations && sum_last_step "$dir/work/operations/trace.json"
 }
 
-# How many operations a step has, and milliseconds: a table without them says nothing.
+# Prints the operations of a step and their milliseconds; fails if the table is empty.
 operation_cells()
 {
     awk -F '\t' '$1 ~ /^[0-9.]+$/ && $4 ~ /^(forward|backward|optim) / { rows++; ms += $1 }
         END { printf "%d operations, %.1f ms a step", rows, ms; exit !rows }' "$log"
 }
 
-# ncu's table of launches (CSV, base units) on standard input as one row for each kernel, those that take longest first.
+# Sums ncu's table of launches on standard input (CSV, base units) by kernel, the longest first.
 sum_kernels()
 {
     tr -d '\r' | awk -F '","' '
@@ -80,7 +80,7 @@ sum_kernels()
         END { for (name in ns) printf "%.3f\t%.1f\t%d\t%s\n", ns[name] / 1e6, bytes[name] / 1e6, launches[name], name }' | sort -rn
 }
 
-# Of the last step alone, which the program says to the profiler: the first has kernels in it that chose plans.
+# Profiles the last step only, through LATHER_PROFILE_STEP: the first one includes autotuning.
 by_kernel()
 {
     local batch side steps amp shape rows
@@ -96,7 +96,7 @@ by_kernel()
     echo "$rows" | awk -F '\t' '{ ms += $1; mb += $2; n++ } END { printf "%d kernels, %.2f ms and %.0f MB a step\n", n, ms, mb }'
 }
 
-# Device time of the backend's entries in the last step, by events around each, none of them waited for.
+# Prints the device time of the backend's entries in the last step, from events around each; nothing waits for them.
 by_entry()
 {
     local batch side steps amp shape times=$dir/work/entries.tsv
@@ -109,13 +109,13 @@ by_entry()
         END { printf "%d entries, %d calls, %.2f ms a step\n", n, calls, ms; exit !n }' "$times"
 }
 
-# The rows of the table that a part wrote, the first 60, under its title.
+# Adds the first 60 rows of the part's table to the report.
 say_rows() # TITLE
 {
     grep -E '^(ms a step|[0-9.]+	)' "$log" | head -60 | say "$1"
 }
 
-# Sets what its callers declare.
+# Sets the callers' variables.
 profile_shape()
 {
     batch=256 side=224 steps=2 amp=f16 shape=(--arch resnet50)

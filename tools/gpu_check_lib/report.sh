@@ -1,6 +1,6 @@
-# gpu_check report: DIR/results/report.md from what is kept beside it. shellcheck shell=bash
+# gpu_check report: writes DIR/results/report.md from the other files there. shellcheck shell=bash
 
-# Lines of `KEY  WHAT  <=|>=  WANTED  MOONSHOT  UNIT`: the issue's targets, and the fact each is compared with.
+# Prints lines of `KEY  WHAT  <=|>=  WANTED  MOONSHOT  UNIT`: each target, and the fact that it is compared with.
 targets()
 {
     sed 's/  */ /g; s/ *; */\t/g' <<'END'
@@ -20,7 +20,7 @@ peer.memory          ; batch 256, f16: peak memory beside eager PyTorch AMP     
 END
 }
 
-# Numbers that two facts make, as facts.
+# Prints ratios of two facts, as facts.
 ratios()
 {
     awk -F '\t' '
@@ -65,7 +65,7 @@ target_table()
     right_table
 }
 
-# What is right or wrong, of rows by their names.
+# Prints a table of correctness: parts by name, and how many passed.
 right_table()
 {
     printf '%s\t%s\t%s\n' smoke '' "each kind of work runs once" \
@@ -94,7 +94,7 @@ right_table()
             }' "$dir/results/rows" -
 }
 
-# One table for each section of rows; a later result of a part counts, and says if an earlier one was another.
+# Prints a table for each section. A part's last result counts; a different earlier one is noted.
 row_tables()
 {
     awk -F '\t' -v texts="$dir/results/text" '

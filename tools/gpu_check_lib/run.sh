@@ -1,11 +1,11 @@
-# gpu_check run: parts with time limits, and what is kept of them. shellcheck shell=bash
+# gpu_check run: runs parts with time limits and keeps their results. shellcheck shell=bash
 #
-# DIR/results has what the report is made of, one line for each thing that is known, the last one counting:
+# DIR/results has the report's data, a line for each value; later lines replace earlier ones:
 #   rows      section STAGE SECTION COLUMNS; row STAGE SECTION TITLE RESULT SECONDS CELLS; stage STAGE DATE SECONDS
-#   facts     KEY VALUE: numbers that the targets are compared with
-#   text/     what a part had to say at length
-#   versions.N  of everything on a machine
-# A machine that goes away in the middle of a part leaves all that was before.
+#   facts     KEY VALUE: numbers to compare with the targets
+#   text/     long output of parts
+#   versions.N  versions of hardware and software of a machine
+# If the machine disappears during a part, all earlier results are kept.
 
 tab=$(printf '\t')
 
@@ -23,7 +23,7 @@ row()
     publish
 }
 
-# TITLE [COLUMNS]: the rows that follow belong to it; columns, with " | " between them, are those of cells.
+# TITLE [COLUMNS]: begins a table for the following rows; " | " separates the titles of columns.
 table()
 {
     section=$1
@@ -36,7 +36,7 @@ fact()
     echo "$1$tab$2" >>"$dir/results/facts"
 }
 
-# KEY: the last value.
+# KEY: prints the last value of the fact.
 known()
 {
     awk -F '\t' -v key="$1" '$1 == key { value = $2 } END { print value }' "$dir/results/facts" 2>/dev/null
@@ -47,7 +47,7 @@ name_of()
     printf '%s' "$1" | tr -cs 'A-Za-z0-9.\n' '-'
 }
 
-# TITLE: standard input is what there is to say about it, below the section's table.
+# TITLE: adds standard input to the report, below the section's table.
 say()
 {
     local name
@@ -57,7 +57,7 @@ say()
     keep text "$stage" "$section" "$1" "$name"
 }
 
-# The report and a copy of all, after each part; with the plans, which a later machine need not time again.
+# Writes the report and a copy of all results, with the cache of plans, so that a later machine need not time them again.
 publish()
 {
     write_report
@@ -74,8 +74,8 @@ left()
     echo $((deadline - SECONDS))
 }
 
-# TITLE: what is known of it: ok, FAILED ..., skipped; nothing if it found no time, was begun once and did not end, or
-# timed out once: what it tuned until then is kept, so that it may end the next time.
+# TITLE: prints the part's result: ok, FAILED ..., skipped. Prints nothing if it was left out, was started once and did not end,
+# or timed out once: what it has tuned is cached, so it may end the next time.
 result_of()
 {
     awk -F '\t' -v stage="$stage" -v section="$section" -v title="$1" '
@@ -98,20 +98,20 @@ count() # RESULT
     esac
 }
 
-# TITLE: its result, if it has one from before and shall keep it.
+# TITLE: prints its result if --continue keeps it; fails otherwise.
 done_before()
 {
     $continued && ! is_late "$1" && result_of "$1" | grep .
 }
 
-# TITLE: whether it timed out in this call and has not been tried again.
+# TITLE: succeeds if it timed out in this call and has not been retried.
 is_late()
 {
     printf '%s\n' "${late[@]}" | grep -qxF -- "$section$tab$1"
 }
 
-# TITLE: it timed out. Whether that was for the first time, of the calls that go on with each other: then it is tried again
-# when the stage is through.
+# TITLE: records a time-out. Succeeds if it was the first one, over all calls with --continue: the part is then retried at the end
+# of the stage.
 was_first_time_out()
 {
     local kept=() line
@@ -126,8 +126,8 @@ was_first_time_out()
     return 1
 }
 
-# What timed out, with all that is recorded of it, once more while there is time: what it tuned is kept, so that it may end
-# now. All that has a result is passed over.
+# Retries parts that timed out, while time is left: what they have tuned is cached, so they may end now. Skips parts that have a
+# result.
 try_again()
 {
     local continued=true retrying=true
@@ -143,9 +143,9 @@ pass_over() # TITLE RESULT WHY
     row "$1" "$2" 0 "$3"
 }
 
-LEAST_RETRY=30 # seconds of a stage for which what timed out is begun again
+LEAST_RETRY=30 # seconds that a stage must have left to retry
 
-# Wall seconds at most for one part; its cells, made by this function from $log.
+# most: limit of a part in seconds. tell: function that makes the row's cells from $log.
 most=300 tell=last_line
 
 last_line()
@@ -153,8 +153,8 @@ last_line()
     grep -v '^ *$' "$log" | tail -1 | tr '|\r\t' '/  ' | cut -c1-160
 }
 
-# TITLE COMMAND...: passes if it exits with 0. Its output is in $log, /dev/null if it was not run. A part that ends because the stage does is
-# left out: there may be time for it later.
+# TITLE COMMAND...: runs a part, which passes with exit status 0. $log is its output, /dev/null if it did not run. A part cut off by
+# the end of the stage counts as left out.
 part()
 {
     local title=$1 limit begin code result
@@ -174,7 +174,7 @@ part()
     log=$dir/logs/$stage-$(name_of "$title").log
     row "$title" STARTED 0 ""
     local command=("$@")
-    # A function runs in a process of its own, so that it can be stopped.
+    # Functions run in a separate process, so that the time limit applies.
     [ "$(type -t "$1")" != function ] || set -- "$BASH" "$self" function "$dir" "$@"
     begin=$SECONDS
     timeout -k 5 "$limit" "$@" >"$log" 2>&1 </dev/null
@@ -202,7 +202,7 @@ clocks()
     nvidia-smi --query-gpu=clocks.sm,clocks.mem,temperature.gpu,power.draw --format=csv,noheader 2>/dev/null | head -1
 }
 
-# What everything is, once for each machine.
+# Writes the versions of hardware and software, once for each machine.
 versions()
 {
     local new
@@ -224,13 +224,13 @@ versions()
     } >"$new"
 }
 
-# SECONDS: so many, or what the call has left.
+# SECONDS: prints the smaller of SECONDS and the time left of the call, at least 1.
 at_most()
 {
     echo $((end - SECONDS < $1 ? (end - SECONDS > 1 ? end - SECONDS : 1) : $1))
 }
 
-# Importing PyTorch takes long, the first time most of all: beside the first stage's work.
+# Importing PyTorch takes long, above all the first time, so this runs in the background of the first stage.
 python_versions()
 {
     has_torch && [ ! -s "$dir/logs/python-versions" ] || return 0
@@ -240,13 +240,13 @@ print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn
     tail -1 "$dir/logs/python-versions.new" >"$dir/logs/python-versions"
 }
 
-# FOLDER: the driver's files there, with who may open them.
+# FOLDER: lists the driver's device files with their permissions.
 device_files()
 {
     find "$1" -maxdepth 1 -name 'nvidia*' -exec ls -ld {} + 2>&1 | grep . || echo "$1/nvidia*: there is none"
 }
 
-# Ends the run if nothing can be done with this device here, with what a person needs to know.
+# Ends the run with diagnostics if the device cannot be opened.
 must_open()
 {
     local code
@@ -329,7 +329,7 @@ run()
     touch "$dir/results/rows" "$dir/results/facts"
     ! $small || touch "$dir/results/small"
     export device small
-    # Looked for once: it can take a while. Another machine has other places.
+    # The search can take a while, so it runs once for each machine.
     uname -n | cmp -s - "$dir/logs/machine" || rm -f "$dir/logs/libraries" "$dir/logs/everywhere" "$dir/logs/python-versions"
     uname -n >"$dir/logs/machine"
     [ -f "$dir/logs/libraries" ] || cuda_folders "$dir" >"$dir/logs/libraries"

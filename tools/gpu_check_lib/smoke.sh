@@ -1,8 +1,8 @@
-# gpu_check's stage smoke: each kind of work that a device does, once and small, in a process of its own.
+# gpu_check's stage smoke: each kind of device work once, small, in a separate process.
 # shellcheck shell=bash
 
-# NAME COMMAND...: with the libraries' own logs: errors and warnings of cuDNN, whose calls would fill megabytes; of the others each call,
-# beside the part's, one file for each library.
+# NAME COMMAND...: runs the command with the libraries' logs, one file for each library: errors and warnings of cuDNN, whose calls
+# would fill megabytes, and each call of the others.
 logged()
 {
     local name=$1 base file
@@ -19,7 +19,7 @@ logged()
     return $code
 }
 
-# TITLE COMMAND...: a part with such logs, and the rows that failed in full.
+# TITLE COMMAND...: a part with the libraries' logs, and its failed rows in full.
 smokes()
 {
     local title=$1
@@ -27,7 +27,7 @@ smokes()
     conforms "$title" logged "$title" "$@"
 }
 
-# TITLE ONLY [ARGUMENTS...]: rows of conform.
+# TITLE ONLY [ARGUMENTS...]: a part that runs these rows of conform.
 smoke_rows()
 {
     local title=$1 only=$2
@@ -35,7 +35,7 @@ smoke_rows()
     smokes "$title" "$bin/conform" --isolate 20 --verbose --backend "${device%%:*}" --only "$only" "$@"
 }
 
-# Formats of convolutions are those of training; in bf16 what is fused is compiled when it is asked for.
+# Convolutions use the formats of training; in bf16 cuDNN compiles fused kernels at run time.
 smoke_convolutions()
 {
     local entry
@@ -61,7 +61,7 @@ smoke_matrices()
     done
 }
 
-# Each collective of a communicator by NCCL, whose group has this rank alone.
+# Runs each NCCL collective with a single rank.
 smoke_collectives()
 {
     [ -x "$bin/gpu_ranks" ] || {
@@ -80,7 +80,7 @@ stage_smoke()
     most=40
     table "each kind of work once"
     smoke_rows "the device opens, a copy" "cast f32" --first
-    # One process, and another behind a row that fails: a process for each would take a minute to start.
+    # One process until a row fails, then a new one: a process for each row would take a minute to start.
     smokes "every kernel of this project" "$bin/conform" --isolate 20 --verbose --backend "${device%%:*}" --own --first
     smoke_rows "kernels of strided pixels" "normalize f32"
     smoke_rows "kernels of many rows" "embedding_grad f32"

@@ -1,12 +1,12 @@
 # gpu_check's stages that measure: bench, peer, shampoo. shellcheck shell=bash
 
-# KEY: of the JSON object in the last log.
+# KEY: prints its value in the JSON object of the last log.
 number_of()
 {
     sed -n 's/.*"'"$1"'": *"\{0,1\}\([^",}]*\(,[0-9]*x[0-9]*\)*\).*/\1/p' "$log" | tail -1
 }
 
-# Small sizes, and what the CPU has. Sets what its caller declares.
+# Sets the caller's variables; smaller sizes with --small, bf16 with --device cpu.
 bench_shape()
 {
     steps=30 warm=5 batch=256 amp=f16 shape=()
@@ -16,7 +16,7 @@ bench_shape()
 
 timed="images/s | ms, median | ms, mean | peak MiB | first step, s | "
 
-# The numbers of a training step; $beside is what the last column has.
+# Prints the numbers of a training step; the function $beside makes the last column.
 timed_cells()
 {
     echo "$(number_of images_per_second) | $(number_of milliseconds) | $(number_of mean_milliseconds) | $(
@@ -24,8 +24,8 @@ timed_cells()
         number_of cold_start_seconds) | $("$beside")"
 }
 
-# BATCH PRECISION [ARGUMENTS...]: a step's plans are timed and kept, and what is fused is compiled, in a part of its own:
-# no part that measures loses its time to that. Once for each machine; $shape as bench_shape has it.
+# BATCH PRECISION [ARGUMENTS...]: autotunes a step's plans and compiles its fused kernels in a separate part, so that parts that
+# measure do not spend their time on it. Runs once for each machine; $shape as set by bench_shape.
 tune()
 {
     local section most=240 tell=last_line words title key
@@ -39,9 +39,8 @@ tune()
 
 # --- bench ---
 
-# Milliseconds of the least time of the fused 16-bit graph of ResNet-50: 278 MB an image cross a kernel's
-# boundary, at the measured rate of copies, and where a kernel's products take longer than its bytes that is
-# 10.4 us an image at 790 TFLOP/s, at the measured rate of products.
+# BATCH: prints the roof of ResNet-50's fused 16-bit graph in milliseconds. Its kernels move 278 MB per image at the measured rate
+# of copies; products that take longer than their bytes add 10.4 us per image at 790 TFLOP/s, scaled to the measured rate.
 roof()
 {
     awk -v batch="$1" -v rate="$(known bench.copy)" -v flop="$(known bench.product)" 'BEGIN {
@@ -54,7 +53,7 @@ nothing_beside()
     :
 }
 
-# KEY BATCH: the last step beside the roof as a fact, if it was of the whole network and ended well.
+# KEY BATCH: adds the ratio of the last step to the roof as a fact, for a successful step at full size.
 roof_fact()
 {
     local least ms
@@ -62,7 +61,7 @@ roof_fact()
     $small || [ -z "$least" ] || [ -z "$ms" ] || fact "$1" "$(awk -v ms="$ms" -v roof="$least" 'BEGIN { print ms / roof }')"
 }
 
-# For 16-bit steps of the whole network.
+# Prints the ratio of a 16-bit step at full size to the roof.
 beside_roof()
 {
     local least
@@ -70,7 +69,7 @@ beside_roof()
     [ -z "$least" ] || awk -v ms="$(number_of milliseconds)" -v roof="$least" 'BEGIN { printf "%.2f x of %.2f ms", ms / roof, roof }'
 }
 
-# BATCH PRECISION TITLE-END ARGUMENTS...
+# BATCH PRECISION TITLE-END ARGUMENTS...: a part that measures a training step.
 bench_step()
 {
     local cell=$1 precision=$2 title="batch $1, $2$3" beside=nothing_beside
@@ -101,7 +100,7 @@ measure_ceilings()
     tell=last_line
 }
 
-# AMP WAY: how often the step without fused kernels is as long, by medians over turns.
+# AMP WAY: prints the speed-up over --fused off, from medians over turns.
 fused_ratio()
 {
     grep "^ms.batch $batch, $1, --fused" "$dir/results/facts" | sort -t "$tab" -k 2,2g | awk -F '\t' -v way="$2" '
@@ -111,7 +110,7 @@ fused_ratio()
         END { if (o && n) printf "%.3f x as fast as --fused off\n", middle(off, o) / middle(other, n) }'
 }
 
-# AMP WAY...: unfused against fused, by turns.
+# AMP WAY...: measures the settings of --fused in turns.
 bench_fused()
 {
     local precision=$1 way turn=0
@@ -125,7 +124,7 @@ bench_fused()
     done
 }
 
-# The first step of a machine that has no plans yet, then the same with plans from disk.
+# Measures the first step without cached plans, then with plans from disk.
 bench_first()
 {
     local -x XDG_CACHE_HOME=$dir/work/cold
@@ -170,14 +169,14 @@ stage_bench()
 
 # --- peer ---
 
-# COMMAND OPTION...
+# COMMAND OPTION...: runs bench/peer.py.
 peer()
 {
     local -x LATHER_LIBRARY_PATH=$LD_LIBRARY_PATH
     python "$dir/bench/peer.py" "$1" --python "$(cat "$dir/logs/python")" --device "$device" --facts "$dir/work/facts" "${@:2}"
 }
 
-# SECTION-ROW: whether there is PyTorch; its absence is no failure.
+# TITLE: fails, with a skipped row, if there is no PyTorch.
 needs_torch()
 {
     has_torch && return
@@ -191,7 +190,7 @@ take_facts()
     rm -f "$dir/work/facts"
 }
 
-# TITLE: the contestants' rows of the last log.
+# TITLE: adds a row for each contestant in the last log.
 contestants()
 {
     local name cells
@@ -205,14 +204,14 @@ peer_cells()
     :
 }
 
-# BATCH:AMP SECONDS WAYS [TITLE-END]
+# BATCH:AMP SECONDS WAYS [TITLE-END]: a part that compares with PyTorch in these modes.
 peer_cell()
 {
     local batch=${1%:*} precision=${1#*:} seconds=$2 ways=$3 title
     title="batch $batch, $precision${4-}"
     tune "$batch" "$([ "$precision" = f32 ] && echo off || echo "$precision")"
     most=$((seconds + 20)) tell=peer_cells
-    # Cut short it would fail, and be taken for what PyTorch cannot do.
+    # A part that is cut off would count as a failure of PyTorch.
     $small || [ "$(left)" -gt "$most" ] || done_before "$title" >/dev/null || {
         pass_over "$title" "LEFT OUT" "it may take $most s"
         return
@@ -246,7 +245,7 @@ stage_peer()
 
 # --- more ---
 
-# What no target asks for: the other batches and precisions.
+# Batches and precisions without a target.
 stage_more()
 {
     local steps warm batch amp shape cell rounds=(--rounds 3 --steps 20 --warmup 5)
@@ -275,13 +274,14 @@ beside_adamw()
     awk -v a="$(number_of mean_milliseconds)" -v b="$(known shampoo.adamw)" 'BEGIN { if (b > 0) printf "%.3f", a / b }'
 }
 
-# F BLOCK: times a step with AdamW, products in TF32, by the table of docs/results/gpu-model.md, which is carried; nothing: it has no such row.
+# F BLOCK: prints the modelled ratio to a step with AdamW, products in TF32, from the carried docs/results/gpu-model.md; nothing if
+# it has no such row.
 modelled()
 {
     sed -n "s/^| f = $1, block $2 |.*| \\([0-9.]*\\) | [0-9.]* |\$/\\1/p" "$dir/gpu-model.md" 2>/dev/null
 }
 
-# The same, and what the model has for $f, $block and $products.
+# Prints the measured ratio, and the modelled one for $f, $block and $products.
 beside_adamw_and_model()
 {
     local model=''
@@ -289,7 +289,7 @@ beside_adamw_and_model()
     echo "$(beside_adamw)${model:+ (model $model)}"
 }
 
-# TURN: of what the rows behind it are compared with.
+# TURN: measures AdamW, the reference of the following rows.
 adamw_step()
 {
     local beside=nothing_beside
@@ -300,8 +300,8 @@ adamw_step()
     tell=last_line
 }
 
-# F BLOCK tf32|f32: mean over whole periods of a refresh, behind the first one: the median step may have none.
-# The last is the precision of gram and mode products; that of targets is TF32.
+# F BLOCK tf32|f32: measures the mean over whole refresh intervals after the first; a median step may have no refresh. tf32|f32
+# is the precision of gram and mode products; the targets are for TF32.
 shampoo_step()
 {
     local f=$1 block=$2 products=$3 beside=beside_adamw_and_model flag=--no-tf32 key=.f32
@@ -317,7 +317,7 @@ shampoo_step()
     fact "shampoo.$f.$block$key" "$(beside_adamw)"
 }
 
-# F:BLOCK:PRECISION..., with AdamW before each two of them.
+# F:BLOCK:PRECISION...: measures each, and AdamW before every second one.
 beside_each_other()
 {
     local cell f block products
@@ -331,7 +331,7 @@ beside_each_other()
     done
 }
 
-# The sum over sizes, of our solver.
+# Prints the solver's time summed over sizes.
 roots_cells()
 {
     echo "$(roots_sum) ms together"
@@ -342,7 +342,7 @@ roots_sum()
     grep -o '"solver": "rational", "milliseconds": [-0-9.eE+]*' "$log" | awk '{ sum += $4 } END { printf "%.4g", sum }'
 }
 
-# BLOCK SIDES
+# BLOCK SIDES: measures a refresh, here and as a loop of torch.linalg.eigh.
 refresh()
 {
     tell=roots_cells
@@ -357,7 +357,7 @@ refresh()
     take_facts
 }
 
-# ResNet-50's, by how it is cut at that side; as measured where a row above says so.
+# BLOCK: prints the sizes and counts of ResNet-50's factors, as measured by shampoo_step or as known.
 sides()
 {
     local found

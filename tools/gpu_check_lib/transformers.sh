@@ -1,6 +1,6 @@
-# gpu_check's parts of stages train, bench and profile that are about train_gpt and train_vit. shellcheck shell=bash
+# gpu_check's parts for train_gpt and train_vit, in the stages train, bench and profile. shellcheck shell=bash
 
-# PROGRAM COMMAND...: with that program in place of train_resnet50.
+# PROGRAM COMMAND...: runs the command with that program instead of train_resnet50.
 of_program()
 {
     local -x trains=$1
@@ -8,7 +8,7 @@ of_program()
     "$@"
 }
 
-# A text of some 200 KB that is known after a few steps.
+# Writes a text of some 200 KB that a model learns within a few steps.
 write_text()
 {
     local words="attention is a sum of values by shares that a query has of keys, and shares are exponentials. "
@@ -16,7 +16,7 @@ write_text()
     [ -s "$dir/work/text.txt" ] || yes "$words" | head -2200 >"$dir/work/text.txt"
 }
 
-# LEAST RUN ARGUMENTS...: the last step's loss is at most so many times the first one's.
+# MOST RUN ARGUMENTS...: trains; fails unless the last loss is at most MOST times the first.
 loss_falls()
 {
     local most=$1 name=$2
@@ -27,7 +27,7 @@ loss_falls()
         END { printf "loss %.3f, then %.3f, at most %.3f wanted\n", first, last, most * first; exit !(NR > 1 && last <= most * first) }'
 }
 
-# Mean milliseconds of the steps behind the first ones, and what a second has of them.
+# Prints mean milliseconds per step and the rate, without the first WARM steps.
 mean_step() # RUN WARM
 {
     sed -n 's/.*"event":"step".*_per_second":\([0-9.eE+-]*\).*"seconds":\([0-9.eE+-]*\).*/\1 \2/p' "$dir/work/$1/metrics.jsonl" | awk -v warm="$2" '
@@ -42,7 +42,7 @@ steps_of() # RUN WARM ARGUMENTS...
     train "$name" "$@" && mean_step "$name" "$warm"
 }
 
-# Sets what its callers declare: GPT-2 with 8 sequences of 1024 tokens, ViT-S with 256 images; or small ones.
+# Sets the callers' variables: GPT-2 with 8 sequences of 1024 tokens, ViT-S with 256 images, or small models.
 transformer_shapes()
 {
     gpt=(--data "$dir/work/text.txt" --arch gpt2 --vocab-size 50304 --seq-len 1024 --batch-size 8)
@@ -78,7 +78,7 @@ bench_transformers()
     part "train_vit: ${vit[*]:2}" of_program train_vit steps_of vit-bench $warm "${vit[@]}" "${once[@]}" --max-steps $steps --amp bf16
 }
 
-# RUN ARGUMENTS...: as by_operation has it of ResNet-50.
+# RUN ARGUMENTS...: prints the operations of a step, as by_operation does for ResNet-50.
 spans_of()
 {
     local name=$1
