@@ -53,6 +53,7 @@ template <class T> struct norm_gradient {
     {
         p->dy.fetch(dy.template at<WIDTH>(row, channel));
         p->x.fetch(x.template at<WIDTH>(row, channel));
+        p->dy2 = vector<T, WIDTH>(); /* silences the host compiler of the emulator */
         if (dy2.data)
             p->dy2.fetch(dy2.template at<WIDTH>(row, channel));
         const int64_t bit = row * channels + channel;
