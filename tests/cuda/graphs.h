@@ -13,7 +13,7 @@ typedef struct conv_shape {
     int channels, filters, side, size, stride; /* input side; filter size */
 } conv_shape;
 
-enum { CONV_SHAPES = 23 }; /* all that differ; the first is the stem */
+enum { CONV_SHAPES = 23 }; /* distinct shapes of ResNet-50; the first is the stem */
 extern const conv_shape conv_shapes[CONV_SHAPES];
 
 typedef enum conv_graph {

@@ -135,7 +135,7 @@ struct operands {
 };
 
 /* Returns the operand's offset without indexing `at`, which would move it to local memory. */
-__device__ int64_t place_of(const operands &o, int k, const int64_t *at)
+__device__ int64_t offset_at(const operands &o, int k, const int64_t *at)
 {
     const int64_t first = o.slot[k] == 0 ? at[0] : at[1], last = o.slot[k] == 2 ? at[2] : at[3];
     return o.slot[k] < 2 ? first : last;
@@ -143,12 +143,12 @@ __device__ int64_t place_of(const operands &o, int k, const int64_t *at)
 
 __device__ double element(const operands &o, int k, const int64_t *at)
 {
-    return o.view[k].data ? lt_element(o.view[k].data, o.view[k].dtype, place_of(o, k, at)) : 0;
+    return o.view[k].data ? lt_element(o.view[k].data, o.view[k].dtype, offset_at(o, k, at)) : 0;
 }
 
 __device__ float element_f32(const operands &o, int k, const int64_t *at)
 {
-    return o.view[k].data ? lt_element_f32(o.view[k].data, o.view[k].dtype, place_of(o, k, at)) : 0;
+    return o.view[k].data ? lt_element_f32(o.view[k].data, o.view[k].dtype, offset_at(o, k, at)) : 0;
 }
 
 /* Any strides and dtypes. */
