@@ -148,7 +148,8 @@ __device__ double element(const operands &o, int k, const int64_t *at)
 
 __device__ float element_f32(const operands &o, int k, const int64_t *at)
 {
-    return o.view[k].data ? lt_element_f32(o.view[k].data, o.view[k].dtype, offset_at(o, k, at)) : 0;
+    const lt_view *v = &o.view[k];
+    return v->data ? lt_element_f32(v->data, v->dtype, offset_at(o, k, at)) : 0;
 }
 
 /* Any strides and dtypes. */
