@@ -26,7 +26,6 @@
     X(products_of_matrices)     \
     X(functions_of_matrices)    \
     X(rational)                 \
-    X(small_matrices)           \
     X(norms_of_matrices)        \
     X(ritz)
 #define LT_CUDA_LIBRARY_PARTS(X) X(convs) X(fused_convs) X(norm_convs) X(products) X(attention)

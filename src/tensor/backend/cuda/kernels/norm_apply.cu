@@ -139,7 +139,7 @@ template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
 }
 
 /* Called within an entry. The second term has no coefficients if it is in memory. */
-lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_term *term,
+lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_addend *term,
                 const lt_view *y, const lt_view *mask)
 {
     const lt_view *const x = term[0].x, *const residual = term[1].x;
@@ -164,14 +164,14 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
                           const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const lt_batchnorm_term term[] = {{x, coef}, {residual, NULL}};
+    const lt_batchnorm_addend term[] = {{x, coef}, {residual, NULL}};
     LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
     LT_TRY(apply(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 
 lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
-                        const lt_batchnorm_term term[2], const lt_view *y, const lt_view *mask)
+                        const lt_batchnorm_addend term[2], const lt_view *y, const lt_view *mask)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_add"));

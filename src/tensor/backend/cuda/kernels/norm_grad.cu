@@ -175,7 +175,7 @@ template <class T> struct both_gradient {
 };
 
 template <class T>
-both_gradient<T> both_of(const lt_batchnorm_grad *in, const lt_batchnorm_along *other)
+both_gradient<T> both_of(const lt_batchnorm_grad *in, const lt_batchnorm_fused_grad *other)
 {
     both_gradient<T> g;
     g.in = gradient_of<T>(in);
@@ -454,7 +454,7 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
 
 /* --- Sums and gradient at once, for the batch norms whose backward another operation runs --- */
 
-lt_status check_along(const lt_cuda *c, const lt_batchnorm_along *norm, lt_dtype dtype)
+lt_status check_along(const lt_cuda *c, const lt_batchnorm_fused_grad *norm, lt_dtype dtype)
 {
     LT_TRY(want_dtype(c, norm->x, dtype));
     LT_TRY(want_dtype(c, norm->dx, dtype));
@@ -462,14 +462,14 @@ lt_status check_along(const lt_cuda *c, const lt_batchnorm_along *norm, lt_dtype
     return want_dtype(c, norm->sums, LT_F32);
 }
 
-bool along_has_vectors(const lt_batchnorm_along *norm)
+bool along_has_vectors(const lt_batchnorm_fused_grad *norm)
 {
     return has_vectors(norm->x) && has_vectors(norm->dx) && is_aligned(norm->coef->data)
            && is_aligned(norm->sums->data);
 }
 
 template <class T, class In>
-lt_status run_along(lt_cuda *c, const In &in, bool vectors, const lt_batchnorm_along *norm)
+lt_status run_along(lt_cuda *c, const In &in, bool vectors, const lt_batchnorm_fused_grad *norm)
 {
     sum_outputs<In::NORMS> out;
     grad_outputs<T, In::NORMS> to;
@@ -485,7 +485,8 @@ lt_status run_along(lt_cuda *c, const In &in, bool vectors, const lt_batchnorm_a
 }
 
 template <class T>
-pool_gradient<T> pool_gradient_of(const outputs_gradient<T> &dy, const lt_batchnorm_along *norm)
+pool_gradient<T> pool_gradient_of(const outputs_gradient<T> &dy,
+                                  const lt_batchnorm_fused_grad *norm)
 {
     pool_gradient<T> in;
     in.dy = dy;
@@ -496,7 +497,7 @@ pool_gradient<T> pool_gradient_of(const outputs_gradient<T> &dy, const lt_batchn
 }
 
 lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
-                              const lt_view *index, const lt_batchnorm_along *norm)
+                              const lt_view *index, const lt_batchnorm_fused_grad *norm)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = norm->x->dtype;
@@ -507,12 +508,14 @@ lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const l
     for (int i = 0; i < 2; i++)
         LT_TRY(want_dtype(c, &dy[i], dtype));
     WITH_TYPE(c, dtype,
-              const pool_gradient<T> in = pool_gradient_of(outputs_gradient_of<T>(s, dy, index), norm);
+              const pool_gradient<T> in =
+                  pool_gradient_of(outputs_gradient_of<T>(s, dy, index), norm);
               LT_TRY(run_along<T>(c, in, vectors, norm)))
     return lt_cuda_end(c);
 }
 
-lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in, const lt_batchnorm_along norm[2])
+lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in,
+                             const lt_batchnorm_fused_grad norm[2])
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = in->x->dtype;

@@ -1,5 +1,4 @@
-/* Kernels around the libraries' matrix calls, and those that need none: angles. Sums are taken in
- * double, in a fixed order. */
+/* Kernels around the libraries' matrix calls. Sums are taken in double, in a fixed order. */
 
 #include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
@@ -313,49 +312,6 @@ __global__ void put_columns(const T *from, int64_t n, const int *rank, const dou
     }
 }
 
-__device__ double angle(double sij, double sii, double sjj)
-{
-    const double difference = sjj - sii;
-    if (sij == 0)
-        return 0;
-    if (difference == 0)
-        return copysign(atan(1.0), sij);
-    return atan(2 * sij / difference) / 2;
-}
-
-template <class T> __global__ void find_angles(const T *s, int64_t n, T *k)
-{
-    EACH_ELEMENT(e, n * n)
-    {
-        const cell c = cell_of(e, n);
-        const int64_t row = max(c.row, c.column), column = min(c.row, c.column);
-        const double a = row == column
-                             ? 0
-                             : angle((double)s[row * n + column], (double)s[row * (n + 1)],
-                                     (double)s[column * (n + 1)]);
-        k[e] = (T)(c.row >= c.column ? a : -a);
-    }
-}
-
-lt_status rotations(void *ctx, const lt_rotations_job *job, size_t count)
-{
-    lt_cuda *c = (lt_cuda *)ctx;
-    LT_TRY(lt_cuda_begin(c, "rotations"));
-    for (size_t i = 0; i < count; i++) {
-        const lt_view *s = &job[i].s;
-        const int64_t n = s->shape.dim[0];
-        LT_TRY(lt_matrix_dtype(c, s->dtype));
-        const dim3 grid = grid_for(n * n, 1);
-        if (s->dtype == LT_F64)
-            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const double *)s->data, n,
-                                                              (double *)job[i].k.data);
-        else
-            find_angles<<<grid, THREADS, 0, main_stream(c)>>>((const float *)s->data, n,
-                                                              (float *)job[i].k.data);
-    }
-    return lt_cuda_end(c);
-}
-
 /* Lists are sent to the device as parameters of a kernel that stores them: it reads no host memory when it runs, so
  * that a captured step contains them. */
 enum { PACKET_WORDS = 3072 };
@@ -473,11 +429,6 @@ void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool
 {
     WIDE_OR_NOT(wide, put_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>(
                           (const T *)from, n, rank, sign, (T *)q))
-}
-
-void lt_cuda_install_small_matrices(lt_backend *be)
-{
-    be->rotations = rotations;
 }
 }
 
