@@ -1,4 +1,4 @@
-/** What the library says while it works: one callback, four levels, areas by folder name. */
+/** Log messages of the library: one callback, four levels, areas named after folders. */
 #ifndef LATHER_LOG_H
 #define LATHER_LOG_H
 
@@ -12,11 +12,11 @@ typedef void lt_log_fn(void *context, lt_log_level level, const char *area, cons
 /** Replaces the writer to stderr; fn NULL restores it. Threads: call before others start. */
 LT_API void lt_log_set(lt_log_fn *fn, void *context);
 
-/** Sets what is shown: "info" or "warn,data=debug" (the default comes from LATHER_LOG, else
- *  "info"). Errors: LT_E_ARG, and the filter is unchanged. */
+/** Sets the levels that are shown: "info" or "warn,data=debug" (default: LATHER_LOG, else "info").
+ *  Errors: LT_E_ARG, and the filter is unchanged. */
 LT_API LT_MUST_CHECK lt_status lt_log_filter(const char *filter);
 
-/** Shown in front of every line when there are several ranks; -1 (the default): not shown.
+/** Sets the rank that prefixes every line when there are several ranks; -1 (the default): no prefix.
  *  Ranks above 0 show warnings and errors only. */
 LT_API void lt_log_rank(int rank);
 

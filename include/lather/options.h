@@ -30,21 +30,21 @@ typedef struct lt_option {
     const char *name;  /**< "batch-size" */
     char alias;        /**< 'b' for -b; 0: none */
     lt_option_type type;
-    size_t offset;     /**< of its field in the program's struct: offsetof(...) */
+    size_t offset;     /**< offset of its field in the program's struct: offsetof(...) */
     const char *value; /**< default, as one would write it; NULL: false, 0, "", the first choice */
     double min, max;   /**< numbers: allowed range, both ends included; equal: no limits */
     bool below;        /**< max itself is outside */
     const char *choices;  /**< "off|bf16|f16" */
     const char *applies;  /**< choices of the selector that read it: "adam shampoo"; NULL: all */
     const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */
-    const char *meta;     /**< what the value is called in --help: "DIR"; NULL: by type */
+    const char *meta;     /**< placeholder of the value in --help: "DIR"; NULL: by type */
     const char *help;     /**< one sentence, no full stop */
-    const char *also;     /**< other names it goes by, "wd l2"; NULL: none */
-    bool once;            /**< of one start, not of a run: lt_options_write_run() leaves it out */
-    /** Row that --help lists it behind; NULL, or no such row: the last of its group. */
+    const char *also;     /**< aliases, "wd l2"; NULL: none */
+    bool once;            /**< belongs to a start, not to a run: lt_options_write_run() omits it */
+    /** Row after which --help lists it; NULL, or no such row: at the end of its group. */
     const char *after;
     const char *through; /**< the LT_OPTION_PAIR that sets it on the command line; NULL: --name */
-    bool common;         /**< listed by --help alone; of a table without such a row all are */
+    bool common; /**< listed by --help without a topic, as all rows of a table without one */
 } lt_option;
 
 /** A command line program. --help [TOPIC], --help-man, --version, --config FILE and --print-config are
@@ -52,17 +52,17 @@ typedef struct lt_option {
 typedef struct lt_program {
     const char *name;        /**< "train_resnet50" */
     const char *summary;     /**< one line */
-    const char *usage;       /**< what follows the name: "--data DIR [OPTION]..." */
+    const char *usage;       /**< synopsis after the name: "--data DIR [OPTION]..." */
     const char *description; /**< paragraphs for --help and the man page; may be NULL */
     const lt_option *option; /**< the table of lt_options_new() */
     size_t count;
-    const char *selector; /**< the choice that applies and defaults speak of: "optim"; or NULL */
-    bool rest;            /**< arguments without dashes are allowed */
-    bool lists_all;       /**< --help alone lists options that are not common, too */
+    const char *selector; /**< option that `applies` and `defaults` refer to: "optim"; or NULL */
+    bool rest;            /**< positional arguments are allowed */
+    bool lists_all;       /**< --help without a topic also lists options that are not common */
 } lt_program;
 
-/** Options that fill one struct. A program's options are one table or several: each beside the
- *  code that reads its struct. */
+/** Options that fill one struct. A program has one table or several: each is defined in the file
+ *  that reads its struct. */
 typedef struct lt_option_table {
     const lt_option *option;
     size_t count;
@@ -71,7 +71,7 @@ typedef struct lt_option_table {
 
 typedef struct lt_options lt_options;
 
-/** What the command line asks for instead of running. */
+/** The request of the command line: to run the program, or to print something. */
 typedef enum lt_options_request {
     LT_OPTIONS_RUN,
     LT_OPTIONS_HELP,
@@ -81,25 +81,25 @@ typedef enum lt_options_request {
 } lt_options_request;
 
 /** Fills values with the defaults. Borrows program and values for its lifetime.
- *  Errors: LT_E_NOMEM; LT_E_ARG (the table: a name, alias or other name that two rows have, a
- *  default that is no value of its option, a choice that the selector does not have). */
+ *  Errors: LT_E_NOMEM; LT_E_ARG (an invalid table: a name or alias that two rows share, an invalid
+ *  default, an unknown choice of the selector). */
 LT_API LT_MUST_CHECK lt_status lt_options_new(lt_options **out, const lt_program *program,
                                               void *values);
-/** The same with the options of all these tables instead of the program's own one. Rows of the same
- *  group stand together, those of earlier tables first. Borrows the tables' rows and values.
+/** The same with the options of all these tables instead of the program's table. Rows of the same
+ *  group are adjacent, those of earlier tables first. Borrows the tables' rows and values.
  *  Errors: as lt_options_new(). */
 LT_API LT_MUST_CHECK lt_status lt_options_compose(lt_options **out, const lt_program *program,
                                                   const lt_option_table *table, size_t count);
 LT_API void lt_options_free(lt_options **options);
 
-/** Reads argv[1] and on; `--` ends the options. What the command line says overrides --config,
- *  which overrides defaults. Errors: LT_E_ARG (unknown, with the nearest known one; a value that is
- *  missing, no such thing, or out of range; an option that the selector's choice does not read),
- *  LT_E_IO, LT_E_FORMAT (the config file), LT_E_UNSUPPORTED (--config without libyaml). */
+/** Parses the arguments from argv[1]; `--` ends the options. The command line overrides --config,
+ *  which overrides defaults. Errors: LT_E_ARG (an unknown option, with the nearest known one; a
+ *  value that is missing, invalid or out of range; an option that the selector's choice does not
+ *  read), LT_E_IO, LT_E_FORMAT (the config file), LT_E_UNSUPPORTED (--config without libyaml). */
 LT_API LT_MUST_CHECK lt_status lt_options_parse(lt_options *options, int argc, char *const *argv);
-/** Reads a config file, as --config does; what was set before stays. */
+/** Reads a config file, like --config; options that are already set keep their values. */
 LT_API LT_MUST_CHECK lt_status lt_options_load(lt_options *options, const char *path);
-/** The same of those options alone that wanted() says. */
+/** The same, but only for options for which wanted() returns true. */
 LT_API LT_MUST_CHECK lt_status lt_options_load_some(lt_options *options, const char *path,
                                                     bool (*wanted)(const lt_option *option));
 /** Sets one option from text, as if the user had. Errors: as lt_options_parse(). */
@@ -107,31 +107,31 @@ LT_API LT_MUST_CHECK lt_status lt_options_set(lt_options *options, const char *n
                                               const char *value);
 
 LT_API lt_options_request lt_options_asked(const lt_options *options);
-/** Prints what was asked for (nothing for LT_OPTIONS_RUN). Errors: LT_E_IO. */
+/** Prints the output of the request (nothing for LT_OPTIONS_RUN). Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_answer(const lt_options *options, FILE *out);
 
 /** Row number index of all tables, in the order of --help; NULL past the end. */
 LT_API const lt_option *lt_options_at(const lt_options *options, size_t index);
-/** Whether the user set it, on the command line or in the config file. */
+/** Returns whether the command line or the config file sets the option. */
 LT_API bool lt_options_is_set(const lt_options *options, const char *name);
-/** Whether the command line itself set it, not a config file. */
+/** Returns whether the command line sets the option, not only a config file. */
 LT_API bool lt_options_is_typed(const lt_options *options, const char *name);
-/** Whether the selector's choice reads it. */
+/** Returns whether the selector's choice reads the option. */
 LT_API bool lt_options_applies(const lt_options *options, const char *name);
-/** Text of the chosen choice: "shampoo". Borrowed. */
+/** Returns the name of the current choice: "shampoo". Borrowed. */
 LT_API const char *lt_options_choice(const lt_options *options, const char *name);
-/** Its value as one would write it, a list's with blanks between, in text of size bytes. Returns text. */
+/** Formats the value as a user writes it, items of a list separated by blanks, into text. Returns text. */
 LT_API const char *lt_options_text(const lt_options *options, const char *name, char *text,
                                    size_t size);
-/** Arguments without dashes. */
+/** Positional arguments. */
 LT_API size_t lt_options_rest_count(const lt_options *options);
 LT_API const char *lt_options_rest(const lt_options *options, size_t index);
-/** Command line as it was given, for the record. index 0 is the program; NULL past the end. */
+/** The original command line, for the record. index 0 is the program; NULL past the end. */
 LT_API const char *lt_options_argument(const lt_options *options, int index);
 
 /** Writes name: value for every option that applies: a file for --config. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_write_config(const lt_options *options, FILE *out);
-/** The same without options of one start. Errors: LT_E_IO. */
+/** The same without the options that have `once`. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_write_run(const lt_options *options, FILE *out);
 
 #endif

@@ -1,4 +1,4 @@
-/** Calls between threads, processes and machines: bytes go to a service, bytes come back. */
+/** Remote procedure calls between threads, processes and machines: requests and responses are bytes. */
 #ifndef LATHER_SERVICE_H
 #define LATHER_SERVICE_H
 
@@ -8,29 +8,29 @@
 #include <stddef.h>
 
 /**
- * Answers calls at an address, several at once.
+ * Handles requests at an address, several concurrently.
  *
  * An address is a URL: `inproc://NAME` (threads of this process), `ipc:///PATH` (processes of this machine and
  * user: a socket file of mode 0600) or `tcp://HOST:PORT`; port 0 takes a free one. Beyond loopback a service
- * needs a secret, by which each side proves to the other that it knows it (docs/adr/0081); what follows is
- * neither encrypted nor signed.
+ * requires a secret: client and service authenticate each other by challenge-response (docs/adr/0043). The
+ * messages after that are neither encrypted nor signed.
  */
 typedef struct lt_service lt_service;
-/** Calls one service. Any number of threads may call at once; calls at once are as many connections. */
+/** Calls one service. Any number of threads may call concurrently; each concurrent call has its own connection. */
 typedef struct lt_client lt_client;
 
-/** Bytes of a request or an answer, where a config does not say another number. */
+/** Default limit of the bytes of a request or a response. */
 enum { LT_SERVICE_MAX_BYTES = 1 << 28 };
 
-/** What a handler answers with. */
+/** The response of a handler. */
 typedef struct lt_reply lt_reply;
-/** Memory of the answer, bytes of it, for the handler to fill; without a call the answer is empty, a second call
- *  replaces the first. Aligned as by malloc(), not zeroed; lent until the handler returns. NULL: no memory, or larger
- *  than what a call may carry. */
+/** Allocates the response's memory for the handler to fill; without a call the response is empty, a second call
+ * replaces the first. Aligned as by malloc(), not zeroed; borrowed until the handler returns. NULL: no memory, or
+ * larger than max_bytes. */
 LT_API void *lt_reply_data(lt_reply *reply, size_t bytes);
 
-/** Answers one call. request is borrowed and not aligned. Called by the service's threads, several at once. A
- *  status that is not LT_OK goes to the caller, with this thread's message, instead of the answer. */
+/** Handles one request. request is borrowed and not aligned. Called by the service's threads, several concurrently. A
+ *  status other than LT_OK is sent to the caller, with this thread's message, instead of the response. */
 typedef lt_status (*lt_service_handler)(void *context, const void *request, size_t bytes,
                                         lt_reply *reply);
 
@@ -39,32 +39,32 @@ typedef struct lt_service_config {
     lt_service_handler handler;
     void *context;      /**< borrowed, for handler */
     const char *secret; /**< NULL: any process that can connect may call; else 16 to 255 bytes */
-    int threads;        /**< handlers that run at once, of any number of connections; 0: 4 */
-    size_t max_bytes;   /**< of a request and of an answer; 0: 256 MiB */
+    int threads;        /**< concurrent handlers, for any number of connections; 0: 4 */
+    size_t max_bytes;   /**< limit of a request and of a response; 0: 256 MiB */
 } lt_service_config;
 
 /**
- * Starts answering.
+ * Starts a service.
  *
  * Owns    *out is the caller's
- * Errors  LT_E_ARG: no address of these forms, beyond loopback without a secret, or one of fewer than 16 bytes;
- *         LT_E_IO: the port is in use, the host is not of this machine
+ * Errors  LT_E_ARG: an invalid address, an address beyond loopback without a secret, a secret of fewer than 16 bytes;
+ *         LT_E_IO: the port is in use, the host is not this machine
  */
 LT_API LT_MUST_CHECK lt_status lt_service_open(lt_service **out, const lt_service_config *config);
-/** The address that clients are to be given: with the port that it got. Borrowed. */
+/** Returns the address for clients, with the actual port. Borrowed. */
 LT_API const char *lt_service_address(const lt_service *service);
-/** Takes no more calls, waits for handlers that are running, hands their answers to the connections, and frees. An
- *  answer that is still being sent a second later is cut off: its caller gets LT_E_COMM. */
+/** Stops accepting requests, waits for running handlers, sends their responses, and frees the service. A response that
+ *  is not sent within a second is cancelled: its caller gets LT_E_COMM. */
 LT_API void lt_service_close(lt_service **service);
 
 typedef struct lt_client_config {
     const char *address;
-    const char *secret; /**< the service's; NULL: it has none */
-    bool repeat;      /**< a call may be done twice: when the connection breaks it is sent again */
-    size_t max_bytes; /**< of a request and of an answer; 0: 256 MiB */
+    const char *secret; /**< the secret of the service; NULL: it has none */
+    bool repeat;      /**< calls are idempotent: a call is sent again when the connection breaks */
+    size_t max_bytes; /**< limit of a request and of a response; 0: 256 MiB */
 } lt_client_config;
 
-/** The answer to a call; starts as {0}. */
+/** The response to a call; starts as {0}. */
 typedef struct lt_answer {
     const void *data; /**< not aligned */
     size_t bytes;
@@ -72,16 +72,16 @@ typedef struct lt_answer {
 } lt_answer;
 LT_API void lt_answer_free(lt_answer *answer);
 
-/** The service need not be there yet, and may go and come back at the same address.
+/** The service may start later than the client, and may restart at the same address.
  *  Owns: *out is the caller's. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_client_open(lt_client **out, const lt_client_config *config);
 /**
- * One call, which waits for the answer at most seconds, connecting included.
+ * Calls the service and waits at most seconds for the response, including the time to connect.
  *
- * Owns    the answer is the caller's, for lt_answer_free()
- * Errors  LT_E_COMM: no answer in time; the connection broke and the client does not repeat, so that the call
- *         may or may not have been done; the service does not prove the secret, or refuses this one's;
- *         LT_E_ARG: the request is larger than max_bytes; what the handler returned, its message behind the address
+ * Owns    the response is the caller's, for lt_answer_free()
+ * Errors  LT_E_COMM: a timeout; the connection broke and the client does not repeat, so the call may or may not have
+ *         been executed; the authentication failed; LT_E_ARG: the request is larger than max_bytes; the status of the
+ *         handler, its message prefixed by the address
  * Threads any
  */
 LT_API LT_MUST_CHECK lt_status lt_client_call(lt_client *client, const void *request, size_t bytes,

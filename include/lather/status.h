@@ -1,4 +1,4 @@
-/** Success, failure, and why: every fallible function returns an lt_status. */
+/** Status codes and error messages: every fallible function returns an lt_status. */
 #ifndef LATHER_STATUS_H
 #define LATHER_STATUS_H
 
@@ -16,18 +16,18 @@
 #define LT_MUST_CHECK          __attribute__((warn_unused_result))
 #define LT_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
-/** One row per outcome: the enum, the name and the help text all come from here. */
+/** One row per status: source of the enum, the names and the help texts. */
 #define LT_STATUS_LIST(X)                                          \
     X(OK, "success")                                               \
     X(E_NOMEM, "host or device memory is exhausted")               \
     X(E_ARG, "an argument is outside its documented range")        \
     X(E_SHAPE, "tensor shapes or dtypes do not fit together")      \
     X(E_IO, "the operating system refused a file operation")       \
-    X(E_FORMAT, "a file or image is not what it claims to be")     \
+    X(E_FORMAT, "a file or image is malformed")                    \
     X(E_UNSUPPORTED, "valid, but not in this backend or build")    \
     X(E_DEVICE, "the accelerator or its library reported a fault") \
-    X(E_COMM, "another rank failed or went away")                  \
-    X(E_CANCELLED, "given up, as another thread asked")            \
+    X(E_COMM, "another rank failed or disconnected")               \
+    X(E_CANCELLED, "cancelled by another thread")                  \
     X(END, "not a failure: the sequence is finished")
 
 typedef enum lt_status {
@@ -36,7 +36,7 @@ typedef enum lt_status {
 #undef X
 } lt_status;
 
-/** Why the last failing call on this thread failed; "" if none has.
+/** Returns the message of the last failing call on this thread; "" if none has failed.
  *  Borrowed: valid until the next failing call on this thread. */
 LT_API const char *lt_error_message(void);
 

@@ -1,4 +1,4 @@
-/* A list of blocks, filled one after the other. */
+/* Arena allocator: a list of blocks, filled one after the other. */
 
 #include "base/arena.h"
 
@@ -23,7 +23,7 @@ static block *new_block(size_t bytes)
     return b;
 }
 
-/* The next block with enough capacity, or a new one behind the current. */
+/* Advances to the next block with enough capacity, or appends one. Returns NULL without memory. */
 static block *advance(lt_arena *arena, size_t bytes)
 {
     block *last = arena->current;

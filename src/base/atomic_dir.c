@@ -1,5 +1,5 @@
-/* Atomic folders: write under a temporary name, fsync files and folder, rename, fsync the parent
- * (Pillai et al., "All File Systems Are Not Created Equal", OSDI 2014). */
+/* Atomic folders: write under a temporary name, fsync files and folder, rename, fsync the parent. Pillai et al., "All
+ * File Systems Are Not Created Equal", OSDI 2014. */
 
 #include "base/atomic_dir.h"
 
@@ -24,13 +24,13 @@ static lt_status io_error(const char *path)
     return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
 }
 
-lt_status lt_commit_sync(const char *path)
+lt_status lt_sync_path(const char *path)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return io_error(path);
     int failed = fsync(fd);
-    /* Some file systems cannot sync a folder and say so; then there is nothing more to do. */
+    /* Some file systems cannot sync a folder; nothing more can be done then. */
     if (failed && (errno == EINVAL || errno == ENOTSUP))
         failed = 0;
     lt_status st = failed ? io_error(path) : LT_OK;
@@ -38,15 +38,15 @@ lt_status lt_commit_sync(const char *path)
     return st;
 }
 
-lt_status lt_commit_sync_parent(const char *path)
+lt_status lt_sync_parent(const char *path)
 {
     char parent[PATH_MAX];
     snprintf(parent, sizeof parent, "%s", path);
     char *slash = strrchr(parent, '/');
     if (!slash)
-        return lt_commit_sync(".");
+        return lt_sync_path(".");
     slash[slash == parent] = 0; /* "/" is its own parent */
-    return lt_commit_sync(parent);
+    return lt_sync_path(parent);
 }
 
 /* Calls fn with the path of each entry; stops at the first failure. */
@@ -68,14 +68,14 @@ static lt_status each_entry(const char *folder, lt_status (*fn)(const char *path
     return st;
 }
 
-lt_status lt_commit_remove_tree(const char *path)
+lt_status lt_remove_tree(const char *path)
 {
     struct stat info;
     if (lstat(path, &info))
         return errno == ENOENT ? LT_OK : io_error(path);
     if (!S_ISDIR(info.st_mode))
         return unlink(path) ? io_error(path) : LT_OK;
-    LT_TRY(each_entry(path, lt_commit_remove_tree));
+    LT_TRY(each_entry(path, lt_remove_tree));
     return rmdir(path) ? io_error(path) : LT_OK;
 }
 
@@ -84,17 +84,17 @@ static char *temporary_name(const char *path)
     return lt_format("%s.tmp-%ld", path, (long)getpid());
 }
 
-static void clear(lt_commit *commit)
+static void clear(lt_atomic_dir *commit)
 {
     lt_free(commit->path);
     lt_free(commit->temp);
-    *commit = (lt_commit){0};
+    *commit = (lt_atomic_dir){0};
 }
 
-lt_status lt_commit_begin(lt_commit *commit, const char *path)
+lt_status lt_atomic_dir_begin(lt_atomic_dir *commit, const char *path)
 {
-    lt_commit c = {.path = lt_strdup(path), .temp = temporary_name(path)};
-    lt_status st = c.path && c.temp ? lt_commit_remove_tree(c.temp) : LT_E_NOMEM;
+    lt_atomic_dir c = {.path = lt_strdup(path), .temp = temporary_name(path)};
+    lt_status st = c.path && c.temp ? lt_remove_tree(c.temp) : LT_E_NOMEM;
     if (!st && mkdir(c.temp, 0777))
         st = io_error(c.temp);
     if (st)
@@ -104,44 +104,44 @@ lt_status lt_commit_begin(lt_commit *commit, const char *path)
     return st;
 }
 
-/* The file system swaps the names if something is in the way; the old one is then removed. */
-static lt_status give_name(const lt_commit *c)
+/* Renames the temporary folder; exchanges it with an existing one, which is then removed. */
+static lt_status give_name(const lt_atomic_dir *c)
 {
     if (!rename(c->temp, c->path))
         return LT_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return io_error(c->path);
     if (!renameat2(AT_FDCWD, c->temp, AT_FDCWD, c->path, RENAME_EXCHANGE))
-        return lt_commit_remove_tree(c->temp);
-    LT_TRY(lt_commit_remove(c->path)); /* no exchange here: a moment without either */
+        return lt_remove_tree(c->temp);
+    LT_TRY(lt_atomic_dir_remove(c->path)); /* no exchange on this file system: not atomic */
     return rename(c->temp, c->path) ? io_error(c->path) : LT_OK;
 }
 
-lt_status lt_commit_finish(lt_commit *commit)
+lt_status lt_atomic_dir_commit(lt_atomic_dir *commit)
 {
-    lt_status st = each_entry(commit->temp, lt_commit_sync);
+    lt_status st = each_entry(commit->temp, lt_sync_path);
     if (!st)
-        st = lt_commit_sync(commit->temp);
+        st = lt_sync_path(commit->temp);
     if (!st)
         st = give_name(commit);
     if (!st)
-        st = lt_commit_sync_parent(commit->path);
+        st = lt_sync_parent(commit->path);
     if (st) {
-        lt_commit_abandon(commit);
+        lt_atomic_dir_abandon(commit);
         return st;
     }
     clear(commit);
     return LT_OK;
 }
 
-void lt_commit_abandon(lt_commit *commit)
+void lt_atomic_dir_abandon(lt_atomic_dir *commit)
 {
-    if (commit->temp && lt_commit_remove_tree(commit->temp))
-        commit->temp[0] = 0; /* lt_commit_clean() of a later run removes it */
+    if (commit->temp && lt_remove_tree(commit->temp))
+        commit->temp[0] = 0; /* left to lt_remove_stale_temps() of a later run */
     clear(commit);
 }
 
-lt_status lt_commit_link(const char *path, const char *target)
+lt_status lt_atomic_symlink(const char *path, const char *target)
 {
     char *temp = temporary_name(path);
     if (!temp)
@@ -153,19 +153,19 @@ lt_status lt_commit_link(const char *path, const char *target)
         unlink(temp);
     }
     lt_free(temp);
-    return st ? st : lt_commit_sync_parent(path);
+    return st ? st : lt_sync_parent(path);
 }
 
-lt_status lt_commit_remove(const char *path)
+lt_status lt_atomic_dir_remove(const char *path)
 {
     char *temp = lt_format("%s.old.tmp-%ld", path, (long)getpid());
     if (!temp)
         return LT_E_NOMEM;
-    lt_status st = lt_commit_remove_tree(temp);
+    lt_status st = lt_remove_tree(temp);
     if (!st && rename(path, temp))
         st = io_error(path);
     if (!st)
-        st = lt_commit_remove_tree(temp);
+        st = lt_remove_tree(temp);
     lt_free(temp);
     return st;
 }
@@ -175,8 +175,8 @@ static bool may_live(long pid)
     return pid != (long)getpid() && (!kill((pid_t)pid, 0) || errno != ESRCH);
 }
 
-/* Whether entry is NAME.tmp-PID with one of the names, of this user, and its process is gone or is this one, which is
- * not saving now. is_locked: a living process of that number, or a thread, is another one. */
+/* Returns true if entry is this user's NAME.tmp-PID with one of the names, and PID is dead or this process, which is
+ * not saving now. is_locked: any PID counts as dead, as a living process of that number is unrelated. */
 static bool is_stale(int folder, const char *entry, const char *const *names, bool is_locked)
 {
     static const char mark[] = ".tmp-";
@@ -197,7 +197,7 @@ static bool is_stale(int folder, const char *entry, const char *const *names, bo
     return *names != NULL;
 }
 
-void lt_commit_clean(const char *folder, const char *const *names, bool is_locked)
+void lt_remove_stale_temps(const char *folder, const char *const *names, bool is_locked)
 {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
@@ -205,20 +205,20 @@ void lt_commit_clean(const char *folder, const char *const *names, bool is_locke
         char *path = is_stale(dirfd(dir), entry->d_name, names, is_locked)
                          ? lt_format("%s/%s", folder, entry->d_name)
                          : NULL;
-        if (path && lt_commit_remove_tree(path))
-            (void)path; /* nothing depends on its removal */
+        if (path && lt_remove_tree(path))
+            (void)path; /* best effort */
         lt_free(path);
     }
     if (dir)
         closedir(dir);
 }
 
-lt_status lt_commit_make_folders(const char *path)
+lt_status lt_make_folders(const char *path)
 {
     char part[PATH_MAX];
     size_t bytes = strlen(path);
     if (bytes == 0 || bytes >= sizeof part)
-        return lt_fail(LT_E_ARG, "folder name of %zu bytes", bytes);
+        return lt_fail(LT_E_ARG, "folder name of %zu bytes, want 1 to %zu", bytes, sizeof part - 1);
     for (size_t i = 1; i <= bytes; i++) {
         if (path[i] && path[i] != '/')
             continue;
@@ -230,5 +230,5 @@ lt_status lt_commit_make_folders(const char *path)
     struct stat info;
     if (stat(path, &info))
         return io_error(path);
-    return S_ISDIR(info.st_mode) ? LT_OK : lt_fail(LT_E_IO, "%s: is no folder", path);
+    return S_ISDIR(info.st_mode) ? LT_OK : lt_fail(LT_E_IO, "%s: not a folder", path);
 }

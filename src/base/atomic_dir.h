@@ -1,42 +1,41 @@
-/* Folders that are complete or absent, whatever kills the process: made under another name, synced,
- * then renamed. */
-#ifndef LT_BASE_COMMIT_H
-#define LT_BASE_COMMIT_H
+/* Atomic creation of folders: written under a temporary name, synced, then renamed, so that after a crash a folder is
+ * complete or absent. Also file-system helpers. */
+#ifndef LT_BASE_ATOMIC_DIR_H
+#define LT_BASE_ATOMIC_DIR_H
 
 #include "lather/status.h"
 
 #include <stdbool.h>
 
-/* A folder in the making. Starts as {0}. */
-typedef struct lt_commit {
-    char *path; /* where it will be; owned */
-    char *temp; /* where it is made: PATH.tmp-PID; owned */
-} lt_commit;
+/* A folder being written. Initialise with {0}. */
+typedef struct lt_atomic_dir {
+    char *path; /* final path; owned */
+    char *temp; /* temporary path, PATH.tmp-PID; owned */
+} lt_atomic_dir;
 
-/* Makes the temporary folder, empty. Errors: LT_E_IO, LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_commit_begin(lt_commit *commit, const char *path);
-/* Syncs its files and the folder, gives it its name (in place of what had it), syncs the parent.
- * Errors: LT_E_IO, and the temporary folder is removed. Clears commit in any case. */
-LT_MUST_CHECK lt_status lt_commit_finish(lt_commit *commit);
-/* Removes the temporary folder. A cleared commit is fine. */
-void lt_commit_abandon(lt_commit *commit);
+/* Creates the empty temporary folder. Errors: LT_E_IO, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_atomic_dir_begin(lt_atomic_dir *commit, const char *path);
+/* Syncs the files and the folder, renames it to its path (replacing a folder there) and syncs the parent. Errors:
+ * LT_E_IO, after removing the temporary folder. Clears commit in any case. */
+LT_MUST_CHECK lt_status lt_atomic_dir_commit(lt_atomic_dir *commit);
+/* Removes the temporary folder; no-op if cleared. */
+void lt_atomic_dir_abandon(lt_atomic_dir *commit);
 
-/* Makes PATH a symbolic link to target, or changes it, in one step; syncs the parent. */
-LT_MUST_CHECK lt_status lt_commit_link(const char *path, const char *target);
-/* Removes a folder: renames it to a temporary name first, so that no half of it is ever found. */
-LT_MUST_CHECK lt_status lt_commit_remove(const char *path);
-/* Removes a file or a folder under its own name: for what no other process reads. It may be missing. Links are removed,
- * never followed. */
-LT_MUST_CHECK lt_status lt_commit_remove_tree(const char *path);
-/* Removes temporary entries of this user's dead processes in a folder. names: patterns of fnmatch() for the entries that
- * the program makes there, NULL at the end; a pattern of folders ends with '/'. is_locked: no other process makes them,
- * so those of living ones are removed too. */
-void lt_commit_clean(const char *folder, const char *const *names, bool is_locked);
-/* Makes a folder and its parents. */
-LT_MUST_CHECK lt_status lt_commit_make_folders(const char *path);
+/* Creates or replaces the symbolic link path -> target atomically; syncs the parent. */
+LT_MUST_CHECK lt_status lt_atomic_symlink(const char *path, const char *target);
+/* Removes a folder atomically: renames it to a temporary name first. */
+LT_MUST_CHECK lt_status lt_atomic_dir_remove(const char *path);
+/* Removes a file or a folder recursively, not atomically; it may be missing. Does not follow links. */
+LT_MUST_CHECK lt_status lt_remove_tree(const char *path);
+/* Removes temporary entries NAME.tmp-PID of this user's dead processes from a folder. names: NULL-terminated fnmatch()
+ * patterns of NAME; patterns of folders end with '/'. is_locked: no other process writes such entries, so also those of
+ * living PIDs are removed. */
+void lt_remove_stale_temps(const char *folder, const char *const *names, bool is_locked);
+/* Creates a folder and its parents. Errors: LT_E_IO, LT_E_ARG. */
+LT_MUST_CHECK lt_status lt_make_folders(const char *path);
 /* Syncs a file or a folder. Errors: LT_E_IO. */
-LT_MUST_CHECK lt_status lt_commit_sync(const char *path);
-/* Syncs the folder that path is in. */
-LT_MUST_CHECK lt_status lt_commit_sync_parent(const char *path);
+LT_MUST_CHECK lt_status lt_sync_path(const char *path);
+/* Syncs the folder that contains path. */
+LT_MUST_CHECK lt_status lt_sync_parent(const char *path);
 
 #endif

@@ -1,11 +1,11 @@
-/* Numbers in network byte order, from bytes of any alignment. */
+/* Reading of big-endian integers at any alignment. */
 #ifndef LT_BASE_BIG_ENDIAN_H
 #define LT_BASE_BIG_ENDIAN_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number of `count` bytes, 0 to 8. */
+/* Returns the integer in `count` bytes, 0 to 8. */
 static inline uint64_t lt_big_endian(const uint8_t *bytes, size_t count)
 {
     uint64_t value = 0;

@@ -1,5 +1,4 @@
-/* Clocks for durations and deadlines: the monotonic one, which never jumps and says nothing about dates, and those of
- * processors. */
+/* Clocks for durations and deadlines: monotonic time and CPU time. */
 #ifndef LT_BASE_CLOCK_H
 #define LT_BASE_CLOCK_H
 
@@ -8,7 +7,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
+/* Returns CLOCK_MONOTONIC in nanoseconds. */
 LT_PURE int64_t lt_clock_nanoseconds(void)
 {
     struct timespec t;
@@ -16,13 +15,13 @@ LT_PURE int64_t lt_clock_nanoseconds(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* The same in seconds; a double holds a year of them to 4 ns. */
+/* Returns the same in seconds; a double resolves a year to 4 ns. */
 LT_PURE double lt_clock_seconds(void)
 {
     return 1e-9 * (double)lt_clock_nanoseconds();
 }
 
-/* Of this thread, the seconds that it had a processor. */
+/* Returns the CPU seconds of this thread. */
 LT_PURE double lt_clock_thread_seconds(void)
 {
     struct timespec t;
@@ -30,7 +29,7 @@ LT_PURE double lt_clock_thread_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of all threads of this process together. */
+/* Returns the CPU seconds of all threads of this process. */
 LT_PURE double lt_clock_core_seconds(void)
 {
     struct timespec t;

@@ -24,7 +24,7 @@ static lt_status check(int fd, struct stat *info, const char *path)
 
 lt_status lt_file_descriptor(int *fd, struct stat *info, const char *path)
 {
-    /* Without O_NONBLOCK a named pipe would block here. It says nothing to regular files. */
+    /* O_NONBLOCK prevents blocking on a named pipe; it does not affect regular files. */
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *fd = -1;
     if (opened < 0)
@@ -64,7 +64,7 @@ static lt_status write_in_place(const char *path, const void *data, size_t bytes
 
 lt_status lt_file_save(const char *path, const void *data, size_t bytes)
 {
-    struct stat info; /* of a link itself: /dev/stdout is one, which may lead to a regular file */
+    struct stat info; /* lstat(): /dev/stdout is a link, possibly to a regular file */
     if (!lstat(path, &info) && !S_ISREG(info.st_mode))
         return write_in_place(path, data, bytes);
     return lt_shared_save(path, data, bytes);

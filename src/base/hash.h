@@ -1,5 +1,5 @@
-/* FNV-1a, 64 bits: Fowler, Noll & Vo, draft-eastlake-fnv. For tables and comparisons inside a run;
- * not against damage (base/encoding/crc32c.h) nor against chosen inputs. */
+/* FNV-1a, 64 bits: Fowler, Noll & Vo, draft-eastlake-fnv. For tables and comparisons within a run; neither a checksum
+ * (base/encoding/crc32c.h) nor safe against chosen inputs. */
 #ifndef LT_BASE_HASH_H
 #define LT_BASE_HASH_H
 
@@ -11,7 +11,7 @@
 
 #define LT_FNV1A_BEGIN UINT64_C(0xCBF29CE484222325) /* the offset basis */
 
-/* Continues hash, which begins as LT_FNV1A_BEGIN, over the bytes of data. */
+/* Continues a hash, initially LT_FNV1A_BEGIN, over bytes of data. */
 LT_PURE uint64_t lt_fnv1a(uint64_t hash, const void *data, size_t bytes)
 {
     const unsigned char *b = (const unsigned char *)data;
@@ -20,7 +20,7 @@ LT_PURE uint64_t lt_fnv1a(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* The same over a text, without its terminating zero. */
+/* The same over a string, without its NUL. */
 LT_PURE uint64_t lt_fnv1a_text(uint64_t hash, const char *text)
 {
     return lt_fnv1a(hash, text, strlen(text));

@@ -1,4 +1,4 @@
-/* Heartbeats. A beat is one write() of fewer than PIPE_BUF bytes, so nothing comes between its bytes. */
+/* Heartbeats. Each is one write() of fewer than PIPE_BUF bytes, so that it is not interleaved with other output. */
 
 #include "base/heartbeat.h"
 
@@ -18,15 +18,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-struct lt_beat {
+struct lt_heartbeat {
     int rank;
     double interval;
     const atomic_llong *progress;
-    int stop[2]; /* a pipe; the thread ends when its other end is closed */
+    int stop[2]; /* pipe; closing its write end stops the thread */
     pthread_t thread;
 };
 
-void lt_beat_send(int rank, long long count)
+void lt_heartbeat_send(int rank, long long count)
 {
     char text[64];
     const int bytes = snprintf(text, sizeof text, "\001beat %d %lld\n", rank, count);
@@ -34,7 +34,7 @@ void lt_beat_send(int rank, long long count)
     }
 }
 
-/* Whether seconds passed without fd becoming readable. */
+/* Waits; returns true if fd did not become readable within `seconds`. */
 static bool passes(int fd, double seconds)
 {
     const double second_ms = 1000;
@@ -47,19 +47,20 @@ static bool passes(int fd, double seconds)
 
 static void *beat(void *context)
 {
-    const lt_beat *b = context;
+    const lt_heartbeat *b = context;
     do
-        lt_beat_send(b->rank, atomic_load(b->progress));
+        lt_heartbeat_send(b->rank, atomic_load(b->progress));
     while (passes(b->stop[0], b->interval));
     return NULL;
 }
 
-lt_status lt_beat_open(lt_beat **out, int rank, double interval, const atomic_llong *progress)
+lt_status lt_heartbeat_open(lt_heartbeat **out, int rank, double interval,
+                            const atomic_llong *progress)
 {
-    lt_beat *b = lt_alloc(1, sizeof *b);
+    lt_heartbeat *b = lt_alloc(1, sizeof *b);
     if (!b || pipe2(b->stop, O_CLOEXEC)) {
         lt_free(b);
-        return lt_fail(LT_E_NOMEM, "beat: no memory, or no pipe");
+        return lt_fail(LT_E_NOMEM, "heartbeat: cannot allocate memory or a pipe");
     }
     b->rank = rank;
     b->interval = interval;
@@ -68,26 +69,26 @@ lt_status lt_beat_open(lt_beat **out, int rank, double interval, const atomic_ll
         close(b->stop[0]);
         close(b->stop[1]);
         lt_free(b);
-        return lt_fail(LT_E_NOMEM, "beat: no thread");
+        return lt_fail(LT_E_NOMEM, "heartbeat: cannot start a thread");
     }
     *out = b;
     return LT_OK;
 }
 
-void lt_beat_close(lt_beat **beat_)
+void lt_heartbeat_close(lt_heartbeat **beat_)
 {
-    lt_beat *b = *beat_;
+    lt_heartbeat *b = *beat_;
     if (!b)
         return;
     *beat_ = NULL;
     close(b->stop[1]);
     pthread_join(b->thread, NULL);
     close(b->stop[0]);
-    lt_beat_send(b->rank, LT_BEAT_END);
+    lt_heartbeat_send(b->rank, LT_HEARTBEAT_END);
     lt_free(b);
 }
 
-/* State T of /proc/PID/stat, behind the last ')': the name before may hold anything. */
+/* Returns true if /proc/PID/stat has state T, which follows the last ')': the process name may contain anything. */
 static bool is_stopped(pid_t process)
 {
     char path[64], text[512];
@@ -97,28 +98,28 @@ static bool is_stopped(pid_t process)
     if (fd >= 0)
         close(fd);
     text[got > 0 ? got : 0] = 0;
-    const char *behind = strrchr(text, ')');
-    return behind && behind[1] && (behind[2] == 'T' || behind[2] == 't');
+    const char *end = strrchr(text, ')');
+    return end && end[1] && (end[2] == 'T' || end[2] == 't');
 }
 
 static void watch(pid_t process, int pidfd, int rank, double interval)
 {
-    const int asked[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
-    for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
-        signal(asked[i], SIG_IGN); /* what is watched may take its time to end */
+    const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
+    for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
+        signal(ignored[i], SIG_IGN); /* outlives the watched process, which may shut down slowly */
     while (passes(pidfd, interval))
         if (!is_stopped(process))
-            lt_beat_send(rank, LT_BEAT_ALIVE);
-    lt_beat_send(rank, LT_BEAT_END);
+            lt_heartbeat_send(rank, LT_HEARTBEAT_ALIVE);
+    lt_heartbeat_send(rank, LT_HEARTBEAT_END);
 }
 
-lt_status lt_beat_watch(pid_t process, int rank, double interval)
+lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
 {
     const int pidfd = (int)syscall(SYS_pidfd_open, process, 0);
     if (pidfd < 0)
-        return lt_fail(LT_E_IO, "beat: no pidfd: %s", strerror(errno));
-    lt_beat_send(rank, 0);
-    /* Twice, so that the program that takes this process over has no child that it does not know. */
+        return lt_fail(LT_E_IO, "heartbeat: pidfd_open: %s", strerror(errno));
+    lt_heartbeat_send(rank, 0);
+    /* Double fork, so that the program that this process executes has no unknown child. */
     const pid_t child = fork();
     if (!child) {
         if (!fork())
@@ -128,22 +129,22 @@ lt_status lt_beat_watch(pid_t process, int rank, double interval)
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
     }
     close(pidfd);
-    return child < 0 ? lt_fail(LT_E_IO, "beat: no process: %s", strerror(errno)) : LT_OK;
+    return child < 0 ? lt_fail(LT_E_IO, "heartbeat: fork: %s", strerror(errno)) : LT_OK;
 }
 
 static atomic_llong here;
 
 static void open_here(void)
 {
-    const char *text = getenv(LT_BEAT_VARIABLE);
-    static lt_beat *beat_of_process;
+    const char *text = getenv(LT_HEARTBEAT_VARIABLE);
+    static lt_heartbeat *beat_of_process;
     int rank = 0;
     double interval = 0;
     if (text && sscanf(text, "%d %lf", &rank, &interval) == 2 && interval > 0)
-        (void)!lt_beat_open(&beat_of_process, rank, interval, &here);
+        (void)!lt_heartbeat_open(&beat_of_process, rank, interval, &here);
 }
 
-void lt_beat_here_from(long long count)
+void lt_heartbeat_progress_from(long long count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     long long seen = atomic_load(&here);
@@ -152,7 +153,7 @@ void lt_beat_here_from(long long count)
     pthread_once(&once, open_here);
 }
 
-void lt_beat_here(void)
+void lt_heartbeat_progress(void)
 {
-    lt_beat_here_from(0);
+    lt_heartbeat_progress_from(0);
 }

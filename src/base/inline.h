@@ -1,5 +1,4 @@
-/* How headers declare small pure functions. A compiler for devices is told before where else they
- * run. */
+/* LT_PURE declares small pure functions in headers. Device code predefines it, for example as __device__. */
 #ifndef LT_BASE_INLINE_H
 #define LT_BASE_INLINE_H
 

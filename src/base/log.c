@@ -1,4 +1,4 @@
-/* One callback for all log lines, with a level per area. */
+/* Logging through one callback, with a level per area. */
 
 #include "lather/log.h"
 
@@ -48,7 +48,8 @@ static lt_status parse_item(log_filter *f, const char *item, size_t bytes)
     if (!equal) {
         if (parse_level(item, bytes, &f->level))
             return LT_OK;
-        return lt_fail(LT_E_ARG, "log filter: '%.*s' is none of error, warn, info, debug",
+        return lt_fail(LT_E_ARG,
+                       "log filter: unknown level '%.*s'; valid: error, warn, info, debug",
                        (int)bytes, item);
     }
     size_t name = (size_t)(equal - item);
@@ -118,7 +119,7 @@ void lt_log(lt_log_level level, const char *area, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(raw, sizeof raw, fmt, args);
     va_end(args);
-    lt_text_line(text, sizeof text, raw); /* it may have names from files in it */
+    lt_text_line(text, sizeof text, raw); /* escapes names from files */
     if (writer)
         writer(writer_context, level, area, text);
     else if (log_rank >= 0)

@@ -1,4 +1,4 @@
-/* The machine: CPU and operating system by name, and how many compute threads this process may use. */
+/* Names of CPU and operating system, and the number of compute threads available to this process. */
 
 #include "base/machine.h"
 
@@ -11,7 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* What follows "key<blanks and separator>" in the first such line of a file; "" if none. */
+/* Reads the value of the first "key<blanks and separator>value" line of a file; "" if absent. Returns text. */
 static const char *find_line(const char *path, const char *key, char *text, size_t size)
 {
     char line[4096];
@@ -72,7 +72,7 @@ const char *lt_machine_os(char *text, size_t size)
     return find_line("/etc/os-release", "PRETTY_NAME", text, size);
 }
 
-/* CPUs that one cgroup file grants: quota / period, rounded up; 0 if it says no limit. */
+/* Returns the CPU limit of a cgroup file: quota / period, rounded up; 0 if unlimited. */
 static int quota(const char *path)
 {
     char line[64] = "", *at = line;
@@ -83,11 +83,11 @@ static int quota(const char *path)
         line[0] = 0;
     fclose(file);
     const long long limit = strtoll(line, &at, 10), period = strtoll(at, NULL, 10);
-    /* "max 100000" is no number: no limit */
+    /* "max 100000" parses as 0: unlimited */
     return limit > 0 && period > 0 ? (int)((limit + period - 1) / period) : 0;
 }
 
-/* The process's own group (cgroup v2), else the root of a container's mount. */
+/* Returns the limit of the process's cgroup (v2), else of the root of a container's mount. */
 static int cgroup_limit(void)
 {
     char line[512], path[640];

@@ -1,17 +1,16 @@
-/* The machine a run is on, for env.json and state.json. */
+/* Description of the machine, for env.json and state.json. All functions write to text and return it. */
 #ifndef LT_BASE_MACHINE_H
 #define LT_BASE_MACHINE_H
 
 #include <stddef.h>
 
-/* "AMD EPYC 9B45": from /proc/cpuinfo, else the architecture. Returns text. */
+/* CPU name from /proc/cpuinfo ("AMD EPYC 9B45"), else the architecture. */
 const char *lt_machine_cpu(char *text, size_t size);
-/* "family 25, model 17": which design it is, where the name says only that it is virtual; "" where
- * /proc/cpuinfo has none. Returns text. */
+/* CPU design ("family 25, model 17"), useful if the name is virtual; "" if /proc/cpuinfo lacks it. */
 const char *lt_machine_cpu_model(char *text, size_t size);
-/* CPU features that kernels ask for: "avx2 avx512f ...". Returns text. */
+/* CPU features relevant to kernels: "avx2 avx512f ...". */
 const char *lt_machine_features(char *text, size_t size);
-/* "Debian GNU/Linux 12 (bookworm)", else "". Returns text. */
+/* Operating system ("Debian GNU/Linux 12 (bookworm)"), or "" if unknown. */
 const char *lt_machine_os(char *text, size_t size);
 
 #endif

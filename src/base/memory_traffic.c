@@ -2,4 +2,4 @@
 
 #include "base/memory_traffic.h"
 
-_Atomic int64_t lt_moved_bytes;
+_Atomic int64_t lt_memory_traffic_bytes;

@@ -1,16 +1,16 @@
-/* How many bytes kernels have read and written in this process, for lt_memory_moved(). */
-#ifndef LT_BASE_MOVED_H
-#define LT_BASE_MOVED_H
+/* Counter of the bytes that kernels read and write in this process, for lt_memory_moved(). */
+#ifndef LT_BASE_MEMORY_TRAFFIC_H
+#define LT_BASE_MEMORY_TRAFFIC_H
 
 #include <stdatomic.h>
 #include <stdint.h>
 
-extern _Atomic int64_t lt_moved_bytes;
+extern _Atomic int64_t lt_memory_traffic_bytes;
 
-/* From any thread. */
-static inline void lt_moved_add(int64_t bytes)
+/* Adds to the counter. Thread-safe. */
+static inline void lt_memory_traffic_add(int64_t bytes)
 {
-    atomic_fetch_add_explicit(&lt_moved_bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&lt_memory_traffic_bytes, bytes, memory_order_relaxed);
 }
 
 #endif

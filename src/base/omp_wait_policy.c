@@ -1,4 +1,4 @@
-/* How long idle compute threads spin: the OpenMP runtime's choice, made before main(). */
+/* Spin time of idle OpenMP threads. The runtime reads it before main(), so the program is executed again. */
 
 #include "lather/device.h"
 
@@ -10,8 +10,7 @@ void lt_threads_sleep_soon(char **argv)
 {
 #if defined _OPENMP && !defined LT_NO_OPENMP
     char path[PATH_MAX];
-    ssize_t length =
-        readlink("/proc/self/exe", path, sizeof path - 1); /* the process keeps its name */
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
     if (length < 0 || getenv("GOMP_SPINCOUNT") || getenv("OMP_WAIT_POLICY"))
         return;
     path[length] = '\0';

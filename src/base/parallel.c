@@ -1,8 +1,8 @@
-/* The OpenMP team behind lt_parallel(). */
+/* lt_parallel() on an OpenMP team, or serially without OpenMP. */
 
 #include "base/parallel.h"
 
-/* LT_NO_OPENMP: for ThreadSanitizer, which does not see what libgomp synchronises. */
+/* LT_NO_OPENMP: for ThreadSanitizer, which does not understand libgomp's synchronisation. */
 #if defined _OPENMP && !defined LT_NO_OPENMP
 #include <omp.h>
 

@@ -1,5 +1,5 @@
-/* Regular expressions of POSIX, within bounds: the C library's regcomp() recurses at each parenthesis, and
- * copies what braces repeat. */
+/* POSIX regular expressions within limits: the C library's regcomp() recurses at each parenthesis and copies operands
+ * of braces. */
 
 #include "base/pattern.h"
 
@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_REPEATS = 1000 };
+enum { MAX_REPEATS = 1000 };
 
 lt_status lt_pattern_check_length(const char *what, size_t bytes)
 {
     return bytes < LT_PATTERN_BYTES
                ? LT_OK
-               : lt_fail(LT_E_ARG, "%s: a pattern of %zu bytes, at most %d are taken", what, bytes,
+               : lt_fail(LT_E_ARG, "%s: pattern of %zu bytes, at most %d are allowed", what, bytes,
                          LT_PATTERN_BYTES - 1);
 }
 
-/* The larger number of "{2,5}" or "{2,}"; 1 if it is none. */
+/* Returns the larger number of "{2,5}" or "{2,}"; 1 if it is not a repetition. */
 static double repeats(const char *brace)
 {
     char *end;
@@ -27,7 +27,7 @@ static double repeats(const char *brace)
     return fmax(1, fmax(least, *end == ',' ? strtod(end + 1, &end) : 0));
 }
 
-/* There are copies of copies where braces are in braces. */
+/* Checks the product of all repetitions: nested braces multiply. */
 static lt_status check_repeats(const char *what, const char *pattern)
 {
     double product = 1;
@@ -35,13 +35,13 @@ static lt_status check_repeats(const char *what, const char *pattern)
         if (*c == '{')
             product *= repeats(c);
         if (*c == '\\' && strchr("123456789", c[1]) && c[1])
-            return lt_fail(LT_E_ARG, "%s: '%s': back-references are not taken", what, pattern);
+            return lt_fail(LT_E_ARG, "%s: '%s': back-references are not supported", what, pattern);
         c += *c == '\\' && c[1];
     }
-    return product <= MOST_REPEATS
+    return product <= MAX_REPEATS
                ? LT_OK
-               : lt_fail(LT_E_ARG, "%s: '%s': %g repetitions by braces, at most %d are taken", what,
-                         pattern, product, MOST_REPEATS);
+               : lt_fail(LT_E_ARG, "%s: '%s': %g repetitions by braces, at most %d are allowed",
+                         what, pattern, product, MAX_REPEATS);
 }
 
 lt_status lt_pattern_compile(const char *what, const char *pattern, regex_t *out)
@@ -53,5 +53,5 @@ lt_status lt_pattern_compile(const char *what, const char *pattern, regex_t *out
     if (!error)
         return LT_OK;
     regerror(error, out, why, sizeof why);
-    return lt_fail(LT_E_ARG, "%s: '%s' is no regular expression: %s", what, pattern, why);
+    return lt_fail(LT_E_ARG, "%s: invalid regular expression '%s': %s", what, pattern, why);
 }

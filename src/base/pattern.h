@@ -1,4 +1,4 @@
-/* Regular expressions that a user wrote. */
+/* Regular expressions from users. */
 #ifndef LT_BASE_PATTERN_H
 #define LT_BASE_PATTERN_H
 
@@ -6,12 +6,12 @@
 
 #include <regex.h>
 
-/* A POSIX extended one without groups to read; what: who asks, for the message. Free it with regfree().
- * Errors: LT_E_ARG (no such expression, a back-reference, one that is too long or repeats too much). */
+/* Compiles a POSIX extended expression without subexpression matches. what: prefix of messages. Free with regfree().
+ * Errors: LT_E_ARG (invalid, back-references, too long, too many repetitions). */
 LT_MUST_CHECK lt_status lt_pattern_compile(const char *what, const char *pattern, regex_t *out);
 
 enum { LT_PATTERN_BYTES = 256 };
-/* Whether so many bytes of an expression are taken. */
+/* Errors: LT_E_ARG if an expression of `bytes` bytes is too long. */
 LT_MUST_CHECK lt_status lt_pattern_check_length(const char *what, size_t bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* Finds and loads a plugin that lies beside the library: liblather-mpi.so, liblather-cuda.so. */
+/* Finds and loads plugins: liblather-mpi.so, liblather-cuda.so. */
 
 #include "base/plugin.h"
 
@@ -12,7 +12,7 @@
 
 enum { PATH = 4096 };
 
-/* The folder of the file this code was loaded from. */
+/* Finds the folder of the file that this code was loaded from. */
 static bool own_folder(char *folder, size_t bytes)
 {
     static const char anchor = 0;
@@ -25,8 +25,8 @@ static bool own_folder(char *folder, size_t bytes)
     return true;
 }
 
-/* Looks in $LATHER_PLUGIN_PATH (before 0.2: LATHER_MODULE_PATH), else beside the library and in
- * lather/ beside it. False: path names the first place. */
+/* Searches $LATHER_PLUGIN_PATH (before 0.2: LATHER_MODULE_PATH), else the library's folder and its lather/. If not
+ * found returns false, and path is the first candidate. */
 static bool find(const char *kind, char *path)
 {
     const char *set = getenv("LATHER_PLUGIN_PATH");
@@ -52,8 +52,8 @@ lt_status lt_plugin_open(const char *user, const char *kind, const char *symbol,
     char path[PATH];
     if (!find(kind, path))
         return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: there is no plugin %s: this build is without it, or "
-                       "LATHER_PLUGIN_PATH must say where it is",
+                       "%s: plugin %s not found: this build lacks it, or set LATHER_PLUGIN_PATH "
+                       "to its folder",
                        user, path);
     void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!plugin)
@@ -68,8 +68,8 @@ lt_status lt_plugin_check_version(const char *user, const char *version)
 {
     if (!strcmp(version, LT_VERSION))
         return LT_OK;
-    return lt_fail(LT_E_UNSUPPORTED, "%s: the plugin is of version %s, the library of %s", user,
-                   version, LT_VERSION);
+    return lt_fail(LT_E_UNSUPPORTED, "%s: plugin version %s does not match library version %s",
+                   user, version, LT_VERSION);
 }
 
 bool lt_plugin_exists(const char *kind)

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* Four independent 32-bit words for one (key, counter): a pure function. */
+/* Writes four independent 32-bit words for one (key, counter); a pure function. */
 LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low, uint32_t out[4])
 {
     enum { ROUNDS = 10 };
@@ -32,7 +32,7 @@ LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low
     out[3] = c3;
 }
 
-/* Independent streams that share a seed differ in this. */
+/* Separates independent streams of one seed; comments list the words of the key. */
 typedef enum lt_stream {
     LT_STREAM_AUGMENT = 1, /* (seed, epoch, global index) */
     LT_STREAM_ORDER,       /* (seed, epoch) */
@@ -40,30 +40,30 @@ typedef enum lt_stream {
     LT_STREAM_DROPOUT,     /* (seed, attempt, micro-batch, operation ordinal, element) */
     LT_STREAM_INIT,        /* (seed, parameter name) */
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */
-    LT_STREAM_SAMPLE,      /* ids of a language model: (seed, text, place) */
-    LT_STREAM_COMPRESS, /* where a compressed gradient's iteration starts: (column, parameter name) */
+    LT_STREAM_SAMPLE,      /* sampled ids of a language model: (seed, text, position) */
+    LT_STREAM_COMPRESS,    /* initial vectors of low-rank compression: (column, parameter name) */
     LT_STREAM_ROUND /* stochastic rounding of state: (parameter name, state, block), (attempt, element) */
 } lt_stream;
 
-/* Mixes words into one key: a stream's identity. Each step is a Philox call, so that equal keys
- * are as unlikely as equal 64-bit random numbers. */
+/* Mixes words into a stream's key. Each step is a Philox call, so that collisions are as unlikely as for 64-bit random
+ * numbers. */
 uint64_t lt_rng_key(uint64_t seed, lt_stream stream, uint64_t a, uint64_t b);
 /* The same with a name. */
 uint64_t lt_rng_name_key(uint64_t seed, lt_stream stream, const char *name);
 
-/* A sequence of numbers from one key. Plain value; start with {.key = ...}. */
+/* Generator of a sequence from one key; initialise with {.key = ...}. */
 typedef struct lt_rng {
     uint64_t key, counter;
     uint32_t word[4];
-    int used; /* words of the current four that are gone; 0 before the first */
+    int used; /* words consumed of the current four; 0 initially */
 } lt_rng;
 
 uint32_t lt_rng_u32(lt_rng *rng);
-/* Uniform in [0,1), 53 bits. */
+/* Returns a uniform number in [0,1), 53 bits. */
 double lt_rng_uniform(lt_rng *rng);
-/* Uniform in 0 .. bound-1, without bias (Lemire 2019). bound >= 1. */
+/* Returns an unbiased uniform integer in 0 .. bound-1 (Lemire 2019). bound >= 1. */
 uint32_t lt_rng_below(lt_rng *rng, uint32_t bound);
-/* Normal, mean 0, deviation 1 (Box & Muller 1958). */
+/* Returns a standard normal number (Box & Muller 1958). */
 double lt_rng_normal(lt_rng *rng);
 
 #endif

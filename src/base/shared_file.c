@@ -1,5 +1,5 @@
-/* Opening of files where others may write. A file is created with O_EXCL first: then it is known to be this user's,
- * whatever owner a file server maps it to. The folder's owner is trusted, as in Linux's protected_regular: he could
+/* Safe opening of files in shared folders. Tries O_EXCL first: a created file is known to be this user's, even if a
+ * file server maps its owner. The folder's owner is trusted, as in Linux's protected_regular, since they could
  * replace any file in it. */
 
 #include "base/shared_file.h"
@@ -30,11 +30,11 @@ enum { MODE = 07777 };
 
 static lt_status rejected(const char *path, const char *what)
 {
-    return lt_fail(LT_E_IO, "%s: %s, but the program makes this file itself: remove it", path,
+    return lt_fail(LT_E_IO, "%s: %s, but the program creates this file itself: remove it", path,
                    what);
 }
 
-/* open() failed. The last link of a path gives ELOOP, a pipe that no one reads or a socket ENXIO. */
+/* Reports a failed open(). ELOOP: the last component is a link; ENXIO: a pipe without a reader, or a socket. */
 static lt_status open_error(const char *path, int why)
 {
     struct stat info;
@@ -93,7 +93,7 @@ static lt_status open_checked(int *out, const char *path, int flags, mode_t mode
     const int added = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, created = O_CREAT | O_EXCL;
     int fd = -1;
     *out = -1;
-    do { /* again if it was there, and is removed between the two calls */
+    do { /* repeats if an existing file is removed between the two calls */
         if (flags & O_CREAT && (fd = open(path, flags | created | added, mode)) >= 0) {
             *out = fd;
             return LT_OK;
@@ -171,7 +171,7 @@ lt_status lt_shared_save(const char *path, const void *data, size_t bytes)
 {
     lt_replacement r;
     LT_TRY(lt_replacement_open(&r, path));
-    fwrite(data, 1, bytes, r.file); /* its failure is the stream's, too */
+    fwrite(data, 1, bytes, r.file); /* errors are reported by lt_replacement_close() */
     return lt_replacement_close(&r, LT_OK, false);
 }
 
@@ -180,7 +180,7 @@ lt_status lt_shared_folder(const char *path)
     struct stat info;
     if (!lstat(path, &info) && S_ISLNK(info.st_mode))
         LT_TRY(check_owner(&info, path, O_WRONLY));
-    return lt_commit_make_folders(path);
+    return lt_make_folders(path);
 }
 
 lt_status lt_private_folder(const char *path)

@@ -4,14 +4,13 @@
 
 #include <stdbool.h>
 
-/* Waits until fd can be read or written (events of poll()); false: not before the deadline, which is of
- * lt_clock_seconds() or INFINITY. */
+/* Waits until fd is ready for events of poll(). Returns false after the deadline, in lt_clock_seconds() or INFINITY. */
 bool lt_socket_wait(int fd, short events, double deadline);
 /* Sets TCP_NODELAY and SO_KEEPALIVE. */
 void lt_socket_set_options(int fd);
-/* Port of a listening TCP socket; -1: none. */
+/* Returns the port of a TCP socket, or -1. */
 int lt_socket_port(int fd);
-/* Sets *fd to -1, which may be it already. */
+/* Closes *fd unless it is -1, and sets it to -1. */
 void lt_socket_close(int *fd);
 
 #endif

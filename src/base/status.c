@@ -1,4 +1,4 @@
-/* Statuses and the thread's last message. */
+/* Status names and the thread's last error message. */
 
 #include "lather/status.h"
 
@@ -52,13 +52,13 @@ const char *lt_version(void)
 
 lt_status(lt_fail)(lt_status status, const char *fmt, ...) /* also where lt_fail is a macro */
 {
-    /* By way of a copy: an argument may be the old message. */
+    /* Formats to a copy: an argument may be the old message. */
     char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    lt_text_line(message, sizeof message, text); /* it may have names from files in it */
+    lt_text_line(message, sizeof message, text); /* escapes names from files */
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* Text from users: escapes read back, numbers, and the known word that a wrong one was meant to be. */
+/* Text from users: unescaping, lists of numbers, nearest known word. */
 
 #include "lather/detail/text.h"
 
@@ -31,7 +31,7 @@ lt_status lt_text_unescape(char *out, const char *text)
         int high = text[1] == 'x' ? digit_value(text[2]) : -1;
         int low = high >= 0 ? digit_value(text[3]) : -1;
         if (low < 0 || !(high | low))
-            return lt_fail(LT_E_FORMAT, "'%.4s' is no escape of a byte", text);
+            return lt_fail(LT_E_FORMAT, "invalid escape '%.4s', want \\xHH or \\\\", text);
         *out++ = (char)(high << 4 | low);
         text += strlen("\\xHH");
     }

@@ -1,4 +1,4 @@
-/* Threads of the library beside those of the program. */
+/* Helpers for the library's threads. */
 #ifndef LT_BASE_THREAD_H
 #define LT_BASE_THREAD_H
 
@@ -6,7 +6,8 @@
 #include <signal.h>
 #include <time.h>
 
-/* pthread_create() of a thread that gets no signal: they are for the program's own. Returns 0 or an error's number. */
+/* pthread_create() with all signals blocked in the new thread, so that the program's threads get them. Returns 0 or an
+ * error number. */
 static inline int lt_thread_start(pthread_t *thread, void *(*run)(void *), void *context)
 {
     sigset_t all, before;
@@ -17,7 +18,7 @@ static inline int lt_thread_start(pthread_t *thread, void *(*run)(void *), void 
     return failed;
 }
 
-/* A condition whose timed waits go by the clock of lt_clock_seconds(). */
+/* Initialises a condition variable whose timed waits use the clock of lt_clock_seconds(). */
 static inline void lt_cond_init(pthread_cond_t *cond)
 {
     pthread_condattr_t monotonic;
@@ -27,7 +28,7 @@ static inline void lt_cond_init(pthread_cond_t *cond)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* Seconds of lt_clock_seconds(), or of a time span, as POSIX wants them. */
+/* Converts seconds to a timespec. */
 static inline struct timespec lt_timespec(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds};

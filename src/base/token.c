@@ -1,4 +1,4 @@
-/* Tokens: drawing, and files that have one. */
+/* Tokens: drawing, proofs, files. */
 
 #include "base/token.h"
 
@@ -23,7 +23,7 @@ lt_status lt_token_draw(char out[LT_TOKEN_NONCE])
 {
     uint8_t bytes[LT_TOKEN_NONCE - 1];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return lt_fail(LT_E_IO, "comm: no random bytes: %s", strerror(errno));
+        return lt_fail(LT_E_IO, "comm: getrandom: %s", strerror(errno));
     for (size_t i = 0; i < sizeof bytes; i++)
         out[i] = alphabet[bytes[i] % (sizeof alphabet - 1)];
     out[sizeof bytes] = 0;
@@ -50,7 +50,7 @@ void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *non
 
 bool lt_token_is_proof(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF])
 {
-    volatile unsigned differ = 0; /* volatile: no early end by the compiler */
+    volatile unsigned differ = 0; /* volatile: prevents an early exit by the compiler */
     for (int i = 0; i < LT_TOKEN_PROOF; i++)
         differ |= (unsigned char)(got[i] ^ want[i]);
     return !differ;
@@ -89,7 +89,7 @@ static lt_status check_owner(int fd, const char *path)
     if (fstat(fd, &info))
         return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
-        return lt_fail(LT_E_ARG, "comm: the job's token: %s is no regular file", path);
+        return lt_fail(LT_E_ARG, "comm: the job's token: %s is not a regular file", path);
     if (info.st_uid != geteuid())
         return lt_fail(LT_E_ARG, "comm: the job's token: %s belongs to user %u, not to user %u",
                        path, (unsigned)info.st_uid, (unsigned)geteuid());

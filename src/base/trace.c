@@ -1,5 +1,5 @@
-/* Spans of time in a ring, running totals by name; written in Chrome's trace event format
- * ("Trace Event Format", complete events "X" and thread_name metadata), which Perfetto reads. */
+/* Profiler: spans in a ring buffer, and totals by name. Written in Chrome's trace event format ("Trace Event Format",
+ * complete events "X" and thread_name metadata), which Perfetto reads. */
 
 #include "base/trace.h"
 
@@ -27,8 +27,7 @@ typedef struct total {
     int64_t count, nanoseconds, longest, bytes;
 } total;
 
-/* One lock for all: a span takes microseconds at least, an uncontended lock some 20 ns, and only
- * while profiling. */
+/* One lock protects everything: spans take microseconds, an uncontended lock about 20 ns. */
 typedef struct recorder {
     char *path;
     event *ring;
@@ -48,7 +47,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static recorder now;
 static _Thread_local int own_thread = -1;
 
-/* Threads get numbers as they show up; beyond the table they share the last one. */
+/* Returns the calling thread's number, in order of first use; threads past the table share the last one. */
 static int thread_index(void)
 {
     if (own_thread < 0)
@@ -56,7 +55,7 @@ static int thread_index(void)
     return own_thread;
 }
 
-/* Few names: a linear search, by pointer first, beats a hash table's code. */
+/* Finds or adds a total. Linear search, by pointer first, as there are few names. Returns NULL without memory. */
 static total *find_total(lt_profile_kind kind, const char *name)
 {
     for (size_t i = 0; i < now.total_count; i++)
@@ -111,12 +110,12 @@ void lt_profile_thread(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
-/* Makes the folder, if it is missing, and the file. */
+/* Creates the file, and its folder if missing. */
 static lt_status check_writable(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash && slash > path ? lt_format("%.*s", (int)(slash - path), path) : NULL;
-    lt_status st = folder ? lt_commit_make_folders(folder) : LT_OK;
+    lt_status st = folder ? lt_make_folders(folder) : LT_OK;
     lt_free(folder);
     LT_TRY(st);
     FILE *file = fopen(path, "w");
@@ -133,7 +132,7 @@ lt_status lt_profile_start(const char *path, int64_t events)
     if (events < 0)
         return lt_fail(LT_E_ARG, "profile: %" PRId64 " events", events);
     if (path)
-        LT_TRY(check_writable(path)); /* now, not after hours of training */
+        LT_TRY(check_writable(path)); /* fails before training rather than after it */
 
     int64_t capacity = events ? events : DEFAULT_EVENTS;
     event *ring = lt_alloc((size_t)capacity, sizeof *ring);
@@ -230,7 +229,7 @@ static lt_status write_summary(FILE *out, int64_t wall)
     }
     fprintf(out, "%" PRId64 " spans in %.3f s; spans nest, so shares may add to more than 100 %%\n",
             now.recorded, (double)wall / 1e9);
-    return ferror(out) ? lt_fail(LT_E_IO, "profile: the table could not be written") : LT_OK;
+    return ferror(out) ? lt_fail(LT_E_IO, "profile: cannot write the table") : LT_OK;
 }
 
 lt_status lt_profile_finish(FILE *summary)

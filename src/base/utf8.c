@@ -1,4 +1,4 @@
-/* UTF-8, and escapes of names that came from files. */
+/* UTF-8, and escaping of names from files. */
 
 #include "base/utf8.h"
 
@@ -9,7 +9,7 @@
 
 /* --- UTF-8: The Unicode Standard 15, table 3-7, well-formed sequences --- */
 
-/* Bytes of the character that a lead byte begins; 0: none. */
+/* Returns the length of the sequence that a lead byte begins, or 0 if it is not a lead byte. */
 static int sequence_bytes(unsigned char lead)
 {
     if (lead < 0x80)
@@ -58,8 +58,8 @@ uint32_t lt_utf8_code(const char *at, int *bytes)
 
 enum { ESCAPE_BYTES = 4 }; /* \xHH */
 
-/* Unicode 15, section 23.2: the separators U+2028 and U+2029 end a line; marks (U+061C, U+200E, U+200F),
- * embeddings and overrides (to U+202E) and isolates change how the text around them is ordered. */
+/* Returns true for characters that affect surrounding text (Unicode 15, section 23.2): the separators U+2028 and U+2029
+ * end a line; marks (U+061C, U+200E, U+200F), embeddings and overrides (to U+202E) and isolates reorder it. */
 static bool changes_layout(const unsigned char *c, int bytes)
 {
     if (bytes == 2)
@@ -70,7 +70,7 @@ static bool changes_layout(const unsigned char *c, int bytes)
            || (c[1] == 0x81 && c[2] >= 0xa6 && c[2] <= 0xa9);
 }
 
-/* True if a character of so many bytes is printed without an escape. */
+/* Returns true if a character (bytes 0: invalid) is printed without an escape. */
 static bool is_plain(const unsigned char *c, int bytes)
 {
     if (bytes == 1)
@@ -80,8 +80,8 @@ static bool is_plain(const unsigned char *c, int bytes)
     return bytes > 0 && !changes_layout(c, bytes);
 }
 
-/* Writes the escape of the character at c to out (of at least 4 * 4 bytes); returns its length. Sets
- * *bytes to how many were read. */
+/* Escapes the character at `at` to out (at least 4 * 4 bytes) and sets *bytes to its length. Returns the bytes
+ * written. */
 static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
 {
     static const char digit[] = "0123456789abcdef";

@@ -1,4 +1,4 @@
-/* Where services listen, and the files in which they publish it. */
+/* Addresses of services, and the files in which they are published. */
 
 #include "base/clock.h"
 #include "base/shared_file.h"
@@ -31,7 +31,7 @@ void lt_launch_address_file(const lt_launch_place *place, const char *label, int
     snprintf(out, size, "%s/%s.%d.address", place->files, label, index);
 }
 
-/* The owner of a parent folder could replace the launch's folder, and so its commands and addresses. */
+/* Rejects files of other users: the owner of a parent folder could replace the launch's folder and its commands. */
 lt_status lt_launch_open(FILE **out, const char *path)
 {
     struct stat info;
@@ -59,11 +59,11 @@ lt_status lt_launch_publish(const lt_launch_place *place, const char *label, int
 }
 
 lt_status lt_launch_resolve(const lt_launch_place *place, const char *label, int index,
-                            double patience, char *out, size_t size)
+                            double timeout, char *out, size_t size)
 {
     enum { AGAIN_US = 2000 };
     char path[2 * LT_LAUNCH_PATH];
-    const double deadline = lt_clock_seconds() + patience;
+    const double deadline = lt_clock_seconds() + timeout;
     lt_launch_address_file(place, label, index, path, sizeof path);
     for (;;) {
         FILE *file = NULL;
@@ -77,8 +77,8 @@ lt_status lt_launch_resolve(const lt_launch_place *place, const char *label, int
         if (got)
             return LT_OK;
         if (lt_clock_seconds() > deadline)
-            return lt_fail(LT_E_COMM, "launch: %s.%d has published no address in %.0f s", label,
-                           index, patience);
+            return lt_fail(LT_E_COMM, "launch: %s.%d published no address within %.0f s", label,
+                           index, timeout);
         usleep(AGAIN_US);
     }
 }

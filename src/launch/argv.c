@@ -1,4 +1,4 @@
-/* Words of command lines, and placeholders in them. */
+/* Splits command lines into argv and expands placeholders in them. */
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One word from *text on, copied to to; the end of the copy, or NULL: an open quote. */
+/* Copies one word from *text, which it advances, to `to`. Returns the end of the copy, or NULL for an open quote. */
 static char *word(const char **text, char *to)
 {
     char quote = 0;
@@ -26,7 +26,7 @@ static char *word(const char **text, char *to)
     return quote ? NULL : to + 1;
 }
 
-lt_status lt_launch_words(char ***out, const char *text)
+lt_status lt_launch_argv(char ***out, const char *text)
 {
     const size_t bytes = strlen(text), most = bytes / 2 + 2;
     char **list = lt_alloc(1, most * sizeof *list + bytes + 1);
@@ -43,7 +43,7 @@ lt_status lt_launch_words(char ***out, const char *text)
         to = word(&t, to);
         if (!to) {
             lt_free(list);
-            return lt_fail(LT_E_ARG, "launch: a quote is not closed: %s", text);
+            return lt_fail(LT_E_ARG, "launch: unclosed quote: %s", text);
         }
     }
     *out = list;
@@ -89,13 +89,7 @@ static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
                    v->group->config.label, wrong, lt_nearest(wrong, known, count));
 }
 
-static lt_status is_no_service(const lt_launch_values *v, const lt_handle *h)
-{
-    return lt_fail(LT_E_ARG, "launch: %s wants the address of %s, which is no service",
-                   v->group->config.label, h->config.label);
-}
-
-/* LABEL.address or LABEL.N.address of a service. */
+/* Parses LABEL.address or LABEL.N.address of a service. */
 static lt_status parse_address(const lt_launch_values *v, const char *name, int bytes,
                                lt_placeholder *out)
 {
@@ -118,10 +112,11 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
     if (!out->service)
         return unknown(v, name, bytes);
     if (out->service->config.kind != LT_LAUNCH_NODE_SERVICE)
-        return is_no_service(v, out->service);
+        return lt_fail(LT_E_ARG, "launch: %s refers to the address of %s, which is not a service",
+                       v->group->config.label, out->service->config.label);
     if (out->index >= out->service->config.count || out->index < -1)
-        return lt_fail(LT_E_ARG, "launch: %s: ${%.*s}: there are %d of %s", v->group->config.label,
-                       bytes, name, out->service->config.count, out->service->config.label);
+        return lt_fail(LT_E_ARG, "launch: %s: ${%.*s}: %s has %d nodes", v->group->config.label,
+                       bytes, name, out->service->config.label, out->service->config.count);
     return LT_OK;
 }
 
@@ -130,7 +125,7 @@ static bool is(const char *name, int bytes, const char *word_)
     return bytes == (int)strlen(word_) && !memcmp(name, word_, (size_t)bytes);
 }
 
-/* The placeholder of that name; text is for values. */
+/* Parses the placeholder of that name; text: buffer for its value. */
 static lt_status parse(const lt_launch_values *v, const char *name, int bytes, lt_placeholder *out,
                        char *text)
 {
@@ -151,9 +146,9 @@ static lt_status parse(const lt_launch_values *v, const char *name, int bytes, l
     return LT_OK;
 }
 
-enum { PATIENCE = 300 }; /* seconds for a service to be bound, a busy cluster's too */
+enum { TIMEOUT = 300 }; /* seconds for a service to be bound, also on a busy cluster */
 
-/* The addresses of one placeholder, with commas between. */
+/* Appends the addresses of one placeholder, separated by commas. */
 static lt_status append_addresses(const lt_launch_values *v, const lt_placeholder *p, buffer *to)
 {
     const int first = p->index < 0 ? 0 : p->index;
@@ -163,7 +158,7 @@ static lt_status append_addresses(const lt_launch_values *v, const lt_placeholde
         if (p->service == v->group)
             lt_launch_listen_address(v->place, v->group->config.label, i, address, sizeof address);
         else
-            LT_TRY(lt_launch_resolve(v->place, p->service->config.label, i, PATIENCE, address,
+            LT_TRY(lt_launch_resolve(v->place, p->service->config.label, i, TIMEOUT, address,
                                      sizeof address));
         if (i > first)
             LT_TRY(append(to, ",", 1));
@@ -172,15 +167,15 @@ static lt_status append_addresses(const lt_launch_values *v, const lt_placeholde
     return LT_OK;
 }
 
-/* The text up to the next placeholder, and that; *text moves on. */
+/* Appends the text up to the next placeholder and parses it; advances *text. */
 static lt_status next(const lt_launch_values *v, const char **text, buffer *to, lt_placeholder *p,
                       char *value)
 {
     const char *begin = strstr(*text, "${"), *end = begin ? strchr(begin, '}') : NULL;
     *p = (lt_placeholder){.value = ""};
     if (begin && !end)
-        return lt_fail(LT_E_ARG, "launch: %s: a placeholder without its }: %s",
-                       v->group->config.label, begin);
+        return lt_fail(LT_E_ARG, "launch: %s: unclosed placeholder: %s", v->group->config.label,
+                       begin);
     const size_t before = begin ? (size_t)(begin - *text) : strlen(*text);
     LT_TRY(append(to, *text, before));
     *text = end ? end + 1 : *text + before;

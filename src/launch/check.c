@@ -1,7 +1,7 @@
-/* What a program must not be: names that nothing has, and commands that wait for each other's addresses.
+/* Validates a job graph: unknown names, and commands that wait for each other's addresses.
  *
- * A service with an entry is bound before its arguments are read, so it may be in a cycle. A command gets its
- * arguments when it starts: a cycle of commands alone would wait for ever. */
+ * A service with an entry is bound before its arguments are expanded, so it may be part of a cycle. A command gets its
+ * arguments when it starts: a cycle of commands only would deadlock. */
 
 #include "launch/launch.h"
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* The walk from a group along addresses in commands' arguments. */
+/* Depth-first search from a group along the addresses in arguments of commands. */
 typedef struct walk {
     const lt_program_graph *program;
     const lt_handle *origin, *at;
@@ -32,13 +32,13 @@ static void follow(void *context, const lt_handle *service)
 {
     const walk *from = context;
     walk w = *from;
-    enum { DEEPEST = 64 }; /* a longer chain is taken for no cycle of its origin */
+    enum { DEEPEST = 64 }; /* longer chains are not searched */
     if (w.status || !service->config.command || service == w.at || w.depth >= DEEPEST)
         return;
     if (service == w.origin) {
         ((walk *)context)->status = lt_fail(
             LT_E_ARG,
-            "launch: %s and %s wait for each other's addresses, a cycle without a service that has an entry",
+            "launch: %s and %s wait for each other's addresses; one service of the cycle needs an entry",
             w.at->config.label, w.origin->config.label);
         return;
     }
@@ -56,10 +56,10 @@ static lt_status check_uses(const lt_handle *h)
         const size_t bytes = strcspn(at, ", ");
         const lt_handle *used = bytes ? lt_program_graph_find(h->program, at, bytes) : NULL;
         if (bytes && !used)
-            return lt_fail(LT_E_ARG, "launch: %s uses %.*s, which there is not", h->config.label,
+            return lt_fail(LT_E_ARG, "launch: %s uses unknown group %.*s", h->config.label,
                            (int)bytes, at);
         if (used && used->config.kind != LT_LAUNCH_NODE_SERVICE)
-            return lt_fail(LT_E_ARG, "launch: %s uses %s, which is no service", h->config.label,
+            return lt_fail(LT_E_ARG, "launch: %s uses %s, which is not a service", h->config.label,
                            used->config.label);
         at += bytes;
     }
@@ -80,6 +80,7 @@ lt_status lt_program_graph_check(const lt_program_graph *program)
     if (!program->first)
         return lt_fail(LT_E_ARG, "launch: %s: an empty program", program->name);
     if (!ends)
-        return lt_fail(LT_E_ARG, "launch: %s: services alone: nothing would run", program->name);
+        return lt_fail(LT_E_ARG, "launch: %s: contains only services, so nothing would run",
+                       program->name);
     return LT_OK;
 }

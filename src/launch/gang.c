@@ -1,4 +1,4 @@
-/* How many ranks a gang gets, and the grad-accum that keeps its global batch:
+/* Number of ranks of a gang, and the grad-accum that keeps its global batch:
  *
  *     global batch = batch size x grad-accum x ranks */
 
@@ -24,6 +24,6 @@ lt_status lt_launch_gang(const lt_launch_node_config *config, int slots, int *ra
         }
     return lt_fail(LT_E_ARG,
                    "launch: %s: a global batch of %" PRId64
-                   " cannot be made of micro-batches of %" PRId64 " on %d ranks or fewer",
+                   " is not a multiple of micro-batches of %" PRId64 " on %d ranks or fewer",
                    config->label, config->global_batch, config->batch_size, most);
 }

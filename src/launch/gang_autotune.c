@@ -97,7 +97,7 @@ static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks,
     if (!st)
         st = lt_launch_expand(&v, text, &expanded);
     if (!st)
-        st = lt_launch_words(out, expanded);
+        st = lt_launch_argv(out, expanded);
     lt_free(text);
     lt_free(expanded);
     return st;
@@ -146,7 +146,7 @@ static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task 
     for (size_t i = 1; command[i]; i++)
         add(w, "%s", command[i]);
     LT_TRY(add_ranks(w, c, most));
-    LT_TRY(lt_launch_words(&own, c->plan));
+    LT_TRY(lt_launch_argv(&own, c->plan));
     if (!value_of(own, "--step-profile"))
         add(w, "--step-profile=%s/%s.profile", launch->place.files, c->label);
     for (size_t i = 0; own[i]; i++)

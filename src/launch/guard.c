@@ -1,5 +1,5 @@
-/* The guard is a fork in a session of its own, so that a signal to the launcher's process group does not reach it. It
- * waits for the launcher's end at a pidfd, and finds the process groups in shared memory (ADR 0035). */
+/* The guard is a fork in a separate session, so that it does not receive signals to the launcher's process group. It
+ * waits for the launcher's end by a pidfd and reads the process groups from shared memory (ADR 0035). */
 
 #include "launch/guard.h"
 
@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Returns whether a process of any group is left. */
+/* Signals all groups. Returns true if a process of any group exists. */
 static bool signal_groups(const lt_guard *guard, int signal_)
 {
     bool left = false;
@@ -28,7 +28,7 @@ static bool signal_groups(const lt_guard *guard, int signal_)
     return left;
 }
 
-/* SIGTERM lets mpirun and srun end their ranks, on other machines too. */
+/* Ends all groups: SIGTERM first, by which mpirun and srun end ranks on other machines too; after grace SIGKILL. */
 static void end_groups(const lt_guard *guard, double grace)
 {
     enum { TICK_MS = 20, MS_NS = 1000000 };
@@ -41,8 +41,8 @@ static void end_groups(const lt_guard *guard, double grace)
     signal_groups(guard, SIGKILL);
 }
 
-/* The child of a fork. It keeps standard output and error, whose readers see their end when the nodes have ended, and
- * no other descriptor: files stay locked as long as one is open. */
+/* Waits in the guard process. Keeps only standard output and error open, whose readers see end of file once the nodes
+ * have ended: any other open descriptor would keep files locked. */
 static void wait_for_end(int launcher)
 {
     sigset_t all;
@@ -77,7 +77,7 @@ lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,
         close(self);
     if (g.pid < 0) {
         munmap(groups, bytes);
-        return lt_fail(LT_E_IO, "launch: no guard process: %s", strerror(why));
+        return lt_fail(LT_E_IO, "launch: cannot start the guard process: %s", strerror(why));
     }
     *guard = g;
     return LT_OK;

@@ -1,8 +1,8 @@
-/* Heartbeats as the launcher hears them.
+/* Detects hung nodes by their heartbeats.
  *
- * A node beats twice in a heartbeat and is silent for one and a half before it hangs, so a hang is noticed within
- * two. Only what has beaten once is looked at, as a launcher may take its time to start it.
- * A gang's ranks wait for each other: of those that make no progress the one that has made least hangs. */
+ * A node sends two heartbeats per interval and hangs if silent for one and a half, so a hang is detected within two
+ * intervals. A node is watched from its first heartbeat on, as starting it may take long. Ranks of a gang wait for each
+ * other: if they make no progress, the rank that has made the least hangs. */
 
 #include "launch/heartbeat_monitor.h"
 
@@ -12,12 +12,11 @@
 
 #include <string.h>
 
-double lt_beats_interval(const lt_launch_node_config *config)
+double lt_heartbeat_interval(const lt_launch_node_config *config)
 {
-    const double beats = 2, looks = 4;
-    const double by_heart = config->heartbeat / beats, by_progress = config->progress / looks;
-    return config->heartbeat > 0 && (config->progress <= 0 || by_heart < by_progress) ? by_heart
-                                                                                      : by_progress;
+    const double per_heartbeat = 2, per_progress = 4;
+    const double h = config->heartbeat / per_heartbeat, p = config->progress / per_progress;
+    return h > 0 && (p <= 0 || h < p) ? h : p;
 }
 
 static int count_nodes(const lt_launch *launch, const lt_task *task, bool *wanted)
@@ -27,16 +26,17 @@ static int count_nodes(const lt_launch *launch, const lt_task *task, bool *wante
         const lt_handle *h = lt_task_group(launch, task, rank, NULL);
         if (!h)
             return nodes;
-        *wanted = *wanted || lt_beats_interval(&h->config) > 0;
+        *wanted = *wanted || lt_heartbeat_interval(&h->config) > 0;
         nodes++;
     }
 }
 
-lt_status lt_beats_new(lt_beats *out, const lt_launch *launch, const lt_task *task)
+lt_status lt_heartbeat_monitor_new(lt_heartbeat_monitor *out, const lt_launch *launch,
+                                   const lt_task *task)
 {
     bool wanted = false;
     const int nodes = count_nodes(launch, task, &wanted);
-    *out = (lt_beats){0};
+    *out = (lt_heartbeat_monitor){0};
     if (!wanted)
         return LT_OK;
     out->node = lt_alloc((size_t)nodes, sizeof *out->node);
@@ -44,87 +44,87 @@ lt_status lt_beats_new(lt_beats *out, const lt_launch *launch, const lt_task *ta
     return out->node ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_beats_free(lt_beats *beats)
+void lt_heartbeat_monitor_free(lt_heartbeat_monitor *monitor)
 {
-    lt_free(beats->node);
-    *beats = (lt_beats){0};
+    lt_free(monitor->node);
+    *monitor = (lt_heartbeat_monitor){0};
 }
 
-void lt_beats_reset(lt_beats *beats)
+void lt_heartbeat_monitor_reset(lt_heartbeat_monitor *monitor)
 {
-    beats->bytes = 0;
-    if (beats->nodes)
-        memset(beats->node, 0, (size_t)beats->nodes * sizeof *beats->node);
+    monitor->bytes = 0;
+    if (monitor->nodes)
+        memset(monitor->node, 0, (size_t)monitor->nodes * sizeof *monitor->node);
 }
 
-static void note(lt_beats *b)
+static void note(lt_heartbeat_monitor *b)
 {
     int rank = -1;
     long long count = 0;
     b->text[b->bytes] = 0;
     if (sscanf(b->text, "\001beat %d %lld", &rank, &count) != 2 || rank < 0 || rank >= b->nodes)
         return;
-    lt_heard *h = &b->node[rank];
+    lt_node_heartbeat *h = &b->node[rank];
     const double now = lt_clock_seconds();
-    if (count == LT_BEAT_END) {
-        *h = (lt_heard){0};
+    if (count == LT_HEARTBEAT_END) {
+        *h = (lt_node_heartbeat){0};
         return;
     }
-    if (h->at == 0 || (count != LT_BEAT_ALIVE && count != h->progress)) {
+    if (h->at == 0 || (count != LT_HEARTBEAT_ALIVE && count != h->progress)) {
         h->moved = now;
         h->progress = count;
     }
     h->at = now;
 }
 
-bool lt_beats_take(lt_beats *beats, char c, bool *whole)
+bool lt_heartbeat_monitor_read(lt_heartbeat_monitor *monitor, char c, bool *whole)
 {
     *whole = false;
-    if (!beats->nodes || (!beats->bytes && c != '\001'))
+    if (!monitor->nodes || (!monitor->bytes && c != '\001'))
         return false;
-    *whole = c == '\n' || beats->bytes == LT_BEATS_LINE - 1;
+    *whole = c == '\n' || monitor->bytes == LT_HEARTBEAT_LINE - 1;
     if (*whole) {
-        note(beats);
-        beats->bytes = 0;
+        note(monitor);
+        monitor->bytes = 0;
     } else {
-        beats->text[beats->bytes++] = c;
+        monitor->text[monitor->bytes++] = c;
     }
     return true;
 }
 
-void lt_beats_forgive(lt_beats *beats, double seconds)
+void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds)
 {
-    for (int i = 0; i < beats->nodes; i++)
-        if (beats->node[i].at > 0) {
-            beats->node[i].at += seconds;
-            beats->node[i].moved += seconds;
+    for (int i = 0; i < monitor->nodes; i++)
+        if (monitor->node[i].at > 0) {
+            monitor->node[i].at += seconds;
+            monitor->node[i].moved += seconds;
         }
 }
 
-/* The rank of a gang that hangs; -1: none has made less progress than all others. */
-static int least_progress(const lt_beats *beats)
+/* Returns the rank with the least progress, or -1 if several have equally little. */
+static int least_progress(const lt_heartbeat_monitor *monitor)
 {
     int least = 0, with = 0;
-    for (int i = 0; i < beats->nodes; i++) {
-        if (beats->node[i].at > 0 && beats->node[i].progress < beats->node[least].progress)
+    for (int i = 0; i < monitor->nodes; i++)
+        if (monitor->node[i].at > 0 && monitor->node[i].progress < monitor->node[least].progress)
             least = i;
-    }
-    for (int i = 0; i < beats->nodes; i++)
-        with += beats->node[i].at > 0 && beats->node[i].progress == beats->node[least].progress;
+    for (int i = 0; i < monitor->nodes; i++)
+        with +=
+            monitor->node[i].at > 0 && monitor->node[i].progress == monitor->node[least].progress;
     return with == 1 ? least : -1;
 }
 
-static bool is_silent(const lt_heard *h, const lt_launch_node_config *c, lt_hang *out)
+static bool is_silent(const lt_node_heartbeat *h, const lt_launch_node_config *c, lt_hang *out)
 {
     const double most = 1.5, since = lt_clock_seconds() - h->at;
     if (!(c->heartbeat > 0 && h->at > 0 && since > most * c->heartbeat))
         return false;
-    snprintf(out->why, sizeof out->why, "has not been heard of for %.2g s (heartbeat = %g)", since,
+    snprintf(out->why, sizeof out->why, "has sent no heartbeat for %.2g s (heartbeat = %g)", since,
              c->heartbeat);
     return true;
 }
 
-static bool is_stuck(const lt_heard *h, const lt_launch_node_config *c, lt_hang *out)
+static bool is_stuck(const lt_node_heartbeat *h, const lt_launch_node_config *c, lt_hang *out)
 {
     const double since = lt_clock_seconds() - h->moved;
     if (!(c->progress > 0 && h->at > 0 && since > c->progress))
@@ -134,18 +134,18 @@ static bool is_stuck(const lt_heard *h, const lt_launch_node_config *c, lt_hang 
     return true;
 }
 
-bool lt_beats_hang(const lt_beats *beats, const lt_launch *launch, const lt_task *task,
-                   lt_hang *out)
+bool lt_heartbeat_monitor_find_hang(const lt_heartbeat_monitor *monitor, const lt_launch *launch,
+                                    const lt_task *task, lt_hang *out)
 {
-    for (int i = 0; i < beats->nodes; i++) {
+    for (int i = 0; i < monitor->nodes; i++) {
         const lt_handle *h = lt_task_group(launch, task, i, NULL);
         out->rank = i;
-        if (h && is_silent(&beats->node[i], &h->config, out))
+        if (h && is_silent(&monitor->node[i], &h->config, out))
             return true;
-        if (!h || !is_stuck(&beats->node[i], &h->config, out))
+        if (!h || !is_stuck(&monitor->node[i], &h->config, out))
             continue;
         if (h->config.kind == LT_LAUNCH_NODE_GANG)
-            out->rank = least_progress(beats);
+            out->rank = least_progress(monitor);
         return true;
     }
     return false;

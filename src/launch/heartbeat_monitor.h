@@ -1,42 +1,42 @@
-/* What a launcher hears of its nodes: beats in their output (base/heartbeat.h), and who has been silent for too long. */
-#ifndef LT_LAUNCH_BEATS_H
-#define LT_LAUNCH_BEATS_H
+/* Reads heartbeats (base/heartbeat.h) from the output of nodes, and detects nodes that hang. */
+#ifndef LT_LAUNCH_HEARTBEAT_MONITOR_H
+#define LT_LAUNCH_HEARTBEAT_MONITOR_H
 
 #include "launch/launch.h"
 
-enum { LT_BEATS_LINE = 48 };
+enum { LT_HEARTBEAT_LINE = 48 };
 
-typedef struct lt_heard {
-    double at,
-        moved; /* seconds of the monotonic clock: the last beat, the last progress; 0: none yet */
+typedef struct lt_node_heartbeat {
+    double at, moved; /* lt_clock_seconds() of the last heartbeat and progress; 0: none yet */
     long long progress;
-} lt_heard;
+} lt_node_heartbeat;
 
-typedef struct lt_beats {
-    lt_heard *node; /* [nodes] by rank */
-    int nodes;      /* 0: no group of the task wants beats */
-    char text[LT_BEATS_LINE];
-    int bytes; /* of a beat that has begun */
-} lt_beats;
+typedef struct lt_heartbeat_monitor {
+    lt_node_heartbeat *node; /* [nodes] by rank */
+    int nodes;               /* 0: the task is not monitored */
+    char text[LT_HEARTBEAT_LINE];
+    int bytes; /* bytes read of an incomplete heartbeat */
+} lt_heartbeat_monitor;
 
-/* A node that hangs, and what it has not done. */
+/* A hung node and the reason. */
 typedef struct lt_hang {
-    int rank; /* -1: of a gang, all alike */
+    int rank; /* -1: all ranks of a gang equally */
     char why[96];
 } lt_hang;
 
-/* Seconds between two beats of a node of the group; 0: none are wanted. */
-double lt_beats_interval(const lt_launch_node_config *config);
-LT_MUST_CHECK lt_status lt_beats_new(lt_beats *out, const lt_launch *launch, const lt_task *task);
-void lt_beats_free(lt_beats *beats);
-/* The task is started anew. */
-void lt_beats_reset(lt_beats *beats);
-/* Takes a byte of output; true: it is a beat's. *whole: its last. */
-bool lt_beats_take(lt_beats *beats, char c, bool *whole);
-/* The launcher itself has not looked for so many seconds. */
-void lt_beats_forgive(lt_beats *beats, double seconds);
-/* Whether a node of the task hangs. */
-bool lt_beats_hang(const lt_beats *beats, const lt_launch *launch, const lt_task *task,
-                   lt_hang *out);
+/* Returns the seconds between heartbeats of the group's nodes, or 0 if they are not monitored. */
+double lt_heartbeat_interval(const lt_launch_node_config *config);
+LT_MUST_CHECK lt_status lt_heartbeat_monitor_new(lt_heartbeat_monitor *out, const lt_launch *launch,
+                                                 const lt_task *task);
+void lt_heartbeat_monitor_free(lt_heartbeat_monitor *monitor);
+/* Resets the monitor when the task is restarted. */
+void lt_heartbeat_monitor_reset(lt_heartbeat_monitor *monitor);
+/* Processes a byte of output. Returns true if it belongs to a heartbeat; sets *whole at its last byte. */
+bool lt_heartbeat_monitor_read(lt_heartbeat_monitor *monitor, char c, bool *whole);
+/* Extends all timeouts by `seconds` during which the launcher itself did not run. */
+void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds);
+/* Returns true if a node of the task hangs; fills *out. */
+bool lt_heartbeat_monitor_find_hang(const lt_heartbeat_monitor *monitor, const lt_launch *launch,
+                                    const lt_task *task, lt_hang *out);
 
 #endif

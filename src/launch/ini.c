@@ -1,4 +1,4 @@
-/* Reading of INI files, as Python's configparser does without interpolation (ADR 0018). */
+/* INI parser, compatible with Python's configparser without interpolation (ADR 0018). */
 
 #include "launch/ini.h"
 
@@ -13,7 +13,7 @@
 
 typedef struct reader {
     const char *path;
-    int line, key_line; /* of the key whose value is being read */
+    int line, key_line; /* current line; line of the current key */
     char *section, *key, *value;
     lt_ini_visit visit;
     void *context;
@@ -28,7 +28,7 @@ static char *trim(char *text)
     return text;
 }
 
-/* The callback's failure with the place in front. */
+/* Calls the callback; prefixes its error message by path and line. */
 static lt_status tell(reader *r, const char *key, const char *value, int line)
 {
     const lt_status st = r->visit(r->context, r->section, key, value);
@@ -39,7 +39,7 @@ static lt_status tell(reader *r, const char *key, const char *value, int line)
     return st;
 }
 
-/* Hands over the key that has been read, if any. */
+/* Passes the current key, if any, to the callback. */
 static lt_status flush(reader *r)
 {
     const lt_status st = r->key ? tell(r, r->key, r->value, r->key_line) : LT_OK;
@@ -52,8 +52,8 @@ static lt_status flush(reader *r)
 static lt_status continue_value(reader *r, const char *text)
 {
     if (!r->key)
-        return lt_fail(LT_E_FORMAT, "%s:%d: a line that begins with a blank continues no value",
-                       r->path, r->line);
+        return lt_fail(LT_E_FORMAT, "%s:%d: an indented line must follow a value", r->path,
+                       r->line);
     char *longer = lt_format("%s %s", r->value, text);
     if (!longer)
         return LT_E_NOMEM;
@@ -106,8 +106,8 @@ lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit, void *co
     lt_status st = LT_OK;
     while (!st && fgets(line, sizeof line, file)) {
         if (strlen(line) == sizeof line - 1)
-            st = lt_fail(LT_E_FORMAT, "%s:%d: a line of %d bytes or more", path, r.line + 1,
-                         LINE - 1);
+            st = lt_fail(LT_E_FORMAT, "%s:%d: line too long, at most %d bytes are allowed", path,
+                         r.line + 1, LINE - 2);
         else
             st = read_line(&r, line);
     }

@@ -1,4 +1,4 @@
-/* INI text: sections of key = value lines; a line that begins with a blank continues the value before. */
+/* INI text: sections of key = value lines; an indented line continues the previous value. */
 #ifndef LT_LAUNCH_INI_H
 #define LT_LAUNCH_INI_H
 
@@ -6,11 +6,11 @@
 
 #include <stdio.h>
 
-/* Calls with each section, key NULL, then with its keys. A failure of the callback ends the reading; its message has
- * path and line put in front. */
+/* Called for each section with key NULL, then for its keys. A failure stops the parser; its message is prefixed by path
+ * and line. */
 typedef lt_status (*lt_ini_visit)(void *context, const char *section, const char *key,
                                   const char *value);
-/* path: for messages. Errors: LT_E_FORMAT. */
+/* Parses a file; path is for messages. Errors: LT_E_FORMAT; the callback's. */
 LT_MUST_CHECK lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit,
                                     void *context);
 

@@ -1,4 +1,4 @@
-/* Program graphs, inside: groups, their text, and what of them is started. */
+/* Private declarations of job graphs: groups, placeholders, nodes, tasks. */
 #ifndef LT_LAUNCH_LAUNCH_H
 #define LT_LAUNCH_LAUNCH_H
 
@@ -9,113 +9,116 @@
 #include <stdint.h>
 
 enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96, LT_LAUNCH_MOST_NODES = 4096 };
-/* Seconds until srun's tasks have ended; Slurm's KillWait is 30. */
+/* Seconds to wait for srun's tasks to end; Slurm's KillWait is 30. */
 enum { LT_LAUNCH_SLURM_GRACE = 40 };
 
 struct lt_handle {
     struct lt_handle *next;
     const lt_program_graph *program;
-    lt_launch_node_config config; /* strings are owned; uses are not read, but: */
-    char *uses;                   /* labels, with commas between; owned, or NULL */
+    lt_launch_node_config config; /* strings are owned; config.uses is unused */
+    char *uses;                   /* comma-separated labels; owned, or NULL */
 };
 
 struct lt_program_graph {
     char *name;
-    double heartbeat; /* of groups that say nothing else */
-    bool is_in_use;   /* by a thread that hangs: it stays */
+    double heartbeat; /* default of its groups */
+    bool is_in_use;   /* a hung thread still uses it: not freed */
     lt_handle *first, *last;
 };
 
+/* Returns the group with this label, or NULL. */
 lt_handle *lt_program_graph_find(const lt_program_graph *program, const char *label, size_t bytes);
-/* Placeholders and cycles of all groups. Errors: LT_E_ARG. */
+/* Validates labels, placeholders and cycles of all groups. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_program_graph_check(const lt_program_graph *program);
-/* lt_program_graph_load() of a file that is open; path is its name. */
+/* lt_program_graph_load() for an open file; path is its name. */
 LT_MUST_CHECK lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path);
-/* The program as INI text in a new file of mode 0600, of commands and modules. Errors: LT_E_IO, LT_E_UNSUPPORTED: an entry that is a function. */
+/* Writes groups with commands or modules as INI text to a new file of mode 0600. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_program_graph_save(const lt_program_graph *program, const char *path);
 
-/* Where this launch's nodes are, and how they find each other. */
+/* Platform and folders of a launch, through which nodes find each other. */
 typedef struct lt_launch_place {
     lt_launch_platform platform;
     char folder[LT_LAUNCH_PATH]; /* value of ${folder} */
-    char files[LT_LAUNCH_PATH];  /* for this launch's files: in folder, or the same */
+    char files[LT_LAUNCH_PATH];  /* folder of this launch's files: inside folder, or the same */
 } lt_launch_place;
 
-/* Where a service listens: inproc or ipc of its name, or tcp with port 0. */
+/* Writes the address at which a service listens: inproc or ipc by its name, or tcp with port 0. */
 void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
                               size_t size);
-/* The file in which it publishes what it got. */
+/* Writes the path of the file in which a service publishes its actual address. */
 void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size);
-/* Opens a file of the launch's folder for reading. Errors: LT_E_IO, with errno; EPERM: no regular file of this user. */
+/* Opens a file in the launch's folder for reading. Errors: LT_E_IO with errno, EPERM if it is not a regular file of
+ * this user. */
 LT_MUST_CHECK lt_status lt_launch_open(FILE **out, const char *path);
+/* Publishes a service's address. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_launch_publish(const lt_launch_place *place, const char *label,
                                           int index, const char *address);
-/* Waits for a published address. Errors: LT_E_COMM: none within `patience` seconds; LT_E_IO: another user's file. */
+/* Waits for a published address. Errors: LT_E_COMM (none within `timeout` seconds), LT_E_IO (another user's file). */
 LT_MUST_CHECK lt_status lt_launch_resolve(const lt_launch_place *place, const char *label,
-                                          int index, double patience, char *out, size_t size);
+                                          int index, double timeout, char *out, size_t size);
 
-/* Words of a command line; out is NULL-terminated, and it and its words are one allocation, for lt_free(). */
-LT_MUST_CHECK lt_status lt_launch_words(char ***out, const char *text);
+/* Splits a command line into a NULL-terminated argv, one allocation for lt_free(). Errors: LT_E_ARG (open quote). */
+LT_MUST_CHECK lt_status lt_launch_argv(char ***out, const char *text);
 
-/* One placeholder that was read. */
+/* A parsed placeholder. */
 typedef struct lt_placeholder {
-    const lt_handle *service; /* of an address; NULL: a value */
-    int index;                /* of the service; -1: all */
-    const char *value;        /* index, count, folder, run, grad-accum; borrowed */
+    const lt_handle *service; /* service whose address it is; NULL: it is a value */
+    int index;                /* node of the service; -1: all */
+    const char *value;        /* value of index, count, folder, run or grad-accum; borrowed */
 } lt_placeholder;
 
-/* What placeholders of one node stand for. */
+/* Values of one node's placeholders. */
 typedef struct lt_launch_values {
     const lt_program_graph *program;
     const lt_handle *group;
-    const lt_launch_place *place; /* NULL: only checked */
+    const lt_launch_place *place; /* NULL: only validates */
     int index, count;
-    int rank; /* among those whose output a launcher reads together */
-    int run;  /* of a gang, from 1 */
+    int rank; /* rank in the output stream that the launcher reads */
+    int run;  /* run of a gang, from 1 */
     int64_t grad_accum;
 } lt_launch_values;
 
-/* Text with placeholders replaced; waits for addresses. Owns: *out is for lt_free(). Errors: LT_E_ARG, LT_E_COMM. */
+/* Replaces placeholders in text; waits for addresses. *out is for lt_free(). Errors: LT_E_ARG, LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_launch_expand(const lt_launch_values *values, const char *text,
                                          char **out);
-/* Calls visit for each service whose address text holds. Errors: LT_E_ARG: an unknown placeholder. */
+/* Calls visit for each service whose address is in text. Errors: LT_E_ARG (unknown placeholder). */
 LT_MUST_CHECK lt_status lt_launch_placeholders(const lt_launch_values *values, const char *text,
                                                void (*visit)(void *context,
                                                              const lt_handle *service),
                                                void *context);
 
-/* Ranks and grad-accum of a gang on so many slots (0: no limit): the most ranks, at most wanted, that keep the global
- * batch. Errors: LT_E_ARG with the three numbers. */
+/* Finds ranks and grad-accum of a gang: the most ranks, at most config->count and slots (0: unlimited), that keep the
+ * global batch. Errors: LT_E_ARG with the three numbers. */
 LT_MUST_CHECK lt_status lt_launch_gang(const lt_launch_node_config *config, int slots, int *ranks,
                                        int64_t *grad_accum);
 
-/* A node as its entry sees it. */
 typedef struct lt_launch_gang_threads lt_launch_gang_threads;
+/* Opens a node. gang: shared by ranks that are threads, or NULL. Errors: LT_E_NOMEM, LT_E_IO. */
 LT_MUST_CHECK lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *values,
                                             lt_launch_gang_threads *gang);
-/* Runs entry; the node's arguments are expanded first, and a service is bound and published before that. */
+/* Binds and publishes a service, expands the node's arguments, then runs entry. */
 LT_MUST_CHECK lt_status lt_launch_node_run(lt_launch_node *node, lt_launch_node_entry entry,
                                            void *context);
-/* The program ends. Safe in a signal handler. */
+/* Asks the node to end with the program. Async-signal-safe. */
 void lt_launch_node_end(lt_launch_node *node);
 void lt_launch_node_close(lt_launch_node **node);
-/* How many calls of lt_launch_node_progress() there were. */
+/* Returns the number of lt_launch_node_progress() calls. */
 long long lt_launch_node_progressed(const lt_launch_node *node);
-/* Ranks of a gang in threads meet here. */
+/* Rendezvous of a gang's ranks that are threads. */
 LT_MUST_CHECK lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size);
 void lt_launch_gang_threads_free(lt_launch_gang_threads **gang);
-/* The function of FILE.so:NAME. Errors: LT_E_IO, LT_E_ARG. */
+/* Loads the function FILE.so:NAME. Errors: LT_E_IO, LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry);
 
-/* What is started as one process: a node, or several of a launcher. */
+/* A process to start: one node, or a launcher (mpirun, srun) of several. */
 typedef struct lt_task {
     const lt_handle *group; /* NULL: nodes of several groups */
-    int index, count;       /* first node, and how many */
+    int index, count;       /* first node; number of nodes */
     int64_t grad_accum;
-    int run;     /* of a gang, from 1 */
-    char *ended; /* folders of its runs that ended well, a line each; owned, or NULL */
-    char **argv; /* for lt_free(); NULL: entry, in a child process */
+    int run;     /* run of a gang, from 1 */
+    char *ended; /* output folders of its successful runs, one per line; owned, or NULL */
+    char **argv; /* for lt_free(); NULL: the entry runs in a forked child */
 } lt_task;
 
 typedef struct lt_launch {
@@ -123,41 +126,40 @@ typedef struct lt_launch {
     const lt_launch_config *config;
     lt_launch_place place;
     FILE *log;
-    int slots; /* left */
     lt_task *task;
     size_t tasks;
-    lt_guard guard; /* process groups by index of task */
+    lt_guard guard; /* process groups indexed by task */
 } lt_launch;
 
-/* gang_autotune.c: chooses ranks (at most `most`), grad-accum and flags of a gang by its command's own plan, and logs the choice with
- * its reasons. Errors: LT_E_COMM (the last line of plan's output), LT_E_ARG, LT_E_IO, LT_E_FORMAT: the task is unchanged. */
+/* Sets ranks (at most `most`), grad-accum and flags of a gang by its command's `plan`, and logs the choice. Errors:
+ * LT_E_COMM (plan's last line), LT_E_ARG, LT_E_IO, LT_E_FORMAT; the task is then unchanged. */
 LT_MUST_CHECK lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most);
-/* A run of a gang ended well: the next plan reads it. */
+/* Adds a gang's successful run to the next plan's input. */
 LT_MUST_CHECK lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task);
-/* The file with the flags that the plan chose, a line each. */
+/* Writes the path of the file with the flags that plan chose, one per line. */
 void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size);
 
-/* Makes the tasks of all groups that are not threads. */
+/* Creates the tasks of all groups that are not threads. */
 LT_MUST_CHECK lt_status lt_launch_plan(lt_launch *launch);
-/* The command line of a task's ranks or nodes; in place of what it had. */
+/* Builds a task's command line, replacing an earlier one. */
 LT_MUST_CHECK lt_status lt_launch_command(const lt_launch *launch, lt_task *task);
-/* "producer.2", or "trainer" of a gang. Returns out. */
+/* Writes a task's name: "producer.2", or "trainer" for a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
-/* The group of one of a task's ranks, and its index there (NULL: not wanted). NULL: there is no such rank. */
+/* Returns the group of one of a task's ranks and sets *index (may be NULL) to its index there; NULL past the last. */
 const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index);
-/* Seconds between SIGTERM and SIGKILL. */
+/* Returns the seconds between SIGTERM and SIGKILL. */
 double lt_launch_grace(const lt_launch *launch);
-/* Runs threads and processes until the program has ended. */
+/* Starts and supervises threads and processes until the program has ended. */
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 
 /* Entries as threads. */
 typedef struct lt_launch_node_threads lt_launch_node_threads;
 LT_MUST_CHECK lt_status lt_launch_node_threads_start(lt_launch_node_threads **out,
                                                      const lt_launch *launch);
-/* Functions that still run. A failure is returned once, with the node's name in its message. */
+/* Sets *running to the functions and gang ranks that still run. Returns each failure once, naming the node. */
 LT_MUST_CHECK lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *running);
-/* Tells all to end, waits for them, and frees. false: one that hangs did not end in grace seconds; it goes on to use the
- * program. */
+/* Asks all threads to end, waits for them and frees. Returns false if a hung thread did not end within the grace
+ * period; it still uses the program. */
 bool lt_launch_node_threads_stop(lt_launch_node_threads **threads, double grace);
 
 #endif

@@ -1,7 +1,7 @@
-/* A node while it runs.
+/* A running node.
  *
- * 1. A service is bound and published before its arguments are expanded, so that services may hold each other's
- *    addresses. Calls that come before lt_launch_node_serve() wait in the trampoline. */
+ * 1. A service is bound and published before its arguments are expanded, so that services may refer to each other.
+ *    Calls before lt_launch_node_serve() wait in trampoline(). */
 
 #include "base/alloc.h"
 #include "base/heartbeat.h"
@@ -19,15 +19,15 @@
 struct lt_launch_node {
     lt_launch_values values;
     lt_launch_place place;
-    char secret[LT_TOKEN_BYTES]; /* "": none */
-    char *text, **words;         /* arguments */
+    char secret[LT_TOKEN_BYTES]; /* "" if none */
+    char *text, **words;         /* expanded arguments and their argv */
     int word_count;
     atomic_bool ending;
     atomic_llong progress;
-    lt_beat *beat; /* NULL: none is wanted, or a thread of the launcher */
-    sem_t end;     /* posted when the node or the program ends */
+    lt_heartbeat *heartbeat; /* NULL: not monitored, or a thread of the launcher */
+    sem_t end;               /* posted when the node or the program ends */
     lt_service *service;
-    pthread_mutex_t lock; /* of handler */
+    pthread_mutex_t lock; /* protects handler, context, closed */
     pthread_cond_t served;
     lt_service_handler handler;
     void *context;
@@ -82,7 +82,7 @@ void lt_launch_node_progress(lt_launch_node *node)
     if (node)
         atomic_fetch_add(&node->progress, 1);
     else
-        lt_beat_here();
+        lt_heartbeat_progress();
 }
 
 long long lt_launch_node_progressed(const lt_launch_node *node)
@@ -128,7 +128,7 @@ static void set_handler(lt_launch_node *n, lt_service_handler handler, void *con
 lt_status lt_launch_node_serve(lt_launch_node *node, lt_service_handler handler, void *context)
 {
     if (!node->service)
-        return lt_fail(LT_E_ARG, "launch: %s is no service", lt_launch_node_label(node));
+        return lt_fail(LT_E_ARG, "launch: %s is not a service", lt_launch_node_label(node));
     set_handler(node, handler, context, false);
     while (sem_wait(&node->end) && errno == EINTR) {
     }
@@ -140,19 +140,19 @@ lt_status lt_launch_node_serve(lt_launch_node *node, lt_service_handler handler,
 lt_status lt_launch_node_client(lt_launch_node *node, const char *label, int index, bool repeat,
                                 lt_client **out)
 {
-    enum { PATIENCE = 300 };
+    enum { TIMEOUT = 300 }; /* seconds */
     char address[LT_LAUNCH_PATH];
     const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
     if (!h || h->config.kind != LT_LAUNCH_NODE_SERVICE || index < 0 || index >= h->config.count)
         return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d",
                        lt_launch_node_label(node), label, index);
-    LT_TRY(lt_launch_resolve(&node->place, label, index, PATIENCE, address, sizeof address));
+    LT_TRY(lt_launch_resolve(&node->place, label, index, TIMEOUT, address, sizeof address));
     return lt_client_open(out, &(lt_client_config){.address = address,
                                                    .secret = *node->secret ? node->secret : NULL,
                                                    .repeat = repeat});
 }
 
-/* Binds: at what it published before, if it is started again, so that clients find it. */
+/* Binds the service; after a restart to its published address, so that clients find it. */
 static lt_status bind_service(lt_launch_node *n)
 {
     const lt_launch_node_config *c = &n->values.group->config;
@@ -185,10 +185,10 @@ lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *valu
     pthread_cond_init(&n->served, NULL);
     snprintf(path, sizeof path, "%s/secret", n->place.files);
     const bool is_process = n->place.platform != LT_LAUNCH_THREADS;
-    const double interval = is_process ? lt_beats_interval(&values->group->config) : 0;
+    const double interval = is_process ? lt_heartbeat_interval(&values->group->config) : 0;
     lt_status st = is_process ? lt_token_read(n->secret, path) : LT_OK;
     if (!st && interval > 0)
-        st = lt_beat_open(&n->beat, values->rank, interval, &n->progress);
+        st = lt_heartbeat_open(&n->heartbeat, values->rank, interval, &n->progress);
     if (st)
         lt_launch_node_close(&n);
     else
@@ -202,7 +202,7 @@ static lt_status read_arguments(lt_launch_node *n)
     if (!text)
         return LT_OK;
     LT_TRY(lt_launch_expand(&n->values, text, &n->text));
-    LT_TRY(lt_launch_words(&n->words, n->text));
+    LT_TRY(lt_launch_argv(&n->words, n->text));
     while (n->words[n->word_count])
         n->word_count++;
     return LT_OK;
@@ -222,7 +222,7 @@ void lt_launch_node_close(lt_launch_node **node)
     if (!n)
         return;
     *node = NULL;
-    lt_beat_close(&n->beat);
+    lt_heartbeat_close(&n->heartbeat);
     set_handler(n, NULL, NULL, true);
     lt_service_close(&n->service);
     pthread_cond_destroy(&n->served);
@@ -272,7 +272,7 @@ void lt_launch_gang_threads_free(lt_launch_gang_threads **gang)
     lt_free(g);
 }
 
-/* The last rank that comes opens the group. */
+/* Waits for all ranks; the last one opens the communicators. */
 static lt_status meet(lt_launch_gang_threads *g, int rank, lt_device *device, lt_comm **out)
 {
     pthread_mutex_lock(&g->lock);
@@ -294,7 +294,7 @@ static lt_status meet(lt_launch_gang_threads *g, int rank, lt_device *device, lt
 lt_status lt_launch_node_comm(lt_launch_node *node, lt_device *device, lt_comm **out)
 {
     if (node->values.group->config.kind != LT_LAUNCH_NODE_GANG)
-        return lt_fail(LT_E_ARG, "launch: %s is no gang", lt_launch_node_label(node));
+        return lt_fail(LT_E_ARG, "launch: %s is not a gang", lt_launch_node_label(node));
     if (node->gang)
         return meet(node->gang, node->values.index, device, out);
     return lt_comm_open(out, node->values.count > 1 ? lt_comm_launched_kind() : "self", device);
@@ -305,13 +305,12 @@ lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry)
     const char *colon = strrchr(module, ':');
     char path[LT_LAUNCH_PATH];
     snprintf(path, sizeof path, "%.*s", (int)(colon - module), module);
-    void *object = dlopen(
-        path, RTLD_NOW | RTLD_LOCAL); /* stays: its code may still run when the process ends */
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never closed: its code may still run */
     if (!object)
         return lt_fail(LT_E_IO, "launch: %s", dlerror());
     void *symbol = dlsym(object, colon + 1);
     if (!symbol)
         return lt_fail(LT_E_ARG, "launch: %s has no function %s", path, colon + 1);
-    memcpy(entry, &symbol, sizeof *entry); /* POSIX's way from an object pointer to a function's */
+    memcpy(entry, &symbol, sizeof *entry); /* converts an object to a function pointer, as POSIX */
     return LT_OK;
 }

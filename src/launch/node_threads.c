@@ -1,5 +1,5 @@
-/* Entries as threads of this process. A thread that fails is started again as its group's policy says. One that makes no
- * progress cannot be ended: the launch fails, and if the thread does not end by itself it is left behind with what it uses. */
+/* Entries as threads of this process. A failed thread is restarted by its group's policy. A thread without progress
+ * cannot be killed: the launch fails, and if the thread does not end, it and the memory that it uses are leaked. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -18,14 +18,14 @@ typedef struct member {
     lt_launch_gang_threads *gang;
     pthread_t thread;
     bool started;
-    pthread_mutex_t lock; /* of node */
+    pthread_mutex_t lock; /* protects node */
     lt_launch_node *node;
     atomic_int done;
     lt_status status;
     char why[512];
     bool reported;
-    long long progress; /* when it was looked at */
-    double moved;       /* seconds of the monotonic clock */
+    long long progress; /* counter at the last check */
+    double moved;       /* lt_clock_seconds() of its last change */
     bool hangs;
 } member;
 
@@ -97,7 +97,7 @@ static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
         LT_TRY(lt_launch_module(h->config.module, &entry));
     if (h->config.kind == LT_LAUNCH_NODE_GANG) {
         if (threads->launch->config->slots && ranks > threads->launch->config->slots)
-            return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots",
+            return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but there are %d slots",
                            h->config.label, ranks, threads->launch->config->slots);
         LT_TRY(lt_launch_gang(&h->config, 0, &ranks, &accum));
         LT_TRY(lt_launch_gang_threads_new(&gang, ranks));
@@ -127,7 +127,7 @@ static lt_status start(lt_launch_node_threads *threads)
     for (int i = 0; i < threads->count; i++) {
         if (pthread_create(&threads->member[i].thread, NULL, run_with_restarts, &threads->member[i])
             != 0)
-            return lt_fail(LT_E_NOMEM, "launch: no thread for %s.%d",
+            return lt_fail(LT_E_NOMEM, "launch: cannot start a thread for %s.%d",
                            threads->member[i].group->config.label, threads->member[i].values.index);
         threads->member[i].started = true;
     }
@@ -150,7 +150,7 @@ lt_status lt_launch_node_threads_start(lt_launch_node_threads **out, const lt_la
     return st;
 }
 
-/* Whether another node of a group that may shrink is left. */
+/* Returns true if the group may shrink and another of its nodes is left. */
 static bool may_miss(const lt_launch_node_threads *threads, const member *m)
 {
     if (m->group->config.policy != LT_LAUNCH_NODE_SHRINK || m->gang)
@@ -171,7 +171,7 @@ static long long progress_of(member *m)
     return progress;
 }
 
-/* Whether the node has made no progress for too long; found once. */
+/* Returns true, once, if the node has made no progress for too long. */
 static bool begins_to_hang(member *m)
 {
     const double now = lt_clock_seconds(), most = m->group->config.progress;
@@ -211,8 +211,8 @@ lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *runn
     return st;
 }
 
-/* Whether all threads have ended but some that hang, which have had their time to. */
-static bool left_behind(const lt_launch_node_threads *c, double grace)
+/* Waits for hung threads until all others have ended and the grace period is over. Returns true if some still hang. */
+static bool hung_remain(const lt_launch_node_threads *c, double grace)
 {
     enum { AGAIN_US = 10000 };
     const double until = lt_clock_seconds() + grace;
@@ -243,7 +243,7 @@ bool lt_launch_node_threads_stop(lt_launch_node_threads **threads, double grace)
             lt_launch_node_end(c->member[i].node);
         pthread_mutex_unlock(&c->member[i].lock);
     }
-    if (left_behind(c, grace))
+    if (hung_remain(c, grace))
         return false;
     for (int i = 0; i < c->count; i++) {
         member *m = &c->member[i];

@@ -1,4 +1,4 @@
-/* Which processes a program is, and their command lines. */
+/* Maps a job graph to processes and builds their command lines. */
 
 #include "base/alloc.h"
 #include "launch/launch.h"
@@ -39,7 +39,8 @@ static const char *program_of(const lt_launch *launch)
     return launch->config->program ? launch->config->program : "lather";
 }
 
-/* lather node FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN; PARENT 0: a launcher's */
+/* Adds lather node FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN. offset: rank of the first node
+ * under mpirun or srun; negative: started directly, which sets PARENT. */
 static void add_node(const lt_launch *launch, line *l, const lt_task *task, int offset)
 {
     add(l, "'%s' node", program_of(launch));
@@ -56,7 +57,8 @@ static void add_node(const lt_launch *launch, line *l, const lt_task *task, int 
     add_number(l, task->run);
 }
 
-/* A step of fewer tasks than the allocation has nodes: as many nodes as tasks, one step's behind the other's. */
+/* Adds srun's -N and -r for a step of fewer tasks than machines: one machine per task, consecutive steps on consecutive
+ * machines. */
 static void add_nodes(const lt_launch *launch, line *l, int count)
 {
     const char *text = getenv("SLURM_JOB_NUM_NODES");
@@ -65,7 +67,7 @@ static void add_nodes(const lt_launch *launch, line *l, int count)
         add(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
 }
 
-/* srun or mpirun for so many. */
+/* Adds srun or mpirun for count processes. */
 static void add_launcher(const lt_launch *launch, line *l, int count, bool is_gang)
 {
     if (launch->place.platform == LT_LAUNCH_SLURM) {
@@ -80,14 +82,14 @@ static void add_launcher(const lt_launch *launch, line *l, int count, bool is_ga
     add_number(l, count);
 }
 
-/* Groups that one mpirun starts together. */
+/* Returns true if one mpirun starts the group together with others. */
 static bool is_joint(const lt_launch *launch, const lt_handle *h)
 {
     return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_LAUNCH_NODE_GANG
            && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
 }
 
-/* mpirun -n 1 A : -n 4 B, of all services or of all functions. */
+/* Adds mpirun -n 1 A : -n 4 B of all services or all functions. */
 static void add_joint(const lt_launch *launch, line *l, lt_launch_node_kind kind)
 {
     int offset = 0;
@@ -118,7 +120,7 @@ lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
         if (launch->place.platform > LT_LAUNCH_LOCAL || is_gang)
             return lt_fail(
                 LT_E_UNSUPPORTED,
-                "launch: %s: a function of this program runs in threads and local processes: give a module",
+                "launch: %s: a function of this program can only run as a thread or a local process; use a module",
                 task->group->config.label);
         return LT_OK;
     }
@@ -129,7 +131,7 @@ lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
             add_launcher(launch, &l, task->count, is_gang);
         add_node(launch, &l, task, by_launcher ? 0 : -1);
     }
-    const lt_status st = l.status ? l.status : lt_launch_words(&task->argv, l.text);
+    const lt_status st = l.status ? l.status : lt_launch_argv(&task->argv, l.text);
     lt_free(l.text);
     return st;
 }
@@ -153,7 +155,7 @@ const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int
     if (task->group)
         return rank < task->count ? task->group : NULL;
     for (const lt_handle *h = launch->program->first; h;
-         h = h->next) { /* as add_joint() has them */
+         h = h->next) { /* in the order of add_joint() */
         if (!is_joint(launch, h) || (int)h->config.kind != task->index)
             continue;
         if (*at < h->config.count)
@@ -181,15 +183,15 @@ static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
     const int slots = launch->config->slots;
     lt_task task = {.group = h, .run = 1};
     if (slots && h->config.count > slots && !h->config.plan)
-        return lt_fail(LT_E_ARG, "launch: %s wants %d ranks, there are %d slots", h->config.label,
-                       h->config.count, slots);
+        return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but there are %d slots",
+                       h->config.label, h->config.count, slots);
     LT_TRY(lt_launch_gang(&h->config, slots, &task.count, &task.grad_accum));
     if (h->config.plan && !launch->config->dry_run)
         LT_TRY(lt_launch_choose(launch, &task, task.count));
     return add_task(launch, task);
 }
 
-/* Each node a task, or a step of srun all of them. */
+/* Adds one task per node, or one srun step for all of them. */
 static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
 {
     const bool together =

@@ -1,4 +1,5 @@
-/* A process that is one node: it finds its program in the launch's folder, and runs an entry or becomes a command. */
+/* Main function of a process that is one node: reads the job graph from the launch's folder, then runs an entry or
+ * executes a command. */
 
 #include "base/alloc.h"
 #include "base/heartbeat.h"
@@ -31,8 +32,7 @@ static int number_of(const char *const *names, int otherwise)
     return otherwise;
 }
 
-/* Arguments FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN: of the launcher's processes this one is number OFFSET
- * less than its rank. */
+/* Arguments of the process; its index in the group is FIRST plus its rank minus OFFSET. */
 typedef struct request {
     const char *label;
     int first, count, offset, run;
@@ -48,27 +48,28 @@ static void end_command(int signal_)
         kill(command, SIGTERM);
 }
 
-/* A process that beats while the command runs, and what the command reports progress by. */
+/* Starts heartbeats for the process, if monitored. */
 static lt_status watch(const lt_launch_values *v, pid_t process)
 {
-    const double interval = lt_beats_interval(&v->group->config);
-    return interval > 0 ? lt_beat_watch(process, v->rank, interval) : LT_OK;
+    const double interval = lt_heartbeat_interval(&v->group->config);
+    return interval > 0 ? lt_heartbeat_watch(process, v->rank, interval) : LT_OK;
 }
 
 static void set_variables(const lt_launch_values *v)
 {
-    const double interval = lt_beats_interval(&v->group->config);
+    const double interval = lt_heartbeat_interval(&v->group->config);
     char text[2 * LT_LAUNCH_PATH];
     lt_launch_address_file(v->place, v->group->config.label, v->index, text, sizeof text);
     setenv("LATHER_ADDRESS_FILE", text, 1);
     snprintf(text, sizeof text, "%d %g", v->rank, interval);
     if (interval > 0)
-        setenv(LT_BEAT_VARIABLE, text, 1);
+        setenv(LT_HEARTBEAT_VARIABLE, text, 1);
     else
-        unsetenv(LT_BEAT_VARIABLE); /* of a launch around this one */
+        unsetenv(LT_HEARTBEAT_VARIABLE); /* it may be an outer launch's */
 }
 
-/* srun takes SIGTERM as an order to kill its tasks, and hands SIGUSR1 on: the command runs as a child that gets SIGTERM for it. */
+/* Runs the command as a child under srun, which kills its tasks on SIGTERM but forwards SIGUSR1: SIGUSR1 is translated
+ * to SIGTERM for the child. */
 static lt_status run_command(char *const *words, const lt_launch_values *v)
 {
     const struct sigaction action = {.sa_handler = end_command, .sa_flags = SA_RESTART};
@@ -87,12 +88,12 @@ static lt_status run_command(char *const *words, const lt_launch_values *v)
     }
     if (WIFSIGNALED(status)) {
         signal(WTERMSIG(status), SIG_DFL);
-        raise(WTERMSIG(status)); /* srun names it */
+        raise(WTERMSIG(status)); /* for srun's message */
     }
     exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
-/* Returns only if it fails. */
+/* Executes the command; returns only on failure. */
 static lt_status start(const lt_launch_values *v, char *const *words)
 {
     const char *name = words[0] ? words[0] : "";
@@ -104,7 +105,7 @@ static lt_status start(const lt_launch_values *v, char *const *words)
     return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, name, strerror(errno));
 }
 
-/* What the plan chose goes behind the command. */
+/* Appends the flags that plan chose to the command. */
 static lt_status add_flags(const lt_launch_values *v, char **text)
 {
     char path[LT_LAUNCH_PATH + 64], flag[LT_LAUNCH_PATH];
@@ -125,7 +126,7 @@ static lt_status add_flags(const lt_launch_values *v, char **text)
     return st;
 }
 
-/* Becomes the command; returns only if that fails. */
+/* Builds and executes the command line; returns only on failure. */
 static lt_status become(const lt_launch_values *v)
 {
     const lt_launch_node_config *c = &v->group->config;
@@ -136,7 +137,7 @@ static lt_status become(const lt_launch_values *v)
     if (!st && c->plan)
         st = add_flags(v, &expanded);
     if (!st)
-        st = lt_launch_words(&words, expanded);
+        st = lt_launch_argv(&words, expanded);
     lt_free(expanded);
     if (st)
         return st;
@@ -180,7 +181,7 @@ static lt_status run(const request *r, const lt_launch_place *place)
     v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
     v.rank = v.index - r->first + (r->offset > 0 ? r->offset : 0);
     if (!v.group || v.index < 0 || v.index >= r->count)
-        st = lt_fail(LT_E_ARG, "launch: there is no node %s.%d", r->label, v.index);
+        st = lt_fail(LT_E_ARG, "launch: unknown node %s.%d", r->label, v.index);
     else
         st = v.group->config.command ? become(&v) : run_entry(&v);
     lt_program_graph_free(&program);
@@ -196,12 +197,12 @@ int lt_launch_node_main(int argc, char *const *argv)
     if (argc != WORDS) {
         fprintf(
             stderr,
-            "node: want FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN, which `lather launch` gives\n");
+            "node: internal command of `lather launch`; want FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN\n");
         return 2;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* no node outlives its launcher */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a node must not outlive its launcher */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
-        return 1; /* which was gone before that */
+        return 1; /* the launcher died before prctl() */
     const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
     const request r = {argv[LABEL],        atoi(argv[FIRST]), atoi(argv[COUNT]),
                        atoi(argv[OFFSET]), atoi(argv[RUN]),   atoll(argv[GRAD_ACCUM])};

@@ -1,4 +1,4 @@
-/* Program graphs: groups, and what may be in them. */
+/* Job graphs: groups and their validation. */
 
 #include "base/alloc.h"
 #include "launch/launch.h"
@@ -24,7 +24,7 @@ lt_status lt_program_graph_new(lt_program_graph **out, const char *name)
 
 static void free_handle(lt_handle *h)
 {
-    /* These are copies of what the caller's strings were. */
+    /* The strings are copies, const only in the public config. */
     lt_free((void *)(uintptr_t)h->config.label);
     lt_free((void *)(uintptr_t)h->config.module);
     lt_free((void *)(uintptr_t)h->config.command);
@@ -76,15 +76,15 @@ static lt_status check_gang(const lt_launch_node_config *c)
 {
     if (c->global_batch < 0 || c->batch_size < 0 || (c->global_batch && !c->batch_size))
         return lt_fail(LT_E_ARG,
-                       "launch: %s: a global batch of %" PRId64 " of micro-batches of %" PRId64,
+                       "launch: %s: invalid global batch %" PRId64 " of micro-batches of %" PRId64,
                        c->label, c->global_batch, c->batch_size);
     if (c->global_batch && c->kind != LT_LAUNCH_NODE_GANG)
-        return lt_fail(LT_E_ARG, "launch: %s: a global batch is a gang's", c->label);
+        return lt_fail(LT_E_ARG, "launch: %s: only a gang can have a global batch", c->label);
     if (c->runs < 0 || c->runs > LT_LAUNCH_MOST_NODES)
         return lt_fail(LT_E_ARG, "launch: %s: %d runs, want 1 to %d", c->label, c->runs,
                        LT_LAUNCH_MOST_NODES);
     if ((c->plan || c->runs > 1) && (c->kind != LT_LAUNCH_NODE_GANG || !c->command))
-        return lt_fail(LT_E_ARG, "launch: %s: %s is of a gang with a command", c->label,
+        return lt_fail(LT_E_ARG, "launch: %s: %s needs a gang with a command", c->label,
                        c->plan ? "plan = auto" : "runs");
     return LT_OK;
 }
@@ -103,7 +103,7 @@ static lt_status check_numbers(const lt_launch_node_config *c)
                        c->label, c->heartbeat, c->progress);
     if (c->progress > 0 && c->kind == LT_LAUNCH_NODE_SERVICE)
         return lt_fail(LT_E_ARG,
-                       "launch: %s: progress = %g: a service waits for calls, it has no progress",
+                       "launch: %s: progress = %g: a service cannot have a progress timeout",
                        c->label, c->progress);
     return check_gang(c);
 }
@@ -113,12 +113,13 @@ static lt_status check_config(const lt_program_graph *program, const lt_launch_n
     if (!is_label(c->label))
         return lt_fail(
             LT_E_ARG,
-            "launch: '%s' is no label: want 1 to 32 of a-z, A-Z, 0-9, - and _, and not self",
+            "launch: invalid label '%s': want 1 to 32 of a-z, A-Z, 0-9, - and _; not self or program",
             c->label ? c->label : "");
     if (lt_program_graph_find(program, c->label, strlen(c->label)))
-        return lt_fail(LT_E_ARG, "launch: there is a group %s already", c->label);
+        return lt_fail(LT_E_ARG, "launch: duplicate group %s", c->label);
     if ((c->entry != NULL) + (c->module != NULL) + (c->command != NULL) != 1)
-        return lt_fail(LT_E_ARG, "launch: %s: want one of entry, module and command", c->label);
+        return lt_fail(LT_E_ARG, "launch: %s: want exactly one of entry, module and command",
+                       c->label);
     const char *colon = c->module ? strrchr(c->module, ':') : NULL;
     if (c->module && (!colon || colon == c->module || !colon[1]))
         return lt_fail(LT_E_ARG, "launch: %s: entry %s is not FILE.so:NAME", c->label, c->module);
@@ -127,7 +128,7 @@ static lt_status check_config(const lt_program_graph *program, const lt_launch_n
             return lt_fail(LT_E_ARG, "launch: %s uses %s, a handle of another program", c->label,
                            c->uses[i]->config.label);
         if (c->uses[i]->config.kind != LT_LAUNCH_NODE_SERVICE)
-            return lt_fail(LT_E_ARG, "launch: %s uses %s, which is no service", c->label,
+            return lt_fail(LT_E_ARG, "launch: %s uses %s, which is not a service", c->label,
                            c->uses[i]->config.label);
     }
     return check_numbers(c);

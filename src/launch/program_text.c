@@ -1,4 +1,4 @@
-/* Program graphs as INI text, both ways. */
+/* Reads and writes job graphs as INI text. */
 
 #include "base/alloc.h"
 #include "base/shared_file.h"
@@ -20,15 +20,15 @@ static const char *const policies[] = {"fail-fast", "restart", "shrink"};
 /* A file being read. */
 typedef struct loading {
     lt_program_graph *program;
-    const char *folder; /* of the file */
+    const char *folder; /* folder of the file */
     char *label, *uses, *text[4];
-    lt_launch_node_config config; /* strings are label and text */
+    lt_launch_node_config config; /* its strings are set from label and text */
     bool has_group;
 } loading;
 
 enum { MODULE, COMMAND, ARGUMENTS, PLAN };
 
-/* heartbeat -1: the program's. */
+/* heartbeat -1: inherits the program's. */
 static const lt_launch_node_config no_group = {.heartbeat = -1};
 
 static lt_status set_text(char **to, const char *value)
@@ -38,7 +38,7 @@ static lt_status set_text(char **to, const char *value)
     return *to ? LT_OK : LT_E_NOMEM;
 }
 
-/* Adds the section that was read. Its uses may name later sections, so they are found in the end. */
+/* Adds the section that was read. Its uses may name later sections, so lt_program_graph_check() resolves them. */
 static lt_status finish(loading *l)
 {
     if (!l->has_group)
@@ -66,7 +66,7 @@ static lt_status section(loading *l, const char *name)
     LT_TRY(finish(l));
     l->has_group = strcmp(name, "program") != 0;
     if (lt_program_graph_find(l->program, name, strlen(name)))
-        return lt_fail(LT_E_ARG, "launch: there is a group %s already", name);
+        return lt_fail(LT_E_ARG, "launch: duplicate group %s", name);
     return set_text(&l->label, name);
 }
 
@@ -91,7 +91,7 @@ static lt_status whole(const char *key, const char *value, double most, int64_t 
 
 /* --- Keys of a group --- */
 
-/* A key, and where its value goes in `loading`. */
+/* A key, its parser, and the offset of its value in `loading`. */
 typedef struct field {
     const char *key;
     lt_status (*read)(loading *l, const struct field *f, const char *value);
@@ -159,7 +159,7 @@ static lt_status kind(loading *l, const field *f, const char *value)
     return lt_fail(LT_E_ARG, "launch: kind = %s: want function, service or gang", value);
 }
 
-/* A module's path is relative to the file's folder. */
+/* Parses a module's path, relative to the file's folder. */
 static lt_status entry(loading *l, const field *f, const char *value)
 {
     char **out = place_of(l, f);
@@ -171,7 +171,7 @@ static lt_status entry(loading *l, const field *f, const char *value)
     return LT_OK;
 }
 
-/* `auto`, followed by flags of plan. */
+/* Parses `auto`, followed by flags of plan. */
 static lt_status plan(loading *l, const field *f, const char *value)
 {
     static const char word[] = "auto";
@@ -235,7 +235,7 @@ lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *
     loading l = {.config = no_group};
     char *slash, *folder = realpath(path, NULL);
     if (!folder)
-        return lt_fail(LT_E_IO, "%s: there is no such file", path);
+        return lt_fail(LT_E_IO, "%s: no such file", path);
     slash = strrchr(folder, '/');
     *slash = 0;
     l.folder = folder;
@@ -308,5 +308,5 @@ lt_status lt_program_graph_save(const lt_program_graph *program, const char *pat
         if (!h->config.entry)
             save_group(h, file);
     const bool failed = ferror(file) != 0;
-    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: %s cannot be written", path) : LT_OK;
+    return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: cannot write %s", path) : LT_OK;
 }

@@ -1,4 +1,4 @@
-/* A launch from its folder to its end. */
+/* A launch: folder, secret, plan, supervision, cleanup. */
 
 #include "base/alloc.h"
 #include "base/shared_file.h"
@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The path of --folder, which is made unless this is a dry run. Errors: LT_E_IO, also for a folder that others may write:
- * they could replace the commands. */
+/* Resolves --folder, creating it unless this is a dry run. Errors: LT_E_IO, also for a folder that others may write,
+ * who could replace the commands. */
 static lt_status find_given(const lt_launch *launch, char *out)
 {
     enum { OURS_ALONE = 0700 };
@@ -31,17 +31,18 @@ static lt_status find_given(const lt_launch *launch, char *out)
                                 : lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
 }
 
-/* The folder to make a temporary one in: the machines of a job share the current folder, not their /tmp. */
+/* Returns the parent of a temporary folder: the current folder if a job has several machines, as they do not share
+ * /tmp. */
 static void find_default(const lt_launch *launch, char *out)
 {
-    enum { LONGEST = 64 }; /* a socket's path has at most 107 bytes */
+    enum { LONGEST = 64 }; /* a socket path has at most 107 bytes */
     const char *base = getenv("TMPDIR");
     if (launch->place.platform > LT_LAUNCH_LOCAL && getcwd(out, LT_LAUNCH_PATH))
         return;
     snprintf(out, LT_LAUNCH_PATH, "%s", base && *base && strlen(base) < LONGEST ? base : "/tmp");
 }
 
-/* Makes a folder for this launch's files, so that it never meets a user's; a dry run only names it. */
+/* Creates a folder for this launch's files, separate from the user's; a dry run only names it. */
 static lt_status make_folder(lt_launch *launch)
 {
     lt_launch_place *place = &launch->place;
@@ -71,7 +72,7 @@ static void LT_PRINTF(2, 3) remove_file(int folder, const char *format, ...)
     unlinkat(folder, name, 0);
 }
 
-/* Removes the files of this launch and of its nodes, by name, and their folder if nothing else is there. */
+/* Removes the files of this launch and its nodes by name, and their folder if it is then empty. */
 static void clean(const void *context)
 {
     static const char *const of_group[] = {"plan", "plan-log", "profile", "flags"};
@@ -139,7 +140,7 @@ static void write_plan(const lt_launch *launch)
     }
 }
 
-/* A guard for as many processes as there are nodes, which a launch cannot exceed. */
+/* Opens the guard, with capacity for one process per node. */
 static lt_status open_guard(lt_launch *launch)
 {
     size_t nodes = 0;
@@ -169,7 +170,7 @@ lt_status lt_program_graph_launch(lt_program_graph *program, const lt_launch_con
     launch.place.platform = config->platform;
     LT_TRY(lt_program_graph_check(program));
     if (config->slots < 0)
-        return lt_fail(LT_E_ARG, "launch: %d slots", config->slots);
+        return lt_fail(LT_E_ARG, "launch: %d slots, want 0 or more", config->slots);
     LT_TRY(make_folder(&launch));
     const lt_status st = launch_in_folder(&launch);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;

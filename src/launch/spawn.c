@@ -1,4 +1,4 @@
-/* A task's process: posix_spawn in a process group of its own, seen by a pidfd; its output by one pipe. */
+/* A task's process: posix_spawn in a separate process group, watched by a pidfd, with its output in one pipe. */
 
 #include "launch/spawn.h"
 
@@ -48,7 +48,7 @@ static void end(int signal_)
         lt_launch_node_end(node_of_child);
 }
 
-/* The child of a fork: runs an entry of this program. */
+/* Runs an entry of this program in a forked child. */
 static void run_child(const lt_launch *launch, const lt_task *task, int output)
 {
     const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART},
@@ -81,7 +81,7 @@ static int start(const lt_launch *launch, const lt_task *task, int output, pid_t
 {
     if (task->argv)
         return spawn(task, output, pid);
-    fflush(NULL); /* or the child would write it again */
+    fflush(NULL); /* otherwise the child would write buffered text again */
     *pid = fork();
     if (!*pid)
         run_child(launch, task, output);
@@ -96,7 +96,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     char name[LT_LAUNCH_NAME];
     lt_task_name(process->task, name, sizeof name);
     if (pipe2(ends, O_CLOEXEC))
-        return lt_fail(LT_E_IO, "launch: %s: no pipe: %s", name, strerror(errno));
+        return lt_fail(LT_E_IO, "launch: %s: pipe: %s", name, strerror(errno));
     const int why = start(launch, process->task, ends[1], &process->pid);
     close(ends[1]);
     if (why) {
@@ -111,14 +111,15 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     process->guilty = -1;
     process->bytes = 0;
     *process->hang.why = 0;
-    lt_beats_reset(&process->beats);
+    lt_heartbeat_monitor_reset(&process->monitor);
     process->state = LT_PROCESS_RUNNING;
-    return process->pidfd < 0 ? lt_fail(LT_E_IO, "launch: %s: no pidfd: %s", name, strerror(errno))
-                              : LT_OK;
+    return process->pidfd < 0
+               ? lt_fail(LT_E_IO, "launch: %s: pidfd_open: %s", name, strerror(errno))
+               : LT_OK;
 }
 
-const char *lt_process_node(const lt_launch *launch, const lt_process *process, int rank, char *out,
-                            size_t size)
+const char *lt_process_node_name(const lt_launch *launch, const lt_process *process, int rank,
+                                 char *out, size_t size)
 {
     int index = 0;
     const lt_handle *h = rank < 0 ? NULL : lt_task_group(launch, process->task, rank, &index);
@@ -128,7 +129,8 @@ const char *lt_process_node(const lt_launch *launch, const lt_process *process, 
     return out;
 }
 
-/* Whose line it is by what mpirun or srun has in front of it, which *text is moved behind. */
+/* Parses the rank from the prefix that mpirun or srun adds to a line, and advances *text past it. Returns -1 without a
+ * prefix. */
 static int rank_of_line(const lt_launch *launch, const char **text)
 {
     int rank = -1, bytes = 0;
@@ -145,8 +147,8 @@ static int rank_of_line(const lt_launch *launch, const char **text)
     return -1;
 }
 
-/* Open MPI and Slurm name the process that failed first: "process rank 2 with PID 7", "Process name: [[7,1],2]",
- * "srun: error: HOST: task 2: Killed". */
+/* Parses the rank that failed first from messages of Open MPI and Slurm: "process rank 2 with PID 7", "Process name:
+ * [[7,1],2]", "srun: error: HOST: task 2: Killed". */
 static void find_guilty(lt_process *p, const char *text)
 {
     static const char *const marks[] = {"process rank ", "Process name: [[", ": task "};
@@ -166,12 +168,13 @@ static void write_line(const lt_launch *launch, lt_process *p)
     const int rank = rank_of_line(launch, &text);
     if (rank < 0)
         find_guilty(p, text);
-    fprintf(launch->log, "%s| %s\n", lt_process_node(launch, p, rank, name, sizeof name), text);
+    fprintf(launch->log, "%s| %s\n", lt_process_node_name(launch, p, rank, name, sizeof name),
+            text);
     fflush(launch->log);
     p->bytes = 0;
 }
 
-/* Whether of the line there is only what a launcher has in front of it: of a beat, then. */
+/* Returns true if the line consists only of a launcher's prefix, which is left over from a heartbeat. */
 static bool is_mark(const lt_launch *launch, lt_process *p)
 {
     const char *text = p->line;
@@ -188,7 +191,7 @@ bool lt_process_read(const lt_launch *launch, lt_process *process)
             return got < 0 && (errno == EAGAIN || errno == EINTR);
         for (ssize_t i = 0; i < got; i++) {
             bool whole = false;
-            if (lt_beats_take(&process->beats, buffer[i], &whole)) {
+            if (lt_heartbeat_monitor_read(&process->monitor, buffer[i], &whole)) {
                 if (whole && is_mark(launch, process))
                     process->bytes = 0;
                 continue;
@@ -203,14 +206,14 @@ bool lt_process_read(const lt_launch *launch, lt_process *process)
 
 int lt_process_finish(const lt_launch *launch, lt_process *process)
 {
-    enum { PATIENCE_MS = 2000 };
+    enum { TIMEOUT_MS = 2000 };
     int status = 0;
     while (waitpid(process->pid, &status, 0) < 0 && errno == EINTR) {
     }
-    kill(-process->pid, SIGKILL); /* its children that still run */
+    kill(-process->pid, SIGKILL); /* ends its remaining children */
     launch->guard.group[process->task - launch->task] = 0;
     struct pollfd open_ = {.fd = process->output, .events = POLLIN};
-    while (lt_process_read(launch, process) && poll(&open_, 1, PATIENCE_MS) > 0) {
+    while (lt_process_read(launch, process) && poll(&open_, 1, TIMEOUT_MS) > 0) {
     }
     if (process->bytes)
         write_line(launch, process);

@@ -1,4 +1,4 @@
-/* Processes of tasks: started, seen to end, their lines read. */
+/* Processes of tasks: start, output, end. */
 #ifndef LT_LAUNCH_SPAWN_H
 #define LT_LAUNCH_SPAWN_H
 
@@ -17,26 +17,27 @@ typedef enum lt_process_state {
 typedef struct lt_process {
     lt_task *task;
     lt_process_state state;
-    double start_at; /* seconds of the monotonic clock, while it waits */
+    double start_at; /* lt_clock_seconds() of its (re)start, while waiting */
     int failures;
-    pid_t pid; /* leads a process group of its own */
+    pid_t pid; /* leader of its process group */
     int pidfd, output;
-    int guilty; /* rank that the launcher named; -1: none */
-    lt_beats beats;
-    lt_hang hang;   /* why "": it does not */
-    double kill_at; /* of one that hangs */
+    int guilty; /* failed rank named by mpirun or srun, or -1 */
+    lt_heartbeat_monitor monitor;
+    lt_hang hang;   /* why is "" unless it hangs */
+    double kill_at; /* lt_clock_seconds() of SIGKILL, if it hangs */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;
 
-/* Starts task. Errors: LT_E_IO. */
+/* Starts the task's process. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_process_start(const lt_launch *launch, lt_process *process);
-/* Reads what is there, writes whole lines to the log; false: the output is closed. */
+/* Reads available output and logs complete lines. Returns false if the output is closed. */
 bool lt_process_read(const lt_launch *launch, lt_process *process);
-/* After pidfd is readable: reaps it, kills what is left of its group, reads the rest, closes. The wait status. */
+/* Call when pidfd is readable: reaps the process, kills the rest of its group, reads remaining output, closes. Returns
+ * the wait status. */
 int lt_process_finish(const lt_launch *launch, lt_process *process);
-/* Name of a node that a launcher's rank is. Returns out. */
-const char *lt_process_node(const lt_launch *launch, const lt_process *process, int rank, char *out,
-                            size_t size);
+/* Writes the name of the node at a rank (-1: the task's). Returns out. */
+const char *lt_process_node_name(const lt_launch *launch, const lt_process *process, int rank,
+                                 char *out, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* Starts processes and threads, handles what fails by the policy of its group, and ends the rest. */
+/* Starts processes and threads, handles failures by the policy of the group, and ends the rest. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -19,8 +19,8 @@ typedef struct supervisor {
     lt_launch_node_threads *threads;
     bool stopping;
     double kill_at; /* while stopping */
-    bool forced;    /* srun was told to kill its tasks */
-    double looked;  /* for beats */
+    bool forced;    /* srun was asked to kill its tasks */
+    double looked;  /* lt_clock_seconds() of the last heartbeat check */
     lt_status status;
     char why[512]; /* the first failure */
 } supervisor;
@@ -55,7 +55,7 @@ static bool is_slurm(const supervisor *s)
     return s->launch->place.platform == LT_LAUNCH_SLURM;
 }
 
-/* Asks all processes to end. srun takes SIGTERM as an order to kill at once; SIGUSR1 it hands on, and a node knows that. */
+/* Asks all processes to end. srun kills its tasks at once on SIGTERM but forwards SIGUSR1, which nodes handle. */
 static void stop(supervisor *s)
 {
     if (s->stopping)
@@ -71,7 +71,7 @@ static void stop(supervisor *s)
     }
 }
 
-/* Ends the program for the first failure, whose message lt_fail() has. */
+/* Ends the program; logs the first failure's message. */
 static void fail(supervisor *s, lt_status status)
 {
     if (!s->status) {
@@ -92,7 +92,7 @@ static const char *describe(int status, char *out, size_t size)
     return out;
 }
 
-/* Later and later: backoff, twice that, ... */
+/* Schedules a restart with exponential backoff. */
 static void restart_later(supervisor *s, lt_process *p, const char *what)
 {
     enum { MOST_DOUBLINGS = 10 };
@@ -107,17 +107,17 @@ static void restart_later(supervisor *s, lt_process *p, const char *what)
     say(s, text);
 }
 
-/* A plan that fails changes nothing, as the gang can go on without one. */
+/* Plans a gang again; if plan fails, logs it and keeps the task unchanged. */
 static void plan_again(supervisor *s, lt_task *t, int most)
 {
     char text[768];
     if (!t->group->config.plan || !lt_launch_choose(s->launch, t, most))
         return;
-    snprintf(text, sizeof text, "%s; it goes on with %d ranks", lt_error_message(), t->count);
+    snprintf(text, sizeof text, "%s; continuing with %d ranks", lt_error_message(), t->count);
     say(s, text);
 }
 
-/* A gang with a rank less, and the grad-accum that keeps its global batch. */
+/* Shrinks a gang by a rank (or more, to keep its global batch) and rebuilds its command line. */
 static lt_status shrink(supervisor *s, lt_process *p)
 {
     lt_task *t = p->task;
@@ -133,13 +133,13 @@ static lt_status shrink(supervisor *s, lt_process *p)
     plan_again(s, t, ranks);
     ranks = t->count;
     accum = t->grad_accum;
-    snprintf(text, sizeof text, "%s goes on with %d ranks, grad-accum %" PRId64, c->label, ranks,
+    snprintf(text, sizeof text, "%s continues with %d ranks, grad-accum %" PRId64, c->label, ranks,
              accum);
     say(s, text);
     return lt_launch_command(s->launch, t);
 }
 
-/* Whether another node of the group runs, or has ended well. */
+/* Returns true if another node of the group is running or has succeeded. */
 static bool others_left(const supervisor *s, const lt_process *but)
 {
     for (size_t i = 0; i < s->launch->tasks; i++) {
@@ -151,7 +151,7 @@ static bool others_left(const supervisor *s, const lt_process *but)
     return false;
 }
 
-/* Whether the process may be started again. */
+/* Returns true if the policy allows to restart the process. */
 static bool may_restart(const lt_process *p, int status)
 {
     enum { WRONG_COMMAND_LINE = 2 };
@@ -163,11 +163,11 @@ static bool may_restart(const lt_process *p, int status)
     return c->policy == LT_LAUNCH_NODE_RESTART || c->kind == LT_LAUNCH_NODE_GANG;
 }
 
-/* A process failed: by the policy of its group. */
+/* Handles a failed process by the policy of its group. */
 static void handle_failure(supervisor *s, lt_process *p, int status)
 {
     char name[LT_LAUNCH_NAME], how[96], what[256];
-    lt_process_node(s->launch, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
+    lt_process_node_name(s->launch, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
     describe(status, how, sizeof how);
     if (*p->hang.why)
         snprintf(what, sizeof what, "%s %s", name, p->hang.why);
@@ -204,8 +204,8 @@ static lt_status begin_next_run(supervisor *s, lt_process *p)
     t->run++;
     plan_again(s, t, slots && slots < c->count ? slots : c->count);
     LT_TRY(lt_launch_command(s->launch, t));
-    lt_beats_free(&p->beats);
-    LT_TRY(lt_beats_new(&p->beats, s->launch, t));
+    lt_heartbeat_monitor_free(&p->monitor);
+    LT_TRY(lt_heartbeat_monitor_new(&p->monitor, s->launch, t));
     snprintf(text, sizeof text, "%s: run %d of %d, on %d ranks", c->label, t->run, c->runs,
              t->count);
     say(s, text);
@@ -231,7 +231,7 @@ static void finish(supervisor *s, lt_process *p)
         run_again(s, p);
 }
 
-/* What is due to start; whether functions and gangs still run; whether anything does. */
+/* Starts processes that are due. *working: functions or gangs still run; *running: any process does. */
 static void look(supervisor *s, bool *working, bool *running)
 {
     int threads = 0;
@@ -274,19 +274,19 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
     }
 }
 
-/* Ends a task of which a node hangs. One that is stopped gets its signals when it goes on. */
+/* Ends a task with a hung node. SIGCONT lets a stopped process receive SIGTERM. */
 static void end_hung(supervisor *s, lt_process *p)
 {
     char name[LT_LAUNCH_NAME], text[256];
-    lt_process_node(s->launch, p, p->hang.rank, name, sizeof name);
-    snprintf(text, sizeof text, "%s %s: it is ended", name, p->hang.why);
+    lt_process_node_name(s->launch, p, p->hang.rank, name, sizeof name);
+    snprintf(text, sizeof text, "%s %s; ending it", name, p->hang.why);
     say(s, text);
     p->kill_at = lt_clock_seconds() + lt_launch_grace(s->launch);
     kill(-p->pid, SIGTERM);
     kill(-p->pid, SIGCONT);
 }
 
-/* After the output has been read. While this process did not run it heard no beats. */
+/* Checks heartbeats after the output has been read; extends timeouts by the time that this process did not run. */
 static void listen_for_beats(supervisor *s)
 {
     const double usual = 0.5, now = lt_clock_seconds();
@@ -296,15 +296,16 @@ static void listen_for_beats(supervisor *s)
         lt_process *p = &s->process[i];
         if (p->state != LT_PROCESS_RUNNING || s->stopping)
             continue;
-        lt_beats_forgive(&p->beats, missed);
+        lt_heartbeat_monitor_extend(&p->monitor, missed);
         if (*p->hang.why && now > p->kill_at)
             kill(-p->pid, SIGKILL);
-        else if (!*p->hang.why && lt_beats_hang(&p->beats, s->launch, p->task, &p->hang))
+        else if (!*p->hang.why
+                 && lt_heartbeat_monitor_find_hang(&p->monitor, s->launch, p->task, &p->hang))
             end_hung(s, p);
     }
 }
 
-/* Without srun its tasks would stay: it is told to kill them first. */
+/* Kills processes after the grace period. srun is first asked to kill its tasks, which would survive it. */
 static void kill_late(supervisor *s)
 {
     if (!s->stopping || lt_clock_seconds() < s->kill_at)
@@ -323,7 +324,7 @@ static void stop_threads(supervisor *s)
     if (lt_launch_node_threads_stop(&s->threads, lt_launch_grace(s->launch)))
         return;
     s->launch->program->is_in_use = true;
-    say(s, "a thread that hangs did not end: it is left behind");
+    say(s, "a hung thread did not stop within the grace period; it keeps running");
 }
 
 static void run(supervisor *s, const sigset_t *mask)
@@ -355,7 +356,7 @@ static lt_status start(supervisor *s)
         return LT_E_NOMEM;
     for (size_t i = 0; i < count; i++) {
         s->process[i].task = &s->launch->task[i];
-        LT_TRY(lt_beats_new(&s->process[i].beats, s->launch, s->process[i].task));
+        LT_TRY(lt_heartbeat_monitor_new(&s->process[i].monitor, s->launch, s->process[i].task));
     }
     return s->launch->place.platform == LT_LAUNCH_THREADS
                ? lt_launch_node_threads_start(&s->threads, s->launch)
@@ -372,7 +373,7 @@ lt_status lt_launch_supervise(lt_launch *launch)
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
     asked = 0;
-    pthread_sigmask(SIG_BLOCK, &ours, &before); /* but while waiting */
+    pthread_sigmask(SIG_BLOCK, &ours, &before); /* unblocked by ppoll() only */
     sigaction(SIGINT, &action, &old[0]);
     sigaction(SIGTERM, &action, &old[1]);
     lt_status st = start(&s);
@@ -385,7 +386,7 @@ lt_status lt_launch_supervise(lt_launch *launch)
     if (!st && s.status)
         st = lt_fail(s.status, "%s", s.why);
     for (size_t i = 0; s.process && i < launch->tasks; i++)
-        lt_beats_free(&s.process[i].beats);
+        lt_heartbeat_monitor_free(&s.process[i].monitor);
     lt_free(s.process);
     lt_free(s.poll);
     return st;

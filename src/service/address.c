@@ -1,4 +1,4 @@
-/* Reading addresses. */
+/* Parsing of addresses. */
 
 #include "service/address.h"
 
@@ -18,7 +18,8 @@ static lt_status parse_port(lt_address *out, const char *text, const char *port)
     char *end = NULL;
     const long n = strtol(port, &end, 10);
     if (*port < '0' || *port > '9' || *end || n > MOST)
-        return lt_fail(LT_E_ARG, "service: address %s: '%s' is no port, 0 to %d", text, port, MOST);
+        return lt_fail(LT_E_ARG, "service: address %s: invalid port '%s', want 0 to %d", text, port,
+                       MOST);
     out->port = (int)n;
     return LT_OK;
 }
@@ -53,7 +54,7 @@ static lt_status check_path(const lt_address *a, const char *text)
 {
     const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     if (*a->name != '/')
-        return lt_fail(LT_E_ARG, "service: address %s: want ipc:///PATH, a whole path", text);
+        return lt_fail(LT_E_ARG, "service: address %s: want ipc:///PATH, an absolute path", text);
     if (strlen(a->name) > most)
         return lt_fail(LT_E_ARG, "service: address %s: a path of %zu bytes, at most %zu", text,
                        strlen(a->name), most);

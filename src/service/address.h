@@ -12,14 +12,14 @@ typedef enum lt_address_kind { LT_ADDRESS_INPROC, LT_ADDRESS_IPC, LT_ADDRESS_TCP
 
 typedef struct lt_address {
     lt_address_kind kind;
-    const char *name;           /* in the text: what follows :// */
-    char host[LT_ADDRESS_HOST]; /* of tcp; without the brackets of an IPv6 address */
-    int port;                   /* of tcp */
-    bool is_loopback;           /* not to be reached from other machines; inproc and ipc too */
-    bool is_any;                /* of tcp: 0.0.0.0 or [::], all of this machine's addresses */
+    const char *name;           /* the part of the text after :// */
+    char host[LT_ADDRESS_HOST]; /* tcp: host, without the brackets of an IPv6 address */
+    int port;                   /* tcp: port */
+    bool is_loopback;           /* not reachable from other machines; true for inproc and ipc */
+    bool is_any;                /* tcp: 0.0.0.0 or [::], all addresses of this machine */
 } lt_address;
 
-/* Errors: LT_E_ARG, naming the text and what is wrong with it. */
+/* Parses an address. Errors: LT_E_ARG with the text and the reason. */
 LT_MUST_CHECK lt_status lt_address_parse(lt_address *out, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* Proofs: HMAC-SHA256 with the secret as key, of both nonces and the side's label. */
+/* Challenge-response: HMAC-SHA256, keyed by the secret, of both nonces and the side's label. */
 
 #include "service/challenge_response.h"
 

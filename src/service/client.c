@@ -1,7 +1,7 @@
-/* A client: a call takes a connection that no other call uses, a new one if there is none, and does all of it on
- * its caller's thread. So calls at once are as many connections, which are kept.
+/* A client. A call uses a free connection, or opens one, and runs entirely on its caller's thread; N concurrent calls
+ * use N connections, which are kept for reuse.
  *
- * 1. A connection in the list of free ones has proved the secret and has nothing under way. */
+ * 1. A connection in the free list is authenticated and idle. */
 
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -28,16 +28,16 @@ struct lt_client {
     char *address, *secret;
     bool repeat;
     size_t max_bytes;
-    pthread_mutex_t lock; /* of free */
+    pthread_mutex_t lock; /* protects free */
     connection *free;
 };
 
-/* One call while it runs. */
+/* A running call. */
 typedef struct call {
     lt_client *client;
     const lt_frame *request;
     double deadline;
-    bool again; /* it was not done, or may be done twice */
+    bool again; /* may be retried: it was not executed, or is idempotent */
 } call;
 
 static void drop(connection *c)
@@ -52,7 +52,7 @@ static void drop(connection *c)
 static lt_status fail_end(const lt_client *c, lt_stream_end end)
 {
     if (end == LT_STREAM_LATE)
-        return lt_fail(LT_E_COMM, "service: %s: no answer in time", c->address);
+        return lt_fail(LT_E_COMM, "service: %s: no response within the timeout", c->address);
     if (end == LT_STREAM_BROKEN)
         return lt_fail(LT_E_COMM, "service: %s: the connection broke during a call", c->address);
     if (end == LT_STREAM_NOMEM)
@@ -60,8 +60,8 @@ static lt_status fail_end(const lt_client *c, lt_stream_end end)
     return lt_fail(LT_E_COMM, "%s: %s", c->address, lt_error_message());
 }
 
-/* A frame there and one back. A service that refuses a large frame hangs up before it has read all of it, so what
- * it says is looked for behind a broken send too. */
+/* Sends a frame and receives the response. Also receives after a broken send: a service that rejects a large frame
+ * responds and closes before it has read all of it. */
 static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back, size_t most,
                               const call *k)
 {
@@ -71,7 +71,7 @@ static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back
     return lt_stream_receive(&c->stream, back, most, k->deadline);
 }
 
-/* A step of the handshake: what the service answers must be of that kind and size. */
+/* Runs a step of the handshake; the response must have the kind and size of `want`. */
 static lt_status ask(connection *c, const lt_frame *out, const lt_frame *want, void *answer,
                      call *k)
 {
@@ -83,7 +83,7 @@ static lt_status ask(connection *c, const lt_frame *out, const lt_frame *want, v
     if (back.kind == LT_FRAME_REFUSED)
         return lt_fail(LT_E_COMM, "service: %s: %s", k->client->address, lt_frame_text(&back, "?"));
     if (back.kind != want->kind || back.bytes != want->bytes)
-        return lt_fail(LT_E_COMM, "service: %s: no handshake of this protocol", k->client->address);
+        return lt_fail(LT_E_COMM, "service: %s: unexpected handshake", k->client->address);
     memcpy(answer, back.data, back.bytes);
     return LT_OK;
 }
@@ -99,7 +99,7 @@ static lt_status prove(connection *c, call *k)
     LT_TRY(ask(c, &hello, &(lt_frame){.kind = LT_FRAME_CHALLENGE, .bytes = sizeof nonces.service},
                nonces.service, k));
     if (!lt_token_is_nonce(nonces.service))
-        return lt_fail(LT_E_COMM, "service: %s: no handshake of this protocol", k->client->address);
+        return lt_fail(LT_E_COMM, "service: %s: unexpected handshake", k->client->address);
     lt_proof_make(own, secret, &nonces, LT_PROOF_CLIENT);
     const lt_frame proof = {.kind = LT_FRAME_PROOF, .data = own, .bytes = sizeof own};
     const lt_frame back = {.kind = LT_FRAME_RESULT, .data = other, .bytes = sizeof other};
@@ -128,7 +128,7 @@ static lt_status make(connection **out, call *k)
     return st;
 }
 
-/* A service that went away has closed its end. */
+/* Returns true unless the service has closed the connection. */
 static bool is_alive(const connection *c)
 {
     char byte;
@@ -158,7 +158,7 @@ static void keep(lt_client *client, connection *c)
     pthread_mutex_unlock(&client->lock);
 }
 
-/* The payload becomes the caller's. */
+/* Moves the payload to the caller. */
 static lt_status take_payload(connection *c, const lt_frame *back, lt_answer *out)
 {
     void *owner = c->stream.large;
@@ -173,7 +173,7 @@ static lt_status take_payload(connection *c, const lt_frame *back, lt_answer *ou
     return LT_OK;
 }
 
-/* Sets *done if the connection can be used again. */
+/* Runs a call; sets *done if the connection can be reused. */
 static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
 {
     lt_frame back;
@@ -185,7 +185,7 @@ static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
         return fail_end(client, end);
     *done = back.kind == LT_FRAME_RESULT || back.kind == LT_FRAME_ERROR;
     if (back.kind == LT_FRAME_RESULT && back.bytes > client->max_bytes)
-        return lt_fail(LT_E_COMM, "service: %s: an answer of %zu bytes, at most %zu",
+        return lt_fail(LT_E_COMM, "service: %s: response of %zu bytes, at most %zu are allowed",
                        client->address, back.bytes, client->max_bytes);
     if (back.kind == LT_FRAME_RESULT)
         return take_payload(c, &back, out);
@@ -193,7 +193,7 @@ static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
         return lt_fail(back.status, "%s: %s", client->address, lt_frame_text(&back, "?"));
     if (back.kind == LT_FRAME_REFUSED)
         return lt_fail(LT_E_COMM, "service: %s: %s", client->address, lt_frame_text(&back, "?"));
-    return lt_fail(LT_E_COMM, "service: %s: no answer of this protocol", client->address);
+    return lt_fail(LT_E_COMM, "service: %s: unexpected response", client->address);
 }
 
 static lt_status attempt(call *k, lt_answer *out)
@@ -220,11 +220,11 @@ static void pause_for(double seconds)
 lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, double seconds,
                          lt_answer *answer)
 {
-    static const double first = 0.01, most = 0.25; /* seconds until it connects again */
+    static const double first = 0.01, most = 0.25; /* seconds between attempts */
     const lt_frame frame = {.kind = LT_FRAME_CALL, .data = request, .bytes = bytes};
     call k = {.client = client, .request = &frame, .deadline = lt_clock_seconds() + seconds};
     if (bytes > client->max_bytes)
-        return lt_fail(LT_E_ARG, "service: %s: a request of %zu bytes, at most %zu",
+        return lt_fail(LT_E_ARG, "service: %s: request of %zu bytes, at most %zu are allowed",
                        client->address, bytes, client->max_bytes);
     for (double pause = first;; pause = fmin(2 * pause, most)) {
         const lt_status st = attempt(&k, answer);
@@ -247,7 +247,7 @@ lt_status lt_client_open(lt_client **out, const lt_client_config *config)
     LT_TRY(lt_address_parse(&address, config->address));
     LT_TRY(lt_token_check(config->secret, "service"));
     if (address.kind == LT_ADDRESS_TCP && !address.port)
-        return lt_fail(LT_E_ARG, "service: address %s: port 0 is for a service to listen at",
+        return lt_fail(LT_E_ARG, "service: address %s: a client cannot connect to port 0",
                        config->address);
     lt_client *c = lt_alloc(1, sizeof *c);
     if (!c)

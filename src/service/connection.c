@@ -1,10 +1,10 @@
-/* The service's end of connections. A thread reads a call, answers it and reads the next, so that nothing is handed
- * from thread to thread; how many handlers run at once is counted.
+/* The service's side of connections. A thread per connection reads calls and answers them, so that nothing is passed
+ * between threads; the number of concurrent handlers is limited.
  *
- * 1. With a secret only a connection that has proved it reaches the handler. Until then it sends one HELLO and one
- *    PROOF, small frames, before one deadline, and of too many such connections the oldest is dropped.
- * 2. A call that was not begun when the service closes is not begun: the caller sees the connection end.
- * 3. Whoever closes the descriptor holds the lock and writes -1, so that no thread shuts down another's. */
+ * 1. With a secret, only authenticated connections reach the handler. Before that a client sends one HELLO and one
+ *    PROOF, small frames, before a deadline; if there are too many such connections the oldest is dropped.
+ * 2. A call that has not begun when the service closes is not executed: the caller sees the connection close.
+ * 3. A descriptor is closed and set to -1 under the lock, so that no thread shuts down a reused descriptor. */
 
 #include "service/connection.h"
 
@@ -26,20 +26,21 @@ struct lt_reply {
     size_t bytes, max_bytes;
 };
 
-/* A connection's thread. */
+/* State of a connection's thread. */
 typedef struct state {
     lt_connection *connection;
     lt_connections *all;
-    lt_frame_kind next; /* kind that the client may send */
-    double deadline;    /* end of the handshake in seconds of the clock; INFINITY once it is done */
-    char version;       /* of the client's protocol; 0: this one */
+    lt_frame_kind next; /* kind of frame that the client may send */
+    double deadline;    /* lt_clock_seconds() by which the handshake must end; INFINITY after it */
+    char version;       /* client's protocol version; 0: this one */
     lt_nonces nonces;
 } state;
 
 void *lt_reply_data(lt_reply *reply, size_t bytes)
 {
     if (bytes > reply->max_bytes) {
-        (void)lt_fail(LT_E_ARG, "an answer of %zu bytes, at most %zu", bytes, reply->max_bytes);
+        (void)lt_fail(LT_E_ARG, "response of %zu bytes, at most %zu are allowed", bytes,
+                      reply->max_bytes);
         return NULL;
     }
     lt_free(reply->data);
@@ -54,15 +55,15 @@ static bool send_frame(const state *s, lt_frame_kind kind, const void *data, siz
     return !lt_stream_send(&s->connection->stream, &frame, s->deadline);
 }
 
-/* Ends a connection with the reason. */
+/* Rejects a connection with a reason; returns false. */
 static bool refuse(const state *s, const char *why)
 {
     (void)send_frame(s, LT_FRAME_REFUSED, why, strlen(why) + 1);
     return false;
 }
 
-/* Calls may come from here on. */
-static void know(state *s)
+/* Marks the connection as authenticated: calls may follow. */
+static void set_known(state *s)
 {
     s->next = LT_FRAME_CALL;
     s->deadline = (double)INFINITY;
@@ -75,7 +76,7 @@ static bool greet(state *s, const lt_frame *frame)
 {
     snprintf(s->nonces.client, sizeof s->nonces.client, "%s", lt_frame_text(frame, ""));
     if (!lt_token_is_nonce(s->nonces.client))
-        return refuse(s, "service: a HELLO without a nonce");
+        return refuse(s, "service: HELLO without a nonce");
     if (lt_token_draw(s->nonces.service))
         return refuse(s, lt_error_message());
     s->next = LT_FRAME_PROOF;
@@ -86,13 +87,13 @@ static bool admit(state *s, const lt_frame *frame)
 {
     char proof[LT_TOKEN_PROOF];
     if (!lt_proof_holds(frame, s->all->secret, &s->nonces, LT_PROOF_CLIENT))
-        return refuse(s, "the service has another secret");
+        return refuse(s, "the secrets of client and service differ");
     lt_proof_make(proof, s->all->secret, &s->nonces, LT_PROOF_SERVICE);
-    know(s);
+    set_known(s);
     return send_frame(s, LT_FRAME_RESULT, proof, sizeof proof);
 }
 
-/* Waits for a turn; false: the service closes. */
+/* Waits until a handler may run. Returns false if the service closes. */
 static bool begin(lt_connections *all)
 {
     pthread_mutex_lock(&all->lock);
@@ -132,17 +133,17 @@ static bool handle(const state *s, const lt_frame *frame)
     return sent;
 }
 
-/* Refuses what the client may not send now. */
+/* Rejects a frame that the client may not send now. */
 static bool refuse_kind(const state *s, lt_frame_kind kind)
 {
     if (s->next != LT_FRAME_CALL && kind == LT_FRAME_CALL)
-        return refuse(s, "the service wants a secret"); /* invariant 1 */
+        return refuse(s, "the service requires a secret"); /* invariant 1 */
     if (!s->all->secret && kind == LT_FRAME_HELLO)
         return refuse(s, "the service has no secret");
-    return refuse(s, "a message out of turn");
+    return refuse(s, "unexpected message");
 }
 
-/* Receives a frame and answers it; false: the connection ends. */
+/* Receives a frame and responds. Returns false if the connection ends. */
 static bool serve(state *s)
 {
     lt_frame frame;
@@ -150,7 +151,7 @@ static bool serve(state *s)
     const lt_stream_end got = lt_stream_receive(
         &s->connection->stream, &frame, calls ? s->all->max_bytes : LT_TOKEN_PROOF, s->deadline);
     if (got == LT_STREAM_OTHER)
-        s->version = frame.version; /* that the client can read why */
+        s->version = frame.version; /* so that the client can read the reason */
     if (got == LT_STREAM_FORGED && !calls)
         return refuse_kind(s, LT_FRAME_CALL);
     if (got == LT_STREAM_FORGED || got == LT_STREAM_NOMEM || got == LT_STREAM_OTHER)
@@ -164,7 +165,7 @@ static bool serve(state *s)
     if (frame.kind == LT_FRAME_PROOF)
         return admit(s, &frame);
     if (!s->connection->known)
-        know(s);
+        set_known(s);
     return handle(s, &frame);
 }
 
@@ -196,7 +197,7 @@ void lt_connections_init(lt_connections *all)
     lt_cond_init(&all->changed);
 }
 
-/* Joins threads at their end and frees their connections. */
+/* Joins finished threads and frees their connections. */
 static void reap(lt_connections *all)
 {
     lt_connection *over = NULL;
@@ -257,14 +258,14 @@ void lt_connections_add(lt_connections *all, int fd)
         c = NULL;
     }
     pthread_mutex_unlock(&all->lock);
-    if (c) { /* no thread: the client sees that the connection ends */
+    if (c) { /* no thread: the client sees the connection close */
         (void)close(fd);
         lt_free(c);
         lt_connections_drop(all, 0);
     }
 }
 
-/* Under the lock. */
+/* Shuts down all connections. Call with the lock held. */
 static void shut_down(lt_connections *all, int how)
 {
     for (lt_connection *c = all->first; c; c = c->next)

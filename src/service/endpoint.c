@@ -1,5 +1,5 @@
-/* Sockets at addresses. inproc is a socket of Linux's abstract names (unix(7)), which hold a random word of this
- * process; who connects from another process all the same is turned away. */
+/* Sockets for addresses. inproc is a Unix socket with an abstract name (unix(7)) that contains a random word of this
+ * process; connections from other processes are rejected. */
 
 #include "service/endpoint.h"
 
@@ -21,10 +21,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Addresses of the system, of any family. */
+/* Socket addresses of any family. */
 typedef struct target {
     struct sockaddr_un local;
-    struct addrinfo first, *resolved; /* resolved: what is to be freed */
+    struct addrinfo first, *resolved; /* resolved: to be freed, or NULL */
 } target;
 
 static char process_word[LT_TOKEN_NONCE];
@@ -53,7 +53,7 @@ static void target_local(target *t, const lt_address *a)
                                  .ai_addrlen = sizeof t->local};
 }
 
-/* NULL, or why not. */
+/* Resolves an address. Returns NULL, or the error. */
 static const char *target_find(target *t, const lt_address *a)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
@@ -89,7 +89,7 @@ void lt_endpoint_close(int fd)
         (void)close(fd);
 }
 
-/* -1, and errno stays. */
+/* Closes fd, keeps errno, and returns -1. */
 static int give_up(int fd)
 {
     const int why = errno;
@@ -117,7 +117,7 @@ static int connect_one(const struct addrinfo *a, double deadline)
     return fd;
 }
 
-/* A port without a listener may be the one that connect() took for its own end (RFC 9293, simultaneous open). */
+/* Rejects a connection to itself: connect() may choose the target port as its own (RFC 9293, simultaneous open). */
 static int refuse_itself(int fd)
 {
     struct sockaddr_storage own, other;
@@ -140,7 +140,7 @@ lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *te
     for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
         *fd = refuse_itself(connect_one(a, deadline));
     if (*fd < 0)
-        (void)lt_fail(LT_E_COMM, "service: %s: no answer in time, there is no connection: %s", text,
+        (void)lt_fail(LT_E_COMM, "service: %s: cannot connect within the timeout: %s", text,
                       why ? why : strerror(errno));
     target_free(&t);
     return *fd < 0 ? LT_E_COMM : LT_OK;
@@ -152,7 +152,7 @@ static const char *path_of(const struct addrinfo *a)
     return a->ai_family == AF_UNIX && local->sun_path[0] ? local->sun_path : NULL;
 }
 
-/* A killed service leaves its file, a socket that refuses connections: removes it if it is this user's. */
+/* Removes the socket file of a killed service, which refuses connections, if it is this user's. */
 static bool remove_stale(const struct addrinfo *a)
 {
     struct stat info;
@@ -196,9 +196,9 @@ lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *addre
     for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
         *fd = listen_one(a, file);
     if (*fd < 0)
-        (void)lt_fail(LT_E_IO, "service: listening at %s: %s", text,
+        (void)lt_fail(LT_E_IO, "service: cannot listen at %s: %s", text,
                       why                 ? why
-                      : errno == ENOTSOCK ? "the file exists and is no socket: name another path"
+                      : errno == ENOTSOCK ? "the file exists and is not a socket: use another path"
                                           : strerror(errno));
     target_free(&t);
     return *fd < 0 ? LT_E_IO : LT_OK;

@@ -1,4 +1,4 @@
-/* Sockets at addresses. */
+/* Sockets for addresses. */
 #ifndef LT_SERVICE_ENDPOINT_H
 #define LT_SERVICE_ENDPOINT_H
 
@@ -6,17 +6,17 @@
 
 #include <sys/stat.h>
 
-/* text is the address as it was given, for messages. *file: the socket file of ipc. Errors: LT_E_IO. */
+/* Opens a listening socket. text: the address, for messages. *file: the socket file of ipc. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
                                            const char *text);
-/* Removes the socket file of ipc, unless another one has its name now. */
+/* Removes the socket file of ipc, unless it has been replaced. */
 void lt_endpoint_remove(const lt_address *address, const struct stat *file);
-/* The next connection; -1: none this time, and errno. */
+/* Accepts a connection. Returns -1 with errno on failure. */
 int lt_endpoint_accept(int listener, const lt_address *address);
-/* A socket that does not block. deadline: of lt_clock_seconds(). Errors: LT_E_COMM, also when nothing listens yet. */
+/* Connects a non-blocking socket. deadline: in lt_clock_seconds(). Errors: LT_E_COMM, also if nothing listens yet. */
 LT_MUST_CHECK lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *text,
                                             double deadline);
-/* Closes; -1 is none. */
+/* Closes fd unless it is negative. */
 void lt_endpoint_close(int fd);
 
 #endif

@@ -27,25 +27,26 @@ lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
 {
     const uint8_t *h = header;
     if (memcmp(h, magic, sizeof magic) != 0 || h[VERSION_AT] < '1' || h[VERSION_AT] > '9')
-        return lt_fail(LT_E_FORMAT, "service: a message of another protocol");
+        return lt_fail(LT_E_FORMAT, "service: message of another protocol");
     frame->version = (char)h[VERSION_AT];
     if (frame->version != version)
         return lt_fail(
             LT_E_UNSUPPORTED,
-            "service: one side has version %c of the protocol, the other version %c: run "
-            "the same version of Lather on both",
+            "service: protocol versions %c and %c differ: use the same version of Lather on both "
+            "sides",
             frame->version, version);
     uint64_t payload = 0;
     for (int i = 0; i < (int)sizeof payload; i++)
         payload |= (uint64_t)h[BYTES_AT + i] << (BYTE_BITS * i);
     if (h[KIND_AT] < LT_FRAME_CALL || h[KIND_AT] >= LT_FRAME_KINDS)
-        return lt_fail(LT_E_FORMAT, "service: a message of kind %u", h[KIND_AT]);
+        return lt_fail(LT_E_FORMAT, "service: unknown message kind %u", h[KIND_AT]);
     const bool is_error = h[KIND_AT] == LT_FRAME_ERROR;
     if (is_error != (h[STATUS_AT] != LT_OK) || h[STATUS_AT] > LT_END)
-        return lt_fail(LT_E_FORMAT, "service: a message of kind %u with status %u", h[KIND_AT],
-                       h[STATUS_AT]);
+        return lt_fail(LT_E_FORMAT, "service: message of kind %u with invalid status %u",
+                       h[KIND_AT], h[STATUS_AT]);
     if (payload > most)
-        return lt_fail(LT_E_FORMAT, "service: a message of %" PRIu64 " bytes, at most %zu", payload,
+        return lt_fail(LT_E_FORMAT,
+                       "service: message of %" PRIu64 " bytes, at most %zu are allowed", payload,
                        most);
     *frame = (lt_frame){.kind = (lt_frame_kind)h[KIND_AT],
                         .status = (lt_status)h[STATUS_AT],

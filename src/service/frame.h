@@ -1,4 +1,4 @@
-/* What a message between client and service begins with: magic, kind, status, bytes of payload. */
+/* Header of messages between client and service: magic, version, kind, status, bytes of payload. */
 #ifndef LT_SERVICE_FRAME_H
 #define LT_SERVICE_FRAME_H
 
@@ -13,27 +13,27 @@ typedef enum lt_frame_kind {
     LT_FRAME_CALL = 1,  /* client: the payload is the request */
     LT_FRAME_HELLO,     /* client: its nonce */
     LT_FRAME_PROOF,     /* client: its proof */
-    LT_FRAME_RESULT,    /* service: the response to a call; to a proof that holds: its own proof */
+    LT_FRAME_RESULT,    /* service: the response to a call; to a valid proof: its own proof */
     LT_FRAME_ERROR,     /* service: the handler's message, with its status */
     LT_FRAME_CHALLENGE, /* service: its nonce */
-    LT_FRAME_REFUSED,   /* service: this connection has not proved the secret; why, as text */
+    LT_FRAME_REFUSED,   /* service: rejects the connection, with the reason as text */
     LT_FRAME_KINDS
 } lt_frame_kind;
 
 typedef struct lt_frame {
     lt_frame_kind kind;
-    lt_status status; /* of LT_FRAME_ERROR */
+    lt_status status; /* handler's status, in LT_FRAME_ERROR */
     const void *data;
     size_t bytes;
-    char version; /* '1' to '9': the sender's version of the protocol; 0 when sending: this one */
+    char version; /* sender's protocol version '1' to '9'; 0 when sending: this version */
 } lt_frame;
 
-/* Writes the header of a frame, which its payload follows. */
+/* Writes the header of a frame, which precedes its payload. */
 void lt_frame_write(void *header, const lt_frame *frame);
-/* Parses a header; frame->data is NULL. Errors: LT_E_UNSUPPORTED, another version of the protocol, where only
- * frame->version is set; LT_E_FORMAT, another protocol, or a payload of more than most bytes. */
+/* Parses a header; sets frame->data to NULL. Errors: LT_E_UNSUPPORTED (another protocol version; sets only
+ * frame->version), LT_E_FORMAT (another protocol, or a payload of more than `most` bytes). */
 LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most);
-/* A text payload: with its NUL inside it, else the other one. */
+/* Returns the payload as text if it ends with NUL, else `other`. */
 const char *lt_frame_text(const lt_frame *frame, const char *other);
 
 #endif

@@ -1,4 +1,4 @@
-/* A service: a socket that listens, and a thread that gives its connections to threads of their own. */
+/* A service: a listening socket, and a thread that starts one thread per connection. */
 
 #include "lather/service.h"
 
@@ -19,10 +19,10 @@ enum { THREADS = 4, MOST_THREADS = 1024 };
 
 struct lt_service {
     char *address, *secret;
-    lt_address target; /* points into the address that was given */
-    char *given;
-    int listener;     /* -1: none */
-    struct stat file; /* its socket file, of ipc */
+    lt_address target; /* points into given */
+    char *given;       /* address in the config */
+    int listener;      /* -1 if not open */
+    struct stat file;  /* socket file of ipc */
     pthread_t thread;
     bool started;
     atomic_bool closing;
@@ -40,13 +40,13 @@ static void *listen_on(void *context)
         else if (errno != EINTR && errno != ECONNABORTED && errno != EPERM) {
             if (errno == EMFILE || errno == ENFILE)
                 lt_connections_drop(&s->connections, 0);
-            (void)usleep(AGAIN_US); /* no descriptor is free, or the service closes */
+            (void)usleep(AGAIN_US); /* out of descriptors, or closing */
         }
     }
     return NULL;
 }
 
-/* The address for clients: the port that it got, and this machine's name for 0.0.0.0. */
+/* Builds the address for clients: with the actual port, and this machine's name for 0.0.0.0. */
 static lt_status publish(lt_service *s)
 {
     char host[LT_ADDRESS_HOST];
@@ -57,7 +57,8 @@ static lt_status publish(lt_service *s)
     const int port = lt_socket_port(s->listener);
     snprintf(host, sizeof host, "%s", s->target.host);
     if (port < 0 || (s->target.is_any && gethostname(host, sizeof host - 1)))
-        return lt_fail(LT_E_IO, "service: %s: no port, or this machine has no name", s->given);
+        return lt_fail(LT_E_IO, "service: %s: cannot get the port or this machine's name",
+                       s->given);
     const bool brackets = strchr(host, ':') != NULL;
     s->address = lt_format("tcp://%s%s%s:%d", brackets ? "[" : "", host, brackets ? "]" : "", port);
     return s->address ? LT_OK : LT_E_NOMEM;
@@ -78,7 +79,7 @@ static lt_status start(lt_service *s, const lt_service_config *config)
     LT_TRY(lt_endpoint_listen(&s->listener, &s->file, &s->target, s->given));
     LT_TRY(publish(s));
     s->started = !pthread_create(&s->thread, NULL, listen_on, s);
-    return s->started ? LT_OK : lt_fail(LT_E_NOMEM, "service: %s: no thread", s->given);
+    return s->started ? LT_OK : lt_fail(LT_E_NOMEM, "service: %s: cannot start a thread", s->given);
 }
 
 lt_status lt_service_open(lt_service **out, const lt_service_config *config)
@@ -87,7 +88,8 @@ lt_status lt_service_open(lt_service **out, const lt_service_config *config)
     LT_TRY(lt_address_parse(&address, config->address));
     LT_TRY(lt_token_check(config->secret, "service"));
     if (!address.is_loopback && !config->secret)
-        return lt_fail(LT_E_ARG, "service: %s is reached from other machines: a secret is required",
+        return lt_fail(LT_E_ARG,
+                       "service: %s is reachable from other machines: a secret is required",
                        config->address);
     if (config->threads < 0 || config->threads > MOST_THREADS)
         return lt_fail(LT_E_ARG, "service: %d threads, want 0 to %d", config->threads,

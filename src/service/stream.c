@@ -1,5 +1,5 @@
-/* Frames on a connected socket: header and payload leave with one sendmsg(), and what fits into the stream's buffer
- * comes with one recv(). Sides speak in turns, so bytes behind a frame are none of this protocol. */
+/* Frames on a connected socket: one sendmsg() for header and payload, one recv() for frames that fit the stream's
+ * buffer. The protocol alternates, so bytes after a frame are an error. */
 
 #include "service/stream.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* After a call of the socket that moved nothing: whether to do it again. */
+/* Handles a failed socket call: waits if it would block. Returns LT_STREAM_DONE to retry. */
 static lt_stream_end wait_again(int fd, short events, double deadline)
 {
     if (errno == EINTR)
@@ -22,7 +22,7 @@ static lt_stream_end wait_again(int fd, short events, double deadline)
     return lt_socket_wait(fd, events, deadline) ? LT_STREAM_DONE : LT_STREAM_LATE;
 }
 
-/* A socket call blocks where there is no deadline. */
+/* Returns flags that make a socket call block only if there is no deadline. */
 static int flags_of(double deadline)
 {
     return isinf(deadline) ? 0 : MSG_DONTWAIT;
@@ -54,7 +54,7 @@ lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double d
     return LT_STREAM_DONE;
 }
 
-/* Receives at least so many bytes behind the *got that there are. */
+/* Receives until *got is at least `least` and at most `most`. */
 static lt_stream_end fill(int fd, char *at, size_t least, size_t most, size_t *got, double deadline)
 {
     const int all = least == most ? MSG_WAITALL : 0;
@@ -70,7 +70,7 @@ static lt_stream_end fill(int fd, char *at, size_t least, size_t most, size_t *g
     return LT_STREAM_DONE;
 }
 
-/* The rest of a payload of which got bytes are in the small buffer. */
+/* Receives the rest of a payload, of which `got` bytes are in the small buffer. */
 static lt_stream_end fill_payload(lt_stream *s, lt_frame *frame, size_t got, double deadline)
 {
     char *at = s->small + LT_FRAME_BYTES;
@@ -99,7 +99,7 @@ lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, doub
         return st == LT_E_UNSUPPORTED ? LT_STREAM_OTHER : LT_STREAM_FORGED;
     got -= LT_FRAME_BYTES;
     if (got > frame->bytes) {
-        (void)lt_fail(LT_E_FORMAT, "service: a message says %zu bytes follow, there are %zu",
+        (void)lt_fail(LT_E_FORMAT, "service: message of %zu bytes is followed by more: got %zu",
                       frame->bytes, got);
         return LT_STREAM_FORGED;
     }

@@ -43,7 +43,7 @@ void lt_memory_uses_note_peak(lt_memory_uses *uses)
 
 int64_t lt_memory_moved(void)
 {
-    return atomic_load_explicit(&lt_moved_bytes, memory_order_relaxed);
+    return atomic_load_explicit(&lt_memory_traffic_bytes, memory_order_relaxed);
 }
 
 static int more_first(const void *a, const void *b)

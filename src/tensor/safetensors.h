@@ -11,7 +11,7 @@ LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer,
                                                   lt_dtype dtype, lt_shape shape,
                                                   lt_safetensors_source *source, void *context);
 
-/* lt_safetensors_finish() for a file of an lt_commit, which does the syncing. */
+/* lt_safetensors_finish() for a file of an lt_atomic_dir, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer);
 
 /* Removes a prefix from all names if all begin with it; returns true if it did. */

@@ -212,7 +212,7 @@ lt_status lt_safetensors_finish(lt_safetensors_writer **writer)
 {
     lt_status st = write_file(*writer, true);
     if (!st)
-        st = lt_commit_sync_parent((*writer)->path);
+        st = lt_sync_parent((*writer)->path);
     lt_safetensors_discard(writer);
     return st;
 }

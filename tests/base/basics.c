@@ -192,8 +192,8 @@ static void *own_seconds(void *context)
     return NULL;
 }
 
-/* A thread that begins has had no processor yet, whatever others had. Of the wall's time it has no more than passes; the
-   hundredth is for the rates of two clocks, of which time servers slew one (adjtimex(2): by 500 ppm). */
+/* A thread that begins has had no processor yet, whatever others had. Of the wall's time it has no more than passes;
+ * the hundredth is for the rates of two clocks, of which time servers slew one (adjtimex(2): by 500 ppm). */
 static void the_clock_of_a_thread_is_its_own(void **state)
 {
     (void)state;
@@ -228,7 +228,7 @@ static void *shorten(void *attributes)
 {
     scheduling *a = attributes;
     a[0] = own_attributes();
-    lt_slice_shorten();
+    lt_sched_slice_shorten();
     a[1] = own_attributes();
     return NULL;
 }
@@ -241,7 +241,7 @@ static void a_thread_has_a_shorter_slice_and_all_else_as_before(void **state)
     assert_int_equal(pthread_create(&thread, NULL, shorten, a), 0);
     pthread_join(thread, NULL);
     if (!a[0].slice || a[0].policy)
-        skip(); /* a kernel without slices of one's own, or a test under another policy */
+        skip(); /* the kernel lacks custom slices, or another policy is set */
     assert_true(a[0].slice > a[1].slice && a[1].slice == 100000);
     assert_int_equal(a[0].nice, a[1].nice);
     assert_true(a[0].flags == a[1].flags && a[0].policy == a[1].policy);

@@ -58,10 +58,10 @@ static bool exists(const char *folder, const char *name)
 static void commit_one(const char *folder, const char *name, const char *text)
 {
     char path[TEMP_PATH], file[TEMP_PATH];
-    lt_commit c = {0};
-    assert_ok(lt_commit_begin(&c, temp_path(path, folder, name)));
+    lt_atomic_dir c = {0};
+    assert_ok(lt_atomic_dir_begin(&c, temp_path(path, folder, name)));
     temp_write(temp_path(file, c.temp, "f"), text, strlen(text));
-    assert_ok(lt_commit_finish(&c));
+    assert_ok(lt_atomic_dir_commit(&c));
     assert_null(c.temp);
 }
 
@@ -76,19 +76,19 @@ static void test_commit(void **state)
     assert_string_equal(text, "two");
     free(text);
 
-    lt_commit c = {0};
-    assert_ok(lt_commit_begin(&c, temp_path(path, folder, "b")));
-    lt_commit_abandon(&c);
+    lt_atomic_dir c = {0};
+    assert_ok(lt_atomic_dir_begin(&c, temp_path(path, folder, "b")));
+    lt_atomic_dir_abandon(&c);
     assert_false(exists(folder, "b"));
 
-    assert_ok(lt_commit_link(temp_path(path, folder, "latest"), "a"));
-    assert_ok(lt_commit_link(path, "b")); /* changed in one step */
+    assert_ok(lt_atomic_symlink(temp_path(path, folder, "latest"), "a"));
+    assert_ok(lt_atomic_symlink(path, "b")); /* changed in one step */
     char target[8] = "";
     assert_int_equal(readlink(path, target, sizeof target), 1);
     assert_int_equal(target[0], 'b');
-    assert_ok(lt_commit_remove(temp_path(path, folder, "a")));
+    assert_ok(lt_atomic_dir_remove(temp_path(path, folder, "a")));
     assert_false(exists(folder, "a"));
-    assert_status(lt_commit_begin(&c, "/nowhere/at/all"), LT_E_IO);
+    assert_status(lt_atomic_dir_begin(&c, "/nowhere/at/all"), LT_E_IO);
     temp_remove(folder);
 }
 
@@ -111,18 +111,18 @@ static void test_clean(void **state)
         else
             assert_int_equal(symlink("/nowhere", path), 0);
     }
-    lt_commit_clean(folder, names, false);
+    lt_remove_stale_temps(folder, names, false);
     for (size_t i = 0; i < COUNT_OF(gone); i++)
         assert_int_equal(lstat(temp_path(path, folder, gone[i]), &(struct stat){0}), -1);
     for (size_t i = 0; i < COUNT_OF(left); i++)
         assert_int_equal(lstat(temp_path(path, folder, left[i]), &(struct stat){0}), 0);
-    lt_commit_clean(folder, names, true); /* no other process makes these */
+    lt_remove_stale_temps(folder, names, true); /* no other process makes these */
     assert_false(exists(folder, left[0]));
     temp_path(other, folder, "x.tmp-999999999");
     assert_int_equal(mkdir(other, 0777), 0);
     if (!geteuid()) { /* another user's */
         assert_int_equal(chown(other, 65534, 65534), 0);
-        lt_commit_clean(folder, names, true);
+        lt_remove_stale_temps(folder, names, true);
         assert_int_equal(access(other, F_OK), 0);
     }
     temp_remove(folder);
@@ -258,7 +258,7 @@ int main(void)
         {"only named temporaries of this user's dead processes are removed", test_clean, NULL, NULL,
          NULL},
         {"only regular files are opened", test_regular_files, NULL, NULL, NULL},
-        {"files are whole, pipes and links stay what they are", test_save, NULL, NULL, NULL},
+        {"files are written atomically, pipes and links are kept", test_save, NULL, NULL, NULL},
         {"spans of two threads, in trace and table", test_trace, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* JSON: what is read, what is refused and where, and what is written. */
+/* JSON: accepted and rejected texts, error positions, and the writer's output. */
 
 #include "base/encoding/json.h"
 
@@ -15,17 +15,17 @@ typedef struct refused {
 } refused;
 
 static const refused bad[] = {
-    {"nothing at all", "", "line 1, column 1: the text ends too early", 0},
-    {"two values", "1 2", "line 1, column 3: something follows the value", 0},
+    {"empty text", "", "line 1, column 1: unexpected end of the text", 0},
+    {"two values", "1 2", "line 1, column 3: unexpected text after the value", 0},
     {"a duplicate key", "{\"a\":1,\n \"b\":2,\n \"a\":3}", "line 3, column 6: duplicate key 'a'",
      0},
     {"a duplicate key by escape", "{\"a\":1,\"\\u0061\":2}", "duplicate key 'a'", 0},
     {"a comma at the end", "[1,]", "column 4: not a value", 0},
-    {"no comma", "[1 2]", "',' or ']' is wanted here", 0},
-    {"no colon", "{\"a\" 1}", "':' is wanted here", 0},
-    {"a key that is no string", "{1:2}", "a string is wanted here", 0},
-    {"an open string", "\"abc", "column 1: a string that does not end", 0},
-    {"an open array", "[[1]", "the text ends too early", 0},
+    {"no comma", "[1 2]", "expected ',' or ']'", 0},
+    {"no colon", "{\"a\" 1}", "expected ':'", 0},
+    {"a key that is not a string", "{1:2}", "expected a string", 0},
+    {"an open string", "\"abc", "column 1: unterminated string", 0},
+    {"an open array", "[[1]", "unexpected end of the text", 0},
     {"a leading zero", "01", "not a value", 0},
     {"a plus", "+1", "not a value", 0},
     {"a point without digits", "1.", "not a value", 0},
@@ -52,7 +52,7 @@ static void test_refused(void **state)
     const refused *row = *state;
     lt_json *json = NULL;
     size_t bytes = row->bytes ? row->bytes : strlen(row->text);
-    char *copy = malloc(bytes + 1); /* of its own size, so that sanitizers see a read behind it */
+    char *copy = malloc(bytes + 1); /* of the exact size: sanitizers detect a read past its end */
     assert_non_null(copy);
     memcpy(copy, row->text, bytes);
     lt_status st = lt_json_parse(&json, copy, bytes, "text", 3);
@@ -163,7 +163,7 @@ int main(void)
                                          .initial_state = (void *)(uintptr_t)&bad[i]};
     tests[n++] = (struct CMUnitTest){"values of every type", test_values, NULL, NULL, NULL};
     tests[n++] =
-        (struct CMUnitTest){"what is written is read back", test_round_trip, NULL, NULL, NULL};
+        (struct CMUnitTest){"written values are read back", test_round_trip, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"two hundred thousand keys", test_many_keys, NULL, NULL, NULL};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,18 +80,18 @@ static const error_row errors[] = {
     {"--early-stopping 3", "--early-stopping: no such option; --help all lists them"},
     {"--hepl", "--hepl: no such option; the nearest is --help"},
     {"--batch-size 0", "--batch-size: 0 is not in 1..65536"},
-    {"--batch-size 3x", "--batch-size: '3x' is no integer"},
-    {"--batch-size 99999999999999999999", "is no integer"},
-    {"--batch-size", "--batch-size: a value is missing"},
-    {"--workers often", "--workers: 'often' is no integer"},
+    {"--batch-size 3x", "--batch-size: '3x' is not an integer"},
+    {"--batch-size 99999999999999999999", "is not an integer"},
+    {"--batch-size", "--batch-size: missing value"},
+    {"--workers often", "--workers: 'often' is not an integer"},
     {"--lr 101", "--lr: 101 is not in [0, 100]"},
-    {"--lr nan", "--lr: 'nan' is no number"},
-    {"--lr=", "--lr: '' is no number"},
-    {"--optim sdg", "--optim: 'sdg' is none of sgd|adam|shampoo"},
+    {"--lr nan", "--lr: 'nan' is not a number"},
+    {"--lr=", "--lr: '' is not a number"},
+    {"--optim sdg", "--optim: unknown value 'sdg'; valid: sgd|adam|shampoo"},
     {"--optim adam --nesterov", "--nesterov: --optim adam does not read it (read by: sgd)"},
     {"--optim sgd --beta1 0.5", "--beta1: --optim sgd does not read it"},
     {"--nesterov=maybe --optim sgd", "--nesterov: 'maybe' is neither true nor false"},
-    {"--no-lr", "--lr wants a value"},
+    {"--no-lr", "--lr takes a value and cannot be disabled"},
     {"--version=3", "--version: takes no value"},
     {"--help 3", "--help 3: no such section or option; --help all lists them"},
     {"--help=optimiser", "--help optimiser: no such section or option; the nearest is Optimizer"},
@@ -99,7 +99,7 @@ static const error_row errors[] = {
     {"-h --batchsize", "--help --batchsize: no such section or option; the nearest is batch-size"},
     {"--help no-read-ahead", "--read-ahead is gone since 0.2: use --workers"},
     {"-z", "-z: no such option"},
-    {"word", "'word': an option is wanted here"},
+    {"word", "'word': expected an option, got a plain word"},
     {"--config /nowhere/at/all.yaml", "/nowhere/at/all.yaml: "},
 };
 
@@ -147,7 +147,7 @@ static void test_values(void **state)
     assert_int_equal(v.workers, 2);
     lt_options_free(&o);
     assert_ok(parse(&o, &v, ""));
-    assert_near(v.lr, 0.5, 0); /* shampoo has none of its own */
+    assert_near(v.lr, 0.5, 0); /* shampoo has no own default */
     assert_null(v.data);
     lt_options_free(&o);
 }
@@ -160,7 +160,7 @@ static void read_all(FILE *file, char *text, size_t size)
     fclose(file);
 }
 
-/* What is asked for, up to five texts of the answer, and one that it lacks. */
+/* A request, up to five strings that its output contains, and one that it lacks. */
 static const struct {
     const char *line;
     const char *say[5];
@@ -299,7 +299,7 @@ static void test_overridden_config(void **state)
     (void)state;
     static const struct {
         const char *text, *says;
-    } bad[] = {{"bs: big\n", "line 1: --batch-size: 'big' is no integer"},
+    } bad[] = {{"bs: big\n", "line 1: --batch-size: 'big' is not an integer"},
                {"lr: 1\nbatch_size: 0\n", "line 2: --batch-size: 0 is not in 1..65536"}};
     for (size_t i = 0; i < 2 * COUNT_OF(bad); i++) {
         lt_options *o = NULL;
@@ -320,7 +320,7 @@ static bool is_lr(const lt_option *option)
     return !strcmp(option->name, "lr");
 }
 
-/* What --print-config writes is read back as the same values. */
+/* The output of --print-config reads back as the same values. */
 static void test_config_round_trip(void **state)
 {
     (void)state;
@@ -365,7 +365,7 @@ static void test_gone(void **state)
     for (; lt_options_list_gone(i, &name, &value); i++) {
         lt_options *o = NULL;
         values v;
-        if (value) { /* of an option that this program does not have */
+        if (value) { /* the program lacks the option */
             assert_status(lt_options_check_gone(name, strlen(name), value), LT_E_ARG);
             assert_ok(lt_options_check_gone(name, strlen(name), NULL));
             continue;
@@ -449,7 +449,7 @@ static void test_pairs(void **state)
         {{"--kwargs=wide=yes", "--kwargs=depth=5"}, NULL},
         {{"--kwargs", "depth=100"}, "--depth: 100 is not in 1..99"},
         {{"--kwargs", "depth"}, "--kwargs: 'depth': want NAME=VALUE"},
-        {{"--kwargs", "lr=1"}, "--kwargs: 'lr' is none of its settings; --help kwargs lists them"},
+        {{"--kwargs", "lr=1"}, "--kwargs: unknown setting 'lr'; --help kwargs lists them"},
         {{"--depth", "5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
         {{"-n5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
         {{"--no-wide"}, "--wide is gone since 0.2: use --kwargs wide=VALUE"},
@@ -499,16 +499,16 @@ typedef struct table_row {
 static const table_row wrong_tables[] = {
     {"a name that an earlier table has",
      {"Model", "lr", .help = "twice"},
-     "options: two are called --lr: --lr (Model) and --lr (Optimizer)"},
+     "options: duplicate name --lr: --lr (Model) and --lr (Optimizer)"},
     {"a name that is another one's second name",
      {"Model", "per-step", .help = "twice"},
-     "options: two are called --per-step: --per-step (Model) and --batch-size (Data)"},
+     "options: duplicate name --per-step: --per-step (Model) and --batch-size (Data)"},
     {"a second name that another option has",
      {"Model", "rate", .also = "speed lr", .help = "twice"},
-     "options: two are called --lr: --rate (Model) and --lr (Optimizer)"},
+     "options: duplicate name --lr: --rate (Model) and --lr (Optimizer)"},
     {"a name that every program has",
      {"Model", "config", .help = "twice"},
-     "options: two are called --config: --config (Model) and --config (General)"},
+     "options: duplicate name --config: --config (Model) and --config (General)"},
     {"an alias that another option has",
      {"Model", "bogus", 'b', .help = "twice"},
      "options: -b is --batch-size and --bogus"},
@@ -517,13 +517,13 @@ static const table_row wrong_tables[] = {
      "options: -h is --help and --height"},
     {"a default out of range",
      {"Model", "depth", 0, LT_OPTION_INT, 0, "0", 1, 99, .help = "layers"},
-     "options: the default of --depth: 0 is not in 1..99"},
+     "options: invalid default of --depth: 0 is not in 1..99"},
     {"a default of an unchosen optimizer out of range",
      {"Model", "rate", 0, LT_OPTION_DOUBLE, 0, NULL, 0, 1, .defaults = "sgd=0.5 adam=2"},
-     "options: the default of --rate: 2 is not in [0, 1]"},
+     "options: invalid default of --rate: 2 is not in [0, 1]"},
     {"read by an optimizer that there is not",
      {"Model", "rate", 0, LT_OPTION_DOUBLE, .applies = "sgd lamb"},
-     "options: --rate: it speaks of --optim lamb, which is none of sgd|adam|shampoo"},
+     "options: --rate: refers to --optim lamb; valid: sgd|adam|shampoo"},
 };
 
 static void test_wrong_table(void **state)

@@ -1,4 +1,5 @@
-/* src/base/encoding/protobuf.c: what is written is read again; broken messages are noticed, and no byte behind them is read. */
+/* Protocol buffers: written messages are read back; malformed messages are detected, and no byte past their end is
+ * read. */
 
 #include "lather/protobuf.h"
 
@@ -70,14 +71,14 @@ static const struct row {
     {"fixed 32 bits", {0x0D, 1, 2, 3, 4}, 5, true},
     {"fixed 32 bits that are cut off", {0x0D, 1, 2, 3}, 4, false},
     {"a group, which is deprecated", {0x0B, 0x0C}, 2, false},
-    {"a type that is none", {0x0F, 0}, 2, false},
+    {"an invalid type", {0x0F, 0}, 2, false},
 };
 
 static void broken_messages_are_noticed(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        uint8_t *data = malloc(rows[i].size); /* a sanitizer sees a read behind it */
+        uint8_t *data = malloc(rows[i].size); /* a sanitizer detects a read past its end */
         assert_non_null(data);
         memcpy(data, rows[i].bytes, rows[i].size);
         lt_protobuf m = {data, data + rows[i].size};

@@ -44,7 +44,7 @@ static void assert_opened(const char *path, int flags)
     close(fd);
 }
 
-/* Rejected for each way to open it, at once, with what is there in the message. */
+/* Every way to open the path is rejected immediately, and the message names the file's type. */
 static void assert_rejected(const char *path, const char *what)
 {
     const int flags[] = {O_RDONLY,
@@ -168,8 +168,7 @@ static void test_folders(void **state)
     char path[TEMP_PATH], link[TEMP_PATH];
     assert_status(lt_private_folder(*state), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "has mode 0777"));
-    assert_int_equal(chmod(*state, 01777),
-                     0); /* others cannot remove what is there, but add to it */
+    assert_int_equal(chmod(*state, 01777), 0); /* others cannot remove files, but add some */
     assert_status(lt_private_folder(*state), LT_E_IO);
     assert_int_equal(mkdir(temp_path(path, *state, "own"), 0755), 0);
     assert_ok(lt_private_folder(path));

@@ -57,7 +57,8 @@ static void a_message_is_one_line_and_escaped_once(void **state)
     lt_text_line(line, sizeof line, "a\\.b: x\n\x1b[2J\xff");
     assert_string_equal(line, "a\\.b: x\\x0a\\x1b[2J\\xff");
     assert_string_equal(lt_text_line(again, sizeof again, line), line);
-    assert_status(lt_fail(LT_E_IO, "%s: %s", "a\nb", "no"), LT_E_IO); /* what it is for */
+    assert_status(lt_fail(LT_E_IO, "%s: %s", "a\nb", "no"),
+                  LT_E_IO); /* lt_fail() escapes its message */
     assert_string_equal(lt_error_message(), "a\\x0ab: no");
 }
 

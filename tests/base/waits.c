@@ -1,4 +1,4 @@
-/* Compute threads that sleep soon: what a program finds in its environment. */
+/* Passive waiting of compute threads: the environment variables that a program sees. */
 
 #include "near.h"
 

@@ -82,7 +82,7 @@ static void print_failure(const char *what, const char *why, int threads)
 static void fill_slot(lt_cpu_buffer *slot)
 {
     lt_free(slot->data);
-    slot->bytes = slot->asked + GUARD;
+    slot->bytes = slot->requested + GUARD;
     slot->data = lt_alloc_aligned(64, slot->bytes);
     LT_ASSERT(slot->data);
     memset(slot->data, FILLED, slot->bytes);
@@ -92,7 +92,7 @@ static size_t bytes_past_end(const lt_cpu_buffer *slot)
 {
     const unsigned char *data = slot->data;
     size_t count = 0;
-    for (size_t i = slot->asked; i < slot->bytes; i++)
+    for (size_t i = slot->requested; i < slot->bytes; i++)
         count += data[i] != FILLED;
     return count;
 }
@@ -108,7 +108,7 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
         return entry(t, be, ctx, v, absolute);
     lt_cpu *cpu = ctx;
     for (size_t i = 0; i < COUNT_OF(slots); i++)
-        cpu->slot[slots[i]].asked = 0;
+        cpu->slot[slots[i]].requested = 0;
     lt_status st = entry(t, be, ctx, v, absolute);
     snprintf(shared->by, sizeof shared->by, "%s", cpu->onednn->last);
     LT_TRY(st);
@@ -120,7 +120,7 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
         if (past)
             return lt_fail(LT_E_DEVICE,
                            "%zu bytes past the end of %zu bytes of work memory were written", past,
-                           cpu->slot[slots[i]].asked);
+                           cpu->slot[slots[i]].requested);
     }
     return LT_OK;
 }

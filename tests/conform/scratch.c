@@ -29,11 +29,11 @@ static const scratch_row rows[] = {
     {"scratchpad: 8 channels, 3x3 stride 2", 8, 28, 28, 16, 3, 2},
 };
 
-/* Returns the number of bytes written after the first `asked` ones. */
-static size_t bytes_past_end(const unsigned char *block, size_t asked)
+/* Returns the number of bytes written after the first `requested` ones. */
+static size_t bytes_past_end(const unsigned char *block, size_t requested)
 {
     size_t count = 0;
-    for (size_t i = asked; i < BLOCK; i++)
+    for (size_t i = requested; i < BLOCK; i++)
         count += block[i] != PATTERN;
     return count;
 }
@@ -51,9 +51,9 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
     memset(slot->data, PATTERN, BLOCK);
     LT_TRY(be->conv2d_grad_w(ctx, &t->config.conv, &v[0], &v[1], &v[2]));
     LT_ASSERT(slot->bytes == BLOCK); /* it was large enough */
-    size_t past = bytes_past_end(slot->data, slot->asked);
+    size_t past = bytes_past_end(slot->data, slot->requested);
     return past ? lt_fail(LT_E_DEVICE, "%zu bytes past the end of a scratchpad of %zu were written",
-                          past, slot->asked)
+                          past, slot->requested)
                 : LT_OK;
 }
 

@@ -87,13 +87,13 @@ static void pack_dy(const void *base, const int64_t *at, int64_t pixels, int64_t
                    + r * LT_TILE_PIXELS + p % LT_TILE_PIXELS] = channel(base, at[p], k + r, count);
 }
 
-static lt_wgrad_unit unit = {.rows = LT_TILE_ROWS,
-                             .columns = LT_WGRAD_COLUMNS,
-                             .pixels = LT_TILE_PIXELS,
-                             .size = sizeof(uint16_t),
-                             .dy = pack_dy,
-                             .x = pack_x,
-                             .product = tile_product};
+static lt_wgrad_microkernel unit = {.rows = LT_TILE_ROWS,
+                                    .columns = LT_WGRAD_COLUMNS,
+                                    .pixels = LT_TILE_PIXELS,
+                                    .size = sizeof(uint16_t),
+                                    .dy = pack_dy,
+                                    .x = pack_x,
+                                    .product = tile_product};
 
 /* Writes to temporary memory if dw is not in the library's storage order. */
 static lt_status grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,

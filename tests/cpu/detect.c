@@ -1,4 +1,4 @@
-/* A processor with every instruction set: what it lacks is emulated. */
+/* Reports every instruction set: tests emulate the missing ones. */
 
 #include "tensor/backend/cpu/isa.h"
 

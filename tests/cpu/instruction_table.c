@@ -28,7 +28,7 @@
 #define FIRST(type)  (*(const type *)in->a)
 #define CONFIGURE(r) _tile_loadconfig((r).byte)
 
-/* Tiles of so many rows of so many bytes. */
+/* A tile configuration: rows and bytes per row. */
 typedef struct config {
     uint8_t byte[64];
 } config;

@@ -104,7 +104,7 @@ static void explain(const instruction *i, const operands *in, const result *real
     }
 }
 
-/* Whether both give the same for random operands. */
+/* Returns whether both have the same results for random operands. */
 static bool agree(const instruction *real, const instruction *emulated, bool aloud)
 {
     static operands in;

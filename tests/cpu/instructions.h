@@ -21,7 +21,7 @@ typedef struct result {
 
 typedef enum same {
     BITS,    /* every bit */
-    NUMBERS, /* floats of the same bits, or both NaN: which NaN goes on is up to the compiler's choice of operands */
+    NUMBERS, /* floats of the same bits, or both NaN: the compiler's order of operands decides which NaN propagates */
     VALUES   /* equal floats, unless an operand is NaN: sequences of the compiler */
 } same;
 

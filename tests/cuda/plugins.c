@@ -17,14 +17,14 @@ typedef struct plugin_row {
 } plugin_row;
 
 static const plugin_row rows[] = {
-    {"no plugin", NULL, {"there is no plugin", "liblather-cuda.so"}},
+    {"no plugin", NULL, {"liblather-cuda.so", "not found"}},
     {"a text instead of a plugin", "text", {"cannot be loaded", "liblather-cuda.so"}},
     {"a library of the plugin is missing", "needs", {"cannot be loaded", "libcudnn_gone.so"}},
     {"a library of the plugin is another", "symbol", {"cannot be loaded", "cudnn_of_tomorrow"}},
     {"something else of that name", "empty", {"has no lt_plugin_cuda", "liblather-cuda.so"}},
     {"a plugin of another version",
      "version",
-     {"the plugin is of version 0.0.9", "the library of"}},
+     {"plugin version 0.0.9 does not match", "library version"}},
     {"a plugin of an older table",
      "table",
      {"the plugin's kernel table has 8 bytes", "older build"}},

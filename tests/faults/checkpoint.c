@@ -33,7 +33,7 @@ static void begin_save(void *context)
     scene *s = context;
     char path[TEMP_PATH];
     run_open(&s->saved, s->row->optim, 5);
-    assert_ok(lt_commit_remove_tree(checkpoints(path)));
+    assert_ok(lt_remove_tree(checkpoints(path)));
     run_step(&s->saved);
     assert_ok(save(s));
     run_step(&s->saved);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A gang that loses a rank: it goes on from the newest checkpoint with a rank less and the same global batch.
+"""A gang that loses a rank: it continues from the newest checkpoint with one rank fewer and the same global batch.
 
     gang.py LATHER TRAIN_MLP MPIRUN [ROW]
 """
@@ -61,7 +61,7 @@ def rank_process(cwd, rank):
 
 
 def kill_rank(cwd, rank, launch, by=signal.SIGKILL):
-    """After the first checkpoint."""
+    """Waits for the first checkpoint."""
     deadline = time.monotonic() + TIMEOUT
     while not os.path.exists(os.path.join(cwd, "run", "checkpoints", f"step-{EVERY}", "state.json")):
         assert time.monotonic() < deadline and launch.poll() is None, launch.communicate()[0]
@@ -74,13 +74,13 @@ def records(folder):
         return [json.loads(line) for line in f]
 
 
-def losses(folder, behind):
-    """The last record of each step: what was done again counts."""
-    return {r["step"]: (r["loss"], r["lr"]) for r in records(folder) if r["event"] == "step" and r["step"] > behind}
+def losses(folder, after):
+    """The last record of each step after a step: repeated steps override earlier ones."""
+    return {r["step"]: (r["loss"], r["lr"]) for r in records(folder) if r["event"] == "step" and r["step"] > after}
 
 
 def resume_by_hand(cwd, step):
-    """The checkpoint that the gang went on from, in a folder of its own, with 3 ranks and the same batch."""
+    """Resumes a copy of the run from the gang's checkpoint, with 3 ranks and the same batch."""
     run = os.path.join(cwd, "hand")
     shutil.copytree(os.path.join(cwd, "run"), run, symlinks=True)
     folder = os.path.join(run, "checkpoints")
@@ -105,7 +105,7 @@ def from_4_to_3_ranks_the_losses_are_those_of_a_run_resumed_by_hand(cwd):
     kill_rank(cwd, 2, launch)
     out = launch.communicate(timeout=TIMEOUT)[0]
     assert launch.returncode == 0, out
-    assert "launch| trainer goes on with 3 ranks, grad-accum 4" in out and "launch| trainer.2 failed" in out, out
+    assert "launch| trainer continues with 3 ranks, grad-accum 4" in out and "launch| trainer.2 failed" in out, out
     resumes = [r for r in records(os.path.join(cwd, "run")) if r["event"] == "resume"]
     assert len(resumes) == 1 and EVERY <= resumes[0]["step"] < STEPS, resumes
     step = resumes[0]["step"]
@@ -122,15 +122,15 @@ def a_batch_that_fewer_ranks_cannot_make_takes_the_next_number_that_can(cwd):
     launch = begin(cwd, 16, 2)
     kill_rank(cwd, 1, launch)
     out = launch.communicate(timeout=TIMEOUT)[0]
-    assert launch.returncode == 0 and "trainer goes on with 2 ranks, grad-accum 4" in out, out
+    assert launch.returncode == 0 and "trainer continues with 2 ranks, grad-accum 4" in out, out
 
 
 def a_stopped_rank_is_named_and_the_gang_goes_on(cwd):
     launch = begin(cwd, 24, 1, "heartbeat = 2\n")
     kill_rank(cwd, 2, launch, signal.SIGSTOP)
     out = launch.communicate(timeout=TIMEOUT)[0]
-    assert launch.returncode == 0 and "launch| trainer.2 has not been heard of for" in out, out
-    assert "trainer goes on with 3 ranks, grad-accum 4" in out and rank_process(cwd, 2) is None, out
+    assert launch.returncode == 0 and "launch| trainer.2 has sent no heartbeat for" in out, out
+    assert "trainer continues with 3 ranks, grad-accum 4" in out and rank_process(cwd, 2) is None, out
 
 
 def a_rank_that_makes_no_progress_ends_the_gang(cwd):
@@ -138,8 +138,8 @@ def a_rank_that_makes_no_progress_ends_the_gang(cwd):
     launch = begin(cwd, 24, 1, "progress = 12\n")
     kill_rank(cwd, 1, launch, signal.SIGSTOP)
     out = launch.communicate(timeout=TIMEOUT)[0]
-    assert launch.returncode == 0 and re.search(r"launch\| trainer(\.1)? has made no progress for .*: it is ended", out), out
-    assert "trainer goes on with 3 ranks, grad-accum 4" in out, out
+    assert launch.returncode == 0 and re.search(r"launch\| trainer(\.1)? has made no progress for .*; ending it", out), out
+    assert "trainer continues with 3 ranks, grad-accum 4" in out, out
 
 
 ROWS = (from_4_to_3_ranks_the_losses_are_those_of_a_run_resumed_by_hand,

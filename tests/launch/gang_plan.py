@@ -93,7 +93,7 @@ def a_plan_that_fails_between_runs_changes_nothing(cwd):
     os.chmod(script, 0o755)
     said = launch(cwd, {"ranks": 4, "command": f"{script} {FLAGS} --output runs-${{run}}", "runs": 2,
                         "plan": f"auto --goal loss=1 --vary batch-size=8,32 --step-profile p.json {SLOW}"})
-    assert "launch: trainer: plan = auto: no more plans; it goes on with 1 ranks" in said, said
+    assert "launch: trainer: plan = auto: no more plans; continuing with 1 ranks" in said, said
     assert "\nbatch-size: 32\n" in config(cwd, "runs-2"), config(cwd, "runs-2")
 
 
@@ -107,11 +107,11 @@ def what_is_no_plan_is_refused(cwd):
                        ({"command": "/bin/false"}, "trainer: plan = auto: no output"),
                        ({"command": "nowhere/train"}, "trainer: plan = auto: nowhere/train: No such file or directory"),
                        ({"command": "/bin/true"}, "trainer.plan: No such file or directory"),
-                       ({"kind": "function"}, "trainer: plan = auto is of a gang with a command"),
+                       ({"kind": "function"}, "trainer: plan = auto needs a gang with a command"),
                        ({"command": "x ${buffer.address}\n[buffer]\nkind = service\ncommand = /bin/sleep 100\n[other]\ncommand = true"},
                         "plan = auto runs before buffer has an address"),
                        ({"runs": 0}, "runs = 0: want a number, 1 to 4096"),
-                       ({"plan": good["plan"], "batch-size": 3, "global-batch": 64}, "a global batch of 64 cannot be made of micro-batches of 3 on 4 ranks")):
+                       ({"plan": good["plan"], "batch-size": 3, "global-batch": 64}, "a global batch of 64 is not a multiple of micro-batches of 3 on 4 ranks")):
         said = launch(cwd, {**good, **more} if "\n" not in more.get("command", "") else {"ranks": 4, "plan": good["plan"], **more}, status=1)
         assert says in said, (more, said)
     said = launch(cwd, {**good, "runs": 3}, "--dry-run")

@@ -140,7 +140,7 @@ static void a_gang_of_threads_has_a_communicator(void **state)
     assert_fails(
         lt_program_graph_launch(
             p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .slots = 3, .log = quiet}),
-        LT_E_ARG, "gang wants 4 ranks, there are 3 slots");
+        LT_E_ARG, "gang needs 4 ranks, but there are 3 slots");
     lt_program_graph_free(&p);
 }
 
@@ -165,15 +165,16 @@ static void numbers_of_a_group_have_limits(void **state)
          "launch: group: 4097 runs, want 1 to 4096"},
         {{.kind = LT_LAUNCH_NODE_GANG, .runs = -1}, "launch: group: -1 runs, want 1 to 4096"},
         {{.runs = 1}, NULL},
-        {{.runs = 2}, "launch: group: runs is of a gang with a command"},
+        {{.runs = 2}, "launch: group: runs needs a gang with a command"},
         {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8, .batch_size = 1}, NULL},
         {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = 8},
-         "a global batch of 8 of micro-batches of 0"},
+         "invalid global batch 8 of micro-batches of 0"},
         {{.kind = LT_LAUNCH_NODE_GANG, .global_batch = -1},
-         "a global batch of -1 of micro-batches of 0"},
+         "invalid global batch -1 of micro-batches of 0"},
         {{.kind = LT_LAUNCH_NODE_GANG, .batch_size = -1},
-         "a global batch of 0 of micro-batches of -1"},
-        {{.global_batch = 8, .batch_size = 1}, "launch: group: a global batch is a gang's"},
+         "invalid global batch 0 of micro-batches of -1"},
+        {{.global_batch = 8, .batch_size = 1},
+         "launch: group: only a gang can have a global batch"},
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(row); i++) {
@@ -213,23 +214,23 @@ static void handles_and_labels_that_are_refused(void **state)
     assert_fails(
         lt_program_graph_add(
             a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {function}}, NULL),
-        LT_E_ARG, "x uses function, which is no service");
+        LT_E_ARG, "x uses function, which is not a service");
     assert_fails(
         lt_program_graph_add(a, &(lt_launch_node_config){.label = "asker", .entry = ask}, NULL),
-        LT_E_ARG, "there is a group asker");
+        LT_E_ARG, "duplicate group asker");
     assert_fails(
         lt_program_graph_add(a, &(lt_launch_node_config){.label = "x y", .entry = ask}, NULL),
-        LT_E_ARG, "'x y' is no label");
+        LT_E_ARG, "invalid label 'x y'");
     assert_fails(
         lt_program_graph_add(
             a, &(lt_launch_node_config){.label = "x", .entry = ask, .command = "true"}, NULL),
-        LT_E_ARG, "want one of entry, module and command");
+        LT_E_ARG, "want exactly one of entry, module and command");
     assert_fails(
         lt_program_graph_add(a,
                              &(lt_launch_node_config){
                                  .label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
                              NULL),
-        LT_E_ARG, "a global batch is a gang's");
+        LT_E_ARG, "only a gang can have a global batch");
     lt_program_graph_free(&a);
     lt_program_graph_free(&b);
 }
@@ -280,7 +281,7 @@ static lt_status hang(lt_launch_node *node, void *context)
     return LT_OK;
 }
 
-/* In a process of its own, as the thread that hangs is left behind. */
+/* In a separate process, as the hanging thread is not joined. */
 static void a_thread_that_makes_no_progress_is_named(void **state)
 {
     int status = 1;
@@ -295,7 +296,7 @@ static void a_thread_that_makes_no_progress_is_named(void **state)
         const lt_status st = lt_program_graph_launch(
             p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet, .grace = 0.1});
         const bool named = strstr(lt_error_message(), "it.1 has made no progress for") != NULL;
-        lt_program_graph_free(&p); /* stays, as the thread has it */
+        lt_program_graph_free(&p); /* keeps it, as the thread uses it */
         atomic_store(&released, true);
         usleep(10000);
         _exit(st == LT_E_COMM && named ? 0 : 1);
@@ -325,9 +326,9 @@ static int entries(const char *path, const char *begin)
     return count;
 }
 
-static bool own_shm; /* /dev/shm is this program's, so that what is left there can be counted */
+static bool own_shm; /* /dev/shm is private, so that remaining files can be counted */
 
-/* Root's alone. */
+/* Requires root. */
 static bool take_shm(void)
 {
     return !unshare(CLONE_NEWNS) && !mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL)

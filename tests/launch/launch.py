@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`lather launch`: the same programs in threads, processes and by mpirun; what a failure does; what is left behind.
+"""`lather launch`: the same programs in threads, processes and by mpirun; failures; leftover processes and files.
 
     launch.py LATHER FOLDER MPIRUN [short | ROW]
 
@@ -37,7 +37,7 @@ def launch(cwd, path, *flags, **more):
 
 
 def text(cwd, content):
-    """A program in a file of its own; {FOLDER} is where modules are."""
+    """Writes a program file; {FOLDER} is the folder of modules."""
     path = os.path.join(cwd, "program.ini")
     with open(path, "w") as f:
         f.write(content.replace("{FOLDER}", FOLDER))
@@ -147,7 +147,7 @@ def begin(cwd, path, *flags):
 
 
 class Ended(Exception):
-    """The program ended before the test did what it is about."""
+    """The program ended before the test could act."""
 
 
 def wait_until(holds, running=None):
@@ -184,7 +184,8 @@ def has_called(pid):
 
 
 def strike(cwd, sizes, content_of, hit, *flags):
-    """Launches a program, hits it while it works, and hands out its size and what it said in the end. On a busy machine it may be done before the hit: then a larger one is launched."""
+    """Launches a program, hits it while it runs, and returns its size and output. If it ends before the hit, as on a
+    busy machine, a larger one is launched."""
     for size in sizes:
         running = begin(cwd, text(cwd, content_of(size)), *flags)
         try:
@@ -245,8 +246,8 @@ def a_killed_service_comes_back_at_its_port(cwd):
     kill_a_service(cwd, "mpirun")
 
 
-# Slow: sleeps through several heartbeats. Stopped: the second stops itself. Stuck: never says that it has made progress,
-# and cleans up when it is told to end.
+# Slow: sleeps through several heartbeats. Stopped: the second stops itself. Stuck: never reports progress, and cleans up
+# on SIGTERM.
 WATCHED = """
 [program]
 name = watched
@@ -268,9 +269,9 @@ heartbeat = 0
 
 def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
     out = works(launch(cwd, text(cwd, WATCHED), "--grace", "0.5"))
-    hangs = [line for line in out.splitlines() if line.endswith(": it is ended")]
+    hangs = [line for line in out.splitlines() if line.endswith("; ending it")]
     assert len(hangs) == 2, out
-    assert any("stopped.1 has not been heard of for" in line and "(heartbeat = 1.2)" in line for line in hangs), out
+    assert any("stopped.1 has sent no heartbeat for" in line and "(heartbeat = 1.2)" in line for line in hangs), out
     assert any("stuck.1 has made no progress for" in line and "(progress = 1)" in line for line in hangs), out
     assert "slow" not in out and not processes_of(cwd), (out, processes_of(cwd))
     assert os.path.exists(os.path.join(cwd, "cleaned")), out
@@ -278,7 +279,7 @@ def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
 
 def a_stopped_producer_is_started_again_and_the_items_are_exact(cwd):
     out = strike_producers(cwd, (2,), signal.SIGSTOP, "--grace", "0.2", settings="\nheartbeat = 1")
-    assert "producer.2 has not been heard of" in out and "restart 1 of 3" in out, out
+    assert "producer.2 has sent no heartbeat" in out and "restart 1 of 3" in out, out
 
 
 def a_stopped_node_of_mpirun_is_named(cwd):
@@ -286,7 +287,7 @@ def a_stopped_node_of_mpirun_is_named(cwd):
     works(launch(cwd, text(cwd, "[quick]\ncommand = true\nheartbeat = 1\n[slow]\ncommand = sleep 3\nheartbeat = 1\n"), "--on", "mpirun"))
     path = text(cwd, "[slow]\ncommand = sleep 6\nheartbeat = 2\n[it]\ncount = 3\nheartbeat = 1\n"
                      "command = sh -c 'test ${index} = 1 && kill -STOP $$; sleep 5'\n")
-    fails(launch(cwd, path, "--on", "mpirun"), "launch: it.1 has not been heard of for")
+    fails(launch(cwd, path, "--on", "mpirun"), "launch: it.1 has sent no heartbeat for")
     assert not processes_of(cwd), processes_of(cwd)
 
 
@@ -322,7 +323,7 @@ command = sh -c 'sleep 1000 & sleep 1000'
 
 
 def kill_launcher(cwd, on, processes):
-    """Also in a session of its own, as a terminal or timeout(1) kills a whole process group."""
+    """Starts a separate session, as a terminal or timeout(1) kills a whole process group."""
     content = ORPHANS if MPIRUN != "none" else ORPHANS.partition("[gang]")[0]
     running = subprocess.Popen([LATHER, "launch", text(cwd, content), "--on", on], cwd=cwd, env=environment(cwd), stdout=subprocess.DEVNULL,
                                stderr=subprocess.STDOUT, start_new_session=True)
@@ -344,7 +345,7 @@ def a_launcher_of_mpirun_that_is_killed_leaves_none_either(cwd):
 
 
 def files_of_the_user_in_the_folder_are_left_alone(cwd):
-    names = (".profile", "build.flags", "client_secret", "secret", "home.address", "network.plan", "a.plan-log", "a.0.socket", "program.ini")
+    names = (".profile", "build.flags", "client_secret", "secret", "data.address", "network.plan", "a.plan-log", "a.0.socket", "program.ini")
     for name in names:
         with open(os.path.join(cwd, name), "w") as f:
             f.write("[a]\ncommand = sh -c 'echo it is ${folder}'\n")
@@ -407,18 +408,18 @@ def texts_that_are_refused(cwd):
     service = "[{0}]\nkind = service\ncommand = true --peer ${{{1}.address}}\n"
     for content, *parts in (
             ("", "an empty program"),
-            ("[a]\n", "want one of entry, module and command"),
-            ("[a]\nkind = service\ncommand = true\n", "services alone"),
+            ("[a]\n", "want exactly one of entry, module and command"),
+            ("[a]\nkind = service\ncommand = true\n", "contains only services"),
             ("[a]\ncommand = true ${b.address}\n", "unknown placeholder ${b.address}"),
             ("[buf]\nkind = service\ncommand = true\n[a]\ncommand = true ${bug.address}\n", "did you mean ${buf.address}?"),
-            ("[a]\ncommand = true ${index\n", "a placeholder without its }"),
+            ("[a]\ncommand = true ${index\n", "unclosed placeholder"),
             ("[a]\ncommand = true ${grad-accum}\n", "unknown placeholder ${grad-accum}"),
-            ("[b]\ncommand = true\n[a]\ncommand = true ${b.address}\n", "a wants the address of b, which is no service"),
-            ("[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.2.address}\n", "there are 2 of b"),
-            (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "cycle"),
-            ("[a]\ncommand = true\nuses = b\n", "a uses b, which there is not"),
-            ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "there is a group a already"),
-            ("[self]\ncommand = true\n", "'self' is no label"),
+            ("[b]\ncommand = true\n[a]\ncommand = true ${b.address}\n", "a refers to the address of b, which is not a service"),
+            ("[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.2.address}\n", "b has 2 nodes"),
+            (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "one service of the cycle needs an entry"),
+            ("[a]\ncommand = true\nuses = b\n", "a uses unknown group b"),
+            ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "duplicate group a"),
+            ("[self]\ncommand = true\n", "invalid label 'self'"),
             ("[a]\ncommand = true\ncuont = 2\n", "program.ini:3: ", "unknown key cuont; did you mean count?"),
             ("[a]\ncuont = 2\ncommand = true\n", "program.ini:2: ", "unknown key cuont"),
             ("[a]\ncommand = true\ncount = 0\n", "count = 0: want a number, 1 to"),
@@ -426,16 +427,16 @@ def texts_that_are_refused(cwd):
             ("[a]\nkind = thing\n", "kind = thing: want function, service or gang"),
             ("[a]\nsupervise = sometimes\n", "want fail-fast, restart COUNT or shrink"),
             ("[a]\nentry = it\n", "is not FILE.so:NAME"),
-            ("[a]\ncommand = echo 'x\n", "a quote is not closed"),
+            ("[a]\ncommand = echo 'x\n", "unclosed quote"),
             ("[a]\ncommand = true\nheartbeat = -1\n", "heartbeat = -1: want a number, 0 to"),
             ("[a]\ncommand = true\n[program]\nheartbeat = 1\n", "applies to groups after it"),
-            ("[b]\nkind = service\ncommand = true\nprogress = 2\n[a]\ncommand = true\n", "b: progress = 2: a service waits for calls"),
+            ("[b]\nkind = service\ncommand = true\nprogress = 2\n[a]\ncommand = true\n", "b: progress = 2: a service cannot have a progress timeout"),
             ("[a\n", "program.ini:1: want [NAME]"),
             ("a = 1\n", "want KEY = VALUE in a section"),
-            ("[a]\n b\n", "continues no value"),
-            (gang, "g wants 4 ranks, there are 3 slots"),
+            ("[a]\n b\n", "an indented line must follow a value"),
+            (gang, "g needs 4 ranks, but there are 3 slots"),
             (gang.replace("ranks = 4", "ranks = 2") + "batch-size = 4\nglobal-batch = 6\n",
-             "a global batch of 6 cannot be made of micro-batches of 4 on 2 ranks")):
+             "a global batch of 6 is not a multiple of micro-batches of 4 on 2 ranks")):
         fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")

@@ -227,11 +227,12 @@ static void built_in_kernels_support_its_layers(void **state)
         const lt_view x = channels_last(LT_F32, BATCH, layers[i].in, size, size);
         const lt_view y = channels_last(LT_F32, BATCH, layers[i].out, to, to);
         const lt_view w = channels_last(LT_F32, layers[i].out, layers[i].in, taps, taps);
-        const lt_own_conv forward = {.config = &config, .from = &x, .w = &w, .to = &y};
-        const lt_own_conv back = {
+        const lt_direct_conv forward = {.config = &config, .from = &x, .w = &w, .to = &y};
+        const lt_direct_conv back = {
             .config = &config, .from = &y, .w = &w, .to = &x, .backward = true};
-        assert_true(lt_own_conv_wanted(&cpu, &forward) && lt_own_conv_wanted(&cpu, &back));
-        assert_int_equal(lt_winograd_wanted(&cpu, &forward), taps == 3 && stride == 1);
+        assert_true(lt_direct_conv_is_chosen(&cpu, &forward)
+                    && lt_direct_conv_is_chosen(&cpu, &back));
+        assert_int_equal(lt_winograd_is_chosen(&cpu, &forward), taps == 3 && stride == 1);
     }
 }
 

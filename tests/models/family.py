@@ -119,7 +119,7 @@ def batch_norm_flags_are_rejected(cwd):
 def duplicate_option_names_are_rejected(cwd):
     p = subprocess.run([TWICE, "--help"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and not p.stdout, p.stdout
-    assert p.stderr == ("train_mlp: options: two are called --learning-rate: --lr (Optimizer) and --learning-rate "
+    assert p.stderr == ("train_mlp: options: duplicate name --learning-rate: --lr (Optimizer) and --learning-rate "
                         "(Model)\n"), p.stderr
 
 

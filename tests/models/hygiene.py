@@ -62,10 +62,10 @@ def special_files_are_rejected_at_once(cwd):
 
 def patterns_are_limited(cwd):
     hard = "((((a{1,255}){1,255}){1,255}){1,255})"
-    rows = [("(" * 20000, "a pattern of 20000 bytes, at most 255 are taken"),
+    rows = [("(" * 20000, "pattern of 20000 bytes, at most 255 are allowed"),
             (hard, "4.22825e+09 repetitions by braces, at most 1000 are taken"),
-            ("(a{500,}){3}", "1500 repetitions by braces"), ("(.*)x\\1", "back-references are not taken"),
-            ("a(", "is no regular expression")]
+            ("(a{500,}){3}", "1500 repetitions by braces"), ("(.*)x\\1", "back-references are not supported"),
+            ("a(", "invalid regular expression 'a('")]
     for pattern, says in rows:
         for flag, value in ("--freeze", pattern), ("--param-group", pattern + ":lr=0"):
             is_rejected([PROGRAM, *TRAIN, flag, value, "--output", "out"], says, cwd)

@@ -52,7 +52,7 @@ def errors_in_a_config_are_reported_even_if_overridden(cwd):
     with open(os.path.join(cwd, "run.yaml"), "w") as f:
         f.write("arch: resnet10\nbatch-size: big\n")
     fails(*NOISE, "--config", "run.yaml", "--batch-size", "4", cwd=cwd, code=USAGE,
-          says="run.yaml: line 2: --batch-size: 'big' is no integer")
+          says="run.yaml: line 2: --batch-size: 'big' is not an integer")
 
 
 def trained(cwd):
@@ -258,7 +258,7 @@ def a_profile_creates_its_folder(cwd):
             assert json.load(f)["traceEvents"]
     with open(os.path.join(cwd, "file"), "w"):
         pass
-    fails(*flags, "--profile", "file/trace.json", cwd=cwd, says="file: is no folder")
+    fails(*flags, "--profile", "file/trace.json", cwd=cwd, says="file: not a folder")
     fails(*flags, "--output", "o/" * 451, cwd=cwd, code=USAGE, says="--output: a path of 902 bytes; at most 900 are possible")
 
 

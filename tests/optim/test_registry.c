@@ -242,7 +242,7 @@ static const refusal refusals[] = {
     {"a setting switched off by a flag that does not exist", "lamb", "--no-bias-correction",
      "--bias-correction is gone since 0.2: use --opt-kwargs bias-correction=VALUE"},
     {"an unknown setting", "shampoo", "--opt-kwargs=lr=0.5",
-     "--opt-kwargs: 'lr' is none of its settings; --help opt-kwargs lists them"},
+     "--opt-kwargs: unknown setting 'lr'; --help opt-kwargs lists them"},
     {"a setting without a value", "shampoo", "--opt-kwargs=rank-rtol",
      "--opt-kwargs: 'rank-rtol': want NAME=VALUE"},
     {"a setting that another optimizer has", "sgd", "--opt-kwargs=rank_rtol=0.5",

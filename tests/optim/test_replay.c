@@ -187,7 +187,7 @@ typedef struct bad_row {
 
 static const bad_row bad[] = {
     /* clang-format off */
-    {"no JSON", "{", "ends too early"},
+    {"no JSON", "{", "unexpected end"},
     {"a list", "[]", "not an object"},
     {"no optimizer", "{\"lr\": 1}", "'optim' is missing"},
     {"no rate", "{\"optim\": \"sgd\"}", "'lr' is missing"},
@@ -219,7 +219,7 @@ static const bad_row bad[] = {
     {"a split into one part", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w:0:1\"]}",
      "'w:0:1' is not REGEX:DIM:PARTS"},
     {"a split with an invalid expression",
-     "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w(:0:2\"]}", "no regular expression"},
+     "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"w(:0:2\"]}", "invalid regular expression"},
     {"nine splits", "{\"optim\": \"shampoo\", \"lr\": 1, \"split\": [\"qkv\", \"qkv\", \"qkv\","
      " \"qkv\", \"w:0:2\"]}", "exceeds the limit of 8 rules"},
     {"a number for tables", "{\"optim\": \"shampoo\", \"lr\": 1, \"one_sided\": 1}",

@@ -1,4 +1,4 @@
-/* Services and clients: what comes back, by which addresses, who may call, and what happens when one goes away. */
+/* Services and clients: responses, addresses, authentication, and broken connections. */
 
 #include "increment.h"
 #include "temp.h"
@@ -87,14 +87,14 @@ static void addresses_that_are_refused(void **state)
         {NULL, "(none)"},
         {"", "want inproc://NAME"},
         {"http://a:1", "want inproc://NAME"},
-        {"ipc://relative", "a whole path"},
+        {"ipc://relative", "an absolute path"},
         {"ipc:///" LONG "/" LONG, "a path of 130 bytes, at most 107"},
         {"tcp://127.0.0.1", "want tcp://HOST:PORT"},
         {"tcp://:80", "want tcp://HOST:PORT"},
         {"tcp://::1:80", "want tcp://HOST:PORT"},
-        {"tcp://127.0.0.1:65536", "'65536' is no port"},
-        {"tcp://127.0.0.1:-1", "'-1' is no port"},
-        {"tcp://127.0.0.1:", "'' is no port"},
+        {"tcp://127.0.0.1:65536", "invalid port '65536'"},
+        {"tcp://127.0.0.1:-1", "invalid port '-1'"},
+        {"tcp://127.0.0.1:", "invalid port ''"},
         {"tcp://0.0.0.0:0", "a secret is required"},
         {"tcp://[::]:0", "a secret is required"},
         {"tcp://127.0.0.1.example.org:0", "a secret is required"},
@@ -150,8 +150,8 @@ static void secrets(void **state)
     (void)state;
     static const char right[] = "the right secret", wrong[] = "the wrong secret";
     check_secret(right, right, NULL);
-    check_secret(right, wrong, "the service has another secret");
-    check_secret(right, NULL, "the service wants a secret");
+    check_secret(right, wrong, "the secrets of client and service differ");
+    check_secret(right, NULL, "the service requires a secret");
     check_secret(NULL, right, "the service has no secret");
 }
 
@@ -189,13 +189,15 @@ static void deadlines(void **state)
     lt_service *s = NULL;
     (void)state;
     lt_client *c = connect_to("inproc://nothing", NULL, true);
-    assert_fails(lt_client_call(c, "x", 1, 0.05, &answer), LT_E_COMM, "there is no connection");
+    assert_fails(lt_client_call(c, "x", 1, 0.05, &answer), LT_E_COMM,
+                 "cannot connect within the timeout");
     lt_client_close(&c);
     atomic_store(&release, false);
     assert_ok(lt_service_open(
         &s, &(lt_service_config){.address = "inproc://slow", .handler = wait_for_release}));
     c = connect_to("inproc://slow", NULL, true);
-    assert_fails(lt_client_call(c, "x", 1, 0.2, &answer), LT_E_COMM, "no answer in time");
+    assert_fails(lt_client_call(c, "x", 1, 0.2, &answer), LT_E_COMM,
+                 "no response within the timeout");
     atomic_store(&release, true);
     assert_ok(lt_client_call(c, "x", 1, SECONDS, &answer)); /* the late answer is not this one's */
     lt_answer_free(&answer);
@@ -280,7 +282,7 @@ static void check_broken(bool repeat)
 static void a_broken_connection(void **state)
 {
     (void)state;
-    check_broken(false); /* sent once, and said so */
+    check_broken(false); /* sent once, and the message reports it */
     check_broken(true);
 }
 
@@ -388,7 +390,7 @@ int main(void)
         {"a broken connection is an error, or the call is sent again", a_broken_connection, NULL,
          NULL, NULL},
         {"as many handlers at once as threads", as_many_handlers_as_threads, NULL, NULL, NULL},
-        {"no descriptor stays open", nothing_stays_open, NULL, NULL, NULL},
+        {"no descriptor is left open", nothing_stays_open, NULL, NULL, NULL},
     };
     return cmocka_run_group_tests(rows, make, clean);
 }

@@ -1,4 +1,4 @@
-/* Services beside what is not their client: bytes by hand, other processes, files that were left, callers that do not read. */
+/* Services and strangers: hand-made bytes, other processes, stale files, callers that do not read. */
 
 #include "base/clock.h"
 #include "increment.h"
@@ -56,7 +56,7 @@ static void forged_messages(void **state)
         {"LTS2\1\0\0\0\1\0\0\20\0\0\0\0abc", 19},                /* one more than may be sent */
         {"LTS2\1\0\0\0\4\0\0\0\0\0\0\0abc", 19},                 /* more than there are */
         {"LTS2\1\0\0\0\2\0\0\0\0\0\0\0abc", 19},                 /* fewer */
-        {"LTS2\0\0\0\0\0\0\0\0\0\0\0\0", 16}, /* kinds that are none, or are not asked */
+        {"LTS2\0\0\0\0\0\0\0\0\0\0\0\0", 16}, /* kinds that are invalid or unexpected */
         {"LTS2\4\0\0\0\0\0\0\0\0\0\0\0", 16},
         {"LTS2\11\0\0\0\0\0\0\0\0\0\0\0", 16},
         {"LTS2\1\1\0\0\0\0\0\0\0\0\0\0", 16}, /* a call with a status */
@@ -98,9 +98,9 @@ static void requests_that_are_refused(void **state)
             &c, &(lt_client_config){.address = lt_service_address(s), .max_bytes = 1}));
         extra = 1;
         assert_fails(lt_client_call(c, bytes, 1, SECONDS, &answer), LT_E_COMM,
-                     "an answer of 2 bytes, at most 1");
+                     "response of 2 bytes, at most 1");
         assert_fails(lt_client_call(c, bytes, 2, SECONDS, &answer), LT_E_ARG,
-                     "a request of 2 bytes, at most 1");
+                     "request of 2 bytes, at most 1");
         extra = 0;
         lt_client_close(&c);
         lt_service_close(&s);
@@ -108,7 +108,7 @@ static void requests_that_are_refused(void **state)
         c = connect_to(lt_service_address(s), NULL, false);
         /* By TCP the end of the connection may come before the words. */
         assert_fails(lt_client_call(c, bytes, LARGE, SECONDS, &answer), LT_E_COMM,
-                     i ? "" : "the service wants a secret");
+                     i ? "" : "the service requires a secret");
         lt_client_close(&c);
         lt_service_close(&s);
     }
@@ -152,12 +152,12 @@ static void files_that_are_no_sockets_of_ours(void **state)
     lt_service *s = NULL;
     const lt_service_config config = {.address = address, .handler = increment};
     temp_write(path, "words", 5);
-    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is no socket");
+    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is not a socket");
     free(temp_read(path, &bytes));
     assert_int_equal(bytes, 5);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("nowhere", path), 0);
-    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is no socket");
+    assert_fails(lt_service_open(&s, &config), LT_E_IO, "is not a socket");
     assert_int_equal(unlink(path), 0);
     s = serve(address, NULL); /* whose file is moved, and a file of the user takes its name */
     assert_int_equal(rename(path, temp_path(moved, folder, "moved")), 0);
@@ -308,7 +308,7 @@ static void proofs_that_do_not_hold(void **state)
     (void)state;
     lt_service *service = serve("tcp://127.0.0.1:0", SECRET);
     const char *address = lt_service_address(service);
-    static const char why[] = "the service has another secret";
+    static const char why[] = "the secrets of client and service differ";
     lt_stream *s = greet(address, &n);
     lt_proof_make(proof, "another secret of tests", &n, LT_PROOF_CLIENT);
     check_refused(s, LT_FRAME_PROOF, proof, sizeof proof, why);
@@ -324,7 +324,7 @@ static void proofs_that_do_not_hold(void **state)
     assert_true(exchange(s, LT_FRAME_PROOF, replayed, sizeof replayed, &back));
     assert_int_equal(back.kind, LT_FRAME_RESULT);
     assert_true(lt_proof_holds(&back, SECRET, &n, LT_PROOF_SERVICE));
-    check_refused(s, LT_FRAME_PROOF, replayed, sizeof replayed, "a message out of turn");
+    check_refused(s, LT_FRAME_PROOF, replayed, sizeof replayed, "unexpected message");
     check_refused(greet(address, &other), LT_FRAME_PROOF, replayed, sizeof replayed, why);
     lt_service_close(&service);
 }
@@ -335,7 +335,7 @@ static void one_hello(void **state)
     (void)state;
     lt_service *service = serve("tcp://127.0.0.1:0", SECRET);
     lt_stream *s = greet(lt_service_address(service), &n);
-    check_refused(s, LT_FRAME_HELLO, n.client, sizeof n.client, "a message out of turn");
+    check_refused(s, LT_FRAME_HELLO, n.client, sizeof n.client, "unexpected message");
     lt_service_close(&service);
 }
 
@@ -444,7 +444,7 @@ static void another_version_is_named(void **state)
         assert_int_equal(send(fd, old_call, sizeof old_call, 0), sizeof old_call);
         assert_true(recv(fd, back, sizeof back - 1, MSG_WAITALL) > LT_FRAME_BYTES);
         assert_memory_equal(back, "LTS1\7\0", 6); /* which an old client reads */
-        assert_non_null(strstr(back + LT_FRAME_BYTES, "version 1 of the protocol"));
+        assert_non_null(strstr(back + LT_FRAME_BYTES, "protocol versions"));
         close(fd);
         lt_service_close(&s);
     }
@@ -462,8 +462,7 @@ static void another_version_is_named(void **state)
         (void)!recv(fd, back, 1, 0);
         _exit(0);
     }
-    assert_fails(lt_client_call(c, "x", 1, SECONDS, &answer), LT_E_COMM,
-                 "version 1 of the protocol");
+    assert_fails(lt_client_call(c, "x", 1, SECONDS, &answer), LT_E_COMM, "protocol versions");
     lt_client_close(&c);
     close(listener);
     waitpid(child, NULL, 0);
@@ -495,7 +494,7 @@ int main(void)
         {"a socket that another user left is not removed", a_socket_that_another_user_left, NULL,
          NULL, NULL},
         {"inproc is for threads of one process", threads_of_one_process_only, NULL, NULL, NULL},
-        {"a service closes beside a caller that does not read",
+        {"a service closes despite a caller that does not read",
          closing_beside_a_caller_that_does_not_read, NULL, NULL, NULL},
         {"a stranger gets a nonce and nothing of the secret, and no proof holds a second time",
          proofs_that_do_not_hold, NULL, NULL, NULL},
@@ -505,8 +504,8 @@ int main(void)
          the_oldest_stranger_is_dropped, NULL, NULL, NULL},
         {"without free descriptors the oldest connection that never called is dropped",
          without_descriptors_strangers_are_dropped, NULL, NULL, NULL},
-        {"a peer of another version gets an error that says so", another_version_is_named, NULL,
-         NULL, NULL},
+        {"a peer of another version gets a version error", another_version_is_named, NULL, NULL,
+         NULL},
     };
     return cmocka_run_group_tests(rows, make, clean);
 }

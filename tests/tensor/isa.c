@@ -41,7 +41,7 @@ static void an_unknown_instruction_set_is_an_error(void **state)
 static size_t packed(lt_cpu_isa isa, lt_dtype dtype)
 {
     const lt_cpu cpu = {.isa = isa, .kernels = lt_cpu_isa_kernels(isa)};
-    return lt_wgrad_unit_of(&cpu, dtype).size;
+    return lt_wgrad_microkernel_for(&cpu, dtype).size;
 }
 
 /* In bf16 where that is fast, else in f32. */

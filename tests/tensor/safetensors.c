@@ -78,8 +78,8 @@ static const refused bad[] = {
     {"a tensor that is no object", "{\"a\":3}", 0, "'a': is not an object"},
     {"a header that is an array", "[]", 0, "does not begin with '{'"},
     {"a header of spaces", "  {}", 0, "does not begin with '{'"},
-    {"broken JSON", "{\"a\":", 0, "the text ends too early"},
-    {"text after the object", "{}x", 0, "something follows"},
+    {"broken JSON", "{\"a\":", 0, "unexpected end of the text"},
+    {"text after the object", "{}x", 0, "unexpected text after the value"},
     {"an empty header", "", 0, "does not begin with '{'"},
 };
 

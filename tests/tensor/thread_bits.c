@@ -150,7 +150,7 @@ static void check_row(void **state)
     lt_cpu_isa isa;
     scene s;
     assert_ok(lt_cpu_isa_find(&isa));
-    if (row->kind == PACKED && !lt_gemm_unit_bf16(isa))
+    if (row->kind == PACKED && !lt_gemm_microkernel_bf16(isa))
         skip();
     open_scene(&s, row);
     memset(want, 0, sizeof want);

@@ -103,15 +103,15 @@ static void assert_all_near(const lt_view *got, const double *want, double produ
 
 typedef struct calls {
     lt_conv2d_config config;
-    lt_own_conv forward, backward;
+    lt_direct_conv forward, backward;
     lt_winograd_grad grad;
 } calls;
 
 static void describe(calls *c, const images *m, int pad)
 {
     c->config = (lt_conv2d_config){1, 1, pad, pad, 1, 1, 1};
-    c->forward = (lt_own_conv){.config = &c->config, .from = &m->x, .w = &m->w, .to = &m->y};
-    c->backward = (lt_own_conv){
+    c->forward = (lt_direct_conv){.config = &c->config, .from = &m->x, .w = &m->w, .to = &m->y};
+    c->backward = (lt_direct_conv){
         .config = &c->config, .from = &m->y, .w = &m->w, .to = &m->x, .backward = true};
     c->grad = (lt_winograd_grad){&c->config, &m->x, &m->y, &m->w, NULL};
 }
@@ -123,9 +123,9 @@ static void compute(const row *r, images *m, int threads)
     lt_cpu *cpu = open_own(&be, threads);
     calls c;
     describe(&c, m, r->pad);
-    const bool can = lt_winograd_wanted(cpu, &c.forward);
-    assert_int_equal(lt_winograd_wanted(cpu, &c.backward), can);
-    assert_int_equal(lt_winograd_wanted_w(cpu, &c.grad), can);
+    const bool can = lt_winograd_is_chosen(cpu, &c.forward);
+    assert_int_equal(lt_winograd_is_chosen(cpu, &c.backward), can);
+    assert_int_equal(lt_winograd_is_chosen_for_grad_w(cpu, &c.grad), can);
     if (!can) {
         be->close(cpu);
         clear(m);
@@ -229,10 +229,10 @@ static void is_chosen(void **state)
     const lt_view x = new_image(r->dtype, 128, r->in, r->size, r->size);
     const lt_view y = new_image(r->dtype, 128, r->out, r->size, r->size);
     const lt_view w = new_image(LT_F32, r->out, r->in, r->taps, r->taps);
-    const lt_own_conv c = {.config = &r->config, .from = &x, .w = &w, .to = &y};
+    const lt_direct_conv c = {.config = &r->config, .from = &x, .w = &w, .to = &y};
     const lt_winograd_grad g = {&r->config, &x, &y, &w, NULL};
-    assert_int_equal(lt_winograd_wanted(&cpu, &c), r->wanted);
-    assert_int_equal(lt_winograd_wanted_w(&cpu, &g), r->wanted);
+    assert_int_equal(lt_winograd_is_chosen(&cpu, &c), r->wanted);
+    assert_int_equal(lt_winograd_is_chosen_for_grad_w(&cpu, &g), r->wanted);
     free(x.data);
     free(y.data);
     free(w.data);

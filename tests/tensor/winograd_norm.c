@@ -83,8 +83,8 @@ static void open_data(const row *r, int threads, data *d)
 {
     make(r, d);
     d->ctx = open_own(&d->be, threads);
-    const lt_own_conv c = {.config = &d->config, .from = &d->x, .w = &d->w, .to = &d->y};
-    if (((lt_cpu *)d->ctx)->onednn && lt_winograd_wanted(d->ctx, &c))
+    const lt_direct_conv c = {.config = &d->config, .from = &d->x, .w = &d->w, .to = &d->y};
+    if (((lt_cpu *)d->ctx)->onednn && lt_winograd_is_chosen(d->ctx, &c))
         return;
     close_data(d);
     skip();

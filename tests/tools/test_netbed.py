@@ -213,7 +213,7 @@ command = sh -c 'test ${index} != 1 || kill -STOP $$; sleep 60'
 def a_stopped_node_is_named_by_the_beats_that_srun_hands_on(cwd):
     slurm_or_skip()
     status, out = launched(cwd, STOPPED)
-    assert status == 1 and "launch: it.1 has not been heard of for" in out and "slow.0 has" not in out, out
+    assert status == 1 and "launch: it.1 has sent no heartbeat for" in out and "slow.0 has" not in out, out
 
 
 def the_same_items_of_1_and_of_64_producers_under_srun(cwd):
@@ -248,7 +248,7 @@ def gang_goes_on(cwd, on, variable, by=signal.SIGKILL, more="", says="trainer.2 
         os.kill(pid, by)
     out = p.communicate(timeout=240)[0]
     assert p.returncode == 0, out
-    assert f"launch| {says}" in out and "trainer goes on with 3 ranks, grad-accum 4" in out, out
+    assert f"launch| {says}" in out and "trainer continues with 3 ranks, grad-accum 4" in out, out
     assert [r["step"] for r in records(cwd, "run")][-1] == 400
     assert not pids_of_rank(2, variable), "a rank was left behind"
 
@@ -268,7 +268,7 @@ def programs_of_mpirun_on_two_nodes(cwd):
     out = p.communicate(timeout=120)[0]
     assert p.returncode == 0 and "consumed 400 of 400 items, 0 twice" in out, out
     status, out = launched(cwd, STOPPED, "mpirun")
-    assert status == 1 and "launch: it.1 has not been heard of for" in out and "slow.0 has" not in out, out
+    assert status == 1 and "launch: it.1 has sent no heartbeat for" in out and "slow.0 has" not in out, out
 
 
 def a_gang_of_mpirun_on_two_nodes_goes_on(cwd):
@@ -277,7 +277,7 @@ def a_gang_of_mpirun_on_two_nodes_goes_on(cwd):
         f.writelines(f"{NAME}{node} slots=2\n" for node in range(2))
     gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK")
     shutil.rmtree(os.path.join(cwd, "run"))
-    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", signal.SIGSTOP, "heartbeat = 3\n", "trainer.2 has not been heard of for")
+    gang_goes_on(cwd, "mpirun", "OMPI_COMM_WORLD_RANK", signal.SIGSTOP, "heartbeat = 3\n", "trainer.2 has sent no heartbeat for")
 
 
 PLAN = """[plan]

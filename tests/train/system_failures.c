@@ -117,7 +117,7 @@ static void a_service_thread_fails(void **state)
                                                            .handler = increment}),
                   LT_E_NOMEM);
     failing_thread = 0;
-    assert_message("service: inproc://refused: no thread");
+    assert_message("service: inproc://refused: cannot start a thread");
     assert_null(s);
     lt_service_close(&s);
     s = serve("inproc://refused", NULL); /* the name is available again */
@@ -176,12 +176,12 @@ static void the_root_thread_of_shampoo_fails(void **state)
 static void the_heartbeat_thread_fails(void **state)
 {
     atomic_llong progress = 0;
-    lt_beat *b = NULL;
+    lt_heartbeat *b = NULL;
     (void)state;
     failing_thread = 1;
-    assert_status(lt_beat_open(&b, 0, 1, &progress), LT_E_NOMEM);
+    assert_status(lt_heartbeat_open(&b, 0, 1, &progress), LT_E_NOMEM);
     failing_thread = 0;
-    assert_message("beat: no thread");
+    assert_message("heartbeat: cannot start a thread");
     assert_null(b);
 }
 
@@ -195,7 +195,7 @@ static void random_numbers_fail(void **state)
     assert_status(lt_run_new_id(id), LT_E_IO);
     assert_message("run: no random numbers: Function not implemented");
     assert_status(lt_token_draw(nonce), LT_E_IO);
-    assert_message("comm: no random bytes: Function not implemented");
+    assert_message("comm: getrandom: Function not implemented");
     random_fails = false;
     assert_ok(lt_run_new_id(id));
     assert_ok(lt_run_new_id(other));
@@ -213,7 +213,7 @@ static void reserving_addresses_fails(void **state)
     (void)state;
     map_fails = true;
     assert_status(lt_backend_cpu()->alloc(NULL, (size_t)1 << 30, &memory), LT_E_NOMEM);
-    assert_message("cpu: no 1024 MiB of addresses");
+    assert_message("cpu: cannot map 1024 MiB of address space");
     assert_ok(lt_device_open(&device, "cpu", NULL));
     assert_ok(lt_tensor_new(&t, device, LT_F32, LT_SHAPE(1000)));
     assert_ok(lt_tensor_fill(t, 3));
@@ -223,7 +223,7 @@ static void reserving_addresses_fails(void **state)
     lt_device_close(&device);
 }
 
-static void put_file(const lt_commit *c, const char *text)
+static void put_file(const lt_atomic_dir *c, const char *text)
 {
     char path[2 * TEMP_PATH];
     snprintf(path, sizeof path, "%s/text", c->temp);
@@ -240,11 +240,11 @@ static void exchanging_names_fails(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/folder", folder);
     for (int k = 0; k < 2; k++) {
-        lt_commit c = {0};
-        assert_ok(lt_commit_begin(&c, path));
+        lt_atomic_dir c = {0};
+        assert_ok(lt_atomic_dir_begin(&c, path));
         put_file(&c, k ? "new" : "old");
         exchange_fails = true;
-        assert_ok(lt_commit_finish(&c));
+        assert_ok(lt_atomic_dir_commit(&c));
         exchange_fails = false;
     }
     snprintf(path, sizeof path, "%s/folder/text", folder);

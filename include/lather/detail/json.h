@@ -27,17 +27,17 @@ typedef struct lt_json_value {
     int64_t integer;
     double number;
     const char *string;                 /**< UTF-8, no NUL inside */
-    const char *key;                    /**< of a member; NULL outside an object */
+    const char *key;                    /**< key of a member; NULL outside an object */
     struct lt_json_value *child, *next; /**< members or elements, in the order of the text */
-    size_t count;                       /**< of children */
-    size_t offset;                      /**< of the value in the text, for messages */
+    size_t count;                       /**< number of children */
+    size_t offset;                      /**< offset of the value in the text, for messages */
 } lt_json_value;
 
 /** A document; owns its values. */
 typedef struct lt_json lt_json;
 
-/** Parses bytes of text. name goes in front of messages, which say line and column. At most depth
- *  arrays and objects inside each other (1 .. 64).
+/** Parses bytes of text. name prefixes messages, which contain line and column. Arrays and objects
+ *  nest at most depth levels (1 .. 64).
  *  Errors: LT_E_FORMAT (duplicate keys, text after the value, control characters, bad UTF-8, lone
  *  surrogates, NUL), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes,
@@ -47,9 +47,9 @@ LT_API LT_MUST_CHECK lt_status lt_json_load(lt_json **out, const char *path);
 LT_API void lt_json_free(lt_json **json);
 LT_API const lt_json_value *lt_json_root(const lt_json *json);
 
-/** A member, or NULL if object is NULL, no object, or has none of that key. */
+/** Returns a member, or NULL if object is NULL, not an object, or has no such key. */
 LT_API const lt_json_value *lt_json_member(const lt_json_value *object, const char *key);
-/** Members that must be there and of that type. Errors: LT_E_FORMAT, naming the key. */
+/** Read required members of a given type. Errors: LT_E_FORMAT, with the key. */
 LT_API LT_MUST_CHECK lt_status lt_json_integer(const lt_json_value *object, const char *key,
                                                int64_t *value);
 LT_API LT_MUST_CHECK lt_status lt_json_number(const lt_json_value *object, const char *key,
@@ -57,8 +57,8 @@ LT_API LT_MUST_CHECK lt_status lt_json_number(const lt_json_value *object, const
 LT_API LT_MUST_CHECK lt_status lt_json_string(const lt_json_value *object, const char *key,
                                               const char **value);
 
-/** Text that grows; starts as {0}. A failure sticks, and lt_json_text() reports it. Keys are NULL
- *  in arrays and for the outermost value. */
+/** Growing text; starts as {0}. lt_json_text() reports an earlier failure. Keys are NULL in arrays and
+ *  for the outermost value. */
 typedef struct lt_json_writer {
     char *text;
     size_t bytes, capacity;
@@ -72,7 +72,7 @@ typedef struct lt_json_writer {
 LT_API void lt_json_begin_object(lt_json_writer *w, const char *key);
 LT_API void lt_json_begin_array(lt_json_writer *w, const char *key);
 LT_API void lt_json_end(lt_json_writer *w);
-/** NULL: null. Bytes that are not UTF-8 become U+FFFD: names go through lt_text_escape() first. */
+/** NULL: null. Bytes that are not UTF-8 become U+FFFD: escape names by lt_text_escape() first. */
 LT_API void lt_json_put_string(lt_json_writer *w, const char *key, const char *value);
 LT_API void lt_json_put_integer(lt_json_writer *w, const char *key, int64_t value);
 /** The shortest digits that read back as the same double; null if it is not finite. */
@@ -80,11 +80,11 @@ LT_API void lt_json_put_number(lt_json_writer *w, const char *key, double value)
 LT_API void lt_json_put_bool(lt_json_writer *w, const char *key, bool value);
 /** Raw characters between values: a newline for readability. */
 LT_API void lt_json_put_raw(lt_json_writer *w, const char *text);
-/** The text, NUL-terminated, borrowed from the writer. Errors: what went wrong while writing. */
+/** Returns the text, NUL-terminated, borrowed from the writer. Errors: an earlier failure. */
 LT_API LT_MUST_CHECK lt_status lt_json_text(lt_json_writer *w, const char **text, size_t *bytes);
 /** Writes text and a newline to a file. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_json_save(lt_json_writer *w, const char *path);
-/** Empties the writer, keeps its memory: for one line after another. */
+/** Empties the writer but keeps its memory: for consecutive lines. */
 LT_API void lt_json_rewind(lt_json_writer *w);
 LT_API void lt_json_writer_clear(lt_json_writer *w);
 

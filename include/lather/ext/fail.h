@@ -1,19 +1,19 @@
-/** Reporting failures, for code that extends the library. */
+/** Error reporting for code that extends the library. */
 #ifndef LATHER_EXT_FAIL_H
 #define LATHER_EXT_FAIL_H
 
 #include "lather/status.h"
 
-/** Records why for this thread and returns status, so that a check is one statement:
+/** Records the message for this thread and returns status, so that a check is one statement:
  *  `return lt_fail(LT_E_SHAPE, "conv2d: x has %d dims, want 4", ndim);` */
 LT_API lt_status lt_fail(lt_status status, const char *fmt, ...) LT_PRINTF(2, 3);
 
-#ifdef __clang_analyzer__ /* which does not know that this returns its first argument */
+#ifdef __clang_analyzer__ /* it does not know that the function returns its first argument */
 #define lt_fail(status, ...) ((void)(lt_fail)(status, __VA_ARGS__), (status))
 #endif
 
-/** Returns from the enclosing function if expr failed. The one macro that hides control
- *  flow; where something must be undone first, spell out the goto. */
+/** Returns from the enclosing function if expr failed. The only macro that hides control
+ *  flow; where cleanup is needed, write the goto. */
 #define LT_TRY(expr)                \
     do {                            \
         lt_status try_st_ = (expr); \
@@ -25,7 +25,7 @@ LT_API lt_status lt_fail(lt_status status, const char *fmt, ...) LT_PRINTF(2, 3)
 LT_API void lt_assert_failed(const char *file, int line, const char *expr)
     __attribute__((noreturn));
 
-/** A promise of ours, not of the caller's: checked in every build type. */
+/** Checks an invariant of the library, not an argument of the caller; in every build type. */
 #define LT_ASSERT(cond) ((cond) ? (void)0 : lt_assert_failed(__FILE__, __LINE__, #cond))
 
 #endif

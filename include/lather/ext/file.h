@@ -1,4 +1,4 @@
-/** Opening and writing of files that a user named, for code with formats of its own. */
+/** Opening and writing of files that the user names, for code that implements other formats. */
 #ifndef LATHER_EXT_FILE_H
 #define LATHER_EXT_FILE_H
 
@@ -7,17 +7,17 @@
 #include <stdio.h>
 
 /**
- * A stream that reads a regular file. A named pipe, a device or a folder is refused at once: the
- * open of a pipe without a writer would wait for ever.
+ * Opens a regular file for reading. A named pipe, a device or a folder is refused immediately: opening a
+ * pipe without a writer would block forever.
  *
  * Owns    *out is the caller's, for fclose()
- * Errors  LT_E_IO, with the path and what it is instead
+ * Errors  LT_E_IO, with the path and its actual type
  */
 LT_API LT_MUST_CHECK lt_status lt_file_open(FILE **out, const char *path);
 
 /**
- * Writes a file, which appears whole or not at all: under another name in the same folder first. A
- * link, a pipe or a device (/dev/stdout) stays what it is, and is written to in place.
+ * Writes a file atomically: to a temporary file in the same folder, which is then renamed. A link, a pipe
+ * or a device (/dev/stdout) is not replaced but written to in place.
  *
  * Errors  LT_E_IO, LT_E_NOMEM
  */

@@ -1,6 +1,6 @@
-/* CRC-32C, polynomial 0x1EDC6F41 (RFC 3720, appendix B.4). By the SSE4.2 instruction where the CPU
- * has it, else by eight tables (Kounavis & Berry, "A Systematic Approach to Building High
- * Performance, Software-based, CRC Generators", ISCC 2005). */
+/* CRC-32C, polynomial 0x1EDC6F41 (RFC 3720, appendix B.4), by the SSE4.2 instruction if the CPU has it, else by eight
+ * tables (Kounavis & Berry, "A Systematic Approach to Building High Performance, Software-based, CRC Generators", ISCC
+ * 2005). */
 
 #include "crc32c.h"
 

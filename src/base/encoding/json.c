@@ -1,5 +1,5 @@
-/* A strict JSON reader (RFC 8259) that trusts nothing: depth and numbers are bounded, memory is in
- * proportion to the text, duplicate keys are errors. */
+/* Strict JSON parser (RFC 8259) for untrusted text: depth and numbers are bounded, memory is proportional to the text,
+ * duplicate keys are errors. */
 
 #include "json.h"
 
@@ -22,17 +22,17 @@ typedef struct chunk {
 
 struct lt_json {
     chunk *chunks;
-    char *strings; /* decoded ones; never longer than the text */
+    char *strings; /* decoded strings; never longer than the text */
     lt_json_value *root;
 };
 
 typedef struct parser {
     lt_json *json;
     const char *name, *text, *at, *end;
-    char *string; /* where the next decoded string goes */
+    char *string; /* destination of the next decoded string */
     int depth;
-    size_t left;                    /* values that may still come */
-    const lt_json_visitor *visitor; /* NULL: everything is kept */
+    size_t left;                    /* values still allowed */
+    const lt_json_visitor *visitor; /* NULL: keeps all values */
 } parser;
 
 static lt_status bad_at(const parser *p, const char *at, const char *what)
@@ -47,7 +47,7 @@ static lt_status bad_at(const parser *p, const char *at, const char *what)
 
 static lt_status bad(const parser *p, const char *what)
 {
-    return bad_at(p, p->at, p->at == p->end ? "the text ends too early" : what);
+    return bad_at(p, p->at, p->at == p->end ? "unexpected end of the text" : what);
 }
 
 static void skip_space(parser *p)
@@ -79,7 +79,7 @@ static lt_json_value *new_value(parser *p)
     return v;
 }
 
-/* Strings. */
+/* --- Strings --- */
 
 static int hex_digit(char c)
 {
@@ -93,7 +93,7 @@ static lt_status parse_hex4(parser *p, uint32_t *out)
     for (int i = 0; i < 4; i++, p->at++) {
         int digit = p->at < p->end ? hex_digit(*p->at) : -1;
         if (digit < 0)
-            return bad(p, "\\u wants four hexadecimal digits");
+            return bad(p, "\\u needs four hexadecimal digits");
         *out = *out * 16 + (uint32_t)digit;
     }
     return LT_OK;
@@ -147,7 +147,7 @@ static lt_status parse_string(parser *p, const char **out)
 {
     const char *begin = p->at;
     if (!take(p, '"'))
-        return bad(p, "a string is wanted here");
+        return bad(p, "expected a string");
     *out = p->string;
     while (p->at < p->end) {
         unsigned char c = (unsigned char)*p->at;
@@ -168,10 +168,10 @@ static lt_status parse_string(parser *p, const char **out)
             p->at++;
         }
     }
-    return bad_at(p, begin, "a string that does not end");
+    return bad_at(p, begin, "unterminated string");
 }
 
-/* Numbers. */
+/* --- Numbers --- */
 
 static const char *skip_digits(const char *c, const char *end)
 {
@@ -180,7 +180,7 @@ static const char *skip_digits(const char *c, const char *end)
     return c;
 }
 
-/* Where the number at c ends by the grammar of RFC 8259, section 6, or NULL. */
+/* Returns the end of the number at c by RFC 8259, section 6, or NULL if it is invalid. */
 static const char *number_end(const char *c, const char *end, bool *is_integer)
 {
     *is_integer = true;
@@ -227,7 +227,7 @@ static lt_status parse_number(parser *p, lt_json_value *v)
     }
     char *point = strchr(text, '.');
     if (point)
-        *point = *localeconv()->decimal_point; /* what strtod wants in the program's locale */
+        *point = *localeconv()->decimal_point; /* strtod uses the program's locale */
     v->type = LT_JSON_NUMBER;
     v->number = strtod(text, NULL);
     if (!isfinite(v->number))
@@ -236,7 +236,7 @@ static lt_status parse_number(parser *p, lt_json_value *v)
     return LT_OK;
 }
 
-/* Values. */
+/* --- Values --- */
 
 static int by_key(const void *a, const void *b)
 {
@@ -245,7 +245,7 @@ static int by_key(const void *a, const void *b)
     return order ? order : ((*x)->offset > (*y)->offset) - ((*x)->offset < (*y)->offset);
 }
 
-/* By sorting: a file with a million keys must not take a million squared comparisons. */
+/* Finds duplicate keys by sorting, so that large files do not take quadratic time. */
 static lt_status check_duplicates(const parser *p, const lt_json_value *object)
 {
     if (object->count < 2)
@@ -278,12 +278,12 @@ static lt_status parse_member(parser *p, bool object, lt_json_value **out)
         LT_TRY(parse_string(p, &key));
         skip_space(p);
         if (!take(p, ':'))
-            return bad(p, "':' is wanted here");
+            return bad(p, "expected ':'");
     }
     return parse_value(p, key, out);
 }
 
-/* Shows a member of the root, then makes its memory the next one's. */
+/* Visits a member of the root, then reuses its memory for the next one. */
 static lt_status show(parser *p, const lt_json_value *member)
 {
     lt_json *j = p->json;
@@ -322,8 +322,7 @@ static lt_status parse_children(parser *p, lt_json_value *v)
             if (take(p, close))
                 break;
             if (!take(p, ','))
-                return bad(p, close == '}' ? "',' or '}' is wanted here"
-                                           : "',' or ']' is wanted here");
+                return bad(p, close == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
         }
     p->depth++;
     return close == '}' ? check_duplicates(p, v) : LT_OK;
@@ -355,7 +354,7 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
     if (p->at == p->end)
         return bad(p, "");
     if (!p->left--)
-        return bad(p, "more values than a member may have");
+        return bad(p, "too many values in one member");
     lt_json_value *v = new_value(p);
     if (!v)
         return LT_E_NOMEM;
@@ -386,7 +385,7 @@ static lt_status parse(lt_json **out, size_t bytes, parser p)
     if (!st) {
         skip_space(&p);
         if (p.at != p.end)
-            st = bad(&p, "something follows the value");
+            st = bad(&p, "unexpected text after the value");
     }
     if (st)
         lt_json_free(&(lt_json *){json});

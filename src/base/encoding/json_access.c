@@ -17,7 +17,7 @@ static lt_status read_open(FILE *file, const char *path, char **text, size_t *by
     if (size < 0)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     if (size > MAX_FILE)
-        return lt_fail(LT_E_FORMAT, "%s: %ld bytes, more than %ld", path, size, MAX_FILE);
+        return lt_fail(LT_E_FORMAT, "%s: %ld bytes, at most %ld are allowed", path, size, MAX_FILE);
     rewind(file);
     *text = lt_alloc((size_t)size + 1, 1);
     if (!*text)
@@ -64,7 +64,7 @@ lt_status lt_json_integer(const lt_json_value *object, const char *key, int64_t 
 {
     const lt_json_value *v = lt_json_member(object, key);
     if (!v || !v->is_integer)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no integer", key);
+        return lt_fail(LT_E_FORMAT, "json: '%s' is not an integer", key);
     *value = v->integer;
     return LT_OK;
 }
@@ -73,7 +73,7 @@ lt_status lt_json_number(const lt_json_value *object, const char *key, double *v
 {
     const lt_json_value *v = lt_json_member(object, key);
     if (!v || v->type != LT_JSON_NUMBER)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no number", key);
+        return lt_fail(LT_E_FORMAT, "json: '%s' is not a number", key);
     *value = v->number;
     return LT_OK;
 }
@@ -82,7 +82,7 @@ lt_status lt_json_string(const lt_json_value *object, const char *key, const cha
 {
     const lt_json_value *v = lt_json_member(object, key);
     if (!v || v->type != LT_JSON_STRING)
-        return lt_fail(LT_E_FORMAT, "json: '%s' is no string", key);
+        return lt_fail(LT_E_FORMAT, "json: '%s' is not a string", key);
     *value = v->string;
     return LT_OK;
 }

@@ -1,4 +1,4 @@
-/* JSON text, written piece by piece. */
+/* Incremental JSON writer. */
 
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -123,7 +123,7 @@ void lt_json_put_number(lt_json_writer *w, const char *key, double value)
         if (strtod(text, NULL) == value)
             break;
     }
-    char *comma = strchr(text, ','); /* the program's locale is not JSON's */
+    char *comma = strchr(text, ','); /* from the program's locale */
     if (comma)
         *comma = '.';
     begin_item(w, key);

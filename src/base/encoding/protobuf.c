@@ -1,4 +1,4 @@
-/* The wire format of protocol buffers: protobuf.dev/programming-guides/encoding. */
+/* Wire format of protocol buffers: protobuf.dev/programming-guides/encoding. */
 
 #include "lather/protobuf.h"
 
@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { VARINT = 0, FIXED64 = 1, LENGTH = 2, FIXED32 = 5, TYPE_BITS = 3, TYPES = 7 };
-enum { GROUP = 7, MORE = 0x80, LOW = 0x7F, BYTE = 8, WORD = 64 }; /* bits of a varint's byte */
+enum { GROUP = 7, MORE = 0x80, LOW = 0x7F, BYTE = 8, WORD = 64 }; /* bits and masks of varints */
 enum { LENGTH_BYTES = 5 };
 
 /* --- Reading --- */
@@ -105,7 +105,7 @@ static void put_tag(lt_protobuf_writer *w, int field, int type)
     put_varint(w, (uint64_t)field << TYPE_BITS | (uint64_t)type);
 }
 
-/* The length is known at the end: five bytes are reserved, a valid varint of any length up to 32 bits. */
+/* Reserves five bytes for the length, which is known at the end: a valid varint of up to 32 bits. */
 void lt_protobuf_begin(lt_protobuf_writer *w, int field)
 {
     static const uint8_t reserved[LENGTH_BYTES];

@@ -11,7 +11,7 @@ enum { BLOCK = 64, WORDS = 8, ROUNDS = 64, LENGTH_AT = 56, BYTE_BITS = 8, WORD_B
 typedef struct hash {
     uint32_t h[WORDS];
     uint8_t block[BLOCK];
-    uint64_t bytes; /* so far */
+    uint64_t bytes; /* bytes hashed so far */
 } hash;
 
 /* FIPS 180-4, section 5.3.3. */
@@ -35,7 +35,7 @@ static uint32_t rotate(uint32_t x, int by)
     return x >> by | x << (WORD_BITS - by);
 }
 
-/* The standard's names: a to h are v[0] to v[7]. */
+/* The standard's variables a to h are v[0] to v[7]. */
 static void add_block(hash *s)
 {
     uint32_t w[ROUNDS], v[WORDS];

@@ -1,4 +1,4 @@
-/* Flat config files through libyaml's event interface: the only file that knows libyaml. */
+/* Flat config files by libyaml's event interface. The only file that uses libyaml. */
 
 #include "yaml.h"
 
@@ -35,14 +35,14 @@ static lt_status next(reader *r)
     if (r->has_event)
         return LT_OK;
     return lt_fail(LT_E_FORMAT, "%s: line %zu: %s", r->path, r->parser.problem_mark.line + 1,
-                   r->parser.problem ? r->parser.problem : "no YAML");
+                   r->parser.problem ? r->parser.problem : "not YAML");
 }
 
 static lt_status want(reader *r, yaml_event_type_t type, const char *what)
 {
     LT_TRY(next(r));
     if (r->event.type != type)
-        return lt_fail(LT_E_FORMAT, "%s: line %d: %s is wanted here", r->path, line_of(r), what);
+        return lt_fail(LT_E_FORMAT, "%s: line %d: expected %s", r->path, line_of(r), what);
     return LT_OK;
 }
 
@@ -66,8 +66,8 @@ static lt_status read_list(reader *r, const char *key)
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             return LT_OK;
         if (r->event.type != YAML_SCALAR_EVENT)
-            return lt_fail(LT_E_FORMAT, "%s: line %d: %s: only plain values in a list", r->path,
-                           line_of(r), key);
+            return lt_fail(LT_E_FORMAT, "%s: line %d: %s: a list may contain plain values only",
+                           r->path, line_of(r), key);
         LT_TRY(use_value(r, key));
     }
 }
@@ -76,7 +76,7 @@ static lt_status keep_key(reader *r)
 {
     for (int i = 0; i < r->keys; i++)
         if (!strcmp(r->key[i], scalar(r)))
-            return lt_fail(LT_E_FORMAT, "%s: line %d: %s is there twice", r->path, line_of(r),
+            return lt_fail(LT_E_FORMAT, "%s: line %d: duplicate key %s", r->path, line_of(r),
                            scalar(r));
     if (r->keys == MAX_KEYS)
         return lt_fail(LT_E_FORMAT, "%s: more than %d keys", r->path, MAX_KEYS);
@@ -87,14 +87,14 @@ static lt_status keep_key(reader *r)
 static lt_status read_pair(reader *r)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
-        return lt_fail(LT_E_FORMAT, "%s: line %d: a key is wanted here", r->path, line_of(r));
+        return lt_fail(LT_E_FORMAT, "%s: line %d: expected a key", r->path, line_of(r));
     LT_TRY(keep_key(r));
     const char *key = r->key[r->keys - 1];
     LT_TRY(next(r));
     if (r->event.type == YAML_SEQUENCE_START_EVENT)
         return read_list(r, key);
     if (r->event.type != YAML_SCALAR_EVENT)
-        return lt_fail(LT_E_FORMAT, "%s: line %d: %s: a value or a list is wanted here", r->path,
+        return lt_fail(LT_E_FORMAT, "%s: line %d: %s: expected a value or a list", r->path,
                        line_of(r), key);
     return use_value(r, key);
 }
@@ -112,8 +112,8 @@ static lt_status read_stream(reader *r)
             break;
         LT_TRY(read_pair(r));
     }
-    LT_TRY(want(r, YAML_DOCUMENT_END_EVENT, "the end"));
-    return want(r, YAML_STREAM_END_EVENT, "the end");
+    LT_TRY(want(r, YAML_DOCUMENT_END_EVENT, "the end of the file"));
+    return want(r, YAML_STREAM_END_EVENT, "the end of the file");
 }
 
 lt_status lt_yaml_read(const char *path, lt_yaml_fn *fn, void *context)

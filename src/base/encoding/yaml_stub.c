@@ -1,4 +1,4 @@
-/* Config files in a build without libyaml. */
+/* Stub of the YAML reader for a build without libyaml. */
 
 #include "yaml.h"
 

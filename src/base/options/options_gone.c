@@ -1,4 +1,4 @@
-/* Options that earlier versions had. A row stays for good: the name of an option that went means nothing else later. */
+/* Options removed since earlier versions. Rows are permanent: the name of a removed option is not reused. */
 
 #include "options.h"
 
@@ -8,12 +8,10 @@
 
 typedef struct gone {
     const char *name;
-    const char *since; /* the first version without it */
-    const char *use;   /* what to use instead, as in "use --other" */
-    const char
-        *value; /* the option is still there, without this value; NULL: all of the option went */
-    const char
-        *was; /* its default then, or "a|b", which config files of that version have; NULL: none */
+    const char *since; /* first version without it */
+    const char *use;   /* replacement, as in "use --other" */
+    const char *value; /* removed value of an existing option; NULL: the option was removed */
+    const char *was;   /* former defaults "a|b" in config files of older versions; NULL: none */
 } gone;
 
 /* clang-format off */
@@ -23,9 +21,9 @@ static const gone table[] = {
 {"cache-dir", "0.2", "lather-pack --mode original DIR LOCAL, then --data LOCAL", .was = NULL},
 {"cache-dir-limit", "0.2", "lather-pack --mode resized, whose packs are smaller", .was = NULL},
 {"color-jitter-hue", "0.2", "--color-jitter, which changes brightness, contrast and saturation", .was = "0"},
-{"outer-decay", "0.2", "--outer-compress, which keeps 0.95 of what was not sent", .was = "0.95"},
+{"outer-decay", "0.2", "--outer-compress, whose error feedback decays by 0.95", .was = "0.95"},
 {"precondition-budget", "0.2", "--precondition-frequency", .was = "0"},
-{"precondition-frequency", "0.2", "a number of updates, as 50", .value = "auto"},
+{"precondition-frequency", "0.2", "a number of updates, for example 50", .value = "auto"},
 {"ra-magnitude", "0.2", "--auto-augment ra:N:M", .was = "9"},
 {"ra-ops", "0.2", "--auto-augment ra:N:M", .was = "2"},
 {"read-ahead", "0.2", "--workers: more threads wait for a slow disk at once", .was = "64"},

@@ -1,4 +1,4 @@
-/* What the option table says of itself: --help, the manual page, the config file. */
+/* Output from the option table: --help, the manual page, the config file. */
 
 #include "options.h"
 
@@ -12,18 +12,18 @@
 #include <strings.h>
 
 enum { COLUMN = 34, WIDTH = 100 };
-static const double MOST = 1e15; /* a limit that stands for none */
+static const double MOST = 1e15; /* larger limits mean unlimited */
 
 static lt_status check(FILE *out)
 {
     errno = 0;
     if (!fflush(out) && !ferror(out))
         return LT_OK;
-    if (errno == EPIPE) { /* its reader, such as head, had enough */
+    if (errno == EPIPE) { /* the reader, such as head, closed the pipe */
         clearerr(out);
         return LT_OK;
     }
-    return lt_fail(LT_E_IO, "options: the output was refused: %s",
+    return lt_fail(LT_E_IO, "options: cannot write the output: %s",
                    errno ? strerror(errno) : "an earlier write failed");
 }
 
@@ -37,7 +37,7 @@ static const char *meta(const lt_option *option)
     return option->type == LT_OPTION_CHOICE ? option->choices : names[option->type];
 }
 
-/* "-b, --batch-size N": what stands on the left. */
+/* Writes the left column: "-b, --batch-size N". */
 static void left_side(const lt_option *option, char *text, size_t size)
 {
     char alias[8] = "";
@@ -52,7 +52,7 @@ static void left_side(const lt_option *option, char *text, size_t size)
         snprintf(text, size, "%s--%s %s", alias, option->name, meta(option));
 }
 
-/* Help, range, default, and who reads it: one paragraph. */
+/* Writes the right column: help, aliases, default, and the choices that read it. */
 static void right_side(const lt_option *option, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "%s", option->help);
@@ -81,7 +81,7 @@ static void right_side(const lt_option *option, char *text, size_t size)
 #undef APPEND
 }
 
-/* Words of text in lines that begin at column indent; the cursor is at column at. */
+/* Prints text wrapped to lines that begin at column indent; the cursor is at column `at`. */
 static void print_wrapped(FILE *out, const char *text, int at, int indent)
 {
     fprintf(out, "%*s", indent > at ? indent - at : 0, "");
@@ -113,7 +113,7 @@ static void print_row(FILE *out, const char *left, const char *right)
     print_wrapped(out, right, at, COLUMN);
 }
 
-/* Installed tools are called lather-NAME: so their help calls them. */
+/* Returns the program's name for --help: lather-NAME for installed tools. */
 static const char *called(const lt_options *o)
 {
     const char *path = lt_options_argument(o, 0), *slash = path ? strrchr(path, '/') : NULL;
@@ -146,7 +146,7 @@ static bool is_listed(const lt_options *o, size_t index)
                      : row->common && !row->option->through;
 }
 
-/* The options of a group that are set by themselves, or those through another one. Returns how many there are. */
+/* Prints a group's direct options, or if `through` those set by way of another option. Returns their count. */
 static size_t print_group(const lt_options *o, FILE *out, const char *group, bool through)
 {
     size_t count = 0;
@@ -164,7 +164,7 @@ static size_t print_group(const lt_options *o, FILE *out, const char *group, boo
     return count;
 }
 
-/* The options of the topic. Returns how many there are. */
+/* Prints the options of the topic. Returns their count. */
 static size_t print_groups(const lt_options *o, FILE *out)
 {
     size_t count = 0;
@@ -202,7 +202,7 @@ static void print_topics(const lt_options *o, FILE *out, size_t shown)
     print_wrapped(out, text, 0, 0);
 }
 
-/* 1000000, not 1e+06. */
+/* Writes a limit, as 1000000 rather than 1e+06. */
 static void write_limit(double value, char *text, size_t size)
 {
     if (!(fabs(value) < MOST) || floor(value) < value)
@@ -211,7 +211,7 @@ static void write_limit(double value, char *text, size_t size)
         snprintf(text, size, "%.0f", value);
 }
 
-/* "whole numbers from 1 to 65536" */
+/* Writes "whole numbers from 1 to 65536". */
 static void write_range(const lt_option *option, char *text, size_t size)
 {
     char low[32], high[32], limits[80] = "";
@@ -289,7 +289,7 @@ static lt_status write_help(const lt_options *o, FILE *out)
     return check(out);
 }
 
-/* roff reads '.' and quotes at the start of a line, '\' anywhere, and '-' as a hyphen. */
+/* Prints a line of roff: escapes '.' and quotes at its start, '\' anywhere, and '-', which would be a hyphen. */
 static void print_roff(FILE *out, const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -362,8 +362,7 @@ static int is_plain(const char *value)
     return 1;
 }
 
-/* A scalar of YAML 1.2, sections 7.3.1 and 7.3.3: plain where nothing can be misread, else double
- * quoted. NULL: "". */
+/* Prints a scalar of YAML 1.2, sections 7.3.1 and 7.3.3: plain if unambiguous, else double-quoted; NULL as "". */
 static void put_scalar(FILE *out, const char *value)
 {
     if (value && *value && is_plain(value)) {
@@ -416,7 +415,7 @@ static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
             continue;
         if (option->type == LT_OPTION_LIST)
             write_list(out, option->name, row->field);
-        else if (option->type != LT_OPTION_STRING || row->string) /* else: not given */
+        else if (option->type != LT_OPTION_STRING || row->string) /* skips unset strings */
             write_value(o, row, out);
     }
     return check(out);

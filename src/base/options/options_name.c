@@ -1,4 +1,4 @@
-/* Names of options: finding a row by any of its names, and what an unknown one was meant to be. */
+/* Names of options: lookup by any name, suggestions for unknown ones, topics of --help. */
 
 #include "base/text.h"
 #include "options.h"
@@ -9,17 +9,17 @@
 #include <strings.h>
 
 const lt_option_builtin lt_option_builtins[] = {
-    {"config", "FILE", "read options from a YAML file; the command line overrides it", 0,
+    {"config", "FILE", "read options from a YAML file; the command line takes precedence", 0,
      LT_OPTIONS_RUN},
-    {"print-config", NULL, "print the resolved options as such a file, and stop", 0,
+    {"print-config", NULL, "print the resolved options as a config file, and exit", 0,
      LT_OPTIONS_PRINT_CONFIG},
-    {"help", NULL, "print this, and stop", 'h', LT_OPTIONS_HELP},
-    {"help-man", NULL, "print the manual page, and stop", 0, LT_OPTIONS_MAN},
-    {"version", NULL, "print versions and CPU features, and stop", 0, LT_OPTIONS_VERSION},
+    {"help", NULL, "print this help, and exit", 'h', LT_OPTIONS_HELP},
+    {"help-man", NULL, "print the manual page, and exit", 0, LT_OPTIONS_MAN},
+    {"version", NULL, "print versions and CPU features, and exit", 0, LT_OPTIONS_VERSION},
 };
 const size_t lt_option_builtin_count = sizeof lt_option_builtins / sizeof *lt_option_builtins;
 
-/* Item number index of a list of words, in word; false past the end. */
+/* Copies word `index` of a list to word; false past the end. */
 static bool word_at(const char *list, int index, char word[LT_OPTION_NAME])
 {
     const char *at = list ? list : "";
@@ -58,7 +58,7 @@ static lt_status check_name(const lt_options *o, const lt_option *option, const 
     const lt_option_row *other = lt_options_find(o, name, strlen(name));
     if (!other && !lt_options_find_builtin(name, strlen(name)))
         return LT_OK;
-    return lt_fail(LT_E_ARG, "options: two are called --%s: --%s (%s) and --%s (%s)", name,
+    return lt_fail(LT_E_ARG, "options: duplicate name --%s: --%s (%s) and --%s (%s)", name,
                    option->name, option->group, other ? other->option->name : name,
                    other ? other->option->group : "General");
 }
@@ -92,7 +92,7 @@ typedef struct guess {
     char text[2 * LT_OPTION_NAME + 8]; /* "wd (--weight-decay)" */
 } guess;
 
-/* A name that goes on where the typed one ends is what was meant, however long it is. */
+/* Keeps name if it is nearer than earlier ones; a name that begins with the typed text has distance 0. */
 static void try_name(guess *g, const char *name, const char *stands_for)
 {
     bool begins = g->bytes > 2 && !strncasecmp(name, g->typed, g->bytes);
@@ -103,7 +103,7 @@ static void try_name(guess *g, const char *name, const char *stands_for)
     snprintf(g->text, sizeof g->text, stands_for ? "%s (--%s)" : "%s", name, stands_for);
 }
 
-/* groups: of --help's topics, which are its sections too. */
+/* Returns the nearest name of an option; with groups also of a section of --help. */
 static guess nearest(const lt_options *o, const char *name, size_t bytes, bool groups)
 {
     char also[LT_OPTION_NAME];
@@ -123,7 +123,7 @@ static guess nearest(const lt_options *o, const char *name, size_t bytes, bool g
 
 static bool is_near(const guess *g)
 {
-    return g->distance <= 1 + g->bytes / 3; /* a far name is no help */
+    return g->distance <= 1 + g->bytes / 3; /* distant names do not help */
 }
 
 lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)

@@ -1,4 +1,4 @@
-/* The command line parser: long options as GNU getopt_long has them, from one table. */
+/* Command line parser: long options as in GNU getopt_long, from one table. */
 
 #include "base/alloc.h"
 #include "base/encoding/yaml.h"
@@ -13,7 +13,7 @@ static const lt_option_row *find_text(const lt_options *o, const char *name)
     return row;
 }
 
-/* Life. */
+/* --- Construction --- */
 
 static lt_status set_defaults(lt_options *o)
 {
@@ -27,7 +27,7 @@ static lt_status set_defaults(lt_options *o)
     return LT_OK;
 }
 
-/* Before its default, every field is what a table without one means. */
+/* Zeroes all fields; defaults follow. */
 static void clear_fields(lt_options *o)
 {
     static const size_t bytes[] = {
@@ -52,7 +52,7 @@ lt_status lt_options_compose(lt_options **out, const lt_program *program,
     o->program = program;
     lt_status st = lt_options_gather(o, table, count);
     clear_fields(o);
-    /* Twice: defaults depend on the selector, which may stand below the rows that do. */
+    /* Twice: defaults depend on the selector, which may come after the rows that depend on it. */
     for (int pass = 0; pass < 2 && !st; pass++)
         st = set_defaults(o);
     if (st) {
@@ -95,7 +95,7 @@ void lt_options_free(lt_options **options)
     *options = NULL;
 }
 
-/* Parsing. */
+/* --- Parsing --- */
 
 typedef struct arguments {
     int count, at;
@@ -105,7 +105,7 @@ typedef struct arguments {
 static lt_status add_rest(lt_options *o, const char *text)
 {
     if (!o->program->rest)
-        return lt_fail(LT_E_ARG, "'%s': an option is wanted here, not a plain word", text);
+        return lt_fail(LT_E_ARG, "'%s': expected an option, got a plain word", text);
     char **more = lt_realloc(o->rest, o->rest_count + 1, sizeof *more);
     if (!more)
         return LT_E_NOMEM;
@@ -114,7 +114,7 @@ static lt_status add_rest(lt_options *o, const char *text)
     return o->rest[o->rest_count] ? (o->rest_count++, LT_OK) : LT_E_NOMEM;
 }
 
-/* The value after '=', or else the next argument. */
+/* Gets the value after '=', or else the next argument. */
 static lt_status take_value(arguments *args, const char *name, const char *equal,
                             const char **value)
 {
@@ -123,12 +123,12 @@ static lt_status take_value(arguments *args, const char *name, const char *equal
         return LT_OK;
     }
     if (args->at == args->count)
-        return lt_fail(LT_E_ARG, "--%s: a value is missing", name);
+        return lt_fail(LT_E_ARG, "--%s: missing value", name);
     *value = args->value[args->at++];
     return LT_OK;
 }
 
-/* NAME=VALUE: the option NAME that is set through this one. */
+/* Parses NAME=VALUE of a pair option, where NAME is an option set through it. */
 static lt_status assign_pair(const lt_options *o, const lt_option *pair, const char *text,
                              lt_option_source source)
 {
@@ -137,8 +137,8 @@ static lt_status assign_pair(const lt_options *o, const lt_option *pair, const c
         return lt_fail(LT_E_ARG, "--%s: '%s': want NAME=VALUE", pair->name, text);
     lt_option_row *row = lt_options_find(o, text, (size_t)(equal - text));
     if (!row || !row->option->through || strcmp(row->option->through, pair->name) != 0)
-        return lt_fail(LT_E_ARG, "--%s: '%.*s' is none of its settings; --help %s lists them",
-                       pair->name, (int)(equal - text), text, pair->name);
+        return lt_fail(LT_E_ARG, "--%s: unknown setting '%.*s'; --help %s lists them", pair->name,
+                       (int)(equal - text), text, pair->name);
     return lt_options_assign(row, equal + 1, source);
 }
 
@@ -161,7 +161,7 @@ static lt_status use_row(const lt_options *o, arguments *args, lt_option_row *ro
     return assign(o, row, value, LT_OPTION_FROM_USER);
 }
 
-/* --help [TOPIC]: nothing after it is read. */
+/* Handles --help [TOPIC]; ignores later arguments. */
 static lt_status take_topic(lt_options *o, arguments *args, const char *equal)
 {
     const char *topic = equal ? equal + 1 : args->at < args->count ? args->value[args->at] : "";
@@ -201,7 +201,7 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
     if (bytes > 3 && !strncmp(name, "no-", 3)) {
         row = lt_options_find(o, name + 3, bytes - 3);
         if (row && row->option->type != LT_OPTION_BOOL)
-            return lt_fail(LT_E_ARG, "--%.*s: --%s wants a value, it cannot be switched off",
+            return lt_fail(LT_E_ARG, "--%.*s: --%s takes a value and cannot be disabled",
                            (int)bytes, name, row->option->name);
         if (row && equal)
             return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
@@ -213,7 +213,7 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
     return lt_options_unknown(o, name, bytes);
 }
 
-/* -b 32, -b32; no bundles. */
+/* Parses -b 32 or -b32; options cannot be bundled. */
 static lt_status parse_short(lt_options *o, arguments *args, const char *text)
 {
     for (size_t i = 0; i < lt_option_builtin_count; i++)
@@ -260,7 +260,7 @@ static lt_status parse_all(lt_options *o, arguments *args)
     return LT_OK;
 }
 
-/* A value that is set but not read is a mistake that costs a training run. */
+/* Rejects options that were set but that the selector's choice does not read. */
 static lt_status check_applies(const lt_options *o)
 {
     for (size_t i = 0; i < o->count; i++) {
@@ -279,7 +279,7 @@ lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
         LT_TRY(keep_arguments(o, argc, argv));
     arguments args = {.count = argc, .at = argc ? 1 : 0, .value = argv};
     LT_TRY(parse_all(o, &args));
-    LT_TRY(set_defaults(o)); /* those of the chosen optimizer */
+    LT_TRY(set_defaults(o)); /* for the selector's choice */
     return o->asked == LT_OPTIONS_RUN || o->asked == LT_OPTIONS_PRINT_CONFIG ? check_applies(o)
                                                                              : LT_OK;
 }
@@ -296,7 +296,7 @@ lt_status lt_options_set(lt_options *o, const char *name, const char *value)
 
 typedef struct loading {
     lt_options *options;
-    bool (*wanted)(const lt_option *option); /* NULL: all are */
+    bool (*wanted)(const lt_option *option); /* NULL: all options */
 } loading;
 
 static lt_status load_line(void *context, const char *key, const char *value, int line)
@@ -325,7 +325,7 @@ lt_status lt_options_load_some(lt_options *o, const char *path,
     return lt_yaml_read(path, load_line, &l);
 }
 
-/* Questions. */
+/* --- Queries --- */
 
 lt_options_request lt_options_asked(const lt_options *o)
 {

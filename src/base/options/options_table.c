@@ -1,11 +1,11 @@
-/* The tables of a program as one list: its order, and what a table can have wrong. */
+/* Merges a program's option tables to one ordered list and validates them. */
 
 #include "base/alloc.h"
 #include "options.h"
 
 #include <string.h>
 
-/* Behind the last row of its group; a new group stands at the end. */
+/* Returns the index after the last row of the group, or the end for a new group. */
 static size_t place_in_group(const lt_options *o, const char *group)
 {
     for (size_t i = o->count; i > 0; i--)
@@ -30,7 +30,7 @@ static lt_status insert(lt_options *o, const lt_option_table *table, const lt_op
     return LT_OK;
 }
 
-/* A table that marks no row as common (a small or user program) has all rows listed. */
+/* Returns true if the table marks common rows; otherwise (a small or user program) all rows are listed. */
 static bool has_common(const lt_option_table *table)
 {
     for (size_t i = 0; i < table->count; i++)
@@ -39,7 +39,7 @@ static bool has_common(const lt_option_table *table)
     return false;
 }
 
-/* Rows that are listed behind another one come last: that one may be in a later table. */
+/* Inserts rows with `after` last, as the row that they follow may be in a later table. */
 static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t count)
 {
     for (int pass = 0; pass < 2; pass++)
@@ -58,10 +58,10 @@ static lt_status check_default(const lt_option *option, const char *value)
         return LT_OK;
     char why[256];
     snprintf(why, sizeof why, "%s", lt_error_message());
-    return lt_fail(LT_E_ARG, "options: the default of %s", why);
+    return lt_fail(LT_E_ARG, "options: invalid default of %s", why);
 }
 
-/* words: "sgd=0.1 adam=0.001", or choices alone. */
+/* Checks words, "sgd=0.1 adam=0.001" or choices only, against the selector's choices. */
 static lt_status check_choices(const lt_options *o, const lt_option *option, const char *words,
                                const char *choices)
 {
@@ -73,8 +73,8 @@ static lt_status check_choices(const lt_options *o, const lt_option *option, con
         if (equal)
             *equal = 0;
         if (!lt_options_has_word(choices, word, "|"))
-            return lt_fail(LT_E_ARG, "options: --%s: it speaks of --%s %s, which is none of %s",
-                           option->name, o->program->selector, word, choices);
+            return lt_fail(LT_E_ARG, "options: --%s: refers to --%s %s; valid: %s", option->name,
+                           o->program->selector, word, choices);
         if (equal)
             LT_TRY(check_default(option, equal + 1));
     }
@@ -102,7 +102,7 @@ lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t 
     LT_TRY(insert_all(o, table, count));
     const lt_option_row *chosen = selector ? lt_options_find(o, selector, strlen(selector)) : NULL;
     if (selector && !chosen)
-        return lt_fail(LT_E_ARG, "options: the selector --%s is none", selector);
+        return lt_fail(LT_E_ARG, "options: there is no selector --%s", selector);
     for (size_t i = 0; i < o->count; i++)
         LT_TRY(check_row(o, o->row[i].option, chosen ? chosen->option->choices : NULL));
     return LT_OK;

@@ -1,4 +1,4 @@
-/* Values of options: from text to the program's struct, and back. */
+/* Values of options: conversion between text and the program's struct. */
 
 #include "base/alloc.h"
 #include "options.h"
@@ -17,7 +17,7 @@ static lt_status out_of_range(const lt_option *option, const char *value)
                    option->max, option->below || isinf(option->max) ? ')' : ']');
 }
 
-/* Not !=: min and max are written in a table, not computed. */
+/* Returns true if value is out of range; min == max means no range. */
 static bool is_outside(const lt_option *option, double value)
 {
     const bool below = option->below ? value < option->max : value <= option->max;
@@ -32,7 +32,7 @@ static lt_status parse_int(const lt_option *option, const char *value, int64_t *
     long long number = strtoll(value, &end, 10);
     if (end == value || *end || errno) {
         LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
-        return lt_fail(LT_E_ARG, "--%s: '%s' is no integer", option->name, value);
+        return lt_fail(LT_E_ARG, "--%s: '%s' is not an integer", option->name, value);
     }
     if (is_outside(option, (double)number))
         return out_of_range(option, value);
@@ -45,7 +45,7 @@ static lt_status parse_double(const lt_option *option, const char *value, double
     char *end;
     double number = strtod(value, &end);
     if (end == value || *end || isnan(number))
-        return lt_fail(LT_E_ARG, "--%s: '%s' is no number", option->name, value);
+        return lt_fail(LT_E_ARG, "--%s: '%s' is not a number", option->name, value);
     if (is_outside(option, number) || isinf(number))
         return out_of_range(option, value);
     *out = number;
@@ -71,7 +71,8 @@ static lt_status parse_choice(const lt_option *option, const char *value, int *o
             return LT_OK;
         }
     LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
-    return lt_fail(LT_E_ARG, "--%s: '%s' is none of %s", option->name, value, option->choices);
+    return lt_fail(LT_E_ARG, "--%s: unknown value '%s'; valid: %s", option->name, value,
+                   option->choices);
 }
 
 static lt_status append(lt_option_list *list, const char *value)
@@ -84,7 +85,7 @@ static lt_status append(lt_option_list *list, const char *value)
     return list->item[list->count] ? (list->count++, LT_OK) : LT_E_NOMEM;
 }
 
-/* A list that comes from a weaker source is replaced, else extended. */
+/* Appends to a list, or replaces it if it comes from a weaker source. */
 static lt_status add_to_list(lt_option_list *list, const char *value, bool replace)
 {
     for (; replace && list->count; list->count--)
@@ -92,7 +93,7 @@ static lt_status add_to_list(lt_option_list *list, const char *value, bool repla
     return append(list, value);
 }
 
-/* Where a value is put that is only looked at. */
+/* Target of a value that is only validated. */
 typedef union scratch {
     bool flag;
     int64_t integer;
@@ -100,7 +101,7 @@ typedef union scratch {
     int choice;
 } scratch;
 
-/* Of the types that are no texts. */
+/* Parses a value; accepts any text for string types. */
 static lt_status parse(const lt_option *option, const char *value, void *to)
 {
     switch (option->type) {
@@ -151,7 +152,7 @@ lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_sou
     return LT_OK;
 }
 
-/* "sgd=0.1 shampoo=0.05": what stands behind choice=, or NULL. */
+/* Returns the default of a choice in "sgd=0.1 shampoo=0.05", or NULL. */
 static const char *default_of(const char *defaults, const char *choice, char *text, size_t size)
 {
     size_t bytes = strlen(choice);
@@ -228,7 +229,7 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
     case LT_OPTION_LIST:
         join(from, text, size);
         break;
-    case LT_OPTION_PAIR: /* its settings have values, each under its name */
+    case LT_OPTION_PAIR: /* its settings are separate rows */
         break;
     }
     return text;

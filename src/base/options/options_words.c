@@ -1,10 +1,10 @@
-/* Names, and words of lists, in the rows of a table. */
+/* Matching of names and of words in lists. */
 
 #include "options.h"
 
 #include <string.h>
 
-/* '_' counts as '-', which is how Python's names are often typed. */
+/* '_' counts as '-', as Python's names are often typed so. */
 bool lt_options_is_named(const char *known, const char *name, size_t bytes)
 {
     size_t i = 0;

@@ -380,7 +380,7 @@ static char *path_in_cache(const char *tar)
 static bool save_in_cache(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     char *folder = path ? lt_format("%.*s", (int)(strrchr(path, '/') - path), path) : NULL;
-    bool ok = folder && !lt_commit_make_folders(folder) && save(x, path, tar);
+    bool ok = folder && !lt_make_folders(folder) && save(x, path, tar);
     lt_free(folder);
     return ok;
 }

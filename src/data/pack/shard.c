@@ -176,7 +176,7 @@ lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t config_hash)
 {
     lt_status st = lt_replacement_close(&w->file, write_ends(w, config_hash), true);
     if (!st)
-        st = lt_commit_sync_parent(w->path);
+        st = lt_sync_parent(w->path);
     lt_pack_writer_abandon(w);
     return st;
 }

@@ -309,7 +309,7 @@ static lt_status write_manifest(const job *j)
     if (!st)
         st = lt_shared_save(path, text, bytes);
     if (!st)
-        st = lt_commit_sync(path);
+        st = lt_sync_path(path);
     lt_json_writer_clear(&w);
     lt_free(path);
     return st;
@@ -321,8 +321,8 @@ static lt_status run(job *j)
     j->corrupt = lt_alloc((size_t)j->shards, sizeof *j->corrupt);
     if (!j->corrupt)
         return LT_E_NOMEM;
-    LT_TRY(lt_commit_make_folders(j->folder));
-    lt_commit_clean(j->folder, names, false);
+    LT_TRY(lt_make_folders(j->folder));
+    lt_remove_stale_temps(j->folder, names, false);
     run_threads(j);
     if (j->status)
         return lt_fail(j->status, "%s", j->message ? j->message : "pack: no memory");

@@ -18,7 +18,7 @@ typedef struct packer {
     lt_ids ids;
     lt_token_writer writer[SPLITS];
     lt_token_writer *to; /* writer of the current document */
-    lt_commit commit;
+    lt_atomic_dir commit;
     lt_tokens_progress_fn *progress; /* may be NULL */
     void *context;
     lt_tokens_report report;
@@ -63,7 +63,7 @@ static lt_status write_parts(packer *p, bool val)
         LT_TRY(add_document(p, &p->corpus.document[i]));
     for (int split = val ? VAL : TRAIN; split < SPLITS; split++)
         LT_TRY(lt_token_writer_finish(&p->writer[split]));
-    return lt_commit_finish(&p->commit);
+    return lt_atomic_dir_commit(&p->commit);
 }
 
 static lt_status open_corpus(packer *p, const char *path, const lt_tokens_config *config)
@@ -90,12 +90,12 @@ lt_status lt_tokens_pack(const char *folder, const char *path, const lt_tokens_c
     if (!st)
         st = open_corpus(&p, path, config);
     if (!st)
-        st = lt_commit_begin(&p.commit, folder);
+        st = lt_atomic_dir_begin(&p.commit, folder);
     if (!st)
         st = write_parts(&p, !(config->val_fraction < 0));
     for (int split = 0; split < SPLITS; split++)
         lt_token_writer_abandon(&p.writer[split]);
-    lt_commit_abandon(&p.commit);
+    lt_atomic_dir_abandon(&p.commit);
     lt_ids_clear(&p.ids);
     lt_tokenizer_free(&p.tokenizer);
     lt_corpus_clear(&p.corpus);

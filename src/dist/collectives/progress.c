@@ -210,7 +210,7 @@ static void *run(void *context)
 {
     lt_progress *p = context;
     lt_profile_thread("comm");
-    lt_slice_shorten(); /* else messages wait for whole time slices when ranks compute on all cores */
+    lt_sched_slice_shorten(); /* else messages wait for whole time slices when ranks compute on all cores */
     bool ok = p->link->ops->open(p->link);
     pthread_mutex_lock(&p->mutex);
     p->opened = ok ? LT_OK : LT_E_COMM;

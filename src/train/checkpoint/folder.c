@@ -74,7 +74,7 @@ static lt_status point(const char *checkpoints, const char *name, int64_t step)
     if (!path)
         return LT_E_NOMEM;
     snprintf(target, sizeof target, "step-%" PRId64, step);
-    lt_status st = lt_commit_link(path, target);
+    lt_status st = lt_atomic_symlink(path, target);
     lt_free(path);
     return st;
 }
@@ -91,7 +91,7 @@ static lt_status unfold_at(const char *checkpoints, const char *name, const char
     char *own = lt_format("%s/step-%" PRId64, checkpoints, state.step);
     lt_status st = own ? LT_OK : LT_E_NOMEM;
     if (!st && !stat(own, &info))
-        st = lt_commit_remove(path);
+        st = lt_atomic_dir_remove(path);
     else if (!st && rename(path, own))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     lt_free(own);
@@ -140,7 +140,7 @@ static lt_status remove_old(const char *checkpoints, const steps *list, int keep
         char *path = lt_format("%s/step-%" PRId64, checkpoints, list->step[i]);
         if (!path)
             return LT_E_NOMEM;
-        lt_status st = lt_commit_remove(path);
+        lt_status st = lt_atomic_dir_remove(path);
         lt_free(path);
         LT_TRY(st);
     }
@@ -251,7 +251,8 @@ void lt_checkpoint_clean_in(const char *checkpoints)
 {
     static const char *const names[] = {"step-[0-9]*/", "latest",    "best",
                                         "latest.old/",  "best.old/", NULL};
-    lt_commit_clean(checkpoints, names, true); /* the process that saves holds the run's lock */
+    lt_remove_stale_temps(checkpoints, names,
+                          true); /* the process that saves holds the run's lock */
 }
 
 void lt_checkpoint_clean(const char *folder)

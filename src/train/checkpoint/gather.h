@@ -47,7 +47,7 @@ typedef struct lt_gather_file {
     const char *path;
     size_t first, last; /* index of the first tensor, and of the one after the last */
     bool is_weights;    /* metadata begin with the format's name, then those below */
-    bool is_part;       /* part of an lt_commit, which syncs it */
+    bool is_part;       /* part of an lt_atomic_dir, which syncs it */
     const lt_metadata *metadata;
     size_t metadata_count;
 } lt_gather_file;

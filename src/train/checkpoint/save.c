@@ -150,16 +150,16 @@ static lt_status save_into(const char *checkpoints, saving *s)
     char *path = lt_format("%s/step-%" PRId64, checkpoints, s->state->step);
     if (!path)
         return LT_E_NOMEM;
-    lt_commit commit = {0};
-    lt_status st = lt_commit_begin(&commit, path);
+    lt_atomic_dir commit = {0};
+    lt_status st = lt_atomic_dir_begin(&commit, path);
     lt_free(path);
     LT_TRY(st);
     st = write_all(commit.temp, s);
     if (st) {
-        lt_commit_abandon(&commit);
+        lt_atomic_dir_abandon(&commit);
         return st;
     }
-    return lt_commit_finish(&commit);
+    return lt_atomic_dir_commit(&commit);
 }
 
 static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy *policy, saving *s)

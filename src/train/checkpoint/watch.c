@@ -60,7 +60,7 @@ lt_status lt_watch_check(const char *folder)
 /* Removes the links. Their folder has a fixed name, so that a restart after a kill finds the leftovers. */
 static void release(const lt_watch *w)
 {
-    if (w->held && lt_commit_remove_tree(w->held))
+    if (w->held && lt_remove_tree(w->held))
         lt_log(LT_LOG_WARN, "train", "%s", lt_error_message());
 }
 

@@ -109,7 +109,7 @@ static lt_status compute(void *context)
         lt_params_zero_grad(c->params);
     }
     LT_TRY(forward_backward(w));
-    lt_beat_here();
+    lt_heartbeat_progress();
     if (!w->micro)
         LT_TRY(lt_step_note_gradients(step));
     if (c->stragglers)

@@ -77,7 +77,7 @@ static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, sums *sum
         if (sum->stopped)
             return LT_OK;
         LT_TRY(evaluate_batch(e, &batch, sum));
-        lt_beat_here();
+        lt_heartbeat_progress();
         if (e->run)
             lt_run_part(e->run, "evaluate", batch.index + 1, batches);
     }

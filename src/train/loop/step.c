@@ -189,7 +189,7 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     double begin = lt_clock_seconds();
     lt_status st = step->config.next(step->config.next_context, &batch);
     r->data_seconds += lt_clock_seconds() - begin;
-    lt_beat_here();
+    lt_heartbeat_progress();
     if (!st && !micro && step->config.share)
         st = lt_share_begin(step->config.share, &r->turn);
     step->labels = st ? 0 : batch.labels ? (double)lt_tensor_count(batch.labels) : batch.count;
@@ -246,8 +246,8 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
 {
     enum { LARGE = 24 };
     const lt_train_step_config *c = &step->config;
-    lt_beat_here_from(numbers->attempt
-                      << LARGE); /* ranks differ in their number of evaluation batches */
+    lt_heartbeat_progress_from(numbers->attempt
+                               << LARGE); /* ranks differ in their number of evaluation batches */
     LT_TRY(prepare(step, numbers, r));
     if (c->stragglers)
         LT_TRY(lt_stragglers_begin(c->stragglers, r->step));

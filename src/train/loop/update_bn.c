@@ -24,7 +24,7 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts
     lt_status st;
     for (int64_t k = 0; !(st = lt_loader_next(loader, &batch)); k++) {
         LT_TRY(pass(e, &batch, k, counts));
-        lt_beat_here();
+        lt_heartbeat_progress();
     }
     return st == LT_END ? LT_OK : st;
 }

@@ -266,7 +266,7 @@ static lt_status open_folder(plan *p)
     const char *temp = getenv("TMPDIR");
     if (p->options.pilot_dir) {
         snprintf(all->folder, sizeof all->folder, "%s", p->options.pilot_dir);
-        return lt_commit_make_folders(all->folder);
+        return lt_make_folders(all->folder);
     }
     snprintf(all->folder, sizeof all->folder, "%s/lather-pilots-XXXXXX", temp ? temp : "/tmp");
     return mkdtemp(all->folder) ? LT_OK
@@ -280,7 +280,8 @@ static void clean(plan *p)
     if (p->options.pilot_dir)
         return;
     for (int i = 0; i < p->pilots.count; i++)
-        if (!access(p->pilots.item[i].folder, F_OK) && lt_commit_remove(p->pilots.item[i].folder))
+        if (!access(p->pilots.item[i].folder, F_OK)
+            && lt_atomic_dir_remove(p->pilots.item[i].folder))
             return;
     (void)rmdir(p->pilots.folder);
 }

@@ -105,7 +105,7 @@ static lt_status lock_folder(lt_run_lock *l, bool is_new)
 {
     struct stat info;
     l->made_folder = stat(l->folder, &info) && errno == ENOENT;
-    LT_TRY(lt_commit_make_folders(l->folder));
+    LT_TRY(lt_make_folders(l->folder));
     while (!l->is_locked) {
         close_file(l);
         LT_TRY(try_lock(l));

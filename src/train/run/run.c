@@ -111,12 +111,12 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
     static const char *const names[] = {"config.yaml",      "env.json",          "metrics.jsonl",
                                         LT_RUN_EVALUATIONS, "model.safetensors", NULL};
-    LT_TRY(lt_commit_make_folders(run->folder));
+    LT_TRY(lt_make_folders(run->folder));
     LT_TRY(remember_folder(run));
     if (config->append)
         return open_file(run, run->records, &run->metrics);
     /* Not when appending, as another process may be writing. */
-    lt_commit_clean(run->folder, names, false);
+    lt_remove_stale_temps(run->folder, names, false);
     if (config->options)
         LT_TRY(write_config(run, config->options));
     LT_TRY(lt_run_write_env(run->folder, config, run->id));

@@ -1,12 +1,12 @@
-/* In place of the compiler's <immintrin.h>: the instructions that src/tensor/backend/cpu uses, in plain C with GCC's
- * vector types, so that the kernels of every instruction set run on every x86-64 processor. What each does is in
- * Intel's Software Developer's Manual, volume 2; tests/cpu/instructions.c compares them with the real ones.
+/* Replaces the compiler's <immintrin.h>: emulates the instructions that src/tensor/backend/cpu uses in plain C with
+ * GCC's vector types, so that the kernels of all instruction sets run on every x86-64 processor. Intel's Software
+ * Developer's Manual, volume 2, specifies them; tests/cpu/instructions.c compares them with the real ones.
  *
- * A header of our own, as SIMDe's VDPBF16PS rounds products and sums each by themselves and keeps subnormal numbers,
- * and as it has no tiles.
+ * SIMDe is not used: its VDPBF16PS rounds products and sums separately and keeps subnormal numbers, and it has no
+ * tiles.
  *
- * What hardware faults on traps here: misaligned operands, tiles without a configuration. An instruction that is
- * missing here does not compile; an immediate operand that no kernel uses traps. */
+ * Faults of the hardware trap: misaligned operands, tiles without a configuration. A missing instruction does not
+ * compile; an immediate operand that no kernel uses traps. */
 #ifndef LT_TESTS_EMULATED_IMMINTRIN_H
 #define LT_TESTS_EMULATED_IMMINTRIN_H
 
@@ -260,7 +260,7 @@ EMULATED __m512i _mm512_cvtepu16_epi32(__m256i v)
 
 /* --- Shuffles --- */
 
-/* Of each 16 bytes of a and of b, elements from `first` on by turns. */
+/* Interleaves the elements from `first` of each 16 bytes of a and b. */
 EMULATED __m512i emulated_unpack(__m512i a, __m512i b, size_t size, size_t first)
 {
     const emulated_zmm x = EMULATED_OF_SI(a), y = EMULATED_OF_SI(b);

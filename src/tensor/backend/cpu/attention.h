@@ -1,9 +1,8 @@
-/* Attention's kernels: what they take. A tile is some queries of one head by some of its keys; its
- * products are of words of 32 bits, which are floats, or pairs of bf16 along the contraction where the
- * processor multiplies those.
+/* Arguments of the attention kernels. A tile is a block of queries of one head times a block of its keys. Products
+ * work on 32-bit words: a float, or a pair of bf16 adjacent along the contraction where the CPU multiplies pairs.
  *
- * A product's left operand is read word by word, at any strides. Its right operand lies in panels,
- * [depth in words][64 columns] each. Dao et al., "FlashAttention", NeurIPS 2022. */
+ * The left operand of a product is read word by word, at any strides; the right operand is packed into panels of
+ * [depth in words][64 columns]. Dao et al., "FlashAttention", NeurIPS 2022. */
 #ifndef LT_BACKEND_CPU_ATTENTION_H
 #define LT_BACKEND_CPU_ATTENTION_H
 
@@ -11,24 +10,24 @@
 #include <stdint.h>
 
 enum {
-    LT_ATTENTION_PANEL = 64, /* columns */
-    LT_ATTENTION_LANES = 16, /* columns that are made together */
-    LT_ATTENTION_ROWS = 12   /* rows that are read beyond the last, at most: less than this */
+    LT_ATTENTION_PANEL = 64, /* columns of a panel */
+    LT_ATTENTION_LANES = 16, /* columns of a vector */
+    LT_ATTENTION_ROWS = 12   /* kernels read fewer than this many rows past the last */
 };
 
-/* Rows of d features, to the layouts that are not NULL. Columns and words that are filled up are 0. */
+/* Packs rows of d features into every layout that is not NULL. Padding columns and words are 0. */
 typedef struct lt_attention_pack {
     const void *x;
     int64_t step; /* elements between rows */
     int64_t rows, d;
     bool pairs;
-    float *left;   /* [rows][words of d] */
-    float *across; /* panels of columns that are rows, of depth d */
-    float *along;  /* panels of columns that are features, of depth rows */
-    int64_t along_panel;
+    float *left;           /* [rows][words of d] */
+    float *row_panels;     /* a column is a row of x; depth d */
+    float *feature_panels; /* a column is a feature; depth rows */
+    int64_t feature_panel_step;
 } lt_attention_pack;
 
-/* Which part of a tile counts where query r sees the keys 0 .. r + offset. */
+/* Part of a product that the causal mask leaves: query r sees the keys 0 .. r + offset. */
 typedef enum lt_attention_bound {
     LT_ATTENTION_ALL,
     LT_ATTENTION_COLUMNS, /* rows are queries, columns keys */
@@ -39,9 +38,9 @@ typedef enum lt_attention_bound {
 /* c = a b, or c += a b. */
 typedef struct lt_attention_product {
     const float *a;
-    int64_t a_row, a_step; /* words from row to row, and along the contraction */
+    int64_t a_row, a_step; /* strides in words: between rows, along the contraction */
     const float *b;
-    int64_t b_panel; /* words from panel to panel */
+    int64_t b_panel; /* words between panels */
     float *c;
     int64_t c_row;
     int64_t rows, cols, depth; /* depth in elements: two to a word with pairs */
@@ -50,13 +49,12 @@ typedef struct lt_attention_product {
     int64_t offset;
 } lt_attention_product;
 
-/* Scores of a tile become weights: exp(scale * score - top), with the largest so far as top.
- * sum: LT_ATTENTION_LANES partial sums a row; y [rows][d filled up] is what was added up with an earlier
- * top. */
+/* Turns a tile's scores into weights exp(scale * score - top), where top is the row's running maximum; rescales sum
+ * and y when top grows. sum: LT_ATTENTION_LANES partial sums per row; y: [rows][d padded], the output so far. */
 typedef struct lt_attention_weights {
-    float *score;     /* the weights too, but with pairs */
-    uint16_t *weight; /* with pairs: bf16, rows as far apart as scores */
-    int64_t row;      /* elements from row to row */
+    float *score;     /* overwritten by the weights unless pairs */
+    uint16_t *weight; /* bf16 weights if pairs, same row stride as scores */
+    int64_t row;      /* elements between rows */
     int64_t rows, cols;
     float scale;
     float *top, *sum, *y;
@@ -65,11 +63,11 @@ typedef struct lt_attention_weights {
     int64_t offset;
 } lt_attention_weights;
 
-/* Scores s and products p = dy v^T of a tile: s becomes the weights w = exp(scale * s - lse), p the
- * slopes w * (p - mean). With pairs they go to 16-bit copies: slopes by rows, and both by pairs of rows. */
+/* Backward of softmax on a tile. Scores s become the weights w = exp(scale * s - lse), products p = dy v^T the score
+ * gradients ("slopes") w * (p - mean). With pairs, bf16 copies are written: slopes by rows, both by pairs of rows. */
 typedef struct lt_attention_slopes {
-    float *score, *slope;             /* slope NULL: weights alone */
-    uint16_t *slope_rows;             /* rows as far apart as scores */
+    float *score, *slope;             /* slope NULL: computes weights only */
+    uint16_t *slope_rows;             /* same row stride as scores */
     float *score_pairs, *slope_pairs; /* [rows/2][row] */
     int64_t row, rows, cols;
     float scale;
@@ -87,7 +85,7 @@ typedef struct lt_attention_save {
     int64_t y_row, rows, d;
 } lt_attention_save;
 
-/* A row of d features by the angles of its position: sines have their signs, sign turns them round. */
+/* Rotates one row of d features by the angles of its position. Sines are signed; sign -1 inverts the rotation. */
 typedef struct lt_rotary_row {
     const void *x;
     void *y;
@@ -104,7 +102,7 @@ typedef struct lt_attention_dots {
     float *dot;
 } lt_attention_dots;
 
-/* Rows of features with a vector: score[j] = x . row[j]; or y = sum over j of score[j] * row[j]. */
+/* Either score[j] = x . row[j], or y = sum over j of score[j] * row[j]. */
 typedef struct lt_attention_rows {
     const void *row;
     int64_t step, rows, d;

@@ -1,4 +1,4 @@
-/* The cpu backend's table, its devices and their memory. */
+/* The cpu backend: table of entries, devices, tensor memory. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -44,27 +44,27 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     return LT_OK;
 }
 
-/* Tensor memory. The pool gets one range of addresses as large as the machine's memory: what is never
- * touched costs nothing, and one range wastes no ends as many segments do (a tenth of a training step's
+/* Tensor memory. The caching allocator reserves one range of addresses as large as the machine's memory: untouched
+ * pages cost nothing, and a single range avoids the fragmentation of many segments (a tenth of a training step's
  * memory). Huge pages make the first touch cheap. */
-enum { SMALLEST = 1 << 30 }; /* bytes that are mapped, not allocated */
+enum { MIN_MAPPED = 1 << 30 }; /* bytes; smaller requests are allocated */
 
 static lt_status allocate(void *ctx, size_t bytes, void **out)
 {
-    if (bytes < SMALLEST)
+    if (bytes < MIN_MAPPED)
         return lt_backend_ref()->alloc(ctx, bytes, out);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
-        return lt_fail(LT_E_NOMEM, "cpu: no %zu MiB of addresses", bytes >> 20);
-    madvise(memory, bytes, MADV_HUGEPAGE); /* a wish: no harm if it is not granted */
+        return lt_fail(LT_E_NOMEM, "cpu: cannot map %zu MiB of address space", bytes >> 20);
+    madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint: failure is harmless */
     *out = memory;
     return LT_OK;
 }
 
 static void release(void *ctx, void *data, size_t bytes)
 {
-    if (bytes < SMALLEST)
+    if (bytes < MIN_MAPPED)
         lt_backend_ref()->free(ctx, data, bytes);
     else
         munmap(data, bytes);
@@ -78,7 +78,7 @@ static void install_memory(lt_backend *be)
     be->reserve = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
 }
 
-/* In bf16 the products' speed decides, and those need the CPU's own bf16 products. */
+/* bf16 is fast only where the CPU multiplies bf16. */
 static bool has_fast(void *ctx, lt_dtype dtype)
 {
     const lt_cpu *cpu = ctx;
@@ -95,7 +95,7 @@ static lt_backend table;
 
 static void fill_table(void)
 {
-    table = *lt_backend_ref(); /* right, but slow */
+    table = *lt_backend_ref(); /* correct, but slow */
     table.name = "cpu";
     table.open = open_device;
     table.close = close_device;

@@ -1,12 +1,12 @@
-/* Batch normalisation on channels-last views: chunks of rows, partial results merged in the order
- * of chunks, so that the bits do not depend on the number of threads.
- * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
- * 37, 1983 (merging of moments). Formulas: ext/norm_kernels.h. */
+/* Batch normalisation on channels-last views: chunks of rows, whose partial results are merged in chunk order, so that
+ * results do not depend on the number of threads. Moments are merged as in Chan, Golub & LeVeque, "Algorithms for
+ * computing the sample variance", The American Statistician 37, 1983. Formulas: ext/norm_kernels.h. */
 
 #include "tensor/backend/cpu/batchnorm.h"
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/memory_traffic.h"
+#include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
 
@@ -17,10 +17,10 @@ static bool is_fast(const lt_view *x)
     return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_channels_last(x);
 }
 
-/* Absent, or stored like x. */
+/* Returns true if v is absent or stored like x. */
 static bool is_like(const lt_view *v, const lt_view *x)
 {
-    return !lt_cpu_has(v) || (v->dtype == x->dtype && lt_view_is_channels_last(v));
+    return !lt_cpu_has(v) || lt_cpu_is_channels_last(v, x->dtype);
 }
 
 static int64_t rows_of(const lt_view *x)
@@ -28,12 +28,11 @@ static int64_t rows_of(const lt_view *x)
     return lt_cpu_count(x) / x->shape.dim[1];
 }
 
-/* Rows a chunk: a multiple of 8, so that chunks of a mask begin at whole bytes. */
+/* Returns the rows of a chunk: a multiple of 8, so that chunks of a mask begin at whole bytes. */
 static int64_t grain_of(const lt_view *x, int64_t bytes)
 {
     const int64_t row = x->shape.dim[1] * (int64_t)lt_dtype_size(x->dtype);
-    const int64_t rows = bytes / row / 8 * 8;
-    return rows < 8 ? 8 : rows;
+    return lt_cpu_max(8, bytes / row / 8 * 8);
 }
 
 static lt_bn_coef coef_of(const lt_view *coef)
@@ -47,10 +46,10 @@ enum { SUM_CHUNK = 1 << 20, WRITE_CHUNK = 1 << 18 }; /* bytes */
 
 static int64_t chunks_of(const lt_view *x, int64_t grain)
 {
-    return (rows_of(x) + grain - 1) / grain;
+    return lt_cpu_ceil_div(rows_of(x), grain);
 }
 
-enum { MOMENTS_ROWS = 4 }; /* of [C] a chunk */
+enum { MOMENTS_ROWS = 4 }; /* rows [C] of a chunk's workspace */
 
 lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt_cpu_moments *m)
 {
@@ -60,7 +59,7 @@ lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt
     return part ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_cpu_moments_of(const lt_cpu_moments *m, int64_t chunk, float *of[2])
+void lt_cpu_moments_at(const lt_cpu_moments *m, int64_t chunk, float *of[2])
 {
     const int64_t c = m->x->shape.dim[1];
     of[0] = m->part + chunk * MOMENTS_ROWS * c;
@@ -73,25 +72,20 @@ void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     const int64_t c = m->x->shape.dim[1];
     const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
     float *of[2];
-    lt_cpu_moments_of(m, chunk, of);
+    lt_cpu_moments_at(m, chunk, of);
     m->count[chunk] = (float)(end - begin);
     m->kernels->of[lt_cpu_store_of(m->x->dtype)].bn_moments(x, end - begin, c, of[0], of[1]);
 }
 
 enum { AT_ONCE = 64 }; /* channels whose partial results are combined together */
 
-static int64_t channels_from(int64_t first, int64_t channels)
-{
-    return channels - first < AT_ONCE ? channels - first : AT_ONCE;
-}
-
-/* Chan's formula over the chunks, in double. */
+/* Merges the chunks by Chan's formula, in double. */
 void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
 {
     const int64_t channels = m->x->shape.dim[1];
     for (int64_t first = 0; first < channels; first += AT_ONCE) {
         double count = 0, mean[AT_ONCE] = {0}, m2[AT_ONCE] = {0};
-        const int64_t here = channels_from(first, channels);
+        const int64_t here = lt_cpu_min(AT_ONCE, channels - first);
         for (int64_t i = 0; i < m->chunks; i++) {
             const float *p = m->part + i * MOMENTS_ROWS * channels + first;
             const double n = (double)m->count[i];
@@ -113,7 +107,7 @@ void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
 
 lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out)
 {
-    LT_CPU_MOVED(x);
+    LT_CPU_COUNT_TRAFFIC(x);
     if (!is_fast(x) || out->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_stats(ctx, x, out);
     lt_cpu_moments m;
@@ -153,7 +147,7 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
                                  const lt_view *coef, const lt_view *residual, const lt_view *y,
                                  const lt_view *mask)
 {
-    LT_CPU_MOVED(x, residual, y, mask);
+    LT_CPU_COUNT_TRAFFIC(x, residual, y, mask);
     const lt_cpu *cpu = ctx;
     if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
@@ -201,7 +195,7 @@ lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const
     return s->part ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_cpu_grad_sums_of(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2])
+void lt_cpu_grad_sums_at(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2])
 {
     of[0] = s->part + chunk * 2 * s->in.channels;
     of[1] = of[0] + s->in.channels;
@@ -211,7 +205,7 @@ void lt_cpu_grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t c
 {
     const lt_cpu_grad_sums *j = context;
     float *of[2];
-    lt_cpu_grad_sums_of(j, chunk, of);
+    lt_cpu_grad_sums_at(j, chunk, of);
     j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, of[0], of[1]);
 }
 
@@ -220,7 +214,7 @@ void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)
     const int64_t channels = s->in.channels;
     for (int64_t first = 0; first < channels; first += AT_ONCE) {
         double total[AT_ONCE] = {0}, product[AT_ONCE] = {0};
-        const int64_t here = channels_from(first, channels);
+        const int64_t here = lt_cpu_min(AT_ONCE, channels - first);
         for (int64_t i = 0; i < s->chunks; i++) {
             const float *p = s->part + i * 2 * channels + first;
             for (int64_t c = 0; c < here; c++) {
@@ -238,7 +232,7 @@ void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out)
 lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
                                       const lt_view *sums)
 {
-    LT_CPU_MOVED(&in->dy[0], &in->dy[1], in->x, in->mask, g);
+    LT_CPU_COUNT_TRAFFIC(&in->dy[0], &in->dy[1], in->x, in->mask, g);
     if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
     grad_job j;
@@ -260,7 +254,7 @@ static void grad_x_chunk(void *context, int64_t begin, int64_t end, int64_t chun
 lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view *sums,
                                   double count, const lt_view *dx)
 {
-    LT_CPU_MOVED(&in->dy[0], &in->dy[1], in->x, in->mask, dx);
+    LT_CPU_COUNT_TRAFFIC(&in->dy[0], &in->dy[1], in->x, in->mask, dx);
     lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_x(ctx, in, sums, count, dx);

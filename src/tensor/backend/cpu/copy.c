@@ -1,54 +1,53 @@
-/* Copies between views of different strides, of elements of one size, and between f32 and bf16. Dimensions
- * are ordered by y's strides and joined where both views allow; what is left is runs, or, where x's runs
- * lie along another dimension than y's, transposes of matrices. Formula: cast in ext/kernels.h. */
+/* Copies between views of different strides, of one dtype or between f32 and bf16. Dimensions are ordered by y's
+ * strides and merged where both views allow it. The remaining copies are runs, or blocked transposes where x and y are
+ * contiguous along different dimensions. Formula: cast in ext/kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/work_split.h"
 #include "tensor/backend/dtype.h"
 
 #include <string.h>
 
-enum {
-    GRAIN = 65536,
-    BLOCK = 64
-}; /* elements a chunk; rows and columns of a block that is transposed */
+enum { GRAIN = 65536 }; /* elements of a chunk */
+enum { BLOCK = 64 };    /* rows and columns of a transposed block */
 
-typedef enum way { SAME_8 = 1, SAME_16 = 2, SAME_32 = 4, SAME_64 = 8, NARROW = 16, WIDEN = 17 } way;
+typedef enum element_copy {
+    SAME_8 = 1,
+    SAME_16 = 2,
+    SAME_32 = 4,
+    SAME_64 = 8,
+    NARROW = 16,
+    WIDEN = 17
+} element_copy;
 
-/* Outermost dimension first. */
-typedef struct walk {
+/* A copy; outermost dimension first. */
+typedef struct strided_copy {
     const lt_cpu_kernels *kernels;
-    way way;
+    element_copy element_copy;
     const char *from;
     char *to;
-    int64_t from_size, to_size; /* of an element */
+    int64_t from_size, to_size; /* bytes of an element */
     int dims;
     int64_t count[LT_MAX_DIMS], x[LT_MAX_DIMS], y[LT_MAX_DIMS];
-    int across;    /* the dimension along which x has runs, of a transpose */
-    int64_t slabs; /* of a transpose: parts of dimension across */
-} walk;
+    int transposed_dim; /* transposes: dimension along which x is contiguous */
+    int64_t slabs;      /* transposes: blocks along transposed_dim */
+} strided_copy;
 
-static bool find_way(const lt_view *x, const lt_view *y, way *out)
+static bool find_element_copy(const lt_view *x, const lt_view *y, element_copy *out)
 {
-    *out = (way)lt_dtype_size(x->dtype);
+    *out = (element_copy)lt_dtype_size(x->dtype);
     if (x->dtype == y->dtype)
         return true;
     *out = x->dtype == LT_F32 ? NARROW : WIDEN;
     return lt_cpu_is_fast_dtype(x->dtype) && lt_cpu_is_fast_dtype(y->dtype);
 }
 
-/* Dimensions by falling strides of y, neighbours joined. */
-static void order_dimensions(walk *w, const lt_view *x, const lt_view *y)
+/* Orders dimensions by falling strides of y and merges adjacent ones. */
+static void order_dimensions(strided_copy *w, const lt_view *x, const lt_view *y)
 {
-    int order[LT_MAX_DIMS], n = 0;
-    for (int d = 0; d < y->shape.ndim; d++) {
-        if (y->shape.dim[d] == 1)
-            continue;
-        int at = n++;
-        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
-            order[at] = order[at - 1];
-        order[at] = d;
-    }
+    int order[LT_MAX_DIMS];
+    const int n = lt_cpu_order_dims(y, -1, order);
     for (int i = 0; i < n; i++) {
         const int d = order[i], last = w->dims - 1;
         const int64_t count = y->shape.dim[d];
@@ -61,9 +60,9 @@ static void order_dimensions(walk *w, const lt_view *x, const lt_view *y)
     }
 }
 
-/* Elements that lie x and y apart. */
-static void copy_apart(const walk *w, const char *from, int64_t x, char *to, int64_t y,
-                       int64_t count)
+/* Copies count elements at strides x and y. */
+static void copy_strided(const strided_copy *w, const char *from, int64_t x, char *to, int64_t y,
+                         int64_t count)
 {
 #define MOVE(in, out, expression)                           \
     do {                                                    \
@@ -72,7 +71,7 @@ static void copy_apart(const walk *w, const char *from, int64_t x, char *to, int
         for (int64_t i = 0; i < count; i++, a += x, b += y) \
             *b = expression;                                \
     } while (0)
-    switch (w->way) {
+    switch (w->element_copy) {
     case SAME_8:
         MOVE(uint8_t, uint8_t, *a);
         break;
@@ -95,18 +94,19 @@ static void copy_apart(const walk *w, const char *from, int64_t x, char *to, int
 #undef MOVE
 }
 
-static void copy_run(const walk *w, const char *from, char *to, int64_t count)
+static void copy_run(const strided_copy *w, const char *from, char *to, int64_t count)
 {
-    if (w->way == NARROW)
+    if (w->element_copy == NARROW)
         w->kernels->narrow_all((const float *)(const void *)from, to, count);
-    else if (w->way == WIDEN)
+    else if (w->element_copy == WIDEN)
         w->kernels->widen_all(from, (float *)(void *)to, count);
     else
         memcpy(to, from, (size_t)(count * w->to_size));
 }
 
-/* Offsets of an index that runs through the first dims dimensions but one, the last fastest. */
-static void place_of(const walk *w, int64_t index, int dims, int without, int64_t *x, int64_t *y)
+/* Converts an index over the first dims dimensions without one (-1: all), the last fastest, to offsets in x and y. */
+static void offsets_of(const strided_copy *w, int64_t index, int dims, int without, int64_t *x,
+                       int64_t *y)
 {
     *x = *y = 0;
     for (int d = dims - 1; d >= 0; d--) {
@@ -118,66 +118,67 @@ static void place_of(const walk *w, int64_t index, int dims, int without, int64_
     }
 }
 
-/* Runs of the last dimension. */
+/* Copies runs of the last dimension. */
 static void copy_runs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    const walk *w = context;
+    const strided_copy *w = context;
     const int last = w->dims - 1;
     for (int64_t i = begin; i < end; i++) {
         int64_t x, y;
-        place_of(w, i, last, -1, &x, &y);
+        offsets_of(w, i, last, -1, &x, &y);
         const char *from = w->from + x * w->from_size;
         char *to = w->to + y * w->to_size;
         if (w->x[last] == 1 && w->y[last] == 1)
             copy_run(w, from, to, w->count[last]);
         else
-            copy_apart(w, from, w->x[last], to, w->y[last], w->count[last]);
+            copy_strided(w, from, w->x[last], to, w->y[last], w->count[last]);
     }
 }
 
-/* A block of a matrix whose rows run along x in one view and along y in the other. */
-static void transpose_block(const walk *w, const char *from, char *to, int64_t rows, int64_t cols)
+/* Transposes a block of a matrix that is contiguous along rows of x and along columns of y. */
+static void transpose_block(const strided_copy *w, const char *from, char *to, int64_t rows,
+                            int64_t cols)
 {
     const int last = w->dims - 1;
-    const int64_t x = w->x[last], y = w->y[w->across];
-    if (w->way == SAME_32) {
+    const int64_t x = w->x[last], y = w->y[w->transposed_dim];
+    if (w->element_copy == SAME_32) {
         w->kernels->transpose_block((const float *)(const void *)from, x, cols, rows,
                                     (float *)(void *)to, y);
         return;
     }
     for (int64_t r = 0; r < rows; r++)
-        copy_apart(w, from + r * w->from_size, x, to + r * y * w->to_size, 1, cols);
+        copy_strided(w, from + r * w->from_size, x, to + r * y * w->to_size, 1, cols);
 }
 
-/* A slab: BLOCK rows of y in such a matrix. */
+/* Transposes slabs: BLOCK rows of y each. */
 static void copy_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    const walk *w = context;
+    const strided_copy *w = context;
     const int last = w->dims - 1;
     for (int64_t i = begin; i < end; i++) {
-        const int64_t row = i % w->slabs * BLOCK, left = w->count[w->across] - row;
+        const int64_t row = i % w->slabs * BLOCK, left = w->count[w->transposed_dim] - row;
         int64_t x, y;
-        place_of(w, i / w->slabs, last, w->across, &x, &y);
+        offsets_of(w, i / w->slabs, last, w->transposed_dim, &x, &y);
         for (int64_t col = 0; col < w->count[last]; col += BLOCK) {
-            const int64_t cols = w->count[last] - col < BLOCK ? w->count[last] - col : BLOCK;
+            const int64_t cols = lt_cpu_min(BLOCK, w->count[last] - col);
             transpose_block(w, w->from + (x + row + col * w->x[last]) * w->from_size,
-                            w->to + (y + row * w->y[w->across] + col) * w->to_size,
-                            left < BLOCK ? left : BLOCK, cols);
+                            w->to + (y + row * w->y[w->transposed_dim] + col) * w->to_size,
+                            lt_cpu_min(BLOCK, left), cols);
         }
     }
 }
 
-static bool is_transpose(walk *w)
+static bool is_transpose(strided_copy *w)
 {
     const int last = w->dims - 1;
     if (w->y[last] != 1 || w->x[last] == 1 || w->x[last] == 0 || w->count[last] < 4)
         return false;
     for (int d = 0; d < last; d++)
         if (w->x[d] == 1 && w->count[d] >= 4) {
-            w->across = d;
-            w->slabs = (w->count[d] + BLOCK - 1) / BLOCK;
+            w->transposed_dim = d;
+            w->slabs = lt_cpu_ceil_div(w->count[d], BLOCK);
             return true;
         }
     return false;
@@ -185,19 +186,21 @@ static bool is_transpose(walk *w)
 
 bool lt_cpu_copy(const lt_cpu *cpu, const lt_view *x, const lt_view *y)
 {
-    walk w = {.kernels = cpu->kernels,
-              .from = x->data,
-              .to = y->data,
-              .from_size = (int64_t)lt_dtype_size(x->dtype),
-              .to_size = (int64_t)lt_dtype_size(y->dtype)};
-    if (!find_way(x, y, &w.way))
+    strided_copy w = {.kernels = cpu->kernels,
+                      .from = x->data,
+                      .to = y->data,
+                      .from_size = (int64_t)lt_dtype_size(x->dtype),
+                      .to_size = (int64_t)lt_dtype_size(y->dtype)};
+    if (!find_element_copy(x, y, &w.element_copy))
         return false;
     order_dimensions(&w, x, y);
     if (!w.dims) /* one element */
-        w = (walk){w.kernels, w.way, w.from, w.to, w.from_size, w.to_size, 1, {1}, {1}, {1}, 0, 0};
+        w = (strided_copy){
+            w.kernels, w.element_copy, w.from, w.to, w.from_size, w.to_size, 1, {1}, {1}, {1}, 0,
+            0};
     const int64_t count = lt_cpu_count(y), run = w.count[w.dims - 1];
     if (is_transpose(&w)) {
-        const int64_t slab = BLOCK * run, items = count / run / w.count[w.across] * w.slabs;
+        const int64_t slab = BLOCK * run, items = count / run / w.count[w.transposed_dim] * w.slabs;
         lt_parallel(items, slab < GRAIN ? GRAIN / slab : 1, copy_slabs, &w);
     } else if (count > 0) {
         lt_parallel(count / run, run < GRAIN ? GRAIN / run : 1, copy_runs, &w);

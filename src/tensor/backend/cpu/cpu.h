@@ -1,4 +1,4 @@
-/* The cpu backend: ref's table with entries replaced by fast ones. */
+/* The cpu backend: the reference backend's table with entries replaced by fast kernels. */
 #ifndef LT_BACKEND_CPU_CPU_H
 #define LT_BACKEND_CPU_CPU_H
 
@@ -6,11 +6,11 @@
 
 const lt_backend *lt_backend_cpu(void);
 
-/* One line on a library or the CPU features in use, for --version; index 0, 1, ...; NULL after the
- * last. Lent until the next call on this thread. */
+/* Returns line `index` (0, 1, ...) of --version on libraries and CPU features, or NULL past the last. Valid until the
+ * next call on this thread. */
 const char *lt_cpu_build_info(int index);
 
-/* lt_device_isa() and lt_device_choice() of tensor.h. */
+/* Implement lt_device_isa() and lt_device_choice(). "" if the environment variable is invalid. */
 const char *lt_cpu_isa_in_use(void);
 const char *lt_cpu_choice_in_use(void);
 

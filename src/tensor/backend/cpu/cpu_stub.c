@@ -1,4 +1,4 @@
-/* A build without the cpu backend. */
+/* Stubs for a build without the cpu backend. */
 
 #include "tensor/backend/cpu/cpu.h"
 

@@ -1,4 +1,4 @@
-/* Detection of the instruction set. A static library of its own, so that tests can link one that reports every set. */
+/* Detection of the instruction set. A separate static library, so that tests can link one that reports every set. */
 
 #include "tensor/backend/cpu/detect.h"
 
@@ -8,8 +8,8 @@
 #include <unistd.h>
 #endif
 
-/* AMX: CPUID, XCR0, and Linux's permission (arch/x86/include/uapi/asm/prctl.h). */
-enum { OSXSAVE = 27, AMX_BF16 = 22, AMX_TILE = 24, TILE_CONFIG = 17, TILE_DATA = 18 }; /* bits */
+/* Bits of CPUID and XCR0 for AMX; TILE_DATA also names Linux's permission (arch/x86/include/uapi/asm/prctl.h). */
+enum { OSXSAVE = 27, AMX_BF16 = 22, AMX_TILE = 24, TILE_CONFIG = 17, TILE_DATA = 18 };
 
 static bool has_bit(uint64_t word, int bit)
 {

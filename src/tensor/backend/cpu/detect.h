@@ -1,4 +1,4 @@
-/* The instruction set of this machine. */
+/* Detection of the CPU's instruction set. */
 #ifndef LT_BACKEND_CPU_DETECT_H
 #define LT_BACKEND_CPU_DETECT_H
 
@@ -13,14 +13,14 @@ typedef enum lt_cpu_isa {
     LT_ISA_AMX /* and avx512_bf16 */
 } lt_cpu_isa;
 
-/* The best set of this machine, whatever LATHER_CPU_ISA says. */
+/* Returns the best set of this machine, ignoring LATHER_CPU_ISA. */
 lt_cpu_isa lt_cpu_detect(void);
 
-/* CPUID leaf 1's ECX, leaf 7's EDX, and XCR0 (0 if it cannot be read). */
+/* Returns true if CPUID (leaf 1 ECX, leaf 7 EDX) and XCR0 (0 if unreadable) report AMX with bf16. */
 bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0);
 
-/* Asks CPU and kernel. Linux gives the tiles' 8 KiB of state only to a process that asks for it,
- * since 5.16; once given it stays. False on other systems. */
+/* Returns true if AMX is usable: the CPU has it, and Linux (5.16 or later) grants this process the 8 KiB of tile state.
+ * The permission lasts for the process. False on other systems. */
 bool lt_amx_request(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Elementwise entries on views without gaps, in f32 and bf16. What has other strides or dtypes goes
- * to ref's entry. Formulas: ext/kernels.h, part 1. */
+/* Elementwise entries and sums on dense views in f32 and bf16. Other strides and dtypes fall back to the reference
+ * backend. Formulas: ext/kernels.h, part 1. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -10,12 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { GRAIN = 65536 }; /* elements a chunk: a multiple of a vector, about what fits the L2 cache */
+enum { GRAIN = 65536 }; /* elements of a chunk: a multiple of a vector, about the L2 cache */
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
-    size_t size; /* of an element */
+    size_t size; /* bytes of an element */
     const char *a, *b;
     char *y;
     double number;
@@ -39,7 +39,7 @@ static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view
                  .y = y->data};
 }
 
-/* fn on all elements, where the views allow it; else false. */
+/* Runs fn on all elements. Returns false if the views do not allow it. */
 static bool run(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a, const lt_view *b,
                 const lt_view *y)
 {
@@ -62,24 +62,18 @@ static bool run(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a, con
         j->kernels->of[j->store].call;                                                 \
     }
 
-CHUNK(add, add(AT(a), AT(b), AT(y), count))
-CHUNK(mul, mul(AT(a), AT(b), AT(y), count))
 CHUNK(relu, relu(AT(a), AT(y), count))
 CHUNK(relu_grad, relu_grad(AT(a), AT(b), AT(y), count))
 CHUNK(scale, scale((float)j->number, AT(a), AT(y), count))
 
 lt_status lt_cpu_add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
-    LT_CPU_MOVED(a, b, y);
-    if (run(ctx, add_chunk, 0, a, b, y))
-        return LT_OK;
+    LT_CPU_COUNT_TRAFFIC(a, b, y);
     return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_ADD}, a, b, y);
 }
 
 lt_status lt_cpu_mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
-    if (run(ctx, mul_chunk, 0, a, b, y))
-        return LT_OK;
     return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, a, b, y);
 }
 
@@ -105,7 +99,7 @@ static void fill_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
         y[i] = value;
 }
 
-static void fill_half_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void fill_bf16_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -115,7 +109,7 @@ static void fill_half_chunk(void *context, int64_t begin, int64_t end, int64_t c
         y[i] = value;
 }
 
-/* Zero is zero in every dtype. */
+/* Fills with zero, whose bytes are 0 in every dtype. */
 static void clear_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -130,12 +124,12 @@ lt_status lt_cpu_fill(void *ctx, double value, const lt_view *y)
         return lt_backend_ref()->fill(ctx, value, y);
     job j = make_job(ctx, y, y, y);
     j.number = value;
-    lt_chunk_fn *fn = y->dtype == LT_BF16 ? fill_half_chunk : fill_chunk;
+    lt_chunk_fn *fn = y->dtype == LT_BF16 ? fill_bf16_chunk : fill_chunk;
     lt_parallel(lt_cpu_count(y), GRAIN, zero ? clear_chunk : fn, &j);
     return LT_OK;
 }
 
-/* Whether x is one element that is repeated. */
+/* Returns true if x is one element repeated by strides of 0. */
 static bool is_repeated(const lt_view *x)
 {
     bool repeated = true;
@@ -150,7 +144,7 @@ static float first_of(const lt_view *x)
                               : lt_f32_from_bf16(*(const uint16_t *)x->data);
 }
 
-/* Where x and y lie differently: a product with a number that is repeated. */
+/* Scales views of different strides, as a product with a repeated number. */
 static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     float number = (float)factor;
@@ -192,7 +186,7 @@ static void copy_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 
 lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
 {
-    LT_CPU_MOVED(x, y);
+    LT_CPU_COUNT_TRAFFIC(x, y);
     lt_chunk_fn *fn = NULL;
     if (x->dtype == y->dtype)
         fn = copy_chunk;
@@ -207,7 +201,7 @@ lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
     return LT_OK;
 }
 
-/* Storage order must be the logical one, by which random words are numbered. */
+/* Requires contiguous views: random words are numbered in logical order. */
 static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -254,7 +248,7 @@ static void normalize_chunk(void *context, int64_t begin, int64_t end, int64_t c
 lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const lt_view *x,
                            const lt_view *y)
 {
-    LT_CPU_MOVED(x, y);
+    LT_CPU_COUNT_TRAFFIC(x, y);
     const lt_cpu *cpu = ctx;
     if (!lt_cpu_is_fast_dtype(y->dtype) || !lt_view_is_channels_last(x)
         || !lt_view_is_channels_last(y))
@@ -270,7 +264,7 @@ typedef struct rows {
     lt_cpu_store store;
     const lt_view *x;
     int64_t channels, parts;
-    float *part; /* [chunks, channels]; of wide rows the sums */
+    float *part; /* [chunks, channels]; for wide rows the sums themselves */
     double factor;
 } rows;
 
@@ -283,7 +277,7 @@ static void sum_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
         r->part + chunk * r->channels);
 }
 
-/* True if x, without gaps, is rows of the elements that y keeps. */
+/* Returns true if x is dense and consists of rows of the *channels elements that y keeps. */
 static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
 {
     int64_t inner = lt_cpu_count(y);
@@ -300,7 +294,7 @@ static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
 
 enum { CHUNK_ELEMENTS = 32768, COLUMNS = 64, WIDE = 4096, WIDE_COLUMNS = 1024 };
 
-/* Zeros for the sums of chunks. */
+/* Allocates and clears the sums of chunks. */
 static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int64_t chunks,
                             rows *r)
 {
@@ -316,7 +310,7 @@ static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int
     return LT_OK;
 }
 
-/* The sum of everything: that of COLUMNS columns, of whatever elements, and of what is left over. */
+/* Sums all elements: as rows of COLUMNS elements, and a remainder. */
 static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 {
     const int64_t count = lt_cpu_count(x), whole = count / COLUMNS, rest = count % COLUMNS;
@@ -334,7 +328,7 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
     return LT_OK;
 }
 
-/* Columns begin .. end-1 of many, in double over every few rows' sums in f32. */
+/* Sums columns begin .. end-1 of wide rows: in f32 over ROWS rows, then in double. */
 static void sum_wide_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     enum { ROWS = 32 };
@@ -355,7 +349,7 @@ static void sum_wide_chunk(void *context, int64_t begin, int64_t end, int64_t ch
         r->part[begin + c] = (float)(r->factor * total[c]);
 }
 
-/* Sums in double over chunks' sums in f32; chunks are cut by size alone. */
+/* Sums chunks in f32, then the chunks' sums in double. */
 lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     lt_cpu *cpu = ctx;

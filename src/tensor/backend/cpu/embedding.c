@@ -1,8 +1,8 @@
-/* Rows of a table by their numbers, and the gradient of the table, for rows without gaps in f32 and bf16.
- * What has other strides or dtypes goes to ref. Formulas: ext/attention_kernels.h.
+/* Embedding lookup and its gradient, for contiguous rows in f32 and bf16. Other strides and dtypes fall back to the
+ * reference backend. Formulas: ext/attention_kernels.h.
  *
- * The gradient sorts positions by their ids (a counting sort, which keeps their order) and gives rows of
- * the table to threads: a row's sum runs over its positions in ascending order, whoever computes it. */
+ * The gradient sorts positions by id (a stable counting sort) and distributes rows of the table over threads: a row's
+ * sum runs over its positions in ascending order on any thread. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { ROWS = 16, TABLE_ROWS = 64 }; /* a chunk */
+enum { ROWS = 16, TABLE_ROWS = 64 }; /* rows of a chunk */
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
@@ -76,7 +76,8 @@ static void sum_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-/* first has a place more than there are ids, which counts begin one place late. */
+/* Fills first [table + 2] and order. Counts are stored two rows late, so that the last pass leaves first[v] in
+ * place. */
 static void sort_positions(const lt_view *ids, int64_t table, int32_t *first, int32_t *order)
 {
     memset(first, 0, (size_t)(table + 2) * sizeof *first);

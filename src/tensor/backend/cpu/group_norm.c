@@ -1,16 +1,15 @@
-/* Group normalisation on channels-last views, an image a job, with the kernels of batch normalisation: a
- * group's moments are those of its channels merged. Sums over images are taken in their order, so that
- * the bits do not depend on the number of threads. Formulas: ext/norm_kernels.h.
- * Chan, Golub & LeVeque, "Algorithms for computing the sample variance", The American Statistician
- * 37, 1983 (merging of moments). */
+/* Group normalisation on channels-last views, one job per image, with the kernels of batch normalisation: the moments
+ * of a group are merged from those of its channels (Chan, Golub & LeVeque, "Algorithms for computing the sample
+ * variance", The American Statistician 37, 1983). Sums over images run in their order, so that results do not depend
+ * on the number of threads. Formulas: ext/norm_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 
-/* Rows of an image's work memory, each [C]. A kernel of moments works in the row behind each result. */
+/* Rows of an image's workspace, each [C]. The moments kernel uses the row after each result as scratch. */
 enum { MEAN, MEAN_WORK, M2, M2_WORK, FORWARD_ROWS };
 enum { SCALE = MEAN_WORK, SHIFT = M2_WORK };
-enum { SUM, PRODUCT, GROUP_MEAN, GAIN, SLOPE, OFFSET, BACKWARD_ROWS };
+enum { SUM, PRODUCT, GROUP_MEAN, GAMMA_RSTD, SLOPE, OFFSET, BACKWARD_ROWS };
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
@@ -25,7 +24,7 @@ typedef struct job {
 
 static bool is_fast(const lt_view *v, lt_dtype dtype)
 {
-    return lt_cpu_is_fast_dtype(v->dtype) && v->dtype == dtype && lt_view_is_channels_last(v);
+    return lt_cpu_is_fast_dtype(dtype) && lt_cpu_is_channels_last(v, dtype);
 }
 
 static job make_job(const lt_cpu *cpu, const lt_group_norm_config *config, const lt_view *x,
@@ -55,28 +54,28 @@ static void *image_of(const job *j, const lt_view *v, int64_t n)
              : NULL;
 }
 
-static double gain(const job *j, int64_t c)
+static double gamma_at(const job *j, int64_t c)
 {
     return j->gamma ? (double)j->gamma[c] : 1;
 }
 
-/* Channels of one size are merged: the mean is theirs, M2 their sum and that of their means' spread. */
+/* Merges the moments of a group's channels: M2 is their sum plus the spread of their means. */
 static void finish_group(const job *j, float *w, int64_t n, int64_t group)
 {
-    const int64_t wide = j->channels / j->config->groups, all = j->images * j->config->groups;
-    const int64_t begin = group * wide, at = n * j->config->groups + group;
+    const int64_t group_size = j->channels / j->config->groups, all = j->images * j->config->groups;
+    const int64_t begin = group * group_size, at = n * j->config->groups + group;
     double mean = 0, m2 = 0;
-    for (int64_t c = begin; c < begin + wide; c++)
-        mean += (double)w[MEAN * j->channels + c] / (double)wide;
-    for (int64_t c = begin; c < begin + wide; c++) {
-        const double away = (double)w[MEAN * j->channels + c] - mean;
-        m2 += (double)w[M2 * j->channels + c] + away * away * (double)j->rows;
+    for (int64_t c = begin; c < begin + group_size; c++)
+        mean += (double)w[MEAN * j->channels + c] / (double)group_size;
+    for (int64_t c = begin; c < begin + group_size; c++) {
+        const double distance = (double)w[MEAN * j->channels + c] - mean;
+        m2 += (double)w[M2 * j->channels + c] + distance * distance * (double)j->rows;
     }
-    const double rstd = 1 / sqrt(m2 / (double)(j->rows * wide) + j->config->eps);
+    const double rstd = 1 / sqrt(m2 / (double)(j->rows * group_size) + j->config->eps);
     j->stats[at] = (float)mean;
     j->stats[all + at] = (float)rstd;
-    for (int64_t c = begin; c < begin + wide; c++) {
-        const double scale = gain(j, c) * rstd, shift = j->beta ? (double)j->beta[c] : 0;
+    for (int64_t c = begin; c < begin + group_size; c++) {
+        const double scale = gamma_at(j, c) * rstd, shift = j->beta ? (double)j->beta[c] : 0;
         w[SCALE * j->channels + c] = (float)scale;
         w[SHIFT * j->channels + c] = (float)(shift - mean * scale);
     }
@@ -118,31 +117,31 @@ lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const
     return LT_OK;
 }
 
-/* dx = gain * rstd * g + slope * (x - mean) + offset, the last two of the group's sums. */
+/* Computes the coefficients of dx = gamma * rstd * g + slope * (x - mean) + offset from the group's sums. */
 static void finish_grad(const job *j, float *w, int64_t n, int64_t group)
 {
-    const int64_t wide = j->channels / j->config->groups, all = j->images * j->config->groups;
-    const int64_t begin = group * wide, at = n * j->config->groups + group;
+    const int64_t group_size = j->channels / j->config->groups, all = j->images * j->config->groups;
+    const int64_t begin = group * group_size, at = n * j->config->groups + group;
     const double rstd = (double)j->stats[all + at];
     double sum = 0, product = 0;
-    for (int64_t c = begin; c < begin + wide; c++) {
-        sum += gain(j, c) * (double)w[SUM * j->channels + c];
-        product += gain(j, c) * (double)w[PRODUCT * j->channels + c];
+    for (int64_t c = begin; c < begin + group_size; c++) {
+        sum += gamma_at(j, c) * (double)w[SUM * j->channels + c];
+        product += gamma_at(j, c) * (double)w[PRODUCT * j->channels + c];
     }
-    const double count = (double)(j->rows * wide);
-    for (int64_t c = begin; c < begin + wide; c++) {
-        w[GAIN * j->channels + c] = (float)(gain(j, c) * rstd);
+    const double count = (double)(j->rows * group_size);
+    for (int64_t c = begin; c < begin + group_size; c++) {
+        w[GAMMA_RSTD * j->channels + c] = (float)(gamma_at(j, c) * rstd);
         w[SLOPE * j->channels + c] = (float)(-rstd * rstd * rstd * product / count);
         w[OFFSET * j->channels + c] = (float)(-rstd * sum / count);
-        w[PRODUCT * j->channels + c] *= (float)rstd; /* of the normalised x: dgamma's */
+        w[PRODUCT * j->channels + c] *= (float)rstd; /* dgamma is by the normalised x */
     }
 }
 
-static void spread_means(const job *j, float *w, int64_t n)
+static void fill_group_means(const job *j, float *w, int64_t n)
 {
-    const int64_t wide = j->channels / j->config->groups;
+    const int64_t group_size = j->channels / j->config->groups;
     for (int64_t c = 0; c < j->channels; c++)
-        w[GROUP_MEAN * j->channels + c] = j->stats[n * j->config->groups + c / wide];
+        w[GROUP_MEAN * j->channels + c] = j->stats[n * j->config->groups + c / group_size];
 }
 
 static void backward_images(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -152,14 +151,15 @@ static void backward_images(void *context, int64_t begin, int64_t end, int64_t c
     const int64_t c = j->channels;
     for (int64_t n = begin; n < end; n++) {
         float *w = j->work + n * BACKWARD_ROWS * c;
-        lt_bn_grad in = {
-            .coef = {.mean = w + GROUP_MEAN * c, .scale = w + GAIN * c, .shift = w + GAIN * c},
-            .dy = {image_of(j, j->grad->dy, n), NULL},
-            .x = image_of(j, j->x, n),
-            .channels = c,
-            .slope = w + SLOPE * c,
-            .offset = w + OFFSET * c};
-        spread_means(j, w, n);
+        lt_bn_grad in = {.coef = {.mean = w + GROUP_MEAN * c,
+                                  .scale = w + GAMMA_RSTD * c,
+                                  .shift = w + GAMMA_RSTD * c},
+                         .dy = {image_of(j, j->grad->dy, n), NULL},
+                         .x = image_of(j, j->x, n),
+                         .channels = c,
+                         .slope = w + SLOPE * c,
+                         .offset = w + OFFSET * c};
+        fill_group_means(j, w, n);
         j->kernels->of[j->store].bn_grad_sums(&in, 0, j->rows, w + SUM * c, w + PRODUCT * c);
         for (int64_t g = 0; g < j->config->groups; g++)
             finish_grad(j, w, n, g);
@@ -169,7 +169,7 @@ static void backward_images(void *context, int64_t begin, int64_t end, int64_t c
     }
 }
 
-/* out[c] = sum over images of a row of their work memory. */
+/* out[c] = sum over images of a row of their workspace. */
 static void sum_images(const job *j, int row, const lt_view *out)
 {
     for (int64_t c = 0; out && c < j->channels; c++) {

@@ -1,4 +1,4 @@
-/* Work memory, views, lists of jobs on the team, and the choice of convolutions. */
+/* Workspaces, views, lists of jobs on the team, LATHER_CPU_KERNELS. */
 
 #include "tensor/backend/cpu/internal.h"
 
@@ -18,7 +18,7 @@ void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes)
         b->data = lt_alloc_aligned(64, bytes);
         b->bytes = b->data ? bytes : 0;
     }
-    b->asked = bytes;
+    b->requested = bytes;
     return b->data;
 }
 
@@ -30,6 +30,20 @@ bool lt_cpu_same_dense(const lt_view *a, const lt_view *b)
         if (a->shape.dim[d] > 1 && a->stride[d] != b->stride[d])
             return false;
     return lt_view_is_dense(a);
+}
+
+int lt_cpu_order_dims(const lt_view *y, int skip, int order[LT_MAX_DIMS])
+{
+    int n = 0;
+    for (int d = 0; d < y->shape.ndim; d++) {
+        if (d == skip || y->shape.dim[d] == 1)
+            continue;
+        int at = n++;
+        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
+            order[at] = order[at - 1];
+        order[at] = d;
+    }
+    return n;
 }
 
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape)
@@ -49,17 +63,16 @@ lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape)
     return v;
 }
 
-/* Lists of jobs on the team, a job a thread. */
-typedef struct list {
+typedef struct job_list {
     lt_cpu_job_fn *fn;
     void *context;
-    atomic_int status; /* of the first job that failed */
-} list;
+    atomic_int status; /* status of the first job that failed, else LT_OK */
+} job_list;
 
-static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_job_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    list *l = context;
+    job_list *l = context;
     for (int64_t i = begin; i < end; i++) {
         const lt_status st = l->fn(l->context, i);
         int ok = LT_OK;
@@ -68,10 +81,10 @@ static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context)
+lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, void *context)
 {
-    list l = {.fn = fn, .context = context};
-    lt_parallel((int64_t)count, 1, run, &l);
+    job_list l = {.fn = fn, .context = context};
+    lt_parallel((int64_t)count, 1, run_job_chunk, &l);
     const lt_status st = (lt_status)atomic_load(&l.status);
     return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
 }
@@ -89,5 +102,6 @@ lt_status lt_cpu_choice_find(lt_cpu_choice *out)
             *out = (lt_cpu_choice)i;
             return LT_OK;
         }
-    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: '%s' is none of auto, own, onednn", text);
+    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: unknown value '%s'; valid: auto, own, onednn",
+                   text);
 }

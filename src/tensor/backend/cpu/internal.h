@@ -1,4 +1,4 @@
-/* What the files of the cpu backend share. */
+/* Device, workspaces and views shared by the files of the cpu backend. */
 #ifndef LT_BACKEND_CPU_INTERNAL_H
 #define LT_BACKEND_CPU_INTERNAL_H
 
@@ -7,18 +7,18 @@
 
 #include "lather/detail/backend.h"
 
-/* Work memory that grows to the largest need and is used again by every call. */
+/* Workspaces of a device. Each grows to its largest request and is reused by every call. */
 typedef enum lt_cpu_slot {
-    LT_CPU_SCRATCHPAD, /* oneDNN's */
-    LT_CPU_PREPACKED,  /* a weight in a primitive's own layout */
+    LT_CPU_SCRATCHPAD, /* oneDNN's scratchpad */
+    LT_CPU_PREPACKED,  /* a weight in a primitive's layout */
     LT_CPU_BIAS,
-    LT_CPU_COPY_X, /* operands whose strides or dtype no primitive takes */
+    LT_CPU_COPY_X, /* copies of operands whose strides or dtype no primitive supports */
     LT_CPU_COPY_W,
     LT_CPU_COPY_Y,
     LT_CPU_PARTIAL,   /* partial sums of chunks */
-    LT_CPU_WGRAD,     /* packed operands of each thread */
-    LT_CPU_ATTENTION, /* packed operands and a tile of each thread */
-    LT_CPU_ROTARY,    /* cosines and sines */
+    LT_CPU_WGRAD,     /* per thread: packed operands of convolutions and products */
+    LT_CPU_ATTENTION, /* per thread: packed operands and a tile */
+    LT_CPU_ROTARY,    /* table of cosines and sines */
     LT_CPU_COEF,
     LT_CPU_SLOTS
 } lt_cpu_slot;
@@ -26,21 +26,21 @@ typedef enum lt_cpu_slot {
 typedef struct lt_cpu_buffer {
     void *data;
     size_t bytes;
-    size_t asked; /* by the last request: tests look for writes behind it */
+    size_t requested; /* bytes of the last request; tests detect writes past it */
 } lt_cpu_buffer;
 
-/* LATHER_CPU_KERNELS=auto|own|onednn: whose convolutions, with parts of batch norm or without; matrix
- * products and direct gradients of w are not asked. docs/guides/cpu.md. */
+/* LATHER_CPU_KERNELS=auto|own|onednn: the convolution kernels to use, fused with batch norm or not. Matrix products
+ * are unaffected. docs/guides/cpu.md. */
 typedef enum lt_cpu_choice {
-    LT_KERNELS_AUTO, /* own kernels where they were measured to be faster */
-    LT_KERNELS_OWN,  /* wherever there are such */
+    LT_KERNELS_AUTO, /* built-in kernels where measured to be faster */
+    LT_KERNELS_OWN,  /* built-in kernels wherever supported */
     LT_KERNELS_ONEDNN
 } lt_cpu_choice;
 
-/* What the variable says; unset: auto. Errors: LT_E_ARG (no such name). */
+/* Reads LATHER_CPU_KERNELS; auto if unset. Errors: LT_E_ARG (unknown value). */
 lt_status lt_cpu_choice_find(lt_cpu_choice *out);
 
-/* What a table of rotary positions was made for. */
+/* Arguments of a cached table of rotary positions. */
 typedef struct lt_cpu_rotary_key {
     double base;
     int64_t first, tokens, d;
@@ -49,18 +49,17 @@ typedef struct lt_cpu_rotary_key {
 
 /* An opened device. */
 typedef struct lt_cpu {
-    const lt_backend
-        *table; /* its entries: oneDNN's or ref's where there is none of this backend */
+    const lt_backend *table; /* entries of this backend, oneDNN or the reference */
     lt_cpu_isa isa;
     lt_cpu_choice choice;
-    lt_fused fused;                /* parts of batch norm in convolutions */
+    lt_fused fused;                /* fusion of batch norm into convolutions */
     const lt_cpu_kernels *kernels; /* compiled for isa */
-    struct lt_onednn *onednn;      /* oneDNN's primitives and prepacked weights; NULL without it */
+    struct lt_onednn *onednn; /* cached primitives and prepacked weights; NULL without oneDNN */
     lt_cpu_buffer slot[LT_CPU_SLOTS];
-    lt_cpu_rotary_key rotary; /* of what LT_CPU_ROTARY holds; d 0: nothing */
+    lt_cpu_rotary_key rotary; /* key of the table in LT_CPU_ROTARY; d is 0 if empty */
 } lt_cpu;
 
-/* The slot's memory, at least bytes, 64-byte aligned; NULL with the message set. */
+/* Returns the workspace of at least `bytes`, 64-byte aligned, or NULL with the message set. */
 void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes);
 
 static inline bool lt_cpu_has(const lt_view *view)
@@ -73,25 +72,30 @@ static inline int64_t lt_cpu_count(const lt_view *view)
     return lt_shape_count(view->shape);
 }
 
-/* True for the dtypes that the kernels of isa.h store and load. */
+/* Returns true for the dtypes that the kernels load and store. */
 static inline bool lt_cpu_is_fast_dtype(lt_dtype dtype)
 {
     return dtype == LT_F32 || dtype == LT_BF16;
 }
 
-/* How the kernels of isa.h store a fast dtype. */
 static inline lt_cpu_store lt_cpu_store_of(lt_dtype dtype)
 {
     return dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
 }
 
-/* True if absent, or f32. */
+/* Returns true if absent or f32. */
 static inline bool lt_cpu_is_f32(const lt_view *view)
 {
     return !view || view->dtype == LT_F32;
 }
 
-/* True if the elements of each row of a matrix are adjacent, and of a fast dtype. */
+/* Returns true if view is channels-last and of this dtype. */
+static inline bool lt_cpu_is_channels_last(const lt_view *view, lt_dtype dtype)
+{
+    return view->dtype == dtype && lt_view_is_channels_last(view);
+}
+
+/* Returns true if a matrix has contiguous rows of a fast dtype. */
 static inline bool lt_cpu_has_rows(const lt_view *view)
 {
     return lt_cpu_is_fast_dtype(view->dtype) && (view->stride[1] == 1 || view->shape.dim[1] == 1);
@@ -102,24 +106,26 @@ static inline void *lt_cpu_row(const lt_view *view, int64_t n)
     return (char *)view->data + n * view->stride[0] * (int64_t)lt_dtype_size(view->dtype);
 }
 
-/* True if all views have a's shape and the same strides, without gaps: then element i of one lies
- * where element i of the others does. */
+/* Returns true if both views are dense, with equal shapes and strides: element i has the same offset in both. */
 bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);
 
-/* Copies x to y whatever their strides, if their dtypes are the same, or f32 and bf16; else false. */
+/* Writes y's dimensions of size > 1, except `skip` (-1: none), to order by falling stride. Returns their count. */
+int lt_cpu_order_dims(const lt_view *y, int skip, int order[LT_MAX_DIMS]);
+
+/* Copies x to y at any strides. Returns false if the dtypes differ and are not f32 and bf16. */
 bool lt_cpu_copy(const lt_cpu *cpu, const lt_view *x, const lt_view *y);
 
-/* A channels-last (4-D) or row-major view of shape on memory. */
+/* Returns a channels-last (4-D) or row-major view of memory. */
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
 
-/* Does job index of a list. */
+/* Runs job `index` of a list. */
 typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
 
-/* Runs all jobs of a list on the team, each on one thread, and returns the first failure. Its
- * message was set on the thread that failed: here it is only "cpu: what failed". */
-lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
+/* Runs all jobs of a list on the team, one thread per job. Returns the first failure, with the message "cpu: WHAT
+ * failed", as messages are thread-local. */
+lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
 
-/* The entries that are the cpu backend's own. */
+/* Declares the backend's own entries. */
 #define LT_CPU_OWN(name) lt_##name##_fn lt_cpu_##name;
 #define LT_CPU_LIBRARY(name)
 #define LT_CPU_REF(name)
@@ -127,15 +133,15 @@ lt_status lt_cpu_each(const char *what, size_t count, lt_cpu_job_fn *fn, void *c
 #define LT_CPU_ENTRY(name, kind, cpu) LT_CPU_##cpu(name)
 LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 
-/* conv2d_affine by oneDNN; not done without it. */
+/* conv2d_affine by oneDNN; sets after->done to false in a build without it. */
 lt_conv2d_affine_fn lt_cpu_onednn_affine;
 
-/* Put oneDNN's entries, and LAPACK's, in place of ref's; nothing in a build without. */
+/* Replace reference entries by oneDNN's and LAPACK's; no-ops in a build without them. */
 void lt_cpu_install_convs(lt_backend *be);
 void lt_cpu_install_products(lt_backend *be);
 void lt_cpu_install_matrix(lt_backend *be);
 
-/* Opens and closes what a library needs; succeeds without it. */
+/* Open and close oneDNN's engine and caches; no-ops in a build without oneDNN. */
 lt_status lt_cpu_onednn_open(lt_cpu *cpu);
 void lt_cpu_onednn_close(lt_cpu *cpu);
 const char *lt_cpu_onednn_info(void);

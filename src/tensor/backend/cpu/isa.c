@@ -1,4 +1,4 @@
-/* Choice of the instruction set at run time. */
+/* Selection of the instruction set at run time. */
 
 #include "tensor/backend/cpu/isa.h"
 
@@ -31,7 +31,9 @@ lt_status lt_cpu_isa_find(lt_cpu_isa *out)
             return LT_OK;
         }
     return lt_fail(
-        LT_E_ARG, "LATHER_CPU_ISA: '%s' is none of generic, avx2, avx512, avx512_bf16, amx", limit);
+        LT_E_ARG,
+        "LATHER_CPU_ISA: unknown value '%s'; valid: generic, avx2, avx512, avx512_bf16, amx",
+        limit);
 }
 
 const char *lt_cpu_isa_name(lt_cpu_isa isa)

@@ -1,4 +1,4 @@
-/* Instruction sets, and the kernels that are compiled once for each. */
+/* Instruction sets and their kernels, which are compiled once per set. */
 #ifndef LT_BACKEND_CPU_ISA_H
 #define LT_BACKEND_CPU_ISA_H
 
@@ -7,11 +7,10 @@
 
 #include "lather/status.h"
 
-/* The best set of this machine; LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16|amx hides
- * what is better. Errors: LT_E_ARG (no such name). */
+/* Finds the best set of this machine, at most LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16|amx. Errors: LT_E_ARG
+ * (unknown value). */
 lt_status lt_cpu_isa_find(lt_cpu_isa *out);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
-/* The kernels for a set. */
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
 
 #endif

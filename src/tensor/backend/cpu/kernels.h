@@ -1,5 +1,5 @@
-/* The kernels that are compiled once per instruction set, from the files of kernels/. They work on
- * memory without gaps, on one thread; the files around them cut work into chunks.
+/* Kernels that are compiled once per instruction set from the files of kernels/. They work on contiguous memory and
+ * on one thread; their callers split work into chunks.
  *
  * A row is the C channels of one pixel. Storage is f32 or bf16, arithmetic f32. */
 #ifndef LT_BACKEND_CPU_KERNELS_H
@@ -15,7 +15,7 @@
 
 typedef enum lt_cpu_store { LT_STORE_F32, LT_STORE_BF16, LT_STORES } lt_cpu_store;
 
-/* Batch normalisation's per-channel numbers, each [C]. */
+/* Per-channel coefficients of batch normalisation, each [C]. */
 typedef struct lt_bn_coef {
     const float *mean, *inv, *scale, *shift;
 } lt_bn_coef;
@@ -39,13 +39,13 @@ typedef struct lt_bn_grad {
     const float *slope, *offset; /* grad_x: dx = scale * g + slope * (x - mean) + offset */
 } lt_bn_grad;
 
-/* Layer and RMS normalisation of rows; steps in elements between them. */
+/* Layer and RMS normalisation of rows; steps are elements between rows. */
 typedef struct lt_ln_rows {
     const void *x;
     void *y;
     int64_t step_x, step_y, width;
     const float *gamma, *beta; /* [width] */
-    float *mean, *rstd;        /* of each row: written */
+    float *mean, *rstd;        /* output, per row */
     float eps;
     bool rms;
 } lt_ln_rows;
@@ -55,30 +55,30 @@ typedef struct lt_ln_grad {
     void *dx; /* may be NULL */
     int64_t step_dy, step_x, step_dx, width;
     const float *gamma, *mean, *rstd;
-    float *dgamma, *dbeta; /* added to */
+    float *dgamma, *dbeta; /* accumulated */
     bool rms;
 } lt_ln_grad;
 
 typedef struct lt_max_window {
-    const void *x; /* the window's first pixel, which may lie outside the image */
+    const void *x; /* first pixel of the window, possibly outside the image */
     void *y;
     uint8_t *index;           /* may be NULL */
     int64_t channels, stride; /* elements between rows of the image */
     int r0, r1, s0, s1, s;    /* taps inside the image; taps in a row of the window */
 } lt_max_window;
 
-/* One pixel of dx: the windows that reach it. */
+/* One pixel of dx and the windows that contain it. */
 typedef struct lt_max_grad {
     const void *dy[2]; /* dy[1] may be NULL */
     const uint8_t *index;
     void *dx;
     int64_t channels;
     int windows;
-    int64_t window[16]; /* its pixel in y, in elements */
-    uint8_t tap[16];    /* its tap that lies on this pixel of x */
+    int64_t window[16]; /* element offset of the window's pixel in y */
+    uint8_t tap[16];    /* the window's tap at this pixel */
 } lt_max_grad;
 
-/* A row of dx = factor * exp(logits - lse) - weight * target - share. */
+/* One row of dx = factor * exp(logits - lse) - weight * target - share. */
 typedef struct lt_xent_grad {
     const void *logits;
     const float *target; /* NULL: 1 at label, else 0 */
@@ -95,20 +95,21 @@ typedef struct lt_sgd_numbers {
 
 typedef struct lt_adam_numbers {
     float scale, decay, keep; /* g = grad * scale + decay * p; p *= keep before the step */
-    float beta1, fresh1, beta2, fresh2; /* m = beta1 * m + fresh1 * g, v alike */
-    float step, root, eps;              /* p -= step * m / (sqrt(v) * root + eps) */
+    float beta1, fresh1, beta2,
+        fresh2;            /* m = beta1 * m + fresh1 * g; v = beta2 * v + fresh2 * g^2 */
+    float step, root, eps; /* p -= step * m / (sqrt(v) * root + eps) */
 } lt_adam_numbers;
 
-/* Elements of a function's value, or of its gradient by operand input. */
+/* A run of a function's values, or of its gradient by operand `input`. */
 typedef struct lt_pointwise_row {
     const lt_pointwise *f;
     int input;
-    const void *dy, *a, *b; /* dy NULL: the value; b NULL: one operand */
+    const void *dy, *a, *b; /* dy NULL: computes the value; b NULL: unary function */
     void *y;
 } lt_pointwise_row;
 
-/* Lanes of an operand of a matrix product: element (lane l, step k of the contraction) lies at
- * data[lane[l] + step[k]]. Packed, it is a list of panels [depth][16], filled up with 0 to tile_cols lanes. */
+/* Operand of a matrix product: element (lane l, step k of the contraction) is data[lane[l] + step[k]]. Packed, it is a
+ * list of panels [depth][16], zero-padded to tile_cols lanes. */
 typedef struct lt_panel {
     const float *data;
     const int64_t *lane, *step;
@@ -116,7 +117,7 @@ typedef struct lt_panel {
     int64_t depth;
 } lt_panel;
 
-/* Elements of an expression, and the steps between them. */
+/* A run of an elementwise expression; steps are elements between operands. */
 typedef struct lt_vec_row {
     lt_vec_op op;
     float alpha, beta, gamma, delta;
@@ -127,29 +128,29 @@ typedef struct lt_vec_row {
 
 typedef struct lt_tile_save {
     float alpha, beta;
-    int rows, cols; /* how much of the tile counts */
+    int rows, cols; /* valid part of the tile */
     int64_t step;   /* elements between rows of y */
-    int lane;       /* of the first row, in its panel */
+    int lane;       /* lane of the first row in its panel of a */
 } lt_tile_save;
 
-/* Some pixels of a convolution's result, by as many channels as a panel of weights has. In bf16, depth
- * is even and neighbouring steps are packed side by side. */
+/* A tile of a convolution's output: tile_rows pixels by tile_cols channels. In bf16, depth is even and pairs of
+ * adjacent steps are interleaved. */
 typedef struct lt_conv_tile {
-    const void *x, *zeros; /* what is read: pixels; as many zeros as one has bytes */
-    int64_t pixel;         /* bytes from one to the next */
-    const int32_t *at;     /* [taps][tile_rows]: number of a pixel of x; negative: padding */
-    const void *next;      /* what a later tile reads first, to be fetched meanwhile; or NULL */
+    const void *x, *zeros; /* input pixels; a pixel of zeros, read for padding */
+    int64_t pixel;         /* bytes between pixels */
+    const int32_t *at;     /* [taps][tile_rows]: index of a pixel of x; negative: padding */
+    const void *next;      /* address to prefetch for a later tile, or NULL */
     const void *w;
-    const int64_t *tap; /* [taps]: bytes from w to the tap's panel, [depth][tile_cols] */
+    const int64_t *tap; /* [taps]: byte offset of the tap's panel [depth][tile_cols] in w */
     int64_t taps, depth;
     void *y;
-    const int64_t *to; /* [rows]: number of a pixel of y */
-    int64_t channels;  /* of y */
-    int rows, cols;    /* how much of the tile counts */
+    const int64_t *to; /* [rows]: index of a pixel of y */
+    int64_t channels;  /* channels of y */
+    int rows, cols;    /* valid part of the tile */
 } lt_conv_tile;
 
-/* A tile of Winograd's convolution: pixels on one side, or taps of a filter, and on the other 36 points of
- * them. Channels are a multiple of 16. */
+/* Maps of Winograd's convolution between a tile's pixels (or a filter's taps) and its 36 transformed points. Channels
+ * are a multiple of 16. */
 typedef enum lt_winograd_map {
     LT_WINOGRAD_X,  /* 6x6 pixels to points */
     LT_WINOGRAD_DY, /* 4x4 pixels to points */
@@ -158,28 +159,29 @@ typedef enum lt_winograd_map {
     LT_WINOGRAD_DW  /* points to 3x3 taps */
 } lt_winograd_map;
 
-/* Sums over pixels of several tiles of y, each [C]: their mean and M2 (Chan's formula), or, with grad, of gradients
- * after relu's mask and of their products with x - mean. */
+/* Reductions over the pixels of several tiles of y, each [C]: mean and M2 (Chan's formula) or, with grad, the sums of
+ * the gradient after relu's mask and of gradient * (x - mean). */
 typedef struct lt_winograd_sums {
     float *of[2];
     const lt_bn_grad *grad; /* y is its dy[0]; NULL: mean and M2 */
-    /* Mean and M2: of the n pixels of this tile 1 / n, n / all, and n * (all - n) / all. */
+    /* Chan weights of this tile's n pixels, `all` including it: 1 / n, n / all, n * (all - n) / all. */
     float inverse, share, both;
 } lt_winograd_sums;
 
 typedef struct lt_winograd_tile {
     lt_winograd_map map;
-    void *pixel[36];   /* row by row; NULL: not written. Padding that is read is zeros */
-    const void *zeros; /* as many as a pixel has bytes */
-    void *const *next; /* pixels of the next tile, to be prefetched; NULL: none */
+    void *pixel[36];   /* row by row; NULL: not written. Padding is read from zeros */
+    const void *zeros; /* a pixel of zeros */
+    void *const *next; /* pixels of the next tile to prefetch, or NULL */
     float *point;
-    int64_t step, group; /* elements between points, and between 16 channels and the next */
+    int64_t step, group; /* elements between points; between groups of 16 channels */
     int64_t channels;
-    const lt_bn_apply *before; /* X: pixels are relu(batchnorm(those)); NULL: none */
-    /* Y, one of the two or none. after: batch norm of its y's pixels, without a mask. */
-    const lt_bn_apply *after;
+    const lt_bn_apply
+        *input_norm; /* X: applies batch norm + relu to the pixels it reads; or NULL */
+    /* Y: at most one of these two. output_norm: batch norm of the pixels written, without a mask. */
+    const lt_bn_apply *output_norm;
     const lt_winograd_sums *sums;
-    int64_t first; /* channel of after and sums */
+    int64_t first; /* first channel, for output_norm and sums */
 } lt_winograd_tile;
 
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
@@ -189,7 +191,7 @@ typedef struct lt_inverse_term {
     void *y, *work; /* work: lt_cpu_inverse_work(n) elements */
     int64_t n;
     double weight, shift;
-    bool first; /* y is overwritten */
+    bool first; /* overwrites y */
 } lt_inverse_term;
 
 static inline int64_t lt_cpu_inverse_size(int64_t n)
@@ -202,14 +204,13 @@ static inline int64_t lt_cpu_inverse_work(int64_t n)
     return size * (size + 16) + 2 * b * b + 3 * size * b;
 }
 
-/* Columns of a symmetric matrix that are reduced together: sizes are multiples of it. */
+/* Panel width of the tridiagonal reduction; matrices are padded to multiples of it. */
 enum { LT_CPU_REDUCE_BLOCK = 32 };
 
-/* The list of kernels, each a row X(result, name, (parameters), arguments), of which the table of
- * every instruction set is made. These are compiled for each storage from NAME_any(arguments, storage): */
+/* Kernels, each a row X(result, name, (parameters), arguments), from which each set's table is generated. These are
+ * compiled once per storage from NAME_any(arguments, storage): */
 #define LT_CPU_KERNELS_OF_STORAGE(X)                                                               \
     X(void, add, (const void *a, const void *b, void *y, int64_t count), a, b, y, count)           \
-    X(void, mul, (const void *a, const void *b, void *y, int64_t count), a, b, y, count)           \
     X(void, relu, (const void *x, void *y, int64_t count), x, y, count)                            \
     X(void, relu_grad, (const void *dy, const void *y, void *dx, int64_t count), dy, y, dx, count) \
     X(void, scale, (float factor, const void *x, void *y, int64_t count), factor, x, y, count)     \
@@ -254,7 +255,7 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
     X(void, rotary, (const lt_rotary_row *in), in)                                                 \
     X(int64_t, rank, (const void *z, int64_t count, int64_t own), z, count, own)
 
-/* and these, whose data are what their parameters say, are functions of their names: */
+/* These are compiled once, from the function of that name: */
 #define LT_CPU_KERNELS(X)                                                                      \
     X(void, narrow_all, (const float *x, void *y, int64_t count))                              \
     X(void, widen_all, (const void *x, float *y, int64_t count))                               \
@@ -293,8 +294,8 @@ typedef struct lt_cpu_kernels {
         LT_CPU_KERNELS_OF_STORAGE(LT_CPU_STORAGE_KERNEL)
     } of[LT_STORES];
     LT_CPU_KERNELS(LT_CPU_KERNEL)
-    int tile_rows, tile_cols; /* up to 16, and a multiple of 16 up to 64 */
-    bool pairs;               /* whether it multiplies pairs of bf16 */
+    int tile_rows, tile_cols; /* micro-kernel tile: rows up to 16; cols a multiple of 16 up to 64 */
+    bool pairs;               /* multiplies pairs of bf16 */
 } lt_cpu_kernels;
 #undef LT_CPU_STORAGE_KERNEL
 #undef LT_CPU_KERNEL

@@ -1,16 +1,14 @@
-/* Layer and RMS normalisation of rows without gaps in f32 and bf16, a chunk of rows a job; rows may have
- * any distance. Gradients of gain and shift are sums of each chunk, then over the chunks in their order:
- * the bits do not depend on the number of threads. What has other strides or dtypes goes to ref.
- * Formulas: ext/norm_kernels.h. */
+/* Layer and RMS normalisation of contiguous rows, at any distance, in f32 and bf16; one job per chunk of rows.
+ * Gradients of gamma and beta are summed per chunk, then over the chunks in order, so that results do not depend on the
+ * number of threads. Other strides and dtypes fall back to the reference backend. Formulas: ext/norm_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 
 #include <string.h>
 
-/* GRAIN: rows of a chunk. COLUMNS: of a job of the sums over chunks. */
-enum { GRAIN = 32, COLUMNS = 256 };
-enum { DGAMMA, DBETA, SUMS }; /* a chunk's sums, each [C] */
+enum { GRAIN = 32, COLUMNS = 256 }; /* rows of a chunk; columns of a job that sums chunks */
+enum { DGAMMA, DBETA, SUMS };       /* a chunk's sums, each [C] */
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
@@ -19,7 +17,7 @@ typedef struct job {
     lt_ln_grad grad;
     float *sums; /* [chunks][SUMS][C] */
     int64_t chunks, width;
-    float *out[SUMS]; /* NULL: not wanted */
+    float *out[SUMS]; /* dgamma, dbeta; NULL: not computed */
 } job;
 
 static bool has_rows(const lt_view *v, lt_dtype dtype)
@@ -27,7 +25,7 @@ static bool has_rows(const lt_view *v, lt_dtype dtype)
     return !v || (v->dtype == dtype && lt_cpu_has_rows(v));
 }
 
-/* Memory of floats: ones and zeros that stand for an absent gain or shift, and whatever more. */
+/* Allocates ones and zeros, used for an absent gamma or beta, and `more` floats after them. */
 static float *memory_of(lt_cpu *cpu, int64_t width, int64_t more)
 {
     float *m = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(2 * width + more) * sizeof *m);
@@ -90,7 +88,7 @@ static void backward_rows(void *context, int64_t begin, int64_t end, int64_t chu
     j->kernels->of[j->store].ln_grad_rows(&in, begin, end);
 }
 
-/* Columns of one of the gradients: the chunks' sums, in their order. */
+/* Adds the chunks' sums in order, for some columns of both gradients. */
 static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

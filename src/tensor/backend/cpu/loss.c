@@ -1,4 +1,4 @@
-/* Softmax cross-entropy on rows without gaps. What has other strides or dtypes goes to ref's entry.
+/* Softmax cross-entropy on contiguous rows. Other strides and dtypes fall back to the reference backend.
  * Formulas: lather/ops/loss.h. */
 
 #include "base/parallel.h"
@@ -13,8 +13,8 @@ typedef struct job {
     lt_cpu_store store;
     double smoothing;
     const lt_view *logits, *labels, *lse, *dx;
-    double *loss;  /* of each row */
-    double factor; /* of gradients: dloss / N */
+    double *loss;  /* [rows] */
+    double factor; /* gradients: dloss / N */
 } job;
 
 static bool is_soft(const lt_view *labels)
@@ -45,7 +45,7 @@ static int32_t label_of(const lt_view *labels, int64_t n)
     return *(const int32_t *)lt_cpu_row(labels, n);
 }
 
-/* Whether the row has neither loss nor gradient. */
+/* Returns true if the row has neither loss nor gradient. */
 static bool is_ignored(const lt_view *labels, int64_t n)
 {
     return !is_soft(labels) && label_of(labels, n) == LT_IGNORED_LABEL;
@@ -71,7 +71,7 @@ static lt_status check_labels(const lt_view *logits, const lt_view *labels)
     return LT_OK;
 }
 
-/* Sum over k of target * (z - lse), without smoothing. */
+/* Returns the sum over k of target * (z - lse), without smoothing. */
 static double cross_target(const job *j, int64_t n, double lse)
 {
     const void *z = lt_cpu_row(j->logits, n);
@@ -127,7 +127,7 @@ lt_status lt_cpu_softmax_xent(void *ctx, double smoothing, const lt_view *logits
     return LT_OK;
 }
 
-/* Sum of a row's targets, smoothed. */
+/* Returns the sum of a row's smoothed targets. */
 static double target_total(const job *j, const float *target, int64_t classes)
 {
     if (!target)

@@ -1,5 +1,5 @@
-/* Updates of a whole list of parameters in one pass, in f32. The list is cut into chunks of one
- * size, whatever the tensors' sizes. Formulas: ext/optim_kernels.h. */
+/* Optimizer updates of a list of parameters in one parallel pass, in f32. Tensors are split into pieces of GRAIN
+ * elements. Formulas: ext/optim_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -8,7 +8,7 @@
 
 enum { GRAIN = 32768 };
 
-/* A piece of one item. */
+/* A contiguous part of one item. */
 typedef struct piece {
     size_t item;
     int64_t begin, count;
@@ -27,7 +27,7 @@ struct pass {
     const void *config;
     const bool *first;
     const piece *pieces;
-    double number; /* grad_norm: nothing; lerp: weight; adagrad: eps */
+    double number; /* lerp: weight; adagrad: eps */
     double *sums;
 };
 
@@ -56,7 +56,7 @@ static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
         p->fn(p, &p->item[p->pieces[i].item], &p->pieces[i]);
 }
 
-/* Runs p->fn on every piece of the list; p->sums has a number for each. */
+/* Runs p->fn on every piece of the list; p->sums holds one double per piece. */
 static lt_status run(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
 {
     int64_t total = 0;

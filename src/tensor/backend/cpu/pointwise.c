@@ -1,22 +1,22 @@
-/* Elementwise functions of one or two operands and their gradients, in f32 and bf16: whole views where
- * all lie alike in memory, else block by block by way of small row-major copies. What has other dtypes
- * goes to ref. Formulas: ext/pointwise.h. */
+/* Elementwise functions of one or two operands and their gradients, in f32 and bf16. Views of one dense layout are
+ * processed directly, others block by block through small row-major copies. Other dtypes fall back to the reference
+ * backend. Formulas: detail/pointwise.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
+#include "tensor/backend/cpu/work_split.h"
 #include "tensor/backend/dtype.h"
 
 enum { OUT, DY, A, B, OPERANDS };
 
-/* GRAIN: elements a chunk, about what fits the L2 cache. BLOCK: of a copy, in the L1 cache. */
-enum { GRAIN = 65536, BLOCK = 512 };
+enum { GRAIN = 65536, BLOCK = 512 }; /* elements of a chunk, in L2; of a copied block, in L1 */
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
     const lt_pointwise *f;
-    int input;                     /* of a gradient */
-    const lt_view *view[OPERANDS]; /* DY NULL: the value; B NULL: one operand */
-    int order[LT_MAX_DIMS];        /* the output's dimensions, outermost first */
+    int input;                     /* operand of a gradient */
+    const lt_view *view[OPERANDS]; /* DY NULL: computes the value; B NULL: unary function */
+    int dims, order[LT_MAX_DIMS];  /* the output's dimensions > 1, outermost first */
 } job;
 
 static void run(const job *j, lt_cpu_store store, char *const at[OPERANDS], int64_t count)
@@ -37,16 +37,16 @@ static void dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     run(j, lt_cpu_store_of(dtype), at, end - begin);
 }
 
-/* A place in the walk over all elements in the order of the output's memory: index[d] along dimension d. */
-typedef struct place {
+/* Multi-index of an element, in the order of the output's memory. */
+typedef struct position {
     int64_t index[LT_MAX_DIMS];
-} place;
+} position;
 
-static place place_of(const job *j, int64_t element)
+static position position_of(const job *j, int64_t element)
 {
-    place p = {{0}};
+    position p = {{0}};
     const lt_shape *shape = &j->view[OUT]->shape;
-    for (int k = shape->ndim - 1; k >= 0; k--) {
+    for (int k = j->dims - 1; k >= 0; k--) {
         const int64_t extent = shape->dim[j->order[k]];
         p.index[j->order[k]] = element % extent;
         element /= extent;
@@ -54,13 +54,12 @@ static place place_of(const job *j, int64_t element)
     return p;
 }
 
-/* The next run along the innermost dimension, at most left elements: their count; p moves behind them. */
-static int64_t next_run(const job *j, place *p, int64_t left)
+/* Advances p by a run of at most `left` elements along the innermost dimension. Returns the run's length. */
+static int64_t next_run(const job *j, position *p, int64_t left)
 {
     const lt_shape *shape = &j->view[OUT]->shape;
-    int k = shape->ndim - 1;
-    const int64_t rest = shape->dim[j->order[k]] - p->index[j->order[k]];
-    const int64_t count = rest < left ? rest : left;
+    int k = j->dims - 1;
+    const int64_t count = lt_cpu_min(shape->dim[j->order[k]] - p->index[j->order[k]], left);
     p->index[j->order[k]] += count;
     for (; k > 0 && p->index[j->order[k]] == shape->dim[j->order[k]]; k--) {
         p->index[j->order[k]] = 0;
@@ -69,7 +68,7 @@ static int64_t next_run(const job *j, place *p, int64_t left)
     return count;
 }
 
-static int64_t offset_of(const lt_view *v, const place *p)
+static int64_t offset_of(const lt_view *v, const position *p)
 {
     int64_t offset = 0;
     for (int d = 0; d < v->shape.ndim; d++)
@@ -102,11 +101,11 @@ static void save_run(const lt_view *v, int64_t offset, int64_t stride, int64_t c
             h[i * stride] = lt_bf16_from_f32(from[i]);
 }
 
-/* Moves count elements of an operand from p on to or from a copy. */
-static void move(const job *j, int operand, place p, int64_t count, float *copy)
+/* Copies count elements of an operand, starting at p, to a block; for OUT from the block. */
+static void move(const job *j, int operand, position p, int64_t count, float *copy)
 {
     const lt_view *v = j->view[operand];
-    const int64_t stride = v->stride[j->order[v->shape.ndim - 1]];
+    const int64_t stride = v->stride[j->order[j->dims - 1]];
     for (int64_t done = 0, run; done < count; done += run) {
         const int64_t offset = offset_of(v, &p);
         run = next_run(j, &p, count - done);
@@ -126,8 +125,8 @@ static void strided_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     for (int k = 0; k < OPERANDS; k++)
         at[k] = j->view[k] ? (char *)copy[k] : NULL;
     for (int64_t i = begin; i < end; i += BLOCK) {
-        const int64_t count = end - i < BLOCK ? end - i : BLOCK;
-        const place p = place_of(j, i);
+        const int64_t count = lt_cpu_min(BLOCK, end - i);
+        const position p = position_of(j, i);
         for (int k = DY; k < OPERANDS; k++)
             if (j->view[k])
                 move(j, k, p, count, copy[k]);
@@ -136,18 +135,7 @@ static void strided_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-/* By falling strides. */
-static void find_order(const lt_view *y, int order[LT_MAX_DIMS])
-{
-    for (int d = 0; d < y->shape.ndim; d++) {
-        int at = d;
-        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
-            order[at] = order[at - 1];
-        order[at] = d;
-    }
-}
-
-/* Whether it was done here. */
+/* Computes all elements. Returns false if the reference backend has to. */
 static bool run_all(job *j)
 {
     const lt_view *y = j->view[OUT];
@@ -159,9 +147,10 @@ static bool run_all(job *j)
             dense
             && (!j->view[k] || (j->view[k]->dtype == y->dtype && lt_cpu_same_dense(y, j->view[k])));
     }
-    find_order(y, j->order);
-    if (!dense
-        && y->shape.ndim == 0) /* a scalar of several dtypes has no dimension to walk along */
+    j->dims = lt_cpu_order_dims(y, -1, j->order);
+    if (!j->dims && y->shape.ndim) /* one element: iterates along any dimension */
+        j->order[j->dims++] = 0;
+    if (!dense && !j->dims)
         return false;
     lt_parallel(lt_cpu_count(y), GRAIN, dense ? dense_chunk : strided_chunk, j);
     return true;

@@ -9,23 +9,23 @@
 typedef struct job {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
-    size_t size; /* of an element */
+    size_t size; /* bytes of an element */
     const lt_pool2d_config *config;
-    const lt_view *x, *y, *index; /* of gradients: dx, dy[0], index */
-    const lt_view *second;        /* dy[1] */
+    const lt_view *x, *y, *index; /* gradients: dx, dy[0], index */
+    const lt_view *second;        /* dy[1], or NULL */
     bool mean;
     float *part;
 } job;
 
 static bool is_fast(const lt_view *x, const lt_view *y)
 {
-    return lt_cpu_is_fast_dtype(x->dtype) && y->dtype == x->dtype && lt_view_is_channels_last(x)
-           && lt_view_is_channels_last(y);
+    return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_channels_last(x)
+           && lt_cpu_is_channels_last(y, x->dtype);
 }
 
 static bool is_bytes(const lt_view *index)
 {
-    return !lt_cpu_has(index) || (index->dtype == LT_U8 && lt_view_is_channels_last(index));
+    return !lt_cpu_has(index) || lt_cpu_is_channels_last(index, LT_U8);
 }
 
 static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_view *x,
@@ -39,14 +39,14 @@ static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_
                  .y = y};
 }
 
-/* Taps [from, to) of a window that lie inside the image. */
+/* Finds the taps [from, to) of a window that are inside the image. */
 static void clip(int64_t first, int kernel, int64_t extent, int *from, int *to)
 {
     *from = first < 0 ? (int)-first : 0;
     *to = first + kernel > extent ? (int)(extent - first) : kernel;
 }
 
-/* Element i of x, which may lie before the image; the taps inside it do not. */
+/* Returns the address of element i of x, which may be before the image; only taps inside are read. */
 static const void *pixel_at(const job *j, int64_t i)
 {
     return (const void *)((uintptr_t)j->x->data + (uintptr_t)(i * (int64_t)j->size));
@@ -57,7 +57,7 @@ static float mean_factor(const lt_pool2d_config *config)
     return 1 / ((float)config->kernel_h * (float)config->kernel_w);
 }
 
-/* One row of y: the largest of each window, or their mean. */
+/* Computes rows of y: maximum or mean of each window. */
 static void window_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -86,7 +86,7 @@ static void window_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y, const lt_view *index)
 {
-    LT_CPU_MOVED(x, y, index);
+    LT_CPU_COUNT_TRAFFIC(x, y, index);
     if (!is_fast(x, y) || !is_bytes(index))
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
     job j = make_job(ctx, config, x, y);
@@ -95,7 +95,7 @@ lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
     return LT_OK;
 }
 
-/* The windows [from, to) along one axis that reach position i. */
+/* Finds the windows [from, to) along one axis that contain position i. */
 static void reach(int64_t i, int kernel, int stride, int pad, int64_t count, int64_t *from,
                   int64_t *to)
 {
@@ -104,7 +104,7 @@ static void reach(int64_t i, int kernel, int stride, int pad, int64_t count, int
     *to = last + 1 < count ? last + 1 : count;
 }
 
-/* One row of dx: gathered, not scattered, so that rows are independent. */
+/* Computes rows of dx: gathers from the windows, so that rows are independent. */
 static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -138,8 +138,8 @@ static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chun
 lt_status lt_cpu_maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
                                 const lt_view *index, const lt_view *dx)
 {
-    LT_CPU_MOVED(&dy[0], &dy[1], index, dx);
-    /* Windows that reach one position, along one axis. */
+    LT_CPU_COUNT_TRAFFIC(&dy[0], &dy[1], index, dx);
+    /* Most windows that contain one position, along each axis. */
     const int deep = (config->kernel_h + config->stride_h - 1) / config->stride_h;
     const int wide = (config->kernel_w + config->stride_w - 1) / config->stride_w;
     const bool second = lt_cpu_has(&dy[1]);
@@ -159,7 +159,7 @@ static bool is_global(const lt_pool2d_config *config, const lt_view *image)
            && !config->pad_h && !config->pad_w;
 }
 
-/* One image: the mean of its pixels. */
+/* Global average pooling of images. */
 static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -183,7 +183,7 @@ static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                            const lt_view *y)
 {
-    LT_CPU_MOVED(x, y);
+    LT_CPU_COUNT_TRAFFIC(x, y);
     if (!is_fast(x, y))
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
     job j = make_job(ctx, config, x, y);
@@ -211,7 +211,7 @@ static void spread_image(void *context, int64_t begin, int64_t end, int64_t chun
             (char *)j->x->data + (size_t)(n * pixels * c) * j->size);
 }
 
-/* One row of dx: a pixel gets the sum of the windows that reach it, which are a window of dy. */
+/* Computes rows of dx: a pixel's gradient is the sum over the windows that contain it, a window of dy. */
 static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -238,7 +238,7 @@ static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chu
 lt_status lt_cpu_avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_view *dy,
                                 const lt_view *dx)
 {
-    LT_CPU_MOVED(dy, dx);
+    LT_CPU_COUNT_TRAFFIC(dy, dx);
     if (!is_fast(dx, dy))
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
     job j = make_job(ctx, config, dx, dy);

@@ -1,17 +1,17 @@
-/* Softmax of rows without gaps, and its gradient, a row a job. A row is computed in f32, in memory of
- * its thread; sums are in double, in the order of the elements. What has other strides or dtypes goes
- * to ref. Formulas: ext/kernels.h. */
+/* Softmax of contiguous rows and its gradient, one job per row. A row is computed in f32 in its thread's workspace;
+ * sums are in double, in element order. Other strides and dtypes fall back to the reference backend.
+ * Formulas: ext/kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 
 #include <string.h>
 
-enum { Y, DY, WORK_ROWS }; /* rows of a thread's memory */
+enum { Y, DY, WORK_ROWS }; /* rows of a thread's workspace */
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
-    const lt_view *in[WORK_ROWS], *out; /* in[Y]: the value, or the x that it is made of */
+    const lt_view *in[WORK_ROWS], *out; /* in[Y]: y in backward, x in forward */
     float *work;                        /* [threads][WORK_ROWS][K] */
     int64_t count;                      /* K */
 } job;
@@ -36,7 +36,7 @@ static void store_row(const job *j, const float *from, int64_t n)
         memcpy(to, from, (size_t)j->count * sizeof *from);
 }
 
-/* Shifted by the largest so that exp() cannot overflow. */
+/* Shifts by the maximum so that exp() cannot overflow. */
 static void softmax_row(const job *j, float *z)
 {
     static const lt_pointwise f = {.kind = LT_POINTWISE_EXP};

@@ -5,7 +5,7 @@
 
 #include "lather/ext/fail.h"
 
-/* The dimension for rows: where y is dense, or else the longest. */
+/* Returns the dimension to iterate along: a contiguous one of y, else the longest. */
 static int row_dim(const lt_view *y)
 {
     int best = 0;
@@ -18,7 +18,7 @@ static int row_dim(const lt_view *y)
     return best;
 }
 
-/* All rows, by counting through the other dimensions. */
+/* Runs all rows along one dimension, counting through the others. */
 static void run_strided(const lt_cpu_kernels *kernels, const lt_vec_job *job, lt_vec_row *r)
 {
     const lt_shape *shape = &job->y.shape;
@@ -81,10 +81,10 @@ static lt_status run_job(lt_cpu *cpu, const lt_vec_job *job, const lt_scalars *s
 
 /* --- Lists of expressions --- */
 
-/* A part of a list's elements, small enough for the second cache: a slice of dimension dim. */
+/* A slice of a list's elements along dimension dim, small enough for the L2 cache. */
 typedef struct piece {
     size_t list;
-    int dim; /* -1: all there is */
+    int dim; /* -1: all elements */
     int64_t begin, count;
     lt_status status;
 } piece;
@@ -96,7 +96,7 @@ typedef struct pass {
     piece *piece;
 } pass;
 
-/* The outermost dimension in memory. */
+/* Returns the outermost dimension in memory, or -1 for one element. */
 static int outer_dim(const lt_view *y)
 {
     int best = -1;
@@ -133,8 +133,8 @@ static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-/* Cuts lists into pieces; with out NULL only counts them. */
-static int64_t cut(const lt_vec_list *list, size_t count, piece *out)
+/* Splits lists into pieces; only counts them if out is NULL. */
+static int64_t split(const lt_vec_list *list, size_t count, piece *out)
 {
     enum { ELEMENTS = 16384 };
     int64_t pieces = 0;
@@ -158,12 +158,12 @@ lt_status lt_cpu_vec_lists(void *ctx, const lt_vec_list *list, size_t count,
 {
     if (scalars && !scalars->finite)
         return LT_OK;
-    const int64_t pieces = cut(list, count, NULL);
+    const int64_t pieces = split(list, count, NULL);
     pass all = {ctx, list, scalars,
                 lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(pieces + 1) * sizeof(piece))};
     if (!all.piece)
         return LT_E_NOMEM;
-    cut(list, count, all.piece);
+    split(list, count, all.piece);
     lt_parallel(pieces, 1, run_pieces, &all);
     for (int64_t i = 0; i < pieces; i++)
         if (all.piece[i].status)

@@ -1,27 +1,23 @@
-/* Attention by tiles of queries and keys: a tile's scores, their softmax with the largest so far, and
- * what was added up adapted to it. Dao et al., "FlashAttention", NeurIPS 2022; Milakov & Gimelshein,
- * "Online normalizer calculation for softmax", 2018. A few queries alone, as in sampling, read keys and
- * values where they lie. Other strides and dtypes go to ref. */
+/* Attention by tiles of queries and keys with online softmax: the output so far is rescaled when the running maximum
+ * grows. Dao et al., "FlashAttention", NeurIPS 2022; Milakov & Gimelshein, "Online normalizer calculation for softmax",
+ * 2018. A few queries, as in sampling, read keys and values in place. Other strides and dtypes fall back to the
+ * reference backend. */
 
 #include "attention_job.h"
 #include "base/parallel.h"
 
 #include <math.h>
 
-/* Parts as equal as whole steps allow. */
+/* Returns the size of equal parts of at most `most`, a multiple of step. */
 static int64_t divide(int64_t count, int64_t most, int64_t step)
 {
-    const int64_t parts = (count + most - 1) / most;
-    return lt_round_up((count + parts - 1) / parts, step);
+    return lt_cpu_round_up(lt_cpu_ceil_div(count, lt_cpu_ceil_div(count, most)), step);
 }
 
 lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_config *config,
                                       const lt_view *q, const lt_view *k)
 {
-    enum {
-        QUERIES = 72,
-        KEYS = 256
-    }; /* of a tile, at most: measured; half and twice are 3 % slower */
+    enum { QUERIES = 72, KEYS = 256 }; /* most of a tile; measured: half and twice are 3 % slower */
     const bool pairs = q->dtype == LT_BF16 && cpu->kernels->pairs;
     const int64_t d = q->shape.dim[3], step = pairs ? 2 : 1;
     lt_attention_job j = {.kernels = cpu->kernels,
@@ -35,11 +31,11 @@ lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_conf
                           .keys = k->shape.dim[1],
                           .d = d,
                           .words = (d + step - 1) / step,
-                          .width = lt_round_up(d, LT_ATTENTION_LANES),
+                          .width = lt_cpu_round_up(d, LT_ATTENTION_LANES),
                           .scale = (float)config->scale};
     j.tile = divide(j.queries, QUERIES, LT_ATTENTION_ROWS);
     j.block = divide(j.keys, KEYS, LT_ATTENTION_PANEL);
-    j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2: rows share few places of a cache */
+    j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2, which would map to few cache sets */
     j.value_depth = (j.keys + step - 1) / step;
     j.packed = j.keys;
     return j;
@@ -52,21 +48,21 @@ typedef struct operands {
 typedef struct call {
     lt_attention_job job;
     operands x;
-    int64_t chunk, chunks; /* queries that one thread takes, and how often */
+    int64_t chunk, chunks; /* queries of a task; tasks per head */
 } call;
 
-/* A thread's memory: packed operands and a tile. */
+/* A thread's workspace: packed operands and a tile. */
 typedef struct work {
     float *keys, *values, *query, *score, *weight, *y, *top, *sum, *norm;
 } work;
 
-static int64_t lay_out(const lt_attention_job *j, float *base, work *w)
+static int64_t layout_workspace(const lt_attention_job *j, float *base, work *w)
 {
-    const int64_t key_columns = lt_round_up(j->packed, LT_ATTENTION_PANEL);
+    const int64_t key_columns = lt_cpu_round_up(j->packed, LT_ATTENTION_PANEL);
     int64_t at = 0;
     w->keys = lt_attention_take(base, &at, key_columns * j->words);
-    w->values =
-        lt_attention_take(base, &at, lt_round_up(j->width, LT_ATTENTION_PANEL) * j->value_depth);
+    w->values = lt_attention_take(base, &at,
+                                  lt_cpu_round_up(j->width, LT_ATTENTION_PANEL) * j->value_depth);
     w->query = lt_attention_take(base, &at, j->tile * j->words);
     w->score = lt_attention_take(base, &at, j->tile * j->row);
     w->weight = lt_attention_take(base, &at, j->pairs ? j->tile * j->row / 2 : 0);
@@ -103,7 +99,7 @@ void lt_attention_multiply(const lt_attention_job *j, const float *a, const floa
                                           .c = y,
                                           .c_row = j->row,
                                           .rows = rows,
-                                          .cols = lt_round_up(cols, LT_ATTENTION_LANES),
+                                          .cols = lt_cpu_round_up(cols, LT_ATTENTION_LANES),
                                           .depth = j->d,
                                           .pairs = j->pairs,
                                           .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
@@ -111,7 +107,7 @@ void lt_attention_multiply(const lt_attention_job *j, const float *a, const floa
     j->kernels->attention_product(&product);
 }
 
-/* One over the sums, and lse. */
+/* Computes lse and 1 / sum per row. */
 static void finish_softmax(const work *w, int64_t rows, float *lse)
 {
     for (int64_t r = 0; r < rows; r++) {
@@ -128,7 +124,7 @@ static float *lse_row(const call *c, int64_t b, int64_t h, int64_t i)
     return (float *)c->x.lse->data + (b * c->job.heads + h) * c->job.queries + i;
 }
 
-/* y = weights v, in place of what was there or added to it. */
+/* Processes one block of keys for a tile of queries: y = or += weights v. */
 static void add_block(const lt_attention_job *j, const work *w, int64_t rows, int64_t first_query,
                       int64_t key)
 {
@@ -168,7 +164,7 @@ static void add_block(const lt_attention_job *j, const work *w, int64_t rows, in
     j->kernels->attention_product(&values);
 }
 
-/* Queries first .. first+rows-1 of a head. */
+/* Computes queries first .. first+rows-1 of a head. */
 static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int64_t first,
                         int64_t rows)
 {
@@ -201,25 +197,27 @@ static void attend(void *context, int64_t begin, int64_t end, int64_t index)
     const int64_t g = h / (j->heads / j->kv_heads), first = begin % c->chunks * c->chunk;
     const int64_t last = first + c->chunk < j->queries ? first + c->chunk : j->queries;
     work w;
-    lay_out(j, lt_attention_memory(j), &w);
+    layout_workspace(j, lt_attention_memory(j), &w);
     const int64_t seen = lt_attention_seen(j, last - 1);
-    lt_attention_pack_rows(j, x->k, b, 0, g, (lt_attention_pack){.rows = seen, .across = w.keys});
-    lt_attention_pack_rows(j, x->v, b, 0, g,
-                           (lt_attention_pack){.rows = seen,
-                                               .along = w.values,
-                                               .along_panel = j->value_depth * LT_ATTENTION_PANEL});
+    lt_attention_pack_rows(j, x->k, b, 0, g,
+                           (lt_attention_pack){.rows = seen, .row_panels = w.keys});
+    lt_attention_pack_rows(
+        j, x->v, b, 0, g,
+        (lt_attention_pack){.rows = seen,
+                            .feature_panels = w.values,
+                            .feature_panel_step = j->value_depth * LT_ATTENTION_PANEL});
     for (int64_t i = first; i < last; i += j->tile)
         attend_tile(c, &w, b, h, i, last - i < j->tile ? last - i : j->tile);
 }
 
-/* One query, keys and values as they lie. */
+/* Computes one query, reading keys and values in place. */
 static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
 {
     const lt_attention_job *j = &c->job;
     const int64_t g = h / (j->heads / j->kv_heads);
     const lt_cpu_store store = lt_cpu_store_of(j->dtype);
     work w;
-    lay_out(j, lt_attention_memory(j), &w);
+    layout_workspace(j, lt_attention_memory(j), &w);
     const lt_attention_pack query = {
         .x = lt_attention_row(c->x.q, b, i, h), .rows = 1, .d = j->d, .left = w.query};
     j->kernels->of[store].attention_pack(&query);
@@ -252,7 +250,7 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
     j->kernels->of[store].attention_save(&out);
 }
 
-/* The heads that share keys, so that these are read from far memory once. */
+/* Computes all queries of the heads that share keys, so that keys are read from memory once. */
 static void attend_few(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
@@ -285,16 +283,16 @@ lt_status lt_cpu_attention(void *ctx, const lt_attention_config *config, const l
     lt_attention_job *j = &c.job;
     *j = lt_attention_measure(cpu, config, q, k);
     const bool few = j->queries < FEW;
-    if (few) { /* one row of scores, which stay floats */
+    if (few) { /* one row of scores in f32 */
         j->pairs = false;
         j->tile = 1;
         j->words = j->d;
-        j->row = lt_round_up(j->keys, LT_ATTENTION_LANES);
+        j->row = lt_cpu_round_up(j->keys, LT_ATTENTION_LANES);
         j->packed = 0;
         j->value_depth = 0;
     }
     work unused;
-    j->memory_floats = lay_out(j, NULL, &unused);
+    j->memory_floats = layout_workspace(j, NULL, &unused);
     j->memory = lt_cpu_scratch(cpu, LT_CPU_ATTENTION,
                                (size_t)(lt_parallel_threads() * j->memory_floats) * sizeof(float));
     if (!j->memory)
@@ -304,9 +302,8 @@ lt_status lt_cpu_attention(void *ctx, const lt_attention_config *config, const l
         return LT_OK;
     }
     const int64_t tiles = (j->queries + j->tile - 1) / j->tile, heads = j->batch * j->heads;
-    const int64_t wanted = (LT_ATTENTION_TASKS + heads - 1) / heads;
-    c.chunk = (tiles + wanted - 1) / wanted * j->tile;
-    c.chunks = (j->queries + c.chunk - 1) / c.chunk;
+    c.chunk = lt_cpu_ceil_div(tiles, lt_cpu_ceil_div(LT_ATTENTION_TASKS, heads)) * j->tile;
+    c.chunks = lt_cpu_ceil_div(j->queries, c.chunk);
     lt_parallel(heads * c.chunks, 1, attend, &c);
     return LT_OK;
 }

@@ -1,9 +1,8 @@
-/* Attention's gradient by tiles: scores again from q and k, weights from lse, never more than a tile of
- * them. Dao et al., "FlashAttention", NeurIPS 2022, algorithm 4; formulas: ext/attention_kernels.h.
+/* Gradient of attention by tiles: recomputes scores from q and k and weights from lse, one tile at a time. Dao et al.,
+ * "FlashAttention", NeurIPS 2022, algorithm 4; formulas: ext/attention_kernels.h.
  *
- * A task is one head and an interval of its keys, for all queries that see it. With several intervals a
- * task's dq, and with several heads to one of k and v a task's dk and dv, are partial sums, which are
- * then added in order. */
+ * A task is one head and an interval of its keys, for all queries that see it. If a head has several intervals, dq of a
+ * task is a partial sum; if several heads share k and v, so are dk and dv. Partial sums are then added in order. */
 
 #include "attention_job.h"
 #include "base/parallel.h"
@@ -13,23 +12,23 @@
 typedef struct call {
     lt_attention_job job;
     const lt_attention_grad *g;
-    int64_t chunk, chunks; /* keys of a task, and how many tasks a head has */
+    int64_t chunk, chunks; /* keys of a task; tasks per head */
     float *part_q, *part_k,
         *part_v; /* [chunks][B][heads][Tq][width], [B][heads][Tk][width]; or NULL */
 } call;
 
-/* A thread's memory: packed operands, a tile, and what a task adds up. */
+/* A thread's workspace: packed operands, a tile, and a task's sums. */
 typedef struct work {
-    float *keys, *values, *key_rows;                               /* of the task */
-    float *query, *query_rows, *dy, *dy_rows, *lse, *mean;         /* of a tile's queries */
-    float *score, *slope, *score_pairs, *slope_pairs, *slope_rows; /* of a tile */
+    float *keys, *values, *key_rows;                               /* the task's keys */
+    float *query, *query_rows, *dy, *dy_rows, *lse, *mean;         /* the tile's queries */
+    float *score, *slope, *score_pairs, *slope_pairs, *slope_rows; /* the tile */
     float *dq, *dk, *dv;
 } work;
 
-static int64_t lay_out(const call *c, float *base, work *w)
+static int64_t layout_workspace(const call *c, float *base, work *w)
 {
     const lt_attention_job *j = &c->job;
-    const int64_t panels = lt_round_up(j->width, LT_ATTENTION_PANEL), tile = j->tile * j->row;
+    const int64_t panels = lt_cpu_round_up(j->width, LT_ATTENTION_PANEL), tile = j->tile * j->row;
     int64_t at = 0;
     w->keys = lt_attention_take(base, &at, c->chunk * j->words);
     w->values = lt_attention_take(base, &at, c->chunk * j->words);
@@ -51,25 +50,26 @@ static int64_t lay_out(const call *c, float *base, work *w)
     return at;
 }
 
-/* What a task is at: a head, its head of keys, its keys, a tile's queries. */
-typedef struct place {
+/* Position of a task: image, head, key-value head, keys, queries of the tile. */
+typedef struct position {
     int64_t b, h, g, key, keys, query, queries, chunk;
-} place;
+} position;
 
-static void pack_keys(const call *c, const work *w, const place *p)
+static void pack_keys(const call *c, const work *w, const position *p)
 {
     const lt_attention_grad *g = c->g;
-    lt_attention_pack_rows(&c->job, g->k, p->b, p->key, p->g,
-                           (lt_attention_pack){.rows = p->keys,
-                                               .across = w->keys,
-                                               .along = g->dq ? w->key_rows : NULL,
-                                               .along_panel = c->chunk * LT_ATTENTION_PANEL});
+    lt_attention_pack_rows(
+        &c->job, g->k, p->b, p->key, p->g,
+        (lt_attention_pack){.rows = p->keys,
+                            .row_panels = w->keys,
+                            .feature_panels = g->dq ? w->key_rows : NULL,
+                            .feature_panel_step = c->chunk * LT_ATTENTION_PANEL});
     if (g->dq || g->dk)
         lt_attention_pack_rows(&c->job, g->v, p->b, p->key, p->g,
-                               (lt_attention_pack){.rows = p->keys, .across = w->values});
+                               (lt_attention_pack){.rows = p->keys, .row_panels = w->values});
 }
 
-static void pack_queries(const call *c, const work *w, const place *p)
+static void pack_queries(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
     const lt_attention_grad *g = c->g;
@@ -79,13 +79,13 @@ static void pack_queries(const call *c, const work *w, const place *p)
     lt_attention_pack_rows(j, g->q, p->b, p->query, p->h,
                            (lt_attention_pack){.rows = p->queries,
                                                .left = w->query,
-                                               .along = g->dk ? w->query_rows : NULL,
-                                               .along_panel = panel});
+                                               .feature_panels = g->dk ? w->query_rows : NULL,
+                                               .feature_panel_step = panel});
     lt_attention_pack_rows(j, g->dy, p->b, p->query, p->h,
                            (lt_attention_pack){.rows = p->queries,
                                                .left = g->dq || g->dk ? w->dy : NULL,
-                                               .along = g->dv ? w->dy_rows : NULL,
-                                               .along_panel = panel});
+                                               .feature_panels = g->dv ? w->dy_rows : NULL,
+                                               .feature_panel_step = panel});
     const lt_attention_dots dots = {.a = lt_attention_row(g->dy, p->b, p->query, p->h),
                                     .b = lt_attention_row(g->y, p->b, p->query, p->h),
                                     .a_step = g->dy->stride[1],
@@ -97,14 +97,14 @@ static void pack_queries(const call *c, const work *w, const place *p)
     memcpy(w->lse, lse, (size_t)p->queries * sizeof *lse);
 }
 
-/* A tile: the keys first .. first+cols-1 of the task. */
+/* A tile: keys first .. first+cols-1 of the task. */
 typedef struct tile {
     int64_t first, cols, offset;
 } tile;
 
-/* dk or dv of the tile's keys += the transposed tile times its queries' rows. */
-static void multiply_keys(const lt_attention_job *j, const place *p, const tile *t, const float *a,
-                          const float *b, float *y)
+/* dk or dv of the tile's keys += transposed tile times the packed rows of its queries. */
+static void multiply_keys(const lt_attention_job *j, const position *p, const tile *t,
+                          const float *a, const float *b, float *y)
 {
     const lt_attention_product product = {.a = a,
                                           .a_row = 1,
@@ -124,7 +124,7 @@ static void multiply_keys(const lt_attention_job *j, const place *p, const tile 
 }
 
 /* dq of the tile's queries = or += slopes times keys. */
-static void multiply_queries(const call *c, const work *w, const place *p, const tile *t)
+static void multiply_queries(const call *c, const work *w, const position *p, const tile *t)
 {
     const lt_attention_job *j = &c->job;
     const lt_attention_product product = {
@@ -145,11 +145,11 @@ static void multiply_queries(const call *c, const work *w, const place *p, const
     j->kernels->attention_product(&product);
 }
 
-static void add_tile(const call *c, const work *w, const place *p, const tile *t)
+static void add_tile(const call *c, const work *w, const position *p, const tile *t)
 {
     const lt_attention_job *j = &c->job;
     const bool slopes = c->g->dq || c->g->dk;
-    const int64_t first = t->first * j->words; /* of the tile's keys, packed */
+    const int64_t first = t->first * j->words; /* offset of the tile's packed keys */
     lt_attention_multiply(j, w->query, w->keys + first, p->queries, t->cols, t->offset, w->score);
     if (slopes)
         lt_attention_multiply(j, w->dy, w->values + first, p->queries, t->cols, t->offset,
@@ -177,7 +177,7 @@ static void add_tile(const call *c, const work *w, const place *p, const tile *t
         multiply_queries(c, w, p, t);
 }
 
-/* Rows of sums to a view. */
+/* Stores rows of sums, times factor, to y, a row of view `of`. */
 static void store(const lt_attention_job *j, const float *x, float factor, int64_t rows, void *y,
                   const lt_view *of)
 {
@@ -191,7 +191,7 @@ static void store(const lt_attention_job *j, const float *x, float factor, int64
     j->kernels->of[lt_cpu_store_of(of->dtype)].attention_save(&out);
 }
 
-static void store_queries(const call *c, const work *w, const place *p)
+static void store_queries(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
     const int64_t row = ((p->chunk * j->batch + p->b) * j->heads + p->h) * j->queries + p->query;
@@ -202,8 +202,8 @@ static void store_queries(const call *c, const work *w, const place *p)
               c->g->dq);
 }
 
-static void store_keys(const call *c, const float *sum, float factor, const place *p, float *part,
-                       const lt_view *to)
+static void store_keys(const call *c, const float *sum, float factor, const position *p,
+                       float *part, const lt_view *to)
 {
     const lt_attention_job *j = &c->job;
     const int64_t row = (p->b * j->heads + p->h) * j->keys + p->key;
@@ -213,15 +213,15 @@ static void store_keys(const call *c, const float *sum, float factor, const plac
         store(j, sum, factor, p->keys, lt_attention_row(to, p->b, p->key, p->g), to);
 }
 
-/* The tiles of some queries. */
-static void attend_queries(const call *c, const work *w, const place *p)
+/* Computes the tiles of some queries. */
+static void attend_queries(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
     const int64_t all = lt_attention_seen(j, p->query + p->queries - 1) - p->key;
     const int64_t seen = all < p->keys ? all : p->keys;
     if (seen > 0)
         pack_queries(c, w, p);
-    else /* in another task's interval */
+    else /* these queries see only earlier intervals */
         memset(w->dq, 0, (size_t)(p->queries * j->width) * sizeof *w->dq);
     for (int64_t first = 0; first < seen; first += j->block) {
         const int64_t rest = p->keys - first;
@@ -233,20 +233,20 @@ static void attend_queries(const call *c, const work *w, const place *p)
         store_queries(c, w, p);
 }
 
-static void attend_back(void *context, int64_t begin, int64_t end, int64_t index)
+static void attend_keys(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
     const call *c = context;
     const lt_attention_job *j = &c->job;
-    place p = {.chunk = begin % c->chunks,
-               .h = begin / c->chunks % j->heads,
-               .b = begin / c->chunks / j->heads};
+    position p = {.chunk = begin % c->chunks,
+                  .h = begin / c->chunks % j->heads,
+                  .b = begin / c->chunks / j->heads};
     p.g = p.h / (j->heads / j->kv_heads);
     p.key = p.chunk * c->chunk;
     p.keys = j->keys - p.key < c->chunk ? j->keys - p.key : c->chunk;
     work w;
-    lay_out(c, lt_attention_memory(j), &w);
+    layout_workspace(c, lt_attention_memory(j), &w);
     pack_keys(c, &w, &p);
     memset(w.dk, 0, (size_t)(p.keys * j->width) * sizeof *w.dk);
     memset(w.dv, 0, (size_t)(p.keys * j->width) * sizeof *w.dv);
@@ -261,7 +261,7 @@ static void attend_back(void *context, int64_t begin, int64_t end, int64_t index
         store_keys(c, w.dv, 1, &p, c->part_v, c->g->dv);
 }
 
-/* sum[0 .. count-1] of `parts` intervals that lie `apart` floats apart, in order, into the first. */
+/* Adds `parts` arrays of count floats, `apart` floats from each other, in order into the first. */
 static void add_parts(const lt_attention_job *j, float *sum, int64_t parts, int64_t apart,
                       int64_t count)
 {
@@ -269,7 +269,7 @@ static void add_parts(const lt_attention_job *j, float *sum, int64_t parts, int6
         j->kernels->of[LT_STORE_F32].add(sum, sum + i * apart, sum, count);
 }
 
-/* A head of queries, or of keys. */
+/* Adds the partial sums of heads of queries. */
 static void add_up_queries(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
@@ -314,7 +314,7 @@ static bool is_fast(const lt_attention_config *config, const lt_attention_grad *
     return lt_cpu_is_fast_dtype(g->q->dtype) && g->lse->dtype == LT_F32 && config->scale > 0;
 }
 
-/* Memory of the threads, and of partial sums. */
+/* Allocates the threads' workspaces and partial sums. */
 static lt_status take_memory(lt_cpu *cpu, call *c)
 {
     lt_attention_job *j = &c->job;
@@ -324,7 +324,7 @@ static lt_status take_memory(lt_cpu *cpu, call *c)
     const int64_t of_k = c->g->dk && shared ? rows * j->keys : 0;
     const int64_t of_v = c->g->dv && shared ? rows * j->keys : 0;
     work unused;
-    j->memory_floats = lay_out(c, NULL, &unused);
+    j->memory_floats = layout_workspace(c, NULL, &unused);
     j->memory = lt_cpu_scratch(cpu, LT_CPU_ATTENTION,
                                (size_t)(lt_parallel_threads() * j->memory_floats) * sizeof(float));
     if (!j->memory)
@@ -347,12 +347,11 @@ lt_status lt_cpu_attention_grad(void *ctx, const lt_attention_config *config,
         return lt_backend_ref()->attention_grad(ctx, config, g);
     call c = {.job = lt_attention_measure(ctx, config, g->q, g->k), .g = g};
     lt_attention_job *j = &c.job;
-    const int64_t blocks = (j->keys + j->block - 1) / j->block, heads = j->batch * j->heads;
-    const int64_t wanted = (LT_ATTENTION_TASKS / 2 + heads - 1) / heads;
-    c.chunk = (blocks + wanted - 1) / wanted * j->block;
-    c.chunks = (j->keys + c.chunk - 1) / c.chunk;
+    const int64_t blocks = lt_cpu_ceil_div(j->keys, j->block), heads = j->batch * j->heads;
+    c.chunk = lt_cpu_ceil_div(blocks, lt_cpu_ceil_div(LT_ATTENTION_TASKS / 2, heads)) * j->block;
+    c.chunks = lt_cpu_ceil_div(j->keys, c.chunk);
     LT_TRY(take_memory(ctx, &c));
-    lt_parallel(heads * c.chunks, 1, attend_back, &c);
+    lt_parallel(heads * c.chunks, 1, attend_keys, &c);
     if (c.part_q)
         lt_parallel(heads, 1, add_up_queries, &c);
     if (c.part_k || c.part_v)

@@ -1,5 +1,5 @@
-/* Rotary positions: rows of heads by a table of cosines and sines, which is kept, as the layers of a model
- * ask for the same one. Formula: ops/attention.h. */
+/* Rotary position embedding by a table of cosines and sines, which is cached, as all layers of a model use the same.
+ * Formula: ops/attention.h. */
 
 #include "attention_job.h"
 #include "base/parallel.h"
@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A table has a row of d cosines, then of d sines with their signs, for each position. */
+/* Table [positions][2][d]: cosines, then signed sines. */
 typedef struct table_job {
     const lt_rotary_config *config;
     int64_t d;
@@ -33,7 +33,7 @@ static void fill_table(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-/* The table of so many positions, made anew if the last one was another. */
+/* Returns the table of `tokens` positions, cached if the last call used the same; NULL without memory. */
 static const float *find_table(lt_cpu *cpu, const lt_rotary_config *config, int64_t tokens,
                                int64_t d)
 {
@@ -53,19 +53,19 @@ static const float *find_table(lt_cpu *cpu, const lt_rotary_config *config, int6
     return job.table;
 }
 
-typedef struct turn_job {
+typedef struct rotate_job {
     const lt_cpu_kernels *kernels;
     const lt_view *x, *y;
     const float *table;
     float sign;
     bool interleaved;
-} turn_job;
+} rotate_job;
 
-/* Rows of all heads of tokens; a row is token number begin % T of image begin / T. */
-static void turn_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+/* Rotates the heads of tokens begin .. end-1: token n is number n % T of image n / T. */
+static void rotate_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    const turn_job *j = context;
+    const rotate_job *j = context;
     const lt_shape s = j->x->shape;
     for (int64_t n = begin; n < end; n++) {
         const float *table = j->table + n % s.dim[1] * 2 * s.dim[3];
@@ -90,14 +90,14 @@ lt_status lt_cpu_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
     if (!lt_cpu_is_fast_dtype(x->dtype) || y->dtype != x->dtype || !lt_attention_has_rows(x)
         || !lt_attention_has_rows(y))
         return lt_backend_ref()->rotary(ctx, config, inverse, x, y);
-    turn_job job = {.kernels = cpu->kernels,
-                    .x = x,
-                    .y = y,
-                    .table = find_table(cpu, config, x->shape.dim[1], x->shape.dim[3]),
-                    .sign = inverse ? -1 : 1,
-                    .interleaved = config->interleaved};
+    rotate_job job = {.kernels = cpu->kernels,
+                      .x = x,
+                      .y = y,
+                      .table = find_table(cpu, config, x->shape.dim[1], x->shape.dim[3]),
+                      .sign = inverse ? -1 : 1,
+                      .interleaved = config->interleaved};
     if (!job.table)
         return LT_E_NOMEM;
-    lt_parallel(x->shape.dim[0] * x->shape.dim[1], GRAIN, turn_rows, &job);
+    lt_parallel(x->shape.dim[0] * x->shape.dim[1], GRAIN, rotate_rows, &job);
     return LT_OK;
 }

@@ -1,7 +1,6 @@
-/* See direct_conv.h. A block of pixels of the result is made by one thread: for each panel of packed
- * weights all tiles of pixels, so that a panel stays in the first cache while what the block reads stays
- * in the second. Where a gradient's stride is above 1, pixels of one phase (place modulo stride) meet
- * the same taps, and share tiles. */
+/* Implicit-GEMM convolution without im2col: see direct_conv.h. One thread computes a block of output pixels: for each
+ * panel of packed weights all tiles of pixels, which keeps the panel in the L1 cache and the block's input in L2. In a
+ * gradient with stride above 1, pixels of one phase (position modulo stride) use the same taps and share tiles. */
 
 #include "direct_conv.h"
 
@@ -12,41 +11,41 @@
 #include <string.h>
 
 enum {
-    MOST_PIXELS = 448, /* of a block */
-    LEAST_PIXELS = 64,
-    BLOCK_BYTES = 1 << 18, /* that a block reads, where that is not below LEAST_PIXELS */
-    MOST_ROWS = 16,        /* of any tile */
+    MAX_PIXELS = 448, /* pixels of a block */
+    MIN_PIXELS = 64,
+    BLOCK_BYTES = 1 << 18, /* input of a block, unless that is below MIN_PIXELS */
+    MAX_TILE_ROWS = 16,    /* for all instruction sets */
 };
 
-enum { MOST_TAPS = 256 };
+enum { MAX_TAPS = 256 };
 
 typedef struct job {
-    const lt_own_conv *c;
+    const lt_direct_conv *c;
     const lt_cpu_kernels *kernels;
-    const lt_gemm_unit *unit; /* packs pairs of bf16 */
+    const lt_gemm_microkernel *packer; /* packs pairs of bf16; NULL in f32 */
     lt_cpu_store store;
     const int64_t *in, *out; /* dimensions of from and to */
     int64_t taps_h, taps_w, taps, block, size;
     int64_t stride_h, stride_w, panels, panel_bytes;
-    int32_t *place_h, *place_w; /* [out][taps]: which row, which column a tap reads; -1: padding */
-    char *packed;               /* [taps][panels] */
-    char *scratch;              /* of each thread */
+    int32_t *input_row, *input_col; /* [out][taps]: row and column that a tap reads; -1: padding */
+    char *packed;                   /* [taps][panels] */
+    char *scratch;                  /* [threads][scratch_bytes] */
     int64_t scratch_bytes, range_bytes;
 } job;
 
-/* A thread's memory, and the block that it makes. */
-typedef struct work {
+/* A thread's workspace, and the block that it computes. */
+typedef struct workspace {
     int32_t *at;     /* [tiles][taps of the phase][tile_rows] */
     int64_t *to;     /* [tiles * tile_rows] */
-    int64_t *tap;    /* [taps]: bytes to its first panel */
-    int64_t *number; /* [taps] */
-    char *zeros;     /* a pixel */
-    char *range;     /* what the block reads, if something comes before */
-    int64_t taps;    /* of the phase */
-    int64_t pixels;  /* of the phase */
-    int64_t lo, hi;  /* range of pixels that the block reads */
+    int64_t *tap;    /* [taps]: byte offset of its first panel */
+    int64_t *number; /* [taps]: index of the tap in the filter */
+    char *zeros;     /* one pixel */
+    char *range;     /* normalised input of the block, if input_norm */
+    int64_t taps;    /* taps of the phase */
+    int64_t pixels;  /* pixels of the phase */
+    int64_t lo, hi;  /* pixels [lo, hi) that the block reads */
     const void *x;   /* pixel lo */
-} work;
+} workspace;
 
 static int64_t count_pixels(const lt_view *v)
 {
@@ -55,20 +54,21 @@ static int64_t count_pixels(const lt_view *v)
 
 static int64_t round_up(int64_t bytes)
 {
-    return lt_cpu_pieces(bytes, 64) * 64;
+    return lt_cpu_round_up(bytes, 64);
 }
 
-int64_t lt_own_conv_block(const lt_own_conv *c)
+int64_t lt_direct_conv_block(const lt_direct_conv *c)
 {
     const int64_t pixel = c->from->shape.dim[1] * (int64_t)lt_dtype_size(c->from->dtype);
     const int64_t area = c->config->stride_h * c->config->stride_w;
-    const int64_t reads = c->backward ? lt_cpu_most(pixel / area, 1) : pixel * area;
-    return lt_cpu_most(LEAST_PIXELS, lt_cpu_least(MOST_PIXELS, BLOCK_BYTES / reads / 8 * 8));
+    const int64_t reads = c->backward ? lt_cpu_max(pixel / area, 1) : pixel * area;
+    return lt_cpu_max(MIN_PIXELS, lt_cpu_min(MAX_PIXELS, BLOCK_BYTES / reads / 8 * 8));
 }
 
 /* --- Weights --- */
 
-/* Rows of w are output channels, [taps][C] each. Backward, lanes and steps change places. */
+/* Returns a tap's weights from channel `first` on. Rows of w are output channels, [taps][C] each; backward swaps lanes
+ * and steps. */
 static lt_gemm_operand weights_of(const job *j, int64_t tap, int64_t first)
 {
     const lt_view *w = j->c->w;
@@ -80,7 +80,7 @@ static lt_gemm_operand weights_of(const job *j, int64_t tap, int64_t first)
         step};
 }
 
-/* Panels of a matrix product's, a few steps at a time, side by side. */
+/* Packs f32 weights: the panels of a matrix product, a few steps at a time, interleaved to rows of tile_cols. */
 static void pack_f32(const job *j, const lt_gemm_operand *x, int lanes, float *to)
 {
     enum { STEPS = 64, MOST_LANES = 64, PANEL = 16 };
@@ -92,7 +92,7 @@ static void pack_f32(const job *j, const lt_gemm_operand *x, int lanes, float *t
     for (int64_t k = 0; k < STEPS; k++)
         step[k] = k * x->step;
     for (int64_t k = 0, depth; k < j->in[1]; k += depth) {
-        depth = lt_cpu_least(STEPS, j->in[1] - k);
+        depth = lt_cpu_min(STEPS, j->in[1] - k);
         const float *data = (const float *)x->data + k * x->step;
         j->kernels->gemm_pack(&(lt_panel){data, lane, step, lanes, depth}, part);
         for (int64_t i = 0; i < depth; i++, to += width)
@@ -108,19 +108,19 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
     const int width = j->kernels->tile_cols;
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % j->panels * width;
-        const int lanes = (int)lt_cpu_least(width, j->out[1] - first);
+        const int lanes = (int)lt_cpu_min(width, j->out[1] - first);
         const lt_gemm_operand x = weights_of(j, i / j->panels, first);
         char *to = j->packed + i * j->panel_bytes;
         if (j->store == LT_STORE_BF16)
-            j->unit->pack(&x, lanes, j->in[1], width, to);
+            j->packer->pack(&x, lanes, j->in[1], width, to);
         else
             pack_f32(j, &x, lanes, (float *)(void *)to);
     }
 }
 
-/* --- Places --- */
+/* --- Input positions --- */
 
-/* Along one dimension: where an output's tap reads, or -1. */
+/* Returns the input index that an output's tap reads along one dimension, or -1. */
 static int64_t reads(bool backward, int64_t out, int64_t tap, int stride, int pad, int64_t in)
 {
     const int64_t at = backward ? out + pad - tap : out * stride - pad + tap;
@@ -129,20 +129,22 @@ static int64_t reads(bool backward, int64_t out, int64_t tap, int stride, int pa
     return at >= 0 && at % stride == 0 && at / stride < in ? at / stride : -1;
 }
 
-/* For all outputs and taps of both dimensions: [out][taps]. */
-static void find_places(const job *j)
+/* Fills input_row and input_col. */
+static void find_input_positions(const job *j)
 {
     const lt_conv2d_config *c = j->c->config;
     for (int64_t i = 0; i < j->out[2] * j->taps_h; i++)
-        j->place_h[i] = (int32_t)reads(j->c->backward, i / j->taps_h, i % j->taps_h * c->dilation_h,
-                                       c->stride_h, c->pad_h, j->in[2]);
+        j->input_row[i] =
+            (int32_t)reads(j->c->backward, i / j->taps_h, i % j->taps_h * c->dilation_h,
+                           c->stride_h, c->pad_h, j->in[2]);
     for (int64_t i = 0; i < j->out[3] * j->taps_w; i++)
-        j->place_w[i] = (int32_t)reads(j->c->backward, i / j->taps_w, i % j->taps_w * c->dilation_w,
-                                       c->stride_w, c->pad_w, j->in[3]);
+        j->input_col[i] =
+            (int32_t)reads(j->c->backward, i / j->taps_w, i % j->taps_w * c->dilation_w,
+                           c->stride_w, c->pad_w, j->in[3]);
 }
 
-/* Whether pixels of a phase meet a tap at all. */
-static bool meets(const job *j, int64_t phase, int64_t tap)
+/* Returns true if pixels of a phase use the tap. */
+static bool phase_has_tap(const job *j, int64_t phase, int64_t tap)
 {
     const lt_conv2d_config *c = j->c->config;
     const int64_t h = phase / j->stride_w, w = phase % j->stride_w;
@@ -151,12 +153,14 @@ static bool meets(const job *j, int64_t phase, int64_t tap)
                && (w + c->pad_w - tap % j->taps_w * c->dilation_w) % j->stride_w == 0);
 }
 
-/* What pixels q, q + stride .. last-1 of row p of image n read by the phase's tap t. */
-static void place_tap(const job *j, const work *w, int64_t t, const int64_t place[4], int64_t last)
+/* Lists the input pixels that tap t of the phase reads for output pixels q, q + stride, .. last-1 of row p of image n;
+ * place: {n, p, q, index of the first pixel}. */
+static void list_tap(const job *j, const workspace *w, int64_t t, const int64_t place[4],
+                     int64_t last)
 {
     const int64_t rows = j->kernels->tile_rows, n = place[0], p = place[1], tap = w->number[t];
-    const int64_t y = j->place_h[p * j->taps_h + tap / j->taps_w];
-    const int32_t *x = j->place_w + tap % j->taps_w;
+    const int64_t y = j->input_row[p * j->taps_h + tap / j->taps_w];
+    const int32_t *x = j->input_col + tap % j->taps_w;
     const int64_t first = (n * j->in[2] + y) * j->in[3] - w->lo;
     int64_t i = place[3] % rows;
     int32_t *at = w->at + (place[3] / rows * w->taps + t) * rows;
@@ -170,8 +174,8 @@ static void place_tap(const job *j, const work *w, int64_t t, const int64_t plac
     }
 }
 
-/* The phase's pixels among those from begin on that lie in one row of an image. */
-static void place_row(const job *j, work *w, int64_t phase, int64_t begin, int64_t count)
+/* Lists the phase's pixels among the count pixels from `begin` on, which are in one row of an image. */
+static void list_row(const job *j, workspace *w, int64_t phase, int64_t begin, int64_t count)
 {
     const int64_t row = begin / j->out[3], q = begin % j->out[3], last = q + count;
     const int64_t n = row / j->out[2], p = row % j->out[2], ahead = phase % j->stride_w;
@@ -180,31 +184,31 @@ static void place_row(const job *j, work *w, int64_t phase, int64_t begin, int64
     const int64_t first = q + (ahead + j->stride_w - q % j->stride_w) % j->stride_w;
     const int64_t place[4] = {n, p, first, w->pixels};
     for (int64_t t = 0; t < w->taps; t++)
-        place_tap(j, w, t, place, last);
+        list_tap(j, w, t, place, last);
     for (int64_t i = first; i < last; i += j->stride_w)
         w->to[w->pixels++] = begin + i - q;
 }
 
-/* The phase's taps and pixels of the block. Rows that the last tile lacks read zeros. */
-static void place_phase(const job *j, work *w, int64_t phase, int64_t begin, int64_t end)
+/* Lists the phase's taps and pixels of the block. Missing rows of the last tile read zeros. */
+static void list_phase(const job *j, workspace *w, int64_t phase, int64_t begin, int64_t end)
 {
     const int64_t rows = j->kernels->tile_rows;
     w->taps = w->pixels = 0;
     for (int64_t t = 0; t < j->taps; t++)
-        if (meets(j, phase, t)) {
+        if (phase_has_tap(j, phase, t)) {
             w->tap[w->taps] = t * j->panels * j->panel_bytes;
             w->number[w->taps++] = t;
         }
     for (int64_t i = begin, count; i < end; i += count) {
-        count = lt_cpu_least(j->out[3] - i % j->out[3], end - i);
-        place_row(j, w, phase, i, count);
+        count = lt_cpu_min(j->out[3] - i % j->out[3], end - i);
+        list_row(j, w, phase, i, count);
     }
     for (int64_t i = w->pixels; i % rows; i++)
         for (int64_t t = 0; t < w->taps; t++)
             w->at[(i / rows * w->taps + t) * rows + i % rows] = -1;
 }
 
-/* Pixels that a block reads, as one range. */
+/* Finds the range of pixels [*lo, *hi) that a block reads. */
 static void find_range(const job *j, int64_t begin, int64_t end, int64_t *lo, int64_t *hi)
 {
     const lt_conv2d_config *c = j->c->config;
@@ -212,15 +216,15 @@ static void find_range(const job *j, int64_t begin, int64_t end, int64_t *lo, in
     const int64_t reach = (j->taps_h - 1) * c->dilation_h;
     const int64_t top = begin % image / j->out[3] * c->stride_h - c->pad_h;
     const int64_t bottom = last % image / j->out[3] * c->stride_h - c->pad_h + reach;
-    *lo = (begin / image * j->in[2] + lt_cpu_least(lt_cpu_most(0, top), j->in[2] - 1)) * j->in[3];
-    *hi = (last / image * j->in[2] + lt_cpu_most(0, lt_cpu_least(j->in[2] - 1, bottom)) + 1)
-          * j->in[3];
+    *lo = (begin / image * j->in[2] + lt_cpu_min(lt_cpu_max(0, top), j->in[2] - 1)) * j->in[3];
+    *hi =
+        (last / image * j->in[2] + lt_cpu_max(0, lt_cpu_min(j->in[2] - 1, bottom)) + 1) * j->in[3];
 }
 
 /* --- Products --- */
 
-/* Where a tile that comes soon begins to read what none before it has read. */
-static const void *soon(const job *j, const work *w, int64_t i)
+/* Returns the address of new input of a later tile, to prefetch, or NULL. */
+static const void *prefetch_pixels(const job *j, const workspace *w, int64_t i)
 {
     enum { TILES = 3 };
     const int64_t rows = j->kernels->tile_rows, next = i + TILES * rows;
@@ -230,15 +234,16 @@ static const void *soon(const job *j, const work *w, int64_t i)
     return at < 0 ? NULL : (const char *)w->x + at * j->in[1] * j->size;
 }
 
-/* What tile i prefetches of the next panel of weights; NULL behind the last panel, and for filters of several taps. */
-static const void *next_weights(const job *j, const work *w, int64_t panel, int64_t i)
+/* Returns the share of the next panel of weights that tile i prefetches, or NULL past the last panel and for filters of
+ * several taps. */
+static const void *prefetch_weights(const job *j, const workspace *w, int64_t panel, int64_t i)
 {
     if (w->taps != 1 || panel + 1 >= j->panels || i >= j->kernels->tile_cols)
         return NULL;
     return j->packed + w->tap[0] + (panel + 1) * j->panel_bytes + i * j->in[1] * j->size;
 }
 
-static void multiply(const job *j, const work *w)
+static void multiply(const job *j, const workspace *w)
 {
     const int width = j->kernels->tile_cols, rows = j->kernels->tile_rows;
     lt_conv_tile t = {.x = w->x,
@@ -250,32 +255,33 @@ static void multiply(const job *j, const work *w)
                       .channels = j->out[1]};
     for (int64_t panel = 0; panel < j->panels; panel++) {
         t.w = j->packed + panel * j->panel_bytes;
-        t.cols = (int)lt_cpu_least(width, j->out[1] - panel * width);
+        t.cols = (int)lt_cpu_min(width, j->out[1] - panel * width);
         t.y = (char *)j->c->to->data + panel * width * j->size;
         for (int64_t i = 0; i < w->pixels; i += rows) {
             t.at = w->at + i * w->taps;
             t.to = w->to + i;
-            t.rows = (int)lt_cpu_least(rows, w->pixels - i);
-            t.next = panel || w->x == w->range ? next_weights(j, w, panel, i) : soon(j, w, i);
+            t.rows = (int)lt_cpu_min(rows, w->pixels - i);
+            t.next = panel || w->x == w->range ? prefetch_weights(j, w, panel, i)
+                                               : prefetch_pixels(j, w, i);
             j->kernels->of[j->store].conv_tile(&t);
         }
     }
 }
 
-static void apply_before(const job *j, work *w)
+static void apply_input_norm(const job *j, workspace *w)
 {
-    lt_bn_apply in = *j->c->before;
+    lt_bn_apply in = *j->c->input_norm;
     in.x = (const char *)j->c->from->data + w->lo * j->in[1] * j->size;
     in.y = w->range;
     j->kernels->of[j->store].bn_apply(&in, 0, w->hi - w->lo);
     w->x = w->range;
 }
 
-static work work_of(const job *j)
+static workspace thread_workspace(const job *j)
 {
-    const int64_t places = lt_cpu_pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
+    const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
     char *at = j->scratch + lt_parallel_index() * j->scratch_bytes;
-    work w = {.x = j->c->from->data, .zeros = at};
+    workspace w = {.x = j->c->from->data, .zeros = at};
     at += round_up(j->in[1] * j->size);
     w.tap = (int64_t *)(void *)at;
     at += round_up(j->taps * (int64_t)sizeof *w.tap);
@@ -288,9 +294,9 @@ static work work_of(const job *j)
     return w;
 }
 
-static int64_t work_bytes(const job *j)
+static int64_t workspace_bytes(const job *j)
 {
-    const int64_t places = lt_cpu_pieces(j->block, MOST_ROWS) * MOST_ROWS + MOST_ROWS;
+    const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
     return round_up(j->in[1] * j->size) + 2 * round_up(j->taps * (int64_t)sizeof(int64_t))
            + round_up(places * (int64_t)sizeof(int64_t))
            + round_up(places * j->taps * (int64_t)sizeof(int32_t)) + round_up(j->range_bytes);
@@ -299,82 +305,79 @@ static int64_t work_bytes(const job *j)
 static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const job *j = context;
-    work w = work_of(j);
+    workspace w = thread_workspace(j);
     memset(w.zeros, 0, (size_t)(j->in[1] * j->size));
-    if (j->c->before) {
+    if (j->c->input_norm) {
         find_range(j, begin, end, &w.lo, &w.hi);
-        apply_before(j, &w);
+        apply_input_norm(j, &w);
     }
     for (int64_t phase = 0; phase < j->stride_h * j->stride_w; phase++) {
-        place_phase(j, &w, phase, begin, end);
+        list_phase(j, &w, phase, begin, end);
         multiply(j, &w);
     }
-    if (j->c->after)
-        j->c->after(j->c->context, begin, end, chunk);
+    if (j->c->epilogue)
+        j->c->epilogue(j->c->context, begin, end, chunk);
 }
 
-/* --- The whole --- */
+/* --- Entry points --- */
 
-static bool is_stored(const lt_view *v, lt_dtype dtype)
-{
-    return v->dtype == dtype && lt_view_is_channels_last(v);
-}
-
-bool lt_own_conv_can(const lt_cpu *cpu, const lt_own_conv *c)
+bool lt_direct_conv_supports(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     const lt_dtype dtype = c->from->dtype, w = c->w->dtype;
-    if (c->config->groups != 1 || c->w->shape.dim[2] * c->w->shape.dim[3] > MOST_TAPS
+    if (c->config->groups != 1 || c->w->shape.dim[2] * c->w->shape.dim[3] > MAX_TAPS
         || count_pixels(c->from) >= INT32_MAX || count_pixels(c->to) >= INT32_MAX)
         return false;
-    if (!is_stored(c->from, dtype) || !is_stored(c->to, dtype) || !is_stored(c->w, w))
+    if (!lt_cpu_is_channels_last(c->from, dtype) || !lt_cpu_is_channels_last(c->to, dtype)
+        || !lt_cpu_is_channels_last(c->w, w))
         return false;
     if (dtype == LT_BF16)
-        return lt_gemm_unit_bf16(cpu->isa) && c->from->shape.dim[1] % 2 == 0
+        return lt_gemm_microkernel_bf16(cpu->isa) && c->from->shape.dim[1] % 2 == 0
                && (w == LT_F32 || w == LT_BF16);
     return dtype == LT_F32 && w == LT_F32 && cpu->isa >= LT_ISA_AVX2;
 }
 
-static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
+static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     const bool is_bf16 = c->from->dtype == LT_BF16;
     job j = {.c = c,
              .kernels = cpu->kernels,
-             .unit = is_bf16 ? lt_gemm_unit_bf16(cpu->isa) : NULL,
+             .packer = is_bf16 ? lt_gemm_microkernel_bf16(cpu->isa) : NULL,
              .store = lt_cpu_store_of(c->from->dtype),
              .in = c->from->shape.dim,
              .out = c->to->shape.dim,
              .taps_h = c->w->shape.dim[2],
              .taps_w = c->w->shape.dim[3],
-             .block = lt_own_conv_block(c),
+             .block = lt_direct_conv_block(c),
              .size = (int64_t)lt_dtype_size(c->from->dtype),
              .stride_h = c->backward ? c->config->stride_h : 1,
              .stride_w = c->backward ? c->config->stride_w : 1};
     j.taps = j.taps_h * j.taps_w;
-    j.panels = lt_cpu_pieces(j.out[1], cpu->kernels->tile_cols);
+    j.panels = lt_cpu_ceil_div(j.out[1], cpu->kernels->tile_cols);
     j.panel_bytes = cpu->kernels->tile_cols * j.in[1] * j.size;
     return j;
 }
 
-lt_status lt_own_conv_run(lt_cpu *cpu, const lt_own_conv *c)
+lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c)
 {
     enum { PANELS = 4 };
     job j = make_job(cpu, c);
     const int64_t pixels = count_pixels(c->to);
-    for (int64_t begin = 0; c->before && begin < pixels; begin += j.block) {
+    for (int64_t begin = 0; c->input_norm && begin < pixels; begin += j.block) {
         int64_t lo, hi;
-        find_range(&j, begin, lt_cpu_least(begin + j.block, pixels), &lo, &hi);
-        j.range_bytes = lt_cpu_most(j.range_bytes, (hi - lo) * j.in[1] * j.size);
+        find_range(&j, begin, lt_cpu_min(begin + j.block, pixels), &lo, &hi);
+        j.range_bytes = lt_cpu_max(j.range_bytes, (hi - lo) * j.in[1] * j.size);
     }
-    j.scratch_bytes = work_bytes(&j);
+    j.scratch_bytes = workspace_bytes(&j);
     j.scratch =
         lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)(lt_parallel_threads() * j.scratch_bytes));
     j.packed = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, (size_t)(j.taps * j.panels * j.panel_bytes));
-    j.place_h = lt_cpu_scratch(
-        cpu, LT_CPU_COEF, (size_t)(j.out[2] * j.taps_h + j.out[3] * j.taps_w) * sizeof *j.place_h);
-    if (!j.scratch || !j.packed || !j.place_h)
+    j.input_row =
+        lt_cpu_scratch(cpu, LT_CPU_COEF,
+                       (size_t)(j.out[2] * j.taps_h + j.out[3] * j.taps_w) * sizeof *j.input_row);
+    if (!j.scratch || !j.packed || !j.input_row)
         return LT_E_NOMEM;
-    j.place_w = j.place_h + j.out[2] * j.taps_h;
-    find_places(&j);
+    j.input_col = j.input_row + j.out[2] * j.taps_h;
+    find_input_positions(&j);
     lt_parallel(j.taps * j.panels, PANELS, pack_panels, &j);
     lt_parallel(pixels, j.block, run_block, &j);
     return LT_OK;

@@ -1,38 +1,36 @@
-/* Convolutions and their gradients of x by own kernels: sums over taps, pixels read where they lie. What
- * comes before and after, such as batch norm's parts, is done on a block of pixels while it is in the
- * cache. Work is cut by sizes alone: the same bits for any number of threads. */
-#ifndef LT_BACKEND_CPU_OWN_CONV_H
-#define LT_BACKEND_CPU_OWN_CONV_H
+/* Direct convolution and its gradient of x: sums over taps, with input pixels read in place. Input normalisation and an
+ * epilogue, such as batch-norm statistics, run on a block of pixels while it is in the cache. Work is split by sizes
+ * only: results do not depend on the number of threads. */
+#ifndef LT_BACKEND_CPU_DIRECT_CONV_H
+#define LT_BACKEND_CPU_DIRECT_CONV_H
 
 #include "tensor/backend/cpu/batchnorm.h"
 
-/*     to = convolution of from, or, backward, the gradient of its input where from is that of its output.
- * Both are channels-last, of one dtype, f32 or bf16; w is f32, or bf16 where they are, channels-last. */
-typedef struct lt_own_conv {
+/* to = conv(from, w), or if backward the gradient of the input, where from is the gradient of the output. Both are
+ * channels-last, of one dtype, f32 or bf16; w is channels-last, f32, or bf16 if they are. */
+typedef struct lt_direct_conv {
     const lt_conv2d_config *config;
     const lt_view *from, *w, *to;
     bool backward;
-    const lt_bn_apply
-        *before;        /* what is read is relu(batchnorm(from)); NULL: from. Only its coefficients
-                                  and relu count */
-    lt_chunk_fn *after; /* on pixels begin..end-1 of to, when these are written; NULL: nothing */
+    const lt_bn_apply *input_norm; /* reads relu(batchnorm(from)); NULL: from. Uses coef and relu */
+    lt_chunk_fn *epilogue;         /* called on pixels [begin, end) of `to` once written; or NULL */
     void *context;
-    /* Winograd's `after`, at most one: batch norm of what is written; its moments, or sums of the gradient that it
-     * is, in lt_winograd_chunks() chunks. */
-    const lt_bn_apply *normed;
+    /* Epilogue of Winograd's form, at most one: batch norm of the output, its moments, or gradient sums, in
+     * lt_winograd_chunks() chunks. */
+    const lt_bn_apply *output_norm;
     const lt_cpu_moments *moments;
     const lt_cpu_grad_sums *sums;
-} lt_own_conv;
+} lt_direct_conv;
 
-/* Whether own kernels can do it on this CPU. */
-bool lt_own_conv_can(const lt_cpu *cpu, const lt_own_conv *c);
-/* Whether they are to be taken: where they are the faster ones, or where LATHER_CPU_KERNELS says so. */
-bool lt_own_conv_wanted(const lt_cpu *cpu, const lt_own_conv *c);
-/* The table behind it. */
-bool lt_own_conv_listed(lt_cpu_isa isa, const lt_own_conv *c);
-/* Pixels of `to` in a block: after() gets multiples of it. */
-int64_t lt_own_conv_block(const lt_own_conv *c);
+/* Returns true if the direct kernels support it on this CPU. */
+bool lt_direct_conv_supports(const lt_cpu *cpu, const lt_direct_conv *c);
+/* Returns true if the direct kernels are to be used: supported, and faster or requested by LATHER_CPU_KERNELS. */
+bool lt_direct_conv_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c);
+/* Returns true if the table of measurements lists it as faster than oneDNN. */
+bool lt_direct_conv_is_faster(lt_cpu_isa isa, const lt_direct_conv *c);
+/* Returns the pixels of `to` in a block; epilogue() gets multiples of it. */
+int64_t lt_direct_conv_block(const lt_direct_conv *c);
 /* Errors: LT_E_NOMEM. */
-lt_status lt_own_conv_run(lt_cpu *cpu, const lt_own_conv *c);
+lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c);
 
 #endif

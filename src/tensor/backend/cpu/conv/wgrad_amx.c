@@ -1,6 +1,5 @@
-/* The weight gradient's unit for AMX (Intel 64 and IA-32 Architectures Software Developer's Manual,
- * volume 1, chapter 18). Its instructions were run by conform once, for
- * lack of such a CPU; the tests run this file with emulated ones (tests/cpu). */
+/* The weight gradient's micro-kernel for AMX (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+ * chapter 18). Tests run it with emulated instructions (tests/cpu); it ran on a real CPU only once. */
 
 #include "wgrad_microkernel.h"
 
@@ -21,7 +20,7 @@ typedef struct tile_config {
 } tile_config;
 _Static_assert(sizeof(tile_config) == 64, "what LDTILECFG reads");
 
-/* Of this thread, and for one call only: oneDNN uses tiles too. */
+/* Configures this thread's tiles; for one call only, as oneDNN uses tiles too. */
 static void begin(void)
 {
     enum { TILES = 8, ROW_BYTES = 64 };
@@ -30,7 +29,7 @@ static void begin(void)
         c.rows[i] = LT_TILE_SIDE;
         c.row_bytes[i] = ROW_BYTES;
     }
-    /* GCC 12 takes the instruction for a reader of 8 bytes, and would leave the other stores out. */
+    /* GCC 12 assumes that the instruction reads 8 bytes, and would omit the other stores. */
     __asm__ volatile("" : : "r"(&c) : "memory");
     _tile_loadconfig(&c);
 }
@@ -40,7 +39,7 @@ static void end(void)
     _tile_release();
 }
 
-const lt_wgrad_unit lt_wgrad_amx = {
+const lt_wgrad_microkernel lt_wgrad_amx = {
     .rows = LT_TILE_ROWS,
     .columns = LT_WGRAD_COLUMNS,
     .pixels = LT_TILE_PIXELS,

@@ -1,5 +1,5 @@
-/* The weight gradient's unit for AVX512_BF16: VDPBF16PS adds two pixels' products to 16 sums. Also
- * the packing of pixels with AVX-512 for the tile units. See wgrad.h. */
+/* The weight gradient's micro-kernel for AVX512_BF16: VDPBF16PS adds two pixels' products to 16 sums. Also packs pixels
+ * for the AMX micro-kernel. See wgrad.h. */
 
 #include "tensor/backend/cpu/transpose_avx512.h"
 #include "wgrad_microkernel.h"
@@ -10,7 +10,7 @@
 
 enum { ROWS = 8, LANES = 16 };
 
-/* 32 channels from at on of a pixel; those from count on are zeros. */
+/* Loads 32 channels of a pixel from `at` on; those from count on are zeros. */
 static inline __m512i load(const void *data, int64_t at, int64_t count)
 {
     const uint16_t *base = data;
@@ -21,7 +21,7 @@ static inline __m512i load(const void *data, int64_t at, int64_t count)
     return _mm512_maskz_loadu_epi16((1U << count) - 1, base + at);
 }
 
-/* Channels 0 to 15, and 16 to 31, of two pixels side by side: (a0, b0), (a1, b1), ... */
+/* Interleaves two pixels: low gets (a0, b0), .., (a15, b15), high the channels 16 to 31. */
 static inline void pair(__m512i a, __m512i b, __m512i *low, __m512i *high)
 {
     const __m512i first =
@@ -43,7 +43,7 @@ void lt_wgrad_pack_x_avx512(const void *base, const int64_t *at, int64_t pixels,
     }
 }
 
-/* A panel: for each pair of pixels, 8 rows. A few pixels' rows at a time: memory is read as it lies. */
+/* Packs panels of 8 rows per pair of pixels; a few pixels at a time, so that memory is read sequentially. */
 static void pack_dy(const void *base, const int64_t *at, int64_t pixels, int64_t count, void *out)
 {
     enum { STRIP = 16, AT_ONCE = 4 * ROWS };
@@ -110,7 +110,7 @@ static void product(const void *dy, const void *x, int64_t pixels, float *dw, in
             _mm512_storeu_ps(dw + k * ld + (int64_t)c * LANES, sum[k][c]);
 }
 
-const lt_wgrad_unit lt_wgrad_avx512 = {
+const lt_wgrad_microkernel lt_wgrad_avx512 = {
     .rows = ROWS,
     .columns = LT_WGRAD_COLUMNS,
     .pixels = 2,

@@ -1,42 +1,41 @@
-/* A unit of weight gradients: packing and products, with the instructions of one kind of processor. */
-#ifndef LT_BACKEND_CPU_WGRAD_UNIT_H
-#define LT_BACKEND_CPU_WGRAD_UNIT_H
+/* Micro-kernels of the weight gradient (as in BLIS): packing and products for one instruction set. */
+#ifndef LT_BACKEND_CPU_WGRAD_MICROKERNEL_H
+#define LT_BACKEND_CPU_WGRAD_MICROKERNEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum {
-    LT_WGRAD_COLUMNS = 32, /* of dw that a unit makes at once, at most; those in bf16 do */
-    LT_WGRAD_ROWS = 256,   /* of dw per task */
-    LT_WGRAD_BLOCK =
-        256 /* pixels packed at once, at most: x's then fit the first cache, dy's the second */
+    LT_WGRAD_COLUMNS = 32, /* columns of dw per call: maximum, and the bf16 micro-kernels' number */
+    LT_WGRAD_ROWS = 256,   /* rows of dw per task */
+    LT_WGRAD_BLOCK = 256   /* most pixels packed at once: x fits the L1 cache, dy the L2 cache */
 };
 
-/* Packing takes pixel number i from element at[i] of base on, or zeros if at[i] is negative. Rows and columns
- * from count on are zeros. All pixel counts are multiples of unit->pixels. */
+/* Packs pixels: pixel i begins at element at[i] of base, or is zeros if at[i] is negative. Channels from count on are
+ * zeros. pixels is a multiple of the micro-kernel's `pixels`. */
 typedef void lt_wgrad_pack(const void *base, const int64_t *at, int64_t pixels, int64_t count,
                            void *out);
 
-/* dw[unit->rows][unit->columns] (ld floats apart) = or += sum over pixels of dy * x, both packed. */
+/* dw[rows][columns], with ld floats between rows, = or += sum over pixels of dy * x, both packed. */
 typedef void lt_wgrad_product(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld,
                               bool add);
 
-typedef struct lt_wgrad_unit {
-    int rows, columns;     /* of dw that product makes at once; dy is packed in panels of rows */
-    int pixels;            /* that one instruction adds up */
+typedef struct lt_wgrad_microkernel {
+    int rows, columns;     /* tile of dw; dy is packed in panels of `rows` channels */
+    int pixels;            /* pixels that one instruction sums */
     size_t size;           /* bytes of a packed element */
-    lt_wgrad_pack *dy, *x; /* x: one panel of columns; in bf16 pairs of pixels side by side */
-    lt_wgrad_product *product; /* of one panel each */
-    void (*begin)(void);       /* before and after a thread's products; NULL: nothing to do */
+    lt_wgrad_pack *dy, *x; /* x: one panel of columns; in bf16 pairs of pixels are interleaved */
+    lt_wgrad_product *product; /* multiplies one panel of each */
+    void (*begin)(void);       /* called before and after a thread's products, or NULL */
     void (*end)(void);
-} lt_wgrad_unit;
+} lt_wgrad_microkernel;
 
-extern const lt_wgrad_unit lt_wgrad_avx512, lt_wgrad_amx;
+extern const lt_wgrad_microkernel lt_wgrad_avx512, lt_wgrad_amx;
 
-/* Packing with AVX-512, for the units whose product is another's. */
+/* Packing with AVX-512, shared with the AMX micro-kernel. */
 lt_wgrad_pack lt_wgrad_pack_x_avx512;
-/* Panels of 32 rows: for each 32 pixels two tiles of 16 rows; a tile's row is 16 pairs. */
+/* Packs panels of 32 rows: two tiles of 16 rows per 32 pixels; a row of a tile is 16 pairs of pixels. */
 lt_wgrad_pack lt_wgrad_pack_dy_tiles_avx512;
 
 #endif

@@ -1,5 +1,5 @@
-/* The weight gradient's product with tiles of 16 rows of 64 bytes, over five operations that the
- * including file defines:
+/* The weight gradient's micro-kernel on tiles of 16 rows of 64 bytes, over four operations that the including file
+ * defines:
  *
  *     TILE_ZERO(t)                 t = 0
  *     TILE_LOAD(t, from, stride)   16 rows, stride bytes apart
@@ -7,8 +7,8 @@
  *     TILE_PRODUCT(sum, a, b)      sum[m][n] += a[m][2k] b[k][2n] + a[m][2k+1] b[k][2n+1], k < 16;
  *                                  sum of f32, a and b of bf16
  *
- * AMX is one such file; tests have another, in C. Four sums: two tiles of dy by two of x, so that
- * each tile is loaded once for two products. */
+ * wgrad_amx.c defines them by AMX, tests in C. Four accumulators: two tiles of dy by two of x, so that each loaded tile
+ * is used in two products. */
 #ifndef LT_BACKEND_CPU_WGRAD_TILES_H
 #define LT_BACKEND_CPU_WGRAD_TILES_H
 
@@ -16,8 +16,8 @@
 
 enum {
     LT_TILE_SIDE = 16,
-    LT_TILE_PIXELS = 2 * LT_TILE_SIDE, /* that one product adds up */
-    LT_TILE_ROWS = 2 * LT_TILE_SIDE    /* of dw */
+    LT_TILE_PIXELS = 2 * LT_TILE_SIDE, /* pixels that one product sums */
+    LT_TILE_ROWS = 2 * LT_TILE_SIDE    /* rows of dw per call */
 };
 
 static void tile_product(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld,

@@ -1,14 +1,14 @@
-/* Convolutions by Winograd's algorithm. Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks",
- * 2016, with other points: kernels/winograd.h.
+/* Winograd convolution: Lavin & Gray, "Fast Algorithms for Convolutional Neural Networks", 2016, with other
+ * interpolation points: kernels/winograd.h.
  *
  *     y = A' [ sum over channels of (B' x B) * (G w G') ] A        (x: 6x6, y: 4x4, * element by element)
  *
- * Tiles of x become 36 numbers a channel; each of the 36 is then a matrix product over tiles and
- * channels. Transposed, the same maps give the gradient of w:
+ * A tile of x is transformed to 36 points per channel; each point is then a matrix product over tiles and channels.
+ * Transposed, the same maps give the gradient of w:
  *
  *     dw = G' [ sum over tiles of (A dy A') * (B' x B) ] G
  *
- * Work is cut by sizes alone, and sums over groups of tiles are added in their order. */
+ * Work is split by sizes only, and groups of tiles are added in order. */
 
 #include "winograd.h"
 
@@ -17,63 +17,63 @@
 #include <string.h>
 
 enum {
-    POINTS = 36, /* of a tile */
-    SIDE = 4,    /* of a tile of outputs */
+    POINTS = 36, /* points per tile */
+    SIDE = 4,    /* side of a tile of outputs */
     TAPS = 9,
     LANES = 16,
-    PAD_BYTES = 64, /* between points: powers of two would share sets of a cache */
+    PAD_BYTES = 64, /* between points: power-of-two strides would map to the same cache sets */
     PAD = PAD_BYTES / sizeof(float),
-    SUB = 64,                 /* tiles that a task multiplies, in whole tiles of the product */
-    READS = 6,                /* side of a tile of inputs */
-    SECOND_CACHE = 864 << 10, /* bytes of points that a task reads and writes */
-    THIRD_CACHE = 6 << 20,
-    DEEP = 128, /* tiles: sums over fewer take less time than reading and writing dw */
+    SUB = 64,             /* tiles per task, rounded up to the micro-kernel's rows */
+    READS = 6,            /* side of a tile of inputs */
+    L2_BYTES = 864 << 10, /* points that a task reads and writes */
+    L3_BYTES = 6 << 20,   /* points of a group shared by all tasks */
+    DEEP = 128,           /* tiles of a group: with fewer, reading and writing dw dominates */
 };
 
-/* Tiles of one image after another, row by row. */
+/* Tiles of all images, row by row. */
 typedef struct grid {
-    int64_t rows, cols, count; /* rows and cols of an image; count of all */
+    int64_t rows, cols, count; /* tiles per column and row of an image; tiles of all images */
     int64_t pad_h, pad_w;
 } grid;
 
 typedef struct job {
-    const lt_own_conv *c;
+    const lt_direct_conv *c;
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
     grid tiles;
-    int64_t depth, cols; /* channels that are read and written */
-    int64_t begin;       /* first tile of the group */
-    int64_t count;       /* tiles of the group */
-    int64_t sub;         /* tiles that a task multiplies */
-    int64_t chunk;       /* tiles of a chunk of sums */
-    bool apart;          /* a group is made by one task */
-    int64_t width;       /* channels that a task writes */
-    float *v, *u, *m, *w, *zeros;
-    int64_t v_step, u_step, m_step, m_size, w_size; /* steps between points; sizes: of a thread */
+    int64_t depth, cols;          /* channels read and written */
+    int64_t begin;                /* first tile of the group */
+    int64_t count;                /* tiles of the group */
+    int64_t sub;                  /* tiles of a task */
+    int64_t chunk;                /* tiles of a chunk of sums */
+    bool one_task_per_group;      /* false: all tasks share a group */
+    int64_t width;                /* channels that a task writes */
+    float *v, *u, *m, *w, *zeros; /* points of x, filters, products; transposed filters; a pixel */
+    int64_t v_step, u_step, m_step, m_size, w_size; /* floats between points; floats per thread */
 } job;
 
 static grid make_grid(const lt_view *to, int64_t pad_h, int64_t pad_w)
 {
-    grid g = {.rows = lt_cpu_pieces(to->shape.dim[2], SIDE),
-              .cols = lt_cpu_pieces(to->shape.dim[3], SIDE),
+    grid g = {.rows = lt_cpu_ceil_div(to->shape.dim[2], SIDE),
+              .cols = lt_cpu_ceil_div(to->shape.dim[3], SIDE),
               .pad_h = pad_h,
               .pad_w = pad_w};
     g.count = to->shape.dim[0] * g.rows * g.cols;
     return g;
 }
 
-/* Goes through the tiles of an image, of which channels from the first on are read or written. */
-typedef struct walk {
+/* Iterates over tiles of an image, of which channels from `first` on are read or written. */
+typedef struct tile_iterator {
     const grid *tiles;
     const lt_view *of;
     int side;
     int64_t first; /* channel */
-    void *outside; /* what stands for pixels outside the image */
+    void *outside; /* used for pixels outside the image */
     void *next[POINTS];
-} walk;
+} tile_iterator;
 
-/* Where the pixels of a tile are. */
-static void find_pixels(walk *w, int64_t tile)
+/* Writes the addresses of a tile's pixels to w->next. */
+static void find_pixels(tile_iterator *w, int64_t tile)
 {
     const grid *g = w->tiles;
     const int64_t *d = w->of->shape.dim, n = tile / (g->rows * g->cols);
@@ -90,8 +90,8 @@ static void find_pixels(walk *w, int64_t tile)
     }
 }
 
-/* A tile's pixels to t, and those of the next one, if there is one. */
-static void take_pixels(walk *w, int64_t tile, bool is_last, lt_winograd_tile *t)
+/* Sets t's pixels to the current tile's, and finds those of the next one unless it is the last. */
+static void next_tile(tile_iterator *w, int64_t tile, bool is_last, lt_winograd_tile *t)
 {
     memcpy(t->pixel, w->next, sizeof t->pixel);
     t->next = is_last ? NULL : w->next;
@@ -101,27 +101,27 @@ static void take_pixels(walk *w, int64_t tile, bool is_last, lt_winograd_tile *t
 
 /* --- Forward, and the gradient of x --- */
 
-/* The filters of a panel of written channels, for LANES read ones, as points. */
+/* Transforms filters to points: tile_cols written channels times LANES read ones per item. */
 static void filter_points(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
     const int64_t width = j->kernels->tile_cols, groups = j->depth / LANES;
     float *data = j->c->w->data;
-    float *turned = j->w + lt_parallel_index() * j->w_size;
+    float *transposed = j->w + lt_parallel_index() * j->w_size;
     lt_winograd_tile t = {
         .map = LT_WINOGRAD_W, .channels = width, .step = j->u_step, .group = LANES};
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i / groups * width, depth = i % groups * LANES;
         for (int64_t tap = 0; tap < TAPS && !j->c->backward; tap++)
             j->kernels->transpose_block(data + (first * TAPS + tap) * j->depth + depth,
-                                        TAPS * j->depth, width, LANES, turned + tap * LANES * width,
-                                        width);
+                                        TAPS * j->depth, width, LANES,
+                                        transposed + tap * LANES * width, width);
         for (int64_t d = 0; d < LANES; d++) {
-            for (int64_t tap = 0; tap < TAPS; tap++) /* backward: turned by half a circle */
+            for (int64_t tap = 0; tap < TAPS; tap++) /* backward: rotated by 180 degrees */
                 t.pixel[tap] = j->c->backward
                                    ? data + ((depth + d) * TAPS + TAPS - 1 - tap) * j->cols + first
-                                   : turned + (tap * LANES + d) * width;
+                                   : transposed + (tap * LANES + d) * width;
             t.point = j->u + first * j->depth + (depth + d) * width;
             j->kernels->of[LT_STORE_F32].winograd(&t);
         }
@@ -137,17 +137,17 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .step = j->v_step,
                           .group = LANES,
                           .zeros = j->zeros,
-                          .before = j->c->before};
-    walk x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .outside = j->zeros};
+                          .input_norm = j->c->input_norm};
+    tile_iterator x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .outside = j->zeros};
     find_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
-        take_pixels(&x, j->begin + i, i + 1 == end, &t);
+        next_tile(&x, j->begin + i, i + 1 == end, &t);
         t.point = j->v + i * j->depth;
         j->kernels->of[j->store].winograd(&t);
     }
 }
 
-/* The panel of filters that is multiplied after channel c's: the next channels', or the next point's; NULL: none. */
+/* Returns the panel of filters used after channel c's: the next channels' or the next point's; NULL past the last. */
 static const float *next_panel(const job *j, int64_t point, int64_t first, int64_t c, int64_t width)
 {
     const int64_t next = c + j->kernels->tile_cols;
@@ -156,13 +156,14 @@ static const float *next_panel(const job *j, int64_t point, int64_t first, int64
     return point + 1 < POINTS ? j->u + (point + 1) * j->u_step + first * j->depth : NULL;
 }
 
-/* m [tiles][width] of each point = v u. */
+/* For each point, m [tiles][width] = v u. */
 static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
                      float *m)
 {
-    enum { MOST_ROWS = 16 };
-    const int32_t at[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    const int64_t to[MOST_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}, tap = 0;
+    enum { MAX_TILE_ROWS = 16 };
+    const int32_t at[MAX_TILE_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    const int64_t to[MAX_TILE_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},
+                  tap = 0;
     const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
     lt_conv_tile t = {.pixel = j->depth * (int64_t)sizeof(float),
                       .at = at,
@@ -180,28 +181,28 @@ static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, i
                 t.x = j->v + point * j->v_step + (tile + i) * j->depth;
                 t.w = j->u + point * j->u_step + (first + c) * j->depth;
                 t.y = m + point * j->m_step + i * width + c;
-                t.rows = (int)lt_cpu_least(rows, tiles - i);
+                t.rows = (int)lt_cpu_min(rows, tiles - i);
                 j->kernels->of[LT_STORE_F32].conv_tile(&t);
             }
         }
 }
 
-/* A chunk's sums of some channels, all 0. */
+/* Returns a chunk's sums of some channels, cleared. */
 static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
 {
-    const lt_own_conv *c = j->c;
+    const lt_direct_conv *c = j->c;
     lt_winograd_sums s = {.grad = c->sums ? &c->sums->in : NULL};
     if (c->moments)
-        lt_cpu_moments_of(c->moments, chunk, s.of);
+        lt_cpu_moments_at(c->moments, chunk, s.of);
     else if (c->sums)
-        lt_cpu_grad_sums_of(c->sums, chunk, s.of);
+        lt_cpu_grad_sums_at(c->sums, chunk, s.of);
     for (int i = 0; i < 2 && s.of[0]; i++)
         memset(s.of[i] + first, 0, (size_t)width * sizeof(float));
     return s;
 }
 
-/* What the next tile weighs beside the pixels before it. */
-static int64_t weigh(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t before)
+/* Sets Chan's weights of a tile after `before` pixels. Returns the pixels including it. */
+static int64_t chan_weights(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t before)
 {
     int64_t n = 0;
     for (int i = 0; i < SIDE * SIDE; i++)
@@ -213,7 +214,7 @@ static int64_t weigh(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t bef
     return before + n;
 }
 
-/* Some channels of some tiles, all of one chunk. */
+/* Transforms products to some channels of some tiles of the output, all of one chunk. */
 static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
                         float *m)
 {
@@ -223,16 +224,16 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
                           .channels = width,
                           .step = j->m_step,
                           .group = LANES,
-                          .after = j->c->normed,
+                          .output_norm = j->c->output_norm,
                           .sums = sums.of[0] ? &sums : NULL,
                           .first = first};
-    walk y = {.tiles = &j->tiles, .of = j->c->to, .side = SIDE, .first = first};
+    tile_iterator y = {.tiles = &j->tiles, .of = j->c->to, .side = SIDE, .first = first};
     int64_t pixels = 0;
     find_pixels(&y, j->begin + tile);
     for (int64_t i = 0; i < tiles; i++) {
-        take_pixels(&y, j->begin + tile + i, i + 1 == tiles, &t);
+        next_tile(&y, j->begin + tile + i, i + 1 == tiles, &t);
         if (j->c->moments)
-            pixels = weigh(&sums, &t, pixels);
+            pixels = chan_weights(&sums, &t, pixels);
         t.point = m + i * width;
         j->kernels->of[j->store].winograd(&t);
     }
@@ -240,65 +241,65 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
         j->c->moments->count[chunk] = (float)pixels;
 }
 
-/* A task: some tiles by some channels of the result. */
+/* Runs tasks: some tiles by some channels of the output each. */
 static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
-    const int64_t tasks = lt_cpu_pieces(j->cols, j->width);
+    const int64_t tasks = lt_cpu_ceil_div(j->cols, j->width);
     float *m = j->m + lt_parallel_index() * j->m_size;
     for (int64_t task = begin; task < end; task++) {
-        const int64_t tile = task / tasks * j->sub, tiles = lt_cpu_least(j->sub, j->count - tile);
+        const int64_t tile = task / tasks * j->sub, tiles = lt_cpu_min(j->sub, j->count - tile);
         const int64_t first = task % tasks * j->width,
-                      width = lt_cpu_least(j->width, j->cols - first);
+                      width = lt_cpu_min(j->width, j->cols - first);
         multiply(j, tile, tiles, first, width, m);
         write_tiles(j, tile, tiles, first, width, m);
     }
 }
 
-/* Tiles whose points stay in the second cache of the core that reads and multiplies them. */
+/* Runs groups on one core each, which keeps their points in its L2 cache. */
 static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    job own = *(const job *)context;
-    const int64_t most = own.count, tasks = lt_cpu_pieces(own.cols, own.width);
-    own.v += lt_parallel_index() * POINTS * own.v_step;
+    job group_job = *(const job *)context;
+    const int64_t most = group_job.count, tasks = lt_cpu_ceil_div(group_job.cols, group_job.width);
+    group_job.v += lt_parallel_index() * POINTS * group_job.v_step;
     for (int64_t i = begin; i < end; i++) {
-        own.begin = i * most;
-        own.count = lt_cpu_least(most, own.tiles.count - own.begin);
-        read_points(&own, 0, own.count, 0);
-        write_outputs(&own, 0, tasks, 0);
+        group_job.begin = i * most;
+        group_job.count = lt_cpu_min(most, group_job.tiles.count - group_job.begin);
+        read_points(&group_job, 0, group_job.count, 0);
+        write_outputs(&group_job, 0, tasks, 0);
     }
 }
 
-/* All tiles; apart: each group by one task. Else filters at all points are more than the caches hold, and a group is shared
- * by all tasks, so that they are read less often. */
+/* Runs all tiles. If filters at all points exceed the caches, all tasks share a group, so that filters are read less
+ * often. */
 static void run_groups(job *j)
 {
-    if (j->apart) {
-        lt_parallel(lt_cpu_pieces(j->tiles.count, j->count), 1, run_tiles, j);
+    if (j->one_task_per_group) {
+        lt_parallel(lt_cpu_ceil_div(j->tiles.count, j->count), 1, run_tiles, j);
         return;
     }
     const int64_t group = j->count;
     for (; j->begin < j->tiles.count; j->begin += group) {
-        j->count = lt_cpu_least(group, j->tiles.count - j->begin);
+        j->count = lt_cpu_min(group, j->tiles.count - j->begin);
         lt_parallel(j->count, LANES, read_points, j);
-        lt_parallel(lt_cpu_pieces(j->count, j->sub) * lt_cpu_pieces(j->cols, j->width), 1,
+        lt_parallel(lt_cpu_ceil_div(j->count, j->sub) * lt_cpu_ceil_div(j->cols, j->width), 1,
                     write_outputs, j);
     }
 }
 
-/* Tiles of a group, of which `channels` channels are held at all points in so many bytes: multiples of some tiles. */
+/* Returns the tiles of a group, a multiple of `some`, of which `channels` channels at all points fit into `bytes`. */
 static int64_t group_size(int64_t tiles, int64_t channels, int64_t bytes, int64_t some)
 {
     const int64_t fit = bytes / (POINTS * channels * (int64_t)sizeof(float)) / some * some;
-    return lt_cpu_least(tiles, lt_cpu_most(fit, some));
+    return lt_cpu_min(tiles, lt_cpu_max(fit, some));
 }
 
-/* How the work is cut: by sizes alone. */
-static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
+/* Splits the work, by sizes only. */
+static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
 {
-    enum { WIDTH = 64, TWICE = 2, MOST_DEPTH = 256 };
+    enum { WIDTH = 64, TWICE = 2, MAX_DEPTH = 256 };
     const int rows = cpu->kernels->tile_rows;
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
@@ -309,30 +310,31 @@ static job make_job(const lt_cpu *cpu, const lt_own_conv *c)
              .depth = c->from->shape.dim[1],
              .cols = c->to->shape.dim[1],
              .width = WIDTH,
-             .sub = lt_cpu_pieces(SUB, rows) * rows};
+             .sub = lt_cpu_round_up(SUB, rows)};
     j.m_step = j.sub * WIDTH + PAD;
     j.m_size = POINTS * j.m_step;
-    j.apart = j.depth <= MOST_DEPTH;
-    const int64_t fit = j.apart ? group_size(j.sub, j.depth + WIDTH, SECOND_CACHE, rows)
-                                : group_size(j.tiles.count, j.depth, THIRD_CACHE, j.sub);
-    j.count = lt_cpu_least(fit, j.tiles.count);
-    j.chunk = j.apart ? j.count : j.sub;
+    j.one_task_per_group = j.depth <= MAX_DEPTH;
+    const int64_t fit = j.one_task_per_group ? group_size(j.sub, j.depth + WIDTH, L2_BYTES, rows)
+                                             : group_size(j.tiles.count, j.depth, L3_BYTES, j.sub);
+    j.count = lt_cpu_min(fit, j.tiles.count);
+    j.chunk = j.one_task_per_group ? j.count : j.sub;
     return j;
 }
 
-int64_t lt_winograd_chunks(const lt_cpu *cpu, const lt_own_conv *c)
+int64_t lt_winograd_chunks(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     const job j = make_job(cpu, c);
-    return lt_cpu_pieces(j.tiles.count, j.chunk);
+    return lt_cpu_ceil_div(j.tiles.count, j.chunk);
 }
 
-lt_status lt_winograd_run(lt_cpu *cpu, const lt_own_conv *c)
+lt_status lt_winograd_run(lt_cpu *cpu, const lt_direct_conv *c)
 {
     enum { FEW = 16 };
     const int threads = lt_parallel_threads();
     job j = make_job(cpu, c);
-    const int64_t copies = j.apart ? threads : 1;
-    j.v_step = (j.count + FEW) * j.depth + PAD; /* a last tile of a product may read behind */
+    const int64_t copies = j.one_task_per_group ? threads : 1;
+    j.v_step =
+        (j.count + FEW) * j.depth + PAD; /* the last micro-kernel tile may read past the end */
     j.u_step = j.depth * j.cols + PAD;
     j.w_size = TAPS * LANES * cpu->kernels->tile_cols;
     const int64_t floats =
@@ -357,12 +359,12 @@ typedef struct grad_job {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
     grid tiles;
-    int64_t begin, count, rows, cols; /* rows: channels of dy, cols: of x */
+    int64_t begin, count, rows, cols; /* rows: channels of dy; cols: channels of x */
     float *x, *dy, *dw, *zeros;
     int64_t x_step, dy_step, dw_step;
 } grad_job;
 
-/* Points of x and of dy, in panels [tiles][LANES] of channels. */
+/* Transforms tiles of x and dy to points, in panels [tiles][LANES] of channels. */
 static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -372,16 +374,16 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .step = j->x_step,
                           .group = j->count * LANES,
                           .zeros = j->zeros,
-                          .before = j->g->before};
+                          .input_norm = j->g->input_norm};
     lt_winograd_tile dy = {
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
-    walk of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .outside = j->zeros};
-    walk of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .outside = j->zeros};
+    tile_iterator of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .outside = j->zeros};
+    tile_iterator of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .outside = j->zeros};
     find_pixels(&of_x, j->begin + begin);
     find_pixels(&of_dy, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
-        take_pixels(&of_x, j->begin + i, i + 1 == end, &x);
-        take_pixels(&of_dy, j->begin + i, i + 1 == end, &dy);
+        next_tile(&of_x, j->begin + i, i + 1 == end, &x);
+        next_tile(&of_dy, j->begin + i, i + 1 == end, &dy);
         x.point = j->x + i * LANES;
         dy.point = j->dy + i * LANES;
         j->kernels->of[j->store].winograd(&x);
@@ -389,28 +391,28 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
     }
 }
 
-/* Rows of a task: whole tiles in whole panels, and enough of them that x is not read often. */
+/* Returns the rows of a task: whole micro-kernel tiles in whole panels, enough to reuse x. */
 static int64_t rows_of_task(const lt_cpu_kernels *k)
 {
     return (int64_t)LANES * k->tile_rows;
 }
 
-/* Of one point, some rows: dw += dy' x. */
+/* Computes some rows of one point: dw += dy' x. */
 static void add_products(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const grad_job *j = context;
     const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
     lt_tile_save save = {.alpha = 1, .beta = j->begin > 0, .cols = cols, .step = j->cols};
-    const int64_t most = rows_of_task(j->kernels), tasks = lt_cpu_pieces(j->rows, most);
+    const int64_t most = rows_of_task(j->kernels), tasks = lt_cpu_ceil_div(j->rows, most);
     for (int64_t i = begin; i < end; i++) {
         const int64_t point = i / tasks, first = i % tasks * most;
-        const int64_t last = lt_cpu_least(first + most, j->rows);
+        const int64_t last = lt_cpu_min(first + most, j->rows);
         const float *x = j->x + point * j->x_step, *dy = j->dy + point * j->dy_step;
         float *dw = j->dw + point * j->dw_step;
         for (int64_t c = 0; c < j->cols; c += cols)
             for (int64_t r = first; r < last; r += rows) {
-                save.rows = (int)lt_cpu_least(rows, last - r);
+                save.rows = (int)lt_cpu_min(rows, last - r);
                 save.lane = (int)(r % LANES);
                 j->kernels->gemm_tile(dy + r / LANES * LANES * j->count + save.lane,
                                       x + c * j->count, j->count, &save, dw + r * j->cols + c);
@@ -440,11 +442,11 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
                   .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
                   .rows = g->dy->shape.dim[1],
                   .cols = g->x->shape.dim[1]};
-    const int64_t group = group_size(j.tiles.count, j.rows + j.cols, THIRD_CACHE / 2, DEEP);
+    const int64_t group = group_size(j.tiles.count, j.rows + j.cols, L3_BYTES / 2, DEEP);
     j.x_step = group * j.cols + PAD;
     j.dy_step = group * j.rows + PAD;
     j.dw_step = j.rows * j.cols + PAD;
-    const int64_t zeros = lt_cpu_most(j.rows, j.cols);
+    const int64_t zeros = lt_cpu_max(j.rows, j.cols);
     const int64_t floats = POINTS * (j.x_step + j.dy_step + j.dw_step) + zeros;
     j.x = lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)floats * sizeof *j.x);
     if (!j.x)
@@ -454,61 +456,57 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
     j.zeros = j.dw + POINTS * j.dw_step;
     memset(j.zeros, 0, (size_t)zeros * sizeof *j.zeros);
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
-        j.count = lt_cpu_least(group, j.tiles.count - j.begin);
+        j.count = lt_cpu_min(group, j.tiles.count - j.begin);
         lt_parallel(j.count, LANES, both_points, &j);
-        lt_parallel(POINTS * lt_cpu_pieces(j.rows, rows_of_task(j.kernels)), 1, add_products, &j);
+        lt_parallel(POINTS * lt_cpu_ceil_div(j.rows, rows_of_task(j.kernels)), 1, add_products, &j);
     }
     lt_parallel(j.rows, LANES, filter_gradients, &j);
     return LT_OK;
 }
 
-/* --- Which --- */
+/* --- Selection --- */
 
-static bool is_stored(const lt_view *v, lt_dtype dtype)
-{
-    return v->dtype == dtype && lt_view_is_channels_last(v);
-}
-
-/* Stride 1 without gaps and groups. */
+/* Returns true for stride 1, dilation 1, one group and at most 2 pixels of padding. */
 static bool is_plain(const lt_conv2d_config *g)
 {
-    enum { MOST_PAD = 2 };
+    enum { MAX_PAD = 2 };
     return g->stride_h == 1 && g->stride_w == 1 && g->dilation_h == 1 && g->dilation_w == 1
-           && g->groups == 1 && g->pad_h <= MOST_PAD && g->pad_w <= MOST_PAD;
+           && g->groups == 1 && g->pad_h <= MAX_PAD && g->pad_w <= MAX_PAD;
 }
 
-/* Filters [K][C] of 3x3, and images on either side. */
-static bool can(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w, const lt_view *a,
-                const lt_view *b)
+/* Returns true if Winograd's form supports filters w between images a and b. */
+static bool supports(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w,
+                     const lt_view *a, const lt_view *b)
 {
     enum { THREE = 3, CHANNELS = 32 };
     const int64_t *d = w->shape.dim;
     return d[2] == THREE && d[3] == THREE && is_plain(g) && d[0] % CHANNELS == 0
-           && d[1] % CHANNELS == 0 && is_stored(w, LT_F32) && lt_cpu_is_fast_dtype(a->dtype)
-           && is_stored(a, a->dtype) && is_stored(b, a->dtype) && cpu->isa >= LT_ISA_AVX2;
+           && d[1] % CHANNELS == 0 && lt_cpu_is_channels_last(w, LT_F32)
+           && lt_cpu_is_fast_dtype(a->dtype) && lt_view_is_channels_last(a)
+           && lt_cpu_is_channels_last(b, a->dtype) && cpu->isa >= LT_ISA_AVX2;
 }
 
-/* Where it takes less time than direct convolutions: docs/adr/0068. AMX multiplies bf16 faster than this does f32. */
+/* Returns true if measured to be faster than direct convolution: docs/adr/0053. With AMX direct bf16 is faster. */
 static bool is_listed(const lt_cpu *cpu, const lt_view *a)
 {
-    enum { LEAST_SIDE = 4, LEAST_TILES = 64 };
+    enum { MIN_SIDE = 4, MIN_TILES = 64 };
     const int64_t *d = a->shape.dim;
     return cpu->isa >= LT_ISA_AVX2 && (a->dtype == LT_F32 || cpu->isa < LT_ISA_AMX)
-           && lt_cpu_least(d[2], d[3]) >= LEAST_SIDE
-           && d[0] * lt_cpu_pieces(d[2], SIDE) * lt_cpu_pieces(d[3], SIDE) >= LEAST_TILES;
+           && lt_cpu_min(d[2], d[3]) >= MIN_SIDE
+           && d[0] * lt_cpu_ceil_div(d[2], SIDE) * lt_cpu_ceil_div(d[3], SIDE) >= MIN_TILES;
 }
 
-static bool is_wanted(const lt_cpu *cpu, const lt_view *a)
+static bool is_chosen(const lt_cpu *cpu, const lt_view *a)
 {
     return cpu->choice == LT_KERNELS_OWN || (cpu->choice == LT_KERNELS_AUTO && is_listed(cpu, a));
 }
 
-bool lt_winograd_wanted(const lt_cpu *cpu, const lt_own_conv *c)
+bool lt_winograd_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)
 {
-    return can(cpu, c->config, c->w, c->from, c->to) && is_wanted(cpu, c->to);
+    return supports(cpu, c->config, c->w, c->from, c->to) && is_chosen(cpu, c->to);
 }
 
-bool lt_winograd_wanted_w(const lt_cpu *cpu, const lt_winograd_grad *g)
+bool lt_winograd_is_chosen_for_grad_w(const lt_cpu *cpu, const lt_winograd_grad *g)
 {
-    return can(cpu, g->config, g->dw, g->x, g->dy) && is_wanted(cpu, g->dy);
+    return supports(cpu, g->config, g->dw, g->x, g->dy) && is_chosen(cpu, g->dy);
 }

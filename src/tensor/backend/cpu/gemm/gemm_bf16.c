@@ -1,5 +1,5 @@
-/* Products of bf16 by AVX512_BF16: VDPBF16PS adds two steps' products to 16 sums. See gemm.h. f32 operands
- * are rounded to nearest even while they are packed; subnormal ones become 0. */
+/* bf16 micro-kernel for AVX512_BF16: VDPBF16PS adds two steps' products to 16 sums. See gemm.h. f32 operands are
+ * rounded to nearest even during packing; subnormals become 0. */
 
 #include "gemm_microkernel.h"
 #include "tensor/backend/cpu/transpose_avx512.h"
@@ -12,44 +12,44 @@ enum { ROWS = 8, VECS = 2, LANES = 16, COLS = VECS * LANES, PAIRS = 16 };
 
 /* --- Packing --- */
 
-static inline __mmask16 first16(int64_t count)
+static inline __mmask16 mask16(int64_t count)
 {
     return count >= LANES ? 0xFFFF : count <= 0 ? 0 : (__mmask16)((1U << count) - 1);
 }
 
-static inline __mmask32 first32(int64_t count)
+static inline __mmask32 mask32(int64_t count)
 {
     return count >= 2 * LANES ? 0xFFFFFFFF : count <= 0 ? 0 : (__mmask32)((1U << count) - 1);
 }
 
-/* 32 neighbours, of which count are there; the others are 0. */
+/* Loads 32 adjacent elements, of which those from count on are 0. */
 static inline __m512i load32(const lt_gemm_operand *x, int64_t at, int64_t count)
 {
     const float *f = (const float *)x->data + at;
     if (count <= 0)
         return _mm512_setzero_si512();
     if (x->dtype == LT_BF16)
-        return _mm512_maskz_loadu_epi16(first32(count), (const uint16_t *)x->data + at);
-    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(first16(count - LANES), f + LANES),
-                                        _mm512_maskz_loadu_ps(first16(count), f));
+        return _mm512_maskz_loadu_epi16(mask32(count), (const uint16_t *)x->data + at);
+    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(mask16(count - LANES), f + LANES),
+                                        _mm512_maskz_loadu_ps(mask16(count), f));
 }
 
-/* Where pairs of steps of 16 lanes go: to one panel of columns, or to two of rows. */
-typedef struct place {
+/* Destination of pairs of steps of 16 lanes: one panel of columns or two panels of rows. */
+typedef struct destination {
     uint16_t *to;
-    int64_t next; /* elements from a pair of steps to the next */
-    int64_t high; /* elements to where lanes 8 to 15 go; 0: right behind */
-} place;
+    int64_t next; /* elements between pairs of steps */
+    int64_t high; /* element offset of lanes 8 to 15; 0: directly after lane 7 */
+} destination;
 
-static inline place place_of(uint16_t *to, int64_t lane, int64_t steps, int width)
+static inline destination destination_of(uint16_t *to, int64_t lane, int64_t steps, int width)
 {
     const int64_t panel = (steps + 1) / 2 * 2 * width;
-    return (place){.to = to + lane / width * panel + 2 * (lane % width),
-                   .next = (int64_t)2 * width,
-                   .high = width < LANES ? panel : 0};
+    return (destination){.to = to + lane / width * panel + 2 * (lane % width),
+                         .next = (int64_t)2 * width,
+                         .high = width < LANES ? panel : 0};
 }
 
-static inline void put(const place *p, int64_t pair, __m512i v)
+static inline void store_pairs(const destination *p, int64_t pair, __m512i v)
 {
     uint16_t *to = p->to + pair * p->next;
     if (!p->high) {
@@ -60,9 +60,9 @@ static inline void put(const place *p, int64_t pair, __m512i v)
     _mm256_store_si256((__m256i *)(void *)(to + p->high), _mm512_extracti64x4_epi64(v, 1));
 }
 
-/* 16 lanes from `first` on, of which count are there, whose steps are neighbours. */
-static inline void pack_across(const lt_gemm_operand *x, int64_t first, int64_t count,
-                               int64_t steps, place p)
+/* Packs 16 lanes from `first` on, count of them valid, whose steps are adjacent. */
+static inline void pack_adjacent_steps(const lt_gemm_operand *x, int64_t first, int64_t count,
+                                       int64_t steps, destination p)
 {
     for (int64_t k = 0; k < steps; k += 2 * PAIRS) {
         __m512i row[LANES];
@@ -71,23 +71,23 @@ static inline void pack_across(const lt_gemm_operand *x, int64_t first, int64_t 
         lt_transpose_avx512(row);
         const int64_t left = (steps - k + 1) / 2;
         for (int64_t i = 0; i < PAIRS && i < left; i++)
-            put(&p, k / 2 + i, row[i]);
+            store_pairs(&p, k / 2 + i, row[i]);
     }
 }
 
-/* Lanes first .. first+15 of two steps: (a0, b0), (a1, b1), ... */
-static inline __m512i side_by_side(__m512i a, __m512i b, int first)
+/* Interleaves lanes first .. first+15 of two steps: (a0, b0), (a1, b1), ... */
+static inline __m512i interleave(__m512i a, __m512i b, int first)
 {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
                                          8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
     return _mm512_permutex2var_epi16(a, _mm512_add_epi16(low, _mm512_set1_epi16((short)first)), b);
 }
 
-enum { GROUPS = 2 }; /* of 32 lanes, packed together: two cache lines of bf16 */
+enum { GROUPS = 2 }; /* groups of 32 lanes packed together: two cache lines of bf16 */
 
-/* Lanes from `first` on that are neighbours, count of them, at most 32 * GROUPS. */
-static inline void pack_along(const lt_gemm_operand *x, int64_t first, int64_t count, int64_t steps,
-                              const place p[2 * GROUPS])
+/* Packs count adjacent lanes from `first` on, at most 32 * GROUPS. */
+static inline void pack_adjacent_lanes(const lt_gemm_operand *x, int64_t first, int64_t count,
+                                       int64_t steps, const destination p[2 * GROUPS])
 {
     for (int64_t k = 0; k < steps; k += 2)
         for (int g = 0; g < GROUPS && g * 2 * LANES < count; g++) {
@@ -95,23 +95,24 @@ static inline void pack_along(const lt_gemm_operand *x, int64_t first, int64_t c
                           here = count - (int64_t)g * 2 * LANES;
             const __m512i a = load32(x, at + k * x->step, here);
             const __m512i b = load32(x, at + (k + 1) * x->step, k + 1 < steps ? here : 0);
-            put(&p[2 * g], k / 2, side_by_side(a, b, 0));
-            put(&p[2 * g + 1], k / 2, side_by_side(a, b, LANES));
+            store_pairs(&p[2 * g], k / 2, interleave(a, b, 0));
+            store_pairs(&p[2 * g + 1], k / 2, interleave(a, b, LANES));
         }
 }
 
-/* `to` has places for a multiple of 32 lanes. */
+/* Packs all lanes; `to` has space for a multiple of 32. */
 static inline void pack_panels(lt_gemm_operand x, int64_t lanes, int64_t steps, int width,
                                uint16_t *to)
 {
     const int64_t whole = (lanes + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
     for (int64_t first = 0; first < whole && x.step == 1; first += LANES)
-        pack_across(&x, first, lanes - first, steps, place_of(to, first, steps, width));
+        pack_adjacent_steps(&x, first, lanes - first, steps,
+                            destination_of(to, first, steps, width));
     for (int64_t first = 0; first < whole && x.step != 1; first += (int64_t)GROUPS * 2 * LANES) {
-        place p[2 * GROUPS];
+        destination p[2 * GROUPS];
         for (int i = 0; i < 2 * GROUPS; i++)
-            p[i] = place_of(to, first + (int64_t)i * LANES, steps, width);
-        pack_along(&x, first, lanes - first, steps, p);
+            p[i] = destination_of(to, first + (int64_t)i * LANES, steps, width);
+        pack_adjacent_lanes(&x, first, lanes - first, steps, p);
     }
 }
 
@@ -137,7 +138,7 @@ static inline __attribute__((always_inline)) void add_from(const lt_gemm_save *s
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++)
             sum[r][v] = _mm512_add_ps(
-                sum[r][v], _mm512_maskz_loadu_ps(first16(s->cols - v * LANES),
+                sum[r][v], _mm512_maskz_loadu_ps(mask16(s->cols - v * LANES),
                                                  s->from + r * s->from_step + v * LANES));
 }
 
@@ -145,17 +146,17 @@ static inline __attribute__((always_inline)) void add_bias(const lt_gemm_save *s
                                                            sums sum)
 {
     for (int v = 0; v < VECS; v++) {
-        const __m512 bias =
-            _mm512_maskz_loadu_ps(first16(s->cols - v * LANES), s->bias + v * LANES);
+        const __m512 bias = _mm512_maskz_loadu_ps(mask16(s->cols - v * LANES), s->bias + v * LANES);
         for (int r = 0; r < rows; r++)
             sum[r][v] = _mm512_add_ps(sum[r][v], bias);
     }
 }
 
-/* rows is a constant where it is ROWS: the sums stay in registers. */
+/* Adds initial sums and bias, and stores the tile. rows is the constant ROWS for full tiles, which keeps the sums in
+ * registers. */
 static inline __attribute__((always_inline)) void save(const lt_gemm_save *s, int rows, sums sum)
 {
-    const __mmask32 cols = first32(s->cols);
+    const __mmask32 cols = mask32(s->cols);
     if (s->from)
         add_from(s, rows, sum);
     if (s->bias)
@@ -174,8 +175,8 @@ static inline __attribute__((always_inline)) void save(const lt_gemm_save *s, in
     }
 }
 
-/* Sums to begin with come into the first cache while the tile is computed. */
-static inline __attribute__((always_inline)) void fetch(const lt_gemm_save *s)
+/* Prefetches the initial sums while the tile is computed. */
+static inline __attribute__((always_inline)) void prefetch_sums(const lt_gemm_save *s)
 {
     for (int r = 0; r < s->rows && s->from; r++) {
         __builtin_prefetch(s->from + r * s->from_step, 1);
@@ -183,14 +184,14 @@ static inline __attribute__((always_inline)) void fetch(const lt_gemm_save *s)
     }
 }
 
-/* Rows of a: row r begins row[r] elements behind a, and its pairs of steps are `next` elements apart. */
+/* Computes a tile. Row r of a begins at a + row[r], with `next` elements between its pairs of steps. */
 static inline __attribute__((always_inline)) void multiply(const uint16_t *a,
                                                            const int64_t row[ROWS], int64_t next,
                                                            const uint16_t *b, int64_t steps,
                                                            const lt_gemm_save *s)
 {
     sums sum;
-    fetch(s);
+    prefetch_sums(s);
     for (int r = 0; r < ROWS; r++)
         for (int v = 0; v < VECS; v++)
             sum[r][v] = _mm512_setzero_ps();
@@ -221,9 +222,9 @@ static void tile(const void *a, const void *b, int64_t steps, const lt_gemm_save
     multiply(a, row, (int64_t)2 * ROWS, b, steps, s);
 }
 
-/* The rows that are there, again and again, stand for those that are not. */
-static void tile_of_rows(const void *a, int64_t step, const void *b, int64_t steps,
-                         const lt_gemm_save *s)
+/* Computes a tile from unpacked a; missing rows repeat the last one. */
+static void tile_unpacked(const void *a, int64_t step, const void *b, int64_t steps,
+                          const lt_gemm_save *s)
 {
     int64_t row[ROWS];
     for (int r = 0; r < ROWS; r++)
@@ -231,21 +232,20 @@ static void tile_of_rows(const void *a, int64_t step, const void *b, int64_t ste
     multiply(a, row, 2, b, steps, s);
 }
 
-static bool reads_rows(const lt_gemm_operand *a, int64_t depth)
+static bool can_skip_packing_a(const lt_gemm_operand *a, int64_t depth)
 {
     return a->dtype == LT_BF16 && a->step == 1 && depth % 2 == 0;
 }
 
 /* --- Few rows --- */
 
-enum { FEW = 4, AT_ONCE = 2 }; /* rows; columns, for more sums than a multiply-add's latency */
+enum { MAX_DOTS_ROWS = 4, AT_ONCE = 2 }; /* AT_ONCE columns give sums enough to hide latency */
 
-static inline __attribute__((always_inline)) void dots_of(const lt_gemm_operand *a,
-                                                          const lt_gemm_operand *b, int64_t col,
-                                                          int64_t steps, const lt_gemm_save *s,
-                                                          int rows)
+static inline __attribute__((always_inline)) void
+dots_adjacent_steps(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t col, int64_t steps,
+                    const lt_gemm_save *s, int rows)
 {
-    __m512 sum[AT_ONCE][FEW];
+    __m512 sum[AT_ONCE][MAX_DOTS_ROWS];
     for (int c = 0; c < AT_ONCE; c++)
         for (int r = 0; r < rows; r++)
             sum[c][r] = _mm512_setzero_ps();
@@ -269,7 +269,7 @@ static inline __attribute__((always_inline)) void dots_of(const lt_gemm_operand 
         }
 }
 
-/* Steps k and k+1 of a row, as one number of 32 bits. */
+/* Broadcasts steps k and k+1 of a row as one 32-bit word. */
 static inline __m512bh pair_of(const lt_gemm_operand *a, int row, int64_t k, int64_t steps)
 {
     const uint16_t *at = (const uint16_t *)a->data + row * a->lane + k;
@@ -277,11 +277,10 @@ static inline __m512bh pair_of(const lt_gemm_operand *a, int row, int64_t k, int
     return (__m512bh)_mm512_set1_epi32((int32_t)(at[0] | next << 16));
 }
 
-/* 64 columns from col on, where b's columns are neighbours. */
-static inline __attribute__((always_inline)) void sums_of(const lt_gemm_operand *a,
-                                                          const lt_gemm_operand *b, int64_t col,
-                                                          int64_t steps, const lt_gemm_save *s,
-                                                          int rows)
+/* Computes 64 columns from col on, where b's columns are adjacent. */
+static inline __attribute__((always_inline)) void
+dots_adjacent_columns(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t col,
+                      int64_t steps, const lt_gemm_save *s, int rows)
 {
     sums sum[GROUPS];
     for (int g = 0; g < GROUPS; g++)
@@ -292,8 +291,8 @@ static inline __attribute__((always_inline)) void sums_of(const lt_gemm_operand 
             const int64_t at = col + (int64_t)g * COLS, count = s->cols - at;
             const __m512i one = load32(b, at + k * b->step, count);
             const __m512i two = load32(b, at + (k + 1) * b->step, k + 1 < steps ? count : 0);
-            const __m512bh low = (__m512bh)side_by_side(one, two, 0);
-            const __m512bh high = (__m512bh)side_by_side(one, two, LANES);
+            const __m512bh low = (__m512bh)interleave(one, two, 0);
+            const __m512bh high = (__m512bh)interleave(one, two, LANES);
             for (int r = 0; r < rows; r++) {
                 const __m512bh left = pair_of(a, r, k, steps);
                 sum[g][r][0] = _mm512_dpbf16_ps(sum[g][r][0], left, low);
@@ -311,14 +310,14 @@ static inline __attribute__((always_inline)) void sums_of(const lt_gemm_operand 
     }
 }
 
-/* Constants of each case: the sums stay in registers. */
+/* Called with constants of each case, which keeps the sums in registers. */
 static inline __attribute__((always_inline)) void
 dots_all(lt_gemm_operand a, lt_gemm_operand b, int64_t steps, const lt_gemm_save *s, int rows)
 {
     for (int64_t col = 0; col < s->cols && b.step == 1; col += AT_ONCE)
-        dots_of(&a, &b, col, steps, s, rows);
+        dots_adjacent_steps(&a, &b, col, steps, s, rows);
     for (int64_t col = 0; col < s->cols && b.step != 1; col += (int64_t)GROUPS * COLS)
-        sums_of(&a, &b, col, steps, s, rows);
+        dots_adjacent_columns(&a, &b, col, steps, s, rows);
 }
 
 static inline __attribute__((always_inline)) void dots_by_dtype(const lt_gemm_operand *a,
@@ -343,19 +342,19 @@ static void dots(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t ste
     else if (s->rows == 3)
         dots_by_dtype(a, b, steps, s, 3);
     else
-        dots_by_dtype(a, b, steps, s, FEW);
+        dots_by_dtype(a, b, steps, s, MAX_DOTS_ROWS);
 }
 
-const lt_gemm_unit lt_gemm_bf16 = {
+const lt_gemm_microkernel lt_gemm_bf16 = {
     .rows = ROWS,
     .cols = COLS,
-    .adds = 2,
+    .steps_per_instruction = 2,
     .size = sizeof(uint16_t),
     .pack = pack,
     .tile = tile,
-    .reads_rows = reads_rows,
-    .tile_of_rows = tile_of_rows,
-    .few = FEW,
+    .can_skip_packing_a = can_skip_packing_a,
+    .tile_unpacked = tile_unpacked,
+    .max_dots_rows = MAX_DOTS_ROWS,
     .dots = dots,
 };
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result) */

@@ -1,21 +1,14 @@
-/* Contractions of Shampoo in f32: gram and mode products as matrix products (product.c). Formulas:
+/* Shampoo's contractions in f32: Gram matrices and mode products, as matrix products (product.c). Formulas:
  * ext/matrix_kernels.h. */
 
 #include "product.h"
 
-/* All dimensions of y but dim as one axis, in the order of their strides in y, and the same
- * elements of g. Neighbours become one dimension where both strides allow it. */
+/* Builds one axis from all dimensions of y except dim, ordered by y's strides, and the axis of the same elements of g.
+ * Adjacent dimensions are merged where both strides allow it. */
 static void other_axes(const lt_view *y, const lt_view *g, int dim, lt_axis *of_y, lt_axis *of_g)
 {
-    int order[LT_MAX_DIMS], n = 0;
-    for (int d = 0; d < y->shape.ndim; d++) {
-        if (d == dim || y->shape.dim[d] == 1)
-            continue;
-        int at = n++;
-        for (; at > 0 && y->stride[order[at - 1]] < y->stride[d]; at--)
-            order[at] = order[at - 1];
-        order[at] = d;
-    }
+    int order[LT_MAX_DIMS];
+    const int n = lt_cpu_order_dims(y, dim, order);
     *of_y = *of_g = lt_axis_line(1, 1);
     for (int i = 0; i < n; i++) {
         const int64_t count = y->shape.dim[order[i]];
@@ -51,7 +44,7 @@ static lt_product gram_product(const lt_gram_job *job)
                         .symmetric = true};
 }
 
-/* The dimension of y that is dense becomes its columns. */
+/* Returns the product whose columns are the contiguous dimension of y. */
 static lt_product mode_product(const lt_mode_product_job *job)
 {
     const int64_t n = job->y.shape.dim[job->dim], rest = lt_cpu_count(&job->y) / n;
@@ -79,7 +72,7 @@ static bool all_f32(const lt_view *x, const lt_view *y, const lt_view *z)
     return x->dtype == LT_F32 && y->dtype == LT_F32 && z->dtype == LT_F32;
 }
 
-/* Appends job i of a list as a product, or does it at once if its dtypes are not ours. */
+/* Appends job i as a product, or runs it on the reference backend if it is not f32. */
 typedef lt_status add_fn(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast);
 
 static lt_status add_gram(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)

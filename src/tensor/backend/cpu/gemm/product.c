@@ -1,6 +1,6 @@
-/* Matrix products in f32 from packed panels, for Shampoo's contractions and the eigendecomposition. Tasks
- * cut rows and columns, never a sum, and sums have one order: the same bits for any number of
- * threads. Of a symmetric result only the upper half is computed. Kernels: kernels/gemm.h. */
+/* Matrix products in f32 from packed panels, for Shampoo's contractions and the eigendecomposition. Tasks split rows
+ * and columns, never a sum: results do not depend on the number of threads. Only the upper half of a symmetric result
+ * is computed. Kernels: kernels/gemm.h. */
 
 #include "product.h"
 
@@ -8,28 +8,27 @@
 
 #include <stdlib.h>
 
-/* A task packs 256 KiB of a and 512 KiB of b at a time, for the second cache; a panel of b then
- * takes half of the first. */
+/* A task packs 256 KiB of a and 512 KiB of b at a time, for the L2 cache; a panel of b takes half of L1. */
 enum { ROWS = 256, COLS = 512, DEPTH = 256, PANEL = 16, LARGEST_TILE = 16 * 64 };
 enum { PACKED = (ROWS + COLS) * DEPTH };
 
-/* Tasks a thread, so that all have work to the end. A task of more rows packs b for more of them. */
-enum { ENOUGH = 4, MOST_ROWS = 8192 };
+/* Tasks per thread, for load balance. A task of more rows reuses packed b more. */
+enum { TASKS_PER_THREAD = 4, MAX_TASK_ROWS = 8192 };
 
 typedef struct task {
     size_t product;
     int64_t row, end, col; /* rows from row to end */
-    int64_t cost;          /* elements of y that are computed, by steps */
+    int64_t cost;          /* computed elements of y times steps */
 } task;
 
 typedef struct pass {
     const lt_cpu_kernels *kernels;
     const lt_product *product;
     const task *task;
-    float *packed; /* workspace for a and b, for each thread */
+    float *packed; /* [threads][PACKED] */
 } pass;
 
-/* Offsets of `count` indices from begin on. */
+/* Writes the offsets of `count` indices from `begin` on. */
 static void fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t *out)
 {
     int64_t at[LT_MAX_DIMS] = {0}, offset = 0;
@@ -52,14 +51,14 @@ static void fill_offsets(const lt_axis *x, int64_t begin, int64_t count, int64_t
 
 /* --- One task --- */
 
-/* The part of a product that a task does, and where its rows and columns are in y. */
+/* The part of a product that a task computes, and the offsets of its rows and columns in y. */
 typedef struct part {
     const pass *pass;
     const lt_product *p;
     int64_t row, rows, col, cols;
     int64_t in_row[ROWS], in_col[COLS];
-    bool rows_even[ROWS];             /* of each tile, at its first row: equal distances */
-    bool cols_adjacent[COLS / PANEL]; /* of each tile, at its first panel */
+    bool rows_even[ROWS];             /* per tile, at its first row: rows at equal distances */
+    bool cols_adjacent[COLS / PANEL]; /* per tile, at its first panel */
 } part;
 
 static void pack_operand(const lt_cpu_kernels *k, const lt_operand *x, const int64_t range[2],
@@ -76,7 +75,7 @@ static void pack_operand(const lt_cpu_kernels *k, const lt_operand *x, const int
     k->gemm_pack(&panel, to);
 }
 
-/* Columns that are apart, or rows at uneven distances. */
+/* Adds a tile to y where its columns are strided or its rows unevenly spaced. */
 static void scatter(const part *t, const lt_tile_save *save, const float *tile, int64_t i,
                     int64_t j)
 {
@@ -97,7 +96,7 @@ static bool rows_are_even(const part *t, int64_t i, int64_t rows)
     return true;
 }
 
-/* The tile of y that begins at row i and column j. */
+/* Computes the tile of y at row i and column j. */
 static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, const float *b,
                           int64_t depth, float beta)
 {
@@ -116,8 +115,8 @@ static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, c
     scatter(t, &save, tile, i, j);
 }
 
-/* Tiles on the diagonal are computed as a whole: below it only this task writes there, because
- * rows and columns of one tile are in one task's range. */
+/* Computes all tiles. Tiles on the diagonal are computed whole: only this task writes below the diagonal there, as
+ * rows and columns of a tile are in one task's range. */
 static void multiply_packed(const part *t, const float *a, const float *b, int64_t depth,
                             bool first)
 {
@@ -132,7 +131,7 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
         }
 }
 
-/* The half of a symmetric result that was not computed. */
+/* Fills the lower half of a symmetric result. */
 static void mirror(const part *t)
 {
     enum { STRIP = 16 };
@@ -140,7 +139,8 @@ static void mirror(const part *t)
     float *y = t->p->y;
     for (int64_t i = t->row; i < t->row + t->rows; i += STRIP) {
         const int64_t high = t->row + t->rows - i < STRIP ? t->row + t->rows - i : STRIP;
-        const int64_t from = i + high > t->col ? i + high : t->col; /* the first column behind */
+        const int64_t from =
+            i + high > t->col ? i + high : t->col; /* first column past the strip */
         for (int64_t r = i; r < i + high; r++)
             for (int64_t c = r + 1 > t->col ? r + 1 : t->col; c < from && c < end; c++)
                 y[c * n + r] = y[r * n + c];
@@ -150,7 +150,7 @@ static void mirror(const part *t)
     }
 }
 
-/* Rows [row, row + rows) of a part, whose b is packed: a's rows too, where it is b. */
+/* Computes rows [row, row + rows) of a part whose b is packed; reuses packed b for a if they are one operand. */
 static void multiply_rows(part *t, const int64_t depth[2], float *a, const float *b)
 {
     const int64_t rows[] = {t->row, t->row + t->rows}, steps = depth[1] - depth[0];
@@ -160,7 +160,7 @@ static void multiply_rows(part *t, const int64_t depth[2], float *a, const float
     multiply_packed(t, packed ? b + (t->row - t->col) * steps : a, b, steps, depth[0] == 0);
 }
 
-/* ROWS of them begin and end where a range of columns does. */
+/* Sets up at most ROWS rows, which begin and end where a range of columns does. */
 static void begin_rows(part *t, int64_t row, int64_t end)
 {
     const int step = t->pass->kernels->tile_rows;
@@ -216,7 +216,7 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
 
 /* --- Lists of products --- */
 
-/* Rows above and on the diagonal, where the result is symmetric. */
+/* Returns the rows to compute: up to the diagonal's tile if the result is symmetric. */
 static int64_t rows_of(const lt_product *p, int64_t col)
 {
     return p->symmetric && col + COLS < p->rows ? col + COLS : p->rows;
@@ -225,15 +225,15 @@ static int64_t rows_of(const lt_product *p, int64_t col)
 static int64_t cost_of(const lt_product *p, const task *t)
 {
     const int64_t cols = p->cols - t->col < COLS ? p->cols - t->col : COLS;
-    const int64_t first = t->row > t->col ? t->row : t->col; /* row behind the diagonal's begin */
+    const int64_t first = t->row > t->col ? t->row : t->col; /* first row on the diagonal */
     int64_t elements = (t->end - t->row) * cols;
     if (p->symmetric && t->end > first)
         elements -= (t->end - first) * (t->end + first - 2 * t->col) / 2;
     return elements * p->depth;
 }
 
-/* Cuts products into tasks of at most this many rows; with out NULL only counts them. */
-static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
+/* Splits products into tasks of at most `most` rows; only counts them if out is NULL. */
+static int64_t split_tasks(const lt_product *p, size_t count, int64_t most, task *out)
 {
     int64_t n = 0;
     for (size_t i = 0; i < count; i++)
@@ -248,16 +248,16 @@ static int64_t cut(const lt_product *p, size_t count, int64_t most, task *out)
     return n;
 }
 
-/* How a list is cut changes no sum: it may depend on the number of threads. */
+/* Returns the rows of a task. The split may depend on the number of threads, as it changes no sum. */
 static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
 {
-    int64_t most = MOST_ROWS;
-    while (most > ROWS && cut(p, count, most, NULL) < (int64_t)(ENOUGH * threads))
+    int64_t most = MAX_TASK_ROWS;
+    while (most > ROWS && split_tasks(p, count, most, NULL) < (int64_t)(TASKS_PER_THREAD * threads))
         most /= 2;
     return most;
 }
 
-/* The dearest first: at the end, where threads may have to wait for one, little is left. */
+/* Orders tasks by falling cost, for load balance at the end. */
 static int by_cost(const void *x, const void *y)
 {
     const task *a = x, *b = y;
@@ -274,24 +274,24 @@ lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
 {
     const size_t threads = (size_t)lt_parallel_threads();
     const int64_t most = rows_of_task(p, count, threads);
-    const int64_t tasks = cut(p, count, most, NULL);
+    const int64_t tasks = split_tasks(p, count, most, NULL);
     task *list = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(tasks + 1) * sizeof *list);
     float *packed = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, threads * PACKED * sizeof *packed);
     if (!list || !packed)
         return LT_E_NOMEM;
-    cut(p, count, most, list);
+    split_tasks(p, count, most, list);
     qsort(list, (size_t)tasks, sizeof *list, by_cost);
     pass all = {cpu->kernels, p, list, packed};
     lt_parallel(tasks, 1, run_tasks, &all);
     return LT_OK;
 }
 
-int64_t lt_cpu_multiply_work(void)
+int64_t lt_cpu_multiply_workspace(void)
 {
     return PACKED;
 }
 
-void lt_cpu_multiply_here(const lt_cpu_kernels *kernels, const lt_product *p, float *work)
+void lt_cpu_multiply_serial(const lt_cpu_kernels *kernels, const lt_product *p, float *work)
 {
     const pass all = {.kernels = kernels, .product = p};
     for (int64_t col = 0; col < p->cols; col += COLS)

@@ -1,10 +1,10 @@
-/* Matrix products in f32 of operands that are read where they lie, whatever their strides. */
+/* Matrix products in f32 of operands with any strides. */
 #ifndef LT_BACKEND_CPU_PRODUCT_H
 #define LT_BACKEND_CPU_PRODUCT_H
 
 #include "tensor/backend/cpu/internal.h"
 
-/* An index that runs through several dimensions, the last one fastest, to an offset. */
+/* Maps an index over several dimensions, the last one fastest, to an offset. */
 typedef struct lt_axis {
     int dims;
     int64_t count[LT_MAX_DIMS], stride[LT_MAX_DIMS];
@@ -19,13 +19,11 @@ typedef struct lt_operand {
 typedef struct lt_product {
     lt_operand a, b;
     float *y;
-    lt_axis row, col; /* of y; as a's and b's lanes */
+    lt_axis row, col; /* axes of y; equal to a's and b's lanes */
     int64_t rows, cols, depth;
     float alpha, beta;
-    bool
-        symmetric; /* y is square, and a symmetric matrix: compute j >= i; if a and b begin at one place they
-                       are one operand */
-    bool half; /* and leave what is below the diagonal's tiles alone, instead of mirroring */
+    bool symmetric; /* y is symmetric: computes j >= i. a and b of one address are one operand */
+    bool half;      /* does not mirror the result below the diagonal's tiles */
 } lt_product;
 
 static inline lt_axis lt_axis_line(int64_t count, int64_t stride)
@@ -33,12 +31,11 @@ static inline lt_axis lt_axis_line(int64_t count, int64_t stride)
     return (lt_axis){.dims = 1, .count = {count}, .stride = {stride}};
 }
 
-/* All products of a list on the team; sums have one order: the same bits for any number of threads.
- * Errors: LT_E_NOMEM. */
+/* Computes all products of a list on the team; results do not depend on the number of threads. Errors: LT_E_NOMEM. */
 lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count);
 
-/* One product on the calling thread; work: lt_cpu_multiply_work() floats at 64 bytes. */
-void lt_cpu_multiply_here(const lt_cpu_kernels *kernels, const lt_product *p, float *work);
-int64_t lt_cpu_multiply_work(void);
+/* Computes one product on the calling thread; work: lt_cpu_multiply_workspace() floats, 64-byte aligned. */
+void lt_cpu_multiply_serial(const lt_cpu_kernels *kernels, const lt_product *p, float *work);
+int64_t lt_cpu_multiply_workspace(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Attention by tiles: packing, products, softmax in powers of 2. See cpu/attention.h. */
+/* Attention by tiles: packing, products, softmax by powers of 2. See cpu/attention.h. */
 
 #include "functions.h"
 #include "transpose.h"
@@ -12,14 +12,14 @@ _Static_assert(PRODUCT_ROWS <= (int)LT_ATTENTION_ROWS && LT_ATTENTION_LANES == (
                    && LT_ATTENTION_PANEL % (PRODUCT_VECS * LANES) == 0,
                "as cpu/attention.h says");
 
-ALWAYS int64_t least(int64_t a, int64_t b)
+ALWAYS int64_t min_of(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-ALWAYS int64_t between(int64_t low, int64_t x, int64_t high)
+ALWAYS int64_t clamp(int64_t low, int64_t x, int64_t high)
 {
-    return x < low ? low : least(x, high);
+    return x < low ? low : min_of(x, high);
 }
 
 ALWAYS int64_t whole_lanes(int64_t count)
@@ -27,17 +27,17 @@ ALWAYS int64_t whole_lanes(int64_t count)
     return (count + LANES - 1) / LANES * LANES;
 }
 
-/* Words first .. first+15 of a row of d elements; past the end they are 0. */
+/* Loads words first .. first+15 of a row of d elements; 0 past the end. */
 ALWAYS vec load_words(const void *row, int64_t first, int64_t d, bool pairs, lt_cpu_store store)
 {
     if (!pairs)
-        return load(row, first, (int)between(0, d - first, LANES), store);
+        return load(row, first, (int)clamp(0, d - first, LANES), store);
     const uint16_t *h = (const uint16_t *)row + 2 * first;
     vec v = {0};
     if (2 * first + 2 * LANES <= d)
         memcpy(&v, h, sizeof v);
     else
-        memcpy(&v, h, (size_t)between(0, d - 2 * first, 2 * LANES) * sizeof *h);
+        memcpy(&v, h, (size_t)clamp(0, d - 2 * first, 2 * LANES) * sizeof *h);
     return v;
 }
 
@@ -47,12 +47,12 @@ ALWAYS const void *row_at(const void *x, int64_t row, int64_t step, lt_cpu_store
 }
 
 enum { AHEAD = 8 };
-/* Rows of a head lie apart, which no processor foresees. */
+/* Prefetches rows of a head, whose strides hardware prefetchers do not detect. */
 ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t count,
                           lt_cpu_store store)
 {
     enum { LINE = 64 };
-    const int64_t end = least(first + count, p->rows);
+    const int64_t end = min_of(first + count, p->rows);
     for (int64_t r = first; r < end; r++) {
         const char *row = row_at(p->x, r, p->step, store);
         for (int64_t at = 0; at < p->d * (store == LT_STORE_BF16 ? 2 : 4); at += LINE)
@@ -60,7 +60,7 @@ ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t cou
     }
 }
 
-ALWAYS void to_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
+ALWAYS void pack_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     const int64_t words = pairs ? (p->d + 1) / 2 : p->d;
     for (int64_t r = 0; r < p->rows; r++) {
@@ -72,12 +72,12 @@ ALWAYS void to_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
     }
 }
 
-/* Sixteen rows become sixteen columns. */
-ALWAYS void to_across(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
+/* Transposes sixteen rows at a time. */
+ALWAYS void pack_row_panels(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     const int64_t words = pairs ? (p->d + 1) / 2 : p->d;
     for (int64_t r = 0; r < p->rows; r += LANES) {
-        float *to = p->across + r / LT_ATTENTION_PANEL * LT_ATTENTION_PANEL * words;
+        float *to = p->row_panels + r / LT_ATTENTION_PANEL * LT_ATTENTION_PANEL * words;
         to += r % LT_ATTENTION_PANEL;
         prefetch_rows(p, r + LANES, LANES, store);
         for (int64_t w = 0; w < words; w += LANES) {
@@ -93,7 +93,7 @@ ALWAYS void to_across(const lt_attention_pack *p, bool pairs, lt_cpu_store store
     }
 }
 
-/* Rows r and r + 1 side by side. */
+/* Interleaves bf16 of two rows: one word per column. */
 ALWAYS vec pair_up(half first, half second)
 {
     return (vec)(__builtin_convertvector(first, bits)
@@ -102,31 +102,31 @@ ALWAYS vec pair_up(half first, half second)
 
 ALWAYS half load_half(const void *row, int64_t c, int64_t d)
 {
-    const int n = (int)between(0, d - c, LANES);
+    const int n = (int)clamp(0, d - c, LANES);
     const uint16_t *h = (const uint16_t *)row + c;
     if (n == LANES)
         return *(const loose_half *)h;
     return load_half_first(h, n);
 }
 
-ALWAYS void to_along(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
+ALWAYS void pack_feature_panels(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     const int64_t step = pairs ? 2 : 1;
     for (int64_t r = 0; r < p->rows; r += step) {
         const void *row = row_at(p->x, r, p->step, store);
         prefetch_rows(p, r + AHEAD, step, store);
         const void *next = r + 1 < p->rows ? row_at(p->x, r + 1, p->step, store) : row;
-        float *to = p->along + r / step * LT_ATTENTION_PANEL;
+        float *to = p->feature_panels + r / step * LT_ATTENTION_PANEL;
         for (int64_t c = 0; c < p->d; c += LANES) {
             vec v;
             if (pairs) {
                 const half second = load_half(next, c, p->d);
                 v = pair_up(load_half(row, c, p->d), r + 1 < p->rows ? second : (half){0});
             } else {
-                v = load(row, c, (int)least(p->d - c, LANES), store);
+                v = load(row, c, (int)min_of(p->d - c, LANES), store);
             }
-            *(loose_vec *)(to + c / LT_ATTENTION_PANEL * p->along_panel + c % LT_ATTENTION_PANEL) =
-                v;
+            *(loose_vec *)(to + c / LT_ATTENTION_PANEL * p->feature_panel_step
+                           + c % LT_ATTENTION_PANEL) = v;
         }
     }
 }
@@ -134,11 +134,11 @@ ALWAYS void to_along(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 ALWAYS void pack_rows(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     if (p->left)
-        to_left(p, pairs, store);
-    if (p->across)
-        to_across(p, pairs, store);
-    if (p->along)
-        to_along(p, pairs, store);
+        pack_left(p, pairs, store);
+    if (p->row_panels)
+        pack_row_panels(p, pairs, store);
+    if (p->feature_panels)
+        pack_feature_panels(p, pairs, store);
 }
 
 ALWAYS void attention_pack_any(const lt_attention_pack *p, lt_cpu_store store)
@@ -149,7 +149,7 @@ ALWAYS void attention_pack_any(const lt_attention_pack *p, lt_cpu_store store)
         pack_rows(p, false, store);
 }
 
-/* Some rows by some vectors of columns of c. */
+/* Computes a tile of c: rows times vecs vectors of columns. */
 ALWAYS void product_tile(const lt_attention_product *p, const float *a, const float *b,
                          int64_t depth, float *c, int rows, int vecs, bool pairs, bool add)
 {
@@ -208,21 +208,21 @@ ALWAYS void product_row_of_tiles(const lt_attention_product *p, const float *a, 
 #undef TILE
 }
 
-/* Of the rows from r on: how many columns count, and which part of the contraction, in words. */
+/* For some rows: columns to compute, and the range of the contraction in words. */
 typedef struct product_part {
     int64_t cols, begin, end;
 } product_part;
 
 ALWAYS product_part product_bounds(const lt_attention_product *p, int64_t r, int64_t rows)
 {
-    const int64_t seen = between(0, r + rows + p->offset, INT64_MAX); /* by the last row */
+    const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys of the last row */
     product_part part = {p->cols, 0, p->depth};
     if (p->bound == LT_ATTENTION_COLUMNS)
-        part.cols = least(p->cols, whole_lanes(seen));
+        part.cols = min_of(p->cols, whole_lanes(seen));
     else if (p->bound == LT_ATTENTION_END)
-        part.end = least(p->depth, seen);
+        part.end = min_of(p->depth, seen);
     else if (p->bound == LT_ATTENTION_BEGIN)
-        part.begin = between(0, r - p->offset, p->depth);
+        part.begin = clamp(0, r - p->offset, p->depth);
     if (p->pairs) {
         part.begin /= 2;
         part.end = (part.end + 1) / 2;
@@ -230,7 +230,7 @@ ALWAYS product_part product_bounds(const lt_attention_product *p, int64_t r, int
     return part;
 }
 
-/* Panels of b as deep as half the first cache, which all rows pass by. */
+/* Panels of b take half the L1 cache and are reused by all rows. */
 static void attention_product(const lt_attention_product *p)
 {
     enum { DEPTH = 128, COLS = PRODUCT_VECS * LANES };
@@ -238,10 +238,10 @@ static void attention_product(const lt_attention_product *p)
     for (int64_t k = 0; k < depth; k += DEPTH)
         for (int64_t c = 0; c < p->cols; c += COLS)
             for (int64_t r = 0; r < p->rows; r += PRODUCT_ROWS) {
-                const int rows = (int)least(p->rows - r, PRODUCT_ROWS);
+                const int rows = (int)min_of(p->rows - r, PRODUCT_ROWS);
                 const product_part part = product_bounds(p, r, rows);
-                const int64_t begin = between(k, part.begin, k + DEPTH);
-                const int64_t words = least(part.end, k + DEPTH) - begin;
+                const int64_t begin = clamp(k, part.begin, k + DEPTH);
+                const int64_t words = min_of(part.end, k + DEPTH) - begin;
                 const bool add = p->add || k > 0;
                 if (c >= part.cols || (add && words <= 0))
                     continue;
@@ -249,12 +249,12 @@ static void attention_product(const lt_attention_product *p)
                                  + begin * LT_ATTENTION_PANEL + c % LT_ATTENTION_PANEL;
                 product_row_of_tiles(p, p->a + r * p->a_row + begin * p->a_step, b, words,
                                      p->c + r * p->c_row + c, rows,
-                                     (int)least((part.cols - c) / LANES, PRODUCT_VECS), add);
+                                     (int)min_of((part.cols - c) / LANES, PRODUCT_VECS), add);
             }
 }
 
-/* How many keys of the tile query r sees, and how many columns are read of its row: of the products
- * that have rows together, and of pairs. */
+/* For query r: keys of the tile that it sees, and columns of its row that products (of several rows, or of pairs)
+ * read. */
 typedef struct row_part {
     int64_t seen, read;
 } row_part;
@@ -265,14 +265,13 @@ ALWAYS row_part row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
     if (!causal)
         return (row_part){cols, most};
     const int64_t seen = r + offset + 1;
-    return (row_part){between(0, seen, cols),
-                      between(0, whole_lanes(seen + LT_ATTENTION_ROWS), most)};
+    return (row_part){clamp(0, seen, cols), clamp(0, whole_lanes(seen + LT_ATTENTION_ROWS), most)};
 }
 
-/* Elements c .. c+15 of a row, of which the first `seen` of the row count. */
+/* Clears the elements of c .. c+15 of a row from `seen` on. */
 ALWAYS vec where_seen(vec v, int64_t c, int64_t seen)
 {
-    return c + LANES <= seen ? v : keep((1U << between(0, seen - c, LANES)) - 1, v);
+    return c + LANES <= seen ? v : keep((1U << clamp(0, seen - c, LANES)) - 1, v);
 }
 
 ALWAYS float largest_of_row(const float *score, int64_t seen)
@@ -284,27 +283,27 @@ ALWAYS float largest_of_row(const float *score, int64_t seen)
         for (int i = 0; i < 2; i++)
             top[i] = larger(top[i], *(const loose_vec *)(score + c + (int64_t)i * LANES));
     for (; c < seen; c += LANES) {
-        const int n = (int)least(seen - c, LANES);
+        const int n = (int)min_of(seen - c, LANES);
         vec v = load(score, c, n, LT_STORE_F32);
         top[0] = larger(top[0], n == LANES ? v : choose(first_lanes(n), v, lowest));
     }
     return largest_lane(larger(top[0], top[1]));
 }
 
-/* exp(scale * score - top). The product is rounded before top is taken from it, as the largest one was, and as in
- * backward: that of the largest score is 1, however large it is. */
+/* Returns exp(scale * score - top). The product is rounded before top is subtracted, as for the maximum and in
+ * backward: the weight of the largest score is exactly 1. */
 ALWAYS vec weights_of(vec score, float scale, float top)
 {
     const vec scaled =
-        multiply_add(score, vec_set(scale), vec_set(0)); /* not merged with the difference */
+        multiply_add(score, vec_set(scale), vec_set(0)); /* not contracted with the difference */
     return exponential_of_2((scaled - vec_set(top)) * vec_set(1.44269504F));
 }
 
-/* The new largest score, and what was made with the old one adapted to it. */
+/* Updates the running maximum of row r and rescales its sum and output. Returns the maximum. */
 ALWAYS float raise_top(const lt_attention_weights *w, int64_t r, int64_t seen)
 {
     const float top = w->scale * largest_of_row(w->score + r * w->row, seen);
-    if (w->first || !(top <= w->top[r])) { /* NaN goes on */
+    if (w->first || !(top <= w->top[r])) { /* propagates NaN */
         if (!w->first) {
             const vec less = weights_of(vec_set(w->top[r]), 1, top);
             *(loose_vec *)(w->sum + r * LANES) *= less;
@@ -348,7 +347,7 @@ static void attention_weights(const lt_attention_weights *w)
             weigh_row(w, r, false);
 }
 
-/* Sixteen weights and slopes of row r. */
+/* Computes sixteen weights and slopes of row r. */
 ALWAYS void slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int64_t seen,
                         vec *weight, vec *slope)
 {
@@ -359,7 +358,7 @@ ALWAYS void slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int6
     *weight = where_seen(weights_of(score, s->scale, s->lse[r]), c, seen);
     if (s->slope) {
         const vec p = *(const loose_vec *)(s->slope + r * s->row + c) - vec_set(s->mean[r]);
-        *slope = where_seen(*weight * p, c, seen); /* beyond, products are not computed */
+        *slope = where_seen(*weight * p, c, seen); /* products are not computed past seen */
     }
 }
 
@@ -375,7 +374,7 @@ ALWAYS void slope_row(const lt_attention_slopes *s, int64_t r)
     }
 }
 
-/* Rows r and r + 1, which is 0 past the end. */
+/* Computes rows r and r + 1; the latter is 0 past the end. */
 ALWAYS void slope_pair(const lt_attention_slopes *s, int64_t r)
 {
     const bool both = r + 1 < s->rows;
@@ -426,7 +425,7 @@ ALWAYS float sum_lanes(vec v)
     return sum;
 }
 
-/* score[r] = sum of products of two rows. */
+/* dot[r] = a[r] . b[r]. */
 ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r++) {
@@ -438,11 +437,11 @@ ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
     }
 }
 
-/* Sixteen rows at a time: their partial sums become columns, which are added. */
+/* Processes sixteen rows at a time: their partial sums are transposed and added. */
 ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r += LANES) {
-        const int64_t rows = least(p->rows - r, LANES);
+        const int64_t rows = min_of(p->rows - r, LANES);
         vec sum[LANES];
         for (int l = 0; l < LANES; l++) {
             registers one = zero_registers();
@@ -457,12 +456,11 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
         for (int apart = LANES / 2; apart; apart /= 2)
             for (int l = 0; l < apart; l++)
                 sum[l] += sum[l + apart];
-        save(p->score, r, sum[0], LANES,
-             LT_STORE_F32); /* past the end too: whole vectors are read */
+        save(p->score, r, sum[0], LANES, LT_STORE_F32); /* past the end too: read by vectors */
     }
 }
 
-/* sum[v] += score[r] * row[r], some vectors of columns from c on, the last of them `last` wide. */
+/* sum[v] += score[r] * row[r] for vecs vectors of columns from c on; the last has `last` lanes. */
 ALWAYS void mix_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, int last,
                     lt_cpu_store store, registers sum[])
 {
@@ -473,7 +471,7 @@ ALWAYS void mix_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, 
     }
 }
 
-/* Even and odd rows apart: a sum waits for the one before. */
+/* Sums even and odd rows separately, to hide latency. */
 ALWAYS void mix_columns(const lt_attention_rows *p, int64_t c, int vecs, int last,
                         lt_cpu_store store)
 {
@@ -500,5 +498,5 @@ ALWAYS void attention_mix_any(const lt_attention_rows *p, lt_cpu_store store)
     for (; c + MOST * LANES <= p->d; c += MOST * LANES)
         mix_columns(p, c, MOST, LANES, store);
     for (; c < p->d; c += LANES)
-        mix_columns(p, c, 1, (int)least(p->d - c, LANES), store);
+        mix_columns(p, c, 1, (int)min_of(p->d - c, LANES), store);
 }

@@ -1,11 +1,10 @@
-/* Batch normalisation on rows of channels: ext/norm_kernels.h.
- * Tiles of a few rows keep the running sums of a group of channels in registers. */
+/* Batch normalisation on rows of channels: ext/norm_kernels.h. Tiles of a few rows keep sums in registers. */
 
 #include "simd.h"
 
 enum { TILE = 8, BLOCK_BYTES = 65536 };
 
-/* sum[c] += x, or (x - mean[c])^2 with mean, over a tile's rows. */
+/* Over a tile's rows, sum[c] += x, or with mean sum[c] += (x - mean[c])^2. */
 ALWAYS void add_tile(const void *x, int64_t row, int rows, int64_t channels, const float *mean,
                      float *sum, lt_cpu_store s)
 {
@@ -34,9 +33,8 @@ ALWAYS void add_up(const void *x, int64_t begin, int64_t end, int64_t channels, 
         add_tile(x, r, (int)(end - r), channels, mean, sum, s);
 }
 
-/* Mean and centred squares of each block while it is in the cache, merged by Chan's formula: one
- * reading of memory, without the cancellation of sums of squares. mean and m2 [2,C] each: the
- * second half is work space. */
+/* Computes mean and centred squares per block in the cache, merged by Chan's formula: reads memory once, without the
+ * cancellation of sums of squares. mean and m2 are [2,C]; the second row is scratch. */
 ALWAYS void bn_moments_any(const void *x, int64_t rows, int64_t channels, float *mean, float *m2,
                            lt_cpu_store s)
 {
@@ -62,7 +60,7 @@ ALWAYS void bn_moments_any(const void *x, int64_t rows, int64_t channels, float 
     }
 }
 
-/* Bits for n elements from e on. */
+/* Returns the bits of n elements from e on. */
 ALWAYS unsigned read_mask(const uint8_t *mask, int64_t e, int n)
 {
     const uint8_t *p = mask + e / 8;
@@ -77,7 +75,7 @@ ALWAYS unsigned read_mask(const uint8_t *mask, int64_t e, int n)
     return v >> shift & 0xFFFF;
 }
 
-/* Sets n bits from e on; bits after them in the last byte become 0. */
+/* Writes n bits from e on; clears later bits of the last byte. */
 ALWAYS void write_mask(uint8_t *mask, int64_t e, unsigned set, int n)
 {
     uint8_t *p = mask + e / 8;
@@ -97,13 +95,13 @@ ALWAYS void write_mask(uint8_t *mask, int64_t e, unsigned set, int n)
         p[2] = (uint8_t)(set >> 16);
 }
 
-/* What a loop does, known when it is compiled: each combination becomes a loop of its own. */
+/* Compile-time variants of a loop: each combination is compiled separately. */
 typedef enum gate { OPEN, RECOMPUTED, MASKED } gate;
 typedef struct mode {
     lt_cpu_store store;
     gate gate;
     bool residual; /* apply */
-    bool two, out; /* gradients: a second addend, a masked gradient to be stored */
+    bool two, out; /* gradients: dy has a second addend; stores the masked gradient */
 } mode;
 
 ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m)
@@ -146,7 +144,7 @@ ALWAYS bn_lane load_lane(const lt_bn_coef *coef, int64_t c, int n)
                      load(coef->shift, c, n, LT_STORE_F32)};
 }
 
-/* The gradient after relu's gate. */
+/* Returns the gradient after relu's mask. */
 ALWAYS vec gated(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *lane, mode m)
 {
     vec g = load(in->dy[0], e, n, m.store);
@@ -159,7 +157,7 @@ ALWAYS vec gated(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *l
     return g;
 }
 
-enum { ROWS = 4 }; /* a tile of the backward loops */
+enum { ROWS = 4 }; /* rows of a backward tile */
 
 ALWAYS void sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum, float *product,
                       mode m)

@@ -1,9 +1,9 @@
-/* A tile of a convolution's result: some pixels by TILE_COLS channels, whose sums over all taps stay in
- * registers. Pixels are read where they lie; weights are packed as matrix products want them. */
+/* Micro-kernel of direct convolution: TILE_ROWS pixels by TILE_COLS channels, with sums over all taps in registers.
+ * Pixels are read in place, weights from packed panels. */
 
 #include "gemm.h"
 
-/* The sums of all taps. In bf16 two steps are one element of 32 bits. */
+/* Sums over all taps. In bf16 two steps are one 32-bit word. */
 ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
 {
     const int64_t steps = s == LT_STORE_BF16 ? t->depth / 2 : t->depth;
@@ -44,7 +44,7 @@ ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
 {
     sums sum[TILE_ROWS][TILE_SUMS];
     conv_sums(t, sum, s);
-    if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants: the sums stay in registers */
+    if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants keep the sums in registers */
         FOR_SUMS(r, v)
             save_sums(conv_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
         return;

@@ -7,11 +7,6 @@ ALWAYS void add_any(const void *a, const void *b, void *y, int64_t count, lt_cpu
     FOR_LANES(i, n, count, { save(y, i, load(a, i, n, s) + load(b, i, n, s), n, s); });
 }
 
-ALWAYS void mul_any(const void *a, const void *b, void *y, int64_t count, lt_cpu_store s)
-{
-    FOR_LANES(i, n, count, { save(y, i, load(a, i, n, s) * load(b, i, n, s), n, s); });
-}
-
 ALWAYS void relu_any(const void *x, void *y, int64_t count, lt_cpu_store s)
 {
     FOR_LANES(i, n, count, { save(y, i, rectify(load(x, i, n, s)), n, s); });
@@ -29,8 +24,7 @@ ALWAYS void scale_any(float factor, const void *x, void *y, int64_t count, lt_cp
     FOR_LANES(i, n, count, { save(y, i, f * load(x, i, n, s), n, s); });
 }
 
-/* One channel: a vector of one mean. More: whole pixels, LANES of them to a period of channels
- * vectors, so that lane l of vector v always is the same channel. */
+/* Normalises LANES pixels at a time, which are `channels` vectors: lane l of vector v is always the same channel. */
 ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *deviation,
                           int64_t channels, void *y, int64_t pixels, lt_cpu_store s)
 {
@@ -56,7 +50,7 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
     }
 }
 
-/* sum[c] += every row's channel c. */
+/* sum[c] += x[r][c] over all rows. */
 ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *sum, lt_cpu_store s)
 {
     enum { AT_ONCE = 8 };
@@ -80,7 +74,7 @@ ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t ch
         FOR_LANES(c, n, channels, { save(y, r * channels + c, f * load(x, c, n, s), n, s); });
 }
 
-/* To bf16, and back. */
+/* Convert to bf16 and back. */
 static void narrow_all(const float *x, void *y, int64_t count)
 {
     FOR_LANES(i, n, count, {

@@ -1,8 +1,7 @@
-/* Elementary functions of sixteen floats.
- * exp() after Cody and Waite, "Software manual for the elementary functions", 1980, chapter 6, with
- * a Taylor polynomial: its remainder, (ln(2)/2)^8/8! = 5.2e-9, is below a float's rounding. log() by the
- * series of the inverse hyperbolic tangent, tanh() by Lambert's continued fraction (1770). The normal
- * distribution and gelu's slope: our fits. */
+/* Elementary functions of sixteen floats. exp(): Cody & Waite, "Software manual for the elementary functions", 1980,
+ * chapter 6, with a Taylor polynomial whose remainder, (ln(2)/2)^8/8! = 5.2e-9, is below f32 rounding. log(): series of
+ * the inverse hyperbolic tangent. tanh(): Lambert's continued fraction (1770). Normal distribution and gelu's
+ * derivative: rational fits. */
 
 #ifndef LT_BACKEND_CPU_KERNELS_FUNCTIONS_H
 #define LT_BACKEND_CPU_KERNELS_FUNCTIONS_H
@@ -29,14 +28,14 @@ ALWAYS vec square_root(vec v)
 #endif
 }
 
-/* e^x; below -103 it is 0, above 89 infinity, NaN stays NaN. */
+/* Returns e^x: 0 below -103, infinity above 89, NaN for NaN. */
 ALWAYS vec exponential(vec x)
 {
     const vec low = vec_set(-110), high = vec_set(90), magic = vec_set(0x1.8p23F);
     x = smaller(high, larger(low, x));
-    /* Of the sum with 1.5 * 2^23 the last bits are the nearest integer. */
+    /* The last bits of x / ln(2) + 1.5 * 2^23 are the nearest integer n. */
     const vec sum = multiply_add(x, vec_set(1.44269504F), magic), n = sum - magic;
-    /* ln(2) in two parts, the first of 10 bits: n times it is exact. */
+    /* ln(2) in two parts: the first has 10 bits, so n times it is exact. */
     const vec big = multiply_add(n, vec_set(-0.693359375F), x);
     const vec r = multiply_add(n, vec_set(2.12194440e-4F), big);
     vec p = multiply_add(r, vec_set(1.0F / 5040), vec_set(1.0F / 720));
@@ -46,15 +45,15 @@ ALWAYS vec exponential(vec x)
     p = multiply_add(r, p, vec_set(0.5F));
     p = multiply_add(r, p, vec_set(1));
     p = multiply_add(r, p, vec_set(1));
-    /* 2^n as two factors, which are normal numbers where 2^n is none. */
+    /* 2^n as two factors, both normal numbers even if 2^n is not. */
     const lanes exponent = (lanes)((bits)sum - (bits)magic), half_of = exponent >> 1;
     const bits first = ((bits)half_of + 127) << 23;
     const bits second = ((bits)exponent - (bits)half_of + 127) << 23;
     return p * (vec)first * (vec)second;
 }
 
-/* 2^x for x up to 127; below -126 it is 2^-126, NaN stays NaN. A polynomial through Chebyshev's nodes of
- * -1/2..1/2: its error is 2e-8 of the value. */
+/* Returns 2^x for x <= 127: 2^-126 below -126, NaN for NaN. Interpolates at Chebyshev nodes of -1/2..1/2; relative
+ * error 2e-8. */
 ALWAYS vec exponential_of_2(vec x)
 {
     x = larger(vec_set(-126), x);
@@ -68,9 +67,8 @@ ALWAYS vec exponential_of_2(vec x)
     return times_power(p, n);
 }
 
-/* Natural logarithm: x = 2^n * m, m about 1, and log(m) = 2 atanh(s), s = (m-1) / (m+1). With |s| below
- * 0.172 the first term that is left out, s^10/11, is 2e-9. Of 0 it is -infinity, of negative numbers
- * NaN; infinity and NaN stay. */
+/* Returns log(x): x = 2^n * m with m about 1, log(m) = 2 atanh(s), s = (m-1) / (m+1). With |s| < 0.172 the first
+ * omitted term, s^10/11, is 2e-9. -infinity for 0, NaN for negative numbers, x for infinity and NaN. */
 ALWAYS vec logarithm(vec x)
 {
     const lanes small = below(x, vec_set(0x1p-126F)); /* not normal */
@@ -90,14 +88,14 @@ ALWAYS vec logarithm(vec x)
     return choose(below(x, inf), finite, x);
 }
 
-/* log(1 + x), 0 <= x: what rounding adds to 1 + x is taken off again (Kahan's way). */
+/* Returns log(1 + x) for x >= 0, compensating the rounding of 1 + x (Kahan). */
 ALWAYS vec logarithm_of_1_plus(vec x)
 {
     const vec u = 1 + x, d = u - 1;
     return choose(equals(d, (vec){0}), x, logarithm(u) * (x / d));
 }
 
-/* Up to 0.6 the fraction's end makes less than 1e-9 of it; above, 1 - 2/(exp(2|x|) + 1). */
+/* Returns tanh(x): the continued fraction up to |x| = 0.6 (truncation below 1e-9), then 1 - 2/(exp(2|x|) + 1). */
 ALWAYS vec hyperbolic_tangent(vec x)
 {
     const vec size = (vec)((bits)x & 0x7FFFFFFF), z = x * x;
@@ -107,9 +105,9 @@ ALWAYS vec hyperbolic_tangent(vec x)
     return choose(below(size, vec_set(0.6F)), inner, choose(equals(x, x), with_sign, x));
 }
 
-/* The normal distribution, (1 + erf(x / sqrt(2))) / 2: 1/2 and an odd rational function of x, fitted up to
- * 5.45, where what is left is below rounding. Its own error is 6.3e-9, that of rounding below 3 units of 1.
- * Fits here: least squares with weights that make the largest error small (Lawson, 1961). */
+/* Returns the normal distribution, (1 + erf(x / sqrt(2))) / 2: 1/2 plus an odd rational function of x, fitted up to
+ * 5.45, where the remainder is below rounding. Fit error 6.3e-9; rounding error below 3 ulp of 1. The fits here are
+ * least squares, reweighted to minimise the largest error (Lawson, 1961). */
 ALWAYS vec normal_distribution(vec x)
 {
     const vec z = smaller(vec_set(29.7025F), x * x);
@@ -127,8 +125,8 @@ ALWAYS vec normal_distribution(vec x)
     return half_of_it + 0.5F;
 }
 
-/* The slope of x times the normal distribution, likewise, up to 5.8: 1.2e-7 off, 5 units of 1 with
- * rounding. Below -6, where it is under 3.6e-8, it is 0. */
+/* Returns the derivative of x times the normal distribution, fitted up to 5.8: error 1.2e-7, with rounding 5 ulp of 1.
+ * 0 below -6, where it is under 3.6e-8. */
 ALWAYS vec gelu_slope(vec x)
 {
     const vec v = smaller(vec_set(5.8F), larger(vec_set(-5.8F), x)), z = v * v;
@@ -145,7 +143,7 @@ ALWAYS vec gelu_slope(vec x)
     return choose(below(x, vec_set(-6)), vec_set(0), v * p / q + 0.5F);
 }
 
-/* Element by element: no polynomial of few terms is right where x^y is large. */
+/* Returns x^y element by element: short polynomials are inaccurate where x^y is large. */
 ALWAYS vec power_of(vec x, vec y)
 {
     for (int l = 0; l < LANES; l++)

@@ -1,13 +1,13 @@
-/* Matrix products in f32 from packed panels. Goto & van de Geijn, "Anatomy of High-Performance
- * Matrix Multiplication", 2008: a panel of b stays in the first cache while panels of a stream by,
- * and a tile of the result stays in registers. */
+/* f32 micro-kernel of matrix products from packed panels. Goto & van de Geijn, "Anatomy of High-Performance Matrix
+ * Multiplication", 2008: a panel of b is kept in the L1 cache while panels of a are streamed, and a tile of the result
+ * in registers. */
 
 #ifndef LT_BACKEND_CPU_KERNELS_GEMM_H
 #define LT_BACKEND_CPU_KERNELS_GEMM_H
 
 #include "transpose.h"
 
-/* The sums of a tile must hide the latency of a multiply-add and leave registers for operands. */
+/* Tile sizes: enough sums to hide the latency of a multiply-add, with registers left for operands. */
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 8, TILE_VECS = 2 };
 #else
@@ -18,18 +18,18 @@ enum {
     TILE_SUMS = TILE_COLS / SUMS,
     CROSSES = LANES % TILE_ROWS != 0
 };
-enum { PANELS = 4 }; /* packed by turns */
+enum { PANELS = 4 }; /* panels packed together */
 
-/* All sums of a tile. Unrolled before GCC decides what is kept in memory: else each tile writes and reads all of its sums
- * on the stack, before its loop and behind it. */
+/* Iterates over the sums of a tile. Unrolled before GCC allocates registers: otherwise it would spill all sums to the
+ * stack before and after the loop. */
 #define FOR_SUMS(r, v)                                          \
     _Pragma("GCC unroll 8") for (int r = 0; r < TILE_ROWS; r++) \
         _Pragma("GCC unroll 8") for (int v = 0; v < TILE_SUMS; v++)
 
-/* Before a loop over the steps of a tile's sums: on AVX2 a loop's own instructions are one in eight of a step's. */
+/* Unrolls a loop over steps: on AVX2 loop overhead is one in eight instructions. */
 #define FOUR_STEPS _Pragma("GCC unroll 4")
 
-/* y = alpha * sum + beta * y, a whole row of a tile. */
+/* y = alpha * sum + beta * y for a full row of a tile. */
 ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
 #pragma GCC unroll 8
@@ -42,7 +42,7 @@ ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
     }
 }
 
-/* The first `cols` of a row of a tile. */
+/* The same for the first s->cols columns. */
 ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
 {
     for (int v = 0; v < TILE_VECS && v * LANES < s->cols; v++) {
@@ -54,14 +54,14 @@ ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
     }
 }
 
-/* Where rows of a tile begin, if it may cross panels of a; rows that do not count are as the first. */
+/* Finds the rows of a tile if tiles can cross panels of a; invalid rows repeat the first. */
 ALWAYS void find_rows(const float *a, int64_t depth, const lt_tile_save *s, const float **row)
 {
     for (int r = 0; r < TILE_ROWS && CROSSES; r++)
         row[r] = r >= s->rows ? a : a + r + (s->lane + r < LANES ? 0 : (depth - 1) * LANES);
 }
 
-/* y [rows, cols] = alpha * a' b + beta * y. a: panels, from lane s->lane on; b: panels of TILE_COLS lanes. */
+/* y [rows, cols] = alpha * a' b + beta * y. a: panels, starting at lane s->lane; b: panels of TILE_COLS lanes. */
 static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_tile_save *s,
                       float *y)
 {
@@ -105,8 +105,8 @@ ALWAYS bool rise_by_one(const int64_t *at, int count)
     return rise;
 }
 
-/* Steps from k on of a panel, as rows of its lanes; steps are adjacent. */
-static void pack_across(const lt_panel *p, int first, int64_t k, int steps, float *to)
+/* Packs `steps` adjacent steps from k on of a panel by a transpose. */
+static void pack_adjacent_steps(const lt_panel *p, int first, int64_t k, int steps, float *to)
 {
     const int used = p->lanes - first < LANES ? p->lanes - first : LANES;
     const int64_t *lane = p->lane + first;
@@ -123,13 +123,13 @@ static void pack_across(const lt_panel *p, int first, int64_t k, int steps, floa
         *(loose_vec *)(to + (k + i) * LANES) = row[i];
 }
 
-/* A panel whose lanes are apart. */
+/* Packs a panel whose lanes are not adjacent. */
 static void pack_panel(const lt_panel *p, int first, float *to)
 {
     for (int64_t k = 0; k < p->depth; k += LANES) {
         const int steps = p->depth - k < LANES ? (int)(p->depth - k) : LANES;
         if (rise_by_one(p->step + k, steps)) {
-            pack_across(p, first, k, steps, to);
+            pack_adjacent_steps(p, first, k, steps, to);
             continue;
         }
         for (int i = 0; i < steps; i++)
@@ -138,8 +138,8 @@ static void pack_panel(const lt_panel *p, int first, float *to)
     }
 }
 
-/* Panels of adjacent lanes each; a few at a time, so that few places are written by turns. */
-ALWAYS void pack_along(const lt_panel *p, int first, int panels, float *to)
+/* Packs panels of adjacent lanes, a few at a time to limit the number of write streams. */
+ALWAYS void pack_adjacent_lanes(const lt_panel *p, int first, int panels, float *to)
 {
     const int rest = p->lanes - first - (panels - 1) * LANES;
     const int whole = rest < LANES ? panels - 1 : panels;
@@ -156,8 +156,8 @@ ALWAYS void pack_along(const lt_panel *p, int first, int panels, float *to)
     }
 }
 
-/* How many of the next panels have adjacent lanes each; not all of them at once. */
-ALWAYS int panels_along(const lt_panel *p, int first)
+/* Returns how many of the next panels, at most PANELS, have adjacent lanes. */
+ALWAYS int adjacent_panels(const lt_panel *p, int first)
 {
     int panels = 0;
     for (; panels < PANELS && first < p->lanes; panels++, first += LANES)
@@ -172,9 +172,9 @@ static void gemm_pack(const lt_panel *p, float *to)
     const int whole = p->lanes / LANES, all = (p->lanes + TILE_COLS - 1) / TILE_COLS * TILE_VECS;
     memset(to + whole * panel, 0, (size_t)((all - whole) * panel) * sizeof *to);
     for (int first = 0, panels; first < p->lanes; first += panels * LANES) {
-        panels = panels_along(p, first);
+        panels = adjacent_panels(p, first);
         if (panels) {
-            pack_along(p, first, panels, to + first * p->depth);
+            pack_adjacent_lanes(p, first, panels, to + first * p->depth);
             continue;
         }
         panels = 1;

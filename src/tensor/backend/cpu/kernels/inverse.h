@@ -4,7 +4,7 @@
 
 #include "simd.h"
 
-/* Registers of the target, and rows of a tile: its sums stay in registers. */
+/* Bytes of a register, and rows of a tile whose sums fit the registers. */
 #if defined(__AVX512F__)
 #define SWEEP_BYTES 64
 #define SWEEP_ROWS  8
@@ -49,7 +49,7 @@
                 y[i * n + j] = (t->first ? 0 : y[i * n + j]) + weight * (DATA)m[i * ld + j]; \
         return true;                                                                         \
     }
-/* In f32, in f64, and f32 data in f64. false: a + shift I is not positive definite. */
+/* In f32, in f64 on f32 data, in f64. They return false if a + shift I is not positive definite. */
 ADD_INVERSE(add_inverse, float, float, inverse_f32)
 ADD_INVERSE(add_inverse_wide, float, double, inverse_f64)
 ADD_INVERSE(add_inverse_f64, double, double, inverse_f64)

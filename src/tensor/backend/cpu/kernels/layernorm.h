@@ -1,10 +1,9 @@
-/* Layer and RMS normalisation on rows: ext/norm_kernels.h. A few rows at a time, whose sums are
- * independent of each other; between the passes over a row it stays in the L1 cache. */
+/* Layer and RMS normalisation on rows: ext/norm_kernels.h. A few rows at a time, for independent sums; rows are in the
+ * L1 cache between passes. */
 
 #include "simd.h"
 
-/* Their sums stay in registers. */
-enum { TOGETHER = REGISTERS == 1 ? 4 : 2 };
+enum { TOGETHER = REGISTERS == 1 ? 4 : 2 }; /* rows whose sums fit the registers */
 
 ALWAYS void zero_all(registers sum[TOGETHER])
 {
@@ -32,7 +31,7 @@ ALWAYS void add_squares_of(const lt_ln_rows *in, int64_t row, int rows, int64_t 
     }
 }
 
-/* Mean, and 1/sqrt(mean square of the distance from it + eps). */
+/* Computes mean and 1/sqrt(variance + eps). */
 ALWAYS void ln_moments(const lt_ln_rows *in, int64_t row, int rows, float mean[TOGETHER],
                        float rstd[TOGETHER], lt_cpu_store s)
 {
@@ -82,7 +81,7 @@ ALWAYS vec ln_hat(const lt_ln_grad *in, int64_t row, int64_t c, int n, lt_cpu_st
     return (load(in->x, row * in->step_x + c, n, s) - in->mean[row]) * in->rstd[row];
 }
 
-/* Sums over a few rows and over the elements of each. */
+/* Sums over rows (dgamma, dbeta) and over the elements of each row. */
 typedef struct ln_sums {
     registers dgamma, dbeta, sum[TOGETHER], product[TOGETHER];
 } ln_sums;
@@ -103,7 +102,7 @@ ALWAYS void add_gradients_of(const lt_ln_grad *in, int64_t row, int rows, int64_
     }
 }
 
-/* Adds to dgamma and dbeta; the means of h = gamma * dy and of h * xhat over each row. */
+/* Accumulates dgamma and dbeta; computes the means of h = gamma * dy and of h * xhat over each row. */
 ALWAYS void ln_grad_sums(const lt_ln_grad *in, int64_t row, int rows, float mean[TOGETHER],
                          float product[TOGETHER], lt_cpu_store s)
 {

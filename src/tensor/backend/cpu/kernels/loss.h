@@ -12,7 +12,7 @@ ALWAYS double add_lanes(wide v)
     return sum;
 }
 
-/* log(sum(exp(z))), shifted by the largest so that exp() cannot overflow. */
+/* Returns log(sum(exp(z))), shifted by the maximum so that exp() cannot overflow. */
 ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
 {
     vec best = vec_set(-__builtin_inff());
@@ -32,7 +32,7 @@ ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
     return (double)top + log(add_lanes(sum));
 }
 
-/* Sum of target * (z - lse); without targets, of z - lse. */
+/* Returns the sum of target * (z - lse), with targets of 1 if target is NULL. */
 ALWAYS double cross_any(const void *z, const float *target, int64_t count, double lse,
                         lt_cpu_store s)
 {
@@ -45,7 +45,7 @@ ALWAYS double cross_any(const void *z, const float *target, int64_t count, doubl
         t = choose(first_lanes(n), t, vec_set(0));
         const wide weight = __builtin_convertvector(t, wide);
         typedef int64_t which __attribute__((vector_size(128)));
-        /* A class that cannot occur may have the logit -Inf. */
+        /* 0 * -Inf is 0: an impossible class may have the logit -Inf. */
         term = (wide)((which)(weight * term) & (which)(weight != 0));
         sum += term;
     });
@@ -67,7 +67,7 @@ ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)
     });
 }
 
-/* How many of z come before z[own]: the larger, and equal ones in front of it; count if one is a NaN. */
+/* Returns the rank of z[own]: the number of larger elements and of earlier equal ones; count if any is NaN. */
 ALWAYS int64_t rank_any(const void *z, int64_t count, int64_t own, lt_cpu_store s)
 {
     const int64_t width = s == LT_STORE_F32 ? 4 : 2;

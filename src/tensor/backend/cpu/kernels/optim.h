@@ -1,4 +1,4 @@
-/* Updates of parameters: ext/optim_kernels.h. All f32; the sum of squares in double. */
+/* Optimizer updates in f32: ext/optim_kernels.h. square_sum is in double. */
 
 #include "functions.h"
 

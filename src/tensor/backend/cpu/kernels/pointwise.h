@@ -1,5 +1,5 @@
-/* Elementwise functions and their gradients on sixteen floats at a time; each has a loop of its own.
- * Formulas: tensor/backend/pointwise.h. */
+/* Elementwise functions and their gradients on sixteen floats at a time, each in a separate loop. Formulas:
+ * tensor/backend/pointwise.h. */
 
 #include "functions.h"
 
@@ -21,7 +21,7 @@
 #define PW_GELU_SLOPE      gelu_slope
 #include "tensor/backend/pointwise.h"
 
-/* In the loops the kind is a constant: the functions' switches are gone. */
+/* A loop in which the kind is a constant, so that the functions' switches are optimised away. */
 #define LOOP(kind_, expression)                                    \
     case LT_POINTWISE_##kind_:                                     \
         f.kind = LT_POINTWISE_##kind_;                             \
@@ -88,7 +88,7 @@ ALWAYS void grad_of_one(lt_pointwise f, const void *g, const void *a, void *y, i
     }
 }
 
-/* Of a function of two operands by one of them. */
+/* Gradient of a binary function by one operand. */
 #define GRAD_OF_TWO(name, rule)                                                            \
     ALWAYS void name(lt_pointwise f, const void *g, const void *a, const void *b, void *y, \
                      int64_t count, lt_cpu_store s)                                        \

@@ -1,22 +1,22 @@
-/* Pooling, one pixel of output (or of dx) at a time, all channels. */
+/* Pooling of one output pixel (or pixel of dx), all channels. */
 
 #include "simd.h"
 
-/* The largest numbers so far, and their taps. */
+/* Running maxima and their taps. */
 typedef struct winners {
     registers best;
-    sums_lanes place[REGISTERS];
+    sums_lanes tap_of_best[REGISTERS];
 } winners;
 
-/* Not above the best so far, which a NaN is, once. */
-ALWAYS void enter(winners *w, vec v, int tap)
+/* Updates the maxima by a tap. The first NaN wins and is kept. */
+ALWAYS void update_best(winners *w, vec v, int tap)
 {
     const registers fresh = as_registers(v);
     for (int i = 0; i < REGISTERS; i++) {
         const sums best = w->best.part[i], x = fresh.part[i];
         const sums_lanes better = (sums_lanes) ~(x <= best) & (sums_lanes)(best == best);
         w->best.part[i] = (sums)(((sums_lanes)x & better) | ((sums_lanes)best & ~better));
-        w->place[i] = (((sums_lanes){0} + tap) & better) | (w->place[i] & ~better);
+        w->tap_of_best[i] = (((sums_lanes){0} + tap) & better) | (w->tap_of_best[i] & ~better);
     }
 }
 
@@ -27,14 +27,15 @@ ALWAYS void max_window_any(const lt_max_window *from, lt_cpu_store s)
         winners w;
         for (int i = 0; i < REGISTERS; i++) {
             w.best.part[i] = (sums){0} - __builtin_inff();
-            w.place[i] = (sums_lanes){0} + (in->r0 * in->s + in->s0);
+            w.tap_of_best[i] = (sums_lanes){0} + (in->r0 * in->s + in->s0);
         }
         for (int r = in->r0; r < in->r1; r++)
             for (int k = in->s0; k < in->s1; k++)
-                enter(&w, load(in->x, r * in->stride + k * in->channels + c, n, s), r * in->s + k);
+                update_best(&w, load(in->x, r * in->stride + k * in->channels + c, n, s),
+                            r * in->s + k);
         save(in->y, c, whole(&w.best), n, s);
         for (int l = 0; l < n && in->index; l++)
-            in->index[c + l] = (uint8_t)w.place[l / SUMS][l % SUMS];
+            in->index[c + l] = (uint8_t)w.tap_of_best[l / SUMS][l % SUMS];
     });
 }
 

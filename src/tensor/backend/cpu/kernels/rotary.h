@@ -1,10 +1,10 @@
-/* Rotary positions of one row of features. */
+/* Rotary position embedding of one row of features. */
 
 #include "simd.h"
 
-/* y = x * cos + other * sin, count features; other is the pair's other feature. */
-ALWAYS void turn(const void *x, const void *other, const float *cosine, const float *sine,
-                 float sign, void *y, int64_t count, lt_cpu_store store)
+/* y = x * cos + other * sin for count features; other: the partner of each feature. */
+ALWAYS void rotate(const void *x, const void *other, const float *cosine, const float *sine,
+                   float sign, void *y, int64_t count, lt_cpu_store store)
 {
     const vec factor = vec_set(sign);
     FOR_LANES(i, n, count, {
@@ -15,8 +15,8 @@ ALWAYS void turn(const void *x, const void *other, const float *cosine, const fl
     });
 }
 
-/* Pairs lie side by side. */
-ALWAYS void turn_neighbours(const lt_rotary_row *r, lt_cpu_store store)
+/* Rotates pairs of adjacent features. */
+ALWAYS void rotate_adjacent_pairs(const lt_rotary_row *r, lt_cpu_store store)
 {
     const vec factor = vec_set(r->sign);
     FOR_LANES(i, n, r->d, {
@@ -32,12 +32,12 @@ ALWAYS void turn_neighbours(const lt_rotary_row *r, lt_cpu_store store)
 ALWAYS void rotary_any(const lt_rotary_row *r, lt_cpu_store store)
 {
     if (r->interleaved) {
-        turn_neighbours(r, store);
+        rotate_adjacent_pairs(r, store);
         return;
     }
     const int64_t half_d = r->d / 2, bytes = half_d * (store == LT_STORE_BF16 ? 2 : 4);
     const char *x = r->x;
     char *y = r->y;
-    turn(x, x + bytes, r->cosine, r->sine, r->sign, y, half_d, store);
-    turn(x + bytes, x, r->cosine + half_d, r->sine + half_d, r->sign, y + bytes, half_d, store);
+    rotate(x, x + bytes, r->cosine, r->sine, r->sign, y, half_d, store);
+    rotate(x + bytes, x, r->cosine + half_d, r->sine + half_d, r->sign, y + bytes, half_d, store);
 }

@@ -1,6 +1,5 @@
-/* Sixteen floats at a time, f32 or bf16 in memory. Where the compiler's target has AVX-512 a
- * vector is one register; for other targets the compiler splits it. Of the kernels, only this file names
- * instructions. */
+/* Vectors of sixteen floats, stored as f32 or bf16. With AVX-512 a vector is one register; for other targets the
+ * compiler splits it. Only this file and functions.h's square root use intrinsics. */
 #ifndef LT_BACKEND_CPU_KERNELS_SIMD_H
 #define LT_BACKEND_CPU_KERNELS_SIMD_H
 
@@ -30,7 +29,7 @@ ALWAYS vec vec_set(float value)
                  value, value, value, value, value, value, value, value};
 }
 
-/* What stays in registers over a loop: on targets without AVX-512 these are half as wide, and GCC keeps a vector of
+/* One register, for values kept over a loop: without AVX-512 it is half a vector, and GCC would keep a vector of
  * sixteen in memory, which makes a matrix product several times slower. */
 #if defined(__AVX512F__)
 enum { SUMS = LANES };
@@ -44,7 +43,7 @@ typedef int32_t sums_lanes __attribute__((vector_size(SUMS * 4)));
 typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
 typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
 
-/* Comparisons. GCC compares a vector of two registers number by number: here each register by itself. */
+/* Comparisons, register by register: GCC would compare a vector of two registers element by element. */
 enum { REGISTERS = LANES / SUMS };
 #define COMPARISON(name, type, part, op)                   \
     ALWAYS lanes name(type a, type b)                      \
@@ -65,7 +64,7 @@ COMPARISON(equals, vec, sums, ==)
 COMPARISON(below_lanes, lanes, sums_lanes, <)
 COMPARISON(equals_lanes, lanes, sums_lanes, ==)
 
-/* Bytes to integers, and which of n bytes are this one, others compared as 0: GCC would take them one by one. */
+/* Widens SUMS bytes to integers; GCC would do it one by one. */
 ALWAYS sums_lanes widen_bytes(const uint8_t *p)
 {
 #if defined(__AVX512F__)
@@ -80,6 +79,7 @@ ALWAYS sums_lanes widen_bytes(const uint8_t *p)
 #endif
 }
 
+/* Compares n bytes, and zeros after them, with one byte. */
 ALWAYS lanes equals_bytes(const uint8_t *p, int n, uint8_t byte)
 {
     uint8_t all[LANES] = {0};
@@ -93,7 +93,7 @@ ALWAYS lanes equals_bytes(const uint8_t *p, int n, uint8_t byte)
     return result;
 }
 
-/* A vector that goes through a loop, as registers. */
+/* A vector as registers, for accumulation over a loop. */
 typedef struct registers {
     sums part[REGISTERS];
 } registers;
@@ -135,7 +135,7 @@ ALWAYS vec whole(const registers *r)
     return v;
 }
 
-/* A register at a time: GCC moves a vector of two by way of the stack. */
+/* Stores register by register: GCC would move a vector of two through the stack. */
 ALWAYS void store_all(float *p, vec v)
 {
     const registers from = as_registers(v);
@@ -148,14 +148,14 @@ ALWAYS vec choose(lanes which, vec yes, vec no)
     return (vec)(((lanes)yes & which) | ((lanes)no & ~which));
 }
 
-/* Number of each lane, from i on. */
+/* Returns i + lane index. */
 ALWAYS lanes lane_numbers(int64_t i)
 {
     const lanes number = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return number + (int)i;
 }
 
-/* The sum of a power of two of numbers, by halves. */
+/* Returns the sum of count (a power of two) numbers by pairwise halving; overwrites them. */
 ALWAYS float add_halves(float *number, int count)
 {
     for (int across = count / 2; across; across /= 2)
@@ -164,7 +164,7 @@ ALWAYS float add_halves(float *number, int count)
     return number[0];
 }
 
-/* The sum of all lanes: the same order on every instruction set. */
+/* Returns the sum of all lanes, in the same order on every instruction set. */
 ALWAYS float add_across(vec v)
 {
     float lane[LANES];
@@ -184,7 +184,7 @@ ALWAYS vec widen(half h)
 }
 #endif
 
-/* Round to nearest even; a NaN stays one. */
+/* Rounds to bf16, to nearest even; NaN remains NaN. */
 ALWAYS half narrow_exactly(vec v)
 {
     const bits u = (bits)v, up = (u + 0x7FFF + (u >> 16 & 1)) >> 16;
@@ -193,7 +193,7 @@ ALWAYS half narrow_exactly(vec v)
 }
 
 #if defined(__AVX512BF16__)
-/* As above but for subnormal numbers, which the instruction takes for 0. */
+/* The same, but the instruction flushes subnormals to 0. */
 ALWAYS half narrow(vec v)
 {
     return (half)_mm512_cvtneps_pbh((__m512)v);
@@ -205,7 +205,7 @@ ALWAYS half narrow(vec v)
 }
 #endif
 
-/* c + the products of the low and of the high halves of each lane's 32 bits, of bf16. */
+/* Returns c plus the products of the low and the high bf16 of each 32-bit lane. */
 #if defined(__AVX512BF16__)
 enum { HAS_PAIRS = 1 };
 ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
@@ -228,13 +228,13 @@ ALWAYS vec multiply_add(vec a, vec b, vec c)
     return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
 
-/* Bit i: lane i is > 0. */
+/* Returns a mask whose bit i is set if lane i is > 0. */
 ALWAYS unsigned positive(vec v)
 {
     return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_GT_OQ);
 }
 
-/* 0 where the bit is 0. */
+/* Clears lanes whose bit is 0. */
 ALWAYS vec keep(unsigned mask, vec v)
 {
     return (vec)_mm512_maskz_mov_ps((__mmask16)mask, (__m512)v);
@@ -317,7 +317,7 @@ ALWAYS void store_half_first(uint16_t *p, half v, int n)
 }
 #endif
 
-/* The larger of two, the second where one is a NaN. */
+/* Returns the larger of two, b if either is NaN. */
 ALWAYS vec larger(vec a, vec b)
 {
 #if defined(__AVX512F__)
@@ -327,7 +327,7 @@ ALWAYS vec larger(vec a, vec b)
 #endif
 }
 
-/* The smaller of two, the second where one is a NaN. */
+/* Returns the smaller of two, b if either is NaN. */
 ALWAYS vec smaller(vec a, vec b)
 {
 #if defined(__AVX512F__)
@@ -349,13 +349,13 @@ ALWAYS float largest_lane(vec v)
 #endif
 }
 
-/* All bits of the first n lanes. */
+/* Returns a mask with all bits of the first n lanes set. */
 ALWAYS lanes first_lanes(int n)
 {
     return below_lanes(lane_numbers(0), (lanes){0} + n);
 }
 
-/* The nearest integers, and 2^n * x for integers n of -126 or more. */
+/* nearest() rounds to integers; times_power() returns 2^n * x for integers n >= -126. */
 #if defined(__AVX512F__)
 ALWAYS vec nearest(vec x)
 {
@@ -369,7 +369,7 @@ ALWAYS vec times_power(vec x, vec n)
 #else
 ALWAYS vec nearest(vec x)
 {
-    const vec magic = vec_set(0x1.8p23F); /* of the sum the last bit is worth 1 */
+    const vec magic = vec_set(0x1.8p23F); /* makes the last bit of the sum worth 1 */
     return x + magic - magic;
 }
 
@@ -379,8 +379,8 @@ ALWAYS vec times_power(vec x, vec n)
 }
 #endif
 
-/* Elements i .. i+n-1 of memory in this storage; n may be below LANES, the rest are 0. store is a
- * constant wherever these are called, so the branches are gone in the object code. */
+/* Load and store elements i .. i+n-1 in this storage; if n < LANES the other lanes are 0. store is a constant in all
+ * calls, so that branches are optimised away. */
 ALWAYS vec load(const void *p, int64_t i, int n, lt_cpu_store store)
 {
     if (store == LT_STORE_BF16) {
@@ -412,7 +412,7 @@ ALWAYS void save(void *p, int64_t i, vec v, int n, lt_cpu_store store)
         store_first(f, v, n);
 }
 
-/* sum + left * right, of floats or of pairs. */
+/* Returns sum + left * right, of floats or of pairs of bf16. */
 ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
 {
     const sums all = left - (sums){0};
@@ -425,7 +425,7 @@ ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
 #endif
 }
 
-/* bf16 to floats and back, as widen() and narrow(). */
+/* widen() and narrow() for one register. */
 #if defined(__AVX512F__)
 ALWAYS sums widen_sums(sums_half h)
 {
@@ -450,7 +450,7 @@ ALWAYS sums_half narrow_sums(sums s)
 }
 #endif
 
-/* Elements i .. i+SUMS-1. */
+/* Load and store elements i .. i+SUMS-1. */
 ALWAYS sums load_sums(const void *p, int64_t i, lt_cpu_store store)
 {
     if (store == LT_STORE_F32)
@@ -466,13 +466,13 @@ ALWAYS void save_sums(void *p, int64_t i, sums s, lt_cpu_store store)
         *(loose_sums_half *)((uint16_t *)p + i) = narrow_sums(s);
 }
 
-/* max(v, 0); NaN stays NaN. */
+/* Returns max(v, 0); NaN remains NaN. */
 ALWAYS vec rectify(vec v)
 {
     return (vec)((bits)v & ~(bits)below(v, (vec){0}));
 }
 
-/* Runs body for i = 0, LANES, ... with n = LANES, and once more with the rest. */
+/* Runs body for i = 0, LANES, ... with n = LANES, then once with the remainder. */
 #define FOR_LANES(i, n, count, body)               \
     do {                                           \
         int64_t i = 0;                             \
@@ -486,7 +486,7 @@ ALWAYS vec rectify(vec v)
         }                                          \
     } while (0)
 
-/* A name made of the values of two macros. */
+/* Concatenates the values of two macros with an underscore. */
 #define PASTE_(a, b) a##_##b
 #define PASTE(a, b)  PASTE_(a, b)
 

@@ -1,5 +1,5 @@
-/* Inverse of a symmetric positive definite matrix in place by block sweeps, one precision; included
- * once for each by inverse.h, which defines REAL and SWEEP(name).
+/* In-place inverse of a symmetric positive definite matrix by block sweeps. inverse.h includes it once per precision
+ * and defines REAL and SWEEP(name).
  * Sweep of the block K:  A_KK' = -P, A_iK' = A_iK P, A_ij' = A_ij - A_iK P A_Kj  with P = A_KK^(-1);
  * after all blocks A' = -A^(-1). Only the lower triangle is kept. Beaton, "The use of special matrix
  * operators in statistical calculus", 1964; Goodnight, "A tutorial on the SWEEP operator", 1979. */
@@ -60,7 +60,7 @@ ALWAYS void SWEEP(tile)(const REAL *w, const REAL *x, REAL *c, int64_t ld, bool 
 }
 #undef ROW
 
-/* The inverse of a block, all of it, in place by pivots; false: not positive definite. */
+/* Inverts a full block in place by pivots. Returns false if it is not positive definite. */
 static bool SWEEP(invert_block)(REAL *d)
 {
     enum { N = SWEEP_BLOCK };
@@ -85,8 +85,8 @@ static bool SWEEP(invert_block)(REAL *d)
     return true;
 }
 
-/* Column block k of the symmetric matrix: x[i] = A[i, k .. k + SWEEP_BLOCK), and the same as panels
- * of WIDE rows, transposed. */
+/* Gathers column block k of the symmetric matrix: x[i] = A[i, k .. k + SWEEP_BLOCK), and its transpose in panels of
+ * WIDE rows. */
 static void SWEEP(gather)(const REAL *a, int64_t n, int64_t ld, int64_t k, REAL *x, REAL *panel)
 {
     enum { B = SWEEP_BLOCK, W = SWEEP(WIDE) };
@@ -106,7 +106,7 @@ static void SWEEP(gather)(const REAL *a, int64_t n, int64_t ld, int64_t k, REAL 
     }
 }
 
-/* The block on the diagonal, both triangles. */
+/* Reads both triangles of the block on the diagonal. */
 static void SWEEP(read_block)(const REAL *a, int64_t ld, int64_t k, REAL *d)
 {
     for (int i = 0; i < SWEEP_BLOCK; i++)
@@ -159,7 +159,7 @@ static void SWEEP(update)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL 
     }
 }
 
-/* See lt_cpu_kernels. */
+/* Replaces a by -inverse(a). Returns false if a is not positive definite. */
 static bool SWEEP(inverse)(REAL *a, int64_t n, int64_t ld, REAL *work)
 {
     enum { B = SWEEP_BLOCK };

@@ -1,5 +1,5 @@
-/* One instruction set's kernels. Meson compiles this file once per set, with LT_KERNEL_SET naming
- * it and the compiler's target set to it. */
+/* Table of one instruction set's kernels. Meson compiles this file once per set, with LT_KERNEL_SET as its name and the
+ * compiler's target set to it. */
 
 #include "attention.h"
 #include "batchnorm.h"

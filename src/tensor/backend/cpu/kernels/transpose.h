@@ -1,21 +1,21 @@
-/* Sixteen vectors as the rows of a matrix, to its columns. */
+/* In-register transpose of sixteen vectors. */
 #ifndef LT_BACKEND_CPU_KERNELS_TRANSPOSE_H
 #define LT_BACKEND_CPU_KERNELS_TRANSPOSE_H
 
 #include "simd.h"
 
-/* One step of a transpose: of each two rows that are `apart` rows from each other, the numbers that low names and,
- * `behind` numbers further on, those of high. */
-#define SWAP(row, apart, behind, ...)                                                             \
-    for (int r = 0; r < SUMS; r++)                                                                \
-        if (!(r & (apart))) {                                                                     \
-            const sums x = (row)[r], y = (row)[r | (apart)];                                      \
-            (row)[r] = __builtin_shufflevector(x, y, __VA_ARGS__);                                \
-            (row)[r | (apart)] = __builtin_shufflevector(x, y, SWAP_HIGH((behind), __VA_ARGS__)); \
+/* One step of a transpose: replaces each two rows at distance `apart` by two shuffles of them; the second takes the
+ * elements `high` positions after the first's. */
+#define SWAP(row, apart, high, ...)                                                             \
+    for (int r = 0; r < SUMS; r++)                                                              \
+        if (!(r & (apart))) {                                                                   \
+            const sums x = (row)[r], y = (row)[r | (apart)];                                    \
+            (row)[r] = __builtin_shufflevector(x, y, __VA_ARGS__);                              \
+            (row)[r | (apart)] = __builtin_shufflevector(x, y, SWAP_HIGH((high), __VA_ARGS__)); \
         }
 
-/* A register of rows to columns, in place. Shuffles within quarters of sixteen, and of whole quarters, are the cheap
- * ones; they leave columns c of the first two steps in rows 0, 2, 1, 3, which the last lines put right. */
+/* Transposes SUMS x SUMS in place. Uses the cheap shuffles, within quarters of sixteen bytes and of whole quarters,
+ * which leave columns in rows 0, 2, 1, 3; transpose_register() swaps them. */
 #if defined(__AVX512F__)
 #define SWAP_HIGH(k, a, b, c, d, e, f, g, h, i, j, l, m, n, o, p, q)                        \
     (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k), \
@@ -48,7 +48,7 @@ ALWAYS void transpose_register(sums row[SUMS])
     }
 }
 
-/* LANES rows, which begin at these places of x, to rows of y that are `step` apart. */
+/* Transposes LANES rows at the offsets `at` of x to rows of y, `step` floats apart. */
 ALWAYS void transpose_square(const float *x, const int64_t at[LANES], float *y, int64_t step)
 {
     for (int i = 0; i < LANES; i += SUMS)
@@ -62,7 +62,7 @@ ALWAYS void transpose_square(const float *x, const int64_t at[LANES], float *y, 
         }
 }
 
-/* Rows to columns, in place. */
+/* Transposes in place. */
 ALWAYS void transpose(vec row[LANES])
 {
 #if defined(__AVX512F__)

@@ -1,11 +1,11 @@
-/* Products of rows with a vector, for the reduction of a symmetric matrix to a tridiagonal one. Counts are
- * multiples of LT_CPU_REDUCE_BLOCK, and rows lie at 64 bytes. */
+/* Products of rows with a vector, for the tridiagonal reduction. Counts are multiples of LT_CPU_REDUCE_BLOCK; rows are
+ * 64-byte aligned. */
 #ifndef LT_BACKEND_CPU_KERNELS_TRIDIAGONAL_H
 #define LT_BACKEND_CPU_KERNELS_TRIDIAGONAL_H
 
 #include "simd.h"
 
-/* Rows at once: a sum of each stays in a register, and a factor. */
+/* Rows processed together: a sum and a factor of each are in registers. */
 #if defined(__AVX512F__)
 enum { REDUCE_ROWS = 8 };
 #else
@@ -24,17 +24,18 @@ ALWAYS float add_numbers(sums s)
     return add_halves(number, SUMS);
 }
 
-/* Some rows of y = a x: the block on the diagonal is whole, of the others the upper half counts twice. */
+/* Computes some rows of y = a x: the diagonal block is stored whole; elements of the upper half are used twice. */
 ALWAYS void symmetric_group(const float *a, int64_t step, int64_t i, int64_t n, const float *x,
                             float *y)
 {
-    const int64_t behind = i - i % SUMS + SUMS;
+    const int64_t next_block = i - i % SUMS + SUMS;
     sums sum[REDUCE_ROWS], factor[REDUCE_ROWS];
     for (int r = 0; r < REDUCE_ROWS; r++) {
-        sum[r] = numbers_at(a + (i + r) * step + behind - SUMS) * numbers_at(x + behind - SUMS);
+        sum[r] =
+            numbers_at(a + (i + r) * step + next_block - SUMS) * numbers_at(x + next_block - SUMS);
         factor[r] = x[i + r] - (sums){0};
     }
-    for (int64_t c = behind; c < n; c += SUMS) {
+    for (int64_t c = next_block; c < n; c += SUMS) {
         const sums right = numbers_at(x + c);
         sums lower = numbers_at(y + c);
         for (int r = 0; r < REDUCE_ROWS; r++) {
@@ -48,7 +49,7 @@ ALWAYS void symmetric_group(const float *a, int64_t step, int64_t i, int64_t n, 
         y[i + r] += add_numbers(sum[r]);
 }
 
-/* y = a x, a symmetric [n,n] with its upper half in place. */
+/* y = a x, where a is symmetric [n,n] and its upper half is stored. */
 static void symmetric_product(const float *a, int64_t step, int64_t n, const float *x, float *y)
 {
     memset(y, 0, (size_t)n * sizeof *y);
@@ -56,7 +57,7 @@ static void symmetric_product(const float *a, int64_t step, int64_t n, const flo
         symmetric_group(a, step, i, n, x, y);
 }
 
-/* dot[r] = row r times y. */
+/* dot[r] = row r . y. */
 static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, const float *y,
                      float *dot)
 {

@@ -1,9 +1,8 @@
-/* One row of an elementwise expression: ext/vec_kernels.h. */
+/* A run of an elementwise expression: ext/vec_kernels.h. */
 
 #include "functions.h"
 
-/* What is not adjacent, and powers: the same roundings, so that where an element lies does not
- * change its bits. */
+/* Strided elements, powers and signs. Rounds as the vector loops, so that results do not depend on strides. */
 #define EACH(expression)                   \
     for (int64_t i = 0; i < r->count; i++) \
     r->y[i * r->step_y] = (expression)
@@ -11,7 +10,7 @@
 #define B r->b[i * r->step_b]
 #define Y r->y[i * r->step_y]
 
-static void vec_apart(const lt_vec_row *r)
+static void vec_strided(const lt_vec_row *r)
 {
     const float alpha = r->alpha, beta = r->beta;
     switch (r->op) {
@@ -56,7 +55,7 @@ static void vec_row(const lt_vec_row *r)
     const bool adjacent = r->step_a == 1 && r->step_y == 1 && (r->step_b == 1 || !r->b);
     const vec alpha = vec_set(r->alpha), beta = vec_set(r->beta), gamma = vec_set(r->gamma);
     if (!adjacent || r->op == LT_VEC_POW || r->op == LT_VEC_SIGN)
-        vec_apart(r);
+        vec_strided(r);
     else if (r->op == LT_VEC_AXPBY && r->beta == 0)
         EACH(alpha * A);
     else if (r->op == LT_VEC_AXPBY)

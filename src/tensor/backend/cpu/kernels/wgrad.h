@@ -1,9 +1,9 @@
-/* The gradient of a convolution's weight in f32: packed pixels, and a tile of TILE_ROWS x TILE_COLS of their products.
- * ../wgrad.c cuts the work, ../wgrad.h says how pixels lie. */
+/* f32 micro-kernel of the weight gradient: packs pixels, computes a tile of TILE_ROWS x TILE_COLS. See conv/wgrad.h and
+ * conv/wgrad_microkernel.h. */
 
 #include "gemm.h"
 
-/* A panel of TILE_COLS channels, a pixel a row. */
+/* Packs a panel of TILE_COLS channels, one row per pixel. */
 ALWAYS void wgrad_x_any(const void *base, const int64_t *at, int64_t pixels, int64_t count,
                         void *out, lt_cpu_store s)
 {
@@ -20,7 +20,7 @@ ALWAYS void wgrad_x_any(const void *base, const int64_t *at, int64_t pixels, int
         }
 }
 
-/* Channels from `from` on of one pixel. */
+/* Copies count channels of a pixel. */
 ALWAYS void pack_lanes(const void *base, int64_t from, int64_t count, float *to, lt_cpu_store s)
 {
     if (s == LT_STORE_F32) {
@@ -33,7 +33,8 @@ ALWAYS void pack_lanes(const void *base, int64_t from, int64_t count, float *to,
     }
 }
 
-/* Panels of TILE_ROWS channels, a pixel a row. A few pixels' panels at a time: memory is read as it lies. */
+/* Packs panels of TILE_ROWS channels, one row per pixel; a few pixels at a time, so that memory is read
+ * sequentially. */
 ALWAYS void wgrad_dy_any(const void *base, const int64_t *at, int64_t pixels, int64_t count,
                          void *out, lt_cpu_store s)
 {

@@ -1,26 +1,26 @@
-/* The linear maps of Winograd's convolution F(4x4, 3x3): docs/adr/0068. Each is applied along both
- * dimensions of a tile, SUMS channels at a time. Points 0, +-A, +-B and infinity. */
+/* Linear maps of Winograd's convolution F(4x4, 3x3): docs/adr/0053. Each is applied along both dimensions of a tile,
+ * SUMS channels at a time. Interpolation points: 0, +-A, +-B and infinity. */
 
 #include "simd.h"
 
-/* Of a few pairs tried these had among the least errors; their squares are exact. */
+/* Among the least errors of the pairs tried; their squares are exact. */
 #define POINT_A  0.75F
 #define POINT_B  1.5F
 #define SQUARE_A (POINT_A * POINT_A)
 #define SQUARE_B (POINT_B * POINT_B)
 #define CUBE_A   (SQUARE_A * POINT_A)
 #define CUBE_B   (SQUARE_B * POINT_B)
-/* Denominators of Lagrange's polynomials. */
+/* 1 / denominators of Lagrange's polynomials. */
 #define SHARE_0 (1 / (SQUARE_A * SQUARE_B))
 #define SHARE_A (1 / (2 * SQUARE_A * (SQUARE_A - SQUARE_B)))
 #define SHARE_B (1 / (2 * SQUARE_B * (SQUARE_B - SQUARE_A)))
 
 enum { POINTS = 6, OUTPUTS = 4, TAPS = 3 };
 
-/* Elements step apart in x, to apart in y. */
+/* Applies a map to elements of x at stride `step`; writes y at stride `to`. */
 typedef void winograd_map(const sums *x, int step, sums *y, int to);
 
-/* y = B' x: what is read, to points. */
+/* y = B' x: input pixels to points. */
 ALWAYS void points_of_reads(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
@@ -34,7 +34,7 @@ ALWAYS void points_of_reads(const sums *x, int step, sums *y, int to)
     y[5 * to] = SQUARE_A * SQUARE_B * x1 - (SQUARE_A + SQUARE_B) * x3 + x[5 * step];
 }
 
-/* y = A' x: points to outputs. */
+/* y = A' x: points to output pixels. */
 ALWAYS void outputs_of_points(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
@@ -84,41 +84,42 @@ ALWAYS void taps_of_points(const sums *x, int step, sums *y, int to)
     y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b + x[5 * step];
 }
 
-/* Where the first point's numbers of channel c are. */
+/* Returns the address of channel c of the first point. */
 ALWAYS float *first_point(const lt_winograd_tile *t, int64_t c)
 {
     return t->point + c / LANES * t->group + c % LANES;
 }
 
-/* What goes along with a few channels of a tile's pixels. */
-typedef struct along {
+/* Coefficients and sums of an input norm or an epilogue, for SUMS channels. */
+typedef struct epilogue {
     sums scale, shift, mean, sum, product;
-    ptrdiff_t other; /* bytes from a pixel of y to that of a residual, or of x */
+    ptrdiff_t other; /* byte offset from a pixel of y to the residual's or x's */
     bool adds, relu;
-} along;
+} epilogue;
 
-ALWAYS along load_along(const lt_bn_coef *coef, int64_t c)
+ALWAYS epilogue load_epilogue(const lt_bn_coef *coef, int64_t c)
 {
-    return (along){.scale = load_sums(coef->scale, c, LT_STORE_F32),
-                   .shift = load_sums(coef->shift, c, LT_STORE_F32)};
+    return (epilogue){.scale = load_sums(coef->scale, c, LT_STORE_F32),
+                      .shift = load_sums(coef->shift, c, LT_STORE_F32)};
 }
 
-/* NaN stays NaN. */
+/* Returns max(y, 0); NaN remains NaN. */
 ALWAYS sums rectify_sums(sums y)
 {
     return (sums)((sums_bits)y & (sums_bits) ~(y < 0));
 }
 
-/* As bn_apply with relu, of a pixel that is there. */
-ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const along *n, lt_cpu_store s)
+/* Loads a pixel with batch norm + relu applied; padding is 0. */
+ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const epilogue *n,
+                        lt_cpu_store s)
 {
     const sums y = rectify_sums(load_sums(t->pixel[i], c, s) * n->scale + n->shift);
     return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
 }
 
-/* Prefetches the cache line that begins with channel c, of some pixels of the next tile. A tile's pixels are a few short
- * runs of memory, which no hardware prefetcher foresees. All lines of a tile at once were slower: docs/adr/0068. other:
- * bytes from a pixel to one that is read with it; 0: none. */
+/* Prefetches the cache line that begins with channel c, of some pixels of the next tile: hardware prefetchers do not
+ * detect a tile's short runs. Prefetching all lines of a tile at once was slower: docs/adr/0053. other: byte offset
+ * to a second operand, or 0. */
 ALWAYS void prefetch_pixels(const lt_winograd_tile *t, int from, int count, int64_t c,
                             ptrdiff_t other, bool write, lt_cpu_store s)
 {
@@ -139,17 +140,17 @@ ALWAYS void prefetch_pixels(const lt_winograd_tile *t, int from, int count, int6
     }
 }
 
-/* Pixels to points: along columns, then along rows. What is half way is in memory, as
- * there are fewer registers than numbers; what is read and what is written is not kept in between. Steps are read from t
- * once: as far as a compiler knows, each point that is written might be t. */
+/* Pixels to points: along columns, then along rows. The intermediate result is in memory, as it exceeds the registers.
+ * Fields of t are read once: for the compiler a store to a point may alias t. */
 ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
                       lt_cpu_store s)
 {
     const int64_t step = t->step, channels = t->channels;
-    sums half_way[POINTS * POINTS];
+    sums columns[POINTS * POINTS];
     for (int64_t c = 0; c < channels; c += SUMS) {
         float *point = first_point(t, c);
-        const along norm = normed ? load_along(&t->before->coef, c) : (along){.relu = false};
+        const epilogue norm =
+            normed ? load_epilogue(&t->input_norm->coef, c) : (epilogue){.relu = false};
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
             sums column[POINTS];
@@ -157,43 +158,43 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bo
             for (int row = 0; row < side; row++)
                 column[row] = normed ? load_normed(t, row * side + i, c, &norm, s)
                                      : load_sums(t->pixel[row * side + i], c, s);
-            map(column, 1, half_way + i, side);
+            map(column, 1, columns + i, side);
         }
 #pragma GCC unroll 6
         for (int row = 0; row < POINTS; row++) {
             sums y[POINTS];
-            map(half_way + row * side, 1, y, 1);
+            map(columns + row * side, 1, y, 1);
             for (int i = 0; i < POINTS; i++, point += step)
                 *(loose_sums *)point = y[i];
         }
     }
 }
 
-/* What is done with pixels that are written. */
-typedef enum behind { NOTHING, NORM, MOMENTS, GRADIENTS } behind;
+/* Epilogue of the pixels written. */
+typedef enum epilogue_kind { PLAIN, NORM, MOMENTS, GRADIENTS } epilogue_kind;
 
-ALWAYS along begin_along(const lt_winograd_tile *t, int64_t c, behind what)
+ALWAYS epilogue begin_epilogue(const lt_winograd_tile *t, int64_t c, epilogue_kind kind)
 {
-    if (what == NORM) {
-        along n = load_along(&t->after->coef, c);
-        n.relu = t->after->relu;
-        n.adds = t->after->residual;
+    if (kind == NORM) {
+        epilogue n = load_epilogue(&t->output_norm->coef, c);
+        n.relu = t->output_norm->relu;
+        n.adds = t->output_norm->residual;
         if (n.adds)
-            n.other = (const char *)t->after->residual - (const char *)t->after->y;
+            n.other = (const char *)t->output_norm->residual - (const char *)t->output_norm->y;
         return n;
     }
-    if (what == GRADIENTS) {
+    if (kind == GRADIENTS) {
         const lt_bn_grad *g = t->sums->grad;
-        along n = load_along(&g->coef, c);
+        epilogue n = load_epilogue(&g->coef, c);
         n.mean = load_sums(g->coef.mean, c, LT_STORE_F32);
         n.other = (const char *)g->x - (const char *)g->dy[0];
         return n;
     }
-    return (along){.relu = false};
+    return (epilogue){.relu = false};
 }
 
-/* As bn_apply, of a sum that was not rounded to the storage yet. */
-ALWAYS sums apply_norm(const along *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
+/* Applies batch norm as bn_apply, before rounding to the storage. */
+ALWAYS sums apply_norm(const epilogue *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
 {
     y = y * n->scale + n->shift;
     if (n->adds)
@@ -201,8 +202,8 @@ ALWAYS sums apply_norm(const along *n, const char *pixel, int64_t c, sums y, lt_
     return n->relu ? rectify_sums(y) : y;
 }
 
-/* Sums of differences from the tile's first pixel, whose squares do not cancel. */
-ALWAYS void add_moment(along *n, bool is_first, sums y)
+/* Accumulates differences from the tile's first pixel, which avoids cancellation. */
+ALWAYS void add_moment(epilogue *n, bool is_first, sums y)
 {
     if (is_first)
         n->mean = y;
@@ -211,8 +212,8 @@ ALWAYS void add_moment(along *n, bool is_first, sums y)
     n->product += d * d;
 }
 
-/* As bn_grad_sums: the gradient after the mask that relu had. */
-ALWAYS sums add_gradient(along *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
+/* Masks the gradient by relu and accumulates its sums, as bn_grad_sums. */
+ALWAYS sums add_gradient(epilogue *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
 {
     const sums x = load_sums(pixel + n->other, c, s);
     y = (sums)((sums_bits)y & (sums_bits)(x * n->scale + n->shift > 0));
@@ -221,7 +222,7 @@ ALWAYS sums add_gradient(along *n, const char *pixel, int64_t c, sums y, lt_cpu_
     return y;
 }
 
-ALWAYS void merge_moments(const lt_winograd_sums *to, int64_t c, const along *n)
+ALWAYS void merge_moments(const lt_winograd_sums *to, int64_t c, const epilogue *n)
 {
     loose_sums *mean = (loose_sums *)(to->of[0] + c), *m2 = (loose_sums *)(to->of[1] + c);
     const sums d = n->mean + n->sum * to->inverse - *mean;
@@ -229,64 +230,65 @@ ALWAYS void merge_moments(const lt_winograd_sums *to, int64_t c, const along *n)
     *m2 += n->product - n->sum * n->sum * to->inverse + d * d * to->both;
 }
 
-ALWAYS void end_along(const lt_winograd_tile *t, int64_t c, const along *n, behind what)
+ALWAYS void end_epilogue(const lt_winograd_tile *t, int64_t c, const epilogue *n,
+                         epilogue_kind kind)
 {
-    if (what == MOMENTS)
+    if (kind == MOMENTS)
         merge_moments(t->sums, c, n);
-    if (what != GRADIENTS)
+    if (kind != GRADIENTS)
         return;
     *(loose_sums *)(t->sums->of[0] + c) += n->sum;
     *(loose_sums *)(t->sums->of[1] + c) += n->product;
 }
 
-ALWAYS void write_pixel(const lt_winograd_tile *t, along *n, int i, int64_t c, sums y, behind what,
-                        lt_cpu_store s)
+ALWAYS void write_pixel(const lt_winograd_tile *t, epilogue *n, int i, int64_t c, sums y,
+                        epilogue_kind kind, lt_cpu_store s)
 {
     if (!t->pixel[i])
         return;
-    if (what == NORM)
+    if (kind == NORM)
         y = apply_norm(n, t->pixel[i], c, y, s);
-    if (what == MOMENTS)
+    if (kind == MOMENTS)
         add_moment(n, i == 0, y);
-    if (what == GRADIENTS)
+    if (kind == GRADIENTS)
         y = add_gradient(n, t->pixel[i], c, y, s);
     save_sums(t->pixel[i], c, y, s);
 }
 
 /* Points to pixels, or to taps. */
-ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, behind what,
+ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, epilogue_kind kind,
                         lt_cpu_store s)
 {
     const int64_t step = t->step, channels = t->channels;
-    sums half_way[POINTS * POINTS];
+    sums columns[POINTS * POINTS];
     for (int64_t c = 0; c < channels; c += SUMS) {
         const float *point = first_point(t, c);
-        along n = begin_along(t, t->first + c, what);
+        epilogue n = begin_epilogue(t, t->first + c, kind);
 #pragma GCC unroll 6
         for (int i = 0; i < POINTS; i++) {
             sums column[POINTS];
             for (int row = 0; row < POINTS; row++)
                 column[row] = *(const loose_sums *)(point + (row * POINTS + i) * step);
-            map(column, 1, half_way + i, POINTS);
+            map(column, 1, columns + i, POINTS);
         }
 #pragma GCC unroll 6
         for (int row = 0; row < side; row++) {
             sums y[POINTS];
             prefetch_pixels(t, row * side, side, c, n.other, true, s);
-            map(half_way + row * POINTS, 1, y, 1);
+            map(columns + row * POINTS, 1, y, 1);
             for (int i = 0; i < side; i++)
-                write_pixel(t, &n, row * side + i, c, y[i], what, s);
+                write_pixel(t, &n, row * side + i, c, y[i], kind, s);
         }
-        end_along(t, t->first + c, &n, what);
+        end_epilogue(t, t->first + c, &n, kind);
     }
 }
 
 ALWAYS void map_outputs(const lt_winograd_tile *t, lt_cpu_store s)
 {
-    if (t->after)
+    if (t->output_norm)
         from_points(t, outputs_of_points, OUTPUTS, NORM, s);
     else if (!t->sums)
-        from_points(t, outputs_of_points, OUTPUTS, NOTHING, s);
+        from_points(t, outputs_of_points, OUTPUTS, PLAIN, s);
     else if (t->sums->grad)
         from_points(t, outputs_of_points, OUTPUTS, GRADIENTS, s);
     else
@@ -297,7 +299,7 @@ ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
 {
     switch (t->map) {
     case LT_WINOGRAD_X:
-        if (t->before)
+        if (t->input_norm)
             to_points(t, points_of_reads, POINTS, true, s);
         else
             to_points(t, points_of_reads, POINTS, false, s);
@@ -312,7 +314,7 @@ ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
         map_outputs(t, s);
         break;
     case LT_WINOGRAD_DW:
-        from_points(t, taps_of_points, TAPS, NOTHING, s);
+        from_points(t, taps_of_points, TAPS, PLAIN, s);
         break;
     }
 }

@@ -1,7 +1,7 @@
-/* Eigenvectors of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
- * conquer of that, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric
- * tridiagonal eigenproblem", 1981; Gu & Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. A matrix that f32 fails on
- * is solved in f64. */
+/* Eigendecomposition of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
+ * conquer, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric tridiagonal
+ * eigenproblem", 1981; Gu & Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. Falls back to f64 if f32 does not
+ * converge. */
 
 #include "base/parallel.h"
 #include "lapack.h"
@@ -14,10 +14,10 @@
 
 lt_eigh_fn lt_cpu_eigh;
 
-static lt_status out_of_reach(lapack_int info, int64_t n)
+static lt_status lapack_failed(lapack_int info, int64_t n)
 {
-    return lt_fail(LT_E_ARG, "eigh: %lld x %lld: LAPACK gave up with %d", (long long)n,
-                   (long long)n, (int)info);
+    return lt_fail(LT_E_ARG, "eigh: LAPACK did not converge for a %lld x %lld matrix (info %d)",
+                   (long long)n, (long long)n, (int)info);
 }
 
 static bool is_finite(const lt_view *a)
@@ -32,19 +32,19 @@ static bool is_finite(const lt_view *a)
     return true;
 }
 
-/* --- f32: own reduction and products, LAPACK between them --- */
+/* --- f32: built-in reduction and products, LAPACK for the tridiagonal problem --- */
 
-/* One matrix at work. */
-typedef struct small {
+/* State of one matrix. */
+typedef struct solver {
     const lt_eigh_job *job;
     lt_tridiagonal t;
-    double unit;    /* what 1 stands for: a power of 2 of the largest element's size */
-    int64_t *order; /* which rows of z the vectors are, by rising values */
-    float *work;    /* sstedc's, of lwork() */
+    double input_scale; /* power of 2 above the largest element, divided out */
+    int64_t *order;     /* rows of z by rising eigenvalue */
+    float *work;        /* workspaces of sstedc: lwork() and liwork() */
     lapack_int *iwork;
-} small;
+} solver;
 
-/* sstedc's LWORK and LIWORK for COMPZ 'I', by its documentation. */
+/* LWORK and LIWORK of sstedc for COMPZ 'I', from its documentation. */
 static int64_t lwork(int64_t n)
 {
     return 1 + 4 * n + n * n;
@@ -55,22 +55,23 @@ static int64_t liwork(int64_t n)
     return 3 + 5 * n;
 }
 
-/* Where in a thread's work memory the parts for n rows lie; with memory NULL how many floats they take, a multiple of 64 bytes. */
-static int64_t lay_out(small *s, int64_t n, float *memory)
+/* Assigns the parts of a thread's workspace for n rows. If memory is NULL returns the floats needed, a multiple of 64
+ * bytes. */
+static int64_t layout_workspace(solver *s, int64_t n, float *memory)
 {
     lt_tridiagonal *t = &s->t;
     t->size = lt_tridiagonal_size(n);
-    t->step = t->size + 16; /* rows a power of two apart would share a cache's few lines */
+    t->step = t->size + 16; /* power-of-two strides would map rows to the same cache sets */
     const int64_t square = t->size * t->step, work = lt_tridiagonal_work(t->size);
     const int64_t floats = 2 * square + 3 * t->size + work + lwork(n)
                            + liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float)) + 2 * n + 1;
     if (!memory)
-        return lt_cpu_pieces(floats, 16) * 16;
+        return lt_cpu_round_up(floats, 16);
     t->a = memory;
     t->z = t->a + square;
     t->diagonal = t->z + square;
-    t->beside = t->diagonal + t->size;
-    t->scale = t->beside + t->size;
+    t->off_diagonal = t->diagonal + t->size;
+    t->scale = t->off_diagonal + t->size;
     t->work = t->scale + t->size;
     s->work = t->work + work;
     s->iwork = (lapack_int *)(s->work + lwork(n));
@@ -79,8 +80,8 @@ static int64_t lay_out(small *s, int64_t n, float *memory)
     return 0;
 }
 
-/* Scaled by a power of 2, so that column norms are not taken for nothing. */
-static void read_f32(small *s)
+/* Reads the matrix, scaled by a power of 2 so that small column norms are not treated as 0. */
+static void read_f32(solver *s)
 {
     const lt_tridiagonal *t = &s->t;
     const float *from = s->job->a.data;
@@ -90,29 +91,30 @@ static void read_f32(small *s)
     for (int64_t i = 0; i < count; i++)
         largest = fmaxf(largest, fabsf(from[i]));
     (void)frexpf(largest, &exponent);
-    s->unit = ldexp(1, exponent);
+    s->input_scale = ldexp(1, exponent);
     memset(t->a, 0, (size_t)(t->size * t->step) * sizeof *t->a);
     for (int64_t i = 0; i < t->n; i++)
         for (int64_t j = 0; j < t->n; j++)
-            t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->unit);
+            t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->input_scale);
 }
 
-/* T's values to the diagonal, its vectors to z, whose rows are LAPACK's columns. Returns LAPACK's info. */
-static lapack_int solve_tridiagonal(small *s)
+/* Replaces T's diagonal by its eigenvalues and writes its vectors to the rows of z (LAPACK's columns). Returns LAPACK's
+ * info. */
+static lapack_int solve_tridiagonal(solver *s)
 {
     lt_tridiagonal *t = &s->t;
-    const lapack_int n = (lapack_int)t->coupled, step = (lapack_int)t->step;
+    const lapack_int n = (lapack_int)t->tridiagonal_rows, step = (lapack_int)t->step;
     memset(t->z, 0, (size_t)(t->size * t->step) * sizeof *t->z);
-    for (int64_t i = t->coupled; i < t->n; i++)
+    for (int64_t i = t->tridiagonal_rows; i < t->n; i++)
         t->z[i * (t->step + 1)] = 1;
-    return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->beside, t->z, step,
-                                      s->work, (lapack_int)lwork(n), s->iwork,
+    return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->off_diagonal, t->z,
+                                      step, s->work, (lapack_int)lwork(n), s->iwork,
                                       (lapack_int)liwork(n))
              : 0;
 }
 
-/* LAPACK's values rise; those of the part that was diagonal are put between them. */
-static void find_order(small *s)
+/* Merges LAPACK's sorted eigenvalues with those of the part that was already diagonal. */
+static void find_order(solver *s)
 {
     const float *value = s->t.diagonal;
     for (int64_t i = 0; i < s->t.n; i++) {
@@ -123,34 +125,34 @@ static void find_order(small *s)
     }
 }
 
-static void write_f32(small *s)
+static void write_f32(solver *s)
 {
     lt_tridiagonal *t = &s->t;
     float *value = s->job->values.data;
     find_order(s);
     for (int64_t i = 0; i < t->n; i++) {
         const int64_t from = s->order[i];
-        value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->unit);
+        value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->input_scale);
         memcpy(t->a + i * t->step, t->z + from * t->step, (size_t)t->n * sizeof *t->a);
     }
     t->kernels->transpose_block(t->a, t->step, t->n, t->n, s->job->vectors.data, t->n);
 }
 
-/* Whether LAPACK solved it. */
+/* Returns true if LAPACK converged. */
 static bool run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
-    small s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
-    lay_out(&s, s.t.n, memory);
+    solver s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
+    layout_workspace(&s, s.t.n, memory);
     read_f32(&s);
     lt_tridiagonal_reduce(&s.t);
     if (solve_tridiagonal(&s))
         return false;
-    lt_tridiagonal_turn(&s.t);
+    lt_tridiagonal_apply_q(&s.t);
     write_f32(&s);
     return true;
 }
 
-/* --- f64: LAPACK's --- */
+/* --- f64: LAPACK --- */
 
 static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *info)
 {
@@ -198,7 +200,7 @@ static lt_status run_f64(const lt_eigh_job *job)
         st = solve_f64(n, a, values, &info);
     }
     if (!st && info)
-        st = out_of_reach(info, n);
+        st = lapack_failed(info, n);
     for (int64_t i = 0; !st && i < n; i++) {
         store(&job->values, i * job->values.stride[0], values[i]);
         for (int64_t j = 0; j < n; j++)
@@ -213,7 +215,7 @@ static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job, fl
 {
     const int64_t n = job->a.shape.dim[0];
     if (!is_finite(&job->a))
-        return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has elements that are not finite",
+        return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has non-finite elements",
                        (long long)n, (long long)n);
     if (job->a.dtype == LT_F32 && run_f32(kernels, job, memory))
         return LT_OK;
@@ -236,14 +238,14 @@ static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
         l->job[i].status = solve(l->kernels, &l->job[i], memory);
 }
 
-/* The floats that the largest matrix takes. Memory of its own for each would be new pages each time, which the system
- * clears: a fifth of the time of ResNet-50's roots and steps (docs/results/shampoo-step.md). */
-static int64_t most_floats(const lt_eigh_job *job, size_t count)
+/* Returns the floats that the largest matrix needs. A separate allocation per matrix would be fresh pages that the
+ * kernel clears: a fifth of the time of ResNet-50's roots (docs/results/shampoo-step.md). */
+static int64_t max_floats(const lt_eigh_job *job, size_t count)
 {
     int64_t most = 16;
     for (size_t i = 0; i < count; i++) {
-        small s;
-        const int64_t floats = lay_out(&s, job[i].a.shape.dim[0], NULL);
+        solver s;
+        const int64_t floats = layout_workspace(&s, job[i].a.shape.dim[0], NULL);
         most = job[i].a.dtype == LT_F32 && floats > most ? floats : most;
     }
     return most;
@@ -252,7 +254,7 @@ static int64_t most_floats(const lt_eigh_job *job, size_t count)
 lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
 {
     const lt_cpu *cpu = ctx;
-    list l = {.kernels = cpu->kernels, .job = job, .floats = most_floats(job, count)};
+    list l = {.kernels = cpu->kernels, .job = job, .floats = max_floats(job, count)};
     const size_t threads = (size_t)lt_parallel_threads();
     l.memory = lt_alloc_aligned(64, threads * (size_t)l.floats * sizeof *l.memory);
     if (!l.memory)

@@ -1,7 +1,6 @@
-/* OpenBLAS and LAPACKE are loaded here and not by the linker: OpenBLAS starts a thread for each core
- * in its constructor, and only the environment keeps it from that. Each of these threads wants 128 MB
- * of addresses and asks again until it has them, and exit() and fork() wait for it: under
- * `ulimit -v`, for ever (OpenBLAS 0.3.21, driver/others/blas_server.c and memory.c). */
+/* Loads OpenBLAS and LAPACKE at run time instead of linking them: OpenBLAS starts a thread per core in its constructor
+ * unless the environment forbids it. Each thread retries until it has mapped 128 MB, and exit() and fork() wait for it:
+ * under `ulimit -v` forever (OpenBLAS 0.3.21, driver/others/blas_server.c and memory.c). */
 
 #include "lapack.h"
 
@@ -15,7 +14,7 @@ lt_lapack lt_lapack_calls;
 
 static const char threads_variable[] = "OPENBLAS_NUM_THREADS";
 
-/* ISO C keeps pointers to functions apart from others. */
+/* Looks up a function. Copies the pointer, as ISO C does not convert object to function pointers. */
 static bool find(void *library, const char *name, void *function)
 {
     void *found = library ? dlsym(library, name) : NULL;
@@ -23,7 +22,7 @@ static bool find(void *library, const char *name, void *function)
     return found != NULL;
 }
 
-/* BLAS first and for all: LAPACKE's calls go to OpenBLAS's own LAPACK, whatever liblapack.so.3 is. */
+/* Loads BLAS first and globally: LAPACKE then calls OpenBLAS's LAPACK, whatever liblapack.so.3 is. */
 static bool load(lt_lapack *l)
 {
     void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
@@ -48,7 +47,7 @@ static bool load_single_threaded(lt_lapack *l)
         unsetenv(threads_variable);
     free(before);
     if (ok)
-        l->set_threads(1); /* the program may have loaded it before this */
+        l->set_threads(1); /* the program may have loaded it earlier */
     return ok;
 }
 
@@ -58,8 +57,9 @@ bool lt_lapack_open(void)
     if (!ok) {
         const char *why = dlerror();
         lt_lapack_calls = (lt_lapack){0};
-        lt_log(LT_LOG_WARN, "tensor", "cpu: eigendecompositions will be slow, as ref's are: %s",
-               why ? why : "libopenblas.so.0 and liblapacke.so.3 are other ones");
+        lt_log(LT_LOG_WARN, "tensor",
+               "cpu: LAPACK cannot be loaded, eigendecompositions use slow reference code: %s",
+               why ? why : "libopenblas.so.0 or liblapacke.so.3 lacks a function");
     }
     return ok;
 }

@@ -17,8 +17,7 @@ typedef struct lt_lapack {
 /* Filled by lt_lapack_open(). */
 extern lt_lapack lt_lapack_calls;
 
-/* Loads the libraries; not by two threads at once. False, with a warning in the log: they are not on
- * this machine. */
+/* Loads the libraries. Not thread-safe. False if they cannot be loaded, with a warning in the log. */
 bool lt_lapack_open(void);
 
 #endif

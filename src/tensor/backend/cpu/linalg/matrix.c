@@ -1,4 +1,5 @@
-/* Norms, and what needs BLAS and LAPACK, whose own threads are switched off. */
+/* Frobenius norms, and entries on LAPACK, whose threads are disabled: one matrix per thread. Formulas:
+ * detail/matrix_kernels.h. */
 
 #include "lapack.h"
 #include "tensor/backend/cpu/cpu.h"
@@ -8,17 +9,17 @@
 
 lt_eigh_fn lt_cpu_eigh;
 
-typedef struct norm_list {
+typedef struct list {
     void *ctx;
-    const lt_view *x;
-    const lt_view *out;
-} norm_list;
+    const lt_view *x, *out; /* frobenius */
+    const lt_qr_job *qr;
+} list;
 
 enum { SHORT_RUN = 16 };
 
-/* Elements that are neighbours in memory from the first one on; what is left of the view is where each such
- * run begins. */
-static int64_t take_run(lt_view *x)
+/* Removes the dimensions of contiguous runs from x, which then addresses the runs' first elements. Returns the length
+ * of a run. */
+static int64_t split_run(lt_view *x)
 {
     int64_t length = 1;
     for (int d = 0; d < x->shape.ndim; d++) {
@@ -26,12 +27,12 @@ static int64_t take_run(lt_view *x)
             continue;
         length *= x->shape.dim[d];
         x->shape.dim[d] = 1;
-        d = -1; /* one that was looked at may go on there */
+        d = -1; /* an earlier dimension may continue the run */
     }
     return length;
 }
 
-/* Of f32, run by run. */
+/* Returns the sum of squares of f32 runs. */
 static double sum_runs(const lt_cpu *cpu, const lt_view *begins, int64_t length)
 {
     double sum = 0;
@@ -48,7 +49,7 @@ static double sum_runs(const lt_cpu *cpu, const lt_view *begins, int64_t length)
 
 static lt_status run_norm(void *context, int64_t i)
 {
-    const norm_list *l = context;
+    const list *l = context;
     const lt_cpu *cpu = l->ctx;
     const lt_view *x = &l->x[i];
     lt_view out = *l->out;
@@ -56,7 +57,7 @@ static lt_status run_norm(void *context, int64_t i)
     out.data = norm;
     out.shape.dim[0] = 1;
     lt_view begins = *x;
-    const int64_t length = take_run(&begins);
+    const int64_t length = split_run(&begins);
     if (x->dtype != LT_F32 || (length < SHORT_RUN && !lt_view_is_dense(x)))
         return lt_backend_ref()->frobenius(l->ctx, x, 1, &out);
     *norm = sqrt(sum_runs(cpu, &begins, length));
@@ -65,19 +66,14 @@ static lt_status run_norm(void *context, int64_t i)
 
 static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
 {
-    norm_list l = {.ctx = ctx, .x = x, .out = out};
-    return lt_cpu_each("frobenius", count, run_norm, &l);
+    list l = {.ctx = ctx, .x = x, .out = out};
+    return lt_cpu_run_jobs("frobenius", count, run_norm, &l);
 }
 
 /* --- Orthogonal factors by LAPACK's Householder QR, one matrix per thread: detail/matrix_kernels.h --- */
 
-typedef struct list {
-    void *ctx;
-    const lt_qr_job *qr;
-} list;
-
-/* The columns by falling diagonal, ties in their order: insertion sort, as the basis of a slowly
- * moving matrix is nearly sorted. */
+/* Orders columns by falling diagonal, stably: insertion sort, as the eigenbasis of a slowly changing matrix is nearly
+ * sorted. */
 static void find_order(const float *a, size_t n, size_t *order)
 {
     for (size_t k = 0; k < n; k++) {
@@ -88,7 +84,7 @@ static void find_order(const float *a, size_t n, size_t *order)
     }
 }
 
-/* Column-major m, its columns in their order of work, to Q; sign: of R's diagonal. */
+/* Replaces column-major m by Q; sign: signs of R's diagonal. Returns LAPACK's info. */
 static lapack_int orthonormalize(float *m, lapack_int n, float *tau, float *sign)
 {
     lapack_int info = lt_lapack_calls.sgeqrf(LAPACK_COL_MAJOR, n, n, m, n, tau);
@@ -113,7 +109,7 @@ static lt_status factorize(const lt_qr_job *job)
         for (size_t i = 0; i < count && !info; i++)
             q[i % n * n + order[i / n]] = tau[n + i / n] * m[i];
         if (info)
-            st = lt_fail(LT_E_ARG, "qr: LAPACK gave up with %d", (int)info);
+            st = lt_fail(LT_E_ARG, "qr: LAPACK failed with info %d", (int)info);
     }
     lt_free(m);
     lt_free(tau);
@@ -132,7 +128,7 @@ static lt_status run_qr(void *context, int64_t i)
 static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
 {
     list l = {.ctx = ctx, .qr = job};
-    return lt_cpu_each("qr", count, run_qr, &l);
+    return lt_cpu_run_jobs("qr", count, run_qr, &l);
 }
 
 void lt_cpu_install_matrix(lt_backend *be)

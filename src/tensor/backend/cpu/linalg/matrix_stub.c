@@ -1,4 +1,4 @@
-/* A build without BLAS and LAPACK: norms and eigendecompositions are ref's. */
+/* Stubs for a build without BLAS and LAPACK: norms and eigendecompositions use the reference backend. */
 
 #include "tensor/backend/cpu/internal.h"
 

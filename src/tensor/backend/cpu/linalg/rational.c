@@ -1,5 +1,4 @@
-/* Sums of shifted inverses: one matrix a thread.
- * Formulas: ext/matrix_kernels.h. */
+/* Sums of shifted inverses, one matrix per thread. Formulas: ext/matrix_kernels.h. */
 
 #include "tensor/backend/rational.h"
 
@@ -10,8 +9,8 @@
 typedef struct list {
     const lt_cpu_kernels *kernels;
     lt_rational_job *job;
-    size_t bytes; /* of a thread's work */
-    char *work;   /* of all threads */
+    size_t bytes; /* size of a thread's workspace */
+    char *work;   /* [threads][bytes] */
 } list;
 
 static bool add_term(const list *l, const lt_rational_job *job, int pole, void *y, bool first)
@@ -29,7 +28,7 @@ static bool add_term(const list *l, const lt_rational_job *job, int pole, void *
     return wide ? l->kernels->add_inverse_wide(&term) : l->kernels->add_inverse(&term);
 }
 
-enum { TILE = 32 }; /* what is mirrored at once stays in the cache */
+enum { TILE = 32 }; /* mirrored at once, in the cache */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): `real` declares */
 #define MIRROR(name, real)                                            \
@@ -77,7 +76,7 @@ static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static bool is_ours(const lt_rational_job *job)
+static bool is_fast(const lt_rational_job *job)
 {
     return job->poles > 0 && job->a.dtype == job->y.dtype
            && (job->a.dtype == LT_F32 || job->a.dtype == LT_F64);
@@ -89,7 +88,7 @@ lt_status lt_cpu_rational(void *ctx, lt_rational_job *job, size_t count)
     list l = {.kernels = cpu->kernels, .job = job};
     int64_t largest = 1;
     for (size_t i = 0; i < count; i++) {
-        if (!is_ours(&job[i]))
+        if (!is_fast(&job[i]))
             return lt_backend_ref()->rational(ctx, job, count);
         largest = job[i].a.shape.dim[0] > largest ? job[i].a.shape.dim[0] : largest;
     }

@@ -1,11 +1,11 @@
-/* Householder reduction of a symmetric matrix to a tridiagonal one, and products with its reflectors.
- * A panel of columns is reduced at a time, the rest of the matrix is updated by one product: Dongarra,
- * Sorensen & Hammarling, "Block reduction of matrices to condensed forms for eigenvalue computations", J. Comput.
- * Appl. Math. 27, 1989. Reflectors act in blocks I - V T V^T: Schreiber & Van Loan, "A storage-efficient WY
- * representation for products of Householder transformations", SIAM J. Sci. Stat. Comput. 10, 1989.
+/* Householder reduction of a symmetric matrix to tridiagonal form, and products with its reflectors. A panel of
+ * columns is reduced at a time, then the trailing matrix is updated by one product: Dongarra, Sorensen & Hammarling,
+ * "Block reduction of matrices to condensed forms for eigenvalue computations", J. Comput. Appl. Math. 27, 1989.
+ * Reflectors are applied in blocks I - V T V^T: Schreiber & Van Loan, "A storage-efficient WY representation for
+ * products of Householder transformations", SIAM J. Sci. Stat. Comput. 10, 1989.
  *
- * The reduction of a matrix of rank r is done after r columns, as the Krylov space of the first unit vector has
- * no more dimensions: what is left differs from a diagonal matrix by rounding errors, and is taken for one. */
+ * A matrix of rank r is reduced after r columns, as the Krylov space of the first unit vector has no more dimensions:
+ * the trailing matrix then differs from a diagonal one by rounding errors, and is treated as diagonal. */
 
 #include "tridiagonal.h"
 
@@ -16,18 +16,19 @@
 
 enum {
     PANEL = LT_CPU_REDUCE_BLOCK,
-    TURN = 2 * PANEL, /* reflectors that act together */
+    BLOCK = 2 * PANEL, /* reflectors applied together */
 };
 
-/* Of the Frobenius norm: as large as what rounding leaves in a reduction by f32. */
+/* Relative to the Frobenius norm: about the rounding errors of a reduction in f32. */
 static const double negligible = 0x1p-22;
-/* A column's norm beside a largest element of about 1; its square is no f32. */
+/* Column norm treated as 0, where the largest element is about 1; its square underflows in f32. */
 static const double nothing = 1e-30;
 
-/* Workspace: three times PANEL rows for the panel, or for reflectors; a vector; what products need. */
+/* Workspace: 3 PANEL rows and a vector for a panel, or 2 BLOCK rows and 3 matrices for reflectors; and for products. */
 int64_t lt_tridiagonal_work(int64_t size)
 {
-    return (3 * PANEL + 1 + 2 * TURN) * (size + 16) + 3 * TURN * TURN + lt_cpu_multiply_work();
+    return (3 * PANEL + 1 + 2 * BLOCK) * (size + 16) + 3 * BLOCK * BLOCK
+           + lt_cpu_multiply_workspace();
 }
 
 /* --- Reduction --- */
@@ -50,7 +51,7 @@ static float *w_of(const panel *p, int64_t i)
     return v_of(p, PANEL + i);
 }
 
-/* What the panel's columns before j change in row j. */
+/* Updates row j by the panel's columns before j. */
 static void update_row(const panel *p, int64_t j)
 {
     const lt_tridiagonal *t = p->t;
@@ -64,7 +65,7 @@ static void update_row(const panel *p, int64_t j)
     t->kernels->rows_subtract(v_of(p, 0) + from, t->step, i, t->size - from, in_w, row + from);
 }
 
-/* Reflector j of row j: v with v[j + 1] = 1, zeros before. */
+/* Computes the reflector v of row j: v[j + 1] = 1, zeros before. */
 static void make_reflector(const panel *p, int64_t j, float *v)
 {
     lt_tridiagonal *t = p->t;
@@ -75,21 +76,21 @@ static void make_reflector(const panel *p, int64_t j, float *v)
     t->diagonal[j] = row[j];
     memset(v, 0, (size_t)t->size * sizeof *v);
     v[j + 1] = 1;
-    t->beside[j] = row[j + 1];
+    t->off_diagonal[j] = row[j + 1];
     t->scale[j] = 0;
     if (square > nothing * nothing) {
         const double norm = sqrt(first * first + square), to = first > 0 ? -norm : norm;
         const double factor = 1 / (first - to);
         for (int64_t c = j + 2; c < t->n; c++)
             v[c] = (float)((double)row[c] * factor);
-        t->beside[j] = (float)to;
+        t->off_diagonal[j] = (float)to;
         t->scale[j] = (float)((to - first) / to);
     }
     memcpy(row + j + 1, v + j + 1, (size_t)(t->size - j - 1) * sizeof *row);
 }
 
-/* w = scale * (A - V W^T - W V^T) v, less its part along v, of the panel's columns before j. */
-static void make_partner(const panel *p, int64_t j, const float *v, float *w)
+/* Computes w = scale * (A - V W^T - W V^T) v minus its component along v, with the panel's columns before j. */
+static void make_w(const panel *p, int64_t j, const float *v, float *w)
 {
     const lt_tridiagonal *t = p->t;
     const int64_t i = j - p->begin, from = p->begin, count = t->size - from;
@@ -117,12 +118,12 @@ static void reduce_panel(const panel *p)
             return;
         }
         make_reflector(p, j, v_of(p, i));
-        make_partner(p, j, v_of(p, i), w_of(p, i));
+        make_w(p, j, v_of(p, i), w_of(p, i));
     }
 }
 
-/* A -= V W^T + W V^T behind the panel, in its upper half and in the tiles on the diagonal. */
-static void update_rest(const panel *p)
+/* A -= V W^T + W V^T after the panel, in the upper half and in the tiles on the diagonal. */
+static void update_trailing(const panel *p)
 {
     const lt_tridiagonal *t = p->t;
     const int64_t rest = t->size - p->end;
@@ -140,11 +141,11 @@ static void update_rest(const panel *p)
                             .beta = 1,
                             .symmetric = true,
                             .half = true};
-    lt_cpu_multiply_here(t->kernels, &all, p->products);
+    lt_cpu_multiply_serial(t->kernels, &all, p->products);
 }
 
-/* Squares above the diagonal from row i on. */
-static double squares_beside(const lt_tridiagonal *t, int64_t i)
+/* Returns the sum of squares above the diagonal from row i on. */
+static double off_diagonal_squares(const lt_tridiagonal *t, int64_t i)
 {
     double sum = 0;
     for (; i + 1 < t->n; i++)
@@ -154,7 +155,7 @@ static double squares_beside(const lt_tridiagonal *t, int64_t i)
 
 static double square_norm(const lt_tridiagonal *t)
 {
-    double sum = 2 * squares_beside(t, 0);
+    double sum = 2 * off_diagonal_squares(t, 0);
     for (int64_t i = 0; i < t->n; i++)
         sum += (double)t->a[i * (t->step + 1)] * (double)t->a[i * (t->step + 1)];
     return sum;
@@ -163,29 +164,30 @@ static double square_norm(const lt_tridiagonal *t)
 void lt_tridiagonal_reduce(lt_tridiagonal *t)
 {
     panel p = {.t = t, .rows = t->work};
-    p.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_work();
+    p.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_workspace();
     const double least = negligible * negligible * square_norm(t);
     int64_t j = 0;
-    while (j < t->n && 2 * squares_beside(t, j) > least) {
+    while (j < t->n && 2 * off_diagonal_squares(t, j) > least) {
         p.begin = j;
         j = p.end = j + PANEL;
         reduce_panel(&p);
         if (j < t->size)
-            update_rest(&p);
+            update_trailing(&p);
     }
     t->reflectors = j < t->n ? j : t->n;
-    t->coupled = j < t->n && j > 0 ? j + 1 : t->reflectors; /* beside[j - 1] reaches row j */
+    t->tridiagonal_rows =
+        j < t->n && j > 0 ? j + 1 : t->reflectors; /* off_diagonal[j - 1] couples row j */
     for (; j < t->n; j++)
         t->diagonal[j] = t->a[j * (t->step + 1)];
 }
 
 /* --- Products with Q --- */
 
-/* Reflectors [begin, begin + count), and what makes a block of them. */
+/* Reflectors [begin, begin + count) as a block I - V T V^T. */
 typedef struct block {
     const lt_tridiagonal *t;
     int64_t begin, count;
-    float *v, *turned;           /* V^T, and T^T V^T: TURN rows */
+    float *v, *tv;               /* V^T and T^T V^T: BLOCK rows */
     float *gram, *triangle, *zv; /* V^T V, T, and Z V */
     float *products;
 } block;
@@ -202,13 +204,12 @@ static void read_reflectors(const block *b)
     }
 }
 
-/* y [rows, cols] = beta y + alpha a b; of rows and columns there are `count` in b. */
 static void multiply(const block *b, lt_product p)
 {
-    lt_cpu_multiply_here(b->t->kernels, &p, b->products);
+    lt_cpu_multiply_serial(b->t->kernels, &p, b->products);
 }
 
-/* Column i of T is -scale_i T (V^T v_i), with scale_i below it. */
+/* Computes T: column i is -scale_i T (V^T v_i), with scale_i on the diagonal. */
 static void make_triangle(const block *b)
 {
     const lt_tridiagonal *t = b->t;
@@ -237,7 +238,7 @@ static void make_triangle(const block *b)
     }
 }
 
-/* Z = Z (I - V T^T V^T), rows of Z. */
+/* Z = Z (I - V T^T V^T). */
 static void apply(const block *b)
 {
     const lt_tridiagonal *t = b->t;
@@ -245,7 +246,7 @@ static void apply(const block *b)
     const lt_axis along = lt_axis_line(rest, 1), blocks = lt_axis_line(n, t->step);
     multiply(b, (lt_product){.a = {b->triangle, lt_axis_line(n, 1), lt_axis_line(n, n)},
                              .b = {b->v + from, along, blocks},
-                             .y = b->turned + from,
+                             .y = b->tv + from,
                              .row = blocks,
                              .col = along,
                              .rows = n,
@@ -262,7 +263,7 @@ static void apply(const block *b)
                              .depth = rest,
                              .alpha = 1});
     multiply(b, (lt_product){.a = {b->zv, lt_axis_line(t->n, n), lt_axis_line(n, 1)},
-                             .b = {b->turned + from, along, blocks},
+                             .b = {b->tv + from, along, blocks},
                              .y = t->z + from,
                              .row = lt_axis_line(t->n, t->step),
                              .col = along,
@@ -273,16 +274,16 @@ static void apply(const block *b)
                              .beta = 1});
 }
 
-void lt_tridiagonal_turn(const lt_tridiagonal *t)
+void lt_tridiagonal_apply_q(const lt_tridiagonal *t)
 {
     block b = {.t = t, .v = t->work};
-    b.turned = b.v + TURN * t->step;
-    b.zv = b.turned + TURN * t->step;
-    b.gram = b.zv + TURN * t->size;
-    b.triangle = b.gram + (int64_t)TURN * TURN;
-    b.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_work();
+    b.tv = b.v + BLOCK * t->step;
+    b.zv = b.tv + BLOCK * t->step;
+    b.gram = b.zv + BLOCK * t->size;
+    b.triangle = b.gram + (int64_t)BLOCK * BLOCK;
+    b.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_workspace();
     for (int64_t end = t->reflectors; end > 0; end = b.begin) {
-        b.begin = (end - 1) / TURN * TURN;
+        b.begin = (end - 1) / BLOCK * BLOCK;
         b.count = end - b.begin;
         read_reflectors(&b);
         make_triangle(&b);

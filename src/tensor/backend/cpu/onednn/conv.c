@@ -1,5 +1,5 @@
-/* Convolution by oneDNN. Activations are channels-last; a weight is read in the library's storage
- * and brought to the layout that the primitive wants. Formula: lt_conv2d(). */
+/* The convolution entries: built-in kernels where they are chosen, else oneDNN. Activations are channels-last; weights
+ * are reordered from the library's storage to the primitive's layout. Formula: lt_conv2d(). */
 
 #include "base/parallel.h"
 #include "conv_crop.h"
@@ -19,8 +19,9 @@ typedef struct call {
     lt_conv_kind kind;
     const lt_conv2d_config *config;
     const lt_view *x, *w, *b, *y; /* or the gradients of x, w, y */
-    bool cropped;                 /* w is a part of a filter, and may be read where it lies */
-    lt_conv_epilogue *after; /* forward: b is its shift, w is multiplied by its scale; or NULL */
+    bool cropped;                 /* w is a view of part of a filter */
+    lt_conv_epilogue
+        *after; /* fused batch norm: b is its shift, w is multiplied by its scale; or NULL */
 } call;
 
 static lt_conv_form form_of(const call *c)
@@ -33,13 +34,13 @@ static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
     return dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* Whether a part of a filter is given to the primitive's reorder as it lies. */
+/* Returns true if the primitive's reorder reads a cropped filter in place. */
 static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
 {
     return c->cropped && !c->after && c->x->dtype == dtype && c->w->dtype == w_dtype;
 }
 
-/* Everything that makes one primitive differ from another. */
+/* Writes the cache key: everything that distinguishes primitives. */
 static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_conv2d_config *g = c->config;
@@ -79,14 +80,14 @@ static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_d
     return lt_md_make(md, 4, dims, dnnl_dtype(dtype), strides);
 }
 
-/* strides: as it is stored; NULL: as the primitive likes it. */
+/* Describes w at these strides, or in a layout of the primitive's choice if strides is NULL. */
 static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
                                      const int64_t *strides)
 {
     const int64_t g = c->config->groups;
     const int64_t *w = c->w->shape.dim;
     const dnnl_dims_t grouped = {g, w[0] / g, w[1], w[2], w[3]};
-    int skip = g == 1; /* no dimension for one group */
+    int skip = g == 1; /* one group has no group dimension */
     if (!strides)
         return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), NULL);
     const dnnl_dim_t all[] = {w[0] / g * strides[0], strides[0], strides[1], strides[2],
@@ -104,9 +105,9 @@ static dnnl_status_t describe_stored(dnnl_memory_desc_t *md, const call *c, lt_d
 
 typedef struct description {
     lt_conv_problem problem;
-    dnnl_memory_desc_t stored; /* w as the library has it */
+    dnnl_memory_desc_t stored; /* w in the library's layout */
     dnnl_primitive_desc_t forward, pd;
-    dnnl_primitive_attr_t attr; /* of what comes after; or NULL */
+    dnnl_primitive_attr_t attr; /* attributes of the fused batch norm, or NULL */
 } description;
 
 static void free_description(description *d)
@@ -144,8 +145,8 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
     return st;
 }
 
-/* The forward primitive's descriptor, which oneDNN asks for with a gradient. It reads the weight in
- * the activations' dtype. */
+/* Describes the forward primitive, which oneDNN requires as a hint for gradients. It reads the weight in the
+ * activations' dtype. */
 static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype)
 {
     lt_conv_problem hint = d->problem;
@@ -158,7 +159,7 @@ static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call
     return st;
 }
 
-/* One with what comes after; oneDNN's own reference of that is not wanted. */
+/* Describes a convolution with fused epilogue; rejects oneDNN's reference implementation. */
 static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const call *c)
 {
     dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
@@ -167,7 +168,7 @@ static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const ca
     return !st && !strncmp(lt_pd_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
 }
 
-/* The primitive's descriptor; for a gradient also the forward one. */
+/* Describes the primitive, and for a gradient also the forward one. */
 static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype,
                               lt_dtype w_dtype)
 {
@@ -193,7 +194,7 @@ static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, 
     return st;
 }
 
-/* The reorder between the primitive's layout of w and ours, if they differ. */
+/* Creates the reorder between the primitive's layout of w and ours, if they differ. */
 static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const description *d,
                               lt_conv_kind kind, lt_md_in w)
 {
@@ -211,7 +212,7 @@ static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const descr
     return lt_dnnl_check(st, "reorder");
 }
 
-/* A convolution, for which a primitive is made. */
+/* The argument of fill_primitive(). */
 typedef struct request {
     const call *call;
     lt_dtype dtype, w_dtype;
@@ -236,7 +237,7 @@ static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim, const des
     return lt_dnnl_check(dnnl_primitive_create(&prim->primitive, d->pd), "convolution");
 }
 
-/* Where oneDNN has none it stays empty. */
+/* Fills a cache entry; leaves prim->primitive NULL if oneDNN has no implementation. */
 static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const void *problem)
 {
     const request *r = problem;
@@ -248,8 +249,8 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     return st;
 }
 
-/* oneDNN 2.x fills the padding of a memory when it is told where that lies, so a packed memory must
- * never be told an unpacked address: with 8 channels it would write behind them. */
+/* Points prim->w to w, prepacked if the layouts differ. oneDNN 2.x writes a memory's padding when its handle is set, so
+ * a packed memory must never get an unpacked address: with 8 channels it would write past the end. */
 static lt_status set_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, void *w)
 {
     if (prim->reorder)
@@ -257,7 +258,8 @@ static lt_status set_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, void
     return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, w), "handle");
 }
 
-/* Where the primitive computes in the activations' dtype, its reorder rounds. */
+/* Reads the weight in w_dtype. If the primitive computes in f32 instead of the activations' dtype, the weight is
+ * rounded here; otherwise the reorder rounds. */
 static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtype w_dtype, void **w)
 {
     lt_view read = *c->w;
@@ -351,8 +353,8 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-/* Whether it is a gradient of a weight that our own unit can make. */
-static bool has_unit(const call *c)
+/* Returns true if it is a gradient of a weight that the built-in micro-kernels support. */
+static bool has_wgrad_kernel(const call *c)
 {
     return c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(c->x->dtype)
            && c->y->dtype == c->x->dtype && c->config->groups == 1;
@@ -361,37 +363,37 @@ static bool has_unit(const call *c)
 static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_dtype dtype = c->x->dtype;
-    const lt_wgrad_unit unit = lt_wgrad_unit_of(cpu, dtype);
+    const lt_wgrad_microkernel kernel = lt_wgrad_microkernel_for(cpu, dtype);
     void *x, *dw, *dy;
     LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
     LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     lt_view x_view = lt_cpu_dense_view(x, dtype, c->x->shape);
     lt_view dy_view = lt_cpu_dense_view(dy, dtype, c->y->shape);
-    LT_TRY(lt_wgrad_run(cpu, &unit, c->config, &x_view, &dy_view, c->w->shape, dw));
+    LT_TRY(lt_wgrad_run(cpu, &kernel, c->config, &x_view, &dy_view, c->w->shape, dw));
     *done = true;
     cpu->onednn->last = "wgrad";
     return lt_onednn_written(cpu, c->w, LT_F32, dw);
 }
 
-/* Forward or the gradient of x by own kernels, where these are wanted. */
-static lt_status run_kernels(lt_cpu *cpu, const call *c, bool *done)
+/* Runs forward or the gradient of x by built-in kernels if they are chosen; sets *done. */
+static lt_status run_builtin(lt_cpu *cpu, const call *c, bool *done)
 {
     const bool backward = c->kind == LT_CONV_GRAD_X;
-    const lt_own_conv own = {.config = c->config,
-                             .from = backward ? c->y : c->x,
-                             .w = c->w,
-                             .to = backward ? c->x : c->y,
-                             .backward = backward};
+    const lt_direct_conv own = {.config = c->config,
+                                .from = backward ? c->y : c->x,
+                                .w = c->w,
+                                .to = backward ? c->x : c->y,
+                                .backward = backward};
     if (lt_cpu_has(c->b))
         return LT_OK;
-    const bool winograd = lt_winograd_wanted(cpu, &own);
-    *done = winograd || lt_own_conv_wanted(cpu, &own);
+    const bool winograd = lt_winograd_is_chosen(cpu, &own);
+    *done = winograd || lt_direct_conv_is_chosen(cpu, &own);
     if (*done)
         cpu->onednn->last = winograd ? "winograd" : "own";
     if (winograd)
         return lt_winograd_run(cpu, &own);
-    return *done ? lt_own_conv_run(cpu, &own) : LT_OK;
+    return *done ? lt_direct_conv_run(cpu, &own) : LT_OK;
 }
 
 static lt_status verify(lt_primitive *prim, const call *c)
@@ -403,12 +405,12 @@ static lt_status verify(lt_primitive *prim, const call *c)
     return LT_OK;
 }
 
-/* By oneDNN, which computes in dtype. *done is false if it has nothing right for this on this CPU. */
-static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
+/* Runs oneDNN's primitive, which computes in dtype. *done is false if it has no correct one for this CPU. */
+static lt_status run_onednn(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
 {
     if (!lt_cpu_is_fast_dtype(dtype))
         return LT_OK;
-    /* A weight in bf16 is read as it is only where the primitive computes in bf16. */
+    /* A bf16 weight is read directly only if the primitive computes in bf16. */
     lt_dtype w_dtype = c->w->dtype == LT_BF16 && dtype == LT_BF16 ? LT_BF16 : LT_F32;
     lt_primitive *prim;
     int64_t key[LT_PRIMITIVE_KEY];
@@ -428,40 +430,40 @@ static lt_status run_library(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *d
     return prim->unverified ? verify(prim, c) : LT_OK;
 }
 
-/* In the activations' own dtype if that can be done on this CPU, else through f32. *done is false if
- * neither works: then it is ref's. */
+/* Runs in the activations' dtype if the CPU supports it, else in f32. *done is false if neither works: the reference
+ * backend has to. */
 static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_dtype dtype = c->x->dtype;
-    const bool own = has_unit(c);
+    const bool own = has_wgrad_kernel(c);
     *done = false;
     cpu->onednn->last = "ref";
     if (dtype == LT_F64 || c->w->dtype == LT_F64)
         return LT_OK;
     if (c->after)
-        return run_library(cpu, c, dtype, done);
+        return run_onednn(cpu, c, dtype, done);
     const lt_winograd_grad grad = {c->config, c->x, c->y, c->w, NULL};
     if (c->kind != LT_CONV_GRAD_W)
-        LT_TRY(run_kernels(cpu, c, done));
-    else if (lt_winograd_wanted_w(cpu, &grad)) {
+        LT_TRY(run_builtin(cpu, c, done));
+    else if (lt_winograd_is_chosen_for_grad_w(cpu, &grad)) {
         *done = true;
         cpu->onednn->last = "winograd";
         LT_TRY(lt_winograd_grad_w(cpu, &grad));
     }
     if (*done)
         return LT_OK;
-    if (own && lt_wgrad_wanted(cpu, c->config, dtype, c->w->shape))
+    if (own && lt_wgrad_is_chosen(cpu, c->config, dtype, c->w->shape))
         return run_wgrad(cpu, c, done);
-    LT_TRY(run_library(cpu, c, dtype, done));
-    if (!*done && own) /* where oneDNN is wrong, or has nothing */
+    LT_TRY(run_onednn(cpu, c, dtype, done));
+    if (!*done && own) /* oneDNN has no correct implementation */
         LT_TRY(run_wgrad(cpu, c, done));
     if (!*done)
-        LT_TRY(run_library(cpu, c, LT_F32, done));
+        LT_TRY(run_onednn(cpu, c, LT_F32, done));
     return LT_OK;
 }
 
-/* Without the taps that meet padding only. Their gradients are zeros. */
-static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
+/* Runs without the taps that only see padding, whose gradients are zeros. */
+static lt_status run_cropped(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_conv_form form = form_of(c);
     lt_conv_cropped part;
@@ -479,36 +481,36 @@ static lt_status run_used(lt_cpu *cpu, const call *c, bool *done)
 static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
-    LT_CPU_MOVED(x, w, b, y);
+    LT_CPU_COUNT_TRAFFIC(x, w, b, y);
     const call c = {LT_CONV, config, x, w, b, y, false, NULL};
     bool done;
-    LT_TRY(run_used(ctx, &c, &done));
+    LT_TRY(run_cropped(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
 }
 
 static lt_status conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *w, const lt_view *dx)
 {
-    LT_CPU_MOVED(dy, w, dx);
+    LT_CPU_COUNT_TRAFFIC(dy, w, dx);
     const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false, NULL};
     bool done;
-    LT_TRY(run_used(ctx, &c, &done));
+    LT_TRY(run_cropped(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
 }
 
 static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *x, const lt_view *dw)
 {
-    LT_CPU_MOVED(dy, x, dw);
+    LT_CPU_COUNT_TRAFFIC(dy, x, dw);
     const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false, NULL};
     bool done;
-    LT_TRY(run_used(ctx, &c, &done));
+    LT_TRY(run_cropped(ctx, &c, &done));
     return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
 }
 
-/* LATHER_VERIFY looks at convolutions as they are. A residual would have to be copied to y first, and oneDNN 2.6 adds
- * what lies there slowly. */
-static bool takes_affine(const call *c)
+/* Returns true if oneDNN fuses this batch norm. Not with LATHER_VERIFY, which checks plain convolutions, nor with a
+ * residual, which would have to be copied to y and which oneDNN 2.6 adds slowly. */
+static bool supports_affine(const call *c)
 {
     const lt_conv_epilogue *after = c->after;
     return !after->residual && !lt_conv_verify_wanted() && lt_cpu_is_fast_dtype(c->x->dtype)
@@ -521,11 +523,11 @@ lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const 
     const lt_view shift = row_of(after->coef, SHIFT);
     const call c = {LT_CONV, config, x, w, &shift, y, false, after};
     after->done = false;
-    if (!takes_affine(&c))
+    if (!supports_affine(&c))
         return LT_OK;
-    LT_TRY(run_used(ctx, &c, &after->done));
+    LT_TRY(run_cropped(ctx, &c, &after->done));
     if (after->done)
-        LT_CPU_MOVED(x, w, y);
+        LT_CPU_COUNT_TRAFFIC(x, w, y);
     return LT_OK;
 }
 

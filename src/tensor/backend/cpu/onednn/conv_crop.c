@@ -1,16 +1,15 @@
-/* A 3x3 filter with padding 1 has nine taps, and on an image of one pixel eight of them meet padding
- * only: their products are zeros, and so are their gradients. Late stages of networks for large
- * images are like that where the images are small. What is left when those at the edges are cut off is
- * a smaller filter with less padding. */
+/* On an image of one pixel eight taps of a 3x3 filter with padding 1 only see padding: their products and gradients are
+ * zeros. This happens in late stages of networks on small images. Cropping such taps at the edges leaves a smaller
+ * filter with less padding. */
 
 #include "conv_crop.h"
 
-/* One dimension: taps first .. first + count - 1 remain. */
+/* Taps first .. first + count - 1 of one dimension. */
 typedef struct span {
     int64_t first, count;
 } span;
 
-/* Padding does not become negative: then some taps stay. All of them do if none is used. */
+/* Returns the taps to keep: all if none is used; some unused ones if padding would become negative. */
 static span used_taps(const lt_conv_form *f, int dim)
 {
     const lt_conv_axis a = lt_conv_along(f, dim);

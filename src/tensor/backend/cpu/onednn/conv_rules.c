@@ -1,9 +1,7 @@
-/* The table of rules. What was found, with which versions, and how to see it again:
- * docs/results/onednn-wrong-primitives.md.
+/* Table of wrong oneDNN implementations. Findings, versions and reproduction: docs/results/onednn-wrong-primitives.md.
  *
- * A rule covers more forms than were seen to fail, since random forms find only some. It ends with a
- * version only where that version was searched for the same fault in vain; untested
- * versions are taken to be as wrong as those before them. */
+ * A rule covers more forms than were seen to fail, since random tests find only some. It ends at a version only if that
+ * version was tested and did not fail; untested versions are assumed to be as wrong as earlier ones. */
 
 #include "conv_rules.h"
 
@@ -57,7 +55,7 @@ static bool has_idle_output(axis a)
     return false;
 }
 
-/* More than keeps an image's size with stride 1. */
+/* Returns true if the padding exceeds "same" padding of stride 1. */
 static bool is_padded_widely(axis a)
 {
     return 2 * a.pad > (a.taps - 1) * a.dilation;
@@ -96,8 +94,8 @@ static bool strided_by_3(const lt_conv_form *f)
     return f->config.stride_h > 2 || f->config.stride_w > 2;
 }
 
-/* The strided rows that are gathered for a 1x1 filter are counted with the channels that there are
- * and stored with 16: 16320 bytes too far with 8 channels. With 16 and more none was seen. */
+/* Strided rows gathered for a 1x1 filter are counted with the actual channels but stored with 16: an overrun of 16320
+ * bytes with 8 channels. Not seen with 16 or more. */
 static bool strided_1x1_of_few_channels(const lt_conv_form *f)
 {
     enum { BLOCK = 16 };
@@ -105,20 +103,19 @@ static bool strided_1x1_of_few_channels(const lt_conv_form *f)
            && (f->config.stride_h > 1 || f->config.stride_w > 1);
 }
 
-/* A lone output of one channel is paired with a second one that is 0, and with the pixels a stride further on:
- * all are behind the row, and the mask of what to load keeps all but 1 or more of 16. NaN there times 0 is
- * NaN. jit_avx512_core_bf16_conv_kernel.cpp, compute_ic_block_step_interleave: reorder_stride_overflow is more than
- * reorder_size. */
+/* A single output of one channel is paired with a zero and with the pixels one stride further, which are past the row;
+ * the load mask keeps all but 1 or more of 16 of them, and NaN times 0 is NaN. jit_avx512_core_bf16_conv_kernel.cpp,
+ * compute_ic_block_step_interleave: reorder_stride_overflow exceeds reorder_size. */
 static bool is_stride_wider_than_row(const lt_conv_form *f)
 {
     const axis a = lt_conv_along(f, LT_CONV_WIDTH);
     return f->w.dim[1] == 1 && a.outputs == 1 && a.size + a.pad < a.stride;
 }
 
-/* The kernel computes a row of outputs in register blocks. With one full block and a tail it checks right padding in
- * the tail only: where the padding is wider, outputs of the full block read pixels of the next row. Its block sizes leave
- * such a tail for stride 1 only, in a part of the row of 2 * padding - 1 outputs. jit_brgemm_kernel.cpp,
- * bdb_loop_avx512: corrected in 3.1. */
+/* The kernel computes a row of outputs in register blocks. With one full block and a tail it checks right padding
+ * only in the tail: if the padding is wider, outputs of the full block read pixels of the next row. Its block sizes
+ * leave such a tail only for stride 1, in part of a row of 2 * padding - 1 outputs. jit_brgemm_kernel.cpp,
+ * bdb_loop_avx512: fixed in 3.1. */
 static bool has_right_padding_wider_than_tail(const lt_conv_form *f)
 {
     const axis a = lt_conv_along(f, LT_CONV_WIDTH);
@@ -126,9 +123,9 @@ static bool has_right_padding_wider_than_tail(const lt_conv_form *f)
     return a.stride == 1 && right > 1 && a.pad <= right && a.outputs >= 2 * right - 1;
 }
 
-/* Channels are multiplied in pairs, in blocks of a multiple of 32. A tail block, which large filters have (it depends
- * on the cache), is rounded up to whole pairs: one value past the last pixel is read and multiplied by 0, which gives
- * NaN where that value is NaN. jit_brgemm_conv_utils.cpp, estimate_brgemm_ur: K_tail. */
+/* Channels are multiplied in pairs, in blocks of a multiple of 32. A tail block, which large filters have depending
+ * on the cache, is rounded up to whole pairs: one value past the last pixel is read and multiplied by 0, which gives
+ * NaN if that value is NaN. jit_brgemm_conv_utils.cpp, estimate_brgemm_ur: K_tail. */
 static bool has_odd_channel_tail(const lt_conv_form *f)
 {
     enum { BLOCK = 32 };
@@ -137,8 +134,8 @@ static bool has_odd_channel_tail(const lt_conv_form *f)
     return channels > BLOCK && channels % 2 != 0;
 }
 
-/* 3.2: of 2,307 random forms with AMX none with stride 3 was wrong, where 2.6 had 9 of 1,781; right padding is
- * checked in the full block too. */
+/* 3.2: none of 2,307 random forms with AMX and stride 3 was wrong (2.6: 9 of 1,781), and right padding is checked in
+ * the full block too. */
 enum { FIRST_RIGHT = 3002 };
 
 static const lt_conv_rule rules[] = {
@@ -163,7 +160,7 @@ static const lt_conv_rule rules[] = {
 
 enum { RULES = sizeof rules / sizeof *rules };
 
-static bool is_of(const lt_conv_rule *r, int version, const char *implementation)
+static bool applies(const lt_conv_rule *r, int version, const char *implementation)
 {
     return (!r->until || version < r->until) && strstr(implementation, r->implementation)
            && !(r->except && strstr(implementation, r->except));
@@ -173,7 +170,7 @@ const lt_conv_rule *lt_conv_forbidden(int version, const char *implementation,
                                       const lt_conv_form *form)
 {
     for (const lt_conv_rule *r = rules; r < rules + RULES; r++)
-        if (r->kind == form->kind && is_of(r, version, implementation) && r->forbids(form))
+        if (r->kind == form->kind && applies(r, version, implementation) && r->forbids(form))
             return r;
     return NULL;
 }

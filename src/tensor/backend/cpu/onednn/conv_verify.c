@@ -1,5 +1,5 @@
-/* A plane is what one channel of the result and one image, or one channel of each side, make: ref
- * computes it alone, from views of the operands. */
+/* Compares random planes of a result with the reference backend: one channel of one image, or of a weight's gradient
+ * one pair of channels, computed from views of the operands. */
 
 #include "conv_verify.h"
 
@@ -26,7 +26,7 @@ static lt_view part(const lt_view *v, int dim, int64_t first, int64_t count)
     return p;
 }
 
-/* The operands of one plane; its result is what the backend made of it. */
+/* The operands and the result of one plane. */
 typedef struct plane {
     lt_view x, w, b, y;
     lt_conv2d_config config;
@@ -83,7 +83,7 @@ static lt_status wrong(const lt_conv_ran *ran, double got, double want)
                    c->pad_h, c->pad_w, c->dilation_h, c->dilation_w, c->groups);
 }
 
-/* Rounding to bf16 is 1/256 of a result, and sums of thousands in f32 err by less of the largest. */
+/* bf16 rounds to 1/256 of a result; sums of thousands of f32 are off by less, relative to the largest. */
 static lt_status compare(const lt_conv_ran *ran, const double *got, const double *want,
                          int64_t count)
 {
@@ -91,7 +91,7 @@ static lt_status compare(const lt_conv_ran *ran, const double *got, const double
     double largest = 0;
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(want[i]))
-            return LT_OK; /* training has diverged: nothing to compare */
+            return LT_OK; /* training diverged: nothing to compare */
         largest = fmax(largest, fabs(want[i]));
     }
     for (int64_t i = 0; i < count; i++)

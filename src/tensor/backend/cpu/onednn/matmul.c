@@ -1,5 +1,5 @@
-/* Matrix products by oneDNN: f32 by its sgemm, bf16 by its matmul primitive where the CPU has
- * bf16 products. Transposes and batches are strides. */
+/* Matrix products: bf16 by the built-in micro-kernel or oneDNN's matmul, f32 by oneDNN's sgemm. Transposes and batches
+ * are strides. */
 
 #include "base/parallel.h"
 #include "onednn.h"
@@ -11,14 +11,14 @@
 
 enum { B, ROWS, COLS }; /* dimensions of an operand */
 
-/* y = a * b + bias; all 3-D but bias [N], which may be absent. */
+/* y = a * b + bias; 3-D views, bias [N] or absent. */
 typedef struct product {
     lt_view a, b, bias, y;
-    bool weight; /* b counts as rounded to a's dtype */
+    bool weight; /* b is a parameter, rounded to a's dtype */
 } product;
 
-/* The stride between rows (or, transposed, columns) of a matrix that a gemm can read. */
-static bool leading(const lt_view *v, bool *transposed, int64_t *stride)
+/* Finds the stride between rows (if transposed, columns). Returns false if a gemm cannot read the matrix. */
+static bool gemm_stride(const lt_view *v, bool *transposed, int64_t *stride)
 {
     const int64_t rows = v->shape.dim[ROWS], cols = v->shape.dim[COLS];
     *transposed = false;
@@ -30,15 +30,15 @@ static bool leading(const lt_view *v, bool *transposed, int64_t *stride)
     return (rows == 1 || v->stride[ROWS] == 1) && *stride >= rows;
 }
 
-/* Makes *v a matrix of this dtype that a gemm can read: as it is, or a copy in the slot. */
+/* Replaces *v by a copy in the slot unless a gemm can read it in this dtype. */
 static lt_status make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt_view *v)
 {
     bool transposed;
     int64_t stride;
-    if (v->dtype == dtype && leading(v, &transposed, &stride))
+    if (v->dtype == dtype && gemm_stride(v, &transposed, &stride))
         return LT_OK;
     if (v->stride[B] == 0)
-        v->shape.dim[B] = 1; /* once for all batches */
+        v->shape.dim[B] = 1; /* one copy for all batches */
     size_t bytes = (size_t)lt_cpu_count(v) * lt_dtype_size(dtype);
     void *data = lt_cpu_scratch(cpu, slot, bytes);
     if (!data)
@@ -64,9 +64,9 @@ static void multiply(void *context, int64_t begin, int64_t end, int64_t chunk)
     const int64_t m = p->y.shape.dim[ROWS], n = p->y.shape.dim[COLS], k = p->a.shape.dim[COLS];
     bool ta, tb, ty;
     int64_t lda, ldb, ldy;
-    leading(&p->a, &ta, &lda);
-    leading(&p->b, &tb, &ldb);
-    leading(&p->y, &ty, &ldy);
+    gemm_stride(&p->a, &ta, &lda);
+    gemm_stride(&p->b, &tb, &ldb);
+    gemm_stride(&p->y, &ty, &ldy);
     for (int64_t i = begin; i < end; i++) {
         const float *a = (const float *)p->a.data + i * p->a.stride[B];
         const float *b = (const float *)p->b.data + i * p->b.stride[B];
@@ -80,17 +80,17 @@ static void multiply(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-typedef struct biased {
+typedef struct bias_job {
     const lt_cpu_kernels *kernels;
     const lt_view *y;
     const float *bias;
-} biased;
+} bias_job;
 
-/* Rows of all batches, by their number. */
+/* Adds the bias to rows of all batches. */
 static void add_bias_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    const biased *all = context;
+    const bias_job *all = context;
     const lt_view *y = all->y;
     const int64_t rows = y->shape.dim[ROWS], cols = y->shape.dim[COLS], step = y->stride[COLS];
     for (int64_t i = begin; i < end; i++) {
@@ -107,39 +107,39 @@ static void add_bias(const lt_cpu *cpu, const product *p)
 {
     enum { GRAIN = 65536 }; /* elements */
     const int64_t *dim = p->y.shape.dim;
-    biased all = {cpu->kernels, &p->y, p->bias.data};
+    bias_job all = {cpu->kernels, &p->y, p->bias.data};
     lt_parallel(dim[B] * dim[ROWS], dim[COLS] < GRAIN ? GRAIN / dim[COLS] : 1, add_bias_rows, &all);
 }
 
-/* A product cut into pieces of rows, or of columns where these are more. */
-typedef struct pieces {
+/* A product split along its longer dimension. */
+typedef struct split {
     const product *p;
     int axis;
-    int64_t size, count; /* rows or columns of a piece; pieces of a matrix */
+    int64_t size, count; /* rows or columns of a part; parts of a matrix */
     dnnl_status_t status;
-} pieces;
+} split;
 
-static pieces cut_product(const product *p)
+static split split_product(const product *p)
 {
     enum { LEAST = 128, WORK = 1 << 20 }; /* rows; multiplications */
     const int64_t *dim = p->y.shape.dim;
-    pieces all = {.p = p, .axis = dim[ROWS] < dim[COLS] ? COLS : ROWS};
+    split all = {.p = p, .axis = dim[ROWS] < dim[COLS] ? COLS : ROWS};
     const int64_t each =
-        dim[ROWS] * dim[COLS] / lt_cpu_most(dim[all.axis], 1) * p->a.shape.dim[COLS];
-    all.size = lt_cpu_most(lt_cpu_pieces(WORK, lt_cpu_most(each, 1)), LEAST);
-    all.count = lt_cpu_pieces(dim[all.axis], all.size);
+        dim[ROWS] * dim[COLS] / lt_cpu_max(dim[all.axis], 1) * p->a.shape.dim[COLS];
+    all.size = lt_cpu_max(lt_cpu_ceil_div(WORK, lt_cpu_max(each, 1)), LEAST);
+    all.count = lt_cpu_ceil_div(dim[all.axis], all.size);
     return all;
 }
 
-static void multiply_piece(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void multiply_split_part(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
-    pieces *all = context;
+    split *all = context;
     for (int64_t i = begin; i < end; i++) {
         product part = *all->p;
         lt_view *from = all->axis == ROWS ? &part.a : &part.b, *to = &part.y;
         const int64_t first = i % all->count * all->size,
-                      size = lt_cpu_least(to->shape.dim[all->axis] - first, all->size);
+                      size = lt_cpu_min(to->shape.dim[all->axis] - first, all->size);
         from->data = (float *)from->data + first * from->stride[all->axis];
         to->data = (float *)to->data + first * to->stride[all->axis];
         from->shape.dim[all->axis] = to->shape.dim[all->axis] = size;
@@ -150,21 +150,21 @@ static void multiply_piece(void *context, int64_t begin, int64_t end, int64_t ch
     }
 }
 
-/* By one thread each, whatever their number. */
-static dnnl_status_t multiply_pieces(const product *p)
+/* Multiplies the parts, each on one thread. */
+static dnnl_status_t multiply_split(const product *p)
 {
-    pieces all = cut_product(p);
+    split all = split_product(p);
     const int64_t count = p->y.shape.dim[B] * all.count;
     const int threads = lt_parallel_threads();
     if (count == 1)
         lt_parallel_set_threads(1);
-    lt_parallel(count, 1, multiply_piece, &all);
+    lt_parallel(count, 1, multiply_split_part, &all);
     if (count == 1)
         lt_parallel_set_threads(threads);
     return all.status;
 }
 
-static lt_operand own_operand(const lt_view *v, int64_t index, int lanes)
+static lt_operand strided_operand(const lt_view *v, int64_t index, int lanes)
 {
     const int steps = ROWS + COLS - lanes;
     return (lt_operand){(const float *)v->data + index * v->stride[B],
@@ -172,13 +172,14 @@ static lt_operand own_operand(const lt_view *v, int64_t index, int lanes)
                         lt_axis_line(v->shape.dim[steps], v->stride[steps])};
 }
 
-/* y = a b, or y' = b' a' where y's columns are apart. */
-static lt_product own_product(const product *p, int64_t index)
+/* Returns y = a b, or y' = b' a' if y's columns are strided. */
+static lt_product builtin_product(const product *p, int64_t index)
 {
     const lt_view *y = &p->y;
     const bool across = y->stride[COLS] != 1 && y->shape.dim[COLS] > 1;
     const int rows = across ? COLS : ROWS, cols = ROWS + COLS - rows;
-    const lt_operand a = own_operand(&p->a, index, ROWS), b = own_operand(&p->b, index, COLS);
+    const lt_operand a = strided_operand(&p->a, index, ROWS),
+                     b = strided_operand(&p->b, index, COLS);
     return (lt_product){.a = across ? b : a,
                         .b = across ? a : b,
                         .y = (float *)y->data + index * y->stride[B],
@@ -190,41 +191,41 @@ static lt_product own_product(const product *p, int64_t index)
                         .alpha = 1};
 }
 
-/* oneDNN 2.6's sgemm on AVX2 packs nothing where a piece has few rows. Where it then reads its second operand by rows, and rows
- * of either are whole pages apart, in the same sets of the first cache, it takes up to twice as long as own products. */
-static bool shares_sets(const product *p)
+/* Returns true if oneDNN 2.6's sgemm on AVX2 would take up to twice as long as the built-in product: it does not pack
+ * few rows, and reads its second operand by rows that are whole pages apart, which map to the same sets of L1. */
+static bool has_cache_conflicts(const product *p)
 {
     enum { PAGE = 1024, FEW = 32 };
     bool ty, ta, tb;
     int64_t ldy, lda, ldb;
-    leading(&p->y, &ty, &ldy);
-    leading(&p->a, &ta, &lda);
-    leading(&p->b, &tb, &ldb);
+    gemm_stride(&p->y, &ty, &ldy);
+    gemm_stride(&p->a, &ta, &lda);
+    gemm_stride(&p->b, &tb, &ldb);
     const bool by_rows = ty ? ta : !tb; /* a is the second where y is transposed */
     return by_rows && (lda % PAGE == 0 || ldb % PAGE == 0)
            && p->y.shape.dim[ty ? COLS : ROWS] >= FEW;
 }
 
-static lt_status multiply_own(lt_cpu *cpu, const product *p)
+static lt_status multiply_builtin(lt_cpu *cpu, const product *p)
 {
     const int64_t batches = p->y.shape.dim[B];
     lt_product *list = lt_alloc((size_t)batches, sizeof *list);
     if (!list)
         return LT_E_NOMEM;
     for (int64_t i = 0; i < batches; i++)
-        list[i] = own_product(p, i);
+        list[i] = builtin_product(p, i);
     const lt_status st = lt_cpu_multiply(cpu, list, (size_t)batches);
     lt_free(list);
     return st;
 }
 
-/* oneDNN's sgemm on AVX2 has threads share the sums of some products, so that bits depend on their number; with AVX-512
- * tests have not seen it. */
+/* On AVX2 oneDNN's sgemm splits some sums over threads, so that results would depend on their number: multiplies parts
+ * instead. Not seen with AVX-512. */
 static dnnl_status_t multiply_all(const lt_cpu *cpu, const product *p)
 {
     if (cpu->isa < LT_ISA_AVX512)
-        return multiply_pieces(p);
-    /* One gemm uses all threads; many small ones are shared out instead. */
+        return multiply_split(p);
+    /* One gemm uses all threads; many small ones are distributed over them. */
     batch all = {p, dnnl_success};
     const int64_t batches = p->y.shape.dim[B];
     if (batches >= 2 * (int64_t)lt_parallel_threads())
@@ -248,15 +249,15 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
     }
     bool transposed;
     int64_t stride;
-    const bool direct = p->y.dtype == LT_F32 && leading(&p->y, &transposed, &stride);
+    const bool direct = p->y.dtype == LT_F32 && gemm_stride(&p->y, &transposed, &stride);
     if (!direct) {
         void *y = lt_cpu_scratch(cpu, LT_CPU_COPY_Y, (size_t)lt_cpu_count(&p->y) * sizeof(float));
         if (!y)
             return LT_E_NOMEM;
         f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
     }
-    if (cpu->isa == LT_ISA_AVX2 && shares_sets(&f))
-        LT_TRY(multiply_own(cpu, &f));
+    if (cpu->isa == LT_ISA_AVX2 && has_cache_conflicts(&f))
+        LT_TRY(multiply_builtin(cpu, &f));
     else
         LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
     if (lt_cpu_has(&f.bias))
@@ -268,7 +269,7 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
 {
     bool transposed;
     int64_t stride;
-    leading(v, &transposed, &stride);
+    gemm_stride(v, &transposed, &stride);
     const int64_t *d = v->shape.dim;
     const bool once = v->stride[B] == 0; /* repeated for all batches */
     const dnnl_dims_t dims = {once ? 1 : d[B], d[ROWS], d[COLS]};
@@ -299,7 +300,7 @@ static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim,
 {
     dnnl_primitive_desc_t pd;
     if (lt_matmul_describe(&pd, onednn->engine, mds, bias, onednn->attr))
-        return LT_OK; /* the primitive says that there is none */
+        return LT_OK; /* prim->primitive remains NULL */
     lt_status st = lt_primitive_memory(onednn, &prim->x, lt_md_pass(&mds[0]));
     if (!st)
         st = lt_primitive_memory(onednn, &prim->w, lt_md_pass(&mds[1]));
@@ -339,14 +340,14 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     return st;
 }
 
-/* *done is false if oneDNN has no such product on this CPU. */
+/* Multiplies by oneDNN's matmul; *done is false if it has none for this CPU. */
 static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
 {
     product f = *p;
     bool transposed;
     int64_t stride;
     *done = false;
-    if (cpu->isa < LT_ISA_AVX512 || !leading(&p->y, &transposed, &stride) || transposed)
+    if (cpu->isa < LT_ISA_AVX512 || !gemm_stride(&p->y, &transposed, &stride) || transposed)
         return LT_OK;
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
@@ -372,7 +373,7 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
     return lt_primitive_run(cpu, prim, args, prim->b ? 4 : 3);
 }
 
-/* A matrix as lanes and steps of a gemm: rows are lanes, or columns are. */
+/* Returns a matrix as gemm operand whose lanes are dimension `lanes`. */
 static lt_gemm_operand operand_of(const lt_view *v, int lanes)
 {
     lt_gemm_operand x = {v->data, v->dtype, v->stride[lanes], v->stride[ROWS + COLS - lanes]};
@@ -390,10 +391,10 @@ static bool fits_gemm(const lt_gemm_operand *x, bool rounds)
            && (x->dtype == LT_BF16 || (x->dtype == LT_F32 && rounds));
 }
 
-/* *done is false if this CPU has no instructions for it, or an operand lies otherwise. */
+/* Multiplies by the built-in bf16 micro-kernel; *done is false if the CPU has none or the strides do not fit. */
 static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
 {
-    const lt_gemm_unit *unit = lt_gemm_unit_bf16(cpu->isa);
+    const lt_gemm_microkernel *kernel = lt_gemm_microkernel_bf16(cpu->isa);
     const lt_view *y = &p->y;
     lt_gemm_product g = {.a = operand_of(&p->a, ROWS),
                          .b = operand_of(&p->b, COLS),
@@ -403,7 +404,7 @@ static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
                          .cols = y->shape.dim[COLS],
                          .depth = p->a.shape.dim[COLS],
                          .y_step = y->stride[ROWS]};
-    *done = unit && y->shape.dim[B] == 1 && fits_gemm(&g.a, false) && fits_gemm(&g.b, p->weight)
+    *done = kernel && y->shape.dim[B] == 1 && fits_gemm(&g.a, false) && fits_gemm(&g.b, p->weight)
             && (y->stride[COLS] == 1 || g.cols == 1) && g.depth > 0;
     if (!*done)
         return LT_OK;
@@ -412,7 +413,7 @@ static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
         LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
         g.bias = bias;
     }
-    return lt_gemm(cpu, unit, &g);
+    return lt_gemm(cpu, kernel, &g);
 }
 
 static lt_status run(lt_cpu *cpu, const product *p)
@@ -435,7 +436,7 @@ static bool has_f64(const lt_view *a, const lt_view *b, const lt_view *y)
     return a->dtype == LT_F64 || b->dtype == LT_F64 || y->dtype == LT_F64;
 }
 
-/* A parameter of f32, which beside 16-bit data counts as rounded to their dtype. */
+/* Returns true for an f32 parameter, which is rounded to the dtype of 16-bit data. */
 static bool is_parameter(const lt_view *v)
 {
     return v->dtype == LT_F32 && v->version;
@@ -451,7 +452,7 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
     return run(ctx, &p);
 }
 
-/* A 2-D view as a batch of one. */
+/* Returns a 2-D view as a batch of one. */
 static lt_view one_batch(const lt_view *v, bool transpose)
 {
     lt_view m = *v;

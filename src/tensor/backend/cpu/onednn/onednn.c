@@ -1,4 +1,4 @@
-/* The cache of primitives and prepacked weights. */
+/* Caches of oneDNN primitives and prepacked weights. */
 
 #include "onednn.h"
 
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST_PRIMITIVES = 2048, MOST_PREPACKED = 4096 }; /* beyond, the cache is cleared */
+enum { MAX_PRIMITIVES = 2048, MAX_PREPACKED = 4096 }; /* a full cache is cleared */
 
 lt_status lt_dnnl_check(dnnl_status_t status, const char *what)
 {
@@ -52,7 +52,7 @@ static void free_primitive(lt_primitive *prim)
 
 static void clear_primitives(lt_onednn *p)
 {
-    clear_prepacked(p); /* they point to primitives */
+    clear_prepacked(p); /* prepacked weights point to primitives */
     for (size_t i = 0; i < LT_PRIMITIVE_BUCKETS; i++)
         while (p->primitive[i]) {
             lt_primitive *prim = p->primitive[i];
@@ -86,7 +86,7 @@ lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY
         free_primitive(prim);
         return st;
     }
-    if (onednn->primitives >= MOST_PRIMITIVES)
+    if (onednn->primitives >= MAX_PRIMITIVES)
         clear_primitives(onednn);
     lt_primitive **head = &onednn->primitive[bucket_of(prim->key, sizeof prim->key)];
     prim->next = *head;
@@ -128,7 +128,7 @@ static lt_status find_prepacked(lt_onednn *p, const lt_primitive *prim, const vo
     }
     if (*out)
         return LT_OK;
-    if (p->prepacks >= MOST_PREPACKED)
+    if (p->prepacks >= MAX_PREPACKED)
         clear_prepacked(p);
     lt_prepacked *weight = lt_alloc(1, sizeof *weight);
     if (!weight)
@@ -145,7 +145,7 @@ static lt_status reorder_weight(lt_onednn *p, lt_primitive *prim, const void *da
     union {
         const void *in;
         void *out;
-    } from = {data}; /* oneDNN takes no pointers to const */
+    } from = {data}; /* oneDNN's API is not const-correct */
     dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, prim->w_user}, {DNNL_ARG_TO, prim->w}};
     dnnl_memory_set_data_handle(prim->w_user, from.out);
     dnnl_memory_set_data_handle(prim->w, to);
@@ -176,7 +176,7 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
     return to ? reorder_weight(p, prim, data, to) : LT_E_NOMEM;
 }
 
-/* w times the factors, in the primitive's layout. */
+/* Writes w times the factors in the primitive's layout. */
 static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
                               const lt_view *factor, void *to)
 {

@@ -1,10 +1,10 @@
-/* The differences between oneDNN 2.6 and 3.x: memory descriptors became handles, and operation
- * descriptors went away. oneDNN developer guide, "Transition from v2.x to v3.x". */
+/* Differences between oneDNN 2.6 and 3.x: memory descriptors became handles, operation descriptors were removed. oneDNN
+ * developer guide, "Transition from v2.x to v3.x". */
 
 #include "onednn_compat.h"
 
 #if DNNL_CPU_RUNTIME != DNNL_RUNTIME_OMP && DNNL_CPU_RUNTIME != DNNL_RUNTIME_SEQ
-#error "oneDNN: this build's threads are not OpenMP's: install one that uses gomp"
+#error "oneDNN: this build does not use OpenMP threads; install one that does (gomp)"
 #endif
 
 const char *lt_pd_name(const_dnnl_primitive_desc_t pd)
@@ -160,8 +160,8 @@ dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engin
 
 #endif
 
-/* oneDNN's relu makes 0 of NaN, which would hide a network that has diverged; one with a slope does not. So small a
- * one is 0 beside any rounding. */
+/* Appends relu as leaky relu: oneDNN's plain relu turns NaN into 0, which would hide divergence. The slope is below any
+ * rounding. */
 static dnnl_status_t append_relu(dnnl_post_ops_t ops)
 {
     const float slope = 0x1p-100F;

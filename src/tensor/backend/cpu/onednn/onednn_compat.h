@@ -1,5 +1,5 @@
-/* oneDNN's C API, 2.6 and 3.x alike. Everything that differs between the two is in this file and
- * onednn_compat.c; the rest of the backend uses only calls that are the same in both. */
+/* oneDNN's C API, versions 2.6 and 3.x. All differences are in this file and onednn_compat.c; the rest of the backend
+ * uses only calls that both have. */
 #ifndef LT_BACKEND_CPU_ONEDNN_COMPAT_H
 #define LT_BACKEND_CPU_ONEDNN_COMPAT_H
 
@@ -9,7 +9,7 @@
 #include <oneapi/dnnl/dnnl.h>
 #include <stdbool.h>
 
-/* How a memory descriptor is passed to read: by pointer to a struct (2.x), as a handle (3.x). */
+/* A memory descriptor as input argument: a pointer to a struct (2.x), a handle (3.x). */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t lt_md_in;
 #else
@@ -22,30 +22,29 @@ dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t di
 void lt_md_free(dnnl_memory_desc_t *md);
 lt_md_in lt_md_pass(const dnnl_memory_desc_t *md);
 
-/* A convolution; bias only if has_bias, dilate counts from 0 as oneDNN's does. */
+/* A convolution; dilate counts from 0 as in oneDNN. */
 typedef struct lt_conv_problem {
     dnnl_memory_desc_t x, w, b, y;
     bool has_bias;
     dnnl_dims_t stride, dilate, pad;
-    const lt_conv_form *form; /* for the rules; NULL: they are not asked */
+    const lt_conv_form *form; /* checked against the rules; NULL: not checked */
 } lt_conv_problem;
 
-/* The first implementation that no rule forbids. hint: the forward primitive's descriptor, for the
- * gradients. */
+/* Finds the first implementation that no rule forbids. hint: forward primitive's descriptor, for gradients. */
 dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine, lt_conv_kind kind,
                                const lt_conv_problem *problem, const_dnnl_primitive_attr_t attr,
                                const_dnnl_primitive_desc_t hint);
-/* Attributes with a scratchpad of the caller's, and relu of the result if it is wanted. */
+/* Creates attributes with a caller-provided scratchpad, and optionally relu on the result. */
 dnnl_status_t lt_attr_make(dnnl_primitive_attr_t *out, bool relu);
 /* y = a * b, and a bias if bias is not NULL. */
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                  const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
                                  const_dnnl_primitive_attr_t attr);
 
-/* What the implementation is called. Lent until pd is destroyed. */
+/* Returns the implementation's name; valid until pd is destroyed. */
 const char *lt_pd_name(const_dnnl_primitive_desc_t pd);
 
-/* Keeps oneDNN to instructions of this set. Has an effect only before its first primitive. */
+/* Limits oneDNN to this instruction set. Effective only before its first primitive. */
 void lt_dnnl_limit_isa(lt_cpu_isa isa);
 
 #endif

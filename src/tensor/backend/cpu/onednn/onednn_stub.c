@@ -1,4 +1,4 @@
-/* A build without oneDNN: convolutions and products are ref's. */
+/* Stubs for a build without oneDNN: convolutions and products use the reference backend. */
 
 #include "tensor/backend/cpu/internal.h"
 
