@@ -130,30 +130,6 @@ static void check_set(void **state)
     lt_dataset_free(&d);
 }
 
-static void check_ranks(void **state)
-{
-    (void)state;
-    const lt_arrays given = fill(sets[0].shape);
-    int64_t all[COUNT], share[COUNT];
-    lt_dataset *d = NULL;
-    lt_loader *l = NULL;
-    lt_loader_config c = usual(2);
-    assert_ok(lt_dataset_arrays(&d, &given));
-    assert_ok(lt_loader_new(&l, d, device, &c));
-    read_epoch(l, given.shape, all);
-    lt_loader_free(&l);
-    c.size = 3;
-    for (c.rank = 0; c.rank < c.size; c.rank++) {
-        assert_ok(lt_loader_new(&l, d, device, &c));
-        int64_t count = read_epoch(l, given.shape, share);
-        assert_int_equal(count, c.rank < 2 ? 8 : 7);
-        for (int64_t i = 0; i < count; i++)
-            assert_int_equal(share[i], all[i * c.size + c.rank]);
-        lt_loader_free(&l);
-    }
-    lt_dataset_free(&d);
-}
-
 /* Later changes of the arrays are visible only if they are borrowed. */
 static void check_copy(void **state)
 {
@@ -256,7 +232,6 @@ static void check_own(void **state)
 int main(void)
 {
     const struct CMUnitTest more[] = {
-        {"ranks divide the records", check_ranks, 0, 0, 0},
         {"a copy does not change", check_copy, 0, 0, 0},
         {"invalid arrays are rejected", check_wrong, 0, 0, 0},
         {"records of a user's data set are checked", check_own, 0, 0, 0},

@@ -189,10 +189,10 @@ static void check_bomb(void **state)
     if (child == 0)
         run_child(b, path, bytes, size, ends[1]);
     close(ends[1]);
-    bool told = read(ends[0], &a, sizeof a) == sizeof a;
+    bool received = read(ends[0], &a, sizeof a) == sizeof a;
     close(ends[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (!told)
+    if (!received)
         fail_msg("it ended by signal %d, status %d", WTERMSIG(status), WEXITSTATUS(status));
     if (a.status != LT_E_UNSUPPORTED && (a.status != b->want || !strstr(a.said, b->says)))
         fail_msg("status %d, want %d; it says '%s', want '%s'", (int)a.status, (int)b->want, a.said,

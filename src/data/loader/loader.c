@@ -28,7 +28,7 @@ struct lt_loader {
     int channels;
     int64_t batches;          /* per epoch */
     int64_t batch;            /* index of the next batch in the epoch */
-    bool begun, lent;         /* begun: seek was called; lent: the caller has the oldest slot */
+    bool begun, borrowed;     /* begun: seek was called; borrowed: the caller has the oldest slot */
     batch_tensors *buffers;   /* [slots] in host memory, [1] on other devices */
     uint8_t *staging;         /* [slots] of labels, targets, pixels; NULL in host memory */
     lt_upload *upload;        /* owns staging; NULL if copies are synchronous */
@@ -326,7 +326,7 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
                        " batches: more than %" PRId64 " batches",
                        epoch, l->batches, most);
     l->begun = true;
-    l->lent = false;
+    l->borrowed = false;
     l->failed = LT_OK;
     lt_free(l->why);
     l->why = NULL;
@@ -417,12 +417,12 @@ static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt
 
 static lt_status release_lent(lt_loader *l)
 {
-    if (!l->lent)
+    if (!l->borrowed)
         return LT_OK;
     if (l->upload)
         LT_TRY(lt_upload_wait(l->upload, l->lent_batch));
     lt_prefetch_release(l->queue);
-    l->lent = false;
+    l->borrowed = false;
     return LT_OK;
 }
 
@@ -451,7 +451,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
         l->why = lt_strdup(lt_error_message());
         return st;
     }
-    l->lent = true;
+    l->borrowed = true;
     l->lent_batch = slot->number;
     l->batch++;
     l->samples += slot->count;

@@ -29,9 +29,9 @@ struct lt_prefetch {
     int channels;
     int64_t samples; /* samples per epoch on this rank */
     pthread_mutex_t mutex;
-    pthread_cond_t work;     /* signals that an item may be drawn */
-    pthread_cond_t ready;    /* signals that a batch is complete or active is 0 */
-    bool stop, paused, lent; /* lent: the consumer has the oldest batch */
+    pthread_cond_t work;         /* signals that an item may be drawn */
+    pthread_cond_t ready;        /* signals that a batch is complete or active is 0 */
+    bool stop, paused, borrowed; /* borrowed: the consumer has the oldest batch */
     int active;
     work_item next;
     int64_t released; /* number of the oldest batch that the consumer has not released */
@@ -323,7 +323,7 @@ void lt_prefetch_seek(lt_prefetch *q, int64_t number)
         q->slot[i].number = -1;
     q->next = (work_item){.number = number};
     q->released = number;
-    q->lent = false;
+    q->borrowed = false;
     q->paused = false;
     pthread_cond_broadcast(&q->work);
     pthread_mutex_unlock(&q->mutex);
@@ -334,7 +334,7 @@ static int count_ready(const lt_prefetch *q)
 {
     int ready = 0;
     for (int i = 0; i < q->config.slots; i++)
-        ready += q->slot[i].complete && q->slot[i].number >= q->released + q->lent;
+        ready += q->slot[i].complete && q->slot[i].number >= q->released + q->borrowed;
     return ready;
 }
 
@@ -347,7 +347,7 @@ const lt_batch_slot *lt_prefetch_acquire(lt_prefetch *q, int *slot)
     q->times.starved += s->number != q->released || !s->complete;
     while (s->number != q->released || !s->complete)
         pthread_cond_wait(&q->ready, &q->mutex);
-    q->lent = true;
+    q->borrowed = true;
     pthread_mutex_unlock(&q->mutex);
     return s;
 }
@@ -365,7 +365,7 @@ void lt_prefetch_release(lt_prefetch *q)
 {
     pthread_mutex_lock(&q->mutex);
     q->released++;
-    q->lent = false;
+    q->borrowed = false;
     pthread_cond_broadcast(&q->work);
     pthread_mutex_unlock(&q->mutex);
 }
