@@ -44,7 +44,7 @@ typedef struct player {
 } player;
 
 static player players[JOBS][RANKS];
-static _Atomic int taken_by_first, running, to_join; /* to_join: ranks that come late */
+static _Atomic int taken_by_first, running, to_join; /* to_join: ranks not joined yet */
 
 static lt_share_config config_of(lt_comm *comm, int weight)
 {
@@ -102,7 +102,7 @@ static void *play(void *context)
     while (p->job->late > taken_by_first)
         pause_briefly();
     p->status = lt_share_open(&share, &c);
-    to_join -= p->job->late > 0;
+    to_join--;
     if (!p->status)
         p->status = take_turns(p, share);
     if (p->status)
@@ -134,7 +134,7 @@ static void play_jobs(const job *jobs, int count)
     for (int i = 0; i < count; i++) {
         open_job(i, &jobs[i]);
         running += jobs[i].ranks;
-        to_join += jobs[i].late ? jobs[i].ranks : 0;
+        to_join += jobs[i].ranks;
     }
     for (int i = 0; i < count; i++)
         for (int r = 0; r < jobs[i].ranks; r++) {

@@ -424,8 +424,8 @@ static lt_status wrong(mesh_rank *r)
     LT_TRY(make_box(r, &x, (box){0, 6, 0, 6}, 0, fraction, false));
     lt_tape_reset(tape, LT_PASS_TRAIN);
     const lt_sharded_attention_config heads = {row, 7, 3, false}, tokens = {row, 2, 4, false};
-    lt_status st =
-        refused(tape, lt_attention_sharded(tape, x, heads), "7 heads for 2 ranks; 6 or 8");
+    lt_status st = refused(tape, lt_attention_sharded(tape, x, heads),
+                           "7 heads are not divisible by 2 ranks; use 6 or 8");
     if (!st)
         st = refused(tape, lt_attention_sharded(tape, x, tokens), "want a multiple of 4 rows");
     if (!st)
