@@ -47,7 +47,7 @@ typedef struct model {
     lt_params list;
 } model;
 
-typedef struct player {
+typedef struct rank_run {
     test_rank base;
     const scenario *s;
     lt_tape *tape;
@@ -63,7 +63,7 @@ typedef struct player {
     size_t peak;                         /* peak of tensors' memory after step 3 */
     uint64_t step_bytes;                 /* bytes sent in the last step */
     lt_shard_params_stats before, after; /* before and after the last step */
-} player;
+} rank_run;
 
 /* --- The model --- */
 
@@ -124,7 +124,7 @@ static inline void free_model(model *m)
     lt_module_free(&m->norm);
 }
 
-static inline lt_status ids_of(player *p, int t, int micro, int shift, lt_tensor **out)
+static inline lt_status ids_of(rank_run *p, int t, int micro, int shift, lt_tensor **out)
 {
     int32_t id[TOKENS];
     const int tokens = p->s->tokens ? p->s->tokens : TOKENS;
@@ -137,7 +137,7 @@ static inline lt_status ids_of(player *p, int t, int micro, int shift, lt_tensor
 }
 
 /* Returns block i, with blocks 0 and 1 swapped on request. */
-static inline lt_module *block_at(const player *p, int t, int i)
+static inline lt_module *block_at(const rank_run *p, int t, int i)
 {
     const scenario *s = p->s;
     const bool swaps =
@@ -146,7 +146,7 @@ static inline lt_module *block_at(const player *p, int t, int i)
     return p->m.block[other];
 }
 
-static inline lt_tensor *forward(player *p, int t, lt_tensor *ids)
+static inline lt_tensor *forward(rank_run *p, int t, lt_tensor *ids)
 {
     lt_tape *tape = p->tape;
     lt_tensor *table = lt_tape_param(tape, &p->m.table);
@@ -163,7 +163,7 @@ static inline lt_tensor *forward(player *p, int t, lt_tensor *ids)
 
 /* --- A run --- */
 
-static inline lt_status pass(player *p, int t, int micro, lt_tensor *ids, lt_tensor *labels)
+static inline lt_status pass(rank_run *p, int t, int micro, lt_tensor *ids, lt_tensor *labels)
 {
     const scenario *s = p->s;
     const int accum = s->accum ? s->accum : 1;
@@ -183,7 +183,7 @@ static inline lt_status pass(player *p, int t, int micro, lt_tensor *ids, lt_ten
     return LT_OK;
 }
 
-static inline lt_status micro_batch(player *p, int t, int micro)
+static inline lt_status micro_batch(rank_run *p, int t, int micro)
 {
     lt_tensor *ids = NULL, *labels = NULL;
     lt_status st = ids_of(p, t, micro, 0, &ids);
@@ -196,7 +196,7 @@ static inline lt_status micro_batch(player *p, int t, int micro)
     return st;
 }
 
-static inline lt_status step(player *p, int t)
+static inline lt_status step(rank_run *p, int t)
 {
     const scenario *s = p->s;
     const lt_step numbers = {.lr = 0.02, .clip_norm = s->clip, .attempt = t};
@@ -219,7 +219,7 @@ static inline lt_status step(player *p, int t)
     return LT_OK;
 }
 
-static inline lt_status shard_state(player *p)
+static inline lt_status shard_state(rank_run *p)
 {
     const scenario *s = p->s;
     const lt_shard_config c = {.comm = p->base.comm,
@@ -240,7 +240,7 @@ static inline lt_status shard_state(player *p)
     return LT_OK;
 }
 
-static inline lt_status open_run(player *p)
+static inline lt_status open_run(rank_run *p)
 {
     const scenario *s = p->s;
     const lt_data_parallel_config c = {.bucket_bytes = s->bucket_bytes,
@@ -256,7 +256,7 @@ static inline lt_status open_run(player *p)
     return s->half ? lt_optim_scale_loss(p->optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}) : LT_OK;
 }
 
-static inline lt_status read_all(player *p, float *to)
+static inline lt_status read_all(rank_run *p, float *to)
 {
     p->values = 0;
     for (size_t i = 0; i < p->m.list.count; i++) {
@@ -271,7 +271,7 @@ static inline lt_status read_all(player *p, float *to)
     return LT_OK;
 }
 
-static inline lt_status read_results(player *p)
+static inline lt_status read_results(rank_run *p)
 {
     LT_TRY(lt_optim_gather_params(p->optim));
     LT_TRY(read_all(p, p->value));
@@ -283,7 +283,7 @@ static inline lt_status read_results(player *p)
 
 static inline lt_status run(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     const scenario *s = p->s;
     const int settled = 4; /* units are laid out and state is made before it */
     LT_TRY(open_run(p));
@@ -303,7 +303,7 @@ static inline lt_status run(void *rank)
 
 static inline void end_run(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     lt_ema_free(&p->ema);
     lt_optim_free(&p->optim);
     lt_data_parallel_free(&p->dp);
@@ -311,13 +311,13 @@ static inline void end_run(void *rank)
     free_model(&p->m);
 }
 
-static inline rank_group group_of(player *p, int ranks, const scenario *s)
+static inline rank_group group_of(rank_run *p, int ranks, const scenario *s)
 {
     return (rank_group){RANKS_OF(p, ranks),           .device = s->kind, .f64 = s->f64,
                         .without_comm = s->unsharded, .run = run,        .end = end_run};
 }
 
-static inline void play_all(player *p, int ranks, const scenario *s)
+static inline void run_all(rank_run *p, int ranks, const scenario *s)
 {
     const rank_group g = group_of(p, ranks, s);
     memset(p, 0, (size_t)ranks * sizeof *p);
@@ -326,10 +326,10 @@ static inline void play_all(player *p, int ranks, const scenario *s)
     play_ranks(&g);
 }
 
-static inline void play_well(player *p, int ranks, const scenario *s)
+static inline void run_and_expect(rank_run *p, int ranks, const scenario *s)
 {
     const rank_group g = group_of(p, ranks, s);
-    play_all(p, ranks, s);
+    run_all(p, ranks, s);
     expect_ranks(&g);
 }
 

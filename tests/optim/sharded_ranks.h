@@ -56,7 +56,7 @@ static inline lt_place shard_of_rank(grid g, int k, int rank)
     return p;
 }
 
-struct player;
+struct rank_run;
 
 typedef struct scenario {
     make_fn *make;
@@ -68,11 +68,11 @@ typedef struct scenario {
     lt_dtype dtype;
     bool gather_params;
     lt_balance balance;
-    int from, to;                              /* first and last step; 0: 1 and STEPS */
-    void (*spoil)(struct player *p);           /* called before the sharded parameters are made */
-    lt_status (*make_other)(struct player *p); /* makes the optimizer instead */
-    lt_status (*before)(struct player *p, int t); /* called before each step on each rank */
-    lt_status (*after)(struct player *p);         /* called after all steps */
+    int from, to;                                /* first and last step; 0: 1 and STEPS */
+    void (*corrupt)(struct rank_run *p);         /* called before the sharded parameters are made */
+    lt_status (*make_other)(struct rank_run *p); /* makes the optimizer instead */
+    lt_status (*before)(struct rank_run *p, int t); /* called before each step on each rank */
+    lt_status (*after)(struct rank_run *p);         /* called after all steps */
 } scenario;
 
 /* All state tensors and numbers, in the order of visits. */
@@ -92,7 +92,7 @@ typedef struct checkpoint {
     double value[ELEMENTS];
 } checkpoint;
 
-typedef struct player {
+typedef struct rank_run {
     test_rank base;
     const scenario *scenario;
     bool whole;
@@ -116,7 +116,7 @@ typedef struct player {
         pushed;
     uint64_t gradient_bytes, all_bytes; /* bytes of the last step: over copy; over copy and world */
     size_t state_bytes;
-} player;
+} rank_run;
 
 /* --- State --- */
 
@@ -172,7 +172,7 @@ static inline lt_status on_number(void *context, const char *name, int64_t *valu
     return LT_OK;
 }
 
-static inline lt_status visit(player *p, record *r, bool restore)
+static inline lt_status visit(rank_run *p, record *r, bool restore)
 {
     r->used = r->entries = r->count = 0;
     r->restore = restore;
@@ -193,7 +193,7 @@ static inline double start_of(int k, int64_t i)
     return (i % 2 ? -0.1 : 0.1) * (double)(i % 48 + 1) + 0.01 * k;
 }
 
-static inline double gradient_of(const player *p, int t, int k, int64_t i)
+static inline double gradient_of(const rank_run *p, int t, int k, int64_t i)
 {
     const double x = (double)i;
     if (t == NOT_A_NUMBER && k == 1 && i == 5)
@@ -201,16 +201,16 @@ static inline double gradient_of(const player *p, int t, int k, int64_t i)
     return sin(1 + 7.0 * t + 3.0 * k + 1.7 * x + 0.9 * t * x) * (p->scenario->half ? 1024 : 1);
 }
 
-typedef double number_fn(const player *p, int t, int k, int64_t i);
+typedef double number_fn(const rank_run *p, int t, int k, int64_t i);
 
-static inline lt_place place_of_player(const player *p, int k)
+static inline lt_place place_of_player(const rank_run *p, int k)
 {
     return p->whole ? lt_place_whole(shapes[k])
                     : shard_of_rank(p->layout, k, p->base.rank % ranks_of(p->layout));
 }
 
 /* Fills a tensor by logical indices. */
-static inline void fill(const player *p, lt_tensor *tensor, number_fn *number, int t, int k)
+static inline void fill(const rank_run *p, lt_tensor *tensor, number_fn *number, int t, int k)
 {
     double values[MOST];
     const lt_place place = place_of_player(p, k);
@@ -219,7 +219,7 @@ static inline void fill(const player *p, lt_tensor *tensor, number_fn *number, i
     put(tensor, values);
 }
 
-static inline double first_value(const player *p, int t, int k, int64_t i)
+static inline double first_value(const rank_run *p, int t, int k, int64_t i)
 {
     int64_t first = 0;
     (void)t;
@@ -228,13 +228,13 @@ static inline double first_value(const player *p, int t, int k, int64_t i)
     return p->start ? p->start->value[first + i] : start_of(k, i);
 }
 
-static inline double written_value(const player *p, int t, int k, int64_t i)
+static inline double written_value(const rank_run *p, int t, int k, int64_t i)
 {
     (void)p, (void)t;
     return 0.5 - start_of(k, i);
 }
 
-static inline void open_params(player *p)
+static inline void open_params(rank_run *p)
 {
     const scenario *s = p->scenario;
     const lt_device_config config = {.f64 = s->f64, .threads = 1};
@@ -253,7 +253,7 @@ static inline void open_params(player *p)
     }
 }
 
-static inline void give(player *p, int t)
+static inline void set_gradients(rank_run *p, int t)
 {
     for (int k = 0; k < PARAMS; k++) {
         fill(p, p->param[k].grad, gradient_of, t, k);
@@ -263,10 +263,10 @@ static inline void give(player *p, int t)
     }
 }
 
-static inline lt_status step(player *p, int t)
+static inline lt_status step(rank_run *p, int t)
 {
     lt_step_result result;
-    give(p, t);
+    set_gradients(p, t);
     if (p->scenario->before)
         LT_TRY(p->scenario->before(p, t));
     const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
@@ -293,7 +293,7 @@ static inline int64_t element_of_part(lt_shape shape, lt_shape offset, lt_shape 
     return at;
 }
 
-static inline bool holds(const player *p, int rank, int k, int64_t element)
+static inline bool holds(const rank_run *p, int rank, int k, int64_t element)
 {
     const lt_place place = shard_of_rank(p->layout, k, rank % ranks_of(p->layout));
     for (int64_t i = 0; i < lt_place_count(&place); i++)
@@ -303,7 +303,7 @@ static inline bool holds(const player *p, int rank, int k, int64_t element)
 }
 
 /* Counts elements one by one from the shards and the owners. */
-static inline void count_elements(player *p)
+static inline void count_elements(rank_run *p)
 {
     const lt_shard *s = p->optim->shard;
     for (int k = 0; k < PARAMS; k++)
@@ -323,7 +323,7 @@ static inline void count_elements(player *p)
     }
 }
 
-static inline lt_status attach(player *p)
+static inline lt_status make_sharded(rank_run *p)
 {
     const scenario *s = p->scenario;
     const lt_shard_config c = {.comm = p->base.comm,
@@ -337,8 +337,8 @@ static inline lt_status attach(player *p)
         return lt_optim_shard_gradients(p->optim, NULL);
     }
     LT_TRY(lt_comm_split(p->base.comm, p->base.rank / ranks_of(p->layout), p->base.rank, &p->copy));
-    if (s->spoil)
-        s->spoil(p);
+    if (s->corrupt)
+        s->corrupt(p);
     LT_TRY(lt_sharded_optim_new(&p->sharded, &p->list, p->base.comm, p->copy));
     if (s->in_place) {
         LT_TRY(s->make_other ? s->make_other(p) : make_optim(s, &p->optim, &p->list));
@@ -354,9 +354,9 @@ static inline lt_status attach(player *p)
 
 static inline lt_status run(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     const scenario *s = p->scenario;
-    LT_TRY(attach(p));
+    LT_TRY(make_sharded(p));
     lt_alloc_fail_at(0); /* attaching succeeded */
     if (s->half)
         LT_TRY(lt_optim_scale_loss(p->optim, &(lt_loss_scaling){1024, 2, 0.5, 4, 0}));
@@ -374,7 +374,7 @@ static inline lt_status run(void *rank)
 
 static inline void end_run(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     lt_optim_free(&p->optim);
     lt_sharded_optim_free(&p->sharded);
     if (p->copy)
@@ -382,7 +382,7 @@ static inline void end_run(void *rank)
 }
 
 /* Reads the values and frees the parameters. */
-static inline void take_values(player *p)
+static inline void take_values(rank_run *p)
 {
     double values[MOST];
     int64_t first = 0;
@@ -405,7 +405,7 @@ static inline void take_values(player *p)
 static int64_t fail_at;
 
 /* Runs all ranks; layout and whole are set already. */
-static inline void play_all(player *p, int ranks, const scenario *s, const checkpoint *start)
+static inline void run_all(rank_run *p, int ranks, const scenario *s, const checkpoint *start)
 {
     const rank_group g = {RANKS_OF(p, ranks), .fail_at = fail_at, .run = run, .end = end_run};
     for (int r = 0; r < ranks; r++) {
@@ -427,24 +427,24 @@ static inline void play_all(player *p, int ranks, const scenario *s, const check
 }
 
 /* Runs one rank with whole parameters. */
-static inline void play_whole(player *p, const scenario *s, const checkpoint *start)
+static inline void run_whole(rank_run *p, const scenario *s, const checkpoint *start)
 {
-    *p = (player){.whole = true, .layout = {1, 0, 0}};
-    play_all(p, 1, s, start);
+    *p = (rank_run){.whole = true, .layout = {1, 0, 0}};
+    run_all(p, 1, s, start);
     if (p->base.status)
         fail_msg("one rank: %s", p->base.message);
 }
 
-static inline void play_shards(player *p, const scenario *s, grid layout, int copies,
-                               const checkpoint *start)
+static inline void run_shards(rank_run *p, const scenario *s, grid layout, int copies,
+                              const checkpoint *start)
 {
     const int ranks = ranks_of(layout) * copies;
     for (int r = 0; r < ranks; r++)
-        p[r] = (player){.layout = layout};
-    play_all(p, ranks, s, start);
+        p[r] = (rank_run){.layout = layout};
+    run_all(p, ranks, s, start);
 }
 
-static inline void drop_records(player *p, int ranks)
+static inline void free_records(rank_run *p, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         lt_free(p[r].state.bytes);

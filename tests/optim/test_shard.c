@@ -2,12 +2,151 @@
  * to each other and to a single rank. */
 
 #include "base/alloc.h"
-#include "players.h"
+#include "makers.h"
+#include "ranks.h"
 
 #include "lather/averaging.h"
+#include "lather/ext/fail.h"
 #include "lather/ext/optim.h"
+#include "lather/shard.h"
 
 #include <string.h>
+
+enum { PARAMS = 3, MOST = 48, RANKS = 8, STEPS = 6 };
+
+static const char *const names[PARAMS] = {"matrix", "kernel", "bias"};
+static const lt_shape shapes[PARAMS] = {
+    {2, {5, 7}}, {4, {4, 3, 2, 2}}, {1, {6}}}; /* the second is channels-last */
+
+/* A run, the same on each rank. */
+typedef struct scenario {
+    make_fn *make;
+    lt_shard_config config; /* comm is set per rank */
+    bool f64;
+    bool unsharded;
+    const char *kind;                           /* name of the backend; NULL: ref */
+    lt_status (*before)(fixture *f, int rank);  /* called before step 1; may be NULL */
+    lt_status (*between)(fixture *f, int rank); /* called before step 4; may be NULL */
+} scenario;
+
+typedef struct rank_run {
+    test_rank base;
+    const scenario *scenario;
+    fixture f;
+    double values[PARAMS][MOST];
+    lt_shard_load load;
+    size_t state_bytes;
+    uint64_t bytes; /* bytes sent in the last step */
+} rank_run;
+
+static void open_model(fixture *f, const scenario *s)
+{
+    double start[MOST];
+    *f = (fixture){0};
+    const lt_device_config config = {.f64 = s->f64, .threads = 1};
+    assert_ok(lt_device_open(&f->device, s->kind ? s->kind : "ref", &config));
+    for (int i = 0; i < MOST; i++)
+        start[i] = (i % 2 ? -0.1 : 0.1) * (i + 1);
+    for (int k = 0; k < PARAMS; k++)
+        put(fixture_add(f, names[k], shapes[k])->value, start);
+    assert_ok(s->make(&f->optim, &f->list));
+}
+
+/* No gradients in step 3, only the first in step 4, a NaN in step 5. */
+static void set_gradients(fixture *f, int t)
+{
+    double g[MOST];
+    for (int k = 0; k < PARAMS; k++) {
+        for (int i = 0; i < MOST; i++)
+            g[i] = sin(1 + 7.0 * t + 3.0 * k + 1.7 * i + 0.9 * t * i);
+        g[2] = t == 5 && k == 1 ? (double)NAN : g[2];
+        put_grad(&f->param[k], g);
+        f->param[k].has_grad = t != 3 && (t != 4 || k == 0);
+    }
+}
+
+static lt_status all_steps(rank_run *p)
+{
+    const scenario *s = p->scenario;
+    for (int t = 1; t <= STEPS; t++) {
+        if (t == 1 && s->before)
+            LT_TRY(s->before(&p->f, p->base.rank));
+        if (t == 4 && s->between)
+            LT_TRY(s->between(&p->f, p->base.rank));
+        set_gradients(&p->f, t);
+        const lt_step step = {.lr = 0.05, .clip_norm = 5, .attempt = t};
+        const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
+        LT_TRY(lt_optim_step(p->f.optim, &step));
+        p->bytes = p->base.comm ? lt_comm_bytes(p->base.comm) - before : 0;
+    }
+    return LT_OK;
+}
+
+static lt_status run(void *rank)
+{
+    rank_run *p = rank;
+    if (!p->scenario->unsharded) {
+        lt_shard_config c = p->scenario->config;
+        c.comm = p->base.comm;
+        LT_TRY(lt_optim_shard(p->f.optim, &c));
+        int size = c.group ? c.group : p->base.ranks;
+        LT_TRY(lt_optim_shard_load(p->f.optim, p->base.rank % size, &p->load));
+    }
+    LT_TRY(all_steps(p));
+    p->state_bytes = lt_optim_state_bytes(p->f.optim);
+    return LT_OK;
+}
+
+static void end_run(void *rank)
+{
+    lt_optim_free(&((rank_run *)rank)->f.optim); /* collective if there are groups */
+}
+
+/* If not 0: number of the allocation that fails, counted over all ranks once they run. */
+static int64_t fail_at;
+
+static void run_all(rank_run *p, int ranks, const scenario *s)
+{
+    const rank_group g = {RANKS_OF(p, ranks), .fail_at = fail_at, .run = run, .end = end_run};
+    for (int r = 0; r < ranks; r++) {
+        p[r] = (rank_run){.scenario = s};
+        open_model(&p[r].f, s);
+        p[r].base.device = p[r].f.device;
+    }
+    open_ranks(&g);
+    run_ranks(&g);
+    fail_at = 0;
+    for (int r = 0; r < ranks; r++)
+        for (int k = 0; k < PARAMS; k++)
+            get(p[r].f.param[k].value, p[r].values[k]);
+    close_ranks(&g);
+    for (int r = 0; r < ranks; r++)
+        fixture_close(&p[r].f);
+}
+
+/* The same steps with unsharded state. */
+static void run_unsharded(rank_run *p, const scenario *s)
+{
+    scenario alone = *s;
+    alone.unsharded = true;
+    *p = (rank_run){.scenario = &alone, .base.ranks = 1};
+    open_model(&p->f, &alone);
+    assert_ok(run(p));
+    for (int k = 0; k < PARAMS; k++)
+        get(p->f.param[k].value, p->values[k]);
+    fixture_close(&p->f);
+}
+
+static double max_difference(const rank_run *a, const rank_run *b)
+{
+    double most = 0;
+    for (int k = 0; k < PARAMS; k++)
+        for (int64_t i = 0; i < lt_shape_count(shapes[k]); i++) {
+            double d = fabs(a->values[k][i] - b->values[k][i]);
+            most = d <= most ? most : d; /* keeps a NaN */
+        }
+    return most;
+}
 
 typedef struct row {
     const char *name;
@@ -165,13 +304,13 @@ static const row rows[] = {
      .wrong = true},
 };
 
-static bool agree(const player *p, int ranks, const player *one)
+static bool agree(const rank_run *p, int ranks, const rank_run *one)
 {
     bool same = true;
     for (int r = 0; r < ranks; r++) {
         if (p[r].base.status)
             fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
-        same = same && apart(&p[r], one) == 0;
+        same = same && max_difference(&p[r], one) == 0;
     }
     return same;
 }
@@ -180,7 +319,7 @@ static void test_row(void **state)
 {
     static const int sizes[] = {2, 3, 4, 8};
     const row *w = *state;
-    static player p[RANKS], one[1], alone;
+    static rank_run p[RANKS], one[1], alone;
     const scenario s = {
         .make = w->make,
         .config = {.group = w->group,
@@ -195,19 +334,19 @@ static void test_row(void **state)
     bool same = true;
     scenario single = s;
     single.config.group = 0;
-    play_all(one, 1, &single);
+    run_all(one, 1, &single);
     assert_true(agree(one, 1, one));
     for (size_t i = 0; i < COUNT_OF(sizes); i++) {
         if (w->group && sizes[i] % w->group)
             continue;
-        play_all(p, sizes[i], &s);
+        run_all(p, sizes[i], &s);
         same = agree(p, sizes[i], one) && same;
     }
     assert_int_equal(same, !w->wrong);
-    play_alone(&alone, &s);
-    assert_near(apart(one, &alone), 0, w->bound);
+    run_unsharded(&alone, &s);
+    assert_near(max_difference(one, &alone), 0, w->bound);
     if (w->dtype) /* updates were rounded for sending */
-        assert_true(apart(one, &alone) > 1e-6);
+        assert_true(max_difference(one, &alone) > 1e-6);
 }
 
 /* --- State and bytes of a rank --- */
@@ -220,12 +359,12 @@ typedef struct share {
 static void test_load(void **state)
 {
     const share *what = *state;
-    static player p[RANKS], alone;
+    static rank_run p[RANKS], alone;
     const scenario s = {.make = what->make, .config = {.dtype = LT_BF16, .group = what->group}};
     enum { SOME = 4 };
     int64_t elements = 0, state_bytes = 0, gathered = 0;
-    play_all(p, SOME, &s);
-    play_alone(&alone, &s);
+    run_all(p, SOME, &s);
+    run_unsharded(&alone, &s);
     for (int k = 0; k < PARAMS; k++)
         elements += lt_shape_count(shapes[k]);
     for (int r = 0; r < SOME; r++) {
@@ -259,13 +398,13 @@ static const struct {
 
 static void test_polynomial(void **state)
 {
-    static player p[2];
+    static rank_run p[2];
     (void)state;
     for (size_t i = 0; i < COUNT_OF(costs); i++) {
         const scenario s = {
             .make = costs[i].make,
             .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = costs[i].polynomial}};
-        play_all(p, 2, &s);
+        run_all(p, 2, &s);
         for (int r = 0; r < 2; r++) {
             if (p[r].base.status)
                 fail_msg("costs %zu, rank %d: %s", i, r, p[r].base.message);
@@ -276,12 +415,12 @@ static void test_polynomial(void **state)
 
 static void test_wrong_polynomial(void **state)
 {
-    static player p[2];
+    static rank_run p[2];
     (void)state;
     const scenario s = {
         .make = make_sgd,
         .config = {.balance = LT_BALANCE_POLYNOMIAL, .polynomial = {{1, -1}, -100}}};
-    play_all(p, 2, &s);
+    run_all(p, 2, &s);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(p[r].base.status, LT_E_ARG);
         assert_non_null(strstr(p[r].base.message, "a part of parameter matrix has cost -10"));
@@ -325,9 +464,9 @@ static lt_status state_is_apart(fixture *f, int rank)
 static void test_state(void **state)
 {
     make_fn *const *make = *state;
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = *make, .before = state_is_apart, .between = state_is_apart};
-    play_all(p, 3, &s);
+    run_all(p, 3, &s);
     for (int r = 0; r < 3; r++)
         if (p[r].base.status)
             fail_msg("rank %d: %s", r, p[r].base.message);
@@ -345,9 +484,9 @@ static lt_status poison(fixture *f, int rank)
 static void test_owner_fails(void **state)
 {
     (void)state;
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = make_whole, .before = poison};
-    play_all(p, 4, &s);
+    run_all(p, 4, &s);
     for (int r = 0; r < 4; r++) {
         assert_int_equal(p[r].base.status, p[0].base.status);
         assert_int_not_equal(p[r].base.status, LT_OK);
@@ -420,8 +559,8 @@ static const bad bads[] = {
 static void test_bad(void **state)
 {
     const bad *b = *state;
-    static player p[RANKS];
-    play_all(p, b->ranks, &b->scenario);
+    static rank_run p[RANKS];
+    run_all(p, b->ranks, &b->scenario);
     for (int r = 0; r < b->ranks; r++) {
         assert_int_equal(p[r].base.status, b->want);
         assert_non_null(strstr(p[r].base.message, b->message));
@@ -438,9 +577,9 @@ static lt_status make_either(lt_optim **out, const lt_params *params)
 static void test_disagree(void **state)
 {
     (void)state;
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = make_either};
-    play_all(p, 3, &s);
+    run_all(p, 3, &s);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(p[r].base.status, LT_E_ARG);
         assert_non_null(strstr(p[r].base.message, "adam"));
@@ -461,13 +600,13 @@ static void test_no_memory(void **state)
 {
     (void)state;
     enum { MOST_ALLOCATIONS = 260 };
-    static player p[RANKS];
+    static rank_run p[RANKS];
     scenario s = {.make = make_shampoo, .before = short_of_memory};
     int failed = 0;
     for (int n = 1; n < MOST_ALLOCATIONS; n++) {
         fail_at = n;
         s.config.group = n % 2; /* all, or each for itself */
-        play_all(p, 2, &s);
+        run_all(p, 2, &s);
         failed += p[0].base.status != LT_OK;
         assert_int_equal(p[0].base.status == LT_OK, p[1].base.status == LT_OK);
         for (int r = 0; r < 2 && p[0].base.status; r++)

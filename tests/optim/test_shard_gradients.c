@@ -44,7 +44,7 @@ typedef struct scenario {
     bool listed; /* the device has graphs: one kernel makes all copies of a bucket */
 } scenario;
 
-typedef struct player {
+typedef struct rank_run {
     test_rank base;
     const scenario *scenario;
     lt_tape *tape;
@@ -56,7 +56,7 @@ typedef struct player {
     uint64_t all_gradient_bytes;         /* of all steps */
     lt_reducer_bytes sent;               /* as data parallelism counts them */
     lt_shard_load load;
-} player;
+} rank_run;
 
 /* --- A run --- */
 
@@ -83,7 +83,7 @@ static void open_model(fixture *f, const scenario *s, int rank)
 }
 
 /* Gradient of a rank; equal ones are of so few bits that their sums are exact. */
-static double number(const player *p, int t, int k, int i)
+static double number(const rank_run *p, int t, int k, int i)
 {
     const int rank = p->scenario->equal ? 0 : p->base.rank;
     const double g = sin(1 + 7.0 * t + 3.0 * k + 1.7 * i + 0.9 * t * i + 2.3 * rank);
@@ -92,7 +92,7 @@ static double number(const player *p, int t, int k, int i)
 
 /* Step 6 has no gradient at all, step 7 all but the last on the last rank only, in step 9 one is not a
  * number on one rank. The last parameter never has one before step 3. */
-static bool has_gradient(const player *p, int t, int k)
+static bool has_gradient(const rank_run *p, int t, int k)
 {
     const bool last = p->base.rank == p->base.ranks - 1;
     if (t == NO_GRADIENT || (t < 3 && k == PARAMS - 1))
@@ -100,7 +100,7 @@ static bool has_gradient(const player *p, int t, int k)
     return t != ONE_RANK_ONLY || last || p->scenario->equal;
 }
 
-static void give(player *p, int t)
+static void set_gradients(rank_run *p, int t)
 {
     double g[ELEMENTS];
     for (int k = 0; k < PARAMS; k++) {
@@ -113,7 +113,7 @@ static void give(player *p, int t)
     }
 }
 
-static lt_status shard_state(player *p)
+static lt_status shard_state(rank_run *p)
 {
     const scenario *s = p->scenario;
     const lt_shard_config c = {.comm = p->base.comm, .group = s->group, .dtype = s->gather};
@@ -126,10 +126,10 @@ static lt_status shard_state(player *p)
     return s->twice ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
 }
 
-static lt_status step(player *p, int t)
+static lt_status step(rank_run *p, int t)
 {
     lt_step_result result;
-    give(p, t);
+    set_gradients(p, t);
     const lt_step numbers = {.lr = 0.01, .clip_norm = p->scenario->clip, .attempt = t};
     const uint64_t before = p->base.comm ? lt_comm_bytes(p->base.comm) : 0;
     if (p->dp) {
@@ -149,7 +149,7 @@ static lt_status step(player *p, int t)
 
 static lt_status run(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     const scenario *s = p->scenario;
     const lt_data_parallel_config c = {
         .bucket_bytes = s->bucket_bytes, .dtype = s->dtype, .compress = s->compress};
@@ -169,13 +169,13 @@ static lt_status run(void *rank)
 
 static void end(void *rank)
 {
-    player *p = rank;
+    rank_run *p = rank;
     lt_optim_free(&p->f.optim);
     lt_data_parallel_free(&p->dp);
     lt_tape_free(&p->tape);
 }
 
-static void read_values(player *p)
+static void read_values(rank_run *p)
 {
     int at = 0;
     for (int k = 0; k < PARAMS; k++) {
@@ -186,17 +186,17 @@ static void read_values(player *p)
     assert_int_equal(at, ELEMENTS);
 }
 
-static rank_group group_of(player *p, int ranks, const scenario *s)
+static rank_group group_of(rank_run *p, int ranks, const scenario *s)
 {
     return (rank_group){RANKS_OF(p, ranks), .without_comm = s->unsharded, .same_refusal = true,
                         .run = run, .end = end};
 }
 
-static void play_all(player *p, int ranks, const scenario *s)
+static void run_all(rank_run *p, int ranks, const scenario *s)
 {
     const rank_group g = group_of(p, ranks, s);
     for (int r = 0; r < ranks; r++) {
-        p[r] = (player){.scenario = s};
+        p[r] = (rank_run){.scenario = s};
         open_model(&p[r].f, s, s->unsharded ? 0 : r);
         p[r].base.device = p[r].f.device;
     }
@@ -209,14 +209,14 @@ static void play_all(player *p, int ranks, const scenario *s)
         fixture_close(&p[r].f);
 }
 
-static void play_well(player *p, int ranks, const scenario *s)
+static void run_and_expect(rank_run *p, int ranks, const scenario *s)
 {
     const rank_group g = group_of(p, ranks, s);
-    play_all(p, ranks, s);
+    run_all(p, ranks, s);
     expect_ranks(&g);
 }
 
-static bool same_values(const player *a, const player *b)
+static bool same_values(const rank_run *a, const rank_run *b)
 {
     return !memcmp(a->value, b->value, sizeof a->value);
 }
@@ -255,7 +255,7 @@ static const scenario rows[] = {
     {.preset = "soap"},
 };
 
-static void compare(const player *a, const player *b, int ranks)
+static void compare(const rank_run *a, const rank_run *b, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         assert_true(same_values(&a[r], &b[0]));
@@ -272,14 +272,14 @@ static void compare(const player *a, const player *b, int ranks)
 
 static void test_row(void **state)
 {
-    static player whole[RANKS], sharded[RANKS];
+    static rank_run whole[RANKS], sharded[RANKS];
     scenario s = *(const scenario *)*state;
     for (int ranks = 2; ranks <= RANKS; ranks++) {
         s.sharded = false;
         const scenario other = s;
-        play_well(whole, ranks, &other);
+        run_and_expect(whole, ranks, &other);
         s.sharded = true;
-        play_well(sharded, ranks, &s);
+        run_and_expect(sharded, ranks, &s);
         compare(sharded, whole, ranks);
         assert_true(sharded[0].gradient_bytes != whole[0].gradient_bytes);
     }
@@ -290,14 +290,14 @@ static void test_row(void **state)
 /* A single rank on its own too, but for Shampoo in f32, whose gathered updates are rounded once more. */
 static void test_clipped(void **state)
 {
-    static player one[1], p[RANKS];
+    static rank_run one[1], p[RANKS];
     scenario s = *(const scenario *)*state;
     s.equal = s.sharded = true;
     s.clip = 0.5;
-    play_well(one, 1, &s);
+    run_and_expect(one, 1, &s);
     assert_true(one->norm[1] > 2 * s.clip);
     for (int ranks = 2; ranks <= RANKS; ranks++) {
-        play_well(p, ranks, &s);
+        run_and_expect(p, ranks, &s);
         for (int r = 0; r < ranks; r++) {
             assert_true(same_values(&p[r], one));
             assert_memory_equal(p[r].norm + 1, one->norm + 1, (NOT_A_NUMBER - 1) * sizeof(double));
@@ -305,7 +305,7 @@ static void test_clipped(void **state)
         }
     }
     s.unsharded = true;
-    play_well(p, 1, &s);
+    run_and_expect(p, 1, &s);
     assert_memory_equal(p->norm + 1, one->norm + 1, sizeof(double));
     if (s.f64 || s.make != make_shampoo)
         assert_true(same_values(p, one));
@@ -315,12 +315,12 @@ static void test_clipped(void **state)
 static void clipping_by_all_elements_differs(void **state)
 {
     (void)state;
-    static player whole[RANKS], sharded[RANKS];
+    static rank_run whole[RANKS], sharded[RANKS];
     const scenario s = {.make = make_sgd, .clip = 0.5, .f64 = true};
     scenario d = s;
     d.sharded = true;
-    play_well(whole, 2, &s);
-    play_well(sharded, 2, &d);
+    run_and_expect(whole, 2, &s);
+    run_and_expect(sharded, 2, &d);
     bool same = true;
     for (int t = 1; t < NO_GRADIENT; t++) {
         same = same && !memcmp(&whole[0].norm[t], &sharded[0].norm[t], sizeof(double));
@@ -331,7 +331,7 @@ static void clipping_by_all_elements_differs(void **state)
 
 /* --- Bytes --- */
 
-static int64_t sum_of_bytes(const player *p, int ranks, bool of_step)
+static int64_t sum_of_bytes(const rank_run *p, int ranks, bool of_step)
 {
     int64_t sum = 0;
     for (int r = 0; r < ranks; r++)
@@ -339,7 +339,7 @@ static int64_t sum_of_bytes(const player *p, int ranks, bool of_step)
     return sum;
 }
 
-static int64_t count_parts(const player *p, int ranks)
+static int64_t count_parts(const rank_run *p, int ranks)
 {
     int64_t sum = 0;
     for (int r = 0; r < ranks; r++)
@@ -354,7 +354,7 @@ static int64_t chunk(int64_t elements, int ranks, int rank)
 }
 
 /* Checks each rank's bytes. */
-static void check_ranks(const player *p, int ranks, int64_t size)
+static void check_ranks(const rank_run *p, int ranks, int64_t size)
 {
     const int64_t parts = count_parts(p, ranks);
     for (int r = 0; r < ranks; r++) {
@@ -371,7 +371,7 @@ static void check_ranks(const player *p, int ranks, int64_t size)
 
 static void test_bytes(void **state)
 {
-    static player whole[RANKS], sharded[RANKS];
+    static rank_run whole[RANKS], sharded[RANKS];
     scenario s = *(const scenario *)*state;
     const int64_t size = s.dtype ? 2 : s.f64 ? 8 : 4;
     s.steps = 4;
@@ -379,9 +379,9 @@ static void test_bytes(void **state)
         const int64_t n = ranks, others = n - 1;
         s.sharded = false;
         const scenario other = s;
-        play_well(whole, ranks, &other);
+        run_and_expect(whole, ranks, &other);
         s.sharded = true;
-        play_well(sharded, ranks, &s);
+        run_and_expect(sharded, ranks, &s);
         if (ranks > 1)
             check_ranks(sharded, ranks, size);
         /* without flags of gradients and of steps, and without norms: 2 of 3 */
@@ -400,12 +400,12 @@ static void test_bytes(void **state)
 static void a_rank_without_parts_steps_too(void **state)
 {
     (void)state;
-    static player whole[CAPACITY], sharded[CAPACITY];
+    static rank_run whole[CAPACITY], sharded[CAPACITY];
     scenario s = {.make = make_adam};
     const scenario other = s;
-    play_well(whole, CAPACITY, &other);
+    run_and_expect(whole, CAPACITY, &other);
     s.sharded = true;
-    play_well(sharded, CAPACITY, &s);
+    run_and_expect(sharded, CAPACITY, &s);
     compare(sharded, whole, CAPACITY);
     int idle = 0;
     for (int r = 0; r < CAPACITY; r++)
@@ -463,8 +463,8 @@ static const bad bads[] = {
 static void test_bad(void **state)
 {
     const bad *b = *state;
-    static player p[RANKS];
-    play_all(p, RANKS, &b->scenario);
+    static rank_run p[RANKS];
+    run_all(p, RANKS, &b->scenario);
     for (int r = 0; r < RANKS; r++) {
         assert_int_equal(p[r].base.status, LT_E_ARG);
         assert_non_null(strstr(p[r].base.message, b->message));

@@ -4,7 +4,7 @@
 #include "full.h"
 #include "shard_params.h"
 
-static player whole[RANKS], sharded[RANKS];
+static rank_run whole[RANKS], sharded[RANKS];
 
 /* --- Bitwise equal --- */
 
@@ -54,7 +54,7 @@ static const scenario rows[] = {
     {.make = make_adam, .bucket_bytes = 700, .gather_in = 1, .stay_gathered = true},
 };
 
-static void compare(const player *a, const player *b, int ranks)
+static void compare(const rank_run *a, const rank_run *b, int ranks)
 {
     for (int r = 0; r < ranks; r++) {
         assert_true(a[r].values > 500);
@@ -78,8 +78,8 @@ static void test_row(void **state)
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         if (!test_full() && ranks != 1 + turn % RANKS)
             continue;
-        play_well(whole, ranks, &other);
-        play_well(sharded, ranks, &s);
+        run_and_expect(whole, ranks, &other);
+        run_and_expect(sharded, ranks, &s);
         compare(sharded, whole, ranks);
         for (int t = 1; t <= STEPS; t++)
             assert_int_equal(sharded[0].applied[t], t != s.bad_step);
@@ -93,7 +93,7 @@ static void gathers_are_in_flight_before_they_are_read(void **state)
 {
     (void)state;
     scenario s = {.make = make_adamw, .shard_params = true, .bucket_bytes = 700, .accum = 2};
-    play_well(sharded, 3, &s);
+    run_and_expect(sharded, 3, &s);
     for (int r = 0; r < 3; r++) {
         const int64_t gathers = sharded[r].after.gathers - sharded[r].before.gathers;
         assert_true(gathers > 20);
@@ -101,7 +101,7 @@ static void gathers_are_in_flight_before_they_are_read(void **state)
         assert_int_equal(sharded[r].after.flight_bytes, 0);
     }
     s.no_prefetch = true;
-    play_well(sharded, 3, &s);
+    run_and_expect(sharded, 3, &s);
     assert_int_equal(sharded[0].after.prefetched, 0);
 }
 
@@ -112,13 +112,13 @@ static void ranks_that_read_other_parameters_fail(void **state)
     (void)state;
     scenario s = {
         .make = make_adamw, .shard_params = true, .bucket_bytes = 1, .swapped_order = true};
-    play_all(sharded, 2, &s);
+    run_all(sharded, 2, &s);
     assert_int_equal(sharded[1].base.status, LT_E_ARG);
     assert_non_null(strstr(sharded[1].base.message,
                            "expected h.0.ln_1.weight, got h.1.ln_1.weight; every pass"));
     assert_int_not_equal(sharded[0].base.status, LT_OK);
     s.late = true;
-    play_all(sharded, 2, &s);
+    run_all(sharded, 2, &s);
     for (int r = 0; r < 2; r++)
         assert_int_equal(sharded[r].base.status, LT_E_COMM);
     assert_non_null(strstr(sharded[0].base.message, "mismatched calls"));
@@ -129,7 +129,7 @@ static void averages_must_be_sharded_too(void **state)
     (void)state;
     const scenario s = {
         .make = make_adamw, .shard_params = true, .average = true, .whole_average = true};
-    play_all(sharded, 2, &s);
+    run_all(sharded, 2, &s);
     for (int r = 0; r < 2; r++) {
         assert_int_equal(sharded[r].base.status, LT_E_ARG);
         assert_non_null(strstr(sharded[r].base.message, "lt_optim_shard_ema()"));

@@ -2,7 +2,7 @@
 
 #include "shard_params.h"
 
-static player whole[RANKS], sharded[RANKS];
+static rank_run whole[RANKS], sharded[RANKS];
 
 /* --- Memory --- */
 
@@ -33,10 +33,10 @@ static void test_memory(void **state)
                   .tokens = 2,
                   .bucket_bytes = 1 << 15};
     s.unsharded = true;
-    play_well(whole, 1, &s);
+    run_and_expect(whole, 1, &s);
     s.unsharded = false;
     s.shard_params = true;
-    play_well(sharded, row->ranks, &s);
+    run_and_expect(sharded, row->ranks, &s);
     for (int r = 0; r < row->ranks; r++) {
         const double share = (double)sharded[r].peak * row->ranks / (double)whole->peak;
         if (!(share <= most))
@@ -44,7 +44,7 @@ static void test_memory(void **state)
                      row->ranks, whole->peak);
     }
     s.shard_params = false; /* a control: unsharded values take more */
-    play_well(sharded, row->ranks, &s);
+    run_and_expect(sharded, row->ranks, &s);
     assert_true((double)sharded->peak * row->ranks > 1.5 * most * (double)whole->peak / 2);
 }
 
@@ -185,7 +185,7 @@ static void test_bytes(void **state)
             used += r.unit[i] == r.unit[last] ? (size_t)r.elements[i] * 4 : 0;
         if (used + 3 * 5 * 4 <= s.bucket_bytes)
             r.gathered += 3 * 5;
-        play_well(sharded, ranks, &s);
+        run_and_expect(sharded, ranks, &s);
         for (int k = 0; k < ranks; k++)
             sent += (int64_t)sharded[k].step_bytes;
         sent -= other_bytes(elements, r.count + 1, ranks);

@@ -8,7 +8,7 @@ enum { GRIDS = COUNT_OF(grids) };
 
 /* --- Bitwise equal to one rank --- */
 
-static void compare_values(const player *p, const player *one)
+static void compare_values(const rank_run *p, const rank_run *one)
 {
     for (int i = 0; i < ELEMENTS; i++)
         if (p->has[i] && memcmp(&p->value[i], &one->value[i], sizeof(double)) != 0)
@@ -16,7 +16,7 @@ static void compare_values(const player *p, const player *one)
                      p->base.ranks, one->value[i]);
 }
 
-static void compare_steps(const player *p, const player *one)
+static void compare_steps(const rank_run *p, const rank_run *one)
 {
     for (int t = 1; t <= STEPS; t++) {
         assert_int_equal(p->applied[t], one->applied[t]);
@@ -27,7 +27,7 @@ static void compare_steps(const player *p, const player *one)
 }
 
 /* Each state tensor is on one rank, with the same bytes as on a single rank. */
-static void compare_state(const player *p, int ranks, const player *one)
+static void compare_state(const rank_run *p, int ranks, const rank_run *one)
 {
     size_t at = 0, bytes = 0;
     assert_true(one->state.entries > 0 || one->state.count > 0);
@@ -53,7 +53,7 @@ static void compare_state(const player *p, int ranks, const player *one)
     assert_int_equal(bytes, one->state_bytes);
 }
 
-static void compare(const player *p, int ranks, const player *one)
+static void compare(const rank_run *p, int ranks, const rank_run *one)
 {
     for (int r = 0; r < ranks; r++) {
         if (p[r].base.status)
@@ -64,23 +64,23 @@ static void compare(const player *p, int ranks, const player *one)
     compare_state(p, ranks, one);
 }
 
-static void test_layout(const scenario *s, const player *one, grid g, int copies)
+static void test_layout(const scenario *s, const rank_run *one, grid g, int copies)
 {
-    static player p[RANKS];
-    play_shards(p, s, g, copies, NULL);
+    static rank_run p[RANKS];
+    run_shards(p, s, g, copies, NULL);
     compare(p, ranks_of(g) * copies, one);
-    drop_records(p, ranks_of(g) * copies);
+    free_records(p, ranks_of(g) * copies);
 }
 
 /* Runs each grid, as one copy and as two. */
 static void test_all(void **state)
 {
-    static player one;
-    play_whole(&one, *state, NULL);
+    static rank_run one;
+    run_whole(&one, *state, NULL);
     for (int g = 0; g < GRIDS; g++)
         for (int copies = 1; copies <= 2; copies++)
             test_layout(*state, &one, grids[g], copies);
-    drop_records(&one, 1);
+    free_records(&one, 1);
 }
 
 /* Runs four layouts; without ./check --full one of them, in turn. */
@@ -90,14 +90,14 @@ static void test_few(void **state)
         grid grid;
         int copies;
     } layouts[] = {{{3, 0, 0}, 1}, {{0, 2, 1}, 2}, {{0, 2, 2}, 1}, {{0, 2, 2}, 2}};
-    static player one;
+    static rank_run one;
     static size_t turn;
     turn++;
-    play_whole(&one, *state, NULL);
+    run_whole(&one, *state, NULL);
     for (size_t i = 0; i < COUNT_OF(layouts); i++)
         if (test_full() || i == turn % COUNT_OF(layouts))
             test_layout(*state, &one, layouts[i].grid, layouts[i].copies);
-    drop_records(&one, 1);
+    free_records(&one, 1);
 }
 
 static lt_status make_wide(lt_optim **out, const lt_params *params)
@@ -160,7 +160,7 @@ static const scenario few_layouts[] = {
 /* --- Checkpoints --- */
 
 /* Merges the state of all ranks. */
-static void merge(checkpoint *c, const player *p, int ranks)
+static void merge(checkpoint *c, const rank_run *p, int ranks)
 {
     size_t at = 0;
     c->state = p[0].state;
@@ -181,31 +181,31 @@ static void merge(checkpoint *c, const player *p, int ranks)
 /* Runs ten steps on eight ranks, and ten more on others. */
 static void test_resumed(void **state)
 {
-    static player one, p[RANKS];
+    static rank_run one, p[RANKS];
     static checkpoint c;
     const scenario *s = *state;
     scenario first = *s, second = *s;
     first.to = STEPS / 2;
     second.from = STEPS / 2 + 1;
-    play_whole(&one, s, NULL);
-    play_shards(p, &first, grids[5], 1, NULL);
+    run_whole(&one, s, NULL);
+    run_shards(p, &first, grids[5], 1, NULL);
     assert_int_equal(p->base.status, LT_OK);
     merge(&c, p, 8);
-    drop_records(p, 8);
+    free_records(p, 8);
     for (int g = 0; g < 4; g++) {
-        play_shards(p, &second, grids[g], 1, &c);
+        run_shards(p, &second, grids[g], 1, &c);
         for (int r = 0; r < ranks_of(grids[g]); r++) {
             memcpy(p[r].norm, one.norm, second.from * sizeof(double));
             memcpy(p[r].applied, one.applied, second.from * sizeof(bool));
         }
         compare(p, ranks_of(grids[g]), &one);
-        drop_records(p, ranks_of(grids[g]));
+        free_records(p, ranks_of(grids[g]));
     }
-    static player again;
-    play_whole(&again, &second, &c);
+    static rank_run again;
+    run_whole(&again, &second, &c);
     compare_values(&again, &one);
-    drop_records(&again, 1);
-    drop_records(&one, 1);
+    free_records(&again, 1);
+    free_records(&one, 1);
     lt_free(c.state.bytes);
 }
 
@@ -222,7 +222,8 @@ static int64_t most(int64_t a, int64_t b)
 }
 
 /* Checks each rank's counters to the byte, and all messages by element. */
-static void check_traffic(const player *p, int ranks, int members, int64_t size, int64_t sent_size)
+static void check_traffic(const rank_run *p, int ranks, int members, int64_t size,
+                          int64_t sent_size)
 {
     int64_t gradients = 0, foreign = 0;
     for (int r = 0; r < ranks; r++) {
@@ -241,15 +242,15 @@ static void check_traffic(const player *p, int ranks, int members, int64_t size,
 
 static void test_traffic(void **state)
 {
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario *s = *state;
     const int64_t size = s->f64 ? 8 : 4;
     for (int g = 0; g < GRIDS; g++)
         for (int copies = 1; copies <= 2; copies++) {
             const int members = ranks_of(grids[g]), ranks = members * copies;
-            play_shards(p, s, grids[g], copies, NULL);
+            run_shards(p, s, grids[g], copies, NULL);
             check_traffic(p, ranks, members, size, s->dtype ? 2 : size);
-            drop_records(p, ranks);
+            free_records(p, ranks);
         }
 }
 
@@ -257,11 +258,11 @@ static void test_traffic(void **state)
 static void memory_is_shards_and_parts(void **state)
 {
     (void)state;
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = make_adam, .to = 2};
     for (int g = 0; g < GRIDS; g++) {
         const int ranks = ranks_of(grids[g]);
-        play_shards(p, &s, grids[g], 1, NULL);
+        run_shards(p, &s, grids[g], 1, NULL);
         for (int r = 0; r < ranks; r++) {
             const int64_t parts = p[r].parts_elements, shards = p[r].shard_elements;
             const int64_t local = parts - p[r].foreign;
@@ -271,7 +272,7 @@ static void memory_is_shards_and_parts(void **state)
                             4 * (2 * parts + came + sent + 2 * ranks + 1));
             assert_int_equal(p[r].state_bytes, 4 * 2 * parts);
         }
-        drop_records(p, ranks);
+        free_records(p, ranks);
     }
 }
 
@@ -280,13 +281,13 @@ static void even_shards_have_the_bytes_of_the_formula(void **state)
 {
     (void)state;
     enum { T = 5, E = 5 * 30 };
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = make_adam, .to = 2};
     shapes = even;
     for (int copies = 1; copies <= 2; copies++) {
         int64_t gradients = 0, values = 0;
         const int ranks = T * copies;
-        play_shards(p, &s, (grid){T, 0, 0}, copies, NULL);
+        run_shards(p, &s, (grid){T, 0, 0}, copies, NULL);
         for (int r = 0; r < ranks; r++) {
             assert_int_equal(p[r].base.status, LT_OK);
             gradients += p[r].traffic.gradients - (T - 1);
@@ -294,7 +295,7 @@ static void even_shards_have_the_bytes_of_the_formula(void **state)
         }
         assert_int_equal(gradients, (T - 1) * E / T);
         assert_int_equal(values, (ranks - 1) * E / T);
-        drop_records(p, ranks);
+        free_records(p, ranks);
     }
     shapes = uneven;
 }
@@ -308,7 +309,7 @@ typedef struct bad {
     const char *message;
 } bad;
 
-static void set_shard(player *p, int rank, int k, int dim, int64_t offset, int64_t extent)
+static void set_shard(rank_run *p, int rank, int k, int dim, int64_t offset, int64_t extent)
 {
     if (p->base.rank != rank)
         return;
@@ -316,24 +317,24 @@ static void set_shard(player *p, int rank, int k, int dim, int64_t offset, int64
     p->param[k].place->extent.dim[dim] = extent;
 }
 
-static void overlap(player *p)
+static void overlap(rank_run *p)
 {
     set_shard(p, 1, 1, 0, 3, 3);
 }
 
-static void leave_a_gap(player *p)
+static void leave_a_gap(rank_run *p)
 {
     for (int r = 0; r < p->base.ranks; r += 2)
         set_shard(p, r, 1, 0, 0, 3);
 }
 
-static void rename_one(player *p)
+static void rename_one(rank_run *p)
 {
     if (p->base.rank == 3)
         p->list.item[2] = &p->param[1];
 }
 
-static void turn_filter(player *p)
+static void turn_filter(rank_run *p)
 {
     lt_param_clear(&p->param[4]);
     assert_ok(p->base.rank == 2
@@ -341,58 +342,58 @@ static void turn_filter(player *p)
                   : lt_param_init_filter(&p->param[4], p->base.device, "", names[4], shapes[4]));
 }
 
-static lt_status lose_a_gradient(player *p, int t)
+static lt_status lose_a_gradient(rank_run *p, int t)
 {
     if (t == 2 && p->base.rank == 1)
         p->param[2].has_grad = false;
     return LT_OK;
 }
 
-static lt_status make_over_shards(player *p)
+static lt_status make_over_shards(rank_run *p)
 {
     return make_adam(&p->optim, &p->list);
 }
 
-static lt_status save_state_of_shards(player *p)
+static lt_status save_state_of_shards(rank_run *p)
 {
     lt_state_visitor visitor = {.number = ignore_number};
     LT_TRY(make_adam(&p->optim, &p->list));
     return lt_optim_visit(p->optim, &visitor);
 }
 
-static lt_status attach_twice(player *p)
+static lt_status attach_twice(rank_run *p)
 {
     LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
     return lt_sharded_optim_attach(p->sharded, p->optim, &(lt_shard_config){.comm = p->base.comm});
 }
 
-static lt_status attach_to_pairs(player *p)
+static lt_status attach_to_pairs(rank_run *p)
 {
     LT_TRY(make_adam(&p->optim, lt_sharded_optim_params(p->sharded)));
     return lt_sharded_optim_attach(p->sharded, p->optim,
                                    &(lt_shard_config){.comm = p->base.comm, .group = 2});
 }
 
-static lt_status without_attaching(player *p)
+static lt_status without_attaching(rank_run *p)
 {
     return lt_sharded_optim_traffic(p->sharded, &p->traffic);
 }
 
 static const bad bads[] = {
     {"shards that overlap",
-     {.make = make_adam, .spoil = overlap},
+     {.make = make_adam, .corrupt = overlap},
      LT_E_ARG,
      "optim: table: rank 0 holds [0:4,0:3] of [7,3], rank 1 [3:6,0:3] of [7,3]: shards must be equal or disjoint"},
     {"shards that leave a gap",
-     {.make = make_adam, .spoil = leave_a_gap},
+     {.make = make_adam, .corrupt = leave_a_gap},
      LT_E_ARG,
      "optim: table has 21 elements, the ranks of rank 0's copy hold 18"},
     {"other names on one rank",
-     {.make = make_adam, .spoil = rename_one},
+     {.make = make_adam, .corrupt = rename_one},
      LT_E_ARG,
      "the trained model is 5 parameters of 159 elements"},
     {"a filter in another order on one rank",
-     {.make = make_adam, .spoil = turn_filter},
+     {.make = make_adam, .corrupt = turn_filter},
      LT_E_ARG,
      "optim: kernel is row-major on 1 of 4 ranks and an unreshaped channels-last shard on 3"},
     {"a gradient that is absent on one rank",
@@ -424,8 +425,8 @@ static const bad bads[] = {
 static void test_bad(void **state)
 {
     const bad *b = *state;
-    static player p[RANKS];
-    play_shards(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
+    static rank_run p[RANKS];
+    run_shards(p, &b->scenario, (grid){2, 0, 0}, 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
         assert_true(p[r].base.status == b->status || p[r].base.status == LT_E_COMM);
@@ -433,7 +434,7 @@ static void test_bad(void **state)
     }
     if (!named)
         fail_msg("%s", p->base.message);
-    drop_records(p, 4);
+    free_records(p, 4);
 }
 
 /* An allocation fails: no rank waits for another forever, and none leaks. */
@@ -441,17 +442,17 @@ static void memory_that_runs_out_ends_all_ranks(void **state)
 {
     (void)state;
     enum { MOST_ALLOCATIONS = 1500 };
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const scenario s = {.make = make_shampoo, .to = 2};
     int failed = 0;
     for (int n = 1; n < MOST_ALLOCATIONS; n += 1 + n / 25) {
         fail_at = n;
-        play_shards(p, &s, (grid){2, 0, 0}, 1, NULL);
+        run_shards(p, &s, (grid){2, 0, 0}, 1, NULL);
         failed += p[0].base.status != LT_OK;
         for (int r = 0; r < 2; r++)
             assert_true(!p[r].base.status || p[r].base.status == LT_E_NOMEM
                         || p[r].base.status == LT_E_COMM);
-        drop_records(p, 2);
+        free_records(p, 2);
     }
     assert_in_range(failed, 30, MOST_ALLOCATIONS);
 }

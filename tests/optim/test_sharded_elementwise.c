@@ -8,7 +8,7 @@ static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 
 /* Relative bound of norms: the order of a sum of a thousand squares differs. */
 static const double norm_bound = 1e-6;
 
-static void compare_steps(const player *p, const player *first, const player *one)
+static void compare_steps(const rank_run *p, const rank_run *first, const rank_run *one)
 {
     const int from = p->scenario->from ? p->scenario->from : 1;
     for (int t = from; t <= STEPS; t++) {
@@ -38,7 +38,7 @@ static void compare_numbers(double got, double want, double bound, const char *w
         fail_msg("%s %lld is %.9g, want %.9g", what, (long long)i, got, want);
 }
 
-static void compare_values(const player *p, const player *one, double bound)
+static void compare_values(const rank_run *p, const rank_run *one, double bound)
 {
     for (int i = 0; i < ELEMENTS; i++)
         if (p->has[i])
@@ -46,7 +46,7 @@ static void compare_values(const player *p, const player *one, double bound)
 }
 
 /* Compares the elements of each tensor that are in the shard. */
-static void compare_state(const player *p, const player *one, double bound)
+static void compare_state(const rank_run *p, const rank_run *one, double bound)
 {
     const size_t size = p->scenario->f64 ? sizeof(double) : sizeof(float);
     const record *a = &p->state, *b = &one->state;
@@ -69,7 +69,7 @@ static void compare_state(const player *p, const player *one, double bound)
 }
 
 /* Only norms of shards are sent, one per distinct shard of a copy. */
-static void check_traffic(const player *p, int ranks)
+static void check_traffic(const rank_run *p, int ranks)
 {
     const lt_sharded_traffic *t = &p->traffic;
     const int64_t chunk = t->parts / ranks + (p->base.rank < t->parts % ranks);
@@ -79,7 +79,7 @@ static void check_traffic(const player *p, int ranks)
     assert_int_equal(p->all_bytes, ranks > 1 ? 8 * (t->parts + (ranks - 2) * chunk) : 0);
 }
 
-static void compare(const player *p, int ranks, const player *one)
+static void compare(const rank_run *p, int ranks, const rank_run *one)
 {
     const double bound = p->scenario->clip > 0 ? 1e-5 : 0;
     for (int r = 0; r < ranks; r++) {
@@ -94,53 +94,53 @@ static void compare(const player *p, int ranks, const player *one)
 
 static void test_layouts(void **state)
 {
-    static player one, p[RANKS];
+    static rank_run one, p[RANKS];
     const scenario *s = *state;
     scenario whole = *s;
     whole.in_place = false;
-    play_whole(&one, &whole, NULL);
+    run_whole(&one, &whole, NULL);
     for (size_t g = 0; g < COUNT_OF(grids); g++)
         for (int copies = 1; copies <= 2; copies++) {
             const int ranks = ranks_of(grids[g]) * copies;
-            play_shards(p, s, grids[g], copies, NULL);
+            run_shards(p, s, grids[g], copies, NULL);
             compare(p, ranks, &one);
-            drop_records(p, ranks);
+            free_records(p, ranks);
         }
-    drop_records(&one, 1);
+    free_records(&one, 1);
 }
 
 /* Ten steps by one rank, ten more in place: both have the same form of state. */
 static void state_is_used_in_place(void **state)
 {
     (void)state;
-    static player one, half, p[RANKS];
+    static rank_run one, half, p[RANKS];
     static checkpoint c;
     const scenario all = {.make = make_adam}, first = {.make = make_adam, .to = STEPS / 2},
                    second = {.make = make_adam, .in_place = true, .from = STEPS / 2 + 1};
-    play_whole(&one, &all, NULL);
-    play_whole(&half, &first, NULL);
+    run_whole(&one, &all, NULL);
+    run_whole(&half, &first, NULL);
     c.state = half.state;
     memcpy(c.value, half.value, sizeof c.value);
-    play_shards(p, &second, grids[5], 1, &c);
+    run_shards(p, &second, grids[5], 1, &c);
     compare(p, 8, &one);
-    drop_records(p, 8);
-    drop_records(&half, 1);
-    drop_records(&one, 1);
+    free_records(p, 8);
+    free_records(&half, 1);
+    free_records(&one, 1);
 }
 
 /* --- Bad input --- */
 
-static lt_status make_logical_one(player *p)
+static lt_status make_logical_one(rank_run *p)
 {
     return make_adam(&p->optim, lt_sharded_optim_params(p->sharded));
 }
 
-static lt_status make_muon_of_shards(player *p)
+static lt_status make_muon_of_shards(rank_run *p)
 {
     return make_muon(&p->optim, &p->list);
 }
 
-static lt_status attach_before(player *p)
+static lt_status attach_before(rank_run *p)
 {
     LT_TRY(make_adam(&p->optim, &p->list));
     return lt_sharded_optim_attach_shards(p->sharded, p->optim);
@@ -148,7 +148,7 @@ static lt_status attach_before(player *p)
 
 typedef struct bad {
     const char *name;
-    lt_status (*make)(player *p);
+    lt_status (*make)(rank_run *p);
     const char *message;
 } bad;
 
@@ -161,10 +161,10 @@ static const bad bads[] = {
 
 static void test_bad(void **state)
 {
-    static player p[RANKS];
+    static rank_run p[RANKS];
     const bad *b = *state;
     const scenario s = {.in_place = true, .make_other = b->make};
-    play_shards(p, &s, grids[1], 2, NULL);
+    run_shards(p, &s, grids[1], 2, NULL);
     int named = 0;
     for (int r = 0; r < 4; r++) {
         assert_true(p[r].base.status == LT_E_ARG || p[r].base.status == LT_E_COMM);
@@ -172,7 +172,7 @@ static void test_bad(void **state)
     }
     if (!named)
         fail_msg("%s", p->base.message);
-    drop_records(p, 4);
+    free_records(p, 4);
 }
 
 #define ROW(name, test, of)                             \
