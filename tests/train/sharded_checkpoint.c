@@ -10,12 +10,12 @@ enum { HALF = STEPS / 2 };
 /* Run folder to save a checkpoint to, and one to load from; NULL: start new. */
 static const char *save_to, *load_from;
 
-static lt_checkpoint_parts parts_of(player *p)
+static lt_checkpoint_parts parts_of(rank_run *p)
 {
     return (lt_checkpoint_parts){.params = &p->list, .optim = p->optim, .comm = p->base.comm};
 }
 
-static lt_status begin(player *p, int t)
+static lt_status begin(rank_run *p, int t)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state = {0};
@@ -27,7 +27,7 @@ static lt_status begin(player *p, int t)
     return state.step == t - 1 ? LT_OK : lt_fail(LT_E_ARG, "wrong step");
 }
 
-static lt_status end(player *p)
+static lt_status end(rank_run *p)
 {
     lt_checkpoint_parts parts = parts_of(p);
     lt_checkpoint_state state = {.step = p->scenario->to ? p->scenario->to : STEPS, .seed = 1};
@@ -37,23 +37,23 @@ static lt_status end(player *p)
 
 static void run_steps(const scenario *s, int from, int to, const grid *layout, int copies)
 {
-    static player p[RANKS];
+    static rank_run p[RANKS];
     scenario part = *s;
     part.from = from;
     part.to = to;
     part.before = begin;
     part.after = end;
     if (!layout) {
-        play_whole(p, &part, NULL);
-        drop_records(p, 1);
+        run_whole(p, &part, NULL);
+        free_records(p, 1);
         return;
     }
     const int ranks = ranks_of(*layout) * copies;
-    play_shards(p, &part, *layout, copies, NULL);
+    run_shards(p, &part, *layout, copies, NULL);
     for (int r = 0; r < ranks; r++)
         if (p[r].base.status)
             fail_msg("rank %d of %d: %s", r, ranks, p[r].base.message);
-    drop_records(p, ranks);
+    free_records(p, ranks);
 }
 
 static bool same_checkpoints(const char *a, const char *b)
