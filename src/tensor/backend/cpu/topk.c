@@ -1,9 +1,8 @@
-/* Top-k: hits of labels among the largest logits of contiguous rows, and the largest magnitudes of a vector. Other
- * strides and dtypes fall back to the reference backend. */
+/* Counts labels among the largest logits of contiguous rows. Other strides and dtypes fall back to the reference
+ * backend. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
-#include "tensor/backend/select.h"
 
 typedef struct job {
     const lt_cpu_kernels *kernels;
@@ -55,14 +54,4 @@ lt_status lt_cpu_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
             out[2 * step] += label_of(labels, n) != LT_IGNORED_LABEL;
     }
     return LT_OK;
-}
-
-lt_status lt_cpu_topk_select(void *ctx, const lt_view *x, const lt_view *index)
-{
-    const int64_t n = x->shape.dim[0], count = index->shape.dim[0];
-    if (x->dtype != LT_F32 || (x->stride[0] != 1 && n != 1) || (index->stride[0] != 1 && count != 1)
-        || n > INT32_MAX)
-        return lt_backend_ref()->topk_select(ctx, x, index);
-    void *workspace = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, lt_select_workspace(n));
-    return workspace ? lt_select_topk(x->data, n, count, index->data, workspace) : LT_E_NOMEM;
 }
