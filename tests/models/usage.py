@@ -121,7 +121,7 @@ def a_folder_means_its_weights(cwd):
     os.mkdir(os.path.join(cwd, "sharded"))
     with open(os.path.join(cwd, "sharded", "model.safetensors.index.json"), "w") as f:
         json.dump({"weight_map": {}}, f)
-    for path, what in (("sharded", "a folder without model.safetensors"), ("sharded/model.safetensors.index.json", "an index")):
+    for path, what in (("sharded", "a folder without model.safetensors"), ("sharded/model.safetensors.index.json", "an index of shards")):
         fails(*NOISE, "--eval", "--weights", path, cwd=cwd, says=f"{path}: {what}; sharded models are not supported: save one file")
 
 
