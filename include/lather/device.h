@@ -19,8 +19,7 @@ typedef struct lt_device lt_device;
 
 /** Fusion of convolutions with part of batch norm into one kernel, on cuda and cpu. */
 typedef enum lt_fused {
-    /** Where that is faster: cuda times it at the first call with a shape, cpu looks it up in a
-     *  table */
+    /** Used if faster: cuda times both ways at the first call with a shape, cpu has a table. */
     LT_FUSED_AUTO,
     LT_FUSED_ON, /**< wherever such a kernel exists */
     LT_FUSED_OFF
@@ -40,7 +39,7 @@ typedef struct lt_device_config {
 
 /** Opens a device by name: "ref" (plain loops), "cpu", "cuda" or "cuda:1". config NULL: all
  *  zeros. Errors: LT_E_ARG (unknown name), LT_E_UNSUPPORTED (missing in this build, or no such
- *  hardware: the message says which), LT_E_NOMEM. */
+ *  hardware; the message distinguishes them), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_device_open(lt_device **out, const char *name,
                                               const lt_device_config *config);
 /** Closes *device and sets it to NULL. Free everything that was made on it first. */
