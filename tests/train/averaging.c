@@ -3,34 +3,25 @@
 
 #include "lather/averaging.h"
 
-#include "temp_folder.h"
+#include "training.h"
 
-#include "lather/layers.h"
-#include "lather/ops.h"
 #include "lather/safetensors.h"
-#include "lather/train.h"
-
-#include <pthread.h>
 
 enum { CLASSES = 4, SAMPLES = 32, BATCH = 8, EPOCHS = 3, WEIGHTS = CLASSES * CLASSES, RANKS = 2 };
 
 typedef struct fixture {
-    lt_device *device;
-    lt_dataset *data;
-    lt_module *model;
-    lt_params params;
-    lt_optim *optim;
+    training run;
     float input[SAMPLES][CLASSES], evaluated[WEIGHTS],
         trained[WEIGHTS]; /* weights at the last evaluation and step */
     int64_t label[SAMPLES];
-    int asked, stop_after, batches, fail_after; /* 0: never */
+    int batches, fail_after; /* batches after which an evaluation fails; 0: never */
 } fixture;
 
 /* --- The task --- */
 
 static void read_weights(const fixture *f, float *out)
 {
-    assert_ok(lt_tensor_read(f->params.item[0]->value, out, WEIGHTS * sizeof *out));
+    assert_ok(lt_tensor_read(f->run.params.item[0]->value, out, WEIGHTS * sizeof *out));
 }
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
@@ -42,7 +33,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
     read_weights(f, trains ? f->trained : f->evaluated);
     if (!trains && f->fail_after && ++f->batches > f->fail_after)
         return LT_E_DEVICE;
-    out->output = lt_module_forward(f->model, tape, batch->inputs);
+    out->output = lt_module_forward(f->run.model, tape, batch->inputs);
     out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
     return lt_tape_status(tape);
 }
@@ -60,35 +51,22 @@ static void open_fixture(fixture *f, lt_averaging_kind kind)
             f->input[i][c] = (float)((i * (c + 3)) % 7) - 3;
         f->label[i] = (i * i + i / 3) % CLASSES;
     }
-    const lt_arrays arrays = {.values = &f->input[0][0],
-                              .labels = f->label,
-                              .count = SAMPLES,
-                              .shape = LT_SHAPE(CLASSES),
-                              .classes = CLASSES};
+    training *t = &f->run;
     lt_averaging_config c = LT_AVERAGING_DEFAULTS;
     c.kind = kind;
-    assert_ok(lt_device_open(&f->device, "ref", NULL));
-    assert_ok(lt_dataset_arrays(&f->data, &arrays));
-    assert_ok(lt_layer_linear(&f->model, f->device, "fc", CLASSES, CLASSES, false));
-    assert_ok(lt_module_params(f->model, &f->params));
-    assert_ok(lt_optim_adam(&f->optim, &f->params, NULL));
+    assert_ok(lt_device_open(&t->at.device, "ref", NULL));
+    assert_ok(open_arrays(&t->data, f->input[0], f->label, SAMPLES, LT_SHAPE(CLASSES), CLASSES));
+    assert_ok(lt_layer_linear(&t->model, t->at.device, "fc", CLASSES, CLASSES, false));
+    assert_ok(lt_module_params(t->model, &t->params));
+    assert_ok(lt_optim_adam(&t->optim, &t->params, NULL));
     if (kind)
-        assert_ok(lt_optim_average(f->optim, &f->params, &c));
+        assert_ok(lt_optim_average(t->optim, &t->params, &c));
 }
 
 static void close_fixture(fixture *f)
 {
-    lt_optim_free(&f->optim);
-    lt_params_clear(&f->params);
-    lt_module_free(&f->model);
-    lt_dataset_free(&f->data);
-    lt_device_close(&f->device);
-}
-
-static bool stop(void *context)
-{
-    fixture *f = context;
-    return f->stop_after && ++f->asked >= f->stop_after;
+    close_training(&f->run);
+    lt_device_close(&f->run.at.device);
 }
 
 static const char *path_of(const char *name)
@@ -99,21 +77,11 @@ static const char *path_of(const char *name)
 
 static lt_train_config config_of(fixture *f, const char *run)
 {
-    static char path[RANKS][TEMP_PATH];
-    static int turn;
-    char *output = path[turn++ % RANKS];
-    return (lt_train_config){.device = f->device,
-                             .params = &f->params,
-                             .optim = f->optim,
-                             .task = {&task, f},
-                             .train = f->data,
-                             .loader = {.batch = BATCH, .shuffle = true, .seed = 3, .threads = 1},
-                             .schedule = {.lr = 0.05, .epochs = EPOCHS, .warmup_epochs = 1},
-                             .eval_every = 1,
-                             .output = run ? temp_path(output, folder, run) : NULL,
-                             .progress = LT_PROGRESS_OFF,
-                             .stop = stop,
-                             .context = f};
+    lt_train_config c = configure(&f->run, &task, run);
+    c.loader.batch = BATCH;
+    c.schedule = (lt_schedule){.lr = 0.05, .epochs = EPOCHS, .warmup_epochs = 1};
+    c.eval_every = 1;
+    return c;
 }
 
 static void read_saved(const char *file, const char *name, float *out)
@@ -143,9 +111,9 @@ static void test_evaluated(void **state)
     open_fixture(&f, kind);
     const lt_train_config c = config_of(&f, "run");
     assert_ok(lt_train(&c, NULL));
-    assert_false(lt_optim_is_eval(f.optim));
+    assert_false(lt_optim_is_eval(f.run.optim));
     read_weights(&f, y);
-    assert_ok(lt_optim_eval(f.optim));
+    assert_ok(lt_optim_eval(f.run.optim));
     read_weights(&f, x);
     assert_true(memcmp(x, y, sizeof x) != 0); /* control: the sequences differ */
     assert_memory_equal(f.evaluated, x, sizeof x);
@@ -159,7 +127,7 @@ static void train_to(const char *run, lt_averaging_kind kind, int stop_after, do
     fixture f;
     open_fixture(&f, kind);
     lt_train_config c = config_of(&f, run);
-    f.stop_after = stop_after;
+    f.run.stop_after = stop_after;
     c.resume = true;
     c.ema_decay = ema;
     assert_ok(lt_train(&c, NULL));
@@ -209,9 +177,9 @@ static void test_failed_evaluation(void **state)
     const lt_train_config c = config_of(&f, NULL);
     f.fail_after = 2;
     assert_status(lt_train(&c, NULL), LT_E_DEVICE);
-    assert_false(lt_optim_is_eval(f.optim));
+    assert_false(lt_optim_is_eval(f.run.optim));
     read_weights(&f, y);
-    assert_ok(lt_optim_eval(f.optim));
+    assert_ok(lt_optim_eval(f.run.optim));
     read_weights(&f, x);
     assert_memory_equal(f.evaluated, x, sizeof x);
     assert_true(memcmp(x, y, sizeof x) != 0);
@@ -231,7 +199,7 @@ static void test_moving_average(void **state)
     c.schedule = (lt_schedule){.lr = 0.05};
     read_weights(&f, start);
     assert_ok(lt_train(&c, NULL));
-    assert_ok(lt_optim_eval(f.optim));
+    assert_ok(lt_optim_eval(f.run.optim));
     read_weights(&f, x);
     read_saved("run/checkpoints/latest/optim.safetensors", "ema.fc.weight", ema);
     for (int i = 0; i < WEIGHTS; i++)
@@ -262,67 +230,36 @@ static void test_other_runs(void **state)
 
 /* --- Two ranks, each a thread --- */
 
-typedef struct rank {
-    fixture f;
-    lt_train_config config;
-    lt_status status;
-} rank;
-
-static void *train_rank(void *context)
-{
-    rank *r = context;
-    r->status = lt_train(&r->config, NULL);
-    return NULL;
-}
-
-static void open_ranks(rank all[RANKS])
-{
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS];
-    for (int i = 0; i < RANKS; i++) {
-        open_fixture(&all[i].f, LT_AVERAGING_SCHEDULE_FREE);
-        device[i] = all[i].f.device;
-    }
-    assert_ok(lt_comm_open_threads(comm, device, RANKS));
-    for (int i = 0; i < RANKS; i++) {
-        all[i].config = config_of(&all[i].f, "run");
-        all[i].config.comm = comm[i];
-        all[i].config.loader.batch = BATCH / RANKS;
-    }
-}
-
-static void train_ranks(rank all[RANKS])
-{
-    pthread_t thread[RANKS];
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
-}
-
 static void test_ranks(void **state)
 {
     (void)state;
-    static rank all[RANKS];
+    static fixture all[RANKS];
+    const rank_group g = {RANKS_OF(all, RANKS), .same_refusal = true, .run = run_training};
     const lt_local_steps_config local = {.every = 2};
     float w[RANKS][WEIGHTS];
-    open_ranks(all);
-    train_ranks(all);
+    for (int i = 0; i < RANKS; i++)
+        open_fixture(&all[i], LT_AVERAGING_SCHEDULE_FREE);
+    open_ranks(&g);
     for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(all[i].status, LT_OK);
-        read_weights(&all[i].f, w[i]);
+        all[i].run.config = config_of(&all[i], "run");
+        all[i].run.config.loader.batch = BATCH / RANKS;
+    }
+    run_ranks(&g);
+    for (int i = 0; i < RANKS; i++) {
+        assert_int_equal(all[i].run.at.status, LT_OK);
+        read_weights(&all[i], w[i]);
     }
     assert_memory_equal(w[0], w[1], sizeof w[0]);
-    assert_saved("run/model.safetensors", all[0].f.evaluated);
+    assert_saved("run/model.safetensors", all[0].evaluated);
     for (int i = 0; i < RANKS; i++) {
-        all[i].config.local_steps = &local;
-        all[i].config.output = NULL;
+        all[i].run.config.local_steps = &local;
+        all[i].run.config.output = NULL;
     }
-    train_ranks(all);
+    run_ranks(&g);
+    close_ranks(&g);
     for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(all[i].status, LT_E_ARG);
-        lt_comm_close(&all[i].config.comm);
-        close_fixture(&all[i].f);
+        assert_int_equal(all[i].run.at.status, LT_E_ARG);
+        close_fixture(&all[i]);
     }
 }
 

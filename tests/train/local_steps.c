@@ -1,15 +1,10 @@
 /* Runs of lt_train() with local steps: groups synchronize every N steps. They learn the expected values, and
  * resume bitwise identically from a checkpoint at any step of a round. A rank is a thread. */
 
-#include "ranks.h"
-#include "temp_folder.h"
+#include "training.h"
 
-#include "lather/init.h"
-#include "lather/layers.h"
-#include "lather/ops.h"
 #include "lather/shampoo.h"
 #include "lather/shard.h"
-#include "lather/train.h"
 
 #include <math.h>
 
@@ -29,15 +24,8 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
-    test_rank base;
+    training run;
     const plan *plan;
-    lt_comm *group;
-    lt_dataset *data;
-    lt_module *model;
-    lt_params params;
-    lt_optim *optim;
-    lt_train_end end;
-    int asked;
     double first[VALUES], value[VALUES]; /* first parameter, before and after training */
 } rank;
 
@@ -51,7 +39,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 {
     const rank *r = context;
     assert_null(counts);
-    out->output = lt_module_forward(r->model, tape, batch->inputs);
+    out->output = lt_module_forward(r->run.model, tape, batch->inputs);
     out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
     return lt_tape_status(tape);
 }
@@ -67,25 +55,15 @@ static void make_data(void)
     }
 }
 
-static bool stop(void *context)
-{
-    rank *r = context;
-    return r->plan->stop_after && ++r->asked >= r->plan->stop_after;
-}
-
 /* --- A rank --- */
 
 static lt_status make_model(rank *r)
 {
     lt_module *layer[3] = {NULL};
-    LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_linear(&layer[0], r->base.device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_linear(&layer[0], r->run.at.device, "first", INPUTS, HIDDEN, true));
     LT_TRY(lt_layer_relu(&layer[1]));
-    LT_TRY(lt_layer_linear(&layer[2], r->base.device, "last", HIDDEN, 3, true));
-    for (int i = 0; i < 3; i++)
-        LT_TRY(lt_sequential_add(r->model, &layer[i]));
-    LT_TRY(lt_init_module(r->model, 5));
-    return lt_module_params(r->model, &r->params);
+    LT_TRY(lt_layer_linear(&layer[2], r->run.at.device, "last", HIDDEN, 3, true));
+    return make_chain(&r->run, layer, 3);
 }
 
 static lt_status make_optim(rank *r)
@@ -96,47 +74,39 @@ static lt_status make_optim(rank *r)
     shampoo.precondition_frequency = 2;
     const int locals = p->locals ? p->locals : RANKS;
     if (p->optim == SGD)
-        LT_TRY(lt_optim_sgd(&r->optim, &r->params, &sgd));
+        LT_TRY(lt_optim_sgd(&r->run.optim, &r->run.params, &sgd));
     else if (p->optim == ADAM)
-        LT_TRY(lt_optim_adam(&r->optim, &r->params, NULL));
+        LT_TRY(lt_optim_adam(&r->run.optim, &r->run.params, NULL));
     else
-        LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
+        LT_TRY(lt_optim_shampoo(&r->run.optim, &r->run.params, &shampoo));
     if (!p->divided)
         return LT_OK;
-    const int me = lt_comm_rank(r->base.comm);
-    LT_TRY(lt_comm_split(r->base.comm, me / locals, me, &r->group));
-    const lt_shard_config shard = {.comm = r->group};
-    return lt_optim_shard(r->optim, &shard);
+    const int me = lt_comm_rank(r->run.at.comm);
+    LT_TRY(lt_comm_split(r->run.at.comm, me / locals, me, &r->run.group));
+    const lt_shard_config shard = {.comm = r->run.group};
+    return lt_optim_shard(r->run.optim, &shard);
 }
 
 static lt_status train(rank *r)
 {
     const plan *p = r->plan;
-    const lt_train_config c = {
-        .device = r->base.device,
-        .params = &r->params,
-        .optim = r->optim,
-        .task = {&task, r},
-        .comm = r->base.comm,
-        .local_steps = p->locals ? &p->local : NULL,
-        .ranks_per_node = p->locals,
-        .train = r->data,
-        .loader = {.batch = STEP / RANKS, .shuffle = true, .seed = 3, .threads = 1},
-        .schedule = {.lr = 0.05, .epochs = p->epochs},
-        .eval_every = 1,
-        .ema_decay = p->has_ema ? 0.9 : 0,
-        .output = p->run ? output : NULL,
-        .resume = p->resume,
-        .skip_nan = p->skip_nan,
-        .progress = LT_PROGRESS_OFF,
-        .stop = stop,
-        .context = r};
-    return lt_train(&c, &r->end);
+    lt_train_config c = configure(&r->run, &task, NULL);
+    c.local_steps = p->locals ? &p->local : NULL;
+    c.ranks_per_node = p->locals;
+    c.loader.batch = STEP / RANKS;
+    c.schedule = (lt_schedule){.lr = 0.05, .epochs = p->epochs};
+    c.eval_every = 1;
+    c.ema_decay = p->has_ema ? 0.9 : 0;
+    c.output = p->run ? output : NULL;
+    c.resume = p->resume;
+    c.skip_nan = p->skip_nan;
+    r->run.stop_after = p->stop_after;
+    return lt_train(&c, &r->run.end);
 }
 
 static void note_values(const rank *r, double *value)
 {
-    const lt_tensor *t = r->params.item[0]->value;
+    const lt_tensor *t = r->run.params.item[0]->value;
     float narrow[VALUES];
     assert_int_equal(lt_tensor_count(t), VALUES);
     if (r->plan->f64) {
@@ -151,12 +121,7 @@ static void note_values(const rank *r, double *value)
 static lt_status run(void *context)
 {
     rank *r = context;
-    const lt_arrays arrays = {.values = &inputs[0][0],
-                              .labels = labels,
-                              .count = SAMPLES,
-                              .shape = LT_SHAPE(INPUTS),
-                              .classes = 3};
-    LT_TRY(lt_dataset_arrays(&r->data, &arrays));
+    LT_TRY(open_arrays(&r->run.data, inputs[0], labels, SAMPLES, LT_SHAPE(INPUTS), 3));
     LT_TRY(make_model(r));
     LT_TRY(make_optim(r));
     note_values(r, r->first);
@@ -167,12 +132,7 @@ static lt_status run(void *context)
 
 static void end(void *context)
 {
-    rank *r = context;
-    lt_optim_free(&r->optim);
-    lt_comm_close(&r->group);
-    lt_params_clear(&r->params);
-    lt_module_free(&r->model);
-    lt_dataset_free(&r->data);
+    close_training(context);
 }
 
 static rank_group run_all(const plan *p)
@@ -198,9 +158,9 @@ static void run_well(const plan *p)
 static void run_badly(const plan *p, const char *why)
 {
     run_all(p);
-    assert_int_equal(ranks[0].base.status, LT_E_ARG);
-    if (!strstr(ranks[0].base.message, why))
-        fail_msg("'%s' lacks '%s'", ranks[0].base.message, why);
+    assert_int_equal(ranks[0].run.at.status, LT_E_ARG);
+    if (!strstr(ranks[0].run.at.message, why))
+        fail_msg("'%s' lacks '%s'", ranks[0].run.at.message, why);
 }
 
 /* --- Rows --- */
@@ -246,11 +206,11 @@ static void check_resume(plan p, int stop_after)
     p.run = parts;
     p.stop_after = stop_after;
     run_well(&p);
-    assert_true(ranks[0].end.stopped && ranks[0].end.step == stop_after);
+    assert_true(ranks[0].run.end.stopped && ranks[0].run.end.step == stop_after);
     p.resume = true;
     p.stop_after = 0;
     run_well(&p);
-    assert_int_equal(ranks[0].end.step, 16);
+    assert_int_equal(ranks[0].run.end.step, 16);
     static const char *const files[] = {"model.safetensors",
                                         "checkpoints/latest/optim.safetensors"};
     for (size_t i = 0; i < COUNT_OF(files); i++) {
@@ -304,10 +264,10 @@ static void test_other_groups(void **state)
     p.locals = 2; /* control: the same groups resume, up to an outer step */
     p.stop_after = 1;
     run_well(&p);
-    assert_int_equal(ranks[0].end.step, 6);
+    assert_int_equal(ranks[0].run.end.step, 6);
     p.locals = 1;
     run_well(&p);
-    assert_int_equal(ranks[0].end.step, 7);
+    assert_int_equal(ranks[0].run.end.step, 7);
     p.locals = 2;
     run_badly(&p, "was saved 1 steps after an outer step of 4 groups, but this run has 2");
 }
@@ -325,7 +285,7 @@ static void test_in_and_out(void **state)
     p.epochs = 3;
     p.locals = 0;
     run_well(&p);
-    assert_int_equal(ranks[0].end.step, 24);
+    assert_int_equal(ranks[0].run.end.step, 24);
 }
 
 /* A round of 8 steps, one epoch: average += (1 - 0.9^8) (value - average), independent of the groups' values in

@@ -2,16 +2,11 @@
  * only used samples are counted. A rank is a thread; a delay is a sleep in its forward pass. */
 
 #include "base/rng.h"
-#include "ranks.h"
-#include "temp_folder.h"
 #include "train/loop/contributors.h"
+#include "training.h"
 
-#include "lather/init.h"
-#include "lather/layers.h"
-#include "lather/ops.h"
 #include "lather/shampoo.h"
 #include "lather/shard.h"
-#include "lather/train.h"
 
 #include <math.h>
 #include <time.h>
@@ -34,14 +29,8 @@ typedef struct plan {
 } plan;
 
 typedef struct rank {
-    test_rank at;
+    training run;
     const plan *plan;
-    lt_comm *group;
-    lt_dataset *data;
-    lt_module *model;
-    lt_params params;
-    lt_optim *optim;
-    int asked;
     float value[VALUES], mean[HIDDEN];       /* first parameter; running statistics */
     int seen[STEPS][PER_STEP], count[STEPS]; /* labels seen in each step, and their number */
 } rank;
@@ -65,8 +54,8 @@ static void delay(rank *r, lt_tape *tape, lt_tensor *x)
     const bool waits =
         r->plan->stragglers
             ->drop_compute; /* the others wait for the slow rank, so it sleeps once */
-    const bool is_slow =
-        r->plan->slow == lt_comm_rank(r->at.comm) && (waits ? pass.attempt == 2 : pass.attempt > 1);
+    const bool is_slow = r->plan->slow == lt_comm_rank(r->run.at.comm)
+                         && (waits ? pass.attempt == 2 : pass.attempt > 1);
     const double until =
         is_slow ? (waits ? r->plan->late : 2200) : r->plan->delay * -log(1 - lt_rng_uniform(&rng));
     for (double done = 0; done < until && lt_relu(tape, x); done += 0.2)
@@ -87,7 +76,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
         for (int i = 0; i < BATCH && r->count[pass.attempt] < PER_STEP; i++)
             r->seen[pass.attempt][r->count[pass.attempt]++] = label[i];
     }
-    out->output = lt_module_forward(r->model, tape, batch->inputs);
+    out->output = lt_module_forward(r->run.model, tape, batch->inputs);
     out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
     return lt_tape_status(tape);
 }
@@ -104,27 +93,17 @@ static void make_data(void)
     }
 }
 
-static bool stop(void *context)
-{
-    rank *r = context;
-    return r->plan->stop_after && ++r->asked >= r->plan->stop_after;
-}
-
 /* --- A rank --- */
 
 static lt_status make_model(rank *r)
 {
     lt_module *layer[4] = {NULL};
-    LT_TRY(lt_layer_sequential(&r->model));
-    LT_TRY(lt_layer_linear(&layer[0], r->at.device, "first", INPUTS, HIDDEN, true));
-    LT_TRY(
-        lt_layer_batchnorm1d(&layer[1], r->at.device, "norm", HIDDEN, (lt_batchnorm2d_config){0}));
+    LT_TRY(lt_layer_linear(&layer[0], r->run.at.device, "first", INPUTS, HIDDEN, true));
+    LT_TRY(lt_layer_batchnorm1d(&layer[1], r->run.at.device, "norm", HIDDEN,
+                                (lt_batchnorm2d_config){0}));
     LT_TRY(lt_layer_relu(&layer[2]));
-    LT_TRY(lt_layer_linear(&layer[3], r->at.device, "last", HIDDEN, CLASSES, true));
-    for (int i = 0; i < 4; i++)
-        LT_TRY(lt_sequential_add(r->model, &layer[i]));
-    LT_TRY(lt_init_module(r->model, 5));
-    return lt_module_params(r->model, &r->params);
+    LT_TRY(lt_layer_linear(&layer[3], r->run.at.device, "last", HIDDEN, CLASSES, true));
+    return make_chain(&r->run, layer, 4);
 }
 
 static lt_status make_optim(rank *r)
@@ -133,43 +112,36 @@ static lt_status make_optim(rank *r)
     lt_shampoo_config shampoo = LT_SHAMPOO_DEFAULTS;
     shampoo.precondition_frequency = 2;
     if (p->optim == SGD)
-        LT_TRY(lt_optim_sgd(&r->optim, &r->params, &(lt_sgd_config){.momentum = 0.9}));
+        LT_TRY(lt_optim_sgd(&r->run.optim, &r->run.params, &(lt_sgd_config){.momentum = 0.9}));
     else
-        LT_TRY(lt_optim_shampoo(&r->optim, &r->params, &shampoo));
+        LT_TRY(lt_optim_shampoo(&r->run.optim, &r->run.params, &shampoo));
     if (!p->divided)
         return LT_OK;
-    LT_TRY(lt_comm_split(r->at.comm, 0, lt_comm_rank(r->at.comm), &r->group));
-    return lt_optim_shard(r->optim, &(lt_shard_config){.comm = r->group});
+    LT_TRY(lt_comm_split(r->run.at.comm, 0, lt_comm_rank(r->run.at.comm), &r->run.group));
+    return lt_optim_shard(r->run.optim, &(lt_shard_config){.comm = r->run.group});
 }
 
 static lt_status train(rank *r)
 {
     const plan *p = r->plan;
-    const lt_train_config c = {
-        .device = r->at.device,
-        .params = &r->params,
-        .optim = r->optim,
-        .task = {&task, r},
-        .comm = r->at.comm,
-        .stragglers = p->stragglers,
-        .train = r->data,
-        .loader = {.batch = BATCH, .shuffle = !p->in_order, .seed = 3, .threads = 1},
-        .grad_accum = p->accum,
-        .schedule = {.lr = 0.05, .epochs = p->epochs},
-        .output = p->run ? output : NULL,
-        .resume = p->resume,
-        .progress = LT_PROGRESS_OFF,
-        .stop = stop,
-        .context = r};
+    lt_train_config c = configure(&r->run, &task, NULL);
+    c.stragglers = p->stragglers;
+    c.loader.batch = BATCH;
+    c.loader.shuffle = !p->in_order;
+    c.grad_accum = p->accum;
+    c.schedule = (lt_schedule){.lr = 0.05, .epochs = p->epochs};
+    c.output = p->run ? output : NULL;
+    c.resume = p->resume;
+    r->run.stop_after = p->stop_after;
     return lt_train(&c, NULL);
 }
 
 static lt_status note_values(rank *r)
 {
-    LT_TRY(lt_tensor_read(r->params.item[0]->value, r->value, sizeof r->value));
-    for (size_t i = 0; i < r->params.count; i++)
-        if (strstr(r->params.item[i]->name, "running_mean"))
-            LT_TRY(lt_tensor_read(r->params.item[i]->value, r->mean, sizeof r->mean));
+    LT_TRY(lt_tensor_read(r->run.params.item[0]->value, r->value, sizeof r->value));
+    for (size_t i = 0; i < r->run.params.count; i++)
+        if (strstr(r->run.params.item[i]->name, "running_mean"))
+            LT_TRY(lt_tensor_read(r->run.params.item[i]->value, r->mean, sizeof r->mean));
     return LT_OK;
 }
 
@@ -184,18 +156,11 @@ static lt_status play(void *context)
 
 static void end(void *context)
 {
-    rank *r = context;
-    lt_optim_free(&r->optim);
-    lt_comm_close(&r->group);
+    close_training(context);
 }
 
 static void run_all(const plan *p)
 {
-    const lt_arrays arrays = {.values = &inputs[0][0],
-                              .labels = labels,
-                              .count = SAMPLES,
-                              .shape = LT_SHAPE(INPUTS),
-                              .classes = CLASSES};
     const rank_group g = {RANKS_OF(ranks, RANKS), .run = play, .end = end};
     make_data();
     if (p->run)
@@ -203,16 +168,10 @@ static void run_all(const plan *p)
     memset(ranks, 0, sizeof ranks);
     for (int i = 0; i < RANKS; i++) {
         ranks[i].plan = p;
-        assert_ok(lt_dataset_arrays(&ranks[i].data, &arrays));
+        assert_ok(
+            open_arrays(&ranks[i].run.data, inputs[0], labels, SAMPLES, LT_SHAPE(INPUTS), CLASSES));
     }
-    open_ranks(&g);
-    run_ranks(&g);
-    for (int i = 0; i < RANKS; i++) {
-        lt_params_clear(&ranks[i].params);
-        lt_module_free(&ranks[i].model);
-        lt_dataset_free(&ranks[i].data);
-    }
-    close_ranks(&g);
+    play_ranks(&g);
 }
 
 static void run_well(const plan *p)
@@ -226,9 +185,9 @@ static void run_well(const plan *p)
 static void run_badly(const plan *p, lt_status status, const char *why)
 {
     run_all(p);
-    assert_int_equal(ranks[0].at.status, status);
-    if (!strstr(ranks[0].at.message, why))
-        fail_msg("'%s' lacks '%s'", ranks[0].at.message, why);
+    assert_int_equal(ranks[0].run.at.status, status);
+    if (!strstr(ranks[0].run.at.message, why))
+        fail_msg("'%s' lacks '%s'", ranks[0].run.at.message, why);
 }
 
 /* --- Backup workers --- */

@@ -1,26 +1,16 @@
 /* A task without images and accuracy, trained by lt_train(): a bigram language model with the perplexity as
  * metric; lower is better. */
 
-#include "temp_folder.h"
-
-#include "lather/layers.h"
-#include "lather/ops.h"
-#include "lather/train.h"
+#include "training.h"
 
 #include <math.h>
-#include <pthread.h>
 
 enum { TOKENS = 5, LENGTH = 65, SAMPLES = LENGTH - 1, BATCH = 8, EPOCHS = 4 };
 
 typedef struct fixture {
-    lt_device *device;
-    lt_dataset *data;
-    lt_module *model;
-    lt_params params;
-    lt_optim *optim;
+    training run;
     float input[SAMPLES][TOKENS]; /* a token, one-hot */
     int64_t next[SAMPLES];
-    int steps, stop_after; /* limit in steps; 0: none */
 } fixture;
 
 /* --- The task --- */
@@ -30,7 +20,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 {
     const fixture *f = context;
     assert_null(counts);
-    out->output = lt_module_forward(f->model, tape, batch->inputs);
+    out->output = lt_module_forward(f->run.model, tape, batch->inputs);
     out->loss = lt_softmax_xent(tape, out->output, batch->labels, 0);
     return lt_tape_status(tape);
 }
@@ -72,49 +62,30 @@ static void open_fixture(fixture *f, int samples)
 {
     memset(f, 0, sizeof *f);
     make_text(f);
-    const lt_arrays arrays = {.values = &f->input[0][0],
-                              .labels = f->next,
-                              .count = samples,
-                              .shape = LT_SHAPE(TOKENS),
-                              .classes = TOKENS};
+    training *t = &f->run;
     const lt_adam_config adam = LT_ADAM_DEFAULTS;
-    assert_ok(lt_device_open(&f->device, "ref", NULL));
-    assert_ok(lt_dataset_arrays(&f->data, &arrays));
-    assert_ok(lt_layer_linear(&f->model, f->device, "next", TOKENS, TOKENS, true));
-    assert_ok(lt_module_params(f->model, &f->params));
-    assert_ok(lt_optim_adam(&f->optim, &f->params, &adam));
+    assert_ok(lt_device_open(&t->at.device, "ref", NULL));
+    assert_ok(open_arrays(&t->data, f->input[0], f->next, samples, LT_SHAPE(TOKENS), TOKENS));
+    assert_ok(lt_layer_linear(&t->model, t->at.device, "next", TOKENS, TOKENS, true));
+    assert_ok(lt_module_params(t->model, &t->params));
+    assert_ok(lt_optim_adam(&t->optim, &t->params, &adam));
 }
 
 static void close_fixture(fixture *f)
 {
-    lt_optim_free(&f->optim);
-    lt_params_clear(&f->params);
-    lt_module_free(&f->model);
-    lt_dataset_free(&f->data);
-    lt_device_close(&f->device);
+    close_training(&f->run);
+    lt_device_close(&f->run.at.device);
 }
 
-static bool stop(void *context)
-{
-    fixture *f = context;
-    return f->stop_after && ++f->steps >= f->stop_after;
-}
-
+/* output: name of the run folder, or NULL. */
 static lt_train_config config_of(fixture *f, const char *output)
 {
-    return (lt_train_config){.device = f->device,
-                             .params = &f->params,
-                             .optim = f->optim,
-                             .task = {&language, f},
-                             .train = f->data,
-                             .loader = {.batch = BATCH, .shuffle = true, .seed = 3, .threads = 1},
-                             .schedule = {.lr = 0.1, .epochs = EPOCHS},
-                             .eval_every = 1,
-                             .ema_decay = 0.5,
-                             .output = output,
-                             .progress = LT_PROGRESS_OFF,
-                             .stop = stop,
-                             .context = f};
+    lt_train_config c = configure(&f->run, &language, output);
+    c.loader.batch = BATCH;
+    c.schedule = (lt_schedule){.lr = 0.1, .epochs = EPOCHS};
+    c.eval_every = 1;
+    c.ema_decay = 0.5;
+    return c;
 }
 
 /* Reads the number of "key": in text from *at on, and advances *at past it. */
@@ -156,12 +127,6 @@ static void read_perplexities(const char *file, double value[EPOCHS])
     free(text);
 }
 
-static const char *path_of(const char *name)
-{
-    static char path[TEMP_PATH];
-    return temp_path(path, folder, name);
-}
-
 /* --- Rows --- */
 
 static void test_records(void **state)
@@ -171,7 +136,7 @@ static void test_records(void **state)
     lt_train_end end;
     double value[EPOCHS];
     open_fixture(&f, SAMPLES);
-    const lt_train_config c = config_of(&f, path_of("run"));
+    const lt_train_config c = config_of(&f, "run");
     assert_ok(lt_train(&c, &end));
     assert_int_equal(end.step, EPOCHS * SAMPLES / BATCH);
     assert_int_equal(end.epoch, EPOCHS);
@@ -202,7 +167,7 @@ static double best_of(bool higher, double value[EPOCHS])
     task.metric = &metric;
     metric.lower_is_better = !higher;
     open_fixture(&f, SAMPLES);
-    lt_train_config c = config_of(&f, path_of(run));
+    lt_train_config c = config_of(&f, run);
     c.task.ops = &task;
     assert_ok(lt_train(&c, &end));
     snprintf(file, sizeof file, "%s/metrics.jsonl", run);
@@ -248,8 +213,8 @@ static void run_to(const char *run, int stop_after, bool resume, lt_train_end *e
 {
     fixture f;
     open_fixture(&f, SAMPLES);
-    lt_train_config c = config_of(&f, path_of(run));
-    f.stop_after = stop_after;
+    lt_train_config c = config_of(&f, run);
+    f.run.stop_after = stop_after;
     c.resume = resume;
     c.grad_accum = 2;
     assert_ok(lt_train(&c, end));
@@ -282,7 +247,7 @@ static void test_other_task(void **state)
     task.unit = "words";
     run_to("run", 3, false, &end);
     open_fixture(&f, SAMPLES);
-    lt_train_config c = config_of(&f, path_of("run"));
+    lt_train_config c = config_of(&f, "run");
     assert_status(lt_train(&c, NULL), LT_E_ARG); /* the folder has a run */
     c.resume = true;
     c.grad_accum = 2;
@@ -311,7 +276,7 @@ static void test_nan(void **state)
     lt_task_ops task = language;
     task.metric = &metric;
     open_fixture(&f, SAMPLES);
-    lt_train_config c = config_of(&f, path_of("run"));
+    lt_train_config c = config_of(&f, "run");
     c.task.ops = &task;
     c.schedule.epochs = 1;
     assert_ok(lt_train(&c, &end));
@@ -353,87 +318,61 @@ static void test_limits(void **state)
 
 enum { RANKS = 2 };
 
-typedef struct rank {
-    fixture f;
-    lt_train_config config;
-    lt_train_end end;
-    lt_status status;
-} rank;
-
-static void *train_rank(void *context)
+static void open_all(const rank_group *g, fixture *all)
 {
-    rank *r = context;
-    r->status = lt_train(&r->config, &r->end);
-    return NULL;
-}
-
-static void open_ranks(rank all[RANKS])
-{
-    lt_device *device[RANKS];
-    lt_comm *comm[RANKS];
-    for (int i = 0; i < RANKS; i++) {
-        open_fixture(&all[i].f, SAMPLES);
-        device[i] = all[i].f.device;
-    }
-    assert_ok(lt_comm_open_threads(comm, device, RANKS));
-    for (int i = 0; i < RANKS; i++) {
-        all[i].config = config_of(&all[i].f, path_of("run"));
-        all[i].config.comm = comm[i];
-        all[i].config.loader.batch = BATCH / RANKS;
+    for (int i = 0; i < g->count; i++)
+        open_fixture(&all[i], SAMPLES);
+    open_ranks(g);
+    for (int i = 0; i < g->count; i++) {
+        all[i].run.config = config_of(&all[i], "run");
+        all[i].run.config.loader.batch = BATCH / g->count;
     }
 }
 
-static void train_ranks(rank all[RANKS])
+static void close_all(const rank_group *g, fixture *all)
 {
-    pthread_t thread[RANKS];
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, train_rank, &all[i]), 0);
-    for (int i = 0; i < RANKS; i++)
-        assert_int_equal(pthread_join(thread[i], NULL), 0);
-}
-
-static void close_ranks(rank all[RANKS])
-{
-    for (int i = 0; i < RANKS; i++) {
-        lt_comm_close(&all[i].config.comm);
-        close_fixture(&all[i].f);
-    }
+    close_ranks(g);
+    for (int i = 0; i < g->count; i++)
+        close_fixture(&all[i]);
 }
 
 /* Only one rank has an invalid table: the other one does not wait for it. */
 static void test_failure_of_a_rank(void **state)
 {
     (void)state;
-    static rank all[RANKS];
+    static fixture all[RANKS];
+    const rank_group g = {RANKS_OF(all, RANKS), .same_refusal = true, .run = run_training};
     lt_task_ops none = language;
     none.forward = NULL;
-    open_ranks(all);
-    all[1].config.task.ops = &none;
-    train_ranks(all);
-    assert_int_equal(all[0].status, LT_E_COMM);
-    assert_int_equal(all[1].status, LT_E_ARG);
-    close_ranks(all);
+    open_all(&g, all);
+    all[1].run.config.task.ops = &none;
+    run_ranks(&g);
+    assert_int_equal(all[0].run.at.status, LT_E_COMM);
+    assert_int_equal(all[1].run.at.status, LT_E_ARG);
+    close_all(&g, all);
 }
 
 static void test_ranks(void **state)
 {
     (void)state;
-    static rank all[RANKS], alone;
-    open_fixture(&alone.f, SAMPLES);
-    alone.config = config_of(&alone.f, NULL);
-    assert_ok(lt_train(&alone.config, &alone.end));
-    open_ranks(all);
-    train_ranks(all);
+    static fixture all[RANKS], alone;
+    const rank_group g = {RANKS_OF(all, RANKS), .run = run_training};
+    lt_train_end end;
+    open_fixture(&alone, SAMPLES);
+    const lt_train_config c = config_of(&alone, NULL);
+    assert_ok(lt_train(&c, &end));
+    open_all(&g, all);
+    run_ranks(&g);
+    expect_ranks(&g);
     for (int i = 0; i < RANKS; i++) {
-        assert_int_equal(all[i].status, LT_OK);
-        assert_int_equal(all[i].end.step, alone.end.step);
-        assert_near(all[i].end.best, all[0].end.best, 0);
-        assert_near(all[i].end.best, alone.end.best, 1e-4); /* f32 sums in a different order */
+        assert_int_equal(all[i].run.end.step, end.step);
+        assert_near(all[i].run.end.best, all[0].run.end.best, 0);
+        assert_near(all[i].run.end.best, end.best, 1e-4); /* f32 sums in a different order */
     }
-    close_ranks(all);
-    assert_near(first_number("run/checkpoints/best/state.json", "best_perplexity"), all[0].end.best,
-                1e-9);
-    close_fixture(&alone.f);
+    assert_near(first_number("run/checkpoints/best/state.json", "best_perplexity"),
+                all[0].run.end.best, 1e-9);
+    close_all(&g, all);
+    close_fixture(&alone);
 }
 
 /* Invalid tables of a task, and a word of each message. */
@@ -494,12 +433,12 @@ static void test_step(void **state)
     source from = {0};
     const lt_loader_config loader = {.batch = BATCH, .threads = 1};
     open_fixture(&f, SAMPLES);
-    assert_ok(lt_tape_new(&tape, f.device));
-    assert_ok(lt_loader_new(&from.loader, f.data, f.device, &loader));
-    const lt_train_step_config c = {.device = f.device,
+    assert_ok(lt_tape_new(&tape, f.run.at.device));
+    assert_ok(lt_loader_new(&from.loader, f.run.data, f.run.at.device, &loader));
+    const lt_train_step_config c = {.device = f.run.at.device,
                                     .tape = tape,
-                                    .params = &f.params,
-                                    .optim = f.optim,
+                                    .params = &f.run.params,
+                                    .optim = f.run.optim,
                                     .task = {&language, &f},
                                     .pass = LT_PASS_TRAIN,
                                     .grad_accum = 3,
