@@ -57,6 +57,19 @@ lt_status fixture_open_adagrad(lt_optim **out, const lt_params *params)
     return lt_optim_adagrad(out, params, &c);
 }
 
+/* clang-format off */
+const fixture_row fixture_transformer_rows[FIXTURE_TRANSFORMER_ROWS] = {
+    {"f64 on ref, SGD with Nesterov momentum", "ref", true, "sgd", fixture_open_sgd, 0.05, 1e-9, false},
+    {"f64 on ref, AdamW", "ref", true, "adamw", fixture_open_adamw, 1e-3, 1e-9, false},
+    {"f64 on cpu, AdamW", "cpu", true, "adamw", fixture_open_adamw, 1e-3, 1e-9, false},
+    {"f32 on cpu, SGD with Nesterov momentum", "cpu", false, "sgd", fixture_open_sgd, 0.05, 4, false},
+    {"f32 on cpu, AdamW", "cpu", false, "adamw", fixture_open_adamw, 1e-3, 4, false},
+    {"f32 on ref, SGD with Nesterov momentum", "ref", false, "sgd", fixture_open_sgd, 0.05, 4, false},
+    {"control: momentum without Nesterov", "ref", true, "sgd", fixture_open_plain_momentum, 0.05, 1e-9, true},
+    {"control: lr 0.01 % too large, f64", "ref", true, "adamw", fixture_open_adamw, 1.0001e-3, 1e-9, true},
+};
+/* clang-format on */
+
 static const lt_safetensors_entry *entry(const fixture *f, const char *prefix, const char *name)
 {
     char key[3 * NAME_BYTES];
@@ -265,13 +278,9 @@ int fixture_main(const fixture_family *models, const fixture_row *rows, size_t c
     struct CMUnitTest tests[MAX_ROWS];
     assert_true(count + others <= MAX_ROWS);
     family = models;
-    for (size_t i = 0; i < count; i++) {
-        union {
-            const void *row;
-            void *state;
-        } u = {&rows[i]};
-        tests[i] = (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, u.state};
-    }
+    for (size_t i = 0; i < count; i++)
+        tests[i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
     for (size_t i = 0; i < others; i++)
         tests[count + i] = more[i];
     return _cmocka_run_group_tests("tests", tests, count + others, NULL, NULL);

@@ -33,6 +33,10 @@ typedef struct fixture_row {
     bool broken;   /* a control, which the check must reject */
 } fixture_row;
 
+/* Rows of transformers: SGD and AdamW on ref and cpu, with controls. */
+enum { FIXTURE_TRANSFORMER_ROWS = 8 };
+extern const fixture_row fixture_transformer_rows[FIXTURE_TRANSFORMER_ROWS];
+
 /* Runs all rows and the program's other tests. Returns main's status. */
 int fixture_main(const fixture_family *family, const fixture_row *rows, size_t count,
                  const struct CMUnitTest *more, size_t others);

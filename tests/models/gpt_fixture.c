@@ -16,21 +16,8 @@ static lt_status make(lt_module **out, lt_device *device)
     return lt_gpt_new(out, device, &tiny);
 }
 
-/* clang-format off */
-static const fixture_row rows[] = {
-    {"f64 on ref, SGD with Nesterov momentum", "ref", true, "sgd", fixture_open_sgd, 0.05, 1e-9, false},
-    {"f64 on ref, AdamW", "ref", true, "adamw", fixture_open_adamw, 1e-3, 1e-9, false},
-    {"f64 on cpu, AdamW", "cpu", true, "adamw", fixture_open_adamw, 1e-3, 1e-9, false},
-    {"f32 on cpu, SGD with Nesterov momentum", "cpu", false, "sgd", fixture_open_sgd, 0.05, 4, false},
-    {"f32 on cpu, AdamW", "cpu", false, "adamw", fixture_open_adamw, 1e-3, 4, false},
-    {"f32 on ref, SGD with Nesterov momentum", "ref", false, "sgd", fixture_open_sgd, 0.05, 4, false},
-    {"control: momentum without Nesterov", "ref", true, "sgd", fixture_open_plain_momentum, 0.05, 1e-9, true},
-    {"control: lr 0.01 % too large, f64", "ref", true, "adamw", fixture_open_adamw, 1.0001e-3, 1e-9, true},
-};
-/* clang-format on */
-
 int main(void)
 {
     static const fixture_family family = {"gpt_fixture.safetensors", make};
-    return fixture_main(&family, rows, COUNT_OF(rows), NULL, 0);
+    return fixture_main(&family, fixture_transformer_rows, FIXTURE_TRANSFORMER_ROWS, NULL, 0);
 }

@@ -187,7 +187,7 @@ static const count_row counts[] = {
     {"resnet101", 44549160, 7.801}, {"resnet152", 60192808, 11.514},
 };
 
-static const bad_row refused[] = {
+static const bad_row invalid[] = {
     {"an unknown architecture is rejected", {.arch = "resnet51", .classes = 10}, "resnet51"},
     {"zero classes are rejected", {.arch = "resnet50"}, "classes"},
     {"an empty stage is rejected", {.depths = {1, 1, 0, 1}, .classes = 2}, "stage 3"},
@@ -196,23 +196,16 @@ static const bad_row refused[] = {
 
 int main(void)
 {
-    static struct CMUnitTest tests[3 + COUNT_OF(counts) + COUNT_OF(refused)] = {
+    static struct CMUnitTest tests[3 + COUNT_OF(counts) + COUNT_OF(invalid)] = {
         cmocka_unit_test(resnet50_has_the_320_tensors_of_torchvision),
         cmocka_unit_test(counted_parameters_equal_the_models),
         cmocka_unit_test(eight_images_are_overfit),
     };
-    union {
-        const void *row;
-        void *state;
-    } u;
-    for (size_t i = 0; i < COUNT_OF(counts); i++) {
-        u.row = &counts[i];
-        tests[3 + i] = (struct CMUnitTest){counts[i].arch, check_counts, NULL, NULL, u.state};
-    }
-    for (size_t i = 0; i < COUNT_OF(refused); i++) {
-        u.row = &refused[i];
-        tests[3 + COUNT_OF(counts) + i] =
-            (struct CMUnitTest){refused[i].name, check_rejected, NULL, NULL, u.state};
-    }
+    for (size_t i = 0; i < COUNT_OF(counts); i++)
+        tests[3 + i] = (struct CMUnitTest){counts[i].arch, check_counts, NULL, NULL,
+                                           (void *)(uintptr_t)&counts[i]};
+    for (size_t i = 0; i < COUNT_OF(invalid); i++)
+        tests[3 + COUNT_OF(counts) + i] = (struct CMUnitTest){invalid[i].name, check_rejected, NULL,
+                                                              NULL, (void *)(uintptr_t)&invalid[i]};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -157,13 +157,8 @@ static const fold_row rows[] = {
 int main(void)
 {
     struct CMUnitTest tests[COUNT_OF(rows)];
-    union {
-        const void *row;
-        void *state;
-    } u;
-    for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        u.row = &rows[i];
-        tests[i] = (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, u.state};
-    }
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        tests[i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -177,24 +177,16 @@ enum { FLAGS = sizeof flags / sizeof *flags, MESHES = sizeof meshes / sizeof *me
 
 int main(void)
 {
-    union {
-        const void *shown;
-        void *state;
-    } row;
     struct CMUnitTest tests[FLAGS + MESHES + OTHERS] = {
         cmocka_unit_test(one_process_alone_is_rejected),
         cmocka_unit_test(at_64_ranks_depth_is_cheaper_below_16_widths_of_tokens),
         cmocka_unit_test(replicas_reduce_gradients_of_their_shards),
     };
-    for (int i = 0; i < FLAGS; i++) {
-        row.shown = &flags[i];
-        tests[OTHERS + i] = (struct CMUnitTest){
-            .name = flags[i].name, .test_func = check_flag, .initial_state = row.state};
-    }
-    for (int i = 0; i < MESHES; i++) {
-        row.shown = &meshes[i];
-        tests[OTHERS + FLAGS + i] = (struct CMUnitTest){
-            .name = meshes[i].name, .test_func = check_ranks, .initial_state = row.state};
-    }
+    for (int i = 0; i < FLAGS; i++)
+        tests[OTHERS + i] = (struct CMUnitTest){flags[i].name, check_flag, NULL, NULL,
+                                                (void *)(uintptr_t)&flags[i]};
+    for (int i = 0; i < MESHES; i++)
+        tests[OTHERS + FLAGS + i] = (struct CMUnitTest){meshes[i].name, check_ranks, NULL, NULL,
+                                                        (void *)(uintptr_t)&meshes[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,7 +34,6 @@ typedef struct lt_run_config {
         *label; /**< display of metrics; metrics without a label are shown by name */
     size_t labels;
     int64_t log_every;       /**< steps between plain lines; 0: 50 */
-    int64_t flush_every;     /**< steps between flushes of metrics.jsonl; 0: 1 */
     int64_t total_steps;     /**< steps of the whole run, for the estimated time; 0: unknown */
     int64_t steps_per_epoch; /**< 0: unknown */
     int64_t total_epochs;    /**< 0: unknown */

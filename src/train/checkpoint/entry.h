@@ -32,4 +32,8 @@ LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const char *prefix,
 /* Returns "offset [0,0] shape [64,147]", which identifies a block; NULL without memory. */
 char *lt_checkpoint_note(const lt_state_entry *entry);
 
+/* Functions of a lt_state_visitor that ignore entries, and numbers. */
+lt_status lt_skip_entry(void *context, const lt_state_entry *entry);
+lt_status lt_skip_number(void *context, const char *name, int64_t *value);
+
 #endif

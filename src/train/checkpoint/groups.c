@@ -43,13 +43,6 @@ typedef struct telling {
     size_t numbers, most;
 } telling;
 
-static lt_status skip_entry(void *context, const lt_state_entry *entry)
-{
-    (void)context;
-    (void)entry;
-    return LT_OK;
-}
-
 static lt_status keep_number(void *context, const char *name, int64_t *value)
 {
     telling *t = context;
@@ -85,7 +78,7 @@ static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
                              const lt_checkpoint_state *state, const char *prefix, telling *t)
 {
     const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
-    lt_state_visitor visitor = {.entry = skip_entry, .number = keep_number, .context = t};
+    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = keep_number, .context = t};
     if (!parts->optim)
         return LT_OK;
     LT_TRY(lt_optim_visit(parts->optim, &visitor));
@@ -181,9 +174,7 @@ static lt_status get_number(const lt_json_value *numbers, const char *name, int6
     if (!lt_json_member(numbers, name))
         return LT_OK;
     LT_TRY(lt_json_integer(numbers, name, value));
-    return *value >= 0 && *value <= most ? LT_OK
-                                         : lt_fail(LT_E_FORMAT, "'%s' %lld is not in [0,%lld]",
-                                                   name, (long long)*value, (long long)most);
+    return lt_checkpoint_check_integer(name, *value, 0, most);
 }
 
 /* Finds the 1-D tensor "group.G.NAME". */

@@ -128,17 +128,10 @@ static lt_status restore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static lt_status skip_entry(void *context, const lt_state_entry *entry)
-{
-    (void)context;
-    (void)entry;
-    return LT_OK;
-}
-
 static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
 {
     l->numbers_seen = 0;
-    lt_state_visitor visitor = {.entry = skip_entry, .number = restore_number, .context = l};
+    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = restore_number, .context = l};
     if (l->old_count && lt_optim_visit(parts->optim, &visitor))
         lt_log(LT_LOG_WARN, "train", "%s: %s", l->reading.path, lt_error_message());
 }
@@ -206,7 +199,7 @@ typedef struct files {
     loading loading;
 } files;
 
-static const lt_weights_rules rules = {.want_counts = true, .allow_nan = true};
+static const lt_weights_rules rules = {.is_checkpoint = true};
 
 static lt_status open_files(const char *path, files *f)
 {

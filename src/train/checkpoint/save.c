@@ -30,14 +30,6 @@ static bool is_alone(const lt_checkpoint_parts *parts)
 
 /* --- The list --- */
 
-static lt_status skip_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 /* Lists one entry. With groups, entry->owner is a rank of the group. */
 static lt_status list_entry(saving *s, const lt_state_entry *entry, int group, char mark)
 {
@@ -79,8 +71,8 @@ static lt_status list_reducer(void *context, const lt_state_entry *entry)
 static lt_status list_all(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
-    lt_state_visitor own = {list_own, skip_number, s}, common = {list_common, skip_number, s},
-                     reducer = {list_reducer, skip_number, s};
+    lt_state_visitor own = {list_own, lt_skip_number, s}, common = {list_common, lt_skip_number, s},
+                     reducer = {list_reducer, lt_skip_number, s};
     for (size_t i = 0; i < parts->params->count; i++) {
         const lt_param *p = parts->params->item[i];
         LT_TRY(lt_gather_add_tensor(&s->gather, p->name, p->value, p));

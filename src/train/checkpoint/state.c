@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/shared_file.h"
 #include "checkpoint.h"
+#include "entry.h"
 #include "optim/slots.h"
 #include "train/run/processor.h"
 
@@ -84,13 +85,6 @@ static lt_status check_file(const char *folder, const lt_json_value *v)
 
 /* Writing. */
 
-static lt_status skip_entry(void *context, const lt_state_entry *entry)
-{
-    (void)context;
-    (void)entry;
-    return LT_OK;
-}
-
 static lt_status put_number(void *context, const char *name, int64_t *value)
 {
     lt_json_put_integer(context, name, *value);
@@ -106,7 +100,7 @@ static lt_status put_all(lt_json_writer *w, const char *folder, const lt_checkpo
     lt_json_put_string(w, "version", lt_version());
     lt_processor_put(w);
     lt_json_begin_object(w, "numbers");
-    lt_state_visitor visitor = {.entry = skip_entry, .number = put_number, .context = w};
+    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = put_number, .context = w};
     if (parts->optim)
         LT_TRY(lt_optim_visit(parts->optim, &visitor));
     if (parts->local)

@@ -455,12 +455,26 @@ void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
     }
 }
 
-void lt_train_units(const lt_task_ops *task, lt_run_config *out)
+void lt_train_describe(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
+                       const lt_train_state *state, const lt_ranks *ranks, int64_t steps_per_epoch,
+                       int64_t total_steps)
 {
     const bool is_rate = task->rate_unit;
     const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
-    out->unit = is_rate ? task->rate_unit : task->unit;
-    out->unit_short = brief ? brief : out->unit;
+    lt_train_labels(task, labels);
+    run->label = labels->label;
+    run->labels = labels->count;
+    run->unit = is_rate ? task->rate_unit : task->unit;
+    run->unit_short = brief ? brief : run->unit;
+    run->total_steps = total_steps;
+    run->steps_per_epoch = steps_per_epoch;
+    run->total_epochs = (total_steps - state->offset + steps_per_epoch - 1) / steps_per_epoch;
+    run->step_offset = state->offset;
+    run->resume_step = state->now.step;
+    run->redo_epoch = state->now.epoch_recorded == 0;
+    run->rank = ranks->rank;
+    run->ranks = ranks->count;
+    run->id = state->now.run;
 }
 
 /* Returns true if the evaluation's best metric is the run's best so far; *reached: it reaches the target. */

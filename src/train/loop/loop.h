@@ -66,8 +66,11 @@ typedef struct lt_task_labels {
 } lt_task_labels;
 void lt_train_labels(const lt_task_ops *task, lt_task_labels *out);
 
-/* Sets the unit of speeds: the task's rate_unit, or its samples. */
-void lt_train_units(const lt_task_ops *task, lt_run_config *out);
+/* Sets the fields of *run that follow from the task, the state and the schedule: labels (which run borrows), units,
+ * numbers of steps and epochs, rank and id. Speeds are in the task's rate_unit, or in its samples. */
+void lt_train_describe(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
+                       const lt_train_state *state, const lt_ranks *ranks, int64_t steps_per_epoch,
+                       int64_t total_steps);
 
 /* Call after lt_run_open() of a run resumed from state->folder: repairs the links in output (NULL: none) and
  * records the resume, the options that changed ("" if none) and differences of the processor. */

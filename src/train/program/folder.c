@@ -51,8 +51,7 @@ static lt_status check_other_run(const output_options *o, const lt_train_state *
 
 /* --- The checkpoint to resume from --- */
 
-/* Finds the newest checkpoint of a run folder; "" if it has none. */
-static lt_status find_newest(lt_train_state *state, const char *folder)
+lt_status lt_folder_find_newest(lt_train_state *state, const char *folder)
 {
     lt_status st = lt_checkpoint_newest(folder, state->folder, sizeof state->folder);
     if (st == LT_END)
@@ -66,7 +65,7 @@ static lt_status find_checkpoint(const output_options *o, lt_train_state *state)
     if (!resume)
         return LT_OK;
     bool is_auto = !strcmp(resume, "auto");
-    LT_TRY(find_newest(state, is_auto ? o->output : resume));
+    LT_TRY(lt_folder_find_newest(state, is_auto ? o->output : resume));
     if (!state->folder[0] && !is_auto)
         snprintf(state->folder, sizeof state->folder, "%s", resume);
     return LT_OK;

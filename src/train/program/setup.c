@@ -137,26 +137,14 @@ static lt_status open_run(lt_trainer *t)
     int64_t per_epoch = t->input.batches_per_epoch / t->args.training.grad_accum;
     char aside[sizeof t->state.folder] = "", changed[CHANGED] = "";
     int recompute;
-    const lt_task_ops *task = t->program->task;
-    lt_train_labels(task, &t->labels);
     lt_run_config c = {
         .options = t->options,
         .progress = (lt_progress)o->progress,
-        .label = t->labels.label,
-        .labels = t->labels.count,
         .log_every = o->log_every,
-        .total_steps = t->total_steps,
-        .steps_per_epoch = per_epoch,
-        .total_epochs = (t->total_steps - t->state.offset + per_epoch - 1) / per_epoch,
-        .step_offset = t->state.offset,
-        .resume_step = t->state.now.step,
-        .redo_epoch = t->state.now.epoch_recorded == 0,
         .no_tensorboard = !o->tensorboard,
-        .rank = t->ranks.rank,
-        .ranks = t->ranks.count,
-        .id = t->state.now.run,
     };
-    lt_train_units(task, &c);
+    lt_train_describe(&c, &t->labels, t->program->task, &t->state, &t->ranks, per_epoch,
+                      t->total_steps);
     if (!t->ranks.rank) { /* reads files of the earlier start */
         LT_TRY(compare_options(t, changed, sizeof changed, &recompute));
         LT_TRY(lt_folder_set_aside(o, &t->state, aside, sizeof aside));

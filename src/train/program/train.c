@@ -60,12 +60,8 @@ static lt_status open_folder(parts *p)
     if (!c->output)
         return LT_OK;
     LT_TRY(lt_run_lock_open(&p->lock, c->output, &lock));
-    lt_status st =
-        c->resume ? lt_checkpoint_newest(c->output, s->folder, sizeof s->folder) : LT_END;
-    if (st == LT_END)
-        s->folder[0] = 0;
-    else if (st)
-        return st;
+    if (c->resume)
+        LT_TRY(lt_folder_find_newest(s, c->output));
     LT_TRY(lt_ranks_same_text(&p->ranks, "the checkpoint to resume", s->folder));
     return s->folder[0] ? lt_checkpoint_verify(s->folder, &s->found) : LT_OK;
 }
@@ -211,23 +207,9 @@ static lt_status open_step(parts *p)
 static lt_status open_run(parts *p)
 {
     const lt_train_config *c = p->config;
-    const lt_task_ops *task = c->task.ops;
-    const int64_t per_epoch = p->schedule.steps_per_epoch;
-    lt_train_labels(task, &p->labels);
-    lt_run_config run = {.progress = c->progress,
-                         .label = p->labels.label,
-                         .labels = p->labels.count,
-                         .total_steps = p->total_steps,
-                         .steps_per_epoch = per_epoch,
-                         .total_epochs =
-                             (p->total_steps - p->state.offset + per_epoch - 1) / per_epoch,
-                         .step_offset = p->state.offset,
-                         .resume_step = p->state.now.step,
-                         .redo_epoch = p->state.now.epoch_recorded == 0,
-                         .rank = p->ranks.rank,
-                         .ranks = p->ranks.count,
-                         .id = p->state.now.run};
-    lt_train_units(task, &run);
+    lt_run_config run = {.progress = c->progress};
+    lt_train_describe(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
+                      p->schedule.steps_per_epoch, p->total_steps);
     LT_TRY(lt_run_open(&p->run, c->output, &run));
     return p->state.folder[0]
                ? lt_train_resumed(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")

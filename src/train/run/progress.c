@@ -42,8 +42,6 @@ void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config)
                     .steps_per_epoch = config->steps_per_epoch,
                     .step_offset = config->step_offset,
                     .total_epochs = config->total_epochs,
-                    .first_step = config->resume_step,
-                    .begin = lt_clock_seconds(),
                     .label = config->label,
                     .labels = config->labels,
                     .unit = config->unit_short ? config->unit_short : "samples",

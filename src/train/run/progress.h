@@ -11,12 +11,11 @@ enum { LT_BAR_METRICS = 8 }; /* metrics shown; further ones are not */
 typedef struct lt_bar {
     FILE *out;
     bool is_on, is_bar, color, is_drawn;
-    int width;
-    int64_t log_every, total_steps, steps_per_epoch, step_offset, total_epochs, first_step;
+    int64_t log_every, total_steps, steps_per_epoch, step_offset, total_epochs;
     const char *unit;
     const lt_metric_label *label;
     size_t labels;
-    double begin, drawn; /* seconds */
+    double drawn; /* time of the last drawing, in seconds */
     /* Smoothed: metrics; per step, samples, seconds, and seconds waited for data. */
     double metric[LT_BAR_METRICS], step_samples, step_seconds, step_wait;
     int64_t smoothed; /* number of smoothed steps */

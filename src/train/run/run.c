@@ -27,8 +27,7 @@ struct lt_run {
     char *folder, *id;
     dev_t device; /* device and inode of the folder when it was opened */
     ino_t inode;
-    bool is_quiet; /* a rank above 0 */
-    int64_t flush_every;
+    bool is_quiet;       /* a rank above 0 */
     char rate[64];       /* key of the speed: "images_per_second" */
     const char *records; /* name of the records file: "metrics.jsonl" */
     FILE *metrics;
@@ -133,7 +132,6 @@ lt_status lt_run_open(lt_run **out, const char *folder, const lt_run_config *con
         return LT_E_NOMEM;
     run->is_quiet = config->rank > 0;
     run->records = config->records ? config->records : "metrics.jsonl";
-    run->flush_every = config->flush_every > 0 ? config->flush_every : 1;
     snprintf(run->rate, sizeof run->rate, "%s_per_second", config->unit ? config->unit : "samples");
     lt_bar_begin(&run->bar, stderr, config);
     lt_status st = LT_OK;
@@ -214,20 +212,19 @@ lt_status lt_run_check(const lt_run *run)
 }
 
 /* Ends the line and passes it to the system. */
-static lt_status write_line(lt_run *run, bool flush)
+static lt_status write_line(lt_run *run)
 {
     const char *text = NULL;
     size_t bytes = 0;
-    if (flush)
-        LT_TRY(lt_run_check(run));
+    LT_TRY(lt_run_check(run));
     if (run->id)
         lt_json_put_string(&run->line, "run", run->id);
     lt_json_end(&run->line);
     lt_json_put_raw(&run->line, "\n");
     LT_TRY(lt_json_text(&run->line, &text, &bytes));
-    if (fwrite(text, 1, bytes, run->metrics) != bytes || (flush && fflush(run->metrics)))
+    if (fwrite(text, 1, bytes, run->metrics) != bytes || fflush(run->metrics))
         return io_error(run, run->records);
-    return flush && run->board ? lt_tensorboard_flush(run->board) : LT_OK;
+    return run->board ? lt_tensorboard_flush(run->board) : LT_OK;
 }
 
 static void begin_line(lt_run *run, const char *event)
@@ -255,7 +252,7 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
     LT_TRY(put_all(run, "speed", r->step, speed, sizeof speed / sizeof *speed));
     put(run, "seconds", r->seconds);
     LT_TRY(put_all(run, "train", r->step, r->extra, r->extra_count));
-    return write_line(run, r->step % run->flush_every == 0);
+    return write_line(run);
 }
 
 static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
@@ -285,7 +282,7 @@ lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
     LT_TRY(put_all(run, "epoch", r->step, r->metric, r->metrics));
     LT_TRY(put_all(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
     LT_TRY(put_all(run, "epoch", r->step, r->extra, r->extra_count));
-    LT_TRY(write_line(run, true));
+    LT_TRY(write_line(run));
     return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, run->records) : LT_OK;
 }
 
@@ -298,7 +295,7 @@ lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char 
     lt_json_put_integer(&run->line, "step", step);
     if (key)
         lt_json_put_string(&run->line, key, text);
-    return write_line(run, true);
+    return write_line(run);
 }
 
 lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, const lt_metric *value,
@@ -311,7 +308,7 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
     for (size_t i = 0; i < count; i++)
         if (isfinite(value[i].value))
             lt_json_put_number(&run->line, value[i].name, value[i].value);
-    return write_line(run, true);
+    return write_line(run);
 }
 
 /* Remembers a line of bad_images.txt; false if known, from another epoch or an evaluation of the same images. */

@@ -166,13 +166,13 @@ lt_status lt_entry_load_share(const lt_safetensors_entry *const *e, int count, i
     return write ? write_share(e, count, parts, tensor) : LT_OK;
 }
 
-/* Checks an entry of another shape by rules->fit. */
+/* Checks an entry of another shape by rules->config.fit. */
 static lt_status check_fit(const lt_safetensors_entry *e, const char *path, const lt_param *p,
                            const lt_weights_rules *rules)
 {
     char why[256];
-    lt_status st =
-        rules->fit(rules->fit_context, p->name, e->shape, NULL, lt_param_place(p).logical, NULL);
+    lt_status st = rules->config.fit(rules->config.fit_context, p->name, e->shape, NULL,
+                                     lt_param_place(p).logical, NULL);
     snprintf(why, sizeof why, "%s", lt_error_message());
     return st ? lt_fail(st, "%s: %s", path, why) : check_dtype(e, path, lt_tensor_dtype(p->value));
 }
@@ -180,7 +180,7 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
 static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
                       const lt_weights_rules *rules)
 {
-    return rules->fit && !lt_shape_equal(e->shape, lt_param_place(p).logical);
+    return rules->config.fit && !lt_shape_equal(e->shape, lt_param_place(p).logical);
 }
 
 static lt_status check_entry(const lt_safetensors_entry *e, const char *path, const lt_param *p,
@@ -202,7 +202,8 @@ static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
     for (int64_t i = 0; i < have && !st; i++)
         from[i] = element(e, i);
     if (!st)
-        st = rules->fit(rules->fit_context, p->name, e->shape, from, place.logical, to);
+        st = rules->config.fit(rules->config.fit_context, p->name, e->shape, from, place.logical,
+                               to);
     for (int64_t i = 0; i < lt_tensor_count(p->value) && !st; i++)
         put_element(host, dtype, i, to[lt_place_index(&place, i)]);
     if (!st)
@@ -229,7 +230,7 @@ static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
 
 static bool is_skipped(const char *name, const lt_weights_rules *rules)
 {
-    return rules->skip && !strncmp(name, rules->skip, strlen(rules->skip));
+    return rules->config.skip && !strncmp(name, rules->config.skip, strlen(rules->config.skip));
 }
 
 /* Writes name with `from` replaced by `to`; false if absent or too long. */
@@ -247,20 +248,20 @@ static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const 
 {
     char name[NAME_BYTES];
     const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
-    for (const lt_weights_alias *a = rules->alias; !e && a && a->name; a++)
+    for (const lt_weights_alias *a = rules->config.alias; !e && a && a->name; a++)
         if (replace(name, p->name, a->name, a->in_file))
             e = lt_safetensors_find(file, name);
-    if (!e && rules->prefix
-        && snprintf(name, sizeof name, "%s%s", rules->prefix, p->name) < NAME_BYTES)
+    if (!e && rules->config.prefix
+        && snprintf(name, sizeof name, "%s%s", rules->config.prefix, p->name) < NAME_BYTES)
         e = lt_safetensors_find(file, name);
     /* {k: v.half()} makes counts floats, possibly infinite: treated as absent. */
-    return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->want_counts ? NULL : e;
+    return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->is_checkpoint ? NULL : e;
 }
 
 static bool is_unread(const char *name, const lt_weights_rules *rules)
 {
     const size_t length = strlen(name);
-    for (const char *const *end = rules->unread; end && *end; end++) {
+    for (const char *const *end = rules->config.unread; end && *end; end++) {
         const size_t bytes = strlen(*end);
         if (length >= bytes && !strcmp(name + length - bytes, *end))
             return true;
@@ -270,9 +271,9 @@ static bool is_unread(const char *name, const lt_weights_rules *rules)
 
 static bool is_expected(const char *name, const lt_params *params, const lt_weights_rules *rules)
 {
-    const char *prefix = rules->prefix;
+    const char *prefix = rules->config.prefix;
     char renamed[NAME_BYTES];
-    for (const lt_weights_alias *a = rules->alias; a && a->name; a++)
+    for (const lt_weights_alias *a = rules->config.alias; a && a->name; a++)
         if (replace(renamed, name, a->in_file, a->name) && lt_params_find(params, renamed))
             return true;
     if (is_skipped(name, rules) || lt_params_find(params, name) || is_unread(name, rules))
@@ -288,7 +289,7 @@ static lt_status check_missing(const lt_safetensors *file, const char *path,
     size_t missing = 0;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (is_skipped(p->name, rules) || (p->role == LT_ROLE_COUNT && !rules->want_counts)
+        if (is_skipped(p->name, rules) || (p->role == LT_ROLE_COUNT && !rules->is_checkpoint)
             || find_entry(file, p, rules))
             continue;
         first = missing++ ? first : p->name;
@@ -324,7 +325,7 @@ lt_status lt_weights_check(const lt_safetensors *file, const char *path, const l
         if (!e || is_skipped(p->name, rules))
             continue;
         LT_TRY(check_entry(e, path, p, rules));
-        if (!rules->allow_nan)
+        if (!rules->is_checkpoint)
             LT_TRY(check_finite(e, path));
     }
     LT_TRY(check_missing(file, path, params, rules));
@@ -356,16 +357,7 @@ lt_status lt_weights_open(lt_safetensors **out, const char *path)
 lt_status lt_weights_load(const char *path, const lt_params *params,
                           const lt_weights_config *config)
 {
-    lt_weights_rules rules = {0};
-    if (config)
-        rules = (lt_weights_rules){
-            .skip = config->skip,
-            .fit = config->fit,
-            .fit_context = config->fit_context,
-            .prefix = config->prefix,
-            .unread = config->unread,
-            .alias = config->alias,
-        };
+    const lt_weights_rules rules = {.config = config ? *config : (lt_weights_config){0}};
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
     lt_status st = lt_weights_check(file, path, params, &rules);

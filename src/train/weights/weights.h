@@ -6,15 +6,8 @@
 #include "lather/safetensors.h"
 
 typedef struct lt_weights_rules {
-    const char *skip; /* prefix of parameters to leave out; NULL: none */
-    bool want_counts; /* num_batches_tracked is required */
-    bool allow_nan;   /* accept NaN: a checkpoint stores whatever training produced */
-    /* the remaining fields are those of lt_weights_config */
-    lt_weights_fit_fn *fit;
-    const void *fit_context;
-    const char *prefix;
-    const char *const *unread;
-    const lt_weights_alias *alias;
+    lt_weights_config config;
+    bool is_checkpoint; /* requires num_batches_tracked, and accepts NaN */
 } lt_weights_rules;
 
 /* Checks that the file fits the parameters; path is for messages. Errors: as lt_weights_load(). */
