@@ -35,7 +35,7 @@ int lt_command_reproduce(char **argv, const char *program);
 
 /* --- folder.c: the run folder before the run --- */
 
-/* Finds the newest checkpoint of a run folder and sets state->folder, to "" if there is none. */
+/* Sets state->folder to the newest checkpoint of a run folder, or to "" if it has no checkpoint. */
 lt_status lt_folder_find_newest(lt_train_state *state, const char *folder);
 /* Locks --output and finds the checkpoint of --resume; rejects a run in the folder without --resume or
  * --overwrite. Collective. */
