@@ -3,7 +3,6 @@
 #include "state.h"
 
 #include "tensor/statistics.h"
-#include "train/checkpoint/entry.h"
 
 #include "lather/ext/fail.h"
 
@@ -79,6 +78,14 @@ static lt_status add_extra(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
+{
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
+}
+
 /* Makes capacity for as many more tensors as there are parameters. */
 static lt_status reserve(lt_train_state *s, const lt_params *params)
 {
@@ -92,7 +99,7 @@ static lt_status reserve(lt_train_state *s, const lt_params *params)
 lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, double decay)
 {
     naming all = {s, params};
-    lt_state_visitor visitor = {.entry = add_extra, .number = lt_skip_number, .context = &all};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
     LT_TRY(reserve(s, params));
     LT_TRY(lt_ema_new(&s->ema, params, decay));
     return lt_ema_visit(s->ema, &visitor);
@@ -101,7 +108,7 @@ lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, do
 lt_status lt_train_state_open_iterates(lt_train_state *s, const lt_params *params, lt_optim *optim)
 {
     naming all = {s, params};
-    lt_state_visitor visitor = {.entry = add_extra, .number = lt_skip_number, .context = &all};
+    lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
     if (!lt_optim_is_averaged(optim))
         return LT_OK;
     LT_TRY(reserve(s, params));
