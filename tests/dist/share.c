@@ -44,7 +44,8 @@ typedef struct player {
 } player;
 
 static player players[JOBS][RANKS];
-static _Atomic int taken_by_first, running, to_join; /* to_join: ranks not joined yet */
+/* to_open, to_join: ranks that have not opened the session yet; to_join those that are late. */
+static _Atomic int taken_by_first, running, to_open, to_join;
 
 static lt_share_config config_of(lt_comm *comm, int weight)
 {
@@ -102,7 +103,11 @@ static void *play(void *context)
     while (p->job->late > taken_by_first)
         pause_briefly();
     p->status = lt_share_open(&share, &c);
-    to_join--;
+    if (p->job->late)
+        to_join--;
+    else
+        for (to_open--; to_open;) /* a session ends with its last job: start together */
+            pause_briefly();
     if (!p->status)
         p->status = take_turns(p, share);
     if (p->status)
@@ -130,11 +135,11 @@ static void open_job(int index, const job *j)
 
 static void play_jobs(const job *jobs, int count)
 {
-    taken_by_first = running = to_join = 0;
+    taken_by_first = running = to_open = to_join = 0;
     for (int i = 0; i < count; i++) {
         open_job(i, &jobs[i]);
         running += jobs[i].ranks;
-        to_join += jobs[i].ranks;
+        *(jobs[i].late ? &to_join : &to_open) += jobs[i].ranks;
     }
     for (int i = 0; i < count; i++)
         for (int r = 0; r < jobs[i].ranks; r++) {
