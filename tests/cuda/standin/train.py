@@ -344,7 +344,7 @@ def the_profiler_covers_one_step(cwd):
     before = names[:names.index("profiler starts")]
     assert "step_list" in second and second.count("step_list") == before.count("step_list"), "an update is a part of a step"
     p = run(cwd, "run", *CUDA, code=2, PROFILE_STEP="soon")
-    assert "LATHER_PROFILE_STEP=soon: want the number of a step, 1 or more" in p.said, p.said
+    assert "LATHER_PROFILE_STEP=soon: expected the number of a step, 1 or more" in p.said, p.said
 
 
 @full
