@@ -1,5 +1,5 @@
-/* Included before every file that gcc -fanalyzer reads (tools/check_stages.sh): tells it that
- * lt_fail() returns the status it is given, so that it does not follow a failure as a success. */
+/* Included before every file that gcc -fanalyzer reads (tools/check_stages.sh): declares that
+ * lt_fail() returns the status it is given, so that the analyzer does not follow a failure as a success. */
 #ifndef LT_TOOLS_ANALYZER_H
 #define LT_TOOLS_ANALYZER_H
 

@@ -63,6 +63,6 @@ expect("products have shapes, and those that were asked for times",
        [op["name"] for op in products if op["step_milliseconds"] > op["forward_milliseconds"] > 0] == ["GPT-2 out"]
        and products[0]["shape"] == [6304, 384, 1152])
 refused = run(*ops, "--device", "ref", "--beside", "own")
-expect("other kernels are those of the device cpu", refused.returncode != 0 and "--beside own: of the device cpu, not of ref" in refused.stderr)
+expect("other kernels are those of the device cpu", refused.returncode != 0 and "--beside own: needs --device cpu, got ref" in refused.stderr)
 expect("a device that is not there is refused", run("train", "--device", "cuda:99").returncode != 0)
 sys.exit(bool(failed))

@@ -164,7 +164,7 @@ static const lt_option of_model[] = {
 static const lt_option of_ranks[] = {
     {"Ranks", INT("ranks", ranks, 2, BENCH_MAX_RANKS), .value = "2", .help = "threads that are ranks; under mpirun: its processes"},
     {"Ranks", TEXT("comm-model", link), .meta = "US,GBIT", .help = "the link: latency in microseconds and rate in Gbit/s; default: the real one"},
-    {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "ranks of a node, neighbours in order; 0: those that see one boot id and host name"},
+    {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "consecutive ranks that form a node; 0: ranks with the same boot id and host name"},
 };
 /* clang-format on */
 

@@ -14,13 +14,13 @@ typedef struct bench_model_config {
     int64_t batch, classes;
     int64_t size;   /* side of the images, in pixels */
     int64_t length; /* tokens of a sequence */
-    int stem;       /* of residual networks: 0 ImageNet's, 1 small */
+    int stem;       /* stem of residual networks: 0 ImageNet's, 1 small */
 } bench_model_config;
 
 /* First member of every benchmark's settings: `common`. A member that it has no option for is 0. */
 typedef struct bench_common {
-    const char *device, *link; /* link: of --comm-model, or NULL */
-    int64_t threads;           /* of a rank; 0: its part of the machine */
+    const char *device, *link; /* link: value of --comm-model, or NULL */
+    int64_t threads;           /* threads per rank; 0: its share of the machine's cores */
     int64_t steps, warmup, ranks, ranks_per_node;
     int amp, fused; /* indices of choices */
     bool json, tf32, deterministic;
@@ -93,15 +93,15 @@ int bench_ascending(const void *a, const void *b);
 /* Sorts values; the median of an even count is the mean of the middle two. */
 double bench_median(double *values, int count);
 
-/* A round in which every contestant has its turn, so that a busy machine slows all alike: fills the
- * columns of found. round: below 0 to warm up. */
+/* Runs every contestant once, so that a busy machine slows all of them equally, and fills the
+ * columns of found. round: number of the round; negative during warm-up. */
 typedef lt_status bench_round_fn(void *context, int64_t round, double *found);
 
 /* Runs warmup + steps rounds; median[column] is that of the rounds from 0 on. */
 lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context, int columns,
                        double *median);
 
-/* A number of /proc/self/status in bytes: "VmHWM", "VmRSS"; 0 if there is none. */
+/* Returns a size from /proc/self/status ("VmHWM", "VmRSS") in bytes, or 0 if the field is absent. */
 int64_t bench_process_bytes(const char *field);
 
 /* The next number in [0, 1) of a sequence. */

@@ -23,7 +23,7 @@ static const lt_option table[] = {
 
 enum { AT_ONCE = 8 }; /* queued before the device is waited for */
 
-/* Two tensors, and what is done with them. */
+/* Two tensors and the operation to time on them. */
 typedef struct work {
     lt_device *device;
     lt_tape *tape;

@@ -1,6 +1,6 @@
-/* bench overlap: how much of the exchange of gradients is hidden by backward. Steps with overlap, without it, and without
- * any communication have turns; what is left of the first two beyond the third is exposed. With --gradient-noise,
- * steps that measure the norms of ranks' gradients have their turn too.
+/* bench overlap: how much of the gradients' communication is hidden by backward. Steps with overlap, without it, and
+ * without any communication run alternately; the time of the first two beyond that of the third is exposed. With
+ * --gradient-noise, steps that measure the norms of ranks' gradients take part too.
  *
  * bench exchange: one mean of gradients over ranks, by each of several reducers in turn, and the bytes that it takes. */
 
@@ -28,9 +28,9 @@ typedef struct settings {
     bench_common common;
     int dtype; /* index of a choice */
     double bucket_mib;
-    const char *allreduce, *compress; /* of overlap */
+    const char *allreduce, *compress; /* overlap only */
     bool noise;
-    int64_t elements; /* of exchange, as the reducers */
+    int64_t elements; /* elements and reducers: exchange only */
     lt_option_list reducers;
 } settings;
 
@@ -286,7 +286,7 @@ static void loss_of_layers(lt_module *model, lt_tape *tape, const lt_batch *batc
         lt_softmax_xent(tape, lt_module_forward(model, tape, batch->inputs), batch->labels, 0);
 }
 
-/* Square matrices, so that a step of them is next to nothing beside their exchange. */
+/* Square matrices, whose step takes far less time than the exchange of their gradients. */
 static const bench_model square_layers = {.loss = loss_of_layers};
 
 static int64_t side_of(const settings *s)
@@ -357,7 +357,8 @@ static lt_status run_exchanges(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-/* Of all ranks together, in one exchange; c->sent is what was sent before the measured ones. */
+/* Computes the bytes of all ranks per exchange, within and between nodes. c->sent: this rank's bytes
+ * sent before the measured exchanges. */
 static lt_status sum_bytes(player *p, contest *c, double *within, double *between)
 {
     const int ranks = lt_comm_size(p->comm);

@@ -1,7 +1,7 @@
 /* bench links: latency and bandwidth of messages inside a node and between two. Rank 0 talks to the next rank of its
  * node, then to the first rank of node 1, while the others wait: a small message there and back; messages that grow
- * until one takes long enough. Of both also what they take of rank 0's cores, its waiting included. It takes a few
- * seconds. */
+ * until one takes long enough. For both it also measures the time that rank 0's cores spend, waiting included. It takes
+ * a few seconds. */
 
 #include "bench.h"
 
@@ -13,7 +13,7 @@ enum { WITHIN, BETWEEN, LINKS };
 enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
 static const double latency_seconds = 1; /* at most, of each link */
 static const double rate_seconds = 3;
-static const double long_enough = 0.05; /* of one message: latency and bursts are small beside it */
+static const double long_enough = 0.05; /* seconds of a message, far above latency and bursts */
 
 /* One of the two ends of a link. */
 typedef struct end {
@@ -27,9 +27,9 @@ typedef struct link {
     bool there;
     int peer;
     double latency_us, gbit;
-    double core_us;     /* of this rank's cores, for each small message that it sends or gets */
-    double core_us_mib; /* and for each MiB that it sends in large ones */
-    int64_t bytes;      /* of the messages that gave the rate */
+    double core_us;     /* core time of this rank per small message sent or received */
+    double core_us_mib; /* core time of this rank per MiB sent in large messages */
+    int64_t bytes;      /* size of the messages from which the rate was computed */
 } link;
 
 static lt_status move(const end *e, lt_tensor *t, bool sends)
@@ -88,7 +88,8 @@ static lt_status sample(const end *e, int64_t bytes, double longest, int most, d
     return st;
 }
 
-/* Messages double until one takes long enough; the others' end hears how it goes on. */
+/* Doubles the message size until one takes long enough; the other end is told after each size whether
+ * a larger one follows. */
 static lt_status measure_rate(const end *e, double round_trip, link *out)
 {
     enum { FEW = 3, MANY = 9, MIB = 1 << 20 };
@@ -112,7 +113,7 @@ static lt_status measure_rate(const end *e, double round_trip, link *out)
 
 static lt_status measure_link(const end *e, link *out)
 {
-    enum { WARM = 20, MESSAGES = 3 }; /* of a sample: there, back, and whether it goes on */
+    enum { WARM = 20, MESSAGES = 3 }; /* messages of a sample: there, back, whether more follow */
     double round_trip;
     int count;
     LT_TRY(sample(e, 1, latency_seconds, WARM, &round_trip, &count));
@@ -125,7 +126,7 @@ static lt_status measure_link(const end *e, link *out)
 
 /* --- Which links there are --- */
 
-/* The first rank behind 0 that is in rank 0's node, or is not. */
+/* Returns the first rank after 0 that is in rank 0's node (or, for the other kind, is not). */
 static int partner(const lt_nodes *nodes, int ranks, int kind)
 {
     for (int r = 1; r < ranks; r++)

@@ -103,10 +103,10 @@ static lt_status dump(lt_loader *loader, const lt_dataset *dataset, const settin
     return st;
 }
 
-/* What was measured. */
+/* Measurements of one run. */
 typedef struct measured {
     int64_t steps;
-    double seconds, cpu_seconds; /* of all threads */
+    double seconds, cpu_seconds; /* cpu_seconds: sum over all threads */
     lt_loader_stats stats;
 } measured;
 
@@ -157,8 +157,8 @@ static void rest(double ms)
         nanosleep(&t, NULL);
 }
 
-/* The clock starts with the first sample, before any thread has worked, unless there is a warm-up:
- * then what was made ahead would count for nothing. */
+/* Without a warm-up the clock starts before any thread has prepared a sample. After a warm-up, samples
+ * prepared in advance are not part of the measured time. */
 static lt_status measure(lt_loader *loader, const lt_device *device, const settings *s)
 {
     lt_batch b;
@@ -204,7 +204,7 @@ static lt_status run_loader(lt_device *device, lt_comm *comm, const void *values
     (void)comm;
     if (s.size_schedule) {
         LT_TRY(lt_size_schedule_parse(&config.sizes, s.size_schedule));
-        s.common.model.size = config.sizes.step[0].size; /* of what is dumped */
+        s.common.model.size = config.sizes.step[0].size; /* size of dumped images */
     }
     lt_status st = lt_dataset_open(&dataset, s.data, train);
     if (!st)

@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the three have of: a benchmark has options for some. */
+/* Settings of ops, linear and attention; each benchmark has options for some of them. */
 typedef struct settings {
     bench_common common;
     const char *filter;
-    int beside; /* index of beside_names */
+    int other; /* kernels to compare with: index of other_names */
     int64_t heads, kv_heads, queries, keys, head_size;
     bool causal;
 } settings;
@@ -32,7 +32,7 @@ static const lt_option ops_options[] = {
     {"Benchmark", FILTER},
     {"Benchmark", BATCH, .value = "32", .help = "images per step"},
     {"Benchmark", AMP},
-    {"Benchmark", PICK("beside", beside, "none|auto|own|onednn"), .help = "also with LATHER_CPU_KERNELS of this name, in turn"},
+    {"Benchmark", PICK("beside", other, "none|auto|own|onednn"), .help = "also with LATHER_CPU_KERNELS of this name, in turn"},
     {"Benchmark", STEPS, .value = "5", .help = "measured repetitions, of which the median counts"},
     {"Benchmark", WARMUP, .value = "1", .help = "repetitions before those"},
 };
@@ -56,7 +56,7 @@ static const lt_option attention_options[] = {
 };
 /* clang-format on */
 
-static const char *const beside_names[] = {"none", "auto", "own", "onednn"};
+static const char *const other_names[] = {"none", "auto", "own", "onednn"};
 
 typedef enum kind { CONV, BATCHNORM, MAXPOOL, LINEAR, ATTENTION } kind;
 
@@ -127,7 +127,7 @@ typedef enum direction { FORWARD, GRAD_X, GRAD_W, WRITE, GRAD_ALL } direction;
 
 enum { GAMMA, BETA, MEAN, VAR, WEIGHT, BIAS, PARAMS };
 
-/* Operands of a row; those that it does not need stay NULL. */
+/* Operands of a row; NULL where the row does not need one. */
 typedef struct workload {
     const settings *s;
     const row *row;
@@ -268,7 +268,7 @@ static lt_status run_once(workload *w, direction which, double seconds[2])
 
 /* Milliseconds by direction, WRITE's subtracted from gradients. */
 typedef struct result {
-    double ms[2][WRITE + 1]; /* by the device's own choice of kernels, and by those beside it */
+    double ms[2][WRITE + 1]; /* with the device's own choice of kernels, and with --beside's */
 } result;
 
 static const char *const names[] = {"forward", "grad x", "grad w"};
@@ -312,7 +312,7 @@ static void print_layer(const row *r, const settings *s, const result *p)
         fprintf(stderr, "  %s %8.3f ms", names[d], p->ms[0][d]);
         if (r->kind == CONV)
             fprintf(stderr, " %5.0f GFLOP/s", 1e3 * gflop / p->ms[0][d]);
-        if (s->beside)
+        if (s->other)
             fprintf(stderr, " (%.2f)", p->ms[1][d] / p->ms[0][d]);
     }
     fprintf(stderr, "\n");
@@ -338,7 +338,7 @@ static lt_status measure_layer(lt_device *device, lt_device *other, const row *r
     return st;
 }
 
-/* Of a network's convolutions among the rows, each as often as it has it. */
+/* Prints sums over a network's convolutions, each counted as often as the network contains it. */
 static void print_sums(const char *network, bool small, const result *results)
 {
     for (direction d = FORWARD; d <= GRAD_W; d++) {
@@ -376,12 +376,12 @@ static void print_layers(const lt_device *device, const bench_common *c, const r
 static lt_status open_other(lt_device **out, const settings *s)
 {
     const lt_device_config config = {.threads = (int)s->common.threads};
-    if (!s->beside)
+    if (!s->other)
         return LT_OK;
     if (strcmp(s->common.device, "cpu") != 0)
-        return lt_fail(LT_E_ARG, "--beside %s: of the device cpu, not of %s",
-                       beside_names[s->beside], s->common.device);
-    if (setenv("LATHER_CPU_KERNELS", beside_names[s->beside], 1))
+        return lt_fail(LT_E_ARG, "--beside %s: needs --device cpu, got %s", other_names[s->other],
+                       s->common.device);
+    if (setenv("LATHER_CPU_KERNELS", other_names[s->other], 1))
         return LT_E_NOMEM;
     return lt_device_open(out, s->common.device, &config);
 }
@@ -473,7 +473,7 @@ static lt_status run_linear(lt_device *device, lt_comm *comm, const void *values
 
 BENCH_COMMAND(linear, BENCH_DEVICE, linear_options, "time matrix products of transformers");
 
-/* bytes: what the process holds above what it held with its inputs. */
+/* bytes: peak memory of the process beyond that with only the inputs allocated. */
 static void print_attention(const lt_device *device, const bench_common *c, const double *ms,
                             int64_t bytes)
 {

@@ -1,9 +1,9 @@
 /* bench optim: the median time of each optimizer's step on a network's real parameter list.
  *
- * Of Shampoo, steps between refreshes and one refresh of all roots are measured apart: a step costs
+ * For Shampoo, steps between refreshes and one refresh of all roots are measured separately: a step costs
  * on average the first plus a share 1/frequency of the second, whatever the timing of refreshes. With the staggered
- * timing the refresh is what a round of steps has of it, behind the first one. Of factors that
- * see one gradient in some steps a step takes that share. */
+ * timing the refresh is the sum over a round of steps, after the first round. Factors that are updated by only some
+ * gradients add their share of that time to each step. */
 
 #include "optim.h"
 
@@ -119,11 +119,11 @@ lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size)
 
 /* One optimizer's figures; those of Shampoo alone are 0 for others. */
 typedef struct result {
-    double milliseconds;              /* of a step, with its share of a refresh */
-    double plain, factor, apply;      /* of a step without */
-    double refresh, share;            /* of a refresh, and 1/frequency of it */
-    int64_t frequency, roots, solved; /* steps between refreshes; matrices; of them in double */
-    int64_t root_steps;               /* that had any of these roots */
+    double milliseconds;              /* per step, with its share of a refresh */
+    double plain, factor, apply;      /* milliseconds per step without a refresh, and parts of it */
+    double refresh, share;            /* milliseconds per refresh, and 1/frequency of them */
+    int64_t frequency, roots, solved; /* steps between refreshes; matrices; solved in double */
+    int64_t root_steps;               /* steps in which roots were computed */
     size_t state_bytes;
 } result;
 
@@ -250,7 +250,7 @@ static lt_status run(const lt_params *params, const settings *s, const char *nam
         out->factor = 1e3 * median[FACTOR] / (double)seen;
         out->plain = 1e3 * median[TOTAL] - out->factor * (double)(seen - 1);
         out->apply = 1e3 * median[APPLY];
-        out->frequency = shampoo ? c.precondition_frequency : 0; /* of the preset */
+        out->frequency = shampoo ? c.precondition_frequency : 0; /* the preset's */
         out->share = shampoo ? out->refresh / (double)c.precondition_frequency : 0;
         out->milliseconds = out->plain + out->share;
         out->state_bytes = lt_optim_state_bytes(o.optim);

@@ -14,7 +14,7 @@
     tools/bench/peer.py ddp ...                        one rank of DistributedDataParallel, for programs.py slow-links
 
 PYTHON must have torch and torchvision. Each round runs every contestant once, one after the other, so that a slow minute of
-the machine hits all alike; tables have medians over rounds and the median of the ratios within rounds. A contestant that
+the machine affects all equally; tables have medians over rounds and the median of the ratios within rounds. A contestant that
 fails, or does not answer before the budget ends, has a row that says why; the others stand.
 
 A PyTorch contestant is a process that waits between its turns: it is imported, compiled and tuned once. Its steps are queued
@@ -148,7 +148,7 @@ class Training:
             self.torch.cuda.synchronize()
 
     def seconds(self, steps):
-        """Of each of so many."""
+        """Seconds of each of `steps` steps."""
         if self.device != "cuda":
             marks = [time.monotonic()]
             for _ in range(steps):
@@ -546,7 +546,7 @@ def tensors_in(value, found):
 
 
 def run_reference(a):
-    """In a process of its own: milliseconds and bytes of theirs."""
+    """Measures the reference implementation in a separate process; prints its milliseconds and bytes."""
     sys.path.insert(0, a.reference)
     try:
         import torch
@@ -562,7 +562,7 @@ def run_reference(a):
     every = a.steps + 1
     optim = DistributedShampoo(params, lr=1e-3, precondition_frequency=every, start_preconditioning_step=every)
     seconds = []
-    for _ in range(2 * every):  # before the first refresh there is nothing to precondition with
+    for _ in range(2 * every):  # no preconditioner exists before the first refresh
         begin = time.perf_counter()
         optim.step()
         seconds.append(time.perf_counter() - begin)
@@ -662,7 +662,7 @@ def dali(a):
     pipe = build()
     pipe.build()
     steps = max(1, pipe.epoch_size("files") * a.passes // BATCH)
-    for _ in range(4):  # what it makes ahead
+    for _ in range(4):  # batches that DALI prefetches
         pipe.run()
     return timed(steps * BATCH, lambda: [pipe.run() for _ in range(steps)])
 

@@ -9,8 +9,8 @@
     tools/bench/programs.py loader-scaling --build BUILD --data DIR
     tools/bench/programs.py loader-training --build BUILD --data DIR [--rate R]
 
-Every contestant runs once in each round, so that a slow minute of the machine hits all alike; tables have medians over rounds
-and the median of the ratios within rounds. Exit status 77: this machine or this build has not what it takes.
+Every contestant runs once in each round, so that a slow minute of the machine affects all equally; tables have medians over rounds
+and the median of the ratios within rounds. Exit status 77: this machine or this build lacks a requirement.
 
 slow-links: training and the exchange of gradients over slow links, here and by PyTorch's DistributedDataParallel (gloo).
 Brings up nodes on this machine with tools/netbed (so root) and takes them down. PYTHON must have torch and torchvision; without
@@ -20,8 +20,8 @@ tp-overlap: how much of the exchange of activations is waited for, with products
 (--tp-overlap), over a modelled link (--comm-model): seconds of a step less those without the link, with all else equal. An update
 has --grad-accum micro-batches, so that the optimizer's own exchange, once an update, is a small part of it.
 
-meshes: bytes that a rank sends for a layer, beside lt_mesh_cost_layer()'s formula, and seconds of a step, of several meshes of
-as many ranks, each rank a node of tools/netbed with a card of its own. A layer's bytes are those of a model of two less those of
+meshes: bytes that a rank sends for a layer, next to lt_mesh_cost_layer()'s formula, and seconds of a step, for several meshes of
+the same number of ranks, each rank a node of tools/netbed with a separate network interface. A layer's bytes are those of a model of two less those of
 one. A run counts with its fastest step.
 
 share: jobs that take turns on a device against one alone, and against all at once. A job is a process whose step is a time C of
@@ -31,7 +31,7 @@ Part spin: computing is C seconds of processor time, all jobs on one processor. 
 a processor, communicating by --comm-model.
 
 data-service: training that waits for images, with one worker of serve-data and with two. A worker is `train_vit serve-data` with
-one thread, bound to a processor of its own, and images whose resampling takes milliseconds; the network is next to nothing.
+one thread, bound to a separate processor, and images whose resampling takes milliseconds; the network is next to nothing.
 
 loader-scaling, loader-training: bounds that need a quiet machine; exit status 1 if one is missed. 2 threads against 1: processor
 time of an image at most 1.05 times as much, and in the best round at least 1.8 times as many images a second. train_resnet50 on
@@ -71,7 +71,7 @@ def train(a, program, *flags, launcher=(), skipped=0, patience=None, env=None):
 
 @contextlib.contextmanager
 def nodes(name, count, ranks, rate):
-    """Nodes of tools/netbed; a command in front of what runs on them."""
+    """Brings up nodes of tools/netbed; yields the words that precede a command that runs on them."""
     netbed = [os.path.join(HERE, "../netbed"), "--name", name]
     up = subprocess.run([*netbed, "up", str(count), "--ranks", str(ranks), "--rate", rate], capture_output=True, text=True, check=False)
     if up.returncode:
@@ -195,7 +195,7 @@ def tp_overlap(a):
     head("--tp-overlap", "no link", "link", "exposed")
     for mode in modes:
         row(mode, f"{median(found[mode]):.0f} ms", f"{median(found[mode + ', link']):.0f} ms", f"{exposed[mode]:.0f} ms")
-    print(f"\nexposed with overlap: {100 * exposed['on'] / exposed['off']:.0f} % of what it is without")
+    print(f"\nexposed with overlap: {100 * exposed['on'] / exposed['off']:.0f} % of that without overlap")
 
 
 def sides(mesh):
@@ -264,7 +264,7 @@ def spin():
 
 
 def spin_job(library, steps, r, session):
-    """A job of spin, in a process of its own: prints when its steps ended."""
+    """Runs a job of spin in this process and prints when its steps ended."""
     lib = ctypes.CDLL(library)
     share, turn, ends = ctypes.c_void_p(), ShareTurn(), []
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
@@ -314,7 +314,7 @@ def ends_of_programs(a, k, r, session):
 
 
 def rate_of(a, k, r, session):
-    """Steps a second of k jobs together, while all are at work: of each what it did between the last start and the first end.
+    """Steps per second of k jobs together, counted between the last start and the first end, while all are running.
     session "": no turns."""
     ends = (ends_of_spins if a.part == "spin" else ends_of_programs)(a, k, r, session)
     first, last = max(e[1] for e in ends), min(e[-1] for e in ends)
@@ -328,7 +328,7 @@ def share(a):
     need = os.path.join(a.build, "liblather-mpi.so" if a.part == "program" else "liblather.so")
     if not os.path.exists(need):
         cannot(f"there is no {need}")
-    if a.part == "program":  # what it communicates anyway is in C
+    if a.part == "program":  # communication that it does in any case counts as compute time
         a.compute = 0.0
         ends = ends_of_programs(a, 1, 0, "")[0]
         a.compute = median(later - earlier for earlier, later in zip(ends[4:], ends[5:]))

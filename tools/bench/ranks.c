@@ -106,7 +106,7 @@ static lt_status play_threads(const bench_common *c, player *p, const lt_device_
     if (st) /* before other calls say something else */
         snprintf(why, sizeof why, "%s", lt_error_message());
     if (st && p[count - 1].comm)
-        lt_comm_abort(p[count - 1].comm); /* of a rank that has no thread */
+        lt_comm_abort(p[count - 1].comm); /* the last rank never got a thread */
     for (int r = started; r < count; r++)
         lt_comm_close(&p[r].comm);
     char first[sizeof p->message];

@@ -1,9 +1,9 @@
-/* bench regimes: which exchange of gradients is the fastest, by rate of the links between nodes and by
- * ranks, by the closed forms and the simulation of lather/detail/comm_cost.h. Nothing is run. Good dense code,
- * to which all is compared, is the faster of flat and two-level, f32 or bf16, behind backward.
+/* bench regimes: the fastest exchange of gradients for each rate of the links between nodes and each number of
+ * ranks, by the closed forms and the simulation of lather/detail/comm_cost.h. Nothing is run. The dense reference,
+ * with which all others are compared, is the fastest of flat and two-level, f32 or bf16, overlapped with backward.
  *
  * On the gain to expect: Agarwal, Wang, Venkataraman & Papailiopoulos, "On the Utility of Gradient
- * Compression in Distributed Training Systems", MLSys 2022, found few set-ups with one. */
+ * Compression in Distributed Training Systems", MLSys 2022, found few configurations with one. */
 
 #include "bench.h"
 
@@ -36,7 +36,7 @@ static const lt_option table[] = {
     {"Cluster", TEXT("ranks", ranks), .value = "8..1024", .meta = "LIST", .help = "ranks: 8,16,32, or 8..1024 for doublings"},
     {"Cluster", INT("per-node", per_node, 1, 1024), .value = "8", .help = "ranks of a node; fewer ranks are one node"},
     {"Cluster", REAL("latency-us", between_us, 0, 1e9), .value = "50", .help = "latency between nodes in microseconds"},
-    {"Cluster", REAL("message-us", message_us, 0, 1e9), .value = "1", .help = "microseconds that each message costs besides"},
+    {"Cluster", REAL("message-us", message_us, 0, 1e9), .value = "1", .help = "microseconds per message in addition to the latency"},
     {"Cluster", REAL("within-gbit", within_gbit, TINY, 1e9), .value = "200", .help = "rate between two ranks of a node in Gbit/s"},
     {"Cluster", REAL("within-latency-us", within_us, 0, 1e9), .value = "5", .help = "latency inside a node in microseconds"},
     {"Exchange", REAL("density", density, TINY, 1), .value = "0.01", .help = "topk: share of gradients that is sent"},
@@ -102,7 +102,7 @@ static const candidate candidates[] = {
 enum { DENSE = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
 
 typedef struct cell {
-    double gbit, seconds[CANDIDATES], gain; /* of the fastest over good dense code */
+    double gbit, seconds[CANDIDATES], gain; /* gain: the fastest's over dense */
     int ranks, nodes, dense, fastest;
     bool helps;
 } cell;
@@ -139,7 +139,7 @@ static lt_cost_cluster cluster_of(const settings *s, double gbit, int ranks)
     return c;
 }
 
-/* With the number of its reducer, and what that computes. */
+/* Fills a candidate's plan, and *unit with its reducer's seconds per unit of computation. */
 static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, const candidate *c)
 {
     const double ns = 1e-9;
@@ -158,7 +158,7 @@ static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, co
 
 static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, size_t count)
 {
-    const double least = 1.05; /* what is less is no reason to change anything */
+    const double least = 1.05; /* smallest gain that is worth a change */
     lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
     if (c.nodes * c.per_node != out->ranks)
         return lt_fail(LT_E_ARG, "--ranks: %d are not nodes of --per-node %d", out->ranks,

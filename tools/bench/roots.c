@@ -149,7 +149,7 @@ static lt_status begin_bases(lt_device *device, const lt_shampoo_config *config,
 
 /* --- Accuracy --- */
 
-/* out is a root, or eigenvectors with the powers of eigenvalues beside them. */
+/* Reads a root, or computes it from eigenvectors (p->out) and powers of eigenvalues (p->power). */
 static lt_status read_root(const place *p, int64_t n, float *root)
 {
     const size_t bytes = (size_t)(n * n) * sizeof *root;

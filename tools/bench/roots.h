@@ -1,4 +1,4 @@
-/* What the parts of `bench roots` share: matrices, accuracy, LAPACK's eigendecomposition. */
+/* Shared declarations of `bench roots`: matrices, accuracy, LAPACK's eigendecomposition. */
 #ifndef BENCH_ROOTS_H
 #define BENCH_ROOTS_H
 
@@ -6,7 +6,7 @@
 
 #include "lather/detail/roots.h"
 
-/* One symmetric matrix on the host, and what it is called in the table. */
+/* One symmetric matrix on the host, and its name in the table. */
 typedef struct sample {
     char name[96];
     int64_t n;
@@ -27,10 +27,10 @@ void samples_clear(samples *list);
 /* A matrix with eigenvalues from 1 to 1/condition, evenly spaced in logarithms; rank < n: the others
  * are 0. */
 lt_status samples_add_synthetic(samples *list, int64_t n, double condition, int64_t rank);
-/* So many of them; a negative condition: of rank n/4. Beyond the first `few` they are copies. */
+/* Adds `all` such matrices, copies of the first `few` after those; a negative condition: rank n/4. */
 lt_status samples_add_made(samples *list, int64_t n, double condition, int64_t few, int64_t all);
-/* Each matrix a becomes (1 - share) a + share b, b its mirror image (rows and columns backwards);
- * what it was is before. */
+/* Replaces each matrix a by (1 - share) a + share b, b its mirror image (rows and columns backwards),
+ * and keeps the old matrix in `before`. */
 lt_status samples_move(samples *list, double share);
 /* Every factor of a checkpoint's optim.safetensors, divided by 1 - beta2^step; old: an earlier
  * checkpoint's, or NULL; exponent: of matrices, 1/(2 * order) of blocks of other orders; every: only
@@ -60,8 +60,8 @@ typedef struct seconds {
 } seconds;
 seconds read_clocks(void);
 
-/* Seconds of ssyevd on the samples one after the other, with so many OpenBLAS threads; < 0: this
- * process has no LAPACK. */
+/* Seconds of ssyevd on the samples one after the other, with that number of OpenBLAS threads;
+ * negative if this process has no LAPACK. */
 seconds time_lapack(const samples *list, int threads);
 /* Those seconds as JSON: "null" where there is no LAPACK. */
 const char *milliseconds_text(double wall, char text[32]);

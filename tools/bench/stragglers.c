@@ -1,6 +1,6 @@
-/* bench stragglers: what backup workers and deadlines gain where ranks are slow now and then. Ranks are threads that
- * sleep for drawn times, and exchange a small gradient by the library's own way; beside what was measured stands what
- * the order statistics of the drawn times say.
+/* bench stragglers: gain of backup workers and deadlines where ranks are slow now and then. Ranks are threads that
+ * sleep for drawn times and exchange a small gradient with the library's collectives; measured times are printed next
+ * to those predicted by the order statistics of the drawn times.
  *
  * The gain of b backup workers is that of Chen et al. (arXiv 1604.00981) as it is usually given, t(0) / t(b) * N /
  * (N + b): gradients a second and rank, relative to N ranks that wait for each other. */
@@ -28,7 +28,7 @@ typedef struct settings {
 /* clang-format off */
 static const lt_option table[] = {
     {"Ranks", INT("ranks", needed, 1, 100), .value = "50", .help = "N: ranks whose gradients make an update"},
-    {"Ranks", TEXT("backup-workers", backups), .meta = "LIST", .value = "0,1,2,3", .help = "ranks besides, at most 28, of which no update waits"},
+    {"Ranks", TEXT("backup-workers", backups), .meta = "LIST", .value = "0,1,2,3", .help = "additional ranks, at most 28, for which no update waits"},
     {"Delays", TEXT("delays", model), .meta = "NAME", .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
     {"Delays", REAL("base-ms", base_ms, 0.1, 1e5), .value = "50", .help = "mean milliseconds of a micro-batch"},
     {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "how many times slower a slow rank is"},
@@ -111,14 +111,14 @@ static lt_status make_latencies(const settings *s, int model, int64_t first, int
 
 /* --- A rank --- */
 
-/* What the ranks of one trial do; the result is rank 0's. */
+/* One trial of all ranks; rank 0 writes the results. */
 typedef struct trial {
     const settings *s;
     int model;       /* MODELS: no delay at all */
     int backups;     /* below 0: all ranks are needed, without the partial mean */
     double deadline; /* 0: none */
     int64_t steps;
-    double *seconds; /* of a step, mean */
+    double *seconds; /* mean per step */
     double *kept;    /* share of micro-batches that were computed, mean */
 } trial;
 
@@ -217,7 +217,7 @@ static lt_status try_it(const settings *s, trial t, int ranks)
     return bench_play(&all, play, &t);
 }
 
-/* --- What is tried --- */
+/* --- Trials --- */
 
 typedef struct result {
     const char *delays;
@@ -263,7 +263,7 @@ static lt_status try_backups(const settings *s, int model, int backups, results 
     return LT_OK;
 }
 
-/* The deadline is chosen by the steps in front of those that are measured. */
+/* Measures steps with a deadline that is chosen from the recorded steps before them. */
 static lt_status try_deadline(const settings *s, int model, results *all)
 {
     double rest;
@@ -360,7 +360,7 @@ static lt_status try_all(const settings *s, results *all)
         LT_TRY(try_model(s, model, backups, count, all));
     }
     return known ? LT_OK
-                 : lt_fail(LT_E_ARG, "--delays: '%s' is none of exponential, tail, slow, all",
+                 : lt_fail(LT_E_ARG, "--delays: got '%s', want exponential, tail, slow or all",
                            s->model);
 }
 
@@ -378,4 +378,4 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm, const void *va
 }
 
 BENCH_COMMAND(stragglers, BENCH_OWN_DEVICES, table,
-              "time steps that do not wait for slow ranks, beside what order statistics predict");
+              "time steps that do not wait for slow ranks, and compare with order statistics");

@@ -75,8 +75,8 @@ static lt_status open_network(network *n, lt_device *device, const bench_common 
     return LT_OK;
 }
 
-/* Bytes of the host beyond those before the first step; of a device with memory of its own, all that the
- * allocator took. */
+/* Returns the peak of host memory beyond that before the first step; for a device with separate memory, all
+ * that the allocator reserved. */
 static int64_t peak_bytes(const network *n)
 {
     const bool is_device = !strncmp(lt_device_name(n->device), "cuda", 4);
@@ -148,7 +148,7 @@ typedef struct training {
     lt_params params;
     lt_optim *optim;
     lt_train_step *step;
-    lt_train_result result[2];  /* of steps in turn: one may be in flight */
+    lt_train_result result[2];  /* steps use them alternately: one may be in flight */
     int64_t begun, done, steps; /* steps; steps: that are measured */
     int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
     int64_t moved;              /* lt_memory_moved() in the measured steps */

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 
-CANNOT = 77  # exit status: this machine or this build has not what it takes
+CANNOT = 77  # exit status: this machine or this build lacks a requirement
 
 
 class Failed(Exception):
@@ -25,7 +25,7 @@ def cannot(why):
 
 
 def telling_line(text):
-    """The first line that a program of ours said of its failure, or the last error, or the last line."""
+    """The first line that one of our programs printed about its failure, else the last error, else the last line."""
     said = [line for line in text.splitlines() if line.strip()] or ["no message"]
     ours = [line for line in said if line.startswith(("train_", "bench ", "lather"))]
     errors = [line for line in said if "Error" in line]
@@ -59,8 +59,8 @@ def steps_of(folder, skipped=0):
 
 
 def play(contestants, rounds, deadline=math.inf):
-    """({name: results of the rounds}, {name: why it failed}) of {name: function}. In each round every contestant has its turn,
-    so that a slow minute of the machine hits all alike; who failed has none. Ends when another round would not fit."""
+    """({name: results of the rounds}, {name: why it failed}) of {name: function}. In each round every contestant runs once,
+    so that a slow minute of the machine affects all equally; failed ones are left out. Ends when another round would not fit."""
     runs, why = {}, {}
     for done in range(rounds):
         began = time.monotonic()
