@@ -311,7 +311,7 @@ no_device()
 device_files()
 {
     rm -rf "$work/dev" && mkdir "$work/dev" && touch "$work/dev/null"
-    [ "$("$check" function "$work/dir" device_files "$work/dev")" = "$work/dev/nvidia*: there is none" ] || return
+    [ "$("$check" function "$work/dir" device_files "$work/dev")" = "$work/dev/nvidia*: not found" ] || return
     touch "$work/dev/nvidia0" "$work/dev/nvidiactl" && chmod 600 "$work/dev/nvidia0"
     [ "$("$check" function "$work/dir" device_files "$work/dev" | grep -c '^-rw.*/nvidia')" = 2 ] &&
         "$check" function "$work/dir" device_files "$work/dev" | grep -q '^-rw------- .*/dev/nvidia0$'

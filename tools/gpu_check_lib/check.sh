@@ -65,7 +65,7 @@ same_weights()
     cmp "$dir/work/$1/model.safetensors" "$dir/work/$2/model.safetensors" && echo "the same bits"
 }
 
-# Trains both runs anew, so that files of an earlier call do not matter. Fails if captured and eager steps differ.
+# Trains both runs from the start, so that files of an earlier call do not matter. Fails if captured and eager steps differ.
 recorded_is_eager() # NAME ARGUMENTS...
 {
     local name=$1
@@ -230,7 +230,7 @@ stage_sanitize()
     $continued || rm -f "$dir"/logs/sanitizer-*.log
     table "compute-sanitizer"
     if [ -z "$sanitizer" ]; then
-        pass_over "compute-sanitizer" "LEFT OUT" "there is none; LATHER_SANITIZER=PATH names one"
+        pass_over "compute-sanitizer" "LEFT OUT" "not found; LATHER_SANITIZER=PATH names one"
         return
     fi
     most=160

@@ -99,8 +99,8 @@ each_python()
     done
 }
 
-# Prints the first interpreter with torchvision and PyTorch, for CUDA if --device is; nothing if there is none. Does not import
-# them, which takes long.
+# Prints the first interpreter that has torchvision and PyTorch (with CUDA for --device cuda), or nothing if none has. Does not
+# import them, which takes long.
 find_python()
 {
     local program

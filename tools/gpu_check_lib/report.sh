@@ -4,19 +4,19 @@
 targets()
 {
     sed 's/  */ /g; s/ *; */\t/g' <<'END'
-peer.best.compiled   ; ResNet-50, batch 256: our fastest 16-bit precision beside torch.compile's fastest  ; >= ; 1.3  ; 2.0  ; x
-peer.f16.256.compiled; the same in f16 alone, by turns                                                    ; >= ; 1.3  ; 2.0  ; x
-peer.best.eager      ; batch 256: beside eager AMP, channels_last, the fastest of each                    ; >= ; 1.6  ; 2.5  ; x
-peer.f16.256.eager   ; the same in f16 alone, by turns                                                    ; >= ; 1.6  ; 2.5  ; x
-bench.roof           ; batch 256, f16: step beside the roof of the fused graph                            ; <= ; 1.6  ; 1.2  ; x
-bench.roof           ; the same, as docs/results/gpu-model.md has it                                      ; <= ; 1.40 ; -    ; x
-bench.roof.bf16      ; batch 256, bf16: the same                                                          ; <= ; 1.55 ; -    ; x
-peer.f16.16.eager    ; batch 16, f16, beside eager                                                        ; >= ; 3    ; -    ; x
-shampoo.50.2048      ; Shampoo, f = 50, block 2048, its products in TF32: mean step beside AdamW's         ; <= ; 1.05 ; 1.02 ; x
-shampoo.1.1024       ; Shampoo, f = 1, block 1024, the same                                               ; <= ; 1.3  ; 1.10 ; x
-refresh.2048         ; a refresh of block 2048: torch.linalg.eigh, one after the other, beside ours       ; >= ; 20   ; 50   ; x
-refresh.1024         ; a refresh of block 1024: the same                                                  ; >= ; 20   ; 50   ; x
-peer.memory          ; batch 256, f16: peak memory beside eager PyTorch AMP                               ; <= ; 0.75 ; 0.65 ; x
+peer.best.compiled   ; ResNet-50, batch 256: our fastest 16-bit precision against torch.compile's    ; >= ; 1.3  ; 2.0  ; x
+peer.f16.256.compiled; the same in f16 alone, alternating                                            ; >= ; 1.3  ; 2.0  ; x
+peer.best.eager      ; batch 256: against eager AMP, channels_last, the fastest of each              ; >= ; 1.6  ; 2.5  ; x
+peer.f16.256.eager   ; the same in f16 alone, alternating                                            ; >= ; 1.6  ; 2.5  ; x
+bench.roof           ; batch 256, f16: step relative to the roof of the fused graph                  ; <= ; 1.6  ; 1.2  ; x
+bench.roof           ; the same, as docs/results/gpu-model.md has it                                 ; <= ; 1.40 ; -    ; x
+bench.roof.bf16      ; batch 256, bf16: the same                                                     ; <= ; 1.55 ; -    ; x
+peer.f16.16.eager    ; batch 16, f16, against eager                                                  ; >= ; 3    ; -    ; x
+shampoo.50.2048      ; Shampoo, f = 50, block 2048, products in TF32: mean step relative to AdamW's  ; <= ; 1.05 ; 1.02 ; x
+shampoo.1.1024       ; Shampoo, f = 1, block 1024, the same                                          ; <= ; 1.3  ; 1.10 ; x
+refresh.2048         ; a refresh of block 2048: torch.linalg.eigh, one after the other, against ours ; >= ; 20   ; 50   ; x
+refresh.1024         ; a refresh of block 1024: the same                                             ; >= ; 20   ; 50   ; x
+peer.memory          ; batch 256, f16: peak memory relative to eager PyTorch AMP                     ; <= ; 0.75 ; 0.65 ; x
 END
 }
 
@@ -50,8 +50,8 @@ target_table()
     echo "| target | wanted | moonshot | measured | |"
     echo "| --- | --- | --- | --- | --- |"
     { ratios && echo && targets; } | awk -F '\t' '
-        !NF { behind = 1; next }
-        !behind { v[$1] = $2; next }
+        !NF { targets = 1; next }
+        !targets { v[$1] = $2; next }
         {
             far = $5 == "-" ? "" : $3 " " $5 " " $6
             if (!($1 in v)) { measured = ""; verdict = "not measured" }
@@ -160,7 +160,7 @@ report_text()
     echo "# gpu_check on ${machine:-a machine}"
     echo
     echo "Written by \`gpu_check\` (docs/guides/cuda.md) at version $(cat "$dir/commit"), $(date -u '+%Y-%m-%d %H:%M') UTC."
-    [ ! -f "$dir/results/small" ] || printf '\n%s\n' "A dry run in small sizes: its numbers say nothing about speed."
+    [ ! -f "$dir/results/small" ] || printf '\n%s\n' "A dry run in small sizes: its numbers do not represent speed."
     if [ -f "$dir/results/closed" ]; then
         printf '\n%s\n\n' "The device could not be opened:"
         sed 's/^/    /' "$dir/results/closed"

@@ -51,7 +51,7 @@ name_of()
 say()
 {
     local name
-    [ "$log" != /dev/null ] || return 0 # what was said stands
+    [ "$log" != /dev/null ] || return 0 # a skipped part keeps its text
     name=$(name_of "$stage $section $1")
     head -c 20000 >"$dir/results/text/$name"
     keep text "$stage" "$section" "$1" "$name"
@@ -75,7 +75,7 @@ left()
 }
 
 # TITLE: prints the part's result: ok, FAILED ..., skipped. Prints nothing if it was left out, was started once and did not end,
-# or timed out once: what it has tuned is cached, so it may end the next time.
+# or timed out once: its tuned plans are cached, so it may end the next time.
 result_of()
 {
     awk -F '\t' -v stage="$stage" -v section="$section" -v title="$1" '
@@ -126,13 +126,13 @@ was_first_time_out()
     return 1
 }
 
-# Retries parts that timed out, while time is left: what they have tuned is cached, so they may end now. Skips parts that have a
+# Retries parts that timed out, while time is left: their tuned plans are cached, so they may end now. Skips parts that have a
 # result.
 try_again()
 {
     local continued=true retrying=true
     [ ${#late[@]} -gt 0 ] && [ "$(left)" -ge "$LEAST_RETRY" ] || return 0
-    echo && echo "$stage: what timed out, once more"
+    echo && echo "$stage: retrying the parts that timed out"
     passed=0 failed=0 skipped=0 out=0
     "stage_$stage"
 }
@@ -243,7 +243,7 @@ print("torch", torch.__version__, "torchvision", torchvision.__version__, "cudnn
 # FOLDER: lists the driver's device files with their permissions.
 device_files()
 {
-    find "$1" -maxdepth 1 -name 'nvidia*' -exec ls -ld {} + 2>&1 | grep . || echo "$1/nvidia*: there is none"
+    find "$1" -maxdepth 1 -name 'nvidia*' -exec ls -ld {} + 2>&1 | grep . || echo "$1/nvidia*: not found"
 }
 
 # Ends the run with diagnostics if the device cannot be opened.

@@ -16,12 +16,12 @@ bench_shape()
 
 timed="images/s | ms, median | ms, mean | peak MiB | first step, s | "
 
-# Prints the numbers of a training step; the function $beside makes the last column.
+# Prints the numbers of a training step; the function $last_cell prints the last column.
 timed_cells()
 {
     echo "$(number_of images_per_second) | $(number_of milliseconds) | $(number_of mean_milliseconds) | $(
         awk -v b="$(number_of peak_memory_bytes)" 'BEGIN { printf "%.0f", b / 1048576 }') | $(
-        number_of cold_start_seconds) | $("$beside")"
+        number_of cold_start_seconds) | $("$last_cell")"
 }
 
 # BATCH PRECISION [ARGUMENTS...]: autotunes a step's plans and compiles its fused kernels in a separate part, so that parts that
@@ -48,7 +48,7 @@ roof()
             print batch * (278e6 / rate / 1e6 + 10.44e-3 * 790e3 / flop) }'
 }
 
-nothing_beside()
+empty_cell()
 {
     :
 }
@@ -62,7 +62,7 @@ roof_fact()
 }
 
 # Prints the ratio of a 16-bit step at full size to the roof.
-beside_roof()
+ratio_to_roof()
 {
     local least
     least=$(roof "$cell")
@@ -72,9 +72,9 @@ beside_roof()
 # BATCH PRECISION TITLE-END ARGUMENTS...: a part that measures a training step.
 bench_step()
 {
-    local cell=$1 precision=$2 title="batch $1, $2$3" beside=nothing_beside
+    local cell=$1 precision=$2 title="batch $1, $2$3" last_cell=empty_cell
     shift 3
-    case $small$precision in false*16) beside=beside_roof ;; esac
+    case $small$precision in false*16) last_cell=ratio_to_roof ;; esac
     tell=timed_cells
     part "$title" "$bin/bench" train --device "$device" --json --batch-size "$cell" --amp "$precision" \
         --steps "$steps" --warmup "$warm" "${shape[@]}" "$@" && [ "$log" != /dev/null ] && fact "ms.$title" "$(number_of milliseconds)"
@@ -140,7 +140,7 @@ stage_bench()
     most=90
     measure_ceilings
     [ "$control" != bench ] || part "control" "$bin/bench" train --device none
-    table "a ResNet-50 training step" "${timed}beside the roof"
+    table "a ResNet-50 training step" "${timed}relative to the roof"
     bench_step "$batch" "$amp" ""
     roof_fact bench.roof "$batch"
     bench_first
@@ -150,14 +150,14 @@ stage_bench()
     bench_step "$batch" "$amp" ", --deterministic" --deterministic
     $small || bench_step 64 f16 ""
     $small || bench_step 16 f16 ", --no-graph" --no-graph
-    table "unfused against fused graph, by turns" "${timed}beside the roof"
+    table "unfused against fused graph, alternating" "${timed}relative to the roof"
     if $small; then
         bench_fused "$amp" off on auto
         bench_transformers
         return
     fi
     bench_fused f16 off on auto off on auto
-    table "other precisions" "${timed}beside the roof"
+    table "other precisions" "${timed}relative to the roof"
     tune 256 tf32
     bench_step 256 tf32 ""
     tune 256 bf16
@@ -228,7 +228,7 @@ peer_cell()
 stage_peer()
 {
     local rounds=(--rounds 3 --steps 20 --warmup 5) shape=()
-    table "beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
+    table "lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step"
     [ "$control" != peer ] || part "control" false
     needs_torch "PyTorch" || return
     if $small; then
@@ -250,26 +250,26 @@ stage_more()
 {
     local steps warm batch amp shape cell rounds=(--rounds 3 --steps 20 --warmup 5)
     bench_shape
-    table "other batches and precisions beside PyTorch, by turns" "images/s, median | range | lather is faster by | peak memory | first step"
+    table "other batches and precisions of lather and PyTorch, alternating" "images/s, median | range | lather is faster by | peak memory | first step"
     if ! $small && needs_torch "PyTorch"; then
         for cell in 64:f16 256:tf32 64:bf16 16:bf16 64:tf32 16:tf32; do
             peer_cell $cell 160 eager,compiled
         done
     fi
-    table "other batches and precisions" "${timed}beside the roof"
+    table "other batches and precisions" "${timed}relative to the roof"
     most=150
     for cell in $($small && echo 2:off || echo 64:bf16 16:bf16 64:tf32 16:tf32); do
         bench_step "${cell%:*}" "${cell#*:}" ""
     done
     $small && return
-    table "unfused against fused graph in bf16, by turns" "${timed}beside the roof"
+    table "unfused against fused graph in bf16, alternating" "${timed}relative to the roof"
     most=240
     bench_fused bf16 off on auto off on auto
 }
 
 # --- shampoo ---
 
-beside_adamw()
+ratio_to_adamw()
 {
     awk -v a="$(number_of mean_milliseconds)" -v b="$(known shampoo.adamw)" 'BEGIN { if (b > 0) printf "%.3f", a / b }'
 }
@@ -282,17 +282,17 @@ modelled()
 }
 
 # Prints the measured ratio, and the modelled one for $f, $block and $products.
-beside_adamw_and_model()
+ratio_to_adamw_and_model()
 {
     local model=''
     [ "$products" = f32 ] || model=$(modelled "$f" "$block")
-    echo "$(beside_adamw)${model:+ (model $model)}"
+    echo "$(ratio_to_adamw)${model:+ (model $model)}"
 }
 
 # TURN: measures AdamW, the reference of the following rows.
 adamw_step()
 {
-    local beside=nothing_beside
+    local last_cell=empty_cell
     tune "$batch" "$amp"
     tell=timed_cells
     part "adamw, turn $1" "$bin/bench" train --device "$device" --json --batch-size "$batch" --amp "$amp" --optim adamw \
@@ -304,7 +304,7 @@ adamw_step()
 # is the precision of gram and mode products; the targets are for TF32.
 shampoo_step()
 {
-    local f=$1 block=$2 products=$3 beside=beside_adamw_and_model flag=--no-tf32 key=.f32
+    local f=$1 block=$2 products=$3 last_cell=ratio_to_adamw_and_model flag=--no-tf32 key=.f32
     [ "$products" = f32 ] || flag=--tf32 key=
     tune "$batch" "$amp" --optim shampoo --precondition-frequency 1 --max-preconditioner-dim "$block" $flag
     tell=timed_cells
@@ -314,15 +314,15 @@ shampoo_step()
     tell=last_line
     [ -s "$log" ] && [ -n "$(number_of mean_milliseconds)" ] || return
     fact "factors.$block" "$(number_of factor_sides)"
-    fact "shampoo.$f.$block$key" "$(beside_adamw)"
+    fact "shampoo.$f.$block$key" "$(ratio_to_adamw)"
 }
 
 # F:BLOCK:PRECISION...: measures each, and AdamW before every second one.
-beside_each_other()
+compare_with_adamw()
 {
     local cell f block products
     [ $# -gt 0 ] || return
-    table "Shampoo beside AdamW: mean steps" "${timed}beside AdamW"
+    table "Shampoo and AdamW: mean steps" "${timed}relative to AdamW"
     for cell in "$@"; do
         [ $((turn % 2)) = 0 ] || adamw_step $((turn / 2 + 1))
         IFS=: read -r f block products <<<"$cell"
@@ -378,12 +378,12 @@ stage_shampoo()
     bench_shape
     ! $small || first="3:64:tf32" second="" least=2 blocks=64
     most=90
-    beside_each_other $first
+    compare_with_adamw $first
     [ "$control" != shampoo ] || part "control" "$bin/bench" train --optim none
     table "a refresh: roots of all of the network's factors"
     for cell in $blocks; do
         refresh "$cell" "$(sides "$cell")"
     done
     # shellcheck disable=SC2086
-    beside_each_other $second
+    compare_with_adamw $second
 }
