@@ -32,8 +32,8 @@ static const lt_program program = {
     .summary = "list the tensors of safetensors files and checkpoints, sum up runs",
     .usage = "[OPTION]... FILE|CHECKPOINT|RUN...",
     .description =
-        "A checkpoint's sizes and checksums are verified first. Of a run folder: its settings, what it "
-        "came to, and its latest checkpoint without the tensors. Exit status 1: a file is "
+        "A checkpoint's sizes and checksums are verified first. For a run folder: settings, results "
+        "and the latest checkpoint without its tensors. Exit status 1: a file is "
         "damaged or cannot be read.",
     .option = table,
     .count = sizeof table / sizeof *table,

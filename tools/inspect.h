@@ -1,4 +1,4 @@
-/* What the parts of `inspect` share. */
+/* Shared declarations of `inspect`. */
 #ifndef TOOLS_INSPECT_H
 #define TOOLS_INSPECT_H
 

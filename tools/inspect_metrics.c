@@ -31,7 +31,7 @@ static lt_status push(run_series *s, double x, double y)
     return LT_OK;
 }
 
-/* Evaluations beside a run come behind its own records: by x, and later ones of the same x stay behind. */
+/* Sorts the points by x, stably: a separate evaluation process appends its records after the run's. */
 static void sort(run_series *s)
 {
     for (size_t i = 1; i < s->count; i++)
@@ -44,7 +44,7 @@ static void sort(run_series *s)
         }
 }
 
-/* The number behind "key": in a line; NaN if there is none. */
+/* Returns the number after "key": in a line, or NaN if absent. */
 static double number(const char *line, const char *key)
 {
     char quoted[64];
@@ -131,17 +131,17 @@ static lt_status read_file(run_metrics *out, const char *path)
     return st;
 }
 
-/* metrics-eval.jsonl beside metrics.jsonl, if it is there. */
-static lt_status read_beside(run_metrics *out, const char *path)
+/* Reads metrics-eval.jsonl from the folder of metrics.jsonl, if it exists. */
+static lt_status read_evaluations(run_metrics *out, const char *path)
 {
     enum { PATH = 4096 };
     static const char own[] = "metrics.jsonl";
-    char beside[PATH];
+    char evaluations[PATH];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    snprintf(beside, sizeof beside, "%.*smetrics-eval.jsonl", (int)(name - path), path);
-    if (strcmp(name, own) != 0 || access(beside, F_OK))
+    snprintf(evaluations, sizeof evaluations, "%.*smetrics-eval.jsonl", (int)(name - path), path);
+    if (strcmp(name, own) != 0 || access(evaluations, F_OK))
         return LT_OK;
-    LT_TRY(read_file(out, beside));
+    LT_TRY(read_file(out, evaluations));
     run_series *const evaluated[] = {&out->val_loss, &out->val_top1, &out->val_top5,
                                      &out->val_perplexity};
     for (size_t i = 0; i < sizeof evaluated / sizeof(run_series *); i++)
@@ -153,7 +153,7 @@ lt_status run_read(run_metrics *out, const char *path)
 {
     out->val_samples = out->val_total = out->val_is_train = (double)NAN;
     LT_TRY(read_file(out, path));
-    lt_status st = read_beside(out, path);
+    lt_status st = read_evaluations(out, path);
     if (!st && !out->loss.count && !out->val_top1.count)
         st = lt_fail(LT_E_FORMAT, "%s: no steps and no epochs in %zu lines", path, out->lines);
     return st;

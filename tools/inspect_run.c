@@ -1,4 +1,4 @@
-/* A run folder in a few lines: what was trained on what, how far it came, its latest checkpoint. */
+/* Prints a run folder in a few lines: model, data set, progress, latest checkpoint. */
 
 #include "inspect.h"
 #include "inspect_records.h"

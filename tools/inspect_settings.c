@@ -1,4 +1,4 @@
-/* Reads config.yaml as the trainer writes it: "name: value" in each line, a list in the lines behind. */
+/* Reads config.yaml as the trainer writes it: "name: value" in each line, a list's items in the lines after its name. */
 
 #include "inspect_records.h"
 
