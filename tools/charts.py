@@ -111,7 +111,7 @@ class Drawing:
 
 
 class Chart(Drawing):
-    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: of what stands beside the y axis. x_least: between ticks of x."""
+    """A drawing with axes. x and y are (low, high); x may be logarithmic. y_sign: factor of the y axis' labels. x_least: least distance of x ticks."""
 
     def __init__(self, title, x, y, x_title, names=(), log_x=False, log_y=False, width=WIDTH, height=HEIGHT, y_sign=1, x_least=0):
         super().__init__(title, width, height)

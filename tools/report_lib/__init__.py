@@ -1,4 +1,4 @@
-"""What tools/report is made of.
+"""Modules of tools/report.
 
 records                      metrics.jsonl and config.yaml of a run folder
 text                         names from files, as a page may show them

@@ -1,10 +1,10 @@
 """The one reader of JSON that is not trusted: numbers that no chart can hold, and members of another type than a page needs,
-are a Problem with the file, the line or the member, what is there and what is wanted. A checker is called with a value and
-where it is from."""
+raise a Problem with the file, the line or the member, the value found and the one expected. A checker is called with a value and
+its source."""
 import json
 import math
 
-MOST = 1e100  # of any number: sums and products of a few stay finite
+MOST = 1e100  # largest number accepted: sums and products of a few of them remain finite
 MOST_COUNT = 1e15  # of steps, ranks, samples: one more is another double
 
 
@@ -20,7 +20,7 @@ def said(value):
 def parse(text, path, line=1):
     """The value of a JSON text that begins in that line of a file. NaN and infinities become None, a fraction that is too
     large infinity, as the perplexity of a run that diverged is. Raises Problem for an integer that is too large, ValueError
-    for what is no JSON."""
+    for text that is not JSON."""
     def number(token):
         value = float(token)
         if abs(value) > MOST and not token.lstrip("-").isdigit():
@@ -91,7 +91,7 @@ def pair(first, second):
 
 
 def members(**checkers):
-    """Those that are missing become None."""
+    """Checks an object's members by name; a missing one becomes None."""
     def check(value, where):
         if not isinstance(value, dict):
             raise wrong(value, where, "an object")

@@ -32,7 +32,7 @@ class Classes:
             raise Problem(f"{path}: no classes in it")
 
     def name(self, index):
-        """Of a class, else its number."""
+        """The name of a class, else its number."""
         kind = self.kinds[int(index)] if 0 <= index < len(self.kinds) else None
         name = kind.get("name") if isinstance(kind, dict) else None
         return name if isinstance(name, str) else f"class {index:.0f}"
@@ -47,14 +47,14 @@ class Classes:
         return fill("<tr><td>{}<td>{}<td>{:.0f} of {:.0f}<td>{}</tr>\n", self.name(index), shown, number(kind, "correct"), images, right)
 
     def table(self):
-        """All, or of many the worst that have images."""
+        """All classes, or, if there are many, the worst that have images."""
         many, order = len(self.kinds) > MATRIX_CLASSES, list(range(len(self.kinds)))
         if many:
             order = [i for i in order if number(self.kinds[i], "images") > 0]
             order = sorted(order, key=lambda i: number(self.kinds[i], "top1"))[:WORST]
         title = "Classes with the least accuracy" if many else "Classes"
         return fill('<h2>{}</h2>\n<div class="wide"><table>\n<tr><th>class<th>accuracy<th><th>images'
-                    '<th title="of the images taken for this class, those that are of it">precision</tr>\n'
+                    '<th title="correct share of the images predicted as this class">precision</tr>\n'
                     "{}</table></div>\n", title, join(self.row(i) for i in order))
 
 
@@ -73,13 +73,13 @@ def matrix(classes, rows):
         cells = zip(indices, row if isinstance(row, list) else [])
         body.append(fill("<tr><th>{}{}</tr>\n", classes.name(i),
                          join(cell(count, number(classes.kinds[i], "images"), i == k) for k, count in cells)))
-    return fill("<h2>Confusion matrix</h2>\n<p>Rows: what images show. Columns: what they are taken for.</p>\n"
+    return fill("<h2>Confusion matrix</h2>\n<p>Rows: true class. Columns: predicted class.</p>\n"
                 '<div class="wide"><table class="matrix">\n<tr><th>{}</tr>\n{}</table></div>\n',
                 join(fill('<th class="up">{}', classes.name(k)) for k in indices), join(body))
 
 
 def pairs(classes, found):
-    return fill('<h2>Most confused classes</h2>\n<div class="wide"><table>\n<tr><th>images of<th>taken for<th>times</tr>\n{}</table></div>\n',
+    return fill('<h2>Most confused classes</h2>\n<div class="wide"><table>\n<tr><th>true class<th>predicted class<th>images</tr>\n{}</table></div>\n',
                 join(fill("<tr><td>{}<td>{}<td>{:.0f}</tr>\n", classes.name(number(p, "label")), classes.name(number(p, "predicted")),
                           number(p, "count")) for p in found[:MOST_PAIRS]))
 
@@ -97,9 +97,9 @@ def sample(classes, found):
 
 
 def samples(classes, found):
-    return fill("<h2>Sample images</h2>\n<p>As the network sees them; in bold what they show and the probability given to that, "
-                "below what they are taken for. First those that are taken for something else (red), the worst first; then those "
-                'right (green), the least certain first.</p>\n<div class="samples">\n{}</div>\n',
+    return fill("<h2>Sample images</h2>\n<p>Images after preprocessing; in bold the true class and its predicted probability, below it the "
+                "best predictions. First the misclassified images (red), the worst first; then the correct "
+                'ones (green), the least certain first.</p>\n<div class="samples">\n{}</div>\n',
                 join(sample(classes, s) for s in found[:MOST_SAMPLES])) if found else ""
 
 

@@ -11,9 +11,9 @@ from .records import read_metrics, read_settings
 from .text import Markup, fill, join, read_lines, shown
 
 EPILOG = """RUN is a folder that a training program's --output wrote. If it holds eval.json, which --eval --output RUN writes, the
-page shows the accuracy of each class, which classes are taken for which, and sample images. Several runs are compared: their
+page shows the accuracy of each class, the most confused classes, and sample images. Several runs are compared: their
 curves in one chart, the settings that differ, their last numbers. A file PLAN.json, which train_* plan --json wrote, becomes
-a page of its own: the models' curves over what was measured, and the table.
+a separate page: the models' curves with the measured points, and the table of candidates.
 
 Exit status: 0 done, 1 an error, 2 a wrong command line."""
 
@@ -30,7 +30,7 @@ def parse(argv):
     if len(args.run) > MOST_RUNS:
         parser.error(f"{len(args.run)} run folders, want 1 to {MOST_RUNS}")
     if len(args.run) > 1 and any(is_plan(run) for run in args.run):
-        parser.error("a plan is a page of its own")
+        parser.error("a plan becomes a separate page: give it alone")
     return args
 
 

@@ -8,7 +8,7 @@ from .records import last
 from .text import Markup, fill, join, read_lines
 
 WIDTH, HEIGHT = 720, 260  # of a chart, in pixels
-POINTS = 600  # of a curve, so that one of a million steps stays small
+POINTS = 600  # at most, per curve, so that one of a million steps makes a small file
 MOST_RUNS = charts.COLOURS
 
 STYLE = charts.STYLE + """body{font:16px/1.5 system-ui,sans-serif;max-width:760px;margin:2em auto;padding:0 1em;color:#1c2430;background:#fff}
@@ -25,7 +25,7 @@ pre{overflow:auto;background:#8881;padding:.8em;border-radius:6px;font-size:13px
 @media(prefers-color-scheme:dark){body{background:#15181d;color:#e4e6ea}}
 """
 
-# What a metric of epochs is called, and its unit; others go by their own name.
+# Title and unit of metrics of epochs; other metrics are titled by their name.
 TITLES = {"loss": ("Loss", ""), "top1": ("Top-1 accuracy", "%"), "top5": ("Top-5 accuracy", "%"),
           "accuracy": ("Accuracy", "%")}
 
@@ -35,7 +35,7 @@ def title_of(name):
 
 
 def thin(points, most=POINTS):
-    """Means of at most so many stretches of equal length."""
+    """Means over at most `most` stretches of equal length."""
     if len(points) <= most:
         return points
     cuts = [len(points) * i // most for i in range(most + 1)]

@@ -1,4 +1,4 @@
-"""The page of a plan: what the two models say, over what was measured, and the table of candidates."""
+"""The page of a plan: predictions of the two models with the measured points, and the table of candidates."""
 import charts
 from .checked import MOST_COUNT, Problem, flag, items, maybe, members, number, one_of, pair, parse, text
 from .page import HEIGHT, WIDTH
@@ -54,7 +54,7 @@ def rests_on(estimate):
 
 
 def weaker(candidate):
-    """Of steps and their seconds, what is known less well."""
+    """The less certain of a candidate's two estimates, seconds of a step and number of steps."""
     def weakness(e):
         return ORDER.index("beyond" if e["rests_on"] != "unknown" and e["beyond"] > BEYOND else e["rests_on"]), e["beyond"]
     return max((candidate["step_seconds"], candidate["steps"]), key=weakness)
@@ -93,7 +93,7 @@ def by_setting(plan):
 
 
 def time_chart(plan):
-    """Seconds of a step: what is planned with, Ernest's model thin beside it, and runs as dots."""
+    """Seconds of a step: the planner's model, Ernest's as a thin line, and runs as dots."""
     groups = by_setting(plan)
     lines = [(i, [(c["ranks"], c["step_seconds"]["value"]) for c in some], "") for i, _, some, _ in groups]
     dots = [(i, [(r["ranks"], r["step_seconds"]) for r in runs if r["step_seconds"]], "measured") for i, _, _, runs in groups]

@@ -1,4 +1,4 @@
-"""What a run folder holds: metrics.jsonl, one flat object a line, and config.yaml."""
+"""Reads the contents of a run folder: metrics.jsonl, one flat object a line, and config.yaml."""
 import math
 import os
 
@@ -17,9 +17,9 @@ class Metrics:
         self.samples = self.step_seconds = 0.0  # of all steps
         self.numbers_of_epochs = set()  # a resumed run has an epoch twice
         self.evaluated = (math.nan, math.nan)  # samples of the last evaluation, of those in its data set, if fewer
-        self.on_training_data = False  # evaluations are on what was trained on
+        self.on_training_data = False  # whether evaluations use the training data
         lines = read_lines(path)
-        for file, found in ((path, lines), evaluations_beside(path)):
+        for file, found in ((path, lines), separate_evaluations(path)):
             for i, line in enumerate(found):
                 self.add(line, file, i + 1)
         for series in self.epochs.values():
@@ -66,7 +66,7 @@ class Metrics:
                 self.epochs.setdefault(key, []).append((step, value))
 
     def add_evaluation(self, numbers):
-        """Beside the run, whose own time it takes none of."""
+        """Adds a record of a separate evaluation process; its seconds are not part of the run's time."""
         self.add_epoch({key: value for key, value in numbers.items() if key != "eval_seconds"})
 
     def speed(self):
@@ -87,10 +87,10 @@ class Metrics:
         return sorted(found, key=lambda name: name != "loss")
 
 
-def evaluations_beside(path):
-    """Path and lines of metrics-eval.jsonl beside a metrics.jsonl, which an evaluation beside the run writes."""
-    beside = os.path.join(os.path.dirname(path), "metrics-eval.jsonl")
-    return beside, read_lines(beside) if os.path.basename(path) == "metrics.jsonl" and os.path.exists(beside) else []
+def separate_evaluations(path):
+    """Path and lines of metrics-eval.jsonl in the folder of a metrics.jsonl, which a separate evaluation process writes."""
+    other = os.path.join(os.path.dirname(path), "metrics-eval.jsonl")
+    return other, read_lines(other) if os.path.basename(path) == "metrics.jsonl" and os.path.exists(other) else []
 
 
 def last(series):
