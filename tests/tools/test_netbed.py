@@ -380,7 +380,7 @@ def an_interrupted_reproduce_of_srun_goes_on(cwd):
         f.write(PLAN.replace("synthetic:32:16:4", "synthetic:960:16:4"))
     tool = lambda cell: processes(os.path.basename(sys.executable), "reproduce", os.path.join(cwd, "slurm"))  # noqa: E731
     status, out = interrupt(cwd, plan, tool, signal.SIGINT)
-    assert status == 3 and "interrupted: the same command goes on" in out, (status, out)
+    assert status == 3 and "interrupted: the same command resumes" in out, (status, out)
     status, out = interrupt(cwd, plan, tool, signal.SIGKILL)
     assert status not in (0, 3), (status, out)
     end = time.monotonic() + 60

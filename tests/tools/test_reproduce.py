@@ -283,7 +283,7 @@ exec {options.trainer} "$@"
     said = reproduce(plan, cwd=cwd, code=ERROR, program=fake).stdout
     assert said.count("FAILED") == 2 and said.count("final one") == 2, said
     page = read(cwd, "out", "holes", "report.html")
-    assert "What is missing" in page and "some trouble" in page
+    assert "Missing results" in page and "some trouble" in page
     failed = glob.glob(os.path.join(cwd, "out", "**", "failed", "*.json"), recursive=True)
     assert failed
     with open(failed[0]) as f:
@@ -294,7 +294,7 @@ exec {options.trainer} "$@"
     assert "&lt;b&gt;1" in read(cwd, "out", "holes", "report.html")
     os.unlink(os.path.join(cwd, "broken"))
     reproduce(plan, cwd=cwd, program=fake)
-    assert "What is missing" not in read(cwd, "out", "holes", "report.html"), "the hole is still there"
+    assert "Missing results" not in read(cwd, "out", "holes", "report.html"), "the hole is still there"
 
 
 def a_run_that_diverges_counts_as_nothing_learnt(cwd):
@@ -390,8 +390,8 @@ def wrong_plans_are_refused(cwd):
             ("[arm one]", "[sweep s]\narm = one\nbudget = 2\nmomentun = 0.5\n[arm one]", "momentum"),
             ("[arm two]\noptim        = adamw\nlr           = 1e-4 .. 1e-2", "[arm two]\noptim = sgd\nmomentum = 0.9\nlr = 0.01 .. 1",
              "has the settings of [arm one]"),
-            ("[plan]\n", "[plan]\nmetric = los\n", "metric"), ("[arm one]", "[sweep s]\narm = one\nbudget = 3\nlr = x1\n[arm one]", "none of the budgets"),
-            ("[arm one]", "[claim c]\ntext = t\nmeasure = gain 3 1\nat-least = 0\n[arm one]", "none of the budgets")]
+            ("[plan]\n", "[plan]\nmetric = los\n", "metric"), ("[arm one]", "[sweep s]\narm = one\nbudget = 3\nlr = x1\n[arm one]", "is not in budgets"),
+            ("[arm one]", "[claim c]\ntext = t\nmeasure = gain 3 1\nat-least = 0\n[arm one]", "is not in budgets")]
     for old, new, says in rows:
         assert old in TINY
         refused(TINY.replace(old, new, 1), says, cwd)

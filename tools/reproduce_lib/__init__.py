@@ -1,4 +1,4 @@
-"""What tools/reproduce is made of. From plan to report:
+"""Modules of tools/reproduce, from plan to report:
 
 plan         the file, read and checked
 cells        which runs a plan asks for; their settings and names
@@ -9,5 +9,5 @@ launch       processes
 budget       calibration and estimate
 measures     numbers of a plan's cells
 claims       sentences and verdicts, bands
-figures, tables, page         what is drawn of them
+figures, tables, page         the report
 """

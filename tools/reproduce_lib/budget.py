@@ -1,4 +1,4 @@
-"""What a plan will cost, said before it starts: cells, epochs, and hours estimated from a few steps of each arm."""
+"""Cost of a plan, printed before it starts: cells, epochs, and hours estimated from a few steps of each arm."""
 import json
 import os
 import statistics
@@ -40,7 +40,7 @@ def steps_of_epoch(settings, images):
 
 
 def cell_seconds(settings, pace, ranks, images, held_back):
-    """Of one run: its steps, and an evaluation per epoch. pace: (step, evaluated batch) of all ranks together."""
+    """Estimated seconds of one run: its steps, and an evaluation per epoch. pace: (step, evaluated batch) of all ranks together."""
     epochs, together = float(settings["epochs"]), ranks * int(settings.get("batch-size", "32"))
     batches = max(1, held_back // together)
     limit = int(settings.get("limit-eval-batches", "0"))

@@ -1,7 +1,7 @@
 """The cells of a plan: trials, final runs and sweeps, each the settings of one run, a seed and a budget.
 
-What a cell is called is told by names.py. Which values an arm is finally run with follows from its trials' scores, so the
-same metrics always give the same cells."""
+names.py names the cells. The values of an arm's final runs follow from its trials' scores, so the same metrics always give
+the same cells."""
 import math
 import random
 
@@ -26,7 +26,7 @@ def text_of(value):
 
 
 def radical_inverse(index, base):
-    """The digits of index behind the point, first digit first: 6 = 110 in base 2 gives 0.011."""
+    """The digits of index mirrored at the radix point: 6 = 110 in base 2 gives 0.011."""
     value, place = 0.0, 1.0
     while index:
         place /= base
@@ -84,10 +84,10 @@ def role_of(sweep, point):
 
 
 class Cells:
-    """All cells that are known by now, in the order to run them; name(settings) gives an id, final_score(id) a finished run's
+    """All cells known so far, in the order to run them; name(settings) gives an id, final_score(id) a finished run's
     score or None.
 
-    trials[arm] -> [(values, cell)], best[arm] -> values or None (not all of its trials are through),
+    trials[arm] -> [(values, cell)], best[arm] -> values or None (some of its trials are unfinished),
     finals[arm][budget] -> [cell of seed 1, ...], sweeps[name] -> [(values as written, cell)]"""
 
     def __init__(self, plan, name, seeds, final_score, given_up):

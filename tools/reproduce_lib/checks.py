@@ -1,5 +1,5 @@
-"""What can be known to be wrong before anything runs: settings that the trainer does not take, cells that would be there
-twice, a global batch that ranks cannot make, finished cells of a program with other defaults, devices that are not there."""
+"""Checks before the first run: settings that the trainer rejects, duplicate cells, a global batch that the ranks cannot divide,
+finished cells of a program with other defaults, missing devices."""
 import subprocess
 import tempfile
 
@@ -73,8 +73,8 @@ def check_finished(work, launcher):
 
 
 def missing(launcher, cell, key, now, where):
-    """What a cell without a setting was run with: the optimizer's default, as of a flag that the trainer got later. A list has
-    no entry where it is empty: a preset that has one now is not the preset of then."""
+    """The value of a setting in a finished cell whose config lacks it: the optimizer's default if the trainer got the flag later.
+    An empty list is not in a config, so a preset that has an entry now differs from the preset at that time."""
     return now[key] if key in cell.settings else resolve(launcher, {"optim": now["optim"]}, where).get(key, "none")
 
 

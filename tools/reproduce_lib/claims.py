@@ -1,4 +1,4 @@
-"""Sentences of a plan beside what was measured, each with a verdict; and the bands that --check compares with."""
+"""Claims of a plan, each with its measured value and a verdict; and the bands that --check compares with."""
 import json
 import os
 
@@ -12,7 +12,7 @@ LEAST_BAND = 1.0  # points: scores of another machine differ by rounding alone
 
 
 class Verdict:
-    """Of a claim: value, low, high are None where nothing was measured."""
+    """Result of a claim; value, low and high may be None, for a claim without measurements."""
 
     def __init__(self, claim, metric, found, verdict, note=""):
         self.claim, self.metric, self.verdict, self.note = claim, metric, verdict, note
@@ -83,7 +83,7 @@ def verdicts_of(measured):
 
 
 def bands_of(measured, verdicts):
-    """What --write-bands stores: verdicts, and for each arm and budget a mean and how far from it a rerun may be."""
+    """The content that --write-bands stores: verdicts, and for each arm and budget a mean and the tolerance of a rerun."""
     accuracy, metric = {}, measured.metric
     for arm, rows in measured.finals.items():
         for budget, runs in rows.items():
@@ -102,7 +102,7 @@ def write_bands(folder, bands):
 
 
 def compare(stored, now):
-    """What is worse than the stored bands: lines of text."""
+    """Lines of text about results that are worse than the stored bands."""
     problems = [f"claim {name}: held, now: {now['claims'].get(name, 'not in the plan')}"
                 for name, verdict in stored["claims"].items() if verdict == HOLDS and now["claims"].get(name) != HOLDS]
     for key, (centre, width) in stored["accuracy"].items():

@@ -38,7 +38,7 @@ def thin(steps, most):
 
 
 def epoch_rows(epochs):
-    """All, or evenly chosen ones with the last: rows of EPOCH_KEYS; seconds are sums from the start."""
+    """Rows of EPOCH_KEYS for all epochs, or for evenly chosen ones with the last; seconds are sums from the start."""
     rows, total = [], 0.0
     for e in epochs:
         total += e.get("seconds", 0.0)
@@ -81,7 +81,7 @@ def clock(steps):
 
 
 def roots(steps):
-    """Roots that all steps computed, and those that stayed when their turn came; {} of runs without."""
+    """Numbers of roots that all steps computed, and of refreshes that were skipped; {} for runs without roots."""
     return {k: int(sum(s.get(k, 0) for s in steps)) for k in ROOT_KEYS if any(k in s for s in steps)}
 
 

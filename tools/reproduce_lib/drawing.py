@@ -12,7 +12,7 @@ from .tables import all_tables
 
 
 def write_all(folder, files):
-    """Writes the files and their list, drawn.json, after removing what an earlier list has besides."""
+    """Writes the files and their list, drawn.json, after removing files that only the earlier list has."""
     record = os.path.join(folder, "drawn.json")
     for name in set(read_json(record) or ()) - set(files):
         if os.path.dirname(name) in ("tables", "figures") and is_own_file(os.path.join(folder, name)):

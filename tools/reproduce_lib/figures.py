@@ -18,7 +18,7 @@ class Figure:
 
 
 def titled(metric):
-    """For a chart: 'Top-1 accuracy in %'."""
+    """The metric's title in a chart: 'Top-1 accuracy in %'."""
     name = metric.called()
     return f"{name[0].upper()}{name[1:]} in {metric.unit}"
 
@@ -33,7 +33,7 @@ def names_of(plan, arms):
 
 
 def score_range(metric, scores, most):
-    """Where an axis of scores begins and ends: the upper part, at most so many points, is what matters."""
+    """Begin and end of an axis of scores, which shows at most the upper `most` points."""
     top, bottom = max(scores), min(scores)
     low = max(bottom, top - most * metric.point)
     margin = max(0.2 * metric.point, 0.06 * (top - low))
@@ -45,7 +45,7 @@ def clipped(scale, floor, value):
 
 
 def above(points, floor):
-    """The pieces of a line that lie above the floor (pixels: smaller is higher), cut where it crosses."""
+    """The parts of a line above the floor (pixels: smaller is higher), cut where the line crosses it."""
     pieces, piece = [], []
     for a, b in zip([None] + points, points):
         if a and (a[1] > floor) != (b[1] > floor):
@@ -80,7 +80,7 @@ class Timed:
 
 
 def runs_in_time(measured, arm, runs):
-    """By what the arm's steps cost, timed within them."""
+    """The runs with their epochs scaled by the cost of the arm's steps, timed within the steps, relative to the baseline's."""
     base = measured.timed(measured.plan.baseline)
     if not base:
         return runs
@@ -89,7 +89,7 @@ def runs_in_time(measured, arm, runs):
 
 
 def curves(measured, budget, against):
-    """Scores at one budget, all arms, against epochs, seconds, or time: seconds, or where these are indicative what steps cost."""
+    """Scores at one budget, all arms, against epochs, seconds, or time: seconds, or the relative cost of steps where seconds are indicative."""
     plan, order, metric = measured.plan, numbers(measured.plan.arms), measured.metric
     arms = [a for a in plan.arms if measured.finals[a][budget] and all(r.curve for r in measured.finals[a][budget])]
     runs = {a: measured.finals[a][budget] for a in arms}
@@ -110,8 +110,8 @@ def curves(measured, budget, against):
         bands(chart, y[0], runs[arm], order[arm], at)
         for run in runs[arm]:
             rows += [[arm, run.metrics["settings"]["seed"], f"{point[at]:.6g}", metric.text(point[1], 4)] for point in run.curve]
-    note = {"epochs": "", "time": " Time: epochs, times what a step costs against the baseline's." if is_relative else "",
-            "seconds": " Seconds as they were taken, with whatever else the machine did."}[against]
+    note = {"epochs": "", "time": " Time: epochs times the cost of a step relative to the baseline's." if is_relative else "",
+            "seconds": " Measured seconds, including the effect of other load on the machine."}[against]
     name = f"{metric.noun}-{'time' if is_relative else 'seconds' if at else 'epochs'}-{budget:g}"
     return Figure(name, chart, rows, "Line: mean of seeds. Area: from the lowest to the highest seed." + note, at > 0)
 
@@ -141,7 +141,7 @@ def budgets(measured):
                 chart.dot(chart.x(budget), chart.y(middle), 3.2, f"f{colour}", f"{plan.arms[arm].label}: {metric.text(middle)} {metric.unit}")
             lowest, highest = sorted((min(values), max(values)), key=lambda v: metric.sign * v)
             rows.append([arm, f"{budget:g}"] + [metric.text(v, 4) for v in (middle, lowest, highest)])
-    return Figure(f"{metric.noun}-budget", chart, rows, "Each point is a run of its own, annealed to its end. Bars: lowest to highest seed.")
+    return Figure(f"{metric.noun}-budget", chart, rows, "Each point is a separate run, annealed to its end. Bars: lowest to highest seed.")
 
 
 def ratios(measured, is_clock):
@@ -178,18 +178,18 @@ def ratios(measured, is_clock):
         rows.append([arm, f"{budget:g}", f"{value:.4f}", f"{low:.4f}", f"{high:.4f}"])
     for value in [v * 0.5 for v in range(int(most / 0.5) + 1)]:
         drawing.text(x(value), height - 18, f"{value:g}", anchor="middle")
-    return Figure(f"ratio-{what}", drawing, rows, "Line: 95 % bootstrap interval over seeds. An interval that begins at 0 holds "
+    return Figure(f"ratio-{what}", drawing, rows, "Line: 95 % bootstrap interval over seeds. An interval that begins at 0 includes "
                   f"resamples that never reach the {measured.metric.noun}.", is_clock)
 
 
 def breakdown(measured):
-    """What a step's time is spent on."""
+    """Breakdown of the time of a step."""
     plan = measured.plan
     entries = [(arm, measured.breakdown(arm), measured.step_seconds(arm)) for arm in plan.arms if measured.breakdown(arm)]
     if not entries:
         return None
     drawing = Drawing("Step time", height=64 + 30 * len(entries))
-    drawing.text(LEFT, 16, "What a step's time is spent on", "title")
+    drawing.text(LEFT, 16, "Breakdown of a step's time", "title")
     top = drawing.legend(list(zip((3, 4, 1, 2, 7), PART_NAMES)), 34)
     drawing.height += int(top) - 34
     x = Scale(0, 1, 180, drawing.width - 76)
@@ -206,7 +206,7 @@ def breakdown(measured):
 
 
 def trials(measured, arm):
-    """All trials of an arm: where they lie, and what came of them."""
+    """All trials of an arm: position in the search space, and score."""
     metric = measured.metric
     entries = [(v, c, measured.store.score(c.id)) for v, c in measured.cells.trials[arm.name]]
     keys = sorted(arm.tuned)
@@ -229,7 +229,7 @@ def trials(measured, arm):
             chart.dot(x, y, 8.5, "ring")
         high = x > chart.width - RIGHT - 44
         chart.text(x + (-11 if high else 11), y + 4, metric.text(score), anchor="end" if high else "start")
-    return Figure(f"trials-{arm.name}", chart, rows, "The ring marks the best, whose values the final runs have.")
+    return Figure(f"trials-{arm.name}", chart, rows, "The ring marks the best trial, whose values the final runs use.")
 
 
 def heat_map(measured, sweep):
@@ -279,7 +279,7 @@ def memory(measured):
         drawing.box(x(0), y, x(size) - x(0), 16, f"f{order[arm]}")
         drawing.text(x(size) + 6, y + 13, f"{size / 2 ** 20:.2f} MiB")
         rows.append([arm, str(size)])
-    return Figure("optimizer-memory", drawing, rows, "Bytes of its tensors in a checkpoint.")
+    return Figure("optimizer-memory", drawing, rows, "Bytes of the optimizer's tensors in a checkpoint.")
 
 
 def all_figures(measured):

@@ -1,4 +1,4 @@
-"""What a data set is, in 16 hexadecimal digits: a hash over the names and sizes of its files, and over the contents of small
+"""Fingerprint of a data set, 16 hexadecimal digits: a hash over the names and sizes of its files, and over the contents of small
 ones. Re-encoded images change sizes; an image added, lost or renamed changes names."""
 import hashlib
 import os
@@ -12,7 +12,7 @@ class DataError(Exception):
 
 
 def folder_of(data):
-    """Where the data's files are; None for those made up on the fly."""
+    """Folder or file of the data; None for synthetic data."""
     if data.startswith("synthetic"):
         return None
     named = {"fashion-mnist": ("LATHER_FASHION_MNIST", "/usr/share/datasets/fashion-mnist"),
@@ -21,7 +21,7 @@ def folder_of(data):
 
 
 def list_files(top):
-    """(relative name, path, size) in byte order of the names; indexes that readers make beside tar files are no data."""
+    """(relative name, path, size) in byte order of the names; without the indexes that readers write next to tar files."""
     if os.path.isfile(top):
         return [(os.path.basename(top), top, os.path.getsize(top))]
     found = []

@@ -1,7 +1,7 @@
 """Processes: the command line of a cell, and a pool of slots that run cells side by side.
 
 Each run ends with the tool: the kernel sends it SIGTERM when its parent is gone, upon which it writes a checkpoint. It also
-holds the lock of its folder, so that a tool that starts anew waits for it."""
+holds the lock of its folder, so that a tool that is started again waits for it."""
 import ctypes
 import os
 import re
@@ -14,7 +14,7 @@ import time
 from report_lib.records import settings_in
 
 PR_SET_PDEATHSIG = 1
-# What config.yaml also has, and what is not compared.
+# Settings in config.yaml that are not compared.
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
 INTERRUPTED = 3  # the trainer's exit status after a checkpoint
 DIVERGED = "is not finite"
@@ -42,7 +42,7 @@ def flags_of(settings):
 
 
 def accumulation(settings, ranks):
-    """Micro-batches per update that make the global batch on so many ranks. Errors: LaunchError."""
+    """Micro-batches per update that make the global batch on that number of ranks. Errors: LaunchError."""
     if "global-batch" not in settings:
         if ranks > 1:
             raise LaunchError("--ranks: the plan names no global-batch, so ranks would change it")
@@ -54,7 +54,7 @@ def accumulation(settings, ranks):
 
 
 def message_of(text, code):
-    """What a run that failed says: the trainer's own line, or the last one, or the first one where mpirun draws a box."""
+    """The message of a failed run: the trainer's line, else the last line, or the first line of a box that mpirun draws."""
     lines = [line for line in text.split("\n") if line.strip()]
     own = [line for line in lines if OWN_LINE.match(line)]
     box = [line for line in lines if line.strip("-")] if lines and not lines[-1].strip("-") else []
@@ -85,7 +85,7 @@ def ask_to_stop(process, by_launcher):
 
 
 def end_with_parent():
-    """In the child, before it becomes the run."""
+    """Ties a run to the tool's life; called in the child before exec."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tool, which ends its runs itself
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -123,7 +123,7 @@ class Launcher:
                        "--resume", "auto"]
 
     def resolve(self, settings):
-        """What the trainer makes of settings: key -> value. Errors: LaunchError with what it says."""
+        """The configuration that the trainer resolves settings to: key -> value. Errors: LaunchError with its message."""
         key = tuple(sorted(settings.items()))
         if key not in self.resolved:
             self.resolved[key] = self.ask(settings)
@@ -148,7 +148,7 @@ class Launcher:
 
 
 class Pool:
-    """Runs cells in slots; report(text) is told what happens."""
+    """Runs cells in slots; report(text) gets a line for each event."""
 
     def __init__(self, launcher, store, report):
         self.launcher, self.store, self.report = launcher, store, report
@@ -173,7 +173,7 @@ class Pool:
             raise LaunchError(f"{error.filename or self.launcher.program}: {error.strerror}") from None
 
     def wait(self):
-        """Until at least one run has ended."""
+        """Waits until at least one run has ended."""
         while True:
             ended = [i for i, entry in enumerate(self.slots) if entry and entry[1].poll() is not None]
             for i in ended:
@@ -206,4 +206,4 @@ class Pool:
         for entry in self.slots:
             if entry:
                 entry[1].wait()
-        print("interrupted: the same command goes on", file=sys.stderr)
+        print("interrupted: the same command resumes", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Where cells run: words in front of a trainer's command line, and how many cells the slots hold.
+"""Placement of cells: words before a trainer's command line, and the number of cells that the slots hold.
 
 Paths are the same on all machines: they share --out, the data and the program."""
 import os
@@ -9,7 +9,7 @@ from .plan import PlanError, number
 
 class Sessions:
     """Environments of mpirun. Open MPI 4 removes the folder of a user's sessions with the last of them, and a mpirun that starts just then fails
-    ("ORTE_ERROR_LOG: Error in file session_dir.c"): each slot has a folder of its own, removed with the tool (other machines keep
+    ("ORTE_ERROR_LOG: Error in file session_dir.c"): each slot has a separate folder, removed with the tool (other machines keep
     an empty one in /tmp)."""
 
     def __init__(self):

@@ -25,8 +25,8 @@ ABOUT = """\
 Runs a plan of training runs and makes a report of them: does Shampoo reach the accuracy of the Nesterov recipe in fewer
 epochs, at what cost per step, and which of its settings matter?
 
-PLAN is a file, or one of: {plans}. Everything is kept in --out; the same command goes on where it was
-interrupted. Plans with the same --out share the runs that they have in common."""
+PLAN is a file, or one of: {plans}. Everything is kept in --out; the same command resumes an interrupted
+plan. Plans with the same --out share the runs that they have in common."""
 
 
 def say(text):
@@ -34,7 +34,7 @@ def say(text):
 
 
 def plan_folders():
-    """In the source tree, and installed."""
+    """Folders of plans: in the source tree, and installed."""
     return sorted(glob.glob(os.path.join(HERE, "..", "models", "*", "plans"))) + [os.path.join(HERE, "..", "..", "share", "lather", "plans")]
 
 
@@ -51,7 +51,7 @@ def find_plan(name):
 
 
 def find_program(given, name):
-    """The plan's trainer: as given, in a build folder of the source tree, beside an installed tool, or in PATH."""
+    """The plan's trainer: as given, in a build folder of the source tree, in the folder of an installed tool, or in PATH."""
     root = os.path.dirname(HERE)
     given = given or os.environ.get("LATHER_TRAIN")
     choices = [given] if given else (
@@ -71,7 +71,7 @@ def parse(argv):
     parser.add_argument("--out", metavar="DIR", default=os.path.join("runs", "reproduce"), help="default: %(default)s")
     parser.add_argument("--from", metavar="DIR", dest="sources", action="append", default=[],
                         help="count the runs finished there, too (--out of an earlier part, or committed metrics)")
-    parser.add_argument("--train", metavar="FILE", help="the trainer, where it is not found: the plan says which")
+    parser.add_argument("--train", metavar="FILE", help="path of the trainer that the plan names; default: searched in build folders and PATH")
     parser.add_argument("--list", action="store_true", help="list the cells and stop")
     parser.add_argument("--only", metavar="GLOB", help="run only cells with this name, or with a role such as 'final shampoo*'")
     parser.add_argument("--seeds", metavar="N", help="instead of the plan's")
@@ -81,10 +81,10 @@ def parse(argv):
     parser.add_argument("--hosts", metavar="LIST", default="", help="a:8,b:8: machines and their slots, for --on mpirun; default: this one")
     parser.add_argument("--jobs", metavar="N", default="0", help="cells side by side; default: 1, with --on as many as there are slots for")
     parser.add_argument("--ranks", metavar="N", default="1", help="ranks of each cell (mpirun)")
-    parser.add_argument("--mpirun", metavar="FILE", default="mpirun", help="what starts ranks, by `-n N`: srun will do; default: %(default)s")
+    parser.add_argument("--mpirun", metavar="FILE", default="mpirun", help="program that starts N ranks by `-n N`, for example srun; default: %(default)s")
     parser.add_argument("--devices", metavar="LIST", default="", help="cuda:0,cuda:1,...: one for each job")
     parser.add_argument("--threads", metavar="N", default="0", help="compute threads of each cell; 0: all, divided by the jobs")
-    parser.add_argument("--redraw", action="store_true", help="run nothing: only make the report from what is there")
+    parser.add_argument("--redraw", action="store_true", help="run nothing: only make the report of existing results")
     parser.add_argument("--no-clock", action="store_true", help="leave everything that was measured in seconds out of the report")
     parser.add_argument("--check", action="store_true",
                         help="compare with the stored bands; exit status 1 when a claim that held stops holding")
@@ -107,7 +107,7 @@ class Work:
         self.recorded = None
 
     def open_launcher(self):
-        """None where nothing is run. Errors: PlanError, LaunchError (a list does without the trainer)."""
+        """The launcher; None if nothing is run, or for --list without a trainer. Errors: PlanError, LaunchError."""
         args = self.args
         jobs, ranks = number(args.jobs, "--jobs", 0, 1000, True), number(args.ranks, "--ranks", 1, 100000, True)
         threads, devices = number(args.threads, "--threads", 0, 4096, True), [d for d in args.devices.split(",") if d]
@@ -129,7 +129,7 @@ class Work:
         return os.path.join(self.args.out, self.plan.name, "plan.json")
 
     def records(self):
-        """(path, what it says) of this plan's earlier parts, own first."""
+        """(path, content) of the plan.json of this plan's earlier parts, the one in --out first."""
         paths = [self.record_path()] + [os.path.join(s, self.plan.name, "plan.json") for s in self.args.sources]
         return [(path, record) for path, record in ((p, read_json(p)) for p in paths) if record]
 
@@ -167,7 +167,7 @@ class Work:
         return found["status"] if found else "failed" if self.store.failure(cell.id) else "to do"
 
     def record(self):
-        """What a redrawing without data and trainer needs to know."""
+        """Writes the facts that a redrawing without data and trainer needs."""
         record = {"plan": self.plan.name, "data": self.data_print, "seeds": self.seeds,
                   "cells": dict(sorted(self.cells().names.items()))}
         if record != self.recorded:
@@ -222,7 +222,7 @@ def list_cells(work):
             say(f"{cell.id}  {work.state(cell):8}  {'' if score is None else work.plan.metric.text(score):>6}  {'; '.join(cell.roles)}")
     count, epochs = work.cells().pending
     if count:
-        say(f"and {count} cells, {epochs:g} epochs, once tuning is through")
+        say(f"and {count} cells, {epochs:g} epochs, after tuning")
 
 
 def run_cells(work, launcher):

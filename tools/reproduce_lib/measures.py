@@ -5,7 +5,7 @@ from .compact import MUON_KEY, SHAMPOO_KEYS
 from .stats import bootstrap, deviation, mean
 
 
-ELEMENTWISE = ("sgd", "adagrad", "adam", "adamw", "lars", "lamb")  # their work is not timed, and small: relative_step() takes it for none
+ELEMENTWISE = ("sgd", "adagrad", "adam", "adamw", "lars", "lamb")  # their work is not timed and small: relative_step() counts it as 0
 ROOTS, USE = SHAMPOO_KEYS.index("shampoo_root_seconds"), SHAMPOO_KEYS.index("shampoo_apply_seconds")
 
 
@@ -38,7 +38,7 @@ class Run:
 
 
 def mean_curve(runs):
-    """Of runs evaluated at the same epochs: [(epoch, mean score, mean seconds)] as far as all of them go."""
+    """Mean curve of runs evaluated at the same epochs, up to the end of the shortest: [(epoch, mean score, mean seconds)]."""
     return [(points[0][0], mean([p[1] for p in points]), mean([p[2] for p in points])) for points in zip(*(r.curve for r in runs))]
 
 
@@ -63,7 +63,7 @@ def epochs_to(groups, target):
 
 
 class Measured:
-    """Of a Cells object and a store. finals[arm][budget] -> [Run of each seed that is there]."""
+    """Measurements from a Cells object and a store. finals[arm][budget] -> [Run of each finished seed]."""
 
     def __init__(self, cells, store):
         self.cells, self.store, self.plan, self.metric = cells, store, cells.plan, store.metric
@@ -116,7 +116,7 @@ class Measured:
         return statistics.median(found) if found else None
 
     def own_share(self, runs):
-        """Of the runs' step time, what goes into factors, roots and their use, or into orthogonal updates."""
+        """Mean share of the runs' step time spent on factors, roots and their use, or on orthogonal updates."""
         return mean([run.own for run in runs])
 
     def has_step(self, arm):

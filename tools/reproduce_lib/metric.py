@@ -1,11 +1,11 @@
-"""What runs are compared by. Cells and measures compare *scores*, of which the larger is the better: values, with the sign turned
+"""Metrics by which runs are compared. Cells and measures compare *scores*, of which the larger is the better: values, negated
 where less is better."""
 
 
 class Metric:
-    """name: of the field in records of epochs, behind 'val_'. noun: what one calls it. unit: of values. digits: behind the point.
-    point: what a point of per cent is here, for the spans of axes and shades. sign: 1, or -1 where less is better. worst: the
-    score of a run that diverged. top: no score is above it."""
+    """name: the field in records of epochs, without its prefix 'val_'. noun: in sentences. unit: of values. digits: after the decimal
+    point. point: the difference that corresponds to one percentage point, for the spans of axes and shades. sign: 1, or -1 where
+    less is better. worst: the score of a run that diverged. top: the largest possible score."""
 
     def __init__(self, name, noun, label, unit, digits, point, sign, worst, top):
         self.name, self.key, self.noun, self.label, self.unit = name, f"val_{name}", noun, label, unit

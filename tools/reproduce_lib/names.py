@@ -1,16 +1,16 @@
-"""What cells are called: a hash of what the trainer makes of their settings, and of the data's fingerprint.
+"""Names of cells: a hash of the configuration that the trainer resolves their settings to, and of the data's fingerprint.
 
 Two cells of which one only spells out a default have one name, and are run once. A finished cell may have another name than
-that hash: it is also found by its settings (names once were hashes of these), and by what its resolved config has that differs
-from the defaults, so that a flag which the trainer got later, with a default that changes nothing, makes no finished cell a
-stranger. Without a trainer, as when a report is redrawn, names are those that plan.json has kept."""
+that hash: it is also found by its settings (names once were hashes of these), and by the values of its resolved config that
+differ from the defaults, so that finished cells are still found after the trainer got a new flag whose default changes nothing.
+Without a trainer, as when a report is redrawn, names are those stored in plan.json."""
 import hashlib
 import json
 
 from .launch import UNCOMPARED, LaunchError
 from .plan import OWN_FLAGS
 
-# Of a resolved config: where and how a run is made, but not what comes of it.
+# Keys of a resolved config that affect where and how a run is made, but not its results.
 NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout"}
 
 
@@ -23,8 +23,8 @@ def key_of(settings, fingerprint):
 
 
 def identity(config, settings):
-    """What decides about a run's numbers: of its resolved config, and the global batch, which is no flag of the trainer. With a
-    global batch the length of an epoch is as the plan has it: on the command line it depends on ranks."""
+    """The settings that determine a run's numbers: those of its resolved config, and the global batch, which is not a flag of the
+    trainer. With a global batch the length of an epoch is the plan's: on the command line it depends on the ranks."""
     found = {key: value for key, value in config.items() if key not in NOT_COMPARED}
     if "global-batch" in settings:
         found["global-batch"] = settings["global-batch"]
@@ -65,7 +65,7 @@ class Names:
                                                                                config=identity(config, settings))
 
     def difference(self, config, settings):
-        """What sets a config apart from its optimizer's defaults. A flag that there is no more says nothing, unless it was
+        """The values of a config that differ from its optimizer's defaults. A flag that no longer exists counts only if it was
         given."""
         optim = config.get("optim")
         if optim not in self.defaults:
@@ -80,4 +80,4 @@ class Names:
                 try:
                     yield self.difference(metrics["config"], metrics["settings"]), name
                 except LaunchError:
-                    pass  # of an optimizer that there is no more
+                    pass  # its optimizer no longer exists

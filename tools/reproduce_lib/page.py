@@ -56,13 +56,13 @@ def claim(v):
 
 
 def lead(measured, verdicts):
-    """What came out, in a sentence or two."""
+    """The main results in a sentence or two."""
     plan = measured.plan
     longest, metric = plan.budgets[-1], measured.metric
     base, arm = plan.arms[plan.baseline].label, plan.arms[plan.challenger].label
     found, gain = measured.epochs_ratio(plan.challenger, longest), measured.gain(plan.challenger, longest, longest)
     if not found or not gain:
-        return "<p>Not all of the runs that the main question needs are there yet.</p>\n"
+        return "<p>Some of the runs that the main comparison needs are missing.</p>\n"
     if found[0] > 0:
         text = (f"{arm} reaches the {longest:g}-epoch {metric.noun} of {base} in {found[3]:.1f} epochs, "
                 f"{found[0]:.2f} times fewer [{found[1]:.2f}, {found[2]:.2f}].")
@@ -96,7 +96,7 @@ def holes(measured):
     later = measured.cells.pending[0]
     if missing or later:
         parts.append(f"<p>Not run yet: {cells_text(missing + later)}.</p>\n")
-    return "<h2>What is missing</h2>\n" + "".join(parts) if parts else ""
+    return "<h2>Missing results</h2>\n" + "".join(parts) if parts else ""
 
 
 def machines(measured):
@@ -115,7 +115,7 @@ def machines(measured):
 def edges(measured):
     found = [f"{measured.plan.arms[arm].label} ({', '.join(f'{word} {key}' for key, word in ends)})"
              for arm in measured.plan.arms for ends in [measured.at_the_edge(arm)] if ends]
-    return f"<p>Best trials at the edge of what was tried, where tuning may not be at its end: {escape('; '.join(found))}.</p>\n" if found else ""
+    return f"<p>Best trials at the edge of the values tried, where tuning may be incomplete: {escape('; '.join(found))}.</p>\n" if found else ""
 
 
 def method(measured, plan_text):
@@ -123,12 +123,12 @@ def method(measured, plan_text):
     counts = {len(measured.cells.trials[a]) for a in plan.arms}
     tuned, noun = "/".join(map(str, sorted(counts))), measured.metric.noun
     samples, augmentation = ("images", " and augmentation") if noun == "accuracy" else ("samples", "")
-    return f"""<h2>How it was done</h2>
+    return f"""<h2>Method</h2>
 <p>Every optimizer had {tuned} tuning trials of {plan.tune_at:g} epochs with one seed: the same points of a Halton sequence with a fixed
 start, log-uniform over the ranges in the plan. The best trial's values went into {measured.cells.seeds} final runs per budget, with
 other seeds. A seed gives initial weights, order of the {samples}{augmentation}, the same for every optimizer; the schedule's shape
-is the same, too. The best trial was chosen by {noun} on the {samples} that the final {noun} is measured on, for every optimizer
-alike.</p>
+is the same, too. The best trial was chosen by {noun} on the {samples} that the final {noun} is measured on, for every
+optimizer.</p>
 <p>Data: fingerprint {escape(measured.cells.fingerprint)}.</p>
 {machines(measured)}<details><summary>The plan: {escape(plan.name)}</summary><pre>{escape(plan_text)}</pre></details>
 """
@@ -143,7 +143,7 @@ def page(measured, verdicts, figures, tables, with_clock):
         return tables[name].html() if name in tables else ""
     noun = measured.metric.noun
     shown = [v for v in verdicts if with_clock or not v.is_clock]
-    taken = folded("Seconds as they were taken", grid(figures["clock"]))
+    taken = folded("Measured seconds", grid(figures["clock"]))
     about = f"<p>{escape(plan.about)}</p>\n" if plan.about else ""
     indicative = "<p>Other work shared the machine: seconds are indicative only.</p>\n" if plan.clock == "indicative" else ""
     return f"""<!doctype html>
@@ -152,10 +152,10 @@ def page(measured, verdicts, figures, tables, with_clock):
 <h1>{escape(plan.title)}</h1>
 {lead(measured, shown)}{about}{"<h2>Claims</h2>" if shown else ""}
 {"".join(claim(v) for v in shown)}<h2>{noun[0].upper()}{noun[1:]} and epochs</h2>
-{grid(figures["result"])}{table(noun)}{table("epochs-to-target")}{table("target")}<h2>On the way</h2>
-{grid(figures["curves"])}<h2>What a step costs</h2>
-{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{table("roots")}{taken}<h2>Which settings matter</h2>
-{grid(figures["sweeps"])}<details><summary>The numbers</summary>{table("sweeps")}</details>
+{grid(figures["result"])}{table(noun)}{table("epochs-to-target")}{table("target")}<h2>Learning curves</h2>
+{grid(figures["curves"])}<h2>Cost of a step</h2>
+{indicative if with_clock else ""}{grid(figures["seconds"] + figures["memory"])}{table("cost")}{table("roots")}{taken}<h2>Sensitivity to settings</h2>
+{grid(figures["sweeps"])}<details><summary>Table of scores</summary>{table("sweeps")}</details>
 <h2>Tuning</h2>
 {edges(measured)}{grid(figures["trials"])}{table("transfer")}<details><summary>All trials</summary>{table("trials")}</details>
 <details><summary>All final runs</summary>{table("runs")}</details>

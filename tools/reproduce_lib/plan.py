@@ -1,7 +1,7 @@
 """A plan: an INI file with [plan], [common], [arm NAME], [sweep NAME] and [claim NAME]. docs/guides/reproduce.md describes it.
 
-Keys of [common] and [arm] are flags of the trainer without dashes, values what one would write on its command line: the
-trainer itself says what it does not know. `A .. B` is tuned; `5%` of warmup-epochs is of the budget."""
+Keys of [common] and [arm] are flags of the trainer without dashes, values those of its command line: the trainer
+itself rejects unknown ones. `A .. B` is tuned; `5%` of warmup-epochs is of the budget."""
 import configparser
 import difflib
 import os
@@ -21,7 +21,7 @@ NAME = re.compile(r"^[a-z0-9][a-z0-9-]*$")
 
 
 class PlanError(Exception):
-    """What is wrong with a plan, where."""
+    """An error in a plan, with its place."""
 
 
 def number(text, where, low=None, high=None, whole=False):
@@ -71,7 +71,7 @@ class Sweep:
         self.arm = plan.arms[arm]
         self.budget = number(take(flags, "budget", where), f"{where}: budget", 1e-6, 1e6)
         if self.budget not in plan.budgets:
-            raise PlanError(f"{where}: budget: {self.budget:g} is none of the budgets")
+            raise PlanError(f"{where}: budget: {self.budget:g} is not in budgets")
         check_flags(flags, where)
         self.axes = [(key, value.split()) for key, value in flags.items()]
         if not 1 <= len(self.axes) <= 2:
@@ -147,14 +147,14 @@ class Plan:
         self.program = head.get("program", "train_resnet50")
         metric = head.get("metric", "top1")
         if metric not in METRICS:
-            raise PlanError(f"{where}: metric: '{metric}' is none of {', '.join(METRICS)}")
+            raise PlanError(f"{where}: metric: got '{metric}', want one of {', '.join(METRICS)}")
         self.metric = METRICS[metric]
         self.budgets = [number(b, f"{where}: budgets", 1e-6, 1e6) for b in take(head, "budgets", where).split()]
         if not self.budgets or sorted(set(self.budgets)) != self.budgets:
             raise PlanError(f"{where}: budgets: numbers of epochs, rising, none twice; here is '{self.budgets}'")
         self.tune_at = number(head.get("tune-at", str(self.budgets[-1])), f"{where}: tune-at", 1e-6, 1e6)
         if self.tune_at not in self.budgets:
-            raise PlanError(f"{where}: tune-at: {self.tune_at:g} is none of the budgets")
+            raise PlanError(f"{where}: tune-at: {self.tune_at:g} is not in budgets")
         self.trials = number(head.get("trials", "1"), f"{where}: trials", 1, 10000, True)
         self.seeds = number(head.get("seeds", "3"), f"{where}: seeds", 1, 1000, True)
         self.baseline, self.challenger = take(head, "baseline", where), take(head, "challenger", where)
@@ -207,7 +207,7 @@ class Plan:
         if words[0] in ("gain", "epochs-ratio", "seconds-ratio"):
             for text in words[1:]:
                 if number(text, f"{where}: measure", 1e-6, 1e6) not in self.budgets:
-                    raise PlanError(f"{where}: measure: {text} is none of the budgets")
+                    raise PlanError(f"{where}: measure: {text} is not in budgets")
         if words[0] in ("sensitivity", "range"):
             names = [s.name for s in self.sweeps]
             for text in words[1:]:

@@ -1,4 +1,4 @@
-"""Means, deviations and bootstrap intervals; resampling is of seeds, with a fixed seed of its own."""
+"""Means, deviations and bootstrap intervals; seeds are resampled, with a fixed random seed."""
 import random
 import statistics
 
@@ -11,7 +11,7 @@ def mean(values):
 
 
 def deviation(values):
-    """Of a sample; 0 of a single value."""
+    """Sample standard deviation; 0 for a single value."""
     return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
@@ -23,8 +23,8 @@ def quantile(ordered, q):
 
 
 def bootstrap(measure, *groups):
-    """(low, high) of measure(resampled group, ...): percentiles over groups drawn with replacement; (value, value) where
-    there is nothing to draw from. Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13."""
+    """(low, high) of measure(resampled group, ...): percentiles over groups drawn with replacement; (value, value) if
+    no group has two members. Efron & Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13."""
     if all(len(group) < 2 for group in groups):
         value = measure(*groups)
         return value, value

@@ -48,7 +48,7 @@ def is_running(pid):
     return True
 
 
-# Where write_whole() writes, below the folder of results; * is a cell's id, a plan's name or a figure's.
+# Files of write_whole() below the folder of results; * is a cell's id, a plan's name or a figure's.
 WRITTEN = ("metrics/*.json", "failed/*.json", "cells/*/DONE", "*/plan.json", "*/bands.json", "*/report.html", "*/drawn.json",
            "*/figures/*.svg", "*/figures/*.csv", "*/tables/*.csv", "*/tables/*.md")
 
@@ -86,14 +86,14 @@ def read_json(path):
 
 
 def without_remarks(lines):
-    """Without what Open MPI's mpirun writes between two lines of dashes when a rank has failed."""
+    """The lines without the boxes that Open MPI's mpirun draws with dashes when a rank has failed."""
     rules = [i for i, line in enumerate(lines) if len(line) > 40 and not line.strip("-")]
     inside = {i for first, last in zip(rules[::2], rules[1::2]) for i in range(first, last + 1)}
     return [line for i, line in enumerate(lines) if i not in inside] or lines
 
 
 class Store:
-    """metric: what runs are compared by. sources: further folders whose metrics count as finished."""
+    """Results of cells. metric: by which runs are compared. sources: further folders whose metrics count as finished."""
 
     def __init__(self, out, metric, sources=()):
         self.out, self.metric, self.sources, self.cache = out, metric, list(sources), {}
@@ -131,7 +131,7 @@ class Store:
                 time.sleep(0.1)
 
     def metrics(self, cell_id):
-        """Of a finished cell, or None."""
+        """The metrics of a finished cell, or None."""
         if cell_id not in self.cache:
             found = self.read_own(cell_id)
             for source in self.sources:
@@ -196,7 +196,7 @@ class Store:
         return without_remarks(lines)[-LOG_LINES:]
 
     def score(self, cell_id):
-        """Of a finished cell at its end, or None; a run that diverged counts as nothing learnt."""
+        """The final score of a finished cell, or None; a run that diverged gets the metric's worst."""
         found = self.metrics(cell_id)
         if found is None:
             return None

@@ -58,7 +58,7 @@ def interval(found):
 
 
 def claims(verdicts):
-    """A claim about seconds is left out with the clock: its row has no other number."""
+    """The table of claims."""
     rows = [[v.claim["text"], v.claim["source"] or "–", v.bound_text(), v.text(), v.verdict + (f" ({v.note})" if v.note else "")]
             for v in verdicts]
     return Table("claims", [words("claim"), words("from"), words("holds if"), words("measured"), words("verdict")], rows)
@@ -82,11 +82,11 @@ def finals(measured):
         rows.append([arm.label] + [spread(c, measured.metric) if c else "–" for c in cells]
                     + [tuned, "–".join(str(s) for s in sorted({min(seeds), max(seeds)}))])
     return Table(metric.noun, columns, rows,
-                 f"Final {metric.called()} in {metric.unit}, mean ± sample deviation over seeds that no trial had.{evaluated_on(measured)}")
+                 f"Final {metric.called()} in {metric.unit}, mean ± sample deviation over seeds that were not used in trials.{evaluated_on(measured)}")
 
 
 def evaluated_on(measured):
-    """A sentence for each kind of evaluation that is not of all samples held back."""
+    """A sentence for each kind of evaluation: number of samples, training or held-back."""
     kinds = {tuple(run.evaluated.get(k) for k in ("val_samples", "val_total", "val_is_train"))
              for arm in measured.plan.arms for run in measured.runs(arm) if run.evaluated}
     return "".join(f" Evaluated on {f'{some:g} of {total:g}' if some else 'all'} {'training' if train else 'held-back'} samples."
@@ -114,11 +114,11 @@ def epochs_to_target(measured):
     base = plan.arms[plan.baseline].label
     return Table("epochs-to-target", columns, rows,
                  f"The target is the mean final {noun} of {base} at that budget; epochs are the fewest over an arm's own budgets in which "
-                 "the mean of its seeds gets there. Brackets: 95 % bootstrap interval over seeds.")
+                 "the mean of its seeds reaches it. Brackets: 95 % bootstrap interval over seeds.")
 
 
 def longer(measured, arm):
-    """Per cent that its steps are longer than the baseline's."""
+    """Percentage by which the arm's steps are longer than the baseline's."""
     found = measured.overhead(arm)
     if found:
         return f"{found[0]:+.1f} [{found[1]:+.1f}, {found[2]:+.1f}]"
@@ -139,9 +139,9 @@ def target(measured):
         rows.append([arm.label, steps, ratio_text(found), longer(measured, name),
                      ratio_text(measured.seconds_ratio(name, budget)) if recorded
                      else "not reached" if found and found[0] <= 0 else "not recorded"])
-    how = ("by the share of factors, roots and their use, or of orthogonal updates, in the same steps, as other load on the machine would decide "
-           "anything else; not recorded: the work of neither optimizer was timed" if plan.clock == "indicative" else "by medians of runs")
-    return Table("target", columns, rows, f"To the baseline's {noun} at the longest budget. A step is longer: {how}. Seconds: steps times their length.")
+    how = ("by the share of factors, roots and their use, or of orthogonal updates, in the same steps, since other load on the machine would "
+           "distort the whole step; not recorded: the work of neither optimizer was timed" if plan.clock == "indicative" else "by medians of runs")
+    return Table("target", columns, rows, f"Steps and seconds to the baseline's {noun} at the longest budget. Lengths of steps are compared {how}. Seconds: steps times their length.")
 
 
 def cost(measured):
@@ -149,11 +149,11 @@ def cost(measured):
     for name, arm in measured.plan.arms.items():
         step, size = measured.step_seconds(name), measured.optimizer_bytes(name)
         rows.append([arm.label, f"{1000 * step:.1f}" if step else "–", f"{size / 2 ** 20:.2f}" if size else "–"])
-    return Table("cost", [words("optimizer"), seconds("ms a step"), count("optimizer state, MiB")], rows, "A step: median of runs' medians.")
+    return Table("cost", [words("optimizer"), seconds("ms a step"), count("optimizer state, MiB")], rows, "Milliseconds: median over runs of their median step.")
 
 
 def roots(measured):
-    """Of arms whose cells have counted their roots."""
+    """Roots computed and their time, for arms whose cells counted them."""
     rows = []
     for name, arm in measured.plan.arms.items():
         runs = [run for run in measured.runs(name) if run.roots]
@@ -164,7 +164,7 @@ def roots(measured):
     base = measured.plan.arms[measured.plan.baseline].label
     columns = [words("optimizer"), count("roots computed in a run"),
                seconds("time in roots, % of forward and backward"), seconds(f"of that of {base}, %")]
-    return Table("roots", columns, rows, "Matrices whose roots were computed anew; time in roots over the rest of the same steps without the "
+    return Table("roots", columns, rows, "Matrices whose roots were recomputed; time in roots over the rest of the same steps without the "
                  "optimizer's own work.")
 
 
@@ -174,8 +174,8 @@ def transfers(measured):
              plan.arms[other].label, metric.text(score), metric.text(best)] for arm, other, own, score, best in measured.transfers()]
     return Table("transfer", [words("settings of"), words("best of its trials"), count(metric.headed()), words("taken by"), count("with these"),
                               count("with its own best")], rows,
-                 "Optimizers whose trials drew the same settings: what one gets from those that were best for another, without any tuning of "
-                 "its own. One seed, that of the trials.")
+                 "Optimizers whose trials drew the same settings: result with the settings that were best for another, without separate "
+                 "tuning. One seed, that of the trials.")
 
 
 def all_trials(measured):
@@ -214,7 +214,7 @@ def runs(measured):
 
 
 def all_tables(measured, verdicts, with_clock):
-    """In the order of the report."""
+    """The tables in the order of the report."""
     if not with_clock:
         verdicts = [v for v in verdicts if not v.is_clock]
     found = [claims(verdicts)] if verdicts else []
