@@ -3,9 +3,9 @@
 
     tools/kill_storm.py TRAIN_RESNET50|TRAIN_VIT [--kills 20] [--seed N]
 
-Every resume must work; none may start behind the newest complete checkpoint that the killed process had
-left; and the run must end with the same weights, bit for bit, as one that was not killed. Exit status 0
-if all that holds, 77 if the program is not there. The last lines say how many rows passed.
+Every resume must work; none may start from an older checkpoint than the newest complete one that the killed
+process had left; and the run must end with the same weights, bit for bit, as one that was not killed. Exit
+status 0 if all that holds, 77 if the program does not exist. The last lines have the number of rows that passed.
 """
 import argparse
 import os
@@ -29,7 +29,7 @@ def command(program, folder, steps):
 
 
 def complete_step(folder):
-    """The newest; 0 if there is none."""
+    """The step of the newest complete checkpoint, or 0 without one."""
     return max(complete_steps(folder), default=0)
 
 
@@ -56,7 +56,7 @@ class Storm(Rows):
         self.folder = tempfile.mkdtemp(prefix="kill-storm-")
 
     def one(self, folder, steps, longest):
-        """Starts the run, kills it after a random time, and looks at what is left."""
+        """Starts the run, kills it after a random time, and checks the files it left."""
         before = complete_step(folder)
         with open(f"{self.folder}/stderr", "w+", encoding="utf-8") as errors:
             process = subprocess.Popen(command(self.program, folder, steps), stdin=subprocess.DEVNULL,

@@ -1,18 +1,18 @@
-"""What the storms on training programs share: the run, what it leaves, and counting rows."""
+"""Shared code of the storms on training programs: the run, the files it leaves, and counting rows."""
 import glob
 import json
 import os
 
 
 def flags(steps, folder):
-    """Those of every run: it goes on from what is there."""
+    """Flags of every run; it resumes from the newest checkpoint in the folder."""
     return ["--optim", "shampoo", "--max-steps", str(steps), "--epochs", "1000000", "--sched", "constant",
             "--lr", "0.01", "--eval-every", "0", "--limit-eval-batches", "1", "--threads", "1", "--workers", "1",
             "--deterministic", "--no-tensorboard", "--resume", "auto", "--output", folder]
 
 
 def network(program):
-    """A small one of the program's."""
+    """Flags of a small network of the program."""
     if os.path.basename(program) == "train_vit":
         return ["--patch-size", "4", "--depth", "3", "--width", "16", "--heads", "2"]
     return ["--arch", "resnet18", "--width", "4"]
@@ -20,13 +20,13 @@ def network(program):
 
 def complete_steps(folder):
     """Steps of the complete checkpoints by their names, in order. A folder with its final name is complete,
-    or the promise is broken, which the resume then shows."""
+    or the program's guarantee is broken, which makes the resume fail."""
     names = [os.path.basename(path) for path in glob.glob(f"{glob.escape(folder)}/checkpoints/step-*")]
     return sorted(int(name[5:]) for name in names if name[5:].isdigit())
 
 
 def records(folder):
-    """Of metrics.jsonl, in the order written; a last line that a kill cut is left out."""
+    """Records of metrics.jsonl, in the order written; a last line that a kill cut is left out."""
     found = []
     try:
         with open(f"{folder}/metrics.jsonl", encoding="utf-8") as file:

@@ -4,11 +4,11 @@
     tools/syscall_storm.py TRAIN_RESNET50 [--kills 10] [--enospc 10] [--eio 10] [--seed N] [--jobs N]
 
 strace counts the calls of an undisturbed run and injects the faults (strace(1), --inject). A call's name is
-drawn by how often it is made, then which of them. Half of the runs begin from nothing, half resume one that
-was killed. What the disturbed run and the resumes behind it leave must be that of an undisturbed run, bit
+drawn with its frequency as weight, then the occurrence. Half of the runs begin from nothing, half resume one that
+was killed. The files that the disturbed run and the resumes after it leave must be those of an undisturbed run, bit
 for bit: every checkpoint's weights, optimizer state and counters, and all records but times. A disturbed run
-that ends with 0 and says nothing must have left it all by itself. First, controls: what is spoilt on purpose
-must be found. Exit status 0 if all that holds, 77 if strace or the program cannot be used.
+that ends with 0 and without a message must have left all of them without a resume. First, controls: files damaged on
+purpose must be found. Exit status 0 if all that holds, 77 if strace or the program cannot be used.
 """
 import argparse
 import collections
@@ -61,13 +61,13 @@ def digest(path):
 
 
 def is_rest(name):
-    """An unfinished file of a process that is gone; one whose number another process has may stay."""
+    """Whether the name is that of an unfinished file of a process that has ended (its number may have been reused)."""
     number = re.search(r"\.tmp-(\d+)$", name)
     return number and not os.path.exists(f"/proc/{number[1]}")
 
 
 def snapshot(folder):
-    """What a run leaves, but for times: names and contents."""
+    """Names and contents of the files that a run leaves, without times."""
     found = {"records": [stable(r) for r in records(folder) if r.get("event") in ("step", "epoch")]}
     names = ["model.safetensors"]
     for step in complete_steps(folder):
@@ -85,7 +85,7 @@ def snapshot(folder):
 
 
 def differences(found, wanted):
-    """Names of what is not the same; of records, the first that is another."""
+    """Names of the entries that differ, and the first record that differs."""
     names = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
     for a, b in itertools.zip_longest(found["records"], wanted["records"]):
         if a != b:
@@ -94,7 +94,7 @@ def differences(found, wanted):
 
 
 def lost(process, folder):
-    """Steps whose checkpoints a run said that it could not write: it went on without."""
+    """Steps whose checkpoints a run reported as not written, after which it continued."""
     told = re.findall(r"checkpoint of step (\d+) not written", process.stderr)
     return {int(step) for step in told} | {r["step"] for r in records(folder) if r.get("event") == "checkpoint_failed"}
 
@@ -104,7 +104,7 @@ def without(found, steps):
 
 
 def said(process):
-    """stderr without what numbers it has."""
+    """stderr with its numbers replaced by N."""
     return re.sub(r"\d+", "N", process.stderr)
 
 
@@ -120,7 +120,7 @@ def count_calls(log):
 
 
 class Begin:
-    """Where disturbed runs begin: a folder or nothing, and what an undisturbed run makes of it."""
+    """A starting point of disturbed runs, a folder or nothing, with the result of an undisturbed run from it."""
 
     def __init__(self, storm, name, kill=None):
         self.folder = None
@@ -155,18 +155,18 @@ class Storm(Rows):
         self.begins = [fresh, Begin(self, "half", ("rename", "signal=SIGKILL", half))]
 
     def draw(self, kind, number):
-        """Where to begin, and the fault."""
+        """The starting point, the call, the fault and its occurrence."""
         rand = random.Random(f"{self.seed} {kind} {number}")
         begin = rand.choice(self.begins)
         calls = {name: begin.calls[name] for name in CALLS[kind] if name in begin.calls}
         call = rand.choices(list(calls), weights=list(calls.values()))[0]
         when = str(rand.randint(1, calls[call]))
         if kind == "ENOSPC" and rand.random() < 0.5:
-            when += "+"  # the disk stays full
+            when += "+"  # the disk remains full
         return begin, call, "signal=SIGKILL" if kind == "KILL" else f"error={kind}", when
 
     def resume(self, folder, wanted, missing=()):
-        """What is wrong after a resume to the end; "": nothing. missing: checkpoints that may be."""
+        """Resumes to the end; returns the problem, or "". missing: steps whose checkpoints may be absent."""
         process = start(self.program, folder)
         if process.returncode:
             return f"the resume ended with {process.returncode}: {process.stderr[-300:]}"
@@ -175,7 +175,7 @@ class Storm(Rows):
         return f"after the resume differ {apart}" if apart else ""
 
     def trial(self, kind, number):
-        """(whether the fault came, how the run ended, what is wrong)"""
+        """Returns (whether the fault occurred, exit status, problem or "")."""
         begin, call, fault, when = self.draw(kind, number)
         folder, log = begin.copy(f"{self.folder}/{kind}-{number}"), f"{self.folder}/{kind}-{number}.log"
         try:
@@ -226,14 +226,14 @@ class Storm(Rows):
     def controls(self):
         half = self.begins[1]
         wrong = self.resume(half.copy(f"{self.folder}/spoilt-not"), half.wanted)
-        self.row(not wrong, f"control: what was not spoilt: {wrong}")
+        self.row(not wrong, f"control: an undamaged run is reported as different: {wrong}")
         spoilt = half.copy(f"{self.folder}/spoilt")
         self.spoil_weights(spoilt)
         wrong = self.resume(spoilt, half.wanted)
-        self.row("differ" in wrong, f"control: a resume from a spoilt checkpoint is not found: '{wrong}'")
+        self.row("differ" in wrong, f"control: a resume from a damaged checkpoint is not found: '{wrong}'")
         calm = f"{self.folder}/half-calm"
         shutil.rmtree(f"{calm}/checkpoints/step-{EVERY}")
-        self.row(differences(snapshot(calm), half.wanted), "control: a checkpoint that is not there is not missed")
+        self.row(differences(snapshot(calm), half.wanted), "control: a missing checkpoint is not found")
 
 
 def crc32c(data):
