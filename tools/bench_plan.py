@@ -288,7 +288,7 @@ def tail(losses):
 
 
 def steps_to(losses, goal, window):
-    """By the mean over a window, as plan smooths losses."""
+    """Steps until the mean loss over a window, smoothed as in `plan`, reaches the goal."""
     return next((i for i in range(window, len(losses) + 1) if sum(losses[i - window:i]) / window <= goal), math.inf)
 
 

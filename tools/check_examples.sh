@@ -25,7 +25,7 @@ holds() # SENTENCE COMMAND...
     fi
 }
 
-# An example by the line in its own comment, "cc NAME.c ... && ./NAME": what a reader types.
+# Compiles an example with the command in its own comment, "cc NAME.c ... && ./NAME", as a reader types it.
 compile() # NAME
 {
     line=$(sed -n 's/^ \*  *\(cc .*\)/\1/p' "$folder/$1.c" | sed 's/ && .*//; s/ \*\/$//')
@@ -87,7 +87,7 @@ for name in $(cd "$root/examples" && echo *.c && cd launch && echo *.c); do
     holds "$name compiles against the installed headers as it says" compile "${name%.c}"
 done
 echo "/* No line. */ int main(void) { return 0; }" >"$folder/none.c"
-holds "  and one that does not say how fails" fails compile none
+holds "  and one without a command line fails" fails compile none
 by_cmake() # VERSION
 {
     sed "s/find_package(lather [0-9.]*/find_package(lather $1/" "$root/examples/CMakeLists.txt" >"$folder/CMakeLists.txt"
@@ -96,7 +96,7 @@ by_cmake() # VERSION
 
 if command -v cmake >/dev/null 2>&1; then
     holds "all compile by find_package(lather)" by_cmake 0.1
-    holds "  and what they make runs" "$folder/by-cmake/layer_scale"
+    holds "  and a program built that way runs" "$folder/by-cmake/layer_scale"
     holds "  but not for another version" fails by_cmake 9.1
 else
     skipped=$((skipped + 1))
@@ -111,8 +111,8 @@ holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 holds "a network learns from numbers in memory" "$folder/arrays"
 run="$folder/train --data stripes --optim shampoo --batch-size 32 --max-steps"
-holds "a program of one's own trains on data of its own" $run 20 --output "$folder/own" --progress off
-holds "  it goes on from a checkpoint" says '"step":40' sh -c "$run 40 --output '$folder/own' --resume auto --progress off && cat '$folder/own/metrics.jsonl'"
+holds "a user's program trains on its registered data set" $run 20 --output "$folder/own" --progress off
+holds "  it resumes from a checkpoint" says '"step":40' sh -c "$run 40 --output '$folder/own' --resume auto --progress off && cat '$folder/own/metrics.jsonl'"
 holds "  its weights are evaluated" says "over 384 " "$folder/train" --eval --data stripes --weights "$folder/own/model.safetensors"
 holds "  its option is one of its flags" says "--width" "$folder/train" --help
 holds "  its data set is named where another is not found" says "or 'stripes'" sh -c "! '$folder/train' --data nosuch 2>&1"

@@ -133,7 +133,7 @@ pack_and_try_gpu_check()
         row "  and a spoilt ${control#*:} is found" rejects "$folder/gpu_check" run "$folder" \
             --stage "${control%:*}" --device cpu --small --control "${control#*:}"
     done
-    row "gpu_check says that there is no such device" no_such_device "$folder"
+    row "gpu_check reports a missing device" no_such_device "$folder"
     smoke_on_the_standin "$folder"
     $full && dry_run_on_the_standin "$folder"
 }
@@ -165,7 +165,8 @@ profiles_one_step()
         "$1/work/ncu.csv.works" "$1/logs/profile-by-kernel-ncu.log"
 }
 
-# FOLDER CALL ROW. Kernels run on the host here, beside whatever else it does: not within smoke's minute.
+# FOLDER CALL ROW: succeeds if a failing CALL makes exactly ROW of the smoke stage fail. Kernels run on a busy host here, so the limit is
+# longer than smoke's minute.
 one_row_fails()
 {
     LATHER_STANDIN_CALLS=$1/calls LATHER_STANDIN_FAIL=$2:1 "$1/gpu_check" smoke "$1" --device cuda --total 300 && return 1
@@ -184,7 +185,7 @@ dry_run_on_the_standin()
     }
     rm -rf "$1.standin" && cp -r "$1" "$1.standin" && cp "$module" "$1.standin/lib/"
     rm -rf "$1.standin/logs" "$1.standin/results"
-    for stage in smoke train sanitize bench peer shampoo profile; do # conform takes long there, and is a test of its own
+    for stage in smoke train sanitize bench peer shampoo profile; do # conform takes long there and has a separate test
         row "gpu_check $stage on the stand-in" "$1/gpu_check" run "$1.standin" --stage "$stage" --device cuda --small
     done
 }
@@ -202,7 +203,7 @@ no_such_device()
 test_sanitized_cuda()
 {
     row "a build with ASan, UBSan and CUDA" configure_sanitized "$work/asan-cuda" -Ddevice_tests=full || return
-    local rebuild= leaks=0 # tests of misuse leave things behind
+    local rebuild= leaks=0 # tests of misuse leak on purpose
     sanitized "suites of CUDA under ASan and UBSan" "$work/asan-cuda" cuda emulated recorded-steps
 }
 
@@ -210,7 +211,7 @@ test_threads()
 {
     row "the build with TSan" build "$work/tsan" -Db_sanitize=thread -Db_lundef=false \
         -Dbuildtype=debugoptimized -Dmpi=disabled -Dc_args=-DLT_NO_OPENMP || return
-    # A test whose processes are forked beside threads starts threads in them.
+    # Some tests fork while threads run and start threads in the child.
     TSAN_OPTIONS=halt_on_error=1:die_after_fork=0:suppressions=$root/tools/races.txt \
         rows "loader and communicators under TSan" "$work/tsan" --timeout-multiplier 10 --no-suite full --suite data \
         --suite dist
@@ -394,11 +395,11 @@ build_apart()
         --progress off --eval-every 0 $tiny
     row "the build without cpu, MPI and CUDA" build "$work/least" -Dcpu=disabled -Dmpi=disabled -Dcuda=disabled
     command -v clang >/dev/null || {
-        skip "clang beside g++" "clang is not installed"
+        skip "clang with g++" "clang is not installed"
         return
     }
     local -x CC=clang CXX=g++
-    row "clang beside g++" build "$work/mixed" -Dmpi=disabled -Ddevice_tests=full &&
+    row "clang with g++" build "$work/mixed" -Dmpi=disabled -Ddevice_tests=full &&
         row "  and the kernels conform" "$work/mixed/tests/conform/conform" --backend emulated
 }
 
@@ -408,5 +409,5 @@ break_kernels()
     counted "kernels with a fault" tests/cuda/mutate.py "$work/main"
     counted "waits that are dropped" tests/cuda/standin/waits.py "$work/main"
     row "tiny nodes and modelled time of every recorded step" python3 tests/cuda/standin/nodes.py "$work/main" every_recorded_step_has_at_most_so_many_tiny_nodes
-    row "Shampoo's step beside AdamW's, by the model and on its page" python3 tests/cuda/standin/nodes.py "$work/main" shampoo_takes_as_long_as_the_page_says
+    row "Shampoo's step relative to AdamW's, by the model and on its page" python3 tests/cuda/standin/nodes.py "$work/main" shampoo_takes_as_long_as_the_page_says
 }

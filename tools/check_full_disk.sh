@@ -1,6 +1,6 @@
 #!/bin/bash
-# A disk that is full while a checkpoint is written: training stops cleanly or goes on, with a message,
-# and the last good checkpoint can be resumed.
+# Fills the disk while a checkpoint is written: training stops cleanly or continues, with a message,
+# and resuming from the last good checkpoint works.
 #
 #   tools/check_full_disk.sh TRAIN_RESNET50
 #
@@ -42,14 +42,14 @@ train() # STEPS
 train 1000
 code=$?
 holds "the program ends by itself, with success or an error" test "$code" -le 3
-holds "it says that there is no space" grep -qi 'space' "$folder/log"
+holds "its message names the missing space" grep -qi 'space' "$folder/log"
 newest=$(ls -d "$folder"/disk/run/checkpoints/step-* 2>/dev/null | sort -t- -k2 -n | tail -1)
 holds "a good checkpoint is left" test -s "$newest/model.safetensors"
-# With free space again, the run goes on from it.
+# With free space again, the run resumes from it.
 mount -o remount,size=64m "$folder/disk"
 step=${newest##*-}
 train $((step + 2))
 holds "it can be resumed" test $? = 0
-holds "and goes on" test -d "$folder/disk/run/checkpoints/step-$((step + 2))"
+holds "and continues" test -d "$folder/disk/run/checkpoints/step-$((step + 2))"
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

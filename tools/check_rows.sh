@@ -130,7 +130,7 @@ descendants() # PID...
     done
 }
 
-# Kills all descendants: meson starts tests in sessions of their own, which a terminal's signal does not reach.
+# Kills all descendants: meson starts tests in separate sessions, which a terminal's signal does not reach.
 stop() # EXIT-STATUS
 {
     local all

@@ -12,7 +12,7 @@ configure() # DIRECTORY [meson arguments]
     fi
 }
 
-# Where cmocka is missing, no test program was built: a few other checks passed, which is no success.
+# Reports a build without cmocka, in which no test program was built: passing the few other checks is no success.
 say_what_was_not_tested() # BUILD-DIRECTORY
 {
     [ -f "$1/build.ninja" ] && ! grep -q cmocka "$1/build.ninja" || return 0
@@ -111,7 +111,7 @@ check_repository()
     fi
 }
 
-# Kernels for a GPU as machine code: what the compilers say, and what a disassembler shows.
+# Checks GPU kernels as machine code, from the compilers' reports and a disassembler's listing.
 machine_code()
 {
     local -x LATHER_NVDISASM=$work/nvdisasm/bin/nvdisasm
@@ -231,7 +231,7 @@ fuzz_convolutions()
 # gpu_check without a GPU, where CUDA sources or the tool changed.
 check_gpu()
 {
-    if $full || [ "${device_tests-off}" != full ] || ! $built; then # --full has a stage of its own
+    if $full || [ "${device_tests-off}" != full ] || ! $built; then # --full has a separate stage
         return
     fi
     pack_and_try_gpu_check
@@ -279,7 +279,7 @@ tidy_changed()
         skip "clang-tidy on changed files" "no git history, or no build"
         return
     fi
-    # Those that are never wrong; .clang-tidy's whole list belongs to --full, where a person reads it.
+    # Checks without false alarms; --full runs .clang-tidy's whole list, which a person reads.
     local sure=bugprone-assert-side-effect,bugprone-infinite-loop,bugprone-integer-division
     sure=$sure,bugprone-misplaced-widening-cast,bugprone-suspicious-string-compare
     sure=$sure,bugprone-suspicious-semicolon,bugprone-too-small-loop-variable

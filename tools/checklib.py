@@ -1,4 +1,4 @@
-"""What the check_* scripts share: the list of files, and how a script ends."""
+"""Shared code of the check_* scripts: the list of files, blanking of comments, reporting."""
 import os
 import re
 import subprocess
@@ -35,7 +35,7 @@ def read(name):
 
 
 def blank(text, strings=True):
-    """The text with comments (and strings) replaced by blanks; lines stay where they are."""
+    """The text with comments (and strings) replaced by blanks; line numbers are unchanged."""
     pattern = r"/\*.*?\*/|//[^\n]*"
     if strings:
         pattern += r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\''

@@ -225,7 +225,7 @@ static int write_params(replay *r, const char *kind, int64_t step)
     return EXIT_SUCCESS;
 }
 
-/* What would be evaluated now, where iterates are averaged. */
+/* Writes the averaged weights, which an evaluation would use; does nothing without weight averaging. */
 static int write_eval(replay *r, int64_t step)
 {
     if (!lt_optim_is_averaged(r->optim))

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a step costs with Shampoo, against AdamW: a model from measured parts, and a real run.
+"""Cost of a step with Shampoo, against AdamW: a model from measured parts, and a real run.
 
-The parts, by turns in --rounds rounds, medians of them: a micro-batch loaded, passed forward and
-backward (a short run of train_resnet50 with ACCUM of them, less its SGD step), AdamW's step, and
-for each block size Shampoo's step without a refresh (factors, direction, update) and one refresh of
+The parts, measured alternately in --rounds rounds, medians of them: a micro-batch loaded, passed
+forward and backward (a short run of train_resnet50 with ACCUM of them, less its SGD step), AdamW's
+step, and for each block size Shampoo's step without a refresh (factors, direction, update) and one refresh of
 all roots (`bench optim`). A step is then
 
     ACCUM * micro-batch + step + refresh / f

@@ -531,7 +531,7 @@ def sample(a):
 
 
 def tensors_in(value, found):
-    """All tensors below a value of the optimizer's state, by where they lie."""
+    """Adds all tensors below a value of the optimizer's state to found: storage address -> bytes."""
     if hasattr(value, "untyped_storage"):
         value = getattr(value, "_local_tensor", value)
         found[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
@@ -850,7 +850,7 @@ def build_grpc(folder):
 
 
 def service(a):
-    """The same echo of both; the one that begins changes from round to round."""
+    """Compares an echo service of this library and of gRPC; the order alternates from round to round."""
     rows = (("calls_per_second", "calls/s, 64 bytes, one thread"), ("calls_per_second_4", "calls/s, 64 bytes, 4 threads"),
             ("gigabytes_per_second", "GB/s, 64 MiB there and back"))
     with tempfile.TemporaryDirectory() as folder:
