@@ -1,9 +1,9 @@
-/* Map and reduce: mappers count words of their parts of a text, reducers add what they get, a collector asks them.
+/* Map and reduce: mappers count words of their parts of a text, reducers add the counts, a collector queries them.
  *
  *     cc map_reduce.c -shared -fPIC -o map_reduce.so $(pkg-config --cflags --libs lather)
  *     lather launch map_reduce.ini --on local
  *
- * A reducer keeps the counts of each mapper apart, so what a mapper sends twice counts once. */
+ * A reducer keeps the counts of each mapper apart, so counts that a mapper sends twice are added once. */
 
 #include "lather/launch_node.h"
 

@@ -18,7 +18,7 @@ typedef struct lt_averaging_config {
     double train_interp_coeff;  /**< mu_y in (0,1]: weight of x in y */
     double eval_interp_coeff;   /**< PRIMAL: mu_x in [0,1), weight of the previous x in x */
     double eval_coeff_lr_power; /**< SCHEDULE_FREE: p >= 0, an iterate has weight lr^p */
-    bool decay_of_y;            /**< z decays by lr * weight_decay * y instead of its own value */
+    bool decay_of_y;            /**< z decays by lr * weight_decay * y, not lr * weight_decay * z */
 } lt_averaging_config;
 #define LT_AVERAGING_DEFAULTS \
     ((lt_averaging_config){   \

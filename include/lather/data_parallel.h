@@ -1,4 +1,4 @@
-/** Data-parallel training: every rank computes gradients of its own batch, and all apply their mean. */
+/** Data-parallel training: every rank computes gradients of a different batch, and all apply their mean. */
 #ifndef LATHER_DATA_PARALLEL_H
 #define LATHER_DATA_PARALLEL_H
 

@@ -39,7 +39,7 @@ typedef struct lt_noise_estimate {
  *     |G|^2     = (B |G_B|^2 - b |G_b|^2) / (B - b)
  *     tr(Sigma) = (|G_b|^2 - |G_B|^2) / (1/b - 1/B)
  *
- * and each has an average of its own, x <- decay x + (1 - decay) estimate: their ratio is phi, while a mean of
+ * and each has a separate average, x <- decay x + (1 - decay) estimate: their ratio is phi, while a mean of
  * ratios would be biased. Units: b, B samples. Samples of several sizes may be mixed.
  * Errors: LT_E_ARG (not 0 < b < B, a square that is negative or not finite, a decay outside [0,1)); then nothing
  * was added.

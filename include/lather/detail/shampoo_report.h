@@ -31,7 +31,7 @@ typedef struct lt_shampoo_stats {
     double wait_seconds;   /**< time that the step waited for late roots of LT_REFRESH_ASYNC */
     double worker_seconds; /**< worker thread's time for the roots that were swapped in */
     int64_t roots;         /**< matrices whose new roots came into use */
-    int64_t retries;       /**< of these, solved again in double */
+    int64_t retries;       /**< number of these that were solved again in double */
     int64_t failures;      /**< matrices without a new root */
     int64_t root_age;      /**< steps since the factors of the oldest root in use */
 } lt_shampoo_stats;
