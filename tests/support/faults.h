@@ -1,4 +1,4 @@
-/* Fails the k-th call that the library makes of what lies below it: memory, a kernel of a backend, a file, a thread,
+/* Fails the k-th call that the library makes to a lower layer: memory, a kernel of a backend, a file, a thread,
  * a socket. faults_each() repeats an action for k = 1, 2, ... until nothing fails.
  *
  * For one source of a program that is linked with fault_link_args and has entry_calls.h among its sources
@@ -43,11 +43,11 @@ enum {
 
 static _Atomic int64_t fault_countdown; /* the call that brings it to 0 fails; 0: none will */
 static _Atomic unsigned fault_kinds;
-static _Atomic(const char *) fault_name; /* of the call that failed; NULL: none did */
-static _Atomic unsigned fault_kind;      /* of that call */
+static _Atomic(const char *) fault_name; /* name of the failed call, or NULL */
+static _Atomic unsigned fault_kind;      /* kind of the failed call */
 static _Atomic int64_t fault_live;       /* allocations that were not freed */
 
-/* Who makes each call: a hash of its frames, for calls that are counted down from FAULT_BEYOND. */
+/* Call site of each call: a hash of its frames, for calls that are counted down from FAULT_BEYOND. */
 enum { FAULT_BEYOND = 1 << 30, FAULT_SITES = 1 << 14, FAULT_FRAMES = 24 };
 static uint64_t fault_site[FAULT_SITES];
 
@@ -91,7 +91,7 @@ static inline void faults_arm(unsigned kinds, int64_t k)
     atomic_store(&fault_countdown, k);
 }
 
-static int64_t fault_left; /* of the countdown */
+static int64_t fault_left; /* remaining countdown of the last armed action */
 
 /* The name of the call that failed, or NULL. */
 static inline const char *faults_disarm(void)
@@ -238,7 +238,7 @@ FAULT_WRAP(FAULT_SOCKET, fault_cut(fd), ssize_t, sendmsg, (int fd, const void *o
 FAULT_WRAP(FAULT_SOCKET, fault_cut(fd), ssize_t, recv, (int fd, void *to, size_t bytes, int how),
            (fd, to, bytes, how));
 
-/* Of a file that was only read nothing is lost. */
+/* Fails only for files that were written: closing one that was read loses nothing. */
 int __wrap_fclose(FILE *file)
 {
     const bool failed = __fwritable(file) && fault_due(FAULT_FILE, "fclose");
@@ -305,9 +305,8 @@ typedef struct fault_case {
                   lt_status st);  /* nothing fails; checks what act left; NULL: nothing */
     void (*close)(void *context); /* NULL: nothing */
     void *context;
-    const char *
-        survives; /* " open read ": calls whose failure act may survive, doing without what they give;
-                             "*": any; NULL: none */
+    /* Calls whose failure act may survive without their result: " open read "; "*": any; NULL: none. */
+    const char *survives;
     bool any_status; /* a failure is reported by a status of the caller's, as across a connection */
     bool frees_others; /* memory that another library allocated: allocations are not counted */
     int64_t least;     /* calls in act, at least */
@@ -358,7 +357,7 @@ static inline void fault_quiet(void *context, lt_log_level level, const char *ar
     (void)text;
 }
 
-/* What a failure of that kind is reported as. */
+/* Returns true if st is a valid status for the kind of call that failed. */
 static inline bool fault_fits(const fault_case *c, lt_status st)
 {
     if (c->any_status)
@@ -423,8 +422,8 @@ static inline int faults_run(const char *name, const struct CMUnitTest *tests, s
     return _cmocka_run_group_tests(name, tests, count, setup, teardown);
 }
 
-/* Whether call k + 1 is the first or the last one of the action from its place in the program, by the frames that led
- * there, and no row before it failed such a one. */
+/* Returns true if call k + 1 is the first or the last of the action from its call site, identified by the frames, and
+ * no earlier row failed such a call. */
 static inline bool fault_is_new(int64_t k, int64_t calls)
 {
     enum { SEEN = 1 << 18 };
@@ -455,7 +454,7 @@ static inline int64_t faults_each(const fault_case *c)
     fault_running = c;
     lt_log_set(fault_quiet, NULL);
     signal(SIGALRM, fault_hangs);
-    (void)fault_try(c, FAULT_BEYOND, true); /* what is made once and kept */
+    (void)fault_try(c, FAULT_BEYOND, true); /* creates objects that are made once and kept */
     (void)fault_try(c, FAULT_BEYOND, false);
     const int64_t calls = FAULT_BEYOND - fault_left;
     if (calls < c->least || calls > FAULT_SITES)

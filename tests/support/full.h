@@ -1,4 +1,4 @@
-/* What only ./check --full runs. */
+/* Rows that only ./check --full runs. */
 #ifndef LT_TESTS_FULL_H
 #define LT_TESTS_FULL_H
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether all rows run: LATHER_TEST_FULL=1. */
+/* Returns true if all rows run: LATHER_TEST_FULL=1. */
 static inline bool test_full(void)
 {
     const char *full = getenv("LATHER_TEST_FULL");

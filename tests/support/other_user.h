@@ -1,4 +1,4 @@
-/* What another user of the machine does: for tests of files in folders that others may write. */
+/* Runs an action as another user of the machine, for tests of files in folders that others may write. */
 #ifndef LT_TESTS_OTHER_USER_H
 #define LT_TESTS_OTHER_USER_H
 

@@ -32,8 +32,8 @@ def is_locked(folder):
 
 
 def use_memory():
-    """Folders of rows are in memory where there is enough: a checkpoint waits for the disk ten times, which is most of what a small run takes. Programs may be in them.
-    What killed tests left there is removed."""
+    """Places the folders of rows in memory if enough is free: a checkpoint waits for the disk ten times, most of the time of a small run. The folders may contain
+    programs. Removes the folders of killed tests."""
     try:
         memory = os.statvfs(MEMORY)
     except OSError:
@@ -90,7 +90,7 @@ def run_row(row, prefix):
 def run_rows(rows, prefix, only=None):
     """The exit status. only: the name of one. Rows marked full run if named, or with LATHER_TEST_FULL=1.
 
-    Open MPI 4 removes the folder of a user's sessions with the last of them, and a mpirun that starts just then, of a test beside this one, fails: this one has its own."""
+    Open MPI 4 removes the folder of a user's sessions with the last of them, and a mpirun of a concurrent test that starts at that moment fails: each test has a separate folder."""
     with tempfile.TemporaryDirectory(prefix="lather-mpi-") as sessions:
         os.environ["OMPI_MCA_orte_tmpdir_base"] = sessions
         everything = os.environ.get("LATHER_TEST_FULL") == "1"

@@ -35,7 +35,7 @@ def free_port():
 
 
 class Ranks:
-    """As torchrun starts them: each a process of its own, which can be looked at."""
+    """Ranks started as by torchrun: each is a separate process, which a test can inspect."""
 
     def __init__(self, count, args, cwd, order="now", devices=None):
         env = dict(environment(cwd, order, devices or count), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count),
@@ -45,7 +45,7 @@ class Ranks:
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for r in range(count)]
 
     def finish(self):
-        """(exit status, what it said) of each."""
+        """(exit status, stderr) of each rank."""
         end = time.monotonic() + TIMEOUT
         try:
             said = [p.communicate(timeout=max(1, end - time.monotonic()))[1] for p in self.process]

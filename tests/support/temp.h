@@ -42,7 +42,7 @@ static inline void temp_write(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-/* The whole file, with a NUL behind it; the caller frees it. */
+/* Returns the whole file with a terminating NUL; the caller frees it. */
 static inline char *temp_read(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");
@@ -61,7 +61,7 @@ static inline char *temp_read(const char *path, size_t *bytes)
     return text;
 }
 
-/* Whether two files have the same bytes. */
+/* Returns true if two files have the same bytes. */
 static inline bool temp_same(const char *a, const char *b)
 {
     size_t bytes, others;

@@ -24,7 +24,7 @@ static inline int temp_teardown(void **state)
     return 0;
 }
 
-/* Whether FOLDER/name is there; a link may point nowhere. */
+/* Returns true if FOLDER/name exists, even as a dangling link. */
 static inline bool temp_exists(const char *name)
 {
     char path[TEMP_PATH];

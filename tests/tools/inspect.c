@@ -9,7 +9,7 @@
 #include <math.h>
 #include <sys/wait.h>
 
-/* Exit status; what it prints lands in FOLDER/out and FOLDER/err. */
+/* Runs the tool with its output in FOLDER/out and FOLDER/err; returns the exit status. */
 static int inspect(const char *arguments)
 {
     char command[3 * TEMP_PATH];

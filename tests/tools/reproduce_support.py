@@ -1,4 +1,4 @@
-"""What the tests of tools/reproduce have in common: calls of the tool, files, rows.
+"""Shared code of the tests of tools/reproduce: calls of the tool, files, rows.
 
 A row is a function of a fresh folder. Prints cmocka's lines. Exit status 77 where the trainer is not there."""
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What gpu_check's stage smoke ran on the stand-in for CUDA, against all that there is to run.
+"""Compares the kernels that gpu_check's stage smoke ran on the stand-in for CUDA with all that exist.
 
     smoke_covers.py CALLS PLANS FILE.cu...        CALLS: what LATHER_STANDIN_CALLS named, PLANS: LATHER_PLANS
 

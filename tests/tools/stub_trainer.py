@@ -30,7 +30,7 @@ def divide(argv):
 
 
 def resolve(plan, real, answers):
-    """What the real trainer prints, which is asked once: answers is the folder of what it said. Exits as it does where it refuses."""
+    """The configuration that the real trainer prints for these flags; answers is the folder that caches it. Exits with the trainer's status if it rejects them."""
     key = "\0".join(plan)
     path = os.path.join(answers, f"{zlib.crc32(key.encode()):08x}{zlib.crc32(key[::-1].encode()):08x}")
     try:
@@ -52,7 +52,7 @@ def write(path, text):
 
 
 def made_up(*of):
-    """From 0 to 1, by what it is of."""
+    """A number from 0 to 1 that is a hash of the arguments."""
     return zlib.crc32(repr(of).encode()) / 2**32
 
 
@@ -99,7 +99,7 @@ class Run:
         write(self.path("checkpoints/state"), f"{done} {os.path.getsize(self.path('metrics.jsonl'))}")
 
     def loss(self, step):
-        """Of the first step by the seed alone."""
+        """The loss of a step; that of the first step depends only on the seed."""
         return 1.5 + 0.1 * made_up(self.config["seed"]) - (step - 1) * 0.01 * made_up(self.lr, self.config["optim"], step)
 
     def step(self, step):

@@ -46,8 +46,8 @@ bound() # compute-ms
     "$bench" loader --data synthetic:4096:80:4 --batch-size 16 --threads 1 --warmup 1 --steps 6 \
         --device ref --json --compute-ms "$1" 2>"$folder/stderr" | grep -o '"bound": "[a-z-]*"'
 }
-expect "a consumer that works for long is what a run waits for" test "$(bound 200)" = '"bound": "compute-bound"'
-expect "one that does nothing waits for the loader" test "$(bound 0)" = '"bound": "loader-bound"'
+expect "a slow consumer bounds a run" test "$(bound 200)" = '"bound": "compute-bound"'
+expect "an idle consumer waits for the loader" test "$(bound 0)" = '"bound": "loader-bound"'
 
 # Inputs that grow, and every flag of the transform.
 "$bench" loader --data synthetic:24:40:4 --image-size-schedule 0:8,1:16 --repeated-aug 2 --decode fast \

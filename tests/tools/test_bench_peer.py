@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/bench/peer.py: what it makes of numbers, and what it says of a peer that is missing. $1: its folder"""
+"""tools/bench/peer.py: its computations, and its message about a missing peer. $1: its folder"""
 import json
 import os
 import subprocess

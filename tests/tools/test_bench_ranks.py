@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench links, exchange and stragglers on ranks that are threads, and bench service: what they print. $1: bench"""
+"""bench links, exchange and stragglers on ranks that are threads, and bench service: their output. $1: bench"""
 import json
 import os
 import subprocess

@@ -1,6 +1,6 @@
 #!/bin/bash
-# tools/gpu_check on folders whose programs are scripts: where it looks for libraries, what it writes and keeps,
-# when it stops. $1: gpu_check. Rows are sentences; the last line counts them.
+# tools/gpu_check on folders whose programs are scripts: its search for libraries, the files that it writes and keeps,
+# its end. $1: gpu_check. Rows are sentences; the last line counts them.
 set -u
 export LATHER_PYTHON=/nonexistent LATHER_SANITIZER=/nonexistent
 check=$(readlink -f "$1")
@@ -43,7 +43,7 @@ put_transformer() # NAME [LOSSES]
     put_trace
 }
 
-# Two steps; the first has in it what chose plans, and something behind the last one is no step's.
+# Writes a trace of two steps; the first includes the choice of plans, and a span after the last one belongs to no step.
 put_trace()
 {
     local spans=() span name kind at us bytes
@@ -111,7 +111,7 @@ wrong_row()
     run 1 --stage conform && says 'FAILED (1)' && says '    FAIL relu f32' && says '1 of 5 | NOT MET'
 }
 
-# What a later call finds wrong or has no time for takes away nothing; what it finds right says what was.
+# A later call that fails a part or has no time for it keeps the earlier result; the report names both.
 kept()
 {
     fresh
@@ -120,7 +120,7 @@ kept()
     run 1 --stage conform && says 'reruns | FAILED (1), ok before' && says '4 of 5 | NOT MET'
 }
 
-# A second call does what is left, and nothing that has a result, right or wrong.
+# A second call runs the remaining parts, and none that has a result, right or wrong.
 goes_on()
 {
     fresh
@@ -133,7 +133,7 @@ goes_on()
         [ "$(grep -c step "$work/seen")" = 2 ] && [ "$(grep -c conform "$work/seen")" = 6 ] # and two that only open
 }
 
-# What timed out is tried once more.
+# A part that timed out is run once more.
 timed_out()
 {
     fresh
@@ -143,7 +143,7 @@ timed_out()
     run 1 --stage conform --continue && says 'reruns | TIMED OUT'
 }
 
-# What times out is run again when the others are through, once, in the same call; never in other ways before that.
+# A part that times out is run again after the others, once, in the same call; never in other ways before that.
 retried()
 {
     fresh
@@ -237,7 +237,7 @@ numbers()
         says 'shampoo, f = 50, block 2048, products in F32 .* | 1.040 |'
 }
 
-# What gpu_check reads of the model's page is there, and its roof at the page's rates is that of tools/cuda_nodes.
+# The numbers that gpu_check reads from the model's page exist, and its roof at the page's rates is that of tools/cuda_nodes.
 model_is_read()
 {
     local top roof
@@ -257,7 +257,7 @@ tuned_first()
     grep -m 1 -- "--amp $1 " "$work/seen" | grep -q -- '--steps 1 --warmup 1'
 }
 
-# Each stage that measures first tunes what it measures, in a part of its own; once for a machine that has kept it.
+# Each stage that measures tunes its plans first, in a separate part; once for a machine that has kept them.
 tunes()
 {
     local -x LATHER_PYTHON=$here/fake_torch/python3
@@ -287,7 +287,7 @@ beside_peer()
         grep -q '^peer.f32.2.compiled.ratio' "$work/dir/results/facts"
 }
 
-# What runs out of memory or hangs has a row that says so, and the others have theirs.
+# A contestant that runs out of memory or hangs has a row with that result, and the others have theirs.
 peer_fails() # MODE TEXT
 {
     fresh
@@ -307,7 +307,7 @@ no_device()
         says 'Failed to initialize NVML' && says '/dev/nvidia' && says '^    LD_LIBRARY_PATH='
 }
 
-# The driver's files, or that there are none.
+# The driver's files are listed, or reported as not found.
 device_files()
 {
     rm -rf "$work/dev" && mkdir "$work/dev" && touch "$work/dev/null"
@@ -412,7 +412,7 @@ cusolver cusolverDnCreate
 nccl ncclGetUniqueId'
     fresh
     mkdir "$work/dir/logs"
-    [ ${#kinds[@]} -gt 0 ] || { echo "libraries log: there are none here" && return; }
+    [ ${#kinds[@]} -gt 0 ] || { echo "libraries log: no libraries here" && return; }
     LD_LIBRARY_PATH=$(dirname "${calls[0]}") "$check" function "$work/dir" logged real python3 -c 'import ctypes, sys
 for path, call in zip(sys.argv[1::2], sys.argv[2::2]):
     getattr(ctypes.CDLL(path, ctypes.RTLD_GLOBAL), call)(None if call == "cudnnCreate" else ctypes.create_string_buffer(256))' "${calls[@]}" >"$work/out" 2>&1
@@ -421,7 +421,7 @@ for path, call in zip(sys.argv[1::2], sys.argv[2::2]):
     done
 }
 
-# What fails is run again in each way that its program has; the report says which of them pass.
+# A failed part is run again in each way that its program has; the report names the ways that pass.
 again()
 {
     fresh
@@ -435,7 +435,7 @@ again()
         grep -q 'conform: 1 passed, 4 failed' "$work/out" || return
     put "$work/dir/bin/conform_step" 'case "$*" in *--only\ recorded*) exit 0 ;; esac' 'echo "FAIL recorded steps are eager ones f16 sgd: killed by signal 11"; exit 1'
     run 1 --stage conform && says '| again: recorded steps are eager ones f16 sgd | *| *| passes: as it was, LATHER_SYNC=1, memcheck | ok' || return
-    fresh # the control: what is well is run once
+    fresh # the control: a part that passes is run once
     run 0 --stage conform && ! says 'run again'
 }
 
@@ -447,7 +447,7 @@ trains_again()
     run 1 --stage smoke && says '| again: NCCL, one rank | *| *| passes: --no-graph | fails | fails | fails | ok | fails | - |'
 }
 
-# What runs by a program of its own: each collective, roots, a profile. Each has the ways that its program knows.
+# Parts with a separate program: each collective, roots, a profile. Each has the ways that its program knows.
 others_again()
 {
     local -x LATHER_SANITIZER=$here/fake_sanitizer FAKE_SANITIZER=''
@@ -482,7 +482,7 @@ profile() # MODE EXPECTED-STATUS TEXT
     [ "$2" = 1 ] || { says '| by operation, each waited for | ok | .* | 2 operations, 20.8 ms a step' && says '12.500.2.800.0.forward conv2d' && says '8.250.2.-.backward conv2d'; }
 }
 
-# What train_gpt and train_vit tell in each stage.
+# Results of train_gpt and train_vit in each stage.
 transformers_train() # EXPECTED-STATUS TEXT [LOSSES]
 {
     fresh
@@ -522,7 +522,7 @@ no_sanitizer()
     run 1 --stage sanitize && says 'compute-sanitizer | LEFT OUT'
 }
 
-row "what is well passes" well
+row "a sound folder passes" well
 row "several stages have one report, and versions once" two_stages
 row "wrong command lines are refused" no_such_stage
 row "a wrong entry fails the stage and is in the report" wrong_row
@@ -530,22 +530,22 @@ row "without a device the report says why" no_device
 row "  and names the driver's files" device_files
 row "programs that do not start here are told from wrong ones" no_start
 row "a part that hangs is ended" hangs
-row "what finds no time is left out, which is no success" left_out
+row "a part without time is left out, which is no success" left_out
 row "results that were there are kept, and named where later ones differ" kept
-row "a run that goes on does what is left alone" goes_on
+row "a continued run runs only the remaining parts" goes_on
 row "a part that timed out is tried once more" timed_out
 row "  in the same call, when the others are through" retried
 row "  with the numbers that it has" retried_with_facts
-row "a machine that goes away leaves what was before" went_away
+row "a machine that disappears leaves earlier results" went_away
 row "all stages end within the total" within_total
-row "a copy of all is enough to go on in another folder" copied
+row "a complete copy can be continued in another folder" copied
 row "numbers are compared with the targets" numbers
 row "  which the model's page has" model_is_read
-row "what is measured is tuned before, in each stage" tunes
+row "each stage tunes its plans before it measures" tunes
 row "contestants have rows and facts" beside_peer
 row "a contestant out of memory leaves the others" peer_fails dies 'OutOfMemoryError'
 row "a contestant that hangs leaves the others" peer_fails hangs 'no time was left'
-row "libraries are found in wheels, and what they want too" wheels
+row "libraries are found in wheels, and their dependencies too" wheels
 row "Python does not see the carried libraries" python_apart
 row "each part of the device has a process, and the libraries have logs" smoke
 row "  which the libraries write, by the variables that are set" libraries_log
@@ -555,10 +555,10 @@ row "training that fails is run again in other ways" trains_again
 row "  each program in the ways that it knows" others_again
 row "a sanitizer without findings passes" sanitizer '' 0 'racecheck, every kernel | ok'
 row "a sanitizer's finding fails, and is in the report" sanitizer finds 1 'Invalid __global__ write'
-row "a sanitizer that says nothing fails" sanitizer silent 1 'memcheck has no summary'
+row "a sanitizer without output fails" sanitizer silent 1 'memcheck has no summary'
 row "without a sanitizer the stage fails" no_sanitizer
 row "a profile has operations and kernels, summed by name" profile '' 0 '2.000.8.0.2.apply_vectors<T>(a, b)'
-row "  of one step, and says how much that is" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 2.25 ms and 9 MB a step'
+row "  of one step, with their sums" profile '' 0 '| by kernel, ncu | ok | .* | 2 kernels, 2.25 ms and 9 MB a step'
 row "  and what the device takes for each entry, by events" profile '' 0 '| by entry, events | ok | .* | 2 entries, 3 calls, 1.75 ms a step'
 row "  without ncu too" profile absent 0 '| by entry, events | ok'
 row "a profile without times of entries fails" profile untimed 1 'no table of entries was written'

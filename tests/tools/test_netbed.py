@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/netbed: nodes with names and cards of their own, bytes that are counted, a rate that is kept, nothing left behind.
+"""tools/netbed: nodes with separate names and interfaces, bytes that are counted, a rate that is kept, a clean end.
 $1: netbed, $2: bench, $3: train_resnet50, $4: folder of the build for `lather launch`, or another word: without the rows that take long. Exit status 77 without root, iproute2 or Open MPI."""
 import json
 import os
@@ -100,7 +100,7 @@ def down_leaves_nothing(cwd):
     while not os.path.exists("/proc/%d/task/%d/children" % (p.pid, p.pid)) or p.poll() is None and len(sleepers()) < 4:
         time.sleep(0.02)
     assert mounts(), "nothing to clean up"
-    os.kill(p.pid, signal.SIGKILL)  # as after a crash: the ranks stay
+    os.kill(p.pid, signal.SIGKILL)  # as after a crash: the ranks keep running
     p.wait()
     netbed("down")
     assert not sleepers() and not mounts() and not os.path.exists(f"/run/netbed/{NAME}")
@@ -149,12 +149,12 @@ command = sh -c 'hostname > place.two'
 
 
 def slurm_words(tasks=4):
-    """In front of a command: in an allocation of both nodes, as a user has it."""
+    """The words before a command that runs in an allocation of both nodes, as a user has it."""
     return ["env", f"SLURM_CONF=/run/netbed/{NAME}/slurm/slurm.conf", "salloc", "-Q", "-N", "2", "-n", str(tasks)]
 
 
 def mpirun_words():
-    """In front of a command: a user's settings for Open MPI, hosts and a shell that reaches them."""
+    """The words before a command that has a user's settings for Open MPI: hosts and a shell that reaches them."""
     return ["env", f"OMPI_MCA_plm_rsh_agent=/run/netbed/{NAME}/agent", f"OMPI_MCA_orte_default_hostfile=/run/netbed/{NAME}/hostfile"]
 
 
@@ -250,7 +250,7 @@ def gang_goes_on(cwd, on, variable, by=signal.SIGKILL, more="", says="trainer.2 
     assert p.returncode == 0, out
     assert f"launch| {says}" in out and "trainer continues with 3 ranks, grad-accum 4" in out, out
     assert [r["step"] for r in records(cwd, "run")][-1] == 400
-    assert not pids_of_rank(2, variable), "a rank was left behind"
+    assert not pids_of_rank(2, variable), "a rank is still running"
 
 
 def a_gang_on_two_nodes_goes_on_without_a_killed_rank(cwd):
@@ -370,7 +370,7 @@ def interrupt(cwd, plan, whom, how):
 
 
 def an_interrupted_reproduce_of_srun_goes_on(cwd):
-    """Ctrl-C, a kill of the tool, a kill of a cell's step: the next call goes on, and the report is that of a run left alone."""
+    """Ctrl-C, a kill of the tool, a kill of a cell's step: the next call resumes, and the report is that of an uninterrupted run."""
     if not shutil.which("slurmctld") or not shutil.which("munged"):
         raise Skip("no Slurm")
     up()
@@ -385,7 +385,7 @@ def an_interrupted_reproduce_of_srun_goes_on(cwd):
     assert status not in (0, 3), (status, out)
     end = time.monotonic() + 60
     while processes("/train_resnet50", os.path.join(cwd, "slurm")):
-        assert time.monotonic() < end, "steps were left behind"
+        assert time.monotonic() < end, "steps are still running"
         time.sleep(0.05)
     status, out = interrupt(cwd, plan, lambda cell: processes("/train_resnet50", cell), signal.SIGKILL)
     assert status == 1 and "FAILED with exit status" in out, (status, out)

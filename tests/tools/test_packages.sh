@@ -49,7 +49,7 @@ fresh()
         "case \$* in *install*) touch '$work/installed' ;; esac"
 }
 
-install() # the exit status; what it says is in $work/out
+install() # returns the exit status; the output is in $work/out
 {
     PATH=$work/bin:$PATH "$packages" install data >"$work/out" 2>&1 </dev/null
 }
@@ -60,7 +60,7 @@ says()
 }
 
 fresh 0
-row "without a lock nothing is said of one" install
+row "without a lock no message names one" install
 row "  at all" says waiting 0
 fresh 3
 row "a lock is waited for" install
@@ -68,8 +68,8 @@ row "  and the line says whose it is, once" says \
     "waiting up to 600 s .*lists/lock. It is held by process 4711" 1
 row "  to the end" [ "$(cat "$work/now")" = 300 ]
 fresh 100000
-row "what never ends is given up" eval '! install'
-row "  after ten minutes, and said so" says "gave up waiting: Could not get lock" 1
+row "a lock that is never released ends the wait" eval '! install'
+row "  after ten minutes, with a message" says "gave up waiting: Could not get lock" 1
 fresh 1 "Unable to locate package x"
 row "other failures are not waited for" install # one by one, as before
 row "  at all" says waiting 0

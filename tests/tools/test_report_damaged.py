@@ -42,7 +42,7 @@ CONFIG = "lr: 0.1\nname: x\n"
 
 
 class Page(html.parser.HTMLParser):
-    """Collects what no page of ours has."""
+    """Collects markup that no page of the tool has."""
 
     def __init__(self, page):
         super().__init__()
@@ -102,7 +102,7 @@ def run(words):
 
 
 def fault(words, page, folder, start=run):
-    """None, or what is wrong with what report does."""
+    """Runs report; returns None, or a description of its fault."""
     if os.path.exists(page):
         os.remove(page)
     try:
@@ -111,7 +111,7 @@ def fault(words, page, folder, start=run):
         return f"{type(error).__name__}: {error}"
     if code == 1:
         fine = said.startswith(f"report: {folder}") and said.count("\n") == 1 and said.endswith("\n") and "\x1b" not in said
-        return None if fine and not os.path.exists(page) else f"it says {said!r}"
+        return None if fine and not os.path.exists(page) else f"its message is {said!r}"
     with open(page, encoding="utf-8", errors="surrogateescape") as file:
         whole = file.read()
     foreign = Page(whole).foreign
@@ -157,7 +157,7 @@ def try_all(folder, rng):
 
 
 def controls(folder):
-    """What must be found: markup of a helper that does not escape, an exception, a message that names no file."""
+    """Faults that must be found: markup of a helper that does not escape, an exception, a message that names no file."""
     page, plan = f"{folder}/page.html", f"{folder}/control.json"
     write(plan, json.dumps(dict(PLAN, program="<script>")).encode())
     whole = text.Filler.format_field

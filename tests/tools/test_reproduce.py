@@ -40,13 +40,13 @@ def check_transfer(tables):
 
 
 def as_users_call_it(cwd, *args):
-    """The tool as a program of its own, with the real trainer; what it said."""
+    """Runs the tool as a separate process with the real trainer; returns its output."""
     line = [sys.executable, TOOL, *args, "--threads", "1", "--out", os.path.join(cwd, "out"), "--train", options.program]
     return subprocess.run(line, cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True).stdout
 
 
 def keys_of(cwd, name):
-    """Of records and files of the first cell's run that reproduce reads: event -> keys."""
+    """event -> keys of the records and files of the first cell's run that reproduce reads."""
     run = os.path.join(cwd, "out", "cells", name, "run")
     found = {record["event"]: set(record) for record in map(json.loads, read(run, "metrics.jsonl").splitlines())}
     return {**found, "env": set(json.loads(read(run, "env.json"))),
@@ -54,7 +54,7 @@ def keys_of(cwd, name):
 
 
 def the_stub_writes_what_the_trainer_writes(cwd):
-    """And is known by the same names: rows with the stub hold for the trainer."""
+    """Names of cells are equal too, so rows with the stub hold for the trainer."""
     arm = "[arm roots]\noptim = shampoo\nprecondition-frequency = 1\nlr = 1e-4 .. 1e-2\n"
     for folder in ("real", "stub"):
         os.makedirs(os.path.join(cwd, folder))
@@ -127,7 +127,7 @@ def kill_at_random(cwd, kills):
 
 
 def killed_at_random_moments_it_gives_the_same_report(cwd):
-    """With a fifth of the kills where not all rows run."""
+    """One storm, with a fifth of the kills unless all rows run."""
     kills = options.kills if options.everything else max(4, options.kills // 5)
     calm, storm = os.path.join(cwd, "calm"), os.path.join(cwd, "storm")
     os.makedirs(calm)
@@ -234,7 +234,7 @@ def finished_cells_count_under_any_name(cwd):
     change_metrics(cwd, name_by_settings)
     listed = reproduce(plan, "--redraw", "--list", cwd=cwd).stdout  # without the trainer by settings alone
     assert "final one 2 seed 1\n" in listed and listed.count("done") == 9, listed
-    said = reproduce(plan, cwd=cwd).stdout  # the trainer knows what is the same
+    said = reproduce(plan, cwd=cwd).stdout  # the trainer resolves equal configurations
     assert "0 cells to run" in said and "9 done" in said, said
 
     def changed_default(metrics):

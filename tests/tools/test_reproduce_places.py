@@ -91,13 +91,13 @@ def stop_and_go_on(cwd, *flags):
     p = subprocess.Popen(line, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     end = time.monotonic() + 120
     while not any("epoch 3:" in log for log in logs_of(cwd)) and p.poll() is None and time.monotonic() < end:
-        time.sleep(0.02)  # the log is what is waited for
+        time.sleep(0.02)  # waits for a line of the log
     p.send_signal(signal.SIGTERM)
     assert p.wait(timeout=120) == INTERRUPTED, f"exit status {p.returncode}"
     del os.environ["LATHER_STUB_PACE"]
     reproduce(plan, "--only", "trial one*", *on_ranks(2, real=True), *flags, cwd=cwd)
     log = logs_of(cwd)[0].split("\n$ ")
-    assert len(log) == 2 and "epoch 1:" not in log[1] and "epoch 3:" not in log[1], "it began anew"
+    assert len(log) == 2 and "epoch 1:" not in log[1] and "epoch 3:" not in log[1], "it started from the beginning"
     assert [m["steps"] for m in metrics_of(cwd).values()] == [120]
 
 
@@ -110,12 +110,12 @@ def ranks_on_machines_that_are_stopped_go_on_from_there(cwd):
 
 
 def results_of(cwd):
-    """What is not seconds: the training losses, and steps, losses and accuracies of each epoch."""
+    """Results other than seconds: the training losses, and steps, losses and accuracies of each epoch."""
     return {name: (m["loss"], [epoch[:7] for epoch in m["epochs"]]) for name, m in metrics_of(cwd).items()}
 
 
 def cells_on_machines_are_those_of_this_one(cwd):
-    """The same bytes in every table and page, whether drawn then or again."""
+    """Every table and page has the same bytes as that of a run without --on, also when it is drawn again."""
     plan, here, there = write(cwd, "places.ini", TINY), folder(cwd, "here"), folder(cwd, "there")
     reproduce(plan, "--no-clock", cwd=here)
     on = ["--on", "mpirun", "--hosts", "localhost:2", "--mpirun", launcher()]

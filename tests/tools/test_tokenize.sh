@@ -76,7 +76,7 @@ holds "a vocabulary that is not there" status_of 1 "nowhere/vocab.json: No such 
 holds "text that is not there" status_of 1 "nowhere: No such file" "$tokenize" "$folder/nowhere" "$folder/new"
 holds "  and nothing is written in any of these" nothing_new
 holds "a wrong command line ends with 2" ends_with 2 "$tokenize" "$folder/text"
-holds "  an option that is none too" ends_with 2 "$tokenize" --bogus
+holds "  an unknown option too" ends_with 2 "$tokenize" --bogus
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

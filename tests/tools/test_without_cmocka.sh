@@ -39,7 +39,7 @@ configured() # DIRECTORY OPTION...
 # shellcheck source=../../tools/check_stages.sh
 . "$source/tools/check_stages.sh"
 
-says() # FAILED-BEFORE TESTS: what ./check says at its end, and what it counts then, in $failed
+says() # FAILED-BEFORE TESTS: runs the last message of ./check; its count of failures is in $failed
 {
     failed=$1 tests=$2
     say_what_was_not_tested "$work/auto" >"$work/said"
@@ -49,10 +49,10 @@ says() # FAILED-BEFORE TESTS: what ./check says at its end, and what it counts t
 row_holds "it configures" configured "$work/auto"
 row_holds "meson test fails" fails meson test -C "$work/auto" --no-rebuild \
     "almost nothing is tested, as cmocka (libcmocka-dev) is missing"
-row_holds "  by the name of what is missing" grep -q "as cmocka (libcmocka-dev) is missing" "$work/auto/meson-logs/testlog.txt"
-row_holds "./check says so" says 0 auto
+row_holds "  and names the missing library" grep -q "as cmocka (libcmocka-dev) is missing" "$work/auto/meson-logs/testlog.txt"
+row_holds "./check reports it" says 0 auto
 row_holds "  and fails" [ "$failed" = 1 ]
-row_holds "./check --without-tests says so" says 0 disabled
+row_holds "./check --without-tests reports it" says 0 disabled
 row_holds "  and does not fail" [ "$failed" = 0 ]
 if [ "${LATHER_TEST_FULL-}" = 1 ]; then
     row_holds "with -Dtests=disabled" meson configure "$work/auto" -Dtests=disabled

@@ -1,4 +1,4 @@
-"""Stands for torchvision beside the torch that stands for PyTorch."""
+"""A stub of torchvision, for the stub of PyTorch in torch."""
 from torch import Network
 
 __version__ = "0 (stand-in)"
