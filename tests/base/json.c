@@ -52,7 +52,7 @@ static void test_refused(void **state)
     const refused *row = *state;
     lt_json *json = NULL;
     size_t bytes = row->bytes ? row->bytes : strlen(row->text);
-    char *copy = malloc(bytes + 1); /* of the exact size: sanitizers detect a read past its end */
+    char *copy = malloc(bytes + 1); /* exact size, so that sanitizers detect a read past its end */
     assert_non_null(copy);
     memcpy(copy, row->text, bytes);
     lt_status st = lt_json_parse(&json, copy, bytes, "text", 3);

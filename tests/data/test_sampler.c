@@ -62,16 +62,16 @@ static void check_keys(void **state)
 {
     enum { COUNT = 1000 };
     (void)state;
-    int same_epoch = 0, same_seed = 0, fixed = 0, neighbours = 0;
+    int same_epoch = 0, same_seed = 0, fixed = 0, adjacent = 0;
     for (int i = 0; i < COUNT; i++) {
         int64_t x = lt_sampler_permute(COUNT, 1, 0, i);
         same_epoch += x == lt_sampler_permute(COUNT, 1, 1, i);
         same_seed += x == lt_sampler_permute(COUNT, 2, 0, i);
         fixed += x == i;
-        neighbours += llabs(x - lt_sampler_permute(COUNT, 1, 0, (i + 1) % COUNT)) == 1;
+        adjacent += llabs(x - lt_sampler_permute(COUNT, 1, 0, (i + 1) % COUNT)) == 1;
     }
     /* expected: 1, 1, 1, 2 */
-    assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10 && neighbours < 14);
+    assert_true(same_epoch < 10 && same_seed < 10 && fixed < 10 && adjacent < 14);
 }
 
 static void check_ranks(void **state)

@@ -131,10 +131,10 @@ class Model:
             yield self.with_node(state, n, j, DEAD, nodes[n])
 
     def drop(self, state, j, n):
-        """Who waits finds that a member is dead."""
+        """A waiting job finds that a member is dead, and removes it."""
         nodes, phases, _ = state
         member, holds = nodes[n][2][j], nodes[n][1] == j
-        if phases[j][n] != DEAD or member[0] == FREE or (self.mutant == "dead stay" and member[0] == JOINING):
+        if phases[j][n] != DEAD or member[0] == FREE or (self.mutant == "dead kept" and member[0] == JOINING):
             return
         yield self.with_node(state, n, j, DEAD, self.put(nodes[n], j, (FREE, *member[1:]), **({"holder": None} if holds else {})))
 
@@ -175,11 +175,11 @@ class Model:
         return len(found)
 
 
-STAYS, JOINS, FRAIL = (False, False), (True, False), (True, True)
-ONE = [(1, 3, *STAYS), (1, 3, *STAYS), (1, 2, *FRAIL)]
+MEMBER, JOINS, FRAIL = (False, False), (True, False), (True, True)
+ONE = [(1, 3, *MEMBER), (1, 3, *MEMBER), (1, 2, *FRAIL)]
 
 
-NARROW = [(1, 3, *STAYS), (1, 3, *STAYS), (2, 2, *FRAIL)]
+NARROW = [(1, 3, *MEMBER), (1, 3, *MEMBER), (2, 2, *FRAIL)]
 
 
 def one_joins_and_may_be_killed(_cwd):
@@ -187,15 +187,15 @@ def one_joins_and_may_be_killed(_cwd):
 
 
 def one_joins_two_of_other_weights(_cwd):
-    print(Model([(1, 2, *STAYS), (2, 3, *STAYS), (2, 2, *FRAIL)]).search(), "states")
+    print(Model([(1, 2, *MEMBER), (2, 3, *MEMBER), (2, 2, *FRAIL)]).search(), "states")
 
 
 def two_join_at_once_and_one_may_be_killed(_cwd):
-    print(Model([(1, 3, *STAYS), (2, 2, *JOINS), (1, 1, *FRAIL)]).search(), "states")
+    print(Model([(1, 3, *MEMBER), (2, 2, *JOINS), (1, 1, *FRAIL)]).search(), "states")
 
 
 def one_that_takes_part_is_killed(_cwd):
-    print(Model([(1, 3, *STAYS), (1, 2, False, True), (1, 1, *JOINS)]).search(), "states")
+    print(Model([(1, 3, *MEMBER), (1, 2, False, True), (1, 1, *JOINS)]).search(), "states")
 
 
 def one_joins_without_a_margin(_cwd):
@@ -224,7 +224,7 @@ def a_table_of_turns_instead_of_stamps(_cwd):
 
 
 def a_dead_job_that_never_joined_is_waited_for(_cwd):
-    is_found("dead stay", "nothing can happen any more")
+    is_found("dead kept", "nothing can happen any more")
 
 
 def a_turn_that_does_not_wait_for_the_holder(_cwd):

@@ -1,5 +1,5 @@
 /* Saving and loading of checkpoints in which one call for memory, a file or a kernel fails: the earlier checkpoint
- * stays, no rest is left, and the next attempt works. */
+ * is kept, no partial file is left, and the next attempt works. */
 
 #include "base/atomic_dir.h"
 #include "faults.h"

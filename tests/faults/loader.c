@@ -1,5 +1,5 @@
 /* An epoch of a loader, and the writing of packs, in which one call for memory, a file, a thread or a kernel fails: it
- * says so, or goes on without what it can miss and delivers the right batches; nothing leaks. */
+ * returns an error, or continues without an optional resource and delivers the right batches; nothing leaks. */
 
 #include "faults.h"
 #include "images.h"
@@ -13,7 +13,8 @@ enum { MEMORY_THREAD_KERNEL = FAULT_MEMORY | FAULT_THREAD | FAULT_KERNEL };
 enum { SIDE = 8, SHARD = 6, COMMAND = 4096, SLOTS = 4 };
 
 static lt_device *device;
-static char *folder, *tars, *pack, *written, *home; /* of images; of what is made of them */
+static char *folder;                         /* folder of images */
+static char *tars, *pack, *written, *caches; /* folders of files made from them */
 
 typedef struct row {
     const char *name;
@@ -29,7 +30,7 @@ typedef struct scene {
     const row *row;
     lt_dataset *data;
     lt_loader *loader;
-    uint64_t sum, want; /* of all batches' bytes; want: in an epoch in which nothing failed */
+    uint64_t sum, want; /* sums of all batches' bytes; want: in an epoch without a failure */
 } scene;
 
 static const char *ending;
@@ -55,7 +56,7 @@ static void begin(void *context)
     s->sum = 0;
     if (s->row->removed) {
         remove_files(*s->row->data, s->row->removed);
-        remove_files(home, "");
+        remove_files(caches, "");
     }
 }
 
@@ -115,7 +116,7 @@ static void release(scene *s)
 static void after_epoch(void *context, lt_status st)
 {
     scene *s = context;
-    if (st == LT_E_FORMAT) /* a sample that could not be read stays a broken one */
+    if (st == LT_E_FORMAT) /* a sample that could not be read remains marked as corrupt */
         release(s);
     if (st && s->loader) {
         s->sum = 0;
@@ -239,8 +240,8 @@ static int setup(void **state)
     tars = make_folder();
     pack = make_folder();
     written = make_folder();
-    home = make_folder(); /* an index that cannot lie next to its tar file lies there */
-    setenv("XDG_CACHE_HOME", home, 1);
+    caches = make_folder(); /* for indexes that cannot be stored next to their tar files */
+    setenv("XDG_CACHE_HOME", caches, 1);
     run_in(
         folder,
         "rm class?/03.bmp"); /* stb_image asks each of its formats, and does without some memory */
@@ -256,7 +257,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char *const all[] = {folder, tars, pack, written, home};
+    char *const all[] = {folder, tars, pack, written, caches};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         remove_folder(all[i]);
     lt_device_close(&device);

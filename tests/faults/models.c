@@ -102,8 +102,8 @@ typedef struct scene {
     lt_params params;
     lt_tape *tape;
     lt_tensor *inputs, *labels;
-    double loss, slope;           /* of the last pass: slope: sum of all gradients' elements */
-    double want_loss, want_slope; /* of one in which nothing failed */
+    double loss, slope;           /* last pass; slope: weighted sum of all gradients' elements */
+    double want_loss, want_slope; /* a pass without a failure */
     bool has_want;
 } scene;
 
@@ -211,7 +211,7 @@ static double slope_of(const scene *s)
     return sum;
 }
 
-/* Whether a pass succeeded at once or after one that failed, it is the same. */
+/* Checks that a pass has the same result whether it succeeded at once or after a failed one. */
 static void after_pass(void *context, lt_status st)
 {
     scene *s = context;

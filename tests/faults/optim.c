@@ -7,7 +7,7 @@
 #include "lather/averaging.h"
 #include "lather/ext/optim_family.h"
 
-/* Any of the registry's presets, or a maker; what is done to it. */
+/* A preset of the registry, or a function that makes an optimizer; and options of the test. */
 typedef struct row {
     char name[128];
     const lt_optim_family *family;

@@ -9,7 +9,7 @@
 #include "lather/data_service.h"
 
 enum { REQUEST = 100, SIDE = 8 };
-static const double seconds = 2; /* of a call */
+static const double seconds = 2; /* time-out of a call */
 
 typedef struct row {
     const char *name, *address, *secret;
@@ -65,7 +65,7 @@ static void end(void *context)
     lt_service_close(&s->service);
 }
 
-/* What was opened works. */
+/* Checks that a call works: with the open client, or after opening again. */
 static void after_call(void *context, lt_status st)
 {
     scene *s = context;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The command line of optim_replay: files it reads and writes, and what it refuses. Standard library only.
+"""The command line of optim_replay: files it reads and writes, and rejected input. Standard library only.
 
     replay_cli.py OPTIM_REPLAY
 """

@@ -69,7 +69,7 @@ def difference_f32(want, got):
 
 
 def steady(config):
-    """The same with small blocks and roots of full-rank factors only; None: not for float32."""
+    """The same case with small blocks and roots of full-rank factors only; None if float32 is too coarse for it."""
     out = dict(config)
     if config["optim"] != "shampoo":
         return out
@@ -85,7 +85,7 @@ def steady(config):
 
 
 def bound(config, rounding):
-    """Of a difference in float64."""
+    """The tolerance of a difference in float64."""
     return LAYERWISE if config.get("optim") in ("lars", "lamb") else max(BOUND, ROUNDING * (rounding or 0))
 
 

@@ -21,7 +21,7 @@ typedef struct reader {
     char name[NAME];
     const lt_shampoo_config *config;
     lt_partition partition;
-    int64_t next, blocks, factors; /* of the parameter; of all so far */
+    int64_t next, blocks, factors; /* next: block of the parameter; totals over all so far */
     int wrong;
 } reader;
 

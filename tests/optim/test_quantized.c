@@ -131,7 +131,7 @@ static void test_mean(void **state)
     const format_row *w = *state;
     static float x[ELEMENTS];
     for (int64_t i = 0; i < ELEMENTS; i++)
-        x[i] = (float)(1.5 + sin(12.9898 * (double)(i + 1))); /* where levels are furthest apart */
+        x[i] = (float)(1.5 + sin(12.9898 * (double)(i + 1))); /* levels are furthest apart here */
     const double drawn = furthest_mean(w, x, true), to_nearest = furthest_mean(w, x, false);
     print_message("%s: off by %g of half a level, to nearest %g\n", w->name, drawn, to_nearest);
     assert_true(drawn < 6.5 / sqrt(MEANS));

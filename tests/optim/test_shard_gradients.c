@@ -52,8 +52,8 @@ typedef struct rank_run {
     fixture f;
     double value[ELEMENTS], norm[STEPS + 1];
     bool applied[STEPS + 1], present[PARAMS];
-    uint64_t gradient_bytes, step_bytes; /* of the last step */
-    uint64_t all_gradient_bytes;         /* of all steps */
+    uint64_t gradient_bytes, step_bytes; /* bytes sent in the last step */
+    uint64_t all_gradient_bytes;         /* sum over all steps */
     lt_reducer_bytes sent;               /* as data parallelism counts them */
     lt_shard_load load;
 } rank_run;

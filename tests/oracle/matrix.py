@@ -14,7 +14,7 @@ SHORT_SHAPES = {"v": (7,), "m": (5, 6), "tall": (9, 4), "conv": (6, 3, 3, 3), "f
                 "scalar": (), "wide": (3, 17)}
 LONG_SHAPES = dict(SHORT_SHAPES, stem=(16, 3, 3, 3), big=(70, 65), cube=(4, 5, 3))
 SHORT_STEPS, LONG_STEPS = 14, 24
-FULL = 12       # every factor of blocks of at most 8 has full rank after so many steps, with a gradient missing now and then
+FULL = 12       # every factor of blocks of at most 8 has full rank after this number of steps, with a gradient missing now and then
 
 
 def shampoo(**keys):
