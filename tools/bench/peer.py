@@ -4,7 +4,6 @@
     tools/bench/peer.py network --bench build/tools/bench --python PYTHON [--arch resnet50] [--also 'NAME=COMMAND']
     tools/bench/peer.py network --eval ...             a forward pass that evaluates (inference_mode)
     tools/bench/peer.py network --device cuda ...      eager and compiled, f16, bf16, tf32
-    tools/bench/peer.py linear ...                     the products of transformers, against F.linear
     tools/bench/peer.py attention ...                  scaled_dot_product_attention, and memory by length
     tools/bench/peer.py eigh 2048x7,1152x4 ...         a loop of torch.linalg.eigh over such matrices
     tools/bench/peer.py sample DIR                     texts from HuggingFace's GPT-2; this process needs transformers
@@ -18,19 +17,19 @@ the machine affects all equally; tables have medians over rounds and the median 
 fails, or does not answer before the budget ends, has a row that says why; the others stand.
 
 A PyTorch contestant is a process that waits between its turns: it is imported, compiled and tuned once. Its steps are queued
-without waiting for one, on a GPU, and timed by events there. Peak memory is what the allocator took from the device, after
-what tuning took was given back; on the CPU VmHWM minus VmRSS just before the first step. The first step's time has the import
-and the compiler in it. --also adds a command that prints '... N img/s', with {dtype} replaced by f32 or bf16.
+without waiting for one, on a GPU, and timed by events there. Peak memory is the allocator's reserved device memory, after
+the memory used for tuning was freed; on the CPU VmHWM minus VmRSS just before the first step. The first step's time includes
+the import and the compiler. --also adds a command that prints '... N img/s', with {dtype} replaced by f32 or bf16.
 
 shampoo: both keep the reference's settings (`--optim shampoo-reference`): f32, blocks of 1024, no grafting, roots by
-eigendecomposition. Gradients are random numbers of deviation 0.01, the same in every step, so a factor has the rank that one
-gradient gives it. A refresh is the step that has one less a step that has none. Rows also have our preset `recommended`,
-which keeps only diagonals for vectors.
+eigendecomposition. Gradients are random numbers of deviation 0.01, the same in every step, so a factor has the rank of one
+gradient. The time of a refresh is that of a step with one minus that of a step without. Further rows are our preset
+`recommended`, which keeps only diagonals for vectors.
 
 loader: packs of the images (lossless, and JPEG of at most SIDE pixels, quality 90, as files and as a lossless pack) are made
 in a temporary folder. Every contestant has one worker and is held on one core with all its threads, all files in the page
-cache. Ours ends with u8 pixels, as the device normalises; the peers end with normalised f32, as their users run them; rows
-without that are there too.
+cache. Ours ends with u8 pixels, as the device normalises; the peers end with normalised f32, as their users run them;
+further rows are without normalisation.
 
 Exit status 77: a program, a module or a checkout is missing."""
 
@@ -45,7 +44,7 @@ import sys
 import tempfile
 import time
 
-from turns import Failed, TimeUp, all_of, cannot, cpu_name, head, median, play, ratio, row, run, telling_line
+from turns import Failed, TimeUp, all_of, cannot, cpu_name, head, median, play, ratio, row, run, telling_line, work_on
 
 BEGIN = time.monotonic()
 # Transformers that torchvision has no function for, or are not torchvision's: width, layers, heads.
@@ -198,7 +197,7 @@ def milliseconds(call, warmup, steps):
 
 
 class Attention:
-    """One call, of heads that lie inside their tokens' features, as layers make them, or apart."""
+    """One attention call. layout: "tokens": heads interleaved in the tokens' features, as layers store them; "heads": contiguous."""
 
     def __init__(self, a):
         import torch
@@ -227,36 +226,6 @@ class Attention:
         return {"forward_milliseconds": milliseconds(self.alone, warmup, steps),
                 "step_milliseconds": milliseconds(self.step, warmup, steps),
                 "peak_memory_bytes": status_bytes("VmHWM") - self.before}
-
-
-class Linear:
-    """F.linear() as training calls it: weights of f32, bf16 by autocast; all shapes, one after the other."""
-
-    def __init__(self, a):
-        import torch
-
-        self.torch, self.shapes = torch, a.shapes
-        self.kind = torch.bfloat16 if a.dtype == "bf16" else torch.float32
-
-    def forward(self, inputs):
-        with self.torch.autocast("cpu", self.torch.bfloat16, enabled=self.kind == self.torch.bfloat16):
-            return self.torch.nn.functional.linear(*inputs)
-
-    def measure_one(self, shape, warmup, steps):
-        torch, times, (rows, width, out) = self.torch, [], shape
-        inputs = [torch.rand(rows, width).to(self.kind), torch.rand(out, width), torch.rand(out)]
-        inputs, dy = [x.requires_grad_() for x in inputs], torch.ones(rows, out).to(self.kind)
-        for _ in range(warmup + steps):
-            begin = time.monotonic()
-            y = self.forward(inputs)
-            middle = time.monotonic()
-            torch.autograd.grad(y, inputs, dy)
-            times.append((1e3 * (middle - begin), 1e3 * (time.monotonic() - begin)))
-        forward, step = zip(*times[warmup:])
-        return {"forward_milliseconds": median(forward), "step_milliseconds": median(step)}
-
-    def measure(self, warmup, steps):
-        return {"ops": [dict(self.measure_one(shape, warmup, steps), shape=shape) for shape in self.shapes]}
 
 
 def serve(a, kind):
@@ -356,7 +325,7 @@ def other_command(a, words, dtype):
 
 def their_networks(a, dtype):
     """{name: (its short name, contestant)}"""
-    both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # what the first layer alone reads makes no difference
+    both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # else only the first layer depends on the layout
     layouts = ["channels_last", "contiguous"] if both else ["contiguous" if a.arch in GPT2 else "channels_last"]
     settings = {k: getattr(a, k) for k in ("arch", "batch", "length", "size", "stem", "eval")}
     found = {}
@@ -409,42 +378,19 @@ def network(a):
     return int(failed)
 
 
-# --- linear, attention, eigh, sample ----------------------------------------------------------------------------------
+# --- attention, eigh, sample ------------------------------------------------------------------------------------------
 
 
 PASSES = ("forward_milliseconds", "step_milliseconds")
 
 
-def head_of_passes(what):
-    head("dtype", what, "forward, ms", "PyTorch", "faster by", "with backward, ms", "PyTorch", "faster by")
-
-
-def passes(pairs, places):
+def passes(pairs):
     """Cells of (ours, theirs) of each round: medians, and the ratio, of forward and with backward."""
     cells = []
     for key in PASSES:
         own, peer = ([p[i][key] for p in pairs] for i in (0, 1))
-        cells += [f"{median(own):.{places}f}", f"{median(peer):.{places}f}", f"{ratio(peer, own):.2f}"]
+        cells += [f"{median(own):.3f}", f"{median(peer):.3f}", f"{ratio(peer, own):.2f}"]
     return cells
-
-
-def linear(a):
-    """lt_linear() against F.linear(), forward and with the gradients of x, w and b; then the sums, each product as often as its
-    model has it."""
-    head_of_passes("rows x in x out")
-    a.deadline = time.monotonic() + a.budget
-    shapes = [op["shape"] for op in ours(a, "linear", "f32", "--filter", "no such row")["ops"]]
-    for dtype in a.dtype or ["f32", "bf16"]:
-        runs = all_of(play_peers(a, {"lather": lambda d=dtype: ours(a, "linear", d),
-                                     "torch": Peer(a, "linear", dtype=dtype, shapes=shapes)}))
-        both = [(own["ops"], peer["ops"]) for own, peer in zip(runs["lather"], runs["torch"])]
-        for i, op in enumerate(both[0][0]):
-            row(dtype, f"{op['name']} {'x'.join(map(str, op['shape']))}", *passes([(own[i], peer[i]) for own, peer in both], 2))
-        for model in ("ViT", "GPT"):
-            chosen = [i for i, op in enumerate(both[0][0]) if op["name"].startswith(model)]
-            own, peer = ([sum(ops[k][i][PASSES[1]] * ops[0][i]["count"] for i in chosen) for ops in both] for k in (0, 1))
-            row(dtype, f"all of {model}, as often as it has them", "", "", "", f"{median(own):.0f}", f"{median(peer):.0f}",
-                f"{ratio(peer, own):.2f}")
 
 
 def attention_runs(a, dtype, shape, rounds, steps):
@@ -457,16 +403,16 @@ def attention_runs(a, dtype, shape, rounds, steps):
 
 
 def attention(a):
-    """Times of the sizes above, against PyTorch's faster layout of each round, then peak memory by length: the inputs and the first
-    step's tape are not in it."""
-    head_of_passes("size")
+    """Times of the sizes above, against PyTorch's faster layout of each round, then peak memory by length, without the inputs and
+    the first step's tape."""
+    head("dtype", "size", "forward, ms", "PyTorch", "faster by", "with backward, ms", "PyTorch", "faster by")
     for shape in SIZES:
         batch, heads, queries, keys, causal = shape
         size = f"B={batch} heads={heads} T={queries}" + (f" of {keys}" if queries != keys else "") + (" causal" if causal else "")
         for dtype in a.dtype or ["f32", "bf16"]:
             runs = attention_runs(a, dtype, shape, a.rounds, a.steps)
             pairs = [(own, {key: min(x[key], y[key]) for key in PASSES}) for own, x, y in zip(*(runs[n] for n in ("lather", "tokens", "heads")))]
-            row(dtype, size, *passes(pairs, 3))
+            row(dtype, size, *passes(pairs))
             for key in PASSES:
                 note(a, f"attention.{dtype}.{batch}x{heads}.{queries}.{keys}.{int(causal)}.{key}.ratio",
                      ratio([p[1][key] for p in pairs], [p[0][key] for p in pairs]))
@@ -546,7 +492,7 @@ def tensors_in(value, found):
 
 
 def run_reference(a):
-    """Measures the reference implementation in a separate process; prints its milliseconds and bytes."""
+    """Measures the reference implementation, in a separate process: its milliseconds and bytes."""
     sys.path.insert(0, a.reference)
     try:
         import torch
@@ -600,7 +546,7 @@ def shampoo(a):
     """ResNet-50's parameters."""
     for program in (a.bench, a.python):
         if not shutil.which(program):
-            cannot(f"{program}: not there")
+            cannot(f"{program}: not found")
     settings = {key: getattr(a, key) for key in ("reference", "steps", "threads")}
     runs = all_of(play({"reference": lambda: our_shampoo(a, "shampoo-reference"), "recommended": lambda: our_shampoo(a, "shampoo"),
                         "theirs": lambda: json.loads(run(child_command(a.python, "shampoo", **settings), 600))}, a.rounds))
@@ -697,7 +643,7 @@ def one_core():
 
 def their_loader(a, python, kind, folder, normalise):
     words = child_command(python, kind, folder=folder, size=a.size, passes=a.passes, normalise=normalise)
-    # FFCV compiles for long: it goes to the one core itself, when that is done.
+    # FFCV compiles for long: it binds itself to one core after that.
     return json.loads(run(words, preexec_fn=None if kind == "ffcv" else one_core).splitlines()[-1])
 
 
@@ -743,7 +689,7 @@ def loader(a):
     print(f"{cpu_name()}; one core; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
     for python, module in ((a.dali, "nvidia.dali"), (a.ffcv, "ffcv")):
         if not importable(python, module):
-            print(f"Not here: {module}.\n")
+            print(f"Not installed: {module}.\n")
     with tempfile.TemporaryDirectory() as temp:
         small = os.path.join(temp, "small")
         shrink(a.python, a.data, small, a.side)
@@ -835,7 +781,6 @@ int main(int, char **argv)
 """
 
 
-
 def build_grpc(folder):
     plugin = shutil.which("grpc_cpp_plugin")
     if not plugin or not shutil.which("protoc") or not shutil.which("g++"):
@@ -876,7 +821,6 @@ def service(a):
 # The hook begins collectives from gloo's threads and waits in them: with several buckets in flight over gloo it hangs or
 # mixes them up (seen with torch 2.15).
 ONE_BUCKET_MIB = 1 << 14
-
 
 
 def ddp_exchange(torch, a):
@@ -920,7 +864,7 @@ def ddp_training(torch, a):
 
 
 def ddp(a):
-    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say who this is. Rank 0 prints one JSON object: the seconds of each step after
+    """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT identify this rank. Rank 0 prints one JSON object: the seconds of each step after
     the first --warm ones. --hook powersgd:R is PyTorch's powerSGD_hook with error feedback and warm start, which it uses from the
     third step on. --exchange N: all_reduce of N floats, and no network."""
     import torch
@@ -944,12 +888,12 @@ def ddp(a):
 # --- The command line -------------------------------------------------------------------------------------------------
 
 
-CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "linear": lambda a: serve(a, Linear),
-            "pillow": pillow, "dali": dali, "ffcv": ffcv, "shampoo": run_reference}
+CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "pillow": pillow,
+            "dali": dali, "ffcv": ffcv, "shampoo": run_reference}
 
 
 def common(parser, rounds, *names):
-    """The options of these names, which commands share."""
+    """Adds options that several commands have, by name."""
     table = {"bench": dict(default="build/tools/bench"), "build": dict(default="build"), "python": dict(default=sys.executable),
              "steps": dict(type=int, default=3), "warmup": dict(type=int, default=1), "threads": dict(type=int, default=2),
              "device": dict(default="cpu"), "dtype": dict(action="append", choices=["f32", "tf32", "bf16", "f16"]),
@@ -974,7 +918,6 @@ def torch_commands(add):
     p.add_argument("--seq-len", dest="length", type=int, default=256, help="tokens of a sample, of gpt2")
     p.add_argument("--image-size", dest="size", type=int, default=224)
     p.add_argument("--stem", choices=["imagenet", "small"], default="imagenet", help="small: 3x3 without pooling, for small images")
-    common(add(linear), 3, *shared)
     common(add(attention), 3, *shared)
     p = add(eigh)
     p.add_argument("sides", metavar="SIDES")
@@ -1030,12 +973,7 @@ def main():
         if found:
             print(json.dumps(found))
         return 0
-    a = parse()
-    try:
-        return a.work(a) or 0
-    except Failed as failure:
-        print(f"peer.py: {failure}", file=sys.stderr)
-        return 1
+    return work_on(parse())
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ import sys
 import tempfile
 import time
 
-from turns import Failed, all_of, bench, cannot, cpu_name, head, median, play, ratio, row, run, steps_of, telling_line
+from turns import Failed, all_of, bench, cannot, cpu_name, head, median, play, ratio, row, run, steps_of, telling_line, work_on
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 QUIET = dict(os.environ, OMP_WAIT_POLICY="passive")
@@ -134,7 +134,7 @@ def link_table(found, bytes_too):
 
 
 def wanted(a, names):
-    """A word that is the whole name of a row stands for that row only."""
+    """The names that --only selects; a word that is the whole name of a row selects only that row."""
     every = {*OURS, *THEIRS, *REDUCERS}
     return [n for n in names if not a.only or any(word == n if word in every else word in n for word in a.only.split(";"))]
 
@@ -178,7 +178,7 @@ def train_gpt(a, launcher, tp, layers, *flags):
 
 
 def fastest(records):
-    """Milliseconds of the fastest step: what else runs on the machine only adds to one."""
+    """Milliseconds of the fastest step: other load on the machine only lengthens a step."""
     return 1e3 * min(r["seconds"] for r in records)
 
 
@@ -289,7 +289,7 @@ def start_program(a, r, session, folder):
 
 
 def stamps(folder):
-    """When steps ended, by the sums of their seconds up to the last record's time."""
+    """Times at which steps ended, from the time of the last record and the steps' seconds."""
     last, out = os.path.getmtime(os.path.join(folder, "metrics.jsonl")), []
     for record in reversed(steps_of(folder)):
         out.insert(0, last)
@@ -320,7 +320,7 @@ def rate_of(a, k, r, session):
     first, last = max(e[1] for e in ends), min(e[-1] for e in ends)
     own = [[t for t in e if first <= t <= last] for e in ends]
     if min(map(len, own)) < 8:
-        raise Failed("the jobs were hardly ever at work together: more --steps")
+        raise Failed("the jobs overlapped in fewer than 8 steps: give more --steps")
     return sum((len(t) - 1) / (t[-1] - t[0]) for t in own)
 
 
@@ -358,7 +358,7 @@ def start_worker(a, cpu):
 
 
 def images_per_second(a, count):
-    """After the first steps, which find the loader's queue filled."""
+    """Images per second of steps after the first ones, for which the loader's queue was already filled."""
     workers = [start_worker(a, cpu) for cpu in sorted(os.sched_getaffinity(0))[:count]]
     try:
         if not all(address for _, address in workers):
@@ -390,7 +390,7 @@ def bench_loader(a, threads, steps=150):
 
 
 def verdict(name, value, bound, holds):
-    """Exit status."""
+    """Prints the verdict on a bound; returns the exit status."""
     print(f"{'ok' if holds else 'MISSED'}: {name}: {value:.3f}, bound {bound}")
     return int(not holds)
 
@@ -508,12 +508,7 @@ def main():
     if sys.argv[1:2] == ["--child"]:
         spin_job(*json.loads(sys.argv[2]))
         return 0
-    a = parse()
-    try:
-        return a.work(a) or 0
-    except Failed as failure:
-        print(f"programs.py: {failure}", file=sys.stderr)
-        return 1
+    return work_on(parse())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Contestants that run in turn, and the numbers and tables of them: what peer.py and programs.py share."""
+"""Contestants that run in turn, their numbers and tables: shared by peer.py and programs.py."""
 import json
 import math
 import os
@@ -22,6 +22,15 @@ class TimeUp(Failed):
 def cannot(why):
     print(why, file=sys.stderr)
     sys.exit(CANNOT)
+
+
+def work_on(a):
+    """Runs the chosen command; returns the exit status."""
+    try:
+        return a.work(a) or 0
+    except Failed as failure:
+        print(f"{os.path.basename(sys.argv[0])}: {failure}", file=sys.stderr)
+        return 1
 
 
 def telling_line(text):
