@@ -24,7 +24,7 @@ static const lt_option table[] = {
     {"Output", "json", 'j', LT_OPTION_BOOL, offsetof(arguments, json),
      .help = "one JSON object instead of a table"},
     {"Output", "values", 0, LT_OPTION_BOOL, offsetof(arguments, values), .value = "true",
-     .help = "look at the values: smallest, largest, mean, deviation, NaN"},
+     .help = "statistics of the values: smallest, largest, mean, deviation, NaN"},
 };
 
 static const lt_program program = {
@@ -40,13 +40,13 @@ static const lt_program program = {
     .rest = true,
 };
 
-/* Values of a tensor in a few numbers; over those that are no NaN. */
+/* Statistics of a tensor's values; NaNs are only counted. */
 typedef struct statistics {
     int64_t count, nan, infinite;
     double min, max, mean, std;
 } statistics;
 
-/* IEEE 754 binary16. */
+/* Converts from IEEE 754 binary16. */
 static double from_f16(uint16_t bits)
 {
     int exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -93,7 +93,7 @@ static const char *dtype_of(const lt_safetensors_entry *e)
     return e->unsupported ? e->unsupported : lt_dtype_name(e->dtype);
 }
 
-/* Welford's recurrence (Technometrics 4, 1962). Values of an unsupported dtype are not counted. */
+/* Computes the statistics by Welford's recurrence (Technometrics 4, 1962); none for an unsupported dtype. */
 static statistics look(const lt_safetensors_entry *e)
 {
     statistics s = {.min = (double)INFINITY, .max = -(double)INFINITY};

@@ -84,7 +84,7 @@ static lt_status read_step(run_metrics *m, const char *line)
     return push(&m->wait, step, number(line, "data_seconds"));
 }
 
-static lt_status read_epoch(run_metrics *m, const char *line, bool is_beside)
+static lt_status read_epoch(run_metrics *m, const char *line, bool is_separate)
 {
     double step = number(line, "step");
     if (isnan(step)) /* an epoch ends where the last step was */
@@ -98,8 +98,8 @@ static lt_status read_epoch(run_metrics *m, const char *line, bool is_beside)
     m->val_samples = number(line, "val_samples");
     m->val_total = number(line, "val_total");
     m->val_is_train = number(line, "val_is_train");
-    if (is_beside)
-        return LT_OK;                                       /* the run's own time has none of it */
+    if (is_separate)
+        return LT_OK;                                       /* not part of the run's time */
     m->epochs = fmax(m->epochs, number(line, "epoch") + 1); /* a resumed run has an epoch twice */
     double seconds = number(line, "seconds"), eval_seconds = number(line, "eval_seconds");
     m->seconds += isnan(seconds) ? 0 : seconds;

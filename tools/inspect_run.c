@@ -32,7 +32,7 @@ static void print_text(const char *text)
     printf("%s\n", lt_text_escape(line, sizeof line, text));
 }
 
-/* A YAML scalar without its quotes, if nothing in it is escaped. */
+/* Returns a YAML scalar without its quotes, or as it is if it contains an escape. */
 static const char *unquoted(const char *value, char text[PATH_BYTES])
 {
     size_t bytes = strlen(value);
@@ -57,7 +57,7 @@ static void print_settings(const run_settings *s, bool json)
     }
 }
 
-/* All samples over the seconds of all steps, as report has it; logs without these have a last speed. */
+/* Returns all samples over the seconds of all steps, as report does; for logs without these, the last speed. */
 static double speed(const run_metrics *m, const run_series *last_known)
 {
     return !last_known->count || !isfinite(last(last_known)) ? (double)NAN
@@ -71,7 +71,7 @@ static void print_metrics(const run_metrics *m, bool json)
     const struct {
         const char *key, *title;
         double value;
-        bool is_optional; /* left out where it is not known */
+        bool is_optional; /* left out if unknown */
     } rows[] = {
         {"steps", "steps", m->loss.count ? m->loss.x[m->loss.count - 1] : (double)NAN, false},
         {"epochs", "epochs", epochs, false},

@@ -1,4 +1,4 @@
-/* Programs of several processes: `lather launch run.ini --on local`, and the nodes of one. */
+/* The program lather: `lather launch run.ini --on local` starts programs of several processes. */
 
 #include "lather/launch.h"
 #include "lather/options.h"
@@ -18,18 +18,18 @@ typedef struct arguments {
 
 static const lt_option table[] = {
     {"Launch", "on", 0, LT_OPTION_CHOICE, offsetof(arguments, on), .value = "local",
-     .choices = "threads|local|mpirun|slurm", .help = "where nodes run"},
+     .choices = "threads|local|mpirun|slurm", .help = "place in which nodes run"},
     {"Launch", "dry-run", 'n', LT_OPTION_BOOL, offsetof(arguments, dry_run),
-     .help = "print to standard output what would be started; start nothing, write no file"},
+     .help = "print the commands to standard output; start nothing, write no file"},
     {"Launch", "slots", 0, LT_OPTION_INT, offsetof(arguments, slots), .value = "0", .min = 0,
-     .max = 1e6, .help = "ranks that a gang may have; 0: as many as it wants"},
+     .max = 1e6, .help = "maximum number of ranks of a gang; 0: no limit"},
     {"Launch", "grace", 0, LT_OPTION_DOUBLE, offsetof(arguments, grace), .value = "5", .min = 0.01,
      .max = 86400, .help = "seconds between asking a node to end and killing it"},
     {"Launch", "folder", 0, LT_OPTION_STRING, offsetof(arguments, folder), .meta = "DIR",
      .help =
-         "a folder of your own that all machines see, in which nodes find each other; default: a temporary one"},
+         "private folder, visible on all machines, in which nodes find each other; default: a temporary one"},
     {"Launch", "log", 0, LT_OPTION_STRING, offsetof(arguments, log), .meta = "FILE",
-     .help = "for the lines of all nodes; default: standard output"},
+     .help = "file for the lines of all nodes; default: standard output"},
 };
 
 static const lt_program program = {

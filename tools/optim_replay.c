@@ -2,7 +2,8 @@
  * another implementation number by number (tests/oracle/optim_model.py).
  *
  * The input holds param.NAME and grad.T.NAME (T = 1, 2, ...), the output param.T.NAME after every
- * step; where iterates are averaged also eval.T.NAME, what would be evaluated then. A missing grad.T.NAME means no gradient in that step; steps end when no grad.T.* exists. */
+ * step; with weight averaging also eval.T.NAME, the averaged weights. A missing grad.T.NAME means no gradient in that step;
+ * steps end when no grad.T.* exists. */
 
 #include "lather/ext/file.h"
 #include "lather/optim_config.h"
@@ -58,7 +59,7 @@ static int no_memory(void)
 
 /* --- Reading --- */
 
-/* The whole file, NUL-terminated, or NULL with a message printed. */
+/* Reads the whole file, NUL-terminated; prints a message and returns NULL on error. */
 static char *read_text(const char *path, size_t *bytes)
 {
     enum { MOST = 1 << 20 };
@@ -173,7 +174,7 @@ static int read_params(replay *r)
 
 /* --- Steps --- */
 
-/* The gradients of a step; *any: whether there is one. */
+/* Reads the gradients of a step; *any: true if one exists. */
 static int read_gradients(replay *r, int64_t step, bool *any)
 {
     *any = false;

@@ -1,4 +1,4 @@
-/* bench: how fast the library is on this machine. `bench train --help` and so on for options. */
+/* bench: benchmarks of the library on this machine. `bench train --help` and so on list their options. */
 
 #include "bench.h"
 
@@ -55,7 +55,7 @@ lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context,
     double *found = calloc((steps + 1) * width, sizeof *found);
     double *column = calloc(steps, sizeof *column);
     lt_status st = found && column ? LT_OK : lt_fail(LT_E_NOMEM, "bench: no memory for the times");
-    for (int64_t i = -c->warmup; i < c->steps && !st; i++) /* the row after the last is ignored */
+    for (int64_t i = -c->warmup; i < c->steps && !st; i++) /* warm-up: a row that is ignored */
         st = fn(context, i, found + (i < 0 ? steps : (size_t)i) * width);
     for (size_t k = 0; k < width && !st; k++) {
         for (size_t i = 0; i < steps; i++)
@@ -81,7 +81,7 @@ int64_t bench_process_bytes(const char *field)
     return (int64_t)kib * 1024;
 }
 
-/* A linear congruential sequence (Knuth's MMIX multiplier): fast, and speed is all that counts. */
+/* A linear congruential generator (Knuth's MMIX multiplier), chosen for speed. */
 double bench_uniform(uint64_t *state)
 {
     *state = *state * 6364136223846793005U + 1442695040888963407U;
@@ -157,12 +157,12 @@ static const lt_option of_model[] = {
     {"Benchmark", TEXT("arch", model.arch), .value = "resnet50", .help = "resnet18, 34, 50, 101, 152; vit_ti_16, s_16, b_16, ...; gpt2, gpt2-medium, ..."},
     {"Benchmark", INT("batch-size", model.batch, 1, 65536), .alias = 'b', .value = "32", .help = "samples of a batch"},
     {"Benchmark", INT("image-size", model.size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
-    {"Benchmark", PICK("stem", model.stem, "imagenet|small"), .help = "small: of residual networks, a 3x3 convolution without pooling first"},
-    {"Benchmark", INT("seq-len", model.length, 1, 1000000), .value = "256", .help = "tokens of a sequence, of gpt2"},
+    {"Benchmark", PICK("stem", model.stem, "imagenet|small"), .help = "stem of residual networks; small: a 3x3 convolution without pooling"},
+    {"Benchmark", INT("seq-len", model.length, 1, 1000000), .value = "256", .help = "tokens per sequence of gpt2"},
     {"Benchmark", INT("num-classes", model.classes, 0, 1000000), .value = "0", .help = "classes, or ids of gpt2; 0: 1000, 50257"},
 };
 static const lt_option of_ranks[] = {
-    {"Ranks", INT("ranks", ranks, 2, BENCH_MAX_RANKS), .value = "2", .help = "threads that are ranks; under mpirun: its processes"},
+    {"Ranks", INT("ranks", ranks, 2, BENCH_MAX_RANKS), .value = "2", .help = "number of ranks, which are threads; under mpirun ranks are its processes"},
     {"Ranks", TEXT("comm-model", link), .meta = "US,GBIT", .help = "the link: latency in microseconds and rate in Gbit/s; default: the real one"},
     {"Ranks", INT("ranks-per-node", ranks_per_node, 0, 1000000), .value = "0", .help = "consecutive ranks that form a node; 0: ranks with the same boot id and host name"},
 };
@@ -175,7 +175,7 @@ lt_status bench_read_list(const char *option, const char *text, double *out, int
     for (const char *at = text;; at = end + 1) {
         const double value = strtod(at, &end);
         if (end == at || (*end && *end != ','))
-            return lt_fail(LT_E_ARG, "--%s: '%s' is no list such as 1,10,100", option, text);
+            return lt_fail(LT_E_ARG, "--%s: got '%s', want a list such as 1,10,100", option, text);
         if (*count == most)
             return lt_fail(LT_E_ARG, "--%s: more than %d values", option, most);
         out[(*count)++] = value;
@@ -222,7 +222,7 @@ static lt_status run(const bench_command *b, bench_common *c)
     return st;
 }
 
-/* Status of the program: 0; 1: failed; 2: not understood. */
+/* Exit status: 0; 1: failed; 2: wrong command line. */
 static int run_command(const bench_command *b, int argc, char *const *argv)
 {
     char name[32];

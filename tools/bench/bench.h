@@ -1,4 +1,4 @@
-/* The benchmarks of the program bench, and the frame that they share: options, ranks, rounds, output. */
+/* Shared declarations of the benchmarks of bench: options, ranks, rounds, output. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -17,7 +17,7 @@ typedef struct bench_model_config {
     int stem;       /* stem of residual networks: 0 ImageNet's, 1 small */
 } bench_model_config;
 
-/* First member of every benchmark's settings: `common`. A member that it has no option for is 0. */
+/* First member of every benchmark's settings: `common`. A member without an option is 0. */
 typedef struct bench_common {
     const char *device, *link; /* link: value of --comm-model, or NULL */
     int64_t threads;           /* threads per rank; 0: its share of the machine's cores */
@@ -39,7 +39,7 @@ typedef struct bench_common {
 #define STEPS                INT("steps", common.steps, 1, 100000)
 #define WARMUP               INT("warmup", common.warmup, 0, 1000)
 
-/* Work of one rank. comm: NULL but for BENCH_RANKS; device: NULL where the frame opens none. */
+/* Work of one rank. comm: NULL except for BENCH_RANKS; device: NULL for BENCH_OWN_DEVICES. */
 typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm, const void *settings);
 
 typedef enum bench_kind {
@@ -84,38 +84,38 @@ lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *setti
 
 /* --- Measuring --- */
 
-/* Seconds on a clock that only goes forward. */
+/* Returns seconds of a monotonic clock. */
 double bench_seconds(void);
-/* Processor seconds of all threads of this process. */
+/* Returns the processor seconds of all threads of this process. */
 double bench_core_seconds(void);
 /* Orders two doubles for qsort(). */
 int bench_ascending(const void *a, const void *b);
-/* Sorts values; the median of an even count is the mean of the middle two. */
+/* Sorts values and returns their median, for an even count the mean of the middle two. */
 double bench_median(double *values, int count);
 
 /* Runs every contestant once, so that a busy machine slows all of them equally, and fills the
  * columns of found. round: number of the round; negative during warm-up. */
 typedef lt_status bench_round_fn(void *context, int64_t round, double *found);
 
-/* Runs warmup + steps rounds; median[column] is that of the rounds from 0 on. */
+/* Runs warmup + steps rounds; median[column] is over the measured rounds. */
 lt_status bench_rounds(const bench_common *c, bench_round_fn *fn, void *context, int columns,
                        double *median);
 
 /* Returns a size from /proc/self/status ("VmHWM", "VmRSS") in bytes, or 0 if the field is absent. */
 int64_t bench_process_bytes(const char *field);
 
-/* The next number in [0, 1) of a sequence. */
+/* Returns the next number in [0, 1) of a pseudorandom sequence. */
 double bench_uniform(uint64_t *state);
 /* Fills a tensor with numbers in [-bound, bound), or pixels, or labels below classes. */
 lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
-/* Makes a tensor of such numbers in dtype, in the memory format. The caller owns *out. */
+/* Creates a tensor of such numbers in dtype and the memory format. The caller owns *out. */
 lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
                        lt_memory_format format, uint64_t seed);
 
-/* "{" and the fields that every JSON object begins with, to be followed by ", ..." and "}". */
+/* Prints "{" and the first fields of every JSON object, to be followed by ", ..." and "}". */
 void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
                         int threads);
-/* The same with name and threads of a device. */
+/* As above, with name and threads of a device. */
 void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
                       int64_t batch);
 

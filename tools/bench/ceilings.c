@@ -1,5 +1,5 @@
-/* bench ceilings: what the device's memory and its matrix products reach: the roofs that the time of a
- * step is compared with (Williams, Waterman & Patterson, "Roofline", CACM 2009). */
+/* bench ceilings: rates of the device's memory and matrix products, the roofs of a step's time
+ * (Williams, Waterman & Patterson, "Roofline", CACM 2009). */
 
 #include "bench.h"
 
@@ -17,7 +17,7 @@ static const lt_option table[] = {
     {"Benchmark", INT("megabytes", megabytes, 1, 65536), .value = "256", .help = "size of the tensor that is copied"},
     {"Benchmark", INT("side", side, 1, 65536), .value = "2048", .help = "side of the square matrices"},
     {"Benchmark", INT("repeats", common.steps, 1, 1000), .value = "5", .help = "measurements; the median counts"},
-    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 matrices in that precision"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: compute products of f32 matrices in TF32"},
 };
 /* clang-format on */
 
@@ -46,7 +46,7 @@ static lt_status product(work *w)
     return lt_tape_status(w->tape);
 }
 
-/* Seconds of one. */
+/* Measures the seconds of one operation. */
 static lt_status run_several(void *context, int64_t round, double *found)
 {
     work *w = context;
@@ -60,7 +60,7 @@ static lt_status run_several(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-/* Billions of `amount` a second. The numbers are random, as zeros would be faster. */
+/* Measures *rate, in billions of `amount` per second. Inputs are random, since zeros would be faster. */
 static lt_status measure(work *w, const bench_common *c, lt_dtype dtype, lt_shape shape,
                          double amount, double *rate)
 {
@@ -90,7 +90,7 @@ static lt_status run_ceilings(lt_device *device, lt_comm *comm, const void *valu
     (void)comm;
     LT_TRY(lt_tape_new(&w.tape, device));
     lt_status st = measure(&w, c, LT_F32, LT_SHAPE(s->megabytes * 1000000 / 4),
-                           2e6 * (double)s->megabytes, &bytes); /* read and written */
+                           2e6 * (double)s->megabytes, &bytes); /* bytes read and written */
     w.run = product;
     for (int i = 0; i < 3 && !st; i++)
         if (lt_device_has_fast(device, bench_amp_dtypes[i]))

@@ -35,7 +35,7 @@ typedef struct settings {
 } settings;
 
 #define COMM_DTYPE \
-    PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype of gradients on the way"
+    PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype in which gradients are sent"
 #define BUCKET_SIZE                                             \
     REAL("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", \
                                                  .help = "size of a bucket of gradients"
@@ -48,29 +48,29 @@ static const lt_option overlap_options[] = {
     {"Benchmark", PICK("amp", common.amp, "off|bf16"), .help = "dtype of activations; off is f32"},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps of each kind"},
     {"Ranks", TEXT("allreduce", allreduce), .meta = "NAME", .value = "flat", .help = "flat, two-level, or auto"},
-    {"Ranks", TEXT("compress", compress), .meta = "NAME", .value = "off", .help = "what --compress of a trainer takes"},
+    {"Ranks", TEXT("compress", compress), .meta = "NAME", .value = "off", .help = "compression, as a trainer's --compress"},
     {"Ranks", COMM_DTYPE},
     {"Ranks", BUCKET_SIZE},
-    {"Ranks", FLAG("gradient-noise", noise), .help = "time steps with the norms that --gradient-noise of a trainer measures too"},
+    {"Ranks", FLAG("gradient-noise", noise), .help = "also time steps that measure gradient norms, as a trainer's --gradient-noise"},
 };
 static const lt_option exchange_options[] = {
-    {"Benchmark", INT("elements", elements, 4, 1 << 30), .value = "6400000", .help = "gradients, in four square matrices: about this many"},
-    {"Benchmark", .name = "reducer", .type = LT_OPTION_LIST, AT(reducers), .meta = "NAME", .help = "flat, two-level, or what --compress of a trainer takes (topk:0.01); may be given several times; default: flat"},
+    {"Benchmark", INT("elements", elements, 4, 1 << 30), .value = "6400000", .help = "approximate number of gradients, in four square matrices"},
+    {"Benchmark", .name = "reducer", .type = LT_OPTION_LIST, AT(reducers), .meta = "NAME", .help = "flat, two-level, or a value of a trainer's --compress (topk:0.01); repeatable; default: flat"},
     {"Benchmark", STEPS, .value = "5", .help = "measured exchanges of each reducer"},
     {"Benchmark", COMM_DTYPE},
     {"Benchmark", BUCKET_SIZE},
 };
 /* clang-format on */
 
-/* A way to exchange gradients, on one rank. */
+/* A contestant on one rank: one configuration of data parallelism. */
 typedef struct contest {
     const char *name;
-    lt_tape *tape; /* each listens to its own backward */
+    lt_tape *tape; /* separate, as data parallelism hooks into backward */
     lt_data_parallel *dp;
-    lt_reducer_bytes sent; /* in all measured exchanges */
+    lt_reducer_bytes sent; /* bytes sent before the measured exchanges */
 } contest;
 
-/* All of a rank. Zeroed parts are not there yet. */
+/* State of one rank. Members are zero until they are opened. */
 typedef struct player {
     const settings *s;
     lt_device *device;
@@ -111,7 +111,7 @@ static void close_player(player *p)
     lt_nodes_clear(&p->nodes);
 }
 
-/* Opens, measures and reports by rank 0. */
+/* Opens and measures on this rank; rank 0 reports. */
 static lt_status play(player p, lt_status (*open)(player *), lt_status (*measure)(player *))
 {
     lt_status st = lt_comm_nodes(&p.nodes, p.comm, (int)p.s->common.ranks_per_node);
@@ -142,8 +142,8 @@ static lt_status finish(contest *c)
 /* --- bench overlap --- */
 
 enum { WITH, WITHOUT, NORMS, NONE, MODES, EXCHANGES = NONE };
-/* Columns of a round: milliseconds of each mode, waited in those that exchange, and of each exchange beyond NONE, of
- * NORMS beyond WITH. */
+/* Columns of a round, in milliseconds: each mode; waiting in the modes that exchange; excess of those over NONE, of NORMS
+ * over WITH. */
 enum { WAITED = MODES, BEYOND = WAITED + EXCHANGES, COLUMNS = BEYOND + EXCHANGES };
 
 static bool is_on(const player *p, int mode)
@@ -174,7 +174,7 @@ static lt_status open_overlap(player *p)
     return LT_OK;
 }
 
-/* In comm, and in groups that reducers split from it. */
+/* Returns the bytes sent in comm and in the groups that reducers split from it. */
 static uint64_t bytes_sent(const player *p)
 {
     uint64_t bytes = lt_comm_bytes(p->comm);
@@ -194,7 +194,7 @@ static lt_status step(player *p, int mode)
     return lt_device_sync(p->device);
 }
 
-/* From when all ranks are there to when the last one is done. */
+/* Times a step from a barrier of all ranks until the last one has finished. */
 static lt_status timed_step(player *p, int mode, double *ms)
 {
     LT_TRY(lt_comm_barrier(p->comm));
@@ -308,7 +308,7 @@ static lt_status open_layers(player *p)
         LT_TRY(lt_sequential_add(p->model, &layer));
     }
     LT_TRY(lt_module_params(p->model, &p->params));
-    for (size_t i = 0; i < p->params.count; i++) /* so that signals neither grow nor shrink */
+    for (size_t i = 0; i < p->params.count; i++) /* keeps the scale of activations */
         LT_TRY(bench_fill_random(p->params.item[i]->value, sqrt(3.0 / (double)side), i));
     LT_TRY(lt_tensor_new(&p->batch.inputs, p->device, LT_F32, LT_SHAPE(BATCH, side)));
     LT_TRY(lt_tensor_new(&p->batch.labels, p->device, LT_I32, LT_SHAPE(BATCH)));
@@ -321,8 +321,8 @@ static lt_status open_exchange(player *p)
     const lt_option_list *wanted = &p->s->reducers;
     LT_TRY(open_layers(p));
     if (wanted->count > MOST_CONTESTS)
-        return lt_fail(LT_E_ARG, "--reducer: %d of them, at most %d are taken", (int)wanted->count,
-                       MOST_CONTESTS);
+        return lt_fail(LT_E_ARG, "--reducer: given %d times, at most %d are allowed",
+                       (int)wanted->count, MOST_CONTESTS);
     for (size_t i = 0; i < wanted->count || !i; i++) {
         const char *name = wanted->count ? wanted->item[i] : "flat";
         const bool dense =
@@ -337,7 +337,7 @@ static lt_status open_exchange(player *p)
     return LT_OK;
 }
 
-/* From when all ranks have their gradients to when the last one has the mean. */
+/* Times each exchange from a barrier after backward until the last rank has the mean. */
 static lt_status run_exchanges(void *context, int64_t round, double *found)
 {
     player *p = context;

@@ -11,7 +11,7 @@
 
 enum { WITHIN, BETWEEN, LINKS };
 enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
-static const double latency_seconds = 1; /* at most, of each link */
+static const double latency_seconds = 1; /* limit for each link */
 static const double rate_seconds = 3;
 static const double long_enough = 0.05; /* seconds of a message, far above latency and bursts */
 
@@ -40,7 +40,7 @@ static lt_status move(const end *e, lt_tensor *t, bool sends)
     return lt_request_wait(&request);
 }
 
-/* The leader's number, on both ends. */
+/* Sends the leader's number to the other end. */
 static lt_status tell(const end *e, int64_t *value)
 {
     lt_tensor *t;
@@ -54,7 +54,7 @@ static lt_status tell(const end *e, int64_t *value)
     return st;
 }
 
-/* There and back: bytes one way, a number the other. */
+/* Times a round trip: a message there, a small one back. */
 static lt_status exchange(const end *e, lt_tensor *there, lt_tensor *back, double *seconds)
 {
     const double begin = bench_seconds();
@@ -64,7 +64,7 @@ static lt_status exchange(const end *e, lt_tensor *there, lt_tensor *back, doubl
     return LT_OK;
 }
 
-/* The median of several; *count of them, fewer when they take longer than `longest` seconds together. */
+/* Median of up to `most` round trips, fewer if they take longer than `longest` seconds together; *samples: their number. */
 static lt_status sample(const end *e, int64_t bytes, double longest, int most, double *median,
                         int *samples)
 {
@@ -124,7 +124,7 @@ static lt_status measure_link(const end *e, link *out)
     return measure_rate(e, round_trip, out);
 }
 
-/* --- Which links there are --- */
+/* --- Links --- */
 
 /* Returns the first rank after 0 that is in rank 0's node (or, for the other kind, is not). */
 static int partner(const lt_nodes *nodes, int ranks, int kind)

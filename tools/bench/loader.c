@@ -1,4 +1,4 @@
-/* bench loader: how fast samples become batches, by stage, and the first of them in a file. */
+/* bench loader: rate at which samples become batches, by stage; can write the first samples to a file. */
 
 #include "bench.h"
 
@@ -23,7 +23,7 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option table[] = {
-    {"Benchmark", TEXT("data", data), .value = "synthetic", .meta = "DIR", .help = "what train_resnet50 --data takes"},
+    {"Benchmark", TEXT("data", data), .value = "synthetic", .meta = "DIR", .help = "data set, as train_resnet50 --data"},
     {"Benchmark", PICK("transform", transform, "train|eval"), .help = "random-resized-crop and flip in random order, or resize and centre crop in order"},
     {"Benchmark", INT("size", common.model.size, 1, 4096), .value = "224", .help = "side of the input in pixels"},
     {"Benchmark", TEXT("image-size-schedule", size_schedule), .meta = "EPOCH:SIZE,...", .help = "sides of the input from these epochs on, instead of --size"},
@@ -31,19 +31,19 @@ static const lt_option table[] = {
     {"Benchmark", PICK("interpolation", interpolation, "bilinear|bicubic"), .help = "filter of resizing, antialiased"},
     {"Benchmark", REAL("crop-pct", crop_pct, 0, 1), .value = "0", .help = "eval: share of the short side that the crop keeps; 0: 224 of 256"},
     {"Benchmark", PICK("decode", decode, "exact|fast"), .help = "fast: train decodes large crops of JPEG at 1/2, 1/4 or 1/8 of their size"},
-    {"Benchmark", INT("max-image-pixels", max_image_pixels, 1, 1e15), .value = "100000000", .help = "width times height of an image to decode; larger ones are broken"},
-    {"Benchmark", REAL("max-image-seconds", max_image_seconds, 0.001, 1e15), .value = "10", .help = "of one core to decode an image, but for WebP and AVIF; one that takes longer is broken"},
+    {"Benchmark", INT("max-image-pixels", max_image_pixels, 1, 1e15), .value = "100000000", .help = "width times height of an image to decode; larger ones count as corrupt"},
+    {"Benchmark", REAL("max-image-seconds", max_image_seconds, 0.001, 1e15), .value = "10", .help = "core seconds to decode an image, except WebP and AVIF; slower ones count as corrupt"},
     {"Benchmark", INT("batch-size", common.model.batch, 1, 65536), .alias = 'b', .value = "32", .help = "samples of a batch"},
     {"Benchmark", INT("steps", common.steps, 0, 1e9), .value = "0", .help = "measured batches; 0: one epoch"},
     {"Benchmark", INT("warmup", common.warmup, 0, 1e6), .value = "0", .help = "batches before those"},
-    {"Benchmark", REAL("compute-ms", compute_ms, 0, 1e6), .value = "0", .help = "rest so long after each batch, as if it were trained on"},
-    {"Benchmark", INT("seed", seed, 0, 1e15), .value = "0", .help = "of order and crops"},
+    {"Benchmark", REAL("compute-ms", compute_ms, 0, 1e6), .value = "0", .help = "milliseconds to wait after each batch, in place of training"},
+    {"Benchmark", INT("seed", seed, 0, 1e15), .value = "0", .help = "random seed of order and crops"},
     {"Output", TEXT("dump", dump), .meta = "FILE", .help = "write the first inputs: images [M,C,S,S] and labels [M]"},
-    {"Output", INT("count", count, 1, 1e6), .value = "32", .meta = "M", .help = "how many of them"},
+    {"Output", INT("count", count, 1, 1e6), .value = "32", .meta = "M", .help = "number of samples in --dump"},
 };
 /* clang-format on */
 
-/* Starts the next epoch where one ends. */
+/* Reads a batch; starts the next epoch at the end of one. */
 static lt_status next_batch(lt_loader *loader, lt_batch *batch)
 {
     lt_status st = lt_loader_next(loader, batch);

@@ -86,6 +86,6 @@ const bench_model *bench_model_of(const char *arch)
 {
     const bench_model *m = models;
     while (strncmp(arch, m->prefix, strlen(m->prefix)) != 0)
-        m++; /* the last one's prefix is that of all */
+        m++; /* the last one's empty prefix matches all names */
     return m;
 }

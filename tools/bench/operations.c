@@ -25,14 +25,14 @@ typedef struct settings {
 
 #define BATCH  INT("batch-size", common.model.batch, 1, 1 << 20), .alias = 'b'
 #define AMP    PICK("amp", common.amp, "off|bf16"), .help = "dtype of activations; off is f32"
-#define FILTER TEXT("filter", filter), .value = "", .help = "rows whose name contains it"
+#define FILTER TEXT("filter", filter), .value = "", .help = "rows to run, by a part of their name"
 
 /* clang-format off */
 static const lt_option ops_options[] = {
     {"Benchmark", FILTER},
     {"Benchmark", BATCH, .value = "32", .help = "images per step"},
     {"Benchmark", AMP},
-    {"Benchmark", PICK("beside", other, "none|auto|own|onednn"), .help = "also with LATHER_CPU_KERNELS of this name, in turn"},
+    {"Benchmark", PICK("beside", other, "none|auto|own|onednn"), .help = "compare with the kernels that LATHER_CPU_KERNELS selects by this name"},
     {"Benchmark", STEPS, .value = "5", .help = "measured repetitions, of which the median counts"},
     {"Benchmark", WARMUP, .value = "1", .help = "repetitions before those"},
 };
@@ -45,7 +45,7 @@ static const lt_option linear_options[] = {
 static const lt_option attention_options[] = {
     {"Benchmark", BATCH, .value = "4", .help = "sequences"},
     {"Benchmark", INT("heads", heads, 1, 1 << 20), .value = "12", .help = "heads of queries"},
-    {"Benchmark", INT("kv-heads", kv_heads, 0, 1 << 20), .value = "0", .help = "heads of keys and values; 0: as of queries"},
+    {"Benchmark", INT("kv-heads", kv_heads, 0, 1 << 20), .value = "0", .help = "heads of keys and values; 0: as many as of queries"},
     {"Benchmark", INT("queries", queries, 1, 1 << 20), .value = "256", .help = "queries of a sequence"},
     {"Benchmark", INT("keys", keys, 0, 1 << 20), .value = "0", .help = "keys of a sequence; 0: as queries"},
     {"Benchmark", INT("head-size", head_size, 1, 1 << 20), .value = "64", .help = "features of a head"},
@@ -60,12 +60,12 @@ static const char *const other_names[] = {"none", "auto", "own", "onednn"};
 
 typedef enum kind { CONV, BATCHNORM, MAXPOOL, LINEAR, ATTENTION } kind;
 
-/* One operation; times: how often ResNet-50 has it, or in rows @32 and below ResNet-18 with the small stem; of a
- * product: its model. */
+/* One operation. times: occurrences in ResNet-50, in rows @32 and below in ResNet-18 with the small stem, for products in
+ * their model. */
 typedef struct row {
     const char *name;
     kind kind;
-    int64_t in, size, out, taps, stride; /* size: of images; of a product: rows */
+    int64_t in, size, out, taps, stride; /* size: side of images, or rows of a product */
     int times;
 } row;
 
@@ -201,7 +201,7 @@ static lt_status open_workload(workload *w, lt_device *device, const row *r, con
                                 : open_image_layer(w, dtype);
 }
 
-/* The operation, with the gradients of this direction. */
+/* Runs the operation with the gradients of this direction recorded. */
 static lt_tensor *apply(workload *w, direction which)
 {
     const row *r = w->row;
@@ -236,8 +236,8 @@ static lt_tensor *apply(workload *w, direction which)
                           (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1, .relu = true});
 }
 
-/* Seconds of forward and of backward. A convolution is by itself, without the statistics that a batch norm after it
- * would want. The weight is another version each time, as after an update in training. */
+/* Seconds of forward and of backward. A convolution is measured without the statistics of a following batch norm. The
+ * weight has a new version each time, as after an update in training. */
 static lt_status run_once(workload *w, direction which, double seconds[2])
 {
     lt_pass pass = which == FORWARD ? LT_PASS_EVAL : LT_PASS_TRAIN;
@@ -278,13 +278,13 @@ static bool has_direction(const row *r, direction which)
     return r->kind == CONV || which != GRAD_W;
 }
 
-/* On one device, or on two in turn. */
+/* An operation on one device, or on two alternately. */
 typedef struct match {
     workload w[2];
     int count;
 } match;
 
-/* Forward is measured with the gradient of x. */
+/* Runs all directions; forward is measured with the gradient of x. */
 static lt_status run_match(void *context, int64_t round, double *found)
 {
     match *m = context;
@@ -500,7 +500,7 @@ static lt_status run_attention(lt_device *device, lt_comm *comm, const void *val
     const int64_t before = bench_process_bytes("VmRSS");
     if (!st)
         st = bench_rounds(&s.common, run_step, &w, PASSES, ms);
-    if (!st) /* by itself, without a record */
+    if (!st) /* forward alone, without recording */
         st = bench_rounds(&s.common, run_forward, &w, 1, &ms[ALONE]);
     if (!st)
         print_attention(device, &s.common, ms, bench_process_bytes("VmHWM") - before);

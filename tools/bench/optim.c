@@ -30,11 +30,11 @@ static const lt_option table[] = {
     {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
     {"Benchmark", WARMUP, .value = "1", .help = "steps before those"},
     {"Benchmark", INT("max-preconditioner-dim", block, 0, 1000000), .value = "1024", .help = "Shampoo's largest side of a block; 0: no limit"},
-    {"Benchmark", PICK("refresh", refresh, "reference|staggered"), .help = "when Shampoo's roots are computed: all in one step, or in the steps of a round"},
+    {"Benchmark", PICK("refresh", refresh, "reference|staggered"), .help = "computation of Shampoo's roots: all in one step, or spread over the steps of a round"},
     {"Benchmark", PICK("factor-dtype", factor_dtype, "f32|bf16|int8|int4"), .help = "dtype of Shampoo's factors and roots"},
-    {"Benchmark", FLAG("packed-factors", packed), .help = "those in f32 as triangles"},
+    {"Benchmark", FLAG("packed-factors", packed), .help = "store f32 factors as triangles"},
     {"Benchmark", PICK("state-dtype", state_dtype, "f32|bf16|int8"), .help = "dtype of moments"},
-    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 matrices in that precision"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: compute products of f32 matrices in TF32"},
 };
 /* clang-format on */
 
@@ -73,7 +73,7 @@ typedef struct tally {
     int sides;
 } tally;
 
-/* Keeps sides in falling order. */
+/* Counts a factor by its side, with sides in descending order. */
 static lt_status add_factor(void *context, const lt_state_entry *entry)
 {
     tally *t = context;
@@ -155,7 +155,7 @@ static void add_roots(const lt_optim *optim, result *out)
     out->root_steps += parts.roots > 0;
 }
 
-/* One step; waits for the device. */
+/* Runs one step and waits for the device. */
 static lt_status time_step(stepped *o, double *seconds)
 {
     const lt_step step = {.lr = 1e-3, .attempt = o->attempt++};
@@ -182,7 +182,7 @@ static lt_status next_step(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-/* Steps between gradients that factors see, as the settings' defaults have it. */
+/* Reads the settings' default of factor_frequency: steps per gradient that updates the factors. */
 static lt_status ask_factor_frequency(const lt_params *params, const settings *s,
                                       lt_shampoo_config c, int64_t *out)
 {
@@ -196,10 +196,10 @@ static lt_status ask_factor_frequency(const lt_params *params, const settings *s
 }
 
 enum { REFERENCE, STAGGERED }; /* choices of --refresh */
-enum { MORE = 2 };             /* steps of a round that are not measured, the last ones */
+enum { MORE = 2 };             /* last steps of a round, which are not measured */
 
-/* A refresh of all roots in the first step, by the reference timing none in those that are measured; factors see each
- * gradient. */
+/* Opens a Shampoo that refreshes all roots in the first step and, with the reference timing, none in the measured ones;
+ * every gradient updates the factors. */
 static lt_status make_shampoo(lt_optim **out, const lt_params *params, const settings *s,
                               lt_shampoo_config c)
 {
@@ -213,9 +213,9 @@ static lt_status make_shampoo(lt_optim **out, const lt_params *params, const set
     return lt_optim_shampoo(out, params, &c);
 }
 
-/* A step in which all roots are computed, whatever the timing, then those that are measured, then the rest of a round:
- * on a device with a queue a batch of roots comes at the end of its share of the round. Roots count where they belong
- * to the timing: in the first step, or in the round after it. */
+/* Runs a step that computes all roots with either timing, then the measured steps, then the rest of the round: on a device
+ * with a queue a batch of roots completes at the end of its part of the round. Roots are counted in the first step for the
+ * reference timing, in the round after it for the staggered one. */
 static lt_status time_steps(stepped *o, const settings *s, bool shampoo, double *median)
 {
     double ignored;

@@ -37,7 +37,7 @@ static lt_status set_link(const char *link, lt_comm *comm)
     const double latency = strtod(link, &end);
     const double gbit = *end == ',' ? strtod(end + 1, &end) : 0;
     if (*end || !(latency >= 0) || !(gbit > 0))
-        return lt_fail(LT_E_ARG, "--comm-model: '%s' is not LATENCY,RATE", link);
+        return lt_fail(LT_E_ARG, "--comm-model: got '%s', want LATENCY,RATE", link);
     lt_comm_set_model(comm, latency, gbit);
     return LT_OK;
 }
@@ -73,7 +73,7 @@ static lt_status open_threads(const bench_common *c, player *p, const lt_device_
     return LT_OK;
 }
 
-/* The status of the first rank that failed, and its message. */
+/* Joins the threads; returns the status of the first failed rank, and its message in why. */
 static lt_status join(player *p, int started, char *why, size_t bytes)
 {
     lt_status st = LT_OK;
@@ -91,7 +91,7 @@ static lt_status start(player *p, int count, int *started)
 {
     for (; *started < count; ++*started)
         if (pthread_create(&p[*started].thread, NULL, play, &p[*started]))
-            return lt_fail(LT_E_NOMEM, "bench: no thread for rank %d", *started);
+            return lt_fail(LT_E_NOMEM, "bench: cannot start a thread for rank %d", *started);
     return LT_OK;
 }
 
@@ -103,7 +103,7 @@ static lt_status play_threads(const bench_common *c, player *p, const lt_device_
     lt_status st = open_threads(c, p, config);
     if (!st)
         st = start(p, count, &started);
-    if (st) /* before other calls say something else */
+    if (st) /* before other calls replace the message */
         snprintf(why, sizeof why, "%s", lt_error_message());
     if (st && p[count - 1].comm)
         lt_comm_abort(p[count - 1].comm); /* the last rank never got a thread */

@@ -28,11 +28,11 @@ typedef struct settings {
 /* clang-format off */
 static const lt_option table[] = {
     {"Model", REAL("params", params, 1, 1e13), .value = "25.6e6", .help = "parameters"},
-    {"Model", INT("matrices", matrices, 1, 1000000), .value = "53", .help = "equal square matrices that they are in, for PowerSGD"},
-    {"Model", REAL("forward-ms", forward_ms, 0, 1e9), .value = "50", .help = "milliseconds of a step outside backward: nothing is exchanged then"},
+    {"Model", INT("matrices", matrices, 1, 1000000), .value = "53", .help = "number of equal square matrices that hold the parameters, for PowerSGD"},
+    {"Model", REAL("forward-ms", forward_ms, 0, 1e9), .value = "50", .help = "milliseconds of a step outside backward, without communication"},
     {"Model", REAL("backward-ms", backward_ms, TINY, 1e9), .value = "100", .help = "milliseconds of backward; buckets become ready evenly"},
     {"Model", REAL("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", .help = "size of a bucket of gradients"},
-    {"Cluster", TEXT("gbit", gbit), .value = "1,10,100", .meta = "LIST", .help = "rates of a node's card in Gbit/s"},
+    {"Cluster", TEXT("gbit", gbit), .value = "1,10,100", .meta = "LIST", .help = "rates of a node's NIC in Gbit/s"},
     {"Cluster", TEXT("ranks", ranks), .value = "8..1024", .meta = "LIST", .help = "ranks: 8,16,32, or 8..1024 for doublings"},
     {"Cluster", INT("per-node", per_node, 1, 1024), .value = "8", .help = "ranks of a node; fewer ranks are one node"},
     {"Cluster", REAL("latency-us", between_us, 0, 1e9), .value = "50", .help = "latency between nodes in microseconds"},
@@ -44,7 +44,7 @@ static const lt_option table[] = {
     {"Exchange", INT("local", local, 1, 1000000), .value = "32", .help = "local steps: inner steps of a round"},
     {"Exchange", REAL("select-ns", select_ns, 0, 1e6), .value = "3.6", .help = "topk: nanoseconds per element of a shard to select (radix select on one CPU core: 3.6)"},
     {"Exchange", REAL("factor-ns", factor_ns, 0, 1e6), .value = "0.6", .help = "powersgd: nanoseconds per element and rank of the factors (assumed)"},
-    {"Exchange", FLAG("divided-optimizer", divided), .help = "the optimizer's state is divided over ranks, as Shampoo's: updates are gathered"},
+    {"Exchange", FLAG("divided-optimizer", divided), .help = "assume optimizer state sharded over ranks, as Shampoo's: updates are gathered"},
 };
 /* clang-format on */
 
@@ -74,7 +74,7 @@ static lt_status read_ranks(values *v, const char *text)
     char *end, *last_end;
     const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
     if (end != dots || *last_end || first < 1 || last < first)
-        return lt_fail(LT_E_ARG, "--ranks: '%s' is no range such as 8..1024", text);
+        return lt_fail(LT_E_ARG, "--ranks: got '%s', want a range such as 8..1024", text);
     for (long r = first; r <= last && r <= (long)most; r *= 2)
         v->at[v->count++] = (double)r; /* at most 21 */
     return LT_OK;
@@ -82,7 +82,7 @@ static lt_status read_ranks(values *v, const char *text)
 
 /* --- A cell --- */
 
-/* The first DENSE are good dense code. */
+/* Candidates; the first DENSE are the dense references. */
 typedef struct candidate {
     const char *name;
     lt_cost_scheme scheme;
@@ -161,7 +161,7 @@ static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, siz
     const double least = 1.05; /* smallest gain that is worth a change */
     lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
     if (c.nodes * c.per_node != out->ranks)
-        return lt_fail(LT_E_ARG, "--ranks: %d are not nodes of --per-node %d", out->ranks,
+        return lt_fail(LT_E_ARG, "--ranks: %d is not a multiple of --per-node %d", out->ranks,
                        c.per_node);
     out->nodes = c.nodes;
     for (int i = 0; i < CANDIDATES; i++) {

@@ -19,24 +19,24 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option table[] = {
-    {"Benchmark", TEXT("factors", factors), .help = "a checkpoint's optim.safetensors, whose factors are used instead of made ones"},
-    {"Benchmark", TEXT("old", old), .help = "the same of an earlier checkpoint: roots to begin from"},
+    {"Benchmark", TEXT("factors", factors), .help = "a checkpoint's optim.safetensors, whose factors replace generated matrices"},
+    {"Benchmark", TEXT("old", old), .help = "optim.safetensors of an earlier checkpoint, whose roots are starting values"},
     {"Benchmark", INT("every", every, 1, 1000), .value = "1", .help = "take every N-th factor only"},
-    {"Benchmark", REAL("beta2", beta2, 0, 1), .value = "0.999", .help = "of the run that --factors is from"},
-    {"Benchmark", REAL("exponent", exponent, 0.01, 1), .value = "0.25", .help = "of the run's matrices (preset transformer: 0.5); other orders have 1/(2 * order)"},
-    {"Benchmark", INT("step", step, 1, 1000000000), .value = "50", .help = "of the checkpoint: bias correction"},
-    {"Benchmark", TEXT("sizes", sizes), .value = "64,256,1024", .help = "sides of made matrices; 512x27: 27 of them, instead of --batch"},
+    {"Benchmark", REAL("beta2", beta2, 0, 1), .value = "0.999", .help = "beta2 of the run that wrote --factors"},
+    {"Benchmark", REAL("exponent", exponent, 0.01, 1), .value = "0.25", .help = "exponent of the run's matrices (preset transformer: 0.5); other orders have 1/(2 * order)"},
+    {"Benchmark", INT("step", step, 1, 1000000000), .value = "50", .help = "step of the checkpoint, for bias correction"},
+    {"Benchmark", TEXT("sizes", sizes), .value = "64,256,1024", .help = "sides of generated matrices; 512x27: 27 of that size, instead of --batch"},
     {"Benchmark", TEXT("conditions", conditions), .value = "1e2,1e4,1e6,1e8,-1e4", .help = "condition numbers; negative: a quarter of the rank"},
-    {"Benchmark", INT("batch", batch, 1, 1000), .value = "4", .help = "made matrices of a kind"},
-    {"Benchmark", FLAG("bases", bases), .help = "solvers keep eigenvectors, and begin with those of the matrix before it moved"},
-    {"Benchmark", REAL("moved", moved, 0, 1), .value = "0.05", .help = "share of another matrix in that move"},
+    {"Benchmark", INT("batch", batch, 1, 1000), .value = "4", .help = "generated matrices of each kind"},
+    {"Benchmark", FLAG("bases", bases), .help = "keep eigenvectors and start from those of the matrix before its change"},
+    {"Benchmark", REAL("moved", moved, 0, 1), .value = "0.05", .help = "share of another matrix in that change"},
     {"Benchmark", TEXT("solvers", solvers), .value = "eigh,rational", .help = "solvers to compare"},
     {"Benchmark", REAL("epsilon", epsilon, 1e-30, 1), .value = "1e-6", .help = "damping"},
-    {"Benchmark", PICK("epsilon-rule", rule, "before|after|pseudo_inverse|relative"), .value = "relative", .help = "where epsilon enters the root"},
+    {"Benchmark", PICK("epsilon-rule", rule, "before|after|pseudo_inverse|relative"), .value = "relative", .help = "rule by which epsilon enters the root"},
     {"Benchmark", REAL("tolerance", tolerance, 0, 1), .value = "0", .help = "residual to reach; 0: the solver's own"},
     {"Benchmark", INT("repeats", common.steps, 1, 1000), .value = "3", .help = "interleaved measurements; the median counts"},
     {"Benchmark", FLAG("accuracy", accuracy), .value = "on", .help = "compare with double"},
-    {"Benchmark", INT("lapack-threads", lapack, 0, 2), .value = "0", .help = "OpenBLAS threads of ssyevd; 0: both 1 and 2 are measured (2 spin for ages under load)"},
+    {"Benchmark", INT("lapack-threads", lapack, 0, 2), .value = "0", .help = "OpenBLAS threads of ssyevd; 0: measure 1 and 2 (2 spin for a long time under load)"},
 };
 /* clang-format on */
 
@@ -92,7 +92,7 @@ static lt_status make_places(lt_device *device, const samples *list, place *p)
     return LT_OK;
 }
 
-/* One run over the list, in batches as a refresh makes them. */
+/* Runs a solver over the list, in batches of the size that a refresh uses. */
 static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, const samples *list,
                             place *p, result *r)
 {
@@ -128,7 +128,7 @@ static lt_status run_solver(lt_device *device, const lt_shampoo_config *config, 
     return st;
 }
 
-/* The eigenvectors before the move, as where the solvers begin. */
+/* Computes eigenvectors of the matrices before the move, from which the solvers start. */
 static lt_status begin_bases(lt_device *device, const lt_shampoo_config *config,
                              const samples *list, place *p)
 {
@@ -189,8 +189,8 @@ static lt_status evaluate(const settings *s, const samples *list, const place *p
 
 /* --- A list of matrices, all solvers, interleaved with LAPACK --- */
 
-/* Solvers on one list, in turn with LAPACK; columns of a round: seconds of ssyevd with one thread and with two, of processors
- * with one; then milliseconds and those of processors of each solver. */
+/* Solvers on one list, alternating with LAPACK. Columns of a round: seconds of ssyevd with one and with two threads, its
+ * processor seconds with one; then wall and processor milliseconds of each solver. */
 typedef struct match {
     const settings *s;
     lt_device *device;

@@ -1,4 +1,4 @@
-/* Matrices of `bench roots`, how good a root is, and LAPACK's time. */
+/* Matrices of `bench roots`, accuracy of a root, and LAPACK's time. */
 
 #include "roots.h"
 
@@ -43,7 +43,7 @@ static sample *add(samples *list, int64_t n)
     return s->a ? s : NULL;
 }
 
-/* a to H a H with the reflection H = I - 2 v v^T / (v^T v). */
+/* Replaces a by H a H with the random reflection H = I - 2 v v^T / (v^T v). */
 static void reflect(double *a, int64_t n, double *v, double *w, uint64_t *seed)
 {
     double square = 0, middle = 0;
@@ -115,7 +115,7 @@ lt_status samples_move(samples *list, double share)
     return LT_OK;
 }
 
-/* The order of the block is in the file's notes: "offset [0,0] shape [64,147]". */
+/* Reads the order of a block from the file's metadata: "offset [0,0] shape [64,147]". */
 static int order_of(const lt_safetensors *file, const char *name)
 {
     const char *note = lt_safetensors_metadata(file, name);
@@ -246,7 +246,7 @@ accuracy measure_accuracy(const sample *s, const double *a, const float *root)
         square += (x[i] - z[i]) * (x[i] - z[i]);
     out.residual = sqrt(square / dot(z, z, count));
 
-    /* G = A^(1/2) z: A times enough roots; then both roots of G. */
+    /* G = A^(1/2) z, as A times power/2 roots times z; then both roots applied to G. */
     multiply(a, n, z, x);
     for (int k = 0; k < power / 2; k++) {
         multiply(s->root, n, x, y);
@@ -270,7 +270,7 @@ typedef void dsyevd_fn(const char *job, const char *uplo, const int *n, double *
                        double *w, double *work, const int *lwork, int *iwork, const int *liwork,
                        int *info);
 
-/* A symbol of a library that is loaded anyway; a union because ISO C keeps functions apart. */
+/* Looks up a symbol of a loaded library. Callers convert it by a union, as ISO C has no cast to a function pointer. */
 static void *symbol(const char *name)
 {
     return dlsym(RTLD_DEFAULT, name);
@@ -312,7 +312,7 @@ seconds time_lapack(const samples *list, int threads)
         const seconds one = decompose(lapack.ssyevd, &list->item[i], workspace);
         sum = (seconds){sum.wall + one.wall, sum.cpu + one.cpu};
     }
-    blas.set(1); /* as the library has it */
+    blas.set(1); /* the library's setting */
     free(workspace);
     return workspace ? sum : (seconds){-1, -1};
 }

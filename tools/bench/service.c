@@ -1,5 +1,4 @@
-/* bench service: calls of a service: rate of small ones, in order and by several threads, and bytes per second of large
- * ones. */
+/* bench service: rate of small calls, one after the other and by several threads, and bytes per second of large calls. */
 
 #include "lather/service.h"
 
@@ -20,7 +19,7 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option table[] = {
-    {"Benchmark", TEXT("address", address), .value = "tcp://127.0.0.1:0", .help = "where the service listens"},
+    {"Benchmark", TEXT("address", address), .value = "tcp://127.0.0.1:0", .help = "address at which the service listens"},
     {"Benchmark", INT("calls", calls, 10, 1000000000), .value = "20000", .help = "calls of 64 bytes"},
     {"Benchmark", INT("large", large, 1, 1000000), .value = "10", .help = "calls of 64 MiB"},
 };
@@ -56,7 +55,7 @@ static void *call(void *context)
     return NULL;
 }
 
-/* Seconds of these calls by that number of threads. */
+/* Measures the seconds of calls by that number of threads. */
 static lt_status measure(lt_client *client, size_t bytes, int64_t calls, int threads,
                          double *seconds)
 {

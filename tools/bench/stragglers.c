@@ -31,10 +31,10 @@ static const lt_option table[] = {
     {"Ranks", TEXT("backup-workers", backups), .meta = "LIST", .value = "0,1,2,3", .help = "additional ranks, at most 28, for which no update waits"},
     {"Delays", TEXT("delays", model), .meta = "NAME", .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
     {"Delays", REAL("base-ms", base_ms, 0.1, 1e5), .value = "50", .help = "mean milliseconds of a micro-batch"},
-    {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "how many times slower a slow rank is"},
+    {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "factor by which a slow rank is slower"},
     {"Delays", REAL("tail-share", tail_share, 0, 1), .value = "0.01", .help = "tail: share of steps in which a rank is slow"},
-    {"Delays", INT("seed", seed, 0, 1000000000), .value = "1", .help = "of the delays"},
-    {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "of a rank's step; with 1 there is no deadline"},
+    {"Delays", INT("seed", seed, 0, 1000000000), .value = "1", .help = "random seed of the delays"},
+    {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "micro-batches per step of a rank; with 1 no deadline is tried"},
     {"Benchmark", STEPS, .value = "60", .help = "measured steps of each kind"},
 };
 /* clang-format on */
@@ -79,7 +79,7 @@ static double sum_of(const settings *s, int model, int64_t step, int rank)
     return sum;
 }
 
-/* Mean over steps first .. first + steps - 1 of the needed-th smallest of ranks sums. */
+/* Returns the mean over steps first .. first + steps - 1 of the needed-th smallest of the ranks' sums. */
 static double order_statistic(const settings *s, int model, int64_t first, int64_t steps, int ranks)
 {
     double sum[BENCH_MAX_RANKS], all = 0;
@@ -92,7 +92,7 @@ static double order_statistic(const settings *s, int model, int64_t first, int64
     return all / (double)steps;
 }
 
-/* The caller frees *memory. */
+/* Draws the latencies of all micro-batches; the caller frees *memory. */
 static lt_status make_latencies(const settings *s, int model, int64_t first, int64_t steps,
                                 double rest, lt_drop_latencies *out, double **memory)
 {
@@ -109,7 +109,7 @@ static lt_status make_latencies(const settings *s, int model, int64_t first, int
     return LT_OK;
 }
 
-/* --- A rank --- */
+/* --- Ranks --- */
 
 /* One trial of all ranks; rank 0 writes the results. */
 typedef struct trial {
@@ -133,7 +133,7 @@ static void sleep_until(const lt_data_parallel *dp, double end)
     }
 }
 
-/* Micro-batches one after the other, to their end, to the deadline, or until the others are done. */
+/* Runs micro-batches until all are done, the deadline passes, or the other ranks are done; returns their number. */
 static int compute(const trial *t, const lt_data_parallel *dp, int64_t step, int rank)
 {
     const double begin = bench_seconds();
@@ -161,7 +161,7 @@ static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param,
     return lt_data_parallel_finish(dp);
 }
 
-/* The first steps are not counted: buckets are made in them. */
+/* Runs and times the steps of one rank. The first ones, in which buckets are created, are not counted. */
 static lt_status run(const trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *param)
 {
     enum { WARM = 2 };
@@ -239,7 +239,7 @@ static result *add(results *all, int model, const char *policy, int ranks)
     return r;
 }
 
-/* Seconds of a step in which no rank sleeps: what the exchange takes. */
+/* Measures the seconds of a step in which no rank sleeps, the time of the exchange. */
 static lt_status measure_rest(const settings *s, int backups, double *rest)
 {
     enum { FEW = 20 };

@@ -1,4 +1,4 @@
-/* bench train and bench eval: the median time of a training step, and of a forward pass that evaluates, on
+/* bench train and bench eval: the median time of a training step, and of an evaluation's forward pass, on
  * synthetic data. */
 
 #include "models.h"
@@ -14,7 +14,7 @@
 
 typedef struct settings {
     bench_common common;
-    int optim, recompute; /* indices of choices; these and the rest: of train alone */
+    int optim, recompute; /* indices of choices; these and the following: train only */
     int64_t frequency, block;
     bool graph, memory;
 } settings;
@@ -24,16 +24,16 @@ enum { OFF, BF16, F16, TF32 };
 /* clang-format off */
 static const lt_option train_options[] = {
     {"Benchmark", PICK("amp", common.amp, "off|bf16|f16|tf32"), .help = "dtype of activations; off is f32, tf32 is off with --tf32"},
-    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: products of f32 numbers in that precision, Shampoo's too"},
+    {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: compute products of f32 numbers in TF32, Shampoo's too"},
     {"Benchmark", PICK("optim", optim, BENCH_OPTIM_CHOICES), .help = "optimizer"},
-    {"Benchmark", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "outputs that backward makes again instead of keeping"},
+    {"Benchmark", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "outputs that backward recomputes instead of keeping"},
     {"Benchmark", PICK("fused", common.fused, "auto|on|off"), .help = "cuda, cpu: batch norm's sums in the kernels of convolutions"},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
     {"Benchmark", WARMUP, .value = "2", .help = "steps before those"},
     {"Benchmark", INT("precondition-frequency", frequency, 0, 1e9), .value = "0", .help = "Shampoo: steps between new roots; 0: the preset's"},
     {"Benchmark", INT("max-preconditioner-dim", block, 0, 1e9), .value = "0", .help = "Shampoo: largest side of a block; 0: the preset's"},
     {"Benchmark", FLAG("graph", graph), .value = "true", .help = "cuda: record the work of a step once and replay it"},
-    {"Benchmark", FLAG("deterministic", common.deterministic), .help = "the same bits in each run"},
+    {"Benchmark", FLAG("deterministic", common.deterministic), .help = "make runs bitwise identical"},
     {"Output", FLAG("memory", memory), .help = "print on stderr which operations held the memory of tensors at its peak"},
 };
 static const lt_option eval_options[] = {
@@ -44,7 +44,7 @@ static const lt_option eval_options[] = {
 };
 /* clang-format on */
 
-/* The model and its batch, which is the same in each step. Zeroed parts are not there yet. */
+/* The model and its batch, which is the same in each step. Members are zero until they are opened. */
 typedef struct network {
     const bench_model *kind;
     lt_device *device;
@@ -84,7 +84,7 @@ static int64_t peak_bytes(const network *n)
                      : bench_process_bytes("VmHWM") - n->before;
 }
 
-/* The fields that both objects begin with; seconds: the median. */
+/* Prints the first fields of both JSON objects; seconds: the median. */
 static void print_network(const char *name, const network *n, const bench_common *c, double seconds)
 {
     bench_print_head(name, n->device, bench_amp_names[c->amp], c->model.batch);
@@ -142,17 +142,17 @@ BENCH_COMMAND(eval, BENCH_NETWORK, eval_options,
 
 /* --- Training --- */
 
-/* All that a step touches. */
+/* State of a training benchmark. */
 typedef struct training {
     network net;
     lt_params params;
     lt_optim *optim;
     lt_train_step *step;
     lt_train_result result[2];  /* steps use them alternately: one may be in flight */
-    int64_t begun, done, steps; /* steps; steps: that are measured */
-    int64_t first_roots;        /* the step with Shampoo's first ones, if it was asked for; or 0 */
-    int64_t moved;              /* lt_memory_moved() in the measured steps */
-    double first, last, sum; /* when the first and the last step ended; seconds of measured steps */
+    int64_t begun, done, steps; /* numbers of steps; steps: measured ones */
+    int64_t first_roots; /* step of Shampoo's first roots with --precondition-frequency, else 0 */
+    int64_t moved;       /* lt_memory_moved() in the measured steps */
+    double first, last, sum; /* end times of the first and last step; sum of measured seconds */
 } training;
 
 static lt_status make_optim(training *t, const settings *s)
@@ -225,9 +225,9 @@ static lt_status begin_step(training *t)
     return lt_train_step_begin(t->step, &numbers, &t->result[t->begun % 2]);
 }
 
-/* As the training loop: on a device with a queue a step is waited for when the next one is queued, if the optimizer
- * allows that. Its time is that since the end of the one before, and has the queueing of one step in it. So one more
- * may be queued after those that count. */
+/* Runs a step as the training loop does: on a device with a queue it waits for a step after the next one is queued, if the
+ * optimizer allows that. A step's time is that since the end of the previous one, which includes the queueing of one step.
+ * So one more step than measured may be queued. */
 static lt_status next_step(void *context, int64_t round, double *found)
 {
     training *t = context;
@@ -252,7 +252,7 @@ static lt_status next_step(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-/* Rows of what tensors held at the peak. */
+/* Prints the memory of tensors at the peak, by operation. */
 static void print_memory(const lt_device *device)
 {
     enum { MOST = 96 };
@@ -279,7 +279,7 @@ static void print_json(const training *t, const settings *s, double seconds, dou
            (double)t->moved / (double)(s->common.steps * s->common.model.batch));
 }
 
-/* The mean has the refreshes of Shampoo in it. */
+/* Measures the steps; the mean includes Shampoo's refreshes. */
 static lt_status train(training *t, const settings *s)
 {
     enum { AFTER_ROOTS = 4 };
