@@ -9,7 +9,7 @@
 
 /* A kind of model, and the name of its samples. */
 typedef struct bench_model {
-    const char *prefix;  /* of its names */
+    const char *prefix;  /* prefix of arch names */
     const char *samples; /* "images" */
     int64_t usual_classes;
     lt_status (*make)(lt_module **out, lt_device *device, const bench_model_config *c);

@@ -500,7 +500,7 @@ static lt_status run_attention(lt_device *device, lt_comm *comm, const void *val
     const int64_t before = bench_process_bytes("VmRSS");
     if (!st)
         st = bench_rounds(&s.common, run_step, &w, PASSES, ms);
-    if (!st) /* forward alone, without recording */
+    if (!st) /* forward alone, no gradients */
         st = bench_rounds(&s.common, run_forward, &w, 1, &ms[ALONE]);
     if (!st)
         print_attention(device, &s.common, ms, bench_process_bytes("VmHWM") - before);
