@@ -75,7 +75,7 @@ class Measured:
         return [run.score for run in self.finals[arm][budget]]
 
     def has_seeds(self):
-        """Whether baseline and challenger have several seeds at every budget."""
+        """True if baseline and challenger have several seeds at every budget."""
         return all(len(self.scores(arm, b)) > 1 for arm in (self.plan.baseline, self.plan.challenger) for b in self.plan.budgets)
 
     def runs(self, arm):
@@ -120,7 +120,7 @@ class Measured:
         return mean([run.own for run in runs])
 
     def has_step(self, arm):
-        """Whether the length of the arm's steps is known: see relative_step()."""
+        """True if the length of the arm's steps is known: see relative_step()."""
         runs = self.timed(arm) + self.timed(self.plan.baseline)
         return self.plan.clock != "indicative" or (all(run.has_own or run.is_elementwise for run in runs)
                                                    and (arm == self.plan.baseline or any(run.has_own for run in runs)))
