@@ -61,7 +61,7 @@ def digest(path):
 
 
 def is_rest(name):
-    """Whether the name is that of an unfinished file of a process that has ended (its number may have been reused)."""
+    """True if the name is that of an unfinished file of a process that has ended (its number may have been reused)."""
     number = re.search(r"\.tmp-(\d+)$", name)
     return number and not os.path.exists(f"/proc/{number[1]}")
 

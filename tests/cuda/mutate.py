@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Whether the rows of tests/conform would notice: breaks one place of one kernel at a time.
+"""Checks that rows of tests/conform fail for broken kernels: breaks one place of one kernel at a time.
 
     mutate.py BUILD [--only TEXT] [--list]        mutate.py --self-test
 
 Each mutant loses one barrier, one bound, the tail of one vector access, one step of one warp's sum or
-the first value of a shared one. It is compiled for the host (emulate.py), linked into a conform of its
-own, and run in the three orders; a mutant that no row rejects survived. Some cannot be told from the
+the first value of a shared one. It is compiled for the host (emulate.py), linked into a separate conform
+and run in the three orders; a mutant that no row rejects survived. Some cannot be told from the
 kernel and are named in EQUAL with the reason. The last line is 'N passed, N failed'; 77: no C++ compiler.
 BUILD has been built. After DeMillo, Lipton & Sayward, "Hints on test data selection", IEEE Computer 11,
 1978.
@@ -149,7 +149,7 @@ class Conform:
 
 
 def uses(source, header):
-    """Whether a translated kernel has something to lose in that header."""
+    """Returns True if a translated kernel uses code of that header that a mutant removes."""
     if header in ("norm.cuh", "pool.cuh", "warp.cuh"):
         return f'#include "{header}"' in source
     return header == "launch.cuh" and "block_sum(" in source

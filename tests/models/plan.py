@@ -465,7 +465,7 @@ def candidates_that_send_more_bytes_are_rejected(cwd):
 
 
 def candidates_that_send_more_bytes_are_kept_where_needed(cwd):
-    """Where the plain model does not fit; where the samples of a replica are no multiple of its ranks; where links within nodes make it faster."""
+    """The candidate is kept if the plain model does not fit, if a replica's samples are no multiple of its ranks, or if links within nodes make it faster."""
     big = {"layers": 12, "hidden": 768, "tokens": 197, "activation_bytes": 0}
     write(cwd, profile(**big, parameter_bytes=2 ** 30))
     words = ["--goal", "loss=1", "--ranks", "8", "--tensor-parallel", "2x2x2", "--simulate"]

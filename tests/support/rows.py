@@ -20,7 +20,7 @@ LOCKS = []  # descriptors, held as long as this process is there
 
 
 def is_locked(folder):
-    """Whether another process has it. If not, this one has it now."""
+    """Returns True if another process has locked the folder; otherwise locks it."""
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

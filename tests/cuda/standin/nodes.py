@@ -91,7 +91,7 @@ def every_recorded_step_has_at_most_so_many_tiny_nodes(_):
 
 @rows.full
 def attention_moves_and_computes_what_it_must(_):
-    """Of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
+    """Operations and bytes of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
     backward a matrix of scores in padded rows, written and read, and the sums of dy * y."""
     batch, heads, rows_, width = 4, 12, 32, 8
     product, tensor = 2 * batch * heads * rows_ * rows_ * width, 2 * batch * heads * rows_ * width
