@@ -64,7 +64,7 @@ def steps_of(folder, key):
 # --- steps ---
 
 ROOTS = 3  # steps between refreshes of Shampoo's roots
-LEAST_SECONDS = 10  # of measured steps
+LEAST_SECONDS = 10  # least duration of the measured steps
 SHARE = 1448 / 1514  # TCP payload of a frame
 NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}
 # name: (flags, traffic by which the link is measured)
@@ -279,7 +279,7 @@ RATES = {"convex": ("0.005", 8), "network": ("0.02", 1)}  # learning rate, facto
 LOSSLESS = {"f32": [], "bf16": ["--grad-comm-dtype", "bf16"]}
 LOSSY = {"plain": [], "top-k 5 %": ["--compress", "topk:0.05"], "4 local steps": ["--local-steps", "4"]}
 TIMED = 100 + WARM  # two whole periods of roots and of local steps
-LEAST = 0.8  # of the optimizer's own steps: a lossy candidate is not expected to need fewer
+LEAST = 0.8  # least ratio to the optimizer's dense steps: a lossy candidate is not expected to need fewer
 
 
 def tail(losses):

@@ -112,7 +112,7 @@ class Conform:
         self.build = build
         lines = output_of(["ninja", "-t", "commands", "tests/conform/conform"], build).strip().split("\n")
         self.link = shlex.split(lines[-1])
-        self.compile = {}  # of each translated kernel
+        self.compile = {}  # command of each translated kernel
         for words in map(shlex.split, lines):
             if words[-1].endswith(".cu.cpp") and "-c" in words:
                 self.compile[os.path.basename(words[-1])] = words

@@ -17,8 +17,8 @@ from rows import run_rows  # noqa: E402
 
 NODES = (0, 1)
 ROUND = 2
-FREE, JOINING, ACTIVE = range(3)                            # of a member
-OUT, PROPOSED, IDLE, HOLDS, DONE, DEAD, LEFT = range(7)     # of a process
+FREE, JOINING, ACTIVE = range(3)                            # states of a member
+OUT, PROPOSED, IDLE, HOLDS, DONE, DEAD, LEFT = range(7)     # phases of a process
 GONE = (DONE, DEAD, LEFT)
 
 

@@ -32,7 +32,7 @@ def launch(cwd, keys, *flags, status=0):
     env = dict(os.environ, TMPDIR=cwd, OMPI_MCA_odls_base_sigkill_timeout="0", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_btl_vader_single_copy_mechanism="none")
     p = subprocess.run([LATHER, "launch", path, *flags], cwd=cwd, env=env, capture_output=True, text=True, timeout=TIMEOUT, check=False)
     assert p.returncode == status, (p.returncode, p.stdout, p.stderr)
-    assert not [name for name in os.listdir(cwd) if name.startswith("lather-")], os.listdir(cwd)  # what plans left in the launch's folder is gone
+    assert not [name for name in os.listdir(cwd) if name.startswith("lather-")], os.listdir(cwd)  # files that plans left in the launch's folder are removed
     return p.stdout + p.stderr
 
 

@@ -6,7 +6,7 @@ from plan import plan
 from trainer import OK, PROGRAM
 
 OVERHEAD = 100 << 20  # bytes of a process that a plan does not count: program, libraries and their kernels, the loader's batches (docs/guides/plan.md)
-OF_STEP = 0.2  # of what two batches or optimizers differ in: work memory of kernels, which no plan counts, grows with the batch too (161 MiB of tensors, 181 to 185 of the process)
+OF_STEP = 0.2  # tolerance, relative to the difference of two batches or optimizers: workspace of kernels, which no plan counts, grows with the batch too (161 MiB of tensors, 181 to 185 of the process)
 PEAKS = 16 << 20  # bytes that peaks of equal runs differ by: 465 and 474 MiB, by how far the loader was ahead
 
 

@@ -420,7 +420,7 @@ def sharded_gradients_change_no_result(cwd):
     whole, parts = records(cwd, whole, "step"), records(cwd, parts, "step")
     for a, b in zip(whole, parts):
         assert abs(a["gradient_norm"] - b["gradient_norm"]) <= 1e-12 * a["gradient_norm"], (a, b)
-    ratio = parts[5]["comm_bytes"] / whole[5]["comm_bytes"]  # of one rank, including other messages
+    ratio = parts[5]["comm_bytes"] / whole[5]["comm_bytes"]  # bytes of one rank, including other messages
     assert 0.6 < ratio < 0.75, ratio
     clipped = [*SHAMPOO, "--shard-gradients", "--clip-grad", "0.5", "--grad-accum", "2"]
     run(2, *clipped, "--output", "two", cwd=cwd)

@@ -189,7 +189,7 @@ def watching_continues_while_a_run_is_trained_further(cwd):
         wait_for_polls(p)  # does not end while a process trains the run
     finish(p)
     weights = os.path.join(cwd, "run", "model.safetensors")
-    os.utime(weights, (1, 1))  # of an earlier completion; the resumed run was killed
+    os.utime(weights, (1, 1))  # time of an earlier completion; the resumed run was killed
     p = start(*WATCH, "run", cwd=cwd)
     wait_for(p, lambda: p.poll() is None and is_held(os.path.join(cwd, "run", "lock-eval")))
     wait_for_polls(p)  # weights older than the newest checkpoint do not complete the run

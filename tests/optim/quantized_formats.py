@@ -17,7 +17,7 @@ KINDS = ["moment", "positive", "matrix", "symmetric", "cholesky"]
 DTYPES = ["f32", "bf16", "int8", "int4"]
 SIDES = [1, 2, 13, 64]
 ROUNDS = 3
-KEY = 0x9F3A5C71E24B6D08  # of draws
+KEY = 0x9F3A5C71E24B6D08  # key of the random draws
 
 
 def numbers(rng, n, kind, dtype, how):

@@ -23,7 +23,7 @@ def benchs_object_is_read(cwd):
 
 def medians_and_the_median_of_the_rounds_ratios(cwd):
     del cwd
-    slow = dict(OURS, step=4)  # of three rounds the second was disturbed
+    slow = dict(OURS, step=4)  # the second of three rounds was disturbed
     theirs = [{"step": s, "refresh": 90, "state": 1 << 20} for s in (8, 8, 10)]
     rows = list(peer.shampoo_rows((OURS, slow, OURS), (OURS,) * 3, theirs))
     assert rows[0] == ("a step between refreshes, ms", "2", "8", "4.00"), rows

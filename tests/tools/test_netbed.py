@@ -88,7 +88,7 @@ def bytes_are_those_of_the_exchange(cwd):
     many, exchange = sent_in(3)
     ratio = (many - few) / 2 / exchange["bytes_between"]
     assert 0.999 < ratio < 1.01, f"cards sent {ratio:.4f} of what the counters say"
-    bits = 8 * exchange["bytes_between"] / 2  # of a card; the two send at once
+    bits = 8 * exchange["bytes_between"] / 2  # bits of one interface; the two send at once
     rate = bits / (1e3 * exchange["milliseconds"])  # Mbit/s
     assert 0.3 * RATE < rate < 1.05 * RATE, f"{rate:.0f} Mbit/s"
 
@@ -472,7 +472,7 @@ def packed_data_of_another_node_cross_once(cwd):
         server.stdout.readline()
         for node, place in enumerate(places):
             os.mkdir(place)
-            network = f"--net=/run/netbed/{NAME}/{node}/net"  # of the node; the mount is seen by all
+            network = f"--net=/run/netbed/{NAME}/{node}/net"  # the node's network; the mount is visible to all
             subprocess.run(["nsenter", network, "--", "sshfs", f"{address}:{data}", place, "-o", f"directport={PORT},ro"], check=True)
         plain = sent_by_node(2, lambda: train_on_two_nodes(cwd, "plain", 3, "on"))
         assert plain > 3 * training, f"{plain} bytes without packs: these are not three epochs of {training}"
@@ -509,7 +509,7 @@ def up_replaces_what_a_kill_left(cwd):
     up(3, 1)
     up(2, 1)
     assert sorted(json.loads(netbed("bytes").stdout)) == ["test0", "test1"]
-    assert len(mounts()) == 6, mounts()  # of two nodes and the switch
+    assert len(mounts()) == 6, mounts()  # mounts of two nodes and the switch
 
 
 try:

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[1])))
 
 from report_lib import main as program, text  # noqa: E402
 
-TRIES = 250  # of each kind of file
+TRIES = 250  # tries per kind of file
 TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "span", "br", "pre", "div", "table", "tr", "th", "td", "details",
         "summary", "figure", "figcaption", "img", "b", "svg", "text", "line", "polyline", "rect", "circle"}
 HOSTILE = ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</style><script>", "{0.__class__}", "a\nb\x1b[2J", "", None, True, [], {},

@@ -164,7 +164,7 @@ def slow_links(a):
 
 WARM_GPT = 2
 MESH_ENV = dict(ENV, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_MCA_mpi_yield_when_idle="1")
-BYTES = 4  # of an element
+BYTES = 4  # bytes of an element
 
 
 def train_gpt(a, launcher, tp, layers, *flags):

@@ -5,7 +5,7 @@ import json
 import math
 
 MOST = 1e100  # largest number accepted: sums and products of a few of them remain finite
-MOST_COUNT = 1e15  # of steps, ranks, samples: one more is another double
+MOST_COUNT = 1e15  # largest count: up to here each integer is a double
 
 
 class Problem(Exception):

@@ -5,7 +5,7 @@ from .page import chart, of_which, title_of
 from .records import last
 from .text import fill, html, join
 
-BEST = {"top1": max, "top5": max, "accuracy": max}  # of others the lowest: losses, perplexities
+BEST = {"top1": max, "top5": max, "accuracy": max}  # for others, losses and perplexities, the lowest
 
 
 def key(index, run):

@@ -7,7 +7,7 @@ from .evaluation import evaluation
 from .records import last
 from .text import Markup, fill, join, read_lines
 
-WIDTH, HEIGHT = 720, 260  # of a chart, in pixels
+WIDTH, HEIGHT = 720, 260  # size of a chart in pixels
 POINTS = 600  # at most, per curve, so that one of a million steps makes a small file
 MOST_RUNS = charts.COLOURS
 

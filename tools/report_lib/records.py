@@ -13,11 +13,11 @@ class Metrics:
 
     def __init__(self, path):
         self.steps, self.epochs, self.seconds, self.eval_seconds, self.last_step = {}, {}, 0.0, 0.0, math.nan
-        self.rate = "images"  # what speeds are of
-        self.samples = self.step_seconds = 0.0  # of all steps
+        self.rate = "images"  # unit of speeds
+        self.samples = self.step_seconds = 0.0  # sums over all steps
         self.numbers_of_epochs = set()  # a resumed run has an epoch twice
         self.evaluated = (math.nan, math.nan)  # samples of the last evaluation, of those in its data set, if fewer
-        self.on_training_data = False  # whether evaluations use the training data
+        self.on_training_data = False  # True: evaluations use the training data
         lines = read_lines(path)
         for file, found in ((path, lines), separate_evaluations(path)):
             for i, line in enumerate(found):

@@ -9,8 +9,8 @@ from .launch import LaunchError
 from .names import key_of
 from .plan import PlanError
 
-TUNE_SEED = 0  # of all trials; final runs have seeds 1, 2, ..., so that no luck of a trial is reported as accuracy
-DRAW_SEED = 2309  # of the starting point of the search
+TUNE_SEED = 0  # seed of all trials; final runs have seeds 1, 2, ..., so that a lucky trial is not reported as accuracy
+DRAW_SEED = 2309  # seed of the starting point of the search
 
 
 class Cell:

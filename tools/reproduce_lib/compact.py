@@ -8,7 +8,7 @@ import struct
 
 from report_lib.records import read_settings
 
-POINTS = 100  # of the loss curve
+POINTS = 100  # points of the loss curve
 EPOCHS = 120  # rows of the table of epochs
 EPOCH_KEYS = ("epoch", "step", "train_loss", "train_top1", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
 SHAMPOO_KEYS = ("shampoo_factor_seconds", "shampoo_root_seconds", "shampoo_apply_seconds")

@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
 INTERRUPTED = 3  # the trainer's exit status after a checkpoint
 DIVERGED = "is not finite"
-OWN_LINE = re.compile(r"train_\w+: ")  # of a trainer
+OWN_LINE = re.compile(r"train_\w+: ")  # prefix of a trainer's messages
 # Waiting threads sleep; Open MPI takes few cores for many ranks, and binds none of the cells side by side to the same core.
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
                **os.environ}
@@ -154,7 +154,7 @@ class Pool:
         self.launcher, self.store, self.report = launcher, store, report
         self.slots = [None] * launcher.jobs
         self.tried = set()  # failed in this call: not again before the next
-        self.seconds = []  # of finished cells
+        self.seconds = []  # seconds of finished cells
 
     def is_busy(self):
         return any(self.slots)

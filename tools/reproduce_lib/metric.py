@@ -10,7 +10,7 @@ class Metric:
     def __init__(self, name, noun, label, unit, digits, point, sign, worst, top):
         self.name, self.key, self.noun, self.label, self.unit = name, f"val_{name}", noun, label, unit
         self.digits, self.point, self.sign, self.worst, self.top = digits, point, sign, worst, top
-        self.points = "points" if unit == "%" else unit  # of differences
+        self.points = "points" if unit == "%" else unit  # unit of differences
 
     def score(self, value):
         return self.sign * value

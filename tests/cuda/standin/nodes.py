@@ -57,7 +57,7 @@ def check_time(found, amp, most):
     left = most * nodes.ROOF - time(found)
     more = found[0]._replace(read=left * nodes.BANDWIDTH, written=0, flops=0)
     assert left >= 0 > most * nodes.ROOF - time([*found, more]), f"{amp}: {time(found) / nodes.ROOF:.3f} times the roof"
-    if amp == "f16":  # what Shampoo's step is compared to
+    if amp == "f16":  # the reference of Shampoo's step
         adamw = time([w for w in found if w.name == "step_list"])
         assert abs(time(found) - nodes.ADAMW_STEP) < 1e-5 and abs(adamw - nodes.ADAMW) < 1e-6, (time(found), adamw)
 

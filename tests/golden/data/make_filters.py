@@ -17,7 +17,7 @@ here = pathlib.Path(__file__).parent
 made = (f"# Pillow {PIL.__version__}, torchvision {torchvision.__version__}, "
         f"tests/golden/data/make_filters.py, {datetime.date.today()}\n")
 MODES = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
-EVERY = 32  # of the large results only these rows are kept
+EVERY = 32  # large results keep one row in this many
 
 
 def noise(width, height, channels):
