@@ -34,7 +34,7 @@ def help_and_messages_name_them(cwd):
     assert "--dist auto|off|mpi|alone" in text
     assert "Average: --memory X decay rate of the average [0.5] (average only)" in text, text
     assert "--momentum X momentum [sgd=0.9 shampoo=0.9 soap=0 muon=0.95 lars=0.9] (sgd shampoo soap muon lars only)" in text
-    fails("--data", "nowhere", cwd=cwd, says="nor 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]' or 'shades:COUNT'")
+    fails("--data", "nowhere", cwd=cwd, says="is not a folder, a .tar file, 'fashion-mnist', 'synthetic:COUNT:SIZE:CLASSES', 'service:ADDRESS[,ADDRESS]' or 'shades:COUNT'")
     fails(*MINE, "--optim", "averag", cwd=cwd, code=USAGE, says="--optim: unknown value 'averag'; valid: ")
     fails(*MINE, "--memory", "1", cwd=cwd, code=USAGE, says="--memory: 1 is not in [0, 1)")
     fails(*MINE, "--optim", "sgd", "--memory", "0.5", cwd=cwd, code=USAGE, says="(read by: average)")

@@ -151,7 +151,7 @@ def evaluation_counts_each_sample_once(cwd):
 def indivisible_sizes_are_named(cwd):
     flags = [*data(cwd), *COMMON, "--batch-size", "8", "--max-steps", "1"]
     heads = ["--heads", "8", "--width", "32"]
-    for ranks, args, says in ((3, ["--tensor-parallel", "3", *heads], ("--tensor-parallel 3: ", "8 heads", "use 9")),
+    for ranks, args, says in ((3, ["--tensor-parallel", "3", *heads], ("--tensor-parallel 3: ", "8 heads", "use 6 or 9")),
                               (4, ["--tensor-parallel", "2x2", "--batch-size", "3"], ("--tensor-parallel 2x2: ", "a batch of 3", "use 2")),
                               (3, ["--tensor-parallel", "2"], ("3 ranks are not a multiple of the 2",))):
         _, err = run(ranks, *flags, *args, cwd=cwd, code=USAGE)

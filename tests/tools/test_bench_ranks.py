@@ -33,7 +33,7 @@ def links_of_two_nodes_and_of_one(cwd):
 
 def links_refuse_nodes_that_do_not_fit(cwd):
     del cwd
-    assert "3 ranks are no multiple of 2 ranks per node" in run("links", "--ranks", "3", "--ranks-per-node", "2", code=2)
+    assert "3 ranks are not a multiple of 2 ranks per node" in run("links", "--ranks", "3", "--ranks-per-node", "2", code=2)
 
 
 def an_exchange_sends_what_the_formulas_say(cwd):
