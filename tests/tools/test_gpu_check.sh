@@ -429,7 +429,7 @@ again()
     put "$work/dir/bin/conform" 'case "$*" in *no-such* | *--fused\ off*) echo "it: 1 passed, 0 failed"; exit 0 ;; esac' \
         'echo "FAIL conv2d f16 3x3: y, element 3"; echo "FAIL conv2d f16 1x1: y"; echo "it: 3 passed, 2 failed"; exit 1'
     put "$work/dir/bin/conform_step" '[ -n "${LATHER_SYNC-}" ] || exit 1'
-    run 1 --stage conform && says '| part | result | seconds | what passes | as it was | LATHER_SYNC=1 | --fused off | --no-graph | --deterministic | memcheck |' &&
+    run 1 --stage conform && says '| part | result | seconds | passes with | as it was | LATHER_SYNC=1 | --fused off | --no-graph | --deterministic | memcheck |' &&
         says '| again: conv2d f16 3x3 | *| *| passes: --fused off | fails | fails | ok | - | fails | fails |' && ! says '| again: conv2d f16 1x1 |' &&
         says '| again: a step.s gradients.* | *| *| passes: LATHER_SYNC=1 | fails | ok | - | - | - | fails |' &&
         grep -q 'conform: 1 passed, 4 failed' "$work/out" || return

@@ -107,7 +107,7 @@ run_again()
     local log='' line command only count=0
     local section
     [ ${#again[@]} -gt 0 ] || return 0
-    table "what failed, run again" "$(printf ' | %s' "what passes" "${WAYS[@]}" | cut -c 4-)"
+    table "failed parts, run again" "$(printf ' | %s' "passes with" "${WAYS[@]}" | cut -c 4-)"
     for line in "${again[@]}"; do
         eval "command=($line)"
         [ -n "$(program_of "${command[@]:1}")" ] || continue

@@ -1,4 +1,4 @@
-"""Several runs on one page: a curve of each in every chart, what of their settings differs, their last numbers."""
+"""Several runs on one page: a curve of each in every chart, the settings that differ, the last numbers."""
 import math
 
 from .page import chart, of_which, title_of

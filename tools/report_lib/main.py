@@ -35,7 +35,7 @@ def parse(argv):
 
 
 def written_by(run):
-    """The version that trained."""
+    """A line with the version of lather that trained the run."""
     path = os.path.join(run, "env.json")
     try:
         version = parse_json("\n".join(read_lines(path)), path)
@@ -59,7 +59,7 @@ def make(args):
 
 
 def save(path, text):
-    """Whole or not at all."""
+    """Writes the page completely, or not at all."""
     part = f"{path}.part-{os.getpid()}"
     try:
         with open(part, "x", encoding="utf-8", errors="surrogateescape") as file:  # not through a link that another user made

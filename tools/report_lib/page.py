@@ -1,4 +1,4 @@
-"""The page of one run, and what all pages share."""
+"""The page of one run, and the shared parts of all pages."""
 import math
 import os
 
@@ -117,7 +117,7 @@ def curves(metrics):
 
 
 def folded(run, name):
-    """A file of the run folder, if it is there."""
+    """A file of the run folder, if it exists."""
     try:
         lines = read_lines(os.path.join(run, name))
     except OSError:

@@ -154,7 +154,7 @@ def dropped(plan):
     if not reasons:
         return ""
     rows = join(fill("<tr><td>{}<td>{}</tr>\n", len(ranks), why) for why, ranks in reasons.items())
-    return fill("<h2>Dropped</h2>\n<table>\n<tr><th>how many<th>why</tr>\n{}</table>\n", rows)
+    return fill("<h2>Dropped</h2>\n<table>\n<tr><th>candidates<th>reason</tr>\n{}</table>\n", rows)
 
 
 def goal_text(goal):

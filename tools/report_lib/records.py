@@ -70,7 +70,7 @@ class Metrics:
         self.add_epoch({key: value for key, value in numbers.items() if key != "eval_seconds"})
 
     def speed(self):
-        """Samples over the seconds of the steps; of logs without these, the mean of the steps' speeds."""
+        """Samples over the seconds of the steps; for logs without these, the mean of the steps' speeds."""
         if self.step_seconds > 0:
             return self.samples / self.step_seconds
         found = self.steps.get("speed", [])
@@ -116,7 +116,7 @@ def settings_in(lines):
 
 
 def read_settings(run):
-    """settings_in the run's config.yaml. A file that cannot be read has none."""
+    """The settings of the run's config.yaml; none if it cannot be read."""
     try:
         return settings_in(read_lines(os.path.join(run, "config.yaml")))
     except OSError:
