@@ -57,7 +57,7 @@ def check_time(found, amp, most):
     left = most * nodes.ROOF - time(found)
     more = found[0]._replace(read=left * nodes.BANDWIDTH, written=0, flops=0)
     assert left >= 0 > most * nodes.ROOF - time([*found, more]), f"{amp}: {time(found) / nodes.ROOF:.3f} times the roof"
-    if amp == "f16":  # what Shampoo's step is compared to
+    if amp == "f16":  # the reference of Shampoo's step
         adamw = time([w for w in found if w.name == "step_list"])
         assert abs(time(found) - nodes.ADAMW_STEP) < 1e-5 and abs(adamw - nodes.ADAMW) < 1e-6, (time(found), adamw)
 
@@ -91,7 +91,7 @@ def every_recorded_step_has_at_most_so_many_tiny_nodes(_):
 
 @rows.full
 def attention_moves_and_computes_what_it_must(_):
-    """Of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
+    """Operations and bytes of the narrow GPT-2's graphs: two products forward and five backward, q, k, v in 16 bits and a number for each query;
     backward a matrix of scores in padded rows, written and read, and the sums of dy * y."""
     batch, heads, rows_, width = 4, 12, 32, 8
     product, tensor = 2 * batch * heads * rows_ * rows_ * width, 2 * batch * heads * rows_ * width
