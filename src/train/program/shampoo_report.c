@@ -128,7 +128,7 @@ static void show(const sink *out, const lt_optim *optim, const group *total, con
 {
     double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
     say(out,
-        "blocks: %lld with %lld factors, %.1f MiB of factors and inverse roots in %.1f MiB of state;  "
+        "blocks: %lld with %lld factors, %.1f MiB of factors and inverse roots in %.1f MiB of state; "
         "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
         (double)total->state_bytes / mib, per_ms * total->step_ns, per_ms * total->refresh_ns,
