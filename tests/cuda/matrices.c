@@ -3,7 +3,6 @@
 #include "tensor/backend/cuda/matrix/matrices.h"
 
 #include "near.h"
-#include "tensor/backend/cuda/kernels/vec.h"
 #include "tensor/backend/cuda/strided_iter.h"
 
 #include <stdlib.h>
@@ -132,24 +131,24 @@ static void long_folds_do_not_wrap(void **state)
 static void norms_are_cut_into_blocks(void **state)
 {
     (void)state;
-    static const int64_t rows[] = {1, LT_VEC_NORM_BLOCK, LT_VEC_NORM_BLOCK + 1, 5, 100000};
-    lt_vec_norm norm[COUNT_OF(rows)];
+    static const int64_t rows[] = {1, LT_NORM_BLOCK, LT_NORM_BLOCK + 1, 5, 100000};
+    lt_norm norm[COUNT_OF(rows)];
     int64_t blocks = 0, seen[COUNT_OF(rows)] = {0};
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const lt_view v = {.dtype = LT_F32, .shape = LT_SHAPE(rows[i], 1), .stride = {3, 1}};
-        norm[i] = lt_vec_norm_of(&(lt_vec_job){.a = v, .y = v}, NULL, blocks);
+        norm[i] = lt_norm_of(&v, NULL, blocks);
         blocks += norm[i].blocks;
     }
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t i = lt_find_block(&norm->first_block, sizeof *norm, COUNT_OF(rows), b);
-        const int64_t begin = (b - norm[i].first_block) * LT_VEC_NORM_BLOCK;
+        const int64_t begin = (b - norm[i].first_block) * LT_NORM_BLOCK;
         assert_true(begin >= 0 && begin < rows[i]);
-        seen[i] += rows[i] - begin < LT_VEC_NORM_BLOCK ? rows[i] - begin : LT_VEC_NORM_BLOCK;
+        seen[i] += rows[i] - begin < LT_NORM_BLOCK ? rows[i] - begin : LT_NORM_BLOCK;
     }
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_int_equal(seen[i], rows[i]);
-    const lt_vec_job scalar = {.a.dtype = LT_F64, .y.dtype = LT_F64};
-    assert_int_equal(lt_vec_norm_of(&scalar, NULL, 0).expression.iter.count, 1);
+    const lt_view scalar = {.dtype = LT_F64};
+    assert_int_equal(lt_norm_of(&scalar, NULL, 0).elements, 1);
 }
 
 static void equal_jobs_are_neighbours_in_their_order(void **state)

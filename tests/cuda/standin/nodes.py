@@ -29,7 +29,7 @@ MOST_TINY = {("resnet50", "f16"): 79, ("resnet50", "bf16"): 92, ("resnet50", "tf
 MOST_TIME = {("resnet50", "f16"): 1.40, ("resnet50", "bf16"): 1.55}
 MOST_SHAMPOO = {(2048, 50): 1.05, (1024, 1): 1.3}
 # Limits on kernels and read-backs of Shampoo's update between refreshes, and of a refresh of all roots, with blocks of 2048.
-SHAMPOO = [(136, 1), (1056, 1)]
+SHAMPOO = [(130, 1), (1055, 1)]
 TRACED = "tests/cuda/standin/traced"
 
 

@@ -44,6 +44,28 @@ lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first)
     return f;
 }
 
+/* Unfolds along the innermost dimension: the order of memory. */
+lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
+{
+    int order[LT_MAX_DIMS];
+    lt_view flat = *x;
+    if (!flat.shape.ndim) {
+        flat.shape = LT_SHAPE(1);
+        flat.stride[0] = 1;
+    }
+    lt_iter_order(&flat, order);
+    int last = flat.shape.ndim - 1;
+    while (!is_innermost(&flat, order, order[last]))
+        last--;
+    lt_norm n = {.unfolding = lt_unfold(&flat, order[last], &flat),
+                 .first_block = first_block,
+                 .out = out,
+                 .wide = x->dtype == LT_F64};
+    n.elements = n.unfolding.n * n.unfolding.rest;
+    n.blocks = (n.elements + LT_NORM_BLOCK - 1) / LT_NORM_BLOCK;
+    return n;
+}
+
 void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
                       void *matrix)
 {

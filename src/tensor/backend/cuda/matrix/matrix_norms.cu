@@ -1,5 +1,5 @@
-/* Frobenius norms of lists of elementwise expressions, whose values are not written, and of tensors: in double and in
- * a fixed order, first over blocks of LT_VEC_NORM_BLOCK elements, then over the blocks of each expression. */
+/* Frobenius norms of lists of tensors, in double and in a fixed order: first over blocks of LT_NORM_BLOCK elements, then
+ * over the blocks of each tensor. The same for elementwise expressions, whose values are not written. */
 
 #include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
@@ -7,6 +7,30 @@
 
 namespace
 {
+
+__device__ double element_of(const lt_norm &v, int64_t i)
+{
+    const int64_t at = lt_unfolding_offset(&v.unfolding, i);
+    return v.wide ? ((const double *)v.unfolding.data)[at]
+                  : (double)((const float *)v.unfolding.data)[at];
+}
+
+__global__ void __launch_bounds__(THREADS)
+    squares(const lt_norm *norm, int64_t count, double *partial)
+{
+    const lt_norm v = norm[lt_find_block(&norm->first_block, sizeof *norm, count, blockIdx.x)];
+    const int64_t begin = (blockIdx.x - v.first_block) * LT_NORM_BLOCK;
+    const int64_t end = min(begin + LT_NORM_BLOCK, v.elements);
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
+        const double x = element_of(v, i);
+        sum += x * x;
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        partial[blockIdx.x] = sum;
+}
 
 __device__ double value_at(const lt_vec_expression &s, const lt_vec_numbers &n, int64_t i)
 {
@@ -66,10 +90,11 @@ __global__ void __launch_bounds__(THREADS)
         partial[blockIdx.x] = sum;
 }
 
-/* One block per expression. */
-__global__ void __launch_bounds__(THREADS) finish(const lt_vec_norm *norm, const double *partial)
+/* One block per tensor or expression. */
+template <class Norm>
+__global__ void __launch_bounds__(THREADS) finish(const Norm *norm, const double *partial)
 {
-    const lt_vec_norm &v = norm[blockIdx.x];
+    const Norm &v = norm[blockIdx.x];
     double sum = 0;
     for (int64_t i = threadIdx.x; i < v.blocks; i += THREADS)
         sum += partial[v.first_block + i];
@@ -78,14 +103,25 @@ __global__ void __launch_bounds__(THREADS) finish(const lt_vec_norm *norm, const
         *v.out = sqrt(sum);
 }
 
-/* The kernels' work memory: the list of expressions, then the sums of their blocks. */
-lt_status send_norms(lt_cuda *c, const lt_vec_job *job, size_t count, const lt_view *out,
+lt_norm norm_of(const lt_view &x, double *out, int64_t first_block)
+{
+    return lt_norm_of(&x, out, first_block);
+}
+
+lt_vec_norm norm_of(const lt_vec_job &job, double *out, int64_t first_block)
+{
+    return lt_vec_norm_of(&job, out, first_block);
+}
+
+/* The kernels' work memory: the list of tensors or expressions, then the sums of their blocks. */
+template <class Norm, class Item>
+lt_status send_norms(lt_cuda *c, const Item *x, size_t count, const lt_view *out,
                      void **workspace, int64_t *blocks)
 {
-    lt_vec_norm *list = new lt_vec_norm[count];
+    Norm *list = new Norm[count];
     *blocks = 0;
     for (size_t i = 0; i < count; i++) {
-        list[i] = lt_vec_norm_of(&job[i], (double *)out->data + i * (size_t)out->stride[0], *blocks);
+        list[i] = norm_of(x[i], (double *)out->data + i * (size_t)out->stride[0], *blocks);
         *blocks += list[i].blocks;
     }
     const size_t bytes = count * sizeof *list;
@@ -97,42 +133,42 @@ lt_status send_norms(lt_cuda *c, const lt_vec_job *job, size_t count, const lt_v
     return st;
 }
 
-lt_status run_norms(lt_cuda *c, const char *entry, const lt_vec_job *job, size_t count,
-                    const lt_view *out, const lt_scalars *scalars)
+/* A tensor's record is smaller than an expression's, so that fewer launches send the list. */
+lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
 {
+    lt_cuda *c = (lt_cuda *)ctx;
     void *workspace = NULL;
     int64_t blocks;
-    LT_TRY(lt_cuda_begin(c, entry));
+    LT_TRY(lt_cuda_begin(c, "frobenius"));
     if (!count)
         return lt_cuda_end(c);
     for (size_t i = 0; i < count; i++)
-        LT_TRY(lt_matrix_dtype(c, job[i].y.dtype));
-    LT_TRY(send_norms(c, job, count, out, &workspace, &blocks));
-    const lt_vec_norm *list = (const lt_vec_norm *)workspace;
+        LT_TRY(lt_matrix_dtype(c, x[i].dtype));
+    LT_TRY(send_norms<lt_norm>(c, x, count, out, &workspace, &blocks));
+    const lt_norm *list = (const lt_norm *)workspace;
     double *partial = (double *)(list + count);
-    vec_squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial, scalars);
-    finish<<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);
+    squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial);
+    finish<lt_norm><<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);
     return lt_cuda_end(c);
 }
 
 lt_status vec_norms(void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
                     const lt_scalars *scalars)
 {
-    return run_norms((lt_cuda *)ctx, "vec_norms", job, count, out, scalars);
-}
-
-/* The expression of a tensor is 1 * x. */
-lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_view *out)
-{
-    lt_vec_job *job = new lt_vec_job[count]();
-    for (size_t i = 0; i < count; i++) {
-        job[i].op = LT_VEC_AXPBY;
-        job[i].alpha = 1;
-        job[i].a = job[i].y = x[i];
-    }
-    lt_status st = run_norms((lt_cuda *)ctx, "frobenius", job, count, out, NULL);
-    delete[] job;
-    return st;
+    lt_cuda *c = (lt_cuda *)ctx;
+    void *workspace = NULL;
+    int64_t blocks;
+    LT_TRY(lt_cuda_begin(c, "vec_norms"));
+    if (!count)
+        return lt_cuda_end(c);
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(lt_matrix_dtype(c, job[i].y.dtype));
+    LT_TRY(send_norms<lt_vec_norm>(c, job, count, out, &workspace, &blocks));
+    const lt_vec_norm *list = (const lt_vec_norm *)workspace;
+    double *partial = (double *)(list + count);
+    vec_squares<<<(unsigned)blocks, THREADS, 0, main_stream(c)>>>(list, (int64_t)count, partial, scalars);
+    finish<lt_vec_norm><<<(unsigned)count, THREADS, 0, main_stream(c)>>>(list, partial);
+    return lt_cuda_end(c);
 }
 
 } /* namespace */

@@ -41,6 +41,19 @@ extern "C" {
  * used together have the same. */
 lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first);
 
+/* A tensor whose Frobenius norm is computed, in blocks; block b of all tensors has elements
+ * [b', b' + 1) * LT_NORM_BLOCK of it, b' = b - first_block. */
+enum { LT_NORM_BLOCK = 8192 };
+typedef struct lt_norm {
+    lt_unfolding unfolding;
+    int64_t elements, first_block, blocks;
+    double *out;
+    int64_t wide; /* 1: elements are doubles */
+} lt_norm;
+
+/* Returns the norm of x, to be written to *out; its first block is number first_block. */
+lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block);
+
 /* An unfolding and the contiguous matrix that it is gathered to or scattered from; block b has elements
  * [b', b' + 1) * LT_GATHER_BLOCK, b' = b - first_block. */
 enum { LT_GATHER_BLOCK = 2048 };
