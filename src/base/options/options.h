@@ -26,7 +26,7 @@ struct lt_options {
     lt_option_row *row; /* of all tables, in the order of --help */
     size_t count;
     lt_options_request asked;
-    char topic[LT_OPTION_NAME]; /* of --help: "all", a group or an option; "" if none */
+    char topic[LT_OPTION_NAME]; /* of --help: "all", a group or an option; "" if absent */
     char **rest;
     size_t rest_count;
     char **argument;

@@ -14,7 +14,7 @@
 enum { BYTES = 256, NONE = -1, WORDS = 1 << 15, WORD_BYTES = 20, WORD_IDS = 6 };
 
 typedef struct merge {
-    int32_t left, right; /* left is NONE in an empty element */
+    int32_t left, right; /* left: NONE marks an empty element */
     int32_t rank, merged;
 } merge;
 

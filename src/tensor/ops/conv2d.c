@@ -82,7 +82,7 @@ static lt_status forward_of_norm(lt_node *node, const lt_view *w, const lt_view 
     return be->conv2d_norm_stats(ctx, node->config, &before, w, y, stats, how);
 }
 
-/* Returns the pixels whose normalised values were not written; out->x remains NULL if there are none. */
+/* Returns the pixels whose normalised values were not written; out->x remains NULL if all were. */
 static lt_status find_pixels(lt_node *node, lt_view *x, lt_view *folded, lt_conv_pixels *out)
 {
     lt_node *normalize = lt_fuse_producer(node, LT_FUSE_PIXELS);
