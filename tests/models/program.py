@@ -462,9 +462,39 @@ def invalid_command_lines_are_rejected(cwd):
         (["--gradient-noise", "--local-steps", "2"], "--local-steps and --gradient-noise contradict"),
         (["--gradient-noise", "--compress", "topk:0.1"], "--compress and --gradient-noise contradict"),
     ]
+    # A single process rejects the same values of flags that need several ranks.
+    rows += [
+        (["--compress", "topk:0"], "with a density in (0,1]"),
+        (["--compress", "topk:1.1"], "with a density in (0,1]"),
+        (["--compress", "powersgd:0"], "1 to 64"),
+        (["--compress", "powersgd:65"], "1 to 64"),
+        (["--compress", "zip"], "unknown reducer 'zip'"),
+        (["--compress", "two-level:2"], "takes no argument"),
+        (["--comm-model", "5"], "'5' is not LATENCY,RATE"),
+        (["--comm-model", "0,0"], "'0,0' is not LATENCY,RATE"),
+    ]
     for flags, says in rows:
         fails(*NOISE, *flags, cwd=cwd, says=says, code=USAGE)
     fails(cwd=cwd, says="--data", code=USAGE)
+
+
+def flags_without_effect_on_one_rank_are_noted(cwd):
+    line = "no effect with one rank: "
+    rows = [
+        ([], None),
+        (["--compress", "topk:1"], "--compress"),
+        (["--compress", "powersgd:64"], "--compress"),
+        (["--compress", "two-level"], "--compress"),
+        (["--comm-model", "0,0.1"], "--comm-model"),
+        (["--dist-bn", "none", "--sync-bn", "--bucket-mib", "24", "--no-overlap", "--grad-comm-dtype", "bf16", "--allreduce", "flat",
+          "--compress", "plain", "--shard-optimizer", "--comm-dtype", "f16", "--communicate-params", "--num-trainers-per-group", "1",
+          "--balance", "bytes", "--ranks-per-node", "2", "--comm-model", "5,1"],
+         "--dist-bn, --sync-bn, --bucket-mib, --no-overlap, --grad-comm-dtype, --allreduce, --compress, --shard-optimizer, --comm-dtype, "
+         "--communicate-params, --num-trainers-per-group, --balance, --ranks-per-node, --comm-model"),
+    ]
+    for flags, noted in rows:
+        text = run(*NOISE, *SMALL, "--progress", "lines", "--max-steps", "1", "--no-shuffle", *flags, cwd=cwd).stderr.splitlines()
+        assert [x.split(line)[1] for x in text if line in x] == ([noted] if noted else []), (flags, text)
 
 
 def printed(cwd, *flags):
@@ -646,7 +676,7 @@ ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_tra
         weights_contain_class_names_and_normalization,
         fine_tuning_keeps_frozen_layers, the_final_weights_are_the_average, batch_norm_statistics_are_recomputed_for_averaged_weights, a_profile_is_a_trace, the_config_file_is_reloadable, invalid_data_is_rejected, a_flat_validation_folder_needs_a_label_file, caches_change_nothing, tar_files_and_packs_train_and_evaluate,
         different_class_sets_are_named, invalid_checkpoints_are_rejected,
-        invalid_weights_are_rejected, invalid_command_lines_are_rejected,
+        invalid_weights_are_rejected, invalid_command_lines_are_rejected, flags_without_effect_on_one_rank_are_noted,
         presets_set_defaults_that_flags_override, every_recipe_loads_and_flags_override_it, reproduce_is_a_subcommand,
         help_shows_the_defaults_of_presets, shampoo_lists_its_blocks,
         invalid_settings_are_rejected, a_run_without_finite_gradients_stops]

@@ -139,15 +139,14 @@ lt_status lt_ranks_find_nodes(lt_ranks *r, int64_t ranks_per_node)
     return st == LT_E_ARG ? lt_fail(st, "--ranks-per-node: %s", lt_error_message()) : st;
 }
 
-lt_status lt_ranks_set_link(lt_ranks *r, const char *text)
+lt_status lt_ranks_link(const ranks_options *o, double link[2])
 {
-    double link[2];
-    if (lt_text_numbers(text, link, 2) != 2 || !(link[1] > 0))
+    link[0] = link[1] = 0;
+    if (o->comm_model && (lt_text_numbers(o->comm_model, link, 2) != 2 || !(link[1] > 0)))
         return lt_fail(LT_E_ARG,
                        "--comm-model: '%s' is not LATENCY,RATE: microseconds of 0 or more, Gbit/s "
                        "above 0",
-                       text);
-    lt_comm_set_model(r->comm, link[0], link[1]);
+                       o->comm_model);
     return LT_OK;
 }
 

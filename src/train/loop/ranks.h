@@ -75,8 +75,8 @@ void lt_ranks_join(lt_ranks *ranks, lt_comm *comm);
 lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, double deadline);
 /* Groups the ranks into nodes by --ranks-per-node; 0: by machine. Collective. */
 lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
-/* Parses --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s. */
-lt_status lt_ranks_set_link(lt_ranks *ranks, const char *text);
+/* Parses --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s; zeros without it. Errors: LT_E_ARG. */
+lt_status lt_ranks_link(const ranks_options *options, double link[2]);
 /* Returns this rank's share of its machine's processors as a number of threads. Collective. */
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
 /* Parses --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (not a number of

@@ -407,6 +407,7 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
 lt_status lt_arguments_check(const arguments *a, const lt_trainer_program *program,
                              const lt_options *options)
 {
+    double link[2];
     if (!a->data)
         return lt_fail(LT_E_ARG, "--data: missing; %s", program->data_missing);
     LT_TRY(check_needs(a));
@@ -416,6 +417,7 @@ lt_status lt_arguments_check(const arguments *a, const lt_trainer_program *progr
     LT_TRY(check_scattered(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_balance(&a->ranks));
+    LT_TRY(lt_ranks_link(&a->ranks, link));
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));
     LT_TRY(check_noise(a));

@@ -25,7 +25,7 @@ static void describe(lt_trainer *t)
         t->program->describe(t->context, t);
 }
 
-/* Notes evaluations on part of the data or on the training data, and runs that save nothing. */
+/* Notes evaluations on part of the data or on the training data, flags without effect, and runs that save nothing. */
 static void note_limits(lt_trainer *t)
 {
     const arguments *a = &t->args;
@@ -43,6 +43,7 @@ static void note_limits(lt_trainer *t)
                     "%s has no split: evaluations use the training %s and do not measure how "
                     "well others are classified; put held-out data into DATA/val",
                     a->data, t->input.unit);
+    lt_trainer_note_alone(t);
     if (!a->output.output)
         lt_run_note(t->run, "no --output: this run will not be saved");
 }

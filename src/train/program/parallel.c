@@ -11,6 +11,7 @@
 #include "lather/log.h"
 #include "lather/share.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -87,6 +88,7 @@ static lt_status share_threads(lt_trainer *t)
 lt_status lt_trainer_open_ranks(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;
+    double link[2];
     t->ranks = LT_RANKS_ALONE;
     t->shared.workers = (int)t->args.loader.workers;
     if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
@@ -95,8 +97,9 @@ lt_status lt_trainer_open_ranks(lt_trainer *t)
     LT_TRY(agree_flags(t));
     LT_TRY(lt_ranks_find_nodes(&t->ranks, o->ranks_per_node));
     LT_TRY(share_threads(t));
+    LT_TRY(lt_ranks_link(o, link));
     if (o->comm_model) /* before the groups of a mesh, which have the same link */
-        LT_TRY(lt_ranks_set_link(&t->ranks, o->comm_model));
+        lt_comm_set_model(t->ranks.comm, link[0], link[1]);
     return lt_ranks_open_mesh(&t->ranks, o);
 }
 
@@ -151,6 +154,30 @@ static size_t bucket_bytes(const lt_trainer *t)
     return (size_t)(t->args.ranks.bucket_mib * 0x1p20);
 }
 
+static bool is_on(const char *text)
+{
+    return text && strcmp(text, "off") != 0;
+}
+
+/* Checks the reducer of --compress, of which one process alone makes no use. */
+static lt_status check_reducer(const lt_trainer *t, const char *compress)
+{
+    lt_comm *self;
+    lt_nodes nodes = {0};
+    lt_data_parallel *dp = NULL;
+    const lt_data_parallel_config c = {.compress = compress, .nodes = &nodes};
+    if (!is_on(compress))
+        return LT_OK;
+    LT_TRY(lt_comm_open(&self, "self", t->device));
+    lt_status st = lt_comm_nodes(&nodes, self, 0);
+    if (!st)
+        st = lt_data_parallel_new(&dp, self, &t->params, t->tape, &c);
+    lt_data_parallel_free(&dp);
+    lt_nodes_clear(&nodes);
+    lt_comm_close(&self);
+    return st == LT_E_UNSUPPORTED ? LT_OK : st; /* by this device */
+}
+
 static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
 {
     const int64_t accum = t->args.training.grad_accum;
@@ -163,7 +190,7 @@ static lt_status open_data_parallel(lt_trainer *t, lt_data_parallel_config *c)
                        "mpirun or srun, without --dist off",
                        s.drop_compute ? "drop-compute" : "backup-workers");
     if (!t->ranks.comm)
-        return LT_OK;
+        return check_reducer(t, c->compress);
     LT_TRY(lt_stragglers_check(&s, t->ranks.count, accum));
     lt_stragglers_configure(&s, t->ranks.count, accum, c);
     LT_TRY(lt_data_parallel_new(&t->shared.dp, averaging(t), &t->params, t->tape, c));
@@ -230,6 +257,40 @@ lt_status lt_trainer_open_parallel(lt_trainer *t)
         warn_of_sparse_gradients(t);
     t->ranks.same_failure = st == LT_E_ARG;
     return st;
+}
+
+void lt_trainer_note_alone(const lt_trainer *t)
+{
+    const ranks_options *o = &t->args.ranks;
+    const struct {
+        bool given;
+        const char *flag;
+    } list[] = {
+        {o->dist_bn != LT_DIST_BN_REDUCE, "dist-bn"},
+        {o->sync_bn, "sync-bn"},
+        {fabs(o->bucket_mib - 25) > 0, "bucket-mib"},
+        {!o->overlap, "no-overlap"},
+        {o->grad_comm_dtype != COMM_F32, "grad-comm-dtype"},
+        {o->allreduce != ALLREDUCE_AUTO, "allreduce"},
+        {is_on(o->compress), "compress"},
+        {o->shard_optimizer, "shard-optimizer"},
+        {o->comm_dtype != COMM_F32, "comm-dtype"},
+        {o->communicate_params, "communicate-params"},
+        {o->num_trainers_per_group, "num-trainers-per-group"},
+        {lt_ranks_has_balance(o), "balance"},
+        {o->ranks_per_node, "ranks-per-node"},
+        {o->comm_model, "comm-model"},
+    };
+    char text[256] = "";
+    size_t used = 0;
+    if (t->ranks.count > 1 || o->dist >= DIST_MPI)
+        return;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (list[i].given)
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s--%s", used ? ", " : "",
+                                     list[i].flag);
+    if (used)
+        lt_run_note(t->run, "no effect with one rank: %s", text);
 }
 
 void lt_trainer_begin_compression(lt_trainer *t)

@@ -81,6 +81,9 @@ lt_status lt_trainer_open_ranks(lt_trainer *t);
 lt_status lt_trainer_open_share(lt_trainer *t);
 /* Starts averaging gradients. Call before the optimizer is made. */
 lt_status lt_trainer_open_parallel(lt_trainer *t);
+/* Notes flags that differ from their defaults and have no effect on one rank; --shard-gradients and --shard-params have:
+ * they change the order in which the gradient's norm is summed. */
+void lt_trainer_note_alone(const lt_trainer *t);
 /* Turns compression of gradients on or off for the beginning epoch. */
 void lt_trainer_begin_compression(lt_trainer *t);
 /* Makes the optimizer, over params, or over the whole parameters of a sharded model. Call after freezing. */
