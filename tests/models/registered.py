@@ -41,4 +41,15 @@ def help_and_messages_name_them(cwd):
     fails(*MINE, "--weight-decay", "1", cwd=cwd, code=USAGE, says="--optim average does not read it")
 
 
-sys.exit(run_rows([they_train_and_resume, help_and_messages_name_them], "lather-registered-", *sys.argv[2:3]))
+def a_flag_that_plan_has_too_is_its_optimizers(cwd):
+    trainer.NAME = "train_mlp plan"
+    flags = ["--goal", "deadline=1h", *MINE, "--max-steps", "9", "--profile_seconds", "0.01"]
+    said = run("plan", *flags, "--memory", "0.75", "--plan-memory", "64", cwd=cwd).stdout
+    assert "average" in said and "--memory 0.75" in said and "plan-memory" not in said, said
+    run("plan", *flags, "--plan-memory", "1e-6", cwd=cwd, code=USAGE)
+    fails("plan", *flags, "--memory", "64", cwd=cwd, code=USAGE, says="--memory: 64 is not in [0, 1)")
+    text = " ".join(run("plan", "--help", "all", cwd=cwd).stdout.split())
+    assert "--plan-memory X GiB per rank" in text and "--memory X decay rate of the average" in text, text
+
+
+sys.exit(run_rows([they_train_and_resume, help_and_messages_name_them, a_flag_that_plan_has_too_is_its_optimizers], "lather-registered-", *sys.argv[2:3]))

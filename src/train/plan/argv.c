@@ -1,5 +1,6 @@
 /* Command lines of candidates: training flags with a choice of --vary, after mpirun, and as text for a shell. */
 
+#include "base/options/options.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
@@ -36,11 +37,6 @@ void lt_plan_argv_free(plan_argv *w)
 
 /* --- Flags --- */
 
-static bool is_name(const char *flag, const char *name, size_t bytes)
-{
-    return strlen(flag) == bytes && !strncmp(flag, name, bytes);
-}
-
 /* Returns true for a flag that is not passed to training; skip: its value is the next word. */
 static bool is_left_out(const char *word, const plan_request *r, bool *skip)
 {
@@ -50,11 +46,11 @@ static bool is_left_out(const char *word, const plan_request *r, bool *skip)
         return false;
     const char *name = word + (strncmp(word, "--no-", 5) ? 2 : 5);
     const size_t bytes = strcspn(name, "=");
-    bool out = lt_plan_is_own_flag(name, bytes, &takes_value);
-    if (is_name("plan", name, bytes))
+    bool out = lt_plan_is_own_flag(r->options, name, bytes, &takes_value);
+    if (lt_options_is_named("plan", name, bytes))
         out = takes_value = true;
     for (int i = 0; i < r->axes; i++)
-        if (is_name(r->axis[i].flag, name, bytes))
+        if (lt_options_is_named(r->axis[i].flag, name, bytes))
             out = takes_value = true;
     *skip = out && takes_value && !name[bytes];
     return out;

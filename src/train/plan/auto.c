@@ -112,7 +112,7 @@ static void print_plan(plan *p)
 {
     int rank, ranks;
     lt_comm_launched_local(&rank, &ranks);
-    if (!lt_options_is_set(p->trainer->options, "rows"))
+    if (!lt_options_is_set(p->trainer->options, lt_plan_flag(&p->options, "rows")))
         p->options.rows = ROWS;
     if (!rank)
         lt_plan_print(p, stdout);

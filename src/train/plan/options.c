@@ -1,5 +1,7 @@
 /* Flags of `plan`, and their parsers: goal, ranks, machine, and the training flags that candidates vary. */
 
+#include "base/options/options.h"
+
 #include "planner.h"
 #include "train/loop/option_rows.h"
 
@@ -12,7 +14,7 @@
 
 #define OF plan_options
 /* clang-format off */
-static const lt_option rows[] = {
+static const lt_option rows[PLAN_FLAGS] = {
 {"Plan", LIST("goal", goal), .meta = "NAME=VALUE", .once = true, .help = "target of the run: top1=75, loss=1.2 (any metric of evaluations, or train_loss), deadline=6h (s, m, h, d); a metric, a deadline, or both"},
 {"Plan", TEXT("ranks", ranks), .meta = "A..B|N,N,...", .once = true, .help = "numbers of ranks to choose from; A..B: A, its doubles, and B [1, or with --nodes all of them]"},
 {"Plan", LIST("vary", vary), .meta = "FLAG=V,V,...", .once = true, .help = "values of a training flag to choose from, as optim=sgd,shampoo or allreduce=flat,two-level"},
@@ -36,13 +38,32 @@ static const lt_option rows[] = {
 {"Plan", TEXT("pilot-dir", pilot_dir), .meta = "DIR", .once = true, .help = "keep the run folders of pilots in DIR, for --from; default: only logs of failed ones are kept"},
 {"Plan", TEXT("json", json), .meta = "FILE|-", .once = true, .help = "write the plan as JSON, which lather-report turns into a page; -: to standard output, in place of the table"},
 };
-OPTION_TABLE(lt_plan_options, plan_options, rows)
 /* clang-format on */
 
-bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value)
+lt_option_table lt_plan_options(plan_options *o, const lt_options *training)
 {
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strlen(rows[i].name) == bytes && !strncmp(rows[i].name, name, bytes)) {
+    for (int i = 0; i < PLAN_FLAGS; i++) {
+        const char *name = rows[i].name;
+        const bool taken = lt_options_find(training, name, strlen(name));
+        snprintf(o->name[i], PLAN_NAME, "%s%s", taken ? "plan-" : "", name);
+        o->row[i] = rows[i];
+        o->row[i].name = o->name[i];
+    }
+    return (lt_option_table){o->row, PLAN_FLAGS, o};
+}
+
+const char *lt_plan_flag(const plan_options *o, const char *name)
+{
+    int i = 0;
+    while (strcmp(rows[i].name, name) != 0)
+        i++;
+    return o->name[i];
+}
+
+bool lt_plan_is_own_flag(const plan_options *o, const char *name, size_t bytes, bool *takes_value)
+{
+    for (int i = 0; i < PLAN_FLAGS; i++)
+        if (lt_options_is_named(o->name[i], name, bytes)) {
             *takes_value = rows[i].type != LT_OPTION_BOOL;
             return true;
         }

@@ -138,7 +138,15 @@ lt_status lt_plan_work(plan *p, int argc, char *const *argv)
 
 lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv)
 {
-    const arguments_more more = {program, lt_plan_options(&p->options)};
+    lt_trainer training = {0};
+    arguments_more more = {.program = program};
+    lt_status st = lt_trainer_start(&training, p->family, p->program);
+    if (!st)
+        st = lt_trainer_open_options(&training, NULL);
+    if (!st)
+        more.table = lt_plan_options(&p->options, training.options);
+    lt_trainer_close(&training);
+    LT_TRY(st);
     LT_TRY(lt_trainer_start(p->trainer, p->family, p->program));
     LT_TRY(lt_trainer_open_options(p->trainer, &more));
     return lt_trainer_parse(p->trainer, argc, argv);

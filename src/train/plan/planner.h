@@ -18,6 +18,9 @@
 
 /* --- options.c: the flags --- */
 
+enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_REASON = 1200 };
+enum { PLAN_FLAGS = 22 };
+
 typedef struct plan_options {
     lt_option_list goal, from, vary;
     const char *ranks, *link, *link_between, *step_profile, *json, *pilot_budget, *pilot_dir;
@@ -25,13 +28,17 @@ typedef struct plan_options {
     double price, memory, profile_seconds, slots;
     int64_t nodes, rows, global_batch, profile_ranks;
     bool simulate, extrapolate, one_machine;
+    lt_option row[PLAN_FLAGS];
+    char name[PLAN_FLAGS][PLAN_NAME];
 } plan_options;
-lt_option_table lt_plan_options(plan_options *o);
+/* Returns the table of plan's flags; one that training has too, as an optimizer's --memory, is --plan-memory. */
+lt_option_table lt_plan_options(plan_options *o, const lt_options *training);
+/* Returns the name of plan's flag in that table. */
+const char *lt_plan_flag(const plan_options *o, const char *name);
 /* Returns true for a flag of plan that training does not have; takes_value: the next word is its value. */
-bool lt_plan_is_own_flag(const char *name, size_t bytes, bool *takes_value);
+bool lt_plan_is_own_flag(const plan_options *o, const char *name, size_t bytes, bool *takes_value);
 
 enum { PILOTS_OFF, PILOTS_AUTO };
-enum { PLAN_NAME = 32, PLAN_STATE = 96, PLAN_RANKS = 64, PLAN_TEXT = 512, PLAN_REASON = 1200 };
 enum { PLAN_AXES = 16, PLAN_VALUES = 16 };
 
 /* --goal: a value of a metric (loss=1.2, top1=75), a deadline, or both. */
