@@ -270,13 +270,19 @@ tidy() # NAME FILE...: one file per process; several at once give false warnings
 
 tidy_changed()
 {
-    local files
-    if $built; then
-        row "clang reads every file without a warning" tools/check_clang build-check/main
+    local files name="clang-tidy on files changed last"
+    if ! $built; then
+        skip "$name" "the build failed"
+        return
+    fi
+    row "clang reads every file without a warning" tools/check_clang build-check/main
+    if ! git rev-parse --quiet --verify HEAD >/dev/null 2>&1; then
+        skip "$name" "there is no git history"
+        return
     fi
     files=$(changed_files 12)
-    if [ -z "$files" ] || ! $built; then
-        skip "clang-tidy on changed files" "no git history, or no build"
+    if [ -z "$files" ]; then
+        echo "  none     $name: the last 8 commits of sources change no .c file"
         return
     fi
     # Checks without false alarms; --full runs .clang-tidy's whole list, which a person reads.
@@ -286,5 +292,5 @@ tidy_changed()
     sure=$sure,bugprone-undefined-memory-manipulation,bugprone-not-null-terminated-result
     sure=$sure,readability-misleading-indentation,readability-inconsistent-declaration-parameter-name
     # shellcheck disable=SC2086
-    CHECKS="--checks=-*,$sure" tidy "clang-tidy on files changed last" $files
+    CHECKS="--checks=-*,$sure" tidy "$name" $files
 }
