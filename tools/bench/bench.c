@@ -2,18 +2,16 @@
 
 #include "bench.h"
 
-#include "models.h"
-#include "optim.h"
-
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 static const bench_command *const commands[] = {
-    &bench_train,      &bench_eval,  &bench_regimes,  &bench_overlap, &bench_exchange,
-    &bench_stragglers, &bench_links, &bench_loader,   &bench_optim,   &bench_attention,
-    &bench_linear,     &bench_ops,   &bench_ceilings, &bench_roots,   &bench_service,
+    &bench_train,      &bench_eval,     &bench_regimes, &bench_overlap, &bench_exchange,
+    &bench_stragglers, &bench_links,    &bench_loader,  &bench_optim,   &bench_attention,
+    &bench_ops,        &bench_ceilings, &bench_roots,   &bench_service,
 };
 enum { COMMANDS = sizeof commands / sizeof(commands[0]) };
 
@@ -125,15 +123,51 @@ lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_sh
 
 /* --- Output --- */
 
+/* Prints fields, separated by ", ". */
+static void print_fields(const char *format, va_list values) LT_PRINTF(1, 0);
+static void print_fields(const char *format, va_list values)
+{
+    char quoted[1024], *to = quoted;
+    for (const char *at = format; *at && to < quoted + sizeof quoted;) {
+        const int key = (int)strcspn(at, " ");
+        const char *value = at + key + 1;
+        const int length = (int)strcspn(value, " ");
+        const char *quote = value[length - 1] == 's' ? "\"" : "";
+        to += snprintf(to, (size_t)(quoted + sizeof quoted - to), "%s\"%.*s\": %s%.*s%s",
+                       at == format ? "" : ", ", key, at, quote, length, value, quote);
+        at = value + length + (value[length] == ' ');
+    }
+    vprintf(quoted, values);
+}
+
+void bench_print_fields(const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    printf(", ");
+    print_fields(format, values);
+    va_end(values);
+}
+
+void bench_print_row(int64_t index, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    printf("%s{", index ? ", " : "");
+    print_fields(format, values);
+    printf("}");
+    va_end(values);
+}
+
 const char *const bench_amp_names[] = {"f32", "bf16", "f16", "tf32"};
 const lt_dtype bench_amp_dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
 
 void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
                         int threads)
 {
-    printf("{\"benchmark\": \"%s\", \"version\": \"%s\", \"device\": \"%s\", \"dtype\": \"%s\", "
-           "\"batch_size\": %d, \"threads\": %d",
-           benchmark, lt_version(), device, dtype, (int)batch, threads);
+    printf("{\"benchmark\": \"%s\"", benchmark);
+    bench_print_fields("version %s device %s dtype %s batch_size %d threads %d", lt_version(),
+                       device, dtype, (int)batch, threads);
 }
 
 void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,

@@ -1,10 +1,14 @@
-/* Shared declarations of the benchmarks of bench: options, ranks, rounds, output. */
+/* Shared declarations of the benchmarks of bench: options, ranks, rounds, models, optimizers, output. */
 #ifndef BENCH_H
 #define BENCH_H
 
 #include "lather/comm.h"
 #include "lather/ext/fail.h"
+#include "lather/ext/task.h"
+#include "lather/module.h"
+#include "lather/optim.h"
 #include "lather/options.h"
+#include "lather/shampoo.h"
 
 #include <stddef.h>
 
@@ -68,9 +72,9 @@ typedef struct bench_command {
                                       .size = sizeof(settings),                 \
                                       .run = run_##id}
 
-extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange,
-    bench_linear, bench_links, bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes,
-    bench_roots, bench_service, bench_stragglers, bench_train;
+extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange, bench_links,
+    bench_loader, bench_ops, bench_optim, bench_overlap, bench_regimes, bench_roots, bench_service,
+    bench_stragglers, bench_train;
 
 /* Reads "1,10,100" as the value of an option. Errors: LT_E_ARG (no list of numbers, or of more than most). */
 lt_status bench_read_list(const char *option, const char *text, double *out, int most, int *count);
@@ -112,12 +116,52 @@ lt_status bench_fill_random(lt_tensor *tensor, double bound, uint64_t seed);
 lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_shape shape,
                        lt_memory_format format, uint64_t seed);
 
-/* Prints "{" and the first fields of every JSON object, to be followed by ", ..." and "}". */
+/* --- Models, each with a synthetic batch and a loss --- */
+
+/* A kind of model, and the name of its samples. */
+typedef struct bench_model {
+    const char *prefix;  /* prefix of arch names */
+    const char *samples; /* "images" */
+    int64_t usual_classes;
+    lt_status (*make)(lt_module **out, lt_device *device, const bench_model_config *c);
+    /* Fills inputs and labels with tensors that the caller owns. */
+    lt_status (*batch)(lt_batch *out, lt_device *device, const bench_model_config *c);
+    /* Computes the loss of a batch as the trainer does, without accuracies. */
+    void (*loss)(lt_module *model, lt_tape *tape, const lt_batch *batch, lt_task_output *out);
+} bench_model;
+
+/* Returns the kind of an arch such as "vit_s_16" or "gpt2"; others are residual networks. */
+const bench_model *bench_model_of(const char *arch);
+
+/* --- Optimizers by name --- */
+
+/* Names that lt_optim_open() accepts, and the same as choices of an option after "all|"; both are
+ * filled by bench_list_optims(). */
+enum { BENCH_OPTIMS = 64 };
+extern const char *bench_optims[BENCH_OPTIMS];
+extern char bench_all_optims[];
+#define BENCH_OPTIM_CHOICES (bench_all_optims + 4)
+void bench_list_optims(void);
+
+/* Returns true if the name is one of Shampoo's presets; out: its config. */
+bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
+
+/* Writes the sides of a Shampoo's factors with their counts, the largest first, as `bench roots --sizes`
+ * and `peer.py eigh` read them: "2048x7,1152x4"; "" for another optimizer. */
+lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size);
+
+/* --- JSON, on stdout --- */
+
+/* Prints "{" and the first fields of every object. */
 void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
                         int threads);
 /* As above, with name and threads of a device. */
 void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
                       int64_t batch);
+/* Prints further fields: "arch %s steps %d" makes `, "arch": "...", "steps": ...`. */
+void bench_print_fields(const char *format, ...) LT_PRINTF(1, 2);
+/* Prints element number index of an array: an object with such fields. */
+void bench_print_row(int64_t index, const char *format, ...) LT_PRINTF(2, 3);
 
 /* "f32", "bf16", "f16", "tf32": by choice of --amp, and the dtype of activations. */
 extern const char *const bench_amp_names[];

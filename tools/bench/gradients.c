@@ -4,7 +4,7 @@
  *
  * bench exchange: one mean of gradients over ranks, by each of several reducers in turn, and the bytes that it takes. */
 
-#include "models.h"
+#include "bench.h"
 
 #include "lather/data_parallel.h"
 #include "lather/detail/topology.h"
@@ -245,18 +245,19 @@ static void print_overlap(const player *p, const double *ms)
         return;
     bench_print_head("overlap", p->device, bench_amp_names[s->common.amp], m->batch);
     if (s->noise)
-        printf(", \"gradient_noise_milliseconds\": %.6g", beyond[NORMS]);
-    printf(
-        ", \"arch\": \"%s\", \"ranks\": %d, \"link\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, "
-        "\"milliseconds_without_overlap\": %.6g, \"milliseconds_without_communication\": %.6g, "
-        "\"exposed_milliseconds\": %.6g, \"exposed_milliseconds_without_overlap\": %.6g, "
-        "\"exposed_ratio\": %.6g, \"waited_milliseconds\": %.6g, "
-        "\"waited_milliseconds_without_overlap\": %.6g, \"bytes_per_step\": %llu, "
-        "\"allreduce\": \"%s\", \"compress\": \"%s\", \"peak_memory_bytes\": %lld}\n",
-        m->arch, lt_comm_size(p->comm), link, (int)s->common.steps, ms[WITH], ms[WITHOUT], ms[NONE],
-        beyond[WITH], beyond[WITHOUT], beyond[WITH] / beyond[WITHOUT], waited[WITH],
-        waited[WITHOUT], (unsigned long long)p->bytes, s->allreduce, s->compress,
-        (long long)bench_process_bytes("VmHWM"));
+        bench_print_fields("gradient_noise_milliseconds %g", beyond[NORMS]);
+    bench_print_fields("arch %s ranks %d link %s steps %d milliseconds %g "
+                       "milliseconds_without_overlap %g milliseconds_without_communication %g "
+                       "exposed_milliseconds %g exposed_milliseconds_without_overlap %g "
+                       "exposed_ratio %g waited_milliseconds %g "
+                       "waited_milliseconds_without_overlap %g bytes_per_step %llu allreduce %s "
+                       "compress %s peak_memory_bytes %lld",
+                       m->arch, lt_comm_size(p->comm), link, (int)s->common.steps, ms[WITH],
+                       ms[WITHOUT], ms[NONE], beyond[WITH], beyond[WITHOUT],
+                       beyond[WITH] / beyond[WITHOUT], waited[WITH], waited[WITHOUT],
+                       (unsigned long long)p->bytes, s->allreduce, s->compress,
+                       (long long)bench_process_bytes("VmHWM"));
+    printf("}\n");
 }
 
 static lt_status measure_overlap(player *p)
@@ -395,10 +396,10 @@ static lt_status measure_exchange(player *p)
     LT_TRY(bench_rounds(&c, run_exchanges, p, p->contests, ms));
     if (json) {
         bench_print_head("exchange", p->device, "f32", 0);
-        printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d, \"elements\": %lld, "
-               "\"steps\": %d, \"reducers\": [",
-               lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node, LAYERS * side * side,
-               (int)c.steps);
+        bench_print_fields("ranks %d nodes %d ranks_per_node %d elements %lld steps %d",
+                           lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node,
+                           LAYERS * side * side, (int)c.steps);
+        printf(", \"reducers\": [");
     }
     for (int i = 0; i < p->contests; i++) {
         const char *name = p->contest[i].name;
@@ -409,9 +410,8 @@ static lt_status measure_exchange(player *p)
                     "%.0f between\n",
                     name, ms[i], ms[i] / ms[0], within, between);
         if (json)
-            printf("%s{\"name\": \"%s\", \"milliseconds\": %.6g, \"bytes_within\": %.0f, "
-                   "\"bytes_between\": %.0f}",
-                   i ? ", " : "", name, ms[i], within, between);
+            bench_print_row(i, "name %s milliseconds %g bytes_within %.0f bytes_between %.0f", name,
+                            ms[i], within, between);
     }
     if (json)
         printf("]}\n");

@@ -151,39 +151,25 @@ static lt_status measure(lt_device *device, lt_comm *comm, const lt_nodes *nodes
 
 /* --- The report --- */
 
-static const char *const names[LINKS] = {"within", "between"};
-
-static void print_table(const lt_nodes *nodes, const link *found)
+static void print_link(const bench_common *c, int kind, const link *l)
 {
-    static const char *const where[LINKS] = {"inside a node", "between nodes"};
-    fprintf(stderr, "%d nodes\n", nodes->count);
-    for (int kind = 0; kind < LINKS; kind++)
-        if (found[kind].there)
-            fprintf(stderr,
-                    "%s: %.1f us, of a core %.1f us and %.0f us a MiB, %.3f Gbit/s (messages of "
-                    "%lld bytes, ranks 0 and %d)\n",
-                    where[kind], found[kind].latency_us, found[kind].core_us,
-                    found[kind].core_us_mib, found[kind].gbit, (long long)found[kind].bytes,
-                    found[kind].peer);
-        else
-            fprintf(stderr, "%s: no two ranks\n", where[kind]);
-}
-
-static void print_object(lt_device *device, int ranks, const lt_nodes *nodes, const link *found)
-{
-    bench_print_head("links", device, "u8", 0);
-    printf(", \"ranks\": %d, \"nodes\": %d, \"ranks_per_node\": %d", ranks, nodes->count,
-           nodes->ranks_per_node);
-    for (int kind = 0; kind < LINKS; kind++)
-        if (found[kind].there)
-            printf(", \"%s\": {\"latency_us\": %.6g, \"core_us\": %.6g, \"core_us_mib\": %.6g, "
-                   "\"gbit\": %.6g, \"message_bytes\": %lld, \"peer\": %d}",
-                   names[kind], found[kind].latency_us, found[kind].core_us,
-                   found[kind].core_us_mib, found[kind].gbit, (long long)found[kind].bytes,
-                   found[kind].peer);
-        else
-            printf(", \"%s\": null", names[kind]);
-    printf("}\n");
+    static const char *const where[LINKS] = {"inside a node", "between nodes"},
+                             *const names[LINKS] = {"within", "between"};
+    if (l->there)
+        fprintf(stderr,
+                "%s: %.1f us, of a core %.1f us and %.0f us a MiB, %.3f Gbit/s (messages of "
+                "%lld bytes, ranks 0 and %d)\n",
+                where[kind], l->latency_us, l->core_us, l->core_us_mib, l->gbit,
+                (long long)l->bytes, l->peer);
+    else
+        fprintf(stderr, "%s: no two ranks\n", where[kind]);
+    if (!c->json)
+        return;
+    printf(", \"%s\": %s", names[kind], l->there ? "" : "null");
+    if (l->there)
+        bench_print_row(
+            0, "latency_us %g core_us %g core_us_mib %g gbit %g message_bytes %lld peer %d",
+            l->latency_us, l->core_us, l->core_us_mib, l->gbit, (long long)l->bytes, l->peer);
 }
 
 static lt_status run_links(lt_device *device, lt_comm *comm, const void *values)
@@ -194,9 +180,16 @@ static lt_status run_links(lt_device *device, lt_comm *comm, const void *values)
     LT_TRY(lt_comm_nodes(&nodes, comm, (int)c->ranks_per_node));
     lt_status st = measure(device, comm, &nodes, found);
     if (!st && !lt_comm_rank(comm)) {
-        print_table(&nodes, found);
+        fprintf(stderr, "%d nodes\n", nodes.count);
+        if (c->json) {
+            bench_print_head("links", device, "u8", 0);
+            bench_print_fields("ranks %d nodes %d ranks_per_node %d", lt_comm_size(comm),
+                               nodes.count, nodes.ranks_per_node);
+        }
+        for (int kind = 0; kind < LINKS; kind++)
+            print_link(c, kind, &found[kind]);
         if (c->json)
-            print_object(device, lt_comm_size(comm), &nodes, found);
+            printf("}\n");
     }
     lt_nodes_clear(&nodes);
     return st;

@@ -1,7 +1,6 @@
 /* The models of `bench train`: residual networks and vision transformers on images, GPT-2 on tokens. */
 
-#include "models.h"
-
+#include "bench.h"
 #include "gpt.h"
 #include "resnet.h"
 #include "vit.h"

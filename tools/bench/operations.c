@@ -1,6 +1,5 @@
 /* bench ops: single operations of ResNet-50 and of ResNet-18 on small images, each direction by itself; by other kernels
- * too, in turn. bench linear: the products in which transformers spend their time, by lt_linear() with a bias; weights
- * are f32, as in training. bench attention: lt_attention() of one size, and its memory. All are repeated on warm memory.
+ * too, in turn. bench attention: lt_attention() of one size, and its memory. Both are repeated on warm memory.
  *
  * The gradient of an output is that of a sum, whose writing is part of backward's time; the sum itself is not. */
 
@@ -14,12 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Settings of ops, linear and attention; each benchmark has options for some of them. */
+/* Settings of ops and attention; each benchmark has options for some of them. */
 typedef struct settings {
     bench_common common;
     const char *filter;
     int other; /* kernels to compare with: index of other_names */
-    int64_t heads, kv_heads, queries, keys, head_size;
+    int64_t heads, queries, keys;
     bool causal;
 } settings;
 
@@ -36,19 +35,11 @@ static const lt_option ops_options[] = {
     {"Benchmark", STEPS, .value = "5", .help = "measured repetitions, of which the median counts"},
     {"Benchmark", WARMUP, .value = "1", .help = "repetitions before those"},
 };
-static const lt_option linear_options[] = {
-    {"Benchmark", FILTER},
-    {"Benchmark", AMP},
-    {"Benchmark", STEPS, .value = "5", .help = "measured repetitions"},
-    {"Benchmark", WARMUP, .value = "1", .help = "repetitions before those"},
-};
 static const lt_option attention_options[] = {
     {"Benchmark", BATCH, .value = "4", .help = "sequences"},
     {"Benchmark", INT("heads", heads, 1, 1 << 20), .value = "12", .help = "heads of queries"},
-    {"Benchmark", INT("kv-heads", kv_heads, 0, 1 << 20), .value = "0", .help = "heads of keys and values; 0: as many as of queries"},
     {"Benchmark", INT("queries", queries, 1, 1 << 20), .value = "256", .help = "queries of a sequence"},
     {"Benchmark", INT("keys", keys, 0, 1 << 20), .value = "0", .help = "keys of a sequence; 0: as queries"},
-    {"Benchmark", INT("head-size", head_size, 1, 1 << 20), .value = "64", .help = "features of a head"},
     {"Benchmark", FLAG("causal", causal), .help = "a query sees no later keys"},
     {"Benchmark", AMP},
     {"Benchmark", STEPS, .value = "20", .help = "measured repetitions"},
@@ -58,14 +49,15 @@ static const lt_option attention_options[] = {
 
 static const char *const other_names[] = {"none", "auto", "own", "onednn"};
 
-typedef enum kind { CONV, BATCHNORM, MAXPOOL, LINEAR, ATTENTION } kind;
+enum { HEAD_SIZE = 64 }; /* features of a head of attention */
 
-/* One operation. times: occurrences in ResNet-50, in rows @32 and below in ResNet-18 with the small stem, for products in
- * their model. */
+typedef enum kind { CONV, BATCHNORM, MAXPOOL, ATTENTION } kind;
+
+/* One operation. times: occurrences in ResNet-50, in rows @32 and below in ResNet-18 with the small stem. */
 typedef struct row {
     const char *name;
     kind kind;
-    int64_t in, size, out, taps, stride; /* size: side of images, or rows of a product */
+    int64_t in, size, out, taps, stride; /* size: side of images */
     int times;
 } row;
 
@@ -107,25 +99,12 @@ static const row layers[] = {
 };
 enum { LAYERS = sizeof layers / sizeof *layers };
 
-static const row products[] = {
-    {"ViT-S/16 qkv", LINEAR, 384, 6304, 1152, 0, 0, 12},
-    {"ViT-S/16 out", LINEAR, 384, 6304, 384, 0, 0, 12},
-    {"ViT-S/16 mlp.0", LINEAR, 384, 6304, 1536, 0, 0, 12},
-    {"ViT-S/16 mlp.3", LINEAR, 1536, 6304, 384, 0, 0, 12},
-    {"GPT-2 qkv", LINEAR, 768, 1024, 2304, 0, 0, 12},
-    {"GPT-2 out", LINEAR, 768, 1024, 768, 0, 0, 12},
-    {"GPT-2 fc", LINEAR, 768, 1024, 3072, 0, 0, 12},
-    {"GPT-2 proj", LINEAR, 3072, 1024, 768, 0, 0, 12},
-    {"GPT-2 head", LINEAR, 768, 1024, 50257, 0, 0, 1},
-};
-enum { PRODUCTS = sizeof products / sizeof *products };
-
 static const row attention = {"attention", ATTENTION, 0, 0, 0, 0, 0, 1};
 
 /* Gradients that backward computes. WRITE: that of the sum alone. */
 typedef enum direction { FORWARD, GRAD_X, GRAD_W, WRITE, GRAD_ALL } direction;
 
-enum { GAMMA, BETA, MEAN, VAR, WEIGHT, BIAS, PARAMS };
+enum { GAMMA, BETA, MEAN, VAR, WEIGHT, PARAMS };
 
 /* Operands of a row; NULL where the row does not need one. */
 typedef struct workload {
@@ -169,25 +148,14 @@ static lt_status open_image_layer(workload *w, lt_dtype dtype)
     return LT_OK;
 }
 
-static lt_status open_product(workload *w, lt_dtype dtype)
-{
-    const row *r = w->row;
-    LT_TRY(bench_random(&w->x[0], w->device, dtype, LT_SHAPE(r->size, r->in), LT_FORMAT_CONTIGUOUS,
-                        1));
-    LT_TRY(lt_param_init(&w->param[WEIGHT], w->device, "", "weight", LT_SHAPE(r->out, r->in), 0));
-    LT_TRY(bench_fill_random(w->param[WEIGHT].value, 0.1, 2));
-    return lt_param_init_role(&w->param[BIAS], w->device, "", "bias", LT_SHAPE(r->out), 0,
-                              LT_ROLE_BIAS);
-}
-
 static lt_status open_attention(workload *w, lt_dtype dtype)
 {
     const settings *s = w->s;
     for (int i = 0; i < 3; i++)
-        LT_TRY(bench_random(&w->x[i], w->device, dtype,
-                            LT_SHAPE(s->common.model.batch, i ? s->keys : s->queries,
-                                     (i ? s->kv_heads : s->heads) * s->head_size),
-                            LT_FORMAT_CONTIGUOUS, (uint64_t)i + 1));
+        LT_TRY(bench_random(
+            &w->x[i], w->device, dtype,
+            LT_SHAPE(s->common.model.batch, i ? s->keys : s->queries, s->heads * HEAD_SIZE),
+            LT_FORMAT_CONTIGUOUS, (uint64_t)i + 1));
     return LT_OK;
 }
 
@@ -196,9 +164,7 @@ static lt_status open_workload(workload *w, lt_device *device, const row *r, con
     const lt_dtype dtype = bench_amp_dtypes[s->common.amp];
     *w = (workload){.s = s, .row = r, .device = device};
     LT_TRY(lt_tape_new(&w->tape, device));
-    return r->kind == ATTENTION ? open_attention(w, dtype)
-           : r->kind == LINEAR  ? open_product(w, dtype)
-                                : open_image_layer(w, dtype);
+    return r->kind == ATTENTION ? open_attention(w, dtype) : open_image_layer(w, dtype);
 }
 
 /* Runs the operation with the gradients of this direction recorded. */
@@ -216,12 +182,10 @@ static lt_tensor *apply(workload *w, direction which)
             in[i] = which == FORWARD ? w->x[i] : lt_tape_variable(tape, w->x[i]);
         return lt_attention(tape, in[0], in[1], in[2],
                             (lt_attention_config){.heads = (int)w->s->heads,
-                                                  .kv_heads = (int)w->s->kv_heads,
+                                                  .kv_heads = (int)w->s->heads,
                                                   .causal = w->s->causal});
     }
     lt_tensor *x = which == GRAD_W ? w->x[0] : lt_tape_variable(tape, w->x[0]);
-    if (r->kind == LINEAR)
-        return lt_linear(tape, x, lt_tape_param(tape, &p[WEIGHT]), lt_tape_param(tape, &p[BIAS]));
     if (r->kind == MAXPOOL)
         return lt_maxpool2d(tape, x, (lt_pool2d_config){taps, taps, stride, stride, pad, pad});
     if (r->kind == CONV)
@@ -236,15 +200,12 @@ static lt_tensor *apply(workload *w, direction which)
                           (lt_batchnorm2d_config){.eps = 1e-5, .momentum = 0.1, .relu = true});
 }
 
-/* Seconds of forward and of backward. A convolution is measured without the statistics of a following batch norm. The
- * weight has a new version each time, as after an update in training. */
+/* Seconds of forward and of backward. A convolution is measured without the statistics of a following batch norm. */
 static lt_status run_once(workload *w, direction which, double seconds[2])
 {
     lt_pass pass = which == FORWARD ? LT_PASS_EVAL : LT_PASS_TRAIN;
     pass.dtype = bench_amp_dtypes[w->s->common.amp];
     pass.batch_stats = pass.record && w->row->kind != CONV;
-    if (w->row->kind == LINEAR)
-        lt_tensor_touch(w->param[WEIGHT].value);
     lt_tape_reset(w->tape, pass);
     for (int i = 0; i < PARAMS; i++)
         w->param[i].has_grad = false;
@@ -362,13 +323,15 @@ static void print_layers(const lt_device *device, const bench_common *c, const r
         for (direction d = FORWARD; d <= GRAD_W; d++)
             total += layers[i].times * results[i].ms[0][d];
     bench_print_head("ops", device, bench_amp_names[c->amp], c->model.batch);
-    printf(", \"steps\": %d, \"milliseconds\": %.6g, \"peak_memory_bytes\": %zu, \"ops\": [",
-           (int)c->steps, total, lt_device_memory(device).peak);
+    bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)c->steps, total,
+                       lt_device_memory(device).peak);
+    printf(", \"ops\": [");
     for (int i = 0; i < LAYERS; i++)
-        printf("%s{\"name\": \"%s\", \"count\": %d, \"forward_milliseconds\": %.6g, "
-               "\"grad_x_milliseconds\": %.6g, \"grad_w_milliseconds\": %.6g}",
-               i ? ", " : "", layers[i].name, layers[i].times, results[i].ms[0][FORWARD],
-               results[i].ms[0][GRAD_X], results[i].ms[0][GRAD_W]);
+        bench_print_row(i,
+                        "name %s count %d forward_milliseconds %g grad_x_milliseconds %g "
+                        "grad_w_milliseconds %g",
+                        layers[i].name, layers[i].times, results[i].ms[0][FORWARD],
+                        results[i].ms[0][GRAD_X], results[i].ms[0][GRAD_W]);
     printf("]}\n");
 }
 
@@ -408,7 +371,7 @@ static lt_status run_ops(lt_device *device, lt_comm *comm, const void *values)
 
 BENCH_COMMAND(ops, BENCH_DEVICE, ops_options, "time single operations, forward and backward");
 
-/* --- bench linear and bench attention: forward, and a step, which is forward with backward --- */
+/* --- bench attention: forward, and a step, which is forward with backward --- */
 
 enum { ALONE, STEP, PASSES };
 
@@ -431,48 +394,6 @@ static lt_status run_step(void *context, int64_t round, double found[PASSES])
     return LT_OK;
 }
 
-static lt_status measure_product(lt_device *device, const row *r, const settings *s,
-                                 double ms[PASSES])
-{
-    workload w;
-    lt_status st = open_workload(&w, device, r, s);
-    if (!st)
-        st = bench_rounds(&s->common, run_step, &w, PASSES, ms);
-    if (!st)
-        fprintf(stderr,
-                "%-15s %lldx%lldx%lld x%d %9.3f ms forward %9.3f ms with backward %7.1f GFLOP/s\n",
-                r->name, (long long)r->size, (long long)r->in, (long long)r->out, r->times,
-                ms[ALONE], ms[STEP], 6e-6 * (double)(r->size * r->in * r->out) / ms[STEP]);
-    close_workload(&w);
-    return st;
-}
-
-static lt_status run_linear(lt_device *device, lt_comm *comm, const void *values)
-{
-    const settings *s = values;
-    double ms[PRODUCTS][PASSES] = {{0}}, total = 0;
-    (void)comm;
-    for (int i = 0; i < PRODUCTS; i++)
-        if (strstr(products[i].name, s->filter)) {
-            LT_TRY(measure_product(device, &products[i], s, ms[i]));
-            total += products[i].times * ms[i][STEP];
-        }
-    if (!s->common.json)
-        return LT_OK;
-    bench_print_head("linear", device, bench_amp_names[s->common.amp], 0);
-    printf(", \"steps\": %d, \"milliseconds\": %.6g, \"ops\": [", (int)s->common.steps, total);
-    for (int i = 0; i < PRODUCTS; i++)
-        printf("%s{\"name\": \"%s\", \"shape\": [%lld, %lld, %lld], \"count\": %d, "
-               "\"forward_milliseconds\": %.6g, \"step_milliseconds\": %.6g}",
-               i ? ", " : "", products[i].name, (long long)products[i].size,
-               (long long)products[i].in, (long long)products[i].out, products[i].times,
-               ms[i][ALONE], ms[i][STEP]);
-    printf("]}\n");
-    return LT_OK;
-}
-
-BENCH_COMMAND(linear, BENCH_DEVICE, linear_options, "time matrix products of transformers");
-
 /* bytes: peak memory of the process beyond that with only the inputs allocated. */
 static void print_attention(const lt_device *device, const bench_common *c, const double *ms,
                             int64_t bytes)
@@ -483,9 +404,9 @@ static void print_attention(const lt_device *device, const bench_common *c, cons
         return;
     }
     bench_print_head("attention", device, bench_amp_names[c->amp], c->model.batch);
-    printf(", \"forward_milliseconds\": %.6g, \"step_milliseconds\": %.6g, "
-           "\"peak_memory_bytes\": %lld}\n",
-           ms[ALONE], ms[STEP], (long long)bytes);
+    bench_print_fields("forward_milliseconds %g step_milliseconds %g peak_memory_bytes %lld",
+                       ms[ALONE], ms[STEP], (long long)bytes);
+    printf("}\n");
 }
 
 static lt_status run_attention(lt_device *device, lt_comm *comm, const void *values)
@@ -495,7 +416,6 @@ static lt_status run_attention(lt_device *device, lt_comm *comm, const void *val
     double ms[PASSES];
     (void)comm;
     s.keys = s.keys ? s.keys : s.queries;
-    s.kv_heads = s.kv_heads ? s.kv_heads : s.heads;
     lt_status st = open_workload(&w, device, &attention, &s);
     const int64_t before = bench_process_bytes("VmRSS");
     if (!st)

@@ -5,11 +5,10 @@
  * timing the refresh is the sum over a round of steps, after the first round. Factors that are updated by only some
  * gradients add their share of that time to each step. */
 
-#include "optim.h"
-
-#include "models.h"
+#include "bench.h"
 
 #include "lather/detail/shampoo_report.h"
+#include "lather/optim_config.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,15 +275,14 @@ static lt_status measure(const lt_params *params, const settings *s, const char 
 
 static void print_result(const char *name, const result *r)
 {
-    printf("\"%s\": {\"milliseconds\": %.6g, \"state_bytes\": %zu", name, r->milliseconds,
-           r->state_bytes);
+    printf("\"%s\": {\"milliseconds\": %.6g", name, r->milliseconds);
+    bench_print_fields("state_bytes %zu", r->state_bytes);
     if (r->frequency)
-        printf(", \"plain_milliseconds\": %.6g, \"factor_milliseconds\": %.6g, "
-               "\"apply_milliseconds\": %.6g, \"refresh_milliseconds\": %.6g, "
-               "\"refresh_share_milliseconds\": %.6g, \"precondition_frequency\": %d, "
-               "\"roots\": %d, \"root_steps\": %d, \"retries\": %d",
-               r->plain, r->factor, r->apply, r->refresh, r->share, (int)r->frequency,
-               (int)r->roots, (int)r->root_steps, (int)r->solved);
+        bench_print_fields("plain_milliseconds %g factor_milliseconds %g apply_milliseconds %g "
+                           "refresh_milliseconds %g refresh_share_milliseconds %g "
+                           "precondition_frequency %d roots %d root_steps %d retries %d",
+                           r->plain, r->factor, r->apply, r->refresh, r->share, (int)r->frequency,
+                           (int)r->roots, (int)r->root_steps, (int)r->solved);
     printf("}");
 }
 
@@ -297,9 +295,10 @@ static lt_status measure_all(lt_device *device, const lt_params *params, const s
         st = measure(params, s, bench_optims[i], &r[i]);
     if (!st && s->common.json) {
         bench_print_head("optim", device, "f32", 0);
-        printf(", \"arch\": \"%s\", \"steps\": %d, \"milliseconds\": %.6g, "
-               "\"peak_memory_bytes\": %zu, \"optimizers\": {",
-               s->arch, (int)s->common.steps, r[first].milliseconds, lt_device_memory(device).peak);
+        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s->arch,
+                           (int)s->common.steps, r[first].milliseconds,
+                           lt_device_memory(device).peak);
+        printf(", \"optimizers\": {");
         for (int i = first; i < end; i++) {
             if (i > first)
                 printf(", ");

@@ -20,7 +20,6 @@ typedef struct settings {
     double params, backward_ms, forward_ms, density, bucket_mib, within_gbit, within_us, between_us,
         message_us, select_ns, factor_ns;
     int64_t per_node, rank, local, matrices;
-    bool divided;
 } settings;
 
 #define TINY 1e-9
@@ -44,7 +43,6 @@ static const lt_option table[] = {
     {"Exchange", INT("local", local, 1, 1000000), .value = "32", .help = "local steps: inner steps of a round"},
     {"Exchange", REAL("select-ns", select_ns, 0, 1e6), .value = "3.6", .help = "topk: nanoseconds per element of a shard to select (radix select on one CPU core: 3.6)"},
     {"Exchange", REAL("factor-ns", factor_ns, 0, 1e6), .value = "0.6", .help = "powersgd: nanoseconds per element and rank of the factors (assumed)"},
-    {"Exchange", FLAG("divided-optimizer", divided), .help = "assume optimizer state sharded over ranks, as Shampoo's: updates are gathered"},
 };
 /* clang-format on */
 
@@ -144,10 +142,8 @@ static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, co
 {
     const double ns = 1e-9;
     char compress[64];
-    *plan = (lt_cost_plan){.scheme = c->scheme,
-                           .element_bytes = c->element_bytes,
-                           .every = (int)s->local,
-                           .sharded = s->divided};
+    *plan = (lt_cost_plan){
+        .scheme = c->scheme, .element_bytes = c->element_bytes, .every = (int)s->local};
     *unit = (c->reducer == TOPK ? s->select_ns : s->factor_ns) * ns;
     if (c->reducer == NONE)
         return LT_OK;
@@ -196,15 +192,16 @@ static void print_table(const cell *c, int count)
 static void print_json(const settings *s, const cell *c, int count)
 {
     bench_print_header("regimes", "none", "f32", 0, 0);
-    printf(", \"params\": %.6g, \"backward_ms\": %.6g, \"forward_ms\": %.6g, \"density\": %.6g, "
-           "\"rank\": %d, \"local\": %d, \"version\": \"%s\", \"cells\": [",
-           s->params, s->backward_ms, s->forward_ms, s->density, (int)s->rank, (int)s->local,
-           lt_version());
+    bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
+                       s->params, s->backward_ms, s->forward_ms, s->density, (int)s->rank,
+                       (int)s->local);
+    printf(", \"cells\": [");
     for (int i = 0; i < count; i++) {
-        printf("%s{\"gbit\": %.6g, \"ranks\": %d, \"nodes\": %d, \"dense\": \"%s\", "
-               "\"fastest\": \"%s\", \"gain\": %.6g, \"helps\": %s, \"milliseconds\": {",
-               i ? ", " : "", c[i].gbit, c[i].ranks, c[i].nodes, candidates[c[i].dense].name,
-               candidates[c[i].fastest].name, c[i].gain, c[i].helps ? "true" : "false");
+        printf("%s{\"helps\": %s", i ? ", " : "", c[i].helps ? "true" : "false");
+        bench_print_fields("gbit %g ranks %d nodes %d dense %s fastest %s gain %g", c[i].gbit,
+                           c[i].ranks, c[i].nodes, candidates[c[i].dense].name,
+                           candidates[c[i].fastest].name, c[i].gain);
+        printf(", \"milliseconds\": {");
         for (int k = 0; k < CANDIDATES; k++)
             printf("%s\"%s\": %.9g", k ? ", " : "", candidates[k].name, 1e3 * c[i].seconds[k]);
         printf("}}");

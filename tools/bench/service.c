@@ -91,9 +91,9 @@ static lt_status measure_all(lt_client *client, const settings *s)
     if (!s->common.json)
         return LT_OK;
     bench_print_header("service", "none", "u8", 0, THREADS);
-    printf(
-        ", \"calls_per_second\": %.0f, \"calls_per_second_4\": %.0f, \"gigabytes_per_second\": %.3f}\n",
-        one, several, bulk);
+    bench_print_fields("calls_per_second %.0f calls_per_second_4 %.0f gigabytes_per_second %.3f",
+                       one, several, bulk);
+    printf("}\n");
     return LT_OK;
 }
 

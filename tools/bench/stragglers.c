@@ -21,8 +21,8 @@ enum { MAX_BACKUPS = 8, RECORDED = 16, ELEMENTS = 4096 };
 typedef struct settings {
     bench_common common;
     const char *backups, *model;
-    int64_t needed, micro_batches, seed;
-    double base_ms, tail, tail_share;
+    int64_t needed, micro_batches;
+    double base_ms, tail;
 } settings;
 
 /* clang-format off */
@@ -32,8 +32,6 @@ static const lt_option table[] = {
     {"Delays", TEXT("delays", model), .meta = "NAME", .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
     {"Delays", REAL("base-ms", base_ms, 0.1, 1e5), .value = "50", .help = "mean milliseconds of a micro-batch"},
     {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "factor by which a slow rank is slower"},
-    {"Delays", REAL("tail-share", tail_share, 0, 1), .value = "0.01", .help = "tail: share of steps in which a rank is slow"},
-    {"Delays", INT("seed", seed, 0, 1000000000), .value = "1", .help = "random seed of the delays"},
     {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "micro-batches per step of a rank; with 1 no deadline is tried"},
     {"Benchmark", STEPS, .value = "60", .help = "measured steps of each kind"},
 };
@@ -44,11 +42,10 @@ static const char *const models[MODELS] = {"exponential", "tail", "slow"};
 /* --- Delays --- */
 
 /* Philox2x32-10: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Uniform in (0, 1). */
-static double draw(int64_t seed, int64_t step, int rank, int micro)
+static double draw(int64_t step, int rank, int micro)
 {
     enum { ROUNDS = 10 };
-    uint32_t key = (uint32_t)seed, left = (uint32_t)step,
-             right = (uint32_t)rank << 8 | (uint32_t)micro;
+    uint32_t key = 1, left = (uint32_t)step, right = (uint32_t)rank << 8 | (uint32_t)micro;
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t product = (uint64_t)0xD256D193U * left;
         left = (uint32_t)(product >> 32) ^ key ^ right;
@@ -58,17 +55,18 @@ static double draw(int64_t seed, int64_t step, int rank, int micro)
     return ((double)left + 0.5) / 0x1p32;
 }
 
-/* Seconds of a micro-batch: a function of (seed, step, rank, micro). */
+/* Seconds of a micro-batch: a function of (step, rank, micro). */
 static double latency(const settings *s, int model, int64_t step, int rank, int micro)
 {
     enum { OF_STEP = 255 };
+    const double tail_share = 0.01; /* share of steps in which a rank is slow */
     const double base = 1e-3 * s->base_ms;
     if (model == EXPONENTIAL)
-        return base / 2 * (1 - log(draw(s->seed, step, rank, micro)));
-    const double steady = base * (0.95 + 0.1 * draw(s->seed, step, rank, micro));
+        return base / 2 * (1 - log(draw(step, rank, micro)));
+    const double steady = base * (0.95 + 0.1 * draw(step, rank, micro));
     if (model == SLOW)
         return rank ? steady : s->tail * steady;
-    return draw(s->seed, step, rank, OF_STEP) < s->tail_share ? s->tail * steady : steady;
+    return draw(step, rank, OF_STEP) < tail_share ? s->tail * steady : steady;
 }
 
 static double sum_of(const settings *s, int model, int64_t step, int rank)
@@ -318,17 +316,16 @@ static void print_table(const results *all)
 static void print_json(const settings *s, const results *all)
 {
     bench_print_header("stragglers", s->common.device, "f32", s->micro_batches, 1);
-    printf(", \"needed\": %d, \"base_ms\": %.6g, \"tail\": %.6g, \"tail_share\": %.6g, "
-           "\"steps\": %lld, \"version\": \"%s\", \"cells\": [",
-           (int)s->needed, s->base_ms, s->tail, s->tail_share, (long long)s->common.steps,
-           lt_version());
+    bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s->needed, s->base_ms,
+                       s->tail, (long long)s->common.steps);
+    printf(", \"cells\": [");
     for (int i = 0; i < all->count; i++) {
         const result *r = &all->row[i];
-        printf("%s{\"delays\": \"%s\", \"policy\": \"%s\", \"ranks\": %d, \"milliseconds\": %.6g, "
-               "\"predicted\": %.6g, \"kept\": %.6g, \"predicted_kept\": %.6g, \"deadline\": "
-               "%.6g, \"gain\": %.6g}",
-               i ? ", " : "", r->delays, r->policy, r->ranks, 1e3 * r->measured, 1e3 * r->predicted,
-               r->kept, r->predicted_kept, r->deadline, r->gain);
+        bench_print_row(i,
+                        "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
+                        "predicted_kept %g deadline %g gain %g",
+                        r->delays, r->policy, r->ranks, 1e3 * r->measured, 1e3 * r->predicted,
+                        r->kept, r->predicted_kept, r->deadline, r->gain);
     }
     printf("]}\n");
 }

@@ -1,11 +1,11 @@
 /* bench train and bench eval: the median time of a training step, and of an evaluation's forward pass, on
  * synthetic data. */
 
-#include "models.h"
-#include "optim.h"
+#include "bench.h"
 
 #include "lather/detail/memory_use.h"
 #include "lather/detail/readback.h"
+#include "lather/optim_config.h"
 #include "lather/train_step.h"
 
 #include <stdio.h>
@@ -88,10 +88,12 @@ static int64_t peak_bytes(const network *n)
 static void print_network(const char *name, const network *n, const bench_common *c, double seconds)
 {
     bench_print_head(name, n->device, bench_amp_names[c->amp], c->model.batch);
-    printf(", \"arch\": \"%s\", \"steps\": %d, \"%s_per_second\": %.6g, \"milliseconds\": %.6g, "
-           "\"peak_memory_bytes\": %lld, \"tensor_peak_bytes\": %zu, \"loss\": %.6g",
-           c->model.arch, (int)c->steps, n->kind->samples, (double)c->model.batch / seconds,
-           1e3 * seconds, (long long)peak_bytes(n), lt_device_memory(n->device).peak, n->loss);
+    printf(", \"%s_per_second\": %.6g", n->kind->samples, (double)c->model.batch / seconds);
+    bench_print_fields(
+        "arch %s steps %d milliseconds %g peak_memory_bytes %lld tensor_peak_bytes %zu "
+        "loss %g",
+        c->model.arch, (int)c->steps, 1e3 * seconds, (long long)peak_bytes(n),
+        lt_device_memory(n->device).peak, n->loss);
 }
 
 /* --- Evaluation --- */
@@ -271,12 +273,13 @@ static void print_json(const training *t, const settings *s, double seconds, dou
     char sides[4096];
     print_network("train", &t->net, &s->common, seconds);
     if (!bench_factor_sides(t->optim, sides, sizeof sides))
-        printf(", \"factor_sides\": \"%s\"", sides);
-    printf(", \"optim\": \"%s\", \"mean_milliseconds\": %.6g, \"replayed_steps\": %lld, "
-           "\"cold_start_seconds\": %.6g, \"moved_bytes_per_sample\": %.6g}\n",
-           bench_optims[s->optim], 1e3 * mean, (long long)lt_train_step_graphs(t->step).replays,
-           t->first - s->common.began,
-           (double)t->moved / (double)(s->common.steps * s->common.model.batch));
+        bench_print_fields("factor_sides %s", sides);
+    bench_print_fields("optim %s mean_milliseconds %g replayed_steps %lld cold_start_seconds %g "
+                       "moved_bytes_per_sample %g",
+                       bench_optims[s->optim], 1e3 * mean,
+                       (long long)lt_train_step_graphs(t->step).replays, t->first - s->common.began,
+                       (double)t->moved / (double)(s->common.steps * s->common.model.batch));
+    printf("}\n");
 }
 
 /* Measures the steps; the mean includes Shampoo's refreshes. */
