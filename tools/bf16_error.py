@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 BATCH, CLASSES, WIDTH, SIDE, LR = 64, 10, 32, 32, 0.01
 SETTINGS = [("Lather", {}, []), ("Lather, `--fused off`", {}, ["--fused", "off"]),
-            ("Lather, `LATHER_CPU_KERNELS=own`", {"LATHER_CPU_KERNELS": "own"}, []),
+            ("Lather, `LATHER_CPU_KERNELS=builtin`", {"LATHER_CPU_KERNELS": "builtin"}, []),
             ("Lather, `LATHER_CPU_KERNELS=onednn`", {"LATHER_CPU_KERNELS": "onednn"}, [])]
 
 

@@ -27,8 +27,8 @@ void lt_heartbeat_close(lt_heartbeat **beat);
 LT_MUST_CHECK lt_status lt_heartbeat_watch(pid_t process, int rank, double interval);
 
 /* Environment variable "RANK INTERVAL", by which the launcher requests lt_heartbeat_progress(). */
-#define LT_HEARTBEAT_VARIABLE "LATHER_BEAT"
-/* Increments this process's progress counter, which is sent if LATHER_BEAT is set. Thread-safe. */
+#define LT_HEARTBEAT_VARIABLE "LATHER_HEARTBEAT"
+/* Increments this process's progress counter, which is sent if LATHER_HEARTBEAT is set. Thread-safe. */
 void lt_heartbeat_progress(void);
 /* The same, raising the counter to at least count, so that counters of equal processes can be compared. */
 void lt_heartbeat_progress_from(long long count);

@@ -45,12 +45,12 @@ static const level levels[] = {
     {" [avx512]", "avx512", "", "", LT_FUSED_AUTO},
     {" [avx2]", "avx2", "", "", LT_FUSED_AUTO},
     {" [generic]", "generic", "", "", LT_FUSED_AUTO},
-    {" [avx512_bf16, own, fused]", "avx512_bf16", "own", "conv2d", LT_FUSED_ON},
-    {" [avx512_bf16, own, not fused]", "avx512_bf16", "own", "conv2d", LT_FUSED_OFF},
-    {" [avx512, own, fused]", "avx512", "own", "conv2d", LT_FUSED_ON},
-    {" [avx512, own, not fused]", "avx512", "own", "conv2d", LT_FUSED_OFF},
-    {" [avx2, own, fused]", "avx2", "own", "conv2d", LT_FUSED_ON},
-    {" [avx2, own, not fused]", "avx2", "own", "conv2d", LT_FUSED_OFF},
+    {" [avx512_bf16, builtin, fused]", "avx512_bf16", "builtin", "conv2d", LT_FUSED_ON},
+    {" [avx512_bf16, builtin, not fused]", "avx512_bf16", "builtin", "conv2d", LT_FUSED_OFF},
+    {" [avx512, builtin, fused]", "avx512", "builtin", "conv2d", LT_FUSED_ON},
+    {" [avx512, builtin, not fused]", "avx512", "builtin", "conv2d", LT_FUSED_OFF},
+    {" [avx2, builtin, fused]", "avx2", "builtin", "conv2d", LT_FUSED_ON},
+    {" [avx2, builtin, not fused]", "avx2", "builtin", "conv2d", LT_FUSED_OFF},
 };
 
 static lt_status open_level(targets *t, const level *l, const lt_device_config *config)

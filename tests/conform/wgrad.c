@@ -1,5 +1,5 @@
 /* The weight gradient's bf16 kernels as separate backends: the cpu backend, with every bf16 weight
- * gradient of one group by one kernel, whatever its size. The f32 kernels are those of LATHER_CPU_KERNELS=own.
+ * gradient of one group by one kernel, whatever its size. The f32 kernels are those of LATHER_CPU_KERNELS=builtin.
  *
  *   vectors    AVX512_BF16
  *   tiles      AMX's product over tiles in C, with packing in C: runs anywhere

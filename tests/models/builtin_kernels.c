@@ -216,7 +216,7 @@ static void built_in_kernels_support_its_layers(void **state)
         int64_t in, out, size, taps;
         int stride;
     } layers[] = {{128, 64, 16, 1, 1}, {64, 64, 16, 3, 2}, {256, 512, 8, 1, 2}, {32, 32, 16, 3, 1}};
-    const lt_cpu cpu = {.isa = isa_of_machine(), .choice = LT_KERNELS_OWN};
+    const lt_cpu cpu = {.isa = isa_of_machine(), .choice = LT_KERNELS_BUILTIN};
     (void)state;
     if (!has_own(LT_F32))
         skip();
@@ -249,11 +249,11 @@ typedef struct step_row {
  * dominates. */
 static const step_row step_rows[] = {
     {"gradients, auto, f32", "auto", LT_F32, 4, 0},
-    {"gradients, own, f32", "own", LT_F32, 4, 0},
+    {"gradients, builtin, f32", "builtin", LT_F32, 4, 0},
     {"gradients, auto, bf16", "auto", LT_BF16, 2, 0},
-    {"gradients, own, bf16", "own", LT_BF16, 2, 0},
-    {"control: weights 0.01 % too large, f32", "own", LT_F32, 4, 1e-4},
-    {"control: weights 30 % too large, bf16", "own", LT_BF16, 2, 0.3},
+    {"gradients, builtin, bf16", "builtin", LT_BF16, 2, 0},
+    {"control: weights 0.01 % too large, f32", "builtin", LT_F32, 4, 1e-4},
+    {"control: weights 30 % too large, bf16", "builtin", LT_BF16, 2, 0.3},
 };
 
 static elements exact, onednns[2]; /* gradients of ref in f64; of oneDNN in f32, bf16 */
@@ -351,7 +351,7 @@ static double curve_distance(const double got[STEPS], const double want[STEPS])
 
 static void compare_curves(void **state)
 {
-    static const char *const kernels[] = {"auto", "own"};
+    static const char *const kernels[] = {"auto", "builtin"};
     const curve_row *r = *state;
     double want[STEPS], got[STEPS];
     if (!has_own(r->dtype))
@@ -363,7 +363,7 @@ static void compare_curves(void **state)
         assert_memory_not_equal(want, got, sizeof want); /* built-in kernels were used */
         assert_near(curve_distance(got, want), 0, r->bound);
     }
-    train("own", r, r->faster, got);
+    train("builtin", r, r->faster, got);
     assert_true(curve_distance(got, want) > r->bound);
 }
 

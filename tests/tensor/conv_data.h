@@ -62,7 +62,7 @@ static inline void *open_own(const lt_backend **be, int threads)
 {
     void *ctx;
     assert_ok(lt_backend_find("cpu", be));
-    assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0);
+    assert_int_equal(setenv("LATHER_CPU_KERNELS", "builtin", 1), 0);
     assert_ok((*be)->open(&ctx, 0, &(lt_device_config){.threads = threads}));
     assert_int_equal(unsetenv("LATHER_CPU_KERNELS"), 0);
     return ctx;

@@ -10,8 +10,8 @@
 
 static void the_variable_names_a_choice(void **state)
 {
-    static const char *const names[] = {"auto", "own", "onednn"};
-    lt_cpu_choice choice = LT_KERNELS_OWN;
+    static const char *const names[] = {"auto", "builtin", "onednn"};
+    lt_cpu_choice choice = LT_KERNELS_BUILTIN;
     (void)state;
     assert_int_equal(setenv("LATHER_CPU_KERNELS", "", 1), 0);
     assert_ok(lt_cpu_choice_find(&choice));
@@ -21,6 +21,9 @@ static void the_variable_names_a_choice(void **state)
         assert_ok(lt_cpu_choice_find(&choice));
         assert_int_equal(choice, i);
     }
+    assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0); /* name of 0.1 */
+    assert_ok(lt_cpu_choice_find(&choice));
+    assert_int_equal(choice, LT_KERNELS_BUILTIN);
 }
 
 static void an_unknown_choice_is_an_error(void **state)
@@ -104,15 +107,15 @@ static void direct_weight_gradients(void **state)
         {LT_BF16, LT_ISA_AMX, 128, 128, 3, 1, true, LT_KERNELS_AUTO},
         {LT_BF16, LT_ISA_AVX512, 128, 128, 3, 1, false, LT_KERNELS_AUTO},
         {LT_BF16, LT_ISA_AVX512_BF16, 64, 64, 3, 1, false, LT_KERNELS_ONEDNN},
-        {LT_BF16, LT_ISA_AVX512_BF16, 32, 32, 1, 1, true, LT_KERNELS_OWN},
-        {LT_BF16, LT_ISA_AVX512_BF16, 64, 64, 1, 2, false, LT_KERNELS_OWN},
+        {LT_BF16, LT_ISA_AVX512_BF16, 32, 32, 1, 1, true, LT_KERNELS_BUILTIN},
+        {LT_BF16, LT_ISA_AVX512_BF16, 64, 64, 1, 2, false, LT_KERNELS_BUILTIN},
         {LT_BF16, LT_ISA_AVX2, 128, 128, 3, 1, true, LT_KERNELS_AUTO},
         {LT_F32, LT_ISA_AVX2, 64, 64, 1, 1, true, LT_KERNELS_AUTO},
         {LT_F32, LT_ISA_AVX2, 64, 32, 3, 1, false, LT_KERNELS_AUTO},
         {LT_F32, LT_ISA_AVX2, 64, 64, 1, 1, false, LT_KERNELS_ONEDNN},
         {LT_F32, LT_ISA_AVX512, 128, 128, 3, 1, false, LT_KERNELS_AUTO},
         {LT_F32, LT_ISA_AVX512_BF16, 128, 128, 3, 1, false, LT_KERNELS_AUTO},
-        {LT_F32, LT_ISA_AVX512_BF16, 128, 128, 3, 1, true, LT_KERNELS_OWN},
+        {LT_F32, LT_ISA_AVX512_BF16, 128, 128, 3, 1, true, LT_KERNELS_BUILTIN},
         {LT_F32, LT_ISA_GENERIC, 128, 128, 3, 1, false, LT_KERNELS_AUTO},
     };
     (void)state;

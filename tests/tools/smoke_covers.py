@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the kernels that gpu_check's stage smoke ran on the stand-in for CUDA with all that exist.
 
-    smoke_covers.py CALLS PLANS FILE.cu...        CALLS: what LATHER_STANDIN_CALLS named, PLANS: LATHER_PLANS
+    smoke_covers.py CALLS PLANS FILE.cu...        CALLS: what LATHER_STANDIN_CALLS named, PLANS: LATHER_PLAN_LOG
 
 Prints the kernels that the files launch and the calls of libraries that CALLS lacks, and the forms of graphs that
 PLANS has no chosen plan of; exits 1 if there are any.

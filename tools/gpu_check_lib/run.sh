@@ -335,7 +335,7 @@ run()
     [ -f "$dir/logs/libraries" ] || cuda_folders "$dir" >"$dir/logs/libraries"
     find_python >"$dir/logs/python"
     LD_LIBRARY_PATH=$dir/lib:$(cat "$dir/logs/libraries")$LATHER_OUTSIDE
-    export LD_LIBRARY_PATH LATHER_PLUGIN_PATH=$dir/lib XDG_CACHE_HOME=$dir/cache LATHER_PLANS=$dir/results/plans.tsv
+    export LD_LIBRARY_PATH LATHER_PLUGIN_PATH=$dir/lib XDG_CACHE_HOME=$dir/cache LATHER_PLAN_LOG=$dir/results/plans.tsv
     trap 'publish; exit 143' TERM INT HUP
     python_versions &
     versions

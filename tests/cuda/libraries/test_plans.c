@@ -291,13 +291,13 @@ static int open_log(void **state)
     open_cache(state);
     fixture *f = *state;
     temp_path(f->plans, f->folder, "plans.tsv");
-    setenv("LATHER_PLANS", f->plans, 1);
+    setenv("LATHER_PLAN_LOG", f->plans, 1);
     return 0;
 }
 
 static int close_log(void **state)
 {
-    unsetenv("LATHER_PLANS");
+    unsetenv("LATHER_PLAN_LOG");
     unsetenv("LATHER_STANDIN_PLANS");
     unsetenv("LATHER_STANDIN_BROKEN");
     return close_cache(state);
@@ -422,7 +422,7 @@ static void the_table_of_plans_has_every_candidate(void **state)
 static void a_table_that_cannot_be_written_is_no_failure(void **state)
 {
     fixture *f = *state;
-    setenv("LATHER_PLANS", "/nonexistent/plans.tsv", 1);
+    setenv("LATHER_PLAN_LOG", "/nonexistent/plans.tsv", 1);
     open_device(f, (lt_device_config){0});
     forward(f);
     close_device(f);

@@ -121,7 +121,7 @@ def a_failing_product_is_reported(cwd):
 
 
 def kinds_of_attention(cwd, name, length, **wishes):
-    """Returns the attention implementations that a run chose, from its LATHER_PLANS file. Rows share a cache on disk, so each uses
+    """Returns the attention implementations that a run chose, from its LATHER_PLAN_LOG file. Rows share a cache on disk, so each uses
     another sequence length."""
     table = os.path.join(cwd, name + ".tsv")
     run(cwd, GPT, name, "--amp", "bf16", "--seq-len", str(length), PLANS=table, **wishes)

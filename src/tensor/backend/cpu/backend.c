@@ -129,10 +129,7 @@ const char *lt_cpu_isa_in_use(void)
 const char *lt_cpu_choice_in_use(void)
 {
     lt_cpu_choice choice;
-    const char *text = getenv("LATHER_CPU_KERNELS");
-    if (lt_cpu_choice_find(&choice))
-        return "";
-    return text && *text ? text : "auto";
+    return lt_cpu_choice_find(&choice) ? "" : lt_cpu_choice_name(choice);
 }
 
 const char *lt_cpu_build_info(int index)

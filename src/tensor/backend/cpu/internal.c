@@ -89,19 +89,29 @@ lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, voi
     return st ? lt_fail(st, "cpu: %s failed", what) : LT_OK;
 }
 
+const char *lt_cpu_choice_name(lt_cpu_choice choice)
+{
+    static const char *const names[] = {[LT_KERNELS_AUTO] = "auto",
+                                        [LT_KERNELS_BUILTIN] = "builtin",
+                                        [LT_KERNELS_ONEDNN] = "onednn"};
+    return names[choice];
+}
+
 lt_status lt_cpu_choice_find(lt_cpu_choice *out)
 {
-    static const char *const names[] = {
-        [LT_KERNELS_AUTO] = "auto", [LT_KERNELS_OWN] = "own", [LT_KERNELS_ONEDNN] = "onednn"};
     const char *text = getenv("LATHER_CPU_KERNELS");
     *out = LT_KERNELS_AUTO;
     if (!text || !*text)
         return LT_OK;
     for (int i = LT_KERNELS_AUTO; i <= LT_KERNELS_ONEDNN; i++)
-        if (!strcmp(text, names[i])) {
+        if (!strcmp(text, lt_cpu_choice_name((lt_cpu_choice)i))) {
             *out = (lt_cpu_choice)i;
             return LT_OK;
         }
-    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: unknown value '%s'; valid: auto, own, onednn",
+    if (!strcmp(text, "own")) { /* name of 0.1 */
+        *out = LT_KERNELS_BUILTIN;
+        return LT_OK;
+    }
+    return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS: unknown value '%s'; valid: auto, builtin, onednn",
                    text);
 }

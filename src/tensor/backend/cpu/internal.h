@@ -29,14 +29,16 @@ typedef struct lt_cpu_buffer {
     size_t requested; /* bytes of the last request; tests detect writes past it */
 } lt_cpu_buffer;
 
-/* LATHER_CPU_KERNELS=auto|own|onednn: the convolution kernels to use, fused with batch norm or not. Matrix products
+/* LATHER_CPU_KERNELS=auto|builtin|onednn: the convolution kernels to use, fused with batch norm or not. Matrix products
  * are unaffected. docs/guides/cpu.md. */
 typedef enum lt_cpu_choice {
-    LT_KERNELS_AUTO, /* built-in kernels where measured to be faster */
-    LT_KERNELS_OWN,  /* built-in kernels wherever supported */
+    LT_KERNELS_AUTO,    /* built-in kernels where measured to be faster */
+    LT_KERNELS_BUILTIN, /* built-in kernels wherever supported */
     LT_KERNELS_ONEDNN
 } lt_cpu_choice;
 
+/* Returns the choice as a value of LATHER_CPU_KERNELS. */
+const char *lt_cpu_choice_name(lt_cpu_choice choice);
 /* Reads LATHER_CPU_KERNELS; auto if unset. Errors: LT_E_ARG (unknown value). */
 lt_status lt_cpu_choice_find(lt_cpu_choice *out);
 

@@ -1,4 +1,4 @@
-/* The log of autotuning in the file that LATHER_PLANS names. */
+/* The log of autotuning in the file that LATHER_PLAN_LOG names. */
 
 #include "plan_log.h"
 
@@ -18,7 +18,9 @@ static const char columns[] =
 
 static const char *path(void)
 {
-    const char *name = getenv("LATHER_PLANS");
+    const char *name = getenv("LATHER_PLAN_LOG");
+    if (!name)
+        name = getenv("LATHER_PLANS"); /* name of 0.1 */
     return name && *name ? name : NULL;
 }
 
@@ -51,7 +53,8 @@ static void append(const char *text)
     const int file = path() ? open_table(path()) : -1;
     const bool written = file >= 0 && add(file, text);
     if (!written && !told)
-        lt_log(LT_LOG_WARN, "tensor", "LATHER_PLANS=%s: %s", path() ? path() : "", strerror(errno));
+        lt_log(LT_LOG_WARN, "tensor", "LATHER_PLAN_LOG=%s: %s", path() ? path() : "",
+               strerror(errno));
     told = told || !written;
     if (file >= 0)
         close(file);

@@ -1,4 +1,4 @@
-/* Log of autotuning, LATHER_PLANS=FILE: a table of the candidates of each execution plan, to find out why a step is
+/* Log of autotuning, LATHER_PLAN_LOG=FILE: a table of the candidates of each execution plan, to find out why a step is
  * slow or wrong. Lines are appended; processes may share the file. */
 #ifndef LT_CUDA_PLAN_LOG_H
 #define LT_CUDA_PLAN_LOG_H
@@ -17,7 +17,7 @@ typedef struct lt_plan_line {
     const char *note; /* how it was built, or why it failed; may be NULL */
 } lt_plan_line;
 
-/* Returns whether LATHER_PLANS is set. */
+/* Returns whether LATHER_PLAN_LOG is set. */
 bool lt_plan_log_wanted(void);
 /* Appends a line. If the file cannot be written, warns once. */
 void lt_plan_log(const lt_cuda *c, const lt_plan_line *line);

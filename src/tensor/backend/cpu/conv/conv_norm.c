@@ -133,7 +133,7 @@ static bool applies_output_norm(const lt_cpu *cpu, const lt_direct_conv *c, cons
     const bool multi_tap = w[2] * w[3] > 1;
     if (cpu->choice == LT_KERNELS_ONEDNN || !lt_direct_conv_supports(cpu, c))
         return false;
-    if (cpu->choice == LT_KERNELS_OWN)
+    if (cpu->choice == LT_KERNELS_BUILTIN)
         return true;
     if (cpu->isa == LT_ISA_AVX2)
         return lt_direct_conv_is_faster(cpu->isa, c);

@@ -61,5 +61,5 @@ bool lt_direct_conv_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     if (cpu->choice == LT_KERNELS_ONEDNN || !lt_direct_conv_supports(cpu, c))
         return false;
-    return cpu->choice == LT_KERNELS_OWN || lt_direct_conv_is_faster(cpu->isa, c);
+    return cpu->choice == LT_KERNELS_BUILTIN || lt_direct_conv_is_faster(cpu->isa, c);
 }

@@ -298,7 +298,7 @@ bool lt_wgrad_is_chosen(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dt
 {
     if (config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
         return false;
-    return cpu->choice == LT_KERNELS_OWN || is_listed(cpu->isa, dtype, w);
+    return cpu->choice == LT_KERNELS_BUILTIN || is_listed(cpu->isa, dtype, w);
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,

@@ -498,7 +498,8 @@ static bool is_listed(const lt_cpu *cpu, const lt_view *a)
 
 static bool is_chosen(const lt_cpu *cpu, const lt_view *a)
 {
-    return cpu->choice == LT_KERNELS_OWN || (cpu->choice == LT_KERNELS_AUTO && is_listed(cpu, a));
+    return cpu->choice == LT_KERNELS_BUILTIN
+           || (cpu->choice == LT_KERNELS_AUTO && is_listed(cpu, a));
 }
 
 bool lt_winograd_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)

@@ -29,7 +29,7 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
 
 /* Returns a phrase for the log: "for the handle". */
 const char *lt_dnn_device_source_name(lt_dnn_device_source source);
-/* Writes the plan's line in the plan log (LATHER_PLANS); plan->plan NULL: composed. */
+/* Writes the plan's line in the plan log (LATHER_PLAN_LOG); plan->plan NULL: composed. */
 void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
                 float milliseconds, bool chosen);
 /* Writes the line of a candidate whose plan could not be built. */
