@@ -1,10 +1,11 @@
-/* Shards of parameters on ranks that are threads: gathered tensors, and the checks of data parallelism. */
+/* Shards of parameters on ranks that are threads: tensors gathered for a file, and the checks of data parallelism. */
 
 #include "ranks.h"
+#include "temp_folder.h"
 
 #include "lather/data_parallel.h"
-#include "lather/detail/place_ops.h"
 #include "lather/ext/fail.h"
+#include "lather/weights.h"
 
 enum { RANKS = 6, ROWS = 6, COLUMNS = 5, COUNT = ROWS * COLUMNS };
 
@@ -14,9 +15,9 @@ typedef enum way { WHOLE, HALVES, GRID, THIRDS, WAYS } way;
 typedef struct player {
     test_rank at;
     way way;
-    int root;
-    bool averages; /* open data parallelism over all ranks instead */
-    int64_t odd;   /* columns of a different logical shape on rank 1; 0: the same shape */
+    const char *path; /* weight file */
+    bool averages;    /* open data parallelism over all ranks instead */
+    int64_t odd;      /* columns of a different logical shape on rank 1; 0: the same shape */
 } player;
 
 static lt_place place_of(way w, int rank)
@@ -55,18 +56,19 @@ static lt_status fill(const player *p, lt_param *param)
     return lt_tensor_write(param->value, own, lt_tensor_bytes(param->value));
 }
 
-static lt_status gather(const player *p, lt_param *param)
+static lt_status gather(const player *p, const lt_params *params, lt_param *param)
 {
-    double whole[COUNT];
-    for (int i = 0; i < COUNT; i++)
-        whole[i] = -2;
+    lt_safetensors *file = NULL;
     LT_TRY(fill(p, param));
-    LT_TRY(lt_place_gather(p->at.comm, param, param->value, p->root,
-                           p->at.rank == p->root ? whole : NULL));
-    for (int i = 0; i < COUNT && p->at.rank == p->root; i++)
-        if (fabs(whole[i] - i) > 0)
-            return lt_fail(LT_E_FORMAT, "element %d is %g", i, whole[i]);
-    return LT_OK;
+    LT_TRY(lt_weights_save_ranks(p->path, params, NULL, 0, p->at.comm));
+    LT_TRY(lt_safetensors_open(&file, p->path));
+    const float *whole = lt_safetensors_find(file, "w")->data;
+    lt_status st = LT_OK;
+    for (int i = 0; i < COUNT && !st; i++)
+        if (fabsf(whole[i] - (float)i) > 0)
+            st = lt_fail(LT_E_FORMAT, "element %d is %g", i, (double)whole[i]);
+    lt_safetensors_close(&file);
+    return st;
 }
 
 static lt_status average(const player *p, const lt_params *params)
@@ -84,6 +86,7 @@ static lt_status run(void *context)
 {
     player *p = context;
     lt_param param = {0}, other = {0}, *list[] = {&other, &param};
+    const lt_params params = {list, 2};
     lt_place place = place_of(p->way, p->at.rank);
     if (p->odd && p->at.rank == 1)
         place = lt_place_shard(LT_SHAPE(ROWS, p->odd), LT_SHAPE(ROWS, p->odd), 1, 2, 1);
@@ -94,7 +97,7 @@ static lt_status run(void *context)
     if (!st)
         st = lt_param_set_place(&param, &place);
     if (!st)
-        st = p->averages ? average(p, &(lt_params){list, 2}) : gather(p, &param);
+        st = p->averages ? average(p, &params) : gather(p, &params, &param);
     lt_param_clear(&param);
     lt_param_clear(&other);
     return st;
@@ -110,14 +113,15 @@ static void play_all(player *p, int ranks, player what)
 static void each_element_comes_from_the_lowest_rank_that_holds_it(void **state)
 {
     (void)state;
-    for (way w = WHOLE; w < WAYS; w++)
-        for (int root = 0; root < RANKS; root += 5) {
-            player p[RANKS];
-            play_all(p, RANKS, (player){.way = w, .root = root});
-            for (int r = 0; r < RANKS; r++)
-                if (p[r].at.status)
-                    fail_msg("way %d, root %d, rank %d: %s", (int)w, root, r, p[r].at.message);
-        }
+    char path[TEMP_PATH];
+    temp_path(path, folder, "w.safetensors");
+    for (way w = WHOLE; w < WAYS; w++) {
+        player p[RANKS];
+        play_all(p, RANKS, (player){.way = w, .path = path});
+        for (int r = 0; r < RANKS; r++)
+            if (p[r].at.status)
+                fail_msg("way %d, rank %d: %s", (int)w, r, p[r].at.message);
+    }
 }
 
 static void check_all(const player *p, int ranks, lt_status status, const char *says)
@@ -132,10 +136,12 @@ static void check_all(const player *p, int ranks, lt_status status, const char *
 static void incomplete_shards_are_rejected(void **state)
 {
     (void)state;
+    char path[TEMP_PATH];
     player p[RANKS];
-    play_all(p, 3, (player){.way = GRID});
+    temp_path(path, folder, "w.safetensors");
+    play_all(p, 3, (player){.way = GRID, .path = path});
     check_all(p, 3, LT_E_SHAPE, "the shards of w on all ranks have 16 elements, it has 30");
-    play_all(p, 2, (player){.way = HALVES, .odd = 4});
+    play_all(p, 2, (player){.way = HALVES, .odd = 4, .path = path});
     check_all(p, 2, LT_E_ARG, "w is a shard of [6,5] on rank 0, of [6,4] on rank 1");
 }
 
@@ -153,39 +159,13 @@ static void data_parallel_ranks_have_the_same_shard(void **state)
     check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5], shard [2:4,0:5]");
 }
 
-/* The n-th allocation fails, for every n, without leaks; then the gather succeeds. */
-static void missing_memory_is_survived(void **state)
-{
-    (void)state;
-    double whole[COUNT] = {0};
-    lt_status st = LT_E_NOMEM;
-    player p = {.way = WHOLE};
-    lt_param param;
-    int64_t n = 0;
-    assert_ok(lt_device_open(&p.at.device, "ref", &(lt_device_config){.f64 = true}));
-    assert_ok(lt_comm_open(&p.at.comm, "self", p.at.device));
-    assert_ok(lt_param_init(&param, p.at.device, "", "w", LT_SHAPE(ROWS, COLUMNS), 0));
-    assert_ok(fill(&p, &param));
-    while (st == LT_E_NOMEM) {
-        lt_alloc_fail_at(++n);
-        st = lt_place_gather(p.at.comm, &param, param.value, 0, whole);
-    }
-    lt_alloc_fail_at(0);
-    assert_ok(st);
-    assert_true(n > 5);
-    assert_near(whole[COUNT - 1], COUNT - 1, 0);
-    lt_param_clear(&param);
-    lt_comm_close(&p.at.comm);
-    lt_device_close(&p.at.device);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_element_comes_from_the_lowest_rank_that_holds_it),
-        cmocka_unit_test(incomplete_shards_are_rejected),
+        cmocka_unit_test_setup_teardown(each_element_comes_from_the_lowest_rank_that_holds_it,
+                                        temp_setup, temp_teardown),
+        cmocka_unit_test_setup_teardown(incomplete_shards_are_rejected, temp_setup, temp_teardown),
         cmocka_unit_test(data_parallel_ranks_have_the_same_shard),
-        cmocka_unit_test(missing_memory_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -233,12 +233,3 @@ lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values)
     lt_quantized_requantize(q, values, 0);
     return is_average(q) ? LT_OK : detect_rounding(q, values);
 }
-
-lt_status lt_quantized_read(void *quantized, void *host, size_t bytes)
-{
-    lt_tensor *values = NULL;
-    LT_TRY(lt_quantized_to_checkpoint(quantized, &values));
-    lt_status st = lt_tensor_read(values, host, bytes);
-    lt_tensor_free(&values);
-    return st;
-}

@@ -47,7 +47,4 @@ LT_MUST_CHECK lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor 
  * LT_E_UNSUPPORTED (it is one, in memory that the host cannot read). */
 LT_MUST_CHECK lt_status lt_quantized_convert(lt_tensor *values, bool *converted);
 
-/* lt_safetensors_source that reads the tensor for a checkpoint; context: the lt_quantized. */
-LT_MUST_CHECK lt_status lt_quantized_read(void *quantized, void *host, size_t bytes);
-
 #endif

@@ -10,14 +10,22 @@
 #include "lather/checkpoint.h"
 
 enum { LT_CHECKPOINT_PREFIX = 32 };
-/* Writes the prefix of the optimizer entries of this rank's group: "group.2.", or "" for the first group and
- * without local steps. Returns prefix. */
-const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX]);
-/* Adds to rank 0's list the tensors that the groups after the first send: each group's entries from index `own`
- * on, its optimizer's numbers and its loss scale. Collective. */
+/* Writes the prefix of the entries of a group: "group.2.", or "" for the first group and without local steps. Returns
+ * prefix. */
+const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX]);
+/* Adds to rank 0's list the tensors that the groups after the first send: each group's entries, its optimizer's numbers
+ * and its loss scale. Collective. */
 LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
                                                   const lt_checkpoint_parts *parts,
-                                                  const lt_checkpoint_state *state, size_t own);
+                                                  const lt_checkpoint_state *state);
+
+/* The optimizer's numbers in the order of visiting. */
+typedef struct lt_numbers {
+    int64_t *item; /* owned */
+    size_t count, capacity;
+} lt_numbers;
+/* Function of an lt_state_visitor that appends a number to an lt_numbers. */
+lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value);
 
 /* The local-steps state of a checkpoint, and which of its entries this rank reads. */
 typedef struct lt_checkpoint_groups {
@@ -25,9 +33,7 @@ typedef struct lt_checkpoint_groups {
         since; /* groups, 0 if trained without; inner steps since their last outer step */
     bool same; /* this run has as many groups: each continues with its own state */
     char prefix[LT_CHECKPOINT_PREFIX]; /* prefix of this rank's entries */
-    /* numbers of this rank's group in the order of visiting; NULL: those of state.json. Owned */
-    int64_t *number;
-    size_t numbers;
+    lt_numbers number; /* numbers of this rank's group; item NULL: those of state.json */
 } lt_checkpoint_groups;
 /* Reads which groups the checkpoint holds. Errors: LT_E_ARG (saved within a round, and this run has other groups),
  * LT_E_FORMAT. */
@@ -35,22 +41,35 @@ LT_MUST_CHECK lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *out, con
                                                   const lt_safetensors *file,
                                                   const lt_json_value *numbers,
                                                   const lt_checkpoint_parts *parts, int64_t step);
-void lt_checkpoint_clear_groups(lt_checkpoint_groups *groups);
-/* Checks the entries of parts->local, or writes them there. Call between lt_local_steps_unfold() and _fold(). */
-LT_MUST_CHECK lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *groups,
-                                                  const lt_reading *reading,
-                                                  const lt_checkpoint_parts *parts);
 /* Reads the loss scale of this rank's group into state. */
 LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *groups,
                                                    const lt_reading *reading,
                                                    lt_checkpoint_state *state);
 /* Returns true if an entry of optim.safetensors belongs to the outer step or to a group after the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
+
+/* What loading the reducer's state found. */
+typedef struct lt_checkpoint_reducer {
+    int nodes;    /* terms of a sum in this run: nodes */
+    size_t taken; /* entries of the file that were read */
+    size_t missing, regrouped;
+    int stored; /* terms of the last sum that was redistributed */
+} lt_checkpoint_reducer;
+/* Counts the nodes; dp NULL: no reducer. */
+LT_MUST_CHECK lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *out,
+                                                    lt_data_parallel *dp);
+/* Checks an entry of the reducer, or writes it. */
+LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *reducer,
+                                                   const lt_reading *reading,
+                                                   const lt_state_entry *entry);
+/* Logs which entries did not fit. */
+void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *reducer, const lt_reading *reading);
 /* Returns true if an entry of optim.safetensors belongs to the reducer. */
 bool lt_checkpoint_is_of_reducer(const char *name);
-/* Checks the reducer entries of parts->dp (NULL if absent), or writes them and logs those that did not fit. */
-LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(const lt_reading *reading,
-                                                   const lt_checkpoint_parts *parts);
+/* Loads the sum of `stored` terms, of nodes or groups, divided by `parts`, as lt_entry_load_share(). */
+LT_MUST_CHECK lt_status lt_checkpoint_load_share(const lt_reading *reading,
+                                                 const lt_state_entry *entry, int stored,
+                                                 int parts);
 
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other files, which
  * must be complete. */

@@ -1,4 +1,4 @@
-/* Names and loading of the entries of optim.safetensors: state of optimizers, local steps and reducers. */
+/* The list of the entries of optim.safetensors, which saving and loading walk; their names, and loading one. */
 
 #include "entry.h"
 
@@ -6,21 +6,62 @@
 #include "optim/low_precision/quantized_state.h"
 #include "train/weights/weights.h"
 
-char *lt_checkpoint_name(const char *prefix, const lt_state_entry *entry, char mark)
+static lt_status visit_extra(const lt_checkpoint_tensor *extra, const lt_state_visitor *visitor)
 {
-    return entry->block < 0 ? lt_format("%s%s%c%s", prefix, entry->param, mark, entry->name)
-                            : lt_format("%s%s%cblock.%d.%s", prefix, entry->param, mark,
+    const lt_shape shape = lt_tensor_shape(extra->tensor);
+    const lt_state_entry entry = {.param = extra->name,
+                                  .block = -1,
+                                  .shape = shape,
+                                  .dtype = lt_tensor_dtype(extra->tensor),
+                                  .extent = shape,
+                                  .box = extra->param,
+                                  .tensor = extra->tensor};
+    return visitor->entry(visitor->context, &entry);
+}
+
+static lt_status visit_optim(const lt_checkpoint_parts *parts, lt_state_visitor *visitor,
+                             lt_entry_kind *kind)
+{
+    *kind = LT_ENTRY_OPTIM;
+    return parts->optim ? lt_optim_visit(parts->optim, visitor) : LT_OK;
+}
+
+lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts, lt_state_visitor *visitor,
+                              lt_entry_kind *kind)
+{
+    const bool later = parts->local && lt_local_steps_group(parts->local) > 0;
+    if (!later)
+        LT_TRY(visit_optim(parts, visitor, kind));
+    *kind = LT_ENTRY_EXTRA;
+    for (size_t i = 0; i < parts->extra_count; i++)
+        LT_TRY(visit_extra(&parts->extra[i], visitor));
+    *kind = LT_ENTRY_REDUCER;
+    if (parts->dp)
+        LT_TRY(lt_data_parallel_visit(parts->dp, visitor));
+    *kind = LT_ENTRY_OUTER;
+    if (parts->local)
+        LT_TRY(lt_local_steps_visit(parts->local, visitor));
+    if (later)
+        LT_TRY(visit_optim(parts, visitor, kind));
+    *kind = LT_ENTRY_GROUP;
+    return parts->local ? lt_local_steps_visit_group(parts->local, visitor) : LT_OK;
+}
+
+char *lt_checkpoint_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry)
+{
+    const char *mark = kind == LT_ENTRY_REDUCER ? "@" : "#";
+    if (kind == LT_ENTRY_EXTRA)
+        return lt_strdup(entry->param);
+    return entry->block < 0 ? lt_format("%s%s%s%s", prefix, entry->param, mark, entry->name)
+                            : lt_format("%s%s%sblock.%d.%s", prefix, entry->param, mark,
                                         entry->block, entry->name);
 }
 
-lt_status lt_checkpoint_find(const lt_safetensors *file, const char *prefix,
-                             const lt_state_entry *entry, char mark,
-                             const lt_safetensors_entry **out)
+char *lt_checkpoint_note(const lt_state_entry *entry)
 {
-    char *name = lt_checkpoint_name(prefix, entry, mark);
-    *out = name ? lt_safetensors_find(file, name) : NULL;
-    lt_free(name);
-    return name ? LT_OK : LT_E_NOMEM;
+    char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
+    return lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
+                     lt_shape_text(entry->shape, shape));
 }
 
 /* Reads the entry by way of the dequantized tensor that checkpoints store. */
@@ -36,14 +77,9 @@ static lt_status take_quantized(const lt_reading *r, const lt_safetensors_entry 
     return st;
 }
 
-lt_status lt_reading_take(const lt_reading *r, const char *prefix, const lt_state_entry *entry,
-                          char mark, bool *found)
+lt_status lt_reading_take(const lt_reading *r, const lt_safetensors_entry *e,
+                          const lt_state_entry *entry)
 {
-    const lt_safetensors_entry *e = NULL;
-    LT_TRY(lt_checkpoint_find(r->file, prefix, entry, mark, &e));
-    *found = e;
-    if (!e)
-        return LT_OK;
     if (entry->quantized)
         return take_quantized(r, e, entry->quantized);
     if (!entry->tensor) /* another rank reads it */
@@ -52,24 +88,9 @@ lt_status lt_reading_take(const lt_reading *r, const char *prefix, const lt_stat
     return lt_entry_load(e, r->path, entry->tensor, place, r->write);
 }
 
-char *lt_checkpoint_note(const lt_state_entry *entry)
-{
-    char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
-    return lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
-                     lt_shape_text(entry->shape, shape));
-}
-
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry)
 {
     (void)context;
     (void)entry;
-    return LT_OK;
-}
-
-lt_status lt_skip_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
     return LT_OK;
 }

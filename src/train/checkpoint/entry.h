@@ -1,39 +1,42 @@
-/* Entries of optim.safetensors: their names, and how they are read. */
+/* Entries of optim.safetensors: which there are, their names, and how they are read. */
 #ifndef LT_TRAIN_CHECKPOINT_ENTRY_H
 #define LT_TRAIN_CHECKPOINT_ENTRY_H
 
-#include "lather/detail/state.h"
-#include "lather/safetensors.h"
+#include "lather/checkpoint.h"
 
-/* Separators between the names of a parameter and its state: the optimizer's, the gradient reducer's. */
-#define LT_CHECKPOINT_OF_OPTIM   '#'
-#define LT_CHECKPOINT_OF_REDUCER '@'
+/* Kind of an entry. A group of ranks (lather/local_steps.h) has its own entries of kinds OPTIM and GROUP. */
+typedef enum lt_entry_kind {
+    LT_ENTRY_OPTIM,   /* of the optimizer */
+    LT_ENTRY_EXTRA,   /* lt_checkpoint_parts.extra, whose name is entry.param */
+    LT_ENTRY_REDUCER, /* of the gradient reducer */
+    LT_ENTRY_OUTER,   /* of the outer step, common to all groups */
+    LT_ENTRY_GROUP    /* of the outer step, of this rank's group */
+} lt_entry_kind;
 
-/* Returns "PREFIX[conv1.weight]#block.B.NAME", or "PREFIX[conv1.weight]#NAME" for state of the whole parameter;
- * NULL without memory. */
-char *lt_checkpoint_name(const char *prefix, const lt_state_entry *entry, char mark);
+/* Visits all entries and numbers of this rank's group, in the order of the file; *kind is the kind of each. A group
+ * after the first visits its own entries last. */
+LT_MUST_CHECK lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts,
+                                            lt_state_visitor *visitor, lt_entry_kind *kind);
 
-/* Finds the tensor of that name; NULL if absent. Errors: LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_checkpoint_find(const lt_safetensors *file, const char *prefix,
-                                           const lt_state_entry *entry, char mark,
-                                           const lt_safetensors_entry **out);
+/* Returns an entry's name; NULL without memory. Optimizer and outer step: "PREFIX[conv1.weight]#block.B.NAME", or
+ * "PREFIX[conv1.weight]#NAME" for state of the whole parameter; reducer: the same with "@" instead of "#". */
+char *lt_checkpoint_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry);
+/* Returns "offset [0,0] shape [64,147]", which identifies a block; NULL without memory. */
+char *lt_checkpoint_note(const lt_state_entry *entry);
 
 /* One of the two passes over a file. */
 typedef struct lt_reading {
     const char *path; /* path of the file, for messages */
     const lt_safetensors *file;
-    bool write; /* false: checks only */
+    bool write;         /* false: checks only */
+    lt_entry_kind kind; /* kind of the visited entry */
 } lt_reading;
-/* Reads the tensor of that name into the entry's, which may be a shard, quantized, or on another rank. *found: the
- * file has it. Errors: as lt_entry_load(). */
-LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const char *prefix,
-                                        const lt_state_entry *entry, char mark, bool *found);
+/* Reads a tensor of the file into the entry's, which may be a shard, quantized, or on another rank. Errors: as
+ * lt_entry_load(). */
+LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const lt_safetensors_entry *e,
+                                        const lt_state_entry *entry);
 
-/* Returns "offset [0,0] shape [64,147]", which identifies a block; NULL without memory. */
-char *lt_checkpoint_note(const lt_state_entry *entry);
-
-/* Functions of a lt_state_visitor that ignore entries, and numbers. */
+/* Function of an lt_state_visitor that ignores entries. */
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry);
-lt_status lt_skip_number(void *context, const char *name, int64_t *value);
 
 #endif

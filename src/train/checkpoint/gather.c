@@ -3,65 +3,121 @@
 #include "gather.h"
 
 #include "base/alloc.h"
-#include "dist/shard_transfer.h"
+#include "dist/consensus.h"
 #include "optim/low_precision/quantized_state.h"
 #include "tensor/safetensors.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 
+#include <stdio.h>
+
 static bool is_divided(const lt_param *p)
 {
     return p->place && !lt_place_is_whole(p->place);
 }
 
-static bool is_placed(const lt_param *p)
+/* --- Holders of shards --- */
+
+static lt_status check_logical(const char *name, const lt_place *first, const lt_place *place,
+                               int rank)
 {
-    return p->place;
+    char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
+    return lt_shape_equal(first->logical, place->logical)
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "%s is a shard of %s on rank 0, of %s on rank %d", name,
+                         lt_shape_text(first->logical, a), lt_shape_text(place->logical, b), rank);
 }
 
-static const lt_param *first_that(bool (*is)(const lt_param *p), const lt_params *params)
+/* Lists the distinct shards of parameter number index; all: [ranks, params] shards of every rank. */
+static lt_status list_holders(lt_gather *g, const lt_place *all, size_t index)
 {
-    for (size_t i = 0; i < params->count; i++)
-        if (is(params->item[i]))
-            return params->item[i];
-    return NULL;
+    const lt_place *place = &all[index];
+    const int64_t want = lt_shape_count(place->logical);
+    const char *name = g->params->item[index]->name;
+    lt_holder *const holder = g->holder + g->first[index];
+    size_t count = 0, same;
+    int64_t elements = 0;
+    for (int r = 0; r < g->comm->size; r++, place += g->params->count) {
+        LT_TRY(check_logical(name, &all[index], place, r));
+        for (same = 0; same < count && !lt_place_equal(&holder[same].place, place); same++)
+            ;
+        if (same < count)
+            continue;
+        holder[count++] = (lt_holder){r, *place};
+        elements += lt_place_count(place);
+    }
+    g->first[index + 1] = g->first[index] + count;
+    return elements == want ? LT_OK
+                            : lt_fail(LT_E_SHAPE,
+                                      "the shards of %s on all ranks have %lld elements, it has "
+                                      "%lld",
+                                      name, (long long)elements, (long long)want);
+}
+
+/* Gathers the shards of all ranks; `all` has memory for them. */
+static lt_status gather_places(const lt_gather *g, lt_place *all)
+{
+    const size_t count = g->params->count;
+    lt_place *own = all + (size_t)g->comm->rank * count;
+    for (size_t i = 0; i < count; i++)
+        own[i] = lt_param_place(g->params->item[i]);
+    return lt_comm_allgather_equal(g->comm, own, count * sizeof *own, all);
+}
+
+static lt_status find_all_holders(lt_gather *g)
+{
+    char text[32];
+    const size_t count = g->params->count, most = count * (size_t)g->comm->size;
+    snprintf(text, sizeof text, "%zu", count);
+    LT_TRY(lt_comm_same(g->comm, "the number of parameters", text));
+    lt_place *all = lt_alloc(most, sizeof *all);
+    g->holder = lt_alloc(most, sizeof *g->holder);
+    g->first = lt_alloc(count + 1, sizeof *g->first);
+    lt_status st = all && g->holder && g->first ? gather_places(g, all) : LT_E_NOMEM;
+    for (size_t i = 0; i < count && !st; i++)
+        st = list_holders(g, all, i);
+    lt_free(all);
+    return st;
 }
 
 lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
 {
     char text[LT_PLACE_TEXT];
     const bool alone = !comm || comm->size == 1;
-    const lt_param *divided = first_that(is_divided, params);
+    bool has_place = false;
     *g = (lt_gather){.comm = comm};
-    if (alone && divided)
-        return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks",
-                       divided->name, lt_place_text(divided->place, text));
-    if (alone || !first_that(is_placed, params))
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
+        if (alone && is_divided(p))
+            return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", p->name,
+                           lt_place_text(p->place, text));
+        has_place = has_place || p->place;
+    }
+    if (alone || !has_place)
         return LT_OK;
     g->params = params;
-    return lt_place_map_new(&g->map, comm, params);
+    return find_all_holders(g);
 }
 
-/* Returns the ranks that hold shards of a parameter; NULL if it is not sharded. */
-static const lt_place_holder *holders_of(const lt_gather *g, const lt_param *param, size_t *count)
-{
-    for (size_t i = 0; g->map && i < g->params->count; i++)
-        if (g->params->item[i] == param)
-            return lt_place_map_holders(g->map, i, count);
-    return NULL;
-}
+/* --- The list --- */
 
+/* Finds the ranks that hold the tensor's shards, which are those of a parameter. */
 static lt_status find_holders(const lt_gather *g, lt_gathered *t, const lt_param *param)
 {
+    t->holders = 1;
     if (!param || !param->place)
         return LT_OK;
     t->shape = param->place->logical;
-    t->holder = holders_of(g, param, &t->holders);
-    return t->holder || !is_divided(param)
-               ? LT_OK
-               : lt_fail(LT_E_ARG, "checkpoint: '%s' is a shard of a parameter that is not saved",
-                         t->name);
+    for (size_t i = 0; g->params && i < g->params->count; i++)
+        if (g->params->item[i] == param) {
+            t->holder = g->holder + g->first[i];
+            t->holders = g->first[i + 1] - g->first[i];
+            return LT_OK;
+        }
+    return is_divided(param) ? lt_fail(
+               LT_E_ARG, "checkpoint: '%s' is a shard of a parameter that is not saved", t->name)
+                             : LT_OK;
 }
 
 static void clear(lt_gathered *t)
@@ -75,7 +131,6 @@ lt_status lt_gather_add(lt_gather *g, const lt_gathered *item, const lt_param *p
 {
     lt_gathered t = *item;
     t.comm = g->comm;
-    t.holders = 1;
     lt_status st = t.name ? find_holders(g, &t, param) : LT_E_NOMEM;
     lt_gathered *grown = st ? NULL : lt_grow(g->item, &g->capacity, g->count + 1, sizeof *grown);
     if (!grown) {
@@ -87,61 +142,113 @@ lt_status lt_gather_add(lt_gather *g, const lt_gathered *item, const lt_param *p
     return LT_OK;
 }
 
-lt_status lt_gather_add_tensor(lt_gather *g, const char *name, const lt_tensor *tensor,
-                               const lt_param *param)
+lt_status lt_gather_add_param(lt_gather *g, const lt_param *p)
 {
-    const lt_dtype dtype = lt_tensor_dtype(tensor);
-    const lt_gathered item = {.name = lt_strdup(name),
+    const lt_dtype dtype = lt_tensor_dtype(p->value);
+    const lt_gathered item = {.name = lt_strdup(p->name),
                               .dtype = dtype,
                               .stored = dtype,
-                              .shape = lt_tensor_shape(tensor),
-                              .tensor = tensor};
-    return lt_gather_add(g, &item, param);
+                              .shape = lt_tensor_shape(p->value),
+                              .tensor = p->value};
+    return lt_gather_add(g, &item, p);
+}
+
+/* --- A piece of a tensor: the whole, or a shard --- */
+
+static lt_holder holder_of(const lt_gathered *t, size_t index)
+{
+    return t->holder ? t->holder[index] : (lt_holder){t->owner, lt_place_whole(t->shape)};
+}
+
+/* Returns this rank's piece. *shown: the same if it had to be dequantized; to be freed. */
+static lt_status show_piece(const lt_gathered *t, const lt_tensor **piece, lt_tensor **shown)
+{
+    if (t->quantized)
+        LT_TRY(lt_quantized_to_checkpoint(t->quantized, shown));
+    *piece = *shown ? *shown : t->tensor;
+    return LT_OK;
+}
+
+static lt_status read_piece(const lt_gathered *t, void *host)
+{
+    const lt_tensor *piece;
+    lt_tensor *shown = NULL;
+    LT_TRY(show_piece(t, &piece, &shown));
+    lt_status st = lt_tensor_read(piece, host, lt_tensor_bytes(piece));
+    lt_tensor_free(&shown);
+    return st;
+}
+
+/* Sends this rank's piece to rank 0, row-major whatever its memory format. */
+static lt_status send_piece(const lt_gathered *t)
+{
+    const lt_tensor *piece;
+    lt_tensor *shown = NULL, *rows = NULL;
+    lt_request *request = NULL;
+    LT_TRY(show_piece(t, &piece, &shown));
+    lt_status st =
+        lt_tensor_new(&rows, t->comm->device, lt_tensor_dtype(piece), lt_tensor_shape(piece));
+    if (!st)
+        st = lt_tensor_copy(rows, piece);
+    if (!st)
+        st = lt_comm_send_begin(t->comm, rows, 0, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    lt_tensor_free(&rows);
+    lt_tensor_free(&shown);
+    return st;
+}
+
+/* Receives a piece into host memory; host NULL: discards it. A failure aborts the group, so that the sender does not
+ * wait forever. */
+static lt_status receive_piece(const lt_gathered *t, const lt_holder *from, void *host)
+{
+    lt_tensor *rows = NULL;
+    lt_request *request = NULL;
+    lt_status st =
+        lt_tensor_new(&rows, t->comm->device, t->dtype, LT_SHAPE(lt_place_count(&from->place)));
+    if (!st)
+        st = lt_comm_recv_begin(t->comm, rows, from->rank, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (st)
+        lt_comm_abort(t->comm);
+    if (!st && host)
+        st = lt_tensor_read(rows, host, lt_tensor_bytes(rows));
+    lt_tensor_free(&rows);
+    return st;
 }
 
 /* --- Rank 0 --- */
 
-static int rank_of(const lt_gathered *t, size_t holder)
+/* Reads or receives the next piece into the whole tensor; NULL: discards it. */
+static lt_status take_next(lt_gathered *t, void *whole)
 {
-    return t->holder ? t->holder[holder].rank : t->owner;
-}
-
-static int64_t count_of(const lt_gathered *t, size_t holder)
-{
-    return t->holder ? lt_place_count(&t->holder[holder].place) : lt_shape_count(t->shape);
-}
-
-/* Reads or receives the shard of the next holder, row-major; host NULL: discards it. */
-static lt_status take_next(lt_gathered *t, void *host)
-{
-    const size_t holder = t->taken++;
-    const int rank = rank_of(t, holder);
-    const int64_t count = count_of(t, holder);
-    const size_t bytes = (size_t)count * lt_dtype_size(t->dtype);
-    if (rank)
-        return lt_place_receive(t->comm, t->dtype, LT_SHAPE(count), rank, host);
-    if (!host)
-        return LT_OK;
-    return t->quantized ? lt_quantized_read(t->quantized, host, bytes)
-                        : lt_tensor_read(t->tensor, host, bytes);
-}
-
-static lt_status take_box(lt_gathered *t, void *whole)
-{
-    const lt_place *place = &t->holder[t->taken].place;
+    const lt_holder from = holder_of(t, t->taken);
     const size_t element = lt_dtype_size(t->dtype);
-    void *box = lt_alloc_aligned(64, (size_t)lt_place_count(place) * element);
-    lt_status st = box ? take_next(t, box) : LT_E_NOMEM;
-    if (!st)
-        lt_place_write(place, box, whole, element);
-    lt_free(box);
+    void *piece = whole;
+    if (whole && t->holder)
+        piece = lt_alloc_aligned(64, (size_t)lt_place_count(&from.place) * element);
+    if (whole && !piece)
+        return LT_E_NOMEM;
+    t->taken++;
+    lt_status st = LT_OK;
+    if (from.rank)
+        st = receive_piece(t, &from, piece);
+    else if (piece)
+        st = read_piece(t, piece);
+    if (piece != whole) {
+        if (!st)
+            lt_place_write(&from.place, piece, whole, element);
+        lt_free(piece);
+    }
     return st;
 }
 
 static lt_status take_all(lt_gathered *t, void *whole)
 {
     while (t->taken < t->holders)
-        LT_TRY(t->holder ? take_box(t, whole) : take_next(t, whole));
+        LT_TRY(take_next(t, whole));
     return LT_OK;
 }
 
@@ -198,28 +305,21 @@ void lt_gather_close(lt_gather *g, bool sent)
         clear(t);
     }
     lt_free(g->item);
-    lt_place_map_free(&g->map);
+    lt_free(g->holder);
+    lt_free(g->first);
     *g = (lt_gather){0};
 }
 
 /* --- The other ranks --- */
 
-static lt_status send(const lt_gathered *t)
-{
-    lt_tensor *shown = NULL;
-    if (!t->quantized)
-        return lt_place_send(t->comm, t->tensor, 0);
-    LT_TRY(lt_quantized_to_checkpoint(t->quantized, &shown));
-    lt_status st = lt_place_send(t->comm, shown, 0);
-    lt_tensor_free(&shown);
-    return st;
-}
-
 lt_status lt_gather_send(const lt_gather *g)
 {
-    for (size_t i = 0; i < g->count; i++)
-        for (size_t h = 0; h < g->item[i].holders; h++)
-            if (rank_of(&g->item[i], h) == g->comm->rank)
-                LT_TRY(send(&g->item[i]));
-    return LT_OK;
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < g->count && !st; i++)
+        for (size_t h = 0; h < g->item[i].holders && !st; h++)
+            if (holder_of(&g->item[i], h).rank == g->comm->rank)
+                st = send_piece(&g->item[i]);
+    if (st) /* else rank 0 waits forever */
+        lt_comm_abort(g->comm);
+    return st;
 }

@@ -3,8 +3,13 @@
 #ifndef LT_TRAIN_GATHER_H
 #define LT_TRAIN_GATHER_H
 
-#include "lather/detail/place_ops.h"
 #include "lather/weights.h"
+
+/* A shard of a parameter, and the lowest rank that holds it. */
+typedef struct lt_holder {
+    int rank;
+    lt_place place;
+} lt_holder;
 
 /* A tensor of a file, and who holds it: one rank the whole, or several ranks a shard each. */
 typedef struct lt_gathered {
@@ -15,7 +20,8 @@ typedef struct lt_gathered {
     struct lt_quantized *quantized; /* instead of tensor: state to dequantize */
     lt_tensor *made;                /* tensor, if it was made for the file: owned; else NULL */
     int owner;                      /* rank that holds the whole */
-    const lt_place_holder *holder;  /* ranks that hold shards; NULL: the owner holds the whole */
+    bool later;                     /* of a group of ranks after the first (groups.c) */
+    const lt_holder *holder;        /* ranks that hold shards; NULL: the owner holds the whole */
     size_t holders, taken;          /* number of holders; how many of them rank 0 has read */
     lt_comm *comm;
 } lt_gathered;
@@ -25,11 +31,13 @@ typedef struct lt_gather {
     lt_gathered *item;
     size_t count, capacity;
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
-    lt_place_map *map;
+    lt_holder *holder;       /* of the shards of params, parameter by parameter */
+    size_t *first;           /* [params + 1] of holder */
 } lt_gather;
 
 /* Finds which ranks hold which shards of params; collective if there are any. Close it whatever it returns.
- * Errors: LT_E_ARG (a shard without other ranks: names both), those of lt_place_map_new(). */
+ * Errors: LT_E_ARG (a shard without other ranks: names both; ranks differ in the number of parameters or in a logical
+ * shape), LT_E_SHAPE (the shards of all ranks are not exactly the parameter: names it), LT_E_NOMEM, LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_gather_open(lt_gather *out, lt_comm *comm, const lt_params *params);
 /* Frees the list. sent: the other ranks have sent; rank 0 then receives and discards the tensors that it did not write. */
 void lt_gather_close(lt_gather *gather, bool sent);
@@ -38,9 +46,8 @@ void lt_gather_close(lt_gather *gather, bool sent);
  * LT_E_NOMEM. Errors: LT_E_ARG (a shard of a parameter unknown to lt_gather_open()), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_gather_add(lt_gather *gather, const lt_gathered *item,
                                       const lt_param *param);
-/* Adds a tensor that each rank has, as a whole or a shard. */
-LT_MUST_CHECK lt_status lt_gather_add_tensor(lt_gather *gather, const char *name,
-                                             const lt_tensor *tensor, const lt_param *param);
+/* Adds the value of a parameter. */
+LT_MUST_CHECK lt_status lt_gather_add_param(lt_gather *gather, const lt_param *param);
 
 /* A file of some of the tensors. */
 typedef struct lt_gather_file {
@@ -53,7 +60,7 @@ typedef struct lt_gather_file {
 } lt_gather_file;
 /* Writes the file, on rank 0. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a duplicate name), those of receiving. */
 LT_MUST_CHECK lt_status lt_gather_write(lt_gather *gather, const lt_gather_file *file);
-/* Sends this rank's tensors, on the other ranks, while rank 0 writes. */
+/* Sends this rank's tensors, on the other ranks, while rank 0 writes. A failure aborts the group. */
 LT_MUST_CHECK lt_status lt_gather_send(const lt_gather *gather);
 
 #endif

@@ -9,7 +9,6 @@
 #include "checkpoint.h"
 #include "dist/consensus.h"
 #include "entry.h"
-#include "train/weights/weights.h"
 
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
@@ -21,7 +20,7 @@
 
 static const char numbers_name[] = "numbers", scaling_name[] = "scaling", outer_mark[] = "#outer.";
 
-static const char *prefix_of(int group, char prefix[LT_CHECKPOINT_PREFIX])
+const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX])
 {
     prefix[0] = '\0';
     if (group)
@@ -29,43 +28,32 @@ static const char *prefix_of(int group, char prefix[LT_CHECKPOINT_PREFIX])
     return prefix;
 }
 
-const char *lt_checkpoint_prefix(const lt_local_steps *local, char prefix[LT_CHECKPOINT_PREFIX])
+lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value)
 {
-    return prefix_of(local ? lt_local_steps_group(local) : 0, prefix);
+    lt_numbers *n = numbers;
+    (void)name;
+    int64_t *grown = lt_grow(n->item, &n->capacity, n->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    n->item = grown;
+    n->item[n->count++] = *value;
+    return LT_OK;
 }
 
 /* --- Saving: a group sends rank 0 its list of tensors, a line of owner, dtype, dimensions and name for each --- */
 
-typedef struct telling {
-    char *text;
-    size_t bytes, capacity;
-    int64_t *number;
-    size_t numbers, most;
-} telling;
-
-static lt_status keep_number(void *context, const char *name, int64_t *value)
-{
-    telling *t = context;
-    (void)name;
-    int64_t *grown = lt_grow(t->number, &t->most, t->numbers + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    t->number = grown;
-    t->number[t->numbers++] = *value;
-    return LT_OK;
-}
-
-static lt_status add_list(lt_gather *g, const char *prefix, const char *name, lt_dtype dtype,
-                          const void *value, int64_t count)
+/* Adds a 1-D tensor that this rank makes. */
+static lt_status add_list(lt_gather *g, char *name, lt_dtype dtype, const void *value, size_t count)
 {
     lt_gathered item = {.dtype = dtype,
                         .stored = dtype,
-                        .shape = LT_SHAPE(count),
+                        .shape = LT_SHAPE((int64_t)count),
                         .owner = g->comm->rank,
-                        .name = lt_format("%s%s", prefix, name)};
+                        .later = true,
+                        .name = name};
     lt_status st = lt_tensor_new(&item.made, g->comm->device, dtype, item.shape);
     if (!st)
-        st = lt_tensor_write(item.made, value, (size_t)count * lt_dtype_size(dtype));
+        st = lt_tensor_write(item.made, value, count * lt_dtype_size(dtype));
     item.tensor = item.made;
     if (!st)
         return lt_gather_add(g, &item, NULL);
@@ -75,31 +63,29 @@ static lt_status add_list(lt_gather *g, const char *prefix, const char *name, lt
 }
 
 static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
-                             const lt_checkpoint_state *state, const char *prefix, telling *t)
+                             const lt_checkpoint_state *state)
 {
     const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
-    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = keep_number, .context = t};
+    char prefix[LT_CHECKPOINT_PREFIX];
+    lt_numbers numbers = {0};
+    lt_state_visitor visitor = {lt_skip_entry, lt_numbers_keep, &numbers};
     if (!parts->optim)
         return LT_OK;
-    LT_TRY(lt_optim_visit(parts->optim, &visitor));
-    LT_TRY(add_list(g, prefix, numbers_name, LT_I64, t->number, (int64_t)t->numbers));
-    return add_list(g, prefix, scaling_name, LT_F64, scaling, 2);
+    lt_checkpoint_prefix(lt_local_steps_group(parts->local), prefix);
+    lt_status st = lt_optim_visit(parts->optim, &visitor);
+    if (!st)
+        st = add_list(g, lt_format("%s%s", prefix, numbers_name), LT_I64, numbers.item,
+                      numbers.count);
+    lt_free(numbers.item);
+    return st ? st : add_list(g, lt_format("%s%s", prefix, scaling_name), LT_F64, scaling, 2);
 }
 
-static lt_status tell_line(telling *t, const lt_gathered *item)
+static void tell_line(FILE *out, const lt_gathered *item)
 {
-    char head[32 + 24 * LT_MAX_DIMS];
-    int at =
-        snprintf(head, sizeof head, "%d %d %d", item->owner, (int)item->dtype, item->shape.ndim);
+    fprintf(out, "%d %d %d", item->owner, (int)item->dtype, item->shape.ndim);
     for (int d = 0; d < item->shape.ndim; d++)
-        at += snprintf(head + at, sizeof head - (size_t)at, " %lld", (long long)item->shape.dim[d]);
-    const size_t bytes = (size_t)at + strlen(item->name) + 2;
-    char *grown = lt_grow(t->text, &t->capacity, t->bytes + bytes + 1, 1);
-    if (!grown)
-        return LT_E_NOMEM;
-    t->text = grown;
-    t->bytes += (size_t)snprintf(t->text + t->bytes, bytes + 1, "%s %s\n", head, item->name);
-    return LT_OK;
+        fprintf(out, " %lld", (long long)item->shape.dim[d]);
+    fprintf(out, " %s\n", item->name);
 }
 
 static lt_status add_line(lt_gather *g, const char *line, size_t bytes)
@@ -134,34 +120,33 @@ static lt_status add_lines(lt_gather *g, const lt_local_steps *local, const char
     return LT_OK;
 }
 
-/* Makes the list of this group, on its first rank. */
+/* Makes the list of this group, on its first rank. Free *text with free(). */
 static lt_status tell(lt_gather *g, const lt_checkpoint_parts *parts,
-                      const lt_checkpoint_state *state, size_t own, telling *t)
+                      const lt_checkpoint_state *state, char **text)
 {
-    char prefix[LT_CHECKPOINT_PREFIX];
-    lt_checkpoint_prefix(parts->local, prefix);
-    LT_TRY(add_numbers(g, parts, state, prefix, t));
-    for (size_t i = own; i < g->count; i++)
-        LT_TRY(tell_line(t, &g->item[i]));
-    return LT_OK;
+    size_t bytes;
+    LT_TRY(add_numbers(g, parts, state));
+    FILE *out = open_memstream(text, &bytes);
+    for (size_t i = 0; i < g->count && out; i++)
+        if (g->item[i].later)
+            tell_line(out, &g->item[i]);
+    return out && !fclose(out) ? LT_OK : lt_fail(LT_E_NOMEM, "checkpoint: no memory for a list");
 }
 
 lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_parts *parts,
-                                    const lt_checkpoint_state *state, size_t own)
+                                    const lt_checkpoint_state *state)
 {
     const lt_local_steps *local = parts->local;
     const bool tells =
         lt_local_steps_group(local) > 0 && lt_comm_rank(lt_local_steps_comm(local)) == 0;
-    telling t = {0};
-    char *all = NULL;
-    lt_status st = lt_comm_agree(g->comm, tells ? tell(g, parts, state, own, &t) : LT_OK);
+    char *own = NULL, *all = NULL;
+    lt_status st = lt_comm_agree(g->comm, tells ? tell(g, parts, state, &own) : LT_OK);
     if (!st)
-        st = lt_comm_gather_texts(g->comm, t.text ? t.text : "", &all);
+        st = lt_comm_gather_texts(g->comm, own ? own : "", &all);
     if (!st)
         st = lt_comm_agree(g->comm, g->comm->rank == 0 ? add_lines(g, local, all) : LT_OK);
     lt_free(all);
-    lt_free(t.text);
-    lt_free(t.number);
+    free(own);
     return st;
 }
 
@@ -193,11 +178,11 @@ static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *fil
 {
     const lt_safetensors_entry *e = NULL;
     LT_TRY(find_own(g, file, numbers_name, LT_I64, &e));
-    g->numbers = (size_t)e->shape.dim[0];
-    g->number = lt_alloc(g->numbers + 1, sizeof *g->number);
-    if (!g->number)
+    g->number.count = (size_t)e->shape.dim[0];
+    g->number.item = lt_alloc(g->number.count + 1, sizeof *g->number.item);
+    if (!g->number.item)
         return LT_E_NOMEM;
-    memcpy(g->number, e->data, g->numbers * sizeof *g->number);
+    memcpy(g->number.item, e->data, g->number.count * sizeof *g->number.item);
     return LT_OK;
 }
 
@@ -252,14 +237,8 @@ lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
     report(g, path, parts);
     if (!g->same || !lt_local_steps_group(parts->local))
         return LT_OK;
-    lt_checkpoint_prefix(parts->local, g->prefix);
+    lt_checkpoint_prefix(lt_local_steps_group(parts->local), g->prefix);
     return parts->optim ? take_numbers(g, file) : LT_OK;
-}
-
-void lt_checkpoint_clear_groups(lt_checkpoint_groups *g)
-{
-    lt_free(g->number);
-    g->number = NULL;
 }
 
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *g, const char *name)
@@ -286,7 +265,7 @@ lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_rea
 {
     const lt_safetensors_entry *e = NULL;
     double scaling[2];
-    if (!g->number)
+    if (!g->number.item)
         return LT_OK;
     LT_TRY(find_own(g, reading->file, scaling_name, LT_F64, &e));
     if (e->bytes != sizeof scaling)
@@ -296,74 +275,4 @@ lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_rea
     state->loss_scale = scaling[0];
     state->loss_good_steps = scaling[1] >= 0 && scaling[1] <= 1e9 ? (int)scaling[1] : -1;
     return lt_checkpoint_check_state(state);
-}
-
-/* --- Loading the outer step's state --- */
-
-typedef struct loading {
-    const lt_checkpoint_groups *groups;
-    const lt_reading *reading;
-} loading;
-
-static lt_status load_number(void *context, const char *name, int64_t *value)
-{
-    const loading *l = context;
-    if (!strcmp(name, "outer.since"))
-        *value = l->groups->since;
-    return LT_OK;
-}
-
-/* Loads one entry. Momentum and residual may be missing, as settings without them store none; they are then 0, as
- * at the start. */
-static lt_status load_one(const loading *l, const char *prefix, const lt_state_entry *entry)
-{
-    bool found;
-    LT_TRY(lt_reading_take(l->reading, prefix, entry, LT_CHECKPOINT_OF_OPTIM, &found));
-    if (found
-        || (strcmp(entry->name, "outer.start") != 0 && strcmp(entry->name, "outer.value") != 0))
-        return LT_OK;
-    return lt_fail(LT_E_FORMAT, "%s: state '%s%s%c%s' is missing", l->reading->path, prefix,
-                   entry->param, LT_CHECKPOINT_OF_OPTIM, entry->name);
-}
-
-static lt_status load_common(void *context, const lt_state_entry *entry)
-{
-    return load_one(context, "", entry);
-}
-
-static lt_status load_own(void *context, const lt_state_entry *entry)
-{
-    const loading *l = context;
-    return load_one(l, l->groups->prefix, entry);
-}
-
-/* Loads the mean over the stored groups, which another number of groups leaves unchanged over all. */
-static lt_status load_mean(void *context, const lt_state_entry *entry)
-{
-    const loading *l = context;
-    const int stored = (int)l->groups->stored;
-    const lt_safetensors_entry **e = lt_alloc((size_t)stored, sizeof(void *));
-    lt_status st = e ? LT_OK : LT_E_NOMEM;
-    for (int g = 0; g < stored && !st; g++) {
-        char prefix[LT_CHECKPOINT_PREFIX];
-        st = lt_checkpoint_find(l->reading->file, prefix_of(g, prefix), entry,
-                                LT_CHECKPOINT_OF_OPTIM, &e[g]);
-    }
-    if (!st)
-        st = lt_entry_load_share(e, stored, stored, l->reading->path, entry->tensor,
-                                 l->reading->write);
-    lt_free(e);
-    return st;
-}
-
-lt_status lt_checkpoint_load_groups(const lt_checkpoint_groups *g, const lt_reading *reading,
-                                    const lt_checkpoint_parts *parts)
-{
-    loading l = {g, reading};
-    lt_state_visitor common = {load_common, load_number, &l},
-                     own = {g->same ? load_own : load_mean, load_number, &l};
-    if (!parts->local || !g->stored)
-        return LT_OK;
-    LT_TRY(lt_local_steps_visit(parts->local, &common));
-    return lt_local_steps_visit_group(parts->local, &own);
 }

@@ -19,9 +19,9 @@ typedef struct loading {
     const lt_json_value *numbers;
     int64_t step;
     size_t entries, numbers_seen;
-    int64_t *old; /* this run's own numbers, to restore */
-    size_t old_count, capacity;
+    lt_numbers old; /* this run's own numbers, to restore */
     lt_checkpoint_groups groups;
+    lt_checkpoint_reducer reducer;
 } loading;
 
 /* Flags that determine the blocks of Shampoo's state. */
@@ -34,16 +34,6 @@ static lt_status fail_missing(const loading *l, const char *what, const char *na
                    "optimizer, of blocks if it is Shampoo (" BLOCK_FLAGS
                    "); set them as it did, or start a new run",
                    l->reading.path, what, name);
-}
-
-static lt_status load_extra(loading *l, const lt_checkpoint_tensor *extra)
-{
-    const lt_safetensors_entry *e = lt_safetensors_find(l->reading.file, extra->name);
-    if (!e)
-        return fail_missing(l, "state", extra->name);
-    l->entries++;
-    return lt_entry_load(e, l->reading.path, extra->tensor,
-                         extra->param ? extra->param->place : NULL, l->reading.write);
 }
 
 /* Fails unless this run partitions the parameter as the checkpointed run did. */
@@ -63,39 +53,51 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     return st;
 }
 
+/* Fails unless it is state of the outer step that settings without it do not store; it is then 0, as at the start. */
+static lt_status miss_entry(const loading *l, bool outer, const lt_state_entry *entry,
+                            const char *name)
+{
+    if (!outer)
+        return fail_missing(l, "state", name);
+    return strcmp(entry->name, "outer.start") != 0 && strcmp(entry->name, "outer.value") != 0
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", l->reading.path, name);
+}
+
 static lt_status load_entry(void *context, const lt_state_entry *entry)
 {
     loading *l = context;
-    bool found = false;
-    char *name = lt_checkpoint_name(l->groups.prefix, entry, LT_CHECKPOINT_OF_OPTIM);
-    lt_status st = name ? check_block(l, name + strlen(l->groups.prefix), entry) : LT_E_NOMEM;
+    const lt_reading *r = &l->reading;
+    const int groups = (int)l->groups.stored;
+    const bool own = r->kind == LT_ENTRY_OPTIM || r->kind == LT_ENTRY_GROUP,
+               outer = r->kind == LT_ENTRY_OUTER || r->kind == LT_ENTRY_GROUP;
+    if (r->kind == LT_ENTRY_REDUCER)
+        return lt_checkpoint_load_reducer(&l->reducer, r, entry);
+    if (outer && !groups)
+        return LT_OK;
+    if (r->kind == LT_ENTRY_GROUP && !l->groups.same) /* the mean: their sum is unchanged */
+        return lt_checkpoint_load_share(r, entry, groups, groups);
+    const char *prefix = own ? l->groups.prefix : "";
+    char *name = lt_checkpoint_name(prefix, r->kind, entry);
+    if (!name)
+        return LT_E_NOMEM;
+    const lt_safetensors_entry *e = lt_safetensors_find(r->file, name);
+    lt_status st = check_block(l, name + strlen(prefix), entry);
     if (!st)
-        st = lt_reading_take(&l->reading, l->groups.prefix, entry, LT_CHECKPOINT_OF_OPTIM, &found);
-    if (!st && !found)
-        st = fail_missing(l, "state", name);
-    l->entries += found;
+        st = e ? lt_reading_take(r, e, entry) : miss_entry(l, outer, entry, name);
+    l->entries += e && !outer;
     lt_free(name);
     return st;
-}
-
-static lt_status keep_old(loading *l, int64_t value)
-{
-    int64_t *grown = lt_grow(l->old, &l->capacity, l->old_count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    l->old = grown;
-    l->old[l->old_count++] = value;
-    return LT_OK;
 }
 
 /* Reads the next number of a later group: these are stored by position, without names. */
 static lt_status number_of_group(const loading *l, const char *name, int64_t *value)
 {
     int64_t low, high;
-    if (l->numbers_seen >= l->groups.numbers)
+    if (l->numbers_seen >= l->groups.number.count)
         return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->reading.path,
                        l->groups.prefix, name);
-    *value = l->groups.number[l->numbers_seen];
+    *value = l->groups.number.item[l->numbers_seen];
     lt_optim_number_range(name, l->step, &low, &high);
     if (*value >= low && *value <= high)
         return LT_OK;
@@ -108,12 +110,17 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
 {
     loading *l = context;
     int64_t stored = 0;
-    if (l->groups.number) {
+    if (l->reading.kind != LT_ENTRY_OPTIM) {
+        if (l->groups.stored && !strcmp(name, "outer.since"))
+            *value = l->groups.since;
+        return LT_OK;
+    }
+    if (l->groups.number.item) {
         LT_TRY(number_of_group(l, name, &stored));
     } else if (lt_json_integer(l->numbers, name, &stored))
         return fail_missing(l, "the optimizer's number", name);
     if (!l->reading.write)
-        LT_TRY(keep_old(l, *value));
+        LT_TRY(lt_numbers_keep(&l->old, name, value));
     l->numbers_seen++;
     *value = stored;
     return LT_OK;
@@ -123,8 +130,8 @@ static lt_status restore_number(void *context, const char *name, int64_t *value)
 {
     (void)name;
     loading *l = context;
-    if (l->numbers_seen < l->old_count)
-        *value = l->old[l->numbers_seen++];
+    if (l->numbers_seen < l->old.count)
+        *value = l->old.item[l->numbers_seen++];
     return LT_OK;
 }
 
@@ -132,20 +139,19 @@ static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
 {
     l->numbers_seen = 0;
     lt_state_visitor visitor = {.entry = lt_skip_entry, .number = restore_number, .context = l};
-    if (l->old_count && lt_optim_visit(parts->optim, &visitor))
+    if (l->old.count && lt_optim_visit(parts->optim, &visitor))
         lt_log(LT_LOG_WARN, "train", "%s: %s", l->reading.path, lt_error_message());
 }
 
 static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
 {
-    l->entries = l->numbers_seen = 0;
     lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
-    if (parts->optim)
-        LT_TRY(lt_optim_visit(parts->optim, &visitor));
-    for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(load_extra(l, &parts->extra[i]));
-    LT_TRY(lt_checkpoint_load_groups(&l->groups, &l->reading, parts));
-    return lt_checkpoint_load_reducer(&l->reading, parts);
+    l->entries = l->numbers_seen = 0;
+    LT_TRY(lt_checkpoint_begin_reducer(&l->reducer, parts->dp));
+    LT_TRY(lt_checkpoint_visit(parts, &visitor, &l->reading.kind));
+    if (l->reading.write && (!parts->comm || lt_comm_rank(parts->comm) == 0))
+        lt_checkpoint_report_reducer(&l->reducer, &l->reading);
+    return LT_OK;
 }
 
 /* Counts the entries that belong neither to later groups nor to the reducer. */
@@ -181,10 +187,10 @@ static lt_status check_complete(const loading *l)
         return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, of which this run has %zu",
                        l->reading.path, stored, l->entries);
     enum { OUTER = 2 }; /* "outer.groups", "outer.since" */
-    const size_t numbers = !l->numbers        ? SIZE_MAX
-                           : l->groups.number ? l->groups.numbers
-                           : l->groups.stored ? l->numbers->count - OUTER
-                                              : l->numbers->count;
+    const size_t numbers = !l->numbers             ? SIZE_MAX
+                           : l->groups.number.item ? l->groups.number.count
+                           : l->groups.stored      ? l->numbers->count - OUTER
+                                                   : l->numbers->count;
     if (l->numbers_seen < numbers)
         return lt_fail(LT_E_FORMAT, "%s: its numbers belong to another optimizer", l->reading.path);
     return LT_OK;
@@ -210,7 +216,7 @@ static lt_status open_files(const char *path, files *f)
         return LT_E_NOMEM;
     LT_TRY(lt_safetensors_open(&f->model, f->model_path));
     LT_TRY(lt_safetensors_open(&f->optim, f->optim_path));
-    f->loading = (loading){.reading = {f->optim_path, f->optim, false},
+    f->loading = (loading){.reading = {.path = f->optim_path, .file = f->optim},
                            .numbers = lt_json_member(lt_json_root(f->json), "numbers"),
                            .step = f->state.step};
     return LT_OK;
@@ -221,8 +227,8 @@ static void close_files(files *f)
     lt_safetensors_close(&f->model);
     lt_safetensors_close(&f->optim);
     lt_json_free(&f->json);
-    lt_free(f->loading.old);
-    lt_checkpoint_clear_groups(&f->loading.groups);
+    lt_free(f->loading.old.item);
+    lt_free(f->loading.groups.number.item);
     lt_free(f->model_path);
     lt_free(f->optim_path);
 }

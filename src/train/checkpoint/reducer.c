@@ -1,12 +1,11 @@
-/* State of the gradient reducer in optim.safetensors, PARAM@NAME: residuals and the like. It is optional: a
- * missing entry starts at zero, an unknown one is dropped, and the log reports both.
+/* Residuals of compressed gradients and outer steps in optim.safetensors: terms of a sum, one per node or group. If this
+ * run has another number of terms, each gets an equal share of the sum, so that nothing is lost.
  *
- * Entries PARAM@NAME.0 .. PARAM@NAME.(m-1) are the terms of a sum, one per node. If this run has another number of
- * nodes, each gets the total divided by that number, so that nothing is lost. */
+ * State of the gradient reducer is PARAM@NAME, that of node I PARAM@NAME.I. It is optional: a missing entry starts at
+ * zero, an unknown one is dropped, and the log reports both. */
 
 #include "base/alloc.h"
 #include "checkpoint.h"
-#include "entry.h"
 #include "train/weights/weights.h"
 
 #include "lather/ext/fail.h"
@@ -18,24 +17,9 @@
 
 enum { NAME = 128 };
 
-typedef struct taking {
-    const lt_reading *reading;
-    int parts;    /* terms of a sum in this run: nodes, counted by a first visit */
-    size_t taken; /* entries of the file that were read */
-    size_t missing, regrouped;
-    int stored; /* terms of the last sum that was redistributed */
-} taking;
-
 bool lt_checkpoint_is_of_reducer(const char *name)
 {
-    return strchr(name, LT_CHECKPOINT_OF_REDUCER);
-}
-
-static lt_status no_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)value;
-    return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
+    return strchr(name, '@');
 }
 
 /* Returns I of "NAME.I" and the bytes of "NAME."; -1 if the name has no such suffix. */
@@ -50,104 +34,98 @@ static int part_of(const char *name, size_t *stem)
     return *end || part > INT16_MAX ? -1 : (int)part;
 }
 
-static lt_status count_parts(void *context, const lt_state_entry *entry)
+static lt_status count_node(void *context, const lt_state_entry *entry)
 {
-    taking *t = context;
+    lt_checkpoint_reducer *s = context;
     size_t stem;
     const int part = part_of(entry->name, &stem);
-    t->parts = part >= t->parts ? part + 1 : t->parts;
+    s->nodes = part >= s->nodes ? part + 1 : s->nodes;
     return LT_OK;
 }
 
-/* Finds term `index` of the same sum in the file; NULL if absent. */
-static lt_status find_part(const taking *t, const lt_state_entry *entry, size_t stem, int index,
-                           const lt_safetensors_entry **out)
+static lt_status no_number(void *context, const char *name, int64_t *value)
 {
-    char name[NAME];
-    snprintf(name, sizeof name, "%.*s%d", (int)stem, entry->name, index);
-    const lt_state_entry part = {.param = entry->param, .name = name, .block = -1};
-    return lt_checkpoint_find(t->reading->file, "", &part, LT_CHECKPOINT_OF_REDUCER, out);
+    (void)context;
+    (void)value;
+    return lt_fail(LT_E_ARG, "checkpoint: a reducer's state is tensors, not the number '%s'", name);
 }
 
-/* Reads this run's share: the sum of all stored terms, divided by the terms of this run. */
-static lt_status take_share(taking *t, const lt_state_entry *entry, size_t stem, int stored)
+lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *s, lt_data_parallel *dp)
 {
-    t->regrouped++;
-    t->stored = stored;
-    const lt_safetensors_entry **part = lt_alloc((size_t)stored, sizeof(void *));
-    lt_status st = part ? LT_OK : LT_E_NOMEM;
+    lt_state_visitor visitor = {count_node, no_number, s};
+    *s = (lt_checkpoint_reducer){0};
+    return dp ? lt_data_parallel_visit(dp, &visitor) : LT_OK;
+}
+
+/* Finds term `index` of the sum that an entry belongs to, or the entry itself if it is no term; NULL if absent. */
+static lt_status find_term(const lt_reading *r, const lt_state_entry *entry, int index,
+                           const lt_safetensors_entry **out)
+{
+    char text[NAME], prefix[LT_CHECKPOINT_PREFIX] = "";
+    size_t stem = 0;
+    lt_state_entry term = *entry;
+    if (r->kind == LT_ENTRY_GROUP) {
+        lt_checkpoint_prefix(index, prefix);
+    } else if (part_of(entry->name, &stem) >= 0) {
+        snprintf(text, sizeof text, "%.*s%d", (int)stem, entry->name, index);
+        term.name = text;
+    }
+    char *name = lt_checkpoint_name(prefix, r->kind, &term);
+    *out = name ? lt_safetensors_find(r->file, name) : NULL;
+    lt_free(name);
+    return name ? LT_OK : LT_E_NOMEM;
+}
+
+lt_status lt_checkpoint_load_share(const lt_reading *r, const lt_state_entry *entry, int stored,
+                                   int parts)
+{
+    const lt_safetensors_entry **term = lt_alloc((size_t)stored, sizeof(void *));
+    lt_status st = term ? LT_OK : LT_E_NOMEM;
     for (int i = 0; i < stored && !st; i++)
-        st = find_part(t, entry, stem, i, &part[i]);
+        st = find_term(r, entry, i, &term[i]);
     if (!st && entry->tensor)
-        st = lt_entry_load_share(part, stored, t->parts, t->reading->path, entry->tensor,
-                                 t->reading->write);
-    lt_free(part);
+        st = lt_entry_load_share(term, stored, parts, r->path, entry->tensor, r->write);
+    lt_free(term);
     return st;
 }
 
-static lt_status take_part(taking *t, const lt_state_entry *entry, size_t stem, int part)
+lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *s, const lt_reading *r,
+                                     const lt_state_entry *entry)
 {
-    const lt_safetensors_entry *e = NULL;
-    int stored = 0;
-    bool found;
-    LT_TRY(find_part(t, entry, stem, 0, &e));
-    while (e)
-        LT_TRY(find_part(t, entry, stem, ++stored, &e));
-    if (!part)
-        t->taken += (size_t)stored;
-    t->missing += !stored;
-    if (stored && stored != t->parts)
-        return take_share(t, entry, stem, stored);
-    return lt_reading_take(t->reading, "", entry, LT_CHECKPOINT_OF_REDUCER, &found);
-}
-
-static lt_status take_entry(void *context, const lt_state_entry *entry)
-{
-    taking *t = context;
+    const lt_safetensors_entry *e;
     size_t stem;
+    int stored = 0;
     const int part = part_of(entry->name, &stem);
-    if (part >= 0)
-        return take_part(t, entry, stem, part);
-    bool found;
-    LT_TRY(lt_reading_take(t->reading, "", entry, LT_CHECKPOINT_OF_REDUCER, &found));
-    t->taken += found;
-    t->missing += !found;
-    return LT_OK;
+    do {
+        LT_TRY(find_term(r, entry, stored, &e));
+        stored += e != NULL;
+    } while (e && part >= 0);
+    s->missing += !stored;
+    s->taken += part > 0 ? 0 : (size_t)stored;
+    if (part >= 0 && stored && stored != s->nodes) {
+        s->regrouped++;
+        s->stored = stored;
+        return lt_checkpoint_load_share(r, entry, stored, s->nodes);
+    }
+    LT_TRY(find_term(r, entry, part, &e));
+    return e ? lt_reading_take(r, e, entry) : LT_OK;
 }
 
-static size_t count_stored(const lt_safetensors *file)
+void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *s, const lt_reading *r)
 {
-    size_t count = 0;
-    for (size_t i = 0; i < lt_safetensors_count(file); i++)
-        count += lt_checkpoint_is_of_reducer(lt_safetensors_at(file, i)->name);
-    return count;
-}
-
-static void say(const taking *t, size_t stored)
-{
-    if (stored > t->taken)
+    size_t stored = 0;
+    for (size_t i = 0; i < lt_safetensors_count(r->file); i++)
+        stored += lt_checkpoint_is_of_reducer(lt_safetensors_at(r->file, i)->name);
+    if (stored > s->taken)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients, such as residuals, are dropped: this run "
                "compresses differently",
-               t->reading->path, stored - t->taken);
-    if (t->missing)
+               r->path, stored - s->taken);
+    if (s->missing)
         lt_log(LT_LOG_WARN, "train",
                "%s: %zu tensors of compressed gradients are missing: residuals start at zero",
-               t->reading->path, t->missing);
-    if (t->regrouped)
+               r->path, s->missing);
+    if (s->regrouped)
         lt_log(LT_LOG_WARN, "train", "%s: residuals of %d nodes are divided equally over %d nodes",
-               t->reading->path, t->stored, t->parts);
-}
-
-lt_status lt_checkpoint_load_reducer(const lt_reading *reading, const lt_checkpoint_parts *parts)
-{
-    taking t = {.reading = reading};
-    lt_state_visitor count = {count_parts, no_number, &t}, take = {take_entry, no_number, &t};
-    if (parts->dp) {
-        LT_TRY(lt_data_parallel_visit(parts->dp, &count));
-        LT_TRY(lt_data_parallel_visit(parts->dp, &take));
-    }
-    if (reading->write && (!parts->comm || lt_comm_rank(parts->comm) == 0))
-        say(&t, count_stored(reading->file));
-    return LT_OK;
+               r->path, s->stored, s->nodes);
 }

@@ -18,9 +18,8 @@ typedef struct saving {
     const lt_checkpoint_parts *parts;
     const lt_checkpoint_state *state;
     lt_gather gather;
-    size_t models; /* number of tensors of model.safetensors, which come first */
-    size_t own;    /* index of the first tensor of this rank's group */
-    int group;     /* this rank's group; 0 without local steps (groups.c) */
+    lt_entry_kind kind; /* kind of the visited entry */
+    size_t models;      /* number of tensors of model.safetensors, which come first */
 } saving;
 
 static bool is_alone(const lt_checkpoint_parts *parts)
@@ -31,15 +30,19 @@ static bool is_alone(const lt_checkpoint_parts *parts)
 /* --- The list --- */
 
 /* Lists one entry. With groups, entry->owner is a rank of the group. */
-static lt_status list_entry(saving *s, const lt_state_entry *entry, int group, char mark)
+static lt_status list_entry(void *context, const lt_state_entry *entry)
 {
+    saving *s = context;
     const lt_local_steps *local = s->parts->local;
+    const bool own = s->kind == LT_ENTRY_OPTIM || s->kind == LT_ENTRY_GROUP;
+    const int group = local && own ? lt_local_steps_group(local) : 0;
     char prefix[LT_CHECKPOINT_PREFIX];
     lt_gathered t = {.dtype = entry->dtype,
                      .stored = entry->dtype,
                      .shape = entry->extent,
                      .tensor = entry->tensor,
-                     .quantized = entry->quantized};
+                     .quantized = entry->quantized,
+                     .later = group > 0};
     if (!t.tensor && !t.quantized && is_alone(s->parts))
         return lt_fail(LT_E_ARG, "checkpoint: state '%s' of %s is on rank %d: save with all ranks",
                        entry->name, entry->param, entry->owner);
@@ -47,50 +50,28 @@ static lt_status list_entry(saving *s, const lt_state_entry *entry, int group, c
         t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
     if (entry->block >= 0 && !(t.note = lt_checkpoint_note(entry)))
         return LT_E_NOMEM;
-    t.name = lt_checkpoint_name(group ? lt_checkpoint_prefix(local, prefix) : "", entry, mark);
+    t.name = lt_checkpoint_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
     return lt_gather_add(&s->gather, &t, entry->box);
 }
 
-static lt_status list_common(void *context, const lt_state_entry *entry)
+/* state.json has the numbers. */
+static lt_status skip_number(void *context, const char *name, int64_t *value)
 {
-    return list_entry(context, entry, 0, LT_CHECKPOINT_OF_OPTIM);
+    (void)context;
+    (void)name;
+    (void)value;
+    return LT_OK;
 }
 
-static lt_status list_own(void *context, const lt_state_entry *entry)
-{
-    saving *s = context;
-    return list_entry(s, entry, s->group, LT_CHECKPOINT_OF_OPTIM);
-}
-
-static lt_status list_reducer(void *context, const lt_state_entry *entry)
-{
-    return list_entry(context, entry, 0, LT_CHECKPOINT_OF_REDUCER);
-}
-
-/* Lists all tensors in the order of the files. A group after the first lists its optimizer's state last. */
+/* Lists all tensors in the order of the files. */
 static lt_status list_all(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
-    lt_state_visitor own = {list_own, lt_skip_number, s}, common = {list_common, lt_skip_number, s},
-                     reducer = {list_reducer, lt_skip_number, s};
-    for (size_t i = 0; i < parts->params->count; i++) {
-        const lt_param *p = parts->params->item[i];
-        LT_TRY(lt_gather_add_tensor(&s->gather, p->name, p->value, p));
-    }
+    lt_state_visitor visitor = {list_entry, skip_number, s};
+    for (size_t i = 0; i < parts->params->count; i++)
+        LT_TRY(lt_gather_add_param(&s->gather, parts->params->item[i]));
     s->models = s->gather.count;
-    if (parts->optim && !s->group)
-        LT_TRY(lt_optim_visit(parts->optim, &own));
-    for (size_t i = 0; i < parts->extra_count; i++)
-        LT_TRY(lt_gather_add_tensor(&s->gather, parts->extra[i].name, parts->extra[i].tensor,
-                                    parts->extra[i].param));
-    if (parts->dp)
-        LT_TRY(lt_data_parallel_visit(parts->dp, &reducer));
-    if (parts->local)
-        LT_TRY(lt_local_steps_visit(parts->local, &common));
-    s->own = s->gather.count;
-    if (parts->optim && s->group)
-        LT_TRY(lt_optim_visit(parts->optim, &own));
-    return parts->local ? lt_local_steps_visit_group(parts->local, &own) : LT_OK;
+    return lt_checkpoint_visit(parts, &visitor, &s->kind);
 }
 
 /* Creates missing state, shares the sharded optimizer's counters, and lists the tensors. Collective. Errors: those
@@ -108,8 +89,7 @@ static lt_status list_with_all(saving *s)
     st = lt_comm_agree(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
-    return st || !parts->local ? st
-                               : lt_checkpoint_list_groups(&s->gather, parts, s->state, s->own);
+    return st || !parts->local ? st : lt_checkpoint_list_groups(&s->gather, parts, s->state);
 }
 
 /* --- Rank 0 --- */
@@ -187,7 +167,7 @@ lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *part
                              const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
 {
     lt_local_steps *local = parts->local;
-    saving s = {.parts = parts, .state = state, .group = local ? lt_local_steps_group(local) : 0};
+    saving s = {.parts = parts, .state = state};
     lt_status st = local ? lt_local_steps_unfold(local) : LT_OK;
     if (!st)
         st = save_all(folder, policy, &s);
