@@ -19,14 +19,6 @@ LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
                                                   const lt_checkpoint_parts *parts,
                                                   const lt_checkpoint_state *state);
 
-/* The optimizer's numbers in the order of visiting. */
-typedef struct lt_numbers {
-    int64_t *item; /* owned */
-    size_t count, capacity;
-} lt_numbers;
-/* Function of an lt_state_visitor that appends a number to an lt_numbers. */
-lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value);
-
 /* The local-steps state of a checkpoint, and which of its entries this rank reads. */
 typedef struct lt_checkpoint_groups {
     int64_t stored,

@@ -94,3 +94,15 @@ lt_status lt_skip_entry(void *context, const lt_state_entry *entry)
     (void)entry;
     return LT_OK;
 }
+
+lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value)
+{
+    lt_numbers *n = numbers;
+    (void)name;
+    int64_t *grown = lt_grow(n->item, &n->capacity, n->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    n->item = grown;
+    n->item[n->count++] = *value;
+    return LT_OK;
+}

@@ -36,7 +36,15 @@ typedef struct lt_reading {
 LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const lt_safetensors_entry *e,
                                         const lt_state_entry *entry);
 
-/* Function of an lt_state_visitor that ignores entries. */
+/* A list of integers, such as an optimizer's numbers in the order of visiting. Zero it first. */
+typedef struct lt_numbers {
+    int64_t *item; /* free with lt_free() */
+    size_t count, capacity;
+} lt_numbers;
+
+/* Functions of an lt_state_visitor. The first ignores entries, the second appends a number to its context, an
+ * lt_numbers. */
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry);
+lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value);
 
 #endif

@@ -15,21 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct steps {
-    int64_t *step;
-    size_t count, capacity;
-} steps;
-
-static lt_status add_step(steps *list, int64_t step)
-{
-    int64_t *grown = lt_grow(list->step, &list->capacity, list->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    list->step = grown;
-    list->step[list->count++] = step;
-    return LT_OK;
-}
-
 static int newest_first(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -37,7 +22,7 @@ static int newest_first(const void *a, const void *b)
 }
 
 /* Lists the steps of the checkpoints in a folder, newest first; a missing folder has none. */
-static lt_status list_steps(const char *checkpoints, steps *list)
+static lt_status list_steps(const char *checkpoints, lt_numbers *list)
 {
     DIR *dir = opendir(checkpoints);
     if (!dir)
@@ -47,11 +32,11 @@ static lt_status list_steps(const char *checkpoints, steps *list)
     while (!st && (entry = readdir(dir))) {
         int64_t step = lt_run_step_of(entry->d_name);
         if (step >= 0)
-            st = add_step(list, step);
+            st = lt_numbers_keep(list, NULL, &step);
     }
     closedir(dir);
     if (list->count)
-        qsort(list->step, list->count, sizeof *list->step, newest_first);
+        qsort(list->item, list->count, sizeof *list->item, newest_first);
     return st;
 }
 
@@ -116,28 +101,29 @@ static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_I
 
 /* Drops the steps of other runs from the list, and those after `last`: they belong to a part that was trained
  * again from an earlier checkpoint. A checkpoint without an id may belong to any run. */
-static lt_status keep_own(const char *checkpoints, steps *list, int64_t last, const char *run)
+static lt_status keep_own(const char *checkpoints, lt_numbers *list, int64_t last, const char *run)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
         char found[LT_RUN_ID];
-        if (last >= 0 && list->step[i] > last)
+        if (last >= 0 && list->item[i] > last)
             continue;
-        LT_TRY(run_of(checkpoints, list->step[i], found));
+        LT_TRY(run_of(checkpoints, list->item[i], found));
         if (!*run || !*found || !strcmp(found, run))
-            list->step[count++] = list->step[i];
+            list->item[count++] = list->item[i];
     }
     list->count = count;
     return LT_OK;
 }
 
-static lt_status remove_old(const char *checkpoints, const steps *list, int keep, int64_t latest)
+static lt_status remove_old(const char *checkpoints, const lt_numbers *list, int keep,
+                            int64_t latest)
 {
     int64_t best = link_step(checkpoints, "best");
     for (size_t i = (size_t)keep; i < list->count; i++) {
-        if (list->step[i] == best || list->step[i] == latest)
+        if (list->item[i] == best || list->item[i] == latest)
             continue;
-        char *path = lt_format("%s/step-%" PRId64, checkpoints, list->step[i]);
+        char *path = lt_format("%s/step-%" PRId64, checkpoints, list->item[i]);
         if (!path)
             return LT_E_NOMEM;
         lt_status st = lt_atomic_dir_remove(path);
@@ -157,22 +143,22 @@ lt_status lt_checkpoint_point(const char *checkpoints, const lt_checkpoint_state
         LT_TRY(point(checkpoints, "best", state->step));
     if (policy->keep <= 0)
         return LT_OK;
-    steps list = {0};
+    lt_numbers list = {0};
     lt_status st = list_steps(checkpoints, &list);
     if (!st)
         st = keep_own(checkpoints, &list, state->step, state->run);
     if (!st)
         st = remove_old(checkpoints, &list, policy->keep, state->step);
-    lt_free(list.step);
+    lt_free(list.item);
     return st;
 }
 
-static lt_status choose(const char *checkpoints, const steps *list, char *path, size_t size)
+static lt_status choose(const char *checkpoints, const lt_numbers *list, char *path, size_t size)
 {
     char last[512] = "";
     for (size_t i = 0; i < list->count; i++) {
         lt_checkpoint_state state;
-        if (snprintf(path, size, "%s/step-%" PRId64, checkpoints, list->step[i]) >= (int)size)
+        if (snprintf(path, size, "%s/step-%" PRId64, checkpoints, list->item[i]) >= (int)size)
             return lt_fail(LT_E_ARG, "checkpoint: a path of %zu bytes is too small", size);
         lt_status st = lt_checkpoint_verify(path, &state);
         if (!st)
@@ -187,17 +173,17 @@ static lt_status choose(const char *checkpoints, const steps *list, char *path, 
                        : LT_END;
 }
 
-static bool has_step(const steps *list, int64_t step)
+static bool has_step(const lt_numbers *list, int64_t step)
 {
     for (size_t i = 0; i < list->count; i++)
-        if (list->step[i] == step)
+        if (list->item[i] == step)
             return true;
     return false;
 }
 
 /* Keeps the steps that the run in the folder may resume from: `latest` and those before it. A dangling link is
  * ignored. */
-static lt_status choose_own(const char *folder, const char *checkpoints, steps *list)
+static lt_status choose_own(const char *folder, const char *checkpoints, lt_numbers *list)
 {
     char run[LT_RUN_ID];
     int64_t latest = link_step(checkpoints, "latest");
@@ -207,7 +193,7 @@ static lt_status choose_own(const char *folder, const char *checkpoints, steps *
         latest = -1;
     LT_TRY(lt_run_id_in(folder, "env.json", run));
     if (!*run)
-        LT_TRY(run_of(checkpoints, latest < 0 ? list->step[0] : latest, run));
+        LT_TRY(run_of(checkpoints, latest < 0 ? list->item[0] : latest, run));
     LT_TRY(keep_own(checkpoints, list, latest, run));
     return list->count ? LT_OK
                        : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
@@ -217,13 +203,13 @@ static lt_status choose_own(const char *folder, const char *checkpoints, steps *
 lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);
-    steps list = {0};
+    lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
         st = choose_own(folder, checkpoints, &list);
     if (!st)
         st = choose(checkpoints, &list, path, size);
-    lt_free(list.step);
+    lt_free(list.item);
     lt_free(checkpoints);
     return st;
 }
@@ -231,7 +217,7 @@ lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
 lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);
-    steps list = {0};
+    lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
         st = choose_own(folder, checkpoints, &list);
@@ -241,8 +227,8 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     }
     lt_free(checkpoints);
     if (st)
-        lt_free(list.step);
-    *out = st ? NULL : list.step;
+        lt_free(list.item);
+    *out = st ? NULL : list.item;
     *count = st ? 0 : list.count;
     return st;
 }

@@ -28,18 +28,6 @@ const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX])
     return prefix;
 }
 
-lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value)
-{
-    lt_numbers *n = numbers;
-    (void)name;
-    int64_t *grown = lt_grow(n->item, &n->capacity, n->count + 1, sizeof *grown);
-    if (!grown)
-        return LT_E_NOMEM;
-    n->item = grown;
-    n->item[n->count++] = *value;
-    return LT_OK;
-}
-
 /* --- Saving: a group sends rank 0 its list of tensors, a line of owner, dtype, dimensions and name for each --- */
 
 /* Adds a 1-D tensor that this rank makes. */
