@@ -103,11 +103,17 @@ static lt_status run(void *context)
     return st;
 }
 
-static void play_all(player *p, int ranks, player what)
+/* fail_at: allocation that fails, over all ranks; 0: none. */
+static void play_failing(player *p, int ranks, player what, int64_t fail_at)
 {
     for (int r = 0; r < ranks; r++)
         p[r] = what;
-    play_ranks(&(rank_group){RANKS_OF(p, ranks), .f64 = true, .run = run});
+    play_ranks(&(rank_group){RANKS_OF(p, ranks), .f64 = true, .fail_at = fail_at, .run = run});
+}
+
+static void play_all(player *p, int ranks, player what)
+{
+    play_failing(p, ranks, what, 0);
 }
 
 static void each_element_comes_from_the_lowest_rank_that_holds_it(void **state)
@@ -159,6 +165,24 @@ static void data_parallel_ranks_have_the_same_shard(void **state)
     check_all(p, 3, LT_E_ARG, "[4:6,0:5] of [6,5] on rank 0, w [6,5], shard [2:4,0:5]");
 }
 
+/* Whichever allocation fails on whichever rank, no rank waits forever, and none succeeds alone. */
+static void missing_memory_ends_all_ranks(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    int64_t n = 0;
+    int failed;
+    temp_path(path, folder, "w.safetensors");
+    do {
+        player p[RANKS];
+        failed = 0;
+        play_failing(p, 2, (player){.way = HALVES, .path = path}, ++n);
+        for (int r = 0; r < 2; r++)
+            failed += p[r].at.status != LT_OK;
+    } while (failed);
+    assert_in_range(n, 40, 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +190,7 @@ int main(void)
                                         temp_setup, temp_teardown),
         cmocka_unit_test_setup_teardown(incomplete_shards_are_rejected, temp_setup, temp_teardown),
         cmocka_unit_test(data_parallel_ranks_have_the_same_shard),
+        cmocka_unit_test_setup_teardown(missing_memory_ends_all_ranks, temp_setup, temp_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,7 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g
 /* Returns true if an entry of optim.safetensors belongs to the outer step or to a group after the first. */
 bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *name);
 
-/* What loading the reducer's state found. */
+/* Counts while the reducer's state is loaded. */
 typedef struct lt_checkpoint_reducer {
     int nodes;    /* terms of a sum in this run: nodes */
     size_t taken; /* entries of the file that were read */

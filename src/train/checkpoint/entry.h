@@ -6,11 +6,11 @@
 
 /* Kind of an entry. A group of ranks (lather/local_steps.h) has its own entries of kinds OPTIM and GROUP. */
 typedef enum lt_entry_kind {
-    LT_ENTRY_OPTIM,   /* of the optimizer */
+    LT_ENTRY_OPTIM,   /* optimizer state */
     LT_ENTRY_EXTRA,   /* lt_checkpoint_parts.extra, whose name is entry.param */
-    LT_ENTRY_REDUCER, /* of the gradient reducer */
-    LT_ENTRY_OUTER,   /* of the outer step, common to all groups */
-    LT_ENTRY_GROUP    /* of the outer step, of this rank's group */
+    LT_ENTRY_REDUCER, /* state of the gradient reducer */
+    LT_ENTRY_OUTER,   /* outer step, common to all groups */
+    LT_ENTRY_GROUP    /* outer step, this rank's group */
 } lt_entry_kind;
 
 /* Visits all entries and numbers of this rank's group, in the order of the file; *kind is the kind of each. A group
@@ -42,9 +42,9 @@ typedef struct lt_numbers {
     size_t count, capacity;
 } lt_numbers;
 
-/* Functions of an lt_state_visitor. The first ignores entries, the second appends a number to its context, an
- * lt_numbers. */
+/* Functions of an lt_state_visitor: they ignore an entry or a number, or append a number to an lt_numbers. */
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry);
+lt_status lt_skip_number(void *context, const char *name, int64_t *value);
 lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value);
 
 #endif

@@ -17,26 +17,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* INT64_OR_0 and DOUBLE_OR_0 are written only if not 0, and read as 0 if missing. */
-typedef enum field_type {
-    INT64,
-    INT64_OR_0,
-    INT,
-    UINT64,
-    DOUBLE,
-    DOUBLE_OR_0,
-    NAME,
-    GIVEN
-} field_type;
+typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
+/* LATER: absent in files of earlier versions; then -1, or "" for a name. IF_SET: written only if not 0. */
+typedef enum presence { ALWAYS, LATER, IF_SET } presence;
 
-/* Fields whose keys the task gives. LATER: facts that files of earlier versions lack. */
-typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER } given;
+/* Fields whose keys the task gives. LATER_FACTS: facts that files of earlier versions lack. */
+typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER_FACTS } given;
 
 typedef struct field {
     const char *key;
     size_t offset;
     field_type type;
-    bool later; /* absent in files of earlier versions; then -1, or "" for a name */
+    presence presence;
     given given;
     double low, high; /* range, within which later arithmetic cannot overflow */
     size_t limit;     /* offset of the counter that it may not exceed; its own: high */
@@ -49,46 +41,46 @@ enum { MOST_PROCESSES = 1 << 20 };
 
 #define AT(name) offsetof(lt_checkpoint_state, name)
 /* clang-format off */
-#define COUNTER(name, type, limit)        {#name, AT(name), type, false, NOTHING, 0, MOST, AT(limit)}
-#define FIELD(name, type, low, high)      {#name, AT(name), type, false, NOTHING, low, high, AT(name)}
-#define ADDED(name, type, low, high)      {#name, AT(name), type, true, NOTHING, low, high, AT(name)}
-#define NOISE(name, type, low, high, limit) {"noise_" #name, AT(noise.name), type, true, NOTHING, low, high, AT(limit)}
-#define TASK(given)                       {"", 0, GIVEN, false, given, 0, 0, 0}
-#define TASK_COUNT(given, name)           {"", AT(name), GIVEN, false, given, 0, MOST, AT(samples)}
+#define COUNTER(name, presence, limit)    {#name, AT(name), INT64, presence, NOTHING, 0, MOST, AT(limit)}
+#define FIELD(name, type, low, high)      {#name, AT(name), type, ALWAYS, NOTHING, low, high, AT(name)}
+#define ADDED(name, type, low, high)      {#name, AT(name), type, LATER, NOTHING, low, high, AT(name)}
+#define NOISE(name, type, low, high, limit) {"noise_" #name, AT(noise.name), type, IF_SET, NOTHING, low, high, AT(limit)}
+#define TASK(given)                       {"", 0, GIVEN, ALWAYS, given, 0, 0, 0}
+#define TASK_COUNT(given, name)           {"", AT(name), GIVEN, ALWAYS, given, 0, MOST, AT(samples)}
 
 /* Sums and the best metric are unchecked: a run that diverged may have any value. */
 static const field fields[] = {
-    COUNTER(step, INT64, step),
-    COUNTER(epoch, INT64, step),
-    COUNTER(batch, INT64, batch),
+    COUNTER(step, ALWAYS, step),
+    COUNTER(epoch, ALWAYS, step),
+    COUNTER(batch, ALWAYS, batch),
     TASK_COUNT(COUNT, samples),
     FIELD(seed, UINT64, 0, 0),
     FIELD(loss_scale, DOUBLE, 0, (double)FLT_MAX),
     TASK(BEST),
-    COUNTER(best_step, INT64, step),
+    COUNTER(best_step, ALWAYS, step),
     FIELD(seconds, DOUBLE, 0, 1e15),
     TASK(SUMS),
     FIELD(epoch_seconds, DOUBLE, 0, 1e15),
     TASK_COUNT(EPOCH_COUNT, epoch_samples),
-    COUNTER(ema_updates, INT64, step),
+    COUNTER(ema_updates, ALWAYS, step),
     TASK(TEXTS),
     FIELD(optim, NAME, 0, 0),
     TASK(NUMBERS),
     FIELD(ranks, INT, 0, MOST_PROCESSES),
     FIELD(threads, INT, 0, MOST_PROCESSES),
-    COUNTER(global_batch, INT64, global_batch),
+    COUNTER(global_batch, ALWAYS, global_batch),
     ADDED(loss_good_steps, INT, -1, INT32_MAX),
     ADDED(epoch_recorded, INT, -1, 1),
-    COUNTER(data_samples, INT64_OR_0, data_samples),
-    COUNTER(data_hash, INT64_OR_0, data_hash),
-    COUNTER(data_bytes, INT64_OR_0, data_bytes),
+    COUNTER(data_samples, IF_SET, data_samples),
+    COUNTER(data_hash, IF_SET, data_hash),
+    COUNTER(data_bytes, IF_SET, data_bytes),
     ADDED(run, NAME, 0, 0),
-    COUNTER(epoch_unused, INT64_OR_0, epoch_unused),
-    FIELD(epoch_loss_missing, DOUBLE_OR_0, -1e15, 1e15),
-    NOISE(square, DOUBLE_OR_0, -DBL_MAX, DBL_MAX, noise.square),
-    NOISE(trace, DOUBLE_OR_0, -DBL_MAX, DBL_MAX, noise.trace),
-    NOISE(count, INT64_OR_0, 0, MOST, step),
-    TASK(LATER),
+    COUNTER(epoch_unused, IF_SET, epoch_unused),
+    {"epoch_loss_missing", AT(epoch_loss_missing), DOUBLE, IF_SET, NOTHING, -1e15, 1e15, 0},
+    NOISE(square, DOUBLE, -DBL_MAX, DBL_MAX, noise.square),
+    NOISE(trace, DOUBLE, -DBL_MAX, DBL_MAX, noise.trace),
+    NOISE(count, INT64, 0, MOST, step),
+    TASK(LATER_FACTS),
 };
 /* clang-format on */
 #undef AT
@@ -187,7 +179,7 @@ static void put_facts(lt_json_writer *w, const lt_checkpoint_state *state, given
 {
     for (int i = 0; i < state->facts; i++) {
         const lt_checkpoint_fact *f = &state->fact[i];
-        if (which != (f->later ? LATER : f->is_number ? NUMBERS : TEXTS))
+        if (which != (f->later ? LATER_FACTS : f->is_number ? NUMBERS : TEXTS))
             continue;
         if (f->is_number)
             lt_json_put_integer(w, f->key, f->number);
@@ -215,7 +207,7 @@ static void put_given(lt_json_writer *w, given which, const lt_checkpoint_state 
         break;
     case TEXTS:
     case NUMBERS:
-    case LATER:
+    case LATER_FACTS:
         put_facts(w, state, which);
         break;
     case NOTHING:
@@ -223,17 +215,20 @@ static void put_given(lt_json_writer *w, given which, const lt_checkpoint_state 
     }
 }
 
+static bool is_zero(const field *f, const void *at)
+{
+    return f->type == INT64 ? *(const int64_t *)at == 0 : *(const double *)at == 0;
+}
+
 static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_state *state)
 {
     const void *at = (const char *)state + f->offset;
     char text[32];
+    if (f->presence == IF_SET && is_zero(f, at))
+        return;
     switch (f->type) {
     case INT64:
         lt_json_put_integer(w, f->key, *(const int64_t *)at);
-        break;
-    case INT64_OR_0:
-        if (*(const int64_t *)at)
-            lt_json_put_integer(w, f->key, *(const int64_t *)at);
         break;
     case INT:
         lt_json_put_integer(w, f->key, *(const int *)at);
@@ -244,10 +239,6 @@ static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_sta
         break;
     case DOUBLE:
         put_double(w, f->key, *(const double *)at);
-        break;
-    case DOUBLE_OR_0:
-        if (*(const double *)at != 0)
-            put_double(w, f->key, *(const double *)at);
         break;
     case NAME:
         lt_json_put_string(w, f->key, at);
@@ -273,14 +264,14 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
     void *at = (char *)state + f->offset;
     int64_t number = -1;
     const char *text = NULL;
+    const bool is_absent = f->presence != ALWAYS && !lt_json_member(root, f->key);
+    if (f->presence == IF_SET && is_absent)
+        return LT_OK; /* 0 */
     switch (f->type) {
     case INT64:
         return lt_json_integer(root, f->key, at);
-    case INT64_OR_0:
-        *(int64_t *)at = 0;
-        return lt_json_member(root, f->key) ? lt_json_integer(root, f->key, at) : LT_OK;
     case INT:
-        if (!f->later || lt_json_member(root, f->key))
+        if (!is_absent)
             LT_TRY(lt_json_integer(root, f->key, &number));
         if (number < INT_MIN || number > INT_MAX)
             return lt_fail(LT_E_FORMAT, "'%s' %" PRId64 " is not in [%d,%d]", f->key, number,
@@ -292,11 +283,8 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
         return read_unsigned(text, at);
     case DOUBLE:
         return get_double(root, f->key, at);
-    case DOUBLE_OR_0:
-        *(double *)at = 0;
-        return lt_json_member(root, f->key) ? get_double(root, f->key, at) : LT_OK;
     case NAME:
-        if (!f->later || lt_json_member(root, f->key))
+        if (!is_absent)
             LT_TRY(lt_json_string(root, f->key, &text));
         snprintf(at, LT_CHECKPOINT_NAME, "%s", text ? text : "");
         return LT_OK;
@@ -411,13 +399,11 @@ static lt_status check_field(const field *f, const lt_checkpoint_state *state)
     char key[KEY];
     switch (f->type) {
     case INT64:
-    case INT64_OR_0:
         return check_counter(f, f->key, base);
     case INT:
         return lt_checkpoint_check_integer(f->key, *(const int *)at, (int64_t)f->low,
                                            (int64_t)f->high);
     case DOUBLE:
-    case DOUBLE_OR_0:
         return check_real(f, *(const double *)at);
     case GIVEN:
         return f->given == COUNT || f->given == EPOCH_COUNT

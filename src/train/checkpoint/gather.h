@@ -20,7 +20,7 @@ typedef struct lt_gathered {
     struct lt_quantized *quantized; /* instead of tensor: state to dequantize */
     lt_tensor *made;                /* tensor, if it was made for the file: owned; else NULL */
     int owner;                      /* rank that holds the whole */
-    bool later;                     /* of a group of ranks after the first (groups.c) */
+    bool later;                     /* belongs to a group of ranks after the first (groups.c) */
     const lt_holder *holder;        /* ranks that hold shards; NULL: the owner holds the whole */
     size_t holders, taken;          /* number of holders; how many of them rank 0 has read */
     lt_comm *comm;
@@ -31,7 +31,7 @@ typedef struct lt_gather {
     lt_gathered *item;
     size_t count, capacity;
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
-    lt_holder *holder;       /* of the shards of params, parameter by parameter */
+    lt_holder *holder;       /* holders of the shards of params, parameter by parameter */
     size_t *first;           /* [params + 1] of holder */
 } lt_gather;
 

@@ -128,19 +128,11 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
 
 static lt_status restore_number(void *context, const char *name, int64_t *value)
 {
-    (void)name;
     loading *l = context;
+    (void)name;
     if (l->numbers_seen < l->old.count)
         *value = l->old.item[l->numbers_seen++];
     return LT_OK;
-}
-
-static void restore_numbers(loading *l, const lt_checkpoint_parts *parts)
-{
-    l->numbers_seen = 0;
-    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = restore_number, .context = l};
-    if (l->old.count && lt_optim_visit(parts->optim, &visitor))
-        lt_log(LT_LOG_WARN, "train", "%s: %s", l->reading.path, lt_error_message());
 }
 
 static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
@@ -317,11 +309,14 @@ static lt_status agree(const lt_checkpoint_parts *parts, lt_status st)
 }
 
 /* Restores the numbers after a failed check; keeps its message. */
-static void undo(files *f, const lt_checkpoint_parts *parts)
+static void undo(loading *l, const lt_checkpoint_parts *parts)
 {
     char text[512];
+    lt_state_visitor visitor = {lt_skip_entry, restore_number, l};
     snprintf(text, sizeof text, "%s", lt_error_message());
-    restore_numbers(&f->loading, parts);
+    l->numbers_seen = 0;
+    if (l->old.count && lt_optim_visit(parts->optim, &visitor))
+        lt_log(LT_LOG_WARN, "train", "%s: %s", l->reading.path, lt_error_message());
     (void)lt_fail(LT_E_FORMAT, "%s", text);
 }
 
@@ -353,7 +348,7 @@ lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
     if (!st)
         st = agree(parts, load_files(&f, parts));
     else
-        undo(&f, parts);
+        undo(&f.loading, parts);
     st = begin_round(&f, parts, st);
     if (!st) {
         if (!parts->comm || lt_comm_rank(parts->comm) == 0)

@@ -54,20 +54,11 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
     return lt_gather_add(&s->gather, &t, entry->box);
 }
 
-/* state.json has the numbers. */
-static lt_status skip_number(void *context, const char *name, int64_t *value)
-{
-    (void)context;
-    (void)name;
-    (void)value;
-    return LT_OK;
-}
-
 /* Lists all tensors in the order of the files. */
 static lt_status list_all(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
-    lt_state_visitor visitor = {list_entry, skip_number, s};
+    lt_state_visitor visitor = {list_entry, lt_skip_number, s};
     for (size_t i = 0; i < parts->params->count; i++)
         LT_TRY(lt_gather_add_param(&s->gather, parts->params->item[i]));
     s->models = s->gather.count;
