@@ -249,7 +249,7 @@ static void check_closed_forms(void **state)
                                         .rows = 5000,
                                         .columns = 6000,
                                         .dense = 1000};
-            const size_t stages = lt_cost_stages(&plan, &c, b, stage);
+            const size_t stages = lt_cost_row_of(&plan)->stages(&plan, &c, b, 0, stage);
             double all = 0, slowest = 0, link[3] = {0}, first[3] = {-1, -1, -1};
             for (size_t k = 0; k < stages; k++) {
                 if (first[stage[k].uses] < 0)
@@ -330,7 +330,7 @@ static void check_properties(void **state)
         assert_near(r.exposed, r.step - backward, tiny);
         for (size_t i = 0; i < count; i++) { /* stages of a bucket, and traffic of the links */
             lt_cost_stage stage[LT_COST_MAX_STAGES];
-            const size_t stages = lt_cost_stages(&plan, &c, &b[i], stage);
+            const size_t stages = lt_cost_row_of(&plan)->stages(&plan, &c, &b[i], 0, stage);
             double at = b[i].ready;
             for (size_t k = 0; k < stages; k++)
                 at += stage[k].seconds;

@@ -78,7 +78,8 @@ LT_API lt_cost_bytes lt_cost_payload(const lt_cost_plan *plan, const lt_cost_clu
 typedef struct lt_cost_stage {
     enum { LT_COST_WITHIN, LT_COST_BETWEEN, LT_COST_COMPUTE } uses;
     double seconds;
-    double messages; /**< sent by rank 0, which receives the same number */
+    double messages;     /**< sent by the rank, which receives the same number */
+    lt_cost_bytes bytes; /**< payload that it sends */
 } lt_cost_stage;
 enum { LT_COST_MAX_STAGES = 5 };
 
@@ -89,14 +90,13 @@ typedef struct lt_cost_verdict {
     char why[224];       /**< a sentence with the numbers */
 } lt_cost_verdict;
 
-/** Costs of a communication scheme. payload and stages are those of a bucket, without communication after the
- *  update. */
+/** Costs of a communication scheme. */
 struct lt_cost_row {
     const char *name; /**< "two-level" */
-    lt_cost_bytes (*payload)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
-                             const lt_cost_bucket *bucket, int rank);
+    /** Lists the stages of a bucket's communication at a rank, without communication after the update; returns their
+     *  number. Rank 0 sends most: its stages are simulated. */
     size_t (*stages)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
-                     const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
+                     const lt_cost_bucket *bucket, int rank, lt_cost_stage out[LT_COST_MAX_STAGES]);
     double kept;  /**< bytes of buffers that a rank keeps per byte of its parameters */
     bool by_node; /**< these are sharded over the ranks of a node */
     /** Reducers only: checks the range of the number. Errors: LT_E_ARG. */
@@ -116,9 +116,6 @@ LT_API const lt_cost_row *lt_cost_of_reducer(size_t index);
 /** Parses "KIND:NUMBER" of --compress. Errors: LT_E_ARG (no such reducer with a row: names those that exist). */
 LT_API LT_MUST_CHECK lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress);
 
-/** Lists the stages of a bucket's communication at rank 0, which sends most; returns their number. */
-LT_API size_t lt_cost_stages(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
-                             const lt_cost_bucket *bucket, lt_cost_stage out[LT_COST_MAX_STAGES]);
 /** Returns the core seconds of a rank for a bucket: the reducer's work, copy per byte and wake per message, both
  *  ways, carry per byte within the node. */
 LT_API double lt_cost_work(const lt_cost_plan *plan, const lt_cost_cluster *cluster,

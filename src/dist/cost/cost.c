@@ -8,67 +8,107 @@
 
 #include <math.h>
 
-/* --- Bytes --- */
+/* --- The library's schemes; reducers of --compress have their rows next to their code --- */
 
-/* Local steps: the all-gather of a state that is sharded over the node's ranks, and, divided by the steps of a round,
- * its end: an all-reduce of a shard between nodes and an all-gather in the node. */
-static lt_cost_bytes after_local_step(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
-                                      int rank)
+static size_t flat(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                   int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
-    const double gather = (double)((c->per_node - 1) * shard * LT_COST_F32);
-    return (lt_cost_bytes){.within = (p->sharded ? gather : 0) + 1.0 / p->every * gather,
-                           .between =
-                               1.0 / p->every * lt_cost_two_level(c, d, LT_COST_F32, rank).between};
+    out[0] = lt_cost_over_all(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
+    return 1;
 }
 
-lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
-                              const lt_cost_bucket *b, int rank)
+static size_t to_owners(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                        int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    const lt_cost_bytes bytes = lt_cost_row_of(p)->payload(p, c, b, rank);
-    lt_cost_bytes more = {0};
-    if (p->scheme == LT_COST_LOCAL_STEPS)
-        more = after_local_step(p, c, b->elements, rank);
-    else if (p->sharded || p->scheme == LT_COST_SHARD_GRADIENTS)
-        more = lt_cost_allgather(c, b->elements, LT_COST_F32, rank);
-    return (lt_cost_bytes){bytes.within + more.within, bytes.between + more.between};
+    out[0] = lt_cost_over_all(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    return 1;
 }
 
-/* --- Seconds --- */
-
-size_t lt_cost_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                      lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t two_level(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                        int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    return lt_cost_row_of(p)->stages(p, c, b, out);
+    out[0] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    out[1] = lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
+    out[2] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
+    return 3;
 }
+
+static size_t local_steps(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                          int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+{
+    out[0] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
+    return 1;
+}
+
+const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan)
+{
+    static const lt_cost_row rows[LT_COST_SCHEMES] = {
+        [LT_COST_FLAT] = {.name = "flat", .stages = flat},
+        [LT_COST_TWO_LEVEL] = {.name = "two-level", .stages = two_level},
+        [LT_COST_SHARD_GRADIENTS] = {.name = "shard-gradients", .stages = to_owners},
+        [LT_COST_LOCAL_STEPS] = {.name = "local-steps",
+                                 .stages = local_steps,
+                                 .kept = 2, /* parameters at the start of the round, and momentum */
+                                 .by_node = true},
+    };
+    return plan->scheme == LT_COST_REDUCER ? plan->reducer : &rows[plan->scheme];
+}
+
+/* --- After the update --- */
 
 double lt_cost_gather_rate(const lt_cost_link *l)
 {
     return l->gather > 0 ? l->gather : l->bandwidth;
 }
 
-/* All-gather of updated parameters from their owners. */
-static double gather_updates(const lt_cost_cluster *c, int64_t elements)
+/* Local steps: the all-gather of a state that is sharded over the node's ranks, and, divided by the steps of a round,
+ * its end: an all-reduce of a shard between nodes and an all-gather in the node. */
+static lt_cost_stage after_local_step(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
+                                      int rank)
+{
+    const lt_cost_stage shard = lt_cost_of_shard(c, d, LT_COST_F32, rank),
+                        gather = lt_cost_in_node(c, d, LT_COST_F32, LT_COST_GATHER, rank);
+    lt_cost_stage s = {
+        .seconds = (shard.seconds + gather.seconds) / p->every,
+        .bytes = {1.0 / p->every * gather.bytes.within, 1.0 / p->every * shard.bytes.between}};
+    if (p->sharded) {
+        s.seconds += gather.seconds;
+        s.bytes.within += gather.bytes.within;
+    }
+    return s;
+}
+
+/* Local steps, or the all-gather of updated parameters from their owners. */
+static lt_cost_stage after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
+                                  int rank)
 {
     lt_cost_cluster alone = *c;
+    if (p->scheme == LT_COST_LOCAL_STEPS)
+        return after_local_step(p, c, d, rank);
+    if (!p->sharded && p->scheme != LT_COST_SHARD_GRADIENTS)
+        return (lt_cost_stage){0};
     alone.within.bandwidth = lt_cost_gather_rate(&c->within);
     alone.between.bandwidth = lt_cost_gather_rate(&c->between);
-    return lt_cost_over_all(&alone, lt_cost_allgather(c, elements, LT_COST_F32, 0), LT_COST_GATHER)
-        .seconds;
+    return lt_cost_over_all(&alone, d, LT_COST_F32, LT_COST_GATHER, rank);
 }
 
 double lt_cost_after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
 {
-    double seconds = 0;
-    if (p->scheme == LT_COST_LOCAL_STEPS) {
-        const double shard = lt_cost_two_level(c, elements, LT_COST_F32, 0).between,
-                     gather = lt_cost_in_node(c, elements, LT_COST_F32, LT_COST_GATHER).seconds;
-        seconds = (lt_cost_between(c, shard, LT_COST_REDUCE).seconds + gather) / p->every
-                  + (p->sharded ? gather : 0);
-    } else if (p->sharded || p->scheme == LT_COST_SHARD_GRADIENTS) {
-        seconds = gather_updates(c, elements);
+    return after_update(p, c, elements, 0).seconds;
+}
+
+lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
+                              const lt_cost_bucket *b, int rank)
+{
+    lt_cost_stage stage[LT_COST_MAX_STAGES + 1];
+    const size_t stages = lt_cost_row_of(p)->stages(p, c, b, rank, stage);
+    lt_cost_bytes sum = {0};
+    stage[stages] = after_update(p, c, b->elements, rank);
+    for (size_t i = 0; i <= stages; i++) {
+        sum.within += stage[i].bytes.within;
+        sum.between += stage[i].bytes.between;
     }
-    return seconds;
+    return sum;
 }
 
 /* --- Cores --- */
@@ -81,17 +121,18 @@ bool lt_cost_shares_cores(const lt_cost_cluster *c)
 double lt_cost_work(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b)
 {
     lt_cost_stage stage[LT_COST_MAX_STAGES];
-    const size_t stages = lt_cost_stages(p, c, b, stage);
-    const lt_cost_bytes sent = lt_cost_row_of(p)->payload(p, c, b, 0);
-    double computed = 0, messages = 0;
+    const size_t stages = lt_cost_row_of(p)->stages(p, c, b, 0, stage);
+    lt_cost_stage sum = {0};
     for (size_t i = 0; i < stages; i++) {
-        computed += stage[i].uses == LT_COST_COMPUTE ? stage[i].seconds : 0;
-        messages += stage[i].messages;
+        sum.seconds += stage[i].uses == LT_COST_COMPUTE ? stage[i].seconds : 0;
+        sum.messages += stage[i].messages;
+        sum.bytes.within += stage[i].bytes.within;
+        sum.bytes.between += stage[i].bytes.between;
     }
-    return computed
+    return sum.seconds
            + 2 /* both ways */
-                 * ((c->copy + c->carry) * sent.within + c->copy * sent.between
-                    + c->wake * messages);
+                 * ((c->copy + c->carry) * sum.bytes.within + c->copy * sum.bytes.between
+                    + c->wake * sum.messages);
 }
 
 /* --- Simulation --- */
@@ -159,7 +200,7 @@ static lt_status pass(queue *q, const lt_cost_plan *p, const lt_cost_cluster *c,
         return lt_fail(LT_E_ARG,
                        "cost: a bucket of %lld elements, %lld in no matrix, ready at %g s",
                        (long long)b->elements, (long long)b->dense, b->ready);
-    const size_t stages = lt_cost_stages(p, c, b, stage);
+    const size_t stages = lt_cost_row_of(p)->stages(p, c, b, 0, stage);
     double at = b->ready;
     for (size_t s = 0; s < stages; s++) {
         at = at > q->free[s] ? at : q->free[s];

@@ -17,59 +17,22 @@ static int64_t chunks(int64_t count, int parts, int first, int ranks)
     return count / parts * most + (longer < 0 ? 0 : longer < most ? longer : most);
 }
 
-/* Elements that a rank sends to its node and to other nodes. */
-typedef struct flat_part {
-    int64_t within, between;
-} flat_part;
-
-static flat_part flat_scatter(const lt_cost_cluster *c, int64_t d, int rank)
+/* Elements that one of `ranks` sends in a collective of d elements whose chunk `index` is its own. */
+static int64_t sent_by(int64_t d, int ranks, int index, lt_cost_round kind)
 {
-    const int ranks = c->nodes * c->per_node, first = rank - rank % c->per_node;
-    const int64_t own = lt_cost_chunk(d, ranks, rank), node = chunks(d, ranks, first, c->per_node);
-    return (flat_part){.within = node - own, .between = d - node};
+    const int64_t own = lt_cost_chunk(d, ranks, index);
+    return (kind == LT_COST_GATHER ? 0 : d - own)
+           + (kind == LT_COST_SCATTER ? 0 : (ranks - 1) * own);
 }
 
-static flat_part flat_gather(const lt_cost_cluster *c, int64_t d, int rank)
+/* The part of them for its own node, if all ranks of all nodes take part. */
+static int64_t sent_within(const lt_cost_cluster *c, int64_t d, int rank, lt_cost_round kind)
 {
     const int ranks = c->nodes * c->per_node;
-    const int64_t own = lt_cost_chunk(d, ranks, rank);
-    return (flat_part){.within = own * (c->per_node - 1), .between = own * (ranks - c->per_node)};
-}
-
-static lt_cost_bytes in_bytes(flat_part a, flat_part b, int element_bytes)
-{
-    return (lt_cost_bytes){(double)((a.within + b.within) * element_bytes),
-                           (double)((a.between + b.between) * element_bytes)};
-}
-
-lt_cost_bytes lt_cost_allreduce(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
-{
-    return in_bytes(flat_scatter(c, d, rank), flat_gather(c, d, rank), element_bytes);
-}
-
-lt_cost_bytes lt_cost_reducescatter(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                                    int rank)
-{
-    return in_bytes(flat_scatter(c, d, rank), (flat_part){0}, element_bytes);
-}
-
-lt_cost_bytes lt_cost_allgather(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
-{
-    return in_bytes((flat_part){0}, flat_gather(c, d, rank), element_bytes);
-}
-
-/* Elements that a rank sends in a reduce-scatter and an all-gather of d elements. */
-static int64_t sent_by(int64_t d, int ranks, int index)
-{
-    return d - lt_cost_chunk(d, ranks, index) + (ranks - 1) * lt_cost_chunk(d, ranks, index);
-}
-
-lt_cost_bytes lt_cost_two_level(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
-{
-    const int local = rank % c->per_node, node = rank / c->per_node;
-    const int64_t shard = lt_cost_chunk(d, c->per_node, local);
-    return (lt_cost_bytes){.within = (double)(sent_by(d, c->per_node, local) * element_bytes),
-                           .between = (double)(sent_by(shard, c->nodes, node) * element_bytes)};
+    const int64_t own = lt_cost_chunk(d, ranks, rank),
+                  node = chunks(d, ranks, rank - rank % c->per_node, c->per_node);
+    return (kind == LT_COST_GATHER ? 0 : node - own)
+           + (kind == LT_COST_SCATTER ? 0 : (c->per_node - 1) * own);
 }
 
 /* --- Seconds --- */
@@ -90,35 +53,46 @@ static double on_link(const lt_cost_link *link, int ranks, int sharers, double b
 }
 
 /* Messages within the node and to other nodes are sent at once: the slower link decides. */
-lt_cost_stage lt_cost_over_all(const lt_cost_cluster *c, lt_cost_bytes bytes, lt_cost_round kind)
+lt_cost_stage lt_cost_over_all(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                               lt_cost_round kind, int rank)
 {
-    const int others = c->nodes > 1 ? (c->nodes - 1) * c->per_node + 1 : 1;
+    const int ranks = c->nodes * c->per_node, others = c->nodes > 1 ? ranks - c->per_node + 1 : 1;
+    const int64_t within = sent_within(c, d, rank, kind),
+                  between = sent_by(d, ranks, rank, kind) - within;
+    const lt_cost_bytes bytes = {(double)(within * element_bytes),
+                                 (double)(between * element_bytes)};
     const double in = on_link(&c->within, c->per_node, 1, bytes.within, kind),
                  out = on_link(&c->between, others, c->per_node, bytes.between, kind);
     return (lt_cost_stage){.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN,
                            .seconds = out > in ? out : in,
-                           .messages = rounds(kind) * ((double)c->nodes * c->per_node - 1)};
+                           .messages = rounds(kind) * ((double)ranks - 1),
+                           .bytes = bytes};
 }
 
 lt_cost_stage lt_cost_in_node(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                              lt_cost_round kind)
+                              lt_cost_round kind, int rank)
 {
-    const int64_t own = lt_cost_chunk(d, c->per_node, 0);
-    const int64_t scatter = d - own, gather = (c->per_node - 1) * own;
-    const int64_t sent = kind == LT_COST_SCATTER  ? scatter
-                         : kind == LT_COST_GATHER ? gather
-                                                  : scatter + gather;
-    return (lt_cost_stage){
-        .uses = LT_COST_WITHIN,
-        .seconds = on_link(&c->within, c->per_node, 1, (double)(sent * element_bytes), kind),
-        .messages = rounds(kind) * (double)(c->per_node - 1)};
+    const double bytes =
+        (double)(sent_by(d, c->per_node, rank % c->per_node, kind) * element_bytes);
+    return (lt_cost_stage){.uses = LT_COST_WITHIN,
+                           .seconds = on_link(&c->within, c->per_node, 1, bytes, kind),
+                           .messages = rounds(kind) * (double)(c->per_node - 1),
+                           .bytes = {.within = bytes}};
 }
 
 lt_cost_stage lt_cost_between(const lt_cost_cluster *c, double bytes, lt_cost_round kind)
 {
     return (lt_cost_stage){.uses = LT_COST_BETWEEN,
                            .seconds = on_link(&c->between, c->nodes, c->per_node, bytes, kind),
-                           .messages = rounds(kind) * (double)(c->nodes - 1)};
+                           .messages = rounds(kind) * (double)(c->nodes - 1),
+                           .bytes = {.between = bytes}};
+}
+
+lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
+{
+    const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
+    const int64_t sent = sent_by(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
+    return lt_cost_between(c, (double)(sent * element_bytes), LT_COST_REDUCE);
 }
 
 lt_cost_stage lt_cost_compute(double seconds)
@@ -126,13 +100,13 @@ lt_cost_stage lt_cost_compute(double seconds)
     return (lt_cost_stage){.uses = LT_COST_COMPUTE, .seconds = seconds};
 }
 
-lt_cost_stage lt_cost_in_levels(const lt_cost_cluster *c, int64_t d, int element_bytes)
+lt_cost_stage lt_cost_in_levels(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
 {
-    lt_cost_stage s =
-        lt_cost_between(c, lt_cost_two_level(c, d, element_bytes, 0).between, LT_COST_REDUCE);
-    const lt_cost_stage node = lt_cost_in_node(c, d, element_bytes, LT_COST_REDUCE);
+    lt_cost_stage s = lt_cost_of_shard(c, d, element_bytes, rank);
+    const lt_cost_stage node = lt_cost_in_node(c, d, element_bytes, LT_COST_REDUCE, rank);
     s.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN;
     s.seconds += node.seconds;
     s.messages += node.messages;
+    s.bytes.within = node.bytes.within;
     return s;
 }

@@ -5,31 +5,14 @@
 
 #include "lather/ext/fail.h"
 
-/* Elements of the first and of the second all-reduce. */
-static int64_t first(const lt_cost_plan *p, const lt_cost_bucket *b)
-{
-    return (int64_t)p->number * b->rows + b->dense;
-}
-
-static int64_t second(const lt_cost_plan *p, const lt_cost_bucket *b)
-{
-    return (int64_t)p->number * b->columns;
-}
-
-static lt_cost_bytes payload(const lt_cost_plan *p, const lt_cost_cluster *c,
-                             const lt_cost_bucket *b, int rank)
-{
-    const lt_cost_bytes one = lt_cost_two_level(c, first(p, b), p->element_bytes, rank),
-                        two = lt_cost_two_level(c, second(p, b), p->element_bytes, rank);
-    return (lt_cost_bytes){one.within + two.within, one.between + two.between};
-}
-
 static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                     lt_cost_stage out[LT_COST_MAX_STAGES])
+                     int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
+    const int64_t first = (int64_t)p->number * b->rows + b->dense,
+                  second = (int64_t)p->number * b->columns;
     out[0] = lt_cost_compute(c->unit * p->number * (double)(b->elements - b->dense));
-    out[1] = lt_cost_in_levels(c, first(p, b), p->element_bytes);
-    out[2] = lt_cost_in_levels(c, second(p, b), p->element_bytes);
+    out[1] = lt_cost_in_levels(c, first, p->element_bytes, rank);
+    out[2] = lt_cost_in_levels(c, second, p->element_bytes, rank);
     return 3;
 }
 
@@ -41,7 +24,6 @@ static lt_status check(double rank)
 
 const lt_cost_row lt_cost_powersgd = {
     .name = "powersgd",
-    .payload = payload,
     .stages = stages,
     .kept = 1, /* a rank's error feedback; the factors are small in comparison */
     .check = check,

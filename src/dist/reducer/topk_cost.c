@@ -16,35 +16,19 @@ int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes)
         .bytes;
 }
 
-static bool is_sparse(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t shard)
-{
-    return c->nodes * lt_cost_sparse_bytes(shard, p->number, p->element_bytes)
-           < 2 * shard * p->element_bytes;
-}
-
-static lt_cost_bytes payload(const lt_cost_plan *p, const lt_cost_cluster *c,
-                             const lt_cost_bucket *bucket, int rank)
-{
-    const int64_t shard = lt_cost_chunk(bucket->elements, c->per_node, rank % c->per_node);
-    lt_cost_bytes b = lt_cost_two_level(c, bucket->elements, p->element_bytes, rank);
-    if (is_sparse(p, c, shard))
-        b.between =
-            (double)((c->nodes - 1) * lt_cost_sparse_bytes(shard, p->number, p->element_bytes));
-    return b;
-}
-
 static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                     lt_cost_stage out[LT_COST_MAX_STAGES])
+                     int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    const int64_t shard = lt_cost_chunk(b->elements, c->per_node, 0);
-    const bool sparse = is_sparse(p, c, shard);
+    const int64_t shard = lt_cost_chunk(b->elements, c->per_node, rank % c->per_node),
+                  message = lt_cost_sparse_bytes(shard, p->number, p->element_bytes);
+    const bool is_sparse = c->nodes * message < 2 * shard * p->element_bytes;
     size_t n = 0;
-    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER);
-    if (sparse)
+    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    if (is_sparse)
         out[n++] = lt_cost_compute(c->unit * (double)shard);
-    out[n++] =
-        lt_cost_between(c, payload(p, c, b, 0).between, sparse ? LT_COST_GATHER : LT_COST_REDUCE);
-    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER);
+    out[n++] = is_sparse ? lt_cost_between(c, (double)((c->nodes - 1) * message), LT_COST_GATHER)
+                         : lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
+    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
     return n;
 }
 
@@ -101,7 +85,6 @@ static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t
 
 const lt_cost_row lt_cost_topk = {
     .name = "topk",
-    .payload = payload,
     .stages = stages,
     .kept = 1,
     .by_node = true, /* error feedback is per node */
