@@ -1,13 +1,12 @@
-/* Active-set method of Lawson & Hanson for non-negative least squares ("Solving Least Squares Problems", 1974, chapter
- * 23). With a sign for each passive column it also minimises |a x - b|^2 / 2 + penalty . |x| (Lee, Battle, Raina & Ng,
- * "Efficient sparse coding algorithms", NIPS 2006, section 3).
+/* Non-negative least squares, the Lasso, and its penalty by cross-validation, by one solver: the active-set method of
+ * Lawson & Hanson ("Solving Least Squares Problems", 1974, chapter 23). With a sign for each passive column it also
+ * minimises |a x - b|^2 / 2 + penalty . |x| (Lee, Battle, Raina & Ng, "Efficient sparse coding algorithms", NIPS 2006,
+ * section 3).
  *
  * 1. passive lists the columns with x != 0; each keeps its sign.
  * 2. Between exchanges x is the minimum over the passive columns with those signs. Each exchange lowers the objective,
  *    so that no set repeats and the result is the exact minimum.
  * 3. A column that would enter and leave at once (its gradient is rounding) is rejected until x has changed. */
-
-#include "plan/least_squares.h"
 
 #include "base/alloc.h"
 
@@ -95,7 +94,30 @@ static void solve_transposed(const double *r, int stride, int order, double *y)
 
 /* --- The active set --- */
 
-static size_t index_of(const lt_active_set *s, int row, int column)
+/* The caller's problem, or the rows of it that are fitted. */
+typedef struct problem {
+    const double *a, *b; /* [rows,columns], [rows] */
+    int rows, columns;
+    bool centred; /* subtract the means of a and b */
+} problem;
+
+/* min |a x - b|^2 / 2 + penalty . |x|, with a reduced to a triangle whose columns have norm 1. x is kept between calls,
+ * so that a solve with the next penalty starts from the last solution. */
+typedef struct active_set {
+    int columns, rows; /* shape of the triangle; rows <= columns + 1 */
+    double *
+        triangle; /* owns, with the arrays of doubles below: [rows,columns+1]; the last column is b */
+    double *work; /* like triangle */
+    double *
+        scale; /* [columns] norms of the caller's columns; 0 marks a constant column, whose x is 0 */
+    double *x; /* solution for columns with norm 1 */
+    double *penalty, *trial, *gradient;
+    bool positive;          /* constrains x >= 0 */
+    int *passive, passives; /* owned: columns with x != 0, in order of entering */
+    int *rejected;          /* in the memory of passive */
+} active_set;
+
+static size_t index_of(const active_set *s, int row, int column)
 {
     return (size_t)row * (size_t)(s->columns + 1) + (size_t)column;
 }
@@ -110,7 +132,7 @@ static double mean(const double *x, int count, int step, bool centred)
 }
 
 /* Subtracts the mean and scales to norm 1; a constant column becomes zeros. */
-static void scale_column(lt_active_set *s, double *m, int rows, int j, double shift)
+static void scale_column(active_set *s, double *m, int rows, int j, double shift)
 {
     const size_t n = (size_t)s->columns + 1;
     const double whole = norm_of(m + j, (size_t)rows, n);
@@ -123,70 +145,54 @@ static void scale_column(lt_active_set *s, double *m, int rows, int j, double sh
 }
 
 /* Reduces [a b] to its triangle, which has the same minimum. */
-static lt_status compress(lt_active_set *s, const double *a, int rows, const double *b,
-                          bool centred)
+static lt_status compress(active_set *s, const problem *p)
 {
-    const size_t n = (size_t)s->columns + 1;
-    double *m = lt_alloc((size_t)rows * n, sizeof *m);
+    const size_t n = (size_t)s->columns + 1, rows = (size_t)p->rows;
+    double *m = lt_alloc(rows * n, sizeof *m);
     if (!m)
         return LT_E_NOMEM;
-    const double middle = mean(b, rows, 1, centred);
-    for (int i = 0; i < rows; i++) {
-        memcpy(m + (size_t)i * n, a + (size_t)i * (n - 1), (n - 1) * sizeof *m);
-        m[(size_t)i * n + n - 1] = b[i] - middle;
+    const double middle = mean(p->b, p->rows, 1, p->centred);
+    for (size_t i = 0; i < rows; i++) {
+        memcpy(m + i * n, p->a + i * (n - 1), (n - 1) * sizeof *m);
+        m[i * n + n - 1] = p->b[i] - middle;
     }
     for (int j = 0; j < s->columns; j++)
-        scale_column(s, m, rows, j, mean(a + j, rows, s->columns, centred));
-    make_triangle(m, rows, s->columns + 1);
+        scale_column(s, m, p->rows, j, mean(p->a + j, p->rows, s->columns, p->centred));
+    make_triangle(m, p->rows, s->columns + 1);
     memcpy(s->triangle, m, (size_t)s->rows * n * sizeof *m);
     lt_free(m);
     return LT_OK;
 }
 
-lt_status lt_active_set_new(lt_active_set *out, const double *a, int rows, int columns,
-                            const double *b, bool centred)
-{
-    const size_t n = (size_t)columns;
-    lt_active_set s = {.columns = columns, .rows = rows < columns + 1 ? rows : columns + 1};
-    const size_t cells = (size_t)s.rows * (n + 1);
-    s.triangle = lt_alloc(cells, sizeof *s.triangle);
-    s.work = lt_alloc(cells, sizeof *s.work);
-    s.scale = lt_alloc(5 * n, sizeof *s.scale);
-    s.passive = lt_alloc(n, sizeof *s.passive);
-    s.rejected = lt_alloc(n, sizeof *s.rejected);
-    lt_status st = s.triangle && s.work && s.scale && s.passive && s.rejected ? LT_OK : LT_E_NOMEM;
-    if (!st) {
-        s.x = s.scale + n;
-        s.penalty = s.x + n;
-        s.trial = s.penalty + n;
-        s.gradient = s.trial + n;
-        st = compress(&s, a, rows, b, centred);
-    }
-    if (st)
-        lt_active_set_free(&s);
-    else
-        *out = s;
-    return st;
-}
-
-void lt_active_set_free(lt_active_set *s)
+static void close_set(active_set *s)
 {
     lt_free(s->triangle);
-    lt_free(s->work);
-    lt_free(s->scale);
     lt_free(s->passive);
-    lt_free(s->rejected);
-    *s = (lt_active_set){0};
 }
 
-void lt_active_set_read(const lt_active_set *s, double *x)
+/* close_set() in any case. */
+static lt_status open_set(active_set *s, const problem *p)
 {
-    for (int j = 0; j < s->columns; j++)
-        x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
+    const size_t n = (size_t)p->columns;
+    *s = (active_set){.columns = p->columns,
+                      .rows = p->rows < p->columns + 1 ? p->rows : p->columns + 1};
+    const size_t cells = (size_t)s->rows * (n + 1);
+    s->triangle = lt_alloc(2 * cells + 5 * n, sizeof *s->triangle);
+    s->passive = lt_alloc(2 * n, sizeof *s->passive);
+    if (!s->triangle || !s->passive)
+        return LT_E_NOMEM;
+    s->work = s->triangle + cells;
+    s->scale = s->work + cells;
+    s->x = s->scale + n;
+    s->penalty = s->x + n;
+    s->trial = s->penalty + n;
+    s->gradient = s->trial + n;
+    s->rejected = s->passive + n;
+    return compress(s, p);
 }
 
 /* Computes gradient = a^T (b - a x); returns a bound of its rounding error. */
-static double slope(lt_active_set *s)
+static double slope(active_set *s)
 {
     double size = 0;
     memset(s->gradient, 0, (size_t)s->columns * sizeof *s->gradient);
@@ -205,7 +211,7 @@ static double slope(lt_active_set *s)
 }
 
 /* Returns the column outside the passive set with the steepest descent, or -1. */
-static int steepest(lt_active_set *s)
+static int steepest(active_set *s)
 {
     const double rounding = slope(s);
     double most = rounding;
@@ -224,7 +230,7 @@ static int steepest(lt_active_set *s)
 
 /* Sets trial to the minimum over the passive columns, with the sign of x, of the entering column `sign`. false: the
  * columns are linearly dependent. */
-static bool minimum(lt_active_set *s, int entering, double sign)
+static bool minimum(active_set *s, int entering, double sign)
 {
     const int k = s->passives, n = k + 1;
     if (k > s->rows)
@@ -248,7 +254,7 @@ static bool minimum(lt_active_set *s, int entering, double sign)
     return solve(s->work, n, k, s->trial);
 }
 
-static void leave(lt_active_set *s, int k)
+static void leave(active_set *s, int k)
 {
     s->x[s->passive[k]] = 0;
     s->passives--;
@@ -256,7 +262,7 @@ static void leave(lt_active_set *s, int k)
 }
 
 /* Returns the share of the way to trial at which column *at reaches 0 first; 1, and *at -1, if none does. */
-static double first_zero(const lt_active_set *s, int *at)
+static double first_zero(const active_set *s, int *at)
 {
     double share = 1;
     *at = -1;
@@ -274,7 +280,7 @@ static double first_zero(const lt_active_set *s, int *at)
 }
 
 /* Moves x towards trial until a column reaches 0, which leaves the set. Returns true at trial. */
-static bool move_x(lt_active_set *s)
+static bool move_x(active_set *s)
 {
     int at = -1;
     const double share = first_zero(s, &at);
@@ -291,7 +297,7 @@ static bool move_x(lt_active_set *s)
 }
 
 /* Adds a column to the set unless entering < 0, and minimises over the set. */
-static void exchange(lt_active_set *s, int entering)
+static void exchange(active_set *s, int entering)
 {
     double sign = 1;
     if (entering >= 0) {
@@ -300,7 +306,7 @@ static void exchange(lt_active_set *s, int entering)
         const bool independent = minimum(s, entering, sign);
         if (!independent || !(s->trial[s->passives - 1] * sign > 0)) {
             s->passives--;
-            s->rejected[entering] = true;
+            s->rejected[entering] = 1;
             return;
         }
         memset(s->rejected, 0, (size_t)s->columns * sizeof *s->rejected);
@@ -315,7 +321,7 @@ static void exchange(lt_active_set *s, int entering)
     }
 }
 
-lt_status lt_active_set_solve(lt_active_set *s)
+static lt_status solve_set(active_set *s)
 {
     const int most = 100 + 50 * s->columns;
     memset(s->rejected, 0, (size_t)s->columns * sizeof *s->rejected);
@@ -330,50 +336,191 @@ lt_status lt_active_set_solve(lt_active_set *s)
                    most);
 }
 
-/* --- Entry points --- */
-
-lt_status lt_least_squares_check(const char *who, const double *a, int rows, int columns,
-                                 const double *b)
+/* Minimises the Lasso's objective times rows; penalties are scaled to columns of norm 1. */
+static lt_status solve_lasso(active_set *s, int rows, double penalty)
 {
-    if (rows < 1 || columns < 1)
-        return lt_fail(LT_E_ARG, "%s: %d rows of %d columns, want at least 1 of 1", who, rows,
-                       columns);
-    for (int i = 0; i < rows; i++) {
-        for (int j = 0; j < columns; j++) {
-            const double value = a[(size_t)i * (size_t)columns + (size_t)j];
-            if (!isfinite(value))
-                return lt_fail(LT_E_ARG, "%s: a[%d,%d] is %g", who, i, j, value);
-        }
-        if (!isfinite(b[i]))
-            return lt_fail(LT_E_ARG, "%s: b[%d] is %g", who, i, b[i]);
-    }
-    return LT_OK;
+    for (int j = 0; j < s->columns; j++)
+        s->penalty[j] = s->scale[j] > 0 ? rows * penalty / s->scale[j] : 0;
+    return solve_set(s);
 }
 
-double lt_residual(const double *a, int rows, int columns, const double *b, const double *x,
-                   double intercept)
+/* x for the caller's columns. */
+static void read_x(const active_set *s, double *x)
+{
+    for (int j = 0; j < s->columns; j++)
+        x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
+}
+
+/* The mean of b - a x. */
+static double intercept_of(const problem *p, const double *x)
 {
     double sum = 0;
-    for (int i = 0; i < rows; i++) {
-        double apart = intercept - b[i];
-        for (int j = 0; j < columns; j++)
-            apart += a[(size_t)i * (size_t)columns + (size_t)j] * x[j];
+    for (int i = 0; i < p->rows; i++) {
+        sum += p->b[i];
+        for (int j = 0; j < p->columns; j++)
+            sum -= p->a[(size_t)i * (size_t)p->columns + (size_t)j] * x[j];
+    }
+    return sum / p->rows;
+}
+
+/* |a x + intercept - b| */
+static double residual(const problem *p, const double *x, double intercept)
+{
+    double sum = 0;
+    for (int i = 0; i < p->rows; i++) {
+        double apart = intercept - p->b[i];
+        for (int j = 0; j < p->columns; j++)
+            apart += p->a[(size_t)i * (size_t)p->columns + (size_t)j] * x[j];
         sum += apart * apart;
     }
     return sqrt(sum);
 }
 
+static lt_status check(const char *who, const problem *p)
+{
+    if (p->rows < 1 || p->columns < 1)
+        return lt_fail(LT_E_ARG, "%s: %d rows of %d columns, want at least 1 of 1", who, p->rows,
+                       p->columns);
+    for (int i = 0; i < p->rows; i++) {
+        for (int j = 0; j < p->columns; j++) {
+            const double value = p->a[(size_t)i * (size_t)p->columns + (size_t)j];
+            if (!isfinite(value))
+                return lt_fail(LT_E_ARG, "%s: a[%d,%d] is %g", who, i, j, value);
+        }
+        if (!isfinite(p->b[i]))
+            return lt_fail(LT_E_ARG, "%s: b[%d] is %g", who, i, p->b[i]);
+    }
+    return LT_OK;
+}
+
+/* --- Entry points --- */
+
 lt_status lt_nnls(double *x, double *norm, const double *a, int rows, int columns, const double *b)
 {
-    lt_active_set s;
-    LT_TRY(lt_least_squares_check("nnls", a, rows, columns, b));
-    LT_TRY(lt_active_set_new(&s, a, rows, columns, b, false));
+    active_set s;
+    const problem p = {a, b, rows, columns, false};
+    LT_TRY(check("nnls", &p));
+    lt_status st = open_set(&s, &p);
     s.positive = true;
-    const lt_status st = lt_active_set_solve(&s);
     if (!st)
-        lt_active_set_read(&s, x);
+        st = solve_set(&s);
+    if (!st)
+        read_x(&s, x);
     if (!st && norm)
-        *norm = lt_residual(a, rows, columns, b, x, 0);
-    lt_active_set_free(&s);
+        *norm = residual(&p, x, 0);
+    close_set(&s);
     return st;
+}
+
+lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int columns,
+                   const double *b, double penalty)
+{
+    active_set s;
+    const problem p = {a, b, rows, columns, true};
+    LT_TRY(check("lasso", &p));
+    if (!(penalty >= 0) || !isfinite(penalty))
+        return lt_fail(LT_E_ARG, "lasso: penalty %g, want at least 0", penalty);
+    lt_status st = open_set(&s, &p);
+    if (!st)
+        st = solve_lasso(&s, rows, penalty);
+    if (!st) {
+        read_x(&s, x);
+        *intercept = intercept_of(&p, x);
+    }
+    close_set(&s);
+    return st;
+}
+
+/* --- Cross-validation --- */
+
+enum { PER_DECADE = 5, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
+
+/* Descending; the last is 0. */
+static double penalty_at(double largest, int i)
+{
+    return i == PENALTIES - 1 ? 0 : largest * pow(10, -(double)i / PER_DECADE);
+}
+
+/* The smallest penalty with which x is 0. */
+static lt_status largest_penalty(double *out, const problem *all)
+{
+    active_set s;
+    const lt_status st = open_set(&s, all);
+    *out = 0;
+    if (!st)
+        (void)slope(&s); /* x is 0 */
+    for (int j = 0; !st && j < s.columns; j++)
+        *out = fmax(*out, fabs(s.gradient[j]) * s.scale[j] / all->rows);
+    close_set(&s);
+    return st;
+}
+
+/* Copies all rows to a and b, those of the fold last; returns the others. */
+static problem split(const problem *all, const int *folds, int fold, double *a, double *b)
+{
+    const size_t n = (size_t)all->columns;
+    int kept = 0, out = all->rows;
+    for (int i = 0; i < all->rows; i++) {
+        const size_t to = (size_t)(folds[i] == fold ? --out : kept++);
+        memcpy(a + to * n, all->a + (size_t)i * n, n * sizeof *a);
+        b[to] = all->b[i];
+    }
+    return (problem){a, b, kept, all->columns, true};
+}
+
+/* Fits the kept rows with each penalty and adds the mean squared errors of the `left` rows after them to error
+ * [PENALTIES]. */
+static lt_status add_errors(double *error, const problem *kept, int left, double largest, double *x)
+{
+    active_set s;
+    const size_t n = (size_t)kept->rows;
+    const problem out = {kept->a + n * (size_t)kept->columns, kept->b + n, left, kept->columns,
+                         true};
+    lt_status st = open_set(&s, kept);
+    for (int i = 0; !st && i < PENALTIES; i++) {
+        st = solve_lasso(&s, kept->rows, penalty_at(largest, i));
+        if (st)
+            break;
+        read_x(&s, x);
+        const double apart = residual(&out, x, intercept_of(kept, x));
+        error[i] += apart * apart / left;
+    }
+    close_set(&s);
+    return st;
+}
+
+/* Adds the errors of all folds to error [PENALTIES]; *folds: their number. */
+static lt_status cross_validate(double *error, int *folds, const problem *all, const int *fold,
+                                double largest)
+{
+    const size_t cells = (size_t)all->rows * (size_t)all->columns;
+    double *memory = lt_alloc(cells + (size_t)all->rows + (size_t)all->columns, sizeof *memory);
+    lt_status st = memory ? LT_OK : LT_E_NOMEM;
+    for (*folds = 0; !st; ++*folds) {
+        const problem kept = split(all, fold, *folds, memory, memory + cells);
+        const int left = all->rows - kept.rows;
+        if (!left)
+            break;
+        st = kept.rows ? add_errors(error, &kept, left, largest, memory + cells + all->rows)
+                       : lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
+    }
+    lt_free(memory);
+    return st;
+}
+
+lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int rows, int columns,
+                          const double *b, const int *fold)
+{
+    const problem all = {a, b, rows, columns, true};
+    double sum[PENALTIES] = {0}, largest = 0;
+    int folds = 0, best = 0;
+    LT_TRY(check("lasso", &all));
+    LT_TRY(largest_penalty(&largest, &all));
+    LT_TRY(cross_validate(sum, &folds, &all, fold, largest));
+    for (int i = 1; i < PENALTIES; i++)
+        best = sum[i] < sum[best] ? i : best;
+    *penalty = penalty_at(largest, best);
+    if (error)
+        *error = sqrt(sum[best] / folds);
+    return LT_OK;
 }
