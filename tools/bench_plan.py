@@ -22,43 +22,31 @@ in whole periods of root refreshes, and the steps of SGD and Shampoo to the loss
 times these steps. Also printed: the loss predicted by pilots of optimizers.
 
 Ranks of held-out and pilots are processes of this machine (mpirun) with one thread each. Runs in --output are not repeated."""
-import argparse
 import json
 import math
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 
-NETBED = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "netbed"), "--name", "plan"]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench"))
+from turns import MPI, QUIET, bench, command, head, main, nodes, row, run, steps_of, train  # noqa: E402
+
 SIZES = (1, 2, 4, 8)
 WARM = 2  # first steps, which are not timed
-QUIET = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off"]
+FLAGS = ["--eval-every", "-1", "--no-tensorboard", "--progress", "off"]
 PLAIN = ["--threads", "1", "--workers", "1", "--sched", "constant", "--warmup-epochs", "0", "--label-smoothing", "0", "--augment", "none", "--data", "fashion-mnist"]
+POLITE = dict(MPI, OMPI_MCA_mpi_yield_when_idle="1")
 
 
-def call(words, timeout=900, **more):
-    """Returns the output of a command, or raises RuntimeError with its error message."""
-    done = subprocess.run(words, capture_output=True, text=True, timeout=timeout, check=False, **more)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
-    return done.stdout
+def on_ranks(ranks, *words, patience=900):
+    """Runs a program on ranks of this machine."""
+    run([*(["mpirun", "-n", ranks] if ranks > 1 else []), *words], patience, env=POLITE)
 
 
-def mpirun(ranks):
-    return (["mpirun", "-n", str(ranks)] if ranks > 1 else []), dict(
-        os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
-
-
-def steps_of(folder, key):
-    """The values of a run's steps; [] without a run."""
-    path = os.path.join(folder, "metrics.jsonl")
-    if not os.path.exists(path):
-        return []
-    with open(path, encoding="utf-8") as f:
-        return [json.loads(line)[key] for line in f if '"event":"step"' in line]
+def values(folder, key):
+    return [r[key] for r in steps_of(folder)]
 
 
 # --- steps ---
@@ -85,8 +73,7 @@ class Model:
         return ["--max-steps", str(-(-steps // self.period) * self.period + WARM)]
 
     def plan(self, *words):
-        return call([self.path, "plan", *self.words, "--goal", "deadline=1d", "--step-profile", self.profile, *self.length(1), *words], self.a.patience,
-                    env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+        return run([self.path, "plan", *self.words, "--goal", "deadline=1d", "--step-profile", self.profile, *self.length(1), *words], self.a.patience, env=QUIET)
 
     def measure_profile(self, ranks):
         if os.path.exists(self.profile):
@@ -105,9 +92,8 @@ class Model:
 
     def measure(self, flags, launcher, about):
         """The seconds of each period, per step."""
-        with tempfile.TemporaryDirectory() as out:
-            call([*launcher, self.path, *self.words, *flags, *self.length(about), "--limit-eval-batches", "1", *QUIET[2:], "--output", out], self.a.patience)
-            seconds = steps_of(out, "seconds")[WARM:]
+        records = train(self.path, *self.words, *flags, *self.length(about), launcher=launcher, skipped=WARM, patience=self.a.patience, env=dict(os.environ))
+        seconds = [r["seconds"] for r in records]
         return [statistics.mean(seconds[i:i + self.period]) for i in range(0, len(seconds), self.period)]
 
 
@@ -123,41 +109,43 @@ def rows_of(a, models, nodes, ranks):
     return [r for r in rows if not a.only or any(w in r[0] for w in a.only.split(";"))]
 
 
-def measure_links(a, nodes, ranks):
+def measure_links(a, to, nodes_count, ranks):
     """{traffic: links}, the best of three tries, as other load only slows a link."""
-    bench, best, found = [os.path.join(a.build, "tools", "bench")], {}, {}
+    best, found = {}, {}
     for kind, count in (("within", 2), ("between", ranks + 1)):
-        tries = [json.loads(call([*NETBED, "run", "-n", str(count), "--", *bench, "links", "--json", "--threads", "1"], a.patience)) for _ in range(3)]
-        tries = [t[kind] for t in tries if t.get(kind)]
-        if tries:
+        tries = [bench(a.build, "links", "--threads", 1, launcher=[*to, "-n", count, "--"], patience=a.patience).get(kind) for _ in range(3)]
+        if any(tries):
             best[kind] = {"gbit": max(t["gbit"] for t in tries), **{key: min(t[key] for t in tries) for key in ("latency_us", "core_us", "core_us_mib")}}
     unit = {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}[a.rate[-4:]]
-    for traffic in ("flat", "two-level") if ranks > 1 and nodes > 1 else ("flat",):
-        said = json.loads(call([*NETBED, "run", "--", *bench, "exchange", "--json", "--threads", "1", "--elements", "3200000", "--steps", "3", "--reducer", traffic], a.patience))
-        busy = 8e-6 * said["reducers"][0]["bytes_between"] / nodes / said["reducers"][0]["milliseconds"]
+    for traffic in ("flat", "two-level") if ranks > 1 and nodes_count > 1 else ("flat",):
+        said = bench(a.build, "exchange", "--threads", 1, "--elements", 3200000, "--steps", 3, "--reducer", traffic, launcher=[*to, "--"], patience=a.patience)
+        busy = 8e-6 * said["reducers"][0]["bytes_between"] / nodes_count / said["reducers"][0]["milliseconds"]
         gbit = min(float(a.rate[:-4]) * unit * SHARE, busy)
         found[traffic] = {**best, "between": {**best["between"], "gbit": gbit, "gather_gbit": max(gbit, best["between"]["gbit"])}}
-        print(f"{nodes}x{ranks} {traffic}: {found[traffic]}", file=sys.stderr, flush=True)
+        print(f"{nodes_count}x{ranks} {traffic}: {found[traffic]}", file=sys.stderr, flush=True)
     return found
 
 
-def measure_grid(a, rows, nodes, ranks, links, launcher):
+def measure_grid(a, rows, grid, links, launcher):
+    nodes_count, ranks = grid
     rounds = [[] for _ in rows]  # (ratio, predicted, measured seconds) of each row
     for _ in range(a.rounds):
         for model in dict.fromkeys(row[1] for row in rows):
-            model.measure_profile(nodes * ranks)
+            model.measure_profile(nodes_count * ranks)
         for (name, model, flags, traffic), found in zip(rows, rounds):
-            cost = model.predict(nodes, ranks, links.get(traffic) or links.get("flat", {}), flags)
+            cost = model.predict(nodes_count, ranks, links.get(traffic) or links.get("flat", {}), flags)
             taken = model.measure(flags, launcher, cost["seconds"])
             found.append((cost["seconds"] / statistics.median(taken), cost, taken))
-            print(f"{nodes}x{ranks} {name}: predicted / measured {found[-1][0]:.2f}", file=sys.stderr, flush=True)
-    for row, found in zip(rows, rounds):
+            print(f"{nodes_count}x{ranks} {name}: predicted / measured {found[-1][0]:.2f}", file=sys.stderr, flush=True)
+    for (name, *_), found in zip(rows, rounds):
         ratio, cost, taken = sorted(found, key=lambda f: f[0])[(len(found) - 1) // 2]
-        parts = " | ".join(f"{1e3 * cost[k]:.0f}" for k in ("compute", "update", "exposed", "waiting", "seconds"))
-        print(f"| {nodes}x{ranks} | {row[0]} | {parts} | {1e3 * statistics.median(taken):.0f} | {1e3 * min(taken):.0f} | {ratio:.2f} |", flush=True)
+        parts = [cost[k] for k in ("compute", "update", "exposed", "waiting", "seconds")] + [statistics.median(taken), min(taken)]
+        row(f"{nodes_count}x{ranks}", name, *(f"{1e3 * part:.0f}" for part in parts), f"{ratio:.2f}")
 
 
+@command(build=str, grid="1x1,2x1,4x1,4x2,4x4", rate="200mbit", burst=131072, steps=6, rounds=3, profile_seconds=10.0, only="", patience=400.0)
 def steps(a):
+    a.build = os.path.abspath(a.build)
     with tempfile.TemporaryDirectory() as folder:
         text = os.path.join(folder, "text.txt")
         with open(text, "w", encoding="utf-8") as f:
@@ -168,20 +156,14 @@ def steps(a):
                   Model(a, folder, "resnet50/train_resnet50", data, ["shampoo", "--max-preconditioner-dim", "256", "--precondition-frequency", str(ROOTS)], ROOTS))
         print(f"{os.cpu_count()} processors for all ranks, {a.rate} between nodes, ResNet-18 on 32 x 32, 4 images a rank; a GPT of 4 layers of width 256, 8 x 128 tokens a replica; ms; "
               f"{a.rounds} rounds of {a.steps} steps\n")
-        print("| grid | config | computing | update | exposed | waiting | predicted | measured | fastest | predicted / measured |\n| --- | --- |" + " --: |" * 8)
-        for nodes, ranks in (map(int, g.split("x")) for g in a.grid.split(",")):
-            rows = rows_of(a, models, nodes, ranks)
-            if nodes * ranks == 1:
-                measure_grid(a, rows, 1, 1, {}, [])
+        head("grid", "config", "computing", "update", "exposed", "waiting", "predicted", "measured", "fastest", "predicted / measured")
+        for grid in (tuple(map(int, g.split("x"))) for g in a.grid.split(",")):
+            rows = rows_of(a, models, *grid)
+            if grid == (1, 1):
+                measure_grid(a, rows, grid, {}, [])
                 continue
-            up = subprocess.run([*NETBED, "up", str(nodes), "--ranks", str(ranks), "--rate", a.rate, "--burst", str(a.burst)], capture_output=True, text=True, check=False)
-            if up.returncode:
-                print(up.stderr.strip(), file=sys.stderr)
-                sys.exit(up.returncode)
-            try:
-                measure_grid(a, rows, nodes, ranks, measure_links(a, nodes, ranks), [*NETBED, "run", "--"])
-            finally:
-                subprocess.run([*NETBED, "down"], capture_output=True, check=False)
+            with nodes("plan", *grid, a.rate, "--burst", a.burst) as to:
+                measure_grid(a, rows, grid, measure_links(a, to, *grid), [*to, "--"])
 
 
 # --- held-out ---
@@ -208,10 +190,8 @@ class Algorithm:
 
     def train(self, ranks, count):
         """Continues the run up to `count` steps."""
-        if len(steps_of(self.folder(ranks), "step")) >= count:
-            return
-        words, env = mpirun(ranks)
-        call([*words, self.a.program, *self.words, "--max-steps", str(count), *QUIET, "--resume", "auto", "--output", self.folder(ranks)], env=env)
+        if len(steps_of(self.folder(ranks))) < count:
+            on_ranks(ranks, self.a.program, *self.words, "--max-steps", count, *FLAGS, "--resume", "auto", "--output", self.folder(ranks))
 
     def cut(self, ranks):
         """A copy of the run as it was after the first part of its steps."""
@@ -227,7 +207,7 @@ class Algorithm:
 
     def plan(self, folders, ranks):
         profile = os.path.join(self.a.output, f"profile-{self.problem}-{list(ALGORITHMS).index(self.name)}.json")
-        return json.loads(call([self.a.program, "plan", *self.words, "--max-steps", str(self.a.steps), "--goal", PROBLEMS[self.problem][1], "--ranks", ",".join(map(str, ranks)), "--slots", str(self.a.slots),
+        return json.loads(run([self.a.program, "plan", *self.words, "--max-steps", str(self.a.steps), "--goal", PROBLEMS[self.problem][1], "--ranks", ",".join(map(str, ranks)), "--slots", str(self.a.slots),
                                 "--one-machine", "--link-between", LINK, "--from", ",".join(folders), "--step-profile", profile, "--profile-seconds", "4", "--extrapolate", "--json", "-"], 300))
 
 
@@ -250,7 +230,12 @@ def print_held_out(all_of, real):
           + (f" Steps: mean error {statistics.mean(losses):.2f}, largest {max(losses):.2f} in log10." if losses else ""))
 
 
+SHARED = {"program": str, "output": str, "problems": "convex,network", "slots": os.cpu_count()}
+
+
+@command(**SHARED, steps=400, part=0.25)
 def held_out(a):
+    a.program = os.path.abspath(a.program)
     for problem in a.problems.split(","):
         all_of = [Algorithm(a, problem, name) for name in ALGORITHMS]
         for of in all_of:
@@ -314,11 +299,11 @@ class Pilots:
 
     def train(self, what, cell, count):
         """Returns a step's mean seconds, as plan counts them, and the losses."""
-        out, (words, env) = self.folder(what, cell), mpirun(cell[2])
-        if len(steps_of(out, "loss")) < count:
-            call([*words, self.a.program, *self.words, "--optim", cell[0], *self.kinds[cell[1]], "--batch-size", str(GLOBAL_BATCH // cell[2]), "--max-steps", str(count), "--output", out, "--overwrite", *QUIET],
-                 7200, env=env)
-        return statistics.mean(steps_of(out, "seconds")[WARM:]), steps_of(out, "loss")[:count]
+        out = self.folder(what, cell)
+        if len(steps_of(out)) < count:
+            on_ranks(cell[2], self.a.program, *self.words, "--optim", cell[0], *self.kinds[cell[1]], "--batch-size", GLOBAL_BATCH // cell[2], "--max-steps", count,
+                     "--output", out, "--overwrite", *FLAGS, patience=7200)
+        return statistics.mean(values(out, "seconds")[WARM:]), values(out, "loss")[:count]
 
     def add_lossy_steps(self, goal, window, found, step):
         """Runs the lossy cells that may win, the fastest first; found[cell] = None for the others."""
@@ -331,7 +316,7 @@ class Pilots:
 
     def plan(self, goal):
         vary = ["--vary", "compress=off,topk:0.05", "--vary", "local-steps=0,4", "--one-machine", "--link-between", self.a.link] if self.a.lossy else ["--vary", "grad-comm-dtype=f32,bf16", "--ranks-per-node", "8"]
-        return json.loads(call([self.a.program, "plan", *self.words, *vary, "--vary", "optim=sgd,shampoo", "--vary", "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH),
+        return json.loads(run([self.a.program, "plan", *self.words, *vary, "--vary", "optim=sgd,shampoo", "--vary", "batch-size=" + ",".join(str(GLOBAL_BATCH // r) for r in SIZES), "--global-batch", str(GLOBAL_BATCH),
                                 "--ranks", ",".join(map(str, SIZES)), "--goal", f"train_loss={goal:.6g}", "--max-steps", str(self.length), "--slots", str(self.a.slots), "--profile-seconds", "0.3", "--pilots", "auto",
                                 "--pilot-budget", "5%", "--json", "-"], 300))
 
@@ -375,8 +360,8 @@ class Pilots:
         """The slowdown of each long lossy run by its first steps, as lossy_trials.c computes it."""
         lengths = (100, 200, 400, 1000, 2000, 4000)
         print("\n| slowdown by the first steps | " + " | ".join(map(str, lengths)) + " |\n| --- |" + " --: |" * len(lengths))
-        for cell in (c for c in self.cells if c[1] != "plain" and steps_of(self.folder("long", c), "loss")):
-            lossy, lossless = (steps_of(self.folder("long", c), "loss") for c in (cell, (cell[0], "plain", 1)))
+        for cell in (c for c in self.cells if c[1] != "plain" and values(self.folder("long", c), "loss")):
+            lossy, lossless = (values(self.folder("long", c), "loss") for c in (cell, (cell[0], "plain", 1)))
             values = ["-"] * len(lengths)
             for k, half in enumerate(range((n + 1) // 2, n + 1) for n in lengths if n <= len(lossy)):
                 slope = fit_power([(i, lossless[i - 1]) for i in half])[0]
@@ -399,40 +384,12 @@ class Pilots:
         self.report_losses(said, ends)
 
 
+@command(**SHARED, length=2000, hidden=1024, lr="", link="50,10", lossy=False)
 def pilots(a):
+    a.program = os.path.abspath(a.program)
     for problem in a.problems.split(","):
         Pilots(a, problem).run()
 
 
-# mode: flags with defaults and help
-FLAGS = {
-    steps: (("--build", None, "build folder"), ("--grid", "1x1,2x1,4x1,4x2,4x4", "nodes x ranks of each grid"), ("--rate", "200mbit", "rate of a node's network card"),
-            ("--burst", 131072, "bytes that a card sends at once"), ("--steps", 6, "measured steps per round"), ("--rounds", 3, "rounds"), ("--profile-seconds", 10.0, "seconds of a profile"),
-            ("--only", "", "'WORD;...': rows with one of these words in their name"), ("--patience", 400.0, "timeout of a run in seconds")),
-    held_out: (("--program", None, "train_mlp"), ("--output", None, "folder of the runs"), ("--problems", "convex,network", "problems"), ("--steps", 400, "steps per run"),
-               ("--part", 0.25, "share of the runs from which plan chooses"), ("--slots", os.cpu_count(), "ranks that compute at full speed at once")),
-    pilots: (("--program", None, "train_mlp"), ("--output", None, "folder of the runs"), ("--problems", "convex,network", "problems"), ("--length", 2000, "steps of the planned run"),
-             ("--hidden", 1024, "hidden units of the network"), ("--lr", "", "learning rate"), ("--link", "50,10", "US,GBIT: link between ranks with --lossy"),
-             ("--slots", os.cpu_count(), "ranks that compute at full speed at once")),
-}
-
-
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    modes = p.add_subparsers(required=True)
-    for work, flags in FLAGS.items():
-        mode = modes.add_parser(work.__name__.replace("_", "-"), formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-        mode.set_defaults(work=work, lossy=False)
-        for flag, default, text in flags:
-            mode.add_argument(flag, default=default, type=str if default is None else type(default), required=default is None, help=text)
-        if work is pilots:
-            mode.add_argument("--lossy", action="store_true", help="compare top-k and local steps")
-    a = p.parse_args()
-    for name in ("build", "program"):
-        if hasattr(a, name):
-            setattr(a, name, os.path.abspath(getattr(a, name)))
-    a.work(a)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(main(__doc__, steps, held_out, pilots))

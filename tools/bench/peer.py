@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Times this library and its peers in turn, and prints Markdown tables.
+"""Times this library and its peers alternately, and prints Markdown tables.
 
-    tools/bench/peer.py network --bench build/tools/bench --python PYTHON [--arch resnet50] [--also 'NAME=COMMAND']
+    tools/bench/peer.py network --bench build/tools/bench --python PYTHON [--arch resnet50]    a training step
     tools/bench/peer.py network --eval ...             a forward pass that evaluates (inference_mode)
     tools/bench/peer.py network --device cuda ...      eager and compiled, f16, bf16, tf32
     tools/bench/peer.py attention ...                  scaled_dot_product_attention, and memory by length
@@ -14,19 +14,21 @@
 
 PYTHON must have torch and torchvision. Each round runs every contestant once, one after the other, so that a slow minute of
 the machine affects all equally; tables have medians over rounds and the median of the ratios within rounds. A contestant that
-fails, or does not answer before the budget ends, has a row that says why; the others stand.
+fails, or does not answer before --budget ends (seconds for a dtype), has a row with the reason; the others stand.
 
 A PyTorch contestant is a process that waits between its turns: it is imported, compiled and tuned once. Its steps are queued
 without waiting for one, on a GPU, and timed by events there. Peak memory is the allocator's reserved device memory, after
 the memory used for tuning was freed; on the CPU VmHWM minus VmRSS just before the first step. The first step's time includes
-the import and the compiler. --also adds a command that prints '... N img/s', with {dtype} replaced by f32 or bf16.
+the import and the compiler.
+
+network: --arch is one of torchvision's, vit_ti_16, vit_s_16, gpt2 or gpt2-medium; --how eager,compiled,graphs has PyTorch's ways.
 
 shampoo: both keep the reference's settings (`--optim shampoo-reference`): f32, blocks of 1024, no grafting, roots by
 eigendecomposition. Gradients are random numbers of deviation 0.01, the same in every step, so a factor has the rank of one
 gradient. The time of a refresh is that of a step with one minus that of a step without. Further rows are our preset
 `recommended`, which keeps only diagonals for vectors.
 
-loader: packs of the images (lossless, and JPEG of at most SIDE pixels, quality 90, as files and as a lossless pack) are made
+loader: packs of the images (lossless, and JPEG of at most --side pixels, quality 90, as files and as a lossless pack) are made
 in a temporary folder. Every contestant has one worker and is held on one core with all its threads, all files in the page
 cache. Ours ends with u8 pixels, as the device normalises; the peers end with normalised f32, as their users run them;
 further rows are without normalisation.
@@ -44,7 +46,7 @@ import sys
 import tempfile
 import time
 
-from turns import Failed, TimeUp, all_of, cannot, cpu_name, head, median, play, ratio, row, run, telling_line, work_on
+from turns import Failed, TimeUp, all_of, cannot, command, cpu_name, head, main, median, play, ratio, row, run, telling_line
 
 BEGIN = time.monotonic()
 # Transformers that torchvision has no function for, or are not torchvision's: width, layers, heads.
@@ -71,7 +73,7 @@ class Training:
     def __init__(self, a):
         import torch
 
-        self.torch, self.device, self.batch = torch, a.device.split(":")[0], a.batch
+        self.torch, self.device, self.batch = torch, a.device.split(":")[0], a.batch_size
         if self.device == "cuda" and ":" in a.device:
             torch.cuda.set_device(int(a.device.split(":")[1]))
         form = torch.channels_last if a.layout == "channels_last" else torch.contiguous_format
@@ -97,14 +99,14 @@ class Training:
         torch = self.torch
         if a.arch in VIT:
             width, layers, heads = VIT[a.arch]
-            model = torchvision.models.VisionTransformer(a.size, 16, layers, heads, width, 4 * width)
+            model = torchvision.models.VisionTransformer(a.image_size, 16, layers, heads, width, 4 * width)
         else:
-            model = getattr(torchvision.models, a.arch)()
+            model = getattr(torchvision.models, a.arch)(num_classes=a.classes)
             if a.stem == "small":
                 model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False), torch.nn.Identity()
         self.model = model.to(self.device, memory_format=form).train()
-        self.inputs = torch.randn(a.batch, 3, a.size, a.size).to(self.device, memory_format=form)
-        self.labels = torch.randint(0, 1000, (a.batch,)).to(self.device)
+        self.inputs = torch.randn(a.batch_size, 3, a.image_size, a.image_size).to(self.device, memory_format=form)
+        self.labels = torch.randint(0, a.classes, (a.batch_size,)).to(self.device)
         self.loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
 
     def open_language(self, a):
@@ -115,7 +117,7 @@ class Training:
         config = GPT2Config(n_embd=width, n_layer=layers, n_head=heads, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
                             attn_implementation="sdpa", use_cache=False)
         self.model = GPT2LMHeadModel(config).to(self.device).train()
-        tokens = torch.randint(0, config.vocab_size, (a.batch, a.length + 1)).to(self.device)
+        tokens = torch.randint(0, config.vocab_size, (a.batch_size, a.seq_len + 1)).to(self.device)
         self.inputs, self.labels = tokens[:, :-1].contiguous(), tokens[:, 1:].reshape(-1)
         self.loss_of = lambda out, labels: torch.nn.functional.cross_entropy(out.logits.view(-1, config.vocab_size).float(), labels)
 
@@ -282,7 +284,7 @@ class Peer:
             self.process.wait()
 
 
-def command(a, words):
+def output(a, words):
     """Standard output of a program that is started for each turn."""
     env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
     if words[0] == a.bench and "LATHER_LIBRARY_PATH" in os.environ:
@@ -293,7 +295,7 @@ def command(a, words):
 def ours(a, name, dtype, *flags):
     words = [a.bench, name, "--json", "--amp", "off" if dtype == "f32" else dtype, "--threads", a.threads, "--steps", a.steps,
              "--warmup", a.warmup, *flags]
-    return json.loads(command(a, words))
+    return json.loads(output(a, words))
 
 
 def play_peers(a, contestants):
@@ -311,23 +313,18 @@ def play_peers(a, contestants):
 
 
 def our_network(a, dtype):
-    flags = ["--batch-size", a.batch, "--device", a.device, "--arch", a.arch,
-             *(["--seq-len", a.length] if a.arch in GPT2 else ["--image-size", a.size, "--stem", a.stem])]
+    flags = ["--batch-size", a.batch_size, "--device", a.device, "--arch", a.arch,
+             *(["--seq-len", a.seq_len] if a.arch in GPT2 else ["--image-size", a.image_size, "--stem", a.stem])]
     found = ours(a, "eval" if a.eval else "train", dtype, *flags)
     rates = ("images_per_second", "sequences_per_second")
     return dict(found, samples_per_second=next(v for k, v in found.items() if k in rates))
-
-
-def other_command(a, words, dtype):
-    said = command(a, words.replace("{dtype}", dtype).split())
-    return {"samples_per_second": float(re.search(r"([\d.]+) img/s", said)[1])}
 
 
 def their_networks(a, dtype):
     """{name: (its short name, contestant)}"""
     both = a.device == "cpu" and a.arch not in {**VIT, **GPT2}  # else only the first layer depends on the layout
     layouts = ["channels_last", "contiguous"] if both else ["contiguous" if a.arch in GPT2 else "channels_last"]
-    settings = {k: getattr(a, k) for k in ("arch", "batch", "length", "size", "stem", "eval")}
+    settings = {"classes": 1000, **{k: getattr(a, k) for k in ("arch", "batch_size", "seq_len", "image_size", "stem", "eval")}}
     found = {}
     for layout in a.layout or layouts:
         for how, words in (("eager", ""), ("compiled", ", compiled"), ("graphs", ", compiled, reduce-overhead")):
@@ -347,7 +344,7 @@ def network_row(a, dtype, name, short, results, base):
         values = [r[key] for r in results if key in r]
         return form(median(values)) if values else ""
 
-    key, rates = f"peer.{dtype}.{a.batch}.{short}", [r["samples_per_second"] for r in results]
+    key, rates = f"peer.{dtype}.{a.batch_size}.{short}", [r["samples_per_second"] for r in results]
     faster = ratio(base, results, "samples_per_second") if base else None
     row(dtype, name, f"{median(rates):.2f}", f"{min(rates):.2f}-{max(rates):.2f}", "" if faster is None else f"{faster:.2f}",
         middle("peak_memory_bytes", lambda b: f"{b / 1e9:.2f} GB"), middle("cold_start_seconds", lambda s: f"{s:.1f} s"))
@@ -357,17 +354,19 @@ def network_row(a, dtype, name, short, results, base):
         note(a, f"{key}.ratio", faster)
 
 
+TORCH = {"bench": "build/tools/bench", "python": sys.executable, "rounds": 3, "steps": 3, "warmup": 1, "threads": 2, "device": "cpu", "dtype": [],
+         "budget": 1e6, "facts": None}
+
+
+@command(**TORCH, batch_size=32, layout=[], eval=False, how=None, arch="resnet50", seq_len=256, image_size=224, stem=("imagenet", "small"))
 def network(a):
     """Exit status 1: a contestant failed."""
-    ways = "eager,compiled,graphs" if a.device != "cpu" else "eager,compiled" if a.compile else "eager"
-    a.how = (a.how or ways).split(",")
+    a.how = (a.how or ("eager" if a.device == "cpu" else "eager,compiled,graphs")).split(",")
     failed = False
     head("dtype", "what", "samples/s, median", "range", "lather is faster by", "peak memory", "first step")
     for dtype in a.dtype or (["f32", "bf16"] if a.device == "cpu" else ["f16", "bf16", "tf32"]):
         theirs = their_networks(a, dtype)
-        others = dict(extra.split("=", 1) for extra in a.also)
-        runs, why = play_peers(a, {"lather": lambda d=dtype: our_network(a, d), **{name: peer for name, (_, peer) in theirs.items()},
-                                   **{name: lambda w=words, d=dtype: other_command(a, w, d) for name, words in others.items()}})
+        runs, why = play_peers(a, {"lather": lambda d=dtype: our_network(a, d), **{name: peer for name, (_, peer) in theirs.items()}})
         for name, results in runs.items():
             network_row(a, dtype, name, theirs.get(name, (name,))[0], results, runs.get("lather", [])[:len(results)])
         for name, failure in why.items():
@@ -402,6 +401,7 @@ def attention_runs(a, dtype, shape, rounds, steps):
     return all_of(play_peers(turn, {"lather": lambda: ours(turn, "attention", dtype, *flags), **peers}))
 
 
+@command(**TORCH)
 def attention(a):
     """Times of the sizes above, against PyTorch's faster layout of each round, then peak memory by length, without the inputs and
     the first step's tape."""
@@ -426,6 +426,7 @@ def attention(a):
             row(dtype, tokens, f"{own / 1e6:.1f}", f"{own / tokens:.0f}", f"{peer / 1e6:.1f}")
 
 
+@command(sides=..., **TORCH)
 def eigh(a):
     """The refresh of implementations that take one matrix after another: one call a matrix."""
     import torch
@@ -451,6 +452,7 @@ def sampled_here(a):
     return float(re.search(r"([\d.]+) tok/s", said)[1])
 
 
+@command(folder=..., sampler="build/models/gpt/train_gpt", rounds=3, threads=2)
 def sample(a):
     """One text from a folder of HuggingFace's GPT-2, in turn, each with its cache of keys and values."""
     import torch
@@ -542,6 +544,7 @@ def shampoo_rows(same, best, peer):
         yield name, f"{median(own, key) / unit:.0f}", f"{median(peer, key) / unit:.0f}", f"{ratio(peer, own, key):.2f}"
 
 
+@command(bench="build/tools/bench", python=sys.executable, reference="optimizers", rounds=3, steps=3, threads=2)
 def shampoo(a):
     """ResNet-50's parameters."""
     for program in (a.bench, a.python):
@@ -654,15 +657,17 @@ def our_loader(a, folder, *flags):
     return {"rate": median(found, "images_per_second"), "cpu_rate": median(1e3 / r["cpu_milliseconds"] for r in found)}
 
 
-def shrink(python, source, target, side):
-    """The images of a folder at SIDE pixels, quality 90, by Pillow."""
-    code = ("import os,sys\nfrom PIL import Image\nsource,target,side=sys.argv[1],sys.argv[2],int(sys.argv[3])\n"
-            "for where,_,names in os.walk(source):\n"
-            "    for name in names:\n"
-            "        im=Image.open(os.path.join(where,name)).convert('RGB'); im.thumbnail((side,side))\n"
-            "        to=os.path.join(target,os.path.relpath(where,source)); os.makedirs(to,exist_ok=True)\n"
-            "        im.save(os.path.join(to,name),quality=90)\n")
-    subprocess.run([python, "-c", code, source, target, str(side)], check=True)
+def shrink(a):
+    """The images of a folder at no more than a.side pixels, quality 90."""
+    from PIL import Image
+
+    for where, _, names in os.walk(a.source):
+        target = os.path.join(a.target, os.path.relpath(where, a.source))
+        os.makedirs(target, exist_ok=True)
+        for name in names:
+            image = Image.open(os.path.join(where, name)).convert("RGB")
+            image.thumbnail((a.side, a.side))
+            image.save(os.path.join(target, name), quality=90)
 
 
 def importable(python, module):
@@ -685,6 +690,7 @@ def loaders(a, folder, packed):
             "Lather, lossless pack": lambda: our_loader(a, packed)}
 
 
+@command(build="build", python=sys.executable, dali=None, ffcv=None, data=str, rounds=5, passes=3, size=224, side=500)
 def loader(a):
     print(f"{cpu_name()}; one core; size {a.size}, {a.rounds} rounds of {a.passes} passes.\n")
     for python, module in ((a.dali, "nvidia.dali"), (a.ffcv, "ffcv")):
@@ -692,7 +698,7 @@ def loader(a):
             print(f"Not installed: {module}.\n")
     with tempfile.TemporaryDirectory() as temp:
         small = os.path.join(temp, "small")
-        shrink(a.python, a.data, small, a.side)
+        run(child_command(a.python, "shrink", source=a.data, target=small, side=a.side))
         for name, folder in (("the files", a.data), (f"{a.side} px, quality 90", small)):
             packed = os.path.join(temp, "pack-" + os.path.basename(folder))
             run([os.path.join(a.build, "tools/pack"), "--quiet", "--mode", "lossless", folder, packed])
@@ -794,6 +800,7 @@ def build_grpc(folder):
     return os.path.join(folder, "peer")
 
 
+@command(build=..., rounds=5, calls=5000, large=5)
 def service(a):
     """Compares an echo service of this library and of gRPC; the order alternates from round to round."""
     rows = (("calls_per_second", "calls/s, 64 bytes, one thread"), ("calls_per_second_4", "calls/s, 64 bytes, 4 threads"),
@@ -836,33 +843,18 @@ def ddp_exchange(torch, a):
 
 def ddp_training(torch, a):
     """A function that does one step."""
-    import torchvision
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
-    torch.manual_seed(0)
-    model = torchvision.models.get_model(a.arch, num_classes=a.classes).to(memory_format=torch.channels_last)
+    training = Training(argparse.Namespace(**vars(a), device="cpu", dtype="f32", layout="channels_last", how="eager", eval=False, stem="imagenet"))
     one_bucket = {"bucket_cap_mb": ONE_BUCKET_MIB} if a.hook != "none" else {}
-    model = torch.nn.parallel.DistributedDataParallel(model, **one_bucket)
+    training.forward = torch.nn.parallel.DistributedDataParallel(training.model, **one_bucket)
     if a.hook != "none":
-        kind, rank = a.hook.split(":")
-        assert kind == "powersgd", a.hook
-        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=int(rank), start_powerSGD_iter=2)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    torch.manual_seed(1 + torch.distributed.get_rank())
-    images = torch.randn(a.batch_size, 3, a.image_size, a.image_size).to(memory_format=torch.channels_last)
-    labels = torch.randint(0, a.classes, (a.batch_size,))
-    optim = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    loss_of = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
-
-    def step():
-        optim.zero_grad(set_to_none=True)
-        loss = loss_of(model(images), labels)
-        loss.backward()
-        optim.step()
-        loss.item()
-    return step
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=int(a.hook.removeprefix("powersgd:")), start_powerSGD_iter=2)
+        training.forward.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    return training.step
 
 
+@command(arch="resnet18", image_size=32, classes=100, batch_size=4, steps=5, warm=4, threads=1, hook="none", exchange=0)
 def ddp(a):
     """RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT identify this rank. Rank 0 prints one JSON object: the seconds of each step after
     the first --warm ones. --hook powersgd:R is PyTorch's powerSGD_hook with error feedback and warm start, which it uses from the
@@ -889,92 +881,17 @@ def ddp(a):
 
 
 CHILDREN = {"network": lambda a: serve(a, Training), "attention": lambda a: serve(a, Attention), "pillow": pillow,
-            "dali": dali, "ffcv": ffcv, "shampoo": run_reference}
+            "dali": dali, "ffcv": ffcv, "shampoo": run_reference, "shrink": shrink}
 
 
-def common(parser, rounds, *names):
-    """Adds options that several commands have, by name."""
-    table = {"bench": dict(default="build/tools/bench"), "build": dict(default="build"), "python": dict(default=sys.executable),
-             "steps": dict(type=int, default=3), "warmup": dict(type=int, default=1), "threads": dict(type=int, default=2),
-             "device": dict(default="cpu"), "dtype": dict(action="append", choices=["f32", "tf32", "bf16", "f16"]),
-             "budget": dict(type=float, default=1e6, help="seconds of a dtype"),
-             "facts": dict(metavar="FILE", help="append numbers, KEY TAB VALUE")}
-    parser.add_argument("--rounds", type=int, default=rounds)
-    for name in names:
-        parser.add_argument("--" + name, **table[name])
-
-
-def torch_commands(add):
-    shared = ("bench", "python", "steps", "warmup", "threads", "device", "dtype", "budget", "facts")
-    p = add(network)
-    common(p, 3, *shared)
-    p.add_argument("--batch-size", dest="batch", type=int, default=32)
-    p.add_argument("--layout", action="append", choices=["channels_last", "contiguous"])
-    p.add_argument("--also", action="append", default=[], metavar="NAME=COMMAND")
-    p.add_argument("--eval", action="store_true", help="evaluation instead of training")
-    p.add_argument("--compile", action="store_true", help="torch.compile too; on cuda always")
-    p.add_argument("--how", help="eager,compiled,graphs: which of PyTorch's ways")
-    p.add_argument("--arch", default="resnet50", help="of torchvision's names, vit_ti_16, vit_s_16, or gpt2, gpt2-medium")
-    p.add_argument("--seq-len", dest="length", type=int, default=256, help="tokens of a sample, of gpt2")
-    p.add_argument("--image-size", dest="size", type=int, default=224)
-    p.add_argument("--stem", choices=["imagenet", "small"], default="imagenet", help="small: 3x3 without pooling, for small images")
-    common(add(attention), 3, *shared)
-    p = add(eigh)
-    p.add_argument("sides", metavar="SIDES")
-    common(p, 3, *shared)
-    p = add(sample)
-    p.add_argument("folder", metavar="DIR", help="HuggingFace's GPT-2: model.safetensors and config.json")
-    p.add_argument("--sampler", metavar="PROGRAM", default="build/models/gpt/train_gpt")
-    common(p, 3, "threads")
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-
-    def add(work):
-        p = commands.add_parser(work.__name__, description=work.__doc__)
-        p.set_defaults(work=work)
-        return p
-
-    torch_commands(add)
-    p = add(shampoo)
-    common(p, 3, "bench", "python", "steps", "threads")
-    p.add_argument("--reference", default="optimizers", help="checkout of facebookresearch/optimizers")
-    p = add(loader)
-    common(p, 5, "build", "python")
-    p.add_argument("--dali", help="an interpreter with NVIDIA DALI")
-    p.add_argument("--ffcv", help="an interpreter with FFCV")
-    p.add_argument("--data", required=True)
-    p.add_argument("--passes", type=int, default=3)
-    p.add_argument("--size", type=int, default=224)
-    p.add_argument("--side", type=int, default=500)
-    p = add(service)
-    p.add_argument("build")
-    common(p, 5)
-    p.add_argument("--calls", type=int, default=5000)
-    p.add_argument("--large", type=int, default=5)
-    p = add(ddp)
-    p.add_argument("--arch", default="resnet18")
-    p.add_argument("--image-size", type=int, default=32)
-    p.add_argument("--classes", type=int, default=100)
-    p.add_argument("--batch-size", type=int, default=4, help="per rank")
-    p.add_argument("--steps", type=int, default=5, help="measured")
-    p.add_argument("--warm", type=int, default=4, help="steps before those")
-    p.add_argument("--threads", type=int, default=1)
-    p.add_argument("--hook", default="none", help="none, or powersgd:R with its rank R")
-    p.add_argument("--exchange", type=int, default=0, metavar="N")
-    return parser.parse_args()
-
-
-def main():
-    if sys.argv[1:2] == ["--child"]:
-        found = CHILDREN[sys.argv[2]](argparse.Namespace(**json.loads(sys.argv[3])))
-        if found:
-            print(json.dumps(found))
-        return 0
-    return work_on(parse())
+def child(name, settings):
+    """Does the work of a process that a command of this script started."""
+    found = CHILDREN[name](argparse.Namespace(**json.loads(settings)))
+    if found:
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--child"]:
+        sys.exit(child(*sys.argv[2:]))
+    sys.exit(main(__doc__, network, attention, eigh, sample, shampoo, loader, service, ddp))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times whole programs in turn, and prints Markdown tables.
+"""Times whole programs alternately, and prints Markdown tables.
 
     tools/bench/programs.py slow-links --build BUILD [--python PYTHON] [--nodes 4 --ranks 2 --rate 400mbit] [--only 'flat;topk']
     tools/bench/programs.py tp-overlap --build BUILD [--ranks 2] [--link 200,2]
@@ -14,7 +14,8 @@ and the median of the ratios within rounds. Exit status 77: this machine or this
 
 slow-links: training and the exchange of gradients over slow links, here and by PyTorch's DistributedDataParallel (gloo).
 Brings up nodes on this machine with tools/netbed (so root) and takes them down. PYTHON must have torch and torchvision; without
-it there are no rows of PyTorch. A contestant that fails has a row that says why; the others stand.
+it there are no rows of PyTorch. A contestant that fails has a row with the reason; the others stand. --only 'WORD;...' selects rows
+with one of these in their name; the first is the base.
 
 tp-overlap: how much of the exchange of activations is waited for, with products that begin before it is done and without
 (--tp-overlap), over a modelled link (--comm-model): seconds of a step less those without the link, with all else equal. An update
@@ -38,8 +39,6 @@ time of an image at most 1.05 times as much, and in the best round at least 1.8 
 DIR against --data synthetic: medians of steps within 3 %; and what the loader's processor time of an image makes of that. --rate:
 images a second of another device, for the number of cores that keep it busy."""
 
-import argparse
-import contextlib
 import ctypes
 import json
 import math
@@ -52,35 +51,10 @@ import sys
 import tempfile
 import time
 
-from turns import Failed, all_of, bench, cannot, cpu_name, head, median, play, ratio, row, run, steps_of, telling_line, work_on
+from turns import MPI, QUIET, Failed, all_of, bench, cannot, command, cpu_name, head, main, median, nodes, play, ratio, row, run, steps_of, telling_line, train
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-QUIET = dict(os.environ, OMP_WAIT_POLICY="passive")
-ENV = dict(QUIET, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-           OMPI_MCA_btl_base_warn_component_unused="0")
-
-
-def train(a, program, *flags, launcher=(), skipped=0, patience=None, env=None):
-    """The step records of a run after the first ones."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = os.path.join(folder, "run")
-        run([*launcher, os.path.join(a.build, "models", program), *flags, "--progress", "off", "--no-tensorboard",
-             "--limit-eval-batches", "1", "--output", out], patience, env=env or QUIET)
-        return steps_of(out, skipped)
-
-
-@contextlib.contextmanager
-def nodes(name, count, ranks, rate):
-    """Brings up nodes of tools/netbed; yields the words that precede a command that runs on them."""
-    netbed = [os.path.join(HERE, "../netbed"), "--name", name]
-    up = subprocess.run([*netbed, "up", str(count), "--ranks", str(ranks), "--rate", rate], capture_output=True, text=True, check=False)
-    if up.returncode:
-        print(up.stderr.strip(), file=sys.stderr)
-        sys.exit(up.returncode)
-    try:
-        yield [*netbed, "run"]
-    finally:
-        subprocess.run([*netbed, "down"], capture_output=True, check=False)
+PEER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer.py")
+RESNET, VIT, GPT = "models/resnet50/train_resnet50", "models/vit/train_vit", "models/gpt/train_gpt"
 
 
 # --- slow-links -------------------------------------------------------------------------------------------------------
@@ -100,7 +74,7 @@ REDUCERS = ["flat", "two-level", "topk:0.01", "topk:0.001", "powersgd:1", "power
 
 def our_step(a, launcher, flags):
     is_local = "--local-steps" in flags
-    records = train(a, "resnet50/train_resnet50", "--data", f"synthetic:{CLASSES * 100}:{a.image_size}:{CLASSES}", "--arch", a.arch,
+    records = train(os.path.join(a.build, RESNET), "--data", f"synthetic:{CLASSES * 100}:{a.image_size}:{CLASSES}", "--arch", a.arch,
                     "--batch-size", a.batch_size, "--optim", "sgd", "--max-steps", WARM + (max(a.steps, ROUND) if is_local else a.steps),
                     "--threads", a.threads, "--workers", "1", *flags, launcher=[*launcher, "--"], skipped=WARM, patience=a.patience)
     seconds = [r["seconds"] for r in records]
@@ -108,15 +82,15 @@ def our_step(a, launcher, flags):
 
 
 def their_step(a, launcher, *flags):
-    said = run([*launcher, "--each", "--", a.python, os.path.join(HERE, "peer.py"), "ddp", "--steps", a.steps, "--threads", a.threads,
+    said = run([*launcher, "--each", "--", a.python, PEER, "ddp", "--steps", a.steps, "--threads", a.threads,
                 *flags], a.patience)
     return {"seconds": median(json.loads(said)["seconds"])}
 
 
 def our_exchange(a, launcher, reducer):
-    said = run([*launcher, "--", os.path.join(a.build, "tools/bench"), "exchange", "--elements", a.elements, "--threads", a.threads,
-                "--steps", a.steps, "--json", "--reducer", reducer], a.patience)
-    found = json.loads(said)["reducers"][0]
+    said = bench(a.build, "exchange", "--elements", a.elements, "--threads", a.threads, "--steps", a.steps, "--reducer", reducer,
+                 launcher=[*launcher, "--"], patience=a.patience)
+    found = said["reducers"][0]
     return {"seconds": found["milliseconds"] / 1e3, "bytes": (found["bytes_within"], found["bytes_between"])}
 
 
@@ -139,6 +113,8 @@ def wanted(a, names):
     return [n for n in names if not a.only or any(word == n if word in every else word in n for word in a.only.split(";"))]
 
 
+@command(build="build", rounds=3, python=None, nodes=4, ranks=2, rate="400mbit", arch="resnet18", image_size=32, batch_size=4, elements=6400000,
+         threads=1, steps=6, what=("both", "exchange", "steps"), only="", patience=240)
 def slow_links(a):
     a.build = os.path.abspath(a.build)
     model = ["--arch", a.arch, "--image-size", a.image_size, "--classes", CLASSES, "--batch-size", a.batch_size, "--warm", WARM]
@@ -163,7 +139,7 @@ def slow_links(a):
 
 
 WARM_GPT = 2
-MESH_ENV = dict(ENV, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_MCA_mpi_yield_when_idle="1")
+MESH_ENV = dict(MPI, OMPI_MCA_btl_vader_single_copy_mechanism="none", OMPI_MCA_mpi_yield_when_idle="1")
 BYTES = 4  # bytes of an element
 
 
@@ -171,7 +147,7 @@ def train_gpt(a, launcher, tp, layers, *flags):
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as text:
         text.write("the quick brown fox jumps over the lazy dog. " * (a.tokens * a.batch_size * a.grad_accum * (a.steps + WARM_GPT + 4) // 40 + 100))
         text.flush()
-        return train(a, "gpt/train_gpt", "--data", text.name, "--seq-len", a.tokens, "--positions", a.tokens, "--layers", layers, "--width",
+        return train(os.path.join(a.build, GPT), "--data", text.name, "--seq-len", a.tokens, "--positions", a.tokens, "--layers", layers, "--width",
                      a.width, "--heads", a.heads, "--batch-size", a.batch_size, "--grad-accum", a.grad_accum, "--optim", "sgd",
                      "--tensor-parallel", tp, "--max-steps", a.steps + WARM_GPT, "--threads", "1", "--workers", "1", *flags,
                      launcher=launcher, skipped=WARM_GPT, patience=a.patience, env=MESH_ENV)
@@ -182,6 +158,11 @@ def fastest(records):
     return 1e3 * min(r["seconds"] for r in records)
 
 
+OF_GPT = {"build": "build", "rounds": 3, "layers": 2, "width": 128, "heads": 4, "tokens": 101, "batch_size": 8, "grad_accum": 4, "steps": 6,
+          "patience": 400}
+
+
+@command(**OF_GPT, ranks=2, link="200,2")
 def tp_overlap(a):
     launcher, modes = ["mpirun", "-n", a.ranks], {"on": [], "off": ["--tp-overlap", "off"]}
     links = {"": [], ", link": ["--comm-model", a.link]}
@@ -211,6 +192,7 @@ def cost(mesh, tokens, width):
     return 3 * (q - 1) * (7 * tokens * width / (d * q * q) + 12 * width ** 2 / q ** 2) + 24 * (d - 1) * width ** 2 / (d * q * q)
 
 
+@command(**OF_GPT, meshes="4x4;2x2x4", rate="50mbit")
 def meshes(a):
     all_meshes, tokens = a.meshes.split(";"), a.batch_size * a.tokens
     ranks, last = math.prod(sides(all_meshes[0])), all_meshes[-1]
@@ -238,9 +220,9 @@ def meshes(a):
 
 NAME = 64  # LT_SHARE_NAME
 SECONDS = 0.02  # C of spin
-VIT = ["--data", "synthetic:4096:32:10", "--batch-size", "32", "--patch-size", "4", "--depth", "2", "--width", "96", "--heads", "2", "--optim", "sgd", "--threads",
+SHARED_VIT = ["--data", "synthetic:4096:32:10", "--batch-size", "32", "--patch-size", "4", "--depth", "2", "--width", "96", "--heads", "2", "--optim", "sgd", "--threads",
        "1", "--workers", "1", "--progress", "off", "--no-tensorboard", "--no-overlap", "--epochs", "1000"]
-SHARE_ENV = dict(ENV, OMPI_MCA_hwloc_base_binding_policy="none")
+SHARE_ENV = dict(MPI, OMPI_MCA_hwloc_base_binding_policy="none")
 
 
 class ShareConfig(ctypes.Structure):
@@ -283,8 +265,8 @@ def spin_job(library, steps, r, session):
 
 def start_program(a, r, session, folder):
     link = f"{1e6 * r * a.compute / 2:.0f},1000"  # the gradients' exchange, and that of the losses
-    words = ["mpirun.openmpi", "-n", "2", "sh", "-c", 'exec taskset -c $OMPI_COMM_WORLD_LOCAL_RANK "$@"', "sh", os.path.join(a.build, "models/vit/train_vit"),
-             *VIT, "--max-steps", str(a.steps), "--output", folder, "--comm-model", link, *(["--share-device", session] if session else [])]
+    words = ["mpirun.openmpi", "-n", "2", "sh", "-c", 'exec taskset -c $OMPI_COMM_WORLD_LOCAL_RANK "$@"', "sh", os.path.join(a.build, VIT),
+             *SHARED_VIT, "--max-steps", str(a.steps), "--output", folder, "--comm-model", link, *(["--share-device", session] if session else [])]
     return subprocess.Popen(words, env=SHARE_ENV, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
@@ -324,6 +306,7 @@ def rate_of(a, k, r, session):
     return sum((len(t) - 1) / (t[-1] - t[0]) for t in own)
 
 
+@command(build="build", rounds=3, part=("spin", "program"), jobs="2,3", ratios=".05,.2,.5,1", steps=80)
 def share(a):
     need = os.path.join(a.build, "liblather-mpi.so" if a.part == "program" else "liblather.so")
     if not os.path.exists(need):
@@ -334,8 +317,8 @@ def share(a):
         a.compute = median(later - earlier for earlier, later in zip(ends[4:], ends[5:]))
         print(f"C = {1e3 * a.compute:.1f} ms\n")
     head("jobs", "r", "turns", "promised", "turns / promised", "all at once")
-    for k in a.jobs:
-        for r in a.ratios:
+    for k in map(int, a.jobs.split(",")):
+        for r in map(float, a.ratios.split(",")):
             runs = all_of(play({"alone": lambda r=r: rate_of(a, 1, r, ""),
                                 "turns": lambda k=k, r=r: rate_of(a, k, r, f"bench-{os.getpid()}-{time.monotonic_ns()}"),
                                 "at once": lambda k=k, r=r: rate_of(a, k, r, "")}, a.rounds))
@@ -351,7 +334,7 @@ SMALL_VIT = ["--patch-size", "16", "--depth", "1", "--width", "8", "--heads", "1
 
 
 def start_worker(a, cpu):
-    words = ["taskset", "-c", str(cpu), os.path.join(a.build, "models/vit/train_vit"), "serve-data", "--data", f"synthetic:{a.images}:{a.side}:4",
+    words = ["taskset", "-c", str(cpu), os.path.join(a.build, VIT), "serve-data", "--data", f"synthetic:{a.images}:{a.side}:4",
              "--threads", "1"]
     p = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     return p, p.stdout.readline().strip()
@@ -364,7 +347,7 @@ def images_per_second(a, count):
         if not all(address for _, address in workers):
             cannot("a worker did not start")
         data = "service:" + ",".join(address for _, address in workers)
-        records = train(a, "vit/train_vit", "--data", data, *SMALL_VIT, skipped=WARM)
+        records = train(os.path.join(a.build, VIT), "--data", data, *SMALL_VIT, skipped=WARM)
     finally:
         for p, _ in workers:
             p.send_signal(signal.SIGTERM)
@@ -372,14 +355,15 @@ def images_per_second(a, count):
     return statistics.harmonic_mean([r["images_per_second"] for r in records])
 
 
+@command(build="build", rounds=3, images=320, side=1200, workers="1,2")
 def data_service(a):
-    cores = len(os.sched_getaffinity(0))
-    if max(a.workers) > cores:
-        cannot(f"{cores} processors for {max(a.workers)} workers")
-    found = all_of(play({n: lambda n=n: images_per_second(a, n) for n in a.workers}, a.rounds))
+    cores, counts = len(os.sched_getaffinity(0)), [int(n) for n in a.workers.split(",")]
+    if max(counts) > cores:
+        cannot(f"{cores} processors for {max(counts)} workers")
+    found = all_of(play({n: lambda n=n: images_per_second(a, n) for n in counts}, a.rounds))
     head("workers", "images / s", "to one worker, median of rounds")
-    for n in a.workers:
-        row(n, f"{median(found[n]):.1f}", f"{ratio(found[n], found[a.workers[0]]):.2f}")
+    for n in counts:
+        row(n, f"{median(found[n]):.1f}", f"{ratio(found[n], found[counts[0]]):.2f}")
 
 
 # --- loader-scaling, loader-training ----------------------------------------------------------------------------------
@@ -395,6 +379,7 @@ def verdict(name, value, bound, holds):
     return int(not holds)
 
 
+@command(build="build", rounds=5, data=str, steps=150)
 def loader_scaling(a):
     print(f"{cpu_name()}; {a.rounds} rounds.\n")
     found = all_of(play({n: lambda n=n: bench_loader(a, n, a.steps) for n in (1, 2)}, a.rounds))
@@ -411,12 +396,13 @@ def loader_scaling(a):
 
 def resnet_step(a, data):
     """Milliseconds of the median step, and the loader's share of waiting."""
-    records = train(a, "resnet50/train_resnet50", "--data", data, "--arch", a.arch, "--batch-size", a.batch_size, "--max-steps", a.steps,
+    records = train(os.path.join(a.build, RESNET), "--data", data, "--arch", a.arch, "--batch-size", a.batch_size, "--max-steps", a.steps,
                     "--image-size", "224", "--stem", "imagenet", "--augment", "imagenet", "--optim", "sgd", "--lr", "0.001", "--amp", a.amp, skipped=3)
     seconds = [a.batch_size / r["images_per_second"] for r in records]
     return {"ms": 1e3 * median(seconds), "waited": sum(r["data_seconds"] for r in records) / sum(seconds)}
 
 
+@command(build="build", rounds=5, data=str, steps=12, arch="resnet50", batch_size=16, amp="bf16", rate=0.0)
 def loader_training(a):
     train_folder = os.path.join(a.data, "train")
     classes = len(os.listdir(train_folder if os.path.isdir(train_folder) else a.data))
@@ -435,81 +421,7 @@ def loader_training(a):
     return verdict("a step on images, median ratio to synthetic data", times, "1.03 at most", times <= 1.03)
 
 
-# --- The command line -------------------------------------------------------------------------------------------------
-
-
-def numbers(kind):
-    return lambda text: [kind(n) for n in text.split(",")]
-
-
-def options_of_gpt(p):
-    for name, default, text in (("layers", 2, None), ("width", 128, None), ("heads", 4, None), ("tokens", 101, "of a sequence"),
-                                ("batch-size", 8, None), ("grad-accum", 4, "micro-batches of an update"), ("steps", 6, None)):
-        p.add_argument("--" + name, type=int, default=default, help=text)
-    p.add_argument("--patience", type=float, default=400, help="seconds for one run")
-
-
-def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(required=True)
-
-    def add(work, rounds):
-        p = commands.add_parser(work.__name__.replace("_", "-"))
-        p.set_defaults(work=work)
-        p.add_argument("--build", default="build", help="build folder")
-        p.add_argument("--rounds", type=int, default=rounds)
-        return p
-
-    p = add(slow_links, 3)
-    p.add_argument("--python", help="of an environment with torch and torchvision")
-    p.add_argument("--nodes", type=int, default=4)
-    p.add_argument("--ranks", type=int, default=2, help="per node")
-    p.add_argument("--rate", default="400mbit")
-    p.add_argument("--arch", default="resnet18")
-    p.add_argument("--image-size", type=int, default=32)
-    p.add_argument("--batch-size", type=int, default=4, help="per rank")
-    p.add_argument("--elements", type=int, default=6400000, help="of the exchange")
-    p.add_argument("--threads", type=int, default=1, help="of a rank")
-    p.add_argument("--steps", type=int, default=6, help="measured, of a round")
-    p.add_argument("--what", choices=("both", "exchange", "steps"), default="both")
-    p.add_argument("--only", default="", metavar="'WORD;...'", help="rows with one of these in their name; the first is the base")
-    p.add_argument("--patience", type=int, default=240, metavar="SECONDS", help="for one run")
-    p = add(tp_overlap, 3)
-    options_of_gpt(p)
-    p.add_argument("--ranks", type=int, default=2)
-    p.add_argument("--link", default="200,2", help="microseconds, Gbit/s")
-    p = add(meshes, 3)
-    options_of_gpt(p)
-    p.add_argument("--meshes", default="4x4;2x2x4")
-    p.add_argument("--rate", default="50mbit")
-    p = add(share, 3)
-    p.add_argument("--part", choices=["spin", "program"], default="spin")
-    p.add_argument("--jobs", default="2,3", type=numbers(int))
-    p.add_argument("--ratios", default=".05,.2,.5,1", type=numbers(float))
-    p.add_argument("--steps", type=int, default=80)
-    p = add(data_service, 3)
-    p.add_argument("--images", type=int, default=320)
-    p.add_argument("--side", type=int, default=1200)
-    p.add_argument("--workers", default="1,2", type=numbers(int))
-    p = add(loader_scaling, 5)
-    p.add_argument("--data", required=True)
-    p.add_argument("--steps", type=int, default=150)
-    p = add(loader_training, 5)
-    p.add_argument("--data", required=True)
-    p.add_argument("--steps", type=int, default=12)
-    p.add_argument("--arch", default="resnet50")
-    p.add_argument("--batch-size", type=int, default=16)
-    p.add_argument("--amp", default="bf16")
-    p.add_argument("--rate", type=float)
-    return parser.parse_args()
-
-
-def main():
-    if sys.argv[1:2] == ["--child"]:
-        spin_job(*json.loads(sys.argv[2]))
-        return 0
-    return work_on(parse())
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:2] == ["--child"]:
+        sys.exit(spin_job(*json.loads(sys.argv[2])))
+    sys.exit(main(__doc__, slow_links, tp_overlap, meshes, share, data_service, loader_scaling, loader_training))

@@ -1,13 +1,20 @@
-"""Contestants that run in turn, their numbers and tables: shared by peer.py and programs.py."""
+"""Contestants that run alternately, their numbers, tables and command lines: shared by the scripts that measure."""
+import argparse
+import contextlib
 import json
 import math
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 CANNOT = 77  # exit status: this machine or this build lacks a requirement
+NETBED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../netbed")
+QUIET = dict(os.environ, OMP_WAIT_POLICY="passive")
+MPI = dict(QUIET, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+           OMPI_MCA_btl_base_warn_component_unused="0")
 
 
 class Failed(Exception):
@@ -24,13 +31,53 @@ def cannot(why):
     sys.exit(CANNOT)
 
 
-def work_on(a):
-    """Runs the chosen command; returns the exit status."""
+# --- Command lines ----------------------------------------------------------------------------------------------------
+
+
+def command(**options):
+    """Declares a function's options by name and default: a bool is a flag, a list may be repeated, a tuple has the choices with
+    the default first, a type is a required value, ... a positional argument, None a text that may be missing."""
+    def attach(work):
+        work.options = options
+        return work
+    return attach
+
+
+def add_option(parser, name, default):
+    flag, more = "--" + name.replace("_", "-"), {"default": default}
+    if default is ...:
+        flag, more = name, {}
+    elif isinstance(default, bool):
+        more = {"action": "store_true"}
+    elif isinstance(default, list):
+        more = {"action": "append", "default": default}
+    elif isinstance(default, tuple):
+        more = {"choices": default, "default": default[0]}
+    elif isinstance(default, type):
+        more = {"type": default, "required": True}
+    elif default is not None:
+        more = {"type": type(default), "default": default, "help": f"default: {default}"}
+    parser.add_argument(flag, **more)
+
+
+def main(doc, *works):
+    """Runs the function that the command line names; returns the exit status."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for work in works:
+        p = commands.add_parser(work.__name__.replace("_", "-"), description=work.__doc__)
+        p.set_defaults(work=work)
+        for name, default in work.options.items():
+            add_option(p, name, default)
+    a = parser.parse_args()
     try:
         return a.work(a) or 0
     except Failed as failure:
         print(f"{os.path.basename(sys.argv[0])}: {failure}", file=sys.stderr)
         return 1
+
+
+# --- Programs ---------------------------------------------------------------------------------------------------------
 
 
 def telling_line(text):
@@ -56,15 +103,44 @@ def run(words, patience=None, **options):
     return done.stdout
 
 
-def bench(build, *words, **options):
+def bench(build, *words, launcher=(), patience=None, **options):
     """The object of one of our benchmarks."""
-    return json.loads(run([os.path.join(build, "tools/bench"), *words, "--json"], **options))
+    return json.loads(run([*launcher, os.path.join(build, "tools/bench"), *words, "--json"], patience, **options))
 
 
 def steps_of(folder, skipped=0):
-    """Records of a run's steps, without the first ones."""
-    with open(os.path.join(folder, "metrics.jsonl"), encoding="utf-8") as f:
+    """Records of a run's steps, without the first ones; [] without a run."""
+    path = os.path.join(folder, "metrics.jsonl")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as f:
         return [r for r in map(json.loads, f) if r["event"] == "step"][skipped:]
+
+
+def train(program, *flags, launcher=(), skipped=0, patience=None, env=None):
+    """The step records of a run after the first ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = os.path.join(folder, "run")
+        run([*launcher, program, *flags, "--progress", "off", "--no-tensorboard", "--limit-eval-batches", "1", "--output", out], patience,
+            env=env or QUIET)
+        return steps_of(out, skipped)
+
+
+@contextlib.contextmanager
+def nodes(name, count, ranks, rate, *more):
+    """Brings up nodes of tools/netbed; yields the words that precede a command that runs on them."""
+    netbed = [NETBED, "--name", name]
+    up = subprocess.run(list(map(str, [*netbed, "up", count, "--ranks", ranks, "--rate", rate, *more])), capture_output=True, text=True, check=False)
+    if up.returncode:
+        print(up.stderr.strip(), file=sys.stderr)
+        sys.exit(up.returncode)
+    try:
+        yield [*netbed, "run"]
+    finally:
+        subprocess.run([*netbed, "down"], capture_output=True, check=False)
+
+
+# --- Rounds and tables ------------------------------------------------------------------------------------------------
 
 
 def play(contestants, rounds, deadline=math.inf):
