@@ -1,6 +1,5 @@
 /* bench overlap: how much of the gradients' communication is hidden by backward. Steps with overlap, without it, and
- * without any communication run alternately; the time of the first two beyond that of the third is exposed. With
- * --gradient-noise, steps that measure the norms of ranks' gradients take part too.
+ * without any communication run alternately; the time of the first two beyond that of the third is exposed.
  *
  * bench exchange: one mean of gradients over ranks, by each of several reducers in turn, and the bytes that it takes. */
 
@@ -26,39 +25,27 @@ enum {
 
 typedef struct settings {
     bench_common common;
-    int dtype; /* index of a choice */
-    double bucket_mib;
-    const char *allreduce, *compress; /* overlap only */
-    bool noise;
+    int dtype;        /* index of a choice */
     int64_t elements; /* elements and reducers: exchange only */
     lt_option_list reducers;
 } settings;
 
 #define COMM_DTYPE \
     PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype in which gradients are sent"
-#define BUCKET_SIZE                                             \
-    REAL("bucket-mib", bucket_mib, 0.001, 4096), .value = "25", \
-                                                 .help = "size of a bucket of gradients"
 
 /* clang-format off */
 static const lt_option overlap_options[] = {
     {"Benchmark", TEXT("arch", common.model.arch), .value = "resnet50", .help = "network, as of bench train"},
     {"Benchmark", INT("batch-size", common.model.batch, 1, 65536), .alias = 'b', .value = "16", .help = "images per rank and step"},
     {"Benchmark", INT("image-size", common.model.size, 1, 4096), .value = "224", .help = "side of the images in pixels"},
-    {"Benchmark", PICK("amp", common.amp, "off|bf16"), .help = "dtype of activations; off is f32"},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps of each kind"},
-    {"Ranks", TEXT("allreduce", allreduce), .meta = "NAME", .value = "flat", .help = "flat, two-level, or auto"},
-    {"Ranks", TEXT("compress", compress), .meta = "NAME", .value = "off", .help = "compression, as a trainer's --compress"},
     {"Ranks", COMM_DTYPE},
-    {"Ranks", BUCKET_SIZE},
-    {"Ranks", FLAG("gradient-noise", noise), .help = "also time steps that measure gradient norms, as a trainer's --gradient-noise"},
 };
 static const lt_option exchange_options[] = {
     {"Benchmark", INT("elements", elements, 4, 1 << 30), .value = "6400000", .help = "approximate number of gradients, in four square matrices"},
     {"Benchmark", .name = "reducer", .type = LT_OPTION_LIST, AT(reducers), .meta = "NAME", .help = "flat, two-level, or a value of a trainer's --compress (topk:0.01); repeatable; default: flat"},
     {"Benchmark", STEPS, .value = "5", .help = "measured exchanges of each reducer"},
     {"Benchmark", COMM_DTYPE},
-    {"Benchmark", BUCKET_SIZE},
 };
 /* clang-format on */
 
@@ -90,7 +77,6 @@ typedef struct player {
 
 static lt_status open_contest(player *p, contest *c, lt_data_parallel_config config)
 {
-    config.bucket_bytes = (size_t)(p->s->bucket_mib * 0x1p20);
     config.dtype = bench_amp_dtypes[p->s->dtype];
     config.nodes = &p->nodes;
     LT_TRY(lt_tape_new(&c->tape, p->device));
@@ -141,46 +127,25 @@ static lt_status finish(contest *c)
 
 /* --- bench overlap --- */
 
-enum { WITH, WITHOUT, NORMS, NONE, MODES, EXCHANGES = NONE };
-/* Columns of a round, in milliseconds: each mode; waiting in the modes that exchange; excess of those over NONE, of NORMS
- * over WITH. */
+enum { WITH, WITHOUT, NONE, MODES, EXCHANGES = NONE };
+/* Columns of a round, in milliseconds: each mode; waiting in the modes that exchange; excess of those over NONE. */
 enum { WAITED = MODES, BEYOND = WAITED + EXCHANGES, COLUMNS = BEYOND + EXCHANGES };
-
-static bool is_on(const player *p, int mode)
-{
-    return mode != NORMS || p->s->noise;
-}
 
 static lt_status open_overlap(player *p)
 {
-    const bench_common *c = &p->s->common;
-    bench_model_config model = c->model;
+    bench_model_config model = p->s->common.model;
     p->kind = bench_model_of(model.arch);
     model.classes = p->kind->usual_classes;
     p->pass = LT_PASS_TRAIN;
-    p->pass.dtype = bench_amp_dtypes[c->amp];
     p->pass.recompute = LT_RECOMPUTE_CHEAP;
     LT_TRY(p->kind->make(&p->model, p->device, &model));
     LT_TRY(lt_module_params(p->model, &p->params));
     LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
     LT_TRY(p->kind->batch(&p->batch, p->device, &model));
     for (int mode = 0; mode < EXCHANGES; mode++)
-        if (is_on(p, mode))
-            LT_TRY(open_contest(p, &p->contest[mode],
-                                (lt_data_parallel_config){.no_overlap = mode == WITHOUT,
-                                                          .norms = mode == NORMS,
-                                                          .allreduce = p->s->allreduce,
-                                                          .compress = p->s->compress}));
+        LT_TRY(open_contest(p, &p->contest[mode],
+                            (lt_data_parallel_config){.no_overlap = mode == WITHOUT}));
     return LT_OK;
-}
-
-/* Returns the bytes sent in comm and in the groups that reducers split from it. */
-static uint64_t bytes_sent(const player *p)
-{
-    uint64_t bytes = lt_comm_bytes(p->comm);
-    for (int mode = 0; mode < EXCHANGES; mode++)
-        bytes += is_on(p, mode) ? lt_data_parallel_apart(p->contest[mode].dp) : 0;
-    return bytes;
 }
 
 static lt_status step(player *p, int mode)
@@ -194,36 +159,27 @@ static lt_status step(player *p, int mode)
     return lt_device_sync(p->device);
 }
 
-/* Times a step from a barrier of all ranks until the last one has finished. */
-static lt_status timed_step(player *p, int mode, double *ms)
-{
-    LT_TRY(lt_comm_barrier(p->comm));
-    const uint64_t before = bytes_sent(p);
-    const double begin = bench_seconds();
-    LT_TRY(step(p, mode));
-    const uint64_t sent = bytes_sent(p) - before;
-    LT_TRY(lt_comm_barrier(p->comm));
-    *ms = 1e3 * (bench_seconds() - begin);
-    p->bytes = sent ? sent : p->bytes;
-    return LT_OK;
-}
-
+/* Times steps from a barrier of all ranks until the last one has finished. */
 static lt_status run_modes(void *context, int64_t round, double found[COLUMNS])
 {
     player *p = context;
     (void)round;
     for (int mode = 0; mode < MODES; mode++) {
-        if (!is_on(p, mode))
-            continue;
         lt_data_parallel *dp = mode == NONE ? NULL : p->contest[mode].dp;
         if (dp)
             (void)lt_data_parallel_exposed(dp);
-        LT_TRY(timed_step(p, mode, &found[mode]));
+        LT_TRY(lt_comm_barrier(p->comm));
+        const uint64_t before = lt_comm_bytes(p->comm);
+        const double begin = bench_seconds();
+        LT_TRY(step(p, mode));
+        p->bytes = dp ? lt_comm_bytes(p->comm) - before : p->bytes;
+        LT_TRY(lt_comm_barrier(p->comm));
+        found[mode] = 1e3 * (bench_seconds() - begin);
         if (dp)
             found[WAITED + mode] = 1e3 * lt_data_parallel_exposed(dp);
     }
     for (int mode = 0; mode < EXCHANGES; mode++)
-        found[BEYOND + mode] = found[mode] - found[mode == NORMS ? WITH : NONE];
+        found[BEYOND + mode] = found[mode] - found[NONE];
     return LT_OK;
 }
 
@@ -238,25 +194,19 @@ static void print_overlap(const player *p, const double *ms)
             "communication; exposed %.1f of %.1f ms; waited %.1f of %.1f ms\n",
             m->arch, (int)m->batch, lt_comm_size(p->comm), link, ms[WITH], ms[WITHOUT], ms[NONE],
             beyond[WITH], beyond[WITHOUT], waited[WITH], waited[WITHOUT]);
-    if (s->noise)
-        fprintf(stderr, "norms of gradients: %.2f ms, %.2f %% of a step with overlap\n",
-                beyond[NORMS], 100 * beyond[NORMS] / ms[WITH]);
     if (!s->common.json)
         return;
-    bench_print_head("overlap", p->device, bench_amp_names[s->common.amp], m->batch);
-    if (s->noise)
-        bench_print_fields("gradient_noise_milliseconds %g", beyond[NORMS]);
+    bench_print_head("overlap", p->device, "f32", m->batch);
     bench_print_fields("arch %s ranks %d link %s steps %d milliseconds %g "
                        "milliseconds_without_overlap %g milliseconds_without_communication %g "
                        "exposed_milliseconds %g exposed_milliseconds_without_overlap %g "
                        "exposed_ratio %g waited_milliseconds %g "
-                       "waited_milliseconds_without_overlap %g bytes_per_step %llu allreduce %s "
-                       "compress %s peak_memory_bytes %lld",
+                       "waited_milliseconds_without_overlap %g bytes_per_step %llu "
+                       "peak_memory_bytes %lld",
                        m->arch, lt_comm_size(p->comm), link, (int)s->common.steps, ms[WITH],
                        ms[WITHOUT], ms[NONE], beyond[WITH], beyond[WITHOUT],
                        beyond[WITH] / beyond[WITHOUT], waited[WITH], waited[WITHOUT],
-                       (unsigned long long)p->bytes, s->allreduce, s->compress,
-                       (long long)bench_process_bytes("VmHWM"));
+                       (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
     printf("}\n");
 }
 

@@ -65,33 +65,21 @@ bool bench_shampoo_config(lt_shampoo_config *out, const char *name)
     return lt_shampoo_preset(preset, out) == LT_OK;
 }
 
-enum { MOST_SIDES = 256 };
+enum { MOST_FACTORS = 1 << 14 };
 
 typedef struct tally {
-    int64_t side[MOST_SIDES], count[MOST_SIDES];
-    int sides;
+    double side[MOST_FACTORS];
+    int count;
 } tally;
 
-/* Counts a factor by its side, with sides in descending order. */
 static lt_status add_factor(void *context, const lt_state_entry *entry)
 {
     tally *t = context;
-    int i = 0;
     if (strncmp(entry->name, "factor.", 7) != 0 || entry->extent.ndim != 2)
         return LT_OK;
-    while (i < t->sides && t->side[i] > entry->extent.dim[0])
-        i++;
-    if (i == t->sides || t->side[i] != entry->extent.dim[0]) {
-        if (t->sides == MOST_SIDES)
-            return lt_fail(LT_E_UNSUPPORTED, "bench: factors of more than %d sizes", MOST_SIDES);
-        for (int k = t->sides++; k > i; k--) {
-            t->side[k] = t->side[k - 1];
-            t->count[k] = t->count[k - 1];
-        }
-        t->side[i] = entry->extent.dim[0];
-        t->count[i] = 0;
-    }
-    t->count[i]++;
+    if (t->count == MOST_FACTORS)
+        return lt_fail(LT_E_UNSUPPORTED, "bench: more than %d factors", MOST_FACTORS);
+    t->side[t->count++] = (double)entry->extent.dim[0];
     return LT_OK;
 }
 
@@ -103,14 +91,18 @@ static lt_status pass_over(void *context, const char *name, int64_t *value)
 
 lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size)
 {
-    tally t = {0};
+    static tally t;
     lt_state_visitor visitor = {.entry = add_factor, .number = pass_over, .context = &t};
     size_t used = 0;
     *out = 0;
     LT_TRY(lt_optim_visit(optim, &visitor));
-    for (int i = 0; i < t.sides && used < size; i++)
-        used += (size_t)snprintf(out + used, size - used, "%s%lldx%lld", used ? "," : "",
-                                 (long long)t.side[i], (long long)t.count[i]);
+    qsort(t.side, (size_t)t.count, sizeof *t.side, bench_ascending);
+    for (int end = t.count, i; end > 0 && used < size; end = i) {
+        for (i = end - 1; i > 0 && t.side[i - 1] == t.side[end - 1];)
+            i--;
+        used += (size_t)snprintf(out + used, size - used, "%s%.0fx%d", used ? "," : "",
+                                 t.side[end - 1], end - i);
+    }
     return LT_OK;
 }
 

@@ -57,65 +57,36 @@ static lt_status play_process(const bench_common *c, player *p, const lt_device_
     return st;
 }
 
-static lt_status open_threads(const bench_common *c, player *p, const lt_device_config *config)
-{
-    lt_device *device[BENCH_MAX_RANKS];
-    lt_comm *comm[BENCH_MAX_RANKS];
-    for (int r = 0; r < c->ranks; r++) {
-        LT_TRY(lt_device_open(&p[r].device, c->device, config));
-        device[r] = p[r].device;
-    }
-    LT_TRY(lt_comm_open_threads(comm, device, (int)c->ranks));
-    for (int r = 0; r < c->ranks; r++)
-        p[r].comm = comm[r];
-    for (int r = 0; r < c->ranks; r++)
-        LT_TRY(set_link(c->link, comm[r]));
-    return LT_OK;
-}
-
-/* Joins the threads; returns the status of the first failed rank, and its message in why. */
-static lt_status join(player *p, int started, char *why, size_t bytes)
-{
-    lt_status st = LT_OK;
-    for (int r = 0; r < started; r++) {
-        pthread_join(p[r].thread, NULL);
-        if (p[r].status && !st) {
-            st = p[r].status;
-            snprintf(why, bytes, "%s", p[r].message);
-        }
-    }
-    return st;
-}
-
-static lt_status start(player *p, int count, int *started)
-{
-    for (; *started < count; ++*started)
-        if (pthread_create(&p[*started].thread, NULL, play, &p[*started]))
-            return lt_fail(LT_E_NOMEM, "bench: cannot start a thread for rank %d", *started);
-    return LT_OK;
-}
-
 static lt_status play_threads(const bench_common *c, player *p, const lt_device_config *config)
 {
     const int count = (int)c->ranks;
-    int started = 0;
-    char why[sizeof p->message] = "";
-    lt_status st = open_threads(c, p, config);
+    lt_device *device[BENCH_MAX_RANKS];
+    lt_comm *comm[BENCH_MAX_RANKS];
+    lt_status st = LT_OK;
+    int opened = 0;
+    for (; opened < count && !st; opened++) {
+        st = lt_device_open(&p[opened].device, c->device, config);
+        device[opened] = p[opened].device;
+    }
     if (!st)
-        st = start(p, count, &started);
-    if (st) /* before other calls replace the message */
-        snprintf(why, sizeof why, "%s", lt_error_message());
-    if (st && p[count - 1].comm)
-        lt_comm_abort(p[count - 1].comm); /* the last rank never got a thread */
-    for (int r = started; r < count; r++)
-        lt_comm_close(&p[r].comm);
-    char first[sizeof p->message];
-    const lt_status theirs = join(p, started, first, sizeof first);
-    for (int r = 0; r < count; r++)
+        st = lt_comm_open_threads(comm, device, count);
+    for (int r = 0; r < count && !st; r++) {
+        p[r].comm = comm[r];
+        st = set_link(c->link, comm[r]);
+    }
+    for (int r = 0; r < count && !st; r++)
+        if (pthread_create(&p[r].thread, NULL, play, &p[r]))
+            abort();
+    const player *failed = NULL;
+    for (int r = 0; r < count && !st; r++) {
+        pthread_join(p[r].thread, NULL);
+        failed = !failed && p[r].status ? &p[r] : failed;
+    }
+    for (int r = 0; r < opened; r++) {
+        lt_comm_close(&p[r].comm); /* still open if set_link() failed */
         lt_device_close(&p[r].device);
-    if (st)
-        return lt_fail(st, "%s", why);
-    return theirs ? lt_fail(theirs, "%s", first) : LT_OK;
+    }
+    return failed ? lt_fail(failed->status, "%s", failed->message) : st;
 }
 
 lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *settings)

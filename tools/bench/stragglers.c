@@ -15,12 +15,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { EXPONENTIAL, TAIL, SLOW, MODELS };
-enum { MAX_BACKUPS = 8, RECORDED = 16, ELEMENTS = 4096 };
+enum { EXPONENTIAL, TAIL, SLOW, MODELS, ALL = MODELS };
+enum { MAX_BACKUPS = 8, RECORDED = 16, WARM = 2, ELEMENTS = 4096 };
 
 typedef struct settings {
     bench_common common;
-    const char *backups, *model;
+    const char *backups;
+    int model; /* index of a choice */
     int64_t needed, micro_batches;
     double base_ms, tail;
 } settings;
@@ -29,7 +30,7 @@ typedef struct settings {
 static const lt_option table[] = {
     {"Ranks", INT("ranks", needed, 1, 100), .value = "50", .help = "N: ranks whose gradients make an update"},
     {"Ranks", TEXT("backup-workers", backups), .meta = "LIST", .value = "0,1,2,3", .help = "additional ranks, at most 28, for which no update waits"},
-    {"Delays", TEXT("delays", model), .meta = "NAME", .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
+    {"Delays", PICK("delays", model, "exponential|tail|slow|all"), .value = "all", .help = "exponential: each micro-batch takes half of --base-ms and an exponential rest; tail: now and then a rank is slow for a step; slow: one rank always is; all"},
     {"Delays", REAL("base-ms", base_ms, 0.1, 1e5), .value = "50", .help = "mean milliseconds of a micro-batch"},
     {"Delays", REAL("tail", tail, 1, 1000), .value = "4", .help = "factor by which a slow rank is slower"},
     {"Benchmark", INT("micro-batches", micro_batches, 1, 64), .value = "4", .help = "micro-batches per step of a rank; with 1 no deadline is tried"},
@@ -69,21 +70,16 @@ static double latency(const settings *s, int model, int64_t step, int rank, int 
     return draw(step, rank, OF_STEP) < tail_share ? s->tail * steady : steady;
 }
 
-static double sum_of(const settings *s, int model, int64_t step, int rank)
-{
-    double sum = 0;
-    for (int m = 0; m < s->micro_batches; m++)
-        sum += latency(s, model, step, rank, m);
-    return sum;
-}
-
-/* Returns the mean over steps first .. first + steps - 1 of the needed-th smallest of the ranks' sums. */
+/* Returns the mean over steps first .. first + steps - 1 of the needed-th smallest of the ranks' seconds. */
 static double order_statistic(const settings *s, int model, int64_t first, int64_t steps, int ranks)
 {
     double sum[BENCH_MAX_RANKS], all = 0;
     for (int64_t t = first; t < first + steps; t++) {
-        for (int r = 0; r < ranks; r++)
-            sum[r] = sum_of(s, model, t, r);
+        for (int r = 0; r < ranks; r++) {
+            sum[r] = 0;
+            for (int m = 0; m < s->micro_batches; m++)
+                sum[r] += latency(s, model, t, r, m);
+        }
         qsort(sum, (size_t)ranks, sizeof *sum, bench_ascending);
         all += sum[s->needed - 1];
     }
@@ -109,15 +105,17 @@ static lt_status make_latencies(const settings *s, int model, int64_t first, int
 
 /* --- Ranks --- */
 
-/* One trial of all ranks; rank 0 writes the results. */
+/* A policy of all ranks, and its result. */
 typedef struct trial {
     const settings *s;
     int model;       /* MODELS: no delay at all */
     int backups;     /* below 0: all ranks are needed, without the partial mean */
     double deadline; /* 0: none */
     int64_t steps;
-    double *seconds; /* mean per step */
-    double *kept;    /* share of micro-batches that were computed, mean */
+    int ranks;
+    double measured, predicted;  /* mean seconds of a step */
+    double kept, predicted_kept; /* mean share of micro-batches that were computed */
+    double gain;
 } trial;
 
 static void sleep_until(const lt_data_parallel *dp, double end)
@@ -159,10 +157,10 @@ static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param,
     return lt_data_parallel_finish(dp);
 }
 
-/* Runs and times the steps of one rank. The first ones, in which buckets are created, are not counted. */
-static lt_status run(const trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *param)
+/* Runs and times the steps of one rank; rank 0 writes the results. The first steps, in which buckets are created, are not
+ * counted. */
+static lt_status run(trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *param)
 {
-    enum { WARM = 2 };
     const int rank = lt_comm_rank(comm);
     const double all = (double)(lt_comm_size(comm) * t->s->micro_batches * t->steps);
     double begin = 0, kept = 0;
@@ -177,15 +175,15 @@ static lt_status run(const trial *t, lt_comm *comm, lt_data_parallel *dp, lt_par
     }
     LT_TRY(lt_comm_barrier(comm));
     if (!rank) {
-        *t->seconds = (bench_seconds() - begin) / (double)t->steps;
-        *t->kept = t->deadline > 0 ? kept / all : 1;
+        t->measured = (bench_seconds() - begin) / (double)t->steps;
+        t->kept = t->deadline > 0 ? kept / all : 1;
     }
     return LT_OK;
 }
 
 static lt_status play(lt_device *device, lt_comm *comm, const void *what)
 {
-    const trial *t = what;
+    trial *t = *(trial *const *)what;
     const lt_data_parallel_config config = {
         .needed = t->backups < 0 ? 0 : lt_comm_size(comm) - t->backups,
         .micro_batches = t->deadline > 0 ? t->s->micro_batches : 0};
@@ -209,128 +207,115 @@ static lt_status play(lt_device *device, lt_comm *comm, const void *what)
     return st;
 }
 
-static lt_status try_it(const settings *s, trial t, int ranks)
+static lt_status try_it(trial *t)
 {
-    const bench_common all = {.device = s->common.device, .ranks = ranks, .threads = 1};
+    const bench_common all = {.device = t->s->common.device, .ranks = t->ranks, .threads = 1};
     return bench_play(&all, play, &t);
 }
 
 /* --- Trials --- */
 
-typedef struct result {
-    const char *delays;
-    char policy[32];
-    int ranks;
-    double measured, predicted, kept, predicted_kept, deadline, gain;
-} result;
-
-typedef struct results {
-    result *row;
+typedef struct trials {
+    trial row[MODELS * (MAX_BACKUPS + 1)];
     int count;
-} results;
-
-static result *add(results *all, int model, const char *policy, int ranks)
-{
-    result *r = &all->row[all->count++];
-    *r = (result){.delays = models[model], .ranks = ranks, .kept = 1, .predicted_kept = 1};
-    snprintf(r->policy, sizeof r->policy, "%s", policy);
-    return r;
-}
+} trials;
 
 /* Measures the seconds of a step in which no rank sleeps, the time of the exchange. */
-static lt_status measure_rest(const settings *s, int backups, double *rest)
+static lt_status measure_rest(trial t, double *rest)
 {
-    enum { FEW = 20 };
-    double kept;
-    const trial t = {s, MODELS, backups, 0, FEW, rest, &kept};
-    return try_it(s, t, (int)s->needed + (backups > 0 ? backups : 0));
+    t.model = MODELS;
+    t.steps = 20;
+    const lt_status st = try_it(&t);
+    *rest = t.measured;
+    return st;
 }
 
-static lt_status try_backups(const settings *s, int model, int backups, results *all)
+static lt_status try_backups(trial t, trials *all)
 {
-    char policy[32];
     double rest;
-    const int ranks = (int)s->needed + backups;
-    snprintf(policy, sizeof policy, "%d backup workers", backups);
-    LT_TRY(measure_rest(s, backups, &rest));
-    result *r = add(all, model, policy, ranks);
-    const trial t = {s, model, backups, 0, s->common.steps, &r->measured, &r->kept};
-    LT_TRY(try_it(s, t, ranks));
-    r->predicted = order_statistic(s, model, RECORDED + 2, s->common.steps, ranks) + rest;
-    r->kept = r->predicted_kept = (double)s->needed / ranks;
+    LT_TRY(measure_rest(t, &rest));
+    LT_TRY(try_it(&t));
+    t.predicted = order_statistic(t.s, t.model, RECORDED + WARM, t.steps, t.ranks) + rest;
+    t.kept = t.predicted_kept = (double)t.s->needed / t.ranks;
+    all->row[all->count++] = t;
     return LT_OK;
 }
 
 /* Measures steps with a deadline that is chosen from the recorded steps before them. */
-static lt_status try_deadline(const settings *s, int model, results *all)
+static lt_status try_deadline(trial t, trials *all)
 {
     double rest;
     lt_drop_latencies before, during;
     double *memory = NULL;
-    LT_TRY(measure_rest(s, -1, &rest));
-    LT_TRY(make_latencies(s, model, 0, RECORDED, rest, &before, &memory));
-    const double deadline = lt_drop_choose(&before).deadline;
+    LT_TRY(measure_rest(t, &rest));
+    LT_TRY(make_latencies(t.s, t.model, 0, RECORDED, rest, &before, &memory));
+    t.deadline = lt_drop_choose(&before).deadline;
     free(memory);
-    if (!(deadline > 0))
+    if (!(t.deadline > 0))
         return LT_OK;
-    LT_TRY(make_latencies(s, model, RECORDED + 2, s->common.steps, rest, &during, &memory));
-    const lt_drop_plan plan = lt_drop_predict(&during, deadline);
+    LT_TRY(make_latencies(t.s, t.model, RECORDED + WARM, t.steps, rest, &during, &memory));
+    const lt_drop_plan plan = lt_drop_predict(&during, t.deadline);
     free(memory);
-    result *r = add(all, model, "deadline", (int)s->needed);
-    r->predicted = plan.step;
-    r->predicted_kept = plan.kept;
-    r->deadline = deadline;
-    const trial t = {s, model, -1, deadline, s->common.steps, &r->measured, &r->kept};
-    return try_it(s, t, (int)s->needed);
+    t.predicted = plan.step;
+    t.predicted_kept = plan.kept;
+    LT_TRY(try_it(&t));
+    all->row[all->count++] = t;
+    return LT_OK;
 }
 
 static lt_status try_model(const settings *s, int model, const double *backups, int count,
-                           results *all)
+                           trials *all)
 {
     const int first = all->count;
-    for (int i = 0; i < count; i++)
-        LT_TRY(try_backups(s, model, (int)backups[i], all));
-    if (s->micro_batches > 1)
-        LT_TRY(try_deadline(s, model, all));
-    for (int i = first; i < all->count; i++) {
-        result *r = &all->row[i];
-        r->gain = r->kept / r->measured * all->row[first].measured / all->row[first].kept;
+    trial t = {.s = s, .model = model, .steps = s->common.steps};
+    for (int i = 0; i < count; i++) {
+        t.backups = (int)backups[i];
+        t.ranks = (int)s->needed + t.backups;
+        LT_TRY(try_backups(t, all));
     }
+    t.backups = -1;
+    t.ranks = (int)s->needed;
+    if (s->micro_batches > 1)
+        LT_TRY(try_deadline(t, all));
+    const trial *base = &all->row[first];
+    for (trial *r = all->row + first; r < all->row + all->count; r++)
+        r->gain = r->kept / r->measured * base->measured / base->kept;
     return LT_OK;
 }
 
 /* --- Printing --- */
 
-static void print_table(const results *all)
+static void print(const settings *s, const trials *all)
 {
+    const bool json = s->common.json;
     fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
             "predicted", "ratio", "kept", "gain");
+    if (json) {
+        bench_print_header("stragglers", s->common.device, "f32", s->micro_batches, 1);
+        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s->needed, s->base_ms,
+                           s->tail, (long long)s->common.steps);
+        printf(", \"cells\": [");
+    }
     for (int i = 0; i < all->count; i++) {
-        const result *r = &all->row[i];
-        fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", r->delays, r->policy,
+        const trial *r = &all->row[i];
+        char policy[32] = "deadline";
+        if (r->backups >= 0)
+            snprintf(policy, sizeof policy, "%d backup workers", r->backups);
+        fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", models[r->model], policy,
                 r->ranks, 1e3 * r->measured, 1e3 * r->predicted, r->measured / r->predicted,
                 r->kept, r->gain);
+        if (json)
+            bench_print_row(i,
+                            "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
+                            "predicted_kept %g deadline %g gain %g",
+                            models[r->model], policy, r->ranks, 1e3 * r->measured,
+                            1e3 * r->predicted, r->kept, r->predicted_kept, r->deadline, r->gain);
     }
+    if (json)
+        printf("]}\n");
 }
 
-static void print_json(const settings *s, const results *all)
-{
-    bench_print_header("stragglers", s->common.device, "f32", s->micro_batches, 1);
-    bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s->needed, s->base_ms,
-                       s->tail, (long long)s->common.steps);
-    printf(", \"cells\": [");
-    for (int i = 0; i < all->count; i++) {
-        const result *r = &all->row[i];
-        bench_print_row(i,
-                        "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
-                        "predicted_kept %g deadline %g gain %g",
-                        r->delays, r->policy, r->ranks, 1e3 * r->measured, 1e3 * r->predicted,
-                        r->kept, r->predicted_kept, r->deadline, r->gain);
-    }
-    printf("]}\n");
-}
-
-/* "0,1,3": values in rising order from 0. */
+/* Reads the numbers of backup workers, which rise from 0: "0,1,3". */
 static lt_status read_backups(const settings *s, double *out, int *count)
 {
     LT_TRY(bench_read_list("backup-workers", s->backups, out, MAX_BACKUPS, count));
@@ -344,33 +329,18 @@ static lt_status read_backups(const settings *s, double *out, int *count)
                            s->backups, BENCH_MAX_RANKS);
 }
 
-static lt_status try_all(const settings *s, results *all)
-{
-    double backups[MAX_BACKUPS];
-    int count;
-    bool known = false;
-    LT_TRY(read_backups(s, backups, &count));
-    for (int model = 0; model < MODELS; model++) {
-        if (strcmp(s->model, "all") != 0 && strcmp(s->model, models[model]) != 0)
-            continue;
-        known = true;
-        LT_TRY(try_model(s, model, backups, count, all));
-    }
-    return known ? LT_OK
-                 : lt_fail(LT_E_ARG, "--delays: got '%s', want exponential, tail, slow or all",
-                           s->model);
-}
-
 static lt_status run_stragglers(lt_device *device, lt_comm *comm, const void *values)
 {
+    static trials all;
     const settings *s = values;
-    result row[MODELS * (MAX_BACKUPS + 1)];
-    results all = {row, 0};
+    double backups[MAX_BACKUPS];
+    int count;
     (void)device, (void)comm;
-    LT_TRY(try_all(s, &all));
-    print_table(&all);
-    if (s->common.json)
-        print_json(s, &all);
+    LT_TRY(read_backups(s, backups, &count));
+    for (int model = 0; model < MODELS; model++)
+        if (s->model == ALL || s->model == model)
+            LT_TRY(try_model(s, model, backups, count, &all));
+    print(s, &all);
     return LT_OK;
 }
 
