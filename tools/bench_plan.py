@@ -31,7 +31,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "bench"))
-from turns import MPI, QUIET, bench, command, head, main, nodes, row, run, steps_of, train  # noqa: E402
+from turns import MPI, QUIET, bench, command, head, main, nodes, payload_rate, row, run, steps_of, train  # noqa: E402
 
 SIZES = (1, 2, 4, 8)
 WARM = 2  # first steps, which are not timed
@@ -53,7 +53,6 @@ def values(folder, key):
 
 ROOTS = 3  # steps between refreshes of Shampoo's roots
 LEAST_SECONDS = 10  # least duration of the measured steps
-SHARE = 1448 / 1514  # TCP payload of a frame
 NO_LINK = {"latency_us": 1, "gbit": 100, "core_us": 0}
 # name: (flags, traffic by which the link is measured)
 LEVELS = {"flat": (["--allreduce", "flat"], "flat"), "two-level": (["--allreduce", "two-level"], "two-level"), "topk": (["--compress", "topk:0.01"], "two-level")}
@@ -116,11 +115,10 @@ def measure_links(a, to, nodes_count, ranks):
         tries = [bench(a.build, "links", "--threads", 1, launcher=[*to, "-n", count, "--"], patience=a.patience).get(kind) for _ in range(3)]
         if any(tries):
             best[kind] = {"gbit": max(t["gbit"] for t in tries), **{key: min(t[key] for t in tries) for key in ("latency_us", "core_us", "core_us_mib")}}
-    unit = {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}[a.rate[-4:]]
     for traffic in ("flat", "two-level") if ranks > 1 and nodes_count > 1 else ("flat",):
         said = bench(a.build, "exchange", "--threads", 1, "--elements", 3200000, "--steps", 3, "--reducer", traffic, launcher=[*to, "--"], patience=a.patience)
         busy = 8e-6 * said["reducers"][0]["bytes_between"] / nodes_count / said["reducers"][0]["milliseconds"]
-        gbit = min(float(a.rate[:-4]) * unit * SHARE, busy)
+        gbit = min(payload_rate(a.rate), busy)
         found[traffic] = {**best, "between": {**best["between"], "gbit": gbit, "gather_gbit": max(gbit, best["between"]["gbit"])}}
         print(f"{nodes_count}x{ranks} {traffic}: {found[traffic]}", file=sys.stderr, flush=True)
     return found

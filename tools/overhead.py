@@ -13,18 +13,12 @@ and compares its mean step, after the first refresh, with the model's: exit stat
 more than --tolerance apart. Prints Markdown."""
 
 import argparse
-import json
 import os
 import statistics
-import subprocess
 import sys
-import tempfile
 
-
-def bench(build, *args):
-    command = [os.path.join(build, 'tools/bench'), *map(str, args), '--json']
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
-    return json.loads(done.stdout)
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), 'bench'))
+from turns import all_of, bench, head, median, play, row, train  # noqa: E402
 
 
 def optimizer(o, name, *args):
@@ -33,39 +27,30 @@ def optimizer(o, name, *args):
     return got['optimizers'][name]
 
 
-def train(o, folder, steps, *args):
+def seconds_of_steps(o, steps, *args):
     """Seconds of each step of a run of train_resnet50 on synthetic images."""
-    command = [os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
-               f'synthetic:{o.batch * o.accum * (steps + 1)}:{o.image}:1000', '--arch', o.arch,
-               '--amp', o.amp, '--image-size', o.image, '--batch-size', o.batch, '--grad-accum',
-               o.accum, '--max-steps', steps, '--log-every', 1, '--eval-every', 0, '--threads',
-               o.threads, '--output', folder, *args]
-    subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=True)
-    with open(os.path.join(folder, 'metrics.jsonl'), encoding='utf-8') as file:
-        events = [json.loads(text) for text in file]
-    return [o.batch * o.accum / e['images_per_second'] for e in events if e['event'] == 'step']
+    records = train(os.path.join(o.build, 'models/resnet50/train_resnet50'), '--data',
+                    f'synthetic:{o.batch * o.accum * (steps + 1)}:{o.image}:1000', '--arch', o.arch,
+                    '--amp', o.amp, '--image-size', o.image, '--batch-size', o.batch, '--grad-accum',
+                    o.accum, '--max-steps', steps, '--log-every', 1, '--eval-every', 0, '--threads',
+                    o.threads, *args, env=dict(os.environ))
+    return [o.batch * o.accum / r['images_per_second'] for r in records]
 
 
 def micro_batch(o):
     """Milliseconds to load a micro-batch and pass it forward and backward."""
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = train(o, folder, 1 + o.steps, '--optim', 'sgd')
-    step = 1e3 * statistics.mean(seconds[1:])
-    return (step - optimizer(o, 'sgd')['milliseconds']) / o.accum
+    whole = 1e3 * statistics.mean(seconds_of_steps(o, 1 + o.steps, '--optim', 'sgd')[1:])
+    return (whole - optimizer(o, 'sgd')['milliseconds']) / o.accum
 
 
 def measure(o):
     """Medians over rounds: {part: milliseconds}."""
-    rounds = []
-    for i in range(o.rounds):
-        part = {'micro': micro_batch(o), 'adamw': optimizer(o, 'adamw')['milliseconds']}
-        for block in o.blocks:
-            got = optimizer(o, 'shampoo', '--max-preconditioner-dim', block)
-            for name in ('factor', 'apply', 'plain', 'refresh'):
-                part[name, block] = got[name + '_milliseconds']
-        rounds.append(part)
-        print(f'round {i + 1} of {o.rounds}', file=sys.stderr)
-    return {name: statistics.median(r[name] for r in rounds) for name in rounds[0]}
+    contestants = {'micro': lambda: micro_batch(o), 'adamw': lambda: optimizer(o, 'adamw')['milliseconds'],
+                   **{block: lambda b=block: optimizer(o, 'shampoo', '--max-preconditioner-dim', b) for block in o.blocks}}
+    runs = all_of(play(contestants, o.rounds))
+    return {'micro': median(runs['micro']), 'adamw': median(runs['adamw']),
+            **{(name, block): median(runs[block], name + '_milliseconds')
+               for name in ('factor', 'apply', 'plain', 'refresh') for block in o.blocks}}
 
 
 def step(o, part, block, every):
@@ -76,10 +61,10 @@ def report(o, part):
     base = o.accum * part['micro'] + part['adamw']
     print(f'{o.arch}, {o.image} pixels, amp {o.amp}, {o.accum} x {o.batch} images a step; medians '
           f'of {o.rounds} rounds of {o.steps} steps\n')
-    print('| part | ms | of the AdamW step |\n| --- | --- | --- |')
+    head('part', 'ms', 'of the AdamW step')
 
     def line(name, ms):
-        print(f'| {name} | {ms:.1f} | {100 * ms / base:.2f} % |')
+        row(name, f'{ms:.1f}', f'{100 * ms / base:.2f} %')
 
     line('loading, forward and backward of a micro-batch', part['micro'])
     line('AdamW', part['adamw'])
@@ -90,19 +75,16 @@ def report(o, part):
         line(f'Shampoo without refresh, blocks of {block}', part['plain', block])
         line(f'one refresh of all roots, blocks of {block}', part['refresh', block])
     print('\nA step with Shampoo costs more than one with AdamW by\n')
-    print('| blocks |' + ''.join(f' f = {f} |' for f in o.every))
-    print('| --- |' + ' --- |' * len(o.every))
+    head('blocks', *(f'f = {f}' for f in o.every))
     for block in o.blocks:
-        more = (100 * (step(o, part, block, f) / base - 1) for f in o.every)
-        print(f'| {block} |' + ''.join(f' {m:.1f} % |' for m in more))
+        row(block, *(f'{100 * (step(o, part, block, f) / base - 1):.1f} %' for f in o.every))
 
 
 def real_run(o, block, every):
     """Seconds of a step from the first refresh on: the median over windows of one refresh each, so
     that other work on the machine in some of them does not count."""
-    with tempfile.TemporaryDirectory() as folder:
-        seconds = train(o, folder, every + o.check_run, '--optim', 'shampoo',
-                        '--max-preconditioner-dim', block, '--precondition-frequency', every)
+    seconds = seconds_of_steps(o, every + o.check_run, '--optim', 'shampoo',
+                               '--max-preconditioner-dim', block, '--precondition-frequency', every)
     windows = range(every, len(seconds) - every + 1, every)
     return statistics.median(statistics.mean(seconds[i:i + every]) for i in windows)
 

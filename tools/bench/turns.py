@@ -108,6 +108,12 @@ def bench(build, *words, launcher=(), patience=None, **options):
     return json.loads(run([*launcher, os.path.join(build, "tools/bench"), *words, "--json"], patience, **options))
 
 
+def payload_rate(rate):
+    """Gbit/s that TCP leaves of a rate such as 400mbit: 1448 of 1514 bytes of a frame."""
+    number, unit = float(rate[:-4]), {"kbit": 1e-6, "mbit": 1e-3, "gbit": 1}[rate[-4:]]
+    return number * unit * 1448 / 1514
+
+
 def steps_of(folder, skipped=0):
     """Records of a run's steps, without the first ones; [] without a run."""
     path = os.path.join(folder, "metrics.jsonl")
