@@ -5,12 +5,14 @@
 #include "base/rng.h"
 #include "near.h"
 #include "tensor/memory_use.h"
+#include "tensor/tensor.h"
 
 #include "lather/detail/memory_use.h"
 #include "lather/ops.h"
 #include "lather/param.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
 enum { N = 2, C = 8, SIDE = 6, COUNT = N * C * SIDE * SIDE, BLOCKS = 7, CONVS = BLOCKS + 2 };
 /* IMAGE_BYTES: f32; MASK_BYTES: COUNT bits in chunks of 64 bytes. */
@@ -285,9 +287,46 @@ static void owners_beyond_the_table_share_one_row(void **state)
     lt_device_close(&device);
 }
 
+/* Peak of the process, in bytes. */
+static int64_t peak_bytes(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return 1024 * (int64_t)usage.ru_maxrss;
+}
+
+/* Convolutions of a build without oneDNN: their copies are of one image, not of the batch. */
+static void a_convolution_by_definition_copies_one_image(void **state)
+{
+    (void)state;
+    enum { IMAGES = 64, CHANNELS = 16, LENGTH = 32, BATCH = IMAGES * CHANNELS * LENGTH * LENGTH };
+    const lt_shape batch = LT_SHAPE(IMAGES, CHANNELS, LENGTH, LENGTH);
+    const lt_conv2d_config config = {1, 1, 0, 0, 1, 1, 1};
+    lt_device *d = NULL;
+    lt_tensor *x = NULL, *y = NULL, *w = NULL;
+    assert_ok(lt_device_open(&d, "ref", NULL));
+    assert_ok(lt_tensor_new(&x, d, LT_F32, batch));
+    assert_ok(lt_tensor_new(&y, d, LT_F32, batch));
+    assert_ok(lt_tensor_new(&w, d, LT_F32, LT_SHAPE(CHANNELS, CHANNELS, 1, 1)));
+    const lt_view vx = lt_tensor_view(x), vy = lt_tensor_view(y), vw = lt_tensor_view(w);
+    memset(vx.data, 0, lt_tensor_bytes(x));
+    memset(vy.data, 0, lt_tensor_bytes(y));
+    memset(vw.data, 0, lt_tensor_bytes(w));
+    const int64_t before = peak_bytes();
+    assert_ok(d->backend->conv2d(d->ctx, &config, &vx, &vw, &(lt_view){0}, &vy));
+    assert_ok(d->backend->conv2d_grad_x(d->ctx, &config, &vy, &vw, &vx));
+    assert_ok(d->backend->conv2d_grad_w(d->ctx, &config, &vy, &vx, &vw));
+    assert_true(peak_bytes() - before < BATCH * (int64_t)sizeof(float) / 4);
+    lt_tensor_free(&x);
+    lt_tensor_free(&y);
+    lt_tensor_free(&w);
+    lt_device_close(&d);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_convolution_by_definition_copies_one_image),
         cmocka_unit_test(recomputed_outputs_of_blocks_are_bitwise_equal),
         cmocka_unit_test(the_gradient_of_a_norm_needs_no_more_memory),
         cmocka_unit_test(a_shared_gradient_is_not_overwritten),

@@ -1,8 +1,10 @@
 /* 2-D cross-correlation and its two gradients, by their definitions. Formula and source: lt_conv2d() in
- * lather/ops/conv.h. */
+ * lather/ops/conv.h. Works on a copy of one image at a time. */
 
 #include "real.h"
 #include "ref.h"
+
+#include <string.h>
 
 /* Sizes of a convolution; c counts the channels of one group. */
 typedef struct geometry {
@@ -10,6 +12,7 @@ typedef struct geometry {
     int64_t n, c, h, w;
     int64_t k, r, s;
     int64_t p, q;
+    int64_t x_image, y_image; /* elements of an image of the input and of the output */
 } geometry;
 
 static geometry measure(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
@@ -26,6 +29,8 @@ static geometry measure(const lt_conv2d_config *config, const lt_view *x, const 
         .s = w->shape.dim[3],
         .p = y->shape.dim[2],
         .q = y->shape.dim[3],
+        .x_image = x->shape.dim[1] * x->shape.dim[2] * x->shape.dim[3],
+        .y_image = y->shape.dim[1] * y->shape.dim[2] * y->shape.dim[3],
     };
 }
 
@@ -35,7 +40,7 @@ typedef struct tap {
     int64_t count;   /* output columns; 0: the tap is in the padding */
 } tap;
 
-/* Called for each tap of image n and filter k, in the order c, r, s, p. */
+/* Called for each tap of a filter, in the order c, r, s, p. */
 typedef void tap_fn(const tap *t, int64_t step, const real *in, const real *by, real *out);
 
 static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
@@ -56,25 +61,23 @@ static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
     };
 }
 
-/* Calls fn for all taps of all images and filters, with a, b and out. */
+/* Calls fn for all taps of an image and all filters, with a, b and out. */
 static void each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b, real *out)
 {
-    int64_t groups = g->config->groups, per_group = g->k / groups;
-    for (int64_t nk = 0; nk < g->n * g->k; nk++) {
-        int64_t n = nk / g->k, k = nk % g->k;
+    int64_t per_group = g->k / g->config->groups;
+    for (int64_t k = 0; k < g->k; k++)
         for (int64_t crs = 0; crs < g->c * g->r * g->s; crs++) {
             int64_t c = crs / (g->r * g->s), r = crs / g->s % g->r, s = crs % g->s;
-            int64_t plane = (n * groups + k / per_group) * g->c + c;
+            int64_t plane = k / per_group * g->c + c;
             for (int64_t p = 0; p < g->p; p++) {
                 tap t = connect(g, r, s, p);
                 t.x += plane * g->h * g->w;
                 t.w = k * g->c * g->r * g->s + crs;
-                t.y += nk * g->p * g->q;
+                t.y += k * g->p * g->q;
                 if (t.count)
                     fn(&t, g->config->stride_w, a, b, out);
             }
         }
-    }
 }
 
 static void forward(const tap *t, int64_t step, const real *x, const real *w, real *y)
@@ -104,14 +107,18 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     geometry g = measure(config, x, w, y);
-    real *xs = NAME(gather)(x), *ws = NAME(gather_rounded)(w, x->dtype);
+    real *ws = NAME(gather_rounded)(w, x->dtype);
     real *bias = lt_ref_has(b) ? NAME(gather)(b) : lt_alloc((size_t)g.k, sizeof *bias);
-    real *ys = lt_alloc((size_t)lt_ref_count(y), sizeof *ys);
+    real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
+    real *ys = lt_alloc((size_t)g.y_image, sizeof *ys);
     if (xs && ws && bias && ys) {
-        for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
-            ys[i] = bias[i / (g.p * g.q) % g.k];
-        each_tap(&g, forward, xs, ws, ys);
-        NAME(scatter)(ys, y);
+        for (int64_t n = 0; n < g.n; n++) {
+            NAME(load)(x, n * g.x_image, g.x_image, xs);
+            for (int64_t i = 0; i < g.y_image; i++)
+                ys[i] = bias[i / (g.p * g.q)];
+            each_tap(&g, forward, xs, ws, ys);
+            NAME(store)(y, n * g.y_image, g.y_image, ys);
+        }
         st = LT_OK;
     }
     lt_free(xs);
@@ -121,29 +128,29 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
     return st;
 }
 
-/* Computes a gradient of out's shape by fn, from dy and the other operand, which it frees. */
-static lt_status gradient(const geometry *g, tap_fn *fn, real *dy, real *in, const lt_view *out)
-{
-    lt_status st = LT_E_NOMEM;
-    real *sums = lt_alloc((size_t)lt_ref_count(out), sizeof *sums);
-    if (dy && in && sums) {
-        each_tap(g, fn, dy, in, sums);
-        NAME(scatter)(sums, out);
-        st = LT_OK;
-    }
-    lt_free(dy);
-    lt_free(in);
-    lt_free(sums);
-    return st;
-}
-
 lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                const lt_view *w, const lt_view *dx)
 {
     IF_F64(dx, conv2d_grad_x, ctx, config, dy, w, dx);
     (void)ctx;
+    lt_status st = LT_E_NOMEM;
     geometry g = measure(config, dx, w, dy);
-    return gradient(&g, backward_x, NAME(gather)(dy), NAME(gather_rounded)(w, dy->dtype), dx);
+    real *ws = NAME(gather_rounded)(w, dy->dtype);
+    real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
+    real *dxs = lt_alloc((size_t)g.x_image, sizeof *dxs);
+    if (ws && dys && dxs) {
+        for (int64_t n = 0; n < g.n; n++) {
+            NAME(load)(dy, n * g.y_image, g.y_image, dys);
+            memset(dxs, 0, (size_t)g.x_image * sizeof *dxs);
+            each_tap(&g, backward_x, dys, ws, dxs);
+            NAME(store)(dx, n * g.x_image, g.x_image, dxs);
+        }
+        st = LT_OK;
+    }
+    lt_free(ws);
+    lt_free(dys);
+    lt_free(dxs);
+    return st;
 }
 
 lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
@@ -151,6 +158,22 @@ lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const 
 {
     IF_F64(dw, conv2d_grad_w, ctx, config, dy, x, dw);
     (void)ctx;
+    lt_status st = LT_E_NOMEM;
     geometry g = measure(config, x, dw, dy);
-    return gradient(&g, backward_w, NAME(gather)(dy), NAME(gather)(x), dw);
+    real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
+    real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
+    real *dws = lt_alloc((size_t)lt_ref_count(dw), sizeof *dws);
+    if (dys && xs && dws) {
+        for (int64_t n = 0; n < g.n; n++) {
+            NAME(load)(dy, n * g.y_image, g.y_image, dys);
+            NAME(load)(x, n * g.x_image, g.x_image, xs);
+            each_tap(&g, backward_w, dys, xs, dws);
+        }
+        NAME(scatter)(dws, dw);
+        st = LT_OK;
+    }
+    lt_free(dys);
+    lt_free(xs);
+    lt_free(dws);
+    return st;
 }

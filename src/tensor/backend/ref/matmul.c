@@ -3,16 +3,14 @@
 #include "real.h"
 #include "ref.h"
 
-/* y[m,n] += a[m,k] * b[k,n]; sums run over k in order. */
-static void multiply_add(const real *a, const real *b, real *y, const int64_t mnk[3])
+#include <string.h>
+
+/* y[n] += a[k] * b[k,n], a row of a product; sums run over k in order. */
+static void multiply_add(const real *a, const real *b, real *y, int64_t columns, int64_t depth)
 {
-    int64_t rows = mnk[0], columns = mnk[1], depth = mnk[2];
-    for (int64_t m = 0; m < rows; m++)
-        for (int64_t k = 0; k < depth; k++) {
-            real factor = a[m * depth + k];
-            for (int64_t n = 0; n < columns; n++)
-                y[m * columns + n] += factor * b[k * columns + n];
-        }
+    for (int64_t k = 0; k < depth; k++)
+        for (int64_t n = 0; n < columns; n++)
+            y[n] += a[k] * b[k * columns + n];
 }
 
 /* An f32 parameter multiplied with 16-bit data counts as rounded to their dtype. */
@@ -27,14 +25,15 @@ lt_status ENTRY(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_
     IF_F64(y, matmul, ctx, a, b, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    int64_t mnk[3] = {y->shape.dim[1], y->shape.dim[2], a->shape.dim[2]};
+    int64_t rows = y->shape.dim[1], columns = y->shape.dim[2], depth = a->shape.dim[2];
     real *u = gather_factor(a, b), *v = gather_factor(b, a);
-    real *w = lt_alloc((size_t)lt_ref_count(y), sizeof *w);
+    real *w = lt_alloc((size_t)columns, sizeof *w);
     if (u && v && w) {
-        for (int64_t i = 0; i < y->shape.dim[0]; i++)
-            multiply_add(u + i * mnk[0] * mnk[2], v + i * mnk[2] * mnk[1], w + i * mnk[0] * mnk[1],
-                         mnk);
-        NAME(scatter)(w, y);
+        for (int64_t i = 0; i < y->shape.dim[0] * rows; i++) {
+            memset(w, 0, (size_t)columns * sizeof *w);
+            multiply_add(u + i * depth, v + i / rows * depth * columns, w, columns, depth);
+            NAME(store)(y, i * columns, columns, w);
+        }
         st = LT_OK;
     }
     lt_free(u);
@@ -49,20 +48,23 @@ lt_status ENTRY(linear)(void *ctx, const lt_view *x, const lt_view *w, const lt_
     IF_F64(y, linear, ctx, x, w, bias, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    int64_t mnk[3] = {y->shape.dim[0], y->shape.dim[1], x->shape.dim[1]};
+    int64_t columns = y->shape.dim[1], depth = x->shape.dim[1];
     lt_view wt = *w;
     wt.shape.dim[0] = w->shape.dim[1];
     wt.shape.dim[1] = w->shape.dim[0];
     wt.stride[0] = w->stride[1];
     wt.stride[1] = w->stride[0];
-    real *u = NAME(gather)(x), *v = NAME(gather_rounded)(&wt, x->dtype);
-    real *b = lt_ref_has(bias) ? NAME(gather)(bias) : lt_alloc((size_t)mnk[1], sizeof *b);
-    real *out = lt_alloc((size_t)lt_ref_count(y), sizeof *out);
+    real *v = NAME(gather_rounded)(&wt, x->dtype);
+    real *b = lt_ref_has(bias) ? NAME(gather)(bias) : lt_alloc((size_t)columns, sizeof *b);
+    real *u = lt_alloc((size_t)depth, sizeof *u);
+    real *out = lt_alloc((size_t)columns, sizeof *out);
     if (u && v && b && out) {
-        for (int64_t i = 0, count = mnk[0] * mnk[1]; i < count; i++)
-            out[i] = b[i % mnk[1]];
-        multiply_add(u, v, out, mnk);
-        NAME(scatter)(out, y);
+        for (int64_t i = 0; i < y->shape.dim[0]; i++) {
+            NAME(load)(x, i * depth, depth, u);
+            memcpy(out, b, (size_t)columns * sizeof *out);
+            multiply_add(u, v, out, columns, depth);
+            NAME(store)(y, i * columns, columns, out);
+        }
         st = LT_OK;
     }
     lt_free(u);
