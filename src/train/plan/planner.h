@@ -160,7 +160,7 @@ typedef struct plan_optimizer {
     size_t block_count;
 } plan_optimizer;
 
-enum { PLAN_OPTIMIZERS = 32, PLAN_BATCHES = 3, PLAN_STEPS = 256, PLAN_UNITS = 16 };
+enum { PLAN_BATCHES = 3, PLAN_STEPS = 256, PLAN_UNITS = 16 };
 
 typedef struct plan_profile {
     char program[64], model[LT_FACT_BYTES];
@@ -171,8 +171,8 @@ typedef struct plan_profile {
     double batch[PLAN_BATCHES], seconds[PLAN_BATCHES];
     int batches;
     double step[PLAN_STEPS];
-    plan_optimizer optimizer[PLAN_OPTIMIZERS];
-    int optimizers;
+    plan_optimizer *optimizer; /* owned */
+    size_t optimizers;
     double unit[PLAN_UNITS];     /* core seconds per unit of each lt_cost_of_reducer() */
     double copy;                 /* core seconds per byte that a rank sends or receives */
     double ranks;                /* processes that trained on the machine; 0: unknown */

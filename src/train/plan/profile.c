@@ -462,9 +462,11 @@ static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_
                                const parts *found, int64_t factor_frequency)
 {
     const double factors = factor_frequency > 1 ? found->factors / (double)factor_frequency : 0;
-    if (p->optimizers == PLAN_OPTIMIZERS)
-        return lt_fail(LT_E_ARG, "--vary: more than %d optimizers", PLAN_OPTIMIZERS);
-    plan_optimizer *o = &p->optimizer[p->optimizers++];
+    plan_optimizer *grown = realloc(p->optimizer, (p->optimizers + 1) * sizeof *grown);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu optimizers", p->optimizers + 1);
+    p->optimizer = grown;
+    plan_optimizer *o = &grown[p->optimizers++];
     *o = (plan_optimizer){.block = c->setup.block,
                           .update = found->update + factors,
                           .refresh = found->roots * ROUND,
@@ -553,20 +555,19 @@ lt_status lt_plan_worker_run(lt_trainer *t, const plan_workers *workers, int rea
 
 void lt_plan_profile_clear(plan_profile *p)
 {
-    for (int i = 0; i < p->optimizers; i++)
+    for (size_t i = 0; i < p->optimizers; i++)
         free(p->optimizer[i].blocks);
+    free(p->optimizer);
     free(p->bucket);
     *p = (plan_profile){0};
 }
 
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_config *c)
 {
-    for (int i = 0; i < p->optimizers; i++) {
-        const plan_optimizer *o = &p->optimizer[i];
+    for (const plan_optimizer *o = p->optimizer; o < p->optimizer + p->optimizers; o++)
         if (!strcmp(o->name, c->setup.optim) && o->block == c->setup.block
             && !strcmp(o->state, c->state))
             return o;
-    }
     return NULL;
 }
 

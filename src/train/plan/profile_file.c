@@ -11,57 +11,72 @@
 
 /* --- Members of objects --- */
 
-/* A member of a JSON object and its place in a struct: a double or an int64_t, both at least 0, or a char array. */
+/* A member of a JSON object and its place in a struct: a double or an int64_t, both at least 0; a char array; or an
+ * array of objects, which the struct owns. */
 typedef struct field {
     const char *key;
+    enum { NUMBER, COUNT, TEXT, OBJECTS } type;
     size_t offset;
-    enum { NUMBER, COUNT, TEXT } type;
-    size_t size;   /* bytes of a char array */
-    bool optional; /* if absent the struct is unchanged */
+    size_t size;            /* bytes of a char array, or of an object */
+    bool optional;          /* if absent the struct is unchanged */
+    size_t count;           /* offset of the number of objects, a size_t */
+    const struct field *of; /* members of each object */
 } field;
 
+#define AT(type, member)    .offset = offsetof(type, member)
+#define CHARS(type, member) AT(type, member), .size = sizeof(((type *)0)->member)
+#define ITEMS(type, member, number, members)                                                \
+    AT(type, member), .size = sizeof *((type *)0)->member, .count = offsetof(type, number), \
+                      .of = members
 /* clang-format off */
-static const field of_profile[] = {
-    {"program", offsetof(plan_profile, program), TEXT, sizeof(((plan_profile *)0)->program), false},
-    {"model", offsetof(plan_profile, model), TEXT, sizeof(((plan_profile *)0)->model), false},
-    {"fixed", offsetof(plan_profile, base.fixed), NUMBER, 0, false},
-    {"per_sample", offsetof(plan_profile, base.per_sample), NUMBER, 0, false},
-    {"backward", offsetof(plan_profile, base.backward), NUMBER, 0, false},
-    {"load_per_sample", offsetof(plan_profile, base.load_per_sample), NUMBER, 0, false},
-    {"staging", offsetof(plan_profile, base.staging), NUMBER, 0, true},
-    {"parameter_bytes", offsetof(plan_profile, base.parameter_bytes), NUMBER, 0, false},
-    {"activation_bytes", offsetof(plan_profile, base.activation_bytes), NUMBER, 0, false},
-    {"layers", offsetof(plan_profile, base.layers), NUMBER, 0, false},
-    {"hidden", offsetof(plan_profile, base.hidden), NUMBER, 0, false},
-    {"tokens", offsetof(plan_profile, base.tokens), NUMBER, 0, false},
-    {"vocabulary", offsetof(plan_profile, base.vocabulary), NUMBER, 0, true},
-    {"samples", offsetof(plan_profile, samples), NUMBER, 0, false},
-    {"copy", offsetof(plan_profile, copy), NUMBER, 0, true},
-    {"ranks", offsetof(plan_profile, ranks), NUMBER, 0, true},
-    {"spent", offsetof(plan_profile, spent), NUMBER, 0, false},
-    {0},
-};
 static const field of_bucket[] = {
-    {"elements", offsetof(lt_cost_bucket, elements), COUNT, 0, false},
-    {"ready", offsetof(lt_cost_bucket, ready), NUMBER, 0, false},
-    {"rows", offsetof(lt_cost_bucket, rows), COUNT, 0, false},
-    {"columns", offsetof(lt_cost_bucket, columns), COUNT, 0, false},
-    {"dense", offsetof(lt_cost_bucket, dense), COUNT, 0, false},
-    {0},
-};
-static const field of_optimizer[] = {
-    {"name", offsetof(plan_optimizer, name), TEXT, PLAN_NAME, false},
-    {"block", offsetof(plan_optimizer, block), COUNT, 0, false},
-    {"state", offsetof(plan_optimizer, state), TEXT, PLAN_STATE, true},
-    {"update", offsetof(plan_optimizer, update), NUMBER, 0, false},
-    {"refresh", offsetof(plan_optimizer, refresh), NUMBER, 0, false},
-    {"state_bytes", offsetof(plan_optimizer, state_bytes), NUMBER, 0, false},
+    {"elements", COUNT, AT(lt_cost_bucket, elements)},
+    {"ready", NUMBER, AT(lt_cost_bucket, ready)},
+    {"rows", COUNT, AT(lt_cost_bucket, rows)},
+    {"columns", COUNT, AT(lt_cost_bucket, columns)},
+    {"dense", COUNT, AT(lt_cost_bucket, dense)},
     {0},
 };
 static const field of_block[] = {
-    {"elements", offsetof(lt_plan_block, elements), COUNT, 0, false},
-    {"update", offsetof(lt_plan_block, update), NUMBER, 0, false},
-    {"refresh", offsetof(lt_plan_block, refresh), NUMBER, 0, false},
+    {"elements", COUNT, AT(lt_plan_block, elements)},
+    {"update", NUMBER, AT(lt_plan_block, update)},
+    {"refresh", NUMBER, AT(lt_plan_block, refresh)},
+    {0},
+};
+static const field of_optimizer[] = {
+    {"name", TEXT, CHARS(plan_optimizer, name)},
+    {"block", COUNT, AT(plan_optimizer, block)},
+    {"state", TEXT, CHARS(plan_optimizer, state), .optional = true},
+    {"update", NUMBER, AT(plan_optimizer, update)},
+    {"refresh", NUMBER, AT(plan_optimizer, refresh)},
+    {"state_bytes", NUMBER, AT(plan_optimizer, state_bytes)},
+    {"blocks", OBJECTS, ITEMS(plan_optimizer, blocks, block_count, of_block)},
+    {0},
+};
+static const field of_profile[] = {
+    {"program", TEXT, CHARS(plan_profile, program)},
+    {"model", TEXT, CHARS(plan_profile, model)},
+    {"fixed", NUMBER, AT(plan_profile, base.fixed)},
+    {"per_sample", NUMBER, AT(plan_profile, base.per_sample)},
+    {"backward", NUMBER, AT(plan_profile, base.backward)},
+    {"load_per_sample", NUMBER, AT(plan_profile, base.load_per_sample)},
+    {"staging", NUMBER, AT(plan_profile, base.staging), .optional = true},
+    {"parameter_bytes", NUMBER, AT(plan_profile, base.parameter_bytes)},
+    {"activation_bytes", NUMBER, AT(plan_profile, base.activation_bytes)},
+    {"layers", NUMBER, AT(plan_profile, base.layers)},
+    {"hidden", NUMBER, AT(plan_profile, base.hidden)},
+    {"tokens", NUMBER, AT(plan_profile, base.tokens)},
+    {"vocabulary", NUMBER, AT(plan_profile, base.vocabulary), .optional = true},
+    {"samples", NUMBER, AT(plan_profile, samples)},
+    {"copy", NUMBER, AT(plan_profile, copy), .optional = true},
+    {"ranks", NUMBER, AT(plan_profile, ranks), .optional = true},
+    {"spent", NUMBER, AT(plan_profile, spent)},
+    {0},
+};
+/* The file has numbers before these. */
+static const field of_arrays[] = {
+    {"buckets", OBJECTS, ITEMS(plan_profile, bucket, base.buckets, of_bucket)},
+    {"optimizers", OBJECTS, ITEMS(plan_profile, optimizer, optimizers, of_optimizer)},
     {0},
 };
 /* clang-format on */
@@ -74,9 +89,43 @@ static void put_fields(lt_json_writer *w, const field *f, const void *object)
             lt_json_put_number(w, f->key, *(const double *)at);
         else if (f->type == COUNT)
             lt_json_put_integer(w, f->key, *(const int64_t *)at);
-        else
+        else if (f->type == TEXT)
             lt_json_put_string(w, f->key, at);
+        if (f->type != OBJECTS)
+            continue;
+        const char *item = *(char *const *)at;
+        const size_t count = *(const size_t *)((const char *)object + f->count);
+        lt_json_begin_array(w, f->key);
+        for (size_t i = 0; i < count; i++) {
+            lt_json_begin_object(w, NULL);
+            put_fields(w, f->of, item + i * f->size);
+            lt_json_end(w);
+        }
+        lt_json_end(w);
     }
+}
+
+static lt_status get_array(const lt_json_value *object, const char *key, const lt_json_value **out)
+{
+    *out = lt_json_member(object, key);
+    return *out && (*out)->type == LT_JSON_ARRAY
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "'%s' is missing, or not an array", key);
+}
+
+static lt_status get_fields(const lt_json_value *v, const field *f, void *object);
+
+static lt_status get_objects(const lt_json_value *v, const field *f, void *object)
+{
+    const lt_json_value *array;
+    size_t *count = (size_t *)((char *)object + f->count);
+    LT_TRY(get_array(v, f->key, &array));
+    char *item = *(char **)((char *)object + f->offset) = calloc(array->count + 1, f->size);
+    if (!item)
+        return lt_fail(LT_E_NOMEM, "no memory for %zu %s", array->count, f->key);
+    for (v = array->child; v; v = v->next)
+        LT_TRY(get_fields(v, f->of, item + (*count)++ * f->size));
+    return LT_OK;
 }
 
 static lt_status get_field(const lt_json_value *v, const field *f, void *at)
@@ -103,44 +152,12 @@ static lt_status get_field(const lt_json_value *v, const field *f, void *at)
 
 static lt_status get_fields(const lt_json_value *v, const field *f, void *object)
 {
-    for (; f->key; f++)
-        if (!f->optional || lt_json_member(v, f->key))
-            LT_TRY(get_field(v, f, (char *)object + f->offset));
-    return LT_OK;
-}
-
-/* Objects without further members: buckets, blocks. */
-static void put_objects(lt_json_writer *w, const char *key, const field *f, const void *item,
-                        size_t count, size_t size)
-{
-    lt_json_begin_array(w, key);
-    for (size_t i = 0; i < count; i++) {
-        lt_json_begin_object(w, NULL);
-        put_fields(w, f, (const char *)item + i * size);
-        lt_json_end(w);
+    for (; f->key; f++) {
+        if (f->optional && !lt_json_member(v, f->key))
+            continue;
+        LT_TRY(f->type == OBJECTS ? get_objects(v, f, object)
+                                  : get_field(v, f, (char *)object + f->offset));
     }
-    lt_json_end(w);
-}
-
-static lt_status get_array(const lt_json_value *object, const char *key, const lt_json_value **out)
-{
-    *out = lt_json_member(object, key);
-    return *out && (*out)->type == LT_JSON_ARRAY
-               ? LT_OK
-               : lt_fail(LT_E_FORMAT, "'%s' is missing, or not an array", key);
-}
-
-/* *out: [*count] objects of `size` bytes, for free(), also on failure. */
-static lt_status get_objects(const lt_json_value *object, const char *key, const field *f,
-                             size_t size, void **out, size_t *count)
-{
-    const lt_json_value *array, *v;
-    LT_TRY(get_array(object, key, &array));
-    *out = calloc(array->count + 1, size);
-    if (!*out)
-        return lt_fail(LT_E_NOMEM, "no memory for %zu %s", array->count, key);
-    for (v = array->child; v; v = v->next)
-        LT_TRY(get_fields(v, f, (char *)*out + (*count)++ * size));
     return LT_OK;
 }
 
@@ -169,16 +186,7 @@ static void put_profile(lt_json_writer *w, const plan_profile *p)
     put_numbers(w, "batch_sizes", p->batch, (size_t)p->batches);
     put_numbers(w, "batch_seconds", p->seconds, (size_t)p->batches);
     put_numbers(w, "step_seconds", p->step, p->base.steps);
-    put_objects(w, "buckets", of_bucket, p->bucket, p->base.buckets, sizeof *p->bucket);
-    lt_json_begin_array(w, "optimizers");
-    for (int i = 0; i < p->optimizers; i++) {
-        const plan_optimizer *o = &p->optimizer[i];
-        lt_json_begin_object(w, NULL);
-        put_fields(w, of_optimizer, o);
-        put_objects(w, "blocks", of_block, o->blocks, o->block_count, sizeof *o->blocks);
-        lt_json_end(w);
-    }
-    lt_json_end(w);
+    put_fields(w, of_arrays, p);
     lt_json_end(w);
 }
 
@@ -207,33 +215,6 @@ static lt_status get_numbers(const lt_json_value *root, const char *key, double 
             return lt_fail(LT_E_FORMAT, "'%s': number %zu is not above 0", key, *count);
         out[(*count)++] = v->number;
     }
-    return LT_OK;
-}
-
-static lt_status get_optimizer(plan_profile *p, const lt_json_value *v)
-{
-    void *blocks = NULL;
-    if (p->optimizers == PLAN_OPTIMIZERS)
-        return lt_fail(LT_E_FORMAT, "'optimizers': more than %d", PLAN_OPTIMIZERS);
-    plan_optimizer *o = &p->optimizer[p->optimizers++];
-    LT_TRY(get_fields(v, of_optimizer, o));
-    const lt_status st =
-        get_objects(v, "blocks", of_block, sizeof *o->blocks, &blocks, &o->block_count);
-    o->blocks = blocks;
-    return st;
-}
-
-static lt_status get_buckets_and_optimizers(plan_profile *p, const lt_json_value *root)
-{
-    const lt_json_value *array, *v;
-    void *buckets = NULL;
-    const lt_status st =
-        get_objects(root, "buckets", of_bucket, sizeof *p->bucket, &buckets, &p->base.buckets);
-    p->base.bucket = p->bucket = buckets;
-    LT_TRY(st);
-    LT_TRY(get_array(root, "optimizers", &array));
-    for (v = array->child; v; v = v->next)
-        LT_TRY(get_optimizer(p, v));
     return LT_OK;
 }
 
@@ -270,7 +251,9 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
                        seconds);
     p->batches = (int)batches;
     p->base.step_seconds = p->step;
-    return get_buckets_and_optimizers(p, root);
+    const lt_status st = get_fields(root, of_arrays, p);
+    p->base.bucket = p->bucket;
+    return st;
 }
 
 lt_status lt_plan_profile_load(plan_profile *p, const char *path)
