@@ -114,19 +114,16 @@ static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int mos
         return LT_OK;
     }
     LT_TRY(lt_launch_gang(c, most, &most, &grad_accum));
-    int fewest = most, found = 0;
-    for (int r = most; r >= 1 && found < MOST; r--)
-        if (c->global_batch % (c->batch_size * r) == 0) {
-            fewest = r;
-            found++;
-        }
-    for (int r = fewest; r <= most; r++)
-        if (c->global_batch % (c->batch_size * r) == 0) {
-            const size_t at = strlen(ranks), to = strlen(accum);
-            snprintf(ranks + at, sizeof ranks - at, "%s%d", at ? "," : "", r);
-            snprintf(accum + to, sizeof accum - to, "%s%" PRId64, to ? "," : "",
-                     c->global_batch / (c->batch_size * r));
-        }
+    int found[MOST], count = 0; /* descending */
+    for (int r = most; r >= 1 && count < MOST; r--)
+        if (c->global_batch % (c->batch_size * r) == 0)
+            found[count++] = r;
+    while (count--) {
+        const size_t at = strlen(ranks), to = strlen(accum);
+        snprintf(ranks + at, sizeof ranks - at, "%s%d", at ? "," : "", found[count]);
+        snprintf(accum + to, sizeof accum - to, "%s%" PRId64, to ? "," : "",
+                 c->global_batch / (c->batch_size * found[count]));
+    }
     add(w, "--ranks=%s", ranks);
     add(w, "--vary=grad-accum=%s", accum);
     add(w, "--global-batch=%" PRId64, c->global_batch);
@@ -210,22 +207,16 @@ static const char *last_line(const char *path, char *out, size_t size)
 
 /* --- The plan --- */
 
-/* A member of an object or, with inner, of its member. */
-static const lt_json_value *member(const lt_json_value *object, const char *key, const char *inner)
+/* NaN, or "?", if absent. */
+static double number_of(const lt_json_value *object, const char *key)
 {
     const lt_json_value *v = lt_json_member(object, key);
-    return inner ? lt_json_member(v, inner) : v;
-}
-
-static double number_of(const lt_json_value *object, const char *key, const char *inner)
-{
-    const lt_json_value *v = member(object, key, inner);
     return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
 }
 
-static const char *text_of(const lt_json_value *object, const char *key, const char *inner)
+static const char *text_of(const lt_json_value *object, const char *key)
 {
-    const lt_json_value *v = member(object, key, inner);
+    const lt_json_value *v = lt_json_member(object, key);
     return v && v->type == LT_JSON_STRING ? v->string : "?";
 }
 
@@ -233,18 +224,17 @@ static const char *text_of(const lt_json_value *object, const char *key, const c
 static void log_choice(const lt_launch *launch, const lt_task *task, const lt_json_value *best,
                        const lt_json_value *next, int most)
 {
-    const double ms = 1e3, seconds = number_of(best, "seconds", NULL);
+    const double ms = 1e3, seconds = number_of(best, "seconds");
     const bool is_known = isfinite(seconds);
+    const lt_json_value *step = lt_json_member(best, "step_seconds");
     fprintf(launch->log, "launch| %s: plan: %d of at most %d ranks, %s: %.4g ms a step (%s)",
-            task->group->config.label, task->count, most, text_of(best, "setting", NULL),
-            ms * number_of(best, "step_seconds", "value"),
-            text_of(best, "step_seconds", "rests_on"));
-    fprintf(launch->log, ", %.4g s%s (%s)",
-            is_known ? seconds : number_of(best, "epoch_seconds", NULL),
-            is_known ? "" : " an epoch", text_of(best, "steps", "why"));
+            task->group->config.label, task->count, most, text_of(best, "setting"),
+            ms * number_of(step, "value"), text_of(step, "rests_on"));
+    fprintf(launch->log, ", %.4g s%s (%s)", is_known ? seconds : number_of(best, "epoch_seconds"),
+            is_known ? "" : " an epoch", text_of(lt_json_member(best, "steps"), "why"));
     if (next)
-        fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", number_of(next, "ranks", NULL),
-                ms * number_of(next, "step_seconds", "value"));
+        fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", number_of(next, "ranks"),
+                ms * number_of(lt_json_member(next, "step_seconds"), "value"));
     fprintf(launch->log, "\n");
     fflush(launch->log);
 }

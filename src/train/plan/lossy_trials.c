@@ -22,18 +22,13 @@ static bool is_counterpart(const plan_config *lossless, const plan_config *c)
            && lossless->batch == c->batch;
 }
 
-static double step_cost(const plan_candidate *c)
-{
-    return c->config.setup.ranks * c->step.value;
-}
-
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
 {
     const plan_candidate *found = NULL;
     for (const plan_candidate *other = p->table.item; other < p->table.item + p->table.count;
          other++) {
         if (other->is_possible && other->cost.fits && is_counterpart(&other->config, c)
-            && (!found || step_cost(other) < step_cost(found)))
+            && (!found || lt_plan_step_cost(other) < lt_plan_step_cost(found)))
             found = other;
     }
     return found;

@@ -76,7 +76,7 @@ bool lt_plan_may_be_best(const plan *p, const plan_candidate *c)
 double lt_plan_run_cost(const plan_candidate *c)
 {
     const double steps = isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(&c->config);
-    return c->config.setup.ranks * c->step.value * steps;
+    return lt_plan_step_cost(c) * steps;
 }
 
 /* A share of the cheapest run that may yet be chosen. */

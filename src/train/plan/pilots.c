@@ -28,11 +28,6 @@ enum { CLASSES = 16, CLASS_STEPS = 400 };
  * one case). */
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
-static double step_cost(const plan_candidate *c)
-{
-    return c->config.setup.ranks * c->step.value;
-}
-
 /* Index of a candidate's combination of --vary. */
 static int order_of(const plan *p, const plan_candidate *c)
 {
@@ -72,7 +67,7 @@ static int find_classes(const plan *p, plan_candidate **of)
             k++;
         if (k == CLASSES)
             return 0;
-        if (k == count || step_cost(c) < step_cost(of[k]))
+        if (k == count || lt_plan_step_cost(c) < lt_plan_step_cost(of[k]))
             of[k] = c;
         count += k == count;
     }
@@ -96,7 +91,7 @@ static double affordable_steps(const plan *p, plan_candidate *const *of, int cou
     for (int i = 0; i < count; i++) {
         const int ranks = of[i]->config.setup.ranks;
         budget -= ranks * lt_plan_start_seconds(p, ranks);
-        step += step_cost(of[i]);
+        step += lt_plan_step_cost(of[i]);
     }
     return floor(budget / step);
 }

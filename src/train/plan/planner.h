@@ -275,6 +275,8 @@ bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
 bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
 /* Seconds of a step: the system model, corrected by runs. */
 plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_modelled modelled);
+/* Rank-seconds of a candidate's step. */
+double lt_plan_step_cost(const plan_candidate *c);
 /* Seconds by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
 double lt_plan_ernest(const plan_runs *runs, const plan_config *c);
 

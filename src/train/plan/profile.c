@@ -292,15 +292,20 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     return st;
 }
 
-/* Copies gradients to kept, a tensor like each of them, and back. */
-static lt_status copy_gradients(const lt_params *all, lt_tensor **kept)
+/* Copies gradients to kept, a tensor like each of them, and back; *seconds: of that. */
+static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *seconds)
 {
-    for (int back = 0; back < 2; back++)
-        for (size_t i = 0; i < all->count; i++) {
-            lt_tensor *gradient = all->item[i]->grad;
-            if (kept[i])
-                LT_TRY(lt_tensor_copy(back ? gradient : kept[i], back ? kept[i] : gradient));
-        }
+    const lt_params *all = &b->trainer->params;
+    LT_TRY(lt_device_sync(b->trainer->device));
+    const double begin = now(b);
+    for (size_t i = 0; i < all->count; i++)
+        if (kept[i])
+            LT_TRY(lt_tensor_copy(kept[i], all->item[i]->grad));
+    for (size_t i = 0; i < all->count; i++)
+        if (kept[i])
+            LT_TRY(lt_tensor_copy(all->item[i]->grad, kept[i]));
+    LT_TRY(lt_device_sync(b->trainer->device));
+    *seconds = now(b) - begin;
     return LT_OK;
 }
 
@@ -309,15 +314,9 @@ static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
 {
     enum { REPEATS = 5 };
     double seconds[REPEATS];
-    lt_device *device = b->trainer->device;
-    LT_TRY(copy_gradients(&b->trainer->params, kept)); /* touches new pages */
-    for (int i = 0; i < REPEATS; i++) {
-        LT_TRY(lt_device_sync(device));
-        const double begin = now(b);
-        LT_TRY(copy_gradients(&b->trainer->params, kept));
-        LT_TRY(lt_device_sync(device));
-        seconds[i] = now(b) - begin;
-    }
+    LT_TRY(copy_gradients(b, kept, seconds)); /* touches new pages */
+    for (int i = 0; i < REPEATS; i++)
+        LT_TRY(copy_gradients(b, kept, &seconds[i]));
     p->base.staging = median(seconds, REPEATS);
     return LT_OK;
 }
@@ -339,30 +338,20 @@ static lt_status measure_staging(plan_profile *p, const bench *b)
     return st;
 }
 
-/* Measures one batch size; with the flags' own (*middle) also buckets and single steps. */
-static lt_status measure_batch(plan_profile *p, lt_trainer *t, int index, double seconds,
-                               parts *middle)
+/* Measures steps of a batch size; of_model: also buckets and single steps. */
+static lt_status measure_batch(plan_profile *p, lt_trainer *t, double batch, double seconds,
+                               bool of_model, parts *out)
 {
     bench b;
-    parts found;
-    const bool is_middle = index == (p->batches > 1);
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[index], p->workers);
+    lt_status st = open_bench(&b, t, (int64_t)batch, p->workers);
     if (!st)
-        st = run_steps(&b, seconds, &found, is_middle ? p->step : NULL, &p->base.steps);
-    if (!st && is_middle)
+        st = run_steps(&b, seconds, out, of_model ? p->step : NULL, &p->base.steps);
+    if (!st && of_model)
         st = record_buckets(p, &b);
-    if (!st && is_middle)
+    if (!st && of_model)
         st = measure_staging(p, &b);
     close_bench(&b);
-    if (st)
-        return st;
-    p->seconds[index] = found.compute;
-    if (is_middle) {
-        p->base.backward = found.backward / found.compute;
-        *middle = found;
-    }
-    p->base.step_seconds = p->step;
-    return LT_OK;
+    return st;
 }
 
 /* Seconds per batch of a loader that the step waits for, as the step takes cores and memory from it; 0: it does not
@@ -412,12 +401,20 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
     return LT_OK;
 }
 
+/* *middle: the parts with the flags' batch size. */
 static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, parts *middle)
 {
     choose_batches(p, t);
     LT_TRY(count_model(p, t));
-    for (int i = 0; i < p->batches; i++)
-        LT_TRY(measure_batch(p, t, i, seconds / p->batches, middle));
+    for (int i = 0; i < p->batches; i++) {
+        parts found;
+        const bool is_middle = i == (p->batches > 1);
+        LT_TRY(measure_batch(p, t, p->batch[i], seconds / p->batches, is_middle, &found));
+        p->seconds[i] = found.compute;
+        *middle = is_middle ? found : *middle;
+    }
+    p->base.backward = middle->backward / middle->compute;
+    p->base.step_seconds = p->step;
     LT_TRY(measure_loader(p, t, middle));
     return fit_compute(p);
 }
@@ -445,16 +442,6 @@ static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
                             .elements = lt_shape_count(b.shape)};
     }
     return LT_OK;
-}
-
-static lt_status measure_optimizer(const plan_profile *p, lt_trainer *t, double seconds, parts *out)
-{
-    bench b;
-    lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->workers);
-    if (!st)
-        st = run_steps(&b, seconds, out, NULL, NULL);
-    close_bench(&b);
-    return st;
 }
 
 /* factor_frequency: the run's; if it is 1, all updates of the profile update factors. */
@@ -524,7 +511,7 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
 {
     const double begin = lt_clock_seconds();
     plan_config c;
-    parts found;
+    parts found = {0};
     int64_t factor_frequency;
     LT_TRY(lt_plan_read_config(&c, t, 1, 1));
     LT_TRY(open_parts(t));
@@ -533,7 +520,7 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
     if (!p->batches)
         LT_TRY(measure_model(p, t, seconds, &found));
     else
-        LT_TRY(measure_optimizer(p, t, seconds, &found));
+        LT_TRY(measure_batch(p, t, p->batch[0], seconds, false, &found));
     LT_TRY(add_optimizer(p, t, &c, &found, factor_frequency));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;

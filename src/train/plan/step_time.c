@@ -223,3 +223,8 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_
     }
     return e;
 }
+
+double lt_plan_step_cost(const plan_candidate *c)
+{
+    return c->config.setup.ranks * c->step.value;
+}
