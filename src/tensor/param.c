@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
+#include "lather/detail/state.h"
+
 #include <string.h>
 
 lt_status lt_params_add(lt_params *list, lt_param *param)
@@ -118,6 +120,18 @@ lt_status lt_param_set_place(lt_param *param, const lt_place *place)
     param->place = copy;
     set_fans(param, place->logical);
     return LT_OK;
+}
+
+lt_state_entry lt_state_of(const lt_param *param, const char *name)
+{
+    const lt_shape shape = lt_param_place(param).logical;
+    return (lt_state_entry){.param = param->name,
+                            .name = name,
+                            .block = -1,
+                            .offset.ndim = shape.ndim,
+                            .shape = shape,
+                            .dtype = lt_tensor_dtype(param->value),
+                            .extent = lt_tensor_shape(param->value)};
 }
 
 lt_place lt_param_place(const lt_param *param)

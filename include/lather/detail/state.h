@@ -31,6 +31,10 @@ typedef struct lt_state_entry {
         *quantized; /**< quantized state to be dequantized instead of tensor; private */
 } lt_state_entry;
 
+/** Returns the entry of state that belongs to a whole parameter: its logical shape; extent and dtype of its value. The
+ *  caller sets tensor, and fields that differ. */
+LT_API lt_state_entry lt_state_of(const struct lt_param *param, const char *name);
+
 typedef struct lt_state_visitor {
     lt_status (*entry)(void *context, const lt_state_entry *entry);
     /** A number, such as "applied". To load, change *value; the tensors of that parameter that are shown

@@ -91,7 +91,5 @@ struct lt_reducer {
  *  before other threads use the library. Errors: LT_E_ARG (the name is taken or contains ':' or '|'; a required function
  *  is missing), LT_E_NOMEM (too many). */
 LT_API LT_MUST_CHECK lt_status lt_reducer_register(const lt_reducer_ops *ops);
-/** Returns the name of registered reducer number index; NULL past the end. */
-LT_API const char *lt_reducer_registered(size_t index);
 
 #endif

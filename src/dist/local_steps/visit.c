@@ -82,15 +82,8 @@ lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
 static lt_status visit_tensor(const lt_param *p, const char *name, lt_tensor *tensor,
                               const lt_state_visitor *visitor)
 {
-    const lt_shape shape = lt_tensor_shape(p->value);
-    const lt_state_entry entry = {.param = p->name,
-                                  .name = name,
-                                  .block = -1,
-                                  .offset.ndim = shape.ndim,
-                                  .shape = shape,
-                                  .dtype = lt_tensor_dtype(tensor),
-                                  .extent = shape,
-                                  .tensor = tensor};
+    lt_state_entry entry = lt_state_of(p, name);
+    entry.tensor = tensor;
     return visitor->entry(visitor->context, &entry);
 }
 

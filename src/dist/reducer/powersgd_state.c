@@ -177,21 +177,15 @@ static lt_status visit_matrix(lt_powersgd *s, const lt_powersgd_matrix *m,
                               lt_state_visitor *visitor)
 {
     const int mine = lt_comm_rank(s->base.comm);
-    const lt_shape shape = lt_tensor_shape(m->param->value);
-    lt_state_entry e = {.param = m->param->name,
-                        .name = "powersgd.q",
-                        .block = -1,
-                        .shape = shape,
-                        .dtype = s->master,
-                        .extent = LT_SHAPE(s->rank, m->cols),
-                        .tensor = m->q[LT_POWERSGD_CURRENT]};
+    lt_state_entry e = lt_state_of(m->param, "powersgd.q");
+    e.extent = LT_SHAPE(s->rank, m->cols);
+    e.tensor = m->q[LT_POWERSGD_CURRENT];
     LT_TRY(visitor->entry(visitor->context, &e));
     for (int r = 0; r < lt_comm_size(s->base.comm); r++) {
         char name[24];
         snprintf(name, sizeof name, "residual.%d", r);
-        e.name = name;
+        e = lt_state_of(m->param, name);
         e.owner = r;
-        e.extent = shape;
         e.tensor = r == mine ? m->residual[LT_POWERSGD_CURRENT] : NULL;
         LT_TRY(visitor->entry(visitor->context, &e));
     }

@@ -13,7 +13,6 @@ enum { KINDS = 16, NAME = 64 };
 
 static const lt_reducer_ops *kinds[KINDS] = {&lt_reducer_plain, &lt_reducer_two_level,
                                              &lt_reducer_powersgd, &lt_reducer_topk};
-static const size_t built_in = 4;
 
 static const lt_reducer_ops *find_kind(const char *name, size_t length)
 {
@@ -21,12 +20,6 @@ static const lt_reducer_ops *find_kind(const char *name, size_t length)
         if (strlen(kinds[i]->kind) == length && !strncmp(kinds[i]->kind, name, length))
             return kinds[i];
     return NULL;
-}
-
-const char *lt_reducer_registered(size_t index)
-{
-    index += built_in;
-    return index < KINDS && kinds[index] ? kinds[index]->kind : NULL;
 }
 
 static bool is_good_name(const char *name)

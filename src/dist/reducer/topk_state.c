@@ -103,14 +103,10 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
         for (int n = 0; n < nodes->count && t->gathered[i]; n++) {
             char name[NAME];
             snprintf(name, sizeof name, "residual.%d", n);
-            lt_state_entry e = {.param = p->name,
-                                .name = name,
-                                .block = -1,
-                                .shape = lt_tensor_shape(p->value),
-                                .owner = owner_of(nodes, n),
-                                .dtype = t->wide,
-                                .tensor = n == nodes->index ? t->gathered[i] : NULL};
-            e.extent = e.shape;
+            lt_state_entry e = lt_state_of(p, name);
+            e.owner = owner_of(nodes, n);
+            e.dtype = t->wide;
+            e.tensor = n == nodes->index ? t->gathered[i] : NULL;
             LT_TRY(visitor->entry(visitor->context, &e));
         }
     }

@@ -297,17 +297,8 @@ lt_status lt_optim_visit_iterates(lt_optim *o, lt_state_visitor *visitor)
 {
     const struct lt_averaging *a = o->averaging;
     for (size_t i = 0; a && i < a->count; i++) {
-        const lt_shape shape = lt_param_place(a->param[i]).logical;
-        const lt_state_entry entry = {
-            .param = a->param[i]->name,
-            .name = "weight_buffer",
-            .block = -1,
-            .offset.ndim = shape.ndim,
-            .shape = shape,
-            .dtype = lt_tensor_dtype(a->z[i]),
-            .extent = lt_tensor_shape(a->z[i]),
-            .tensor = a->z[i],
-        };
+        lt_state_entry entry = lt_state_of(a->param[i], "weight_buffer");
+        entry.tensor = a->z[i];
         LT_TRY(visitor->entry(visitor->context, &entry));
     }
     return LT_OK;

@@ -153,17 +153,8 @@ lt_status lt_ema_visit(lt_ema *e, lt_state_visitor *visitor)
         return lt_fail(LT_E_ARG, "ema: visit while the averages are swapped in: call "
                                  "lt_ema_swap() first");
     for (size_t i = 0; i < e->count; i++) {
-        const lt_shape shape = lt_param_place(e->param[i]).logical;
-        const lt_state_entry entry = {
-            .param = e->param[i]->name,
-            .name = "ema",
-            .block = -1,
-            .offset.ndim = shape.ndim,
-            .shape = shape,
-            .dtype = lt_tensor_dtype(e->average[i]),
-            .extent = lt_tensor_shape(e->average[i]),
-            .tensor = e->average[i],
-        };
+        lt_state_entry entry = lt_state_of(e->param[i], "ema");
+        entry.tensor = e->average[i];
         LT_TRY(visitor->entry(visitor->context, &entry));
     }
     return LT_OK;

@@ -157,23 +157,14 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
 static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_visitor *visitor)
 {
     LT_TRY(lt_optim_visit_number(visitor, "updates", slot->param->name, &slot->updates));
-    const lt_shape shape = lt_tensor_shape(slot->param->value);
     for (int k = 0; k < LT_MAX_STATE; k++) {
         if (!lt_optim_has_state(o, slot, k))
             continue;
-        const lt_state_entry entry = {
-            .param = slot->param->name,
-            .name = o->ops->slot_state[k],
-            .block = -1,
-            .offset.ndim = shape.ndim,
-            .shape = shape,
-            .owner = slot->owner,
-            .dtype = lt_tensor_dtype(slot->param->value),
-            .extent = shape,
-            .box = lt_optim_has_shards(o) ? slot->param : NULL,
-            .tensor = slot->state[k],
-            .quantized = slot->quantized[k],
-        };
+        lt_state_entry entry = lt_state_of(slot->param, o->ops->slot_state[k]);
+        entry.owner = slot->owner;
+        entry.box = lt_optim_has_shards(o) ? slot->param : NULL;
+        entry.tensor = slot->state[k];
+        entry.quantized = slot->quantized[k];
         LT_TRY(visitor->entry(visitor->context, &entry));
     }
     return LT_OK;

@@ -88,23 +88,15 @@ static lt_status add_line(lt_gather *g, const char *line, size_t bytes)
     return lt_gather_add(g, &item, NULL);
 }
 
-static const char *text_of(const char *all, int rank)
+/* Adds the lists of all groups after the first, on rank 0; text: those of all ranks, "" of most. Groups are numbered by
+ * their lowest rank, which sends the list. */
+static lt_status add_lines(lt_gather *g, const char *text)
 {
-    while (rank--)
-        all += strlen(all) + 1;
-    return all;
-}
-
-/* Adds the lists of all groups after the first, on rank 0; all: the texts of all ranks. */
-static lt_status add_lines(lt_gather *g, const lt_local_steps *local, const char *all)
-{
-    for (int group = 1; group < lt_local_steps_groups(local); group++) {
-        const char *line = text_of(all, lt_local_steps_rank(local, group, 0));
-        for (size_t bytes; *line; line += bytes + 1) {
-            bytes = strcspn(line, "\n");
-            LT_TRY(add_line(g, line, bytes));
+    for (int r = 0; r < g->comm->size; r++, text++)
+        for (size_t bytes; *text; text += bytes + 1) {
+            bytes = strcspn(text, "\n");
+            LT_TRY(add_line(g, text, bytes));
         }
-    }
     return LT_OK;
 }
 
@@ -132,7 +124,7 @@ lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_parts *par
     if (!st)
         st = lt_comm_gather_texts(g->comm, own ? own : "", &all);
     if (!st)
-        st = lt_comm_agree(g->comm, g->comm->rank == 0 ? add_lines(g, local, all) : LT_OK);
+        st = lt_comm_agree(g->comm, g->comm->rank == 0 ? add_lines(g, all) : LT_OK);
     lt_free(all);
     free(own);
     return st;
@@ -229,23 +221,25 @@ lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
     return parts->optim ? take_numbers(g, file) : LT_OK;
 }
 
-bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *g, const char *name)
+/* Returns G of "group.G.ENTRY"; 0 for other names. */
+static long long group_of(const char *name)
 {
     static const char first[] = "group.";
-    const size_t own = strlen(g->prefix);
-    char *end = NULL;
-    if (!g->stored)
-        return false;
-    if (strstr(name, outer_mark))
-        return true;
-    if (own && !strncmp(name, g->prefix, own))
-        return !strcmp(name + own, numbers_name) || !strcmp(name + own, scaling_name);
-    if (own && strchr(name, '#'))
-        return true;
+    char *end;
     if (strncmp(name, first, strlen(first)) != 0)
-        return false;
+        return 0;
     const long long group = strtoll(name + strlen(first), &end, 10);
-    return end != name + strlen(first) && *end == '.' && group > 0 && group < g->stored;
+    return *end == '.' && group > 0 ? group : 0;
+}
+
+bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *g, const char *name)
+{
+    const long long group = group_of(name);
+    if (!g->stored || group >= g->stored)
+        return false;
+    if (strchr(name, '#')) /* state of an optimizer or of the outer step */
+        return group != group_of(g->prefix) || strstr(name, outer_mark);
+    return group > 0; /* numbers and scaling */
 }
 
 lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_reading *reading,
