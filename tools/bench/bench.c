@@ -218,10 +218,11 @@ lt_status bench_read_list(const char *option, const char *text, double *out, int
     }
 }
 
-/* Fills the settings, which begin with *c. */
+/* Fills the settings. */
 static lt_status parse(lt_options **options, const lt_program *program, const bench_command *b,
-                       bench_common *c, int argc, char *const *argv)
+                       int argc, char *const *argv)
 {
+    bench_common *c = b->settings;
     lt_option_table table[5] = {{b->option, b->count, c}};
     size_t count = 1;
     if (b->kind == BENCH_NETWORK)
@@ -236,22 +237,21 @@ static lt_status parse(lt_options **options, const lt_program *program, const be
     return lt_options_answer(*options, stdout);
 }
 
-static lt_status run(const bench_command *b, bench_common *c)
+static lt_status run(const bench_command *b)
 {
+    bench_common *c = b->settings;
     if (b->kind == BENCH_NO_DEVICE || b->kind == BENCH_OWN_DEVICES)
-        return b->run(NULL, NULL, c);
+        return b->run(NULL, NULL);
     if (b->kind == BENCH_RANKS)
-        return bench_play(c, b->run, c);
+        return bench_play(c, b->run);
     const lt_device_config config = {.threads = (int)c->threads,
                                      .tf32 = c->tf32,
                                      .deterministic = c->deterministic,
                                      .fused = (lt_fused)c->fused};
     lt_device *device = NULL;
     c->began = bench_seconds();
-    if (b->kind == BENCH_NETWORK && !c->model.classes)
-        c->model.classes = bench_model_of(c->model.arch)->usual_classes;
     LT_TRY(lt_device_open(&device, c->device, &config));
-    const lt_status st = b->run(device, NULL, c);
+    const lt_status st = b->run(device, NULL);
     lt_device_close(&device);
     return st;
 }
@@ -262,17 +262,14 @@ static int run_command(const bench_command *b, int argc, char *const *argv)
     char name[32];
     const lt_program program = {.name = name, .summary = b->summary, .usage = "[OPTION]..."};
     lt_options *options = NULL;
-    bench_common *c = calloc(1, b->size);
     snprintf(name, sizeof name, "bench %s", b->name);
-    lt_status st = c ? parse(&options, &program, b, c, argc, argv)
-                     : lt_fail(LT_E_NOMEM, "no memory for the settings");
+    lt_status st = parse(&options, &program, b, argc, argv);
     const bool is_understood = !st;
     if (!st && lt_options_asked(options) == LT_OPTIONS_RUN)
-        st = run(b, c);
+        st = run(b);
     if (st)
         fprintf(stderr, "bench %s: %s\n", b->name, lt_error_message());
     lt_options_free(&options);
-    free(c);
     return !st ? 0 : is_understood && st != LT_E_ARG ? 1 : 2;
 }
 

@@ -21,7 +21,7 @@ typedef struct bench_model_config {
     int stem;       /* stem of residual networks: 0 ImageNet's, 1 small */
 } bench_model_config;
 
-/* First member of every benchmark's settings: `common`. A member without an option is 0. */
+/* First member of a benchmark's settings, which are static in its file: `common`. A member without an option is 0. */
 typedef struct bench_common {
     const char *device, *link; /* link: value of --comm-model, or NULL */
     int64_t threads;           /* threads per rank; 0: its share of the machine's cores */
@@ -44,7 +44,7 @@ typedef struct bench_common {
 #define WARMUP               INT("warmup", common.warmup, 0, 1000)
 
 /* Work of one rank. comm: NULL except for BENCH_RANKS; device: NULL for BENCH_OWN_DEVICES. */
-typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm, const void *settings);
+typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm);
 
 typedef enum bench_kind {
     BENCH_NO_DEVICE,
@@ -58,18 +58,19 @@ typedef struct bench_command {
     const char *name, *summary;
     bench_kind kind;
     const lt_option *option;
-    size_t count, size; /* rows of options; bytes of the settings */
+    size_t count;           /* rows of options */
+    bench_common *settings; /* starts with these */
     bench_run_fn *run;
 } bench_command;
 
-/* Defines bench_NAME, whose work is run_NAME(), with the options of a table in settings. */
+/* Defines bench_NAME, whose work is run_NAME(), with the options of a table that fills s. */
 #define BENCH_COMMAND(id, which, table, text)                                   \
     const bench_command bench_##id = {.name = #id,                              \
                                       .summary = (text),                        \
                                       .kind = (which),                          \
                                       .option = (table),                        \
                                       .count = sizeof(table) / sizeof *(table), \
-                                      .size = sizeof(settings),                 \
+                                      .settings = &s.common,                    \
                                       .run = run_##id}
 
 extern const bench_command bench_attention, bench_ceilings, bench_eval, bench_exchange, bench_links,
@@ -84,7 +85,7 @@ lt_status bench_read_list(const char *option, const char *text, double *out, int
 enum { BENCH_MAX_RANKS = 128 };
 
 /* Calls run on every rank; the failure of one ends all. */
-lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *settings);
+lt_status bench_play(const bench_common *c, bench_run_fn *run);
 
 /* --- Measuring --- */
 
@@ -132,6 +133,18 @@ typedef struct bench_model {
 
 /* Returns the kind of an arch such as "vit_s_16" or "gpt2"; others are residual networks. */
 const bench_model *bench_model_of(const char *arch);
+
+/* A model with its parameters and a batch. Members are zero until they are opened. */
+typedef struct bench_network {
+    const bench_model *kind;
+    lt_module *model;
+    lt_params params;
+    lt_batch batch;
+} bench_network;
+
+/* Opens c.arch; c.classes 0: the usual number; c.batch 0: without a batch. Close it after a failure too. */
+lt_status bench_network_open(bench_network *n, lt_device *device, bench_model_config c);
+void bench_network_close(bench_network *n);
 
 /* --- Optimizers by name --- */
 

@@ -11,6 +11,7 @@ typedef struct settings {
     bench_common common;
     int64_t megabytes, side;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -61,8 +62,7 @@ static lt_status run_several(void *context, int64_t round, double *found)
 }
 
 /* Measures *rate, in billions of `amount` per second. Inputs are random, since zeros would be faster. */
-static lt_status measure(work *w, const bench_common *c, lt_dtype dtype, lt_shape shape,
-                         double amount, double *rate)
+static lt_status measure(work *w, lt_dtype dtype, lt_shape shape, double amount, double *rate)
 {
     double seconds = 0;
     lt_status st = bench_random(&w->a, w->device, dtype, shape, LT_FORMAT_CONTIGUOUS, 3);
@@ -71,7 +71,7 @@ static lt_status measure(work *w, const bench_common *c, lt_dtype dtype, lt_shap
     if (!st)
         st = w->run(w);
     if (!st)
-        st = bench_rounds(c, run_several, w, 1, &seconds);
+        st = bench_rounds(&s.common, run_several, w, 1, &seconds);
     *rate = 1e-9 * amount / seconds;
     lt_tape_reset(w->tape, LT_PASS_EVAL);
     lt_tensor_free(&w->a);
@@ -79,28 +79,26 @@ static lt_status measure(work *w, const bench_common *c, lt_dtype dtype, lt_shap
     return st;
 }
 
-static lt_status run_ceilings(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_ceilings(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
-    const bench_common *c = &s->common;
-    const char *f32 = c->tf32 ? "tf32" : "f32";
-    const double n = (double)s->side;
+    const char *f32 = s.common.tf32 ? "tf32" : "f32";
+    const double n = (double)s.side;
     double bytes = 0, flop[3] = {0}; /* f32, bf16, f16 */
     work w = {.device = device, .run = copy};
     (void)comm;
     LT_TRY(lt_tape_new(&w.tape, device));
-    lt_status st = measure(&w, c, LT_F32, LT_SHAPE(s->megabytes * 1000000 / 4),
-                           2e6 * (double)s->megabytes, &bytes); /* bytes read and written */
+    lt_status st = measure(&w, LT_F32, LT_SHAPE(s.megabytes * 1000000 / 4),
+                           2e6 * (double)s.megabytes, &bytes); /* bytes read and written */
     w.run = product;
     for (int i = 0; i < 3 && !st; i++)
         if (lt_device_has_fast(device, bench_amp_dtypes[i]))
-            st = measure(&w, c, bench_amp_dtypes[i], LT_SHAPE(s->side, s->side), 2 * n * n * n,
-                         &flop[i]);
+            st =
+                measure(&w, bench_amp_dtypes[i], LT_SHAPE(s.side, s.side), 2 * n * n * n, &flop[i]);
     lt_tape_free(&w.tape);
     LT_TRY(st);
     fprintf(stderr, "copy %.1f GB/s, products %s %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes, f32,
             flop[0], flop[1], flop[2]);
-    if (!c->json)
+    if (!s.common.json)
         return LT_OK;
     bench_print_head("ceilings", device, "f32", 1);
     printf(", \"%s_gigaflops\": %.6g", f32, flop[0]);

@@ -29,6 +29,7 @@ typedef struct settings {
     int64_t elements; /* elements and reducers: exchange only */
     lt_option_list reducers;
 } settings;
+static settings s;
 
 #define COMM_DTYPE \
     PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype in which gradients are sent"
@@ -59,15 +60,11 @@ typedef struct contest {
 
 /* State of one rank. Members are zero until they are opened. */
 typedef struct player {
-    const settings *s;
     lt_device *device;
     lt_comm *comm;
     lt_nodes nodes;
-    const bench_model *kind;
-    lt_module *model;
-    lt_params params;
+    bench_network net;
     lt_optim *optim;
-    lt_batch batch;
     lt_pass pass;
     contest contest[MOST_CONTESTS];
     int contests;
@@ -77,10 +74,10 @@ typedef struct player {
 
 static lt_status open_contest(player *p, contest *c, lt_data_parallel_config config)
 {
-    config.dtype = bench_amp_dtypes[p->s->dtype];
+    config.dtype = bench_amp_dtypes[s.dtype];
     config.nodes = &p->nodes;
     LT_TRY(lt_tape_new(&c->tape, p->device));
-    return lt_data_parallel_new(&c->dp, p->comm, &p->params, c->tape, &config);
+    return lt_data_parallel_new(&c->dp, p->comm, &p->net.params, c->tape, &config);
 }
 
 static void close_player(player *p)
@@ -90,17 +87,14 @@ static void close_player(player *p)
         lt_tape_free(&p->contest[i].tape);
     }
     lt_optim_free(&p->optim);
-    lt_params_clear(&p->params);
-    lt_module_free(&p->model);
-    lt_tensor_free(&p->batch.inputs);
-    lt_tensor_free(&p->batch.labels);
+    bench_network_close(&p->net);
     lt_nodes_clear(&p->nodes);
 }
 
 /* Opens and measures on this rank; rank 0 reports. */
 static lt_status play(player p, lt_status (*open)(player *), lt_status (*measure)(player *))
 {
-    lt_status st = lt_comm_nodes(&p.nodes, p.comm, (int)p.s->common.ranks_per_node);
+    lt_status st = lt_comm_nodes(&p.nodes, p.comm, (int)s.common.ranks_per_node);
     if (!st)
         st = open(&p);
     if (!st)
@@ -113,8 +107,8 @@ static lt_status backward(player *p, contest *c, bool exchanges)
 {
     lt_task_output out = {0};
     lt_tape_reset(c->tape, p->pass);
-    p->kind->loss(p->model, c->tape, &p->batch, &out);
-    lt_params_zero_grad(&p->params);
+    p->net.kind->loss(p->net.model, c->tape, &p->net.batch, &out);
+    lt_params_zero_grad(&p->net.params);
     lt_data_parallel_begin(c->dp, exchanges);
     return lt_tape_backward(c->tape, out.loss, 1);
 }
@@ -133,15 +127,10 @@ enum { WAITED = MODES, BEYOND = WAITED + EXCHANGES, COLUMNS = BEYOND + EXCHANGES
 
 static lt_status open_overlap(player *p)
 {
-    bench_model_config model = p->s->common.model;
-    p->kind = bench_model_of(model.arch);
-    model.classes = p->kind->usual_classes;
     p->pass = LT_PASS_TRAIN;
     p->pass.recompute = LT_RECOMPUTE_CHEAP;
-    LT_TRY(p->kind->make(&p->model, p->device, &model));
-    LT_TRY(lt_module_params(p->model, &p->params));
-    LT_TRY(lt_optim_open(&p->optim, "sgd", &p->params));
-    LT_TRY(p->kind->batch(&p->batch, p->device, &model));
+    LT_TRY(bench_network_open(&p->net, p->device, s.common.model));
+    LT_TRY(lt_optim_open(&p->optim, "sgd", &p->net.params));
     for (int mode = 0; mode < EXCHANGES; mode++)
         LT_TRY(open_contest(p, &p->contest[mode],
                             (lt_data_parallel_config){.no_overlap = mode == WITHOUT}));
@@ -185,16 +174,15 @@ static lt_status run_modes(void *context, int64_t round, double found[COLUMNS])
 
 static void print_overlap(const player *p, const double *ms)
 {
-    const settings *s = p->s;
-    const bench_model_config *m = &s->common.model;
-    const char *link = s->common.link ? s->common.link : "real";
+    const bench_model_config *m = &s.common.model;
+    const char *link = s.common.link ? s.common.link : "real";
     const double *waited = ms + WAITED, *beyond = ms + BEYOND;
     fprintf(stderr,
             "%s batch %d on %d ranks, link %s: %.1f ms with overlap, %.1f without, %.1f without "
             "communication; exposed %.1f of %.1f ms; waited %.1f of %.1f ms\n",
             m->arch, (int)m->batch, lt_comm_size(p->comm), link, ms[WITH], ms[WITHOUT], ms[NONE],
             beyond[WITH], beyond[WITHOUT], waited[WITH], waited[WITHOUT]);
-    if (!s->common.json)
+    if (!s.common.json)
         return;
     bench_print_head("overlap", p->device, "f32", m->batch);
     bench_print_fields("arch %s ranks %d link %s steps %d milliseconds %g "
@@ -203,7 +191,7 @@ static void print_overlap(const player *p, const double *ms)
                        "exposed_ratio %g waited_milliseconds %g "
                        "waited_milliseconds_without_overlap %g bytes_per_step %llu "
                        "peak_memory_bytes %lld",
-                       m->arch, lt_comm_size(p->comm), link, (int)s->common.steps, ms[WITH],
+                       m->arch, lt_comm_size(p->comm), link, (int)s.common.steps, ms[WITH],
                        ms[WITHOUT], ms[NONE], beyond[WITH], beyond[WITHOUT],
                        beyond[WITH] / beyond[WITHOUT], waited[WITH], waited[WITHOUT],
                        (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
@@ -212,7 +200,7 @@ static void print_overlap(const player *p, const double *ms)
 
 static lt_status measure_overlap(player *p)
 {
-    const bench_common c = {.warmup = WARM, .steps = p->s->common.steps};
+    const bench_common c = {.warmup = WARM, .steps = s.common.steps};
     double ms[COLUMNS];
     LT_TRY(bench_rounds(&c, run_modes, p, COLUMNS, ms));
     if (!lt_comm_rank(p->comm))
@@ -220,9 +208,9 @@ static lt_status measure_overlap(player *p)
     return LT_OK;
 }
 
-static lt_status run_overlap(lt_device *device, lt_comm *comm, const void *s)
+static lt_status run_overlap(lt_device *device, lt_comm *comm)
 {
-    return play((player){.s = s, .device = device, .comm = comm}, open_overlap, measure_overlap);
+    return play((player){.device = device, .comm = comm}, open_overlap, measure_overlap);
 }
 
 BENCH_COMMAND(overlap, BENCH_RANKS, overlap_options,
@@ -240,36 +228,36 @@ static void loss_of_layers(lt_module *model, lt_tape *tape, const lt_batch *batc
 /* Square matrices, whose step takes far less time than the exchange of their gradients. */
 static const bench_model square_layers = {.loss = loss_of_layers};
 
-static int64_t side_of(const settings *s)
+static int64_t side_of(void)
 {
-    return (int64_t)(sqrt((double)s->elements / LAYERS) + 0.5);
+    return (int64_t)(sqrt((double)s.elements / LAYERS) + 0.5);
 }
 
 static lt_status open_layers(player *p)
 {
-    const int64_t side = side_of(p->s);
+    const int64_t side = side_of();
     lt_module *layer = NULL;
-    p->kind = &square_layers;
+    p->net.kind = &square_layers;
     p->pass = LT_PASS_TRAIN;
-    LT_TRY(lt_layer_sequential(&p->model));
+    LT_TRY(lt_layer_sequential(&p->net.model));
     for (int i = 0; i < LAYERS; i++) {
         char name[16];
         snprintf(name, sizeof name, "%d", i);
         LT_TRY(lt_layer_linear(&layer, p->device, name, (int)side, (int)side, false));
-        LT_TRY(lt_sequential_add(p->model, &layer));
+        LT_TRY(lt_sequential_add(p->net.model, &layer));
     }
-    LT_TRY(lt_module_params(p->model, &p->params));
-    for (size_t i = 0; i < p->params.count; i++) /* keeps the scale of activations */
-        LT_TRY(bench_fill_random(p->params.item[i]->value, sqrt(3.0 / (double)side), i));
-    LT_TRY(lt_tensor_new(&p->batch.inputs, p->device, LT_F32, LT_SHAPE(BATCH, side)));
-    LT_TRY(lt_tensor_new(&p->batch.labels, p->device, LT_I32, LT_SHAPE(BATCH)));
-    LT_TRY(bench_fill_random(p->batch.inputs, 1, 1 + (uint64_t)lt_comm_rank(p->comm)));
-    return bench_fill_random(p->batch.labels, (double)side, 2);
+    LT_TRY(lt_module_params(p->net.model, &p->net.params));
+    for (size_t i = 0; i < p->net.params.count; i++) /* keeps the scale of activations */
+        LT_TRY(bench_fill_random(p->net.params.item[i]->value, sqrt(3.0 / (double)side), i));
+    LT_TRY(lt_tensor_new(&p->net.batch.inputs, p->device, LT_F32, LT_SHAPE(BATCH, side)));
+    LT_TRY(lt_tensor_new(&p->net.batch.labels, p->device, LT_I32, LT_SHAPE(BATCH)));
+    LT_TRY(bench_fill_random(p->net.batch.inputs, 1, 1 + (uint64_t)lt_comm_rank(p->comm)));
+    return bench_fill_random(p->net.batch.labels, (double)side, 2);
 }
 
 static lt_status open_exchange(player *p)
 {
-    const lt_option_list *wanted = &p->s->reducers;
+    const lt_option_list *wanted = &s.reducers;
     LT_TRY(open_layers(p));
     if (wanted->count > MOST_CONTESTS)
         return lt_fail(LT_E_ARG, "--reducer: given %d times, at most %d are allowed",
@@ -313,7 +301,7 @@ static lt_status run_exchanges(void *context, int64_t round, double *found)
 static lt_status sum_bytes(player *p, contest *c, double *within, double *between)
 {
     const int ranks = lt_comm_size(p->comm);
-    const double steps = (double)p->s->common.steps;
+    const double steps = (double)s.common.steps;
     lt_reducer_bytes now, *all = calloc((size_t)ranks, sizeof *all);
     int64_t *bytes = calloc((size_t)ranks, sizeof *bytes);
     if (!all || !bytes) {
@@ -339,9 +327,9 @@ static lt_status sum_bytes(player *p, contest *c, double *within, double *betwee
 
 static lt_status measure_exchange(player *p)
 {
-    const bench_common c = {.warmup = WARM, .steps = p->s->common.steps};
-    const bool speaks = !lt_comm_rank(p->comm), json = speaks && p->s->common.json;
-    const long long side = side_of(p->s);
+    const bench_common c = {.warmup = WARM, .steps = s.common.steps};
+    const bool speaks = !lt_comm_rank(p->comm), json = speaks && s.common.json;
+    const long long side = side_of();
     double ms[MOST_CONTESTS], within, between;
     LT_TRY(bench_rounds(&c, run_exchanges, p, p->contests, ms));
     if (json) {
@@ -368,9 +356,9 @@ static lt_status measure_exchange(player *p)
     return LT_OK;
 }
 
-static lt_status run_exchange(lt_device *device, lt_comm *comm, const void *s)
+static lt_status run_exchange(lt_device *device, lt_comm *comm)
 {
-    return play((player){.s = s, .device = device, .comm = comm}, open_exchange, measure_exchange);
+    return play((player){.device = device, .comm = comm}, open_exchange, measure_exchange);
 }
 
 BENCH_COMMAND(exchange, BENCH_RANKS, exchange_options,

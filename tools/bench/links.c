@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+static bench_common settings;
+
 enum { WITHIN, BETWEEN, LINKS };
 enum { SAMPLES = 200, FIRST_BYTES = 1 << 16, MOST_BYTES = 1 << 26 };
 static const double latency_seconds = 1; /* limit for each link */
@@ -151,7 +153,7 @@ static lt_status measure(lt_device *device, lt_comm *comm, const lt_nodes *nodes
 
 /* --- The report --- */
 
-static void print_link(const bench_common *c, int kind, const link *l)
+static void print_link(int kind, const link *l)
 {
     static const char *const where[LINKS] = {"inside a node", "between nodes"},
                              *const names[LINKS] = {"within", "between"};
@@ -163,7 +165,7 @@ static void print_link(const bench_common *c, int kind, const link *l)
                 (long long)l->bytes, l->peer);
     else
         fprintf(stderr, "%s: no two ranks\n", where[kind]);
-    if (!c->json)
+    if (!settings.json)
         return;
     printf(", \"%s\": %s", names[kind], l->there ? "" : "null");
     if (l->there)
@@ -172,23 +174,22 @@ static void print_link(const bench_common *c, int kind, const link *l)
             l->latency_us, l->core_us, l->core_us_mib, l->gbit, (long long)l->bytes, l->peer);
 }
 
-static lt_status run_links(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_links(lt_device *device, lt_comm *comm)
 {
-    const bench_common *c = values;
     lt_nodes nodes;
     link found[LINKS];
-    LT_TRY(lt_comm_nodes(&nodes, comm, (int)c->ranks_per_node));
+    LT_TRY(lt_comm_nodes(&nodes, comm, (int)settings.ranks_per_node));
     lt_status st = measure(device, comm, &nodes, found);
     if (!st && !lt_comm_rank(comm)) {
         fprintf(stderr, "%d nodes\n", nodes.count);
-        if (c->json) {
+        if (settings.json) {
             bench_print_head("links", device, "u8", 0);
             bench_print_fields("ranks %d nodes %d ranks_per_node %d", lt_comm_size(comm),
                                nodes.count, nodes.ranks_per_node);
         }
         for (int kind = 0; kind < LINKS; kind++)
-            print_link(c, kind, &found[kind]);
-        if (c->json)
+            print_link(kind, &found[kind]);
+        if (settings.json)
             printf("}\n");
     }
     lt_nodes_clear(&nodes);
@@ -198,5 +199,5 @@ static lt_status run_links(lt_device *device, lt_comm *comm, const void *values)
 const bench_command bench_links = {.name = "links",
                                    .summary = "time messages inside a node and between two",
                                    .kind = BENCH_RANKS,
-                                   .size = sizeof(bench_common),
+                                   .settings = &settings,
                                    .run = run_links};

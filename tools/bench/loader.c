@@ -15,6 +15,7 @@ typedef struct settings {
     int decode;
     double compute_ms;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -42,11 +43,11 @@ typedef struct measured {
     lt_loader_stats stats;
 } measured;
 
-static void print_json(const settings *s, const lt_device *device, int threads, const measured *m)
+static void print_json(const lt_device *device, int threads, const measured *m)
 {
     const lt_loader_stats *t = &m->stats;
     double ms = 1e3 / (double)t->samples, batches = (double)t->batches;
-    bench_print_header("loader", lt_device_name(device), "u8", s->common.model.batch, threads);
+    bench_print_header("loader", lt_device_name(device), "u8", s.common.model.batch, threads);
     bench_print_fields("images_per_second %g steps %" PRId64 " seconds %g cpu_milliseconds %g "
                        "read_milliseconds %g decode_milliseconds %g resize_milliseconds %g "
                        "wait_seconds %g idle_seconds %g starved_batches %" PRId64 " mean_queue %g "
@@ -59,11 +60,11 @@ static void print_json(const settings *s, const lt_device *device, int threads, 
     printf("}\n");
 }
 
-static void print_result(const settings *s, const lt_device *device, const measured *m)
+static void print_result(const lt_device *device, const measured *m)
 {
     const lt_loader_stats *t = &m->stats;
     double ms = 1e3 / (double)t->samples;
-    int threads = s->common.threads ? (int)s->common.threads : lt_cpu_threads();
+    int threads = s.common.threads ? (int)s.common.threads : lt_cpu_threads();
     fprintf(stderr,
             "%" PRId64 " images in %.2f s: %.1f images/s on %d threads, %.3f ms of CPU an image\n"
             "a thread's time for an image: read %.3f ms, decode %.3f ms, resize %.3f ms, idle %.3f "
@@ -76,8 +77,8 @@ static void print_result(const settings *s, const lt_device *device, const measu
             " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken images\n",
             lt_loader_bound(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
             t->batches, (double)t->ready / (double)t->batches, t->capacity, t->bad);
-    if (s->common.json)
-        print_json(s, device, threads, m);
+    if (s.common.json)
+        print_json(device, threads, m);
 }
 
 static void rest(double ms)
@@ -90,37 +91,36 @@ static void rest(double ms)
 
 /* Without a warm-up the clock starts before any thread has prepared a sample. After a warm-up, samples
  * prepared in advance are not part of the measured time. */
-static lt_status measure(lt_loader *loader, const lt_device *device, const settings *s)
+static lt_status measure(lt_loader *loader, const lt_device *device)
 {
     lt_batch b;
-    measured m = {.steps = s->common.steps ? s->common.steps : lt_loader_batches(loader)};
-    for (int64_t i = 0; i < s->common.warmup; i++)
+    measured m = {.steps = s.common.steps ? s.common.steps : lt_loader_batches(loader)};
+    for (int64_t i = 0; i < s.common.warmup; i++)
         LT_TRY(next_batch(loader, &b));
     lt_loader_stats before = lt_loader_statistics(loader);
     double begin = bench_seconds(), cpu = bench_core_seconds();
     for (int64_t i = 0; i < m.steps; i++) {
         LT_TRY(next_batch(loader, &b));
-        rest(s->compute_ms);
+        rest(s.compute_ms);
     }
     m.seconds = bench_seconds() - begin;
     m.cpu_seconds = bench_core_seconds() - cpu;
     lt_loader_stats now = lt_loader_statistics(loader);
     m.stats = lt_loader_stats_since(&now, &before);
-    print_result(s, device, &m);
+    print_result(device, &m);
     return LT_OK;
 }
 
-static lt_status run_loader(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_loader(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
     const lt_loader_config config = {
         .transform = {.augment = LT_AUGMENT_IMAGENET,
-                      .size = (int)s->common.model.size,
-                      .fast = s->decode != 0,
+                      .size = (int)s.common.model.size,
+                      .fast = s.decode != 0,
                       .limits = {100000000, 10},
                       .flip = 0.5},
-        .batch = (int)s->common.model.batch,
-        .threads = (int)s->common.threads,
+        .batch = (int)s.common.model.batch,
+        .threads = (int)s.common.threads,
         .repeats = 1,
         .shuffle = true,
         .max_bad = -1,
@@ -128,11 +128,11 @@ static lt_status run_loader(lt_device *device, lt_comm *comm, const void *values
     lt_dataset *dataset = NULL;
     lt_loader *loader = NULL;
     (void)comm;
-    lt_status st = lt_dataset_open(&dataset, s->data, true);
+    lt_status st = lt_dataset_open(&dataset, s.data, true);
     if (!st)
         st = lt_loader_new(&loader, dataset, device, &config);
     if (!st)
-        st = measure(loader, device, s);
+        st = measure(loader, device);
     lt_loader_free(&loader);
     lt_dataset_free(&dataset);
     return st;

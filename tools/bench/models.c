@@ -88,3 +88,20 @@ const bench_model *bench_model_of(const char *arch)
         m++; /* the last one's empty prefix matches all names */
     return m;
 }
+
+lt_status bench_network_open(bench_network *n, lt_device *device, bench_model_config c)
+{
+    n->kind = bench_model_of(c.arch);
+    c.classes = c.classes ? c.classes : n->kind->usual_classes;
+    LT_TRY(n->kind->make(&n->model, device, &c));
+    LT_TRY(lt_module_params(n->model, &n->params));
+    return c.batch ? n->kind->batch(&n->batch, device, &c) : LT_OK;
+}
+
+void bench_network_close(bench_network *n)
+{
+    lt_params_clear(&n->params);
+    lt_module_free(&n->model);
+    lt_tensor_free(&n->batch.inputs);
+    lt_tensor_free(&n->batch.labels);
+}

@@ -21,6 +21,7 @@ typedef struct settings {
     int64_t heads, queries, keys;
     bool causal;
 } settings;
+static settings s;
 
 #define BATCH  INT("batch-size", common.model.batch, 1, 1 << 20), .alias = 'b'
 #define AMP    PICK("amp", common.amp, "off|bf16"), .help = "dtype of activations; off is f32"
@@ -108,7 +109,6 @@ enum { GAMMA, BETA, MEAN, VAR, WEIGHT, PARAMS };
 
 /* Operands of a row; NULL where the row does not need one. */
 typedef struct workload {
-    const settings *s;
     const row *row;
     lt_device *device;
     lt_tape *tape;
@@ -134,7 +134,7 @@ static lt_status open_image_layer(workload *w, lt_dtype dtype)
 {
     static const char *const names[] = {"gamma", "beta", "mean", "var"};
     const row *r = w->row;
-    const int64_t size = size_after(r), batch = w->s->common.model.batch;
+    const int64_t size = size_after(r), batch = s.common.model.batch;
     LT_TRY(bench_random(&w->x[0], w->device, dtype, LT_SHAPE(batch, r->in, r->size, r->size),
                         LT_FORMAT_CHANNELS_LAST, 1));
     LT_TRY(bench_random(&w->x[1], w->device, dtype, LT_SHAPE(batch, r->out, size, size),
@@ -150,19 +150,18 @@ static lt_status open_image_layer(workload *w, lt_dtype dtype)
 
 static lt_status open_attention(workload *w, lt_dtype dtype)
 {
-    const settings *s = w->s;
     for (int i = 0; i < 3; i++)
         LT_TRY(bench_random(
             &w->x[i], w->device, dtype,
-            LT_SHAPE(s->common.model.batch, i ? s->keys : s->queries, s->heads * HEAD_SIZE),
+            LT_SHAPE(s.common.model.batch, i ? s.keys : s.queries, s.heads * HEAD_SIZE),
             LT_FORMAT_CONTIGUOUS, (uint64_t)i + 1));
     return LT_OK;
 }
 
-static lt_status open_workload(workload *w, lt_device *device, const row *r, const settings *s)
+static lt_status open_workload(workload *w, lt_device *device, const row *r)
 {
-    const lt_dtype dtype = bench_amp_dtypes[s->common.amp];
-    *w = (workload){.s = s, .row = r, .device = device};
+    const lt_dtype dtype = bench_amp_dtypes[s.common.amp];
+    *w = (workload){.row = r, .device = device};
     LT_TRY(lt_tape_new(&w->tape, device));
     return r->kind == ATTENTION ? open_attention(w, dtype) : open_image_layer(w, dtype);
 }
@@ -181,9 +180,9 @@ static lt_tensor *apply(workload *w, direction which)
         for (int i = 0; i < 3; i++)
             in[i] = which == FORWARD ? w->x[i] : lt_tape_variable(tape, w->x[i]);
         return lt_attention(tape, in[0], in[1], in[2],
-                            (lt_attention_config){.heads = (int)w->s->heads,
-                                                  .kv_heads = (int)w->s->heads,
-                                                  .causal = w->s->causal});
+                            (lt_attention_config){.heads = (int)s.heads,
+                                                  .kv_heads = (int)s.heads,
+                                                  .causal = s.causal});
     }
     lt_tensor *x = which == GRAD_W ? w->x[0] : lt_tape_variable(tape, w->x[0]);
     if (r->kind == MAXPOOL)
@@ -204,7 +203,7 @@ static lt_tensor *apply(workload *w, direction which)
 static lt_status run_once(workload *w, direction which, double seconds[2])
 {
     lt_pass pass = which == FORWARD ? LT_PASS_EVAL : LT_PASS_TRAIN;
-    pass.dtype = bench_amp_dtypes[w->s->common.amp];
+    pass.dtype = bench_amp_dtypes[s.common.amp];
     pass.batch_stats = pass.record && w->row->kind != CONV;
     lt_tape_reset(w->tape, pass);
     for (int i = 0; i < PARAMS; i++)
@@ -261,11 +260,11 @@ static lt_status run_match(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-static void print_layer(const row *r, const settings *s, const result *p)
+static void print_layer(const row *r, const result *p)
 {
     const double side = (double)size_after(r);
     const double gflop =
-        2e-9 * (double)(s->common.model.batch * r->in * r->out * r->taps * r->taps) * side * side;
+        2e-9 * (double)(s.common.model.batch * r->in * r->out * r->taps * r->taps) * side * side;
     fprintf(stderr, "%-30s x%d", r->name, r->times);
     for (direction d = FORWARD; d <= GRAD_W; d++) {
         if (!has_direction(r, d))
@@ -273,27 +272,26 @@ static void print_layer(const row *r, const settings *s, const result *p)
         fprintf(stderr, "  %s %8.3f ms", names[d], p->ms[0][d]);
         if (r->kind == CONV)
             fprintf(stderr, " %5.0f GFLOP/s", 1e3 * gflop / p->ms[0][d]);
-        if (s->other)
+        if (s.other)
             fprintf(stderr, " (%.2f)", p->ms[1][d] / p->ms[0][d]);
     }
     fprintf(stderr, "\n");
 }
 
 /* other: a device with other kernels, or NULL. */
-static lt_status measure_layer(lt_device *device, lt_device *other, const row *r, const settings *s,
-                               result *out)
+static lt_status measure_layer(lt_device *device, lt_device *other, const row *r, result *out)
 {
     match m = {.count = other ? 2 : 1};
-    lt_status st = open_workload(&m.w[0], device, r, s);
+    lt_status st = open_workload(&m.w[0], device, r);
     if (!st && other)
-        st = open_workload(&m.w[1], other, r, s);
+        st = open_workload(&m.w[1], other, r);
     if (!st)
-        st = bench_rounds(&s->common, run_match, &m, m.count * (WRITE + 1), &out->ms[0][0]);
+        st = bench_rounds(&s.common, run_match, &m, m.count * (WRITE + 1), &out->ms[0][0]);
     for (int k = 0; k < m.count; k++)
         for (direction d = GRAD_X; d <= GRAD_W; d++)
             out->ms[k][d] -= has_direction(r, d) ? out->ms[k][WRITE] : 0;
     if (!st)
-        print_layer(r, s, out);
+        print_layer(r, out);
     for (int k = 0; k < m.count; k++)
         close_workload(&m.w[k]);
     return st;
@@ -316,14 +314,14 @@ static void print_sums(const char *network, bool small, const result *results)
     }
 }
 
-static void print_layers(const lt_device *device, const bench_common *c, const result *results)
+static void print_layers(const lt_device *device, const result *results)
 {
     double total = 0;
     for (int i = 0; i < LAYERS; i++)
         for (direction d = FORWARD; d <= GRAD_W; d++)
             total += layers[i].times * results[i].ms[0][d];
-    bench_print_head("ops", device, bench_amp_names[c->amp], c->model.batch);
-    bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)c->steps, total,
+    bench_print_head("ops", device, bench_amp_names[s.common.amp], s.common.model.batch);
+    bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)s.common.steps, total,
                        lt_device_memory(device).peak);
     printf(", \"ops\": [");
     for (int i = 0; i < LAYERS; i++)
@@ -336,35 +334,34 @@ static void print_layers(const lt_device *device, const bench_common *c, const r
 }
 
 /* A device with the kernels to compare with. */
-static lt_status open_other(lt_device **out, const settings *s)
+static lt_status open_other(lt_device **out)
 {
-    const lt_device_config config = {.threads = (int)s->common.threads};
-    if (!s->other)
+    const lt_device_config config = {.threads = (int)s.common.threads};
+    if (!s.other)
         return LT_OK;
-    if (strcmp(s->common.device, "cpu") != 0)
-        return lt_fail(LT_E_ARG, "--beside %s: needs --device cpu, got %s", other_names[s->other],
-                       s->common.device);
-    if (setenv("LATHER_CPU_KERNELS", other_names[s->other], 1))
+    if (strcmp(s.common.device, "cpu") != 0)
+        return lt_fail(LT_E_ARG, "--beside %s: needs --device cpu, got %s", other_names[s.other],
+                       s.common.device);
+    if (setenv("LATHER_CPU_KERNELS", other_names[s.other], 1))
         return LT_E_NOMEM;
-    return lt_device_open(out, s->common.device, &config);
+    return lt_device_open(out, s.common.device, &config);
 }
 
-static lt_status run_ops(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_ops(lt_device *device, lt_comm *comm)
 {
     static result results[LAYERS];
-    const settings *s = values;
     lt_device *other = NULL;
     (void)comm;
-    lt_status st = open_other(&other, s);
+    lt_status st = open_other(&other);
     for (int i = 0; i < LAYERS && !st; i++)
-        if (strstr(layers[i].name, s->filter))
-            st = measure_layer(device, other, &layers[i], s, &results[i]);
+        if (strstr(layers[i].name, s.filter))
+            st = measure_layer(device, other, &layers[i], &results[i]);
     if (!st && other) {
         print_sums("ResNet-50", false, results);
         print_sums("ResNet-18", true, results);
     }
-    if (!st && s->common.json)
-        print_layers(device, &s->common, results);
+    if (!st && s.common.json)
+        print_layers(device, results);
     lt_device_close(&other);
     return st;
 }
@@ -395,35 +392,33 @@ static lt_status run_step(void *context, int64_t round, double found[PASSES])
 }
 
 /* bytes: peak memory of the process beyond that with only the inputs allocated. */
-static void print_attention(const lt_device *device, const bench_common *c, const double *ms,
-                            int64_t bytes)
+static void print_attention(const lt_device *device, const double *ms, int64_t bytes)
 {
-    if (!c->json) {
+    if (!s.common.json) {
         printf("%.3f ms forward, %.3f ms with backward, %.1f MB\n", ms[ALONE], ms[STEP],
                (double)bytes * 1e-6);
         return;
     }
-    bench_print_head("attention", device, bench_amp_names[c->amp], c->model.batch);
+    bench_print_head("attention", device, bench_amp_names[s.common.amp], s.common.model.batch);
     bench_print_fields("forward_milliseconds %g step_milliseconds %g peak_memory_bytes %lld",
                        ms[ALONE], ms[STEP], (long long)bytes);
     printf("}\n");
 }
 
-static lt_status run_attention(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_attention(lt_device *device, lt_comm *comm)
 {
-    settings s = *(const settings *)values;
     workload w;
     double ms[PASSES];
     (void)comm;
     s.keys = s.keys ? s.keys : s.queries;
-    lt_status st = open_workload(&w, device, &attention, &s);
+    lt_status st = open_workload(&w, device, &attention);
     const int64_t before = bench_process_bytes("VmRSS");
     if (!st)
         st = bench_rounds(&s.common, run_step, &w, PASSES, ms);
     if (!st) /* forward alone, no gradients */
         st = bench_rounds(&s.common, run_forward, &w, 1, &ms[ALONE]);
     if (!st)
-        print_attention(device, &s.common, ms, bench_process_bytes("VmHWM") - before);
+        print_attention(device, ms, bench_process_bytes("VmHWM") - before);
     close_workload(&w);
     return st;
 }

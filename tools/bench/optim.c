@@ -21,6 +21,7 @@ typedef struct settings {
     bool packed;
     int64_t block;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -174,12 +175,11 @@ static lt_status next_step(void *context, int64_t round, double *found)
 }
 
 /* Reads the settings' default of factor_frequency: steps per gradient that updates the factors. */
-static lt_status ask_factor_frequency(const lt_params *params, const settings *s,
-                                      lt_shampoo_config c, int64_t *out)
+static lt_status ask_factor_frequency(const lt_params *params, lt_shampoo_config c, int64_t *out)
 {
     lt_optim *optim = NULL;
-    c.factor_dtype = (lt_state_dtype)s->factor_dtype;
-    c.packed_factors = s->packed;
+    c.factor_dtype = (lt_state_dtype)s.factor_dtype;
+    c.packed_factors = s.packed;
     LT_TRY(lt_optim_shampoo(&optim, params, &c));
     *out = lt_shampoo_settings(optim)->factor_frequency;
     lt_optim_free(&optim);
@@ -191,52 +191,51 @@ enum { MORE = 2 };             /* last steps of a round, which are not measured 
 
 /* Opens a Shampoo that refreshes all roots in the first step and, with the reference timing, none in the measured ones;
  * every gradient updates the factors. */
-static lt_status make_shampoo(lt_optim **out, const lt_params *params, const settings *s,
-                              lt_shampoo_config c)
+static lt_status make_shampoo(lt_optim **out, const lt_params *params, lt_shampoo_config c)
 {
-    c.max_preconditioner_dim = s->block;
-    c.refresh_timing = s->refresh == STAGGERED ? LT_REFRESH_STAGGERED : LT_REFRESH_REFERENCE;
-    c.precondition_frequency = s->common.warmup + s->common.steps + MORE;
+    c.max_preconditioner_dim = s.block;
+    c.refresh_timing = s.refresh == STAGGERED ? LT_REFRESH_STAGGERED : LT_REFRESH_REFERENCE;
+    c.precondition_frequency = s.common.warmup + s.common.steps + MORE;
     c.start_preconditioning_step = c.precondition_frequency;
     c.factor_frequency = 1;
-    c.factor_dtype = (lt_state_dtype)s->factor_dtype;
-    c.packed_factors = s->packed;
+    c.factor_dtype = (lt_state_dtype)s.factor_dtype;
+    c.packed_factors = s.packed;
     return lt_optim_shampoo(out, params, &c);
 }
 
 /* Runs a step that computes all roots with either timing, then the measured steps, then the rest of the round: on a device
  * with a queue a batch of roots completes at the end of its part of the round. Roots are counted in the first step for the
  * reference timing, in the round after it for the staggered one. */
-static lt_status time_steps(stepped *o, const settings *s, bool shampoo, double *median)
+static lt_status time_steps(stepped *o, bool shampoo, double *median)
 {
     double ignored;
     if (shampoo)
         LT_TRY(time_step(o, &ignored));
-    if (shampoo && s->refresh == REFERENCE)
+    if (shampoo && s.refresh == REFERENCE)
         add_roots(o->optim, o->all);
-    LT_TRY(bench_rounds(&s->common, next_step, o, COLUMNS, median));
-    for (int64_t i = 0; shampoo && s->refresh == STAGGERED && i < MORE; i++) {
+    LT_TRY(bench_rounds(&s.common, next_step, o, COLUMNS, median));
+    for (int64_t i = 0; shampoo && s.refresh == STAGGERED && i < MORE; i++) {
         LT_TRY(time_step(o, &ignored));
         add_roots(o->optim, o->all);
     }
     return LT_OK;
 }
 
-static lt_status run(const lt_params *params, const settings *s, const char *name, result *out)
+static lt_status run(const lt_params *params, const char *name, result *out)
 {
     lt_shampoo_config c;
     const bool shampoo = bench_shampoo_config(&c, name);
-    const int64_t every = s->common.warmup + s->common.steps + MORE;
+    const int64_t every = s.common.warmup + s.common.steps + MORE;
     stepped o = {.attempt = shampoo ? every : 1, .all = out};
     double median[COLUMNS];
     int64_t seen = 1;
-    lt_status st = shampoo ? ask_factor_frequency(params, s, c, &seen) : LT_OK;
+    lt_status st = shampoo ? ask_factor_frequency(params, c, &seen) : LT_OK;
     if (!st)
-        st = shampoo ? make_shampoo(&o.optim, params, s, c) : lt_optim_open(&o.optim, name, params);
+        st = shampoo ? make_shampoo(&o.optim, params, c) : lt_optim_open(&o.optim, name, params);
     if (!st)
-        st = lt_optim_set_state_dtype(o.optim, (lt_state_dtype)s->state_dtype);
+        st = lt_optim_set_state_dtype(o.optim, (lt_state_dtype)s.state_dtype);
     if (!st)
-        st = time_steps(&o, s, shampoo, median);
+        st = time_steps(&o, shampoo, median);
     if (!st) {
         out->factor = 1e3 * median[FACTOR] / (double)seen;
         out->plain = 1e3 * median[TOTAL] - out->factor * (double)(seen - 1);
@@ -250,9 +249,9 @@ static lt_status run(const lt_params *params, const settings *s, const char *nam
     return st;
 }
 
-static lt_status measure(const lt_params *params, const settings *s, const char *name, result *out)
+static lt_status measure(const lt_params *params, const char *name, result *out)
 {
-    LT_TRY(run(params, s, name, out));
+    LT_TRY(run(params, name, out));
     fprintf(stderr, "%-18s %10.2f ms a step, %8.1f MiB of state", name, out->milliseconds,
             (double)out->state_bytes / 0x1p20);
     if (out->frequency)
@@ -278,17 +277,17 @@ static void print_result(const char *name, const result *r)
     printf("}");
 }
 
-static lt_status measure_all(lt_device *device, const lt_params *params, const settings *s)
+static lt_status measure_all(lt_device *device, const lt_params *params)
 {
-    int first = s->optim ? s->optim - 1 : 0, end = s->optim ? s->optim : optims;
+    int first = s.optim ? s.optim - 1 : 0, end = s.optim ? s.optim : optims;
     result *r = calloc((size_t)optims, sizeof *r);
     lt_status st = r ? fill_gradients(params) : LT_E_NOMEM;
     for (int i = first; i < end && !st; i++)
-        st = measure(params, s, bench_optims[i], &r[i]);
-    if (!st && s->common.json) {
+        st = measure(params, bench_optims[i], &r[i]);
+    if (!st && s.common.json) {
         bench_print_head("optim", device, "f32", 0);
-        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s->arch,
-                           (int)s->common.steps, r[first].milliseconds,
+        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
+                           (int)s.common.steps, r[first].milliseconds,
                            lt_device_memory(device).peak);
         printf(", \"optimizers\": {");
         for (int i = first; i < end; i++) {
@@ -302,22 +301,15 @@ static lt_status measure_all(lt_device *device, const lt_params *params, const s
     return st;
 }
 
-static lt_status run_optim(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_optim(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
-    const bench_model *kind = bench_model_of(s->arch);
-    const bench_model_config config = {
-        .arch = s->arch, .classes = kind->usual_classes, .size = 224};
-    lt_module *model = NULL;
-    lt_params params = {0};
+    bench_network n = {0};
     (void)comm;
-    lt_status st = kind->make(&model, device, &config);
+    lt_status st =
+        bench_network_open(&n, device, (bench_model_config){.arch = s.arch, .size = 224});
     if (!st)
-        st = lt_module_params(model, &params);
-    if (!st)
-        st = measure_all(device, &params, s);
-    lt_params_clear(&params);
-    lt_module_free(&model);
+        st = measure_all(device, &n.params);
+    bench_network_close(&n);
     return st;
 }
 

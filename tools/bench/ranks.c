@@ -9,7 +9,6 @@
 
 typedef struct player {
     bench_run_fn *run;
-    const void *settings;
     lt_device *device;
     lt_comm *comm;
     lt_status status;
@@ -20,7 +19,7 @@ typedef struct player {
 static void *play(void *argument)
 {
     player *p = argument;
-    p->status = p->run(p->device, p->comm, p->settings);
+    p->status = p->run(p->device, p->comm);
     if (p->status) {
         snprintf(p->message, sizeof p->message, "%s", lt_error_message());
         lt_comm_abort(p->comm);
@@ -89,7 +88,7 @@ static lt_status play_threads(const bench_common *c, player *p, const lt_device_
     return failed ? lt_fail(failed->status, "%s", failed->message) : st;
 }
 
-lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *settings)
+lt_status bench_play(const bench_common *c, bench_run_fn *run)
 {
     player p[BENCH_MAX_RANKS];
     const bool launched = strcmp(lt_comm_launched_kind(), "self") != 0;
@@ -100,6 +99,6 @@ lt_status bench_play(const bench_common *c, bench_run_fn *run, const void *setti
     const int threads = c->threads ? (int)c->threads : share > 1 ? share : 1;
     const lt_device_config config = {.threads = threads};
     for (int r = 0; r < BENCH_MAX_RANKS; r++)
-        p[r] = (player){.run = run, .settings = settings};
+        p[r] = (player){.run = run};
     return launched ? play_process(c, p, &config) : play_threads(c, p, &config);
 }

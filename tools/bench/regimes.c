@@ -21,6 +21,7 @@ typedef struct settings {
         message_us, select_ns, factor_ns;
     int64_t per_node, rank, local, matrices;
 } settings;
+static settings s;
 
 #define TINY 1e-9
 
@@ -105,57 +106,57 @@ typedef struct cell {
     bool helps;
 } cell;
 
-static lt_cost_bucket *make_buckets(const settings *s, size_t *count)
+static lt_cost_bucket *make_buckets(size_t *count)
 {
     const double mib = 1 << 20, f32 = 4;
-    const int64_t elements = (int64_t)s->params;
-    *count = (size_t)ceil(s->params * f32 / (s->bucket_mib * mib));
+    const int64_t elements = (int64_t)s.params;
+    *count = (size_t)ceil(s.params * f32 / (s.bucket_mib * mib));
     if (*count > 1000000)
         *count = 1000000;
     lt_cost_bucket *b = calloc(*count, sizeof *b);
     for (size_t i = 0; b && i < *count; i++) {
         const double share = 1 / (double)*count;
         b[i].elements = lt_cost_chunk(elements, (int)*count, (int)i);
-        b[i].ready = s->backward_ms / 1e3 * ((double)i + 1) * share;
-        b[i].rows = (int64_t)(sqrt(s->params * (double)s->matrices) * share);
+        b[i].ready = s.backward_ms / 1e3 * ((double)i + 1) * share;
+        b[i].rows = (int64_t)(sqrt(s.params * (double)s.matrices) * share);
         b[i].columns = b[i].rows;
     }
     return b;
 }
 
-static lt_cost_cluster cluster_of(const settings *s, double gbit, int ranks)
+static lt_cost_cluster cluster_of(double gbit, int ranks)
 {
     const double us = 1e-6, bytes = 1e9 / 8;
-    lt_cost_cluster c = {.per_node = ranks < s->per_node ? ranks : (int)s->per_node,
-                         .within = {.latency = s->within_us * us,
-                                    .message = s->message_us * us,
-                                    .bandwidth = s->within_gbit * bytes},
-                         .between = {.latency = s->between_us * us,
-                                     .message = s->message_us * us,
+    lt_cost_cluster c = {.per_node = ranks < s.per_node ? ranks : (int)s.per_node,
+                         .within = {.latency = s.within_us * us,
+                                    .message = s.message_us * us,
+                                    .bandwidth = s.within_gbit * bytes},
+                         .between = {.latency = s.between_us * us,
+                                     .message = s.message_us * us,
                                      .bandwidth = gbit * bytes}};
     c.nodes = ranks / c.per_node;
     return c;
 }
 
 /* Fills a candidate's plan, and *unit with its reducer's seconds per unit of computation. */
-static lt_status plan_of(lt_cost_plan *plan, double *unit, const settings *s, const candidate *c)
+static lt_status plan_of(lt_cost_plan *plan, double *unit, const candidate *c)
 {
     const double ns = 1e-9;
     char compress[64];
     *plan = (lt_cost_plan){
-        .scheme = c->scheme, .element_bytes = c->element_bytes, .every = (int)s->local};
-    *unit = (c->reducer == TOPK ? s->select_ns : s->factor_ns) * ns;
+        .scheme = c->scheme, .element_bytes = c->element_bytes, .every = (int)s.local};
+    *unit = (c->reducer == TOPK ? s.select_ns : s.factor_ns) * ns;
     if (c->reducer == NONE)
         return LT_OK;
     snprintf(compress, sizeof compress, "%s:%.17g", c->name,
-             c->reducer == TOPK ? s->density : (double)s->rank);
+             c->reducer == TOPK ? s.density : (double)s.rank);
     return lt_cost_read_reducer(plan, compress);
 }
 
-static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, size_t count)
+static lt_status fill(cell *out, const lt_cost_bucket *b, size_t count)
 {
     const double least = 1.05; /* smallest gain that is worth a change */
-    lt_cost_cluster c = cluster_of(s, out->gbit, out->ranks);
+    lt_cost_cluster c = cluster_of(out->gbit, out->ranks);
     if (c.nodes * c.per_node != out->ranks)
         return lt_fail(LT_E_ARG, "--ranks: %d is not a multiple of --per-node %d", out->ranks,
                        c.per_node);
@@ -163,9 +164,9 @@ static lt_status fill(cell *out, const settings *s, const lt_cost_bucket *b, siz
     for (int i = 0; i < CANDIDATES; i++) {
         lt_cost_result r;
         lt_cost_plan plan;
-        LT_TRY(plan_of(&plan, &c.unit, s, &candidates[i]));
-        LT_TRY(lt_cost_simulate(&r, &plan, &c, b, count, s->backward_ms / 1e3));
-        out->seconds[i] = r.step + s->forward_ms / 1e3;
+        LT_TRY(plan_of(&plan, &c.unit, &candidates[i]));
+        LT_TRY(lt_cost_simulate(&r, &plan, &c, b, count, s.backward_ms / 1e3));
+        out->seconds[i] = r.step + s.forward_ms / 1e3;
         if (out->seconds[i] < out->seconds[out->fastest])
             out->fastest = i;
         if (i < DENSE && out->seconds[i] < out->seconds[out->dense])
@@ -189,12 +190,11 @@ static void print_table(const cell *c, int count)
                 1e3 * c[i].seconds[c[i].fastest], c[i].gain);
 }
 
-static void print_json(const settings *s, const cell *c, int count)
+static void print_json(const cell *c, int count)
 {
     bench_print_header("regimes", "none", "f32", 0, 0);
     bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
-                       s->params, s->backward_ms, s->forward_ms, s->density, (int)s->rank,
-                       (int)s->local);
+                       s.params, s.backward_ms, s.forward_ms, s.density, (int)s.rank, (int)s.local);
     printf(", \"cells\": [");
     for (int i = 0; i < count; i++) {
         printf("%s{\"helps\": %s", i ? ", " : "", c[i].helps ? "true" : "false");
@@ -209,11 +209,11 @@ static void print_json(const settings *s, const cell *c, int count)
     printf("]}\n");
 }
 
-static lt_status map(const settings *s, const values *gbit, const values *ranks)
+static lt_status map(const values *gbit, const values *ranks)
 {
     size_t buckets;
     int count = 0;
-    lt_cost_bucket *b = make_buckets(s, &buckets);
+    lt_cost_bucket *b = make_buckets(&buckets);
     cell *cells = calloc((size_t)MAX_VALUES * MAX_VALUES, sizeof *cells);
     lt_status st = b && cells ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
     for (int g = 0; !st && g < gbit->count; g++)
@@ -221,25 +221,24 @@ static lt_status map(const settings *s, const values *gbit, const values *ranks)
             cell *c = &cells[count++];
             c->gbit = gbit->at[g];
             c->ranks = (int)ranks->at[r];
-            st = fill(c, s, b, buckets);
+            st = fill(c, b, buckets);
         }
     if (!st)
         print_table(cells, count);
-    if (!st && s->common.json)
-        print_json(s, cells, count);
+    if (!st && s.common.json)
+        print_json(cells, count);
     free(cells);
     free(b);
     return st;
 }
 
-static lt_status run_regimes(lt_device *device, lt_comm *comm, const void *values_of_options)
+static lt_status run_regimes(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values_of_options;
     values gbit = {.count = 0}, ranks = {.count = 0};
     (void)device, (void)comm;
-    LT_TRY(read_values(&gbit, "gbit", s->gbit, 1e6));
-    LT_TRY(read_ranks(&ranks, s->ranks));
-    return map(s, &gbit, &ranks);
+    LT_TRY(read_values(&gbit, "gbit", s.gbit, 1e6));
+    LT_TRY(read_ranks(&ranks, s.ranks));
+    return map(&gbit, &ranks);
 }
 
 BENCH_COMMAND(regimes, BENCH_NO_DEVICE, table,

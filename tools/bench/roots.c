@@ -20,6 +20,7 @@ typedef struct settings {
     double moved;
     bool accuracy, bases;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -199,19 +200,19 @@ static int by_size(const void *x, const void *y)
 }
 
 /* Adds each --every-th factor of a checkpoint, divided by 1 - beta2^step. */
-static lt_status add_recorded(matrices *list, const settings *s)
+static lt_status add_recorded(matrices *list)
 {
-    const double beta2 = 0.999, correction = 1 - pow(beta2, (double)s->step);
+    const double beta2 = 0.999, correction = 1 - pow(beta2, (double)s.step);
     lt_safetensors *file = NULL;
-    lt_status st = lt_safetensors_open(&file, s->factors);
+    lt_status st = lt_safetensors_open(&file, s.factors);
     for (size_t i = 0, k = 0; !st && i < lt_safetensors_count(file); i++) {
         const lt_safetensors_entry *e = lt_safetensors_at(file, i);
         if (strstr(e->name, ".factor.") && e->dtype == LT_F32 && e->shape.ndim == 2
-            && k++ % (size_t)s->every == 0)
+            && k++ % (size_t)s.every == 0)
             st = add_factor(list, file, e, correction);
     }
     if (!st && !list->count)
-        st = lt_fail(LT_E_FORMAT, "%s: no factors of Shampoo", s->factors);
+        st = lt_fail(LT_E_FORMAT, "%s: no factors of Shampoo", s.factors);
     qsort(list->item, list->count, sizeof *list->item, by_size);
     lt_safetensors_close(&file);
     return st;
@@ -446,7 +447,6 @@ static lt_status evaluate(const matrix *m, result *out)
 /* Solvers on one list, alternating with LAPACK. Columns of a round: seconds of ssyevd with one and with two threads, its
  * processor seconds with one; then wall and processor milliseconds of each solver. */
 typedef struct match {
-    const settings *s;
     lt_device *device;
     const char *name;
     matrices *list;
@@ -460,7 +460,7 @@ enum { ONE_THREAD, TWO_THREADS, ONE_CPU, FIRST_SOLVER, COLUMNS = FIRST_SOLVER + 
 static void read_solvers(match *m)
 {
     char list[256], word[64];
-    snprintf(list, sizeof list, ",%s,", m->s->solvers);
+    snprintf(list, sizeof list, ",%s,", s.solvers);
     for (int i = 0; i < SOLVERS; i++) {
         snprintf(word, sizeof word, ",%s,", lt_root_solver_name(i));
         if (strstr(list, word))
@@ -480,7 +480,7 @@ static void print_solver(const match *m, const result *r, const double *found, c
             m->name, n, m->list->count, solver, ms[0], best > 0 ? 1e3 * best / ms[0] : 0,
             r->residual, r->angle, retries, fallbacks, ms[1],
             1e3 * fmax(found[ONE_CPU], 0) / ms[1]);
-    if (m->s->common.json)
+    if (s.common.json)
         bench_print_row(
             rows++,
             "matrices %s n %lld count %zu solver %s milliseconds %g cpu_milliseconds %g "
@@ -504,12 +504,11 @@ static void print_match(const match *m, const double *found)
 static lt_status run_match(void *context, int64_t round, double *found)
 {
     match *m = context;
-    const settings *s = m->s;
     const matrices *list = m->list;
     double unused;
-    time_lapack(list, s->lapack == 2 ? 2 : 1, &found[ONE_THREAD], &found[ONE_CPU]);
+    time_lapack(list, s.lapack == 2 ? 2 : 1, &found[ONE_THREAD], &found[ONE_CPU]);
     found[TWO_THREADS] = found[ONE_THREAD];
-    if (!s->lapack)
+    if (!s.lapack)
         time_lapack(list, 2, &found[TWO_THREADS], &unused);
     for (int k = 0; k < m->solvers; k++) {
         result *r = &m->solver[k];
@@ -521,56 +520,56 @@ static lt_status run_match(void *context, int64_t round, double *found)
         LT_TRY(run_solver(m->device, &m->config, list, &r->stats));
         found[FIRST_SOLVER + 2 * k] = 1e3 * (bench_seconds() - begin);
         found[FIRST_SOLVER + 2 * k + 1] = 1e3 * (bench_core_seconds() - began);
-        for (size_t i = 0; s->accuracy && round == s->common.steps - 1 && i < list->count; i++)
+        for (size_t i = 0; s.accuracy && round == s.common.steps - 1 && i < list->count; i++)
             LT_TRY(evaluate(&list->item[i], r));
     }
     return LT_OK;
 }
 
-static lt_status compare(lt_device *device, const settings *s, const char *name, matrices *list)
+static lt_status compare(lt_device *device, const char *name, matrices *list)
 {
-    match m = {.s = s, .device = device, .name = name, .list = list};
+    match m = {.device = device, .name = name, .list = list};
     double found[COLUMNS];
     LT_TRY(lt_shampoo_preset("reference", &m.config));
     m.config.epsilon = epsilon;
     m.config.epsilon_rule = LT_EPSILON_RELATIVE;
-    if (s->bases)
+    if (s.bases)
         m.config.preconditioner = LT_PRECONDITIONER_EIGENDECOMPOSED;
     read_solvers(&m);
     for (size_t i = 0; i < list->count; i++) {
         matrix *one = &list->item[i];
-        LT_TRY(s->accuracy ? make_exact(one) : LT_OK);
+        LT_TRY(s.accuracy ? make_exact(one) : LT_OK);
         LT_TRY(lt_tensor_new(&one->in, device, LT_F32, LT_SHAPE(one->n, one->n)));
         LT_TRY(lt_tensor_new(&one->out, device, LT_F32, LT_SHAPE(one->n, one->n)));
-        if (s->bases)
+        if (s.bases)
             LT_TRY(lt_tensor_new(&one->power, device, LT_F32, LT_SHAPE(one->n)));
     }
-    if (s->bases)
+    if (s.bases)
         LT_TRY(begin_bases(device, m.config, list));
-    LT_TRY(bench_rounds(&s->common, run_match, &m, COLUMNS, found));
+    LT_TRY(bench_rounds(&s.common, run_match, &m, COLUMNS, found));
     print_match(&m, found);
     return LT_OK;
 }
 
-static lt_status compare_generated(lt_device *device, const settings *s)
+static lt_status compare_generated(lt_device *device)
 {
     double condition[MOST_CONDITIONS];
     int conditions;
-    LT_TRY(bench_read_list("conditions", s->conditions, condition, MOST_CONDITIONS, &conditions));
-    for (const char *size = s->sizes; size && *size; size = strchr(size, ',')) {
+    LT_TRY(bench_read_list("conditions", s.conditions, condition, MOST_CONDITIONS, &conditions));
+    for (const char *size = s.sizes; size && *size; size = strchr(size, ',')) {
         size += *size == ',';
         char *end;
         const int64_t n = strtoll(size, &end, 10),
-                      count = *end == 'x' ? strtoll(end + 1, NULL, 10) : s->batch;
+                      count = *end == 'x' ? strtoll(end + 1, NULL, 10) : s.batch;
         if (n < 1 || count < 1)
-            return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s->sizes);
+            return lt_fail(LT_E_ARG, "bench roots: --sizes %s", s.sizes);
         for (int i = 0; i < conditions; i++) {
             matrices list = {0};
-            lt_status st = add_generated(&list, n, condition[i], s->batch, count);
-            if (!st && s->bases)
-                st = move(&list, s->moved);
+            lt_status st = add_generated(&list, n, condition[i], s.batch, count);
+            if (!st && s.bases)
+                st = move(&list, s.moved);
             if (!st)
-                st = compare(device, s, list.item[0].name, &list);
+                st = compare(device, list.item[0].name, &list);
             clear(&list);
             LT_TRY(st);
         }
@@ -578,20 +577,19 @@ static lt_status compare_generated(lt_device *device, const settings *s)
     return LT_OK;
 }
 
-static lt_status run_roots(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_roots(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
     (void)comm;
-    if (s->common.json) {
+    if (s.common.json) {
         bench_print_head("roots", device, "f32", 0);
-        printf(", \"repeats\": %lld, \"rows\": [", (long long)s->common.steps);
+        printf(", \"repeats\": %lld, \"rows\": [", (long long)s.common.steps);
     }
     matrices list = {0};
-    lt_status st = s->factors ? add_recorded(&list, s) : compare_generated(device, s);
-    if (!st && s->factors)
-        st = compare(device, s, "recorded", &list);
+    lt_status st = s.factors ? add_recorded(&list) : compare_generated(device);
+    if (!st && s.factors)
+        st = compare(device, "recorded", &list);
     clear(&list);
-    if (s->common.json)
+    if (s.common.json)
         printf("], \"failures\": %lld}\n", (long long)failures);
     return st;
 }

@@ -16,6 +16,7 @@ typedef struct settings {
     const char *address;
     int64_t calls, large;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -76,19 +77,19 @@ static lt_status measure(lt_client *client, size_t bytes, int64_t calls, int thr
     return failed ? lt_fail(LT_E_COMM, "%d of %lld calls failed", failed, (long long)calls) : LT_OK;
 }
 
-static lt_status measure_all(lt_client *client, const settings *s)
+static lt_status measure_all(lt_client *client)
 {
     double ignored, one, several, bulk;
-    LT_TRY(measure(client, SMALL, s->calls / 10, 1, &ignored));
-    LT_TRY(measure(client, SMALL, s->calls, 1, &one));
-    LT_TRY(measure(client, SMALL, s->calls, THREADS, &several));
-    LT_TRY(measure(client, LARGE_BYTES, s->large, 1, &bulk));
-    one = (double)s->calls / one;
-    several = (double)s->calls / several;
-    bulk = 1e-9 * LARGE_BYTES * (double)s->large / bulk;
+    LT_TRY(measure(client, SMALL, s.calls / 10, 1, &ignored));
+    LT_TRY(measure(client, SMALL, s.calls, 1, &one));
+    LT_TRY(measure(client, SMALL, s.calls, THREADS, &several));
+    LT_TRY(measure(client, LARGE_BYTES, s.large, 1, &bulk));
+    one = (double)s.calls / one;
+    several = (double)s.calls / several;
+    bulk = 1e-9 * LARGE_BYTES * (double)s.large / bulk;
     fprintf(stderr, "%.0f calls/s, %.0f by %d threads; %.3f GB/s there and back\n", one, several,
             THREADS, bulk);
-    if (!s->common.json)
+    if (!s.common.json)
         return LT_OK;
     bench_print_header("service", "none", "u8", 0, THREADS);
     bench_print_fields("calls_per_second %.0f calls_per_second_4 %.0f gigabytes_per_second %.3f",
@@ -97,20 +98,19 @@ static lt_status measure_all(lt_client *client, const settings *s)
     return LT_OK;
 }
 
-static lt_status run_service(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_service(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
     const size_t most = (size_t)LARGE_BYTES * 2;
     lt_service *service = NULL;
     lt_client *client = NULL;
     (void)device, (void)comm;
     lt_status st = lt_service_open(
-        &service, &(lt_service_config){.address = s->address, .handler = echo, .max_bytes = most});
+        &service, &(lt_service_config){.address = s.address, .handler = echo, .max_bytes = most});
     if (!st)
         st = lt_client_open(&client, &(lt_client_config){.address = lt_service_address(service),
                                                          .max_bytes = most});
     if (!st)
-        st = measure_all(client, s);
+        st = measure_all(client);
     lt_client_close(&client);
     lt_service_close(&service);
     return st;

@@ -25,6 +25,7 @@ typedef struct settings {
     int64_t needed, micro_batches;
     double base_ms, tail;
 } settings;
+static settings s;
 
 /* clang-format off */
 static const lt_option table[] = {
@@ -57,40 +58,40 @@ static double draw(int64_t step, int rank, int micro)
 }
 
 /* Seconds of a micro-batch: a function of (step, rank, micro). */
-static double latency(const settings *s, int model, int64_t step, int rank, int micro)
+static double latency(int model, int64_t step, int rank, int micro)
 {
     enum { OF_STEP = 255 };
     const double tail_share = 0.01; /* share of steps in which a rank is slow */
-    const double base = 1e-3 * s->base_ms;
+    const double base = 1e-3 * s.base_ms;
     if (model == EXPONENTIAL)
         return base / 2 * (1 - log(draw(step, rank, micro)));
     const double steady = base * (0.95 + 0.1 * draw(step, rank, micro));
     if (model == SLOW)
-        return rank ? steady : s->tail * steady;
-    return draw(step, rank, OF_STEP) < tail_share ? s->tail * steady : steady;
+        return rank ? steady : s.tail * steady;
+    return draw(step, rank, OF_STEP) < tail_share ? s.tail * steady : steady;
 }
 
 /* Returns the mean over steps first .. first + steps - 1 of the needed-th smallest of the ranks' seconds. */
-static double order_statistic(const settings *s, int model, int64_t first, int64_t steps, int ranks)
+static double order_statistic(int model, int64_t first, int64_t steps, int ranks)
 {
     double sum[BENCH_MAX_RANKS], all = 0;
     for (int64_t t = first; t < first + steps; t++) {
         for (int r = 0; r < ranks; r++) {
             sum[r] = 0;
-            for (int m = 0; m < s->micro_batches; m++)
-                sum[r] += latency(s, model, t, r, m);
+            for (int m = 0; m < s.micro_batches; m++)
+                sum[r] += latency(model, t, r, m);
         }
         qsort(sum, (size_t)ranks, sizeof *sum, bench_ascending);
-        all += sum[s->needed - 1];
+        all += sum[s.needed - 1];
     }
     return all / (double)steps;
 }
 
 /* Draws the latencies of all micro-batches; the caller frees *memory. */
-static lt_status make_latencies(const settings *s, int model, int64_t first, int64_t steps,
-                                double rest, lt_drop_latencies *out, double **memory)
+static lt_status make_latencies(int model, int64_t first, int64_t steps, double rest,
+                                lt_drop_latencies *out, double **memory)
 {
-    const int ranks = (int)s->needed, micro = (int)s->micro_batches;
+    const int ranks = (int)s.needed, micro = (int)s.micro_batches;
     double *t = calloc((size_t)steps * (size_t)ranks * (size_t)micro, sizeof *t);
     if (!t)
         return lt_fail(LT_E_NOMEM, "stragglers: no memory");
@@ -99,7 +100,7 @@ static lt_status make_latencies(const settings *s, int model, int64_t first, int
     for (int64_t u = 0; u < steps; u++)
         for (int r = 0; r < ranks; r++)
             for (int m = 0; m < micro; m++)
-                *t++ = latency(s, model, first + u, r, m);
+                *t++ = latency(model, first + u, r, m);
     return LT_OK;
 }
 
@@ -107,7 +108,6 @@ static lt_status make_latencies(const settings *s, int model, int64_t first, int
 
 /* A policy of all ranks, and its result. */
 typedef struct trial {
-    const settings *s;
     int model;       /* MODELS: no delay at all */
     int backups;     /* below 0: all ranks are needed, without the partial mean */
     double deadline; /* 0: none */
@@ -117,6 +117,10 @@ typedef struct trial {
     double kept, predicted_kept; /* mean share of micro-batches that were computed */
     double gain;
 } trial;
+
+static trial *current; /* the one that ranks run */
+static trial row[MODELS * (MAX_BACKUPS + 1)];
+static int rows;
 
 static void sleep_until(const lt_data_parallel *dp, double end)
 {
@@ -135,13 +139,13 @@ static int compute(const trial *t, const lt_data_parallel *dp, int64_t step, int
     const double begin = bench_seconds();
     double end = begin;
     int done = 0;
-    for (; done < t->s->micro_batches && t->model < MODELS; done++) {
+    for (; done < s.micro_batches && t->model < MODELS; done++) {
         if (done && t->deadline > 0 && end - begin >= t->deadline)
             break;
-        end += latency(t->s, t->model, step, rank, done);
+        end += latency(t->model, step, rank, done);
         sleep_until(dp, end);
     }
-    return t->model < MODELS ? done : (int)t->s->micro_batches;
+    return t->model < MODELS ? done : (int)s.micro_batches;
 }
 
 static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param, int64_t step,
@@ -162,7 +166,7 @@ static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param,
 static lt_status run(trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *param)
 {
     const int rank = lt_comm_rank(comm);
-    const double all = (double)(lt_comm_size(comm) * t->s->micro_batches * t->steps);
+    const double all = (double)(lt_comm_size(comm) * s.micro_batches * t->steps);
     double begin = 0, kept = 0;
     for (int64_t i = -WARM; i < t->steps; i++) {
         if (!i) {
@@ -181,12 +185,12 @@ static lt_status run(trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *pa
     return LT_OK;
 }
 
-static lt_status play(lt_device *device, lt_comm *comm, const void *what)
+static lt_status play(lt_device *device, lt_comm *comm)
 {
-    trial *t = *(trial *const *)what;
+    trial *t = current;
     const lt_data_parallel_config config = {
         .needed = t->backups < 0 ? 0 : lt_comm_size(comm) - t->backups,
-        .micro_batches = t->deadline > 0 ? t->s->micro_batches : 0};
+        .micro_batches = t->deadline > 0 ? s.micro_batches : 0};
     lt_param param = {0};
     lt_params params = {0};
     lt_tape *tape = NULL;
@@ -209,16 +213,12 @@ static lt_status play(lt_device *device, lt_comm *comm, const void *what)
 
 static lt_status try_it(trial *t)
 {
-    const bench_common all = {.device = t->s->common.device, .ranks = t->ranks, .threads = 1};
-    return bench_play(&all, play, &t);
+    current = t;
+    const bench_common all = {.device = s.common.device, .ranks = t->ranks, .threads = 1};
+    return bench_play(&all, play);
 }
 
 /* --- Trials --- */
-
-typedef struct trials {
-    trial row[MODELS * (MAX_BACKUPS + 1)];
-    int count;
-} trials;
 
 /* Measures the seconds of a step in which no rank sleeps, the time of the exchange. */
 static lt_status measure_rest(trial t, double *rest)
@@ -230,74 +230,72 @@ static lt_status measure_rest(trial t, double *rest)
     return st;
 }
 
-static lt_status try_backups(trial t, trials *all)
+static lt_status try_backups(trial t)
 {
     double rest;
     LT_TRY(measure_rest(t, &rest));
     LT_TRY(try_it(&t));
-    t.predicted = order_statistic(t.s, t.model, RECORDED + WARM, t.steps, t.ranks) + rest;
-    t.kept = t.predicted_kept = (double)t.s->needed / t.ranks;
-    all->row[all->count++] = t;
+    t.predicted = order_statistic(t.model, RECORDED + WARM, t.steps, t.ranks) + rest;
+    t.kept = t.predicted_kept = (double)s.needed / t.ranks;
+    row[rows++] = t;
     return LT_OK;
 }
 
 /* Measures steps with a deadline that is chosen from the recorded steps before them. */
-static lt_status try_deadline(trial t, trials *all)
+static lt_status try_deadline(trial t)
 {
     double rest;
     lt_drop_latencies before, during;
     double *memory = NULL;
     LT_TRY(measure_rest(t, &rest));
-    LT_TRY(make_latencies(t.s, t.model, 0, RECORDED, rest, &before, &memory));
+    LT_TRY(make_latencies(t.model, 0, RECORDED, rest, &before, &memory));
     t.deadline = lt_drop_choose(&before).deadline;
     free(memory);
     if (!(t.deadline > 0))
         return LT_OK;
-    LT_TRY(make_latencies(t.s, t.model, RECORDED + WARM, t.steps, rest, &during, &memory));
+    LT_TRY(make_latencies(t.model, RECORDED + WARM, t.steps, rest, &during, &memory));
     const lt_drop_plan plan = lt_drop_predict(&during, t.deadline);
     free(memory);
     t.predicted = plan.step;
     t.predicted_kept = plan.kept;
     LT_TRY(try_it(&t));
-    all->row[all->count++] = t;
+    row[rows++] = t;
     return LT_OK;
 }
 
-static lt_status try_model(const settings *s, int model, const double *backups, int count,
-                           trials *all)
+static lt_status try_model(int model, const double *backups, int count)
 {
-    const int first = all->count;
-    trial t = {.s = s, .model = model, .steps = s->common.steps};
+    trial *const base = &row[rows];
+    trial t = {.model = model, .steps = s.common.steps};
     for (int i = 0; i < count; i++) {
         t.backups = (int)backups[i];
-        t.ranks = (int)s->needed + t.backups;
-        LT_TRY(try_backups(t, all));
+        t.ranks = (int)s.needed + t.backups;
+        LT_TRY(try_backups(t));
     }
     t.backups = -1;
-    t.ranks = (int)s->needed;
-    if (s->micro_batches > 1)
-        LT_TRY(try_deadline(t, all));
-    const trial *base = &all->row[first];
-    for (trial *r = all->row + first; r < all->row + all->count; r++)
+    t.ranks = (int)s.needed;
+    if (s.micro_batches > 1)
+        LT_TRY(try_deadline(t));
+    for (trial *r = base; r < row + rows; r++)
         r->gain = r->kept / r->measured * base->measured / base->kept;
     return LT_OK;
 }
 
 /* --- Printing --- */
 
-static void print(const settings *s, const trials *all)
+static void print(void)
 {
-    const bool json = s->common.json;
+    const bool json = s.common.json;
     fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
             "predicted", "ratio", "kept", "gain");
     if (json) {
-        bench_print_header("stragglers", s->common.device, "f32", s->micro_batches, 1);
-        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s->needed, s->base_ms,
-                           s->tail, (long long)s->common.steps);
+        bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
+        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms,
+                           s.tail, (long long)s.common.steps);
         printf(", \"cells\": [");
     }
-    for (int i = 0; i < all->count; i++) {
-        const trial *r = &all->row[i];
+    for (int i = 0; i < rows; i++) {
+        const trial *r = &row[i];
         char policy[32] = "deadline";
         if (r->backups >= 0)
             snprintf(policy, sizeof policy, "%d backup workers", r->backups);
@@ -316,31 +314,29 @@ static void print(const settings *s, const trials *all)
 }
 
 /* Reads the numbers of backup workers, which rise from 0: "0,1,3". */
-static lt_status read_backups(const settings *s, double *out, int *count)
+static lt_status read_backups(double *out, int *count)
 {
-    LT_TRY(bench_read_list("backup-workers", s->backups, out, MAX_BACKUPS, count));
-    bool rises = out[0] == 0 && (double)s->needed + out[*count - 1] <= BENCH_MAX_RANKS;
+    LT_TRY(bench_read_list("backup-workers", s.backups, out, MAX_BACKUPS, count));
+    bool rises = out[0] == 0 && (double)s.needed + out[*count - 1] <= BENCH_MAX_RANKS;
     for (int i = 1; i < *count; i++)
         rises = rises && out[i] > out[i - 1] && out[i] == floor(out[i]);
     return rises ? LT_OK
                  : lt_fail(LT_E_ARG,
                            "--backup-workers: '%s' does not rise from 0, or makes more than %d "
                            "ranks together",
-                           s->backups, BENCH_MAX_RANKS);
+                           s.backups, BENCH_MAX_RANKS);
 }
 
-static lt_status run_stragglers(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_stragglers(lt_device *device, lt_comm *comm)
 {
-    static trials all;
-    const settings *s = values;
     double backups[MAX_BACKUPS];
     int count;
     (void)device, (void)comm;
-    LT_TRY(read_backups(s, backups, &count));
+    LT_TRY(read_backups(backups, &count));
     for (int model = 0; model < MODELS; model++)
-        if (s->model == ALL || s->model == model)
-            LT_TRY(try_model(s, model, backups, count, &all));
-    print(s, &all);
+        if (s.model == ALL || s.model == model)
+            LT_TRY(try_model(model, backups, count));
+    print();
     return LT_OK;
 }
 

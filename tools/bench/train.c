@@ -18,6 +18,7 @@ typedef struct settings {
     int64_t frequency, block;
     bool graph, memory;
 } settings;
+static settings s;
 
 enum { OFF, BF16, F16, TF32 };
 
@@ -46,12 +47,10 @@ static const lt_option eval_options[] = {
 
 /* The model and its batch, which is the same in each step. Members are zero until they are opened. */
 typedef struct network {
-    const bench_model *kind;
+    bench_network of;
     lt_device *device;
-    lt_module *model;
     lt_tape *tape;
     lt_pass pass;
-    lt_batch batch;
     double loss;
     int64_t before; /* resident bytes of the process, before the first step */
 } network;
@@ -59,18 +58,15 @@ typedef struct network {
 static void close_network(network *n)
 {
     lt_tape_free(&n->tape);
-    lt_module_free(&n->model);
-    lt_tensor_free(&n->batch.inputs);
-    lt_tensor_free(&n->batch.labels);
+    bench_network_close(&n->of);
 }
 
-static lt_status open_network(network *n, lt_device *device, const bench_common *c, lt_pass pass)
+static lt_status open_network(network *n, lt_device *device, lt_pass pass)
 {
-    *n = (network){.kind = bench_model_of(c->model.arch), .device = device, .pass = pass};
-    n->pass.dtype = bench_amp_dtypes[c->amp];
-    LT_TRY(n->kind->make(&n->model, device, &c->model));
+    *n = (network){.device = device, .pass = pass};
+    n->pass.dtype = bench_amp_dtypes[s.common.amp];
+    LT_TRY(bench_network_open(&n->of, device, s.common.model));
     LT_TRY(lt_tape_new(&n->tape, device));
-    LT_TRY(n->kind->batch(&n->batch, device, &c->model));
     n->before = bench_process_bytes("VmRSS");
     return LT_OK;
 }
@@ -85,14 +81,15 @@ static int64_t peak_bytes(const network *n)
 }
 
 /* Prints the first fields of both JSON objects; seconds: the median. */
-static void print_network(const char *name, const network *n, const bench_common *c, double seconds)
+static void print_network(const char *name, const network *n, double seconds)
 {
-    bench_print_head(name, n->device, bench_amp_names[c->amp], c->model.batch);
-    printf(", \"%s_per_second\": %.6g", n->kind->samples, (double)c->model.batch / seconds);
+    bench_print_head(name, n->device, bench_amp_names[s.common.amp], s.common.model.batch);
+    printf(", \"%s_per_second\": %.6g", n->of.kind->samples,
+           (double)s.common.model.batch / seconds);
     bench_print_fields(
         "arch %s steps %d milliseconds %g peak_memory_bytes %lld tensor_peak_bytes %zu "
         "loss %g",
-        c->model.arch, (int)c->steps, 1e3 * seconds, (long long)peak_bytes(n),
+        s.common.model.arch, (int)s.common.steps, 1e3 * seconds, (long long)peak_bytes(n),
         lt_device_memory(n->device).peak, n->loss);
 }
 
@@ -105,36 +102,35 @@ static lt_status run_pass(void *context, int64_t round, double *found)
     (void)round;
     const double begin = bench_seconds();
     lt_tape_reset(n->tape, n->pass);
-    n->kind->loss(n->model, n->tape, &n->batch, &out);
+    n->of.kind->loss(n->of.model, n->tape, &n->of.batch, &out);
     LT_TRY(lt_tape_status(n->tape));
     LT_TRY(lt_tensor_item(out.loss, &n->loss)); /* waits for a device with a queue */
     *found = bench_seconds() - begin;
     return LT_OK;
 }
 
-static lt_status evaluate(network *n, const bench_common *c)
+static lt_status evaluate(network *n)
 {
     double seconds;
-    LT_TRY(bench_rounds(c, run_pass, n, 1, &seconds));
+    LT_TRY(bench_rounds(&s.common, run_pass, n, 1, &seconds));
     fprintf(stderr, "%s %s batch %d, %d threads: %.1f ms a pass, %.2f %s/s, peak %.0f MiB\n",
-            c->model.arch, bench_amp_names[c->amp], (int)c->model.batch,
-            lt_device_threads(n->device), 1e3 * seconds, (double)c->model.batch / seconds,
-            n->kind->samples, (double)peak_bytes(n) / 0x1p20);
-    if (!c->json)
+            s.common.model.arch, bench_amp_names[s.common.amp], (int)s.common.model.batch,
+            lt_device_threads(n->device), 1e3 * seconds, (double)s.common.model.batch / seconds,
+            n->of.kind->samples, (double)peak_bytes(n) / 0x1p20);
+    if (!s.common.json)
         return LT_OK;
-    print_network("eval", n, c, seconds);
+    print_network("eval", n, seconds);
     printf("}\n");
     return LT_OK;
 }
 
-static lt_status run_eval(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_eval(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
     network n;
     (void)comm;
-    lt_status st = open_network(&n, device, &s->common, LT_PASS_EVAL);
+    lt_status st = open_network(&n, device, LT_PASS_EVAL);
     if (!st)
-        st = evaluate(&n, &s->common);
+        st = evaluate(&n);
     close_network(&n);
     return st;
 }
@@ -147,7 +143,6 @@ BENCH_COMMAND(eval, BENCH_NETWORK, eval_options,
 /* State of a training benchmark. */
 typedef struct training {
     network net;
-    lt_params params;
     lt_optim *optim;
     lt_train_step *step;
     lt_train_result result[2];  /* steps use them alternately: one may be in flight */
@@ -157,19 +152,19 @@ typedef struct training {
     double first, last, sum; /* end times of the first and last step; sum of measured seconds */
 } training;
 
-static lt_status make_optim(training *t, const settings *s)
+static lt_status make_optim(training *t)
 {
     lt_shampoo_config c;
-    if (bench_shampoo_config(&c, bench_optims[s->optim])) {
-        c.precondition_frequency = s->frequency ? s->frequency : c.precondition_frequency;
-        c.max_preconditioner_dim = s->block ? s->block : c.max_preconditioner_dim;
-        if (s->frequency) /* no earlier start is allowed; all measured steps come after it */
-            t->first_roots = c.start_preconditioning_step = s->frequency;
-        LT_TRY(lt_optim_shampoo(&t->optim, &t->params, &c));
+    if (bench_shampoo_config(&c, bench_optims[s.optim])) {
+        c.precondition_frequency = s.frequency ? s.frequency : c.precondition_frequency;
+        c.max_preconditioner_dim = s.block ? s.block : c.max_preconditioner_dim;
+        if (s.frequency) /* no earlier start is allowed; all measured steps come after it */
+            t->first_roots = c.start_preconditioning_step = s.frequency;
+        LT_TRY(lt_optim_shampoo(&t->optim, &t->net.of.params, &c));
     } else {
-        LT_TRY(lt_optim_open(&t->optim, bench_optims[s->optim], &t->params));
+        LT_TRY(lt_optim_open(&t->optim, bench_optims[s.optim], &t->net.of.params));
     }
-    return s->common.amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
+    return s.common.amp == F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
@@ -177,7 +172,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 {
     const network *n = context;
     (void)counts;
-    n->kind->loss(n->model, tape, batch, out);
+    n->of.kind->loss(n->of.model, tape, batch, out);
     return LT_OK;
 }
 
@@ -186,26 +181,25 @@ static const lt_task_ops task = {.name = "bench", .unit = "samples", .forward = 
 static lt_status next_batch(void *context, lt_batch *batch)
 {
     const network *n = context;
-    *batch = n->batch;
+    *batch = n->of.batch;
     return LT_OK;
 }
 
-static lt_status open_training(training *t, lt_device *device, const settings *s)
+static lt_status open_training(training *t, lt_device *device)
 {
     network *n = &t->net;
-    LT_TRY(open_network(n, device, &s->common, LT_PASS_TRAIN));
-    LT_TRY(lt_module_params(n->model, &t->params));
-    LT_TRY(make_optim(t, s));
+    LT_TRY(open_network(n, device, LT_PASS_TRAIN));
+    LT_TRY(make_optim(t));
     lt_train_step_config c = {.device = device,
                               .tape = n->tape,
-                              .params = &t->params,
+                              .params = &t->net.of.params,
                               .optim = t->optim,
                               .task = {&task, n},
                               .pass = n->pass,
-                              .graph = s->graph,
+                              .graph = s.graph,
                               .next = next_batch,
                               .next_context = n};
-    c.pass.recompute = s->recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    c.pass.recompute = s.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
     LT_TRY(lt_train_step_new(&t->step, &c));
     n->before = bench_process_bytes("VmRSS");
     t->last = bench_seconds();
@@ -217,7 +211,6 @@ static void close_training(training *t)
     lt_train_step_free(&t->step);
     lt_tape_free(&t->net.tape);
     lt_optim_free(&t->optim);
-    lt_params_clear(&t->params);
     close_network(&t->net);
 }
 
@@ -268,25 +261,25 @@ static void print_memory(const lt_device *device)
             1e-6 * (double)lt_device_memory(device).peak);
 }
 
-static void print_json(const training *t, const settings *s, double seconds, double mean)
+static void print_json(const training *t, double seconds, double mean)
 {
     char sides[4096];
-    print_network("train", &t->net, &s->common, seconds);
+    print_network("train", &t->net, seconds);
     if (!bench_factor_sides(t->optim, sides, sizeof sides))
         bench_print_fields("factor_sides %s", sides);
     bench_print_fields("optim %s mean_milliseconds %g replayed_steps %lld cold_start_seconds %g "
                        "moved_bytes_per_sample %g",
-                       bench_optims[s->optim], 1e3 * mean,
-                       (long long)lt_train_step_graphs(t->step).replays, t->first - s->common.began,
-                       (double)t->moved / (double)(s->common.steps * s->common.model.batch));
+                       bench_optims[s.optim], 1e3 * mean,
+                       (long long)lt_train_step_graphs(t->step).replays, t->first - s.common.began,
+                       (double)t->moved / (double)(s.common.steps * s.common.model.batch));
     printf("}\n");
 }
 
 /* Measures the steps; the mean includes Shampoo's refreshes. */
-static lt_status train(training *t, const settings *s)
+static lt_status train(training *t)
 {
     enum { AFTER_ROOTS = 4 };
-    bench_common c = s->common;
+    bench_common c = s.common;
     double seconds;
     if (t->first_roots && t->first_roots + AFTER_ROOTS > c.warmup)
         c.warmup = t->first_roots + AFTER_ROOTS;
@@ -298,26 +291,25 @@ static lt_status train(training *t, const settings *s)
             "%s %s batch %d, %d threads, %s: %.1f ms a step (mean %.1f), %.2f %s/s, peak %.0f "
             "MiB\n",
             c.model.arch, bench_amp_names[c.amp], (int)c.model.batch,
-            lt_device_threads(t->net.device), bench_optims[s->optim], 1e3 * seconds, 1e3 * mean,
-            rate, t->net.kind->samples, (double)peak_bytes(&t->net) / 0x1p20);
-    if (s->memory)
+            lt_device_threads(t->net.device), bench_optims[s.optim], 1e3 * seconds, 1e3 * mean,
+            rate, t->net.of.kind->samples, (double)peak_bytes(&t->net) / 0x1p20);
+    if (s.memory)
         print_memory(t->net.device);
-    if (s->memory && t->moved)
+    if (s.memory && t->moved)
         fprintf(stderr, "%.1f MB read and written for a sample\n",
                 1e-6 * (double)t->moved / (double)(c.steps * c.model.batch));
     if (c.json)
-        print_json(t, s, seconds, mean);
+        print_json(t, seconds, mean);
     return LT_OK;
 }
 
-static lt_status run_train(lt_device *device, lt_comm *comm, const void *values)
+static lt_status run_train(lt_device *device, lt_comm *comm)
 {
-    const settings *s = values;
     training t = {.begun = 0};
     (void)comm;
-    lt_status st = open_training(&t, device, s);
+    lt_status st = open_training(&t, device);
     if (!st)
-        st = train(&t, s);
+        st = train(&t);
     close_training(&t);
     return st;
 }
