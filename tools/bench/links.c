@@ -137,20 +137,6 @@ static int partner(const lt_nodes *nodes, int ranks, int kind)
     return 0;
 }
 
-static lt_status measure(lt_device *device, lt_comm *comm, const lt_nodes *nodes, link *found)
-{
-    const int rank = lt_comm_rank(comm);
-    for (int kind = 0; kind < LINKS; kind++) {
-        const int peer = partner(nodes, lt_comm_size(comm), kind);
-        found[kind] = (link){.there = peer != 0, .peer = peer};
-        LT_TRY(lt_comm_barrier(comm));
-        const end e = {device, comm, rank ? 0 : peer, !rank};
-        if (peer && (!rank || rank == peer))
-            LT_TRY(measure_link(&e, &found[kind]));
-    }
-    return lt_comm_barrier(comm);
-}
-
 /* --- The report --- */
 
 static void print_link(int kind, const link *l)
@@ -176,24 +162,32 @@ static void print_link(int kind, const link *l)
 
 static lt_status run_links(lt_device *device, lt_comm *comm)
 {
+    const int rank = lt_comm_rank(comm);
+    const bool json = settings.json && !rank;
     lt_nodes nodes;
-    link found[LINKS];
     LT_TRY(lt_comm_nodes(&nodes, comm, (int)settings.ranks_per_node));
-    lt_status st = measure(device, comm, &nodes, found);
-    if (!st && !lt_comm_rank(comm)) {
+    if (!rank)
         fprintf(stderr, "%d nodes\n", nodes.count);
-        if (settings.json) {
-            bench_print_head("links", device, "u8", 0);
-            bench_print_fields("ranks %d nodes %d ranks_per_node %d", lt_comm_size(comm),
-                               nodes.count, nodes.ranks_per_node);
-        }
-        for (int kind = 0; kind < LINKS; kind++)
-            print_link(kind, &found[kind]);
-        if (settings.json)
-            printf("}\n");
+    if (json) {
+        bench_print_head("links", device, "u8", 0);
+        bench_print_fields("ranks %d nodes %d ranks_per_node %d", lt_comm_size(comm), nodes.count,
+                           nodes.ranks_per_node);
     }
+    lt_status st = LT_OK;
+    for (int kind = 0; kind < LINKS && !st; kind++) {
+        const int peer = partner(&nodes, lt_comm_size(comm), kind);
+        const end e = {device, comm, rank ? 0 : peer, !rank};
+        link found = {.there = peer != 0, .peer = peer};
+        st = lt_comm_barrier(comm);
+        if (!st && peer && (!rank || rank == peer))
+            st = measure_link(&e, &found);
+        if (!st && !rank)
+            print_link(kind, &found);
+    }
+    if (json)
+        printf("}\n");
     lt_nodes_clear(&nodes);
-    return st;
+    return st ? st : lt_comm_barrier(comm);
 }
 
 const bench_command bench_links = {.name = "links",

@@ -98,7 +98,6 @@ static const row layers[] = {
     {"small: conv 256->512 3x3/2 @8", CONV, 256, 8, 512, 3, 2, 1},
     {"small: conv 512->512 3x3 @4", CONV, 512, 4, 512, 3, 1, 3},
 };
-enum { LAYERS = sizeof layers / sizeof *layers };
 
 static const row attention = {"attention", ATTENTION, 0, 0, 0, 0, 0, 1};
 
@@ -226,10 +225,12 @@ static lt_status run_once(workload *w, direction which, double seconds[2])
 
 /* --- bench ops --- */
 
-/* Milliseconds by direction, WRITE's subtracted from gradients. */
-typedef struct result {
-    double ms[2][WRITE + 1]; /* with the device's own choice of kernels, and with --beside's */
-} result;
+enum { OWN, OTHER }; /* kernels: the device's own choice, --beside's */
+typedef enum network { RESNET50, RESNET18, NETWORKS } network;
+/* Milliseconds of a network's convolutions by direction, each counted as often as the network contains it. */
+static double sums[NETWORKS][WRITE][2];
+static double total; /* milliseconds of all rows and directions */
+static int printed;  /* rows */
 
 static const char *const names[] = {"forward", "grad x", "grad w"};
 
@@ -260,77 +261,62 @@ static lt_status run_match(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-static void print_layer(const row *r, const result *p)
+/* ms: by direction, WRITE's subtracted from gradients. */
+static void print_layer(const row *r, double ms[2][WRITE + 1])
 {
     const double side = (double)size_after(r);
     const double gflop =
         2e-9 * (double)(s.common.model.batch * r->in * r->out * r->taps * r->taps) * side * side;
+    const network of = strncmp(r->name, "small", strlen("small")) ? RESNET50 : RESNET18;
     fprintf(stderr, "%-30s x%d", r->name, r->times);
     for (direction d = FORWARD; d <= GRAD_W; d++) {
+        total += r->times * ms[OWN][d];
+        for (int k = OWN; k <= OTHER && r->kind == CONV; k++)
+            sums[of][d][k] += r->times * ms[k][d];
         if (!has_direction(r, d))
             continue;
-        fprintf(stderr, "  %s %8.3f ms", names[d], p->ms[0][d]);
+        fprintf(stderr, "  %s %8.3f ms", names[d], ms[OWN][d]);
         if (r->kind == CONV)
-            fprintf(stderr, " %5.0f GFLOP/s", 1e3 * gflop / p->ms[0][d]);
+            fprintf(stderr, " %5.0f GFLOP/s", 1e3 * gflop / ms[OWN][d]);
         if (s.other)
-            fprintf(stderr, " (%.2f)", p->ms[1][d] / p->ms[0][d]);
+            fprintf(stderr, " (%.2f)", ms[OTHER][d] / ms[OWN][d]);
     }
     fprintf(stderr, "\n");
+    if (s.common.json)
+        bench_print_row(printed++,
+                        "name %s count %d forward_milliseconds %g grad_x_milliseconds %g "
+                        "grad_w_milliseconds %g",
+                        r->name, r->times, ms[OWN][FORWARD], ms[OWN][GRAD_X], ms[OWN][GRAD_W]);
 }
 
 /* other: a device with other kernels, or NULL. */
-static lt_status measure_layer(lt_device *device, lt_device *other, const row *r, result *out)
+static lt_status measure_layer(lt_device *device, lt_device *other, const row *r)
 {
+    double ms[2][WRITE + 1] = {{0}};
     match m = {.count = other ? 2 : 1};
     lt_status st = open_workload(&m.w[0], device, r);
     if (!st && other)
         st = open_workload(&m.w[1], other, r);
     if (!st)
-        st = bench_rounds(&s.common, run_match, &m, m.count * (WRITE + 1), &out->ms[0][0]);
+        st = bench_rounds(&s.common, run_match, &m, m.count * (WRITE + 1), ms[0]);
     for (int k = 0; k < m.count; k++)
         for (direction d = GRAD_X; d <= GRAD_W; d++)
-            out->ms[k][d] -= has_direction(r, d) ? out->ms[k][WRITE] : 0;
+            ms[k][d] -= has_direction(r, d) ? ms[k][WRITE] : 0;
     if (!st)
-        print_layer(r, out);
+        print_layer(r, ms);
     for (int k = 0; k < m.count; k++)
         close_workload(&m.w[k]);
     return st;
 }
 
-/* Prints sums over a network's convolutions, each counted as often as the network contains it. */
-static void print_sums(const char *network, bool small, const result *results)
+static void print_sums(void)
 {
-    for (direction d = FORWARD; d <= GRAD_W; d++) {
-        double own = 0, other = 0;
-        for (int i = 0; i < LAYERS; i++)
-            if (layers[i].kind == CONV
-                && small == !strncmp(layers[i].name, "small", strlen("small"))) {
-                own += layers[i].times * results[i].ms[0][d];
-                other += layers[i].times * results[i].ms[1][d];
-            }
-        if (own > 0)
-            fprintf(stderr, "%s, %s: %.0f and %.0f ms, faster by %.2f\n", network, names[d], own,
-                    other, other / own);
-    }
-}
-
-static void print_layers(const lt_device *device, const result *results)
-{
-    double total = 0;
-    for (int i = 0; i < LAYERS; i++)
+    static const char *const networks[] = {"ResNet-50", "ResNet-18"};
+    for (network n = RESNET50; n < NETWORKS; n++)
         for (direction d = FORWARD; d <= GRAD_W; d++)
-            total += layers[i].times * results[i].ms[0][d];
-    bench_print_head("ops", device, bench_amp_names[s.common.amp], s.common.model.batch);
-    bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)s.common.steps, total,
-                       lt_device_memory(device).peak);
-    printf(", \"ops\": [");
-    for (int i = 0; i < LAYERS; i++)
-        bench_print_row(i,
-                        "name %s count %d forward_milliseconds %g grad_x_milliseconds %g "
-                        "grad_w_milliseconds %g",
-                        layers[i].name, layers[i].times, results[i].ms[0][FORWARD],
-                        results[i].ms[0][GRAD_X], results[i].ms[0][GRAD_W]);
-    printf("]}\n");
+            if (sums[n][d][OWN] > 0)
+                fprintf(stderr, "%s, %s: %.0f and %.0f ms, faster by %.2f\n", networks[n], names[d],
+                        sums[n][d][OWN], sums[n][d][OTHER], sums[n][d][OTHER] / sums[n][d][OWN]);
 }
 
 /* A device with the kernels to compare with. */
@@ -349,19 +335,25 @@ static lt_status open_other(lt_device **out)
 
 static lt_status run_ops(lt_device *device, lt_comm *comm)
 {
-    static result results[LAYERS];
     lt_device *other = NULL;
     (void)comm;
-    lt_status st = open_other(&other);
-    for (int i = 0; i < LAYERS && !st; i++)
-        if (strstr(layers[i].name, s.filter))
-            st = measure_layer(device, other, &layers[i], &results[i]);
-    if (!st && other) {
-        print_sums("ResNet-50", false, results);
-        print_sums("ResNet-18", true, results);
+    LT_TRY(open_other(&other));
+    if (s.common.json) {
+        bench_print_head("ops", device, bench_amp_names[s.common.amp], s.common.model.batch);
+        printf(", \"ops\": [");
     }
-    if (!st && s.common.json)
-        print_layers(device, results);
+    lt_status st = LT_OK;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers && !st; i++)
+        if (strstr(layers[i].name, s.filter))
+            st = measure_layer(device, other, &layers[i]);
+    if (s.common.json) {
+        printf("]");
+        bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)s.common.steps,
+                           total, lt_device_memory(device).peak);
+        printf("}\n");
+    }
+    if (!st && other)
+        print_sums();
     lt_device_close(&other);
     return st;
 }
@@ -391,20 +383,6 @@ static lt_status run_step(void *context, int64_t round, double found[PASSES])
     return LT_OK;
 }
 
-/* bytes: peak memory of the process beyond that with only the inputs allocated. */
-static void print_attention(const lt_device *device, const double *ms, int64_t bytes)
-{
-    if (!s.common.json) {
-        printf("%.3f ms forward, %.3f ms with backward, %.1f MB\n", ms[ALONE], ms[STEP],
-               (double)bytes * 1e-6);
-        return;
-    }
-    bench_print_head("attention", device, bench_amp_names[s.common.amp], s.common.model.batch);
-    bench_print_fields("forward_milliseconds %g step_milliseconds %g peak_memory_bytes %lld",
-                       ms[ALONE], ms[STEP], (long long)bytes);
-    printf("}\n");
-}
-
 static lt_status run_attention(lt_device *device, lt_comm *comm)
 {
     workload w;
@@ -417,10 +395,18 @@ static lt_status run_attention(lt_device *device, lt_comm *comm)
         st = bench_rounds(&s.common, run_step, &w, PASSES, ms);
     if (!st) /* forward alone, no gradients */
         st = bench_rounds(&s.common, run_forward, &w, 1, &ms[ALONE]);
-    if (!st)
-        print_attention(device, ms, bench_process_bytes("VmHWM") - before);
     close_workload(&w);
-    return st;
+    LT_TRY(st);
+    const int64_t bytes = bench_process_bytes("VmHWM") - before; /* with only the inputs: before */
+    fprintf(stderr, "%.3f ms forward, %.3f ms with backward, %.1f MB\n", ms[ALONE], ms[STEP],
+            (double)bytes * 1e-6);
+    if (!s.common.json)
+        return LT_OK;
+    bench_print_head("attention", device, bench_amp_names[s.common.amp], s.common.model.batch);
+    bench_print_fields("forward_milliseconds %g step_milliseconds %g peak_memory_bytes %lld",
+                       ms[ALONE], ms[STEP], (long long)bytes);
+    printf("}\n");
+    return LT_OK;
 }
 
 BENCH_COMMAND(attention, BENCH_DEVICE, attention_options, "time attention, forward and backward");

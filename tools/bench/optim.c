@@ -249,23 +249,18 @@ static lt_status run(const lt_params *params, const char *name, result *out)
     return st;
 }
 
-static lt_status measure(const lt_params *params, const char *name, result *out)
+static void print_result(const char *name, const result *r)
 {
-    LT_TRY(run(params, name, out));
-    fprintf(stderr, "%-18s %10.2f ms a step, %8.1f MiB of state", name, out->milliseconds,
-            (double)out->state_bytes / 0x1p20);
-    if (out->frequency)
+    fprintf(stderr, "%-18s %10.2f ms a step, %8.1f MiB of state", name, r->milliseconds,
+            (double)r->state_bytes / 0x1p20);
+    if (r->frequency)
         fprintf(stderr,
                 "; without refresh %.2f (factors %.2f, direction and update %.2f), refresh of %d "
                 "roots %.1f every %d",
-                out->plain, out->factor, out->apply, (int)out->roots, out->refresh,
-                (int)out->frequency);
+                r->plain, r->factor, r->apply, (int)r->roots, r->refresh, (int)r->frequency);
     fputc('\n', stderr);
-    return LT_OK;
-}
-
-static void print_result(const char *name, const result *r)
-{
+    if (!s.common.json)
+        return;
     printf("\"%s\": {\"milliseconds\": %.6g", name, r->milliseconds);
     bench_print_fields("state_bytes %zu", r->state_bytes);
     if (r->frequency)
@@ -277,39 +272,43 @@ static void print_result(const char *name, const result *r)
     printf("}");
 }
 
-static lt_status measure_all(lt_device *device, const lt_params *params)
+/* *milliseconds: of the first optimizer */
+static lt_status measure_all(const lt_params *params, double *milliseconds)
 {
-    int first = s.optim ? s.optim - 1 : 0, end = s.optim ? s.optim : optims;
-    result *r = calloc((size_t)optims, sizeof *r);
-    lt_status st = r ? fill_gradients(params) : LT_E_NOMEM;
-    for (int i = first; i < end && !st; i++)
-        st = measure(params, bench_optims[i], &r[i]);
-    if (!st && s.common.json) {
-        bench_print_head("optim", device, "f32", 0);
-        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
-                           (int)s.common.steps, r[first].milliseconds,
-                           lt_device_memory(device).peak);
-        printf(", \"optimizers\": {");
-        for (int i = first; i < end; i++) {
-            if (i > first)
-                printf(", ");
-            print_result(bench_optims[i], &r[i]);
-        }
-        printf("}}\n");
+    const int first = s.optim ? s.optim - 1 : 0, end = s.optim ? s.optim : optims;
+    for (int i = first; i < end; i++) {
+        result r = {0};
+        LT_TRY(run(params, bench_optims[i], &r));
+        if (i > first && s.common.json)
+            printf(", ");
+        print_result(bench_optims[i], &r);
+        *milliseconds = i == first ? r.milliseconds : *milliseconds;
     }
-    free(r);
-    return st;
+    return LT_OK;
 }
 
 static lt_status run_optim(lt_device *device, lt_comm *comm)
 {
     bench_network n = {0};
+    double milliseconds = 0;
     (void)comm;
+    if (s.common.json) {
+        bench_print_head("optim", device, "f32", 0);
+        printf(", \"optimizers\": {");
+    }
     lt_status st =
         bench_network_open(&n, device, (bench_model_config){.arch = s.arch, .size = 224});
     if (!st)
-        st = measure_all(device, &n.params);
+        st = fill_gradients(&n.params);
+    if (!st)
+        st = measure_all(&n.params, &milliseconds);
     bench_network_close(&n);
+    if (s.common.json) {
+        printf("}");
+        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
+                           (int)s.common.steps, milliseconds, lt_device_memory(device).peak);
+        printf("}\n");
+    }
     return st;
 }
 

@@ -63,19 +63,25 @@ static lt_status read_values(values *v, const char *option, const char *text, do
     return LT_OK;
 }
 
-/* A list, or "8..1024": doublings. */
+/* Reads a list, or doublings: "8..1024". */
 static lt_status read_ranks(values *v, const char *text)
 {
     const double most = 1 << 20;
     const char *dots = strstr(text, "..");
-    if (!dots)
-        return read_values(v, "ranks", text, most);
     char *end, *last_end;
-    const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
-    if (end != dots || *last_end || first < 1 || last < first)
-        return lt_fail(LT_E_ARG, "--ranks: got '%s', want a range such as 8..1024", text);
-    for (long r = first; r <= last && r <= (long)most; r *= 2)
-        v->at[v->count++] = (double)r; /* at most 21 */
+    if (dots) {
+        const long first = strtol(text, &end, 10), last = strtol(dots + 2, &last_end, 10);
+        if (end != dots || *last_end || first < 1 || last < first)
+            return lt_fail(LT_E_ARG, "--ranks: got '%s', want a range such as 8..1024", text);
+        for (long r = first; r <= last && r <= (long)most; r *= 2)
+            v->at[v->count++] = (double)r; /* at most 21 */
+    } else {
+        LT_TRY(read_values(v, "ranks", text, most));
+    }
+    for (int i = 0; i < v->count; i++)
+        if (v->at[i] > (double)s.per_node && (int64_t)v->at[i] % s.per_node)
+            return lt_fail(LT_E_ARG, "--ranks: %g is not a multiple of --per-node %d", v->at[i],
+                           (int)s.per_node);
     return LT_OK;
 }
 
@@ -99,12 +105,6 @@ static const candidate candidates[] = {
     {"local-steps", LT_COST_LOCAL_STEPS, 4, NONE},
 };
 enum { DENSE = 4, CANDIDATES = sizeof candidates / sizeof *candidates };
-
-typedef struct cell {
-    double gbit, seconds[CANDIDATES], gain; /* gain: the fastest's over dense */
-    int ranks, nodes, dense, fastest;
-    bool helps;
-} cell;
 
 static lt_cost_bucket *make_buckets(size_t *count)
 {
@@ -153,92 +153,63 @@ static lt_status plan_of(lt_cost_plan *plan, double *unit, const candidate *c)
     return lt_cost_read_reducer(plan, compress);
 }
 
-static lt_status fill(cell *out, const lt_cost_bucket *b, size_t count)
+/* Computes and prints one cell. */
+static lt_status add_cell(int index, double gbit, int ranks, const lt_cost_bucket *b, size_t count)
 {
     const double least = 1.05; /* smallest gain that is worth a change */
-    lt_cost_cluster c = cluster_of(out->gbit, out->ranks);
-    if (c.nodes * c.per_node != out->ranks)
-        return lt_fail(LT_E_ARG, "--ranks: %d is not a multiple of --per-node %d", out->ranks,
-                       c.per_node);
-    out->nodes = c.nodes;
+    double ms[CANDIDATES];
+    int dense = 0, fastest = 0;
+    lt_cost_cluster c = cluster_of(gbit, ranks);
     for (int i = 0; i < CANDIDATES; i++) {
         lt_cost_result r;
         lt_cost_plan plan;
         LT_TRY(plan_of(&plan, &c.unit, &candidates[i]));
         LT_TRY(lt_cost_simulate(&r, &plan, &c, b, count, s.backward_ms / 1e3));
-        out->seconds[i] = r.step + s.forward_ms / 1e3;
-        if (out->seconds[i] < out->seconds[out->fastest])
-            out->fastest = i;
-        if (i < DENSE && out->seconds[i] < out->seconds[out->dense])
-            out->dense = i;
+        ms[i] = 1e3 * r.step + s.forward_ms;
+        fastest = ms[i] < ms[fastest] ? i : fastest;
+        dense = i < DENSE && ms[i] < ms[dense] ? i : dense;
     }
-    out->gain = out->seconds[out->dense] / out->seconds[out->fastest];
-    out->helps = out->gain >= least;
+    const double gain = ms[dense] / ms[fastest];
+    const char *dense_name = candidates[dense].name, *fastest_name = candidates[fastest].name;
+    fprintf(stderr, "%8g %6d %6d  %-16s %9.1f  %-16s %9.1f %6.2f\n", gbit, ranks, c.nodes,
+            dense_name, ms[dense], gain >= least ? fastest_name : "nothing helps", ms[fastest],
+            gain);
+    if (!s.common.json)
+        return LT_OK;
+    printf("%s{\"helps\": %s", index ? ", " : "", gain >= least ? "true" : "false");
+    bench_print_fields("gbit %g ranks %d nodes %d dense %s fastest %s gain %g", gbit, ranks,
+                       c.nodes, dense_name, fastest_name, gain);
+    printf(", \"milliseconds\": {");
+    for (int k = 0; k < CANDIDATES; k++)
+        printf("%s\"%s\": %.9g", k ? ", " : "", candidates[k].name, ms[k]);
+    printf("}}");
     return LT_OK;
-}
-
-/* --- Output --- */
-
-static void print_table(const cell *c, int count)
-{
-    fprintf(stderr, "%8s %6s %6s  %-16s %9s  %-16s %9s %6s\n", "Gbit/s", "ranks", "nodes", "dense",
-            "ms", "fastest", "ms", "gain");
-    for (int i = 0; i < count; i++)
-        fprintf(stderr, "%8g %6d %6d  %-16s %9.1f  %-16s %9.1f %6.2f\n", c[i].gbit, c[i].ranks,
-                c[i].nodes, candidates[c[i].dense].name, 1e3 * c[i].seconds[c[i].dense],
-                c[i].helps ? candidates[c[i].fastest].name : "nothing helps",
-                1e3 * c[i].seconds[c[i].fastest], c[i].gain);
-}
-
-static void print_json(const cell *c, int count)
-{
-    bench_print_header("regimes", "none", "f32", 0, 0);
-    bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
-                       s.params, s.backward_ms, s.forward_ms, s.density, (int)s.rank, (int)s.local);
-    printf(", \"cells\": [");
-    for (int i = 0; i < count; i++) {
-        printf("%s{\"helps\": %s", i ? ", " : "", c[i].helps ? "true" : "false");
-        bench_print_fields("gbit %g ranks %d nodes %d dense %s fastest %s gain %g", c[i].gbit,
-                           c[i].ranks, c[i].nodes, candidates[c[i].dense].name,
-                           candidates[c[i].fastest].name, c[i].gain);
-        printf(", \"milliseconds\": {");
-        for (int k = 0; k < CANDIDATES; k++)
-            printf("%s\"%s\": %.9g", k ? ", " : "", candidates[k].name, 1e3 * c[i].seconds[k]);
-        printf("}}");
-    }
-    printf("]}\n");
-}
-
-static lt_status map(const values *gbit, const values *ranks)
-{
-    size_t buckets;
-    int count = 0;
-    lt_cost_bucket *b = make_buckets(&buckets);
-    cell *cells = calloc((size_t)MAX_VALUES * MAX_VALUES, sizeof *cells);
-    lt_status st = b && cells ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
-    for (int g = 0; !st && g < gbit->count; g++)
-        for (int r = 0; !st && r < ranks->count; r++) {
-            cell *c = &cells[count++];
-            c->gbit = gbit->at[g];
-            c->ranks = (int)ranks->at[r];
-            st = fill(c, b, buckets);
-        }
-    if (!st)
-        print_table(cells, count);
-    if (!st && s.common.json)
-        print_json(cells, count);
-    free(cells);
-    free(b);
-    return st;
 }
 
 static lt_status run_regimes(lt_device *device, lt_comm *comm)
 {
     values gbit = {.count = 0}, ranks = {.count = 0};
+    size_t buckets;
     (void)device, (void)comm;
     LT_TRY(read_values(&gbit, "gbit", s.gbit, 1e6));
     LT_TRY(read_ranks(&ranks, s.ranks));
-    return map(&gbit, &ranks);
+    lt_cost_bucket *b = make_buckets(&buckets);
+    lt_status st = b ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
+    fprintf(stderr, "%8s %6s %6s  %-16s %9s  %-16s %9s %6s\n", "Gbit/s", "ranks", "nodes", "dense",
+            "ms", "fastest", "ms", "gain");
+    if (s.common.json) {
+        bench_print_header("regimes", "none", "f32", 0, 0);
+        bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
+                           s.params, s.backward_ms, s.forward_ms, s.density, (int)s.rank,
+                           (int)s.local);
+        printf(", \"cells\": [");
+    }
+    for (int i = 0; !st && i < gbit.count * ranks.count; i++)
+        st = add_cell(i, gbit.at[i / ranks.count], (int)ranks.at[i % ranks.count], b, buckets);
+    if (s.common.json)
+        printf("]}\n");
+    free(b);
+    return st;
 }
 
 BENCH_COMMAND(regimes, BENCH_NO_DEVICE, table,

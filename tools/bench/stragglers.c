@@ -115,12 +115,9 @@ typedef struct trial {
     int ranks;
     double measured, predicted;  /* mean seconds of a step */
     double kept, predicted_kept; /* mean share of micro-batches that were computed */
-    double gain;
 } trial;
 
 static trial *current; /* the one that ranks run */
-static trial row[MODELS * (MAX_BACKUPS + 1)];
-static int rows;
 
 static void sleep_until(const lt_data_parallel *dp, double end)
 {
@@ -220,6 +217,28 @@ static lt_status try_it(trial *t)
 
 /* --- Trials --- */
 
+/* Prints a trial; gains are relative to the model's first one, without backup workers. */
+static void print(const trial *t)
+{
+    static trial base;
+    static int rows;
+    char policy[32] = "deadline";
+    if (t->backups >= 0)
+        snprintf(policy, sizeof policy, "%d backup workers", t->backups);
+    if (!t->backups)
+        base = *t;
+    const double gain = t->kept / t->measured * base.measured / base.kept;
+    fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", models[t->model], policy,
+            t->ranks, 1e3 * t->measured, 1e3 * t->predicted, t->measured / t->predicted, t->kept,
+            gain);
+    if (s.common.json)
+        bench_print_row(rows++,
+                        "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
+                        "predicted_kept %g deadline %g gain %g",
+                        models[t->model], policy, t->ranks, 1e3 * t->measured, 1e3 * t->predicted,
+                        t->kept, t->predicted_kept, t->deadline, gain);
+}
+
 /* Measures the seconds of a step in which no rank sleeps, the time of the exchange. */
 static lt_status measure_rest(trial t, double *rest)
 {
@@ -237,7 +256,7 @@ static lt_status try_backups(trial t)
     LT_TRY(try_it(&t));
     t.predicted = order_statistic(t.model, RECORDED + WARM, t.steps, t.ranks) + rest;
     t.kept = t.predicted_kept = (double)s.needed / t.ranks;
-    row[rows++] = t;
+    print(&t);
     return LT_OK;
 }
 
@@ -259,13 +278,12 @@ static lt_status try_deadline(trial t)
     t.predicted = plan.step;
     t.predicted_kept = plan.kept;
     LT_TRY(try_it(&t));
-    row[rows++] = t;
+    print(&t);
     return LT_OK;
 }
 
 static lt_status try_model(int model, const double *backups, int count)
 {
-    trial *const base = &row[rows];
     trial t = {.model = model, .steps = s.common.steps};
     for (int i = 0; i < count; i++) {
         t.backups = (int)backups[i];
@@ -274,43 +292,7 @@ static lt_status try_model(int model, const double *backups, int count)
     }
     t.backups = -1;
     t.ranks = (int)s.needed;
-    if (s.micro_batches > 1)
-        LT_TRY(try_deadline(t));
-    for (trial *r = base; r < row + rows; r++)
-        r->gain = r->kept / r->measured * base->measured / base->kept;
-    return LT_OK;
-}
-
-/* --- Printing --- */
-
-static void print(void)
-{
-    const bool json = s.common.json;
-    fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
-            "predicted", "ratio", "kept", "gain");
-    if (json) {
-        bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
-        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms,
-                           s.tail, (long long)s.common.steps);
-        printf(", \"cells\": [");
-    }
-    for (int i = 0; i < rows; i++) {
-        const trial *r = &row[i];
-        char policy[32] = "deadline";
-        if (r->backups >= 0)
-            snprintf(policy, sizeof policy, "%d backup workers", r->backups);
-        fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", models[r->model], policy,
-                r->ranks, 1e3 * r->measured, 1e3 * r->predicted, r->measured / r->predicted,
-                r->kept, r->gain);
-        if (json)
-            bench_print_row(i,
-                            "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
-                            "predicted_kept %g deadline %g gain %g",
-                            models[r->model], policy, r->ranks, 1e3 * r->measured,
-                            1e3 * r->predicted, r->kept, r->predicted_kept, r->deadline, r->gain);
-    }
-    if (json)
-        printf("]}\n");
+    return s.micro_batches > 1 ? try_deadline(t) : LT_OK;
 }
 
 /* Reads the numbers of backup workers, which rise from 0: "0,1,3". */
@@ -333,11 +315,21 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm)
     int count;
     (void)device, (void)comm;
     LT_TRY(read_backups(backups, &count));
-    for (int model = 0; model < MODELS; model++)
+    fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
+            "predicted", "ratio", "kept", "gain");
+    if (s.common.json) {
+        bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
+        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms,
+                           s.tail, (long long)s.common.steps);
+        printf(", \"cells\": [");
+    }
+    lt_status st = LT_OK;
+    for (int model = 0; model < MODELS && !st; model++)
         if (s.model == ALL || s.model == model)
-            LT_TRY(try_model(model, backups, count));
-    print();
-    return LT_OK;
+            st = try_model(model, backups, count);
+    if (s.common.json)
+        printf("]}\n");
+    return st;
 }
 
 BENCH_COMMAND(stragglers, BENCH_OWN_DEVICES, table,
