@@ -16,12 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    LAYERS = 4,
-    BATCH = 4,
-    MOST_CONTESTS = 16,
-    WARM = 2 /* rounds; the first makes the buckets */
-};
+enum { LAYERS = 4, BATCH = 4, MOST_CONTESTS = 16 };
 
 typedef struct settings {
     bench_common common;
@@ -29,7 +24,7 @@ typedef struct settings {
     int64_t elements; /* elements and reducers: exchange only */
     lt_option_list reducers;
 } settings;
-static settings s;
+static settings s = {.common = {.warmup = 2}}; /* the first round makes the buckets */
 
 #define COMM_DTYPE \
     PICK("grad-comm-dtype", dtype, "f32|bf16|f16"), .help = "dtype in which gradients are sent"
@@ -200,9 +195,8 @@ static void print_overlap(const player *p, const double *ms)
 
 static lt_status measure_overlap(player *p)
 {
-    const bench_common c = {.warmup = WARM, .steps = s.common.steps};
     double ms[COLUMNS];
-    LT_TRY(bench_rounds(&c, run_modes, p, COLUMNS, ms));
+    LT_TRY(bench_rounds(&s.common, run_modes, p, COLUMNS, ms));
     if (!lt_comm_rank(p->comm))
         print_overlap(p, ms);
     return LT_OK;
@@ -327,16 +321,15 @@ static lt_status sum_bytes(player *p, contest *c, double *within, double *betwee
 
 static lt_status measure_exchange(player *p)
 {
-    const bench_common c = {.warmup = WARM, .steps = s.common.steps};
     const bool speaks = !lt_comm_rank(p->comm), json = speaks && s.common.json;
     const long long side = side_of();
     double ms[MOST_CONTESTS], within, between;
-    LT_TRY(bench_rounds(&c, run_exchanges, p, p->contests, ms));
+    LT_TRY(bench_rounds(&s.common, run_exchanges, p, p->contests, ms));
     if (json) {
         bench_print_head("exchange", p->device, "f32", 0);
         bench_print_fields("ranks %d nodes %d ranks_per_node %d elements %lld steps %d",
                            lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node,
-                           LAYERS * side * side, (int)c.steps);
+                           LAYERS * side * side, (int)s.common.steps);
         printf(", \"reducers\": [");
     }
     for (int i = 0; i < p->contests; i++) {

@@ -46,7 +46,7 @@ import sys
 import tempfile
 import time
 
-from turns import Failed, TimeUp, all_of, cannot, command, cpu_name, head, main, median, play, ratio, row, run, telling_line
+from turns import Failed, TimeUp, all_of, bench, cannot, command, cpu_name, head, main, median, play, ratio, row, run, telling_line
 
 BEGIN = time.monotonic()
 # Transformers that torchvision has no function for, or are not torchvision's: width, layers, heads.
@@ -284,18 +284,13 @@ class Peer:
             self.process.wait()
 
 
-def output(a, words):
-    """Standard output of a program that is started for each turn."""
-    env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
-    if words[0] == a.bench and "LATHER_LIBRARY_PATH" in os.environ:
-        env["LD_LIBRARY_PATH"] = os.environ["LATHER_LIBRARY_PATH"]
-    return run(words, max(a.deadline - time.monotonic(), 1), env=env)
-
-
 def ours(a, name, dtype, *flags):
+    env = dict(os.environ, OMP_NUM_THREADS=str(a.threads))
+    if "LATHER_LIBRARY_PATH" in os.environ:
+        env["LD_LIBRARY_PATH"] = os.environ["LATHER_LIBRARY_PATH"]
     words = [a.bench, name, "--json", "--amp", "off" if dtype == "f32" else dtype, "--threads", a.threads, "--steps", a.steps,
              "--warmup", a.warmup, *flags]
-    return json.loads(output(a, words))
+    return json.loads(run(words, max(a.deadline - time.monotonic(), 1), env=env))
 
 
 def play_peers(a, contestants):
@@ -651,9 +646,8 @@ def their_loader(a, python, kind, folder, normalise):
 
 
 def our_loader(a, folder, *flags):
-    words = [os.path.join(a.build, "tools/bench"), "loader", "--data", folder, "--size", a.size, "--threads", "1", "--batch-size", BATCH,
-             "--json", *flags]
-    found = [json.loads(run(words, preexec_fn=one_core)) for _ in range(a.passes)]
+    found = [bench(a.build, "loader", "--data", folder, "--size", a.size, "--threads", "1", "--batch-size", BATCH, *flags, preexec_fn=one_core)
+             for _ in range(a.passes)]
     return {"rate": median(found, "images_per_second"), "cpu_rate": median(1e3 / r["cpu_milliseconds"] for r in found)}
 
 
@@ -740,23 +734,20 @@ class Server final : public echo::Echo::Service {
     }
 };
 
-static void calls(echo::Echo::Stub *stub, size_t bytes, int count)
-{
-    echo::Bytes in, out;
-    in.set_data(std::string(bytes, 0));
-    for (int i = 0; i < count; i++) {
-        grpc::ClientContext context;
-        if (!stub->Call(&context, in, &out).ok() || out.data().size() != bytes)
-            abort();
-    }
-}
-
 static double measure(echo::Echo::Stub *stub, size_t bytes, int count, int threads)
 {
     auto begin = std::chrono::steady_clock::now();
     std::vector<std::thread> all;
-    for (int i = 0; i < threads; i++)
-        all.emplace_back(calls, stub, bytes, count / threads);
+    for (int t = 0; t < threads; t++)
+        all.emplace_back([=] {
+            echo::Bytes in, out;
+            in.set_data(std::string(bytes, 0));
+            for (int i = 0; i < count / threads; i++) {
+                grpc::ClientContext context;
+                if (!stub->Call(&context, in, &out).ok() || out.data().size() != bytes)
+                    abort();
+            }
+        });
     for (auto &t : all)
         t.join();
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -765,17 +756,17 @@ static double measure(echo::Echo::Stub *stub, size_t bytes, int count, int threa
 int main(int, char **argv)
 {
     const int count = atoi(argv[2]), large = atoi(argv[3]);
-    const std::string where = argv[1];
+    const std::string address = argv[1];
     Server service;
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(where == "tcp" ? "127.0.0.1:0" : "unix:" + where, grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service);
     builder.SetMaxReceiveMessageSize(-1);
     auto server = builder.BuildAndStart();
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
-    auto stub = echo::Echo::NewStub(grpc::CreateCustomChannel(where == "tcp" ? "127.0.0.1:" + std::to_string(port) : "unix:" + where,
+    auto stub = echo::Echo::NewStub(grpc::CreateCustomChannel(address[0] == 'u' ? address : "127.0.0.1:" + std::to_string(port),
                                                               grpc::InsecureChannelCredentials(), arguments));
     measure(stub.get(), 64, count / 10, 1);
     double one = measure(stub.get(), 64, count, 1), several = measure(stub.get(), 64, count, 4);
@@ -802,21 +793,15 @@ def build_grpc(folder):
 
 @command(build=..., rounds=5, calls=5000, large=5)
 def service(a):
-    """Compares an echo service of this library and of gRPC; the order alternates from round to round."""
+    """Compares an echo service of this library and of gRPC."""
     rows = (("calls_per_second", "calls/s, 64 bytes, one thread"), ("calls_per_second_4", "calls/s, 64 bytes, 4 threads"),
             ("gigabytes_per_second", "GB/s, 64 MiB there and back"))
     with tempfile.TemporaryDirectory() as folder:
-        grpc, program = build_grpc(folder), os.path.join(a.build, "tools/bench")
+        grpc = build_grpc(folder)
         head("transport", "", "this library", "gRPC C++", "ratio of medians")
-        for transport in ("tcp", "ipc"):
-            found = {"lather": [], "grpc": []}
-            for turn in range(a.rounds):
-                path = os.path.join(folder, f"socket{turn}")
-                address, theirs = ("tcp://127.0.0.1:0", "tcp") if transport == "tcp" else (f"ipc://{path}", path + ".peer")
-                words = {"lather": [program, "service", "--json", "--address", address, "--calls", a.calls, "--large", a.large],
-                         "grpc": [grpc, theirs, a.calls, a.large]}
-                for who in sorted(words, reverse=turn % 2):
-                    found[who].append(json.loads(run(words[who])))
+        for transport, address, theirs in (("tcp", "tcp://127.0.0.1:0", "127.0.0.1:0"), ("ipc", f"ipc://{folder}/socket", f"unix:{folder}/peer")):
+            found = all_of(play({"lather": lambda: bench(a.build, "service", "--address", address, "--calls", a.calls, "--large", a.large),
+                                 "grpc": lambda: json.loads(run([grpc, theirs, a.calls, a.large]))}, a.rounds))
             for key, name in rows:
                 own, peer = (median(found[who], key) for who in ("lather", "grpc"))
                 row(transport, name, f"{own:g}", f"{peer:g}", f"{own / peer:.2f}")
