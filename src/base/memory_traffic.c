@@ -1,4 +1,4 @@
-/* See memory_traffic.h. */
+/* Defines the byte counter of memory_traffic.h. */
 
 #include "base/memory_traffic.h"
 

@@ -78,7 +78,7 @@ static void raise_eager_limit(void)
     setenv("OMPI_MCA_btl_tcp_eager_limit", "1048576", 0);
 }
 
-/* MPI can be initialized once in a process. */
+/* Initializes MPI, which is possible once per process. */
 static bool start(lt_link *self)
 {
     int provided, started = 0, ended = 0;
@@ -94,7 +94,7 @@ static bool start(lt_link *self)
                 "MPI_Init_thread");
 }
 
-/* Gathers host names, for error messages. */
+/* Gathers all ranks' host names, for error messages. */
 static bool gather_hosts(lt_link *self)
 {
     char own[LT_LINK_HOST] = "";

@@ -13,7 +13,7 @@
 
 /* --- Numbering --- */
 
-/* texts: those of all ranks, each with its NUL. Ranks with equal texts form a node. */
+/* Numbers the nodes: ranks with equal texts form one. texts: all ranks' texts, each with its NUL. */
 static void number_by_text(lt_nodes *n, const char *texts, int ranks)
 {
     const char *mine = texts;
@@ -77,7 +77,7 @@ static lt_status open_list(lt_nodes *n, int ranks)
     return n->of ? LT_OK : LT_E_NOMEM;
 }
 
-/* text identifies this rank's machine. */
+/* Gathers all ranks' texts, which identify their machines, and groups ranks with equal ones. */
 static lt_status find(lt_nodes *n, lt_comm *comm, const char *text)
 {
     char *all = NULL;

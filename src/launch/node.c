@@ -101,7 +101,7 @@ void lt_launch_node_stop(lt_launch_node *node)
     sem_post(&node->end);
 }
 
-/* invariant 1 */
+/* Waits until lt_launch_node_serve() has set the handler, then calls it; invariant 1. */
 static lt_status trampoline(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     lt_launch_node *n = context;

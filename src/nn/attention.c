@@ -25,8 +25,8 @@ static int kv_width(const lt_attention_layer *c)
     return c->kv_heads * (c->width / c->heads);
 }
 
-/* True if each rank keeps the whole parameter and slices out its heads: in one dimension, fewer heads of k
- * and v than of q would not be one box. */
+/* Returns true if each rank keeps the whole parameter and slices its heads: in one dimension, fewer heads of k
+ * and v than of q do not form one rectangular shard. */
 static bool takes_heads(const attention *a)
 {
     const lt_tensor_parallel *p = a->whole.parallel;

@@ -229,7 +229,7 @@ static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tens
     return lt_linear_summa(tape, x, c->in_out ? transpose(tape, w) : w, b, summa);
 }
 
-/* Megatron's layers: all rows are on each rank. */
+/* Runs Megatron-LM's column- or row-parallel linear layer: every rank has all rows. */
 static lt_tensor *run_all_rows(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                const lt_parallel_linear *c)
 {

@@ -82,7 +82,7 @@ size_t lt_optim_items(lt_optim *self)
     return lt_optim_fill_items(self, false);
 }
 
-/* Shows a counter as "updates.conv1.weight". */
+/* Passes a counter to the visitor under a name such as "updates.conv1.weight". */
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value)
 {

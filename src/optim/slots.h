@@ -19,7 +19,7 @@ void lt_optim_count_updates(lt_optim *o, int64_t by);
 /* Returns true if the first update of a parameter is due. */
 bool lt_optim_is_first_update(const lt_optim *o);
 
-/* Shows a counter under the name "NAME.PARAM". */
+/* Passes a counter to the visitor under the name "NAME.PARAM". */
 lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
                                 const char *param, int64_t *value);
 /* Sets the valid range of a counter of that name after `attempt` attempts, which are below 2^62. */

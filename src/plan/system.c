@@ -185,7 +185,7 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
 
 /* --- The sum --- */
 
-/* Copies of the gradients that a rank holds; sharded gradients are not copied back. */
+/* Returns the seconds of copying gradients to buckets and back; sharded gradients are not copied back. */
 static double staging(const lt_system *s)
 {
     const lt_cost_scheme scheme = s->setup->exchange.scheme;
@@ -196,8 +196,8 @@ static double staging(const lt_system *s)
            / (scheme == LT_COST_SHARD_GRADIENTS ? 2 : 1);
 }
 
-/* A step without communication: at least the loader's time, and the time that ranks and loaders of a node need on its
- * cores. */
+/* Returns a step's seconds without communication: at least the loader's, and those that a node's ranks and loaders need
+ * on its cores. */
 static double own_seconds(const lt_system *s, const lt_plan_cost *c)
 {
     const double own = c->compute + c->update, slots = s->machine->slots;

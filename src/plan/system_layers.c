@@ -19,7 +19,7 @@ static const struct {
 } product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
 enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
 
-/* Core seconds of messages both ways, if communication has no core for itself. */
+/* Returns the CPU seconds of messages sent and received if communication shares the cores of computing; else 0. */
 static double work(const lt_system *s, bool inside, double bytes, double messages)
 {
     const lt_cost_cluster *c = &s->cluster;
@@ -27,8 +27,8 @@ static double work(const lt_system *s, bool inside, double bytes, double message
     return lt_cost_shares_cores(c) ? 2 * (byte * bytes + c->wake * messages) / c->cores : 0;
 }
 
-/* Seconds in which each of `size` ranks, with stride `apart`, sends bytes to the others; those outside the node share
- * its card. */
+/* Returns the seconds in which each of `size` ranks, `apart` apart, sends bytes to the others; ranks of a node share
+ * its network card. */
 static double in_group(const lt_system *s, int size, int apart, double bytes)
 {
     const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,

@@ -202,7 +202,7 @@ static void print_topics(const lt_options *o, FILE *out, size_t shown)
     print_wrapped(out, text, 0, 0);
 }
 
-/* Writes a limit, as 1000000 rather than 1e+06. */
+/* Formats the limit of a range; whole numbers as 1000000 rather than 1e+06. */
 static void write_limit(double value, char *text, size_t size)
 {
     if (!(fabs(value) < MOST) || floor(value) < value)

@@ -12,7 +12,7 @@ static bool has_names(const lt_dataset *d)
     return d->classes > 0 && lt_dataset_class_name(d, 0);
 }
 
-/* A class without a name has NULL. */
+/* Compares class names; NULL: the class has no name. */
 static bool same_name(const char *a, const char *b)
 {
     return a == b || (a && b && !strcmp(a, b));

@@ -76,7 +76,7 @@ static lt_status failed(const source *s)
     return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "corrupt file");
 }
 
-/* workspace: largest single allocation of libtiff in bytes. */
+/* Opens the file in memory. workspace: largest single allocation of libtiff in bytes. */
 static lt_status open_tiff(TIFF **out, source *s, size_t workspace)
 {
     TIFFOpenOptions *options = TIFFOpenOptionsAlloc();

@@ -173,7 +173,7 @@ static void join(lt_bpe *b, uint32_t position, uint32_t count, int32_t merged)
         push_pair(b, s->before, count);
 }
 
-/* Each symbol is pushed once at the beginning, and each merge pushes at most two pairs. */
+/* Grows symbols and heap for a word: each symbol is pushed once, each merge pushes at most two pairs. */
 static lt_status reserve(lt_bpe *b, size_t bytes)
 {
     symbol *symbols = lt_grow(b->symbols, &b->symbol_capacity, bytes, sizeof *symbols);

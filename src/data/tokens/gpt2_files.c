@@ -86,7 +86,7 @@ static lt_status add_entry(lt_gpt2_files *f, const char *text, int64_t id)
     return LT_OK;
 }
 
-/* {"TEXT": ID, ...} */
+/* Reads the vocabulary, a JSON object {"TEXT": ID, ...}. */
 static lt_status read_ids(lt_gpt2_files *f, const lt_json_value *object)
 {
     if (!object || object->type != LT_JSON_OBJECT || !object->count)

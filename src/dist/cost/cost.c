@@ -61,8 +61,8 @@ double lt_cost_gather_rate(const lt_cost_link *l)
     return l->gather > 0 ? l->gather : l->bandwidth;
 }
 
-/* Local steps: the all-gather of a state that is sharded over the node's ranks, and, divided by the steps of a round,
- * its end: an all-reduce of a shard between nodes and an all-gather in the node. */
+/* Returns local steps' bytes per step: an all-gather of the sharded state within the node and, divided by the steps
+ * of a round, the outer step: an all-reduce of a shard between nodes and an all-gather in the node. */
 static lt_cost_stage after_local_step(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
                                       int rank)
 {
@@ -185,7 +185,7 @@ static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double b
     return check_cores(c);
 }
 
-/* When each stage becomes free; first use and total seconds of each link. */
+/* State of the simulation: time when each stage becomes free; first use and total seconds of each link. */
 typedef struct queue {
     double free[LT_COST_MAX_STAGES];
     double begin[2], used[2]; /* by link */

@@ -10,7 +10,7 @@ int64_t lt_cost_chunk(int64_t count, int parts, int index)
     return count / parts + (index < count % parts);
 }
 
-/* Elements of the chunks of ranks first to first + ranks - 1. */
+/* Returns the elements of the chunks of ranks first to first + ranks - 1. */
 static int64_t chunks(int64_t count, int parts, int first, int ranks)
 {
     const int64_t longer = count % parts - first, most = ranks;
@@ -42,7 +42,7 @@ static int rounds(lt_cost_round kind)
     return kind == LT_COST_REDUCE ? 2 : 1;
 }
 
-/* Seconds of a collective over `ranks` of which each sends `bytes`, over a link that `sharers` share equally. */
+/* Returns the seconds of a collective whose ranks send `bytes` each, over a link that `sharers` share equally. */
 static double on_link(const lt_cost_link *link, int ranks, int sharers, double bytes,
                       lt_cost_round kind)
 {

@@ -88,7 +88,7 @@ static void count(lt_dp_backup *b)
     b->terms.dropped += c.dropped;
 }
 
-/* The first bucket waits for all of them. */
+/* Copies a bucket's mean to its tensor; the first call of an update waits for all buckets. */
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;

@@ -16,7 +16,7 @@
 
 /* --- The count --- */
 
-/* Returns the element after the flags of the last bucket. */
+/* Returns the micro-batch count's view: the element after the flags of the last bucket. */
 static lt_view count_of(const lt_data_parallel *dp)
 {
     const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
@@ -50,8 +50,8 @@ lt_status lt_dp_fill_count(const lt_data_parallel *dp)
     return lt_dp_fill(dp, (double)dp->computed, count_of(dp));
 }
 
-/* Turns gradients, means over ranks of sums divided by M, into means over the computed micro-batches. They are unchanged
- * if all were computed. */
+/* Rescales gradients, now (sum over computed micro-batches) / (ranks * M), to means over the computed micro-batches;
+ * no-op if all were computed. */
 lt_status lt_dp_apply_count(lt_data_parallel *dp)
 {
     const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;

@@ -12,7 +12,7 @@
 
 /* --- The outer step --- */
 
-/* start -= lr (change + momentum u), with u = momentum u + change. */
+/* Outer Nesterov step: start -= lr (change + momentum u), with u = momentum u + change. */
 static lt_status move(lt_local_steps *l)
 {
     const lt_local_steps_config *c = &l->config;

@@ -39,7 +39,7 @@ static bool counts_are_equal(const lt_comm_call *call, int size)
     return true;
 }
 
-/* Shards of different sizes: a broadcast from, or a reduction to, each rank with a nonempty shard. */
+/* All-gather or reduce-scatter of unequal shards: a broadcast from, or reduction to, each rank with a nonempty one. */
 static lt_status each_shard(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;

@@ -76,7 +76,7 @@ typedef struct lt_nccl_start {
 LT_MUST_CHECK lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
                                           const lt_nccl_start *start);
 
-/* lt_comm_open(). */
+/* Type of lt_comm_open(). */
 typedef lt_status lt_comm_opener(lt_comm **out, const char *name, lt_device *device);
 /* Finds the ranks by MPI, which `open` opens, or by torchrun's environment variables. */
 LT_MUST_CHECK lt_status lt_nccl_find_ranks(lt_nccl_start *start, lt_comm_opener *open);

@@ -1,5 +1,5 @@
 /* PowerSGD: Vogels, Karimireddy & Jaggi, "PowerSGD: Practical low-rank gradient compression for distributed
- * optimization", NeurIPS 2019 (arXiv 1905.13727), algorithms 1 and 2: one warm_start-started power iteration per update, with
+ * optimization", NeurIPS 2019 (arXiv 1905.13727), algorithms 1 and 2: one warm-started power iteration per update, with
  * error feedback.
  *
  * A gradient [out, ...] is a matrix [out, rest] in memory order. Each of R ranks, with loss scale s, computes
@@ -375,7 +375,7 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     return self->dense || !t->slices ? begin_dense(s, b) : begin_compressed(s, b);
 }
 
-/* Advances all buckets in flight, so that their phases overlap. */
+/* Waits for a bucket; meanwhile advances all buckets in flight, so that their phases overlap. */
 static lt_status finish(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;

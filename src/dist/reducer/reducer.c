@@ -101,7 +101,7 @@ static lt_status choose_allreduce(const lt_reducer_config *c, const lt_reducer_o
     return LT_OK;
 }
 
-/* *argument points into config's text. */
+/* Chooses the reducer by --compress, else by --allreduce; *argument points into the config's text. */
 static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
                         const char **argument)
 {

@@ -90,7 +90,7 @@ static void put_block(unsigned char *bits, levels *to, const float *x, const uin
     }
 }
 
-/* Each block but the last is a whole number of bytes. */
+/* Encodes values in 2 bits, block by block; each block but the last fills whole bytes. */
 static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
 {
     const int64_t blocks = value_blocks(count);
@@ -133,7 +133,7 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
         lt_element_set(p->dtype, values, i, lt_element(wide, x, index[i]));
 }
 
-/* values is aligned to 4 bytes only, as messages are concatenated. */
+/* Decodes value i; values is aligned to 4 bytes only, as messages are concatenated. */
 static double value_at(const lt_sparse *p, const void *values, int64_t i)
 {
     return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);

@@ -56,7 +56,7 @@ static lt_status configure(lt_reducer *self)
     return lt_hier_comms_open(&t->comms, lt_topk_nodes(t), self->comm);
 }
 
-/* Returns true if sending everything is no more expensive: an all-gather of m nodes' messages sends (m-1) message bytes, a
+/* Returns true if a dense all-reduce sends no more: the all-gather of m nodes' messages sends (m-1) message bytes, the
  * dense all-reduce 2 (m-1)/m shard bytes. */
 static bool is_dense(const lt_topk *t, const lt_topk_bucket *b)
 {

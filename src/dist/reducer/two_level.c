@@ -3,7 +3,7 @@
  * nodes; a flat all-reduce sends up to n times as much.
  *
  * The order of addition is fixed: ranks of a node, then nodes. The sum is divided once, by the number of ranks. Each
- * level rounds to the communication dtype. In f16, where a sum may overflow although its mean does not, both hier
+ * level rounds to the communication dtype. In f16, where a sum may overflow although its mean does not, both levels
  * average instead.
  * Source: Jia et al., "Highly Scalable Deep Learning Training System with Mixed-Precision: Training ImageNet in Four
  * Minutes", 2018 (hierarchical all-reduce). */

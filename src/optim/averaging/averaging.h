@@ -16,7 +16,7 @@ LT_MUST_CHECK lt_status lt_averaging_end(lt_optim *o);
 /* Returns true if iterates have the same weight in each step. */
 bool lt_averaging_is_constant(const lt_optim *o);
 size_t lt_averaging_bytes(const lt_optim *o);
-/* Shows the sum of weights to a checkpoint. Errors: LT_E_ARG (the parameters hold y). */
+/* Passes the sum of weights to the visitor, for a checkpoint. Errors: LT_E_ARG (the parameters hold y). */
 LT_MUST_CHECK lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor);
 void lt_averaging_free(lt_optim *o);
 

@@ -294,7 +294,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 
 /* --- Operations --- */
 
-/* "m" for all parameters, "v" for those that AdamW updates. */
+/* Returns true for the state "m" of all parameters and for "v" of those that AdamW updates. */
 static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
 {
     return index == 0 || ((const muon *)self)->adamw[slot - self->slot];

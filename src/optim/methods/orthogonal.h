@@ -34,7 +34,7 @@ void lt_orthogonal_close(lt_orthogonal *o);
 /* Replaces x of each job by its orthogonal factor; overwrites y. */
 lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
                             const lt_orthogonalization *how, lt_orthogonal_job *job, size_t count);
-/* Returns true if that leaves the result in the memory of y. */
+/* Returns true if lt_orthogonal_run() leaves the result in the memory of y, not of x. */
 bool lt_orthogonal_swaps(const lt_orthogonalization *how);
 int lt_orthogonal_iterations(const lt_orthogonalization *how);
 /* Returns true if the method runs on the device alone. */

@@ -80,7 +80,7 @@ static lt_view row(const lt_trust *t, lt_trust_row which, int64_t count)
     return v;
 }
 
-/* The number 1 is stored after the rows: vec multiplies by a quotient. */
+/* vec multiplies by a quotient: the ratio over the number 1, which is stored after the rows. */
 void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     if (t->column[i] < 0)
@@ -89,7 +89,7 @@ void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job)
     job->factor.under = row(t, LT_TRUST_ROWS, 1).data;
 }
 
-/* Assigns columns to the parameters of the batch that adapt, in order; returns their number. */
+/* Assigns table columns to the batch's parameters that use a trust ratio; returns their number. */
 static size_t choose(lt_trust *t, lt_trust_batch batch)
 {
     size_t count = 0;

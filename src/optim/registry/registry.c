@@ -159,7 +159,7 @@ lt_status lt_optim_register(const lt_optim_family *f)
 
 enum { NAMES = 64, NAME = 96 }; /* names considered for a message */
 
-/* Finds name number index: "shampoo" is its first preset, "shampoo-paper" another. */
+/* Finds the name at an index of the list of names: "shampoo" is its first preset, "shampoo-paper" another. */
 static bool find_name(size_t index, char *name, size_t size, const lt_optim_family **of,
                       const lt_optim_preset **preset)
 {

@@ -30,7 +30,7 @@ static int passes(const lt_shampoo_config *c, const lt_block *b)
     return count;
 }
 
-/* Returns the products with one factor's inverse root or eigenbasis in a step. */
+/* Returns the number of matrix products with one factor's inverse root or eigenbasis in a step. */
 static int products(const lt_shampoo_config *c, int order)
 {
     const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;

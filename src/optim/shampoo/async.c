@@ -125,7 +125,7 @@ static lt_status make_async(lt_shampoo *s)
     return a->task && a->job ? LT_OK : LT_E_NOMEM;
 }
 
-/* Marks all blocks, of this and other ranks, whose parameter has a gradient. */
+/* Marks blocks with a gradient, of this and other ranks, as due, and schedules the swap of their roots. */
 static void mark_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++) {

@@ -150,7 +150,7 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     return n;
 }
 
-/* Shows a counter as "rooted.3.conv1.weight" or, of a dimension, "failures.3.0.conv1.weight". */
+/* Passes a counter to the visitor as "rooted.BLOCK.PARAM" or, for one dimension, "failures.BLOCK.DIM.PARAM". */
 static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor, const char *name,
                               int dim, int64_t *value)
 {

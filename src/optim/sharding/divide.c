@@ -168,7 +168,7 @@ static lt_status plan(lt_optim *o, lt_shard *s)
     return s->ops->allocate(o);
 }
 
-/* Tells the optimizer the owners, and frees state of other ranks' parts. */
+/* Passes the owners to the optimizer and frees the state of other ranks' parts. */
 static void set_owners(lt_optim *o)
 {
     const lt_shard *s = o->shard;

@@ -23,7 +23,7 @@ static int64_t lay_out(lt_optim *o)
     return span;
 }
 
-/* Allocates the owner's logical tensors, if parts are whole parameters. */
+/* Allocates values and gradients of the logical parameters that this rank owns, if parts are whole parameters. */
 static lt_status allocate_params(lt_optim *o)
 {
     lt_shard *s = o->shard;

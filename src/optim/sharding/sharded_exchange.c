@@ -255,7 +255,7 @@ lt_status lt_sharded_pull(lt_optim *o)
 
 /* --- Values to their shards --- */
 
-/* Computes y = alpha a + beta y over this rank's parts that have a gradient, by batched kernels. NULL: the values. */
+/* Computes y = alpha a + beta y over this rank's parts with a gradient; a or y NULL: the parts' values. Batched. */
 static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
                            double beta)
 {

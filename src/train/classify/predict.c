@@ -94,7 +94,7 @@ static lt_status predict_image(classifier *s, predictions *out, const char *name
     return st;
 }
 
-/* Returns the reason of a message that begins with the escaped path. */
+/* Returns an error message without the escaped path in its first part. */
 static const char *reason(const char *why, const char *path)
 {
     enum { SHOWN_PATH = 4096 };

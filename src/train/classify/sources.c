@@ -42,7 +42,7 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
     return st;
 }
 
-/* Opens it with the weights' class names. */
+/* Opens the --val-labels data with the weights' class names. */
 static lt_status open_known(classifier *s)
 {
     const int classes = lt_metadata_class_count(&s->known);

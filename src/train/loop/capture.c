@@ -81,7 +81,7 @@ static lt_status finish_gradients(const lt_train_step *step)
     return LT_OK;
 }
 
-/* Ends this job's time slice: after the last backward the device may serve another job. */
+/* Ends this job's time slice after the last backward, so that the shared device may run another job. */
 static lt_status end_turn(const lt_train_step *step)
 {
     LT_TRY(lt_device_sync(step->config.device));

@@ -55,7 +55,7 @@ lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
 
 /* --- Corrupt samples --- */
 
-/* Returns the descriptions from index *listed on, each with its NUL. */
+/* Concatenates the descriptions of corrupt samples from index *listed on, each with its NUL; free with free(). */
 static char *join(const lt_loader *loader, int64_t *listed, size_t *bytes)
 {
     size_t used = 0;

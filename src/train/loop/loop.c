@@ -76,7 +76,7 @@ static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
     return count;
 }
 
-/* Returns how many units of speed a sample counts for, such as tokens. */
+/* Returns the units of the displayed speed per sample: tokens of a sequence, or 1. */
 static int64_t rate_of(const lt_train_loop *l)
 {
     const lt_task *task = &l->evaluator.task;

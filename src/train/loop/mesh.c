@@ -66,7 +66,7 @@ bool lt_mesh_flag_is_on(const ranks_options *o)
     return o->tensor_parallel && strcmp(o->tensor_parallel, "1") != 0;
 }
 
-/* A config file lists all flags: one counts as given if it differs from its default. */
+/* Rejects mesh flags without --tensor-parallel; a flag counts as given if it differs from its default. */
 static lt_status check_without(const ranks_options *o)
 {
     if (o->sequence_parallel == SWITCH_OFF || o->tp_overlap == SWITCH_OFF)

@@ -59,7 +59,7 @@ typedef struct lt_ranks {
     /* ranks with other samples, over which gradients are averaged */
     lt_comm *data;
     int data_rank, data_count; /* this rank among them; their number, which is that of replicas */
-    /* this rank's numbers count, among those of the ranks with the same samples */
+    /* true on one of the ranks that have the same samples: sums over ranks include its numbers */
     bool is_counted;
 } lt_ranks;
 

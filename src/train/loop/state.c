@@ -86,7 +86,7 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-/* Makes capacity for as many more tensors as there are parameters. */
+/* Grows the list of extra tensors by one per parameter. */
 static lt_status reserve(lt_train_state *s, const lt_params *params)
 {
     lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
@@ -239,7 +239,7 @@ lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, i
     return check_same_run(s, &found, batches_per_epoch);
 }
 
-/* Keeps the stored averages of a run that measures them, too. */
+/* Keeps the checkpoint's noise-scale averages if this run measures the noise scale; otherwise clears them. */
 static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
 {
     found->noise.decay = s->now.noise.decay;

@@ -73,7 +73,7 @@ static bool asked_to_stop(const lt_train_step *step)
     return c->stop && c->stop(c->stop_context);
 }
 
-/* Returns the seconds that passes have waited for sharded parameters. */
+/* Returns the seconds that forward and backward passes have waited for gathers of sharded parameters. */
 static double exposed_gathers(const lt_train_step *step)
 {
     lt_shard_params_stats stats;
@@ -202,7 +202,7 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     return lt_readback_add(numbers_of(step, r->step), step->loss);
 }
 
-/* Returns true if this rank gave up in a micro-batch, as the update uses other ranks' gradients. */
+/* Returns true if a micro-batch was cancelled because the update does not wait for this rank's gradients. */
 static bool gave_up(const lt_train_step *step, lt_status st)
 {
     return st == LT_E_CANCELLED && step->config.dp && lt_data_parallel_is_late(step->config.dp);

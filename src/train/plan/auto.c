@@ -187,7 +187,7 @@ static double own_steps(const progress *p)
     return lt_plan_power_steps(&p->power, goal);
 }
 
-/* Steps to the goal, by the epochs so far if possible, else as planned; at most the length of the run. */
+/* Returns the steps to the goal: by the epochs so far, else as planned; at most the length of the run. */
 static double refine_steps(progress *p, const lt_trainer *t, const lt_metric *metric, size_t count)
 {
     const bool falls = p->goal.lower || p->goal.percent;

@@ -78,8 +78,8 @@ static bool has_verdict(const lt_plan_setup *u)
     return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
 }
 
-/* Over the same links no machine favours the one that moves more. Publications on grids compare them with one another
- * only. */
+/* Compares bytes only: over equal links, whatever moves more bytes is slower. Publications on grids compare grids with
+ * each other only. */
 lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
                                double hidden)
 {
@@ -155,7 +155,7 @@ static void apply_verdict(const plan *p, plan_candidate *c)
 
 /* --- Estimates --- */
 
-/* By runs; for lossy configs by their pilots, else by pilots of classes, or, with --pilots but without them, by the
+/* Estimates the steps by runs; if none reached the goal, by pilots; with --pilots but without any pilot, by the
  * flags. */
 static plan_estimate steps_to_goal(const plan *p, const plan_config *config)
 {

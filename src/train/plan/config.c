@@ -52,7 +52,7 @@ static bool is_of_convergence(const lt_option *o)
                     o->name);
 }
 
-/* The same without flags of lossy communication. */
+/* Returns true for flags that change convergence even if communication is lossless. */
 static bool is_of_lossless(const lt_option *o)
 {
     return is_of_convergence(o) && (strcmp(o->group, "Ranks") != 0 || !strcmp(o->name, "sync-bn"));

@@ -196,7 +196,7 @@ static int start(char *const *argv, const char *log, pid_t *pid)
     return error;
 }
 
-/* Returns its status. Sends SIGTERM after `seconds`, then SIGKILL; *late: it did. */
+/* Returns the process's exit status. Sends SIGTERM after `seconds`, then SIGKILL, and then sets *late. */
 static int wait_for(pid_t pid, double seconds, bool *late)
 {
     const double grace = 5;
@@ -219,7 +219,7 @@ static int wait_for(pid_t pid, double seconds, bool *late)
     return status;
 }
 
-/* Runs it to its end; q->why: the reason if it failed. */
+/* Runs the pilot's process to its end; sets q->why to the reason if it failed. */
 static void run_argv(const plan *p, char *const *argv, plan_pilot *q)
 {
     char log[sizeof q->folder + 8];

@@ -94,7 +94,7 @@ static void close_bench(bench *b)
     lt_loader_free(&b->trainer->input.loader);
 }
 
-/* Share of a processor that a rank gets. */
+/* Returns the share of a processor that each of `ranks` ranks gets, at most 1. */
 static double fair_part(double ranks)
 {
     const double processors = lt_cpu_threads();

@@ -95,7 +95,7 @@ static lt_status read_record(reader *r, const lt_json_value *record)
                                                                    : LT_OK;
 }
 
-/* Ignores a last line that was cut short by a kill. */
+/* Reads a record; ignores a last line that a kill has truncated. */
 static lt_status read_line(reader *r, const char *path, const char *line, size_t bytes)
 {
     lt_json *json;

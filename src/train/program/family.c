@@ -126,7 +126,7 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
                    p->classes_key, c->family->program);
 }
 
-/* Replaces facts that shapes do not determine by the metadata's. */
+/* Replaces facts that tensor shapes do not determine by those in the file's metadata. */
 static void look_further(const family_choice *c, const lt_safetensors *file, lt_model_facts *facts)
 {
     lt_model_facts known = {0};
@@ -158,7 +158,7 @@ lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_fac
 
 /* --- Flags and files --- */
 
-/* Returns true for the values with which an option leaves the choice to the file. */
+/* Returns true for an option value that leaves the choice to the weight file: "", "0" or "auto". */
 static bool is_open(const char *text)
 {
     return !*text || !strcmp(text, "0") || !strcmp(text, "auto");

@@ -87,7 +87,7 @@ lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_stat
 
 /* --- Flags that changed --- */
 
-/* Returns true for flags of a single start, and for those of the model, which the checkpoint determines. */
+/* Returns true for flags that a resume does not compare: of a single start, or determined by the checkpoint. */
 static bool is_passed_over(const family_choice *c, const lt_option *option)
 {
     static const char *const names[] = {"output", "progress", "log-every",

@@ -29,7 +29,7 @@ static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool ag
     return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
 }
 
-/* Returns the same for the chosen --recompute. */
+/* Returns the activation bytes for the chosen --recompute. */
 static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
 {
     return bytes_kept(t, cost, t->args.training.recompute != RECOMPUTE_OFF);

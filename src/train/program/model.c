@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* Returns true if `is` holds for an option that is a fact of the model; others, such as --zero-init-last, only
+/* Returns true if is() holds for an option that the weights determine; others, such as --zero-init-last, only
  * affect its initial values. */
 static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const char *name))
 {

@@ -142,7 +142,7 @@ static lt_status open_local_steps(lt_trainer *t)
                : st;
 }
 
-/* Returns the ranks that average every gradient. */
+/* Returns the communicator over which gradients are averaged in every step. */
 static lt_comm *averaging(const lt_trainer *t)
 {
     return t->shared.local ? lt_local_steps_comm(t->shared.local) : t->ranks.data;
@@ -336,7 +336,7 @@ lt_status lt_trainer_make_optimizer(lt_trainer *t, const lt_params **params)
     return t->ranks.mesh ? make_placed(t, params) : lt_trainer_open_optimizer(t, *params);
 }
 
-/* Shards the state over all ranks, for any optimizer. */
+/* Shards the optimizer's state over all ranks of the mesh. */
 static lt_status divide_placed(lt_trainer *t)
 {
     const ranks_options *o = &t->args.ranks;

@@ -73,7 +73,7 @@ typedef struct news {
     bool ended, stop;
 } news;
 
-/* Looks for news on rank 0. */
+/* Looks for the next checkpoint to evaluate, on rank 0. */
 static lt_status look(lt_trainer *t, news *out)
 {
     out->stop = lt_signals_seen() > 0;

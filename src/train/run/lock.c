@@ -61,7 +61,7 @@ static lt_status write_holder(const lt_run_lock *l)
     return LT_OK;
 }
 
-/* Returns true if the path still names the open file: its last holder removes it. */
+/* Returns true if the path still names the open file, which its last holder may have removed. */
 static bool has_name(const lt_run_lock *l)
 {
     struct stat own, named;

@@ -311,7 +311,7 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
     return write_line(run);
 }
 
-/* Remembers a line of bad_images.txt; false if known, from another epoch or an evaluation of the same images. */
+/* Adds a line of bad_images.txt to the known ones; returns false if an earlier epoch or evaluation had it. */
 static bool is_new(lt_run *run, const char *line)
 {
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, line);

@@ -254,7 +254,7 @@ static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const 
     if (!e && rules->config.prefix
         && snprintf(name, sizeof name, "%s%s", rules->config.prefix, p->name) < NAME_BYTES)
         e = lt_safetensors_find(file, name);
-    /* {k: v.half()} makes counts floats, possibly infinite: treated as absent. */
+    /* State dicts converted by v.half() have counters in 16-bit floats, possibly infinite: treated as absent. */
     return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->is_checkpoint ? NULL : e;
 }
 

@@ -90,7 +90,7 @@ static lt_view start_of(const estimate *p, size_t item)
 
 /* --- Residuals --- */
 
-/* Sets exponent = p / q with small p and q; returns false if impossible. */
+/* Sets small p and q with p / q equal to the exponent; returns false if impossible. */
 static bool as_fraction(double exponent, int *p, int *q)
 {
     for (*q = 1; *q < MOST_FACTORS; ++*q) {

@@ -42,7 +42,7 @@ static const lt_fit *find_fit(work *w, double exponent, double range, double tol
     return &k->fit;
 }
 
-/* Returns the share of a matrix's norm below which its elements are rounding errors. */
+/* Returns the relative rounding error: elements below this fraction of the matrix's norm are noise. */
 static double digits_of(const lt_root_set *s)
 {
     return lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;

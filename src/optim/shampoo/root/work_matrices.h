@@ -23,7 +23,7 @@ typedef struct lt_work_matrices {
     int64_t *at; /* first element of each item in a buffer */
     bool *active;
     double *number;        /* one per item, read by lt_work_norms() */
-    double *scale, *error; /* for the solver, one per item */
+    double *scale, *error; /* one per item: the solver's scaling and last error */
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;
