@@ -53,7 +53,7 @@ static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
 
 /* --- The command line --- */
 
-/* The value of a flag, as --flag=value or in two words; NULL if absent. */
+/* Returns the value of a flag, given as --flag=value or as two words; NULL if absent. */
 static const char *value_of(char *const *word, const char *flag)
 {
     const size_t bytes = strlen(flag);
@@ -130,7 +130,7 @@ static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int mos
     return LT_OK;
 }
 
-/* PROGRAM plan FLAGS... */
+/* Builds the command line PROGRAM plan FLAGS... */
 static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task *task,
                            char *const *command, int most)
 {

@@ -28,7 +28,7 @@ enum { CLASSES = 16, CLASS_STEPS = 400 };
  * one case). */
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
-/* Index of a candidate's combination of --vary. */
+/* Returns the index of a candidate's combination of --vary values, in mixed radix. */
 static int order_of(const plan *p, const plan_candidate *c)
 {
     int at = 0;
@@ -208,7 +208,7 @@ static double cost_of(const plan *p, const plan_candidate *c)
                                             : lt_plan_pilot_cost(p, c, 0);
 }
 
-/* The cheapest contender of the same work: the system model is scaled by it for the other ranks. */
+/* Returns the contender with the cheapest pilot among candidates that differ in ranks only; it calibrates the model. */
 static plan_candidate *cheapest(const plan *p, const plan_candidate *like, double budget)
 {
     plan_candidate *found = NULL;
