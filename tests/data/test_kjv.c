@@ -2,7 +2,9 @@
 
 #include "base/alloc.h"
 #include "base/encoding/crc32c.h"
+#include "data/tokens/corpus.h"
 #include "data/tokens/kjv.h"
+#include "images.h"
 #include "near.h"
 
 #include <stdlib.h>
@@ -68,6 +70,44 @@ static void check_file(void **state)
     assert_fails(lt_kjv_decode(file, size, "f", &got, &bytes), LT_E_FORMAT, "f: 4000 windows");
 }
 
+static lt_status append(void *context, const lt_text_part *text)
+{
+    strncat(context, text->text, text->bytes);
+    return LT_OK;
+}
+
+static void check_corpus(void **state)
+{
+    (void)state;
+    enum { MOST = 32 };
+    const struct {
+        lt_documents kind;
+        const char *want[2];
+    } rows[] = {{LT_DOCUMENTS_FILES, {"a\nb\n\nc\n", NULL}},
+                {LT_DOCUMENTS_BLANK_LINES, {"a\nb\n", "c\n"}}};
+    const char text[] = "a\nb\n\nc\n";
+    uint8_t file[200] = {0};
+    char *folder = make_folder(), *path = below(folder, "bible.data");
+    write_file(folder, "bible.data", file, make_file(file, text, 4, strlen(text)));
+    setenv("LATHER_KJV", path, 1);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        lt_corpus c = {0};
+        size_t k = 0;
+        assert_ok(lt_corpus_open(&c, "kjv", rows[i].kind));
+        for (; k < COUNT_OF(rows[i].want) && rows[i].want[k]; k++) {
+            char got[MOST] = "";
+            assert_in_range(k, 0, c.documents - 1);
+            assert_ok(lt_corpus_read(&c, &c.document[k], append, got));
+            assert_string_equal(got, rows[i].want[k]);
+        }
+        assert_int_equal(c.documents, k);
+        lt_corpus_clear(&c);
+    }
+    unsetenv("LATHER_KJV");
+    free(path);
+    remove_folder(folder);
+}
+
 static void check_package(void **state)
 {
     (void)state;
@@ -88,6 +128,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         {"a file of two windows is decoded, an invalid one rejected", check_file, 0, 0, 0},
+        {"the text of a file is divided into documents", check_corpus, 0, 0, 0},
         {"the package's text", check_package, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("kjv", tests, NULL, NULL);

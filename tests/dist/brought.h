@@ -49,7 +49,8 @@ typedef struct scene {
     int ranks_per_node;  /* 0: nodes are unknown */
     const char *of_node; /* node of each rank, a character each; NULL: ranks_per_node */
     const char *allreduce;
-    int needed; /* participating ranks; 0: all */
+    int needed;      /* participating ranks; 0: all */
+    double deadline; /* seconds for a collective; 0: the default */
     int64_t micro_batches;
     bool sync_bn;
 } scene;
@@ -126,6 +127,8 @@ static inline lt_status open_dp(world *w)
 {
     const scene *s = w->scene;
     LT_TRY(find_nodes(w));
+    if (s->deadline > 0)
+        lt_comm_set_deadline(w->at.comm, s->deadline);
     const lt_data_parallel_config c = {.nodes = w->nodes.of ? &w->nodes : NULL,
                                        .allreduce = s->allreduce,
                                        .bucket_bytes = s->bucket_bytes,

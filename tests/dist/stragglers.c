@@ -6,6 +6,7 @@
 
 #include "lather/ops.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 enum { UPDATES_HERE = 24, NEEDED = 3 };
@@ -247,6 +248,34 @@ static void rank_0_may_be_slow(void **state)
         assert_false(log_of[0][t].set[0]);
 }
 
+/* --- An absent rank --- */
+
+static atomic_int failed;
+
+/* The rank that would take part in the update waits until all others have failed. */
+static lt_status with_absent_rank(world *w)
+{
+    LT_TRY(update(w, 0, NULL, 0));
+    while (w->at.rank == SLOW && failed < RANKS - 1)
+        nap(1);
+    const lt_status st = w->at.rank == SLOW ? LT_OK : update(w, 1, NULL, 0);
+    failed += st == LT_E_COMM;
+    return st;
+}
+
+static void absent_rank_is_named(void **state)
+{
+    (void)state;
+    const scene s = {
+        .play = with_absent_rank, .bucket_bytes = 600, .needed = NEEDED, .deadline = 1};
+    const world *w = play(&s, RANKS);
+    int naming = 0;
+    for (int r = 0; r < RANKS; r++)
+        naming += strstr(w[r].at.message, "data is missing from rank 1 of 4") != NULL;
+    assert_int_equal(failed, RANKS - 1);
+    assert_true(naming > 0);
+}
+
 /* --- Cancelling --- */
 
 static lt_status cancel(world *w)
@@ -426,6 +455,7 @@ int main(void)
         cmocka_unit_test(given_sets_give_bitwise_identical_updates),
         cmocka_unit_test(slow_rank_is_not_waited_for),
         cmocka_unit_test(rank_0_may_be_slow),
+        cmocka_unit_test(absent_rank_is_named),
         cmocka_unit_test(late_tape_is_cancelled),
         cmocka_unit_test(invalid_combinations_are_rejected),
         cmocka_unit_test(mean_is_over_computed_micro_batches),

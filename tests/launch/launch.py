@@ -277,6 +277,20 @@ def a_node_that_hangs_is_named_and_a_slow_one_is_left_alone(cwd):
     assert os.path.exists(os.path.join(cwd, "cleaned")), out
 
 
+def a_gang_without_progress_continues_with_fewer_ranks(cwd):
+    """The rank with the least progress is named, and none if several have equally little."""
+    needs_mpirun()
+    script = os.path.join(cwd, "rank")
+    for progress, named in (("3 - rank", "w.2"), ("rank / 2", "w")):
+        with open(script, "w") as f:
+            f.write("#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n[ ${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE} = 2 ] && exit\n"
+                    f"printf '\\001beat %d %d\\n' $rank $(({progress}))\nexec sleep 1000\n")
+        os.chmod(script, 0o755)
+        out = works(launch(cwd, text(cwd, f"[w]\nkind = gang\nranks = 3\ncommand = {script}\nsupervise = shrink 1\nbackoff = 0.01\nprogress = 1\n"),
+                           "--grace", "0.5"))
+        assert f"launch| {named} has made no progress for" in out and "launch| w continues with 2 ranks, grad-accum 1" in out, out
+
+
 def a_stopped_producer_is_started_again_and_the_items_are_exact(cwd):
     out = strike_producers(cwd, (2,), signal.SIGSTOP, "--grace", "0.2", settings="\nheartbeat = 1")
     assert "producer.2 has sent no heartbeat" in out and "restart 1 of 3" in out, out
@@ -463,7 +477,7 @@ def the_first_program_of_the_guide_is_the_example(_):
 
 
 ROWS = (the_first_program_of_the_guide_is_the_example, the_same_programs_in_threads_and_processes, fail_fast_names_the_node_and_ends_the_rest, restarts_are_counted,
-        a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_killed_node_is_named,
+        a_wrong_command_line_is_not_restarted, a_group_that_shrinks_goes_on_without_the_dead, a_gang_without_progress_continues_with_fewer_ranks, a_killed_node_is_named,
         killed_producers_are_restarted_and_the_items_are_exact, a_killed_service_comes_back,
         a_node_that_hangs_is_named_and_a_slow_one_is_left_alone, a_stopped_producer_is_started_again_and_the_items_are_exact, a_signal_to_the_launcher_ends_all,
         a_killed_launcher_leaves_no_node, a_killed_launcher_leaves_no_child_no_rank_and_no_secret, a_launcher_of_mpirun_that_is_killed_leaves_none_either,

@@ -98,6 +98,17 @@ def the_memory_estimate_is_within_a_factor_of_two(cwd):
         assert 0.5 <= ratio <= 2, f"amp {amp}: {ratio:.2f} of the {large - small} bytes measured"
 
 
+def outputs_are_recomputed_if_memory_is_scarce(cwd):
+    """--recompute auto: the choice is logged, changes no result, and is repeated at a resume."""
+    flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1"]
+    auto = [*flags, "--recompute", "auto", "--output", "auto"]
+    said = run(*auto, "--max-steps", "2", cwd=cwd).stderr
+    assert re.search(r"--recompute auto: off: a step that keeps all activations may need [0-9.]+ MiB, which are free\n", said), said
+    assert "--recompute auto: off, as in the resumed run\n" in run(*auto, "--max-steps", "4", "--resume", "auto", cwd=cwd).stderr
+    run(*flags, "--recompute", "cheap", "--max-steps", "4", "--output", "cheap", cwd=cwd)
+    same(cwd, "auto", "cheap", 4)
+
+
 def tf32_is_f32_on_the_cpu(cwd):
     flags = [*NOISE, *SMALL, "--optim", "sgd", "--epochs", "1", "--max-steps", "2"]
     run(*flags, "--output", "a", cwd=cwd)
@@ -669,7 +680,7 @@ def running_ahead_changes_no_result(cwd):
     same(cwd, "parts", "whole", 9)
 
 
-ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, the_memory_estimate_is_within_a_factor_of_two, a_resumed_run_is_bitwise_identical,
+ROWS = [f16_adapts_its_loss_scale, measuring_the_noise_scale_does_not_change_training, running_ahead_changes_no_result, the_memory_estimate_is_within_a_factor_of_two, outputs_are_recomputed_if_memory_is_scarce, a_resumed_run_is_bitwise_identical,
         input_sizes_follow_the_schedule, a_resume_with_pending_roots_is_bitwise_identical, muon_records_its_time, tf32_is_f32_on_the_cpu, resume_takes_a_path_or_starts_new,
         a_signal_saves_a_checkpoint_and_exits_with_3, an_interrupted_evaluation_is_repeated_on_resume, eight_images_are_overfit,
         evaluation_saves_logits_in_file_order, prediction_prints_the_top_classes,
