@@ -1,7 +1,7 @@
 /* The wait for the slowest rank: an order statistic of one draw per rank from the recorded steps. */
 
 #include "base/alloc.h"
-#include "plan/parts.h"
+#include "cost_model/parts.h"
 
 #include "lather/ext/fail.h"
 

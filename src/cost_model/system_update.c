@@ -3,8 +3,8 @@
  *     ((f - 1) max over ranks of u(r) + max over ranks of (u(r) + R(r))) / f. */
 
 #include "base/alloc.h"
+#include "cost_model/parts.h"
 #include "optim/sharding/assign.h"
-#include "plan/parts.h"
 
 #include <math.h>
 #include <stdlib.h>

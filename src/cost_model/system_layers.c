@@ -1,7 +1,7 @@
 /* Forward and backward, and the communication inside the layers of a tensor-parallel model, which partly overlaps with
  * matrix products. */
 
-#include "plan/parts.h"
+#include "cost_model/parts.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Parts of the cost model of a step; see lather/detail/plan.h. */
-#ifndef LT_PLAN_PARTS_H
-#define LT_PLAN_PARTS_H
+#ifndef LT_COST_MODEL_PARTS_H
+#define LT_COST_MODEL_PARTS_H
 
 #include "lather/detail/plan.h"
 

@@ -1,7 +1,7 @@
 /* Communication of gradients between replicas, and of updates. */
 
 #include "base/alloc.h"
-#include "plan/parts.h"
+#include "cost_model/parts.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * where ranks share all cores; plus exposed communication (X) and the wait for the slowest rank. */
 
 #include "base/alloc.h"
-#include "plan/parts.h"
+#include "cost_model/parts.h"
 
 #include "lather/ext/fail.h"
 

@@ -226,7 +226,7 @@ static FILE *answers(void)
 {
     char path[4096];
     const char *root = getenv("LATHER_TEST_SOURCE");
-    snprintf(path, sizeof path, "%s/tests/plan/fit.txt", root ? root : ".");
+    snprintf(path, sizeof path, "%s/tests/cost_model/fit.txt", root ? root : ".");
     FILE *file = fopen(path, "r");
     if (!file)
         fail_msg("%s cannot be read", path);

@@ -68,7 +68,7 @@ def choose(a, b):
 
 warnings.simplefilter("ignore")
 print(f"# Least squares with conditions. SciPy {scipy.__version__}, scikit-learn {sklearn.__version__}.")
-print(f"# Maker: tests/plan/make_fit_fixtures.py, {datetime.date.today()}")
+print(f"# Maker: tests/cost_model/make_fit_fixtures.py, {datetime.date.today()}")
 for p in range(PROBLEMS):
     a, b = problem(p)
     x, norm = nnls(a, b)
