@@ -46,47 +46,6 @@ typedef struct statistics {
     double min, max, mean, std;
 } statistics;
 
-/* Converts from IEEE 754 binary16. */
-static double from_f16(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    double value = ldexp(exponent ? 1024 + fraction : fraction, exponent ? exponent - 25 : -24);
-    if (exponent == 31)
-        value = fraction ? (double)NAN : (double)INFINITY;
-    return bits & 0x8000 ? -value : value;
-}
-
-static double element(const lt_safetensors_entry *e, int64_t i)
-{
-    size_t size = lt_dtype_size(e->dtype);
-    unsigned char raw[8] = {0};
-    memcpy(raw, (const char *)e->data + (size_t)i * size, size);
-    uint64_t bits = 0;
-    for (size_t b = 0; b < size; b++)
-        bits |= (uint64_t)raw[b] << (8 * b);
-    uint32_t low = e->dtype == LT_BF16 ? (uint32_t)bits << 16 : (uint32_t)bits;
-    float f32;
-    double f64;
-    memcpy(&f32, &low, sizeof f32);
-    memcpy(&f64, &bits, sizeof f64);
-    switch (e->dtype) {
-    case LT_F32:
-    case LT_BF16:
-        return (double)f32;
-    case LT_F64:
-        return f64;
-    case LT_F16:
-        return from_f16((uint16_t)bits);
-    case LT_I32:
-        return (int32_t)low;
-    case LT_I64:
-        return (double)(int64_t)bits;
-    case LT_U8:
-        return (double)bits;
-    }
-    return 0;
-}
-
 /* The file's dtype. */
 static const char *dtype_of(const lt_safetensors_entry *e)
 {
@@ -100,7 +59,7 @@ static statistics look(const lt_safetensors_entry *e)
     double square = 0;
     int64_t all = e->unsupported ? 0 : lt_shape_count(e->shape);
     for (int64_t i = 0; i < all; i++) {
-        double value = element(e, i);
+        double value = lt_safetensors_element(e, i);
         if (isnan(value)) {
             s.nan++;
             continue;

@@ -33,6 +33,9 @@ LT_API const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *fil
 /** Returns a string of __metadata__, or NULL if absent. */
 LT_API const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key);
 
+/** Returns element index of a supported entry as a double; i64 beyond 2^53 loses digits. */
+LT_API double lt_safetensors_element(const lt_safetensors_entry *entry, int64_t index);
+
 /** Writes a file: create, add tensors and metadata, finish. */
 typedef struct lt_safetensors_writer lt_safetensors_writer;
 /** Starts a file in memory; lt_safetensors_finish() writes it to path. Errors: LT_E_NOMEM. */

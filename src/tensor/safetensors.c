@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/encoding/json.h"
 #include "base/file.h"
+#include "tensor/backend/dtype.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -380,4 +381,35 @@ const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
         if (!strcmp(file->metadata[i].key, key))
             return file->metadata[i].value;
     return NULL;
+}
+
+double lt_safetensors_element(const lt_safetensors_entry *e, int64_t index)
+{
+    const size_t size = lt_dtype_size(e->dtype);
+    union {
+        float f32;
+        double f64;
+        uint16_t half;
+        int32_t i32;
+        int64_t i64;
+        uint8_t u8;
+    } v;
+    memcpy(&v, (const char *)e->data + (size_t)index * size, size); /* it may be unaligned */
+    switch (e->dtype) {
+    case LT_F32:
+        return (double)v.f32;
+    case LT_F64:
+        return v.f64;
+    case LT_F16:
+        return (double)lt_f32_from_f16(v.half);
+    case LT_BF16:
+        return (double)lt_f32_from_bf16(v.half);
+    case LT_I32:
+        return v.i32;
+    case LT_I64:
+        return (double)v.i64;
+    case LT_U8:
+        return v.u8;
+    }
+    return 0;
 }

@@ -15,56 +15,6 @@ enum { NAME_BYTES = 256 }; /* longest name of a parameter with its prefix */
 
 /* --- Conversion on the host: small, and only if the dtypes differ --- */
 
-/* Converts IEEE 754 binary16; exact in float. */
-static double from_f16(uint16_t bits)
-{
-    int exponent = (bits >> 10) & 31, fraction = bits & 1023;
-    double value = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-                   : exponent     ? ldexp(1024 + fraction, exponent - 25)
-                                  : ldexp(fraction, -24);
-    return bits & 0x8000 ? -value : value;
-}
-
-static double from_bf16(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float value;
-    memcpy(&value, &wide, sizeof value);
-    return (double)value;
-}
-
-/* Returns element i; data may be unaligned. */
-static double element(const lt_safetensors_entry *e, int64_t i)
-{
-    const char *at = (const char *)e->data + (size_t)i * lt_dtype_size(e->dtype);
-    union {
-        float f32;
-        double f64;
-        uint16_t bits16;
-        int32_t i32;
-        int64_t i64;
-        uint8_t u8;
-    } v;
-    memcpy(&v, at, lt_dtype_size(e->dtype));
-    switch (e->dtype) {
-    case LT_F32:
-        return (double)v.f32;
-    case LT_F64:
-        return v.f64;
-    case LT_F16:
-        return from_f16(v.bits16);
-    case LT_BF16:
-        return from_bf16(v.bits16);
-    case LT_I32:
-        return v.i32;
-    case LT_I64:
-        return (double)v.i64;
-    case LT_U8:
-        return v.u8;
-    }
-    return 0;
-}
-
 static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
 {
     if (dtype == LT_F32)
@@ -89,7 +39,7 @@ static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
     else
         for (lt_place_run run = {0}; lt_place_next_run(&all, &run);)
             for (int64_t i = 0; i < run.count; i++)
-                put_element(host, dtype, run.local + i, element(e, run.logical + i));
+                put_element(host, dtype, run.local + i, lt_safetensors_element(e, run.logical + i));
     lt_status st = lt_tensor_write(tensor, host, bytes);
     lt_free(host);
     return st;
@@ -99,10 +49,12 @@ static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
 static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
 {
     const double most = 0x1p53;
-    for (int64_t i = 0; i < lt_shape_count(e->shape); i++)
-        if (!(element(e, i) >= 0 && element(e, i) <= most))
-            return lt_fail(LT_E_FORMAT, "%s: '%s' %.0f is not in [0,%.0f]", path, e->name,
-                           element(e, i), most);
+    for (int64_t i = 0; i < lt_shape_count(e->shape); i++) {
+        const double count = lt_safetensors_element(e, i);
+        if (!(count >= 0 && count <= most))
+            return lt_fail(LT_E_FORMAT, "%s: '%s' %.0f is not in [0,%.0f]", path, e->name, count,
+                           most);
+    }
     return LT_OK;
 }
 
@@ -149,7 +101,7 @@ static lt_status write_share(const lt_safetensors_entry *const *e, int count, in
     for (int64_t i = 0; i < lt_tensor_count(tensor); i++) {
         double sum = 0;
         for (int k = 0; k < count; k++)
-            sum += e[k] ? element(e[k], i) : 0;
+            sum += e[k] ? lt_safetensors_element(e[k], i) : 0;
         put_element(host, lt_tensor_dtype(tensor), i, sum / parts);
     }
     lt_status st = lt_tensor_write(tensor, host, bytes);
@@ -200,7 +152,7 @@ static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
     void *host = lt_alloc_aligned(64, lt_tensor_bytes(p->value));
     lt_status st = from && to && host ? LT_OK : LT_E_NOMEM;
     for (int64_t i = 0; i < have && !st; i++)
-        from[i] = element(e, i);
+        from[i] = lt_safetensors_element(e, i);
     if (!st)
         st = rules->config.fit(rules->config.fit_context, p->name, e->shape, from, place.logical,
                                to);
@@ -220,7 +172,7 @@ static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
         return LT_OK;
     int64_t count = lt_shape_count(e->shape);
     for (int64_t i = 0; i < count; i++)
-        if (isnan(element(e, i)))
+        if (isnan(lt_safetensors_element(e, i)))
             return lt_fail(LT_E_FORMAT, "%s: '%s' has a NaN at element %lld", path, e->name,
                            (long long)i);
     return LT_OK;
