@@ -123,39 +123,65 @@ lt_status bench_random(lt_tensor **out, lt_device *device, lt_dtype dtype, lt_sh
 
 /* --- Output --- */
 
-/* Prints fields, separated by ", ". */
+static bool json;  /* wanted */
+static bool comma; /* before the next value */
+
+void bench_print_open(const char *key, char bracket)
+{
+    if (json && key)
+        printf("%s\"%s\": %c", comma ? ", " : "", key, bracket);
+    else if (json)
+        printf("%s%c", comma ? ", " : "", bracket);
+    comma = false;
+}
+
+void bench_print_close(char bracket)
+{
+    if (json)
+        putchar(bracket);
+    comma = true;
+}
+
 static void print_fields(const char *format, va_list values) LT_PRINTF(1, 0);
 static void print_fields(const char *format, va_list values)
 {
     char quoted[1024], *to = quoted;
-    for (const char *at = format; *at && to < quoted + sizeof quoted;) {
+    for (const char *at = format; json && *at && to < quoted + sizeof quoted;) {
         const int key = (int)strcspn(at, " ");
         const char *value = at + key + 1;
         const int length = (int)strcspn(value, " ");
         const char *quote = value[length - 1] == 's' ? "\"" : "";
         to += snprintf(to, (size_t)(quoted + sizeof quoted - to), "%s\"%.*s\": %s%.*s%s",
-                       at == format ? "" : ", ", key, at, quote, length, value, quote);
+                       comma ? ", " : "", key, at, quote, length, value, quote);
         at = value + length + (value[length] == ' ');
+        comma = true;
     }
-    vprintf(quoted, values);
+    if (json)
+        vprintf(quoted, values);
 }
 
 void bench_print_fields(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    printf(", ");
     print_fields(format, values);
     va_end(values);
 }
 
-void bench_print_row(int64_t index, const char *format, ...)
+void bench_print_number(const char *key, double value)
+{
+    if (json)
+        printf("%s\"%s\": %.9g", comma ? ", " : "", key, value);
+    comma = true;
+}
+
+void bench_print_row(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    printf("%s{", index ? ", " : "");
+    bench_print_open(NULL, '{');
     print_fields(format, values);
-    printf("}");
+    bench_print_close('}');
     va_end(values);
 }
 
@@ -165,9 +191,9 @@ const lt_dtype bench_amp_dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
 void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
                         int threads)
 {
-    printf("{\"benchmark\": \"%s\"", benchmark);
-    bench_print_fields("version %s device %s dtype %s batch_size %d threads %d", lt_version(),
-                       device, dtype, (int)batch, threads);
+    bench_print_open(NULL, '{');
+    bench_print_fields("benchmark %s version %s device %s dtype %s batch_size %d threads %d",
+                       benchmark, lt_version(), device, dtype, (int)batch, threads);
 }
 
 void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
@@ -234,6 +260,7 @@ static lt_status parse(lt_options **options, const lt_program *program, const be
     table[count++] = (lt_option_table){of_output, 1, c};
     LT_TRY(lt_options_compose(options, program, table, count));
     LT_TRY(lt_options_parse(*options, argc, argv));
+    json = c->json;
     return lt_options_answer(*options, stdout);
 }
 
@@ -267,6 +294,8 @@ static int run_command(const bench_command *b, int argc, char *const *argv)
     const bool is_understood = !st;
     if (!st && lt_options_asked(options) == LT_OPTIONS_RUN)
         st = run(b);
+    if (!st && json && comma) /* it began the object */
+        printf("}\n");
     if (st)
         fprintf(stderr, "bench %s: %s\n", b->name, lt_error_message());
     lt_options_free(&options);

@@ -163,18 +163,23 @@ bool bench_shampoo_config(lt_shampoo_config *out, const char *name);
  * and `peer.py eigh` read them: "2048x7,1152x4"; "" for another optimizer. */
 lt_status bench_factor_sides(lt_optim *optim, char *out, size_t size);
 
-/* --- JSON, on stdout --- */
+/* --- The JSON object, on stdout: without --json these print nothing --- */
 
-/* Prints "{" and the first fields of every object. */
+/* Prints "{" and the first fields; the object is closed at the end. */
 void bench_print_header(const char *benchmark, const char *device, const char *dtype, int64_t batch,
                         int threads);
 /* As above, with name and threads of a device. */
 void bench_print_head(const char *benchmark, const lt_device *device, const char *dtype,
                       int64_t batch);
-/* Prints further fields: "arch %s steps %d" makes `, "arch": "...", "steps": ...`. */
+/* Prints fields: "arch %s steps %d" makes `"arch": "...", "steps": ...`. */
 void bench_print_fields(const char *format, ...) LT_PRINTF(1, 2);
-/* Prints element number index of an array: an object with such fields. */
-void bench_print_row(int64_t index, const char *format, ...) LT_PRINTF(2, 3);
+/* Prints a field whose key is not known at compile time. */
+void bench_print_number(const char *key, double value);
+/* Prints an object with such fields, an element of an array. */
+void bench_print_row(const char *format, ...) LT_PRINTF(1, 2);
+/* Begins an object '{' or an array '['; key: NULL in an array. */
+void bench_print_open(const char *key, char bracket);
+void bench_print_close(char bracket);
 
 /* "f32", "bf16", "f16", "tf32": by choice of --amp, and the dtype of activations. */
 extern const char *const bench_amp_names[];

@@ -98,13 +98,10 @@ static lt_status run_ceilings(lt_device *device, lt_comm *comm)
     LT_TRY(st);
     fprintf(stderr, "copy %.1f GB/s, products %s %.0f, bf16 %.0f, f16 %.0f GFLOP/s\n", bytes, f32,
             flop[0], flop[1], flop[2]);
-    if (!s.common.json)
-        return LT_OK;
     bench_print_head("ceilings", device, "f32", 1);
-    printf(", \"%s_gigaflops\": %.6g", f32, flop[0]);
+    bench_print_number(s.common.tf32 ? "tf32_gigaflops" : "f32_gigaflops", flop[0]);
     bench_print_fields("copy_gigabytes_per_second %g bf16_gigaflops %g f16_gigaflops %g", bytes,
                        flop[1], flop[2]);
-    printf("}\n");
     return LT_OK;
 }
 

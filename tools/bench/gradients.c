@@ -177,8 +177,6 @@ static void print_overlap(const player *p, const double *ms)
             "communication; exposed %.1f of %.1f ms; waited %.1f of %.1f ms\n",
             m->arch, (int)m->batch, lt_comm_size(p->comm), link, ms[WITH], ms[WITHOUT], ms[NONE],
             beyond[WITH], beyond[WITHOUT], waited[WITH], waited[WITHOUT]);
-    if (!s.common.json)
-        return;
     bench_print_head("overlap", p->device, "f32", m->batch);
     bench_print_fields("arch %s ranks %d link %s steps %d milliseconds %g "
                        "milliseconds_without_overlap %g milliseconds_without_communication %g "
@@ -190,7 +188,6 @@ static void print_overlap(const player *p, const double *ms)
                        ms[WITHOUT], ms[NONE], beyond[WITH], beyond[WITHOUT],
                        beyond[WITH] / beyond[WITHOUT], waited[WITH], waited[WITHOUT],
                        (unsigned long long)p->bytes, (long long)bench_process_bytes("VmHWM"));
-    printf("}\n");
 }
 
 static lt_status measure_overlap(player *p)
@@ -321,31 +318,31 @@ static lt_status sum_bytes(player *p, contest *c, double *within, double *betwee
 
 static lt_status measure_exchange(player *p)
 {
-    const bool speaks = !lt_comm_rank(p->comm), json = speaks && s.common.json;
+    const bool speaks = !lt_comm_rank(p->comm);
     const long long side = side_of();
     double ms[MOST_CONTESTS], within, between;
     LT_TRY(bench_rounds(&s.common, run_exchanges, p, p->contests, ms));
-    if (json) {
+    if (speaks) {
         bench_print_head("exchange", p->device, "f32", 0);
         bench_print_fields("ranks %d nodes %d ranks_per_node %d elements %lld steps %d",
                            lt_comm_size(p->comm), p->nodes.count, p->nodes.ranks_per_node,
                            LAYERS * side * side, (int)s.common.steps);
-        printf(", \"reducers\": [");
+        bench_print_open("reducers", '[');
     }
     for (int i = 0; i < p->contests; i++) {
         const char *name = p->contest[i].name;
         LT_TRY(sum_bytes(p, &p->contest[i], &within, &between));
-        if (speaks)
-            fprintf(stderr,
-                    "%-14s %9.1f ms, %.2f of the first; all ranks sent %.0f bytes inside nodes, "
-                    "%.0f between\n",
-                    name, ms[i], ms[i] / ms[0], within, between);
-        if (json)
-            bench_print_row(i, "name %s milliseconds %g bytes_within %.0f bytes_between %.0f", name,
-                            ms[i], within, between);
+        if (!speaks)
+            continue;
+        fprintf(stderr,
+                "%-14s %9.1f ms, %.2f of the first; all ranks sent %.0f bytes inside nodes, "
+                "%.0f between\n",
+                name, ms[i], ms[i] / ms[0], within, between);
+        bench_print_row("name %s milliseconds %g bytes_within %.0f bytes_between %.0f", name, ms[i],
+                        within, between);
     }
-    if (json)
-        printf("]}\n");
+    if (speaks)
+        bench_print_close(']');
     return LT_OK;
 }
 

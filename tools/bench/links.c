@@ -143,32 +143,30 @@ static void print_link(int kind, const link *l)
 {
     static const char *const where[LINKS] = {"inside a node", "between nodes"},
                              *const names[LINKS] = {"within", "between"};
-    if (l->there)
-        fprintf(stderr,
-                "%s: %.1f us, of a core %.1f us and %.0f us a MiB, %.3f Gbit/s (messages of "
-                "%lld bytes, ranks 0 and %d)\n",
-                where[kind], l->latency_us, l->core_us, l->core_us_mib, l->gbit,
-                (long long)l->bytes, l->peer);
-    else
+    if (!l->there) {
         fprintf(stderr, "%s: no two ranks\n", where[kind]);
-    if (!settings.json)
+        bench_print_fields(kind == WITHIN ? "within null" : "between null");
         return;
-    printf(", \"%s\": %s", names[kind], l->there ? "" : "null");
-    if (l->there)
-        bench_print_row(
-            0, "latency_us %g core_us %g core_us_mib %g gbit %g message_bytes %lld peer %d",
-            l->latency_us, l->core_us, l->core_us_mib, l->gbit, (long long)l->bytes, l->peer);
+    }
+    fprintf(stderr,
+            "%s: %.1f us, of a core %.1f us and %.0f us a MiB, %.3f Gbit/s (messages of "
+            "%lld bytes, ranks 0 and %d)\n",
+            where[kind], l->latency_us, l->core_us, l->core_us_mib, l->gbit, (long long)l->bytes,
+            l->peer);
+    bench_print_open(names[kind], '{');
+    bench_print_fields("latency_us %g core_us %g core_us_mib %g gbit %g message_bytes %lld peer %d",
+                       l->latency_us, l->core_us, l->core_us_mib, l->gbit, (long long)l->bytes,
+                       l->peer);
+    bench_print_close('}');
 }
 
 static lt_status run_links(lt_device *device, lt_comm *comm)
 {
     const int rank = lt_comm_rank(comm);
-    const bool json = settings.json && !rank;
     lt_nodes nodes;
     LT_TRY(lt_comm_nodes(&nodes, comm, (int)settings.ranks_per_node));
-    if (!rank)
+    if (!rank) {
         fprintf(stderr, "%d nodes\n", nodes.count);
-    if (json) {
         bench_print_head("links", device, "u8", 0);
         bench_print_fields("ranks %d nodes %d ranks_per_node %d", lt_comm_size(comm), nodes.count,
                            nodes.ranks_per_node);
@@ -184,8 +182,6 @@ static lt_status run_links(lt_device *device, lt_comm *comm)
         if (!st && !rank)
             print_link(kind, &found);
     }
-    if (json)
-        printf("}\n");
     lt_nodes_clear(&nodes);
     return st ? st : lt_comm_barrier(comm);
 }

@@ -43,23 +43,6 @@ typedef struct measured {
     lt_loader_stats stats;
 } measured;
 
-static void print_json(const lt_device *device, int threads, const measured *m)
-{
-    const lt_loader_stats *t = &m->stats;
-    double ms = 1e3 / (double)t->samples, batches = (double)t->batches;
-    bench_print_header("loader", lt_device_name(device), "u8", s.common.model.batch, threads);
-    bench_print_fields("images_per_second %g steps %" PRId64 " seconds %g cpu_milliseconds %g "
-                       "read_milliseconds %g decode_milliseconds %g resize_milliseconds %g "
-                       "wait_seconds %g idle_seconds %g starved_batches %" PRId64 " mean_queue %g "
-                       "queue_room %d bound %s bad_images %" PRId64 " peak_memory_bytes %" PRId64,
-                       (double)t->samples / m->seconds, m->steps, m->seconds, m->cpu_seconds * ms,
-                       t->read_seconds * ms, t->decode_seconds * ms, t->resize_seconds * ms,
-                       t->wait_seconds, t->idle_seconds, t->starved, (double)t->ready / batches,
-                       t->capacity, lt_loader_bound(t, m->seconds), t->bad,
-                       bench_process_bytes("VmHWM"));
-    printf("}\n");
-}
-
 static void print_result(const lt_device *device, const measured *m)
 {
     const lt_loader_stats *t = &m->stats;
@@ -77,8 +60,16 @@ static void print_result(const lt_device *device, const measured *m)
             " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken images\n",
             lt_loader_bound(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
             t->batches, (double)t->ready / (double)t->batches, t->capacity, t->bad);
-    if (s.common.json)
-        print_json(device, threads, m);
+    bench_print_header("loader", lt_device_name(device), "u8", s.common.model.batch, threads);
+    bench_print_fields("images_per_second %g steps %" PRId64 " seconds %g cpu_milliseconds %g "
+                       "read_milliseconds %g decode_milliseconds %g resize_milliseconds %g "
+                       "wait_seconds %g idle_seconds %g starved_batches %" PRId64 " mean_queue %g "
+                       "queue_room %d bound %s bad_images %" PRId64 " peak_memory_bytes %" PRId64,
+                       (double)t->samples / m->seconds, m->steps, m->seconds, m->cpu_seconds * ms,
+                       t->read_seconds * ms, t->decode_seconds * ms, t->resize_seconds * ms,
+                       t->wait_seconds, t->idle_seconds, t->starved,
+                       (double)t->ready / (double)t->batches, t->capacity,
+                       lt_loader_bound(t, m->seconds), t->bad, bench_process_bytes("VmHWM"));
 }
 
 static void rest(double ms)

@@ -230,7 +230,6 @@ typedef enum network { RESNET50, RESNET18, NETWORKS } network;
 /* Milliseconds of a network's convolutions by direction, each counted as often as the network contains it. */
 static double sums[NETWORKS][WRITE][2];
 static double total; /* milliseconds of all rows and directions */
-static int printed;  /* rows */
 
 static const char *const names[] = {"forward", "grad x", "grad w"};
 
@@ -282,11 +281,9 @@ static void print_layer(const row *r, double ms[2][WRITE + 1])
             fprintf(stderr, " (%.2f)", ms[OTHER][d] / ms[OWN][d]);
     }
     fprintf(stderr, "\n");
-    if (s.common.json)
-        bench_print_row(printed++,
-                        "name %s count %d forward_milliseconds %g grad_x_milliseconds %g "
-                        "grad_w_milliseconds %g",
-                        r->name, r->times, ms[OWN][FORWARD], ms[OWN][GRAD_X], ms[OWN][GRAD_W]);
+    bench_print_row("name %s count %d forward_milliseconds %g grad_x_milliseconds %g "
+                    "grad_w_milliseconds %g",
+                    r->name, r->times, ms[OWN][FORWARD], ms[OWN][GRAD_X], ms[OWN][GRAD_W]);
 }
 
 /* other: a device with other kernels, or NULL. */
@@ -338,20 +335,15 @@ static lt_status run_ops(lt_device *device, lt_comm *comm)
     lt_device *other = NULL;
     (void)comm;
     LT_TRY(open_other(&other));
-    if (s.common.json) {
-        bench_print_head("ops", device, bench_amp_names[s.common.amp], s.common.model.batch);
-        printf(", \"ops\": [");
-    }
+    bench_print_head("ops", device, bench_amp_names[s.common.amp], s.common.model.batch);
+    bench_print_open("ops", '[');
     lt_status st = LT_OK;
     for (size_t i = 0; i < sizeof layers / sizeof *layers && !st; i++)
         if (strstr(layers[i].name, s.filter))
             st = measure_layer(device, other, &layers[i]);
-    if (s.common.json) {
-        printf("]");
-        bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)s.common.steps,
-                           total, lt_device_memory(device).peak);
-        printf("}\n");
-    }
+    bench_print_close(']');
+    bench_print_fields("steps %d milliseconds %g peak_memory_bytes %zu", (int)s.common.steps, total,
+                       lt_device_memory(device).peak);
     if (!st && other)
         print_sums();
     lt_device_close(&other);
@@ -400,12 +392,9 @@ static lt_status run_attention(lt_device *device, lt_comm *comm)
     const int64_t bytes = bench_process_bytes("VmHWM") - before; /* with only the inputs: before */
     fprintf(stderr, "%.3f ms forward, %.3f ms with backward, %.1f MB\n", ms[ALONE], ms[STEP],
             (double)bytes * 1e-6);
-    if (!s.common.json)
-        return LT_OK;
     bench_print_head("attention", device, bench_amp_names[s.common.amp], s.common.model.batch);
     bench_print_fields("forward_milliseconds %g step_milliseconds %g peak_memory_bytes %lld",
                        ms[ALONE], ms[STEP], (long long)bytes);
-    printf("}\n");
     return LT_OK;
 }
 

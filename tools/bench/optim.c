@@ -259,17 +259,15 @@ static void print_result(const char *name, const result *r)
                 "roots %.1f every %d",
                 r->plain, r->factor, r->apply, (int)r->roots, r->refresh, (int)r->frequency);
     fputc('\n', stderr);
-    if (!s.common.json)
-        return;
-    printf("\"%s\": {\"milliseconds\": %.6g", name, r->milliseconds);
-    bench_print_fields("state_bytes %zu", r->state_bytes);
+    bench_print_open(name, '{');
+    bench_print_fields("milliseconds %g state_bytes %zu", r->milliseconds, r->state_bytes);
     if (r->frequency)
         bench_print_fields("plain_milliseconds %g factor_milliseconds %g apply_milliseconds %g "
                            "refresh_milliseconds %g refresh_share_milliseconds %g "
                            "precondition_frequency %d roots %d root_steps %d retries %d",
                            r->plain, r->factor, r->apply, r->refresh, r->share, (int)r->frequency,
                            (int)r->roots, (int)r->root_steps, (int)r->solved);
-    printf("}");
+    bench_print_close('}');
 }
 
 /* *milliseconds: of the first optimizer */
@@ -279,8 +277,6 @@ static lt_status measure_all(const lt_params *params, double *milliseconds)
     for (int i = first; i < end; i++) {
         result r = {0};
         LT_TRY(run(params, bench_optims[i], &r));
-        if (i > first && s.common.json)
-            printf(", ");
         print_result(bench_optims[i], &r);
         *milliseconds = i == first ? r.milliseconds : *milliseconds;
     }
@@ -292,10 +288,8 @@ static lt_status run_optim(lt_device *device, lt_comm *comm)
     bench_network n = {0};
     double milliseconds = 0;
     (void)comm;
-    if (s.common.json) {
-        bench_print_head("optim", device, "f32", 0);
-        printf(", \"optimizers\": {");
-    }
+    bench_print_head("optim", device, "f32", 0);
+    bench_print_open("optimizers", '{');
     lt_status st =
         bench_network_open(&n, device, (bench_model_config){.arch = s.arch, .size = 224});
     if (!st)
@@ -303,12 +297,9 @@ static lt_status run_optim(lt_device *device, lt_comm *comm)
     if (!st)
         st = measure_all(&n.params, &milliseconds);
     bench_network_close(&n);
-    if (s.common.json) {
-        printf("}");
-        bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
-                           (int)s.common.steps, milliseconds, lt_device_memory(device).peak);
-        printf("}\n");
-    }
+    bench_print_close('}');
+    bench_print_fields("arch %s steps %d milliseconds %g peak_memory_bytes %zu", s.arch,
+                       (int)s.common.steps, milliseconds, lt_device_memory(device).peak);
     return st;
 }
 

@@ -154,7 +154,7 @@ static lt_status plan_of(lt_cost_plan *plan, double *unit, const candidate *c)
 }
 
 /* Computes and prints one cell. */
-static lt_status add_cell(int index, double gbit, int ranks, const lt_cost_bucket *b, size_t count)
+static lt_status add_cell(double gbit, int ranks, const lt_cost_bucket *b, size_t count)
 {
     const double least = 1.05; /* smallest gain that is worth a change */
     double ms[CANDIDATES];
@@ -174,15 +174,15 @@ static lt_status add_cell(int index, double gbit, int ranks, const lt_cost_bucke
     fprintf(stderr, "%8g %6d %6d  %-16s %9.1f  %-16s %9.1f %6.2f\n", gbit, ranks, c.nodes,
             dense_name, ms[dense], gain >= least ? fastest_name : "nothing helps", ms[fastest],
             gain);
-    if (!s.common.json)
-        return LT_OK;
-    printf("%s{\"helps\": %s", index ? ", " : "", gain >= least ? "true" : "false");
+    bench_print_open(NULL, '{');
+    bench_print_fields(gain >= least ? "helps true" : "helps false");
     bench_print_fields("gbit %g ranks %d nodes %d dense %s fastest %s gain %g", gbit, ranks,
                        c.nodes, dense_name, fastest_name, gain);
-    printf(", \"milliseconds\": {");
-    for (int k = 0; k < CANDIDATES; k++)
-        printf("%s\"%s\": %.9g", k ? ", " : "", candidates[k].name, ms[k]);
-    printf("}}");
+    bench_print_open("milliseconds", '{');
+    for (int i = 0; i < CANDIDATES; i++)
+        bench_print_number(candidates[i].name, ms[i]);
+    bench_print_close('}');
+    bench_print_close('}');
     return LT_OK;
 }
 
@@ -197,17 +197,13 @@ static lt_status run_regimes(lt_device *device, lt_comm *comm)
     lt_status st = b ? LT_OK : lt_fail(LT_E_NOMEM, "regimes: no memory");
     fprintf(stderr, "%8s %6s %6s  %-16s %9s  %-16s %9s %6s\n", "Gbit/s", "ranks", "nodes", "dense",
             "ms", "fastest", "ms", "gain");
-    if (s.common.json) {
-        bench_print_header("regimes", "none", "f32", 0, 0);
-        bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
-                           s.params, s.backward_ms, s.forward_ms, s.density, (int)s.rank,
-                           (int)s.local);
-        printf(", \"cells\": [");
-    }
+    bench_print_header("regimes", "none", "f32", 0, 0);
+    bench_print_fields("params %g backward_ms %g forward_ms %g density %g rank %d local %d",
+                       s.params, s.backward_ms, s.forward_ms, s.density, (int)s.rank, (int)s.local);
+    bench_print_open("cells", '[');
     for (int i = 0; !st && i < gbit.count * ranks.count; i++)
-        st = add_cell(i, gbit.at[i / ranks.count], (int)ranks.at[i % ranks.count], b, buckets);
-    if (s.common.json)
-        printf("]}\n");
+        st = add_cell(gbit.at[i / ranks.count], (int)ranks.at[i % ranks.count], b, buckets);
+    bench_print_close(']');
     free(b);
     return st;
 }

@@ -309,7 +309,7 @@ typedef struct result {
     lt_root_stats stats;
 } result;
 
-static int64_t failures, rows;
+static int failures;
 
 /* Runs a solver over the list, in batches of the size that a refresh uses. */
 static lt_status run_solver(lt_device *device, const lt_shampoo_config *config,
@@ -480,15 +480,12 @@ static void print_solver(const match *m, const result *r, const double *found, c
             m->name, n, m->list->count, solver, ms[0], best > 0 ? 1e3 * best / ms[0] : 0,
             r->residual, r->angle, retries, fallbacks, ms[1],
             1e3 * fmax(found[ONE_CPU], 0) / ms[1]);
-    if (s.common.json)
-        bench_print_row(
-            rows++,
-            "matrices %s n %lld count %zu solver %s milliseconds %g cpu_milliseconds %g "
-            "ssyevd_milliseconds [%g,%g] ssyevd_cpu_milliseconds %g residual %.4g "
-            "one_minus_cos %.4g retries %d fallbacks %d",
-            m->name, n, m->list->count, solver, ms[0], ms[1], 1e3 * found[ONE_THREAD],
-            1e3 * found[TWO_THREADS], 1e3 * found[ONE_CPU], r->residual, r->angle, retries,
-            fallbacks);
+    bench_print_row("matrices %s n %lld count %zu solver %s milliseconds %g cpu_milliseconds %g "
+                    "ssyevd_milliseconds [%g,%g] ssyevd_cpu_milliseconds %g residual %.4g "
+                    "one_minus_cos %.4g retries %d fallbacks %d",
+                    m->name, n, m->list->count, solver, ms[0], ms[1], 1e3 * found[ONE_THREAD],
+                    1e3 * found[TWO_THREADS], 1e3 * found[ONE_CPU], r->residual, r->angle, retries,
+                    fallbacks);
 }
 
 static void print_match(const match *m, const double *found)
@@ -580,17 +577,16 @@ static lt_status compare_generated(lt_device *device)
 static lt_status run_roots(lt_device *device, lt_comm *comm)
 {
     (void)comm;
-    if (s.common.json) {
-        bench_print_head("roots", device, "f32", 0);
-        printf(", \"repeats\": %lld, \"rows\": [", (long long)s.common.steps);
-    }
+    bench_print_head("roots", device, "f32", 0);
+    bench_print_fields("repeats %lld", (long long)s.common.steps);
+    bench_print_open("rows", '[');
     matrices list = {0};
     lt_status st = s.factors ? add_recorded(&list) : compare_generated(device);
     if (!st && s.factors)
         st = compare(device, "recorded", &list);
     clear(&list);
-    if (s.common.json)
-        printf("], \"failures\": %lld}\n", (long long)failures);
+    bench_print_close(']');
+    bench_print_fields("failures %d", failures);
     return st;
 }
 

@@ -89,12 +89,9 @@ static lt_status measure_all(lt_client *client)
     bulk = 1e-9 * LARGE_BYTES * (double)s.large / bulk;
     fprintf(stderr, "%.0f calls/s, %.0f by %d threads; %.3f GB/s there and back\n", one, several,
             THREADS, bulk);
-    if (!s.common.json)
-        return LT_OK;
     bench_print_header("service", "none", "u8", 0, THREADS);
     bench_print_fields("calls_per_second %.0f calls_per_second_4 %.0f gigabytes_per_second %.3f",
                        one, several, bulk);
-    printf("}\n");
     return LT_OK;
 }
 

@@ -221,7 +221,6 @@ static lt_status try_it(trial *t)
 static void print(const trial *t)
 {
     static trial base;
-    static int rows;
     char policy[32] = "deadline";
     if (t->backups >= 0)
         snprintf(policy, sizeof policy, "%d backup workers", t->backups);
@@ -231,12 +230,10 @@ static void print(const trial *t)
     fprintf(stderr, "%-12s %-18s %5d %9.2f %9.2f %6.3f %6.3f %6.3f\n", models[t->model], policy,
             t->ranks, 1e3 * t->measured, 1e3 * t->predicted, t->measured / t->predicted, t->kept,
             gain);
-    if (s.common.json)
-        bench_print_row(rows++,
-                        "delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
-                        "predicted_kept %g deadline %g gain %g",
-                        models[t->model], policy, t->ranks, 1e3 * t->measured, 1e3 * t->predicted,
-                        t->kept, t->predicted_kept, t->deadline, gain);
+    bench_print_row("delays %s policy %s ranks %d milliseconds %g predicted %g kept %g "
+                    "predicted_kept %g deadline %g gain %g",
+                    models[t->model], policy, t->ranks, 1e3 * t->measured, 1e3 * t->predicted,
+                    t->kept, t->predicted_kept, t->deadline, gain);
 }
 
 /* Measures the seconds of a step in which no rank sleeps, the time of the exchange. */
@@ -317,18 +314,15 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm)
     LT_TRY(read_backups(backups, &count));
     fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
             "predicted", "ratio", "kept", "gain");
-    if (s.common.json) {
-        bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
-        bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms,
-                           s.tail, (long long)s.common.steps);
-        printf(", \"cells\": [");
-    }
+    bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
+    bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms, s.tail,
+                       (long long)s.common.steps);
+    bench_print_open("cells", '[');
     lt_status st = LT_OK;
     for (int model = 0; model < MODELS && !st; model++)
         if (s.model == ALL || s.model == model)
             st = try_model(model, backups, count);
-    if (s.common.json)
-        printf("]}\n");
+    bench_print_close(']');
     return st;
 }
 

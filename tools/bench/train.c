@@ -83,9 +83,10 @@ static int64_t peak_bytes(const network *n)
 /* Prints the first fields of both JSON objects; seconds: the median. */
 static void print_network(const char *name, const network *n, double seconds)
 {
+    char rate[32];
     bench_print_head(name, n->device, bench_amp_names[s.common.amp], s.common.model.batch);
-    printf(", \"%s_per_second\": %.6g", n->of.kind->samples,
-           (double)s.common.model.batch / seconds);
+    snprintf(rate, sizeof rate, "%s_per_second", n->of.kind->samples);
+    bench_print_number(rate, (double)s.common.model.batch / seconds);
     bench_print_fields(
         "arch %s steps %d milliseconds %g peak_memory_bytes %lld tensor_peak_bytes %zu "
         "loss %g",
@@ -117,10 +118,7 @@ static lt_status evaluate(network *n)
             s.common.model.arch, bench_amp_names[s.common.amp], (int)s.common.model.batch,
             lt_device_threads(n->device), 1e3 * seconds, (double)s.common.model.batch / seconds,
             n->of.kind->samples, (double)peak_bytes(n) / 0x1p20);
-    if (!s.common.json)
-        return LT_OK;
     print_network("eval", n, seconds);
-    printf("}\n");
     return LT_OK;
 }
 
@@ -272,7 +270,6 @@ static void print_json(const training *t, double seconds, double mean)
                        bench_optims[s.optim], 1e3 * mean,
                        (long long)lt_train_step_graphs(t->step).replays, t->first - s.common.began,
                        (double)t->moved / (double)(s.common.steps * s.common.model.batch));
-    printf("}\n");
 }
 
 /* Measures the steps; the mean includes Shampoo's refreshes. */
@@ -298,8 +295,7 @@ static lt_status train(training *t)
     if (s.memory && t->moved)
         fprintf(stderr, "%.1f MB read and written for a sample\n",
                 1e-6 * (double)t->moved / (double)(c.steps * c.model.batch));
-    if (c.json)
-        print_json(t, seconds, mean);
+    print_json(t, seconds, mean);
     return LT_OK;
 }
 
