@@ -12,17 +12,15 @@ static const lt_model_family family = {.program = "train"};
 
 static lt_shampoo_config of_command_line(const char *flag)
 {
-    lt_options *options = NULL;
-    arguments a = {0};
-    static classifier context;
-    const arguments_of of = {&family, &lt_classifier_program, NULL, &context};
+    command_line line = {0};
     char *argv[] = {(char[]){"train_resnet50"}, (char[]){"--optim=shampoo"}, (char[64]){0}};
     snprintf(argv[2], 64, "%s", flag);
-    assert_ok(lt_arguments_open(&options, &a, &of, NULL));
-    assert_ok(lt_options_parse(options, 3, argv));
-    assert_ok(lt_optim_flags_resolve(&a.optim, options));
-    const lt_shampoo_config c = *(const lt_shampoo_config *)a.optim.settings;
-    lt_arguments_close(&options, &a);
+    assert_ok(lt_command_line_open(&line, &family, &lt_classifier_program));
+    assert_ok(lt_command_line_open_options(&line, NULL));
+    assert_ok(lt_options_parse(line.options, 3, argv));
+    assert_ok(lt_optim_flags_resolve(&line.args.optim, line.options));
+    const lt_shampoo_config c = *(const lt_shampoo_config *)line.args.optim.settings;
+    lt_command_line_close(&line);
     return c;
 }
 

@@ -50,8 +50,8 @@ lt_status lt_classifier_open_details(classifier *s)
     s->details = calloc(1, sizeof *s->details);
     if (!s->details)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory");
-    s->details->classes = s->t->choice.spec.classes;
-    s->details->channels = s->t->choice.spec.channels;
+    s->details->classes = lt_trainer_spec(s->t)->classes;
+    s->details->channels = lt_trainer_spec(s->t)->channels;
     s->details->side = s->transform.size;
     s->details->wrong.most = DETAIL_WRONG;
     s->details->right.most = DETAIL_RIGHT;
@@ -197,7 +197,7 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
     char name[NAME_TEXT];
     const metadata *names = s->own.names ? &s->own : &s->known;
     int64_t images = 0;
-    for (int k = 0; k < s->t->choice.spec.classes; k++)
+    for (int k = 0; k < lt_trainer_spec(s->t)->classes; k++)
         images += row[k];
     lt_json_begin_object(w, NULL);
     put_escaped(w, "name", lt_metadata_class_name(names, label, name, sizeof name) ? name : NULL);
@@ -226,8 +226,8 @@ static void write_classes(lt_json_writer *w, const struct details *d, const clas
         predicted[d->pair[i].predicted]++;
     lt_json_begin_array(w, "classes");
     size_t at = 0;
-    for (int label = 0; label < s->t->choice.spec.classes; label++) {
-        at = count_row(d, at, label, row, s->t->choice.spec.classes);
+    for (int label = 0; label < lt_trainer_spec(s->t)->classes; label++) {
+        at = count_row(d, at, label, row, lt_trainer_spec(s->t)->classes);
         write_class(w, s, label, row, predicted[label]);
     }
     lt_json_end(w);
@@ -324,10 +324,10 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const clas
 static lt_status write_all(lt_json_writer *w, const struct details *d, const classifier *s,
                            const lt_evaluation *e, int64_t *counts)
 {
-    int classes = s->t->choice.spec.classes;
+    int classes = lt_trainer_spec(s->t)->classes;
     lt_json_begin_object(w, NULL);
-    put_escaped(w, "weights", s->t->args.weights);
-    put_escaped(w, "data", s->t->args.data);
+    put_escaped(w, "weights", s->t->line.args.weights);
+    put_escaped(w, "data", s->t->line.args.data);
     lt_json_put_integer(w, "images", e->samples);
     lt_json_put_number(w, "top1", lt_classification_top1(&e->sums));
     lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
@@ -356,10 +356,10 @@ static lt_status write_details(const struct details *d, const classifier *s, con
                                const char *path, bool is_own_name)
 {
     lt_json_writer w = {0};
-    int64_t *counts = calloc(2 * (size_t)s->t->choice.spec.classes, sizeof *counts);
+    int64_t *counts = calloc(2 * (size_t)lt_trainer_spec(s->t)->classes, sizeof *counts);
     lt_status st = counts ? write_all(&w, d, s, e, counts)
                           : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
-                                    s->t->choice.spec.classes);
+                                    lt_trainer_spec(s->t)->classes);
     if (!st)
         st = save(&w, path, is_own_name);
     free(counts);

@@ -11,6 +11,6 @@ classifier *lt_classifier_of(lt_trainer *t)
 
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 {
-    lt_tensor *x = lt_normalize(s->t->tape, images, &s->pixels);
-    return lt_module_forward(s->t->model, s->t->tape, x);
+    lt_tensor *x = lt_normalize(lt_trainer_tape(s->t), images, &s->pixels);
+    return lt_module_forward(lt_trainer_model(s->t), lt_trainer_tape(s->t), x);
 }

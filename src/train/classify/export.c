@@ -37,10 +37,10 @@ static const lt_program program = {
 static lt_status write_model(classifier *s, const char *path)
 {
     lt_metadata entry[META_ENTRIES];
-    lt_onnx_model m = {.family = s->t->choice.family,
-                       .config = s->t->choice.config,
-                       .spec = s->t->choice.spec,
-                       .params = &s->t->params,
+    lt_onnx_model m = {.family = s->t->line.choice.family,
+                       .config = s->t->line.choice.config,
+                       .spec = *lt_trainer_spec(s->t),
+                       .params = &s->t->model.params,
                        .metadata = entry};
     m.spec.size = s->transform.size;
     for (int key = 0; key < META_AUGMENT; key++)
@@ -55,9 +55,9 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
     classifier *s = lt_classifier_of(t);
     const export_arguments *a = values;
     (void)code;
-    if (!t->choice.family->onnx)
+    if (!t->line.choice.family->onnx)
         return lt_fail(LT_E_UNSUPPORTED, "%s models have no ONNX graph; residual networks have one",
-                       t->choice.family->name);
+                       t->line.choice.family->name);
     if (!a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (!a->output)

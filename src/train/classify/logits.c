@@ -15,9 +15,9 @@ typedef struct logits {
 
 static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
 {
-    lt_tape_reset(s->t->tape, lt_trainer_pass(s->t, false));
-    lt_tensor *y = lt_cast(s->t->tape, lt_classifier_forward(s, batch->inputs), LT_F32);
-    LT_TRY(lt_tape_status(s->t->tape));
+    lt_tape_reset(lt_trainer_tape(s->t), lt_trainer_pass(s->t, false));
+    lt_tensor *y = lt_cast(lt_trainer_tape(s->t), lt_classifier_forward(s, batch->inputs), LT_F32);
+    LT_TRY(lt_tape_status(lt_trainer_tape(s->t)));
     LT_TRY(lt_tensor_read(y, all->values + all->count * all->classes, lt_tensor_bytes(y)));
     int32_t *labels = malloc((size_t)batch->count * sizeof *labels);
     if (!labels)
@@ -34,10 +34,10 @@ static lt_status read_all(classifier *s, logits *all)
 {
     lt_loader *loader = NULL;
     lt_loader_config c = {.transform = lt_classifier_eval_transform(s),
-                          .batch = (int)s->t->args.batch_size,
-                          .threads = (int)s->t->args.loader.workers,
+                          .batch = (int)s->t->line.args.batch_size,
+                          .threads = (int)s->t->line.args.loader.workers,
                           .max_bad = 0}; /* a missing row would shift all others */
-    LT_TRY(lt_loader_new(&loader, s->t->input.val, s->t->device, &c));
+    LT_TRY(lt_loader_new(&loader, s->t->input.val, lt_trainer_device(s->t), &c));
     lt_batch batch;
     lt_status st;
     while (!(st = lt_loader_next(loader, &batch)))
@@ -64,7 +64,7 @@ static lt_status write_file(const char *path, const logits *all)
 
 lt_status lt_classifier_save_logits(classifier *s, const char *path)
 {
-    logits all = {.classes = s->t->choice.spec.classes};
+    logits all = {.classes = lt_trainer_spec(s->t)->classes};
     size_t count = (size_t)lt_dataset_count(s->t->input.val);
     all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
     all.labels = calloc(count, sizeof *all.labels);

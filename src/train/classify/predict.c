@@ -71,22 +71,23 @@ static lt_status read_names(classifier *s, const char *path)
     int count = bytes > 0;
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
-    lt_status st = count == s->t->choice.spec.classes
+    lt_status st = count == lt_trainer_spec(s->t)->classes
                        ? lt_metadata_set_names(&s->known, text)
                        : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
-                                 count, s->t->choice.spec.classes);
+                                 count, lt_trainer_spec(s->t)->classes);
     free(text);
     return st;
 }
 
 static lt_status predict_image(classifier *s, predictions *out, const char *name, lt_tensor *images)
 {
-    lt_tape_reset(s->t->tape, lt_trainer_pass(s->t, false));
-    lt_tensor *y = lt_cast(s->t->tape, lt_classifier_forward(s, images), LT_F64);
-    LT_TRY(lt_tape_status(s->t->tape));
+    lt_tape_reset(lt_trainer_tape(s->t), lt_trainer_pass(s->t, false));
+    lt_tensor *y = lt_cast(lt_trainer_tape(s->t), lt_classifier_forward(s, images), LT_F64);
+    LT_TRY(lt_tape_status(lt_trainer_tape(s->t)));
     double *logits = malloc(lt_tensor_bytes(y));
     if (!logits)
-        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes", s->t->choice.spec.classes);
+        return lt_fail(LT_E_NOMEM, "predict: no memory for %d classes",
+                       lt_trainer_spec(s->t)->classes);
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
         st = lt_predictions_add(out, name, logits);
@@ -117,7 +118,7 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
                           .keep_broken = true};
     lt_batch batch;
     lt_status st;
-    LT_TRY(lt_loader_new(&s->t->input.loader, s->t->input.val, s->t->device, &c));
+    LT_TRY(lt_loader_new(&s->t->input.loader, s->t->input.val, lt_trainer_device(s->t), &c));
     while (!(st = lt_loader_next(s->t->input.loader, &batch))) {
         const char *path = lt_dataset_sample_name(s->t->input.val, batch.row->sample);
         const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
@@ -131,7 +132,7 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
 static lt_status open_and_predict(classifier *s, const predict_arguments *a, const image_list *list,
                                   int64_t *broken)
 {
-    predictions out = {.program = s->t->choice.family->program,
+    predictions out = {.program = s->t->line.choice.family->program,
                        .form = a->json  ? OUTPUT_JSON
                                : a->csv ? OUTPUT_CSV
                                         : OUTPUT_TEXT,
@@ -142,9 +143,9 @@ static lt_status open_and_predict(classifier *s, const predict_arguments *a, con
     if (a->class_names)
         LT_TRY(read_names(s, a->class_names));
     LT_TRY(lt_dataset_files(&s->t->input.val, (const char *const *)list->path, (int64_t)list->count,
-                            s->t->choice.spec.channels));
+                            lt_trainer_spec(s->t)->channels));
     lt_trainer_begin_work(s->t);
-    lt_status st = lt_predictions_open(&out, s->t->choice.spec.classes);
+    lt_status st = lt_predictions_open(&out, lt_trainer_spec(s->t)->classes);
     if (!st)
         st = predict_all(s, list, &out, broken);
     lt_predictions_close(&out);
@@ -158,7 +159,7 @@ static lt_status predict(classifier *s, const predict_arguments *a, int64_t *bro
         return lt_fail(LT_E_ARG, "--weights: missing; a safetensors file");
     if (a->json && a->csv)
         return lt_fail(LT_E_ARG, "--json and --csv contradict each other");
-    lt_status st = lt_image_list_read(&list, s->t->options, a->files_from);
+    lt_status st = lt_image_list_read(&list, lt_trainer_options(s->t), a->files_from);
     if (!st)
         st = open_and_predict(s, a, &list, broken);
     lt_image_list_clear(&list);

@@ -214,7 +214,7 @@ static lt_status choose_augmentation(classifier *s)
     s->transform.augment = chosen[o->augment];
     if (o->augment == AUGMENT_AUTO)
         s->transform.augment = usual_augment(s);
-    if (s->t->args.loader.overfit_batches)
+    if (s->t->line.args.loader.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
     if (s->transform.augment == LT_AUGMENT_NONE) /* as in evaluations */
         s->transform.crop_ratio = lt_classifier_eval_transform(s).crop_ratio;
@@ -274,7 +274,7 @@ void lt_classifier_describe_input(const classifier *s)
         snprintf(other, sizeof other, "; the weights were trained at %s x %s", shown, shown);
     }
     lt_log(LT_LOG_INFO, "model", "%s, %s x %s pixels (%s), crop %s (%s), %s (%s)%s",
-           s->t->choice.facts.title, own, own, from[s->origin[META_IMAGE_SIZE]],
+           lt_trainer_facts(s->t)->title, own, own, from[s->origin[META_IMAGE_SIZE]],
            s->own.text[META_CROP_PCT], from[s->origin[META_CROP_PCT]],
            s->own.text[META_INTERPOLATION], from[s->origin[META_INTERPOLATION]], other);
 }
@@ -353,7 +353,7 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
                                      int threads)
 {
     const int mnist = 28, cifar = 32; /* sides of images */
-    const lt_model_spec *spec = &s->t->choice.spec;
+    const lt_model_spec *spec = lt_trainer_spec(s->t);
     LT_TRY(lt_trainer_open_weights(s->t, path, device, threads));
     LT_TRY(lt_metadata_read(&s->known, path));
     LT_TRY(lt_classifier_choose_pixels(s, spec->channels));

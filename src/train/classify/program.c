@@ -107,7 +107,7 @@ static lt_status take_over(classifier *s, const lt_model_spec *found, bool with_
     if (channels != found->channels)
         return lt_fail(LT_E_SHAPE,
                        "%s: the weights expect %d channels, but the images of %s have %d",
-                       s->t->weights, found->channels, s->t->args.data, channels);
+                       lt_trainer_weights(s->t), found->channels, s->t->line.args.data, channels);
     return LT_OK;
 }
 
@@ -128,7 +128,7 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
         LT_TRY(choose_classes(s, &out->classes));
     else if (found && s->args.num_classes && s->args.num_classes != found->classes)
         return lt_fail(LT_E_ARG, "--num-classes %lld: %s has %d", (long long)s->args.num_classes,
-                       t->weights, found->classes);
+                       lt_trainer_weights(t), found->classes);
     out->size = s->transform.size;
     print_number(s, META_CHANNELS, out->channels);
     print_number(s, META_CLASSES, out->classes);
@@ -194,14 +194,15 @@ static void *task_context(void *context, lt_trainer *t)
 /* Lists the family's options that were left open, with their chosen values: " --stem small". */
 static void list_resolved(const lt_trainer *t, char *text, size_t size)
 {
-    const lt_model_family *family = t->choice.family;
+    const lt_model_family *family = t->line.choice.family;
     char value[LT_FACT_BYTES];
     size_t used = 0;
     text[0] = 0;
     for (size_t i = 0; i < family->options && used < size; i++) {
         const char *name = family->option[i].name,
                    *fact = lt_model_fact_text(lt_trainer_facts(t), name);
-        if (*fact && !strcmp(lt_options_text(t->options, name, value, sizeof value), "auto"))
+        if (*fact
+            && !strcmp(lt_options_text(lt_trainer_options(t), name, value, sizeof value), "auto"))
             used += (size_t)snprintf(text + used, size - used, " --%s %s", name, fact);
     }
 }
@@ -214,15 +215,16 @@ static void note_choices(const void *context, lt_trainer *t)
     static const char *const augment[] = {[LT_AUGMENT_NONE] = "none",
                                           [LT_AUGMENT_IMAGENET] = "imagenet",
                                           [LT_AUGMENT_SMALL] = "small"};
-    if (t->choice.spec.classes <= FIVE) /* top-5 is always 100 % */
-        for (size_t i = 0; i < t->labels.count; i++)
-            if (!strcmp(t->labels.label[i].name, "val_top5"))
-                t->labels.label[i].label = NULL;
-    const bool crops = s->args.images.augment == AUGMENT_AUTO && !t->args.loader.overfit_batches;
-    if (!t->args.weights)
+    if (lt_trainer_spec(t)->classes <= FIVE) /* top-5 is always 100 % */
+        for (size_t i = 0; i < t->output.labels.count; i++)
+            if (!strcmp(t->output.labels.label[i].name, "val_top5"))
+                t->output.labels.label[i].label = NULL;
+    const bool crops =
+        s->args.images.augment == AUGMENT_AUTO && !t->line.args.loader.overfit_batches;
+    if (!t->line.args.weights)
         list_resolved(t, resolved, sizeof resolved);
     if (*resolved || crops)
-        lt_run_note(t->run, "chosen by the size of the input:%s%s%s%s", resolved,
+        lt_run_note(t->output.run, "chosen by the size of the input:%s%s%s%s", resolved,
                     *resolved && crops ? "," : "", crops ? " --augment " : "",
                     crops ? augment[s->transform.augment] : "");
 }
@@ -254,7 +256,8 @@ static void begin_epoch(const void *context, lt_trainer *t)
     const int side = lt_classifier_train_side(s, epoch);
     if (s->sizes.count
         && (!epoch || t->state.now.batch || side != lt_classifier_train_side(s, epoch - 1)))
-        lt_run_note(t->run, "epoch %lld: images of %d x %d", (long long)epoch + 1, side, side);
+        lt_run_note(t->output.run, "epoch %lld: images of %d x %d", (long long)epoch + 1, side,
+                    side);
 }
 
 /* --- An evaluation --- */
@@ -264,7 +267,7 @@ static void begin_epoch(const void *context, lt_trainer *t)
 static bool fits_weights(const lt_trainer *t)
 {
     const classifier *s = lt_trainer_context(t);
-    const int classes = lt_dataset_classes(t->input.val), outputs = t->choice.spec.classes;
+    const int classes = lt_dataset_classes(t->input.val), outputs = lt_trainer_spec(t)->classes;
     /* With --num-classes above the data's, the first outputs have the data's names. */
     const bool by_number =
         !lt_dataset_class_name(t->input.val, 0) || lt_metadata_class_count(&s->known) == classes;
@@ -282,9 +285,9 @@ static lt_status begin_evaluation(void *context, lt_trainer *t, bool *is_done)
         return *is_done
                    ? LT_OK
                    : lt_fail(LT_E_SHAPE, "--eval: the weights have %d classes, but the data has %d",
-                             t->choice.spec.classes, lt_dataset_classes(t->input.val));
+                             lt_trainer_spec(t)->classes, lt_dataset_classes(t->input.val));
     }
-    return o->eval_json || t->args.output.output ? lt_classifier_open_details(s) : LT_OK;
+    return o->eval_json || t->line.args.output.output ? lt_classifier_open_details(s) : LT_OK;
 }
 
 static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluation *e)
@@ -293,16 +296,17 @@ static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluatio
     char path[PATH_MAX];
     if (!s->details || e->stopped)
         return LT_OK;
-    if (t->args.output.output)
-        snprintf(path, sizeof path, "%s/eval.json", t->args.output.output);
-    return lt_classifier_save_details(s, e, s->args.eval_json, t->args.output.output ? path : NULL);
+    if (t->line.args.output.output)
+        snprintf(path, sizeof path, "%s/eval.json", t->line.args.output.output);
+    return lt_classifier_save_details(s, e, s->args.eval_json,
+                                      t->line.args.output.output ? path : NULL);
 }
 
 static void report(const void *context, const lt_evaluation *e)
 {
     const classifier *s = context;
     printf("top-1 %.3f %%, ", lt_classification_top1(&e->sums));
-    if (s->t->choice.spec.classes > FIVE)
+    if (lt_trainer_spec(s->t)->classes > FIVE)
         printf("top-5 %.3f %%, ", lt_classification_top5(&e->sums));
     printf("loss %.5f over %lld images\n", e->sums.loss, (long long)e->samples);
 }

@@ -17,7 +17,7 @@ enum { PATH_BYTES = 1024 };
 static bool find_part(const classifier *s, const char *part, char path[PATH_BYTES])
 {
     struct stat info;
-    int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->t->args.data, part);
+    int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->t->line.args.data, part);
     return bytes < PATH_BYTES && !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
@@ -25,7 +25,7 @@ static bool find_part(const classifier *s, const char *part, char path[PATH_BYTE
 static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
-    const char *folder = find_part(s, "val", path) ? path : s->t->args.data;
+    const char *folder = find_part(s, "val", path) ? path : s->t->line.args.data;
     return lt_dataset_labelled(&s->t->input.val, folder, s->args.images.val_labels, name, classes);
 }
 
@@ -61,12 +61,12 @@ static lt_status open_val(classifier *s)
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
     if (!s->args.images.val_labels)
-        return lt_dataset_open(&s->t->input.val, s->t->args.data, false);
+        return lt_dataset_open(&s->t->input.val, s->t->line.args.data, false);
     if (s->t->input.train)
         return open_like(s, s->t->input.train);
     if (!find_part(s, "train", path))
         return open_known(s);
-    LT_TRY(lt_dataset_open(&like, s->t->args.data, true));
+    LT_TRY(lt_dataset_open(&like, s->t->line.args.data, true));
     lt_status st = open_like(s, like);
     lt_dataset_free(&like);
     return st;
@@ -104,14 +104,14 @@ static lt_status open_caches(classifier *s)
 
 lt_status lt_classifier_open_sources(classifier *s)
 {
-    if (s->t->weights[0])
-        LT_TRY(lt_metadata_read(&s->known, s->t->weights));
-    if (!s->t->args.evaluation.eval)
-        LT_TRY(lt_dataset_open(&s->t->input.train, s->t->args.data, true));
+    if (*lt_trainer_weights(s->t))
+        LT_TRY(lt_metadata_read(&s->known, lt_trainer_weights(s->t)));
+    if (!lt_trainer_evaluates(s->t))
+        LT_TRY(lt_dataset_open(&s->t->input.train, s->t->line.args.data, true));
     LT_TRY(open_val(s));
     lt_status st =
         s->t->input.train ? lt_dataset_same_classes(s->t->input.train, s->t->input.val) : LT_OK;
-    return st ? lt_fail(st, "%s: %s", s->t->args.data, lt_error_message()) : open_caches(s);
+    return st ? lt_fail(st, "%s: %s", s->t->line.args.data, lt_error_message()) : open_caches(s);
 }
 
 /* --- Classes --- */
@@ -121,14 +121,14 @@ lt_status lt_classifier_open_sources(classifier *s)
 static lt_status fail_classes(classifier *s)
 {
     const lt_trainer *t = s->t;
-    const bool eval = t->args.evaluation.eval;
+    const bool eval = lt_trainer_evaluates(t);
     char missing[NAME_TEXT];
     snprintf(missing, sizeof missing, "%s", lt_error_message());
     s->other_classes = s->args.save_logits;
     if (s->other_classes || t->state.folder[0])
         return LT_OK;
     return lt_fail(LT_E_FORMAT, "%s: classes that %s does not have: %s; %s--reset-head%s",
-                   t->args.data, t->weights, missing,
+                   t->line.args.data, lt_trainer_weights(t), missing,
                    eval ? "evaluate images of its classes, or train on these with " : "",
                    eval ? "" : " makes a new last layer for them");
 }
@@ -138,12 +138,12 @@ static lt_status map_classes(classifier *s)
 {
     const lt_trainer *t = s->t;
     const int known = lt_metadata_class_count(&s->known), own = lt_metadata_class_count(&s->own);
-    const bool is_new = t->args.reset_head && !t->state.folder[0];
+    const bool is_new = t->line.args.reset_head && !t->state.folder[0];
     lt_dataset *part[] = {t->input.train, t->input.val};
     char *text = NULL;
     const char **name = NULL;
     if (!known || !own || !strcmp(s->known.names, s->own.names)
-        || (!t->args.evaluation.eval && (is_new || known != own)))
+        || (!lt_trainer_evaluates(t) && (is_new || known != own)))
         return LT_OK;
     lt_status st = lt_metadata_split(&s->known, &text, &name);
     for (int i = 0; i < 2 && !st; i++)
@@ -155,8 +155,8 @@ static lt_status map_classes(classifier *s)
     free(s->own.names);
     s->own.names = lt_metadata_join(t->input.val);
     lt_log(LT_LOG_INFO, "data",
-           "%s: %d of the %d classes of %s, matched by name; all %d outputs are used", t->args.data,
-           own, known, t->weights, known);
+           "%s: %d of the %d classes of %s, matched by name; all %d outputs are used",
+           t->line.args.data, own, known, lt_trainer_weights(t), known);
     return LT_OK;
 }
 
@@ -196,7 +196,7 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
 /* Adds facts of the model: those of its input, or the others. */
 static size_t add_facts(const classifier *s, bool input, lt_metadata *out, size_t count)
 {
-    const lt_model_facts *f = &s->t->choice.facts;
+    const lt_model_facts *f = lt_trainer_facts(s->t);
     for (size_t i = 0; i < f->count; i++)
         if (f->item[i].input == input)
             out[count++] = (lt_metadata){f->item[i].key, f->item[i].text};

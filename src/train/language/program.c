@@ -45,7 +45,7 @@ static lt_status read_weights(language *l, const lt_trainer *t)
     LT_TRY(lt_language_read_metadata(&l->known, path));
     if (l->known.length || l->args.seq_len)
         return LT_OK;
-    LT_TRY(lt_family_infer(&t->choice, path, &facts, &found));
+    LT_TRY(lt_family_infer(&t->line.choice, path, &facts, &found));
     l->known.length = found.size;
     return LT_OK;
 }

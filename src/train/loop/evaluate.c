@@ -153,6 +153,7 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     result.seconds = lt_clock_seconds() - begin;
     result.total = lt_dataset_count(data);
     result.unsplit = data->unsplit;
+    e->ranks->stop = e->ranks->stop || result.stopped;
     *out = result;
     return LT_OK;
 }

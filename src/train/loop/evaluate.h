@@ -25,8 +25,9 @@ typedef struct lt_evaluator {
     void *context;
 } lt_evaluator;
 
-/* Evaluates the model; each sample is read by exactly one rank, even if their number does not divide. Collective.
- * Errors: LT_E_ARG (the model has an averaging optimizer's training weights), those of its parts. */
+/* Evaluates the model; each sample is read by exactly one rank, even if their number does not divide. Sets
+ * ranks->stop if a rank was asked to stop. Collective. Errors: LT_E_ARG (the model has an averaging optimizer's
+ * training weights), those of its parts. */
 lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *out);
 
 /* Makes the zeroed counts that the task's forward adds to, which the caller frees; NULL if the task counts

@@ -10,6 +10,7 @@
 typedef struct lt_train_input {
     lt_dataset *train, *val;   /* train: NULL in an evaluation */
     lt_loader *loader;         /* loader of train */
+    int workers;               /* loader threads of this rank; 0: as many as allowed */
     const char *unit;          /* plural name of samples: "images" */
     int64_t batches_per_epoch; /* micro-batches of this rank, a multiple of grad_accum */
     bool has_ram_cache; /* decoded images are cached in memory; records have the cache's counters */

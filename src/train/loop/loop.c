@@ -364,7 +364,6 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
         st = lt_evaluate(&l->evaluator, l->evaluated, e);
     lt_status back = lt_train_state_train(l->state, l->parts.optim);
     lt_optim_release_params(l->parts.optim);
-    l->ranks->stop = l->ranks->stop || (!st && e->stopped);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
     if (!st && !e->stopped && !l->ranks->rank
         && isnan(e->sums.loss)) /* NaN is not written to records */

@@ -92,7 +92,7 @@ lt_status lt_plan_candidate_argv(const plan *p, const int *choice, plan_argv *ou
         LT_TRY(lt_plan_argv_add(out, "%s", p->argv.word[i]));
     for (int i = 0; i < p->request.axes; i++) {
         const plan_axis *a = &p->request.axis[i];
-        LT_TRY(lt_plan_argv_add_flag(out, p->trainer->options, a->flag, a->value[choice[i]]));
+        LT_TRY(lt_plan_argv_add_flag(out, p->trainer->line.options, a->flag, a->value[choice[i]]));
     }
     return LT_OK;
 }
@@ -101,9 +101,7 @@ static lt_status parse(const plan *p, const int *choice, plan_argv *w, lt_traine
 {
     LT_TRY(lt_plan_argv_add(w, "%s", p->family->program));
     LT_TRY(lt_plan_candidate_argv(p, choice, w));
-    LT_TRY(lt_trainer_start(out, p->family, p->program));
-    LT_TRY(lt_trainer_open_options(out, NULL));
-    LT_TRY(lt_trainer_parse(out, w->count, w->word));
+    LT_TRY(lt_trainer_parse(out, p->family, p->program, NULL, w->count, w->word));
     return lt_trainer_check(out);
 }
 
@@ -132,7 +130,8 @@ lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char
     }
     LT_TRY(lt_plan_argv_add(out, "%s", program));
     LT_TRY(lt_plan_candidate_argv(p, c->choice, out));
-    if (p->trainer->args.ranks.ranks_per_node > u->ranks) /* the run uses a part of one machine */
+    if (p->trainer->line.args.ranks.ranks_per_node
+        > u->ranks) /* the run uses a part of one machine */
         LT_TRY(lt_plan_argv_add(out, "--ranks-per-node=%d", u->ranks));
     return LT_OK;
 }

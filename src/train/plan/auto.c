@@ -30,9 +30,8 @@ typedef struct progress {
 /* --- Resuming --- */
 
 /* config.yaml of the run that --resume continues; "": none. */
-static void find_config(const lt_trainer *t, char *path, size_t size)
+static void find_config(const output_options *o, char *path, size_t size)
 {
-    const output_options *o = &t->args.output;
     snprintf(path, size, "%s/config.yaml", o->output ? o->output : "");
     if (!o->resume || !o->output || access(path, F_OK))
         *path = 0;
@@ -41,11 +40,11 @@ static void find_config(const lt_trainer *t, char *path, size_t size)
 /* Adds the training flags, and those of --vary as the run has them. */
 static lt_status repeat_flags(const plan *p, const char *config, plan_argv *out)
 {
-    lt_trainer then = {0};
+    command_line then = {0};
     char value[PLAN_TEXT];
-    lt_status st = lt_trainer_start(&then, p->family, p->program);
+    lt_status st = lt_command_line_open(&then, p->family, p->program);
     if (!st)
-        st = lt_trainer_open_options(&then, NULL);
+        st = lt_command_line_open_options(&then, NULL);
     if (!st)
         st = lt_options_load(then.options, config);
     for (int i = 0; i < p->argv.count && !st; i++)
@@ -56,15 +55,15 @@ static lt_status repeat_flags(const plan *p, const char *config, plan_argv *out)
             st = lt_plan_argv_add_flag(out, then.options, flag,
                                        lt_options_text(then.options, flag, value, sizeof value));
     }
-    lt_trainer_close(&then);
+    lt_command_line_close(&then);
     return st;
 }
 
 static lt_status resume(plan *p, int argc, char *const *argv, const char *config, plan_argv *out)
 {
-    lt_trainer *t = p->trainer;
-    LT_TRY(lt_plan_request(&p->request, &p->options, t));
-    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, t->options));
+    const command_line *line = &p->trainer->line;
+    LT_TRY(lt_plan_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
+    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     fprintf(stderr, "%s: --plan auto: continues with the flags of %s\n", p->family->program,
             config);
     return repeat_flags(p, config, out);
@@ -87,7 +86,7 @@ static lt_status check_launched(const plan *p)
 /* Errors: LT_E_ARG: neither runs nor pilots. */
 static lt_status check_measured(const plan *p)
 {
-    const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->options);
+    const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->line.options);
     if (p->options.pilots == PILOTS_AUTO || runs)
         return LT_OK;
     return lt_fail(LT_E_ARG, "--plan auto: no measurements: add runs by --from, or --pilots auto");
@@ -112,7 +111,7 @@ static void print_plan(plan *p)
 {
     int rank, ranks;
     lt_comm_launched_local(&rank, &ranks);
-    if (!lt_options_is_set(p->trainer->options, lt_plan_flag(&p->options, "rows")))
+    if (!lt_options_is_set(p->trainer->line.options, lt_plan_flag(&p->options, "rows")))
         p->options.rows = ROWS;
     if (!rank)
         lt_plan_print(p, stdout);
@@ -154,10 +153,10 @@ static lt_status run(plan *p, int argc, char *const *argv, plan_argv *out, progr
                              .usage = "--plan auto --goal NAME=VALUE [OPTION]...",
                              .rest = true};
     LT_TRY(lt_plan_parse(p, &text, argc, argv));
-    if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
-        return lt_options_answer(p->trainer->options, stdout);
+    if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
+        return lt_options_answer(p->trainer->line.options, stdout);
     LT_TRY(lt_plan_argv_add(out, "%s", argv[0]));
-    find_config(p->trainer, config, sizeof config);
+    find_config(&p->trainer->line.args.output, config, sizeof config);
     return *config ? resume(p, argc, argv, config, out) : choose(p, argc, argv, out, expected);
 }
 
@@ -188,32 +187,32 @@ static double own_steps(const progress *p)
 }
 
 /* Returns the steps to the goal: by the epochs so far, else as planned; at most the length of the run. */
-static double refine_steps(progress *p, const lt_trainer *t, const lt_metric *metric, size_t count)
+static double refine_steps(progress *p, const lt_trainer_epoch *e)
 {
+    const double total = (double)e->total_steps;
     const bool falls = p->goal.lower || p->goal.percent;
-    for (size_t i = 0; i < count && *p->metric && falls; i++)
-        if (!strcmp(metric[i].name, p->metric))
-            add_epoch(p, (double)t->state.now.step, lt_plan_as_loss(&p->goal, metric[i].value));
+    for (size_t i = 0; i < e->count && *p->metric && falls; i++)
+        if (!strcmp(e->metric[i].name, p->metric))
+            add_epoch(p, (double)e->now->step, lt_plan_as_loss(&p->goal, e->metric[i].value));
     const double own = own_steps(p);
     const double steps = isfinite(own) ? own : p->steps;
-    return isfinite(steps) && steps < (double)t->total_steps ? steps : (double)t->total_steps;
+    return isfinite(steps) && steps < total ? steps : total;
 }
 
 /* After-epoch hook: writes an event "plan" with the seconds so far and the predicted rest to metrics.jsonl. */
-static lt_status refit(void *context, lt_trainer *t, const lt_metric *metric, size_t count)
+static lt_status refit(void *context, const lt_trainer_epoch *e)
 {
     progress *p = context;
-    const double now = (double)t->state.now.step;
-    p->seconds += t->state.now.epoch_seconds;
-    const double steps = refine_steps(p, t, metric, count), step = p->seconds / now;
+    const double now = (double)e->now->step;
+    p->seconds += e->now->epoch_seconds;
+    const double steps = refine_steps(p, e), step = p->seconds / now;
     const lt_metric value[] = {{"predicted_seconds", p->step_seconds * p->steps},
                                {"predicted_step_seconds", p->step_seconds},
                                {"measured_seconds", p->seconds},
                                {"measured_step_seconds", step},
                                {"steps", steps},
                                {"left_seconds", steps > now ? (steps - now) * step : 0}};
-    return lt_run_event_values(t->run, "plan", t->state.now.step, value,
-                               sizeof value / sizeof *value);
+    return lt_run_event_values(e->run, "plan", e->now->step, value, sizeof value / sizeof *value);
 }
 
 static int plan_then_train(int argc, char **argv, const lt_model_family *family,

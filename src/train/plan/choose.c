@@ -236,11 +236,11 @@ static lt_status check_batch(const plan *p, const plan_config *config)
 }
 
 /* As training counts: incomplete updates are dropped, and less data than one update is an error. */
-static lt_status count_epoch(const plan *p, plan_config *config, const lt_trainer *t)
+static lt_status count_epoch(const plan *p, plan_config *config, const command_line *line)
 {
     const lt_plan_setup *u = &config->setup;
     int64_t batches;
-    LT_TRY(lt_trainer_count_batches(&batches, t, (int64_t)p->profile.samples,
+    LT_TRY(lt_trainer_count_batches(&batches, line, (int64_t)p->profile.samples,
                                     u->mesh.data ? u->mesh.data : u->ranks));
     config->epoch_steps = batches / u->grad_accum;
     return LT_OK;
@@ -248,10 +248,11 @@ static lt_status count_epoch(const plan *p, plan_config *config, const lt_traine
 
 static lt_status predict(const plan *p, plan_candidate *c, lt_trainer *t, int ranks)
 {
+    const command_line *line = &t->line;
     LT_TRY(lt_plan_open_trainer(p, c->choice, t));
-    LT_TRY(lt_plan_read_config(&c->config, t, ranks, p->request.per_node));
-    LT_TRY(lt_plan_check_ranks(&c->config, t));
-    LT_TRY(count_epoch(p, &c->config, t));
+    LT_TRY(lt_plan_read_config(&c->config, line, ranks, p->request.per_node));
+    LT_TRY(lt_plan_check_ranks(&c->config, &line->args));
+    LT_TRY(count_epoch(p, &c->config, line));
     LT_TRY(check_batch(p, &c->config));
     c->is_by_runs = predict_by_runs(p, &c->config, &c->cost);
     if (!c->is_by_runs)
@@ -396,7 +397,7 @@ static lt_status check_range(const plan *p)
 
 static lt_status check_goal(const plan *p)
 {
-    const training_options *o = &p->trainer->args.training;
+    const training_options *o = &p->trainer->line.args.training;
     if (*p->request.goal.metric || o->epochs > 0 || o->max_steps > 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,

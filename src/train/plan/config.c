@@ -199,7 +199,7 @@ static bool is_lossless(const lt_plan_setup *u)
 }
 
 /* Lists the flags of state compression that differ from their defaults. */
-static void read_state(plan_config *c, const lt_trainer *t)
+static void read_state(plan_config *c, const lt_options *options)
 {
     static const char *const flags[][2] = {{"state-dtype", "f32"},
                                            {"state-memory", "any"},
@@ -207,25 +207,26 @@ static void read_state(plan_config *c, const lt_trainer *t)
                                            {"packed-factors", "false"}};
     char text[PLAN_NAME];
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
-        if (!lt_options_applies(t->options, flags[i][0])
-            || !strcmp(lt_options_text(t->options, flags[i][0], text, sizeof text), flags[i][1]))
+        if (!lt_options_applies(options, flags[i][0])
+            || !strcmp(lt_options_text(options, flags[i][0], text, sizeof text), flags[i][1]))
             continue;
         const size_t at = strlen(c->state);
         snprintf(c->state + at, sizeof c->state - at, "%s%s %s", at ? ", " : "", flags[i][0], text);
     }
 }
 
-static int read_integer(const lt_trainer *t, const char *flag)
+static int read_integer(const lt_options *options, const char *flag)
 {
     char text[64];
-    return lt_options_applies(t->options, flag)
-               ? (int)strtol(lt_options_text(t->options, flag, text, sizeof text), NULL, 10)
+    return lt_options_applies(options, flag)
+               ? (int)strtol(lt_options_text(options, flag, text, sizeof text), NULL, 10)
                : 0;
 }
 
-lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, int per_node)
+lt_status lt_plan_read_config(plan_config *c, const command_line *line, int ranks, int per_node)
 {
-    const arguments *a = &t->args;
+    const lt_options *options = line->options;
+    const arguments *a = &line->args;
     lt_straggler_config stragglers;
     bool on;
     const int nodes = ranks > per_node ? ranks / per_node : 1;
@@ -236,9 +237,9 @@ lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, in
     u->batch_size = a->batch_size;
     u->grad_accum = a->training.grad_accum;
     u->optim = a->optim.family->name;
-    u->frequency = read_integer(t, "precondition-frequency");
-    u->block = u->frequency ? read_integer(t, "max-preconditioner-dim") : 0;
-    read_state(c, t);
+    u->frequency = read_integer(options, "precondition-frequency");
+    u->block = u->frequency ? read_integer(options, "max-preconditioner-dim") : 0;
+    read_state(c, options);
     LT_TRY(read_exchange(c, a, nodes));
     LT_TRY(lt_mesh_flag_parse(&a->ranks, &u->mesh));
     LT_TRY(lt_ranks_stragglers(&a->ranks, &stragglers, &on));
@@ -252,10 +253,10 @@ lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, in
     if (replicas == ranks)
         u->mesh = (lt_mesh_config){0};
     c->batch = u->batch_size * u->grad_accum * (replicas - u->backup_workers);
-    c->convergence = hash_options(t->options, is_of_convergence);
-    c->lossless = hash_options(t->options, is_of_lossless);
-    c->samples = hash_options(t->options, is_of_samples);
-    c->amp = t->args.training.amp;
+    c->convergence = hash_options(options, is_of_convergence);
+    c->lossless = hash_options(options, is_of_lossless);
+    c->samples = hash_options(options, is_of_samples);
+    c->amp = a->training.amp;
     snprintf(c->device, sizeof c->device, "%s", a->machine.device);
     const int share = lt_cpu_threads() / u->ranks_per_node;
     c->threads = (int)a->machine.threads;
@@ -265,10 +266,9 @@ lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, in
     return LT_OK;
 }
 
-lt_status lt_plan_check_ranks(const plan_config *c, const lt_trainer *t)
+lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a)
 {
     const lt_plan_setup *u = &c->setup;
-    const arguments *a = &t->args;
     const int nodes = u->ranks / u->ranks_per_node;
     const lt_mesh_config *m = &u->mesh;
     const int replica = m->rows ? m->depth * m->rows * m->columns : 1;

@@ -203,7 +203,7 @@ static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
     lt_json_begin_array(w, "flags");
     if (!lt_plan_launch_argv(p, c, p->path, &all)) {
         const int flags =
-            p->request.axes + (p->trainer->args.ranks.ranks_per_node > c->config.setup.ranks);
+            p->request.axes + (p->trainer->line.args.ranks.ranks_per_node > c->config.setup.ranks);
         for (int i = all.count - flags; i < all.count; i++)
             lt_json_put_string(w, NULL, all.word[i]);
     }

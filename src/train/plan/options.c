@@ -357,11 +357,10 @@ static lt_status read_budget(plan_request *r)
     return LT_OK;
 }
 
-lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t)
+lt_status lt_plan_request(plan_request *r, const plan_options *o, int64_t ranks_per_node)
 {
     char all[PLAN_NAME];
-    const int64_t per_node = t->args.ranks.ranks_per_node;
-    *r = (plan_request){.options = o, .per_node = per_node ? (int)per_node : 1};
+    *r = (plan_request){.options = o, .per_node = ranks_per_node ? (int)ranks_per_node : 1};
     LT_TRY(read_goal(&r->goal, &o->goal));
     snprintf(all, sizeof all, "1..%lld", (long long)(o->nodes ? o->nodes * r->per_node : 1));
     LT_TRY(read_ranks(r, o->ranks ? o->ranks : all));

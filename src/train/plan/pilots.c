@@ -41,7 +41,7 @@ static int order_of(const plan *p, const plan_candidate *c)
 static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, int count)
 {
     plan_config own;
-    const bool is_known = !lt_plan_read_config(&own, p->trainer, 1, 1);
+    const bool is_known = !lt_plan_read_config(&own, &p->trainer->line, 1, 1);
     const plan_candidate *first = of[0];
     for (int i = 0; i < count; i++) {
         if (is_known && of[i]->config.convergence == own.convergence)

@@ -36,7 +36,7 @@ static lt_status measure_choice(plan *p, const int *choice)
     plan_config c;
     lt_status st = lt_plan_open_trainer(p, choice, &t);
     if (!st)
-        st = lt_plan_read_config(&c, &t, 1, 1);
+        st = lt_plan_read_config(&c, &t.line, 1, 1);
     const bool is_rejected = st == LT_E_ARG; /* reported with the candidates */
     if (!st && !lt_plan_find_optimizer(&p->profile, &c))
         st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
@@ -104,12 +104,13 @@ static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
 
 static lt_status open_plan(plan *p, int argc, char *const *argv)
 {
-    lt_trainer *t = p->trainer;
-    LT_TRY(lt_trainer_check(t));
-    LT_TRY(lt_plan_request(&p->request, &p->options, t));
-    LT_TRY(describe_goal(&p->request.goal, t->program->task));
-    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, t->options));
-    LT_TRY(lt_plan_read_runs(&p->runs, &p->options.from, t, &p->request.goal, p->request.per_node));
+    const command_line *line = &p->trainer->line;
+    LT_TRY(lt_trainer_check(p->trainer));
+    LT_TRY(lt_plan_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
+    LT_TRY(describe_goal(&p->request.goal, line->program->task));
+    LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
+    LT_TRY(
+        lt_plan_read_runs(&p->runs, &p->options.from, line, &p->request.goal, p->request.per_node));
     lt_plan_fit_runs(&p->runs, &p->request.goal);
     return LT_OK;
 }
@@ -138,25 +139,23 @@ lt_status lt_plan_work(plan *p, int argc, char *const *argv)
 
 lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv)
 {
-    lt_trainer training = {0};
+    command_line training = {0};
     arguments_more more = {.program = program};
-    lt_status st = lt_trainer_start(&training, p->family, p->program);
+    lt_status st = lt_command_line_open(&training, p->family, p->program);
     if (!st)
-        st = lt_trainer_open_options(&training, NULL);
+        st = lt_command_line_open_options(&training, NULL);
     if (!st)
         more.table = lt_plan_options(&p->options, training.options);
-    lt_trainer_close(&training);
+    lt_command_line_close(&training);
     LT_TRY(st);
-    LT_TRY(lt_trainer_start(p->trainer, p->family, p->program));
-    LT_TRY(lt_trainer_open_options(p->trainer, &more));
-    return lt_trainer_parse(p->trainer, argc, argv);
+    return lt_trainer_parse(p->trainer, p->family, p->program, &more, argc, argv);
 }
 
 static lt_status run(plan *p, const lt_program *program, int argc, char *const *argv)
 {
     LT_TRY(lt_plan_parse(p, program, argc, argv));
-    if (lt_options_asked(p->trainer->options) != LT_OPTIONS_RUN)
-        return lt_options_answer(p->trainer->options, stdout);
+    if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
+        return lt_options_answer(p->trainer->line.options, stdout);
     char why[PLAN_REASON];
     const lt_status st = lt_plan_work(p, argc, argv);
     if (st && (p->table.kept || !p->table.count))

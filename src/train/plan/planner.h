@@ -69,7 +69,7 @@ typedef struct plan_request {
     double pilot_share; /* budget as a share of the cheapest run's rank-seconds; 0: no pilots */
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
-lt_status lt_plan_request(plan_request *r, const plan_options *o, const lt_trainer *t);
+lt_status lt_plan_request(plan_request *r, const plan_options *o, int64_t ranks_per_node);
 
 /* --- config.c --- */
 
@@ -91,13 +91,13 @@ typedef struct plan_config {
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_config;
 /* Reads the options of t, for a number of ranks. Errors: LT_E_ARG (plan has no cost model of it). */
-lt_status lt_plan_read_config(plan_config *c, const lt_trainer *t, int ranks, int per_node);
+lt_status lt_plan_read_config(plan_config *c, const command_line *line, int ranks, int per_node);
 /* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
 int64_t lt_plan_period(const lt_plan_setup *u);
 /* Updates that --epochs and --max-steps give; 0: neither is set. */
 double lt_plan_flag_steps(const plan_config *c);
 /* Errors: LT_E_ARG: a flag needs another number of ranks. */
-lt_status lt_plan_check_ranks(const plan_config *c, const lt_trainer *t);
+lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a);
 /* Errors: LT_E_ARG unless both train the same model on the same data; names the first flag that differs, and both
  * values. */
 lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run);
@@ -233,7 +233,7 @@ typedef struct plan_runs {
 /* First steps of a start, which are not timed. */
 enum { PLAN_WARM_STEPS = 2 };
 /* Errors: LT_E_ARG (no run folder; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
-lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
+lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const command_line *like,
                             const plan_goal *goal, int per_node);
 /* Appends a pilot, which moves the runs in memory. of_loss: keeps its points. Errors: the same. */
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);

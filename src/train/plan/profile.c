@@ -63,7 +63,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 {
     bench *b = context;
     LT_TRY(b->task.ops->forward(b->task.context, tape, batch, counts, out));
-    LT_TRY(lt_device_sync(b->trainer->device));
+    LT_TRY(lt_device_sync(b->trainer->model.device));
     b->forward = now(b);
     return LT_OK;
 }
@@ -71,7 +71,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
 static void on_final(void *context, lt_param *param)
 {
     bench *b = context;
-    const lt_params *all = &b->trainer->params;
+    const lt_params *all = &b->trainer->model.params;
     for (size_t i = 0; i < all->count && b->finals < all->count; i++)
         if (all->item[i] == param && b->final) {
             b->order[b->finals] = i;
@@ -89,7 +89,7 @@ static lt_status next(void *context, lt_batch *batch)
 
 static void close_bench(bench *b)
 {
-    lt_tape_on_param_final(b->trainer->tape, NULL, NULL);
+    lt_tape_on_param_final(b->trainer->model.tape, NULL, NULL);
     lt_train_step_free(&b->step);
     lt_loader_free(&b->trainer->input.loader);
 }
@@ -104,7 +104,8 @@ static double fair_part(double ranks)
 static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_workers *workers)
 {
     lt_loader_config c = lt_trainer_loader(t, true);
-    const bool one_thread = lt_device_threads(t->device) == 1 && t->device->backend->host_memory;
+    const bool one_thread =
+        lt_device_threads(t->model.device) == 1 && t->model.device->backend->host_memory;
     *b = (bench){.trainer = t,
                  .task = lt_trainer_task(t),
                  .by_core = one_thread && fair_part(workers->count + 1) < 1,
@@ -113,20 +114,20 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_w
     b->ops.forward = forward;
     c.batch = (int)batch;
     c.size = 1;
-    c.seed = (uint64_t)t->args.training.seed;
-    c.shuffle = t->args.loader.shuffle;
+    c.seed = (uint64_t)t->line.args.training.seed;
+    c.shuffle = t->line.args.loader.shuffle;
     c.drop_last = true;
-    LT_TRY(lt_loader_new(&t->input.loader, t->input.train, t->device, &c));
-    const lt_train_step_config config = {.device = t->device,
-                                         .tape = t->tape,
-                                         .params = &t->params,
+    LT_TRY(lt_loader_new(&t->input.loader, t->input.train, t->model.device, &c));
+    const lt_train_step_config config = {.device = t->model.device,
+                                         .tape = t->model.tape,
+                                         .params = &t->model.params,
                                          .optim = t->optim,
                                          .task = {&b->ops, b},
                                          .pass = lt_trainer_pass(t, true),
                                          .grad_accum = 1,
                                          .next = next,
                                          .next_context = t->input.loader};
-    lt_tape_on_param_final(t->tape, on_final, b);
+    lt_tape_on_param_final(t->model.tape, on_final, b);
     return lt_train_step_new(&b->step, &config);
 }
 
@@ -141,7 +142,7 @@ static lt_status run_step(bench *b, parts *out)
     const lt_trainer *t = b->trainer;
     const capture_plan eager = {PHASES_NONE, false};
     const lt_step numbers = {
-        .lr = 0, .clip_norm = t->args.training.clip_grad, .attempt = ++b->attempt};
+        .lr = 0, .clip_norm = t->line.args.training.clip_grad, .attempt = ++b->attempt};
     lt_batch batch;
     lt_step_result result;
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
@@ -149,15 +150,15 @@ static lt_status run_step(bench *b, parts *out)
     LT_TRY(next(t->input.loader, &batch));
     const double given = now(b);
     b->finals = 0;
-    LT_TRY(lt_device_sync(t->device));
+    LT_TRY(lt_device_sync(t->model.device));
     const double begin = now(b);
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
-    LT_TRY(lt_device_sync(t->device));
+    LT_TRY(lt_device_sync(t->model.device));
     const double computed = now(b);
     LT_TRY(lt_plan_workers_wait(b->workers));
     const double met = now(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
-    LT_TRY(lt_device_sync(t->device));
+    LT_TRY(lt_device_sync(t->model.device));
     const double updated = now(b), taken = lt_clock_seconds() - clock;
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
@@ -226,7 +227,7 @@ static lt_status fit_compute(plan_profile *p)
 static void choose_batches(plan_profile *p, const lt_trainer *t)
 {
     const int64_t most = lt_dataset_count(t->input.train);
-    int64_t b = t->args.batch_size / 2 ? t->args.batch_size / 2 : 1;
+    int64_t b = t->line.args.batch_size / 2 ? t->line.args.batch_size / 2 : 1;
     for (p->batches = 0; p->batches < PLAN_BATCHES && (b <= most || !p->batches); b *= 2)
         p->batch[p->batches++] = (double)(b < most ? b : most);
 }
@@ -250,14 +251,14 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
 {
     enum { ITEM = 4, SMALLEST = 1 << 18 }; /* bytes; elements, as in data_parallel */
     const lt_trainer *t = b->trainer;
-    const double full = t->args.ranks.bucket_mib * 0x1p20 / ITEM;
+    const double full = t->line.args.ranks.bucket_mib * 0x1p20 / ITEM;
     double rest = p->base.parameter_bytes / ITEM, limit = 0;
     size_t at = 0;
     p->bucket = calloc(b->finals + 1, sizeof *p->bucket);
     if (!p->bucket)
         return lt_fail(LT_E_NOMEM, "no memory for %zu buckets", b->finals);
     for (size_t i = 0; i < b->finals; i++) {
-        const lt_param *param = t->params.item[b->order[i]];
+        const lt_param *param = t->model.params.item[b->order[i]];
         const double count = (double)lt_tensor_count(param->value);
         if (!at || (double)p->bucket[at - 1].elements + count > limit) {
             limit = fmin(fmax(rest / 2, SMALLEST), full);
@@ -274,7 +275,7 @@ static lt_status make_buckets(plan_profile *p, const bench *b)
 /* Records the order and times of gradients in one step; ready is a share of that step's backward. */
 static lt_status record_buckets(plan_profile *p, bench *b)
 {
-    const size_t count = b->trainer->params.count + 1;
+    const size_t count = b->trainer->model.params.count + 1;
     parts one;
     b->final = calloc(count, sizeof *b->final);
     b->order = calloc(count, sizeof *b->order);
@@ -295,8 +296,8 @@ static lt_status record_buckets(plan_profile *p, bench *b)
 /* Copies gradients to kept, a tensor like each of them, and back; *seconds: of that. */
 static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *seconds)
 {
-    const lt_params *all = &b->trainer->params;
-    LT_TRY(lt_device_sync(b->trainer->device));
+    const lt_params *all = &b->trainer->model.params;
+    LT_TRY(lt_device_sync(b->trainer->model.device));
     const double begin = now(b);
     for (size_t i = 0; i < all->count; i++)
         if (kept[i])
@@ -304,7 +305,7 @@ static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *second
     for (size_t i = 0; i < all->count; i++)
         if (kept[i])
             LT_TRY(lt_tensor_copy(all->item[i]->grad, kept[i]));
-    LT_TRY(lt_device_sync(b->trainer->device));
+    LT_TRY(lt_device_sync(b->trainer->model.device));
     *seconds = now(b) - begin;
     return LT_OK;
 }
@@ -323,7 +324,7 @@ static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
 
 static lt_status measure_staging(plan_profile *p, const bench *b)
 {
-    const lt_params *all = &b->trainer->params;
+    const lt_params *all = &b->trainer->model.params;
     lt_tensor **kept = calloc(all->count + 1, sizeof *kept);
     lt_status st = kept ? LT_OK : lt_fail(LT_E_NOMEM, "no memory for %zu tensors", all->count);
     for (size_t i = 0; !st && i < all->count; i++)
@@ -392,11 +393,11 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
     p->base.hidden = (double)cost.features;
     p->base.tokens = (double)cost.rows;
     p->base.vocabulary = t->input.train->tokens ? t->input.train->classes : 0;
-    for (size_t i = 0; i < t->params.count; i++)
-        if (lt_param_is_trained(t->params.item[i]))
-            p->base.parameter_bytes += (double)lt_tensor_bytes(t->params.item[i]->value);
+    for (size_t i = 0; i < t->model.params.count; i++)
+        if (lt_param_is_trained(t->model.params.item[i]))
+            p->base.parameter_bytes += (double)lt_tensor_bytes(t->model.params.item[i]->value);
     p->samples = (double)lt_dataset_count(t->input.train);
-    snprintf(p->program, sizeof p->program, "%s", t->choice.family->program);
+    snprintf(p->program, sizeof p->program, "%s", t->line.choice.family->program);
     snprintf(p->model, sizeof p->model, "%s", facts->title);
     return LT_OK;
 }
@@ -467,24 +468,25 @@ static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_
 
 static lt_status open_optimizer(lt_trainer *t)
 {
-    const arguments *a = &t->args;
-    LT_TRY(lt_trainer_open_optimizer(t, &t->params));
-    LT_TRY(lt_param_groups_apply(&t->params, t->optim, a->optim.lr, &a->groups.param_group));
+    arguments *a = &t->line.args;
+    const lt_params *params = &t->model.params;
+    LT_TRY(lt_trainer_open_optimizer(&t->optim, a, params, 0));
+    LT_TRY(lt_param_groups_apply(params, t->optim, a->optim.lr, &a->groups.param_group));
     return a->training.amp == AMP_F16 ? lt_optim_scale_loss(t->optim, NULL) : LT_OK;
 }
 
 /* Opens device, data, model and optimizer as training does, for one rank without a run folder. */
 static lt_status open_parts(lt_trainer *t)
 {
-    const arguments *a = &t->args;
-    t->args.ranks.dist = DIST_OFF;
-    t->args.ranks.tensor_parallel = NULL;
+    arguments *a = &t->line.args;
+    a->ranks.dist = DIST_OFF;
+    a->ranks.tensor_parallel = NULL;
     if (a->weights)
-        snprintf(t->weights, sizeof t->weights, "%s", a->weights);
+        snprintf(t->model.weights, sizeof t->model.weights, "%s", a->weights);
     LT_TRY(lt_trainer_open_device(t));
     LT_TRY(lt_trainer_open_data(t));
     LT_TRY(lt_trainer_open_model(t));
-    LT_TRY(lt_params_freeze(&t->params, &a->groups.freeze, a->groups.freeze_bn));
+    LT_TRY(lt_params_freeze(&t->model.params, &a->groups.freeze, a->groups.freeze_bn));
     return open_optimizer(t);
 }
 
@@ -496,13 +498,14 @@ static lt_status shorten_periods(lt_trainer *t, int64_t *factor_frequency)
     char round[PLAN_NAME];
     snprintf(round, sizeof round, "%d", ROUND);
     *factor_frequency = c ? c->factor_frequency : 1;
-    if (!lt_options_applies(t->options, "precondition-frequency"))
+    if (!lt_options_applies(t->line.options, "precondition-frequency"))
         return LT_OK;
-    LT_TRY(lt_options_set(t->options, "precondition-frequency", round));
-    LT_TRY(lt_options_set(t->options, "start-preconditioning-step", round));
-    LT_TRY(lt_options_set(t->options, "factor-frequency", *factor_frequency > 1 ? round : "1"));
-    LT_TRY(lt_options_set(t->options, "refresh", "reference"));
-    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
+    LT_TRY(lt_options_set(t->line.options, "precondition-frequency", round));
+    LT_TRY(lt_options_set(t->line.options, "start-preconditioning-step", round));
+    LT_TRY(
+        lt_options_set(t->line.options, "factor-frequency", *factor_frequency > 1 ? round : "1"));
+    LT_TRY(lt_options_set(t->line.options, "refresh", "reference"));
+    LT_TRY(lt_optim_flags_resolve(&t->line.args.optim, t->line.options));
     lt_optim_free(&t->optim);
     return open_optimizer(t);
 }
@@ -513,7 +516,7 @@ lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
     plan_config c;
     parts found = {0};
     int64_t factor_frequency;
-    LT_TRY(lt_plan_read_config(&c, t, 1, 1));
+    LT_TRY(lt_plan_read_config(&c, &t->line, 1, 1));
     LT_TRY(open_parts(t));
     LT_TRY(shorten_periods(t, &factor_frequency));
     p->samples_hash = c.samples;
@@ -531,7 +534,7 @@ lt_status lt_plan_worker_run(lt_trainer *t, const plan_workers *workers, int rea
     bench b;
     parts found;
     LT_TRY(open_parts(t));
-    lt_status st = open_bench(&b, t, t->args.batch_size, workers);
+    lt_status st = open_bench(&b, t, t->line.args.batch_size, workers);
     for (int64_t i = 0; !st; i++) {
         st = run_step(&b, &found);
         if (i + 1 == WARM && write(ready, "", 1) != 1)

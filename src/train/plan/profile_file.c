@@ -275,7 +275,7 @@ lt_status lt_plan_check_profile(const plan *p)
     plan_config c;
     lt_status st = lt_plan_open_trainer(p, (int[PLAN_AXES]){0}, &t);
     if (!st)
-        st = lt_plan_read_config(&c, &t, 1, 1);
+        st = lt_plan_read_config(&c, &t.line, 1, 1);
     lt_trainer_close(&t);
     if (st || !f->samples_hash || f->samples_hash == c.samples)
         return LT_OK;

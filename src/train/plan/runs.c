@@ -143,8 +143,9 @@ static int read_integer(const char *folder, const char *name, const char *key)
 
 /* --- Flags --- */
 
-/* Reads a run's flags into t. */
-static lt_status load_config(plan_run *run, lt_trainer *t, const lt_trainer *like, int per_node)
+/* Reads a run's flags into line. */
+static lt_status load_config(plan_run *run, command_line *line, const command_line *like,
+                             int per_node)
 {
     char path[PLAN_TEXT + 32];
     static const char state[] = "checkpoints/latest/state.json";
@@ -156,25 +157,25 @@ static lt_status load_config(plan_run *run, lt_trainer *t, const lt_trainer *lik
                        "--from %s: neither env.json nor a checkpoint has the number of ranks",
                        run->name);
     snprintf(path, sizeof path, "%s/config.yaml", run->name);
-    LT_TRY(lt_trainer_start(t, like->choice.family, like->program));
-    LT_TRY(lt_trainer_open_options(t, NULL));
-    lt_status st = lt_options_load(t->options, path);
+    LT_TRY(lt_command_line_open(line, like->choice.family, like->program));
+    LT_TRY(lt_command_line_open_options(line, NULL));
+    lt_status st = lt_options_load(line->options, path);
     if (st)
         return lt_fail(LT_E_ARG, "--from %s: not a run folder: %s", run->name, lt_error_message());
-    LT_TRY(lt_optim_flags_resolve(&t->args.optim, t->options));
-    LT_TRY(lt_plan_same_samples(like->options, t->options, run->name));
-    const int64_t own = t->args.ranks.ranks_per_node;
-    LT_TRY(lt_plan_read_config(&run->config, t, ranks, own ? (int)own : per_node));
+    LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
+    LT_TRY(lt_plan_same_samples(like->options, line->options, run->name));
+    const int64_t own = line->args.ranks.ranks_per_node;
+    LT_TRY(lt_plan_read_config(&run->config, line, ranks, own ? (int)own : per_node));
     if (!run->config.threads)
         run->config.real_threads = read_integer(run->name, state, "threads");
     return LT_OK;
 }
 
-static lt_status read_config(plan_run *run, const lt_trainer *like, int per_node)
+static lt_status read_config(plan_run *run, const command_line *like, int per_node)
 {
-    lt_trainer t = {0};
-    const lt_status st = load_config(run, &t, like, per_node);
-    lt_trainer_close(&t);
+    command_line line = {0};
+    const lt_status st = load_config(run, &line, like, per_node);
+    lt_command_line_close(&line);
     return st;
 }
 
@@ -238,7 +239,7 @@ static double spread_of(const reader *r)
     return variance > 0 ? sqrt(variance) / mean : 0;
 }
 
-static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *like,
+static lt_status read_run(plan_run *run, const char *folder, const command_line *like,
                           const plan_goal *goal, int per_node)
 {
     reader r = {.run = run, .of_steps = lt_plan_is_step_metric(goal)};
@@ -262,7 +263,7 @@ static lt_status read_run(plan_run *run, const char *folder, const lt_trainer *l
 
 /* --- All of them --- */
 
-static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *like,
+static lt_status add_run(plan_runs *runs, const char *name, const command_line *like,
                          const plan_goal *goal, int per_node)
 {
     plan_run *grown = realloc(runs->run, (runs->count + 1) * sizeof *grown);
@@ -276,7 +277,7 @@ static lt_status add_run(plan_runs *runs, const char *name, const lt_trainer *li
     return LT_OK;
 }
 
-static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer *like,
+static lt_status read_names(plan_runs *runs, const char *text, const command_line *like,
                             const plan_goal *goal, int per_node)
 {
     char name[PLAN_TEXT];
@@ -292,7 +293,7 @@ static lt_status read_names(plan_runs *runs, const char *text, const lt_trainer 
     }
 }
 
-lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const lt_trainer *like,
+lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const command_line *like,
                             const plan_goal *goal, int per_node)
 {
     const size_t rest = lt_options_rest_count(like->options);
@@ -314,7 +315,7 @@ lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p,
     const size_t count = runs->count;
     if (of_loss && !lt_plan_is_step_metric(g))
         g = &loss;
-    lt_status st = add_run(runs, folder, p->trainer, g, p->request.per_node);
+    lt_status st = add_run(runs, folder, &p->trainer->line, g, p->request.per_node);
     plan_run *run = &runs->run[count];
     if (st && runs->count > count) {
         free(run->point);

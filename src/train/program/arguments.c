@@ -14,6 +14,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define OF arguments
@@ -87,17 +88,30 @@ static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
     return (lt_option_table){0};
 }
 
-lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *of,
-                            const arguments_more *more)
+lt_status lt_command_line_open(command_line *line, const lt_model_family *family,
+                               const lt_trainer_program *program)
 {
+    line->program = program;
+    line->choice.family = family;
+    line->choice.program = program;
+    line->context = calloc(1, program->context_bytes + 1);
+    return line->context ? lt_family_open(&line->choice, family)
+                         : lt_fail(LT_E_NOMEM, "no memory for the options");
+}
+
+lt_status lt_command_line_open_options(command_line *line, const arguments_more *more)
+{
+    const lt_model_family *family = line->choice.family;
+    const lt_trainer_program *program = line->program;
+    arguments *a = &line->args;
     lt_option_table data = {0}, own = {0};
-    fill_text(&a->text, of->family, of->program);
+    fill_text(&a->text, family, program);
     if (more) {
         a->text.program = *more->program;
         a->text.program.selector = "optim";
     }
-    if (of->program->options)
-        of->program->options(of->context, &data, &own);
+    if (program->options)
+        program->options(line->context, &data, &own);
     LT_TRY(lt_optim_flags_open(&a->optim));
     const lt_option_table tables[] = {
         more ? more->table : (lt_option_table){0},
@@ -105,13 +119,13 @@ lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *
         data,
         {a->text.loader, 2, a},
         lt_loader_options(&a->loader),
-        {of->family->option, of->family->options, of->config},
+        {family->option, family->options, line->choice.config},
         own,
         {model_rows, sizeof model_rows / sizeof *model_rows, a},
         {&a->text.recipe, 1, a},
         {&a->text.batch, 1, a},
         lt_training_options(&a->training),
-        command_option(a, of->program),
+        command_option(a, program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
         lt_averaging_options(&a->averaging),
         lt_group_options(&a->groups),
@@ -124,27 +138,34 @@ lt_status lt_arguments_open(lt_options **out, arguments *a, const arguments_of *
         lt_ranks_options(&a->ranks),
         lt_machine_options(&a->machine),
     };
-    lt_status st =
-        lt_options_compose(out, &a->text.program, tables, sizeof tables / sizeof *tables);
-    if (st)
-        lt_optim_flags_close(&a->optim);
-    return st;
+    return lt_options_compose(&line->options, &a->text.program, tables,
+                              sizeof tables / sizeof *tables);
 }
 
-void lt_arguments_close(lt_options **options, arguments *a)
+void lt_command_line_close(command_line *line)
 {
-    lt_options_free(options);
-    lt_optim_flags_close(&a->optim);
+    lt_family_close(&line->choice);
+    lt_options_free(&line->options);
+    lt_optim_flags_close(&line->args.optim);
+    free(line->context);
+    line->context = NULL;
 }
 
 /* Sets a constant schedule for schedule-free averaging, which replaces learning rate decay. */
-lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options)
+static lt_status resolve_averaging(const lt_averaging_config *c, lt_options *options)
 {
     if (c->kind != LT_AVERAGING_SCHEDULE_FREE || lt_options_is_set(options, "sched"))
         return LT_OK;
     lt_option_row *row = lt_options_find(options, "sched", strlen("sched"));
     LT_ASSERT(row);
     return lt_options_assign(row, "constant", LT_OPTION_FROM_TABLE);
+}
+
+lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
+{
+    LT_TRY(lt_recipe_parse(line->options, line->choice.family->recipes, argc, argv));
+    LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
+    return resolve_averaging(&line->args.averaging, line->options);
 }
 
 /* --- Contradictions. A config file has all flags: another value than the default's counts as given. --- */
@@ -404,12 +425,13 @@ static lt_status check_modes(const arguments *a, const lt_options *options)
     return LT_OK;
 }
 
-lt_status lt_arguments_check(const arguments *a, const lt_trainer_program *program,
-                             const lt_options *options)
+lt_status lt_command_line_check(const command_line *line)
 {
+    const arguments *a = &line->args;
+    const lt_options *options = line->options;
     double link[2];
     if (!a->data)
-        return lt_fail(LT_E_ARG, "--data: missing; %s", program->data_missing);
+        return lt_fail(LT_E_ARG, "--data: missing; %s", line->program->data_missing);
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
     LT_TRY(check_divided(a, options));

@@ -34,30 +34,31 @@ typedef struct arguments {
     int other; /* value of a command's option; read by its is_asked() */
 } arguments;
 
-/* Source of the options: the family's are stored in config, the program's in context. */
-typedef struct arguments_of {
-    const lt_model_family *family;
-    const lt_trainer_program *program;
-    void *config, *context;
-} arguments_of;
-
 /* Options and --help text that a command adds to the flags of training. */
 typedef struct arguments_more {
     const lt_program *program; /* name, summary, usage, description */
     lt_option_table table;
 } arguments_more;
-/* Makes the program's options, stored in args, config and context, and those of more (may be NULL); the selector
- * is "optim". Errors: as lt_options_compose(). */
-lt_status lt_arguments_open(lt_options **out, arguments *args, const arguments_of *of,
-                            const arguments_more *more);
-void lt_arguments_close(lt_options **options, arguments *args);
 
-/* Sets a constant schedule for schedule-free averaging, unless another one is set. Call after
- * lt_optim_flags_resolve(). */
-lt_status lt_averaging_resolve(const lt_averaging_config *c, lt_options *options);
+/* The command line of a start: the options of program and family, and their values. */
+typedef struct command_line {
+    const lt_trainer_program *program;
+    void *context; /* the program's; owned */
+    lt_options *options;
+    arguments args;
+    family_choice choice; /* the family's options, and the model that they choose */
+} command_line;
 
+/* Allocates the memory of the values. Close it whatever it returns. Errors: LT_E_NOMEM. */
+lt_status lt_command_line_open(command_line *line, const lt_model_family *family,
+                               const lt_trainer_program *program);
+void lt_command_line_close(command_line *line);
+/* Makes the program's options and those of more (may be NULL); the selector is "optim". Errors: as
+ * lt_options_compose(). */
+lt_status lt_command_line_open_options(command_line *line, const arguments_more *more);
+/* Errors: LT_E_ARG, those of a config file. */
+lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv);
 /* Checks for contradictions between options. */
-lt_status lt_arguments_check(const arguments *args, const lt_trainer_program *program,
-                             const lt_options *options);
+lt_status lt_command_line_check(const command_line *line);
 
 #endif

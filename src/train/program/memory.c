@@ -21,25 +21,28 @@ static const double gib = 0x1p30;
  * keep theirs, as they do with batchnorm_add, otherwise about a tenth. */
 static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
 {
-    double item = t->args.training.amp == AMP_BF16 || t->args.training.amp == AMP_F16 ? 2 : 4;
-    const double left = t->device->backend->batchnorm_add ? 0.5 : 0.1;
+    const arguments *a = &t->line.args;
+    const double item = a->training.amp == AMP_BF16 || a->training.amp == AMP_F16 ? 2 : 4;
+    const double left = t->model.device->backend->batchnorm_add ? 0.5 : 0.1;
     double outputs = (double)cost->recomputable * (again ? left : 1);
     double gradients = 3 * (double)cost->largest;
     const int parts = t->ranks.mesh ? t->ranks.parallel.model->size : 1;
-    return (double)t->args.batch_size / parts * item * ((double)cost->kept + outputs + gradients);
+    return (double)a->batch_size / parts * item * ((double)cost->kept + outputs + gradients);
 }
 
 /* Returns the activation bytes for the chosen --recompute. */
 static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
 {
-    return bytes_kept(t, cost, t->args.training.recompute != RECOMPUTE_OFF);
+    return bytes_kept(t, cost, t->line.args.training.recompute != RECOMPUTE_OFF);
 }
 
 static lt_trainer_sample sample_of(const lt_trainer *t)
 {
-    lt_trainer_sample sample = {.size = t->choice.spec.size, .largest = t->choice.spec.size};
-    if (t->program->sample)
-        t->program->sample(t->context, t, &sample);
+    const command_line *line = &t->line;
+    const int size = line->choice.spec.size;
+    lt_trainer_sample sample = {.size = size, .largest = size};
+    if (line->program->sample)
+        line->program->sample(line->context, t, &sample);
     return sample;
 }
 
@@ -47,7 +50,7 @@ static lt_trainer_sample sample_of(const lt_trainer *t)
 static double loader_bytes(const lt_trainer *t)
 {
     enum { SLOTS = 4 };
-    return SLOTS * (double)t->args.batch_size * sample_of(t).bytes;
+    return SLOTS * (double)t->line.args.batch_size * sample_of(t).bytes;
 }
 
 /* Returns the first number after key in a /proc or cgroup file, or -1. */
@@ -83,41 +86,41 @@ static double available_bytes(void)
     return free >= 0 && free < rest ? free : rest;
 }
 
-/* Returns the bytes of parameters and gradients on this rank. */
-static double param_bytes(const lt_trainer *t)
+/* Returns the bytes of parameters, gradients and optimizer state on this rank. */
+static double bytes_held(const lt_params *params, const lt_optim *optim)
 {
     lt_shard_params_stats divided;
-    lt_optim_shard_params_stats(t->optim, &divided);
+    lt_optim_shard_params_stats(optim, &divided);
     double bytes = 2 * (double)divided.value_bytes;
-    for (size_t i = 0; i < t->params.count; i++) {
-        const lt_param *p = t->params.item[i];
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
         if (divided.units && lt_param_is_trained(p))
             continue;
         bytes += (double)lt_tensor_bytes(p->value);
         bytes += p->grad ? (double)lt_tensor_bytes(p->grad) : 0;
     }
-    return bytes;
+    return bytes + (double)lt_optim_state_bytes(optim);
 }
 
 /* Counts the model's cost; without a function of the family, its parameters only. */
-static lt_status count_cost(const lt_trainer *t, int size, lt_model_cost *out)
+static lt_status count_cost(const family_choice *c, const lt_params *params, int size,
+                            lt_model_cost *out)
 {
-    const family_choice *c = &t->choice;
     lt_model_spec spec = c->spec;
     spec.size = size;
     if (c->family->cost)
         return c->family->cost(c->config, &spec, out);
     *out = (lt_model_cost){0};
-    for (size_t i = 0; i < t->params.count; i++)
-        if (lt_param_is_trained(t->params.item[i]))
-            out->params += lt_tensor_count(t->params.item[i]->value);
+    for (size_t i = 0; i < params->count; i++)
+        if (lt_param_is_trained(params->item[i]))
+            out->params += lt_tensor_count(params->item[i]->value);
     return LT_OK;
 }
 
 lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes)
 {
-    LT_TRY(count_cost(t, sample_of(t).largest, out));
-    *sample_bytes = (activation_bytes(t, out) + loader_bytes(t)) / (double)t->args.batch_size;
+    LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, out));
+    *sample_bytes = (activation_bytes(t, out) + loader_bytes(t)) / (double)t->line.args.batch_size;
     return LT_OK;
 }
 
@@ -129,17 +132,16 @@ double lt_trainer_free_memory(void)
 
 /* Returns the bytes of optimizer state not allocated yet: a checkpoint's state is already loaded, a new run's is
  * made in step 1. */
-static double state_to_come(const lt_trainer *t)
+static double state_to_come(const lt_train_state *state, const lt_optim *optim)
 {
-    return t->state.folder[0] ? 0 : (double)lt_optim_state_bytes(t->optim);
+    return state->folder[0] ? 0 : (double)lt_optim_state_bytes(optim);
 }
 
 /* Sets *out if the device has this many free bytes: host memory by the machine's count, other memory by a trial
  * allocation. */
-static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
+static lt_status are_free(const lt_device *d, int local_ranks, double bytes, bool *out)
 {
-    const lt_device *d = t->device;
-    const double rest = available_bytes() / t->ranks.local;
+    const double rest = available_bytes() / local_ranks;
     void *block;
     if (d->backend->host_memory) {
         *out = rest >= bytes;
@@ -153,12 +155,9 @@ static lt_status are_free(const lt_trainer *t, double bytes, bool *out)
 }
 
 /* Logs the choice. need: bytes of a step that keeps all activations; 0 if unknown. */
-static void say_choice(const lt_trainer *t, double need, bool earlier)
+static void say_choice(bool off, double need, bool earlier)
 {
-    const bool off = t->args.training.recompute == RECOMPUTE_OFF;
     const char *chosen = off ? "off" : "cheap";
-    if (t->ranks.rank)
-        return;
     if (earlier)
         lt_log(LT_LOG_INFO, "train", "--recompute auto: %s, as in the resumed run", chosen);
     else if (need > 0)
@@ -179,30 +178,33 @@ lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
                        0};
     lt_model_cost cost;
     bool fits = false;
-    int *chosen = &t->args.training.recompute;
+    int *chosen = &t->line.args.training.recompute;
     if (*chosen != RECOMPUTE_AUTO)
         return LT_OK;
-    LT_TRY(count_cost(t, sample_of(t).largest, &cost));
-    const double need = margin * (bytes_kept(t, &cost, false) + loader_bytes(t) + state_to_come(t));
+    LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
+    const double need =
+        margin
+        * (bytes_kept(t, &cost, false) + loader_bytes(t) + state_to_come(&t->state, t->optim));
     if (cost.kept > 0)
-        LT_TRY(are_free(t, need, &fits));
+        LT_TRY(are_free(t->model.device, t->ranks.local, need, &fits));
     found[SCARCE] = !fits;
     found[EARLIER] = t->ranks.rank || before == RECOMPUTE_AUTO ? 0 : 1 + before;
     LT_TRY(lt_ranks_sum(&t->ranks, found, 2));
     *chosen = found[SCARCE] > 0 ? RECOMPUTE_CHEAP : RECOMPUTE_OFF;
     if (found[EARLIER] > 0)
         *chosen = (int)found[EARLIER] - 1;
-    say_choice(t, cost.kept > 0 ? need : 0, found[EARLIER] > 0);
+    if (!t->ranks.rank)
+        say_choice(*chosen == RECOMPUTE_OFF, cost.kept > 0 ? need : 0, found[EARLIER] > 0);
     return LT_OK;
 }
 
 lt_status lt_trainer_check_memory(const lt_trainer *t)
 {
     lt_model_cost cost;
-    LT_TRY(count_cost(t, sample_of(t).largest, &cost));
+    LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
     double need = activation_bytes(t, &cost) + loader_bytes(t);
     double rest = available_bytes();
-    need += state_to_come(t);
+    need += state_to_come(&t->state, t->optim);
     rest /= t->ranks.local;
     if (rest < 0 || need <= rest)
         return LT_OK;
@@ -214,16 +216,16 @@ lt_status lt_trainer_check_memory(const lt_trainer *t)
 
 /* Warns if the run ends before Shampoo's first inverse roots: until then its updates are those of the grafted
  * method, without any other sign. */
-static void note_late_roots(lt_trainer *t)
+static void note_late_roots(lt_run *run, const lt_optim *optim, int64_t total_steps)
 {
-    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
-    if (c && c->start_preconditioning_step > t->total_steps)
+    const lt_shampoo_config *c = lt_shampoo_settings(optim);
+    if (c && c->start_preconditioning_step > total_steps)
         lt_run_note(
-            t->run,
+            run,
             "shampoo: its first inverse roots come at step %lld, but this run has %lld steps: none of its "
             "updates is preconditioned (--precondition-frequency, "
             "--start-preconditioning-step)",
-            (long long)c->start_preconditioning_step, (long long)t->total_steps);
+            (long long)c->start_preconditioning_step, (long long)total_steps);
 }
 
 /* Returns true if whole models would fit into memory: parameters, gradients and state of all ranks of a replica,
@@ -231,89 +233,92 @@ static void note_late_roots(lt_trainer *t)
 static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
 {
     const int parts = t->ranks.parallel.model->size;
-    const double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);
+    const double held = bytes_held(&t->model.params, t->optim);
     const double rest = available_bytes() / t->ranks.local;
     return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
 }
 
 /* Notes if data parallelism over the same ranks, with the same samples per update, would communicate less and fit. */
-static lt_status note_data_parallel(lt_trainer *t, const lt_model_cost *cost)
+static lt_status note_data_parallel(const lt_trainer *t, const lt_model_cost *cost)
 {
     const lt_ranks *r = &t->ranks;
-    const int64_t accum = t->args.training.grad_accum, samples = t->args.batch_size * r->data_count;
+    const arguments *a = &t->line.args;
+    const int64_t accum = a->training.grad_accum, samples = a->batch_size * r->data_count;
     lt_mesh_traffic moved;
     if (!r->mesh || !cost->rows || samples % r->count || !fits_whole(t, cost))
         return LT_OK;
     const lt_mesh_config config = lt_mesh_config_of(r->mesh);
-    LT_TRY(lt_mesh_compare(&config, (double)(t->args.batch_size * cost->rows),
-                           (double)cost->features, (double)accum, &moved));
+    LT_TRY(lt_mesh_compare(&config, (double)(a->batch_size * cost->rows), (double)cost->features,
+                           (double)accum, &moved));
     if (moved.data_parallel < moved.mesh)
         lt_run_note(
-            t->run,
+            t->output.run,
             "--tensor-parallel %s: a rank receives %.3g elements per layer and update; with "
             "--tensor-parallel 1 --batch-size %lld, which fits into memory, %.3g: this would be "
             "faster",
-            t->args.ranks.tensor_parallel, moved.mesh, (long long)(samples / r->count),
+            a->ranks.tensor_parallel, moved.mesh, (long long)(samples / r->count),
             moved.data_parallel);
     return LT_OK;
 }
 
 /* Notes a parameter larger than an even share: it has one owner, which must keep all of it. */
-static void note_uneven_params(const lt_trainer *t)
+static void note_uneven_params(lt_run *run, const lt_params *params, int ranks)
 {
     const double tolerated = 1.15;
     const lt_param *largest = NULL;
     int64_t most = 0, sum = 0;
-    for (size_t i = 0; i < t->params.count; i++) {
-        const lt_param *p = t->params.item[i];
+    for (size_t i = 0; i < params->count; i++) {
+        const lt_param *p = params->item[i];
         const int64_t count = lt_param_is_trained(p) ? lt_tensor_count(p->value) : 0;
         sum += count;
         largest = count > most ? p : largest;
         most = count > most ? count : most;
     }
-    if (largest && (double)most * t->ranks.count > tolerated * (double)sum)
+    if (largest && (double)most * ranks > tolerated * (double)sum)
         lt_run_note(
-            t->run,
+            run,
             "--shard-params: %s is %.0f %% of the model, and its owner must keep all of it, "
             "more than 1/%d",
-            largest->name, 100 * (double)most / (double)sum, t->ranks.count);
+            largest->name, 100 * (double)most / (double)sum, ranks);
 }
 
-lt_status lt_trainer_summary(lt_trainer *t)
+lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
 {
     const double train_factor = 3; /* backward costs two forward passes */
     const lt_trainer_sample sample = sample_of(t);
+    const command_line *line = &t->line;
+    const lt_ranks *r = &t->ranks;
+    lt_run *run = t->output.run;
     lt_model_cost cost;
-    LT_TRY(count_cost(t, sample.size, &cost));
-    if (t->ranks.mesh)
-        lt_run_note(t->run, "%d ranks hold %d %s of the model, each sharded over %d (%s)",
-                    t->ranks.count, t->ranks.data_count,
-                    t->ranks.data_count == 1 ? "replica" : "replicas",
-                    t->ranks.parallel.model->size, t->args.ranks.tensor_parallel);
-    if (t->ranks.count > 1)
-        lt_run_note(t->run, "%d ranks, %d compute threads on rank 0, %lld %s per update",
-                    t->ranks.count, lt_device_threads(t->device),
-                    (long long)t->state.now.global_batch, t->input.unit);
-    double held = param_bytes(t) + (double)lt_optim_state_bytes(t->optim);
-    if (t->choice.family->cost)
-        lt_run_note(t->run, "%s: %.2f M parameters, %.3f GFLOP per %s to train",
-                    lt_family_arch(&t->choice), 1e-6 * (double)cost.params,
+    LT_TRY(count_cost(&line->choice, &t->model.params, sample.size, &cost));
+    if (r->mesh)
+        lt_run_note(run, "%d ranks hold %d %s of the model, each sharded over %d (%s)", r->count,
+                    r->data_count, r->data_count == 1 ? "replica" : "replicas",
+                    r->parallel.model->size, line->args.ranks.tensor_parallel);
+    if (r->count > 1)
+        lt_run_note(run, "%d ranks, %d compute threads on rank 0, %lld %s per update", r->count,
+                    lt_device_threads(t->model.device), (long long)t->state.now.global_batch,
+                    t->input.unit);
+    const double held = bytes_held(&t->model.params, t->optim);
+    if (line->choice.family->cost)
+        lt_run_note(run, "%s: %.2f M parameters, %.3f GFLOP per %s to train",
+                    lt_family_arch(&line->choice), 1e-6 * (double)cost.params,
                     2e-9 * train_factor * (double)cost.multiply_adds,
                     *sample.text ? sample.text : "sample");
     else
-        lt_run_note(t->run, "%s: %.2f M parameters", lt_family_arch(&t->choice),
+        lt_run_note(run, "%s: %.2f M parameters", lt_family_arch(&line->choice),
                     1e-6 * (double)cost.params);
-    if (t->program->note_choices)
-        t->program->note_choices(t->context, t);
+    if (line->program->note_choices)
+        line->program->note_choices(line->context, t);
     char more[64] = "";
-    if (t->choice.family->cost)
+    if (line->choice.family->cost)
         snprintf(more, sizeof more, ", about %.2f GiB more in a step",
                  (activation_bytes(t, &cost) + loader_bytes(t)) / gib);
-    lt_run_note(t->run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
+    lt_run_note(run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(t->optim), more);
-    note_late_roots(t);
-    if (t->args.ranks.shard_params)
-        note_uneven_params(t);
+    note_late_roots(run, t->optim, total_steps);
+    if (line->args.ranks.shard_params)
+        note_uneven_params(run, &t->model.params, r->count);
     LT_TRY(note_data_parallel(t, &cost));
-    return lt_blocks_report(t->optim, t->run, t->ranks.rank, t->args.output.verbose);
+    return lt_blocks_report(t->optim, run, r->rank, line->args.output.verbose);
 }

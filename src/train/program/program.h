@@ -12,10 +12,10 @@
 
 /* --- signals.c --- */
 
-/* lt_signals_install() makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; lt_signals_seen() returns
- * nonzero if one did. A second SIGINT or SIGTERM ends the process immediately. */
+/* lt_signals_install() makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; lt_signals_seen(), the `stop` of
+ * steps and evaluations, returns true if one did. A second SIGINT or SIGTERM ends the process immediately. */
 void lt_signals_install(void);
-int lt_signals_seen(void);
+bool lt_signals_seen(void *context);
 /* Makes a file that grows too large fail with EFBIG and a pipe without a reader with EPIPE. */
 void lt_signals_as_errors(void);
 /* Flushes standard output. Returns the exit status: code, unless flushing failed. */
@@ -27,9 +27,6 @@ int lt_signals_flush(const char *program, int code);
  * --watch RUN have lower priority than --config and flags. The run's config then holds the settings, not the name.
  * Errors: those of lt_options_parse(), and LT_E_ARG (unknown recipe; a recipe in a config file). */
 lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv);
-/* Loads the settings of the run in a folder, with lower priority than the command line; waits up to `seconds`
- * (NULL: 0) for the run to begin. Errors: LT_E_ARG (no such folder, or not a run), as lt_options_load(). */
-lt_status lt_watch_settings(lt_options *options, const char *folder, const char *seconds);
 /* `reproduce ...`: executes tools/reproduce. Returns the exit status only if that fails. */
 int lt_command_reproduce(char **argv, const char *program);
 

@@ -1,7 +1,9 @@
-/* --recipe NAME: settings of a known run from a file of recipes/, with lower priority than --config and flags. And
- * the command reproduce. */
+/* Settings with lower priority than --config and flags: of --recipe NAME, from a file of recipes/, and of the run of
+ * --watch. And the command reproduce. */
 
+#include "base/clock.h"
 #include "program.h"
+#include "train/checkpoint/watch.h"
 
 #include "lather/ext/fail.h"
 
@@ -10,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Finds a file relative to the program, so that an installation can be moved: FOLDER/in_source in any folder above
@@ -68,6 +72,57 @@ static lt_status load(lt_options *options, const char *folder, const char *name)
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
 }
 
+static bool is_listed(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(names[i], name))
+            return true;
+    return false;
+}
+
+/* Returns true if an option is taken from the run's config.yaml, which another user may have written: options that
+ * determine the model and the results of its evaluation, but none that names a file to write, a device or a limit. */
+static bool is_wanted(const lt_option *option)
+{
+    static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
+    static const char *const others[] = {
+        "data",       "val-labels",      "exif",          "mean",
+        "std",        "image-size",      "interpolation", "image-size-schedule",
+        "crop-pct",   "max-bad-images",  "seq-len",       "block-size",
+        "tokenizer",  "documents",       "val-fraction",  "limit-eval-batches",
+        "batch-size", "eval-batch-size", "amp",           "overfit-batches",
+        "seed",       "label-smoothing", "deterministic",
+    };
+    return !strcmp(option->group, "Model")
+               ? !is_listed(not_of_model, sizeof not_of_model / sizeof *not_of_model, option->name)
+               : is_listed(others, sizeof others / sizeof *others, option->name);
+}
+
+/* Waits for the run to begin: a launcher of both may start the evaluation first. */
+static lt_status wait_for_run(const char *folder, const char *seconds)
+{
+    const struct timespec pause = {.tv_nsec = 100000000};
+    const double end = lt_clock_seconds() + (seconds ? strtod(seconds, NULL) : 0);
+    lt_status st;
+    while ((st = lt_watch_check(folder)) && lt_clock_seconds() < end)
+        nanosleep(&pause, NULL);
+    return st ? lt_fail(LT_E_ARG, "--watch: %s", lt_error_message()) : LT_OK;
+}
+
+/* Loads the settings of the run in a folder; waits up to `seconds` (NULL: 0) for the run to begin. */
+static lt_status load_watched(lt_options *options, const char *folder, const char *seconds)
+{
+    enum { PATH = 1200 };
+    char path[PATH];
+    struct stat info;
+    snprintf(path, sizeof path, "%s/config.yaml", folder);
+    LT_TRY(wait_for_run(folder, seconds));
+    if (stat(path, &info))
+        return LT_OK; /* the command line has all settings */
+    lt_status st = lt_options_load_some(options, path, is_wanted);
+    return st ? lt_fail(st, "--watch: %s", lt_error_message()) : LT_OK;
+}
+
 lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv)
 {
     char given[8];
@@ -76,7 +131,7 @@ lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, cha
     if (name)
         LT_TRY(load(options, folder, name));
     if (run)
-        LT_TRY(lt_watch_settings(options, run, find_flag("--watch-wait", argc, argv)));
+        LT_TRY(load_watched(options, run, find_flag("--watch-wait", argc, argv)));
     LT_TRY(lt_options_parse(options, argc, argv));
     if (run)
         LT_TRY(lt_options_set(options, "eval", "true"));

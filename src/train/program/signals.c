@@ -39,8 +39,9 @@ void lt_signals_install(void)
     }
 }
 
-int lt_signals_seen(void)
+bool lt_signals_seen(void *context)
 {
+    (void)context;
     return seen;
 }
 

@@ -22,10 +22,10 @@ typedef struct choice {
     int64_t block;
 } choice;
 
-static choice as_flags_say(const lt_trainer *t)
+static choice as_flags_say(const lt_optim *optim, const arguments *args)
 {
-    const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
-    choice now = {.moments = (lt_state_dtype)t->args.training.state_dtype};
+    const lt_shampoo_config *c = lt_shampoo_settings(optim);
+    choice now = {.moments = (lt_state_dtype)args->training.state_dtype};
     if (c) {
         now.shampoo = true;
         now.packed = c->packed_factors;
@@ -57,17 +57,17 @@ static bool advance(choice *c)
     return true;
 }
 
-static lt_status make(lt_trainer *t, const lt_params *params, const choice *c)
+static lt_status make(lt_optim **optim, arguments *args, const lt_params *params, const choice *c)
 {
-    lt_shampoo_config *settings = c->shampoo ? t->args.optim.settings : NULL;
-    lt_optim_free(&t->optim);
+    lt_shampoo_config *settings = c->shampoo ? args->optim.settings : NULL;
+    lt_optim_free(optim);
     if (settings) {
         settings->packed_factors = c->packed;
         settings->factor_dtype = c->factors;
         settings->max_preconditioner_dim = c->block;
     }
-    LT_TRY(lt_optim_flags_make(&t->optim, &t->args.optim, params));
-    return lt_optim_set_state_dtype(t->optim, c->moments);
+    LT_TRY(lt_optim_flags_make(optim, &args->optim, params));
+    return lt_optim_set_state_dtype(*optim, c->moments);
 }
 
 /* Returns the allowed bytes, for all ranks together, before sharding. */
@@ -80,21 +80,20 @@ static double budget_of(const lt_params *params)
     return 2 * sizeof(float) * elements;
 }
 
-static lt_status fit(lt_trainer *t, const lt_params *params)
+static lt_status fit(lt_optim **optim, arguments *args, const lt_params *params, int rank)
 {
     const double mib = 0x1p20, budget = budget_of(params);
-    choice c = as_flags_say(t);
-    while ((double)lt_optim_state_bytes(t->optim) > budget) {
+    choice c = as_flags_say(*optim, args);
+    while ((double)lt_optim_state_bytes(*optim) > budget) {
         if (!advance(&c))
             return lt_fail(
                 LT_E_ARG,
                 "--state-memory adam: %s needs at least %.1f MiB, Adam's moments take %.1f "
                 "MiB",
-                lt_optim_name(t->optim), (double)lt_optim_state_bytes(t->optim) / mib,
-                budget / mib);
-        LT_TRY(make(t, params, &c));
+                lt_optim_name(*optim), (double)lt_optim_state_bytes(*optim) / mib, budget / mib);
+        LT_TRY(make(optim, args, params, &c));
     }
-    if (t->ranks.rank)
+    if (rank)
         return LT_OK;
     char more[96] = "";
     if (c.shampoo)
@@ -102,13 +101,15 @@ static lt_status fit(lt_trainer *t, const lt_params *params)
                  c.packed ? ", packed" : "", (long long)c.block);
     lt_log(LT_LOG_INFO, "optim",
            "--state-memory adam: moments in %s%s: %.1f MiB of state, Adam's moments are %.1f MiB",
-           names[c.moments], more, (double)lt_optim_state_bytes(t->optim) / mib, budget / mib);
+           names[c.moments], more, (double)lt_optim_state_bytes(*optim) / mib, budget / mib);
     return LT_OK;
 }
 
-lt_status lt_trainer_open_optimizer(lt_trainer *t, const lt_params *params)
+lt_status lt_trainer_open_optimizer(lt_optim **optim, arguments *args, const lt_params *params,
+                                    int rank)
 {
-    LT_TRY(lt_optim_flags_make(&t->optim, &t->args.optim, params));
-    LT_TRY(lt_optim_set_state_dtype(t->optim, (lt_state_dtype)t->args.training.state_dtype));
-    return t->args.training.state_memory == STATE_MEMORY_ADAM ? fit(t, params) : LT_OK;
+    const training_options *o = &args->training;
+    LT_TRY(lt_optim_flags_make(optim, &args->optim, params));
+    LT_TRY(lt_optim_set_state_dtype(*optim, (lt_state_dtype)o->state_dtype));
+    return o->state_memory == STATE_MEMORY_ADAM ? fit(optim, args, params, rank) : LT_OK;
 }

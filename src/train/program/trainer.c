@@ -1,57 +1,79 @@
-/* The functions of lather/ext/program.h that a program's table may call. */
+/* A start, and the functions of lather/ext/program.h that a program's table may call. */
 
 #include "trainer.h"
 
-#include "lather/ext/fail.h"
+lt_status lt_trainer_parse(lt_trainer *t, const lt_model_family *family,
+                           const lt_trainer_program *program, const arguments_more *more, int argc,
+                           char *const *argv)
+{
+    t->ranks = LT_RANKS_ALONE;
+    LT_TRY(lt_command_line_open(&t->line, family, program));
+    LT_TRY(lt_command_line_open_options(&t->line, more));
+    return lt_command_line_parse(&t->line, argc, argv);
+}
+
+lt_status lt_trainer_check(const lt_trainer *t)
+{
+    const lt_trainer_program *p = t->line.program;
+    LT_TRY(lt_command_line_check(&t->line));
+    return p->check ? p->check(t->line.context, t) : LT_OK;
+}
+
+int lt_trainer_exit_status(const lt_trainer *t, lt_status st)
+{
+    if (!st)
+        return t->ranks.stop ? EXIT_INTERRUPTED : EXIT_DONE;
+    return st == LT_E_ARG && !t->at_work ? EXIT_USAGE : EXIT_ERROR;
+}
 
 void *lt_trainer_context(const lt_trainer *t)
 {
-    return t->context;
+    return t->line.context;
 }
 
 const lt_options *lt_trainer_options(const lt_trainer *t)
 {
-    return t->options;
+    return t->line.options;
 }
 
 lt_device *lt_trainer_device(const lt_trainer *t)
 {
-    return t->device;
+    return t->model.device;
 }
 
 lt_tape *lt_trainer_tape(const lt_trainer *t)
 {
-    return t->tape;
+    return t->model.tape;
 }
 
 lt_module *lt_trainer_model(const lt_trainer *t)
 {
-    return t->model;
+    return t->model.network;
 }
 
 const lt_model_spec *lt_trainer_spec(const lt_trainer *t)
 {
-    return &t->choice.spec;
+    return &t->line.choice.spec;
 }
 
 const lt_model_facts *lt_trainer_facts(const lt_trainer *t)
 {
-    return &t->choice.facts;
+    return &t->line.choice.facts;
 }
 
 const char *lt_trainer_data(const lt_trainer *t)
 {
-    return t->args.data ? t->args.data : "";
+    return t->line.args.data ? t->line.args.data : "";
 }
 
 const char *lt_trainer_weights(const lt_trainer *t)
 {
-    return t->weights;
+    return t->model.weights;
 }
 
 bool lt_trainer_evaluates(const lt_trainer *t)
 {
-    return t->args.evaluation.eval;
+    return t->line.args.evaluation.eval;
 }
 
 int lt_trainer_ranks(const lt_trainer *t)
@@ -63,9 +85,9 @@ lt_pass lt_trainer_pass(const lt_trainer *t, bool train)
 {
     static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16, LT_F32};
     lt_pass pass = train ? LT_PASS_TRAIN : LT_PASS_EVAL;
-    pass.dtype = dtypes[t->args.training.amp];
-    pass.recompute = t->args.training.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
-    pass.seed = (uint64_t)t->args.training.seed;
+    pass.dtype = dtypes[t->line.args.training.amp];
+    pass.recompute = t->line.args.training.recompute ? LT_RECOMPUTE_CHEAP : LT_RECOMPUTE_OFF;
+    pass.seed = (uint64_t)t->line.args.training.seed;
     return pass;
 }
 
@@ -82,23 +104,23 @@ void lt_trainer_begin_work(lt_trainer *t)
 /* Loads the model that the file belongs to. */
 static lt_status load_model(lt_trainer *t, const char *path)
 {
-    family_choice *c = &t->choice;
+    family_choice *c = &t->line.choice;
     lt_model_facts found = {0};
     if (!c->options)
         LT_TRY(lt_family_open_options(c));
     LT_TRY(lt_family_infer(c, path, &found, &c->spec));
     LT_TRY(lt_family_adopt(c, &found, path, lt_options_is_set));
     c->spec.is_loaded = true;
-    LT_TRY(c->family->make(&t->model, t->device, c->config, &c->spec));
-    LT_TRY(lt_module_params(t->model, &t->params));
+    LT_TRY(c->family->make(&t->model.network, t->model.device, c->config, &c->spec));
+    LT_TRY(lt_module_params(t->model.network, &t->model.params));
     const lt_weights_config config = lt_family_weights(c);
-    return lt_weights_load(path, &t->params, &config);
+    return lt_weights_load(path, &t->model.params, &config);
 }
 
 lt_status lt_trainer_open_weights(lt_trainer *t, const char *path, const char *device, int threads)
 {
     const lt_device_config config = {.threads = threads};
-    LT_TRY(lt_device_open(&t->device, device, &config));
+    LT_TRY(lt_device_open(&t->model.device, device, &config));
     LT_TRY(load_model(t, path));
-    return lt_tape_new(&t->tape, t->device);
+    return lt_tape_new(&t->model.tape, t->model.device);
 }

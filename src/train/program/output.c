@@ -1,0 +1,108 @@
+/* Records of a run: its folder, compared with that of the run which it resumes, its notes, its trace. */
+
+#include "trainer.h"
+
+#include "lather/ext/dataset.h"
+#include "lather/profile.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { CHANGED = 1024 }; /* bytes of a list of flags */
+
+/* Lists in text the options that differ from the resumed run's; *recompute gets that run's --recompute. */
+static lt_status compare_options(const command_line *line, const lt_train_state *state, char *text,
+                                 size_t size, int *recompute)
+{
+    command_line then = {0};
+    if (!state->folder[0])
+        return LT_OK;
+    lt_status st = lt_command_line_open(&then, line->choice.family, line->program);
+    if (!st)
+        st = lt_command_line_open_options(&then, NULL);
+    if (!st)
+        lt_folder_compare_options(&line->choice, line->options, then.options, state, text, size);
+    if (!st)
+        *recompute = then.args.training.recompute;
+    lt_command_line_close(&then);
+    return st;
+}
+
+lt_status lt_trainer_settle_recompute(lt_trainer *t)
+{
+    char changed[CHANGED];
+    int before = RECOMPUTE_AUTO;
+    if (!t->ranks.rank)
+        LT_TRY(compare_options(&t->line, &t->state, changed, sizeof changed, &before));
+    return lt_trainer_choose_recompute(t, before);
+}
+
+lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
+{
+    const output_options *o = &t->line.args.output;
+    int64_t per_epoch = t->input.batches_per_epoch / t->line.args.training.grad_accum;
+    char aside[sizeof t->state.folder] = "", changed[CHANGED] = "";
+    int recompute;
+    lt_run_config c = {
+        .options = t->line.options,
+        .progress = (lt_progress)o->progress,
+        .log_every = o->log_every,
+        .no_tensorboard = !o->tensorboard,
+    };
+    lt_train_describe(&c, &t->output.labels, t->line.program->task, &t->state, &t->ranks, per_epoch,
+                      total_steps);
+    if (!t->ranks.rank) { /* reads files of the earlier start */
+        LT_TRY(compare_options(&t->line, &t->state, changed, sizeof changed, &recompute));
+        LT_TRY(lt_folder_set_aside(o, &t->state, aside, sizeof aside));
+    }
+    LT_TRY(lt_run_open(&t->output.run, o->output, &c));
+    if (*aside && !o->overwrite)
+        lt_run_warn(
+            t->output.run,
+            "--resume auto found no checkpoint: starts a new run; moved the previous run from %s to %s",
+            o->output, aside);
+    else if (*aside)
+        lt_run_note(t->output.run, "moved the previous run from %s to %s", o->output, aside);
+    return t->state.folder[0] ? lt_train_resumed(t->output.run, &t->state, total_steps, &t->ranks,
+                                                 o->output, changed)
+                              : LT_OK;
+}
+
+void lt_trainer_note_limits(const lt_trainer *t)
+{
+    const arguments *a = &t->line.args;
+    const bool evaluates = a->evaluation.eval_every >= 0;
+    const int64_t all = lt_dataset_count(t->input.val),
+                  batch = a->eval_batch_size ? a->eval_batch_size : a->batch_size,
+                  some = a->loader.limit_eval_batches * batch * t->ranks.data_count;
+    if (evaluates && some && some < all && !a->loader.overfit_batches)
+        lt_run_note(t->output.run,
+                    "--limit-eval-batches %lld: evaluations on %lld of %lld %s, evenly spread",
+                    (long long)a->loader.limit_eval_batches, (long long)some, (long long)all,
+                    t->input.unit);
+    if (evaluates && t->input.val->unsplit && !t->ranks.rank)
+        lt_run_warn(t->output.run,
+                    "%s has no split: evaluations use the training %s and do not measure how "
+                    "well others are classified; put held-out data into DATA/val",
+                    a->data, t->input.unit);
+    lt_trainer_note_alone(t->output.run, &a->ranks, t->ranks.count);
+    if (!a->output.output)
+        lt_run_note(t->output.run, "no --output: this run will not be saved");
+}
+
+/* Starts a trace of each rank: "trace.json", "trace.rank1.json", ... */
+lt_status lt_trainer_start_profile(const lt_trainer *t)
+{
+    char path[1024];
+    const char *name = t->line.args.output.profile;
+    if (!name)
+        return LT_OK;
+    const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
+    int stem = dot ? (int)(dot - name) : (int)strlen(name);
+    if (!t->ranks.rank)
+        snprintf(path, sizeof path, "%s", name);
+    else
+        snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, t->ranks.rank, name + stem);
+    LT_TRY(lt_folder_keep_file(&t->state, path));
+    return lt_profile_start(path, 0);
+}
