@@ -97,18 +97,16 @@ lt_status lt_plan_candidate_argv(const plan *p, const int *choice, plan_argv *ou
     return LT_OK;
 }
 
-static lt_status parse(const plan *p, const int *choice, plan_argv *w, lt_trainer *out)
-{
-    LT_TRY(lt_plan_argv_add(w, "%s", p->family->program));
-    LT_TRY(lt_plan_candidate_argv(p, choice, w));
-    LT_TRY(lt_trainer_parse(out, p->family, p->program, NULL, w->count, w->word));
-    return lt_trainer_check(out);
-}
-
 lt_status lt_plan_open_trainer(const plan *p, const int *choice, lt_trainer *out)
 {
     plan_argv w = {0};
-    const lt_status st = parse(p, choice, &w, out);
+    lt_status st = lt_plan_argv_add(&w, "%s", p->family->program);
+    if (!st)
+        st = lt_plan_candidate_argv(p, choice, &w);
+    if (!st)
+        st = lt_trainer_parse(out, p->family, p->program, NULL, w.count, w.word);
+    if (!st)
+        st = lt_trainer_check(out);
     lt_plan_argv_free(&w);
     return st;
 }
