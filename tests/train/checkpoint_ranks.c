@@ -31,6 +31,8 @@ typedef struct plan {
     const char *save; /* run folder; NULL: do not save */
     bool alone;       /* save without the other ranks */
     int gone;         /* rank that exits instead; 0: none */
+    int64_t
+        fail_at; /* allocation that fails in the load, else in the save, over all ranks; 0: none */
 } plan;
 
 typedef struct player {
@@ -139,12 +141,20 @@ static lt_checkpoint_parts parts_of(player *p)
         .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
+/* Rank 0 starts counting when it begins. */
+static void fail_later(const player *p)
+{
+    if (p->plan->fail_at && !p->base.rank)
+        lt_alloc_fail_at(p->plan->fail_at);
+}
+
 static lt_status load(player *p)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state = {0};
     lt_checkpoint_parts parts = parts_of(p);
     LT_TRY(lt_checkpoint_newest(p->plan->load, path, sizeof path));
+    fail_later(p);
     LT_TRY(lt_checkpoint_load(path, &parts, &state));
     return state.step == p->plan->from ? LT_OK : lt_fail(LT_E_ARG, "another step");
 }
@@ -158,6 +168,7 @@ static lt_status save(player *p)
         return lt_fail(LT_E_ARG, "this rank exits");
     if (p->plan->alone && p->base.rank) /* the threads share one temporary folder */
         return LT_OK;
+    fail_later(p);
     return lt_checkpoint_save(p->plan->save, &parts, &state, NULL);
 }
 
@@ -355,6 +366,28 @@ static void test_alone(void **state)
     assert_non_null(strstr(p[0].base.message, "is on rank 1: save with all ranks"));
 }
 
+/* Whichever allocation fails on whichever rank, all ranks fail and none waits forever; without a failure all succeed. */
+static void fail_each(plan what)
+{
+    for (bool failed = true; failed; what.fail_at++) {
+        player p[RANKS];
+        assert_in_range(what.fail_at, 1, 20000);
+        play_all(p, 2, &what);
+        lt_alloc_fail_at(0);
+        failed = p[0].base.status;
+        assert_int_equal(failed, p[1].base.status != LT_OK);
+    }
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    char path[TEMP_PATH];
+    run_folder(path, "memory", 2);
+    fail_each((plan){.make = make_adam, .to = 1, .save = path, .fail_at = 1});
+    fail_each((plan){.make = make_adam, .from = 1, .to = 1, .load = path, .fail_at = 1});
+}
+
 static lt_status make_lars(lt_optim **out, const lt_params *params)
 {
     return lt_optim_lars(out, params, NULL);
@@ -397,6 +430,7 @@ int main(void)
          temp_teardown, NULL},
         {"a full disk leaves no partial files on any rank", test_full_disk, temp_setup,
          temp_teardown, NULL},
+        {"a lack of memory on one rank fails all", test_no_memory, temp_setup, temp_teardown, NULL},
         {"a rank that exits ends the others", test_gone, temp_setup, temp_teardown, NULL},
         {"saving alone fails if another rank has state", test_alone, temp_setup, temp_teardown,
          NULL},
