@@ -105,7 +105,8 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
     if (out->service == v->group)
         out->index = v->index;
     const char *dot = memchr(name, '.', (size_t)label);
-    if (!out->service && dot) {
+    const int digits = dot ? (int)strspn(dot + 1, "0123456789") : 0;
+    if (!out->service && digits > 0 && digits < 10 && dot + 1 + digits == name + label) {
         out->index = atoi(dot + 1);
         out->service = lt_program_graph_find(v->program, name, (size_t)(dot - name));
     }

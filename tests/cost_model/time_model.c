@@ -92,7 +92,13 @@ static void too_few_measurements_are_counted(void **state)
     assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: nan seconds");
     point[4] = (lt_time_point){0, 1};
     assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: 0 ranks");
+    point[4] = (lt_time_point){0.999, 1};
+    assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: 0.999 ranks");
+    point[4] = (lt_time_point){(double)INFINITY, 1};
+    assert_fails(lt_time_fit(&model, point, 6), LT_E_ARG, "point 4: inf ranks");
     assert_near(model.x[0], 7, 0);
+    point[4] = (lt_time_point){4, 1e-9};
+    assert_ok(lt_time_fit(&model, point, 6));
 }
 
 int main(void)

@@ -160,6 +160,8 @@ static void check_wrong(void **state)
     lt_arrays a = fill(sets[0].shape);
     a.classes = 3;
     assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "label 3 of record 3, want 0 .. 2");
+    a.classes = -1;
+    assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "got -1 classes, want 0 or more");
     a.classes = 0;
     labels[5] = -1;
     assert_fails(lt_dataset_arrays(&d, &a), LT_E_ARG, "label -1 of record 5");

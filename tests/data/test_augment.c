@@ -132,8 +132,10 @@ static void check_arguments(void **state)
         const char *says;
     } wrong[] = {
         {{.size = 0}, ""},
-        {{.size = 224, .resize = 100}, ""},
-        {{.size = 224, .flip = 1.5}, ""},
+        {{.size = 224, .resize = 223}, "resize is 223, want 224 .. 32768"},
+        {{.size = 224, .resize = 32769}, "resize is 32769, want 224 .. 32768"},
+        {{.size = 224, .flip = 1.01}, ""},
+        {{.size = 224, .flip = -0.01}, ""},
         {{.size = 224, .min_scale = 0.9, .max_scale = 0.5}, ""},
         {{.size = 224, .max_scale = 1.5}, ""},
         {{.size = 224, .min_ratio = -1}, ""},
@@ -141,8 +143,8 @@ static void check_arguments(void **state)
         {{.size = 224, .crop_ratio = -0.5}, ""},
         {{.size = 224, .crop_ratio = 1e-9}, ""},
         {{.size = 224, .filter = (lt_filter)2}, ""},
-        {{.size = 32, .jitter.hue = 0.6}, ""},
-        {{.size = 32, .erase = 1.5}, ""},
+        {{.size = 32, .jitter.hue = 0.51}, ""},
+        {{.size = 32, .erase = 1.01}, ""},
         {{.size = 32, .rand_augment = {2, 31}}, "magnitude is 31, want 0 .. 30"},
         {{.size = 32, .rand_augment = {-1, 9}}, ""},
         {{.size = 32, .rand_augment = {101, 9}}, "RandAugment has 101 operations, want 0 .. 100"},
@@ -158,6 +160,10 @@ static void check_arguments(void **state)
         {.size = 224},
         {.size = 32, .rand_augment = {2, 9}},
         {.size = 32, .erase = 0.5, .jitter = {0.4, 0.4, 0.4, 0.1}},
+        {.size = 1, .erase = 1, .flip = 1, .jitter.hue = 0.5},
+        {.size = 4096, .resize = 32768, .jitter.saturation = LT_JITTER_MOST},
+        {.size = 224, .resize = 224, .rand_augment = {100, 30}},
+        {.size = 224, .filter = (lt_filter)1, .rand_augment = {1, 0}},
     };
     for (size_t i = 0; i < COUNT_OF(right); i++)
         assert_ok(lt_transform_check(&right[i]));

@@ -244,6 +244,14 @@ static void check_schedules(void **state)
     for (size_t i = 0; i < COUNT_OF(wrong); i++)
         assert_status(lt_size_schedule_parse(&s, wrong[i]), LT_E_ARG);
     assert_int_equal(s.count, 3); /* unchanged */
+    s = (lt_size_schedule){.count = LT_MAX_SIZES};
+    for (int i = 0; i < LT_MAX_SIZES; i++)
+        s.step[i] = (lt_size_step){i, 1};
+    assert_ok(lt_size_schedule_check(&s));
+    s.count++;
+    assert_fails(lt_size_schedule_check(&s), LT_E_ARG, "got 33 steps, want at most 32");
+    s.count = -1;
+    assert_fails(lt_size_schedule_check(&s), LT_E_ARG, "got -1 steps");
 }
 
 static void check_configs(void **state)

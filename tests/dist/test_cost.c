@@ -360,7 +360,15 @@ static void check_bad(void **state)
     const lt_cost_bucket good = {.elements = 10}, less = {.elements = -1},
                          never = {.elements = 1, .ready = (double)NAN},
                          more = {.elements = 1, .dense = 2};
-    const lt_cost_bucket bad[] = {less, never, more};
+    const lt_cost_bucket bad[] = {less,
+                                  never,
+                                  more,
+                                  {.elements = 1, .dense = -1},
+                                  {.rows = -1},
+                                  {.columns = -1},
+                                  {.ready = -1e-9},
+                                  {.ready = (double)INFINITY}};
+    const lt_cost_bucket edges[] = {{.elements = 1, .dense = 1}, {0}};
     lt_cost_result r;
     lt_cost_plan plans[9];
     lt_cost_cluster clusters[9];
@@ -384,6 +392,8 @@ static void check_bad(void **state)
     const lt_cost_plan plan = plan_of(LT_COST_FLAT);
     for (size_t i = 0; i < COUNT_OF(bad); i++)
         assert_status(lt_cost_simulate(&r, &plan, &machines, &bad[i], 1, 0), LT_E_ARG);
+    for (size_t i = 0; i < COUNT_OF(edges); i++)
+        assert_ok(lt_cost_simulate(&r, &plan, &machines, &edges[i], 1, 0));
     assert_ok(lt_cost_simulate(&r, &plan, &machines, NULL, 0, 0.5));
     assert_true(r.step == 0.5 && r.exposed == 0);
 }

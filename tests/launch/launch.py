@@ -430,6 +430,7 @@ def texts_that_are_refused(cwd):
             ("[a]\ncommand = true ${grad-accum}\n", "unknown placeholder ${grad-accum}"),
             ("[b]\ncommand = true\n[a]\ncommand = true ${b.address}\n", "a refers to the address of b, which is not a service"),
             ("[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.2.address}\n", "b has 2 nodes"),
+            *((f"[b]\nkind = service\ncommand = true\n[a]\ncommand = true ${{b.{index}.address}}\n", f"unknown placeholder ${{b.{index}.address}}") for index in ("-1", "x", "0x", "", "4294967296")),
             (service.format("x", "y") + service.format("y", "x") + "[a]\ncommand = true\n", "wait for each other's addresses", "one service of the cycle needs an entry"),
             ("[a]\ncommand = true\nuses = b\n", "a uses unknown group b"),
             ("[a]\ncommand = true\n[a]\ncommand = true\n", "program.ini:3: launch: ", "duplicate group a"),
@@ -452,6 +453,7 @@ def texts_that_are_refused(cwd):
             (gang.replace("ranks = 4", "ranks = 2") + "batch-size = 4\nglobal-batch = 6\n",
              "a global batch of 6 is not a multiple of micro-batches of 4 on 2 ranks")):
         fails(launch(cwd, text(cwd, content), "--slots", "3"), *parts)
+    works(launch(cwd, text(cwd, "[b]\nkind = service\ncommand = true\ncount = 2\n[a]\ncommand = true ${b.0.address} ${b.1.address}\n"), "--dry-run"))
     fails(launch(cwd, "nothing.ini"), "nothing.ini: No such file or directory")
     fails(launch(cwd, text(cwd, "[a]\ncommand = there-is-no-such-program\n")), "there-is-no-such-program: No such file")
     fails(launch(cwd, text(cwd, "[a]\nentry = none.so:f\n"), "--on", "threads"), "none.so")

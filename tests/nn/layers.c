@@ -460,6 +460,12 @@ static void bad_arguments_are_errors(void **state)
     assert_status(lt_layer_linear(&m, d, "fc", 4, 0, true), LT_E_ARG);
     assert_status(lt_layer_batchnorm2d(&m, d, "b", 0, (lt_batchnorm2d_config){0}), LT_E_ARG);
     assert_status(lt_layer_dropout(&m, 1), LT_E_ARG);
+    assert_status(lt_layer_dropout(&m, -1e-9), LT_E_ARG);
+    assert_status(lt_layer_dropout(&m, (double)NAN), LT_E_ARG);
+    for (int i = 0; i < 2; i++) {
+        assert_ok(lt_layer_dropout(&m, i * (1 - 1e-9)));
+        lt_module_free(&m);
+    }
     assert_null(m);
 }
 

@@ -187,6 +187,10 @@ static void steps_of_other_batches(void **state)
     assert_fails(lt_noise_steps(&steps, -1, 500, 25, 3), LT_E_ARG, "-1");
     assert_fails(lt_noise_steps(&steps, (double)NAN, 500, 25, 3), LT_E_ARG, "nan");
     assert_fails(lt_noise_steps(&steps, 1, 500, 0, 3), LT_E_ARG, "500 steps of batch 0");
+    assert_fails(lt_noise_steps(&steps, 1, 0, 25, 3), LT_E_ARG, "0 steps of batch 25");
+    assert_fails(lt_noise_steps(&steps, 1, 500, 25, 0), LT_E_ARG, "for batch 0");
+    assert_fails(lt_noise_steps(&steps, (double)INFINITY, 500, 25, 3), LT_E_ARG, "inf");
+    assert_ok(lt_noise_steps(&steps, 1, 1e-9, 1e-9, 1e-9));
 }
 
 int main(void)

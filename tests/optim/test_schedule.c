@@ -55,7 +55,41 @@ static void gives_these_rates(void **state)
         assert_near(lt_schedule_lr(&r->schedule, r->at[i].attempt), r->at[i].lr, 1e-15);
 }
 
+/* Accepted limits; those of bad are next to them. */
+static const row edges[] = {
+    {"a rate of 0, and a smallest one equal to it", {.lr = 0, .min_lr = 0, SPE}, {{1, 0}}},
+    {"a smallest rate equal to the rate", {.lr = 1, .min_lr = 1, SPE}, {{1, 1}}},
+    {"one update in an epoch", {.lr = 1, .steps_per_epoch = 1}, {{1, 1}}},
+    {"a run just longer than its warm-up",
+     {LT_SCHEDULE_COSINE, .lr = 1, .epochs = 2.001, .warmup_epochs = 2, SPE},
+     {{1, 0}}},
+    {"a gamma of 0", {LT_SCHEDULE_STEP, .lr = 1, .step_epochs = 1, SPE}, {{10, 1}, {11, 0}}},
+    {"a gamma of 1", {LT_SCHEDULE_STEP, .lr = 1, .gamma = 1, .step_epochs = 1, SPE}, {{11, 1}}},
+    {"all milestones, the first soon",
+     {LT_SCHEDULE_MULTISTEP, .lr = 1, .gamma = 1, .milestone = {1e-9, 2, 3, 4, 5, 6, 7, 8},
+      .milestones = LT_MAX_MILESTONES, SPE},
+     {{99, 1}}},
+    {"a small power", {LT_SCHEDULE_POLY, .lr = 1, .epochs = 2, .power = 1e-9, SPE}, {{1, 1}}},
+};
+
 static const row bad[] = {
+    {"an infinite rate", {.lr = (double)INFINITY, SPE}, {{0}}},
+    {"a negative smallest rate", {.lr = 1, .min_lr = -0.1, SPE}, {{0}}},
+    {"a negative rate of the warm-up", {.lr = 1, .warmup_lr = -0.1, SPE}, {{0}}},
+    {"an infinite rate of the warm-up", {.lr = 1, .warmup_lr = (double)INFINITY, SPE}, {{0}}},
+    {"a negative warm-up", {.lr = 1, .warmup_epochs = -0.1, SPE}, {{0}}},
+    {"an infinite warm-up", {.lr = 1, .warmup_epochs = (double)INFINITY, SPE}, {{0}}},
+    {"an infinite run", {LT_SCHEDULE_COSINE, .lr = 1, .epochs = (double)INFINITY, SPE}, {{0}}},
+    {"a negative gamma", {LT_SCHEDULE_STEP, .lr = 1, .gamma = -0.1, .step_epochs = 1, SPE}, {{0}}},
+    {"a gamma above 1", {LT_SCHEDULE_MULTISTEP, .lr = 1, .gamma = 1.01, SPE}, {{0}}},
+    {"more milestones than there is space for",
+     {LT_SCHEDULE_MULTISTEP, .lr = 1, .milestone = {1, 2, 3, 4, 5, 6, 7, 8},
+      .milestones = LT_MAX_MILESTONES + 1, SPE},
+     {{0}}},
+    {"fewer than no milestones", {LT_SCHEDULE_MULTISTEP, .lr = 1, .milestones = -1, SPE}, {{0}}},
+    {"a milestone at the start",
+     {LT_SCHEDULE_MULTISTEP, .lr = 1, .milestone = {0}, .milestones = 1, SPE},
+     {{0}}},
     {"a negative rate", {.lr = -1, SPE}, {{0}}},
     {"a rate that is not a number", {.lr = (double)NAN, SPE}, {{0}}},
     {"a smallest rate above the rate", {.lr = 1, .min_lr = 2, SPE}, {{0}}},
@@ -78,11 +112,13 @@ static void is_refused(void **state)
 
 int main(void)
 {
-    enum { G = COUNT_OF(rows), B = COUNT_OF(bad) };
-    struct CMUnitTest tests[G + B];
+    enum { G = COUNT_OF(rows), B = COUNT_OF(bad), E = COUNT_OF(edges) };
+    struct CMUnitTest tests[G + B + E];
     for (size_t i = 0; i < G; i++)
         tests[i] = row_test(rows[i].name, gives_these_rates, &rows[i]);
     for (size_t i = 0; i < B; i++)
         tests[G + i] = row_test(bad[i].name, is_refused, &bad[i]);
+    for (size_t i = 0; i < E; i++)
+        tests[G + B + i] = row_test(edges[i].name, gives_these_rates, &edges[i]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,12 @@ static void test_fall_back(void **state)
     assert_non_null(strstr(logged, "DAMAGED CHECKPOINT"));
     temp_write(temp_path(file, folder, "checkpoints/step-1/state.json"), "x", 1);
     assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    temp_write(file, "twenty-one characters", 21); /* a byte less than a checksum has */
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    assert_non_null(strstr(logged, "21 bytes: truncated"));
+    temp_write(file, "twenty-two characters.", 22);
+    assert_status(lt_checkpoint_newest(folder, path, sizeof path), LT_E_FORMAT);
+    assert_non_null(strstr(logged, "its checksum does not match"));
     run_close(&r);
 }
 

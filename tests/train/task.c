@@ -1,6 +1,7 @@
 /* A task without images and accuracy, trained by lt_train(): a bigram language model with the perplexity as
  * metric; lower is better. */
 
+#include "train/loop/step_parts.h"
 #include "training.h"
 
 #include <math.h>
@@ -375,6 +376,29 @@ static void test_ranks(void **state)
     close_fixture(&alone);
 }
 
+static int64_t one(const void *context)
+{
+    (void)context;
+    return 1;
+}
+
+/* A table with as much as is possible. */
+static void test_full_table(void **state)
+{
+    (void)state;
+    lt_task_ops most = language;
+    lt_task_metric all[LT_TASK_METRICS];
+    for (int i = 0; i < LT_TASK_METRICS; i++)
+        all[i] = metrics[0];
+    most.counts = most.terms = LT_TASK_COUNTS;
+    most.metric = all;
+    most.metrics = LT_TASK_METRICS;
+    most.best = LT_TASK_METRICS - 1;
+    most.rate_unit = "bytes";
+    most.rate_per_sample = one;
+    assert_ok(lt_task_check(&most));
+}
+
 /* Invalid tables of a task, and a word of each message. */
 static void test_tables(void **state)
 {
@@ -382,19 +406,38 @@ static void test_tables(void **state)
     fixture f;
     open_fixture(&f, SAMPLES);
     lt_train_config c = config_of(&f, NULL);
-    lt_task_ops row[] = {language, language, language, language, language, language, language};
-    static const char *const word[] = {"forward",        "9 counts",
-                                       "9 metrics",      "best is 1, but there are 1 metrics",
-                                       "metric 0 needs", "terms is 1, but there are 0 counts",
-                                       "rate_per_sample"};
+    enum { ROWS = 13 };
+    lt_task_ops row[ROWS];
+    static const char *const word[ROWS] = {"forward",
+                                           "6 counts",
+                                           "9 metrics",
+                                           "best is 1, but there are 1 metrics",
+                                           "metric 0 needs",
+                                           "terms is 1, but there are 0 counts",
+                                           "rate_unit and",
+                                           "-1 counts",
+                                           "-1 metrics",
+                                           "best is -1, but there are 1 metrics",
+                                           "rate_unit and",
+                                           "terms is -1, but there are 0 counts",
+                                           "terms is 6, but there are 5 counts"};
+    for (int i = 0; i < ROWS; i++)
+        row[i] = language;
     const lt_task_metric without_value = {.name = "perplexity", .label = "perplexity"};
     row[0].forward = NULL;
-    row[1].counts = 9;
-    row[2].metrics = 9;
+    row[1].counts = LT_TASK_COUNTS + 1;
+    row[2].metrics = LT_TASK_METRICS + 1;
     row[3].best = 1;
     row[4].metric = &without_value;
     row[5].terms = 1;
     row[6].rate_unit = "bytes";
+    row[7].counts = -1;
+    row[8].metrics = -1;
+    row[9].best = -1;
+    row[10].rate_per_sample = one;
+    row[11].terms = -1;
+    row[12].counts = LT_TASK_COUNTS;
+    row[12].terms = LT_TASK_COUNTS + 1;
     for (size_t i = 0; i < COUNT_OF(row); i++) {
         c.task.ops = &row[i];
         assert_status(lt_train(&c, NULL), LT_E_ARG);
@@ -476,6 +519,7 @@ int main(void)
         {"a resumed run equals an uninterrupted one", test_resume, temp_setup, temp_teardown, NULL},
         {"a checkpoint of another task is rejected, naming the difference", test_other_task,
          temp_setup, temp_teardown, NULL},
+        {"a full table is accepted", test_full_table, NULL, NULL, NULL},
         {"an invalid table is rejected, naming its task", test_tables, temp_setup, temp_teardown,
          NULL},
         {"a NaN evaluation is never the best and does not end the run", test_nan, temp_setup,
