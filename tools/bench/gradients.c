@@ -287,32 +287,27 @@ static lt_status run_exchanges(void *context, int64_t round, double *found)
     return LT_OK;
 }
 
-/* Computes the bytes of all ranks per exchange, within and between nodes. c->sent: this rank's bytes
- * sent before the measured exchanges. */
-static lt_status sum_bytes(player *p, contest *c, double *within, double *between)
+/* Computes the bytes of all ranks per exchange, within and between nodes. */
+static lt_status sum_bytes(player *p, const contest *c, double *within, double *between)
 {
-    const int ranks = lt_comm_size(p->comm);
     const double steps = (double)s.common.steps;
-    lt_reducer_bytes now, *all = calloc((size_t)ranks, sizeof *all);
-    int64_t *bytes = calloc((size_t)ranks, sizeof *bytes);
-    if (!all || !bytes) {
-        free(all);
-        free(bytes);
-        return LT_E_NOMEM;
-    }
+    lt_reducer_bytes now;
+    lt_tensor *sum;
+    lt_request *request;
     lt_data_parallel_sent(c->dp, &now);
-    now.within -= c->sent.within;
-    now.between -= c->sent.between;
-    for (int r = 0; r < ranks; r++)
-        bytes[r] = sizeof *all;
-    const lt_status st = lt_comm_allgather_host(p->comm, &now, bytes, all);
-    *within = *between = 0;
-    for (int r = 0; r < ranks && !st; r++) {
-        *within += (double)all[r].within / steps;
-        *between += (double)all[r].between / steps;
-    }
-    free(all);
-    free(bytes);
+    int64_t bytes[2] = {(int64_t)(now.within - c->sent.within),
+                        (int64_t)(now.between - c->sent.between)};
+    LT_TRY(lt_tensor_new(&sum, p->device, LT_I64, LT_SHAPE(2)));
+    lt_status st = lt_tensor_write(sum, bytes, sizeof bytes);
+    if (!st)
+        st = lt_comm_allreduce_begin(p->comm, sum, LT_REDUCE_SUM, &request);
+    if (!st)
+        st = lt_request_wait(&request);
+    if (!st)
+        st = lt_tensor_read(sum, bytes, sizeof bytes);
+    lt_tensor_free(&sum);
+    *within = (double)bytes[0] / steps;
+    *between = (double)bytes[1] / steps;
     return st;
 }
 
