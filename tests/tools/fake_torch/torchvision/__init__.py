@@ -6,7 +6,7 @@ __version__ = "0 (stand-in)"
 
 class Models:
     def __getattr__(self, name):
-        return lambda *unused: Network()
+        return lambda *unused, **also_unused: Network()
 
 
 models = Models()
