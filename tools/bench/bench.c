@@ -267,7 +267,7 @@ static lt_status parse(lt_options **options, const lt_program *program, const be
 static lt_status run(const bench_command *b)
 {
     bench_common *c = b->settings;
-    if (b->kind == BENCH_NO_DEVICE || b->kind == BENCH_OWN_DEVICES)
+    if (b->kind == BENCH_NO_DEVICE)
         return b->run(NULL, NULL);
     if (b->kind == BENCH_RANKS)
         return bench_play(c, b->run);

@@ -43,15 +43,14 @@ typedef struct bench_common {
 #define STEPS                INT("steps", common.steps, 1, 100000)
 #define WARMUP               INT("warmup", common.warmup, 0, 1000)
 
-/* Work of one rank. comm: NULL except for BENCH_RANKS; device: NULL for BENCH_OWN_DEVICES. */
+/* Work of one rank. comm: NULL except for BENCH_RANKS; device: NULL for BENCH_NO_DEVICE. */
 typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm);
 
 typedef enum bench_kind {
     BENCH_NO_DEVICE,
-    BENCH_OWN_DEVICES, /* opens them itself */
-    BENCH_DEVICE,      /* on one device */
-    BENCH_NETWORK,     /* on one device, with the options of a model and a batch */
-    BENCH_RANKS        /* on every rank, with the options of ranks */
+    BENCH_DEVICE,  /* on one device */
+    BENCH_NETWORK, /* on one device, with the options of a model and a batch */
+    BENCH_RANKS    /* on every rank, with the options of ranks */
 } bench_kind;
 
 typedef struct bench_command {

@@ -211,7 +211,7 @@ static lt_status play(lt_device *device, lt_comm *comm)
 static lt_status try_it(trial *t)
 {
     current = t;
-    const bench_common all = {.device = s.common.device, .ranks = t->ranks, .threads = 1};
+    const bench_common all = {.device = "cpu", .ranks = t->ranks, .threads = 1};
     return bench_play(&all, play);
 }
 
@@ -314,7 +314,7 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm)
     LT_TRY(read_backups(backups, &count));
     fprintf(stderr, "%-12s %-18s %5s %9s %9s %6s %6s %6s\n", "delays", "policy", "ranks", "step ms",
             "predicted", "ratio", "kept", "gain");
-    bench_print_header("stragglers", s.common.device, "f32", s.micro_batches, 1);
+    bench_print_header("stragglers", "cpu", "f32", s.micro_batches, 1);
     bench_print_fields("needed %d base_ms %g tail %g steps %lld", (int)s.needed, s.base_ms, s.tail,
                        (long long)s.common.steps);
     bench_print_open("cells", '[');
@@ -326,5 +326,5 @@ static lt_status run_stragglers(lt_device *device, lt_comm *comm)
     return st;
 }
 
-BENCH_COMMAND(stragglers, BENCH_OWN_DEVICES, table,
+BENCH_COMMAND(stragglers, BENCH_NO_DEVICE, table,
               "time steps that do not wait for slow ranks, and compare with order statistics");
