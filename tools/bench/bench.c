@@ -294,7 +294,7 @@ static int run_command(const bench_command *b, int argc, char *const *argv)
     const bool is_understood = !st;
     if (!st && lt_options_asked(options) == LT_OPTIONS_RUN)
         st = run(b);
-    if (!st && json && comma) /* it began the object */
+    if (json && comma) /* it began the object */
         printf("}\n");
     if (st)
         fprintf(stderr, "bench %s: %s\n", b->name, lt_error_message());
