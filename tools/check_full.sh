@@ -96,7 +96,7 @@ test_sanitized_all()
 {
     row "a build with ASan and UBSan" configure_sanitized "$work/asan-all" -Dcuda=disabled || return
     local rebuild=
-    sanitized "all suites under ASan and UBSan" "$work/asan-all" base tensor nn optim data dist service train fuzz faults kernels conform models tools
+    sanitized "all suites under ASan and UBSan" "$work/asan-all" base tensor nn optim cost_model data dist service train fuzz faults kernels conform models tools
 }
 
 break_source()

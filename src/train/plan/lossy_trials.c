@@ -1,4 +1,4 @@
-/* Pilots of lossy candidates, which drop or delay gradients between ranks: top-k, PowerSGD, local steps, backup
+/* Pilots of lossy candidates, which drop or delay gradients between ranks: --compress, local steps, backup
  * workers, deadlines. Neither batch size nor noise scale predicts their steps; a pilot next to a lossless one does, as
  * both see the same samples in the same order, so that the noise of their losses cancels. At step i
  *
@@ -132,10 +132,9 @@ bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out
         return false;
     if (!is_alone && !fit_slowdown(&p->runs, c, &power, &own, &steps)) {
         if (p->request.pilot_share > 0 && is_too_long(p, lossless))
-            *out = lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
-                                    "not enough measurements: a pilot of %d steps cannot predict "
-                                    "%.0f; --extrapolate allows it",
-                                    PLAN_LOSSY_STEPS, lossless->steps.value);
+            *out = LT_PLAN_UNKNOWN("a pilot of %d steps cannot predict "
+                                   "%.0f; --extrapolate allows it",
+                                   PLAN_LOSSY_STEPS, lossless->steps.value);
         return false;
     }
     const bool is_measured = isfinite(own);

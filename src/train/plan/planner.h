@@ -3,7 +3,7 @@
  * A *config* is a run as its command line defines it, on a number of ranks; a *candidate* is a config that plan
  * considers: one value of each --vary, on one number of ranks. A *pilot* is a short trial run of a candidate.
  * Candidates of one *convergence class* have the same optimizer and schedule flags, so that their loss falls equally
- * with steps. A *lossy* config drops or delays gradients between ranks: top-k, PowerSGD, local steps, backup workers,
+ * with steps. A *lossy* config drops or delays gradients between ranks: --compress, local steps, backup workers,
  * deadlines. */
 #ifndef LT_TRAIN_PLAN_COMMAND_H
 #define LT_TRAIN_PLAN_COMMAND_H
@@ -14,6 +14,7 @@
 #include "lather/detail/json.h"
 #include "lather/detail/plan.h"
 
+#include <math.h>
 #include <sys/types.h>
 
 /* --- options.c: the flags --- */
@@ -268,6 +269,9 @@ typedef struct plan_estimate {
 /* beyond 1, error unknown. */
 plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
     LT_PRINTF(3, 4);
+/* An unknown value, with the reason. */
+#define LT_PLAN_UNKNOWN(...) \
+    lt_plan_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
 /* Interpolated or, outside of least to most, extrapolated. */
 plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
 /* Returns true if the two differ in ranks alone, or in communication that one of them, being one rank, does not do. */
@@ -313,7 +317,7 @@ struct plan_candidate {
     plan_config config;
     int choice[PLAN_AXES]; /* index of each axis' value */
     lt_plan_cost cost;
-    lt_cost_verdict verdict; /* on tensor parallelism or top-k; why "": none */
+    lt_cost_verdict verdict; /* on tensor parallelism or a reducer; why "": none */
     plan_estimate step, steps;
     double ernest;       /* seconds of a step by Ernest's model of runs alone; NaN: too few runs */
     double seconds;      /* to the goal; NaN: unknown, ranked by epoch instead */
@@ -346,7 +350,8 @@ typedef struct plan_pilot {
 
 enum { PLAN_PILOTS = 64 };
 typedef struct plan_pilots {
-    plan_pilot item[PLAN_PILOTS];
+    plan_pilot
+        item[PLAN_PILOTS + 1]; /* the last one of a lossy candidate comes with its counterpart's */
     int count;
     bool racing;                 /* more may follow: far extrapolations are kept */
     bool has_classes;            /* convergence classes are compared, at */

@@ -271,13 +271,9 @@ lt_status lt_plan_check_profile(const plan *p)
     if (strcmp(f->program, p->family->program) != 0)
         return lt_fail(LT_E_ARG, "--step-profile %s: measured by %s, but this program is %s",
                        p->options.step_profile, f->program, p->family->program);
-    lt_trainer t = {0};
     plan_config c;
-    lt_status st = lt_plan_open_trainer(p, (int[PLAN_AXES]){0}, &t);
-    if (!st)
-        st = lt_plan_read_config(&c, &t.line, 1, 1);
-    lt_trainer_close(&t);
-    if (st || !f->samples_hash || f->samples_hash == c.samples)
+    if (lt_plan_read_config(&c, &p->trainer->line, 1, 1) || !f->samples_hash
+        || f->samples_hash == c.samples)
         return LT_OK;
     return lt_fail(LT_E_ARG,
                    "--step-profile %s: measured for %s with other flags of data or model; delete "

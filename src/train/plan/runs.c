@@ -270,9 +270,14 @@ static lt_status add_run(plan_runs *runs, const char *name, const command_line *
     if (!grown)
         return lt_fail(LT_E_NOMEM, "no memory for run %s", name);
     runs->run = grown;
-    plan_run *run = &runs->run[runs->count++];
+    plan_run *run = &runs->run[runs->count];
     *run = (plan_run){0};
-    LT_TRY(read_run(run, name, like, goal, per_node));
+    const lt_status st = read_run(run, name, like, goal, per_node);
+    if (st) {
+        free(run->point);
+        return st;
+    }
+    runs->count++;
     runs->most = run->config.setup.ranks > runs->most ? run->config.setup.ranks : runs->most;
     return LT_OK;
 }
@@ -311,19 +316,10 @@ lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p,
 {
     static const plan_goal loss = {.metric = "train_loss", .lower = true, .value = -HUGE_VAL};
     const plan_goal *g = &p->request.goal;
-    const int most = runs->most;
-    const size_t count = runs->count;
     if (of_loss && !lt_plan_is_step_metric(g))
         g = &loss;
-    lt_status st = add_run(runs, folder, &p->trainer->line, g, p->request.per_node);
-    plan_run *run = &runs->run[count];
-    if (st && runs->count > count) {
-        free(run->point);
-        runs->count = count;
-        runs->most = most;
-    }
-    if (st)
-        return st;
+    LT_TRY(add_run(runs, folder, &p->trainer->line, g, p->request.per_node));
+    plan_run *run = &runs->run[runs->count - 1];
     run->is_pilot = true;
     run->points = of_loss ? run->points : 0;
     return LT_OK;

@@ -274,15 +274,13 @@ static plan_estimate unknown_lossy(const plan_runs *runs, const plan_goal *g, co
 {
     const int count = lt_plan_count_ranks(runs, c, is_seen_by_model);
     if (count < LT_LOSS_RANKS)
-        return lt_plan_estimate(
-            (double)NAN, PLAN_UNKNOWN,
-            "not enough measurements: lossy communication needs a run on %d ranks that reached "
+        return LT_PLAN_UNKNOWN(
+            "lossy communication needs a run on %d ranks that reached "
             "%s %g, or runs with this --batch-size on %d numbers of ranks, found %d",
             c->setup.ranks, g->metric, g->value, LT_LOSS_RANKS, count);
-    return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
-                            "not enough measurements: the loss fitted to runs on %d numbers of "
-                            "ranks does not predict when %s is %g",
-                            count, g->metric, g->value);
+    return LT_PLAN_UNKNOWN("the loss fitted to runs on %d numbers of "
+                           "ranks does not predict when %s is %g",
+                           count, g->metric, g->value);
 }
 
 static plan_estimate unknown(const plan_runs *runs, const plan_goal *g, const plan_config *c)
@@ -296,19 +294,13 @@ static plan_estimate unknown(const plan_runs *runs, const plan_goal *g, const pl
     if (found && !c->is_lossless)
         return unknown_lossy(runs, g, c);
     if (!runs->count)
-        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
-                                "not enough measurements: no run (--from)");
+        return LT_PLAN_UNKNOWN("no run (--from)");
     if (!found)
-        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
-                                "not enough measurements: no run of %.80s", c->label);
+        return LT_PLAN_UNKNOWN("no run of %.80s", c->label);
     if (!reached)
-        return lt_plan_estimate((double)NAN, PLAN_UNKNOWN,
-                                "not enough measurements: none of %d runs of it reached %s %g",
-                                found, g->metric, g->value);
-    return lt_plan_estimate(
-        (double)NAN, PLAN_UNKNOWN,
-        "not enough measurements: batch %lld needs runs of 2 batches, or a noise scale",
-        (long long)c->batch);
+        return LT_PLAN_UNKNOWN("none of %d runs of it reached %s %g", found, g->metric, g->value);
+    return LT_PLAN_UNKNOWN("batch %lld needs runs of 2 batches, or a noise scale",
+                           (long long)c->batch);
 }
 
 plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const plan_config *c)
