@@ -293,13 +293,13 @@ static lt_status begin_evaluation(void *context, lt_trainer *t, bool *is_done)
 static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluation *e)
 {
     classifier *s = context;
+    const char *output = t->line.args.output.output;
     char path[PATH_MAX];
     if (!s->details || e->stopped)
         return LT_OK;
-    if (t->line.args.output.output)
-        snprintf(path, sizeof path, "%s/eval.json", t->line.args.output.output);
-    return lt_classifier_save_details(s, e, s->args.eval_json,
-                                      t->line.args.output.output ? path : NULL);
+    if (output)
+        snprintf(path, sizeof path, "%s/eval.json", output);
+    return lt_classifier_save_details(s, e, s->args.eval_json, output ? path : NULL);
 }
 
 static void report(const void *context, const lt_evaluation *e)

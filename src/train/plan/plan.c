@@ -167,7 +167,7 @@ static lt_status run(plan *p, const lt_program *program, int argc, char *const *
 
 int lt_plan_finish(plan *p, const char *name, lt_status st)
 {
-    const bool is_usage = st == LT_E_ARG && !p->trainer->at_work;
+    const int code = lt_trainer_exit_status(p->trainer, st);
     if (st)
         fprintf(stderr, "%s: %s\n", name, lt_error_message());
     lt_trainer_close(p->trainer);
@@ -175,7 +175,7 @@ int lt_plan_finish(plan *p, const char *name, lt_status st)
     lt_plan_free_runs(&p->runs);
     lt_plan_argv_free(&p->argv);
     free(p->table.item);
-    return !st ? EXIT_DONE : is_usage ? EXIT_USAGE : EXIT_ERROR;
+    return code;
 }
 
 int lt_command_plan(int argc, char **argv, const lt_model_family *family,
