@@ -130,9 +130,6 @@ typedef struct bench_model {
     void (*loss)(lt_module *model, lt_tape *tape, const lt_batch *batch, lt_task_output *out);
 } bench_model;
 
-/* Returns the kind of an arch such as "vit_s_16" or "gpt2"; others are residual networks. */
-const bench_model *bench_model_of(const char *arch);
-
 /* A model with its parameters and a batch. Members are zero until they are opened. */
 typedef struct bench_network {
     const bench_model *kind;

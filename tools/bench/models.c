@@ -81,17 +81,11 @@ static const bench_model models[] = {
     {"", "images", IMAGENET_CLASSES, make_resnet, batch_of_images, loss_of_images},
 };
 
-const bench_model *bench_model_of(const char *arch)
-{
-    const bench_model *m = models;
-    while (strncmp(arch, m->prefix, strlen(m->prefix)) != 0)
-        m++; /* the last one's empty prefix matches all names */
-    return m;
-}
-
 lt_status bench_network_open(bench_network *n, lt_device *device, bench_model_config c)
 {
-    n->kind = bench_model_of(c.arch);
+    n->kind = models;
+    while (strncmp(c.arch, n->kind->prefix, strlen(n->kind->prefix)) != 0)
+        n->kind++; /* the last one's empty prefix matches all names */
     c.classes = c.classes ? c.classes : n->kind->usual_classes;
     LT_TRY(n->kind->make(&n->model, device, &c));
     LT_TRY(lt_module_params(n->model, &n->params));
