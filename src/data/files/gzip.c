@@ -1,4 +1,4 @@
-/* Reads plain and gzip streams with zlib. */
+/* Reads plain and gzip streams with zlib, or plain ones with its stub no_zlib/zlib.h. */
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -37,7 +37,14 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path)
     }
     memcpy(in->path, path, length);
     in->bound = (uint64_t)info.st_size;
-    if (!gzdirect(in->file)) {
+    const bool is_gzip = !gzdirect(in->file);
+    if (is_gzip && !*zlibVersion()) {
+        lt_stream_close(&in);
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: reading gzip needs zlib, which this build lacks (meson option 'zlib')",
+                       path);
+    }
+    if (is_gzip) {
         uint64_t usual = in->bound * USUAL_RATIO, best = in->bound * DEFLATE_RATIO;
         in->bound = usual > SMALL ? usual : best < SMALL ? best : SMALL;
     }
