@@ -114,6 +114,7 @@ lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_syste
     LT_TRY(copy_buckets(&x.bucket, s, x.backward));
     const lt_status st = simulate(seconds, &x); /* also checks x.plan */
     lt_free(x.bucket);
-    *seconds += owner_seconds(s, &x.cluster);
+    if (!st)
+        *seconds += owner_seconds(s, &x.cluster);
     return st;
 }

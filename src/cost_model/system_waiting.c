@@ -64,9 +64,9 @@ static int64_t computed(const lt_system *s, double micro)
     return m;
 }
 
-/* Scales recorded steps to this run: value[i] seconds of computing an update. kept: the mean share of its micro-batches
- * that are computed. Returns the mean seconds. */
-static double scale(double *value, double *kept, const lt_system *s, double seconds)
+/* Scales recorded steps to this run, whose mean is `seconds`: value[i] seconds of computing an update. kept: the mean
+ * share of its micro-batches that are computed. */
+static void scale(double *value, double *kept, const lt_system *s, double seconds)
 {
     const lt_plan_profile *p = s->profile;
     double mean = 0, done = 0;
@@ -79,25 +79,21 @@ static double scale(double *value, double *kept, const lt_system *s, double seco
         done += (double)m;
     }
     *kept = done / ((double)p->steps * (double)s->accum);
-    return seconds;
 }
 
 lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s, double seconds)
 {
     const int n = s->setup->ranks, k = n - s->setup->backup_workers;
     const size_t count = s->profile->steps;
-    double slowest = seconds, *value;
-    *waiting = 0;
+    double slowest = seconds, *value = lt_alloc(count + 1, sizeof *value);
+    lt_status st = value ? LT_OK : LT_E_NOMEM;
     *kept = 1;
-    if (count) {
-        if (!(value = lt_alloc(count, sizeof *value)))
-            return LT_E_NOMEM;
-        const double mean = scale(value, kept, s, seconds);
-        const lt_status st = lt_plan_order_statistic(&slowest, value, count, n, k);
-        lt_free(value);
-        LT_TRY(st);
-        *waiting = slowest - mean;
+    if (!st && count) {
+        scale(value, kept, s, seconds);
+        st = lt_plan_order_statistic(&slowest, value, count, n, k);
     }
+    lt_free(value);
+    *waiting = slowest - seconds;
     *kept *= (double)k / n;
-    return LT_OK;
+    return st;
 }

@@ -135,10 +135,11 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
                            bool (*is_of)(const plan_config *, const plan_config *))
 {
     factors f = {1, 1};
-    double x[2], *a = calloc((runs->count + 2) * 3, sizeof *a), *y = a + (runs->count + 2) * 2;
+    double x[2], *a = calloc((runs->count + 2) * 3, sizeof *a);
     int rows = 0;
     if (!a)
         return f;
+    double *y = a + (runs->count + 2) * 2;
     for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (!(run->seconds > 0) || !is_of(&run->config, c))
             continue;

@@ -76,10 +76,11 @@ static batches find_batches(const plan_runs *runs, const plan_config *c)
 /* steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
 static bool fit_batches(const plan_runs *runs, const plan_config *c, const batches *b, double *x)
 {
-    double *a = calloc((size_t)b->count * 3, sizeof *a), *y = a + (size_t)b->count * 2;
+    double *a = calloc((size_t)b->count * 3, sizeof *a);
     int row = 0;
     if (!a)
         return false;
+    double *y = a + (size_t)b->count * 2;
     for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         if (!has_reached(run, c))
             continue;
