@@ -126,7 +126,7 @@ static lt_status forward(lt_node *node)
     lt_view x, to;
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, ROWS, &to));
-    lt_node_alias(node, ROWS, to.stride);
+    lt_node_alias_input(node, ROWS, to.stride);
     to.shape = x.shape;
     to.data = (char *)to.data + (size_t)(count * to.stride[1]) * lt_dtype_size(to.dtype);
     return be->cast(ctx, &x, &to);

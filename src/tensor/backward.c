@@ -16,11 +16,11 @@ static lt_status add_views(lt_device *device, const lt_view *a, const lt_view *b
 }
 
 /* Replaces two addends by their sum. */
-static lt_status sum_addends(lt_tensor *t)
+static lt_status sum_grad_addends(lt_tensor *t)
 {
     if (!t->grad[1])
         return LT_OK;
-    lt_tensor *sum = lt_tape_handle_like(t->tape, t, t->grad[0]->dtype);
+    lt_tensor *sum = lt_tape_new_handle_like(t->tape, t, t->grad[0]->dtype);
     if (!sum)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(sum));
@@ -36,7 +36,7 @@ static lt_status sum_addends(lt_tensor *t)
 
 lt_status lt_node_grad(lt_node *node, lt_view *dy)
 {
-    LT_TRY(sum_addends(node->out));
+    LT_TRY(sum_grad_addends(node->out));
     *dy = lt_tensor_view(node->out->grad[0]);
     return LT_OK;
 }
@@ -63,17 +63,17 @@ bool lt_node_is_first_grad(const lt_node *node, int input)
 }
 
 /* True if the kernel can write the parameter's gradient itself, as nothing was added to it yet. */
-static bool writes_directly(const lt_node *node, int input)
+static bool writes_param_grad_directly(const lt_node *node, int input)
 {
     return node->in[input]->param && lt_node_is_first_grad(node, input);
 }
 
 /* Returns memory in that dtype for the input's gradient, or for a contribution to it. */
-static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
+static lt_status allocate_grad(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     lt_tensor *x = node->in[input];
     LT_ASSERT(lt_node_wants(node, input));
-    if (writes_directly(node, input)) {
+    if (writes_param_grad_directly(node, input)) {
         lt_tensor_set_dtype(x->param->grad, dtype);
         const lt_memory_owner before =
             lt_memory_set_owner((lt_memory_owner){node->op->name, "gradients"});
@@ -84,7 +84,7 @@ static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
         *dx = lt_tensor_view(x->param->grad);
         return LT_OK;
     }
-    lt_tensor *g = lt_tape_handle_like(node->tape, x, dtype);
+    lt_tensor *g = lt_tape_new_handle_like(node->tape, x, dtype);
     if (!g)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(g));
@@ -95,20 +95,20 @@ static lt_status grad_out(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 
 lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx)
 {
-    return grad_out(node, input, node->in[input]->dtype, dx);
+    return allocate_grad(node, input, node->in[input]->dtype, dx);
 }
 
 lt_status lt_node_grad_out_rounded(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     const lt_tensor *x = node->in[input];
     const bool keeps = x->param && x->param->grad->may_round && lt_dtype_size(dtype) == 2;
-    return grad_out(node, input, keeps ? dtype : x->dtype, dx);
+    return allocate_grad(node, input, keeps ? dtype : x->dtype, dx);
 }
 
 /* Makes the input's gradient a tensor like `like`, in dy's memory. */
-static lt_status grad_in_place(lt_node *node, int input, const lt_tensor *like, lt_tensor *dy)
+static lt_status alias_grad_to_dy(lt_node *node, int input, const lt_tensor *like, lt_tensor *dy)
 {
-    lt_tensor *g = lt_tape_handle_like(node->tape, like, like->dtype);
+    lt_tensor *g = lt_tape_new_handle_like(node->tape, like, like->dtype);
     if (!g)
         return LT_E_NOMEM;
     g->buffer = dy->buffer;
@@ -118,7 +118,7 @@ static lt_status grad_in_place(lt_node *node, int input, const lt_tensor *like, 
 }
 
 /* True if the input's gradient can be stored in the addend's memory. */
-static bool fits_over(const lt_node *node, const lt_tensor *x, const lt_tensor *addend)
+static bool can_reuse_addend(const lt_node *node, const lt_tensor *x, const lt_tensor *addend)
 {
     return addend && node->tape->device->backend->host_memory && !x->param && !addend->source
            && addend->buffer->references == 1 && addend->dtype == x->dtype
@@ -126,18 +126,18 @@ static bool fits_over(const lt_node *node, const lt_tensor *x, const lt_tensor *
            && !memcmp(addend->stride, lt_tensor_storage(x)->stride, sizeof addend->stride);
 }
 
-lt_status lt_node_grad_over(lt_node *node, int input, int addend, lt_view *dx)
+lt_status lt_node_grad_out_in_place(lt_node *node, int input, int addend, lt_view *dx)
 {
     lt_tensor *x = node->in[input], *dy = node->out->grad[addend];
     LT_ASSERT(lt_node_wants(node, input));
-    if (!fits_over(node, x, dy))
+    if (!can_reuse_addend(node, x, dy))
         return lt_node_grad_out(node, input, dx);
-    LT_TRY(grad_in_place(node, input, x, dy));
+    LT_TRY(alias_grad_to_dy(node, input, x, dy));
     *dx = lt_tensor_view(node->tape->pending[input]);
     return LT_OK;
 }
 
-lt_status lt_node_grad_early(lt_node *node, int input, lt_view *dx)
+lt_status lt_node_grad_out_early(lt_node *node, int input, lt_view *dx)
 {
     lt_tensor **pending = &node->tape->pending[input], *of_this_turn = *pending;
     LT_ASSERT(lt_node_is_first_grad(node, input));
@@ -152,18 +152,18 @@ lt_status lt_node_grad_early(lt_node *node, int input, lt_view *dx)
 lt_status lt_node_grad_pass(lt_node *node, int input)
 {
     lt_tensor *x = node->in[input];
-    LT_TRY(sum_addends(node->out));
+    LT_TRY(sum_grad_addends(node->out));
     lt_tensor *dy = node->out->grad[0];
     if (x->param) {
         lt_view from = lt_tensor_view(dy), to;
         LT_TRY(lt_node_grad_out(node, input, &to));
         return lt_device_cast(x->device, &from, &to);
     }
-    return grad_in_place(node, input, dy, dy);
+    return alias_grad_to_dy(node, input, dy, dy);
 }
 
 /* Adds a complete contribution to the input's gradient. */
-static lt_status commit(lt_tensor *x, lt_tensor *g)
+static lt_status accumulate_grad(lt_tensor *x, lt_tensor *g)
 {
     if (x->param) {
         lt_view a = lt_tensor_view(x->param->grad), b = lt_tensor_view(g);
@@ -180,25 +180,25 @@ static lt_status commit(lt_tensor *x, lt_tensor *g)
         return LT_OK;
     }
     if (x->grad[1])
-        LT_TRY(sum_addends(x));
+        LT_TRY(sum_grad_addends(x));
     x->grad[x->grad[0] ? 1 : 0] = g;
     return LT_OK;
 }
 
-static lt_status commit_all(lt_node *node)
+static lt_status accumulate_pending_grads(lt_node *node)
 {
     lt_status st = LT_OK;
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
         lt_tensor *g = node->tape->pending[i];
         node->tape->pending[i] = NULL;
         if (g && !st)
-            st = commit(node->in[i], g);
+            st = accumulate_grad(node->in[i], g);
     }
     return st;
 }
 
 /* After a node's backward: frees its output, and counts its inputs' remaining contributions. */
-static void release(lt_node *node)
+static void release_after_backward(lt_node *node)
 {
     lt_tape *tape = node->tape;
     lt_tensor *out = node->out;
@@ -216,7 +216,7 @@ static void release(lt_node *node)
     }
 }
 
-static lt_status visit(lt_node *node)
+static lt_status run_node_backward(lt_node *node)
 {
     lt_status st = LT_OK;
     if (node->out->grad[0]) {
@@ -226,18 +226,19 @@ static lt_status visit(lt_node *node)
             lt_memory_set_owner((lt_memory_owner){node->op->name, "backward"});
         st = node->op->backward(node);
         (void)lt_memory_set_owner(before);
-        lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
+        lt_trace_end(begin, LT_PROFILE_BACKWARD, node->op->name,
+                     begin ? lt_node_traffic_bytes(node) : 0);
         lt_tape_free_scratch(node->tape);
-        lt_status committed = commit_all(node);
+        lt_status committed = accumulate_pending_grads(node);
         st = st ? st : committed;
     }
-    release(node);
+    release_after_backward(node);
     return st;
 }
 
-static lt_status new_seed(const lt_tensor *loss, lt_tensor **out)
+static lt_status new_loss_grad(const lt_tensor *loss, lt_tensor **out)
 {
-    lt_tensor *g = lt_tape_handle(loss->tape, loss->dtype, loss->shape);
+    lt_tensor *g = lt_tape_new_handle(loss->tape, loss->dtype, loss->shape);
     if (!g)
         return LT_E_NOMEM;
     LT_TRY(lt_handle_allocate(g));
@@ -246,12 +247,12 @@ static lt_status new_seed(const lt_tensor *loss, lt_tensor **out)
 }
 
 /* Multiplies g with the number in `by`, which only the device knows. */
-static lt_status scale_seed(lt_tensor **g, const lt_tensor *loss, const lt_tensor *by)
+static lt_status scale_loss_grad(lt_tensor **g, const lt_tensor *loss, const lt_tensor *by)
 {
     const lt_device *d = loss->device;
     lt_tensor *factor, *product;
-    LT_TRY(new_seed(loss, &factor));
-    LT_TRY(new_seed(loss, &product));
+    LT_TRY(new_loss_grad(loss, &factor));
+    LT_TRY(new_loss_grad(loss, &product));
     LT_TRY(lt_tensor_copy(factor, by));
     lt_view a = lt_tensor_view(*g), b = lt_tensor_view(factor), y = lt_tensor_view(product);
     LT_TRY(d->backend->mul(d->ctx, &a, &b, &y));
@@ -261,7 +262,7 @@ static lt_status scale_seed(lt_tensor **g, const lt_tensor *loss, const lt_tenso
     return LT_OK;
 }
 
-static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale, const lt_tensor *by)
+static lt_status seed_loss_grad(lt_tape *tape, lt_tensor *loss, double scale, const lt_tensor *by)
 {
     char text[LT_SHAPE_TEXT];
     if (!loss || loss->tape != tape)
@@ -270,10 +271,10 @@ static lt_status seed(lt_tape *tape, lt_tensor *loss, double scale, const lt_ten
         return lt_fail(LT_E_SHAPE, "backward: the loss has shape %s, want one element",
                        lt_shape_text(loss->shape, text));
     lt_tensor *g;
-    LT_TRY(new_seed(loss, &g));
+    LT_TRY(new_loss_grad(loss, &g));
     LT_TRY(lt_tensor_fill(g, scale));
     if (by)
-        LT_TRY(scale_seed(&g, loss, by));
+        LT_TRY(scale_loss_grad(&g, loss, by));
     loss->keep = true;
     loss->grad[0] = g;
     loss->grad[1] = NULL;
@@ -290,12 +291,12 @@ lt_status lt_tape_backward_by(lt_tape *tape, lt_tensor *loss, double scale, cons
     LT_TRY(lt_tape_status(tape));
     if (!tape->pass.record)
         return lt_fail(LT_E_ARG, "backward: the pass does not record; set lt_pass.record");
-    LT_TRY(seed(tape, loss, scale, by));
+    LT_TRY(seed_loss_grad(tape, loss, scale, by));
     lt_status st = LT_OK;
     for (size_t i = tape->nodes; i-- > 0 && !st;) {
         st = lt_tape_check_cancelled(tape);
         if (!st)
-            st = visit(tape->node[i]);
+            st = run_node_backward(tape->node[i]);
     }
     tape->nodes = 0;
     if (st)
@@ -307,6 +308,6 @@ lt_tensor *lt_tape_gradient(lt_tape *tape, lt_tensor *variable)
 {
     if (!variable || !variable->grad[0])
         return NULL;
-    lt_status st = sum_addends(variable);
+    lt_status st = sum_grad_addends(variable);
     return st ? lt_tape_fail(tape, st) : variable->grad[0];
 }

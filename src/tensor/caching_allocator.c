@@ -77,7 +77,7 @@ bool lt_allocator_is_off(const lt_allocator *allocator)
     return allocator->direct;
 }
 
-static void make_free(lt_allocator *allocator, lt_chunk *c)
+static void add_to_free_list(lt_allocator *allocator, lt_chunk *c)
 {
     c->is_free = true;
     c->free_prev = NULL;
@@ -87,7 +87,7 @@ static void make_free(lt_allocator *allocator, lt_chunk *c)
     allocator->free = c;
 }
 
-static void leave_free(lt_allocator *allocator, lt_chunk *c)
+static void remove_from_free_list(lt_allocator *allocator, lt_chunk *c)
 {
     c->is_free = false;
     if (c->free_next)
@@ -103,7 +103,7 @@ static void free_segment(lt_allocator *allocator, segment *s)
     for (lt_chunk *c = s->first, *next; c; c = next) {
         next = c->next;
         if (c->is_free)
-            leave_free(allocator, c);
+            remove_from_free_list(allocator, c);
         lt_free(c);
     }
     allocator->backend->free(allocator->ctx, s->data, s->bytes);
@@ -136,7 +136,7 @@ static lt_status add_segment(lt_allocator *allocator, size_t size)
         return st;
     }
     *c = (lt_chunk){.data = s->data, .bytes = size, .segment = s};
-    make_free(allocator, c);
+    add_to_free_list(allocator, c);
     s->bytes = size;
     s->first = c;
     s->scope = allocator->scope;
@@ -146,7 +146,7 @@ static lt_status add_segment(lt_allocator *allocator, size_t size)
     return LT_OK;
 }
 
-static void drop(lt_allocator *allocator, segment **at)
+static void remove_segment(lt_allocator *allocator, segment **at)
 {
     segment *s = *at;
     *at = s->next;
@@ -156,7 +156,7 @@ static void drop(lt_allocator *allocator, segment **at)
 
 /* Frees segments without chunks in use, except those of scopes, because captured graphs use their addresses.
  * Returns true if there were any. */
-static bool drop_free_segments(lt_allocator *allocator)
+static bool free_unused_segments(lt_allocator *allocator)
 {
     bool found = false;
     for (segment **at = &allocator->segments; *at;) {
@@ -165,7 +165,7 @@ static bool drop_free_segments(lt_allocator *allocator)
             at = &(*at)->next;
             continue;
         }
-        drop(allocator, at);
+        remove_segment(allocator, at);
         found = true;
     }
     return found;
@@ -173,7 +173,7 @@ static bool drop_free_segments(lt_allocator *allocator)
 
 /* Adds a segment; sizes grow geometrically. If the device lacks memory for that, adds one of exactly
  * `bytes`. */
-static lt_status add_next_segment(lt_allocator *allocator, size_t bytes)
+static lt_status add_growing_segment(lt_allocator *allocator, size_t bytes)
 {
     if (allocator->direct)
         return add_segment(allocator, bytes);
@@ -191,10 +191,10 @@ static lt_status add_next_segment(lt_allocator *allocator, size_t bytes)
     return st;
 }
 
-static lt_status grow(lt_allocator *allocator, size_t bytes)
+static lt_status add_segment_or_reclaim(lt_allocator *allocator, size_t bytes)
 {
-    lt_status st = add_next_segment(allocator, bytes);
-    if (st == LT_E_NOMEM && !allocator->frozen && drop_free_segments(allocator))
+    lt_status st = add_growing_segment(allocator, bytes);
+    if (st == LT_E_NOMEM && !allocator->frozen && free_unused_segments(allocator))
         return add_segment(allocator, bytes);
     return st;
 }
@@ -205,7 +205,7 @@ static bool fits_better(const lt_chunk *c, const lt_chunk *best)
     return !best || c->bytes < best->bytes || (c->bytes == best->bytes && c->data < best->data);
 }
 
-static lt_chunk *best_fit(const lt_allocator *allocator, size_t bytes)
+static lt_chunk *find_best_fit(const lt_allocator *allocator, size_t bytes)
 {
     lt_chunk *best = NULL;
     for (lt_chunk *c = allocator->free; c; c = c->free_next)
@@ -215,7 +215,7 @@ static lt_chunk *best_fit(const lt_allocator *allocator, size_t bytes)
 }
 
 /* Returns the rest of a larger chunk to the free list. */
-static lt_status split(lt_allocator *allocator, lt_chunk *c, size_t bytes)
+static lt_status split_chunk(lt_allocator *allocator, lt_chunk *c, size_t bytes)
 {
     if (c->bytes == bytes)
         return LT_OK;
@@ -227,7 +227,7 @@ static lt_status split(lt_allocator *allocator, lt_chunk *c, size_t bytes)
                        .prev = c,
                        .next = c->next,
                        .segment = c->segment};
-    make_free(allocator, rest);
+    add_to_free_list(allocator, rest);
     if (c->next)
         c->next->prev = rest;
     c->next = rest;
@@ -235,26 +235,26 @@ static lt_status split(lt_allocator *allocator, lt_chunk *c, size_t bytes)
     return LT_OK;
 }
 
-static void note_peak(lt_allocator *allocator)
+static void record_peak(lt_allocator *allocator)
 {
     allocator->memory.peak = allocator->memory.used;
-    lt_memory_uses_note_peak(&allocator->uses);
+    lt_memory_uses_record_peak(&allocator->uses);
 }
 
-static lt_status take(lt_allocator *allocator, size_t bytes, lt_chunk **out)
+static lt_status allocate_chunk(lt_allocator *allocator, size_t bytes, lt_chunk **out)
 {
-    lt_chunk *c = allocator->direct ? NULL : best_fit(allocator, bytes);
+    lt_chunk *c = allocator->direct ? NULL : find_best_fit(allocator, bytes);
     if (!c) {
-        LT_TRY(grow(allocator, bytes));
-        c = best_fit(allocator, bytes);
+        LT_TRY(add_segment_or_reclaim(allocator, bytes));
+        c = find_best_fit(allocator, bytes);
         LT_ASSERT(c);
     }
-    LT_TRY(split(allocator, c, bytes));
-    leave_free(allocator, c);
-    c->owner = lt_memory_uses_take(&allocator->uses, bytes);
+    LT_TRY(split_chunk(allocator, c, bytes));
+    remove_from_free_list(allocator, c);
+    c->owner = lt_memory_uses_add(&allocator->uses, bytes);
     allocator->memory.used += bytes;
     if (allocator->memory.used > allocator->memory.peak)
-        note_peak(allocator);
+        record_peak(allocator);
     *out = c;
     return LT_OK;
 }
@@ -263,18 +263,18 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
 {
     bytes = bytes ? (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT : ALIGNMENT;
     pthread_mutex_lock(&allocator->lock);
-    lt_status st = take(allocator, bytes, out);
+    lt_status st = allocate_chunk(allocator, bytes, out);
     pthread_mutex_unlock(&allocator->lock);
     return st;
 }
 
 /* Invariant 2: merges c with a free chunk after it. */
-static void join_next(lt_allocator *allocator, lt_chunk *c)
+static void merge_with_next(lt_allocator *allocator, lt_chunk *c)
 {
     lt_chunk *next = c->next;
     if (!c->is_free || !next || !next->is_free)
         return;
-    leave_free(allocator, next);
+    remove_from_free_list(allocator, next);
     c->bytes += next->bytes;
     c->next = next->next;
     if (c->next)
@@ -282,12 +282,12 @@ static void join_next(lt_allocator *allocator, lt_chunk *c)
     lt_free(next);
 }
 
-static void drop_segment_of(lt_allocator *allocator, lt_chunk *c)
+static void remove_segment_of_chunk(lt_allocator *allocator, lt_chunk *c)
 {
     segment **at = &allocator->segments;
     while ((*at)->first != c)
         at = &(*at)->next;
-    drop(allocator, at);
+    remove_segment(allocator, at);
 }
 
 void lt_chunk_free(lt_allocator *allocator, lt_chunk *chunk)
@@ -295,13 +295,13 @@ void lt_chunk_free(lt_allocator *allocator, lt_chunk *chunk)
     pthread_mutex_lock(&allocator->lock);
     allocator->memory.used -= chunk->bytes;
     allocator->uses.now[chunk->owner] -= chunk->bytes;
-    make_free(allocator, chunk);
+    add_to_free_list(allocator, chunk);
     if (allocator->direct) {
-        drop_segment_of(allocator, chunk);
+        remove_segment_of_chunk(allocator, chunk);
     } else {
-        join_next(allocator, chunk);
+        merge_with_next(allocator, chunk);
         if (chunk->prev)
-            join_next(allocator, chunk->prev);
+            merge_with_next(allocator, chunk->prev);
     }
     pthread_mutex_unlock(&allocator->lock);
 }
@@ -311,7 +311,7 @@ uint64_t lt_allocator_new_scope(lt_allocator *allocator)
     return ++allocator->scopes;
 }
 
-uint64_t lt_allocator_enter(lt_allocator *allocator, uint64_t scope)
+uint64_t lt_allocator_enter_scope(lt_allocator *allocator, uint64_t scope)
 {
     pthread_mutex_lock(&allocator->lock);
     uint64_t before = allocator->scope;
@@ -346,12 +346,12 @@ lt_memory lt_allocator_memory(const lt_allocator *allocator)
     return allocator->memory;
 }
 
-const lt_memory_uses *lt_allocator_uses(const lt_allocator *allocator)
+const lt_memory_uses *lt_allocator_memory_uses(const lt_allocator *allocator)
 {
     return &allocator->uses;
 }
 
 void lt_allocator_reset_peak(lt_allocator *allocator)
 {
-    note_peak(allocator);
+    record_peak(allocator);
 }

@@ -27,14 +27,14 @@ void *lt_chunk_data(const lt_chunk *chunk);
  * lt_allocator_new_scope(); 0: none. */
 uint64_t lt_allocator_new_scope(lt_allocator *allocator);
 /* Sets the scope of later allocations; returns the previous one. */
-uint64_t lt_allocator_enter(lt_allocator *allocator, uint64_t scope);
+uint64_t lt_allocator_enter_scope(lt_allocator *allocator, uint64_t scope);
 /* Releases the scope's segments for general use. */
 void lt_allocator_end_scope(lt_allocator *allocator, uint64_t scope);
 /* While frozen, the backend is not asked for memory: an allocation that would need it fails with LT_E_NOMEM. */
 void lt_allocator_freeze(lt_allocator *allocator, bool frozen);
 
 lt_memory lt_allocator_memory(const lt_allocator *allocator);
-const struct lt_memory_uses *lt_allocator_uses(const lt_allocator *allocator);
+const struct lt_memory_uses *lt_allocator_memory_uses(const lt_allocator *allocator);
 void lt_allocator_reset_peak(lt_allocator *allocator);
 
 #endif

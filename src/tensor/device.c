@@ -36,7 +36,7 @@ static lt_status load_cuda(loaded_plugin *into)
             user, plugin->table_bytes, sizeof(lt_backend));
     into->table = *plugin->backend;
     into->plugin = plugin;
-    lt_backend_fill_missing(&into->table);
+    lt_backend_stub_missing_kernels(&into->table);
     return LT_OK;
 }
 
@@ -52,7 +52,7 @@ static bool cuda_is_loaded(void)
 }
 
 /* After a failure the next call tries again, because LATHER_PLUGIN_PATH may have changed. */
-static lt_status find_cuda(const loaded_plugin **out)
+static lt_status load_cuda_once(const loaded_plugin **out)
 {
     pthread_mutex_lock(&lock);
     lt_status st = cuda.table.name ? LT_OK : load_cuda(&cuda);
@@ -74,7 +74,7 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
         return lt_fail(LT_E_UNSUPPORTED, "device cpu: not in this build (-Dcpu=disabled)");
     if (strcmp(name, "cuda") != 0)
         return lt_fail(LT_E_ARG, "device: no device '%s'; known: ref, cpu, cuda", name);
-    LT_TRY(find_cuda(&found));
+    LT_TRY(load_cuda_once(&found));
     *out = &found->table;
     return LT_OK;
 }
@@ -111,8 +111,8 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
     return LT_OK;
 }
 
-static lt_status open_on(lt_device **out, const char *name, const lt_backend *backend, int ordinal,
-                         const lt_device_config *config)
+static lt_status open_with_backend(lt_device **out, const char *name, const lt_backend *backend,
+                                   int ordinal, const lt_device_config *config)
 {
     lt_device *d = lt_alloc(1, sizeof *d);
     if (!d)
@@ -143,7 +143,7 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
     if (config->threads < 0)
         return lt_fail(LT_E_ARG, "device: got %d threads, want 0 or more", config->threads);
     LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
-    return open_on(out, name, backend, ordinal, config);
+    return open_with_backend(out, name, backend, ordinal, config);
 }
 
 lt_status lt_device_open_like(lt_device **out, const lt_device *like, int threads)
@@ -154,7 +154,7 @@ lt_status lt_device_open_like(lt_device **out, const lt_device *like, int thread
     config.threads = threads;
     config.background = true;
     LT_TRY(parse_name(like->name, name, sizeof name, &ordinal));
-    return open_on(out, like->name, like->backend, ordinal, &config);
+    return open_with_backend(out, like->name, like->backend, ordinal, &config);
 }
 
 void lt_device_close(lt_device **device)
@@ -174,7 +174,7 @@ lt_status lt_device_sync(lt_device *device)
     return device->backend->sync(device->ctx);
 }
 
-lt_status lt_device_profiler(lt_device *device, bool on)
+lt_status lt_device_set_profiler(lt_device *device, bool on)
 {
     const lt_backend *b = device->backend;
     if (!b->profiler)
@@ -219,7 +219,7 @@ lt_memory lt_device_memory(const lt_device *device)
 
 int lt_device_memory_uses(const lt_device *device, lt_memory_use *out, int count)
 {
-    return lt_memory_uses_list(lt_allocator_uses(device->allocator), out, count);
+    return lt_memory_uses_list(lt_allocator_memory_uses(device->allocator), out, count);
 }
 
 void lt_device_reset_peak(lt_device *device)
@@ -232,12 +232,12 @@ const char *lt_device_isa(void)
     return lt_cpu_isa_in_use();
 }
 
-const char *lt_device_choice(void)
+const char *lt_device_conv_kernels(void)
 {
-    return lt_cpu_choice_in_use();
+    return lt_cpu_conv_kernels_in_use();
 }
 
-const char *lt_build_line(int index, bool load)
+const char *lt_build_info_line(int index, bool load)
 {
     const char *line;
     if (index == 0)
@@ -254,10 +254,10 @@ const char *lt_build_line(int index, bool load)
     const loaded_plugin *found; /* the line after the cpu's last */
     if (!lt_plugin_exists("cuda") || (!load && !cuda_is_loaded()))
         return NULL;
-    return find_cuda(&found) ? lt_error_message() : found->plugin->info();
+    return load_cuda_once(&found) ? lt_error_message() : found->plugin->info();
 }
 
 const char *lt_build_info(int index)
 {
-    return lt_build_line(index, true);
+    return lt_build_info_line(index, true);
 }

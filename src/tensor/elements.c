@@ -27,7 +27,7 @@ typedef struct map {
 
 enum { BLOCK = 256, GRAIN = 16 * BLOCK }; /* a block's values fit the first-level cache */
 
-static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void map_range(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const map *m = context;
@@ -54,7 +54,7 @@ static void swap_dims(lt_view *v, int a, int b)
 }
 
 /* Sorts y's dimensions by falling stride, so that a 4-D view is traversed in storage order. */
-static void order_dims(map *m)
+static void sort_dims_by_stride(map *m)
 {
     for (int d = 1; d < m->y.shape.ndim; d++)
         for (int at = d; at > 0 && m->y.stride[at - 1] < m->y.stride[at]; at--) {
@@ -82,7 +82,7 @@ lt_status lt_op_map(lt_node *node, lt_map_fn *fn, const lt_view *const *x, int c
         if (!lt_view_broadcast(x[k], y->shape, &m.x[k]))
             return lt_fail(LT_E_SHAPE, "%s: input %d %s does not broadcast to %s", node->op->name,
                            k, lt_shape_text(x[k]->shape, small), lt_shape_text(y->shape, large));
-    order_dims(&m);
-    lt_parallel(lt_shape_count(y->shape), GRAIN, run, &m);
+    sort_dims_by_stride(&m);
+    lt_parallel(lt_shape_count(y->shape), GRAIN, map_range, &m);
     return LT_OK;
 }

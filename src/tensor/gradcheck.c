@@ -34,7 +34,7 @@ static bool is_checked(const lt_tensor *x)
 }
 
 /* Runs fn; handle[i] receives the tensor that it passed to fn as input i. */
-static lt_status build(checker *c, bool record, lt_tensor **handle, lt_tensor **y)
+static lt_status run_forward(checker *c, bool record, lt_tensor **handle, lt_tensor **y)
 {
     lt_pass pass = c->config.pass;
     pass.record = record;
@@ -46,18 +46,18 @@ static lt_status build(checker *c, bool record, lt_tensor **handle, lt_tensor **
     return *y ? LT_OK : lt_fail(LT_E_ARG, "gradcheck: the function returned NULL");
 }
 
-static lt_status evaluate(checker *c, double *out)
+static lt_status evaluate_output(checker *c, double *out)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
-    LT_TRY(build(c, false, handle, &y));
+    LT_TRY(run_forward(c, false, handle, &y));
     return lt_tensor_read(y, out, (size_t)c->outputs * sizeof *out);
 }
 
 /* Allocates everything that has the size of the output. */
-static lt_status prepare(checker *c)
+static lt_status allocate_outputs(checker *c)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
-    LT_TRY(build(c, false, handle, &y));
+    LT_TRY(run_forward(c, false, handle, &y));
     if (lt_tensor_dtype(y) != LT_F64)
         return lt_fail(LT_E_ARG, "gradcheck: the output is %s, want f64",
                        lt_dtype_name(lt_tensor_dtype(y)));
@@ -79,7 +79,7 @@ static lt_status prepare(checker *c)
 static lt_status analytic_gradients(checker *c, double **gradient)
 {
     lt_tensor *handle[MAX_INPUTS], *y;
-    LT_TRY(build(c, true, handle, &y));
+    LT_TRY(run_forward(c, true, handle, &y));
     lt_tensor *loss = lt_sum(c->tape, lt_mul(c->tape, y, c->r), (lt_reduce_config){.dims = 0});
     LT_TRY(lt_tape_backward(c->tape, loss, 1));
     for (int i = 0; i < c->count; i++) {
@@ -95,7 +95,7 @@ static lt_status analytic_gradients(checker *c, double **gradient)
     return lt_tape_status(c->tape);
 }
 
-static double largest(const double *x, int64_t count)
+static double max_magnitude(const double *x, int64_t count)
 {
     double top = 0;
     for (int64_t i = 0; i < count; i++)
@@ -104,16 +104,16 @@ static double largest(const double *x, int64_t count)
 }
 
 /* Computes the central difference along element e of an input whose values are x. */
-static lt_status difference(checker *c, lt_tensor *input, double *x, int64_t e, double *out)
+static lt_status central_difference(checker *c, lt_tensor *input, double *x, int64_t e, double *out)
 {
     size_t bytes = lt_tensor_bytes(input);
     double was = x[e], high = was + c->config.step, low = was - c->config.step;
     x[e] = high;
     LT_TRY(lt_tensor_write(input, x, bytes));
-    LT_TRY(evaluate(c, c->plus));
+    LT_TRY(evaluate_output(c, c->plus));
     x[e] = low;
     LT_TRY(lt_tensor_write(input, x, bytes));
-    LT_TRY(evaluate(c, c->minus));
+    LT_TRY(evaluate_output(c, c->minus));
     x[e] = was;
     double sum = 0;
     for (int64_t j = 0; j < c->outputs; j++)
@@ -125,10 +125,11 @@ static lt_status difference(checker *c, lt_tensor *input, double *x, int64_t e, 
 static lt_status check_elements(checker *c, int input, const double *analytic, double *x)
 {
     int64_t count = lt_tensor_count(c->in[input]);
-    double scale = fmax(largest(analytic, count), 1e-3 * largest(c->upstream, c->outputs));
+    double scale =
+        fmax(max_magnitude(analytic, count), 1e-3 * max_magnitude(c->upstream, c->outputs));
     for (int64_t e = 0; e < count; e++) {
         double numeric = 0;
-        LT_TRY(difference(c, c->in[input], x, e, &numeric));
+        LT_TRY(central_difference(c, c->in[input], x, e, &numeric));
         if (!(fabs(numeric - analytic[e]) <= c->config.tolerance * scale))
             return lt_fail(LT_E_ARG,
                            "gradcheck: input %d, element %lld: numeric %.12g, analytic %.12g, "
@@ -157,10 +158,10 @@ static lt_status check_input(checker *c, int input, const double *analytic)
     return st;
 }
 
-static lt_status check(checker *c)
+static lt_status check_all_inputs(checker *c)
 {
     double *gradient[MAX_INPUTS] = {0};
-    LT_TRY(prepare(c));
+    LT_TRY(allocate_outputs(c));
     lt_status st = analytic_gradients(c, gradient);
     for (int i = 0; i < c->count && !st; i++)
         if (gradient[i])
@@ -183,7 +184,7 @@ lt_status lt_gradcheck(lt_device *device, lt_gradcheck_fn *fn, void *context, lt
     c.config.tolerance = c.config.tolerance > 0 ? c.config.tolerance : 1e-7;
 
     LT_TRY(lt_tape_new(&c.tape, device));
-    lt_status st = check(&c);
+    lt_status st = check_all_inputs(&c);
     lt_tape_free(&c.tape);
     lt_tensor_free(&c.r);
     lt_free(c.upstream);

@@ -48,7 +48,7 @@ static bool same_key(lt_graph_key a, lt_graph_key b)
 }
 
 /* Returns the entry of a key, new if necessary; NULL if there are too many keys. */
-static entry *find(lt_graph *g, lt_graph_key key)
+static entry *find_or_add_entry(lt_graph *g, lt_graph_key key)
 {
     for (int i = 0; i < g->entries; i++)
         if (same_key(g->entry[i].key, key))
@@ -61,9 +61,9 @@ static entry *find(lt_graph *g, lt_graph_key key)
 
 static lt_status run_in_scope(const lt_graph *g, lt_step_fn *step, void *arg)
 {
-    uint64_t before = lt_allocator_enter(g->device->allocator, g->scope);
+    uint64_t before = lt_allocator_enter_scope(g->device->allocator, g->scope);
     lt_status st = step(arg);
-    lt_allocator_enter(g->device->allocator, before);
+    lt_allocator_enter_scope(g->device->allocator, before);
     return st;
 }
 
@@ -74,7 +74,7 @@ static lt_status run_eagerly(lt_graph *g, lt_step_fn *step, void *arg)
 }
 
 /* Captures the step into e->graph, which remains NULL on failure. */
-static lt_status capture(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
+static lt_status capture_step(const lt_graph *g, entry *e, lt_step_fn *step, void *arg)
 {
     lt_device *d = g->device;
     const lt_graph_ops *ops = d->backend->graphs;
@@ -90,7 +90,7 @@ static lt_status capture(const lt_graph *g, entry *e, lt_step_fn *step, void *ar
     return st;
 }
 
-static void note_failure(lt_graph *g, entry *e)
+static void record_failed_capture(lt_graph *g, entry *e)
 {
     e->graph = NULL;
     if (++e->tries < MOST_TRIES)
@@ -101,7 +101,7 @@ static void note_failure(lt_graph *g, entry *e)
     g->stats.failed = true;
 }
 
-static lt_status replay(lt_graph *g, const entry *e)
+static lt_status replay_step(lt_graph *g, const entry *e)
 {
     g->stats.replays++;
     return g->device->backend->graphs->launch(g->device->ctx, e->graph);
@@ -116,20 +116,20 @@ lt_status lt_graph_run(lt_device *device, lt_graph **graph, lt_graph_key key, lt
         LT_TRY(new_graph(graph, device));
     lt_graph *g = *graph;
     LT_ASSERT(g->device == device);
-    entry *e = find(g, key);
+    entry *e = find_or_add_entry(g, key);
     if (!e || e->runs < EAGER_RUNS || e->tries == MOST_TRIES) {
         if (e)
             e->runs++;
         return run_eagerly(g, step, arg);
     }
     if (!e->graph) {
-        if (capture(g, e, step, arg)) {
-            note_failure(g, e);
+        if (capture_step(g, e, step, arg)) {
+            record_failed_capture(g, e);
             return run_eagerly(g, step, arg);
         }
         g->stats.captures++;
     }
-    return replay(g, e);
+    return replay_step(g, e);
 }
 
 void lt_graph_free(lt_graph **graph)

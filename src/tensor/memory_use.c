@@ -16,7 +16,7 @@ lt_memory_owner lt_memory_set_owner(lt_memory_owner owner)
     return before;
 }
 
-static int find(lt_memory_uses *uses, lt_memory_owner owner)
+static int find_or_add_owner(lt_memory_uses *uses, lt_memory_owner owner)
 {
     if (!owner.name)
         return 0;
@@ -29,14 +29,14 @@ static int find(lt_memory_uses *uses, lt_memory_owner owner)
     return uses->count;
 }
 
-int lt_memory_uses_take(lt_memory_uses *uses, size_t bytes)
+int lt_memory_uses_add(lt_memory_uses *uses, size_t bytes)
 {
-    const int index = find(uses, current);
+    const int index = find_or_add_owner(uses, current);
     uses->now[index] += bytes;
     return index;
 }
 
-void lt_memory_uses_note_peak(lt_memory_uses *uses)
+void lt_memory_uses_record_peak(lt_memory_uses *uses)
 {
     memcpy(uses->peak, uses->now, (size_t)(uses->count + 1) * sizeof *uses->peak);
 }
@@ -46,7 +46,7 @@ int64_t lt_memory_moved(void)
     return atomic_load_explicit(&lt_memory_traffic_bytes, memory_order_relaxed);
 }
 
-static int more_first(const void *a, const void *b)
+static int compare_bytes_descending(const void *a, const void *b)
 {
     const size_t x = ((const lt_memory_use *)a)->bytes, y = ((const lt_memory_use *)b)->bytes;
     return (x < y) - (x > y);
@@ -59,7 +59,7 @@ int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int coun
     for (int i = 0; i <= uses->count; i++)
         if (uses->peak[i])
             all[found++] = (lt_memory_use){uses->owner[i].name, uses->owner[i].when, uses->peak[i]};
-    qsort(all, (size_t)found, sizeof *all, more_first);
+    qsort(all, (size_t)found, sizeof *all, compare_bytes_descending);
     for (int i = 0; i < found && i < count; i++)
         out[i] = all[i];
     return found;

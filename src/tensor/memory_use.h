@@ -21,9 +21,9 @@ typedef struct lt_memory_uses {
 lt_memory_owner lt_memory_set_owner(lt_memory_owner owner);
 
 /* Adds bytes to the thread's owner; returns its index. */
-int lt_memory_uses_take(lt_memory_uses *uses, size_t bytes);
+int lt_memory_uses_add(lt_memory_uses *uses, size_t bytes);
 /* Records the current use as the peak. */
-void lt_memory_uses_note_peak(lt_memory_uses *uses);
+void lt_memory_uses_record_peak(lt_memory_uses *uses);
 /* lt_device_memory_uses(). */
 int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int count);
 

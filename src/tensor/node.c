@@ -24,7 +24,7 @@ bool lt_node_is_replay(const lt_node *node)
     return node->replay;
 }
 
-int64_t lt_node_bytes(const lt_node *node)
+int64_t lt_node_traffic_bytes(const lt_node *node)
 {
     size_t bytes = lt_tensor_bytes(node->out);
     for (int i = 0; i < LT_MAX_INPUTS; i++)
@@ -43,7 +43,7 @@ bool lt_node_is_recorded(const lt_node *node)
 }
 
 /* Adds the tensor's dtype, shape and producer to the error message. */
-static lt_status no_memory(const lt_tensor *handle)
+static lt_status fail_out_of_memory(const lt_tensor *handle)
 {
     char shape[LT_SHAPE_TEXT];
     return lt_fail(LT_E_NOMEM, "%s; requested for %s %s%s%s", lt_error_message(),
@@ -58,7 +58,7 @@ lt_status lt_handle_allocate(lt_tensor *handle)
     LT_TRY(lt_shape_bytes(handle->shape, handle->dtype, &bytes));
     handle->freed = false;
     lt_status st = lt_buffer_new(&handle->buffer, handle->device, bytes);
-    return st == LT_E_NOMEM ? no_memory(handle) : st;
+    return st == LT_E_NOMEM ? fail_out_of_memory(handle) : st;
 }
 
 void lt_handle_free(lt_tensor *handle)
@@ -93,13 +93,14 @@ lt_status lt_node_forward(lt_node *node)
         lt_memory_set_owner((lt_memory_owner){node->op->name, "forward"});
     lt_status st = node->op->forward(node);
     (void)lt_memory_set_owner(before);
-    lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name, begin ? lt_node_bytes(node) : 0);
+    lt_trace_end(begin, LT_PROFILE_FORWARD, node->op->name,
+                 begin ? lt_node_traffic_bytes(node) : 0);
     lt_tape_free_scratch(node->tape);
     return st;
 }
 
 /* Frees inputs that were recomputed for this forward only. */
-static void free_inputs(const lt_node *n)
+static void free_recomputed_inputs(const lt_node *n)
 {
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
         lt_tensor *x = n->in[i];
@@ -110,7 +111,7 @@ static void free_inputs(const lt_node *n)
 }
 
 /* Computes an output that was dropped, or deferred, after recomputing its inputs as needed. */
-lt_status lt_node_replay(lt_node *n)
+lt_status lt_node_recompute(lt_node *n)
 {
     lt_tensor *out = n->out;
     const bool deferred = out->deferred;
@@ -128,11 +129,11 @@ lt_status lt_node_replay(lt_node *n)
         lt_node_release_inputs(n);
     }
     if (!st)
-        free_inputs(n);
+        free_recomputed_inputs(n);
     return st;
 }
 
-void lt_node_defer(lt_node *node)
+void lt_node_defer_output(lt_node *node)
 {
     node->out->freed = node->out->deferred = true;
     if (lt_node_is_recorded(node))
@@ -160,7 +161,7 @@ lt_status lt_tensor_materialize(const lt_tensor *tensor)
     const lt_tensor *s = lt_tensor_storage(tensor);
     if (!s->deferred || !s->producer)
         return LT_OK;
-    lt_status st = lt_node_replay(s->producer);
+    lt_status st = lt_node_recompute(s->producer);
     lt_tape_free_scratch(s->tape);
     return st;
 }
@@ -195,7 +196,7 @@ lt_status lt_node_in(lt_node *node, int input, lt_view *view)
     const lt_tensor *t =
         lt_tensor_storage(node->in[input]); /* a variable's data may be on another tape */
     if (t->freed && t->producer && (t->deferred || t->producer->op->recomputable))
-        LT_TRY(lt_node_replay(t->producer));
+        LT_TRY(lt_node_recompute(t->producer));
     LT_TRY(load_param(node->tape, node->in[input]->param));
     *view = lt_tensor_view(t);
     if (!view->data)
@@ -214,7 +215,7 @@ lt_status lt_node_out(lt_node *node, lt_view *view)
     return LT_OK;
 }
 
-void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
+void lt_node_alias_input(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
 {
     const lt_tensor *from = lt_tensor_storage(node->in[input]);
     lt_tensor *out = node->out;
@@ -225,7 +226,7 @@ void lt_node_alias(lt_node *node, int input, const int64_t stride[LT_MAX_DIMS])
 }
 
 /* Sets the output's strides if the shape is the output's; else row-major ones. */
-static void set_strides(const lt_node *node, lt_shape shape, int64_t stride[LT_MAX_DIMS])
+static void choose_saved_strides(const lt_node *node, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     if (lt_shape_equal(shape, node->out->shape))
         memcpy(stride, node->out->stride, sizeof node->out->stride);
@@ -236,10 +237,10 @@ static void set_strides(const lt_node *node, lt_shape shape, int64_t stride[LT_M
 lt_status lt_node_save(lt_node *node, int slot, lt_dtype dtype, lt_shape shape, lt_view *view)
 {
     if (!node->saved[slot]) {
-        node->saved[slot] = lt_tape_handle(node->tape, dtype, shape);
+        node->saved[slot] = lt_tape_new_handle(node->tape, dtype, shape);
         if (!node->saved[slot])
             return LT_E_NOMEM;
-        set_strides(node, shape, node->saved[slot]->stride);
+        choose_saved_strides(node, shape, node->saved[slot]->stride);
         LT_TRY(lt_handle_allocate(node->saved[slot]));
     }
     return lt_node_saved(node, slot, view);
@@ -279,7 +280,7 @@ lt_status lt_node_scratch(lt_node *node, lt_dtype dtype, lt_shape shape, lt_view
     LT_TRY(lt_buffer_new(&b, tape->device, bytes));
     tape->scratch[tape->scratches++] = b;
     *view = (lt_view){.data = lt_chunk_data(b->chunk), .dtype = dtype, .shape = shape};
-    set_strides(node, shape, view->stride);
+    choose_saved_strides(node, shape, view->stride);
     return LT_OK;
 }
 

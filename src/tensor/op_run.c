@@ -33,7 +33,7 @@ static lt_status check_inputs(const lt_node *node)
     return LT_OK;
 }
 
-static lt_status record(lt_tape *tape, lt_node *node)
+static lt_status record_node(lt_tape *tape, lt_node *node)
 {
     lt_node **list = lt_grow(tape->node, &tape->node_capacity, tape->nodes + 1, sizeof(lt_node *));
     if (!list)
@@ -60,7 +60,7 @@ static bool is_channels_last(const lt_tensor *t)
 
 /* LT_FORMAT_PRESERVE: the format of the first input of the output's shape; channels-last if a 4-D input is,
  * for inputs that are both broadcast; else row-major. */
-static void set_format(lt_node *node, lt_memory_format format)
+static void set_output_format(lt_node *node, lt_memory_format format)
 {
     lt_tensor *out = node->out;
     for (int i = 0; i < LT_MAX_INPUTS && format == LT_FORMAT_PRESERVE; i++)
@@ -74,19 +74,19 @@ static void set_format(lt_node *node, lt_memory_format format)
     lt_format_strides(out->shape, format, out->stride);
 }
 
-static lt_status run(lt_node *node)
+static lt_status infer_and_forward(lt_node *node)
 {
     lt_tape *tape = node->tape;
     lt_desc desc = {0};
     LT_TRY(check_inputs(node));
     LT_TRY(node->op->infer(node, &desc));
-    node->out = lt_tape_handle(tape, desc.dtype, desc.shape);
+    node->out = lt_tape_new_handle(tape, desc.dtype, desc.shape);
     if (!node->out)
         return LT_E_NOMEM;
-    set_format(node, desc.format);
+    set_output_format(node, desc.format);
     LT_TRY(lt_node_forward(node));
     if (lt_node_is_recorded(node))
-        return record(tape, node);
+        return record_node(tape, node);
     lt_node_release_saved(node);
     return LT_OK;
 }
@@ -101,6 +101,6 @@ lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *inputs, i
     if (!st)
         st = new_node(tape, op, inputs, count, config, &node);
     if (!st)
-        st = run(node);
+        st = infer_and_forward(node);
     return st ? lt_tape_fail(tape, st) : node->out;
 }

@@ -42,14 +42,14 @@ void lt_params_zero_grad(const lt_params *list)
         list->item[i]->has_grad = false;
 }
 
-static bool has_gradient(lt_role role)
+static bool role_has_gradient(lt_role role)
 {
     return role != LT_ROLE_STAT && role != LT_ROLE_COUNT;
 }
 
 bool lt_param_is_trained(const lt_param *param)
 {
-    return has_gradient(param->role) && !param->frozen;
+    return role_has_gradient(param->role) && !param->frozen;
 }
 
 /* Sets the fans of a weight [out,in,...]: its sizes times the filter's. */
@@ -62,15 +62,15 @@ static void set_fans(lt_param *param, lt_shape shape)
     param->fan_out = (int)(shape.dim[0] * taps);
 }
 
-static lt_status init(lt_param *param, lt_device *device, const char *path, const char *leaf,
-                      lt_shape shape, lt_memory_format format, lt_role role)
+static lt_status init_param(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                            lt_shape shape, lt_memory_format format, lt_role role)
 {
     lt_param p = {.role = role};
     lt_dtype dtype = role == LT_ROLE_COUNT ? LT_I64 : lt_device_master(device);
     p.name = lt_format("%s%s%s", path, *path ? "." : "", leaf);
     set_fans(&p, shape);
     lt_status st = p.name ? lt_tensor_new_as(&p.value, device, dtype, shape, format) : LT_E_NOMEM;
-    if (!st && has_gradient(role))
+    if (!st && role_has_gradient(role))
         st = lt_tensor_new_like(&p.grad, p.value, dtype);
     if (st) {
         lt_param_clear(&p);
@@ -84,7 +84,7 @@ lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *pat
                              lt_shape shape, double fill, lt_role role)
 {
     lt_param p;
-    LT_TRY(init(&p, device, path, leaf, shape, LT_FORMAT_CONTIGUOUS, role));
+    LT_TRY(init_param(&p, device, path, leaf, shape, LT_FORMAT_CONTIGUOUS, role));
     lt_status st = lt_tensor_fill(p.value, fill);
     if (st) {
         lt_param_clear(&p);
@@ -97,7 +97,7 @@ lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *pat
 lt_status lt_param_init_filter(lt_param *param, lt_device *device, const char *path,
                                const char *leaf, lt_shape shape)
 {
-    return init(param, device, path, leaf, shape, LT_FORMAT_CHANNELS_LAST, LT_ROLE_WEIGHT);
+    return init_param(param, device, path, leaf, shape, LT_FORMAT_CHANNELS_LAST, LT_ROLE_WEIGHT);
 }
 
 lt_status lt_param_init(lt_param *param, lt_device *device, const char *path, const char *leaf,

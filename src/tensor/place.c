@@ -53,7 +53,7 @@ const char *lt_place_text(const lt_place *place, char *text)
     return text;
 }
 
-static bool fits_view(const lt_place *place)
+static bool is_box_in_view(const lt_place *place)
 {
     const lt_shape *offset = &place->offset, *extent = &place->extent, *view = &place->view;
     if (view->ndim < 0 || view->ndim > LT_MAX_DIMS || offset->ndim != view->ndim
@@ -70,7 +70,7 @@ lt_status lt_place_check(const lt_place *place, const char *name, int64_t count)
 {
     char text[LT_PLACE_TEXT], shape[LT_SHAPE_TEXT];
     const int64_t logical = lt_shape_count(place->logical);
-    if (!fits_view(place))
+    if (!is_box_in_view(place))
         return lt_fail(LT_E_SHAPE, "%s: %s is not a box within the view", name,
                        lt_place_text(place, text));
     if (lt_shape_count(place->view) != logical)
@@ -118,7 +118,7 @@ int64_t lt_place_index(const lt_place *place, int64_t element)
 }
 
 /* Returns the number of elements in each run. */
-static int64_t run_count(const lt_place *place)
+static int64_t run_length(const lt_place *place)
 {
     int64_t count = 1;
     for (int d = place->view.ndim - 1; d >= 0; d--) {
@@ -134,7 +134,7 @@ bool lt_place_next_run(const lt_place *place, lt_place_run *run)
     const int64_t local = run->local + run->count;
     if (local >= lt_place_count(place))
         return false;
-    *run = (lt_place_run){lt_place_index(place, local), local, run_count(place)};
+    *run = (lt_place_run){lt_place_index(place, local), local, run_length(place)};
     return true;
 }
 

@@ -45,7 +45,7 @@ lt_status lt_readback_new(lt_readback **out, lt_device *device, size_t bytes)
     return LT_OK;
 }
 
-static lt_status wait(lt_readback *r)
+static lt_status wait_for_copies(lt_readback *r)
 {
     const bool sent = r->sent;
     r->sent = false;
@@ -60,7 +60,7 @@ void lt_readback_free(lt_readback **readback)
     if (!r)
         return;
     snprintf(before, sizeof before, "%s", lt_error_message());
-    lt_status st = wait(r);
+    lt_status st = wait_for_copies(r);
     if (st) { /* the next call on the device reports it again */
         lt_log(LT_LOG_WARN, "readback", "%s", lt_error_message());
         if (lt_device_sync(r->device)) /* copies may still be in flight */
@@ -109,7 +109,7 @@ lt_status lt_readback_send(lt_readback *r)
 
 lt_status lt_readback_wait(lt_readback *r, const void **data)
 {
-    LT_TRY(wait(r));
+    LT_TRY(wait_for_copies(r));
     *data = r->data;
     return LT_OK;
 }

@@ -58,7 +58,7 @@ static const struct {
 #define ONE_FILE \
     "sharded models are not supported: save one file with save_pretrained(DIR, max_shard_size=\"1TB\")"
 
-static lt_status bad(const lt_safetensors *f, const char *tensor, const char *what)
+static lt_status fail_entry(const lt_safetensors *f, const char *tensor, const char *what)
 {
     return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %s", f->path, tensor, what);
 }
@@ -69,7 +69,7 @@ static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
 {
     const char *name;
     if (lt_json_string(v, "dtype", &name))
-        return bad(f, e->name, "dtype is missing");
+        return fail_entry(f, e->name, "dtype is missing");
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
         if (!strcmp(name, dtypes[i].name)) {
             e->dtype = dtypes[i].dtype;
@@ -93,15 +93,15 @@ static lt_status read_shape(const lt_safetensors *f, const lt_json_value *v,
 {
     const lt_json_value *shape = lt_json_member(v, "shape");
     if (!shape || shape->type != LT_JSON_ARRAY)
-        return bad(f, e->name, "shape is missing");
+        return fail_entry(f, e->name, "shape is missing");
     if (shape->count > LT_MAX_DIMS)
         return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu dimensions, want at most %d", f->path,
                        e->name, shape->count, LT_MAX_DIMS);
     for (const lt_json_value *d = shape->child; d; d = d->next) {
         if (!d->is_integer || d->integer < 0)
-            return bad(f, e->name, "a size is not a non-negative integer");
+            return fail_entry(f, e->name, "a size is not a non-negative integer");
         if (__builtin_mul_overflow(bytes, (size_t)d->integer, &bytes))
-            return bad(f, e->name, "the size in bytes overflows");
+            return fail_entry(f, e->name, "the size in bytes overflows");
         e->shape.dim[e->shape.ndim++] = d->integer;
     }
     e->bytes = bytes;
@@ -113,11 +113,11 @@ static lt_status read_offsets(const lt_safetensors *f, const lt_json_value *v,
 {
     const lt_json_value *pair = lt_json_member(v, "data_offsets");
     if (!pair || pair->type != LT_JSON_ARRAY || pair->count != 2)
-        return bad(f, e->name, "data_offsets are not two numbers");
+        return fail_entry(f, e->name, "data_offsets are not two numbers");
     const lt_json_value *begin = pair->child, *end = begin->next;
     if (!begin->is_integer || !end->is_integer || begin->integer < 0
         || end->integer < begin->integer || (uint64_t)end->integer > f->data_bytes)
-        return bad(f, e->name, "data_offsets are outside the file");
+        return fail_entry(f, e->name, "data_offsets are outside the file");
     size_t span = (size_t)(end->integer - begin->integer);
     if (span != e->bytes)
         return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %zu bytes, but its shape needs %zu",
@@ -135,9 +135,9 @@ static lt_status read_entry(lt_safetensors *f, const lt_json_value *v)
     e += f->count;
     *e = (lt_safetensors_entry){.name = v->key};
     if (v->type != LT_JSON_OBJECT)
-        return bad(f, e->name, "is not an object");
+        return fail_entry(f, e->name, "is not an object");
     if (v->count != 3)
-        return bad(f, e->name, "needs exactly dtype, shape and data_offsets");
+        return fail_entry(f, e->name, "needs exactly dtype, shape and data_offsets");
     size_t bytes = 0;
     LT_TRY(read_dtype(f, v, e, &bytes));
     LT_TRY(read_shape(f, v, e, bytes));
@@ -171,7 +171,7 @@ static lt_status read_member(void *context, const lt_json_value *v)
     return !strcmp(v->key, "__metadata__") ? read_metadata(context, v) : read_entry(context, v);
 }
 
-static int by_address(const void *a, const void *b)
+static int compare_addresses(const void *a, const void *b)
 {
     const lt_safetensors_entry *const *x = a, *const *y = b;
     const char *p = (*x)->data, *q = (*y)->data;
@@ -180,7 +180,7 @@ static int by_address(const void *a, const void *b)
     return ((*x)->bytes > (*y)->bytes) - ((*x)->bytes < (*y)->bytes); /* empty tensors first */
 }
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
     const lt_safetensors_entry *const *x = a, *const *y = b;
     return strcmp((*x)->name, (*y)->name);
@@ -190,14 +190,14 @@ static int by_name(const void *a, const void *b)
 static lt_status check_tiling(lt_safetensors *f)
 {
     if (f->count)
-        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), by_address);
+        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), compare_addresses);
     const char *at = f->data;
     for (size_t i = 0; i < f->count; i++) {
         const lt_safetensors_entry *e = f->by_name[i];
         if ((const char *)e->data != at)
-            return bad(f, e->name,
-                       (const char *)e->data < at ? "its bytes overlap another tensor's"
-                                                  : "bytes before it belong to no tensor");
+            return fail_entry(f, e->name,
+                              (const char *)e->data < at ? "its bytes overlap another tensor's"
+                                                         : "bytes before it belong to no tensor");
         at += e->bytes;
     }
     if (at != f->data + f->data_bytes)
@@ -210,7 +210,7 @@ static lt_status check_tiling(lt_safetensors *f)
 static lt_status check_names(lt_safetensors *f)
 {
     if (f->count)
-        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), by_name);
+        qsort(f->by_name, f->count, sizeof(lt_safetensors_entry *), compare_names);
     for (size_t i = 1; i < f->count; i++)
         if (!strcmp(f->by_name[i - 1]->name, f->by_name[i]->name))
             return lt_fail(LT_E_FORMAT, "%s: duplicate key '%.100s'", f->path, f->by_name[i]->name);
@@ -224,7 +224,7 @@ static bool is_pytorch(const unsigned char *map)
 }
 
 /* Reports a file that does not begin with the length of a header. */
-static lt_status explain(const lt_safetensors *f, uint64_t length)
+static lt_status fail_not_safetensors(const lt_safetensors *f, uint64_t length)
 {
     static const char index[] = ".index.json";
     const size_t bytes = strlen(f->path), end = sizeof index - 1;
@@ -251,7 +251,7 @@ static lt_status read_header(lt_safetensors *f)
     for (int i = 0; i < LENGTH_BYTES; i++)
         length |= (uint64_t)map[i] << (8 * i);
     if (length > MAX_HEADER || length > f->size - LENGTH_BYTES)
-        return explain(f, length);
+        return fail_not_safetensors(f, length);
     const char *text = (const char *)map + LENGTH_BYTES;
     if (length == 0 || text[0] != '{')
         return lt_fail(LT_E_FORMAT, "%s: the header does not begin with '{'", f->path);
@@ -262,7 +262,7 @@ static lt_status read_header(lt_safetensors *f)
     return lt_json_each(&f->json, text, (size_t)length, &visitor);
 }
 
-static lt_status read_all(lt_safetensors *f)
+static lt_status read_and_check(lt_safetensors *f)
 {
     LT_TRY(read_header(f));
     f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
@@ -318,7 +318,7 @@ lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
     f->path = path;
     lt_status st = map_file(f);
     if (!st)
-        st = read_all(f);
+        st = read_and_check(f);
     f->path = NULL;
     if (st)
         lt_safetensors_close(&f);
@@ -358,13 +358,13 @@ const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *file, cons
     lt_safetensors_entry key = {.name = name};
     const lt_safetensors_entry *wanted = &key;
     const lt_safetensors_entry *const *found =
-        file->count
-            ? bsearch(&wanted, file->by_name, file->count, sizeof(lt_safetensors_entry *), by_name)
-            : NULL;
+        file->count ? bsearch(&wanted, file->by_name, file->count, sizeof(lt_safetensors_entry *),
+                              compare_names)
+                    : NULL;
     return found ? *found : NULL;
 }
 
-bool lt_safetensors_strip(lt_safetensors *file, const char *prefix)
+bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix)
 {
     size_t bytes = strlen(prefix);
     for (size_t i = 0; i < file->count; i++)

@@ -12,9 +12,9 @@ LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer,
                                                   lt_safetensors_source *source, void *context);
 
 /* lt_safetensors_finish() for a file of an lt_atomic_dir, which does the syncing. */
-LT_MUST_CHECK lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer);
+LT_MUST_CHECK lt_status lt_safetensors_finish_unsynced(lt_safetensors_writer **writer);
 
 /* Removes a prefix from all names if all begin with it; returns true if it did. */
-bool lt_safetensors_strip(lt_safetensors *file, const char *prefix);
+bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix);
 
 #endif

@@ -22,7 +22,7 @@ typedef struct item {
     const lt_tensor *tensor; /* source of the data: one of tensor, source, data */
     lt_safetensors_source *source;
     void *context;
-    const void *data; /* - */
+    const void *data; /* row-major elements in host memory */
 } item;
 
 typedef struct note {
@@ -70,7 +70,7 @@ lt_status lt_safetensors_add_metadata(lt_safetensors_writer *w, const char *key,
     return LT_OK;
 }
 
-static lt_status add(lt_safetensors_writer *w, const char *name, item what)
+static lt_status add_item(lt_safetensors_writer *w, const char *name, item what)
 {
     if (!strcmp(name, "__metadata__"))
         return lt_fail(LT_E_ARG, "%s: a tensor cannot be called %s", w->path, name);
@@ -98,10 +98,10 @@ lt_status lt_safetensors_add(lt_safetensors_writer *w, const char *name, const l
 {
     if (has_name(w, name))
         return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
-    return add(w, name,
-               (item){.tensor = tensor,
-                      .dtype = lt_tensor_dtype(tensor),
-                      .shape = lt_tensor_shape(tensor)});
+    return add_item(w, name,
+                    (item){.tensor = tensor,
+                           .dtype = lt_tensor_dtype(tensor),
+                           .shape = lt_tensor_shape(tensor)});
 }
 
 lt_status lt_safetensors_add_host(lt_safetensors_writer *w, const char *name, lt_dtype dtype,
@@ -109,7 +109,7 @@ lt_status lt_safetensors_add_host(lt_safetensors_writer *w, const char *name, lt
 {
     if (has_name(w, name))
         return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
-    return add(w, name, (item){.data = data, .dtype = dtype, .shape = shape});
+    return add_item(w, name, (item){.data = data, .dtype = dtype, .shape = shape});
 }
 
 lt_status lt_safetensors_add_source(lt_safetensors_writer *w, const char *name, lt_dtype dtype,
@@ -117,11 +117,11 @@ lt_status lt_safetensors_add_source(lt_safetensors_writer *w, const char *name, 
 {
     if (has_name(w, name))
         return lt_fail(LT_E_ARG, "%s: duplicate tensor '%s'", w->path, name);
-    return add(w, name,
-               (item){.source = source, .context = context, .dtype = dtype, .shape = shape});
+    return add_item(w, name,
+                    (item){.source = source, .context = context, .dtype = dtype, .shape = shape});
 }
 
-static void put_item(lt_json_writer *json, const item *it, size_t begin)
+static void put_item_header(lt_json_writer *json, const item *it, size_t begin)
 {
     static const char *const names[] = {
         [LT_F32] = "F32", [LT_F64] = "F64", [LT_F16] = "F16", [LT_BF16] = "BF16",
@@ -150,7 +150,7 @@ static void put_header(lt_json_writer *json, const lt_safetensors_writer *w)
     }
     size_t begin = 0;
     for (size_t i = 0; i < w->count; begin += w->item[i++].bytes)
-        put_item(json, &w->item[i], begin);
+        put_item_header(json, &w->item[i], begin);
     lt_json_end(json);
 }
 
@@ -217,7 +217,7 @@ lt_status lt_safetensors_finish(lt_safetensors_writer **writer)
     return st;
 }
 
-lt_status lt_safetensors_finish_part(lt_safetensors_writer **writer)
+lt_status lt_safetensors_finish_unsynced(lt_safetensors_writer **writer)
 {
     lt_status st = write_file(*writer, false);
     lt_safetensors_discard(writer);

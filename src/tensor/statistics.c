@@ -23,7 +23,7 @@ struct lt_statistics {
     size_t count;
 };
 
-static lt_status add_all(lt_statistics *s, const lt_params *params)
+static lt_status collect_statistics(lt_statistics *s, const lt_params *params)
 {
     s->value = lt_alloc(params->count, sizeof(lt_tensor *));
     s->saved = lt_alloc(params->count, sizeof(lt_tensor *));
@@ -46,7 +46,7 @@ lt_status lt_statistics_new(lt_statistics **out, const lt_params *params)
     lt_statistics *s = lt_alloc(1, sizeof *s);
     if (!s)
         return LT_E_NOMEM;
-    lt_status st = add_all(s, params);
+    lt_status st = collect_statistics(s, params);
     if (st || !s->count)
         lt_statistics_free(&s);
     *out = s;
@@ -69,7 +69,7 @@ void lt_statistics_free(lt_statistics **statistics)
 
 /* vec kernels have no integers: the bits of a count are passed as an f64, which a multiplication by 1 leaves
  * unchanged. */
-static lt_view numbers_of(const lt_tensor *t)
+static lt_view as_float_view(const lt_tensor *t)
 {
     lt_view v = lt_tensor_view(t);
     v.dtype = v.dtype == LT_I64 ? LT_F64 : v.dtype;
@@ -77,41 +77,44 @@ static lt_view numbers_of(const lt_tensor *t)
     return v;
 }
 
-static lt_status copy(const lt_statistics *s, lt_tensor *const *from, lt_tensor *const *to,
-                      const lt_scalars *scalars)
+static lt_status copy_statistics(const lt_statistics *s, lt_tensor *const *from,
+                                 lt_tensor *const *to, const lt_scalars *scalars)
 {
     const lt_backend *be = s->device->backend;
     for (size_t i = 0; i < s->count; i++) {
         if (be->host_memory)
             LT_TRY(lt_tensor_copy(to[i], from[i]));
         else
-            s->job[i] = (lt_vec_job){
-                .op = LT_VEC_AXPBY, .alpha = 1, .a = numbers_of(from[i]), .y = numbers_of(to[i])};
+            s->job[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
+                                     .alpha = 1,
+                                     .a = as_float_view(from[i]),
+                                     .y = as_float_view(to[i])};
     }
     return be->host_memory ? LT_OK : be->vec(s->device->ctx, s->job, s->count, scalars);
 }
 
 lt_status lt_statistics_save(const lt_statistics *s)
 {
-    return s ? copy(s, s->value, s->saved, NULL) : LT_OK;
+    return s ? copy_statistics(s, s->value, s->saved, NULL) : LT_OK;
 }
 
 lt_status lt_statistics_restore(const lt_statistics *s)
 {
-    return s ? copy(s, s->saved, s->value, NULL) : LT_OK;
+    return s ? copy_statistics(s, s->saved, s->value, NULL) : LT_OK;
 }
 
-lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars, bool skipped)
+lt_status lt_statistics_undo_if_skipped(const lt_statistics *s, const lt_scalars *scalars,
+                                        bool skipped)
 {
     if (s && s->device->backend->host_memory)
         return skipped ? lt_statistics_restore(s) : LT_OK;
     if (s)
-        LT_TRY(copy(s, s->value, s->saved, scalars));
+        LT_TRY(copy_statistics(s, s->value, s->saved, scalars));
     return lt_statistics_restore(s);
 }
 
 /* Returns the first element of an f32 or f64 tensor that is not finite, with its index; else 0. */
-static lt_status find_bad(const lt_tensor *t, double *bad, int64_t *index)
+static lt_status find_non_finite(const lt_tensor *t, double *bad, int64_t *index)
 {
     const size_t bytes = lt_tensor_bytes(t);
     const int64_t count = lt_tensor_count(t);
@@ -133,7 +136,7 @@ lt_status lt_statistics_check(const lt_params *params, const char *where)
         double value = 0;
         int64_t channel = 0;
         if (p->role == LT_ROLE_STAT)
-            LT_TRY(find_bad(p->value, &value, &channel));
+            LT_TRY(find_non_finite(p->value, &value, &channel));
         if (!isfinite(value))
             return lt_fail(LT_E_ARG,
                            "%s: %s is not finite (%g in channel %lld) and cannot recover: batch "

@@ -19,8 +19,8 @@ LT_MUST_CHECK lt_status lt_statistics_save(const lt_statistics *s);
 LT_MUST_CHECK lt_status lt_statistics_restore(const lt_statistics *s);
 /* After the optimizer's update: restores the values if the step was skipped, as known to the host (skipped)
  * or to the device (scalars->finite). */
-LT_MUST_CHECK lt_status lt_statistics_settle(const lt_statistics *s, const lt_scalars *scalars,
-                                             bool skipped);
+LT_MUST_CHECK lt_status lt_statistics_undo_if_skipped(const lt_statistics *s,
+                                                      const lt_scalars *scalars, bool skipped);
 
 /* Checks that all running means and variances are finite. Errors: LT_E_ARG; `where` begins the message.
  * Waits for the device. */

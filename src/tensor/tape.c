@@ -29,7 +29,7 @@ static void release_handle(lt_tensor *t)
     t->grad[0] = t->grad[1] = NULL; /* they are handles of the tape */
 }
 
-static void clear(lt_tape *tape)
+static void clear_tape(lt_tape *tape)
 {
     for (lt_tensor *t = tape->handles; t; t = t->next)
         release_handle(t);
@@ -45,7 +45,7 @@ static void clear(lt_tape *tape)
 
 void lt_tape_reset(lt_tape *tape, lt_pass pass)
 {
-    clear(tape);
+    clear_tape(tape);
     tape->pass = pass;
     if (tape->read)
         (void)tape->read(tape->read_context, NULL, 0);
@@ -55,7 +55,7 @@ void lt_tape_free(lt_tape **tape)
 {
     if (!*tape)
         return;
-    clear(*tape);
+    clear_tape(*tape);
     lt_arena_free(&(*tape)->arena);
     lt_free((*tape)->node);
     lt_free((*tape)->scratch);
@@ -107,7 +107,7 @@ lt_status lt_tape_check_cancelled(const lt_tape *tape)
 
 /* Returns the batch size of the pass: the first size of its first tensor with at least 2 dimensions; 0: no
  * batch. */
-static int64_t batch_of(const lt_tape *tape)
+static int64_t batch_size(const lt_tape *tape)
 {
     const lt_tensor *first = NULL;
     for (const lt_tensor *t = tape->handles; t; t = t->next)
@@ -116,9 +116,9 @@ static int64_t batch_of(const lt_tape *tape)
 }
 
 /* Adds a smaller batch size to an out-of-memory message, whether a tensor or a library ran out. */
-static void advise(const lt_tape *tape)
+static void suggest_smaller_batch(const lt_tape *tape)
 {
-    const int64_t batch = batch_of(tape);
+    const int64_t batch = batch_size(tape);
     if (batch)
         (void)lt_fail(LT_E_NOMEM, "%s; a batch of %lld instead of %lld may fit", lt_error_message(),
                       (long long)batch / 2, (long long)batch);
@@ -129,13 +129,13 @@ lt_tensor *lt_tape_fail(lt_tape *tape, lt_status status)
     if (!tape->status && status) {
         tape->status = status;
         if (status == LT_E_NOMEM)
-            advise(tape);
+            suggest_smaller_batch(tape);
         snprintf(tape->message, sizeof tape->message, "%s", lt_error_message());
     }
     return NULL;
 }
 
-lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape)
+lt_tensor *lt_tape_new_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape)
 {
     lt_tensor *t = lt_arena_alloc(&tape->arena, sizeof *t);
     if (!t)
@@ -150,19 +150,19 @@ lt_tensor *lt_tape_handle(lt_tape *tape, lt_dtype dtype, lt_shape shape)
     return t;
 }
 
-lt_tensor *lt_tape_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dtype)
+lt_tensor *lt_tape_new_handle_like(lt_tape *tape, const lt_tensor *like, lt_dtype dtype)
 {
-    lt_tensor *t = lt_tape_handle(tape, dtype, like->shape);
+    lt_tensor *t = lt_tape_new_handle(tape, dtype, like->shape);
     if (t)
         memcpy(t->stride, lt_tensor_storage(like)->stride, sizeof t->stride);
     return t;
 }
 
-static lt_tensor *leaf(lt_tape *tape, lt_tensor *source, lt_param *param)
+static lt_tensor *new_leaf(lt_tape *tape, lt_tensor *source, lt_param *param)
 {
     if (tape->status)
         return NULL;
-    lt_tensor *t = lt_tape_handle(tape, source->dtype, source->shape);
+    lt_tensor *t = lt_tape_new_handle(tape, source->dtype, source->shape);
     if (!t)
         return lt_tape_fail(tape, LT_E_NOMEM);
     t->source = source;
@@ -174,7 +174,7 @@ static lt_tensor *leaf(lt_tape *tape, lt_tensor *source, lt_param *param)
 
 lt_tensor *lt_tape_variable(lt_tape *tape, lt_tensor *x)
 {
-    return leaf(tape, x, NULL);
+    return new_leaf(tape, x, NULL);
 }
 
 lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param)
@@ -182,7 +182,7 @@ lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param)
     for (lt_tensor *t = tape->handles; t; t = t->next)
         if (t->param == param)
             return tape->status ? NULL : t; /* one handle, so that the gradient is complete once */
-    return leaf(tape, param->value, param);
+    return new_leaf(tape, param->value, param);
 }
 
 void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context)

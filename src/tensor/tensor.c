@@ -116,12 +116,12 @@ void lt_tensor_free(lt_tensor **tensor)
     if (!*tensor)
         return;
     LT_ASSERT(!(*tensor)->tape);
-    lt_tensor_release(*tensor);
+    lt_tensor_free_memory(*tensor);
     lt_free(*tensor);
     *tensor = NULL;
 }
 
-void lt_tensor_release(lt_tensor *tensor)
+void lt_tensor_free_memory(lt_tensor *tensor)
 {
     LT_ASSERT(!tensor->tape);
     lt_buffer_release(&tensor->buffer);

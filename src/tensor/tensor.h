@@ -52,12 +52,12 @@ struct lt_device {
  * LT_E_UNSUPPORTED (no plugin, or it cannot be loaded: the message has the reason). */
 lt_status lt_backend_find(const char *name, const lt_backend **out);
 /* lt_build_info(); load: loads plugins to ask them, else only loaded ones report. */
-const char *lt_build_line(int index, bool load);
+const char *lt_build_info_line(int index, bool load);
 /* These return the choices that a cpu device opened now would make: its instruction set (machine and
  * LATHER_CPU_ISA) and its convolution kernels (LATHER_CPU_KERNELS). "" in a build without that backend, or
  * if the variable is invalid. */
 const char *lt_device_isa(void);
-const char *lt_device_choice(void);
+const char *lt_device_conv_kernels(void);
 
 /* Opens a device of the same kind with separate memory and compute threads, for kernels on the calling
  * thread that run concurrently with those of the other device, at lower priority. Errors: as
@@ -66,7 +66,7 @@ lt_status lt_device_open_like(lt_device **out, const lt_device *like, int thread
 
 /* Waits for queued work, then starts or stops the vendor's profiler (ncu --profile-from-start no); does
  * nothing on a device without one. */
-lt_status lt_device_profiler(lt_device *device, bool on);
+lt_status lt_device_set_profiler(lt_device *device, bool on);
 
 /* Creates a buffer with one reference. Errors: LT_E_NOMEM. */
 lt_status lt_buffer_new(lt_buffer **out, lt_device *device, size_t bytes);
@@ -82,7 +82,7 @@ lt_status lt_tensor_allocate(lt_tensor *tensor);
 /* These free and allocate (uninitialised) the memory of a tensor that is not on a tape, leaving its version
  * unchanged; for parameters whose values are on another rank. Without effect if there is nothing to do.
  * Errors: LT_E_NOMEM. */
-void lt_tensor_release(lt_tensor *tensor);
+void lt_tensor_free_memory(lt_tensor *tensor);
 LT_MUST_CHECK lt_status lt_tensor_allocate_raw(lt_tensor *tensor);
 /* Changes the tensor's dtype; its values become undefined. A 16-bit and a wider dtype have separate buffers,
  * because recorded steps use the addresses of both; the new one may need lt_tensor_allocate_raw(). */

@@ -26,7 +26,7 @@ static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
 }
 
 /* Prepares a row-major form of the tensor: in new device memory, or the tensor itself if it is row-major. */
-static lt_status stage(const lt_tensor *tensor, lt_buffer **buffer, lt_view *staged)
+static lt_status stage_row_major(const lt_tensor *tensor, lt_buffer **buffer, lt_view *staged)
 {
     *buffer = NULL;
     *staged = lt_tensor_view(tensor);
@@ -44,7 +44,7 @@ lt_status lt_tensor_read(const lt_tensor *tensor, void *host, size_t bytes)
     const lt_device *d = tensor->device;
     lt_view view = lt_tensor_view(tensor), staged;
     lt_buffer *buffer;
-    LT_TRY(stage(tensor, &buffer, &staged));
+    LT_TRY(stage_row_major(tensor, &buffer, &staged));
 
     lt_status st = buffer ? d->backend->cast(d->ctx, &view, &staged) : LT_OK;
     if (!st)
@@ -61,7 +61,7 @@ lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes)
     const lt_device *d = tensor->device;
     lt_view view = lt_tensor_view(tensor), staged;
     lt_buffer *buffer;
-    LT_TRY(stage(tensor, &buffer, &staged));
+    LT_TRY(stage_row_major(tensor, &buffer, &staged));
 
     lt_status st = d->backend->copy(d->ctx, staged.data, host, bytes, LT_COPY_IN);
     if (!st && buffer)

@@ -40,7 +40,7 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
     if (!st)
         st = lt_cuda_begin(ctx, "conv2d_stats");
     if (!st)
-        st = lt_cuda_moments_of_sums(ctx, y, sum, squares, parts, stats);
+        st = lt_cuda_moments_from_sums(ctx, y, sum, squares, parts, stats);
     lt_free(sum);
     lt_free(parts);
     lt_free(wide.data);

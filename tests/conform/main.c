@@ -106,7 +106,7 @@ static int without_rows(void)
 /* Returns true if the table lacks a basic kernel. */
 static bool is_incomplete(const lt_backend *be)
 {
-    const char *missing = lt_backend_missing(be);
+    const char *missing = lt_backend_find_missing_kernel(be);
     if (missing)
         printf("%s: no kernel for the basic entry %s\n", be->name, missing);
     return missing;
@@ -118,7 +118,7 @@ static int table_controls(const lt_backend *be)
     lt_backend broken = *be;
     broken.name = "control";
     broken.gram = NULL;
-    const char *missing = lt_backend_missing(&broken);
+    const char *missing = lt_backend_find_missing_kernel(&broken);
     return has_rows("no_such_entry") + !(missing && !strcmp(missing, "gram"));
 }
 

@@ -102,7 +102,7 @@ static lt_status grad_w(void *ctx, const lt_conv2d_config *config, const lt_view
     if (x->dtype != LT_BF16 || config->groups != 1)
         return lt_backend_cpu()->conv2d_grad_w(ctx, config, dy, x, dw);
     lt_view own = lt_cpu_dense_view(NULL, LT_F32, dw->shape);
-    own.data = lt_cpu_same_dense(&own, dw)
+    own.data = lt_cpu_has_same_layout(&own, dw)
                    ? dw->data
                    : lt_alloc((size_t)lt_shape_count(dw->shape), sizeof(float));
     LT_ASSERT(own.data);
@@ -126,7 +126,7 @@ static bool choose_unit(const char *name)
         return true;
 #if defined(__x86_64__)
     lt_cpu_isa isa;
-    if (lt_cpu_isa_find(&isa))
+    if (lt_cpu_choose_isa(&isa))
         return false;
     if (!strcmp(name, "tiles512") && isa >= LT_ISA_AVX512) {
         unit.dy = lt_wgrad_amx.dy;

@@ -56,8 +56,8 @@ static void logical_walks_are_in_order(void **state)
         const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
         const lt_view *const views[] = {&a, &b};
         lt_iter w;
-        lt_iter_logical(&w, views, 2);
-        assert_int_equal(w.count, lt_view_count(&a));
+        lt_iter_logical_order(&w, views, 2);
+        assert_int_equal(w.count, lt_view_element_count(&a));
         for (int64_t i = 0; i < w.count; i++) {
             int64_t at[LT_ITER_OPERANDS];
             lt_iter_offsets(&w, i, at);
@@ -85,7 +85,7 @@ static void walks_meet_the_same_pairs(void **state)
         const lt_view a = random_view(&rng, shape), b = random_view(&rng, shape);
         const lt_view *const views[] = {&a, &b};
         lt_iter w;
-        lt_iter_over(&w, views, 2);
+        lt_iter_memory_order(&w, views, 2);
         for (int64_t i = 0; i < w.count; i++) {
             int64_t at[LT_ITER_OPERANDS];
             lt_iter_offsets(&w, i, at);
@@ -105,10 +105,10 @@ static void dense_views_are_one_run(void **state)
     const lt_view nchw = {.shape = LT_SHAPE(2, 5, 3, 4), .stride = {60, 12, 4, 1}};
     const lt_view *const same[] = {&nhwc, &nhwc}, *const other[] = {&nhwc, &nchw};
     lt_iter w;
-    lt_iter_over(&w, same, 2);
+    lt_iter_memory_order(&w, same, 2);
     assert_int_equal(w.ndim, 1);
     assert_true(lt_iter_is_dense(&w));
-    lt_iter_over(&w, other, 2);
+    lt_iter_memory_order(&w, other, 2);
     assert_int_equal(w.ndim, 3); /* n, h and w together, c */
     assert_false(lt_iter_is_dense(&w));
 }
@@ -122,7 +122,7 @@ static void long_walks_do_not_wrap(void **state)
     const lt_view *const views[] = {&v, &t};
     int64_t at[LT_ITER_OPERANDS];
     lt_iter w;
-    lt_iter_logical(&w, views, 2);
+    lt_iter_logical_order(&w, views, 2);
     lt_iter_offsets(&w, 4899999999, at);
     assert_int_equal(at[0], 4899999999);
     lt_iter_offsets(&w, 4899930001, at); /* row 69999, column 1 */
@@ -178,7 +178,7 @@ static void rows_are_cut_into_all_of_them(void **state)
     for (size_t i = 0; i < COUNT_OF(counts); i++)
         for (size_t j = 0; j < COUNT_OF(channels); j++)
             for (int width = 1; width <= LT_VECTOR_WIDTH; width += LT_VECTOR_WIDTH - 1) {
-                const lt_row_cut c = lt_cut_rows(counts[i], channels[j], width);
+                const lt_row_cut c = lt_partition_rows(counts[i], channels[j], width);
                 assert_int_equal(c.lanes * c.lines, LT_ROW_THREADS);
                 assert_true(c.tiles * c.lanes * width >= channels[j]);
                 assert_true((c.tiles - 1) * c.lanes * width < channels[j]);
@@ -202,8 +202,8 @@ static void places_go_beyond_32_bits(void **state)
     apart.stride[3] = 512;
     const int64_t last = rows.count - 1;
     assert_true(rows.count * rows.channels > INT32_MAX);
-    assert_int_equal(lt_rows_place(&rows, last, 511), rows.count * rows.channels - 1);
-    assert_int_equal(lt_rows_place(&apart, last, 511), rows.count * rows.channels - 1);
+    assert_int_equal(lt_rows_offset(&rows, last, 511), rows.count * rows.channels - 1);
+    assert_int_equal(lt_rows_offset(&apart, last, 511), rows.count * rows.channels - 1);
 }
 
 /* Batches of 4096 images: still every row once, and a grid that a device launches. */
@@ -211,7 +211,7 @@ static void huge_batches_are_cut(void **state)
 {
     (void)state;
     const int64_t count = (int64_t)4096 * 224 * 224; /* times 2048 channels: 2^38 elements */
-    const lt_row_cut c = lt_cut_rows(count, 2048, LT_VECTOR_WIDTH);
+    const lt_row_cut c = lt_partition_rows(count, 2048, LT_VECTOR_WIDTH);
     assert_true(c.chunks * c.length >= count && (c.chunks - 1) * c.length < count);
     assert_true(c.chunks <= 65535 && c.tiles <= 65535);
     lt_view x = {.shape = LT_SHAPE(4096, 64, 224, 224),
@@ -222,7 +222,7 @@ static void huge_batches_are_cut(void **state)
     assert_true(plan.chunks * plan.length >= plan.in.count);
     assert_true((plan.chunks - 1) * plan.length < plan.in.count);
     assert_true(plan.chunks <= 65535);
-    assert_int_equal(plan.in.count * plan.out.count, lt_view_count(&x));
+    assert_int_equal(plan.in.count * plan.out.count, lt_view_element_count(&x));
 }
 
 static void windows_and_pixels_agree(void **state)
@@ -235,7 +235,7 @@ static void windows_and_pixels_agree(void **state)
         const int64_t size = kernel + lt_rng_below(&rng, 12);
         const int64_t windows = (size + 2 * pad - kernel) / stride + 1;
         for (int64_t h = 0; h < size; h++) {
-            const lt_range mine = lt_windows_of(h, kernel, stride, pad, windows);
+            const lt_range mine = lt_windows_with_pixel(h, kernel, stride, pad, windows);
             for (int64_t p = 0; p < windows; p++) {
                 const lt_range taps = lt_window_taps(p, kernel, stride, pad, size);
                 const int64_t tap = h + pad - p * stride;
@@ -258,12 +258,12 @@ static void vectors_of_pixels_are_in_order(void **state)
         assert_true(images == 2 ? count < INT32_MAX : count > UINT32_MAX);
         for (int round = 0; round < ROUNDS; round++) {
             const int64_t i = round ? (int64_t)(lt_rng_uniform(&rng) * (double)count) : count - 1;
-            const lt_pixel p = lt_pixel_of(i, images, HEIGHT, WIDTH, VECTORS);
+            const lt_pixel p = lt_find_pixel(i, images, HEIGHT, WIDTH, VECTORS);
             assert_int_equal(((p.image * HEIGHT + p.h) * WIDTH + p.w) * VECTORS + p.channel, i);
             assert_true(p.h >= 0 && p.h < HEIGHT && p.w >= 0 && p.w < WIDTH);
             assert_true(p.channel >= 0 && p.channel < VECTORS);
         }
-        assert_int_equal(lt_pixel_of(count, images, HEIGHT, WIDTH, VECTORS).image, images);
+        assert_int_equal(lt_find_pixel(count, images, HEIGHT, WIDTH, VECTORS).image, images);
     }
 }
 
@@ -276,7 +276,7 @@ static void moments_merge_as_one(void **state)
     const size_t count = COUNT_OF(x);
     for (size_t i = 0; i < count; i += 2) {
         const double a = x[i] - 3, b = x[i + 1] - 3;
-        all = lt_moments_merge(all, lt_moments_of(2, 3, a + b, a * a + b * b));
+        all = lt_moments_merge(all, lt_moments_from_sums(2, 3, a + b, a * a + b * b));
         mean += (x[i] + x[i + 1]) / (double)count;
     }
     for (size_t i = 0; i < COUNT_OF(x); i++)
@@ -285,7 +285,7 @@ static void moments_merge_as_one(void **state)
     assert_near(all.mean, mean, 1e-14);
     assert_near(all.m2, m2, 1e-12);
     assert_near(lt_moments_merge(all, (lt_moments){0, 7, 0}).mean, mean, 1e-14);
-    assert_true(isnan(lt_moments_of(1, 0, (double)NAN, (double)NAN).m2));
+    assert_true(isnan(lt_moments_from_sums(1, 0, (double)NAN, (double)NAN).m2));
 }
 
 /* A variance from f32 sums is right to 2^-12, or known not to be. */
@@ -304,14 +304,14 @@ static void sums_that_cancel_are_known(void **state)
                 const float v = (float)(mean + 2 * lt_rng_uniform(&rng) - 1);
                 s += v;
                 q += v * v;
-                exact = lt_moments_merge(exact, lt_moments_of(1, (double)v, 0, 0));
+                exact = lt_moments_merge(exact, lt_moments_from_sums(1, (double)v, 0, 0));
             }
             sum += s;
             squares += q;
         }
-        const lt_moments m = lt_moments_of_sums(COUNT, (double)sum, (double)squares);
+        const lt_moments m = lt_moments_from_raw_sums(COUNT, (double)sum, (double)squares);
         assert_near(m.mean, exact.mean, 0x1p-20 * exact.mean);
-        if (lt_moments_cancel(m)) {
+        if (lt_moments_have_cancelled(m)) {
             assert_true(exact.mean * exact.mean * exact.count > 200 * exact.m2);
             known++;
         } else {
@@ -320,9 +320,9 @@ static void sums_that_cancel_are_known(void **state)
         }
     }
     assert_true(known > 5 && right > 5);
-    assert_false(lt_moments_cancel(lt_moments_of_sums(4, 0, 0)));
-    assert_false(lt_moments_cancel(lt_moments_of_sums(4, (double)NAN, (double)NAN)));
-    assert_true(lt_moments_cancel(lt_moments_of_sums(4, 4, 4)));
+    assert_false(lt_moments_have_cancelled(lt_moments_from_raw_sums(4, 0, 0)));
+    assert_false(lt_moments_have_cancelled(lt_moments_from_raw_sums(4, (double)NAN, (double)NAN)));
+    assert_true(lt_moments_have_cancelled(lt_moments_from_raw_sums(4, 4, 4)));
 }
 
 /* Lists longer than a launch takes, with items of one element and of several blocks. */
@@ -347,7 +347,8 @@ static void long_lists_are_cut(void **state)
         for (int b = 0, i = 0; b < list.blocks; b++) {
             i += i + 1 < list.count && list.item[i + 1].first_block == b;
             assert_int_equal(
-                lt_find_block(&list.item->first_block, sizeof *list.item, list.count, b), i);
+                lt_find_item_of_block(&list.item->first_block, sizeof *list.item, list.count, b),
+                i);
             const int64_t begin = (int64_t)(b - list.item[i].first_block) * LT_LIST_BLOCK;
             assert_true(begin < list.item[i].count);
         }
@@ -379,11 +380,11 @@ static void long_batches_of_expressions_are_cut(void **state)
         expressions += list[i].count;
     }
     for (size_t taken = 0; done < LISTS; done += taken) {
-        assert_ok(lt_vec_fill(&batch, list + done, LISTS - done, &taken));
+        assert_ok(lt_vec_fill_batch(&batch, list + done, LISTS - done, &taken));
         assert_true(taken > 0);
         for (int b = 0; b < batch.blocks; b++) {
             const int64_t i =
-                lt_find_block(&batch.list->first_block, sizeof *batch.list, batch.lists, b);
+                lt_find_item_of_block(&batch.list->first_block, sizeof *batch.list, batch.lists, b);
             const int64_t begin = (int64_t)(b - batch.list[i].first_block) * LT_VEC_BLOCK;
             assert_in_range(begin, 0, 9998);
         }
@@ -417,8 +418,8 @@ static void scratch_is_held_where_all_goes_by_fours(void **state)
         const lt_vec_list lists[] = {{.job = job, .count = JOBS, .scratch = y},
                                      {.job = job, .count = JOBS}};
         size_t taken;
-        assert_ok(lt_vec_fill(&batch, lists, COUNT_OF(lists), &taken));
-        lt_vec_hold(&batch);
+        assert_ok(lt_vec_fill_batch(&batch, lists, COUNT_OF(lists), &taken));
+        lt_vec_hold_scratch(&batch);
         for (int i = 0; i < batch.expressions; i++)
             assert_int_equal(batch.expression[i].held, i < JOBS && !apart ? want[i] : 0);
     }

@@ -147,7 +147,7 @@ static void try_config(row *r, const lt_dnn_config *config, bool damage)
     if (plan.workspace > usual.workspace)
         fail_msg("engine %d: %zu bytes of workspace", (int)config->number, plan.workspace);
     assert_ok(lt_dnn_plan_text(&plan, &text));
-    r->hopper += !config->compiled && lt_dnn_classify(text) == LT_DNN_HOPPER;
+    r->hopper += !config->compiled && lt_dnn_classify_plan(text) == LT_DNN_HOPPER;
     round_trip(&plan, text, r->device->cudnn);
     if (damage)
         damaged_texts_are_refused(text, r->device->cudnn);
@@ -182,7 +182,7 @@ static lt_status build(lt_dnn_graph *g, const row *r, int shape, int batch)
         return build_graph(g, r->form->kind, &conv_shapes[shape], batch, r->dtype);
     const lt_attention_problem p =
         attention_problem(&attention_shapes[shape], r->dtype, r->form->attention == BACKWARD);
-    return lt_attention_graph(g, &p);
+    return lt_attention_build_graph(g, &p);
 }
 
 static void try_graph(row *r, int shape, int batch)
@@ -190,8 +190,8 @@ static void try_graph(row *r, int shape, int batch)
     lt_dnn_graph g = {0};
     lt_dnn_configs configs = {0};
     assert_ok(build(&g, r, shape, batch));
-    const lt_status st =
-        lt_dnn_propose(&configs, &g, r->device->cudnn, r->form->attention ? &of_attention : &usual);
+    const lt_status st = lt_dnn_propose_configs(&configs, &g, r->device->cudnn,
+                                                r->form->attention ? &of_attention : &usual);
     if (st && (st != LT_E_UNSUPPORTED || !may_lack_engines(r)))
         fail_msg("%s", lt_error_message());
     r->graphs++;
@@ -199,7 +199,7 @@ static void try_graph(row *r, int shape, int batch)
     r->proposed += configs.count;
     try_configs(r, &configs);
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 static void check_row(void **state)
@@ -245,8 +245,8 @@ int main(int argc, char **argv)
         else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc)
             cmocka_set_test_filter(argv[++i]);
     if (!dlopen(LT_CUDA_DRIVER, RTLD_NOW | RTLD_GLOBAL)
-        || lt_dnn_device(&devices[0].cudnn, h100_text, NULL)
-        || lt_dnn_device(&devices[1].cudnn, h200_text, NULL)) {
+        || lt_dnn_device_properties(&devices[0].cudnn, h100_text, NULL)
+        || lt_dnn_device_properties(&devices[1].cudnn, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

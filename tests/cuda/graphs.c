@@ -95,7 +95,7 @@ static lt_status build_own(lt_dnn_graph *g, const build *b, lt_conv_form form)
     memcpy(p.x, b->xd, sizeof p.x);
     memcpy(p.w, b->wd, sizeof p.w);
     memcpy(p.y, b->yd, sizeof p.y);
-    return lt_conv_graph(g, &p);
+    return lt_conv_build_graph(g, &p);
 }
 
 /* The first convolution as src/tensor/backend/cuda/kernels/space_to_depth.h turns it. */
@@ -141,5 +141,5 @@ lt_status build_graph(lt_dnn_graph *g, conv_graph kind, const conv_shape *shape,
         grad_x_of_norm(&b);
         break;
     }
-    return lt_dnn_finish(g);
+    return lt_dnn_finalize_graph(g);
 }

@@ -5,7 +5,7 @@
 #include "tensor/backend/cuda/dnn/conv_graph.h"
 #include "tensor/backend/cuda/dnn/dnn_plan.h"
 
-/* An H200, as its driver describes it to cuDNN: for lt_dnn_device(). */
+/* An H200, as its driver describes it to cuDNN: for lt_dnn_device_properties(). */
 extern const char h200_text[];
 
 /* One convolution, without the batch. */

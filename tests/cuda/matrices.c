@@ -24,9 +24,9 @@ static void places_are_right(const lt_view *v, int dim)
         rows.stride[d] = step;
     const lt_unfolding f = lt_unfold(v, dim, v), g = lt_unfold(&rows, dim, v);
     assert_int_equal(f.n, v->shape.dim[dim]);
-    assert_int_equal(f.rest * f.n, lt_view_count(v));
+    assert_int_equal(f.rest * f.n, lt_view_element_count(v));
     assert_int_equal(f.by_columns, g.by_columns);
-    for (int64_t i = 0; i < lt_view_count(v); i++) {
+    for (int64_t i = 0; i < lt_view_element_count(v); i++) {
         const int64_t logical = lt_unfolding_offset(&g, i);
         int64_t want = 0;
         assert_false(seen[logical]);
@@ -87,7 +87,7 @@ static void a_mirror_takes_the_tiles_above_the_diagonal_once(void **state)
         const int64_t tile = v.n / v.cuts;
         char seen[99 * 99] = {0};
         for (int64_t b = 0; b < lt_mirror_blocks(&v); b++) {
-            const lt_mirror_square s = lt_mirror_at(&v, b);
+            const lt_mirror_square s = lt_mirror_square_at(&v, b);
             assert_true(s.rows > 0 && s.columns > 0);
             for (int64_t k = 0; k < s.rows * s.columns; k++)
                 seen[(s.row + k / s.columns) * v.n + s.column + k % s.columns]++;
@@ -107,12 +107,14 @@ static void short_dimensions_are_taken_by_columns(void **state)
     const lt_view few = {.shape = LT_SHAPE(8, 9, 40), .stride = {360, 40, 1}};
     lt_short list[2] = {{.from_step = 0}};
     size_t count = 0;
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&wide, 1, &wide)}));
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&last, 2, &last)}));
-    assert_false(lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&few, 1, &few)}));
+    assert_false(
+        lt_short_try_append(list, &count, &(lt_short){.from = lt_unfold(&wide, 1, &wide)}));
+    assert_false(
+        lt_short_try_append(list, &count, &(lt_short){.from = lt_unfold(&last, 2, &last)}));
+    assert_false(lt_short_try_append(list, &count, &(lt_short){.from = lt_unfold(&few, 1, &few)}));
     for (int i = 0; i < 2; i++)
         assert_true(
-            lt_short_take(list, &count, &(lt_short){.from = lt_unfold(&window, 1, &window)}));
+            lt_short_try_append(list, &count, &(lt_short){.from = lt_unfold(&window, 1, &window)}));
     assert_int_equal(count, 2);
     assert_int_equal(list[0].from_step, 40);
     assert_int_equal(list[0].blocks, 2); /* 2560 columns */
@@ -136,11 +138,12 @@ static void norms_are_cut_into_blocks(void **state)
     int64_t blocks = 0, seen[COUNT_OF(rows)] = {0};
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         const lt_view v = {.dtype = LT_F32, .shape = LT_SHAPE(rows[i], 1), .stride = {3, 1}};
-        norm[i] = lt_norm_of(&v, NULL, blocks);
+        norm[i] = lt_make_norm_record(&v, NULL, blocks);
         blocks += norm[i].blocks;
     }
     for (int64_t b = 0; b < blocks; b++) {
-        const int64_t i = lt_find_block(&norm->first_block, sizeof *norm, COUNT_OF(rows), b);
+        const int64_t i =
+            lt_find_item_of_block(&norm->first_block, sizeof *norm, COUNT_OF(rows), b);
         const int64_t begin = (b - norm[i].first_block) * LT_NORM_BLOCK;
         assert_true(begin >= 0 && begin < rows[i]);
         seen[i] += rows[i] - begin < LT_NORM_BLOCK ? rows[i] - begin : LT_NORM_BLOCK;
@@ -148,7 +151,7 @@ static void norms_are_cut_into_blocks(void **state)
     for (size_t i = 0; i < COUNT_OF(rows); i++)
         assert_int_equal(seen[i], rows[i]);
     const lt_view scalar = {.dtype = LT_F64};
-    assert_int_equal(lt_norm_of(&scalar, NULL, 0).elements, 1);
+    assert_int_equal(lt_make_norm_record(&scalar, NULL, 0).elements, 1);
 }
 
 static void equal_jobs_are_neighbours_in_their_order(void **state)

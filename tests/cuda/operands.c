@@ -188,14 +188,14 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     rows.version = 8;
     assert_int_equal(read_weight(c, &v, true, &copy), 1);
     assert_int_equal(read_weight(c, &rows, true, &data), 1);
-    assert_null(lt_cast_at(c, w, &dtype)); /* no copy follows yet */
+    assert_null(lt_cast_element_address(c, w, &dtype)); /* no copy follows yet */
     lt_cuda_weights.follow(c, &v, true);
     lt_cuda_weights.follow(c, &rows, true);
-    assert_ptr_equal(lt_cast_at(c, w, &dtype), copy);
+    assert_ptr_equal(lt_cast_element_address(c, w, &dtype), copy);
     assert_int_equal(dtype, LT_F16);
-    assert_ptr_equal(lt_cast_at(c, w + COUNT - 1, &dtype), (lt_f16 *)copy + COUNT - 1);
-    assert_null(lt_cast_at(c, w + COUNT, &dtype));
-    assert_null(lt_cast_at(c, other, &dtype)); /* it is in another order */
+    assert_ptr_equal(lt_cast_element_address(c, w + COUNT - 1, &dtype), (lt_f16 *)copy + COUNT - 1);
+    assert_null(lt_cast_element_address(c, w + COUNT, &dtype));
+    assert_null(lt_cast_element_address(c, other, &dtype)); /* it is in another order */
     v.version = rows.version = 9;
     c->capturing = true;
     assert_int_equal(read_weight(c, &v, true, &data), 0);
@@ -211,7 +211,7 @@ static void a_copy_that_is_written_along_is_not_cast_in_a_capture(void **state)
     assert_int_equal(casts, before + 1);
     assert_int_equal(read_weight(c, &v, true, &data), 0);
     lt_cuda_weights.follow(c, &v, false);
-    assert_null(lt_cast_at(c, w, &dtype));
+    assert_null(lt_cast_element_address(c, w, &dtype));
     c->capturing = true;
     assert_int_equal(read_weight(c, &v, true, &data), 1); /* as before */
     c->capturing = false;
@@ -233,8 +233,8 @@ static void a_longer_copy_is_written_no_further_than_its_weight(void **state)
     assert_int_equal(read_weight(c, &longer, true, &data), 1);
     assert_int_equal(read_weight(c, &v, true, &data), 1);
     lt_cuda_weights.follow(c, &v, true);
-    assert_non_null(lt_cast_at(c, memory + COUNT - 1, &dtype));
-    assert_null(lt_cast_at(c, memory + COUNT, &dtype));
+    assert_non_null(lt_cast_element_address(c, memory + COUNT - 1, &dtype));
+    assert_null(lt_cast_element_address(c, memory + COUNT, &dtype));
     close_device(c);
 }
 
@@ -258,17 +258,17 @@ static void the_fastest_that_runs_is_taken(void **state)
     int runs = 0, best = -1;
     (void)state;
     memcpy(times, slow, sizeof slow);
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
+    assert_ok(lt_cuda_find_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 2);
     for (int i = 0; i < 4; i++)
         assert_float_equal(each[i], slow[i], 0); /* -1: it did not run */
     times[2] = -1;                               /* the control: another one then */
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
+    assert_ok(lt_cuda_find_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 3);
     assert_ok(lt_cuda_end(c)); /* the failures of others were reset */
     for (int i = 0; i < 4; i++)
         times[i] = -1;
-    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
+    assert_status(lt_cuda_find_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
     close_device(c);
 }
 
@@ -309,7 +309,7 @@ static void a_clock_that_drifts_decides_nothing(void **state)
         for (int i = 0; i < 6; i++)
             times[i] = i == fast ? 0.98F : 1;
         clock_runs = 0;
-        assert_ok(lt_cuda_fastest(c, 6, drifting, NULL, each, &best));
+        assert_ok(lt_cuda_find_fastest(c, 6, drifting, NULL, each, &best));
         assert_int_equal(best, fast);
         assert_int_equal(one_after_another(6), 0);
     }
@@ -324,7 +324,7 @@ static void deterministic_devices_take_the_first_that_runs(void **state)
     int runs = 0, best = -1;
     (void)state;
     memcpy(times, slow, sizeof slow);
-    assert_ok(lt_cuda_fastest(c, 4, candidate, &runs, each, &best));
+    assert_ok(lt_cuda_find_fastest(c, 4, candidate, &runs, each, &best));
     assert_int_equal(best, 1);
     assert_int_equal(runs, 2); /* nothing is timed */
     assert_float_equal(each[0], -1, 0);
@@ -341,7 +341,7 @@ static void events_that_cannot_be_made_are_told(void **state)
     (void)state;
     fake.fails = "event_create";
     fake.fails_with = 999;
-    assert_status(lt_cuda_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
+    assert_status(lt_cuda_find_fastest(c, 4, candidate, &runs, each, &best), LT_E_DEVICE);
     fake.fails = NULL;
     close_device(c);
 }

@@ -33,7 +33,7 @@ static void count_config(counts *c, const lt_dnn_config *config)
     if (!c->hopper && !c->older)
         c->workspace = plan.workspace;
     assert_ok(lt_dnn_plan_text(&plan, &text));
-    if (lt_dnn_classify(text) == LT_DNN_HOPPER)
+    if (lt_dnn_classify_plan(text) == LT_DNN_HOPPER)
         c->hopper++;
     else
         c->older++;
@@ -50,11 +50,11 @@ static lt_status count_engines(counts *c, conv_graph kind, const conv_shape *sha
     *c = (counts){0};
     lt_status st = build_graph(&g, kind, shape, batch, dtype);
     if (!st)
-        st = lt_dnn_propose(&configs, &g, h200, rules);
+        st = lt_dnn_propose_configs(&configs, &g, h200, rules);
     for (int i = 0; !st && i < configs.count && i < most; i++)
         count_config(c, &configs.item[i]);
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
     return st;
 }
 
@@ -164,12 +164,12 @@ static void f32_is_exact_when_asked(void **state)
             lt_dnn_graph g = {0};
             lt_dnn_configs configs = {0};
             assert_ok(build_graph(&g, kind, &conv_shapes[i], 16, LT_F32));
-            assert_ok(lt_dnn_propose(&configs, &g, h200, &exact));
+            assert_ok(lt_dnn_propose_configs(&configs, &g, h200, &exact));
             assert_true(configs.count > 0);
             for (int c = 0; c < configs.count; c++)
                 assert_false(configs.item[c].tensor_core || configs.item[c].compiled);
             lt_dnn_configs_clear(&configs);
-            lt_dnn_reset(&g);
+            lt_dnn_reset_graph(&g);
         }
 }
 
@@ -180,13 +180,13 @@ static void rules_are_kept(void **state)
     lt_dnn_configs configs = {0};
     (void)state;
     assert_ok(build_graph(&g, PLAIN_GRAD_W, &conv_shapes[2], 256, LT_F16));
-    assert_ok(lt_dnn_propose(&configs, &g, h200, &tight));
+    assert_ok(lt_dnn_propose_configs(&configs, &g, h200, &tight));
     for (int c = 0; c < configs.count; c++) {
         assert_int_equal(configs.item[c].workspace, 0);
         assert_false(configs.item[c].nondeterministic);
     }
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 static void texts_differ_as_graphs_do(void **state)
@@ -199,7 +199,7 @@ static void texts_differ_as_graphs_do(void **state)
     assert_string_equal(g[0].text, g[1].text);
     assert_string_not_equal(g[0].text, g[2].text);
     for (int i = 0; i < 3; i++)
-        lt_dnn_reset(&g[i]);
+        lt_dnn_reset_graph(&g[i]);
 }
 
 static void refusals_say_why(void **state)
@@ -212,10 +212,11 @@ static void refusals_say_why(void **state)
     const int wi = lt_dnn_tensor(&g, LT_F16, w, LT_DNN_MEMORY);
     const int yi = lt_dnn_tensor(&g, LT_F16, y, LT_DNN_MEMORY);
     lt_dnn_conv(&g, LT_DNN_FORWARD, &config, xi, wi, yi);
-    assert_true(lt_dnn_finish(&g) != LT_OK); /* more channels in the filter than in the image */
+    assert_true(lt_dnn_finalize_graph(&g)
+                != LT_OK); /* more channels in the filter than in the image */
     assert_non_null(strstr(lt_error_message(), "cudnn: "));
-    lt_dnn_reset(&g);
-    assert_true(lt_dnn_device(&h200, "{\"deviceVer\":900}", NULL) != LT_OK);
+    lt_dnn_reset_graph(&g);
+    assert_true(lt_dnn_device_properties(&h200, "{\"deviceVer\":900}", NULL) != LT_OK);
 }
 
 /* Opens a GPU's driver or the toolkit's stub of it: engines that are compiled at run time need one. */
@@ -249,7 +250,7 @@ int main(int argc, char **argv)
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
     find_driver(argc > 1 ? argv[1] : NULL);
-    if (lt_dnn_device(&h200, h200_text, NULL)) {
+    if (lt_dnn_device_properties(&h200, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

@@ -56,9 +56,9 @@ static void check_row(void **state)
     const lt_attention_problem p = attention_problem(&r->shape, r->dtype, r->backward);
     lt_dnn_graph g = {0};
     lt_dnn_configs configs = {0};
-    lt_status st = lt_attention_graph(&g, &p);
+    lt_status st = lt_attention_build_graph(&g, &p);
     if (!st)
-        st = lt_dnn_propose(&configs, &g, h200, &usual);
+        st = lt_dnn_propose_configs(&configs, &g, h200, &usual);
     if (r->none && st != LT_E_UNSUPPORTED)
         fail_msg("%s", st ? lt_error_message() : "there is an engine");
     if (!r->none && st)
@@ -66,7 +66,7 @@ static void check_row(void **state)
     for (int i = 0; i < configs.count; i++)
         assert_false(configs.item[i].nondeterministic);
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 /* The gradient's work memory grows with the batch, which the backend relies on where it takes some
@@ -77,13 +77,13 @@ static size_t least_workspace(int batch)
     const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
     lt_dnn_graph g = {0};
     lt_dnn_configs configs = {0};
-    assert_ok(lt_attention_graph(&g, &p));
-    assert_ok(lt_dnn_propose(&configs, &g, h200, &usual));
+    assert_ok(lt_attention_build_graph(&g, &p));
+    assert_ok(lt_dnn_propose_configs(&configs, &g, h200, &usual));
     size_t least = configs.item[0].workspace;
     for (int i = 1; i < configs.count; i++)
         least = configs.item[i].workspace < least ? configs.item[i].workspace : least;
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
     return least;
 }
 
@@ -103,11 +103,11 @@ static void too_long_a_sequence_is_refused(void **state)
     lt_dnn_graph g = {0};
     lt_dnn_configs configs = {0};
     (void)state;
-    assert_ok(lt_attention_graph(&g, &p));
-    assert_int_equal(lt_dnn_propose(&configs, &g, h200, &usual), LT_E_UNSUPPORTED);
+    assert_ok(lt_attention_build_graph(&g, &p));
+    assert_int_equal(lt_dnn_propose_configs(&configs, &g, h200, &usual), LT_E_UNSUPPORTED);
     assert_non_null(strstr(lt_error_message(), "engines is allowed"));
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 static void texts_differ_as_strides_do(void **state)
@@ -118,11 +118,11 @@ static void texts_differ_as_strides_do(void **state)
         row r = rows[0];
         r.shape.joined = i == 1;
         const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
-        assert_ok(lt_attention_graph(&g[i], &p));
+        assert_ok(lt_attention_build_graph(&g[i], &p));
     }
     assert_string_not_equal(g[0].text, g[1].text);
     for (int i = 0; i < 2; i++)
-        lt_dnn_reset(&g[i]);
+        lt_dnn_reset_graph(&g[i]);
 }
 
 static void heads_must_divide(void **state)
@@ -132,9 +132,9 @@ static void heads_must_divide(void **state)
     (void)state;
     r.shape.kv_heads = 4;
     const lt_attention_problem p = attention_problem(&r.shape, r.dtype, r.backward);
-    assert_true(lt_attention_graph(&g, &p) != LT_OK);
+    assert_true(lt_attention_build_graph(&g, &p) != LT_OK);
     assert_non_null(strstr(lt_error_message(), "cudnn: "));
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 /* A GPU's driver, or the stub of it that the toolkit has: without one there are no proposals of kernels
@@ -154,7 +154,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(heads_must_divide),
     };
     struct CMUnitTest tests[COUNT_OF(rows)];
-    if (!find_driver(argc > 1 ? argv[1] : NULL) || lt_dnn_device(&h200, h200_text, NULL)) {
+    if (!find_driver(argc > 1 ? argv[1] : NULL)
+        || lt_dnn_device_properties(&h200, h200_text, NULL)) {
         fprintf(stderr, "no planning here: %s\n", lt_error_message());
         return 77;
     }

@@ -185,7 +185,7 @@ static elements step(const char *kernels, lt_dtype dtype, double spoilt)
 static lt_cpu_isa isa_of_machine(void)
 {
     lt_cpu_isa isa;
-    assert_ok(lt_cpu_isa_find(&isa));
+    assert_ok(lt_cpu_choose_isa(&isa));
     return isa;
 }
 

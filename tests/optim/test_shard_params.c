@@ -198,7 +198,7 @@ static void values_of_other_ranks_have_no_memory(void **state)
     alone a;
     float value[15];
     open_alone(&a);
-    lt_tensor_release(a.m.idle.value);
+    lt_tensor_free_memory(a.m.idle.value);
     assert_int_equal(lt_tensor_read(a.m.idle.value, value, sizeof value), LT_E_ARG);
     assert_ok(lt_tensor_allocate_raw(a.m.idle.value));
     assert_ok(lt_tensor_read(a.m.idle.value, value, sizeof value));

@@ -152,10 +152,10 @@ static void segments_of_scopes_are_not_released(void **state)
     lt_allocator *allocator = open_little(&table);
     (void)state;
     const uint64_t scope = lt_allocator_new_scope(allocator),
-                   before = lt_allocator_enter(allocator, scope);
+                   before = lt_allocator_enter_scope(allocator, scope);
     assert_ok(lt_allocator_alloc(allocator, (size_t)10 << 20, &a));
     lt_chunk_free(allocator, a);
-    lt_allocator_enter(allocator, before);
+    lt_allocator_enter_scope(allocator, before);
     assert_status(lt_allocator_alloc(allocator, (size_t)35 << 20, &large), LT_E_NOMEM);
     assert_int_equal(device_bytes, (size_t)16 << 20);
     lt_allocator_end_scope(allocator, scope);

@@ -122,7 +122,7 @@ static lt_conv_form wrong_form(const wrong_row *r)
 
 static const char *refused_by(int version, const char *implementation, const lt_conv_form *form)
 {
-    const lt_conv_rule *r = lt_conv_forbidden(version, implementation, form);
+    const lt_conv_rule *r = lt_conv_find_forbidding_rule(version, implementation, form);
     return r ? r->name : "none";
 }
 
@@ -131,7 +131,7 @@ static void known_wrong_forms_are_rejected(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         const lt_conv_form f = wrong_form(&wrong[i]);
-        if (!lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &f)
+        if (!lt_conv_find_forbidding_rule(wrong[i].version, wrong[i].implementation, &f)
             || !rule_of(&wrong[i])->forbids(&f))
             fail_msg("row %zu, %s: rejected by %s, want %s", i, wrong[i].implementation,
                      refused_by(wrong[i].version, wrong[i].implementation, &f), wrong[i].rule);
@@ -145,7 +145,7 @@ static void newer_versions_are_not_trusted(void **state)
     (void)state;
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         const lt_conv_form f = wrong_form(&wrong[i]);
-        const bool refused = lt_conv_forbidden(NEWER, wrong[i].implementation, &f);
+        const bool refused = lt_conv_find_forbidding_rule(NEWER, wrong[i].implementation, &f);
         assert_int_equal(refused, !wrong[i].corrected);
     }
 }
@@ -158,14 +158,14 @@ static void correct_forms_are_allowed(void **state)
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         const lt_conv_form f = wrong_form(&wrong[i]);
         const lt_conv_form good = form_of(&dense, f.kind);
-        assert_null(lt_conv_forbidden(wrong[i].version, "x64:gemm:jit", &f));
-        assert_null(lt_conv_forbidden(wrong[i].version, "jit:avx512_core", &f));
-        assert_null(lt_conv_forbidden(wrong[i].version, wrong[i].implementation, &good));
+        assert_null(lt_conv_find_forbidding_rule(wrong[i].version, "x64:gemm:jit", &f));
+        assert_null(lt_conv_find_forbidding_rule(wrong[i].version, "jit:avx512_core", &f));
+        assert_null(lt_conv_find_forbidding_rule(wrong[i].version, wrong[i].implementation, &good));
     }
     const geometry large = {64, 64, 28, 28, 5, 5, 1, 1, 1, 1, 2, 2, 1};
     const lt_conv_form f = form_of(&large, LT_CONV);
-    assert_non_null(lt_conv_forbidden(V2_6, F32_Y, &f));
-    assert_null(lt_conv_forbidden(V2_6, AMX_Y26, &f));
+    assert_non_null(lt_conv_find_forbidding_rule(V2_6, F32_Y, &f));
+    assert_null(lt_conv_find_forbidding_rule(V2_6, AMX_Y26, &f));
 }
 
 typedef struct right_row {
@@ -220,7 +220,8 @@ static void each_rule_allows_similar_correct_forms(void **state)
             if (strcmp(right[j].rule, rule->name) != 0)
                 continue;
             const lt_conv_form f = form_of(&right[j].form, rule->kind);
-            if (rule->forbids(&f) || lt_conv_forbidden(seen->version, seen->implementation, &f))
+            if (rule->forbids(&f)
+                || lt_conv_find_forbidding_rule(seen->version, seen->implementation, &f))
                 fail_msg("right[%zu], %s: rejected by %s", j, rule->name,
                          refused_by(seen->version, seen->implementation, &f));
             compared++;
@@ -238,7 +239,7 @@ static void every_rule_has_a_form(void **state)
         bool found = false;
         for (size_t j = 0; j < COUNT_OF(wrong) && !found; j++) {
             const lt_conv_form f = wrong_form(&wrong[j]);
-            found = lt_conv_forbidden(wrong[j].version, wrong[j].implementation, &f)
+            found = lt_conv_find_forbidding_rule(wrong[j].version, wrong[j].implementation, &f)
                     == lt_conv_rule_at(i);
         }
         if (!found)
@@ -266,7 +267,7 @@ static void allow(int64_t c, int64_t k, int64_t size, int64_t filter, int stride
         for (size_t n = 0; n < COUNT_OF(names); n++)
             for (size_t v = 0; v < COUNT_OF(versions); v++) {
                 const lt_conv_form f = form_of(&g, (lt_conv_kind)kind);
-                if (lt_conv_forbidden(versions[v], names[n], &f))
+                if (lt_conv_find_forbidding_rule(versions[v], names[n], &f))
                     fail_msg("%lld to %lld channels, %lldx%lld, %lld pixels, stride %d, %s: %s",
                              (long long)c, (long long)k, (long long)filter, (long long)filter,
                              (long long)size, stride, names[n],

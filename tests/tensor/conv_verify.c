@@ -82,7 +82,7 @@ static void check(lt_conv_kind kind, int groups)
                              &f.w,    kind == LT_CONV ? &f.b : NULL, &f.y};
     assert_ok(lt_conv_verify(&ran));
     /* Every second element, so that the sampled planes contain some. */
-    for (int64_t i = 0; i < lt_cpu_count(result); i += 2)
+    for (int64_t i = 0; i < lt_cpu_element_count(result); i += 2)
         ((float *)result->data)[i] += 5;
     assert_status(lt_conv_verify(&ran), LT_E_DEVICE);
     assert_non_null(strstr(lt_error_message(), "an implementation is wrong: "));
@@ -114,16 +114,16 @@ static void the_first_use_is_verified_if_wanted(void **state)
 {
     (void)state;
     assert_int_equal(setenv("LATHER_VERIFY", "1", 1), 0);
-    assert_true(lt_conv_verify_wanted());
+    assert_true(lt_conv_verify_is_enabled());
     void *ctx = open_cpu();
     fixture f = made(LT_CONV, 1);
     run(&f, ctx);
     assert_false(is_unverified(((lt_cpu *)ctx)->onednn));
     lt_backend_cpu()->close(ctx);
     assert_int_equal(setenv("LATHER_VERIFY", "0", 1), 0);
-    assert_false(lt_conv_verify_wanted());
+    assert_false(lt_conv_verify_is_enabled());
     assert_int_equal(unsetenv("LATHER_VERIFY"), 0);
-    assert_false(lt_conv_verify_wanted());
+    assert_false(lt_conv_verify_is_enabled());
 }
 
 int main(void)

@@ -14,15 +14,15 @@ static void the_variable_names_a_choice(void **state)
     lt_cpu_choice choice = LT_KERNELS_BUILTIN;
     (void)state;
     assert_int_equal(setenv("LATHER_CPU_KERNELS", "", 1), 0);
-    assert_ok(lt_cpu_choice_find(&choice));
+    assert_ok(lt_cpu_read_kernel_choice(&choice));
     assert_int_equal(choice, LT_KERNELS_AUTO);
     for (int i = 0; i < (int)COUNT_OF(names); i++) {
         assert_int_equal(setenv("LATHER_CPU_KERNELS", names[i], 1), 0);
-        assert_ok(lt_cpu_choice_find(&choice));
+        assert_ok(lt_cpu_read_kernel_choice(&choice));
         assert_int_equal(choice, i);
     }
     assert_int_equal(setenv("LATHER_CPU_KERNELS", "own", 1), 0); /* name of 0.1 */
-    assert_ok(lt_cpu_choice_find(&choice));
+    assert_ok(lt_cpu_read_kernel_choice(&choice));
     assert_int_equal(choice, LT_KERNELS_BUILTIN);
 }
 

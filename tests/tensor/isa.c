@@ -13,7 +13,7 @@ static lt_cpu_isa found(const char *limit)
 {
     lt_cpu_isa isa = LT_ISA_GENERIC;
     assert_int_equal(setenv("LATHER_CPU_ISA", limit, 1), 0);
-    assert_ok(lt_cpu_isa_find(&isa));
+    assert_ok(lt_cpu_choose_isa(&isa));
     return isa;
 }
 
@@ -34,7 +34,7 @@ static void an_unknown_instruction_set_is_an_error(void **state)
     (void)state;
     lt_cpu_isa isa;
     assert_int_equal(setenv("LATHER_CPU_ISA", "avx3", 1), 0);
-    assert_status(lt_cpu_isa_find(&isa), LT_E_ARG);
+    assert_status(lt_cpu_choose_isa(&isa), LT_E_ARG);
     assert_non_null(strstr(lt_error_message(), "avx3"));
 }
 

@@ -149,7 +149,7 @@ static void check_row(void **state)
     bool same = true;
     lt_cpu_isa isa;
     scene s;
-    assert_ok(lt_cpu_isa_find(&isa));
+    assert_ok(lt_cpu_choose_isa(&isa));
     if (row->kind == PACKED && !lt_gemm_microkernel_bf16(isa))
         skip();
     open_scene(&s, row);

@@ -259,8 +259,8 @@ static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
 
 static void release_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    lt_tensor_release(flat_of(dp, b));
-    lt_tensor_release(chunks_of(dp, b)->own);
+    lt_tensor_free_memory(flat_of(dp, b));
+    lt_tensor_free_memory(chunks_of(dp, b)->own);
 }
 
 lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
@@ -340,7 +340,7 @@ lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m)
     LT_TRY(lt_tensor_allocate_raw(dp->reducer->bucket[m->bucket].flat));
     LT_TRY(pack(dp, m, &listed));
     if (lt_dp_frees_gradients(dp))
-        lt_tensor_release(m->param->grad);
+        lt_tensor_free_memory(m->param->grad);
     return LT_OK;
 }
 
@@ -381,7 +381,7 @@ lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b)
     }
     LT_TRY(lt_dp_copy_listed(dp, listed));
     for (size_t i = 0; i < b->count && dp->job && lt_dp_frees_gradients(dp); i++)
-        lt_tensor_release(dp->member[member_at(dp, b, i)].param->grad);
+        lt_tensor_free_memory(dp->member[member_at(dp, b, i)].param->grad);
     return LT_OK;
 }
 

@@ -79,7 +79,7 @@ static lt_status check(void)
 static lt_status set_device(void *device)
 {
     lt_cuda *c = device;
-    return cuda_good(c, lt_cuda_calls(c)->set_device(lt_cuda_ordinal(c)), "cudaSetDevice");
+    return cuda_good(c, lt_cuda_get_api(c)->set_device(lt_cuda_ordinal(c)), "cudaSetDevice");
 }
 
 static lt_status gpu_name(void *device, char text[LT_NCCL_GPU_NAME])
@@ -116,7 +116,7 @@ static void free_group(lt_nccl_group *g)
 
 static lt_status new_group(lt_nccl_group **out, lt_cuda *c)
 {
-    const lt_cuda_api *api = lt_cuda_calls(c);
+    const lt_cuda_api *api = lt_cuda_get_api(c);
     lt_nccl_group *g = calloc(1, sizeof *g);
     if (!g)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
@@ -343,7 +343,7 @@ static lt_status record_in(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **ou
     if (!e)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
     e->c = c;
-    e->api = lt_cuda_calls(c);
+    e->api = lt_cuda_get_api(c);
     lt_status st = cuda_good(c, e->api->event_create(&e->event, false), "cudaEventCreateWithFlags");
     if (!st)
         st = cuda_good(c, e->api->event_record(e->event, stream), "cudaEventRecord");

@@ -135,7 +135,7 @@ static void release_attached(const lt_shard_params *sp)
 {
     for (size_t i = 0; i < sp->members; i++)
         if (sp->member[i].attached && sp->member[i].of.owner != sp->rank)
-            lt_tensor_release(sp->member[i].attached);
+            lt_tensor_free_memory(sp->member[i].attached);
 }
 
 void lt_shard_params_release(lt_shard_params *sp)

@@ -43,7 +43,7 @@ static lt_status make_flat(const lt_shard_params *sp, lt_tensor **flat, int64_t 
     if (!elements)
         return LT_OK;
     LT_TRY(lt_tensor_new(flat, sp->device, lt_device_master(sp->device), LT_SHAPE(elements)));
-    lt_tensor_release(*flat);
+    lt_tensor_free_memory(*flat);
     return LT_OK;
 }
 
@@ -134,8 +134,8 @@ static void release_flats(lt_shard_params *sp, lt_sp_unit *u)
 {
     count_flight(sp, u, -1);
     if (u->own)
-        lt_tensor_release(u->own);
-    lt_tensor_release(u->whole);
+        lt_tensor_free_memory(u->own);
+    lt_tensor_free_memory(u->whole);
 }
 
 static lt_status unpack_rank(lt_shard_params *sp, const lt_sp_unit *u, int rank, int64_t at)
@@ -185,7 +185,7 @@ void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u)
         if (p->owner == sp->rank || !lt_tensor_has_memory(p->param->value))
             continue;
         sp->stats.value_bytes -= (int64_t)lt_tensor_bytes(p->param->value);
-        lt_tensor_release(p->param->value);
+        lt_tensor_free_memory(p->param->value);
     }
     u->is_present = false;
 }

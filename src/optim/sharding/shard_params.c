@@ -58,7 +58,7 @@ lt_status lt_optim_gather_params(lt_optim *o)
 static void release_gradients(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++)
-        lt_tensor_release(o->slot[i].param->grad);
+        lt_tensor_free_memory(o->slot[i].param->grad);
 }
 
 void lt_optim_release_params(lt_optim *o)

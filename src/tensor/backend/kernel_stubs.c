@@ -15,7 +15,7 @@
 
 #include "tensor/backend/kernel_stubs.h"
 
-const char *lt_backend_missing(const lt_backend *be)
+const char *lt_backend_find_missing_kernel(const lt_backend *be)
 {
 #define FIND_BASIC(name) \
     if (!be->name)       \
@@ -26,7 +26,7 @@ const char *lt_backend_missing(const lt_backend *be)
     return NULL;
 }
 
-void lt_backend_fill_missing(lt_backend *be)
+void lt_backend_stub_missing_kernels(lt_backend *be)
 {
 #define FILL_BASIC(name)      be->name = be->name ? be->name : missing_##name;
 #define FILL_FUSED(name)      (void)missing_##name;

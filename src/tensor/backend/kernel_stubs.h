@@ -5,10 +5,10 @@
 #include "lather/detail/backend.h"
 
 /* Returns the name of the first basic kernel that is NULL, or NULL if none is missing. */
-const char *lt_backend_missing(const lt_backend *be);
+const char *lt_backend_find_missing_kernel(const lt_backend *be);
 
 /* Replaces every basic kernel that is NULL by a stub, which returns LT_E_UNSUPPORTED with its name. Fused
  * ones remain NULL. */
-void lt_backend_fill_missing(lt_backend *be);
+void lt_backend_stub_missing_kernels(lt_backend *be);
 
 #endif

@@ -65,7 +65,7 @@ PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 /* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). Computed from the tail, to
  * avoid cancellation of small values. */
 #ifndef PW_NORMAL
-PW_FUNCTION PW_REAL pw_normal(PW_REAL x)
+PW_FUNCTION PW_REAL pw_normal_cdf(PW_REAL x)
 {
     const PW_REAL tail = PW_TAIL(pw_abs(x));
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), tail, PW_SET(1) - tail);
@@ -74,9 +74,9 @@ PW_FUNCTION PW_REAL pw_normal(PW_REAL x)
 PW_FUNCTION PW_REAL pw_gelu_slope(PW_REAL x)
 {
     const PW_REAL density = PW_EXP(x * x * PW_SET(-0.5)) * PW_SET(0.39894228040143267794);
-    return pw_normal(x) + x * density;
+    return pw_normal_cdf(x) + x * density;
 }
-#define PW_NORMAL     pw_normal
+#define PW_NORMAL     pw_normal_cdf
 #define PW_GELU_SLOPE pw_gelu_slope
 #endif
 
@@ -196,7 +196,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
 }
 
 /* The gradient of max(loser, winner) by `loser`: half where both are equal, 0 where `winner` is larger. */
-PW_FUNCTION PW_REAL pw_split_grad(PW_REAL dy, PW_REAL loser, PW_REAL winner)
+PW_FUNCTION PW_REAL pw_maximum_grad(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 {
     const PW_REAL kept = PW_CHOOSE(PW_BELOW(loser, winner), PW_SET(0), dy);
     return PW_CHOOSE(PW_EQUALS(loser, winner), dy * PW_SET(0.5), kept);
@@ -210,9 +210,9 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_DIV:
         return dy / b;
     case LT_POINTWISE_MAXIMUM:
-        return pw_split_grad(dy, a, b);
+        return pw_maximum_grad(dy, a, b);
     case LT_POINTWISE_MINIMUM:
-        return pw_split_grad(dy, b, a);
+        return pw_maximum_grad(dy, b, a);
     case LT_POINTWISE_POW_TENSOR:
         return PW_CHOOSE(PW_EQUALS(b, PW_SET(0)), PW_SET(0), dy * (b * PW_POW(a, b - PW_SET(1))));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
@@ -243,9 +243,9 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_DIV:
         return -dy * ((a / b) / b);
     case LT_POINTWISE_MAXIMUM:
-        return pw_split_grad(dy, b, a);
+        return pw_maximum_grad(dy, b, a);
     case LT_POINTWISE_MINIMUM:
-        return pw_split_grad(dy, a, b);
+        return pw_maximum_grad(dy, a, b);
     case LT_POINTWISE_POW_TENSOR:
         return pw_power_grad_b(dy, a, b);
     case LT_POINTWISE_SQUARED_DIFFERENCE:
@@ -261,7 +261,7 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
 
 /* Result of a kernel: the value, or the gradient by operand `input`. Functions of two operands are those
  * from ADD on; compared here because kernels cannot call lt_pointwise_is_binary(), a host function. */
-PW_FUNCTION PW_REAL pw_value(lt_pointwise f, PW_REAL a, PW_REAL b)
+PW_FUNCTION PW_REAL pw_evaluate(lt_pointwise f, PW_REAL a, PW_REAL b)
 {
     return f.kind >= LT_POINTWISE_ADD ? pw_binary(f, a, b) : pw_unary(f, a);
 }

@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* Returns the job with its scale multiplied into its numbers. */
-static inline lt_rational_job lt_rational_unscaled(const lt_rational_job *job)
+static inline lt_rational_job lt_rational_apply_scale(const lt_rational_job *job)
 {
     lt_rational_job own = *job;
     if (!job->scale)
@@ -22,8 +22,8 @@ static inline lt_rational_job lt_rational_unscaled(const lt_rational_job *job)
     return own;
 }
 
-/* Reports the result of a job that lt_rational_unscaled() rewrote: in its status, or as NaN in its result. */
-static inline void lt_rational_end(lt_rational_job *job, lt_status status)
+/* Reports the result of a job that lt_rational_apply_scale() rewrote: in its status, or as NaN in its result. */
+static inline void lt_rational_report_status(lt_rational_job *job, lt_status status)
 {
     job->status = job->scale ? LT_OK : status;
     if (job->scale && status && job->y.dtype == LT_F64)

@@ -39,7 +39,7 @@ typedef struct job {
 } job;
 
 /* Maps all NaNs to one value. */
-static inline uint32_t key_of(float x)
+static inline uint32_t magnitude_key(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
@@ -47,52 +47,52 @@ static inline uint32_t key_of(float x)
     return bits < INFINITE + 1 ? bits : INFINITE + 1;
 }
 
-static int64_t chunks_of(int64_t n)
+static int64_t count_chunks(int64_t n)
 {
     return (n + CHUNK - 1) / CHUNK;
 }
 
 size_t lt_select_workspace(int64_t n)
 {
-    return (size_t)chunks_of(n) * (sizeof(chunk_count) + BINS * sizeof(uint32_t));
+    return (size_t)count_chunks(n) * (sizeof(chunk_count) + BINS * sizeof(uint32_t));
 }
 
 /* First pass, in which every element counts. Consecutive elements often fall into one bin; they use
  * different copies of it. */
-static void count_all(const job *j, int64_t begin, int64_t end, uint32_t *histogram)
+static void fill_first_histogram(const job *j, int64_t begin, int64_t end, uint32_t *histogram)
 {
     uint32_t copy[COPIES][BINS];
     memset(copy, 0, sizeof copy);
     int64_t i = begin;
     for (; i + COPIES <= end; i += COPIES)
         for (int c = 0; c < COPIES; c++)
-            copy[c][key_of(j->x[i + c]) >> j->digit.shift]++;
+            copy[c][magnitude_key(j->x[i + c]) >> j->digit.shift]++;
     for (; i < end; i++)
-        copy[0][key_of(j->x[i]) >> j->digit.shift]++;
+        copy[0][magnitude_key(j->x[i]) >> j->digit.shift]++;
     for (int b = 0; b < BINS; b++)
         histogram[b] = copy[0][b] + copy[1][b] + copy[2][b] + copy[3][b];
 }
 
-static void count_digits(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void fill_digit_histogram(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const job *j = context;
     const int higher = j->digit.shift + j->digit.bits;
     const uint32_t mask = (1U << j->digit.bits) - 1;
     uint32_t *histogram = j->histogram + chunk * BINS;
     if (higher == digits[0].shift + digits[0].bits) {
-        count_all(j, begin, end, histogram);
+        fill_first_histogram(j, begin, end, histogram);
         return;
     }
     memset(histogram, 0, BINS * sizeof *histogram);
     for (int64_t i = begin; i < end; i++) {
-        const uint32_t key = key_of(j->x[i]);
+        const uint32_t key = magnitude_key(j->x[i]);
         if (key >> higher == j->known >> higher)
             histogram[key >> j->digit.shift & mask]++;
     }
 }
 
 /* Returns the bin of the wanted-th largest element; *wanted becomes its rank in the bin. */
-static uint32_t find_bin(const job *j, int64_t chunks, int64_t *wanted)
+static uint32_t find_threshold_bin(const job *j, int64_t chunks, int64_t *wanted)
 {
     for (uint32_t b = 1U << j->digit.bits; b-- > 0;) {
         int64_t all = 0;
@@ -105,7 +105,7 @@ static uint32_t find_bin(const job *j, int64_t chunks, int64_t *wanted)
     return 0; /* not reached: wanted is at most the number counted */
 }
 
-static void add_above(const job *j, int64_t chunks, uint32_t bin)
+static void count_above_bin(const job *j, int64_t chunks, uint32_t bin)
 {
     for (int64_t c = 0; c < chunks; c++) {
         const uint32_t *histogram = j->histogram + c * BINS;
@@ -116,7 +116,7 @@ static void add_above(const job *j, int64_t chunks, uint32_t bin)
 }
 
 /* Computes where the chunks write. Of the elements equal to the threshold the first `equal` are taken. */
-static void place_chunks(const job *j, int64_t chunks, int64_t equal)
+static void assign_output_offsets(const job *j, int64_t chunks, int64_t equal)
 {
     int64_t first = 0;
     for (int64_t c = 0; c < chunks; c++) {
@@ -128,13 +128,13 @@ static void place_chunks(const job *j, int64_t chunks, int64_t equal)
     }
 }
 
-static void write_places(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void write_selected_indices(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const job *j = context;
     int64_t equal = j->chunk[chunk].equal, left = j->chunk[chunk].above + equal;
     uint32_t *to = j->index + j->chunk[chunk].first;
     for (int64_t i = begin; i < end && left; i++) {
-        const uint32_t key = key_of(j->x[i]);
+        const uint32_t key = magnitude_key(j->x[i]);
         if (key < j->known || (key == j->known && !equal))
             continue;
         equal -= key == j->known;
@@ -154,19 +154,19 @@ static lt_status check_count(int64_t n, int64_t count)
 lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *index, void *workspace)
 {
     LT_TRY(check_count(n, count));
-    const int64_t chunks = chunks_of(n);
+    const int64_t chunks = count_chunks(n);
     job j = {.x = x, .index = index, .chunk = workspace};
     j.histogram = (uint32_t *)(j.chunk + chunks);
     memset(j.chunk, 0, (size_t)chunks * sizeof *j.chunk);
     for (int pass = 0; pass < PASSES; pass++) {
         j.digit = digits[pass];
-        lt_parallel(n, CHUNK, count_digits, &j);
-        const uint32_t bin = find_bin(&j, chunks, &count);
-        add_above(&j, chunks, bin);
+        lt_parallel(n, CHUNK, fill_digit_histogram, &j);
+        const uint32_t bin = find_threshold_bin(&j, chunks, &count);
+        count_above_bin(&j, chunks, bin);
         j.known |= bin << j.digit.shift;
     }
-    place_chunks(&j, chunks, count);
-    lt_parallel(n, CHUNK, write_places, &j);
+    assign_output_offsets(&j, chunks, count);
+    lt_parallel(n, CHUNK, write_selected_indices, &j);
     return LT_OK;
 }
 

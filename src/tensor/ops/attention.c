@@ -26,13 +26,13 @@ static lt_status check_heads(const lt_attention_config *c)
 }
 
 /* Returns the number of heads of q, k or v. */
-static int64_t heads_of(const lt_node *node, int part)
+static int64_t head_count(const lt_node *node, int part)
 {
     const lt_attention_config *c = node->config;
     return part == Q ? c->heads : c->kv_heads;
 }
 
-static lt_status check_joined(const lt_node *node, int64_t *features)
+static lt_status check_packed_shape(const lt_node *node, int64_t *features)
 {
     const lt_attention_config *c = node->config;
     char text[LT_SHAPE_TEXT];
@@ -47,7 +47,7 @@ static lt_status check_joined(const lt_node *node, int64_t *features)
     return LT_OK;
 }
 
-static lt_status check_parts(const lt_node *node)
+static lt_status check_qkv_shapes(const lt_node *node)
 {
     const lt_attention_config *c = node->config;
     char q_text[LT_SHAPE_TEXT], k_text[LT_SHAPE_TEXT], v_text[LT_SHAPE_TEXT];
@@ -71,7 +71,7 @@ static lt_status check_parts(const lt_node *node)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     LT_TRY(check_heads(node->config));
     if (!node->in[K] != !node->in[V])
@@ -79,7 +79,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
                        node->in[K] ? "v" : "k");
     const lt_shape q = node->in[Q]->shape;
     int64_t features = q.ndim == 3 ? q.dim[2] : 0;
-    LT_TRY(node->in[K] ? check_parts(node) : check_joined(node, &features));
+    LT_TRY(node->in[K] ? check_qkv_shapes(node) : check_packed_shape(node, &features));
     *out = (lt_desc){.dtype = node->in[Q]->dtype,
                      .shape = LT_SHAPE(q.dim[0], q.dim[1], features),
                      .format = LT_FORMAT_CONTIGUOUS};
@@ -88,28 +88,29 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 
 static int64_t head_size(const lt_node *node)
 {
-    return node->out->shape.dim[2] / heads_of(node, Q);
+    return node->out->shape.dim[2] / head_count(node, Q);
 }
 
 /* Splits the three tensors, or the packed one, into views of q, k and v. */
-static void split(const lt_node *node, const lt_view x[PARTS], lt_view part[PARTS])
+static void split_qkv(const lt_node *node, const lt_view x[PARTS], lt_view part[PARTS])
 {
     const int64_t d = head_size(node);
     int64_t first = 0;
     for (int i = Q; i < PARTS; i++) {
         const bool joined = !node->in[K];
-        part[i] = lt_op_heads(&x[joined ? Q : i], joined ? first * d : 0, heads_of(node, i), d);
-        first += heads_of(node, i);
+        part[i] =
+            lt_op_as_heads(&x[joined ? Q : i], joined ? first * d : 0, head_count(node, i), d);
+        first += head_count(node, i);
     }
 }
 
-static lt_status inputs(lt_node *node, lt_view part[PARTS])
+static lt_status get_qkv(lt_node *node, lt_view part[PARTS])
 {
     lt_view x[PARTS];
     for (int i = Q; i < PARTS; i++)
         if (node->in[i])
             LT_TRY(lt_node_in(node, i, &x[i]));
-    split(node, x, part);
+    split_qkv(node, x, part);
     return LT_OK;
 }
 
@@ -119,11 +120,11 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_attention_config *c = node->config;
     lt_view part[PARTS], y, lse;
-    LT_TRY(inputs(node, part));
+    LT_TRY(get_qkv(node, part));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_save(node, LSE, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(y.shape.dim[0], c->heads, y.shape.dim[1]), &lse));
-    y = lt_op_heads(&y, 0, c->heads, head_size(node));
+    y = lt_op_as_heads(&y, 0, c->heads, head_size(node));
     return be->attention(ctx, c, &part[Q], &part[K], &part[V], &y, &lse);
 }
 
@@ -133,18 +134,18 @@ static lt_status backward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_attention_config *c = node->config;
     lt_view part[PARTS], dx[PARTS], out[PARTS], dy, y, lse;
-    LT_TRY(inputs(node, part));
+    LT_TRY(get_qkv(node, part));
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_saved(node, LSE, &lse));
-    dy = lt_op_heads(&dy, 0, c->heads, head_size(node));
-    y = lt_op_heads(&y, 0, c->heads, head_size(node));
+    dy = lt_op_as_heads(&dy, 0, c->heads, head_size(node));
+    y = lt_op_as_heads(&y, 0, c->heads, head_size(node));
     for (int i = Q; i < PARTS; i++) {
         dx[i] = part[i]; /* placeholder for inputs without gradient */
         if (lt_node_wants(node, i))
             LT_TRY(lt_node_grad_out(node, i, &dx[i]));
     }
-    split(node, dx, out);
+    split_qkv(node, dx, out);
     bool wants[PARTS];
     for (int i = Q; i < PARTS; i++)
         wants[i] = lt_node_wants(node, node->in[K] ? i : Q);
@@ -163,7 +164,7 @@ static lt_status backward(lt_node *node)
 const lt_op lt_op_attention = {
     .name = "attention",
     .config_bytes = sizeof(lt_attention_config),
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -14,12 +14,12 @@
 
 enum { STATS_ROWS = 3, COEF_ROWS = 4, ROUNDED_ROWS = 2 };
 
-static int64_t channels(const lt_node *node)
+static int64_t channel_count(const lt_node *node)
 {
     return node->in[LT_NORM_X]->shape.dim[1];
 }
 
-static lt_dtype master(const lt_node *node)
+static lt_dtype master_dtype(const lt_node *node)
 {
     return lt_device_master(lt_tape_device(node->tape));
 }
@@ -31,14 +31,14 @@ static lt_status check_vectors(const lt_node *node)
     for (int i = LT_NORM_GAMMA; i <= LT_NORM_VAR; i++) {
         if (!node->in[i])
             return lt_fail(LT_E_ARG, "batchnorm2d: %s is NULL", names[i]);
-        if (!lt_shape_equal(node->in[i]->shape, LT_SHAPE(channels(node))))
+        if (!lt_shape_equal(node->in[i]->shape, LT_SHAPE(channel_count(node))))
             return lt_fail(LT_E_SHAPE, "batchnorm2d: %s is %s, want [%lld]", names[i],
-                           lt_shape_text(node->in[i]->shape, text), (long long)channels(node));
+                           lt_shape_text(node->in[i]->shape, text), (long long)channel_count(node));
     }
     return LT_OK;
 }
 
-static lt_status check_batches(const lt_node *node)
+static lt_status check_batch_counter(const lt_node *node)
 {
     const lt_tensor *batches = node->in[LT_NORM_BATCHES];
     char text[LT_SHAPE_TEXT];
@@ -48,7 +48,7 @@ static lt_status check_batches(const lt_node *node)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_batchnorm2d_config *c = node->config;
     char x[LT_SHAPE_TEXT], r[LT_SHAPE_TEXT];
@@ -56,7 +56,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (xs.ndim != 4)
         return lt_fail(LT_E_SHAPE, "batchnorm2d: x %s, want 4 dimensions", lt_shape_text(xs, x));
     LT_TRY(check_vectors(node));
-    LT_TRY(check_batches(node));
+    LT_TRY(check_batch_counter(node));
     const lt_tensor *residual = node->in[LT_NORM_RESIDUAL];
     if (residual
         && (!lt_shape_equal(residual->shape, xs) || residual->dtype != node->in[LT_NORM_X]->dtype))
@@ -66,7 +66,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     if (!(c->eps > 0) || !(c->momentum >= 0 && c->momentum <= 1))
         return lt_fail(LT_E_ARG, "batchnorm2d: eps %g, want > 0; momentum %g, want in [0,1]",
                        c->eps, c->momentum);
-    if (lt_batchnorm2d_uses_batch(node) && lt_shape_count(xs) == xs.dim[1])
+    if (lt_batchnorm2d_uses_batch_stats(node) && lt_shape_count(xs) == xs.dim[1])
         return lt_fail(LT_E_SHAPE,
                        "batchnorm2d: x %s has one value per channel, training needs more",
                        lt_shape_text(xs, x));
@@ -76,32 +76,32 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Computes the moments of the batch, or takes those of the preceding convolution; *sums: they are sums. */
-static lt_status find_stats(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
+static lt_status get_batch_stats(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_node *conv = lt_fuse_producer(node, LT_FUSE_STATS);
+    lt_node *conv = lt_fuse_find_producer(node, LT_FUSE_STATS);
     lt_tensor *computed = conv ? lt_conv2d_take_stats(conv, sums) : NULL;
     node->saved[LT_NORM_STATS] = computed;
-    LT_TRY(lt_node_save(node, LT_NORM_STATS, master(node), LT_SHAPE(STATS_ROWS, channels(node)),
-                        stats));
+    LT_TRY(lt_node_save(node, LT_NORM_STATS, master_dtype(node),
+                        LT_SHAPE(STATS_ROWS, channel_count(node)), stats));
     return computed ? LT_OK : be->batchnorm_stats(ctx, x, stats);
 }
 
 /* Allocates scale and shift in x's dtype, for a following convolution. */
-static lt_status save_rounded(lt_node *node, lt_view *rounded)
+static lt_status alloc_rounded_scale_shift(lt_node *node, lt_view *rounded)
 {
     const lt_dtype dtype = node->in[LT_NORM_X]->dtype;
-    if (lt_dtype_size(dtype) != 2 || !lt_fuse_offers(node, LT_FUSE_APPLY))
+    if (lt_dtype_size(dtype) != 2 || !lt_fuse_can_produce(node, LT_FUSE_APPLY))
         return LT_OK;
-    return lt_node_save(node, LT_NORM_ROUNDED, dtype, LT_SHAPE(ROUNDED_ROWS, channels(node)),
+    return lt_node_save(node, LT_NORM_ROUNDED, dtype, LT_SHAPE(ROUNDED_ROWS, channel_count(node)),
                         rounded);
 }
 
 /* Computes the moments of the batch, for an update of the running statistics. */
-static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
+static lt_status compute_merged_stats(lt_node *node, const lt_view *x, lt_view *stats, bool *sums)
 {
-    LT_TRY(find_stats(node, x, stats, sums));
+    LT_TRY(get_batch_stats(node, x, stats, sums));
     LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, LT_NORM_STATS));
     lt_tensor_touch(node->in[LT_NORM_MEAN]);
     lt_tensor_touch(node->in[LT_NORM_VAR]);
@@ -111,7 +111,7 @@ static lt_status take_batch(lt_node *node, const lt_view *x, lt_view *stats, boo
 }
 
 /* Computes scale and shift and updates the running statistics. x: NULL in a pass without batch statistics. */
-static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
+static lt_status compute_coefficients(lt_node *node, const lt_view *x, lt_view *coef)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -121,12 +121,12 @@ static lt_status find_coefficients(lt_node *node, const lt_view *x, lt_view *coe
     LT_TRY(lt_node_in(node, LT_NORM_BETA, &beta));
     LT_TRY(lt_node_in(node, LT_NORM_MEAN, &mean));
     LT_TRY(lt_node_in(node, LT_NORM_VAR, &var));
-    LT_TRY(
-        lt_node_save(node, LT_NORM_COEF, master(node), LT_SHAPE(COEF_ROWS, channels(node)), coef));
-    LT_TRY(save_rounded(node, &rounded));
-    if (lt_batchnorm2d_uses_batch(node))
-        LT_TRY(take_batch(node, x, &stats, &sums));
-    if (lt_batchnorm2d_uses_batch(node) && node->in[LT_NORM_BATCHES])
+    LT_TRY(lt_node_save(node, LT_NORM_COEF, master_dtype(node),
+                        LT_SHAPE(COEF_ROWS, channel_count(node)), coef));
+    LT_TRY(alloc_rounded_scale_shift(node, &rounded));
+    if (lt_batchnorm2d_uses_batch_stats(node))
+        LT_TRY(compute_merged_stats(node, x, &stats, &sums));
+    if (lt_batchnorm2d_uses_batch_stats(node) && node->in[LT_NORM_BATCHES])
         LT_TRY(lt_node_in(node, LT_NORM_BATCHES, &batches));
     const lt_batchnorm_parts parts = {.stats = &stats,
                                       .sums_of = sums ? x : NULL,
@@ -151,29 +151,29 @@ static bool needs_mask(const lt_node *node)
 }
 
 /* Applies this batch norm and the deferred one that made its residual. */
-static lt_status apply_both(lt_node *node, lt_node *other, const lt_batchnorm_addend *own,
-                            const lt_view *y, const lt_view *mask)
+static lt_status apply_two_norms(lt_node *node, lt_node *other, const lt_batchnorm_addend *own,
+                                 const lt_view *y, const lt_view *mask)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_fuse_views v;
     lt_batchnorm_before before;
-    LT_TRY(lt_batchnorm2d_views(other, &v, &before));
+    LT_TRY(lt_batchnorm2d_get_views(other, &v, &before));
     const lt_batchnorm_addend term[] = {*own, {before.x, before.coef}};
     return be->batchnorm_add(ctx, node->config, term, y, mask);
 }
 
-static lt_status apply(lt_node *node, const lt_batchnorm_addend *own, const lt_view *mask)
+static lt_status apply_norm(lt_node *node, const lt_batchnorm_addend *own, const lt_view *mask)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD);
+    lt_node *other = lt_fuse_find_producer(node, LT_FUSE_ADD);
     lt_view y, residual = {0};
     if (node->in[LT_NORM_RESIDUAL] && !other)
         LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
     if (other)
-        return apply_both(node, other, own, &y, mask);
+        return apply_two_norms(node, other, own, &y, mask);
     return be->batchnorm_apply(ctx, node->config, own->x, own->coef,
                                residual.data ? &residual : NULL, &y, mask);
 }
@@ -181,8 +181,8 @@ static lt_status apply(lt_node *node, const lt_batchnorm_addend *own, const lt_v
 /* Returns true if a reader of the output (convolution, pooling, another batch norm) may apply this norm. */
 static bool is_applied_later(const lt_node *node)
 {
-    return lt_fuse_offers(node, LT_FUSE_APPLY) || lt_fuse_offers(node, LT_FUSE_POOL)
-           || lt_fuse_offers(node, LT_FUSE_ADD);
+    return lt_fuse_can_produce(node, LT_FUSE_APPLY) || lt_fuse_can_produce(node, LT_FUSE_POOL)
+           || lt_fuse_can_produce(node, LT_FUSE_ADD);
 }
 
 /* Applies this norm as the preceding convolution's epilogue if the backend can; sets *done if it did. */
@@ -191,13 +191,13 @@ static lt_status apply_in_conv(lt_node *node, bool *done)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_batchnorm2d_config *c = node->config;
-    lt_node *conv = lt_fuse_producer(node, LT_FUSE_AFFINE);
+    lt_node *conv = lt_fuse_find_producer(node, LT_FUSE_AFFINE);
     lt_view x, w, y, coef, residual = {0};
     *done = false;
     if (!conv)
         return LT_OK;
-    LT_TRY(find_coefficients(node, NULL, &coef));
-    LT_TRY(lt_conv2d_views(conv, &x, &w));
+    LT_TRY(compute_coefficients(node, NULL, &coef));
+    LT_TRY(lt_conv2d_get_views(conv, &x, &w));
     if (node->in[LT_NORM_RESIDUAL])
         LT_TRY(lt_node_in(node, LT_NORM_RESIDUAL, &residual));
     LT_TRY(lt_node_out(node, &y));
@@ -221,19 +221,19 @@ static lt_status forward(lt_node *node)
     if (lt_node_is_replay(node))
         LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
     else
-        LT_TRY(find_coefficients(node, &x, &coef));
+        LT_TRY(compute_coefficients(node, &x, &coef));
     if (!lt_node_is_replay(node) && is_applied_later(node)) {
-        lt_node_defer(node);
+        lt_node_defer_output(node);
         return LT_OK;
     }
     if (needs_mask(node))
         LT_TRY(lt_node_save(node, LT_NORM_MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8),
                             &mask));
-    return apply(node, &(lt_batchnorm_addend){&x, &coef}, mask.data ? &mask : NULL);
+    return apply_norm(node, &(lt_batchnorm_addend){&x, &coef}, mask.data ? &mask : NULL);
 }
 
 /* Writes a row of the sums to the gradient of a [C] parameter. */
-static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t row)
+static lt_status write_grad_row(lt_node *node, int input, const lt_view *sums, int64_t row)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -243,17 +243,18 @@ static lt_status give_row(lt_node *node, int input, const lt_view *sums, int64_t
     LT_TRY(lt_node_grad_out(node, input, &d));
     from.shape = d.shape;
     from.stride[0] = 1;
-    from.data = (char *)sums->data + (size_t)(row * channels(node)) * lt_dtype_size(sums->dtype);
+    from.data =
+        (char *)sums->data + (size_t)(row * channel_count(node)) * lt_dtype_size(sums->dtype);
     return be->cast(ctx, &from, &d);
 }
 
-static lt_status give_rows(lt_node *node, const lt_view *sums)
+static lt_status write_affine_grads(lt_node *node, const lt_view *sums)
 {
-    LT_TRY(give_row(node, LT_NORM_BETA, sums, 0));
-    return give_row(node, LT_NORM_GAMMA, sums, 1);
+    LT_TRY(write_grad_row(node, LT_NORM_BETA, sums, 0));
+    return write_grad_row(node, LT_NORM_GAMMA, sums, 1);
 }
 
-static lt_status affine_outputs(lt_node *node, lt_view out[2])
+static lt_status allocate_affine_grads(lt_node *node, lt_view out[2])
 {
     static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
     for (int i = 0; i < 2; i++)
@@ -264,16 +265,17 @@ static lt_status affine_outputs(lt_node *node, lt_view out[2])
 
 /* Computes the sums over the gradient, masked by relu. in: the output's gradient; with a residual it becomes
  * the masked gradient that was written for the residual. */
-static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
+static lt_status compute_grad_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view g = {0};
     if (node->saved[LT_NORM_SUMS]) /* computed by the backward of the following convolution */
         return lt_node_saved(node, LT_NORM_SUMS, sums);
-    LT_TRY(lt_batchnorm2d_save_sums(node, sums));
+    LT_TRY(lt_batchnorm2d_alloc_grad_sums(node, sums));
     if (lt_node_wants(node, LT_NORM_RESIDUAL))
-        LT_TRY(lt_node_grad_over(node, LT_NORM_RESIDUAL, 0, &g)); /* dy[0] is not read again */
+        LT_TRY(
+            lt_node_grad_out_in_place(node, LT_NORM_RESIDUAL, 0, &g)); /* dy[0] is not read again */
     LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));
     if (g.data)
         *in = (lt_batchnorm_grad){.dy = {g}, .x = in->x, .coef = in->coef};
@@ -281,18 +283,18 @@ static lt_status find_sums(lt_node *node, lt_batchnorm_grad *in, lt_view *sums)
 }
 
 /* Computes this norm's backward and that of the norm that made its residual. in: the output's gradient. */
-static lt_status backward_both(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
+static lt_status backward_two_norms(lt_node *node, lt_node *other, const lt_batchnorm_grad *in)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view sums, dx;
     lt_fused_grad_views v;
     lt_batchnorm_fused_grad norm[2] = {
-        {in->x, in->coef, &sums, &dx, lt_batchnorm2d_count(node), {{0}}}};
-    LT_TRY(lt_batchnorm2d_save_sums(node, &sums));
-    LT_TRY(affine_outputs(node, norm[0].affine));
+        {in->x, in->coef, &sums, &dx, lt_batchnorm2d_values_per_channel(node), {{0}}}};
+    LT_TRY(lt_batchnorm2d_alloc_grad_sums(node, &sums));
+    LT_TRY(allocate_affine_grads(node, norm[0].affine));
     LT_TRY(lt_node_grad_out(node, LT_NORM_X, &dx));
-    LT_TRY(lt_batchnorm2d_fused_grad(other, &v, &norm[1]));
+    LT_TRY(lt_batchnorm2d_fused_grad_args(other, &v, &norm[1]));
     return be->batchnorm_add_grad(ctx, in, norm);
 }
 
@@ -308,27 +310,27 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
     if (node->op == &recomputed_add && c->relu
         && !node->saved[LT_NORM_MASK]) { /* nothing recomputed the output, and with it the mask */
-        LT_TRY(lt_node_replay(node));
+        LT_TRY(lt_node_recompute(node));
         lt_handle_free(node->out);
     }
     if (node->saved[LT_NORM_MASK]) {
         LT_TRY(lt_node_saved(node, LT_NORM_MASK, &mask));
         in.mask = &mask;
     }
-    lt_node *other = lt_fuse_producer(node, LT_FUSE_ADD_GRAD);
+    lt_node *other = lt_fuse_find_producer(node, LT_FUSE_ADD_GRAD);
     if (other)
-        return backward_both(node, other, &in);
-    LT_TRY(find_sums(node, &in, &sums));
-    if (lt_batchnorm2d_is_local(node))
-        LT_TRY(affine_outputs(node, in.affine));
+        return backward_two_norms(node, other, &in);
+    LT_TRY(compute_grad_sums(node, &in, &sums));
+    if (lt_batchnorm2d_has_local_sums(node))
+        LT_TRY(allocate_affine_grads(node, in.affine));
     else
-        LT_TRY(give_rows(node, &sums));
+        LT_TRY(write_affine_grads(node, &sums));
     if (!lt_node_wants(node, LT_NORM_X))
         return LT_OK;
     if (!c->frozen)
         LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, LT_NORM_SUMS));
-    LT_TRY(lt_node_grad_over(node, LT_NORM_X, lt_node_wants(node, LT_NORM_RESIDUAL), &dx));
-    return be->batchnorm_grad_x(ctx, &in, &sums, lt_batchnorm2d_count(node), &dx);
+    LT_TRY(lt_node_grad_out_in_place(node, LT_NORM_X, lt_node_wants(node, LT_NORM_RESIDUAL), &dx));
+    return be->batchnorm_grad_x(ctx, &in, &sums, lt_batchnorm2d_values_per_channel(node), &dx);
 }
 
 #define OPERATION(again, ignored)                                                     \
@@ -336,7 +338,7 @@ static lt_status backward(lt_node *node)
         .name = lt_name_batchnorm2d, .config_bytes = sizeof(lt_batchnorm2d_config),   \
         .recomputable = again,                                                        \
         .backward_ignores = LT_IGNORES_IN(LT_NORM_BETA) | LT_IGNORES_OUT | (ignored), \
-        .infer = infer, .forward = forward, .backward = backward,                     \
+        .infer = infer_shape, .forward = forward, .backward = backward,               \
     }
 const lt_op lt_op_batchnorm2d = OPERATION(true, 0);
 
@@ -347,7 +349,7 @@ static const lt_op recomputed_add = OPERATION(true, LT_IGNORES_IN(LT_NORM_RESIDU
 
 /* Recomputing an output needs its residual first, which may have to be recomputed itself: all of such a
  * chain is in memory at once. So every fifth output is kept. */
-static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
+static const lt_op *choose_op(const lt_tape *tape, const lt_tensor *residual)
 {
     enum { MOST_IN_CHAIN = 4 };
     if (!residual)
@@ -363,10 +365,10 @@ static const lt_op *op_with(const lt_tape *tape, const lt_tensor *residual)
 lt_tensor *lt_batchnorm2d(lt_tape *tape, lt_tensor *x, lt_batchnorm2d_args args,
                           lt_batchnorm2d_config config)
 {
-    x = lt_op_channels_last(tape, x);
-    args.residual = lt_op_channels_last(tape, args.residual);
+    x = lt_op_to_channels_last(tape, x);
+    args.residual = lt_op_to_channels_last(tape, args.residual);
     lt_tensor *in[] = {x, args.gamma, args.beta, args.mean, args.var, args.residual, args.batches};
-    return lt_op_run(tape, op_with(tape, args.residual), in, 7, &config);
+    return lt_op_run(tape, choose_op(tape, args.residual), in, 7, &config);
 }
 
 /* Views [N,C] and [N,C,L] as images one pixel wide. */

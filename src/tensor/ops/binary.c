@@ -11,10 +11,10 @@
 
 enum { A, B };
 
-static lt_status operands(lt_node *node, lt_view *a, lt_view *b)
+static lt_status get_operands(lt_node *node, lt_view *a, lt_view *b)
 {
-    LT_TRY(lt_op_in_broadcast(node, A, a));
-    return lt_op_in_broadcast(node, B, b);
+    LT_TRY(lt_op_broadcast_input(node, A, a));
+    return lt_op_broadcast_input(node, B, b);
 }
 
 static lt_status add_forward(lt_node *node)
@@ -22,12 +22,12 @@ static lt_status add_forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(operands(node, &a, &b));
+    LT_TRY(get_operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->add(ctx, &a, &b, &y);
 }
 
-static lt_status add_backward_to(lt_node *node, int input)
+static lt_status add_backward_input(lt_node *node, int input)
 {
     lt_view dy;
     if (lt_op_same_shape(node, input) && node->in[input]->dtype == node->out->dtype)
@@ -40,14 +40,14 @@ static lt_status add_backward(lt_node *node)
 {
     for (int i = 0; i < 2; i++)
         if (lt_node_wants(node, i))
-            LT_TRY(add_backward_to(node, i));
+            LT_TRY(add_backward_input(node, i));
     return LT_OK;
 }
 
 const lt_op lt_op_add = {
     .name = "add",
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_IN(1) | LT_IGNORES_OUT,
-    .infer = lt_op_infer_either,
+    .infer = lt_op_infer_mutual_broadcast,
     .forward = add_forward,
     .backward = add_backward,
 };
@@ -62,18 +62,18 @@ static lt_status mul_forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(operands(node, &a, &b));
+    LT_TRY(get_operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->mul(ctx, &a, &b, &y);
 }
 
 /* dy times the other input; for a broadcast input computed in the full shape, then summed. */
-static lt_status mul_backward_to(lt_node *node, int input, const lt_view *dy)
+static lt_status mul_backward_input(lt_node *node, int input, const lt_view *dy)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view other, g;
-    LT_TRY(lt_op_in_broadcast(node, !input, &other));
+    LT_TRY(lt_op_broadcast_input(node, !input, &other));
     if (lt_op_same_shape(node, input)) {
         LT_TRY(lt_node_grad_out(node, input, &g));
         return be->mul(ctx, dy, &other, &g);
@@ -89,14 +89,14 @@ static lt_status mul_backward(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     for (int i = 0; i < 2; i++)
         if (lt_node_wants(node, i))
-            LT_TRY(mul_backward_to(node, i, &dy));
+            LT_TRY(mul_backward_input(node, i, &dy));
     return LT_OK;
 }
 
 const lt_op lt_op_mul = {
     .name = "mul",
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = lt_op_infer_either,
+    .infer = lt_op_infer_mutual_broadcast,
     .forward = mul_forward,
     .backward = mul_backward,
 };
@@ -123,19 +123,19 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view a, b, y;
-    LT_TRY(operands(node, &a, &b));
+    LT_TRY(get_operands(node, &a, &b));
     LT_TRY(lt_node_out(node, &y));
     return be->pointwise(ctx, node->config, &a, &b, &y);
 }
 
 /* Computes the gradient of one input; for a broadcast one in the full shape, then summed. */
-static lt_status backward_to(lt_node *node, int input, const lt_view *dy)
+static lt_status backward_input(lt_node *node, int input, const lt_view *dy)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const bool same = lt_op_same_shape(node, input);
     lt_view a, b, g;
-    LT_TRY(operands(node, &a, &b));
+    LT_TRY(get_operands(node, &a, &b));
     if (same)
         LT_TRY(lt_node_grad_out(node, input, &g));
     else
@@ -151,7 +151,7 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     for (int i = A; i <= B; i++)
         if (lt_node_wants(node, i))
-            LT_TRY(backward_to(node, i, &dy));
+            LT_TRY(backward_input(node, i, &dy));
     return LT_OK;
 }
 
@@ -165,61 +165,61 @@ static lt_status backward(lt_node *node)
         .forward = forward,                   \
         .backward = backward,                 \
     }
-TABLE(sub, lt_op_infer_either, false);
-TABLE(div, lt_op_infer_either, false);
-TABLE(maximum, lt_op_infer_either, false);
-TABLE(minimum, lt_op_infer_either, false);
-TABLE(pow_tensor, lt_op_infer_either, false);
+TABLE(sub, lt_op_infer_mutual_broadcast, false);
+TABLE(div, lt_op_infer_mutual_broadcast, false);
+TABLE(maximum, lt_op_infer_mutual_broadcast, false);
+TABLE(minimum, lt_op_infer_mutual_broadcast, false);
+TABLE(pow_tensor, lt_op_infer_mutual_broadcast, false);
 TABLE(mse_loss, infer_loss, false);
 TABLE(bce_with_logits, infer_loss, false);
-TABLE(swiglu, lt_op_infer_either, true);
+TABLE(swiglu, lt_op_infer_mutual_broadcast, true);
 
-static lt_tensor *run(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind, lt_tensor *a,
-                      lt_tensor *b)
+static lt_tensor *run_binary(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind, lt_tensor *a,
+                             lt_tensor *b)
 {
     return lt_op_run(tape, op, (lt_tensor *[]){a, b}, 2, &(lt_pointwise){.kind = kind});
 }
 
 lt_tensor *lt_sub(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_sub, LT_POINTWISE_SUB, a, b);
+    return run_binary(tape, &lt_op_sub, LT_POINTWISE_SUB, a, b);
 }
 
 lt_tensor *lt_div(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_div, LT_POINTWISE_DIV, a, b);
+    return run_binary(tape, &lt_op_div, LT_POINTWISE_DIV, a, b);
 }
 
 lt_tensor *lt_maximum(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_maximum, LT_POINTWISE_MAXIMUM, a, b);
+    return run_binary(tape, &lt_op_maximum, LT_POINTWISE_MAXIMUM, a, b);
 }
 
 lt_tensor *lt_minimum(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_minimum, LT_POINTWISE_MINIMUM, a, b);
+    return run_binary(tape, &lt_op_minimum, LT_POINTWISE_MINIMUM, a, b);
 }
 
 lt_tensor *lt_pow_tensor(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_pow_tensor, LT_POINTWISE_POW_TENSOR, a, b);
+    return run_binary(tape, &lt_op_pow_tensor, LT_POINTWISE_POW_TENSOR, a, b);
 }
 
 lt_tensor *lt_swiglu(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 {
-    return run(tape, &lt_op_swiglu, LT_POINTWISE_SWIGLU, a, b);
+    return run_binary(tape, &lt_op_swiglu, LT_POINTWISE_SWIGLU, a, b);
 }
 
 /* Computes a loss in the master dtype: a 16-bit sum of many small losses would lose them. */
-static lt_tensor *loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
-                       lt_tensor *const pair[2], lt_loss_reduction reduction)
+static lt_tensor *run_loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
+                           lt_tensor *const pair[2], lt_loss_reduction reduction)
 {
     const lt_dtype master = lt_device_master(lt_tape_device(tape));
     if ((unsigned)reduction > LT_LOSS_NONE)
         return lt_tape_fail(tape, lt_fail(LT_E_ARG, "%s: reduction %d, want 0 to %d", op->name,
                                           (int)reduction, (int)LT_LOSS_NONE));
     lt_tensor *x = lt_cast(tape, pair[A], master), *target = lt_cast(tape, pair[B], master);
-    lt_tensor *each = run(tape, op, kind, x, target);
+    lt_tensor *each = run_binary(tape, op, kind, x, target);
     if (reduction == LT_LOSS_NONE)
         return each;
     return reduction == LT_LOSS_SUM ? lt_sum(tape, each, (lt_reduce_config){.dims = 0})
@@ -228,13 +228,13 @@ static lt_tensor *loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
 
 lt_tensor *lt_mse_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, lt_loss_reduction reduction)
 {
-    return loss(tape, &lt_op_mse_loss, LT_POINTWISE_SQUARED_DIFFERENCE, (lt_tensor *[]){x, target},
-                reduction);
+    return run_loss(tape, &lt_op_mse_loss, LT_POINTWISE_SQUARED_DIFFERENCE,
+                    (lt_tensor *[]){x, target}, reduction);
 }
 
 lt_tensor *lt_bce_with_logits(lt_tape *tape, lt_tensor *logits, lt_tensor *target,
                               lt_loss_reduction reduction)
 {
-    return loss(tape, &lt_op_bce_with_logits, LT_POINTWISE_BCE, (lt_tensor *[]){logits, target},
-                reduction);
+    return run_loss(tape, &lt_op_bce_with_logits, LT_POINTWISE_BCE, (lt_tensor *[]){logits, target},
+                    reduction);
 }

@@ -31,17 +31,17 @@ lt_status lt_op_infer_broadcast(const lt_node *node, lt_desc *out)
 }
 
 /* Returns size d of ndim of a shape that may have fewer dimensions. */
-static int64_t extent(lt_shape shape, int d, int ndim)
+static int64_t dim_size(lt_shape shape, int d, int ndim)
 {
     const int at = d - (ndim - shape.ndim);
     return at < 0 ? 1 : shape.dim[at];
 }
 
-static bool common_shape(lt_shape a, lt_shape b, lt_shape *out)
+static bool broadcast_shape(lt_shape a, lt_shape b, lt_shape *out)
 {
     *out = (lt_shape){.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
     for (int d = 0; d < out->ndim; d++) {
-        const int64_t m = extent(a, d, out->ndim), n = extent(b, d, out->ndim);
+        const int64_t m = dim_size(a, d, out->ndim), n = dim_size(b, d, out->ndim);
         if (m != n && m != 1 && n != 1)
             return false;
         out->dim[d] = m == 1 ? n : m;
@@ -49,13 +49,13 @@ static bool common_shape(lt_shape a, lt_shape b, lt_shape *out)
     return true;
 }
 
-lt_status lt_op_infer_either(const lt_node *node, lt_desc *out)
+lt_status lt_op_infer_mutual_broadcast(const lt_node *node, lt_desc *out)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const lt_shape as = node->in[0]->shape, bs = node->in[1] ? node->in[1]->shape : LT_SCALAR;
     if (!node->in[1])
         return lt_fail(LT_E_SHAPE, "%s: b is NULL", node->op->name);
-    if (!common_shape(as, bs, &out->shape))
+    if (!broadcast_shape(as, bs, &out->shape))
         return lt_fail(LT_E_SHAPE, "%s: a %s and b %s do not broadcast", node->op->name,
                        lt_shape_text(as, a), lt_shape_text(bs, b));
     const bool like_b = !lt_shape_equal(as, out->shape) && lt_shape_equal(bs, out->shape);
@@ -63,7 +63,7 @@ lt_status lt_op_infer_either(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-lt_status lt_op_in_broadcast(lt_node *node, int input, lt_view *view)
+lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view)
 {
     lt_view small;
     LT_TRY(lt_node_in(node, input, &small));
@@ -77,7 +77,7 @@ bool lt_op_same_shape(const lt_node *node, int input)
 }
 
 /* Views dx with as many dimensions as g, by prepending ones of size 1. */
-static lt_view aligned(const lt_view *dx, int ndim)
+static lt_view prepend_dims(const lt_view *dx, int ndim)
 {
     lt_view v = *dx;
     int shift = ndim - dx->shape.ndim;
@@ -95,6 +95,6 @@ lt_status lt_op_unbroadcast(lt_node *node, int input, const lt_view *g)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view dx;
     LT_TRY(lt_node_grad_out(node, input, &dx));
-    lt_view full = aligned(&dx, g->shape.ndim);
+    lt_view full = prepend_dims(&dx, g->shape.ndim);
     return be->sum(ctx, 1, g, &full);
 }

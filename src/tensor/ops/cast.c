@@ -11,7 +11,7 @@ static bool is_floating(lt_dtype dtype)
     return dtype == LT_F32 || dtype == LT_F64 || dtype == LT_F16 || dtype == LT_BF16;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_dtype *dtype = node->config;
     if (node->in[0]->wants_grad && !is_floating(*dtype))
@@ -46,7 +46,7 @@ const lt_op lt_op_cast = {
     .config_bytes = sizeof(lt_dtype),
     .recomputable = true,
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -99,7 +99,7 @@ lt_tensor *lt_to_format(lt_tape *tape, lt_tensor *x, lt_memory_format format)
     return y;
 }
 
-lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x)
+lt_tensor *lt_op_to_channels_last(lt_tape *tape, lt_tensor *x)
 {
     return x && x->shape.ndim == 4 ? lt_to_format(tape, x, LT_FORMAT_CHANNELS_LAST) : x;
 }

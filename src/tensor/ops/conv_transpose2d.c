@@ -22,12 +22,12 @@ static lt_status check_config(const lt_conv_transpose2d_config *t)
     return LT_OK;
 }
 
-static int64_t extent(int64_t size, int64_t taps, int stride, int pad, int dilation)
+static int64_t output_size(int64_t size, int64_t taps, int stride, int pad, int dilation)
 {
     return (size - 1) * stride - 2 * (int64_t)pad + dilation * (taps - 1) + 1;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_conv_transpose2d_config *t = node->config;
     const lt_conv2d_config *c = &t->conv;
@@ -45,9 +45,9 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_SHAPE, "conv_transpose2d: %lld channels do not divide into %d groups",
                        (long long)xs.dim[1], c->groups);
     const int64_t p =
-        extent(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h) + t->output_pad_h;
+        output_size(xs.dim[2], ws.dim[2], c->stride_h, c->pad_h, c->dilation_h) + t->output_pad_h;
     const int64_t q =
-        extent(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w) + t->output_pad_w;
+        output_size(xs.dim[3], ws.dim[3], c->stride_w, c->pad_w, c->dilation_w) + t->output_pad_w;
     if (p < 1 || q < 1)
         return lt_fail(LT_E_SHAPE,
                        "conv_transpose2d: x %s and w %s with this padding give an empty output",
@@ -58,7 +58,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static const lt_conv2d_config *conv_of(const lt_node *node)
+static const lt_conv2d_config *get_conv_config(const lt_node *node)
 {
     return &((const lt_conv_transpose2d_config *)node->config)->conv;
 }
@@ -72,7 +72,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
-    return be->conv2d_grad_x(ctx, conv_of(node), &x, &w, &y);
+    return be->conv2d_grad_x(ctx, get_conv_config(node), &x, &w, &y);
 }
 
 static lt_status backward(lt_node *node)
@@ -85,21 +85,21 @@ static lt_status backward(lt_node *node)
         LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
         LT_TRY(lt_node_in(node, X, &x));
         LT_TRY(lt_node_grad_out(node, W, &g));
-        LT_TRY(be->conv2d_grad_w(ctx, conv_of(node), &x, &dy, &g));
+        LT_TRY(be->conv2d_grad_w(ctx, get_conv_config(node), &x, &dy, &g));
     }
     if (!lt_node_wants(node, X))
         return LT_OK;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_grad_out(node, X, &g));
-    return be->conv2d(ctx, conv_of(node), &dy, &w, NULL, &g);
+    return be->conv2d(ctx, get_conv_config(node), &dy, &w, NULL, &g);
 }
 
 const lt_op lt_op_conv_transpose2d = {
     .name = "conv_transpose2d",
     .config_bytes = sizeof(lt_conv_transpose2d_config),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -107,8 +107,8 @@ const lt_op lt_op_conv_transpose2d = {
 lt_tensor *lt_conv_transpose2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                                lt_conv_transpose2d_config config)
 {
-    config.conv = lt_op_conv_config(config.conv);
-    x = lt_op_channels_last(tape, x);
+    config.conv = lt_op_conv_defaults(config.conv);
+    x = lt_op_to_channels_last(tape, x);
     lt_tensor *y = lt_op_run(tape, &lt_op_conv_transpose2d, (lt_tensor *[]){x, w}, 2, &config);
     if (!b || !y)
         return y;

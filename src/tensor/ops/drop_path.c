@@ -16,7 +16,7 @@ typedef struct drop_path_config {
 
 enum { FACTORS }; /* saved: [N,1,..,1], or for rows [..,1]; broadcast to x */
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const drop_path_config *c = node->config;
     const lt_shape x = node->in[0]->shape;
@@ -33,7 +33,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static lt_status draw(lt_node *node, lt_view *factors)
+static lt_status draw_factors(lt_node *node, lt_view *factors)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -49,7 +49,8 @@ static lt_status draw(lt_node *node, lt_view *factors)
     return be->dropout(ctx, c->random, c->p, factors, factors);
 }
 
-static lt_status apply(lt_node *node, const lt_view *factors, const lt_view *x, const lt_view *y)
+static lt_status multiply_by_factors(lt_node *node, const lt_view *factors, const lt_view *x,
+                                     const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -64,10 +65,10 @@ static lt_status forward(lt_node *node)
     if (node->tape->device->capturing)
         return lt_fail(LT_E_UNSUPPORTED,
                        "drop_path: cannot be captured, replays would repeat its random numbers");
-    LT_TRY(draw(node, &factors));
+    LT_TRY(draw_factors(node, &factors));
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    return apply(node, &factors, &x, &y);
+    return multiply_by_factors(node, &factors, &x, &y);
 }
 
 static lt_status backward(lt_node *node)
@@ -76,14 +77,14 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_saved(node, FACTORS, &factors));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return apply(node, &factors, &dy, &dx);
+    return multiply_by_factors(node, &factors, &dy, &dx);
 }
 
 const lt_op lt_op_drop_path = {
     .name = "drop_path",
     .config_bytes = sizeof(drop_path_config),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -92,7 +93,7 @@ lt_tensor *lt_drop_path(lt_tape *tape, lt_tensor *x, double p)
 {
     if (!tape->pass.dropout || p == 0) /* p == 0 changes nothing */
         return tape->status ? NULL : x;
-    const drop_path_config c = {.p = p, .random = lt_op_noise(tape)};
+    const drop_path_config c = {.p = p, .random = lt_op_random_stream(tape)};
     return lt_op_run(tape, &lt_op_drop_path, &x, 1, &c);
 }
 
@@ -100,7 +101,7 @@ lt_tensor *lt_drop_path_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box b
 {
     if (!tape->pass.dropout || p == 0)
         return tape->status ? NULL : x;
-    drop_path_config c = {.p = p, .random = lt_op_noise(tape)};
+    drop_path_config c = {.p = p, .random = lt_op_random_stream(tape)};
     c.random.first = box.row_first;
     c.random.width = c.random.columns = 1;
     c.random.repeat = box.sample_rows;

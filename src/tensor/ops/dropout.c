@@ -13,7 +13,7 @@ typedef struct dropout_config {
     lt_random random;
 } dropout_config;
 
-static lt_status check_box(const lt_noise_box *box, lt_shape x)
+static lt_status check_noise_box(const lt_noise_box *box, lt_shape x)
 {
     char text[LT_SHAPE_TEXT];
     const int64_t width = x.ndim ? x.dim[x.ndim - 1] : 1;
@@ -24,13 +24,13 @@ static lt_status check_box(const lt_noise_box *box, lt_shape x)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const dropout_config *c = node->config;
     if (!(c->p >= 0 && c->p < 1))
         return lt_fail(LT_E_ARG, "dropout: p %g is not in [0,1)", c->p);
     if (c->random.width)
-        LT_TRY(check_box(&c->box, node->in[0]->shape));
+        LT_TRY(check_noise_box(&c->box, node->in[0]->shape));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
 }
@@ -64,12 +64,12 @@ const lt_op lt_op_dropout = {
     .name = "dropout",
     .config_bytes = sizeof(dropout_config),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
 
-lt_random lt_op_noise(const lt_tape *tape)
+lt_random lt_op_random_stream(const lt_tape *tape)
 {
     const lt_pass *pass = &tape->pass;
     return (lt_random){.key = lt_rng_key(pass->seed, LT_STREAM_DROPOUT, (uint64_t)pass->attempt,
@@ -81,7 +81,7 @@ lt_tensor *lt_dropout(lt_tape *tape, lt_tensor *x, double p)
 {
     if (!tape->pass.dropout || p == 0) /* p == 0 changes nothing */
         return tape->status ? NULL : x;
-    const dropout_config c = {.p = p, .random = lt_op_noise(tape)};
+    const dropout_config c = {.p = p, .random = lt_op_random_stream(tape)};
     return lt_op_run(tape, &lt_op_dropout, &x, 1, &c);
 }
 
@@ -89,7 +89,7 @@ lt_tensor *lt_dropout_at(lt_tape *tape, lt_tensor *x, double p, lt_noise_box box
 {
     if (!tape->pass.dropout || p == 0 || !x)
         return tape->status ? NULL : x;
-    dropout_config c = {.p = p, .box = box, .random = lt_op_noise(tape)};
+    dropout_config c = {.p = p, .box = box, .random = lt_op_random_stream(tape)};
     c.random.first = box.row_first * box.columns + box.column_first;
     c.random.width = x->shape.ndim ? x->shape.dim[x->shape.ndim - 1] : 1;
     c.random.columns = box.columns;

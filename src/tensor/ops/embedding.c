@@ -7,7 +7,7 @@
 
 enum { IDS, W }; /* inputs */
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     if (!node->in[W])
@@ -29,7 +29,7 @@ static lt_status get_ids(lt_node *node, lt_view *ids)
 {
     lt_view x;
     LT_TRY(lt_node_in(node, IDS, &x));
-    return lt_op_vector(node, &x, ids);
+    return lt_op_as_vector(node, &x, ids);
 }
 
 static lt_status forward(lt_node *node)
@@ -41,7 +41,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(get_ids(node, &ids));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_op_rows_out(node, &y, &rows));
+    LT_TRY(lt_op_output_rows(node, &y, &rows));
     return be->embedding(ctx, &ids, &w, &rows);
 }
 
@@ -68,14 +68,14 @@ static lt_status backward(lt_node *node)
         return LT_OK;
     LT_TRY(get_ids(node, &ids));
     LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_op_rows(node, &dy, &rows));
+    LT_TRY(lt_op_as_rows(node, &dy, &rows));
     return lt_op_embedding_grad(node, W, &ids, &rows);
 }
 
 const lt_op lt_op_embedding = {
     .name = "embedding",
     .backward_ignores = LT_IGNORES_IN(W) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -10,7 +10,7 @@
 
 enum { IDS, W }; /* inputs */
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_embedding_part *p = node->config;
     LT_TRY(lt_op_embedding.infer(node, out));
@@ -27,13 +27,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Returns the ids as indices into this rank's rows, 0 for others; own[n]: the id is this rank's. */
-static lt_status get_ids(lt_node *node, lt_view *ids, lt_view *own)
+static lt_status get_local_ids(lt_node *node, lt_view *ids, lt_view *own)
 {
     lt_view x, vector;
     const lt_embedding_part *p = node->config;
     const int64_t rows = node->in[W]->shape.dim[0];
     LT_TRY(lt_node_in(node, IDS, &x));
-    LT_TRY(lt_op_vector(node, &x, &vector));
+    LT_TRY(lt_op_as_vector(node, &x, &vector));
     LT_TRY(lt_node_scratch(node, LT_I32, vector.shape, ids));
     LT_TRY(lt_node_scratch(node, LT_U8, vector.shape, own));
     for (int64_t n = 0; n < vector.shape.dim[0]; n++) {
@@ -49,7 +49,7 @@ static lt_status get_ids(lt_node *node, lt_view *ids, lt_view *own)
 }
 
 /* Clears the rows of a dense matrix that are not this rank's. */
-static void clear_others(const lt_view *rows, const lt_view *own)
+static void clear_foreign_rows(const lt_view *rows, const lt_view *own)
 {
     const size_t bytes = (size_t)rows->shape.dim[1] * lt_dtype_size(rows->dtype);
     for (int64_t n = 0; n < rows->shape.dim[0]; n++)
@@ -63,12 +63,12 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view ids, own, w, y, rows;
     LT_TRY(LT_HAS_ENTRY(node, be, embedding));
-    LT_TRY(get_ids(node, &ids, &own));
+    LT_TRY(get_local_ids(node, &ids, &own));
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_op_rows_out(node, &y, &rows)); /* y is row-major, so rows is its memory */
+    LT_TRY(lt_op_output_rows(node, &y, &rows)); /* y is row-major, so rows is its memory */
     LT_TRY(be->embedding(ctx, &ids, &w, &rows));
-    clear_others(&rows, &own);
+    clear_foreign_rows(&rows, &own);
     return LT_OK;
 }
 
@@ -79,12 +79,12 @@ static lt_status backward(lt_node *node)
     lt_view ids, own, dy, rows, copy;
     if (!lt_node_wants(node, W))
         return LT_OK;
-    LT_TRY(get_ids(node, &ids, &own));
+    LT_TRY(get_local_ids(node, &ids, &own));
     LT_TRY(lt_node_grad(node, &dy));
-    LT_TRY(lt_op_rows(node, &dy, &rows));
+    LT_TRY(lt_op_as_rows(node, &dy, &rows));
     LT_TRY(lt_node_scratch(node, rows.dtype, rows.shape, &copy));
     LT_TRY(be->cast(ctx, &rows, &copy));
-    clear_others(&copy, &own);
+    clear_foreign_rows(&copy, &own);
     return lt_op_embedding_grad(node, W, &ids, &copy);
 }
 
@@ -92,7 +92,7 @@ static const lt_op sharded_op = {
     .name = "embedding_sharded",
     .config_bytes = sizeof(lt_embedding_part),
     .backward_ignores = LT_IGNORES_IN(W) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -14,7 +14,7 @@ lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
     return self->wait(self, &request);
 }
 
-lt_status lt_op_wait_all(lt_exchange *group, void **request, int count, lt_status st)
+lt_status lt_op_wait_requests(lt_exchange *group, void **request, int count, lt_status st)
 {
     for (int i = 0; i < count; i++) {
         lt_status ended = group->wait(group, &request[i]);
@@ -28,36 +28,37 @@ typedef struct config {
     int64_t rows; /* rows of all ranks, for gather */
 } config;
 
-static lt_exchange *group_of(const lt_node *node)
+static lt_exchange *get_group(const lt_node *node)
 {
     return ((const config *)node->config)->group;
 }
 
 /* Returns input and output in forward, or the output's gradient and the input's in backward. */
-static lt_status views(lt_node *node, bool backward, lt_view *from, lt_view *to)
+static lt_status get_in_out_views(lt_node *node, bool backward, lt_view *from, lt_view *to)
 {
     LT_TRY(backward ? lt_node_grad(node, from) : lt_node_in(node, 0, from));
     return backward ? lt_node_grad_out(node, 0, to) : lt_node_out(node, to);
 }
 
-static lt_status sum(lt_node *node, bool backward)
+static lt_status all_reduce(lt_node *node, bool backward)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view from, to;
-    LT_TRY(views(node, backward, &from, &to));
+    LT_TRY(get_in_out_views(node, backward, &from, &to));
     LT_TRY(be->cast(ctx, &from, &to));
-    return lt_exchange_run(group_of(node), &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = to});
+    return lt_exchange_run(get_group(node),
+                           &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = to});
 }
 
 /* Gathers rows of all ranks, or reduce-scatters to this rank's. */
-static lt_status move_rows(lt_node *node, bool backward, lt_exchange_what what)
+static lt_status gather_or_scatter_rows(lt_node *node, bool backward, lt_exchange_what what)
 {
-    lt_exchange *group = group_of(node);
+    lt_exchange *group = get_group(node);
     lt_exchange_call call = {.what = what};
     lt_view from;
-    LT_TRY(views(node, backward, &from, &call.out));
-    LT_TRY(lt_op_dense(node, &from, &call.in));
+    LT_TRY(get_in_out_views(node, backward, &from, &call.out));
+    LT_TRY(lt_op_as_contiguous(node, &from, &call.in));
     int64_t *count = lt_alloc((size_t)group->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
@@ -71,7 +72,7 @@ static lt_status move_rows(lt_node *node, bool backward, lt_exchange_what what)
     return st;
 }
 
-static lt_status infer_same(const lt_node *node, lt_desc *out)
+static lt_status infer_same_shape(const lt_node *node, lt_desc *out)
 {
     *out = (lt_desc){
         .dtype = node->in[0]->dtype, .shape = node->in[0]->shape, .format = LT_FORMAT_CONTIGUOUS};
@@ -85,18 +86,18 @@ static lt_status forward_copy(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
-    LT_TRY(views(node, false, &x, &y));
+    LT_TRY(get_in_out_views(node, false, &x, &y));
     return be->cast(ctx, &x, &y);
 }
 
 static lt_status backward_copy(lt_node *node)
 {
-    return sum(node, true);
+    return all_reduce(node, true);
 }
 
 static lt_status forward_sum(lt_node *node)
 {
-    return sum(node, false);
+    return all_reduce(node, false);
 }
 
 static lt_status backward_sum(lt_node *node)
@@ -113,8 +114,8 @@ static lt_status backward_sum(lt_node *node)
         .forward = forward_##kind,                             \
         .backward = backward_##kind,                           \
     }
-TABLE(copy, infer_same);
-TABLE(sum, infer_same);
+TABLE(copy, infer_same_shape);
+TABLE(sum, infer_same_shape);
 
 lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *group)
 {
@@ -132,7 +133,7 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
 {
     const config *c = node->config;
     char text[LT_SHAPE_TEXT];
-    LT_TRY(infer_same(node, out));
+    LT_TRY(infer_same_shape(node, out));
     const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
     if (out->shape.ndim < 1 || out->shape.dim[0] != own)
         return lt_fail(LT_E_SHAPE,
@@ -145,19 +146,19 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
 
 static lt_status forward_gather(lt_node *node)
 {
-    return move_rows(node, false, LT_EXCHANGE_GATHER);
+    return gather_or_scatter_rows(node, false, LT_EXCHANGE_GATHER);
 }
 
 static lt_status backward_gather(lt_node *node)
 {
-    return move_rows(node, true, LT_EXCHANGE_SCATTER_SUM);
+    return gather_or_scatter_rows(node, true, LT_EXCHANGE_SCATTER_SUM);
 }
 
 static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
 {
     const config *c = node->config;
     char text[LT_SHAPE_TEXT];
-    LT_TRY(infer_same(node, out));
+    LT_TRY(infer_same_shape(node, out));
     if (out->shape.ndim < 1 || out->shape.dim[0] < c->group->size)
         return lt_fail(LT_E_SHAPE, "exchange_scatter_sum: x %s has fewer rows than the %d ranks",
                        lt_shape_text(out->shape, text), c->group->size);
@@ -167,12 +168,12 @@ static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
 
 static lt_status forward_scatter_sum(lt_node *node)
 {
-    return move_rows(node, false, LT_EXCHANGE_SCATTER_SUM);
+    return gather_or_scatter_rows(node, false, LT_EXCHANGE_SCATTER_SUM);
 }
 
 static lt_status backward_scatter_sum(lt_node *node)
 {
-    return move_rows(node, true, LT_EXCHANGE_GATHER);
+    return gather_or_scatter_rows(node, true, LT_EXCHANGE_GATHER);
 }
 
 TABLE(gather, infer_gather);

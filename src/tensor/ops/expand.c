@@ -5,7 +5,7 @@
 
 #include "lather/ops/shape.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char from[LT_SHAPE_TEXT], to[LT_SHAPE_TEXT];
     const lt_shape *shape = node->config;
@@ -22,7 +22,7 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
-    LT_TRY(lt_op_in_broadcast(node, 0, &x));
+    LT_TRY(lt_op_broadcast_input(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
     return be->cast(ctx, &x, &y);
 }
@@ -38,7 +38,7 @@ const lt_op lt_op_expand = {
     .name = "expand",
     .config_bytes = sizeof(lt_shape),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -24,14 +24,14 @@ static bool is_before_norm(const lt_node *conv)
 }
 
 /* A convolution without bias in inference, which no backward will visit. */
-static bool is_evaluated(const lt_node *conv)
+static bool is_inference_conv(const lt_node *conv)
 {
     const lt_pass *pass = &conv->tape->pass;
     return !pass->record && !pass->batch_stats && !conv->in[LT_CONV_B];
 }
 
 /* A batch norm with a residual cannot be a producer. */
-static bool is_plain_norm(const lt_node *norm)
+static bool is_norm_with_relu(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
     return c->relu && !c->frozen && !norm->in[LT_NORM_RESIDUAL];
@@ -39,46 +39,46 @@ static bool is_plain_norm(const lt_node *norm)
 
 static bool is_deferrable_norm(const lt_node *norm)
 {
-    return is_plain_norm(norm) && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
+    return is_norm_with_relu(norm) && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
 }
 
 /* A batch norm whose output, as a residual, is an addend before relu. */
-static bool is_addend(const lt_node *norm)
+static bool is_residual_norm(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
     return !c->relu && !c->frozen && !norm->in[LT_NORM_RESIDUAL] && norm->tape->pass.batch_stats
            && lt_node_is_recorded(norm);
 }
 
-static bool always(const lt_node *norm)
+static bool accepts_any(const lt_node *norm)
 {
     (void)norm;
     return true;
 }
 
-/* Only then can the backend have a convolution that reads pixels. */
+/* Backends have a convolution that reads pixels only for training in 16 bits. */
 static bool is_trained_in_16_bits(const lt_node *normalize)
 {
     const lt_pass *pass = &normalize->tape->pass;
     return pass->record && pass->batch_stats && lt_dtype_size(lt_tape_dtype(normalize->tape)) == 2;
 }
 
-static bool lacks_input(const lt_node *conv)
+static bool has_freed_input(const lt_node *conv)
 {
     return conv->in[0]->freed && !has_groups(conv);
 }
 
-static bool lacks_residual(const lt_node *norm)
+static bool has_freed_residual(const lt_node *norm)
 {
     return norm->in[LT_NORM_RESIDUAL]->freed;
 }
 
-static bool lacks_image(const lt_node *pool)
+static bool has_freed_pool_input(const lt_node *pool)
 {
     return pool->in[0]->freed;
 }
 
-static bool lacks_deferred(const lt_node *norm)
+static bool has_deferred_input(const lt_node *norm)
 {
     return norm->in[LT_NORM_X]->deferred;
 }
@@ -91,24 +91,24 @@ static bool is_only_reader(const lt_node *conv)
     return !has_groups(conv) && x->uses == 1 && !x->grad[0];
 }
 
-static bool is_fusable_addend(const lt_node *norm)
+static bool is_fusable_residual_norm(const lt_node *norm)
 {
-    return is_addend(norm) && lt_batchnorm2d_can_fuse_grad(norm);
+    return is_residual_norm(norm) && lt_batchnorm2d_can_fuse_grad(norm);
 }
 
 static bool is_fusable_norm(const lt_node *norm)
 {
-    return is_plain_norm(norm) && lt_batchnorm2d_can_fuse_grad(norm);
+    return is_norm_with_relu(norm) && lt_batchnorm2d_can_fuse_grad(norm);
 }
 
-static bool is_only_pool(const lt_node *pool)
+static bool is_pool_only_reader(const lt_node *pool)
 {
     return pool->in[0]->uses == 1 && !pool->in[0]->grad[0];
 }
 
 /* True if the norm computes all of its residual's gradient, and shares no parameter with the residual's
  * norm, since that parameter would get two contributions at once. */
-static bool is_only_sum(const lt_node *norm)
+static bool is_norm_only_reader(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
     const lt_tensor *r = norm->in[LT_NORM_RESIDUAL];
@@ -129,48 +129,48 @@ static const struct pattern {
 } patterns[LT_FUSIONS] = {
 #define ENTRY(name) offsetof(lt_backend, name)
     [LT_FUSE_STATS] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
-                       always, 0},
+                       accepts_any, 0},
     [LT_FUSE_APPLY] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_stats),
-                       is_deferrable_norm, lacks_input, 0},
+                       is_deferrable_norm, has_freed_input, 0},
     [LT_FUSE_APPLY_GRAD_W] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_grad_w),
-                              is_plain_norm, lacks_input, 0},
+                              is_norm_with_relu, has_freed_input, 0},
     [LT_FUSE_GRAD_SUMS] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_grad_x_sums),
-                           is_plain_norm, is_only_reader, 0},
-    [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add), is_addend,
-                     lacks_residual, LT_NORM_RESIDUAL},
+                           is_norm_with_relu, is_only_reader, 0},
+    [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add),
+                     is_residual_norm, has_freed_residual, LT_NORM_RESIDUAL},
     [LT_FUSE_POOL] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm),
-                      is_deferrable_norm, lacks_image, 0},
+                      is_deferrable_norm, has_freed_pool_input, 0},
     [LT_FUSE_ADD_GRAD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add_grad),
-                          is_fusable_addend, is_only_sum, LT_NORM_RESIDUAL},
+                          is_fusable_residual_norm, is_norm_only_reader, LT_NORM_RESIDUAL},
     [LT_FUSE_POOL_GRAD] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm_grad),
-                           is_fusable_norm, is_only_pool, 0},
-    [LT_FUSE_AFFINE] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_affine), is_evaluated,
-                        lacks_deferred, 0},
+                           is_fusable_norm, is_pool_only_reader, 0},
+    [LT_FUSE_AFFINE] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_affine),
+                        is_inference_conv, has_deferred_input, 0},
     [LT_FUSE_PIXELS] = {lt_name_normalize, lt_name_conv2d, ENTRY(conv2d_pixels_stats),
-                        is_trained_in_16_bits, lacks_input, 0},
+                        is_trained_in_16_bits, has_freed_input, 0},
 };
 
-static bool has_entry(const lt_node *node, size_t entry)
+static bool has_backend_kernel(const lt_node *node, size_t entry)
 {
     void (*function)(void);
     memcpy(&function, (const char *)node->tape->device->backend + entry, sizeof function);
     return function;
 }
 
-bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion)
+bool lt_fuse_can_produce(const lt_node *producer, lt_fusion fusion)
 {
     const struct pattern *p = &patterns[fusion];
-    return producer->op->name == p->producer && has_entry(producer, p->entry)
+    return producer->op->name == p->producer && has_backend_kernel(producer, p->entry)
            && p->offers(producer);
 }
 
-lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion)
+lt_node *lt_fuse_find_producer(const lt_node *consumer, lt_fusion fusion)
 {
     const struct pattern *p = &patterns[fusion];
     const lt_tensor *input = consumer->in[p->input];
     lt_node *producer = input ? input->producer : NULL;
     LT_ASSERT(consumer->op->name == p->consumer);
-    if (!producer || producer->tape != consumer->tape || !lt_fuse_offers(producer, fusion))
+    if (!producer || producer->tape != consumer->tape || !lt_fuse_can_produce(producer, fusion))
         return NULL;
     return p->accepts(consumer) ? producer : NULL;
 }

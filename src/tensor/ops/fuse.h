@@ -36,10 +36,10 @@ typedef enum lt_fusion {
 
 /* Returns true if a running node can be the producer of such a pair and the backend has the kernel. The
  * reader of its output is not known yet: if nothing fuses with it, that only costs time. */
-bool lt_fuse_offers(const lt_node *producer, lt_fusion fusion);
+bool lt_fuse_can_produce(const lt_node *producer, lt_fusion fusion);
 
 /* Returns the node that made the consumer's first input, or its residual, if the two are such a pair; else
  * NULL. */
-lt_node *lt_fuse_producer(const lt_node *consumer, lt_fusion fusion);
+lt_node *lt_fuse_find_producer(const lt_node *consumer, lt_fusion fusion);
 
 #endif

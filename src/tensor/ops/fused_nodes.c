@@ -12,31 +12,31 @@ lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums)
     return stats;
 }
 
-lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w)
+lt_status lt_conv2d_get_views(lt_node *conv, lt_view *x, lt_view *w)
 {
     LT_TRY(lt_node_in(conv, LT_CONV_X, x));
     return lt_node_in(conv, LT_CONV_W, w);
 }
 
-bool lt_batchnorm2d_uses_batch(const lt_node *node)
+bool lt_batchnorm2d_uses_batch_stats(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
     return lt_tape_pass(node->tape).batch_stats && !c->frozen;
 }
 
-double lt_batchnorm2d_count(const lt_node *node)
+double lt_batchnorm2d_values_per_channel(const lt_node *node)
 {
     lt_shape x = node->in[LT_NORM_X]->shape;
     const int64_t values = lt_shape_count(x) / x.dim[1];
-    return lt_batchnorm2d_uses_batch(node) ? (double)values : 0;
+    return lt_batchnorm2d_uses_batch_stats(node) ? (double)values : 0;
 }
 
-bool lt_batchnorm2d_is_local(const lt_node *node)
+bool lt_batchnorm2d_has_local_sums(const lt_node *node)
 {
     return lt_node_wants(node, LT_NORM_X) && !node->tape->norm_reduce;
 }
 
-lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
+lt_status lt_batchnorm2d_get_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
 {
     LT_TRY(lt_node_in(norm, LT_NORM_X, &v->x));
     LT_TRY(lt_node_in(norm, LT_NORM_GAMMA, &v->gamma));
@@ -49,7 +49,7 @@ lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_bef
     return lt_node_saved(norm, LT_NORM_ROUNDED, &v->rounded);
 }
 
-lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
+lt_status lt_batchnorm2d_alloc_grad_sums(lt_node *norm, lt_view *sums)
 {
     return lt_node_save(norm, LT_NORM_SUMS, lt_device_master(lt_tape_device(norm->tape)),
                         LT_SHAPE(2, norm->in[LT_NORM_X]->shape.dim[1]), sums);
@@ -57,23 +57,23 @@ lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums)
 
 bool lt_batchnorm2d_can_fuse_grad(const lt_node *norm)
 {
-    bool first = lt_batchnorm2d_is_local(norm);
+    bool first = lt_batchnorm2d_has_local_sums(norm);
     for (int i = LT_NORM_X; i <= LT_NORM_BETA; i++)
         first = first && (!lt_node_wants(norm, i) || lt_node_is_first_grad(norm, i));
     return first;
 }
 
-lt_status lt_batchnorm2d_fused_grad(lt_node *norm, lt_fused_grad_views *v,
-                                    lt_batchnorm_fused_grad *out)
+lt_status lt_batchnorm2d_fused_grad_args(lt_node *norm, lt_fused_grad_views *v,
+                                         lt_batchnorm_fused_grad *out)
 {
     static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
-    *out = (lt_batchnorm_fused_grad){&v->x, &v->coef, &v->sums, &v->dx, lt_batchnorm2d_count(norm),
-                                     {{0}}};
+    *out = (lt_batchnorm_fused_grad){
+        &v->x, &v->coef, &v->sums, &v->dx, lt_batchnorm2d_values_per_channel(norm), {{0}}};
     LT_TRY(lt_node_in(norm, LT_NORM_X, &v->x));
     LT_TRY(lt_node_saved(norm, LT_NORM_COEF, &v->coef));
-    LT_TRY(lt_batchnorm2d_save_sums(norm, &v->sums));
+    LT_TRY(lt_batchnorm2d_alloc_grad_sums(norm, &v->sums));
     for (int i = 0; i < 2; i++)
         if (lt_node_wants(norm, input[i]))
-            LT_TRY(lt_node_grad_early(norm, input[i], &out->affine[i]));
-    return lt_node_grad_early(norm, LT_NORM_X, &v->dx);
+            LT_TRY(lt_node_grad_out_early(norm, input[i], &out->affine[i]));
+    return lt_node_grad_out_early(norm, LT_NORM_X, &v->dx);
 }

@@ -26,24 +26,24 @@ enum { LT_NORM_STATS, LT_NORM_COEF, LT_NORM_MASK, LT_NORM_SUMS, LT_NORM_ROUNDED 
 lt_tensor *lt_conv2d_take_stats(lt_node *conv, bool *sums);
 
 /* Returns the inputs of a convolution whose output is deferred. */
-LT_MUST_CHECK lt_status lt_conv2d_views(lt_node *conv, lt_view *x, lt_view *w);
+LT_MUST_CHECK lt_status lt_conv2d_get_views(lt_node *conv, lt_view *x, lt_view *w);
 
 /* Returns true if the norm uses batch statistics; false if it uses the running ones, unchanged. */
-bool lt_batchnorm2d_uses_batch(const lt_node *norm);
+bool lt_batchnorm2d_uses_batch_stats(const lt_node *norm);
 /* Returns this rank's number of values per channel; 0 if the statistics were constants. */
-double lt_batchnorm2d_count(const lt_node *norm);
+double lt_batchnorm2d_values_per_channel(const lt_node *norm);
 /* Returns true if the sums are not reduced over ranks, so that batchnorm_grad_x can write them to gamma and
  * beta. */
-bool lt_batchnorm2d_is_local(const lt_node *norm);
+bool lt_batchnorm2d_has_local_sums(const lt_node *norm);
 
 /* Inputs of a batch norm for a kernel that applies it. */
 typedef struct lt_fuse_views {
     lt_view x, coef, gamma, beta, rounded;
 } lt_fuse_views;
-LT_MUST_CHECK lt_status lt_batchnorm2d_views(lt_node *norm, lt_fuse_views *v,
-                                             lt_batchnorm_before *out);
+LT_MUST_CHECK lt_status lt_batchnorm2d_get_views(lt_node *norm, lt_fuse_views *v,
+                                                 lt_batchnorm_before *out);
 /* Allocates the sums that another node computes for this norm's backward. */
-LT_MUST_CHECK lt_status lt_batchnorm2d_save_sums(lt_node *norm, lt_view *sums);
+LT_MUST_CHECK lt_status lt_batchnorm2d_alloc_grad_sums(lt_node *norm, lt_view *sums);
 
 /* A batch norm's whole backward inside its reader's kernel: whether that is possible, and the kernel's
  * arguments. The norm's own turn in backward then finds no gradient. */
@@ -51,7 +51,7 @@ typedef struct lt_fused_grad_views {
     lt_view x, coef, sums, dx;
 } lt_fused_grad_views;
 bool lt_batchnorm2d_can_fuse_grad(const lt_node *norm);
-LT_MUST_CHECK lt_status lt_batchnorm2d_fused_grad(lt_node *norm, lt_fused_grad_views *v,
-                                                  lt_batchnorm_fused_grad *out);
+LT_MUST_CHECK lt_status lt_batchnorm2d_fused_grad_args(lt_node *norm, lt_fused_grad_views *v,
+                                                       lt_batchnorm_fused_grad *out);
 
 #endif

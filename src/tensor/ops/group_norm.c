@@ -24,7 +24,7 @@ static lt_status check_vectors(const lt_node *node, int64_t channels)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_group_norm_config *c = node->config;
     char text[LT_SHAPE_TEXT];
@@ -85,7 +85,7 @@ const lt_op lt_op_group_norm = {
     .name = "group_norm",
     .config_bytes = sizeof(lt_group_norm_config),
     .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -97,7 +97,7 @@ lt_tensor *lt_group_norm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tenso
     const bool flat = shape.ndim >= 2 && shape.ndim != 4;
     if (flat)
         x = lt_reshape(tape, x, LT_SHAPE(shape.dim[0], shape.dim[1], -1, 1));
-    x = lt_op_channels_last(tape, x);
+    x = lt_op_to_channels_last(tape, x);
     lt_tensor *y = lt_op_run(tape, &lt_op_group_norm, (lt_tensor *[]){x, gamma, beta}, 3, &config);
     return flat ? lt_reshape(tape, y, shape) : y;
 }

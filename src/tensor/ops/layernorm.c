@@ -13,27 +13,27 @@
 enum { X, GAMMA, BETA }; /* inputs */
 enum { STATS };          /* saved: mean and 1/sqrt(var+eps) of each row */
 
-static int64_t width(const lt_node *node)
+static int64_t row_width(const lt_node *node)
 {
     const lt_shape x = node->in[X]->shape;
     return x.dim[x.ndim - 1];
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     static const char *const names[] = {"x", "gamma", "beta"};
     const lt_layernorm_config *c = node->config;
     const lt_shape x = node->in[X]->shape;
     char text[LT_SHAPE_TEXT];
-    if (x.ndim < 1 || width(node) < 1)
+    if (x.ndim < 1 || row_width(node) < 1)
         return lt_fail(LT_E_SHAPE, "%s: x %s, want a last dimension of at least 1", node->op->name,
                        lt_shape_text(x, text));
     if (!(c->eps > 0))
         return lt_fail(LT_E_ARG, "%s: eps %g, want > 0", node->op->name, c->eps);
     for (int i = GAMMA; i <= BETA; i++)
-        if (node->in[i] && !lt_shape_equal(node->in[i]->shape, LT_SHAPE(width(node))))
+        if (node->in[i] && !lt_shape_equal(node->in[i]->shape, LT_SHAPE(row_width(node))))
             return lt_fail(LT_E_SHAPE, "%s: %s is %s, want [%lld]", node->op->name, names[i],
-                           lt_shape_text(node->in[i]->shape, text), (long long)width(node));
+                           lt_shape_text(node->in[i]->shape, text), (long long)row_width(node));
     *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = x, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
@@ -42,13 +42,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 static lt_view as_rows(const lt_node *node, const lt_view *v)
 {
     lt_view rows = *v;
-    rows.shape = LT_SHAPE(lt_shape_count(v->shape) / width(node), width(node));
+    rows.shape = LT_SHAPE(lt_shape_count(v->shape) / row_width(node), row_width(node));
     lt_row_major_strides(rows.shape, rows.stride);
     return rows;
 }
 
 /* Sets *view to NULL for an absent input. */
-static lt_status optional_in(lt_node *node, int input, lt_view *memory, const lt_view **view)
+static lt_status get_optional_input(lt_node *node, int input, lt_view *memory, const lt_view **view)
 {
     *view = node->in[input] ? memory : NULL;
     return *view ? lt_node_in(node, input, memory) : LT_OK;
@@ -61,8 +61,8 @@ static lt_status forward(lt_node *node)
     lt_view x, y, stats, affine[2];
     const lt_view *gamma, *beta;
     LT_TRY(lt_node_in(node, X, &x));
-    LT_TRY(optional_in(node, GAMMA, &affine[0], &gamma));
-    LT_TRY(optional_in(node, BETA, &affine[1], &beta));
+    LT_TRY(get_optional_input(node, GAMMA, &affine[0], &gamma));
+    LT_TRY(get_optional_input(node, BETA, &affine[1], &beta));
     x = as_rows(node, &x);
     LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
                         LT_SHAPE(2, x.shape.dim[0]), &stats));
@@ -79,11 +79,11 @@ static lt_status backward(lt_node *node)
     lt_layernorm_grad g = {.dy = &dy, .x = &x, .stats = &stats};
     const lt_view **const wanted[] = {&g.dx, &g.dgamma, &g.dbeta};
     LT_TRY(lt_node_grad(node, &grad));
-    LT_TRY(lt_op_dense(node, &grad, &dy));
+    LT_TRY(lt_op_as_contiguous(node, &grad, &dy));
     dy = as_rows(node, &dy);
     LT_TRY(lt_node_in(node, X, &x));
     x = as_rows(node, &x);
-    LT_TRY(optional_in(node, GAMMA, &gamma, &g.gamma));
+    LT_TRY(get_optional_input(node, GAMMA, &gamma, &g.gamma));
     LT_TRY(lt_node_saved(node, STATS, &stats));
     for (int i = X; i <= BETA; i++)
         if (lt_node_wants(node, i)) {
@@ -101,15 +101,15 @@ static lt_status backward(lt_node *node)
         .config_bytes = sizeof(lt_layernorm_config),              \
         .recomputable = true,                                     \
         .backward_ignores = LT_IGNORES_IN(BETA) | LT_IGNORES_OUT, \
-        .infer = infer,                                           \
+        .infer = infer_shape,                                     \
         .forward = forward,                                       \
         .backward = backward,                                     \
     }
 TABLE(layernorm);
 TABLE(rmsnorm);
 
-static lt_tensor *run(lt_tape *tape, const lt_op *op, lt_tensor *const in[BETA + 1],
-                      lt_layernorm_config config)
+static lt_tensor *run_layernorm(lt_tape *tape, const lt_op *op, lt_tensor *const in[BETA + 1],
+                                lt_layernorm_config config)
 {
     config.eps = config.eps == 0 ? 1e-5 : config.eps;
     lt_tensor *x = in[X] ? lt_to_format(tape, in[X], LT_FORMAT_CONTIGUOUS) : NULL;
@@ -120,11 +120,11 @@ lt_tensor *lt_layernorm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor
                         lt_layernorm_config config)
 {
     config.rms = false;
-    return run(tape, &lt_op_layernorm, (lt_tensor *[]){x, gamma, beta}, config);
+    return run_layernorm(tape, &lt_op_layernorm, (lt_tensor *[]){x, gamma, beta}, config);
 }
 
 lt_tensor *lt_rmsnorm(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_layernorm_config config)
 {
     config.rms = true;
-    return run(tape, &lt_op_rmsnorm, (lt_tensor *[]){x, gamma, NULL}, config);
+    return run_layernorm(tape, &lt_op_rmsnorm, (lt_tensor *[]){x, gamma, NULL}, config);
 }

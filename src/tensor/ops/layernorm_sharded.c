@@ -16,7 +16,7 @@ enum { NORMAL, VARIANCE }; /* saved: n like x; s^2 [M,1] */
 
 static const double default_eps = 1e-5;
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], gamma[LT_SHAPE_TEXT];
     const lt_sharded_norm_config *c = node->config;
@@ -44,7 +44,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Broadcasts a vector of rows, or of features, to x's shape. */
-static lt_view spread(const lt_view *v, lt_shape shape, bool by_row)
+static lt_view broadcast_vector(const lt_view *v, lt_shape shape, bool by_row)
 {
     lt_view wide = *v;
     wide.stride[0] = by_row ? v->stride[0] : 0;
@@ -53,7 +53,7 @@ static lt_view spread(const lt_view *v, lt_shape shape, bool by_row)
     return wide;
 }
 
-static lt_status vec(lt_node *node, lt_vec_job job)
+static lt_status run_vec_job(lt_node *node, lt_vec_job job)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -62,23 +62,24 @@ static lt_status vec(lt_node *node, lt_vec_job job)
 }
 
 /* y = x n, or n^2 if x is NULL. */
-static lt_status multiply(lt_node *node, const lt_view *x, const lt_view *n, const lt_view *y)
+static lt_status multiply_views(lt_node *node, const lt_view *x, const lt_view *n, const lt_view *y)
 {
-    return vec(node, (lt_vec_job){.op = x ? LT_VEC_MUL : LT_VEC_SQUARE,
-                                  .alpha = 1,
-                                  .a = x ? *x : *n,
-                                  .b = x ? *n : (lt_view){0},
-                                  .y = *y});
+    return run_vec_job(node, (lt_vec_job){.op = x ? LT_VEC_MUL : LT_VEC_SQUARE,
+                                          .alpha = 1,
+                                          .a = x ? *x : *n,
+                                          .b = x ? *n : (lt_view){0},
+                                          .y = *y});
 }
 
 /* y += alpha a. */
-static lt_status add(lt_node *node, double alpha, lt_view a, const lt_view *y)
+static lt_status add_scaled(lt_node *node, double alpha, lt_view a, const lt_view *y)
 {
-    return vec(node, (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = alpha, .beta = 1, .a = a, .y = *y});
+    return run_vec_job(
+        node, (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = alpha, .beta = 1, .a = a, .y = *y});
 }
 
 /* Computes this rank's contribution to each row's mean. */
-static lt_status part_of_mean(lt_node *node, const lt_view *x, const lt_view *y)
+static lt_status local_mean_part(lt_node *node, const lt_view *x, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -86,15 +87,15 @@ static lt_status part_of_mean(lt_node *node, const lt_view *x, const lt_view *y)
     return be->sum(ctx, 1.0 / (double)c->features, x, y);
 }
 
-static lt_status over_ranks(const lt_node *node, const lt_view *x)
+static lt_status sum_over_ranks(const lt_node *node, const lt_view *x)
 {
     const lt_sharded_norm_config *c = node->config;
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *x});
 }
 
 /* Computes n and s^2. */
-static lt_status normalize(lt_node *node, const lt_view *x, const lt_view *n,
-                           const lt_view *variance)
+static lt_status normalize_rows(lt_node *node, const lt_view *x, const lt_view *n,
+                                const lt_view *variance)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -104,21 +105,21 @@ static lt_status normalize(lt_node *node, const lt_view *x, const lt_view *n,
     LT_TRY(lt_node_scratch(node, x->dtype, x->shape, &square));
     LT_TRY(be->cast(ctx, x, n));
     if (!c->rms) {
-        LT_TRY(part_of_mean(node, x, &mean));
-        LT_TRY(over_ranks(node, &mean));
-        LT_TRY(add(node, -1, spread(&mean, x->shape, true), n));
+        LT_TRY(local_mean_part(node, x, &mean));
+        LT_TRY(sum_over_ranks(node, &mean));
+        LT_TRY(add_scaled(node, -1, broadcast_vector(&mean, x->shape, true), n));
     }
-    LT_TRY(multiply(node, NULL, n, &square));
-    LT_TRY(part_of_mean(node, &square, &mean));
-    LT_TRY(over_ranks(node, &mean));
+    LT_TRY(multiply_views(node, NULL, n, &square));
+    LT_TRY(local_mean_part(node, &square, &mean));
+    LT_TRY(sum_over_ranks(node, &mean));
     LT_TRY(be->fill(ctx, c->eps > 0 ? c->eps : default_eps, variance));
-    LT_TRY(add(node, 1, mean, variance));
-    return vec(node, (lt_vec_job){.op = LT_VEC_RSQRT,
-                                  .alpha = 1,
-                                  .beta = 1,
-                                  .a = *n,
-                                  .b = spread(variance, x->shape, true),
-                                  .y = *n});
+    LT_TRY(add_scaled(node, 1, mean, variance));
+    return run_vec_job(node, (lt_vec_job){.op = LT_VEC_RSQRT,
+                                          .alpha = 1,
+                                          .beta = 1,
+                                          .a = *n,
+                                          .b = broadcast_vector(variance, x->shape, true),
+                                          .y = *n});
 }
 
 static lt_status forward(lt_node *node)
@@ -129,31 +130,32 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_save(node, NORMAL, x.dtype, x.shape, &n));
     LT_TRY(lt_node_save(node, VARIANCE, x.dtype, LT_SHAPE(x.shape.dim[0], 1), &variance));
-    LT_TRY(normalize(node, &x, &n, &variance));
-    gamma = spread(&gamma, x.shape, false);
-    LT_TRY(multiply(node, &gamma, &n, &y));
+    LT_TRY(normalize_rows(node, &x, &n, &variance));
+    gamma = broadcast_vector(&gamma, x.shape, false);
+    LT_TRY(multiply_views(node, &gamma, &n, &y));
     if (!node->in[BETA])
         return LT_OK;
     LT_TRY(lt_node_in(node, BETA, &beta));
-    return add(node, 1, spread(&beta, x.shape, false), &y);
+    return add_scaled(node, 1, broadcast_vector(&beta, x.shape, false), &y);
 }
 
 /* Computes both means of each row with one message; RMS norm ignores the first. */
-static lt_status means(lt_node *node, const lt_view *g, const lt_view *n, lt_view mean[2])
+static lt_status compute_grad_means(lt_node *node, const lt_view *g, const lt_view *n,
+                                    lt_view mean[2])
 {
     lt_view both, product;
     const lt_shape shape = g->shape;
     LT_TRY(lt_node_scratch(node, g->dtype, LT_SHAPE(2, shape.dim[0]), &both));
     LT_TRY(lt_node_scratch(node, g->dtype, shape, &product));
-    LT_TRY(multiply(node, g, n, &product));
+    LT_TRY(multiply_views(node, g, n, &product));
     for (int i = 0; i < 2; i++) {
         mean[i] = both;
         mean[i].shape = LT_SHAPE(shape.dim[0], 1);
         mean[i].stride[0] = mean[i].stride[1] = 1;
         mean[i].data = (char *)both.data + i * shape.dim[0] * (int64_t)lt_dtype_size(g->dtype);
-        LT_TRY(part_of_mean(node, i ? &product : g, &mean[i]));
+        LT_TRY(local_mean_part(node, i ? &product : g, &mean[i]));
     }
-    return over_ranks(node, &both);
+    return sum_over_ranks(node, &both);
 }
 
 static lt_status backward_x(lt_node *node, const lt_view *dy, const lt_view *n)
@@ -164,20 +166,20 @@ static lt_status backward_x(lt_node *node, const lt_view *dy, const lt_view *n)
     LT_TRY(lt_node_saved(node, VARIANCE, &variance));
     LT_TRY(lt_node_scratch(node, dx.dtype, dx.shape, &g));
     LT_TRY(lt_node_scratch(node, dx.dtype, dx.shape, &product));
-    gamma = spread(&gamma, dx.shape, false);
-    LT_TRY(multiply(node, dy, &gamma, &g));
-    LT_TRY(means(node, &g, n, mean));
-    const lt_view wide = spread(&mean[1], dx.shape, true);
-    LT_TRY(multiply(node, n, &wide, &product));
+    gamma = broadcast_vector(&gamma, dx.shape, false);
+    LT_TRY(multiply_views(node, dy, &gamma, &g));
+    LT_TRY(compute_grad_means(node, &g, n, mean));
+    const lt_view wide = broadcast_vector(&mean[1], dx.shape, true);
+    LT_TRY(multiply_views(node, n, &wide, &product));
     if (!((const lt_sharded_norm_config *)node->config)->rms)
-        LT_TRY(add(node, -1, spread(&mean[0], dx.shape, true), &g));
-    LT_TRY(add(node, -1, product, &g));
-    return vec(node, (lt_vec_job){.op = LT_VEC_RSQRT,
-                                  .alpha = 1,
-                                  .beta = 1,
-                                  .a = g,
-                                  .b = spread(&variance, dx.shape, true),
-                                  .y = dx});
+        LT_TRY(add_scaled(node, -1, broadcast_vector(&mean[0], dx.shape, true), &g));
+    LT_TRY(add_scaled(node, -1, product, &g));
+    return run_vec_job(node, (lt_vec_job){.op = LT_VEC_RSQRT,
+                                          .alpha = 1,
+                                          .beta = 1,
+                                          .a = g,
+                                          .b = broadcast_vector(&variance, dx.shape, true),
+                                          .y = dx});
 }
 
 static lt_status backward(lt_node *node)
@@ -189,7 +191,7 @@ static lt_status backward(lt_node *node)
         LT_TRY(backward_x(node, &dy, &n));
     if (lt_node_wants(node, GAMMA)) {
         LT_TRY(lt_node_scratch(node, dy.dtype, dy.shape, &product));
-        LT_TRY(multiply(node, &dy, &n, &product));
+        LT_TRY(multiply_views(node, &dy, &n, &product));
         LT_TRY(lt_op_unbroadcast(node, GAMMA, &product));
     }
     return lt_node_wants(node, BETA) ? lt_op_unbroadcast(node, BETA, &dy) : LT_OK;
@@ -199,13 +201,14 @@ static const lt_op norm_op = {
     .name = "layernorm_sharded",
     .config_bytes = sizeof(lt_sharded_norm_config),
     .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(BETA) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
 
 /* Sums the gradient of a parameter that ranks of column and depth share. */
-static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_config *c)
+static lt_tensor *sum_param_grad_over_ranks(lt_tape *tape, lt_tensor *p,
+                                            const lt_sharded_norm_config *c)
 {
     if (p && c->column)
         p = lt_exchange_copy(tape, p, c->column);
@@ -215,6 +218,7 @@ static lt_tensor *shared(lt_tape *tape, lt_tensor *p, const lt_sharded_norm_conf
 lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,
                                 lt_sharded_norm_config config)
 {
-    lt_tensor *in[] = {x, shared(tape, gamma, &config), beta ? shared(tape, beta, &config) : NULL};
+    lt_tensor *in[] = {x, sum_param_grad_over_ranks(tape, gamma, &config),
+                       beta ? sum_param_grad_over_ranks(tape, beta, &config) : NULL};
     return lt_op_run(tape, &norm_op, in, 3, &config);
 }

@@ -7,7 +7,7 @@
 
 enum { X, W, B };
 
-static bool in_out(const lt_node *node)
+static bool has_in_out_weight(const lt_node *node)
 {
     return ((const lt_linear_config *)node->config)->in_out;
 }
@@ -16,10 +16,10 @@ static bool in_out(const lt_node *node)
 static lt_shape weight_shape(const lt_node *node)
 {
     const lt_shape w = node->in[W]->shape;
-    return in_out(node) ? LT_SHAPE(w.dim[1], w.dim[0]) : w;
+    return has_in_out_weight(node) ? LT_SHAPE(w.dim[1], w.dim[0]) : w;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
     if (!node->in[W])
@@ -29,7 +29,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         || y.dim[y.ndim - 1] != weight_shape(node).dim[1])
         return lt_fail(LT_E_SHAPE, "linear: x %s and w %s do not fit, want [..,C] and %s",
                        lt_shape_text(y, x), lt_shape_text(node->in[W]->shape, w),
-                       in_out(node) ? "[C,K]" : "[K,C]");
+                       has_in_out_weight(node) ? "[C,K]" : "[K,C]");
     const int64_t features = weight_shape(node).dim[0];
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(features)))
         return lt_fail(LT_E_SHAPE, "linear: b %s, want [%lld]",
@@ -40,7 +40,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Returns true if one kernel computes the gradients of w and b. */
-static bool is_joint(const lt_node *node)
+static bool has_fused_weight_grad(const lt_node *node)
 {
     void *ctx;
     return lt_node_wants(node, W) && lt_node_wants(node, B)
@@ -53,13 +53,13 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, w, y, rows, b = {0};
     LT_TRY(lt_node_in(node, X, &x));
-    LT_TRY(lt_op_rows(node, &x, &rows));
+    LT_TRY(lt_op_as_rows(node, &x, &rows));
     LT_TRY(lt_node_in(node, W, &w));
     if (node->in[B])
         LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
-    w = lt_op_as_out_in(&w, in_out(node));
-    LT_TRY(lt_op_rows_out(node, &y, &y)); /* y is row-major: nothing to copy back */
+    w = lt_op_as_out_in(&w, has_in_out_weight(node));
+    LT_TRY(lt_op_output_rows(node, &y, &y)); /* y is row-major: nothing to copy back */
     return be->linear(ctx, &rows, &w, b.data ? &b : NULL, &y);
 }
 
@@ -68,33 +68,34 @@ static lt_status backward_x(lt_node *node, const lt_view *dy)
     lt_view w, dx, rows;
     LT_TRY(lt_node_in(node, W, &w));
     LT_TRY(lt_node_grad_out(node, X, &dx));
-    LT_TRY(lt_op_rows_out(node, &dx, &rows));
-    w = lt_op_as_out_in(&w, in_out(node));
-    LT_TRY(lt_op_product(node, lt_op_batch(dy, false), lt_op_batch(&w, false), &rows));
-    return lt_op_rows_written(node, &rows, &dx);
+    LT_TRY(lt_op_output_rows(node, &dx, &rows));
+    w = lt_op_as_out_in(&w, has_in_out_weight(node));
+    LT_TRY(lt_op_matrix_product(node, lt_op_as_batch(dy, false), lt_op_as_batch(&w, false), &rows));
+    return lt_op_copy_output_rows(node, &rows, &dx);
 }
 
 static lt_status backward_w(lt_node *node, const lt_view *dy)
 {
     lt_view x, rows, dw;
     LT_TRY(lt_node_in(node, X, &x));
-    LT_TRY(lt_op_rows(node, &x, &rows));
+    LT_TRY(lt_op_as_rows(node, &x, &rows));
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    if (in_out(node))
-        return lt_op_product(node, lt_op_batch(&rows, true), lt_op_batch(dy, false), &dw);
-    return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(&rows, false), &dw);
+    if (has_in_out_weight(node))
+        return lt_op_matrix_product(node, lt_op_as_batch(&rows, true), lt_op_as_batch(dy, false),
+                                    &dw);
+    return lt_op_matrix_product(node, lt_op_as_batch(dy, true), lt_op_as_batch(&rows, false), &dw);
 }
 
-static lt_status backward_joint(lt_node *node, const lt_view *dy)
+static lt_status backward_w_and_b(lt_node *node, const lt_view *dy)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, rows, dw, db;
     LT_TRY(lt_node_in(node, X, &x));
-    LT_TRY(lt_op_rows(node, &x, &rows));
+    LT_TRY(lt_op_as_rows(node, &x, &rows));
     LT_TRY(lt_node_grad_out(node, W, &dw));
     LT_TRY(lt_node_grad_out(node, B, &db));
-    dw = lt_op_as_out_in(&dw, in_out(node));
+    dw = lt_op_as_out_in(&dw, has_in_out_weight(node));
     return be->linear_grad_w(ctx, dy, &rows, &dw, &db);
 }
 
@@ -102,11 +103,11 @@ static lt_status backward(lt_node *node)
 {
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
-    LT_TRY(lt_op_rows(node, &g, &dy));
+    LT_TRY(lt_op_as_rows(node, &g, &dy));
     if (lt_node_wants(node, X))
         LT_TRY(backward_x(node, &dy));
-    if (is_joint(node))
-        return backward_joint(node, &dy);
+    if (has_fused_weight_grad(node))
+        return backward_w_and_b(node, &dy);
     if (lt_node_wants(node, W))
         LT_TRY(backward_w(node, &dy));
     return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, &dy) : LT_OK;
@@ -116,7 +117,7 @@ const lt_op lt_op_linear = {
     .name = "linear",
     .config_bytes = sizeof(lt_linear_config),
     .backward_ignores = LT_IGNORES_IN(B) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -19,12 +19,12 @@ typedef struct options {
     bool gathers; /* all-gathers the input's rows; false: reduce-scatters the output's */
 } options;
 
-static lt_exchange *group_of(const options *c)
+static lt_exchange *get_group(const options *c)
 {
     return c->to.group;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
     const options *c = node->config;
@@ -34,13 +34,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     lt_shape weight = node->in[W]->shape;
     if (c->to.in_out && weight.ndim == 2)
         weight = LT_SHAPE(weight.dim[1], weight.dim[0]);
-    const int64_t own = lt_exchange_part(c->to.rows, group_of(c)->size, group_of(c)->rank);
+    const int64_t own = lt_exchange_part(c->to.rows, get_group(c)->size, get_group(c)->rank);
     const int64_t want = c->gathers ? own : c->to.rows;
     if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
         return lt_fail(LT_E_SHAPE,
                        "%s: x %s and w %s on rank %d of %d, want [%lld,C] and %s, %lld rows in all",
                        node->op->name, lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w),
-                       group_of(c)->rank, group_of(c)->size, (long long)want,
+                       get_group(c)->rank, get_group(c)->size, (long long)want,
                        c->to.in_out ? "[C,K]" : "[K,C]", (long long)c->to.rows);
     if (node->in[B] && !lt_shape_equal(node->in[B]->shape, LT_SHAPE(weight.dim[0])))
         return lt_fail(LT_E_SHAPE, "%s: b %s, want [%lld]", node->op->name,
@@ -54,11 +54,11 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 /* --- Blocks of rows --- */
 
 /* Returns rank's rows of a matrix with all rows. */
-static lt_view block(const options *c, const lt_view *whole, int rank)
+static lt_view rank_rows(const options *c, const lt_view *whole, int rank)
 {
     lt_view v = *whole;
-    const int64_t first = lt_exchange_first(c->to.rows, group_of(c)->size, rank);
-    v.shape.dim[0] = lt_exchange_part(c->to.rows, group_of(c)->size, rank);
+    const int64_t first = lt_exchange_first(c->to.rows, get_group(c)->size, rank);
+    v.shape.dim[0] = lt_exchange_part(c->to.rows, get_group(c)->size, rank);
     v.data = (char *)v.data + first * v.stride[0] * (int64_t)lt_dtype_size(v.dtype);
     return v;
 }
@@ -69,14 +69,15 @@ typedef struct product {
     bool of_gradient;
 } product;
 
-static lt_status multiply(lt_node *node, const product *p, int rank)
+static lt_status multiply_block(lt_node *node, const product *p, int rank)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_view a = block(node->config, &p->a, rank), y = block(node->config, &p->y, rank);
+    const lt_view a = rank_rows(node->config, &p->a, rank),
+                  y = rank_rows(node->config, &p->y, rank);
     if (!p->of_gradient)
         return be->linear(ctx, &a, &p->w, p->bias.data ? &p->bias : NULL, &y);
-    return lt_op_product(node, lt_op_batch(&a, false), lt_op_batch(&p->w, false), &y);
+    return lt_op_matrix_product(node, lt_op_as_batch(&a, false), lt_op_as_batch(&p->w, false), &y);
 }
 
 /* Gathers p->a, of which `own` has this rank's rows, and multiplies each block when it arrives. */
@@ -86,20 +87,20 @@ static lt_status gather_and_multiply(lt_node *node, const product *p, const lt_v
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const options *c = node->config;
-    const lt_view rows = block(c, &p->a, group_of(c)->rank);
+    const lt_view rows = rank_rows(c, &p->a, get_group(c)->rank);
     LT_TRY(be->cast(ctx, own, &rows));
-    for (int r = 0; r < group_of(c)->size; r++) {
+    for (int r = 0; r < get_group(c)->size; r++) {
         const lt_exchange_call call = {
-            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = block(c, &p->a, r)};
-        LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
+            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = rank_rows(c, &p->a, r)};
+        LT_TRY(get_group(c)->begin(get_group(c), &call, &request[r]));
     }
     if (c->to.whole)
-        LT_TRY(lt_op_wait_all(group_of(c), request, group_of(c)->size, LT_OK));
-    LT_TRY(multiply(node, p, group_of(c)->rank));
-    for (int r = 0; r < group_of(c)->size; r++) {
-        LT_TRY(group_of(c)->wait(group_of(c), &request[r]));
-        if (r != group_of(c)->rank)
-            LT_TRY(multiply(node, p, r));
+        LT_TRY(lt_op_wait_requests(get_group(c), request, get_group(c)->size, LT_OK));
+    LT_TRY(multiply_block(node, p, get_group(c)->rank));
+    for (int r = 0; r < get_group(c)->size; r++) {
+        LT_TRY(get_group(c)->wait(get_group(c), &request[r]));
+        if (r != get_group(c)->rank)
+            LT_TRY(multiply_block(node, p, r));
     }
     return LT_OK;
 }
@@ -110,17 +111,19 @@ static lt_status multiply_and_reduce(lt_node *node, const product *p, const lt_v
                                      void **request)
 {
     const options *c = node->config;
-    for (int r = 0; r < group_of(c)->size && c->to.whole; r++)
-        LT_TRY(multiply(node, p, r));
-    for (int r = 0; r < group_of(c)->size; r++) {
-        lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = r, .in = block(c, &p->y, r)};
-        if (r == group_of(c)->rank)
+    for (int r = 0; r < get_group(c)->size && c->to.whole; r++)
+        LT_TRY(multiply_block(node, p, r));
+    for (int r = 0; r < get_group(c)->size; r++) {
+        lt_exchange_call call = {
+            .what = LT_EXCHANGE_REDUCE, .root = r, .in = rank_rows(c, &p->y, r)};
+        if (r == get_group(c)->rank)
             call.out = *own;
         if (!c->to.whole)
-            LT_TRY(multiply(node, p, r));
-        LT_TRY(group_of(c)->begin(group_of(c), &call, &request[r]));
+            LT_TRY(multiply_block(node, p, r));
+        LT_TRY(get_group(c)->begin(get_group(c), &call, &request[r]));
     }
-    return c->to.whole ? lt_op_wait_all(group_of(c), request, group_of(c)->size, LT_OK) : LT_OK;
+    return c->to.whole ? lt_op_wait_requests(get_group(c), request, get_group(c)->size, LT_OK)
+                       : LT_OK;
 }
 
 /* dw = dy^T x, if needed; both with all rows. */
@@ -132,8 +135,8 @@ static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
     if (c->to.in_out)
-        return lt_op_product(node, lt_op_batch(x, true), lt_op_batch(dy, false), &dw);
-    return lt_op_product(node, lt_op_batch(dy, true), lt_op_batch(x, false), &dw);
+        return lt_op_matrix_product(node, lt_op_as_batch(x, true), lt_op_as_batch(dy, false), &dw);
+    return lt_op_matrix_product(node, lt_op_as_batch(dy, true), lt_op_as_batch(x, false), &dw);
 }
 
 static lt_status get_weight(lt_node *node, lt_view *w)
@@ -152,7 +155,7 @@ static lt_status forward_gathered(lt_node *node, void **request)
     lt_view in, x;
     const options *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
-    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_op_as_contiguous(node, &in, &x));
     LT_TRY(get_weight(node, &p.w));
     if (node->in[B])
         LT_TRY(lt_node_in(node, B, &p.bias));
@@ -184,7 +187,7 @@ static lt_status forward_scattered(lt_node *node, void **request)
     lt_view in, y;
     const options *c = node->config;
     LT_TRY(lt_node_in(node, X, &in));
-    LT_TRY(lt_op_dense(node, &in, &p.a));
+    LT_TRY(lt_op_as_contiguous(node, &in, &p.a));
     LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(lt_node_scratch(node, y.dtype, LT_SHAPE(c->to.rows, y.shape.dim[1]), &p.y));
@@ -196,7 +199,7 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
     product p = {.of_gradient = true};
     lt_view in, x;
     LT_TRY(lt_node_in(node, X, &in));
-    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_op_as_contiguous(node, &in, &x));
     LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_scratch(node, dy->dtype, LT_SHAPE(x.shape.dim[0], dy->shape.dim[1]), &p.a));
     if (lt_node_wants(node, X))
@@ -210,11 +213,11 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
 static lt_status forward(lt_node *node)
 {
     const options *c = node->config;
-    void **request = lt_alloc((size_t)group_of(c)->size, sizeof *request);
+    void **request = lt_alloc((size_t)get_group(c)->size, sizeof *request);
     if (!request)
         return LT_E_NOMEM;
     lt_status st = c->gathers ? forward_gathered(node, request) : forward_scattered(node, request);
-    st = lt_op_wait_all(group_of(c), request, group_of(c)->size, st);
+    st = lt_op_wait_requests(get_group(c), request, get_group(c)->size, st);
     lt_free(request);
     return st;
 }
@@ -224,13 +227,13 @@ static lt_status backward(lt_node *node)
     const options *c = node->config;
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
-    LT_TRY(lt_op_dense(node, &g, &dy));
-    void **request = lt_alloc((size_t)group_of(c)->size, sizeof *request);
+    LT_TRY(lt_op_as_contiguous(node, &g, &dy));
+    void **request = lt_alloc((size_t)get_group(c)->size, sizeof *request);
     if (!request)
         return LT_E_NOMEM;
     lt_status st =
         c->gathers ? backward_gathered(node, &dy, request) : backward_scattered(node, &dy, request);
-    st = lt_op_wait_all(group_of(c), request, group_of(c)->size, st);
+    st = lt_op_wait_requests(get_group(c), request, get_group(c)->size, st);
     lt_free(request);
     return st;
 }
@@ -239,7 +242,7 @@ static const lt_op gathered_op = {
     .name = "linear_gathered",
     .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_IN(X) | LT_IGNORES_IN(B) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -248,7 +251,7 @@ static const lt_op scattered_op = {
     .name = "linear_scattered",
     .config_bytes = sizeof(options),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

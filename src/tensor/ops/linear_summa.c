@@ -9,12 +9,12 @@
 
 enum { X, W };
 
-static int steps(const lt_node *node)
+static int step_count(const lt_node *node)
 {
     return ((const lt_summa_config *)node->config)->row->size;
 }
 
-static int64_t inputs(const lt_node *node, int t)
+static int64_t inputs_of_step(const lt_node *node, int t)
 {
     const lt_summa_config *c = node->config;
     return lt_exchange_part(c->in, c->row->size, t);
@@ -35,7 +35,7 @@ static lt_status check_grid(const lt_summa_config *c)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], w[LT_SHAPE_TEXT];
     const lt_summa_config *c = node->config;
@@ -43,14 +43,16 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_ARG, "linear_summa: w is NULL");
     LT_TRY(check_grid(c));
     const int q = c->row->size, i = c->column->rank, j = c->row->rank;
-    const lt_shape want = LT_SHAPE(lt_exchange_part(c->out, q, j), inputs(node, i));
+    const lt_shape want = LT_SHAPE(lt_exchange_part(c->out, q, j), inputs_of_step(node, i));
     const lt_shape in = node->in[X]->shape;
-    if (in.ndim != 2 || in.dim[1] != inputs(node, j) || !lt_shape_equal(node->in[W]->shape, want))
+    if (in.ndim != 2 || in.dim[1] != inputs_of_step(node, j)
+        || !lt_shape_equal(node->in[W]->shape, want))
         return lt_fail(LT_E_SHAPE,
                        "linear_summa: x %s and w %s at row %d, column %d of %d x %d ranks, want "
                        "[..,%lld] and [%lld,%lld]",
                        lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w), i, j, q, q,
-                       (long long)inputs(node, j), (long long)want.dim[0], (long long)want.dim[1]);
+                       (long long)inputs_of_step(node, j), (long long)want.dim[0],
+                       (long long)want.dim[1]);
     const lt_dtype dtype = node->in[X]->dtype;
     if ((dtype != LT_F32 && dtype != LT_F64) || node->in[W]->dtype != dtype)
         return lt_fail(LT_E_UNSUPPORTED, "linear_summa: x is %s, w %s; want both f32 or both f64",
@@ -70,10 +72,10 @@ typedef struct panel {
     void *request[2];
 } panel;
 
-static lt_view block_of(const lt_node *node, const panel *p, int t)
+static lt_view panel_block(const lt_node *node, const panel *p, int t)
 {
     lt_view v = t == p->group->rank ? p->own : p->work[t % 2];
-    v.shape = LT_SHAPE(p->own.shape.dim[0], inputs(node, t));
+    v.shape = LT_SHAPE(p->own.shape.dim[0], inputs_of_step(node, t));
     v.stride[0] = v.shape.dim[1];
     v.stride[1] = 1;
     return v;
@@ -84,67 +86,67 @@ static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *gro
     lt_view in;
     *p = (panel){.group = group};
     LT_TRY(lt_node_in(node, input, &in));
-    LT_TRY(lt_op_dense(node, &in, &p->own));
-    const lt_shape most = LT_SHAPE(in.shape.dim[0], inputs(node, 0));
+    LT_TRY(lt_op_as_contiguous(node, &in, &p->own));
+    const lt_shape most = LT_SHAPE(in.shape.dim[0], inputs_of_step(node, 0));
     for (int i = 0; i < 2 && group->size > 1; i++)
         LT_TRY(lt_node_scratch(node, in.dtype, most, &p->work[i]));
     return LT_OK;
 }
 
 /* Begins a collective; without overlap also waits for it. */
-static lt_status begin(const lt_node *node, lt_exchange *group, const lt_exchange_call *call,
-                       void **request)
+static lt_status begin_collective(const lt_node *node, lt_exchange *group,
+                                  const lt_exchange_call *call, void **request)
 {
     LT_TRY(group->begin(group, call, request));
     return ((const lt_summa_config *)node->config)->whole ? group->wait(group, request) : LT_OK;
 }
 
-static lt_status post(const lt_node *node, panel *p, int t)
+static lt_status broadcast_block(const lt_node *node, panel *p, int t)
 {
     if (t >= p->group->size)
         return LT_OK;
     const lt_exchange_call call = {
-        .what = LT_EXCHANGE_BROADCAST, .root = t, .out = block_of(node, p, t)};
-    return begin(node, p->group, &call, &p->request[t % 2]);
+        .what = LT_EXCHANGE_BROADCAST, .root = t, .out = panel_block(node, p, t)};
+    return begin_collective(node, p->group, &call, &p->request[t % 2]);
 }
 
-static lt_status take(const lt_node *node, panel *p, int t, lt_view *block)
+static lt_status wait_for_block(const lt_node *node, panel *p, int t, lt_view *block)
 {
-    *block = block_of(node, p, t);
+    *block = panel_block(node, p, t);
     return p->group->wait(p->group, &p->request[t % 2]);
 }
 
 /* Waits for the panel's requests, before its memory is freed. */
 static lt_status close_panel(panel *p, lt_status st)
 {
-    return lt_op_wait_all(p->group, p->request, 2, st);
+    return lt_op_wait_requests(p->group, p->request, 2, st);
 }
 
 /* Partial results [rows, inputs of step t], each reduced over the group to rank t's block, `own`. */
-static lt_status open_sums(lt_node *node, panel *s, const lt_view *out, lt_exchange *group)
+static lt_status open_partial_sums(lt_node *node, panel *s, const lt_view *out, lt_exchange *group)
 {
     *s = (panel){.group = group, .own = *out};
-    const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs(node, 0));
+    const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs_of_step(node, 0));
     for (int i = 0; i < 2; i++)
         LT_TRY(lt_node_scratch(node, out->dtype, most, &s->work[i]));
     return LT_OK;
 }
 
 /* Returns the memory for the partial result of step t, once it is free again. */
-static lt_status partial(const lt_node *node, panel *s, int t, lt_view *out)
+static lt_status partial_sum_buffer(const lt_node *node, panel *s, int t, lt_view *out)
 {
     *out = s->work[t % 2];
-    out->shape.dim[1] = inputs(node, t);
+    out->shape.dim[1] = inputs_of_step(node, t);
     out->stride[0] = out->shape.dim[1];
     return s->group->wait(s->group, &s->request[t % 2]);
 }
 
-static lt_status reduce(const lt_node *node, panel *s, int t, const lt_view *in)
+static lt_status reduce_partial_sum(const lt_node *node, panel *s, int t, const lt_view *in)
 {
     lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = t, .in = *in};
     if (s->group->rank == t)
         call.out = s->own;
-    return begin(node, s->group, &call, &s->request[t % 2]);
+    return begin_collective(node, s->group, &call, &s->request[t % 2]);
 }
 
 /* --- Products --- */
@@ -165,19 +167,19 @@ static lt_status add_product(lt_node *node, int t, const lt_view *x, const lt_vi
     return be->vec(ctx, &job, 1, NULL);
 }
 
-static lt_status multiply(lt_node *node, panel *x, panel *w)
+static lt_status multiply_panels(lt_node *node, panel *x, panel *w)
 {
     lt_view y, more = {0}, xt, wt;
     LT_TRY(lt_node_out(node, &y));
-    if (steps(node) > 1)
+    if (step_count(node) > 1)
         LT_TRY(lt_node_scratch(node, y.dtype, y.shape, &more));
-    LT_TRY(post(node, x, 0));
-    LT_TRY(post(node, w, 0));
-    for (int t = 0; t < steps(node); t++) {
-        LT_TRY(take(node, x, t, &xt));
-        LT_TRY(take(node, w, t, &wt));
-        LT_TRY(post(node, x, t + 1));
-        LT_TRY(post(node, w, t + 1));
+    LT_TRY(broadcast_block(node, x, 0));
+    LT_TRY(broadcast_block(node, w, 0));
+    for (int t = 0; t < step_count(node); t++) {
+        LT_TRY(wait_for_block(node, x, t, &xt));
+        LT_TRY(wait_for_block(node, w, t, &wt));
+        LT_TRY(broadcast_block(node, x, t + 1));
+        LT_TRY(broadcast_block(node, w, t + 1));
         LT_TRY(add_product(node, t, &xt, &wt, &more));
     }
     return LT_OK;
@@ -189,31 +191,33 @@ static lt_status forward(lt_node *node)
     panel x, w;
     LT_TRY(open_panel(node, &x, X, c->row));
     LT_TRY(open_panel(node, &w, W, c->column));
-    return close_panel(&w, close_panel(&x, multiply(node, &x, &w)));
+    return close_panel(&w, close_panel(&x, multiply_panels(node, &x, &w)));
 }
 
 /* Computes an input's gradient: broadcasts the blocks of the other input and reduces their products with dy. */
-static lt_status differentiate(lt_node *node, int input, panel *other, panel *s, const lt_view *dy)
+static lt_status accumulate_input_grad(lt_node *node, int input, panel *other, panel *s,
+                                       const lt_view *dy)
 {
     lt_view block, out;
-    LT_TRY(post(node, other, 0));
-    for (int t = 0; t < steps(node); t++) {
-        LT_TRY(take(node, other, t, &block));
-        LT_TRY(post(node, other, t + 1));
-        LT_TRY(partial(node, s, t, &out));
-        LT_TRY(lt_op_product(node, lt_op_batch(dy, input == W), lt_op_batch(&block, false), &out));
-        LT_TRY(reduce(node, s, t, &out));
+    LT_TRY(broadcast_block(node, other, 0));
+    for (int t = 0; t < step_count(node); t++) {
+        LT_TRY(wait_for_block(node, other, t, &block));
+        LT_TRY(broadcast_block(node, other, t + 1));
+        LT_TRY(partial_sum_buffer(node, s, t, &out));
+        LT_TRY(lt_op_matrix_product(node, lt_op_as_batch(dy, input == W),
+                                    lt_op_as_batch(&block, false), &out));
+        LT_TRY(reduce_partial_sum(node, s, t, &out));
     }
     return LT_OK;
 }
 
-static lt_status gradient(lt_node *node, int input, const lt_view *dy, const lt_view *out)
+static lt_status backward_input(lt_node *node, int input, const lt_view *dy, const lt_view *out)
 {
     const lt_summa_config *c = node->config;
     panel other, s;
     LT_TRY(open_panel(node, &other, X + W - input, input == X ? c->column : c->row));
-    LT_TRY(open_sums(node, &s, out, input == X ? c->row : c->column));
-    return close_panel(&s, close_panel(&other, differentiate(node, input, &other, &s, dy)));
+    LT_TRY(open_partial_sums(node, &s, out, input == X ? c->row : c->column));
+    return close_panel(&s, close_panel(&other, accumulate_input_grad(node, input, &other, &s, dy)));
 }
 
 static lt_status backward(lt_node *node)
@@ -221,15 +225,15 @@ static lt_status backward(lt_node *node)
     const lt_summa_config *c = node->config;
     lt_view g, dy, dx, dw;
     LT_TRY(lt_node_grad(node, &g));
-    LT_TRY(lt_op_dense(node, &g, &dy));
+    LT_TRY(lt_op_as_contiguous(node, &g, &dy));
     if (lt_node_wants(node, X)) {
         LT_TRY(lt_node_grad_out(node, X, &dx));
-        LT_TRY(gradient(node, X, &dy, &dx));
+        LT_TRY(backward_input(node, X, &dy, &dx));
     }
     if (!lt_node_wants(node, W))
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
-    LT_TRY(gradient(node, W, &dy, &dw));
+    LT_TRY(backward_input(node, W, &dy, &dw));
     if (!c->depth) /* each depth has seen other rows */
         return LT_OK;
     return lt_exchange_run(c->depth, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = dw});
@@ -239,7 +243,7 @@ static const lt_op summa_op = {
     .name = "linear_summa",
     .config_bytes = sizeof(lt_summa_config),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

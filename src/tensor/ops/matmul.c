@@ -5,13 +5,13 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
-static int64_t extent(const lt_tensor *t, int from_end, bool transpose)
+static int64_t matrix_dim_size(const lt_tensor *t, int from_end, bool transpose)
 {
     int d = t->shape.ndim - (transpose ? 3 - from_end : from_end);
     return t->shape.dim[d];
 }
 
-static lt_status mismatch(const lt_node *node)
+static lt_status fail_shape_mismatch(const lt_node *node)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const lt_matmul_config *c = node->config;
@@ -20,7 +20,7 @@ static lt_status mismatch(const lt_node *node)
                    lt_shape_text(node->in[1]->shape, b), c->transpose_b ? " transposed" : "");
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_matmul_config *c = node->config;
     const lt_tensor *a = node->in[0], *b = node->in[1];
@@ -28,14 +28,14 @@ static lt_status infer(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_ARG, "matmul: b is NULL");
     if (a->shape.ndim < 2 || b->shape.ndim < 2
         || (b->shape.ndim != a->shape.ndim && b->shape.ndim != 2)
-        || extent(a, 1, c->transpose_a) != extent(b, 2, c->transpose_b))
-        return mismatch(node);
+        || matrix_dim_size(a, 1, c->transpose_a) != matrix_dim_size(b, 2, c->transpose_b))
+        return fail_shape_mismatch(node);
     lt_shape y = a->shape;
     for (int d = 0; b->shape.ndim > 2 && d < y.ndim - 2; d++)
         if (b->shape.dim[d] != y.dim[d])
-            return mismatch(node);
-    y.dim[y.ndim - 2] = extent(a, 2, c->transpose_a);
-    y.dim[y.ndim - 1] = extent(b, 1, c->transpose_b);
+            return fail_shape_mismatch(node);
+    y.dim[y.ndim - 2] = matrix_dim_size(a, 2, c->transpose_a);
+    y.dim[y.ndim - 1] = matrix_dim_size(b, 1, c->transpose_b);
     *out = (lt_desc){.dtype = a->dtype, .shape = y, .format = LT_FORMAT_CONTIGUOUS};
     return LT_OK;
 }
@@ -67,7 +67,7 @@ static lt_status as_batch(lt_node *node, const lt_view *x, bool transpose, lt_vi
     return LT_OK;
 }
 
-static void repeat(lt_view *v, int64_t batch)
+static void broadcast_batch(lt_view *v, int64_t batch)
 {
     if (v->shape.dim[0] == batch)
         return;
@@ -76,8 +76,8 @@ static void repeat(lt_view *v, int64_t batch)
 }
 
 /* y = op(a) op(b) on views of any rank; a gradient's y may be channels-last. */
-static lt_status product(lt_node *node, const lt_view *a, bool ta, const lt_view *b, bool tb,
-                         const lt_view *y)
+static lt_status multiply_views(lt_node *node, const lt_view *a, bool ta, const lt_view *b, bool tb,
+                                const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -85,8 +85,8 @@ static lt_status product(lt_node *node, const lt_view *a, bool ta, const lt_view
     LT_TRY(as_batch(node, a, ta, &a3));
     LT_TRY(as_batch(node, b, tb, &b3));
     int64_t batch = a3.shape.dim[0] > b3.shape.dim[0] ? a3.shape.dim[0] : b3.shape.dim[0];
-    repeat(&a3, batch);
-    repeat(&b3, batch);
+    broadcast_batch(&a3, batch);
+    broadcast_batch(&b3, batch);
     y3.shape = LT_SHAPE(batch, a3.shape.dim[1], b3.shape.dim[2]);
     if (lt_view_reshape(y, y3.shape, y3.stride))
         return be->matmul(ctx, &a3, &b3, &y3);
@@ -105,7 +105,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_in(node, 0, &a));
     LT_TRY(lt_node_in(node, 1, &b));
     LT_TRY(lt_node_out(node, &y));
-    return product(node, &a, c->transpose_a, &b, c->transpose_b, &y);
+    return multiply_views(node, &a, c->transpose_a, &b, c->transpose_b, &y);
 }
 
 /* da = dy op(b)^T, or its transpose. */
@@ -116,21 +116,22 @@ static lt_status backward_a(lt_node *node, const lt_view *dy)
     LT_TRY(lt_node_in(node, 1, &b));
     LT_TRY(lt_node_grad_out(node, 0, &da));
     if (c->transpose_a)
-        return product(node, &b, c->transpose_b, dy, true, &da);
-    return product(node, dy, false, &b, !c->transpose_b, &da);
+        return multiply_views(node, &b, c->transpose_b, dy, true, &da);
+    return multiply_views(node, dy, false, &b, !c->transpose_b, &da);
 }
 
 /* db = op(a)^T dy, or its transpose; batched like dy. */
-static lt_status product_b(lt_node *node, const lt_view *a, const lt_view *dy, const lt_view *db)
+static lt_status multiply_grad_b(lt_node *node, const lt_view *a, const lt_view *dy,
+                                 const lt_view *db)
 {
     const lt_matmul_config *c = node->config;
     if (c->transpose_b)
-        return product(node, dy, true, a, c->transpose_a, db);
-    return product(node, a, !c->transpose_a, dy, false, db);
+        return multiply_views(node, dy, true, a, c->transpose_a, db);
+    return multiply_views(node, a, !c->transpose_a, dy, false, db);
 }
 
 /* Returns the rows of all matrices of a batch, op(x), as one matrix: a view if possible, else a copy. */
-static lt_status fold(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
+static lt_status flatten_batch_rows(lt_node *node, const lt_view *x, bool transpose, lt_view *out)
 {
     void *ctx;
     lt_view batch;
@@ -153,13 +154,13 @@ static lt_status backward_b(lt_node *node, const lt_view *dy)
     LT_TRY(lt_node_in(node, 0, &a));
     LT_TRY(lt_node_grad_out(node, 1, &db));
     if (node->in[1]->shape.ndim == node->out->shape.ndim)
-        return product_b(node, &a, dy, &db);
+        return multiply_grad_b(node, &a, dy, &db);
     /* One matrix for the whole batch: its gradient is one product over the rows of all matrices. */
-    LT_TRY(fold(node, &a, c->transpose_a, &rows_a));
-    LT_TRY(fold(node, dy, false, &rows_dy));
+    LT_TRY(flatten_batch_rows(node, &a, c->transpose_a, &rows_a));
+    LT_TRY(flatten_batch_rows(node, dy, false, &rows_dy));
     if (c->transpose_b)
-        return product(node, &rows_dy, true, &rows_a, false, &db);
-    return product(node, &rows_a, true, &rows_dy, false, &db);
+        return multiply_views(node, &rows_dy, true, &rows_a, false, &db);
+    return multiply_views(node, &rows_a, true, &rows_dy, false, &db);
 }
 
 static lt_status backward(lt_node *node)
@@ -175,7 +176,7 @@ const lt_op lt_op_matmul = {
     .name = "matmul",
     .config_bytes = sizeof(lt_matmul_config),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

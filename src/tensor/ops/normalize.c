@@ -6,7 +6,7 @@
 
 #include "lather/ops/norm.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_normalize_config *c = node->config;
     char text[LT_SHAPE_TEXT];
@@ -29,8 +29,8 @@ static lt_status forward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
-    if (!lt_node_is_replay(node) && lt_fuse_offers(node, LT_FUSE_PIXELS)) {
-        lt_node_defer(node);
+    if (!lt_node_is_replay(node) && lt_fuse_can_produce(node, LT_FUSE_PIXELS)) {
+        lt_node_defer_output(node);
         return LT_OK;
     }
     LT_TRY(lt_node_in(node, 0, &x));
@@ -41,12 +41,12 @@ static lt_status forward(lt_node *node)
 const lt_op lt_op_normalize = {
     .name = lt_name_normalize,
     .config_bytes = sizeof(lt_normalize_config),
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
 };
 
 lt_tensor *lt_normalize(lt_tape *tape, lt_tensor *x, const lt_normalize_config *config)
 {
-    x = lt_op_channels_last(tape, x);
+    x = lt_op_to_channels_last(tape, x);
     return lt_op_run(tape, &lt_op_normalize, &x, 1, config);
 }

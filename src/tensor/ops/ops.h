@@ -69,44 +69,44 @@ LT_OP_LIST(X)
 
 /* Shape rule of two inputs that are broadcast to each other. The output has the dtype of the input with its
  * shape, the first's if both or neither have it. */
-lt_status lt_op_infer_either(const lt_node *node, lt_desc *out);
+lt_status lt_op_infer_mutual_broadcast(const lt_node *node, lt_desc *out);
 /* Returns the random stream of the next operation. */
-lt_random lt_op_noise(const lt_tape *tape);
+lt_random lt_op_random_stream(const lt_tape *tape);
 /* Returns x in the memory format of image kernels: x itself, or a copy on the tape. NULL, and tensors
  * without 4 dimensions, are returned unchanged, for the operation to reject. */
-lt_tensor *lt_op_channels_last(lt_tape *tape, lt_tensor *x);
+lt_tensor *lt_op_to_channels_last(lt_tape *tape, lt_tensor *x);
 /* A convolution's geometry: replaces zeros other than padding by 1; rejects negative values. */
-lt_conv2d_config lt_op_conv_config(lt_conv2d_config c);
+lt_conv2d_config lt_op_conv_defaults(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* Returns an input, broadcast to the output's shape. */
-lt_status lt_op_in_broadcast(lt_node *node, int input, lt_view *view);
+lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view);
 
-/* Tensors of any rank as matrices whose rows are the last dimension. lt_op_rows() of an input is a view if
+/* Tensors of any rank as matrices whose rows are the last dimension. lt_op_as_rows() of an input is a view if
  * strides allow, else a row-major copy in scratch memory. */
 lt_shape lt_op_rows_shape(lt_shape shape);
-lt_status lt_op_rows(lt_node *node, const lt_view *x, lt_view *rows);
+lt_status lt_op_as_rows(lt_node *node, const lt_view *x, lt_view *rows);
 /* The same as a vector. */
-lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector);
+lt_status lt_op_as_vector(lt_node *node, const lt_view *x, lt_view *vector);
 /* Returns x contiguous and row-major: x itself, or a copy in scratch memory. */
-lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense);
-/* An output as rows: returns the rows to write; lt_op_rows_written() then copies them to y, if they are
+lt_status lt_op_as_contiguous(lt_node *node, const lt_view *x, lt_view *dense);
+/* An output as rows: returns the rows to write; lt_op_copy_output_rows() then copies them to y, if they are
  * scratch memory. */
-lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows);
-lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *y);
+lt_status lt_op_output_rows(lt_node *node, const lt_view *y, lt_view *rows);
+lt_status lt_op_copy_output_rows(lt_node *node, const lt_view *rows, const lt_view *y);
 
 /* Returns a linear layer's weight, or its gradient, as [out,in], however it is stored. */
 lt_view lt_op_as_out_in(const lt_view *w, bool in_out);
 /* Returns a matrix, or its transpose, as a batch of one, as matmul kernels need it. */
-lt_view lt_op_batch(const lt_view *matrix, bool transpose);
+lt_view lt_op_as_batch(const lt_view *matrix, bool transpose);
 /* Views features of x [B,T,C] from `first` on as heads of d features: [B,T,heads,d]. */
-lt_view lt_op_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d);
+lt_view lt_op_as_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d);
 /* Computes y = a b of two such batches. */
-lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
+lt_status lt_op_matrix_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
 
 /* Computes the gradient of an embedding table, input `table`, from ids [N] and gradients of rows [N,C]. */
 lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, const lt_view *rows);
 
 /* Waits for `count` requests, also after a failure; returns st, or the first failure of a request. */
-lt_status lt_op_wait_all(lt_exchange *group, void **request, int count, lt_status st);
+lt_status lt_op_wait_requests(lt_exchange *group, void **request, int count, lt_status st);
 
 #endif

@@ -11,7 +11,7 @@ typedef struct permutation {
     int order[LT_MAX_DIMS]; /* dimension i of y is dimension order[i] of x */
 } permutation;
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const permutation *p = node->config;
     const lt_shape x = node->in[0]->shape;
@@ -31,7 +31,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Views x with its dimensions in y's order. */
-static lt_view permuted(const lt_node *node, const lt_view *x)
+static lt_view permute_view(const lt_node *node, const lt_view *x)
 {
     const permutation *p = node->config;
     lt_view v = *x;
@@ -48,9 +48,9 @@ static lt_status forward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
-    x = permuted(node, &x);
+    x = permute_view(node, &x);
     if (lt_view_is_contiguous(&x)) { /* the storage order does not change */
-        lt_node_alias(node, 0, x.stride);
+        lt_node_alias_input(node, 0, x.stride);
         return LT_OK;
     }
     LT_TRY(lt_node_out(node, &y));
@@ -64,7 +64,7 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    dx = permuted(node, &dx);
+    dx = permute_view(node, &dx);
     return be->cast(ctx, &dy, &dx);
 }
 
@@ -72,7 +72,7 @@ const lt_op lt_op_permute = {
     .name = "permute",
     .config_bytes = sizeof(permutation),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -5,7 +5,7 @@
 
 #include "lather/ops/math.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
@@ -38,7 +38,7 @@ const lt_op lt_op_relu = {
     .name = "relu",
     .recomputable = true,
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -6,7 +6,7 @@
 #include "lather/ops/shape.h"
 
 /* Replaces one size of -1 by the remaining one. */
-static lt_status resolve(lt_shape *shape, int64_t count)
+static lt_status infer_missing_dim(lt_shape *shape, int64_t count)
 {
     int64_t known = 1;
     int unknown = -1;
@@ -23,11 +23,11 @@ static lt_status resolve(lt_shape *shape, int64_t count)
     return known == count ? LT_OK : LT_E_SHAPE;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char from[LT_SHAPE_TEXT], to[LT_SHAPE_TEXT];
     lt_shape shape = *(const lt_shape *)node->config, x = node->in[0]->shape;
-    if (shape.ndim < 0 || shape.ndim > LT_MAX_DIMS || resolve(&shape, lt_shape_count(x)))
+    if (shape.ndim < 0 || shape.ndim > LT_MAX_DIMS || infer_missing_dim(&shape, lt_shape_count(x)))
         return lt_fail(LT_E_SHAPE, "reshape: %s cannot become %s, the element counts differ",
                        lt_shape_text(x, from), lt_shape_text(shape, to));
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = shape, .format = LT_FORMAT_CONTIGUOUS};
@@ -35,7 +35,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Copies from -> to by row-major index; through a row-major copy if neither has a view of the other's shape. */
-static lt_status move(lt_node *node, const lt_view *from, const lt_view *to)
+static lt_status copy_reshaped(lt_node *node, const lt_view *from, const lt_view *to)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -58,7 +58,7 @@ static lt_status move(lt_node *node, const lt_view *from, const lt_view *to)
 
 /* Returns true if a view suffices. Kernels are fast on the two memory formats only, so other strides are
  * copied. */
-static bool is_view(const lt_view *x, lt_shape shape, int64_t stride[LT_MAX_DIMS])
+static bool can_alias(const lt_view *x, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     lt_view y = {.shape = shape};
     if (!lt_view_reshape(x, shape, y.stride))
@@ -73,12 +73,12 @@ static lt_status forward(lt_node *node)
     int64_t stride[LT_MAX_DIMS] = {0};
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
-    if (is_view(&x, node->out->shape, stride)) {
-        lt_node_alias(node, 0, stride);
+    if (can_alias(&x, node->out->shape, stride)) {
+        lt_node_alias_input(node, 0, stride);
         return LT_OK;
     }
     LT_TRY(lt_node_out(node, &y));
-    return move(node, &x, &y);
+    return copy_reshaped(node, &x, &y);
 }
 
 static lt_status backward(lt_node *node)
@@ -86,14 +86,14 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return move(node, &dy, &dx);
+    return copy_reshaped(node, &dy, &dx);
 }
 
 const lt_op lt_op_reshape = {
     .name = "reshape",
     .config_bytes = sizeof(lt_shape),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

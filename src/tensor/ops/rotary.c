@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_rotary_config *c = node->config;
     char text[LT_SHAPE_TEXT];
@@ -26,13 +26,13 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static lt_status rotate(const lt_node *node, bool inverse, const lt_view *x, const lt_view *y)
+static lt_status rotate_heads(const lt_node *node, bool inverse, const lt_view *x, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     const lt_rotary_config *c = node->config;
     const int64_t d = x->shape.dim[2] / c->heads;
-    const lt_view from = lt_op_heads(x, 0, c->heads, d), to = lt_op_heads(y, 0, c->heads, d);
+    const lt_view from = lt_op_as_heads(x, 0, c->heads, d), to = lt_op_as_heads(y, 0, c->heads, d);
     return be->rotary(ctx, c, inverse, &from, &to);
 }
 
@@ -41,7 +41,7 @@ static lt_status forward(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    return rotate(node, false, &x, &y);
+    return rotate_heads(node, false, &x, &y);
 }
 
 static lt_status backward(lt_node *node)
@@ -49,14 +49,14 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    return rotate(node, true, &dy, &dx);
+    return rotate_heads(node, true, &dy, &dx);
 }
 
 const lt_op lt_op_rotary = {
     .name = "rotary",
     .config_bytes = sizeof(lt_rotary_config),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -10,7 +10,7 @@ lt_shape lt_op_rows_shape(lt_shape shape)
 }
 
 /* Views a contiguous matrix or vector under the tensor's shape. */
-static lt_view unfolded(const lt_view *rows, lt_shape shape)
+static lt_view view_as_shape(const lt_view *rows, lt_shape shape)
 {
     lt_view v = *rows;
     v.shape = shape;
@@ -18,7 +18,7 @@ static lt_view unfolded(const lt_view *rows, lt_shape shape)
     return v;
 }
 
-lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows)
+lt_status lt_op_output_rows(lt_node *node, const lt_view *y, lt_view *rows)
 {
     lt_view v = *y;
     v.shape = lt_op_rows_shape(y->shape);
@@ -28,24 +28,24 @@ lt_status lt_op_rows_out(lt_node *node, const lt_view *y, lt_view *rows)
     return LT_OK;
 }
 
-lt_status lt_op_rows_written(lt_node *node, const lt_view *rows, const lt_view *y)
+lt_status lt_op_copy_output_rows(lt_node *node, const lt_view *rows, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_view from = unfolded(rows, y->shape);
+    const lt_view from = view_as_shape(rows, y->shape);
     return rows->data == y->data ? LT_OK : be->cast(ctx, &from, y);
 }
 
-lt_status lt_op_rows(lt_node *node, const lt_view *x, lt_view *rows)
+lt_status lt_op_as_rows(lt_node *node, const lt_view *x, lt_view *rows)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    LT_TRY(lt_op_rows_out(node, x, rows));
-    const lt_view to = unfolded(rows, x->shape);
+    LT_TRY(lt_op_output_rows(node, x, rows));
+    const lt_view to = view_as_shape(rows, x->shape);
     return rows->data == x->data ? LT_OK : be->cast(ctx, x, &to);
 }
 
-lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense)
+lt_status lt_op_as_contiguous(lt_node *node, const lt_view *x, lt_view *dense)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -56,7 +56,7 @@ lt_status lt_op_dense(lt_node *node, const lt_view *x, lt_view *dense)
     return be->cast(ctx, x, dense);
 }
 
-lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector)
+lt_status lt_op_as_vector(lt_node *node, const lt_view *x, lt_view *vector)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -66,11 +66,11 @@ lt_status lt_op_vector(lt_node *node, const lt_view *x, lt_view *vector)
     if (lt_view_reshape(x, v.shape, vector->stride))
         return LT_OK;
     LT_TRY(lt_node_scratch(node, x->dtype, v.shape, vector));
-    const lt_view to = unfolded(vector, x->shape);
+    const lt_view to = view_as_shape(vector, x->shape);
     return be->cast(ctx, x, &to);
 }
 
-lt_view lt_op_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d)
+lt_view lt_op_as_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d)
 {
     lt_view v = *x;
     v.data = (char *)x->data + first * x->stride[2] * (int64_t)lt_dtype_size(x->dtype);
@@ -80,7 +80,7 @@ lt_view lt_op_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d)
     return v;
 }
 
-lt_view lt_op_batch(const lt_view *m, bool transpose)
+lt_view lt_op_as_batch(const lt_view *m, bool transpose)
 {
     lt_view v = *m;
     const int rows = transpose ? 1 : 0;
@@ -91,11 +91,11 @@ lt_view lt_op_batch(const lt_view *m, bool transpose)
     return v;
 }
 
-lt_status lt_op_product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
+lt_status lt_op_matrix_product(lt_node *node, lt_view a, lt_view b, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_view out = lt_op_batch(y, false);
+    const lt_view out = lt_op_as_batch(y, false);
     return be->matmul(ctx, &a, &b, &out);
 }
 

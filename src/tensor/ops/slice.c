@@ -13,7 +13,7 @@ typedef struct range {
 } range;
 
 /* Resolves dimensions below 0, which count from the end; returns -1 if invalid. */
-static int resolve(int dim, int ndim)
+static int resolve_dim(int dim, int ndim)
 {
     const int d = dim < 0 ? dim + ndim : dim;
     return d >= 0 && d < ndim ? d : -1;
@@ -24,7 +24,7 @@ static lt_status infer_slice(const lt_node *node, lt_desc *out)
     const range *r = node->config;
     char text[LT_SHAPE_TEXT];
     lt_shape shape = node->in[0]->shape;
-    const int d = resolve(r->dim, shape.ndim);
+    const int d = resolve_dim(r->dim, shape.ndim);
     if (d < 0)
         return lt_fail(LT_E_ARG, "slice: dimension %d of x %s, want one of its %d", r->dim,
                        lt_shape_text(shape, text), shape.ndim);
@@ -39,7 +39,7 @@ static lt_status infer_slice(const lt_node *node, lt_desc *out)
 }
 
 /* Views `count` indices from `start` along a dimension. */
-static lt_view part(const lt_view *x, int dim, int64_t start, int64_t count)
+static lt_view slice_view(const lt_view *x, int dim, int64_t start, int64_t count)
 {
     lt_view v = *x;
     v.data = (char *)x->data + start * x->stride[dim] * (int64_t)lt_dtype_size(x->dtype);
@@ -47,10 +47,10 @@ static lt_view part(const lt_view *x, int dim, int64_t start, int64_t count)
     return v;
 }
 
-static lt_view sliced(const lt_node *node, const lt_view *x)
+static lt_view slice_by_config(const lt_node *node, const lt_view *x)
 {
     const range *r = node->config;
-    return part(x, resolve(r->dim, x->shape.ndim), r->start, r->count);
+    return slice_view(x, resolve_dim(r->dim, x->shape.ndim), r->start, r->count);
 }
 
 static lt_status forward_slice(lt_node *node)
@@ -60,7 +60,7 @@ static lt_status forward_slice(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    x = sliced(node, &x);
+    x = slice_by_config(node, &x);
     return be->cast(ctx, &x, &y);
 }
 
@@ -73,7 +73,7 @@ static lt_status backward_slice(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
     LT_TRY(be->fill(ctx, 0, &dx));
-    dx = sliced(node, &dx);
+    dx = slice_by_config(node, &dx);
     return be->cast(ctx, &dy, &dx);
 }
 
@@ -121,7 +121,7 @@ static lt_status forward_pad(lt_node *node)
     LT_TRY(lt_node_out(node, &y));
     if (x.shape.dim[0] < p->rows)
         LT_TRY(be->fill(ctx, p->fill, &y));
-    const lt_view to = part(&y, 0, p->first, x.shape.dim[0]);
+    const lt_view to = slice_view(&y, 0, p->first, x.shape.dim[0]);
     return be->cast(ctx, &x, &to);
 }
 
@@ -133,7 +133,7 @@ static lt_status backward_pad(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    dy = part(&dy, 0, p->first, dx.shape.dim[0]);
+    dy = slice_view(&dy, 0, p->first, dx.shape.dim[0]);
     return be->cast(ctx, &dy, &dx);
 }
 
@@ -157,7 +157,7 @@ typedef struct joint {
     int dim, count; /* count: number of inputs */
 } joint;
 
-static bool fits(lt_shape a, lt_shape b, int dim)
+static bool same_other_dims(lt_shape a, lt_shape b, int dim)
 {
     bool same = a.ndim == b.ndim;
     for (int d = 0; d < a.ndim && same; d++)
@@ -170,7 +170,7 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
     const joint *c = node->config;
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     lt_shape shape = node->in[0]->shape;
-    const int dim = resolve(c->dim, shape.ndim);
+    const int dim = resolve_dim(c->dim, shape.ndim);
     if (dim < 0)
         return lt_fail(LT_E_ARG, "concat: dimension %d of x[0] %s, want one of its %d", c->dim,
                        lt_shape_text(shape, a), shape.ndim);
@@ -178,7 +178,7 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
         if (!node->in[i])
             return lt_fail(LT_E_ARG, "concat: x[%d] of %d is NULL", i, c->count);
         const lt_shape other = node->in[i]->shape;
-        if (!fits(node->in[0]->shape, other, dim))
+        if (!same_other_dims(node->in[0]->shape, other, dim))
             return lt_fail(
                 LT_E_SHAPE,
                 "concat: x[0] %s and x[%d] %s must have equal sizes except in dimension %d",
@@ -190,14 +190,14 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
 }
 
 /* Views the slice of y that input i fills. */
-static lt_view part_of_input(const lt_node *node, const lt_view *y, int i)
+static lt_view input_slice(const lt_node *node, const lt_view *y, int i)
 {
     const joint *c = node->config;
-    const int dim = resolve(c->dim, y->shape.ndim);
+    const int dim = resolve_dim(c->dim, y->shape.ndim);
     int64_t start = 0;
     for (int k = 0; k < i; k++)
         start += node->in[k]->shape.dim[dim];
-    return part(y, dim, start, node->in[i]->shape.dim[dim]);
+    return slice_view(y, dim, start, node->in[i]->shape.dim[dim]);
 }
 
 static lt_status forward_concat(lt_node *node)
@@ -208,7 +208,7 @@ static lt_status forward_concat(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_out(node, &y));
     for (int i = 0; i < c->count; i++) {
-        const lt_view to = part_of_input(node, &y, i);
+        const lt_view to = input_slice(node, &y, i);
         LT_TRY(lt_node_in(node, i, &x));
         LT_TRY(be->cast(ctx, &x, &to));
     }
@@ -225,7 +225,7 @@ static lt_status backward_concat(lt_node *node)
     for (int i = 0; i < c->count; i++) {
         if (!lt_node_wants(node, i))
             continue;
-        const lt_view from = part_of_input(node, &dy, i);
+        const lt_view from = input_slice(node, &dy, i);
         LT_TRY(lt_node_grad_out(node, i, &dx));
         LT_TRY(be->cast(ctx, &from, &dx));
     }

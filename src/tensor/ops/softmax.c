@@ -6,7 +6,7 @@
 #include "lather/ops/loss.h"
 #include "lather/ops/shape.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char text[LT_SHAPE_TEXT];
     const lt_shape x = node->in[0]->shape;
@@ -41,7 +41,7 @@ static lt_status backward(lt_node *node)
 const lt_op lt_op_softmax = {
     .name = "softmax",
     .backward_ignores = LT_IGNORES_IN(0),
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

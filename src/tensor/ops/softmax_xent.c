@@ -27,7 +27,7 @@ static lt_status check_labels(lt_shape logits, const lt_tensor *labels)
     return LT_OK;
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const double *smoothing = node->config;
     char text[LT_SHAPE_TEXT];
@@ -48,10 +48,10 @@ static lt_status get_inputs(lt_node *node, lt_view *logits, lt_view *labels)
     lt_view z, y;
     LT_TRY(lt_node_in(node, LOGITS, &z));
     LT_TRY(lt_node_in(node, LABELS, &y));
-    LT_TRY(lt_op_rows(node, &z, logits));
+    LT_TRY(lt_op_as_rows(node, &z, logits));
     if (is_soft(node->in[LABELS]))
-        return lt_op_rows(node, &y, labels);
-    return lt_op_vector(node, &y, labels);
+        return lt_op_as_rows(node, &y, labels);
+    return lt_op_as_vector(node, &y, labels);
 }
 
 static lt_status forward(lt_node *node)
@@ -78,16 +78,16 @@ static lt_status backward(lt_node *node)
     LT_TRY(get_inputs(node, &logits, &labels));
     LT_TRY(lt_node_saved(node, LSE, &lse));
     LT_TRY(lt_node_grad_out(node, LOGITS, &dx));
-    LT_TRY(lt_op_rows_out(node, &dx, &rows));
+    LT_TRY(lt_op_output_rows(node, &dx, &rows));
     LT_TRY(be->softmax_xent_grad(ctx, *smoothing, &dloss, &logits, &labels, &lse, &rows));
-    return lt_op_rows_written(node, &rows, &dx);
+    return lt_op_copy_output_rows(node, &rows, &dx);
 }
 
 const lt_op lt_op_softmax_xent = {
     .name = "softmax_xent",
     .config_bytes = sizeof(double),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
@@ -98,7 +98,7 @@ lt_tensor *lt_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels, 
 }
 
 /* Views logits [..,K] as rows [N,K] and labels [..] as [N]. */
-static lt_status make_rows(lt_view *logits, lt_view *labels)
+static lt_status view_as_rows(lt_view *logits, lt_view *labels)
 {
     const lt_view x = *logits, y = *labels;
     const int64_t rows = lt_shape_count(y.shape), classes = x.shape.dim[x.shape.ndim - 1];
@@ -126,6 +126,6 @@ lt_status lt_topk_hits(const lt_tensor *logits, const lt_tensor *labels, lt_tens
     lt_view x = lt_tensor_view(logits), y = lt_tensor_view(labels), h = lt_tensor_view(hits);
     if (!x.data)
         return lt_fail(LT_E_ARG, "topk_hits: the logits were freed; lt_tape_keep() keeps them");
-    LT_TRY(make_rows(&x, &y));
+    LT_TRY(view_as_rows(&x, &y));
     return logits->device->backend->topk_hits(logits->device->ctx, &x, &y, &h);
 }

@@ -18,7 +18,7 @@ enum {
     ROWS
 }; /* saved: [M] log of each row's sum of exponentials; [] the number of rows in the mean */
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], labels[LT_SHAPE_TEXT];
     const lt_sharded_xent_config *c = node->config;
@@ -47,12 +47,12 @@ static lt_status infer(const lt_node *node, lt_desc *out)
 }
 
 /* Access elements of f32 or f64 memory. */
-static double get(const lt_view *v, int64_t i)
+static double get_element(const lt_view *v, int64_t i)
 {
     return v->dtype == LT_F64 ? ((const double *)v->data)[i] : (double)((const float *)v->data)[i];
 }
 
-static void set(const lt_view *v, int64_t i, double x)
+static void set_element(const lt_view *v, int64_t i, double x)
 {
     if (v->dtype == LT_F64)
         ((double *)v->data)[i] = x;
@@ -60,7 +60,7 @@ static void set(const lt_view *v, int64_t i, double x)
         ((float *)v->data)[i] = (float)x;
 }
 
-static int64_t label_of(const lt_view *labels, int64_t row)
+static int64_t row_label(const lt_view *labels, int64_t row)
 {
     return ((const int32_t *)labels->data)[row * labels->stride[0]];
 }
@@ -76,7 +76,7 @@ static lt_status check_labels(const lt_node *node, const lt_view *labels)
 {
     const lt_sharded_xent_config *c = node->config;
     for (int64_t m = 0; m < labels->shape.dim[0]; m++) {
-        const int64_t label = label_of(labels, m);
+        const int64_t label = row_label(labels, m);
         if (label != LT_IGNORED_LABEL && (label < 0 || label >= c->classes))
             return lt_fail(
                 LT_E_ARG, "softmax_xent_sharded: label %lld of row %lld is not one of %lld classes",
@@ -86,51 +86,53 @@ static lt_status check_labels(const lt_node *node, const lt_view *labels)
 }
 
 /* most [M]: the largest logit of each row, over all ranks. */
-static lt_status find_most(const lt_node *node, const lt_view *x, const lt_view *most)
+static lt_status find_row_max(const lt_node *node, const lt_view *x, const lt_view *most)
 {
     const lt_sharded_xent_config *c = node->config;
     const int64_t classes = x->shape.dim[1];
     for (int64_t m = 0; m < x->shape.dim[0]; m++) {
-        double largest = get(x, m * classes);
+        double largest = get_element(x, m * classes);
         for (int64_t k = 1; k < classes; k++)
-            largest = fmax(largest, get(x, m * classes + k));
-        set(most, m, largest);
+            largest = fmax(largest, get_element(x, m * classes + k));
+        set_element(most, m, largest);
     }
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_MAX, .out = *most});
 }
 
 /* both [2,M]: sum of exp(x - most), and x - most at the label, over all ranks. */
-static lt_status find_sums(lt_node *node, const lt_view *x, const lt_view *labels,
-                           const lt_view *most, const lt_view *both)
+static lt_status compute_row_sums(lt_node *node, const lt_view *x, const lt_view *labels,
+                                  const lt_view *most, const lt_view *both)
 {
     const lt_sharded_xent_config *c = node->config;
     const int64_t rows = x->shape.dim[0], classes = x->shape.dim[1], first = first_class(node);
     for (int64_t m = 0; m < rows; m++) {
-        const int64_t own = label_of(labels, m) - first;
+        const int64_t own = row_label(labels, m) - first;
         double sum = 0;
         for (int64_t k = 0; k < classes; k++)
-            sum += exp(get(x, m * classes + k) - get(most, m));
-        set(both, m, sum);
-        set(both, rows + m,
-            own >= 0 && own < classes ? get(x, m * classes + own) - get(most, m) : 0);
+            sum += exp(get_element(x, m * classes + k) - get_element(most, m));
+        set_element(both, m, sum);
+        set_element(both, rows + m,
+                    own >= 0 && own < classes
+                        ? get_element(x, m * classes + own) - get_element(most, m)
+                        : 0);
     }
     return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *both});
 }
 
 /* Computes the divisor of the loss; 1 if no label counts, as the sum is then 0. */
-static lt_status find_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
+static lt_status count_mean_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
 {
     const lt_sharded_xent_config *c = node->config;
     lt_exchange *const group[] = {c->column, c->depth};
     double rows = 0;
     for (int64_t m = 0; m < labels->shape.dim[0]; m++)
-        rows += label_of(labels, m) != LT_IGNORED_LABEL;
-    set(count, 0, c->rows ? (double)c->rows : rows);
+        rows += row_label(labels, m) != LT_IGNORED_LABEL;
+    set_element(count, 0, c->rows ? (double)c->rows : rows);
     for (int g = 0; g < 2 && !c->rows; g++)
         if (group[g])
             LT_TRY(lt_exchange_run(group[g],
                                    &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *count}));
-    set(count, 0, fmax(get(count, 0), 1));
+    set_element(count, 0, fmax(get_element(count, 0), 1));
     return LT_OK;
 }
 
@@ -138,26 +140,26 @@ static lt_status forward(lt_node *node)
 {
     lt_view in, x, labels, y, log_sum, both, most, count;
     LT_TRY(lt_node_in(node, X, &in));
-    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_op_as_contiguous(node, &in, &x));
     LT_TRY(lt_node_in(node, LABELS, &labels));
     LT_TRY(lt_node_out(node, &y));
     LT_TRY(check_labels(node, &labels));
     const int64_t rows = x.shape.dim[0];
     LT_TRY(lt_node_save(node, LOG_SUM, x.dtype, LT_SHAPE(rows), &log_sum));
     LT_TRY(lt_node_save(node, ROWS, x.dtype, LT_SHAPE(1), &count));
-    LT_TRY(find_rows(node, &labels, &count));
+    LT_TRY(count_mean_rows(node, &labels, &count));
     LT_TRY(lt_node_scratch(node, x.dtype, LT_SHAPE(rows), &most));
     LT_TRY(lt_node_scratch(node, x.dtype, LT_SHAPE(2, rows), &both));
-    LT_TRY(find_most(node, &x, &most));
-    LT_TRY(find_sums(node, &x, &labels, &most, &both));
+    LT_TRY(find_row_max(node, &x, &most));
+    LT_TRY(compute_row_sums(node, &x, &labels, &most, &both));
     double loss = 0;
     for (int64_t m = 0; m < rows; m++) {
-        const double log_of_sum = log(get(&both, m));
-        set(&log_sum, m, log_of_sum + get(&most, m));
-        if (label_of(&labels, m) != LT_IGNORED_LABEL)
-            loss += log_of_sum - get(&both, rows + m);
+        const double log_of_sum = log(get_element(&both, m));
+        set_element(&log_sum, m, log_of_sum + get_element(&most, m));
+        if (row_label(&labels, m) != LT_IGNORED_LABEL)
+            loss += log_of_sum - get_element(&both, rows + m);
     }
-    set(&y, 0, loss / get(&count, 0));
+    set_element(&y, 0, loss / get_element(&count, 0));
     return LT_OK;
 }
 
@@ -165,20 +167,20 @@ static lt_status backward(lt_node *node)
 {
     lt_view in, x, labels, log_sum, dy, dx, count;
     LT_TRY(lt_node_in(node, X, &in));
-    LT_TRY(lt_op_dense(node, &in, &x));
+    LT_TRY(lt_op_as_contiguous(node, &in, &x));
     LT_TRY(lt_node_in(node, LABELS, &labels));
     LT_TRY(lt_node_saved(node, LOG_SUM, &log_sum));
     LT_TRY(lt_node_saved(node, ROWS, &count));
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, X, &dx));
-    const double factor = get(&dy, 0) / get(&count, 0);
+    const double factor = get_element(&dy, 0) / get_element(&count, 0);
     const int64_t classes = x.shape.dim[1], first = first_class(node);
     for (int64_t m = 0; m < x.shape.dim[0]; m++) {
-        const int64_t label = label_of(&labels, m);
+        const int64_t label = row_label(&labels, m);
         for (int64_t k = 0; k < classes; k++) {
-            const double p = exp(get(&x, m * classes + k) - get(&log_sum, m));
+            const double p = exp(get_element(&x, m * classes + k) - get_element(&log_sum, m));
             const double off = p - (label == first + k ? 1 : 0);
-            set(&dx, m * classes + k, label == LT_IGNORED_LABEL ? 0 : factor * off);
+            set_element(&dx, m * classes + k, label == LT_IGNORED_LABEL ? 0 : factor * off);
         }
     }
     return LT_OK;
@@ -188,7 +190,7 @@ static const lt_op xent_op = {
     .name = "softmax_xent_sharded",
     .config_bytes = sizeof(lt_sharded_xent_config),
     .backward_ignores = LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

@@ -16,7 +16,7 @@ static bool is_summed(const lt_node *node, int dim)
     return !c->dims || (c->dims >> dim & 1);
 }
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const sum_config *c = node->config;
     lt_shape x = node->in[0]->shape, y = {0};
@@ -33,7 +33,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static double factor(const lt_node *node)
+static double mean_factor(const lt_node *node)
 {
     const sum_config *c = node->config;
     if (!c->mean)
@@ -42,7 +42,7 @@ static double factor(const lt_node *node)
 }
 
 /* Views `small`, which lacks the summed dimensions, with sizes of 1 in their place. */
-static lt_view with_ones(const lt_node *node, const lt_view *small)
+static lt_view view_keeping_dims(const lt_node *node, const lt_view *small)
 {
     const sum_config *c = node->config;
     lt_view v = *small;
@@ -65,8 +65,8 @@ static lt_status forward(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    lt_view full = with_ones(node, &y);
-    return be->sum(ctx, factor(node), &x, &full);
+    lt_view full = view_keeping_dims(node, &y);
+    return be->sum(ctx, mean_factor(node), &x, &full);
 }
 
 static lt_status backward(lt_node *node)
@@ -76,16 +76,16 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx, wide;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    lt_view full = with_ones(node, &dy);
+    lt_view full = view_keeping_dims(node, &dy);
     LT_ASSERT(lt_view_broadcast(&full, dx.shape, &wide));
-    return be->scale(ctx, factor(node), &wide, &dx);
+    return be->scale(ctx, mean_factor(node), &wide, &dx);
 }
 
 const lt_op lt_op_sum = {
     .name = "sum",
     .config_bytes = sizeof(sum_config),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = infer,
+    .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };

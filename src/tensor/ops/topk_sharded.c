@@ -24,19 +24,19 @@ typedef struct rows {
         before;
 } rows;
 
-static double logit(const rows *r, int64_t row, int64_t k)
+static double get_logit(const rows *r, int64_t row, int64_t k)
 {
     const int64_t i = row * r->x.stride[0] + k * r->x.stride[1];
     return r->x.dtype == LT_F64 ? ((const double *)r->x.data)[i]
                                 : (double)((const float *)r->x.data)[i];
 }
 
-static int64_t label_of(const rows *r, int64_t row)
+static int64_t row_label(const rows *r, int64_t row)
 {
     return ((const int32_t *)r->labels.data)[row * r->labels.stride[0]];
 }
 
-static lt_status sum(lt_exchange *group, double *x, int64_t count)
+static lt_status sum_over_ranks(lt_exchange *group, double *x, int64_t count)
 {
     const lt_view v = {.data = x, .dtype = LT_F64, .shape = LT_SHAPE(count), .stride = {1}};
     if (!group)
@@ -45,22 +45,22 @@ static lt_status sum(lt_exchange *group, double *x, int64_t count)
 }
 
 /* Returns the logit of the row's label, or 0 if another rank has it. */
-static double own_logit(const rows *r, int64_t row)
+static double local_label_logit(const rows *r, int64_t row)
 {
-    const int64_t k = label_of(r, row) - r->first;
-    return k >= 0 && k < r->classes ? logit(r, row, k) : 0;
+    const int64_t k = row_label(r, row) - r->first;
+    return k >= 0 && k < r->classes ? get_logit(r, row, k) : 0;
 }
 
 /* Counts this rank's logits that rank before the label's: larger ones, and equal ones of smaller index. */
-static double before(const rows *r, int64_t row)
+static double count_higher_ranked(const rows *r, int64_t row)
 {
-    const int64_t label = label_of(r, row);
+    const int64_t label = row_label(r, row);
     const double z = r->own[row];
     double n = 0;
     if (label < 0 || label >= r->to->classes || isnan(z))
         return (double)r->to->classes;
     for (int64_t k = 0; k < r->classes; k++) {
-        const double other = logit(r, row, k);
+        const double other = get_logit(r, row, k);
         if (isnan(other))
             return (double)r->to->classes;
         n += other > z || (r->first + k < label && other == z);
@@ -71,22 +71,22 @@ static double before(const rows *r, int64_t row)
 static lt_status count_hits(rows *r, double hits[HITS])
 {
     for (int64_t m = 0; m < r->count; m++)
-        r->own[m] = own_logit(r, m);
-    LT_TRY(sum(r->to->row, r->own, r->count));
+        r->own[m] = local_label_logit(r, m);
+    LT_TRY(sum_over_ranks(r->to->row, r->own, r->count));
     for (int64_t m = 0; m < r->count; m++)
-        r->before[m] = before(r, m);
-    LT_TRY(sum(r->to->row, r->before, r->count));
+        r->before[m] = count_higher_ranked(r, m);
+    LT_TRY(sum_over_ranks(r->to->row, r->before, r->count));
     for (int64_t m = 0; m < r->count; m++) {
         hits[FIRST] += r->before[m] < 1;
         hits[AMONG] += r->before[m] < TOP && r->before[m] < (double)r->to->classes;
-        hits[COUNT] += label_of(r, m) != LT_IGNORED_LABEL;
+        hits[COUNT] += row_label(r, m) != LT_IGNORED_LABEL;
     }
-    LT_TRY(sum(r->to->column, hits, HITS));
-    return sum(r->to->depth, hits, HITS);
+    LT_TRY(sum_over_ranks(r->to->column, hits, HITS));
+    return sum_over_ranks(r->to->depth, hits, HITS);
 }
 
-static lt_status check(const lt_tensor *x, const lt_tensor *labels, const lt_tensor *hits,
-                       const lt_sharded_xent_config *c)
+static lt_status check_arguments(const lt_tensor *x, const lt_tensor *labels, const lt_tensor *hits,
+                                 const lt_sharded_xent_config *c)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const int64_t own = lt_exchange_part(c->classes, c->row->size, c->row->rank);
@@ -111,7 +111,7 @@ lt_status lt_topk_hits_sharded(const lt_tensor *logits, const lt_tensor *labels,
                                lt_sharded_xent_config config)
 {
     double found[HITS] = {0};
-    LT_TRY(check(logits, labels, hits, &config));
+    LT_TRY(check_arguments(logits, labels, hits, &config));
     LT_TRY(lt_tensor_materialize(logits));
     rows r = {.to = &config, .x = lt_tensor_view(logits), .labels = lt_tensor_view(labels)};
     if (!r.x.data)

@@ -7,7 +7,7 @@
 #include "lather/ops/elementwise.h"
 #include "lather/ops/math.h"
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_pointwise *f = node->config;
     if (f->kind == LT_POINTWISE_CLAMP && !(f->number[0] <= f->number[1]))
@@ -46,7 +46,7 @@ static lt_status backward(lt_node *node)
         .config_bytes = sizeof(lt_pointwise), \
         .recomputable = from_x,               \
         .backward_ignores = ignored,          \
-        .infer = infer,                       \
+        .infer = infer_shape,                 \
         .forward = forward,                   \
         .backward = backward,                 \
     }
@@ -63,49 +63,49 @@ OF_Y(tanh);
 OF_X(silu);
 OF_X(gelu);
 
-static lt_tensor *run(lt_tape *tape, const lt_op *op, lt_pointwise f, lt_tensor *x)
+static lt_tensor *run_unary(lt_tape *tape, const lt_op *op, lt_pointwise f, lt_tensor *x)
 {
     return lt_op_run(tape, op, &x, 1, &f);
 }
 
 lt_tensor *lt_exp(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_exp, (lt_pointwise){LT_POINTWISE_EXP, {0}}, x);
+    return run_unary(tape, &lt_op_exp, (lt_pointwise){LT_POINTWISE_EXP, {0}}, x);
 }
 
 lt_tensor *lt_ln(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_ln, (lt_pointwise){LT_POINTWISE_LOG, {0}}, x);
+    return run_unary(tape, &lt_op_ln, (lt_pointwise){LT_POINTWISE_LOG, {0}}, x);
 }
 
 lt_tensor *lt_sqrt(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_sqrt, (lt_pointwise){LT_POINTWISE_SQRT, {0}}, x);
+    return run_unary(tape, &lt_op_sqrt, (lt_pointwise){LT_POINTWISE_SQRT, {0}}, x);
 }
 
 lt_tensor *lt_pow(lt_tape *tape, lt_tensor *x, double exponent)
 {
-    return run(tape, &lt_op_pow, (lt_pointwise){LT_POINTWISE_POW, {exponent}}, x);
+    return run_unary(tape, &lt_op_pow, (lt_pointwise){LT_POINTWISE_POW, {exponent}}, x);
 }
 
 lt_tensor *lt_clamp(lt_tape *tape, lt_tensor *x, double low, double high)
 {
-    return run(tape, &lt_op_clamp, (lt_pointwise){LT_POINTWISE_CLAMP, {low, high}}, x);
+    return run_unary(tape, &lt_op_clamp, (lt_pointwise){LT_POINTWISE_CLAMP, {low, high}}, x);
 }
 
 lt_tensor *lt_sigmoid(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_sigmoid, (lt_pointwise){LT_POINTWISE_SIGMOID, {0}}, x);
+    return run_unary(tape, &lt_op_sigmoid, (lt_pointwise){LT_POINTWISE_SIGMOID, {0}}, x);
 }
 
 lt_tensor *lt_tanh(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_tanh, (lt_pointwise){LT_POINTWISE_TANH, {0}}, x);
+    return run_unary(tape, &lt_op_tanh, (lt_pointwise){LT_POINTWISE_TANH, {0}}, x);
 }
 
 lt_tensor *lt_silu(lt_tape *tape, lt_tensor *x)
 {
-    return run(tape, &lt_op_silu, (lt_pointwise){LT_POINTWISE_SILU, {0}}, x);
+    return run_unary(tape, &lt_op_silu, (lt_pointwise){LT_POINTWISE_SILU, {0}}, x);
 }
 
 lt_tensor *lt_gelu(lt_tape *tape, lt_tensor *x, lt_gelu_kind kind)
@@ -114,12 +114,12 @@ lt_tensor *lt_gelu(lt_tape *tape, lt_tensor *x, lt_gelu_kind kind)
         return lt_tape_fail(tape, lt_fail(LT_E_ARG, "gelu: kind %d, want %d or %d", (int)kind,
                                           (int)LT_GELU_ERF, (int)LT_GELU_TANH));
     const lt_pointwise_kind f = kind == LT_GELU_ERF ? LT_POINTWISE_GELU : LT_POINTWISE_GELU_TANH;
-    return run(tape, &lt_op_gelu, (lt_pointwise){f, {0}}, x);
+    return run_unary(tape, &lt_op_gelu, (lt_pointwise){f, {0}}, x);
 }
 
 /* scale has a separate kernel. */
 
-static lt_status same(const lt_node *node, lt_desc *out)
+static lt_status infer_same_shape(const lt_node *node, lt_desc *out)
 {
     *out = (lt_desc){.dtype = node->in[0]->dtype, .shape = node->in[0]->shape};
     return LT_OK;
@@ -151,7 +151,7 @@ const lt_op lt_op_scale = {
     .name = "scale",
     .config_bytes = sizeof(double),
     .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
-    .infer = same,
+    .infer = infer_same_shape,
     .forward = scale_forward,
     .backward = scale_backward,
 };

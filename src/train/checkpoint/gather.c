@@ -289,7 +289,7 @@ lt_status lt_gather_write(lt_gather *g, const lt_gather_file *f)
     if (!st)
         st = add_items(g, f, w);
     if (!st)
-        st = f->is_part ? lt_safetensors_finish_part(&w) : lt_safetensors_finish(&w);
+        st = f->is_part ? lt_safetensors_finish_unsynced(&w) : lt_safetensors_finish(&w);
     lt_safetensors_discard(&w);
     return st;
 }

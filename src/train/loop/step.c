@@ -259,7 +259,7 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
     LT_TRY(lt_step_run_optimizer(step, plan));
-    LT_TRY(lt_statistics_settle(step->statistics, c->optim->scalars, c->optim->skipped));
+    LT_TRY(lt_statistics_undo_if_skipped(step->statistics, c->optim->scalars, c->optim->skipped));
     if (plan.sums_last)
         LT_TRY(begin_sums(step, r));
     lt_optim_advance(c->optim);
@@ -275,10 +275,10 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
     const bool profiled = numbers->attempt == step->profiled;
     const int64_t span = lt_profile_begin();
     if (profiled)
-        LT_TRY(lt_device_profiler(step->config.device, true));
+        LT_TRY(lt_device_set_profiler(step->config.device, true));
     LT_TRY(queue_step(step, numbers, r));
     if (profiled)
-        LT_TRY(lt_device_profiler(step->config.device, false));
+        LT_TRY(lt_device_set_profiler(step->config.device, false));
     lt_profile_end(span, LT_PROFILE_PROGRAM, "step", 0);
     return LT_OK;
 }

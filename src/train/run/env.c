@@ -81,7 +81,7 @@ static void put_build(lt_json_writer *w)
     lt_json_put_string(w, "version", lt_version());
     lt_json_put_string(w, "compiler", __VERSION__);
     lt_json_begin_array(w, "build");
-    for (int i = 0; (line = lt_build_line(i, false)); i++)
+    for (int i = 0; (line = lt_build_info_line(i, false)); i++)
         lt_json_put_string(w, NULL, line);
     lt_json_end(w);
 }

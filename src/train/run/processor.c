@@ -21,7 +21,7 @@ static const char *isa(char *text, size_t size)
 
 static const char *kernels(char *text, size_t size)
 {
-    snprintf(text, size, "%s", lt_device_choice());
+    snprintf(text, size, "%s", lt_device_conv_kernels());
     return text;
 }
 

@@ -301,7 +301,8 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
 lt_status lt_weights_open(lt_safetensors **out, const char *path)
 {
     LT_TRY(lt_safetensors_open(out, path));
-    while (lt_safetensors_strip(*out, "module.") || lt_safetensors_strip(*out, "_orig_mod."))
+    while (lt_safetensors_strip_prefix(*out, "module.")
+           || lt_safetensors_strip_prefix(*out, "_orig_mod."))
         ;
     return LT_OK;
 }

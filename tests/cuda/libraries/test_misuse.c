@@ -236,8 +236,8 @@ static int convolve(run r)
     cudnnBackendDescriptor_t device;
     assert_ok(build_graph(&g, PLAIN_GRAD_X, &shape, 1, LT_F16));
     assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
-    assert_ok(lt_dnn_device(&device, NULL, handle));
-    assert_ok(lt_dnn_propose(&configs, &g, device, &rules));
+    assert_ok(lt_dnn_device_properties(&device, NULL, handle));
+    assert_ok(lt_dnn_propose_configs(&configs, &g, device, &rules));
     assert_ok(lt_dnn_plan_new(&plan, &configs.item[0], device));
     char *x = memory(), *y = r.overlap ? x : memory();
     void *const all[] = {x, r.host ? (void *)on_host : memory(), y + 2 * r.shifted};
@@ -287,8 +287,8 @@ static void an_engine_that_is_not_deterministic(void **state)
     copy_in(all[2], numbers, BYTES);
     assert_ok(build_graph(&g, PLAIN_GRAD_W, &shape, 1, LT_F32));
     assert_false(cudnnCreate(&handle) || cudnnSetStream(handle, stream));
-    assert_ok(lt_dnn_device(&device, NULL, handle));
-    assert_ok(lt_dnn_propose(&configs, &g, device, &rules));
+    assert_ok(lt_dnn_device_properties(&device, NULL, handle));
+    assert_ok(lt_dnn_propose_configs(&configs, &g, device, &rules));
     for (int i = 0; i < configs.count && !plan.plan; i++)
         if (configs.item[i].nondeterministic)
             assert_ok(lt_dnn_plan_new(&plan, &configs.item[i], device));
@@ -302,7 +302,7 @@ static void an_engine_that_is_not_deterministic(void **state)
     assert_true(memcmp(before, after, sizeof before) != 0);
     lt_dnn_plan_clear(&plan);
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
     cudnnBackendDestroyDescriptor(device);
     cudnnDestroy(handle);
 }

@@ -24,8 +24,8 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     (void)ordinal;
     lt_cpu_isa isa;
     lt_cpu_choice choice;
-    LT_TRY(lt_cpu_isa_find(&isa));
-    LT_TRY(lt_cpu_choice_find(&choice));
+    LT_TRY(lt_cpu_choose_isa(&isa));
+    LT_TRY(lt_cpu_read_kernel_choice(&choice));
     lt_cpu *cpu = lt_alloc(1, sizeof *cpu);
     if (!cpu)
         return LT_E_NOMEM;
@@ -49,7 +49,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
  * memory). Huge pages make the first touch cheap. */
 enum { MIN_MAPPED = 1 << 30 }; /* bytes; smaller requests are allocated */
 
-static lt_status allocate(void *ctx, size_t bytes, void **out)
+static lt_status allocate_memory(void *ctx, size_t bytes, void **out)
 {
     if (bytes < MIN_MAPPED)
         return lt_backend_ref()->alloc(ctx, bytes, out);
@@ -62,7 +62,7 @@ static lt_status allocate(void *ctx, size_t bytes, void **out)
     return LT_OK;
 }
 
-static void release(void *ctx, void *data, size_t bytes)
+static void release_memory(void *ctx, void *data, size_t bytes)
 {
     if (bytes < MIN_MAPPED)
         lt_backend_ref()->free(ctx, data, bytes);
@@ -70,22 +70,22 @@ static void release(void *ctx, void *data, size_t bytes)
         munmap(data, bytes);
 }
 
-static void install_memory(lt_backend *be)
+static void set_memory_functions(lt_backend *be)
 {
     const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGE_SIZE);
-    be->alloc = allocate;
-    be->free = release;
+    be->alloc = allocate_memory;
+    be->free = release_memory;
     be->reserve = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : 0;
 }
 
 /* bf16 is fast only where the CPU multiplies bf16. */
-static bool has_fast(void *ctx, lt_dtype dtype)
+static bool has_fast_dtype(void *ctx, lt_dtype dtype)
 {
     const lt_cpu *cpu = ctx;
     return dtype == LT_F32 || (dtype == LT_BF16 && cpu->isa >= LT_ISA_AVX512_BF16);
 }
 
-static int threads(void *ctx)
+static int thread_count(void *ctx)
 {
     (void)ctx;
     return lt_parallel_threads();
@@ -99,15 +99,15 @@ static void fill_table(void)
     table.name = "cpu";
     table.open = open_device;
     table.close = close_device;
-    table.has_fast = has_fast;
-    table.threads = threads;
+    table.has_fast = has_fast_dtype;
+    table.threads = thread_count;
 #define SET_OWN(name) table.name = lt_cpu_##name;
 #define SET_LIBRARY(name)
 #define SET_REF(name)
 #define SET_NONE(name)
 #define SET(name, kind, cpu) SET_##cpu(name)
     LT_BACKEND_ENTRIES(SET)
-    install_memory(&table);
+    set_memory_functions(&table);
     lt_cpu_install_convs(&table);
     lt_cpu_install_products(&table);
     lt_cpu_install_matrix(&table);
@@ -123,13 +123,13 @@ const lt_backend *lt_backend_cpu(void)
 const char *lt_cpu_isa_in_use(void)
 {
     lt_cpu_isa isa;
-    return lt_cpu_isa_find(&isa) ? "" : lt_cpu_isa_name(isa);
+    return lt_cpu_choose_isa(&isa) ? "" : lt_cpu_isa_name(isa);
 }
 
-const char *lt_cpu_choice_in_use(void)
+const char *lt_cpu_conv_kernels_in_use(void)
 {
     lt_cpu_choice choice;
-    return lt_cpu_choice_find(&choice) ? "" : lt_cpu_choice_name(choice);
+    return lt_cpu_read_kernel_choice(&choice) ? "" : lt_cpu_choice_name(choice);
 }
 
 const char *lt_cpu_build_info(int index)

@@ -1,6 +1,6 @@
 /* Batch normalisation on channels-last views: chunks of rows, whose partial results are merged in chunk order, so that
  * results do not depend on the number of threads. Moments are merged as in Chan, Golub & LeVeque, "Algorithms for
- * computing the sample variance", The American Statistician 37, 1983. Formulas: ext/norm_kernels.h. */
+ * computing the sample variance", The American Statistician 37, 1983. Formulas: detail/norm_kernels.h. */
 
 #include "tensor/backend/cpu/batchnorm.h"
 
@@ -12,30 +12,30 @@
 
 enum { MEAN, INV, SCALE, SHIFT }; /* rows of coef */
 
-static bool is_fast(const lt_view *x)
+static bool has_fast_kernel(const lt_view *x)
 {
     return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_channels_last(x);
 }
 
 /* Returns true if v is absent or stored like x. */
-static bool is_like(const lt_view *v, const lt_view *x)
+static bool is_absent_or_like(const lt_view *v, const lt_view *x)
 {
-    return !lt_cpu_has(v) || lt_cpu_is_channels_last(v, x->dtype);
+    return !lt_cpu_has_data(v) || lt_cpu_is_channels_last(v, x->dtype);
 }
 
-static int64_t rows_of(const lt_view *x)
+static int64_t row_count(const lt_view *x)
 {
-    return lt_cpu_count(x) / x->shape.dim[1];
+    return lt_cpu_element_count(x) / x->shape.dim[1];
 }
 
 /* Returns the rows of a chunk: a multiple of 8, so that chunks of a mask begin at whole bytes. */
-static int64_t grain_of(const lt_view *x, int64_t bytes)
+static int64_t rows_per_chunk(const lt_view *x, int64_t bytes)
 {
     const int64_t row = x->shape.dim[1] * (int64_t)lt_dtype_size(x->dtype);
     return lt_cpu_max(8, bytes / row / 8 * 8);
 }
 
-static lt_bn_coef coef_of(const lt_view *coef)
+static lt_bn_coef get_coef(const lt_view *coef)
 {
     const float *f = coef->data;
     const int64_t c = coef->shape.dim[1];
@@ -44,9 +44,9 @@ static lt_bn_coef coef_of(const lt_view *coef)
 
 enum { SUM_CHUNK = 1 << 20, WRITE_CHUNK = 1 << 18 }; /* bytes */
 
-static int64_t chunks_of(const lt_view *x, int64_t grain)
+static int64_t count_chunks(const lt_view *x, int64_t grain)
 {
-    return lt_cpu_ceil_div(rows_of(x), grain);
+    return lt_cpu_ceil_div(row_count(x), grain);
 }
 
 enum { MOMENTS_ROWS = 4 }; /* rows [C] of a chunk's workspace */
@@ -59,7 +59,7 @@ lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt
     return part ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_cpu_moments_at(const lt_cpu_moments *m, int64_t chunk, float *of[2])
+void lt_cpu_moments_of_chunk(const lt_cpu_moments *m, int64_t chunk, float *of[2])
 {
     const int64_t c = m->x->shape.dim[1];
     of[0] = m->part + chunk * MOMENTS_ROWS * c;
@@ -72,9 +72,10 @@ void lt_cpu_moments_chunk(void *context, int64_t begin, int64_t end, int64_t chu
     const int64_t c = m->x->shape.dim[1];
     const char *x = (const char *)m->x->data + (size_t)(begin * c) * lt_dtype_size(m->x->dtype);
     float *of[2];
-    lt_cpu_moments_at(m, chunk, of);
+    lt_cpu_moments_of_chunk(m, chunk, of);
     m->count[chunk] = (float)(end - begin);
-    m->kernels->of[lt_cpu_store_of(m->x->dtype)].bn_moments(x, end - begin, c, of[0], of[1]);
+    m->kernels->of[lt_cpu_store_from_dtype(m->x->dtype)].bn_moments(x, end - begin, c, of[0],
+                                                                    of[1]);
 }
 
 enum { AT_ONCE = 64 }; /* channels whose partial results are combined together */
@@ -108,34 +109,35 @@ void lt_cpu_moments_end(const lt_cpu_moments *m, float *stats)
 lt_status lt_cpu_batchnorm_stats(void *ctx, const lt_view *x, const lt_view *out)
 {
     LT_CPU_COUNT_TRAFFIC(x);
-    if (!is_fast(x) || out->dtype != LT_F32)
+    if (!has_fast_kernel(x) || out->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_stats(ctx, x, out);
     lt_cpu_moments m;
-    const int64_t grain = grain_of(x, SUM_CHUNK);
-    LT_TRY(lt_cpu_moments_begin(ctx, x, chunks_of(x, grain), &m));
-    lt_parallel(rows_of(x), grain, lt_cpu_moments_chunk, &m);
+    const int64_t grain = rows_per_chunk(x, SUM_CHUNK);
+    LT_TRY(lt_cpu_moments_begin(ctx, x, count_chunks(x, grain), &m));
+    lt_parallel(row_count(x), grain, lt_cpu_moments_chunk, &m);
     lt_cpu_moments_end(&m, out->data);
     return LT_OK;
 }
 
-lt_bn_apply lt_cpu_norm_before(const lt_batchnorm_before *norm)
+lt_bn_apply lt_cpu_make_input_norm(const lt_batchnorm_before *norm)
 {
     return (lt_bn_apply){
-        .coef = coef_of(norm->coef), .channels = norm->x->shape.dim[1], .relu = true};
+        .coef = get_coef(norm->coef), .channels = norm->x->shape.dim[1], .relu = true};
 }
 
-void lt_cpu_apply_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+void lt_cpu_apply_norm_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const lt_cpu_apply *j = context;
     j->kernels->of[j->store].bn_apply(&j->in, begin, end);
 }
 
-lt_cpu_apply lt_cpu_apply_after(const lt_cpu *cpu, const lt_conv_epilogue *after, const lt_view *y)
+lt_cpu_apply lt_cpu_make_epilogue(const lt_cpu *cpu, const lt_conv_epilogue *after,
+                                  const lt_view *y)
 {
     return (lt_cpu_apply){.kernels = cpu->kernels,
-                          .store = lt_cpu_store_of(y->dtype),
-                          .in = {.coef = coef_of(after->coef),
+                          .store = lt_cpu_store_from_dtype(y->dtype),
+                          .in = {.coef = get_coef(after->coef),
                                  .x = y->data,
                                  .residual = after->residual ? after->residual->data : NULL,
                                  .y = y->data,
@@ -149,34 +151,36 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
 {
     LT_CPU_COUNT_TRAFFIC(x, residual, y, mask);
     const lt_cpu *cpu = ctx;
-    if (!is_fast(x) || !is_like(y, x) || !is_like(residual, x) || coef->dtype != LT_F32)
+    if (!has_fast_kernel(x) || !is_absent_or_like(y, x) || !is_absent_or_like(residual, x)
+        || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
     lt_cpu_apply j = {.kernels = cpu->kernels,
-                      .store = lt_cpu_store_of(x->dtype),
-                      .in = {.coef = coef_of(coef),
+                      .store = lt_cpu_store_from_dtype(x->dtype),
+                      .in = {.coef = get_coef(coef),
                              .x = x->data,
                              .residual = residual ? residual->data : NULL,
                              .y = y->data,
                              .mask = mask ? mask->data : NULL,
                              .channels = x->shape.dim[1],
                              .relu = config->relu}};
-    lt_parallel(rows_of(x), grain_of(x, WRITE_CHUNK), lt_cpu_apply_chunk, &j);
+    lt_parallel(row_count(x), rows_per_chunk(x, WRITE_CHUNK), lt_cpu_apply_norm_chunk, &j);
     return LT_OK;
 }
 
 static bool is_fast_grad(const lt_batchnorm_grad *in, const lt_view *out)
 {
-    return is_fast(in->x) && is_like(&in->dy[0], in->x) && is_like(&in->dy[1], in->x)
-           && is_like(out, in->x) && in->coef->dtype == LT_F32;
+    return has_fast_kernel(in->x) && is_absent_or_like(&in->dy[0], in->x)
+           && is_absent_or_like(&in->dy[1], in->x) && is_absent_or_like(out, in->x)
+           && in->coef->dtype == LT_F32;
 }
 
 typedef lt_cpu_grad_sums grad_job;
 
-static grad_job make_grad(const lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *out)
+static grad_job make_grad_job(const lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *out)
 {
     return (grad_job){.kernels = cpu->kernels,
-                      .store = lt_cpu_store_of(in->x->dtype),
-                      .in = {.coef = coef_of(in->coef),
+                      .store = lt_cpu_store_from_dtype(in->x->dtype),
+                      .in = {.coef = get_coef(in->coef),
                              .dy = {in->dy[0].data, in->dy[1].data},
                              .x = in->x->data,
                              .mask = in->mask ? in->mask->data : NULL,
@@ -189,13 +193,13 @@ lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const
                                  int64_t chunks, lt_cpu_grad_sums *s)
 {
     const int64_t count = chunks * 2 * in->x->shape.dim[1];
-    *s = make_grad(cpu, in, g);
+    *s = make_grad_job(cpu, in, g);
     s->chunks = chunks;
     s->part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)count * sizeof(float));
     return s->part ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_cpu_grad_sums_at(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2])
+void lt_cpu_grad_sums_of_chunk(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2])
 {
     of[0] = s->part + chunk * 2 * s->in.channels;
     of[1] = of[0] + s->in.channels;
@@ -205,7 +209,7 @@ void lt_cpu_grad_sums_chunk(void *context, int64_t begin, int64_t end, int64_t c
 {
     const lt_cpu_grad_sums *j = context;
     float *of[2];
-    lt_cpu_grad_sums_at(j, chunk, of);
+    lt_cpu_grad_sums_of_chunk(j, chunk, of);
     j->kernels->of[j->store].bn_grad_sums(&j->in, begin, end, of[0], of[1]);
 }
 
@@ -236,9 +240,9 @@ lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, co
     if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
     grad_job j;
-    const int64_t grain = grain_of(in->x, SUM_CHUNK);
-    LT_TRY(lt_cpu_grad_sums_begin(ctx, in, g, chunks_of(in->x, grain), &j));
-    lt_parallel(rows_of(in->x), grain, lt_cpu_grad_sums_chunk, &j);
+    const int64_t grain = rows_per_chunk(in->x, SUM_CHUNK);
+    LT_TRY(lt_cpu_grad_sums_begin(ctx, in, g, count_chunks(in->x, grain), &j));
+    lt_parallel(row_count(in->x), grain, lt_cpu_grad_sums_chunk, &j);
     lt_cpu_grad_sums_end(&j, sums->data);
     return LT_OK;
 }
@@ -258,7 +262,7 @@ lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
     lt_cpu *cpu = ctx;
     if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_x(ctx, in, sums, count, dx);
-    grad_job j = make_grad(cpu, in, dx);
+    grad_job j = make_grad_job(cpu, in, dx);
     const int64_t c = j.in.channels;
     float *line = lt_cpu_scratch(cpu, LT_CPU_COEF, (size_t)(2 * c) * sizeof *line);
     if (!line)
@@ -274,6 +278,6 @@ lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
             memcpy(in->affine[i].data, s + i * c, (size_t)c * sizeof *s);
     j.in.slope = line;
     j.in.offset = line + c;
-    lt_parallel(rows_of(in->x), grain_of(in->x, WRITE_CHUNK), grad_x_chunk, &j);
+    lt_parallel(row_count(in->x), rows_per_chunk(in->x, WRITE_CHUNK), grad_x_chunk, &j);
     return LT_OK;
 }

@@ -1,6 +1,6 @@
 /* Copies between views of different strides, of one dtype or between f32 and bf16. Dimensions are ordered by y's
  * strides and merged where both views allow it. The remaining copies are runs, or blocked transposes where x and y are
- * contiguous along different dimensions. Formula: cast in ext/kernels.h. */
+ * contiguous along different dimensions. Formula: cast in detail/kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -34,7 +34,7 @@ typedef struct strided_copy {
     int64_t slabs;      /* transposes: blocks along transposed_dim */
 } strided_copy;
 
-static bool find_element_copy(const lt_view *x, const lt_view *y, element_copy *out)
+static bool choose_element_copy(const lt_view *x, const lt_view *y, element_copy *out)
 {
     *out = (element_copy)lt_dtype_size(x->dtype);
     if (x->dtype == y->dtype)
@@ -47,7 +47,7 @@ static bool find_element_copy(const lt_view *x, const lt_view *y, element_copy *
 static void order_dimensions(strided_copy *w, const lt_view *x, const lt_view *y)
 {
     int order[LT_MAX_DIMS];
-    const int n = lt_cpu_order_dims(y, -1, order);
+    const int n = lt_cpu_sort_dims_by_stride(y, -1, order);
     for (int i = 0; i < n; i++) {
         const int d = order[i], last = w->dims - 1;
         const int64_t count = y->shape.dim[d];
@@ -105,8 +105,8 @@ static void copy_run(const strided_copy *w, const char *from, char *to, int64_t 
 }
 
 /* Converts an index over the first dims dimensions without one (-1: all), the last fastest, to offsets in x and y. */
-static void offsets_of(const strided_copy *w, int64_t index, int dims, int without, int64_t *x,
-                       int64_t *y)
+static void index_to_offsets(const strided_copy *w, int64_t index, int dims, int without,
+                             int64_t *x, int64_t *y)
 {
     *x = *y = 0;
     for (int d = dims - 1; d >= 0; d--) {
@@ -126,7 +126,7 @@ static void copy_runs(void *context, int64_t begin, int64_t end, int64_t chunk)
     const int last = w->dims - 1;
     for (int64_t i = begin; i < end; i++) {
         int64_t x, y;
-        offsets_of(w, i, last, -1, &x, &y);
+        index_to_offsets(w, i, last, -1, &x, &y);
         const char *from = w->from + x * w->from_size;
         char *to = w->to + y * w->to_size;
         if (w->x[last] == 1 && w->y[last] == 1)
@@ -152,7 +152,7 @@ static void transpose_block(const strided_copy *w, const char *from, char *to, i
 }
 
 /* Transposes slabs: BLOCK rows of y each. */
-static void copy_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transpose_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const strided_copy *w = context;
@@ -160,7 +160,7 @@ static void copy_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
     for (int64_t i = begin; i < end; i++) {
         const int64_t row = i % w->slabs * BLOCK, left = w->count[w->transposed_dim] - row;
         int64_t x, y;
-        offsets_of(w, i / w->slabs, last, w->transposed_dim, &x, &y);
+        index_to_offsets(w, i / w->slabs, last, w->transposed_dim, &x, &y);
         for (int64_t col = 0; col < w->count[last]; col += BLOCK) {
             const int64_t cols = lt_cpu_min(BLOCK, w->count[last] - col);
             transpose_block(w, w->from + (x + row + col * w->x[last]) * w->from_size,
@@ -184,24 +184,24 @@ static bool is_transpose(strided_copy *w)
     return false;
 }
 
-bool lt_cpu_copy(const lt_cpu *cpu, const lt_view *x, const lt_view *y)
+bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y)
 {
     strided_copy w = {.kernels = cpu->kernels,
                       .from = x->data,
                       .to = y->data,
                       .from_size = (int64_t)lt_dtype_size(x->dtype),
                       .to_size = (int64_t)lt_dtype_size(y->dtype)};
-    if (!find_element_copy(x, y, &w.element_copy))
+    if (!choose_element_copy(x, y, &w.element_copy))
         return false;
     order_dimensions(&w, x, y);
     if (!w.dims) /* one element */
         w = (strided_copy){
             w.kernels, w.element_copy, w.from, w.to, w.from_size, w.to_size, 1, {1}, {1}, {1}, 0,
             0};
-    const int64_t count = lt_cpu_count(y), run = w.count[w.dims - 1];
+    const int64_t count = lt_cpu_element_count(y), run = w.count[w.dims - 1];
     if (is_transpose(&w)) {
         const int64_t slab = BLOCK * run, items = count / run / w.count[w.transposed_dim] * w.slabs;
-        lt_parallel(items, slab < GRAIN ? GRAIN / slab : 1, copy_slabs, &w);
+        lt_parallel(items, slab < GRAIN ? GRAIN / slab : 1, transpose_slabs, &w);
     } else if (count > 0) {
         lt_parallel(count / run, run < GRAIN ? GRAIN / run : 1, copy_runs, &w);
     }

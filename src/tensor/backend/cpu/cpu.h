@@ -10,8 +10,8 @@ const lt_backend *lt_backend_cpu(void);
  * next call on this thread. */
 const char *lt_cpu_build_info(int index);
 
-/* Implement lt_device_isa() and lt_device_choice(). "" if the environment variable is invalid. */
+/* Implement lt_device_isa() and lt_device_conv_kernels(). "" if the environment variable is invalid. */
 const char *lt_cpu_isa_in_use(void);
-const char *lt_cpu_choice_in_use(void);
+const char *lt_cpu_conv_kernels_in_use(void);
 
 #endif

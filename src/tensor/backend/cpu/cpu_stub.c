@@ -14,7 +14,7 @@ const char *lt_cpu_isa_in_use(void)
     return "";
 }
 
-const char *lt_cpu_choice_in_use(void)
+const char *lt_cpu_conv_kernels_in_use(void)
 {
     return "";
 }

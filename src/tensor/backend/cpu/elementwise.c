@@ -1,5 +1,5 @@
 /* Elementwise entries and sums on dense views in f32 and bf16. Other strides and dtypes fall back to the reference
- * backend. Formulas: ext/kernels.h, part 1. */
+ * backend. Formulas: detail/kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -22,17 +22,17 @@ typedef struct job {
     lt_random random;
 } job;
 
-static bool fast(const lt_view *a, const lt_view *b, const lt_view *y)
+static bool has_fast_kernel(const lt_view *a, const lt_view *b, const lt_view *y)
 {
     return lt_cpu_is_fast_dtype(y->dtype) && a->dtype == y->dtype && b->dtype == y->dtype
-           && lt_cpu_same_dense(y, a) && lt_cpu_same_dense(y, b);
+           && lt_cpu_has_same_layout(y, a) && lt_cpu_has_same_layout(y, b);
 }
 
 static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     const lt_cpu *cpu = ctx;
     return (job){.kernels = cpu->kernels,
-                 .store = lt_cpu_store_of(y->dtype),
+                 .store = lt_cpu_store_from_dtype(y->dtype),
                  .size = lt_dtype_size(y->dtype),
                  .a = a->data,
                  .b = b->data,
@@ -40,14 +40,14 @@ static job make_job(void *ctx, const lt_view *a, const lt_view *b, const lt_view
 }
 
 /* Runs fn on all elements. Returns false if the views do not allow it. */
-static bool run(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a, const lt_view *b,
-                const lt_view *y)
+static bool run_elementwise(void *ctx, lt_chunk_fn *fn, double number, const lt_view *a,
+                            const lt_view *b, const lt_view *y)
 {
-    if (!fast(a, b, y))
+    if (!has_fast_kernel(a, b, y))
         return false;
     job j = make_job(ctx, a, b, y);
     j.number = number;
-    lt_parallel(lt_cpu_count(y), GRAIN, fn, &j);
+    lt_parallel(lt_cpu_element_count(y), GRAIN, fn, &j);
     return true;
 }
 
@@ -79,12 +79,12 @@ lt_status lt_cpu_mul(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
 
 lt_status lt_cpu_relu(void *ctx, const lt_view *x, const lt_view *y)
 {
-    return run(ctx, relu_chunk, 0, x, x, y) ? LT_OK : lt_backend_ref()->relu(ctx, x, y);
+    return run_elementwise(ctx, relu_chunk, 0, x, x, y) ? LT_OK : lt_backend_ref()->relu(ctx, x, y);
 }
 
 lt_status lt_cpu_relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
-    if (run(ctx, relu_grad_chunk, 0, dy, y, dx))
+    if (run_elementwise(ctx, relu_grad_chunk, 0, dy, y, dx))
         return LT_OK;
     return lt_backend_ref()->relu_grad(ctx, dy, y, dx);
 }
@@ -125,7 +125,7 @@ lt_status lt_cpu_fill(void *ctx, double value, const lt_view *y)
     job j = make_job(ctx, y, y, y);
     j.number = value;
     lt_chunk_fn *fn = y->dtype == LT_BF16 ? fill_bf16_chunk : fill_chunk;
-    lt_parallel(lt_cpu_count(y), GRAIN, zero ? clear_chunk : fn, &j);
+    lt_parallel(lt_cpu_element_count(y), GRAIN, zero ? clear_chunk : fn, &j);
     return LT_OK;
 }
 
@@ -138,7 +138,7 @@ static bool is_repeated(const lt_view *x)
     return repeated;
 }
 
-static float first_of(const lt_view *x)
+static float first_element(const lt_view *x)
 {
     return x->dtype == LT_F32 ? *(const float *)x->data
                               : lt_f32_from_bf16(*(const uint16_t *)x->data);
@@ -152,13 +152,14 @@ static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const
     if (!lt_cpu_is_fast_dtype(x->dtype) || !lt_cpu_is_fast_dtype(y->dtype))
         return lt_backend_ref()->scale(ctx, factor, x, y);
     if (is_repeated(x) && lt_view_is_dense(y))
-        return lt_cpu_fill(ctx, (double)(number * first_of(x)), y);
+        return lt_cpu_fill(ctx, (double)(number * first_element(x)), y);
     return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, x, &b, y);
 }
 
 lt_status lt_cpu_scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
-    return run(ctx, scale_chunk, factor, x, x, y) ? LT_OK : scale_strided(ctx, factor, x, y);
+    return run_elementwise(ctx, scale_chunk, factor, x, x, y) ? LT_OK
+                                                              : scale_strided(ctx, factor, x, y);
 }
 
 static void narrow_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -194,10 +195,10 @@ lt_status lt_cpu_cast(void *ctx, const lt_view *x, const lt_view *y)
         fn = narrow_chunk;
     else if (x->dtype == LT_BF16 && y->dtype == LT_F32)
         fn = widen_chunk;
-    if (!fn || !lt_cpu_same_dense(x, y))
-        return lt_cpu_copy(ctx, x, y) ? LT_OK : lt_backend_ref()->cast(ctx, x, y);
+    if (!fn || !lt_cpu_has_same_layout(x, y))
+        return lt_cpu_copy_strided(ctx, x, y) ? LT_OK : lt_backend_ref()->cast(ctx, x, y);
     job j = make_job(ctx, x, x, y);
-    lt_parallel(lt_cpu_count(y), GRAIN, fn, &j);
+    lt_parallel(lt_cpu_element_count(y), GRAIN, fn, &j);
     return LT_OK;
 }
 
@@ -218,12 +219,12 @@ static void dropout_chunk(void *context, int64_t begin, int64_t end, int64_t chu
 
 lt_status lt_cpu_dropout(void *ctx, lt_random random, double p, const lt_view *x, const lt_view *y)
 {
-    if (!fast(x, x, y) || y->dtype != LT_F32 || !lt_view_is_contiguous(y))
+    if (!has_fast_kernel(x, x, y) || y->dtype != LT_F32 || !lt_view_is_contiguous(y))
         return lt_backend_ref()->dropout(ctx, random, p, x, y);
     job j = make_job(ctx, x, x, y);
     j.number = p;
     j.random = random;
-    lt_parallel(lt_cpu_count(y), GRAIN, dropout_chunk, &j);
+    lt_parallel(lt_cpu_element_count(y), GRAIN, dropout_chunk, &j);
     return LT_OK;
 }
 
@@ -253,9 +254,9 @@ lt_status lt_cpu_normalize(void *ctx, const lt_normalize_config *config, const l
     if (!lt_cpu_is_fast_dtype(y->dtype) || !lt_view_is_channels_last(x)
         || !lt_view_is_channels_last(y))
         return lt_backend_ref()->normalize(ctx, config, x, y);
-    const lt_cpu_store store = lt_cpu_store_of(y->dtype);
+    const lt_cpu_store store = lt_cpu_store_from_dtype(y->dtype);
     pixels p = {cpu->kernels, store, config, x, y};
-    lt_parallel(lt_cpu_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
+    lt_parallel(lt_cpu_element_count(x) / x->shape.dim[1], GRAIN / 4, normalize_chunk, &p);
     return LT_OK;
 }
 
@@ -278,9 +279,9 @@ static void sum_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 }
 
 /* Returns true if x is dense and consists of rows of the *channels elements that y keeps. */
-static bool sums_rows(const lt_view *x, const lt_view *y, int64_t *channels)
+static bool is_sum_of_rows(const lt_view *x, const lt_view *y, int64_t *channels)
 {
-    int64_t inner = lt_cpu_count(y);
+    int64_t inner = lt_cpu_element_count(y);
     *channels = inner;
     for (int d = 0; d < x->shape.ndim; d++) {
         const bool kept = y->shape.dim[d] > 1;
@@ -300,7 +301,7 @@ static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int
 {
     const size_t bytes = (size_t)(chunks * channels) * sizeof(float);
     *r = (rows){.kernels = cpu->kernels,
-                .store = lt_cpu_store_of(x->dtype),
+                .store = lt_cpu_store_from_dtype(x->dtype),
                 .x = x,
                 .channels = channels,
                 .part = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes)};
@@ -313,7 +314,7 @@ static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int
 /* Sums all elements: as rows of COLUMNS elements, and a remainder. */
 static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 {
-    const int64_t count = lt_cpu_count(x), whole = count / COLUMNS, rest = count % COLUMNS;
+    const int64_t count = lt_cpu_element_count(x), whole = count / COLUMNS, rest = count % COLUMNS;
     const int64_t grain = CHUNK_ELEMENTS / COLUMNS, chunks = (whole + grain - 1) / grain;
     const size_t parts = (size_t)((chunks + 1) * COLUMNS);
     rows r;
@@ -354,14 +355,14 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
 {
     lt_cpu *cpu = ctx;
     int64_t channels;
-    if (y->dtype != LT_F32 || !sums_rows(x, y, &channels))
+    if (y->dtype != LT_F32 || !is_sum_of_rows(x, y, &channels))
         return lt_backend_ref()->sum(ctx, factor, x, y);
     if (channels == 1)
         return sum_all(cpu, factor, x, y->data);
-    const int64_t count = lt_cpu_count(x) / channels;
+    const int64_t count = lt_cpu_element_count(x) / channels;
     if (channels > WIDE) {
         rows wide = {.kernels = cpu->kernels,
-                     .store = lt_cpu_store_of(x->dtype),
+                     .store = lt_cpu_store_from_dtype(x->dtype),
                      .x = x,
                      .channels = channels,
                      .parts = count,

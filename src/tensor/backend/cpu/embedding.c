@@ -1,5 +1,5 @@
 /* Embedding lookup and its gradient, for contiguous rows in f32 and bf16. Other strides and dtypes fall back to the
- * reference backend. Formulas: ext/attention_kernels.h.
+ * reference backend. Formulas: detail/attention_kernels.h.
  *
  * The gradient sorts positions by id (a stable counting sort) and distributes rows of the table over threads: a row's
  * sum runs over its positions in ascending order on any thread. */
@@ -34,7 +34,7 @@ static lt_status check_ids(const lt_view *ids, int64_t rows)
     return LT_OK;
 }
 
-static void copy_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void lookup_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -54,20 +54,20 @@ static void copy_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_view *y)
 {
     const lt_cpu *cpu = ctx;
-    if (!lt_cpu_has_rows(w) || !lt_cpu_has_rows(y))
+    if (!lt_cpu_has_contiguous_rows(w) || !lt_cpu_has_contiguous_rows(y))
         return lt_backend_ref()->embedding(ctx, ids, w, y);
     LT_TRY(check_ids(ids, w->shape.dim[0]));
     job j = {.kernels = cpu->kernels, .ids = ids, .in = w, .out = y};
-    lt_parallel(y->shape.dim[0], ROWS, copy_rows, &j);
+    lt_parallel(y->shape.dim[0], ROWS, lookup_rows, &j);
     return LT_OK;
 }
 
-static void sum_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sum_row_grads(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
     const int64_t columns = j->out->shape.dim[1];
-    const lt_cpu_store store = lt_cpu_store_of(j->in->dtype);
+    const lt_cpu_store store = lt_cpu_store_from_dtype(j->in->dtype);
     for (int64_t v = begin; v < end; v++) {
         float *to = lt_cpu_row(j->out, v);
         memset(to, 0, (size_t)columns * sizeof *to);
@@ -78,7 +78,7 @@ static void sum_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 
 /* Fills first [table + 2] and order. Counts are stored two rows late, so that the last pass leaves first[v] in
  * place. */
-static void sort_positions(const lt_view *ids, int64_t table, int32_t *first, int32_t *order)
+static void sort_positions_by_id(const lt_view *ids, int64_t table, int32_t *first, int32_t *order)
 {
     memset(first, 0, (size_t)(table + 2) * sizeof *first);
     for (int64_t n = 0; n < ids->shape.dim[0]; n++)
@@ -93,20 +93,21 @@ lt_status lt_cpu_embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy
 {
     lt_cpu *cpu = ctx;
     const int64_t table = dw->shape.dim[0], count = ids->shape.dim[0];
-    if (!lt_cpu_has_rows(dy) || !lt_cpu_has_rows(dw) || dw->dtype != LT_F32 || count > INT32_MAX)
+    if (!lt_cpu_has_contiguous_rows(dy) || !lt_cpu_has_contiguous_rows(dw) || dw->dtype != LT_F32
+        || count > INT32_MAX)
         return lt_backend_ref()->embedding_grad(ctx, ids, dy, dw);
     LT_TRY(check_ids(ids, table));
     int32_t *first =
         lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(table + 2 + count) * sizeof *first);
     if (!first)
         return LT_E_NOMEM;
-    sort_positions(ids, table, first, first + table + 2);
+    sort_positions_by_id(ids, table, first, first + table + 2);
     job j = {.kernels = cpu->kernels,
              .ids = ids,
              .in = dy,
              .out = dw,
              .first = first,
              .order = first + table + 2};
-    lt_parallel(table, TABLE_ROWS, sum_rows, &j);
+    lt_parallel(table, TABLE_ROWS, sum_row_grads, &j);
     return LT_OK;
 }

@@ -1,7 +1,7 @@
 /* Group normalisation on channels-last views, one job per image, with the kernels of batch normalisation: the moments
  * of a group are merged from those of its channels (Chan, Golub & LeVeque, "Algorithms for computing the sample
  * variance", The American Statistician 37, 1983). Sums over images run in their order, so that results do not depend
- * on the number of threads. Formulas: ext/norm_kernels.h. */
+ * on the number of threads. Formulas: detail/norm_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -22,7 +22,7 @@ typedef struct job {
     int64_t images, rows, channels;
 } job;
 
-static bool is_fast(const lt_view *v, lt_dtype dtype)
+static bool has_fast_kernel(const lt_view *v, lt_dtype dtype)
 {
     return lt_cpu_is_fast_dtype(dtype) && lt_cpu_is_channels_last(v, dtype);
 }
@@ -32,7 +32,7 @@ static job make_job(const lt_cpu *cpu, const lt_group_norm_config *config, const
 {
     const lt_shape s = x->shape;
     return (job){.kernels = cpu->kernels,
-                 .store = lt_cpu_store_of(x->dtype),
+                 .store = lt_cpu_store_from_dtype(x->dtype),
                  .config = config,
                  .x = x,
                  .gamma = gamma ? gamma->data : NULL,
@@ -42,13 +42,13 @@ static job make_job(const lt_cpu *cpu, const lt_group_norm_config *config, const
                  .channels = s.dim[1]};
 }
 
-static float *memory_of(lt_cpu *cpu, const job *j, int rows)
+static float *get_workspace(lt_cpu *cpu, const job *j, int rows)
 {
     return lt_cpu_scratch(cpu, LT_CPU_PARTIAL,
                           (size_t)(j->images * rows * j->channels) * sizeof(float));
 }
 
-static void *image_of(const job *j, const lt_view *v, int64_t n)
+static void *image_address(const job *j, const lt_view *v, int64_t n)
 {
     return v ? (char *)v->data + (size_t)(n * j->rows * j->channels) * lt_dtype_size(v->dtype)
              : NULL;
@@ -60,7 +60,7 @@ static double gamma_at(const job *j, int64_t c)
 }
 
 /* Merges the moments of a group's channels: M2 is their sum plus the spread of their means. */
-static void finish_group(const job *j, float *w, int64_t n, int64_t group)
+static void finish_group_stats(const job *j, float *w, int64_t n, int64_t group)
 {
     const int64_t group_size = j->channels / j->config->groups, all = j->images * j->config->groups;
     const int64_t begin = group * group_size, at = n * j->config->groups + group;
@@ -89,12 +89,12 @@ static void forward_images(void *context, int64_t begin, int64_t end, int64_t ch
     for (int64_t n = begin; n < end; n++) {
         float *w = j->work + n * FORWARD_ROWS * c;
         const lt_bn_apply in = {.coef = {.scale = w + SCALE * c, .shift = w + SHIFT * c},
-                                .x = image_of(j, j->x, n),
-                                .y = image_of(j, j->y, n),
+                                .x = image_address(j, j->x, n),
+                                .y = image_address(j, j->y, n),
                                 .channels = c};
         j->kernels->of[j->store].bn_moments(in.x, j->rows, c, w + MEAN * c, w + M2 * c);
         for (int64_t g = 0; g < j->config->groups; g++)
-            finish_group(j, w, n, g);
+            finish_group_stats(j, w, n, g);
         j->kernels->of[j->store].bn_apply(&in, 0, j->rows);
     }
 }
@@ -104,13 +104,13 @@ lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const
                             const lt_view *y)
 {
     lt_cpu *cpu = ctx;
-    if (!is_fast(x, y->dtype) || !is_fast(y, y->dtype) || !lt_cpu_is_f32(gamma)
+    if (!has_fast_kernel(x, y->dtype) || !has_fast_kernel(y, y->dtype) || !lt_cpu_is_f32(gamma)
         || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
         return lt_backend_ref()->group_norm(ctx, config, x, gamma, beta, stats, y);
     job j = make_job(cpu, config, x, gamma, stats);
     j.beta = beta ? beta->data : NULL;
     j.y = y;
-    j.work = memory_of(cpu, &j, FORWARD_ROWS);
+    j.work = get_workspace(cpu, &j, FORWARD_ROWS);
     if (!j.work)
         return LT_E_NOMEM;
     lt_parallel(j.images, 1, forward_images, &j);
@@ -118,7 +118,7 @@ lt_status lt_cpu_group_norm(void *ctx, const lt_group_norm_config *config, const
 }
 
 /* Computes the coefficients of dx = gamma * rstd * g + slope * (x - mean) + offset from the group's sums. */
-static void finish_grad(const job *j, float *w, int64_t n, int64_t group)
+static void finish_group_grad(const job *j, float *w, int64_t n, int64_t group)
 {
     const int64_t group_size = j->channels / j->config->groups, all = j->images * j->config->groups;
     const int64_t begin = group * group_size, at = n * j->config->groups + group;
@@ -154,16 +154,16 @@ static void backward_images(void *context, int64_t begin, int64_t end, int64_t c
         lt_bn_grad in = {.coef = {.mean = w + GROUP_MEAN * c,
                                   .scale = w + GAMMA_RSTD * c,
                                   .shift = w + GAMMA_RSTD * c},
-                         .dy = {image_of(j, j->grad->dy, n), NULL},
-                         .x = image_of(j, j->x, n),
+                         .dy = {image_address(j, j->grad->dy, n), NULL},
+                         .x = image_address(j, j->x, n),
                          .channels = c,
                          .slope = w + SLOPE * c,
                          .offset = w + OFFSET * c};
         fill_group_means(j, w, n);
         j->kernels->of[j->store].bn_grad_sums(&in, 0, j->rows, w + SUM * c, w + PRODUCT * c);
         for (int64_t g = 0; g < j->config->groups; g++)
-            finish_grad(j, w, n, g);
-        in.out = image_of(j, j->grad->dx, n);
+            finish_group_grad(j, w, n, g);
+        in.out = image_address(j, j->grad->dx, n);
         if (in.out)
             j->kernels->of[j->store].bn_grad_x(&in, 0, j->rows);
     }
@@ -185,13 +185,13 @@ lt_status lt_cpu_group_norm_grad(void *ctx, const lt_group_norm_config *config,
 {
     lt_cpu *cpu = ctx;
     const lt_dtype dtype = g->x->dtype;
-    if (!is_fast(g->x, dtype) || !is_fast(g->dy, dtype) || (g->dx && !is_fast(g->dx, dtype))
-        || !lt_cpu_is_f32(g->gamma) || !lt_cpu_is_f32(g->stats) || !lt_cpu_is_f32(g->dgamma)
-        || !lt_cpu_is_f32(g->dbeta))
+    if (!has_fast_kernel(g->x, dtype) || !has_fast_kernel(g->dy, dtype)
+        || (g->dx && !has_fast_kernel(g->dx, dtype)) || !lt_cpu_is_f32(g->gamma)
+        || !lt_cpu_is_f32(g->stats) || !lt_cpu_is_f32(g->dgamma) || !lt_cpu_is_f32(g->dbeta))
         return lt_backend_ref()->group_norm_grad(ctx, config, g);
     job j = make_job(cpu, config, g->x, g->gamma, g->stats);
     j.grad = g;
-    j.work = memory_of(cpu, &j, BACKWARD_ROWS);
+    j.work = get_workspace(cpu, &j, BACKWARD_ROWS);
     if (!j.work)
         return LT_E_NOMEM;
     lt_parallel(j.images, 1, backward_images, &j);

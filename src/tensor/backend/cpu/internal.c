@@ -22,7 +22,7 @@ void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes)
     return b->data;
 }
 
-bool lt_cpu_same_dense(const lt_view *a, const lt_view *b)
+bool lt_cpu_has_same_layout(const lt_view *a, const lt_view *b)
 {
     if (!lt_shape_equal(a->shape, b->shape))
         return false;
@@ -32,7 +32,7 @@ bool lt_cpu_same_dense(const lt_view *a, const lt_view *b)
     return lt_view_is_dense(a);
 }
 
-int lt_cpu_order_dims(const lt_view *y, int skip, int order[LT_MAX_DIMS])
+int lt_cpu_sort_dims_by_stride(const lt_view *y, int skip, int order[LT_MAX_DIMS])
 {
     int n = 0;
     for (int d = 0; d < y->shape.ndim; d++) {
@@ -97,7 +97,7 @@ const char *lt_cpu_choice_name(lt_cpu_choice choice)
     return names[choice];
 }
 
-lt_status lt_cpu_choice_find(lt_cpu_choice *out)
+lt_status lt_cpu_read_kernel_choice(lt_cpu_choice *out)
 {
     const char *text = getenv("LATHER_CPU_KERNELS");
     *out = LT_KERNELS_AUTO;

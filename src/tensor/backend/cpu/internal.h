@@ -40,7 +40,7 @@ typedef enum lt_cpu_choice {
 /* Returns the choice as a value of LATHER_CPU_KERNELS. */
 const char *lt_cpu_choice_name(lt_cpu_choice choice);
 /* Reads LATHER_CPU_KERNELS; auto if unset. Errors: LT_E_ARG (unknown value). */
-lt_status lt_cpu_choice_find(lt_cpu_choice *out);
+lt_status lt_cpu_read_kernel_choice(lt_cpu_choice *out);
 
 /* Arguments of a cached table of rotary positions. */
 typedef struct lt_cpu_rotary_key {
@@ -64,12 +64,12 @@ typedef struct lt_cpu {
 /* Returns the workspace of at least `bytes`, 64-byte aligned, or NULL with the message set. */
 void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes);
 
-static inline bool lt_cpu_has(const lt_view *view)
+static inline bool lt_cpu_has_data(const lt_view *view)
 {
     return view && view->data;
 }
 
-static inline int64_t lt_cpu_count(const lt_view *view)
+static inline int64_t lt_cpu_element_count(const lt_view *view)
 {
     return lt_shape_count(view->shape);
 }
@@ -80,7 +80,7 @@ static inline bool lt_cpu_is_fast_dtype(lt_dtype dtype)
     return dtype == LT_F32 || dtype == LT_BF16;
 }
 
-static inline lt_cpu_store lt_cpu_store_of(lt_dtype dtype)
+static inline lt_cpu_store lt_cpu_store_from_dtype(lt_dtype dtype)
 {
     return dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
 }
@@ -98,7 +98,7 @@ static inline bool lt_cpu_is_channels_last(const lt_view *view, lt_dtype dtype)
 }
 
 /* Returns true if a matrix has contiguous rows of a fast dtype. */
-static inline bool lt_cpu_has_rows(const lt_view *view)
+static inline bool lt_cpu_has_contiguous_rows(const lt_view *view)
 {
     return lt_cpu_is_fast_dtype(view->dtype) && (view->stride[1] == 1 || view->shape.dim[1] == 1);
 }
@@ -109,13 +109,13 @@ static inline void *lt_cpu_row(const lt_view *view, int64_t n)
 }
 
 /* Returns true if both views are dense, with equal shapes and strides: element i has the same offset in both. */
-bool lt_cpu_same_dense(const lt_view *a, const lt_view *b);
+bool lt_cpu_has_same_layout(const lt_view *a, const lt_view *b);
 
 /* Writes y's dimensions of size > 1, except `skip` (-1: none), to order by falling stride. Returns their count. */
-int lt_cpu_order_dims(const lt_view *y, int skip, int order[LT_MAX_DIMS]);
+int lt_cpu_sort_dims_by_stride(const lt_view *y, int skip, int order[LT_MAX_DIMS]);
 
 /* Copies x to y at any strides. Returns false if the dtypes differ and are not f32 and bf16. */
-bool lt_cpu_copy(const lt_cpu *cpu, const lt_view *x, const lt_view *y);
+bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y);
 
 /* Returns a channels-last (4-D) or row-major view of memory. */
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);

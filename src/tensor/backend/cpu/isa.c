@@ -18,7 +18,7 @@ static const struct {
     [LT_ISA_AMX] = {"amx", &lt_cpu_kernels_avx512_bf16},
 };
 
-lt_status lt_cpu_isa_find(lt_cpu_isa *out)
+lt_status lt_cpu_choose_isa(lt_cpu_isa *out)
 {
     const char *limit = getenv("LATHER_CPU_ISA");
     lt_cpu_isa best = lt_cpu_detect();

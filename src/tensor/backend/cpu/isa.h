@@ -9,7 +9,7 @@
 
 /* Finds the best set of this machine, at most LATHER_CPU_ISA=generic|avx2|avx512|avx512_bf16|amx. Errors: LT_E_ARG
  * (unknown value). */
-lt_status lt_cpu_isa_find(lt_cpu_isa *out);
+lt_status lt_cpu_choose_isa(lt_cpu_isa *out);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
 const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
 

@@ -188,19 +188,19 @@ typedef struct lt_winograd_tile {
 enum { LT_CPU_INVERSE_BLOCK = 64 };
 typedef struct lt_inverse_term {
     const void *a;
-    void *y, *work; /* work: lt_cpu_inverse_work(n) elements */
+    void *y, *work; /* work: lt_cpu_inverse_workspace_size(n) elements */
     int64_t n;
     double weight, shift;
     bool first; /* overwrites y */
 } lt_inverse_term;
 
-static inline int64_t lt_cpu_inverse_size(int64_t n)
+static inline int64_t lt_cpu_inverse_padded_size(int64_t n)
 {
     return (n + LT_CPU_INVERSE_BLOCK - 1) / LT_CPU_INVERSE_BLOCK * LT_CPU_INVERSE_BLOCK;
 }
-static inline int64_t lt_cpu_inverse_work(int64_t n)
+static inline int64_t lt_cpu_inverse_workspace_size(int64_t n)
 {
-    const int64_t size = lt_cpu_inverse_size(n), b = LT_CPU_INVERSE_BLOCK;
+    const int64_t size = lt_cpu_inverse_padded_size(n), b = LT_CPU_INVERSE_BLOCK;
     return size * (size + 16) + 2 * b * b + 3 * size * b;
 }
 

@@ -1,6 +1,6 @@
 /* Layer and RMS normalisation of contiguous rows, at any distance, in f32 and bf16; one job per chunk of rows.
  * Gradients of gamma and beta are summed per chunk, then over the chunks in order, so that results do not depend on the
- * number of threads. Other strides and dtypes fall back to the reference backend. Formulas: ext/norm_kernels.h. */
+ * number of threads. Other strides and dtypes fall back to the reference backend. Formulas: detail/norm_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -20,13 +20,13 @@ typedef struct job {
     float *out[SUMS]; /* dgamma, dbeta; NULL: not computed */
 } job;
 
-static bool has_rows(const lt_view *v, lt_dtype dtype)
+static bool is_absent_or_has_rows(const lt_view *v, lt_dtype dtype)
 {
-    return !v || (v->dtype == dtype && lt_cpu_has_rows(v));
+    return !v || (v->dtype == dtype && lt_cpu_has_contiguous_rows(v));
 }
 
 /* Allocates ones and zeros, used for an absent gamma or beta, and `more` floats after them. */
-static float *memory_of(lt_cpu *cpu, int64_t width, int64_t more)
+static float *alloc_default_affine(lt_cpu *cpu, int64_t width, int64_t more)
 {
     float *m = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(2 * width + more) * sizeof *m);
     for (int64_t c = 0; m && c < width; c++) {
@@ -39,7 +39,7 @@ static float *memory_of(lt_cpu *cpu, int64_t width, int64_t more)
 static job make_job(const lt_cpu *cpu, const lt_view *x)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = lt_cpu_store_of(x->dtype),
+                 .store = lt_cpu_store_from_dtype(x->dtype),
                  .width = x->shape.dim[1],
                  .chunks = (x->shape.dim[0] + GRAIN - 1) / GRAIN};
 }
@@ -56,11 +56,11 @@ lt_status lt_cpu_layernorm(void *ctx, const lt_layernorm_config *config, const l
                            const lt_view *y)
 {
     lt_cpu *cpu = ctx;
-    if (!has_rows(x, y->dtype) || !has_rows(y, y->dtype) || !lt_cpu_is_f32(gamma)
-        || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
+    if (!is_absent_or_has_rows(x, y->dtype) || !is_absent_or_has_rows(y, y->dtype)
+        || !lt_cpu_is_f32(gamma) || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
         return lt_backend_ref()->layernorm(ctx, config, x, gamma, beta, stats, y);
     job j = make_job(cpu, x);
-    const float *plain = memory_of(cpu, j.width, 0);
+    const float *plain = alloc_default_affine(cpu, j.width, 0);
     if (!plain)
         return LT_E_NOMEM;
     j.forward = (lt_ln_rows){.x = x->data,
@@ -105,22 +105,22 @@ static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static bool is_fast(const lt_layernorm_grad *g)
+static bool has_fast_kernel(const lt_layernorm_grad *g)
 {
     const lt_dtype dtype = g->x->dtype;
-    return has_rows(g->x, dtype) && has_rows(g->dy, dtype) && has_rows(g->dx, dtype)
-           && lt_cpu_is_f32(g->gamma) && lt_cpu_is_f32(g->stats) && lt_cpu_is_f32(g->dgamma)
-           && lt_cpu_is_f32(g->dbeta);
+    return is_absent_or_has_rows(g->x, dtype) && is_absent_or_has_rows(g->dy, dtype)
+           && is_absent_or_has_rows(g->dx, dtype) && lt_cpu_is_f32(g->gamma)
+           && lt_cpu_is_f32(g->stats) && lt_cpu_is_f32(g->dgamma) && lt_cpu_is_f32(g->dbeta);
 }
 
 lt_status lt_cpu_layernorm_grad(void *ctx, const lt_layernorm_config *config,
                                 const lt_layernorm_grad *g)
 {
     lt_cpu *cpu = ctx;
-    if (!is_fast(g))
+    if (!has_fast_kernel(g))
         return lt_backend_ref()->layernorm_grad(ctx, config, g);
     job j = make_job(cpu, g->x);
-    float *plain = memory_of(cpu, j.width, j.chunks * SUMS * j.width);
+    float *plain = alloc_default_affine(cpu, j.width, j.chunks * SUMS * j.width);
     if (!plain)
         return LT_E_NOMEM;
     j.sums = plain + 2 * j.width;

@@ -22,25 +22,27 @@ static bool is_soft(const lt_view *labels)
     return labels->shape.ndim == 2;
 }
 
-static bool is_fast(const lt_view *logits, const lt_view *labels, const lt_view *lse)
+static bool has_fast_kernel(const lt_view *logits, const lt_view *labels, const lt_view *lse)
 {
-    const bool fits = is_soft(labels) ? labels->dtype == LT_F32 && lt_cpu_has_rows(labels)
-                                      : labels->dtype == LT_I32;
-    return fits && lt_cpu_has_rows(logits) && logits->shape.dim[1] > 0 && lse->dtype == LT_F32;
+    const bool fits = is_soft(labels)
+                          ? labels->dtype == LT_F32 && lt_cpu_has_contiguous_rows(labels)
+                          : labels->dtype == LT_I32;
+    return fits && lt_cpu_has_contiguous_rows(logits) && logits->shape.dim[1] > 0
+           && lse->dtype == LT_F32;
 }
 
 static job make_job(const lt_cpu *cpu, double smoothing, const lt_view *logits,
                     const lt_view *labels, const lt_view *lse)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = lt_cpu_store_of(logits->dtype),
+                 .store = lt_cpu_store_from_dtype(logits->dtype),
                  .smoothing = smoothing,
                  .logits = logits,
                  .labels = labels,
                  .lse = lse};
 }
 
-static int32_t label_of(const lt_view *labels, int64_t n)
+static int32_t get_label(const lt_view *labels, int64_t n)
 {
     return *(const int32_t *)lt_cpu_row(labels, n);
 }
@@ -48,10 +50,10 @@ static int32_t label_of(const lt_view *labels, int64_t n)
 /* Returns true if the row has neither loss nor gradient. */
 static bool is_ignored(const lt_view *labels, int64_t n)
 {
-    return !is_soft(labels) && label_of(labels, n) == LT_IGNORED_LABEL;
+    return !is_soft(labels) && get_label(labels, n) == LT_IGNORED_LABEL;
 }
 
-static int64_t rows_that_count(const lt_view *logits, const lt_view *labels)
+static int64_t count_unignored_rows(const lt_view *logits, const lt_view *labels)
 {
     int64_t count = 0;
     for (int64_t n = 0; n < logits->shape.dim[0]; n++)
@@ -63,7 +65,7 @@ static lt_status check_labels(const lt_view *logits, const lt_view *labels)
 {
     const int64_t classes = logits->shape.dim[1];
     for (int64_t n = 0; !is_soft(labels) && n < logits->shape.dim[0]; n++) {
-        const int32_t label = label_of(labels, n);
+        const int32_t label = get_label(labels, n);
         if (label != LT_IGNORED_LABEL && (label < 0 || label >= classes))
             return lt_fail(LT_E_ARG, "softmax_xent: label %d of row %lld, want 0..%lld or %d",
                            label, (long long)n, (long long)classes - 1, LT_IGNORED_LABEL);
@@ -78,7 +80,7 @@ static double cross_target(const job *j, int64_t n, double lse)
     if (is_soft(j->labels))
         return j->kernels->of[j->store].cross(z, lt_cpu_row(j->labels, n), j->logits->shape.dim[1],
                                               lse);
-    const int32_t label = label_of(j->labels, n);
+    const int32_t label = get_label(j->labels, n);
     float own = 0;
     if (j->store == LT_STORE_F32)
         own = ((const float *)z)[label];
@@ -110,7 +112,7 @@ static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 lt_status lt_cpu_softmax_xent(void *ctx, double smoothing, const lt_view *logits,
                               const lt_view *labels, const lt_view *lse, const lt_view *loss)
 {
-    if (!is_fast(logits, labels, lse) || loss->dtype != LT_F32)
+    if (!has_fast_kernel(logits, labels, lse) || loss->dtype != LT_F32)
         return lt_backend_ref()->softmax_xent(ctx, smoothing, logits, labels, lse, loss);
     LT_TRY(check_labels(logits, labels));
     const int64_t rows = logits->shape.dim[0];
@@ -122,7 +124,7 @@ lt_status lt_cpu_softmax_xent(void *ctx, double smoothing, const lt_view *logits
     double total = 0;
     for (int64_t n = 0; n < rows; n++)
         total -= j.loss[n];
-    const int64_t counted = rows_that_count(logits, labels);
+    const int64_t counted = count_unignored_rows(logits, labels);
     *(float *)loss->data = counted ? (float)(total / (double)counted) : 0;
     return LT_OK;
 }
@@ -154,7 +156,7 @@ static void grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
             .target = target,
             .dx = lt_cpu_row(j->dx, n),
             .classes = classes,
-            .label = target ? -1 : label_of(j->labels, n),
+            .label = target ? -1 : get_label(j->labels, n),
             .lse = *(const float *)lt_cpu_row(j->lse, n),
             .factor = (float)(j->factor * target_total(j, target, classes)),
             .weight = (float)(j->factor * (1 - j->smoothing)),
@@ -168,13 +170,13 @@ lt_status lt_cpu_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
                                    const lt_view *logits, const lt_view *labels, const lt_view *lse,
                                    const lt_view *dx)
 {
-    if (!is_fast(logits, labels, lse) || dloss->dtype != LT_F32 || dx->dtype != logits->dtype
-        || !lt_cpu_has_rows(dx))
+    if (!has_fast_kernel(logits, labels, lse) || dloss->dtype != LT_F32
+        || dx->dtype != logits->dtype || !lt_cpu_has_contiguous_rows(dx))
         return lt_backend_ref()->softmax_xent_grad(ctx, smoothing, dloss, logits, labels, lse, dx);
     const int64_t rows = logits->shape.dim[0];
     job j = make_job(ctx, smoothing, logits, labels, lse);
     j.dx = dx;
-    j.factor = (double)*(const float *)dloss->data / (double)rows_that_count(logits, labels);
+    j.factor = (double)*(const float *)dloss->data / (double)count_unignored_rows(logits, labels);
     lt_parallel(rows, 1, grad_rows, &j);
     return LT_OK;
 }

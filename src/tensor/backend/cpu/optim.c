@@ -1,5 +1,5 @@
 /* Optimizer updates of a list of parameters in one parallel pass, in f32. Tensors are split into pieces of GRAIN
- * elements. Formulas: ext/optim_kernels.h. */
+ * elements. Formulas: detail/optim_kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -31,18 +31,19 @@ struct pass {
     double *sums;
 };
 
-static bool is_f32(const lt_optim_item *item, const lt_view *view)
+static bool is_absent_or_f32(const lt_optim_item *item, const lt_view *view)
 {
-    return !view->data || (view->dtype == LT_F32 && lt_cpu_same_dense(&item->value, view));
+    return !view->data || (view->dtype == LT_F32 && lt_cpu_has_same_layout(&item->value, view));
 }
 
-static bool is_fast(const lt_optim_item *item, size_t count)
+static bool has_fast_kernel(const lt_optim_item *item, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!is_f32(&item[i], &item[i].value) || !is_f32(&item[i], &item[i].grad))
+        if (!is_absent_or_f32(&item[i], &item[i].value)
+            || !is_absent_or_f32(&item[i], &item[i].grad))
             return false;
         for (int s = 0; s < LT_MAX_ITEM_STATE; s++)
-            if (!is_f32(&item[i], &item[i].state[s]))
+            if (!is_absent_or_f32(&item[i], &item[i].state[s]))
                 return false;
     }
     return true;
@@ -57,11 +58,11 @@ static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
 }
 
 /* Runs p->fn on every piece of the list; p->sums holds one double per piece. */
-static lt_status run(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
+static lt_status run_on_pieces(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
 {
     int64_t total = 0;
     for (size_t i = 0; i < items; i++)
-        total += (lt_cpu_count(&p->item[i].value) + GRAIN - 1) / GRAIN;
+        total += (lt_cpu_element_count(&p->item[i].value) + GRAIN - 1) / GRAIN;
     *pieces = total;
     if (!total)
         return LT_OK;
@@ -71,7 +72,7 @@ static lt_status run(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
         return LT_E_NOMEM;
     int64_t n = 0;
     for (size_t i = 0; i < items; i++)
-        for (int64_t b = 0, count = lt_cpu_count(&p->item[i].value); b < count; b += GRAIN)
+        for (int64_t b = 0, count = lt_cpu_element_count(&p->item[i].value); b < count; b += GRAIN)
             all[n++] = (piece){i, b, count - b < GRAIN ? count - b : GRAIN};
     p->kernels = cpu->kernels;
     p->pieces = all;
@@ -80,29 +81,29 @@ static lt_status run(lt_cpu *cpu, pass *p, size_t items, int64_t *pieces)
     return LT_OK;
 }
 
-static float *at(const lt_view *view, const piece *c)
+static float *piece_address(const lt_view *view, const piece *c)
 {
     return view->data ? (float *)view->data + c->begin : NULL;
 }
 
-static double lr_of(const pass *p, const lt_optim_item *item)
+static double item_lr(const pass *p, const lt_optim_item *item)
 {
     return p->scalars->lr * item->lr_scale;
 }
 
-static void norm_piece(const pass *p, const lt_optim_item *item, const piece *c)
+static void sum_squares_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    const float *g = at(&item->grad, c);
+    const float *g = piece_address(&item->grad, c);
     p->sums[c - p->pieces] = g ? p->kernels->square_sum(g, 1, c->count) : 0;
 }
 
 lt_status lt_cpu_grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
 {
-    if (!is_fast(item, count))
+    if (!has_fast_kernel(item, count))
         return lt_backend_ref()->grad_norm(ctx, item, count, scalars);
-    pass p = {.fn = norm_piece, .item = item, .scalars = scalars};
+    pass p = {.fn = sum_squares_piece, .item = item, .scalars = scalars};
     int64_t pieces;
-    LT_TRY(run(ctx, &p, count, &pieces));
+    LT_TRY(run_on_pieces(ctx, &p, count, &pieces));
     double square = 0;
     for (int64_t i = 0; i < pieces; i++)
         square += p.sums[i];
@@ -121,46 +122,47 @@ static void sgd_piece(const pass *p, const lt_optim_item *item, const piece *c)
                               .decay = (float)item->weight_decay,
                               .momentum = (float)k->momentum,
                               .fresh = (float)(1 - k->dampening),
-                              .lr = (float)lr_of(p, item),
+                              .lr = (float)item_lr(p, item),
                               .nesterov = k->nesterov,
                               .first = p->first[c->item]};
-    p->kernels->sgd(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c), c->count);
+    p->kernels->sgd(&n, piece_address(&item->value, c), piece_address(&item->grad, c),
+                    piece_address(&item->state[0], c), c->count);
 }
 
 lt_status lt_cpu_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
                      const bool *first, size_t count, const lt_scalars *scalars)
 {
-    if (!is_fast(item, count))
+    if (!has_fast_kernel(item, count))
         return lt_backend_ref()->sgd(ctx, config, item, first, count, scalars);
     pass p = {.fn = sgd_piece, .item = item, .scalars = scalars, .config = config, .first = first};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
+    return scalars->finite ? run_on_pieces(ctx, &p, count, &pieces) : LT_OK;
 }
 
 static void adagrad_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
     const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
                                .decay = (float)item->weight_decay,
-                               .step = (float)lr_of(p, item),
+                               .step = (float)item_lr(p, item),
                                .eps = (float)p->number};
-    p->kernels->adagrad(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
-                        c->count);
+    p->kernels->adagrad(&n, piece_address(&item->value, c), piece_address(&item->grad, c),
+                        piece_address(&item->state[0], c), c->count);
 }
 
 lt_status lt_cpu_adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
                          const lt_scalars *scalars)
 {
-    if (!is_fast(item, count))
+    if (!has_fast_kernel(item, count))
         return lt_backend_ref()->adagrad(ctx, eps, item, count, scalars);
     pass p = {.fn = adagrad_piece, .item = item, .scalars = scalars, .number = eps};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
+    return scalars->finite ? run_on_pieces(ctx, &p, count, &pieces) : LT_OK;
 }
 
 static void adam_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
     const lt_adam_kernel *k = p->config;
-    const double lr = lr_of(p, item), decay = item->weight_decay;
+    const double lr = item_lr(p, item), decay = item->weight_decay;
     const double step = (double)p->scalars->applied - (item->missed ? *item->missed : 0);
     const double correct1 = 1 - pow(k->beta1, step), correct2 = 1 - pow(k->beta2, step);
     const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
@@ -173,31 +175,33 @@ static void adam_piece(const pass *p, const lt_optim_item *item, const piece *c)
                                .step = (float)(lr / correct1),
                                .root = (float)sqrt(1 / correct2),
                                .eps = (float)k->eps};
-    p->kernels->adam(&n, at(&item->value, c), at(&item->grad, c), at(&item->state[0], c),
-                     at(&item->state[1], c), c->count);
+    p->kernels->adam(&n, piece_address(&item->value, c), piece_address(&item->grad, c),
+                     piece_address(&item->state[0], c), piece_address(&item->state[1], c),
+                     c->count);
 }
 
 lt_status lt_cpu_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item,
                       size_t count, const lt_scalars *scalars)
 {
-    if (!is_fast(item, count))
+    if (!has_fast_kernel(item, count))
         return lt_backend_ref()->adam(ctx, config, item, count, scalars);
     pass p = {.fn = adam_piece, .item = item, .scalars = scalars, .config = config};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
+    return scalars->finite ? run_on_pieces(ctx, &p, count, &pieces) : LT_OK;
 }
 
 static void lerp_piece(const pass *p, const lt_optim_item *item, const piece *c)
 {
-    p->kernels->lerp((float)p->number, at(&item->value, c), at(&item->state[0], c), c->count);
+    p->kernels->lerp((float)p->number, piece_address(&item->value, c),
+                     piece_address(&item->state[0], c), c->count);
 }
 
 lt_status lt_cpu_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
                       const lt_scalars *scalars)
 {
-    if (!is_fast(item, count))
+    if (!has_fast_kernel(item, count))
         return lt_backend_ref()->lerp(ctx, weight, item, count, scalars);
     pass p = {.fn = lerp_piece, .item = item, .scalars = scalars, .number = weight};
     int64_t pieces;
-    return scalars->finite ? run(ctx, &p, count, &pieces) : LT_OK;
+    return scalars->finite ? run_on_pieces(ctx, &p, count, &pieces) : LT_OK;
 }

@@ -19,13 +19,13 @@ typedef struct job {
     int dims, order[LT_MAX_DIMS];  /* the output's dimensions > 1, outermost first */
 } job;
 
-static void run(const job *j, lt_cpu_store store, char *const at[OPERANDS], int64_t count)
+static void run_row(const job *j, lt_cpu_store store, char *const at[OPERANDS], int64_t count)
 {
     const lt_pointwise_row row = {j->f, j->input, at[DY], at[A], at[B], at[OUT]};
     j->kernels->of[store].pointwise(&row, count);
 }
 
-static void dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -34,7 +34,7 @@ static void dense_chunk(void *context, int64_t begin, int64_t end, int64_t chunk
     for (int k = 0; k < OPERANDS; k++)
         if (j->view[k])
             at[k] = (char *)j->view[k]->data + (size_t)begin * lt_dtype_size(dtype);
-    run(j, lt_cpu_store_of(dtype), at, end - begin);
+    run_row(j, lt_cpu_store_from_dtype(dtype), at, end - begin);
 }
 
 /* Multi-index of an element, in the order of the output's memory. */
@@ -42,7 +42,7 @@ typedef struct position {
     int64_t index[LT_MAX_DIMS];
 } position;
 
-static position position_of(const job *j, int64_t element)
+static position index_to_position(const job *j, int64_t element)
 {
     position p = {{0}};
     const lt_shape *shape = &j->view[OUT]->shape;
@@ -55,7 +55,7 @@ static position position_of(const job *j, int64_t element)
 }
 
 /* Advances p by a run of at most `left` elements along the innermost dimension. Returns the run's length. */
-static int64_t next_run(const job *j, position *p, int64_t left)
+static int64_t advance_run(const job *j, position *p, int64_t left)
 {
     const lt_shape *shape = &j->view[OUT]->shape;
     int k = j->dims - 1;
@@ -68,7 +68,7 @@ static int64_t next_run(const job *j, position *p, int64_t left)
     return count;
 }
 
-static int64_t offset_of(const lt_view *v, const position *p)
+static int64_t position_offset(const lt_view *v, const position *p)
 {
     int64_t offset = 0;
     for (int d = 0; d < v->shape.ndim; d++)
@@ -102,13 +102,13 @@ static void save_run(const lt_view *v, int64_t offset, int64_t stride, int64_t c
 }
 
 /* Copies count elements of an operand, starting at p, to a block; for OUT from the block. */
-static void move(const job *j, int operand, position p, int64_t count, float *copy)
+static void copy_operand_block(const job *j, int operand, position p, int64_t count, float *copy)
 {
     const lt_view *v = j->view[operand];
     const int64_t stride = v->stride[j->order[j->dims - 1]];
     for (int64_t done = 0, run; done < count; done += run) {
-        const int64_t offset = offset_of(v, &p);
-        run = next_run(j, &p, count - done);
+        const int64_t offset = position_offset(v, &p);
+        run = advance_run(j, &p, count - done);
         if (operand == OUT)
             save_run(v, offset, stride, run, copy + done);
         else
@@ -116,7 +116,7 @@ static void move(const job *j, int operand, position p, int64_t count, float *co
     }
 }
 
-static void strided_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void compute_strided_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -126,33 +126,34 @@ static void strided_chunk(void *context, int64_t begin, int64_t end, int64_t chu
         at[k] = j->view[k] ? (char *)copy[k] : NULL;
     for (int64_t i = begin; i < end; i += BLOCK) {
         const int64_t count = lt_cpu_min(BLOCK, end - i);
-        const position p = position_of(j, i);
+        const position p = index_to_position(j, i);
         for (int k = DY; k < OPERANDS; k++)
             if (j->view[k])
-                move(j, k, p, count, copy[k]);
-        run(j, LT_STORE_F32, at, count);
-        move(j, OUT, p, count, copy[OUT]);
+                copy_operand_block(j, k, p, count, copy[k]);
+        run_row(j, LT_STORE_F32, at, count);
+        copy_operand_block(j, OUT, p, count, copy[OUT]);
     }
 }
 
 /* Computes all elements. Returns false if the reference backend has to. */
-static bool run_all(job *j)
+static bool compute_all(job *j)
 {
     const lt_view *y = j->view[OUT];
     bool dense = true;
     for (int k = 0; k < OPERANDS; k++) {
         if (j->view[k] && !lt_cpu_is_fast_dtype(j->view[k]->dtype))
             return false;
-        dense =
-            dense
-            && (!j->view[k] || (j->view[k]->dtype == y->dtype && lt_cpu_same_dense(y, j->view[k])));
+        dense = dense
+                && (!j->view[k]
+                    || (j->view[k]->dtype == y->dtype && lt_cpu_has_same_layout(y, j->view[k])));
     }
-    j->dims = lt_cpu_order_dims(y, -1, j->order);
+    j->dims = lt_cpu_sort_dims_by_stride(y, -1, j->order);
     if (!j->dims && y->shape.ndim) /* one element: iterates along any dimension */
         j->order[j->dims++] = 0;
     if (!dense && !j->dims)
         return false;
-    lt_parallel(lt_cpu_count(y), GRAIN, dense ? dense_chunk : strided_chunk, j);
+    lt_parallel(lt_cpu_element_count(y), GRAIN, dense ? compute_dense_chunk : compute_strided_chunk,
+                j);
     return true;
 }
 
@@ -169,7 +170,7 @@ lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, c
     j.view[OUT] = y;
     j.view[A] = a;
     j.view[B] = b;
-    return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
+    return compute_all(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
 }
 
 lt_status lt_cpu_pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
@@ -181,5 +182,5 @@ lt_status lt_cpu_pointwise_grad(void *ctx, const lt_pointwise *f, int input, con
     j.view[DY] = dy;
     j.view[A] = a;
     j.view[B] = b;
-    return run_all(&j) ? LT_OK : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
+    return compute_all(&j) ? LT_OK : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
 }

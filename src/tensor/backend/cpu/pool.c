@@ -17,22 +17,22 @@ typedef struct job {
     float *part;
 } job;
 
-static bool is_fast(const lt_view *x, const lt_view *y)
+static bool has_fast_kernel(const lt_view *x, const lt_view *y)
 {
     return lt_cpu_is_fast_dtype(x->dtype) && lt_view_is_channels_last(x)
            && lt_cpu_is_channels_last(y, x->dtype);
 }
 
-static bool is_bytes(const lt_view *index)
+static bool is_absent_or_u8(const lt_view *index)
 {
-    return !lt_cpu_has(index) || lt_cpu_is_channels_last(index, LT_U8);
+    return !lt_cpu_has_data(index) || lt_cpu_is_channels_last(index, LT_U8);
 }
 
 static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_view *x,
                     const lt_view *y)
 {
     return (job){.kernels = cpu->kernels,
-                 .store = lt_cpu_store_of(x->dtype),
+                 .store = lt_cpu_store_from_dtype(x->dtype),
                  .size = lt_dtype_size(x->dtype),
                  .config = config,
                  .x = x,
@@ -40,7 +40,7 @@ static job make_job(const lt_cpu *cpu, const lt_pool2d_config *config, const lt_
 }
 
 /* Finds the taps [from, to) of a window that are inside the image. */
-static void clip(int64_t first, int kernel, int64_t extent, int *from, int *to)
+static void clip_window(int64_t first, int kernel, int64_t extent, int *from, int *to)
 {
     *from = first < 0 ? (int)-first : 0;
     *to = first + kernel > extent ? (int)(extent - first) : kernel;
@@ -58,7 +58,7 @@ static float mean_factor(const lt_pool2d_config *config)
 }
 
 /* Computes rows of y: maximum or mean of each window. */
-static void window_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void pool_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -68,10 +68,10 @@ static void window_row(void *context, int64_t begin, int64_t end, int64_t chunk)
     lt_max_window in = {.channels = c, .stride = w * c, .s = g->kernel_w};
     for (int64_t row = begin; row < end; row++) {
         const int64_t n = row / p_rows, top = row % p_rows * g->stride_h - g->pad_h;
-        clip(top, g->kernel_h, h, &in.r0, &in.r1);
+        clip_window(top, g->kernel_h, h, &in.r0, &in.r1);
         for (int64_t q = 0; q < q_cols; q++) {
             const int64_t left = q * g->stride_w - g->pad_w, out = (row * q_cols + q) * c;
-            clip(left, g->kernel_w, w, &in.s0, &in.s1);
+            clip_window(left, g->kernel_w, w, &in.s0, &in.s1);
             in.x = pixel_at(j, ((n * h + top) * w + left) * c);
             in.y = (char *)j->y->data + (size_t)out * j->size;
             in.index = j->index ? (uint8_t *)j->index->data + out : NULL;
@@ -87,17 +87,17 @@ lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
                            const lt_view *y, const lt_view *index)
 {
     LT_CPU_COUNT_TRAFFIC(x, y, index);
-    if (!is_fast(x, y) || !is_bytes(index))
+    if (!has_fast_kernel(x, y) || !is_absent_or_u8(index))
         return lt_backend_ref()->maxpool2d(ctx, config, x, y, index);
     job j = make_job(ctx, config, x, y);
-    j.index = lt_cpu_has(index) ? index : NULL;
-    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, window_row, &j);
+    j.index = lt_cpu_has_data(index) ? index : NULL;
+    lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
     return LT_OK;
 }
 
 /* Finds the windows [from, to) along one axis that contain position i. */
-static void reach(int64_t i, int kernel, int stride, int pad, int64_t count, int64_t *from,
-                  int64_t *to)
+static void find_windows_at(int64_t i, int kernel, int stride, int pad, int64_t count,
+                            int64_t *from, int64_t *to)
 {
     const int64_t last = (i + pad) / stride, first = i + pad - kernel + 1;
     *from = first <= 0 ? 0 : (first + stride - 1) / stride;
@@ -105,7 +105,7 @@ static void reach(int64_t i, int kernel, int stride, int pad, int64_t count, int
 }
 
 /* Computes rows of dx: gathers from the windows, so that rows are independent. */
-static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void max_grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -118,9 +118,9 @@ static void max_grad_row(void *context, int64_t begin, int64_t end, int64_t chun
     for (int64_t row = begin; row < end; row++) {
         const int64_t n = row / h, y = row % h;
         int64_t p0, p1, q0, q1;
-        reach(y, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        find_windows_at(y, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
         for (int64_t x = 0; x < w; x++) {
-            reach(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            find_windows_at(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
             in.windows = 0;
             for (int64_t p = p0; p < p1; p++)
                 for (int64_t q = q0; q < q1; q++) {
@@ -142,25 +142,25 @@ lt_status lt_cpu_maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const
     /* Most windows that contain one position, along each axis. */
     const int deep = (config->kernel_h + config->stride_h - 1) / config->stride_h;
     const int wide = (config->kernel_w + config->stride_w - 1) / config->stride_w;
-    const bool second = lt_cpu_has(&dy[1]);
-    if (!is_fast(dx, &dy[0]) || (second && !is_fast(dx, &dy[1])) || !is_bytes(index) || deep > 4
-        || wide > 4)
+    const bool second = lt_cpu_has_data(&dy[1]);
+    if (!has_fast_kernel(dx, &dy[0]) || (second && !has_fast_kernel(dx, &dy[1]))
+        || !is_absent_or_u8(index) || deep > 4 || wide > 4)
         return lt_backend_ref()->maxpool2d_grad(ctx, config, dy, index, dx);
     job j = make_job(ctx, config, dx, &dy[0]);
     j.index = index;
     j.second = second ? &dy[1] : NULL;
-    lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, max_grad_row, &j);
+    lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, max_grad_rows, &j);
     return LT_OK;
 }
 
-static bool is_global(const lt_pool2d_config *config, const lt_view *image)
+static bool is_global_pool(const lt_pool2d_config *config, const lt_view *image)
 {
     return config->kernel_h == image->shape.dim[2] && config->kernel_w == image->shape.dim[3]
            && !config->pad_h && !config->pad_w;
 }
 
 /* Global average pooling of images. */
-static void mean_image(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void mean_images(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -184,23 +184,23 @@ lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
                            const lt_view *y)
 {
     LT_CPU_COUNT_TRAFFIC(x, y);
-    if (!is_fast(x, y))
+    if (!has_fast_kernel(x, y))
         return lt_backend_ref()->avgpool2d(ctx, config, x, y);
     job j = make_job(ctx, config, x, y);
-    if (!is_global(config, x)) {
+    if (!is_global_pool(config, x)) {
         j.mean = true;
-        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, window_row, &j);
+        lt_parallel(y->shape.dim[0] * y->shape.dim[2], 1, pool_rows, &j);
         return LT_OK;
     }
-    size_t bytes = (size_t)lt_cpu_count(y) * sizeof(float);
+    size_t bytes = (size_t)lt_cpu_element_count(y) * sizeof(float);
     j.part = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, bytes);
     if (!j.part)
         return LT_E_NOMEM;
-    lt_parallel(x->shape.dim[0], 1, mean_image, &j);
+    lt_parallel(x->shape.dim[0], 1, mean_images, &j);
     return LT_OK;
 }
 
-static void spread_image(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void spread_mean_grad(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -212,7 +212,7 @@ static void spread_image(void *context, int64_t begin, int64_t end, int64_t chun
 }
 
 /* Computes rows of dx: a pixel's gradient is the sum over the windows that contain it, a window of dy. */
-static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void mean_grad_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -222,9 +222,9 @@ static void mean_grad_row(void *context, int64_t begin, int64_t end, int64_t chu
     lt_max_window in = {.channels = c, .stride = cols * c};
     for (int64_t row = begin; row < end; row++) {
         int64_t p0, p1, q0, q1;
-        reach(row % h, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        find_windows_at(row % h, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
         for (int64_t x = 0; x < w; x++) {
-            reach(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            find_windows_at(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
             in.x = (const char *)j->y->data
                    + (size_t)(((row / h * rows + p0) * cols + q0) * c) * j->size;
             in.r1 = (int)(p1 - p0);
@@ -239,12 +239,12 @@ lt_status lt_cpu_avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const
                                 const lt_view *dx)
 {
     LT_CPU_COUNT_TRAFFIC(dy, dx);
-    if (!is_fast(dx, dy))
+    if (!has_fast_kernel(dx, dy))
         return lt_backend_ref()->avgpool2d_grad(ctx, config, dy, dx);
     job j = make_job(ctx, config, dx, dy);
-    if (is_global(config, dx))
-        lt_parallel(dx->shape.dim[0], 1, spread_image, &j);
+    if (is_global_pool(config, dx))
+        lt_parallel(dx->shape.dim[0], 1, spread_mean_grad, &j);
     else
-        lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_row, &j);
+        lt_parallel(dx->shape.dim[0] * dx->shape.dim[2], 1, mean_grad_rows, &j);
     return LT_OK;
 }

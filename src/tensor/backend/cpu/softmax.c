@@ -1,6 +1,6 @@
 /* Softmax of contiguous rows and its gradient, one job per row. A row is computed in f32 in its thread's workspace;
  * sums are in double, in element order. Other strides and dtypes fall back to the reference backend.
- * Formulas: ext/kernels.h. */
+ * Formulas: detail/kernels.h. */
 
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
@@ -80,7 +80,7 @@ static void gradient_rows(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static lt_status run(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
+static lt_status run_rows(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
 {
     j->kernels = cpu->kernels;
     j->count = j->out->shape.dim[1];
@@ -95,15 +95,15 @@ static lt_status run(lt_cpu *cpu, job *j, lt_chunk_fn *rows)
 
 lt_status lt_cpu_softmax(void *ctx, const lt_view *x, const lt_view *y)
 {
-    if (!lt_cpu_has_rows(x) || !lt_cpu_has_rows(y) || x->dtype != y->dtype)
+    if (!lt_cpu_has_contiguous_rows(x) || !lt_cpu_has_contiguous_rows(y) || x->dtype != y->dtype)
         return lt_backend_ref()->softmax(ctx, x, y);
-    return run(ctx, &(job){.in = {[Y] = x}, .out = y}, softmax_rows);
+    return run_rows(ctx, &(job){.in = {[Y] = x}, .out = y}, softmax_rows);
 }
 
 lt_status lt_cpu_softmax_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
-    if (!lt_cpu_has_rows(dy) || !lt_cpu_has_rows(y) || !lt_cpu_has_rows(dx)
-        || dy->dtype != dx->dtype || y->dtype != dx->dtype)
+    if (!lt_cpu_has_contiguous_rows(dy) || !lt_cpu_has_contiguous_rows(y)
+        || !lt_cpu_has_contiguous_rows(dx) || dy->dtype != dx->dtype || y->dtype != dx->dtype)
         return lt_backend_ref()->softmax_grad(ctx, dy, y, dx);
-    return run(ctx, &(job){.in = {[Y] = y, [DY] = dy}, .out = dx}, gradient_rows);
+    return run_rows(ctx, &(job){.in = {[Y] = y, [DY] = dy}, .out = dx}, gradient_rows);
 }

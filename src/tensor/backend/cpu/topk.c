@@ -11,7 +11,7 @@ typedef struct job {
     int64_t *rank; /* rank of each row's label; `classes` if it is no hit */
 } job;
 
-static int32_t label_of(const lt_view *labels, int64_t n)
+static int32_t get_label(const lt_view *labels, int64_t n)
 {
     return *(const int32_t *)lt_cpu_row(labels, n);
 }
@@ -22,7 +22,7 @@ static void rank_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
     const int64_t classes = j->logits->shape.dim[1];
     (void)chunk;
     for (int64_t n = begin; n < end; n++) {
-        const int32_t label = label_of(j->labels, n);
+        const int32_t label = get_label(j->labels, n);
         j->rank[n] = label >= 0 && label < classes
                          ? j->kernels->of[j->store].rank(lt_cpu_row(j->logits, n), classes, label)
                          : classes;
@@ -38,10 +38,10 @@ lt_status lt_cpu_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
     int64_t *out = hits->data;
     const int64_t step = hits->stride[0];
     job j = {.kernels = cpu->kernels,
-             .store = lt_cpu_store_of(logits->dtype),
+             .store = lt_cpu_store_from_dtype(logits->dtype),
              .logits = logits,
              .labels = labels};
-    if (!lt_cpu_has_rows(logits))
+    if (!lt_cpu_has_contiguous_rows(logits))
         return lt_backend_ref()->topk_hits(ctx, logits, labels, hits);
     j.rank = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(rows + 1) * sizeof *j.rank);
     if (!j.rank)
@@ -51,7 +51,7 @@ lt_status lt_cpu_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
         out[0] += j.rank[n] == 0 && classes > 0;
         out[step] += j.rank[n] < TOP && j.rank[n] < classes;
         if (hits->shape.dim[0] > 2)
-            out[2 * step] += label_of(labels, n) != LT_IGNORED_LABEL;
+            out[2 * step] += get_label(labels, n) != LT_IGNORED_LABEL;
     }
     return LT_OK;
 }

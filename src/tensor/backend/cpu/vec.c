@@ -6,7 +6,7 @@
 #include "lather/ext/fail.h"
 
 /* Returns the dimension to iterate along: a contiguous one of y, else the longest. */
-static int row_dim(const lt_view *y)
+static int choose_row_dim(const lt_view *y)
 {
     int best = 0;
     for (int d = 1; d < y->shape.ndim; d++)
@@ -22,7 +22,7 @@ static int row_dim(const lt_view *y)
 static void run_strided(const lt_cpu_kernels *kernels, const lt_vec_job *job, lt_vec_row *r)
 {
     const lt_shape *shape = &job->y.shape;
-    const int dim = row_dim(&job->y);
+    const int dim = choose_row_dim(&job->y);
     const float *a = r->a, *b = r->b;
     float *y = r->y;
     int64_t at[LT_MAX_DIMS] = {0};
@@ -49,14 +49,14 @@ static void run_strided(const lt_cpu_kernels *kernels, const lt_vec_job *job, lt
     }
 }
 
-static bool is_f32(const lt_view *v)
+static bool is_absent_or_f32(const lt_view *v)
 {
     return !v->data || v->dtype == LT_F32;
 }
 
 static lt_status run_job(lt_cpu *cpu, const lt_vec_job *job, const lt_scalars *s)
 {
-    if (!is_f32(&job->a) || !is_f32(&job->b) || !is_f32(&job->y))
+    if (!is_absent_or_f32(&job->a) || !is_absent_or_f32(&job->b) || !is_absent_or_f32(&job->y))
         return lt_backend_ref()->vec(cpu, job, 1, s);
     lt_vec_row r = {.op = job->op,
                     .alpha = (float)lt_vec_alpha(job, s),
@@ -66,12 +66,12 @@ static lt_status run_job(lt_cpu *cpu, const lt_vec_job *job, const lt_scalars *s
                     .a = job->a.data,
                     .b = job->b.data,
                     .y = job->y.data,
-                    .count = lt_cpu_count(&job->y),
+                    .count = lt_cpu_element_count(&job->y),
                     .step_a = 1,
                     .step_b = 1,
                     .step_y = 1};
-    const bool dense =
-        lt_cpu_same_dense(&job->y, &job->a) && (!r.b || lt_cpu_same_dense(&job->y, &job->b));
+    const bool dense = lt_cpu_has_same_layout(&job->y, &job->a)
+                       && (!r.b || lt_cpu_has_same_layout(&job->y, &job->b));
     if (dense || job->y.shape.ndim == 0)
         cpu->kernels->vec_row(&r);
     else
@@ -106,7 +106,7 @@ static int outer_dim(const lt_view *y)
     return best;
 }
 
-static lt_view slice(const lt_view *v, const piece *p)
+static lt_view slice_piece(const lt_view *v, const piece *p)
 {
     lt_view part = *v;
     if (!v->data || p->dim < 0)
@@ -125,16 +125,16 @@ static void run_pieces(void *context, int64_t begin, int64_t end, int64_t chunk)
         const lt_vec_list *list = &all->list[p->list];
         for (size_t k = 0; k < list->count && !p->status; k++) {
             lt_vec_job job = list->job[k];
-            job.a = slice(&job.a, p);
-            job.b = slice(&job.b, p);
-            job.y = slice(&job.y, p);
+            job.a = slice_piece(&job.a, p);
+            job.b = slice_piece(&job.b, p);
+            job.y = slice_piece(&job.y, p);
             p->status = run_job(all->cpu, &job, all->scalars);
         }
     }
 }
 
 /* Splits lists into pieces; only counts them if out is NULL. */
-static int64_t split(const lt_vec_list *list, size_t count, piece *out)
+static int64_t split_lists(const lt_vec_list *list, size_t count, piece *out)
 {
     enum { ELEMENTS = 16384 };
     int64_t pieces = 0;
@@ -144,7 +144,7 @@ static int64_t split(const lt_vec_list *list, size_t count, piece *out)
         const lt_view *y = &list[i].job[0].y;
         const int dim = outer_dim(y);
         const int64_t extent = dim < 0 ? 1 : y->shape.dim[dim];
-        const int64_t others = dim < 0 ? 1 : lt_cpu_count(y) / extent;
+        const int64_t others = dim < 0 ? 1 : lt_cpu_element_count(y) / extent;
         const int64_t step = others >= ELEMENTS ? 1 : ELEMENTS / (others ? others : 1);
         for (int64_t at = 0; at < extent; at += step, pieces++)
             if (out)
@@ -158,12 +158,12 @@ lt_status lt_cpu_vec_lists(void *ctx, const lt_vec_list *list, size_t count,
 {
     if (scalars && !scalars->finite)
         return LT_OK;
-    const int64_t pieces = split(list, count, NULL);
+    const int64_t pieces = split_lists(list, count, NULL);
     pass all = {ctx, list, scalars,
                 lt_cpu_scratch(ctx, LT_CPU_PARTIAL, (size_t)(pieces + 1) * sizeof(piece))};
     if (!all.piece)
         return LT_E_NOMEM;
-    split(list, count, all.piece);
+    split_lists(list, count, all.piece);
     lt_parallel(pieces, 1, run_pieces, &all);
     for (int64_t i = 0; i < pieces; i++)
         if (all.piece[i].status)

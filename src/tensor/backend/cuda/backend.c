@@ -22,18 +22,18 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     return lt_cuda_open_with(&lt_cuda_runtime, ctx, ordinal, config);
 }
 
-static bool has_fast(void *ctx, lt_dtype dtype)
+static bool has_fast_dtype(void *ctx, lt_dtype dtype)
 {
     (void)ctx;
     return dtype == LT_F32 || dtype == LT_BF16 || dtype == LT_F16;
 }
 
-static int threads(void *ctx)
+static int thread_count(void *ctx)
 {
     return lt_backend_ref()->threads(ctx);
 }
 
-static lt_status profiler(void *ctx, bool on)
+static lt_status set_profiler(void *ctx, bool on)
 {
     lt_cuda *c = ctx;
     if (!on)
@@ -53,12 +53,12 @@ static const lt_backend device_entries = {
     .close = lt_cuda_close,
     .alloc = lt_cuda_alloc,
     .free = lt_cuda_free,
-    .taken = lt_cuda_taken,
+    .taken = lt_cuda_allocated_bytes,
     .copy = lt_cuda_copy,
     .sync = lt_cuda_sync,
-    .profiler = profiler,
-    .has_fast = has_fast,
-    .threads = threads,
+    .profiler = set_profiler,
+    .has_fast = has_fast_dtype,
+    .threads = thread_count,
     .graphs = &lt_cuda_graphs,
     .uploads = &lt_cuda_uploads,
     .weights = &lt_cuda_weights,

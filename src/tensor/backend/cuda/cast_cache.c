@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static void free_weights(lt_cuda *c, void *data)
+static void free_casts(lt_cuda *c, void *data)
 {
     for (lt_cached_cast *next, *w = data; w; w = next) {
         next = w->next;
@@ -37,19 +37,19 @@ lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cached_cast **out)
     w->bytes = bytes;
     w->next = part->data;
     part->data = w;
-    part->close = free_weights;
+    part->close = free_casts;
     *out = w;
     return LT_OK;
 }
 
-void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype)
+void *lt_cast_element_address(const lt_cuda *c, const void *p, lt_dtype *dtype)
 {
     for (const lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {
         const uintptr_t begin = (uintptr_t)w->value.data, at = (uintptr_t)p;
         const size_t size = lt_dtype_size(w->copy.dtype);
         /* The cast's memory may be larger than the weight: it may be reused from a larger one. */
         if (!w->follows || at < begin
-            || at - begin >= (size_t)lt_view_count(&w->value) * sizeof(float))
+            || at - begin >= (size_t)lt_view_element_count(&w->value) * sizeof(float))
             continue;
         *dtype = w->copy.dtype;
         return (char *)w->copy.data + (at - begin) / sizeof(float) * size;
@@ -58,7 +58,7 @@ void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype)
 }
 
 /* At most one cast, the newest, follows: an entry updates only one. */
-void lt_cast_follow(void *ctx, const lt_view *value, bool on)
+void lt_cast_set_follow(void *ctx, const lt_view *value, bool on)
 {
     lt_cuda *c = ctx;
     for (lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next) {

@@ -27,17 +27,17 @@ lt_status lt_cast_new(lt_cuda *c, size_t bytes, lt_cached_cast **out);
 
 /* Returns the address, in a cast of dtype *dtype, of the element at p, which an optimizer updates; NULL: no cast has
  * it. */
-void *lt_cast_at(const lt_cuda *c, const void *p, lt_dtype *dtype);
+void *lt_cast_element_address(const lt_cuda *c, const void *p, lt_dtype *dtype);
 
 /* Implements lt_weight_ops.follow(). */
-void lt_cast_follow(void *ctx, const lt_view *value, bool on);
+void lt_cast_set_follow(void *ctx, const lt_view *value, bool on);
 
 #ifdef __cplusplus
 }
 #endif
 
 /* Stores four numbers at elements at to at + 3; at: a multiple of 4. */
-LT_HD void lt_put_four_16(void *to, lt_dtype dtype, int64_t at, const float v[4])
+LT_HD void lt_store_four_16_bit(void *to, lt_dtype dtype, int64_t at, const float v[4])
 {
     uint64_t bits = 0;
     for (int j = 0; j < 4; j++) {

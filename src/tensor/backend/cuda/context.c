@@ -10,7 +10,7 @@ enum { SMALLEST_WORKSPACE = 1 << 20 };
 static lt_status open_streams(lt_cuda *c, bool background)
 {
     c->operation = "open";
-    LT_TRY(lt_cuda_enter(c));
+    LT_TRY(lt_cuda_make_current(c));
     LT_CUDA_TRY(c, "cudaGetDeviceProperties", c->api->properties(c->ordinal, &c->properties));
     for (int i = 0; i < LT_CUDA_STREAMS; i++)
         LT_CUDA_TRY(c, "cudaStreamCreateWithPriority",
@@ -55,7 +55,7 @@ static void free_blocks(lt_cuda *c, lt_cuda_block *b)
 void lt_cuda_close(void *ctx)
 {
     lt_cuda *c = ctx;
-    if (lt_cuda_enter(c)) {
+    if (lt_cuda_make_current(c)) {
         free(c);
         return;
     }
@@ -84,7 +84,7 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_stream_index stream, size_t byte
                            "must run uncaptured before it is captured",
                            c->ordinal, c->operation, bytes);
         size_t size = last ? 2 * last->bytes : SMALLEST_WORKSPACE;
-        size = size > bytes ? size : lt_cuda_padded(bytes);
+        size = size > bytes ? size : lt_cuda_pad_bytes(bytes);
         lt_cuda_block *b = calloc(1, sizeof *b);
         if (!b)
             return lt_fail(LT_E_NOMEM, "cuda:%d: %s: no memory", c->ordinal, c->operation);
@@ -103,7 +103,7 @@ lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_stream_index stream, size_t byte
     return LT_OK;
 }
 
-const lt_cuda_api *lt_cuda_calls(const lt_cuda *c)
+const lt_cuda_api *lt_cuda_get_api(const lt_cuda *c)
 {
     return c->api;
 }

@@ -67,7 +67,7 @@ struct lt_cuda {
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation);
 lt_status lt_cuda_end(lt_cuda *c);
 /* Makes the device the calling thread's current one. */
-lt_status lt_cuda_enter(lt_cuda *c);
+lt_status lt_cuda_make_current(lt_cuda *c);
 
 /* Return from the enclosing function if expr, a library call, failed. Messages name the call; name: that of the
  * runtime function, because expr may call it through the table. */
@@ -77,10 +77,10 @@ lt_status lt_cuda_enter(lt_cuda *c);
 #define LT_CUSOLVER_TRY(c, expr)   LT_TRY(lt_cuda_check(c, LT_CUDA_CUSOLVER, (int)(expr), #expr))
 
 /* Appends the device's free memory to the message of the failure st. Returns st. */
-lt_status lt_cuda_with_free_memory(const lt_cuda *c, lt_status st);
+lt_status lt_cuda_append_free_memory(const lt_cuda *c, lt_status st);
 
 /* Prefixes the message of a cuDNN graph's failure with device and entry, which graphs do not know. Returns st. */
-lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st);
+lt_status lt_cuda_prefix_operation(const lt_cuda *c, lt_status st);
 
 /* Returns workspace of at least `bytes`, aligned to 256, for one operation on that stream; the next call may return
  * the same memory. It remains allocated until the device is closed, because captured graphs may use it. Errors:
@@ -88,7 +88,7 @@ lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st);
 lt_status lt_cuda_workspace(lt_cuda *c, lt_cuda_stream_index stream, size_t bytes, void **out);
 
 /* Rounds up to a multiple of 256, where the next part of a workspace may begin. */
-static inline size_t lt_cuda_padded(size_t bytes)
+static inline size_t lt_cuda_pad_bytes(size_t bytes)
 {
     const size_t alignment = 256;
     return (bytes + alignment - 1) / alignment * alignment;
@@ -105,7 +105,7 @@ lt_status lt_cuda_open_with(const lt_cuda_api *api, void **ctx, int ordinal,
 void lt_cuda_close(void *ctx);
 lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out);
 void lt_cuda_free(void *ctx, void *data, size_t bytes);
-size_t lt_cuda_taken(void *ctx);
+size_t lt_cuda_allocated_bytes(void *ctx);
 lt_status lt_cuda_copy(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
 lt_status lt_cuda_sync(void *ctx);
 

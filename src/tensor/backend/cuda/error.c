@@ -14,7 +14,7 @@ static const struct {
                  [LT_CUDA_CUSOLVER] = {"cuSOLVER", LT_CUSOLVER_NO_MEMORY}};
 
 /* A fault is reported by a later call, unless each operation is synchronized. */
-static const char *hint(const lt_cuda *c, lt_cuda_library library)
+static const char *fault_hint(const lt_cuda *c, lt_cuda_library library)
 {
     if (c->sync || library != LT_CUDA_RUNTIME)
         return "";
@@ -23,7 +23,7 @@ static const char *hint(const lt_cuda *c, lt_cuda_library library)
                        : "; if an earlier operation is at fault, LATHER_SYNC=1 names it";
 }
 
-lt_status lt_cuda_with_free_memory(const lt_cuda *c, lt_status st)
+lt_status lt_cuda_append_free_memory(const lt_cuda *c, lt_status st)
 {
     size_t left = 0, all = 0;
     c->api->memory_info(&left, &all);
@@ -41,11 +41,11 @@ lt_status lt_cuda_check(const lt_cuda *c, lt_cuda_library library, int code, con
         lt_fail(no_memory ? LT_E_NOMEM : LT_E_DEVICE, "cuda:%d: %s: %.*s: %s says: %s (%d)%s",
                 c->ordinal, c->operation ? c->operation : "device", (int)strcspn(call, "("), call,
                 libraries[library].name, c->api->text(library, code), code,
-                no_memory ? ", device memory" : hint(c, library));
-    return no_memory ? lt_cuda_with_free_memory(c, st) : st;
+                no_memory ? ", device memory" : fault_hint(c, library));
+    return no_memory ? lt_cuda_append_free_memory(c, st) : st;
 }
 
-lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st)
+lt_status lt_cuda_prefix_operation(const lt_cuda *c, lt_status st)
 {
     static const char cudnn[] = "cudnn: ";
     const bool no_memory = st == LT_E_NOMEM;
@@ -53,7 +53,7 @@ lt_status lt_cuda_of_operation(const lt_cuda *c, lt_status st)
         return st;
     st = lt_fail(st, "cuda:%d: %s: %s%s", c->ordinal, c->operation ? c->operation : "device",
                  lt_error_message(), no_memory ? ", device memory" : "");
-    return no_memory ? lt_cuda_with_free_memory(c, st) : st;
+    return no_memory ? lt_cuda_append_free_memory(c, st) : st;
 }
 
 lt_status lt_cuda_check_version(const char *library, int least, int found, const char *path)

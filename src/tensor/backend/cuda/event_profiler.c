@@ -28,7 +28,7 @@ typedef struct total {
     double milliseconds;
 } total;
 
-static void drop_spans(lt_cuda *c, times *t)
+static void clear_spans(lt_cuda *c, times *t)
 {
     for (size_t i = 0; i < t->count; i++) {
         c->api->event_destroy(t->span[i].from);
@@ -41,7 +41,7 @@ static void drop_spans(lt_cuda *c, times *t)
 static void close_times(lt_cuda *c, void *data)
 {
     times *t = data;
-    drop_spans(c, t);
+    clear_spans(c, t);
     free(t->span);
     free(t);
 }
@@ -62,14 +62,14 @@ lt_status lt_cuda_profiler_start(lt_cuda *c)
     return LT_OK;
 }
 
-static times *find_times(const lt_cuda *c)
+static times *get_active_times(const lt_cuda *c)
 {
     times *t = c->part[LT_CUDA_PROFILER].data;
     return t && t->on && !c->capturing ? t : NULL;
 }
 
 /* Ensures capacity for another span. */
-static lt_status grow(lt_cuda *c, times *t)
+static lt_status grow_spans(lt_cuda *c, times *t)
 {
     if (t->count < t->capacity)
         return LT_OK;
@@ -84,12 +84,12 @@ static lt_status grow(lt_cuda *c, times *t)
 
 lt_status lt_cuda_profiler_begin(lt_cuda *c, const char *entry)
 {
-    times *t = find_times(c);
+    times *t = get_active_times(c);
     span s = {.entry = entry};
     if (!t)
         return LT_OK;
     LT_TRY(lt_cuda_profiler_end(c));
-    LT_TRY(grow(c, t));
+    LT_TRY(grow_spans(c, t));
     LT_CUDA_TRY(c, "cudaEventCreate", c->api->event_create(&s.from, true));
     const int code = c->api->event_create(&s.to, true);
     if (code)
@@ -103,7 +103,7 @@ lt_status lt_cuda_profiler_begin(lt_cuda *c, const char *entry)
 
 lt_status lt_cuda_profiler_end(lt_cuda *c)
 {
-    times *t = find_times(c);
+    times *t = get_active_times(c);
     if (!t || !t->is_open)
         return LT_OK;
     t->is_open = false;
@@ -123,7 +123,7 @@ static total *find_total(total *of, size_t *count, const char *entry)
     return &of[(*count)++];
 }
 
-static int by_milliseconds(const void *a, const void *b)
+static int compare_milliseconds(const void *a, const void *b)
 {
     const double x = ((const total *)a)->milliseconds, y = ((const total *)b)->milliseconds;
     return x < y ? 1 : x > y ? -1 : 0;
@@ -139,7 +139,7 @@ static lt_status sum_spans(lt_cuda *c, const times *t, total *of, size_t *count)
         sum->calls++;
         sum->milliseconds += (double)milliseconds;
     }
-    qsort(of, *count, sizeof *of, by_milliseconds);
+    qsort(of, *count, sizeof *of, compare_milliseconds);
     return LT_OK;
 }
 
@@ -157,7 +157,7 @@ static lt_status write_table(const times *t, const total *of, size_t count)
 
 lt_status lt_cuda_profiler_stop(lt_cuda *c)
 {
-    times *t = find_times(c);
+    times *t = get_active_times(c);
     size_t count = 0;
     if (!t)
         return LT_OK;
@@ -174,6 +174,6 @@ lt_status lt_cuda_profiler_stop(lt_cuda *c)
     if (!st)
         st = write_table(t, of, count);
     free(of);
-    drop_spans(c, t);
+    clear_spans(c, t);
     return st;
 }

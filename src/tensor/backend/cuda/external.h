@@ -21,7 +21,7 @@ typedef struct lt_cuda_launch_hooks {
     void (*after)(void *context);
 } lt_cuda_launch_hooks;
 
-const lt_cuda_api *lt_cuda_calls(const lt_cuda *c);
+const lt_cuda_api *lt_cuda_get_api(const lt_cuda *c);
 int lt_cuda_ordinal(const lt_cuda *c);
 const char *lt_cuda_name(const lt_cuda *c); /* "NVIDIA H100 80GB HBM3" */
 lt_cuda_stream lt_cuda_main_stream(const lt_cuda *c);

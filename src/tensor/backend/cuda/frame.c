@@ -2,7 +2,7 @@
 
 #include "event_profiler.h"
 
-lt_status lt_cuda_enter(lt_cuda *c)
+lt_status lt_cuda_make_current(lt_cuda *c)
 {
     static __thread const lt_cuda_api *entered;
     static __thread int current = -1;
@@ -17,7 +17,7 @@ lt_status lt_cuda_enter(lt_cuda *c)
 lt_status lt_cuda_begin(lt_cuda *c, const char *operation)
 {
     c->operation = operation;
-    LT_TRY(lt_cuda_enter(c));
+    LT_TRY(lt_cuda_make_current(c));
     return lt_cuda_profiler_begin(c, operation);
 }
 

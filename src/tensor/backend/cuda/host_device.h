@@ -23,7 +23,8 @@ LT_HD int64_t lt_quotient(int64_t a, int64_t b, bool is_short)
 
 /* Returns the index of the list's item that a block works on: the last one whose first block is not after it. first:
  * that of item 0; items are `bytes` apart. */
-LT_HD int64_t lt_find_block(const int64_t *first, size_t bytes, int64_t count, int64_t block)
+LT_HD int64_t lt_find_item_of_block(const int64_t *first, size_t bytes, int64_t count,
+                                    int64_t block)
 {
     int64_t low = 0, high = count - 1;
     while (low < high) {

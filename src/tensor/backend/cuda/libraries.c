@@ -95,7 +95,7 @@ typedef struct library {
 
 enum { LIBRARIES = 4, MAJOR = 1000 };
 
-static int found_part(cublasStatus_t (*get)(libraryPropertyType, int *))
+static int get_library_version(cublasStatus_t (*get)(libraryPropertyType, int *))
 {
     int major = 0, minor = 0;
     get(MAJOR_VERSION, &major);
@@ -103,7 +103,7 @@ static int found_part(cublasStatus_t (*get)(libraryPropertyType, int *))
     return major * MAJOR + minor;
 }
 
-static int found_cusolver(void)
+static int get_cusolver_version(void)
 {
     int major = 0, minor = 0;
     cusolverGetProperty(MAJOR_VERSION, &major);
@@ -111,7 +111,7 @@ static int found_cusolver(void)
     return major * MAJOR + minor;
 }
 
-static int found_cudnn(void)
+static int get_cudnn_version(void)
 {
     int major = 0, minor = 0;
     cudnnGetProperty(MAJOR_VERSION, &major);
@@ -119,7 +119,7 @@ static int found_cudnn(void)
     return major * MAJOR + minor;
 }
 
-static int found_runtime(void)
+static int get_runtime_version(void)
 {
     int version = 0;
     cudaRuntimeGetVersion(&version);
@@ -131,13 +131,13 @@ static void find_libraries(library out[LIBRARIES])
 {
     enum { CUDNN_LEAST_MINOR = 8 };
     out[0] = (library){"the CUDA runtime", (const void *)(uintptr_t)cudaRuntimeGetVersion,
-                       CUDART_VERSION / MAJOR * MAJOR, found_runtime()};
+                       CUDART_VERSION / MAJOR * MAJOR, get_runtime_version()};
     out[1] = (library){"cuDNN", (const void *)(uintptr_t)cudnnGetProperty,
-                       CUDNN_MAJOR * MAJOR + CUDNN_LEAST_MINOR, found_cudnn()};
+                       CUDNN_MAJOR * MAJOR + CUDNN_LEAST_MINOR, get_cudnn_version()};
     out[2] = (library){"cuBLAS", (const void *)(uintptr_t)cublasGetProperty,
-                       CUBLAS_VER_MAJOR * MAJOR, found_part(cublasGetProperty)};
+                       CUBLAS_VER_MAJOR * MAJOR, get_library_version(cublasGetProperty)};
     out[3] = (library){"cuSOLVER", (const void *)(uintptr_t)cusolverGetProperty,
-                       CUSOLVER_VER_MAJOR * MAJOR, found_cusolver()};
+                       CUSOLVER_VER_MAJOR * MAJOR, get_cusolver_version()};
 }
 
 lt_status lt_cuda_libraries_check(void)

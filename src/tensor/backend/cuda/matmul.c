@@ -146,7 +146,7 @@ static lt_status make_plan(lt_cuda *c, const call *p, const lt_blas_product *b, 
 }
 
 /* Returns the alignment in bytes of all matrices of a batch whose first one is aligned to 16. */
-static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
+static uint32_t batch_alignment(const lt_blas_matrix *m, lt_dtype dtype)
 {
     uint32_t bytes = 16;
     while (m->batch_stride * (int64_t)lt_dtype_size(dtype) % bytes)
@@ -155,12 +155,13 @@ static uint32_t alignment_of(const lt_blas_matrix *m, lt_dtype dtype)
 }
 
 /* Queries the heuristics; *count 0: no algorithm. Excludes partial sums in 16 bits. */
-static lt_status ask(lt_cuda *c, const plan *p, const call *k, const lt_blas_product *of,
-                     cublasLtMatmulHeuristicResult_t *found, int *count)
+static lt_status query_heuristics(lt_cuda *c, const plan *p, const call *k,
+                                  const lt_blas_product *of, cublasLtMatmulHeuristicResult_t *found,
+                                  int *count)
 {
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    const uint32_t a = alignment_of(&of->a, k->dtype), b = alignment_of(&of->b, k->dtype);
-    const uint32_t d = alignment_of(&of->d, k->y_dtype);
+    const uint32_t a = batch_alignment(&of->a, k->dtype), b = batch_alignment(&of->b, k->dtype);
+    const uint32_t d = batch_alignment(&of->d, k->y_dtype);
     cublasLtMatmulPreference_t wish;
     LT_CUBLAS_TRY(c, cublasLtMatmulPreferenceCreate(&wish));
     const struct {
@@ -244,7 +245,7 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     float milliseconds[MOST_TRIED];
     int count = 0, best;
     size_t most = 0;
-    LT_TRY(ask(c, p, k, of, t.found, &count));
+    LT_TRY(query_heuristics(c, p, k, of, t.found, &count));
     p->none = !count && has_epilogue(k);
     if (p->none)
         return LT_OK;
@@ -254,7 +255,7 @@ static lt_status choose_algorithm(lt_cuda *c, plan *p, const call *k, const lt_b
     for (int i = 0; i < count; i++)
         most = t.found[i].workspaceSize > most ? t.found[i].workspaceSize : most;
     LT_TRY(lt_operands_open(c, operand, OPERANDS, most, &t.workspace));
-    const lt_status st = lt_cuda_fastest(c, count, run_algorithm, &t, milliseconds, &best);
+    const lt_status st = lt_cuda_find_fastest(c, count, run_algorithm, &t, milliseconds, &best);
     log_algorithms(&t, key, count, milliseconds, st ? -1 : best);
     p->none = st && has_epilogue(k);
     if (st)
@@ -303,13 +304,13 @@ static lt_status get_plan(lt_cuda *c, const call *p, const lt_blas_product *b,
     return lt_plan_cache_add(cache, key, made);
 }
 
-static bool can_multiply(lt_dtype dtype)
+static bool supports_dtype(lt_dtype dtype)
 {
     return dtype == LT_F32 || lt_cuda_is_16_bit(dtype);
 }
 
 /* Describes the product of the views, or of contiguous copies where cuBLASLt cannot read them. */
-static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
+static lt_blas_product describe_product(const call *p, lt_operand operand[OPERANDS])
 {
     const lt_view *view[] = {p->a, p->b, p->y};
     const lt_dtype dtype[] = {p->dtype, p->dtype, p->y_dtype};
@@ -320,7 +321,7 @@ static lt_blas_product describe(const call *p, lt_operand operand[OPERANDS])
                                   .fits = lt_blas_can_read(view[i]),
                                   .written = i == Y};
         like[i] = *view[i];
-        if (operand[i].fits && view[i]->dtype == dtype[i] && lt_operand_aligned(view[i]))
+        if (operand[i].fits && view[i]->dtype == dtype[i] && lt_operand_is_aligned(view[i]))
             continue;
         like[i].stride[2] = 1;
         like[i].stride[1] = view[i]->shape.dim[2];
@@ -346,7 +347,7 @@ static lt_status add_bias(lt_cuda *c, const lt_view *product, const call *p)
     return lt_cuda_table()->add(c, product, &wide, p->y);
 }
 
-static lt_status sum_of_columns(lt_cuda *c, const call *p)
+static lt_status sum_bias_gradient(lt_cuda *c, const call *p)
 {
     const lt_view *dy = p->a; /* transposed */
     lt_view rows = *dy, wide = *p->bias;
@@ -359,12 +360,12 @@ static lt_status sum_of_columns(lt_cuda *c, const call *p)
     return lt_cuda_table()->sum(c, 1, &rows, &wide);
 }
 
-/* *out NULL: the product and its bias must be separate. A bias is along the features, which are d's rows only if the
+/* Finds the plan; NULL: the bias needs a separate call. A bias is along the features, which are d's rows only if the
  * result is row-major. */
-static lt_status prepare(lt_cuda *c, const call *p, lt_operand operand[OPERANDS],
-                         lt_blas_product *b, plan **out)
+static lt_status prepare_plan(lt_cuda *c, const call *p, lt_operand operand[OPERANDS],
+                              lt_blas_product *b, plan **out)
 {
-    *b = describe(p, operand);
+    *b = describe_product(p, operand);
     *out = NULL;
     if (has_epilogue(p) && !p->grad && !b->swapped)
         return LT_OK;
@@ -374,30 +375,31 @@ static lt_status prepare(lt_cuda *c, const call *p, lt_operand operand[OPERANDS]
     return LT_OK;
 }
 
-static lt_status run(lt_cuda *c, const call *p)
+static lt_status run_product(lt_cuda *c, const call *p)
 {
     lt_operand operand[OPERANDS];
     lt_blas_product b;
     call separate = *p;
     plan *chosen;
     void *workspace;
-    if (!can_multiply(p->a->dtype) || !can_multiply(p->b->dtype) || !can_multiply(p->y->dtype))
+    if (!supports_dtype(p->a->dtype) || !supports_dtype(p->b->dtype)
+        || !supports_dtype(p->y->dtype))
         return lt_fail(LT_E_UNSUPPORTED, "cuda:%d: %s of %s and %s to %s; there are f32, f16, bf16",
                        c->ordinal, c->operation, lt_dtype_name(p->a->dtype),
                        lt_dtype_name(p->b->dtype), lt_dtype_name(p->y->dtype));
     separate.separate = true;
     separate.y_dtype = LT_F32;
-    LT_TRY(prepare(c, p, operand, &b, &chosen));
+    LT_TRY(prepare_plan(c, p, operand, &b, &chosen));
     if (!chosen) {
         p = &separate;
-        LT_TRY(prepare(c, p, operand, &b, &chosen));
+        LT_TRY(prepare_plan(c, p, operand, &b, &chosen));
     }
     LT_TRY(lt_operands_open(c, operand, OPERANDS, chosen->workspace, &workspace));
     LT_TRY(run_plan(c, chosen, operand, b.swapped, workspace));
     if (p->bias && p->separate && !p->grad)
         return add_bias(c, &operand[Y].use, p);
     LT_TRY(lt_operands_close(c, operand, OPERANDS));
-    return p->bias && p->separate ? sum_of_columns(c, p) : LT_OK;
+    return p->bias && p->separate ? sum_bias_gradient(c, p) : LT_OK;
 }
 
 /* Returns the dtype in which a and b are multiplied: f32 if theirs differ, but a parameter is rounded to the
@@ -417,12 +419,12 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
     const lt_dtype dtype = common_dtype(a, b);
     const call p = {a, b, y, dtype, y->dtype == dtype ? dtype : LT_F32, false, NULL, false, false};
     LT_TRY(lt_cuda_begin(c, "matmul"));
-    LT_TRY(run(c, &p));
+    LT_TRY(run_product(c, &p));
     return lt_cuda_end(c);
 }
 
 /* Views a matrix as a batch of one. */
-static lt_view batch(const lt_view *m, int rows, int columns)
+static lt_view as_batch_of_one(const lt_view *m, int rows, int columns)
 {
     lt_view v = *m;
     v.shape = LT_SHAPE(1, m->shape.dim[rows], m->shape.dim[columns]);
@@ -436,13 +438,14 @@ static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
                         const lt_view *y)
 {
     lt_cuda *c = ctx;
-    const lt_view a = batch(x, 0, 1), b = batch(w, 1, 0), d = batch(y, 0, 1);
+    const lt_view a = as_batch_of_one(x, 0, 1), b = as_batch_of_one(w, 1, 0),
+                  d = as_batch_of_one(y, 0, 1);
     const lt_dtype dtype = x->dtype;
     const bool biased = bias && bias->data, plain = y->dtype == dtype || y->dtype == LT_F32;
     const call p = {&a,    &b,    &d, dtype, plain ? y->dtype : LT_F32, true, biased ? bias : NULL,
                     false, !plain};
     LT_TRY(lt_cuda_begin(c, "linear"));
-    LT_TRY(run(c, &p));
+    LT_TRY(run_product(c, &p));
     return lt_cuda_end(c);
 }
 
@@ -451,12 +454,13 @@ static lt_status linear_grad_w(void *ctx, const lt_view *dy, const lt_view *x, c
                                const lt_view *db)
 {
     lt_cuda *c = ctx;
-    const lt_view a = batch(dy, 1, 0), b = batch(x, 0, 1), d = batch(dw, 0, 1);
+    const lt_view a = as_batch_of_one(dy, 1, 0), b = as_batch_of_one(x, 0, 1),
+                  d = as_batch_of_one(dw, 0, 1);
     const lt_dtype dtype = common_dtype(dy, x);
     const call p = {&a,    &b, &d,   dtype,          dw->dtype == dtype ? dtype : LT_F32,
                     false, db, true, dtype == LT_F32};
     LT_TRY(lt_cuda_begin(c, "linear_grad_w"));
-    LT_TRY(run(c, &p));
+    LT_TRY(run_product(c, &p));
     return lt_cuda_end(c);
 }
 

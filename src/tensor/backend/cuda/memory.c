@@ -2,7 +2,7 @@
 
 #include "cuda.h"
 
-static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
+static lt_status allocate_device_memory(lt_cuda *c, size_t bytes, void **out)
 {
     if (c->capturing)
         return lt_fail(LT_E_DEVICE,
@@ -13,9 +13,9 @@ static lt_status allocate(lt_cuda *c, size_t bytes, void **out)
     if (code != LT_CUDA_NO_MEMORY)
         return lt_cuda_check(c, LT_CUDA_RUNTIME, code, "cudaMalloc");
     c->api->last_error(); /* handled here: the next launch must not report it */
-    return lt_cuda_with_free_memory(c,
-                                    lt_fail(LT_E_NOMEM, "cuda:%d: %s: no %.1f MiB of device memory",
-                                            c->ordinal, c->operation, (double)bytes / 0x1p20));
+    return lt_cuda_append_free_memory(c, lt_fail(LT_E_NOMEM,
+                                                 "cuda:%d: %s: no %.1f MiB of device memory",
+                                                 c->ordinal, c->operation, (double)bytes / 0x1p20));
 }
 
 /* Allocates a tensor, or memory for the running operation. */
@@ -25,14 +25,14 @@ lt_status lt_cuda_alloc(void *ctx, size_t bytes, void **out)
     const char *running = c->operation;
     lt_status st = lt_cuda_begin(c, running ? running : "alloc");
     if (!st)
-        st = allocate(c, bytes, out);
+        st = allocate_device_memory(c, bytes, out);
     if (!st)
         c->taken += bytes;
     c->operation = running;
     return st;
 }
 
-size_t lt_cuda_taken(void *ctx)
+size_t lt_cuda_allocated_bytes(void *ctx)
 {
     return ((const lt_cuda *)ctx)->taken;
 }

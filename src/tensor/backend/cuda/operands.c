@@ -9,32 +9,32 @@
 
 enum { WANTED = 16, ROUNDS = 4, MOST_CANDIDATES = 32 };
 
-static size_t bytes_of(const lt_operand *o)
+static size_t operand_bytes(const lt_operand *o)
 {
     return (size_t)lt_shape_count(o->view->shape) * lt_dtype_size(o->dtype);
 }
 
-bool lt_operand_aligned(const lt_view *view)
+bool lt_operand_is_aligned(const lt_view *view)
 {
     return (uintptr_t)view->data % WANTED == 0;
 }
 
-static bool is_there(const lt_operand *o)
+static bool is_present(const lt_operand *o)
 {
     return o->view && o->view->data;
 }
 
 static bool is_used_directly(const lt_operand *o)
 {
-    return o->fits && o->view->dtype == o->dtype && lt_operand_aligned(o->view);
+    return o->fits && o->view->dtype == o->dtype && lt_operand_is_aligned(o->view);
 }
 
-static bool is_kept(const lt_operand *o)
+static bool is_cached_cast(const lt_operand *o)
 {
     return o->keeps && o->view->version;
 }
 
-static void set_strides(lt_view *v)
+static void set_copy_strides(lt_view *v)
 {
     const int64_t *d = v->shape.dim;
     if (v->shape.ndim == 4) {
@@ -52,21 +52,21 @@ static void set_strides(lt_view *v)
 }
 
 /* Returns whether a copy has the view's order in memory. */
-static bool is_in_order(const lt_view *v)
+static bool is_in_copy_order(const lt_view *v)
 {
     return v->shape.ndim == 4 ? lt_view_is_channels_last(v) : lt_view_is_contiguous(v);
 }
 
 /* Captured passes repeat the cast, unless optimizers update it. */
-static lt_status keep_weight(lt_cuda *c, lt_operand *o)
+static lt_status use_cached_cast(lt_cuda *c, lt_operand *o)
 {
-    const size_t bytes = bytes_of(o);
+    const size_t bytes = operand_bytes(o);
     lt_cached_cast *w = lt_cast_find(c, o->view->data, o->dtype, bytes);
     if (!w)
         LT_TRY(lt_cast_new(c, bytes, &w));
     o->use.data = w->copy.data;
     w->copy = o->use;
-    w->same_order = is_in_order(o->view);
+    w->same_order = is_in_copy_order(o->view);
     w->follows = w->follows && w->same_order;
     const bool follows = c->capturing && w->follows, renews = c->capturing && o->refresh;
     const bool same = w->value.data && w->value.version == o->view->version;
@@ -74,7 +74,7 @@ static lt_status keep_weight(lt_cuda *c, lt_operand *o)
     return follows || (same && !renews) ? LT_OK : lt_cuda_table()->cast(c, o->view, &o->use);
 }
 
-static lt_status renew(void *ctx, const lt_view *value)
+static lt_status refresh_casts(void *ctx, const lt_view *value)
 {
     lt_cuda *c = ctx;
     for (lt_cached_cast *w = c->part[LT_CUDA_CASTS].data; w; w = w->next)
@@ -85,34 +85,35 @@ static lt_status renew(void *ctx, const lt_view *value)
     return LT_OK;
 }
 
-const lt_weight_ops lt_cuda_weights = {lt_cast_follow, renew};
+const lt_weight_ops lt_cuda_weights = {lt_cast_set_follow, refresh_casts};
 
 lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t extra,
                            void **workspace)
 {
     const char *operation = c->operation;
     char *block = NULL;
-    size_t total = lt_cuda_padded(extra), at = 0;
+    size_t total = lt_cuda_pad_bytes(extra), at = 0;
     for (int i = 0; i < count; i++)
-        if (is_there(&operand[i]) && !is_used_directly(&operand[i]) && !is_kept(&operand[i]))
-            total += lt_cuda_padded(bytes_of(&operand[i]));
+        if (is_present(&operand[i]) && !is_used_directly(&operand[i])
+            && !is_cached_cast(&operand[i]))
+            total += lt_cuda_pad_bytes(operand_bytes(&operand[i]));
     if (total)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, total, (void **)&block));
     for (int i = 0; i < count; i++) {
         lt_operand *o = &operand[i];
-        if (!is_there(o))
+        if (!is_present(o))
             continue;
         o->use = *o->view;
         if (is_used_directly(o))
             continue;
         o->use.dtype = o->dtype;
-        set_strides(&o->use);
-        if (is_kept(o)) {
-            LT_TRY(keep_weight(c, o));
+        set_copy_strides(&o->use);
+        if (is_cached_cast(o)) {
+            LT_TRY(use_cached_cast(c, o));
             continue;
         }
         o->use.data = block + at;
-        at += lt_cuda_padded(bytes_of(o));
+        at += lt_cuda_pad_bytes(operand_bytes(o));
         if (!o->written)
             LT_TRY(lt_cuda_table()->cast(c, o->view, &o->use));
     }
@@ -123,12 +124,12 @@ lt_status lt_operands_open(lt_cuda *c, lt_operand *operand, int count, size_t ex
 lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count)
 {
     for (int i = 0; i < count; i++)
-        if (is_there(&operand[i]) && operand[i].written && !is_used_directly(&operand[i]))
+        if (is_present(&operand[i]) && operand[i].written && !is_used_directly(&operand[i]))
             LT_TRY(lt_cuda_table()->cast(c, &operand[i].use, operand[i].view));
     return LT_OK;
 }
 
-static int compare(const void *a, const void *b)
+static int compare_floats(const void *a, const void *b)
 {
     const float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
@@ -150,7 +151,7 @@ typedef struct candidates {
     float *milliseconds; /* or NULL */
 } candidates;
 
-static void note_time(const candidates *of, int i, float time)
+static void record_time(const candidates *of, int i, float time)
 {
     if (of->milliseconds)
         of->milliseconds[i] = time;
@@ -191,7 +192,8 @@ static void run_round(lt_cuda *c, const candidates *of, const lt_cuda_event *eve
 }
 
 /* A device's clock changes as it warms up: rounds in alternating direction expose all candidates to the same clocks. */
-static lt_status time_all(lt_cuda *c, const candidates *of, const lt_cuda_event event[2], int *best)
+static lt_status time_candidates(lt_cuda *c, const candidates *of, const lt_cuda_event event[2],
+                                 int *best)
 {
     timing t = {.last = LT_OK};
     float least = 0;
@@ -201,9 +203,9 @@ static lt_status time_all(lt_cuda *c, const candidates *of, const lt_cuda_event 
         run_round(c, of, event, round, &t);
     *best = -1;
     for (int i = 0; i < of->count; i++) {
-        qsort(t.time[i], ROUNDS, sizeof *t.time[i], compare);
+        qsort(t.time[i], ROUNDS, sizeof *t.time[i], compare_floats);
         const float median = (t.time[i][ROUNDS / 2 - 1] + t.time[i][ROUNDS / 2]) / 2;
-        note_time(of, i, t.fails[i] ? -1 : median);
+        record_time(of, i, t.fails[i] ? -1 : median);
         if (t.fails[i] || (*best >= 0 && median >= least))
             continue;
         *best = i;
@@ -212,33 +214,33 @@ static lt_status time_all(lt_cuda *c, const candidates *of, const lt_cuda_event 
     return *best < 0 ? t.last : LT_OK;
 }
 
-static lt_status first_that_runs(const lt_cuda *c, const candidates *of, int *best)
+static lt_status find_first_working(const lt_cuda *c, const candidates *of, int *best)
 {
     lt_status st = lt_fail(LT_E_UNSUPPORTED, "cuda: no candidate to choose from");
     for (*best = 0; *best < of->count; ++*best) {
         st = reset_error(c, of->run(of->context, *best));
         if (!st)
             return LT_OK;
-        note_time(of, *best, -1);
+        record_time(of, *best, -1);
     }
     return st;
 }
 
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
-                          float *milliseconds, int *best)
+lt_status lt_cuda_find_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
+                               float *milliseconds, int *best)
 {
     const candidates of = {count, run, context, milliseconds};
     lt_cuda_event event[2] = {NULL, NULL};
     for (int i = 0; i < count; i++)
-        note_time(&of, i, 0);
+        record_time(&of, i, 0);
     if (c->deterministic || count < 2 || c->capturing)
-        return first_that_runs(c, &of, best);
+        return find_first_working(c, &of, best);
     lt_status st = LT_OK;
     for (int i = 0; i < 2 && !st; i++)
         st = lt_cuda_check(c, LT_CUDA_RUNTIME, c->api->event_create(&event[i], true),
                            "cudaEventCreateWithFlags");
     if (!st)
-        st = time_all(c, &of, event, best);
+        st = time_candidates(c, &of, event, best);
     for (int i = 0; i < 2; i++)
         if (event[i])
             c->api->event_destroy(event[i]);

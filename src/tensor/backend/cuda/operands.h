@@ -24,7 +24,7 @@ lt_status lt_operands_close(lt_cuda *c, const lt_operand *operand, int count);
 /* Cached casts of weights. */
 extern const lt_weight_ops lt_cuda_weights;
 /* Returns whether the view's data is aligned as the libraries require. */
-bool lt_operand_aligned(const lt_view *view);
+bool lt_operand_is_aligned(const lt_view *view);
 
 /* Runs candidate i once, on the main stream. */
 typedef lt_status lt_cuda_candidate_fn(void *context, int i);
@@ -32,7 +32,7 @@ typedef lt_status lt_cuda_candidate_fn(void *context, int i);
  * alternating direction. Candidates that fail are skipped. On a deterministic device: the first that runs, because
  * times vary. milliseconds: out, the candidates' times, 0: not timed, < 0: failed; may be NULL. Errors: that of the
  * last candidate if all fail. */
-lt_status lt_cuda_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
-                          float *milliseconds, int *best);
+lt_status lt_cuda_find_fastest(lt_cuda *c, int count, lt_cuda_candidate_fn *run, void *context,
+                               float *milliseconds, int *best);
 
 #endif

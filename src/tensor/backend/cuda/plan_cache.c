@@ -30,7 +30,7 @@ struct lt_plan_cache {
     char folder[PATH / 2];
 };
 
-static uint64_t hash_of(const char *key)
+static uint64_t hash_key(const char *key)
 {
     return lt_fnv1a_text(LT_FNV1A_BEGIN, key);
 }
@@ -80,7 +80,7 @@ void lt_plan_cache_free(lt_plan_cache **cache)
 
 void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key)
 {
-    for (const entry *e = cache->bucket[hash_of(key) % BUCKETS]; e; e = e->next)
+    for (const entry *e = cache->bucket[hash_key(key) % BUCKETS]; e; e = e->next)
         if (!strcmp(e->key, key))
             return e->plan;
     return NULL;
@@ -89,7 +89,7 @@ void *lt_plan_cache_find(const lt_plan_cache *cache, const char *key)
 lt_status lt_plan_cache_add(lt_plan_cache *cache, const char *key, void *plan)
 {
     const size_t bytes = strlen(key) + 1;
-    entry **bucket = &cache->bucket[hash_of(key) % BUCKETS];
+    entry **bucket = &cache->bucket[hash_key(key) % BUCKETS];
     entry *e = malloc(sizeof *e + bytes);
     if (!e) {
         cache->release(plan);
@@ -109,7 +109,7 @@ const char *lt_plan_cache_folder(const lt_plan_cache *cache)
 
 static bool file_path(const lt_plan_cache *cache, const char *key, char path[PATH])
 {
-    snprintf(path, PATH, "%s/%016" PRIx64 ".plan", cache->folder, hash_of(key));
+    snprintf(path, PATH, "%s/%016" PRIx64 ".plan", cache->folder, hash_key(key));
     return cache->folder[0] != 0;
 }
 
@@ -132,7 +132,7 @@ static char *read_file(const char *path, size_t *bytes)
 }
 
 /* Returns the text within a file's bytes, or NULL if it is for another key or incomplete. */
-static char *find_text(char *bytes, size_t count, const char *key)
+static char *extract_text(char *bytes, size_t count, const char *key)
 {
     size_t key_bytes = 0, text_bytes = 0;
     uint64_t sum = 0;
@@ -151,7 +151,7 @@ static char *find_text(char *bytes, size_t count, const char *key)
         || memcmp(stored, key, key_bytes) != 0)
         return NULL;
     char *text = stored + key_bytes;
-    return strlen(text) == text_bytes && lt_fnv1a_text(hash_of(key), text) == sum ? text : NULL;
+    return strlen(text) == text_bytes && lt_fnv1a_text(hash_key(key), text) == sum ? text : NULL;
 }
 
 char *lt_plan_cache_read(const lt_plan_cache *cache, const char *key)
@@ -163,7 +163,7 @@ char *lt_plan_cache_read(const lt_plan_cache *cache, const char *key)
     char *bytes = read_file(path, &count);
     if (!bytes)
         return NULL;
-    char *text = find_text(bytes, count, key);
+    char *text = extract_text(bytes, count, key);
     if (text)
         memmove(bytes, text, strlen(text) + 1);
     else
@@ -190,7 +190,7 @@ static bool write_all(FILE *file, const char *key, const char *text)
 {
     const size_t key_bytes = strlen(key) + 1, text_bytes = strlen(text);
     fprintf(file, "%s %zu %zu %016" PRIx64 "\n", mark, key_bytes, text_bytes,
-            lt_fnv1a_text(hash_of(key), text));
+            lt_fnv1a_text(hash_key(key), text));
     return fwrite(key, 1, key_bytes, file) == key_bytes
            && fwrite(text, 1, text_bytes, file) == text_bytes && !fflush(file)
            && !fsync(fileno(file));

@@ -18,7 +18,7 @@ typedef struct lt_plan_line {
 } lt_plan_line;
 
 /* Returns whether LATHER_PLAN_LOG is set. */
-bool lt_plan_log_wanted(void);
+bool lt_plan_log_is_enabled(void);
 /* Appends a line. If the file cannot be written, warns once. */
 void lt_plan_log(const lt_cuda *c, const lt_plan_line *line);
 /* Appends a comment line, "# cuda:N what: text". */

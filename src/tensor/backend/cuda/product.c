@@ -5,7 +5,7 @@
 enum { BATCH, ROWS, COLUMNS };
 
 /* Finds the leading dimension: row-major (transposed for BLAS) if possible, else column-major. */
-static bool find_leading(const lt_view *v, bool *by_rows, int64_t *leading)
+static bool find_leading_dim(const lt_view *v, bool *by_rows, int64_t *leading)
 {
     const int64_t rows = v->shape.dim[ROWS], columns = v->shape.dim[COLUMNS];
     *by_rows = true;
@@ -21,15 +21,15 @@ bool lt_blas_can_read(const lt_view *view)
 {
     bool by_rows;
     int64_t leading;
-    return find_leading(view, &by_rows, &leading)
+    return find_leading_dim(view, &by_rows, &leading)
            && (view->shape.dim[BATCH] == 1 || view->stride[BATCH] >= 0);
 }
 
 /* Describes the memory as a column-major matrix. */
-static lt_blas_matrix describe(const lt_view *v, bool *by_rows)
+static lt_blas_matrix describe_matrix(const lt_view *v, bool *by_rows)
 {
     lt_blas_matrix m;
-    find_leading(v, by_rows, &m.leading);
+    find_leading_dim(v, by_rows, &m.leading);
     m.rows = v->shape.dim[*by_rows ? COLUMNS : ROWS];
     m.columns = v->shape.dim[*by_rows ? ROWS : COLUMNS];
     m.batch_stride = v->shape.dim[BATCH] == 1 ? 0 : v->stride[BATCH];
@@ -40,8 +40,8 @@ lt_blas_product lt_blas_describe(const lt_view *a, const lt_view *b, const lt_vi
 {
     lt_blas_product p = {.batches = y->shape.dim[BATCH]};
     bool a_by_rows, b_by_rows;
-    const lt_blas_matrix ma = describe(a, &a_by_rows), mb = describe(b, &b_by_rows);
-    p.d = describe(y, &p.swapped);
+    const lt_blas_matrix ma = describe_matrix(a, &a_by_rows), mb = describe_matrix(b, &b_by_rows);
+    p.d = describe_matrix(y, &p.swapped);
     /* A row-major result is its transpose, column-major: y' = b' a', in which row-major factors are transposed
      * already. */
     p.a = p.swapped ? mb : ma;

@@ -18,7 +18,7 @@ typedef struct lt_rows {
     bool dense;                             /* contiguous channels-last */
 } lt_rows;
 
-LT_HD int64_t lt_rows_place(const lt_rows *rows, int64_t row, int64_t channel)
+LT_HD int64_t lt_rows_offset(const lt_rows *rows, int64_t row, int64_t channel)
 {
     if (rows->dense)
         return row * rows->channels + channel;
@@ -43,7 +43,7 @@ typedef struct lt_row_cut {
     int64_t tiles, chunks, length;
 } lt_row_cut;
 
-LT_HD lt_row_cut lt_cut_rows(int64_t count, int64_t channels, int width)
+LT_HD lt_row_cut lt_partition_rows(int64_t count, int64_t channels, int width)
 {
     enum { BLOCKS = 1024, SHORTEST = 8 }; /* least rows of a thread */
     lt_row_cut cut;
@@ -65,7 +65,7 @@ typedef struct lt_moments {
 } lt_moments;
 
 /* Returns the moments of x from sum = sum(x - shift) and square = sum((x - shift)^2). */
-LT_HD lt_moments lt_moments_of(double count, double shift, double sum, double square)
+LT_HD lt_moments lt_moments_from_sums(double count, double shift, double sum, double square)
 {
     lt_moments m;
     const double delta = count > 0 ? sum / count : 0;

@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 #include <stdio.h>
 
-static int versions(int *driver, int *runtime)
+static int get_versions(int *driver, int *runtime)
 {
     int code = (int)cudaDriverGetVersion(driver);
     return code ? code : (int)cudaRuntimeGetVersion(runtime);
@@ -25,7 +25,7 @@ static int set_device(int ordinal)
     return (int)cudaSetDevice(ordinal);
 }
 
-static int properties(int ordinal, lt_cuda_properties *out)
+static int get_properties(int ordinal, lt_cuda_properties *out)
 {
     struct cudaDeviceProp p;
     int code = (int)cudaGetDeviceProperties(&p, ordinal);
@@ -46,12 +46,12 @@ static int memory_info(size_t *free_bytes, size_t *all_bytes)
     return (int)cudaMemGetInfo(free_bytes, all_bytes);
 }
 
-static int alloc(void **out, size_t bytes)
+static int alloc_memory(void **out, size_t bytes)
 {
     return (int)cudaMalloc(out, bytes);
 }
 
-static int release(void *memory)
+static int free_memory(void *memory)
 {
     return (int)cudaFree(memory);
 }
@@ -175,7 +175,7 @@ static int last_error(void)
     return (int)cudaGetLastError();
 }
 
-static const char *text(lt_cuda_library library, int code)
+static const char *error_text(lt_cuda_library library, int code)
 {
     static __thread char named[256];
     if (library != LT_CUDA_RUNTIME)
@@ -186,13 +186,13 @@ static const char *text(lt_cuda_library library, int code)
 }
 
 const lt_cuda_api lt_cuda_runtime = {
-    .versions = versions,
+    .versions = get_versions,
     .device_count = device_count,
     .set_device = set_device,
-    .properties = properties,
+    .properties = get_properties,
     .memory_info = memory_info,
-    .alloc = alloc,
-    .release = release,
+    .alloc = alloc_memory,
+    .release = free_memory,
     .alloc_host = alloc_host,
     .release_host = release_host,
     .copy_async = copy_async,
@@ -214,7 +214,7 @@ const lt_cuda_api lt_cuda_runtime = {
     .graph_destroy = graph_destroy,
     .graph_exec_destroy = graph_exec_destroy,
     .last_error = last_error,
-    .text = text,
+    .text = error_text,
     .libraries_open = lt_cuda_libraries_open,
     .libraries_close = lt_cuda_libraries_close,
 };

@@ -31,7 +31,7 @@ static void close_slots(lt_cuda *c, void *data)
     free(l);
 }
 
-static lt_status open_slots(lt_cuda *c, upload_slots **out)
+static lt_status get_slots(lt_cuda *c, upload_slots **out)
 {
     lt_cuda_part *part = &c->part[LT_CUDA_STEPS];
     *out = part->data;
@@ -102,7 +102,7 @@ static lt_status launch_step(lt_cuda *c, void *graph)
     return lt_cuda_end(c);
 }
 
-static lt_status launch(void *ctx, void *graph)
+static lt_status launch_graph(void *ctx, void *graph)
 {
     lt_cuda *c = ctx;
     if (!c->hooks.before)
@@ -142,13 +142,13 @@ static void host_free(void *ctx, void *data)
     c->operation = NULL;
 }
 
-static lt_status copy(void *ctx, int slot, void *dst, const void *src, size_t bytes)
+static lt_status copy_to_slot(void *ctx, int slot, void *dst, const void *src, size_t bytes)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
     lt_cuda_stream stream = c->stream[LT_CUDA_COPIES];
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     if (l->waits[slot])
         LT_CUDA_TRY(c, "cudaStreamWaitEvent", c->api->stream_wait(stream, l->event[slot][FREE]));
     l->waits[slot] = false;
@@ -162,7 +162,7 @@ static lt_status stream_wait(void *ctx, int slot)
     lt_cuda *c = ctx;
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     LT_CUDA_TRY(c, "cudaStreamWaitEvent",
                 c->api->stream_wait(c->stream[LT_CUDA_MAIN], l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
@@ -174,19 +174,19 @@ static lt_status record_stream(void *ctx, int slot)
     lt_cuda *c = ctx;
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     LT_CUDA_TRY(c, "cudaEventRecord",
                 c->api->event_record(l->event[slot][FREE], c->stream[LT_CUDA_MAIN]));
     l->waits[slot] = true;
     return lt_cuda_end(c);
 }
 
-static lt_status wait(void *ctx, int slot)
+static lt_status wait_for_slot(void *ctx, int slot)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "upload"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->event[slot][ARRIVED]));
     return lt_cuda_end(c);
 }
@@ -196,32 +196,32 @@ static lt_status event_record(void *ctx, uint64_t *event)
     lt_cuda *c = ctx;
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "event_record"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     LT_CUDA_TRY(c, "cudaEventRecord",
                 c->api->event_record(l->main[l->recorded % MAIN_EVENTS], c->stream[LT_CUDA_MAIN]));
     *event = l->recorded++;
     return lt_cuda_end(c);
 }
 
-/* An event that was reused since waits for a later point. */
+/* If the event was reused since, the wait is for a later point. */
 static lt_status event_synchronize(void *ctx, uint64_t event)
 {
     lt_cuda *c = ctx;
     upload_slots *l;
     LT_TRY(lt_cuda_begin(c, "wait for results"));
-    LT_TRY(open_slots(c, &l));
+    LT_TRY(get_slots(c, &l));
     LT_CUDA_TRY(c, "cudaEventSynchronize", c->api->event_sync(l->main[event % MAIN_EVENTS]));
     return lt_cuda_end(c);
 }
 
-const lt_graph_ops lt_cuda_graphs = {begin_capture, end_capture, launch, free_graph};
+const lt_graph_ops lt_cuda_graphs = {begin_capture, end_capture, launch_graph, free_graph};
 const lt_upload_ops lt_cuda_uploads = {
     .host_alloc = host_alloc,
     .host_free = host_free,
-    .copy = copy,
+    .copy = copy_to_slot,
     .stream_wait = stream_wait,
     .record_stream = record_stream,
-    .wait = wait,
+    .wait = wait_for_slot,
     .event_record = event_record,
     .event_synchronize = event_synchronize,
 };

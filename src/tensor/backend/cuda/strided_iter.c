@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-int64_t lt_view_count(const lt_view *view)
+int64_t lt_view_element_count(const lt_view *view)
 {
     int64_t count = 1;
     for (int d = 0; d < view->shape.ndim; d++)
@@ -13,14 +13,14 @@ int64_t lt_view_count(const lt_view *view)
 }
 
 /* Copies dimension `from` of the views to dimension `to` of the iterator. */
-static void take(lt_iter *w, int to, const lt_view *const *view, int from)
+static void copy_dim(lt_iter *w, int to, const lt_view *const *view, int from)
 {
     w->dim[to] = view[0]->shape.dim[from];
     for (int k = 0; k < w->operands; k++)
         w->stride[k][to] = view[k]->stride[from];
 }
 
-static void swap(lt_iter *w, int a, int b)
+static void swap_dims(lt_iter *w, int a, int b)
 {
     const int64_t dim = w->dim[a];
     w->dim[a] = w->dim[b];
@@ -33,14 +33,14 @@ static void swap(lt_iter *w, int a, int b)
 }
 
 /* Sorts dimensions by descending stride of the first operand, stably. */
-static void sort(lt_iter *w)
+static void sort_dims(lt_iter *w)
 {
     for (int i = 1; i < w->ndim; i++)
         for (int j = i; j > 0 && w->stride[0][j - 1] < w->stride[0][j]; j--)
-            swap(w, j - 1, j);
+            swap_dims(w, j - 1, j);
 }
 
-static bool is_one_run(const lt_iter *w, int outer, int inner)
+static bool can_merge_dims(const lt_iter *w, int outer, int inner)
 {
     for (int k = 0; k < w->operands; k++)
         if (w->stride[k][outer] != w->stride[k][inner] * w->dim[inner])
@@ -48,12 +48,12 @@ static bool is_one_run(const lt_iter *w, int outer, int inner)
     return true;
 }
 
-static void join(lt_iter *w)
+static void merge_dims(lt_iter *w)
 {
     int last = 0;
     for (int d = 1; d < w->ndim; d++) {
         const int64_t size = w->dim[last];
-        if (is_one_run(w, last, d))
+        if (can_merge_dims(w, last, d))
             w->dim[last] = size * w->dim[d];
         else
             w->dim[++last] = w->dim[d];
@@ -63,30 +63,30 @@ static void join(lt_iter *w)
     w->ndim = w->ndim ? last + 1 : 0;
 }
 
-static void gather(lt_iter *w, const lt_view *const *view, int operands)
+static void init_iter(lt_iter *w, const lt_view *const *view, int operands)
 {
     memset(w, 0, sizeof *w);
     w->operands = operands;
-    w->count = lt_view_count(view[0]);
+    w->count = lt_view_element_count(view[0]);
     for (int d = 0; d < view[0]->shape.ndim; d++)
         if (view[0]->shape.dim[d] != 1)
-            take(w, w->ndim++, view, d);
+            copy_dim(w, w->ndim++, view, d);
 }
 
-void lt_iter_over(lt_iter *iter, const lt_view *const *view, int operands)
+void lt_iter_memory_order(lt_iter *iter, const lt_view *const *view, int operands)
 {
-    gather(iter, view, operands);
-    sort(iter);
-    join(iter);
+    init_iter(iter, view, operands);
+    sort_dims(iter);
+    merge_dims(iter);
 }
 
-void lt_iter_logical(lt_iter *iter, const lt_view *const *view, int operands)
+void lt_iter_logical_order(lt_iter *iter, const lt_view *const *view, int operands)
 {
-    gather(iter, view, operands);
-    join(iter);
+    init_iter(iter, view, operands);
+    merge_dims(iter);
 }
 
-void lt_iter_order(const lt_view *first, int order[LT_MAX_DIMS])
+void lt_iter_sort_dims(const lt_view *first, int order[LT_MAX_DIMS])
 {
     for (int d = 0; d < LT_MAX_DIMS; d++)
         order[d] = d;
@@ -98,19 +98,19 @@ void lt_iter_order(const lt_view *first, int order[LT_MAX_DIMS])
         }
 }
 
-void lt_iter_in_order(lt_iter *w, const lt_view *const *view, int operands,
-                      const int order[LT_MAX_DIMS])
+void lt_iter_given_order(lt_iter *w, const lt_view *const *view, int operands,
+                         const int order[LT_MAX_DIMS])
 {
     memset(w, 0, sizeof *w);
     w->operands = operands;
-    w->count = lt_view_count(view[0]);
+    w->count = lt_view_element_count(view[0]);
     for (int i = 0; i < view[0]->shape.ndim; i++)
         if (view[0]->shape.dim[order[i]] != 1)
-            take(w, w->ndim++, view, order[i]);
-    join(w);
+            copy_dim(w, w->ndim++, view, order[i]);
+    merge_dims(w);
 }
 
-bool lt_iter_has_fours(const lt_iter *w)
+bool lt_iter_has_aligned_fours(const lt_iter *w)
 {
     const int last = w->ndim - 1;
     if (w->ndim > 1 && w->dim[last] % 4 != 0)
@@ -149,7 +149,7 @@ static int64_t smallest_stride(const lt_view *x, const lt_view *y, bool summed)
     return least;
 }
 
-static void cut(lt_reduction *plan)
+static void choose_chunks(lt_reduction *plan)
 {
     enum { BLOCKS = 512, SHORTEST = 2048 };
     const int64_t all = plan->in.count, outputs = plan->out.count;
@@ -169,8 +169,9 @@ void lt_reduction_plan(lt_reduction *plan, const lt_view *x, const lt_view *y)
         (is_summed(x, y, d) ? &kept : &summed)->shape.dim[d] = 1;
     const lt_view *const outputs[] = {&kept, &to}, *const elements[] = {&summed};
     to.shape = kept.shape;
-    lt_iter_over(&plan->out, outputs, 2); /* in the order of x, which is most of the traffic */
-    lt_iter_over(&plan->in, elements, 1);
+    lt_iter_memory_order(&plan->out, outputs,
+                         2); /* in the order of x, which is most of the traffic */
+    lt_iter_memory_order(&plan->in, elements, 1);
     plan->columns = smallest_stride(x, y, false) < smallest_stride(x, y, true);
-    cut(plan);
+    choose_chunks(plan);
 }

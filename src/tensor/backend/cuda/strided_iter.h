@@ -23,23 +23,23 @@ typedef struct lt_iter {
 } lt_iter;
 
 /* Iterates in memory order of the first view, which is the output. */
-void lt_iter_over(lt_iter *iter, const lt_view *const *view, int operands);
+void lt_iter_memory_order(lt_iter *iter, const lt_view *const *view, int operands);
 /* Iterates in row-major order: i is the logical index. */
-void lt_iter_logical(lt_iter *iter, const lt_view *const *view, int operands);
+void lt_iter_logical_order(lt_iter *iter, const lt_view *const *view, int operands);
 
-/* Returns the order of dimensions that lt_iter_over() uses for this first view, outermost first. Iterators over
+/* Returns the order of dimensions that lt_iter_memory_order() uses for this first view, outermost first. Iterators over
  * several lists of views of one shape, built in the same order, number elements equally. */
-void lt_iter_order(const lt_view *first, int order[LT_MAX_DIMS]);
-void lt_iter_in_order(lt_iter *iter, const lt_view *const *view, int operands,
-                      const int order[LT_MAX_DIMS]);
+void lt_iter_sort_dims(const lt_view *first, int order[LT_MAX_DIMS]);
+void lt_iter_given_order(lt_iter *iter, const lt_view *const *view, int operands,
+                         const int order[LT_MAX_DIMS]);
 
 /* Returns whether elements 4 i to 4 i + 3 are adjacent in all operands, at an offset that is a multiple of 4. */
-bool lt_iter_has_fours(const lt_iter *iter);
+bool lt_iter_has_aligned_fours(const lt_iter *iter);
 
 /* Returns whether element i of all operands is at offset i. */
 bool lt_iter_is_dense(const lt_iter *iter);
 
-int64_t lt_view_count(const lt_view *view);
+int64_t lt_view_element_count(const lt_view *view);
 
 enum {
     LT_COLUMNS =

@@ -42,7 +42,7 @@ static void load_row(const lt_view *v, int64_t offset, int64_t count, int64_t st
 }
 
 /* Converts to an integer in low..high, towards zero. limit is high + 1, exact in double. */
-static int64_t to_integer(double x, int64_t low, int64_t high, double limit)
+static int64_t saturate_to_integer(double x, int64_t low, int64_t high, double limit)
 {
     if (x >= limit)
         return high;
@@ -58,17 +58,17 @@ static float to_f32_odd(real x)
 
 static int32_t to_i32(real x)
 {
-    return (int32_t)to_integer((double)x, INT32_MIN, INT32_MAX, 0x1p31);
+    return (int32_t)saturate_to_integer((double)x, INT32_MIN, INT32_MAX, 0x1p31);
 }
 
 static int64_t to_i64(real x)
 {
-    return to_integer((double)x, INT64_MIN, INT64_MAX, 0x1p63);
+    return saturate_to_integer((double)x, INT64_MIN, INT64_MAX, 0x1p63);
 }
 
 static uint8_t to_u8(real x)
 {
-    return (uint8_t)to_integer((double)x, 0, UINT8_MAX, 0x1p8);
+    return (uint8_t)saturate_to_integer((double)x, 0, UINT8_MAX, 0x1p8);
 }
 
 static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t stride,
@@ -137,7 +137,7 @@ static int64_t element_offset(const lt_view *v, int64_t i)
 }
 
 /* Returns the number of elements from i on that are in one row, at most count. */
-static int64_t run_length(const lt_view *v, int64_t i, int64_t count)
+static int64_t row_run_length(const lt_view *v, int64_t i, int64_t count)
 {
     int64_t rest = row_length(v) - i % row_length(v);
     return rest < count ? rest : count;
@@ -146,7 +146,7 @@ static int64_t run_length(const lt_view *v, int64_t i, int64_t count)
 void NAME(load)(const lt_view *view, int64_t first, int64_t count, real *values)
 {
     for (int64_t i = 0, run; i < count; i += run) {
-        run = run_length(view, first + i, count - i);
+        run = row_run_length(view, first + i, count - i);
         load_row(view, element_offset(view, first + i), run, row_stride(view), values + i);
     }
 }
@@ -154,16 +154,16 @@ void NAME(load)(const lt_view *view, int64_t first, int64_t count, real *values)
 void NAME(store)(const lt_view *view, int64_t first, int64_t count, const real *values)
 {
     for (int64_t i = 0, run; i < count; i += run) {
-        run = run_length(view, first + i, count - i);
+        run = row_run_length(view, first + i, count - i);
         store_row(view, element_offset(view, first + i), run, row_stride(view), values + i);
     }
 }
 
 real *NAME(gather)(const lt_view *view)
 {
-    real *values = lt_alloc((size_t)lt_ref_count(view), sizeof *values);
+    real *values = lt_alloc((size_t)lt_ref_element_count(view), sizeof *values);
     if (values)
-        NAME(load)(view, 0, lt_ref_count(view), values);
+        NAME(load)(view, 0, lt_ref_element_count(view), values);
     return values;
 }
 
@@ -172,7 +172,7 @@ real *NAME(gather_rounded)(const lt_view *view, lt_dtype dtype)
     real *values = NAME(gather)(view);
     if (!values || view->dtype == dtype || (dtype != LT_BF16 && dtype != LT_F16))
         return values;
-    for (int64_t i = 0, count = lt_ref_count(view); i < count; i++) {
+    for (int64_t i = 0, count = lt_ref_element_count(view); i < count; i++) {
         float x = to_f32_odd(values[i]);
         values[i] = (real)(dtype == LT_BF16 ? lt_f32_from_bf16(lt_bf16_from_f32(x))
                                             : lt_f32_from_f16(lt_f16_from_f32(x)));
@@ -190,7 +190,7 @@ real *NAME(gather_pair)(const lt_view dy[2])
         lt_free(sum);
         return NULL;
     }
-    for (int64_t i = 0, count = lt_ref_count(&dy[0]); i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); i < count; i++)
         sum[i] += second[i];
     lt_free(second);
     return sum;
@@ -198,5 +198,5 @@ real *NAME(gather_pair)(const lt_view dy[2])
 
 void NAME(scatter)(const real *values, const lt_view *view)
 {
-    NAME(store)(view, 0, lt_ref_count(view), values);
+    NAME(store)(view, 0, lt_ref_element_count(view), values);
 }

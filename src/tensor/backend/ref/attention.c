@@ -16,8 +16,8 @@ typedef struct parts {
     double *score; /* scores of one query: [keys] */
 } parts;
 
-static parts measure(const lt_attention_config *c, const lt_view *q, const lt_view *k,
-                     const lt_view *lse)
+static parts get_sizes(const lt_attention_config *c, const lt_view *q, const lt_view *k,
+                       const lt_view *lse)
 {
     return (parts){.batch = q->shape.dim[0],
                    .queries = q->shape.dim[1],
@@ -35,7 +35,7 @@ typedef struct query {
     int64_t q, k, lse, keys; /* keys: number of keys that it attends to */
 } query;
 
-static query locate(const parts *p, int64_t b, int64_t h, int64_t i)
+static query locate_query(const parts *p, int64_t b, int64_t h, int64_t i)
 {
     const int64_t g = h / (p->heads / p->kv_heads);
     return (query){.q = ((b * p->queries + i) * p->heads + h) * p->d,
@@ -52,13 +52,13 @@ static double dot(const double *a, const double *b, int64_t count)
     return sum;
 }
 
-static void add(double factor, const double *x, int64_t count, double *y)
+static void add_scaled(double factor, const double *x, int64_t count, double *y)
 {
     for (int64_t i = 0; i < count; i++)
         y[i] += factor * x[i];
 }
 
-static void find_scores(const parts *p, query at)
+static void compute_scores(const parts *p, query at)
 {
     for (int64_t j = 0; j < at.keys; j++) {
         const double score =
@@ -67,10 +67,10 @@ static void find_scores(const parts *p, query at)
     }
 }
 
-static void attend(const parts *p, query at)
+static void attend_query(const parts *p, query at)
 {
     double top = -(double)INFINITY, sum = 0;
-    find_scores(p, at);
+    compute_scores(p, at);
     for (int64_t j = 0; j < at.keys; j++)
         top = p->score[j] > top ? p->score[j] : top;
     for (int64_t j = 0; j < at.keys; j++)
@@ -79,40 +79,41 @@ static void attend(const parts *p, query at)
     for (int64_t c = 0; c < p->d; c++)
         p->y[at.q + c] = 0;
     for (int64_t j = 0; j < at.keys; j++)
-        add(exp(p->score[j] - top) / sum, p->v + at.k + j * p->kv_heads * p->d, p->d, p->y + at.q);
+        add_scaled(exp(p->score[j] - top) / sum, p->v + at.k + j * p->kv_heads * p->d, p->d,
+                   p->y + at.q);
 }
 
 /* Adds one query's contributions to the gradients. */
-static void attend_back(const parts *p, query at)
+static void attend_query_grad(const parts *p, query at)
 {
     const double *dy = p->dy + at.q, mean = dot(dy, p->y + at.q, p->d);
-    find_scores(p, at);
+    compute_scores(p, at);
     for (int64_t j = 0; j < at.keys; j++) {
         const int64_t k = at.k + j * p->kv_heads * p->d;
         const double weight = exp(p->score[j] - p->lse[at.lse]);
         const double slope = p->scale * weight * (dot(dy, p->v + k, p->d) - mean);
-        add(weight, dy, p->d, p->dv + k);
-        add(slope, p->k + k, p->d, p->dq + at.q);
-        add(slope, p->q + at.q, p->d, p->dk + k);
+        add_scaled(weight, dy, p->d, p->dv + k);
+        add_scaled(slope, p->k + k, p->d, p->dq + at.q);
+        add_scaled(slope, p->q + at.q, p->d, p->dk + k);
     }
 }
 
-static void each_query(const parts *p, void (*visit)(const parts *p, query at))
+static void for_each_query(const parts *p, void (*visit)(const parts *p, query at))
 {
     for (int64_t b = 0; b < p->batch; b++)
         for (int64_t h = 0; h < p->heads; h++)
             for (int64_t i = 0; i < p->queries; i++)
-                visit(p, locate(p, b, h, i));
+                visit(p, locate_query(p, b, h, i));
 }
 
-static void release(parts *p)
+static void free_parts(parts *p)
 {
     double *const all[] = {p->q, p->k, p->v, p->y, p->lse, p->dy, p->dq, p->dk, p->dv, p->score};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         lt_free(all[i]);
 }
 
-static double *zeros(int64_t count)
+static double *alloc_zeros(int64_t count)
 {
     return lt_alloc((size_t)count, sizeof(double));
 }
@@ -121,20 +122,20 @@ lt_status lt_ref_attention(void *ctx, const lt_attention_config *config, const l
                            const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
 {
     (void)ctx;
-    parts p = measure(config, q, k, lse);
+    parts p = get_sizes(config, q, k, lse);
     p.q = lt_ref_gather_f64(q);
     p.k = lt_ref_gather_f64(k);
     p.v = lt_ref_gather_f64(v);
-    p.y = zeros(lt_ref_count(y));
-    p.lse = zeros(lt_ref_count(lse));
-    p.score = zeros(p.keys);
+    p.y = alloc_zeros(lt_ref_element_count(y));
+    p.lse = alloc_zeros(lt_ref_element_count(lse));
+    p.score = alloc_zeros(p.keys);
     const lt_status st = p.q && p.k && p.v && p.y && p.lse && p.score ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        each_query(&p, attend);
+        for_each_query(&p, attend_query);
         lt_ref_scatter_f64(p.y, y);
         lt_ref_scatter_f64(p.lse, lse);
     }
-    release(&p);
+    free_parts(&p);
     return st;
 }
 
@@ -142,21 +143,21 @@ lt_status lt_ref_attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
     (void)ctx;
-    parts p = measure(config, g->q, g->k, g->lse);
+    parts p = get_sizes(config, g->q, g->k, g->lse);
     p.q = lt_ref_gather_f64(g->q);
     p.k = lt_ref_gather_f64(g->k);
     p.v = lt_ref_gather_f64(g->v);
     p.y = lt_ref_gather_f64(g->y);
     p.lse = lt_ref_gather_f64(g->lse);
     p.dy = lt_ref_gather_f64(g->dy);
-    p.dq = zeros(lt_ref_count(g->q));
-    p.dk = zeros(lt_ref_count(g->k));
-    p.dv = zeros(lt_ref_count(g->k));
-    p.score = zeros(p.keys);
+    p.dq = alloc_zeros(lt_ref_element_count(g->q));
+    p.dk = alloc_zeros(lt_ref_element_count(g->k));
+    p.dv = alloc_zeros(lt_ref_element_count(g->k));
+    p.score = alloc_zeros(p.keys);
     const bool read = p.q && p.k && p.v && p.y && p.lse && p.dy;
     const lt_status st = read && p.dq && p.dk && p.dv && p.score ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        each_query(&p, attend_back);
+        for_each_query(&p, attend_query_grad);
         if (g->dq)
             lt_ref_scatter_f64(p.dq, g->dq);
         if (g->dk)
@@ -164,6 +165,6 @@ lt_status lt_ref_attention_grad(void *ctx, const lt_attention_config *config,
         if (g->dv)
             lt_ref_scatter_f64(p.dv, g->dv);
     }
-    release(&p);
+    free_parts(&p);
     return st;
 }

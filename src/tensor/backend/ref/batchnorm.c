@@ -8,13 +8,13 @@ typedef struct sizes {
     int64_t n, c, pixels; /* pixels: H*W */
 } sizes;
 
-static sizes measure(const lt_view *x)
+static sizes get_sizes(const lt_view *x)
 {
     return (sizes){x->shape.dim[0], x->shape.dim[1], x->shape.dim[2] * x->shape.dim[3]};
 }
 
 /* Returns the row-major index of value i = 0 .. n*pixels-1 of channel c. */
-static int64_t index_of(sizes e, int64_t c, int64_t i)
+static int64_t channel_value_index(sizes e, int64_t c, int64_t i)
 {
     return (i / e.pixels * e.c + c) * e.pixels + i % e.pixels;
 }
@@ -28,15 +28,15 @@ static int64_t mask_bit(sizes e, int64_t i)
 
 /* Two passes: the one-pass form, sum(x*x)/n - mean*mean, suffers from cancellation (Chan, Golub & LeVeque,
  * The American Statistician 37, 1983). */
-static void moments(sizes e, const real *x, int64_t c, double *mean, double *m2)
+static void channel_moments(sizes e, const real *x, int64_t c, double *mean, double *m2)
 {
     int64_t count = e.n * e.pixels;
     double sum = 0, square = 0;
     for (int64_t i = 0; i < count; i++)
-        sum += (double)x[index_of(e, c, i)];
+        sum += (double)x[channel_value_index(e, c, i)];
     *mean = sum / (double)count;
     for (int64_t i = 0; i < count; i++) {
-        double d = (double)x[index_of(e, c, i)] - *mean;
+        double d = (double)x[channel_value_index(e, c, i)] - *mean;
         square += d * d;
     }
     *m2 = square;
@@ -47,13 +47,13 @@ lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *sta
     IF_F64(x, batchnorm_stats, ctx, x, stats);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    sizes e = measure(x);
+    sizes e = get_sizes(x);
     real *u = NAME(gather)(x);
     double *rows = lt_alloc(3 * (size_t)e.c, sizeof *rows);
     if (u && rows) {
         for (int64_t c = 0; c < e.c; c++) {
             rows[c] = (double)(e.n * e.pixels);
-            moments(e, u, c, &rows[e.c + c], &rows[2 * e.c + c]);
+            channel_moments(e, u, c, &rows[e.c + c], &rows[2 * e.c + c]);
         }
         lt_ref_scatter_f64(rows, stats);
         st = LT_OK;
@@ -66,13 +66,13 @@ lt_status ENTRY(batchnorm_stats)(void *ctx, const lt_view *x, const lt_view *sta
 /* Gathers a view; NULL for an absent one. Sets *ok to false if out of memory. */
 static real *gather_optional(const lt_view *view, bool *ok)
 {
-    real *values = lt_ref_has(view) ? NAME(gather)(view) : NULL;
-    if (lt_ref_has(view) && !values)
+    real *values = lt_ref_has_data(view) ? NAME(gather)(view) : NULL;
+    if (lt_ref_has_data(view) && !values)
         *ok = false;
     return values;
 }
 
-static void set_mask(sizes e, const real *y, int64_t count, const lt_view *mask)
+static void write_relu_mask(sizes e, const real *y, int64_t count, const lt_view *mask)
 {
     uint8_t *bytes = mask->data;
     for (int64_t i = 0; i < (count + 7) / 8; i++)
@@ -91,8 +91,8 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
     IF_F64(y, batchnorm_apply, ctx, config, x, coef, residual, y, mask);
     (void)ctx;
     bool ok = true;
-    sizes e = measure(x);
-    int64_t count = lt_ref_count(x);
+    sizes e = get_sizes(x);
+    int64_t count = lt_ref_element_count(x);
     real *u = gather_optional(x, &ok), *k = gather_optional(coef, &ok);
     real *add = gather_optional(residual, &ok);
     if (ok && u && k) {
@@ -105,8 +105,8 @@ lt_status ENTRY(batchnorm_apply)(void *ctx, const lt_batchnorm2d_config *config,
                 u[i] = 0;
         }
         NAME(scatter)(u, y);
-        if (lt_ref_has(mask))
-            set_mask(e, u, count, mask);
+        if (lt_ref_has_data(mask))
+            write_relu_mask(e, u, count, mask);
     }
     lt_free(u);
     lt_free(k);
@@ -121,7 +121,7 @@ typedef struct inputs {
     real *coef; /* rows: mean, 1/sqrt(var+eps), scale, shift */
 } inputs;
 
-static void inputs_free(inputs *in)
+static void free_inputs(inputs *in)
 {
     lt_free(in->g);
     lt_free(in->x);
@@ -130,7 +130,7 @@ static void inputs_free(inputs *in)
 
 static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes e, int64_t i)
 {
-    if (lt_ref_has(from->mask)) {
+    if (lt_ref_has_data(from->mask)) {
         int64_t bit = mask_bit(e, i);
         return !(((const uint8_t *)from->mask->data)[bit / 8] >> bit % 8 & 1);
     }
@@ -138,14 +138,14 @@ static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes
     return !(in->x[i] * in->coef[2 * e.c + c] + in->coef[3 * e.c + c] > 0);
 }
 
-static lt_status inputs_gather(const lt_batchnorm_grad *from, sizes e, inputs *in)
+static lt_status gather_inputs(const lt_batchnorm_grad *from, sizes e, inputs *in)
 {
     *in = (inputs){NAME(gather_pair)(from->dy), NAME(gather)(from->x), NAME(gather)(from->coef)};
     if (!in->g || !in->x || !in->coef) {
-        inputs_free(in);
+        free_inputs(in);
         return LT_E_NOMEM;
     }
-    for (int64_t i = 0, count = lt_ref_count(from->x); from->relu && i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(from->x); from->relu && i < count; i++)
         if (is_masked_out(from, in, e, i))
             in->g[i] = 0;
     return LT_OK;
@@ -157,23 +157,23 @@ lt_status ENTRY(batchnorm_grad_stats)(void *ctx, const lt_batchnorm_grad *from, 
     IF_F64(from->x, batchnorm_grad_stats, ctx, from, g, sums);
     (void)ctx;
     inputs in;
-    sizes e = measure(from->x);
-    LT_TRY(inputs_gather(from, e, &in));
+    sizes e = get_sizes(from->x);
+    LT_TRY(gather_inputs(from, e, &in));
     lt_status st = LT_E_NOMEM;
     double *rows = lt_alloc(2 * (size_t)e.c, sizeof *rows);
     if (rows) {
-        for (int64_t i = 0, count = lt_ref_count(from->x); i < count; i++) {
+        for (int64_t i = 0, count = lt_ref_element_count(from->x); i < count; i++) {
             int64_t c = i / e.pixels % e.c;
             double centred = (double)in.x[i] - (double)in.coef[c];
             rows[c] += (double)in.g[i];
             rows[e.c + c] += (double)in.g[i] * centred * (double)in.coef[e.c + c];
         }
         lt_ref_scatter_f64(rows, sums);
-        if (lt_ref_has(g))
+        if (lt_ref_has_data(g))
             NAME(scatter)(in.g, g);
         st = LT_OK;
     }
-    inputs_free(&in);
+    free_inputs(&in);
     lt_free(rows);
     return st;
 }
@@ -193,11 +193,11 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
     IF_F64(dx, batchnorm_grad_x, ctx, from, sums, count, dx);
     (void)ctx;
     inputs in;
-    sizes e = measure(from->x);
-    LT_TRY(inputs_gather(from, e, &in));
+    sizes e = get_sizes(from->x);
+    LT_TRY(gather_inputs(from, e, &in));
     bool ok = true;
     real *s = count > 0 ? gather_optional(sums, &ok) : NULL;
-    for (int64_t i = 0, elements = lt_ref_count(from->x); ok && i < elements; i++) {
+    for (int64_t i = 0, elements = lt_ref_element_count(from->x); ok && i < elements; i++) {
         int64_t c = i / e.pixels % e.c;
         real g = in.g[i];
         if (s) {
@@ -211,7 +211,7 @@ lt_status ENTRY(batchnorm_grad_x)(void *ctx, const lt_batchnorm_grad *from, cons
     for (int i = 0; ok && i < 2; i++)
         if (from->affine[i].data)
             ok = copy_row(sums, i, &from->affine[i]);
-    inputs_free(&in);
+    free_inputs(&in);
     lt_free(s);
     return ok ? LT_OK : LT_E_NOMEM;
 }

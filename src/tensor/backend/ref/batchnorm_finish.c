@@ -6,7 +6,8 @@
 #include <math.h>
 
 /* stats: rows count, mean, M2; rows 0 and 1 become mean and population variance. */
-static void take_batch(double *stats, double momentum, double *mean, double *var, int64_t channels)
+static void finish_batch_stats(double *stats, double momentum, double *mean, double *var,
+                               int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
         double count = stats[c], m2 = stats[2 * channels + c];
@@ -36,32 +37,32 @@ static void fill_coef(const double *moments, const double *affine, double eps, i
 /* Gathers [C] or [3,C] into an array; absent views leave it unchanged. False: out of memory. */
 static bool gather_into(const lt_view *view, double *to)
 {
-    if (!lt_ref_has(view))
+    if (!lt_ref_has_data(view))
         return true;
     double *values = lt_ref_gather_f64(view);
-    for (int64_t i = 0, count = lt_ref_count(view); values && i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(view); values && i < count; i++)
         to[i] = values[i];
     lt_free(values);
     return values != NULL;
 }
 
 /* Turns the statistics of a batch into mean and variance, and updates the running ones and the count. */
-static void update(const lt_batchnorm_parts *p, double momentum, double *batch, double *running,
-                   int64_t channels)
+static void update_running_stats(const lt_batchnorm_parts *p, double momentum, double *batch,
+                                 double *running, int64_t channels)
 {
-    const bool moves = lt_ref_has(p->mean) && lt_ref_has(p->var);
-    take_batch(batch, momentum, moves ? running : NULL, moves ? running + channels : NULL,
-               channels);
+    const bool moves = lt_ref_has_data(p->mean) && lt_ref_has_data(p->var);
+    finish_batch_stats(batch, momentum, moves ? running : NULL, moves ? running + channels : NULL,
+                       channels);
     if (moves) {
         lt_ref_scatter_f64(running, p->mean);
         lt_ref_scatter_f64(running + channels, p->var);
     }
-    if (lt_ref_has(p->batches))
+    if (lt_ref_has_data(p->batches))
         ++*(int64_t *)p->batches->data;
 }
 
-static lt_status finish(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p,
-                        double *memory)
+static lt_status finish_batchnorm(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p,
+                                  double *memory)
 {
     const int64_t channels = p->coef->shape.dim[1];
     double *batch = memory, *running = batch + 3 * channels, *affine = running + 2 * channels,
@@ -70,11 +71,11 @@ static lt_status finish(const lt_batchnorm2d_config *config, const lt_batchnorm_
         || !gather_into(p->var, running + channels) || !gather_into(p->gamma, affine)
         || !gather_into(p->beta, affine + channels))
         return LT_E_NOMEM;
-    if (lt_ref_has(p->stats))
-        update(p, config->momentum, batch, running, channels);
-    fill_coef(lt_ref_has(p->stats) ? batch : running, affine, config->eps, channels, out);
+    if (lt_ref_has_data(p->stats))
+        update_running_stats(p, config->momentum, batch, running, channels);
+    fill_coef(lt_ref_has_data(p->stats) ? batch : running, affine, config->eps, channels, out);
     lt_ref_scatter_f64(out, p->coef);
-    if (lt_ref_has(p->rounded))
+    if (lt_ref_has_data(p->rounded))
         lt_ref_scatter_f64(out + 2 * channels, p->rounded);
     return LT_OK;
 }
@@ -89,7 +90,7 @@ lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config
     if (!memory)
         return LT_E_NOMEM;
     lt_status st = LT_OK;
-    if (lt_ref_has(p.sums_of)) { /* read x again: sums of squares have lost digits */
+    if (lt_ref_has_data(p.sums_of)) { /* read x again: sums of squares have lost digits */
         moments = *p.stats;
         moments.dtype = LT_F64;
         moments.data = memory + 11 * channels;
@@ -97,7 +98,7 @@ lt_status lt_ref_batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config
         st = lt_ref_batchnorm_stats(ctx, p.sums_of, &moments);
     }
     if (!st)
-        st = finish(config, &p, memory);
+        st = finish_batchnorm(config, &p, memory);
     lt_free(memory);
     return st;
 }

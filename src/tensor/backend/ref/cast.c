@@ -31,7 +31,7 @@ lt_status lt_ref_cast(void *ctx, const lt_view *x, const lt_view *y)
 lt_status lt_ref_fill(void *ctx, double value, const lt_view *y)
 {
     (void)ctx;
-    int64_t count = lt_ref_count(y);
+    int64_t count = lt_ref_element_count(y);
     double *values = lt_alloc((size_t)count, sizeof *values);
     if (!values)
         return LT_E_NOMEM;

@@ -15,8 +15,8 @@ typedef struct geometry {
     int64_t x_image, y_image; /* elements of an image of the input and of the output */
 } geometry;
 
-static geometry measure(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
-                        const lt_view *y)
+static geometry get_sizes(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
+                          const lt_view *y)
 {
     return (geometry){
         .config = config,
@@ -43,7 +43,7 @@ typedef struct tap {
 /* Called for each tap of a filter, in the order c, r, s, p. */
 typedef void tap_fn(const tap *t, int64_t step, const real *in, const real *by, real *out);
 
-static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
+static tap find_tap(const geometry *g, int64_t r, int64_t s, int64_t p)
 {
     const lt_conv2d_config *c = g->config;
     int64_t row = p * c->stride_h - c->pad_h + r * c->dilation_h;
@@ -62,7 +62,7 @@ static tap connect(const geometry *g, int64_t r, int64_t s, int64_t p)
 }
 
 /* Calls fn for all taps of an image and all filters, with a, b and out. */
-static void each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b, real *out)
+static void for_each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b, real *out)
 {
     int64_t per_group = g->k / g->config->groups;
     for (int64_t k = 0; k < g->k; k++)
@@ -70,7 +70,7 @@ static void each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b
             int64_t c = crs / (g->r * g->s), r = crs / g->s % g->r, s = crs % g->s;
             int64_t plane = k / per_group * g->c + c;
             for (int64_t p = 0; p < g->p; p++) {
-                tap t = connect(g, r, s, p);
+                tap t = find_tap(g, r, s, p);
                 t.x += plane * g->h * g->w;
                 t.w = k * g->c * g->r * g->s + crs;
                 t.y += k * g->p * g->q;
@@ -80,19 +80,19 @@ static void each_tap(const geometry *g, tap_fn *fn, const real *a, const real *b
         }
 }
 
-static void forward(const tap *t, int64_t step, const real *x, const real *w, real *y)
+static void forward_tap(const tap *t, int64_t step, const real *x, const real *w, real *y)
 {
     for (int64_t i = 0; i < t->count; i++)
         y[t->y + i] += x[t->x + i * step] * w[t->w];
 }
 
-static void backward_x(const tap *t, int64_t step, const real *dy, const real *w, real *dx)
+static void backward_x_tap(const tap *t, int64_t step, const real *dy, const real *w, real *dx)
 {
     for (int64_t i = 0; i < t->count; i++)
         dx[t->x + i * step] += dy[t->y + i] * w[t->w];
 }
 
-static void backward_w(const tap *t, int64_t step, const real *dy, const real *x, real *dw)
+static void backward_w_tap(const tap *t, int64_t step, const real *dy, const real *x, real *dw)
 {
     real sum = 0;
     for (int64_t i = 0; i < t->count; i++)
@@ -106,9 +106,9 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
     IF_F64(y, conv2d, ctx, config, x, w, b, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    geometry g = measure(config, x, w, y);
+    geometry g = get_sizes(config, x, w, y);
     real *ws = NAME(gather_rounded)(w, x->dtype);
-    real *bias = lt_ref_has(b) ? NAME(gather)(b) : lt_alloc((size_t)g.k, sizeof *bias);
+    real *bias = lt_ref_has_data(b) ? NAME(gather)(b) : lt_alloc((size_t)g.k, sizeof *bias);
     real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
     real *ys = lt_alloc((size_t)g.y_image, sizeof *ys);
     if (xs && ws && bias && ys) {
@@ -116,7 +116,7 @@ lt_status ENTRY(conv2d)(void *ctx, const lt_conv2d_config *config, const lt_view
             NAME(load)(x, n * g.x_image, g.x_image, xs);
             for (int64_t i = 0; i < g.y_image; i++)
                 ys[i] = bias[i / (g.p * g.q)];
-            each_tap(&g, forward, xs, ws, ys);
+            for_each_tap(&g, forward_tap, xs, ws, ys);
             NAME(store)(y, n * g.y_image, g.y_image, ys);
         }
         st = LT_OK;
@@ -134,7 +134,7 @@ lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const 
     IF_F64(dx, conv2d_grad_x, ctx, config, dy, w, dx);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    geometry g = measure(config, dx, w, dy);
+    geometry g = get_sizes(config, dx, w, dy);
     real *ws = NAME(gather_rounded)(w, dy->dtype);
     real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
     real *dxs = lt_alloc((size_t)g.x_image, sizeof *dxs);
@@ -142,7 +142,7 @@ lt_status ENTRY(conv2d_grad_x)(void *ctx, const lt_conv2d_config *config, const 
         for (int64_t n = 0; n < g.n; n++) {
             NAME(load)(dy, n * g.y_image, g.y_image, dys);
             memset(dxs, 0, (size_t)g.x_image * sizeof *dxs);
-            each_tap(&g, backward_x, dys, ws, dxs);
+            for_each_tap(&g, backward_x_tap, dys, ws, dxs);
             NAME(store)(dx, n * g.x_image, g.x_image, dxs);
         }
         st = LT_OK;
@@ -159,15 +159,15 @@ lt_status ENTRY(conv2d_grad_w)(void *ctx, const lt_conv2d_config *config, const 
     IF_F64(dw, conv2d_grad_w, ctx, config, dy, x, dw);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    geometry g = measure(config, x, dw, dy);
+    geometry g = get_sizes(config, x, dw, dy);
     real *dys = lt_alloc((size_t)g.y_image, sizeof *dys);
     real *xs = lt_alloc((size_t)g.x_image, sizeof *xs);
-    real *dws = lt_alloc((size_t)lt_ref_count(dw), sizeof *dws);
+    real *dws = lt_alloc((size_t)lt_ref_element_count(dw), sizeof *dws);
     if (dys && xs && dws) {
         for (int64_t n = 0; n < g.n; n++) {
             NAME(load)(dy, n * g.y_image, g.y_image, dys);
             NAME(load)(x, n * g.x_image, g.x_image, xs);
-            each_tap(&g, backward_w, dys, xs, dws);
+            for_each_tap(&g, backward_w_tap, dys, xs, dws);
         }
         NAME(scatter)(dws, dw);
         st = LT_OK;

@@ -12,7 +12,7 @@
 enum { MAX_SWEEPS = 60 }; /* convergence is quadratic: about ten are used */
 
 /* Rotates rows p and q of an n-column matrix: p' = c*p - s*q, q' = s*p + c*q. */
-static void rotate(double *p, double *q, int64_t n, double c, double s)
+static void rotate_rows(double *p, double *q, int64_t n, double c, double s)
 {
     for (int64_t i = 0; i < n; i++) {
         double a = p[i], b = q[i];
@@ -22,7 +22,7 @@ static void rotate(double *p, double *q, int64_t n, double c, double s)
 }
 
 /* Makes a[p,q] zero by a rotation of the plane (p,q), and applies it to the rows of v. */
-static void annihilate(double *a, double *v, int64_t n, int64_t p, int64_t q)
+static void zero_off_diagonal(double *a, double *v, int64_t n, int64_t p, int64_t q)
 {
     double app = a[p * n + p], aqq = a[q * n + q], apq = a[p * n + q];
     double theta = (aqq - app) / (2 * apq);
@@ -31,7 +31,7 @@ static void annihilate(double *a, double *v, int64_t n, int64_t p, int64_t q)
         t = -t;
     double c = 1 / hypot(t, 1), s = t * c;
 
-    rotate(a + p * n, a + q * n, n, c, s);
+    rotate_rows(a + p * n, a + q * n, n, c, s);
     for (int64_t i = 0; i < n; i++) {
         a[i * n + p] = a[p * n + i];
         a[i * n + q] = a[q * n + i];
@@ -39,11 +39,11 @@ static void annihilate(double *a, double *v, int64_t n, int64_t p, int64_t q)
     a[p * n + p] = app - t * apq;
     a[q * n + q] = aqq + t * apq;
     a[p * n + q] = a[q * n + p] = 0;
-    rotate(v + p * n, v + q * n, n, c, s);
+    rotate_rows(v + p * n, v + q * n, n, c, s);
 }
 
 /* Performs one sweep over all pairs; returns the number of rotations needed. */
-static int64_t sweep(double *a, double *v, int64_t n, double negligible)
+static int64_t jacobi_sweep(double *a, double *v, int64_t n, double negligible)
 {
     int64_t rotations = 0;
     for (int64_t p = 0; p < n - 1; p++)
@@ -52,7 +52,7 @@ static int64_t sweep(double *a, double *v, int64_t n, double negligible)
             double scale = sqrt(fabs(a[p * n + p])) * sqrt(fabs(a[q * n + q]));
             if (size <= negligible || size <= DBL_EPSILON / 4 * scale)
                 continue;
-            annihilate(a, v, n, p, q);
+            zero_off_diagonal(a, v, n, p, q);
             rotations++;
         }
     return rotations;
@@ -74,13 +74,13 @@ static lt_status diagonalize(double *a, double *v, int64_t n)
     /* far below the effect of one rounding of the largest eigenvalue */
     double negligible = 0x1p-8 * DBL_EPSILON * sqrt(square) / (double)n;
     for (int i = 0; i < MAX_SWEEPS; i++)
-        if (!sweep(a, v, n, negligible))
+        if (!jacobi_sweep(a, v, n, negligible))
             return LT_OK;
     return lt_fail(LT_E_ARG, "eigh: no convergence in %d sweeps", MAX_SWEEPS);
 }
 
 /* Sets order to the indices of a's diagonal by ascending value (insertion sort). */
-static void sort(const double *a, int64_t n, int64_t *order)
+static void sort_eigenvalues(const double *a, int64_t n, int64_t *order)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t j = i;
@@ -104,7 +104,7 @@ static void write_sorted(const double *a, const double *v, const int64_t *order,
     lt_ref_scatter_f64(spare, &job->vectors);
 }
 
-static lt_status solve(const lt_eigh_job *job)
+static lt_status solve_job(const lt_eigh_job *job)
 {
     int64_t n = job->a.shape.dim[0];
     lt_status st = LT_E_NOMEM;
@@ -115,7 +115,7 @@ static lt_status solve(const lt_eigh_job *job)
     if (a && v && spare && order) {
         st = diagonalize(a, v, n);
         if (!st) {
-            sort(a, n, order);
+            sort_eigenvalues(a, n, order);
             write_sorted(a, v, order, spare, job);
         }
     }
@@ -130,6 +130,6 @@ lt_status lt_ref_eigh(void *ctx, lt_eigh_job *job, size_t count)
 {
     (void)ctx;
     for (size_t i = 0; i < count; i++)
-        job[i].status = solve(&job[i]);
+        job[i].status = solve_job(&job[i]);
     return LT_OK;
 }

@@ -6,12 +6,12 @@
 
 typedef real binary_rule(real a, real b);
 
-static real add(real a, real b)
+static real add_values(real a, real b)
 {
     return a + b;
 }
 
-static real multiply(real a, real b)
+static real multiply_values(real a, real b)
 {
     return a * b;
 }
@@ -21,12 +21,13 @@ static real pass_where_positive(real dy, real y)
     return y > 0 ? dy : 0;
 }
 
-static lt_status binary(binary_rule *rule, const lt_view *a, const lt_view *b, const lt_view *y)
+static lt_status apply_binary(binary_rule *rule, const lt_view *a, const lt_view *b,
+                              const lt_view *y)
 {
     lt_status st = LT_E_NOMEM;
     real *u = NAME(gather)(a), *v = NAME(gather)(b);
     if (u && v) {
-        for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+        for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
             u[i] = rule(u[i], v[i]);
         NAME(scatter)(u, y);
         st = LT_OK;
@@ -40,21 +41,21 @@ lt_status ENTRY(add)(void *ctx, const lt_view *a, const lt_view *b, const lt_vie
 {
     IF_F64(y, add, ctx, a, b, y);
     (void)ctx;
-    return binary(add, a, b, y);
+    return apply_binary(add_values, a, b, y);
 }
 
 lt_status ENTRY(mul)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, mul, ctx, a, b, y);
     (void)ctx;
-    return binary(multiply, a, b, y);
+    return apply_binary(multiply_values, a, b, y);
 }
 
 lt_status ENTRY(relu_grad)(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     IF_F64(y, relu_grad, ctx, a, b, y);
     (void)ctx;
-    return binary(pass_where_positive, a, b, y);
+    return apply_binary(pass_where_positive, a, b, y);
 }
 
 lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view *y)
@@ -64,7 +65,7 @@ lt_status ENTRY(scale)(void *ctx, double factor, const lt_view *x, const lt_view
     real *u = NAME(gather)(x);
     if (!u)
         return LT_E_NOMEM;
-    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] *= (real)factor;
     NAME(scatter)(u, y);
     lt_free(u);
@@ -78,7 +79,7 @@ lt_status ENTRY(relu)(void *ctx, const lt_view *x, const lt_view *y)
     real *u = NAME(gather)(x);
     if (!u)
         return LT_E_NOMEM;
-    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] = u[i] < 0 ? 0 : u[i]; /* not fmax(): keeps NaN */
     NAME(scatter)(u, y);
     lt_free(u);
@@ -94,7 +95,7 @@ lt_status ENTRY(dropout)(void *ctx, lt_random random, double p, const lt_view *x
         return LT_E_NOMEM;
     real factor = (real)(1 / (1 - p));
     lt_random_words words = {.group = -1};
-    for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
+    for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
         u[i] = (double)lt_random_word(&words, &random, i) * 0x1p-32 >= p ? u[i] * factor : 0;
     NAME(scatter)(u, y);
     lt_free(u);
@@ -110,7 +111,7 @@ lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const l
     if (!u)
         return LT_E_NOMEM;
     int64_t channels = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
-    for (int64_t i = 0, count = lt_ref_count(x); i < count; i++) {
+    for (int64_t i = 0, count = lt_ref_element_count(x); i < count; i++) {
         int64_t c = i / pixels % channels;
         u[i] = (u[i] - (real)config->mean[c]) / (real)config->deviation[c];
     }
@@ -120,7 +121,8 @@ lt_status ENTRY(normalize)(void *ctx, const lt_normalize_config *config, const l
 }
 
 /* Adds x's elements, from dimension dim on, to their sums; returns the position after them in x. */
-static const real *add_up(const lt_view *x, const lt_view *y, int dim, const real *in, double *sums)
+static const real *accumulate_sums(const lt_view *x, const lt_view *y, int dim, const real *in,
+                                   double *sums)
 {
     if (dim == x->shape.ndim) {
         *sums += (double)*in;
@@ -132,7 +134,7 @@ static const real *add_up(const lt_view *x, const lt_view *y, int dim, const rea
     if (y->shape.dim[dim] == 1)
         inner = 0;
     for (int64_t i = 0; i < x->shape.dim[dim]; i++)
-        in = add_up(x, y, dim + 1, in, sums + i * inner);
+        in = accumulate_sums(x, y, dim + 1, in, sums + i * inner);
     return in;
 }
 
@@ -141,11 +143,11 @@ lt_status ENTRY(sum)(void *ctx, double factor, const lt_view *x, const lt_view *
     IF_F64(x, sum, ctx, factor, x, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    int64_t count = lt_ref_count(y);
+    int64_t count = lt_ref_element_count(y);
     real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
     double *sums = lt_alloc((size_t)count, sizeof *sums);
     if (u && v && sums) {
-        add_up(x, y, 0, u, sums);
+        accumulate_sums(x, y, 0, u, sums);
         for (int64_t j = 0; j < count; j++)
             v[j] = (real)(factor * sums[j]);
         NAME(scatter)(v, y);

@@ -38,7 +38,8 @@ lt_status lt_ref_embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy
     lt_status st = LT_E_NOMEM;
     const int64_t columns = dw->shape.dim[1];
     LT_TRY(check_ids("embedding", ids, dw->shape.dim[0]));
-    double *sum = lt_alloc((size_t)lt_ref_count(dw), sizeof *sum), *g = lt_ref_gather_f64(dy);
+    double *sum = lt_alloc((size_t)lt_ref_element_count(dw), sizeof *sum),
+           *g = lt_ref_gather_f64(dy);
     if (sum && g) {
         for (int64_t n = 0; n < ids->shape.dim[0]; n++)
             for (int64_t c = 0; c < columns; c++)

@@ -10,14 +10,14 @@ typedef struct sizes {
     int64_t n, c, pixels, groups, size; /* size: values in a group of an image */
 } sizes;
 
-static sizes measure(const lt_view *x, const lt_group_norm_config *config)
+static sizes get_sizes(const lt_view *x, const lt_group_norm_config *config)
 {
     const int64_t c = x->shape.dim[1], pixels = x->shape.dim[2] * x->shape.dim[3];
     return (sizes){x->shape.dim[0], c, pixels, config->groups, c / config->groups * pixels};
 }
 
 /* Group i = 0 .. n*groups-1 is contiguous in row-major memory. */
-static void moments(const real *x, int64_t count, double *mean, double *var)
+static void group_moments(const real *x, int64_t count, double *mean, double *var)
 {
     double sum = 0, square = 0;
     for (int64_t i = 0; i < count; i++)
@@ -29,7 +29,7 @@ static void moments(const real *x, int64_t count, double *mean, double *var)
 }
 
 /* Returns the channel's value for row-major element i, or `otherwise` without values. */
-static real of_channel(const real *values, sizes e, int64_t i, real otherwise)
+static real channel_value_or(const real *values, sizes e, int64_t i, real otherwise)
 {
     return values ? values[i / e.pixels % e.c] : otherwise;
 }
@@ -40,7 +40,7 @@ lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const
 {
     IF_F64(y, group_norm, ctx, config, x, gamma, beta, stats, y);
     (void)ctx;
-    const sizes e = measure(x, config);
+    const sizes e = get_sizes(x, config);
     const int64_t all = e.n * e.groups;
     lt_status st = LT_E_NOMEM;
     real *u = NAME(gather)(x), *g = gamma ? NAME(gather)(gamma) : NULL;
@@ -49,12 +49,12 @@ lt_status ENTRY(group_norm)(void *ctx, const lt_group_norm_config *config, const
     if (u && s && !gamma == !g && !beta == !b) {
         for (int64_t k = 0; k < all; k++) {
             double var;
-            moments(u + k * e.size, e.size, &s[k], &var);
+            group_moments(u + k * e.size, e.size, &s[k], &var);
             s[all + k] = 1 / sqrt(var + config->eps);
         }
         for (int64_t i = 0; i < all * e.size; i++) {
             const double *mean = &s[i / e.size], hat = ((double)u[i] - *mean) * mean[all];
-            u[i] = (real)hat * of_channel(g, e, i, 1) + of_channel(b, e, i, 0);
+            u[i] = (real)hat * channel_value_or(g, e, i, 1) + channel_value_or(b, e, i, 0);
         }
         lt_ref_scatter_f64(s, stats);
         NAME(scatter)(u, y);
@@ -74,48 +74,49 @@ typedef struct parts {
     double *stats;
 } parts;
 
-static double normed(const parts *p, int64_t i)
+static double normalized_value(const parts *p, int64_t i)
 {
     const double *mean = &p->stats[i / p->e.size];
     return ((double)p->x[i] - mean[0]) * mean[p->e.n * p->e.groups];
 }
 
 /* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)), h = gamma * dy, means over the group. */
-static void grad_x(const parts *p, int64_t group, real *dx)
+static void compute_group_dx(const parts *p, int64_t group, real *dx)
 {
     const sizes e = p->e;
     const double rstd = p->stats[e.n * e.groups + group];
     double sum = 0, product = 0;
     for (int64_t i = group * e.size; i < (group + 1) * e.size; i++) {
-        const double h = (double)p->dy[i] * (double)of_channel(p->gamma, e, i, 1);
+        const double h = (double)p->dy[i] * (double)channel_value_or(p->gamma, e, i, 1);
         sum += h;
-        product += h * normed(p, i);
+        product += h * normalized_value(p, i);
     }
     for (int64_t i = group * e.size; i < (group + 1) * e.size; i++) {
-        const double h = (double)p->dy[i] * (double)of_channel(p->gamma, e, i, 1);
-        const double away = (sum + normed(p, i) * product) / (double)e.size;
+        const double h = (double)p->dy[i] * (double)channel_value_or(p->gamma, e, i, 1);
+        const double away = (sum + normalized_value(p, i) * product) / (double)e.size;
         dx[i] = (real)(rstd * (h - away));
     }
 }
 
 /* dgamma[c] = sum of dy * xhat, dbeta[c] = sum of dy, over images and pixels. sums: [2,C]. */
-static void sum_channels(const parts *p, double *sums)
+static void sum_affine_grads(const parts *p, double *sums)
 {
     for (int64_t i = 0; i < p->e.n * p->e.c * p->e.pixels; i++) {
         const int64_t c = i / p->e.pixels % p->e.c;
-        sums[c] += (double)p->dy[i] * normed(p, i);
+        sums[c] += (double)p->dy[i] * normalized_value(p, i);
         sums[p->e.c + c] += (double)p->dy[i];
     }
 }
 
-static void write_grads(const parts *p, const lt_group_norm_grad *g, real *dx, double *sums)
+static void compute_and_write_grads(const parts *p, const lt_group_norm_grad *g, real *dx,
+                                    double *sums)
 {
     if (g->dx) {
         for (int64_t k = 0; k < p->e.n * p->e.groups; k++)
-            grad_x(p, k, dx);
+            compute_group_dx(p, k, dx);
         NAME(scatter)(dx, g->dx);
     }
-    sum_channels(p, sums);
+    sum_affine_grads(p, sums);
     if (g->dgamma)
         lt_ref_scatter_f64(sums, g->dgamma);
     if (g->dbeta)
@@ -128,12 +129,12 @@ lt_status ENTRY(group_norm_grad)(void *ctx, const lt_group_norm_config *config,
     IF_F64(g->x, group_norm_grad, ctx, config, g);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    parts p = {measure(g->x, config), NAME(gather)(g->dy), NAME(gather)(g->x),
+    parts p = {get_sizes(g->x, config), NAME(gather)(g->dy), NAME(gather)(g->x),
                g->gamma ? NAME(gather)(g->gamma) : NULL, lt_ref_gather_f64(g->stats)};
-    real *dx = lt_alloc((size_t)lt_ref_count(g->x), sizeof *dx);
+    real *dx = lt_alloc((size_t)lt_ref_element_count(g->x), sizeof *dx);
     double *sums = lt_alloc(2 * (size_t)p.e.c, sizeof *sums);
     if (p.dy && p.x && !g->gamma == !p.gamma && p.stats && dx && sums) {
-        write_grads(&p, g, dx, sums);
+        compute_and_write_grads(&p, g, dx, sums);
         st = LT_OK;
     }
     lt_free(p.dy);

@@ -7,8 +7,8 @@
 #include <math.h>
 
 /* Computes mean and 1/sqrt(var + eps) of a row; with rms the mean is 0. */
-static void moments(const real *x, int64_t count, const lt_layernorm_config *config, double *mean,
-                    double *rstd)
+static void row_moments(const real *x, int64_t count, const lt_layernorm_config *config,
+                        double *mean, double *rstd)
 {
     double sum = 0, square = 0;
     for (int64_t c = 0; c < count && !config->rms; c++)
@@ -19,7 +19,7 @@ static void moments(const real *x, int64_t count, const lt_layernorm_config *con
     *rstd = 1 / sqrt(square / (double)count + config->eps);
 }
 
-static real of_channel(const real *values, int64_t c, real otherwise)
+static real channel_value_or(const real *values, int64_t c, real otherwise)
 {
     return values ? values[c] : otherwise;
 }
@@ -38,10 +38,10 @@ lt_status ENTRY(layernorm)(void *ctx, const lt_layernorm_config *config, const l
     if (u && s && !gamma == !g && !beta == !b) {
         for (int64_t n = 0; n < rows; n++) {
             real *row = u + n * count;
-            moments(row, count, config, &s[n], &s[rows + n]);
+            row_moments(row, count, config, &s[n], &s[rows + n]);
             for (int64_t c = 0; c < count; c++)
-                row[c] = (real)(((double)row[c] - s[n]) * s[rows + n]) * of_channel(g, c, 1)
-                         + of_channel(b, c, 0);
+                row[c] = (real)(((double)row[c] - s[n]) * s[rows + n]) * channel_value_or(g, c, 1)
+                         + channel_value_or(b, c, 0);
         }
         lt_ref_scatter_f64(s, stats);
         NAME(scatter)(u, y);
@@ -61,48 +61,50 @@ typedef struct parts {
     double *stats;
 } parts;
 
-static double normed(const parts *p, int64_t n, int64_t c)
+static double normalized_value(const parts *p, int64_t n, int64_t c)
 {
     return ((double)p->x[n * p->count + c] - p->stats[n]) * p->stats[p->rows + n];
 }
 
 /* dx = rstd * (h - mean(h) - xhat * mean(h * xhat)), h = gamma * dy; with rms without mean(h). */
-static void grad_x(const parts *p, bool rms, int64_t n, real *dx)
+static void compute_row_dx(const parts *p, bool rms, int64_t n, real *dx)
 {
     const double rstd = p->stats[p->rows + n], count = (double)p->count;
     const real *dy = p->dy + n * p->count;
     double sum = 0, product = 0;
     for (int64_t c = 0; c < p->count; c++) {
-        const double h = (double)dy[c] * (double)of_channel(p->gamma, c, 1);
+        const double h = (double)dy[c] * (double)channel_value_or(p->gamma, c, 1);
         sum += rms ? 0 : h;
-        product += h * normed(p, n, c);
+        product += h * normalized_value(p, n, c);
     }
     for (int64_t c = 0; c < p->count; c++) {
-        const double h = (double)dy[c] * (double)of_channel(p->gamma, c, 1);
-        dx[n * p->count + c] = (real)(rstd * (h - sum / count - normed(p, n, c) * product / count));
+        const double h = (double)dy[c] * (double)channel_value_or(p->gamma, c, 1);
+        dx[n * p->count + c] =
+            (real)(rstd * (h - sum / count - normalized_value(p, n, c) * product / count));
     }
 }
 
 /* Sums dy, or dy times the normalised x, over the rows. */
-static void grad_vector(const parts *p, bool of_product, const lt_view *out, double *sums)
+static void compute_affine_grad(const parts *p, bool of_product, const lt_view *out, double *sums)
 {
     for (int64_t c = 0; c < p->count; c++) {
         sums[c] = 0;
         for (int64_t n = 0; n < p->rows; n++)
-            sums[c] += (double)p->dy[n * p->count + c] * (of_product ? normed(p, n, c) : 1);
+            sums[c] +=
+                (double)p->dy[n * p->count + c] * (of_product ? normalized_value(p, n, c) : 1);
     }
     lt_ref_scatter_f64(sums, out);
 }
 
-static void write_grads(const parts *p, bool rms, const lt_layernorm_grad *g, real *dx,
-                        double *sums)
+static void compute_and_write_grads(const parts *p, bool rms, const lt_layernorm_grad *g, real *dx,
+                                    double *sums)
 {
     if (g->dgamma)
-        grad_vector(p, true, g->dgamma, sums);
+        compute_affine_grad(p, true, g->dgamma, sums);
     if (g->dbeta)
-        grad_vector(p, false, g->dbeta, sums);
+        compute_affine_grad(p, false, g->dbeta, sums);
     for (int64_t n = 0; g->dx && n < p->rows; n++)
-        grad_x(p, rms, n, dx);
+        compute_row_dx(p, rms, n, dx);
     if (g->dx)
         NAME(scatter)(dx, g->dx);
 }
@@ -122,7 +124,7 @@ lt_status ENTRY(layernorm_grad)(void *ctx, const lt_layernorm_config *config,
     real *dx = lt_alloc((size_t)(p.rows * p.count) + 1, sizeof *dx);
     double *sums = lt_alloc((size_t)p.count, sizeof *sums);
     if (p.dy && p.x && !g->gamma == !p.gamma && p.stats && dx && sums) {
-        write_grads(&p, config->rms, g, dx, sums);
+        compute_and_write_grads(&p, config->rms, g, dx, sums);
         st = LT_OK;
     }
     lt_free(p.dy);

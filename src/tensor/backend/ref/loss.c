@@ -12,7 +12,7 @@ typedef struct targets {
     double smoothing;
 } targets;
 
-static double target(const targets *t, int64_t n, int64_t k)
+static double target_probability(const targets *t, int64_t n, int64_t k)
 {
     double one = t->soft ? t->values[n * t->classes + k] : (double)((int64_t)t->values[n] == k);
     return (1 - t->smoothing) * one + t->smoothing / (double)t->classes;
@@ -24,7 +24,7 @@ static bool is_ignored(const targets *t, int64_t n)
     return !t->soft && t->values[n] == (double)LT_IGNORED_LABEL;
 }
 
-static int64_t rows_that_count(const targets *t)
+static int64_t count_unignored_rows(const targets *t)
 {
     int64_t count = 0;
     for (int64_t n = 0; n < t->rows; n++)
@@ -54,19 +54,19 @@ static double log_sum_exp(const double *z, int64_t count)
     return top + log(sum);
 }
 
-static double loss_of(const targets *t, const double *z, double *lse)
+static double total_loss(const targets *t, const double *z, double *lse)
 {
     double loss = 0;
     for (int64_t n = 0; n < t->rows; n++) {
         const double *row = z + n * t->classes;
         lse[n] = log_sum_exp(row, t->classes);
         for (int64_t k = 0; k < t->classes && !is_ignored(t, n); k++) {
-            double q = target(t, n, k);
+            double q = target_probability(t, n, k);
             if (q != 0) /* a class of probability 0 may have the logit -Inf */
                 loss -= q * (row[k] - lse[n]);
         }
     }
-    const int64_t rows = rows_that_count(t);
+    const int64_t rows = count_unignored_rows(t);
     return rows ? loss / (double)rows : 0;
 }
 
@@ -91,7 +91,7 @@ lt_status lt_ref_softmax_xent(void *ctx, double smoothing, const lt_view *logits
     if (z && l && t.values) {
         st = check_labels(&t);
         if (!st) {
-            double mean = loss_of(&t, z, l);
+            double mean = total_loss(&t, z, l);
             lt_ref_scatter_f64(l, lse);
             lt_ref_scatter_f64(&mean, loss);
         }
@@ -110,9 +110,9 @@ static void gradient_row(const targets *t, int64_t n, double lse, double factor,
     if (is_ignored(t, n))
         return;
     for (int64_t k = 0; k < t->classes; k++)
-        total += target(t, n, k);
+        total += target_probability(t, n, k);
     for (int64_t k = 0; k < t->classes; k++)
-        z[k] = factor * (exp(z[k] - lse) * total - target(t, n, k));
+        z[k] = factor * (exp(z[k] - lse) * total - target_probability(t, n, k));
 }
 
 lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,
@@ -125,7 +125,7 @@ lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
     double *z = lt_ref_gather_f64(logits), *l = lt_ref_gather_f64(lse),
            *upstream = lt_ref_gather_f64(dloss);
     if (z && l && upstream && t.values) {
-        const double rows = (double)rows_that_count(&t);
+        const double rows = (double)count_unignored_rows(&t);
         for (int64_t n = 0; n < t.rows; n++)
             gradient_row(&t, n, l[n], *upstream / rows, z + n * t.classes);
         lt_ref_scatter_f64(z, dx);
@@ -140,7 +140,7 @@ lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *d
 
 /* Returns the number of logits that rank before the label's; count if the row has a NaN or the label is not
  * a class. */
-static int64_t rank_of(const double *z, int64_t count, double label)
+static int64_t label_rank(const double *z, int64_t count, double label)
 {
     if (!(label >= 0 && label < (double)count))
         return count;
@@ -164,7 +164,7 @@ lt_status lt_ref_topk_hits(void *ctx, const lt_view *logits, const lt_view *labe
     if (z && label) {
         int64_t *out = hits->data;
         for (int64_t n = 0; n < rows; n++) {
-            int64_t rank = rank_of(z + n * classes, classes, label[n]);
+            int64_t rank = label_rank(z + n * classes, classes, label[n]);
             out[0] += rank == 0 && classes > 0;
             out[hits->stride[0]] += rank < TOP && rank < classes;
             if (hits->shape.dim[0] > 2)

@@ -14,7 +14,7 @@ static void multiply_add(const real *a, const real *b, real *y, int64_t columns,
 }
 
 /* An f32 parameter multiplied with 16-bit data counts as rounded to their dtype. */
-static real *gather_factor(const lt_view *x, const lt_view *other)
+static real *gather_operand(const lt_view *x, const lt_view *other)
 {
     return x->dtype == LT_F32 && x->version ? NAME(gather_rounded)(x, other->dtype)
                                             : NAME(gather)(x);
@@ -26,7 +26,7 @@ lt_status ENTRY(matmul)(void *ctx, const lt_view *a, const lt_view *b, const lt_
     (void)ctx;
     lt_status st = LT_E_NOMEM;
     int64_t rows = y->shape.dim[1], columns = y->shape.dim[2], depth = a->shape.dim[2];
-    real *u = gather_factor(a, b), *v = gather_factor(b, a);
+    real *u = gather_operand(a, b), *v = gather_operand(b, a);
     real *w = lt_alloc((size_t)columns, sizeof *w);
     if (u && v && w) {
         for (int64_t i = 0; i < y->shape.dim[0] * rows; i++) {
@@ -55,7 +55,7 @@ lt_status ENTRY(linear)(void *ctx, const lt_view *x, const lt_view *w, const lt_
     wt.stride[0] = w->stride[1];
     wt.stride[1] = w->stride[0];
     real *v = NAME(gather_rounded)(&wt, x->dtype);
-    real *b = lt_ref_has(bias) ? NAME(gather)(bias) : lt_alloc((size_t)columns, sizeof *b);
+    real *b = lt_ref_has_data(bias) ? NAME(gather)(bias) : lt_alloc((size_t)columns, sizeof *b);
     real *u = lt_alloc((size_t)depth, sizeof *u);
     real *out = lt_alloc((size_t)columns, sizeof *out);
     if (u && v && b && out) {

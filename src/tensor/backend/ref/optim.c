@@ -15,7 +15,7 @@ lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, l
         double *g = lt_ref_gather_f64(&item[i].grad);
         if (!g)
             return LT_E_NOMEM;
-        for (int64_t j = 0, elements = lt_ref_count(&item[i].grad); j < elements; j++)
+        for (int64_t j = 0, elements = lt_ref_element_count(&item[i].grad); j < elements; j++)
             square += g[j] * g[j];
         lt_free(g);
     }
@@ -74,7 +74,7 @@ static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalar
     *s = (slot){
         .p = lt_ref_gather_f64(&item->value),
         .g = gather_optional(&item->grad, &ok),
-        .count = lt_ref_count(&item->value),
+        .count = lt_ref_element_count(&item->value),
         .lr = scalars->lr * item->lr_scale,
         .weight_decay = item->weight_decay,
     };
@@ -115,7 +115,7 @@ static lt_status update_all(update_fn *update, const void *config, const lt_opti
     return LT_OK;
 }
 
-static void sgd(const void *config, slot *s)
+static void sgd_update(const void *config, slot *s)
 {
     const lt_sgd_kernel *c = config;
     double *m = s->state[0];
@@ -133,10 +133,10 @@ lt_status lt_ref_sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item
                      const bool *first, size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    return update_all(sgd, config, item, first, count, scalars);
+    return update_all(sgd_update, config, item, first, count, scalars);
 }
 
-static void adagrad(const void *config, slot *s)
+static void adagrad_update(const void *config, slot *s)
 {
     const double eps = *(const double *)config;
     for (int64_t j = 0; j < s->count; j++) {
@@ -150,10 +150,10 @@ lt_status lt_ref_adagrad(void *ctx, double eps, const lt_optim_item *item, size_
                          const lt_scalars *scalars)
 {
     (void)ctx;
-    return update_all(adagrad, &eps, item, NULL, count, scalars);
+    return update_all(adagrad_update, &eps, item, NULL, count, scalars);
 }
 
-static void adam(const void *config, slot *s)
+static void adam_update(const void *config, slot *s)
 {
     const lt_adam_kernel *c = config;
     double *m = s->state[0], *v = s->state[1];
@@ -174,7 +174,7 @@ lt_status lt_ref_adam(void *ctx, const lt_adam_kernel *config, const lt_optim_it
                       size_t count, const lt_scalars *scalars)
 {
     (void)ctx;
-    return update_all(adam, config, item, NULL, count, scalars);
+    return update_all(adam_update, config, item, NULL, count, scalars);
 }
 
 lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
@@ -194,8 +194,8 @@ lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_
 
 /* --- Trust ratios: You, Gitman & Ginsburg 2017 (arXiv 1708.03888), equation 6 --- */
 
-static double trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
-                       double update, const lt_scalars *s)
+static double compute_trust_ratio(const lt_trust_kernel *c, const lt_trust_item *item,
+                                  double weight, double update, const lt_scalars *s)
 {
     const double u =
         c->of_gradients ? update * s->grad_scale + item->weight_decay * weight : update;
@@ -219,13 +219,13 @@ lt_status lt_ref_trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_
     (void)ctx;
     for (size_t i = 0; scalars->finite && i < count; i++)
         weight[2 * table->stride[0] + (int64_t)i] =
-            trust_of(config, &item[i], weight[i], update[i], scalars);
+            compute_trust_ratio(config, &item[i], weight[i], update[i], scalars);
     return LT_OK;
 }
 
 /* --- Elementwise expressions. Formulas: lt_vec_op --- */
 
-static double evaluate(const lt_vec_job *j, double a, double b, double y)
+static double evaluate_vec_op(const lt_vec_job *j, double a, double b, double y)
 {
     double kept = j->beta == 0 ? 0 : j->beta * y; /* with beta 0 a NaN in y must not survive */
     switch (j->op) {
@@ -245,15 +245,15 @@ static double evaluate(const lt_vec_job *j, double a, double b, double y)
     return (double)NAN;
 }
 
-static lt_status run(const lt_vec_job *job)
+static lt_status run_vec_job(const lt_vec_job *job)
 {
     lt_status st = LT_E_NOMEM;
     bool binary = job->b.data != NULL;
     double *a = lt_ref_gather_f64(&job->a), *y = lt_ref_gather_f64(&job->y);
     double *b = binary ? lt_ref_gather_f64(&job->b) : NULL;
     if (a && y && (b || !binary)) {
-        for (int64_t i = 0, count = lt_ref_count(&job->y); i < count; i++)
-            y[i] = evaluate(job, a[i], b ? b[i] : 0, y[i]);
+        for (int64_t i = 0, count = lt_ref_element_count(&job->y); i < count; i++)
+            y[i] = evaluate_vec_op(job, a[i], b ? b[i] : 0, y[i]);
         lt_ref_scatter_f64(y, &job->y);
         st = LT_OK;
     }
@@ -270,7 +270,7 @@ lt_status lt_ref_vec(void *ctx, const lt_vec_job *job, size_t count, const lt_sc
         lt_vec_job resolved = job[i];
         resolved.alpha = lt_vec_alpha(&job[i], scalars);
         resolved.beta = lt_vec_beta(&job[i], scalars);
-        LT_TRY(run(&resolved));
+        LT_TRY(run_vec_job(&resolved));
     }
     return LT_OK;
 }

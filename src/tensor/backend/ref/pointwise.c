@@ -36,8 +36,8 @@ lt_status ENTRY(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, c
     lt_status st = LT_E_NOMEM;
     real *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
     if (u && v) {
-        for (int64_t i = 0, count = lt_ref_count(y); i < count; i++)
-            u[i] = pw_value(*f, u[i], v[i]);
+        for (int64_t i = 0, count = lt_ref_element_count(y); i < count; i++)
+            u[i] = pw_evaluate(*f, u[i], v[i]);
         NAME(scatter)(u, y);
         st = LT_OK;
     }
@@ -54,7 +54,7 @@ lt_status ENTRY(pointwise_grad)(void *ctx, const lt_pointwise *f, int input, con
     lt_status st = LT_E_NOMEM;
     real *g = NAME(gather)(dy), *u = NAME(gather)(a), *v = NAME(gather)(b ? b : a);
     if (g && u && v) {
-        for (int64_t i = 0, count = lt_ref_count(d); i < count; i++)
+        for (int64_t i = 0, count = lt_ref_element_count(d); i < count; i++)
             g[i] = pw_grad(*f, input, g[i], u[i], v[i]);
         NAME(scatter)(g, d);
         st = LT_OK;

@@ -20,7 +20,8 @@ static int64_t smaller(int64_t a, int64_t b)
 }
 
 /* Returns the window of row-major index i of y. */
-static window window_of(const lt_pool2d_config *c, const lt_shape *x, const lt_shape *y, int64_t i)
+static window output_window(const lt_pool2d_config *c, const lt_shape *x, const lt_shape *y,
+                            int64_t i)
 {
     int64_t p = i / y->dim[3] % y->dim[2], q = i % y->dim[3];
     window w = {.h = p * c->stride_h - c->pad_h, .w = q * c->stride_w - c->pad_w};
@@ -32,26 +33,26 @@ static window window_of(const lt_pool2d_config *c, const lt_shape *x, const lt_s
 }
 
 /* Returns where the image plane of row-major index i of y begins in x. */
-static int64_t plane_of(const lt_shape *x, const lt_shape *y, int64_t i)
+static int64_t plane_offset(const lt_shape *x, const lt_shape *y, int64_t i)
 {
     return i / (y->dim[2] * y->dim[3]) * x->dim[2] * x->dim[3];
 }
 
 /* NaN counts as larger than any number; of equal values the first wins. */
-static bool beats(real candidate, real best)
+static bool is_new_max(real candidate, real best)
 {
     return candidate > best || (candidate != candidate && best == best);
 }
 
 /* Returns the position of the maximum in its window, which is not empty (padding is at most half). */
-static int64_t winner(const real *plane, int64_t width, const lt_pool2d_config *c, window w)
+static int64_t window_argmax(const real *plane, int64_t width, const lt_pool2d_config *c, window w)
 {
     int64_t best = w.r0 * c->kernel_w + w.s0;
     real value = plane[(w.h + w.r0) * width + w.w + w.s0];
     for (int64_t r = w.r0; r < w.r1; r++)
         for (int64_t s = w.s0; s < w.s1; s++) {
             real candidate = plane[(w.h + r) * width + w.w + s];
-            if (beats(candidate, value)) {
+            if (is_new_max(candidate, value)) {
                 value = candidate;
                 best = r * c->kernel_w + s;
             }
@@ -65,19 +66,19 @@ lt_status ENTRY(maxpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
     IF_F64(y, maxpool2d, ctx, config, x, y, index);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    int64_t count = lt_ref_count(y), width = x->shape.dim[3];
+    int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
     real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
     real *indices = lt_alloc((size_t)count, sizeof *indices);
     if (u && v && indices) {
         for (int64_t i = 0; i < count; i++) {
-            const real *plane = u + plane_of(&x->shape, &y->shape, i);
-            window w = window_of(config, &x->shape, &y->shape, i);
-            int64_t best = winner(plane, width, config, w);
+            const real *plane = u + plane_offset(&x->shape, &y->shape, i);
+            window w = output_window(config, &x->shape, &y->shape, i);
+            int64_t best = window_argmax(plane, width, config, w);
             indices[i] = (real)best;
             v[i] = plane[(w.h + best / config->kernel_w) * width + w.w + best % config->kernel_w];
         }
         NAME(scatter)(v, y);
-        if (lt_ref_has(index))
+        if (lt_ref_has_data(index))
             NAME(scatter)(indices, index);
         st = LT_OK;
     }
@@ -95,13 +96,13 @@ lt_status ENTRY(maxpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
     lt_status st = LT_E_NOMEM;
     const lt_shape *x = &dx->shape, *y = &dy[0].shape;
     real *g = NAME(gather_pair)(dy), *indices = NAME(gather)(index);
-    real *sums = lt_alloc((size_t)lt_ref_count(dx), sizeof *sums);
+    real *sums = lt_alloc((size_t)lt_ref_element_count(dx), sizeof *sums);
     if (g && indices && sums) {
-        for (int64_t i = 0, count = lt_ref_count(&dy[0]); i < count; i++) {
-            window w = window_of(config, x, y, i);
+        for (int64_t i = 0, count = lt_ref_element_count(&dy[0]); i < count; i++) {
+            window w = output_window(config, x, y, i);
             int64_t h = w.h + (int64_t)indices[i] / config->kernel_w;
             int64_t column = w.w + (int64_t)indices[i] % config->kernel_w;
-            sums[plane_of(x, y, i) + h * x->dim[3] + column] += g[i];
+            sums[plane_offset(x, y, i) + h * x->dim[3] + column] += g[i];
         }
         NAME(scatter)(sums, dx);
         st = LT_OK;
@@ -118,13 +119,13 @@ lt_status ENTRY(avgpool2d)(void *ctx, const lt_pool2d_config *config, const lt_v
     IF_F64(y, avgpool2d, ctx, config, x, y);
     (void)ctx;
     lt_status st = LT_E_NOMEM;
-    int64_t count = lt_ref_count(y), width = x->shape.dim[3];
+    int64_t count = lt_ref_element_count(y), width = x->shape.dim[3];
     double area = (double)config->kernel_h * config->kernel_w;
     real *u = NAME(gather)(x), *v = lt_alloc((size_t)count, sizeof *v);
     if (u && v) {
         for (int64_t i = 0; i < count; i++) {
-            const real *plane = u + plane_of(&x->shape, &y->shape, i);
-            window w = window_of(config, &x->shape, &y->shape, i);
+            const real *plane = u + plane_offset(&x->shape, &y->shape, i);
+            window w = output_window(config, &x->shape, &y->shape, i);
             double sum = 0;
             for (int64_t r = w.r0; r < w.r1; r++)
                 for (int64_t s = w.s0; s < w.s1; s++)
@@ -147,11 +148,11 @@ lt_status ENTRY(avgpool2d_grad)(void *ctx, const lt_pool2d_config *config, const
     lt_status st = LT_E_NOMEM;
     const lt_shape *x = &dx->shape, *y = &dy->shape;
     double area = (double)config->kernel_h * config->kernel_w;
-    real *g = NAME(gather)(dy), *sums = lt_alloc((size_t)lt_ref_count(dx), sizeof *sums);
+    real *g = NAME(gather)(dy), *sums = lt_alloc((size_t)lt_ref_element_count(dx), sizeof *sums);
     if (g && sums) {
-        for (int64_t i = 0, count = lt_ref_count(dy); i < count; i++) {
-            window w = window_of(config, x, y, i);
-            real *plane = sums + plane_of(x, y, i);
+        for (int64_t i = 0, count = lt_ref_element_count(dy); i < count; i++) {
+            window w = output_window(config, x, y, i);
+            real *plane = sums + plane_offset(x, y, i);
             for (int64_t r = w.r0; r < w.r1; r++)
                 for (int64_t s = w.s0; s < w.s1; s++)
                     plane[(w.h + r) * x->dim[3] + w.w + s] += (real)((double)g[i] / area);

@@ -6,7 +6,7 @@
 #include <math.h>
 
 /* Applies I - 2 v v^T / (v^T v), with v starting at row `first`, to columns [from, n) of m. */
-static void reflect(double *m, const double *v, int64_t n, int64_t first, int64_t from)
+static void apply_reflection(double *m, const double *v, int64_t n, int64_t first, int64_t from)
 {
     double square = 0;
     for (int64_t i = first; i < n; i++)
@@ -22,7 +22,7 @@ static void reflect(double *m, const double *v, int64_t n, int64_t first, int64_
 }
 
 /* a becomes R; v [n,n] receives a reflection per row. */
-static void triangulate(double *a, double *v, int64_t n)
+static void reduce_to_triangular(double *a, double *v, int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
         double *w = v + k * n, norm = 0;
@@ -31,13 +31,13 @@ static void triangulate(double *a, double *v, int64_t n)
             norm += w[i] * w[i];
         }
         w[k] += copysign(sqrt(norm), w[k]);
-        reflect(a, w, n, k, k);
+        apply_reflection(a, w, n, k, k);
     }
 }
 
 /* Orders the columns by falling diagonal, ties by index. Insertion sort, because the basis of a slowly
  * changing matrix is nearly sorted. */
-static void find_order(const double *a, int64_t n, int64_t *order)
+static void sort_columns(const double *a, int64_t n, int64_t *order)
 {
     for (int64_t k = 0; k < n; k++) {
         int64_t at = k;
@@ -50,16 +50,16 @@ static void find_order(const double *a, int64_t n, int64_t *order)
 /* Orthonormalizes a's columns, which are sorted, into q; v [n,n] is work memory. */
 static void orthonormalize(double *a, double *v, double *q, int64_t n)
 {
-    triangulate(a, v, n);
+    reduce_to_triangular(a, v, n);
     for (int64_t i = 0; i < n; i++)
         q[i * (n + 1)] = 1;
     for (int64_t k = n - 1; k >= 0; k--)
-        reflect(q, v + k * n, n, k, 0);
+        apply_reflection(q, v + k * n, n, k, 0);
     for (int64_t i = 0; i < n * n; i++)
         q[i] = a[i % n * (n + 1)] < 0 ? -q[i] : q[i];
 }
 
-static lt_status qr(const lt_qr_job *job)
+static lt_status run_qr_job(const lt_qr_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
     double *a = lt_ref_gather_f64(&job->a);
@@ -68,7 +68,7 @@ static lt_status qr(const lt_qr_job *job)
     lt_status st = a && v && order ? LT_OK : LT_E_NOMEM;
     if (!st) {
         double *q = v + n * n, *sorted = q + n * n;
-        find_order(a, n, order);
+        sort_columns(a, n, order);
         for (int64_t i = 0; i < n * n; i++)
             sorted[i] = a[i / n * n + order[i % n]];
         orthonormalize(sorted, v, q, n);
@@ -86,6 +86,6 @@ lt_status lt_ref_qr(void *ctx, const lt_qr_job *job, size_t count)
 {
     (void)ctx;
     for (size_t i = 0; i < count; i++)
-        LT_TRY(qr(&job[i]));
+        LT_TRY(run_qr_job(&job[i]));
     return LT_OK;
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 
 /* Replaces the lower triangle of m by its Cholesky factor; false if not positive definite. */
-static bool factorize(double *m, int64_t n)
+static bool cholesky_factorize(double *m, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
         for (int64_t i = j; i < n; i++) {
@@ -24,7 +24,7 @@ static bool factorize(double *m, int64_t n)
 }
 
 /* x = (l l^T)^(-1) x. */
-static void substitute(const double *l, double *x, int64_t n)
+static void cholesky_solve(const double *l, double *x, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         for (int64_t k = 0; k < i; k++)
@@ -38,25 +38,25 @@ static void substitute(const double *l, double *x, int64_t n)
     }
 }
 
-static lt_status add_term(const double *a, double *y, double *work, int64_t n, double weight,
-                          double shift)
+static lt_status add_inverse_term(const double *a, double *y, double *work, int64_t n,
+                                  double weight, double shift)
 {
     double *l = work, *x = work + n * n;
     for (int64_t i = 0; i < n * n; i++)
         l[i] = a[i] + (i % (n + 1) ? 0 : shift);
-    if (!factorize(l, n))
+    if (!cholesky_factorize(l, n))
         return lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite", shift);
     for (int64_t j = 0; j < n; j++) {
         for (int64_t i = 0; i < n; i++)
             x[i] = i == j;
-        substitute(l, x, n);
+        cholesky_solve(l, x, n);
         for (int64_t i = 0; i < n; i++)
             y[j * n + i] += weight * x[i];
     }
     return LT_OK;
 }
 
-static lt_status run(lt_rational_job *job)
+static lt_status run_rational_job(lt_rational_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
     double *a = lt_ref_gather_f64(&job->a);
@@ -67,7 +67,7 @@ static lt_status run(lt_rational_job *job)
     for (int64_t i = 0; i < n && !st; i++)
         y[i * (n + 1)] = job->constant;
     for (int j = 0; j < job->poles && !st && !job->status; j++)
-        job->status = add_term(a, y, work, n, job->weight[j], job->shift[j]);
+        job->status = add_inverse_term(a, y, work, n, job->weight[j], job->shift[j]);
     if (!st && !job->status)
         lt_ref_scatter_f64(y, &job->y);
     lt_free(a);
@@ -80,9 +80,9 @@ lt_status lt_ref_rational(void *ctx, lt_rational_job *job, size_t count)
 {
     (void)ctx;
     for (size_t i = 0; i < count; i++) {
-        lt_rational_job own = lt_rational_unscaled(&job[i]);
-        LT_TRY(run(&own));
-        lt_rational_end(&job[i], own.status);
+        lt_rational_job own = lt_rational_apply_scale(&job[i]);
+        LT_TRY(run_rational_job(&own));
+        lt_rational_report_status(&job[i], own.status);
     }
     return LT_OK;
 }

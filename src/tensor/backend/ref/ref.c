@@ -53,13 +53,13 @@ static lt_status sync_device(void *ctx)
 }
 
 /* All dtypes are equally fast. */
-static bool has_fast(void *ctx, lt_dtype dtype)
+static bool has_fast_dtype(void *ctx, lt_dtype dtype)
 {
     (void)ctx;
     return dtype == LT_F32 || dtype == LT_F64 || dtype == LT_BF16 || dtype == LT_F16;
 }
 
-static int threads(void *ctx)
+static int thread_count(void *ctx)
 {
     (void)ctx;
     return 1;
@@ -78,8 +78,8 @@ static const lt_backend backend = {
     .free = free_memory,
     .copy = copy_memory,
     .sync = sync_device,
-    .has_fast = has_fast,
-    .threads = threads,
+    .has_fast = has_fast_dtype,
+    .threads = thread_count,
     .host_memory = true,
     LT_BACKEND_ENTRIES(ENTRY)
 };

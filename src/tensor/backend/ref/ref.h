@@ -9,7 +9,7 @@
 #include "lather/detail/backend.h"
 
 /* Returns the number of elements. */
-static inline int64_t lt_ref_count(const lt_view *view)
+static inline int64_t lt_ref_element_count(const lt_view *view)
 {
     int64_t count = 1;
     for (int d = 0; d < view->shape.ndim; d++)
@@ -18,7 +18,7 @@ static inline int64_t lt_ref_count(const lt_view *view)
 }
 
 /* Returns true if an optional view is present. */
-static inline bool lt_ref_has(const lt_view *view)
+static inline bool lt_ref_has_data(const lt_view *view)
 {
     return view && view->data;
 }

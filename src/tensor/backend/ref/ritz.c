@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static void run(const lt_ritz_job *job)
+static void bisect_ritz_value(const lt_ritz_job *job)
 {
     enum { SIZE = LT_RITZ_COLUMNS * LT_RITZ_COLUMNS };
     const double *part = job->product.data;
@@ -25,6 +25,6 @@ lt_status lt_ref_ritz(void *ctx, const lt_ritz_job *job, size_t count)
 {
     (void)ctx;
     for (size_t i = 0; i < count; i++)
-        run(&job[i]);
+        bisect_ritz_value(&job[i]);
     return LT_OK;
 }

@@ -8,7 +8,7 @@ lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
                         const lt_view *y)
 {
     (void)ctx;
-    const int64_t d = x->shape.dim[3], pairs = d / 2, count = lt_ref_count(x) / 2;
+    const int64_t d = x->shape.dim[3], pairs = d / 2, count = lt_ref_element_count(x) / 2;
     double *u = lt_ref_gather_f64(x);
     if (!u)
         return LT_E_NOMEM;

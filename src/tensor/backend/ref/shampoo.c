@@ -22,7 +22,7 @@ static unfolding unfold(const lt_view *g, int dim)
     return s;
 }
 
-static double row_product(const double *g, unfolding s, int64_t i, int64_t j)
+static double slice_dot_product(const double *g, unfolding s, int64_t i, int64_t j)
 {
     double sum = 0;
     for (int64_t o = 0; o < s.outer; o++) {
@@ -33,7 +33,7 @@ static double row_product(const double *g, unfolding s, int64_t i, int64_t j)
     return sum;
 }
 
-static lt_status gram(const lt_gram_job *job)
+static lt_status run_gram_job(const lt_gram_job *job)
 {
     lt_status st = LT_E_NOMEM;
     unfolding s = unfold(&job->g, job->dim);
@@ -42,7 +42,7 @@ static lt_status gram(const lt_gram_job *job)
         for (int64_t i = 0; i < s.n; i++)
             for (int64_t j = 0; j <= i; j++) {
                 double kept = job->beta == 0 ? 0 : job->beta * f[i * s.n + j];
-                f[i * s.n + j] = f[j * s.n + i] = kept + job->alpha * row_product(g, s, i, j);
+                f[i * s.n + j] = f[j * s.n + i] = kept + job->alpha * slice_dot_product(g, s, i, j);
             }
         lt_ref_scatter_f64(f, &job->f);
         st = LT_OK;
@@ -56,12 +56,12 @@ lt_status lt_ref_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_
 {
     (void)ctx;
     for (size_t i = 0; (!scalars || scalars->finite) && i < count; i++)
-        LT_TRY(gram(&job[i]));
+        LT_TRY(run_gram_job(&job[i]));
     return LT_OK;
 }
 
 /* y[o,i,k] += sum over j of m(i,j) * g[o,j,k]. */
-static void multiply(const double *m, bool transpose, const double *g, double *y, unfolding s)
+static void mode_multiply(const double *m, bool transpose, const double *g, double *y, unfolding s)
 {
     for (int64_t o = 0; o < s.outer; o++)
         for (int64_t ij = 0; ij < s.n * s.n; ij++) {
@@ -74,14 +74,14 @@ static void multiply(const double *m, bool transpose, const double *g, double *y
         }
 }
 
-static lt_status mode_product(const lt_mode_product_job *job)
+static lt_status run_mode_product_job(const lt_mode_product_job *job)
 {
     lt_status st = LT_E_NOMEM;
     unfolding s = unfold(&job->g, job->dim);
     double *g = lt_ref_gather_f64(&job->g), *m = lt_ref_gather_f64(&job->m);
-    double *y = lt_alloc((size_t)lt_ref_count(&job->y), sizeof *y);
+    double *y = lt_alloc((size_t)lt_ref_element_count(&job->y), sizeof *y);
     if (g && m && y) {
-        multiply(m, job->transpose, g, y, s);
+        mode_multiply(m, job->transpose, g, y, s);
         lt_ref_scatter_f64(y, &job->y);
         st = LT_OK;
     }
@@ -96,7 +96,7 @@ lt_status lt_ref_mode_product(void *ctx, const lt_mode_product_job *job, size_t 
 {
     (void)ctx;
     for (size_t i = 0; (!scalars || scalars->finite) && i < count; i++)
-        LT_TRY(mode_product(&job[i]));
+        LT_TRY(run_mode_product_job(&job[i]));
     return LT_OK;
 }
 
@@ -108,7 +108,7 @@ lt_status lt_ref_frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
         double *values = lt_ref_gather_f64(&x[i]), square = 0;
         if (!values)
             return LT_E_NOMEM;
-        for (int64_t j = 0, elements = lt_ref_count(&x[i]); j < elements; j++)
+        for (int64_t j = 0, elements = lt_ref_element_count(&x[i]); j < elements; j++)
             square += values[j] * values[j];
         lt_free(values);
         norm[i * (size_t)out->stride[0]] = sqrt(square);

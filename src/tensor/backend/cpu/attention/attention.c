@@ -9,13 +9,13 @@
 #include <math.h>
 
 /* Returns the size of equal parts of at most `most`, a multiple of step. */
-static int64_t divide(int64_t count, int64_t most, int64_t step)
+static int64_t equal_part_size(int64_t count, int64_t most, int64_t step)
 {
     return lt_cpu_round_up(lt_cpu_ceil_div(count, lt_cpu_ceil_div(count, most)), step);
 }
 
-lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_config *config,
-                                      const lt_view *q, const lt_view *k)
+lt_attention_job lt_attention_make_job(const lt_cpu *cpu, const lt_attention_config *config,
+                                       const lt_view *q, const lt_view *k)
 {
     enum { QUERIES = 72, KEYS = 256 }; /* most of a tile; measured: half and twice are 3 % slower */
     const bool pairs = q->dtype == LT_BF16 && cpu->kernels->pairs;
@@ -33,8 +33,8 @@ lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_conf
                           .words = (d + step - 1) / step,
                           .width = lt_cpu_round_up(d, LT_ATTENTION_LANES),
                           .scale = (float)config->scale};
-    j.tile = divide(j.queries, QUERIES, LT_ATTENTION_ROWS);
-    j.block = divide(j.keys, KEYS, LT_ATTENTION_PANEL);
+    j.tile = equal_part_size(j.queries, QUERIES, LT_ATTENTION_ROWS);
+    j.block = equal_part_size(j.keys, KEYS, LT_ATTENTION_PANEL);
     j.row = j.block + LT_ATTENTION_LANES; /* not a power of 2, which would map to few cache sets */
     j.value_depth = (j.keys + step - 1) / step;
     j.packed = j.keys;
@@ -60,20 +60,20 @@ static int64_t layout_workspace(const lt_attention_job *j, float *base, work *w)
 {
     const int64_t key_columns = lt_cpu_round_up(j->packed, LT_ATTENTION_PANEL);
     int64_t at = 0;
-    w->keys = lt_attention_take(base, &at, key_columns * j->words);
-    w->values = lt_attention_take(base, &at,
-                                  lt_cpu_round_up(j->width, LT_ATTENTION_PANEL) * j->value_depth);
-    w->query = lt_attention_take(base, &at, j->tile * j->words);
-    w->score = lt_attention_take(base, &at, j->tile * j->row);
-    w->weight = lt_attention_take(base, &at, j->pairs ? j->tile * j->row / 2 : 0);
-    w->y = lt_attention_take(base, &at, j->tile * j->width);
-    w->top = lt_attention_take(base, &at, j->tile);
-    w->sum = lt_attention_take(base, &at, j->tile * LT_ATTENTION_LANES);
-    w->norm = lt_attention_take(base, &at, j->tile);
+    w->keys = lt_attention_take_floats(base, &at, key_columns * j->words);
+    w->values = lt_attention_take_floats(
+        base, &at, lt_cpu_round_up(j->width, LT_ATTENTION_PANEL) * j->value_depth);
+    w->query = lt_attention_take_floats(base, &at, j->tile * j->words);
+    w->score = lt_attention_take_floats(base, &at, j->tile * j->row);
+    w->weight = lt_attention_take_floats(base, &at, j->pairs ? j->tile * j->row / 2 : 0);
+    w->y = lt_attention_take_floats(base, &at, j->tile * j->width);
+    w->top = lt_attention_take_floats(base, &at, j->tile);
+    w->sum = lt_attention_take_floats(base, &at, j->tile * LT_ATTENTION_LANES);
+    w->norm = lt_attention_take_floats(base, &at, j->tile);
     return at;
 }
 
-float *lt_attention_memory(const lt_attention_job *j)
+float *lt_attention_thread_workspace(const lt_attention_job *j)
 {
     return j->memory + lt_parallel_index() * j->memory_floats;
 }
@@ -85,7 +85,7 @@ void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t
     to.step = x->stride[1];
     to.d = j->d;
     to.pairs = j->pairs;
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_pack(&to);
+    j->kernels->of[lt_cpu_store_from_dtype(j->dtype)].attention_pack(&to);
 }
 
 void lt_attention_multiply(const lt_attention_job *j, const float *a, const float *b, int64_t rows,
@@ -102,7 +102,8 @@ void lt_attention_multiply(const lt_attention_job *j, const float *a, const floa
                                           .cols = lt_cpu_round_up(cols, LT_ATTENTION_LANES),
                                           .depth = j->d,
                                           .pairs = j->pairs,
-                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_COLUMNS),
+                                          .bound =
+                                              lt_attention_causal_bound(j, LT_ATTENTION_COLUMNS),
                                           .offset = offset};
     j->kernels->attention_product(&product);
 }
@@ -125,11 +126,11 @@ static float *lse_row(const call *c, int64_t b, int64_t h, int64_t i)
 }
 
 /* Processes one block of keys for a tile of queries: y = or += weights v. */
-static void add_block(const lt_attention_job *j, const work *w, int64_t rows, int64_t first_query,
-                      int64_t key)
+static void attend_key_block(const lt_attention_job *j, const work *w, int64_t rows,
+                             int64_t first_query, int64_t key)
 {
     const int64_t cols = j->keys - key < j->block ? j->keys - key : j->block;
-    const int64_t offset = lt_attention_seen(j, first_query) - 1 - key;
+    const int64_t offset = lt_attention_visible_keys(j, first_query) - 1 - key;
     lt_attention_multiply(j, w->query, w->keys + key * j->words, rows, cols, offset, w->score);
     const lt_attention_weights weights = {.score = w->score,
                                           .weight = (uint16_t *)(void *)w->weight,
@@ -159,7 +160,7 @@ static void add_block(const lt_attention_job *j, const work *w, int64_t rows, in
                                          .depth = cols,
                                          .pairs = j->pairs,
                                          .add = key > 0,
-                                         .bound = lt_attention_if_causal(j, LT_ATTENTION_END),
+                                         .bound = lt_attention_causal_bound(j, LT_ATTENTION_END),
                                          .offset = offset};
     j->kernels->attention_product(&values);
 }
@@ -172,8 +173,8 @@ static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int6
     const operands *x = &c->x;
     lt_attention_pack_rows(j, x->q, b, first, h,
                            (lt_attention_pack){.rows = rows, .left = w->query});
-    for (int64_t key = 0; key < lt_attention_seen(j, first + rows - 1); key += j->block)
-        add_block(j, w, rows, first, key);
+    for (int64_t key = 0; key < lt_attention_visible_keys(j, first + rows - 1); key += j->block)
+        attend_key_block(j, w, rows, first, key);
     finish_softmax(w, rows, lse_row(c, b, h, first));
     const lt_attention_save out = {.x = w->y,
                                    .scale = w->norm,
@@ -183,10 +184,10 @@ static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int6
                                    .y_row = x->y->stride[1],
                                    .rows = rows,
                                    .d = j->d};
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_save(&out);
+    j->kernels->of[lt_cpu_store_from_dtype(j->dtype)].attention_save(&out);
 }
 
-static void attend(void *context, int64_t begin, int64_t end, int64_t index)
+static void attend_task(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
@@ -197,8 +198,8 @@ static void attend(void *context, int64_t begin, int64_t end, int64_t index)
     const int64_t g = h / (j->heads / j->kv_heads), first = begin % c->chunks * c->chunk;
     const int64_t last = first + c->chunk < j->queries ? first + c->chunk : j->queries;
     work w;
-    layout_workspace(j, lt_attention_memory(j), &w);
-    const int64_t seen = lt_attention_seen(j, last - 1);
+    layout_workspace(j, lt_attention_thread_workspace(j), &w);
+    const int64_t seen = lt_attention_visible_keys(j, last - 1);
     lt_attention_pack_rows(j, x->k, b, 0, g,
                            (lt_attention_pack){.rows = seen, .row_panels = w.keys});
     lt_attention_pack_rows(
@@ -215,15 +216,15 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
 {
     const lt_attention_job *j = &c->job;
     const int64_t g = h / (j->heads / j->kv_heads);
-    const lt_cpu_store store = lt_cpu_store_of(j->dtype);
+    const lt_cpu_store store = lt_cpu_store_from_dtype(j->dtype);
     work w;
-    layout_workspace(j, lt_attention_memory(j), &w);
+    layout_workspace(j, lt_attention_thread_workspace(j), &w);
     const lt_attention_pack query = {
         .x = lt_attention_row(c->x.q, b, i, h), .rows = 1, .d = j->d, .left = w.query};
     j->kernels->of[store].attention_pack(&query);
     lt_attention_rows rows = {.row = lt_attention_row(c->x.k, b, 0, g),
                               .step = c->x.k->stride[1],
-                              .rows = lt_attention_seen(j, i),
+                              .rows = lt_attention_visible_keys(j, i),
                               .d = j->d,
                               .x = w.query,
                               .score = w.score,
@@ -251,7 +252,7 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
 }
 
 /* Computes all queries of the heads that share keys, so that keys are read from memory once. */
-static void attend_few(void *context, int64_t begin, int64_t end, int64_t index)
+static void attend_few_queries(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
@@ -263,11 +264,11 @@ static void attend_few(void *context, int64_t begin, int64_t end, int64_t index)
             attend_query(c, begin / j->kv_heads, h, i);
 }
 
-static bool is_fast(const lt_attention_config *config, const operands *x)
+static bool has_fast_kernel(const lt_attention_config *config, const operands *x)
 {
     const lt_view *const views[] = {x->q, x->k, x->v, x->y};
     for (int i = 0; i < 4; i++)
-        if (views[i]->dtype != x->q->dtype || !lt_attention_has_rows(views[i]))
+        if (views[i]->dtype != x->q->dtype || !lt_attention_has_contiguous_rows(views[i]))
             return false;
     return lt_cpu_is_fast_dtype(x->q->dtype) && x->lse->dtype == LT_F32 && config->scale > 0;
 }
@@ -278,10 +279,10 @@ lt_status lt_cpu_attention(void *ctx, const lt_attention_config *config, const l
     enum { FEW = 4 };
     lt_cpu *cpu = ctx;
     call c = {.x = {q, k, v, y, lse}};
-    if (!is_fast(config, &c.x))
+    if (!has_fast_kernel(config, &c.x))
         return lt_backend_ref()->attention(ctx, config, q, k, v, y, lse);
     lt_attention_job *j = &c.job;
-    *j = lt_attention_measure(cpu, config, q, k);
+    *j = lt_attention_make_job(cpu, config, q, k);
     const bool few = j->queries < FEW;
     if (few) { /* one row of scores in f32 */
         j->pairs = false;
@@ -298,12 +299,12 @@ lt_status lt_cpu_attention(void *ctx, const lt_attention_config *config, const l
     if (!j->memory)
         return LT_E_NOMEM;
     if (few) {
-        lt_parallel(j->batch * j->kv_heads, 1, attend_few, &c);
+        lt_parallel(j->batch * j->kv_heads, 1, attend_few_queries, &c);
         return LT_OK;
     }
     const int64_t tiles = (j->queries + j->tile - 1) / j->tile, heads = j->batch * j->heads;
     c.chunk = lt_cpu_ceil_div(tiles, lt_cpu_ceil_div(LT_ATTENTION_TASKS, heads)) * j->tile;
     c.chunks = lt_cpu_ceil_div(j->queries, c.chunk);
-    lt_parallel(heads * c.chunks, 1, attend, &c);
+    lt_parallel(heads * c.chunks, 1, attend_task, &c);
     return LT_OK;
 }

@@ -1,5 +1,5 @@
 /* Gradient of attention by tiles: recomputes scores from q and k and weights from lse, one tile at a time. Dao et al.,
- * "FlashAttention", NeurIPS 2022, algorithm 4; formulas: ext/attention_kernels.h.
+ * "FlashAttention", NeurIPS 2022, algorithm 4; formulas: detail/attention_kernels.h.
  *
  * A task is one head and an interval of its keys, for all queries that see it. If a head has several intervals, dq of a
  * task is a partial sum; if several heads share k and v, so are dk and dv. Partial sums are then added in order. */
@@ -30,23 +30,23 @@ static int64_t layout_workspace(const call *c, float *base, work *w)
     const lt_attention_job *j = &c->job;
     const int64_t panels = lt_cpu_round_up(j->width, LT_ATTENTION_PANEL), tile = j->tile * j->row;
     int64_t at = 0;
-    w->keys = lt_attention_take(base, &at, c->chunk * j->words);
-    w->values = lt_attention_take(base, &at, c->chunk * j->words);
-    w->key_rows = lt_attention_take(base, &at, panels * c->chunk);
-    w->query = lt_attention_take(base, &at, j->tile * j->words);
-    w->query_rows = lt_attention_take(base, &at, panels * j->tile);
-    w->dy = lt_attention_take(base, &at, j->tile * j->words);
-    w->dy_rows = lt_attention_take(base, &at, panels * j->tile);
-    w->lse = lt_attention_take(base, &at, j->tile);
-    w->mean = lt_attention_take(base, &at, j->tile);
-    w->score = lt_attention_take(base, &at, tile);
-    w->slope = lt_attention_take(base, &at, tile);
-    w->score_pairs = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
-    w->slope_pairs = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
-    w->slope_rows = lt_attention_take(base, &at, j->pairs ? tile / 2 : 0);
-    w->dq = lt_attention_take(base, &at, j->tile * j->width);
-    w->dk = lt_attention_take(base, &at, c->chunk * j->width);
-    w->dv = lt_attention_take(base, &at, c->chunk * j->width);
+    w->keys = lt_attention_take_floats(base, &at, c->chunk * j->words);
+    w->values = lt_attention_take_floats(base, &at, c->chunk * j->words);
+    w->key_rows = lt_attention_take_floats(base, &at, panels * c->chunk);
+    w->query = lt_attention_take_floats(base, &at, j->tile * j->words);
+    w->query_rows = lt_attention_take_floats(base, &at, panels * j->tile);
+    w->dy = lt_attention_take_floats(base, &at, j->tile * j->words);
+    w->dy_rows = lt_attention_take_floats(base, &at, panels * j->tile);
+    w->lse = lt_attention_take_floats(base, &at, j->tile);
+    w->mean = lt_attention_take_floats(base, &at, j->tile);
+    w->score = lt_attention_take_floats(base, &at, tile);
+    w->slope = lt_attention_take_floats(base, &at, tile);
+    w->score_pairs = lt_attention_take_floats(base, &at, j->pairs ? tile / 2 : 0);
+    w->slope_pairs = lt_attention_take_floats(base, &at, j->pairs ? tile / 2 : 0);
+    w->slope_rows = lt_attention_take_floats(base, &at, j->pairs ? tile / 2 : 0);
+    w->dq = lt_attention_take_floats(base, &at, j->tile * j->width);
+    w->dk = lt_attention_take_floats(base, &at, c->chunk * j->width);
+    w->dv = lt_attention_take_floats(base, &at, c->chunk * j->width);
     return at;
 }
 
@@ -93,7 +93,7 @@ static void pack_queries(const call *c, const work *w, const position *p)
                                     .rows = p->queries,
                                     .d = j->d,
                                     .dot = w->mean};
-    j->kernels->of[lt_cpu_store_of(j->dtype)].attention_dots(&dots);
+    j->kernels->of[lt_cpu_store_from_dtype(j->dtype)].attention_dots(&dots);
     memcpy(w->lse, lse, (size_t)p->queries * sizeof *lse);
 }
 
@@ -103,7 +103,7 @@ typedef struct tile {
 } tile;
 
 /* dk or dv of the tile's keys += transposed tile times the packed rows of its queries. */
-static void multiply_keys(const lt_attention_job *j, const position *p, const tile *t,
+static void add_key_grads(const lt_attention_job *j, const position *p, const tile *t,
                           const float *a, const float *b, float *y)
 {
     const lt_attention_product product = {.a = a,
@@ -118,13 +118,13 @@ static void multiply_keys(const lt_attention_job *j, const position *p, const ti
                                           .depth = p->queries,
                                           .pairs = j->pairs,
                                           .add = true,
-                                          .bound = lt_attention_if_causal(j, LT_ATTENTION_BEGIN),
+                                          .bound = lt_attention_causal_bound(j, LT_ATTENTION_BEGIN),
                                           .offset = t->offset};
     j->kernels->attention_product(&product);
 }
 
 /* dq of the tile's queries = or += slopes times keys. */
-static void multiply_queries(const call *c, const work *w, const position *p, const tile *t)
+static void add_query_grads(const call *c, const work *w, const position *p, const tile *t)
 {
     const lt_attention_job *j = &c->job;
     const lt_attention_product product = {
@@ -140,12 +140,12 @@ static void multiply_queries(const call *c, const work *w, const position *p, co
         .depth = t->cols,
         .pairs = j->pairs,
         .add = t->first > 0,
-        .bound = lt_attention_if_causal(j, LT_ATTENTION_END),
+        .bound = lt_attention_causal_bound(j, LT_ATTENTION_END),
         .offset = t->offset};
     j->kernels->attention_product(&product);
 }
 
-static void add_tile(const call *c, const work *w, const position *p, const tile *t)
+static void add_tile_grads(const call *c, const work *w, const position *p, const tile *t)
 {
     const lt_attention_job *j = &c->job;
     const bool slopes = c->g->dq || c->g->dk;
@@ -170,16 +170,16 @@ static void add_tile(const call *c, const work *w, const position *p, const tile
                                    .offset = t->offset};
     j->kernels->attention_slopes(&s);
     if (c->g->dv)
-        multiply_keys(j, p, t, j->pairs ? w->score_pairs : w->score, w->dy_rows, w->dv);
+        add_key_grads(j, p, t, j->pairs ? w->score_pairs : w->score, w->dy_rows, w->dv);
     if (c->g->dk)
-        multiply_keys(j, p, t, j->pairs ? w->slope_pairs : w->slope, w->query_rows, w->dk);
+        add_key_grads(j, p, t, j->pairs ? w->slope_pairs : w->slope, w->query_rows, w->dk);
     if (c->g->dq)
-        multiply_queries(c, w, p, t);
+        add_query_grads(c, w, p, t);
 }
 
 /* Stores rows of sums, times factor, to y, a row of view `of`. */
-static void store(const lt_attention_job *j, const float *x, float factor, int64_t rows, void *y,
-                  const lt_view *of)
+static void store_scaled_rows(const lt_attention_job *j, const float *x, float factor, int64_t rows,
+                              void *y, const lt_view *of)
 {
     const lt_attention_save out = {.x = x,
                                    .x_row = j->width,
@@ -188,36 +188,36 @@ static void store(const lt_attention_job *j, const float *x, float factor, int64
                                    .y_row = of->stride[1],
                                    .rows = rows,
                                    .d = j->d};
-    j->kernels->of[lt_cpu_store_of(of->dtype)].attention_save(&out);
+    j->kernels->of[lt_cpu_store_from_dtype(of->dtype)].attention_save(&out);
 }
 
-static void store_queries(const call *c, const work *w, const position *p)
+static void store_query_grads(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
     const int64_t row = ((p->chunk * j->batch + p->b) * j->heads + p->h) * j->queries + p->query;
     if (c->part_q)
         memcpy(c->part_q + row * j->width, w->dq, (size_t)(p->queries * j->width) * sizeof *w->dq);
     else
-        store(j, w->dq, j->scale, p->queries, lt_attention_row(c->g->dq, p->b, p->query, p->h),
-              c->g->dq);
+        store_scaled_rows(j, w->dq, j->scale, p->queries,
+                          lt_attention_row(c->g->dq, p->b, p->query, p->h), c->g->dq);
 }
 
-static void store_keys(const call *c, const float *sum, float factor, const position *p,
-                       float *part, const lt_view *to)
+static void store_key_grads(const call *c, const float *sum, float factor, const position *p,
+                            float *part, const lt_view *to)
 {
     const lt_attention_job *j = &c->job;
     const int64_t row = (p->b * j->heads + p->h) * j->keys + p->key;
     if (part)
         memcpy(part + row * j->width, sum, (size_t)(p->keys * j->width) * sizeof *sum);
     else
-        store(j, sum, factor, p->keys, lt_attention_row(to, p->b, p->key, p->g), to);
+        store_scaled_rows(j, sum, factor, p->keys, lt_attention_row(to, p->b, p->key, p->g), to);
 }
 
 /* Computes the tiles of some queries. */
-static void attend_queries(const call *c, const work *w, const position *p)
+static void compute_query_tile_grads(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
-    const int64_t all = lt_attention_seen(j, p->query + p->queries - 1) - p->key;
+    const int64_t all = lt_attention_visible_keys(j, p->query + p->queries - 1) - p->key;
     const int64_t seen = all < p->keys ? all : p->keys;
     if (seen > 0)
         pack_queries(c, w, p);
@@ -226,14 +226,14 @@ static void attend_queries(const call *c, const work *w, const position *p)
     for (int64_t first = 0; first < seen; first += j->block) {
         const int64_t rest = p->keys - first;
         const tile t = {first, rest < j->block ? rest : j->block,
-                        lt_attention_seen(j, p->query) - 1 - p->key - first};
-        add_tile(c, w, p, &t);
+                        lt_attention_visible_keys(j, p->query) - 1 - p->key - first};
+        add_tile_grads(c, w, p, &t);
     }
     if (c->g->dq)
-        store_queries(c, w, p);
+        store_query_grads(c, w, p);
 }
 
-static void attend_keys(void *context, int64_t begin, int64_t end, int64_t index)
+static void compute_key_task_grads(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
@@ -246,31 +246,31 @@ static void attend_keys(void *context, int64_t begin, int64_t end, int64_t index
     p.key = p.chunk * c->chunk;
     p.keys = j->keys - p.key < c->chunk ? j->keys - p.key : c->chunk;
     work w;
-    layout_workspace(c, lt_attention_memory(j), &w);
+    layout_workspace(c, lt_attention_thread_workspace(j), &w);
     pack_keys(c, &w, &p);
     memset(w.dk, 0, (size_t)(p.keys * j->width) * sizeof *w.dk);
     memset(w.dv, 0, (size_t)(p.keys * j->width) * sizeof *w.dv);
     for (p.query = 0; p.query < j->queries; p.query += j->tile) {
         const int64_t rest = j->queries - p.query;
         p.queries = rest < j->tile ? rest : j->tile;
-        attend_queries(c, &w, &p);
+        compute_query_tile_grads(c, &w, &p);
     }
     if (c->g->dk)
-        store_keys(c, w.dk, j->scale, &p, c->part_k, c->g->dk);
+        store_key_grads(c, w.dk, j->scale, &p, c->part_k, c->g->dk);
     if (c->g->dv)
-        store_keys(c, w.dv, 1, &p, c->part_v, c->g->dv);
+        store_key_grads(c, w.dv, 1, &p, c->part_v, c->g->dv);
 }
 
 /* Adds `parts` arrays of count floats, `apart` floats from each other, in order into the first. */
-static void add_parts(const lt_attention_job *j, float *sum, int64_t parts, int64_t apart,
-                      int64_t count)
+static void add_partial_sums(const lt_attention_job *j, float *sum, int64_t parts, int64_t apart,
+                             int64_t count)
 {
     for (int64_t i = 1; i < parts; i++)
         j->kernels->of[LT_STORE_F32].add(sum, sum + i * apart, sum, count);
 }
 
 /* Adds the partial sums of heads of queries. */
-static void add_up_queries(void *context, int64_t begin, int64_t end, int64_t index)
+static void sum_query_grads(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
@@ -278,11 +278,11 @@ static void add_up_queries(void *context, int64_t begin, int64_t end, int64_t in
     const lt_attention_job *j = &c->job;
     const int64_t count = j->queries * j->width, h = begin % j->heads, b = begin / j->heads;
     float *sum = c->part_q + begin * count;
-    add_parts(j, sum, c->chunks, j->batch * j->heads * count, count);
-    store(j, sum, j->scale, j->queries, lt_attention_row(c->g->dq, b, 0, h), c->g->dq);
+    add_partial_sums(j, sum, c->chunks, j->batch * j->heads * count, count);
+    store_scaled_rows(j, sum, j->scale, j->queries, lt_attention_row(c->g->dq, b, 0, h), c->g->dq);
 }
 
-static void add_up_keys(void *context, int64_t begin, int64_t end, int64_t index)
+static void sum_key_grads(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;
     (void)index;
@@ -291,31 +291,33 @@ static void add_up_keys(void *context, int64_t begin, int64_t end, int64_t index
     const int64_t count = j->keys * j->width, g = begin % j->kv_heads, b = begin / j->kv_heads;
     const int64_t group = j->heads / j->kv_heads, first = begin * group * count;
     if (c->part_k) {
-        add_parts(j, c->part_k + first, group, count, count);
-        store(j, c->part_k + first, j->scale, j->keys, lt_attention_row(c->g->dk, b, 0, g),
-              c->g->dk);
+        add_partial_sums(j, c->part_k + first, group, count, count);
+        store_scaled_rows(j, c->part_k + first, j->scale, j->keys,
+                          lt_attention_row(c->g->dk, b, 0, g), c->g->dk);
     }
     if (c->part_v) {
-        add_parts(j, c->part_v + first, group, count, count);
-        store(j, c->part_v + first, 1, j->keys, lt_attention_row(c->g->dv, b, 0, g), c->g->dv);
+        add_partial_sums(j, c->part_v + first, group, count, count);
+        store_scaled_rows(j, c->part_v + first, 1, j->keys, lt_attention_row(c->g->dv, b, 0, g),
+                          c->g->dv);
     }
 }
 
-static bool is_fast(const lt_attention_config *config, const lt_attention_grad *g)
+static bool has_fast_kernel(const lt_attention_config *config, const lt_attention_grad *g)
 {
     const lt_view *const in[] = {g->q, g->k, g->v, g->y, g->dy}, *const out[] = {g->dq, g->dk,
                                                                                  g->dv};
     for (int i = 0; i < 5; i++)
-        if (in[i]->dtype != g->q->dtype || !lt_attention_has_rows(in[i]))
+        if (in[i]->dtype != g->q->dtype || !lt_attention_has_contiguous_rows(in[i]))
             return false;
     for (int i = 0; i < 3; i++)
-        if (out[i] && (!lt_cpu_is_fast_dtype(out[i]->dtype) || !lt_attention_has_rows(out[i])))
+        if (out[i]
+            && (!lt_cpu_is_fast_dtype(out[i]->dtype) || !lt_attention_has_contiguous_rows(out[i])))
             return false;
     return lt_cpu_is_fast_dtype(g->q->dtype) && g->lse->dtype == LT_F32 && config->scale > 0;
 }
 
 /* Allocates the threads' workspaces and partial sums. */
-static lt_status take_memory(lt_cpu *cpu, call *c)
+static lt_status allocate_workspaces(lt_cpu *cpu, call *c)
 {
     lt_attention_job *j = &c->job;
     const int64_t rows = j->batch * j->heads * j->width;
@@ -343,18 +345,18 @@ static lt_status take_memory(lt_cpu *cpu, call *c)
 lt_status lt_cpu_attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
-    if (!is_fast(config, g))
+    if (!has_fast_kernel(config, g))
         return lt_backend_ref()->attention_grad(ctx, config, g);
-    call c = {.job = lt_attention_measure(ctx, config, g->q, g->k), .g = g};
+    call c = {.job = lt_attention_make_job(ctx, config, g->q, g->k), .g = g};
     lt_attention_job *j = &c.job;
     const int64_t blocks = lt_cpu_ceil_div(j->keys, j->block), heads = j->batch * j->heads;
     c.chunk = lt_cpu_ceil_div(blocks, lt_cpu_ceil_div(LT_ATTENTION_TASKS / 2, heads)) * j->block;
     c.chunks = lt_cpu_ceil_div(j->keys, c.chunk);
-    LT_TRY(take_memory(ctx, &c));
-    lt_parallel(heads * c.chunks, 1, attend_keys, &c);
+    LT_TRY(allocate_workspaces(ctx, &c));
+    lt_parallel(heads * c.chunks, 1, compute_key_task_grads, &c);
     if (c.part_q)
-        lt_parallel(heads, 1, add_up_queries, &c);
+        lt_parallel(heads, 1, sum_query_grads, &c);
     if (c.part_k || c.part_v)
-        lt_parallel(j->batch * j->kv_heads, 1, add_up_keys, &c);
+        lt_parallel(j->batch * j->kv_heads, 1, sum_key_grads, &c);
     return LT_OK;
 }

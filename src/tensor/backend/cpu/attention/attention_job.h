@@ -23,11 +23,11 @@ typedef struct lt_attention_job {
 
 enum { LT_ATTENTION_TASKS = 16 }; /* minimum, to keep a machine's threads busy */
 
-lt_attention_job lt_attention_measure(const lt_cpu *cpu, const lt_attention_config *config,
-                                      const lt_view *q, const lt_view *k);
+lt_attention_job lt_attention_make_job(const lt_cpu *cpu, const lt_attention_config *config,
+                                       const lt_view *q, const lt_view *k);
 
 /* Returns true if the features of a head are contiguous. */
-static inline bool lt_attention_has_rows(const lt_view *v)
+static inline bool lt_attention_has_contiguous_rows(const lt_view *v)
 {
     return v->stride[3] == 1 || v->shape.dim[3] == 1;
 }
@@ -41,13 +41,13 @@ static inline void *lt_attention_row(const lt_view *v, int64_t b, int64_t i, int
 }
 
 /* Returns the number of keys that a query sees, counted from the first. */
-static inline int64_t lt_attention_seen(const lt_attention_job *j, int64_t query)
+static inline int64_t lt_attention_visible_keys(const lt_attention_job *j, int64_t query)
 {
     return j->causal ? query + 1 + j->keys - j->queries : j->keys;
 }
 
 /* Takes `count` floats of a thread's workspace; only advances *at if base is NULL. */
-static inline float *lt_attention_take(float *base, int64_t *at, int64_t count)
+static inline float *lt_attention_take_floats(float *base, int64_t *at, int64_t count)
 {
     float *part = base ? base + *at : NULL;
     *at += lt_cpu_round_up(count + LT_ATTENTION_ROWS * LT_ATTENTION_LANES, LT_ATTENTION_LANES);
@@ -55,14 +55,14 @@ static inline float *lt_attention_take(float *base, int64_t *at, int64_t count)
 }
 
 /* Returns bound if causal, else LT_ATTENTION_ALL. */
-static inline lt_attention_bound lt_attention_if_causal(const lt_attention_job *j,
-                                                        lt_attention_bound bound)
+static inline lt_attention_bound lt_attention_causal_bound(const lt_attention_job *j,
+                                                           lt_attention_bound bound)
 {
     return j->causal ? bound : LT_ATTENTION_ALL;
 }
 
 /* Returns the calling thread's workspace. */
-float *lt_attention_memory(const lt_attention_job *j);
+float *lt_attention_thread_workspace(const lt_attention_job *j);
 
 /* Packs rows from `first` on of head h of image b to the layouts in `to`; fills its x, step, d and pairs. */
 void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,

@@ -34,8 +34,8 @@ static void fill_table(void *context, int64_t begin, int64_t end, int64_t chunk)
 }
 
 /* Returns the table of `tokens` positions, cached if the last call used the same; NULL without memory. */
-static const float *find_table(lt_cpu *cpu, const lt_rotary_config *config, int64_t tokens,
-                               int64_t d)
+static const float *get_cached_table(lt_cpu *cpu, const lt_rotary_config *config, int64_t tokens,
+                                     int64_t d)
 {
     enum { GRAIN = 16 };
     const lt_cpu_rotary_key key = {config->base, config->first, tokens, d, config->interleaved};
@@ -77,7 +77,7 @@ static void rotate_rows(void *context, int64_t begin, int64_t end, int64_t chunk
                                        .sign = j->sign,
                                        .d = s.dim[3],
                                        .interleaved = j->interleaved};
-            j->kernels->of[lt_cpu_store_of(j->x->dtype)].rotary(&row);
+            j->kernels->of[lt_cpu_store_from_dtype(j->x->dtype)].rotary(&row);
         }
     }
 }
@@ -87,13 +87,13 @@ lt_status lt_cpu_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
 {
     enum { GRAIN = 16 };
     lt_cpu *cpu = ctx;
-    if (!lt_cpu_is_fast_dtype(x->dtype) || y->dtype != x->dtype || !lt_attention_has_rows(x)
-        || !lt_attention_has_rows(y))
+    if (!lt_cpu_is_fast_dtype(x->dtype) || y->dtype != x->dtype
+        || !lt_attention_has_contiguous_rows(x) || !lt_attention_has_contiguous_rows(y))
         return lt_backend_ref()->rotary(ctx, config, inverse, x, y);
     rotate_job job = {.kernels = cpu->kernels,
                       .x = x,
                       .y = y,
-                      .table = find_table(cpu, config, x->shape.dim[1], x->shape.dim[3]),
+                      .table = get_cached_table(cpu, config, x->shape.dim[1], x->shape.dim[3]),
                       .sign = inverse ? -1 : 1,
                       .interleaved = config->interleaved};
     if (!job.table)

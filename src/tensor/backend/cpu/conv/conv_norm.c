@@ -1,4 +1,4 @@
-/* Convolutions fused with batch norm on blocks of pixels in the cache: the fused entries of ext/kernels.h. They are
+/* Convolutions fused with batch norm on blocks of pixels in the cache: the fused entries of detail/kernels.h. They are
  * composed of basic entries where neither direct nor Winograd kernels are used. */
 
 #include "direct_conv.h"
@@ -8,7 +8,7 @@
 #include "wgrad.h"
 #include "winograd.h"
 
-static bool is_winograd(const lt_cpu *cpu, const lt_direct_conv *c)
+static bool uses_winograd(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     return cpu->onednn && lt_winograd_is_chosen(cpu, c);
 }
@@ -20,25 +20,25 @@ static conv_method choose_method(const lt_cpu *cpu, const lt_direct_conv *c, con
 {
     if (cpu->fused == LT_FUSED_OFF || sums->dtype != LT_F32)
         return UNFUSED;
-    if (is_winograd(cpu, c))
+    if (uses_winograd(cpu, c))
         return WINOGRAD;
     const bool always = cpu->fused == LT_FUSED_ON && cpu->choice != LT_KERNELS_ONEDNN;
     return (always ? lt_direct_conv_supports(cpu, c) : lt_direct_conv_is_chosen(cpu, c)) ? DIRECT
                                                                                          : UNFUSED;
 }
 
-static int64_t chunks_of(const lt_cpu *cpu, const lt_direct_conv *c, conv_method f)
+static int64_t count_stats_chunks(const lt_cpu *cpu, const lt_direct_conv *c, conv_method f)
 {
     const int64_t *d = c->to->shape.dim;
     return f == WINOGRAD ? lt_winograd_chunks(cpu, c)
-                         : lt_cpu_ceil_div(d[0] * d[2] * d[3], lt_direct_conv_block(c));
+                         : lt_cpu_ceil_div(d[0] * d[2] * d[3], lt_direct_conv_block_pixels(c));
 }
 
 static lt_status run_with_stats(lt_cpu *cpu, lt_direct_conv *c, conv_method f, const lt_view *stats)
 {
     lt_cpu_moments m;
     LT_CPU_COUNT_TRAFFIC(c->from, c->w, c->to);
-    LT_TRY(lt_cpu_moments_begin(cpu, c->to, chunks_of(cpu, c, f), &m));
+    LT_TRY(lt_cpu_moments_begin(cpu, c->to, count_stats_chunks(cpu, c, f), &m));
     c->epilogue = lt_cpu_moments_chunk;
     c->context = &m;
     c->moments = &m;
@@ -71,7 +71,7 @@ lt_status lt_cpu_conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
     how->done = norm->coef->dtype == LT_F32 && f != UNFUSED;
     if (!how->done)
         return LT_OK;
-    const lt_bn_apply input_norm = lt_cpu_norm_before(norm);
+    const lt_bn_apply input_norm = lt_cpu_make_input_norm(norm);
     c.input_norm = &input_norm;
     return run_with_stats(ctx, &c, f, stats);
 }
@@ -81,7 +81,7 @@ lt_status lt_cpu_conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, c
                                     const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
 {
     const lt_cpu *cpu = ctx;
-    const lt_bn_apply input_norm = lt_cpu_norm_before(norm);
+    const lt_bn_apply input_norm = lt_cpu_make_input_norm(norm);
     const lt_winograd_grad g = {config, norm->x, dy, dw, &input_norm};
     *done = cpu->onednn && cpu->fused != LT_FUSED_OFF && norm->coef->dtype == LT_F32
             && lt_winograd_is_chosen_for_grad_w(cpu, &g);
@@ -99,14 +99,14 @@ lt_status lt_cpu_conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
     lt_direct_conv c = {.config = config, .from = dy, .w = w, .to = dx, .backward = true};
     const lt_batchnorm_grad in = {.dy = {*dx}, .x = norm->x, .coef = norm->coef, .relu = true};
     const conv_method f = choose_method(cpu, &c, sums);
-    if (f == UNFUSED || norm->coef->dtype != LT_F32 || !lt_cpu_same_dense(dx, norm->x)
+    if (f == UNFUSED || norm->coef->dtype != LT_F32 || !lt_cpu_has_same_layout(dx, norm->x)
         || norm->x->dtype != dx->dtype) {
         LT_TRY(cpu->table->conv2d_grad_x(ctx, config, dy, w, dx));
         return lt_cpu_batchnorm_grad_stats(ctx, &in, NULL, sums);
     }
     LT_CPU_COUNT_TRAFFIC(dy, w, norm->x, dx);
     lt_cpu_grad_sums s;
-    LT_TRY(lt_cpu_grad_sums_begin(cpu, &in, NULL, chunks_of(cpu, &c, f), &s));
+    LT_TRY(lt_cpu_grad_sums_begin(cpu, &in, NULL, count_stats_chunks(cpu, &c, f), &s));
     c.epilogue = lt_cpu_grad_sums_chunk;
     c.context = &s;
     c.sums = &s;
@@ -120,13 +120,14 @@ static bool supports_output_norm(const lt_direct_conv *c, const lt_conv_epilogue
 {
     const lt_view *r = after->residual;
     return after->coef->dtype == LT_F32
-           && (!r || (r->dtype == c->to->dtype && lt_cpu_same_dense(c->to, r)));
+           && (!r || (r->dtype == c->to->dtype && lt_cpu_has_same_layout(c->to, r)));
 }
 
 /* Returns true if direct kernels are used with batchnorm_apply as epilogue, which is bitwise identical to two passes.
  * On AVX-512 that is 1x1 with a residual, which costs oneDNN a second pass; on AVX2 the layers for which they are
  * faster without a batch norm: docs/adr/0053. */
-static bool applies_output_norm(const lt_cpu *cpu, const lt_direct_conv *c, const lt_view *residual)
+static bool prefers_direct_output_norm(const lt_cpu *cpu, const lt_direct_conv *c,
+                                       const lt_view *residual)
 {
     enum { MIN_OUT = 64, MIN_PIXELS = 1024 };
     const int64_t *to = c->to->shape.dim, *w = c->w->shape.dim;
@@ -146,20 +147,20 @@ lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const 
 {
     lt_cpu *cpu = ctx;
     lt_direct_conv c = {.config = config, .from = x, .w = w, .to = y};
-    const bool applicable = supports_output_norm(&c, after), winograd = is_winograd(cpu, &c);
+    const bool applicable = supports_output_norm(&c, after), winograd = uses_winograd(cpu, &c);
     after->done = false;
     if (cpu->fused == LT_FUSED_OFF || (winograd && !applicable))
         return LT_OK;
-    if (!winograd && !(applicable && applies_output_norm(cpu, &c, after->residual)))
+    if (!winograd && !(applicable && prefers_direct_output_norm(cpu, &c, after->residual)))
         return lt_cpu_onednn_affine(ctx, config, x, w, after, y);
-    lt_cpu_apply job = lt_cpu_apply_after(cpu, after, y);
+    lt_cpu_apply job = lt_cpu_make_epilogue(cpu, after, y);
     after->done = true;
     LT_CPU_COUNT_TRAFFIC(x, w, after->residual, y);
     if (winograd) {
         c.output_norm = &job.in;
         return lt_winograd_run(cpu, &c);
     }
-    c.epilogue = lt_cpu_apply_chunk;
+    c.epilogue = lt_cpu_apply_norm_chunk;
     c.context = &job;
     return lt_direct_conv_run(cpu, &c);
 }

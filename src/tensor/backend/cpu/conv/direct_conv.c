@@ -57,7 +57,7 @@ static int64_t round_up(int64_t bytes)
     return lt_cpu_round_up(bytes, 64);
 }
 
-int64_t lt_direct_conv_block(const lt_direct_conv *c)
+int64_t lt_direct_conv_block_pixels(const lt_direct_conv *c)
 {
     const int64_t pixel = c->from->shape.dim[1] * (int64_t)lt_dtype_size(c->from->dtype);
     const int64_t area = c->config->stride_h * c->config->stride_w;
@@ -69,7 +69,7 @@ int64_t lt_direct_conv_block(const lt_direct_conv *c)
 
 /* Returns a tap's weights from channel `first` on. Rows of w are output channels, [taps][C] each; backward swaps lanes
  * and steps. */
-static lt_gemm_operand weights_of(const job *j, int64_t tap, int64_t first)
+static lt_gemm_operand tap_weights(const job *j, int64_t tap, int64_t first)
 {
     const lt_view *w = j->c->w;
     const int64_t channels = w->shape.dim[1], row = j->taps * channels;
@@ -109,7 +109,7 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % j->panels * width;
         const int lanes = (int)lt_cpu_min(width, j->out[1] - first);
-        const lt_gemm_operand x = weights_of(j, i / j->panels, first);
+        const lt_gemm_operand x = tap_weights(j, i / j->panels, first);
         char *to = j->packed + i * j->panel_bytes;
         if (j->store == LT_STORE_BF16)
             j->packer->pack(&x, lanes, j->in[1], width, to);
@@ -121,7 +121,8 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
 /* --- Input positions --- */
 
 /* Returns the input index that an output's tap reads along one dimension, or -1. */
-static int64_t reads(bool backward, int64_t out, int64_t tap, int stride, int pad, int64_t in)
+static int64_t input_index_of_tap(bool backward, int64_t out, int64_t tap, int stride, int pad,
+                                  int64_t in)
 {
     const int64_t at = backward ? out + pad - tap : out * stride - pad + tap;
     if (!backward)
@@ -134,13 +135,13 @@ static void find_input_positions(const job *j)
 {
     const lt_conv2d_config *c = j->c->config;
     for (int64_t i = 0; i < j->out[2] * j->taps_h; i++)
-        j->input_row[i] =
-            (int32_t)reads(j->c->backward, i / j->taps_h, i % j->taps_h * c->dilation_h,
-                           c->stride_h, c->pad_h, j->in[2]);
+        j->input_row[i] = (int32_t)input_index_of_tap(j->c->backward, i / j->taps_h,
+                                                      i % j->taps_h * c->dilation_h, c->stride_h,
+                                                      c->pad_h, j->in[2]);
     for (int64_t i = 0; i < j->out[3] * j->taps_w; i++)
-        j->input_col[i] =
-            (int32_t)reads(j->c->backward, i / j->taps_w, i % j->taps_w * c->dilation_w,
-                           c->stride_w, c->pad_w, j->in[3]);
+        j->input_col[i] = (int32_t)input_index_of_tap(j->c->backward, i / j->taps_w,
+                                                      i % j->taps_w * c->dilation_w, c->stride_w,
+                                                      c->pad_w, j->in[3]);
 }
 
 /* Returns true if pixels of a phase use the tap. */
@@ -155,8 +156,8 @@ static bool phase_has_tap(const job *j, int64_t phase, int64_t tap)
 
 /* Lists the input pixels that tap t of the phase reads for output pixels q, q + stride, .. last-1 of row p of image n;
  * place: {n, p, q, index of the first pixel}. */
-static void list_tap(const job *j, const workspace *w, int64_t t, const int64_t place[4],
-                     int64_t last)
+static void list_tap_pixels(const job *j, const workspace *w, int64_t t, const int64_t place[4],
+                            int64_t last)
 {
     const int64_t rows = j->kernels->tile_rows, n = place[0], p = place[1], tap = w->number[t];
     const int64_t y = j->input_row[p * j->taps_h + tap / j->taps_w];
@@ -175,7 +176,7 @@ static void list_tap(const job *j, const workspace *w, int64_t t, const int64_t 
 }
 
 /* Lists the phase's pixels among the count pixels from `begin` on, which are in one row of an image. */
-static void list_row(const job *j, workspace *w, int64_t phase, int64_t begin, int64_t count)
+static void list_row_pixels(const job *j, workspace *w, int64_t phase, int64_t begin, int64_t count)
 {
     const int64_t row = begin / j->out[3], q = begin % j->out[3], last = q + count;
     const int64_t n = row / j->out[2], p = row % j->out[2], ahead = phase % j->stride_w;
@@ -184,13 +185,14 @@ static void list_row(const job *j, workspace *w, int64_t phase, int64_t begin, i
     const int64_t first = q + (ahead + j->stride_w - q % j->stride_w) % j->stride_w;
     const int64_t place[4] = {n, p, first, w->pixels};
     for (int64_t t = 0; t < w->taps; t++)
-        list_tap(j, w, t, place, last);
+        list_tap_pixels(j, w, t, place, last);
     for (int64_t i = first; i < last; i += j->stride_w)
         w->to[w->pixels++] = begin + i - q;
 }
 
 /* Lists the phase's taps and pixels of the block. Missing rows of the last tile read zeros. */
-static void list_phase(const job *j, workspace *w, int64_t phase, int64_t begin, int64_t end)
+static void list_phase_taps_and_pixels(const job *j, workspace *w, int64_t phase, int64_t begin,
+                                       int64_t end)
 {
     const int64_t rows = j->kernels->tile_rows;
     w->taps = w->pixels = 0;
@@ -201,7 +203,7 @@ static void list_phase(const job *j, workspace *w, int64_t phase, int64_t begin,
         }
     for (int64_t i = begin, count; i < end; i += count) {
         count = lt_cpu_min(j->out[3] - i % j->out[3], end - i);
-        list_row(j, w, phase, i, count);
+        list_row_pixels(j, w, phase, i, count);
     }
     for (int64_t i = w->pixels; i % rows; i++)
         for (int64_t t = 0; t < w->taps; t++)
@@ -209,7 +211,7 @@ static void list_phase(const job *j, workspace *w, int64_t phase, int64_t begin,
 }
 
 /* Finds the range of pixels [*lo, *hi) that a block reads. */
-static void find_range(const job *j, int64_t begin, int64_t end, int64_t *lo, int64_t *hi)
+static void find_input_range(const job *j, int64_t begin, int64_t end, int64_t *lo, int64_t *hi)
 {
     const lt_conv2d_config *c = j->c->config;
     const int64_t image = j->out[2] * j->out[3], last = end - 1;
@@ -243,7 +245,7 @@ static const void *prefetch_weights(const job *j, const workspace *w, int64_t pa
     return j->packed + w->tap[0] + (panel + 1) * j->panel_bytes + i * j->in[1] * j->size;
 }
 
-static void multiply(const job *j, const workspace *w)
+static void multiply_tiles(const job *j, const workspace *w)
 {
     const int width = j->kernels->tile_cols, rows = j->kernels->tile_rows;
     lt_conv_tile t = {.x = w->x,
@@ -308,12 +310,12 @@ static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)
     workspace w = thread_workspace(j);
     memset(w.zeros, 0, (size_t)(j->in[1] * j->size));
     if (j->c->input_norm) {
-        find_range(j, begin, end, &w.lo, &w.hi);
+        find_input_range(j, begin, end, &w.lo, &w.hi);
         apply_input_norm(j, &w);
     }
     for (int64_t phase = 0; phase < j->stride_h * j->stride_w; phase++) {
-        list_phase(j, &w, phase, begin, end);
-        multiply(j, &w);
+        list_phase_taps_and_pixels(j, &w, phase, begin, end);
+        multiply_tiles(j, &w);
     }
     if (j->c->epilogue)
         j->c->epilogue(j->c->context, begin, end, chunk);
@@ -342,12 +344,12 @@ static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
     job j = {.c = c,
              .kernels = cpu->kernels,
              .packer = is_bf16 ? lt_gemm_microkernel_bf16(cpu->isa) : NULL,
-             .store = lt_cpu_store_of(c->from->dtype),
+             .store = lt_cpu_store_from_dtype(c->from->dtype),
              .in = c->from->shape.dim,
              .out = c->to->shape.dim,
              .taps_h = c->w->shape.dim[2],
              .taps_w = c->w->shape.dim[3],
-             .block = lt_direct_conv_block(c),
+             .block = lt_direct_conv_block_pixels(c),
              .size = (int64_t)lt_dtype_size(c->from->dtype),
              .stride_h = c->backward ? c->config->stride_h : 1,
              .stride_w = c->backward ? c->config->stride_w : 1};
@@ -364,7 +366,7 @@ lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c)
     const int64_t pixels = count_pixels(c->to);
     for (int64_t begin = 0; c->input_norm && begin < pixels; begin += j.block) {
         int64_t lo, hi;
-        find_range(&j, begin, lt_cpu_min(begin + j.block, pixels), &lo, &hi);
+        find_input_range(&j, begin, lt_cpu_min(begin + j.block, pixels), &lo, &hi);
         j.range_bytes = lt_cpu_max(j.range_bytes, (hi - lo) * j.in[1] * j.size);
     }
     j.scratch_bytes = workspace_bytes(&j);

@@ -29,7 +29,7 @@ bool lt_direct_conv_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c);
 /* Returns true if the table of measurements lists it as faster than oneDNN. */
 bool lt_direct_conv_is_faster(lt_cpu_isa isa, const lt_direct_conv *c);
 /* Returns the pixels of `to` in a block; epilogue() gets multiples of it. */
-int64_t lt_direct_conv_block(const lt_direct_conv *c);
+int64_t lt_direct_conv_block_pixels(const lt_direct_conv *c);
 /* Errors: LT_E_NOMEM. */
 lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c);
 

@@ -30,7 +30,7 @@ static const rule rules_avx512[] = {
     {LT_BF16, false, true, true, 64, ANY, 64},
 };
 
-static bool matches(const rule *rules, size_t count, const lt_direct_conv *c)
+static bool matches_any_rule(const rule *rules, size_t count, const lt_direct_conv *c)
 {
     const int64_t *w = c->w->shape.dim, read = c->from->shape.dim[1],
                   min_written = c->to->shape.dim[1];
@@ -53,8 +53,8 @@ bool lt_direct_conv_is_faster(lt_cpu_isa isa, const lt_direct_conv *c)
     if (to[0] * to[2] * to[3] < MIN_PIXELS || isa < LT_ISA_AVX2)
         return false;
     return isa == LT_ISA_AVX2
-               ? matches(rules_avx2, sizeof rules_avx2 / sizeof *rules_avx2, c)
-               : matches(rules_avx512, sizeof rules_avx512 / sizeof *rules_avx512, c);
+               ? matches_any_rule(rules_avx2, sizeof rules_avx2 / sizeof *rules_avx2, c)
+               : matches_any_rule(rules_avx512, sizeof rules_avx512 / sizeof *rules_avx512, c);
 }
 
 bool lt_direct_conv_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)

@@ -20,7 +20,7 @@ enum {
     LINE = 64,          /* bytes of a cache line */
 };
 
-static bool has_bf16(lt_cpu_isa isa)
+static bool has_bf16_instructions(lt_cpu_isa isa)
 {
     return isa >= LT_ISA_AVX512_BF16;
 }
@@ -28,9 +28,9 @@ static bool has_bf16(lt_cpu_isa isa)
 lt_wgrad_microkernel lt_wgrad_microkernel_for(const lt_cpu *cpu, lt_dtype dtype)
 {
     const lt_cpu_kernels *k = cpu->kernels;
-    const lt_cpu_store s = lt_cpu_store_of(dtype);
+    const lt_cpu_store s = lt_cpu_store_from_dtype(dtype);
 #if defined(__x86_64__)
-    if (dtype == LT_BF16 && has_bf16(cpu->isa))
+    if (dtype == LT_BF16 && has_bf16_instructions(cpu->isa))
         return cpu->isa == LT_ISA_AMX ? lt_wgrad_amx : lt_wgrad_avx512;
 #endif
     return (lt_wgrad_microkernel){.rows = k->tile_rows,
@@ -122,8 +122,8 @@ static void find_x_positions(const job *j, int64_t first, int64_t pixels, int64_
 }
 
 /* Computes a product at dw's edge in a full-size buffer and copies the valid part. */
-static void product_at_edge(const job *j, workspace *w, const void *dy, float *dw, int64_t rows,
-                            int64_t columns)
+static void multiply_edge_tile(const job *j, workspace *w, const void *dy, float *dw, int64_t rows,
+                               int64_t columns)
 {
     const int64_t width = j->kernel->columns;
     j->kernel->product(dy, w->x, w->pixels, w->edge, width, false);
@@ -179,7 +179,7 @@ static void plan_x_prefetch(const job *j, workspace *w, int64_t tap, int64_t cha
 }
 
 /* Multiplies all rows of a task with one packed panel of x. */
-static void multiply(const job *j, workspace *w, float *dw, int64_t rows, int64_t columns)
+static void multiply_panel(const job *j, workspace *w, float *dw, int64_t rows, int64_t columns)
 {
     const int64_t step = j->kernel->rows;
     for (int64_t k = 0; k < rows; k += step) {
@@ -190,7 +190,7 @@ static void multiply(const job *j, workspace *w, float *dw, int64_t rows, int64_
         if (rows - k >= step && columns == j->kernel->columns)
             j->kernel->product(dy, w->x, w->pixels, to, j->columns, w->add);
         else
-            product_at_edge(j, w, dy, to, lt_cpu_min(step, rows - k), columns);
+            multiply_edge_tile(j, w, dy, to, lt_cpu_min(step, rows - k), columns);
     }
 }
 
@@ -213,7 +213,7 @@ static void add_block(const job *j, workspace *w, int64_t first_row, int64_t row
             int64_t columns = lt_cpu_min(j->kernel->columns, j->channels - c);
             j->kernel->x(j->x + c * j->size, w->at, w->pixels, columns, w->x);
             plan_x_prefetch(j, w, tap, c, rows);
-            multiply(j, w, to + c, rows, columns);
+            multiply_panel(j, w, to + c, rows, columns);
         }
         swap_positions(w);
     }
@@ -284,10 +284,10 @@ static int64_t count_ranges(const job *j)
 
 /* Returns true if measured to be faster than oneDNN: docs/results/cpu-speed.md; AMX: the prototype. With few channels
  * of x a packed panel is not reused enough on AMX. */
-static bool is_listed(lt_cpu_isa isa, lt_dtype dtype, lt_shape w)
+static bool is_measured_faster(lt_cpu_isa isa, lt_dtype dtype, lt_shape w)
 {
     enum { FEW = 64, MANY = 128 };
-    if (dtype == LT_F32 || !has_bf16(isa))
+    if (dtype == LT_F32 || !has_bf16_instructions(isa))
         return isa == LT_ISA_AVX2 && w.dim[0] >= FEW && w.dim[1] >= FEW;
     return w.dim[0] >= FEW
            && w.dim[1] >= (isa == LT_ISA_AMX && w.dim[2] * w.dim[3] > 1 ? MANY : FEW);
@@ -298,7 +298,7 @@ bool lt_wgrad_is_chosen(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dt
 {
     if (config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
         return false;
-    return cpu->choice == LT_KERNELS_BUILTIN || is_listed(cpu->isa, dtype, w);
+    return cpu->choice == LT_KERNELS_BUILTIN || is_measured_faster(cpu->isa, dtype, w);
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,

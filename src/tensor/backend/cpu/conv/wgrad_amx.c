@@ -21,7 +21,7 @@ typedef struct tile_config {
 _Static_assert(sizeof(tile_config) == 64, "what LDTILECFG reads");
 
 /* Configures this thread's tiles; for one call only, as oneDNN uses tiles too. */
-static void begin(void)
+static void configure_tiles(void)
 {
     enum { TILES = 8, ROW_BYTES = 64 };
     tile_config c = {.palette = 1};
@@ -34,7 +34,7 @@ static void begin(void)
     _tile_loadconfig(&c);
 }
 
-static void end(void)
+static void release_tiles(void)
 {
     _tile_release();
 }
@@ -47,6 +47,6 @@ const lt_wgrad_microkernel lt_wgrad_amx = {
     .dy = lt_wgrad_pack_dy_tiles_avx512,
     .x = lt_wgrad_pack_x_avx512,
     .product = tile_product,
-    .begin = begin,
-    .end = end,
+    .begin = configure_tiles,
+    .end = release_tiles,
 };

@@ -11,7 +11,7 @@
 enum { ROWS = 8, LANES = 16 };
 
 /* Loads 32 channels of a pixel from `at` on; those from count on are zeros. */
-static inline __m512i load(const void *data, int64_t at, int64_t count)
+static inline __m512i load_channels(const void *data, int64_t at, int64_t count)
 {
     const uint16_t *base = data;
     if (at < 0 || count <= 0)
@@ -22,7 +22,7 @@ static inline __m512i load(const void *data, int64_t at, int64_t count)
 }
 
 /* Interleaves two pixels: low gets (a0, b0), .., (a15, b15), high the channels 16 to 31. */
-static inline void pair(__m512i a, __m512i b, __m512i *low, __m512i *high)
+static inline void interleave_pixels(__m512i a, __m512i b, __m512i *low, __m512i *high)
 {
     const __m512i first =
         _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7, 38, 6,
@@ -37,7 +37,8 @@ void lt_wgrad_pack_x_avx512(const void *base, const int64_t *at, int64_t pixels,
     uint16_t *to = out;
     for (int64_t p = 0; p < pixels; p += 2) {
         __m512i low, high;
-        pair(load(base, at[p], count), load(base, at[p + 1], count), &low, &high);
+        interleave_pixels(load_channels(base, at[p], count), load_channels(base, at[p + 1], count),
+                          &low, &high);
         _mm512_store_si512(to + p * LT_WGRAD_COLUMNS, low);
         _mm512_store_si512(to + p * LT_WGRAD_COLUMNS + 2 * LANES, high);
     }
@@ -54,8 +55,8 @@ static void pack_dy(const void *base, const int64_t *at, int64_t pixels, int64_t
         for (int64_t p = first; p < first + STRIP && p < pixels; p += 2) {
             __m512i part[2];
             uint16_t *to = (uint16_t *)out + k * pixels + p * ROWS;
-            pair(load(from + k, at[p], count - k), load(from + k, at[p + 1], count - k), &part[0],
-                 &part[1]);
+            interleave_pixels(load_channels(from + k, at[p], count - k),
+                              load_channels(from + k, at[p + 1], count - k), &part[0], &part[1]);
             for (int i = 0; i < 4 && k + i * ROWS < count; i++) {
                 __m256i rows = i % 2 ? _mm512_extracti64x4_epi64(part[i / 2], 1)
                                      : _mm512_castsi512_si256(part[i / 2]);
@@ -75,8 +76,9 @@ void lt_wgrad_pack_dy_tiles_avx512(const void *base, const int64_t *at, int64_t 
             __m512i low[LANES], high[LANES];
             uint16_t *to = (uint16_t *)out + k * pixels + p * DEPTH;
             for (int i = 0; i < LANES; i++)
-                pair(load(from + k, at[p + 2 * i], count - k),
-                     load(from + k, at[p + 2 * i + 1], count - k), &low[i], &high[i]);
+                interleave_pixels(load_channels(from + k, at[p + 2 * i], count - k),
+                                  load_channels(from + k, at[p + 2 * i + 1], count - k), &low[i],
+                                  &high[i]);
             lt_transpose_avx512(low);
             lt_transpose_avx512(high);
             for (int i = 0; i < LANES; i++) {
@@ -86,7 +88,8 @@ void lt_wgrad_pack_dy_tiles_avx512(const void *base, const int64_t *at, int64_t 
         }
 }
 
-static void product(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld, bool add)
+static void multiply_panels(const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld,
+                            bool add)
 {
     const uint16_t *left = dy, *right = x;
     __m512 sum[ROWS][2];
@@ -117,6 +120,6 @@ const lt_wgrad_microkernel lt_wgrad_avx512 = {
     .size = sizeof(uint16_t),
     .dy = pack_dy,
     .x = lt_wgrad_pack_x_avx512,
-    .product = product,
+    .product = multiply_panels,
 };
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result) */

@@ -73,7 +73,7 @@ typedef struct tile_iterator {
 } tile_iterator;
 
 /* Writes the addresses of a tile's pixels to w->next. */
-static void find_pixels(tile_iterator *w, int64_t tile)
+static void find_tile_pixels(tile_iterator *w, int64_t tile)
 {
     const grid *g = w->tiles;
     const int64_t *d = w->of->shape.dim, n = tile / (g->rows * g->cols);
@@ -96,13 +96,13 @@ static void next_tile(tile_iterator *w, int64_t tile, bool is_last, lt_winograd_
     memcpy(t->pixel, w->next, sizeof t->pixel);
     t->next = is_last ? NULL : w->next;
     if (!is_last)
-        find_pixels(w, tile + 1);
+        find_tile_pixels(w, tile + 1);
 }
 
 /* --- Forward, and the gradient of x --- */
 
 /* Transforms filters to points: tile_cols written channels times LANES read ones per item. */
-static void filter_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transform_filters(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -128,7 +128,7 @@ static void filter_points(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transform_inputs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -139,7 +139,7 @@ static void read_points(void *context, int64_t begin, int64_t end, int64_t chunk
                           .zeros = j->zeros,
                           .input_norm = j->c->input_norm};
     tile_iterator x = {.tiles = &j->tiles, .of = j->c->from, .side = READS, .outside = j->zeros};
-    find_pixels(&x, j->begin + begin);
+    find_tile_pixels(&x, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
         next_tile(&x, j->begin + i, i + 1 == end, &t);
         t.point = j->v + i * j->depth;
@@ -157,8 +157,8 @@ static const float *next_panel(const job *j, int64_t point, int64_t first, int64
 }
 
 /* For each point, m [tiles][width] = v u. */
-static void multiply(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
-                     float *m)
+static void multiply_points(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
+                            float *m)
 {
     enum { MAX_TILE_ROWS = 16 };
     const int32_t at[MAX_TILE_ROWS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -193,9 +193,9 @@ static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, i
     const lt_direct_conv *c = j->c;
     lt_winograd_sums s = {.grad = c->sums ? &c->sums->in : NULL};
     if (c->moments)
-        lt_cpu_moments_at(c->moments, chunk, s.of);
+        lt_cpu_moments_of_chunk(c->moments, chunk, s.of);
     else if (c->sums)
-        lt_cpu_grad_sums_at(c->sums, chunk, s.of);
+        lt_cpu_grad_sums_of_chunk(c->sums, chunk, s.of);
     for (int i = 0; i < 2 && s.of[0]; i++)
         memset(s.of[i] + first, 0, (size_t)width * sizeof(float));
     return s;
@@ -215,8 +215,8 @@ static int64_t chan_weights(lt_winograd_sums *s, const lt_winograd_tile *t, int6
 }
 
 /* Transforms products to some channels of some tiles of the output, all of one chunk. */
-static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first, int64_t width,
-                        float *m)
+static void transform_outputs(const job *j, int64_t tile, int64_t tiles, int64_t first,
+                              int64_t width, float *m)
 {
     const int64_t chunk = (j->begin + tile) / j->chunk;
     lt_winograd_sums sums = begin_sums(j, chunk, first, width);
@@ -229,7 +229,7 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
                           .first = first};
     tile_iterator y = {.tiles = &j->tiles, .of = j->c->to, .side = SIDE, .first = first};
     int64_t pixels = 0;
-    find_pixels(&y, j->begin + tile);
+    find_tile_pixels(&y, j->begin + tile);
     for (int64_t i = 0; i < tiles; i++) {
         next_tile(&y, j->begin + tile + i, i + 1 == tiles, &t);
         if (j->c->moments)
@@ -242,7 +242,7 @@ static void write_tiles(const job *j, int64_t tile, int64_t tiles, int64_t first
 }
 
 /* Runs tasks: some tiles by some channels of the output each. */
-static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_output_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -252,13 +252,13 @@ static void write_outputs(void *context, int64_t begin, int64_t end, int64_t chu
         const int64_t tile = task / tasks * j->sub, tiles = lt_cpu_min(j->sub, j->count - tile);
         const int64_t first = task % tasks * j->width,
                       width = lt_cpu_min(j->width, j->cols - first);
-        multiply(j, tile, tiles, first, width, m);
-        write_tiles(j, tile, tiles, first, width, m);
+        multiply_points(j, tile, tiles, first, width, m);
+        transform_outputs(j, tile, tiles, first, width, m);
     }
 }
 
 /* Runs groups on one core each, which keeps their points in its L2 cache. */
-static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_groups_per_core(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     job group_job = *(const job *)context;
@@ -267,25 +267,25 @@ static void run_tiles(void *context, int64_t begin, int64_t end, int64_t chunk)
     for (int64_t i = begin; i < end; i++) {
         group_job.begin = i * most;
         group_job.count = lt_cpu_min(most, group_job.tiles.count - group_job.begin);
-        read_points(&group_job, 0, group_job.count, 0);
-        write_outputs(&group_job, 0, tasks, 0);
+        transform_inputs(&group_job, 0, group_job.count, 0);
+        run_output_tasks(&group_job, 0, tasks, 0);
     }
 }
 
 /* Runs all tiles. If filters at all points exceed the caches, all tasks share a group, so that filters are read less
  * often. */
-static void run_groups(job *j)
+static void run_all_groups(job *j)
 {
     if (j->one_task_per_group) {
-        lt_parallel(lt_cpu_ceil_div(j->tiles.count, j->count), 1, run_tiles, j);
+        lt_parallel(lt_cpu_ceil_div(j->tiles.count, j->count), 1, run_groups_per_core, j);
         return;
     }
     const int64_t group = j->count;
     for (; j->begin < j->tiles.count; j->begin += group) {
         j->count = lt_cpu_min(group, j->tiles.count - j->begin);
-        lt_parallel(j->count, LANES, read_points, j);
+        lt_parallel(j->count, LANES, transform_inputs, j);
         lt_parallel(lt_cpu_ceil_div(j->count, j->sub) * lt_cpu_ceil_div(j->cols, j->width), 1,
-                    write_outputs, j);
+                    run_output_tasks, j);
     }
 }
 
@@ -304,7 +304,7 @@ static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
              .kernels = cpu->kernels,
-             .store = lt_cpu_store_of(c->from->dtype),
+             .store = lt_cpu_store_from_dtype(c->from->dtype),
              .tiles = make_grid(c->to, c->backward ? TWICE - g->pad_h : g->pad_h,
                                 c->backward ? TWICE - g->pad_w : g->pad_w),
              .depth = c->from->shape.dim[1],
@@ -347,8 +347,8 @@ lt_status lt_winograd_run(lt_cpu *cpu, const lt_direct_conv *c)
     j.w = j.m + threads * j.m_size;
     j.zeros = j.w + threads * j.w_size;
     memset(j.zeros, 0, (size_t)j.depth * sizeof *j.zeros);
-    lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, filter_points, &j);
-    run_groups(&j);
+    lt_parallel(j.cols / cpu->kernels->tile_cols * (j.depth / LANES), 1, transform_filters, &j);
+    run_all_groups(&j);
     return LT_OK;
 }
 
@@ -365,7 +365,7 @@ typedef struct grad_job {
 } grad_job;
 
 /* Transforms tiles of x and dy to points, in panels [tiles][LANES] of channels. */
-static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transform_x_and_dy(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const grad_job *j = context;
@@ -379,8 +379,8 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
         .map = LT_WINOGRAD_DY, .channels = j->rows, .step = j->dy_step, .group = j->count * LANES};
     tile_iterator of_x = {.tiles = &j->tiles, .of = j->g->x, .side = READS, .outside = j->zeros};
     tile_iterator of_dy = {.tiles = &j->tiles, .of = j->g->dy, .side = SIDE, .outside = j->zeros};
-    find_pixels(&of_x, j->begin + begin);
-    find_pixels(&of_dy, j->begin + begin);
+    find_tile_pixels(&of_x, j->begin + begin);
+    find_tile_pixels(&of_dy, j->begin + begin);
     for (int64_t i = begin; i < end; i++) {
         next_tile(&of_x, j->begin + i, i + 1 == end, &x);
         next_tile(&of_dy, j->begin + i, i + 1 == end, &dy);
@@ -392,7 +392,7 @@ static void both_points(void *context, int64_t begin, int64_t end, int64_t chunk
 }
 
 /* Returns the rows of a task: whole micro-kernel tiles in whole panels, enough to reuse x. */
-static int64_t rows_of_task(const lt_cpu_kernels *k)
+static int64_t rows_per_task(const lt_cpu_kernels *k)
 {
     return (int64_t)LANES * k->tile_rows;
 }
@@ -404,7 +404,7 @@ static void add_products(void *context, int64_t begin, int64_t end, int64_t chun
     const grad_job *j = context;
     const int rows = j->kernels->tile_rows, cols = j->kernels->tile_cols;
     lt_tile_save save = {.alpha = 1, .beta = j->begin > 0, .cols = cols, .step = j->cols};
-    const int64_t most = rows_of_task(j->kernels), tasks = lt_cpu_ceil_div(j->rows, most);
+    const int64_t most = rows_per_task(j->kernels), tasks = lt_cpu_ceil_div(j->rows, most);
     for (int64_t i = begin; i < end; i++) {
         const int64_t point = i / tasks, first = i % tasks * most;
         const int64_t last = lt_cpu_min(first + most, j->rows);
@@ -420,7 +420,7 @@ static void add_products(void *context, int64_t begin, int64_t end, int64_t chun
     }
 }
 
-static void filter_gradients(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void transform_filter_grads(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const grad_job *j = context;
@@ -438,7 +438,7 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
 {
     grad_job j = {.g = g,
                   .kernels = cpu->kernels,
-                  .store = lt_cpu_store_of(g->x->dtype),
+                  .store = lt_cpu_store_from_dtype(g->x->dtype),
                   .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
                   .rows = g->dy->shape.dim[1],
                   .cols = g->x->shape.dim[1]};
@@ -457,17 +457,18 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
     memset(j.zeros, 0, (size_t)zeros * sizeof *j.zeros);
     for (j.begin = 0; j.begin < j.tiles.count; j.begin += group) {
         j.count = lt_cpu_min(group, j.tiles.count - j.begin);
-        lt_parallel(j.count, LANES, both_points, &j);
-        lt_parallel(POINTS * lt_cpu_ceil_div(j.rows, rows_of_task(j.kernels)), 1, add_products, &j);
+        lt_parallel(j.count, LANES, transform_x_and_dy, &j);
+        lt_parallel(POINTS * lt_cpu_ceil_div(j.rows, rows_per_task(j.kernels)), 1, add_products,
+                    &j);
     }
-    lt_parallel(j.rows, LANES, filter_gradients, &j);
+    lt_parallel(j.rows, LANES, transform_filter_grads, &j);
     return LT_OK;
 }
 
 /* --- Selection --- */
 
 /* Returns true for stride 1, dilation 1, one group and at most 2 pixels of padding. */
-static bool is_plain(const lt_conv2d_config *g)
+static bool has_supported_geometry(const lt_conv2d_config *g)
 {
     enum { MAX_PAD = 2 };
     return g->stride_h == 1 && g->stride_w == 1 && g->dilation_h == 1 && g->dilation_w == 1
@@ -475,19 +476,19 @@ static bool is_plain(const lt_conv2d_config *g)
 }
 
 /* Returns true if Winograd's form supports filters w between images a and b. */
-static bool supports(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w,
-                     const lt_view *a, const lt_view *b)
+static bool supports_winograd(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w,
+                              const lt_view *a, const lt_view *b)
 {
     enum { THREE = 3, CHANNELS = 32 };
     const int64_t *d = w->shape.dim;
-    return d[2] == THREE && d[3] == THREE && is_plain(g) && d[0] % CHANNELS == 0
+    return d[2] == THREE && d[3] == THREE && has_supported_geometry(g) && d[0] % CHANNELS == 0
            && d[1] % CHANNELS == 0 && lt_cpu_is_channels_last(w, LT_F32)
            && lt_cpu_is_fast_dtype(a->dtype) && lt_view_is_channels_last(a)
            && lt_cpu_is_channels_last(b, a->dtype) && cpu->isa >= LT_ISA_AVX2;
 }
 
 /* Returns true if measured to be faster than direct convolution: docs/adr/0053. With AMX direct bf16 is faster. */
-static bool is_listed(const lt_cpu *cpu, const lt_view *a)
+static bool is_measured_faster(const lt_cpu *cpu, const lt_view *a)
 {
     enum { MIN_SIDE = 4, MIN_TILES = 64 };
     const int64_t *d = a->shape.dim;
@@ -499,15 +500,15 @@ static bool is_listed(const lt_cpu *cpu, const lt_view *a)
 static bool is_chosen(const lt_cpu *cpu, const lt_view *a)
 {
     return cpu->choice == LT_KERNELS_BUILTIN
-           || (cpu->choice == LT_KERNELS_AUTO && is_listed(cpu, a));
+           || (cpu->choice == LT_KERNELS_AUTO && is_measured_faster(cpu, a));
 }
 
 bool lt_winograd_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)
 {
-    return supports(cpu, c->config, c->w, c->from, c->to) && is_chosen(cpu, c->to);
+    return supports_winograd(cpu, c->config, c->w, c->from, c->to) && is_chosen(cpu, c->to);
 }
 
 bool lt_winograd_is_chosen_for_grad_w(const lt_cpu *cpu, const lt_winograd_grad *g)
 {
-    return supports(cpu, g->config, g->dw, g->x, g->dy) && is_chosen(cpu, g->dy);
+    return supports_winograd(cpu, g->config, g->dw, g->x, g->dy) && is_chosen(cpu, g->dy);
 }

@@ -77,7 +77,7 @@ static void pack_b(void *context, int64_t begin, int64_t end, int64_t chunk)
 }
 
 /* Returns the initial sums and the destination of the tile at (row, col) in this block. */
-static lt_gemm_save save_of(const pass *all, int64_t row, int64_t col)
+static lt_gemm_save make_tile_save(const pass *all, int64_t row, int64_t col)
 {
     const lt_gemm_product *p = all->p;
     const bool begins = all->first == 0, ends = all->first + all->steps == p->depth;
@@ -111,7 +111,7 @@ static void run_task(const pass *all, int64_t row, int64_t col)
     for (int64_t j = col; j < end; j += u->cols) {
         const char *b = all->b + (j - all->col) / u->cols * panel_b;
         for (int64_t i = 0; i < rows; i += u->rows) {
-            const lt_gemm_save save = save_of(all, row + i, j);
+            const lt_gemm_save save = make_tile_save(all, row + i, j);
             if (all->unpacked_a)
                 u->tile_unpacked(operand_at(&from, i, 0).data, from.lane, b, all->steps, &save);
             else
@@ -151,7 +151,7 @@ static int64_t choose_task_size(pass *all)
 }
 
 /* Computes one range of columns: blocks of the contraction in order. */
-static void run_range(pass *all, int64_t block)
+static void run_column_range(pass *all, int64_t block)
 {
     for (all->first = 0; all->first < all->p->depth; all->first += block) {
         all->steps = lt_cpu_min(block, all->p->depth - all->first);
@@ -161,7 +161,7 @@ static void run_range(pass *all, int64_t block)
 }
 
 /* Allocates packed panels, and sums if y cannot hold them. */
-static lt_status get_memory(lt_cpu *cpu, pass *all, int64_t block, int64_t range)
+static lt_status allocate_panels(lt_cpu *cpu, pass *all, int64_t block, int64_t range)
 {
     const lt_gemm_product *p = all->p;
     const size_t bytes = (size_t)(block + all->kernel->steps_per_instruction) * all->kernel->size;
@@ -178,7 +178,7 @@ static lt_status get_memory(lt_cpu *cpu, pass *all, int64_t block, int64_t range
     return all->sum ? LT_OK : LT_E_NOMEM;
 }
 
-static void run_dots(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_dot_products(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const pass *all = context;
@@ -214,17 +214,17 @@ lt_status lt_gemm(lt_cpu *cpu, const lt_gemm_microkernel *kernel, const lt_gemm_
     pass all = {
         .kernel = kernel, .p = p, .unpacked_a = kernel->can_skip_packing_a(&p->a, p->depth)};
     if (has_few_rows(kernel, p)) {
-        lt_parallel(p->cols, DOTS, run_dots, &all);
+        lt_parallel(p->cols, DOTS, run_dot_products, &all);
         return LT_OK;
     }
-    LT_TRY(get_memory(cpu, &all, block, range));
+    LT_TRY(allocate_panels(cpu, &all, block, range));
     for (all.col = 0; all.col < p->cols; all.col += range) {
         all.cols = lt_cpu_min(range, p->cols - all.col);
         if (p->y_dtype == LT_F32) {
             all.sum = (float *)p->y + all.col;
             all.sum_step = p->y_step;
         }
-        run_range(&all, block);
+        run_column_range(&all, block);
     }
     return LT_OK;
 }

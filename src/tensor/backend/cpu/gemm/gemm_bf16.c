@@ -41,7 +41,7 @@ typedef struct destination {
     int64_t high; /* element offset of lanes 8 to 15; 0: directly after lane 7 */
 } destination;
 
-static inline destination destination_of(uint16_t *to, int64_t lane, int64_t steps, int width)
+static inline destination get_destination(uint16_t *to, int64_t lane, int64_t steps, int width)
 {
     const int64_t panel = (steps + 1) / 2 * 2 * width;
     return (destination){.to = to + lane / width * panel + 2 * (lane % width),
@@ -107,16 +107,17 @@ static inline void pack_panels(lt_gemm_operand x, int64_t lanes, int64_t steps, 
     const int64_t whole = (lanes + 2 * LANES - 1) / (2 * LANES) * 2 * LANES;
     for (int64_t first = 0; first < whole && x.step == 1; first += LANES)
         pack_adjacent_steps(&x, first, lanes - first, steps,
-                            destination_of(to, first, steps, width));
+                            get_destination(to, first, steps, width));
     for (int64_t first = 0; first < whole && x.step != 1; first += (int64_t)GROUPS * 2 * LANES) {
         destination p[2 * GROUPS];
         for (int i = 0; i < 2 * GROUPS; i++)
-            p[i] = destination_of(to, first + (int64_t)i * LANES, steps, width);
+            p[i] = get_destination(to, first + (int64_t)i * LANES, steps, width);
         pack_adjacent_lanes(&x, first, lanes - first, steps, p);
     }
 }
 
-static void pack(const lt_gemm_operand *x, int64_t lanes, int64_t steps, int width, void *to)
+static void pack_operand(const lt_gemm_operand *x, int64_t lanes, int64_t steps, int width,
+                         void *to)
 {
     if (width == COLS && x->dtype == LT_BF16) /* constants: no branches in the loops */
         pack_panels((lt_gemm_operand){x->data, LT_BF16, x->lane, x->step}, lanes, steps, COLS, to);
@@ -132,8 +133,8 @@ static void pack(const lt_gemm_operand *x, int64_t lanes, int64_t steps, int wid
 
 typedef __m512 sums[ROWS][VECS];
 
-static inline __attribute__((always_inline)) void add_from(const lt_gemm_save *s, int rows,
-                                                           sums sum)
+static inline __attribute__((always_inline)) void add_initial_sums(const lt_gemm_save *s, int rows,
+                                                                   sums sum)
 {
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < VECS; v++)
@@ -154,11 +155,12 @@ static inline __attribute__((always_inline)) void add_bias(const lt_gemm_save *s
 
 /* Adds initial sums and bias, and stores the tile. rows is the constant ROWS for full tiles, which keeps the sums in
  * registers. */
-static inline __attribute__((always_inline)) void save(const lt_gemm_save *s, int rows, sums sum)
+static inline __attribute__((always_inline)) void store_tile(const lt_gemm_save *s, int rows,
+                                                             sums sum)
 {
     const __mmask32 cols = mask32(s->cols);
     if (s->from)
-        add_from(s, rows, sum);
+        add_initial_sums(s, rows, sum);
     if (s->bias)
         add_bias(s, rows, sum);
     if (s->dtype == LT_BF16) {
@@ -185,10 +187,10 @@ static inline __attribute__((always_inline)) void prefetch_sums(const lt_gemm_sa
 }
 
 /* Computes a tile. Row r of a begins at a + row[r], with `next` elements between its pairs of steps. */
-static inline __attribute__((always_inline)) void multiply(const uint16_t *a,
-                                                           const int64_t row[ROWS], int64_t next,
-                                                           const uint16_t *b, int64_t steps,
-                                                           const lt_gemm_save *s)
+static inline __attribute__((always_inline)) void compute_tile(const uint16_t *a,
+                                                               const int64_t row[ROWS],
+                                                               int64_t next, const uint16_t *b,
+                                                               int64_t steps, const lt_gemm_save *s)
 {
     sums sum;
     prefetch_sums(s);
@@ -208,28 +210,28 @@ static inline __attribute__((always_inline)) void multiply(const uint16_t *a,
         }
     }
     if (s->rows == ROWS) {
-        save(s, ROWS, sum);
+        store_tile(s, ROWS, sum);
         return;
     }
     sums rest;
     __builtin_memcpy(rest, sum, sizeof rest);
-    save(s, s->rows, rest);
+    store_tile(s, s->rows, rest);
 }
 
-static void tile(const void *a, const void *b, int64_t steps, const lt_gemm_save *s)
+static void multiply_packed_tile(const void *a, const void *b, int64_t steps, const lt_gemm_save *s)
 {
     const int64_t row[ROWS] = {0, 2, 4, 6, 8, 10, 12, 14};
-    multiply(a, row, (int64_t)2 * ROWS, b, steps, s);
+    compute_tile(a, row, (int64_t)2 * ROWS, b, steps, s);
 }
 
 /* Computes a tile from unpacked a; missing rows repeat the last one. */
-static void tile_unpacked(const void *a, int64_t step, const void *b, int64_t steps,
-                          const lt_gemm_save *s)
+static void multiply_unpacked_tile(const void *a, int64_t step, const void *b, int64_t steps,
+                                   const lt_gemm_save *s)
 {
     int64_t row[ROWS];
     for (int r = 0; r < ROWS; r++)
         row[r] = (r < s->rows ? r : s->rows - 1) * step;
-    multiply(a, row, 2, b, steps, s);
+    compute_tile(a, row, 2, b, steps, s);
 }
 
 static bool can_skip_packing_a(const lt_gemm_operand *a, int64_t depth)
@@ -270,7 +272,7 @@ dots_adjacent_steps(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t 
 }
 
 /* Broadcasts steps k and k+1 of a row as one 32-bit word. */
-static inline __m512bh pair_of(const lt_gemm_operand *a, int row, int64_t k, int64_t steps)
+static inline __m512bh broadcast_pair(const lt_gemm_operand *a, int row, int64_t k, int64_t steps)
 {
     const uint16_t *at = (const uint16_t *)a->data + row * a->lane + k;
     const uint32_t next = k + 1 < steps ? at[1] : 0;
@@ -294,7 +296,7 @@ dots_adjacent_columns(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_
             const __m512bh low = (__m512bh)interleave(one, two, 0);
             const __m512bh high = (__m512bh)interleave(one, two, LANES);
             for (int r = 0; r < rows; r++) {
-                const __m512bh left = pair_of(a, r, k, steps);
+                const __m512bh left = broadcast_pair(a, r, k, steps);
                 sum[g][r][0] = _mm512_dpbf16_ps(sum[g][r][0], left, low);
                 sum[g][r][1] = _mm512_dpbf16_ps(sum[g][r][1], left, high);
             }
@@ -306,7 +308,7 @@ dots_adjacent_columns(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_
         part.to = (char *)s->to + at * size;
         part.bias = s->bias ? s->bias + at : NULL;
         part.cols = (int)(s->cols - at);
-        save(&part, rows, sum[g]);
+        store_tile(&part, rows, sum[g]);
     }
 }
 
@@ -332,8 +334,8 @@ static inline __attribute__((always_inline)) void dots_by_dtype(const lt_gemm_op
         dots_all(x, (lt_gemm_operand){b->data, LT_F32, b->lane, b->step}, steps, s, rows);
 }
 
-static void dots(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t steps,
-                 const lt_gemm_save *s)
+static void compute_dot_products(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t steps,
+                                 const lt_gemm_save *s)
 {
     if (s->rows == 1)
         dots_by_dtype(a, b, steps, s, 1);
@@ -350,11 +352,11 @@ const lt_gemm_microkernel lt_gemm_bf16 = {
     .cols = COLS,
     .steps_per_instruction = 2,
     .size = sizeof(uint16_t),
-    .pack = pack,
-    .tile = tile,
+    .pack = pack_operand,
+    .tile = multiply_packed_tile,
     .can_skip_packing_a = can_skip_packing_a,
-    .tile_unpacked = tile_unpacked,
+    .tile_unpacked = multiply_unpacked_tile,
     .max_dots_rows = MAX_DOTS_ROWS,
-    .dots = dots,
+    .dots = compute_dot_products,
 };
 /* NOLINTEND(bugprone-implicit-widening-of-multiplication-result) */

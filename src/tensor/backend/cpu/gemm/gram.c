@@ -1,15 +1,16 @@
 /* Shampoo's contractions in f32: Gram matrices and mode products, as matrix products (product.c). Formulas:
- * ext/matrix_kernels.h. */
+ * detail/matrix_kernels.h. */
 
 #include "product.h"
 
 /* Builds one axis from all dimensions of y except dim, ordered by y's strides, and the axis of the same elements of g.
  * Adjacent dimensions are merged where both strides allow it. */
-static void other_axes(const lt_view *y, const lt_view *g, int dim, lt_axis *of_y, lt_axis *of_g)
+static void build_other_axes(const lt_view *y, const lt_view *g, int dim, lt_axis *of_y,
+                             lt_axis *of_g)
 {
     int order[LT_MAX_DIMS];
-    const int n = lt_cpu_order_dims(y, dim, order);
-    *of_y = *of_g = lt_axis_line(1, 1);
+    const int n = lt_cpu_sort_dims_by_stride(y, dim, order);
+    *of_y = *of_g = lt_axis_1d(1, 1);
     for (int i = 0; i < n; i++) {
         const int64_t count = y->shape.dim[order[i]];
         const int64_t in_y = y->stride[order[i]], in_g = g->stride[order[i]];
@@ -25,36 +26,36 @@ static void other_axes(const lt_view *y, const lt_view *g, int dim, lt_axis *of_
     }
 }
 
-static lt_product gram_product(const lt_gram_job *job)
+static lt_product make_gram_product(const lt_gram_job *job)
 {
     const int64_t n = job->g.shape.dim[job->dim];
     lt_axis rest, same;
-    other_axes(&job->g, &job->g, job->dim, &rest, &same);
-    const lt_operand g = {job->g.data, lt_axis_line(n, job->g.stride[job->dim]), rest};
+    build_other_axes(&job->g, &job->g, job->dim, &rest, &same);
+    const lt_operand g = {job->g.data, lt_axis_1d(n, job->g.stride[job->dim]), rest};
     return (lt_product){.a = g,
                         .b = g,
                         .y = job->f.data,
-                        .row = lt_axis_line(n, n),
-                        .col = lt_axis_line(n, 1),
+                        .row = lt_axis_1d(n, n),
+                        .col = lt_axis_1d(n, 1),
                         .rows = n,
                         .cols = n,
-                        .depth = lt_cpu_count(&job->g) / n,
+                        .depth = lt_cpu_element_count(&job->g) / n,
                         .alpha = (float)job->alpha,
                         .beta = (float)job->beta,
                         .symmetric = true};
 }
 
 /* Returns the product whose columns are the contiguous dimension of y. */
-static lt_product mode_product(const lt_mode_product_job *job)
+static lt_product make_mode_product(const lt_mode_product_job *job)
 {
-    const int64_t n = job->y.shape.dim[job->dim], rest = lt_cpu_count(&job->y) / n;
+    const int64_t n = job->y.shape.dim[job->dim], rest = lt_cpu_element_count(&job->y) / n;
     lt_axis in_y, in_g;
-    other_axes(&job->y, &job->g, job->dim, &in_y, &in_g);
-    const lt_axis along_y = lt_axis_line(n, job->y.stride[job->dim]);
-    const lt_axis along_g = lt_axis_line(n, job->g.stride[job->dim]);
+    build_other_axes(&job->y, &job->g, job->dim, &in_y, &in_g);
+    const lt_axis along_y = lt_axis_1d(n, job->y.stride[job->dim]);
+    const lt_axis along_g = lt_axis_1d(n, job->g.stride[job->dim]);
     const lt_operand g = {job->g.data, in_g, along_g};
-    const lt_operand m = {job->m.data, lt_axis_line(n, job->transpose ? 1 : n),
-                          lt_axis_line(n, job->transpose ? n : 1)};
+    const lt_operand m = {job->m.data, lt_axis_1d(n, job->transpose ? 1 : n),
+                          lt_axis_1d(n, job->transpose ? n : 1)};
     const bool across = rest == 1 || in_y.stride[in_y.dims - 1] != 1;
     return (lt_product){.a = across ? g : m,
                         .b = across ? m : g,
@@ -75,21 +76,22 @@ static bool all_f32(const lt_view *x, const lt_view *y, const lt_view *z)
 /* Appends job i as a product, or runs it on the reference backend if it is not f32. */
 typedef lt_status add_fn(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast);
 
-static lt_status add_gram(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)
+static lt_status append_gram(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)
 {
     const lt_gram_job *job = (const lt_gram_job *)jobs + i;
     if (!all_f32(&job->g, &job->f, &job->f))
         return lt_backend_ref()->gram(ctx, job, 1, NULL);
-    list[(*fast)++] = gram_product(job);
+    list[(*fast)++] = make_gram_product(job);
     return LT_OK;
 }
 
-static lt_status add_product(void *ctx, const void *jobs, size_t i, lt_product *list, size_t *fast)
+static lt_status append_mode_product(void *ctx, const void *jobs, size_t i, lt_product *list,
+                                     size_t *fast)
 {
     const lt_mode_product_job *job = (const lt_mode_product_job *)jobs + i;
     if (!all_f32(&job->g, &job->y, &job->m))
         return lt_backend_ref()->mode_product(ctx, job, 1, NULL);
-    list[(*fast)++] = mode_product(job);
+    list[(*fast)++] = make_mode_product(job);
     return LT_OK;
 }
 
@@ -101,18 +103,18 @@ static lt_status run_jobs(void *ctx, const void *jobs, size_t count, add_fn *add
     for (size_t i = 0; i < count && !st; i++)
         st = add(ctx, jobs, i, list, &fast);
     if (!st)
-        st = lt_cpu_multiply(ctx, list, fast);
+        st = lt_cpu_multiply_list(ctx, list, fast);
     lt_free(list);
     return st;
 }
 
 lt_status lt_cpu_gram(void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars)
 {
-    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_gram);
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, append_gram);
 }
 
 lt_status lt_cpu_mode_product(void *ctx, const lt_mode_product_job *job, size_t count,
                               const lt_scalars *scalars)
 {
-    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, add_product);
+    return scalars && !scalars->finite ? LT_OK : run_jobs(ctx, job, count, append_mode_product);
 }

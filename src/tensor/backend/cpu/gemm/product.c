@@ -76,8 +76,8 @@ static void pack_operand(const lt_cpu_kernels *k, const lt_operand *x, const int
 }
 
 /* Adds a tile to y where its columns are strided or its rows unevenly spaced. */
-static void scatter(const part *t, const lt_tile_save *save, const float *tile, int64_t i,
-                    int64_t j)
+static void scatter_tile(const part *t, const lt_tile_save *save, const float *tile, int64_t i,
+                         int64_t j)
 {
     for (int r = 0; r < save->rows; r++)
         for (int c = 0; c < save->cols; c++) {
@@ -112,7 +112,7 @@ static void multiply_tile(const part *t, int64_t i, int64_t j, const float *a, c
     float tile[LARGEST_TILE] __attribute__((aligned(64)));
     const lt_tile_save keep = {1, 0, rows, cols, k->tile_cols, save.lane};
     k->gemm_tile(a, b, depth, &keep, tile);
-    scatter(t, &save, tile, i, j);
+    scatter_tile(t, &save, tile, i, j);
 }
 
 /* Computes all tiles. Tiles on the diagonal are computed whole: only this task writes below the diagonal there, as
@@ -132,7 +132,7 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
 }
 
 /* Fills the lower half of a symmetric result. */
-static void mirror(const part *t)
+static void mirror_lower_half(const part *t)
 {
     enum { STRIP = 16 };
     const int64_t n = t->p->rows, end = t->col + t->cols;
@@ -161,7 +161,7 @@ static void multiply_rows(part *t, const int64_t depth[2], float *a, const float
 }
 
 /* Sets up at most ROWS rows, which begin and end where a range of columns does. */
-static void begin_rows(part *t, int64_t row, int64_t end)
+static void set_row_range(part *t, int64_t row, int64_t end)
 {
     const int step = t->pass->kernels->tile_rows;
     t->row = row;
@@ -171,7 +171,7 @@ static void begin_rows(part *t, int64_t row, int64_t end)
         t->rows_even[i] = rows_are_even(t, i, t->rows - i < step ? t->rows - i : step);
 }
 
-static void find_columns(part *t)
+static void find_column_offsets(part *t)
 {
     const int step = t->pass->kernels->tile_cols;
     fill_offsets(&t->p->col, t->col, t->cols, t->in_col);
@@ -188,7 +188,7 @@ static void run_task(const pass *all, const task *what, float *a)
     const lt_product *p = &all->product[what->product];
     part t = {.pass = all, .p = p, .col = what->col};
     t.cols = p->cols - t.col < COLS ? p->cols - t.col : COLS;
-    find_columns(&t);
+    find_column_offsets(&t);
 
     float *b = a + (size_t)ROWS * DEPTH;
     const int64_t cols[] = {t.col, t.col + t.cols};
@@ -196,13 +196,13 @@ static void run_task(const pass *all, const task *what, float *a)
         const int64_t depth[] = {d, p->depth - d < DEPTH ? p->depth : d + DEPTH};
         pack_operand(all->kernels, &p->b, cols, depth, b);
         for (int64_t row = what->row; row < what->end; row += ROWS) {
-            begin_rows(&t, row, what->end);
+            set_row_range(&t, row, what->end);
             multiply_rows(&t, depth, a, b);
         }
     }
     for (int64_t row = what->row; row < what->end && p->symmetric && !p->half; row += ROWS) {
-        begin_rows(&t, row, what->end);
-        mirror(&t);
+        set_row_range(&t, row, what->end);
+        mirror_lower_half(&t);
     }
 }
 
@@ -217,12 +217,12 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
 /* --- Lists of products --- */
 
 /* Returns the rows to compute: up to the diagonal's tile if the result is symmetric. */
-static int64_t rows_of(const lt_product *p, int64_t col)
+static int64_t rows_to_compute(const lt_product *p, int64_t col)
 {
     return p->symmetric && col + COLS < p->rows ? col + COLS : p->rows;
 }
 
-static int64_t cost_of(const lt_product *p, const task *t)
+static int64_t task_cost(const lt_product *p, const task *t)
 {
     const int64_t cols = p->cols - t->col < COLS ? p->cols - t->col : COLS;
     const int64_t first = t->row > t->col ? t->row : t->col; /* first row on the diagonal */
@@ -238,18 +238,18 @@ static int64_t split_tasks(const lt_product *p, size_t count, int64_t most, task
     int64_t n = 0;
     for (size_t i = 0; i < count; i++)
         for (int64_t col = 0; col < p[i].cols; col += COLS) {
-            const int64_t rows = rows_of(&p[i], col);
+            const int64_t rows = rows_to_compute(&p[i], col);
             for (int64_t row = 0; row < rows; row += most, n++)
                 if (out) {
                     out[n] = (task){i, row, row + most < rows ? row + most : rows, col, 0};
-                    out[n].cost = cost_of(&p[i], &out[n]);
+                    out[n].cost = task_cost(&p[i], &out[n]);
                 }
         }
     return n;
 }
 
 /* Returns the rows of a task. The split may depend on the number of threads, as it changes no sum. */
-static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
+static int64_t rows_per_task(const lt_product *p, size_t count, size_t threads)
 {
     int64_t most = MAX_TASK_ROWS;
     while (most > ROWS && split_tasks(p, count, most, NULL) < (int64_t)(TASKS_PER_THREAD * threads))
@@ -258,7 +258,7 @@ static int64_t rows_of_task(const lt_product *p, size_t count, size_t threads)
 }
 
 /* Orders tasks by falling cost, for load balance at the end. */
-static int by_cost(const void *x, const void *y)
+static int compare_costs(const void *x, const void *y)
 {
     const task *a = x, *b = y;
     if (a->cost != b->cost)
@@ -270,17 +270,17 @@ static int by_cost(const void *x, const void *y)
     return a->row < b->row ? -1 : a->row > b->row;
 }
 
-lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count)
+lt_status lt_cpu_multiply_list(lt_cpu *cpu, const lt_product *p, size_t count)
 {
     const size_t threads = (size_t)lt_parallel_threads();
-    const int64_t most = rows_of_task(p, count, threads);
+    const int64_t most = rows_per_task(p, count, threads);
     const int64_t tasks = split_tasks(p, count, most, NULL);
     task *list = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, (size_t)(tasks + 1) * sizeof *list);
     float *packed = lt_cpu_scratch(cpu, LT_CPU_PREPACKED, threads * PACKED * sizeof *packed);
     if (!list || !packed)
         return LT_E_NOMEM;
     split_tasks(p, count, most, list);
-    qsort(list, (size_t)tasks, sizeof *list, by_cost);
+    qsort(list, (size_t)tasks, sizeof *list, compare_costs);
     pass all = {cpu->kernels, p, list, packed};
     lt_parallel(tasks, 1, run_tasks, &all);
     return LT_OK;
@@ -295,5 +295,5 @@ void lt_cpu_multiply_serial(const lt_cpu_kernels *kernels, const lt_product *p, 
 {
     const pass all = {.kernels = kernels, .product = p};
     for (int64_t col = 0; col < p->cols; col += COLS)
-        run_task(&all, &(task){0, 0, rows_of(p, col), col, 0}, work);
+        run_task(&all, &(task){0, 0, rows_to_compute(p, col), col, 0}, work);
 }

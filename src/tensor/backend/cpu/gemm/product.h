@@ -26,13 +26,13 @@ typedef struct lt_product {
     bool half;      /* does not mirror the result below the diagonal's tiles */
 } lt_product;
 
-static inline lt_axis lt_axis_line(int64_t count, int64_t stride)
+static inline lt_axis lt_axis_1d(int64_t count, int64_t stride)
 {
     return (lt_axis){.dims = 1, .count = {count}, .stride = {stride}};
 }
 
 /* Computes all products of a list on the team; results do not depend on the number of threads. Errors: LT_E_NOMEM. */
-lt_status lt_cpu_multiply(lt_cpu *cpu, const lt_product *p, size_t count);
+lt_status lt_cpu_multiply_list(lt_cpu *cpu, const lt_product *p, size_t count);
 
 /* Computes one product on the calling thread; work: lt_cpu_multiply_workspace() floats, 64-byte aligned. */
 void lt_cpu_multiply_serial(const lt_cpu_kernels *kernels, const lt_product *p, float *work);

@@ -22,7 +22,7 @@ ALWAYS int64_t clamp(int64_t low, int64_t x, int64_t high)
     return x < low ? low : min_of(x, high);
 }
 
-ALWAYS int64_t whole_lanes(int64_t count)
+ALWAYS int64_t round_up_to_lanes(int64_t count)
 {
     return (count + LANES - 1) / LANES * LANES;
 }
@@ -41,7 +41,7 @@ ALWAYS vec load_words(const void *row, int64_t first, int64_t d, bool pairs, lt_
     return v;
 }
 
-ALWAYS const void *row_at(const void *x, int64_t row, int64_t step, lt_cpu_store store)
+ALWAYS const void *row_address(const void *x, int64_t row, int64_t step, lt_cpu_store store)
 {
     return (const char *)x + row * step * (store == LT_STORE_BF16 ? 2 : 4);
 }
@@ -54,7 +54,7 @@ ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t cou
     enum { LINE = 64 };
     const int64_t end = min_of(first + count, p->rows);
     for (int64_t r = first; r < end; r++) {
-        const char *row = row_at(p->x, r, p->step, store);
+        const char *row = row_address(p->x, r, p->step, store);
         for (int64_t at = 0; at < p->d * (store == LT_STORE_BF16 ? 2 : 4); at += LINE)
             __builtin_prefetch(row + at);
     }
@@ -66,7 +66,7 @@ ALWAYS void pack_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store
     for (int64_t r = 0; r < p->rows; r++) {
         prefetch_rows(p, r + AHEAD, 1, store);
         FOR_LANES(w, n, words, {
-            const vec v = load_words(row_at(p->x, r, p->step, store), w, p->d, pairs, store);
+            const vec v = load_words(row_address(p->x, r, p->step, store), w, p->d, pairs, store);
             save(p->left + r * words, w, v, n, LT_STORE_F32);
         });
     }
@@ -83,8 +83,8 @@ ALWAYS void pack_row_panels(const lt_attention_pack *p, bool pairs, lt_cpu_store
         for (int64_t w = 0; w < words; w += LANES) {
             vec row[LANES];
             for (int l = 0; l < LANES; l++)
-                row[l] = r + l < p->rows ? load_words(row_at(p->x, r + l, p->step, store), w, p->d,
-                                                      pairs, store)
+                row[l] = r + l < p->rows ? load_words(row_address(p->x, r + l, p->step, store), w,
+                                                      p->d, pairs, store)
                                          : (vec){0};
             transpose(row);
             for (int l = 0; l < LANES && w + l < words; l++)
@@ -94,7 +94,7 @@ ALWAYS void pack_row_panels(const lt_attention_pack *p, bool pairs, lt_cpu_store
 }
 
 /* Interleaves bf16 of two rows: one word per column. */
-ALWAYS vec pair_up(half first, half second)
+ALWAYS vec interleave_bf16_rows(half first, half second)
 {
     return (vec)(__builtin_convertvector(first, bits)
                  | __builtin_convertvector(second, bits) << 16);
@@ -113,15 +113,16 @@ ALWAYS void pack_feature_panels(const lt_attention_pack *p, bool pairs, lt_cpu_s
 {
     const int64_t step = pairs ? 2 : 1;
     for (int64_t r = 0; r < p->rows; r += step) {
-        const void *row = row_at(p->x, r, p->step, store);
+        const void *row = row_address(p->x, r, p->step, store);
         prefetch_rows(p, r + AHEAD, step, store);
-        const void *next = r + 1 < p->rows ? row_at(p->x, r + 1, p->step, store) : row;
+        const void *next = r + 1 < p->rows ? row_address(p->x, r + 1, p->step, store) : row;
         float *to = p->feature_panels + r / step * LT_ATTENTION_PANEL;
         for (int64_t c = 0; c < p->d; c += LANES) {
             vec v;
             if (pairs) {
                 const half second = load_half(next, c, p->d);
-                v = pair_up(load_half(row, c, p->d), r + 1 < p->rows ? second : (half){0});
+                v = interleave_bf16_rows(load_half(row, c, p->d),
+                                         r + 1 < p->rows ? second : (half){0});
             } else {
                 v = load(row, c, (int)min_of(p->d - c, LANES), store);
             }
@@ -218,7 +219,7 @@ ALWAYS product_part product_bounds(const lt_attention_product *p, int64_t r, int
     const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys of the last row */
     product_part part = {p->cols, 0, p->depth};
     if (p->bound == LT_ATTENTION_COLUMNS)
-        part.cols = min_of(p->cols, whole_lanes(seen));
+        part.cols = min_of(p->cols, round_up_to_lanes(seen));
     else if (p->bound == LT_ATTENTION_END)
         part.end = min_of(p->depth, seen);
     else if (p->bound == LT_ATTENTION_BEGIN)
@@ -261,20 +262,21 @@ typedef struct row_part {
 
 ALWAYS row_part row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
 {
-    const int64_t most = whole_lanes(cols);
+    const int64_t most = round_up_to_lanes(cols);
     if (!causal)
         return (row_part){cols, most};
     const int64_t seen = r + offset + 1;
-    return (row_part){clamp(0, seen, cols), clamp(0, whole_lanes(seen + LT_ATTENTION_ROWS), most)};
+    return (row_part){clamp(0, seen, cols),
+                      clamp(0, round_up_to_lanes(seen + LT_ATTENTION_ROWS), most)};
 }
 
 /* Clears the elements of c .. c+15 of a row from `seen` on. */
-ALWAYS vec where_seen(vec v, int64_t c, int64_t seen)
+ALWAYS vec mask_unseen(vec v, int64_t c, int64_t seen)
 {
-    return c + LANES <= seen ? v : keep((1U << clamp(0, seen - c, LANES)) - 1, v);
+    return c + LANES <= seen ? v : keep_lanes((1U << clamp(0, seen - c, LANES)) - 1, v);
 }
 
-ALWAYS float largest_of_row(const float *score, int64_t seen)
+ALWAYS float row_max(const float *score, int64_t seen)
 {
     const vec lowest = vec_set(-__builtin_inff());
     vec top[2] = {lowest, lowest};
@@ -292,7 +294,7 @@ ALWAYS float largest_of_row(const float *score, int64_t seen)
 
 /* Returns exp(scale * score - top). The product is rounded before top is subtracted, as for the maximum and in
  * backward: the weight of the largest score is exactly 1. */
-ALWAYS vec weights_of(vec score, float scale, float top)
+ALWAYS vec softmax_weights(vec score, float scale, float top)
 {
     const vec scaled =
         multiply_add(score, vec_set(scale), vec_set(0)); /* not contracted with the difference */
@@ -300,12 +302,12 @@ ALWAYS vec weights_of(vec score, float scale, float top)
 }
 
 /* Updates the running maximum of row r and rescales its sum and output. Returns the maximum. */
-ALWAYS float raise_top(const lt_attention_weights *w, int64_t r, int64_t seen)
+ALWAYS float update_row_max(const lt_attention_weights *w, int64_t r, int64_t seen)
 {
-    const float top = w->scale * largest_of_row(w->score + r * w->row, seen);
+    const float top = w->scale * row_max(w->score + r * w->row, seen);
     if (w->first || !(top <= w->top[r])) { /* propagates NaN */
         if (!w->first) {
-            const vec less = weights_of(vec_set(w->top[r]), 1, top);
+            const vec less = softmax_weights(vec_set(w->top[r]), 1, top);
             *(loose_vec *)(w->sum + r * LANES) *= less;
             for (int64_t c = 0; c < w->y_row; c += LANES)
                 *(loose_vec *)(w->y + r * w->y_row + c) *= less;
@@ -315,7 +317,7 @@ ALWAYS float raise_top(const lt_attention_weights *w, int64_t r, int64_t seen)
     return w->top[r];
 }
 
-ALWAYS void weigh_row(const lt_attention_weights *w, int64_t r, bool pairs)
+ALWAYS void compute_row_weights(const lt_attention_weights *w, int64_t r, bool pairs)
 {
     const row_part part = row_bounds(w->causal, r, w->offset, w->cols);
     float *score = w->score + r * w->row;
@@ -323,17 +325,17 @@ ALWAYS void weigh_row(const lt_attention_weights *w, int64_t r, bool pairs)
     if (w->first)
         save(w->sum, r * LANES, (vec){0}, LANES, LT_STORE_F32);
     if (part.seen > 0) {
-        const float top = raise_top(w, r, part.seen);
+        const float top = update_row_max(w, r, part.seen);
         registers sum = as_registers(load(w->sum, r * LANES, LANES, LT_STORE_F32));
         for (int64_t c = 0; c < part.seen; c += LANES) {
             const vec v = *(const loose_vec *)(score + c);
-            const vec e = where_seen(weights_of(v, w->scale, top), c, part.seen);
-            add_to(&sum, e);
+            const vec e = mask_unseen(softmax_weights(v, w->scale, top), c, part.seen);
+            add_to_registers(&sum, e);
             save(pairs ? (void *)weight : score, c, e, LANES, pairs ? LT_STORE_BF16 : LT_STORE_F32);
         }
-        save(w->sum, r * LANES, whole(&sum), LANES, LT_STORE_F32);
+        save(w->sum, r * LANES, registers_to_vec(&sum), LANES, LT_STORE_F32);
     }
-    for (int64_t c = whole_lanes(part.seen); c < part.read; c += LANES)
+    for (int64_t c = round_up_to_lanes(part.seen); c < part.read; c += LANES)
         save(pairs ? (void *)weight : score, c, (vec){0}, LANES,
              pairs ? LT_STORE_BF16 : LT_STORE_F32);
 }
@@ -342,32 +344,32 @@ static void attention_weights(const lt_attention_weights *w)
 {
     for (int64_t r = 0; r < w->rows; r++)
         if (HAS_PAIRS && w->pairs)
-            weigh_row(w, r, HAS_PAIRS);
+            compute_row_weights(w, r, HAS_PAIRS);
         else
-            weigh_row(w, r, false);
+            compute_row_weights(w, r, false);
 }
 
 /* Computes sixteen weights and slopes of row r. */
-ALWAYS void slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int64_t seen,
-                        vec *weight, vec *slope)
+ALWAYS void compute_slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int64_t seen,
+                                vec *weight, vec *slope)
 {
     *weight = *slope = (vec){0};
     if (c >= seen)
         return;
     const vec score = *(const loose_vec *)(s->score + r * s->row + c);
-    *weight = where_seen(weights_of(score, s->scale, s->lse[r]), c, seen);
+    *weight = mask_unseen(softmax_weights(score, s->scale, s->lse[r]), c, seen);
     if (s->slope) {
         const vec p = *(const loose_vec *)(s->slope + r * s->row + c) - vec_set(s->mean[r]);
-        *slope = where_seen(*weight * p, c, seen); /* products are not computed past seen */
+        *slope = mask_unseen(*weight * p, c, seen); /* products are not computed past seen */
     }
 }
 
-ALWAYS void slope_row(const lt_attention_slopes *s, int64_t r)
+ALWAYS void compute_slope_row(const lt_attention_slopes *s, int64_t r)
 {
     const row_part part = row_bounds(s->causal, r, s->offset, s->cols);
     for (int64_t c = 0; c < part.read; c += LANES) {
         vec weight, slope;
-        slope_lanes(s, r, c, part.seen, &weight, &slope);
+        compute_slope_lanes(s, r, c, part.seen, &weight, &slope);
         *(loose_vec *)(s->score + r * s->row + c) = weight;
         if (s->slope)
             *(loose_vec *)(s->slope + r * s->row + c) = slope;
@@ -375,7 +377,7 @@ ALWAYS void slope_row(const lt_attention_slopes *s, int64_t r)
 }
 
 /* Computes rows r and r + 1; the latter is 0 past the end. */
-ALWAYS void slope_pair(const lt_attention_slopes *s, int64_t r)
+ALWAYS void compute_slope_row_pair(const lt_attention_slopes *s, int64_t r)
 {
     const bool both = r + 1 < s->rows;
     const row_part part[2] = {row_bounds(s->causal, r, s->offset, s->cols),
@@ -384,15 +386,17 @@ ALWAYS void slope_pair(const lt_attention_slopes *s, int64_t r)
         half weight[2] = {{0}}, slope[2] = {{0}};
         for (int i = 0; i < (both ? 2 : 1); i++) {
             vec w, d;
-            slope_lanes(s, r + i, c, part[i].seen, &w, &d);
+            compute_slope_lanes(s, r + i, c, part[i].seen, &w, &d);
             weight[i] = narrow(w);
             slope[i] = narrow(d);
             if (s->slope)
                 *(loose_half *)(s->slope_rows + (r + i) * s->row + c) = slope[i];
         }
-        *(loose_vec *)(s->score_pairs + r / 2 * s->row + c) = pair_up(weight[0], weight[1]);
+        *(loose_vec *)(s->score_pairs + r / 2 * s->row + c) =
+            interleave_bf16_rows(weight[0], weight[1]);
         if (s->slope)
-            *(loose_vec *)(s->slope_pairs + r / 2 * s->row + c) = pair_up(slope[0], slope[1]);
+            *(loose_vec *)(s->slope_pairs + r / 2 * s->row + c) =
+                interleave_bf16_rows(slope[0], slope[1]);
     }
 }
 
@@ -400,10 +404,10 @@ static void attention_slopes(const lt_attention_slopes *s)
 {
     if (s->pairs)
         for (int64_t r = 0; r < s->rows; r += 2)
-            slope_pair(s, r);
+            compute_slope_row_pair(s, r);
     else
         for (int64_t r = 0; r < s->rows; r++)
-            slope_row(s, r);
+            compute_slope_row(s, r);
 }
 
 ALWAYS void attention_save_any(const lt_attention_save *s, lt_cpu_store store)
@@ -417,7 +421,7 @@ ALWAYS void attention_save_any(const lt_attention_save *s, lt_cpu_store store)
     }
 }
 
-ALWAYS float sum_lanes(vec v)
+ALWAYS float sum_lanes_serially(vec v)
 {
     float sum = 0;
     for (int l = 0; l < LANES; l++)
@@ -429,11 +433,12 @@ ALWAYS float sum_lanes(vec v)
 ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r++) {
-        const void *a = row_at(p->a, r, p->a_step, store), *b = row_at(p->b, r, p->b_step, store);
+        const void *a = row_address(p->a, r, p->a_step, store),
+                   *b = row_address(p->b, r, p->b_step, store);
         registers sum = zero_registers();
         FOR_LANES(c, n, p->d,
                   { add_products_to(&sum, load(a, c, n, store), load(b, c, n, store)); });
-        p->dot[r] = sum_lanes(whole(&sum));
+        p->dot[r] = sum_lanes_serially(registers_to_vec(&sum));
     }
 }
 
@@ -445,12 +450,12 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
         vec sum[LANES];
         for (int l = 0; l < LANES; l++) {
             registers one = zero_registers();
-            const void *row = row_at(p->row, r + (l < rows ? l : 0), p->step, store);
+            const void *row = row_address(p->row, r + (l < rows ? l : 0), p->step, store);
             FOR_LANES(c, n, p->d, {
                 const vec x = load(p->x, c, n, LT_STORE_F32);
                 add_products_to(&one, load(row, c, n, store), x);
             });
-            sum[l] = whole(&one);
+            sum[l] = registers_to_vec(&one);
         }
         transpose(sum);
         for (int apart = LANES / 2; apart; apart /= 2)
@@ -461,10 +466,10 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 }
 
 /* sum[v] += score[r] * row[r] for vecs vectors of columns from c on; the last has `last` lanes. */
-ALWAYS void mix_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, int last,
-                    lt_cpu_store store, registers sum[])
+ALWAYS void add_weighted_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, int last,
+                             lt_cpu_store store, registers sum[])
 {
-    const void *row = row_at(p->row, r, p->step, store);
+    const void *row = row_address(p->row, r, p->step, store);
     for (int v = 0; v < vecs; v++) {
         const vec x = load(row, c + (int64_t)v * LANES, v == vecs - 1 ? last : LANES, store);
         add_products_to(&sum[v], x, vec_set(p->score[r]));
@@ -472,8 +477,8 @@ ALWAYS void mix_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, 
 }
 
 /* Sums even and odd rows separately, to hide latency. */
-ALWAYS void mix_columns(const lt_attention_rows *p, int64_t c, int vecs, int last,
-                        lt_cpu_store store)
+ALWAYS void sum_weighted_rows(const lt_attention_rows *p, int64_t c, int vecs, int last,
+                              lt_cpu_store store)
 {
     enum { MOST = 4 };
     registers even[MOST], odd[MOST];
@@ -481,13 +486,13 @@ ALWAYS void mix_columns(const lt_attention_rows *p, int64_t c, int vecs, int las
         even[v] = odd[v] = zero_registers();
     int64_t r = 0;
     for (; r + 2 <= p->rows; r += 2) {
-        mix_row(p, r, c, vecs, last, store, even);
-        mix_row(p, r + 1, c, vecs, last, store, odd);
+        add_weighted_row(p, r, c, vecs, last, store, even);
+        add_weighted_row(p, r + 1, c, vecs, last, store, odd);
     }
     if (r < p->rows)
-        mix_row(p, r, c, vecs, last, store, even);
+        add_weighted_row(p, r, c, vecs, last, store, even);
     for (int v = 0; v < vecs; v++)
-        save(p->y, c + (int64_t)v * LANES, whole(&even[v]) + whole(&odd[v]),
+        save(p->y, c + (int64_t)v * LANES, registers_to_vec(&even[v]) + registers_to_vec(&odd[v]),
              v == vecs - 1 ? last : LANES, LT_STORE_F32);
 }
 
@@ -496,7 +501,7 @@ ALWAYS void attention_mix_any(const lt_attention_rows *p, lt_cpu_store store)
     enum { MOST = 4 };
     int64_t c = 0;
     for (; c + MOST * LANES <= p->d; c += MOST * LANES)
-        mix_columns(p, c, MOST, LANES, store);
+        sum_weighted_rows(p, c, MOST, LANES, store);
     for (; c < p->d; c += LANES)
-        mix_columns(p, c, 1, (int)min_of(p->d - c, LANES), store);
+        sum_weighted_rows(p, c, 1, (int)min_of(p->d - c, LANES), store);
 }

@@ -1,12 +1,12 @@
-/* Batch normalisation on rows of channels: ext/norm_kernels.h. Tiles of a few rows keep sums in registers. */
+/* Batch normalisation on rows of channels: detail/norm_kernels.h. Tiles of a few rows keep sums in registers. */
 
 #include "simd.h"
 
 enum { TILE = 8, BLOCK_BYTES = 65536 };
 
 /* Over a tile's rows, sum[c] += x, or with mean sum[c] += (x - mean[c])^2. */
-ALWAYS void add_tile(const void *x, int64_t row, int rows, int64_t channels, const float *mean,
-                     float *sum, lt_cpu_store s)
+ALWAYS void add_row_tile(const void *x, int64_t row, int rows, int64_t channels, const float *mean,
+                         float *sum, lt_cpu_store s)
 {
     FOR_LANES(c, n, channels, {
         registers total = as_registers(load(sum, c, n, LT_STORE_F32));
@@ -16,21 +16,21 @@ ALWAYS void add_tile(const void *x, int64_t row, int rows, int64_t channels, con
             if (mean)
                 add_products_to(&total, v - centre, v - centre);
             else
-                add_to(&total, v);
+                add_to_registers(&total, v);
         }
-        save(sum, c, whole(&total), n, LT_STORE_F32);
+        save(sum, c, registers_to_vec(&total), n, LT_STORE_F32);
     });
 }
 
 /* Whole tiles have a constant number of rows, so that the compiler unrolls them. */
-ALWAYS void add_up(const void *x, int64_t begin, int64_t end, int64_t channels, const float *mean,
-                   float *sum, lt_cpu_store s)
+ALWAYS void add_rows_by_tiles(const void *x, int64_t begin, int64_t end, int64_t channels,
+                              const float *mean, float *sum, lt_cpu_store s)
 {
     int64_t r = begin;
     for (; r + TILE <= end; r += TILE)
-        add_tile(x, r, TILE, channels, mean, sum, s);
+        add_row_tile(x, r, TILE, channels, mean, sum, s);
     if (r < end)
-        add_tile(x, r, (int)(end - r), channels, mean, sum, s);
+        add_row_tile(x, r, (int)(end - r), channels, mean, sum, s);
 }
 
 /* Computes mean and centred squares per block in the cache, merged by Chan's formula: reads memory once, without the
@@ -48,10 +48,10 @@ ALWAYS void bn_moments_any(const void *x, int64_t rows, int64_t channels, float 
         const float count = (float)(end - r), before = (float)r, total = (float)end;
         for (int64_t c = 0; c < channels; c++)
             block_mean[c] = block_m2[c] = 0;
-        add_up(x, r, end, channels, NULL, block_mean, s);
+        add_rows_by_tiles(x, r, end, channels, NULL, block_mean, s);
         for (int64_t c = 0; c < channels; c++)
             block_mean[c] /= count;
-        add_up(x, r, end, channels, block_mean, block_m2, s);
+        add_rows_by_tiles(x, r, end, channels, block_mean, block_m2, s);
         for (int64_t c = 0; c < channels; c++) {
             const float d = block_mean[c] - mean[c];
             mean[c] += d * (count / total);
@@ -116,7 +116,7 @@ ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m
             if (m.residual)
                 y += load(in->residual, e, n, m.store);
             if (m.gate == MASKED)
-                write_mask(in->mask, e, positive(y), n);
+                write_mask(in->mask, e, positive_lanes_mask(y), n);
             save(in->y, e, in->relu ? rectify(y) : y, n, m.store);
         });
 }
@@ -138,75 +138,76 @@ typedef struct bn_lane {
     vec mean, scale, shift;
 } bn_lane;
 
-ALWAYS bn_lane load_lane(const lt_bn_coef *coef, int64_t c, int n)
+ALWAYS bn_lane load_channel_coef(const lt_bn_coef *coef, int64_t c, int n)
 {
     return (bn_lane){load(coef->mean, c, n, LT_STORE_F32), load(coef->scale, c, n, LT_STORE_F32),
                      load(coef->shift, c, n, LT_STORE_F32)};
 }
 
 /* Returns the gradient after relu's mask. */
-ALWAYS vec gated(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *lane, mode m)
+ALWAYS vec masked_gradient(const lt_bn_grad *in, int64_t e, int n, vec x, const bn_lane *lane,
+                           mode m)
 {
     vec g = load(in->dy[0], e, n, m.store);
     if (m.two)
         g += load(in->dy[1], e, n, m.store);
     if (m.gate == MASKED)
-        return keep(read_mask(in->mask, e, n), g);
+        return keep_lanes(read_mask(in->mask, e, n), g);
     if (m.gate == RECOMPUTED)
-        return keep(positive(multiply_add(x, lane->scale, lane->shift)), g);
+        return keep_lanes(positive_lanes_mask(multiply_add(x, lane->scale, lane->shift)), g);
     return g;
 }
 
 enum { ROWS = 4 }; /* rows of a backward tile */
 
-ALWAYS void sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum, float *product,
-                      mode m)
+ALWAYS void add_grad_sums_tile(const lt_bn_grad *in, int64_t row, int rows, float *sum,
+                               float *product, mode m)
 {
     FOR_LANES(c, n, in->channels, {
         registers total = as_registers(load(sum, c, n, LT_STORE_F32));
         registers dot = as_registers(load(product, c, n, LT_STORE_F32));
-        const bn_lane lane = load_lane(&in->coef, c, n);
+        const bn_lane lane = load_channel_coef(&in->coef, c, n);
         for (int k = 0; k < rows; k++) {
             const int64_t e = (row + k) * in->channels + c;
             const vec x = load(in->x, e, n, m.store);
-            const vec g = gated(in, e, n, x, &lane, m);
+            const vec g = masked_gradient(in, e, n, x, &lane, m);
             if (m.out)
                 save(in->out, e, g, n, m.store);
-            add_to(&total, g);
+            add_to_registers(&total, g);
             add_products_to(&dot, g, x - lane.mean);
         }
-        save(sum, c, whole(&total), n, LT_STORE_F32);
-        save(product, c, whole(&dot), n, LT_STORE_F32);
+        save(sum, c, registers_to_vec(&total), n, LT_STORE_F32);
+        save(product, c, registers_to_vec(&dot), n, LT_STORE_F32);
     });
 }
 
-ALWAYS void grad_sums(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum, float *product,
-                      mode m)
+ALWAYS void add_grad_sums(const lt_bn_grad *in, int64_t begin, int64_t end, float *sum,
+                          float *product, mode m)
 {
     int64_t r = begin;
     for (; r + ROWS <= end; r += ROWS)
-        sums_tile(in, r, ROWS, sum, product, m);
+        add_grad_sums_tile(in, r, ROWS, sum, product, m);
     if (r < end)
-        sums_tile(in, r, (int)(end - r), sum, product, m);
+        add_grad_sums_tile(in, r, (int)(end - r), sum, product, m);
 }
 
 ALWAYS void grad_x_tile(const lt_bn_grad *in, int64_t row, int rows, mode m)
 {
     FOR_LANES(c, n, in->channels, {
-        const bn_lane lane = load_lane(&in->coef, c, n);
+        const bn_lane lane = load_channel_coef(&in->coef, c, n);
         const vec slope = load(in->slope, c, n, LT_STORE_F32);
         const vec offset = load(in->offset, c, n, LT_STORE_F32);
         for (int k = 0; k < rows; k++) {
             const int64_t e = (row + k) * in->channels + c;
             const vec x = load(in->x, e, n, m.store);
-            const vec g = gated(in, e, n, x, &lane, m);
+            const vec g = masked_gradient(in, e, n, x, &lane, m);
             const vec line = multiply_add(slope, x - lane.mean, offset);
             save(in->out, e, multiply_add(lane.scale, g, line), n, m.store);
         }
     });
 }
 
-ALWAYS void grad_x(const lt_bn_grad *in, int64_t begin, int64_t end, mode m)
+ALWAYS void write_grad_x(const lt_bn_grad *in, int64_t begin, int64_t end, mode m)
 {
     int64_t r = begin;
     for (; r + ROWS <= end; r += ROWS)
@@ -215,7 +216,7 @@ ALWAYS void grad_x(const lt_bn_grad *in, int64_t begin, int64_t end, mode m)
         grad_x_tile(in, r, (int)(end - r), m);
 }
 
-ALWAYS gate gate_of(const lt_bn_grad *in)
+ALWAYS gate choose_gate(const lt_bn_grad *in)
 {
     if (!in->relu)
         return OPEN;
@@ -229,12 +230,12 @@ ALWAYS void bn_grad_sums_any(const lt_bn_grad *from, int64_t begin, int64_t end,
                              float *product, lt_cpu_store s)
 {
     const lt_bn_grad copy = *from, *in = &copy; /* stores to out cannot change a local copy */
-    const gate kind = gate_of(in);
+    const gate kind = choose_gate(in);
     for (int64_t c = 0; c < in->channels; c++)
         sum[c] = product[c] = 0;
 #define CASE(k, second, stores)                                          \
     if (kind == (k) && !in->dy[1] == !(second) && !in->out == !(stores)) \
-    grad_sums(in, begin, end, sum, product, WITH(k, second, stores))
+    add_grad_sums(in, begin, end, sum, product, WITH(k, second, stores))
     CASE(OPEN, false, false);
     CASE(OPEN, false, true);
     CASE(OPEN, true, false);
@@ -253,10 +254,10 @@ ALWAYS void bn_grad_sums_any(const lt_bn_grad *from, int64_t begin, int64_t end,
 ALWAYS void bn_grad_x_any(const lt_bn_grad *from, int64_t begin, int64_t end, lt_cpu_store s)
 {
     const lt_bn_grad copy = *from, *in = &copy;
-    const gate kind = gate_of(in);
+    const gate kind = choose_gate(in);
 #define CASE(k, second)                         \
     if (kind == (k) && !in->dy[1] == !(second)) \
-    grad_x(in, begin, end, WITH(k, second, true))
+    write_grad_x(in, begin, end, WITH(k, second, true))
     CASE(OPEN, false);
     CASE(OPEN, true);
     CASE(MASKED, false);

@@ -4,7 +4,7 @@
 #include "gemm.h"
 
 /* Sums over all taps. In bf16 two steps are one 32-bit word. */
-ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
+ALWAYS void compute_conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
 {
     const int64_t steps = s == LT_STORE_BF16 ? t->depth / 2 : t->depth;
     FOR_SUMS(r, v)
@@ -34,7 +34,7 @@ ALWAYS void conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_
     }
 }
 
-ALWAYS void *conv_row(const lt_conv_tile *t, int row, lt_cpu_store s)
+ALWAYS void *conv_output_row(const lt_conv_tile *t, int row, lt_cpu_store s)
 {
     const int64_t size = s == LT_STORE_BF16 ? sizeof(uint16_t) : sizeof(float);
     return (char *)t->y + t->to[row] * t->channels * size;
@@ -43,10 +43,10 @@ ALWAYS void *conv_row(const lt_conv_tile *t, int row, lt_cpu_store s)
 ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
 {
     sums sum[TILE_ROWS][TILE_SUMS];
-    conv_sums(t, sum, s);
+    compute_conv_sums(t, sum, s);
     if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants keep the sums in registers */
         FOR_SUMS(r, v)
-            save_sums(conv_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
+            save_sums(conv_output_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
         return;
     }
     float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
@@ -55,6 +55,6 @@ ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
     for (int r = 0; r < t->rows; r++)
         for (int v = 0; v < TILE_VECS && v * LANES < t->cols; v++) {
             const int n = t->cols - v * LANES < LANES ? t->cols - v * LANES : LANES;
-            save(conv_row(t, r, s), v * LANES, *(vec *)(rest[r] + v * LANES), n, s);
+            save(conv_output_row(t, r, s), v * LANES, *(vec *)(rest[r] + v * LANES), n, s);
         }
 }

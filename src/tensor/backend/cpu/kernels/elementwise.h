@@ -14,8 +14,9 @@ ALWAYS void relu_any(const void *x, void *y, int64_t count, lt_cpu_store s)
 
 ALWAYS void relu_grad_any(const void *dy, const void *y, void *dx, int64_t count, lt_cpu_store s)
 {
-    FOR_LANES(i, n, count,
-              { save(dx, i, keep(positive(load(y, i, n, s)), load(dy, i, n, s)), n, s); });
+    FOR_LANES(i, n, count, {
+        save(dx, i, keep_lanes(positive_lanes_mask(load(y, i, n, s)), load(dy, i, n, s)), n, s);
+    });
 }
 
 ALWAYS void scale_any(float factor, const void *x, void *y, int64_t count, lt_cpu_store s)
@@ -42,7 +43,7 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
             for (int p = 0; p < REGISTERS; p++)
                 f.part[p] =
                     __builtin_convertvector(widen_bytes(x + i + v * LANES + p * SUMS), sums);
-            save(y, i + v * LANES, (whole(&f) - m[v]) / d[v], LANES, s);
+            save(y, i + v * LANES, (registers_to_vec(&f) - m[v]) / d[v], LANES, s);
         }
     for (; i < count; i++) {
         const vec f = vec_set(((float)x[i] - mean[i % channels]) / deviation[i % channels]);
@@ -59,8 +60,8 @@ ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *s
         FOR_LANES(c, n, channels, {
             registers total = as_registers(load(sum, c, n, LT_STORE_F32));
             for (int64_t k = r; k < end; k++)
-                add_to(&total, load(x, k * channels + c, n, s));
-            save(sum, c, whole(&total), n, LT_STORE_F32);
+                add_to_registers(&total, load(x, k * channels + c, n, s));
+            save(sum, c, registers_to_vec(&total), n, LT_STORE_F32);
         });
     }
 }

@@ -57,14 +57,14 @@ ALWAYS vec exponential(vec x)
 ALWAYS vec exponential_of_2(vec x)
 {
     x = larger(vec_set(-126), x);
-    const vec n = nearest(x), f = x - n;
+    const vec n = round_to_nearest(x), f = x - n;
     vec p = multiply_add(f, vec_set(0.000154614448547F), vec_set(0.00134004279971F));
     p = multiply_add(f, p, vec_set(0.00961805693794F));
     p = multiply_add(f, p, vec_set(0.0555032715201F));
     p = multiply_add(f, p, vec_set(0.240226507187F));
     p = multiply_add(f, p, vec_set(0.693147182465F));
     p = multiply_add(f, p, vec_set(1));
-    return times_power(p, n);
+    return scale_by_power_of_2(p, n);
 }
 
 /* Returns log(x): x = 2^n * m with m about 1, log(m) = 2 atanh(s), s = (m-1) / (m+1). With |s| < 0.172 the first

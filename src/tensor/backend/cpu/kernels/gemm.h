@@ -30,7 +30,7 @@ enum { PANELS = 4 }; /* panels packed together */
 #define FOUR_STEPS _Pragma("GCC unroll 4")
 
 /* y = alpha * sum + beta * y for a full row of a tile. */
-ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
+ALWAYS void save_tile_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
 #pragma GCC unroll 8
     for (int v = 0; v < TILE_SUMS; v++) {
@@ -42,8 +42,8 @@ ALWAYS void save_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
     }
 }
 
-/* The same for the first s->cols columns. */
-ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
+/* y = alpha * sum + beta * y for the first s->cols columns of a row. */
+ALWAYS void save_partial_row(const lt_tile_save *s, const float *sum, float *y)
 {
     for (int v = 0; v < TILE_VECS && v * LANES < s->cols; v++) {
         const int n = s->cols - v * LANES < LANES ? s->cols - v * LANES : LANES;
@@ -55,7 +55,7 @@ ALWAYS void save_some(const lt_tile_save *s, const float *sum, float *y)
 }
 
 /* Finds the rows of a tile if tiles can cross panels of a; invalid rows repeat the first. */
-ALWAYS void find_rows(const float *a, int64_t depth, const lt_tile_save *s, const float **row)
+ALWAYS void find_tile_rows(const float *a, int64_t depth, const lt_tile_save *s, const float **row)
 {
     for (int r = 0; r < TILE_ROWS && CROSSES; r++)
         row[r] = r >= s->rows ? a : a + r + (s->lane + r < LANES ? 0 : (depth - 1) * LANES);
@@ -67,7 +67,7 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
 {
     sums sum[TILE_ROWS][TILE_SUMS];
     const float *row[TILE_ROWS];
-    find_rows(a, depth, s, row);
+    find_tile_rows(a, depth, s, row);
     for (int r = 0; r < TILE_ROWS; r++) {
         __builtin_prefetch(y + r * s->step, 1);
         __builtin_prefetch(y + r * s->step + TILE_COLS - 1, 1);
@@ -87,17 +87,17 @@ static void gemm_tile(const float *a, const float *b, int64_t depth, const lt_ti
     if (s->rows == TILE_ROWS && s->cols == TILE_COLS) {
 #pragma GCC unroll 8
         for (int r = 0; r < TILE_ROWS; r++)
-            save_row(s, sum[r], y + r * s->step);
+            save_tile_row(s, sum[r], y + r * s->step);
         return;
     }
     float rest[TILE_ROWS][TILE_COLS] __attribute__((aligned(64)));
     FOR_SUMS(r, v)
         *(sums *)(rest[r] + v * SUMS) = sum[r][v];
     for (int r = 0; r < s->rows; r++)
-        save_some(s, rest[r], y + r * s->step);
+        save_partial_row(s, rest[r], y + r * s->step);
 }
 
-ALWAYS bool rise_by_one(const int64_t *at, int count)
+ALWAYS bool is_consecutive(const int64_t *at, int count)
 {
     bool rise = true;
     for (int i = 1; i < count; i++)
@@ -128,7 +128,7 @@ static void pack_panel(const lt_panel *p, int first, float *to)
 {
     for (int64_t k = 0; k < p->depth; k += LANES) {
         const int steps = p->depth - k < LANES ? (int)(p->depth - k) : LANES;
-        if (rise_by_one(p->step + k, steps)) {
+        if (is_consecutive(p->step + k, steps)) {
             pack_adjacent_steps(p, first, k, steps, to);
             continue;
         }
@@ -157,11 +157,11 @@ ALWAYS void pack_adjacent_lanes(const lt_panel *p, int first, int panels, float 
 }
 
 /* Returns how many of the next panels, at most PANELS, have adjacent lanes. */
-ALWAYS int adjacent_panels(const lt_panel *p, int first)
+ALWAYS int count_adjacent_panels(const lt_panel *p, int first)
 {
     int panels = 0;
     for (; panels < PANELS && first < p->lanes; panels++, first += LANES)
-        if (!rise_by_one(p->lane + first, p->lanes - first < LANES ? p->lanes - first : LANES))
+        if (!is_consecutive(p->lane + first, p->lanes - first < LANES ? p->lanes - first : LANES))
             break;
     return panels;
 }
@@ -172,7 +172,7 @@ static void gemm_pack(const lt_panel *p, float *to)
     const int whole = p->lanes / LANES, all = (p->lanes + TILE_COLS - 1) / TILE_COLS * TILE_VECS;
     memset(to + whole * panel, 0, (size_t)((all - whole) * panel) * sizeof *to);
     for (int first = 0, panels; first < p->lanes; first += panels * LANES) {
-        panels = adjacent_panels(p, first);
+        panels = count_adjacent_panels(p, first);
         if (panels) {
             pack_adjacent_lanes(p, first, panels, to + first * p->depth);
             continue;
@@ -182,7 +182,7 @@ static void gemm_pack(const lt_panel *p, float *to)
     }
 }
 
-ALWAYS void mirror_square(const float *x, int64_t step_x, float *y, int64_t step_y)
+ALWAYS void transpose_strided_square(const float *x, int64_t step_x, float *y, int64_t step_y)
 {
     int64_t at[LANES];
     for (int r = 0; r < LANES; r++)
@@ -199,7 +199,7 @@ static void transpose_block(const float *x, int64_t step_x, int64_t rows, int64_
             const float *from = x + i * step_x + j;
             float *to = y + j * step_y + i;
             if (i + LANES <= rows && j + LANES <= cols) {
-                mirror_square(from, step_x, to, step_y);
+                transpose_strided_square(from, step_x, to, step_y);
                 continue;
             }
             for (int64_t r = 0; r < LANES && i + r < rows; r++)

@@ -32,7 +32,7 @@
 #define ADD_INVERSE(name, DATA, REAL, inverse)                                               \
     static bool name(const lt_inverse_term *t)                                               \
     {                                                                                        \
-        const int64_t n = t->n, padded = lt_cpu_inverse_size(n), ld = padded + LANES;        \
+        const int64_t n = t->n, padded = lt_cpu_inverse_padded_size(n), ld = padded + LANES; \
         const DATA *a = t->a;                                                                \
         DATA *y = t->y;                                                                      \
         REAL *m = t->work;                                                                   \
@@ -49,7 +49,7 @@
                 y[i * n + j] = (t->first ? 0 : y[i * n + j]) + weight * (DATA)m[i * ld + j]; \
         return true;                                                                         \
     }
-/* In f32, in f64 on f32 data, in f64. They return false if a + shift I is not positive definite. */
+/* Instances: in f32, in f64 on f32 data, in f64. Each returns false if a + shift I is not positive definite. */
 ADD_INVERSE(add_inverse, float, float, inverse_f32)
 ADD_INVERSE(add_inverse_wide, float, double, inverse_f64)
 ADD_INVERSE(add_inverse_f64, double, double, inverse_f64)

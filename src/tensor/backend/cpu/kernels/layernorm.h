@@ -1,27 +1,27 @@
-/* Layer and RMS normalisation on rows: ext/norm_kernels.h. A few rows at a time, for independent sums; rows are in the
- * L1 cache between passes. */
+/* Layer and RMS normalisation on rows: detail/norm_kernels.h. A few rows at a time, for independent sums; rows are in
+ * the L1 cache between passes. */
 
 #include "simd.h"
 
 enum { TOGETHER = REGISTERS == 1 ? 4 : 2 }; /* rows whose sums fit the registers */
 
-ALWAYS void zero_all(registers sum[TOGETHER])
+ALWAYS void zero_sums(registers sum[TOGETHER])
 {
 #pragma GCC unroll 4
     for (int r = 0; r < TOGETHER; r++)
         sum[r] = zero_registers();
 }
 
-ALWAYS void add_numbers_of(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
+ALWAYS void add_row_values(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
                            registers sum[TOGETHER], lt_cpu_store s)
 {
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++)
-        add_to(&sum[r], load(in->x, (row + r) * in->step_x + c, n, s));
+        add_to_registers(&sum[r], load(in->x, (row + r) * in->step_x + c, n, s));
 }
 
-ALWAYS void add_squares_of(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
-                           const float mean[TOGETHER], registers square[TOGETHER], lt_cpu_store s)
+ALWAYS void add_row_squares(const lt_ln_rows *in, int64_t row, int rows, int64_t c, int n,
+                            const float mean[TOGETHER], registers square[TOGETHER], lt_cpu_store s)
 {
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
@@ -37,18 +37,20 @@ ALWAYS void ln_moments(const lt_ln_rows *in, int64_t row, int rows, float mean[T
 {
     registers sum[TOGETHER], square[TOGETHER];
     const float share = 1 / (float)in->width;
-    zero_all(sum);
-    zero_all(square);
+    zero_sums(sum);
+    zero_sums(square);
     if (!in->rms)
-        FOR_LANES(c, n, in->width, { add_numbers_of(in, row, rows, c, n, sum, s); });
+        FOR_LANES(c, n, in->width, { add_row_values(in, row, rows, c, n, sum, s); });
     for (int r = 0; r < rows; r++)
-        mean[r] = in->rms ? 0 : add_across(whole(&sum[r])) * share;
-    FOR_LANES(c, n, in->width, { add_squares_of(in, row, rows, c, n, mean, square, s); });
+        mean[r] = in->rms ? 0 : sum_lanes_by_halving(registers_to_vec(&sum[r])) * share;
+    FOR_LANES(c, n, in->width, { add_row_squares(in, row, rows, c, n, mean, square, s); });
     for (int r = 0; r < rows; r++)
-        rstd[r] = 1 / __builtin_sqrtf(add_across(whole(&square[r])) * share + in->eps);
+        rstd[r] =
+            1
+            / __builtin_sqrtf(sum_lanes_by_halving(registers_to_vec(&square[r])) * share + in->eps);
 }
 
-ALWAYS void ln_some_rows(const lt_ln_rows *in, int64_t row, int rows, lt_cpu_store s)
+ALWAYS void ln_normalize_rows(const lt_ln_rows *in, int64_t row, int rows, lt_cpu_store s)
 {
     float mean[TOGETHER], rstd[TOGETHER];
     ln_moments(in, row, rows, mean, rstd, s);
@@ -71,12 +73,12 @@ ALWAYS void ln_rows_any(const lt_ln_rows *in, int64_t begin, int64_t end, lt_cpu
     const lt_ln_rows l = *in; /* stores cannot change a local copy */
     int64_t row = begin;
     for (; row + TOGETHER <= end; row += TOGETHER)
-        ln_some_rows(&l, row, TOGETHER, s);
+        ln_normalize_rows(&l, row, TOGETHER, s);
     for (; row < end; row++)
-        ln_some_rows(&l, row, 1, s);
+        ln_normalize_rows(&l, row, 1, s);
 }
 
-ALWAYS vec ln_hat(const lt_ln_grad *in, int64_t row, int64_t c, int n, lt_cpu_store s)
+ALWAYS vec ln_normalized_x(const lt_ln_grad *in, int64_t row, int64_t c, int n, lt_cpu_store s)
 {
     return (load(in->x, row * in->step_x + c, n, s) - in->mean[row]) * in->rstd[row];
 }
@@ -86,18 +88,18 @@ typedef struct ln_sums {
     registers dgamma, dbeta, sum[TOGETHER], product[TOGETHER];
 } ln_sums;
 
-ALWAYS void add_gradients_of(const lt_ln_grad *in, int64_t row, int rows, int64_t c, int n,
-                             ln_sums *to, lt_cpu_store s)
+ALWAYS void add_row_gradients(const lt_ln_grad *in, int64_t row, int rows, int64_t c, int n,
+                              ln_sums *to, lt_cpu_store s)
 {
     const vec gamma = load(in->gamma, c, n, LT_STORE_F32);
 #pragma GCC unroll 4
     for (int r = 0; r < rows; r++) {
         const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
-        const vec hat = ln_hat(in, row + r, c, n, s);
+        const vec hat = ln_normalized_x(in, row + r, c, n, s);
         const vec h = dy * gamma;
         add_products_to(&to->dgamma, dy, hat);
-        add_to(&to->dbeta, dy);
-        add_to(&to->sum[r], h);
+        add_to_registers(&to->dbeta, dy);
+        add_to_registers(&to->sum[r], h);
         add_products_to(&to->product[r], h, hat);
     }
 }
@@ -108,22 +110,22 @@ ALWAYS void ln_grad_sums(const lt_ln_grad *in, int64_t row, int rows, float mean
 {
     ln_sums all;
     const float share = 1 / (float)in->width;
-    zero_all(all.sum);
-    zero_all(all.product);
+    zero_sums(all.sum);
+    zero_sums(all.product);
     FOR_LANES(c, n, in->width, {
         all.dgamma = as_registers(load(in->dgamma, c, n, LT_STORE_F32));
         all.dbeta = as_registers(load(in->dbeta, c, n, LT_STORE_F32));
-        add_gradients_of(in, row, rows, c, n, &all, s);
-        save(in->dgamma, c, whole(&all.dgamma), n, LT_STORE_F32);
-        save(in->dbeta, c, whole(&all.dbeta), n, LT_STORE_F32);
+        add_row_gradients(in, row, rows, c, n, &all, s);
+        save(in->dgamma, c, registers_to_vec(&all.dgamma), n, LT_STORE_F32);
+        save(in->dbeta, c, registers_to_vec(&all.dbeta), n, LT_STORE_F32);
     });
     for (int r = 0; r < rows; r++) {
-        mean[r] = in->rms ? 0 : add_across(whole(&all.sum[r])) * share;
-        product[r] = add_across(whole(&all.product[r])) * share;
+        mean[r] = in->rms ? 0 : sum_lanes_by_halving(registers_to_vec(&all.sum[r])) * share;
+        product[r] = sum_lanes_by_halving(registers_to_vec(&all.product[r])) * share;
     }
 }
 
-ALWAYS void ln_grad_some_rows(const lt_ln_grad *in, int64_t row, int rows, lt_cpu_store s)
+ALWAYS void ln_grad_row_group(const lt_ln_grad *in, int64_t row, int rows, lt_cpu_store s)
 {
     float mean[TOGETHER], product[TOGETHER];
     ln_grad_sums(in, row, rows, mean, product, s);
@@ -133,7 +135,7 @@ ALWAYS void ln_grad_some_rows(const lt_ln_grad *in, int64_t row, int rows, lt_cp
         const vec gamma = load(in->gamma, c, n, LT_STORE_F32);
         for (int r = 0; r < rows; r++) {
             const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
-            const vec hat = ln_hat(in, row + r, c, n, s);
+            const vec hat = ln_normalized_x(in, row + r, c, n, s);
             const vec centred = multiply_add(dy, gamma, vec_set(-mean[r])) - hat * product[r];
             save(in->dx, (row + r) * in->step_dx + c, centred * in->rstd[row + r], n, s);
         }
@@ -145,7 +147,7 @@ ALWAYS void ln_grad_rows_any(const lt_ln_grad *in, int64_t begin, int64_t end, l
     const lt_ln_grad l = *in;
     int64_t row = begin;
     for (; row + TOGETHER <= end; row += TOGETHER)
-        ln_grad_some_rows(&l, row, TOGETHER, s);
+        ln_grad_row_group(&l, row, TOGETHER, s);
     for (; row < end; row++)
-        ln_grad_some_rows(&l, row, 1, s);
+        ln_grad_row_group(&l, row, 1, s);
 }

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-ALWAYS double add_lanes(wide v)
+ALWAYS double sum_wide_lanes(wide v)
 {
     double sum = 0;
     for (int l = 0; l < LANES; l++)
@@ -29,7 +29,7 @@ ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
         const vec kept = choose(first_lanes(n), e, vec_set(0));
         sum += __builtin_convertvector(kept, wide);
     });
-    return (double)top + log(add_lanes(sum));
+    return (double)top + log(sum_wide_lanes(sum));
 }
 
 /* Returns the sum of target * (z - lse), with targets of 1 if target is NULL. */
@@ -49,7 +49,7 @@ ALWAYS double cross_any(const void *z, const float *target, int64_t count, doubl
         term = (wide)((which)(weight * term) & (which)(weight != 0));
         sum += term;
     });
-    return add_lanes(sum);
+    return sum_wide_lanes(sum);
 }
 
 ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)

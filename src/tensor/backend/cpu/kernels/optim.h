@@ -1,4 +1,4 @@
-/* Optimizer updates in f32: ext/optim_kernels.h. square_sum is in double. */
+/* Optimizer updates in f32: detail/optim_kernels.h. square_sum is in double. */
 
 #include "functions.h"
 

@@ -30,7 +30,7 @@
 #define A load(a, i, n, s)
 #define B load(b, i, n, s)
 
-ALWAYS void value_of_one(lt_pointwise f, const void *a, void *y, int64_t count, lt_cpu_store s)
+ALWAYS void apply_unary(lt_pointwise f, const void *a, void *y, int64_t count, lt_cpu_store s)
 {
     switch ((int)f.kind) {
         LOOP(EXP, pw_unary(f, A));
@@ -48,7 +48,7 @@ ALWAYS void value_of_one(lt_pointwise f, const void *a, void *y, int64_t count, 
     }
 }
 
-ALWAYS void value_of_two(lt_pointwise f, const void *a, const void *b, void *y, int64_t count,
+ALWAYS void apply_binary(lt_pointwise f, const void *a, const void *b, void *y, int64_t count,
                          lt_cpu_store s)
 {
     switch ((int)f.kind) {
@@ -69,8 +69,8 @@ ALWAYS void value_of_two(lt_pointwise f, const void *a, const void *b, void *y, 
 
 #define G load(g, i, n, s)
 
-ALWAYS void grad_of_one(lt_pointwise f, const void *g, const void *a, void *y, int64_t count,
-                        lt_cpu_store s)
+ALWAYS void apply_unary_grad(lt_pointwise f, const void *g, const void *a, void *y, int64_t count,
+                             lt_cpu_store s)
 {
     switch ((int)f.kind) {
         LOOP(EXP, pw_unary_grad(f, G, A));
@@ -108,21 +108,21 @@ ALWAYS void grad_of_one(lt_pointwise f, const void *g, const void *a, void *y, i
             break;                                                                         \
         }                                                                                  \
     }
-GRAD_OF_TWO(grad_of_a, pw_grad_a)
-GRAD_OF_TWO(grad_of_b, pw_grad_b)
+GRAD_OF_TWO(apply_binary_grad_a, pw_grad_a)
+GRAD_OF_TWO(apply_binary_grad_b, pw_grad_b)
 
 ALWAYS void pointwise_any(const lt_pointwise_row *r, int64_t count, lt_cpu_store s)
 {
     if (r->dy && !r->b)
-        grad_of_one(*r->f, r->dy, r->a, r->y, count, s);
+        apply_unary_grad(*r->f, r->dy, r->a, r->y, count, s);
     else if (r->dy && r->input)
-        grad_of_b(*r->f, r->dy, r->a, r->b, r->y, count, s);
+        apply_binary_grad_b(*r->f, r->dy, r->a, r->b, r->y, count, s);
     else if (r->dy)
-        grad_of_a(*r->f, r->dy, r->a, r->b, r->y, count, s);
+        apply_binary_grad_a(*r->f, r->dy, r->a, r->b, r->y, count, s);
     else if (r->b)
-        value_of_two(*r->f, r->a, r->b, r->y, count, s);
+        apply_binary(*r->f, r->a, r->b, r->y, count, s);
     else
-        value_of_one(*r->f, r->a, r->y, count, s);
+        apply_unary(*r->f, r->a, r->y, count, s);
 }
 #undef G
 #undef A

@@ -9,7 +9,7 @@ typedef struct winners {
 } winners;
 
 /* Updates the maxima by a tap. The first NaN wins and is kept. */
-ALWAYS void update_best(winners *w, vec v, int tap)
+ALWAYS void update_maxima(winners *w, vec v, int tap)
 {
     const registers fresh = as_registers(v);
     for (int i = 0; i < REGISTERS; i++) {
@@ -31,9 +31,9 @@ ALWAYS void max_window_any(const lt_max_window *from, lt_cpu_store s)
         }
         for (int r = in->r0; r < in->r1; r++)
             for (int k = in->s0; k < in->s1; k++)
-                update_best(&w, load(in->x, r * in->stride + k * in->channels + c, n, s),
-                            r * in->s + k);
-        save(in->y, c, whole(&w.best), n, s);
+                update_maxima(&w, load(in->x, r * in->stride + k * in->channels + c, n, s),
+                              r * in->s + k);
+        save(in->y, c, registers_to_vec(&w.best), n, s);
         for (int l = 0; l < n && in->index; l++)
             in->index[c + l] = (uint8_t)w.tap_of_best[l / SUMS][l % SUMS];
     });
@@ -48,9 +48,9 @@ ALWAYS void max_grad_any(const lt_max_grad *in, lt_cpu_store s)
             vec g = load(in->dy[0], e, n, s);
             if (in->dy[1])
                 g += load(in->dy[1], e, n, s);
-            add_to(&sum, (vec)((lanes)g & equals_bytes(in->index + e, n, in->tap[w])));
+            add_to_registers(&sum, (vec)((lanes)g & equals_bytes(in->index + e, n, in->tap[w])));
         }
-        save(in->dx, c, whole(&sum), n, s);
+        save(in->dx, c, registers_to_vec(&sum), n, s);
     });
 }
 
@@ -62,7 +62,7 @@ ALWAYS void sum_window_any(const lt_max_window *from, float factor, lt_cpu_store
         registers sum = zero_registers();
         for (int r = in->r0; r < in->r1; r++)
             for (int k = in->s0; k < in->s1; k++)
-                add_to(&sum, load(in->x, r * in->stride + k * in->channels + c, n, s));
-        save(in->y, c, whole(&sum) * factor, n, s);
+                add_to_registers(&sum, load(in->x, r * in->stride + k * in->channels + c, n, s));
+        save(in->y, c, registers_to_vec(&sum) * factor, n, s);
     });
 }

@@ -3,8 +3,9 @@
 #include "simd.h"
 
 /* y = x * cos + other * sin for count features; other: the partner of each feature. */
-ALWAYS void rotate(const void *x, const void *other, const float *cosine, const float *sine,
-                   float sign, void *y, int64_t count, lt_cpu_store store)
+ALWAYS void rotate_features(const void *x, const void *other, const float *cosine,
+                            const float *sine, float sign, void *y, int64_t count,
+                            lt_cpu_store store)
 {
     const vec factor = vec_set(sign);
     FOR_LANES(i, n, count, {
@@ -38,6 +39,7 @@ ALWAYS void rotary_any(const lt_rotary_row *r, lt_cpu_store store)
     const int64_t half_d = r->d / 2, bytes = half_d * (store == LT_STORE_BF16 ? 2 : 4);
     const char *x = r->x;
     char *y = r->y;
-    rotate(x, x + bytes, r->cosine, r->sine, r->sign, y, half_d, store);
-    rotate(x + bytes, x, r->cosine + half_d, r->sine + half_d, r->sign, y + bytes, half_d, store);
+    rotate_features(x, x + bytes, r->cosine, r->sine, r->sign, y, half_d, store);
+    rotate_features(x + bytes, x, r->cosine + half_d, r->sine + half_d, r->sign, y + bytes, half_d,
+                    store);
 }

@@ -113,7 +113,7 @@ ALWAYS registers as_registers(vec v)
     return r;
 }
 
-ALWAYS void add_to(registers *r, vec v)
+ALWAYS void add_to_registers(registers *r, vec v)
 {
     const registers more = as_registers(v);
     for (int i = 0; i < REGISTERS; i++)
@@ -128,7 +128,7 @@ ALWAYS void add_products_to(registers *r, vec a, vec b)
         r->part[i] += left.part[i] * right.part[i];
 }
 
-ALWAYS vec whole(const registers *r)
+ALWAYS vec registers_to_vec(const registers *r)
 {
     vec v;
     memcpy(&v, r->part, sizeof v);
@@ -156,7 +156,7 @@ ALWAYS lanes lane_numbers(int64_t i)
 }
 
 /* Returns the sum of count (a power of two) numbers by pairwise halving; overwrites them. */
-ALWAYS float add_halves(float *number, int count)
+ALWAYS float sum_by_halving(float *number, int count)
 {
     for (int across = count / 2; across; across /= 2)
         for (int i = 0; i < across; i++)
@@ -165,11 +165,11 @@ ALWAYS float add_halves(float *number, int count)
 }
 
 /* Returns the sum of all lanes, in the same order on every instruction set. */
-ALWAYS float add_across(vec v)
+ALWAYS float sum_lanes_by_halving(vec v)
 {
     float lane[LANES];
     memcpy(lane, &v, sizeof lane);
-    return add_halves(lane, LANES);
+    return sum_by_halving(lane, LANES);
 }
 
 #if defined(__AVX512F__)
@@ -193,7 +193,7 @@ ALWAYS half narrow_exactly(vec v)
 }
 
 #if defined(__AVX512BF16__)
-/* The same, but the instruction flushes subnormals to 0. */
+/* Rounds to bf16 likewise, but the instruction flushes subnormals to 0. */
 ALWAYS half narrow(vec v)
 {
     return (half)_mm512_cvtneps_pbh((__m512)v);
@@ -229,13 +229,13 @@ ALWAYS vec multiply_add(vec a, vec b, vec c)
 }
 
 /* Returns a mask whose bit i is set if lane i is > 0. */
-ALWAYS unsigned positive(vec v)
+ALWAYS unsigned positive_lanes_mask(vec v)
 {
     return _mm512_cmp_ps_mask((__m512)v, _mm512_setzero_ps(), _CMP_GT_OQ);
 }
 
 /* Clears lanes whose bit is 0. */
-ALWAYS vec keep(unsigned mask, vec v)
+ALWAYS vec keep_lanes(unsigned mask, vec v)
 {
     return (vec)_mm512_maskz_mov_ps((__mmask16)mask, (__m512)v);
 }
@@ -266,7 +266,7 @@ ALWAYS vec multiply_add(vec a, vec b, vec c)
 }
 
 #if defined(__AVX2__)
-ALWAYS unsigned positive(vec v)
+ALWAYS unsigned positive_lanes_mask(vec v)
 {
     __m256 part[2];
     memcpy(part, &v, sizeof part);
@@ -275,7 +275,7 @@ ALWAYS unsigned positive(vec v)
            | (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(part[1], zero, _CMP_GT_OQ)) << 8;
 }
 #else
-ALWAYS unsigned positive(vec v)
+ALWAYS unsigned positive_lanes_mask(vec v)
 {
     unsigned mask = 0;
     for (unsigned i = 0; i < LANES; i++)
@@ -284,7 +284,7 @@ ALWAYS unsigned positive(vec v)
 }
 #endif
 
-ALWAYS vec keep(unsigned mask, vec v)
+ALWAYS vec keep_lanes(unsigned mask, vec v)
 {
     const bits bit = {1,      1 << 1, 1 << 2,  1 << 3,  1 << 4,  1 << 5,  1 << 6,  1 << 7,
                       1 << 8, 1 << 9, 1 << 10, 1 << 11, 1 << 12, 1 << 13, 1 << 14, 1 << 15};
@@ -355,25 +355,25 @@ ALWAYS lanes first_lanes(int n)
     return below_lanes(lane_numbers(0), (lanes){0} + n);
 }
 
-/* nearest() rounds to integers; times_power() returns 2^n * x for integers n >= -126. */
+/* round_to_nearest() rounds to integers; scale_by_power_of_2() returns 2^n * x for integers n >= -126. */
 #if defined(__AVX512F__)
-ALWAYS vec nearest(vec x)
+ALWAYS vec round_to_nearest(vec x)
 {
     return (vec)_mm512_roundscale_ps((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
 
-ALWAYS vec times_power(vec x, vec n)
+ALWAYS vec scale_by_power_of_2(vec x, vec n)
 {
     return (vec)_mm512_scalef_ps((__m512)x, (__m512)n);
 }
 #else
-ALWAYS vec nearest(vec x)
+ALWAYS vec round_to_nearest(vec x)
 {
     const vec magic = vec_set(0x1.8p23F); /* makes the last bit of the sum worth 1 */
     return x + magic - magic;
 }
 
-ALWAYS vec times_power(vec x, vec n)
+ALWAYS vec scale_by_power_of_2(vec x, vec n)
 {
     return x * (vec)(lanes)((__builtin_convertvector(n, lanes) + 127) << 23);
 }

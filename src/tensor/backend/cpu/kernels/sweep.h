@@ -18,7 +18,7 @@ typedef REAL SWEEP(loose)
     } while (0)
 
 /* c = w x, or c -= w x; w: SWEEP_ROWS rows of SWEEP_BLOCK, x: SWEEP_BLOCK rows of WIDE. */
-ALWAYS void SWEEP(tile)(const REAL *w, const REAL *x, REAL *c, int64_t ld, bool subtract)
+ALWAYS void SWEEP(multiply_tile)(const REAL *w, const REAL *x, REAL *c, int64_t ld, bool subtract)
 {
     SWEEP(vector)
     s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}, s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0};
@@ -87,7 +87,8 @@ static bool SWEEP(invert_block)(REAL *d)
 
 /* Gathers column block k of the symmetric matrix: x[i] = A[i, k .. k + SWEEP_BLOCK), and its transpose in panels of
  * WIDE rows. */
-static void SWEEP(gather)(const REAL *a, int64_t n, int64_t ld, int64_t k, REAL *x, REAL *panel)
+static void SWEEP(gather_column_block)(const REAL *a, int64_t n, int64_t ld, int64_t k, REAL *x,
+                                       REAL *panel)
 {
     enum { B = SWEEP_BLOCK, W = SWEEP(WIDE) };
     for (int64_t i = 0; i < n; i += W) {
@@ -115,7 +116,8 @@ static void SWEEP(read_block)(const REAL *a, int64_t ld, int64_t k, REAL *d)
 }
 
 /* A_iK = W_i, A_KK = -P. */
-static void SWEEP(scatter)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w, const REAL *p)
+static void SWEEP(scatter_column_block)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w,
+                                        const REAL *p)
 {
     enum { B = SWEEP_BLOCK };
     for (int64_t c = 0; c < B; c++)
@@ -138,13 +140,13 @@ static void SWEEP(multiply_block)(const REAL *x, int64_t n, const REAL *p, REAL 
             for (int64_t r = 0; r < W; r++)
                 packed[c * W + r] = p[c * B + j + r];
         for (int64_t i = 0; i < n; i += SWEEP_ROWS)
-            SWEEP(tile)(x + i * B, packed, w + i * B + j, B, false);
+            SWEEP(multiply_tile)(x + i * B, packed, w + i * B + j, B, false);
     }
 }
 
 /* A_ij -= W_i X_j' in the lower triangle, outside row and column k. */
-static void SWEEP(update)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w,
-                          const REAL *panel)
+static void SWEEP(update_trailing)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w,
+                                   const REAL *panel)
 {
     enum { B = SWEEP_BLOCK, W = SWEEP(WIDE) };
     for (int64_t j = 0; j < n; j += W) {
@@ -154,7 +156,7 @@ static void SWEEP(update)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL 
             if (i == k)
                 i += B;
             if (i < n)
-                SWEEP(tile)(w + i * B, panel + j * B, a + i * ld + j, ld, true);
+                SWEEP(multiply_tile)(w + i * B, panel + j * B, a + i * ld + j, ld, true);
         }
     }
 }
@@ -165,13 +167,13 @@ static bool SWEEP(inverse)(REAL *a, int64_t n, int64_t ld, REAL *work)
     enum { B = SWEEP_BLOCK };
     REAL *d = work, *packed = d + B * B, *x = packed + B * B, *w = x + n * B, *panel = w + n * B;
     for (int64_t k = 0; k < n; k += B) {
-        SWEEP(gather)(a, n, ld, k, x, panel);
+        SWEEP(gather_column_block)(a, n, ld, k, x, panel);
         SWEEP(read_block)(a, ld, k, d);
         if (!SWEEP(invert_block)(d))
             return false;
         SWEEP(multiply_block)(x, n, d, packed, w);
-        SWEEP(update)(a, n, ld, k, w, panel);
-        SWEEP(scatter)(a, n, ld, k, w, d);
+        SWEEP(update_trailing)(a, n, ld, k, w, panel);
+        SWEEP(scatter_column_block)(a, n, ld, k, w, d);
     }
     return true;
 }

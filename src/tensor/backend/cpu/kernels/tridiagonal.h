@@ -12,41 +12,41 @@ enum { REDUCE_ROWS = 8 };
 enum { REDUCE_ROWS = 4 };
 #endif
 
-ALWAYS sums numbers_at(const float *x)
+ALWAYS sums load_floats(const float *x)
 {
     return *(const loose_sums *)x;
 }
 
-ALWAYS float add_numbers(sums s)
+ALWAYS float sum_floats(sums s)
 {
     float number[SUMS];
     memcpy(number, &s, sizeof s);
-    return add_halves(number, SUMS);
+    return sum_by_halving(number, SUMS);
 }
 
 /* Computes some rows of y = a x: the diagonal block is stored whole; elements of the upper half are used twice. */
-ALWAYS void symmetric_group(const float *a, int64_t step, int64_t i, int64_t n, const float *x,
-                            float *y)
+ALWAYS void symmetric_row_group(const float *a, int64_t step, int64_t i, int64_t n, const float *x,
+                                float *y)
 {
     const int64_t next_block = i - i % SUMS + SUMS;
     sums sum[REDUCE_ROWS], factor[REDUCE_ROWS];
     for (int r = 0; r < REDUCE_ROWS; r++) {
-        sum[r] =
-            numbers_at(a + (i + r) * step + next_block - SUMS) * numbers_at(x + next_block - SUMS);
+        sum[r] = load_floats(a + (i + r) * step + next_block - SUMS)
+                 * load_floats(x + next_block - SUMS);
         factor[r] = x[i + r] - (sums){0};
     }
     for (int64_t c = next_block; c < n; c += SUMS) {
-        const sums right = numbers_at(x + c);
-        sums lower = numbers_at(y + c);
+        const sums right = load_floats(x + c);
+        sums lower = load_floats(y + c);
         for (int r = 0; r < REDUCE_ROWS; r++) {
-            const sums here = numbers_at(a + (i + r) * step + c);
+            const sums here = load_floats(a + (i + r) * step + c);
             sum[r] += here * right;
             lower += here * factor[r];
         }
         *(loose_sums *)(y + c) = lower;
     }
     for (int r = 0; r < REDUCE_ROWS; r++)
-        y[i + r] += add_numbers(sum[r]);
+        y[i + r] += sum_floats(sum[r]);
 }
 
 /* y = a x, where a is symmetric [n,n] and its upper half is stored. */
@@ -54,7 +54,7 @@ static void symmetric_product(const float *a, int64_t step, int64_t n, const flo
 {
     memset(y, 0, (size_t)n * sizeof *y);
     for (int64_t i = 0; i < n; i += REDUCE_ROWS)
-        symmetric_group(a, step, i, n, x, y);
+        symmetric_row_group(a, step, i, n, x, y);
 }
 
 /* dot[r] = row r . y. */
@@ -65,18 +65,18 @@ static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, cons
     for (; r + 4 <= rows; r += 4) {
         sums sum[4] = {{0}};
         for (int64_t c = 0; c < n; c += SUMS) {
-            const sums right = numbers_at(y + c);
+            const sums right = load_floats(y + c);
             for (int k = 0; k < 4; k++)
-                sum[k] += numbers_at(x + (r + k) * step + c) * right;
+                sum[k] += load_floats(x + (r + k) * step + c) * right;
         }
         for (int k = 0; k < 4; k++)
-            dot[r + k] = add_numbers(sum[k]);
+            dot[r + k] = sum_floats(sum[k]);
     }
     for (; r < rows; r++) {
         sums sum = {0};
         for (int64_t c = 0; c < n; c += SUMS)
-            sum += numbers_at(x + r * step + c) * numbers_at(y + c);
-        dot[r] = add_numbers(sum);
+            sum += load_floats(x + r * step + c) * load_floats(y + c);
+        dot[r] = sum_floats(sum);
     }
 }
 
@@ -85,11 +85,11 @@ static void rows_subtract(const float *x, int64_t step, int64_t rows, int64_t n,
                           const float *factor, float *y)
 {
     for (int64_t c = 0; c < n; c += 2 * SUMS) {
-        sums low = numbers_at(y + c), high = numbers_at(y + c + SUMS);
+        sums low = load_floats(y + c), high = load_floats(y + c + SUMS);
         for (int64_t r = 0; r < rows; r++) {
             const sums f = -factor[r] - (sums){0};
-            low += numbers_at(x + r * step + c) * f;
-            high += numbers_at(x + r * step + c + SUMS) * f;
+            low += load_floats(x + r * step + c) * f;
+            high += load_floats(x + r * step + c + SUMS) * f;
         }
         *(loose_sums *)(y + c) = low;
         *(loose_sums *)(y + c + SUMS) = high;

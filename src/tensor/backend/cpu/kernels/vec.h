@@ -1,4 +1,4 @@
-/* A run of an elementwise expression: ext/vec_kernels.h. */
+/* A run of an elementwise expression: detail/vec_kernels.h. */
 
 #include "functions.h"
 

@@ -21,7 +21,7 @@ ALWAYS void wgrad_x_any(const void *base, const int64_t *at, int64_t pixels, int
 }
 
 /* Copies count channels of a pixel. */
-ALWAYS void pack_lanes(const void *base, int64_t from, int64_t count, float *to, lt_cpu_store s)
+ALWAYS void copy_channels(const void *base, int64_t from, int64_t count, float *to, lt_cpu_store s)
 {
     if (s == LT_STORE_F32) {
         memcpy(to, (const float *)base + from, (size_t)count * sizeof *to);
@@ -45,12 +45,12 @@ ALWAYS void wgrad_dy_any(const void *base, const int64_t *at, int64_t pixels, in
             float *to = (float *)out + k * pixels + first * TILE_ROWS;
             for (int64_t p = first; p < end; p++, to += TILE_ROWS) {
                 if (at[p] >= 0 && count - k >= TILE_ROWS) {
-                    pack_lanes(base, at[p] + k, TILE_ROWS, to, s);
+                    copy_channels(base, at[p] + k, TILE_ROWS, to, s);
                     continue;
                 }
                 memset(to, 0, TILE_ROWS * sizeof *to);
                 if (at[p] >= 0)
-                    pack_lanes(base, at[p] + k, count - k, to, s);
+                    copy_channels(base, at[p] + k, count - k, to, s);
             }
         }
 }

@@ -21,7 +21,7 @@ enum { POINTS = 6, OUTPUTS = 4, TAPS = 3 };
 typedef void winograd_map(const sums *x, int step, sums *y, int to);
 
 /* y = B' x: input pixels to points. */
-ALWAYS void points_of_reads(const sums *x, int step, sums *y, int to)
+ALWAYS void transform_input(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
     const sums even_a = x4 - SQUARE_B * x2, odd_a = POINT_A * (x3 - SQUARE_B * x1);
@@ -35,7 +35,7 @@ ALWAYS void points_of_reads(const sums *x, int step, sums *y, int to)
 }
 
 /* y = A' x: points to output pixels. */
-ALWAYS void outputs_of_points(const sums *x, int step, sums *y, int to)
+ALWAYS void transform_output(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
     const sums plus_b = x[3 * step] + x[4 * step], minus_b = x[3 * step] - x[4 * step];
@@ -46,7 +46,7 @@ ALWAYS void outputs_of_points(const sums *x, int step, sums *y, int to)
 }
 
 /* y = A x: gradients of outputs, to points. */
-ALWAYS void points_of_outputs(const sums *x, int step, sums *y, int to)
+ALWAYS void transform_output_grad(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step];
     const sums even_a = x0 + SQUARE_A * x2, odd_a = POINT_A * x1 + CUBE_A * x3;
@@ -60,7 +60,7 @@ ALWAYS void points_of_outputs(const sums *x, int step, sums *y, int to)
 }
 
 /* y = G x: taps of a filter, to points. */
-ALWAYS void points_of_taps(const sums *x, int step, sums *y, int to)
+ALWAYS void transform_filter(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step];
     const sums even_a = SHARE_A * (x0 + SQUARE_A * x2), odd_a = SHARE_A * POINT_A * x1;
@@ -74,7 +74,7 @@ ALWAYS void points_of_taps(const sums *x, int step, sums *y, int to)
 }
 
 /* y = G' x: points to gradients of taps. */
-ALWAYS void taps_of_points(const sums *x, int step, sums *y, int to)
+ALWAYS void transform_filter_grad(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = SHARE_A * (x[step] + x[2 * step]);
     const sums plus_b = SHARE_B * (x[3 * step] + x[4 * step]);
@@ -110,8 +110,8 @@ ALWAYS sums rectify_sums(sums y)
 }
 
 /* Loads a pixel with batch norm + relu applied; padding is 0. */
-ALWAYS sums load_normed(const lt_winograd_tile *t, int i, int64_t c, const epilogue *n,
-                        lt_cpu_store s)
+ALWAYS sums load_normalized_pixel(const lt_winograd_tile *t, int i, int64_t c, const epilogue *n,
+                                  lt_cpu_store s)
 {
     const sums y = rectify_sums(load_sums(t->pixel[i], c, s) * n->scale + n->shift);
     return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
@@ -142,8 +142,8 @@ ALWAYS void prefetch_pixels(const lt_winograd_tile *t, int from, int count, int6
 
 /* Pixels to points: along columns, then along rows. The intermediate result is in memory, as it exceeds the registers.
  * Fields of t are read once: for the compiler a store to a point may alias t. */
-ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
-                      lt_cpu_store s)
+ALWAYS void pixels_to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
+                             lt_cpu_store s)
 {
     const int64_t step = t->step, channels = t->channels;
     sums columns[POINTS * POINTS];
@@ -156,7 +156,7 @@ ALWAYS void to_points(const lt_winograd_tile *t, winograd_map *map, int side, bo
             sums column[POINTS];
             prefetch_pixels(t, i * side, side, c, 0, false, s);
             for (int row = 0; row < side; row++)
-                column[row] = normed ? load_normed(t, row * side + i, c, &norm, s)
+                column[row] = normed ? load_normalized_pixel(t, row * side + i, c, &norm, s)
                                      : load_sums(t->pixel[row * side + i], c, s);
             map(column, 1, columns + i, side);
         }
@@ -256,8 +256,8 @@ ALWAYS void write_pixel(const lt_winograd_tile *t, epilogue *n, int i, int64_t c
 }
 
 /* Points to pixels, or to taps. */
-ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, epilogue_kind kind,
-                        lt_cpu_store s)
+ALWAYS void points_to_pixels(const lt_winograd_tile *t, winograd_map *map, int side,
+                             epilogue_kind kind, lt_cpu_store s)
 {
     const int64_t step = t->step, channels = t->channels;
     sums columns[POINTS * POINTS];
@@ -283,16 +283,16 @@ ALWAYS void from_points(const lt_winograd_tile *t, winograd_map *map, int side, 
     }
 }
 
-ALWAYS void map_outputs(const lt_winograd_tile *t, lt_cpu_store s)
+ALWAYS void transform_output_tile(const lt_winograd_tile *t, lt_cpu_store s)
 {
     if (t->output_norm)
-        from_points(t, outputs_of_points, OUTPUTS, NORM, s);
+        points_to_pixels(t, transform_output, OUTPUTS, NORM, s);
     else if (!t->sums)
-        from_points(t, outputs_of_points, OUTPUTS, PLAIN, s);
+        points_to_pixels(t, transform_output, OUTPUTS, PLAIN, s);
     else if (t->sums->grad)
-        from_points(t, outputs_of_points, OUTPUTS, GRADIENTS, s);
+        points_to_pixels(t, transform_output, OUTPUTS, GRADIENTS, s);
     else
-        from_points(t, outputs_of_points, OUTPUTS, MOMENTS, s);
+        points_to_pixels(t, transform_output, OUTPUTS, MOMENTS, s);
 }
 
 ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
@@ -300,21 +300,21 @@ ALWAYS void winograd_any(const lt_winograd_tile *t, lt_cpu_store s)
     switch (t->map) {
     case LT_WINOGRAD_X:
         if (t->input_norm)
-            to_points(t, points_of_reads, POINTS, true, s);
+            pixels_to_points(t, transform_input, POINTS, true, s);
         else
-            to_points(t, points_of_reads, POINTS, false, s);
+            pixels_to_points(t, transform_input, POINTS, false, s);
         break;
     case LT_WINOGRAD_DY:
-        to_points(t, points_of_outputs, OUTPUTS, false, s);
+        pixels_to_points(t, transform_output_grad, OUTPUTS, false, s);
         break;
     case LT_WINOGRAD_W:
-        to_points(t, points_of_taps, TAPS, false, s);
+        pixels_to_points(t, transform_filter, TAPS, false, s);
         break;
     case LT_WINOGRAD_Y:
-        map_outputs(t, s);
+        transform_output_tile(t, s);
         break;
     case LT_WINOGRAD_DW:
-        from_points(t, taps_of_points, TAPS, PLAIN, s);
+        points_to_pixels(t, transform_filter_grad, TAPS, PLAIN, s);
         break;
     }
 }

@@ -14,7 +14,7 @@
 
 lt_eigh_fn lt_cpu_eigh;
 
-static lt_status lapack_failed(lapack_int info, int64_t n)
+static lt_status fail_lapack(lapack_int info, int64_t n)
 {
     return lt_fail(LT_E_ARG, "eigh: LAPACK did not converge for a %lld x %lld matrix (info %d)",
                    (long long)n, (long long)n, (int)info);
@@ -22,7 +22,7 @@ static lt_status lapack_failed(lapack_int info, int64_t n)
 
 static bool is_finite(const lt_view *a)
 {
-    const int64_t count = lt_cpu_count(a);
+    const int64_t count = lt_cpu_element_count(a);
     for (int64_t i = 0; i < count; i++) {
         const double v =
             a->dtype == LT_F32 ? (double)((const float *)a->data)[i] : ((const double *)a->data)[i];
@@ -40,17 +40,17 @@ typedef struct solver {
     lt_tridiagonal t;
     double input_scale; /* power of 2 above the largest element, divided out */
     int64_t *order;     /* rows of z by rising eigenvalue */
-    float *work;        /* workspaces of sstedc: lwork() and liwork() */
+    float *work;        /* workspaces of sstedc: sstedc_lwork() and sstedc_liwork() */
     lapack_int *iwork;
 } solver;
 
 /* LWORK and LIWORK of sstedc for COMPZ 'I', from its documentation. */
-static int64_t lwork(int64_t n)
+static int64_t sstedc_lwork(int64_t n)
 {
     return 1 + 4 * n + n * n;
 }
 
-static int64_t liwork(int64_t n)
+static int64_t sstedc_liwork(int64_t n)
 {
     return 3 + 5 * n;
 }
@@ -60,11 +60,12 @@ static int64_t liwork(int64_t n)
 static int64_t layout_workspace(solver *s, int64_t n, float *memory)
 {
     lt_tridiagonal *t = &s->t;
-    t->size = lt_tridiagonal_size(n);
+    t->size = lt_tridiagonal_padded_size(n);
     t->step = t->size + 16; /* power-of-two strides would map rows to the same cache sets */
-    const int64_t square = t->size * t->step, work = lt_tridiagonal_work(t->size);
-    const int64_t floats = 2 * square + 3 * t->size + work + lwork(n)
-                           + liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float)) + 2 * n + 1;
+    const int64_t square = t->size * t->step, work = lt_tridiagonal_workspace_size(t->size);
+    const int64_t floats = 2 * square + 3 * t->size + work + sstedc_lwork(n)
+                           + sstedc_liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float))
+                           + 2 * n + 1;
     if (!memory)
         return lt_cpu_round_up(floats, 16);
     t->a = memory;
@@ -74,8 +75,8 @@ static int64_t layout_workspace(solver *s, int64_t n, float *memory)
     t->scale = t->off_diagonal + t->size;
     t->work = t->scale + t->size;
     s->work = t->work + work;
-    s->iwork = (lapack_int *)(s->work + lwork(n));
-    const uintptr_t end = (uintptr_t)(s->iwork + liwork(n)), align = sizeof *s->order;
+    s->iwork = (lapack_int *)(s->work + sstedc_lwork(n));
+    const uintptr_t end = (uintptr_t)(s->iwork + sstedc_liwork(n)), align = sizeof *s->order;
     s->order = (int64_t *)((end + align - 1) / align * align);
     return 0;
 }
@@ -108,13 +109,13 @@ static lapack_int solve_tridiagonal(solver *s)
     for (int64_t i = t->tridiagonal_rows; i < t->n; i++)
         t->z[i * (t->step + 1)] = 1;
     return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->off_diagonal, t->z,
-                                      step, s->work, (lapack_int)lwork(n), s->iwork,
-                                      (lapack_int)liwork(n))
+                                      step, s->work, (lapack_int)sstedc_lwork(n), s->iwork,
+                                      (lapack_int)sstedc_liwork(n))
              : 0;
 }
 
 /* Merges LAPACK's sorted eigenvalues with those of the part that was already diagonal. */
-static void find_order(solver *s)
+static void sort_eigenvalues(solver *s)
 {
     const float *value = s->t.diagonal;
     for (int64_t i = 0; i < s->t.n; i++) {
@@ -129,7 +130,7 @@ static void write_f32(solver *s)
 {
     lt_tridiagonal *t = &s->t;
     float *value = s->job->values.data;
-    find_order(s);
+    sort_eigenvalues(s);
     for (int64_t i = 0; i < t->n; i++) {
         const int64_t from = s->order[i];
         value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->input_scale);
@@ -139,7 +140,7 @@ static void write_f32(solver *s)
 }
 
 /* Returns true if LAPACK converged. */
-static bool run_f32(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
+static bool solve_f32_job(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
     solver s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
     layout_workspace(&s, s.t.n, memory);
@@ -173,13 +174,13 @@ static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *inf
 
 static void read_f64(const lt_view *from, double *to)
 {
-    const int64_t count = lt_cpu_count(from);
+    const int64_t count = lt_cpu_element_count(from);
     for (int64_t i = 0; i < count; i++)
         to[i] = from->dtype == LT_F32 ? (double)((const float *)from->data)[i]
                                       : ((const double *)from->data)[i];
 }
 
-static void store(const lt_view *to, int64_t i, double value)
+static void store_element(const lt_view *to, int64_t i, double value)
 {
     if (to->dtype == LT_F32)
         ((float *)to->data)[i] = (float)value;
@@ -187,7 +188,7 @@ static void store(const lt_view *to, int64_t i, double value)
         ((double *)to->data)[i] = value;
 }
 
-static lt_status run_f64(const lt_eigh_job *job)
+static lt_status solve_f64_job(const lt_eigh_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
     const size_t count = (size_t)(n * n);
@@ -200,26 +201,26 @@ static lt_status run_f64(const lt_eigh_job *job)
         st = solve_f64(n, a, values, &info);
     }
     if (!st && info)
-        st = lapack_failed(info, n);
+        st = fail_lapack(info, n);
     for (int64_t i = 0; !st && i < n; i++) {
-        store(&job->values, i * job->values.stride[0], values[i]);
+        store_element(&job->values, i * job->values.stride[0], values[i]);
         for (int64_t j = 0; j < n; j++)
-            store(&job->vectors, i * n + j, a[j * n + i]);
+            store_element(&job->vectors, i * n + j, a[j * n + i]);
     }
     lt_free(a);
     lt_free(values);
     return st;
 }
 
-static lt_status solve(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
+static lt_status solve_job(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
     const int64_t n = job->a.shape.dim[0];
     if (!is_finite(&job->a))
         return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has non-finite elements",
                        (long long)n, (long long)n);
-    if (job->a.dtype == LT_F32 && run_f32(kernels, job, memory))
+    if (job->a.dtype == LT_F32 && solve_f32_job(kernels, job, memory))
         return LT_OK;
-    return run_f64(job);
+    return solve_f64_job(job);
 }
 
 typedef struct list {
@@ -229,18 +230,18 @@ typedef struct list {
     int64_t floats;
 } list;
 
-static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void solve_job_range(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const list *l = context;
     float *memory = l->memory + lt_parallel_index() * l->floats;
     for (int64_t i = begin; i < end; i++)
-        l->job[i].status = solve(l->kernels, &l->job[i], memory);
+        l->job[i].status = solve_job(l->kernels, &l->job[i], memory);
 }
 
 /* Returns the floats that the largest matrix needs. A separate allocation per matrix would be fresh pages that the
  * kernel clears: a fifth of the time of ResNet-50's roots (docs/results/shampoo-step.md). */
-static int64_t max_floats(const lt_eigh_job *job, size_t count)
+static int64_t max_workspace_floats(const lt_eigh_job *job, size_t count)
 {
     int64_t most = 16;
     for (size_t i = 0; i < count; i++) {
@@ -254,12 +255,12 @@ static int64_t max_floats(const lt_eigh_job *job, size_t count)
 lt_status lt_cpu_eigh(void *ctx, lt_eigh_job *job, size_t count)
 {
     const lt_cpu *cpu = ctx;
-    list l = {.kernels = cpu->kernels, .job = job, .floats = max_floats(job, count)};
+    list l = {.kernels = cpu->kernels, .job = job, .floats = max_workspace_floats(job, count)};
     const size_t threads = (size_t)lt_parallel_threads();
     l.memory = lt_alloc_aligned(64, threads * (size_t)l.floats * sizeof *l.memory);
     if (!l.memory)
         return LT_E_NOMEM;
-    lt_parallel((int64_t)count, 1, run, &l);
+    lt_parallel((int64_t)count, 1, solve_job_range, &l);
     lt_free(l.memory);
     return LT_OK;
 }

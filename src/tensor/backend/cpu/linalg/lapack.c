@@ -15,7 +15,7 @@ lt_lapack lt_lapack_calls;
 static const char threads_variable[] = "OPENBLAS_NUM_THREADS";
 
 /* Looks up a function. Copies the pointer, as ISO C does not convert object to function pointers. */
-static bool find(void *library, const char *name, void *function)
+static bool find_symbol(void *library, const char *name, void *function)
 {
     void *found = library ? dlsym(library, name) : NULL;
     memcpy(function, &found, sizeof found);
@@ -23,16 +23,16 @@ static bool find(void *library, const char *name, void *function)
 }
 
 /* Loads BLAS first and globally: LAPACKE then calls OpenBLAS's LAPACK, whatever liblapack.so.3 is. */
-static bool load(lt_lapack *l)
+static bool load_libraries(lt_lapack *l)
 {
     void *blas = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_GLOBAL);
     void *lapacke = blas ? dlopen("liblapacke.so.3", RTLD_NOW | RTLD_GLOBAL) : NULL;
-    return find(blas, "openblas_set_num_threads", &l->set_threads)
-           && find(blas, "openblas_get_config", &l->config)
-           && find(lapacke, "LAPACKE_sstedc_work", &l->sstedc)
-           && find(lapacke, "LAPACKE_dsyevd_work", &l->dsyevd)
-           && find(lapacke, "LAPACKE_sgeqrf", &l->sgeqrf)
-           && find(lapacke, "LAPACKE_sorgqr", &l->sorgqr);
+    return find_symbol(blas, "openblas_set_num_threads", &l->set_threads)
+           && find_symbol(blas, "openblas_get_config", &l->config)
+           && find_symbol(lapacke, "LAPACKE_sstedc_work", &l->sstedc)
+           && find_symbol(lapacke, "LAPACKE_dsyevd_work", &l->dsyevd)
+           && find_symbol(lapacke, "LAPACKE_sgeqrf", &l->sgeqrf)
+           && find_symbol(lapacke, "LAPACKE_sorgqr", &l->sorgqr);
 }
 
 static bool load_single_threaded(lt_lapack *l)
@@ -40,7 +40,7 @@ static bool load_single_threaded(lt_lapack *l)
     const char *set = getenv(threads_variable);
     char *before = set ? strdup(set) : NULL;
     setenv(threads_variable, "1", 1);
-    const bool ok = load(l);
+    const bool ok = load_libraries(l);
     if (before)
         setenv(threads_variable, before, 1);
     else

@@ -19,7 +19,7 @@ enum { SHORT_RUN = 16 };
 
 /* Removes the dimensions of contiguous runs from x, which then addresses the runs' first elements. Returns the length
  * of a run. */
-static int64_t split_run(lt_view *x)
+static int64_t remove_run_dims(lt_view *x)
 {
     int64_t length = 1;
     for (int d = 0; d < x->shape.ndim; d++) {
@@ -33,10 +33,10 @@ static int64_t split_run(lt_view *x)
 }
 
 /* Returns the sum of squares of f32 runs. */
-static double sum_runs(const lt_cpu *cpu, const lt_view *begins, int64_t length)
+static double sum_squares_of_runs(const lt_cpu *cpu, const lt_view *begins, int64_t length)
 {
     double sum = 0;
-    for (int64_t i = 0, runs = lt_cpu_count(begins); i < runs; i++) {
+    for (int64_t i = 0, runs = lt_cpu_element_count(begins); i < runs; i++) {
         int64_t at = 0, rest = i;
         for (int d = begins->shape.ndim - 1; d >= 0; d--) {
             at += rest % begins->shape.dim[d] * begins->stride[d];
@@ -57,10 +57,10 @@ static lt_status run_norm(void *context, int64_t i)
     out.data = norm;
     out.shape.dim[0] = 1;
     lt_view begins = *x;
-    const int64_t length = split_run(&begins);
+    const int64_t length = remove_run_dims(&begins);
     if (x->dtype != LT_F32 || (length < SHORT_RUN && !lt_view_is_dense(x)))
         return lt_backend_ref()->frobenius(l->ctx, x, 1, &out);
-    *norm = sqrt(sum_runs(cpu, &begins, length));
+    *norm = sqrt(sum_squares_of_runs(cpu, &begins, length));
     return LT_OK;
 }
 
@@ -74,7 +74,7 @@ static lt_status frobenius(void *ctx, const lt_view *x, size_t count, const lt_v
 
 /* Orders columns by falling diagonal, stably: insertion sort, as the eigenbasis of a slowly changing matrix is nearly
  * sorted. */
-static void find_order(const float *a, size_t n, size_t *order)
+static void sort_columns(const float *a, size_t n, size_t *order)
 {
     for (size_t k = 0; k < n; k++) {
         size_t at = k;
@@ -93,7 +93,7 @@ static lapack_int orthonormalize(float *m, lapack_int n, float *tau, float *sign
     return info ? info : lt_lapack_calls.sorgqr(LAPACK_COL_MAJOR, n, n, n, m, n, tau);
 }
 
-static lt_status factorize(const lt_qr_job *job)
+static lt_status factorize_qr(const lt_qr_job *job)
 {
     const size_t n = (size_t)job->a.shape.dim[0], count = n * n;
     const float *a = job->a.data;
@@ -102,7 +102,7 @@ static lt_status factorize(const lt_qr_job *job)
     size_t *order = lt_alloc(n, sizeof *order);
     lt_status st = m && tau && order ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        find_order(a, n, order);
+        sort_columns(a, n, order);
         for (size_t i = 0; i < count; i++)
             m[i] = a[i % n * n + order[i / n]];
         const lapack_int info = orthonormalize(m, (lapack_int)n, tau, tau + n);
@@ -122,7 +122,7 @@ static lt_status run_qr(void *context, int64_t i)
     const list *l = context;
     const lt_qr_job *job = &l->qr[i];
     const bool f32 = job->a.dtype == LT_F32 && job->q.dtype == LT_F32;
-    return f32 ? factorize(job) : lt_backend_ref()->qr(l->ctx, job, 1);
+    return f32 ? factorize_qr(job) : lt_backend_ref()->qr(l->ctx, job, 1);
 }
 
 static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)

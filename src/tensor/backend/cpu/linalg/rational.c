@@ -1,4 +1,4 @@
-/* Sums of shifted inverses, one matrix per thread. Formulas: ext/matrix_kernels.h. */
+/* Sums of shifted inverses, one matrix per thread. Formulas: detail/matrix_kernels.h. */
 
 #include "tensor/backend/rational.h"
 
@@ -13,7 +13,8 @@ typedef struct list {
     char *work;   /* [threads][bytes] */
 } list;
 
-static bool add_term(const list *l, const lt_rational_job *job, int pole, void *y, bool first)
+static bool add_inverse_term(const list *l, const lt_rational_job *job, int pole, void *y,
+                             bool first)
 {
     const lt_inverse_term term = {.a = job->a.data,
                                   .y = y,
@@ -46,7 +47,7 @@ enum { TILE = 32 }; /* mirrored at once, in the cache */
 MIRROR(mirror_f32, float)
 MIRROR(mirror_f64, double)
 
-static void finish(const lt_rational_job *job)
+static void mirror_and_add_constant(const lt_rational_job *job)
 {
     const int64_t n = job->y.shape.dim[0];
     if (job->y.dtype == LT_F64)
@@ -55,28 +56,28 @@ static void finish(const lt_rational_job *job)
         mirror_f32(job->y.data, n, (float)job->constant);
 }
 
-static lt_status indefinite(double shift)
+static lt_status fail_not_positive_definite(double shift)
 {
     return lt_fail(LT_E_ARG, "rational: the matrix plus %g I is not positive definite", shift);
 }
 
-static void run(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_rational_jobs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const list *l = context;
     for (int64_t i = begin; i < end; i++) {
-        const lt_rational_job job = lt_rational_unscaled(&l->job[i]);
+        const lt_rational_job job = lt_rational_apply_scale(&l->job[i]);
         lt_status st = LT_OK;
         for (int j = 0; j < job.poles && !st; j++)
-            if (!add_term(l, &job, j, job.y.data, j == 0))
-                st = indefinite(job.shift[j]);
+            if (!add_inverse_term(l, &job, j, job.y.data, j == 0))
+                st = fail_not_positive_definite(job.shift[j]);
         if (!st)
-            finish(&job);
-        lt_rational_end(&l->job[i], st);
+            mirror_and_add_constant(&job);
+        lt_rational_report_status(&l->job[i], st);
     }
 }
 
-static bool is_fast(const lt_rational_job *job)
+static bool has_fast_kernel(const lt_rational_job *job)
 {
     return job->poles > 0 && job->a.dtype == job->y.dtype
            && (job->a.dtype == LT_F32 || job->a.dtype == LT_F64);
@@ -88,15 +89,15 @@ lt_status lt_cpu_rational(void *ctx, lt_rational_job *job, size_t count)
     list l = {.kernels = cpu->kernels, .job = job};
     int64_t largest = 1;
     for (size_t i = 0; i < count; i++) {
-        if (!is_fast(&job[i]))
+        if (!has_fast_kernel(&job[i]))
             return lt_backend_ref()->rational(ctx, job, count);
         largest = job[i].a.shape.dim[0] > largest ? job[i].a.shape.dim[0] : largest;
     }
-    l.bytes = (size_t)lt_cpu_inverse_work(largest) * sizeof(double);
+    l.bytes = (size_t)lt_cpu_inverse_workspace_size(largest) * sizeof(double);
     l.work = lt_alloc_aligned(64, l.bytes * (size_t)lt_parallel_threads());
     if (!l.work)
         return LT_E_NOMEM;
-    lt_parallel((int64_t)count, 1, run, &l);
+    lt_parallel((int64_t)count, 1, run_rational_jobs, &l);
     lt_free(l.work);
     return LT_OK;
 }

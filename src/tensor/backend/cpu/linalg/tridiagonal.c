@@ -25,7 +25,7 @@ static const double negligible = 0x1p-22;
 static const double nothing = 1e-30;
 
 /* Workspace: 3 PANEL rows and a vector for a panel, or 2 BLOCK rows and 3 matrices for reflectors; and for products. */
-int64_t lt_tridiagonal_work(int64_t size)
+int64_t lt_tridiagonal_workspace_size(int64_t size)
 {
     return (3 * PANEL + 1 + 2 * BLOCK) * (size + 16) + 3 * BLOCK * BLOCK
            + lt_cpu_multiply_workspace();
@@ -41,14 +41,14 @@ typedef struct panel {
     float *products;
 } panel;
 
-static float *v_of(const panel *p, int64_t i)
+static float *panel_v_row(const panel *p, int64_t i)
 {
     return p->rows + i * p->t->step;
 }
 
-static float *w_of(const panel *p, int64_t i)
+static float *panel_w_row(const panel *p, int64_t i)
 {
-    return v_of(p, PANEL + i);
+    return panel_v_row(p, PANEL + i);
 }
 
 /* Updates row j by the panel's columns before j. */
@@ -58,11 +58,13 @@ static void update_row(const panel *p, int64_t j)
     const int64_t i = j - p->begin, from = p->begin;
     float in_v[PANEL], in_w[PANEL], *row = t->a + j * t->step;
     for (int64_t k = 0; k < i; k++) {
-        in_v[k] = v_of(p, k)[j];
-        in_w[k] = w_of(p, k)[j];
+        in_v[k] = panel_v_row(p, k)[j];
+        in_w[k] = panel_w_row(p, k)[j];
     }
-    t->kernels->rows_subtract(w_of(p, 0) + from, t->step, i, t->size - from, in_v, row + from);
-    t->kernels->rows_subtract(v_of(p, 0) + from, t->step, i, t->size - from, in_w, row + from);
+    t->kernels->rows_subtract(panel_w_row(p, 0) + from, t->step, i, t->size - from, in_v,
+                              row + from);
+    t->kernels->rows_subtract(panel_v_row(p, 0) + from, t->step, i, t->size - from, in_w,
+                              row + from);
 }
 
 /* Computes the reflector v of row j: v[j + 1] = 1, zeros before. */
@@ -90,16 +92,16 @@ static void make_reflector(const panel *p, int64_t j, float *v)
 }
 
 /* Computes w = scale * (A - V W^T - W V^T) v minus its component along v, with the panel's columns before j. */
-static void make_w(const panel *p, int64_t j, const float *v, float *w)
+static void compute_w(const panel *p, int64_t j, const float *v, float *w)
 {
     const lt_tridiagonal *t = p->t;
     const int64_t i = j - p->begin, from = p->begin, count = t->size - from;
     float along_v[PANEL], along_w[PANEL], dot;
     t->kernels->symmetric_product(t->a + from * (t->step + 1), t->step, count, v + from, w + from);
-    t->kernels->rows_dot(v_of(p, 0) + from, t->step, i, count, v + from, along_v);
-    t->kernels->rows_dot(w_of(p, 0) + from, t->step, i, count, v + from, along_w);
-    t->kernels->rows_subtract(v_of(p, 0) + from, t->step, i, count, along_w, w + from);
-    t->kernels->rows_subtract(w_of(p, 0) + from, t->step, i, count, along_v, w + from);
+    t->kernels->rows_dot(panel_v_row(p, 0) + from, t->step, i, count, v + from, along_v);
+    t->kernels->rows_dot(panel_w_row(p, 0) + from, t->step, i, count, v + from, along_w);
+    t->kernels->rows_subtract(panel_v_row(p, 0) + from, t->step, i, count, along_w, w + from);
+    t->kernels->rows_subtract(panel_w_row(p, 0) + from, t->step, i, count, along_v, w + from);
     memset(w, 0, (size_t)(j + 1) * sizeof *w);
     t->kernels->rows_dot(v + from, t->step, 1, count, w + from, &dot);
     const float scale = t->scale[j], half = 0.5F * scale * scale * dot;
@@ -117,8 +119,8 @@ static void reduce_panel(const panel *p)
             t->diagonal[j] = t->a[j * (t->step + 1)];
             return;
         }
-        make_reflector(p, j, v_of(p, i));
-        make_w(p, j, v_of(p, i), w_of(p, i));
+        make_reflector(p, j, panel_v_row(p, i));
+        compute_w(p, j, panel_v_row(p, i), panel_w_row(p, i));
     }
 }
 
@@ -127,12 +129,13 @@ static void update_trailing(const panel *p)
 {
     const lt_tridiagonal *t = p->t;
     const int64_t rest = t->size - p->end;
-    memcpy(v_of(p, 2 * (int64_t)PANEL), v_of(p, 0), (size_t)(PANEL * t->step) * sizeof *p->rows);
-    const lt_axis lane = lt_axis_line(rest, 1), step = lt_axis_line(2 * PANEL, t->step);
-    const lt_product all = {.a = {v_of(p, 0) + p->end, lane, step},
-                            .b = {w_of(p, 0) + p->end, lane, step},
+    memcpy(panel_v_row(p, 2 * (int64_t)PANEL), panel_v_row(p, 0),
+           (size_t)(PANEL * t->step) * sizeof *p->rows);
+    const lt_axis lane = lt_axis_1d(rest, 1), step = lt_axis_1d(2 * PANEL, t->step);
+    const lt_product all = {.a = {panel_v_row(p, 0) + p->end, lane, step},
+                            .b = {panel_w_row(p, 0) + p->end, lane, step},
                             .y = t->a + p->end * (t->step + 1),
-                            .row = lt_axis_line(rest, t->step),
+                            .row = lt_axis_1d(rest, t->step),
                             .col = lane,
                             .rows = rest,
                             .cols = rest,
@@ -153,7 +156,7 @@ static double off_diagonal_squares(const lt_tridiagonal *t, int64_t i)
     return sum;
 }
 
-static double square_norm(const lt_tridiagonal *t)
+static double frobenius_norm_squared(const lt_tridiagonal *t)
 {
     double sum = 2 * off_diagonal_squares(t, 0);
     for (int64_t i = 0; i < t->n; i++)
@@ -164,8 +167,8 @@ static double square_norm(const lt_tridiagonal *t)
 void lt_tridiagonal_reduce(lt_tridiagonal *t)
 {
     panel p = {.t = t, .rows = t->work};
-    p.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_workspace();
-    const double least = negligible * negligible * square_norm(t);
+    p.products = t->work + lt_tridiagonal_workspace_size(t->size) - lt_cpu_multiply_workspace();
+    const double least = negligible * negligible * frobenius_norm_squared(t);
     int64_t j = 0;
     while (j < t->n && 2 * off_diagonal_squares(t, j) > least) {
         p.begin = j;
@@ -204,27 +207,27 @@ static void read_reflectors(const block *b)
     }
 }
 
-static void multiply(const block *b, lt_product p)
+static void multiply_serial(const block *b, lt_product p)
 {
     lt_cpu_multiply_serial(b->t->kernels, &p, b->products);
 }
 
 /* Computes T: column i is -scale_i T (V^T v_i), with scale_i on the diagonal. */
-static void make_triangle(const block *b)
+static void compute_t_factor(const block *b)
 {
     const lt_tridiagonal *t = b->t;
     const int64_t n = b->count, from = b->begin, depth = t->size - from;
-    const lt_operand rows = {b->v + from, lt_axis_line(n, t->step), lt_axis_line(depth, 1)};
-    multiply(b, (lt_product){.a = rows,
-                             .b = rows,
-                             .y = b->gram,
-                             .row = lt_axis_line(n, n),
-                             .col = lt_axis_line(n, 1),
-                             .rows = n,
-                             .cols = n,
-                             .depth = depth,
-                             .alpha = 1,
-                             .symmetric = true});
+    const lt_operand rows = {b->v + from, lt_axis_1d(n, t->step), lt_axis_1d(depth, 1)};
+    multiply_serial(b, (lt_product){.a = rows,
+                                    .b = rows,
+                                    .y = b->gram,
+                                    .row = lt_axis_1d(n, n),
+                                    .col = lt_axis_1d(n, 1),
+                                    .rows = n,
+                                    .cols = n,
+                                    .depth = depth,
+                                    .alpha = 1,
+                                    .symmetric = true});
     memset(b->triangle, 0, (size_t)(n * n) * sizeof *b->triangle);
     for (int64_t i = 0; i < n; i++) {
         const float scale = from + i + 1 < t->n ? t->scale[from + i] : 0;
@@ -239,39 +242,39 @@ static void make_triangle(const block *b)
 }
 
 /* Z = Z (I - V T^T V^T). */
-static void apply(const block *b)
+static void apply_reflector_block(const block *b)
 {
     const lt_tridiagonal *t = b->t;
     const int64_t n = b->count, from = b->begin, rest = t->size - from;
-    const lt_axis along = lt_axis_line(rest, 1), blocks = lt_axis_line(n, t->step);
-    multiply(b, (lt_product){.a = {b->triangle, lt_axis_line(n, 1), lt_axis_line(n, n)},
-                             .b = {b->v + from, along, blocks},
-                             .y = b->tv + from,
-                             .row = blocks,
-                             .col = along,
-                             .rows = n,
-                             .cols = rest,
-                             .depth = n,
-                             .alpha = 1});
-    multiply(b, (lt_product){.a = {t->z + from, lt_axis_line(t->n, t->step), along},
-                             .b = {b->v + from, blocks, along},
-                             .y = b->zv,
-                             .row = lt_axis_line(t->n, n),
-                             .col = lt_axis_line(n, 1),
-                             .rows = t->n,
-                             .cols = n,
-                             .depth = rest,
-                             .alpha = 1});
-    multiply(b, (lt_product){.a = {b->zv, lt_axis_line(t->n, n), lt_axis_line(n, 1)},
-                             .b = {b->tv + from, along, blocks},
-                             .y = t->z + from,
-                             .row = lt_axis_line(t->n, t->step),
-                             .col = along,
-                             .rows = t->n,
-                             .cols = rest,
-                             .depth = n,
-                             .alpha = -1,
-                             .beta = 1});
+    const lt_axis along = lt_axis_1d(rest, 1), blocks = lt_axis_1d(n, t->step);
+    multiply_serial(b, (lt_product){.a = {b->triangle, lt_axis_1d(n, 1), lt_axis_1d(n, n)},
+                                    .b = {b->v + from, along, blocks},
+                                    .y = b->tv + from,
+                                    .row = blocks,
+                                    .col = along,
+                                    .rows = n,
+                                    .cols = rest,
+                                    .depth = n,
+                                    .alpha = 1});
+    multiply_serial(b, (lt_product){.a = {t->z + from, lt_axis_1d(t->n, t->step), along},
+                                    .b = {b->v + from, blocks, along},
+                                    .y = b->zv,
+                                    .row = lt_axis_1d(t->n, n),
+                                    .col = lt_axis_1d(n, 1),
+                                    .rows = t->n,
+                                    .cols = n,
+                                    .depth = rest,
+                                    .alpha = 1});
+    multiply_serial(b, (lt_product){.a = {b->zv, lt_axis_1d(t->n, n), lt_axis_1d(n, 1)},
+                                    .b = {b->tv + from, along, blocks},
+                                    .y = t->z + from,
+                                    .row = lt_axis_1d(t->n, t->step),
+                                    .col = along,
+                                    .rows = t->n,
+                                    .cols = rest,
+                                    .depth = n,
+                                    .alpha = -1,
+                                    .beta = 1});
 }
 
 void lt_tridiagonal_apply_q(const lt_tridiagonal *t)
@@ -281,12 +284,12 @@ void lt_tridiagonal_apply_q(const lt_tridiagonal *t)
     b.zv = b.tv + BLOCK * t->step;
     b.gram = b.zv + BLOCK * t->size;
     b.triangle = b.gram + (int64_t)BLOCK * BLOCK;
-    b.products = t->work + lt_tridiagonal_work(t->size) - lt_cpu_multiply_workspace();
+    b.products = t->work + lt_tridiagonal_workspace_size(t->size) - lt_cpu_multiply_workspace();
     for (int64_t end = t->reflectors; end > 0; end = b.begin) {
         b.begin = (end - 1) / BLOCK * BLOCK;
         b.count = end - b.begin;
         read_reflectors(&b);
-        make_triangle(&b);
-        apply(&b);
+        compute_t_factor(&b);
+        apply_reflector_block(&b);
     }
 }

@@ -14,14 +14,14 @@ typedef struct lt_tridiagonal {
     float *diagonal, *off_diagonal,
         *scale;  /* T's; off_diagonal[j] is (j, j + 1). scale: of reflectors */
     float *z;    /* row vectors, which lt_tridiagonal_apply_q() multiplies with Q */
-    float *work; /* lt_tridiagonal_work(size) floats, 64-byte aligned as the others */
+    float *work; /* lt_tridiagonal_workspace_size(size) floats, 64-byte aligned as the others */
 } lt_tridiagonal;
 
-static inline int64_t lt_tridiagonal_size(int64_t n)
+static inline int64_t lt_tridiagonal_padded_size(int64_t n)
 {
     return (n + LT_CPU_REDUCE_BLOCK - 1) / LT_CPU_REDUCE_BLOCK * LT_CPU_REDUCE_BLOCK;
 }
-int64_t lt_tridiagonal_work(int64_t size);
+int64_t lt_tridiagonal_workspace_size(int64_t size);
 
 void lt_tridiagonal_reduce(lt_tridiagonal *t);
 void lt_tridiagonal_apply_q(const lt_tridiagonal *t);

@@ -24,7 +24,7 @@ typedef struct call {
         *after; /* fused batch norm: b is its shift, w is multiplied by its scale; or NULL */
 } call;
 
-static lt_conv_form form_of(const call *c)
+static lt_conv_form get_conv_form(const call *c)
 {
     return (lt_conv_form){c->kind, *c->config, c->x->shape, c->w->shape, c->y->shape};
 }
@@ -49,7 +49,7 @@ static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t ke
         1 + c->kind,
         dtype,
         w_dtype,
-        lt_cpu_has(c->b),
+        lt_cpu_has_data(c->b),
         c->x->shape.dim[0],
         c->x->shape.dim[1],
         c->x->shape.dim[2],
@@ -95,8 +95,8 @@ static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_d
     return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), all + skip);
 }
 
-static dnnl_status_t describe_stored(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
-                                     lt_dtype w_dtype)
+static dnnl_status_t describe_stored_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                            lt_dtype w_dtype)
 {
     const lt_view dense = lt_cpu_dense_view(NULL, w_dtype, c->w->shape);
     const bool in_place = is_in_place(c, dtype, w_dtype);
@@ -138,8 +138,8 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
     if (!st)
         st = describe_weight(&p->w, c, own, NULL);
     if (!st)
-        st = describe_stored(&d->stored, c, dtype, w_dtype);
-    p->has_bias = lt_cpu_has(c->b);
+        st = describe_stored_weight(&d->stored, c, dtype, w_dtype);
+    p->has_bias = lt_cpu_has_data(c->b);
     if (!st && p->has_bias)
         st = lt_md_make(&p->b, 1, bias_dims, dnnl_f32, bias_strides);
     return st;
@@ -165,12 +165,12 @@ static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const ca
     dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
     if (!st)
         st = lt_conv_describe(&d->pd, onednn->engine, c->kind, &d->problem, d->attr, NULL);
-    return !st && !strncmp(lt_pd_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
+    return !st && !strncmp(lt_pd_implementation_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
 }
 
 /* Describes the primitive, and for a gradient also the forward one. */
-static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype,
-                              lt_dtype w_dtype)
+static dnnl_status_t describe_primitive(description *d, lt_onednn *onednn, const call *c,
+                                        lt_dtype dtype, lt_dtype w_dtype)
 {
     const lt_conv2d_config *g = c->config;
     lt_conv_problem *p = &d->problem;
@@ -186,7 +186,7 @@ static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, 
         st = describe_hint(d, onednn, c, dtype);
     if (st)
         return st;
-    const lt_conv_form form = form_of(c);
+    const lt_conv_form form = get_conv_form(c);
     p->form = onednn->without_rules ? NULL : &form;
     st = c->after ? describe_affine(d, onednn, c)
                   : lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
@@ -198,8 +198,8 @@ static dnnl_status_t describe(description *d, lt_onednn *onednn, const call *c, 
 static lt_status make_reorder(lt_onednn *onednn, lt_primitive *prim, const description *d,
                               lt_conv_kind kind, lt_md_in w)
 {
-    lt_md_in ours = lt_md_pass(&d->stored);
-    LT_TRY(lt_primitive_memory(onednn, &prim->w_user, ours));
+    lt_md_in ours = lt_md_as_argument(&d->stored);
+    LT_TRY(lt_primitive_create_memory(onednn, &prim->w_user, ours));
     if (dnnl_memory_desc_equal(w, ours))
         return LT_OK;
     const bool out = kind == LT_CONV_GRAD_W;
@@ -218,22 +218,23 @@ typedef struct request {
     lt_dtype dtype, w_dtype;
 } request;
 
-static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim, const description *d,
-                                lt_conv_kind kind)
+static lt_status fill_from_description(lt_onednn *onednn, lt_primitive *prim, const description *d,
+                                       lt_conv_kind kind)
 {
     const dnnl_query_t query =
         kind == LT_CONV_GRAD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     lt_md_in w = dnnl_primitive_desc_query_md(d->pd, query, 0);
     prim->w_bytes = dnnl_memory_desc_get_size(w);
-    LT_TRY(lt_primitive_memory(onednn, &prim->x, lt_md_pass(&d->problem.x)));
-    LT_TRY(lt_primitive_memory(onednn, &prim->y, lt_md_pass(&d->problem.y)));
-    LT_TRY(lt_primitive_memory(onednn, &prim->w, w));
+    LT_TRY(lt_primitive_create_memory(onednn, &prim->x, lt_md_as_argument(&d->problem.x)));
+    LT_TRY(lt_primitive_create_memory(onednn, &prim->y, lt_md_as_argument(&d->problem.y)));
+    LT_TRY(lt_primitive_create_memory(onednn, &prim->w, w));
     if (d->problem.has_bias)
-        LT_TRY(lt_primitive_memory(onednn, &prim->b, lt_md_pass(&d->problem.b)));
+        LT_TRY(lt_primitive_create_memory(onednn, &prim->b, lt_md_as_argument(&d->problem.b)));
     LT_TRY(make_reorder(onednn, prim, d, kind, w));
-    LT_TRY(lt_primitive_scratchpad(onednn, prim, d->pd));
-    prim->unverified = lt_conv_verify_wanted();
-    snprintf(prim->implementation, sizeof prim->implementation, "%s", lt_pd_name(d->pd));
+    LT_TRY(lt_primitive_create_scratchpad(onednn, prim, d->pd));
+    prim->unverified = lt_conv_verify_is_enabled();
+    snprintf(prim->implementation, sizeof prim->implementation, "%s",
+             lt_pd_implementation_name(d->pd));
     return lt_dnnl_check(dnnl_primitive_create(&prim->primitive, d->pd), "convolution");
 }
 
@@ -243,8 +244,8 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     const request *r = problem;
     description d = {0};
     lt_status st = LT_OK;
-    if (!describe(&d, onednn, r->call, r->dtype, r->w_dtype))
-        st = fill_described(onednn, prim, &d, r->call->kind);
+    if (!describe_primitive(&d, onednn, r->call, r->dtype, r->w_dtype))
+        st = fill_from_description(onednn, prim, &d, r->call->kind);
     free_description(&d);
     return st;
 }
@@ -267,23 +268,23 @@ static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtyp
     if (is_in_place(c, dtype, w_dtype))
         return LT_OK;
     if (c->x->dtype != dtype)
-        LT_TRY(lt_onednn_round(cpu, c->x->dtype, &read));
-    return lt_onednn_read(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
+        LT_TRY(lt_onednn_round_weight(cpu, c->x->dtype, &read));
+    return lt_onednn_get_input(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
 }
 
-static lt_view row_of(const lt_view *coef, int row)
+static lt_view coef_row(const lt_view *coef, int row)
 {
     const int64_t channels = coef->shape.dim[1];
     return lt_cpu_dense_view((float *)coef->data + row * channels, LT_F32, LT_SHAPE(channels));
 }
 
-static lt_status give_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
-                             lt_dtype w_dtype)
+static lt_status prepare_weight(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
+                                lt_dtype w_dtype)
 {
     void *w;
-    const lt_view scale = c->after ? row_of(c->after->coef, SCALE) : (lt_view){0};
+    const lt_view scale = c->after ? coef_row(c->after->coef, SCALE) : (lt_view){0};
     if (c->after)
-        return lt_prepack_scaled(cpu, prim, c->w, &scale);
+        return lt_prepack_scaled_weight(cpu, prim, c->w, &scale);
     LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
     return set_weight(cpu, prim, c, w);
 }
@@ -292,48 +293,48 @@ static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_
                              lt_dtype w_dtype)
 {
     void *x, *b = NULL, *y;
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
-    if (lt_cpu_has(c->b)) {
-        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
+    if (lt_cpu_has_data(c->b)) {
+        LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
         dnnl_memory_set_data_handle(prim->b, b);
     }
     dnnl_memory_set_data_handle(prim->x, x);
     dnnl_memory_set_data_handle(prim->y, y);
-    LT_TRY(give_weight(cpu, prim, c, dtype, w_dtype));
+    LT_TRY(prepare_weight(cpu, prim, c, dtype, w_dtype));
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
                                     {DNNL_ARG_WEIGHTS, prim->w},
                                     {DNNL_ARG_DST, prim->y},
                                     {DNNL_ARG_BIAS, prim->b}};
     LT_TRY(lt_primitive_run(cpu, prim, args, b ? 4 : 3));
-    return lt_onednn_written(cpu, c->y, dtype, y);
+    return lt_onednn_copy_back(cpu, c->y, dtype, y);
 }
 
 static lt_status run_grad_x(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
                             lt_dtype w_dtype)
 {
     void *dx, *w, *dy;
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
-    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
+    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
     dnnl_memory_set_data_handle(prim->x, dx);
     dnnl_memory_set_data_handle(prim->y, dy);
     LT_TRY(set_weight(cpu, prim, c, w));
     const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_WEIGHTS, prim->w}, {DNNL_ARG_DIFF_SRC, prim->x}};
     LT_TRY(lt_primitive_run(cpu, prim, args, 3));
-    return lt_onednn_written(cpu, c->x, dtype, dx);
+    return lt_onednn_copy_back(cpu, c->x, dtype, dx);
 }
 
 static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype)
 {
     void *x, *dw, *dy;
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
     const bool in_place = is_in_place(c, dtype, LT_F32);
     dw = c->w->data;
     if (!in_place)
-        LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+        LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     void *own = prim->reorder ? lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes) : dw;
     if (!own)
         return LT_E_NOMEM;
@@ -350,7 +351,7 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
         LT_TRY(lt_dnnl_check(dnnl_primitive_execute(prim->reorder, stream, 2, move), "reorder"));
         LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
     }
-    return in_place ? LT_OK : lt_onednn_written(cpu, c->w, LT_F32, dw);
+    return in_place ? LT_OK : lt_onednn_copy_back(cpu, c->w, LT_F32, dw);
 }
 
 /* Returns true if it is a gradient of a weight that the built-in micro-kernels support. */
@@ -365,15 +366,15 @@ static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
     const lt_dtype dtype = c->x->dtype;
     const lt_wgrad_microkernel kernel = lt_wgrad_microkernel_for(cpu, dtype);
     void *x, *dw, *dy;
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_onednn_read(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_onednn_write(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     lt_view x_view = lt_cpu_dense_view(x, dtype, c->x->shape);
     lt_view dy_view = lt_cpu_dense_view(dy, dtype, c->y->shape);
     LT_TRY(lt_wgrad_run(cpu, &kernel, c->config, &x_view, &dy_view, c->w->shape, dw));
     *done = true;
     cpu->onednn->last = "wgrad";
-    return lt_onednn_written(cpu, c->w, LT_F32, dw);
+    return lt_onednn_copy_back(cpu, c->w, LT_F32, dw);
 }
 
 /* Runs forward or the gradient of x by built-in kernels if they are chosen; sets *done. */
@@ -385,7 +386,7 @@ static lt_status run_builtin(lt_cpu *cpu, const call *c, bool *done)
                                 .w = c->w,
                                 .to = backward ? c->x : c->y,
                                 .backward = backward};
-    if (lt_cpu_has(c->b))
+    if (lt_cpu_has_data(c->b))
         return LT_OK;
     const bool winograd = lt_winograd_is_chosen(cpu, &own);
     *done = winograd || lt_direct_conv_is_chosen(cpu, &own);
@@ -396,9 +397,9 @@ static lt_status run_builtin(lt_cpu *cpu, const call *c, bool *done)
     return *done ? lt_direct_conv_run(cpu, &own) : LT_OK;
 }
 
-static lt_status verify(lt_primitive *prim, const call *c)
+static lt_status verify_result(lt_primitive *prim, const call *c)
 {
-    const lt_conv_form form = form_of(c);
+    const lt_conv_form form = get_conv_form(c);
     const lt_conv_ran ran = {&form, prim->implementation, c->x, c->w, c->b, c->y};
     LT_TRY(lt_conv_verify(&ran));
     prim->unverified = false;
@@ -415,8 +416,8 @@ static lt_status run_onednn(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *do
     lt_primitive *prim;
     int64_t key[LT_PRIMITIVE_KEY];
     make_key(c, dtype, w_dtype, key);
-    LT_TRY(
-        lt_primitive_get(cpu->onednn, key, fill_primitive, &(request){c, dtype, w_dtype}, &prim));
+    LT_TRY(lt_primitive_find_or_create(cpu->onednn, key, fill_primitive,
+                                       &(request){c, dtype, w_dtype}, &prim));
     if (!prim->primitive)
         return LT_OK;
     *done = true;
@@ -427,12 +428,12 @@ static lt_status run_onednn(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *do
         LT_TRY(run_grad_x(cpu, prim, c, dtype, w_dtype));
     else
         LT_TRY(run_grad_w(cpu, prim, c, dtype));
-    return prim->unverified ? verify(prim, c) : LT_OK;
+    return prim->unverified ? verify_result(prim, c) : LT_OK;
 }
 
 /* Runs in the activations' dtype if the CPU supports it, else in f32. *done is false if neither works: the reference
  * backend has to. */
-static lt_status run(lt_cpu *cpu, const call *c, bool *done)
+static lt_status run_conv(lt_cpu *cpu, const call *c, bool *done)
 {
     const lt_dtype dtype = c->x->dtype;
     const bool own = has_wgrad_kernel(c);
@@ -465,17 +466,17 @@ static lt_status run(lt_cpu *cpu, const call *c, bool *done)
 /* Runs without the taps that only see padding, whose gradients are zeros. */
 static lt_status run_cropped(lt_cpu *cpu, const call *c, bool *done)
 {
-    const lt_conv_form form = form_of(c);
+    const lt_conv_form form = get_conv_form(c);
     lt_conv_cropped part;
     if (cpu->onednn->without_rules || !lt_conv_crop(&form, c->w, &part))
-        return run(cpu, c, done);
+        return run_conv(cpu, c, done);
     call used = *c;
     used.config = &part.config;
     used.w = &part.w;
     used.cropped = true;
     if (c->kind == LT_CONV_GRAD_W)
-        memset(c->w->data, 0, (size_t)lt_cpu_count(c->w) * lt_dtype_size(c->w->dtype));
-    return run(cpu, &used, done);
+        memset(c->w->data, 0, (size_t)lt_cpu_element_count(c->w) * lt_dtype_size(c->w->dtype));
+    return run_conv(cpu, &used, done);
 }
 
 static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
@@ -513,14 +514,14 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
 static bool supports_affine(const call *c)
 {
     const lt_conv_epilogue *after = c->after;
-    return !after->residual && !lt_conv_verify_wanted() && lt_cpu_is_fast_dtype(c->x->dtype)
+    return !after->residual && !lt_conv_verify_is_enabled() && lt_cpu_is_fast_dtype(c->x->dtype)
            && c->y->dtype == c->x->dtype && c->w->dtype == LT_F32 && after->coef->dtype == LT_F32;
 }
 
 lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const lt_view *x,
                                const lt_view *w, lt_conv_epilogue *after, const lt_view *y)
 {
-    const lt_view shift = row_of(after->coef, SHIFT);
+    const lt_view shift = coef_row(after->coef, SHIFT);
     const call c = {LT_CONV, config, x, w, &shift, y, false, after};
     after->done = false;
     if (!supports_affine(&c))

@@ -12,13 +12,13 @@ typedef struct span {
 /* Returns the taps to keep: all if none is used; some unused ones if padding would become negative. */
 static span used_taps(const lt_conv_form *f, int dim)
 {
-    const lt_conv_axis a = lt_conv_along(f, dim);
+    const lt_conv_axis a = lt_conv_get_axis(f, dim);
     int64_t first = 0, end = a.taps;
-    while (first < a.taps && lt_conv_is_idle(&a, first))
+    while (first < a.taps && lt_conv_tap_sees_only_padding(&a, first))
         first++;
     if (first == a.taps)
         return (span){0, a.taps};
-    while (lt_conv_is_idle(&a, end - 1))
+    while (lt_conv_tap_sees_only_padding(&a, end - 1))
         end--;
     if (first * a.dilation > a.pad)
         first = a.pad / a.dilation;

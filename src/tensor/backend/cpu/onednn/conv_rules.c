@@ -9,7 +9,7 @@
 
 typedef lt_conv_axis axis;
 
-lt_conv_axis lt_conv_along(const lt_conv_form *f, int dim)
+lt_conv_axis lt_conv_get_axis(const lt_conv_form *f, int dim)
 {
     const lt_conv2d_config *c = &f->config;
     const bool h = dim == LT_CONV_HEIGHT;
@@ -21,16 +21,16 @@ lt_conv_axis lt_conv_along(const lt_conv_form *f, int dim)
                   .dilation = h ? c->dilation_h : c->dilation_w};
 }
 
-static bool meets_image(const axis *a, int64_t output, int64_t tap)
+static bool reads_image_pixel(const axis *a, int64_t output, int64_t tap)
 {
     const int64_t at = output * a->stride - a->pad + tap * a->dilation;
     return at >= 0 && at < a->size;
 }
 
-bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap)
+bool lt_conv_tap_sees_only_padding(const lt_conv_axis *a, int64_t tap)
 {
     for (int64_t output = 0; output < a->outputs; output++)
-        if (meets_image(a, output, tap))
+        if (reads_image_pixel(a, output, tap))
             return false;
     return true;
 }
@@ -38,7 +38,7 @@ bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap)
 static bool has_idle_tap(axis a)
 {
     for (int64_t tap = 0; tap < a.taps; tap++)
-        if (lt_conv_is_idle(&a, tap))
+        if (lt_conv_tap_sees_only_padding(&a, tap))
             return true;
     return false;
 }
@@ -48,7 +48,7 @@ static bool has_idle_output(axis a)
     for (int64_t output = 0; output < a.outputs; output++) {
         bool meets = false;
         for (int64_t tap = 0; tap < a.taps && !meets; tap++)
-            meets = meets_image(&a, output, tap);
+            meets = reads_image_pixel(&a, output, tap);
         if (!meets)
             return true;
     }
@@ -61,42 +61,42 @@ static bool is_padded_widely(axis a)
     return 2 * a.pad > (a.taps - 1) * a.dilation;
 }
 
-static bool taps_in_padding_only(const lt_conv_form *f)
+static bool has_taps_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_tap(lt_conv_along(f, LT_CONV_HEIGHT))
-           || has_idle_tap(lt_conv_along(f, LT_CONV_WIDTH));
+    return has_idle_tap(lt_conv_get_axis(f, LT_CONV_HEIGHT))
+           || has_idle_tap(lt_conv_get_axis(f, LT_CONV_WIDTH));
 }
 
-static bool outputs_in_padding_only(const lt_conv_form *f)
+static bool has_outputs_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_output(lt_conv_along(f, LT_CONV_HEIGHT))
-           || has_idle_output(lt_conv_along(f, LT_CONV_WIDTH));
+    return has_idle_output(lt_conv_get_axis(f, LT_CONV_HEIGHT))
+           || has_idle_output(lt_conv_get_axis(f, LT_CONV_WIDTH));
 }
 
-static bool padded_widely(const lt_conv_form *f)
+static bool has_wide_padding(const lt_conv_form *f)
 {
-    return is_padded_widely(lt_conv_along(f, LT_CONV_HEIGHT))
-           || is_padded_widely(lt_conv_along(f, LT_CONV_WIDTH));
+    return is_padded_widely(lt_conv_get_axis(f, LT_CONV_HEIGHT))
+           || is_padded_widely(lt_conv_get_axis(f, LT_CONV_WIDTH));
 }
 
-static bool dilated(const lt_conv_form *f)
+static bool is_dilated(const lt_conv_form *f)
 {
     return f->config.dilation_h > 1 || f->config.dilation_w > 1;
 }
 
-static bool of_odd_outputs(const lt_conv_form *f)
+static bool has_odd_output_channels(const lt_conv_form *f)
 {
     return f->w.dim[0] / f->config.groups % 2 != 0;
 }
 
-static bool strided_by_3(const lt_conv_form *f)
+static bool has_stride_of_3_or_more(const lt_conv_form *f)
 {
     return f->config.stride_h > 2 || f->config.stride_w > 2;
 }
 
 /* Strided rows gathered for a 1x1 filter are counted with the actual channels but stored with 16: an overrun of 16320
  * bytes with 8 channels. Not seen with 16 or more. */
-static bool strided_1x1_of_few_channels(const lt_conv_form *f)
+static bool is_strided_1x1_few_channels(const lt_conv_form *f)
 {
     enum { BLOCK = 16 };
     return f->w.dim[1] < BLOCK && f->w.dim[LT_CONV_HEIGHT] == 1 && f->w.dim[LT_CONV_WIDTH] == 1
@@ -108,7 +108,7 @@ static bool strided_1x1_of_few_channels(const lt_conv_form *f)
  * compute_ic_block_step_interleave: reorder_stride_overflow exceeds reorder_size. */
 static bool is_stride_wider_than_row(const lt_conv_form *f)
 {
-    const axis a = lt_conv_along(f, LT_CONV_WIDTH);
+    const axis a = lt_conv_get_axis(f, LT_CONV_WIDTH);
     return f->w.dim[1] == 1 && a.outputs == 1 && a.size + a.pad < a.stride;
 }
 
@@ -118,7 +118,7 @@ static bool is_stride_wider_than_row(const lt_conv_form *f)
  * bdb_loop_avx512: fixed in 3.1. */
 static bool has_right_padding_wider_than_tail(const lt_conv_form *f)
 {
-    const axis a = lt_conv_along(f, LT_CONV_WIDTH);
+    const axis a = lt_conv_get_axis(f, LT_CONV_WIDTH);
     const int64_t right = (a.taps - 1) * a.dilation + a.outputs - a.size - a.pad;
     return a.stride == 1 && right > 1 && a.pad <= right && a.outputs >= 2 * right - 1;
 }
@@ -139,38 +139,39 @@ static bool has_odd_channel_tail(const lt_conv_form *f)
 enum { FIRST_RIGHT = 3002 };
 
 static const lt_conv_rule rules[] = {
-    {"scratchpad overrun", 0, LT_CONV_GRAD_W, "1x1", strided_1x1_of_few_channels, NULL},
-    {"AMX, dilation", 0, LT_CONV_GRAD_W, "amx", dilated, NULL},
-    {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", dilated, NULL},
-    {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", taps_in_padding_only, NULL},
-    {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", taps_in_padding_only,
+    {"scratchpad overrun", 0, LT_CONV_GRAD_W, "1x1", is_strided_1x1_few_channels, NULL},
+    {"AMX, dilation", 0, LT_CONV_GRAD_W, "amx", is_dilated, NULL},
+    {"bf16, dilation", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", is_dilated, NULL},
+    {"AMX, taps in padding only", 0, LT_CONV_GRAD_W, "amx", has_taps_in_padding_only, NULL},
+    {"bf16, taps in padding only", 0, LT_CONV_GRAD_W, "jit_bf16:avx512", has_taps_in_padding_only,
      NULL},
     {"bf16, stride wider than the row", 0, LT_CONV_GRAD_W, "jit_bf16:avx512",
      is_stride_wider_than_row, NULL},
-    {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", of_odd_outputs, NULL},
+    {"bf16 1x1, odd channels of y", 0, LT_CONV_GRAD_X, "jit_bf16_1x1", has_odd_output_channels,
+     NULL},
     {"right padding wider than the tail", FIRST_RIGHT, LT_CONV, "brgconv:avx512_core",
      has_right_padding_wider_than_tail, "amx"},
     {"bf16, odd channel tail", 0, LT_CONV, "brgconv:avx512_core_bf16", has_odd_channel_tail, NULL},
     {"bf16, odd channel tail of dy", 0, LT_CONV_GRAD_X, "brgconv:avx512_core_bf16",
      has_odd_channel_tail, NULL},
-    {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", strided_by_3, NULL},
-    {"AMX, wide padding", 0, LT_CONV, "amx", padded_widely, NULL},
-    {"AMX, outputs in padding only", 0, LT_CONV, "amx", outputs_in_padding_only, NULL},
+    {"AMX, stride 3", FIRST_RIGHT, LT_CONV, "amx", has_stride_of_3_or_more, NULL},
+    {"AMX, wide padding", 0, LT_CONV, "amx", has_wide_padding, NULL},
+    {"AMX, outputs in padding only", 0, LT_CONV, "amx", has_outputs_in_padding_only, NULL},
 };
 
 enum { RULES = sizeof rules / sizeof *rules };
 
-static bool applies(const lt_conv_rule *r, int version, const char *implementation)
+static bool rule_applies(const lt_conv_rule *r, int version, const char *implementation)
 {
     return (!r->until || version < r->until) && strstr(implementation, r->implementation)
            && !(r->except && strstr(implementation, r->except));
 }
 
-const lt_conv_rule *lt_conv_forbidden(int version, const char *implementation,
-                                      const lt_conv_form *form)
+const lt_conv_rule *lt_conv_find_forbidding_rule(int version, const char *implementation,
+                                                 const lt_conv_form *form)
 {
     for (const lt_conv_rule *r = rules; r < rules + RULES; r++)
-        if (r->kind == form->kind && applies(r, version, implementation) && r->forbids(form))
+        if (r->kind == form->kind && rule_applies(r, version, implementation) && r->forbids(form))
             return r;
     return NULL;
 }

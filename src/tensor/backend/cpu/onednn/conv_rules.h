@@ -20,14 +20,14 @@ typedef struct lt_conv_axis {
 
 enum { LT_CONV_HEIGHT = 2, LT_CONV_WIDTH = 3 }; /* dimensions of a shape */
 
-lt_conv_axis lt_conv_along(const lt_conv_form *form, int dim);
+lt_conv_axis lt_conv_get_axis(const lt_conv_form *form, int dim);
 /* Returns true if this tap sees only padding in all outputs. */
-bool lt_conv_is_idle(const lt_conv_axis *a, int64_t tap);
+bool lt_conv_tap_sees_only_padding(const lt_conv_axis *a, int64_t tap);
 
 /* An implementation of one direction that is wrong for some forms. */
 typedef struct lt_conv_rule {
     const char *name;
-    int until; /* lt_dnnl_number() of the first fixed version; 0: not known to be fixed */
+    int until; /* lt_dnnl_version_number() of the first fixed version; 0: not known to be fixed */
     lt_conv_kind kind;
     const char *implementation; /* substring of dnnl_query_impl_info_str */
     bool (*forbids)(const lt_conv_form *form);
@@ -35,15 +35,15 @@ typedef struct lt_conv_rule {
 } lt_conv_rule;
 
 /* Returns a version as one comparable number. */
-static inline int lt_dnnl_number(int major, int minor)
+static inline int lt_dnnl_version_number(int major, int minor)
 {
     enum { MINORS = 1000 };
     return major * MINORS + minor;
 }
 
 /* Returns the rule that forbids the implementation for this form, or NULL. */
-const lt_conv_rule *lt_conv_forbidden(int version, const char *implementation,
-                                      const lt_conv_form *form);
+const lt_conv_rule *lt_conv_find_forbidding_rule(int version, const char *implementation,
+                                                 const lt_conv_form *form);
 
 /* Returns rule i, or NULL past the last; for tests. */
 const lt_conv_rule *lt_conv_rule_at(int i);

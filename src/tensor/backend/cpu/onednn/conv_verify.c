@@ -12,13 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool lt_conv_verify_wanted(void)
+bool lt_conv_verify_is_enabled(void)
 {
     const char *text = getenv("LATHER_VERIFY");
     return text && *text && strcmp(text, "0") != 0;
 }
 
-static lt_view part(const lt_view *v, int dim, int64_t first, int64_t count)
+static lt_view slice_view(const lt_view *v, int dim, int64_t first, int64_t count)
 {
     lt_view p = *v;
     p.data = (char *)v->data + first * v->stride[dim] * (int64_t)lt_dtype_size(v->dtype);
@@ -46,20 +46,20 @@ static plane draw_plane(const lt_conv_ran *ran, lt_rng *rng)
     const int64_t count_c = one_c ? 1 : channels, count_k = one_k ? 1 : filters;
     plane p = {.config = ran->form->config};
     p.config.groups = 1;
-    p.x = part(ran->x, 1, group * channels + first_c, count_c);
-    p.y = part(ran->y, 1, first_k, count_k);
-    p.w = part(ran->w, 0, first_k, count_k);
-    p.w = part(&p.w, 1, first_c, count_c);
-    if (lt_cpu_has(ran->b))
-        p.b = part(ran->b, 0, first_k, count_k);
+    p.x = slice_view(ran->x, 1, group * channels + first_c, count_c);
+    p.y = slice_view(ran->y, 1, first_k, count_k);
+    p.w = slice_view(ran->w, 0, first_k, count_k);
+    p.w = slice_view(&p.w, 1, first_c, count_c);
+    if (lt_cpu_has_data(ran->b))
+        p.b = slice_view(ran->b, 0, first_k, count_k);
     if (kind == LT_CONV_GRAD_W)
         return p;
-    p.x = part(&p.x, 0, n, 1);
-    p.y = part(&p.y, 0, n, 1);
+    p.x = slice_view(&p.x, 0, n, 1);
+    p.y = slice_view(&p.y, 0, n, 1);
     return p;
 }
 
-static lt_status run_ref(lt_conv_kind kind, const plane *p, const lt_view *want)
+static lt_status run_reference(lt_conv_kind kind, const plane *p, const lt_view *want)
 {
     const lt_backend *ref = lt_backend_ref();
     if (kind == LT_CONV)
@@ -69,7 +69,7 @@ static lt_status run_ref(lt_conv_kind kind, const plane *p, const lt_view *want)
     return ref->conv2d_grad_w(NULL, &p->config, &p->y, &p->x, want);
 }
 
-static lt_status wrong(const lt_conv_ran *ran, double got, double want)
+static lt_status fail_wrong_result(const lt_conv_ran *ran, double got, double want)
 {
     static const char *const entries[] = {"conv2d", "conv2d_grad_x", "conv2d_grad_w"};
     const lt_conv2d_config *c = &ran->form->config;
@@ -84,8 +84,8 @@ static lt_status wrong(const lt_conv_ran *ran, double got, double want)
 }
 
 /* bf16 rounds to 1/256 of a result; sums of thousands of f32 are off by less, relative to the largest. */
-static lt_status compare(const lt_conv_ran *ran, const double *got, const double *want,
-                         int64_t count)
+static lt_status compare_results(const lt_conv_ran *ran, const double *got, const double *want,
+                                 int64_t count)
 {
     const double tolerance = 1.0 / 64;
     double largest = 0;
@@ -96,7 +96,7 @@ static lt_status compare(const lt_conv_ran *ran, const double *got, const double
     }
     for (int64_t i = 0; i < count; i++)
         if (!(fabs(got[i] - want[i]) <= tolerance * largest))
-            return wrong(ran, got[i], want[i]);
+            return fail_wrong_result(ran, got[i], want[i]);
     return LT_OK;
 }
 
@@ -104,17 +104,17 @@ static lt_status verify_plane(const lt_conv_ran *ran, const plane *p)
 {
     const lt_conv_kind kind = ran->form->kind;
     const lt_view *made = kind == LT_CONV ? &p->y : kind == LT_CONV_GRAD_X ? &p->x : &p->w;
-    const int64_t count = lt_cpu_count(made);
+    const int64_t count = lt_cpu_element_count(made);
     double *memory = lt_alloc((size_t)count * 2, sizeof *memory);
     if (!memory)
         return LT_E_NOMEM;
     lt_view want = lt_cpu_dense_view(memory, LT_F64, made->shape);
     lt_view got = lt_cpu_dense_view(memory + count, LT_F64, made->shape);
-    lt_status st = run_ref(kind, p, &want);
+    lt_status st = run_reference(kind, p, &want);
     if (!st)
         st = lt_backend_ref()->cast(NULL, made, &got);
     if (!st)
-        st = compare(ran, memory + count, memory, count);
+        st = compare_results(ran, memory + count, memory, count);
     lt_free(memory);
     return st;
 }

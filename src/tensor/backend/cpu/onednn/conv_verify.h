@@ -14,7 +14,7 @@ typedef struct lt_conv_ran {
 } lt_conv_ran;
 
 /* Returns true if LATHER_VERIFY is set and not 0. */
-bool lt_conv_verify_wanted(void);
+bool lt_conv_verify_is_enabled(void);
 
 /* Compares a few planes with the reference in double. Errors: LT_E_DEVICE if they differ by more than rounding, with
  * form, implementation and both numbers. */

@@ -18,7 +18,7 @@ typedef struct product {
 } product;
 
 /* Finds the stride between rows (if transposed, columns). Returns false if a gemm cannot read the matrix. */
-static bool gemm_stride(const lt_view *v, bool *transposed, int64_t *stride)
+static bool find_gemm_stride(const lt_view *v, bool *transposed, int64_t *stride)
 {
     const int64_t rows = v->shape.dim[ROWS], cols = v->shape.dim[COLS];
     *transposed = false;
@@ -35,11 +35,11 @@ static lt_status make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt
 {
     bool transposed;
     int64_t stride;
-    if (v->dtype == dtype && gemm_stride(v, &transposed, &stride))
+    if (v->dtype == dtype && find_gemm_stride(v, &transposed, &stride))
         return LT_OK;
     if (v->stride[B] == 0)
         v->shape.dim[B] = 1; /* one copy for all batches */
-    size_t bytes = (size_t)lt_cpu_count(v) * lt_dtype_size(dtype);
+    size_t bytes = (size_t)lt_cpu_element_count(v) * lt_dtype_size(dtype);
     void *data = lt_cpu_scratch(cpu, slot, bytes);
     if (!data)
         return LT_E_NOMEM;
@@ -56,7 +56,7 @@ typedef struct batch {
     dnnl_status_t status;
 } batch;
 
-static void multiply(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void multiply_batches(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     batch *all = context;
@@ -64,9 +64,9 @@ static void multiply(void *context, int64_t begin, int64_t end, int64_t chunk)
     const int64_t m = p->y.shape.dim[ROWS], n = p->y.shape.dim[COLS], k = p->a.shape.dim[COLS];
     bool ta, tb, ty;
     int64_t lda, ldb, ldy;
-    gemm_stride(&p->a, &ta, &lda);
-    gemm_stride(&p->b, &tb, &ldb);
-    gemm_stride(&p->y, &ty, &ldy);
+    find_gemm_stride(&p->a, &ta, &lda);
+    find_gemm_stride(&p->b, &tb, &ldb);
+    find_gemm_stride(&p->y, &ty, &ldy);
     for (int64_t i = begin; i < end; i++) {
         const float *a = (const float *)p->a.data + i * p->a.stride[B];
         const float *b = (const float *)p->b.data + i * p->b.stride[B];
@@ -144,7 +144,7 @@ static void multiply_split_part(void *context, int64_t begin, int64_t end, int64
         to->data = (float *)to->data + first * to->stride[all->axis];
         from->shape.dim[all->axis] = to->shape.dim[all->axis] = size;
         batch one = {&part, dnnl_success};
-        multiply(&one, i / all->count, i / all->count + 1, 0);
+        multiply_batches(&one, i / all->count, i / all->count + 1, 0);
         if (one.status)
             all->status = one.status;
     }
@@ -168,8 +168,8 @@ static lt_operand strided_operand(const lt_view *v, int64_t index, int lanes)
 {
     const int steps = ROWS + COLS - lanes;
     return (lt_operand){(const float *)v->data + index * v->stride[B],
-                        lt_axis_line(v->shape.dim[lanes], v->stride[lanes]),
-                        lt_axis_line(v->shape.dim[steps], v->stride[steps])};
+                        lt_axis_1d(v->shape.dim[lanes], v->stride[lanes]),
+                        lt_axis_1d(v->shape.dim[steps], v->stride[steps])};
 }
 
 /* Returns y = a b, or y' = b' a' if y's columns are strided. */
@@ -183,8 +183,8 @@ static lt_product builtin_product(const product *p, int64_t index)
     return (lt_product){.a = across ? b : a,
                         .b = across ? a : b,
                         .y = (float *)y->data + index * y->stride[B],
-                        .row = lt_axis_line(y->shape.dim[rows], y->stride[rows]),
-                        .col = lt_axis_line(y->shape.dim[cols], y->stride[cols]),
+                        .row = lt_axis_1d(y->shape.dim[rows], y->stride[rows]),
+                        .col = lt_axis_1d(y->shape.dim[cols], y->stride[cols]),
                         .rows = y->shape.dim[rows],
                         .cols = y->shape.dim[cols],
                         .depth = p->a.shape.dim[COLS],
@@ -198,9 +198,9 @@ static bool has_cache_conflicts(const product *p)
     enum { PAGE = 1024, FEW = 32 };
     bool ty, ta, tb;
     int64_t ldy, lda, ldb;
-    gemm_stride(&p->y, &ty, &ldy);
-    gemm_stride(&p->a, &ta, &lda);
-    gemm_stride(&p->b, &tb, &ldb);
+    find_gemm_stride(&p->y, &ty, &ldy);
+    find_gemm_stride(&p->a, &ta, &lda);
+    find_gemm_stride(&p->b, &tb, &ldb);
     const bool by_rows = ty ? ta : !tb; /* a is the second where y is transposed */
     return by_rows && (lda % PAGE == 0 || ldb % PAGE == 0)
            && p->y.shape.dim[ty ? COLS : ROWS] >= FEW;
@@ -214,14 +214,14 @@ static lt_status multiply_builtin(lt_cpu *cpu, const product *p)
         return LT_E_NOMEM;
     for (int64_t i = 0; i < batches; i++)
         list[i] = builtin_product(p, i);
-    const lt_status st = lt_cpu_multiply(cpu, list, (size_t)batches);
+    const lt_status st = lt_cpu_multiply_list(cpu, list, (size_t)batches);
     lt_free(list);
     return st;
 }
 
 /* On AVX2 oneDNN's sgemm splits some sums over threads, so that results would depend on their number: multiplies parts
  * instead. Not seen with AVX-512. */
-static dnnl_status_t multiply_all(const lt_cpu *cpu, const product *p)
+static dnnl_status_t multiply_by_sgemm(const lt_cpu *cpu, const product *p)
 {
     if (cpu->isa < LT_ISA_AVX512)
         return multiply_split(p);
@@ -229,9 +229,9 @@ static dnnl_status_t multiply_all(const lt_cpu *cpu, const product *p)
     batch all = {p, dnnl_success};
     const int64_t batches = p->y.shape.dim[B];
     if (batches >= 2 * (int64_t)lt_parallel_threads())
-        lt_parallel(batches, 1, multiply, &all);
+        lt_parallel(batches, 1, multiply_batches, &all);
     else
-        multiply(&all, 0, batches, 0);
+        multiply_batches(&all, 0, batches, 0);
     return all.status;
 }
 
@@ -239,19 +239,20 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
 {
     product f = *p;
     if (p->weight)
-        LT_TRY(lt_onednn_round(cpu, p->a.dtype, &f.b));
+        LT_TRY(lt_onednn_round_weight(cpu, p->a.dtype, &f.b));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
-    if (lt_cpu_has(&p->bias)) {
+    if (lt_cpu_has_data(&p->bias)) {
         void *bias;
-        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
         f.bias = lt_cpu_dense_view(bias, LT_F32, p->bias.shape);
     }
     bool transposed;
     int64_t stride;
-    const bool direct = p->y.dtype == LT_F32 && gemm_stride(&p->y, &transposed, &stride);
+    const bool direct = p->y.dtype == LT_F32 && find_gemm_stride(&p->y, &transposed, &stride);
     if (!direct) {
-        void *y = lt_cpu_scratch(cpu, LT_CPU_COPY_Y, (size_t)lt_cpu_count(&p->y) * sizeof(float));
+        void *y =
+            lt_cpu_scratch(cpu, LT_CPU_COPY_Y, (size_t)lt_cpu_element_count(&p->y) * sizeof(float));
         if (!y)
             return LT_E_NOMEM;
         f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
@@ -259,8 +260,8 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
     if (cpu->isa == LT_ISA_AVX2 && has_cache_conflicts(&f))
         LT_TRY(multiply_builtin(cpu, &f));
     else
-        LT_TRY(lt_dnnl_check(multiply_all(cpu, &f), "sgemm"));
-    if (lt_cpu_has(&f.bias))
+        LT_TRY(lt_dnnl_check(multiply_by_sgemm(cpu, &f), "sgemm"));
+    if (lt_cpu_has_data(&f.bias))
         add_bias(cpu, &f);
     return direct ? LT_OK : lt_cpu_cast(cpu, &f.y, &p->y);
 }
@@ -269,7 +270,7 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
 {
     bool transposed;
     int64_t stride;
-    gemm_stride(v, &transposed, &stride);
+    find_gemm_stride(v, &transposed, &stride);
     const int64_t *d = v->shape.dim;
     const bool once = v->stride[B] == 0; /* repeated for all batches */
     const dnnl_dims_t dims = {once ? 1 : d[B], d[ROWS], d[COLS]};
@@ -290,26 +291,27 @@ static void make_key(const product *p, int64_t key[LT_PRIMITIVE_KEY])
     for (int i = 0; i < 3; i++)
         for (int d = 0; d < 3; d++)
             key[5 + 3 * i + d] = v[i]->stride[d];
-    key[14] = lt_cpu_has(&p->bias);
+    key[14] = lt_cpu_has_data(&p->bias);
     key[15] = p->y.dtype;
     key[16] = lt_parallel_threads();
 }
 
-static lt_status fill_described(lt_onednn *onednn, lt_primitive *prim,
-                                const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias)
+static lt_status fill_from_descriptors(lt_onednn *onednn, lt_primitive *prim,
+                                       const dnnl_memory_desc_t mds[3],
+                                       const dnnl_memory_desc_t *bias)
 {
     dnnl_primitive_desc_t pd;
     if (lt_matmul_describe(&pd, onednn->engine, mds, bias, onednn->attr))
         return LT_OK; /* prim->primitive remains NULL */
-    lt_status st = lt_primitive_memory(onednn, &prim->x, lt_md_pass(&mds[0]));
+    lt_status st = lt_primitive_create_memory(onednn, &prim->x, lt_md_as_argument(&mds[0]));
     if (!st)
-        st = lt_primitive_memory(onednn, &prim->w, lt_md_pass(&mds[1]));
+        st = lt_primitive_create_memory(onednn, &prim->w, lt_md_as_argument(&mds[1]));
     if (!st)
-        st = lt_primitive_memory(onednn, &prim->y, lt_md_pass(&mds[2]));
+        st = lt_primitive_create_memory(onednn, &prim->y, lt_md_as_argument(&mds[2]));
     if (!st && bias)
-        st = lt_primitive_memory(onednn, &prim->b, lt_md_pass(bias));
+        st = lt_primitive_create_memory(onednn, &prim->b, lt_md_as_argument(bias));
     if (!st)
-        st = lt_primitive_scratchpad(onednn, prim, pd);
+        st = lt_primitive_create_scratchpad(onednn, prim, pd);
     if (!st)
         st = lt_dnnl_check(dnnl_primitive_create(&prim->primitive, pd), "matmul");
     dnnl_primitive_desc_destroy(pd);
@@ -320,7 +322,7 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
 {
     const product *p = problem;
     dnnl_memory_desc_t mds[3] = {0}, bias = {0};
-    const bool has_bias = lt_cpu_has(&p->bias);
+    const bool has_bias = lt_cpu_has_data(&p->bias);
     const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
     const dnnl_dims_t strides = {dims[2], dims[2], 1};
     dnnl_status_t made = describe_matrix(&mds[0], &p->a);
@@ -333,7 +335,7 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
 
     lt_status st = LT_OK;
     if (!made)
-        st = fill_described(onednn, prim, mds, has_bias ? &bias : NULL);
+        st = fill_from_descriptors(onednn, prim, mds, has_bias ? &bias : NULL);
     for (int i = 0; i < 3; i++)
         lt_md_free(&mds[i]);
     lt_md_free(&bias);
@@ -347,14 +349,14 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
     bool transposed;
     int64_t stride;
     *done = false;
-    if (cpu->isa < LT_ISA_AVX512 || !gemm_stride(&p->y, &transposed, &stride) || transposed)
+    if (cpu->isa < LT_ISA_AVX512 || !find_gemm_stride(&p->y, &transposed, &stride) || transposed)
         return LT_OK;
     LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
     LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
     int64_t key[LT_PRIMITIVE_KEY];
     make_key(&f, key);
     lt_primitive *prim;
-    LT_TRY(lt_primitive_get(cpu->onednn, key, fill_primitive, &f, &prim));
+    LT_TRY(lt_primitive_find_or_create(cpu->onednn, key, fill_primitive, &f, &prim));
     if (!prim->primitive)
         return LT_OK;
     dnnl_memory_set_data_handle(prim->x, f.a.data);
@@ -362,7 +364,7 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
     dnnl_memory_set_data_handle(prim->y, f.y.data);
     if (prim->b) {
         void *bias;
-        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
         dnnl_memory_set_data_handle(prim->b, bias);
     }
     const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, prim->x},
@@ -374,7 +376,7 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
 }
 
 /* Returns a matrix as gemm operand whose lanes are dimension `lanes`. */
-static lt_gemm_operand operand_of(const lt_view *v, int lanes)
+static lt_gemm_operand get_gemm_operand(const lt_view *v, int lanes)
 {
     lt_gemm_operand x = {v->data, v->dtype, v->stride[lanes], v->stride[ROWS + COLS - lanes]};
     const int64_t lane_count = v->shape.dim[lanes], steps = v->shape.dim[ROWS + COLS - lanes];
@@ -396,8 +398,8 @@ static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
 {
     const lt_gemm_microkernel *kernel = lt_gemm_microkernel_bf16(cpu->isa);
     const lt_view *y = &p->y;
-    lt_gemm_product g = {.a = operand_of(&p->a, ROWS),
-                         .b = operand_of(&p->b, COLS),
+    lt_gemm_product g = {.a = get_gemm_operand(&p->a, ROWS),
+                         .b = get_gemm_operand(&p->b, COLS),
                          .y = y->data,
                          .y_dtype = y->dtype,
                          .rows = y->shape.dim[ROWS],
@@ -408,15 +410,15 @@ static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
             && (y->stride[COLS] == 1 || g.cols == 1) && g.depth > 0;
     if (!*done)
         return LT_OK;
-    if (lt_cpu_has(&p->bias)) {
+    if (lt_cpu_has_data(&p->bias)) {
         void *bias;
-        LT_TRY(lt_onednn_read(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
+        LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
         g.bias = bias;
     }
     return lt_gemm(cpu, kernel, &g);
 }
 
-static lt_status run(lt_cpu *cpu, const product *p)
+static lt_status run_product(lt_cpu *cpu, const product *p)
 {
     if (p->a.dtype == LT_BF16 && (p->b.dtype == LT_BF16 || p->weight)
         && lt_cpu_is_fast_dtype(p->y.dtype)) {
@@ -448,12 +450,12 @@ static lt_status matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
         return lt_backend_ref()->matmul(ctx, a, b, y);
     product p = {.a = *a, .b = *b, .y = *y, .weight = is_parameter(b)};
     if (is_parameter(a))
-        LT_TRY(lt_onednn_round(ctx, b->dtype, &p.a));
-    return run(ctx, &p);
+        LT_TRY(lt_onednn_round_weight(ctx, b->dtype, &p.a));
+    return run_product(ctx, &p);
 }
 
 /* Returns a 2-D view as a batch of one. */
-static lt_view one_batch(const lt_view *v, bool transpose)
+static lt_view as_batch_of_one(const lt_view *v, bool transpose)
 {
     lt_view m = *v;
     const int first = transpose ? 1 : 0;
@@ -469,13 +471,13 @@ static lt_status linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
 {
     if (has_f64(x, w, y))
         return lt_backend_ref()->linear(ctx, x, w, bias, y);
-    product p = {.a = one_batch(x, false),
-                 .b = one_batch(w, true),
-                 .y = one_batch(y, false),
+    product p = {.a = as_batch_of_one(x, false),
+                 .b = as_batch_of_one(w, true),
+                 .y = as_batch_of_one(y, false),
                  .weight = true};
-    if (lt_cpu_has(bias))
+    if (lt_cpu_has_data(bias))
         p.bias = *bias;
-    return run(ctx, &p);
+    return run_product(ctx, &p);
 }
 
 void lt_cpu_install_products(lt_backend *be)

@@ -18,7 +18,7 @@ lt_status lt_dnnl_check(dnnl_status_t status, const char *what)
                    "cpu: oneDNN: %s failed with status %d", what, (int)status);
 }
 
-static size_t bucket_of(const void *bytes, size_t count)
+static size_t hash_bucket(const void *bytes, size_t count)
 {
     const uint64_t hash = lt_fnv1a(LT_FNV1A_BEGIN, bytes, count);
     return (size_t)(hash ^ hash >> 32) % LT_PRIMITIVE_BUCKETS;
@@ -65,14 +65,15 @@ static void clear_primitives(lt_onednn *p)
 static lt_primitive *find_primitive(const lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY])
 {
     const size_t bytes = LT_PRIMITIVE_KEY * sizeof *key;
-    for (lt_primitive *p = onednn->primitive[bucket_of(key, bytes)]; p; p = p->next)
+    for (lt_primitive *p = onednn->primitive[hash_bucket(key, bytes)]; p; p = p->next)
         if (!memcmp(p->key, key, bytes))
             return p;
     return NULL;
 }
 
-lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
-                           lt_primitive_fill *fill, const void *problem, lt_primitive **out)
+lt_status lt_primitive_find_or_create(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
+                                      lt_primitive_fill *fill, const void *problem,
+                                      lt_primitive **out)
 {
     *out = find_primitive(onednn, key);
     if (*out)
@@ -88,25 +89,25 @@ lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY
     }
     if (onednn->primitives >= MAX_PRIMITIVES)
         clear_primitives(onednn);
-    lt_primitive **head = &onednn->primitive[bucket_of(prim->key, sizeof prim->key)];
+    lt_primitive **head = &onednn->primitive[hash_bucket(prim->key, sizeof prim->key)];
     prim->next = *head;
     *head = *out = prim;
     onednn->primitives++;
     return LT_OK;
 }
 
-lt_status lt_primitive_memory(lt_onednn *onednn, dnnl_memory_t *out, lt_md_in md)
+lt_status lt_primitive_create_memory(lt_onednn *onednn, dnnl_memory_t *out, lt_md_in md)
 {
     return lt_dnnl_check(dnnl_memory_create(out, md, onednn->engine, DNNL_MEMORY_NONE),
                          "memory object");
 }
 
-lt_status lt_primitive_scratchpad(lt_onednn *onednn, lt_primitive *prim,
-                                  const_dnnl_primitive_desc_t pd)
+lt_status lt_primitive_create_scratchpad(lt_onednn *onednn, lt_primitive *prim,
+                                         const_dnnl_primitive_desc_t pd)
 {
     lt_md_in md = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     prim->scratchpad_bytes = dnnl_memory_desc_get_size(md);
-    return lt_primitive_memory(onednn, &prim->scratchpad, md);
+    return lt_primitive_create_memory(onednn, &prim->scratchpad, md);
 }
 
 static void free_copy(lt_prepacked *weight)
@@ -118,7 +119,7 @@ static void free_copy(lt_prepacked *weight)
 static lt_status find_prepacked(lt_onednn *p, const lt_primitive *prim, const void *data,
                                 uint64_t version, lt_prepacked **out)
 {
-    lt_prepacked **head = &p->prepacked[bucket_of(&data, sizeof data)];
+    lt_prepacked **head = &p->prepacked[hash_bucket(&data, sizeof data)];
     *out = NULL;
     for (lt_prepacked *weight = *head; weight; weight = weight->next) {
         if (weight->data == data && weight->version != version)
@@ -186,8 +187,8 @@ static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
         each.stride[i] = i == 0;
     void *product = to;
     if (prim->reorder)
-        product =
-            lt_cpu_scratch(cpu, LT_CPU_COPY_W, (size_t)lt_cpu_count(w) * lt_dtype_size(LT_F32));
+        product = lt_cpu_scratch(cpu, LT_CPU_COPY_W,
+                                 (size_t)lt_cpu_element_count(w) * lt_dtype_size(LT_F32));
     if (!product)
         return LT_E_NOMEM;
     lt_view scaled = lt_cpu_dense_view(product, LT_F32, w->shape);
@@ -197,12 +198,12 @@ static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
     return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, to), "handle");
 }
 
-lt_status lt_prepack_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
-                            const lt_view *factor)
+lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                                   const lt_view *factor)
 {
     lt_prepacked *weight = NULL;
-    const uint64_t factors =
-        lt_fnv1a(LT_FNV1A_BEGIN, factor->data, (size_t)lt_cpu_count(factor) * sizeof(float));
+    const uint64_t factors = lt_fnv1a(LT_FNV1A_BEGIN, factor->data,
+                                      (size_t)lt_cpu_element_count(factor) * sizeof(float));
     if (w->version)
         LT_TRY(find_prepacked(cpu->onednn, prim, w->data, w->version, &weight));
     if (weight && weight->copy && weight->factors == factors)
@@ -242,38 +243,39 @@ lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_
     return lt_dnnl_check(dnnl_stream_wait(stream), "primitive");
 }
 
-static bool is_stored(const lt_view *view, lt_dtype dtype)
+static bool has_library_layout(const lt_view *view, lt_dtype dtype)
 {
     return view->dtype == dtype
            && (view->shape.ndim == 4 ? lt_view_is_channels_last(view)
                                      : lt_view_is_contiguous(view));
 }
 
-lt_status lt_onednn_write(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                          void **data)
+lt_status lt_onednn_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                               void **data)
 {
     *data = view->data;
-    if (!is_stored(view, dtype))
-        *data = lt_cpu_scratch(cpu, slot, (size_t)lt_cpu_count(view) * lt_dtype_size(dtype));
+    if (!has_library_layout(view, dtype))
+        *data =
+            lt_cpu_scratch(cpu, slot, (size_t)lt_cpu_element_count(view) * lt_dtype_size(dtype));
     return *data ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status lt_onednn_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                         void **data)
+lt_status lt_onednn_get_input(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                              void **data)
 {
-    LT_TRY(lt_onednn_write(cpu, slot, view, dtype, data));
+    LT_TRY(lt_onednn_get_output(cpu, slot, view, dtype, data));
     if (*data == view->data)
         return LT_OK;
     lt_view copy = lt_cpu_dense_view(*data, dtype, view->shape);
     return lt_cpu_cast(cpu, view, &copy);
 }
 
-lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
+lt_status lt_onednn_round_weight(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
 {
     if (w->dtype != LT_F32 || dtype == LT_F32)
         return LT_OK;
-    void *data =
-        lt_cpu_scratch(cpu, LT_CPU_PREPACKED, (size_t)lt_cpu_count(w) * lt_dtype_size(dtype));
+    void *data = lt_cpu_scratch(cpu, LT_CPU_PREPACKED,
+                                (size_t)lt_cpu_element_count(w) * lt_dtype_size(dtype));
     if (!data)
         return LT_E_NOMEM;
     lt_view rounded = lt_cpu_dense_view(data, dtype, w->shape);
@@ -282,7 +284,7 @@ lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w)
     return LT_OK;
 }
 
-lt_status lt_onednn_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data)
+lt_status lt_onednn_copy_back(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data)
 {
     if (data == view->data)
         return LT_OK;

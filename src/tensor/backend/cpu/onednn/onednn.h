@@ -46,34 +46,35 @@ lt_status lt_dnnl_check(dnnl_status_t status, const char *what);
 
 /* Finds the primitive with this key; on a miss calls fill to create it from `problem`. */
 typedef lt_status lt_primitive_fill(lt_onednn *onednn, lt_primitive *prim, const void *problem);
-lt_status lt_primitive_get(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
-                           lt_primitive_fill *fill, const void *problem, lt_primitive **out);
+lt_status lt_primitive_find_or_create(lt_onednn *onednn, const int64_t key[LT_PRIMITIVE_KEY],
+                                      lt_primitive_fill *fill, const void *problem,
+                                      lt_primitive **out);
 
 /* Create a memory object, and a primitive's scratchpad. */
-lt_status lt_primitive_memory(lt_onednn *onednn, dnnl_memory_t *out, lt_md_in md);
-lt_status lt_primitive_scratchpad(lt_onednn *onednn, lt_primitive *prim,
-                                  const_dnnl_primitive_desc_t pd);
+lt_status lt_primitive_create_memory(lt_onednn *onednn, dnnl_memory_t *out, lt_md_in md);
+lt_status lt_primitive_create_scratchpad(lt_onednn *onednn, lt_primitive *prim,
+                                         const_dnnl_primitive_desc_t pd);
 
 /* Sets prim->w's handle to data in the primitive's layout; data has w_user's layout. version 0: prepacks at each
  * call. */
 lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, uint64_t version);
 /* The same for w times a factor per output channel, [K] contiguous, both f32. Copies at the first use. */
-lt_status lt_prepack_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
-                            const lt_view *factor);
+lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                                   const lt_view *factor);
 
 /* Runs the primitive on arguments whose handles are set, with the device's scratchpad. */
 lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_t *args, int count);
 
 /* Sets *data to the view's memory if it has this dtype and is dense in the library's storage order, else to such a copy
  * in the slot. */
-lt_status lt_onednn_read(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                         void **data);
+lt_status lt_onednn_get_input(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                              void **data);
 /* Rounds an f32 weight to the activations' dtype, as every kernel does: replaces *w by a copy in LT_CPU_PREPACKED if
  * the dtypes differ. */
-lt_status lt_onednn_round(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
-/* Sets *data to the memory to write; lt_onednn_written() then copies it to view if it differs. */
-lt_status lt_onednn_write(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                          void **data);
-lt_status lt_onednn_written(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
+lt_status lt_onednn_round_weight(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
+/* Sets *data to the memory to write; lt_onednn_copy_back() then copies it to view if it differs. */
+lt_status lt_onednn_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                               void **data);
+lt_status lt_onednn_copy_back(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
 
 #endif

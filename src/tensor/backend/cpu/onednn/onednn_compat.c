@@ -7,7 +7,7 @@
 #error "oneDNN: this build does not use OpenMP threads; install one that does (gomp)"
 #endif
 
-const char *lt_pd_name(const_dnnl_primitive_desc_t pd)
+const char *lt_pd_implementation_name(const_dnnl_primitive_desc_t pd)
 {
     const char *name = NULL;
     return dnnl_primitive_desc_query(pd, dnnl_query_impl_info_str, 0, &name) || !name ? "" : name;
@@ -16,7 +16,9 @@ const char *lt_pd_name(const_dnnl_primitive_desc_t pd)
 static bool is_forbidden(const_dnnl_primitive_desc_t pd, const lt_conv_form *form)
 {
     const dnnl_version_t *v = dnnl_version();
-    return form && lt_conv_forbidden(lt_dnnl_number(v->major, v->minor), lt_pd_name(pd), form);
+    return form
+           && lt_conv_find_forbidding_rule(lt_dnnl_version_number(v->major, v->minor),
+                                           lt_pd_implementation_name(pd), form);
 }
 
 #if DNNL_VERSION_MAJOR >= 3
@@ -36,15 +38,15 @@ void lt_md_free(dnnl_memory_desc_t *md)
     *md = NULL;
 }
 
-lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
+lt_md_in lt_md_as_argument(const dnnl_memory_desc_t *md)
 {
     return *md;
 }
 
-static dnnl_status_t describe_first(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                    lt_conv_kind kind, const lt_conv_problem *p,
-                                    const_dnnl_primitive_attr_t attr,
-                                    const_dnnl_primitive_desc_t hint)
+static dnnl_status_t describe_first_choice(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                           lt_conv_kind kind, const lt_conv_problem *p,
+                                           const_dnnl_primitive_attr_t attr,
+                                           const_dnnl_primitive_desc_t hint)
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const dnnl_memory_desc_t bias = p->has_bias ? p->b : NULL;
@@ -64,7 +66,7 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                const_dnnl_primitive_desc_t hint)
 {
     dnnl_primitive_desc_t pd;
-    dnnl_status_t st = describe_first(&pd, engine, kind, p, attr, hint);
+    dnnl_status_t st = describe_first_choice(&pd, engine, kind, p, attr, hint);
     if (st)
         return st;
     while (!st && is_forbidden(pd, p->form))
@@ -99,13 +101,13 @@ void lt_md_free(dnnl_memory_desc_t *md)
     (void)md;
 }
 
-lt_md_in lt_md_pass(const dnnl_memory_desc_t *md)
+lt_md_in lt_md_as_argument(const dnnl_memory_desc_t *md)
 {
     return md;
 }
 
-static dnnl_status_t first_allowed(dnnl_primitive_desc_t *out, dnnl_primitive_desc_iterator_t it,
-                                   const lt_conv_form *form)
+static dnnl_status_t find_first_allowed(dnnl_primitive_desc_t *out,
+                                        dnnl_primitive_desc_iterator_t it, const lt_conv_form *form)
 {
     dnnl_status_t st = dnnl_success;
     while (!st) {
@@ -144,7 +146,7 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
         st = dnnl_primitive_desc_iterator_create(&it, &desc, attr, engine, hint);
     if (st)
         return st;
-    st = first_allowed(out, it, p->form);
+    st = find_first_allowed(out, it, p->form);
     dnnl_primitive_desc_iterator_destroy(it);
     return st;
 }

@@ -20,7 +20,7 @@ typedef const dnnl_memory_desc_t *lt_md_in;
 dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t dims,
                          dnnl_data_type_t dtype, const dnnl_dim_t *strides);
 void lt_md_free(dnnl_memory_desc_t *md);
-lt_md_in lt_md_pass(const dnnl_memory_desc_t *md);
+lt_md_in lt_md_as_argument(const dnnl_memory_desc_t *md);
 
 /* A convolution; dilate counts from 0 as in oneDNN. */
 typedef struct lt_conv_problem {
@@ -42,7 +42,7 @@ dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engin
                                  const_dnnl_primitive_attr_t attr);
 
 /* Returns the implementation's name; valid until pd is destroyed. */
-const char *lt_pd_name(const_dnnl_primitive_desc_t pd);
+const char *lt_pd_implementation_name(const_dnnl_primitive_desc_t pd);
 
 /* Limits oneDNN to this instruction set. Effective only before its first primitive. */
 void lt_dnnl_limit_isa(lt_cpu_isa isa);

@@ -57,7 +57,7 @@ static bool is_aligned(const lt_view *v)
 
 /* Returns whether this version of cuDNN computes it correctly. Source: conditions in NVIDIA's cudnn-frontend, class
  * SDPA. */
-static bool version_has(const lt_attention_problem *p)
+static bool version_supports(const lt_attention_problem *p)
 {
     const size_t version = cudnnGetVersion();
     return version != 91000 && version != 91001
@@ -65,14 +65,14 @@ static bool version_has(const lt_attention_problem *p)
 }
 
 /* Returns whether cuDNN may have a kernel for it. */
-static bool may_plan(const lt_cuda *c, const call *k)
+static bool may_use_cudnn(const lt_cuda *c, const call *k)
 {
     const lt_attention_problem *p = &k->problem;
     const lt_view *lse = &k->view[LT_ATTENTION_LSE];
     bool may = c->fused != LT_FUSED_OFF && lt_cuda_is_16_bit(p->dtype) && p->width % ALIGNED == 0
                && p->width <= WIDEST && lse->dtype == LT_F32
                && (uintptr_t)lse->data % ALIGNMENT == 0 && !(p->causal && p->queries > p->keys)
-               && version_has(p);
+               && version_supports(p);
     for (int i = 0; i < VIEWS; i++) {
         const lt_view *v = &k->view[slots_of_views[i]];
         may = may && (!v->data || (v->dtype == p->dtype && is_aligned(v)));
@@ -81,7 +81,7 @@ static bool may_plan(const lt_cuda *c, const call *k)
 }
 
 /* Strides of dimensions of size 1 are arbitrary: they are set to those of a contiguous view. */
-static lt_attention_strides strides_of(const lt_view *v)
+static lt_attention_strides normalized_strides(const lt_view *v)
 {
     const int64_t *d = v->shape.dim, row = d[2] * d[3];
     return (lt_attention_strides){.batch = d[0] > 1 && v->data ? v->stride[0] : d[1] * row,
@@ -89,7 +89,7 @@ static lt_attention_strides strides_of(const lt_view *v)
                                   .head = d[2] > 1 && v->data ? v->stride[2] : d[3]};
 }
 
-static void describe(call *k, bool backward)
+static void describe_problem(call *k, bool backward)
 {
     const lt_view *q = &k->view[LT_ATTENTION_Q], *keys = &k->view[LT_ATTENTION_K];
     k->problem = (lt_attention_problem){.dtype = q->dtype,
@@ -102,8 +102,8 @@ static void describe(call *k, bool backward)
                                         .keys = keys->shape.dim[1],
                                         .width = q->shape.dim[3]};
     for (int i = 0; i < VIEWS; i++)
-        if (lt_attention_has(&k->problem, slots_of_views[i]))
-            k->problem.stride[slots_of_views[i]] = strides_of(&k->view[slots_of_views[i]]);
+        if (lt_attention_has_slot(&k->problem, slots_of_views[i]))
+            k->problem.stride[slots_of_views[i]] = normalized_strides(&k->view[slots_of_views[i]]);
 }
 
 static void make_key(const lt_attention_problem *p, char key[KEY])
@@ -126,7 +126,7 @@ typedef struct numbers {
     int32_t keys, queries;
 } numbers;
 
-static numbers numbers_of(const call *k)
+static numbers get_scalars(const call *k)
 {
     enum { KNOWS_INFINITY = 91000 }; /* earlier versions require the least finite number */
     return (numbers){.scale = (float)k->config->scale,
@@ -136,14 +136,14 @@ static numbers numbers_of(const call *k)
                      .queries = (int32_t)k->problem.queries};
 }
 
-static size_t bytes_of(const call *k, int slot)
+static size_t slot_bytes(const call *k, int slot)
 {
     const lt_attention_problem *p = &k->problem;
     return slot == LT_ATTENTION_SUMS ? (size_t)(p->batch * p->heads * p->queries) * sizeof(float)
                                      : (size_t)lt_shape_count(k->view[slot].shape) * BYTES;
 }
 
-static bool needs_memory(const call *k, int slot)
+static bool needs_workspace_memory(const call *k, int slot)
 {
     const bool is_gradient = slot >= LT_ATTENTION_DQ && slot <= LT_ATTENTION_DV;
     return slot == LT_ATTENTION_SUMS || (is_gradient && !k->view[slot].data);
@@ -152,25 +152,25 @@ static bool needs_memory(const call *k, int slot)
 /* Assigns memory to each tensor of the graph, in the workspace if the call has none, and runs the plan. */
 static lt_status run_plan(lt_cuda *c, const call *k, const lt_dnn_plan *plan)
 {
-    numbers n = numbers_of(k);
+    numbers n = get_scalars(k);
     void *const by_value[] = {&n.scale, &n.one, &n.masked, &n.keys, &n.queries};
     void *memory[LT_ATTENTION_SLOTS], *workspace = NULL;
     int slot[LT_ATTENTION_SLOTS], count = 0;
-    size_t bytes = lt_cuda_padded(plan->workspace), at = bytes;
+    size_t bytes = lt_cuda_pad_bytes(plan->workspace), at = bytes;
     for (int i = 0; i < LT_ATTENTION_SLOTS; i++)
-        if (lt_attention_has(&k->problem, i) && needs_memory(k, i))
-            bytes += lt_cuda_padded(bytes_of(k, i));
+        if (lt_attention_has_slot(&k->problem, i) && needs_workspace_memory(k, i))
+            bytes += lt_cuda_pad_bytes(slot_bytes(k, i));
     if (bytes)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, bytes, &workspace));
     for (int i = 0; i < LT_ATTENTION_SLOTS; i++) {
-        if (!lt_attention_has(&k->problem, i))
+        if (!lt_attention_has_slot(&k->problem, i))
             continue;
         const bool is_value = i >= LT_ATTENTION_SCALE && i < LT_ATTENTION_FORWARD_SLOTS;
         slot[count] = i;
         memory[count] = is_value ? by_value[i - LT_ATTENTION_SCALE] : k->view[i].data;
-        if (needs_memory(k, i)) {
+        if (needs_workspace_memory(k, i)) {
             memory[count] = (char *)workspace + at;
-            at += lt_cuda_padded(bytes_of(k, i));
+            at += lt_cuda_pad_bytes(slot_bytes(k, i));
         }
         count++;
     }
@@ -186,7 +186,7 @@ typedef struct tuning {
     bool no_memory; /* a candidate failed for lack of memory */
 } tuning;
 
-static lt_status run_one(void *context, const lt_dnn_plan *plan)
+static lt_status run_candidate_plan(void *context, const lt_dnn_plan *plan)
 {
     const tuning *t = context;
     return run_plan(t->c, t->call, plan);
@@ -200,9 +200,9 @@ static bool try_config(tuning *t, const lt_dnn_config *config, int number, lt_dn
         st = lt_fail(LT_E_UNSUPPORTED, "cudnn: %zu bytes of workspace, at most %zu",
                      plan->workspace, most_workspace);
     if (!st)
-        st = lt_dnn_first_run(t->c, t->cache, config, most_workspace, run_one, t, plan);
+        st = lt_dnn_first_run(t->c, t->cache, config, most_workspace, run_candidate_plan, t, plan);
     if (!st) {
-        lt_dnn_log(t->c, t->key, number, plan, 0, true);
+        lt_dnn_log_plan(t->c, t->key, number, plan, 0, true);
         return true;
     }
     t->no_memory = t->no_memory || st == LT_E_NOMEM;
@@ -214,20 +214,20 @@ static bool try_config(tuning *t, const lt_dnn_config *config, int number, lt_dn
 
 /* Finds the first proposed config whose plan runs: all are compiled at run time, which is slow. plan->plan: NULL if
  * none runs. */
-static void make_plan(tuning *t, lt_dnn_plan *plan)
+static void find_running_plan(tuning *t, lt_dnn_plan *plan)
 {
     const lt_dnn_rules rules = {true, true, most_workspace};
     lt_dnn_graph g = {0};
     lt_dnn_configs configs = {0};
     bool found = false;
-    const bool proposed = !lt_attention_graph(&g, &t->call->problem)
-                          && !lt_dnn_propose(&configs, &g, t->cache->device, &rules);
+    const bool proposed = !lt_attention_build_graph(&g, &t->call->problem)
+                          && !lt_dnn_propose_configs(&configs, &g, t->cache->device, &rules);
     for (int i = 0; proposed && i < configs.count && !found; i++)
         found = try_config(t, &configs.item[i], i, plan);
     if (!found)
-        lt_dnn_log(t->c, t->key, configs.count, plan, 0, true);
+        lt_dnn_log_plan(t->c, t->key, configs.count, plan, 0, true);
     lt_dnn_configs_clear(&configs);
-    lt_dnn_reset(&g);
+    lt_dnn_reset_graph(&g);
 }
 
 /* If no plan runs, attention is composed, in later processes too, except for lack of memory. */
@@ -241,14 +241,14 @@ static lt_status choose_plan(lt_cuda *c, lt_dnn_cache *cache, const call *k, con
                        "cuda:%d: %s: attention of a new shape in a captured step; a step must "
                        "run uncaptured before it is captured",
                        c->ordinal, c->operation);
-    make_plan(&t, &plan);
+    find_running_plan(&t, &plan);
     if (plan.plan || !t.no_memory)
         lt_dnn_cache_write(c, cache, key, &plan);
     return lt_dnn_cache_add(cache, key, plan, out);
 }
 
 /* Returns whether a plan of an earlier process runs in this one; the first call runs it twice. */
-static bool is_proven(lt_cuda *c, const call *k, lt_dnn_plan *plan)
+static bool test_disk_plan(lt_cuda *c, const call *k, lt_dnn_plan *plan)
 {
     if (!plan->plan || !plan->untested || c->capturing)
         return true;
@@ -267,18 +267,18 @@ static lt_status get_plan(lt_cuda *c, const call *k, lt_dnn_plan **plan)
 {
     lt_dnn_cache *cache = NULL;
     char key[KEY];
-    LT_TRY(lt_dnn_cache_of(c, &cache));
+    LT_TRY(lt_dnn_get_cache(c, &cache));
     make_key(&k->problem, key);
     LT_TRY(lt_dnn_cache_find(c, cache, key, true, plan));
-    return *plan && is_proven(c, k, *plan) ? LT_OK : choose_plan(c, cache, k, key, plan);
+    return *plan && test_disk_plan(c, k, *plan) ? LT_OK : choose_plan(c, cache, k, key, plan);
 }
 
-static const lt_view *there(const lt_view *v)
+static const lt_view *or_null(const lt_view *v)
 {
     return v->data ? v : NULL;
 }
 
-static lt_status compose(lt_cuda *c, const call *k)
+static lt_status run_composed(lt_cuda *c, const call *k)
 {
     const lt_view *v = k->view;
     const lt_attention_composed composed = {k->config, score_limit(c)};
@@ -288,15 +288,15 @@ static lt_status compose(lt_cuda *c, const call *k)
                                  .v = &v[LT_ATTENTION_V],
                                  .y = &v[LT_ATTENTION_Y],
                                  .lse = &v[LT_ATTENTION_LSE],
-                                 .dq = there(&v[LT_ATTENTION_DQ]),
-                                 .dk = there(&v[LT_ATTENTION_DK]),
-                                 .dv = there(&v[LT_ATTENTION_DV])};
+                                 .dq = or_null(&v[LT_ATTENTION_DQ]),
+                                 .dk = or_null(&v[LT_ATTENTION_DK]),
+                                 .dv = or_null(&v[LT_ATTENTION_DV])};
     return k->problem.backward ? lt_attention_compose_grad(c, &composed, &g)
                                : lt_attention_compose(c, &composed, g.q, g.k, g.v, g.y, g.lse);
 }
 
 /* Returns the call for sequences first to first + count - 1. */
-static call slice(const call *k, int64_t first, int64_t count)
+static call slice_sequences(const call *k, int64_t first, int64_t count)
 {
     call part = *k;
     part.problem.batch = count;
@@ -324,23 +324,23 @@ static int64_t slice_length(const lt_cuda *c, const lt_attention_problem *p)
     return length;
 }
 
-static lt_status run(lt_cuda *c, const call *k)
+static lt_status run_sliced(lt_cuda *c, const call *k)
 {
-    if (!may_plan(c, k))
-        return compose(c, k);
+    if (!may_use_cudnn(c, k))
+        return run_composed(c, k);
     const int64_t length = slice_length(c, &k->problem);
     for (int64_t first = 0; first < k->problem.batch; first += length) {
         const int64_t left = k->problem.batch - first;
-        const call part = slice(k, first, left < length ? left : length);
+        const call part = slice_sequences(k, first, left < length ? left : length);
         lt_dnn_plan *plan = NULL;
         LT_TRY(get_plan(c, &part, &plan));
-        LT_TRY(plan && plan->plan ? run_plan(c, &part, plan) : compose(c, &part));
+        LT_TRY(plan && plan->plan ? run_plan(c, &part, plan) : run_composed(c, &part));
     }
     return LT_OK;
 }
 
 /* Returns the gradient dx, or, if it is not wanted, a view like x without data. */
-static lt_view gradient(const lt_view *dx, const lt_view *x)
+static lt_view gradient_or_empty(const lt_view *dx, const lt_view *x)
 {
     lt_view v = dx ? *dx : *x;
     if (!dx)
@@ -348,8 +348,8 @@ static lt_view gradient(const lt_view *dx, const lt_view *x)
     return v;
 }
 
-static lt_status enter(lt_cuda *c, const char *entry, const lt_attention_config *config,
-                       const lt_attention_grad *g)
+static lt_status run_entry(lt_cuda *c, const char *entry, const lt_attention_config *config,
+                           const lt_attention_grad *g)
 {
     call all = {.config = config};
     all.view[LT_ATTENTION_Q] = *g->q;
@@ -359,13 +359,13 @@ static lt_status enter(lt_cuda *c, const char *entry, const lt_attention_config 
     all.view[LT_ATTENTION_LSE] = *g->lse;
     if (g->dy) {
         all.view[LT_ATTENTION_DY] = *g->dy;
-        all.view[LT_ATTENTION_DQ] = gradient(g->dq, g->q);
-        all.view[LT_ATTENTION_DK] = gradient(g->dk, g->k);
-        all.view[LT_ATTENTION_DV] = gradient(g->dv, g->v);
+        all.view[LT_ATTENTION_DQ] = gradient_or_empty(g->dq, g->q);
+        all.view[LT_ATTENTION_DK] = gradient_or_empty(g->dk, g->k);
+        all.view[LT_ATTENTION_DV] = gradient_or_empty(g->dv, g->v);
     }
-    describe(&all, g->dy != NULL);
+    describe_problem(&all, g->dy != NULL);
     LT_TRY(lt_cuda_begin(c, entry));
-    LT_TRY(lt_cuda_of_operation(c, run(c, &all)));
+    LT_TRY(lt_cuda_prefix_operation(c, run_sliced(c, &all)));
     return lt_cuda_end(c);
 }
 
@@ -373,13 +373,13 @@ static lt_status attention(void *ctx, const lt_attention_config *config, const l
                            const lt_view *k, const lt_view *v, const lt_view *y, const lt_view *lse)
 {
     const lt_attention_grad forward = {.q = q, .k = k, .v = v, .y = y, .lse = lse};
-    return enter(ctx, "attention", config, &forward);
+    return run_entry(ctx, "attention", config, &forward);
 }
 
 static lt_status attention_grad(void *ctx, const lt_attention_config *config,
                                 const lt_attention_grad *g)
 {
-    return enter(ctx, "attention_grad", config, g);
+    return run_entry(ctx, "attention_grad", config, g);
 }
 
 void lt_cuda_install_attention(lt_backend *be)

@@ -16,12 +16,12 @@ typedef struct work {
     float *q, *k, *v, *dy, *y, *dq, *dk, *dv, *scores, *slopes;
 } work;
 
-static int64_t rows_of(const work *w)
+static int64_t rows_per_item(const work *w)
 {
     return w->groups * w->queries;
 }
 
-static lt_status want_dtypes(const lt_cuda *c, const lt_view *q, const lt_view *lse)
+static lt_status check_dtypes(const lt_cuda *c, const lt_view *q, const lt_view *lse)
 {
     if (q->dtype != LT_F64 && lse->dtype == LT_F32)
         return LT_OK;
@@ -30,19 +30,19 @@ static lt_status want_dtypes(const lt_cuda *c, const lt_view *q, const lt_view *
                    c->ordinal, c->operation, lt_dtype_name(q->dtype), lt_dtype_name(lse->dtype));
 }
 
-/* Takes as many items as fit, or, if none fits, some of its rows. */
-static void cut(work *w, int matrices)
+/* Sets the tile: as many batch items as fit the workspace limit or, if not even one fits, part of one's rows. */
+static void choose_tile_sizes(work *w, int matrices)
 {
     const int64_t most = (int64_t)(w->composed->limit / sizeof(float)) / matrices;
     const int64_t all = w->batch * w->kv_heads;
-    w->items = most / (rows_of(w) * w->keys);
+    w->items = most / (rows_per_item(w) * w->keys);
     w->items = w->items < 1 ? 1 : w->items < all ? w->items : all;
     w->tile = most / (w->items * w->keys);
-    w->tile = w->tile < 1 ? 1 : w->tile < rows_of(w) ? w->tile : rows_of(w);
+    w->tile = w->tile < 1 ? 1 : w->tile < rows_per_item(w) ? w->tile : rows_per_item(w);
 }
 
-static work measure(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
-                    const lt_view *k)
+static work get_sizes(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
+                      const lt_view *k)
 {
     work w = {.c = c,
               .composed = composed,
@@ -56,38 +56,38 @@ static work measure(lt_cuda *c, const lt_attention_composed *composed, const lt_
     return w;
 }
 
-static float *carve(lt_carver *v, int64_t count)
+static float *carve_floats(lt_carver *v, int64_t count)
 {
     return lt_carve(v, (size_t)count * sizeof(float));
 }
 
-static void lay_out(work *w, lt_carver *v, bool backward)
+static void lay_out_workspace(work *w, lt_carver *v, bool backward)
 {
-    const int64_t queries = w->items * rows_of(w) * w->d, keys = w->items * w->keys * w->d;
+    const int64_t queries = w->items * rows_per_item(w) * w->d, keys = w->items * w->keys * w->d;
     const int64_t scores = w->items * w->tile * w->keys;
-    w->q = carve(v, queries);
-    w->k = carve(v, keys);
-    w->v = carve(v, keys);
-    w->y = carve(v, queries); /* or dy */
+    w->q = carve_floats(v, queries);
+    w->k = carve_floats(v, keys);
+    w->v = carve_floats(v, keys);
+    w->y = carve_floats(v, queries); /* or dy */
     w->dy = w->y;
-    w->scores = carve(v, scores);
+    w->scores = carve_floats(v, scores);
     if (!backward)
         return;
-    w->dq = carve(v, queries);
-    w->dk = carve(v, keys);
-    w->dv = carve(v, keys);
-    w->slopes = carve(v, scores);
+    w->dq = carve_floats(v, queries);
+    w->dk = carve_floats(v, keys);
+    w->dv = carve_floats(v, keys);
+    w->slopes = carve_floats(v, scores);
 }
 
-static lt_status open_work(work *w, bool backward)
+static lt_status open_workspace(work *w, bool backward)
 {
     lt_carver count = {0};
     void *memory = NULL;
-    cut(w, backward ? 2 : 1);
-    lay_out(w, &count, backward);
+    choose_tile_sizes(w, backward ? 2 : 1);
+    lay_out_workspace(w, &count, backward);
     LT_TRY(lt_cuda_workspace(w->c, LT_CUDA_MAIN, count.used, &memory));
     lt_carver carver = {.begin = memory};
-    lay_out(w, &carver, backward);
+    lay_out_workspace(w, &carver, backward);
     LT_CUBLAS_TRY(w->c, cublasSetPointerMode(w->c->cublas, CUBLAS_POINTER_MODE_HOST));
     /* TF32 kernels read 16 bytes at a time, so rows must be aligned. */
     const bool tf32 = w->c->tf32 && w->d % 4 == 0 && w->keys % 4 == 0;
@@ -110,7 +110,8 @@ static matrix transpose(matrix m)
 }
 
 /* y = a b + beta y, for all items. BLAS is column-major: it computes y' = b' a'. */
-static lt_status multiply(const work *w, int64_t items, matrix a, matrix b, float beta, matrix y)
+static lt_status multiply_batched(const work *w, int64_t items, matrix a, matrix b, float beta,
+                                  matrix y)
 {
     const float one = 1;
     const int inner = (int)(a.transposed ? a.rows : a.columns);
@@ -123,49 +124,50 @@ static lt_status multiply(const work *w, int64_t items, matrix a, matrix b, floa
 }
 
 /* The rows of an item's queries that s has; all of its keys; their scores. */
-static matrix of_queries(const work *w, float *data, const lt_scores *s)
+static matrix queries_matrix(const work *w, float *data, const lt_scores *s)
 {
-    return (matrix){data + s->first * w->d, s->count, w->d, rows_of(w) * w->d, false};
+    return (matrix){data + s->first * w->d, s->count, w->d, rows_per_item(w) * w->d, false};
 }
 
-static matrix of_keys(const work *w, float *data)
+static matrix keys_matrix(const work *w, float *data)
 {
     return (matrix){data, w->keys, w->d, w->keys * w->d, false};
 }
 
-static matrix of_scores(const work *w, float *data, const lt_scores *s)
+static matrix scores_matrix(const work *w, float *data, const lt_scores *s)
 {
     return (matrix){data, s->count, w->keys, s->count * w->keys, false};
 }
 
-static lt_heads heads_of(const work *w, const lt_view *view, int64_t first, int64_t items)
+static lt_heads view_heads(const work *w, const lt_view *view, int64_t first, int64_t items)
 {
     return (lt_heads){*view, view->shape.dim[2] / w->kv_heads, first, items};
 }
 
-static void gather(const work *w, const lt_view *view, int64_t first, int64_t items, float *to)
+static void gather_items(const work *w, const lt_view *view, int64_t first, int64_t items,
+                         float *to)
 {
-    const lt_heads h = heads_of(w, view, first, items);
+    const lt_heads h = view_heads(w, view, first, items);
     lt_heads_gather(w->c->stream[LT_CUDA_MAIN], &h, to);
 }
 
-static void scatter(const work *w, const float *from, const lt_view *view, int64_t first,
-                    int64_t items)
+static void scatter_items(const work *w, const float *from, const lt_view *view, int64_t first,
+                          int64_t items)
 {
-    const lt_heads h = heads_of(w, view, first, items);
+    const lt_heads h = view_heads(w, view, first, items);
     lt_heads_scatter(w->c->stream[LT_CUDA_MAIN], from, &h);
 }
 
 /* Returns the scores of the rows from `first`, of `items` items from `item`. */
-static lt_scores scores_at(const work *w, int64_t item, int64_t items, int64_t first)
+static lt_scores scores_range(const work *w, int64_t item, int64_t items, int64_t first)
 {
-    const int64_t left = rows_of(w) - first;
+    const int64_t left = rows_per_item(w) - first;
     return (lt_scores){.data = w->scores,
                        .items = items,
                        .first_item = item,
                        .first = first,
                        .count = left < w->tile ? left : w->tile,
-                       .rows = rows_of(w),
+                       .rows = rows_per_item(w),
                        .queries = w->queries,
                        .keys = w->keys,
                        .causal = w->composed->config->causal,
@@ -173,39 +175,39 @@ static lt_scores scores_at(const work *w, int64_t item, int64_t items, int64_t f
 }
 
 /* Returns the number of items to process from that one. */
-static int64_t items_at(const work *w, int64_t item)
+static int64_t items_in_batch(const work *w, int64_t item)
 {
     const int64_t left = w->batch * w->kv_heads - item;
     return left < w->items ? left : w->items;
 }
 
 /* scores = q k', unscaled. */
-static lt_status find_scores(const work *w, const lt_scores *s)
+static lt_status compute_scores(const work *w, const lt_scores *s)
 {
-    return multiply(w, s->items, of_queries(w, w->q, s), transpose(of_keys(w, w->k)), 0,
-                    of_scores(w, w->scores, s));
+    return multiply_batched(w, s->items, queries_matrix(w, w->q, s),
+                            transpose(keys_matrix(w, w->k)), 0, scores_matrix(w, w->scores, s));
 }
 
 lt_status lt_attention_compose(lt_cuda *c, const lt_attention_composed *composed, const lt_view *q,
                                const lt_view *k, const lt_view *v, const lt_view *y,
                                const lt_view *lse)
 {
-    work w = measure(c, composed, q, k);
-    LT_TRY(want_dtypes(c, q, lse));
-    LT_TRY(open_work(&w, false));
+    work w = get_sizes(c, composed, q, k);
+    LT_TRY(check_dtypes(c, q, lse));
+    LT_TRY(open_workspace(&w, false));
     for (int64_t item = 0; item < w.batch * w.kv_heads; item += w.items) {
-        const int64_t items = items_at(&w, item);
-        gather(&w, v, item, items, w.v);
-        gather(&w, k, item, items, w.k);
-        gather(&w, q, item, items, w.q);
-        for (int64_t first = 0; first < rows_of(&w); first += w.tile) {
-            const lt_scores s = scores_at(&w, item, items, first);
-            LT_TRY(find_scores(&w, &s));
+        const int64_t items = items_in_batch(&w, item);
+        gather_items(&w, v, item, items, w.v);
+        gather_items(&w, k, item, items, w.k);
+        gather_items(&w, q, item, items, w.q);
+        for (int64_t first = 0; first < rows_per_item(&w); first += w.tile) {
+            const lt_scores s = scores_range(&w, item, items, first);
+            LT_TRY(compute_scores(&w, &s));
             lt_scores_softmax(c->stream[LT_CUDA_MAIN], &s, lse->data);
-            LT_TRY(multiply(&w, items, of_scores(&w, w.scores, &s), of_keys(&w, w.v), 0,
-                            of_queries(&w, w.y, &s)));
+            LT_TRY(multiply_batched(&w, items, scores_matrix(&w, w.scores, &s),
+                                    keys_matrix(&w, w.v), 0, queries_matrix(&w, w.y, &s)));
         }
-        scatter(&w, w.y, y, item, items);
+        scatter_items(&w, w.y, y, item, items);
     }
     return LT_OK;
 }
@@ -213,46 +215,47 @@ lt_status lt_attention_compose(lt_cuda *c, const lt_attention_composed *composed
 /* Computes the gradients of some rows; those of k and v are added to those of earlier rows. */
 static lt_status add_gradients(const work *w, const lt_attention_grad *g, const lt_scores *s)
 {
-    const lt_heads dy = heads_of(w, g->dy, s->first_item, s->items);
-    const lt_heads y = heads_of(w, g->y, s->first_item, s->items);
-    const matrix dy_rows = of_queries(w, w->dy, s), slopes = of_scores(w, w->slopes, s);
+    const lt_heads dy = view_heads(w, g->dy, s->first_item, s->items);
+    const lt_heads y = view_heads(w, g->y, s->first_item, s->items);
+    const matrix dy_rows = queries_matrix(w, w->dy, s), slopes = scores_matrix(w, w->slopes, s);
     const float kept = s->first > 0 ? 1.0F : 0.0F;
-    LT_TRY(find_scores(w, s));
-    LT_TRY(multiply(w, s->items, dy_rows, transpose(of_keys(w, w->v)), 0, slopes));
+    LT_TRY(compute_scores(w, s));
+    LT_TRY(multiply_batched(w, s->items, dy_rows, transpose(keys_matrix(w, w->v)), 0, slopes));
     lt_scores_slope(w->c->stream[LT_CUDA_MAIN], s, g->lse->data, &dy, &y, w->slopes);
     if (g->dv)
-        LT_TRY(multiply(w, s->items, transpose(of_scores(w, w->scores, s)), dy_rows, kept,
-                        of_keys(w, w->dv)));
+        LT_TRY(multiply_batched(w, s->items, transpose(scores_matrix(w, w->scores, s)), dy_rows,
+                                kept, keys_matrix(w, w->dv)));
     if (g->dk)
-        LT_TRY(multiply(w, s->items, transpose(slopes), of_queries(w, w->q, s), kept,
-                        of_keys(w, w->dk)));
+        LT_TRY(multiply_batched(w, s->items, transpose(slopes), queries_matrix(w, w->q, s), kept,
+                                keys_matrix(w, w->dk)));
     if (g->dq)
-        LT_TRY(multiply(w, s->items, slopes, of_keys(w, w->k), 0, of_queries(w, w->dq, s)));
+        LT_TRY(multiply_batched(w, s->items, slopes, keys_matrix(w, w->k), 0,
+                                queries_matrix(w, w->dq, s)));
     return LT_OK;
 }
 
 lt_status lt_attention_compose_grad(lt_cuda *c, const lt_attention_composed *composed,
                                     const lt_attention_grad *g)
 {
-    work w = measure(c, composed, g->q, g->k);
-    LT_TRY(want_dtypes(c, g->q, g->lse));
-    LT_TRY(open_work(&w, true));
+    work w = get_sizes(c, composed, g->q, g->k);
+    LT_TRY(check_dtypes(c, g->q, g->lse));
+    LT_TRY(open_workspace(&w, true));
     for (int64_t item = 0; item < w.batch * w.kv_heads; item += w.items) {
-        const int64_t items = items_at(&w, item);
-        gather(&w, g->dy, item, items, w.dy);
-        gather(&w, g->v, item, items, w.v);
-        gather(&w, g->k, item, items, w.k);
-        gather(&w, g->q, item, items, w.q);
-        for (int64_t first = 0; first < rows_of(&w); first += w.tile) {
-            const lt_scores s = scores_at(&w, item, items, first);
+        const int64_t items = items_in_batch(&w, item);
+        gather_items(&w, g->dy, item, items, w.dy);
+        gather_items(&w, g->v, item, items, w.v);
+        gather_items(&w, g->k, item, items, w.k);
+        gather_items(&w, g->q, item, items, w.q);
+        for (int64_t first = 0; first < rows_per_item(&w); first += w.tile) {
+            const lt_scores s = scores_range(&w, item, items, first);
             LT_TRY(add_gradients(&w, g, &s));
         }
         if (g->dq)
-            scatter(&w, w.dq, g->dq, item, items);
+            scatter_items(&w, w.dq, g->dq, item, items);
         if (g->dk)
-            scatter(&w, w.dk, g->dk, item, items);
+            scatter_items(&w, w.dk, g->dk, item, items);
         if (g->dv)
-            scatter(&w, w.dv, g->dv, item, items);
+            scatter_items(&w, w.dv, g->dv, item, items);
     }
     return LT_OK;
 }

@@ -42,8 +42,8 @@ typedef struct lt_attention_problem {
 } lt_attention_problem;
 
 /* Returns whether the graph has that tensor. */
-bool lt_attention_has(const lt_attention_problem *p, int slot);
+bool lt_attention_has_slot(const lt_attention_problem *p, int slot);
 /* Builds and finalizes the graph, which the caller resets in any case. */
-LT_MUST_CHECK lt_status lt_attention_graph(lt_dnn_graph *g, const lt_attention_problem *p);
+LT_MUST_CHECK lt_status lt_attention_build_graph(lt_dnn_graph *g, const lt_attention_problem *p);
 
 #endif

@@ -22,7 +22,7 @@ static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view
                         const lt_view *w, const lt_view *b, const lt_view *y)
 {
     lt_cuda *c = ctx;
-    lt_conv_call call = lt_conv_call_of(LT_CONV_FORWARD, config, x, w, y);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_FORWARD, config, x, w, y);
     lt_conv_use_space_to_depth(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d"));
     LT_TRY(lt_conv_run(c, &call));
@@ -35,7 +35,7 @@ static lt_status conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *w, const lt_view *dx)
 {
     lt_cuda *c = ctx;
-    lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_X, config, dx, w, dy);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_GRAD_X, config, dx, w, dy);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_x"));
     LT_TRY(lt_conv_run(c, &call));
     return lt_cuda_end(c);
@@ -45,7 +45,7 @@ static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const 
                                const lt_view *x, const lt_view *dw)
 {
     lt_cuda *c = ctx;
-    lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, x, dw, dy);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_GRAD_W, config, x, dw, dy);
     lt_conv_use_space_to_depth(&call);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_w"));
     LT_TRY(lt_conv_run(c, &call));

@@ -5,7 +5,7 @@
 #include "tensor/backend/cuda/kernels.h"
 #include "tensor/backend/cuda/norm_sums.h"
 
-lt_view lt_conv_row(const lt_view *rows, int i)
+lt_view lt_conv_row_view(const lt_view *rows, int i)
 {
     lt_view v = *rows;
     const int64_t channels = rows->shape.dim[rows->shape.ndim - 1];
@@ -16,7 +16,7 @@ lt_view lt_conv_row(const lt_view *rows, int i)
     return v;
 }
 
-lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written)
+lt_operand lt_conv_vector_operand(const lt_view *view, lt_dtype dtype, bool written)
 {
     return (lt_operand){.view = view, .dtype = dtype, .fits = true, .written = written};
 }
@@ -26,15 +26,15 @@ static size_t bytes_of_sums(const lt_conv_call *call)
     return (size_t)call->problem.y[1] * sizeof(float);
 }
 
-void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row)
+void lt_conv_set_sums_memory(lt_conv_call *call, int slot, const lt_view *row)
 {
     for (int i = 0; i < 2; i++) {
         call->work[slot + i] = bytes_of_sums(call);
-        if (i == 1 && !row) /* followed by the workspace of lt_cuda_moments_of_sums() */
+        if (i == 1 && !row) /* followed by the workspace of lt_cuda_moments_from_sums() */
             call->work[slot + i] =
-                lt_cuda_padded(bytes_of_sums(call)) + (size_t)call->problem.y[1] * LT_SUMS_BYTES;
+                lt_cuda_pad_bytes(bytes_of_sums(call)) + (size_t)call->problem.y[1] * LT_SUMS_BYTES;
         if (row)
-            call->operand[slot + i] = lt_conv_vector(&row[i], LT_F32, true);
+            call->operand[slot + i] = lt_conv_vector_operand(&row[i], LT_F32, true);
     }
 }
 
@@ -43,20 +43,20 @@ typedef struct stats_call {
     bool *sums;
 } stats_call;
 
-lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
-                            bool *sums)
+lt_status lt_conv_finish_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
+                              bool *sums)
 {
     if (sums) {
         *sums = true;
         return LT_OK;
     }
     char *squares = call->memory[slot + 1];
-    return lt_cuda_moments_of_sums(c, &call->operand[LT_CONV_Y].use, call->memory[slot],
-                                   (const float *)squares,
-                                   squares + lt_cuda_padded(bytes_of_sums(call)), stats);
+    return lt_cuda_moments_from_sums(c, &call->operand[LT_CONV_Y].use, call->memory[slot],
+                                     (const float *)squares,
+                                     squares + lt_cuda_pad_bytes(bytes_of_sums(call)), stats);
 }
 
-static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
+static lt_status run_unfused_stats(lt_cuda *c, const lt_conv_call *call)
 {
     const stats_call *s = call->context;
     if (s->sums)
@@ -68,7 +68,7 @@ static lt_status compose_stats(lt_cuda *c, const lt_conv_call *call)
 static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 {
     const stats_call *s = call->context;
-    return lt_conv_take_sums(c, call, LT_CONV_SUM, s->stats, s->sums);
+    return lt_conv_finish_sums(c, call, LT_CONV_SUM, s->stats, s->sums);
 }
 
 static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const lt_view *x,
@@ -76,16 +76,16 @@ static lt_status conv2d_stats(void *ctx, const lt_conv2d_config *config, const l
 {
     lt_cuda *c = ctx;
     const stats_call context = {stats, sums};
-    const lt_view row[] = {lt_conv_row(stats, 1), lt_conv_row(stats, 2)};
-    lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, x, w, y);
+    const lt_view row[] = {lt_conv_row_view(stats, 1), lt_conv_row_view(stats, 2)};
+    lt_conv_call call = lt_conv_make_call(LT_CONV_STATS, config, x, w, y);
     call.context = &context;
     call.fused = true;
     call.after = finish_stats;
-    call.other = compose_stats;
+    call.other = run_unfused_stats;
     lt_conv_use_space_to_depth(&call);
-    lt_conv_place_sums(&call, LT_CONV_SUM, sums ? row : NULL);
+    lt_conv_set_sums_memory(&call, LT_CONV_SUM, sums ? row : NULL);
     if (!lt_conv_may_fuse(&call.problem))
-        return compose_stats(c, &call);
+        return run_unfused_stats(c, &call);
     LT_TRY(lt_cuda_begin(c, "conv2d_stats"));
     LT_TRY(lt_conv_run(c, &call));
     return lt_cuda_end(c);
@@ -96,7 +96,7 @@ typedef struct sums_call {
     const lt_view *sums;
 } sums_call;
 
-static lt_status compose_sums(lt_cuda *c, const lt_conv_call *call)
+static lt_status run_unfused_grad_sums(lt_cuda *c, const lt_conv_call *call)
 {
     const sums_call *s = call->context;
     const lt_batchnorm_grad in = {
@@ -111,25 +111,25 @@ static lt_status conv2d_grad_x_sums(void *ctx, const lt_conv2d_config *config, c
 {
     lt_cuda *c = ctx;
     const sums_call context = {norm, sums};
-    const lt_view mean = lt_conv_row(norm->coef, 0), rstd = lt_conv_row(norm->coef, 1);
-    const lt_view gamma = lt_conv_row(norm->gamma, 0), beta = lt_conv_row(norm->beta, 0);
-    const lt_view dbeta = lt_conv_row(sums, 0), dgamma = lt_conv_row(sums, 1);
-    lt_conv_call call = lt_conv_call_of(LT_CONV_SUMS, config, dx, w, dy);
+    const lt_view mean = lt_conv_row_view(norm->coef, 0), rstd = lt_conv_row_view(norm->coef, 1);
+    const lt_view gamma = lt_conv_row_view(norm->gamma, 0), beta = lt_conv_row_view(norm->beta, 0);
+    const lt_view dbeta = lt_conv_row_view(sums, 0), dgamma = lt_conv_row_view(sums, 1);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_SUMS, config, dx, w, dy);
     call.context = &context;
     call.fused = true;
-    call.other = compose_sums;
+    call.other = run_unfused_grad_sums;
     call.operand[LT_CONV_NORM_X] = (lt_operand){
         .view = norm->x, .dtype = dy->dtype, .fits = lt_view_is_channels_last(norm->x)};
-    call.operand[LT_CONV_MEAN] = lt_conv_vector(&mean, LT_F32, false);
-    call.operand[LT_CONV_RSTD] = lt_conv_vector(&rstd, LT_F32, false);
-    call.operand[LT_CONV_GAMMA] = lt_conv_vector(&gamma, LT_F32, false);
-    call.operand[LT_CONV_BETA] = lt_conv_vector(&beta, LT_F32, false);
-    call.operand[LT_CONV_DGAMMA] = lt_conv_vector(&dgamma, LT_F32, true);
-    call.operand[LT_CONV_DBETA] = lt_conv_vector(&dbeta, LT_F32, true);
+    call.operand[LT_CONV_MEAN] = lt_conv_vector_operand(&mean, LT_F32, false);
+    call.operand[LT_CONV_RSTD] = lt_conv_vector_operand(&rstd, LT_F32, false);
+    call.operand[LT_CONV_GAMMA] = lt_conv_vector_operand(&gamma, LT_F32, false);
+    call.operand[LT_CONV_BETA] = lt_conv_vector_operand(&beta, LT_F32, false);
+    call.operand[LT_CONV_DGAMMA] = lt_conv_vector_operand(&dgamma, LT_F32, true);
+    call.operand[LT_CONV_DBETA] = lt_conv_vector_operand(&dbeta, LT_F32, true);
     for (int i = LT_CONV_A; i <= LT_CONV_C; i++)
         call.work[i] = (size_t)dx->shape.dim[1] * sizeof(float);
     if (!lt_conv_may_fuse(&call.problem))
-        return compose_sums(c, &call);
+        return run_unfused_grad_sums(c, &call);
     LT_TRY(lt_cuda_begin(c, "conv2d_grad_x_sums"));
     LT_TRY(lt_conv_run(c, &call));
     return lt_cuda_end(c);

@@ -17,7 +17,7 @@ const lt_conv_form_info lt_conv_forms[] = {
     [LT_CONV_SUMS] = {"conv2d_grad_x_sums", LT_DNN_GRAD_X, LT_CONV_SLOTS, LT_CONV_X}};
 
 /* Recomputes relu's input from batch norm's, then relu's gradient and the sums. */
-static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
+static void add_norm_grad_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
 {
     static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_SUB, CUDNN_POINTWISE_MUL,
                                                 CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD};
@@ -29,20 +29,20 @@ static void add_sums(lt_dnn_graph *g, const lt_conv_problem *p, int dx)
         at = next;
     }
     lt_dnn_relu_grad(g, dx, at, LT_CONV_X);
-    lt_dnn_norm_weights(g, &(lt_dnn_norm_grad){.mean = LT_CONV_MEAN,
-                                               .deviation = LT_CONV_RSTD,
-                                               .gain = LT_CONV_GAMMA,
-                                               .x = LT_CONV_NORM_X,
-                                               .dy = LT_CONV_X,
-                                               .dgain = LT_CONV_DGAMMA,
-                                               .dbias = LT_CONV_DBETA,
-                                               .a = LT_CONV_A,
-                                               .b = LT_CONV_B,
-                                               .c = LT_CONV_C});
+    lt_dnn_norm_weight_grads(g, &(lt_dnn_norm_grad){.mean = LT_CONV_MEAN,
+                                                    .deviation = LT_CONV_RSTD,
+                                                    .gain = LT_CONV_GAMMA,
+                                                    .x = LT_CONV_NORM_X,
+                                                    .dy = LT_CONV_X,
+                                                    .dgain = LT_CONV_DGAMMA,
+                                                    .dbias = LT_CONV_DBETA,
+                                                    .a = LT_CONV_A,
+                                                    .b = LT_CONV_B,
+                                                    .c = LT_CONV_C});
 }
 
 /* Adds relu(x * scale + shift) of the first tensor. */
-static int add_norm(lt_dnn_graph *g, const lt_conv_problem *p)
+static int add_input_norm(lt_dnn_graph *g, const lt_conv_problem *p)
 {
     static const cudnnPointwiseMode_t mode[] = {CUDNN_POINTWISE_MUL, CUDNN_POINTWISE_ADD,
                                                 CUDNN_POINTWISE_RELU_FWD};
@@ -72,12 +72,12 @@ static void add_tensors(lt_dnn_graph *g, const lt_conv_problem *p)
         lt_dnn_vector(g, LT_F32, sums ? p->x[1] : p->y[1]);
 }
 
-lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p)
+lt_status lt_conv_build_graph(lt_dnn_graph *g, const lt_conv_problem *p)
 {
     int x = LT_CONV_X;
     add_tensors(g, p);
     if (p->form == LT_CONV_NORM_STATS || p->form == LT_CONV_NORM_GRAD_W)
-        x = add_norm(g, p);
+        x = add_input_norm(g, p);
     if (p->form == LT_CONV_SUMS)
         x = lt_dnn_tensor(g, between, p->x, LT_DNN_VIRTUAL);
     lt_dnn_conv(g, lt_conv_forms[p->form].kind, &p->config, x, LT_CONV_W, LT_CONV_Y);
@@ -86,6 +86,6 @@ lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p)
     if (p->form == LT_CONV_NORM_STATS)
         lt_dnn_statistics(g, LT_CONV_Y, LT_CONV_NORM_SUM, LT_CONV_NORM_SQUARES);
     if (p->form == LT_CONV_SUMS)
-        add_sums(g, p, x);
-    return lt_dnn_finish(g);
+        add_norm_grad_sums(g, p, x);
+    return lt_dnn_finalize_graph(g);
 }

@@ -58,6 +58,6 @@ typedef struct lt_conv_form_info {
 extern const lt_conv_form_info lt_conv_forms[]; /* by lt_conv_form */
 
 /* Builds and finalizes the graph, which the caller resets in any case. */
-LT_MUST_CHECK lt_status lt_conv_graph(lt_dnn_graph *g, const lt_conv_problem *p);
+LT_MUST_CHECK lt_status lt_conv_build_graph(lt_dnn_graph *g, const lt_conv_problem *p);
 
 #endif

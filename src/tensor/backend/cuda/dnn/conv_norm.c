@@ -21,7 +21,7 @@ typedef struct norm_call {
     void **written; /* the input, during autotuning */
 } norm_call;
 
-static size_t bytes_of(const lt_view *x)
+static size_t view_bytes(const lt_view *x)
 {
     return (size_t)lt_shape_count(x->shape) * lt_dtype_size(x->dtype);
 }
@@ -41,7 +41,7 @@ static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_
     lt_view x = *call->x;
     bool sums;
     if (!*n->written)
-        LT_TRY(lt_cuda_alloc(c, bytes_of(&x), n->written));
+        LT_TRY(lt_cuda_alloc(c, view_bytes(&x), n->written));
     x.data = *n->written;
     LT_TRY(write_input(c, call, n->norm, &x));
     return n->stats ? be->conv2d_stats(c, call->config, &x, call->w, call->y, n->stats,
@@ -49,7 +49,7 @@ static lt_status write_and_run(lt_cuda *c, const lt_conv_call *call, const norm_
                     : be->conv2d_grad_w(c, call->config, call->y, &x, call->w);
 }
 
-static lt_status other(lt_cuda *c, const lt_conv_call *call)
+static lt_status run_unfused(lt_cuda *c, const lt_conv_call *call)
 {
     const norm_call *n = call->context;
     if (call->trying)
@@ -61,10 +61,11 @@ static lt_status other(lt_cuda *c, const lt_conv_call *call)
 static lt_status finish_stats(lt_cuda *c, const lt_conv_call *call)
 {
     const norm_call *n = call->context;
-    return lt_conv_take_sums(c, call, n->norm ? LT_CONV_NORM_SUM : LT_CONV_SUM, n->stats, n->sums);
+    return lt_conv_finish_sums(c, call, n->norm ? LT_CONV_NORM_SUM : LT_CONV_SUM, n->stats,
+                               n->sums);
 }
 
-static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call, norm_call context)
+static lt_status run_fused(lt_cuda *c, const char *operation, lt_conv_call *call, norm_call context)
 {
     void *written = NULL;
     lt_view sum[2];
@@ -73,59 +74,60 @@ static lt_status run(lt_cuda *c, const char *operation, lt_conv_call *call, norm
     call->context = &context;
     call->fused = true;
     call->after = context.stats ? finish_stats : call->after;
-    call->other = other;
+    call->other = run_unfused;
     for (int i = 0; context.stats && i < 2; i++)
-        sum[i] = lt_conv_row(context.stats, 1 + i);
+        sum[i] = lt_conv_row_view(context.stats, 1 + i);
     if (context.stats)
-        lt_conv_place_sums(call, context.norm ? LT_CONV_NORM_SUM : LT_CONV_SUM,
-                           context.sums ? sum : NULL);
+        lt_conv_set_sums_memory(call, context.norm ? LT_CONV_NORM_SUM : LT_CONV_SUM,
+                                context.sums ? sum : NULL);
     LT_TRY(lt_cuda_begin(c, operation));
     lt_status st = lt_conv_run(c, call);
     if (written)
-        lt_cuda_free(c, written, bytes_of(call->x));
+        lt_cuda_free(c, written, view_bytes(call->x));
     return st ? st : lt_cuda_end(c);
 }
 
-static bool may_fuse(const lt_conv_problem *p, const lt_batchnorm_before *norm)
+static bool may_fuse_norm(const lt_conv_problem *p, const lt_batchnorm_before *norm)
 {
     return p->dtype == LT_F16 && norm->x->dtype == LT_F16 && lt_conv_may_fuse(p) && norm->rounded
            && lt_view_is_channels_last(norm->x);
 }
 
-static lt_status run_of_norm(lt_cuda *c, const char *operation, lt_conv_call *call,
-                             norm_call context)
+static lt_status run_fused_norm(lt_cuda *c, const char *operation, lt_conv_call *call,
+                                norm_call context)
 {
     const lt_batchnorm_before *norm = context.norm;
     *context.done = false;
-    if (!may_fuse(&call->problem, norm))
+    if (!may_fuse_norm(&call->problem, norm))
         return LT_OK;
-    const lt_view part[] = {lt_conv_row(norm->rounded, 0), lt_conv_row(norm->rounded, 1)};
+    const lt_view part[] = {lt_conv_row_view(norm->rounded, 0), lt_conv_row_view(norm->rounded, 1)};
     for (int i = 0; i < 2; i++)
-        call->operand[LT_CONV_SCALE + i] = lt_conv_vector(&part[i], LT_F16, false);
-    return run(c, operation, call, context);
+        call->operand[LT_CONV_SCALE + i] = lt_conv_vector_operand(&part[i], LT_F16, false);
+    return run_fused(c, operation, call, context);
 }
 
 static lt_status conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
                                    const lt_batchnorm_before *norm, const lt_view *w,
                                    const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
-    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_STATS, config, norm->x, w, y);
-    return run_of_norm(ctx, "conv2d_norm_stats", &call,
-                       (norm_call){.norm = norm,
-                                   .stats = stats,
-                                   .sums = how->moments ? NULL : &how->sums,
-                                   .done = &how->done});
+    lt_conv_call call = lt_conv_make_call(LT_CONV_NORM_STATS, config, norm->x, w, y);
+    return run_fused_norm(ctx, "conv2d_norm_stats", &call,
+                          (norm_call){.norm = norm,
+                                      .stats = stats,
+                                      .sums = how->moments ? NULL : &how->sums,
+                                      .done = &how->done});
 }
 
 static lt_status conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                     const lt_batchnorm_before *norm, const lt_view *dw, bool *done)
 {
-    lt_conv_call call = lt_conv_call_of(LT_CONV_NORM_GRAD_W, config, norm->x, dw, dy);
-    return run_of_norm(ctx, "conv2d_norm_grad_w", &call, (norm_call){.norm = norm, .done = done});
+    lt_conv_call call = lt_conv_make_call(LT_CONV_NORM_GRAD_W, config, norm->x, dw, dy);
+    return run_fused_norm(ctx, "conv2d_norm_grad_w", &call,
+                          (norm_call){.norm = norm, .done = done});
 }
 
 /* Returns a view of the normalized pixels, without data. */
-static lt_view normalized(const lt_view *pixels, lt_dtype dtype)
+static lt_view normalized_view(const lt_view *pixels, lt_dtype dtype)
 {
     const int64_t *dim = pixels->shape.dim;
     return (lt_view){.dtype = dtype,
@@ -147,15 +149,15 @@ static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
                                      const lt_conv_pixels *pixels, const lt_view *w,
                                      const lt_view *y, const lt_view *stats, lt_norm_conv *how)
 {
-    const lt_view x = normalized(pixels->x, y->dtype);
+    const lt_view x = normalized_view(pixels->x, y->dtype);
     lt_view blocks;
     how->done = false;
     pixels->folded->shape = blocks_shape(config, &x, w, y);
     if (!pixels->folded->data)
         return LT_OK;
-    lt_conv_call call = lt_conv_call_of(LT_CONV_STATS, config, &x, w, y);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_STATS, config, &x, w, y);
     lt_conv_use_pixels(&call, &blocks, pixels);
-    return run(
+    return run_fused(
         ctx, "conv2d_pixels_stats", &call,
         (norm_call){.stats = stats, .sums = how->moments ? NULL : &how->sums, .done = &how->done});
 }
@@ -163,11 +165,11 @@ static lt_status conv2d_pixels_stats(void *ctx, const lt_conv2d_config *config,
 static lt_status conv2d_pixels_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
                                       const lt_conv_pixels *pixels, const lt_view *dw, bool *done)
 {
-    const lt_view x = normalized(pixels->x, dy->dtype);
+    const lt_view x = normalized_view(pixels->x, dy->dtype);
     lt_view blocks;
-    lt_conv_call call = lt_conv_call_of(LT_CONV_GRAD_W, config, &x, dw, dy);
+    lt_conv_call call = lt_conv_make_call(LT_CONV_GRAD_W, config, &x, dw, dy);
     lt_conv_use_pixels(&call, &blocks, pixels);
-    return run(ctx, "conv2d_pixels_grad_w", &call, (norm_call){.done = done});
+    return run_fused(ctx, "conv2d_pixels_grad_w", &call, (norm_call){.done = done});
 }
 
 void lt_cuda_install_norm_convs(lt_backend *be)

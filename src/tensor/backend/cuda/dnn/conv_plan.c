@@ -65,7 +65,7 @@ static lt_status run_plan(lt_cuda *c, const lt_conv_call *call, const lt_dnn_pla
 }
 
 /* The other entries end; this one is resumed. */
-static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
+static lt_status run_unfused(lt_cuda *c, const lt_conv_call *call)
 {
     const char *operation = c->operation;
     lt_status st = call->other(c, call);
@@ -73,7 +73,7 @@ static lt_status run_other(lt_cuda *c, const lt_conv_call *call)
     return st ? st : entered;
 }
 
-static lt_status run_one(void *context, const lt_dnn_plan *plan)
+static lt_status run_candidate_plan(void *context, const lt_dnn_plan *plan)
 {
     const tuning *t = context;
     return run_plan(t->c, t->call, plan, t->workspace);
@@ -83,8 +83,8 @@ static lt_status run_candidate(void *context, int i)
 {
     tuning *t = context;
     return i < t->count ? lt_dnn_first_run(t->c, t->cache, &t->configs.item[t->config[i]],
-                                           t->workspace_bytes, run_one, t, &t->plan[i])
-                        : run_other(t->c, t->call);
+                                           t->workspace_bytes, run_candidate_plan, t, &t->plan[i])
+                        : run_unfused(t->c, t->call);
 }
 
 /* Returns whether a plan of the config was added. */
@@ -126,17 +126,17 @@ static void clear_tuning(tuning *t)
 {
     clear_plans(t);
     lt_dnn_configs_clear(&t->configs);
-    lt_dnn_reset(&t->graph);
+    lt_dnn_reset_graph(&t->graph);
 }
 
 /* Builds the candidates that cuDNN's heuristics propose. Not finding one is no failure if the call has an
  * alternative. */
-static lt_status propose(tuning *t)
+static lt_status propose_candidates(tuning *t)
 {
     const lt_dnn_rules rules = {t->c->deterministic, t->c->tf32, most_workspace};
-    lt_status st = lt_conv_graph(&t->graph, &t->call->problem);
+    lt_status st = lt_conv_build_graph(&t->graph, &t->call->problem);
     if (!st)
-        st = lt_dnn_propose(&t->configs, &t->graph, t->cache->device, &rules);
+        st = lt_dnn_propose_configs(&t->configs, &t->graph, t->cache->device, &rules);
     if (!st)
         st = make_plans(t);
     return t->call->other ? LT_OK : st;
@@ -153,23 +153,23 @@ static int count_candidates(tuning *t)
 }
 
 /* Assigns memory to all tensors of the graph, and `bytes` of workspace to its plan. */
-static lt_status open_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
+static lt_status assign_memory(lt_cuda *c, lt_conv_call *call, size_t bytes, void **workspace)
 {
     const int slots = lt_conv_forms[call->problem.form].slots;
-    size_t extra = lt_cuda_padded(bytes);
+    size_t extra = lt_cuda_pad_bytes(bytes);
     for (int i = 0; i < slots; i++)
-        extra += lt_cuda_padded(call->work[i]);
+        extra += lt_cuda_pad_bytes(call->work[i]);
     LT_TRY(lt_operands_open(c, call->operand, slots, extra, workspace));
-    char *at = (char *)*workspace + (*workspace ? lt_cuda_padded(bytes) : 0);
+    char *at = (char *)*workspace + (*workspace ? lt_cuda_pad_bytes(bytes) : 0);
     for (int i = 0; i < slots; i++) {
         call->memory[i] = call->operand[i].view ? call->operand[i].use.data : at;
-        at += call->operand[i].view ? 0 : lt_cuda_padded(call->work[i]);
+        at += call->operand[i].view ? 0 : lt_cuda_pad_bytes(call->work[i]);
     }
     return LT_OK;
 }
 
 /* Moves the best candidate to the cache. */
-static lt_status keep_candidate(tuning *t, int best, lt_dnn_plan **out)
+static lt_status cache_candidate(tuning *t, int best, lt_dnn_plan **out)
 {
     lt_dnn_plan chosen = {0};
     if (best < t->count) {
@@ -184,26 +184,26 @@ static void log_candidates(const tuning *t, int candidates, const float *millise
 {
     static const lt_dnn_plan composed = {0};
     for (int i = 0; i < candidates; i++)
-        lt_dnn_log(t->c, t->key, i, i < t->count ? &t->plan[i] : &composed, milliseconds[i],
-                   i == best);
+        lt_dnn_log_plan(t->c, t->key, i, i < t->count ? &t->plan[i] : &composed, milliseconds[i],
+                        i == best);
 }
 
 static lt_status time_candidates(tuning *t, lt_dnn_plan **out)
 {
     float milliseconds[MOST_TRIED + 1];
     int best = 0;
-    lt_status st = propose(t);
+    lt_status st = propose_candidates(t);
     const int candidates = st ? 0 : count_candidates(t);
     if (!st)
-        st = open_memory(t->c, t->call, t->workspace_bytes, &t->workspace);
+        st = assign_memory(t->c, t->call, t->workspace_bytes, &t->workspace);
     t->call->trying = true;
     if (!st)
-        st = lt_cuda_fastest(t->c, candidates, run_candidate, t, milliseconds, &best);
+        st = lt_cuda_find_fastest(t->c, candidates, run_candidate, t, milliseconds, &best);
     t->call->trying = false;
     if (st)
         return st;
     log_candidates(t, candidates, milliseconds, best);
-    return keep_candidate(t, best, out);
+    return cache_candidate(t, best, out);
 }
 
 /* Times the candidates on the call's operands: the run that follows overwrites the result. */
@@ -225,7 +225,7 @@ static lt_status get_plan(lt_cuda *c, lt_conv_call *call, lt_dnn_plan **out)
 {
     lt_dnn_cache *cache = NULL;
     char key[KEY];
-    lt_status st = lt_dnn_cache_of(c, &cache);
+    lt_status st = lt_dnn_get_cache(c, &cache);
     if (st || !cache)
         return st;
     make_key(c, call, key);
@@ -240,8 +240,8 @@ bool lt_conv_may_fuse(const lt_conv_problem *p)
            && p->y[1] % CHANNELS == 0;
 }
 
-lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
-                             const lt_view *w, const lt_view *y)
+lt_conv_call lt_conv_make_call(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
+                               const lt_view *w, const lt_view *y)
 {
     const int written = lt_conv_forms[form].written;
     const lt_view *const view[] = {x, w, y};
@@ -263,7 +263,7 @@ lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, 
     return call;
 }
 
-lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call)
+lt_status lt_conv_check_dtype(const lt_cuda *c, const lt_conv_call *call)
 {
     const lt_dtype dtype = call->problem.dtype;
     if (dtype != LT_F32 && dtype != LT_F16 && dtype != LT_BF16)
@@ -273,7 +273,7 @@ lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call)
 }
 
 /* Replaces a plan of an earlier process that does not run in this one. */
-static lt_status run_anew(lt_cuda *c, lt_conv_call *call)
+static lt_status replace_and_run_plan(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_cache *cache = NULL;
     lt_dnn_plan *plan = NULL;
@@ -283,7 +283,7 @@ static lt_status run_anew(lt_cuda *c, lt_conv_call *call)
            c->operation, lt_error_message());
     c->api->last_error(); /* handled here: the next launch must not report it */
     make_key(c, call, key);
-    LT_TRY(lt_dnn_cache_of(c, &cache));
+    LT_TRY(lt_dnn_get_cache(c, &cache));
     LT_TRY(choose_plan(c, call, cache, key, &plan));
     return lt_conv_run(c, call);
 }
@@ -292,23 +292,23 @@ static lt_status run_call(lt_cuda *c, lt_conv_call *call)
 {
     lt_dnn_plan *plan = NULL;
     void *workspace;
-    LT_TRY(lt_conv_check(c, call));
+    LT_TRY(lt_conv_check_dtype(c, call));
     if (call->fused && c->fused == LT_FUSED_OFF)
-        return run_other(c, call);
+        return run_unfused(c, call);
     lt_status st = get_plan(c, call, &plan);
     if (st || !plan)
         return st;
     if (!plan->plan)
-        return run_other(c, call);
-    LT_TRY(open_memory(c, call, plan->workspace, &workspace));
+        return run_unfused(c, call);
+    LT_TRY(assign_memory(c, call, plan->workspace, &workspace));
     st = run_plan(c, call, plan, workspace);
     if (st)
-        return plan->untested && !c->capturing ? run_anew(c, call) : st;
+        return plan->untested && !c->capturing ? replace_and_run_plan(c, call) : st;
     plan->untested = false;
     return lt_operands_close(c, call->operand, lt_conv_forms[call->problem.form].slots);
 }
 
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call)
 {
-    return lt_cuda_of_operation(c, run_call(c, call));
+    return lt_cuda_prefix_operation(c, run_call(c, call));
 }

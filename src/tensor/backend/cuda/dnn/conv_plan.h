@@ -30,21 +30,21 @@ struct lt_conv_call {
 bool lt_conv_may_fuse(const lt_conv_problem *p);
 
 /* Returns a call on these tensors or their gradients, as the form requires. */
-lt_conv_call lt_conv_call_of(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
-                             const lt_view *w, const lt_view *y);
+lt_conv_call lt_conv_make_call(lt_conv_form form, const lt_conv2d_config *config, const lt_view *x,
+                               const lt_view *w, const lt_view *y);
 /* Returns LT_OK if its dtype is supported, else LT_E_UNSUPPORTED. */
-lt_status lt_conv_check(const lt_cuda *c, const lt_conv_call *call);
+lt_status lt_conv_check_dtype(const lt_cuda *c, const lt_conv_call *call);
 /* Called within an entry, after lt_cuda_begin(). */
 lt_status lt_conv_run(lt_cuda *c, lt_conv_call *call);
 
 /* Row i of [rows,C] as a tensor of the graph, and as an operand that needs no copy. */
-lt_view lt_conv_row(const lt_view *rows, int i);
-lt_operand lt_conv_vector(const lt_view *view, lt_dtype dtype, bool written);
+lt_view lt_conv_row_view(const lt_view *rows, int i);
+lt_operand lt_conv_vector_operand(const lt_view *view, lt_dtype dtype, bool written);
 /* Directs the sums of y and of y^2, tensors slot and slot + 1, to row[0] and row[1], or to the workspace if row is
  * NULL. */
-void lt_conv_place_sums(lt_conv_call *call, int slot, const lt_view *row);
+void lt_conv_set_sums_memory(lt_conv_call *call, int slot, const lt_view *row);
 /* Sets *sums to true if the sums are results, or, if sums is NULL, computes stats from them. */
-lt_status lt_conv_take_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
-                            bool *sums);
+lt_status lt_conv_finish_sums(lt_cuda *c, const lt_conv_call *call, int slot, const lt_view *stats,
+                              bool *sums);
 
 #endif

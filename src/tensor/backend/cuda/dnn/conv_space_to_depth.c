@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Replaces a tensor of the call by one in the workspace. */
-static void replace(lt_conv_call *call, int slot, const lt_view *by, int64_t dim[4])
+static void replace_tensor(lt_conv_call *call, int slot, const lt_view *by, int64_t dim[4])
 {
     call->operand[slot] = (lt_operand){.dtype = by->dtype};
     call->work[slot] = lt_dtype_size(by->dtype);
@@ -17,32 +17,32 @@ static void replace(lt_conv_call *call, int slot, const lt_view *by, int64_t dim
     }
 }
 
-static lt_status fold_x(lt_cuda *c, const lt_conv_call *call)
+static lt_status space_to_depth_x(lt_cuda *c, const lt_conv_call *call)
 {
     lt_view blocks = lt_space_to_depth_blocks(call->x, call->y);
     blocks.data = call->memory[LT_CONV_X];
     return lt_space_to_depth_x(c, call->x, &blocks);
 }
 
-static lt_status fold_both(lt_cuda *c, const lt_conv_call *call)
+static lt_status space_to_depth_x_and_w(lt_cuda *c, const lt_conv_call *call)
 {
     lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     filters.data = call->memory[LT_CONV_W];
     LT_TRY(lt_space_to_depth_w(c, call->w, &filters));
-    return fold_x(c, call);
+    return space_to_depth_x(c, call);
 }
 
-static lt_status unfold_w(lt_cuda *c, const lt_conv_call *call)
+static lt_status depth_to_space_w(lt_cuda *c, const lt_conv_call *call)
 {
     lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     filters.data = call->memory[LT_CONV_W];
     return lt_depth_to_space_w(c, &filters, call->w);
 }
 
-static lt_status as_it_was(lt_cuda *c, const lt_conv_call *call)
+static lt_status run_original_conv(lt_cuda *c, const lt_conv_call *call)
 {
     lt_conv_call plain =
-        lt_conv_call_of(call->problem.form, call->config, call->x, call->w, call->y);
+        lt_conv_make_call(call->problem.form, call->config, call->x, call->w, call->y);
     return lt_conv_run(c, &plain);
 }
 
@@ -55,16 +55,16 @@ void lt_conv_use_space_to_depth(lt_conv_call *call)
     const lt_view filters = lt_space_to_depth_filters(call->w, call->y);
     const bool grad_w = p->form == LT_CONV_GRAD_W;
     p->config = lt_space_to_depth_config();
-    replace(call, LT_CONV_X, &blocks, p->x);
-    replace(call, LT_CONV_W, &filters, p->w);
-    call->before = grad_w ? fold_x : fold_both;
+    replace_tensor(call, LT_CONV_X, &blocks, p->x);
+    replace_tensor(call, LT_CONV_W, &filters, p->w);
+    call->before = grad_w ? space_to_depth_x : space_to_depth_x_and_w;
     if (grad_w)
-        call->after = unfold_w;
+        call->after = depth_to_space_w;
     if (!call->other)
-        call->other = as_it_was;
+        call->other = run_original_conv;
 }
 
-static lt_status fold_pixels(lt_cuda *c, const lt_conv_call *call)
+static lt_status space_to_depth_pixels(lt_cuda *c, const lt_conv_call *call)
 {
     const lt_view *blocks = call->operand[LT_CONV_X].view;
     lt_view filters = lt_space_to_depth_filters(call->w, call->y);
@@ -81,5 +81,5 @@ void lt_conv_use_pixels(lt_conv_call *call, lt_view *blocks, const lt_conv_pixel
     call->pixels = pixels;
     call->operand[LT_CONV_X] = (lt_operand){.view = blocks, .dtype = blocks->dtype, .fits = true};
     call->work[LT_CONV_X] = 0;
-    call->before = call->problem.form == LT_CONV_GRAD_W ? NULL : fold_pixels;
+    call->before = call->problem.form == LT_CONV_GRAD_W ? NULL : space_to_depth_pixels;
 }

@@ -34,7 +34,7 @@ static void close_cache(lt_cuda *c, void *data)
 }
 
 /* Writes device and library to the plan log. */
-static void tell_device(const lt_cuda *c, const lt_dnn_cache *cache)
+static void log_device(const lt_cuda *c, const lt_dnn_cache *cache)
 {
     const lt_cuda_properties *p = &c->properties;
     char text[256];
@@ -46,7 +46,7 @@ static void tell_device(const lt_cuda *c, const lt_dnn_cache *cache)
         lt_plan_log_remark(c, "as cudnn describes it", cache->device_text);
 }
 
-lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
+lt_status lt_dnn_get_cache(lt_cuda *c, lt_dnn_cache **out)
 {
     lt_cuda_part *part = &c->part[LT_CUDA_DNN_PLANS];
     *out = part->data;
@@ -57,7 +57,7 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
         return lt_fail(LT_E_NOMEM, "cuda:%d: no memory", c->ordinal);
     lt_status st = lt_plan_cache_new(&cache->plans, NULL, release_plan);
     if (!st)
-        st = lt_dnn_device(&cache->device, NULL, c->cudnn);
+        st = lt_dnn_device_properties(&cache->device, NULL, c->cudnn);
     if (!st && lt_dnn_device_text(cache->device, &cache->device_text))
         lt_log(LT_LOG_WARN, "tensor",
                "cuda:%d: cudnn does not describe the device, so plans are not written to disk: %s",
@@ -68,7 +68,7 @@ lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out)
     }
     part->data = *out = cache;
     part->close = close_cache;
-    tell_device(c, cache);
+    log_device(c, cache);
     return LT_OK;
 }
 
@@ -108,7 +108,7 @@ lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bo
     const bool loaded = none || lt_dnn_plan_load(&plan, text, cache->device) == LT_OK;
     free(text);
     if (loaded)
-        lt_dnn_log(c, key, 0, &plan, 0, true);
+        lt_dnn_log_plan(c, key, 0, &plan, 0, true);
     return loaded ? lt_dnn_cache_add(cache, key, plan, out) : LT_OK;
 }
 
@@ -137,7 +137,7 @@ const char *lt_dnn_device_source_name(lt_dnn_device_source source)
     return source_names[source];
 }
 
-static const char *kind_of(const lt_dnn_plan *plan)
+static const char *plan_kind_name(const lt_dnn_plan *plan)
 {
     char *text;
     if (!plan->plan)
@@ -146,19 +146,19 @@ static const char *kind_of(const lt_dnn_plan *plan)
         return "from disk";
     if (plan->compiled || lt_dnn_plan_text(plan, &text))
         return "compiled";
-    const bool hopper = lt_dnn_classify(text) == LT_DNN_HOPPER;
+    const bool hopper = lt_dnn_classify_plan(text) == LT_DNN_HOPPER;
     free(text);
     return hopper ? "hopper" : "older";
 }
 
-void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
-                float milliseconds, bool chosen)
+void lt_dnn_log_plan(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
+                     float milliseconds, bool chosen)
 {
-    if (!lt_plan_log_wanted())
+    if (!lt_plan_log_is_enabled())
         return;
     lt_plan_log(c, &(lt_plan_line){
                        .key = key,
-                       .kind = kind_of(plan),
+                       .kind = plan_kind_name(plan),
                        .candidate = candidate,
                        .engine = plan->plan ? plan->engine : -1,
                        .workspace = plan->workspace,

@@ -15,7 +15,7 @@ typedef struct lt_dnn_cache {
 } lt_dnn_cache;
 
 /* Returns the device's cache, created at the first call. */
-lt_status lt_dnn_cache_of(lt_cuda *c, lt_dnn_cache **out);
+lt_status lt_dnn_get_cache(lt_cuda *c, lt_dnn_cache **out);
 /* Looks up a plan of this process, or, except during a capture, of an earlier one; *out: NULL if absent. A plan
  * without a descriptor means that the operation is composed of other entries, and is found only if may_be_none. */
 lt_status lt_dnn_cache_find(lt_cuda *c, lt_dnn_cache *cache, const char *key, bool may_be_none,
@@ -30,8 +30,8 @@ void lt_dnn_cache_write(lt_cuda *c, const lt_dnn_cache *cache, const char *key,
 /* Returns a phrase for the log: "for the handle". */
 const char *lt_dnn_device_source_name(lt_dnn_device_source source);
 /* Writes the plan's line in the plan log (LATHER_PLAN_LOG); plan->plan NULL: composed. */
-void lt_dnn_log(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
-                float milliseconds, bool chosen);
+void lt_dnn_log_plan(const lt_cuda *c, const char *key, int candidate, const lt_dnn_plan *plan,
+                     float milliseconds, bool chosen);
 /* Writes the line of a candidate whose plan could not be built. */
 void lt_dnn_log_failure(const lt_cuda *c, const char *key, const lt_dnn_config *config);
 

@@ -15,9 +15,9 @@ static lt_status build_plan(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_config
     lt_status st = LT_OK;
     *out = (lt_dnn_plan){0};
     if (source == LT_DNN_BY_ORDINAL && !cache->by_ordinal)
-        LT_TRY(lt_dnn_device_of(&cache->by_ordinal, c->ordinal));
+        LT_TRY(lt_dnn_device_by_ordinal(&cache->by_ordinal, c->ordinal));
     if (source == LT_DNN_BY_HANDLE)
-        st = lt_dnn_plan_new_by(out, config, c->cudnn);
+        st = lt_dnn_plan_new_by_handle(out, config, c->cudnn);
     else
         st = lt_dnn_plan_new(out, config,
                              source == LT_DNN_BY_ORDINAL ? cache->by_ordinal : cache->device);
@@ -42,7 +42,7 @@ typedef struct attempt {
 } attempt;
 
 /* Rebuilds the plan in this source and runs it. Replaces *plan if it runs. */
-static lt_status rebuild(const attempt *t, lt_dnn_device_source source, lt_dnn_plan *plan)
+static lt_status rebuild_and_run(const attempt *t, lt_dnn_device_source source, lt_dnn_plan *plan)
 {
     lt_dnn_plan other;
     lt_status st = build_plan(t->c, t->cache, t->config, source, &other);
@@ -74,7 +74,8 @@ lt_status lt_dnn_first_run(lt_cuda *c, lt_dnn_cache *cache, const lt_dnn_config 
            config->number, why);
     for (int source = 0; source < LT_DNN_DEVICE_SOURCES; source++) {
         c->api->last_error(); /* the next launch must not report a failed one */
-        if (source == (int)plan->device_source || rebuild(&t, (lt_dnn_device_source)source, plan))
+        if (source == (int)plan->device_source
+            || rebuild_and_run(&t, (lt_dnn_device_source)source, plan))
             continue;
         cache->device_source = (lt_dnn_device_source)source;
         return LT_OK;

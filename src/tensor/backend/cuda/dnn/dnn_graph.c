@@ -23,14 +23,14 @@ lt_status lt_dnn_check(cudnnStatus_t status, const char *what)
                    *words ? ": " : "", words);
 }
 
-static void check(lt_dnn_graph *g, cudnnStatus_t status, const char *what)
+static void record_status(lt_dnn_graph *g, cudnnStatus_t status, const char *what)
 {
     if (!g->status)
         g->status = lt_dnn_check(status, what);
 }
 
-static void note(lt_dnn_graph *g, const char *format, ...) LT_PRINTF(2, 3);
-static void note(lt_dnn_graph *g, const char *format, ...)
+static void append_text(lt_dnn_graph *g, const char *format, ...) LT_PRINTF(2, 3);
+static void append_text(lt_dnn_graph *g, const char *format, ...)
 {
     va_list args;
     if (g->status)
@@ -45,26 +45,27 @@ static void note(lt_dnn_graph *g, const char *format, ...)
         g->length += (size_t)length;
 }
 
-static void create(lt_dnn_graph *g, cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *d,
-                   const char *what)
+static void create_descriptor(lt_dnn_graph *g, cudnnBackendDescriptorType_t type,
+                              cudnnBackendDescriptor_t *d, const char *what)
 {
     if (!g->status)
-        check(g, cudnnBackendCreateDescriptor(type, d), what);
+        record_status(g, cudnnBackendCreateDescriptor(type, d), what);
 }
 
-static void set(lt_dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t count, const void *values)
+static void set_attribute(lt_dnn_graph *g, cudnnBackendDescriptor_t d,
+                          cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                          int64_t count, const void *values)
 {
     char what[WORDS / 8];
     snprintf(what, sizeof what, "attribute %d", (int)name);
     if (!g->status)
-        check(g, cudnnBackendSetAttribute(d, name, type, count, values), what);
+        record_status(g, cudnnBackendSetAttribute(d, name, type, count, values), what);
 }
 
-static void finalize(lt_dnn_graph *g, cudnnBackendDescriptor_t d, const char *what)
+static void finalize_descriptor(lt_dnn_graph *g, cudnnBackendDescriptor_t d, const char *what)
 {
     if (!g->status)
-        check(g, cudnnBackendFinalize(d), what);
+        record_status(g, cudnnBackendFinalize(d), what);
 }
 
 static cudnnDataType_t data_type(lt_dtype dtype)
@@ -95,15 +96,15 @@ typedef struct element_kind {
     bool is_virtual, by_value;
 } element_kind;
 
-static element_kind kind_of(lt_dtype dtype)
+static element_kind make_element_kind(lt_dtype dtype)
 {
     return (element_kind){.type = data_type(dtype), .name = lt_dtype_name(dtype)};
 }
 
-static void note_extents(lt_dnn_graph *g, char begin, const int64_t n[4], char end)
+static void append_extents(lt_dnn_graph *g, char begin, const int64_t n[4], char end)
 {
-    note(g, "%c%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "%c", begin, n[0], n[1], n[2], n[3],
-         end);
+    append_text(g, "%c%" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "%c", begin, n[0], n[1], n[2],
+                n[3], end);
 }
 
 static int add_tensor(lt_dnn_graph *g, const element_kind *k, const int64_t dim[4],
@@ -116,19 +117,19 @@ static int add_tensor(lt_dnn_graph *g, const element_kind *k, const int64_t dim[
     if (g->status)
         return 0;
     cudnnBackendDescriptor_t *d = &g->tensor[g->tensors];
-    create(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, d, "tensor");
-    set(g, *d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
-    set(g, *d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &k->type);
-    set(g, *d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
-    set(g, *d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
-    set(g, *d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
+    create_descriptor(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR, d, "tensor");
+    set_attribute(g, *d, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid);
+    set_attribute(g, *d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &k->type);
+    set_attribute(g, *d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+    set_attribute(g, *d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, dim);
+    set_attribute(g, *d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, stride);
     if (k->is_virtual)
-        set(g, *d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &k->is_virtual);
+        set_attribute(g, *d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &k->is_virtual);
     if (k->by_value)
-        set(g, *d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &k->by_value);
-    finalize(g, *d, "tensor");
-    note(g, "%s%s", k->is_virtual ? "~" : "", k->name);
-    note_extents(g, '[', dim, ']');
+        set_attribute(g, *d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &k->by_value);
+    finalize_descriptor(g, *d, "tensor");
+    append_text(g, "%s%s", k->is_virtual ? "~" : "", k->name);
+    append_extents(g, '[', dim, ']');
     return g->tensors++;
 }
 
@@ -137,28 +138,28 @@ static int add_image(lt_dnn_graph *g, const element_kind *k, const int64_t dim[4
 {
     const int64_t stride[] = {dim[1] * dim[2] * dim[3], 1, dim[3] * dim[1], dim[1]};
     const int number = add_tensor(g, k, dim, stride);
-    note(g, "%s ", k->by_value ? "=" : "");
+    append_text(g, "%s ", k->by_value ? "=" : "");
     return number;
 }
 
 int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place)
 {
-    element_kind k = kind_of(dtype);
+    element_kind k = make_element_kind(dtype);
     k.is_virtual = place == LT_DNN_VIRTUAL;
     return add_image(g, &k, dim);
 }
 
-int lt_dnn_strided(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], const int64_t stride[4],
-                   lt_dnn_place place)
+int lt_dnn_strided_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4],
+                          const int64_t stride[4], lt_dnn_place place)
 {
-    element_kind k = kind_of(dtype);
+    element_kind k = make_element_kind(dtype);
     k.is_virtual = place == LT_DNN_VIRTUAL;
     const int number = add_tensor(g, &k, dim, stride);
-    note_extents(g, '(', stride, ')');
+    append_extents(g, '(', stride, ')');
     return number;
 }
 
-int lt_dnn_flags(lt_dnn_graph *g, const int64_t dim[4])
+int lt_dnn_bool_tensor(lt_dnn_graph *g, const int64_t dim[4])
 {
     const element_kind k = {.type = CUDNN_DATA_BOOLEAN, .name = "flags", .is_virtual = true};
     const int64_t stride[] = {dim[1] * dim[2] * dim[3], dim[2] * dim[3], dim[3], 1};
@@ -174,7 +175,7 @@ int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels)
 int lt_dnn_scalar(lt_dnn_graph *g, lt_dtype dtype)
 {
     const int64_t dim[] = {1, 1, 1, 1};
-    element_kind k = kind_of(dtype);
+    element_kind k = make_element_kind(dtype);
     k.by_value = true;
     return add_image(g, &k, dim);
 }
@@ -189,8 +190,8 @@ static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
     if (g->status)
         return false;
     if (mode != op)
-        create(g, mode, &g->mode[g->ops], what);
-    create(g, op, &g->op[g->ops], what);
+        create_descriptor(g, mode, &g->mode[g->ops], what);
+    create_descriptor(g, op, &g->op[g->ops], what);
     g->ops++;
     return !g->status;
 }
@@ -198,13 +199,14 @@ static bool add_op(lt_dnn_graph *g, cudnnBackendDescriptorType_t mode,
 static void set_tensor(lt_dnn_graph *g, cudnnBackendAttributeName_t name, int tensor)
 {
     if (!g->status)
-        set(g, g->op[g->ops - 1], name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->tensor[tensor]);
+        set_attribute(g, g->op[g->ops - 1], name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                      &g->tensor[tensor]);
 }
 
 static void set_math(lt_dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name)
 {
     static const cudnnDataType_t math = CUDNN_DATA_FLOAT;
-    set(g, d, name, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    set_attribute(g, d, name, CUDNN_TYPE_DATA_TYPE, 1, &math);
 }
 
 static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
@@ -214,13 +216,13 @@ static void set_geometry(lt_dnn_graph *g, const lt_conv2d_config *c)
     const int64_t two = 2, pad[] = {c->pad_h, c->pad_w}, stride[] = {c->stride_h, c->stride_w};
     const int64_t dilation[] = {c->dilation_h, c->dilation_w};
     set_math(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, two, pad);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, two, pad);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, two, stride);
-    set(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, two, dilation);
-    finalize(g, d, "convolution");
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &two);
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, two, pad);
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, two, stride);
+    set_attribute(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, two, dilation);
+    finalize_descriptor(g, d, "convolution");
 }
 
 /* Attribute names of one kind of convolution. */
@@ -263,38 +265,39 @@ void lt_dnn_conv(lt_dnn_graph *g, lt_dnn_conv_kind kind, const lt_conv2d_config 
         return;
     set_geometry(g, config);
     const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
-    set(g, op, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->mode[g->ops - 1]);
+    set_attribute(g, op, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->mode[g->ops - 1]);
     set_tensor(g, n->x, x);
     set_tensor(g, n->w, w);
     set_tensor(g, n->y, y);
-    set(g, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
-    set(g, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
-    finalize(g, op, n->what);
-    note(g, "%s(%d,%d,%d;%d,%d,%d,%d,%d,%d) ", n->what, x, w, y, config->stride_h, config->stride_w,
-         config->pad_h, config->pad_w, config->dilation_h, config->dilation_w);
+    set_attribute(g, op, n->alpha, CUDNN_TYPE_FLOAT, 1, &one);
+    set_attribute(g, op, n->beta, CUDNN_TYPE_FLOAT, 1, &zero);
+    finalize_descriptor(g, op, n->what);
+    append_text(g, "%s(%d,%d,%d;%d,%d,%d,%d,%d,%d) ", n->what, x, w, y, config->stride_h,
+                config->stride_w, config->pad_h, config->pad_w, config->dilation_h,
+                config->dilation_w);
 }
 
 /* math: compute type. dimension: of an index, else -1. */
-static bool add_pointwise_in(lt_dnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t math,
-                             int64_t dimension)
+static bool add_pointwise_with_math(lt_dnn_graph *g, cudnnPointwiseMode_t mode,
+                                    cudnnDataType_t math, int64_t dimension)
 {
     if (!add_op(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
                 "pointwise"))
         return false;
     const cudnnBackendDescriptor_t d = g->mode[g->ops - 1];
-    set(g, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
-    set(g, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
+    set_attribute(g, d, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+    set_attribute(g, d, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &math);
     if (dimension >= 0)
-        set(g, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &dimension);
-    finalize(g, d, "pointwise");
-    set(g, g->op[g->ops - 1], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
-        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+        set_attribute(g, d, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &dimension);
+    finalize_descriptor(g, d, "pointwise");
+    set_attribute(g, g->op[g->ops - 1], CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
+                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
     return !g->status;
 }
 
 static bool add_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode)
 {
-    return add_pointwise_in(g, mode, CUDNN_DATA_FLOAT, -1);
+    return add_pointwise_with_math(g, mode, CUDNN_DATA_FLOAT, -1);
 }
 
 /* Sets the operands of the current operation and finalizes it. */
@@ -304,8 +307,8 @@ static void end_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int
     if (b >= 0)
         set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
-    finalize(g, g->op[g->ops - 1], "pointwise");
-    note(g, "point%d(%d,%d,%d) ", (int)mode, x, b, y);
+    finalize_descriptor(g, g->op[g->ops - 1], "pointwise");
+    append_text(g, "point%d(%d,%d,%d) ", (int)mode, x, b, y);
 }
 
 void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
@@ -314,20 +317,20 @@ void lt_dnn_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, 
         end_pointwise(g, mode, x, b, y);
 }
 
-void lt_dnn_integers(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
+void lt_dnn_integer_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y)
 {
     const bool compares = mode != CUDNN_POINTWISE_ADD && mode != CUDNN_POINTWISE_SUB;
-    if (add_pointwise_in(g, mode, compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_INT32, -1))
+    if (add_pointwise_with_math(g, mode, compares ? CUDNN_DATA_BOOLEAN : CUDNN_DATA_INT32, -1))
         end_pointwise(g, mode, x, b, y);
 }
 
 void lt_dnn_index(lt_dnn_graph *g, int dimension, int x, int y)
 {
     const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_GEN_INDEX;
-    if (!add_pointwise_in(g, mode, CUDNN_DATA_FLOAT, dimension))
+    if (!add_pointwise_with_math(g, mode, CUDNN_DATA_FLOAT, dimension))
         return;
     end_pointwise(g, mode, x, -1, y);
-    note(g, "along %d ", dimension);
+    append_text(g, "along %d ", dimension);
 }
 
 void lt_dnn_select(lt_dnn_graph *g, int flags, int x, int b, int y)
@@ -336,7 +339,7 @@ void lt_dnn_select(lt_dnn_graph *g, int flags, int x, int b, int y)
         return;
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, flags);
     end_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, x, b, y);
-    note(g, "by %d ", flags);
+    append_text(g, "by %d ", flags);
 }
 
 void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx)
@@ -346,8 +349,8 @@ void lt_dnn_relu_grad(lt_dnn_graph *g, int dy, int x, int dx)
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, dy);
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, dx);
-    finalize(g, g->op[g->ops - 1], "relu_grad");
-    note(g, "relu_grad(%d,%d,%d) ", dy, x, dx);
+    finalize_descriptor(g, g->op[g->ops - 1], "relu_grad");
+    append_text(g, "relu_grad(%d,%d,%d) ", dy, x, dx);
 }
 
 void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares)
@@ -357,13 +360,13 @@ void lt_dnn_statistics(lt_dnn_graph *g, int x, int sum, int squares)
     if (!add_op(g, type, type, "statistics"))
         return;
     const cudnnBackendDescriptor_t op = g->op[g->ops - 1];
-    set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
+    set_attribute(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
     set_math(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, sum);
     set_tensor(g, CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, squares);
-    finalize(g, op, "statistics");
-    note(g, "statistics(%d,%d,%d) ", x, sum, squares);
+    finalize_descriptor(g, op, "statistics");
+    append_text(g, "statistics(%d,%d,%d) ", x, sum, squares);
 }
 
 void lt_dnn_reduce(lt_dnn_graph *g, cudnnReduceTensorOp_t mode, int x, int y)
@@ -372,14 +375,15 @@ void lt_dnn_reduce(lt_dnn_graph *g, cudnnReduceTensorOp_t mode, int x, int y)
                 "reduction"))
         return;
     const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
-    set(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+    set_attribute(g, d, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1,
+                  &mode);
     set_math(g, d, CUDNN_ATTR_REDUCTION_COMP_TYPE);
-    finalize(g, d, "reduction");
-    set(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    finalize_descriptor(g, d, "reduction");
+    set_attribute(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
     set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
-    finalize(g, op, "reduction");
-    note(g, "reduce%d(%d,%d) ", (int)mode, x, y);
+    finalize_descriptor(g, op, "reduction");
+    append_text(g, "reduce%d(%d,%d) ", (int)mode, x, y);
 }
 
 void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y)
@@ -389,13 +393,13 @@ void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y)
         return;
     const cudnnBackendDescriptor_t d = g->mode[g->ops - 1], op = g->op[g->ops - 1];
     set_math(g, d, CUDNN_ATTR_MATMUL_COMP_TYPE);
-    finalize(g, d, "matmul");
-    set(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
+    finalize_descriptor(g, d, "matmul");
+    set_attribute(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &d);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_tensor(g, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y);
-    finalize(g, op, "matmul");
-    note(g, "matmul(%d,%d,%d) ", a, b, y);
+    finalize_descriptor(g, op, "matmul");
+    append_text(g, "matmul(%d,%d,%d) ", a, b, y);
 }
 
 void lt_dnn_reshape(lt_dnn_graph *g, int x, int y)
@@ -405,11 +409,11 @@ void lt_dnn_reshape(lt_dnn_graph *g, int x, int y)
         return;
     set_tensor(g, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_tensor(g, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
-    finalize(g, g->op[g->ops - 1], "reshape");
-    note(g, "reshape(%d,%d) ", x, y);
+    finalize_descriptor(g, g->op[g->ops - 1], "reshape");
+    append_text(g, "reshape(%d,%d) ", x, y);
 }
 
-void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n)
+void lt_dnn_norm_weight_grads(lt_dnn_graph *g, const lt_dnn_norm_grad *n)
 {
     const cudnnBackendDescriptorType_t type = CUDNN_BACKEND_OPERATION_BN_BWD_WEIGHTS_DESCRIPTOR;
     if (!add_op(g, type, type, "norm_weights"))
@@ -425,33 +429,34 @@ void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n)
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_DY_SCALE_DESC, n->a);
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_X_SCALE_DESC, n->b);
     set_tensor(g, CUDNN_ATTR_OPERATION_BN_BWD_WEIGHTS_EQ_BIAS, n->c);
-    finalize(g, g->op[g->ops - 1], "norm_weights");
-    note(g, "norm_weights(%d,%d,%d,%d,%d;%d,%d,%d,%d,%d) ", n->mean, n->deviation, n->gain, n->x,
-         n->dy, n->dgain, n->dbias, n->a, n->b, n->c);
+    finalize_descriptor(g, g->op[g->ops - 1], "norm_weights");
+    append_text(g, "norm_weights(%d,%d,%d,%d,%d;%d,%d,%d,%d,%d) ", n->mean, n->deviation, n->gain,
+                n->x, n->dy, n->dgain, n->dbias, n->a, n->b, n->c);
 }
 
-lt_status lt_dnn_finish(lt_dnn_graph *g)
+lt_status lt_dnn_finalize_graph(lt_dnn_graph *g)
 {
-    create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph, "graph");
-    set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops, g->op);
-    finalize(g, g->graph, "graph");
+    create_descriptor(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &g->graph, "graph");
+    set_attribute(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->ops,
+                  g->op);
+    finalize_descriptor(g, g->graph, "graph");
     return g->status;
 }
 
-static void destroy(cudnnBackendDescriptor_t *d)
+static void destroy_descriptor(cudnnBackendDescriptor_t *d)
 {
     if (*d)
         cudnnBackendDestroyDescriptor(*d);
     *d = NULL;
 }
 
-void lt_dnn_reset(lt_dnn_graph *g)
+void lt_dnn_reset_graph(lt_dnn_graph *g)
 {
-    destroy(&g->graph);
+    destroy_descriptor(&g->graph);
     for (int i = 0; i < LT_DNN_OPS; i++) {
-        destroy(&g->op[i]);
-        destroy(&g->mode[i]);
+        destroy_descriptor(&g->op[i]);
+        destroy_descriptor(&g->mode[i]);
     }
     for (int i = 0; i < LT_DNN_TENSORS; i++)
-        destroy(&g->tensor[i]);
+        destroy_descriptor(&g->tensor[i]);
 }

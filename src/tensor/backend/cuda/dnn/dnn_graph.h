@@ -30,10 +30,10 @@ typedef enum lt_dnn_place { LT_DNN_MEMORY, LT_DNN_VIRTUAL } lt_dnn_place;
 /* A graph begins as {0}. Each adds a tensor and returns its number, or 0 after a failure. */
 int lt_dnn_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], lt_dnn_place place);
 /* Adds a tensor with these strides, in elements. */
-int lt_dnn_strided(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4], const int64_t stride[4],
-                   lt_dnn_place place);
+int lt_dnn_strided_tensor(lt_dnn_graph *g, lt_dtype dtype, const int64_t dim[4],
+                          const int64_t stride[4], lt_dnn_place place);
 /* Adds booleans, row-major, between two operations. */
-int lt_dnn_flags(lt_dnn_graph *g, const int64_t dim[4]);
+int lt_dnn_bool_tensor(lt_dnn_graph *g, const int64_t dim[4]);
 /* Adds a tensor [1,C,1,1]. */
 int lt_dnn_vector(lt_dnn_graph *g, lt_dtype dtype, int64_t channels);
 /* Adds a tensor [1,1,1,1] passed by value at each run. */
@@ -55,7 +55,7 @@ void lt_dnn_matmul(lt_dnn_graph *g, int a, int b, int y);
 /* y = the index along a dimension of x. */
 void lt_dnn_index(lt_dnn_graph *g, int dimension, int x, int y);
 /* y = mode(x, b) of integers: an addition, a subtraction, or a comparison, whose y are booleans. */
-void lt_dnn_integers(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
+void lt_dnn_integer_pointwise(lt_dnn_graph *g, cudnnPointwiseMode_t mode, int x, int b, int y);
 /* y = flags ? x : b. */
 void lt_dnn_select(lt_dnn_graph *g, int flags, int x, int b, int y);
 /* y: the elements of x in y's shape and strides. */
@@ -66,12 +66,12 @@ typedef struct lt_dnn_norm_grad {
     int mean, deviation, gain, x, dy; /* deviation: 1 / sqrt(var + eps) */
     int dgain, dbias, a, b, c;
 } lt_dnn_norm_grad;
-void lt_dnn_norm_weights(lt_dnn_graph *g, const lt_dnn_norm_grad *n);
+void lt_dnn_norm_weight_grads(lt_dnn_graph *g, const lt_dnn_norm_grad *n);
 
 /* Finalizes the graph. Errors: the first failure of the calls above. */
-LT_MUST_CHECK lt_status lt_dnn_finish(lt_dnn_graph *g);
+LT_MUST_CHECK lt_status lt_dnn_finalize_graph(lt_dnn_graph *g);
 /* Destroys its descriptors. May be called after a failure, and again. */
-void lt_dnn_reset(lt_dnn_graph *g);
+void lt_dnn_reset_graph(lt_dnn_graph *g);
 
 /* Returns LT_OK, or LT_E_UNSUPPORTED (no engine), LT_E_NOMEM (device memory) or LT_E_DEVICE, with cuDNN's message. */
 LT_MUST_CHECK lt_status lt_dnn_check(cudnnStatus_t status, const char *what);

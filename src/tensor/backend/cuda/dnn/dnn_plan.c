@@ -10,15 +10,15 @@
 
 enum { NOTES = 16, MOST_PROPOSED = 96 };
 
-static void destroy(cudnnBackendDescriptor_t *d)
+static void destroy_descriptor(cudnnBackendDescriptor_t *d)
 {
     if (*d)
         cudnnBackendDestroyDescriptor(*d);
     *d = NULL;
 }
 
-static lt_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
-                     cudnnBackendAttributeType_t type, int64_t count, const void *values)
+static lt_status set_attribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                               cudnnBackendAttributeType_t type, int64_t count, const void *values)
 {
     return lt_dnn_check(cudnnBackendSetAttribute(d, name, type, count, values),
                         "cudnnBackendSetAttribute");
@@ -27,44 +27,46 @@ static lt_status set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t nam
 static lt_status set_descriptor(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                                 cudnnBackendDescriptor_t value)
 {
-    return set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+    return set_attribute(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static lt_status create(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type)
+static lt_status create_descriptor(cudnnBackendDescriptor_t *d, cudnnBackendDescriptorType_t type)
 {
     *d = NULL;
     return lt_dnn_check(cudnnBackendCreateDescriptor(type, d), "cudnnBackendCreateDescriptor");
 }
 
-static lt_status finish_device(cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t d,
-                               lt_status st)
+static lt_status finalize_device(cudnnBackendDescriptor_t *out, cudnnBackendDescriptor_t d,
+                                 lt_status st)
 {
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(d), "cudnnBackendFinalize, device");
     if (st)
-        destroy(&d);
+        destroy_descriptor(&d);
     else
         *out = d;
     return st;
 }
 
-lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json, cudnnHandle_t handle)
+lt_status lt_dnn_device_properties(cudnnBackendDescriptor_t *out, const char *json,
+                                   cudnnHandle_t handle)
 {
     cudnnBackendDescriptor_t d;
-    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
-    lt_status st = json ? set(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                              (int64_t)strlen(json), json)
-                        : set(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    return finish_device(out, d, st);
+    LT_TRY(create_descriptor(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
+    lt_status st =
+        json ? set_attribute(d, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                             (int64_t)strlen(json), json)
+             : set_attribute(d, CUDNN_ATTR_DEVICEPROP_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+    return finalize_device(out, d, st);
 }
 
-lt_status lt_dnn_device_of(cudnnBackendDescriptor_t *out, int ordinal)
+lt_status lt_dnn_device_by_ordinal(cudnnBackendDescriptor_t *out, int ordinal)
 {
     const int32_t number = ordinal;
     cudnnBackendDescriptor_t d;
-    LT_TRY(create(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
-    return finish_device(out, d,
-                         set(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number));
+    LT_TRY(create_descriptor(&d, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR));
+    return finalize_device(
+        out, d, set_attribute(d, CUDNN_ATTR_DEVICEPROP_DEVICE_ID, CUDNN_TYPE_INT32, 1, &number));
 }
 
 static lt_status get_text(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, char **out)
@@ -91,13 +93,13 @@ lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char **text)
 }
 
 /* Returns the heuristics' results as engine configs that the caller destroys. */
-static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescriptor_t *config,
-                      int most, int *count)
+static lt_status take_configs(cudnnBackendDescriptor_t heuristics, cudnnBackendDescriptor_t *config,
+                              int most, int *count)
 {
     int64_t found = 0;
     *count = 0;
     for (int i = 0; i < most; i++) {
-        LT_TRY(create(&config[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
+        LT_TRY(create_descriptor(&config[i], CUDNN_BACKEND_ENGINECFG_DESCRIPTOR));
         *count = i + 1;
     }
     LT_TRY(
@@ -105,27 +107,27 @@ static lt_status take(cudnnBackendDescriptor_t heuristics, cudnnBackendDescripto
                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &found, config),
                      "cudnnBackendGetAttribute, heuristics"));
     while (*count > found)
-        destroy(&config[--*count]);
+        destroy_descriptor(&config[--*count]);
     return LT_OK;
 }
 
-static lt_status ask(const lt_dnn_graph *graph, cudnnBackendDescriptor_t device,
-                     cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *config, int most,
-                     int *count)
+static lt_status query_heuristics(const lt_dnn_graph *graph, cudnnBackendDescriptor_t device,
+                                  cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t *config,
+                                  int most, int *count)
 {
     cudnnBackendDescriptor_t h;
     *count = 0;
-    LT_TRY(create(&h, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
+    LT_TRY(create_descriptor(&h, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR));
     lt_status st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph->graph);
     if (!st)
-        st = set(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+        st = set_attribute(h, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
     if (!st)
         st = set_descriptor(h, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, device);
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(h), "cudnnBackendFinalize, heuristics");
     if (!st)
-        st = take(h, config, most, count);
-    destroy(&h);
+        st = take_configs(h, config, most, count);
+    destroy_descriptor(&h);
     return st;
 }
 
@@ -138,11 +140,11 @@ static bool has_note(const int *note, int64_t count, int which)
 }
 
 /* Reads the properties of an engine config. Returns false if that fails. */
-static bool inspect(lt_dnn_config *c, bool *exact)
+static bool read_config(lt_dnn_config *c, bool *exact)
 {
     int64_t count = 0, bytes = 0;
     int note[NOTES]; /* both kinds of notes are enumerations, which are ints */
-    if (create(&c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR))
+    if (create_descriptor(&c->engine, CUDNN_BACKEND_ENGINE_DESCRIPTOR))
         return false;
     if (cudnnBackendGetAttribute(c->descriptor, CUDNN_ATTR_ENGINECFG_ENGINE,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &c->engine)
@@ -176,34 +178,35 @@ static bool is_f32(const lt_dnn_graph *graph)
     return !strstr(graph->text, "f16[");
 }
 
-static bool allowed(const lt_dnn_config *c, const lt_dnn_rules *rules, bool f32)
+static bool is_allowed(const lt_dnn_config *c, const lt_dnn_rules *rules, bool f32)
 {
     return !(rules->deterministic && c->nondeterministic)
            && !(f32 && !rules->tf32 && c->tensor_core) && c->workspace <= rules->workspace;
 }
 
-static void clear(lt_dnn_config *c)
+static void clear_config(lt_dnn_config *c)
 {
-    destroy(&c->engine);
-    destroy(&c->descriptor);
+    destroy_descriptor(&c->engine);
+    destroy_descriptor(&c->descriptor);
 }
 
 /* Adds the configs that are allowed; takes ownership of all. */
-static void add(lt_dnn_configs *out, cudnnBackendDescriptor_t *config, int count,
-                const lt_dnn_rules *rules, bool f32)
+static void add_allowed_configs(lt_dnn_configs *out, cudnnBackendDescriptor_t *config, int count,
+                                const lt_dnn_rules *rules, bool f32)
 {
     for (int i = 0; i < count; i++) {
         lt_dnn_config c = {.descriptor = config[i]};
         bool exact = false;
-        if (inspect(&c, &exact) && exact && allowed(&c, rules, f32) && out->count < LT_DNN_CONFIGS)
+        if (read_config(&c, &exact) && exact && is_allowed(&c, rules, f32)
+            && out->count < LT_DNN_CONFIGS)
             out->item[out->count++] = c;
         else
-            clear(&c);
+            clear_config(&c);
     }
 }
 
-lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
-                         cudnnBackendDescriptor_t device, const lt_dnn_rules *rules)
+lt_status lt_dnn_propose_configs(lt_dnn_configs *out, const lt_dnn_graph *graph,
+                                 cudnnBackendDescriptor_t device, const lt_dnn_rules *rules)
 {
     /* The second is queried only if the first yields nothing. */
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK};
@@ -212,9 +215,9 @@ lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
     int count, proposed = 0;
     out->count = 0;
     for (size_t i = 0; i < sizeof modes / sizeof *modes && !out->count; i++) {
-        st = ask(graph, device, modes[i], config, MOST_PROPOSED, &count);
+        st = query_heuristics(graph, device, modes[i], config, MOST_PROPOSED, &count);
         proposed += count;
-        add(out, config, count, rules, is_f32(graph));
+        add_allowed_configs(out, config, count, rules, is_f32(graph));
     }
     if (out->count)
         return LT_OK;
@@ -229,7 +232,7 @@ lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
 void lt_dnn_configs_clear(lt_dnn_configs *configs)
 {
     while (configs->count > 0)
-        clear(&configs->item[--configs->count]);
+        clear_config(&configs->item[--configs->count]);
 }
 
 static lt_status read_workspace(lt_dnn_plan *p)
@@ -243,7 +246,7 @@ static lt_status read_workspace(lt_dnn_plan *p)
 }
 
 /* Finalizes a plan, or clears it if st or that is a failure. */
-static lt_status finish(lt_dnn_plan *p, lt_status st)
+static lt_status finalize_plan(lt_dnn_plan *p, lt_status st)
 {
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(p->plan), "cudnnBackendFinalize, plan");
@@ -257,7 +260,7 @@ static lt_status finish(lt_dnn_plan *p, lt_status st)
 static lt_status begin_plan(lt_dnn_plan *out, const lt_dnn_config *config)
 {
     *out = (lt_dnn_plan){.engine = config->number, .compiled = config->compiled};
-    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
+    LT_TRY(create_descriptor(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
     lt_status st =
         set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config->descriptor);
     if (st)
@@ -269,14 +272,16 @@ lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_config *config,
                           cudnnBackendDescriptor_t device)
 {
     LT_TRY(begin_plan(out, config));
-    return finish(out, set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
+    return finalize_plan(out,
+                         set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device));
 }
 
-lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_config *config, cudnnHandle_t handle)
+lt_status lt_dnn_plan_new_by_handle(lt_dnn_plan *out, const lt_dnn_config *config,
+                                    cudnnHandle_t handle)
 {
     LT_TRY(begin_plan(out, config));
-    return finish(out,
-                  set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
+    return finalize_plan(out, set_attribute(out->plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                                            CUDNN_TYPE_HANDLE, 1, &handle));
 }
 
 lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
@@ -285,7 +290,7 @@ lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text)
 }
 
 /* Returns the engine in a plan's text, or -1. */
-static int64_t engine_of(const char *text)
+static int64_t parse_engine(const char *text)
 {
     static const char key[] = "\"engineId\":";
     const char *found = strstr(text, key);
@@ -294,24 +299,24 @@ static int64_t engine_of(const char *text)
 
 lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text, cudnnBackendDescriptor_t device)
 {
-    *out = (lt_dnn_plan){.engine = engine_of(text), .untested = true};
-    LT_TRY(create(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
-    lt_status st = set(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
-                       (int64_t)strlen(text), text);
+    *out = (lt_dnn_plan){.engine = parse_engine(text), .untested = true};
+    LT_TRY(create_descriptor(&out->plan, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR));
+    lt_status st = set_attribute(out->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, (int64_t)strlen(text), text);
     if (!st)
         st = set_descriptor(out->plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
-    return finish(out, st);
+    return finalize_plan(out, st);
 }
 
 /* Only kernels for Hopper have a knob for the shape of thread block clusters. */
-lt_dnn_class lt_dnn_classify(const char *text)
+lt_dnn_class lt_dnn_classify_plan(const char *text)
 {
     return strstr(text, "\"CUDNN_KNOB_TYPE_TILE_CGA_M\"") ? LT_DNN_HOPPER : LT_DNN_OLDER;
 }
 
 void lt_dnn_plan_clear(lt_dnn_plan *plan)
 {
-    destroy(&plan->plan);
+    destroy_descriptor(&plan->plan);
     plan->workspace = 0;
 }
 
@@ -326,16 +331,19 @@ lt_status lt_dnn_plan_run(const lt_dnn_plan *plan, cudnnHandle_t handle, const i
         uid[i] = tensor[i] + 1;
         pointer[i] = memory[i];
     }
-    LT_TRY(create(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
-    lt_status st = set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid);
+    LT_TRY(create_descriptor(&pack, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR));
+    lt_status st =
+        set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid);
     if (!st)
-        st = set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, pointer);
+        st = set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
+                           pointer);
     if (!st)
-        st = set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+        st = set_attribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                           &workspace);
     if (!st)
         st = lt_dnn_check(cudnnBackendFinalize(pack), "cudnnBackendFinalize, variant pack");
     if (!st)
         st = lt_dnn_check(cudnnBackendExecute(handle, plan->plan, pack), "cudnnBackendExecute");
-    destroy(&pack);
+    destroy_descriptor(&pack);
     return st;
 }

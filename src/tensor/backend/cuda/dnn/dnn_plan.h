@@ -32,17 +32,18 @@ typedef struct lt_dnn_configs {
 
 /* Creates the properties of a described device, or (json NULL) of the handle's. Destroy them with
  * cudnnBackendDestroyDescriptor(). */
-LT_MUST_CHECK lt_status lt_dnn_device(cudnnBackendDescriptor_t *out, const char *json,
-                                      cudnnHandle_t handle);
+LT_MUST_CHECK lt_status lt_dnn_device_properties(cudnnBackendDescriptor_t *out, const char *json,
+                                                 cudnnHandle_t handle);
 /* Creates the properties of the device with this ordinal. */
-LT_MUST_CHECK lt_status lt_dnn_device_of(cudnnBackendDescriptor_t *out, int ordinal);
+LT_MUST_CHECK lt_status lt_dnn_device_by_ordinal(cudnnBackendDescriptor_t *out, int ordinal);
 /* Returns the description of a device, from malloc(). */
 LT_MUST_CHECK lt_status lt_dnn_device_text(cudnnBackendDescriptor_t device, char **text);
 
 /* Returns the proposed configs that the rules allow, best first. Errors: LT_E_UNSUPPORTED if there are no such
  * configs. */
-LT_MUST_CHECK lt_status lt_dnn_propose(lt_dnn_configs *out, const lt_dnn_graph *graph,
-                                       cudnnBackendDescriptor_t device, const lt_dnn_rules *rules);
+LT_MUST_CHECK lt_status lt_dnn_propose_configs(lt_dnn_configs *out, const lt_dnn_graph *graph,
+                                               cudnnBackendDescriptor_t device,
+                                               const lt_dnn_rules *rules);
 void lt_dnn_configs_clear(lt_dnn_configs *configs);
 
 /* How a plan's device is specified. */
@@ -65,14 +66,14 @@ typedef struct lt_dnn_plan {
 LT_MUST_CHECK lt_status lt_dnn_plan_new(lt_dnn_plan *out, const lt_dnn_config *config,
                                         cudnnBackendDescriptor_t device);
 /* The same for the handle, LT_DNN_BY_HANDLE. */
-LT_MUST_CHECK lt_status lt_dnn_plan_new_by(lt_dnn_plan *out, const lt_dnn_config *config,
-                                           cudnnHandle_t handle);
+LT_MUST_CHECK lt_status lt_dnn_plan_new_by_handle(lt_dnn_plan *out, const lt_dnn_config *config,
+                                                  cudnnHandle_t handle);
 /* Convert a plan to text, from malloc(), and back. Loading may fail because the text is of another version. */
 LT_MUST_CHECK lt_status lt_dnn_plan_text(const lt_dnn_plan *plan, char **text);
 LT_MUST_CHECK lt_status lt_dnn_plan_load(lt_dnn_plan *out, const char *text,
                                          cudnnBackendDescriptor_t device);
 /* Returns the class of the plan with this text, which is not compiled. */
-lt_dnn_class lt_dnn_classify(const char *text);
+lt_dnn_class lt_dnn_classify_plan(const char *text);
 void lt_dnn_plan_clear(lt_dnn_plan *plan);
 
 /* Runs on the handle's stream; memory[i] is that of the graph's tensor tensor[i]. */

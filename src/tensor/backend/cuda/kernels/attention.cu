@@ -13,7 +13,7 @@ struct head_place {
     int64_t item, head, t, c;
 };
 
-__device__ head_place head_place_of(const lt_heads &h, int64_t item, int64_t row, int64_t c)
+__device__ head_place find_head_place(const lt_heads &h, int64_t item, int64_t row, int64_t c)
 {
     const int64_t length = h.view.shape.dim[1];
     const int64_t shared = h.view.shape.dim[2] / h.groups; /* heads of k and v */
@@ -35,7 +35,7 @@ __device__ int64_t head_element(const lt_heads &h, int64_t i)
 {
     const int64_t d = h.view.shape.dim[3], rows = h.groups * h.view.shape.dim[1];
     const int64_t row = i / d, item = row / rows;
-    return head_offset(h, head_place_of(h, h.first + item, row - item * rows, i - row * d));
+    return head_offset(h, find_head_place(h, h.first + item, row - item * rows, i - row * d));
 }
 
 int64_t heads_count(const lt_heads *h)
@@ -67,7 +67,7 @@ struct score_row {
     float scale;
 };
 
-__device__ score_row score_row_of(const lt_scores &s)
+__device__ score_row warp_score_row(const lt_scores &s)
 {
     const int64_t i = row_of_warp();
     score_row r;
@@ -75,7 +75,7 @@ __device__ score_row score_row_of(const lt_scores &s)
     r.item = i / s.count;
     r.row = s.first + i % s.count;
     r.scores = s.data + i * s.keys;
-    r.seen = lt_scores_seen(&s, r.row);
+    r.seen = lt_scores_visible_keys(&s, r.row);
     r.scale = (float)s.scale;
     r.item += s.first_item;
     return r;
@@ -89,7 +89,7 @@ __device__ float scaled_score(const score_row &r, int64_t k)
 
 __global__ void softmax_scores(lt_scores s, float *lse)
 {
-    const score_row r = score_row_of(s);
+    const score_row r = warp_score_row(s);
     float top = -INFINITY;
     double sum = 0;
     if (!r.there)
@@ -110,24 +110,25 @@ __global__ void softmax_scores(lt_scores s, float *lse)
 }
 
 /* Returns the row's sum of dy * y. */
-__device__ float sum_of_row(const lt_heads &dy, const lt_heads &y, const score_row &r)
+__device__ float row_sum_dy_y(const lt_heads &dy, const lt_heads &y, const score_row &r)
 {
     const int64_t d = dy.view.shape.dim[3];
     double sum = 0;
     for (int64_t c = threadIdx.x % WARP; c < d; c += WARP) {
-        const head_place p = head_place_of(dy, r.item, r.row, c);
+        const head_place p = find_head_place(dy, r.item, r.row, c);
         sum += (double)lt_element_f32(dy.view.data, dy.view.dtype, head_offset(dy, p))
                * (double)lt_element_f32(y.view.data, y.view.dtype, head_offset(y, p));
     }
     return (float)warp_sum(sum);
 }
 
-__global__ void slope_scores(lt_scores s, const float *lse, lt_heads dy, lt_heads y, float *slope)
+__global__ void scores_to_slopes(lt_scores s, const float *lse, lt_heads dy, lt_heads y,
+                                 float *slope)
 {
-    const score_row r = score_row_of(s);
+    const score_row r = warp_score_row(s);
     if (!r.there)
         return;
-    const float sum = sum_of_row(dy, y, r), away = lse[r.item * s.rows + r.row];
+    const float sum = row_sum_dy_y(dy, y, r), away = lse[r.item * s.rows + r.row];
     float *row = slope + (r.scores - s.data);
     for (int64_t k = threadIdx.x % WARP; k < s.keys; k += WARP) {
         const float p = k < r.seen ? expf(scaled_score(r, k) - away) : 0;
@@ -158,6 +159,6 @@ void lt_scores_softmax(lt_cuda_stream stream, const lt_scores *s, float *lse)
 void lt_scores_slope(lt_cuda_stream stream, const lt_scores *s, const float *lse,
                      const lt_heads *dy, const lt_heads *y, float *slope)
 {
-    slope_scores<<<blocks_for(s->items * s->count, WARPS), THREADS, 0, stream>>>(*s, lse, *dy, *y,
-                                                                                 slope);
+    scores_to_slopes<<<blocks_for(s->items * s->count, WARPS), THREADS, 0, stream>>>(*s, lse, *dy,
+                                                                                     *y, slope);
 }

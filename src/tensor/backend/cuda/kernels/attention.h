@@ -31,7 +31,7 @@ typedef struct lt_scores {
     double scale;
 } lt_scores;
 /* Returns the number of keys that a row's query attends to, from key 0 on. */
-LT_HD int64_t lt_scores_seen(const lt_scores *s, int64_t row)
+LT_HD int64_t lt_scores_visible_keys(const lt_scores *s, int64_t row)
 {
     return s->causal ? row % s->queries + 1 + s->keys - s->queries : s->keys;
 }

@@ -20,7 +20,7 @@ lt_status fill(void *ctx, double value, const lt_view *y)
     lt_cuda *c = (lt_cuda *)ctx;
     lt_iter iter;
     LT_TRY(lt_cuda_begin(c, "fill"));
-    lt_iter_over(&iter, &y, 1);
+    lt_iter_memory_order(&iter, &y, 1);
     if (value == 0 && !signbit(value) && lt_iter_is_dense(&iter)) { /* all bits 0 in every dtype */
         LT_CUDA_TRY(c, "cudaMemsetAsync",
                     cudaMemsetAsync(y->data, 0, (size_t)iter.count * lt_dtype_size(y->dtype),
@@ -43,11 +43,11 @@ template <class From, class To> __global__ void convert(const From *x, To *y, in
         return;
     }
     for (int64_t k = i; k < count; k++)
-        set(y + k, to_float(x[k]));
+        store_float(y + k, to_float(x[k]));
 }
 
 /* Equal dtypes: copies bits. */
-template <class Bits> __global__ void move(lt_iter iter, const Bits *x, Bits *y)
+template <class Bits> __global__ void copy_strided(lt_iter iter, const Bits *x, Bits *y)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at[LT_ITER_OPERANDS];
@@ -67,7 +67,7 @@ __global__ void convert_strided(lt_iter iter, lt_view y, lt_view x)
     lt_set_element(y.data, y.dtype, at[0], lt_element(x.data, x.dtype, at[1]));
 }
 
-lt_status move_elements(lt_cuda *c, const lt_iter *iter, const lt_view *x, const lt_view *y)
+lt_status copy_elements(lt_cuda *c, const lt_iter *iter, const lt_view *x, const lt_view *y)
 {
     const size_t size = lt_dtype_size(y->dtype);
     const unsigned blocks = blocks_for(iter->count, THREADS);
@@ -76,17 +76,17 @@ lt_status move_elements(lt_cuda *c, const lt_iter *iter, const lt_view *x, const
                     cudaMemcpyAsync(y->data, x->data, (size_t)iter->count * size,
                                     cudaMemcpyDeviceToDevice, main_stream(c)));
     else if (size == 1)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint8_t *)x->data,
-                                                     (uint8_t *)y->data);
+        copy_strided<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint8_t *)x->data,
+                                                             (uint8_t *)y->data);
     else if (size == 2)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint16_t *)x->data,
-                                                     (uint16_t *)y->data);
+        copy_strided<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint16_t *)x->data,
+                                                             (uint16_t *)y->data);
     else if (size == 4)
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint32_t *)x->data,
-                                                     (uint32_t *)y->data);
+        copy_strided<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint32_t *)x->data,
+                                                             (uint32_t *)y->data);
     else
-        move<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint64_t *)x->data,
-                                                     (uint64_t *)y->data);
+        copy_strided<<<blocks, THREADS, 0, main_stream(c)>>>(*iter, (const uint64_t *)x->data,
+                                                             (uint64_t *)y->data);
     return LT_OK;
 }
 
@@ -111,9 +111,9 @@ lt_status cast(void *ctx, const lt_view *x, const lt_view *y)
     const lt_view *const view[] = {y, x};
     lt_iter iter;
     LT_TRY(lt_cuda_begin(c, "cast"));
-    lt_iter_over(&iter, view, 2);
+    lt_iter_memory_order(&iter, view, 2);
     if (x->dtype == y->dtype) {
-        LT_TRY(move_elements(c, &iter, x, y));
+        LT_TRY(copy_elements(c, &iter, x, y));
     } else if (can_vectorize(x, y) && lt_iter_is_dense(&iter)) {
         WITH_TYPE(c, x->dtype, LT_TRY(convert_dense(c, (const T *)x->data, y, iter.count)))
     } else {

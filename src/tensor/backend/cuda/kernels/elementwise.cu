@@ -86,7 +86,7 @@ struct value_rule {
     lt_pointwise f;
     template <class R> __device__ R operator()(R, R a, R b) const
     {
-        return pw_value(f, a, b);
+        return pw_evaluate(f, a, b);
     }
 };
 
@@ -106,7 +106,8 @@ template <class T> struct places {
 };
 
 /* All dense: vectors of eight, and single elements at the end. */
-template <class T, class Rule> __global__ void dense(places<T> p, int64_t count, Rule rule)
+template <class T, class Rule>
+__global__ void apply_rule_dense(places<T> p, int64_t count, Rule rule)
 {
     const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * LT_VECTOR_WIDTH;
     if (i + LT_VECTOR_WIDTH <= count) {
@@ -123,8 +124,8 @@ template <class T, class Rule> __global__ void dense(places<T> p, int64_t count,
         return;
     }
     for (int64_t k = i; k < count; k++)
-        set(p.y + k,
-            rule(p.dy ? to_float(p.dy[k]) : 0.0F, to_float(p.a[k]), p.b ? to_float(p.b[k]) : 0.0F));
+        store_float(p.y + k, rule(p.dy ? to_float(p.dy[k]) : 0.0F, to_float(p.a[k]),
+                                  p.b ? to_float(p.b[k]) : 0.0F));
 }
 
 enum { OUT, A, B, DY };
@@ -141,19 +142,19 @@ __device__ int64_t offset_at(const operands &o, int k, const int64_t *at)
     return o.slot[k] < 2 ? first : last;
 }
 
-__device__ double element(const operands &o, int k, const int64_t *at)
+__device__ double load_operand(const operands &o, int k, const int64_t *at)
 {
     return o.view[k].data ? lt_element(o.view[k].data, o.view[k].dtype, offset_at(o, k, at)) : 0;
 }
 
-__device__ float element_f32(const operands &o, int k, const int64_t *at)
+__device__ float load_operand_f32(const operands &o, int k, const int64_t *at)
 {
     const lt_view *v = &o.view[k];
     return v->data ? lt_element_f32(v->data, v->dtype, offset_at(o, k, at)) : 0;
 }
 
 /* Any strides and dtypes. */
-template <class Rule> __global__ void strided(lt_iter iter, operands o, Rule rule)
+template <class Rule> __global__ void apply_rule_strided(lt_iter iter, operands o, Rule rule)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at[LT_ITER_OPERANDS];
@@ -161,12 +162,13 @@ template <class Rule> __global__ void strided(lt_iter iter, operands o, Rule rul
         return;
     lt_iter_offsets(&iter, i, at);
     if (o.view[OUT].dtype == LT_F64)
-        lt_set_element(o.view[OUT].data, LT_F64, at[0],
-                       rule(element(o, DY, at), element(o, A, at), element(o, B, at)));
+        lt_set_element(
+            o.view[OUT].data, LT_F64, at[0],
+            rule(load_operand(o, DY, at), load_operand(o, A, at), load_operand(o, B, at)));
     else
-        lt_set_element_f32(
-            o.view[OUT].data, o.view[OUT].dtype, at[0],
-            rule(element_f32(o, DY, at), element_f32(o, A, at), element_f32(o, B, at)));
+        lt_set_element_f32(o.view[OUT].data, o.view[OUT].dtype, at[0],
+                           rule(load_operand_f32(o, DY, at), load_operand_f32(o, A, at),
+                                load_operand_f32(o, B, at)));
 }
 
 bool can_vectorize(const operands &o)
@@ -180,7 +182,8 @@ bool can_vectorize(const operands &o)
 }
 
 template <class Rule>
-lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const given[DY + 1])
+lt_status run_elementwise(lt_cuda *c, const char *name, Rule rule,
+                          const lt_view *const given[DY + 1])
 {
     operands o = {};
     const lt_view *view[DY + 1];
@@ -193,16 +196,17 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const give
             view[count++] = given[k];
         }
     LT_TRY(lt_cuda_begin(c, name));
-    lt_iter_over(&iter, view, count);
+    lt_iter_memory_order(&iter, view, count);
     if (can_vectorize(o) && lt_iter_is_dense(&iter)) {
         const unsigned blocks = blocks_for(iter.count, THREADS * LT_VECTOR_WIDTH);
         WITH_TYPE(c, o.view[OUT].dtype, {
             const places<T> p = {(const T *)o.view[DY].data, (const T *)o.view[A].data,
                                  (const T *)o.view[B].data, (T *)o.view[OUT].data};
-            dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, iter.count, rule);
+            apply_rule_dense<T><<<blocks, THREADS, 0, main_stream(c)>>>(p, iter.count, rule);
         })
     } else {
-        strided<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(iter, o, rule);
+        apply_rule_strided<<<blocks_for(iter.count, THREADS), THREADS, 0, main_stream(c)>>>(iter, o,
+                                                                                            rule);
     }
     return lt_cuda_end(c);
 }
@@ -210,32 +214,32 @@ lt_status run(lt_cuda *c, const char *name, Rule rule, const lt_view *const give
 lt_status add(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     const lt_view *const given[] = {y, a, b, NULL};
-    return run((lt_cuda *)ctx, "add", add_rule(), given);
+    return run_elementwise((lt_cuda *)ctx, "add", add_rule(), given);
 }
 
 lt_status mul(void *ctx, const lt_view *a, const lt_view *b, const lt_view *y)
 {
     const lt_view *const given[] = {y, a, b, NULL};
-    return run((lt_cuda *)ctx, "mul", mul_rule(), given);
+    return run_elementwise((lt_cuda *)ctx, "mul", mul_rule(), given);
 }
 
 lt_status scale(void *ctx, double factor, const lt_view *x, const lt_view *y)
 {
     const scale_rule rule = {factor};
     const lt_view *const given[] = {y, x, NULL, NULL};
-    return run((lt_cuda *)ctx, "scale", rule, given);
+    return run_elementwise((lt_cuda *)ctx, "scale", rule, given);
 }
 
 lt_status relu(void *ctx, const lt_view *x, const lt_view *y)
 {
     const lt_view *const given[] = {y, x, NULL, NULL};
-    return run((lt_cuda *)ctx, "relu", relu_rule(), given);
+    return run_elementwise((lt_cuda *)ctx, "relu", relu_rule(), given);
 }
 
 lt_status relu_grad(void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx)
 {
     const lt_view *const given[] = {dx, y, NULL, dy};
-    return run((lt_cuda *)ctx, "relu_grad", relu_grad_rule(), given);
+    return run_elementwise((lt_cuda *)ctx, "relu_grad", relu_grad_rule(), given);
 }
 
 lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
@@ -243,7 +247,7 @@ lt_status pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, const lt
 {
     const value_rule rule = {*f};
     const lt_view *const given[] = {y, a, b, NULL};
-    return run((lt_cuda *)ctx, "pointwise", rule, given);
+    return run_elementwise((lt_cuda *)ctx, "pointwise", rule, given);
 }
 
 lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
@@ -251,7 +255,7 @@ lt_status pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_v
 {
     const grad_rule rule = {*f, input};
     const lt_view *const given[] = {d, a, b, dy};
-    return run((lt_cuda *)ctx, "pointwise_grad", rule, given);
+    return run_elementwise((lt_cuda *)ctx, "pointwise_grad", rule, given);
 }
 
 } /* namespace */

@@ -22,7 +22,7 @@ struct table_ids {
     }
 };
 
-__global__ void take_rows(table_ids ids, lt_view w, lt_view y)
+__global__ void lookup_rows(table_ids ids, lt_view w, lt_view y)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x, columns = y.shape.dim[1];
     if (i >= ids.count * columns)
@@ -57,8 +57,8 @@ __device__ int count_bits(uint32_t word)
 }
 
 /* Finds the row's id among begin..end-1; called by all threads. */
-__device__ void find_ids(id_list *list, const table_ids &ids, int64_t row, int64_t begin,
-                         int64_t end)
+__device__ void find_row_ids(id_list *list, const table_ids &ids, int64_t row, int64_t begin,
+                             int64_t end)
 {
     const int word = (int)threadIdx.x;
     __syncthreads(); /* the previous list was used */
@@ -91,8 +91,8 @@ __device__ void find_ids(id_list *list, const table_ids &ids, int64_t row, int64
 }
 
 /* sums: [chunk][row][column]. A block sums one chunk of a row, THREADS * OF_THREAD columns. */
-__global__ void add_rows(table_ids ids, lt_view dy, int64_t rows, int64_t columns, int64_t length,
-                         float *sums)
+__global__ void add_grad_rows(table_ids ids, lt_view dy, int64_t rows, int64_t columns,
+                              int64_t length, float *sums)
 {
     __shared__ id_list list;
     const int64_t row = blockIdx.x, begin = blockIdx.z * length;
@@ -100,7 +100,7 @@ __global__ void add_rows(table_ids ids, lt_view dy, int64_t rows, int64_t column
     const int64_t first = (int64_t)blockIdx.y * THREADS * OF_THREAD + threadIdx.x;
     float sum[OF_THREAD] = {};
     for (int64_t tile = begin; tile < end; tile += ID_TILE) {
-        find_ids(&list, ids, row, tile, min(tile + ID_TILE, end));
+        find_row_ids(&list, ids, row, tile, min(tile + ID_TILE, end));
 #pragma unroll 4
         for (int i = 0; i < list.count; i++)
 #pragma unroll
@@ -128,13 +128,13 @@ __global__ void add_id_chunks(const float *sums, int64_t chunks, lt_view dw)
     lt_set_element_f32(dw.data, dw.dtype, row * dw.stride[0] + c * dw.stride[1], (float)sum);
 }
 
-table_ids ids_of(const lt_view *ids)
+table_ids get_table_ids(const lt_view *ids)
 {
     table_ids t = {(const int32_t *)ids->data, ids->stride[0], ids->shape.dim[0]};
     return t;
 }
 
-lt_status want_no_f64(const lt_cuda *c, const lt_view *a, const lt_view *b)
+lt_status check_not_f64(const lt_cuda *c, const lt_view *a, const lt_view *b)
 {
     if (a->dtype != LT_F64 && b->dtype != LT_F64)
         return LT_OK;
@@ -145,14 +145,14 @@ lt_status embedding(void *ctx, const lt_view *ids, const lt_view *w, const lt_vi
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "embedding"));
-    LT_TRY(want_no_f64(c, w, y));
-    take_rows<<<blocks_for(lt_view_count(y), THREADS), THREADS, 0, main_stream(c)>>>(ids_of(ids),
-                                                                                     *w, *y);
+    LT_TRY(check_not_f64(c, w, y));
+    lookup_rows<<<blocks_for(lt_view_element_count(y), THREADS), THREADS, 0, main_stream(c)>>>(
+        get_table_ids(ids), *w, *y);
     return lt_cuda_end(c);
 }
 
 /* Returns the number of chunks of whole tiles that fill a device. */
-int64_t chunks_of_ids(int64_t rows, int64_t tiles, int64_t ids)
+int64_t count_id_chunks(int64_t rows, int64_t tiles, int64_t ids)
 {
     const int64_t blocks = 1024, most = (ids + ID_TILE - 1) / ID_TILE;
     const int64_t wanted = blocks / (rows * tiles), chunks = wanted < most ? wanted : most;
@@ -164,20 +164,20 @@ lt_status embedding_grad(void *ctx, const lt_view *ids, const lt_view *dy, const
     lt_cuda *c = (lt_cuda *)ctx;
     const int64_t rows = dw->shape.dim[0], columns = dw->shape.dim[1];
     const int64_t tiles = blocks_for(columns, THREADS * OF_THREAD), count = ids->shape.dim[0];
-    int64_t chunks = chunks_of_ids(rows, tiles, count);
+    int64_t chunks = count_id_chunks(rows, tiles, count);
     int64_t length = (count + chunks - 1) / chunks;
     length = (length + ID_TILE - 1) / ID_TILE * ID_TILE;
     chunks = (count + length - 1) / length;
     const bool direct = chunks == 1 && dw->dtype == LT_F32 && lt_view_is_contiguous(dw);
     void *sums = dw->data;
     LT_TRY(lt_cuda_begin(c, "embedding_grad"));
-    LT_TRY(want_no_f64(c, dy, dw));
+    LT_TRY(check_not_f64(c, dy, dw));
     if (!direct)
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(chunks * rows * columns) * sizeof(float),
                                  &sums));
     const dim3 grid((unsigned)rows, (unsigned)tiles, (unsigned)chunks);
-    add_rows<<<grid, THREADS, 0, main_stream(c)>>>(ids_of(ids), *dy, rows, columns, length,
-                                                   (float *)sums);
+    add_grad_rows<<<grid, THREADS, 0, main_stream(c)>>>(get_table_ids(ids), *dy, rows, columns,
+                                                        length, (float *)sums);
     if (!direct)
         add_id_chunks<<<blocks_for(rows * columns, THREADS), THREADS, 0, main_stream(c)>>>(
             (const float *)sums, chunks, *dw);

@@ -9,7 +9,7 @@ namespace
 static_assert(sizeof(lt_list) + 64 <= MAX_PARAMETERS, "a list fits into a kernel's parameters");
 
 __global__ void __launch_bounds__(THREADS)
-    squares(const __grid_constant__ lt_list list, double *partial)
+    gradient_squares(const __grid_constant__ lt_list list, double *partial)
 {
     const lt_list_item &item = item_of_block(list);
     const int64_t begin = (int64_t)(blockIdx.x - item.first_block) * LT_LIST_BLOCK;
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(THREADS)
     double sum = 0;
     for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4) {
         float g[4];
-        gradient_fours(item, i, g);
+        load_four_gradients(item, i, g);
         sum += (double)g[0] * (double)g[0] + (double)g[1] * (double)g[1];
         sum += (double)g[2] * (double)g[2] + (double)g[3] * (double)g[3];
     }
@@ -31,15 +31,15 @@ __global__ void __launch_bounds__(THREADS)
         partial[blockIdx.x] = sum;
 }
 
-/* One block. x: sums of squares, or norms. */
-__global__ void finish(const double *x, int64_t count, bool norms, lt_scalars *scalars)
+/* Adds up in one block and updates the scalars by the norm. x: sums of squares or, if `norms`, norms. */
+__global__ void finish_grad_norm(const double *x, int64_t count, bool norms, lt_scalars *scalars)
 {
     double sum = 0;
     for (int64_t i = threadIdx.x; i < count; i += THREADS)
         sum += norms ? x[i] * x[i] : x[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        lt_apply_norm(scalars, sum);
+        lt_update_norm_scalars(scalars, sum);
 }
 
 /* Returns an item that has only the gradient. */
@@ -50,11 +50,11 @@ lt_optim_item gradient_only(const lt_optim_item *item)
     return only;
 }
 
-int64_t blocks_of(const lt_optim_item *item, size_t count)
+int64_t count_blocks(const lt_optim_item *item, size_t count)
 {
     int64_t blocks = 0;
     for (size_t i = 0; i < count; i++)
-        blocks += (lt_view_count(&item[i].grad) + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK;
+        blocks += (lt_view_element_count(&item[i].grad) + LT_LIST_BLOCK - 1) / LT_LIST_BLOCK;
     return blocks;
 }
 
@@ -66,11 +66,11 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
     void *memory;
     LT_TRY(lt_cuda_begin(c, "grad_norm"));
     if (count == 1 && item->grad.dtype == LT_F64) {
-        finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)item->grad.data,
-                                                  lt_view_count(&item->grad), true, scalars);
+        finish_grad_norm<<<1, THREADS, 0, main_stream(c)>>>(
+            (const double *)item->grad.data, lt_view_element_count(&item->grad), true, scalars);
         return lt_cuda_end(c);
     }
-    const int64_t all = blocks_of(item, count);
+    const int64_t all = count_blocks(item, count);
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(all + 1) * sizeof(double), &memory));
     double *partial = (double *)memory;
     for (size_t i = 0, taken = 0; i < count; i += taken) {
@@ -78,10 +78,11 @@ lt_status grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scala
         for (size_t j = 0; j < left; j++)
             only[j] = gradient_only(&item[i + j]);
         LT_TRY(lt_list_fill(&list, only, NULL, left, &taken));
-        squares<<<(unsigned)list.blocks, THREADS, 0, main_stream(c)>>>(list, partial);
+        gradient_squares<<<(unsigned)list.blocks, THREADS, 0, main_stream(c)>>>(list, partial);
         partial += list.blocks;
     }
-    finish<<<1, THREADS, 0, main_stream(c)>>>((const double *)memory, all, false, scalars);
+    finish_grad_norm<<<1, THREADS, 0, main_stream(c)>>>((const double *)memory, all, false,
+                                                        scalars);
     return lt_cuda_end(c);
 }
 

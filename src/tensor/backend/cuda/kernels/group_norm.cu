@@ -21,7 +21,7 @@ struct element_of {
     int64_t n, c, pixel;
 };
 
-__device__ element_of place(const group_job &j, int64_t group, int64_t i)
+__device__ element_of group_element(const group_job &j, int64_t group, int64_t i)
 {
     element_of e;
     e.n = group / j.groups;
@@ -30,43 +30,44 @@ __device__ element_of place(const group_job &j, int64_t group, int64_t i)
     return e;
 }
 
-__device__ int64_t offset(const group_job &j, const lt_view &v, const element_of &e)
+__device__ int64_t element_offset(const group_job &j, const lt_view &v, const element_of &e)
 {
     return e.n * v.stride[0] + e.c * v.stride[1] + e.pixel / j.width * v.stride[2]
            + e.pixel % j.width * v.stride[3];
 }
 
-__device__ double load(const group_job &j, const lt_view &v, const element_of &e)
+__device__ double load_element(const group_job &j, const lt_view &v, const element_of &e)
 {
-    return (double)lt_element_f32(v.data, v.dtype, offset(j, v, e));
+    return (double)lt_element_f32(v.data, v.dtype, element_offset(j, v, e));
 }
 
-__device__ double gain(const group_job &j, int64_t c)
+__device__ double gamma_or_one(const group_job &j, int64_t c)
 {
     return j.gamma ? (double)j.gamma[c] : 1.0;
 }
 
 /* Return the number of an element's group; its normalized x. */
-__device__ int64_t group_of(const group_job &j, const element_of &e)
+__device__ int64_t group_index(const group_job &j, const element_of &e)
 {
     return e.n * j.groups + e.c / j.wide;
 }
 
-__device__ double normed(const group_job &j, const element_of &e)
+__device__ double normalized_x(const group_job &j, const element_of &e)
 {
-    const int64_t g = group_of(j, e);
-    return (load(j, j.x, e) - (double)j.stats[g]) * (double)j.stats[j.images * j.groups + g];
+    const int64_t g = group_index(j, e);
+    return (load_element(j, j.x, e) - (double)j.stats[g])
+           * (double)j.stats[j.images * j.groups + g];
 }
 
-__global__ void moments(group_job j)
+__global__ void group_moments(group_job j)
 {
     const int64_t group = blockIdx.x;
     double sum = 0, square = 0;
     for (int64_t i = threadIdx.x; i < j.size; i += THREADS)
-        sum += load(j, j.x, place(j, group, i));
-    const double mean = shared_sum(sum) / (double)j.size;
+        sum += load_element(j, j.x, group_element(j, group, i));
+    const double mean = block_sum_to_all(sum) / (double)j.size;
     for (int64_t i = threadIdx.x; i < j.size; i += THREADS) {
-        const double away = load(j, j.x, place(j, group, i)) - mean;
+        const double away = load_element(j, j.x, group_element(j, group, i)) - mean;
         square += away * away;
     }
     square = block_sum(square);
@@ -77,7 +78,7 @@ __global__ void moments(group_job j)
 }
 
 /* Position of element i of all, channels innermost. */
-__device__ element_of element_at(const group_job &j, int64_t i)
+__device__ element_of element_position(const group_job &j, int64_t i)
 {
     element_of e;
     e.c = i % j.channels;
@@ -86,25 +87,25 @@ __device__ element_of element_at(const group_job &j, int64_t i)
     return e;
 }
 
-__global__ void apply(group_job j)
+__global__ void apply_group_norm(group_job j)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= j.images * j.channels * j.pixels)
         return;
-    const element_of e = element_at(j, i);
-    const double y = normed(j, e) * gain(j, e.c) + (j.beta ? (double)j.beta[e.c] : 0);
-    lt_set_element_f32(j.y.data, j.y.dtype, offset(j, j.y, e), (float)y);
+    const element_of e = element_position(j, i);
+    const double y = normalized_x(j, e) * gamma_or_one(j, e.c) + (j.beta ? (double)j.beta[e.c] : 0);
+    lt_set_element_f32(j.y.data, j.y.dtype, element_offset(j, j.y, e), (float)y);
 }
 
-__global__ void sums_of_groups(group_job j)
+__global__ void group_grad_sums(group_job j)
 {
     const int64_t group = blockIdx.x;
     double sum = 0, product = 0;
     for (int64_t i = threadIdx.x; i < j.size; i += THREADS) {
-        const element_of e = place(j, group, i);
-        const double h = gain(j, e.c) * load(j, j.dy, e);
+        const element_of e = group_element(j, group, i);
+        const double h = gamma_or_one(j, e.c) * load_element(j, j.dy, e);
         sum += h;
-        product += h * normed(j, e);
+        product += h * normalized_x(j, e);
     }
     sum = block_sum(sum);
     product = block_sum(product);
@@ -114,7 +115,7 @@ __global__ void sums_of_groups(group_job j)
     j.sums[j.images * j.groups + group] = product;
 }
 
-__global__ void sums_of_channels(group_job j)
+__global__ void channel_grad_sums(group_job j)
 {
     double sum = 0, product = 0;
     element_of e;
@@ -122,9 +123,9 @@ __global__ void sums_of_channels(group_job j)
     for (int64_t i = threadIdx.x; i < j.images * j.pixels; i += THREADS) {
         e.n = i / j.pixels;
         e.pixel = i % j.pixels;
-        const double dy = load(j, j.dy, e);
+        const double dy = load_element(j, j.dy, e);
         sum += dy;
-        product += dy * normed(j, e);
+        product += dy * normalized_x(j, e);
     }
     sum = block_sum(sum);
     product = block_sum(product);
@@ -136,20 +137,20 @@ __global__ void sums_of_channels(group_job j)
         j.dbeta[e.c] = (float)sum;
 }
 
-__global__ void grad_x(group_job j)
+__global__ void group_norm_dx(group_job j)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= j.images * j.channels * j.pixels)
         return;
-    const element_of e = element_at(j, i);
-    const int64_t g = group_of(j, e), all = j.images * j.groups;
-    const double h = gain(j, e.c) * load(j, j.dy, e);
-    const double away = (j.sums[g] + normed(j, e) * j.sums[all + g]) / (double)j.size;
+    const element_of e = element_position(j, i);
+    const int64_t g = group_index(j, e), all = j.images * j.groups;
+    const double h = gamma_or_one(j, e.c) * load_element(j, j.dy, e);
+    const double away = (j.sums[g] + normalized_x(j, e) * j.sums[all + g]) / (double)j.size;
     const double dx = (double)j.stats[all + g] * (h - away);
-    lt_set_element_f32(j.y.data, j.y.dtype, offset(j, j.y, e), (float)dx);
+    lt_set_element_f32(j.y.data, j.y.dtype, element_offset(j, j.y, e), (float)dx);
 }
 
-lt_status check(const lt_cuda *c, const lt_view *const *single, int count, lt_dtype dtype)
+lt_status check_dtypes(const lt_cuda *c, const lt_view *const *single, int count, lt_dtype dtype)
 {
     bool known = dtype != LT_F64;
     for (int i = 0; i < count && known; i++)
@@ -162,7 +163,7 @@ lt_status check(const lt_cuda *c, const lt_view *const *single, int count, lt_dt
                            c->operation, lt_dtype_name(dtype));
 }
 
-float *data_of(const lt_view *v)
+float *data_or_null(const lt_view *v)
 {
     return v ? (float *)v->data : NULL;
 }
@@ -172,8 +173,8 @@ group_job make_job(const lt_group_norm_config *config, const lt_view *x, const l
 {
     group_job j = {};
     j.x = *x;
-    j.gamma = data_of(gamma);
-    j.stats = data_of(stats);
+    j.gamma = data_or_null(gamma);
+    j.stats = data_or_null(stats);
     j.images = x->shape.dim[0];
     j.channels = x->shape.dim[1];
     j.width = x->shape.dim[3];
@@ -185,7 +186,7 @@ group_job make_job(const lt_group_norm_config *config, const lt_view *x, const l
     return j;
 }
 
-unsigned all_elements(const group_job &j)
+unsigned blocks_for_all_elements(const group_job &j)
 {
     return blocks_for(j.images * j.channels * j.pixels, THREADS);
 }
@@ -197,12 +198,12 @@ lt_status group_norm(void *ctx, const lt_group_norm_config *config, const lt_vie
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_view *const single[] = {gamma, beta, stats};
     LT_TRY(lt_cuda_begin(c, "group_norm"));
-    LT_TRY(check(c, single, 3, x->dtype));
+    LT_TRY(check_dtypes(c, single, 3, x->dtype));
     group_job j = make_job(config, x, gamma, stats);
-    j.beta = data_of(beta);
+    j.beta = data_or_null(beta);
     j.y = *y;
-    moments<<<(unsigned)(j.images * j.groups), THREADS, 0, main_stream(c)>>>(j);
-    apply<<<all_elements(j), THREADS, 0, main_stream(c)>>>(j);
+    group_moments<<<(unsigned)(j.images * j.groups), THREADS, 0, main_stream(c)>>>(j);
+    apply_group_norm<<<blocks_for_all_elements(j), THREADS, 0, main_stream(c)>>>(j);
     return lt_cuda_end(c);
 }
 
@@ -213,20 +214,20 @@ lt_status group_norm_grad(void *ctx, const lt_group_norm_config *config,
     const lt_view *const single[] = {g->gamma, g->stats, g->dgamma, g->dbeta};
     void *memory;
     LT_TRY(lt_cuda_begin(c, "group_norm_grad"));
-    LT_TRY(check(c, single, 4, g->x->dtype));
+    LT_TRY(check_dtypes(c, single, 4, g->x->dtype));
     group_job j = make_job(config, g->x, g->gamma, g->stats);
     j.dy = *g->dy;
-    j.dgamma = data_of(g->dgamma);
-    j.dbeta = data_of(g->dbeta);
+    j.dgamma = data_or_null(g->dgamma);
+    j.dbeta = data_or_null(g->dbeta);
     const int64_t groups = j.images * j.groups;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, 2 * (size_t)groups * sizeof(double), &memory));
     j.sums = (double *)memory;
     if (j.dgamma || j.dbeta)
-        sums_of_channels<<<(unsigned)j.channels, THREADS, 0, main_stream(c)>>>(j);
+        channel_grad_sums<<<(unsigned)j.channels, THREADS, 0, main_stream(c)>>>(j);
     if (g->dx) {
         j.y = *g->dx;
-        sums_of_groups<<<(unsigned)groups, THREADS, 0, main_stream(c)>>>(j);
-        grad_x<<<all_elements(j), THREADS, 0, main_stream(c)>>>(j);
+        group_grad_sums<<<(unsigned)groups, THREADS, 0, main_stream(c)>>>(j);
+        group_norm_dx<<<blocks_for_all_elements(j), THREADS, 0, main_stream(c)>>>(j);
     }
     return lt_cuda_end(c);
 }

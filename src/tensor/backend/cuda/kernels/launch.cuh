@@ -62,7 +62,7 @@ __host__ __device__ static inline bool is_aligned(const void *data)
     return ((uintptr_t)data & 15) == 0;
 }
 
-static inline lt_rows rows_of(const lt_view *x)
+static inline lt_rows make_rows(const lt_view *x)
 {
     lt_rows r;
     r.height = x->shape.dim[2];
@@ -76,7 +76,7 @@ static inline lt_rows rows_of(const lt_view *x)
 }
 
 /* Returns whether vectors of 8 channels can be read with 16-byte accesses; true for an absent view. */
-static inline bool has_vectors(const lt_view *x)
+static inline bool can_use_vectors(const lt_view *x)
 {
     return !x || !x->data
            || (x->shape.dim[1] % LT_VECTOR_WIDTH == 0 && lt_view_is_channels_last(x)
@@ -95,15 +95,15 @@ __device__ inline float to_float(lt_f16 x)
 {
     return lt_f16_load(x);
 }
-__device__ inline void set(float *to, float x)
+__device__ inline void store_float(float *to, float x)
 {
     *to = x;
 }
-__device__ inline void set(lt_bf16 *to, float x)
+__device__ inline void store_float(lt_bf16 *to, float x)
 {
     *to = lt_bf16_round(x);
 }
-__device__ inline void set(lt_f16 *to, float x)
+__device__ inline void store_float(lt_f16 *to, float x)
 {
     *to = lt_f16_round(x);
 }
@@ -191,8 +191,8 @@ template <class T> __device__ inline void store_vector(T *to, const float (&v)[L
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         T low, high;
-        set(&low, v[2 * i]);
-        set(&high, v[2 * i + 1]);
+        store_float(&low, v[2 * i]);
+        store_float(&high, v[2 * i + 1]);
         word[i] = low.bits | (unsigned)high.bits << 16;
     }
     store_16((uint4 *)to, make_uint4(word[0], word[1], word[2], word[3]));
@@ -215,7 +215,7 @@ __device__ inline double block_sum(double x)
 }
 
 /* Returns the sum in every thread. */
-__device__ inline double shared_sum(double x)
+__device__ inline double block_sum_to_all(double x)
 {
     __shared__ double total;
     x = block_sum(x);

@@ -16,7 +16,8 @@ struct layer_vectors {
 };
 
 template <int WIDTH>
-__device__ void load_or(float otherwise, const float *row, int64_t channel, float (&v)[WIDTH])
+__device__ void load_or_default(float otherwise, const float *row, int64_t channel,
+                                float (&v)[WIDTH])
 {
     if (row)
         load_channels(row, channel, v);
@@ -35,7 +36,7 @@ struct layer_mean {
 };
 
 template <class T, int WIDTH>
-__device__ layer_mean mean_of(const tensor4<const T> &x, int64_t row, int64_t channels)
+__device__ layer_mean row_mean(const tensor4<const T> &x, int64_t row, int64_t channels)
 {
     double sum = 0;
     for (int64_t c = threadIdx.x % WARP * WIDTH; c < channels; c += WARP * WIDTH) {
@@ -54,7 +55,8 @@ __device__ layer_mean mean_of(const tensor4<const T> &x, int64_t row, int64_t ch
 }
 
 template <class T, int WIDTH>
-__device__ double square_of(const tensor4<const T> &x, int64_t row, int64_t channels, layer_mean m)
+__device__ double row_square_sum(const tensor4<const T> &x, int64_t row, int64_t channels,
+                                 layer_mean m)
 {
     double sum = 0;
     for (int64_t c = threadIdx.x % WARP * WIDTH; c < channels; c += WARP * WIDTH) {
@@ -76,8 +78,8 @@ __global__ void normalise_rows(tensor4<const T> x, tensor4<T> y, layer_vectors v
         return;
     layer_mean m = {0, 0};
     if (!v.rms)
-        m = mean_of<T, WIDTH>(x, row, channels);
-    const double square = square_of<T, WIDTH>(x, row, channels, m);
+        m = row_mean<T, WIDTH>(x, row, channels);
+    const double square = row_square_sum<T, WIDTH>(x, row, channels, m);
     const float rstd = (float)(1 / sqrt(square / (double)channels + v.eps));
     if (threadIdx.x % WARP == 0) {
         v.stats[row] = m.high;
@@ -86,8 +88,8 @@ __global__ void normalise_rows(tensor4<const T> x, tensor4<T> y, layer_vectors v
     for (int64_t c = threadIdx.x % WARP * WIDTH; c < channels; c += WARP * WIDTH) {
         float u[WIDTH], gamma[WIDTH], beta[WIDTH];
         x.load(row, c, u);
-        load_or(1.0F, v.gamma, c, gamma);
-        load_or(0.0F, v.beta, c, beta);
+        load_or_default(1.0F, v.gamma, c, gamma);
+        load_or_default(0.0F, v.beta, c, beta);
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
             u[k] = fmaf(m.away(u[k]) * rstd, gamma[k], beta[k]);
@@ -108,7 +110,7 @@ template <class T> struct layer_gradient {
         float scale[WIDTH];
         dy.load(row, c, h);
         x.load(row, c, n);
-        load_or(1.0F, gamma, c, scale);
+        load_or_default(1.0F, gamma, c, scale);
 #pragma unroll
         for (int k = 0; k < WIDTH; k++) {
             h[k] *= scale[k];
@@ -153,7 +155,7 @@ struct layer_sums {
     double gamma, beta;
 };
 
-__device__ layer_sums merged(const layer_sums &a, const layer_sums &b)
+__device__ layer_sums merge_partials(const layer_sums &a, const layer_sums &b)
 {
     const layer_sums both = {a.gamma + b.gamma, a.beta + b.beta};
     return both;
@@ -162,10 +164,10 @@ __device__ layer_sums merged(const layer_sums &a, const layer_sums &b)
 /* partial: [chunk][channel]. in.gamma is NULL. */
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
-    layer_sums_of_chunks(layer_gradient<T> in, lt_row_cut cut, layer_sums *partial)
+    layer_chunk_sums(layer_gradient<T> in, lt_row_cut cut, layer_sums *partial)
 {
     const int64_t channels = in.x.rows.channels;
-    const place_in_cut p = place_of<WIDTH>(cut, in.x.rows.count);
+    const place_in_cut p = find_place_in_cut<WIDTH>(cut, in.x.rows.count);
     float product[WIDTH] = {}, sum[WIDTH] = {};
     for (int64_t row = p.begin + p.line; row < p.end && p.channel < channels; row += cut.lines) {
         float dy[WIDTH], n[WIDTH];
@@ -177,17 +179,17 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
         }
     }
     layer_sums all;
-    add_lines(cut, product, sum, &all.gamma, &all.beta);
+    sum_over_lines(cut, product, sum, &all.gamma, &all.beta);
     const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
     if (channel >= 0)
         partial[blockIdx.y * channels + channel] = all;
 }
 
-__global__ void layer_add_chunks(const layer_sums *partial, int64_t chunks, int64_t channels,
-                                 float *dgamma, float *dbeta)
+__global__ void layer_merge_chunks(const layer_sums *partial, int64_t chunks, int64_t channels,
+                                   float *dgamma, float *dbeta)
 {
     const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
-    const layer_sums all = merge_chunks_of(partial, chunks, channels, channel);
+    const layer_sums all = merge_channel_chunks(partial, chunks, channels, channel);
     if (threadIdx.x >= MERGED || channel >= channels)
         return;
     if (dgamma)
@@ -211,24 +213,24 @@ lt_view rows_as_images(const lt_view *x)
 template <class T> tensor4<T> rows_tensor(const lt_view *x)
 {
     const lt_view v = rows_as_images(x);
-    return tensor_of<T>(&v);
+    return make_tensor4<T>(&v);
 }
 
-bool rows_have_vectors(const lt_view *x)
+bool rows_can_use_vectors(const lt_view *x)
 {
     const lt_view v = rows_as_images(x);
-    return has_vectors(&v);
+    return can_use_vectors(&v);
 }
 
-float *vector_of(const lt_view *v)
+float *float_data(const lt_view *v)
 {
     return v ? (float *)v->data : NULL;
 }
 
-lt_status want_vectors(const lt_cuda *c, const lt_view *const *vector, int count)
+lt_status check_f32_vectors(const lt_cuda *c, const lt_view *const *vector, int count)
 {
     for (int i = 0; i < count; i++)
-        LT_TRY(want_dtype(c, vector[i], LT_F32));
+        LT_TRY(check_dtype(c, vector[i], LT_F32));
     return LT_OK;
 }
 
@@ -238,14 +240,14 @@ lt_status layernorm(void *ctx, const lt_layernorm_config *config, const lt_view 
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_view *const vectors[] = {gamma, beta, stats};
-    const layer_vectors v = {vector_of(gamma), vector_of(beta), vector_of(stats), config->rms,
+    const layer_vectors v = {float_data(gamma), float_data(beta), float_data(stats), config->rms,
                              config->eps};
     const unsigned blocks = blocks_for(x->shape.dim[0], WARPS);
     LT_TRY(lt_cuda_begin(c, "layernorm"));
-    LT_TRY(want_vectors(c, vectors, 3));
-    LT_TRY(want_dtype(c, y, x->dtype));
-    const bool wide =
-        rows_have_vectors(x) && rows_have_vectors(y) && is_aligned(v.gamma) && is_aligned(v.beta);
+    LT_TRY(check_f32_vectors(c, vectors, 3));
+    LT_TRY(check_dtype(c, y, x->dtype));
+    const bool wide = rows_can_use_vectors(x) && rows_can_use_vectors(y) && is_aligned(v.gamma)
+                      && is_aligned(v.beta);
     WITH_TYPE(c, x->dtype, {
         const tensor4<const T> in = rows_tensor<const T>(x);
         const tensor4<T> out = rows_tensor<T>(y);
@@ -261,16 +263,16 @@ template <class T, int WIDTH>
 lt_status run_layer_sums(lt_cuda *c, layer_gradient<T> in, const lt_layernorm_grad *g)
 {
     const int64_t channels = in.x.rows.channels;
-    const lt_row_cut cut = lt_cut_rows(in.x.rows.count, channels, WIDTH);
+    const lt_row_cut cut = lt_partition_rows(in.x.rows.count, channels, WIDTH);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * channels) * sizeof(layer_sums),
                              &memory));
     layer_sums *partial = (layer_sums *)memory;
     in.gamma = NULL;
-    layer_sums_of_chunks<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, cut, partial);
-    layer_add_chunks<<<merge_blocks(channels), THREADS, 0, main_stream(c)>>>(
-        partial, cut.chunks, channels, vector_of(g->dgamma), vector_of(g->dbeta));
+    layer_chunk_sums<T, WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, cut, partial);
+    layer_merge_chunks<<<blocks_for_merge(channels), THREADS, 0, main_stream(c)>>>(
+        partial, cut.chunks, channels, float_data(g->dgamma), float_data(g->dbeta));
     return LT_OK;
 }
 
@@ -278,7 +280,7 @@ template <class T, int WIDTH>
 lt_status run_layer_grad(lt_cuda *c, bool rms, const lt_layernorm_grad *g)
 {
     const layer_gradient<T> in = {rows_tensor<const T>(g->dy), rows_tensor<const T>(g->x),
-                                  vector_of(g->gamma), vector_of(g->stats), rms};
+                                  float_data(g->gamma), float_data(g->stats), rms};
     if (g->dgamma || g->dbeta)
         LT_TRY((run_layer_sums<T, WIDTH>(c, in, g)));
     if (g->dx) {
@@ -293,11 +295,12 @@ lt_status layernorm_grad(void *ctx, const lt_layernorm_config *config, const lt_
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_view *const vectors[] = {g->gamma, g->stats, g->dgamma, g->dbeta};
     LT_TRY(lt_cuda_begin(c, "layernorm_grad"));
-    LT_TRY(want_vectors(c, vectors, 4));
-    LT_TRY(want_dtype(c, g->dy, g->x->dtype));
-    LT_TRY(want_dtype(c, g->dx, g->x->dtype));
-    const bool wide = rows_have_vectors(g->dy) && rows_have_vectors(g->x)
-                      && (!g->dx || rows_have_vectors(g->dx)) && is_aligned(vector_of(g->gamma));
+    LT_TRY(check_f32_vectors(c, vectors, 4));
+    LT_TRY(check_dtype(c, g->dy, g->x->dtype));
+    LT_TRY(check_dtype(c, g->dx, g->x->dtype));
+    const bool wide = rows_can_use_vectors(g->dy) && rows_can_use_vectors(g->x)
+                      && (!g->dx || rows_can_use_vectors(g->dx))
+                      && is_aligned(float_data(g->gamma));
     if (wide) {
         WITH_TYPE(c, g->x->dtype, LT_TRY((run_layer_grad<T, LT_VECTOR_WIDTH>(c, config->rms, g))))
     } else {

@@ -23,7 +23,7 @@ LT_HD bool lt_target_is_ignored(const lt_targets *t, int64_t n)
 }
 
 /* Returns q[n,k], 0 for an ignored row. */
-LT_HD double lt_target(const lt_targets *t, int64_t n, int64_t k)
+LT_HD double lt_target_probability(const lt_targets *t, int64_t n, int64_t k)
 {
     const double value =
         lt_element(t->values, t->dtype, n * t->stride[0] + (t->soft ? k * t->stride[1] : 0));
@@ -47,7 +47,7 @@ LT_HD double lt_loss_term(double q, float z, float lse)
 }
 
 /* Returns whether class k with logit z ranks before the label, whose logit is own. */
-LT_HD bool lt_comes_before(float z, int64_t k, float own, int64_t label)
+LT_HD bool lt_ranks_before_label(float z, int64_t k, float own, int64_t label)
 {
     return z > own || (k < label && z == own);
 }

@@ -34,13 +34,13 @@ template <class T> struct vector<T, 1> {
     }
 };
 
-template <class T> __device__ void put(T *to, const float (&v)[LT_VECTOR_WIDTH])
+template <class T> __device__ void store_channels(T *to, const float (&v)[LT_VECTOR_WIDTH])
 {
     store_vector(to, v);
 }
-template <class T> __device__ void put(T *to, const float (&v)[1])
+template <class T> __device__ void store_channels(T *to, const float (&v)[1])
 {
-    set(to, v[0]);
+    store_float(to, v[0]);
 }
 
 /* Rows that a thread loads before it uses the first, to overlap loads with arithmetic. */
@@ -59,7 +59,7 @@ template <class T> struct tensor4 {
     {
         return data
                + (WIDTH == LT_VECTOR_WIDTH ? row * rows.channels + channel
-                                  : lt_rows_place(&rows, row, channel));
+                                           : lt_rows_offset(&rows, row, channel));
     }
     template <int WIDTH> __device__ void load(int64_t row, int64_t channel, float (&v)[WIDTH]) const
     {
@@ -70,16 +70,16 @@ template <class T> struct tensor4 {
     template <int WIDTH>
     __device__ void store(int64_t row, int64_t channel, const float (&v)[WIDTH]) const
     {
-        put(at<WIDTH>(row, channel), v);
+        store_channels(at<WIDTH>(row, channel), v);
     }
 };
 
-template <class T> static inline tensor4<T> tensor_of(const lt_view *view)
+template <class T> static inline tensor4<T> make_tensor4(const lt_view *view)
 {
     tensor4<T> t;
     const bool there = view && view->data;
     t.data = there ? (T *)view->data : (T *)NULL;
-    t.rows = there ? rows_of(view) : lt_rows();
+    t.rows = there ? make_rows(view) : lt_rows();
     return t;
 }
 
@@ -99,7 +99,7 @@ struct place_in_cut {
     int64_t channel, begin, end;
 };
 
-template <int WIDTH> __device__ place_in_cut place_of(const lt_row_cut &cut, int64_t rows)
+template <int WIDTH> __device__ place_in_cut find_place_in_cut(const lt_row_cut &cut, int64_t rows)
 {
     place_in_cut p;
     p.lane = threadIdx.x % cut.lanes;
@@ -113,8 +113,8 @@ template <int WIDTH> __device__ place_in_cut place_of(const lt_row_cut &cut, int
 /* Adds two sums of each channel over the lines of a block, in the order of lines: thread i returns those of channel i
  * of the block's tile. Needs a barrier between two calls. */
 template <int WIDTH>
-__device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const float (&b)[WIDTH],
-                          double *all_a, double *all_b)
+__device__ void sum_over_lines(const lt_row_cut &cut, const float (&a)[WIDTH],
+                               const float (&b)[WIDTH], double *all_a, double *all_b)
 {
     __shared__ float shared[2][LT_ROW_THREADS * WIDTH];
     const int width = cut.lanes * WIDTH, i = threadIdx.x;
@@ -131,7 +131,7 @@ __device__ void add_lines(const lt_row_cut &cut, const float (&a)[WIDTH], const 
     }
 }
 
-/* Returns the channel of the sums that this thread has from add_lines(), or -1. */
+/* Returns the channel of the sums that this thread has from sum_over_lines(), or -1. */
 template <int WIDTH> __device__ int64_t channel_of_sums(const lt_row_cut &cut, int64_t channels)
 {
     const int width = cut.lanes * WIDTH, i = threadIdx.x;
@@ -140,7 +140,7 @@ template <int WIDTH> __device__ int64_t channel_of_sums(const lt_row_cut &cut, i
 }
 
 /* Merges two partial results; other types have their own overload. */
-__device__ inline lt_moments merged(const lt_moments &a, const lt_moments &b)
+__device__ inline lt_moments merge_partials(const lt_moments &a, const lt_moments &b)
 {
     return lt_moments_merge(a, b);
 }
@@ -148,15 +148,16 @@ __device__ inline lt_moments merged(const lt_moments &a, const lt_moments &b)
 /* Channels of a block, and threads that share a channel's chunks. */
 enum { MERGED = 8, MERGERS = THREADS / MERGED };
 
-static inline unsigned merge_blocks(int64_t channels)
+static inline unsigned blocks_for_merge(int64_t channels)
 {
     return blocks_for(channels, MERGED);
 }
 
-/* Merges a channel's chunks by merged(), in index order: each thread a run of them, then adjacent threads. partial:
+/* Merges a channel's chunks by merge_partials(), in index order: each thread a run of them, then adjacent threads. partial:
  * [chunk][channel]. The result is valid in the channel's first thread. */
 template <class X>
-__device__ X merge_chunks_of(const X *partial, int64_t chunks, int64_t channels, int64_t channel)
+__device__ X merge_channel_chunks(const X *partial, int64_t chunks, int64_t channels,
+                                  int64_t channel)
 {
     enum { TOGETHER = 4 };
     __shared__ X shared[MERGERS][MERGED];
@@ -171,20 +172,20 @@ __device__ X merge_chunks_of(const X *partial, int64_t chunks, int64_t channels,
             next[d] = partial[min(k + d, end - 1) * channels + channel];
 #pragma unroll
         for (int d = 0; d < TOGETHER; d++)
-            all = k + d < end ? merged(all, next[d]) : all;
+            all = k + d < end ? merge_partials(all, next[d]) : all;
     }
     for (int step = 1; step < MERGERS; step *= 2) {
         if (part % step == 0)
             shared[part][lane] = all;
         __syncthreads();
         if (part % (2 * step) == 0)
-            all = merged(all, shared[part + step][lane]);
+            all = merge_partials(all, shared[part + step][lane]);
     }
     return all;
 }
 
 /* Returns LT_OK if the view is absent or has that dtype, else LT_E_UNSUPPORTED. */
-static inline lt_status want_dtype(const lt_cuda *c, const lt_view *view, lt_dtype dtype)
+static inline lt_status check_dtype(const lt_cuda *c, const lt_view *view, lt_dtype dtype)
 {
     if (!view || !view->data || view->dtype == dtype)
         return LT_OK;

@@ -37,7 +37,8 @@ template <class T> struct pieces {
 };
 
 template <class T>
-__device__ void fetch(const application<T> &a, int64_t row, int64_t channel, pieces<T> *p)
+__device__ void load_x_and_residual(const application<T> &a, int64_t row, int64_t channel,
+                                    pieces<T> *p)
 {
     p->x.fetch(a.x.template at<LT_VECTOR_WIDTH>(row, channel));
     if (a.residual.data)
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a
         pieces<T> next[together];
 #pragma unroll
         for (int d = 0; d < together; d++)
-            fetch(a, min(first + (int64_t)(begin + d) * lines, rows - 1), channel, &next[d]);
+            load_x_and_residual(a, min(first + (int64_t)(begin + d) * lines, rows - 1), channel,
+                                &next[d]);
 #pragma unroll
         for (int d = 0; d < together; d++) {
             const int64_t row = first + (int64_t)(begin + d) * lines;
@@ -98,7 +100,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS) apply_vectors(application<T> a
 }
 
 /* Any strides and number of channels: a thread writes one byte of the mask, eight adjacent elements. */
-template <class T> __global__ void apply_any(application<T> a)
+template <class T> __global__ void apply_strided(application<T> a)
 {
     const int64_t channels = a.x.rows.channels, count = a.x.rows.count * channels;
     const int64_t first = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 8;
@@ -122,40 +124,42 @@ template <class T> __global__ void apply_any(application<T> a)
         a.mask[first / 8] = (uint8_t)bits;
 }
 
-template <class T> void run(lt_cuda *c, const application<T> &a, bool vectors)
+template <class T> void launch_apply(lt_cuda *c, const application<T> &a, bool vectors)
 {
     const int64_t channels = a.x.rows.channels, rows = a.x.rows.count;
     if (vectors) {
         const int lanes = lt_row_lanes(channels, LT_VECTOR_WIDTH);
         const int64_t lines = (int64_t)(LT_ROW_THREADS / lanes) * DEPTH;
-        const dim3 grid(blocks_for(rows, lines), blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
+        const dim3 grid(blocks_for(rows, lines),
+                        blocks_for(channels, (int64_t)lanes * LT_VECTOR_WIDTH));
         if (a.residual_coef)
             apply_vectors<T, true><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
         else
             apply_vectors<T, false><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(a, lanes);
     } else {
-        apply_any<T><<<blocks_for(rows * channels, THREADS * 8), THREADS, 0, main_stream(c)>>>(a);
+        apply_strided<T>
+            <<<blocks_for(rows * channels, THREADS * 8), THREADS, 0, main_stream(c)>>>(a);
     }
 }
 
 /* Called within an entry. The second term has no coefficients if it is in memory. */
-lt_status apply(lt_cuda *c, const lt_batchnorm2d_config *config, const lt_batchnorm_addend *term,
-                const lt_view *y, const lt_view *mask)
+lt_status apply_norm_terms(lt_cuda *c, const lt_batchnorm2d_config *config,
+                           const lt_batchnorm_addend *term, const lt_view *y, const lt_view *mask)
 {
     const lt_view *const x = term[0].x, *const residual = term[1].x;
     const float *coef = (const float *)term[0].coef->data,
                 *more = term[1].coef ? (const float *)term[1].coef->data : (const float *)NULL;
-    LT_TRY(want_dtype(c, term[0].coef, LT_F32));
-    LT_TRY(want_dtype(c, term[1].coef, LT_F32));
-    LT_TRY(want_dtype(c, residual, x->dtype));
-    LT_TRY(want_dtype(c, y, x->dtype));
-    WITH_TYPE(c, x->dtype, application<T> a; a.x = tensor_of<const T>(x);
-              a.residual = tensor_of<const T>(residual); a.y = tensor_of<T>(y); a.coef = coef;
+    LT_TRY(check_dtype(c, term[0].coef, LT_F32));
+    LT_TRY(check_dtype(c, term[1].coef, LT_F32));
+    LT_TRY(check_dtype(c, residual, x->dtype));
+    LT_TRY(check_dtype(c, y, x->dtype));
+    WITH_TYPE(c, x->dtype, application<T> a; a.x = make_tensor4<const T>(x);
+              a.residual = make_tensor4<const T>(residual); a.y = make_tensor4<T>(y); a.coef = coef;
               a.residual_coef = more; a.mask = mask ? (uint8_t *)mask->data : NULL;
               a.relu = config->relu;
-              run<T>(c, a,
-                     has_vectors(x) && has_vectors(residual) && has_vectors(y) && is_aligned(coef)
-                         && is_aligned(more)))
+              launch_apply<T>(c, a,
+                              can_use_vectors(x) && can_use_vectors(residual) && can_use_vectors(y)
+                                  && is_aligned(coef) && is_aligned(more)))
     return LT_OK;
 }
 
@@ -166,7 +170,7 @@ lt_status batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config, const 
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_batchnorm_addend term[] = {{x, coef}, {residual, NULL}};
     LT_TRY(lt_cuda_begin(c, "batchnorm_apply"));
-    LT_TRY(apply(c, config, term, y, mask));
+    LT_TRY(apply_norm_terms(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 
@@ -175,7 +179,7 @@ lt_status batchnorm_add(void *ctx, const lt_batchnorm2d_config *config,
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_add"));
-    LT_TRY(apply(c, config, term, y, mask));
+    LT_TRY(apply_norm_terms(c, config, term, y, mask));
     return lt_cuda_end(c);
 }
 

@@ -23,7 +23,7 @@ template <int NORMS> struct grad_sums {
 };
 
 template <int NORMS>
-__device__ grad_sums<NORMS> merged(const grad_sums<NORMS> &a, const grad_sums<NORMS> &b)
+__device__ grad_sums<NORMS> merge_partials(const grad_sums<NORMS> &a, const grad_sums<NORMS> &b)
 {
     grad_sums<NORMS> both;
     both.g = a.g + b.g;
@@ -84,12 +84,12 @@ template <class T> struct norm_gradient {
     }
 };
 
-template <class T> norm_gradient<T> gradient_of(const lt_batchnorm_grad *in)
+template <class T> norm_gradient<T> make_norm_gradient(const lt_batchnorm_grad *in)
 {
     norm_gradient<T> g;
-    g.dy = tensor_of<const T>(&in->dy[0]);
-    g.dy2 = tensor_of<const T>(&in->dy[1]);
-    g.x = tensor_of<const T>(in->x);
+    g.dy = make_tensor4<const T>(&in->dy[0]);
+    g.dy2 = make_tensor4<const T>(&in->dy[1]);
+    g.x = make_tensor4<const T>(in->x);
     g.coef = (const float *)in->coef->data;
     g.mask = in->mask && in->mask->data ? (const uint8_t *)in->mask->data : (const uint8_t *)NULL;
     g.channels = in->x->shape.dim[1];
@@ -97,9 +97,9 @@ template <class T> norm_gradient<T> gradient_of(const lt_batchnorm_grad *in)
     return g;
 }
 
-bool gradient_has_vectors(const lt_batchnorm_grad *in)
+bool gradient_can_use_vectors(const lt_batchnorm_grad *in)
 {
-    return has_vectors(&in->dy[0]) && has_vectors(&in->dy[1]) && has_vectors(in->x)
+    return can_use_vectors(&in->dy[0]) && can_use_vectors(&in->dy[1]) && can_use_vectors(in->x)
            && is_aligned(in->coef->data);
 }
 
@@ -175,12 +175,13 @@ template <class T> struct both_gradient {
 };
 
 template <class T>
-both_gradient<T> both_of(const lt_batchnorm_grad *in, const lt_batchnorm_fused_grad *other)
+both_gradient<T> make_both_gradient(const lt_batchnorm_grad *in,
+                                    const lt_batchnorm_fused_grad *other)
 {
     both_gradient<T> g;
-    g.in = gradient_of<T>(in);
+    g.in = make_norm_gradient<T>(in);
     g.x = g.in.x;
-    g.other = tensor_of<const T>(other->x);
+    g.other = make_tensor4<const T>(other->x);
     g.other_coef = (const float *)other->coef->data;
     g.channels = g.in.channels;
     return g;
@@ -189,11 +190,11 @@ both_gradient<T> both_of(const lt_batchnorm_grad *in, const lt_batchnorm_fused_g
 /* partial: [chunk][channel]. masked: receives the masked gradient, if it has data. */
 template <class In, class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
-    sums_of_chunks(In in, tensor4<T> masked, lt_row_cut cut, grad_sums<In::NORMS> *partial)
+    chunk_grad_sums(In in, tensor4<T> masked, lt_row_cut cut, grad_sums<In::NORMS> *partial)
 {
     constexpr int norms = In::NORMS, together = In::TOGETHER;
     const int64_t channels = in.channels;
-    const place_in_cut p = place_of<WIDTH>(cut, in.x.rows.count);
+    const place_in_cut p = find_place_in_cut<WIDTH>(cut, in.x.rows.count);
     float sum[WIDTH] = {}, product[norms][WIDTH] = {}, mean[norms][WIDTH];
     float scale[WIDTH] = {}, shift[WIDTH] = {};
     const bool there = p.channel < channels;
@@ -232,7 +233,7 @@ __global__ void __launch_bounds__(LT_ROW_THREADS, 2)
     for (int i = 0; i < norms; i++) {
         if (i)
             __syncthreads(); /* the previous sums were read */
-        add_lines(cut, sum, product[i], &all.g, &all.gx[i]);
+        sum_over_lines(cut, sum, product[i], &all.g, &all.gx[i]);
     }
     const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
     if (channel >= 0)
@@ -246,11 +247,11 @@ template <int NORMS> struct sum_outputs {
 };
 
 template <int NORMS>
-__global__ void add_chunks(const grad_sums<NORMS> *partial, int64_t chunks, int64_t channels,
-                           sum_outputs<NORMS> out)
+__global__ void merge_grad_chunks(const grad_sums<NORMS> *partial, int64_t chunks, int64_t channels,
+                                  sum_outputs<NORMS> out)
 {
     const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
-    const grad_sums<NORMS> all = merge_chunks_of(partial, chunks, channels, channel);
+    const grad_sums<NORMS> all = merge_channel_chunks(partial, chunks, channels, channel);
     if (threadIdx.x >= MERGED || channel >= channels)
         return;
     for (int i = 0; i < NORMS; i++) {
@@ -261,23 +262,24 @@ __global__ void add_chunks(const grad_sums<NORMS> *partial, int64_t chunks, int6
 }
 
 template <class T, class In>
-lt_status run_stats(lt_cuda *c, const In &in, bool vectors, const tensor4<T> &masked,
-                    const sum_outputs<In::NORMS> &out)
+lt_status run_grad_sums(lt_cuda *c, const In &in, bool vectors, const tensor4<T> &masked,
+                        const sum_outputs<In::NORMS> &out)
 {
     typedef grad_sums<In::NORMS> sums;
-    const lt_row_cut cut = lt_cut_rows(in.x.rows.count, in.channels, vectors ? LT_VECTOR_WIDTH : 1);
+    const lt_row_cut cut =
+        lt_partition_rows(in.x.rows.count, in.channels, vectors ? LT_VECTOR_WIDTH : 1);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)(cut.chunks * in.channels) * sizeof(sums),
                              &memory));
     sums *partial = (sums *)memory;
     if (vectors)
-        sums_of_chunks<In, T, LT_VECTOR_WIDTH>
+        chunk_grad_sums<In, T, LT_VECTOR_WIDTH>
             <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
     else
-        sums_of_chunks<In, T, 1>
+        chunk_grad_sums<In, T, 1>
             <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(in, masked, cut, partial);
-    add_chunks<In::NORMS><<<merge_blocks(in.channels), THREADS, 0, main_stream(c)>>>(
+    merge_grad_chunks<In::NORMS><<<blocks_for_merge(in.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, in.channels, out);
     return LT_OK;
 }
@@ -299,7 +301,7 @@ struct affine_outputs {
     }
 };
 
-affine_outputs affine_of(const float *sums, const lt_view row[2])
+affine_outputs make_affine_outputs(const float *sums, const lt_view row[2])
 {
     affine_outputs affine = {sums, {NULL, NULL}};
     for (int i = 0; i < 2 && sums; i++)
@@ -403,8 +405,7 @@ void launch_grad_x(lt_cuda *c, const In &in, const grad_outputs<T, In::NORMS> &t
 
 /* count: as batchnorm_grad_x has it. */
 template <class T, class In>
-void run_grad_x(lt_cuda *c, const In &in, bool vectors, double count,
-                grad_outputs<T, In::NORMS> to)
+void run_grad_x(lt_cuda *c, const In &in, bool vectors, double count, grad_outputs<T, In::NORMS> to)
 {
     for (int i = 0; i < In::NORMS; i++)
         to.sums[i] = count > 0 ? to.affine[i].sums : NULL;
@@ -415,14 +416,14 @@ void run_grad_x(lt_cuda *c, const In &in, bool vectors, double count,
         launch_grad_x<1>(c, in, to, share);
 }
 
-lt_status want_dtypes(const lt_cuda *c, const lt_batchnorm_grad *in, const lt_view *out,
-                      const lt_view *sums)
+lt_status check_grad_dtypes(const lt_cuda *c, const lt_batchnorm_grad *in, const lt_view *out,
+                            const lt_view *sums)
 {
     for (int i = 0; i < 2; i++)
-        LT_TRY(want_dtype(c, &in->dy[i], in->x->dtype));
-    LT_TRY(want_dtype(c, out, in->x->dtype));
-    LT_TRY(want_dtype(c, in->coef, LT_F32));
-    return want_dtype(c, sums, LT_F32);
+        LT_TRY(check_dtype(c, &in->dy[i], in->x->dtype));
+    LT_TRY(check_dtype(c, out, in->x->dtype));
+    LT_TRY(check_dtype(c, in->coef, LT_F32));
+    return check_dtype(c, sums, LT_F32);
 }
 
 lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_view *g,
@@ -430,11 +431,11 @@ lt_status batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, const lt_
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_grad_stats"));
-    LT_TRY(want_dtypes(c, in, g, sums));
+    LT_TRY(check_grad_dtypes(c, in, g, sums));
     const sum_outputs<1> out = {{(const float *)in->coef->data}, {(float *)sums->data}};
-    const bool vectors = gradient_has_vectors(in) && has_vectors(g);
+    const bool vectors = gradient_can_use_vectors(in) && can_use_vectors(g);
     WITH_TYPE(c, in->x->dtype,
-              LT_TRY(run_stats(c, gradient_of<T>(in), vectors, tensor_of<T>(g), out)))
+              LT_TRY(run_grad_sums(c, make_norm_gradient<T>(in), vectors, make_tensor4<T>(g), out)))
     return lt_cuda_end(c);
 }
 
@@ -444,53 +445,54 @@ lt_status batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const lt_view
     lt_cuda *c = (lt_cuda *)ctx;
     const float *s = sums ? (const float *)sums->data : NULL;
     LT_TRY(lt_cuda_begin(c, "batchnorm_grad_x"));
-    LT_TRY(want_dtypes(c, in, dx, sums));
-    const bool vectors = gradient_has_vectors(in) && has_vectors(dx) && is_aligned(s);
-    WITH_TYPE(c, in->x->dtype, grad_outputs<T, 1> to; to.dx[0] = tensor_of<T>(dx);
-              to.affine[0] = affine_of(s, in->affine);
-              run_grad_x(c, gradient_of<T>(in), vectors, count, to))
+    LT_TRY(check_grad_dtypes(c, in, dx, sums));
+    const bool vectors = gradient_can_use_vectors(in) && can_use_vectors(dx) && is_aligned(s);
+    WITH_TYPE(c, in->x->dtype, grad_outputs<T, 1> to; to.dx[0] = make_tensor4<T>(dx);
+              to.affine[0] = make_affine_outputs(s, in->affine);
+              run_grad_x(c, make_norm_gradient<T>(in), vectors, count, to))
     return lt_cuda_end(c);
 }
 
 /* --- Sums and gradient at once, for the batch norms whose backward another operation runs --- */
 
-lt_status check_along(const lt_cuda *c, const lt_batchnorm_fused_grad *norm, lt_dtype dtype)
+lt_status check_fused_norm(const lt_cuda *c, const lt_batchnorm_fused_grad *norm, lt_dtype dtype)
 {
-    LT_TRY(want_dtype(c, norm->x, dtype));
-    LT_TRY(want_dtype(c, norm->dx, dtype));
-    LT_TRY(want_dtype(c, norm->coef, LT_F32));
-    return want_dtype(c, norm->sums, LT_F32);
+    LT_TRY(check_dtype(c, norm->x, dtype));
+    LT_TRY(check_dtype(c, norm->dx, dtype));
+    LT_TRY(check_dtype(c, norm->coef, LT_F32));
+    return check_dtype(c, norm->sums, LT_F32);
 }
 
-bool along_has_vectors(const lt_batchnorm_fused_grad *norm)
+bool fused_norm_can_use_vectors(const lt_batchnorm_fused_grad *norm)
 {
-    return has_vectors(norm->x) && has_vectors(norm->dx) && is_aligned(norm->coef->data)
+    return can_use_vectors(norm->x) && can_use_vectors(norm->dx) && is_aligned(norm->coef->data)
            && is_aligned(norm->sums->data);
 }
 
 template <class T, class In>
-lt_status run_along(lt_cuda *c, const In &in, bool vectors, const lt_batchnorm_fused_grad *norm)
+lt_status run_fused_grad(lt_cuda *c, const In &in, bool vectors,
+                         const lt_batchnorm_fused_grad *norm)
 {
     sum_outputs<In::NORMS> out;
     grad_outputs<T, In::NORMS> to;
     for (int i = 0; i < In::NORMS; i++) {
         out.coef[i] = (const float *)norm[i].coef->data;
         out.sums[i] = (float *)norm[i].sums->data;
-        to.dx[i] = tensor_of<T>(norm[i].dx);
-        to.affine[i] = affine_of(out.sums[i], norm[i].affine);
+        to.dx[i] = make_tensor4<T>(norm[i].dx);
+        to.affine[i] = make_affine_outputs(out.sums[i], norm[i].affine);
     }
-    LT_TRY(run_stats(c, in, vectors, tensor4<T>(), out));
+    LT_TRY(run_grad_sums(c, in, vectors, tensor4<T>(), out));
     run_grad_x(c, in, vectors, norm->count, to);
     return LT_OK;
 }
 
 template <class T>
-pool_gradient<T> pool_gradient_of(const outputs_gradient<T> &dy,
-                                  const lt_batchnorm_fused_grad *norm)
+pool_gradient<T> make_pool_gradient(const outputs_gradient<T> &dy,
+                                    const lt_batchnorm_fused_grad *norm)
 {
     pool_gradient<T> in;
     in.dy = dy;
-    in.x = tensor_of<const T>(norm->x);
+    in.x = make_tensor4<const T>(norm->x);
     in.coef = (const float *)norm->coef->data;
     in.channels = norm->x->shape.dim[1];
     return in;
@@ -501,16 +503,16 @@ lt_status maxpool2d_norm_grad(void *ctx, const lt_pool2d_config *config, const l
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = norm->x->dtype;
-    const pool_shape s = pool_shape_of(config, norm->x, &dy[0]);
-    const bool vectors = outputs_gradient_has_vectors(dy, index) && along_has_vectors(norm);
+    const pool_shape s = make_pool_shape(config, norm->x, &dy[0]);
+    const bool vectors = pool_grad_can_use_vectors(dy, index) && fused_norm_can_use_vectors(norm);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_norm_grad"));
-    LT_TRY(check_along(c, norm, dtype));
+    LT_TRY(check_fused_norm(c, norm, dtype));
     for (int i = 0; i < 2; i++)
-        LT_TRY(want_dtype(c, &dy[i], dtype));
+        LT_TRY(check_dtype(c, &dy[i], dtype));
     WITH_TYPE(c, dtype,
               const pool_gradient<T> in =
-                  pool_gradient_of(outputs_gradient_of<T>(s, dy, index), norm);
-              LT_TRY(run_along<T>(c, in, vectors, norm)))
+                  make_pool_gradient(make_outputs_gradient<T>(s, dy, index), norm);
+              LT_TRY(run_fused_grad<T>(c, in, vectors, norm)))
     return lt_cuda_end(c);
 }
 
@@ -519,14 +521,15 @@ lt_status batchnorm_add_grad(void *ctx, const lt_batchnorm_grad *in,
 {
     lt_cuda *c = (lt_cuda *)ctx;
     const lt_dtype dtype = in->x->dtype;
-    const bool vectors =
-        gradient_has_vectors(in) && along_has_vectors(&norm[0]) && along_has_vectors(&norm[1]);
+    const bool vectors = gradient_can_use_vectors(in) && fused_norm_can_use_vectors(&norm[0])
+                         && fused_norm_can_use_vectors(&norm[1]);
     LT_TRY(lt_cuda_begin(c, "batchnorm_add_grad"));
     for (int i = 0; i < 2; i++) {
-        LT_TRY(want_dtype(c, &in->dy[i], dtype));
-        LT_TRY(check_along(c, &norm[i], dtype));
+        LT_TRY(check_dtype(c, &in->dy[i], dtype));
+        LT_TRY(check_fused_norm(c, &norm[i], dtype));
     }
-    WITH_TYPE(c, dtype, LT_TRY(run_along<T>(c, both_of<T>(in, &norm[1]), vectors, norm)))
+    WITH_TYPE(c, dtype,
+              LT_TRY(run_fused_grad<T>(c, make_both_gradient<T>(in, &norm[1]), vectors, norm)))
     return lt_cuda_end(c);
 }
 

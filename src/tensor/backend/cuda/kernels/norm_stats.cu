@@ -11,11 +11,11 @@ namespace
 /* partial: [chunk][channel]. */
 template <class T, int WIDTH>
 __global__ void __launch_bounds__(LT_ROW_THREADS)
-    stats_of_chunks(tensor4<const T> x, lt_row_cut cut, lt_moments *partial)
+    chunk_stats(tensor4<const T> x, lt_row_cut cut, lt_moments *partial)
 {
     constexpr int together = rows_together<T>();
     const int64_t channels = x.rows.channels;
-    const place_in_cut p = place_of<WIDTH>(cut, x.rows.count);
+    const place_in_cut p = find_place_in_cut<WIDTH>(cut, x.rows.count);
     float first[WIDTH] = {}, sum[WIDTH] = {}, square[WIDTH] = {};
     if (p.channel < channels)
         x.load(p.begin, p.channel, first);
@@ -38,21 +38,21 @@ __global__ void __launch_bounds__(LT_ROW_THREADS)
         }
     }
     double all, squares;
-    add_lines(cut, sum, square, &all, &squares);
+    sum_over_lines(cut, sum, square, &all, &squares);
     const int64_t channel = channel_of_sums<WIDTH>(cut, channels);
     if (channel < 0)
         return;
     float shift[1];
     x.load(p.begin, channel, shift);
     partial[blockIdx.y * channels + channel] =
-        lt_moments_of((double)(p.end - p.begin), (double)shift[0], all, squares);
+        lt_moments_from_sums((double)(p.end - p.begin), (double)shift[0], all, squares);
 }
 
-__global__ void merge_chunks(const lt_moments *partial, int64_t chunks, int64_t channels,
-                             float *stats)
+__global__ void merge_stats_chunks(const lt_moments *partial, int64_t chunks, int64_t channels,
+                                   float *stats)
 {
     const int64_t channel = (int64_t)blockIdx.x * MERGED + threadIdx.x % MERGED;
-    const lt_moments all = merge_chunks_of(partial, chunks, channels, channel);
+    const lt_moments all = merge_channel_chunks(partial, chunks, channels, channel);
     if (threadIdx.x >= MERGED || channel >= channels)
         return;
     stats[channel] = (float)all.count;
@@ -62,19 +62,21 @@ __global__ void merge_chunks(const lt_moments *partial, int64_t chunks, int64_t 
 
 template <class T> lt_status run_stats(lt_cuda *c, const lt_view *x, float *stats)
 {
-    const tensor4<const T> t = tensor_of<const T>(x);
-    const bool vectors = has_vectors(x);
-    const lt_row_cut cut = lt_cut_rows(t.rows.count, t.rows.channels, vectors ? LT_VECTOR_WIDTH : 1);
+    const tensor4<const T> t = make_tensor4<const T>(x);
+    const bool vectors = can_use_vectors(x);
+    const lt_row_cut cut =
+        lt_partition_rows(t.rows.count, t.rows.channels, vectors ? LT_VECTOR_WIDTH : 1);
     const dim3 grid((unsigned)cut.tiles, (unsigned)cut.chunks);
     void *memory;
     LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN,
                              (size_t)(cut.chunks * t.rows.channels) * sizeof(lt_moments), &memory));
     lt_moments *partial = (lt_moments *)memory;
     if (vectors)
-        stats_of_chunks<T, LT_VECTOR_WIDTH><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
+        chunk_stats<T, LT_VECTOR_WIDTH>
+            <<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
     else
-        stats_of_chunks<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
-    merge_chunks<<<merge_blocks(t.rows.channels), THREADS, 0, main_stream(c)>>>(
+        chunk_stats<T, 1><<<grid, LT_ROW_THREADS, 0, main_stream(c)>>>(t, cut, partial);
+    merge_stats_chunks<<<blocks_for_merge(t.rows.channels), THREADS, 0, main_stream(c)>>>(
         partial, cut.chunks, t.rows.channels, stats);
     return LT_OK;
 }
@@ -83,7 +85,7 @@ lt_status batchnorm_stats(void *ctx, const lt_view *x, const lt_view *stats)
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "batchnorm_stats"));
-    LT_TRY(want_dtype(c, stats, LT_F32));
+    LT_TRY(check_dtype(c, stats, LT_F32));
     WITH_TYPE(c, x->dtype, LT_TRY(run_stats<T>(c, x, (float *)stats->data)))
     return lt_cuda_end(c);
 }
@@ -100,8 +102,8 @@ struct norm_outputs {
 };
 
 /* Updates the running statistics from moments that are rounded to f32. */
-__device__ void take_batch(const norm_outputs &n, int64_t i, double count, double mean, double m2,
-                           double *var)
+__device__ void update_running_stats(const norm_outputs &n, int64_t i, double count, double mean,
+                                     double m2, double *var)
 {
     *var = m2 / count;
     if (n.batches && i == 0)
@@ -113,10 +115,10 @@ __device__ void take_batch(const norm_outputs &n, int64_t i, double count, doubl
     }
 }
 
-__device__ void put_coefficients(const norm_outputs &n, int64_t i, double mean, double var)
+__device__ void store_coefficients(const norm_outputs &n, int64_t i, double mean, double var)
 {
-    const lt_norm_channel k = lt_norm_coefficients(mean, var, (double)n.gamma[i],
-                                                   (double)n.beta[i], n.config.eps);
+    const lt_norm_channel k =
+        lt_norm_coefficients(mean, var, (double)n.gamma[i], (double)n.beta[i], n.config.eps);
     n.coef[i] = (float)k.mean;
     n.coef[n.count + i] = (float)k.rstd;
     n.coef[2 * n.count + i] = (float)k.scale;
@@ -135,10 +137,10 @@ __global__ void finish_channels(const float *stats, norm_outputs n)
         return;
     double mean = stats ? (double)stats[n.count + i] : (double)n.mean[i], var;
     if (stats)
-        take_batch(n, i, (double)stats[i], mean, (double)stats[2 * n.count + i], &var);
+        update_running_stats(n, i, (double)stats[i], mean, (double)stats[2 * n.count + i], &var);
     else
         var = (double)n.var[i];
-    put_coefficients(n, i, mean, var);
+    store_coefficients(n, i, mean, var);
 }
 
 /* Statistics from sums that a fused convolution computed.
@@ -149,7 +151,8 @@ __global__ void finish_channels(const float *stats, norm_outputs n)
  * the host, would cost time in every step. The last block adds the others' sums in index order. */
 
 enum { SUM_BLOCKS = LT_SUM_BLOCKS };
-static_assert((int)LT_SUM_BLOCKS == (int)THREADS, "the last block has a thread for each block's part");
+static_assert((int)LT_SUM_BLOCKS == (int)THREADS,
+              "the last block has a thread for each block's part");
 
 /* Blocks of a launch that have finished their part; 0 between launches. */
 __device__ unsigned arrived;
@@ -165,13 +168,13 @@ template <class T> struct sums_input {
     centred_sums *partial; /* [channel][block] */
     __device__ lt_moments moments(int64_t channel) const
     {
-        return lt_moments_of_sums((double)y.rows.count, (double)sum[channel],
-                                  (double)squares[channel]);
+        return lt_moments_from_raw_sums((double)y.rows.count, (double)sum[channel],
+                                        (double)squares[channel]);
     }
 };
 
 /* Sums this block's part of a channel's rows. */
-template <class T> __device__ void read_again(const sums_input<T> &in, int64_t channel)
+template <class T> __device__ void reread_channel(const sums_input<T> &in, int64_t channel)
 {
     const int64_t rows = in.y.rows.count, share = (rows + SUM_BLOCKS - 1) / SUM_BLOCKS,
                   length = max(share, (int64_t)THREADS);
@@ -197,13 +200,13 @@ template <class T> __device__ void read_again(const sums_input<T> &in, int64_t c
 }
 
 /* The result is valid in thread 0. */
-template <class T> __device__ lt_moments add_parts(const sums_input<T> &in, int64_t channel)
+template <class T> __device__ lt_moments merge_block_parts(const sums_input<T> &in, int64_t channel)
 {
     const centred_sums part = in.partial[channel * SUM_BLOCKS + threadIdx.x];
     float shift[1];
     in.y.load(0, channel, shift);
     const double sum = block_sum(part.x), square = block_sum(part.square);
-    return lt_moments_of((double)in.y.rows.count, (double)shift[0], sum, square);
+    return lt_moments_from_sums((double)in.y.rows.count, (double)shift[0], sum, square);
 }
 
 /* Returns whether all other blocks have written their parts. The counting thread, which wrote this block's part,
@@ -235,19 +238,19 @@ struct sums_output {
             return;
         }
         double var;
-        take_batch(n, channel, (double)count, (double)mean, (double)m2, &var);
-        put_coefficients(n, channel, (double)mean, var);
+        update_running_stats(n, channel, (double)count, (double)mean, (double)m2, &var);
+        store_coefficients(n, channel, (double)mean, var);
     }
 };
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) take_sums(sums_input<T> in, sums_output out)
+__global__ void __launch_bounds__(THREADS) finish_from_sums(sums_input<T> in, sums_output out)
 {
     const int64_t channels = out.n.count;
     bool any = false;
     for (int64_t i = threadIdx.x; i < channels; i += THREADS) {
         const lt_moments m = in.moments(i);
-        if (lt_moments_cancel(m))
+        if (lt_moments_have_cancelled(m))
             any = true;
         else if (i / THREADS == blockIdx.x)
             out.put(i, m);
@@ -255,44 +258,45 @@ __global__ void __launch_bounds__(THREADS) take_sums(sums_input<T> in, sums_outp
     if (!__syncthreads_or(any))
         return;
     for (int64_t i = 0; i < channels; i++)
-        if (lt_moments_cancel(in.moments(i)))
-            read_again(in, i);
+        if (lt_moments_have_cancelled(in.moments(i)))
+            reread_channel(in, i);
     if (!is_last_block())
         return;
     for (int64_t i = 0; i < channels; i++)
-        if (lt_moments_cancel(in.moments(i))) {
-            const lt_moments m = add_parts(in, i);
+        if (lt_moments_have_cancelled(in.moments(i))) {
+            const lt_moments m = merge_block_parts(in, i);
             if (threadIdx.x == 0)
                 out.put(i, m);
         }
 }
 
-static_assert(SUM_BLOCKS * sizeof(centred_sums) == (size_t)LT_SUMS_BYTES, "LT_SUMS_BYTES of lt_cuda_moments_of_sums()");
+static_assert(SUM_BLOCKS * sizeof(centred_sums) == (size_t)LT_SUMS_BYTES,
+              "LT_SUMS_BYTES of lt_cuda_moments_from_sums()");
 
-lt_status run_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares, void *parts,
-                   const sums_output &out)
+lt_status run_finish_from_sums(lt_cuda *c, const lt_view *y, const float *sum, const float *squares,
+                               void *parts, const sums_output &out)
 {
-    WITH_TYPE(c, y->dtype, sums_input<T> in; in.y = tensor_of<const T>(y); in.sum = sum;
+    WITH_TYPE(c, y->dtype, sums_input<T> in; in.y = make_tensor4<const T>(y); in.sum = sum;
               in.squares = squares; in.partial = (centred_sums *)parts;
-              take_sums<T><<<SUM_BLOCKS, THREADS, 0, main_stream(c)>>>(in, out))
+              finish_from_sums<T><<<SUM_BLOCKS, THREADS, 0, main_stream(c)>>>(in, out))
     return LT_OK;
 }
 
-bool is_there(const lt_view *view)
+bool has_view_data(const lt_view *view)
 {
     return view && view->data;
 }
 
-norm_outputs outputs_of(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p)
+norm_outputs make_norm_outputs(const lt_batchnorm2d_config *config, const lt_batchnorm_parts *p)
 {
     norm_outputs n = {};
     n.gamma = (const float *)p->gamma->data;
     n.beta = (const float *)p->beta->data;
-    n.mean = is_there(p->mean) ? (float *)p->mean->data : NULL;
-    n.var = is_there(p->var) ? (float *)p->var->data : NULL;
+    n.mean = has_view_data(p->mean) ? (float *)p->mean->data : NULL;
+    n.var = has_view_data(p->var) ? (float *)p->var->data : NULL;
     n.coef = (float *)p->coef->data;
-    n.batches = is_there(p->batches) ? (int64_t *)p->batches->data : NULL;
-    n.rounded = is_there(p->rounded) ? p->rounded->data : NULL;
+    n.batches = has_view_data(p->batches) ? (int64_t *)p->batches->data : NULL;
+    n.rounded = has_view_data(p->rounded) ? p->rounded->data : NULL;
     n.rounded_dtype = n.rounded ? p->rounded->dtype : LT_F32;
     n.count = p->coef->shape.dim[1];
     n.config = *config;
@@ -306,14 +310,15 @@ lt_status batchnorm_finish(void *ctx, const lt_batchnorm2d_config *config,
     const lt_view *const all[] = {p->stats, p->gamma, p->beta, p->mean, p->var, p->coef};
     LT_TRY(lt_cuda_begin(c, "batchnorm_finish"));
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        LT_TRY(want_dtype(c, all[i], LT_F32));
-    const norm_outputs n = outputs_of(config, p);
-    const float *stats = is_there(p->stats) ? (const float *)p->stats->data : NULL;
-    if (stats && is_there(p->sums_of)) {
+        LT_TRY(check_dtype(c, all[i], LT_F32));
+    const norm_outputs n = make_norm_outputs(config, p);
+    const float *stats = has_view_data(p->stats) ? (const float *)p->stats->data : NULL;
+    if (stats && has_view_data(p->sums_of)) {
         const sums_output out = {NULL, n};
         void *parts;
         LT_TRY(lt_cuda_workspace(c, LT_CUDA_MAIN, (size_t)n.count * LT_SUMS_BYTES, &parts));
-        LT_TRY(run_sums(c, p->sums_of, stats + n.count, stats + 2 * n.count, parts, out));
+        LT_TRY(
+            run_finish_from_sums(c, p->sums_of, stats + n.count, stats + 2 * n.count, parts, out));
     } else {
         finish_channels<<<blocks_for(n.count, THREADS), THREADS, 0, main_stream(c)>>>(stats, n);
     }
@@ -328,13 +333,13 @@ extern "C" void lt_cuda_install_norm_stats(lt_backend *be)
     be->batchnorm_finish = batchnorm_finish;
 }
 
-extern "C" lt_status lt_cuda_moments_of_sums(lt_cuda *c, const lt_view *y, const float *sum,
-                                             const float *squares, void *parts,
-                                             const lt_view *stats)
+extern "C" lt_status lt_cuda_moments_from_sums(lt_cuda *c, const lt_view *y, const float *sum,
+                                               const float *squares, void *parts,
+                                               const lt_view *stats)
 {
     sums_output out = {};
-    LT_TRY(want_dtype(c, stats, LT_F32));
+    LT_TRY(check_dtype(c, stats, LT_F32));
     out.stats = (float *)stats->data;
     out.n.count = y->shape.dim[1];
-    return run_sums(c, y, sum, squares, parts, out);
+    return run_finish_from_sums(c, y, sum, squares, parts, out);
 }

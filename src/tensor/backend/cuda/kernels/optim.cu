@@ -39,7 +39,7 @@ struct lerp_rule {
 };
 
 template <class Rule>
-__device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step &s, float scale)
+__device__ void update_one(const lt_list_item &item, int64_t i, const lt_list_step &s, float scale)
 {
     lt_list_element e;
     e.p = item.value[i];
@@ -57,22 +57,22 @@ __device__ void step_one(const lt_list_item &item, int64_t i, const lt_list_step
             item.state[k][i] = e.state[k];
 }
 
-__device__ void put_four(float *to, int64_t i, const float (&v)[4])
+__device__ void store_four(float *to, int64_t i, const float (&v)[4])
 {
     store_16((float4 *)(to + i), make_float4(v[0], v[1], v[2], v[3]));
 }
 
 template <class Rule>
-__device__ void step_four(const lt_list_item &item, int64_t i, const lt_list_step &s, float scale)
+__device__ void update_four(const lt_list_item &item, int64_t i, const lt_list_step &s, float scale)
 {
     float p[4], g[4] = {}, state[LT_LIST_STATES][4] = {};
-    take_four(item.value, i, p);
+    load_four(item.value, i, p);
     if (item.grad)
-        gradient_fours(item, i, g);
+        load_four_gradients(item, i, g);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
-            take_four(item.state[k], i, state[k]);
+            load_four(item.state[k], i, state[k]);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
         lt_list_element e;
@@ -87,16 +87,16 @@ __device__ void step_four(const lt_list_item &item, int64_t i, const lt_list_ste
         for (int k = 0; k < Rule::states; k++)
             state[k][j] = e.state[k];
     }
-    put_four(item.value, i, p);
+    store_four(item.value, i, p);
     if (item.cast)
-        lt_put_four_16(item.cast, item.cast_dtype, i, p);
+        lt_store_four_16_bit(item.cast, item.cast_dtype, i, p);
 #pragma unroll
     for (int k = 0; k < Rule::states; k++)
         if (item.state[k])
-            put_four(item.state[k], i, state[k]);
+            store_four(item.state[k], i, state[k]);
 }
 
-__device__ bool has_fours(const lt_list_item &item)
+__device__ bool can_use_fours(const lt_list_item &item)
 {
     const uintptr_t all = (uintptr_t)item.value | (uintptr_t)item.grad | (uintptr_t)item.state[0]
                           | (uintptr_t)item.state[1];
@@ -136,11 +136,11 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     const lt_list_step s = step;
     const float scale = (float)scalars->grad_scale;
-    const int64_t fours = has_fours(item) ? begin + (end - begin) / 4 * 4 : begin;
+    const int64_t fours = can_use_fours(item) ? begin + (end - begin) / 4 * 4 : begin;
     for (int64_t i = begin + threadIdx.x * 4; i < fours; i += THREADS * 4)
-        step_four<Rule>(item, i, s, scale);
+        update_four<Rule>(item, i, s, scale);
     for (int64_t i = fours + threadIdx.x; i < end; i += THREADS)
-        step_one<Rule>(item, i, s, scale);
+        update_one<Rule>(item, i, s, scale);
 }
 
 /* Arguments of an optimizer's entry. */
@@ -161,14 +161,14 @@ lt_status run(const call &k, const lt_optim_item *item, size_t count, const lt_s
         LT_TRY(lt_list_fill(&list, item + i, k.first ? k.first + i : NULL, count - i, &taken));
         for (int j = 0; j < list.count; j++)
             list.item[j].cast =
-                lt_cast_at(k.c, list.item[j].value, &list.item[j].cast_dtype);
+                lt_cast_element_address(k.c, list.item[j].value, &list.item[j].cast_dtype);
         step_list<Rule><<<(unsigned)list.blocks, THREADS, 0, main_stream(k.c)>>>(
             list, k.numbers, k.beta1, k.beta2, scalars);
     }
     return lt_cuda_end(k.c);
 }
 
-call call_of(void *ctx, const char *name)
+call make_call(void *ctx, const char *name)
 {
     call k = {};
     k.c = (lt_cuda *)ctx;
@@ -179,7 +179,7 @@ call call_of(void *ctx, const char *name)
 lt_status sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item, const bool *first,
               size_t count, const lt_scalars *scalars)
 {
-    call k = call_of(ctx, "sgd");
+    call k = make_call(ctx, "sgd");
     k.first = first;
     k.numbers.a = (float)config->momentum;
     k.numbers.rest_a = (float)(1 - config->dampening);
@@ -190,7 +190,7 @@ lt_status sgd(void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item,
 lt_status adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count,
                   const lt_scalars *scalars)
 {
-    call k = call_of(ctx, "adagrad");
+    call k = make_call(ctx, "adagrad");
     k.numbers.eps = (float)eps;
     return run<adagrad_rule>(k, item, count, scalars);
 }
@@ -198,7 +198,7 @@ lt_status adagrad(void *ctx, double eps, const lt_optim_item *item, size_t count
 lt_status adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *item, size_t count,
                const lt_scalars *scalars)
 {
-    call k = call_of(ctx, "adam");
+    call k = make_call(ctx, "adam");
     k.numbers.a = (float)config->beta1;
     k.numbers.rest_a = (float)(1 - config->beta1);
     k.numbers.b = (float)config->beta2;
@@ -214,15 +214,15 @@ lt_status adam(void *ctx, const lt_adam_kernel *config, const lt_optim_item *ite
 lt_status lerp(void *ctx, double weight, const lt_optim_item *item, size_t count,
                const lt_scalars *scalars)
 {
-    call k = call_of(ctx, "lerp");
+    call k = make_call(ctx, "lerp");
     k.numbers.a = (float)weight;
     return run<lerp_rule>(k, item, count, scalars);
 }
 
 /* --- The loss scale, which is in device memory --- */
 
-/* As in the reference backend, in one thread. */
-__global__ void move_scale(lt_loss_scaling config, lt_scalars *s)
+/* Updates the loss scale in one thread, by the reference backend's rule. */
+__global__ void update_loss_scale(lt_loss_scaling config, lt_scalars *s)
 {
     s->good_steps = s->finite ? s->good_steps + 1 : 0;
     const bool grows = s->good_steps == config.interval;
@@ -240,7 +240,7 @@ lt_status loss_scale(void *ctx, const lt_loss_scaling *config, lt_scalars *scala
 {
     lt_cuda *c = (lt_cuda *)ctx;
     LT_TRY(lt_cuda_begin(c, "loss_scale"));
-    move_scale<<<1, 1, 0, main_stream(c)>>>(*config, scalars);
+    update_loss_scale<<<1, 1, 0, main_stream(c)>>>(*config, scalars);
     return lt_cuda_end(c);
 }
 
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(LT_TRUST_ITEMS)
     if (i >= list.count || !scalars->finite)
         return;
     weight[2 * row + i] =
-        lt_trust_of(&list.config, &list.item[i], weight[i], weight[row + i], scalars);
+        lt_compute_trust_ratio(&list.config, &list.item[i], weight[i], weight[row + i], scalars);
 }
 
 lt_status trust_ratio(void *ctx, const lt_trust_kernel *config, const lt_trust_item *item,

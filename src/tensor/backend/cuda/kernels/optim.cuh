@@ -6,7 +6,7 @@
 #include "optim.h"
 
 /* Loads four elements of bf16 or f16; i: a multiple of 4. */
-__device__ inline void take_four_16(const void *from, lt_dtype dtype, int64_t i, float (&v)[4])
+__device__ inline void load_four_16_bit(const void *from, lt_dtype dtype, int64_t i, float (&v)[4])
 {
     const uint64_t bits = *(const uint64_t *)((const uint16_t *)from + i);
 #pragma unroll
@@ -16,7 +16,7 @@ __device__ inline void take_four_16(const void *from, lt_dtype dtype, int64_t i,
     }
 }
 
-__device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
+__device__ inline void load_four(const float *from, int64_t i, float (&v)[4])
 {
     const float4 x = *(const float4 *)(from + i);
     v[0] = x.x, v[1] = x.y, v[2] = x.z, v[3] = x.w;
@@ -25,7 +25,8 @@ __device__ inline void take_four(const float *from, int64_t i, float (&v)[4])
 /* Returns this block's item. */
 __device__ inline const lt_list_item &item_of_block(const lt_list &list)
 {
-    return list.item[lt_find_block(&list.item->first_block, sizeof *list.item, list.count, blockIdx.x)];
+    return list.item[lt_find_item_of_block(&list.item->first_block, sizeof *list.item, list.count,
+                                           blockIdx.x)];
 }
 
 __device__ inline float gradient_at(const lt_list_item &item, int64_t i)
@@ -37,11 +38,11 @@ __device__ inline float gradient_at(const lt_list_item &item, int64_t i)
 }
 
 /* Loads four gradients; i: a multiple of 4. */
-__device__ inline void gradient_fours(const lt_list_item &item, int64_t i, float (&v)[4])
+__device__ inline void load_four_gradients(const lt_list_item &item, int64_t i, float (&v)[4])
 {
     if (item.grad_dtype == LT_F32)
-        return take_four((const float *)item.grad, i, v);
-    take_four_16(item.grad, item.grad_dtype, i, v);
+        return load_four((const float *)item.grad, i, v);
+    load_four_16_bit(item.grad, item.grad_dtype, i, v);
 }
 
 #endif

@@ -86,7 +86,7 @@ LT_HD void lt_lerp_element(lt_list_element *e, const lt_list_step *s)
 }
 
 /* Updates the scalars from the gradients' sum of squares. */
-LT_HD void lt_apply_norm(lt_scalars *s, double square)
+LT_HD void lt_update_norm_scalars(lt_scalars *s, double square)
 {
     const double norm = sqrt(square) / s->loss_scale, clip = s->clip_norm;
     s->finite = square - square == 0;
@@ -104,8 +104,8 @@ typedef struct lt_trust_list {
 } lt_trust_list;
 
 /* Trust ratio, as in the reference backend. */
-LT_HD double lt_trust_of(const lt_trust_kernel *c, const lt_trust_item *item, double weight,
-                         double update, const lt_scalars *s)
+LT_HD double lt_compute_trust_ratio(const lt_trust_kernel *c, const lt_trust_item *item,
+                                    double weight, double update, const lt_scalars *s)
 {
     const double u =
         c->of_gradients ? update * s->grad_scale + item->weight_decay * weight : update;

@@ -7,12 +7,12 @@
 #include "lather/ops/norm.h"
 
 /* Returns whether dropout with probability p keeps the element with that random word. */
-LT_HD bool lt_is_kept(uint32_t word, double p)
+LT_HD bool lt_dropout_keeps(uint32_t word, double p)
 {
     return (double)word * 0x1p-32 >= p;
 }
 
-LT_HD float lt_normalized(uint8_t pixel, const lt_normalize_config *config, int channel)
+LT_HD float lt_normalize_pixel(uint8_t pixel, const lt_normalize_config *config, int channel)
 {
     return ((float)pixel - config->mean[channel]) / config->deviation[channel];
 }

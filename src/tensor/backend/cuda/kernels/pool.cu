@@ -7,18 +7,18 @@ namespace
 {
 
 template <int WIDTH>
-__device__ bool find_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
-                           lt_pixel *p)
+__device__ bool find_thread_pixel(int64_t images, int64_t height, int64_t width, int64_t channels,
+                                  lt_pixel *p)
 {
     const int64_t vectors = WIDTH == 1 ? channels : channels / WIDTH;
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    *p = lt_pixel_of(i, images, height, width, vectors);
+    *p = lt_find_pixel(i, images, height, width, vectors);
     p->channel *= WIDTH;
     return p->image < images;
 }
 
-__device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
-                             const int (&place)[LT_VECTOR_WIDTH])
+__device__ void store_tap_indices(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
+                                  const int (&place)[LT_VECTOR_WIDTH])
 {
     uint2 bytes;
     bytes.x = bytes.y = 0;
@@ -28,32 +28,34 @@ __device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t
     *(uint2 *)index.at<LT_VECTOR_WIDTH>(row, channel) = bytes;
 }
 
-__device__ void store_places(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
-                             const int (&place)[1])
+__device__ void store_tap_indices(const tensor4<uint8_t> &index, int64_t row, int64_t channel,
+                                  const int (&place)[1])
 {
     *index.at<1>(row, channel) = (uint8_t)place[0];
 }
 
 /* v = relu(v * scale + shift), rounded to T. */
 template <class T, int WIDTH>
-__device__ void apply_norm(const float (&scale)[WIDTH], const float (&shift)[WIDTH], float (&v)[WIDTH])
+__device__ void apply_norm_relu(const float (&scale)[WIDTH], const float (&shift)[WIDTH],
+                                float (&v)[WIDTH])
 {
 #pragma unroll
     for (int k = 0; k < WIDTH; k++) {
         T rounded;
-        set(&rounded, lt_norm_relu(lt_norm_affine(v[k], scale[k], shift[k])));
+        store_float(&rounded, lt_norm_relu(lt_norm_affine(v[k], scale[k], shift[k])));
         v[k] = to_float(rounded);
     }
 }
 
 /* NORM: pools relu(batchnorm(x)), with coefficients coef. */
 template <class T, int WIDTH, bool NORM>
-__device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<const T> &x,
-                             const float *coef, const tensor4<T> &y, const tensor4<uint8_t> &index)
+__device__ void max_pool_window(const pool_shape &s, int64_t images, const tensor4<const T> &x,
+                                const float *coef, const tensor4<T> &y,
+                                const tensor4<uint8_t> &index)
 {
     lt_pixel at;
     float scale[WIDTH], shift[WIDTH];
-    if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
@@ -72,10 +74,10 @@ __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<
             float v[WIDTH];
             x.load(corner + (int64_t)i * s.width + j, at.channel, v);
             if (NORM)
-                apply_norm<T>(scale, shift, v);
+                apply_norm_relu<T>(scale, shift, v);
 #pragma unroll
             for (int k = 0; k < WIDTH; k++)
-                if (first || lt_window_beats(v[k], best[k])) {
+                if (first || lt_is_new_window_max(v[k], best[k])) {
                     best[k] = v[k];
                     place[k] = i * c.kernel_w + j;
                 }
@@ -84,28 +86,28 @@ __device__ void take_largest(const pool_shape &s, int64_t images, const tensor4<
     const int64_t row = (at.image * s.outputs_h + at.h) * s.outputs_w + at.w;
     y.store(row, at.channel, best);
     if (index.data)
-        store_places(index, row, at.channel, place);
+        store_tap_indices(index, row, at.channel, place);
 }
 
 template <class T, int WIDTH>
 __global__ void max_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y,
                            tensor4<uint8_t> index)
 {
-    take_largest<T, WIDTH, false>(s, images, x, NULL, y, index);
+    max_pool_window<T, WIDTH, false>(s, images, x, NULL, y, index);
 }
 
 template <class T, int WIDTH>
 __global__ void max_norm_kernel(pool_shape s, int64_t images, tensor4<const T> x, const float *coef,
                                 tensor4<T> y, tensor4<uint8_t> index)
 {
-    take_largest<T, WIDTH, true>(s, images, x, coef, y, index);
+    max_pool_window<T, WIDTH, true>(s, images, x, coef, y, index);
 }
 
 template <class T, int WIDTH>
 __global__ void max_grad_kernel(pool_shape s, int64_t images, outputs_gradient<T> dy, tensor4<T> dx)
 {
     lt_pixel at;
-    if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     float sum[WIDTH];
     dy.gather(at.image, at.h, at.w, at.channel, sum);
@@ -116,7 +118,7 @@ template <class T, int WIDTH>
 __global__ void average_kernel(pool_shape s, int64_t images, tensor4<const T> x, tensor4<T> y)
 {
     lt_pixel at;
-    if (!find_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(images, s.outputs_h, s.outputs_w, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
     const lt_range r = lt_window_taps(at.h, c.kernel_h, c.stride_h, c.pad_h, s.height);
@@ -143,11 +145,11 @@ __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const 
                                     tensor4<T> dx)
 {
     lt_pixel at;
-    if (!find_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
+    if (!find_thread_pixel<WIDTH>(images, s.height, s.width, s.channels, &at))
         return;
     const lt_pool2d_config &c = s.config;
-    const lt_range p = lt_windows_of(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
-    const lt_range q = lt_windows_of(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
+    const lt_range p = lt_windows_with_pixel(at.h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
+    const lt_range q = lt_windows_with_pixel(at.w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
     const float area = (float)(c.kernel_h * c.kernel_w);
     float sum[WIDTH] = {};
     for (int i = (int)p.first; i < (int)p.end; i++)
@@ -161,19 +163,20 @@ __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const 
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
 
-unsigned blocks_of(const lt_view *target, int vector)
+unsigned blocks_for_view(const lt_view *target, int vector)
 {
-    return blocks_for(lt_view_count(target) / vector, THREADS);
+    return blocks_for(lt_view_element_count(target) / vector, THREADS);
 }
 
 /* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */
-#define LAUNCH(kernel, vectors, target, ...)                                                  \
+#define LAUNCH(kernel, vectors, target, ...)                                                \
     do {                                                                                    \
-        if (vectors)                                                                          \
-            kernel<T, LT_VECTOR_WIDTH><<<blocks_of(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
-                s, (target)->shape.dim[0], __VA_ARGS__);                                    \
+        if (vectors)                                                                        \
+            kernel<T, LT_VECTOR_WIDTH>                                                      \
+                <<<blocks_for_view(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
+                    s, (target)->shape.dim[0], __VA_ARGS__);                                \
         else                                                                                \
-            kernel<T, 1><<<blocks_of(target, 1), THREADS, 0, main_stream(c)>>>(             \
+            kernel<T, 1><<<blocks_for_view(target, 1), THREADS, 0, main_stream(c)>>>(       \
                 s, (target)->shape.dim[0], __VA_ARGS__);                                    \
     } while (0)
 
@@ -181,13 +184,13 @@ lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x,
                     const lt_view *index)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = pool_shape_of(config, x, y);
-    const bool vectors = has_vectors(x) && has_vectors(y) && has_vectors(index);
+    const pool_shape s = make_pool_shape(config, x, y);
+    const bool vectors = can_use_vectors(x) && can_use_vectors(y) && can_use_vectors(index);
     LT_TRY(lt_cuda_begin(c, "maxpool2d"));
-    LT_TRY(want_dtype(c, x, y->dtype));
+    LT_TRY(check_dtype(c, x, y->dtype));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(max_kernel, vectors, y, tensor_of<const T>(x), tensor_of<T>(y),
-                     tensor_of<uint8_t>(index)))
+              LAUNCH(max_kernel, vectors, y, make_tensor4<const T>(x), make_tensor4<T>(y),
+                     make_tensor4<uint8_t>(index)))
     return lt_cuda_end(c);
 }
 
@@ -195,15 +198,16 @@ lt_status maxpool2d_norm(void *ctx, const lt_pool2d_config *config, const lt_bat
                          const lt_view *y, const lt_view *index)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = pool_shape_of(config, norm->x, y);
+    const pool_shape s = make_pool_shape(config, norm->x, y);
     const float *coef = (const float *)norm->coef->data;
-    const bool vectors = has_vectors(norm->x) && has_vectors(y) && has_vectors(index) && is_aligned(coef);
+    const bool vectors = can_use_vectors(norm->x) && can_use_vectors(y) && can_use_vectors(index)
+                         && is_aligned(coef);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_norm"));
-    LT_TRY(want_dtype(c, norm->x, y->dtype));
-    LT_TRY(want_dtype(c, norm->coef, LT_F32));
+    LT_TRY(check_dtype(c, norm->x, y->dtype));
+    LT_TRY(check_dtype(c, norm->coef, LT_F32));
     WITH_TYPE(c, y->dtype,
-              LAUNCH(max_norm_kernel, vectors, y, tensor_of<const T>(norm->x), coef, tensor_of<T>(y),
-                     tensor_of<uint8_t>(index)))
+              LAUNCH(max_norm_kernel, vectors, y, make_tensor4<const T>(norm->x), coef,
+                     make_tensor4<T>(y), make_tensor4<uint8_t>(index)))
     return lt_cuda_end(c);
 }
 
@@ -211,25 +215,26 @@ lt_status maxpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
                          const lt_view *index, const lt_view *dx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = pool_shape_of(config, dx, &dy[0]);
-    const bool vectors = outputs_gradient_has_vectors(dy, index) && has_vectors(dx);
+    const pool_shape s = make_pool_shape(config, dx, &dy[0]);
+    const bool vectors = pool_grad_can_use_vectors(dy, index) && can_use_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "maxpool2d_grad"));
     for (int i = 0; i < 2; i++)
-        LT_TRY(want_dtype(c, &dy[i], dx->dtype));
+        LT_TRY(check_dtype(c, &dy[i], dx->dtype));
     WITH_TYPE(c, dx->dtype,
-              LAUNCH(max_grad_kernel, vectors, dx, outputs_gradient_of<T>(s, dy, index),
-                     tensor_of<T>(dx)))
+              LAUNCH(max_grad_kernel, vectors, dx, make_outputs_gradient<T>(s, dy, index),
+                     make_tensor4<T>(dx)))
     return lt_cuda_end(c);
 }
 
 lt_status avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = pool_shape_of(config, x, y);
-    const bool vectors = has_vectors(x) && has_vectors(y);
+    const pool_shape s = make_pool_shape(config, x, y);
+    const bool vectors = can_use_vectors(x) && can_use_vectors(y);
     LT_TRY(lt_cuda_begin(c, "avgpool2d"));
-    LT_TRY(want_dtype(c, x, y->dtype));
-    WITH_TYPE(c, y->dtype, LAUNCH(average_kernel, vectors, y, tensor_of<const T>(x), tensor_of<T>(y)))
+    LT_TRY(check_dtype(c, x, y->dtype));
+    WITH_TYPE(c, y->dtype,
+              LAUNCH(average_kernel, vectors, y, make_tensor4<const T>(x), make_tensor4<T>(y)))
     return lt_cuda_end(c);
 }
 
@@ -237,12 +242,13 @@ lt_status avgpool2d_grad(void *ctx, const lt_pool2d_config *config, const lt_vie
                          const lt_view *dx)
 {
     lt_cuda *c = (lt_cuda *)ctx;
-    const pool_shape s = pool_shape_of(config, dx, dy);
-    const bool vectors = has_vectors(dy) && has_vectors(dx);
+    const pool_shape s = make_pool_shape(config, dx, dy);
+    const bool vectors = can_use_vectors(dy) && can_use_vectors(dx);
     LT_TRY(lt_cuda_begin(c, "avgpool2d_grad"));
-    LT_TRY(want_dtype(c, dy, dx->dtype));
-    WITH_TYPE(c, dx->dtype,
-              LAUNCH(average_grad_kernel, vectors, dx, tensor_of<const T>(dy), tensor_of<T>(dx)))
+    LT_TRY(check_dtype(c, dy, dx->dtype));
+    WITH_TYPE(
+        c, dx->dtype,
+        LAUNCH(average_grad_kernel, vectors, dx, make_tensor4<const T>(dy), make_tensor4<T>(dx)))
     return lt_cuda_end(c);
 }
 

@@ -10,8 +10,8 @@ struct pool_shape {
     int64_t height, width, outputs_h, outputs_w, channels; /* sizes of x and y */
 };
 
-static inline pool_shape pool_shape_of(const lt_pool2d_config *config, const lt_view *x,
-                                       const lt_view *y)
+static inline pool_shape make_pool_shape(const lt_pool2d_config *config, const lt_view *x,
+                                         const lt_view *y)
 {
     pool_shape s;
     s.config = *config;
@@ -24,8 +24,8 @@ static inline pool_shape pool_shape_of(const lt_pool2d_config *config, const lt_
 }
 
 /* Loads indices of taps in windows, a byte per channel. Vectors of them are dense. */
-__device__ inline void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
-                                   int (&place)[LT_VECTOR_WIDTH])
+__device__ inline void load_tap_indices(const tensor4<const uint8_t> &index, int64_t row,
+                                        int64_t channel, int (&place)[LT_VECTOR_WIDTH])
 {
     const uint2 bytes = *(const uint2 *)index.at<LT_VECTOR_WIDTH>(row, channel);
 #pragma unroll
@@ -33,8 +33,8 @@ __device__ inline void load_places(const tensor4<const uint8_t> &index, int64_t 
         place[k] = (int)((k < 4 ? bytes.x : bytes.y) >> 8 * (k % 4) & 255);
 }
 
-__device__ inline void load_places(const tensor4<const uint8_t> &index, int64_t row, int64_t channel,
-                                   int (&place)[1])
+__device__ inline void load_tap_indices(const tensor4<const uint8_t> &index, int64_t row,
+                                        int64_t channel, int (&place)[1])
 {
     place[0] = *index.at<1>(row, channel);
 }
@@ -51,8 +51,8 @@ template <class T> struct outputs_gradient {
                            float (&sum)[WIDTH]) const
     {
         const lt_pool2d_config &c = s.config;
-        const lt_range p = lt_windows_of(h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
-        const lt_range q = lt_windows_of(w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
+        const lt_range p = lt_windows_with_pixel(h, c.kernel_h, c.stride_h, c.pad_h, s.outputs_h);
+        const lt_range q = lt_windows_with_pixel(w, c.kernel_w, c.stride_w, c.pad_w, s.outputs_w);
         const int top = (int)h + c.pad_h, left = (int)w + c.pad_w;
 #pragma unroll
         for (int k = 0; k < WIDTH; k++)
@@ -63,7 +63,7 @@ template <class T> struct outputs_gradient {
                 const int tap = (top - i * c.stride_h) * c.kernel_w + left - j * c.stride_w;
                 float g[WIDTH], more[WIDTH] = {};
                 int place[WIDTH];
-                load_places(index, row, channel, place);
+                load_tap_indices(index, row, channel, place);
                 dy.load(row, channel, g);
                 if (dy2.data)
                     dy2.load(row, channel, more);
@@ -75,20 +75,20 @@ template <class T> struct outputs_gradient {
 };
 
 template <class T>
-static inline outputs_gradient<T> outputs_gradient_of(const pool_shape &s, const lt_view dy[2],
-                                                      const lt_view *index)
+static inline outputs_gradient<T> make_outputs_gradient(const pool_shape &s, const lt_view dy[2],
+                                                        const lt_view *index)
 {
     outputs_gradient<T> g;
     g.s = s;
-    g.dy = tensor_of<const T>(&dy[0]);
-    g.dy2 = tensor_of<const T>(&dy[1]);
-    g.index = tensor_of<const uint8_t>(index);
+    g.dy = make_tensor4<const T>(&dy[0]);
+    g.dy2 = make_tensor4<const T>(&dy[1]);
+    g.index = make_tensor4<const uint8_t>(index);
     return g;
 }
 
-static inline bool outputs_gradient_has_vectors(const lt_view dy[2], const lt_view *index)
+static inline bool pool_grad_can_use_vectors(const lt_view dy[2], const lt_view *index)
 {
-    return has_vectors(&dy[0]) && has_vectors(&dy[1]) && has_vectors(index);
+    return can_use_vectors(&dy[0]) && can_use_vectors(&dy[1]) && can_use_vectors(index);
 }
 
 #endif

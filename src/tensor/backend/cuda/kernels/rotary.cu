@@ -20,7 +20,7 @@ struct turn {
     float cosine, sine;
 };
 
-__device__ turn turn_of(const rotary_job &j, int64_t position, int64_t pair)
+__device__ turn compute_turn(const rotary_job &j, int64_t position, int64_t pair)
 {
     const double rate = pow(j.base, -(double)pair / (double)j.pairs);
     /* In half turns: sines of large angles in radians would use local memory. */
@@ -32,7 +32,7 @@ __device__ turn turn_of(const rotary_job &j, int64_t position, int64_t pair)
 }
 
 /* Rotates one pair. x_at, y_at: offsets of the head. */
-__device__ void turn_pair(const rotary_job &j, int64_t x_at, int64_t y_at, int64_t pair, turn t)
+__device__ void rotate_pair(const rotary_job &j, int64_t x_at, int64_t y_at, int64_t pair, turn t)
 {
     const int64_t a = j.interleaved ? 2 * pair : pair, b = j.interleaved ? a + 1 : a + j.pairs;
     const float u = lt_element_f32(j.x.data, j.x.dtype, x_at + a * j.x.stride[3]);
@@ -43,7 +43,7 @@ __device__ void turn_pair(const rotary_job &j, int64_t x_at, int64_t y_at, int64
 
 /* The angles of THREADS pairs at a time are computed once for all heads. No barrier is needed before the next THREADS
  * pairs: then all threads computed an angle, and each reads only its own. */
-__global__ void turn_rows(rotary_job j)
+__global__ void rotate_rows(rotary_job j)
 {
     __shared__ turn shared[THREADS];
     const int64_t n = blockIdx.y, t = blockIdx.x;
@@ -52,12 +52,12 @@ __global__ void turn_rows(rotary_job j)
     for (int64_t first = 0; first < j.pairs; first += THREADS) {
         const int64_t count = min(j.pairs - first, (int64_t)THREADS);
         if (threadIdx.x < count)
-            shared[threadIdx.x] = turn_of(j, j.first + t, first + threadIdx.x);
+            shared[threadIdx.x] = compute_turn(j, j.first + t, first + threadIdx.x);
         __syncthreads();
         for (int64_t i = threadIdx.x; i < count * j.heads; i += THREADS) {
             const int64_t head = i / count, pair = i - head * count;
-            turn_pair(j, x_row + head * j.x.stride[2], y_row + head * j.y.stride[2], first + pair,
-                      shared[pair]);
+            rotate_pair(j, x_row + head * j.x.stride[2], y_row + head * j.y.stride[2], first + pair,
+                        shared[pair]);
         }
     }
 }
@@ -85,7 +85,7 @@ lt_status rotary(void *ctx, const lt_rotary_config *config, bool inverse, const 
         j.x.data = (char *)x->data + bytes * x->stride[0];
         j.y.data = (char *)y->data + bytes * y->stride[0];
         const dim3 grid((unsigned)x->shape.dim[1], (unsigned)rows);
-        turn_rows<<<grid, THREADS, 0, main_stream(c)>>>(j);
+        rotate_rows<<<grid, THREADS, 0, main_stream(c)>>>(j);
     }
     return lt_cuda_end(c);
 }

@@ -21,14 +21,14 @@ struct pixels {
     lt_normalize_config config;
     __device__ float operator()(int64_t at, int colour) const
     {
-        return lt_normalized(data[at], &config, colour);
+        return lt_normalize_pixel(data[at], &config, colour);
     }
 };
 
 /* Computes one block of 2x2 pixels, which may be in the padding: 16 channels. */
 template <class T, class Source>
-__global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *blocks,
-                           int64_t count, int64_t height, int64_t width)
+__global__ void space_to_depth_input(lt_view x, const __grid_constant__ Source source, T *blocks,
+                                     int64_t count, int64_t height, int64_t width)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     if (i >= count)
@@ -41,7 +41,7 @@ __global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *
     float v[2][LT_VECTOR_WIDTH];
 #pragma unroll
     for (int k = 0; k < LT_STEM_CHANNELS; k++) {
-        const lt_stem_place p = lt_stem_place_of(k);
+        const lt_stem_place p = lt_find_stem_place(k);
         const int64_t h = top + p.row, w = left + p.column;
         const bool there =
             p.colour >= 0 && h >= 0 && h < x.shape.dim[2] && w >= 0 && w < x.shape.dim[3];
@@ -58,7 +58,7 @@ __global__ void fold_input(lt_view x, const __grid_constant__ Source source, T *
 /* Returns the offset of element i of the transformed filters in the 7x7 filters; false if it is a zero. */
 __device__ bool find_tap(int64_t i, const int64_t *stride, int64_t *at)
 {
-    const lt_stem_place p = lt_stem_place_of((int)(i % LT_STEM_CHANNELS));
+    const lt_stem_place p = lt_find_stem_place((int)(i % LT_STEM_CHANNELS));
     const int64_t tap = i / LT_STEM_CHANNELS;
     const int64_t s = tap % LT_STEM_TAPS * LT_STEM_STRIDE + p.column;
     const int64_t r = tap / LT_STEM_TAPS % LT_STEM_TAPS * LT_STEM_STRIDE + p.row;
@@ -67,15 +67,17 @@ __device__ bool find_tap(int64_t i, const int64_t *stride, int64_t *at)
     return p.colour >= 0 && r < LT_STEM_SIZE && s < LT_STEM_SIZE;
 }
 
-template <class T> __global__ void fold_weight(lt_view w, T *filters, int64_t count)
+template <class T> __global__ void space_to_depth_weight(lt_view w, T *filters, int64_t count)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at;
     if (i < count)
-        set(filters + i, find_tap(i, w.stride, &at) ? lt_element_f32(w.data, w.dtype, at) : 0);
+        store_float(filters + i,
+                    find_tap(i, w.stride, &at) ? lt_element_f32(w.data, w.dtype, at) : 0);
 }
 
-template <class T> __global__ void unfold_weight(const T *filters, lt_view dw, int64_t count)
+template <class T>
+__global__ void depth_to_space_weight(const T *filters, lt_view dw, int64_t count)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at;
@@ -83,7 +85,7 @@ template <class T> __global__ void unfold_weight(const T *filters, lt_view dw, i
         lt_set_element_f32(dw.data, dw.dtype, at, to_float(filters[i]));
 }
 
-lt_view dense(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
+lt_view dense_stem_view(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
 {
     lt_view v = {};
     v.dtype = dtype;
@@ -100,8 +102,8 @@ lt_view dense(lt_dtype dtype, int64_t n, int64_t height, int64_t width)
 
 } /* namespace */
 
-extern "C" bool lt_space_to_depth_fits(const lt_conv2d_config *config, const lt_view *x, const lt_view *w,
-                             const lt_view *y)
+extern "C" bool lt_space_to_depth_fits(const lt_conv2d_config *config, const lt_view *x,
+                                       const lt_view *w, const lt_view *y)
 {
     return lt_cuda_is_16_bit(y->dtype) && x->shape.dim[1] == LT_STEM_COLOURS
            && w->shape.dim[2] == LT_STEM_SIZE && w->shape.dim[3] == LT_STEM_SIZE
@@ -113,13 +115,13 @@ extern "C" bool lt_space_to_depth_fits(const lt_conv2d_config *config, const lt_
 
 extern "C" lt_view lt_space_to_depth_blocks(const lt_view *x, const lt_view *y)
 {
-    return dense(y->dtype, x->shape.dim[0], y->shape.dim[2] + LT_STEM_TAPS - 1,
-                 y->shape.dim[3] + LT_STEM_TAPS - 1);
+    return dense_stem_view(y->dtype, x->shape.dim[0], y->shape.dim[2] + LT_STEM_TAPS - 1,
+                           y->shape.dim[3] + LT_STEM_TAPS - 1);
 }
 
 extern "C" lt_view lt_space_to_depth_filters(const lt_view *w, const lt_view *y)
 {
-    return dense(y->dtype, w->shape.dim[0], LT_STEM_TAPS, LT_STEM_TAPS);
+    return dense_stem_view(y->dtype, w->shape.dim[0], LT_STEM_TAPS, LT_STEM_TAPS);
 }
 
 extern "C" lt_conv2d_config lt_space_to_depth_config(void)
@@ -135,37 +137,38 @@ extern "C" lt_status lt_space_to_depth_x(lt_cuda *c, const lt_view *x, const lt_
     const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
     const int64_t count = blocks->shape.dim[0] * height * width;
     WITH_TYPE(c, blocks->dtype, const activations<T> source = {(const T *)x->data};
-              fold_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+              space_to_depth_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   *x, source, (T *)blocks->data, count, height, width))
     return LT_OK;
 }
 
 extern "C" lt_status lt_space_to_depth_pixels(lt_cuda *c, const lt_view *x,
-                                         const lt_normalize_config *config, const lt_view *blocks)
+                                              const lt_normalize_config *config,
+                                              const lt_view *blocks)
 {
     const int64_t height = blocks->shape.dim[2], width = blocks->shape.dim[3];
     const int64_t count = blocks->shape.dim[0] * height * width;
     const pixels source = {(const uint8_t *)x->data, *config};
     WITH_TYPE(c, blocks->dtype,
-              fold_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+              space_to_depth_input<<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   *x, source, (T *)blocks->data, count, height, width))
     return LT_OK;
 }
 
 extern "C" lt_status lt_space_to_depth_w(lt_cuda *c, const lt_view *w, const lt_view *filters)
 {
-    const int64_t count = lt_view_count(filters);
+    const int64_t count = lt_view_element_count(filters);
     WITH_TYPE(c, filters->dtype,
-              fold_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+              space_to_depth_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   *w, (T *)filters->data, count))
     return LT_OK;
 }
 
 extern "C" lt_status lt_depth_to_space_w(lt_cuda *c, const lt_view *filters, const lt_view *dw)
 {
-    const int64_t count = lt_view_count(filters);
+    const int64_t count = lt_view_element_count(filters);
     WITH_TYPE(c, filters->dtype,
-              unfold_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
+              depth_to_space_weight<T><<<blocks_for(count, THREADS), THREADS, 0, main_stream(c)>>>(
                   (const T *)filters->data, *dw, count))
     return LT_OK;
 }

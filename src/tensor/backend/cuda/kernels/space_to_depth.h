@@ -49,7 +49,7 @@ typedef struct lt_stem_place {
     int colour, row, column; /* row, column: of the pixel in its block */
 } lt_stem_place;
 
-LT_HD lt_stem_place lt_stem_place_of(int channel)
+LT_HD lt_stem_place lt_find_stem_place(int channel)
 {
     lt_stem_place p;
     const int pixel = channel / LT_STEM_COLOURS;

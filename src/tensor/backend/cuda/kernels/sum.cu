@@ -6,14 +6,14 @@
 namespace
 {
 
-__device__ double element_at(const lt_reduction &plan, const lt_view &x, int64_t first, int64_t i)
+__device__ double load_summand(const lt_reduction &plan, const lt_view &x, int64_t first, int64_t i)
 {
     int64_t at[LT_ITER_OPERANDS];
     lt_iter_offsets(&plan.in, i, at);
     return lt_element(x.data, x.dtype, first + at[0]);
 }
 
-__device__ int64_t first_of(const lt_reduction &plan, int64_t output)
+__device__ int64_t first_element_offset(const lt_reduction &plan, int64_t output)
 {
     int64_t at[LT_ITER_OPERANDS];
     lt_iter_offsets(&plan.out, output, at);
@@ -24,10 +24,11 @@ __device__ int64_t first_of(const lt_reduction &plan, int64_t output)
 __global__ void sum_rows(lt_reduction plan, lt_view x, double *partial)
 {
     const int64_t output = blockIdx.x, begin = blockIdx.y * plan.length;
-    const int64_t end = min(begin + plan.length, plan.in.count), first = first_of(plan, output);
+    const int64_t end = min(begin + plan.length, plan.in.count),
+                  first = first_element_offset(plan, output);
     double sum = 0;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        sum += element_at(plan, x, first, i);
+        sum += load_summand(plan, x, first, i);
     sum = block_sum(sum);
     if (threadIdx.x == 0)
         partial[blockIdx.y * plan.out.count + output] = sum;
@@ -42,9 +43,9 @@ __global__ void sum_columns(lt_reduction plan, lt_view x, double *partial)
     const int64_t begin = blockIdx.y * plan.length, end = min(begin + plan.length, plan.in.count);
     double sum = 0;
     if (output < plan.out.count) {
-        const int64_t first = first_of(plan, output);
+        const int64_t first = first_element_offset(plan, output);
         for (int64_t i = begin + mine; i < end; i += LT_LINES)
-            sum += element_at(plan, x, first, i);
+            sum += load_summand(plan, x, first, i);
     }
     line[mine][lane] = sum;
     __syncthreads();
@@ -55,7 +56,7 @@ __global__ void sum_columns(lt_reduction plan, lt_view x, double *partial)
     }
 }
 
-__global__ void finish(lt_reduction plan, const double *partial, double factor, lt_view y)
+__global__ void finish_sums(lt_reduction plan, const double *partial, double factor, lt_view y)
 {
     const int64_t output = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     int64_t at[LT_ITER_OPERANDS];
@@ -84,7 +85,7 @@ lt_status sum(void *ctx, double factor, const lt_view *x, const lt_view *y)
         const dim3 grid((unsigned)plan.out.count, (unsigned)plan.chunks);
         sum_rows<<<grid, THREADS, 0, main_stream(c)>>>(plan, *x, (double *)partial);
     }
-    finish<<<blocks_for(plan.out.count, THREADS), THREADS, 0, main_stream(c)>>>(
+    finish_sums<<<blocks_for(plan.out.count, THREADS), THREADS, 0, main_stream(c)>>>(
         plan, (const double *)partial, factor, *y);
     return lt_cuda_end(c);
 }

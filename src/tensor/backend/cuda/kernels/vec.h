@@ -54,7 +54,7 @@ typedef struct lt_vec_numbers {
     double alpha, beta, gamma, delta;
 } lt_vec_numbers;
 
-LT_HD lt_vec_numbers lt_vec_resolve(const lt_vec_expression *s, const lt_scalars *scalars)
+LT_HD lt_vec_numbers lt_vec_resolve_numbers(const lt_vec_expression *s, const lt_scalars *scalars)
 {
     const lt_vec_factor *f = &s->factor;
     const bool corrects_beta = s->op == LT_VEC_RSQRT || s->op == LT_VEC_POW;
@@ -83,7 +83,7 @@ typedef struct lt_vec_numbers_f32 {
     float alpha, beta, gamma, delta;
 } lt_vec_numbers_f32;
 
-LT_HD lt_vec_numbers_f32 lt_vec_narrow(lt_vec_numbers n)
+LT_HD lt_vec_numbers_f32 lt_vec_numbers_to_f32(lt_vec_numbers n)
 {
     lt_vec_numbers_f32 s;
     s.alpha = (float)n.alpha;
@@ -139,12 +139,13 @@ extern "C" {
 
 /* Moves lists into the batch while they fit and returns their number in *taken. Errors: LT_E_UNSUPPORTED for a list
  * longer than LT_VEC_LIST_LENGTH. */
-lt_status lt_vec_fill(lt_vec_batch *batch, const lt_vec_list *list, size_t count, size_t *taken);
+lt_status lt_vec_fill_batch(lt_vec_batch *batch, const lt_vec_list *list, size_t count,
+                            size_t *taken);
 /* Sets `held` of lists whose scratch is accessed by fours only; scratch of other lists is in memory. */
-void lt_vec_hold(lt_vec_batch *batch);
+void lt_vec_hold_scratch(lt_vec_batch *batch);
 
 /* Describes the norm of the job's y, written to *out; first_block: its first block. */
-lt_vec_norm lt_vec_norm_of(const lt_vec_job *job, double *out, int64_t first_block);
+lt_vec_norm lt_vec_make_norm(const lt_vec_job *job, double *out, int64_t first_block);
 
 #ifdef __cplusplus
 }

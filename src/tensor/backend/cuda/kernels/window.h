@@ -23,7 +23,7 @@ LT_HD lt_range lt_window_taps(int64_t p, int kernel, int stride, int pad, int64_
 }
 
 /* Returns those of the `windows` windows that contain pixel h: window p at tap h + pad - p * stride. */
-LT_HD lt_range lt_windows_of(int64_t h, int kernel, int stride, int pad, int64_t windows)
+LT_HD lt_range lt_windows_with_pixel(int64_t h, int kernel, int stride, int pad, int64_t windows)
 {
     const int64_t last = lt_quotient(h + pad, stride, true), before = h + pad - kernel;
     lt_range p;
@@ -39,8 +39,8 @@ typedef struct lt_pixel {
 
 /* Returns the position of vector i of [images, height, width, vectors]; image >= images past the end. 32-bit
  * divisions are much faster. */
-LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t width,
-                           int64_t vectors)
+LT_HD lt_pixel lt_find_pixel(int64_t i, int64_t images, int64_t height, int64_t width,
+                             int64_t vectors)
 {
     lt_pixel p;
     if (images * height * width * vectors < INT32_MAX) {
@@ -63,7 +63,7 @@ LT_HD lt_pixel lt_pixel_of(int64_t i, int64_t images, int64_t height, int64_t wi
 
 /* Returns whether a candidate replaces the window's maximum: NaN is larger than any number; of equal values, the
  * first is kept. */
-LT_HD bool lt_window_beats(float candidate, float best)
+LT_HD bool lt_is_new_window_max(float candidate, float best)
 {
     return candidate > best || (candidate != candidate && best == best);
 }

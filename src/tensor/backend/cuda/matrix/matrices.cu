@@ -1,7 +1,7 @@
 /* Kernels around the libraries' matrix calls. Sums are taken in double, in a fixed order. */
 
-#include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels/launch.cuh"
 
 #include <string.h>
 
@@ -27,7 +27,7 @@ struct cell {
     int64_t row, column;
 };
 
-__device__ cell cell_of(int64_t i, int64_t n)
+__device__ cell find_cell(int64_t i, int64_t n)
 {
     cell c;
     c.row = lt_quotient(i, n, n * n < INT32_MAX);
@@ -36,9 +36,10 @@ __device__ cell cell_of(int64_t i, int64_t n)
 }
 
 /* Returns the block's item and its range of elements. */
-__device__ lt_gather item_of(const lt_gather *list, int count, int64_t *begin, int64_t *end)
+__device__ lt_gather block_item(const lt_gather *list, int count, int64_t *begin, int64_t *end)
 {
-    const lt_gather v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    const lt_gather v =
+        list[lt_find_item_of_block(&list->first_block, sizeof *list, count, blockIdx.x)];
     *begin = (blockIdx.x - v.first_block) * LT_GATHER_BLOCK;
     *end = min(*begin + LT_GATHER_BLOCK, v.elements);
     return v;
@@ -49,10 +50,11 @@ __global__ void __launch_bounds__(THREADS)
     unfolding_gather(const lt_gather *list, int count, const int32_t *finite)
 {
     int64_t begin, end;
-    const lt_gather v = item_of(list, count, &begin, &end);
+    const lt_gather v = block_item(list, count, &begin, &end);
     const bool take = !finite || *finite;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
-        ((T *)v.matrix)[i] = take ? ((const T *)v.unfolding.data)[lt_unfolding_offset(&v.unfolding, i)] : (T)0;
+        ((T *)v.matrix)[i] =
+            take ? ((const T *)v.unfolding.data)[lt_unfolding_offset(&v.unfolding, i)] : (T)0;
 }
 
 template <class T>
@@ -60,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
     unfolding_scatter(const lt_gather *list, int count, const int32_t *finite)
 {
     int64_t begin, end;
-    const lt_gather v = item_of(list, count, &begin, &end);
+    const lt_gather v = block_item(list, count, &begin, &end);
     if (finite && !*finite)
         return;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS)
@@ -76,7 +78,8 @@ template <class T>
 __global__ void __launch_bounds__(THREADS) narrow_products(const lt_narrow *list, int count)
 {
     enum { WARP = 32, ROWS = LT_NARROW_ROWS * WARP / THREADS };
-    const lt_narrow v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    const lt_narrow v =
+        list[lt_find_item_of_block(&list->first_block, sizeof *list, count, blockIdx.x)];
     const int64_t first = (blockIdx.x - v.first_block) * LT_NARROW_ROWS + threadIdx.x / WARP * ROWS;
     narrow<T> sum[ROWS] = {};
     for (int64_t j = threadIdx.x % WARP; j < v.n; j += WARP) {
@@ -99,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) narrow_products(const lt_narrow *list
 }
 
 template <class T>
-__global__ void coefficients(double alpha, double beta, const int32_t *finite, T *to)
+__global__ void write_coefficients(double alpha, double beta, const int32_t *finite, T *to)
 {
     const bool take = !finite || *finite;
     to[0] = take ? (T)alpha : (T)0;
@@ -129,7 +132,7 @@ __device__ float round_to_tf32(float x)
 }
 
 /* Returns an element of a split matrix rounded to TF32 and stores the rest in *low; else x. */
-template <class T> __device__ T high_part(T x, T *low, bool split)
+template <class T> __device__ T split_high_part(T x, T *low, bool split)
 {
     if (!split)
         return x;
@@ -145,7 +148,7 @@ __global__ void blocks_split(float *high, float *low, int64_t rows, int64_t colu
     {
         const int64_t column = lt_quotient(i, rows, rows * columns < INT32_MAX);
         const int64_t place = column * n + i - column * rows;
-        to[place] = high_part(to[place], rest + place, true);
+        to[place] = split_high_part(to[place], rest + place, true);
     }
 }
 
@@ -166,25 +169,25 @@ __global__ void term_begin(const lt_term *term, int64_t n, int split, T *l, T *l
     const double shift = t.scale ? t.shift * *t.scale : t.shift;
     EACH_ELEMENT(i, n * n)
     {
-        const cell c = cell_of(i, n);
+        const cell c = find_cell(i, n);
         if (c.row > c.column)
             continue;
         const T x = (T)((double)a[i] + (c.row == c.column ? shift : 0.0));
         l[first + i] =
-            high_part(x, low + first + i, (int)blockIdx.y < split && is_in_first_half(c));
+            split_high_part(x, low + first + i, (int)blockIdx.y < split && is_in_first_half(c));
     }
 }
 
-__device__ lt_leaf leaf_of(const lt_leaves &v)
+__device__ lt_leaf block_leaf(const lt_leaves &v)
 {
-    return v.list[lt_find_block(&v.list->first, sizeof *v.list, v.lists, blockIdx.y)];
+    return v.list[lt_find_item_of_block(&v.list->first, sizeof *v.list, v.lists, blockIdx.y)];
 }
 
 template <class T>
 __global__ void leaves_take(const __grid_constant__ lt_leaves v, T *a, T *x, void **a_at,
                             void **x_at)
 {
-    const lt_leaf l = leaf_of(v);
+    const lt_leaf l = block_leaf(v);
     const T *from = (const T *)l.a + (blockIdx.y - l.first) * l.n * l.n;
     const int64_t place = blockIdx.y * v.side * v.side;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -193,7 +196,7 @@ __global__ void leaves_take(const __grid_constant__ lt_leaves v, T *a, T *x, voi
     }
     EACH_ELEMENT(i, v.side * v.side)
     {
-        const cell c = cell_of(i, v.side);
+        const cell c = find_cell(i, v.side);
         const T unit = c.row == c.column ? (T)1 : (T)0;
         if (c.row <= c.column)
             a[place + i] = c.column < l.rows ? from[c.row * l.n + c.column] : unit;
@@ -204,17 +207,17 @@ __global__ void leaves_take(const __grid_constant__ lt_leaves v, T *a, T *x, voi
 template <class T>
 __global__ void leaves_put(const __grid_constant__ lt_leaves v, const T *x, const int *info)
 {
-    const lt_leaf l = leaf_of(v);
+    const lt_leaf l = block_leaf(v);
     const int64_t k = blockIdx.y - l.first, square = v.side * v.side;
     T *to = (T *)l.x + k * l.n * l.n, *low = (T *)l.x_low + k * l.n * l.n;
     if (blockIdx.x == 0 && threadIdx.x == 0)
         l.bad[k] = (v.number > 0 && l.bad[k]) || info[blockIdx.y];
     EACH_ELEMENT(i, square)
     {
-        const cell c = cell_of(i, v.side);
+        const cell c = find_cell(i, v.side);
         const int64_t place = c.row * l.n + c.column;
         if (c.row < l.rows && c.column < l.rows)
-            to[place] = high_part(x[blockIdx.y * square + i], low + place, k < l.split);
+            to[place] = split_high_part(x[blockIdx.y * square + i], low + place, k < l.split);
     }
 }
 
@@ -239,7 +242,7 @@ __global__ void terms_add(const lt_term *term, int64_t n, const T *inverse, cons
             return;
     EACH_ELEMENT(i, n * n)
     {
-        const cell c = cell_of(i, n);
+        const cell c = find_cell(i, n);
         if (c.row > c.column)
             continue;
         double some = term[first].begins ? 0 : sum[i];
@@ -264,7 +267,7 @@ __global__ void sums_store(const double *sum, const lt_sum_end *to, int64_t n, c
     const double factor = t.scale ? *t.scale * root : 1, constant = t.constant * root;
     EACH_ELEMENT(i, n * n)
     {
-        const cell c = cell_of(i, n);
+        const cell c = find_cell(i, n);
         const int64_t from = c.row <= c.column ? i : c.column * n + c.row;
         const double some = t.terms ? factor * mine[from] : 0.0;
         out[i] = (T)(some + (c.row == c.column ? constant : 0.0));
@@ -286,11 +289,11 @@ template <class T> __global__ void rank_columns(const T *a, int64_t n, int *rank
     }
 }
 
-template <class T> __global__ void take_columns(const T *a, int64_t n, const int *rank, T *to)
+template <class T> __global__ void sort_columns(const T *a, int64_t n, const int *rank, T *to)
 {
     EACH_ELEMENT(i, n * n)
     {
-        const cell c = cell_of(i, n);
+        const cell c = find_cell(i, n);
         to[rank[c.column] * n + c.row] = a[i];
     }
 }
@@ -302,11 +305,11 @@ template <class T> __global__ void read_signs(const T *r, int64_t n, double *sig
 }
 
 template <class T>
-__global__ void put_columns(const T *from, int64_t n, const int *rank, const double *sign, T *q)
+__global__ void restore_columns(const T *from, int64_t n, const int *rank, const double *sign, T *q)
 {
     EACH_ELEMENT(i, n * n)
     {
-        const cell c = cell_of(i, n);
+        const cell c = find_cell(i, n);
         const int k = rank[c.column];
         q[i] = (T)sign[k] * from[k * n + c.row];
     }
@@ -323,7 +326,7 @@ static_assert(sizeof(lt_leaves) + 64 <= MAX_PARAMETERS, "they fit into a kernel'
 static_assert(sizeof(packet) + 64 <= MAX_PARAMETERS, "a packet fits into a kernel's parameters");
 
 __global__ void __launch_bounds__(THREADS)
-    write_down(const __grid_constant__ packet from, uint64_t *to, int words)
+    store_packet(const __grid_constant__ packet from, uint64_t *to, int words)
 {
     for (int i = (int)(blockIdx.x * THREADS + threadIdx.x); i < words; i += THREADS * gridDim.x)
         to[i] = from.word[i];
@@ -334,13 +337,14 @@ __global__ void __launch_bounds__(THREADS)
 extern "C" {
 
 void lt_unfolding_gather(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
-                    bool wide, const int32_t *finite)
+                         bool wide, const int32_t *finite)
 {
-    WIDE_OR_NOT(wide, unfolding_gather<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
+    WIDE_OR_NOT(wide,
+                unfolding_gather<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
 }
 
 void lt_unfolding_scatter(lt_cuda_stream stream, const lt_gather *list, int count, int64_t blocks,
-                     bool wide, const int32_t *finite)
+                          bool wide, const int32_t *finite)
 {
     WIDE_OR_NOT(wide,
                 unfolding_scatter<T><<<(unsigned)blocks, THREADS, 0, stream>>>(list, count, finite))
@@ -355,7 +359,7 @@ void lt_narrow_products(lt_cuda_stream stream, const lt_narrow *list, int count,
 void lt_coefficients(lt_cuda_stream stream, bool wide, double alpha, double beta,
                      const int32_t *finite, void *to)
 {
-    WIDE_OR_NOT(wide, coefficients<T><<<1, 1, 0, stream>>>(alpha, beta, finite, (T *)to))
+    WIDE_OR_NOT(wide, write_coefficients<T><<<1, 1, 0, stream>>>(alpha, beta, finite, (T *)to))
 }
 
 void lt_rows_scatter(lt_cuda_stream stream, const void *from, int count, int64_t n, bool wide,
@@ -369,25 +373,26 @@ void lt_term_begin(lt_cuda_stream stream, const lt_term *term, const lt_inverses
 {
     const dim3 grid = grid_for(v->n * v->n, v->count);
     if (v->a_wide)
-        term_begin<double, double><<<grid, THREADS, 0, stream>>>(
-            term, v->n, v->split, (double *)v->a, (double *)v->low);
+        term_begin<double, double>
+            <<<grid, THREADS, 0, stream>>>(term, v->n, v->split, (double *)v->a, (double *)v->low);
     else
-        WIDE_OR_NOT(v->wide, term_begin<float, T><<<grid, THREADS, 0, stream>>>(
-                                 term, v->n, v->split, (T *)v->a, (T *)v->low))
+        WIDE_OR_NOT(v->wide, term_begin<float, T>
+                    <<<grid, THREADS, 0, stream>>>(term, v->n, v->split, (T *)v->a, (T *)v->low))
 }
 
-void lt_leaves_take(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to)
+void lt_leaves_pad(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to)
 {
     const dim3 grid = grid_for(v->side * v->side, (int)v->count);
-    WIDE_OR_NOT(wide, leaves_take<T><<<grid, THREADS, 0, stream>>>(*v, (T *)to->a, (T *)to->x,
-                                                                   to->a_at, to->x_at))
+    WIDE_OR_NOT(wide, leaves_take<T>
+                <<<grid, THREADS, 0, stream>>>(*v, (T *)to->a, (T *)to->x, to->a_at, to->x_at))
 }
 
-void lt_leaves_put(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *from)
+void lt_leaves_copy_back(lt_cuda_stream stream, const lt_leaves *v, bool wide,
+                         const lt_leaf_work *from)
 {
     const dim3 grid = grid_for(v->side * v->side, (int)v->count);
-    WIDE_OR_NOT(
-        wide, leaves_put<T><<<grid, THREADS, 0, stream>>>(*v, (const T *)from->x, from->info))
+    WIDE_OR_NOT(wide,
+                leaves_put<T><<<grid, THREADS, 0, stream>>>(*v, (const T *)from->x, from->info))
 }
 
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
@@ -404,11 +409,11 @@ void lt_terms_add(lt_cuda_stream stream, const lt_term *term, const lt_inverses 
                 terms_add<T><<<grid, THREADS, 0, stream>>>(term, v->n, (const T *)v->made, v->bad))
 }
 
-void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count, int64_t n,
-                   bool wide, const int *failed)
+void lt_sums_store(lt_cuda_stream stream, const double *sum, const lt_sum_end *to, int count,
+                   int64_t n, bool wide, const int *failed)
 {
-    WIDE_OR_NOT(wide, sums_store<T><<<grid_for(n * n, count), THREADS, 0, stream>>>(
-                          sum, to, n, failed))
+    WIDE_OR_NOT(wide,
+                sums_store<T><<<grid_for(n * n, count), THREADS, 0, stream>>>(sum, to, n, failed))
 }
 
 void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide, int *rank,
@@ -416,7 +421,7 @@ void lt_columns_sort(lt_cuda_stream stream, const void *a, int64_t n, bool wide,
 {
     WIDE_OR_NOT(
         wide, rank_columns<T><<<grid_for(n, 1), THREADS, 0, stream>>>((const T *)a, n, rank);
-        take_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>((const T *)a, n, rank, (T *)to))
+        sort_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>((const T *)a, n, rank, (T *)to))
 }
 
 void lt_columns_signs(lt_cuda_stream stream, const void *r, int64_t n, bool wide, double *sign)
@@ -427,12 +432,12 @@ void lt_columns_signs(lt_cuda_stream stream, const void *r, int64_t n, bool wide
 void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool wide,
                         const int *rank, const double *sign, void *q)
 {
-    WIDE_OR_NOT(wide, put_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>(
+    WIDE_OR_NOT(wide, restore_columns<T><<<grid_for(n * n, 1), THREADS, 0, stream>>>(
                           (const T *)from, n, rank, sign, (T *)q))
 }
 }
 
-extern "C" void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes)
+extern "C" void lt_send_list(lt_cuda_stream stream, void *to, const void *from, size_t bytes)
 {
     const size_t most = sizeof(packet);
     for (size_t at = 0; at < bytes; at += most) {
@@ -440,7 +445,7 @@ extern "C" void lt_send(lt_cuda_stream stream, void *to, const void *from, size_
         const size_t some = bytes - at < most ? bytes - at : most;
         const int words = (int)(some / sizeof(uint64_t));
         memcpy(p.word, (const char *)from + at, some);
-        write_down<<<blocks_for(words, THREADS), THREADS, 0, stream>>>(
+        store_packet<<<blocks_for(words, THREADS), THREADS, 0, stream>>>(
             p, (uint64_t *)((char *)to + at), words);
     }
 }

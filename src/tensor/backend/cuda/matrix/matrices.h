@@ -34,7 +34,7 @@ void *lt_carve(lt_carver *carver, size_t bytes);
 
 /* Copies a list to device memory as parameters of kernels; bytes: a multiple of 8. `from` may be freed afterwards,
  * also during a capture. */
-void lt_send(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
+void lt_send_list(lt_cuda_stream stream, void *to, const void *from, size_t bytes);
 
 /* Kernels on lists of `count` items with `blocks` blocks together. wide: elements are doubles, else floats. finite:
  * NULL, or a flag in device memory; where it is 0, zeros are gathered and nothing is scattered. */
@@ -77,7 +77,7 @@ enum {
 /* Returns whether products of floats use TF32: for more than one diagonal block and columns aligned to 16 bytes. */
 bool lt_inverse_has_tf32(int64_t n);
 /* Returns the padded size of a matrix's first diagonal block. */
-int64_t lt_inverse_side(int64_t n);
+int64_t lt_inverse_padded_side(int64_t n);
 
 /* Workspace for one padded diagonal block of each matrix. */
 typedef struct lt_leaf_work {
@@ -99,9 +99,10 @@ typedef struct lt_leaves {
 } lt_leaves;
 /* Copies lower triangles to a, padded with ones on the diagonal, sets x to identity matrices, and writes the lists of
  * addresses. */
-void lt_leaves_take(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to);
+void lt_leaves_pad(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *to);
 /* Copies x back to the matrices, in two parts if they are split, and merges the infos into bad. */
-void lt_leaves_put(lt_cuda_stream stream, const lt_leaves *v, bool wide, const lt_leaf_work *from);
+void lt_leaves_copy_back(lt_cuda_stream stream, const lt_leaves *v, bool wide,
+                         const lt_leaf_work *from);
 /* Splits blocks [rows, columns], column-major, in place: high = x rounded to TF32, low = x - high. */
 void lt_blocks_split(lt_cuda_stream stream, float *high, float *low, int64_t rows, int64_t columns,
                      int64_t n, int count);
@@ -142,7 +143,7 @@ void lt_columns_restore(lt_cuda_stream stream, const void *from, int64_t n, bool
                         const int *rank, const double *sign, void *q);
 
 /* Returns LT_OK for f32 and f64, else LT_E_UNSUPPORTED. */
-static inline lt_status lt_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
+static inline lt_status lt_check_matrix_dtype(const lt_cuda *c, lt_dtype dtype)
 {
     if (dtype == LT_F32 || dtype == LT_F64)
         return LT_OK;

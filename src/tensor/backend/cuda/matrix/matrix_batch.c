@@ -8,7 +8,7 @@
 enum { MOST_TOGETHER = 65535 }; /* blocks in a grid's second dimension */
 
 /* Appends an innermost dimension. */
-static void take_inner(lt_unfolding *f, int *last, int64_t size, int64_t stride)
+static void append_inner_dim(lt_unfolding *f, int *last, int64_t size, int64_t stride)
 {
     if (size == 1)
         return;
@@ -31,21 +31,21 @@ lt_unfolding lt_unfold(const lt_view *view, int dim, const lt_view *first)
 {
     lt_unfolding f = {.data = view->data, .n = view->shape.dim[dim]};
     int last = -1, order[LT_MAX_DIMS];
-    lt_iter_order(first, order);
+    lt_iter_sort_dims(first, order);
     for (int d = 0; d < LT_MAX_DIMS; d++)
         f.size[d] = 1;
-    f.rest = lt_view_count(view) / f.n;
+    f.rest = lt_view_element_count(view) / f.n;
     f.by_columns = is_innermost(first, order, dim);
     if (!f.by_columns)
-        take_inner(&f, &last, f.n, view->stride[dim]);
+        append_inner_dim(&f, &last, f.n, view->stride[dim]);
     for (int i = 0; i < view->shape.ndim; i++)
         if (order[i] != dim || f.by_columns)
-            take_inner(&f, &last, view->shape.dim[order[i]], view->stride[order[i]]);
+            append_inner_dim(&f, &last, view->shape.dim[order[i]], view->stride[order[i]]);
     return f;
 }
 
 /* Unfolds along the innermost dimension: the order of memory. */
-lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
+lt_norm lt_make_norm_record(const lt_view *x, double *out, int64_t first_block)
 {
     int order[LT_MAX_DIMS];
     lt_view flat = *x;
@@ -53,7 +53,7 @@ lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block)
         flat.shape = LT_SHAPE(1);
         flat.stride[0] = 1;
     }
-    lt_iter_order(&flat, order);
+    lt_iter_sort_dims(&flat, order);
     int last = flat.shape.ndim - 1;
     while (!is_innermost(&flat, order, order[last]))
         last--;
@@ -75,7 +75,7 @@ void lt_gather_append(lt_gather *list, int *count, int64_t *blocks, const lt_unf
     *blocks += (elements + LT_GATHER_BLOCK - 1) / LT_GATHER_BLOCK;
 }
 
-bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
+bool lt_short_try_append(lt_short *list, size_t *count, const lt_short *job)
 {
     const lt_unfolding *f = &job->from;
     lt_short *last = &list[*count];
@@ -91,7 +91,7 @@ bool lt_short_take(lt_short *list, size_t *count, const lt_short *job)
 }
 
 /* -1, 0, 1. */
-static int compare(const lt_batch_key *a, const lt_batch_key *b)
+static int compare_keys(const lt_batch_key *a, const lt_batch_key *b)
 {
     if (a->n != b->n)
         return a->n < b->n ? 1 : -1; /* large ones first */
@@ -110,7 +110,7 @@ static int compare(const lt_batch_key *a, const lt_batch_key *b)
 
 bool lt_batch_key_same(const lt_batch_key *a, const lt_batch_key *b)
 {
-    return compare(a, b) == 0;
+    return compare_keys(a, b) == 0;
 }
 
 /* qsort() has no context, so elements have pointers to their keys. */
@@ -119,10 +119,10 @@ typedef struct element {
     size_t index;
 } element;
 
-static int by_key(const void *x, const void *y)
+static int compare_elements(const void *x, const void *y)
 {
     const element *a = x, *b = y;
-    int order = compare(a->key, b->key);
+    int order = compare_keys(a->key, b->key);
     return order ? order : a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -133,7 +133,7 @@ lt_status lt_batch_sort(const lt_batch_key *key, size_t count, size_t *order)
         return lt_fail(LT_E_NOMEM, "cuda: no memory for %zu jobs", count);
     for (size_t i = 0; i < count; i++)
         e[i] = (element){&key[i], i};
-    qsort(e, count, sizeof *e, by_key);
+    qsort(e, count, sizeof *e, compare_elements);
     for (size_t i = 0; i < count; i++)
         order[i] = e[i].index;
     free(e);
@@ -153,6 +153,6 @@ size_t lt_batch_end(const lt_batch_key *key, const size_t *order, size_t begin, 
 void *lt_carve(lt_carver *c, size_t bytes)
 {
     size_t at = c->used;
-    c->used += lt_cuda_padded(bytes);
+    c->used += lt_cuda_pad_bytes(bytes);
     return c->begin ? c->begin + at : NULL;
 }

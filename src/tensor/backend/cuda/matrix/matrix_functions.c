@@ -50,13 +50,14 @@ static lt_status set_key(call *k, size_t i, const lt_view *a)
     return LT_OK;
 }
 
-static lt_status move(const call *k, void *to, const void *from, size_t bytes, lt_copy_kind kind)
+static lt_status queue_copy(const call *k, void *to, const void *from, size_t bytes,
+                            lt_copy_kind kind)
 {
     LT_CUDA_TRY(k->c, "cudaMemcpyAsync", k->c->api->copy_async(to, from, bytes, kind, k->stream));
     return LT_OK;
 }
 
-static lt_status wait(const call *k)
+static lt_status wait_for_stream(const call *k)
 {
     LT_CUDA_TRY(k->c, "cudaStreamSynchronize", k->c->api->stream_sync(k->stream));
     return LT_OK;
@@ -103,13 +104,13 @@ static lt_status solve_eigen(const call *k, cusolverDnParams_t params, const lt_
                                            e->host_bytes, e->info, (int64_t)m);
     lt_status st = lt_cuda_check(k->c, LT_CUDA_CUSOLVER, code, "cusolverDnXsyevBatched");
     if (!st)
-        st = wait(k); /* before the host memory is freed */
+        st = wait_for_stream(k); /* before the host memory is freed */
     free(host);
     return st;
 }
 
-static lt_status place_eigen(const call *k, cusolverDnParams_t params, const lt_batch_key *key,
-                             size_t m, eigen *out)
+static lt_status assign_eigen_workspace(const call *k, cusolverDnParams_t params,
+                                        const lt_batch_key *key, size_t m, eigen *out)
 {
     const cudaDataType type = key->dtype == LT_F64 ? CUDA_R_64F : CUDA_R_32F;
     const size_t size = lt_dtype_size(key->dtype);
@@ -134,10 +135,10 @@ static lt_status read_eigen_status(const call *k, const eigen *e, lt_eigh_job *j
                                    const size_t *index, size_t m)
 {
     int *info = calloc(2 * m, sizeof *info);
-    lt_status st = info ? move(k, info, e->info, 2 * m * sizeof *info, LT_COPY_OUT)
+    lt_status st = info ? queue_copy(k, info, e->info, 2 * m * sizeof *info, LT_COPY_OUT)
                         : lt_fail(LT_E_NOMEM, "cuda:%d: eigh: no memory", k->c->ordinal);
     if (!st)
-        st = wait(k);
+        st = wait_for_stream(k);
     for (size_t i = 0; i < m && !st; i++) {
         job[index[i]].status = LT_OK;
         if (info[i] || info[m + i])
@@ -150,8 +151,8 @@ static lt_status read_eigen_status(const call *k, const eigen *e, lt_eigh_job *j
 }
 
 /* Lists of the batch's views. cuSOLVER's columns are rows here: the vectors are transposed. */
-static lt_status send_eigen(const call *k, eigen *e, const lt_eigh_job *job, const size_t *index,
-                            size_t m)
+static lt_status send_eigen_lists(const call *k, eigen *e, const lt_eigh_job *job,
+                                  const size_t *index, size_t m)
 {
     char *host = calloc(e->list_bytes, 1), *matrix = e->matrix;
     if (!host)
@@ -172,7 +173,7 @@ static lt_status send_eigen(const call *k, eigen *e, const lt_eigh_job *job, con
         here.values[i] = one->values.data;
         matrix += (size_t)(from.n * from.rest) * lt_dtype_size(one->a.dtype);
     }
-    lt_send(k->stream, e->in, here.in, e->list_bytes);
+    lt_send_list(k->stream, e->in, here.in, e->list_bytes);
     free(host);
     return LT_OK;
 }
@@ -183,8 +184,8 @@ static lt_status eigh_batch(const call *k, cusolverDnParams_t params, lt_eigh_jo
     const lt_batch_key *key = &k->key[index[0]];
     const bool wide = key->dtype == LT_F64;
     eigen e;
-    LT_TRY(place_eigen(k, params, key, m, &e));
-    LT_TRY(send_eigen(k, &e, job, index, m));
+    LT_TRY(assign_eigen_workspace(k, params, key, m, &e));
+    LT_TRY(send_eigen_lists(k, &e, job, index, m));
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
                 k->c->api->set_async(e.info, 0, 2 * m * sizeof(int), k->stream));
     lt_unfolding_gather(k->stream, e.in, (int)m, e.blocks, wide, NULL);
@@ -266,7 +267,7 @@ static lt_status clear_work(const call *k, const factor *f, int work, size_t siz
     return LT_OK;
 }
 
-static lt_status triangulate(lt_cuda *c, const factor *f, int n, bool wide, int work)
+static lt_status run_geqrf(lt_cuda *c, const factor *f, int n, bool wide, int work)
 {
     if (wide)
         LT_CUSOLVER_TRY(
@@ -277,7 +278,7 @@ static lt_status triangulate(lt_cuda *c, const factor *f, int n, bool wide, int 
     return LT_OK;
 }
 
-static lt_status form_q(lt_cuda *c, const factor *f, int n, bool wide, int work)
+static lt_status run_orgqr(lt_cuda *c, const factor *f, int n, bool wide, int work)
 {
     if (wide)
         LT_CUSOLVER_TRY(c, cusolverDnDorgqr(c->cusolver, n, n, n, f->columns, n, f->tau, f->work,
@@ -289,7 +290,7 @@ static lt_status form_q(lt_cuda *c, const factor *f, int n, bool wide, int work)
 }
 
 /* The product of the k-th column of q with its column of a is r[k,k], whose sign is corrected. */
-static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key *key)
+static lt_status factorize_one(const call *k, const lt_qr_job *job, const lt_batch_key *key)
 {
     const bool wide = key->dtype == LT_F64;
     const int n = (int)key->n;
@@ -303,10 +304,10 @@ static lt_status qr_one(const call *k, const lt_qr_job *job, const lt_batch_key 
     factor f = lay_out_factor(&place, n, lt_dtype_size(key->dtype), work);
     lt_columns_sort(k->stream, job->a.data, n, wide, f.rank, f.columns);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
-    LT_TRY(triangulate(k->c, &f, n, wide, work));
+    LT_TRY(run_geqrf(k->c, &f, n, wide, work));
     lt_columns_signs(k->stream, f.columns, n, wide, f.sign);
     LT_TRY(clear_work(k, &f, work, lt_dtype_size(key->dtype)));
-    LT_TRY(form_q(k->c, &f, n, wide, work));
+    LT_TRY(run_orgqr(k->c, &f, n, wide, work));
     lt_columns_restore(k->stream, f.columns, n, wide, f.rank, f.sign, job->q.data);
     return LT_OK;
 }
@@ -318,7 +319,7 @@ static lt_status qr(void *ctx, const lt_qr_job *job, size_t count)
     for (size_t i = 0; i < count && !st; i++) {
         st = set_key(&k, i, &job[i].a);
         if (!st)
-            st = qr_one(&k, &job[i], &k.key[i]);
+            st = factorize_one(&k, &job[i], &k.key[i]);
     }
     if (!st)
         st = lt_cuda_end(k.c);

@@ -1,17 +1,17 @@
 /* Gram matrices and products along a dimension of a few elements, and the second half of gram matrices that were
  * computed in tiles. */
 
-#include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels/launch.cuh"
 
 namespace
 {
 
 enum { WARPS = THREADS / 32 };
 
-template <class T> __device__ lt_short short_of(const T *list, int count)
+template <class T> __device__ lt_short block_short_job(const T *list, int count)
 {
-    return list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    return list[lt_find_item_of_block(&list->first_block, sizeof *list, count, blockIdx.x)];
 }
 
 /* Columns of a block. */
@@ -19,7 +19,7 @@ struct range {
     int64_t begin, end;
 };
 
-__device__ range columns_of(const lt_short &v)
+__device__ range block_columns(const lt_short &v)
 {
     range r;
     r.begin = (blockIdx.x - v.first_block) * LT_SHORT_COLUMNS;
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(THREADS)
     short_gram(const lt_short *list, int count, double *partial)
 {
     __shared__ T of_warp[WARPS][LT_SHORT_PAIRS];
-    const lt_short v = short_of(list, count);
-    const range mine = columns_of(v);
+    const lt_short v = block_short_job(list, count);
+    const range mine = block_columns(v);
     T sum[LT_SHORT_PAIRS] = {};
     for (int64_t i = mine.begin + threadIdx.x; i < mine.end; i += THREADS) {
         const column<T> x = load_column<T>(v, i);
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(THREADS)
     short_product(const lt_short *list, int count, const int32_t *finite)
 {
     __shared__ T m[LT_SHORT][LT_SHORT];
-    const lt_short v = short_of(list, count);
-    const range mine = columns_of(v);
+    const lt_short v = block_short_job(list, count);
+    const range mine = block_columns(v);
     const int n = (int)v.from.n, row = (int)threadIdx.x / LT_SHORT, at = threadIdx.x % LT_SHORT;
     if (finite && !*finite)
         return;
@@ -134,8 +134,9 @@ __global__ void __launch_bounds__(THREADS)
 {
     enum { SIDE = LT_MIRROR_SIDE, ROWS = THREADS / SIDE };
     __shared__ T square[SIDE][SIDE + 1]; /* one more column: columns are in different banks */
-    const lt_mirror v = list[lt_find_block(&list->first_block, sizeof *list, count, blockIdx.x)];
-    const lt_mirror_square s = lt_mirror_at(&v, blockIdx.x - v.first_block);
+    const lt_mirror v =
+        list[lt_find_item_of_block(&list->first_block, sizeof *list, count, blockIdx.x)];
+    const lt_mirror_square s = lt_mirror_square_at(&v, blockIdx.x - v.first_block);
     const int right = threadIdx.x % SIDE, down = threadIdx.x / SIDE;
     T *f = (T *)v.f;
     if (finite && !*finite)

@@ -37,43 +37,43 @@ bool lt_inverse_has_tf32(int64_t n)
     return n > LEAF && n % 4 == 0;
 }
 
-int64_t lt_inverse_side(int64_t n)
+int64_t lt_inverse_padded_side(int64_t n)
 {
     return n < LEAF ? (n + PANEL - 1) / PANEL * PANEL : LEAF;
 }
 
-static block at(const lt_inverses *v, char *high, char *low, int64_t row, int64_t column)
+static block block_at(const lt_inverses *v, char *high, char *low, int64_t row, int64_t column)
 {
     const size_t size = v->wide ? sizeof(double) : sizeof(float);
     const size_t bytes = (size_t)(column * v->n + row) * size;
     return (block){high + bytes, v->split ? low + bytes : NULL, CUBLAS_OP_N};
 }
 
-static block of_a(const lt_inverses *v, int64_t row, int64_t column)
+static block a_block(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(v, v->a, v->low, row, column);
+    return block_at(v, v->a, v->low, row, column);
 }
 
-static block of_x(const lt_inverses *v, int64_t row, int64_t column)
+static block x_block(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(v, v->x, v->x_low, row, column);
+    return block_at(v, v->x, v->x_low, row, column);
 }
 
 /* Its low parts share the memory of A's: only one of the two is in use. */
-static block of_made(const lt_inverses *v, int64_t row, int64_t column)
+static block inverse_block(const lt_inverses *v, int64_t row, int64_t column)
 {
-    return at(v, v->made, v->low, row, column);
+    return block_at(v, v->made, v->low, row, column);
 }
 
-static block transposed(block b)
+static block transpose_block(block b)
 {
     b.op = CUBLAS_OP_T;
     return b;
 }
 
 /* c = alpha a b + beta c. */
-static lt_status multiply(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
-                          double beta, char *to)
+static lt_status multiply_strided(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
+                                  double beta, char *to)
 {
     lt_cuda *c = v->c;
     const int m = (int)e.m, n = (int)e.n, k = (int)e.k, lead = (int)v->n;
@@ -96,22 +96,22 @@ static lt_status multiply(const lt_inverses *v, gemm_size e, double alpha, block
     return LT_OK;
 }
 
-/* The same for all matrices, and the two products with low parts for split ones. */
-static lt_status product(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
-                         double beta, block to)
+/* Multiplies blocks of all matrices; adds the two products with low parts for matrices split for TF32. */
+static lt_status multiply_split(const lt_inverses *v, gemm_size e, double alpha, block a, block b,
+                                double beta, block to)
 {
     e.count = v->count;
-    LT_TRY(multiply(v, e, alpha, a, b, beta, to.high));
+    LT_TRY(multiply_strided(v, e, alpha, a, b, beta, to.high));
     if (!v->split)
         return LT_OK;
     const block a_low = {a.low, NULL, a.op}, b_low = {b.low, NULL, b.op};
     e.count = v->split;
-    LT_TRY(multiply(v, e, alpha, a, b_low, 1, to.high));
-    return multiply(v, e, alpha, a_low, b, 1, to.high);
+    LT_TRY(multiply_strided(v, e, alpha, a, b_low, 1, to.high));
+    return multiply_strided(v, e, alpha, a_low, b, 1, to.high);
 }
 
 /* Splits a block that is a factor of later products. */
-static void split(const lt_inverses *v, block b, int64_t rows, int64_t columns)
+static void split_block(const lt_inverses *v, block b, int64_t rows, int64_t columns)
 {
     if (v->split)
         lt_blocks_split(v->c->stream[LT_CUDA_MAIN], (float *)b.high, (float *)b.low, rows, columns,
@@ -130,7 +130,7 @@ static int64_t panel_end(const lt_inverses *v, int64_t begin, int64_t size)
 static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const lt_leaf_work *w)
 {
     const int n = (int)v->side, count = (int)v->count;
-    lt_leaves_take(c->stream[LT_CUDA_MAIN], v, wide, w);
+    lt_leaves_pad(c->stream[LT_CUDA_MAIN], v, wide, w);
     LT_CUBLAS_TRY(c, cublasSetMathMode(c->cublas, CUBLAS_DEFAULT_MATH));
     if (wide) {
         const double one = 1;
@@ -149,14 +149,14 @@ static lt_status invert_leaves(lt_cuda *c, const lt_leaves *v, bool wide, const 
                                             (const float *const *)w->a_at, n,
                                             (float *const *)w->x_at, n, count));
     }
-    lt_leaves_put(c->stream[LT_CUDA_MAIN], v, wide, w);
+    lt_leaves_copy_back(c->stream[LT_CUDA_MAIN], v, wide, w);
     return LT_OK;
 }
 
 /* Returns a list's diagonal blocks that begin at row `first`. */
-static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
+static lt_leaf make_leaf(const lt_inverses *v, int64_t first, int64_t place)
 {
-    const block a = of_a(v, first, first), x = of_x(v, first, first);
+    const block a = a_block(v, first, first), x = x_block(v, first, first);
     return (lt_leaf){.a = a.high,
                      .x = x.high,
                      .x_low = v->split ? x.low : x.high,
@@ -168,13 +168,14 @@ static lt_leaf leaf_of(const lt_inverses *v, int64_t first, int64_t place)
 }
 
 /* Inverts the diagonal blocks at row `first` of all lists that have one, blocks of equal padded size in one call. */
-static lt_status invert_round(const lt_inverses *v, int lists, int64_t first, const lt_leaf_work *w)
+static lt_status invert_diagonal_blocks(const lt_inverses *v, int lists, int64_t first,
+                                        const lt_leaf_work *w)
 {
     for (int64_t side = PANEL; side <= LEAF; side += PANEL) {
         lt_leaves leaves = {.side = side, .number = first / LEAF};
         for (int i = 0; i < lists; i++)
-            if (v[i].n > first && lt_inverse_side(v[i].n - first) == side) {
-                leaves.list[leaves.lists++] = leaf_of(&v[i], first, leaves.count);
+            if (v[i].n > first && lt_inverse_padded_side(v[i].n - first) == side) {
+                leaves.list[leaves.lists++] = make_leaf(&v[i], first, leaves.count);
                 leaves.count += v[i].count;
             }
         if (leaves.lists)
@@ -189,23 +190,25 @@ static lt_status begin_second_half(const lt_inverses *v, int64_t first, int64_t 
 {
     const int64_t next = first + k;
     if (first) /* else lt_term_begin() has split it */
-        split(v, of_a(v, next, first), m, k);
+        split_block(v, a_block(v, next, first), m, k);
     for (int64_t j = 0, end; j < k; j = end) {
         end = panel_end(v, j, k);
-        LT_TRY(product(v, (gemm_size){m, end - j, end, 0}, 1, of_a(v, next, first),
-                       transposed(of_x(v, first + j, first)), 0, of_made(v, next, first + j)));
+        LT_TRY(multiply_split(v, (gemm_size){m, end - j, end, 0}, 1, a_block(v, next, first),
+                              transpose_block(x_block(v, first + j, first)), 0,
+                              inverse_block(v, next, first + j)));
     }
-    split(v, of_made(v, next, first), m, k);
+    split_block(v, inverse_block(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
         end = panel_end(v, j, m);
-        const block rows = of_made(v, next + j, first);
-        LT_TRY(product(v, (gemm_size){m - j, end - j, k, 0}, -1, rows, transposed(rows), 1,
-                       of_a(v, next + j, next + j)));
+        const block rows = inverse_block(v, next + j, first);
+        LT_TRY(multiply_split(v, (gemm_size){m - j, end - j, k, 0}, -1, rows, transpose_block(rows),
+                              1, a_block(v, next + j, next + j)));
     }
     for (int64_t j = 0, end; j < k; j = end) {
         end = panel_end(v, j, k);
-        LT_TRY(product(v, (gemm_size){m, end - j, k - j, 0}, 1, of_made(v, next, first + j),
-                       of_x(v, first + j, first + j), 0, of_a(v, next, first + j)));
+        LT_TRY(multiply_split(v, (gemm_size){m, end - j, k - j, 0}, 1,
+                              inverse_block(v, next, first + j), x_block(v, first + j, first + j),
+                              0, a_block(v, next, first + j)));
     }
     return LT_OK;
 }
@@ -214,20 +217,20 @@ static lt_status begin_second_half(const lt_inverses *v, int64_t first, int64_t 
 static lt_status finish_second_half(const lt_inverses *v, int64_t first, int64_t k, int64_t m)
 {
     const int64_t next = first + k;
-    split(v, of_a(v, next, first), m, k);
+    split_block(v, a_block(v, next, first), m, k);
     for (int64_t j = 0, end; j < m; j = end) {
         end = panel_end(v, j, m);
-        LT_TRY(product(v, (gemm_size){end - j, k, end, 0}, -1, of_x(v, next + j, next),
-                       of_a(v, next, first), 0, of_x(v, next + j, first)));
+        LT_TRY(multiply_split(v, (gemm_size){end - j, k, end, 0}, -1, x_block(v, next + j, next),
+                              a_block(v, next, first), 0, x_block(v, next + j, first)));
     }
-    split(v, of_x(v, next, first), m, k);
+    split_block(v, x_block(v, next, first), m, k);
     return LT_OK;
 }
 
 /* The recursion's work between two diagonal blocks, the first of which ends at row `done`: finishes second halves
  * that end there, from small to large, then begins the second half after the first half that ends there. First halves
  * have LEAF times a power of 2 rows. */
-static lt_status combine(const lt_inverses *v, int64_t done)
+static lt_status combine_halves(const lt_inverses *v, int64_t done)
 {
     for (int64_t k = LEAF; k < v->n; k *= 2) {
         const int64_t first = (done - 1) / (2 * k) * (2 * k), next = first + k;
@@ -240,13 +243,14 @@ static lt_status combine(const lt_inverses *v, int64_t done)
 }
 
 /* Computes the lower blocks of X^T X: X is 0 above the diagonal. */
-static lt_status square(const lt_inverses *v)
+static lt_status multiply_xt_x(const lt_inverses *v)
 {
     const int64_t n = v->n;
     for (int64_t row = 0, end; row < n; row = end) {
         end = panel_end(v, row, n);
-        LT_TRY(product(v, (gemm_size){end - row, end, n - row, 0}, 1, transposed(of_x(v, row, row)),
-                       of_x(v, row, 0), 0, of_made(v, row, 0)));
+        LT_TRY(multiply_split(v, (gemm_size){end - row, end, n - row, 0}, 1,
+                              transpose_block(x_block(v, row, row)), x_block(v, row, 0), 0,
+                              inverse_block(v, row, 0)));
     }
     return LT_OK;
 }
@@ -254,12 +258,12 @@ static lt_status square(const lt_inverses *v)
 lt_status lt_inverses_run(const lt_inverses *v, int lists, const lt_leaf_work *work)
 {
     for (int64_t first = 0; first < v->n; first += LEAF) {
-        LT_TRY(invert_round(v, lists, first, work));
+        LT_TRY(invert_diagonal_blocks(v, lists, first, work));
         for (int i = 0; i < lists; i++)
             if (v[i].n > first)
-                LT_TRY(combine(&v[i], v[i].n - first < LEAF ? v[i].n : first + LEAF));
+                LT_TRY(combine_halves(&v[i], v[i].n - first < LEAF ? v[i].n : first + LEAF));
     }
     for (int i = 0; i < lists; i++)
-        LT_TRY(square(&v[i]));
+        LT_TRY(multiply_xt_x(&v[i]));
     return LT_OK;
 }

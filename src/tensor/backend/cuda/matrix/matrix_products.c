@@ -68,15 +68,15 @@ static lt_status open_call(call *k, lt_cuda *c, const char *name, size_t count,
 }
 
 /* Returns the stride of gathered matrices in elements. */
-static int64_t apart(const lt_batch_key *key)
+static int64_t matrix_stride(const lt_batch_key *key)
 {
     enum { WANTED = 4 }; /* aligned to 16 bytes, as TF32 requires */
     return (key->n * key->rest + WANTED - 1) / WANTED * WANTED;
 }
 
-static size_t bytes_apart(const lt_batch_key *key)
+static size_t matrix_stride_bytes(const lt_batch_key *key)
 {
-    return (size_t)apart(key) * lt_dtype_size(key->dtype);
+    return (size_t)matrix_stride(key) * lt_dtype_size(key->dtype);
 }
 
 static bool is_aligned(const void *data)
@@ -85,7 +85,7 @@ static bool is_aligned(const void *data)
 }
 
 /* Returns whether element i is at offset i, so that a product can read it in place. */
-static bool is_matrix(const lt_unfolding *f)
+static bool is_contiguous_matrix(const lt_unfolding *f)
 {
     bool flat = f->size[0] == 1 || f->stride[0] == 1;
     for (int d = 1; d < LT_MAX_DIMS; d++)
@@ -94,7 +94,7 @@ static bool is_matrix(const lt_unfolding *f)
 }
 
 /* TF32 kernels read 16 bytes at a time, and cuBLAS does not check the alignment of matrices in a list. */
-static lt_status set_math(const call *k, const size_t *index, size_t m)
+static lt_status set_math_mode(const call *k, const size_t *index, size_t m)
 {
     bool tf32 = k->c->tf32;
     for (size_t i = 0; i < m; i++)
@@ -130,12 +130,12 @@ typedef struct group {
 } group;
 
 /* Returns the number of a job's products: tiles on and above the diagonal of f. */
-static size_t products_of(const piece *p)
+static size_t count_products(const piece *p)
 {
     return p->cuts ? (size_t)(p->cuts * (p->cuts + 1) / 2) : 1;
 }
 
-static lists lay_out(lt_carver *v, const group *g, bool work)
+static lists lay_out_lists(lt_carver *v, const group *g, bool work)
 {
     const size_t m = g->products;
     lists l = {0};
@@ -152,26 +152,26 @@ static lists lay_out(lt_carver *v, const group *g, bool work)
 }
 
 /* Allocates the lists on the device and on the host. */
-static lt_status place(const call *k, const group *g, lists *there, lists *here)
+static lt_status allocate_lists(const call *k, const group *g, lists *there, lists *here)
 {
     lt_carver count = {0};
     void *workspace = NULL;
-    (void)lay_out(&count, g, true);
+    (void)lay_out_lists(&count, g, true);
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, count.used, &workspace));
     lt_carver device = {.begin = workspace};
-    *there = lay_out(&device, g, true);
+    *there = lay_out_lists(&device, g, true);
     char *host = calloc(there->bytes, 1);
     if (!host)
         return lt_fail(LT_E_NOMEM, "cuda:%d: no memory for %zu jobs", k->c->ordinal,
                        g->end - g->begin);
     lt_carver mirror = {.begin = host};
-    *here = lay_out(&mirror, g, false);
+    *here = lay_out_lists(&mirror, g, false);
     return LT_OK;
 }
 
 /* Appends an unfolding to a list and returns its matrix, the next one in the workspace. */
-static void *append(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
-                    char **work, size_t bytes)
+static void *append_unfolding(lt_gather *list, int *count, int64_t *blocks, const lt_unfolding *f,
+                              char **work, size_t bytes)
 {
     void *matrix = *work;
     lt_gather_append(list, count, blocks, f, matrix);
@@ -203,14 +203,14 @@ static void append_mirror(const lt_batch_key *key, const piece *p, lists *there,
     there->mirror_blocks += lt_mirror_blocks(item);
 }
 
-static void fill(const call *k, const group *g, lists *there, lists *here)
+static void fill_lists(const call *k, const group *g, lists *there, lists *here)
 {
     char *work = there->work;
     for (size_t i = g->begin, at = 0; i < g->end; i++) {
         const piece *p = &k->piece[k->order[i]];
         const lt_batch_key *key = &k->key[k->order[i]];
-        void *a = p->gathers ? append(here->from, &there->gathers, &there->gather_blocks, &p->from,
-                                      &work, bytes_apart(key))
+        void *a = p->gathers ? append_unfolding(here->from, &there->gathers, &there->gather_blocks,
+                                                &p->from, &work, matrix_stride_bytes(key))
                              : p->from.data;
         if (p->cuts > 1)
             append_mirror(key, p, there, here);
@@ -220,9 +220,10 @@ static void fill(const call *k, const group *g, lists *there, lists *here)
         }
         here->a[at] = a;
         here->b[at] = p->matrix;
-        here->out[at++] = p->scatters ? append(here->to, &there->scatters, &there->scatter_blocks,
-                                               &p->to, &work, bytes_apart(key))
-                                      : p->to.data;
+        here->out[at++] = p->scatters
+                              ? append_unfolding(here->to, &there->scatters, &there->scatter_blocks,
+                                                 &p->to, &work, matrix_stride_bytes(key))
+                              : p->to.data;
     }
 }
 
@@ -256,27 +257,27 @@ static lt_status multiply_gram(const call *k, const lt_batch_key *key, const pie
 }
 
 /* Returns the jobs of one dtype, from `begin`, that fit into the workspace. */
-static group group_from(const call *k, size_t begin)
+static group next_group(const call *k, size_t begin)
 {
     const lt_dtype dtype = k->key[k->order[begin]].dtype;
     group g = {.begin = begin};
     for (g.end = begin; g.end < k->count; g.end++) {
         const piece *p = &k->piece[k->order[g.end]];
         const lt_batch_key *key = &k->key[k->order[g.end]];
-        const size_t more = ((size_t)p->gathers + p->scatters) * bytes_apart(key);
+        const size_t more = ((size_t)p->gathers + p->scatters) * matrix_stride_bytes(key);
         if (key->dtype != dtype || (g.end > begin && g.bytes + more > limit))
             break;
         g.bytes += more;
         g.gathers += p->gathers;
         g.scatters += p->scatters;
         g.mirrors += p->cuts > 1;
-        g.products += products_of(p);
+        g.products += count_products(p);
     }
     return g;
 }
 
-static lt_status multiply_all(const call *k, const group *g, const lists *there,
-                              multiply_fn *multiply)
+static lt_status multiply_batches(const call *k, const group *g, const lists *there,
+                                  multiply_fn *multiply)
 {
     const lt_batch_key *last = NULL;
     for (size_t i = g->begin, at = 0, next; i < g->end; i = next) {
@@ -287,13 +288,13 @@ static lt_status multiply_all(const call *k, const group *g, const lists *there,
         l.a += at;
         l.b += at;
         l.out += at;
-        LT_TRY(set_math(k, k->order + i, next - i));
+        LT_TRY(set_math_mode(k, k->order + i, next - i));
         if (one->cuts
             && !(last && key->dtype == last->dtype && key->alpha == last->alpha
                  && key->beta == last->beta))
             lt_coefficients(k->c->stream[LT_CUDA_MAIN], key->dtype == LT_F64, key->alpha, key->beta,
                             k->finite, there->coefficients);
-        const size_t m = (next - i) * products_of(one);
+        const size_t m = (next - i) * count_products(one);
         LT_TRY(multiply(k, key, one, &l, (int)m));
         at += m;
         last = key;
@@ -306,14 +307,14 @@ static lt_status run_group(const call *k, const group *g, multiply_fn *multiply)
     const bool wide = k->key[k->order[g->begin]].dtype == LT_F64;
     lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     lists there = {0}, here = {0};
-    LT_TRY(place(k, g, &there, &here));
-    fill(k, g, &there, &here);
-    lt_send(stream, there.from, here.from, there.bytes);
+    LT_TRY(allocate_lists(k, g, &there, &here));
+    fill_lists(k, g, &there, &here);
+    lt_send_list(stream, there.from, here.from, there.bytes);
     free(here.from);
     if (there.gathers)
         lt_unfolding_gather(stream, there.from, there.gathers, there.gather_blocks, wide,
                             k->finite);
-    LT_TRY(multiply_all(k, g, &there, multiply));
+    LT_TRY(multiply_batches(k, g, &there, multiply));
     if (there.scatters)
         lt_unfolding_scatter(stream, there.to, there.scatters, there.scatter_blocks, wide,
                              k->finite);
@@ -326,7 +327,7 @@ static lt_status run_groups(const call *k, multiply_fn *multiply)
 {
     LT_TRY(lt_batch_sort(k->key, k->count, k->order));
     for (size_t i = 0; i < k->count;) {
-        const group g = group_from(k, i);
+        const group g = next_group(k, i);
         LT_TRY(run_group(k, &g, multiply));
         i = g.end;
     }
@@ -334,16 +335,16 @@ static lt_status run_groups(const call *k, multiply_fn *multiply)
 }
 
 /* Runs the jobs along a dimension of a few elements. */
-static lt_status run_brief(const call *k, bool wide, bool gram)
+static lt_status run_short_jobs(const call *k, bool wide, bool gram)
 {
-    const size_t count = k->briefs[wide], bytes = lt_cuda_padded(count * sizeof **k->brief);
+    const size_t count = k->briefs[wide], bytes = lt_cuda_pad_bytes(count * sizeof **k->brief);
     const lt_short *item = k->brief[wide], *last = &item[count - 1];
     const int64_t blocks = last->first_block + last->blocks;
     const size_t partial = gram ? (size_t)blocks * LT_SHORT_PAIRS * sizeof(double) : 0;
     lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     void *list = NULL;
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes + partial, &list));
-    lt_send(stream, list, item, count * sizeof *item);
+    lt_send_list(stream, list, item, count * sizeof *item);
     if (gram)
         lt_short_grams(stream, list, (int)count, blocks, (double *)((char *)list + bytes), wide,
                        k->finite);
@@ -352,18 +353,18 @@ static lt_status run_brief(const call *k, bool wide, bool gram)
     return LT_OK;
 }
 
-static lt_status run_briefs(const call *k, bool gram)
+static lt_status run_all_short_jobs(const call *k, bool gram)
 {
     for (int wide = 0; wide < 2; wide++)
         if (k->briefs[wide])
-            LT_TRY(run_brief(k, wide, gram));
+            LT_TRY(run_short_jobs(k, wide, gram));
     return LT_OK;
 }
 
 /* Returns the number of tiles along a dimension of f. Tiles on and above the diagonal are (cuts + 1) / (2 cuts) of
  * the arithmetic; copying the others moves 8 bytes per element, which takes as long as LONG multiplications. A side
  * of 256 is needed for a product to be bound by arithmetic, not by reading its factors. */
-static int cuts_of(const call *k, const lt_unfolding *f, lt_dtype dtype)
+static int choose_tile_count(const call *k, const lt_unfolding *f, lt_dtype dtype)
 {
     enum { MOST = 8, SIDE = 256, LONG = 128, LONG_OF_TF32 = 512, ALIGNED = 4 };
     const bool tf32 = k->c->tf32 && dtype == LT_F32;
@@ -384,12 +385,13 @@ static lt_status run_gram(call *k, const lt_gram_job *job, size_t count)
             .from = f, .matrix = job[i].f.data, .alpha = job[i].alpha, .beta = job[i].beta};
         LT_TRY(check_views(k, &job[i].g, &job[i].f));
         if ((!k->finite || job[i].finite)
-            && lt_short_take(k->brief[wide], &k->briefs[wide], &brief))
+            && lt_short_try_append(k->brief[wide], &k->briefs[wide], &brief))
             continue;
-        k->piece[k->count] = (piece){.from = f,
-                                     .matrix = job[i].f.data,
-                                     .gathers = (k->finite && !job[i].finite) || !is_matrix(&f),
-                                     .cuts = cuts_of(k, &f, job[i].g.dtype)};
+        k->piece[k->count] =
+            (piece){.from = f,
+                    .matrix = job[i].f.data,
+                    .gathers = (k->finite && !job[i].finite) || !is_contiguous_matrix(&f),
+                    .cuts = choose_tile_count(k, &f, job[i].g.dtype)};
         k->key[k->count++] = (lt_batch_key){.n = f.n,
                                             .rest = f.rest,
                                             .by_columns = f.by_columns,
@@ -397,7 +399,7 @@ static lt_status run_gram(call *k, const lt_gram_job *job, size_t count)
                                             .alpha = job[i].alpha,
                                             .beta = job[i].beta};
     }
-    LT_TRY(run_briefs(k, true));
+    LT_TRY(run_all_short_jobs(k, true));
     return run_groups(k, multiply_gram);
 }
 
@@ -440,7 +442,7 @@ static lt_status multiply_mode(const call *k, const lt_batch_key *key, const pie
 }
 
 /* Moves a product with LT_NARROW contiguous vectors to the list of these. */
-static bool take_narrow(call *k, const lt_mode_product_job *job, const piece *p)
+static bool try_append_narrow(call *k, const lt_mode_product_job *job, const piece *p)
 {
     const bool wide = job->g.dtype == LT_F64;
     lt_narrow *list = k->narrow[wide], *last = &list[k->narrows[wide]];
@@ -462,21 +464,21 @@ static lt_status run_narrow(const call *k, bool wide)
     lt_cuda_stream stream = k->c->stream[LT_CUDA_MAIN];
     void *list = NULL;
     LT_TRY(lt_cuda_workspace(k->c, LT_CUDA_MAIN, bytes, &list));
-    lt_send(stream, list, k->narrow[wide], bytes);
+    lt_send_list(stream, list, k->narrow[wide], bytes);
     lt_narrow_products(stream, list, (int)count,
                        last->first_block + (last->n + LT_NARROW_ROWS - 1) / LT_NARROW_ROWS, wide);
     return LT_OK;
 }
 
-static bool take_short(call *k, const lt_mode_product_job *job, const piece *p)
+static bool try_append_short(call *k, const lt_mode_product_job *job, const piece *p)
 {
     const bool wide = job->g.dtype == LT_F64;
     const lt_short brief = {
         .from = p->from, .to = p->to, .matrix = p->matrix, .transpose = job->transpose};
-    return lt_short_take(k->brief[wide], &k->briefs[wide], &brief);
+    return lt_short_try_append(k->brief[wide], &k->briefs[wide], &brief);
 }
 
-static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
+static lt_status run_mode_products(call *k, const lt_mode_product_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const lt_unfolding f = lt_unfold(&job[i].g, job[i].dim, &job[i].g);
@@ -484,9 +486,9 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
             .from = f, .to = lt_unfold(&job[i].y, job[i].dim, &job[i].g), .matrix = job[i].m.data};
         LT_TRY(check_views(k, &job[i].g, &job[i].y));
         LT_TRY(check_views(k, &job[i].g, &job[i].m));
-        p.gathers = !is_matrix(&p.from);
-        p.scatters = k->finite || !is_matrix(&p.to);
-        if (take_narrow(k, &job[i], &p) || take_short(k, &job[i], &p))
+        p.gathers = !is_contiguous_matrix(&p.from);
+        p.scatters = k->finite || !is_contiguous_matrix(&p.to);
+        if (try_append_narrow(k, &job[i], &p) || try_append_short(k, &job[i], &p))
             continue;
         k->piece[k->count] = p;
         k->key[k->count++] = (lt_batch_key){.n = f.n,
@@ -498,7 +500,7 @@ static lt_status run_mode(call *k, const lt_mode_product_job *job, size_t count)
     for (int wide = 0; wide < 2; wide++)
         if (k->narrows[wide])
             LT_TRY(run_narrow(k, wide));
-    LT_TRY(run_briefs(k, false));
+    LT_TRY(run_all_short_jobs(k, false));
     return run_groups(k, multiply_mode);
 }
 
@@ -508,7 +510,7 @@ static lt_status mode_product(void *ctx, const lt_mode_product_job *job, size_t 
     call k;
     lt_status st = open_call(&k, ctx, "mode_product", count, scalars);
     if (!st)
-        st = run_mode(&k, job, count);
+        st = run_mode_products(&k, job, count);
     close_call(&k);
     return st;
 }

@@ -7,7 +7,7 @@
 #include <cublas_v2.h>
 #include <stdlib.h>
 
-/* Most bytes of a lot, the terms that are inverted together. Each lot takes the time of a chain of dependent panels,
+/* Most bytes of a batch of terms that are inverted together. Each batch takes the time of a chain of dependent panels,
  * whatever its size. ResNet-50's terms need 3.4 GiB with blocks of 2048, 2.5 GiB with blocks of 1024; activations
  * take 20 GiB and more. */
 static const size_t work_limit = (size_t)1 << 32;
@@ -42,25 +42,25 @@ typedef struct call {
     size_t batches;
     char *work;
     size_t capacity, used;
-    /* the current lot */
+    /* the current batch of terms */
     lt_inverses list[LT_INVERSE_LISTS];
     const batch *last; /* batch of the last list */
     int lists;
-    size_t terms, before; /* terms of this lot; of earlier lots */
+    size_t terms, before; /* terms of this batch; of earlier ones */
     lt_term *term;
 } call;
 
-static size_t square_of(const batch *b)
+static size_t matrix_elements(const batch *b)
 {
     return (size_t)(b->n * b->n);
 }
 
-static const lt_rational_job *job_of(const call *k, const batch *b, size_t i)
+static const lt_rational_job *batch_job(const call *k, const batch *b, size_t i)
 {
     return &k->job[k->order[b->begin + i]];
 }
 
-static kind kind_of(const call *k, const batch *b, const lt_rational_job *job, int j)
+static kind term_precision(const call *k, const batch *b, const lt_rational_job *job, int j)
 {
     if (b->wide || job->shift[j] < job->wide_below)
         return IN_DOUBLE;
@@ -69,18 +69,18 @@ static kind kind_of(const call *k, const batch *b, const lt_rational_job *job, i
 }
 
 /* Returns the bytes of a term: matrices, padded diagonal blocks of two of them, and list items. */
-static size_t bytes_of_term(int64_t n, kind how)
+static size_t term_bytes(int64_t n, kind how)
 {
     const size_t size = how == IN_DOUBLE ? sizeof(double) : sizeof(float);
     const size_t parts = how == IN_FLOAT && lt_inverse_has_tf32(n) ? 5 : 3;
-    const size_t side = (size_t)lt_inverse_side(n);
+    const size_t side = (size_t)lt_inverse_padded_side(n);
     return size * (parts * (size_t)(n * n) + 2 * side * side) + sizeof(lt_term) + 2 * sizeof(void *)
            + 2 * sizeof(int);
 }
 
 /* Sends the description of the results, as parameters of kernels: a copy of pageable memory may wait for the stream.
  * Returns whether a job's status must be read back. */
-static bool send_ends(const call *k)
+static bool send_result_descriptions(const call *k)
 {
     bool needs = false;
     for (size_t i = 0; i < k->count; i++) {
@@ -89,12 +89,12 @@ static bool send_ends(const call *k)
         needs = needs || !job->scale;
         k->end[i] = (lt_sum_end){job->y.data, job->constant, job->exponent, job->scale, job->poles};
     }
-    lt_send(k->stream, k->to, k->end, k->count * sizeof *k->to);
+    lt_send_list(k->stream, k->to, k->end, k->count * sizeof *k->to);
     return needs;
 }
 
 /* Assigns workspace to a list. */
-static void place(lt_inverses *v, lt_carver *memory)
+static void assign_list_workspace(lt_inverses *v, lt_carver *memory)
 {
     const size_t matrix = (size_t)(v->n * v->n) * (v->wide ? sizeof(double) : sizeof(float));
     const size_t all = (size_t)v->count * matrix, split = (size_t)v->split * matrix;
@@ -106,11 +106,11 @@ static void place(lt_inverses *v, lt_carver *memory)
     v->bad = lt_carve(memory, (size_t)v->count * sizeof *v->bad);
 }
 
-static lt_leaf_work leaf_work(const call *k, lt_carver *memory)
+static lt_leaf_work carve_leaf_work(const call *k, lt_carver *memory)
 {
     size_t elements = 0;
     for (int i = 0; i < k->lists; i++) {
-        const size_t side = (size_t)lt_inverse_side(k->list[i].n);
+        const size_t side = (size_t)lt_inverse_padded_side(k->list[i].n);
         elements += (size_t)k->list[i].count * side * side;
     }
     const size_t bytes = elements * (k->list[0].wide ? sizeof(double) : sizeof(float));
@@ -121,20 +121,20 @@ static lt_leaf_work leaf_work(const call *k, lt_carver *memory)
                           .info = lt_carve(memory, k->terms * sizeof(int))};
 }
 
-/* Inverts the lot's terms and adds them to their sums. */
-static lt_status run_lot(call *k)
+/* Inverts the current batch's terms and adds them to their sums. */
+static lt_status run_term_batch(call *k)
 {
     lt_carver memory = {.begin = k->work};
     lt_term *term = lt_carve(&memory, k->terms * sizeof *term);
     if (!k->terms)
         return LT_OK;
-    lt_send(k->stream, term, k->term, k->terms * sizeof *term);
+    lt_send_list(k->stream, term, k->term, k->terms * sizeof *term);
     lt_term *of_list = term;
     for (int i = 0; i < k->lists; of_list += k->list[i++].count) {
-        place(&k->list[i], &memory);
+        assign_list_workspace(&k->list[i], &memory);
         lt_term_begin(k->stream, of_list, &k->list[i]);
     }
-    const lt_leaf_work leaves = leaf_work(k, &memory);
+    const lt_leaf_work leaves = carve_leaf_work(k, &memory);
     LT_ASSERT(memory.used <= k->capacity);
     LT_TRY(lt_inverses_run(k->list, k->lists, &leaves));
     of_list = term;
@@ -147,15 +147,15 @@ static lt_status run_lot(call *k)
     return LT_OK;
 }
 
-/* Adds a term to the lot, or to a new one if it is full. place: the job's index in `order`. */
+/* Adds a term to the current batch of terms, or to a new one if it is full. place: the job's index in `order`. */
 static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_term term)
 {
     size_t *latest = &k->latest[place];
-    const size_t bytes = bytes_of_term(b->n, how);
+    const size_t bytes = term_bytes(b->n, how);
     const size_t list = b != k->last ? PADDING : 0;
     if (k->terms == MOST_TERMS || k->used + list + bytes > k->capacity
         || (list && k->lists == LT_INVERSE_LISTS))
-        LT_TRY(run_lot(k));
+        LT_TRY(run_term_batch(k));
     if (b != k->last) {
         k->list[k->lists++] =
             (lt_inverses){.c = k->c, .n = b->n, .wide = how == IN_DOUBLE, .a_wide = b->wide};
@@ -178,13 +178,13 @@ static lt_status add_term(call *k, const batch *b, kind how, size_t place, lt_te
 static lt_status add_terms(call *k, const batch *b, kind how)
 {
     for (size_t i = 0; i < b->m; i++) {
-        const lt_rational_job *job = job_of(k, b, i);
+        const lt_rational_job *job = batch_job(k, b, i);
         const size_t at = b->begin + i;
         for (int j = 0; j < job->poles; j++) {
-            if (kind_of(k, b, job, j) != how)
+            if (term_precision(k, b, job, j) != how)
                 continue;
             const lt_term term = {.a = job->a.data,
-                                  .sum = b->sum + i * square_of(b),
+                                  .sum = b->sum + i * matrix_elements(b),
                                   .failed = k->failed + at,
                                   .shift = job->shift[j],
                                   .weight = job->weight[j],
@@ -219,12 +219,12 @@ static lt_status run_batches(call *k)
     const batch *end = k->batch + k->batches;
     for (const batch *b = k->batch; b < end; b++)
         LT_TRY(add_terms(k, b, IN_DOUBLE));
-    LT_TRY(run_lot(k));
+    LT_TRY(run_term_batch(k));
     for (const batch *b = k->batch; b < end; b++) {
         LT_TRY(add_terms(k, b, IN_FLOAT));
         LT_TRY(add_terms(k, b, BY_TF32));
     }
-    LT_TRY(run_lot(k));
+    LT_TRY(run_term_batch(k));
     for (const batch *b = k->batch; b < end; b++)
         lt_sums_store(k->stream, b->sum, k->to + b->begin, (int)b->m, b->n, b->wide,
                       k->failed + b->begin);
@@ -236,7 +236,7 @@ static lt_status make_batches(call *k)
     for (size_t i = 0; i < k->count; i++) {
         const lt_view *a = &k->job[i].a;
         k->key[i] = (lt_batch_key){.n = a->shape.dim[0], .rest = 1, .dtype = a->dtype};
-        LT_TRY(lt_matrix_dtype(k->c, a->dtype));
+        LT_TRY(lt_check_matrix_dtype(k->c, a->dtype));
     }
     LT_TRY(lt_batch_sort(k->key, k->count, k->order));
     for (size_t i = 0, end; i < k->count; i = end) {
@@ -247,36 +247,36 @@ static lt_status make_batches(call *k)
     return LT_OK;
 }
 
-/* Returns the bytes of a lot: those of all terms in double, or of all others if that is more, up to work_limit, but
+/* Returns the bytes of a batch of terms: all terms in double, or all others if that is more, up to work_limit, but
  * at least those of a term of the first batch, whose matrices are the largest. */
-static size_t capacity_of(const call *k)
+static size_t choose_capacity(const call *k)
 {
-    const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
+    const size_t one = term_bytes(k->batch->n, IN_DOUBLE) + PADDING;
     const size_t limit = work_limit > one ? work_limit : one;
     size_t bytes[] = {k->batches * PADDING, k->batches * PADDING};
     for (const batch *b = k->batch; b < k->batch + k->batches; b++)
         for (size_t i = 0; i < b->m; i++)
-            for (int j = 0; j < job_of(k, b, i)->poles; j++) {
-                const kind how = kind_of(k, b, job_of(k, b, i), j);
-                bytes[how == IN_DOUBLE] += bytes_of_term(b->n, how);
+            for (int j = 0; j < batch_job(k, b, i)->poles; j++) {
+                const kind how = term_precision(k, b, batch_job(k, b, i), j);
+                bytes[how == IN_DOUBLE] += term_bytes(b->n, how);
             }
     const size_t all = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
     return all < limit ? all : limit;
 }
 
-static size_t lay_out(call *k, char *begin)
+static size_t lay_out_device(call *k, char *begin)
 {
     lt_carver v = {.begin = begin};
     k->failed = lt_carve(&v, k->count * sizeof *k->failed);
     k->to = lt_carve(&v, k->count * sizeof *k->to);
     for (batch *b = k->batch; b < k->batch + k->batches; b++)
-        b->sum = lt_carve(&v, b->m * square_of(b) * sizeof *b->sum);
+        b->sum = lt_carve(&v, b->m * matrix_elements(b) * sizeof *b->sum);
     k->work = lt_carve(&v, k->capacity);
     return v.used;
 }
 
 /* Lays out the lists on the host. */
-static size_t lay_out_lists(call *k, char *begin)
+static size_t lay_out_host_lists(call *k, char *begin)
 {
     lt_carver v = {.begin = begin};
     k->key = lt_carve(&v, k->count * sizeof *k->key);
@@ -289,28 +289,28 @@ static size_t lay_out_lists(call *k, char *begin)
     return v.used;
 }
 
-/* Halves the lots until the device has the memory. */
-static lt_status take_workspace(call *k, void **out)
+/* Allocates the workspace; halves the batches of terms until the device has the memory. */
+static lt_status get_workspace(call *k, void **out)
 {
-    const size_t one = bytes_of_term(k->batch->n, IN_DOUBLE) + PADDING;
+    const size_t one = term_bytes(k->batch->n, IN_DOUBLE) + PADDING;
     lt_status st;
-    while ((st = lt_cuda_workspace(k->c, LT_CUDA_MAIN, lay_out(k, NULL), out)) == LT_E_NOMEM
+    while ((st = lt_cuda_workspace(k->c, LT_CUDA_MAIN, lay_out_device(k, NULL), out)) == LT_E_NOMEM
            && k->capacity / 2 >= one)
         k->capacity /= 2;
     return st;
 }
 
-static lt_status run(call *k)
+static lt_status run_rational(call *k)
 {
     void *workspace = NULL;
     LT_TRY(make_batches(k));
-    k->capacity = capacity_of(k);
-    LT_TRY(take_workspace(k, &workspace));
-    lay_out(k, workspace);
+    k->capacity = choose_capacity(k);
+    LT_TRY(get_workspace(k, &workspace));
+    lay_out_device(k, workspace);
     LT_CUDA_TRY(k->c, "cudaMemsetAsync",
                 k->c->api->set_async(k->failed, 0, k->count * sizeof *k->failed, k->stream));
     LT_CUBLAS_TRY(k->c, cublasSetPointerMode(k->c->cublas, CUBLAS_POINTER_MODE_HOST));
-    const bool needs_status = send_ends(k);
+    const bool needs_status = send_result_descriptions(k);
     LT_TRY(run_batches(k));
     return needs_status ? read_status(k) : LT_OK;
 }
@@ -320,11 +320,11 @@ static lt_status rational(void *ctx, lt_rational_job *job, size_t count)
     lt_cuda *c = ctx;
     call k = {.c = c, .stream = c->stream[LT_CUDA_MAIN], .job = job, .count = count};
     LT_TRY(lt_cuda_begin(c, "rational"));
-    char *lists = calloc(1, lay_out_lists(&k, NULL));
+    char *lists = calloc(1, lay_out_host_lists(&k, NULL));
     if (!lists)
         return lt_fail(LT_E_NOMEM, "cuda:%d: rational: no memory", c->ordinal);
-    lay_out_lists(&k, lists);
-    lt_status st = count ? run(&k) : LT_OK;
+    lay_out_host_lists(&k, lists);
+    lt_status st = count ? run_rational(&k) : LT_OK;
     free(lists);
     return st ? st : lt_cuda_end(c);
 }

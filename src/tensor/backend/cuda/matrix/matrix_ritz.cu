@@ -1,15 +1,16 @@
 /* Ritz values by bisection: one block per matrix divides the interval into one part per thread, each of which tests
  * one number. Parts are selected as bisection would, so that the result is bitwise that of bisection. */
 
-#include "tensor/backend/cuda/kernels/launch.cuh"
 #include "matrices.h"
+#include "tensor/backend/cuda/kernels/launch.cuh"
 #include "tensor/backend/ritz.h"
 
 namespace
 {
 
 enum { RITZ_SIZE = LT_RITZ_COLUMNS * LT_RITZ_COLUMNS, RITZ_ROUNDS = 3 };
-static_assert(1 << LT_RITZ_BITS == THREADS * THREADS * THREADS, "a round has as many parts as threads");
+static_assert(1 << LT_RITZ_BITS == THREADS * THREADS * THREADS,
+              "a round has as many parts as threads");
 
 struct ritz_problem {
     const double *part, *bound;
@@ -30,7 +31,7 @@ __device__ void add_ritz_parts(const ritz_problem &p, double *sum)
 }
 
 /* Returns the part in which bisection ends; above[t]: test of the number before part t. */
-__device__ int chosen_part(const bool *above)
+__device__ int bisect_part(const bool *above)
 {
     int low = 0, high = THREADS;
     while (high - low > 1) {
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(THREADS) find_ritz(const ritz_problem *list)
         width /= THREADS;
         above[threadIdx.x] = lt_ritz_is_above(low + threadIdx.x * width, sum);
         __syncthreads();
-        low += chosen_part(above) * width;
+        low += bisect_part(above) * width;
         __syncthreads();
     }
     if (threadIdx.x == 0)
@@ -72,7 +73,7 @@ lt_status ritz(void *ctx, const lt_ritz_job *job, size_t count)
     for (size_t i = 0; i < count; i++)
         list[i] = {(const double *)job[i].product.data, job[i].bound, job[i].product.shape.dim[0],
                    job[i].value};
-    lt_send(main_stream(c), memory, list, count * sizeof *list);
+    lt_send_list(main_stream(c), memory, list, count * sizeof *list);
     delete[] list;
     find_ritz<<<(unsigned)count, THREADS, 0, main_stream(c)>>>((const ritz_problem *)memory);
     return lt_cuda_end(c);

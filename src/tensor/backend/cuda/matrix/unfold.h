@@ -52,7 +52,7 @@ typedef struct lt_norm {
 } lt_norm;
 
 /* Returns the norm of x, to be written to *out; its first block is number first_block. */
-lt_norm lt_norm_of(const lt_view *x, double *out, int64_t first_block);
+lt_norm lt_make_norm_record(const lt_view *x, double *out, int64_t first_block);
 
 /* An unfolding and the contiguous matrix that it is gathered to or scattered from; block b has elements
  * [b', b' + 1) * LT_GATHER_BLOCK, b' = b - first_block. */
@@ -94,7 +94,7 @@ typedef struct lt_short {
 
 /* Appends a job to a list that has space for it, and sets its blocks. Returns false if its unfolding is not of this
  * kind. */
-bool lt_short_take(lt_short *list, size_t *count, const lt_short *job);
+bool lt_short_try_append(lt_short *list, size_t *count, const lt_short *job);
 
 /* A gram matrix that was computed in cuts * cuts tiles: those above the diagonal are transposed to those below it.
  * Block b copies a square of LT_MIRROR_SIDE. */
@@ -113,7 +113,7 @@ LT_HD int64_t lt_mirror_blocks(const lt_mirror *v)
 typedef struct lt_mirror_square {
     int64_t row, column, rows, columns;
 } lt_mirror_square;
-LT_HD lt_mirror_square lt_mirror_at(const lt_mirror *v, int64_t b)
+LT_HD lt_mirror_square lt_mirror_square_at(const lt_mirror *v, int64_t b)
 {
     const int64_t most = LT_MIRROR_SIDE, side = v->n / v->cuts;
     const int64_t squares = (side + most - 1) / most;
