@@ -15,7 +15,7 @@ import os
 import re
 import sys
 
-LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)\s*<<<")
+LAUNCH = re.compile(r"([A-Za-z_]\w*)((?:<[^<>;(){}]*>)?)[\s\\]*<<<")
 SHARED = re.compile(r"__shared__\s+([^;=]*?)\s*\b([A-Za-z_]\w*)((?:\[[^\];]*\])*);")
 KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\([^)]*\)\s+)?void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(")
 TRANSLATED = re.compile(r'(#include ")[\w/]+/(\w+\.cuh")')  # translated headers share one folder
@@ -72,6 +72,7 @@ def self_test():
     rows = [("plain", "f<<<1, 2, 0, s>>>(a);", f'lt_emulate(1, 2, 0, s, "f", {call % "f"}, a);'),
             ("types", "f<T, 8><<<g(n, 4), 2, 0, m(c)>>>(a, (T *)b);",
              f'lt_emulate(g(n, 4), 2, 0, m(c), "f", {call % "f<T, 8>"}, a, (T *)b);'),
+            ("two lines of a macro", "f<T, 8> \\\n    <<<1, 2, 0, s>>>(a);", f'lt_emulate(1, 2, 0, s, "f", {call % "f<T, 8>"}, a);'),
             ("two", "f<<<1, 1, 0, s>>>(); g<<<2, 1, 0, s>>>(f(x));",
              f'lt_emulate(1, 1, 0, s, "f", {call % "f"}); '
              f'lt_emulate(2, 1, 0, s, "g", {call % "g"}, f(x));'),

@@ -163,21 +163,21 @@ __global__ void average_grad_kernel(pool_shape s, int64_t images, tensor4<const 
     dx.store((at.image * s.height + at.h) * s.width + at.w, at.channel, sum);
 }
 
-unsigned blocks_in(const lt_view *target, int vector)
+unsigned blocks_for_view(const lt_view *target, int vector)
 {
     return blocks_for(lt_view_element_count(target) / vector, THREADS);
 }
 
 /* Launches the kernel for vectors or single channels; variadic: the kernel's arguments. */
-#define LAUNCH(kernel, vectors, target, ...)                                          \
-    do {                                                                              \
-        if (vectors)                                                                  \
-            kernel<T, LT_VECTOR_WIDTH>                                                \
-                <<<blocks_in(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
-                    s, (target)->shape.dim[0], __VA_ARGS__);                          \
-        else                                                                          \
-            kernel<T, 1><<<blocks_in(target, 1), THREADS, 0, main_stream(c)>>>(       \
-                s, (target)->shape.dim[0], __VA_ARGS__);                              \
+#define LAUNCH(kernel, vectors, target, ...)                                                \
+    do {                                                                                    \
+        if (vectors)                                                                        \
+            kernel<T, LT_VECTOR_WIDTH>                                                      \
+                <<<blocks_for_view(target, LT_VECTOR_WIDTH), THREADS, 0, main_stream(c)>>>( \
+                    s, (target)->shape.dim[0], __VA_ARGS__);                                \
+        else                                                                                \
+            kernel<T, 1><<<blocks_for_view(target, 1), THREADS, 0, main_stream(c)>>>(       \
+                s, (target)->shape.dim[0], __VA_ARGS__);                                    \
     } while (0)
 
 lt_status maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
