@@ -135,7 +135,7 @@ static lt_status evaluate(run *r, double *accuracy)
     return LT_OK;
 }
 
-static lt_status learn(run *r)
+static lt_status train_and_report(run *r)
 {
     double before = 0, after = 0;
     LT_TRY(lt_device_open(&r->device, "cpu", NULL));
@@ -153,7 +153,7 @@ static lt_status learn(run *r)
 int main(void)
 {
     run r = {0};
-    lt_status st = learn(&r);
+    lt_status st = train_and_report(&r);
     if (st)
         fprintf(stderr, "arrays: %s: %s\n", lt_status_name(st), lt_error_message());
     lt_optim_free(&r.optim);

@@ -68,8 +68,8 @@ static lt_status loss_of(lt_module *layer, lt_tape *tape, lt_tensor *x, double *
     return lt_tensor_item(sum, loss);
 }
 
-static lt_status difference(lt_module *layer, lt_tape *tape, lt_tensor *x, lt_param *gain,
-                            double *numeric)
+static lt_status numeric_gradient(lt_module *layer, lt_tape *tape, lt_tensor *x, lt_param *gain,
+                                  double *numeric)
 {
     const double h = 1e-5;
     double value[CHANNELS], above, below;
@@ -84,7 +84,7 @@ static lt_status difference(lt_module *layer, lt_tape *tape, lt_tensor *x, lt_pa
     return LT_OK;
 }
 
-static lt_status show(lt_device *device, lt_module *layer, lt_tape *tape, lt_tensor *x)
+static lt_status check_gradient(lt_device *device, lt_module *layer, lt_tape *tape, lt_tensor *x)
 {
     double pixel[ELEMENTS], loss, gradient[CHANNELS], numeric;
     for (int i = 0; i < ELEMENTS; i++)
@@ -94,7 +94,7 @@ static lt_status show(lt_device *device, lt_module *layer, lt_tape *tape, lt_ten
     lt_param *gain = &((layer_scale *)layer)->gain;
     LT_TRY(loss_of(layer, tape, x, &loss));
     LT_TRY(lt_tensor_read(gain->grad, gradient, sizeof gradient));
-    LT_TRY(difference(layer, tape, x, gain, &numeric));
+    LT_TRY(numeric_gradient(layer, tape, x, gain, &numeric));
 
     printf("%s on %s: loss %.6f, d loss / d gain[1]: %.9f, by differences %.9f\n",
            lt_module_kind(layer), lt_device_name(device), loss, gradient[1], numeric);
@@ -115,7 +115,7 @@ int main(void)
     st = st ? st : layer_scale_new(&layer, device, "scale", CHANNELS, 0.5);
     st = st ? st : lt_tape_new(&tape, device);
     st = st ? st : lt_tensor_new(&x, device, LT_F64, LT_SHAPE(2, CHANNELS, 4, 4));
-    st = st ? st : show(device, layer, tape, x);
+    st = st ? st : check_gradient(device, layer, tape, x);
     if (st)
         fprintf(stderr, "layer_scale: %s: %s\n", lt_status_name(st), lt_error_message());
 

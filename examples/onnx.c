@@ -20,13 +20,13 @@
 enum { MOST_VALUES = 8192, MOST_INPUTS = 5, DIMS = 4, SHOWN = 64 };
 enum { MEAN, STD, IMAGE_SIZE, CROP_PCT, INTERPOLATION, NOTES }; /* entries of the metadata */
 
-static bool is(lt_protobuf a, const char *text)
+static bool equals_text(lt_protobuf a, const char *text)
 {
     size_t size = (size_t)(a.end - a.at);
     return strlen(text) == size && !memcmp(a.at, text, size);
 }
 
-static bool equal(lt_protobuf a, lt_protobuf b)
+static bool equal_bytes(lt_protobuf a, lt_protobuf b)
 {
     size_t size = (size_t)(a.end - a.at);
     return size == (size_t)(b.end - b.at) && (!size || !memcmp(a.at, b.at, size));
@@ -64,17 +64,17 @@ static lt_status broken_file(const char *what)
     return lt_fail(LT_E_FORMAT, "onnx: broken: %s", what);
 }
 
-static lt_tensor *find(const model *m, lt_protobuf name)
+static lt_tensor *find_tensor(const model *m, lt_protobuf name)
 {
     for (int i = 0; i < m->count; i++)
-        if (equal(m->values[i].name, name))
+        if (equal_bytes(m->values[i].name, name))
             return m->values[i].tensor;
     return NULL;
 }
 
-static lt_status add(model *m, lt_protobuf name, lt_tensor *tensor, bool own)
+static lt_status add_tensor(model *m, lt_protobuf name, lt_tensor *tensor, bool own)
 {
-    if (m->count == MOST_VALUES || find(m, name))
+    if (m->count == MOST_VALUES || find_tensor(m, name))
         return broken_file(m->count == MOST_VALUES ? "too many tensors"
                                                    : "two tensors of one name");
     m->values[m->count++] = (value){name, tensor, own};
@@ -105,7 +105,7 @@ static lt_status read_tensor(model *m, lt_protobuf message)
         return broken_file("a tensor is not f32, or has not the bytes of its dimensions");
     LT_TRY(lt_tensor_new(&tensor, m->device, LT_F32, shape));
     lt_status st = lt_tensor_write(tensor, data.at, (size_t)(data.end - data.at));
-    st = st ? st : add(m, name, tensor, true);
+    st = st ? st : add_tensor(m, name, tensor, true);
     if (st)
         lt_tensor_free(&tensor);
     return st;
@@ -124,7 +124,7 @@ static void read_note(model *m, lt_protobuf message)
         text = f.number == 2 ? f.data : text;
     }
     for (int i = 0; i < NOTES; i++)
-        if (is(key, keys[i]))
+        if (equals_text(key, keys[i]))
             text_of(text, m->note[i]);
 }
 
@@ -203,7 +203,7 @@ static lt_status use_attribute(node *n, const attribute *a)
                  {"beta", NULL, &n->beta, 0},          {"momentum", NULL, &n->momentum, 0}};
     char text[SHOWN];
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (!is(a->name, known[i].name) || a->items != known[i].items)
+        if (!equals_text(a->name, known[i].name) || a->items != known[i].items)
             continue;
         if (known[i].list)
             memcpy(known[i].list, a->item, (size_t)a->items * sizeof *a->item);
@@ -224,7 +224,7 @@ static lt_status read_node(const model *m, lt_protobuf message, node *n)
     n->strides[0] = n->strides[1] = n->dilations[0] = n->dilations[1] = 1;
     while (lt_protobuf_next(&message, &f, &broken)) {
         if (f.number == 1) {
-            lt_tensor *x = n->inputs < MOST_INPUTS ? find(m, f.data) : NULL;
+            lt_tensor *x = n->inputs < MOST_INPUTS ? find_tensor(m, f.data) : NULL;
             if (!x)
                 return broken_file("a node reads an unknown tensor");
             n->x[n->inputs++] = x;
@@ -251,7 +251,7 @@ static lt_tensor *compute_window(lt_tape *t, const node *n)
     lt_tensor *const *x = n->x;
     const int down = (int)n->strides[0], right = (int)n->strides[1], top = (int)n->pads[0],
               left = (int)n->pads[1];
-    if (is(n->op, "MaxPool"))
+    if (equals_text(n->op, "MaxPool"))
         return lt_maxpool2d(
             t, x[0],
             (lt_pool2d_config){(int)n->kernel[0], (int)n->kernel[1], down, right, top, left});
@@ -260,47 +260,48 @@ static lt_tensor *compute_window(lt_tape *t, const node *n)
                                         (int)n->dilations[1], (int)n->group});
 }
 
-static lt_tensor *compute(lt_tape *t, const node *n)
+static lt_tensor *run_node(lt_tape *t, const node *n)
 {
     lt_tensor *const *x = n->x;
-    if (is(n->op, "Conv") ? n->inputs >= 2 : is(n->op, "MaxPool"))
+    if (equals_text(n->op, "Conv") ? n->inputs >= 2 : equals_text(n->op, "MaxPool"))
         return compute_window(t, n);
-    if (is(n->op, "BatchNormalization") && n->inputs == 5)
+    if (equals_text(n->op, "BatchNormalization") && n->inputs == 5)
         return lt_batchnorm2d(t, x[0], (lt_batchnorm2d_args){x[1], x[2], x[3], x[4], NULL, NULL},
                               (lt_batchnorm2d_config){.eps = n->epsilon});
-    if (is(n->op, "Add") && n->inputs == 2)
+    if (equals_text(n->op, "Add") && n->inputs == 2)
         return lt_add(t, x[0], x[1]);
-    if (is(n->op, "Gemm") && n->inputs >= 2 && n->transposed)
+    if (equals_text(n->op, "Gemm") && n->inputs >= 2 && n->transposed)
         return lt_linear(t, x[0], x[1], x[2]);
-    if (is(n->op, "Relu"))
+    if (equals_text(n->op, "Relu"))
         return lt_relu(t, x[0]);
-    if (is(n->op, "GlobalAveragePool"))
+    if (equals_text(n->op, "GlobalAveragePool"))
         return lt_avgpool2d(t, x[0], (lt_pool2d_config){0});
-    if (is(n->op, "Flatten"))
+    if (equals_text(n->op, "Flatten"))
         return lt_flatten(t, x[0]);
     char text[SHOWN];
     return lt_tape_fail(t, lt_fail(LT_E_UNSUPPORTED, "onnx: operation %s", text_of(n->op, text)));
 }
 
 /* GraphProto: node 1, in topological order; the last one's output is the model's. */
-static lt_status run(model *m, lt_tensor *images, lt_tensor **logits)
+static lt_status run_graph(model *m, lt_tensor *images, lt_tensor **logits)
 {
     static const char input[] = "images";
     lt_protobuf graph = m->graph;
     lt_protobuf_field f;
     node n;
     bool broken = false;
-    LT_TRY(add(m, (lt_protobuf){(const uint8_t *)input, (const uint8_t *)input + sizeof input - 1},
-               images, false));
+    LT_TRY(add_tensor(
+        m, (lt_protobuf){(const uint8_t *)input, (const uint8_t *)input + sizeof input - 1}, images,
+        false));
     while (lt_protobuf_next(&graph, &f, &broken)) {
         if (f.number != 1)
             continue;
         LT_TRY(read_node(m, f.data, &n));
         if (!is_plain(&n))
             return lt_fail(LT_E_UNSUPPORTED, "onnx: the form of a node");
-        *logits = compute(m->tape, &n);
+        *logits = run_node(m->tape, &n);
         LT_TRY(lt_tape_status(m->tape));
-        LT_TRY(add(m, n.output, *logits, false));
+        LT_TRY(add_tensor(m, n.output, *logits, false));
     }
     return *logits ? LT_OK : broken_file("no node");
 }
@@ -353,7 +354,7 @@ static lt_status classify(model *m, const char *image, lt_dataset **files, lt_lo
     LT_TRY(lt_loader_next(*loader, &batch));
     LT_TRY(lt_tape_new(&m->tape, m->device));
     lt_tape_reset(m->tape, LT_PASS_EVAL);
-    LT_TRY(run(m, lt_normalize(m->tape, batch.inputs, &pixels), &logits));
+    LT_TRY(run_graph(m, lt_normalize(m->tape, batch.inputs, &pixels), &logits));
     return print_logits(logits);
 }
 

@@ -21,7 +21,7 @@ typedef struct rmsprop {
     double alpha, eps;
 } rmsprop;
 
-static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+static lt_status update_slot(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 {
     const rmsprop *r = (const rmsprop *)self;
     lt_tensor *v = slot->state[V], *u = slot->state[UPDATE];
@@ -33,7 +33,7 @@ static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 
 static lt_status step(lt_optim *self, const lt_scalars *s)
 {
-    return lt_optim_each(self, update, s);
+    return lt_optim_each(self, update_slot, s);
 }
 
 static const lt_optim_ops ops = {
@@ -128,7 +128,7 @@ static lt_status train_step(problem *p, int64_t attempt, double *loss)
     return lt_optim_step(p->optim, &numbers);
 }
 
-static lt_status learn(problem *p)
+static lt_status train_and_report(problem *p)
 {
     LT_TRY(set_up(p));
     double first = 0, loss = 0;
@@ -146,7 +146,7 @@ static lt_status learn(problem *p)
 int main(void)
 {
     problem p = {0};
-    lt_status st = learn(&p);
+    lt_status st = train_and_report(&p);
     if (st)
         fprintf(stderr, "rmsprop: %s: %s\n", lt_status_name(st), lt_error_message());
 

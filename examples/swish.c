@@ -20,7 +20,7 @@ static double sigmoid(double t)
     return 1 / (1 + exp(-t));
 }
 
-static void value(const void *config, int64_t count, const double *const *in, double *y)
+static void swish_value(const void *config, int64_t count, const double *const *in, double *y)
 {
     (void)config;
     for (int64_t i = 0; i < count; i++)
@@ -52,7 +52,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, B, &b));
     LT_TRY(lt_node_out(node, &y));
-    return lt_op_map(node, value, (const lt_view *[]){&x, &b}, 2, &y);
+    return lt_op_map(node, swish_value, (const lt_view *[]){&x, &b}, 2, &y);
 }
 
 /* b is smaller than y: its gradient is computed in y's shape, then summed. */
@@ -96,13 +96,13 @@ static lt_tensor *swish(lt_tape *tape, lt_tensor *x, lt_tensor *b)
 
 enum { CHANNELS = 3, ELEMENTS = 2 * CHANNELS * 4 * 5 };
 
-static lt_tensor *build(lt_tape *tape, lt_tensor *const *in, void *context)
+static lt_tensor *build_swish(lt_tape *tape, lt_tensor *const *in, void *context)
 {
     (void)context;
     return swish(tape, in[X], in[B]);
 }
 
-static lt_status fill(lt_tensor *x, lt_tensor *b)
+static lt_status fill_inputs(lt_tensor *x, lt_tensor *b)
 {
     double pixel[ELEMENTS], slope[CHANNELS] = {0.5, 1, -2};
     for (int i = 0; i < ELEMENTS; i++)
@@ -135,10 +135,10 @@ static lt_status check_refusal(lt_tape *tape, lt_tensor *x, lt_tensor *b)
     return LT_OK;
 }
 
-static lt_status show(lt_device *device, lt_tape *tape, lt_tensor *x, lt_tensor *b)
+static lt_status run_checks(lt_device *device, lt_tape *tape, lt_tensor *x, lt_tensor *b)
 {
-    LT_TRY(fill(x, b));
-    LT_TRY(lt_gradcheck(device, build, NULL, (lt_tensor *[]){x, b}, 2, NULL));
+    LT_TRY(fill_inputs(x, b));
+    LT_TRY(lt_gradcheck(device, build_swish, NULL, (lt_tensor *[]){x, b}, 2, NULL));
     printf("gradients of x and b: right\n");
     LT_TRY(check_value(tape, x, b));
     return check_refusal(tape, x, b);
@@ -155,7 +155,7 @@ int main(int argc, char **argv)
     st = st ? st : lt_tape_new(&tape, device);
     st = st ? st : lt_tensor_new(&x, device, LT_F64, LT_SHAPE(2, CHANNELS, 4, 5));
     st = st ? st : lt_tensor_new(&b, device, LT_F64, LT_SHAPE(CHANNELS, 1, 1));
-    st = st ? st : show(device, tape, x, b);
+    st = st ? st : run_checks(device, tape, x, b);
     if (st)
         fprintf(stderr, "swish: %s: %s\n", lt_status_name(st), lt_error_message());
 

@@ -21,7 +21,7 @@ typedef struct stripes {
     uint8_t pixel[TRAIN][PIXELS];
 } stripes;
 
-static void draw(uint8_t *pixel, int label, unsigned *random)
+static void draw_stripes(uint8_t *pixel, int label, unsigned *random)
 {
     const int width = 2 + rand_r(random) % 4, shift = rand_r(random) % 8;
     for (int i = 0; i < PIXELS; i++) {
@@ -52,7 +52,7 @@ static lt_status open_stripes(lt_dataset **out, const char *spec, bool train)
     (*out)->classes = CLASSES;
     (*out)->channels = 1;
     for (int64_t i = 0; i < (*out)->count; i++)
-        draw(((stripes *)*out)->pixel[i], (int)(i % CLASSES), &random);
+        draw_stripes(((stripes *)*out)->pixel[i], (int)(i % CLASSES), &random);
     return LT_OK;
 }
 

@@ -30,7 +30,7 @@ lt_status store(lt_launch_node *node, void *context);
 lt_status train(lt_launch_node *node, void *context);
 lt_status evaluate(lt_launch_node *node, void *context);
 
-static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     shelf *s = context;
     message in, out;
@@ -54,10 +54,10 @@ lt_status store(lt_launch_node *node, void *context)
 {
     shelf s = {.lock = PTHREAD_MUTEX_INITIALIZER};
     (void)context;
-    return lt_launch_node_serve(node, answer, &s);
+    return lt_launch_node_serve(node, handle_request, &s);
 }
 
-static lt_status call(lt_client *client, what what_, int version, double value, message *in)
+static lt_status call_store(lt_client *client, what what_, int version, double value, message *in)
 {
     const message out = {what_, version, value};
     lt_answer back = {0};
@@ -69,7 +69,7 @@ static lt_status call(lt_client *client, what what_, int version, double value, 
 }
 
 /* One step, x -> x - rate * 2 (x - 1): version v has x after v steps. */
-static double step(double x)
+static double gradient_step(double x)
 {
     return x - 0.2 * (x - 1);
 }
@@ -82,12 +82,12 @@ lt_status train(lt_launch_node *node, void *context)
     (void)context;
     lt_status st = lt_launch_node_client(node, "store", 0, true, &client);
     for (int v = 1; !st && v <= VERSIONS; v++) {
-        x = step(x);
-        st = call(client, PUT, v, x, &in);
+        x = gradient_step(x);
+        st = call_store(client, PUT, v, x, &in);
     }
     in.version = 0;
     while (!st && in.version < VERSIONS) { /* the last score */
-        st = call(client, SCORED, 0, 0, &in);
+        st = call_store(client, SCORED, 0, 0, &in);
         usleep(WAIT_US);
     }
     printf("version %d has loss %.6f\n", in.version, in.value);
@@ -104,10 +104,10 @@ lt_status evaluate(lt_launch_node *node, void *context)
     (void)context;
     lt_status st = lt_launch_node_client(node, "store", 0, true, &client);
     while (!st && last < VERSIONS && !lt_launch_node_stopping(node)) {
-        st = call(client, GET, 0, 0, &in);
+        st = call_store(client, GET, 0, 0, &in);
         if (!st && in.version > last) {
             const int version = in.version;
-            st = call(client, SCORE, version, (in.value - 1) * (in.value - 1), &in);
+            st = call_store(client, SCORE, version, (in.value - 1) * (in.value - 1), &in);
             last = version;
         } else {
             usleep(WAIT_US);

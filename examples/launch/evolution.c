@@ -45,7 +45,7 @@ static double score(const question *q)
     return sum;
 }
 
-static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     question q;
     (void)context;
@@ -62,11 +62,11 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
 lt_status evaluate(lt_launch_node *node, void *context)
 {
     (void)context;
-    return lt_launch_node_serve(node, answer, NULL);
+    return lt_launch_node_serve(node, handle_request, NULL);
 }
 
 /* Asks the evaluators, or computes the scores here without any. */
-static lt_status ask(lt_client **client, int count, const question *q, double *out)
+static lt_status request_score(lt_client **client, int count, const question *q, double *out)
 {
     lt_answer back = {0};
     if (!count) {
@@ -81,7 +81,7 @@ static lt_status ask(lt_client **client, int count, const question *q, double *o
     return st;
 }
 
-static lt_status search(lt_client **client, int count, long generations, double *theta)
+static lt_status run_evolution(lt_client **client, int count, long generations, double *theta)
 {
     lt_status st = LT_OK;
     for (long g = 0; !st && g < generations; g++) {
@@ -90,10 +90,10 @@ static lt_status search(lt_client **client, int count, long generations, double 
             question q = {.seed = (uint64_t)(g * POPULATION + p), .sign = 1};
             double up = 0, down = 0;
             memcpy(q.theta, theta, sizeof q.theta);
-            st = ask(client, count, &q, &up);
+            st = request_score(client, count, &q, &up);
             q.sign = -1;
             if (!st)
-                st = ask(client, count, &q, &down);
+                st = request_score(client, count, &q, &down);
             for (int i = 0; i < WIDTH; i++)
                 step[i] += (up - down) * noise(q.seed, i);
         }
@@ -114,9 +114,9 @@ lt_status evolve(lt_launch_node *node, void *context)
     for (int i = 0; !st && i < count; i++)
         st = lt_launch_node_client(node, "evaluator", i, true, &client[i]);
     if (!st)
-        st = search(client, count, generations, theta);
+        st = run_evolution(client, count, generations, theta);
     if (!st)
-        st = search(NULL, 0, generations, alone);
+        st = run_evolution(NULL, 0, generations, alone);
     for (int i = 0; i < WIDTH; i++)
         far = fmax(far, fabs(theta[i] - i));
     for (int i = 0; client && i < count; i++)

@@ -32,12 +32,12 @@ lt_status reduce(lt_launch_node *node, void *context);
 lt_status collect(lt_launch_node *node, void *context);
 
 /* Word i of the text. */
-static int word(long i)
+static int word_at(long i)
 {
     return (int)((unsigned long)(i * i + 7 * i) % 9973 % WORDS);
 }
 
-static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     reducer *r = context;
     message in, sum = {.mapper = -1};
@@ -68,12 +68,12 @@ lt_status reduce(lt_launch_node *node, void *context)
     if (!r)
         return LT_E_NOMEM;
     pthread_mutex_init(&r->lock, NULL);
-    const lt_status st = lt_launch_node_serve(node, answer, r);
+    const lt_status st = lt_launch_node_serve(node, handle_request, r);
     free(r);
     return st;
 }
 
-static lt_status call(lt_launch_node *node, int reducer_, const message *out, message *in)
+static lt_status call_reducer(lt_launch_node *node, int reducer_, const message *out, message *in)
 {
     lt_client *client = NULL;
     lt_answer back = {0};
@@ -95,12 +95,12 @@ lt_status map(lt_launch_node *node, void *context)
     lt_status st = LT_OK;
     (void)context;
     for (long i = own; i < LENGTH; i += all)
-        count[word(i)]++;
+        count[word_at(i)]++;
     for (int r = 0; !st && r < reducers; r++) { /* word w belongs to reducer w mod reducers */
         message out = {.mapper = own}, in;
         for (int w = r; w < WORDS; w += reducers)
             out.count[w] = count[w];
-        st = call(node, r, &out, &in);
+        st = call_reducer(node, r, &out, &in);
     }
     return st;
 }
@@ -113,11 +113,11 @@ lt_status collect(lt_launch_node *node, void *context)
     lt_status st = LT_OK;
     (void)context;
     for (long i = 0; i < LENGTH; i++)
-        want[word(i)]++;
+        want[word_at(i)]++;
     for (int r = 0; !st && r < reducers; r++) {
         message ask = {.mapper = -1}, in = {0};
         while (!st && in.mappers < mappers) {
-            st = call(node, r, &ask, &in);
+            st = call_reducer(node, r, &ask, &in);
             if (in.mappers < mappers)
                 usleep(WAIT_US);
         }

@@ -48,7 +48,7 @@ static void gradient_of(int worker, const double *w, double *g)
     }
 }
 
-static void apply(double *w, double (*gradient)[WIDTH], int workers)
+static void apply_gradients(double *w, double (*gradient)[WIDTH], int workers)
 {
     for (int i = 0; i < WIDTH; i++) {
         double sum = 0;
@@ -59,7 +59,7 @@ static void apply(double *w, double (*gradient)[WIDTH], int workers)
 }
 
 /* Receives a gradient, possibly again; responds with the parameters of the newest step. */
-static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     server *s = context;
     message in, out = {0};
@@ -73,7 +73,7 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
         s->came++;
     }
     if (s->came == s->workers) {
-        apply(s->w, s->gradient, s->workers);
+        apply_gradients(s->w, s->gradient, s->workers);
         memset(s->has, 0, sizeof s->has);
         s->came = 0;
         s->step++;
@@ -97,12 +97,12 @@ lt_status serve(lt_launch_node *node, void *context)
         return LT_E_NOMEM;
     pthread_mutex_init(&s->lock, NULL);
     s->workers = lt_launch_node_count_of(node, "worker");
-    const lt_status st = lt_launch_node_serve(node, answer, s);
+    const lt_status st = lt_launch_node_serve(node, handle_request, s);
     memcpy(w, zero, sizeof w);
     for (int step = 0; step < s->step; step++) {
         for (int k = 0; k < s->workers; k++)
             gradient_of(k, w, s->gradient[k]);
-        apply(w, s->gradient, s->workers);
+        apply_gradients(w, s->gradient, s->workers);
     }
     const int same = s->step == STEPS && !memcmp(w, s->w, sizeof w);
     printf("%d steps of %d workers: %s one process\n", s->step, s->workers,

@@ -28,7 +28,7 @@ lt_status buffer(lt_launch_node *node, void *context);
 lt_status produce(lt_launch_node *node, void *context);
 lt_status consume(lt_launch_node *node, void *context);
 
-static void put(queue *q, int64_t number, char *reply)
+static void put_item(queue *q, int64_t number, char *reply)
 {
     if (number < 0 || number >= q->total || q->seen[number]) {
         *reply = 'y'; /* received before */
@@ -42,7 +42,7 @@ static void put(queue *q, int64_t number, char *reply)
 }
 
 /* Receives a number to put, or an empty request for one. */
-static lt_status answer(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
 {
     queue *q = context;
     const unsigned char *in = request;
@@ -52,7 +52,7 @@ static lt_status answer(void *context, const void *request, size_t bytes, lt_rep
     pthread_mutex_lock(&q->lock);
     char *out = lt_reply_data(reply, bytes ? 1 : q->count ? sizeof number : 0);
     if (out && bytes)
-        put(q, number, out);
+        put_item(q, number, out);
     else if (out && q->count)
         for (size_t i = 0, item = (size_t)q->item[--q->count]; i < sizeof number; i++)
             out[i] = (char)(item >> (8 * i));
@@ -66,7 +66,7 @@ lt_status buffer(lt_launch_node *node, void *context)
     (void)context;
     q.total = lt_launch_node_number(node, "items", 100) * lt_launch_node_count_of(node, "producer");
     q.seen = calloc((size_t)q.total + 1, 1);
-    const lt_status st = lt_launch_node_serve(node, answer, &q);
+    const lt_status st = lt_launch_node_serve(node, handle_request, &q);
     free(q.seen);
     return st;
 }
@@ -97,7 +97,7 @@ lt_status produce(lt_launch_node *node, void *context)
 }
 
 /* Takes one item, or waits; *number is -1 if there was none. */
-static lt_status take(lt_client *client, int64_t *number)
+static lt_status take_item(lt_client *client, int64_t *number)
 {
     lt_answer back = {0};
     *number = -1;
@@ -125,7 +125,7 @@ lt_status consume(lt_launch_node *node, void *context)
     lt_status st = seen ? lt_launch_node_client(node, "buffer", 0, false, &client) : LT_E_NOMEM;
     while (!st && got < total && !lt_launch_node_stopping(node)) {
         int64_t number = 0;
-        st = take(client, &number);
+        st = take_item(client, &number);
         if (!st && number >= 0) {
             twice += seen[number]++ != 0;
             got++;

@@ -39,7 +39,7 @@ const char *lt_gpt_name(const lt_gpt_config *c)
     return NULL;
 }
 
-static const lt_gpt_config *find(const char *arch)
+static const lt_gpt_config *find_arch(const char *arch)
 {
     for (int i = 0; i < ARCHS; i++)
         if (!arch || !*arch || !strcmp(arch, table[i].arch))
@@ -47,7 +47,7 @@ static const lt_gpt_config *find(const char *arch)
     return NULL;
 }
 
-static lt_status check(const lt_gpt_config *c)
+static lt_status check_config(const lt_gpt_config *c)
 {
     const struct {
         const char *name;
@@ -75,7 +75,7 @@ static lt_status check(const lt_gpt_config *c)
 
 lt_status lt_gpt_resolve(lt_gpt_config *c)
 {
-    const lt_gpt_config *a = find(c->arch);
+    const lt_gpt_config *a = find_arch(c->arch);
     if (!a)
         return lt_fail(
             LT_E_ARG, "gpt: no architecture '%s'; there are gpt2, gpt2-medium, gpt2-large, gpt2-xl",
@@ -88,7 +88,7 @@ lt_status lt_gpt_resolve(lt_gpt_config *c)
     c->kv_heads = c->kv_heads ? c->kv_heads : c->heads;
     c->hidden = c->hidden ? c->hidden : MLP_RATIO * c->width;
     c->arch = NULL;
-    return check(c);
+    return check_config(c);
 }
 
 lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config, int64_t length)
@@ -119,7 +119,8 @@ lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config, int64_t 
 
 /* --- Weights --- */
 
-static const lt_safetensors_entry *entry(const lt_safetensors *file, const char *name, int ndim)
+static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const char *name,
+                                              int ndim)
 {
     char longer[96];
     snprintf(longer, sizeof longer, LT_GPT_PREFIX "%s", name);
@@ -135,7 +136,7 @@ static int count_blocks(const lt_safetensors *file)
     int blocks = 0;
     do
         snprintf(name, sizeof name, "h.%d.ln_1.weight", blocks++);
-    while (entry(file, name, 1));
+    while (find_entry(file, name, 1));
     return blocks - 1;
 }
 
@@ -171,12 +172,12 @@ static int kv_heads_of(const lt_gpt_config *c, int64_t columns)
     return (int)((columns - c->width) / 2 / (c->width / c->heads));
 }
 
-static lt_status infer(const lt_safetensors *file, const char *path, lt_gpt_config *c)
+static lt_status infer_config(const lt_safetensors *file, const char *path, lt_gpt_config *c)
 {
-    const lt_safetensors_entry *tokens = entry(file, "wte.weight", 2);
-    const lt_safetensors_entry *positions = entry(file, "wpe.weight", 2);
-    const lt_safetensors_entry *qkv = entry(file, "h.0.attn.c_attn.weight", 2);
-    const lt_safetensors_entry *up = entry(file, "h.0.mlp.c_fc.weight", 2);
+    const lt_safetensors_entry *tokens = find_entry(file, "wte.weight", 2);
+    const lt_safetensors_entry *positions = find_entry(file, "wpe.weight", 2);
+    const lt_safetensors_entry *qkv = find_entry(file, "h.0.attn.c_attn.weight", 2);
+    const lt_safetensors_entry *up = find_entry(file, "h.0.mlp.c_fc.weight", 2);
     const char *known = lt_safetensors_metadata(file, "activation");
     if (!tokens || !qkv || !up)
         return lt_fail(LT_E_FORMAT, "%s: no '%s' of 2 dimensions: not a GPT-2's weights", path,
@@ -189,9 +190,9 @@ static lt_status infer(const lt_safetensors *file, const char *path, lt_gpt_conf
                          .layers = count_blocks(file),
                          .positions = positions ? (int)positions->shape.dim[0] : 0,
                          .rotary = !positions,
-                         .rms = !entry(file, "ln_f.bias", 1),
+                         .rms = !find_entry(file, "ln_f.bias", 1),
                          .mlp = LT_MLP_GELU_TANH};
-    if (entry(file, "h.0.mlp.c_gate.weight", 2))
+    if (find_entry(file, "h.0.mlp.c_gate.weight", 2))
         c->mlp = LT_MLP_SWIGLU;
     else if (known && !strcmp(known, "gelu"))
         c->mlp = LT_MLP_GELU;
@@ -204,7 +205,7 @@ lt_status lt_gpt_infer(const char *path, lt_gpt_config *config, bool *says_heads
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
-    lt_status st = infer(file, path, config);
+    lt_status st = infer_config(file, path, config);
     *says_heads = lt_safetensors_metadata(file, "heads") != NULL;
     lt_safetensors_close(&file);
     return st;

@@ -61,7 +61,7 @@ static bool print_value(const lt_json_value *v, char text[LT_FACT_BYTES])
 }
 
 /* Replaces the file's text by the option's; false if it is not in values. */
-static bool translate(const char *values, char text[LT_FACT_BYTES])
+static bool translate_value(const char *values, char text[LT_FACT_BYTES])
 {
     const size_t bytes = strlen(text);
     for (const char *at = values; *at; at += strcspn(at, " "), at += strspn(at, " ")) {
@@ -76,8 +76,8 @@ static bool translate(const char *values, char text[LT_FACT_BYTES])
 }
 
 /* Sets a fact that shapes leave open; one that they determine must match. */
-static lt_status take(const struct row *r, const char *text, const char *path,
-                      lt_model_facts *facts, const lt_model_spec *spec)
+static lt_status set_or_compare_fact(const struct row *r, const char *text, const char *path,
+                                     lt_model_facts *facts, const lt_model_spec *spec)
 {
     char classes[LT_FACT_BYTES];
     const char *found = NULL;
@@ -107,10 +107,10 @@ static lt_status read_row(const struct row *r, const lt_json_value *root, const 
     const lt_json_value *v = lt_json_member(root, r->key);
     if (!v || !print_value(v, text))
         return LT_OK;
-    if (r->values && !translate(r->values, text))
+    if (r->values && !translate_value(r->values, text))
         return lt_fail(LT_E_UNSUPPORTED, "%s: '%s' %s is not supported; supported: %s", path,
                        r->key, text, r->values);
-    return r->option ? take(r, text, path, facts, spec) : LT_OK;
+    return r->option ? set_or_compare_fact(r, text, path, facts, spec) : LT_OK;
 }
 
 lt_status lt_gpt_read_config(const char *weights, lt_model_facts *facts, const lt_model_spec *spec)

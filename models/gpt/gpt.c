@@ -25,7 +25,7 @@ typedef struct gpt {
 } gpt;
 
 /* Runs one layer and drops its input. */
-static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
+static lt_tensor *run_and_drop_input(lt_module *module, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *y = lt_module_forward(module, tape, x);
     lt_tape_drop(tape, x);
@@ -61,8 +61,8 @@ static lt_tensor *embed(gpt *g, lt_tape *tape, lt_tensor *ids, lt_tensor *table,
 }
 
 /* Computes the logits; the embedding table is also the weight matrix of the last layer. */
-static lt_tensor *head(const gpt *g, lt_tape *tape, lt_tensor *x, lt_tensor *table,
-                       lt_token_rows rows)
+static lt_tensor *compute_logits(const gpt *g, lt_tape *tape, lt_tensor *x, lt_tensor *table,
+                                 lt_token_rows rows)
 {
     const lt_gpt_config *c = &g->config;
     const lt_parallel_linear linear = {.parallel = c->parallel,
@@ -88,8 +88,8 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *ids)
         lt_tape_drop(tape, x);
         x = y;
     }
-    x = through(g->norm, tape, x);
-    return head(g, tape, x, table, rows);
+    x = run_and_drop_input(g->norm, tape, x);
+    return compute_logits(g, tape, x, table, rows);
 }
 
 /* Returns the last row of each sequence, [N,1,width]. */
@@ -117,7 +117,7 @@ lt_tensor *lt_gpt_forward_cached(lt_module *module, lt_tape *tape, lt_tensor *id
         lt_tape_drop(tape, x);
         x = y;
     }
-    x = through(g->norm, tape, last_row(tape, x));
+    x = run_and_drop_input(g->norm, tape, last_row(tape, x));
     return lt_linear(tape, x, table, NULL);
 }
 

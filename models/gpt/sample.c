@@ -71,7 +71,7 @@ typedef struct writer {
     double seconds;     /* duration of these */
 } writer;
 
-static double now(void)
+static double clock_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -90,7 +90,7 @@ static lt_status read_logits(writer *w, lt_tensor *y)
 }
 
 /* Computes the logits after `count` ids from index first. */
-static lt_status look_at(writer *w, size_t first, size_t count)
+static lt_status run_model(writer *w, size_t first, size_t count)
 {
     lt_tensor *ids = NULL;
     lt_tape *tape = lt_trainer_tape(w->trainer);
@@ -110,19 +110,19 @@ static lt_status look_at(writer *w, size_t first, size_t count)
 }
 
 /* Computes the logits after all ids that the model can see. */
-static lt_status look(writer *w)
+static lt_status compute_next_logits(writer *w)
 {
     const size_t count = w->count, most = (size_t)w->capacity;
     size_t first = w->fed;
     if (!w->cache)
-        return look_at(w, count > most ? count - most : 0, count > most ? most : count);
+        return run_model(w, count > most ? count - most : 0, count > most ? most : count);
     const size_t held = (size_t)lt_kv_cache_count(w->cache, 0);
     if (held + (count - first) > most) {
         lt_kv_cache_truncate(w->cache, 0);
         first = count - (most + 1) / 2;
     }
     w->fed = count;
-    return look_at(w, first, count - first);
+    return run_model(w, first, count - first);
 }
 
 static lt_status print_id(const writer *w, int32_t id)
@@ -167,10 +167,10 @@ static lt_status write_text(writer *w, int64_t text)
                                 .top_p = w->a->top_p,
                                 .seed = (uint64_t)w->a->seed};
     LT_TRY(begin_text(w));
-    const double begin = now();
+    const double begin = clock_seconds();
     for (int64_t i = 0; i < w->a->tokens; i++) {
         int32_t id;
-        LT_TRY(look(w));
+        LT_TRY(compute_next_logits(w));
         LT_TRY(lt_sample_id(&id, w->logits, w->vocabulary.size, &config, text, i));
         w->made++;
         if (id == w->vocabulary.end)
@@ -178,7 +178,7 @@ static lt_status write_text(writer *w, int64_t text)
         w->id[w->count++] = id;
         LT_TRY(print_id(w, id));
     }
-    w->seconds += now() - begin;
+    w->seconds += clock_seconds() - begin;
     printf("\n");
     return LT_OK;
 }
@@ -206,7 +206,7 @@ static lt_status open_writer(writer *w)
     return open_cache(w);
 }
 
-static lt_status write_all(writer *w)
+static lt_status write_texts(writer *w)
 {
     LT_TRY(open_writer(w));
     lt_trainer_begin_work(w->trainer);
@@ -227,7 +227,7 @@ static lt_status run(lt_trainer *trainer, const void *values, int *code)
     (void)code;
     if (!w.a->weights)
         return lt_fail(LT_E_ARG, "--weights: missing; a file that training wrote");
-    lt_status st = write_all(&w);
+    lt_status st = write_texts(&w);
     lt_kv_cache_free(&w.cache);
     lt_tokenizer_free(&w.tokenizer);
     free(w.id);

@@ -69,14 +69,14 @@ lt_status lt_resnet_resolve(lt_resnet_config *c)
     return LT_OK;
 }
 
-static int block_out(const lt_resnet_config *c, int stage)
+static int block_out_channels(const lt_resnet_config *c, int stage)
 {
     return (c->width << stage) * (c->bottleneck ? EXPANSION : 1);
 }
 
-int plan_features(const lt_resnet_config *config)
+int plan_out_channels(const lt_resnet_config *config)
 {
-    return block_out(config, LT_RESNET_STAGES - 1);
+    return block_out_channels(config, LT_RESNET_STAGES - 1);
 }
 
 plan_conv plan_stem(const lt_resnet_config *c)
@@ -107,8 +107,8 @@ static void plan_basic(plan_block *b, int in, int out, int stride)
 plan_block plan_residual(const lt_resnet_config *c, int stage, int index)
 {
     plan_block b = {0};
-    int inner = c->width << stage, out = block_out(c, stage);
-    int first = stage ? block_out(c, stage - 1) : c->width;
+    int inner = c->width << stage, out = block_out_channels(c, stage);
+    int first = stage ? block_out_channels(c, stage - 1) : c->width;
     int in = index ? out : first;
     int stride = stage && !index ? 2 : 1;
     if (c->bottleneck)
@@ -121,7 +121,7 @@ plan_block plan_residual(const lt_resnet_config *c, int stage, int index)
     return b;
 }
 
-int64_t plan_side(const plan_conv *conv, int64_t side)
+int64_t plan_output_side(const plan_conv *conv, int64_t side)
 {
     return (side + 2 * (int64_t)conv->pad - conv->kernel) / conv->stride + 1;
 }
@@ -129,10 +129,10 @@ int64_t plan_side(const plan_conv *conv, int64_t side)
 /* --- Counts: parameters, multiply-adds, activations --- */
 
 /* Counts a convolution with its batch norm; returns the side of its output. */
-static int64_t add_conv(lt_model_cost *cost, const plan_conv *conv, int64_t side)
+static int64_t add_conv_cost(lt_model_cost *cost, const plan_conv *conv, int64_t side)
 {
     int64_t weights = (int64_t)conv->out * conv->in * conv->kernel * conv->kernel;
-    int64_t out = plan_side(conv, side), pixels = out * out;
+    int64_t out = plan_output_side(conv, side), pixels = out * out;
     cost->params += weights + 2 * (int64_t)conv->out; /* weight and bias per channel */
     cost->multiply_adds += weights * pixels;
     cost->kept += conv->out * pixels;
@@ -142,11 +142,11 @@ static int64_t add_conv(lt_model_cost *cost, const plan_conv *conv, int64_t side
     return out;
 }
 
-static int64_t add_stem(lt_model_cost *cost, const lt_resnet_config *c, int64_t side)
+static int64_t add_stem_cost(lt_model_cost *cost, const lt_resnet_config *c, int64_t side)
 {
     plan_conv stem = plan_stem(c);
     cost->recomputable += c->channels * side * side; /* the normalized image */
-    side = add_conv(cost, &stem, side);
+    side = add_conv_cost(cost, &stem, side);
     if (c->small_stem)
         return side;
     side = (side + 2 - 3) / 2 + 1; /* max pooling: 3x3, stride 2, padding 1 */
@@ -154,13 +154,13 @@ static int64_t add_stem(lt_model_cost *cost, const lt_resnet_config *c, int64_t 
     return side;
 }
 
-static int64_t add_block(lt_model_cost *cost, const plan_block *block, int64_t side)
+static int64_t add_block_cost(lt_model_cost *cost, const plan_block *block, int64_t side)
 {
     int64_t in = side;
     for (int i = 0; i < block->count; i++)
-        side = add_conv(cost, &block->conv[i], side);
+        side = add_conv_cost(cost, &block->conv[i], side);
     if (block->shortcut)
-        (void)add_conv(cost, &block->conv[block->count], in);
+        (void)add_conv_cost(cost, &block->conv[block->count], in);
     return side;
 }
 
@@ -171,13 +171,13 @@ lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config, in
     if (size < 1)
         return lt_fail(LT_E_ARG, "resnet: images of %d pixels, want >= 1", size);
     lt_model_cost cost = {0};
-    int64_t side = add_stem(&cost, &c, size);
+    int64_t side = add_stem_cost(&cost, &c, size);
     for (int stage = 0; stage < LT_RESNET_STAGES; stage++)
         for (int i = 0; i < c.depths[stage]; i++) {
             plan_block block = plan_residual(&c, stage, i);
-            side = add_block(&cost, &block, side);
+            side = add_block_cost(&cost, &block, side);
         }
-    int64_t features = plan_features(&c);
+    int64_t features = plan_out_channels(&c);
     cost.params += (features + 1) * c.classes;
     cost.multiply_adds += features * c.classes;
     *out = cost;

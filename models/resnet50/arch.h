@@ -23,11 +23,11 @@ typedef struct plan_block {
 plan_conv plan_stem(const lt_resnet_config *config);
 plan_block plan_residual(const lt_resnet_config *config, int stage, int index);
 /* Returns the output channels of the last stage. */
-int plan_features(const lt_resnet_config *config);
+int plan_out_channels(const lt_resnet_config *config);
 /* Returns the side of a convolution's output. */
-int64_t plan_side(const plan_conv *conv, int64_t side);
+int64_t plan_output_side(const plan_conv *conv, int64_t side);
 
 /* onnx.c: adds the nodes from "images" to "logits". */
-void resnet_nodes(lt_onnx *graph, const lt_resnet_config *config);
+void put_resnet_nodes(lt_onnx *graph, const lt_resnet_config *config);
 
 #endif

@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-static const lt_safetensors_entry *find(const lt_safetensors *file, const char *name, int ndim)
+static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const char *name,
+                                              int ndim)
 {
     const lt_safetensors_entry *e = lt_safetensors_find(file, name);
     return e && e->shape.ndim == ndim ? e : NULL;
@@ -28,9 +29,9 @@ static int count_blocks(const lt_safetensors *file, int stage)
 /* Rejects relatives, which have the names of residual networks but other convolutions: Xie et al., "Aggregated
  * residual transformations for deep neural networks", CVPR 2017; Zagoruyko & Komodakis, "Wide residual networks",
  * BMVC 2016. */
-static lt_status check_kind(const lt_safetensors *file, const char *path, int width)
+static lt_status reject_resnext_and_wide(const lt_safetensors *file, const char *path, int width)
 {
-    const lt_safetensors_entry *inner = find(file, "layer1.0.conv2.weight", 4);
+    const lt_safetensors_entry *inner = find_entry(file, "layer1.0.conv2.weight", 4);
     if (!inner || !lt_safetensors_find(file, "layer1.0.conv3.weight"))
         return LT_OK;
     int64_t out = inner->shape.dim[0], in = inner->shape.dim[1];
@@ -55,10 +56,10 @@ static lt_status fail_name(const char *path, const char *missing)
                    path, missing);
 }
 
-static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
+static lt_status infer_config(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
 {
-    const lt_safetensors_entry *stem = find(file, "conv1.weight", 4);
-    const lt_safetensors_entry *head = find(file, "fc.weight", 2);
+    const lt_safetensors_entry *stem = find_entry(file, "conv1.weight", 4);
+    const lt_safetensors_entry *head = find_entry(file, "fc.weight", 2);
     if (!stem)
         return fail_name(path, "conv1.weight");
     shape->arch = NULL;
@@ -69,7 +70,7 @@ static lt_status infer(const lt_safetensors *file, const char *path, lt_resnet_c
     shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
-    LT_TRY(check_kind(file, path, shape->width));
+    LT_TRY(reject_resnext_and_wide(file, path, shape->width));
     return shape->depths[0] ? LT_OK : fail_name(path, "layer1.0.conv1.weight");
 }
 
@@ -77,7 +78,7 @@ lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
-    lt_status st = infer(file, path, shape);
+    lt_status st = infer_config(file, path, shape);
     lt_safetensors_close(&file);
     return st;
 }

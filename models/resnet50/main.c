@@ -84,7 +84,7 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
 static lt_status onnx(lt_onnx *graph, const void *config, const lt_model_spec *spec)
 {
     (void)spec;
-    resnet_nodes(graph, &((const settings *)config)->net);
+    put_resnet_nodes(graph, &((const settings *)config)->net);
     return LT_OK;
 }
 

@@ -48,7 +48,7 @@ static void put_norm(lt_onnx *g, const plan_conv *c, const char *path, const cha
 }
 
 /* Puts a convolution and its batch norm; x becomes their output. */
-static void put_pair(lt_onnx *g, const plan_conv *c, const char *path, name x)
+static void put_conv_and_norm(lt_onnx *g, const plan_conv *c, const char *path, name x)
 {
     name y;
     put_convolution(g, c, path, x, y);
@@ -70,12 +70,12 @@ static void put_block(lt_onnx *g, const plan_block *b, const char *path, name x)
     memcpy(y, x, sizeof y);
     memcpy(residual, x, sizeof residual);
     for (int i = 0; i < b->count; i++) {
-        put_pair(g, &b->conv[i], path, y);
+        put_conv_and_norm(g, &b->conv[i], path, y);
         if (i < b->count - 1)
             put_relu(g, path, relu[i], y);
     }
     if (b->shortcut)
-        put_pair(g, &b->conv[b->count], path, residual);
+        put_conv_and_norm(g, &b->conv[b->count], path, residual);
     const char *const input[] = {y, residual};
     snprintf(x, NAME_BYTES, "%.63sadd", path);
     lt_onnx_begin_node(g, "Add", input, 2, x);
@@ -87,7 +87,7 @@ static void put_stem(lt_onnx *g, const lt_resnet_config *c, name x)
 {
     const int kernel = 3, stride = 2, pad = 1; /* the pooling's */
     plan_conv stem = plan_stem(c);
-    put_pair(g, &stem, "", x);
+    put_conv_and_norm(g, &stem, "", x);
     put_relu(g, "", "relu", x);
     if (c->small_stem)
         return;
@@ -108,7 +108,7 @@ static void put_head(lt_onnx *g, const char *x)
     lt_onnx_end_node(g);
 }
 
-void resnet_nodes(lt_onnx *g, const lt_resnet_config *c)
+void put_resnet_nodes(lt_onnx *g, const lt_resnet_config *c)
 {
     name x = "images", path;
     put_stem(g, c, x);

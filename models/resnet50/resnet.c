@@ -26,7 +26,7 @@ typedef struct block {
     bool shortcut;
 } block;
 
-static lt_tensor *project(block *b, lt_tape *tape, lt_tensor *x)
+static lt_tensor *project_shortcut(block *b, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *c = lt_module_forward(b->conv[b->count], tape, x);
     lt_tensor *y = lt_module_forward(b->bn[b->count], tape, c);
@@ -49,7 +49,7 @@ static lt_tensor *block_forward(lt_module *self, lt_tape *tape, lt_tensor *x)
     int last = b->count - 1;
     lt_tensor *c = lt_module_forward(b->conv[last], tape, y);
     lt_tape_drop(tape, y);
-    lt_tensor *residual = b->shortcut ? project(b, tape, x) : x;
+    lt_tensor *residual = b->shortcut ? project_shortcut(b, tape, x) : x;
     y = lt_batchnorm2d_forward(b->bn[last], tape, c, residual);
     lt_tape_drop(tape, c);
     if (residual != x)
@@ -94,8 +94,8 @@ static const lt_module_ops block_ops = {
 };
 
 /* Makes a convolution without bias and its batch norm, under path. */
-static lt_status make_pair(lt_module **conv, lt_module **bn, lt_device *device, const char *path,
-                           const plan_conv *p, bool relu)
+static lt_status make_conv_and_norm(lt_module **conv, lt_module **bn, lt_device *device,
+                                    const char *path, const plan_conv *p, bool relu)
 {
     char name[NAME_BYTES];
     lt_conv2d_layer layer = {
@@ -116,7 +116,8 @@ static lt_status make_block(lt_module **out, lt_device *device, const char *path
     b->shortcut = plan->shortcut;
     lt_status st = LT_OK;
     for (int i = 0; i < plan->count + plan->shortcut && !st; i++)
-        st = make_pair(&b->conv[i], &b->bn[i], device, path, &plan->conv[i], i < plan->count);
+        st = make_conv_and_norm(&b->conv[i], &b->bn[i], device, path, &plan->conv[i],
+                                i < plan->count);
     if (st) {
         lt_module_free(&m);
         return st;
@@ -131,7 +132,7 @@ typedef struct resnet {
 } resnet;
 
 /* Runs one layer and drops its input. */
-static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
+static lt_tensor *run_and_drop_input(lt_module *module, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *y = lt_module_forward(module, tape, x);
     lt_tape_drop(tape, x);
@@ -142,11 +143,11 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     resnet *r = (resnet *)self;
     x = lt_module_forward(r->conv1, tape, x);
-    x = through(r->bn1, tape, x);
+    x = run_and_drop_input(r->bn1, tape, x);
     if (r->maxpool)
-        x = through(r->maxpool, tape, x);
-    x = through(r->layers, tape, x);
-    x = through(r->avgpool, tape, x);
+        x = run_and_drop_input(r->maxpool, tape, x);
+    x = run_and_drop_input(r->layers, tape, x);
+    x = run_and_drop_input(r->avgpool, tape, x);
     x = lt_flatten(tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
@@ -207,7 +208,7 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
     plan_conv stem = plan_stem(c);
     lt_pool2d_config pool = {
         .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
-    LT_TRY(make_pair(&r->conv1, &r->bn1, device, "", &stem, true));
+    LT_TRY(make_conv_and_norm(&r->conv1, &r->bn1, device, "", &stem, true));
     if (!c->small_stem)
         LT_TRY(lt_layer_maxpool2d(&r->maxpool, pool));
     LT_TRY(lt_layer_sequential(&r->layers));
@@ -215,7 +216,7 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
         for (int i = 0; i < c->depths[stage]; i++)
             LT_TRY(add_block(r, device, c, stage, i));
     LT_TRY(lt_layer_avgpool2d(&r->avgpool, (lt_pool2d_config){0}));
-    return lt_layer_linear(&r->fc, device, "fc", plan_features(c), c->classes, true);
+    return lt_layer_linear(&r->fc, device, "fc", plan_out_channels(c), c->classes, true);
 }
 
 /* Initializes as torchvision: convolutions by He et al. 2015 over fan_out, the last layer uniformly within
@@ -226,7 +227,7 @@ static lt_status initialise(lt_param *p, const lt_resnet_config *c)
     if (p->role == LT_ROLE_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
         return lt_init_kaiming_fan_out(p, c->seed);
     if (p->role == LT_ROLE_WEIGHT || p->role == LT_ROLE_BIAS)
-        return lt_init_uniform(p, 1 / sqrt(plan_features(c)), c->seed);
+        return lt_init_uniform(p, 1 / sqrt(plan_out_channels(c)), c->seed);
     if (c->zero_init_last && strstr(p->name, last_gain))
         return lt_tensor_fill(p->value, 0);
     return LT_OK;

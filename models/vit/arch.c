@@ -42,7 +42,7 @@ const char *lt_vit_name(const lt_vit_config *c)
     return NULL;
 }
 
-static const lt_vit_config *find(const char *arch)
+static const lt_vit_config *find_arch(const char *arch)
 {
     for (int i = 0; i < ARCHS; i++)
         if (!arch || !*arch || !strcmp(arch, table[i].arch))
@@ -50,7 +50,7 @@ static const lt_vit_config *find(const char *arch)
     return NULL;
 }
 
-static lt_status check(const lt_vit_config *c)
+static lt_status check_config(const lt_vit_config *c)
 {
     const struct {
         const char *name;
@@ -73,7 +73,7 @@ static lt_status check(const lt_vit_config *c)
 
 lt_status lt_vit_resolve(lt_vit_config *c)
 {
-    const lt_vit_config *a = find(c->arch);
+    const lt_vit_config *a = find_arch(c->arch);
     if (!a)
         return lt_fail(LT_E_ARG,
                        "vit: no architecture '%s'; there are vit_ti_16, vit_s_16, vit_b_16, "
@@ -90,7 +90,7 @@ lt_status lt_vit_resolve(lt_vit_config *c)
     c->depth = c->depth ? c->depth : a->depth;
     c->channels = c->channels ? c->channels : 3;
     c->arch = NULL;
-    return check(c);
+    return check_config(c);
 }
 
 lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config)
@@ -124,7 +124,8 @@ lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config)
 
 /* --- Weights --- */
 
-static const lt_safetensors_entry *entry(const lt_safetensors *file, const char *name, int ndim)
+static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const char *name,
+                                              int ndim)
 {
     const lt_safetensors_entry *e = lt_safetensors_find(file, name);
     return e && e->shape.ndim == ndim ? e : NULL;
@@ -167,14 +168,15 @@ static lt_status fail_names(const lt_safetensors *file, const char *path, const 
                    path, missing);
 }
 
-static lt_status infer(const lt_safetensors *file, const char *path, lt_vit_config *c)
+static lt_status infer_config(const lt_safetensors *file, const char *path, lt_vit_config *c)
 {
-    const lt_safetensors_entry *patch = entry(file, "conv_proj.weight", 4);
-    const lt_safetensors_entry *rows = entry(file, "encoder.pos_embedding", 3);
-    const lt_safetensors_entry *head = entry(file, "heads.head.weight", 2);
-    const lt_safetensors_entry *mlp = entry(file, "encoder.layers.encoder_layer_0.mlp.0.weight", 2);
+    const lt_safetensors_entry *patch = find_entry(file, "conv_proj.weight", 4);
+    const lt_safetensors_entry *rows = find_entry(file, "encoder.pos_embedding", 3);
+    const lt_safetensors_entry *head = find_entry(file, "heads.head.weight", 2);
+    const lt_safetensors_entry *mlp =
+        find_entry(file, "encoder.layers.encoder_layer_0.mlp.0.weight", 2);
     if (!mlp) /* torchvision before 0.12 */
-        mlp = entry(file, "encoder.layers.encoder_layer_0.mlp.linear_1.weight", 2);
+        mlp = find_entry(file, "encoder.layers.encoder_layer_0.mlp.linear_1.weight", 2);
     if (!patch || !rows || !mlp)
         return fail_names(file, path,
                           !patch  ? "conv_proj.weight"
@@ -197,7 +199,7 @@ lt_status lt_vit_infer(const char *path, lt_vit_config *config)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
-    lt_status st = infer(file, path, config);
+    lt_status st = infer_config(file, path, config);
     lt_safetensors_close(&file);
     return st;
 }

@@ -27,7 +27,7 @@ typedef struct vit {
 } vit;
 
 /* Runs one layer and drops its input. */
-static lt_tensor *through(lt_module *module, lt_tape *tape, lt_tensor *x)
+static lt_tensor *run_and_drop_input(lt_module *module, lt_tape *tape, lt_tensor *x)
 {
     lt_tensor *y = lt_module_forward(module, tape, x);
     lt_tape_drop(tape, x);
@@ -47,8 +47,8 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows 
     lt_tensor *own = lt_parallel_take_samples(tape, images, v->parallel, rows, 0);
     lt_tensor *x = lt_module_forward(v->patches, tape, own);
     if (v->token)
-        x = through(v->token, tape, x);
-    x = through(v->positions, tape, x);
+        x = run_and_drop_input(v->token, tape, x);
+    x = run_and_drop_input(v->positions, tape, x);
     x = lt_parallel_take_rows(tape, x, v->parallel, rows);
     const lt_parallel_noise where = {v->parallel, rows, v->width, false};
     lt_tensor *y = lt_parallel_dropout(tape, x, v->dropout, where);
@@ -65,7 +65,7 @@ static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows r
     lt_tensor *y = v->token ? lt_transformer_forward_first_rows(last, tape, x, rows)
                             : lt_transformer_forward_rows(last, tape, x, rows);
     lt_tape_drop(tape, x);
-    y = through(v->norm, tape, y);
+    y = run_and_drop_input(v->norm, tape, y);
     if (v->token) {
         rows.tokens = 1;
     } else {
@@ -87,13 +87,13 @@ static lt_token_rows rows_of(const vit *v, int64_t samples)
 }
 
 /* Computes the head's input, [N,width]; with a class token the last block computes only that. */
-static lt_tensor *pool(vit *v, lt_tape *tape, lt_tensor *x)
+static lt_tensor *pool_tokens(vit *v, lt_tape *tape, lt_tensor *x)
 {
     lt_module *last = v->block[v->depth - 1];
     lt_tensor *y =
         v->token ? lt_transformer_forward_first(last, tape, x) : lt_module_forward(last, tape, x);
     lt_tape_drop(tape, x);
-    y = through(v->norm, tape, y);
+    y = run_and_drop_input(v->norm, tape, y);
     if (v->token)
         return lt_flatten(tape, y);
     return lt_mean(tape, y, (lt_reduce_config){.dims = 1U << 1});
@@ -111,7 +111,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
         x = y;
     }
     x = lt_parallel_divides_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
-                                              : pool(v, tape, x);
+                                              : pool_tokens(v, tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);
@@ -203,7 +203,7 @@ static lt_status make_layers(vit *v, lt_device *device, const lt_vit_config *c)
     return lt_layer_linear(&v->head, device, "heads.head", c->width, c->classes, true);
 }
 
-static bool ends(const char *text, const char *end)
+static bool ends_with(const char *text, const char *end)
 {
     const size_t length = strlen(text), tail = strlen(end);
     return length >= tail && !strcmp(text + length - tail, end);
@@ -222,11 +222,12 @@ static lt_status initialise(lt_param *p, uint64_t seed)
     const double positions = 0.02, mlp_bias = 1e-6;
     if (!strcmp(p->name, "conv_proj.weight"))
         return lt_init_normal(p, 1 / sqrt(p->fan_in), seed);
-    if (ends(p->name, ".pos_embedding"))
+    if (ends_with(p->name, ".pos_embedding"))
         return lt_init_normal(p, positions, seed);
-    if (ends(p->name, ".in_proj_weight") || (strstr(p->name, ".mlp.") && ends(p->name, ".weight")))
+    if (ends_with(p->name, ".in_proj_weight")
+        || (strstr(p->name, ".mlp.") && ends_with(p->name, ".weight")))
         return init_xavier(p, seed);
-    if (ends(p->name, ".out_proj.weight"))
+    if (ends_with(p->name, ".out_proj.weight"))
         return lt_init_uniform(p, 1 / sqrt(p->fan_in), seed);
     if (strstr(p->name, ".mlp."))
         return lt_init_normal(p, mlp_bias, seed);

@@ -16,7 +16,7 @@ static bool injected_failure(void)
            && atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
-static void *check(void *memory, size_t bytes)
+static void *check_allocated(void *memory, size_t bytes)
 {
     if (!memory)
         (void)lt_fail(LT_E_NOMEM, "no memory for %zu bytes", bytes);
@@ -27,16 +27,17 @@ void *lt_alloc(size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
-        return check(NULL, SIZE_MAX);
-    return check(injected_failure() ? NULL : calloc(count ? count : 1, size ? size : 1), bytes);
+        return check_allocated(NULL, SIZE_MAX);
+    return check_allocated(injected_failure() ? NULL : calloc(count ? count : 1, size ? size : 1),
+                           bytes);
 }
 
 void *lt_realloc(void *old, size_t count, size_t size)
 {
     size_t bytes;
     if (__builtin_mul_overflow(count, size, &bytes))
-        return check(NULL, SIZE_MAX);
-    return check(injected_failure() ? NULL : realloc(old, bytes ? bytes : 1), bytes);
+        return check_allocated(NULL, SIZE_MAX);
+    return check_allocated(injected_failure() ? NULL : realloc(old, bytes ? bytes : 1), bytes);
 }
 
 void *lt_alloc_aligned(size_t alignment, size_t bytes)
@@ -44,7 +45,7 @@ void *lt_alloc_aligned(size_t alignment, size_t bytes)
     void *memory = NULL;
     if (injected_failure() || posix_memalign(&memory, alignment, bytes ? bytes : 1))
         memory = NULL;
-    return check(memory, bytes);
+    return check_allocated(memory, bytes);
 }
 
 void *lt_grow(void *old, size_t *capacity, size_t want, size_t size)

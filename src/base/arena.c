@@ -24,7 +24,7 @@ static block *new_block(size_t bytes)
 }
 
 /* Advances to the next block with enough capacity, or appends one. Returns NULL without memory. */
-static block *advance(lt_arena *arena, size_t bytes)
+static block *advance_to_block(lt_arena *arena, size_t bytes)
 {
     block *last = arena->current;
     for (block *b = last ? last->next : NULL; b; b = b->next) {
@@ -47,7 +47,7 @@ void *lt_arena_alloc(lt_arena *arena, size_t bytes)
     bytes = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     block *b = arena->current;
     if (!b || b->capacity - b->used < bytes)
-        b = advance(arena, bytes);
+        b = advance_to_block(arena, bytes);
     if (!b)
         return NULL;
     void *memory = b->bytes + b->used;

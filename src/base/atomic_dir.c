@@ -84,7 +84,7 @@ static char *temporary_name(const char *path)
     return lt_format("%s.tmp-%ld", path, (long)getpid());
 }
 
-static void clear(lt_atomic_dir *commit)
+static void free_paths(lt_atomic_dir *commit)
 {
     lt_free(commit->path);
     lt_free(commit->temp);
@@ -98,14 +98,14 @@ lt_status lt_atomic_dir_begin(lt_atomic_dir *commit, const char *path)
     if (!st && mkdir(c.temp, 0777))
         st = io_error(c.temp);
     if (st)
-        clear(&c);
+        free_paths(&c);
     else
         *commit = c;
     return st;
 }
 
 /* Renames the temporary folder; exchanges it with an existing one, which is then removed. */
-static lt_status give_name(const lt_atomic_dir *c)
+static lt_status rename_to_final(const lt_atomic_dir *c)
 {
     if (!rename(c->temp, c->path))
         return LT_OK;
@@ -123,14 +123,14 @@ lt_status lt_atomic_dir_commit(lt_atomic_dir *commit)
     if (!st)
         st = lt_sync_path(commit->temp);
     if (!st)
-        st = give_name(commit);
+        st = rename_to_final(commit);
     if (!st)
         st = lt_sync_parent(commit->path);
     if (st) {
         lt_atomic_dir_abandon(commit);
         return st;
     }
-    clear(commit);
+    free_paths(commit);
     return LT_OK;
 }
 
@@ -138,7 +138,7 @@ void lt_atomic_dir_abandon(lt_atomic_dir *commit)
 {
     if (commit->temp && lt_remove_tree(commit->temp))
         commit->temp[0] = 0; /* left to lt_remove_stale_temps() of a later run */
-    clear(commit);
+    free_paths(commit);
 }
 
 lt_status lt_atomic_symlink(const char *path, const char *target)

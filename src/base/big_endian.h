@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Returns the integer in `count` bytes, 0 to 8. */
-static inline uint64_t lt_big_endian(const uint8_t *bytes, size_t count)
+static inline uint64_t lt_read_big_endian(const uint8_t *bytes, size_t count)
 {
     uint64_t value = 0;
     while (count--)

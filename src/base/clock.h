@@ -22,7 +22,7 @@ LT_PURE double lt_clock_seconds(void)
 }
 
 /* Returns the CPU seconds of this thread. */
-LT_PURE double lt_clock_thread_seconds(void)
+LT_PURE double lt_clock_thread_cpu_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
@@ -30,7 +30,7 @@ LT_PURE double lt_clock_thread_seconds(void)
 }
 
 /* Returns the CPU seconds of all threads of this process. */
-LT_PURE double lt_clock_core_seconds(void)
+LT_PURE double lt_clock_process_cpu_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);

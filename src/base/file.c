@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static lt_status check(int fd, struct stat *info, const char *path)
+static lt_status check_regular_file(int fd, struct stat *info, const char *path)
 {
     if (fstat(fd, info))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
@@ -22,14 +22,14 @@ static lt_status check(int fd, struct stat *info, const char *path)
     return LT_OK;
 }
 
-lt_status lt_file_descriptor(int *fd, struct stat *info, const char *path)
+lt_status lt_file_open_descriptor(int *fd, struct stat *info, const char *path)
 {
     /* O_NONBLOCK prevents blocking on a named pipe; it does not affect regular files. */
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     *fd = -1;
     if (opened < 0)
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    lt_status st = check(opened, info, path);
+    lt_status st = check_regular_file(opened, info, path);
     if (st)
         close(opened);
     else
@@ -41,7 +41,7 @@ lt_status lt_file_open(FILE **out, const char *path)
 {
     struct stat info;
     int fd = -1;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     FILE *file = fdopen(fd, "rb");
     if (!file) {
         close(fd);

@@ -35,7 +35,7 @@ void lt_heartbeat_send(int rank, long long count)
 }
 
 /* Waits; returns true if fd did not become readable within `seconds`. */
-static bool passes(int fd, double seconds)
+static bool times_out(int fd, double seconds)
 {
     const double second_ms = 1000;
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -45,12 +45,12 @@ static bool passes(int fd, double seconds)
     return !got;
 }
 
-static void *beat(void *context)
+static void *send_heartbeats(void *context)
 {
     const lt_heartbeat *b = context;
     do
         lt_heartbeat_send(b->rank, atomic_load(b->progress));
-    while (passes(b->stop[0], b->interval));
+    while (times_out(b->stop[0], b->interval));
     return NULL;
 }
 
@@ -65,7 +65,7 @@ lt_status lt_heartbeat_open(lt_heartbeat **out, int rank, double interval,
     b->rank = rank;
     b->interval = interval;
     b->progress = progress;
-    if (lt_thread_start(&b->thread, beat, b)) {
+    if (lt_thread_start(&b->thread, send_heartbeats, b)) {
         close(b->stop[0]);
         close(b->stop[1]);
         lt_free(b);
@@ -102,12 +102,12 @@ static bool is_stopped(pid_t process)
     return end && end[1] && (end[2] == 'T' || end[2] == 't');
 }
 
-static void watch(pid_t process, int pidfd, int rank, double interval)
+static void watch_process(pid_t process, int pidfd, int rank, double interval)
 {
     const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN); /* outlives the watched process, which may shut down slowly */
-    while (passes(pidfd, interval))
+    while (times_out(pidfd, interval))
         if (!is_stopped(process))
             lt_heartbeat_send(rank, LT_HEARTBEAT_ALIVE);
     lt_heartbeat_send(rank, LT_HEARTBEAT_END);
@@ -123,7 +123,7 @@ lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
     const pid_t child = fork();
     if (!child) {
         if (!fork())
-            watch(process, pidfd, rank, interval);
+            watch_process(process, pidfd, rank, interval);
         _exit(0);
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
@@ -134,7 +134,7 @@ lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
 
 static atomic_llong here;
 
-static void open_here(void)
+static void open_from_environment(void)
 {
     const char *text = getenv(LT_HEARTBEAT_VARIABLE);
     static lt_heartbeat *beat_of_process;
@@ -144,16 +144,16 @@ static void open_here(void)
         (void)!lt_heartbeat_open(&beat_of_process, rank, interval, &here);
 }
 
-void lt_heartbeat_progress_from(long long count)
+void lt_heartbeat_progress_at_least(long long count)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     long long seen = atomic_load(&here);
     while (!atomic_compare_exchange_weak(&here, &seen, seen + 1 > count ? seen + 1 : count)) {
     }
-    pthread_once(&once, open_here);
+    pthread_once(&once, open_from_environment);
 }
 
 void lt_heartbeat_progress(void)
 {
-    lt_heartbeat_progress_from(0);
+    lt_heartbeat_progress_at_least(0);
 }

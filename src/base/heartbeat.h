@@ -31,6 +31,6 @@ LT_MUST_CHECK lt_status lt_heartbeat_watch(pid_t process, int rank, double inter
 /* Increments this process's progress counter, which is sent if LATHER_HEARTBEAT is set. Thread-safe. */
 void lt_heartbeat_progress(void);
 /* The same, raising the counter to at least count, so that counters of equal processes can be compared. */
-void lt_heartbeat_progress_from(long long count);
+void lt_heartbeat_progress_at_least(long long count);
 
 #endif

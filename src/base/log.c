@@ -42,7 +42,7 @@ static bool parse_level(const char *text, size_t bytes, lt_log_level *level)
     return false;
 }
 
-static lt_status parse_item(log_filter *f, const char *item, size_t bytes)
+static lt_status parse_area_level(log_filter *f, const char *item, size_t bytes)
 {
     const char *equal = memchr(item, '=', bytes);
     if (!equal) {
@@ -68,7 +68,7 @@ static lt_status parse_filter(const char *text, log_filter *out)
     log_filter f = {.level = LT_LOG_INFO};
     while (*text) {
         size_t bytes = strcspn(text, ",");
-        LT_TRY(parse_item(&f, text, bytes));
+        LT_TRY(parse_area_level(&f, text, bytes));
         text += bytes + (text[bytes] == ',');
     }
     *out = f;

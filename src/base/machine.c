@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Reads the value of the first "key<blanks and separator>value" line of a file; "" if absent. Returns text. */
-static const char *find_line(const char *path, const char *key, char *text, size_t size)
+static const char *read_value_of_key(const char *path, const char *key, char *text, size_t size)
 {
     char line[4096];
     text[0] = 0;
@@ -32,7 +32,7 @@ static const char *find_line(const char *path, const char *key, char *text, size
 const char *lt_machine_cpu(char *text, size_t size)
 {
     struct utsname name;
-    if (!*find_line("/proc/cpuinfo", "model name", text, size) && !uname(&name))
+    if (!*read_value_of_key("/proc/cpuinfo", "model name", text, size) && !uname(&name))
         snprintf(text, size, "%s", name.machine);
     return text;
 }
@@ -41,8 +41,8 @@ const char *lt_machine_cpu_model(char *text, size_t size)
 {
     char family[16], model[16];
     text[0] = 0;
-    find_line("/proc/cpuinfo", "cpu family", family, sizeof family);
-    find_line("/proc/cpuinfo", "model\t", model, sizeof model); /* not "model name" */
+    read_value_of_key("/proc/cpuinfo", "cpu family", family, sizeof family);
+    read_value_of_key("/proc/cpuinfo", "model\t", model, sizeof model); /* not "model name" */
     if (*family && *model)
         snprintf(text, size, "family %s, model %s", family, model);
     return text;
@@ -53,7 +53,7 @@ const char *lt_machine_features(char *text, size_t size)
     static const char *const wanted[] = {"sse4_2",      "avx2",        "fma",      "avx512f",
                                          "avx512_vnni", "avx512_bf16", "amx_bf16", "avx512_fp16"};
     char flags[4096];
-    find_line("/proc/cpuinfo", "flags", flags, sizeof flags);
+    read_value_of_key("/proc/cpuinfo", "flags", flags, sizeof flags);
     size_t used = 0;
     text[0] = 0;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
@@ -69,11 +69,11 @@ const char *lt_machine_features(char *text, size_t size)
 
 const char *lt_machine_os(char *text, size_t size)
 {
-    return find_line("/etc/os-release", "PRETTY_NAME", text, size);
+    return read_value_of_key("/etc/os-release", "PRETTY_NAME", text, size);
 }
 
 /* Returns the CPU limit of a cgroup file: quota / period, rounded up; 0 if unlimited. */
-static int quota(const char *path)
+static int read_cpu_quota(const char *path)
 {
     char line[64] = "", *at = line;
     FILE *file = fopen(path, "r");
@@ -88,7 +88,7 @@ static int quota(const char *path)
 }
 
 /* Returns the limit of the process's cgroup (v2), else of the root of a container's mount. */
-static int cgroup_limit(void)
+static int find_cgroup_cpu_limit(void)
 {
     char line[512], path[640];
     FILE *file = fopen("/proc/self/cgroup", "r");
@@ -98,11 +98,11 @@ static int cgroup_limit(void)
         if (sscanf(line, "0::%479[^\n]", group) != 1)
             continue;
         snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
-        limit = quota(path);
+        limit = read_cpu_quota(path);
     }
     if (file)
         fclose(file);
-    return limit ? limit : quota("/sys/fs/cgroup/cpu.max");
+    return limit ? limit : read_cpu_quota("/sys/fs/cgroup/cpu.max");
 }
 
 int lt_cpu_threads(void)
@@ -110,7 +110,7 @@ int lt_cpu_threads(void)
     cpu_set_t set;
     int count = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
                                                        : CPU_COUNT(&set);
-    int limit = cgroup_limit();
+    int limit = find_cgroup_cpu_limit();
     if (limit && limit < count)
         count = limit;
     return count < 1 ? 1 : count;

@@ -20,7 +20,7 @@ lt_status lt_pattern_check_length(const char *what, size_t bytes)
 }
 
 /* Returns the larger number of "{2,5}" or "{2,}"; 1 if it is not a repetition. */
-static double repeats(const char *brace)
+static double max_repetitions(const char *brace)
 {
     char *end;
     const double least = strtod(brace + 1, &end);
@@ -33,7 +33,7 @@ static lt_status check_repeats(const char *what, const char *pattern)
     double product = 1;
     for (const char *c = pattern; *c; c++) {
         if (*c == '{')
-            product *= repeats(c);
+            product *= max_repetitions(c);
         if (*c == '\\' && strchr("123456789", c[1]) && c[1])
             return lt_fail(LT_E_ARG, "%s: '%s': back-references are not supported", what, pattern);
         c += *c == '\\' && c[1];

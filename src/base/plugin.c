@@ -13,7 +13,7 @@
 enum { PATH = 4096 };
 
 /* Finds the folder of the file that this code was loaded from. */
-static bool own_folder(char *folder, size_t bytes)
+static bool find_library_folder(char *folder, size_t bytes)
 {
     static const char anchor = 0;
     Dl_info info;
@@ -27,7 +27,7 @@ static bool own_folder(char *folder, size_t bytes)
 
 /* Searches $LATHER_PLUGIN_PATH (before 0.2: LATHER_MODULE_PATH), else the library's folder and its lather/. If not
  * found returns false, and path is the first candidate. */
-static bool find(const char *kind, char *path)
+static bool find_plugin(const char *kind, char *path)
 {
     const char *set = getenv("LATHER_PLUGIN_PATH");
     char folder[PATH / 2] = ".", inner[PATH];
@@ -36,7 +36,7 @@ static bool find(const char *kind, char *path)
     if (set && *set)
         snprintf(folder, sizeof folder, "%s", set);
     else
-        own_folder(folder, sizeof folder);
+        find_library_folder(folder, sizeof folder);
     snprintf(path, PATH, "%s/liblather-%s.so", folder, kind);
     if (!access(path, R_OK))
         return true;
@@ -50,7 +50,7 @@ static bool find(const char *kind, char *path)
 lt_status lt_plugin_open(const char *user, const char *kind, const char *symbol, const void **table)
 {
     char path[PATH];
-    if (!find(kind, path))
+    if (!find_plugin(kind, path))
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: plugin %s not found: this build lacks it, or set LATHER_PLUGIN_PATH "
                        "to its folder",
@@ -75,5 +75,5 @@ lt_status lt_plugin_check_version(const char *user, const char *version)
 bool lt_plugin_exists(const char *kind)
 {
     char path[PATH];
-    return find(kind, path);
+    return find_plugin(kind, path);
 }

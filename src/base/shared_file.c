@@ -28,7 +28,7 @@ const char *lt_file_kind(mode_t mode)
 
 enum { MODE = 07777 };
 
-static lt_status rejected(const char *path, const char *what)
+static lt_status rejected_error(const char *path, const char *what)
 {
     return lt_fail(LT_E_IO, "%s: %s, but the program creates this file itself: remove it", path,
                    what);
@@ -39,7 +39,7 @@ static lt_status open_error(const char *path, int why)
 {
     struct stat info;
     const bool is_kind = (why == ELOOP || why == ENXIO) && !lstat(path, &info);
-    lt_status st = is_kind ? rejected(path, lt_file_kind(info.st_mode))
+    lt_status st = is_kind ? rejected_error(path, lt_file_kind(info.st_mode))
                            : lt_fail(LT_E_IO, "%s: %s", path, strerror(why));
     errno = is_kind ? EPERM : why;
     return st;
@@ -76,15 +76,15 @@ static lt_status check_owner(const struct stat *info, const char *path, int acce
     return LT_OK;
 }
 
-static lt_status check(int fd, const char *path, int access, bool any_owner)
+static lt_status check_opened_file(int fd, const char *path, int access, bool any_owner)
 {
     struct stat info;
     if (fstat(fd, &info))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
-        return rejected(path, lt_file_kind(info.st_mode));
+        return rejected_error(path, lt_file_kind(info.st_mode));
     if (access != O_RDONLY && info.st_nlink > 1)
-        return rejected(path, "has another name (a hard link)");
+        return rejected_error(path, "has another name (a hard link)");
     return any_owner ? LT_OK : check_owner(&info, path, access);
 }
 
@@ -104,7 +104,7 @@ static lt_status open_checked(int *out, const char *path, int flags, mode_t mode
     } while (fd < 0 && errno == ENOENT && flags & O_CREAT);
     if (fd < 0)
         return open_error(path, errno);
-    lt_status st = check(fd, path, flags & O_ACCMODE, any_owner);
+    lt_status st = check_opened_file(fd, path, flags & O_ACCMODE, any_owner);
     if (!st && flags & O_TRUNC && ftruncate(fd, 0))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     if (st) {
@@ -121,12 +121,12 @@ lt_status lt_shared_open(int *fd, const char *path, int flags, mode_t mode)
     return open_checked(fd, path, flags, mode, false);
 }
 
-lt_status lt_shared_open_any(int *fd, const char *path, int flags, mode_t mode)
+lt_status lt_shared_open_any_owner(int *fd, const char *path, int flags, mode_t mode)
 {
     return open_checked(fd, path, flags, mode, true);
 }
 
-lt_status lt_shared_stream(FILE **out, const char *path, char mode)
+lt_status lt_shared_open_stream(FILE **out, const char *path, char mode)
 {
     const bool append = mode == 'a';
     int fd;
@@ -142,7 +142,7 @@ lt_status lt_replacement_open(lt_replacement *r, const char *path)
 {
     *r = (lt_replacement){.path = lt_strdup(path),
                           .temp = lt_format("%s.tmp-%ld", path, (long)getpid())};
-    lt_status st = r->path && r->temp ? lt_shared_stream(&r->file, r->temp, 'w') : LT_E_NOMEM;
+    lt_status st = r->path && r->temp ? lt_shared_open_stream(&r->file, r->temp, 'w') : LT_E_NOMEM;
     if (st == LT_E_IO && errno != EPERM)
         st = lt_fail(st, "%s: %s", path, strerror(errno));
     if (st) {
@@ -175,7 +175,7 @@ lt_status lt_shared_save(const char *path, const void *data, size_t bytes)
     return lt_replacement_close(&r, LT_OK, false);
 }
 
-lt_status lt_shared_folder(const char *path)
+lt_status lt_make_shared_folder(const char *path)
 {
     struct stat info;
     if (!lstat(path, &info) && S_ISLNK(info.st_mode))
@@ -183,7 +183,7 @@ lt_status lt_shared_folder(const char *path)
     return lt_make_folders(path);
 }
 
-lt_status lt_private_folder(const char *path)
+lt_status lt_check_private_folder(const char *path)
 {
     struct stat info;
     if (stat(path, &info))

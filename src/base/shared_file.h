@@ -15,9 +15,9 @@
  * LT_E_IO. */
 LT_MUST_CHECK lt_status lt_shared_open(int *fd, const char *path, int flags, mode_t mode);
 /* lt_shared_open() without checks of owner and mode, for a folder that the user shares on purpose. */
-LT_MUST_CHECK lt_status lt_shared_open_any(int *fd, const char *path, int flags, mode_t mode);
+LT_MUST_CHECK lt_status lt_shared_open_any_owner(int *fd, const char *path, int flags, mode_t mode);
 /* fopen() by lt_shared_open(): 'w' truncates, 'a' appends; both create. Errors: LT_E_IO, LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_shared_stream(FILE **out, const char *path, char mode);
+LT_MUST_CHECK lt_status lt_shared_open_stream(FILE **out, const char *path, char mode);
 
 /* A file written as PATH.tmp-PID and renamed when complete. */
 typedef struct lt_replacement {
@@ -34,11 +34,11 @@ LT_MUST_CHECK lt_status lt_shared_save(const char *path, const void *data, size_
 
 /* Creates a folder and its parents; path may be a link to one if it is owned by this user, root or the owner of its
  * folder. Errors: LT_E_IO, LT_E_ARG. */
-LT_MUST_CHECK lt_status lt_shared_folder(const char *path);
+LT_MUST_CHECK lt_status lt_make_shared_folder(const char *path);
 
 /* Fails unless path is a folder (or a link to one) of this user or root that other users cannot write; a private group,
  * with the owner's number, may. Not needed directly after mkdir(), as a file server may map owners. Errors: LT_E_IO. */
-LT_MUST_CHECK lt_status lt_private_folder(const char *path);
+LT_MUST_CHECK lt_status lt_check_private_folder(const char *path);
 
 /* Returns "a file", "a folder", "a symbolic link", ... for st_mode. */
 const char *lt_file_kind(mode_t mode);

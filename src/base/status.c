@@ -25,19 +25,19 @@ static const char *const helps[] = {
 #undef X
 };
 
-static const char *lookup(const char *const *table, lt_status status)
+static const char *look_up_text(const char *const *table, lt_status status)
 {
     return (unsigned)status < sizeof names / sizeof *names ? table[status] : "unknown status";
 }
 
 const char *lt_status_name(lt_status status)
 {
-    return lookup(names, status);
+    return look_up_text(names, status);
 }
 
 const char *lt_status_help(lt_status status)
 {
-    return lookup(helps, status);
+    return look_up_text(helps, status);
 }
 
 const char *lt_error_message(void)

@@ -58,7 +58,7 @@ int lt_text_numbers(const char *text, double *value, int most)
 
 enum { LONGEST = 64 }; /* longer texts are compared by their first characters */
 
-static size_t least(size_t a, size_t b, size_t c)
+static size_t min_of_three(size_t a, size_t b, size_t c)
 {
     size_t ab = a < b ? a : b;
     return ab < c ? ab : c;
@@ -74,14 +74,14 @@ size_t lt_edit_distance(const char *a, size_t bytes, const char *b)
         row[0] = i;
         for (size_t j = 1; j <= m; j++) {
             size_t above = row[j];
-            row[j] = least(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            row[j] = min_of_three(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
             diagonal = above;
         }
     }
     return row[m];
 }
 
-const char *lt_nearest(const char *text, const char *const *words, size_t count)
+const char *lt_nearest_word(const char *text, const char *const *words, size_t count)
 {
     const char *best = words[0];
     size_t bytes = strlen(text);

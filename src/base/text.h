@@ -8,6 +8,6 @@
 size_t lt_edit_distance(const char *a, size_t bytes, const char *b);
 
 /* Returns the word of smallest edit distance to text, the first of several. count >= 1. */
-const char *lt_nearest(const char *text, const char *const *words, size_t count);
+const char *lt_nearest_word(const char *text, const char *const *words, size_t count);
 
 #endif

@@ -29,7 +29,7 @@ static inline void lt_cond_init(pthread_cond_t *cond)
 }
 
 /* Converts seconds to a timespec. */
-static inline struct timespec lt_timespec(double seconds)
+static inline struct timespec lt_timespec_from_seconds(double seconds)
 {
     struct timespec t = {.tv_sec = (time_t)seconds};
     t.tv_nsec = (long)(1e9 * (seconds - (double)t.tv_sec));

@@ -48,7 +48,7 @@ void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *non
         snprintf(out + 2 * i, 3, "%02x", mac[i]);
 }
 
-bool lt_token_is_proof(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF])
+bool lt_token_proofs_equal(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF])
 {
     volatile unsigned differ = 0; /* volatile: prevents an early exit by the compiler */
     for (int i = 0; i < LT_TOKEN_PROOF; i++)

@@ -24,7 +24,7 @@ bool lt_token_is_nonce(const char *text);
 void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *nonce,
                     const char *words);
 /* Compares a received proof with the expected one in constant time. */
-bool lt_token_is_proof(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF]);
+bool lt_token_proofs_equal(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF]);
 /* Checks the length of a token; NULL (no token) passes. name: prefix of the message. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_token_check(const char *token, const char *name);
 

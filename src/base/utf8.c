@@ -19,7 +19,7 @@ static int sequence_bytes(unsigned char lead)
     return lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
 }
 
-int lt_utf8_bytes(const char *at, const char *end)
+int lt_utf8_length(const char *at, const char *end)
 {
     const unsigned char *c = (const unsigned char *)at;
     int bytes = at < end ? sequence_bytes(c[0]) : 0;
@@ -33,7 +33,7 @@ int lt_utf8_bytes(const char *at, const char *end)
     return bytes;
 }
 
-int lt_utf8_put(char *to, uint32_t code)
+int lt_utf8_encode(char *to, uint32_t code)
 {
     static const unsigned char lead[] = {0, 0, 0xc0, 0xe0, 0xf0};
     int bytes = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
@@ -43,7 +43,7 @@ int lt_utf8_put(char *to, uint32_t code)
     return bytes;
 }
 
-uint32_t lt_utf8_code(const char *at, int *bytes)
+uint32_t lt_utf8_decode(const char *at, int *bytes)
 {
     static const unsigned char mask[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
     const unsigned char *c = (const unsigned char *)at;
@@ -71,7 +71,7 @@ static bool changes_layout(const unsigned char *c, int bytes)
 }
 
 /* Returns true if a character (bytes 0: invalid) is printed without an escape. */
-static bool is_plain(const unsigned char *c, int bytes)
+static bool is_printable(const unsigned char *c, int bytes)
 {
     if (bytes == 1)
         return c[0] >= 0x20 && c[0] != 0x7f && c[0] != '\\';
@@ -87,9 +87,9 @@ static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
     static const char digit[] = "0123456789abcdef";
     const unsigned char *c = (const unsigned char *)at;
     size_t length = 0;
-    int whole = lt_utf8_bytes(at, end);
+    int whole = lt_utf8_length(at, end);
     *bytes = whole ? whole : 1;
-    if (is_plain(c, whole)) {
+    if (is_printable(c, whole)) {
         memcpy(out, at, (size_t)whole);
         return (size_t)whole;
     }
@@ -106,7 +106,7 @@ static size_t escape_one(char *out, const char *at, const char *end, int *bytes)
     return length;
 }
 
-static const char *escape(char *out, size_t size, const char *text, bool backslash)
+static const char *escape_text(char *out, size_t size, const char *text, bool backslash)
 {
     char one[4 * ESCAPE_BYTES];
     const char *end = text + strlen(text);
@@ -127,12 +127,12 @@ static const char *escape(char *out, size_t size, const char *text, bool backsla
 
 const char *lt_text_escape(char *out, size_t size, const char *text)
 {
-    return escape(out, size, text, true);
+    return escape_text(out, size, text, true);
 }
 
 const char *lt_text_line(char *out, size_t size, const char *text)
 {
-    return escape(out, size, text, false);
+    return escape_text(out, size, text, false);
 }
 
 size_t lt_text_escape_bytes(const char *text)

@@ -34,7 +34,7 @@ static double norm_of(const double *x, size_t count, size_t stride)
 }
 
 /* Eliminates column `at` below its diagonal and updates the later columns. */
-static void reflect(double *a, int rows, int columns, int at)
+static void apply_householder(double *a, int rows, int columns, int at)
 {
     const size_t n = (size_t)columns, below = (size_t)(rows - at), right = n - (size_t)at;
     double *v = a + (size_t)at * n + (size_t)at;
@@ -62,11 +62,11 @@ static void reflect(double *a, int rows, int columns, int at)
 static void make_triangle(double *a, int rows, int columns)
 {
     for (int at = 0; at < columns && at < rows - 1; at++)
-        reflect(a, rows, columns, at);
+        apply_householder(a, rows, columns, at);
 }
 
 /* Solves r x = y in place, for the leading order x order triangle of r [*,stride]. false: r is numerically singular. */
-static bool solve(const double *r, int stride, int order, double *y)
+static bool solve_triangle(const double *r, int stride, int order, double *y)
 {
     double most = 0;
     for (int i = 0; i < order; i++)
@@ -123,7 +123,7 @@ static size_t index_of(const active_set *s, int row, int column)
 }
 
 /* The mean of count values `step` apart; 0 unless centred. */
-static double mean(const double *x, int count, int step, bool centred)
+static double mean_if_centred(const double *x, int count, int step, bool centred)
 {
     double sum = 0;
     for (int i = 0; centred && i < count; i++)
@@ -145,19 +145,19 @@ static void scale_column(active_set *s, double *m, int rows, int j, double shift
 }
 
 /* Reduces [a b] to its triangle, which has the same minimum. */
-static lt_status compress(active_set *s, const problem *p)
+static lt_status reduce_problem_by_qr(active_set *s, const problem *p)
 {
     const size_t n = (size_t)s->columns + 1, rows = (size_t)p->rows;
     double *m = lt_alloc(rows * n, sizeof *m);
     if (!m)
         return LT_E_NOMEM;
-    const double middle = mean(p->b, p->rows, 1, p->centred);
+    const double middle = mean_if_centred(p->b, p->rows, 1, p->centred);
     for (size_t i = 0; i < rows; i++) {
         memcpy(m + i * n, p->a + i * (n - 1), (n - 1) * sizeof *m);
         m[i * n + n - 1] = p->b[i] - middle;
     }
     for (int j = 0; j < s->columns; j++)
-        scale_column(s, m, p->rows, j, mean(p->a + j, p->rows, s->columns, p->centred));
+        scale_column(s, m, p->rows, j, mean_if_centred(p->a + j, p->rows, s->columns, p->centred));
     make_triangle(m, p->rows, s->columns + 1);
     memcpy(s->triangle, m, (size_t)s->rows * n * sizeof *m);
     lt_free(m);
@@ -188,11 +188,11 @@ static lt_status open_set(active_set *s, const problem *p)
     s->trial = s->penalty + n;
     s->gradient = s->trial + n;
     s->rejected = s->passive + n;
-    return compress(s, p);
+    return reduce_problem_by_qr(s, p);
 }
 
 /* Computes gradient = a^T (b - a x); returns a bound of its rounding error. */
-static double slope(active_set *s)
+static double compute_gradient(active_set *s)
 {
     double size = 0;
     memset(s->gradient, 0, (size_t)s->columns * sizeof *s->gradient);
@@ -211,9 +211,9 @@ static double slope(active_set *s)
 }
 
 /* Returns the column outside the passive set with the steepest descent, or -1. */
-static int steepest(active_set *s)
+static int find_steepest_column(active_set *s)
 {
-    const double rounding = slope(s);
+    const double rounding = compute_gradient(s);
     double most = rounding;
     int found = -1;
     for (int j = 0; j < s->columns; j++) {
@@ -230,7 +230,7 @@ static int steepest(active_set *s)
 
 /* Sets trial to the minimum over the passive columns, with the sign of x, of the entering column `sign`. false: the
  * columns are linearly dependent. */
-static bool minimum(active_set *s, int entering, double sign)
+static bool solve_passive_columns(active_set *s, int entering, double sign)
 {
     const int k = s->passives, n = k + 1;
     if (k > s->rows)
@@ -251,10 +251,10 @@ static bool minimum(active_set *s, int entering, double sign)
     solve_transposed(s->work, n, k, s->trial);
     for (int j = 0; j < k; j++)
         s->trial[j] = s->work[(size_t)j * (size_t)n + (size_t)k] - s->trial[j];
-    return solve(s->work, n, k, s->trial);
+    return solve_triangle(s->work, n, k, s->trial);
 }
 
-static void leave(active_set *s, int k)
+static void remove_passive_column(active_set *s, int k)
 {
     s->x[s->passive[k]] = 0;
     s->passives--;
@@ -280,7 +280,7 @@ static double first_zero(const active_set *s, int *at)
 }
 
 /* Moves x towards trial until a column reaches 0, which leaves the set. Returns true at trial. */
-static bool move_x(active_set *s)
+static bool move_towards_trial(active_set *s)
 {
     int at = -1;
     const double share = first_zero(s, &at);
@@ -289,34 +289,34 @@ static bool move_x(active_set *s)
         *x = at < 0 ? s->trial[k] : *x + share * (s->trial[k] - *x);
     }
     if (at >= 0)
-        leave(s, at);
+        remove_passive_column(s, at);
     for (int k = s->passives - 1; at >= 0 && k >= 0; k--)
         if (!(fabs(s->x[s->passive[k]]) > 0))
-            leave(s, k);
+            remove_passive_column(s, k);
     return at < 0;
 }
 
 /* Adds a column to the set unless entering < 0, and minimises over the set. */
-static void exchange(active_set *s, int entering)
+static void exchange_column(active_set *s, int entering)
 {
     double sign = 1;
     if (entering >= 0) {
         sign = copysign(1, s->gradient[entering]);
         s->passive[s->passives++] = entering;
-        const bool independent = minimum(s, entering, sign);
+        const bool independent = solve_passive_columns(s, entering, sign);
         if (!independent || !(s->trial[s->passives - 1] * sign > 0)) {
             s->passives--;
             s->rejected[entering] = 1;
             return;
         }
         memset(s->rejected, 0, (size_t)s->columns * sizeof *s->rejected);
-        if (move_x(s))
+        if (move_towards_trial(s))
             return;
     }
     while (s->passives) {
-        if (!minimum(s, -1, 1))
-            leave(s, s->passives - 1);
-        else if (move_x(s))
+        if (!solve_passive_columns(s, -1, 1))
+            remove_passive_column(s, s->passives - 1);
+        else if (move_towards_trial(s))
             return;
     }
 }
@@ -327,8 +327,8 @@ static lt_status solve_set(active_set *s)
     memset(s->rejected, 0, (size_t)s->columns * sizeof *s->rejected);
     int entering = -1;
     for (int i = 0; i < most; i++) {
-        exchange(s, entering);
-        entering = steepest(s);
+        exchange_column(s, entering);
+        entering = find_steepest_column(s);
         if (entering < 0)
             return LT_OK;
     }
@@ -345,7 +345,7 @@ static lt_status solve_lasso(active_set *s, int rows, double penalty)
 }
 
 /* x for the caller's columns. */
-static void read_x(const active_set *s, double *x)
+static void read_solution(const active_set *s, double *x)
 {
     for (int j = 0; j < s->columns; j++)
         x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
@@ -364,7 +364,7 @@ static double intercept_of(const problem *p, const double *x)
 }
 
 /* |a x + intercept - b| */
-static double residual(const problem *p, const double *x, double intercept)
+static double residual_norm(const problem *p, const double *x, double intercept)
 {
     double sum = 0;
     for (int i = 0; i < p->rows; i++) {
@@ -376,7 +376,7 @@ static double residual(const problem *p, const double *x, double intercept)
     return sqrt(sum);
 }
 
-static lt_status check(const char *who, const problem *p)
+static lt_status check_finite(const char *who, const problem *p)
 {
     if (p->rows < 1 || p->columns < 1)
         return lt_fail(LT_E_ARG, "%s: %d rows of %d columns, want at least 1 of 1", who, p->rows,
@@ -399,15 +399,15 @@ lt_status lt_nnls(double *x, double *norm, const double *a, int rows, int column
 {
     active_set s;
     const problem p = {a, b, rows, columns, false};
-    LT_TRY(check("nnls", &p));
+    LT_TRY(check_finite("nnls", &p));
     lt_status st = open_set(&s, &p);
     s.positive = true;
     if (!st)
         st = solve_set(&s);
     if (!st)
-        read_x(&s, x);
+        read_solution(&s, x);
     if (!st && norm)
-        *norm = residual(&p, x, 0);
+        *norm = residual_norm(&p, x, 0);
     close_set(&s);
     return st;
 }
@@ -417,14 +417,14 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
 {
     active_set s;
     const problem p = {a, b, rows, columns, true};
-    LT_TRY(check("lasso", &p));
+    LT_TRY(check_finite("lasso", &p));
     if (!(penalty >= 0) || !isfinite(penalty))
         return lt_fail(LT_E_ARG, "lasso: penalty %g, want at least 0", penalty);
     lt_status st = open_set(&s, &p);
     if (!st)
         st = solve_lasso(&s, rows, penalty);
     if (!st) {
-        read_x(&s, x);
+        read_solution(&s, x);
         *intercept = intercept_of(&p, x);
     }
     close_set(&s);
@@ -448,7 +448,7 @@ static lt_status largest_penalty(double *out, const problem *all)
     const lt_status st = open_set(&s, all);
     *out = 0;
     if (!st)
-        (void)slope(&s); /* x is 0 */
+        (void)compute_gradient(&s); /* x is 0 */
     for (int j = 0; !st && j < s.columns; j++)
         *out = fmax(*out, fabs(s.gradient[j]) * s.scale[j] / all->rows);
     close_set(&s);
@@ -456,7 +456,7 @@ static lt_status largest_penalty(double *out, const problem *all)
 }
 
 /* Copies all rows to a and b, those of the fold last; returns the others. */
-static problem split(const problem *all, const int *folds, int fold, double *a, double *b)
+static problem split_off_fold(const problem *all, const int *folds, int fold, double *a, double *b)
 {
     const size_t n = (size_t)all->columns;
     int kept = 0, out = all->rows;
@@ -481,8 +481,8 @@ static lt_status add_errors(double *error, const problem *kept, int left, double
         st = solve_lasso(&s, kept->rows, penalty_at(largest, i));
         if (st)
             break;
-        read_x(&s, x);
-        const double apart = residual(&out, x, intercept_of(kept, x));
+        read_solution(&s, x);
+        const double apart = residual_norm(&out, x, intercept_of(kept, x));
         error[i] += apart * apart / left;
     }
     close_set(&s);
@@ -497,7 +497,7 @@ static lt_status cross_validate(double *error, int *folds, const problem *all, c
     double *memory = lt_alloc(cells + (size_t)all->rows + (size_t)all->columns, sizeof *memory);
     lt_status st = memory ? LT_OK : LT_E_NOMEM;
     for (*folds = 0; !st; ++*folds) {
-        const problem kept = split(all, fold, *folds, memory, memory + cells);
+        const problem kept = split_off_fold(all, fold, *folds, memory, memory + cells);
         const int left = all->rows - kept.rows;
         if (!left)
             break;
@@ -514,7 +514,7 @@ lt_status lt_lasso_choose(double *penalty, double *error, const double *a, int r
     const problem all = {a, b, rows, columns, true};
     double sum[PENALTIES] = {0}, largest = 0;
     int folds = 0, best = 0;
-    LT_TRY(check("lasso", &all));
+    LT_TRY(check_finite("lasso", &all));
     LT_TRY(largest_penalty(&largest, &all));
     LT_TRY(cross_validate(sum, &folds, &all, fold, largest));
     for (int i = 1; i < PENALTIES; i++)

@@ -93,7 +93,7 @@ static int number_folds(losses *s)
 
 /* Scales terms to mean 0 and deviation 1. A constant term becomes zeros, which the Lasso ignores; so does the last one,
  * m, where three numbers of ranks cannot distinguish it from 1, log m and 1/m. */
-static void standardise(losses *s, int folds)
+static void standardize_terms(losses *s, int folds)
 {
     const double n = (double)s->count;
     for (size_t i = 0; i < s->count; i++)
@@ -144,7 +144,7 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
                        folds, LT_LOSS_RANKS);
     if (!(s->most > s->least))
         return lt_fail(LT_E_ARG, "loss model: all %zu losses are %g", count, s->least);
-    standardise(s, folds);
+    standardize_terms(s, folds);
     return LT_OK;
 }
 
@@ -164,7 +164,7 @@ static lt_status try_floor(losses *s, double at, double *penalty, double *held_o
     return LT_OK;
 }
 
-static lt_status fit(lt_loss_model *out, losses *s, double at)
+static lt_status fit_with_floor(lt_loss_model *out, losses *s, double at)
 {
     lt_loss_model model = {.floor = at, .least = (double)INFINITY};
     double x[LT_LOSS_TERMS], cost;
@@ -202,7 +202,7 @@ static lt_status try_at(losses *s, guess *g)
 }
 
 /* Golden-section search around the best guess. */
-static lt_status narrow(losses *s, guess left, guess best, guess right, double *u)
+static lt_status golden_section_search(losses *s, guess left, guess best, guess right, double *u)
 {
     enum { STEPS = 70 };
     const double part = (3 - sqrt(5)) / 2;
@@ -235,7 +235,7 @@ static lt_status find_floor(losses *s, double *at)
     }
     double u = guessed[best].u;
     if (best > 0 && best < GUESSES - 1)
-        LT_TRY(narrow(s, guessed[best - 1], guessed[best], guessed[best + 1], &u));
+        LT_TRY(golden_section_search(s, guessed[best - 1], guessed[best], guessed[best + 1], &u));
     *at = floor_at(s, u);
     return LT_OK;
 }
@@ -248,7 +248,7 @@ lt_status lt_loss_fit(lt_loss_model *out, const lt_loss_point *point, size_t cou
     if (!st)
         st = find_floor(&s, &at);
     if (!st)
-        st = fit(out, &s, at);
+        st = fit_with_floor(out, &s, at);
     losses_free(&s);
     return st;
 }
@@ -261,7 +261,7 @@ lt_status lt_loss_fit_above(lt_loss_model *out, const lt_loss_point *point, size
     if (!st && !(s.least > floor))
         st = lt_fail(LT_E_ARG, "loss model: the loss %g is not above the floor %g", s.least, floor);
     if (!st)
-        st = fit(out, &s, floor);
+        st = fit_with_floor(out, &s, floor);
     losses_free(&s);
     return st;
 }

@@ -22,7 +22,7 @@ LT_MUST_CHECK lt_status lt_system_open(lt_system *out, const lt_plan_profile *pr
                                        const lt_plan_machine *machine, const lt_plan_setup *setup);
 
 /* Seconds of forward and backward of one micro-batch on a rank. */
-double lt_system_micro(const lt_system *s);
+double lt_system_micro_batch(const lt_system *s);
 /* Ranks over which the optimizer's state is sharded. */
 int lt_system_owners(const lt_system *s);
 /* Updates between root refreshes; INFINITY: none. */
@@ -32,11 +32,11 @@ typedef struct lt_system_owner {
     double update, refresh, elements;
 } lt_system_owner;
 /* Assigns blocks to owners. out: [owners], for lt_free(), NULL or not on failure. */
-LT_MUST_CHECK lt_status lt_system_deal(lt_system_owner **out, const lt_system *s);
+LT_MUST_CHECK lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s);
 /* Returns the mean seconds of an update, of the slowest owner; share: the largest owner's share of the elements. */
 double lt_system_update(const lt_system_owner *owner, const lt_system *s, double *share);
 /* Communication inside the layers per update, as far as matrix products do not overlap it. */
-double lt_system_layers(const lt_system *s);
+double lt_system_layer_exchange(const lt_system *s);
 /* Communication of gradients and updates that backward does not overlap. */
 LT_MUST_CHECK lt_status lt_system_exchange(double *seconds, const lt_system *s,
                                            const lt_system_owner *owner);
@@ -45,6 +45,6 @@ LT_MUST_CHECK lt_status lt_system_exchange(double *seconds, const lt_system *s,
 LT_MUST_CHECK lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s,
                                           double seconds);
 /* Compares two doubles, for qsort(). */
-int lt_system_ascending(const void *a, const void *b);
+int lt_compare_ascending(const void *a, const void *b);
 
 #endif

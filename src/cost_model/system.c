@@ -186,7 +186,7 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
 /* --- The sum --- */
 
 /* Returns the seconds of copying gradients to buckets and back; sharded gradients are not copied back. */
-static double staging(const lt_system *s)
+static double gradient_copy_seconds(const lt_system *s)
 {
     const lt_cost_scheme scheme = s->setup->exchange.scheme;
     const int replicas = s->mesh.data * s->mesh.depth;
@@ -217,16 +217,17 @@ static double memory_of(const lt_system *s, double share)
            + parameters * row->kept / (row->by_node ? s->cluster.per_node : 1);
 }
 
-static lt_status add_up(lt_plan_cost *out, const lt_system *s, const lt_system_owner *owner)
+static lt_status add_up_step_cost(lt_plan_cost *out, const lt_system *s,
+                                  const lt_system_owner *owner)
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
     double share, kept;
-    lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro(s),
+    lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro_batch(s),
                       .load = s->slow * s->profile->load_per_sample * samples / s->model};
     LT_TRY(lt_system_waiting(&c.waiting, &kept, s, c.compute));
     LT_TRY(lt_system_exchange(&c.exposed, s, owner));
     c.update = lt_system_update(owner, s, &share);
-    c.compute += lt_system_layers(s) + staging(s);
+    c.compute += lt_system_layer_exchange(s) + gradient_copy_seconds(s);
     c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
     c.memory = memory_of(s, share);
@@ -241,9 +242,9 @@ lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
     lt_system s;
     lt_system_owner *owner = NULL;
     LT_TRY(lt_system_open(&s, profile, machine, setup));
-    lt_status st = lt_system_deal(&owner, &s);
+    lt_status st = lt_system_assign_blocks(&owner, &s);
     if (!st)
-        st = add_up(out, &s, owner);
+        st = add_up_step_cost(out, &s, owner);
     lt_free(owner);
     return st;
 }

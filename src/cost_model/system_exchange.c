@@ -68,7 +68,7 @@ static double owner_seconds(const lt_system *s, const lt_cost_cluster *c)
 /* The number of elements with which equal owners would keep a network card as busy as the busiest one is when owners
  * send their updates to all. A card sends the elements of its node to all other nodes, and receives all others for each
  * of its ranks. */
-static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
+static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements)
 {
     const lt_system *s = x->s;
     const int per_node = x->cluster.nodes > 1 ? x->cluster.per_node : 1,
@@ -87,7 +87,7 @@ static int64_t as_of_equal_owners(const exchange *x, int64_t elements)
 }
 
 /* In local steps owners send updates within their node only. */
-static lt_status simulate(double *seconds, const exchange *x)
+static lt_status simulate_exchange(double *seconds, const exchange *x)
 {
     lt_cost_result r;
     LT_TRY(lt_cost_simulate(&r, &x->plan, &x->cluster, x->bucket, x->s->profile->buckets,
@@ -98,7 +98,8 @@ static lt_status simulate(double *seconds, const exchange *x)
     *seconds = r.exposed;
     if (x->plan.scheme != LT_COST_LOCAL_STEPS)
         *seconds = r.exposed - lt_cost_after_update(&x->plan, &x->cluster, elements)
-                   + lt_cost_after_update(&x->plan, &x->cluster, as_of_equal_owners(x, elements));
+                   + lt_cost_after_update(&x->plan, &x->cluster,
+                                          elements_if_owners_were_equal(x, elements));
     return LT_OK;
 }
 
@@ -108,11 +109,11 @@ lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_syste
                   .owner = owner,
                   .plan = s->setup->exchange,
                   .cluster = s->model > 1 ? cluster_of_replicas(s) : s->cluster,
-                  .backward = s->profile->backward * lt_system_micro(s)};
+                  .backward = s->profile->backward * lt_system_micro_batch(s)};
     x.plan.sharded = s->sharded;
     x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
     LT_TRY(copy_buckets(&x.bucket, s, x.backward));
-    const lt_status st = simulate(seconds, &x); /* also checks x.plan */
+    const lt_status st = simulate_exchange(seconds, &x); /* also checks x.plan */
     lt_free(x.bucket);
     if (!st)
         *seconds += owner_seconds(s, &x.cluster);

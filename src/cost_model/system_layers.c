@@ -7,7 +7,7 @@
 
 enum { F32 = 4 };
 
-double lt_system_micro(const lt_system *s)
+double lt_system_micro_batch(const lt_system *s)
 {
     const lt_plan_profile *p = s->profile;
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
@@ -20,7 +20,7 @@ static const struct {
 enum { PRODUCTS = sizeof product / sizeof *product, ALL_WEIGHTS = 36 };
 
 /* Returns the CPU seconds of messages sent and received if communication shares the cores of computing; else 0. */
-static double work(const lt_system *s, bool inside, double bytes, double messages)
+static double message_core_seconds(const lt_system *s, bool inside, double bytes, double messages)
 {
     const lt_cost_cluster *c = &s->cluster;
     const double byte = inside ? c->copy + c->carry : c->copy;
@@ -29,7 +29,7 @@ static double work(const lt_system *s, bool inside, double bytes, double message
 
 /* Returns the seconds in which each of `size` ranks, `apart` apart, sends bytes to the others; ranks of a node share
  * its network card. */
-static double in_group(const lt_system *s, int size, int apart, double bytes)
+static double group_exchange_seconds(const lt_system *s, int size, int apart, double bytes)
 {
     const int per_node = s->cluster.per_node, fit = per_node / apart > 1 ? per_node / apart : 1,
               here = fit < size ? fit : size;
@@ -47,13 +47,14 @@ enum { ROOTED = 8 }; /* rooted collectives in flight at once */
 /* Rows are all-gathered before a product, or reduce-scattered after it, in chunks, up to ROOTED at once. The product of
  * the rank's own chunk overlaps with nothing; the CPU time of messages alternates with products. Backward has the same:
  * twice. */
-static double in_one_dimension(const lt_system *s, double rows, double computing)
+static double exposed_in_one_dimension(const lt_system *s, double rows, double computing)
 {
     const int t = s->mesh.columns;
     const double rest = (t - 1.0) / t;
     const double bytes = F32 * rest * rows * s->profile->hidden;
-    const double moved = in_group(s, s->model, 1, bytes) * fmax(1, (double)t / ROOTED),
-                 own = work(s, s->model <= s->cluster.per_node, bytes, t - 1);
+    const double moved =
+                     group_exchange_seconds(s, s->model, 1, bytes) * fmax(1, (double)t / ROOTED),
+                 own = message_core_seconds(s, s->model <= s->cluster.per_node, bytes, t - 1);
     double sum = 0;
     for (int i = 0; i < PRODUCTS; i++) {
         const double weights = product[i].inputs * product[i].outputs;
@@ -65,7 +66,7 @@ static double in_one_dimension(const lt_system *s, double rows, double computing
 /* Outside the layers: rows are reduce-scattered after a sharded embedding and all-gathered before the last layer, both
  * again in backward; gradients of parameters that are not sharded are summed (all but 12 h^2 of a layer and the
  * table). */
-static double around_layers(const lt_system *s, double rows)
+static double exposed_outside_layers(const lt_system *s, double rows)
 {
     enum { TABLE = 4, SUM = 2 };
     const lt_plan_profile *p = s->profile;
@@ -74,8 +75,11 @@ static double around_layers(const lt_system *s, double rows)
     for (size_t i = 0; i < p->buckets; i++)
         whole += (double)p->bucket[i].elements;
     const double table =
-        p->vocabulary > 0 ? TABLE * in_group(s, s->model, 1, F32 * rest * rows * p->hidden) : 0;
-    return table + (whole > 0 ? SUM * in_group(s, s->model, 1, F32 * rest * whole) : 0);
+        p->vocabulary > 0
+            ? TABLE * group_exchange_seconds(s, s->model, 1, F32 * rest * rows * p->hidden)
+            : 0;
+    return table
+           + (whole > 0 ? SUM * group_exchange_seconds(s, s->model, 1, F32 * rest * whole) : 0);
 }
 
 /* --- Grids --- */
@@ -107,7 +111,7 @@ static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
 /* A gradient in q steps of product time g broadcasts one operand, in b, and sums one, in s. With a card per rank two
  * sums are in flight: a step starts max(b, g) after the last one, or s + g after the one before; the longest path has
  * one kind only, up to an odd step. Where ranks share a card, sums run one after another. */
-static double gradient(int q, broadcast of, broadcast sum, double g)
+static double gradient_product_seconds(int q, broadcast of, broadcast sum, double g)
 {
     const double b = of.seconds + of.latency, s = sum.seconds + sum.latency, step = fmax(b, g);
     const int pairs = (q - 1) / 2, odd = (q - 1) % 2;
@@ -125,7 +129,7 @@ typedef struct grid_product {
 /* The three products (forward, two gradients) without their computation, g per step. forward = f + l + (q - 1) max(g, m
  * + l) + g with f the communication of the first step, whose card on the diagonal sends both blocks, and m that of a
  * later step. */
-static double products_of_steps(const lt_system *s, const grid_product *p)
+static double exposed_in_grid_products(const lt_system *s, const grid_product *p)
 {
     const int q = p->rows;
     const double g = p->seconds;
@@ -134,13 +138,14 @@ static double products_of_steps(const lt_system *s, const grid_product *p)
     const double first =
         x.inside == w.inside ? x.seconds + w.seconds + fmax(x.latency, w.latency) : most;
     const double forward = first + (q - 1) * fmax(g, most) + g;
-    return forward + gradient(q, w, x, g) + gradient(q, x, w, g) - 3 * q * g;
+    return forward + gradient_product_seconds(q, w, x, g) + gradient_product_seconds(q, x, w, g)
+           - 3 * q * g;
 }
 
 /* Exposed communication of a product of rows [rows,inputs] and weights [inputs,outputs] and of its gradients;
  * computing: seconds of one of them. The CPU time of messages alternates with products. */
-static double product_on_grid(const lt_system *s, double rows, double inputs, double outputs,
-                              double computing)
+static double exposed_of_grid_product(const lt_system *s, double rows, double inputs,
+                                      double outputs, double computing)
 {
     const int q = s->mesh.rows;
     const double blocks = q * q;
@@ -149,62 +154,66 @@ static double product_on_grid(const lt_system *s, double rows, double inputs, do
                       .w_bytes = F32 * inputs * outputs / blocks,
                       .seconds = computing / q};
     const double rest = (q - 1.0) / q,
-                 own = work(s, q <= s->cluster.per_node, rest * p.x_bytes, rest)
-                       + work(s, q * q <= s->cluster.per_node, rest * p.w_bytes, rest);
+                 own = message_core_seconds(s, q <= s->cluster.per_node, rest * p.x_bytes, rest)
+                       + message_core_seconds(s, q * q <= s->cluster.per_node, rest * p.w_bytes,
+                                              rest);
     p.seconds += own;
-    return products_of_steps(s, &p) + 3 * q * own;
+    return exposed_in_grid_products(s, &p) + 3 * q * own;
 }
 
 /* Sums of moments of norms, forward and backward, and gradients of norms' parameters and of biases. */
-static double norms_of_layer(const lt_system *s, double rows)
+static double norm_exchange_seconds(const lt_system *s, double rows)
 {
     enum { EXCHANGES = 4, MOMENTS = 2, VECTORS = 13, SUM = 2 };
     const int q = s->mesh.rows;
     const double sum = SUM * F32 * (q - 1.0) / q, own = rows / q / s->mesh.depth;
-    return EXCHANGES * in_group(s, q, 1, sum * MOMENTS * own)
-           + in_group(s, q, q, sum * VECTORS * s->profile->hidden / q);
+    return EXCHANGES * group_exchange_seconds(s, q, 1, sum * MOMENTS * own)
+           + group_exchange_seconds(s, q, q, sum * VECTORS * s->profile->hidden / q);
 }
 
 /* The embedding table [vocabulary, h], which is the last layer's weight too: its columns are all-gathered, embedded
  * rows reduce-scattered, both again in backward. Along depth, gradients of weights are summed, those of the table for
  * both uses. */
-static double around_grid(const lt_system *s, double rows, double computing)
+static double exposed_outside_grid_layers(const lt_system *s, double rows, double computing)
 {
     enum { BOTH = 2, SUM = 2 };
     const int q = s->mesh.rows, d = s->mesh.depth;
     const double h = s->profile->hidden, table = s->profile->vocabulary * h,
                  weights = 12 * h * h * s->profile->layers + BOTH * table,
                  others = (q - 1.0) / q / q;
-    const double sum = in_group(s, d, q * q, F32 * SUM * (d - 1.0) / d * weights / q / q);
+    const double sum =
+        group_exchange_seconds(s, d, q * q, F32 * SUM * (d - 1.0) / d * weights / q / q);
     if (table <= 0)
         return sum;
-    return sum + BOTH * in_group(s, q, q, F32 * others * table)
-           + BOTH * in_group(s, q, 1, F32 * others * rows * h / d)
-           + product_on_grid(s, rows, h, s->profile->vocabulary, computing / 3);
+    return sum + BOTH * group_exchange_seconds(s, q, q, F32 * others * table)
+           + BOTH * group_exchange_seconds(s, q, 1, F32 * others * rows * h / d)
+           + exposed_of_grid_product(s, rows, h, s->profile->vocabulary, computing / 3);
 }
 
-static double on_grid(const lt_system *s, double rows)
+static double exposed_on_grid(const lt_system *s, double rows)
 {
     const lt_plan_profile *p = s->profile;
     const double h = p->hidden,
                  last = p->vocabulary / (12 * h), /* size of the last layer, in layers */
-        layer = lt_system_micro(s) / (p->layers + last);
-    double seconds = norms_of_layer(s, rows);
+        layer = lt_system_micro_batch(s) / (p->layers + last);
+    double seconds = norm_exchange_seconds(s, rows);
     for (int i = 0; i < PRODUCTS; i++)
-        seconds += product_on_grid(s, rows, product[i].inputs * h, product[i].outputs * h,
-                                   layer * product[i].inputs * product[i].outputs / ALL_WEIGHTS);
-    return seconds * p->layers + around_grid(s, rows, layer * last);
+        seconds +=
+            exposed_of_grid_product(s, rows, product[i].inputs * h, product[i].outputs * h,
+                                    layer * product[i].inputs * product[i].outputs / ALL_WEIGHTS);
+    return seconds * p->layers + exposed_outside_grid_layers(s, rows, layer * last);
 }
 
-double lt_system_layers(const lt_system *s)
+double lt_system_layer_exchange(const lt_system *s)
 {
     if (s->model == 1)
         return 0;
     const double rows = (double)s->setup->batch_size * s->profile->tokens;
     const double layers = s->profile->layers;
-    const double seconds = s->mesh.rows > 1
-                               ? on_grid(s, rows)
-                               : layers * in_one_dimension(s, rows, lt_system_micro(s) / layers)
-                                     + around_layers(s, rows);
+    const double seconds =
+        s->mesh.rows > 1
+            ? exposed_on_grid(s, rows)
+            : layers * exposed_in_one_dimension(s, rows, lt_system_micro_batch(s) / layers)
+                  + exposed_outside_layers(s, rows);
     return seconds * (double)s->accum;
 }

@@ -53,7 +53,7 @@ static void sum_blocks(lt_system_owner *out, const deal *d, const lt_system *s)
 
 /* Returns when a task of `work` seconds ends, one of `count` that start at once and share the cores equally, one core
  * at most each. */
-static double finish(const double *sorted, int count, double cores, double work)
+static double task_end_time(const double *sorted, int count, double cores, double work)
 {
     double now = 0, done = 0;
     for (int i = 0; i < count && done < work; i++) {
@@ -64,7 +64,7 @@ static double finish(const double *sorted, int count, double cores, double work)
 }
 
 /* Slows owners of a node that share its cores; an owner with less work finishes first and frees its core. */
-static void share_node(lt_system_owner *o, int count, const lt_system *s, double *plain)
+static void share_cores_of_node(lt_system_owner *o, int count, const lt_system *s, double *plain)
 {
     const double cores = s->machine->slots > 0 ? s->machine->slots : count;
     double *whole = plain + count;
@@ -72,11 +72,11 @@ static void share_node(lt_system_owner *o, int count, const lt_system *s, double
         plain[i] = o[i].update;
         whole[i] = o[i].update + o[i].refresh;
     }
-    qsort(plain, (size_t)count, sizeof *plain, lt_system_ascending);
-    qsort(whole, (size_t)count, sizeof *whole, lt_system_ascending);
+    qsort(plain, (size_t)count, sizeof *plain, lt_compare_ascending);
+    qsort(whole, (size_t)count, sizeof *whole, lt_compare_ascending);
     for (int i = 0; i < count; i++) {
-        const double done = finish(whole, count, cores, o[i].update + o[i].refresh);
-        o[i].update = finish(plain, count, cores, o[i].update);
+        const double done = task_end_time(whole, count, cores, o[i].update + o[i].refresh);
+        o[i].update = task_end_time(plain, count, cores, o[i].update);
         o[i].refresh = done - o[i].update;
     }
 }
@@ -93,7 +93,7 @@ static void share_equally(lt_system_owner *out, const lt_system *s, int owners)
                                    .elements = elements / owners};
 }
 
-lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
+lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s)
 {
     const int owners = lt_system_owners(s);
     const size_t blocks = s->profile->blocks;
@@ -112,7 +112,7 @@ lt_status lt_system_deal(lt_system_owner **out, const lt_system *s)
     if (!st)
         sum_blocks(o, &d, s);
     for (int r = 0; !st && r < owners; r += per_node)
-        share_node(o + r, per_node, s, d.seconds);
+        share_cores_of_node(o + r, per_node, s, d.seconds);
     lt_free(d.cost);
     lt_free(d.owner);
     lt_free(d.seconds);

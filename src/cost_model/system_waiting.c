@@ -11,7 +11,7 @@
 
 /* Returns P[at least k of n draws are below a point], p being that of one draw: a binomial tail, summed by logarithms,
  * as p^n underflows for 1,024 ranks. */
-static double at_least(int n, int k, double p)
+static double binomial_tail(int n, int k, double p)
 {
     if (p <= 0 || p >= 1)
         return p >= 1;
@@ -22,18 +22,18 @@ static double at_least(int n, int k, double p)
     return sum < 1 ? sum : 1;
 }
 
-int lt_system_ascending(const void *a, const void *b)
+int lt_compare_ascending(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double expected(const double *sorted, size_t count, int n, int k)
+static double expected_order_statistic(const double *sorted, size_t count, int n, int k)
 {
     double sum = 0, before = 0;
     for (size_t i = 0; i < count; i++) {
         const double p = ((double)i + 1) / (double)count;
-        const double now = k == n ? pow(p, n) : at_least(n, k, p);
+        const double now = k == n ? pow(p, n) : binomial_tail(n, k, p);
         sum += sorted[i] * (now - before);
         before = now;
     }
@@ -49,14 +49,14 @@ lt_status lt_plan_order_statistic(double *out, const double *value, size_t count
     if (!sorted)
         return LT_E_NOMEM;
     memcpy(sorted, value, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, lt_system_ascending);
-    *out = expected(sorted, count, n, k);
+    qsort(sorted, count, sizeof *sorted, lt_compare_ascending);
+    *out = expected_order_statistic(sorted, count, n, k);
     lt_free(sorted);
     return LT_OK;
 }
 
 /* Returns the micro-batches that a rank starts before the deadline; each takes `micro` seconds. */
-static int64_t computed(const lt_system *s, double micro)
+static int64_t micro_batches_before_deadline(const lt_system *s, double micro)
 {
     int64_t m = 1;
     while (m < s->accum && (s->setup->deadline <= 0 || (double)m * micro < s->setup->deadline))
@@ -66,7 +66,7 @@ static int64_t computed(const lt_system *s, double micro)
 
 /* Scales recorded steps to this run, whose mean is `seconds`: value[i] seconds of computing an update. kept: the mean
  * share of its micro-batches that are computed. */
-static void scale(double *value, double *kept, const lt_system *s, double seconds)
+static void scale_recorded_steps(double *value, double *kept, const lt_system *s, double seconds)
 {
     const lt_plan_profile *p = s->profile;
     double mean = 0, done = 0;
@@ -74,7 +74,7 @@ static void scale(double *value, double *kept, const lt_system *s, double second
         mean += p->step_seconds[i] / (double)p->steps;
     for (size_t i = 0; i < p->steps; i++) {
         const double micro = seconds / (double)s->accum * p->step_seconds[i] / mean;
-        const int64_t m = computed(s, micro);
+        const int64_t m = micro_batches_before_deadline(s, micro);
         value[i] = (double)m * micro;
         done += (double)m;
     }
@@ -89,7 +89,7 @@ lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s, d
     lt_status st = value ? LT_OK : LT_E_NOMEM;
     *kept = 1;
     if (!st && count) {
-        scale(value, kept, s, seconds);
+        scale_recorded_steps(value, kept, s, seconds);
         st = lt_plan_order_statistic(&slowest, value, count, n, k);
     }
     lt_free(value);

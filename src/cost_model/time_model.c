@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static void terms(double *out, double ranks)
+static void compute_time_terms(double *out, double ranks)
 {
     out[0] = 1;
     out[1] = 1 / ranks;
@@ -18,7 +18,7 @@ static void terms(double *out, double ranks)
 double lt_time_predict(const lt_time_model *model, double ranks)
 {
     double term[LT_TIME_TERMS], sum = 0;
-    terms(term, ranks);
+    compute_time_terms(term, ranks);
     for (int j = 0; j < LT_TIME_TERMS; j++)
         sum += model->x[j] * term[j];
     return sum;
@@ -35,7 +35,7 @@ static lt_status check_point(const lt_time_point *p, size_t index)
     return LT_OK;
 }
 
-static lt_status check(const lt_time_point *point, size_t count)
+static lt_status check_points(const lt_time_point *point, size_t count)
 {
     int ranks = 0;
     for (size_t i = 0; i < count; i++) {
@@ -56,14 +56,14 @@ static lt_status check(const lt_time_point *point, size_t count)
 lt_status lt_time_fit(lt_time_model *out, const lt_time_point *point, size_t count)
 {
     lt_time_model model;
-    LT_TRY(check(point, count));
+    LT_TRY(check_points(point, count));
     double *a = lt_alloc(count * (LT_TIME_TERMS + 1), sizeof *a);
     if (!a)
         return LT_E_NOMEM;
     double *b = a + count * LT_TIME_TERMS;
     for (size_t i = 0; i < count; i++) {
         double *row = a + i * LT_TIME_TERMS;
-        terms(row, point[i].ranks);
+        compute_time_terms(row, point[i].ranks);
         for (int j = 0; j < LT_TIME_TERMS; j++)
             row[j] /= point[i].seconds;
         b[i] = 1;

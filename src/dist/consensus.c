@@ -76,7 +76,7 @@ lt_status lt_comm_gather_texts(lt_comm *comm, const char *text, char **all)
     return st;
 }
 
-static lt_status compare(const lt_comm *comm, const char *what, const char *all)
+static lt_status check_texts_equal(const lt_comm *comm, const char *what, const char *all)
 {
     const char *theirs = all;
     for (int r = 0; r < comm->size; r++) {
@@ -93,7 +93,7 @@ lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
         return LT_OK;
     char *all = NULL;
     LT_TRY(lt_comm_gather_texts(comm, text, &all));
-    lt_status st = compare(comm, what, all);
+    lt_status st = check_texts_equal(comm, what, all);
     lt_free(all);
     return st;
 }
@@ -101,7 +101,7 @@ lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
 /* --- Failures --- */
 
 /* Broadcasts TEXT bytes: status, message, NUL. */
-static lt_status broadcast_text(lt_comm *comm, int root, char *bytes)
+static lt_status broadcast_failure(lt_comm *comm, int root, char *bytes)
 {
     lt_tensor *t = NULL;
     LT_TRY(lt_tensor_new(&t, comm->device, LT_U8, LT_SHAPE(TEXT)));
@@ -121,7 +121,7 @@ lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mi
         bytes[0] = (char)mine;
         snprintf(bytes + 1, TEXT - 1, "%s", lt_error_message());
     }
-    lt_status st = broadcast_text(comm, root, bytes);
+    lt_status st = broadcast_failure(comm, root, bytes);
     if (st) { /* else the other ranks wait for the text forever */
         lt_comm_abort(comm);
         return st;
@@ -146,7 +146,7 @@ static lt_status lowest_failed(lt_comm *comm, lt_status mine, int *rank)
     return st;
 }
 
-lt_status lt_comm_agree(lt_comm *comm, lt_status mine)
+lt_status lt_comm_agree_on_status(lt_comm *comm, lt_status mine)
 {
     char text[TEXT];
     int failed = -1;

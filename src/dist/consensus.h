@@ -6,7 +6,7 @@
 
 /* Returns LT_OK if mine is LT_OK on every rank. Otherwise every rank fails with status and message of the lowest failed
  * rank: "rank 2: disk full". Aborts the group if that message cannot be sent. Collective. */
-LT_MUST_CHECK lt_status lt_comm_agree(lt_comm *comm, lt_status mine);
+LT_MUST_CHECK lt_status lt_comm_agree_on_status(lt_comm *comm, lt_status mine);
 
 /* Fails on all ranks with the error of rank `root`, if all ranks know already that it failed. mine: the root's status,
  * whose message is its last one. The message names rank first + root. Collective. */

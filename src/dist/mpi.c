@@ -32,13 +32,13 @@ typedef struct mpi_link {
     bool ending; /* an abort is in progress */
 } mpi_link;
 
-static mpi_link *of(lt_link *self)
+static mpi_link *mpi_link_of(lt_link *self)
 {
     return (mpi_link *)self;
 }
 
-static bool fails(lt_link *self, const char *format, ...) LT_PRINTF(2, 3);
-static bool fails(lt_link *self, const char *format, ...)
+static bool set_error(lt_link *self, const char *format, ...) LT_PRINTF(2, 3);
+static bool set_error(lt_link *self, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -48,24 +48,24 @@ static bool fails(lt_link *self, const char *format, ...)
 }
 
 /* Returns true if an MPI call succeeded, else sets self->why to MPI's error text. */
-static bool good(lt_link *self, int code, const char *call)
+static bool check_mpi(lt_link *self, int code, const char *call)
 {
     char text[MPI_MAX_ERROR_STRING] = "";
     int length = 0;
     if (code == MPI_SUCCESS)
         return true;
     MPI_Error_string(code, text, &length);
-    return fails(self, "%s: %.400s", call, text);
+    return set_error(self, "%s: %.400s", call, text);
 }
 
-static double now(void)
+static double clock_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void nap(void)
+static void sleep_1ms(void)
 {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
@@ -79,19 +79,20 @@ static void raise_eager_limit(void)
 }
 
 /* Initializes MPI, which is possible once per process. */
-static bool start(lt_link *self)
+static bool init_mpi(lt_link *self)
 {
     int provided, started = 0, ended = 0;
     MPI_Initialized(&started);
     MPI_Finalized(&ended);
     if (ended)
-        return fails(self, "MPI is already finalized and cannot be initialized again");
+        return set_error(self, "MPI is already finalized and cannot be initialized again");
     if (started)
-        return fails(self, "MPI is already initialized in this process; use lt_comm_split() for "
-                           "more communicators");
+        return set_error(self,
+                         "MPI is already initialized in this process; use lt_comm_split() for "
+                         "more communicators");
     raise_eager_limit();
-    return good(self, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided),
-                "MPI_Init_thread");
+    return check_mpi(self, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided),
+                     "MPI_Init_thread");
 }
 
 /* Gathers all ranks' host names, for error messages. */
@@ -101,22 +102,22 @@ static bool gather_hosts(lt_link *self)
     char(*all)[LT_LINK_HOST] = calloc((size_t)self->size, sizeof *all);
     gethostname(own, sizeof own - 1);
     self->host = (const char(*)[LT_LINK_HOST])all;
-    return all ? good(
-               self,
-               MPI_Allgather(own, sizeof own, MPI_CHAR, all, sizeof own, MPI_CHAR, of(self)->data),
-               "MPI_Allgather")
-               : fails(self, "out of memory for the host names of %d ranks", self->size);
+    return all ? check_mpi(self,
+                           MPI_Allgather(own, sizeof own, MPI_CHAR, all, sizeof own, MPI_CHAR,
+                                         mpi_link_of(self)->data),
+                           "MPI_Allgather")
+               : set_error(self, "out of memory for the host names of %d ranks", self->size);
 }
 
 static bool open_link(lt_link *self)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     int *highest, found = 0;
-    if (!start(self))
+    if (!init_mpi(self))
         return false;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (!good(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->data), "MPI_Comm_dup")
-        || !good(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->control), "MPI_Comm_dup"))
+    if (!check_mpi(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->data), "MPI_Comm_dup")
+        || !check_mpi(self, MPI_Comm_dup(MPI_COMM_WORLD, &l->control), "MPI_Comm_dup"))
         return false;
     MPI_Comm_set_errhandler(l->data, MPI_ERRORS_RETURN);
     MPI_Comm_set_errhandler(l->control, MPI_ERRORS_RETURN);
@@ -127,16 +128,16 @@ static bool open_link(lt_link *self)
     return gather_hosts(self);
 }
 
-static bool grow(lt_link *self)
+static bool grow_slots(lt_link *self)
 {
-    slots *s = &of(self)->slots;
+    slots *s = &mpi_link_of(self)->slots;
     size_t more = 2 * s->count + 64;
     MPI_Request *request = realloc(s->request, more * sizeof(MPI_Request));
     s->request = request ? request : s->request;
     bool *used = realloc(s->used, more * sizeof *used);
     s->used = used ? used : s->used;
     if (!request || !used)
-        return fails(self, "out of memory for %zu messages", more);
+        return set_error(self, "out of memory for %zu messages", more);
     memset(used + s->count, 0, (more - s->count) * sizeof *used);
     s->next = s->count;
     s->count = more;
@@ -147,13 +148,13 @@ static bool grow(lt_link *self)
 /* Takes a free slot, growing the table if full. */
 static bool take_slot(lt_link *self, size_t *slot)
 {
-    slots *s = &of(self)->slots;
+    slots *s = &mpi_link_of(self)->slots;
     size_t tried = 0;
     while (tried < s->count && s->used[(s->next + tried) % s->count])
         tried++;
     if (tried == s->count) {
         tried = 0;
-        if (!grow(self))
+        if (!grow_slots(self))
             return false;
     }
     *slot = (s->next + tried) % s->count;
@@ -162,42 +163,42 @@ static bool take_slot(lt_link *self, size_t *slot)
     return true;
 }
 
-static bool posted(lt_link *self, int code, const char *call, size_t slot, uint64_t *handle)
+static bool check_posted(lt_link *self, int code, const char *call, size_t slot, uint64_t *handle)
 {
     *handle = slot;
-    if (good(self, code, call))
+    if (check_mpi(self, code, call))
         return true;
-    of(self)->slots.used[slot] = false;
+    mpi_link_of(self)->slots.used[slot] = false;
     return false;
 }
 
-static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
+static bool post_send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     size_t slot;
     if (!take_slot(self, &slot))
         return false;
     int code =
         MPI_Isend(m->in, (int)m->bytes, MPI_BYTE, m->to, m->tag, l->data, &l->slots.request[slot]);
-    return posted(self, code, "MPI_Isend", slot, handle);
+    return check_posted(self, code, "MPI_Isend", slot, handle);
 }
 
-static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
+static bool post_recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     size_t slot;
     if (!take_slot(self, &slot))
         return false;
     int code = MPI_Irecv(m->out, (int)m->bytes, MPI_BYTE, m->from, m->tag, l->data,
                          &l->slots.request[slot]);
-    return posted(self, code, "MPI_Irecv", slot, handle);
+    return check_posted(self, code, "MPI_Irecv", slot, handle);
 }
 
-static bool test(lt_link *self, uint64_t handle, bool *done)
+static bool test_message(lt_link *self, uint64_t handle, bool *done)
 {
-    slots *s = &of(self)->slots;
+    slots *s = &mpi_link_of(self)->slots;
     int flag = 0;
-    bool ok = good(self, MPI_Test(&s->request[handle], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+    bool ok = check_mpi(self, MPI_Test(&s->request[handle], &flag, MPI_STATUS_IGNORE), "MPI_Test");
     *done = flag;
     if (flag || !ok)
         s->used[handle] = false;
@@ -206,12 +207,12 @@ static bool test(lt_link *self, uint64_t handle, bool *done)
 
 /* After an abort: receives and discards a message of another rank, so that its send completes. Returns false if there was
  * no message. */
-static bool drain(lt_link *self)
+static bool discard_message(lt_link *self)
 {
     int found = 0, bytes = 0;
     MPI_Message message;
     MPI_Status status;
-    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, of(self)->data, &found, &message, &status)
+    if (MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi_link_of(self)->data, &found, &message, &status)
             != MPI_SUCCESS
         || !found)
         return false;
@@ -223,7 +224,7 @@ static bool drain(lt_link *self)
     return true;
 }
 
-static void give_up(const lt_link *self, const char *why)
+static void call_mpi_abort(const lt_link *self, const char *why)
 {
     fprintf(stderr, "lather: comm mpi: rank %d of %d (%s): %s; calling MPI_Abort\n", self->rank,
             self->size, self->host[self->rank], why);
@@ -232,19 +233,19 @@ static void give_up(const lt_link *self, const char *why)
 
 /* Cancels a message. MPI_Cancel() is only a request: until the message completes MPI may access its memory, which the
  * caller frees. So MPI_Abort() is called if it does not complete in time. */
-static void cancel(lt_link *self, uint64_t handle)
+static void cancel_message(lt_link *self, uint64_t handle)
 {
-    slots *s = &of(self)->slots;
+    slots *s = &mpi_link_of(self)->slots;
     int done = 0;
     MPI_Cancel(&s->request[handle]); /* cancels receives; sends complete as receivers drain them */
     s->used[handle] = false;
-    for (double end = now() + abort_timeout; now() < end;) {
+    for (double end = clock_seconds() + abort_timeout; clock_seconds() < end;) {
         if (MPI_Test(&s->request[handle], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done)
             return;
-        drain(self);
-        nap();
+        discard_message(self);
+        sleep_1ms();
     }
-    give_up(self, "a message did not complete after an abort");
+    call_mpi_abort(self, "a message did not complete after an abort");
 }
 
 /* Returns true if all requests have completed. */
@@ -261,7 +262,7 @@ static bool all_complete(MPI_Request *request, int count)
 /* Sends text to all other ranks on the control communicator; returns true if all completed within abort_timeout. */
 static bool send_control(lt_link *self, const char *text, int bytes, int tag)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     MPI_Request *request = calloc((size_t)self->size, sizeof(MPI_Request));
     bool sent = request, gone = false;
     for (int r = 0; request && r < self->size; r++) {
@@ -270,32 +271,32 @@ static bool send_control(lt_link *self, const char *text, int bytes, int tag)
             sent &=
                 MPI_Isend(text, bytes, MPI_CHAR, r, tag, l->control, &request[r]) == MPI_SUCCESS;
     }
-    for (double end = now() + abort_timeout; sent && now() < end;) {
+    for (double end = clock_seconds() + abort_timeout; sent && clock_seconds() < end;) {
         gone = all_complete(request, self->size);
         if (gone)
             break;
-        nap();
+        sleep_1ms();
     }
     free(request);
     return gone;
 }
 
-static void tell_abort(lt_link *self, const char *why)
+static void send_abort(lt_link *self, const char *why)
 {
     char text[LT_LINK_TEXT];
     snprintf(text, sizeof text, "%s", why);
     send_control(self, text, sizeof text, TAG_ABORT);
-    of(self)->ending = true;
+    mpi_link_of(self)->ending = true;
 }
 
 /* Probes for an abort instead of posting a receive, which would have to be cancelled at the end of a normal run. */
-static bool was_aborted(lt_link *self)
+static bool poll_abort(lt_link *self)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     int found = 0;
     MPI_Status status;
     if (l->ending) {
-        drain(self);
+        discard_message(self);
         return false;
     }
     if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_ABORT, l->control, &found, &status) != MPI_SUCCESS || !found)
@@ -310,17 +311,17 @@ static bool was_aborted(lt_link *self)
 /* After an abort: waits until all ranks have stopped sending, which MPI_Finalize() requires. */
 static bool wait_for_leave(lt_link *self)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     bool sent = send_control(self, "", 0, TAG_LEAVE);
     int left = self->size - 1;
-    for (double end = now() + abort_timeout; left && now() < end;) {
+    for (double end = clock_seconds() + abort_timeout; left && clock_seconds() < end;) {
         int flag = 0;
         if (MPI_Iprobe(MPI_ANY_SOURCE, TAG_LEAVE, l->control, &flag, MPI_STATUS_IGNORE)
             != MPI_SUCCESS)
             return false;
         if (!flag) {
-            drain(self);
-            nap();
+            discard_message(self);
+            sleep_1ms();
             continue;
         }
         MPI_Recv(NULL, 0, MPI_CHAR, MPI_ANY_SOURCE, TAG_LEAVE, l->control, MPI_STATUS_IGNORE);
@@ -331,10 +332,10 @@ static bool wait_for_leave(lt_link *self)
 
 static void close_link(lt_link *self, bool aborted)
 {
-    mpi_link *l = of(self);
+    mpi_link *l = mpi_link_of(self);
     if (aborted && !wait_for_leave(self))
-        give_up(self, "other ranks did not respond after an abort");
-    while (aborted && drain(self))
+        call_mpi_abort(self, "other ranks did not respond after an abort");
+    while (aborted && discard_message(self))
         continue;
     MPI_Comm_free(&l->data);
     MPI_Comm_free(&l->control);
@@ -353,10 +354,10 @@ const lt_link_ops lt_link_mpi = {
     .poll = true,
     .open = open_link,
     .close = close_link,
-    .send = send,
-    .recv = recv,
-    .test = test,
-    .cancel = cancel,
-    .tell_abort = tell_abort,
-    .was_aborted = was_aborted,
+    .send = post_send,
+    .recv = post_recv,
+    .test = test_message,
+    .cancel = cancel_message,
+    .tell_abort = send_abort,
+    .was_aborted = poll_abort,
 };

@@ -70,7 +70,7 @@ static lt_status open_nccl(lt_comm *comm, const kind *k)
 }
 
 /* Opens a communicator that implements its own collectives. */
-static lt_status open_whole(lt_comm *comm, const kind *k)
+static lt_status open_native(lt_comm *comm, const kind *k)
 {
     (void)k;
     return comm->ops->open(comm);
@@ -78,7 +78,7 @@ static lt_status open_whole(lt_comm *comm, const kind *k)
 
 enum { BUILT_IN = 3, KINDS = 16 };
 static kind kinds[KINDS] = {
-    {"self", &lt_comm_self, open_whole, NULL},
+    {"self", &lt_comm_self, open_native, NULL},
     {"mpi", &lt_comm_linked, open_linked, NULL},
     {"nccl", &lt_comm_nccl, open_nccl, NULL},
 };
@@ -103,7 +103,7 @@ static bool is_reserved(const char *name)
            || !strcmp(name, "off");
 }
 
-static lt_status add(kind row)
+static lt_status add_kind(kind row)
 {
     int i = 0;
     if (is_reserved(row.name) || find_kind(row.name))
@@ -119,15 +119,15 @@ static lt_status add(kind row)
 
 lt_status lt_comm_register(const lt_comm_ops *ops)
 {
-    return add((kind){ops->kind, ops, open_whole, NULL});
+    return add_kind((kind){ops->kind, ops, open_native, NULL});
 }
 
 lt_status lt_comm_register_link(const lt_link_ops *ops)
 {
-    return add((kind){ops->kind, &lt_comm_linked, open_linked, ops});
+    return add_kind((kind){ops->kind, &lt_comm_linked, open_linked, ops});
 }
 
-static lt_status unknown(const char *name)
+static lt_status unknown_kind_error(const char *name)
 {
     char more[256] = "";
     size_t used = 0;
@@ -144,9 +144,9 @@ lt_status lt_comm_open(lt_comm **out, const char *name, lt_device *device)
         return lt_fail(LT_E_ARG, "comm: use lt_comm_open_threads() to open threads");
     const kind *k = find_kind(name);
     if (!k)
-        return unknown(name);
+        return unknown_kind_error(name);
     lt_comm *comm;
-    LT_TRY(lt_comm_make(&comm, k->ops, device));
+    LT_TRY(lt_comm_allocate(&comm, k->ops, device));
     lt_status st = k->open(comm, k);
     if (st) {
         lt_free(comm);

@@ -10,19 +10,19 @@ typedef struct self_comm {
     atomic_bool aborted;
 } self_comm;
 
-static lt_status start(lt_comm *self)
+static lt_status open_self(lt_comm *self)
 {
     self->rank = 0;
     self->size = 1;
     return LT_OK;
 }
 
-static void finish(lt_comm *self)
+static void close_self(lt_comm *self)
 {
     (void)self;
 }
 
-static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)
+static lt_status begin_collective(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
     const lt_device *d = self->device;
     size_t bytes = (size_t)call->elements * lt_dtype_size(call->dtype);
@@ -34,20 +34,20 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
     return d->backend->copy(d->ctx, call->out, call->in, bytes, LT_COPY_WITHIN);
 }
 
-/* Never called: begin() makes no requests. */
-static lt_status wait(lt_request *request)
+/* Never called: begin_collective() makes no requests. */
+static lt_status wait_for_request(lt_request *request)
 {
     (void)request;
     return LT_OK;
 }
 
-static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
+static lt_status split_self(lt_comm *self, int color, int key, lt_comm *out)
 {
     (void)color;
     (void)key;
     if (atomic_load(&((self_comm *)self)->aborted))
         return lt_fail(LT_E_COMM, "comm: the group was aborted");
-    return start(out);
+    return open_self(out);
 }
 
 static void abort_group(lt_comm *self)
@@ -58,10 +58,10 @@ static void abort_group(lt_comm *self)
 const lt_comm_ops lt_comm_self = {
     .kind = "self",
     .bytes = sizeof(self_comm),
-    .open = start,
-    .close = finish,
-    .begin = begin,
-    .wait = wait,
-    .split = split,
+    .open = open_self,
+    .close = close_self,
+    .begin = begin_collective,
+    .wait = wait_for_request,
+    .split = split_self,
     .abort = abort_group,
 };

@@ -24,7 +24,7 @@ typedef struct threads_link {
     queue *queue; /* [size * size], by from and to */
 } threads_link;
 
-static queue *queue_of(lt_link *self, const lt_message *m)
+static queue *queue_between(lt_link *self, const lt_message *m)
 {
     return &((threads_link *)self)->queue[m->from * self->size + m->to];
 }
@@ -61,7 +61,7 @@ static void close_link(lt_link *self, bool aborted)
 }
 
 /* Removes and returns the first message with that tag, or NULL. */
-static posted *take(posted **list, int tag)
+static posted *take_matching(posted **list, int tag)
 {
     while (*list && (*list)->message.tag != tag)
         list = &(*list)->next;
@@ -71,17 +71,17 @@ static posted *take(posted **list, int tag)
     return found;
 }
 
-static void append(posted **list, posted *l)
+static void append_message(posted **list, posted *l)
 {
     while (*list)
         list = &(*list)->next;
     *list = l;
 }
 
-static bool post(lt_link *self, const lt_message *m, posted **mine, posted **theirs,
-                 uint64_t *handle)
+static bool post_or_match(lt_link *self, const lt_message *m, posted **mine, posted **theirs,
+                          uint64_t *handle)
 {
-    posted *l = lt_alloc(1, sizeof *l), *other = take(theirs, m->tag);
+    posted *l = lt_alloc(1, sizeof *l), *other = take_matching(theirs, m->tag);
     if (!l) {
         snprintf(self->why, sizeof self->why, "out of memory for a message");
         return false;
@@ -89,7 +89,7 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
     l->message = *m;
     *handle = (uint64_t)(uintptr_t)l;
     if (!other) {
-        append(mine, l);
+        append_message(mine, l);
         return true;
     }
     const void *in = m->in ? m->in : other->message.in;
@@ -105,26 +105,27 @@ static bool post(lt_link *self, const lt_message *m, posted **mine, posted **the
     return true;
 }
 
-static bool send(lt_link *self, const lt_message *m, uint64_t *handle)
+static bool post_send(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    queue *b = queue_of(self, m);
-    return post(self, m, &b->sends, &b->recvs, handle);
+    queue *b = queue_between(self, m);
+    return post_or_match(self, m, &b->sends, &b->recvs, handle);
 }
 
-static bool recv(lt_link *self, const lt_message *m, uint64_t *handle)
+static bool post_recv(lt_link *self, const lt_message *m, uint64_t *handle)
 {
-    queue *b = queue_of(self, m);
-    return post(self, m, &b->recvs, &b->sends, handle);
+    queue *b = queue_between(self, m);
+    return post_or_match(self, m, &b->recvs, &b->sends, handle);
 }
 
-static posted *posted_of(uint64_t handle)
+static posted *message_of_handle(uint64_t handle)
 {
-    return (posted *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from post() */
+    return (
+        posted *)(uintptr_t)handle; /* NOLINT(performance-no-int-to-ptr): from post_or_match() */
 }
 
-static bool test(lt_link *self, uint64_t handle, bool *done)
+static bool test_message(lt_link *self, uint64_t handle, bool *done)
 {
-    posted *l = posted_of(handle);
+    posted *l = message_of_handle(handle);
     (void)self;
     *done = l->done;
     if (l->done)
@@ -140,23 +141,23 @@ static void remove_from(posted **list, const posted *l)
         *list = l->next;
 }
 
-static void cancel(lt_link *self, uint64_t handle)
+static void cancel_message(lt_link *self, uint64_t handle)
 {
-    posted *l = posted_of(handle);
-    queue *b = queue_of(self, &l->message);
+    posted *l = message_of_handle(handle);
+    queue *b = queue_between(self, &l->message);
     remove_from(&b->sends, l);
     remove_from(&b->recvs, l);
     lt_free(l);
 }
 
 /* No other process takes part. */
-static void tell_abort(lt_link *self, const char *why)
+static void ignore_abort(lt_link *self, const char *why)
 {
     (void)self;
     (void)why;
 }
 
-static bool was_aborted(lt_link *self)
+static bool never_aborted(lt_link *self)
 {
     (void)self;
     return false;
@@ -168,18 +169,18 @@ static const lt_link_ops ops = {
     .bytes = sizeof(threads_link),
     .open = open_link,
     .close = close_link,
-    .send = send,
-    .recv = recv,
-    .test = test,
-    .cancel = cancel,
-    .tell_abort = tell_abort,
-    .was_aborted = was_aborted,
+    .send = post_send,
+    .recv = post_recv,
+    .test = test_message,
+    .cancel = cancel_message,
+    .tell_abort = ignore_abort,
+    .was_aborted = never_aborted,
 };
 
-static lt_status make_all(lt_comm **comm, lt_device *const *device, int size)
+static lt_status make_all_comms(lt_comm **comm, lt_device *const *device, int size)
 {
     for (int r = 0; r < size; r++)
-        LT_TRY(lt_comm_make(&comm[r], &lt_comm_linked, device[r]));
+        LT_TRY(lt_comm_allocate(&comm[r], &lt_comm_linked, device[r]));
     lt_link *link = lt_alloc(1, ops.bytes);
     if (!link)
         return LT_E_NOMEM;
@@ -196,7 +197,7 @@ lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device, int size
     lt_comm **comm = lt_alloc((size_t)size, sizeof(lt_comm *));
     if (!comm)
         return LT_E_NOMEM;
-    lt_status st = make_all(comm, device, size);
+    lt_status st = make_all_comms(comm, device, size);
     for (int r = 0; r < size; r++)
         if (st)
             lt_free(comm[r]);

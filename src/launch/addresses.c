@@ -25,18 +25,18 @@ void lt_launch_listen_address(const lt_launch_place *place, const char *label, i
         snprintf(out, size, "tcp://0.0.0.0:0");
 }
 
-void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
+void lt_launch_address_path(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size)
 {
     snprintf(out, size, "%s/%s.%d.address", place->files, label, index);
 }
 
 /* Rejects files of other users: the owner of a parent folder could replace the launch's folder and its commands. */
-lt_status lt_launch_open(FILE **out, const char *path)
+lt_status lt_launch_open_file(FILE **out, const char *path)
 {
     struct stat info;
     int fd;
-    LT_TRY(lt_shared_open_any(&fd, path, O_RDONLY, 0));
+    LT_TRY(lt_shared_open_any_owner(&fd, path, O_RDONLY, 0));
     lt_status st = fstat(fd, &info) ? lt_fail(LT_E_IO, "%s: %s", path, strerror(errno)) : LT_OK;
     if (!st && info.st_uid != geteuid())
         st = lt_fail(LT_E_IO, "%s: belongs to user %u, not to user %u, who runs this node", path,
@@ -50,24 +50,24 @@ lt_status lt_launch_open(FILE **out, const char *path)
     return st;
 }
 
-lt_status lt_launch_publish(const lt_launch_place *place, const char *label, int index,
-                            const char *address)
+lt_status lt_launch_publish_address(const lt_launch_place *place, const char *label, int index,
+                                    const char *address)
 {
     char path[2 * LT_LAUNCH_PATH];
-    lt_launch_address_file(place, label, index, path, sizeof path);
+    lt_launch_address_path(place, label, index, path, sizeof path);
     return lt_file_save(path, address, strlen(address));
 }
 
-lt_status lt_launch_resolve(const lt_launch_place *place, const char *label, int index,
-                            double timeout, char *out, size_t size)
+lt_status lt_launch_wait_for_address(const lt_launch_place *place, const char *label, int index,
+                                     double timeout, char *out, size_t size)
 {
     enum { AGAIN_US = 2000 };
     char path[2 * LT_LAUNCH_PATH];
     const double deadline = lt_clock_seconds() + timeout;
-    lt_launch_address_file(place, label, index, path, sizeof path);
+    lt_launch_address_path(place, label, index, path, sizeof path);
     for (;;) {
         FILE *file = NULL;
-        const lt_status st = lt_launch_open(&file, path);
+        const lt_status st = lt_launch_open_file(&file, path);
         if (st && errno == EPERM)
             return st;
         const size_t got = file ? fread(out, 1, size - 1, file) : 0;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Copies one word from *text, which it advances, to `to`. Returns the end of the copy, or NULL for an open quote. */
-static char *word(const char **text, char *to)
+static char *copy_word(const char **text, char *to)
 {
     char quote = 0;
     const char *t = *text;
@@ -26,7 +26,7 @@ static char *word(const char **text, char *to)
     return quote ? NULL : to + 1;
 }
 
-lt_status lt_launch_argv(char ***out, const char *text)
+lt_status lt_launch_split_argv(char ***out, const char *text)
 {
     const size_t bytes = strlen(text), most = bytes / 2 + 2;
     char **list = lt_alloc(1, most * sizeof *list + bytes + 1);
@@ -40,7 +40,7 @@ lt_status lt_launch_argv(char ***out, const char *text)
         if (!*t)
             break;
         list[count] = to;
-        to = word(&t, to);
+        to = copy_word(&t, to);
         if (!to) {
             lt_free(list);
             return lt_fail(LT_E_ARG, "launch: unclosed quote: %s", text);
@@ -55,7 +55,7 @@ typedef struct buffer {
     size_t bytes, capacity;
 } buffer;
 
-static lt_status append(buffer *b, const char *text, size_t bytes)
+static lt_status append_text(buffer *b, const char *text, size_t bytes)
 {
     char *grown = lt_grow(b->text, &b->capacity, b->bytes + bytes + 1, 1);
     if (!grown)
@@ -67,7 +67,7 @@ static lt_status append(buffer *b, const char *text, size_t bytes)
     return LT_OK;
 }
 
-static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
+static lt_status unknown_placeholder_error(const lt_launch_values *v, const char *name, int bytes)
 {
     enum { KNOWN = 64 };
     static const char *const own[] = {"self.address", "index", "count",
@@ -86,7 +86,7 @@ static lt_status unknown(const lt_launch_values *v, const char *name, int bytes)
         }
     snprintf(wrong, sizeof wrong, "%.*s", bytes, name);
     return lt_fail(LT_E_ARG, "launch: %s: unknown placeholder ${%s}; did you mean ${%s}?",
-                   v->group->config.label, wrong, lt_nearest(wrong, known, count));
+                   v->group->config.label, wrong, lt_nearest_word(wrong, known, count));
 }
 
 /* Parses LABEL.address or LABEL.N.address of a service. */
@@ -97,7 +97,7 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
     const int tail = (int)sizeof suffix - 1;
     int label = bytes - tail;
     if (label < 1 || memcmp(name + label, suffix, sizeof suffix - 1) != 0)
-        return unknown(v, name, bytes);
+        return unknown_placeholder_error(v, name, bytes);
     out->index = -1;
     out->service = label == 4 && !memcmp(name, "self", 4)
                        ? v->group
@@ -111,7 +111,7 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
         out->service = lt_program_graph_find(v->program, name, (size_t)(dot - name));
     }
     if (!out->service)
-        return unknown(v, name, bytes);
+        return unknown_placeholder_error(v, name, bytes);
     if (out->service->config.kind != LT_LAUNCH_NODE_SERVICE)
         return lt_fail(LT_E_ARG, "launch: %s refers to the address of %s, which is not a service",
                        v->group->config.label, out->service->config.label);
@@ -121,26 +121,26 @@ static lt_status parse_address(const lt_launch_values *v, const char *name, int 
     return LT_OK;
 }
 
-static bool is(const char *name, int bytes, const char *word_)
+static bool name_equals(const char *name, int bytes, const char *word_)
 {
     return bytes == (int)strlen(word_) && !memcmp(name, word_, (size_t)bytes);
 }
 
 /* Parses the placeholder of that name; text: buffer for its value. */
-static lt_status parse(const lt_launch_values *v, const char *name, int bytes, lt_placeholder *out,
-                       char *text)
+static lt_status parse_placeholder(const lt_launch_values *v, const char *name, int bytes,
+                                   lt_placeholder *out, char *text)
 {
     *out = (lt_placeholder){.value = text};
     text[0] = 0;
-    if (is(name, bytes, "index"))
+    if (name_equals(name, bytes, "index"))
         snprintf(text, LT_LAUNCH_PATH, "%d", v->index);
-    else if (is(name, bytes, "count"))
+    else if (name_equals(name, bytes, "count"))
         snprintf(text, LT_LAUNCH_PATH, "%d", v->count);
-    else if (is(name, bytes, "folder"))
+    else if (name_equals(name, bytes, "folder"))
         snprintf(text, LT_LAUNCH_PATH, "%s", v->place ? v->place->folder : "");
-    else if (is(name, bytes, "run") && v->group->config.kind == LT_LAUNCH_NODE_GANG)
+    else if (name_equals(name, bytes, "run") && v->group->config.kind == LT_LAUNCH_NODE_GANG)
         snprintf(text, LT_LAUNCH_PATH, "%d", v->run);
-    else if (is(name, bytes, "grad-accum") && v->group->config.global_batch)
+    else if (name_equals(name, bytes, "grad-accum") && v->group->config.global_batch)
         snprintf(text, LT_LAUNCH_PATH, "%lld", (long long)v->grad_accum);
     else
         return parse_address(v, name, bytes, out);
@@ -159,18 +159,18 @@ static lt_status append_addresses(const lt_launch_values *v, const lt_placeholde
         if (p->service == v->group)
             lt_launch_listen_address(v->place, v->group->config.label, i, address, sizeof address);
         else
-            LT_TRY(lt_launch_resolve(v->place, p->service->config.label, i, TIMEOUT, address,
-                                     sizeof address));
+            LT_TRY(lt_launch_wait_for_address(v->place, p->service->config.label, i, TIMEOUT,
+                                              address, sizeof address));
         if (i > first)
-            LT_TRY(append(to, ",", 1));
-        LT_TRY(append(to, address, strlen(address)));
+            LT_TRY(append_text(to, ",", 1));
+        LT_TRY(append_text(to, address, strlen(address)));
     }
     return LT_OK;
 }
 
 /* Appends the text up to the next placeholder and parses it; advances *text. */
-static lt_status next(const lt_launch_values *v, const char **text, buffer *to, lt_placeholder *p,
-                      char *value)
+static lt_status next_placeholder(const lt_launch_values *v, const char **text, buffer *to,
+                                  lt_placeholder *p, char *value)
 {
     const char *begin = strstr(*text, "${"), *end = begin ? strchr(begin, '}') : NULL;
     *p = (lt_placeholder){.value = ""};
@@ -178,29 +178,30 @@ static lt_status next(const lt_launch_values *v, const char **text, buffer *to, 
         return lt_fail(LT_E_ARG, "launch: %s: unclosed placeholder: %s", v->group->config.label,
                        begin);
     const size_t before = begin ? (size_t)(begin - *text) : strlen(*text);
-    LT_TRY(append(to, *text, before));
+    LT_TRY(append_text(to, *text, before));
     *text = end ? end + 1 : *text + before;
-    return begin ? parse(v, begin + 2, (int)(end - begin - 2), p, value) : LT_OK;
+    return begin ? parse_placeholder(v, begin + 2, (int)(end - begin - 2), p, value) : LT_OK;
 }
 
-static lt_status expand(const lt_launch_values *v, const char *text, buffer *to, char *value)
+static lt_status expand_text(const lt_launch_values *v, const char *text, buffer *to, char *value)
 {
     while (*text) {
         lt_placeholder p;
-        LT_TRY(next(v, &text, to, &p, value));
+        LT_TRY(next_placeholder(v, &text, to, &p, value));
         if (p.service)
             LT_TRY(append_addresses(v, &p, to));
         else
-            LT_TRY(append(to, p.value, strlen(p.value)));
+            LT_TRY(append_text(to, p.value, strlen(p.value)));
     }
-    return append(to, "", 0);
+    return append_text(to, "", 0);
 }
 
-lt_status lt_launch_expand(const lt_launch_values *values, const char *text, char **out)
+lt_status lt_launch_expand_placeholders(const lt_launch_values *values, const char *text,
+                                        char **out)
 {
     buffer b = {0};
     char value[LT_LAUNCH_PATH];
-    const lt_status st = expand(values, text, &b, value);
+    const lt_status st = expand_text(values, text, &b, value);
     if (st)
         lt_free(b.text);
     else
@@ -208,16 +209,16 @@ lt_status lt_launch_expand(const lt_launch_values *values, const char *text, cha
     return st;
 }
 
-lt_status lt_launch_placeholders(const lt_launch_values *values, const char *text,
-                                 void (*visit)(void *context, const lt_handle *service),
-                                 void *context)
+lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
+                                   void (*visit)(void *context, const lt_handle *service),
+                                   void *context)
 {
     buffer b = {0};
     char value[LT_LAUNCH_PATH];
     lt_status st = LT_OK;
     while (!st && *text) {
         lt_placeholder p;
-        st = next(values, &text, &b, &p, value);
+        st = next_placeholder(values, &text, &b, &p, value);
         if (!st && p.service)
             visit(context, p.service);
     }

@@ -17,18 +17,19 @@ typedef struct walk {
     lt_status status;
 } walk;
 
-static void follow(void *context, const lt_handle *service);
+static void search_cycle(void *context, const lt_handle *service);
 
-static lt_status each(const lt_handle *h, void (*visit_)(void *, const lt_handle *), void *context)
+static lt_status visit_used_services(const lt_handle *h, void (*visit_)(void *, const lt_handle *),
+                                     void *context)
 {
     const lt_launch_values v = {.program = h->program, .group = h, .count = h->config.count};
     if (h->config.command)
-        LT_TRY(lt_launch_placeholders(&v, h->config.command, visit_, context));
-    return h->config.arguments ? lt_launch_placeholders(&v, h->config.arguments, visit_, context)
+        LT_TRY(lt_launch_visit_services(&v, h->config.command, visit_, context));
+    return h->config.arguments ? lt_launch_visit_services(&v, h->config.arguments, visit_, context)
                                : LT_OK;
 }
 
-static void follow(void *context, const lt_handle *service)
+static void search_cycle(void *context, const lt_handle *service)
 {
     const walk *from = context;
     walk w = *from;
@@ -44,7 +45,7 @@ static void follow(void *context, const lt_handle *service)
     }
     w.at = service;
     w.depth++;
-    const lt_status st = each(service, follow, &w);
+    const lt_status st = visit_used_services(service, search_cycle, &w);
     ((walk *)context)->status = st ? st : w.status;
 }
 
@@ -72,7 +73,7 @@ lt_status lt_program_graph_check(const lt_program_graph *program)
     for (const lt_handle *h = program->first; h; h = h->next) {
         walk w = {.program = program, .origin = h, .at = h};
         LT_TRY(check_uses(h));
-        LT_TRY(each(h, follow, &w));
+        LT_TRY(visit_used_services(h, search_cycle, &w));
         if (h->config.command && w.status)
             return w.status;
         ends = ends || h->config.kind != LT_LAUNCH_NODE_SERVICE;

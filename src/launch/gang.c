@@ -8,8 +8,8 @@
 
 #include <inttypes.h>
 
-lt_status lt_launch_gang(const lt_launch_node_config *config, int slots, int *ranks,
-                         int64_t *grad_accum)
+lt_status lt_launch_compute_gang_size(const lt_launch_node_config *config, int slots, int *ranks,
+                                      int64_t *grad_accum)
 {
     const int most = slots > 0 && slots < config->count ? slots : config->count;
     *grad_accum = 1;

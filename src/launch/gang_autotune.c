@@ -21,7 +21,7 @@
 
 enum { MOST_ARGS = 512, TEXT = LT_LAUNCH_PATH };
 
-void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size)
+void lt_launch_flags_path(const lt_launch_place *place, const char *label, char *out, size_t size)
 {
     snprintf(out, size, "%s/%s.flags", place->files, label);
 }
@@ -33,7 +33,7 @@ typedef struct argv_list {
     lt_status status;
 } argv_list;
 
-static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
+static void LT_PRINTF(2, 3) add_argument(argv_list *w, const char *format, ...)
 {
     char text[2 * TEXT];
     va_list list;
@@ -54,7 +54,7 @@ static void LT_PRINTF(2, 3) add(argv_list *w, const char *format, ...)
 /* --- The command line --- */
 
 /* Returns the value of a flag, given as --flag=value or as two words; NULL if absent. */
-static const char *value_of(char *const *word, const char *flag)
+static const char *flag_value(char *const *word, const char *flag)
 {
     const size_t bytes = strlen(flag);
     for (; *word; word++) {
@@ -68,13 +68,14 @@ static const char *value_of(char *const *word, const char *flag)
     return NULL;
 }
 
-static void note_address(void *context, const lt_handle *service)
+static void store_service(void *context, const lt_handle *service)
 {
     *(const lt_handle **)context = service;
 }
 
 /* Expands a task's command; *out is for lt_free(). Errors: LT_E_ARG (it needs the address of a service). */
-static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks, char ***out)
+static lt_status expand_command(const lt_launch *launch, const lt_task *task, int ranks,
+                                char ***out)
 {
     const lt_launch_node_config *c = &task->group->config;
     const lt_launch_values v = {.program = launch->program,
@@ -88,32 +89,32 @@ static lt_status expand(const lt_launch *launch, const lt_task *task, int ranks,
     char *text =
         c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
     lt_status st =
-        text ? lt_launch_placeholders(&v, text, note_address, (void *)&service) : LT_E_NOMEM;
+        text ? lt_launch_visit_services(&v, text, store_service, (void *)&service) : LT_E_NOMEM;
     if (!st && service)
         st = lt_fail(LT_E_ARG,
                      "launch: %s: plan = auto runs before %s has an address, which its command "
                      "needs",
                      c->label, service->config.label);
     if (!st)
-        st = lt_launch_expand(&v, text, &expanded);
+        st = lt_launch_expand_placeholders(&v, text, &expanded);
     if (!st)
-        st = lt_launch_argv(out, expanded);
+        st = lt_launch_split_argv(out, expanded);
     lt_free(text);
     lt_free(expanded);
     return st;
 }
 
-/* Adds the numbers of ranks that keep the global batch, and their grad-accum. Errors: those of lt_launch_gang(). */
-static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int most)
+/* Adds the numbers of ranks that keep the global batch, and their grad-accum. Errors: those of lt_launch_compute_gang_size(). */
+static lt_status add_rank_choices(argv_list *w, const lt_launch_node_config *c, int most)
 {
     enum { MOST = 16 }; /* values of --vary */
     char ranks[TEXT / 4] = "", accum[TEXT / 4] = "";
     int64_t grad_accum = 0;
     if (!c->global_batch) {
-        add(w, "--ranks=1..%d", most);
+        add_argument(w, "--ranks=1..%d", most);
         return LT_OK;
     }
-    LT_TRY(lt_launch_gang(c, most, &most, &grad_accum));
+    LT_TRY(lt_launch_compute_gang_size(c, most, &most, &grad_accum));
     int found[MOST], count = 0; /* descending */
     for (int r = most; r >= 1 && count < MOST; r--)
         if (c->global_batch % (c->batch_size * r) == 0)
@@ -124,9 +125,9 @@ static lt_status add_ranks(argv_list *w, const lt_launch_node_config *c, int mos
         snprintf(accum + to, sizeof accum - to, "%s%" PRId64, to ? "," : "",
                  c->global_batch / (c->batch_size * found[count]));
     }
-    add(w, "--ranks=%s", ranks);
-    add(w, "--vary=grad-accum=%s", accum);
-    add(w, "--global-batch=%" PRId64, c->global_batch);
+    add_argument(w, "--ranks=%s", ranks);
+    add_argument(w, "--vary=grad-accum=%s", accum);
+    add_argument(w, "--global-batch=%" PRId64, c->global_batch);
     return LT_OK;
 }
 
@@ -138,34 +139,34 @@ static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task 
     char **own = NULL;
     if (!*command)
         return lt_fail(LT_E_ARG, "launch: %s: plan = auto needs a command", c->label);
-    add(w, "%s", command[0]);
-    add(w, "plan");
+    add_argument(w, "%s", command[0]);
+    add_argument(w, "plan");
     for (size_t i = 1; command[i]; i++)
-        add(w, "%s", command[i]);
-    LT_TRY(add_ranks(w, c, most));
-    LT_TRY(lt_launch_argv(&own, c->plan));
-    if (!value_of(own, "--step-profile"))
-        add(w, "--step-profile=%s/%s.profile", launch->place.files, c->label);
+        add_argument(w, "%s", command[i]);
+    LT_TRY(add_rank_choices(w, c, most));
+    LT_TRY(lt_launch_split_argv(&own, c->plan));
+    if (!flag_value(own, "--step-profile"))
+        add_argument(w, "--step-profile=%s/%s.profile", launch->place.files, c->label);
     for (size_t i = 0; own[i]; i++)
-        add(w, "%s", own[i]);
+        add_argument(w, "%s", own[i]);
     lt_free((void *)own);
     if (task->ended) { /* runs are better measurements than pilots */
-        add(w, "--pilots=off");
-        add(w, "--extrapolate");
+        add_argument(w, "--pilots=off");
+        add_argument(w, "--extrapolate");
     }
     for (const char *at = task->ended; at && *at; at += strspn(at, "\n")) {
         const int bytes = (int)strcspn(at, "\n");
-        add(w, "--from=%.*s", bytes, at);
+        add_argument(w, "--from=%.*s", bytes, at);
         at += bytes;
     }
-    add(w, "--json=%s/%s.plan", launch->place.files, c->label);
+    add_argument(w, "--json=%s/%s.plan", launch->place.files, c->label);
     return w->status;
 }
 
 /* --- Running it --- */
 
 /* Runs a child that ends with this process, its output going to a file; returns its status. */
-static int run(char *const *argv, const char *log)
+static int run_child(char *const *argv, const char *log)
 {
     int status = 0;
     const pid_t pid = fork();
@@ -208,13 +209,13 @@ static const char *last_line(const char *path, char *out, size_t size)
 /* --- The plan --- */
 
 /* NaN, or "?", if absent. */
-static double number_of(const lt_json_value *object, const char *key)
+static double json_number(const lt_json_value *object, const char *key)
 {
     const lt_json_value *v = lt_json_member(object, key);
     return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
 }
 
-static const char *text_of(const lt_json_value *object, const char *key)
+static const char *json_text(const lt_json_value *object, const char *key)
 {
     const lt_json_value *v = lt_json_member(object, key);
     return v && v->type == LT_JSON_STRING ? v->string : "?";
@@ -224,17 +225,17 @@ static const char *text_of(const lt_json_value *object, const char *key)
 static void log_choice(const lt_launch *launch, const lt_task *task, const lt_json_value *best,
                        const lt_json_value *next, int most)
 {
-    const double ms = 1e3, seconds = number_of(best, "seconds");
+    const double ms = 1e3, seconds = json_number(best, "seconds");
     const bool is_known = isfinite(seconds);
     const lt_json_value *step = lt_json_member(best, "step_seconds");
     fprintf(launch->log, "launch| %s: plan: %d of at most %d ranks, %s: %.4g ms a step (%s)",
-            task->group->config.label, task->count, most, text_of(best, "setting"),
-            ms * number_of(step, "value"), text_of(step, "rests_on"));
-    fprintf(launch->log, ", %.4g s%s (%s)", is_known ? seconds : number_of(best, "epoch_seconds"),
-            is_known ? "" : " an epoch", text_of(lt_json_member(best, "steps"), "why"));
+            task->group->config.label, task->count, most, json_text(best, "setting"),
+            ms * json_number(step, "value"), json_text(step, "rests_on"));
+    fprintf(launch->log, ", %.4g s%s (%s)", is_known ? seconds : json_number(best, "epoch_seconds"),
+            is_known ? "" : " an epoch", json_text(lt_json_member(best, "steps"), "why"));
     if (next)
-        fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", number_of(next, "ranks"),
-                ms * number_of(lt_json_member(next, "step_seconds"), "value"));
+        fprintf(launch->log, "; next: %.0f ranks, %.4g ms a step", json_number(next, "ranks"),
+                ms * json_number(lt_json_member(next, "step_seconds"), "value"));
     fprintf(launch->log, "\n");
     fflush(launch->log);
 }
@@ -244,7 +245,7 @@ static lt_status write_flags(const lt_launch *launch, const lt_task *task,
 {
     char path[TEXT + 64];
     const lt_json_value *flags = lt_json_member(best, "flags");
-    lt_launch_flags_file(&launch->place, task->group->config.label, path, sizeof path);
+    lt_launch_flags_path(&launch->place, task->group->config.label, path, sizeof path);
     FILE *file = fopen(path, "we");
     if (!file)
         return lt_fail(LT_E_IO, "launch: cannot write %s", path);
@@ -264,7 +265,7 @@ static lt_status apply_best(const lt_launch *launch, lt_task *task, const lt_jso
     if (!best || lt_json_integer(best, "ranks", &ranks) || ranks < 1 || ranks > most)
         return lt_fail(LT_E_FORMAT, "launch: %s: the plan has no candidate with 1 to %d ranks",
                        c->label, most);
-    LT_TRY(lt_launch_gang(c, (int)ranks, &task->count, &task->grad_accum));
+    LT_TRY(lt_launch_compute_gang_size(c, (int)ranks, &task->count, &task->grad_accum));
     LT_TRY(write_flags(launch, task, best));
     log_choice(launch, task, best, best->next, most);
     return LT_OK;
@@ -279,7 +280,7 @@ static lt_status run_plan(const lt_launch *launch, lt_task *task, char *const *c
     snprintf(path, sizeof path, "%s/%s.plan", launch->place.files, label);
     snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.files, label);
     lt_status st = w.word ? make_argv(&w, launch, task, command, most) : LT_E_NOMEM;
-    if (!st && run(w.word, log))
+    if (!st && run_child(w.word, log))
         st = lt_fail(LT_E_COMM, "launch: %s: plan = auto: %s", label,
                      last_line(log, why, sizeof why));
     if (!st)
@@ -293,20 +294,20 @@ static lt_status run_plan(const lt_launch *launch, lt_task *task, char *const *c
     return st;
 }
 
-lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most)
+lt_status lt_launch_autotune_gang(const lt_launch *launch, lt_task *task, int most)
 {
     char **command = NULL;
-    LT_TRY(expand(launch, task, most, &command));
+    LT_TRY(expand_command(launch, task, most, &command));
     const lt_status st = run_plan(launch, task, command, most);
     lt_free((void *)command);
     return st;
 }
 
-lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task)
+lt_status lt_launch_record_run(const lt_launch *launch, lt_task *task)
 {
     char **command = NULL;
-    LT_TRY(expand(launch, task, task->count, &command));
-    const char *output = value_of(command, "--output");
+    LT_TRY(expand_command(launch, task, task->count, &command));
+    const char *output = flag_value(command, "--output");
     const char *ended = task->ended ? task->ended : "";
     char *longer = output ? lt_format("%s%s%s", ended, *ended ? "\n" : "", output) : NULL;
     lt_free((void *)command);

@@ -29,7 +29,7 @@ static bool signal_groups(const lt_guard *guard, int signal_)
 }
 
 /* Ends all groups: SIGTERM first, by which mpirun and srun end ranks on other machines too; after grace SIGKILL. */
-static void end_groups(const lt_guard *guard, double grace)
+static void terminate_groups(const lt_guard *guard, double grace)
 {
     enum { TICK_MS = 20, MS_NS = 1000000 };
     const double ms = 1e3;
@@ -43,7 +43,7 @@ static void end_groups(const lt_guard *guard, double grace)
 
 /* Waits in the guard process. Keeps only standard output and error open, whose readers see end of file once the nodes
  * have ended: any other open descriptor would keep files locked. */
-static void wait_for_end(int launcher)
+static void wait_for_launcher_exit(int launcher)
 {
     sigset_t all;
     sigfillset(&all);
@@ -67,8 +67,8 @@ lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,
     const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
     g.pid = self < 0 ? -1 : fork();
     if (!g.pid) {
-        wait_for_end(self);
-        end_groups(&g, grace);
+        wait_for_launcher_exit(self);
+        terminate_groups(&g, grace);
         clean(context);
         _exit(0);
     }

@@ -57,7 +57,7 @@ void lt_heartbeat_monitor_reset(lt_heartbeat_monitor *monitor)
         memset(monitor->node, 0, (size_t)monitor->nodes * sizeof *monitor->node);
 }
 
-static void note(lt_heartbeat_monitor *b)
+static void record_heartbeat(lt_heartbeat_monitor *b)
 {
     int rank = -1;
     long long count = 0;
@@ -77,14 +77,14 @@ static void note(lt_heartbeat_monitor *b)
     h->at = now;
 }
 
-bool lt_heartbeat_monitor_read(lt_heartbeat_monitor *monitor, char c, bool *whole)
+bool lt_heartbeat_monitor_read_byte(lt_heartbeat_monitor *monitor, char c, bool *whole)
 {
     *whole = false;
     if (!monitor->nodes || (!monitor->bytes && c != '\001'))
         return false;
     *whole = c == '\n' || monitor->bytes == LT_HEARTBEAT_LINE - 1;
     if (*whole) {
-        note(monitor);
+        record_heartbeat(monitor);
         monitor->bytes = 0;
     } else {
         monitor->text[monitor->bytes++] = c;
@@ -102,7 +102,7 @@ void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds)
 }
 
 /* Returns the rank with the least progress, or -1 if several have equally little. */
-static int least_progress(const lt_heartbeat_monitor *monitor)
+static int find_least_progress(const lt_heartbeat_monitor *monitor)
 {
     int least = 0, with = 0;
     for (int i = 0; i < monitor->nodes; i++)
@@ -145,7 +145,7 @@ bool lt_heartbeat_monitor_find_hang(const lt_heartbeat_monitor *monitor, const l
         if (!h || !is_stuck(&monitor->node[i], &h->config, out))
             continue;
         if (h->config.kind == LT_LAUNCH_NODE_GANG)
-            out->rank = least_progress(monitor);
+            out->rank = find_least_progress(monitor);
         return true;
     }
     return false;

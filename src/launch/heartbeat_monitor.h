@@ -32,7 +32,7 @@ void lt_heartbeat_monitor_free(lt_heartbeat_monitor *monitor);
 /* Resets the monitor when the task is restarted. */
 void lt_heartbeat_monitor_reset(lt_heartbeat_monitor *monitor);
 /* Processes a byte of output. Returns true if it belongs to a heartbeat; sets *whole at its last byte. */
-bool lt_heartbeat_monitor_read(lt_heartbeat_monitor *monitor, char c, bool *whole);
+bool lt_heartbeat_monitor_read_byte(lt_heartbeat_monitor *monitor, char c, bool *whole);
 /* Extends all timeouts by `seconds` during which the launcher itself did not run. */
 void lt_heartbeat_monitor_extend(lt_heartbeat_monitor *monitor, double seconds);
 /* Returns true if a node of the task hangs; fills *out. */

@@ -19,7 +19,7 @@ typedef struct reader {
     void *context;
 } reader;
 
-static char *trim(char *text)
+static char *trim_spaces(char *text)
 {
     while (isspace((unsigned char)*text))
         text++;
@@ -29,7 +29,7 @@ static char *trim(char *text)
 }
 
 /* Calls the callback; prefixes its error message by path and line. */
-static lt_status tell(reader *r, const char *key, const char *value, int line)
+static lt_status call_visitor(reader *r, const char *key, const char *value, int line)
 {
     const lt_status st = r->visit(r->context, r->section, key, value);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;
@@ -40,9 +40,9 @@ static lt_status tell(reader *r, const char *key, const char *value, int line)
 }
 
 /* Passes the current key, if any, to the callback. */
-static lt_status flush(reader *r)
+static lt_status flush_key(reader *r)
 {
-    const lt_status st = r->key ? tell(r, r->key, r->value, r->key_line) : LT_OK;
+    const lt_status st = r->key ? call_visitor(r, r->key, r->value, r->key_line) : LT_OK;
     lt_free(r->key);
     lt_free(r->value);
     r->key = r->value = NULL;
@@ -70,7 +70,7 @@ static lt_status begin_section(reader *r, char *text)
     *end = 0;
     lt_free(r->section);
     r->section = lt_strdup(text + 1);
-    return r->section ? tell(r, NULL, NULL, r->line) : LT_E_NOMEM;
+    return r->section ? call_visitor(r, NULL, NULL, r->line) : LT_E_NOMEM;
 }
 
 static lt_status begin_key(reader *r, char *text)
@@ -79,8 +79,8 @@ static lt_status begin_key(reader *r, char *text)
     if (!equal || equal == text || !r->section)
         return lt_fail(LT_E_FORMAT, "%s:%d: want KEY = VALUE in a section", r->path, r->line);
     *equal = 0;
-    r->key = lt_strdup(trim(text));
-    r->value = lt_strdup(trim(equal + 1));
+    r->key = lt_strdup(trim_spaces(text));
+    r->value = lt_strdup(trim_spaces(equal + 1));
     r->key_line = r->line;
     return r->key && r->value ? LT_OK : LT_E_NOMEM;
 }
@@ -88,13 +88,13 @@ static lt_status begin_key(reader *r, char *text)
 static lt_status read_line(reader *r, char *line)
 {
     const bool continues = isspace((unsigned char)*line) != 0;
-    char *text = trim(line);
+    char *text = trim_spaces(line);
     r->line++;
     if (!*text || *text == '#' || *text == ';')
         return LT_OK;
     if (continues)
         return continue_value(r, text);
-    LT_TRY(flush(r));
+    LT_TRY(flush_key(r));
     return *text == '[' ? begin_section(r, text) : begin_key(r, text);
 }
 
@@ -112,7 +112,7 @@ lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit, void *co
             st = read_line(&r, line);
     }
     if (!st)
-        st = flush(&r);
+        st = flush_key(&r);
     lt_free(r.section);
     lt_free(r.key);
     lt_free(r.value);

@@ -46,20 +46,21 @@ typedef struct lt_launch_place {
 void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
                               size_t size);
 /* Writes the path of the file in which a service publishes its actual address. */
-void lt_launch_address_file(const lt_launch_place *place, const char *label, int index, char *out,
+void lt_launch_address_path(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size);
 /* Opens a file in the launch's folder for reading. Errors: LT_E_IO with errno, EPERM if it is not a regular file of
  * this user. */
-LT_MUST_CHECK lt_status lt_launch_open(FILE **out, const char *path);
+LT_MUST_CHECK lt_status lt_launch_open_file(FILE **out, const char *path);
 /* Publishes a service's address. Errors: LT_E_IO, LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_launch_publish(const lt_launch_place *place, const char *label,
-                                          int index, const char *address);
+LT_MUST_CHECK lt_status lt_launch_publish_address(const lt_launch_place *place, const char *label,
+                                                  int index, const char *address);
 /* Waits for a published address. Errors: LT_E_COMM (none within `timeout` seconds), LT_E_IO (another user's file). */
-LT_MUST_CHECK lt_status lt_launch_resolve(const lt_launch_place *place, const char *label,
-                                          int index, double timeout, char *out, size_t size);
+LT_MUST_CHECK lt_status lt_launch_wait_for_address(const lt_launch_place *place, const char *label,
+                                                   int index, double timeout, char *out,
+                                                   size_t size);
 
 /* Splits a command line into a NULL-terminated argv, one allocation for lt_free(). Errors: LT_E_ARG (open quote). */
-LT_MUST_CHECK lt_status lt_launch_argv(char ***out, const char *text);
+LT_MUST_CHECK lt_status lt_launch_split_argv(char ***out, const char *text);
 
 /* A parsed placeholder. */
 typedef struct lt_placeholder {
@@ -80,18 +81,18 @@ typedef struct lt_launch_values {
 } lt_launch_values;
 
 /* Replaces placeholders in text; waits for addresses. *out is for lt_free(). Errors: LT_E_ARG, LT_E_COMM. */
-LT_MUST_CHECK lt_status lt_launch_expand(const lt_launch_values *values, const char *text,
-                                         char **out);
+LT_MUST_CHECK lt_status lt_launch_expand_placeholders(const lt_launch_values *values,
+                                                      const char *text, char **out);
 /* Calls visit for each service whose address is in text. Errors: LT_E_ARG (unknown placeholder). */
-LT_MUST_CHECK lt_status lt_launch_placeholders(const lt_launch_values *values, const char *text,
-                                               void (*visit)(void *context,
-                                                             const lt_handle *service),
-                                               void *context);
+LT_MUST_CHECK lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
+                                                 void (*visit)(void *context,
+                                                               const lt_handle *service),
+                                                 void *context);
 
 /* Finds ranks and grad-accum of a gang: the most ranks, at most config->count and slots (0: unlimited), that keep the
  * global batch. Errors: LT_E_ARG with the three numbers. */
-LT_MUST_CHECK lt_status lt_launch_gang(const lt_launch_node_config *config, int slots, int *ranks,
-                                       int64_t *grad_accum);
+LT_MUST_CHECK lt_status lt_launch_compute_gang_size(const lt_launch_node_config *config, int slots,
+                                                    int *ranks, int64_t *grad_accum);
 
 typedef struct lt_launch_gang_threads lt_launch_gang_threads;
 /* Opens a node. gang: shared by ranks that are threads, or NULL. Errors: LT_E_NOMEM, LT_E_IO. */
@@ -101,15 +102,15 @@ LT_MUST_CHECK lt_status lt_launch_node_open(lt_launch_node **out, const lt_launc
 LT_MUST_CHECK lt_status lt_launch_node_run(lt_launch_node *node, lt_launch_node_entry entry,
                                            void *context);
 /* Asks the node to end with the program. Async-signal-safe. */
-void lt_launch_node_end(lt_launch_node *node);
+void lt_launch_node_request_end(lt_launch_node *node);
 void lt_launch_node_close(lt_launch_node **node);
 /* Returns the number of lt_launch_node_progress() calls. */
-long long lt_launch_node_progressed(const lt_launch_node *node);
+long long lt_launch_node_progress_count(const lt_launch_node *node);
 /* Rendezvous of a gang's ranks that are threads. */
 LT_MUST_CHECK lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size);
 void lt_launch_gang_threads_free(lt_launch_gang_threads **gang);
 /* Loads the function FILE.so:NAME. Errors: LT_E_IO, LT_E_ARG. */
-LT_MUST_CHECK lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry);
+LT_MUST_CHECK lt_status lt_launch_load_module(const char *module, lt_launch_node_entry *entry);
 
 /* A process to start: one node, or a launcher (mpirun, srun) of several. */
 typedef struct lt_task {
@@ -133,22 +134,22 @@ typedef struct lt_launch {
 
 /* Sets ranks (at most `most`), grad-accum and flags of a gang by its command's `plan`, and logs the choice. Errors:
  * LT_E_COMM (plan's last line), LT_E_ARG, LT_E_IO, LT_E_FORMAT; the task is then unchanged. */
-LT_MUST_CHECK lt_status lt_launch_choose(const lt_launch *launch, lt_task *task, int most);
+LT_MUST_CHECK lt_status lt_launch_autotune_gang(const lt_launch *launch, lt_task *task, int most);
 /* Adds a gang's successful run to the next plan's input. */
-LT_MUST_CHECK lt_status lt_launch_note_end(const lt_launch *launch, lt_task *task);
+LT_MUST_CHECK lt_status lt_launch_record_run(const lt_launch *launch, lt_task *task);
 /* Writes the path of the file with the flags that plan chose, one per line. */
-void lt_launch_flags_file(const lt_launch_place *place, const char *label, char *out, size_t size);
+void lt_launch_flags_path(const lt_launch_place *place, const char *label, char *out, size_t size);
 
 /* Creates the tasks of all groups that are not threads. */
-LT_MUST_CHECK lt_status lt_launch_plan(lt_launch *launch);
+LT_MUST_CHECK lt_status lt_launch_create_tasks(lt_launch *launch);
 /* Builds a task's command line, replacing an earlier one. */
-LT_MUST_CHECK lt_status lt_launch_command(const lt_launch *launch, lt_task *task);
+LT_MUST_CHECK lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task);
 /* Writes a task's name: "producer.2", or "trainer" for a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
 /* Returns the group of one of a task's ranks and sets *index (may be NULL) to its index there; NULL past the last. */
 const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index);
 /* Returns the seconds between SIGTERM and SIGKILL. */
-double lt_launch_grace(const lt_launch *launch);
+double lt_launch_grace_seconds(const lt_launch *launch);
 /* Starts and supervises threads and processes until the program has ended. */
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 

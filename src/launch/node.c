@@ -1,7 +1,7 @@
 /* A running node.
  *
  * 1. A service is bound and published before its arguments are expanded, so that services may refer to each other.
- *    Calls before lt_launch_node_serve() wait in trampoline(). */
+ *    Calls before lt_launch_node_serve() wait in wait_and_call_handler(). */
 
 #include "base/alloc.h"
 #include "base/heartbeat.h"
@@ -85,12 +85,12 @@ void lt_launch_node_progress(lt_launch_node *node)
         lt_heartbeat_progress();
 }
 
-long long lt_launch_node_progressed(const lt_launch_node *node)
+long long lt_launch_node_progress_count(const lt_launch_node *node)
 {
     return atomic_load(&((lt_launch_node *)(uintptr_t)node)->progress);
 }
 
-void lt_launch_node_end(lt_launch_node *node)
+void lt_launch_node_request_end(lt_launch_node *node)
 {
     atomic_store(&node->ending, true);
     sem_post(&node->end);
@@ -102,7 +102,8 @@ void lt_launch_node_stop(lt_launch_node *node)
 }
 
 /* Waits until lt_launch_node_serve() has set the handler, then calls it; invariant 1. */
-static lt_status trampoline(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status wait_and_call_handler(void *context, const void *request, size_t bytes,
+                                       lt_reply *reply)
 {
     lt_launch_node *n = context;
     pthread_mutex_lock(&n->lock);
@@ -146,7 +147,8 @@ lt_status lt_launch_node_client(lt_launch_node *node, const char *label, int ind
     if (!h || h->config.kind != LT_LAUNCH_NODE_SERVICE || index < 0 || index >= h->config.count)
         return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d",
                        lt_launch_node_label(node), label, index);
-    LT_TRY(lt_launch_resolve(&node->place, label, index, TIMEOUT, address, sizeof address));
+    LT_TRY(
+        lt_launch_wait_for_address(&node->place, label, index, TIMEOUT, address, sizeof address));
     return lt_client_open(out, &(lt_client_config){.address = address,
                                                    .secret = *node->secret ? node->secret : NULL,
                                                    .repeat = repeat});
@@ -158,15 +160,16 @@ static lt_status bind_service(lt_launch_node *n)
     const lt_launch_node_config *c = &n->values.group->config;
     char address[LT_LAUNCH_PATH];
     lt_service_config config = {.address = address,
-                                .handler = trampoline,
+                                .handler = wait_and_call_handler,
                                 .context = n,
                                 .secret = *n->secret ? n->secret : NULL};
-    if (lt_launch_resolve(&n->place, c->label, n->values.index, 0, address, sizeof address)
+    if (lt_launch_wait_for_address(&n->place, c->label, n->values.index, 0, address, sizeof address)
         || lt_service_open(&n->service, &config)) {
         lt_launch_listen_address(&n->place, c->label, n->values.index, address, sizeof address);
         LT_TRY(lt_service_open(&n->service, &config));
     }
-    return lt_launch_publish(&n->place, c->label, n->values.index, lt_service_address(n->service));
+    return lt_launch_publish_address(&n->place, c->label, n->values.index,
+                                     lt_service_address(n->service));
 }
 
 lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *values,
@@ -196,13 +199,13 @@ lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *valu
     return st;
 }
 
-static lt_status read_arguments(lt_launch_node *n)
+static lt_status expand_arguments(lt_launch_node *n)
 {
     const char *text = n->values.group->config.arguments;
     if (!text)
         return LT_OK;
-    LT_TRY(lt_launch_expand(&n->values, text, &n->text));
-    LT_TRY(lt_launch_argv(&n->words, n->text));
+    LT_TRY(lt_launch_expand_placeholders(&n->values, text, &n->text));
+    LT_TRY(lt_launch_split_argv(&n->words, n->text));
     while (n->words[n->word_count])
         n->word_count++;
     return LT_OK;
@@ -212,7 +215,7 @@ lt_status lt_launch_node_run(lt_launch_node *node, lt_launch_node_entry entry, v
 {
     if (node->values.group->config.kind == LT_LAUNCH_NODE_SERVICE)
         LT_TRY(bind_service(node));
-    LT_TRY(read_arguments(node));
+    LT_TRY(expand_arguments(node));
     return entry(node, context);
 }
 
@@ -273,7 +276,8 @@ void lt_launch_gang_threads_free(lt_launch_gang_threads **gang)
 }
 
 /* Waits for all ranks; the last one opens the communicators. */
-static lt_status meet(lt_launch_gang_threads *g, int rank, lt_device *device, lt_comm **out)
+static lt_status join_gang_comm(lt_launch_gang_threads *g, int rank, lt_device *device,
+                                lt_comm **out)
 {
     pthread_mutex_lock(&g->lock);
     g->device[rank] = device;
@@ -296,11 +300,11 @@ lt_status lt_launch_node_comm(lt_launch_node *node, lt_device *device, lt_comm *
     if (node->values.group->config.kind != LT_LAUNCH_NODE_GANG)
         return lt_fail(LT_E_ARG, "launch: %s is not a gang", lt_launch_node_label(node));
     if (node->gang)
-        return meet(node->gang, node->values.index, device, out);
+        return join_gang_comm(node->gang, node->values.index, device, out);
     return lt_comm_open(out, node->values.count > 1 ? lt_comm_launched_kind() : "self", device);
 }
 
-lt_status lt_launch_module(const char *module, lt_launch_node_entry *entry)
+lt_status lt_launch_load_module(const char *module, lt_launch_node_entry *entry)
 {
     const char *colon = strrchr(module, ':');
     char path[LT_LAUNCH_PATH];

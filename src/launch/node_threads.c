@@ -41,7 +41,7 @@ static void set_node(member *m, lt_launch_node *node)
     pthread_mutex_lock(&m->lock);
     m->node = node;
     if (node && atomic_load(&m->threads->stopping))
-        lt_launch_node_end(node);
+        lt_launch_node_request_end(node);
     pthread_mutex_unlock(&m->lock);
 }
 
@@ -94,12 +94,12 @@ static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
     int ranks = h->config.count;
     int64_t accum = 0;
     if (!entry)
-        LT_TRY(lt_launch_module(h->config.module, &entry));
+        LT_TRY(lt_launch_load_module(h->config.module, &entry));
     if (h->config.kind == LT_LAUNCH_NODE_GANG) {
         if (threads->launch->config->slots && ranks > threads->launch->config->slots)
             return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but there are %d slots",
                            h->config.label, ranks, threads->launch->config->slots);
-        LT_TRY(lt_launch_gang(&h->config, 0, &ranks, &accum));
+        LT_TRY(lt_launch_compute_gang_size(&h->config, 0, &ranks, &accum));
         LT_TRY(lt_launch_gang_threads_new(&gang, ranks));
     }
     for (int i = 0; i < ranks; i++) {
@@ -119,7 +119,7 @@ static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
     return LT_OK;
 }
 
-static lt_status start(lt_launch_node_threads *threads)
+static lt_status start_threads(lt_launch_node_threads *threads)
 {
     for (const lt_handle *h = threads->launch->program->first; h; h = h->next)
         if (!h->config.command)
@@ -142,7 +142,7 @@ lt_status lt_launch_node_threads_start(lt_launch_node_threads **out, const lt_la
         return LT_E_NOMEM;
     }
     c->launch = launch;
-    const lt_status st = start(c);
+    const lt_status st = start_threads(c);
     if (st)
         (void)lt_launch_node_threads_stop(&c, 0);
     else
@@ -151,7 +151,7 @@ lt_status lt_launch_node_threads_start(lt_launch_node_threads **out, const lt_la
 }
 
 /* Returns true if the group may shrink and another of its nodes is left. */
-static bool may_miss(const lt_launch_node_threads *threads, const member *m)
+static bool may_lose_node(const lt_launch_node_threads *threads, const member *m)
 {
     if (m->group->config.policy != LT_LAUNCH_NODE_SHRINK || m->gang)
         return false;
@@ -163,19 +163,19 @@ static bool may_miss(const lt_launch_node_threads *threads, const member *m)
     return false;
 }
 
-static long long progress_of(member *m)
+static long long read_progress(member *m)
 {
     pthread_mutex_lock(&m->lock);
-    const long long progress = m->node ? lt_launch_node_progressed(m->node) : -1;
+    const long long progress = m->node ? lt_launch_node_progress_count(m->node) : -1;
     pthread_mutex_unlock(&m->lock);
     return progress;
 }
 
 /* Returns true, once, if the node has made no progress for too long. */
-static bool begins_to_hang(member *m)
+static bool has_just_hung(member *m)
 {
     const double now = lt_clock_seconds(), most = m->group->config.progress;
-    const long long progress = progress_of(m);
+    const long long progress = read_progress(m);
     if (!(most > 0) || m->hangs)
         return false;
     if (progress < 0 || progress != m->progress || !(m->moved > 0))
@@ -193,14 +193,14 @@ lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *runn
         member *m = &threads->member[i];
         if (!atomic_load(&m->done)) {
             *running += m->group->config.kind != LT_LAUNCH_NODE_SERVICE;
-            if (begins_to_hang(m))
+            if (has_just_hung(m))
                 st = lt_fail(LT_E_COMM,
                              "launch: %s.%d has made no progress for %.2g s (progress = %g)",
                              m->group->config.label, m->values.index, lt_clock_seconds() - m->moved,
                              m->group->config.progress);
         } else if (m->status && !m->reported) {
             m->reported = true;
-            if (may_miss(threads, m))
+            if (may_lose_node(threads, m))
                 fprintf(threads->launch->log, "launch| %s.%d failed: %s\n", m->group->config.label,
                         m->values.index, m->why);
             else
@@ -212,7 +212,7 @@ lt_status lt_launch_node_threads_poll(lt_launch_node_threads *threads, int *runn
 }
 
 /* Waits for hung threads until all others have ended and the grace period is over. Returns true if some still hang. */
-static bool hung_remain(const lt_launch_node_threads *c, double grace)
+static bool wait_for_hung_threads(const lt_launch_node_threads *c, double grace)
 {
     enum { AGAIN_US = 10000 };
     const double until = lt_clock_seconds() + grace;
@@ -240,10 +240,10 @@ bool lt_launch_node_threads_stop(lt_launch_node_threads **threads, double grace)
     for (int i = 0; i < c->count; i++) {
         pthread_mutex_lock(&c->member[i].lock);
         if (c->member[i].node)
-            lt_launch_node_end(c->member[i].node);
+            lt_launch_node_request_end(c->member[i].node);
         pthread_mutex_unlock(&c->member[i].lock);
     }
-    if (hung_remain(c, grace))
+    if (wait_for_hung_threads(c, grace))
         return false;
     for (int i = 0; i < c->count; i++) {
         member *m = &c->member[i];

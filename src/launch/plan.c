@@ -15,7 +15,7 @@ typedef struct line {
     lt_status status;
 } line;
 
-static void LT_PRINTF(2, 3) add(line *l, const char *fmt, ...)
+static void LT_PRINTF(2, 3) add_word(line *l, const char *fmt, ...)
 {
     char word[2 * LT_LAUNCH_PATH];
     va_list list;
@@ -31,24 +31,24 @@ static void LT_PRINTF(2, 3) add(line *l, const char *fmt, ...)
 
 static void add_number(line *l, int64_t number)
 {
-    add(l, "%" PRId64, number);
+    add_word(l, "%" PRId64, number);
 }
 
-static const char *program_of(const lt_launch *launch)
+static const char *program_path(const lt_launch *launch)
 {
     return launch->config->program ? launch->config->program : "lather";
 }
 
 /* Adds lather node FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN. offset: rank of the first node
  * under mpirun or srun; negative: started directly, which sets PARENT. */
-static void add_node(const lt_launch *launch, line *l, const lt_task *task, int offset)
+static void add_node_command(const lt_launch *launch, line *l, const lt_task *task, int offset)
 {
-    add(l, "'%s' node", program_of(launch));
-    add(l, "'%s'", launch->place.folder);
-    add(l, "'%s'", launch->place.files);
+    add_word(l, "'%s' node", program_path(launch));
+    add_word(l, "'%s'", launch->place.folder);
+    add_word(l, "'%s'", launch->place.files);
     add_number(l, launch->place.platform);
     add_number(l, offset < 0 ? getpid() : 0);
-    add(l, "%s", task->group->config.label);
+    add_word(l, "%s", task->group->config.label);
     add_number(l, task->index);
     add_number(l, task->group->config.kind == LT_LAUNCH_NODE_GANG ? task->count
                                                                   : task->group->config.count);
@@ -59,56 +59,56 @@ static void add_node(const lt_launch *launch, line *l, const lt_task *task, int 
 
 /* Adds srun's -N and -r for a step of fewer tasks than machines: one machine per task, consecutive steps on consecutive
  * machines. */
-static void add_nodes(const lt_launch *launch, line *l, int count)
+static void add_srun_placement(const lt_launch *launch, line *l, int count)
 {
     const char *text = getenv("SLURM_JOB_NUM_NODES");
     const int nodes = text ? atoi(text) : 0;
     if (count < nodes)
-        add(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
+        add_word(l, "-N %d -r %d", count, (int)(launch->tasks % (size_t)(nodes - count + 1)));
 }
 
 /* Adds srun or mpirun for count processes. */
 static void add_launcher(const lt_launch *launch, line *l, int count, bool is_gang)
 {
     if (launch->place.platform == LT_LAUNCH_SLURM) {
-        add(l, "srun --overlap --label --kill-on-bad-exit=1 %s",
-            is_gang ? "--mpi=pmix" : "--mpi=none");
-        add_nodes(launch, l, count);
-        add(l, "-n");
+        add_word(l, "srun --overlap --label --kill-on-bad-exit=1 %s",
+                 is_gang ? "--mpi=pmix" : "--mpi=none");
+        add_srun_placement(launch, l, count);
+        add_word(l, "-n");
     } else {
-        add(l, "mpirun %s", geteuid() ? "" : "--allow-run-as-root");
-        add(l, "--oversubscribe --tag-output -n");
+        add_word(l, "mpirun %s", geteuid() ? "" : "--allow-run-as-root");
+        add_word(l, "--oversubscribe --tag-output -n");
     }
     add_number(l, count);
 }
 
 /* Returns true if one mpirun starts the group together with others. */
-static bool is_joint(const lt_launch *launch, const lt_handle *h)
+static bool is_in_joint_mpirun(const lt_launch *launch, const lt_handle *h)
 {
     return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_LAUNCH_NODE_GANG
            && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
 }
 
 /* Adds mpirun -n 1 A : -n 4 B of all services or all functions. */
-static void add_joint(const lt_launch *launch, line *l, lt_launch_node_kind kind)
+static void add_joint_mpirun(const lt_launch *launch, line *l, lt_launch_node_kind kind)
 {
     int offset = 0;
     for (const lt_handle *h = launch->program->first; h; h = h->next) {
-        if (!is_joint(launch, h) || h->config.kind != kind)
+        if (!is_in_joint_mpirun(launch, h) || h->config.kind != kind)
             continue;
         const lt_task task = {.group = h, .count = h->config.count};
         if (offset) {
-            add(l, ": -n");
+            add_word(l, ": -n");
             add_number(l, h->config.count);
         } else {
             add_launcher(launch, l, h->config.count, false);
         }
-        add_node(launch, l, &task, offset);
+        add_node_command(launch, l, &task, offset);
         offset += h->config.count;
     }
 }
 
-lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
+lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task)
 {
     line l = {0};
     const bool is_gang = task->group && task->group->config.kind == LT_LAUNCH_NODE_GANG;
@@ -125,13 +125,13 @@ lt_status lt_launch_command(const lt_launch *launch, lt_task *task)
         return LT_OK;
     }
     if (!task->group) {
-        add_joint(launch, &l, (lt_launch_node_kind)task->index);
+        add_joint_mpirun(launch, &l, (lt_launch_node_kind)task->index);
     } else {
         if (by_launcher)
             add_launcher(launch, &l, task->count, is_gang);
-        add_node(launch, &l, task, by_launcher ? 0 : -1);
+        add_node_command(launch, &l, task, by_launcher ? 0 : -1);
     }
-    const lt_status st = l.status ? l.status : lt_launch_argv(&task->argv, l.text);
+    const lt_status st = l.status ? l.status : lt_launch_split_argv(&task->argv, l.text);
     lt_free(l.text);
     return st;
 }
@@ -155,8 +155,8 @@ const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int
     if (task->group)
         return rank < task->count ? task->group : NULL;
     for (const lt_handle *h = launch->program->first; h;
-         h = h->next) { /* in the order of add_joint() */
-        if (!is_joint(launch, h) || (int)h->config.kind != task->index)
+         h = h->next) { /* in the order of add_joint_mpirun() */
+        if (!is_in_joint_mpirun(launch, h) || (int)h->config.kind != task->index)
             continue;
         if (*at < h->config.count)
             return h;
@@ -175,7 +175,7 @@ static lt_status add_task(lt_launch *launch, lt_task task)
         launch->task = grown;
     }
     launch->task[launch->tasks++] = task;
-    return lt_launch_command(launch, &launch->task[launch->tasks - 1]);
+    return lt_launch_build_command(launch, &launch->task[launch->tasks - 1]);
 }
 
 static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
@@ -185,9 +185,9 @@ static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
     if (slots && h->config.count > slots && !h->config.plan)
         return lt_fail(LT_E_ARG, "launch: %s needs %d ranks, but there are %d slots",
                        h->config.label, h->config.count, slots);
-    LT_TRY(lt_launch_gang(&h->config, slots, &task.count, &task.grad_accum));
+    LT_TRY(lt_launch_compute_gang_size(&h->config, slots, &task.count, &task.grad_accum));
     if (h->config.plan && !launch->config->dry_run)
-        LT_TRY(lt_launch_choose(launch, &task, task.count));
+        LT_TRY(lt_launch_autotune_gang(launch, &task, task.count));
     return add_task(launch, task);
 }
 
@@ -202,7 +202,7 @@ static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
     return LT_OK;
 }
 
-lt_status lt_launch_plan(lt_launch *launch)
+lt_status lt_launch_create_tasks(lt_launch *launch)
 {
     bool joint[LT_LAUNCH_NODE_GANG] = {false};
     for (const lt_handle *h = launch->program->first; h; h = h->next) {
@@ -210,11 +210,11 @@ lt_status lt_launch_plan(lt_launch *launch)
             continue;
         if (h->config.kind == LT_LAUNCH_NODE_GANG) {
             LT_TRY(plan_gang(launch, h));
-        } else if (!is_joint(launch, h)) {
+        } else if (!is_in_joint_mpirun(launch, h)) {
             LT_TRY(plan_nodes(launch, h));
         } else if (h->config.entry) {
             lt_task task = {.group = h};
-            return lt_launch_command(launch, &task);
+            return lt_launch_build_command(launch, &task);
         } else if (!joint[h->config.kind]) {
             joint[h->config.kind] = true;
             LT_TRY(add_task(launch, (lt_task){.index = h->config.kind}));

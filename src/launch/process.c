@@ -17,14 +17,14 @@
 
 static lt_launch_node *node_of_process;
 
-static void end(int signal_)
+static void on_signal(int signal_)
 {
     (void)signal_;
     if (node_of_process)
-        lt_launch_node_end(node_of_process);
+        lt_launch_node_request_end(node_of_process);
 }
 
-static int number_of(const char *const *names, int otherwise)
+static int env_number(const char *const *names, int otherwise)
 {
     for (; *names; names++)
         if (getenv(*names))
@@ -41,7 +41,7 @@ typedef struct request {
 
 static pid_t command;
 
-static void end_command(int signal_)
+static void forward_sigterm(int signal_)
 {
     (void)signal_;
     if (command > 0)
@@ -49,7 +49,7 @@ static void end_command(int signal_)
 }
 
 /* Starts heartbeats for the process, if monitored. */
-static lt_status watch(const lt_launch_values *v, pid_t process)
+static lt_status start_heartbeats(const lt_launch_values *v, pid_t process)
 {
     const double interval = lt_heartbeat_interval(&v->group->config);
     return interval > 0 ? lt_heartbeat_watch(process, v->rank, interval) : LT_OK;
@@ -59,7 +59,7 @@ static void set_variables(const lt_launch_values *v)
 {
     const double interval = lt_heartbeat_interval(&v->group->config);
     char text[2 * LT_LAUNCH_PATH];
-    lt_launch_address_file(v->place, v->group->config.label, v->index, text, sizeof text);
+    lt_launch_address_path(v->place, v->group->config.label, v->index, text, sizeof text);
     setenv("LATHER_ADDRESS_FILE", text, 1);
     snprintf(text, sizeof text, "%d %g", v->rank, interval);
     if (interval > 0)
@@ -72,7 +72,7 @@ static void set_variables(const lt_launch_values *v)
  * to SIGTERM for the child. */
 static lt_status run_command(char *const *words, const lt_launch_values *v)
 {
-    const struct sigaction action = {.sa_handler = end_command, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = forward_sigterm, .sa_flags = SA_RESTART};
     int status = 0;
     command = fork();
     if (!command) {
@@ -83,7 +83,7 @@ static lt_status run_command(char *const *words, const lt_launch_values *v)
         _exit(1);
     }
     sigaction(SIGUSR1, &action, NULL);
-    LT_TRY(watch(v, command));
+    LT_TRY(start_heartbeats(v, command));
     while (waitpid(command, &status, 0) < 0 && errno == EINTR) {
     }
     if (WIFSIGNALED(status)) {
@@ -94,25 +94,25 @@ static lt_status run_command(char *const *words, const lt_launch_values *v)
 }
 
 /* Executes the command; returns only on failure. */
-static lt_status start(const lt_launch_values *v, char *const *words)
+static lt_status exec_words(const lt_launch_values *v, char *const *words)
 {
     const char *name = words[0] ? words[0] : "";
     if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
         return run_command(words, v);
-    LT_TRY(watch(v, getpid()));
+    LT_TRY(start_heartbeats(v, getpid()));
     if (words[0])
         execvp(words[0], words);
     return lt_fail(LT_E_IO, "launch: %s: %s: %s", v->group->config.label, name, strerror(errno));
 }
 
 /* Appends the flags that plan chose to the command. */
-static lt_status add_flags(const lt_launch_values *v, char **text)
+static lt_status append_plan_flags(const lt_launch_values *v, char **text)
 {
     char path[LT_LAUNCH_PATH + 64], flag[LT_LAUNCH_PATH];
     lt_status st = LT_OK;
-    lt_launch_flags_file(v->place, v->group->config.label, path, sizeof path);
+    lt_launch_flags_path(v->place, v->group->config.label, path, sizeof path);
     FILE *file = NULL;
-    LT_TRY(lt_launch_open(&file, path));
+    LT_TRY(lt_launch_open_file(&file, path));
     while (!st && fgets(flag, sizeof flag, file)) {
         flag[strcspn(flag, "\n")] = 0;
         char *longer = lt_format("%s '%s'", *text, flag);
@@ -127,22 +127,22 @@ static lt_status add_flags(const lt_launch_values *v, char **text)
 }
 
 /* Builds and executes the command line; returns only on failure. */
-static lt_status become(const lt_launch_values *v)
+static lt_status exec_command(const lt_launch_values *v)
 {
     const lt_launch_node_config *c = &v->group->config;
     char *text = NULL, *expanded = NULL, **words = NULL;
     text = c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
-    lt_status st = text ? lt_launch_expand(v, text, &expanded) : LT_E_NOMEM;
+    lt_status st = text ? lt_launch_expand_placeholders(v, text, &expanded) : LT_E_NOMEM;
     lt_free(text);
     if (!st && c->plan)
-        st = add_flags(v, &expanded);
+        st = append_plan_flags(v, &expanded);
     if (!st)
-        st = lt_launch_argv(&words, expanded);
+        st = lt_launch_split_argv(&words, expanded);
     lt_free(expanded);
     if (st)
         return st;
     set_variables(v);
-    st = start(v, words);
+    st = exec_words(v, words);
     lt_free((void *)words);
     return st;
 }
@@ -151,7 +151,7 @@ static lt_status run_entry(const lt_launch_values *v)
 {
     lt_launch_node_entry entry = NULL;
     lt_launch_node *node = NULL;
-    LT_TRY(lt_launch_module(v->group->config.module, &entry));
+    LT_TRY(lt_launch_load_module(v->group->config.module, &entry));
     LT_TRY(lt_launch_node_open(&node, v, NULL));
     node_of_process = node;
     const lt_status st = lt_launch_node_run(node, entry, NULL);
@@ -160,14 +160,14 @@ static lt_status run_entry(const lt_launch_values *v)
     return st;
 }
 
-static lt_status run(const request *r, const lt_launch_place *place)
+static lt_status run_node(const request *r, const lt_launch_place *place)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
     lt_program_graph *program = NULL;
     char path[LT_LAUNCH_PATH + 16];
     snprintf(path, sizeof path, "%s/program.ini", place->files);
     FILE *file = NULL;
-    LT_TRY(lt_launch_open(&file, path));
+    LT_TRY(lt_launch_open_file(&file, path));
     lt_status st = lt_program_graph_read(&program, file, path);
     fclose(file);
     if (st)
@@ -178,12 +178,12 @@ static lt_status run(const request *r, const lt_launch_place *place)
                           .run = r->run,
                           .grad_accum = r->grad_accum};
     v.group = lt_program_graph_find(program, r->label, strlen(r->label));
-    v.index = r->first + (r->offset < 0 ? 0 : number_of(ranks, r->offset) - r->offset);
+    v.index = r->first + (r->offset < 0 ? 0 : env_number(ranks, r->offset) - r->offset);
     v.rank = v.index - r->first + (r->offset > 0 ? r->offset : 0);
     if (!v.group || v.index < 0 || v.index >= r->count)
         st = lt_fail(LT_E_ARG, "launch: unknown node %s.%d", r->label, v.index);
     else
-        st = v.group->config.command ? become(&v) : run_entry(&v);
+        st = v.group->config.command ? exec_command(&v) : run_entry(&v);
     lt_program_graph_free(&program);
     return st;
 }
@@ -203,7 +203,7 @@ int lt_launch_node_main(int argc, char *const *argv)
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a node must not outlive its launcher */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
         return 1; /* the launcher died before prctl() */
-    const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const request r = {argv[LABEL],        atoi(argv[FIRST]), atoi(argv[COUNT]),
                        atoi(argv[OFFSET]), atoi(argv[RUN]),   atoll(argv[GRAD_ACCUM])};
     snprintf(place.folder, sizeof place.folder, "%s", argv[FOLDER]);
@@ -211,7 +211,7 @@ int lt_launch_node_main(int argc, char *const *argv)
     place.platform = (lt_launch_platform)atoi(argv[PLATFORM]);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL);
-    const lt_status st = run(&r, &place);
+    const lt_status st = run_node(&r, &place);
     if (st)
         fprintf(stderr, "error: %s\n", lt_error_message());
     return st ? 1 : 0;

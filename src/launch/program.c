@@ -153,7 +153,7 @@ static lt_status copy_uses(lt_handle *h, const lt_launch_node_config *c)
     return LT_OK;
 }
 
-static lt_status fill(lt_handle *h, const lt_launch_node_config *c)
+static lt_status copy_config(lt_handle *h, const lt_launch_node_config *c)
 {
     static const double backoff = 0.1;
     h->config = *c;
@@ -178,7 +178,7 @@ lt_status lt_program_graph_add(lt_program_graph *program, const lt_launch_node_c
     lt_handle *h = lt_alloc(1, sizeof *h);
     if (!h)
         return LT_E_NOMEM;
-    const lt_status st = fill(h, config);
+    const lt_status st = copy_config(h, config);
     if (st) {
         free_handle(h);
         return st;

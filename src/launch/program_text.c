@@ -39,7 +39,7 @@ static lt_status set_text(char **to, const char *value)
 }
 
 /* Adds the section that was read. Its uses may name later sections, so lt_program_graph_check() resolves them. */
-static lt_status finish(loading *l)
+static lt_status add_read_group(loading *l)
 {
     if (!l->has_group)
         return LT_OK;
@@ -61,16 +61,17 @@ static lt_status finish(loading *l)
     return LT_OK;
 }
 
-static lt_status section(loading *l, const char *name)
+static lt_status begin_group(loading *l, const char *name)
 {
-    LT_TRY(finish(l));
+    LT_TRY(add_read_group(l));
     l->has_group = strcmp(name, "program") != 0;
     if (lt_program_graph_find(l->program, name, strlen(name)))
         return lt_fail(LT_E_ARG, "launch: duplicate group %s", name);
     return set_text(&l->label, name);
 }
 
-static lt_status number(const char *key, const char *value, double least, double most, double *out)
+static lt_status parse_number(const char *key, const char *value, double least, double most,
+                              double *out)
 {
     char *end = NULL;
     *out = strtod(value, &end);
@@ -80,10 +81,10 @@ static lt_status number(const char *key, const char *value, double least, double
     return LT_OK;
 }
 
-static lt_status whole(const char *key, const char *value, double most, int64_t *out)
+static lt_status parse_whole_number(const char *key, const char *value, double most, int64_t *out)
 {
     double n = 0;
-    LT_TRY(number(key, value, 1, most, &n));
+    LT_TRY(parse_number(key, value, 1, most, &n));
     *out = (int64_t)n;
     return (double)*out < n ? lt_fail(LT_E_ARG, "launch: %s = %s: want a whole number", key, value)
                             : LT_OK;
@@ -98,39 +99,39 @@ typedef struct field {
     size_t at;
 } field;
 
-static void *place_of(loading *l, const field *f)
+static void *field_address(loading *l, const field *f)
 {
     return (char *)l + f->at;
 }
 
 static lt_status text(loading *l, const field *f, const char *value)
 {
-    return set_text(place_of(l, f), value);
+    return set_text(field_address(l, f), value);
 }
 
 static const double most_seconds = 1e6;
 
-static lt_status seconds(loading *l, const field *f, const char *value)
+static lt_status read_seconds_key(loading *l, const field *f, const char *value)
 {
-    return number(f->key, value, 0, most_seconds, place_of(l, f));
+    return parse_number(f->key, value, 0, most_seconds, field_address(l, f));
 }
 
-static lt_status samples(loading *l, const field *f, const char *value)
+static lt_status read_samples_key(loading *l, const field *f, const char *value)
 {
     const double many = 1e15;
-    return whole(f->key, value, many, place_of(l, f));
+    return parse_whole_number(f->key, value, many, field_address(l, f));
 }
 
-static lt_status nodes(loading *l, const field *f, const char *value)
+static lt_status read_nodes_key(loading *l, const field *f, const char *value)
 {
     int64_t n = 0;
-    int *out = place_of(l, f);
-    LT_TRY(whole(f->key, value, LT_LAUNCH_MOST_NODES, &n));
+    int *out = field_address(l, f);
+    LT_TRY(parse_whole_number(f->key, value, LT_LAUNCH_MOST_NODES, &n));
     *out = (int)n;
     return LT_OK;
 }
 
-static lt_status supervise(loading *l, const field *f, const char *value)
+static lt_status read_supervise_key(loading *l, const field *f, const char *value)
 {
     int64_t restarts = 0;
     for (int i = 0; i < 3; i++) {
@@ -140,7 +141,7 @@ static lt_status supervise(loading *l, const field *f, const char *value)
         l->config.policy = (lt_launch_node_policy)i;
         if (!value[bytes])
             return LT_OK;
-        LT_TRY(whole(f->key, value + bytes + 1, 1e6, &restarts));
+        LT_TRY(parse_whole_number(f->key, value + bytes + 1, 1e6, &restarts));
         l->config.restarts = (int)restarts;
         return LT_OK;
     }
@@ -148,7 +149,7 @@ static lt_status supervise(loading *l, const field *f, const char *value)
                    value);
 }
 
-static lt_status kind(loading *l, const field *f, const char *value)
+static lt_status read_kind_key(loading *l, const field *f, const char *value)
 {
     (void)f;
     for (int i = 0; i < 3; i++)
@@ -160,9 +161,9 @@ static lt_status kind(loading *l, const field *f, const char *value)
 }
 
 /* Parses a module's path, relative to the file's folder. */
-static lt_status entry(loading *l, const field *f, const char *value)
+static lt_status read_entry_key(loading *l, const field *f, const char *value)
 {
-    char **out = place_of(l, f);
+    char **out = field_address(l, f);
     char *path = *value == '/' ? lt_strdup(value) : lt_format("%s/%s", l->folder, value);
     if (!path)
         return LT_E_NOMEM;
@@ -172,7 +173,7 @@ static lt_status entry(loading *l, const field *f, const char *value)
 }
 
 /* Parses `auto`, followed by flags of plan. */
-static lt_status plan(loading *l, const field *f, const char *value)
+static lt_status read_plan_key(loading *l, const field *f, const char *value)
 {
     static const char word[] = "auto";
     const size_t bytes = sizeof word - 1;
@@ -183,26 +184,26 @@ static lt_status plan(loading *l, const field *f, const char *value)
 
 #define CONFIG(member) offsetof(loading, config.member)
 static const field fields[] = {
-    {"kind", kind, 0},
-    {"count", nodes, CONFIG(count)},
-    {"ranks", nodes, CONFIG(count)},
-    {"entry", entry, offsetof(loading, text[MODULE])},
+    {"kind", read_kind_key, 0},
+    {"count", read_nodes_key, CONFIG(count)},
+    {"ranks", read_nodes_key, CONFIG(count)},
+    {"entry", read_entry_key, offsetof(loading, text[MODULE])},
     {"command", text, offsetof(loading, text[COMMAND])},
     {"arguments", text, offsetof(loading, text[ARGUMENTS])},
     {"uses", text, offsetof(loading, uses)},
-    {"supervise", supervise, 0},
-    {"backoff", seconds, CONFIG(backoff)},
-    {"batch-size", samples, CONFIG(batch_size)},
-    {"global-batch", samples, CONFIG(global_batch)},
-    {"heartbeat", seconds, CONFIG(heartbeat)},
-    {"progress", seconds, CONFIG(progress)},
-    {"plan", plan, offsetof(loading, text[PLAN])},
-    {"runs", nodes, CONFIG(runs)},
+    {"supervise", read_supervise_key, 0},
+    {"backoff", read_seconds_key, CONFIG(backoff)},
+    {"batch-size", read_samples_key, CONFIG(batch_size)},
+    {"global-batch", read_samples_key, CONFIG(global_batch)},
+    {"heartbeat", read_seconds_key, CONFIG(heartbeat)},
+    {"progress", read_seconds_key, CONFIG(progress)},
+    {"plan", read_plan_key, offsetof(loading, text[PLAN])},
+    {"runs", read_nodes_key, CONFIG(runs)},
 };
 #undef CONFIG
 enum { FIELDS = sizeof fields / sizeof *fields };
 
-static lt_status set(loading *l, const char *key, const char *value)
+static lt_status set_group_key(loading *l, const char *key, const char *value)
 {
     const char *known[FIELDS];
     for (size_t i = 0; i < FIELDS; i++) {
@@ -211,20 +212,20 @@ static lt_status set(loading *l, const char *key, const char *value)
         known[i] = fields[i].key;
     }
     return lt_fail(LT_E_ARG, "launch: %s: unknown key %s; did you mean %s?", l->label, key,
-                   lt_nearest(key, known, FIELDS));
+                   lt_nearest_word(key, known, FIELDS));
 }
 
-static lt_status visit(void *context, const char *name, const char *key, const char *value)
+static lt_status visit_key(void *context, const char *name, const char *key, const char *value)
 {
     loading *l = context;
     if (!key)
-        return section(l, name);
+        return begin_group(l, name);
     if (l->has_group)
-        return set(l, key, value);
+        return set_group_key(l, key, value);
     if (!strcmp(key, "heartbeat") && l->program->first)
         return lt_fail(LT_E_ARG, "launch: the heartbeat of [program] applies to groups after it");
     if (!strcmp(key, "heartbeat"))
-        return number(key, value, 0, most_seconds, &l->program->heartbeat);
+        return parse_number(key, value, 0, most_seconds, &l->program->heartbeat);
     return strcmp(key, "name")
                ? lt_fail(LT_E_ARG, "launch: [program] has name and heartbeat, not %s", key)
                : set_text(&l->program->name, value);
@@ -241,9 +242,9 @@ lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *
     l.folder = folder;
     lt_status st = lt_program_graph_new(&l.program, "program");
     if (!st)
-        st = lt_ini_read(file, path, visit, &l);
+        st = lt_ini_read(file, path, visit_key, &l);
     if (!st)
-        st = finish(&l);
+        st = add_read_group(&l);
     if (!st)
         st = lt_program_graph_check(l.program);
     if (st)
@@ -267,7 +268,7 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
     return st;
 }
 
-static void save_group(const lt_handle *h, FILE *file)
+static void write_group(const lt_handle *h, FILE *file)
 {
     const lt_launch_node_config *c = &h->config;
     fprintf(file, "\n[%s]\nkind = %s\ncount = %d\nsupervise = %s", c->label, kinds[c->kind],
@@ -306,7 +307,7 @@ lt_status lt_program_graph_save(const lt_program_graph *program, const char *pat
     fprintf(file, "[program]\nname = %s\n", program->name);
     for (const lt_handle *h = program->first; h; h = h->next)
         if (!h->config.entry)
-            save_group(h, file);
+            write_group(h, file);
     const bool failed = ferror(file) != 0;
     return fclose(file) || failed ? lt_fail(LT_E_IO, "launch: cannot write %s", path) : LT_OK;
 }

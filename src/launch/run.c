@@ -15,7 +15,7 @@
 
 /* Resolves --folder, creating it unless this is a dry run. Errors: LT_E_IO, also for a folder that others may write,
  * who could replace the commands. */
-static lt_status find_given(const lt_launch *launch, char *out)
+static lt_status resolve_given_folder(const lt_launch *launch, char *out)
 {
     enum { OURS_ALONE = 0700 };
     const char *given = launch->config->folder;
@@ -26,14 +26,14 @@ static lt_status find_given(const lt_launch *launch, char *out)
         return LT_OK;
     }
     if (!made)
-        LT_TRY(lt_private_folder(given));
+        LT_TRY(lt_check_private_folder(given));
     return realpath(given, out) ? LT_OK
                                 : lt_fail(LT_E_IO, "launch: %s: %s", given, strerror(errno));
 }
 
 /* Returns the parent of a temporary folder: the current folder if a job has several machines, as they do not share
  * /tmp. */
-static void find_default(const lt_launch *launch, char *out)
+static void choose_default_folder(const lt_launch *launch, char *out)
 {
     enum { LONGEST = 64 }; /* a socket path has at most 107 bytes */
     const char *base = getenv("TMPDIR");
@@ -47,9 +47,9 @@ static lt_status make_folder(lt_launch *launch)
 {
     lt_launch_place *place = &launch->place;
     if (launch->config->folder)
-        LT_TRY(find_given(launch, place->folder));
+        LT_TRY(resolve_given_folder(launch, place->folder));
     else
-        find_default(launch, place->folder);
+        choose_default_folder(launch, place->folder);
     const int bytes =
         snprintf(place->files, sizeof place->files, "%s/lather-XXXXXX", place->folder);
     if (bytes >= (int)sizeof place->files)
@@ -73,7 +73,7 @@ static void LT_PRINTF(2, 3) remove_file(int folder, const char *format, ...)
 }
 
 /* Removes the files of this launch and its nodes by name, and their folder if it is then empty. */
-static void clean(const void *context)
+static void remove_launch_files(const void *context)
 {
     static const char *const of_group[] = {"plan", "plan-log", "profile", "flags"};
     const lt_launch *launch = context;
@@ -94,7 +94,7 @@ static void clean(const void *context)
     rmdir(launch->place.files);
 }
 
-static lt_status prepare(const lt_launch *launch)
+static lt_status write_secret_and_graph(const lt_launch *launch)
 {
     char path[LT_LAUNCH_PATH + 16], token[LT_TOKEN_NONCE];
     snprintf(path, sizeof path, "%s/secret", launch->place.files);
@@ -114,7 +114,7 @@ static void write_gang(const lt_launch *launch, const lt_task *t)
         fprintf(launch->log, "    %d runs\n", c->runs);
 }
 
-static void write_plan(const lt_launch *launch)
+static void print_dry_run(const lt_launch *launch)
 {
     char name[LT_LAUNCH_NAME];
     for (const lt_handle *h = launch->program->first; h; h = h->next) {
@@ -147,19 +147,20 @@ static lt_status open_guard(lt_launch *launch)
     for (const lt_handle *h = launch->program->first; h; h = h->next)
         nodes += (size_t)h->config.count;
     const double more = launch->place.platform == LT_LAUNCH_SLURM ? LT_LAUNCH_SLURM_GRACE : 0;
-    return lt_guard_open(&launch->guard, nodes, lt_launch_grace(launch) + more, clean, launch);
+    return lt_guard_open(&launch->guard, nodes, lt_launch_grace_seconds(launch) + more,
+                         remove_launch_files, launch);
 }
 
 static lt_status launch_in_folder(lt_launch *launch)
 {
     if (launch->config->dry_run) {
-        LT_TRY(lt_launch_plan(launch));
-        write_plan(launch);
+        LT_TRY(lt_launch_create_tasks(launch));
+        print_dry_run(launch);
         return LT_OK;
     }
     LT_TRY(open_guard(launch));
-    LT_TRY(lt_launch_plan(launch));
-    LT_TRY(prepare(launch));
+    LT_TRY(lt_launch_create_tasks(launch));
+    LT_TRY(write_secret_and_graph(launch));
     return lt_launch_supervise(launch);
 }
 
@@ -175,7 +176,7 @@ lt_status lt_program_graph_launch(lt_program_graph *program, const lt_launch_con
     const lt_status st = launch_in_folder(&launch);
     char *why = st ? lt_strdup(lt_error_message()) : NULL;
     if (!config->dry_run)
-        clean(&launch);
+        remove_launch_files(&launch);
     lt_guard_close(&launch.guard);
     for (size_t i = 0; i < launch.tasks; i++) {
         lt_free((void *)launch.task[i].argv);

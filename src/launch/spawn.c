@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int spawn(const lt_task *task, int output, pid_t *pid)
+static int spawn_process(const lt_task *task, int output, pid_t *pid)
 {
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attributes;
@@ -41,17 +41,17 @@ static int spawn(const lt_task *task, int output, pid_t *pid)
 
 static lt_launch_node *node_of_child;
 
-static void end(int signal_)
+static void on_signal(int signal_)
 {
     (void)signal_;
     if (node_of_child)
-        lt_launch_node_end(node_of_child);
+        lt_launch_node_request_end(node_of_child);
 }
 
 /* Runs an entry of this program in a forked child. */
 static void run_child(const lt_launch *launch, const lt_task *task, int output)
 {
-    const struct sigaction action = {.sa_handler = end, .sa_flags = SA_RESTART},
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART},
                            usual = {.sa_handler = SIG_DFL};
     const lt_launch_node_config *c = &task->group->config;
     const lt_launch_values values = {.program = launch->program,
@@ -77,10 +77,10 @@ static void run_child(const lt_launch *launch, const lt_task *task, int output)
     _exit(st ? 1 : 0);
 }
 
-static int start(const lt_launch *launch, const lt_task *task, int output, pid_t *pid)
+static int start_process(const lt_launch *launch, const lt_task *task, int output, pid_t *pid)
 {
     if (task->argv)
-        return spawn(task, output, pid);
+        return spawn_process(task, output, pid);
     fflush(NULL); /* otherwise the child would write buffered text again */
     *pid = fork();
     if (!*pid)
@@ -97,7 +97,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     lt_task_name(process->task, name, sizeof name);
     if (pipe2(ends, O_CLOEXEC))
         return lt_fail(LT_E_IO, "launch: %s: pipe: %s", name, strerror(errno));
-    const int why = start(launch, process->task, ends[1], &process->pid);
+    const int why = start_process(launch, process->task, ends[1], &process->pid);
     close(ends[1]);
     if (why) {
         close(ends[0]);
@@ -131,7 +131,7 @@ const char *lt_process_node_name(const lt_launch *launch, const lt_process *proc
 
 /* Parses the rank from the prefix that mpirun or srun adds to a line, and advances *text past it. Returns -1 without a
  * prefix. */
-static int rank_of_line(const lt_launch *launch, const char **text)
+static int parse_rank_prefix(const lt_launch *launch, const char **text)
 {
     int rank = -1, bytes = 0;
     if (sscanf(*text, "[%*d,%d]<%*[a-z]>:%n", &rank, &bytes) >= 1 && bytes > 0) {
@@ -149,7 +149,7 @@ static int rank_of_line(const lt_launch *launch, const char **text)
 
 /* Parses the rank that failed first from messages of Open MPI and Slurm: "process rank 2 with PID 7", "Process name:
  * [[7,1],2]", "srun: error: HOST: task 2: Killed". */
-static void find_guilty(lt_process *p, const char *text)
+static void find_failed_rank(lt_process *p, const char *text)
 {
     static const char *const marks[] = {"process rank ", "Process name: [[", ": task "};
     for (size_t i = 0; p->guilty < 0 && i < sizeof marks / sizeof *marks; i++) {
@@ -165,9 +165,9 @@ static void write_line(const lt_launch *launch, lt_process *p)
     char name[LT_LAUNCH_NAME];
     const char *text = p->line;
     p->line[p->bytes] = 0;
-    const int rank = rank_of_line(launch, &text);
+    const int rank = parse_rank_prefix(launch, &text);
     if (rank < 0)
-        find_guilty(p, text);
+        find_failed_rank(p, text);
     fprintf(launch->log, "%s| %s\n", lt_process_node_name(launch, p, rank, name, sizeof name),
             text);
     fflush(launch->log);
@@ -175,11 +175,11 @@ static void write_line(const lt_launch *launch, lt_process *p)
 }
 
 /* Returns true if the line consists only of a launcher's prefix, which is left over from a heartbeat. */
-static bool is_mark(const lt_launch *launch, lt_process *p)
+static bool is_bare_prefix(const lt_launch *launch, lt_process *p)
 {
     const char *text = p->line;
     p->line[p->bytes] = 0;
-    return rank_of_line(launch, &text) >= 0 && !*text;
+    return parse_rank_prefix(launch, &text) >= 0 && !*text;
 }
 
 bool lt_process_read(const lt_launch *launch, lt_process *process)
@@ -191,8 +191,8 @@ bool lt_process_read(const lt_launch *launch, lt_process *process)
             return got < 0 && (errno == EAGAIN || errno == EINTR);
         for (ssize_t i = 0; i < got; i++) {
             bool whole = false;
-            if (lt_heartbeat_monitor_read(&process->monitor, buffer[i], &whole)) {
-                if (whole && is_mark(launch, process))
+            if (lt_heartbeat_monitor_read_byte(&process->monitor, buffer[i], &whole)) {
+                if (whole && is_bare_prefix(launch, process))
                     process->bytes = 0;
                 continue;
             }

@@ -27,7 +27,7 @@ typedef struct supervisor {
 
 static volatile sig_atomic_t asked;
 
-static void ask(int signal_)
+static void on_signal(int signal_)
 {
     asked = signal_;
 }
@@ -38,13 +38,13 @@ static bool is_service(const lt_process *p)
                           : p->task->index == LT_LAUNCH_NODE_SERVICE;
 }
 
-static void say(const supervisor *s, const char *text)
+static void log_text(const supervisor *s, const char *text)
 {
     fprintf(s->launch->log, "launch| %s\n", text);
     fflush(s->launch->log);
 }
 
-double lt_launch_grace(const lt_launch *launch)
+double lt_launch_grace_seconds(const lt_launch *launch)
 {
     const double usual = 5, given = launch->config->grace;
     return given > 0 ? given : usual;
@@ -56,12 +56,12 @@ static bool is_slurm(const supervisor *s)
 }
 
 /* Asks all processes to end. srun kills its tasks at once on SIGTERM but forwards SIGUSR1, which nodes handle. */
-static void stop(supervisor *s)
+static void stop_all_processes(supervisor *s)
 {
     if (s->stopping)
         return;
     s->stopping = true;
-    s->kill_at = lt_clock_seconds() + lt_launch_grace(s->launch);
+    s->kill_at = lt_clock_seconds() + lt_launch_grace_seconds(s->launch);
     for (size_t i = 0; i < s->launch->tasks; i++) {
         lt_process *p = &s->process[i];
         if (p->state == LT_PROCESS_RUNNING)
@@ -72,17 +72,17 @@ static void stop(supervisor *s)
 }
 
 /* Ends the program; logs the first failure's message. */
-static void fail(supervisor *s, lt_status status)
+static void fail_launch(supervisor *s, lt_status status)
 {
     if (!s->status) {
         s->status = status;
         snprintf(s->why, sizeof s->why, "%s", lt_error_message());
-        say(s, s->why);
+        log_text(s, s->why);
     }
-    stop(s);
+    stop_all_processes(s);
 }
 
-static const char *describe(int status, char *out, size_t size)
+static const char *describe_exit(int status, char *out, size_t size)
 {
     if (WIFSIGNALED(status))
         snprintf(out, size, "was killed by signal %d (%s)", WTERMSIG(status),
@@ -104,21 +104,21 @@ static void restart_later(supervisor *s, lt_process *p, const char *what)
     p->start_at = lt_clock_seconds() + wait;
     snprintf(text, sizeof text, "%s; restart %d of %d in %.2g s", what, p->failures, c->restarts,
              wait);
-    say(s, text);
+    log_text(s, text);
 }
 
 /* Plans a gang again; if plan fails, logs it and keeps the task unchanged. */
-static void plan_again(supervisor *s, lt_task *t, int most)
+static void retune_gang(supervisor *s, lt_task *t, int most)
 {
     char text[768];
-    if (!t->group->config.plan || !lt_launch_choose(s->launch, t, most))
+    if (!t->group->config.plan || !lt_launch_autotune_gang(s->launch, t, most))
         return;
     snprintf(text, sizeof text, "%s; continuing with %d ranks", lt_error_message(), t->count);
-    say(s, text);
+    log_text(s, text);
 }
 
 /* Shrinks a gang by a rank (or more, to keep its global batch) and rebuilds its command line. */
-static lt_status shrink(supervisor *s, lt_process *p)
+static lt_status shrink_gang(supervisor *s, lt_process *p)
 {
     lt_task *t = p->task;
     const lt_launch_node_config *c = &t->group->config;
@@ -127,20 +127,20 @@ static lt_status shrink(supervisor *s, lt_process *p)
     int64_t accum = 0;
     if (t->count < 2)
         return lt_fail(LT_E_COMM, "launch: %s has no rank left", c->label);
-    LT_TRY(lt_launch_gang(c, t->count - 1, &ranks, &accum));
+    LT_TRY(lt_launch_compute_gang_size(c, t->count - 1, &ranks, &accum));
     t->count = ranks;
     t->grad_accum = accum;
-    plan_again(s, t, ranks);
+    retune_gang(s, t, ranks);
     ranks = t->count;
     accum = t->grad_accum;
     snprintf(text, sizeof text, "%s continues with %d ranks, grad-accum %" PRId64, c->label, ranks,
              accum);
-    say(s, text);
-    return lt_launch_command(s->launch, t);
+    log_text(s, text);
+    return lt_launch_build_command(s->launch, t);
 }
 
 /* Returns true if another node of the group is running or has succeeded. */
-static bool others_left(const supervisor *s, const lt_process *but)
+static bool has_other_live_node(const supervisor *s, const lt_process *but)
 {
     for (size_t i = 0; i < s->launch->tasks; i++) {
         const lt_process *p = &s->process[i];
@@ -168,7 +168,7 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
 {
     char name[LT_LAUNCH_NAME], how[96], what[256];
     lt_process_node_name(s->launch, p, *p->hang.why ? p->hang.rank : p->guilty, name, sizeof name);
-    describe(status, how, sizeof how);
+    describe_exit(status, how, sizeof how);
     if (*p->hang.why)
         snprintf(what, sizeof what, "%s %s", name, p->hang.why);
     else
@@ -178,18 +178,18 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
         p->task->group ? p->task->group->config.policy : LT_LAUNCH_NODE_FAIL_FAST;
     const bool again = may_restart(p, status);
     p->failures++;
-    if (policy == LT_LAUNCH_NODE_SHRINK && !again && others_left(s, p)) {
-        say(s, what);
+    if (policy == LT_LAUNCH_NODE_SHRINK && !again && has_other_live_node(s, p)) {
+        log_text(s, what);
         return;
     }
     if (!again || p->failures > p->task->group->config.restarts) {
-        fail(s, lt_fail(LT_E_COMM, "launch: %s%s", what,
-                        again ? ", and may not be restarted again" : ""));
+        fail_launch(s, lt_fail(LT_E_COMM, "launch: %s%s", what,
+                               again ? ", and may not be restarted again" : ""));
         return;
     }
-    const lt_status st = policy == LT_LAUNCH_NODE_SHRINK ? shrink(s, p) : LT_OK;
+    const lt_status st = policy == LT_LAUNCH_NODE_SHRINK ? shrink_gang(s, p) : LT_OK;
     if (st)
-        fail(s, st);
+        fail_launch(s, st);
     else
         restart_later(s, p, what);
 }
@@ -200,39 +200,39 @@ static lt_status begin_next_run(supervisor *s, lt_process *p)
     const lt_launch_node_config *c = &t->group->config;
     const int slots = s->launch->config->slots;
     char text[256];
-    LT_TRY(lt_launch_note_end(s->launch, t));
+    LT_TRY(lt_launch_record_run(s->launch, t));
     t->run++;
-    plan_again(s, t, slots && slots < c->count ? slots : c->count);
-    LT_TRY(lt_launch_command(s->launch, t));
+    retune_gang(s, t, slots && slots < c->count ? slots : c->count);
+    LT_TRY(lt_launch_build_command(s->launch, t));
     lt_heartbeat_monitor_free(&p->monitor);
     LT_TRY(lt_heartbeat_monitor_new(&p->monitor, s->launch, t));
     snprintf(text, sizeof text, "%s: run %d of %d, on %d ranks", c->label, t->run, c->runs,
              t->count);
-    say(s, text);
+    log_text(s, text);
     return LT_OK;
 }
 
-static void run_again(supervisor *s, lt_process *p)
+static void start_next_run(supervisor *s, lt_process *p)
 {
     const lt_status st = begin_next_run(s, p);
     p->failures = 0;
     p->start_at = 0;
     p->state = st ? LT_PROCESS_DONE : LT_PROCESS_WAITING;
     if (st)
-        fail(s, st);
+        fail_launch(s, st);
 }
 
-static void finish(supervisor *s, lt_process *p)
+static void handle_exit(supervisor *s, lt_process *p)
 {
     const int status = lt_process_finish(s->launch, p);
     if (!s->stopping && (status || *p->hang.why))
         handle_failure(s, p, status);
     else if (!s->stopping && p->task->run && p->task->run < p->task->group->config.runs)
-        run_again(s, p);
+        start_next_run(s, p);
 }
 
 /* Starts processes that are due. *working: functions or gangs still run; *running: any process does. */
-static void look(supervisor *s, bool *working, bool *running)
+static void start_due_processes(supervisor *s, bool *working, bool *running)
 {
     int threads = 0;
     *working = *running = false;
@@ -243,13 +243,13 @@ static void look(supervisor *s, bool *working, bool *running)
             if (st)
                 p->state = LT_PROCESS_DONE;
             if (st)
-                fail(s, st);
+                fail_launch(s, st);
         }
         *running = *running || p->state != LT_PROCESS_DONE;
         *working = *working || (p->state != LT_PROCESS_DONE && !is_service(p));
     }
     if (s->threads && lt_launch_node_threads_poll(s->threads, &threads))
-        fail(s, LT_E_COMM);
+        fail_launch(s, LT_E_COMM);
     *working = *working || threads;
 }
 
@@ -270,24 +270,24 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
         if (s->poll[2 * i + 1].revents & POLLIN)
             (void)lt_process_read(s->launch, &s->process[i]);
         if (s->poll[2 * i].revents)
-            finish(s, &s->process[i]);
+            handle_exit(s, &s->process[i]);
     }
 }
 
 /* Ends a task with a hung node. SIGCONT lets a stopped process receive SIGTERM. */
-static void end_hung(supervisor *s, lt_process *p)
+static void terminate_hung_task(supervisor *s, lt_process *p)
 {
     char name[LT_LAUNCH_NAME], text[256];
     lt_process_node_name(s->launch, p, p->hang.rank, name, sizeof name);
     snprintf(text, sizeof text, "%s %s; ending it", name, p->hang.why);
-    say(s, text);
-    p->kill_at = lt_clock_seconds() + lt_launch_grace(s->launch);
+    log_text(s, text);
+    p->kill_at = lt_clock_seconds() + lt_launch_grace_seconds(s->launch);
     kill(-p->pid, SIGTERM);
     kill(-p->pid, SIGCONT);
 }
 
 /* Checks heartbeats after the output has been read; extends timeouts by the time that this process did not run. */
-static void listen_for_beats(supervisor *s)
+static void check_heartbeats(supervisor *s)
 {
     const double usual = 0.5, now = lt_clock_seconds();
     const double missed = s->looked > 0 && now - s->looked > usual ? now - s->looked : 0;
@@ -301,12 +301,12 @@ static void listen_for_beats(supervisor *s)
             kill(-p->pid, SIGKILL);
         else if (!*p->hang.why
                  && lt_heartbeat_monitor_find_hang(&p->monitor, s->launch, p->task, &p->hang))
-            end_hung(s, p);
+            terminate_hung_task(s, p);
     }
 }
 
 /* Kills processes after the grace period. srun is first asked to kill its tasks, which would survive it. */
-static void kill_late(supervisor *s)
+static void kill_after_grace(supervisor *s)
 {
     if (!s->stopping || lt_clock_seconds() < s->kill_at)
         return;
@@ -321,33 +321,33 @@ static void kill_late(supervisor *s)
 
 static void stop_threads(supervisor *s)
 {
-    if (lt_launch_node_threads_stop(&s->threads, lt_launch_grace(s->launch)))
+    if (lt_launch_node_threads_stop(&s->threads, lt_launch_grace_seconds(s->launch)))
         return;
     s->launch->program->is_in_use = true;
-    say(s, "a hung thread did not stop within the grace period; it keeps running");
+    log_text(s, "a hung thread did not stop within the grace period; it keeps running");
 }
 
-static void run(supervisor *s, const sigset_t *mask)
+static void supervise_until_done(supervisor *s, const sigset_t *mask)
 {
     bool working = true, running = true;
     for (;;) {
-        look(s, &working, &running);
+        start_due_processes(s, &working, &running);
         if (asked && !s->status)
-            fail(s, lt_fail(LT_E_COMM, "launch: ended by signal %d (%s)", (int)asked,
-                            strsignal(asked)));
+            fail_launch(s, lt_fail(LT_E_COMM, "launch: ended by signal %d (%s)", (int)asked,
+                                   strsignal(asked)));
         if (!working || s->stopping)
-            stop(s);
+            stop_all_processes(s);
         if (s->stopping && s->threads)
             stop_threads(s);
         if (s->stopping && !running)
             return;
         wait_for_events(s, mask);
-        listen_for_beats(s);
-        kill_late(s);
+        check_heartbeats(s);
+        kill_after_grace(s);
     }
 }
 
-static lt_status start(supervisor *s)
+static lt_status set_up_supervisor(supervisor *s)
 {
     const size_t count = s->launch->tasks;
     s->process = lt_alloc(count + 1, sizeof *s->process);
@@ -368,7 +368,7 @@ lt_status lt_launch_supervise(lt_launch *launch)
     supervisor s = {.launch = launch};
     sigset_t ours, before;
     struct sigaction old[2];
-    const struct sigaction action = {.sa_handler = ask};
+    const struct sigaction action = {.sa_handler = on_signal};
     sigemptyset(&ours);
     sigaddset(&ours, SIGINT);
     sigaddset(&ours, SIGTERM);
@@ -376,9 +376,9 @@ lt_status lt_launch_supervise(lt_launch *launch)
     pthread_sigmask(SIG_BLOCK, &ours, &before); /* unblocked by ppoll() only */
     sigaction(SIGINT, &action, &old[0]);
     sigaction(SIGTERM, &action, &old[1]);
-    lt_status st = start(&s);
+    lt_status st = set_up_supervisor(&s);
     if (!st)
-        run(&s, &before);
+        supervise_until_done(&s, &before);
     stop_threads(&s);
     sigaction(SIGINT, &old[0], NULL);
     sigaction(SIGTERM, &old[1], NULL);

@@ -27,13 +27,13 @@ static int kv_width(const lt_attention_layer *c)
 
 /* Returns true if each rank keeps the whole parameter and slices its heads: in one dimension, fewer heads of k
  * and v than of q do not form one rectangular shard. */
-static bool takes_heads(const attention *a)
+static bool must_slice_heads(const attention *a)
 {
     const lt_tensor_parallel *p = a->whole.parallel;
     return p && p->row->size > 1 && a->whole.kv_heads != a->whole.heads;
 }
 
-static lt_tensor *take_heads(const attention *a, lt_tape *tape, lt_tensor *w, int dim)
+static lt_tensor *slice_own_heads(const attention *a, lt_tape *tape, lt_tensor *w, int dim)
 {
     const lt_attention_layer *all = &a->whole, *own = &a->config;
     const int64_t d = all->width / all->heads, rank = all->parallel->row->rank;
@@ -48,13 +48,13 @@ static lt_tensor *take_heads(const attention *a, lt_tape *tape, lt_tensor *w, in
     return w;
 }
 
-static lt_tensor *project(attention *a, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
+static lt_tensor *project_qkv(attention *a, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
 {
     lt_tensor *w = lt_tape_param(tape, &a->weight);
     lt_tensor *b = a->bias.value ? lt_tape_param(tape, &a->bias) : NULL;
-    if (takes_heads(a)) {
-        w = take_heads(a, tape, w, a->packed.in_out);
-        b = b ? take_heads(a, tape, b, 0) : NULL;
+    if (must_slice_heads(a)) {
+        w = slice_own_heads(a, tape, w, a->packed.in_out);
+        b = b ? slice_own_heads(a, tape, b, 0) : NULL;
     }
     lt_parallel_linear config = a->packed;
     config.rows = rows.sequences * rows.tokens;
@@ -74,8 +74,8 @@ static lt_tensor *reshape_rows(const attention *a, lt_tape *tape, lt_tensor *x, 
 }
 
 /* Slices heads out of the packed features and rotates them by their positions, from `first` on. */
-static lt_tensor *part(const attention *a, lt_tape *tape, lt_tensor *qkv, int start, int heads,
-                       int64_t first)
+static lt_tensor *slice_heads(const attention *a, lt_tape *tape, lt_tensor *qkv, int start,
+                              int heads, int64_t first)
 {
     const lt_attention_layer *c = &a->config;
     lt_tensor *x = lt_slice(tape, qkv, -1, start, (int64_t)heads * (c->width / c->heads));
@@ -87,7 +87,8 @@ static lt_tensor *part(const attention *a, lt_tape *tape, lt_tensor *qkv, int st
     return y;
 }
 
-static lt_tensor *append(lt_tape *tape, lt_tensor *x, const lt_attention_run *run, lt_kv kind)
+static lt_tensor *append_to_cache(lt_tape *tape, lt_tensor *x, const lt_attention_run *run,
+                                  lt_kv kind)
 {
     return run->cache ? lt_kv_cache_append(run->cache, run->layer, kind, tape, x) : x;
 }
@@ -99,11 +100,11 @@ static lt_tensor *attend_unpacked(attention *a, lt_tape *tape, lt_tensor *qkv,
     const lt_attention_layer *c = &a->config;
     const int64_t first = run->cache ? lt_kv_cache_count(run->cache, run->layer) : 0;
     const int64_t rows = qkv ? lt_tensor_shape(qkv).dim[1] : 0;
-    lt_tensor *q = part(a, tape, qkv, 0, c->heads, first);
-    lt_tensor *k = part(a, tape, qkv, c->width, c->kv_heads, first);
+    lt_tensor *q = slice_heads(a, tape, qkv, 0, c->heads, first);
+    lt_tensor *k = slice_heads(a, tape, qkv, c->width, c->kv_heads, first);
     lt_tensor *v = lt_slice(tape, qkv, -1, c->width + kv_width(c), kv_width(c));
-    k = append(tape, k, run, LT_KV_KEYS);
-    v = append(tape, v, run, LT_KV_VALUES);
+    k = append_to_cache(tape, k, run, LT_KV_KEYS);
+    v = append_to_cache(tape, v, run, LT_KV_VALUES);
     lt_tensor *y = lt_attention(tape, q, k, v, to);
     lt_tape_drop(tape, q);
     lt_tape_drop(tape, k);
@@ -120,7 +121,7 @@ lt_tensor *lt_attention_layer_run(lt_module *layer, lt_tape *tape, lt_tensor *x,
     const lt_attention_layer *c = &a->config;
     const lt_attention_config to = {
         .heads = c->heads, .kv_heads = c->kv_heads, .causal = c->causal, .lower_right = true};
-    lt_tensor *qkv = project(a, tape, x, run.rows);
+    lt_tensor *qkv = project_qkv(a, tape, x, run.rows);
     qkv = reshape_rows(a, tape, qkv, LT_SHAPE(-1, run.rows.tokens, c->width + 2 * kv_width(c)));
     const bool unpack = run.cache || c->rotary > 0;
     lt_tensor *y =
@@ -169,7 +170,7 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
-static lt_status check(const char *name, const lt_attention_layer *c)
+static lt_status check_config(const char *name, const lt_attention_layer *c)
 {
     if (c->width < 1 || c->heads < 1 || c->width % c->heads)
         return lt_fail(LT_E_ARG, "attention %s: %d heads do not divide the width, %d", name,
@@ -194,7 +195,7 @@ static const char *name_or(const char *name, const char *usual)
 }
 
 /* Returns the shard of q, k and v of this rank's heads: rows of three matrices, or their columns. */
-static lt_place place_of(const attention *a, bool of_bias)
+static lt_place qkv_shard(const attention *a, bool of_bias)
 {
     const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c), heads = c->heads,
@@ -215,8 +216,8 @@ static lt_status make_packed(attention *a, lt_device *device, const char *name)
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
     const bool whole = !c->parallel || c->kv_heads != c->heads;
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
-    const lt_place weight = whole ? lt_place_whole(shape) : place_of(a, false);
-    const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : place_of(a, true);
+    const lt_place weight = whole ? lt_place_whole(shape) : qkv_shard(a, false);
+    const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : qkv_shard(a, true);
     LT_TRY(lt_param_init(&a->weight, device, name, name_or(c->qkv_weight, "in_proj_weight"),
                          lt_parallel_shape(&weight), 0));
     if (!whole)
@@ -232,7 +233,7 @@ static lt_status make_packed(attention *a, lt_device *device, const char *name)
     return whole ? LT_OK : lt_param_set_place(&a->bias, &bias);
 }
 
-static lt_status make(attention *a, lt_device *device, const char *name)
+static lt_status make_params(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     char path[LT_LAYER_NAME];
@@ -251,7 +252,7 @@ lt_status lt_layer_attention(lt_module **out, lt_device *device, const char *nam
                              lt_attention_layer config)
 {
     config.kv_heads = config.kv_heads ? config.kv_heads : config.heads;
-    LT_TRY(check(name, &config));
+    LT_TRY(check_config(name, &config));
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
     attention *a = (attention *)m;
@@ -260,7 +261,7 @@ lt_status lt_layer_attention(lt_module **out, lt_device *device, const char *nam
     a->config.width /= parts;
     a->config.heads /= parts;
     a->config.kv_heads /= parts;
-    lt_status st = make(a, device, name);
+    lt_status st = make_params(a, device, name);
     if (st) {
         lt_module_free(&m);
         return st;

@@ -32,7 +32,8 @@ static const param_row rows[PARAMS] = {
 };
 
 /* The rest of a folded layer: residual and relu. */
-static lt_tensor *finish(const batchnorm2d *b, lt_tape *tape, lt_tensor *x, lt_tensor *residual)
+static lt_tensor *apply_residual_and_relu(const batchnorm2d *b, lt_tape *tape, lt_tensor *x,
+                                          lt_tensor *residual)
 {
     if (lt_tape_pass(tape).batch_stats)
         return lt_tape_fail(tape, lt_fail(LT_E_UNSUPPORTED,
@@ -47,7 +48,7 @@ lt_tensor *lt_batchnorm2d_forward(lt_module *module, lt_tape *tape, lt_tensor *x
 {
     batchnorm2d *b = (batchnorm2d *)module;
     if (b->folded)
-        return finish(b, tape, x, residual);
+        return apply_residual_and_relu(b, tape, x, residual);
     lt_batchnorm2d_args args = {
         .gamma = lt_tape_param(tape, &b->param[GAMMA]),
         .beta = lt_tape_param(tape, &b->param[BETA]),
@@ -114,14 +115,15 @@ lt_status lt_batchnorm2d_fold(lt_module *norm, lt_module *conv)
     batchnorm2d *b = (batchnorm2d *)norm;
     if (b->folded)
         return LT_OK;
-    LT_TRY(lt_fold_affine(conv, &(lt_fold_norm){&b->param[GAMMA], &b->param[BETA], &b->param[MEAN],
-                                                &b->param[VAR], b->config.eps}));
+    LT_TRY(lt_fold_norm_into_conv(conv,
+                                  &(lt_fold_norm){&b->param[GAMMA], &b->param[BETA],
+                                                  &b->param[MEAN], &b->param[VAR], b->config.eps}));
     b->folded = true;
     return LT_OK;
 }
 
-static lt_status make(lt_module **out, const lt_module_ops *kind, lt_device *device,
-                      const char *name, int channels, lt_batchnorm2d_config config)
+static lt_status make_layer(lt_module **out, const lt_module_ops *kind, lt_device *device,
+                            const char *name, int channels, lt_batchnorm2d_config config)
 {
     if (channels < 1)
         return lt_fail(LT_E_ARG, "%s %s: %d channels, want >= 1", kind->kind, name, channels);
@@ -146,11 +148,11 @@ static lt_status make(lt_module **out, const lt_module_ops *kind, lt_device *dev
 lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,
                                lt_batchnorm2d_config config)
 {
-    return make(out, &ops, device, name, channels, config);
+    return make_layer(out, &ops, device, name, channels, config);
 }
 
 lt_status lt_layer_batchnorm1d(lt_module **out, lt_device *device, const char *name, int channels,
                                lt_batchnorm2d_config config)
 {
-    return make(out, &flat_ops, device, name, channels, config);
+    return make_layer(out, &flat_ops, device, name, channels, config);
 }

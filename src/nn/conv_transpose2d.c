@@ -30,7 +30,7 @@ static int or_one(int value)
     return value ? value : 1;
 }
 
-static lt_status check(const char *name, const lt_conv_transpose2d_layer *c)
+static lt_status check_config(const char *name, const lt_conv_transpose2d_layer *c)
 {
     if (c->in < 1 || c->out < 1 || c->kernel < 1)
         return lt_fail(LT_E_ARG,
@@ -65,7 +65,7 @@ static lt_status make_params(conv_transpose2d *c, lt_device *device, const char 
 lt_status lt_layer_conv_transpose2d(lt_module **out, lt_device *device, const char *name,
                                     lt_conv_transpose2d_layer config)
 {
-    LT_TRY(check(name, &config));
+    LT_TRY(check_config(name, &config));
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
 

@@ -50,7 +50,7 @@ static lt_status write_doubles(lt_tensor *t, double *d)
 enum { GAMMA, BETA, MEAN, VAR, BIAS, WEIGHT, PARTS };
 
 /* Replaces WEIGHT and BIAS by the folded ones. */
-static void merge(double *const part[PARTS], int64_t channels, int64_t each, double eps)
+static void fold_norm(double *const part[PARTS], int64_t channels, int64_t each, double eps)
 {
     for (int64_t c = 0; c < channels; c++) {
         double factor = part[GAMMA][c] / sqrt(part[VAR][c] + eps);
@@ -81,12 +81,12 @@ static lt_status fold_into(lt_param *weight, lt_param *bias, const lt_fold_norm 
     const lt_param *from[PARTS] = {n->gamma, n->beta, n->mean, n->var, bias, weight};
     for (int i = 0; i < PARTS; i++)
         LT_TRY(read_doubles(from[i]->value, &part[i]));
-    merge(part, channels, lt_tensor_count(weight->value) / channels, n->eps);
+    fold_norm(part, channels, lt_tensor_count(weight->value) / channels, n->eps);
     LT_TRY(write_doubles(weight->value, part[WEIGHT]));
     return write_doubles(bias->value, part[BIAS]);
 }
 
-lt_status lt_fold_affine(lt_module *conv, const lt_fold_norm *norm)
+lt_status lt_fold_norm_into_conv(lt_module *conv, const lt_fold_norm *norm)
 {
     lt_param *weight = lt_conv2d_weight(conv), *bias = lt_conv2d_bias(conv), fresh = {0};
     lt_param *target = bias->value ? bias : &fresh;

@@ -13,6 +13,6 @@ typedef struct lt_fold_norm {
 
 /* Changes conv to include the norm, adding a bias if it had none. Changes nothing on failure. Errors:
  * LT_E_SHAPE, LT_E_NOMEM, LT_E_DEVICE. */
-lt_status lt_fold_affine(lt_module *conv, const lt_fold_norm *norm);
+lt_status lt_fold_norm_into_conv(lt_module *conv, const lt_fold_norm *norm);
 
 #endif

@@ -50,7 +50,7 @@ static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
     }
 }
 
-static lt_status fill(lt_param *param, uint64_t seed, draw_fn *draw, double scale)
+static lt_status draw_param(lt_param *param, uint64_t seed, draw_fn *draw, double scale)
 {
     lt_dtype dtype = lt_tensor_dtype(param->value);
     if (dtype != LT_F32 && dtype != LT_F64)
@@ -70,12 +70,12 @@ static lt_status fill(lt_param *param, uint64_t seed, draw_fn *draw, double scal
 
 lt_status lt_init_normal(lt_param *param, double deviation, uint64_t seed)
 {
-    return fill(param, seed, draw_normal, deviation);
+    return draw_param(param, seed, draw_normal, deviation);
 }
 
 lt_status lt_init_uniform(lt_param *param, double bound, uint64_t seed)
 {
-    return fill(param, seed, draw_uniform, bound);
+    return draw_param(param, seed, draw_uniform, bound);
 }
 
 lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)

@@ -60,7 +60,8 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
-static lt_status make(linear *l, lt_device *device, const char *name, const lt_linear_layer *c)
+static lt_status make_params(linear *l, lt_device *device, const char *name,
+                             const lt_linear_layer *c)
 {
     const int64_t in = c->in, out = c->features;
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
@@ -95,7 +96,7 @@ lt_status lt_layer_linear_as(lt_module **out, lt_device *device, const char *nam
                                      .in = config.in,
                                      .out = config.features,
                                      .in_out = config.in_out};
-    lt_status st = make(l, device, name, &config);
+    lt_status st = make_params(l, device, name, &config);
     if (st) {
         lt_module_free(&m);
         return st;

@@ -20,7 +20,7 @@ typedef struct mlp {
 } mlp;
 
 /* Runs gate and up on the same rows; in one dimension of ranks these are exchanged once for both. */
-static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
+static lt_tensor *run_gate_and_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
 {
     const lt_tensor_parallel *p = m->parallel;
     const bool once = p && !p->column;
@@ -42,10 +42,10 @@ static lt_tensor *gate_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
     return y;
 }
 
-static lt_tensor *activate(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
+static lt_tensor *run_up_and_activate(mlp *m, lt_tape *tape, lt_tensor *x, int64_t rows)
 {
     if (m->kind == LT_MLP_SWIGLU)
-        return gate_up(m, tape, x, rows);
+        return run_gate_and_up(m, tape, x, rows);
     lt_tensor *up = lt_linear_forward_rows(m->up, tape, x, rows);
     lt_tensor *y = lt_gelu(tape, up, m->kind == LT_MLP_GELU ? LT_GELU_ERF : LT_GELU_TANH);
     lt_tape_drop(tape, up);
@@ -64,7 +64,7 @@ lt_tensor *lt_mlp_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *x, lt_
 {
     mlp *m = (mlp *)self;
     const int64_t all = rows.sequences * rows.tokens;
-    lt_tensor *h = activate(m, tape, x, all);
+    lt_tensor *h = run_up_and_activate(m, tape, x, all);
     h = drop_out(m, tape, h, (lt_parallel_noise){m->parallel, rows, m->hidden, true});
     lt_tensor *y = lt_linear_forward_rows(m->down, tape, h, all);
     lt_tape_drop(tape, h);
@@ -109,7 +109,7 @@ static lt_status make_linear(lt_module **out, lt_device *device, const char *nam
     return lt_layer_linear_as(out, device, path, config);
 }
 
-static lt_status make(mlp *m, lt_device *device, const char *name, const lt_mlp_layer *c)
+static lt_status make_linears(mlp *m, lt_device *device, const char *name, const lt_mlp_layer *c)
 {
     const lt_linear_layer up = {.in = c->width,
                                 .features = c->hidden,
@@ -142,6 +142,6 @@ lt_status lt_layer_mlp(lt_module **out, lt_device *device, const char *name, lt_
     m->width = config.width;
     m->hidden = config.hidden;
     m->parallel = config.parallel;
-    lt_status st = make(m, device, name, &config);
+    lt_status st = make_linears(m, device, name, &config);
     return lt_layer_finish(out, module, st);
 }

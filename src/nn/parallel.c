@@ -19,25 +19,25 @@ static bool is_grid(parallel_t *p)
 /* --- Rows --- */
 
 /* Number of shards of a grid's rows, and this rank's index. */
-static int row_parts(parallel_t *p)
+static int row_shard_count(parallel_t *p)
 {
     return p->column->size * p->depth->size;
 }
 
-static int row_part(parallel_t *p)
+static int row_shard_index(parallel_t *p)
 {
     return p->depth->rank * p->column->size + p->column->rank;
 }
 
 lt_token_rows lt_parallel_rows(parallel_t *p, int64_t samples, int64_t tokens)
 {
-    const int64_t least = is_grid(p) ? row_parts(p) : 1;
+    const int64_t least = is_grid(p) ? row_shard_count(p) : 1;
     return (lt_token_rows){samples < least ? least : samples, tokens};
 }
 
 lt_status lt_parallel_check_batch(const char *name, parallel_t *p, int64_t samples)
 {
-    const int64_t parts = is_grid(p) ? row_parts(p) : 1, below = samples / parts * parts;
+    const int64_t parts = is_grid(p) ? row_shard_count(p) : 1, below = samples / parts * parts;
     if (samples % parts == 0)
         return LT_OK;
     return lt_fail(LT_E_ARG,
@@ -50,7 +50,7 @@ bool lt_parallel_divides_rows(parallel_t *p)
     return p && (p->column || p->sequence);
 }
 
-static lt_row_range part_of(int64_t whole, int parts, int index)
+static lt_row_range shard_range(int64_t whole, int parts, int index)
 {
     return (lt_row_range){lt_exchange_first(whole, parts, index),
                           lt_exchange_part(whole, parts, index)};
@@ -62,8 +62,9 @@ lt_row_range lt_parallel_own_rows(parallel_t *p, lt_token_rows rows)
     if (!lt_parallel_divides_rows(p))
         return (lt_row_range){0, all};
     if (!is_grid(p))
-        return part_of(all, p->row->size, p->row->rank);
-    const lt_row_range samples = part_of(rows.sequences, row_parts(p), row_part(p));
+        return shard_range(all, p->row->size, p->row->rank);
+    const lt_row_range samples =
+        shard_range(rows.sequences, row_shard_count(p), row_shard_index(p));
     return (lt_row_range){samples.first * rows.tokens, samples.count * rows.tokens};
 }
 
@@ -230,8 +231,8 @@ static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tens
 }
 
 /* Runs Megatron-LM's column- or row-parallel linear layer: every rank has all rows. */
-static lt_tensor *run_all_rows(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                               const lt_parallel_linear *c)
+static lt_tensor *run_megatron_linear(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                      const lt_parallel_linear *c)
 {
     const lt_linear_config linear = {.in_out = c->in_out};
     parallel_t *p = c->parallel;
@@ -249,7 +250,7 @@ static lt_tensor *run_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tens
     if (is_grid(p))
         return run_on_grid(tape, x, w, b, c);
     if (!p->sequence)
-        return run_all_rows(tape, x, w, b, c);
+        return run_megatron_linear(tape, x, w, b, c);
     const lt_linear_pieces_config pieces = {
         .group = p->row, .rows = c->rows, .in_out = c->in_out, .whole = !p->overlap};
     return c->division == LT_DIVIDE_OUTPUTS ? lt_linear_gathered_as(tape, x, w, b, pieces)
@@ -308,7 +309,7 @@ lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *t
 
 /* --- Noise --- */
 
-static lt_noise_box box_of(const lt_parallel_noise *w)
+static lt_noise_box own_noise_box(const lt_parallel_noise *w)
 {
     parallel_t *p = w->parallel;
     const bool columns = is_grid(p) || w->inside, rows = is_grid(p) || !w->inside;
@@ -320,19 +321,21 @@ static lt_noise_box box_of(const lt_parallel_noise *w)
 }
 
 /* Returns true if this rank has only some of the activation's elements. */
-static bool is_part(const lt_parallel_noise *w)
+static bool is_activation_sharded(const lt_parallel_noise *w)
 {
     return w->parallel && (w->inside || lt_parallel_divides_rows(w->parallel));
 }
 
 lt_tensor *lt_parallel_dropout(lt_tape *tape, lt_tensor *x, double p, lt_parallel_noise where)
 {
-    return is_part(&where) ? lt_dropout_at(tape, x, p, box_of(&where)) : lt_dropout(tape, x, p);
+    return is_activation_sharded(&where) ? lt_dropout_at(tape, x, p, own_noise_box(&where))
+                                         : lt_dropout(tape, x, p);
 }
 
 lt_tensor *lt_parallel_drop_path(lt_tape *tape, lt_tensor *x, double p, lt_parallel_noise where)
 {
-    return is_part(&where) ? lt_drop_path_at(tape, x, p, box_of(&where)) : lt_drop_path(tape, x, p);
+    return is_activation_sharded(&where) ? lt_drop_path_at(tape, x, p, own_noise_box(&where))
+                                         : lt_drop_path(tape, x, p);
 }
 
 /* --- The loss of sharded classes --- */
@@ -344,7 +347,7 @@ static lt_sharded_xent_config xent_config(parallel_t *p, int64_t classes)
 }
 
 /* Makes matrices of this rank's rows: logits in the master dtype, labels. */
-static void as_rows(lt_tape *tape, lt_tensor **logits, lt_tensor **labels, parallel_t *p)
+static void flatten_rows(lt_tape *tape, lt_tensor **logits, lt_tensor **labels, parallel_t *p)
 {
     if (!*logits || !*labels)
         return;
@@ -362,7 +365,7 @@ lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor 
 {
     if (!p)
         return lt_softmax_xent(tape, logits, labels, 0);
-    as_rows(tape, &logits, &labels, p);
+    flatten_rows(tape, &logits, &labels, p);
     return lt_softmax_xent_sharded(tape, logits, labels, xent_config(p, classes));
 }
 
@@ -372,7 +375,7 @@ lt_status lt_parallel_topk_hits(lt_tape *tape, lt_tensor *logits, lt_tensor *lab
     LT_TRY(lt_tape_status(tape));
     if (!p)
         return lt_topk_hits(logits, labels, hits);
-    as_rows(tape, &logits, &labels, p);
+    flatten_rows(tape, &logits, &labels, p);
     LT_TRY(lt_tape_status(tape));
     return lt_topk_hits_sharded(logits, labels, hits, xent_config(p, classes));
 }

@@ -123,7 +123,7 @@ static const lt_module_ops avg_ops = {
     .forward = forward_avg,
 };
 
-static lt_status make(lt_module **out, const lt_module_ops *ops, lt_pool2d_config config)
+static lt_status make_pool(lt_module **out, const lt_module_ops *ops, lt_pool2d_config config)
 {
     LT_TRY(lt_module_new(out, ops));
     ((pool *)*out)->config = config;
@@ -132,10 +132,10 @@ static lt_status make(lt_module **out, const lt_module_ops *ops, lt_pool2d_confi
 
 lt_status lt_layer_maxpool2d(lt_module **out, lt_pool2d_config config)
 {
-    return make(out, &max_ops, config);
+    return make_pool(out, &max_ops, config);
 }
 
 lt_status lt_layer_avgpool2d(lt_module **out, lt_pool2d_config config)
 {
-    return make(out, &avg_ops, config);
+    return make_pool(out, &avg_ops, config);
 }

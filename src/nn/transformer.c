@@ -34,7 +34,7 @@ static lt_tensor *add_branch(const block *b, lt_tape *tape, lt_tensor *x, lt_ten
     return y;
 }
 
-static lt_tensor *attend(const block *b, lt_tape *tape, lt_tensor *x, lt_attention_run run)
+static lt_tensor *run_attention(const block *b, lt_tape *tape, lt_tensor *x, lt_attention_run run)
 {
     lt_tensor *h = lt_module_forward(b->norm1, tape, x);
     lt_tensor *a = lt_attention_layer_run(b->attention, tape, h, run);
@@ -61,7 +61,7 @@ static lt_tensor *first_rows(const block *b, lt_tape *tape, lt_tensor *x, lt_tok
 
 static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_attention_run run)
 {
-    lt_tensor *a = attend(b, tape, x, run);
+    lt_tensor *a = run_attention(b, tape, x, run);
     lt_tensor *skip = run.first ? first_rows(b, tape, x, run.rows) : x;
     if (run.first)
         run.rows.tokens = 1;
@@ -160,7 +160,8 @@ static lt_status make_norm(lt_module **out, lt_device *device, const char *name,
     return lt_layer_norm_parallel(out, device, path, c->width, c->norm, c->parallel);
 }
 
-static lt_status make(block *b, lt_device *device, const char *name, const lt_transformer_config *c)
+static lt_status make_layers(block *b, lt_device *device, const char *name,
+                             const lt_transformer_config *c)
 {
     const lt_transformer_names *n = &c->names;
     const lt_attention_layer attention = {.width = c->width,
@@ -190,7 +191,7 @@ static lt_status make(block *b, lt_device *device, const char *name, const lt_tr
     return lt_layer_mlp(&b->mlp, device, name, mlp);
 }
 
-static lt_status check(const char *name, const lt_transformer_config *c)
+static lt_status check_config(const char *name, const lt_transformer_config *c)
 {
     if (!(c->drop_path >= 0 && c->drop_path < 1))
         return lt_fail(LT_E_ARG, "transformer %s: drop_path is %g, want a number in [0,1)", name,
@@ -244,7 +245,7 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
         config.hidden = MLP_RATIO * config.width;
     if (!config.names.norm1)
         config.names = usual;
-    LT_TRY(check(name, &config));
+    LT_TRY(check_config(name, &config));
     LT_TRY(lt_transformer_check_parallel(name, &config));
     LT_TRY(lt_module_new(&m, &ops));
     block *b = (block *)m;
@@ -253,6 +254,6 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
     b->width = config.width;
     b->causal = config.causal;
     b->parallel = config.parallel;
-    lt_status st = make(b, device, name, &config);
+    lt_status st = make_layers(b, device, name, &config);
     return lt_layer_finish(out, m, st);
 }

@@ -6,14 +6,14 @@
 #include "tensor/tensor.h"
 
 /* Returns NULL for sharded state: other ranks' values are written after the step. */
-static const lt_weight_ops *ops_of(const lt_optim *o)
+static const lt_weight_ops *cast_ops(const lt_optim *o)
 {
     return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;
 }
 
 void lt_optim_keep_casts(const lt_optim *o, bool on)
 {
-    const lt_weight_ops *ops = ops_of(o);
+    const lt_weight_ops *ops = cast_ops(o);
     for (size_t i = 0; ops && i < o->count; i++) {
         const lt_slot *slot = &o->slot[i];
         if (on && !lt_slot_is_due(slot))
@@ -25,7 +25,7 @@ void lt_optim_keep_casts(const lt_optim *o, bool on)
 
 lt_status lt_optim_refresh_casts(lt_optim *o)
 {
-    const lt_weight_ops *ops = ops_of(o);
+    const lt_weight_ops *ops = cast_ops(o);
     for (size_t i = 0; ops && i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
         const lt_view value = lt_tensor_view(slot->param->value);

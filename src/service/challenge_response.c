@@ -12,10 +12,10 @@ void lt_proof_make(char out[LT_TOKEN_PROOF], const char *secret, const lt_nonces
     lt_token_prove(out, secret, nonces->service, words);
 }
 
-bool lt_proof_holds(const lt_frame *frame, const char *secret, const lt_nonces *nonces,
-                    const char *side)
+bool lt_proof_is_valid(const lt_frame *frame, const char *secret, const lt_nonces *nonces,
+                       const char *side)
 {
     char want[LT_TOKEN_PROOF];
     lt_proof_make(want, secret, nonces, side);
-    return frame->bytes == sizeof want && lt_token_is_proof(frame->data, want);
+    return frame->bytes == sizeof want && lt_token_proofs_equal(frame->data, want);
 }

@@ -19,7 +19,7 @@ typedef struct lt_nonces {
 void lt_proof_make(char out[LT_TOKEN_PROOF], const char *secret, const lt_nonces *nonces,
                    const char *side);
 /* Returns true if the frame's payload is that side's proof. */
-bool lt_proof_holds(const lt_frame *frame, const char *secret, const lt_nonces *nonces,
-                    const char *side);
+bool lt_proof_is_valid(const lt_frame *frame, const char *secret, const lt_nonces *nonces,
+                       const char *side);
 
 #endif

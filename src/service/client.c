@@ -40,7 +40,7 @@ typedef struct call {
     bool again; /* may be retried: it was not executed, or is idempotent */
 } call;
 
-static void drop(connection *c)
+static void close_connection(connection *c)
 {
     if (!c)
         return;
@@ -49,7 +49,7 @@ static void drop(connection *c)
     lt_free(c);
 }
 
-static lt_status fail_end(const lt_client *c, lt_stream_end end)
+static lt_status stream_error(const lt_client *c, lt_stream_end end)
 {
     if (end == LT_STREAM_LATE)
         return lt_fail(LT_E_COMM, "service: %s: no response within the timeout", c->address);
@@ -62,8 +62,8 @@ static lt_status fail_end(const lt_client *c, lt_stream_end end)
 
 /* Sends a frame and receives the response. Also receives after a broken send: a service that rejects a large frame
  * responds and closes before it has read all of it. */
-static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back, size_t most,
-                              const call *k)
+static lt_stream_end send_and_receive(connection *c, const lt_frame *out, lt_frame *back,
+                                      size_t most, const call *k)
 {
     const lt_stream_end sent = lt_stream_send(&c->stream, out, k->deadline);
     if (sent && sent != LT_STREAM_BROKEN)
@@ -72,23 +72,24 @@ static lt_stream_end exchange(connection *c, const lt_frame *out, lt_frame *back
 }
 
 /* Runs a step of the handshake; the response must have the kind and size of `want`. */
-static lt_status ask(connection *c, const lt_frame *out, const lt_frame *want, void *answer,
-                     call *k)
+static lt_status do_handshake_step(connection *c, const lt_frame *out, const lt_frame *want,
+                                   void *answer, call *k)
 {
     lt_frame back;
-    const lt_stream_end end = exchange(c, out, &back, LT_STREAM_SMALL, k);
+    const lt_stream_end end = send_and_receive(c, out, &back, LT_STREAM_SMALL, k);
     k->again = end == LT_STREAM_BROKEN;
     if (end)
-        return fail_end(k->client, end);
+        return stream_error(k->client, end);
     if (back.kind == LT_FRAME_REFUSED)
-        return lt_fail(LT_E_COMM, "service: %s: %s", k->client->address, lt_frame_text(&back, "?"));
+        return lt_fail(LT_E_COMM, "service: %s: %s", k->client->address,
+                       lt_frame_payload_text(&back, "?"));
     if (back.kind != want->kind || back.bytes != want->bytes)
         return lt_fail(LT_E_COMM, "service: %s: unexpected handshake", k->client->address);
     memcpy(answer, back.data, back.bytes);
     return LT_OK;
 }
 
-static lt_status prove(connection *c, call *k)
+static lt_status authenticate(connection *c, call *k)
 {
     lt_nonces nonces;
     char own[LT_TOKEN_PROOF], other[LT_TOKEN_PROOF];
@@ -96,21 +97,22 @@ static lt_status prove(connection *c, call *k)
     LT_TRY(lt_token_draw(nonces.client));
     const lt_frame hello = {
         .kind = LT_FRAME_HELLO, .data = nonces.client, .bytes = sizeof nonces.client};
-    LT_TRY(ask(c, &hello, &(lt_frame){.kind = LT_FRAME_CHALLENGE, .bytes = sizeof nonces.service},
-               nonces.service, k));
+    LT_TRY(do_handshake_step(
+        c, &hello, &(lt_frame){.kind = LT_FRAME_CHALLENGE, .bytes = sizeof nonces.service},
+        nonces.service, k));
     if (!lt_token_is_nonce(nonces.service))
         return lt_fail(LT_E_COMM, "service: %s: unexpected handshake", k->client->address);
     lt_proof_make(own, secret, &nonces, LT_PROOF_CLIENT);
     const lt_frame proof = {.kind = LT_FRAME_PROOF, .data = own, .bytes = sizeof own};
     const lt_frame back = {.kind = LT_FRAME_RESULT, .data = other, .bytes = sizeof other};
-    LT_TRY(ask(c, &proof, &back, other, k));
-    if (!lt_proof_holds(&back, secret, &nonces, LT_PROOF_SERVICE))
+    LT_TRY(do_handshake_step(c, &proof, &back, other, k));
+    if (!lt_proof_is_valid(&back, secret, &nonces, LT_PROOF_SERVICE))
         return lt_fail(LT_E_COMM, "service: %s does not know this client's secret",
                        k->client->address);
     return LT_OK;
 }
 
-static lt_status make(connection **out, call *k)
+static lt_status open_connection(connection **out, call *k)
 {
     const lt_client *client = k->client;
     connection *c = lt_alloc(1, sizeof *c);
@@ -120,9 +122,9 @@ static lt_status make(connection **out, call *k)
         lt_endpoint_connect(&c->stream.fd, &client->target, client->address, k->deadline);
     k->again = st != LT_OK;
     if (!st && client->secret)
-        st = prove(c, k);
+        st = authenticate(c, k);
     if (st)
-        drop(c);
+        close_connection(c);
     else
         *out = c;
     return st;
@@ -136,7 +138,7 @@ static bool is_alive(const connection *c)
            && (errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-static connection *take(lt_client *client)
+static connection *take_free_connection(lt_client *client)
 {
     for (;;) {
         pthread_mutex_lock(&client->lock);
@@ -146,11 +148,11 @@ static connection *take(lt_client *client)
         pthread_mutex_unlock(&client->lock);
         if (!c || is_alive(c))
             return c;
-        drop(c);
+        close_connection(c);
     }
 }
 
-static void keep(lt_client *client, connection *c)
+static void return_connection(lt_client *client, connection *c)
 {
     pthread_mutex_lock(&client->lock);
     c->next = client->free;
@@ -174,15 +176,15 @@ static lt_status take_payload(connection *c, const lt_frame *back, lt_answer *ou
 }
 
 /* Runs a call; sets *done if the connection can be reused. */
-static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
+static lt_status run_call(connection *c, call *k, lt_answer *out, bool *done)
 {
     lt_frame back;
     const lt_client *client = k->client;
     const size_t most = client->max_bytes > LT_STREAM_SMALL ? client->max_bytes : LT_STREAM_SMALL;
-    const lt_stream_end end = exchange(c, k->request, &back, most, k);
+    const lt_stream_end end = send_and_receive(c, k->request, &back, most, k);
     k->again = end == LT_STREAM_BROKEN && client->repeat;
     if (end)
-        return fail_end(client, end);
+        return stream_error(client, end);
     *done = back.kind == LT_FRAME_RESULT || back.kind == LT_FRAME_ERROR;
     if (back.kind == LT_FRAME_RESULT && back.bytes > client->max_bytes)
         return lt_fail(LT_E_COMM, "service: %s: response of %zu bytes, at most %zu are allowed",
@@ -190,30 +192,31 @@ static lt_status run(connection *c, call *k, lt_answer *out, bool *done)
     if (back.kind == LT_FRAME_RESULT)
         return take_payload(c, &back, out);
     if (back.kind == LT_FRAME_ERROR)
-        return lt_fail(back.status, "%s: %s", client->address, lt_frame_text(&back, "?"));
+        return lt_fail(back.status, "%s: %s", client->address, lt_frame_payload_text(&back, "?"));
     if (back.kind == LT_FRAME_REFUSED)
-        return lt_fail(LT_E_COMM, "service: %s: %s", client->address, lt_frame_text(&back, "?"));
+        return lt_fail(LT_E_COMM, "service: %s: %s", client->address,
+                       lt_frame_payload_text(&back, "?"));
     return lt_fail(LT_E_COMM, "service: %s: unexpected response", client->address);
 }
 
-static lt_status attempt(call *k, lt_answer *out)
+static lt_status attempt_call(call *k, lt_answer *out)
 {
     bool done = false;
-    connection *c = take(k->client);
+    connection *c = take_free_connection(k->client);
     k->again = false;
     if (!c)
-        LT_TRY(make(&c, k));
-    const lt_status st = run(c, k, out, &done);
+        LT_TRY(open_connection(&c, k));
+    const lt_status st = run_call(c, k, out, &done);
     if (done)
-        keep(k->client, c);
+        return_connection(k->client, c);
     else
-        drop(c);
+        close_connection(c);
     return st;
 }
 
 static void pause_for(double seconds)
 {
-    const struct timespec t = lt_timespec(seconds);
+    const struct timespec t = lt_timespec_from_seconds(seconds);
     (void)nanosleep(&t, NULL);
 }
 
@@ -227,7 +230,7 @@ lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, d
         return lt_fail(LT_E_ARG, "service: %s: request of %zu bytes, at most %zu are allowed",
                        client->address, bytes, client->max_bytes);
     for (double pause = first;; pause = fmin(2 * pause, most)) {
-        const lt_status st = attempt(&k, answer);
+        const lt_status st = attempt_call(&k, answer);
         const double left = k.deadline - lt_clock_seconds();
         if (!st || !k.again || left <= 0)
             return st;
@@ -275,7 +278,7 @@ void lt_client_close(lt_client **client)
     *client = NULL;
     while (c->free) {
         connection *next = c->free->next;
-        drop(c->free);
+        close_connection(c->free);
         c->free = next;
     }
     pthread_mutex_destroy(&c->lock);

@@ -56,14 +56,14 @@ static bool send_frame(const state *s, lt_frame_kind kind, const void *data, siz
 }
 
 /* Rejects a connection with a reason; returns false. */
-static bool refuse(const state *s, const char *why)
+static bool reject_connection(const state *s, const char *why)
 {
     (void)send_frame(s, LT_FRAME_REFUSED, why, strlen(why) + 1);
     return false;
 }
 
 /* Marks the connection as authenticated: calls may follow. */
-static void set_known(state *s)
+static void mark_authenticated(state *s)
 {
     s->next = LT_FRAME_CALL;
     s->deadline = (double)INFINITY;
@@ -72,29 +72,29 @@ static void set_known(state *s)
     pthread_mutex_unlock(&s->all->lock);
 }
 
-static bool greet(state *s, const lt_frame *frame)
+static bool answer_hello(state *s, const lt_frame *frame)
 {
-    snprintf(s->nonces.client, sizeof s->nonces.client, "%s", lt_frame_text(frame, ""));
+    snprintf(s->nonces.client, sizeof s->nonces.client, "%s", lt_frame_payload_text(frame, ""));
     if (!lt_token_is_nonce(s->nonces.client))
-        return refuse(s, "service: HELLO without a nonce");
+        return reject_connection(s, "service: HELLO without a nonce");
     if (lt_token_draw(s->nonces.service))
-        return refuse(s, lt_error_message());
+        return reject_connection(s, lt_error_message());
     s->next = LT_FRAME_PROOF;
     return send_frame(s, LT_FRAME_CHALLENGE, s->nonces.service, sizeof s->nonces.service);
 }
 
-static bool admit(state *s, const lt_frame *frame)
+static bool check_proof_and_admit(state *s, const lt_frame *frame)
 {
     char proof[LT_TOKEN_PROOF];
-    if (!lt_proof_holds(frame, s->all->secret, &s->nonces, LT_PROOF_CLIENT))
-        return refuse(s, "the secrets of client and service differ");
+    if (!lt_proof_is_valid(frame, s->all->secret, &s->nonces, LT_PROOF_CLIENT))
+        return reject_connection(s, "the secrets of client and service differ");
     lt_proof_make(proof, s->all->secret, &s->nonces, LT_PROOF_SERVICE);
-    set_known(s);
+    mark_authenticated(s);
     return send_frame(s, LT_FRAME_RESULT, proof, sizeof proof);
 }
 
 /* Waits until a handler may run. Returns false if the service closes. */
-static bool begin(lt_connections *all)
+static bool begin_handler(lt_connections *all)
 {
     pthread_mutex_lock(&all->lock);
     while (all->handling >= all->threads && !all->closing)
@@ -105,7 +105,7 @@ static bool begin(lt_connections *all)
     return is_open;
 }
 
-static void end(lt_connections *all)
+static void end_handler(lt_connections *all)
 {
     pthread_mutex_lock(&all->lock);
     const bool was_full = all->handling-- == all->threads;
@@ -114,14 +114,14 @@ static void end(lt_connections *all)
     pthread_mutex_unlock(&all->lock);
 }
 
-static bool handle(const state *s, const lt_frame *frame)
+static bool handle_call(const state *s, const lt_frame *frame)
 {
     lt_connections *all = s->all;
     lt_reply reply = {.max_bytes = all->max_bytes};
-    if (!begin(all))
+    if (!begin_handler(all))
         return false;
     const lt_status st = all->handler(all->context, frame->data, frame->bytes, &reply);
-    end(all);
+    end_handler(all);
     lt_frame back = {.kind = LT_FRAME_RESULT, .data = reply.data, .bytes = reply.bytes};
     if (st)
         back = (lt_frame){.kind = LT_FRAME_ERROR,
@@ -134,17 +134,17 @@ static bool handle(const state *s, const lt_frame *frame)
 }
 
 /* Rejects a frame that the client may not send now. */
-static bool refuse_kind(const state *s, lt_frame_kind kind)
+static bool reject_frame_kind(const state *s, lt_frame_kind kind)
 {
     if (s->next != LT_FRAME_CALL && kind == LT_FRAME_CALL)
-        return refuse(s, "the service requires a secret"); /* invariant 1 */
+        return reject_connection(s, "the service requires a secret"); /* invariant 1 */
     if (!s->all->secret && kind == LT_FRAME_HELLO)
-        return refuse(s, "the service has no secret");
-    return refuse(s, "unexpected message");
+        return reject_connection(s, "the service has no secret");
+    return reject_connection(s, "unexpected message");
 }
 
 /* Receives a frame and responds. Returns false if the connection ends. */
-static bool serve(state *s)
+static bool serve_frame(state *s)
 {
     lt_frame frame;
     const bool calls = s->next == LT_FRAME_CALL;
@@ -153,23 +153,23 @@ static bool serve(state *s)
     if (got == LT_STREAM_OTHER)
         s->version = frame.version; /* so that the client can read the reason */
     if (got == LT_STREAM_FORGED && !calls)
-        return refuse_kind(s, LT_FRAME_CALL);
+        return reject_frame_kind(s, LT_FRAME_CALL);
     if (got == LT_STREAM_FORGED || got == LT_STREAM_NOMEM || got == LT_STREAM_OTHER)
-        return refuse(s, lt_error_message());
+        return reject_connection(s, lt_error_message());
     if (got)
         return false;
     if (frame.kind != s->next)
-        return refuse_kind(s, frame.kind);
+        return reject_frame_kind(s, frame.kind);
     if (frame.kind == LT_FRAME_HELLO)
-        return greet(s, &frame);
+        return answer_hello(s, &frame);
     if (frame.kind == LT_FRAME_PROOF)
-        return admit(s, &frame);
+        return check_proof_and_admit(s, &frame);
     if (!s->connection->known)
-        set_known(s);
-    return handle(s, &frame);
+        mark_authenticated(s);
+    return handle_call(s, &frame);
 }
 
-static void *run(void *context)
+static void *run_connection_thread(void *context)
 {
     lt_connection *c = context;
     state s = {
@@ -178,7 +178,7 @@ static void *run(void *context)
         s.next = LT_FRAME_HELLO;
         s.deadline = lt_clock_seconds() + s.all->handshake_seconds;
     }
-    while (serve(&s)) {
+    while (serve_frame(&s)) {
     }
     lt_stream_clear(&c->stream);
     pthread_mutex_lock(&s.all->lock);
@@ -198,7 +198,7 @@ void lt_connections_init(lt_connections *all)
 }
 
 /* Joins finished threads and frees their connections. */
-static void reap(lt_connections *all)
+static void join_finished_threads(lt_connections *all)
 {
     lt_connection *over = NULL;
     pthread_mutex_lock(&all->lock);
@@ -221,7 +221,7 @@ static void reap(lt_connections *all)
     }
 }
 
-void lt_connections_drop(lt_connections *all, int most)
+void lt_connections_drop_oldest(lt_connections *all, int most)
 {
     lt_connection *oldest = NULL;
     int count = 0;
@@ -241,9 +241,9 @@ void lt_connections_drop(lt_connections *all, int most)
 void lt_connections_add(lt_connections *all, int fd)
 {
     lt_connection *c = lt_alloc(1, sizeof *c);
-    reap(all);
+    join_finished_threads(all);
     if (all->secret)
-        lt_connections_drop(all, MOST_UNKNOWN - 1);
+        lt_connections_drop_oldest(all, MOST_UNKNOWN - 1);
     if (!c) {
         (void)close(fd);
         return;
@@ -251,7 +251,7 @@ void lt_connections_add(lt_connections *all, int fd)
     c->owner = all;
     c->stream.fd = fd;
     pthread_mutex_lock(&all->lock);
-    if (pthread_create(&c->thread, NULL, run, c) == 0) {
+    if (pthread_create(&c->thread, NULL, run_connection_thread, c) == 0) {
         c->next = all->first;
         all->first = c;
         all->open++;
@@ -261,7 +261,7 @@ void lt_connections_add(lt_connections *all, int fd)
     if (c) { /* no thread: the client sees the connection close */
         (void)close(fd);
         lt_free(c);
-        lt_connections_drop(all, 0);
+        lt_connections_drop_oldest(all, 0);
     }
 }
 
@@ -291,7 +291,7 @@ void lt_connections_close(lt_connections *all)
     while (all->open)
         pthread_cond_wait(&all->changed, &all->lock);
     pthread_mutex_unlock(&all->lock);
-    reap(all);
+    join_finished_threads(all);
     pthread_mutex_destroy(&all->lock);
     pthread_cond_destroy(&all->changed);
 }

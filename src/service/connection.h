@@ -34,7 +34,7 @@ void lt_connections_init(lt_connections *all);
 /* Starts a thread that serves a socket, taking ownership of it; joins finished threads. */
 void lt_connections_add(lt_connections *all, int fd);
 /* Shuts down the oldest unknown connection if there are more than `most` of them. */
-void lt_connections_drop(lt_connections *all, int most);
+void lt_connections_drop_oldest(lt_connections *all, int most);
 /* Accepts no more calls, waits for handlers, gives responses a second to be sent, and frees. */
 void lt_connections_close(lt_connections *all);
 

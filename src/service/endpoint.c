@@ -36,7 +36,7 @@ static void draw_word(void)
         process_word[0] = 0;
 }
 
-static void target_local(target *t, const lt_address *a)
+static void make_unix_target(target *t, const lt_address *a)
 {
     char *name = t->local.sun_path;
     const size_t most = sizeof t->local.sun_path;
@@ -54,13 +54,13 @@ static void target_local(target *t, const lt_address *a)
 }
 
 /* Resolves an address. Returns NULL, or the error. */
-static const char *target_find(target *t, const lt_address *a)
+static const char *resolve_target(target *t, const lt_address *a)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     char port[16];
     memset(t, 0, sizeof *t);
     if (a->kind != LT_ADDRESS_TCP) {
-        target_local(t, a);
+        make_unix_target(t, a);
         return NULL;
     }
     snprintf(port, sizeof port, "%d", a->port);
@@ -90,7 +90,7 @@ void lt_endpoint_close(int fd)
 }
 
 /* Closes fd, keeps errno, and returns -1. */
-static int give_up(int fd)
+static int close_and_fail(int fd)
 {
     const int why = errno;
     lt_endpoint_close(fd);
@@ -104,21 +104,21 @@ static int connect_one(const struct addrinfo *a, double deadline)
     int code = 0;
     socklen_t bytes = sizeof code;
     if (fd < 0 || (connect(fd, a->ai_addr, a->ai_addrlen) && errno != EINPROGRESS))
-        return give_up(fd);
+        return close_and_fail(fd);
     if (!lt_socket_wait(fd, POLLOUT, deadline))
         code = ETIMEDOUT;
     else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &bytes))
         code = errno;
     if (code) {
         errno = code;
-        return give_up(fd);
+        return close_and_fail(fd);
     }
     set_options(fd, a->ai_family);
     return fd;
 }
 
 /* Rejects a connection to itself: connect() may choose the target port as its own (RFC 9293, simultaneous open). */
-static int refuse_itself(int fd)
+static int reject_self_connection(int fd)
 {
     struct sockaddr_storage own, other;
     socklen_t own_bytes = sizeof own, other_bytes = sizeof other;
@@ -129,16 +129,16 @@ static int refuse_itself(int fd)
         || own_bytes != other_bytes || memcmp(&own, &other, own_bytes) != 0)
         return fd;
     errno = ECONNREFUSED;
-    return give_up(fd);
+    return close_and_fail(fd);
 }
 
 lt_status lt_endpoint_connect(int *fd, const lt_address *address, const char *text, double deadline)
 {
     target t;
-    const char *why = target_find(&t, address);
+    const char *why = resolve_target(&t, address);
     *fd = -1;
     for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
-        *fd = refuse_itself(connect_one(a, deadline));
+        *fd = reject_self_connection(connect_one(a, deadline));
     if (*fd < 0)
         (void)lt_fail(LT_E_COMM, "service: %s: cannot connect within the timeout: %s", text,
                       why ? why : strerror(errno));
@@ -182,15 +182,16 @@ static int listen_one(const struct addrinfo *a, struct stat *file)
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(fd, a->ai_addr, a->ai_addrlen)
         && (!remove_stale(a) || bind(fd, a->ai_addr, a->ai_addrlen)))
-        return give_up(fd);
-    return listen(fd, SOMAXCONN) || (path_of(a) && lstat(path_of(a), file)) ? give_up(fd) : fd;
+        return close_and_fail(fd);
+    return listen(fd, SOMAXCONN) || (path_of(a) && lstat(path_of(a), file)) ? close_and_fail(fd)
+                                                                            : fd;
 }
 
 lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
                              const char *text)
 {
     target t;
-    const char *why = target_find(&t, address);
+    const char *why = resolve_target(&t, address);
     *fd = -1;
     *file = (struct stat){0};
     for (const struct addrinfo *a = &t.first; !why && a && *fd < 0; a = a->ai_next)
@@ -222,7 +223,7 @@ int lt_endpoint_accept(int listener, const lt_address *address)
     if (address->kind == LT_ADDRESS_INPROC
         && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) || peer.pid != getpid())) {
         errno = EPERM;
-        return give_up(fd);
+        return close_and_fail(fd);
     }
     set_options(fd, address->kind == LT_ADDRESS_TCP ? AF_INET : AF_UNIX);
     return fd;

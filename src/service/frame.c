@@ -11,7 +11,7 @@
 static const char magic[3] = {'L', 'T', 'S'}, version = '2';
 enum { VERSION_AT = sizeof magic, KIND_AT, STATUS_AT, BYTES_AT = 8, BYTE_BITS = 8 };
 
-void lt_frame_write(void *header, const lt_frame *frame)
+void lt_frame_write_header(void *header, const lt_frame *frame)
 {
     uint8_t *h = header;
     memset(h, 0, LT_FRAME_BYTES);
@@ -23,7 +23,7 @@ void lt_frame_write(void *header, const lt_frame *frame)
         h[BYTES_AT + i] = (uint8_t)((uint64_t)frame->bytes >> (BYTE_BITS * i));
 }
 
-lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
+lt_status lt_frame_read_header(lt_frame *frame, const void *header, size_t most)
 {
     const uint8_t *h = header;
     if (memcmp(h, magic, sizeof magic) != 0 || h[VERSION_AT] < '1' || h[VERSION_AT] > '9')
@@ -55,7 +55,7 @@ lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most)
     return LT_OK;
 }
 
-const char *lt_frame_text(const lt_frame *frame, const char *other)
+const char *lt_frame_payload_text(const lt_frame *frame, const char *other)
 {
     const char *text = frame->data;
     return frame->bytes && !text[frame->bytes - 1] ? text : other;

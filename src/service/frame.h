@@ -29,11 +29,11 @@ typedef struct lt_frame {
 } lt_frame;
 
 /* Writes the header of a frame, which precedes its payload. */
-void lt_frame_write(void *header, const lt_frame *frame);
+void lt_frame_write_header(void *header, const lt_frame *frame);
 /* Parses a header; sets frame->data to NULL. Errors: LT_E_UNSUPPORTED (another protocol version; sets only
  * frame->version), LT_E_FORMAT (another protocol, or a payload of more than `most` bytes). */
-LT_MUST_CHECK lt_status lt_frame_read(lt_frame *frame, const void *header, size_t most);
+LT_MUST_CHECK lt_status lt_frame_read_header(lt_frame *frame, const void *header, size_t most);
 /* Returns the payload as text if it ends with NUL, else `other`. */
-const char *lt_frame_text(const lt_frame *frame, const char *other);
+const char *lt_frame_payload_text(const lt_frame *frame, const char *other);
 
 #endif

@@ -29,7 +29,7 @@ struct lt_service {
     lt_connections connections;
 };
 
-static void *listen_on(void *context)
+static void *run_accept_thread(void *context)
 {
     enum { AGAIN_US = 10000 };
     lt_service *s = context;
@@ -39,7 +39,7 @@ static void *listen_on(void *context)
             lt_connections_add(&s->connections, fd);
         else if (errno != EINTR && errno != ECONNABORTED && errno != EPERM) {
             if (errno == EMFILE || errno == ENFILE)
-                lt_connections_drop(&s->connections, 0);
+                lt_connections_drop_oldest(&s->connections, 0);
             (void)usleep(AGAIN_US); /* out of descriptors, or closing */
         }
     }
@@ -47,7 +47,7 @@ static void *listen_on(void *context)
 }
 
 /* Builds the address for clients: with the actual port, and this machine's name for 0.0.0.0. */
-static lt_status publish(lt_service *s)
+static lt_status make_client_address(lt_service *s)
 {
     char host[LT_ADDRESS_HOST];
     if (s->target.kind != LT_ADDRESS_TCP) {
@@ -64,7 +64,7 @@ static lt_status publish(lt_service *s)
     return s->address ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status start(lt_service *s, const lt_service_config *config)
+static lt_status start_service(lt_service *s, const lt_service_config *config)
 {
     s->given = lt_strdup(config->address);
     s->secret = config->secret ? lt_strdup(config->secret) : NULL;
@@ -77,8 +77,8 @@ static lt_status start(lt_service *s, const lt_service_config *config)
     s->connections.threads = config->threads ? config->threads : THREADS;
     LT_TRY(lt_address_parse(&s->target, s->given));
     LT_TRY(lt_endpoint_listen(&s->listener, &s->file, &s->target, s->given));
-    LT_TRY(publish(s));
-    s->started = !pthread_create(&s->thread, NULL, listen_on, s);
+    LT_TRY(make_client_address(s));
+    s->started = !pthread_create(&s->thread, NULL, run_accept_thread, s);
     return s->started ? LT_OK : lt_fail(LT_E_NOMEM, "service: %s: cannot start a thread", s->given);
 }
 
@@ -99,7 +99,7 @@ lt_status lt_service_open(lt_service **out, const lt_service_config *config)
         return LT_E_NOMEM;
     s->listener = -1;
     lt_connections_init(&s->connections);
-    const lt_status st = start(s, config);
+    const lt_status st = start_service(s, config);
     if (st)
         lt_service_close(&s);
     else

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 
 /* Handles a failed socket call: waits if it would block. Returns LT_STREAM_DONE to retry. */
-static lt_stream_end wait_again(int fd, short events, double deadline)
+static lt_stream_end wait_to_retry(int fd, short events, double deadline)
 {
     if (errno == EINTR)
         return LT_STREAM_DONE;
@@ -23,7 +23,7 @@ static lt_stream_end wait_again(int fd, short events, double deadline)
 }
 
 /* Returns flags that make a socket call block only if there is no deadline. */
-static int flags_of(double deadline)
+static int blocking_flags(double deadline)
 {
     return isinf(deadline) ? 0 : MSG_DONTWAIT;
 }
@@ -33,13 +33,13 @@ lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double d
     char header[LT_FRAME_BYTES];
     struct iovec parts[] = {{header, sizeof header},
                             {(void *)(uintptr_t)frame->data, frame->bytes}};
-    lt_frame_write(header, frame);
+    lt_frame_write_header(header, frame);
     while (parts[0].iov_len + parts[1].iov_len) {
         const bool skip = !parts[0].iov_len;
         const struct msghdr message = {.msg_iov = parts + skip, .msg_iovlen = skip ? 1 : 2};
-        const ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | flags_of(deadline));
+        const ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | blocking_flags(deadline));
         if (n < 0) {
-            const lt_stream_end end = wait_again(s->fd, POLLOUT, deadline);
+            const lt_stream_end end = wait_to_retry(s->fd, POLLOUT, deadline);
             if (end)
                 return end;
         }
@@ -55,14 +55,15 @@ lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double d
 }
 
 /* Receives until *got is at least `least` and at most `most`. */
-static lt_stream_end fill(int fd, char *at, size_t least, size_t most, size_t *got, double deadline)
+static lt_stream_end receive_at_least(int fd, char *at, size_t least, size_t most, size_t *got,
+                                      double deadline)
 {
     const int all = least == most ? MSG_WAITALL : 0;
     while (*got < least) {
-        const ssize_t n = recv(fd, at + *got, most - *got, flags_of(deadline) | all);
+        const ssize_t n = recv(fd, at + *got, most - *got, blocking_flags(deadline) | all);
         if (n == 0)
             return LT_STREAM_BROKEN;
-        const lt_stream_end end = n > 0 ? LT_STREAM_DONE : wait_again(fd, POLLIN, deadline);
+        const lt_stream_end end = n > 0 ? LT_STREAM_DONE : wait_to_retry(fd, POLLIN, deadline);
         if (end)
             return end;
         *got += n > 0 ? (size_t)n : 0;
@@ -71,7 +72,7 @@ static lt_stream_end fill(int fd, char *at, size_t least, size_t most, size_t *g
 }
 
 /* Receives the rest of a payload, of which `got` bytes are in the small buffer. */
-static lt_stream_end fill_payload(lt_stream *s, lt_frame *frame, size_t got, double deadline)
+static lt_stream_end receive_payload(lt_stream *s, lt_frame *frame, size_t got, double deadline)
 {
     char *at = s->small + LT_FRAME_BYTES;
     if (frame->bytes > sizeof s->small - LT_FRAME_BYTES) {
@@ -81,7 +82,7 @@ static lt_stream_end fill_payload(lt_stream *s, lt_frame *frame, size_t got, dou
         at = memcpy(s->large, at, got);
     }
     frame->data = at;
-    return fill(s->fd, at, frame->bytes, frame->bytes, &got, deadline);
+    return receive_at_least(s->fd, at, frame->bytes, frame->bytes, &got, deadline);
 }
 
 lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, double deadline)
@@ -91,10 +92,10 @@ lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, doub
     if (!isinf(deadline) && !lt_socket_wait(s->fd, POLLIN, deadline))
         return LT_STREAM_LATE;
     const lt_stream_end end =
-        fill(s->fd, s->small, LT_FRAME_BYTES, sizeof s->small, &got, deadline);
+        receive_at_least(s->fd, s->small, LT_FRAME_BYTES, sizeof s->small, &got, deadline);
     if (end)
         return end;
-    const lt_status st = lt_frame_read(frame, s->small, most);
+    const lt_status st = lt_frame_read_header(frame, s->small, most);
     if (st)
         return st == LT_E_UNSUPPORTED ? LT_STREAM_OTHER : LT_STREAM_FORGED;
     got -= LT_FRAME_BYTES;
@@ -103,7 +104,7 @@ lt_stream_end lt_stream_receive(lt_stream *s, lt_frame *frame, size_t most, doub
                       frame->bytes, got);
         return LT_STREAM_FORGED;
     }
-    return fill_payload(s, frame, got, deadline);
+    return receive_payload(s, frame, got, deadline);
 }
 
 void lt_stream_clear(lt_stream *s)

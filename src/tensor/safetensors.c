@@ -259,7 +259,7 @@ static lt_status read_header(lt_safetensors *f)
     f->data_bytes = f->size - LENGTH_BYTES - (size_t)length;
     const lt_json_visitor visitor = {
         .name = f->path, .depth = DEPTH, .most = MAX_VALUES, .visit = read_member, .context = f};
-    return lt_json_each(&f->json, text, (size_t)length, &visitor);
+    return lt_json_parse_members(&f->json, text, (size_t)length, &visitor);
 }
 
 static lt_status read_and_check(lt_safetensors *f)
@@ -278,13 +278,13 @@ static lt_status read_and_check(lt_safetensors *f)
 static lt_status open_path(const char *path, int *fd, struct stat *info)
 {
     if (stat(path, info) || !S_ISDIR(info->st_mode))
-        return lt_file_descriptor(fd, info, path);
+        return lt_file_open_descriptor(fd, info, path);
     char *file = lt_format("%s/model.safetensors", path);
     if (!file)
         return LT_E_NOMEM;
     lt_status st = access(file, F_OK)
                        ? lt_fail(LT_E_IO, "%s: a folder without model.safetensors; " ONE_FILE, path)
-                       : lt_file_descriptor(fd, info, file);
+                       : lt_file_open_descriptor(fd, info, file);
     lt_free(file);
     return st;
 }

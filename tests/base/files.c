@@ -181,7 +181,7 @@ static void refused(const char *path, const char *words)
     assert_null(file);
     if (!strstr(lt_error_message(), words))
         fail_msg("'%s' does not say '%s'", lt_error_message(), words);
-    assert_status(lt_file_descriptor(&fd, &info, path), LT_E_IO);
+    assert_status(lt_file_open_descriptor(&fd, &info, path), LT_E_IO);
     assert_int_equal(fd, -1);
 }
 

@@ -362,12 +362,12 @@ static void test_gone(void **state)
     const char *name, *value;
     char line[128], text[128], says[128];
     size_t i = 0;
-    for (; lt_options_list_gone(i, &name, &value); i++) {
+    for (; lt_options_list_removed(i, &name, &value); i++) {
         lt_options *o = NULL;
         values v;
         if (value) { /* the program lacks the option */
-            assert_status(lt_options_check_gone(name, strlen(name), value), LT_E_ARG);
-            assert_ok(lt_options_check_gone(name, strlen(name), NULL));
+            assert_status(lt_options_check_removed(name, strlen(name), value), LT_E_ARG);
+            assert_ok(lt_options_check_removed(name, strlen(name), NULL));
             continue;
         }
         snprintf(line, sizeof line, "--%s", name);
@@ -386,10 +386,11 @@ static void test_gone(void **state)
         assert_non_null(strstr(lt_error_message(), says));
     }
     assert_true(i > 0);
-    assert_true(lt_options_is_gone_default("read_ahead", "64"));
-    assert_false(lt_options_is_gone_default("read-ahead", "6"));
-    assert_false(lt_options_is_gone_default("lr", "64"));
-    assert_status(lt_options_check_gone("no-read-ahead", strlen("no-read-ahead"), NULL), LT_E_ARG);
+    assert_true(lt_options_is_removed_default("read_ahead", "64"));
+    assert_false(lt_options_is_removed_default("read-ahead", "6"));
+    assert_false(lt_options_is_removed_default("lr", "64"));
+    assert_status(lt_options_check_removed("no-read-ahead", strlen("no-read-ahead"), NULL),
+                  LT_E_ARG);
 }
 
 /* A program of two tables, each with its own struct. */

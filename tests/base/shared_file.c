@@ -90,7 +90,7 @@ static void test_streams(void **state)
     FILE *file;
     const char modes[] = "wwaa";
     for (size_t i = 0; i < 4; i++) {
-        assert_ok(lt_shared_stream(&file, temp_path(path, *state, "file"), modes[i]));
+        assert_ok(lt_shared_open_stream(&file, temp_path(path, *state, "file"), modes[i]));
         fprintf(file, "%zu", i);
         assert_int_equal(fclose(file), 0);
     }
@@ -98,8 +98,8 @@ static void test_streams(void **state)
     assert_string_equal(text, "123");
     free(text);
     assert_int_equal(symlink(path, temp_path(link, *state, "link")), 0);
-    assert_status(lt_shared_stream(&file, link, 'w'), LT_E_IO);
-    assert_status(lt_shared_stream(&file, link, 'a'), LT_E_IO);
+    assert_status(lt_shared_open_stream(&file, link, 'w'), LT_E_IO);
+    assert_status(lt_shared_open_stream(&file, link, 'a'), LT_E_IO);
     text = temp_read(path, NULL);
     assert_string_equal(text, "123");
     free(text);
@@ -158,7 +158,7 @@ static void test_other_user(void **state)
     as_other_user(command);
     int fd;
     assert_rejected(temp_path(path, *state, "file"), "belongs to user 65534, not to user 0");
-    assert_ok(lt_shared_open_any(&fd, path, O_RDONLY, 0));
+    assert_ok(lt_shared_open_any_owner(&fd, path, O_RDONLY, 0));
     close(fd);
     assert_opened(temp_path(path, *state, "sub/file"), O_RDWR); /* the folder is his, too */
 }
@@ -166,29 +166,29 @@ static void test_other_user(void **state)
 static void test_folders(void **state)
 {
     char path[TEMP_PATH], link[TEMP_PATH];
-    assert_status(lt_private_folder(*state), LT_E_IO);
+    assert_status(lt_check_private_folder(*state), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "has mode 0777"));
     assert_int_equal(chmod(*state, 01777), 0); /* others cannot remove files, but add some */
-    assert_status(lt_private_folder(*state), LT_E_IO);
+    assert_status(lt_check_private_folder(*state), LT_E_IO);
     assert_int_equal(mkdir(temp_path(path, *state, "own"), 0755), 0);
-    assert_ok(lt_private_folder(path));
+    assert_ok(lt_check_private_folder(path));
     assert_int_equal(symlink("own", temp_path(link, *state, "link")), 0);
-    assert_ok(lt_private_folder(link));
-    assert_status(lt_private_folder(temp_path(path, *state, "none")), LT_E_IO);
+    assert_ok(lt_check_private_folder(link));
+    assert_status(lt_check_private_folder(temp_path(path, *state, "none")), LT_E_IO);
     temp_write(path, "", 0);
-    assert_status(lt_private_folder(path), LT_E_IO);
+    assert_status(lt_check_private_folder(path), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "not a folder, but a file"));
 }
 
 static void test_links_to_folders(void **state)
 {
     char path[TEMP_PATH], command[2 * TEMP_PATH];
-    assert_ok(lt_shared_folder(temp_path(path, *state, "new")));
+    assert_ok(lt_make_shared_folder(temp_path(path, *state, "new")));
     assert_int_equal(symlink("new", temp_path(path, *state, "own")), 0);
-    assert_ok(lt_shared_folder(path));
+    assert_ok(lt_make_shared_folder(path));
     snprintf(command, sizeof command, "ln -s new %s/his", (char *)*state);
     as_other_user(command);
-    assert_status(lt_shared_folder(temp_path(path, *state, "his")), LT_E_IO);
+    assert_status(lt_make_shared_folder(temp_path(path, *state, "his")), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "belongs to user 65534"));
 }
 
@@ -222,7 +222,7 @@ static void test_folder_of_other(void **state)
     char path[TEMP_PATH], command[2 * TEMP_PATH];
     snprintf(command, sizeof command, "mkdir -m 700 %s/his", (char *)*state);
     as_other_user(command);
-    assert_status(lt_private_folder(temp_path(path, *state, "his")), LT_E_IO);
+    assert_status(lt_check_private_folder(temp_path(path, *state, "his")), LT_E_IO);
     assert_non_null(strstr(lt_error_message(), "belongs to user 65534, not to user 0"));
 }
 

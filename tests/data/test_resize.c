@@ -110,7 +110,7 @@ static void check_control(void **state)
 static void check_kernels(void **state)
 {
     const subject *s = *state;
-    const lt_resize_kernels base = lt_resize_base();
+    const lt_resize_kernels base = lt_resize_portable_kernels();
     for (int side = 1; side < 90; side += 4)
         for (int channels = 1; channels <= 3; channels += 2)
             for (int out = 3; out < 70; out += 21) {
@@ -184,8 +184,8 @@ int main(void)
     static subject plain_cubic = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize_bicubic.txt"};
     static subject cubic = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize_bicubic.txt"};
     static subject mistaken = {.filter = LT_FILTER_BICUBIC, .golden = "data/resize.txt"};
-    plain.kernels = plain_cubic.kernels = lt_resize_base();
-    best.kernels = cubic.kernels = mistaken.kernels = lt_resize_best();
+    plain.kernels = plain_cubic.kernels = lt_resize_portable_kernels();
+    best.kernels = cubic.kernels = mistaken.kernels = lt_resize_best_kernels();
     const struct CMUnitTest tests[] = {
         {"plain kernels give Pillow's bytes", check_golden, 0, 0, &plain},
         {"this CPU's kernels give Pillow's bytes", check_golden, 0, 0, &best},

@@ -86,8 +86,8 @@ static void check_ranks(void **state)
                     lt_sampler s = {.count = count, .rank = rank, .size = size, .seed = 3};
                     s.shuffle = mode & 1;
                     s.drop_last = mode & 2;
-                    total += lt_sampler_count(&s);
-                    for (int64_t i = 0; i < lt_sampler_count(&s); i++)
+                    total += lt_sampler_rank_samples(&s);
+                    for (int64_t i = 0; i < lt_sampler_rank_samples(&s); i++)
                         seen[lt_sampler_index(&s, 2, i)]++;
                 }
                 assert_int_equal(total, mode & 2 ? count / size * size : count);
@@ -118,10 +118,10 @@ static void check_repeats(void **state)
                                       .seed = SEED,
                                       .shuffle = true,
                                       .repeats = repeats};
-                for (int64_t i = 0; i < lt_sampler_count(&s); i++) {
+                for (int64_t i = 0; i < lt_sampler_rank_samples(&s); i++) {
                     int64_t index = lt_sampler_index(&s, EPOCH, i);
                     seen[index]++;
-                    keys[i * size + rank] = lt_sampler_key(&s, EPOCH, i, index);
+                    keys[i * size + rank] = lt_sampler_sample_key(&s, EPOCH, i, index);
                 }
             }
             for (int i = 0; i < COUNT; i++)

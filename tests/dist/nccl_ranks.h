@@ -30,7 +30,7 @@ static inline lt_status open_rank(player *p, lt_comm **out)
     if (p->size > 1)
         LT_TRY(lt_rendezvous_join(&p->rendezvous, &c));
     const lt_nccl_start start = {p->base.at.rank, p->size, p->rendezvous};
-    LT_TRY(lt_comm_make(out, &lt_comm_nccl, p->base.c.device));
+    LT_TRY(lt_comm_allocate(out, &lt_comm_nccl, p->base.c.device));
     lt_status st = lt_nccl_open_with(*out, &fake_nccl, &p->gpu, &start);
     if (st) {
         free(*out);

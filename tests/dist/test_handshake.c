@@ -30,10 +30,10 @@ static void *join(void *context)
 {
     end *e = context;
     e->seconds = -lt_clock_seconds();
-    e->cpu = -lt_clock_thread_seconds();
+    e->cpu = -lt_clock_thread_cpu_seconds();
     e->status = lt_rendezvous_join(&e->rendezvous, &e->config);
     e->seconds += lt_clock_seconds();
-    e->cpu += lt_clock_thread_seconds();
+    e->cpu += lt_clock_thread_cpu_seconds();
     snprintf(e->why, sizeof e->why, "%s", lt_error_message());
     return NULL;
 }

@@ -73,8 +73,8 @@ static void check_value(const sparse_row *r, double got, double want)
 static void round_trip(void **state)
 {
     const sparse_row *r = *state;
-    const lt_sparse p = r->two_bits ? lt_sparse_plan_2bit(r->elements, r->count)
-                                    : lt_sparse_plan(r->elements, r->count, r->dtype);
+    const lt_sparse p = r->two_bits ? lt_sparse_layout_2bit(r->elements, r->count)
+                                    : lt_sparse_layout(r->elements, r->count, r->dtype);
     const lt_dtype wide = r->dtype == LT_F64 ? LT_F64 : LT_F32;
     assert_int_equal(p.form, r->form);
     assert_int_equal(p.bytes, r->bytes);
@@ -86,10 +86,10 @@ static void round_trip(void **state)
     memset(message, 0x5a, (size_t)p.bytes + 8);
     fill(r, x);
     choose(r, index);
-    lt_sparse_write(&p, x, index, message);
+    lt_sparse_encode(&p, x, index, message);
     for (int i = 0; i < 8; i++)
         assert_int_equal(message[p.bytes + i], 0x5a);
-    assert_ok(lt_sparse_add(&p, message, -2, y, wide));
+    assert_ok(lt_sparse_add_message(&p, message, -2, y, wide));
     int64_t at = 0;
     for (int64_t i = 0; i < r->elements; i++) {
         const bool is_chosen = at < r->count && index[at] == i;
@@ -114,10 +114,10 @@ static void two_bits_are_a_sign_and_one_of_two_means(void **state)
     const double want[] = {-2, 2, 2, -10};
     uint32_t message[8];
     double sum[4] = {0};
-    const lt_sparse p = lt_sparse_plan_2bit(4, 4);
+    const lt_sparse p = lt_sparse_layout_2bit(4, 4);
     assert_int_equal(p.bytes, 8 + 4 + 4);
-    lt_sparse_write(&p, x, index, message);
-    assert_ok(lt_sparse_add(&p, message, 1, sum, LT_F64));
+    lt_sparse_encode(&p, x, index, message);
+    assert_ok(lt_sparse_add_message(&p, message, 1, sum, LT_F64));
     for (int i = 0; i < 4; i++)
         assert_near(sum[i], want[i], 0);
 }
@@ -130,23 +130,24 @@ static void rejects(void **state)
     uint32_t index[400], message[1000];
     const int64_t counts[] = {1, 200, 400};
     for (int k = 0; k < 3; k++) {
-        const lt_sparse p = lt_sparse_plan(5000, counts[k], LT_F32);
+        const lt_sparse p = lt_sparse_layout(5000, counts[k], LT_F32);
         assert_int_equal(p.form, k);
         for (int64_t i = 0; i < counts[k]; i++)
             index[i] = (uint32_t)(4999 - counts[k] + 1 + i);
-        lt_sparse_write(&p, x, index, message);
-        assert_ok(lt_sparse_add(&p, message, 1, x, LT_F32));
+        lt_sparse_encode(&p, x, index, message);
+        assert_ok(lt_sparse_add_message(&p, message, 1, x, LT_F32));
         if (k == 1) {
             char *end = (char *)message + p.bytes;
             memcpy(end - 2, end - 4, 2);
-            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM,
+            assert_fails(lt_sparse_add_message(&p, message, 1, x, LT_F32), LT_E_COMM,
                          "corrupt sparse message");
         }
         memset((char *)message + p.value_bytes, 0xff, (size_t)(p.bytes - p.value_bytes));
-        assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM, "corrupt sparse message");
+        assert_fails(lt_sparse_add_message(&p, message, 1, x, LT_F32), LT_E_COMM,
+                     "corrupt sparse message");
         if (k) {
             memset((char *)message + p.value_bytes, 0, (size_t)(p.bytes - p.value_bytes));
-            assert_fails(lt_sparse_add(&p, message, 1, x, LT_F32), LT_E_COMM,
+            assert_fails(lt_sparse_add_message(&p, message, 1, x, LT_F32), LT_E_COMM,
                          "corrupt sparse message");
         }
     }

@@ -227,7 +227,7 @@ static lt_reducer_bytes expected_bytes(const topk_scene *s, int index, double de
         const int64_t d = books[index].bucket[b], own = d / n + (index % n < d % n);
         const int64_t node = index / n, chunk = own / m + (node < own % m);
         const int64_t message =
-            lt_sparse_plan(own, (int64_t)ceil(density * (double)own), dtype).bytes;
+            lt_sparse_layout(own, (int64_t)ceil(density * (double)own), dtype).bytes;
         const int64_t dense = (own - chunk + (m - 1) * chunk) * size;
         sum.between += (uint64_t)(m * message >= 2 * own * size ? dense : (m - 1) * message);
         sum.within += (uint64_t)((d - own + (n - 1) * own) * size);

@@ -273,7 +273,7 @@ static void test_local(void **state)
         assert_ok(lt_assign(cost, PARTS, HOLDERS, owner));
         lt_assign_loads(cost, PARTS, HOLDERS, owner, before);
         const int64_t first = local_elements(local, owner);
-        lt_assign_local(cost, local, PARTS, HOLDERS, owner);
+        lt_assign_prefer_local(cost, local, PARTS, HOLDERS, owner);
         lt_assign_loads(cost, PARTS, HOLDERS, owner, after);
         const int64_t best = local_elements(local, owner);
         assert_memory_equal(before, after, sizeof before);

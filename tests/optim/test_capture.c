@@ -246,9 +246,9 @@ static void stagger(fixture *plain, fixture *far, const row *r)
     if (r->make != make_staggered)
         return;
     if (r->batch)
-        assert_ok(lt_shampoo_stagger((lt_shampoo *)far->optim, r->batch));
-    assert_ok(lt_shampoo_stagger((lt_shampoo *)plain->optim,
-                                 r->batch ? r->batch : lt_shampoo_batch_elements(far->device)));
+        assert_ok(lt_shampoo_assign_phases((lt_shampoo *)far->optim, r->batch));
+    assert_ok(lt_shampoo_assign_phases(
+        (lt_shampoo *)plain->optim, r->batch ? r->batch : lt_shampoo_batch_elements(far->device)));
 }
 
 static void pieces_are_the_whole(void **state)
@@ -303,7 +303,7 @@ static void an_early_step_is_other_work(void **state)
 static void open_staggered(fixture *f)
 {
     open_side(f, make_staggered, true);
-    assert_ok(lt_shampoo_stagger((lt_shampoo *)f->optim, HALF));
+    assert_ok(lt_shampoo_assign_phases((lt_shampoo *)f->optim, HALF));
 }
 
 static void same_state(fixture *a, fixture *b)

@@ -295,7 +295,7 @@ static void check_refused(lt_stream *s, lt_frame_kind kind, const void *data, si
     char byte;
     assert_true(exchange(s, kind, data, bytes, &back));
     assert_int_equal(back.kind, LT_FRAME_REFUSED);
-    assert_string_equal(lt_frame_text(&back, "?"), why);
+    assert_string_equal(lt_frame_payload_text(&back, "?"), why);
     assert_true(recv(s->fd, &byte, 1, 0) <= 0);
     hang_up(s);
 }
@@ -323,7 +323,7 @@ static void proofs_that_do_not_hold(void **state)
     lt_proof_make(replayed, SECRET, &n, LT_PROOF_CLIENT); /* control: it holds here */
     assert_true(exchange(s, LT_FRAME_PROOF, replayed, sizeof replayed, &back));
     assert_int_equal(back.kind, LT_FRAME_RESULT);
-    assert_true(lt_proof_holds(&back, SECRET, &n, LT_PROOF_SERVICE));
+    assert_true(lt_proof_is_valid(&back, SECRET, &n, LT_PROOF_SERVICE));
     check_refused(s, LT_FRAME_PROOF, replayed, sizeof replayed, "unexpected message");
     check_refused(greet(address, &other), LT_FRAME_PROOF, replayed, sizeof replayed, why);
     lt_service_close(&service);

@@ -200,7 +200,7 @@ static lt_status take_step(rank *r, int number)
     r->micro = 0;
     LT_TRY(lt_train_step_begin(r->step, &numbers, result));
     LT_TRY(lt_train_step_finish(r->step, result));
-    r->used[number] = !r->stragglers || lt_stragglers_is_used(r->stragglers);
+    r->used[number] = !r->stragglers || lt_stragglers_uses_gradients(r->stragglers);
     return LT_OK;
 }
 

@@ -35,7 +35,7 @@ typedef struct parser {
     const lt_json_visitor *visitor; /* NULL: keeps all values */
 } parser;
 
-static lt_status bad_at(const parser *p, const char *at, const char *what)
+static lt_status syntax_error_at(const parser *p, const char *at, const char *what)
 {
     size_t line = 1, column = 1;
     for (const char *c = p->text; c < at; c++) {
@@ -45,9 +45,9 @@ static lt_status bad_at(const parser *p, const char *at, const char *what)
     return lt_fail(LT_E_FORMAT, "%s: line %zu, column %zu: %s", p->name, line, column, what);
 }
 
-static lt_status bad(const parser *p, const char *what)
+static lt_status syntax_error(const parser *p, const char *what)
 {
-    return bad_at(p, p->at, p->at == p->end ? "unexpected end of the text" : what);
+    return syntax_error_at(p, p->at, p->at == p->end ? "unexpected end of the text" : what);
 }
 
 static void skip_space(parser *p)
@@ -56,7 +56,7 @@ static void skip_space(parser *p)
         p->at++;
 }
 
-static bool take(parser *p, char c)
+static bool accept_char(parser *p, char c)
 {
     if (p->at == p->end || *p->at != c)
         return false;
@@ -93,7 +93,7 @@ static lt_status parse_hex4(parser *p, uint32_t *out)
     for (int i = 0; i < 4; i++, p->at++) {
         int digit = p->at < p->end ? hex_digit(*p->at) : -1;
         if (digit < 0)
-            return bad(p, "\\u needs four hexadecimal digits");
+            return syntax_error(p, "\\u needs four hexadecimal digits");
         *out = *out * 16 + (uint32_t)digit;
     }
     return LT_OK;
@@ -104,29 +104,29 @@ static lt_status parse_unicode(parser *p)
     uint32_t code, low;
     LT_TRY(parse_hex4(p, &code));
     if (code == 0)
-        return bad(p, "NUL inside a string");
+        return syntax_error(p, "NUL inside a string");
     if (code >= 0xdc00 && code <= 0xdfff)
-        return bad(p, "a low surrogate without a high one");
+        return syntax_error(p, "a low surrogate without a high one");
     if (code >= 0xd800 && code <= 0xdbff) {
-        if (!take(p, '\\') || !take(p, 'u'))
-            return bad(p, "a high surrogate without a low one");
+        if (!accept_char(p, '\\') || !accept_char(p, 'u'))
+            return syntax_error(p, "a high surrogate without a low one");
         LT_TRY(parse_hex4(p, &low));
         if (low < 0xdc00 || low > 0xdfff)
-            return bad(p, "a high surrogate without a low one");
+            return syntax_error(p, "a high surrogate without a low one");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
     }
-    p->string += lt_utf8_put(p->string, code);
+    p->string += lt_utf8_encode(p->string, code);
     return LT_OK;
 }
 
 static lt_status parse_escape(parser *p)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-    if (take(p, 'u'))
+    if (accept_char(p, 'u'))
         return parse_unicode(p);
     const char *found = p->at < p->end && *p->at ? strchr(from, *p->at) : NULL;
     if (!found)
-        return bad(p, "an unknown escape");
+        return syntax_error(p, "an unknown escape");
     p->at++;
     *p->string++ = to[found - from];
     return LT_OK;
@@ -134,9 +134,9 @@ static lt_status parse_escape(parser *p)
 
 static lt_status parse_multibyte(parser *p)
 {
-    int bytes = lt_utf8_bytes(p->at, p->end);
+    int bytes = lt_utf8_length(p->at, p->end);
     if (!bytes)
-        return bad(p, "bytes that are not UTF-8");
+        return syntax_error(p, "bytes that are not UTF-8");
     memcpy(p->string, p->at, (size_t)bytes);
     p->string += bytes;
     p->at += bytes;
@@ -146,8 +146,8 @@ static lt_status parse_multibyte(parser *p)
 static lt_status parse_string(parser *p, const char **out)
 {
     const char *begin = p->at;
-    if (!take(p, '"'))
-        return bad(p, "expected a string");
+    if (!accept_char(p, '"'))
+        return syntax_error(p, "expected a string");
     *out = p->string;
     while (p->at < p->end) {
         unsigned char c = (unsigned char)*p->at;
@@ -157,7 +157,7 @@ static lt_status parse_string(parser *p, const char **out)
             return LT_OK;
         }
         if (c < 0x20)
-            return bad(p, "a control character inside a string");
+            return syntax_error(p, "a control character inside a string");
         if (c >= 0x80) {
             LT_TRY(parse_multibyte(p));
         } else if (c == '\\') {
@@ -168,7 +168,7 @@ static lt_status parse_string(parser *p, const char **out)
             p->at++;
         }
     }
-    return bad_at(p, begin, "unterminated string");
+    return syntax_error_at(p, begin, "unterminated string");
 }
 
 /* --- Numbers --- */
@@ -213,11 +213,11 @@ static lt_status parse_number(parser *p, lt_json_value *v)
     bool is_integer;
     const char *stop = number_end(p->at, p->end, &is_integer);
     if (!stop)
-        return bad(p, "not a value");
+        return syntax_error(p, "not a value");
     size_t bytes = (size_t)(stop - p->at);
     char text[MAX_NUMBER + 1];
     if (bytes > MAX_NUMBER)
-        return bad(p, "a number with too many digits");
+        return syntax_error(p, "a number with too many digits");
     memcpy(text, p->at, bytes);
     text[bytes] = 0;
     if (is_integer) {
@@ -231,14 +231,14 @@ static lt_status parse_number(parser *p, lt_json_value *v)
     v->type = LT_JSON_NUMBER;
     v->number = strtod(text, NULL);
     if (!isfinite(v->number))
-        return bad(p, "a number outside the range of double");
+        return syntax_error(p, "a number outside the range of double");
     p->at = stop;
     return LT_OK;
 }
 
 /* --- Values --- */
 
-static int by_key(const void *a, const void *b)
+static int compare_keys(const void *a, const void *b)
 {
     const lt_json_value *const *x = a, *const *y = b;
     int order = strcmp((*x)->key, (*y)->key);
@@ -256,13 +256,13 @@ static lt_status check_duplicates(const parser *p, const lt_json_value *object)
     size_t n = 0;
     for (const lt_json_value *v = object->child; v; v = v->next)
         sorted[n++] = v;
-    qsort(sorted, n, sizeof(lt_json_value *), by_key);
+    qsort(sorted, n, sizeof(lt_json_value *), compare_keys);
     lt_status st = LT_OK;
     for (size_t i = 1; i < n && !st; i++)
         if (!strcmp(sorted[i - 1]->key, sorted[i]->key)) {
             char what[160];
             snprintf(what, sizeof what, "duplicate key '%.100s'", sorted[i]->key);
-            st = bad_at(p, p->text + sorted[i]->offset, what);
+            st = syntax_error_at(p, p->text + sorted[i]->offset, what);
         }
     lt_free(sorted);
     return st;
@@ -277,14 +277,14 @@ static lt_status parse_member(parser *p, bool object, lt_json_value **out)
         skip_space(p);
         LT_TRY(parse_string(p, &key));
         skip_space(p);
-        if (!take(p, ':'))
-            return bad(p, "expected ':'");
+        if (!accept_char(p, ':'))
+            return syntax_error(p, "expected ':'");
     }
     return parse_value(p, key, out);
 }
 
 /* Visits a member of the root, then reuses its memory for the next one. */
-static lt_status show(parser *p, const lt_json_value *member)
+static lt_status visit_member(parser *p, const lt_json_value *member)
 {
     lt_json *j = p->json;
     LT_TRY(p->visitor->visit(p->visitor->context, member));
@@ -303,32 +303,33 @@ static lt_status parse_children(parser *p, lt_json_value *v)
     char close = *p->at == '{' ? '}' : ']';
     v->type = close == '}' ? LT_JSON_OBJECT : LT_JSON_ARRAY;
     if (p->depth == 0)
-        return bad(p, "arrays and objects are nested too deeply");
+        return syntax_error(p, "arrays and objects are nested too deeply");
     p->depth--;
     p->at++;
     skip_space(p);
     lt_json_value **tail = &v->child;
-    if (!take(p, close))
+    if (!accept_char(p, close))
         for (;;) {
             LT_TRY(parse_member(p, close == '}', tail));
             if (p->visitor && v == p->json->root && close == '}') {
-                LT_TRY(show(p, *tail));
+                LT_TRY(visit_member(p, *tail));
                 *tail = NULL;
             } else {
                 v->count++;
                 tail = &(*tail)->next;
             }
             skip_space(p);
-            if (take(p, close))
+            if (accept_char(p, close))
                 break;
-            if (!take(p, ','))
-                return bad(p, close == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
+            if (!accept_char(p, ','))
+                return syntax_error(p,
+                                    close == '}' ? "expected ',' or '}'" : "expected ',' or ']'");
         }
     p->depth++;
     return close == '}' ? check_duplicates(p, v) : LT_OK;
 }
 
-static bool take_word(parser *p, const char *word)
+static bool accept_word(parser *p, const char *word)
 {
     size_t bytes = strlen(word);
     if ((size_t)(p->end - p->at) < bytes || memcmp(p->at, word, bytes) != 0)
@@ -339,10 +340,10 @@ static bool take_word(parser *p, const char *word)
 
 static lt_status parse_word(parser *p, lt_json_value *v)
 {
-    if (take_word(p, "null"))
+    if (accept_word(p, "null"))
         return LT_OK;
-    v->boolean = take_word(p, "true");
-    if (!v->boolean && !take_word(p, "false"))
+    v->boolean = accept_word(p, "true");
+    if (!v->boolean && !accept_word(p, "false"))
         return parse_number(p, v);
     v->type = LT_JSON_BOOL;
     return LT_OK;
@@ -352,9 +353,9 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
 {
     skip_space(p);
     if (p->at == p->end)
-        return bad(p, "");
+        return syntax_error(p, "");
     if (!p->left--)
-        return bad(p, "too many values in one member");
+        return syntax_error(p, "too many values in one member");
     lt_json_value *v = new_value(p);
     if (!v)
         return LT_E_NOMEM;
@@ -369,7 +370,7 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
     return parse_word(p, v);
 }
 
-static lt_status parse(lt_json **out, size_t bytes, parser p)
+static lt_status parse_document(lt_json **out, size_t bytes, parser p)
 {
     if (p.depth < 1 || p.depth > MAX_DEPTH)
         return lt_fail(LT_E_ARG, "json: depth %d is not in 1..%d", p.depth, MAX_DEPTH);
@@ -385,7 +386,7 @@ static lt_status parse(lt_json **out, size_t bytes, parser p)
     if (!st) {
         skip_space(&p);
         if (p.at != p.end)
-            st = bad(&p, "unexpected text after the value");
+            st = syntax_error(&p, "unexpected text after the value");
     }
     if (st)
         lt_json_free(&(lt_json *){json});
@@ -396,19 +397,19 @@ static lt_status parse(lt_json **out, size_t bytes, parser p)
 
 lt_status lt_json_parse(lt_json **out, const char *text, size_t bytes, const char *name, int depth)
 {
-    return parse(out, bytes,
-                 (parser){.name = name, .text = text, .depth = depth, .left = SIZE_MAX});
+    return parse_document(out, bytes,
+                          (parser){.name = name, .text = text, .depth = depth, .left = SIZE_MAX});
 }
 
-lt_status lt_json_each(lt_json **out, const char *text, size_t bytes,
-                       const lt_json_visitor *visitor)
+lt_status lt_json_parse_members(lt_json **out, const char *text, size_t bytes,
+                                const lt_json_visitor *visitor)
 {
-    return parse(out, bytes,
-                 (parser){.name = visitor->name,
-                          .text = text,
-                          .depth = visitor->depth,
-                          .left = visitor->most,
-                          .visitor = visitor});
+    return parse_document(out, bytes,
+                          (parser){.name = visitor->name,
+                                   .text = text,
+                                   .depth = visitor->depth,
+                                   .left = visitor->most,
+                                   .visitor = visitor});
 }
 
 void lt_json_free(lt_json **json)

@@ -16,8 +16,8 @@ typedef struct lt_json_visitor {
 } lt_json_visitor;
 /* Parses an object too large for memory: frees each member after the visit and leaves the root empty. Does not check
  * for duplicate keys of the root. Errors: as lt_json_parse(). */
-LT_MUST_CHECK lt_status lt_json_each(lt_json **out, const char *text, size_t bytes,
-                                     const lt_json_visitor *visitor);
+LT_MUST_CHECK lt_status lt_json_parse_members(lt_json **out, const char *text, size_t bytes,
+                                              const lt_json_visitor *visitor);
 
 /* Reads a whole file of at most 64 MiB and appends a NUL; free *text with lt_free(). */
 LT_MUST_CHECK lt_status lt_json_read_file(const char *path, char **text, size_t *bytes);

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void put(lt_json_writer *w, const char *text, size_t bytes)
+static void put_bytes(lt_json_writer *w, const char *text, size_t bytes)
 {
     if (w->status)
         return;
@@ -27,7 +27,7 @@ static void put(lt_json_writer *w, const char *text, size_t bytes)
 
 static void put_text(lt_json_writer *w, const char *text)
 {
-    put(w, text, strlen(text));
+    put_bytes(w, text, strlen(text));
 }
 
 static void put_ascii(lt_json_writer *w, char c)
@@ -47,54 +47,54 @@ static void put_ascii(lt_json_writer *w, char c)
 static void put_quoted(lt_json_writer *w, const char *text)
 {
     const char *end = text + strlen(text);
-    put(w, "\"", 1);
+    put_bytes(w, "\"", 1);
     while (text < end) {
-        int bytes = lt_utf8_bytes(text, end);
+        int bytes = lt_utf8_length(text, end);
         if (bytes == 1)
             put_ascii(w, *text);
         else if (bytes)
-            put(w, text, (size_t)bytes);
+            put_bytes(w, text, (size_t)bytes);
         else
             put_text(w, "\\ufffd");
         text += bytes ? bytes : 1;
     }
-    put(w, "\"", 1);
+    put_bytes(w, "\"", 1);
 }
 
 static void begin_item(lt_json_writer *w, const char *key)
 {
     if (w->has_items)
-        put(w, ",", 1);
+        put_bytes(w, ",", 1);
     w->has_items = true;
     if (key) {
         put_quoted(w, key);
-        put(w, ":", 1);
+        put_bytes(w, ":", 1);
     }
 }
 
-static void begin(lt_json_writer *w, const char *key, char open, char close)
+static void begin_container(lt_json_writer *w, const char *key, char open, char close)
 {
     LT_ASSERT((size_t)w->depth < sizeof w->close);
     begin_item(w, key);
-    put(w, &open, 1);
+    put_bytes(w, &open, 1);
     w->close[w->depth++] = close;
     w->has_items = false;
 }
 
 void lt_json_begin_object(lt_json_writer *w, const char *key)
 {
-    begin(w, key, '{', '}');
+    begin_container(w, key, '{', '}');
 }
 
 void lt_json_begin_array(lt_json_writer *w, const char *key)
 {
-    begin(w, key, '[', ']');
+    begin_container(w, key, '[', ']');
 }
 
 void lt_json_end(lt_json_writer *w)
 {
     LT_ASSERT(w->depth > 0);
-    put(w, &w->close[--w->depth], 1);
+    put_bytes(w, &w->close[--w->depth], 1);
     w->has_items = true;
 }
 

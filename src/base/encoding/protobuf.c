@@ -37,7 +37,7 @@ static bool read_fixed(lt_protobuf *p, int bytes, uint64_t *value)
     return true;
 }
 
-static bool read_data(lt_protobuf *p, lt_protobuf_field *f)
+static bool read_length_delimited(lt_protobuf *p, lt_protobuf_field *f)
 {
     uint64_t bytes;
     if (!lt_protobuf_varint(p, &bytes) || bytes > (uint64_t)(p->end - p->at))
@@ -61,7 +61,7 @@ static bool read_field(lt_protobuf *p, lt_protobuf_field *f)
     case FIXED32:
         return read_fixed(p, sizeof(uint32_t), &f->value);
     case LENGTH:
-        return read_data(p, f);
+        return read_length_delimited(p, f);
     default:
         return false;
     }
@@ -78,7 +78,7 @@ bool lt_protobuf_next(lt_protobuf *message, lt_protobuf_field *field, bool *brok
 
 /* --- Writing --- */
 
-static void put(lt_protobuf_writer *w, const void *bytes, size_t count)
+static void put_bytes(lt_protobuf_writer *w, const void *bytes, size_t count)
 {
     uint8_t *grown = w->failed ? NULL : lt_grow(w->bytes, &w->capacity, w->size + count, 1);
     w->failed = !grown;
@@ -97,7 +97,7 @@ static void put_varint(lt_protobuf_writer *w, uint64_t value)
     for (; value > LOW; value >>= GROUP)
         bytes[count++] = (uint8_t)(value | MORE);
     bytes[count++] = (uint8_t)value;
-    put(w, bytes, count);
+    put_bytes(w, bytes, count);
 }
 
 static void put_tag(lt_protobuf_writer *w, int field, int type)
@@ -111,7 +111,7 @@ void lt_protobuf_begin(lt_protobuf_writer *w, int field)
     static const uint8_t reserved[LENGTH_BYTES];
     LT_ASSERT(w->depth < LT_PROTOBUF_DEPTH);
     put_tag(w, field, LENGTH);
-    put(w, reserved, sizeof reserved);
+    put_bytes(w, reserved, sizeof reserved);
     w->open[w->depth++] = w->size;
 }
 
@@ -133,7 +133,7 @@ void lt_protobuf_integer(lt_protobuf_writer *w, int field, uint64_t value)
 static void put_fixed(lt_protobuf_writer *w, uint64_t word, int bytes)
 {
     for (int i = 0; i < bytes; i++, word >>= BYTE)
-        put(w, &(uint8_t){(uint8_t)word}, 1);
+        put_bytes(w, &(uint8_t){(uint8_t)word}, 1);
 }
 
 void lt_protobuf_float(lt_protobuf_writer *w, int field, float value)
@@ -156,7 +156,7 @@ void lt_protobuf_data(lt_protobuf_writer *w, int field, const void *data, size_t
 {
     put_tag(w, field, LENGTH);
     put_varint(w, bytes);
-    put(w, data, bytes);
+    put_bytes(w, data, bytes);
 }
 
 void lt_protobuf_text(lt_protobuf_writer *w, int field, const char *text)

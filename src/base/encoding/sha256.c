@@ -30,27 +30,27 @@ static const uint32_t constants[ROUNDS] = {
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 };
 
-static uint32_t rotate(uint32_t x, int by)
+static uint32_t rotate_right(uint32_t x, int by)
 {
     return x >> by | x << (WORD_BITS - by);
 }
 
 /* The standard's variables a to h are v[0] to v[7]. */
-static void add_block(hash *s)
+static void hash_block(hash *s)
 {
     uint32_t w[ROUNDS], v[WORDS];
     for (int i = 0; i < ROUNDS; i++) {
         const uint32_t x = i < 16 ? 0 : w[i - 15], y = i < 16 ? 0 : w[i - 2];
-        w[i] = i < 16 ? (uint32_t)lt_big_endian(s->block + i * sizeof *w, sizeof *w)
-                      : w[i - 16] + w[i - 7] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3)
-                            + (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
+        w[i] = i < 16 ? (uint32_t)lt_read_big_endian(s->block + i * sizeof *w, sizeof *w)
+                      : w[i - 16] + w[i - 7] + (rotate_right(x, 7) ^ rotate_right(x, 18) ^ x >> 3)
+                            + (rotate_right(y, 17) ^ rotate_right(y, 19) ^ y >> 10);
     }
     memcpy(v, s->h, sizeof v);
     for (int i = 0; i < ROUNDS; i++) {
         const uint32_t e = v[4], a = v[0];
-        const uint32_t t1 = v[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25))
+        const uint32_t t1 = v[7] + (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25))
                             + ((e & v[5]) ^ (~e & v[6])) + constants[i] + w[i];
-        const uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22))
+        const uint32_t t2 = (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22))
                             + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
         memmove(v + 1, v, (WORDS - 1) * sizeof *v);
         v[4] += t1;
@@ -60,24 +60,24 @@ static void add_block(hash *s)
         s->h[i] += v[i];
 }
 
-static void add(hash *s, const void *data, size_t bytes)
+static void hash_bytes(hash *s, const void *data, size_t bytes)
 {
     for (const uint8_t *at = data; bytes--; at++) {
         s->block[s->bytes++ % BLOCK] = *at;
         if (s->bytes % BLOCK == 0)
-            add_block(s);
+            hash_block(s);
     }
 }
 
-static void finish(hash *s, uint8_t out[LT_SHA256_BYTES])
+static void finish_hash(hash *s, uint8_t out[LT_SHA256_BYTES])
 {
     const uint64_t bits = s->bytes * BYTE_BITS;
-    add(s, "\x80", 1);
+    hash_bytes(s, "\x80", 1);
     while (s->bytes % BLOCK != LENGTH_AT)
-        add(s, "", 1);
+        hash_bytes(s, "", 1);
     for (int i = 0; i < BLOCK - LENGTH_AT; i++)
         s->block[LENGTH_AT + i] = (uint8_t)(bits >> (BYTE_BITS * (BLOCK - LENGTH_AT - 1 - i)));
-    add_block(s);
+    hash_block(s);
     for (size_t i = 0; i < LT_SHA256_BYTES; i++)
         out[i] = (uint8_t)(s->h[i / 4] >> (BYTE_BITS * (3 - i % 4)));
 }
@@ -85,8 +85,8 @@ static void finish(hash *s, uint8_t out[LT_SHA256_BYTES])
 void lt_sha256(uint8_t out[LT_SHA256_BYTES], const void *data, size_t bytes)
 {
     hash s = begin;
-    add(&s, data, bytes);
-    finish(&s, out);
+    hash_bytes(&s, data, bytes);
+    finish_hash(&s, out);
 }
 
 void lt_hmac_sha256(uint8_t out[LT_SHA256_BYTES], const void *key, size_t key_bytes,
@@ -101,9 +101,9 @@ void lt_hmac_sha256(uint8_t out[LT_SHA256_BYTES], const void *key, size_t key_by
         memcpy(block, key, key_bytes);
     for (int k = 0; k < 2; k++)
         for (int i = 0; i < BLOCK; i++)
-            add(&s[k], &(uint8_t){block[i] ^ pad[k]}, 1);
-    add(&s[0], data, bytes);
-    finish(&s[0], out);
-    add(&s[1], out, LT_SHA256_BYTES);
-    finish(&s[1], out);
+            hash_bytes(&s[k], &(uint8_t){block[i] ^ pad[k]}, 1);
+    hash_bytes(&s[0], data, bytes);
+    finish_hash(&s[0], out);
+    hash_bytes(&s[1], out, LT_SHA256_BYTES);
+    finish_hash(&s[1], out);
 }

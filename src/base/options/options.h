@@ -38,7 +38,7 @@ lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t byt
 /* Returns true if name, which need not end in NUL, equals known; '_' counts as '-'. */
 bool lt_options_is_named(const char *known, const char *name, size_t bytes);
 /* Returns LT_E_ARG with a message on an unknown name: the replacement of a removed option, or the nearest name. */
-lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes);
+lt_status lt_options_unknown_error(const lt_options *o, const char *name, size_t bytes);
 /* Returns the option that topic names, with or without dashes, or NULL. */
 const lt_option *lt_options_topic_option(const lt_options *o, const char *topic);
 /* Returns true if topic is a group of --help (or General), ignoring case. */
@@ -47,13 +47,13 @@ bool lt_options_is_group(const lt_options *o, const char *topic);
 lt_status lt_options_check_topic(const lt_options *o, const char *topic);
 /* Rejects removed options and values: LT_E_ARG with the replacement. value: value of an existing option, or NULL. Also
  * accepts JSON keys, whose '_' counts as '-'. */
-lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value);
+lt_status lt_options_check_removed(const char *name, size_t bytes, const char *value);
 /* Returns true if value was the default of a removed option, which config files of older versions contain and which is
  * ignored. */
-bool lt_options_is_gone_default(const char *name, const char *value);
+bool lt_options_is_removed_default(const char *name, const char *value);
 /* Gets row `index` of the list of removed options; false past the end. *value: the removed value, or NULL if the option
  * itself was removed. */
-bool lt_options_list_gone(size_t index, const char **name, const char **value);
+bool lt_options_list_removed(size_t index, const char **name, const char **value);
 /* Errors: LT_E_ARG if a row or a built-in option already has the option's name or alias. */
 lt_status lt_options_check_names(const lt_options *o, const lt_option *option);
 

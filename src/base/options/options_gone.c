@@ -32,7 +32,7 @@ static const gone table[] = {
 };
 /* clang-format on */
 
-static const gone *find(const char *name, size_t bytes, const char *value)
+static const gone *find_removed(const char *name, size_t bytes, const char *value)
 {
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const gone *g = &table[i];
@@ -43,25 +43,25 @@ static const gone *find(const char *name, size_t bytes, const char *value)
     return NULL;
 }
 
-lt_status lt_options_check_gone(const char *name, size_t bytes, const char *value)
+lt_status lt_options_check_removed(const char *name, size_t bytes, const char *value)
 {
     const bool negated = bytes > 3 && !strncmp(name, "no-", 3);
-    const gone *g = find(name, bytes, value);
+    const gone *g = find_removed(name, bytes, value);
     if (!g && negated)
-        g = find(name + 3, bytes - 3, value);
+        g = find_removed(name + 3, bytes - 3, value);
     if (!g)
         return LT_OK;
     return lt_fail(LT_E_ARG, "--%s%s%s is gone since %s: use %s", g->name, g->value ? " " : "",
                    g->value ? g->value : "", g->since, g->use);
 }
 
-bool lt_options_is_gone_default(const char *name, const char *value)
+bool lt_options_is_removed_default(const char *name, const char *value)
 {
-    const gone *g = find(name, strlen(name), NULL);
+    const gone *g = find_removed(name, strlen(name), NULL);
     return g && g->was && lt_options_has_word(g->was, value, "|");
 }
 
-bool lt_options_list_gone(size_t index, const char **name, const char **value)
+bool lt_options_list_removed(size_t index, const char **name, const char **value)
 {
     if (index >= sizeof table / sizeof *table)
         return false;

@@ -14,7 +14,7 @@
 enum { COLUMN = 34, WIDTH = 100 };
 static const double MOST = 1e15; /* larger limits mean unlimited */
 
-static lt_status check(FILE *out)
+static lt_status check_output(FILE *out)
 {
     errno = 0;
     if (!fflush(out) && !ferror(out))
@@ -27,7 +27,7 @@ static lt_status check(FILE *out)
                    errno ? strerror(errno) : "an earlier write failed");
 }
 
-static const char *meta(const lt_option *option)
+static const char *value_placeholder(const lt_option *option)
 {
     static const char *const names[] = {
         [LT_OPTION_INT] = "N",   [LT_OPTION_DOUBLE] = "X",  [LT_OPTION_STRING] = "TEXT",
@@ -38,22 +38,22 @@ static const char *meta(const lt_option *option)
 }
 
 /* Writes the left column: "-b, --batch-size N". */
-static void left_side(const lt_option *option, char *text, size_t size)
+static void write_left_column(const lt_option *option, char *text, size_t size)
 {
     char alias[8] = "";
     if (option->alias)
         snprintf(alias, sizeof alias, "-%c, ", option->alias);
     if (option->through)
         snprintf(text, size, "%s=%s", option->name,
-                 option->type == LT_OPTION_BOOL ? "true|false" : meta(option));
+                 option->type == LT_OPTION_BOOL ? "true|false" : value_placeholder(option));
     else if (option->type == LT_OPTION_BOOL)
         snprintf(text, size, "%s--[no-]%s", alias, option->name);
     else
-        snprintf(text, size, "%s--%s %s", alias, option->name, meta(option));
+        snprintf(text, size, "%s--%s %s", alias, option->name, value_placeholder(option));
 }
 
 /* Writes the right column: help, aliases, default, and the choices that read it. */
-static void right_side(const lt_option *option, char *text, size_t size)
+static void write_right_column(const lt_option *option, char *text, size_t size)
 {
     size_t used = (size_t)snprintf(text, size, "%s", option->help);
 #define APPEND(...)                                                          \
@@ -114,7 +114,7 @@ static void print_row(FILE *out, const char *left, const char *right)
 }
 
 /* Returns the program's name for --help: lather-NAME for installed tools. */
-static const char *called(const lt_options *o)
+static const char *program_name(const lt_options *o)
 {
     const char *path = lt_options_argument(o, 0), *slash = path ? strrchr(path, '/') : NULL;
     const char *name = slash ? slash + 1 : path;
@@ -124,8 +124,8 @@ static const char *called(const lt_options *o)
 static void print_option(FILE *out, const lt_option *option)
 {
     char left[256], right[1024];
-    left_side(option, left, sizeof left);
-    right_side(option, right, sizeof right);
+    write_left_column(option, left, sizeof left);
+    write_right_column(option, right, sizeof right);
     print_row(out, left, right);
 }
 
@@ -274,19 +274,20 @@ static lt_status write_help(const lt_options *o, FILE *out)
     const lt_program *p = o->program;
     const bool about_all = !*o->topic || !strcmp(o->topic, "all");
     if (about_all) {
-        fprintf(out, "%s: %s\n\nUsage: %s %s\n", called(o), p->summary, called(o), p->usage);
+        fprintf(out, "%s: %s\n\nUsage: %s %s\n", program_name(o), p->summary, program_name(o),
+                p->usage);
         if (p->description)
             fprintf(out, "\n%s\n", p->description);
     } else if (!lt_options_is_group(o, o->topic)) {
         print_details(o, out);
-        return check(out);
+        return check_output(out);
     }
     const size_t shown = print_groups(o, out);
     if (p->selector)
         fprintf(out, "\nDefaults in [brackets]; name=value: with --%s name.\n", p->selector);
     if (!*o->topic && shown < o->count)
         print_topics(o, out, shown);
-    return check(out);
+    return check_output(out);
 }
 
 /* Prints a line of roff: escapes '.' and quotes at its start, '\' anywhere, and '-', which would be a hyphen. */
@@ -338,8 +339,8 @@ static lt_status write_man(const lt_options *o, FILE *out)
             fputs(".SS ", out);
             print_roff(out, option->group);
         }
-        left_side(option, left, sizeof left);
-        right_side(option, right, sizeof right);
+        write_left_column(option, left, sizeof left);
+        write_right_column(option, right, sizeof right);
         man_row(out, left, right);
     }
     fputs(".SS General\n", out);
@@ -347,7 +348,7 @@ static lt_status write_man(const lt_options *o, FILE *out)
         snprintf(left, sizeof left, "--%s", lt_option_builtins[i].name);
         man_row(out, left, lt_option_builtins[i].help);
     }
-    return check(out);
+    return check_output(out);
 }
 
 static int is_plain(const char *value)
@@ -418,7 +419,7 @@ static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
         else if (option->type != LT_OPTION_STRING || row->string) /* skips unset strings */
             write_value(o, row, out);
     }
-    return check(out);
+    return check_output(out);
 }
 
 lt_status lt_options_write_config(const lt_options *o, FILE *out)
@@ -437,7 +438,7 @@ static lt_status write_version(const lt_options *o, FILE *out)
     const char *line;
     for (int i = 0; (line = lt_build_info(i)); i++)
         fprintf(out, "%s\n", line);
-    return check(out);
+    return check_output(out);
 }
 
 lt_status lt_options_answer(const lt_options *o, FILE *out)

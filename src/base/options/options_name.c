@@ -93,7 +93,7 @@ typedef struct guess {
 } guess;
 
 /* Keeps name if it is nearer than earlier ones; a name that begins with the typed text has distance 0. */
-static void try_name(guess *g, const char *name, const char *stands_for)
+static void keep_if_nearer(guess *g, const char *name, const char *stands_for)
 {
     bool begins = g->bytes > 2 && !strncasecmp(name, g->typed, g->bytes);
     size_t d = begins ? 0 : lt_edit_distance(g->typed, g->bytes, name);
@@ -104,19 +104,19 @@ static void try_name(guess *g, const char *name, const char *stands_for)
 }
 
 /* Returns the nearest name of an option; with groups also of a section of --help. */
-static guess nearest(const lt_options *o, const char *name, size_t bytes, bool groups)
+static guess find_nearest_name(const lt_options *o, const char *name, size_t bytes, bool groups)
 {
     char also[LT_OPTION_NAME];
     guess g = {.typed = name, .bytes = bytes, .distance = SIZE_MAX};
     for (size_t i = 0; i < o->count && groups; i++)
-        try_name(&g, o->row[i].option->group, NULL);
+        keep_if_nearer(&g, o->row[i].option->group, NULL);
     for (size_t i = 0; i < lt_option_builtin_count; i++)
-        try_name(&g, lt_option_builtins[i].name, NULL);
+        keep_if_nearer(&g, lt_option_builtins[i].name, NULL);
     for (size_t i = 0; i < o->count; i++) {
         const lt_option *option = o->row[i].option;
-        try_name(&g, option->name, NULL);
+        keep_if_nearer(&g, option->name, NULL);
         for (int k = 0; word_at(option->also, k, also); k++)
-            try_name(&g, also, option->name);
+            keep_if_nearer(&g, also, option->name);
     }
     return g;
 }
@@ -126,10 +126,10 @@ static bool is_near(const guess *g)
     return g->distance <= 1 + g->bytes / 3; /* distant names do not help */
 }
 
-lt_status lt_options_unknown(const lt_options *o, const char *name, size_t bytes)
+lt_status lt_options_unknown_error(const lt_options *o, const char *name, size_t bytes)
 {
-    LT_TRY(lt_options_check_gone(name, bytes, NULL));
-    const guess g = nearest(o, name, bytes, false);
+    LT_TRY(lt_options_check_removed(name, bytes, NULL));
+    const guess g = find_nearest_name(o, name, bytes, false);
     if (!is_near(&g))
         return lt_fail(LT_E_ARG, "--%.*s: no such option; --help all lists them", (int)bytes, name);
     return lt_fail(LT_E_ARG, "--%.*s: no such option; the nearest is --%s", (int)bytes, name,
@@ -172,8 +172,8 @@ lt_status lt_options_check_topic(const lt_options *o, const char *topic)
     if (!*topic || !strcmp(topic, "all") || lt_options_is_group(o, topic)
         || lt_options_topic_option(o, topic) || lt_options_topic_builtin(topic))
         return LT_OK;
-    LT_TRY(lt_options_check_gone(name, strlen(name), NULL));
-    const guess g = nearest(o, name, strlen(name), true);
+    LT_TRY(lt_options_check_removed(name, strlen(name), NULL));
+    const guess g = find_nearest_name(o, name, strlen(name), true);
     return lt_fail(LT_E_ARG, "--help %s: no such section or option; %s%s", topic,
                    is_near(&g) ? "the nearest is " : "--help all lists them",
                    is_near(&g) ? g.text : "");

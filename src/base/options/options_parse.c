@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static const lt_option_row *find_text(const lt_options *o, const char *name)
+static const lt_option_row *find_known_row(const lt_options *o, const char *name)
 {
     const lt_option_row *row = lt_options_find(o, name, strlen(name));
     LT_ASSERT(row); /* the program asks about its own table */
@@ -102,7 +102,7 @@ typedef struct arguments {
     char *const *value;
 } arguments;
 
-static lt_status add_rest(lt_options *o, const char *text)
+static lt_status add_positional(lt_options *o, const char *text)
 {
     if (!o->program->rest)
         return lt_fail(LT_E_ARG, "'%s': expected an option, got a plain word", text);
@@ -142,15 +142,15 @@ static lt_status assign_pair(const lt_options *o, const lt_option *pair, const c
     return lt_options_assign(row, equal + 1, source);
 }
 
-static lt_status assign(const lt_options *o, lt_option_row *row, const char *value,
-                        lt_option_source source)
+static lt_status assign_value(const lt_options *o, lt_option_row *row, const char *value,
+                              lt_option_source source)
 {
     return row->option->type == LT_OPTION_PAIR ? assign_pair(o, row->option, value, source)
                                                : lt_options_assign(row, value, source);
 }
 
-static lt_status use_row(const lt_options *o, arguments *args, lt_option_row *row,
-                         const char *equal)
+static lt_status apply_option(const lt_options *o, arguments *args, lt_option_row *row,
+                              const char *equal)
 {
     const char *value = "true";
     if (row->option->through)
@@ -158,7 +158,7 @@ static lt_status use_row(const lt_options *o, arguments *args, lt_option_row *ro
                        row->option->through, row->option->name);
     if (row->option->type != LT_OPTION_BOOL || equal)
         LT_TRY(take_value(args, row->option->name, equal, &value));
-    return assign(o, row, value, LT_OPTION_FROM_USER);
+    return assign_value(o, row, value, LT_OPTION_FROM_USER);
 }
 
 /* Handles --help [TOPIC]; ignores later arguments. */
@@ -172,8 +172,8 @@ static lt_status take_topic(lt_options *o, arguments *args, const char *equal)
     return LT_OK;
 }
 
-static lt_status use_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
-                             const char *equal)
+static lt_status apply_builtin(lt_options *o, arguments *args, const lt_option_builtin *b,
+                               const char *equal)
 {
     const char *path = NULL;
     if (b->asks == LT_OPTIONS_HELP)
@@ -194,10 +194,10 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
     size_t bytes = equal ? (size_t)(equal - name) : strlen(name);
     lt_option_row *row = lt_options_find(o, name, bytes);
     if (row)
-        return use_row(o, args, row, equal);
+        return apply_option(o, args, row, equal);
     const lt_option_builtin *builtin = lt_options_find_builtin(name, bytes);
     if (builtin)
-        return use_builtin(o, args, builtin, equal);
+        return apply_builtin(o, args, builtin, equal);
     if (bytes > 3 && !strncmp(name, "no-", 3)) {
         row = lt_options_find(o, name + 3, bytes - 3);
         if (row && row->option->type != LT_OPTION_BOOL)
@@ -206,11 +206,11 @@ static lt_status parse_long(lt_options *o, arguments *args, const char *name)
         if (row && equal)
             return lt_fail(LT_E_ARG, "--%.*s: takes no value", (int)bytes, name);
         if (row && row->option->through)
-            return use_row(o, args, row, NULL);
+            return apply_option(o, args, row, NULL);
         if (row)
             return lt_options_assign(row, "false", LT_OPTION_FROM_USER);
     }
-    return lt_options_unknown(o, name, bytes);
+    return lt_options_unknown_error(o, name, bytes);
 }
 
 /* Parses -b 32 or -b32; options cannot be bundled. */
@@ -218,14 +218,14 @@ static lt_status parse_short(lt_options *o, arguments *args, const char *text)
 {
     for (size_t i = 0; i < lt_option_builtin_count; i++)
         if (text[0] == lt_option_builtins[i].alias && !text[1])
-            return use_builtin(o, args, &lt_option_builtins[i], NULL);
+            return apply_builtin(o, args, &lt_option_builtins[i], NULL);
     for (size_t i = 0; i < o->count; i++) {
         const lt_option *option = o->row[i].option;
         if (!option->alias || option->alias != text[0])
             continue;
         if (option->type == LT_OPTION_BOOL && text[1])
             break;
-        return use_row(o, args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
+        return apply_option(o, args, &o->row[i], text[1] ? text : NULL); /* the value is text + 1 */
     }
     return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
 }
@@ -249,7 +249,7 @@ static lt_status parse_all(lt_options *o, arguments *args)
     while (args->at < args->count) {
         const char *text = args->value[args->at++];
         if (only_rest || text[0] != '-' || !text[1])
-            LT_TRY(add_rest(o, text));
+            LT_TRY(add_positional(o, text));
         else if (!strcmp(text, "--"))
             only_rest = true;
         else if (text[1] == '-')
@@ -261,7 +261,7 @@ static lt_status parse_all(lt_options *o, arguments *args)
 }
 
 /* Rejects options that were set but that the selector's choice does not read. */
-static lt_status check_applies(const lt_options *o)
+static lt_status check_options_apply(const lt_options *o)
 {
     for (size_t i = 0; i < o->count; i++) {
         const lt_option *option = o->row[i].option;
@@ -280,16 +280,17 @@ lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
     arguments args = {.count = argc, .at = argc ? 1 : 0, .value = argv};
     LT_TRY(parse_all(o, &args));
     LT_TRY(set_defaults(o)); /* for the selector's choice */
-    return o->asked == LT_OPTIONS_RUN || o->asked == LT_OPTIONS_PRINT_CONFIG ? check_applies(o)
-                                                                             : LT_OK;
+    return o->asked == LT_OPTIONS_RUN || o->asked == LT_OPTIONS_PRINT_CONFIG
+               ? check_options_apply(o)
+               : LT_OK;
 }
 
 lt_status lt_options_set(lt_options *o, const char *name, const char *value)
 {
     lt_option_row *row = lt_options_find(o, name, strlen(name));
     if (!row)
-        return lt_options_unknown(o, name, strlen(name));
-    LT_TRY(assign(o, row, value, LT_OPTION_FROM_USER));
+        return lt_options_unknown_error(o, name, strlen(name));
+    LT_TRY(assign_value(o, row, value, LT_OPTION_FROM_USER));
     const char *selector = o->program->selector;
     return selector && !strcmp(row->option->name, selector) ? set_defaults(o) : LT_OK;
 }
@@ -306,10 +307,10 @@ static lt_status load_line(void *context, const char *key, const char *value, in
     lt_option_row *row = lt_options_find(o, key, strlen(key));
     if (row && l->wanted && !l->wanted(row->option))
         return LT_OK;
-    if (!row && lt_options_is_gone_default(key, value))
+    if (!row && lt_options_is_removed_default(key, value))
         return LT_OK;
-    lt_status st =
-        row ? assign(o, row, value, LT_OPTION_FROM_FILE) : lt_options_unknown(o, key, strlen(key));
+    lt_status st = row ? assign_value(o, row, value, LT_OPTION_FROM_FILE)
+                       : lt_options_unknown_error(o, key, strlen(key));
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
 }
 
@@ -339,17 +340,17 @@ const lt_option *lt_options_at(const lt_options *o, size_t index)
 
 bool lt_options_is_set(const lt_options *o, const char *name)
 {
-    return find_text(o, name)->source != LT_OPTION_FROM_TABLE;
+    return find_known_row(o, name)->source != LT_OPTION_FROM_TABLE;
 }
 
 bool lt_options_is_typed(const lt_options *o, const char *name)
 {
-    return find_text(o, name)->source == LT_OPTION_FROM_USER;
+    return find_known_row(o, name)->source == LT_OPTION_FROM_USER;
 }
 
 bool lt_options_applies(const lt_options *o, const char *name)
 {
-    const lt_option *option = find_text(o, name)->option;
+    const lt_option *option = find_known_row(o, name)->option;
     return !option->applies || !o->program->selector
            || lt_options_has_word(option->applies, lt_options_choice(o, o->program->selector), " ");
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Returns the index after the last row of the group, or the end for a new group. */
-static size_t place_in_group(const lt_options *o, const char *group)
+static size_t end_of_group(const lt_options *o, const char *group)
 {
     for (size_t i = o->count; i > 0; i--)
         if (!strcmp(o->row[i - 1].option->group, group))
@@ -14,10 +14,10 @@ static size_t place_in_group(const lt_options *o, const char *group)
     return o->count;
 }
 
-static lt_status insert(lt_options *o, const lt_option_table *table, const lt_option *option,
-                        bool common)
+static lt_status insert_row(lt_options *o, const lt_option_table *table, const lt_option *option,
+                            bool common)
 {
-    size_t at = place_in_group(o, option->group);
+    size_t at = end_of_group(o, option->group);
     LT_TRY(lt_options_check_names(o, option));
     const lt_option_row *before =
         option->after ? lt_options_find(o, option->after, strlen(option->after)) : NULL;
@@ -46,9 +46,9 @@ static lt_status insert_all(lt_options *o, const lt_option_table *table, size_t 
         for (size_t t = 0; t < count; t++)
             for (size_t i = 0; i < table[t].count; i++)
                 if ((table[t].option[i].after != NULL) == (pass == 1))
-                    LT_TRY(insert(o, &table[t], &table[t].option[i],
-                                  table[t].option[i].common || o->program->lists_all
-                                      || !has_common(&table[t])));
+                    LT_TRY(insert_row(o, &table[t], &table[t].option[i],
+                                      table[t].option[i].common || o->program->lists_all
+                                          || !has_common(&table[t])));
     return LT_OK;
 }
 

@@ -31,7 +31,7 @@ static lt_status parse_int(const lt_option *option, const char *value, int64_t *
     *out = 0;
     long long number = strtoll(value, &end, 10);
     if (end == value || *end || errno) {
-        LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
+        LT_TRY(lt_options_check_removed(option->name, strlen(option->name), value));
         return lt_fail(LT_E_ARG, "--%s: '%s' is not an integer", option->name, value);
     }
     if (is_outside(option, (double)number))
@@ -70,12 +70,12 @@ static lt_status parse_choice(const lt_option *option, const char *value, int *o
             *out = i;
             return LT_OK;
         }
-    LT_TRY(lt_options_check_gone(option->name, strlen(option->name), value));
+    LT_TRY(lt_options_check_removed(option->name, strlen(option->name), value));
     return lt_fail(LT_E_ARG, "--%s: unknown value '%s'; valid: %s", option->name, value,
                    option->choices);
 }
 
-static lt_status append(lt_option_list *list, const char *value)
+static lt_status append_to_list(lt_option_list *list, const char *value)
 {
     char **more = lt_realloc(list->item, list->count + 1, sizeof *more);
     if (!more)
@@ -90,7 +90,7 @@ static lt_status add_to_list(lt_option_list *list, const char *value, bool repla
 {
     for (; replace && list->count; list->count--)
         lt_free(list->item[list->count - 1]);
-    return append(list, value);
+    return append_to_list(list, value);
 }
 
 /* Target of a value that is only validated. */
@@ -102,7 +102,7 @@ typedef union scratch {
 } scratch;
 
 /* Parses a value; accepts any text for string types. */
-static lt_status parse(const lt_option *option, const char *value, void *to)
+static lt_status parse_value(const lt_option *option, const char *value, void *to)
 {
     switch (option->type) {
     case LT_OPTION_BOOL:
@@ -124,7 +124,7 @@ static lt_status parse(const lt_option *option, const char *value, void *to)
 lt_status lt_options_check_value(const lt_option *option, const char *value)
 {
     scratch unused;
-    return parse(option, value, &unused);
+    return parse_value(option, value, &unused);
 }
 
 static lt_status set_string(lt_option_row *row, const char *value)
@@ -147,13 +147,14 @@ lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_sou
     else if (row->option->type == LT_OPTION_LIST)
         LT_TRY(add_to_list(row->field, value, row->source != source));
     else
-        LT_TRY(parse(row->option, value, row->field));
+        LT_TRY(parse_value(row->option, value, row->field));
     row->source = source;
     return LT_OK;
 }
 
 /* Returns the default of a choice in "sgd=0.1 shampoo=0.05", or NULL. */
-static const char *default_of(const char *defaults, const char *choice, char *text, size_t size)
+static const char *default_for_choice(const char *defaults, const char *choice, char *text,
+                                      size_t size)
 {
     size_t bytes = strlen(choice);
     for (const char *at = defaults; *at; at += strspn(at, " ")) {
@@ -172,8 +173,8 @@ const char *lt_options_default(const lt_options *o, const lt_option *option, cha
 {
     const char *found = NULL;
     if (option->defaults && o->program->selector)
-        found =
-            default_of(option->defaults, lt_options_choice(o, o->program->selector), text, size);
+        found = default_for_choice(option->defaults, lt_options_choice(o, o->program->selector),
+                                   text, size);
     return found ? found : option->value;
 }
 
@@ -183,7 +184,7 @@ const char *lt_options_choice(const lt_options *o, const char *name)
     return lt_options_text(o, name, text, sizeof text);
 }
 
-static void join(const lt_option_list *list, char *text, size_t size)
+static void join_list(const lt_option_list *list, char *text, size_t size)
 {
     size_t used = 0;
     for (size_t i = 0; i < list->count && used < size; i++)
@@ -227,7 +228,7 @@ const char *lt_options_text(const lt_options *o, const char *name, char *text, s
         snprintf(text, size, "%s", string ? string : "");
         break;
     case LT_OPTION_LIST:
-        join(from, text, size);
+        join_list(from, text, size);
         break;
     case LT_OPTION_PAIR: /* its settings are separate rows */
         break;

@@ -72,7 +72,7 @@ static lt_status check_labels(const lt_arrays *a, int32_t *classes)
     return LT_OK;
 }
 
-static lt_status copy(arrays *a)
+static lt_status copy_given_data(arrays *a)
 {
     size_t count = (size_t)a->base.count;
     a->own_values = lt_alloc(count, a->bytes);
@@ -104,5 +104,5 @@ lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *given)
     a->values = given->values;
     a->labels = given->labels;
     a->bytes = bytes;
-    return lt_dataset_finish(out, d, given->copy ? copy(a) : LT_OK);
+    return lt_dataset_finish(out, d, given->copy ? copy_given_data(a) : LT_OK);
 }

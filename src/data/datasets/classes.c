@@ -92,7 +92,7 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
                           (int)train->classes, (int)val->classes);
 }
 
-static lt_status check_names(const lt_dataset *d, const lt_dataset *model)
+static lt_status check_classes_known(const lt_dataset *d, const lt_dataset *model)
 {
     char *missing = list_missing(d, model, true);
     lt_status st = missing ? LT_OK : LT_E_NOMEM;
@@ -112,7 +112,7 @@ lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names, 
         if (names[i] && !(name[i] = lt_strdup(names[i])))
             st = LT_E_NOMEM;
     if (!st)
-        st = check_names(dataset, &model);
+        st = check_classes_known(dataset, &model);
     for (int32_t i = 0; i < dataset->classes && !st; i++)
         label[i] = find_class(&model, lt_dataset_class_name(dataset, i), i);
     dataset->map_name = name; /* freed with the data set, after a failure too */

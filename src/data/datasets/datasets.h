@@ -30,8 +30,8 @@ typedef struct lt_left_out {
 } lt_left_out;
 
 /* Adds one file under its extension, or count files under a reason. */
-void lt_left_out_add(lt_left_out *l, const char *name);
-void lt_left_out_count(lt_left_out *l, const char *reason, int64_t count);
+void lt_left_out_add_file(lt_left_out *l, const char *name);
+void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count);
 /* Logs the number of files and the most frequent extensions in one line. Does nothing if no file was left out, or if
  * the previous line was equal (a folder may be opened for training and for validation). */
 void lt_left_out_log(lt_left_out *l, const char *folder);

@@ -68,7 +68,7 @@ static lt_status add_paths(lt_file_list *l, const char *const *paths, int64_t co
 {
     static const lt_paths_rule images = {lt_is_image, lt_is_hidden, .keep_empty = true};
     for (int64_t i = 0; i < count; i++)
-        LT_TRY(lt_is_folder(paths[i]) ? lt_paths_below(&l->files, paths[i], &images)
+        LT_TRY(lt_is_folder(paths[i]) ? lt_paths_add_below(&l->files, paths[i], &images)
                                       : lt_paths_add(&l->files, lt_strdup(paths[i])));
     l->base.count = (int64_t)l->files.count;
     return LT_OK;

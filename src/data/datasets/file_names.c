@@ -45,7 +45,7 @@ bool lt_is_hidden(const char *path)
 }
 
 /* From the 33rd kind on only the total is counted. */
-void lt_left_out_count(lt_left_out *l, const char *reason, int64_t count)
+void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count)
 {
     char kind[LT_LEFT_OUT_BYTES] = "";
     if (!count)
@@ -62,10 +62,10 @@ void lt_left_out_count(lt_left_out *l, const char *reason, int64_t count)
     l->kind[i].count += count;
 }
 
-void lt_left_out_add(lt_left_out *l, const char *name)
+void lt_left_out_add_file(lt_left_out *l, const char *name)
 {
     const char *extension = extension_of(name);
-    lt_left_out_count(l, extension ? extension : "none", 1);
+    lt_left_out_add_count(l, extension ? extension : "none", 1);
 }
 
 static int by_count(const void *a, const void *b)

@@ -51,7 +51,7 @@ static lt_status list_images(flat_folder *l)
         else if (lt_is_image(d->d_name))
             st = add_image(l, d->d_name);
         else if (d->d_type != DT_DIR)
-            lt_left_out_add(&left_out, d->d_name);
+            lt_left_out_add_file(&left_out, d->d_name);
     if (!st && errno)
         st = lt_fail(LT_E_IO, "%s: %s", l->folder, strerror(errno));
     closedir(dir);
@@ -124,7 +124,7 @@ static lt_status label_images(flat_folder *l, const char *path, const char *cons
     return st;
 }
 
-static lt_status fill(lt_file_list *f, const flat_folder *l, const char *const *name)
+static lt_status fill_file_list(lt_file_list *f, const flat_folder *l, const char *const *name)
 {
     f->label = lt_alloc(l->images, sizeof *f->label);
     if (!f->label)
@@ -137,12 +137,13 @@ static lt_status fill(lt_file_list *f, const flat_folder *l, const char *const *
     return name ? name_classes(f, name) : LT_OK;
 }
 
-static lt_status make(lt_dataset **out, flat_folder *l, const char *const *name, int classes)
+static lt_status make_dataset(lt_dataset **out, flat_folder *l, const char *const *name,
+                              int classes)
 {
     lt_dataset *d = NULL;
     qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
     LT_TRY(lt_file_list_new(&d, classes ? classes : l->image[l->images - 1].label + 1, 3));
-    return lt_dataset_finish(out, d, fill((lt_file_list *)d, l, classes ? name : NULL));
+    return lt_dataset_finish(out, d, fill_file_list((lt_file_list *)d, l, classes ? name : NULL));
 }
 
 lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *labels,
@@ -153,7 +154,7 @@ lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *
         return lt_fail(LT_E_ARG, "data: got %d classes, want 0 or more", classes);
     lt_status st = label_images(&l, labels, class_names, classes);
     if (!st)
-        st = make(out, &l, class_names, classes);
+        st = make_dataset(out, &l, class_names, classes);
     for (size_t i = 0; i < l.images; i++)
         lt_free(l.image[i].name);
     lt_free(l.image);

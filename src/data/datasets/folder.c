@@ -85,16 +85,16 @@ static lt_status visit_entries(scan *s, const char *path, depth at, visit_fn *vi
     return st;
 }
 
-static lt_status visit_class(scan *s, const char *path, bool is_folder, depth at)
+static lt_status visit_root_entry(scan *s, const char *path, bool is_folder, depth at)
 {
     (void)at;
     if (is_folder)
         return lt_paths_add(&s->class_folders, lt_strdup(path));
     if (!lt_is_image(path)) {
-        lt_left_out_add(&s->left_out, path);
+        lt_left_out_add_file(&s->left_out, path);
         return LT_OK;
     }
-    lt_left_out_count(&s->left_out, lt_outside_class_folders, 1);
+    lt_left_out_add_count(&s->left_out, lt_outside_class_folders, 1);
     s->has_no_folder = true;
     return LT_OK;
 }
@@ -115,7 +115,7 @@ static lt_status visit_file(scan *s, const char *path, bool is_folder, depth at)
         return visit_entries(s, path, at, visit_file);
     if (lt_is_image(path))
         return lt_paths_add(&s->list->files, lt_strdup(path));
-    lt_left_out_add(&s->left_out, path);
+    lt_left_out_add_file(&s->left_out, path);
     return LT_OK;
 }
 
@@ -144,7 +144,7 @@ static lt_status scan_folder(scan *s, const char *path)
 {
     lt_file_list *list = s->list;
     lt_paths *classes = &s->class_folders;
-    LT_TRY(visit_entries(s, path, (depth){0}, visit_class));
+    LT_TRY(visit_entries(s, path, (depth){0}, visit_root_entry));
     if (!classes->count)
         return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
                        s->has_no_folder ? "; its images need a label file (--val-labels)" : "");

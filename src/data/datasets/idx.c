@@ -68,7 +68,7 @@ static const lt_dataset_ops ops = {
 static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint32_t *dim)
 {
     uint8_t head[4 + 4 * IMAGES];
-    LT_TRY(lt_stream_read(in, head, 4 + 4 * (size_t)dims));
+    LT_TRY(lt_file_stream_read(in, head, 4 + 4 * (size_t)dims));
     if (head[0] || head[1] || head[2] != 8 || head[3] != dims)
         return lt_fail(
             LT_E_FORMAT,
@@ -76,7 +76,7 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
             path, head[0], head[1], head[2], head[3], dims == IMAGES ? "images" : "labels",
             (unsigned)dims);
     for (int i = 0; i < dims; i++) {
-        dim[i] = (uint32_t)lt_big_endian(head + 4 + (size_t)4 * (size_t)i, 4);
+        dim[i] = (uint32_t)lt_read_big_endian(head + 4 + (size_t)4 * (size_t)i, 4);
         if (!dim[i])
             return lt_fail(LT_E_FORMAT, "%s: dimension %d is zero", path, i);
     }
@@ -95,7 +95,7 @@ static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
         end = at ? 2 * at : least;
         end = end < size ? end : size;
         uint8_t *grown = lt_realloc(bytes, (size_t)end, 1);
-        lt_status st = grown ? lt_stream_read(in, grown + at, (size_t)(end - at)) : LT_E_NOMEM;
+        lt_status st = grown ? lt_file_stream_read(in, grown + at, (size_t)(end - at)) : LT_E_NOMEM;
         bytes = grown ? grown : bytes;
         if (st) {
             lt_free(bytes);
@@ -111,22 +111,22 @@ static lt_status read_file(const char *path, int dims, uint32_t *dim, uint8_t **
 {
     lt_stream_in *in = NULL;
     uint8_t *bytes = NULL;
-    LT_TRY(lt_stream_open(&in, path));
+    LT_TRY(lt_file_stream_open(&in, path));
     lt_status st = read_header(in, path, dims, dim);
     uint64_t size = dim[0];
     for (int i = 1; i < dims; i++)
         size *= dim[i]; /* at most 2^32 * 2^14 * 2^14 */
-    if (!st && size > lt_stream_bound(in))
+    if (!st && size > lt_file_stream_size_bound(in))
         st = lt_fail(LT_E_FORMAT,
                      "%s: the file ends too early: its %u samples need %" PRIu64
                      " bytes, and at most %" PRIu64
                      " can follow (gzip: up to 100 times the file; unpack it if it holds more)",
-                     path, dim[0], size, lt_stream_bound(in));
+                     path, dim[0], size, lt_file_stream_size_bound(in));
     if (!st)
         st = read_bytes(in, size, &bytes);
-    if (!st && !lt_stream_ended(in))
+    if (!st && !lt_file_stream_at_end(in))
         st = lt_fail(LT_E_FORMAT, "%s: more data follows its %u samples", path, dim[0]);
-    lt_stream_close(&in);
+    lt_file_stream_close(&in);
     if (st)
         lt_free(bytes);
     else
@@ -148,7 +148,7 @@ static lt_status check_labels(const idx *s, const char *path, int classes, int32
     return LT_OK;
 }
 
-static lt_status load(idx *s, const char *images, const char *labels, int classes)
+static lt_status load_idx_files(idx *s, const char *images, const char *labels, int classes)
 {
     uint32_t size[IMAGES] = {0}, count[LABELS] = {0};
     LT_TRY(read_file(images, IMAGES, size, &s->pixels));
@@ -169,7 +169,7 @@ lt_status lt_dataset_idx(lt_dataset **out, const char *images, const char *label
         return lt_fail(LT_E_ARG, "idx: got %d classes, want 0 or more", classes);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    return lt_dataset_finish(out, d, load((idx *)d, images, labels, classes));
+    return lt_dataset_finish(out, d, load_idx_files((idx *)d, images, labels, classes));
 }
 
 /* Sets *out to FOLDER/PART-KIND-ubyte, or that with .gz, or NULL if neither exists; lt_free() it. */

@@ -73,7 +73,7 @@ static bool is_blank(char c)
 }
 
 /* Removes trailing blanks and commas. */
-static void trim(char *text)
+static void trim_end(char *text)
 {
     size_t length = strlen(text);
     while (length && is_blank(text[length - 1]))
@@ -84,7 +84,7 @@ static void trim(char *text)
 static lt_status add_line(job *j, char *text, int line)
 {
     text += strspn(text, " \t");
-    trim(text);
+    trim_end(text);
     if (!*text)
         return LT_OK;
     char *label = text + strlen(text);
@@ -99,7 +99,7 @@ static lt_status add_line(job *j, char *text, int line)
     grown[j->labels.count] =
         (lt_label){.file = label > text ? text : NULL, .text = label, .line = line};
     if (label > text)
-        trim(text);
+        trim_end(text);
     if (!grown[j->labels.count].file != !grown[0].file)
         return lt_fail(LT_E_FORMAT, "%s:%d: some lines have FILE LABEL, others one word", j->path,
                        line);
@@ -160,7 +160,7 @@ static lt_status add_mapping(job *j, char *text, int line)
 }
 
 /* Reads map_clsloc.txt if the labels are devkit numbers: numbers only, and none is 0. */
-static lt_status find_map(job *j)
+static lt_status read_devkit_map(job *j)
 {
     for (size_t i = 0; i < j->labels.count; i++)
         if (parse_number(j->labels.line[i].text) <= 0 || find_class(j, j->labels.line[i].text) >= 0)
@@ -187,7 +187,7 @@ static lt_status find_map(job *j)
 
 /* --- Labels --- */
 
-static lt_status find_label(const job *j, lt_label *l)
+static lt_status resolve_label(const job *j, lt_label *l)
 {
     int32_t number = parse_number(l->text);
     l->label = j->map ? -1 : find_class(j, l->text);
@@ -204,21 +204,21 @@ static lt_status find_label(const job *j, lt_label *l)
                    l->text, (int)j->classes);
 }
 
-static lt_status run(job *j, const char *const *name)
+static lt_status read_and_resolve_labels(job *j, const char *const *name)
 {
     LT_TRY(sort_classes(j, name));
     LT_TRY(read_labels(j));
     if (!j->labels.line[0].file)
-        LT_TRY(find_map(j));
+        LT_TRY(read_devkit_map(j));
     for (size_t i = 0; i < j->labels.count; i++)
-        LT_TRY(find_label(j, &j->labels.line[i]));
+        LT_TRY(resolve_label(j, &j->labels.line[i]));
     return LT_OK;
 }
 
 lt_status lt_labels_read(lt_labels *out, const char *path, const char *const *name, int classes)
 {
     job j = {.path = path, .classes = classes};
-    lt_status st = run(&j, name);
+    lt_status st = read_and_resolve_labels(&j, name);
     lt_free(j.named);
     lt_free(j.map);
     if (st)

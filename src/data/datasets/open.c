@@ -131,7 +131,7 @@ static const lt_dataset_kind fashion_mnist = {"fashion-mnist", open_fashion_mnis
                              *kinds[KINDS] = {&fashion_mnist, &synthetic, &service};
 
 /* Returns the length of the name, such as that of "synthetic" in "synthetic:COUNT". */
-static size_t name_bytes(const char *usage)
+static size_t kind_name_length(const char *usage)
 {
     return strcspn(usage, ":");
 }
@@ -140,7 +140,7 @@ static size_t name_bytes(const char *usage)
 static const lt_dataset_kind *find_kind(const char *spec)
 {
     for (int i = 0; i < KINDS && kinds[i]; i++) {
-        size_t bytes = name_bytes(kinds[i]->usage);
+        size_t bytes = kind_name_length(kinds[i]->usage);
         if (!strncmp(spec, kinds[i]->usage, bytes)
             && (!spec[bytes] || (spec[bytes] == ':' && kinds[i]->usage[bytes])))
             return kinds[i];
@@ -150,9 +150,9 @@ static const lt_dataset_kind *find_kind(const char *spec)
 
 lt_status lt_dataset_register(const lt_dataset_kind *kind)
 {
-    int i = 0, bytes = (int)name_bytes(kind->usage);
+    int i = 0, bytes = (int)kind_name_length(kind->usage);
     for (; i < KINDS && kinds[i]; i++)
-        if (bytes == (int)name_bytes(kinds[i]->usage)
+        if (bytes == (int)kind_name_length(kinds[i]->usage)
             && !strncmp(kind->usage, kinds[i]->usage, (size_t)bytes))
             return lt_fail(LT_E_ARG, "data: the name '%.*s' is taken", bytes, kind->usage);
     if (!bytes)
@@ -163,7 +163,7 @@ lt_status lt_dataset_register(const lt_dataset_kind *kind)
     return LT_OK;
 }
 
-static lt_status unknown(const char *spec)
+static lt_status unknown_dataset_error(const char *spec)
 {
     char names[1024] = "";
     size_t used = 0;
@@ -192,7 +192,7 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
         return lt_fail(LT_E_IO, "%s: %s", spec,
                        strerror(errno)); /* permission denied, for example */
     if (!lt_is_folder(spec))
-        return unknown(spec);
+        return unknown_dataset_error(spec);
     bool mnist = false;
     lt_dataset *found = NULL;
     LT_TRY(open_pack(&found, spec, train));

@@ -41,7 +41,7 @@ static int find_class(const tar *t, const char *name)
 }
 
 /* Returns the first component of a path below the root, or NULL if out of memory; lt_free() it. */
-static char *class_of(const char *path, size_t root)
+static char *class_folder_name(const char *path, size_t root)
 {
     return lt_format("%.*s", (int)strcspn(path + root, "/"), path + root);
 }
@@ -50,7 +50,7 @@ static char *class_of(const char *path, size_t root)
 static lt_status add_class(tar *t, const char *path)
 {
     const lt_paths *c = &t->classes;
-    char *name = class_of(path, t->root);
+    char *name = class_folder_name(path, t->root);
     if (!name || !c->count || strcmp(c->path[c->count - 1], name) != 0)
         return lt_paths_add(&t->classes, name);
     lt_free(name);
@@ -96,7 +96,7 @@ static size_t common_folder(const tar *t, bool *nested)
 
 /* The root of the split is the common folder. If all images are directly in it, it is the only class and its parent is
  * the root. */
-static lt_status find_root(tar *t)
+static lt_status find_split_root(tar *t)
 {
     const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
     bool nested;
@@ -124,18 +124,19 @@ static lt_status add_classes(tar *t, shard *s)
         LT_TRY(add_class(t, name));
         x->sample[kept++] = x->sample[k];
     }
-    lt_left_out_count(&x->left_out, lt_outside_class_folders, (int64_t)(x->count - kept));
+    lt_left_out_add_count(&x->left_out, lt_outside_class_folders, (int64_t)(x->count - kept));
     x->count = kept;
     return LT_OK;
 }
 
-static lt_status check_empty(const tar *t, const char *root, const shard *s, lt_empty_classes *e)
+static lt_status find_empty_classes(const tar *t, const char *root, const shard *s,
+                                    lt_empty_classes *e)
 {
     const lt_tar_index *x = &s->index;
     for (const char *p = x->text + x->folders; p < x->text + x->text_size; p += strlen(p) + 1) {
         if (strlen(p) <= t->root || strncmp(p, root, t->root) != 0)
             continue;
-        char *name = class_of(p, t->root);
+        char *name = class_folder_name(p, t->root);
         if (!name)
             return LT_E_NOMEM;
         if (find_class(t, name) < 0)
@@ -145,10 +146,10 @@ static lt_status check_empty(const tar *t, const char *root, const shard *s, lt_
     return LT_OK;
 }
 
-static lt_status name_classes(tar *t)
+static lt_status assign_folder_classes(tar *t)
 {
     lt_empty_classes empty = {0};
-    LT_TRY(find_root(t));
+    LT_TRY(find_split_root(t));
     char *root =
         lt_format("%.*s", (int)t->root, t->shard[0].index.text + t->shard[0].index.sample[0].name);
     lt_status st = root ? LT_OK : LT_E_NOMEM;
@@ -157,7 +158,7 @@ static lt_status name_classes(tar *t)
     sort_classes(&t->classes);
     t->base.classes = (int32_t)t->classes.count;
     for (size_t i = 0; i < t->shards && !st; i++)
-        st = check_empty(t, root, &t->shard[i], &empty);
+        st = find_empty_classes(t, root, &t->shard[i], &empty);
     lt_free(root);
     LT_TRY(st);
     LT_TRY(lt_empty_classes_check(&empty, t->shard[0].path));
@@ -169,7 +170,7 @@ static lt_status name_classes(tar *t)
     for (size_t i = 0; i < t->shards; i++)
         for (size_t k = 0; k < t->shard[i].index.count; k++) {
             lt_tar_sample *s = &t->shard[i].index.sample[k];
-            char *name = class_of(t->shard[i].index.text + s->name, t->root);
+            char *name = class_folder_name(t->shard[i].index.text + s->name, t->root);
             if (!name)
                 return LT_E_NOMEM;
             s->label = find_class(t, name);
@@ -179,7 +180,7 @@ static lt_status name_classes(tar *t)
 }
 
 /* Either all samples have a .cls label, or the classes of all are their folders. */
-static lt_status find_classes(tar *t)
+static lt_status assign_classes(tar *t)
 {
     bool numbered = t->shard[0].index.sample[0].label >= 0;
     int64_t largest = 0;
@@ -193,7 +194,7 @@ static lt_status find_classes(tar *t)
             largest = s->label > largest ? s->label : largest;
         }
     t->base.classes = numbered ? (int32_t)largest + 1 : 0;
-    return numbered ? LT_OK : name_classes(t);
+    return numbered ? LT_OK : assign_folder_classes(t);
 }
 
 /* --- Samples --- */
@@ -284,7 +285,7 @@ static lt_status open_shards(tar *t, const char *const *path, size_t count)
             return LT_E_NOMEM;
         LT_TRY(lt_tar_index_open(&s->index, path[i]));
     }
-    LT_TRY(find_classes(t));
+    LT_TRY(assign_classes(t));
     for (size_t i = 0; i < count; i++) {
         t->first[i] = t->base.count;
         t->base.count += (int64_t)t->shard[i].index.count;

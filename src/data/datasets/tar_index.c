@@ -54,7 +54,7 @@ static size_t folder_bytes(const char *name)
 }
 
 /* Appends a name to the text of the index. */
-static lt_status add_text(builder *b, const char *name)
+static lt_status append_name(builder *b, const char *name)
 {
     lt_tar_index *x = b->index;
     size_t bytes = strlen(name) + 1;
@@ -81,7 +81,7 @@ static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
                                      .label = -1,
                                      .name = (uint32_t)x->text_size,
                                      .folder = (uint32_t)folder_bytes(name)};
-    LT_TRY(add_text(b, name));
+    LT_TRY(append_name(b, name));
     x->count++;
     return LT_OK;
 }
@@ -128,9 +128,9 @@ static lt_status add_member(void *context, const lt_tar_member *m)
     if (m->kind == LT_TAR_FILE && !strcmp(name + stem_bytes(name), ".cls"))
         return add_label(b, m, name);
     if (m->kind == LT_TAR_LINK)
-        lt_left_out_count(&b->index->left_out, "links", 1);
+        lt_left_out_add_count(&b->index->left_out, "links", 1);
     else
-        lt_left_out_add(&b->index->left_out, name);
+        lt_left_out_add_file(&b->index->left_out, name);
     return add_folder(b, name, folder_bytes(name));
 }
 
@@ -141,7 +141,7 @@ static int compare_stems(const void *a, const void *b)
     return strcmp(((const label *)a)->stem, ((const label *)b)->stem);
 }
 
-static lt_status find_label(const builder *b, const char *name, int64_t *value)
+static lt_status find_cls_label(const builder *b, const char *name, int64_t *value)
 {
     const label key = {.stem = lt_format("%.*s", (int)stem_bytes(name), name)};
     if (!key.stem)
@@ -159,7 +159,7 @@ static bool has_inner_dot(const char *name)
     return strcspn(last, ".") < stem_bytes(name) - (size_t)(last - name);
 }
 
-static lt_status find_labels(builder *b)
+static lt_status assign_cls_labels(builder *b)
 {
     lt_tar_index *x = b->index;
     size_t kept = 0;
@@ -170,14 +170,14 @@ static lt_status find_labels(builder *b)
     for (size_t i = 0; i < x->count; i++) {
         lt_tar_sample s = x->sample[i];
         const char *name = x->text + s.name;
-        LT_TRY(find_label(b, name, &s.label));
+        LT_TRY(find_cls_label(b, name, &s.label));
         if (s.label < 0 && !has_inner_dot(name))
             return lt_fail(LT_E_FORMAT, "%s: %s has no .cls file, other images have one", b->path,
                            name);
         if (s.label >= 0)
             x->sample[kept++] = s;
     }
-    lt_left_out_count(&x->left_out, "images without a .cls", (int64_t)(x->count - kept));
+    lt_left_out_add_count(&x->left_out, "images without a .cls", (int64_t)(x->count - kept));
     if (x->count && !kept)
         return lt_fail(LT_E_FORMAT, "%s: none of %zu images has a .cls file: %s needs %.*s.cls",
                        b->path, x->count, x->text, (int)stem_bytes(x->text), x->text);
@@ -224,7 +224,7 @@ static lt_status append_folders(builder *b)
 {
     b->index->folders = b->index->text_size;
     for (size_t i = 0; i < b->folders.count && !b->labels; i++)
-        LT_TRY(add_text(b, b->folders.path[i]));
+        LT_TRY(append_name(b, b->folders.path[i]));
     return LT_OK;
 }
 
@@ -233,7 +233,7 @@ lt_status lt_tar_index_build(lt_tar_index *out, int fd, const char *path)
     builder b = {.index = out, .path = path, .fd = fd};
     lt_status st = lt_tar_scan(fd, path, add_member, &b);
     if (!st)
-        st = find_labels(&b);
+        st = assign_cls_labels(&b);
     if (!st && !out->count)
         st = lt_fail(LT_E_FORMAT, "%s: no " LT_IMAGE_NAMES " file in this tar file", path);
     if (!st)
@@ -324,7 +324,7 @@ static bool read_body(FILE *file, const index_header *h, lt_tar_index *x)
 
 /* Loads an index file. Returns false and leaves *out unchanged if it is absent, invalid or does not match the tar
  * file. */
-static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
+static bool load_index_file(lt_tar_index *out, const char *path, const struct stat *tar)
 {
     index_header found;
     lt_tar_index x = {0};
@@ -346,7 +346,7 @@ static bool load(lt_tar_index *out, const char *path, const struct stat *tar)
 }
 
 /* Writes a temporary file and renames it. */
-static bool save(const lt_tar_index *x, const char *path, const struct stat *tar)
+static bool save_index_file(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     const index_header h = make_header(x, tar);
     lt_replacement r;
@@ -380,7 +380,7 @@ static char *path_in_cache(const char *tar)
 static bool save_in_cache(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     char *folder = path ? lt_format("%.*s", (int)(strrchr(path, '/') - path), path) : NULL;
-    bool ok = folder && !lt_make_folders(folder) && save(x, path, tar);
+    bool ok = folder && !lt_make_folders(folder) && save_index_file(x, path, tar);
     lt_free(folder);
     return ok;
 }
@@ -389,9 +389,9 @@ static lt_status find_or_build(lt_tar_index *x, int fd, const char *path, const 
 {
     char *adjacent = lt_format("%s.index", path), *cached = path_in_cache(path);
     lt_status st = adjacent ? LT_OK : LT_E_NOMEM;
-    if (!st && !load(x, adjacent, tar) && !(cached && load(x, cached, tar))) {
+    if (!st && !load_index_file(x, adjacent, tar) && !(cached && load_index_file(x, cached, tar))) {
         st = lt_tar_index_build(x, fd, path);
-        if (!st && !save(x, adjacent, tar) && !save_in_cache(x, cached, tar))
+        if (!st && !save_index_file(x, adjacent, tar) && !save_in_cache(x, cached, tar))
             lt_log(LT_LOG_INFO, "data",
                    "%s: cannot write the index (%s); each run will scan the tar file", adjacent,
                    strerror(errno));
@@ -406,7 +406,7 @@ lt_status lt_tar_index_open(lt_tar_index *out, const char *path)
     struct stat info;
     lt_tar_index x = {0};
     int fd;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     lt_status st = find_or_build(&x, fd, path, &info);
     close(fd);
     if (st)

@@ -95,7 +95,7 @@ static void join_name(scan *s, const header *h)
 }
 
 /* Reads a member that describes the next one; adds a NUL. */
-static lt_status read_extra(const scan *s, uint64_t size, char **out)
+static lt_status read_extension_data(const scan *s, uint64_t size, char **out)
 {
     if (size > MAX_EXTRA)
         return lt_fail(LT_E_FORMAT,
@@ -113,7 +113,7 @@ static lt_status read_extra(const scan *s, uint64_t size, char **out)
     return LT_OK;
 }
 
-static lt_status take_name(scan *s, const char *name, size_t bytes)
+static lt_status set_long_name(scan *s, const char *name, size_t bytes)
 {
     char *copy = lt_alloc(bytes + 1, 1);
     if (!copy)
@@ -135,7 +135,7 @@ static lt_status read_pax(scan *s, const char *text, size_t size)
             return lt_fail(LT_E_FORMAT, "%s: invalid extended header at %" PRIu64, s->path, s->at);
         const char *record = text + at + head, *last = text + at + length - 1;
         if (!strncmp(record, "path=", 5))
-            LT_TRY(take_name(s, record + 5, (size_t)(last - record - 5)));
+            LT_TRY(set_long_name(s, record + 5, (size_t)(last - record - 5)));
         if (!strncmp(record, "size=", 5)) {
             s->size = strtoull(record + 5, NULL, 10);
             s->has_size = true;
@@ -145,17 +145,17 @@ static lt_status read_pax(scan *s, const char *text, size_t size)
     return LT_OK;
 }
 
-static lt_status describe_next(scan *s, char type, uint64_t size)
+static lt_status read_next_member_info(scan *s, char type, uint64_t size)
 {
     char *text = NULL;
-    LT_TRY(read_extra(s, size, &text));
-    lt_status st = type == 'L' ? take_name(s, text, strnlen(text, (size_t)size))
+    LT_TRY(read_extension_data(s, size, &text));
+    lt_status st = type == 'L' ? set_long_name(s, text, strnlen(text, (size_t)size))
                                : read_pax(s, text, (size_t)size);
     lt_free(text);
     return st;
 }
 
-static void clear_description(scan *s)
+static void clear_next_member_info(scan *s)
 {
     lt_free(s->long_name);
     s->long_name = NULL;
@@ -170,7 +170,7 @@ static lt_tar_kind kind_of(char type)
                                         : LT_TAR_OTHER;
 }
 
-static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void *context)
+static lt_status scan_member(scan *s, const header *h, lt_tar_visit *visit, void *context)
 {
     uint64_t size;
     bool describes = h->type == 'L' || h->type == 'x';
@@ -190,7 +190,7 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
                        "; the file has %" PRIu64 " bytes",
                        s->path, size, s->at + BLOCK, s->end);
     if (describes) {
-        LT_TRY(describe_next(s, h->type, size));
+        LT_TRY(read_next_member_info(s, h->type, size));
     } else {
         join_name(s, h);
         const lt_tar_member m = {.name = s->long_name ? s->long_name : s->short_name,
@@ -198,7 +198,7 @@ static lt_status one_member(scan *s, const header *h, lt_tar_visit *visit, void 
                                  .size = size,
                                  .kind = kind_of(h->type)};
         LT_TRY(visit(context, &m));
-        clear_description(s);
+        clear_next_member_info(s);
     }
     s->at += BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
     return LT_OK;
@@ -217,8 +217,8 @@ lt_status lt_tar_scan(int fd, const char *path, lt_tar_visit *visit, void *conte
         if (!st && is_zero(&h))
             break;
         if (!st)
-            st = one_member(&s, &h, visit, context);
+            st = scan_member(&s, &h, visit, context);
     }
-    clear_description(&s);
+    clear_next_member_info(&s);
     return st;
 }

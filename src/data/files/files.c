@@ -43,7 +43,7 @@ lt_status lt_file_read(const char *path, lt_record *record)
 {
     int fd;
     struct stat info;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     lt_status st = read_all(fd, &info, path, record);
     close(fd);
     return st;
@@ -89,7 +89,7 @@ lt_status lt_file_read_range(const char *path, uint64_t offset, uint64_t size, l
     record->size = (size_t)size;
     int fd;
     struct stat info;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     lt_status st = lt_read_at(fd, path, record->bytes, record->size, offset);
     close(fd);
     return st;

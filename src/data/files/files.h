@@ -42,14 +42,14 @@ static inline lt_status lt_dataset_finish(lt_dataset **out, lt_dataset *d, lt_st
 typedef struct lt_stream_in lt_stream_in;
 
 /* Errors: LT_E_IO; LT_E_UNSUPPORTED (gzip in a build without zlib). */
-lt_status lt_stream_open(lt_stream_in **out, const char *path);
+lt_status lt_file_stream_open(lt_stream_in **out, const char *path);
 /* Reads exactly bytes. Errors: LT_E_FORMAT (the file ends before, or the gzip data are invalid), LT_E_IO. */
-lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes);
+lt_status lt_file_stream_read(lt_stream_in *in, void *to, size_t bytes);
 /* Returns true at the end of the stream. Consumes a byte otherwise. */
-bool lt_stream_ended(lt_stream_in *in);
+bool lt_file_stream_at_end(lt_stream_in *in);
 /* Returns an upper bound of the stream's length, so that readers need not trust a header: the size of a plain file; 100
  * times the size of a gzip file, or for a small one up to 256 MiB. */
-uint64_t lt_stream_bound(const lt_stream_in *in);
-void lt_stream_close(lt_stream_in **in);
+uint64_t lt_file_stream_size_bound(const lt_stream_in *in);
+void lt_file_stream_close(lt_stream_in **in);
 
 #endif

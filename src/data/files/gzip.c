@@ -21,11 +21,11 @@ struct lt_stream_in {
     char path[]; /* for messages */
 };
 
-lt_status lt_stream_open(lt_stream_in **out, const char *path)
+lt_status lt_file_stream_open(lt_stream_in **out, const char *path)
 {
     struct stat info;
     int fd;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     size_t length = strlen(path) + 1;
     lt_stream_in *in = lt_alloc(sizeof *in + length, 1);
     if (in)
@@ -39,7 +39,7 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path)
     in->bound = (uint64_t)info.st_size;
     const bool is_gzip = !gzdirect(in->file);
     if (is_gzip && !*zlibVersion()) {
-        lt_stream_close(&in);
+        lt_file_stream_close(&in);
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: reading gzip needs zlib, which this build lacks (meson option 'zlib')",
                        path);
@@ -52,7 +52,7 @@ lt_status lt_stream_open(lt_stream_in **out, const char *path)
     return LT_OK;
 }
 
-lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes)
+lt_status lt_file_stream_read(lt_stream_in *in, void *to, size_t bytes)
 {
     unsigned char *at = to;
     while (bytes > 0) {
@@ -71,17 +71,17 @@ lt_status lt_stream_read(lt_stream_in *in, void *to, size_t bytes)
     return LT_OK;
 }
 
-bool lt_stream_ended(lt_stream_in *in)
+bool lt_file_stream_at_end(lt_stream_in *in)
 {
     return gzgetc(in->file) == -1;
 }
 
-uint64_t lt_stream_bound(const lt_stream_in *in)
+uint64_t lt_file_stream_size_bound(const lt_stream_in *in)
 {
     return in->bound;
 }
 
-void lt_stream_close(lt_stream_in **in)
+void lt_file_stream_close(lt_stream_in **in)
 {
     lt_stream_in *s = *in;
     *in = NULL;

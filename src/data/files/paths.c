@@ -22,12 +22,12 @@ lt_status lt_paths_add(lt_paths *list, char *path)
     return LT_OK;
 }
 
-static lt_status add(lt_paths *list, const char *path)
+static lt_status add_path_copy(lt_paths *list, const char *path)
 {
     return lt_paths_add(list, lt_strdup(path));
 }
 
-static int bytewise(const void *a, const void *b)
+static int compare_bytewise(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
@@ -35,7 +35,7 @@ static int bytewise(const void *a, const void *b)
 void lt_paths_sort(lt_paths *list, size_t begin)
 {
     if (list->count > begin)
-        qsort(list->path + begin, list->count - begin, sizeof *list->path, bytewise);
+        qsort(list->path + begin, list->count - begin, sizeof *list->path, compare_bytewise);
 }
 
 /* unknown: also accepts entries whose type is unknown (FTS_NS: stat() failed). */
@@ -45,7 +45,8 @@ static bool is_file(const FTSENT *e, bool unknown)
            || (e->fts_info == FTS_SL && !lt_is_folder(e->fts_path));
 }
 
-static lt_status walk(lt_paths *list, FTS *tree, const char *folder, const lt_paths_rule *rule)
+static lt_status add_files_of_tree(lt_paths *list, FTS *tree, const char *folder,
+                                   const lt_paths_rule *rule)
 {
     lt_status st = LT_OK;
     FTSENT *e;
@@ -56,14 +57,14 @@ static lt_status walk(lt_paths *list, FTS *tree, const char *folder, const lt_pa
         else if (unreadable && !rule->keep_empty)
             st = lt_fail(LT_E_IO, "%s: %s", e->fts_path, strerror(e->fts_errno));
         else if (unreadable || (is_file(e, rule->keep_empty) && rule->is_wanted(e->fts_name)))
-            st = add(list, e->fts_path);
+            st = add_path_copy(list, e->fts_path);
     }
     return st || !errno
                ? st
                : lt_fail(LT_E_IO, "%s: cannot read a folder in it: %s", folder, strerror(errno));
 }
 
-lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule *rule)
+lt_status lt_paths_add_below(lt_paths *list, const char *folder, const lt_paths_rule *rule)
 {
     size_t begin = list->count, bytes = strlen(folder);
     char *root = lt_strdup(folder); /* fts_open() needs a non-const path */
@@ -73,11 +74,11 @@ lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule
         root[--bytes] = 0;
     char *const roots[] = {root, NULL};
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
-    lt_status st = tree ? walk(list, tree, root, rule) : LT_E_NOMEM;
+    lt_status st = tree ? add_files_of_tree(list, tree, root, rule) : LT_E_NOMEM;
     if (tree)
         fts_close(tree);
     if (!st && list->count == begin && rule->keep_empty)
-        st = add(list, root);
+        st = add_path_copy(list, root);
     lt_paths_sort(list, begin);
     lt_free(root);
     return st;

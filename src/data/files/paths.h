@@ -31,6 +31,6 @@ typedef struct lt_paths_rule {
 
 /* Appends the files below a folder (or a link to one), sorted bytewise. Links to folders below it are not followed:
  * they may form cycles. Errors: LT_E_IO, LT_E_NOMEM. */
-lt_status lt_paths_below(lt_paths *list, const char *folder, const lt_paths_rule *rule);
+lt_status lt_paths_add_below(lt_paths *list, const char *folder, const lt_paths_rule *rule);
 
 #endif

@@ -13,7 +13,7 @@ enum {
     WORKSPACE = 64 << 20 /* bytes that decoding may take at least */
 };
 
-lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
+lt_image_limits lt_image_limits_or_defaults(const lt_image_limits *limits)
 {
     const int64_t pixels = INT64_C(100) * MILLION; /* near Pillow's warning limit */
     const double seconds = 10;
@@ -23,9 +23,9 @@ lt_image_limits lt_image_limits_of(const lt_image_limits *limits)
     return l;
 }
 
-lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t height)
+lt_status lt_image_check_size(const lt_image_limits *limits, int64_t width, int64_t height)
 {
-    lt_image_limits l = lt_image_limits_of(limits);
+    lt_image_limits l = lt_image_limits_or_defaults(limits);
     if (width < 1 || height < 1)
         return lt_fail(LT_E_FORMAT, "image: %d x %d pixels, want at least 1 x 1", (int)width,
                        (int)height);
@@ -37,30 +37,30 @@ lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t h
     return LT_OK;
 }
 
-size_t lt_image_workspace(const lt_image_limits *limits, size_t bytes)
+size_t lt_image_workspace_limit(const lt_image_limits *limits, size_t bytes)
 {
     const size_t times = 4, colours = 3;
-    size_t most = times * colours * (size_t)lt_image_limits_of(limits).pixels;
+    size_t most = times * colours * (size_t)lt_image_limits_or_defaults(limits).pixels;
     size_t allowed = bytes > most / times ? most : times * bytes;
     return allowed < WORKSPACE ? WORKSPACE : allowed;
 }
 
-lt_image_timer lt_image_start(const lt_image_limits *limits)
+lt_image_timer lt_image_start_timer(const lt_image_limits *limits)
 {
-    double seconds = lt_image_limits_of(limits).seconds;
-    return (lt_image_timer){.seconds = seconds, .end = lt_clock_thread_seconds() + seconds};
+    double seconds = lt_image_limits_or_defaults(limits).seconds;
+    return (lt_image_timer){.seconds = seconds, .end = lt_clock_thread_cpu_seconds() + seconds};
 }
 
 lt_status lt_image_check_time(const lt_image_timer *timer)
 {
-    if (lt_clock_thread_seconds() > timer->end)
+    if (lt_clock_thread_cpu_seconds() > timer->end)
         return lt_fail(LT_E_FORMAT,
                        "image: decoding takes more than %g seconds (--max-image-seconds)",
                        timer->seconds);
     return LT_OK;
 }
 
-lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height)
+lt_status lt_image_check_expansion(size_t size, int per_byte, int64_t width, int64_t height)
 {
     if (width * height > MILLION && (uint64_t)(width * height) / (uint64_t)per_byte > size)
         return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes cannot contain %d x %d pixels",

@@ -44,22 +44,22 @@ static inline uint8_t lt_luma(unsigned red, unsigned green, unsigned blue)
 }
 
 /* Returns limits with defaults in place of zeros. limits may be NULL. */
-lt_image_limits lt_image_limits_of(const lt_image_limits *limits);
+lt_image_limits lt_image_limits_or_defaults(const lt_image_limits *limits);
 /* Rejects sizes above the limits, before memory is allocated for them. Errors: LT_E_FORMAT. */
-lt_status lt_image_check(const lt_image_limits *limits, int64_t width, int64_t height);
+lt_status lt_image_check_size(const lt_image_limits *limits, int64_t width, int64_t height);
 /* Returns the bytes that a decoder may have allocated at any time, for an image whose uncompressed pixels have `bytes`
  * bytes in the file's sample format: 4 times that, at least 64 MiB, at most 12 bytes per pixel allowed. */
-size_t lt_image_workspace(const lt_image_limits *limits, size_t bytes);
+size_t lt_image_workspace_limit(const lt_image_limits *limits, size_t bytes);
 /* Limits the CPU time of the decoding thread. (Wall time would reject images on a busy machine.) */
 typedef struct lt_image_timer {
     double seconds, end;
 } lt_image_timer;
-lt_image_timer lt_image_start(const lt_image_limits *limits);
+lt_image_timer lt_image_start_timer(const lt_image_limits *limits);
 /* Errors: LT_E_FORMAT after the limit. */
 lt_status lt_image_check_time(const lt_image_timer *timer);
 /* Rejects images of more than a million pixels that have more than per_byte pixels per byte of the file. Errors:
  * LT_E_FORMAT, with both sizes. */
-lt_status lt_image_check_file(size_t size, int per_byte, int64_t width, int64_t height);
+lt_status lt_image_check_expansion(size_t size, int per_byte, int64_t width, int64_t height);
 
 /* lt_image_size() without limits, and lt_image_decode(), for one format. */
 typedef lt_status lt_size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);

@@ -36,7 +36,7 @@ static uint32_t read_u32(const tiff *t, size_t at)
     return t->big_endian ? first << 16 | second : second << 16 | first;
 }
 
-static int value_of(const tiff *t, size_t entry)
+static int orientation_value(const tiff *t, size_t entry)
 {
     uint32_t type = read_u16(t, entry + 2), count = read_u32(t, entry + 4), value = 0;
     if (type == SHORT)
@@ -56,7 +56,7 @@ static int read_directory(const tiff *t)
     at += 2;
     for (size_t i = 0; i < entries && t->size - at >= ENTRY; i++, at += ENTRY)
         if (read_u16(t, at) == ORIENTATION)
-            return value_of(t, at);
+            return orientation_value(t, at);
     return LT_EXIF_UPRIGHT;
 }
 
@@ -73,7 +73,7 @@ static int read_tiff(const uint8_t *bytes, size_t size)
 }
 
 /* Returns true for a marker without a length and data. */
-static bool has_no_length(uint8_t kind)
+static bool is_bare_marker(uint8_t kind)
 {
     return kind == TEM || (kind >= RST0 && kind <= RST7);
 }
@@ -92,7 +92,7 @@ int lt_exif_orientation(const uint8_t *bytes, size_t size)
         if (kind == SOS || kind == EOI)
             break;
         at += 2;
-        if (has_no_length(kind))
+        if (is_bare_marker(kind))
             continue;
         size_t length = (size_t)bytes[at] << 8 | bytes[at + 1];
         if (length < 2 || length > size - at)

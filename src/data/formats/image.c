@@ -48,7 +48,7 @@ static const format formats[] = {
 static bool is_avif(const uint8_t *b, size_t size)
 {
     enum { MAJOR = 8, BRAND = 4 };
-    const uint64_t box = lt_big_endian(b, BRAND);
+    const uint64_t box = lt_read_big_endian(b, BRAND);
     for (size_t at = MAJOR; at + BRAND <= size && at + BRAND <= box; at += BRAND)
         if (!memcmp(b + at, "avif", BRAND) || !memcmp(b + at, "avis", BRAND))
             return true;
@@ -60,7 +60,7 @@ static bool is_avif(const uint8_t *b, size_t size)
 }
 
 /* Returns the format, or NULL with the error message set. */
-static const format *sniff(const uint8_t *bytes, size_t size)
+static const format *detect_format(const uint8_t *bytes, size_t size)
 {
     if (!size) {
         (void)lt_fail(LT_E_FORMAT, "image: the file is empty");
@@ -80,25 +80,25 @@ static const format *sniff(const uint8_t *bytes, size_t size)
 lt_status lt_image_size(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                         int32_t *width, int32_t *height)
 {
-    const format *f = sniff(bytes, size);
+    const format *f = detect_format(bytes, size);
     if (!f)
         return LT_E_FORMAT;
     LT_TRY(f->size(bytes, size, width, height));
-    LT_TRY(lt_image_check(limits, *width, *height));
-    return f->per_byte ? lt_image_check_file(size, f->per_byte, *width, *height) : LT_OK;
+    LT_TRY(lt_image_check_size(limits, *width, *height));
+    return f->per_byte ? lt_image_check_expansion(size, f->per_byte, *width, *height) : LT_OK;
 }
 
 lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                           int channels, lt_window window, lt_image *out)
 {
     LT_ASSERT(channels == 1 || channels == 3);
-    const format *f = sniff(bytes, size);
+    const format *f = detect_format(bytes, size);
     return f ? f->decode(bytes, size, limits, channels, window, out) : LT_E_FORMAT;
 }
 
 bool lt_image_can_shrink(const uint8_t *bytes, size_t size)
 {
-    const format *f = sniff(bytes, size);
+    const format *f = detect_format(bytes, size);
     return f && f->decode == lt_jpeg_decode && lt_jpeg_can_shrink(bytes, size);
 }
 

@@ -10,7 +10,7 @@
  *
  * If restart markers are at row ends, jpeg_crop_rows.c skips the rows above the window without Huffman-decoding them.
  *
- * The library calls error_exit() on an error, which must not return: all its calls run inside guarded(), the only
+ * The library calls error_exit() on an error, which must not return: all its calls run inside run_guarded(), the only
  * function with a setjmp(). Warnings (such as a corrupt Huffman code) are ignored, as in Pillow; a truncated file is an
  * error. */
 
@@ -71,7 +71,7 @@ static void on_error(j_common_ptr c)
     longjmp(d->escape, 1);
 }
 
-static void give_up(decoder *d)
+static void jump_to_error(decoder *d)
 {
     d->status = LT_E_FORMAT;
     longjmp(d->escape, 1);
@@ -80,29 +80,29 @@ static void give_up(decoder *d)
 static void fail_with(decoder *d, const char *why)
 {
     snprintf(d->why, sizeof d->why, "%s", why);
-    give_up(d);
+    jump_to_error(d);
 }
 
-static void on_message(j_common_ptr c, int level)
+static void on_warning(j_common_ptr c, int level)
 {
     decoder *d = (decoder *)c;
     if (level < 0 && d->errors.msg_code == JWRN_HIT_MARKER && d->ran_out)
         d->truncated = true;
 }
 
-static void ignore(j_decompress_ptr c)
+static void do_nothing(j_decompress_ptr c)
 {
     (void)c;
 }
 
-static void ignore_output(j_common_ptr c)
+static void discard_message(j_common_ptr c)
 {
     (void)c;
 }
 
 /* Supplies an end marker after the end of the file. As the bit reader reads ahead, the file may still have all pixels;
- * on_message() notices if some were missing. */
-static boolean fill(j_decompress_ptr c)
+ * on_warning() notices if some were missing. */
+static boolean supply_end_marker(j_decompress_ptr c)
 {
     static const JOCTET end[] = {0xFF, JPEG_EOI};
     decoder *d = (decoder *)c;
@@ -112,7 +112,7 @@ static boolean fill(j_decompress_ptr c)
     return TRUE;
 }
 
-static void skip(j_decompress_ptr c, long count)
+static void skip_input(j_decompress_ptr c, long count)
 {
     if (count <= 0)
         return;
@@ -130,7 +130,7 @@ static void on_progress(j_common_ptr c)
         || d->c.input_scan_number * pixels > MAX_PASSES * (double)d->limits.pixels) {
         snprintf(d->why, sizeof d->why, "%d scans of %u x %u pixels are too many",
                  d->c.input_scan_number, d->c.image_width, d->c.image_height);
-        give_up(d);
+        jump_to_error(d);
     }
     if (++d->calls % CALLS == 0 && lt_image_check_time(&d->timer))
         fail_with(d, lt_error_message());
@@ -140,11 +140,11 @@ static void read_header_of(decoder *d, const uint8_t *bytes, size_t size)
 {
     d->source = (struct jpeg_source_mgr){.next_input_byte = bytes,
                                          .bytes_in_buffer = size,
-                                         .init_source = ignore,
-                                         .fill_input_buffer = fill,
-                                         .skip_input_data = skip,
+                                         .init_source = do_nothing,
+                                         .fill_input_buffer = supply_end_marker,
+                                         .skip_input_data = skip_input,
                                          .resync_to_restart = jpeg_resync_to_restart,
-                                         .term_source = ignore};
+                                         .term_source = do_nothing};
     d->c.src = &d->source;
     d->progress.progress_monitor = on_progress;
     d->c.progress = &d->progress;
@@ -160,12 +160,12 @@ static void read_header(decoder *d)
 }
 
 /* Runs work and turns the library's errors into a status. */
-static lt_status guarded(decoder *d, void (*work)(decoder *))
+static lt_status run_guarded(decoder *d, void (*work)(decoder *))
 {
     d->c.err = jpeg_std_error(&d->errors);
     d->errors.error_exit = on_error;
-    d->errors.emit_message = on_message;
-    d->errors.output_message = ignore_output;
+    d->errors.emit_message = on_warning;
+    d->errors.output_message = discard_message;
     if (!setjmp(d->escape))
         work(d);
     jpeg_destroy_decompress(&d->c); /* also valid if creation failed, as the struct is zeroed */
@@ -177,7 +177,7 @@ static lt_status guarded(decoder *d, void (*work)(decoder *))
 lt_status lt_jpeg_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height)
 {
     decoder d = {.bytes = bytes, .size = size};
-    LT_TRY(guarded(&d, read_header));
+    LT_TRY(run_guarded(&d, read_header));
     *width = (int32_t)d.c.image_width;
     *height = (int32_t)d.c.image_height;
     return LT_OK;
@@ -207,7 +207,7 @@ static bool can_crop(const struct jpeg_decompress_struct *c)
     return true;
 }
 
-static void read_shrinks(decoder *d)
+static void find_max_shrink(decoder *d)
 {
     read_header(d);
     d->shrink = can_crop(&d->c) ? DCTSIZE : 1;
@@ -216,7 +216,7 @@ static void read_shrinks(decoder *d)
 bool lt_jpeg_can_shrink(const uint8_t *bytes, size_t size)
 {
     decoder d = {.bytes = bytes, .size = size};
-    return !guarded(&d, read_shrinks) && d.shrink > 1;
+    return !run_guarded(&d, find_max_shrink) && d.shrink > 1;
 }
 
 /* Returns true if a progressive file lacks scans. Then the library smooths blocks using adjacent blocks (as in Pillow),
@@ -231,7 +231,7 @@ static bool lacks_scans(const struct jpeg_decompress_struct *c)
     return false;
 }
 
-static void choose_colours(decoder *d)
+static void set_output_format(decoder *d)
 {
     bool four = d->c.jpeg_color_space == JCS_CMYK || d->c.jpeg_color_space == JCS_YCCK;
     d->c.out_color_space = four ? JCS_CMYK : d->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
@@ -259,7 +259,7 @@ static void convert_cmyk(uint8_t *row, uint32_t width, int channels)
     }
 }
 
-static uint32_t minus(uint32_t a, uint32_t low)
+static uint32_t subtract_or_0(uint32_t a, uint32_t low)
 {
     return a > low ? a - low : 0;
 }
@@ -303,7 +303,7 @@ static void crop_rows(decoder *d)
     d->window.y -= d->crop.y / d->shrink;
 }
 
-static uint32_t smaller(uint32_t side, int shrink)
+static uint32_t shrunk_side(uint32_t side, int shrink)
 {
     return (side + (uint32_t)shrink - 1) / (uint32_t)shrink;
 }
@@ -312,38 +312,41 @@ static uint32_t smaller(uint32_t side, int shrink)
 static void check_limits(decoder *d)
 {
     size_t pixels = (size_t)d->c.image_width * d->c.image_height;
-    if (lt_image_check(&d->limits, d->c.image_width, d->c.image_height)
+    if (lt_image_check_size(&d->limits, d->c.image_width, d->c.image_height)
         || (!d->c.arith_code
-            && lt_image_check_file(d->size, PIXELS_PER_BYTE, d->c.image_width, d->c.image_height)))
+            && lt_image_check_expansion(d->size, PIXELS_PER_BYTE, d->c.image_width,
+                                        d->c.image_height)))
         fail_with(d, lt_error_message());
     d->c.mem->max_memory_to_use =
-        (long)lt_image_workspace(&d->limits, pixels * (size_t)d->c.num_components);
-    d->timer = lt_image_start(&d->limits);
+        (long)lt_image_workspace_limit(&d->limits, pixels * (size_t)d->c.num_components);
+    d->timer = lt_image_start_timer(&d->limits);
 }
 
-static void decode(decoder *d)
+static void decode_jpeg(decoder *d)
 {
     read_header(d);
     check_limits(d);
-    LT_ASSERT((uint32_t)(d->window.x + d->window.width) <= smaller(d->c.image_width, d->shrink));
-    LT_ASSERT((uint32_t)(d->window.y + d->window.height) <= smaller(d->c.image_height, d->shrink));
+    LT_ASSERT((uint32_t)(d->window.x + d->window.width)
+              <= shrunk_side(d->c.image_width, d->shrink));
+    LT_ASSERT((uint32_t)(d->window.y + d->window.height)
+              <= shrunk_side(d->c.image_height, d->shrink));
     bool ended = has_end(d);
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");
     if (ended)
         crop_rows(d);
-    choose_colours(d);
+    set_output_format(d);
     jpeg_start_decompress(&d->c);
 
     uint32_t height = d->c.output_height;
     uint32_t x0 = 0, width = d->c.output_width, y0 = 0, y1 = height;
     if (can_crop(&d->c) && !lacks_scans(&d->c)) {
         uint32_t right = (uint32_t)(d->window.x + d->window.width) + MARGIN;
-        x0 = minus((uint32_t)d->window.x, MARGIN);
+        x0 = subtract_or_0((uint32_t)d->window.x, MARGIN);
         width = (right < width ? right : width) - x0;
         if (width < d->c.output_width)
             jpeg_crop_scanline(&d->c, &x0, &width); /* moves x0 left to a block boundary */
-        y0 = minus((uint32_t)d->window.y, MARGIN);
+        y0 = subtract_or_0((uint32_t)d->window.y, MARGIN);
         uint32_t low = (uint32_t)(d->window.y + d->window.height) + MARGIN;
         y1 = low < height && ended ? low
                                    : height; /* without an end marker, missing data must be found */
@@ -368,12 +371,12 @@ lt_status lt_jpeg_decode_shrunk(const uint8_t *bytes, size_t size, const lt_imag
 {
     decoder d = {.bytes = bytes,
                  .size = size,
-                 .limits = lt_image_limits_of(limits),
+                 .limits = lt_image_limits_or_defaults(limits),
                  .channels = channels,
                  .shrink = shrink,
                  .window = window,
                  .out = out};
-    lt_status st = guarded(&d, decode);
+    lt_status st = run_guarded(&d, decode_jpeg);
     lt_free(d.crop.bytes);
     LT_TRY(st);
     out->width = window.width;

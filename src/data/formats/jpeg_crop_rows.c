@@ -54,7 +54,7 @@ typedef struct span {
 } span;
 
 /* Finds the coded data of intervals [first, last). Returns false if restart markers are missing or out of order. */
-static bool find_intervals(const lt_jpeg_scan *r, int64_t first, int64_t last, span *out)
+static bool find_restart_intervals(const lt_jpeg_scan *r, int64_t first, int64_t last, span *out)
 {
     size_t at = r->coded;
     *out = (span){at, at};
@@ -74,7 +74,7 @@ static bool find_intervals(const lt_jpeg_scan *r, int64_t first, int64_t last, s
 }
 
 /* Renumbers the restart markers in [begin, end) from 0. */
-static void renumber(uint8_t *begin, const uint8_t *end)
+static void renumber_restarts(uint8_t *begin, const uint8_t *end)
 {
     int number = 0;
     for (uint8_t *at = begin; at + 1 < end; at++)
@@ -82,7 +82,8 @@ static void renumber(uint8_t *begin, const uint8_t *end)
             at[1] = (uint8_t)(RST0 + (number++ & 7));
 }
 
-static lt_status assemble(const lt_jpeg_scan *r, size_t height_at, span data, lt_jpeg_crop *out)
+static lt_status assemble_cropped_file(const lt_jpeg_scan *r, size_t height_at, span data,
+                                       lt_jpeg_crop *out)
 {
     size_t length = data.end - data.begin;
     out->size = r->coded + length + 2;
@@ -93,7 +94,7 @@ static lt_status assemble(const lt_jpeg_scan *r, size_t height_at, span data, lt
     out->bytes[height_at] = (uint8_t)(out->height >> 8);
     out->bytes[height_at + 1] = (uint8_t)out->height;
     memcpy(out->bytes + r->coded, r->bytes + data.begin, length);
-    renumber(out->bytes + r->coded, out->bytes + r->coded + length);
+    renumber_restarts(out->bytes + r->coded, out->bytes + r->coded + length);
     out->bytes[out->size - 2] = MARK;
     out->bytes[out->size - 1] = EOI;
     return LT_OK;
@@ -125,12 +126,12 @@ lt_status lt_jpeg_crop_rows(const lt_jpeg_scan *scan, int32_t low, int32_t high,
 
     span data;
     int64_t ends = (last * scan->mcus_per_row + scan->interval - 1) / scan->interval;
-    if (!find_intervals(scan, first * scan->mcus_per_row / scan->interval, ends, &data))
+    if (!find_restart_intervals(scan, first * scan->mcus_per_row / scan->interval, ends, &data))
         return LT_END;
     lt_jpeg_crop crop = {.y = (int32_t)first * scan->mcu_height};
     int64_t bottom = last * scan->mcu_height;
     crop.height = (int32_t)(bottom < scan->height ? bottom : scan->height) - crop.y;
-    LT_TRY(assemble(scan, height_at, data, &crop));
+    LT_TRY(assemble_cropped_file(scan, height_at, data, &crop));
     *out = crop;
     return LT_OK;
 }

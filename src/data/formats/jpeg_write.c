@@ -41,7 +41,7 @@ static void on_error(j_common_ptr c)
     longjmp(k->escape, 1);
 }
 
-static void on_message(j_common_ptr c, int level)
+static void on_warning(j_common_ptr c, int level)
 {
     if (level < 0)
         ((coder *)(void *)c->err)->warned = true;
@@ -54,7 +54,7 @@ static void start_writer(coder *k)
     jpeg_mem_dest(&k->to, &k->bytes, &k->size);
 }
 
-static void choose_coding(struct jpeg_compress_struct *to)
+static void set_coding_options(struct jpeg_compress_struct *to)
 {
     to->optimize_coding = TRUE;
     to->arith_code = FALSE;
@@ -80,13 +80,13 @@ static void copy_coefficients(coder *k)
     jvirt_barray_ptr *coefficients = jpeg_read_coefficients(&k->from);
     start_writer(k);
     jpeg_copy_critical_parameters(&k->from, &k->to);
-    choose_coding(&k->to);
+    set_coding_options(&k->to);
     jpeg_write_coefficients(&k->to, coefficients);
     write_orientation(k, lt_exif_orientation(k->file, k->file_size));
     jpeg_finish_compress(&k->to);
 }
 
-static void code_pixels(coder *k)
+static void encode_pixels(coder *k)
 {
     const lt_pixels *p = k->image;
     start_writer(k);
@@ -96,7 +96,7 @@ static void code_pixels(coder *k)
     k->to.in_color_space = p->channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
     jpeg_set_defaults(&k->to);
     jpeg_set_quality(&k->to, k->quality, TRUE);
-    choose_coding(&k->to);
+    set_coding_options(&k->to);
     jpeg_start_compress(&k->to, TRUE);
     write_orientation(k, p->orientation);
     size_t stride = (size_t)p->width * (size_t)p->channels;
@@ -113,11 +113,11 @@ static void code_pixels(coder *k)
 }
 
 /* Runs work and turns the library's errors into a status. */
-static lt_status guarded(coder *k, void (*work)(coder *))
+static lt_status run_guarded(coder *k, void (*work)(coder *))
 {
     jpeg_std_error(&k->errors);
     k->errors.error_exit = on_error;
-    k->errors.emit_message = on_message;
+    k->errors.emit_message = on_warning;
     if (!setjmp(k->escape))
         work(k);
     jpeg_destroy_decompress(&k->from); /* also valid if not created, as the struct is zeroed */
@@ -148,13 +148,13 @@ static lt_status move_result(coder *k, lt_status st, uint8_t **out, size_t *out_
 lt_status lt_jpeg_transcode(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size)
 {
     coder k = {.file = bytes, .file_size = size};
-    lt_status st = guarded(&k, copy_coefficients);
+    lt_status st = run_guarded(&k, copy_coefficients);
     return move_result(&k, st, out, out_size);
 }
 
 lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size)
 {
     coder k = {.image = image, .quality = quality};
-    lt_status st = guarded(&k, code_pixels);
+    lt_status st = run_guarded(&k, encode_pixels);
     return move_result(&k, st, out, out_size);
 }

@@ -91,7 +91,7 @@ static bool read_pixel(pnm *p, uint8_t out[COLOURS])
 }
 
 /* Returns true if the file is large enough for its pixels. A plain sample needs a digit and a blank. */
-static bool is_complete(const pnm *p)
+static bool has_all_samples(const pnm *p)
 {
     int64_t samples = p->width * p->height * p->channels;
     return (int64_t)(p->size - p->at) >= (p->depth ? samples * p->depth : 2 * samples - 1);
@@ -121,8 +121,8 @@ lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits
 {
     pnm p;
     LT_TRY(open_pnm(&p, bytes, size));
-    LT_TRY(lt_image_check(limits, p.width, p.height));
-    if (!is_complete(&p))
+    LT_TRY(lt_image_check_size(limits, p.width, p.height));
+    if (!has_all_samples(&p))
         return lt_fail(LT_E_FORMAT, "pnm: the file is truncated");
     size_t stride = (size_t)window.width * COLOURS;
     LT_TRY(lt_image_reserve(out, stride * (size_t)window.height));

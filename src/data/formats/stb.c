@@ -22,22 +22,22 @@
 #define STBI_ONLY_BMP
 #define STBI_ONLY_GIF
 #define STBI_MAX_DIMENSIONS      (1 << 20)
-#define STBI_MALLOC(bytes)       allocate(NULL, bytes)
-#define STBI_REALLOC(old, bytes) allocate(old, bytes)
-#define STBI_FREE(memory)        release(memory)
+#define STBI_MALLOC(bytes)       allocate_within_budget(NULL, bytes)
+#define STBI_REALLOC(old, bytes) allocate_within_budget(old, bytes)
+#define STBI_FREE(memory)        free_to_budget(memory)
 
 /* Bytes that stb_image may still allocate on this thread: a file may inflate to more than its header claims. */
 static _Thread_local size_t budget;
 static _Thread_local bool over_budget, out_of_memory, timed_out;
 static _Thread_local lt_image_timer timer;
 
-static void release(void *memory)
+static void free_to_budget(void *memory)
 {
     budget += malloc_usable_size(memory);
     lt_free(memory);
 }
 
-static void *allocate(void *old, size_t bytes)
+static void *allocate_within_budget(void *old, size_t bytes)
 {
     size_t had = malloc_usable_size(old);
     if (bytes > had && bytes - had > budget) {
@@ -55,11 +55,11 @@ static void *allocate(void *old, size_t bytes)
 
 #include <stb_image.h>
 
-static void start(size_t bytes, const lt_image_limits *limits)
+static void start_budget(size_t bytes, const lt_image_limits *limits)
 {
     budget = bytes;
     over_budget = out_of_memory = timed_out = false;
-    timer = lt_image_start(limits);
+    timer = lt_image_start_timer(limits);
 }
 
 #ifdef STBI_NO_ZLIB
@@ -84,14 +84,14 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
     const int begin = has_header ? HEADER : 0;
     /* one byte more, so that a correct guess needs no second allocation */
     size_t size = guess > 0 ? (size_t)guess + 1 : 1;
-    char *out = allocate(NULL, size);
+    char *out = allocate_within_budget(NULL, size);
     z_stream z = {.next_in = (Bytef *)(uintptr_t)from + begin};
     bool good = out && (!has_header || is_zlib((const uint8_t *)from, bytes));
     int code = good ? inflateInit2(&z, RAW) : Z_DATA_ERROR;
     for (int at = begin; code == Z_OK && !timed_out;
          timed_out = lt_image_check_time(&timer) != LT_OK) {
         if (z.total_out == size) {
-            char *grown = size > INT_MAX / 2 ? NULL : allocate(out, 2 * size);
+            char *grown = size > INT_MAX / 2 ? NULL : allocate_within_budget(out, 2 * size);
             if (!grown)
                 break;
             out = grown;
@@ -109,7 +109,7 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
     *length = (int)z.total_out;
     if (code == Z_STREAM_END)
         return out;
-    release(out);
+    free_to_budget(out);
     (void)stbi__err("corrupt or truncated deflate data", "");
     return NULL;
 }
@@ -117,13 +117,13 @@ static char *stbi_zlib_decode_malloc_guesssize_headerflag(const char *from, int 
 
 /* Reads the size of a PNG with 2^30 bytes of pixels or more, which stb_image does not report (ISO 15948, 11.2.2).
  * Returns false for other files. */
-static bool png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
+static bool read_huge_png_size(const uint8_t *b, size_t size, int32_t *width, int32_t *height)
 {
     enum { WIDTH = 16, HEIGHT = 20, END = 24, COLOURS = 4 };
     const uint32_t most = 1U << 30;
     if (size < END || *b != 0x89)
         return false;
-    const uint64_t w = lt_big_endian(b + WIDTH, 4), h = lt_big_endian(b + HEIGHT, 4);
+    const uint64_t w = lt_read_big_endian(b + WIDTH, 4), h = lt_read_big_endian(b + HEIGHT, 4);
     if (w > INT32_MAX || h > INT32_MAX || w * h < most / COLOURS)
         return false;
     *width = (int32_t)w;
@@ -136,7 +136,7 @@ static lt_status fail_budget(void)
     return lt_fail(LT_E_FORMAT, "image: decoding needs more memory than allowed for one image");
 }
 
-static lt_status failed(void)
+static lt_status stb_error(void)
 {
     const char *why = stbi_failure_reason();
     if (timed_out)
@@ -158,13 +158,13 @@ static bool is_rle_bmp(const uint8_t *b, size_t size)
 
 /* Returns the size of a PNG up to the end of its last complete chunk if it has pixels but no IEND chunk; otherwise
  * 0. */
-static size_t png_without_end(const uint8_t *b, size_t size)
+static size_t png_size_without_end(const uint8_t *b, size_t size)
 {
     enum { MAGIC = 8, CHUNK = 12, TYPE = 4 }; /* a chunk without its data */
     size_t at = MAGIC;
     bool has_pixels = false;
     for (uint64_t bytes; *b == 0x89 && at + CHUNK <= size; at += (size_t)bytes + CHUNK) {
-        bytes = lt_big_endian(b + at, TYPE);
+        bytes = lt_read_big_endian(b + at, TYPE);
         if (!memcmp(b + at + TYPE, "IEND", 4) || bytes > size - at - CHUNK)
             return 0;
         has_pixels = has_pixels || !memcmp(b + at + TYPE, "IDAT", 4);
@@ -177,13 +177,13 @@ lt_status lt_stb_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     int w = 0, h = 0, channels = 0;
     if (size > INT_MAX)
         return lt_fail(LT_E_FORMAT, "image: a file of %zu bytes, want at most %d", size, INT_MAX);
-    if (png_size(bytes, size, width, height))
+    if (read_huge_png_size(bytes, size, width, height))
         return LT_OK;
     if (is_rle_bmp(bytes, size))
         return lt_fail(LT_E_FORMAT, "image: a BMP with RLE compression, which is not supported");
-    start(lt_image_workspace(NULL, 0), NULL);
+    start_budget(lt_image_workspace_limit(NULL, 0), NULL);
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
-        return failed();
+        return stb_error();
     *width = w;
     *height = h < -INT_MAX ? 0 : abs(h); /* negative in a BMP whose first row is the top row */
     return LT_OK;
@@ -196,15 +196,15 @@ static lt_status set_budget(const uint8_t *bytes, size_t size, const lt_image_li
     enum { COLOURS = 3 };
     int32_t w = 0, h = 0;
     int channels = 0;
-    if (png_size(bytes, size, &w, &h))
+    if (read_huge_png_size(bytes, size, &w, &h))
         return lt_fail(LT_E_FORMAT, "image: %d x %d pixels are more than stb_image can decode",
                        (int)w, (int)h);
     if (!stbi_info_from_memory(bytes, (int)size, &w, &h, &channels))
-        return failed();
+        return stb_error();
     size_t deep = stbi_is_16_bit_from_memory(bytes, (int)size) ? 2 : 1;
     size_t samples = (size_t)(channels > COLOURS ? channels : COLOURS); /* grey becomes RGB */
     size_t needed = (size_t)w * (size_t)abs(h) * samples * deep;
-    start(lt_image_workspace(limits, needed), limits);
+    start_budget(lt_image_workspace_limit(limits, needed), limits);
     return 2 * needed > budget ? fail_budget() : LT_OK;
 }
 
@@ -215,7 +215,7 @@ typedef struct source {
     unsigned calls;
 } source;
 
-static void skip_some(void *context, int bytes)
+static void skip_callback(void *context, int bytes)
 {
     source *s = context;
     size_t count = (size_t)bytes < s->left ? (size_t)bytes : s->left;
@@ -223,7 +223,7 @@ static void skip_some(void *context, int bytes)
     s->left -= count;
 }
 
-static int read_some(void *context, char *to, int bytes)
+static int read_callback(void *context, char *to, int bytes)
 {
     enum { CALLS = 64 }; /* calls between two clock readings; each reads 128 bytes */
     source *s = context;
@@ -232,12 +232,12 @@ static int read_some(void *context, char *to, int bytes)
         timed_out = true;
     if (timed_out)
         return 0;
-    skip_some(s, bytes);
+    skip_callback(s, bytes);
     memcpy(to, from, (size_t)(s->at - from));
     return (int)(s->at - from);
 }
 
-static int has_ended(void *context)
+static int eof_callback(void *context)
 {
     const source *s = context;
     return timed_out || !s->left;
@@ -245,10 +245,10 @@ static int has_ended(void *context)
 
 /* Reads GIF through callbacks, which limit its time: each code takes up to 4096 steps, even after the last pixel. The
  * time of other formats is proportional to their pixels and bytes. */
-static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                      int channels, lt_window *whole, uint8_t **out)
+static lt_status load_with_stb(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                               int channels, lt_window *whole, uint8_t **out)
 {
-    const stbi_io_callbacks from = {read_some, skip_some, has_ended};
+    const stbi_io_callbacks from = {read_callback, skip_callback, eof_callback};
     source s = {.at = bytes, .left = size};
     int found = 0;
     LT_TRY(set_budget(bytes, size, limits));
@@ -260,23 +260,23 @@ static lt_status load(const uint8_t *bytes, size_t size, const lt_image_limits *
     if (*out && !timed_out)
         return LT_OK;
     stbi_image_free(*out);
-    return failed();
+    return stb_error();
 }
 
 /* Appends a missing IEND chunk to a PNG before decoding it; libpng accepts such a file with a warning. */
-static lt_status load_complete(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
-                               int channels, lt_window *whole, uint8_t **out)
+static lt_status complete_and_load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+                                   int channels, lt_window *whole, uint8_t **out)
 {
     static const uint8_t end[] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
-    const size_t kept = png_without_end(bytes, size);
+    const size_t kept = png_size_without_end(bytes, size);
     if (!kept)
-        return load(bytes, size, limits, channels, whole, out);
+        return load_with_stb(bytes, size, limits, channels, whole, out);
     uint8_t *copy = lt_alloc(kept + sizeof end, 1);
     if (!copy)
         return LT_E_NOMEM;
     memcpy(copy, bytes, kept);
     memcpy(copy + kept, end, sizeof end);
-    lt_status st = load(copy, kept + sizeof end, limits, channels, whole, out);
+    lt_status st = load_with_stb(copy, kept + sizeof end, limits, channels, whole, out);
     lt_free(copy);
     return st;
 }
@@ -301,11 +301,11 @@ lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     lt_window header = {0}, found = {0};
     uint8_t *pixels = NULL;
     LT_TRY(lt_stb_size(bytes, size, &header.width, &header.height));
-    LT_TRY(lt_image_check(limits, header.width, header.height));
+    LT_TRY(lt_image_check_size(limits, header.width, header.height));
     if (!lt_stb_is_complete(bytes, size))
         return lt_fail(LT_E_FORMAT, "image: the file is truncated");
     LT_ASSERT(window.x + window.width <= header.width && window.y + window.height <= header.height);
-    lt_status st = load_complete(bytes, size, limits, channels, &found, &pixels);
+    lt_status st = complete_and_load(bytes, size, limits, channels, &found, &pixels);
     if (st)
         return st;
     if (found.width != header.width || found.height != header.height)

@@ -20,7 +20,7 @@ typedef struct source {
     char why[WHY]; /* libtiff's first message */
 } source;
 
-static tmsize_t read_some(thandle_t handle, void *to, tmsize_t bytes)
+static tmsize_t read_callback(thandle_t handle, void *to, tmsize_t bytes)
 {
     source *s = handle;
     uint64_t left = s->at < s->size ? s->size - s->at : 0;
@@ -30,26 +30,26 @@ static tmsize_t read_some(thandle_t handle, void *to, tmsize_t bytes)
     return (tmsize_t)count;
 }
 
-static tmsize_t write_none(thandle_t handle, void *from, tmsize_t bytes)
+static tmsize_t reject_write(thandle_t handle, void *from, tmsize_t bytes)
 {
     (void)handle, (void)from, (void)bytes;
     return 0;
 }
 
-static toff_t seek(thandle_t handle, toff_t offset, int whence)
+static toff_t seek_callback(thandle_t handle, toff_t offset, int whence)
 {
     source *s = handle;
     s->at = whence == SEEK_CUR ? s->at + offset : whence == SEEK_END ? s->size + offset : offset;
     return s->at;
 }
 
-static int close_none(thandle_t handle)
+static int ignore_close(thandle_t handle)
 {
     (void)handle;
     return 0;
 }
 
-static toff_t size_of(thandle_t handle)
+static toff_t size_callback(thandle_t handle)
 {
     return ((const source *)handle)->size;
 }
@@ -71,7 +71,7 @@ on_warning(TIFF *tiff, void *context, const char *module, const char *fmt, va_li
     return 1;
 }
 
-static lt_status failed(const source *s)
+static lt_status tiff_error(const source *s)
 {
     return lt_fail(LT_E_FORMAT, "tiff: %s", *s->why ? s->why : "corrupt file");
 }
@@ -85,10 +85,10 @@ static lt_status open_tiff(TIFF **out, source *s, size_t workspace)
     TIFFOpenOptionsSetMaxSingleMemAlloc(options, (tmsize_t)workspace);
     TIFFOpenOptionsSetErrorHandlerExtR(options, on_error, s);
     TIFFOpenOptionsSetWarningHandlerExtR(options, on_warning, s);
-    *out = TIFFClientOpenExt("", "rm", s, read_some, write_none, seek, close_none, size_of, NULL,
-                             NULL, options);
+    *out = TIFFClientOpenExt("", "rm", s, read_callback, reject_write, seek_callback, ignore_close,
+                             size_callback, NULL, NULL, options);
     TIFFOpenOptionsFree(options);
-    return *out ? LT_OK : failed(s);
+    return *out ? LT_OK : tiff_error(s);
 }
 
 static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t *height)
@@ -96,7 +96,7 @@ static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t 
     uint32_t w = 0, h = 0;
     if (!TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &w) || !TIFFGetField(tiff, TIFFTAG_IMAGELENGTH, &h)
         || w > INT32_MAX || h > INT32_MAX)
-        return failed(s);
+        return tiff_error(s);
     *width = (int32_t)w;
     *height = (int32_t)h;
     return LT_OK;
@@ -110,7 +110,7 @@ static lt_status read_header(const uint8_t *bytes, size_t size, int32_t *width, 
     source s = {.bytes = bytes, .size = size};
     uint16_t depth = 0, samples = 0;
     TIFF *tiff = NULL;
-    LT_TRY(open_tiff(&tiff, &s, lt_image_workspace(NULL, 0)));
+    LT_TRY(open_tiff(&tiff, &s, lt_image_workspace_limit(NULL, 0)));
     lt_status st = read_size(tiff, &s, width, height);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_BITSPERSAMPLE, &depth);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_SAMPLESPERPIXEL, &samples);
@@ -126,7 +126,7 @@ lt_status lt_tiff_size(const uint8_t *bytes, size_t size, int32_t *width, int32_
 }
 
 /* Returns the largest compression ratio, or 0 if unknown. */
-static uint64_t most_ratio(uint16_t compression)
+static uint64_t max_expansion(uint16_t compression)
 {
     /* Deflate and LZW: as for PNG and GIF in image.c; PackBits: 128 bytes from 2 */
     enum { DEFLATE = 1032, LZW = 4096 * 8 / 12, PACKBITS = 64 };
@@ -147,14 +147,14 @@ static uint64_t most_ratio(uint16_t compression)
 
 /* Rejects a strip or tile size of more than a million bytes that the first one's compressed data cannot expand to,
  * before memory is allocated for it. */
-static lt_status check_strip(TIFF *tiff, size_t size)
+static lt_status check_strip_expansion(TIFF *tiff, size_t size)
 {
     const uint64_t large = 1000000;
     uint16_t compression = COMPRESSION_NONE;
     uint64_t stored = TIFFGetStrileByteCount(tiff, 0);
     const uint64_t expanded = TIFFIsTiled(tiff) ? TIFFTileSize64(tiff) : TIFFStripSize64(tiff);
     TIFFGetFieldDefaulted(tiff, TIFFTAG_COMPRESSION, &compression);
-    const uint64_t ratio = most_ratio(compression);
+    const uint64_t ratio = max_expansion(compression);
     stored = stored < size ? stored : size;
     if (ratio && expanded > large && expanded / ratio > stored)
         return lt_fail(
@@ -230,7 +230,7 @@ static lt_status read_bands(TIFFRGBAImage *image, source *s, lt_window w, lt_ima
         uint32_t rows = image->height - y < band ? image->height - y : band;
         image->row_offset = (int)y;
         if (!TIFFRGBAImageGet(image, raster, image->width, rows) || *s->why) {
-            st = failed(s);
+            st = tiff_error(s);
             break;
         }
         copy_rows(raster, image, y, rows, w, out->memory);
@@ -243,7 +243,7 @@ static lt_status read_window(TIFF *tiff, source *s, lt_window w, lt_image *out)
 {
     TIFFRGBAImage image;
     char why[1024] = "";
-    LT_TRY(check_strip(tiff, s->size));
+    LT_TRY(check_strip_expansion(tiff, s->size));
     ignore_alpha(tiff);
     if (!TIFFRGBAImageOK(tiff, why) || !TIFFRGBAImageBegin(&image, tiff, 1, why))
         return lt_fail(LT_E_FORMAT, "tiff: %.200s", why);
@@ -256,14 +256,15 @@ lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limit
                          int channels, lt_window window, lt_image *out)
 {
     enum { BYTE_BITS = 8 };
-    source s = {.bytes = bytes, .size = size, .timer = lt_image_start(limits)};
+    source s = {.bytes = bytes, .size = size, .timer = lt_image_start_timer(limits)};
     int32_t width = 0, height = 0;
     uint32_t bits = 0;
     TIFF *tiff = NULL;
     LT_TRY(read_header(bytes, size, &width, &height, &bits));
-    LT_TRY(lt_image_check(limits, width, height));
+    LT_TRY(lt_image_check_size(limits, width, height));
     LT_TRY(open_tiff(
-        &tiff, &s, lt_image_workspace(limits, (size_t)width * (size_t)height * bits / BYTE_BITS)));
+        &tiff, &s,
+        lt_image_workspace_limit(limits, (size_t)width * (size_t)height * bits / BYTE_BITS)));
     lt_status st = read_window(tiff, &s, window, out);
     TIFFClose(tiff);
     LT_TRY(st);

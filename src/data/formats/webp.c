@@ -4,7 +4,7 @@
 
 #include <webp/decode.h>
 
-static lt_status failed(VP8StatusCode code)
+static lt_status webp_error(VP8StatusCode code)
 {
     if (code == VP8_STATUS_OUT_OF_MEMORY)
         return lt_fail(LT_E_NOMEM, "webp: no memory for the pixels");
@@ -16,7 +16,7 @@ static lt_status read_features(const uint8_t *bytes, size_t size, WebPBitstreamF
 {
     VP8StatusCode code = WebPGetFeatures(bytes, size, out);
     if (code != VP8_STATUS_OK)
-        return failed(code);
+        return webp_error(code);
     return out->has_animation ? lt_fail(LT_E_FORMAT, "webp: animations are not supported") : LT_OK;
 }
 
@@ -38,7 +38,7 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
         return lt_fail(LT_E_UNSUPPORTED,
                        "webp: the installed libwebp has another version than this build's header");
     LT_TRY(read_features(bytes, size, &c.input));
-    LT_TRY(lt_image_check(limits, c.input.width, c.input.height));
+    LT_TRY(lt_image_check_size(limits, c.input.width, c.input.height));
     size_t stride = (size_t)c.input.width * COLOURS, all = stride * (size_t)c.input.height;
     LT_TRY(lt_image_reserve(out, all));
     c.output.colorspace = MODE_RGB;
@@ -49,7 +49,7 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     VP8StatusCode code = WebPDecode(bytes, size, &c);
     WebPFreeDecBuffer(&c.output);
     if (code != VP8_STATUS_OK)
-        return failed(code);
+        return webp_error(code);
     lt_image_set_rgb(out, c.input.width, c.input.height, channels, window);
     return LT_OK;
 }

@@ -71,7 +71,7 @@ bool lt_image_cache_has(const lt_image_cache *c, int64_t index)
 
 /* Allocates an entry for a record of `bytes` bytes, which are uninitialized. Returns NULL above the limit or if out of
  * memory. */
-static entry *reserve(lt_image_cache *c, size_t bytes)
+static entry *reserve_entry(lt_image_cache *c, size_t bytes)
 {
     int64_t all = (int64_t)(sizeof(entry) + bytes + LT_IMAGE_PADDING), used = atomic_load(&c->used);
     do
@@ -90,7 +90,7 @@ static entry *reserve(lt_image_cache *c, size_t bytes)
     return e;
 }
 
-static void publish(lt_image_cache *c, int64_t index, entry *e)
+static void publish_entry(lt_image_cache *c, int64_t index, entry *e)
 {
     entry *empty = NULL;
     if (atomic_compare_exchange_strong(&c->slot[index], &empty, e))
@@ -102,7 +102,7 @@ static void publish(lt_image_cache *c, int64_t index, entry *e)
 /* Caches a record of uncompressed pixels or numbers. */
 static void add_uncompressed(lt_image_cache *c, int64_t index, const lt_record *r)
 {
-    entry *e = reserve(c, r->size);
+    entry *e = reserve_entry(c, r->size);
     if (!e)
         return;
     uint8_t *bytes = e->record.bytes;
@@ -110,11 +110,11 @@ static void add_uncompressed(lt_image_cache *c, int64_t index, const lt_record *
     e->record = *r;
     e->record.bytes = bytes;
     e->record.capacity = r->size;
-    publish(c, index, e);
+    publish_entry(c, index, e);
 }
 
-static bool decode(const lt_record *r, int channels, const lt_transform *t, lt_window whole,
-                   lt_image *decoded, lt_image *oriented)
+static bool decode_whole_image(const lt_record *r, int channels, const lt_transform *t,
+                               lt_window whole, lt_image *decoded, lt_image *oriented)
 {
     if (lt_image_decode(r->bytes, r->size, &t->limits, channels, whole, decoded))
         return false;
@@ -130,17 +130,17 @@ static void add_file(lt_image_cache *c, int64_t index, const lt_record *r, int c
     if (lt_image_size(r->bytes, r->size, &t->limits, &whole.width, &whole.height))
         return;
     size_t bytes = (size_t)whole.width * (size_t)whole.height * (size_t)channels;
-    entry *e = reserve(c, bytes);
+    entry *e = reserve_entry(c, bytes);
     if (!e)
         return;
-    if (decode(r, channels, t, whole, &decoded, &oriented)) {
+    if (decode_whole_image(r, channels, t, whole, &decoded, &oriented)) {
         memcpy(e->record.bytes, oriented.memory, bytes);
         e->record.encoding = LT_ENCODING_PIXELS;
         e->record.label = r->label;
         e->record.width = oriented.width;
         e->record.height = oriented.height;
         e->record.channels = channels;
-        publish(c, index, e);
+        publish_entry(c, index, e);
     } else {
         atomic_fetch_sub(&c->used, (int64_t)(sizeof *e + bytes + LT_IMAGE_PADDING));
         lt_free(e);

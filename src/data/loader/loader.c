@@ -76,7 +76,7 @@ static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
     LT_TRY(lt_mix_check(&c->mix));
     if (!dataset->shape.ndim)
         return check_sizes(c);
-    if (lt_mix_wanted(&c->mix) || c->sizes.count)
+    if (lt_mix_is_enabled(&c->mix) || c->sizes.count)
         return lt_fail(LT_E_ARG, "loader: %s needs images, but the samples are numbers",
                        c->sizes.count ? "a size schedule" : "mixup or cutmix");
     return LT_OK;
@@ -120,9 +120,9 @@ static void free_tensors(batch_tensors *p)
     lt_tensor_free(&p->targets);
 }
 
-static bool mixes(const lt_loader *l)
+static bool is_mixing(const lt_loader *l)
 {
-    return lt_mix_wanted(&l->config.mix);
+    return lt_mix_is_enabled(&l->config.mix);
 }
 
 /* Returns [count,C,size,size] for images, [count,shape] for numbers. */
@@ -144,7 +144,7 @@ static lt_status new_tensors(batch_tensors *out, const lt_loader *l, int count, 
                             shape.ndim == 4 ? LT_FORMAT_CHANNELS_LAST : LT_FORMAT_CONTIGUOUS));
     lt_status st =
         lt_tensor_new(&out->labels, l->device, LT_I32, d->tokens ? shape : LT_SHAPE(count));
-    if (!st && mixes(l))
+    if (!st && is_mixing(l))
         st = lt_tensor_new(&out->targets, l->device, LT_F32, LT_SHAPE(count, d->classes));
     if (st)
         free_tensors(out);
@@ -162,7 +162,7 @@ static int largest_size(const lt_loader *l)
 }
 
 /* Changes the side of the images in place. Memory is allocated for largest_size(). */
-static void set_size(const lt_loader *l, lt_tensor *images, int size)
+static void set_image_size(const lt_loader *l, lt_tensor *images, int size)
 {
     lt_shape shape = batch_shape(l, (int)images->shape.dim[0], size);
     images->shape = shape;
@@ -171,12 +171,12 @@ static void set_size(const lt_loader *l, lt_tensor *images, int size)
 
 static size_t label_bytes(const lt_loader *l, int count)
 {
-    return (size_t)count * lt_sample_labels(l->dataset) * sizeof(int32_t);
+    return (size_t)count * lt_sample_label_count(l->dataset) * sizeof(int32_t);
 }
 
 static size_t target_bytes(const lt_loader *l, int count)
 {
-    return mixes(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
+    return is_mixing(l) ? (size_t)count * (size_t)l->dataset->classes * sizeof(float) : 0;
 }
 
 static bool is_host_memory(const lt_loader *l)
@@ -189,7 +189,7 @@ static lt_status make_staging(lt_loader *l, size_t bytes)
     const size_t align = 64, all = bytes * (size_t)l->config.slots;
     if (l->device->backend->uploads) {
         LT_TRY(lt_upload_new(&l->upload, l->device, bytes));
-        return lt_upload_host(l->upload, all, &l->staging);
+        return lt_upload_alloc_pinned(l->upload, all, &l->staging);
     }
     l->staging = lt_alloc_aligned(align, all);
     return l->staging ? LT_OK : LT_E_NOMEM;
@@ -208,7 +208,8 @@ static lt_status make_slots(lt_loader *l)
         for (int i = 0; i < c->slots; i++)
             lt_prefetch_set_memory(l->queue, i, lt_tensor_view(l->buffers[i].inputs).data,
                                    lt_tensor_view(l->buffers[i].labels).data,
-                                   mixes(l) ? lt_tensor_view(l->buffers[i].targets).data : NULL);
+                                   is_mixing(l) ? lt_tensor_view(l->buffers[i].targets).data
+                                                : NULL);
         return LT_OK;
     }
     size_t labels = label_bytes(l, c->batch), align = 64, targets = target_bytes(l, c->batch);
@@ -248,7 +249,7 @@ static lt_status make_queue(lt_loader *l)
                                 .batch = c->batch,
                                 .slots = c->slots,
                                 .threads = c->threads};
-    int64_t samples = lt_sampler_count(&queue.sampler);
+    int64_t samples = lt_sampler_rank_samples(&queue.sampler);
     l->batches = samples / c->batch + (!c->drop_last && samples % c->batch);
     if (c->max_batches && c->max_batches < l->batches)
         l->batches = c->max_batches;
@@ -339,7 +340,7 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 
 /* --- Batches --- */
 
-static lt_status check_slot(lt_loader *l, const lt_batch_slot *slot)
+static lt_status check_corrupt_count(lt_loader *l, const lt_batch_slot *slot)
 {
     for (size_t i = 0; i < slot->reports; i++)
         LT_TRY(lt_corrupt_list_add(&l->corrupt, &slot->report[i]));
@@ -378,17 +379,17 @@ static lt_status deliver_uploaded(lt_loader *l, const lt_batch_slot *slot, const
         {to->inputs, slot->pixels},
     };
     LT_TRY(lt_upload_begin(l->upload, slot, lt_sample_bytes(l->dataset, slot->size)));
-    LT_TRY(lt_upload_deliver(l->upload, slot, parts, sizeof parts / sizeof *parts));
+    LT_TRY(lt_upload_copy_to_tensors(l->upload, slot, parts, sizeof parts / sizeof *parts));
     bool is_full = next && next->count == l->config.batch;
     return is_full ? lt_upload_begin(l->upload, next, lt_sample_bytes(l->dataset, next->size))
                    : LT_OK;
 }
 
 /* Sets *out to the slot's batch as tensors on the device. */
-static lt_status deliver(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
+static lt_status deliver_batch(lt_loader *l, const lt_batch_slot *slot, int number, lt_batch *out)
 {
     batch_tensors *p = is_host_memory(l) ? &l->buffers[number] : l->buffers;
-    set_size(l, p->inputs, slot->size);
+    set_image_size(l, p->inputs, slot->size);
     if (slot->count < l->config.batch) {
         p = &l->incomplete;
         const lt_shape shape = batch_shape(l, slot->count, slot->size);
@@ -443,9 +444,9 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     const lt_batch_slot *slot = lt_prefetch_acquire(l->queue, &number);
     l->wait_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
-    lt_status st = check_slot(l, slot);
+    lt_status st = check_corrupt_count(l, slot);
     if (!st)
-        st = deliver(l, slot, number, out);
+        st = deliver_batch(l, slot, number, out);
     if (st) {
         l->failed = st;
         l->why = lt_strdup(lt_error_message());

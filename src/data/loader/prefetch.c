@@ -51,29 +51,29 @@ static void clear_reports(lt_batch_slot *s)
     s->status = LT_OK;
 }
 
-static int batch_count(const lt_prefetch *q, int64_t number)
+static int samples_in_batch(const lt_prefetch *q, int64_t number)
 {
     int64_t left = q->samples - number % q->config.batches * q->config.batch;
     return left < q->config.batch ? (int)left : q->config.batch;
 }
 
 /* Returns the side of the inputs of a batch. */
-static int batch_size(const lt_prefetch *q, int64_t number)
+static int image_side_of_batch(const lt_prefetch *q, int64_t number)
 {
     const lt_prefetch_config *c = &q->config;
     return c->sizes.count ? lt_size_schedule_at(&c->sizes, number / c->batches) : c->transform.size;
 }
 
 /* Returns the next work item; the first one of a batch initializes the slot. */
-static work_item draw(lt_prefetch *q)
+static work_item draw_work_item(lt_prefetch *q)
 {
     work_item t = q->next;
     lt_batch_slot *s = &q->slot[t.number % q->config.slots];
     if (t.row == 0) {
         clear_reports(s);
         s->number = t.number;
-        s->size = batch_size(q, t.number);
-        s->count = batch_count(q, t.number);
+        s->size = image_side_of_batch(q, t.number);
+        s->count = samples_in_batch(q, t.number);
         s->done = 0;
         s->complete = false;
     }
@@ -107,17 +107,17 @@ static lt_status make_sample(const lt_prefetch *q, work_item t, lt_sample_worksp
     int64_t position = t.number % c->batches * c->batch + t.row;
     int64_t wanted = lt_sampler_index(&c->sampler, epoch, position);
     const lt_transform transform =
-        c->sizes.count ? lt_transform_sized(&c->transform, s->size) : c->transform;
+        c->sizes.count ? lt_transform_with_size(&c->transform, s->size) : c->transform;
     const size_t bytes = lt_sample_bytes(c->dataset, s->size);
     const uint64_t epoch_key = lt_sampler_epoch_key(&c->sampler, epoch);
-    int32_t *labels = s->labels + (size_t)t.row * lt_sample_labels(c->dataset);
+    int32_t *labels = s->labels + (size_t)t.row * lt_sample_label_count(c->dataset);
 
     for (int64_t i = 0; i < c->tries; i++) {
         lt_sample sample = {.dataset = c->dataset, .cache = c->cache, .transform = &transform};
         bool fatal = false;
         sample.index = (wanted + i) % (c->sampler.spread ? c->sampler.spread : c->sampler.count);
         sample.epoch_key = epoch_key;
-        sample.key = lt_sampler_key(&c->sampler, epoch, position, sample.index);
+        sample.key = lt_sampler_sample_key(&c->sampler, epoch, position, sample.index);
         s->row[t.row] = (lt_row){.sample = sample.index};
         lt_status st =
             lt_sample_make(&sample, workspace, labels, s->pixels + (size_t)t.row * bytes, &fatal);
@@ -153,8 +153,8 @@ static lt_status add_reports(lt_batch_slot *s, lt_corrupt_samples *corrupt)
     return LT_OK;
 }
 
-static void finish(lt_prefetch *q, work_item t, lt_status st, lt_sample_workspace *workspace,
-                   lt_corrupt_samples *corrupt)
+static void record_result(lt_prefetch *q, work_item t, lt_status st, lt_sample_workspace *workspace,
+                          lt_corrupt_samples *corrupt)
 {
     lt_batch_slot *s = &q->slot[t.number % q->config.slots];
     if (corrupt->count)
@@ -175,7 +175,7 @@ static void finish(lt_prefetch *q, work_item t, lt_status st, lt_sample_workspac
 }
 
 /* Mixes a batch whose samples are all done. */
-static void mix(const lt_prefetch *q, lt_batch_slot *s)
+static void mix_batch(const lt_prefetch *q, lt_batch_slot *s)
 {
     const lt_prefetch_config *c = &q->config;
     uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
@@ -187,12 +187,12 @@ static void mix(const lt_prefetch *q, lt_batch_slot *s)
 }
 
 /* Ends a work item, with the mutex locked; the thread that ends the last one of a batch mixes it, without the mutex. */
-static void complete(lt_prefetch *q, lt_batch_slot *s)
+static void finish_work_item(lt_prefetch *q, lt_batch_slot *s)
 {
     if (s->done == s->count) {
         if (s->targets && !s->status) {
             pthread_mutex_unlock(&q->mutex);
-            mix(q, s);
+            mix_batch(q, s);
             pthread_mutex_lock(&q->mutex);
         }
         s->complete = true;
@@ -215,7 +215,7 @@ static void wait_for_work(lt_prefetch *q)
     }
 }
 
-static void *run(void *context)
+static void *run_loader_thread(void *context)
 {
     lt_prefetch *q = context;
     lt_sample_workspace workspace = {0};
@@ -226,13 +226,13 @@ static void *run(void *context)
         wait_for_work(q);
         if (q->stop)
             break;
-        work_item t = draw(q);
+        work_item t = draw_work_item(q);
         pthread_mutex_unlock(&q->mutex);
         read_ahead(q, t);
         lt_status st = make_sample(q, t, &workspace, &corrupt);
         pthread_mutex_lock(&q->mutex);
-        finish(q, t, st, &workspace, &corrupt);
-        complete(q, &q->slot[t.number % q->config.slots]);
+        record_result(q, t, st, &workspace, &corrupt);
+        finish_work_item(q, &q->slot[t.number % q->config.slots]);
     }
     pthread_mutex_unlock(&q->mutex);
     lt_corrupt_samples_clear(&corrupt);
@@ -244,7 +244,7 @@ static lt_status start_threads(lt_prefetch *q)
 {
     lt_status st = LT_OK;
     while (!st && q->started < q->config.threads) {
-        int error = lt_thread_start(&q->thread[q->started], run, q);
+        int error = lt_thread_start(&q->thread[q->started], run_loader_thread, q);
         if (error)
             st = lt_fail(LT_E_NOMEM, "data: cannot start thread %d of %d: %s", q->started + 1,
                          q->config.threads, strerror(error));
@@ -261,7 +261,7 @@ lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config)
         return LT_E_NOMEM;
     q->config = *config;
     q->channels = lt_dataset_channels(config->dataset);
-    q->samples = lt_sampler_count(&config->sampler);
+    q->samples = lt_sampler_rank_samples(&config->sampler);
     q->paused = true;
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->work, NULL);

@@ -25,7 +25,7 @@ static lt_status check_label(const lt_dataset *d, int64_t index, int32_t label)
 static lt_status check_ids(const lt_dataset *d, int64_t index, const int32_t *id,
                            const int32_t *label)
 {
-    const size_t count = lt_sample_labels(d);
+    const size_t count = lt_sample_label_count(d);
     for (size_t i = 0; i < 2 * count; i++) {
         const int32_t value = i < count ? id[i] : label[i - count];
         if ((value < 0 || value >= d->classes) && (i < count || value != LT_IGNORED_LABEL))
@@ -53,7 +53,7 @@ size_t lt_sample_bytes(const lt_dataset *d, int size)
     return (size_t)size * (size_t)size * (size_t)lt_dataset_channels(d);
 }
 
-size_t lt_sample_labels(const lt_dataset *d)
+size_t lt_sample_label_count(const lt_dataset *d)
 {
     return d->tokens ? (size_t)lt_shape_count(d->shape) : 1;
 }
@@ -62,7 +62,7 @@ size_t lt_sample_labels(const lt_dataset *d)
 static lt_status copy_tokens(const lt_sample *s, const lt_record *r, int32_t *label, uint8_t *out)
 {
     const lt_dataset *d = s->dataset;
-    const size_t count = lt_sample_labels(d), bytes = count * sizeof *label;
+    const size_t count = lt_sample_label_count(d), bytes = count * sizeof *label;
     const int32_t *id = (const int32_t *)(const void *)r->bytes;
     if (r->encoding != LT_ENCODING_TOKENS || r->size != 2 * bytes)
         return lt_fail(LT_E_FORMAT, "data: record of %zu bytes, want %zu ids and as many labels",
@@ -94,8 +94,8 @@ static lt_status copy_numbers(const lt_dataset *d, const lt_record *r, uint8_t *
     return LT_OK;
 }
 
-static lt_status transform(const lt_sample *s, lt_sample_workspace *workspace, int32_t *label,
-                           uint8_t *out, bool *fatal)
+static lt_status transform_record(const lt_sample *s, lt_sample_workspace *workspace,
+                                  int32_t *label, uint8_t *out, bool *fatal)
 {
     lt_rng rng = {.key = s->key};
     *label = workspace->record.label;
@@ -116,7 +116,7 @@ static bool make_cached(const lt_sample *s, lt_sample_workspace *workspace, int3
     lt_record own = workspace->record;
     if (!lt_image_cache_find(s->cache, s->index, &workspace->record))
         return false;
-    *st = transform(s, workspace, label, out, fatal);
+    *st = transform_record(s, workspace, label, out, fatal);
     workspace->record = own;
     return true;
 }
@@ -132,8 +132,8 @@ static lt_status make_tokens(const lt_sample *s, lt_sample_workspace *workspace,
     return LT_OK;
 }
 
-static lt_status make(const lt_sample *s, lt_sample_workspace *workspace, int32_t *label,
-                      uint8_t *out, bool *fatal)
+static lt_status make_local(const lt_sample *s, lt_sample_workspace *workspace, int32_t *label,
+                            uint8_t *out, bool *fatal)
 {
     lt_status st;
     *fatal = false;
@@ -149,7 +149,7 @@ static lt_status make(const lt_sample *s, lt_sample_workspace *workspace, int32_
                            s->transform);
         workspace->decode_seconds += lt_clock_seconds() - start;
     }
-    return transform(s, workspace, label, out, fatal);
+    return transform_record(s, workspace, label, out, fatal);
 }
 
 /* Requests the sample from a data service; counts the time as reading. */
@@ -161,11 +161,11 @@ static lt_status make_remote(const lt_sample *s, lt_sample_workspace *workspace,
                                      .key = s->key,
                                      .epoch_key = s->epoch_key,
                                      .transform = s->transform,
-                                     .label_bytes = lt_sample_labels(d) * sizeof *label,
+                                     .label_bytes = lt_sample_label_count(d) * sizeof *label,
                                      .bytes = lt_sample_bytes(d, s->transform->size)};
     int64_t span = lt_trace_begin();
     double start = lt_clock_seconds();
-    lt_status st = lt_remote_make(d, &sample, label, out, fatal);
+    lt_status st = lt_remote_make_sample(d, &sample, label, out, fatal);
     workspace->read_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "request a sample", (int64_t)sample.bytes);
     if (!st) { /* labels and ids are indices: those of a service are checked too */
@@ -181,7 +181,7 @@ lt_status lt_sample_make(const lt_sample *s, lt_sample_workspace *workspace, int
 {
     const int32_t *map = s->dataset->label_map;
     lt_status st = s->dataset->remote ? make_remote(s, workspace, label, out, fatal)
-                                      : make(s, workspace, label, out, fatal);
+                                      : make_local(s, workspace, label, out, fatal);
     if (!st && map)
         *label = map[*label];
     if (s->dataset->remote)
@@ -189,5 +189,5 @@ lt_status lt_sample_make(const lt_sample *s, lt_sample_workspace *workspace, int
     if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
         return st;
     *fatal = true;
-    return lt_fail_sample(s->dataset, s->index, st);
+    return lt_name_failed_sample(s->dataset, s->index, st);
 }

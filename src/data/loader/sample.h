@@ -18,7 +18,7 @@ typedef struct lt_sample {
 size_t lt_sample_bytes(const lt_dataset *dataset, int size);
 
 /* Returns the number of labels of a sample: 1, or one per token. */
-size_t lt_sample_labels(const lt_dataset *dataset);
+size_t lt_sample_label_count(const lt_dataset *dataset);
 
 /* Writes the labels and the input: [size][size][channels] for an image, numbers in the memory order of their tensor.
  * Sets *fatal if replacing the sample would not help (out of memory, a missing library, a label out of range); then the

@@ -38,21 +38,21 @@ int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t 
     return (int64_t)x;
 }
 
-int64_t lt_sampler_count(const lt_sampler *s)
+int64_t lt_sampler_rank_samples(const lt_sampler *s)
 {
     if (s->drop_last)
         return s->count / s->size;
     return (s->count - s->rank + s->size - 1) / s->size;
 }
 
-static int repeats(const lt_sampler *s)
+static int repeat_count(const lt_sampler *s)
 {
     return s->repeats > 1 ? s->repeats : 1;
 }
 
-uint64_t lt_sampler_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
+uint64_t lt_sampler_sample_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
 {
-    int64_t repeat = (i * s->size + s->rank) % repeats(s);
+    int64_t repeat = (i * s->size + s->rank) % repeat_count(s);
     uint64_t key = lt_rng_key(s->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index);
     return repeat ? lt_rng_key(key, LT_STREAM_AUGMENT, (uint64_t)repeat, 0) : key;
 }
@@ -64,7 +64,7 @@ uint64_t lt_sampler_epoch_key(const lt_sampler *s, int64_t epoch)
 
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
-    int64_t position = (i * s->size + s->rank) / repeats(s);
+    int64_t position = (i * s->size + s->rank) / repeat_count(s);
     if (s->shuffle)
         return lt_sampler_permute(s->count, s->seed, epoch, position);
     const int64_t step = s->spread / s->count, rest = s->spread % s->count;

@@ -18,12 +18,12 @@ typedef struct lt_sampler {
 int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t position);
 
 /* Returns the number of samples of this rank per epoch. */
-int64_t lt_sampler_count(const lt_sampler *sampler);
+int64_t lt_sampler_rank_samples(const lt_sampler *sampler);
 /* Returns the data set index of this rank's i-th sample. */
 int64_t lt_sampler_index(const lt_sampler *sampler, int64_t epoch, int64_t i);
 /* Returns the seed of the random numbers for this rank's i-th sample if the sample with this index is used: a function
  * of seed, epoch, index and, from the second repeat on, the repeat. */
-uint64_t lt_sampler_key(const lt_sampler *sampler, int64_t epoch, int64_t i, int64_t index);
+uint64_t lt_sampler_sample_key(const lt_sampler *sampler, int64_t epoch, int64_t i, int64_t index);
 
 /* Returns lt_record.epoch_key: a function of seed and epoch; 0 without shuffle. */
 uint64_t lt_sampler_epoch_key(const lt_sampler *sampler, int64_t epoch);

@@ -19,7 +19,7 @@ struct lt_upload {
     void *host;
 };
 
-static const lt_upload_ops *ops(const lt_upload *u)
+static const lt_upload_ops *upload_ops(const lt_upload *u)
 {
     return u->device->backend->uploads;
 }
@@ -65,14 +65,14 @@ void lt_upload_free(lt_upload **upload)
     for (int i = 0; i < LT_UPLOAD_SLOTS; i++)
         lt_tensor_free(&u->memory[i]);
     if (u->host)
-        ops(u)->host_free(u->device->ctx, u->host);
+        upload_ops(u)->host_free(u->device->ctx, u->host);
     lt_free(u);
 }
 
-lt_status lt_upload_host(lt_upload *u, size_t bytes, uint8_t **out)
+lt_status lt_upload_alloc_pinned(lt_upload *u, size_t bytes, uint8_t **out)
 {
     LT_ASSERT(!u->host);
-    LT_TRY(ops(u)->host_alloc(u->device->ctx, bytes, &u->host));
+    LT_TRY(upload_ops(u)->host_alloc(u->device->ctx, bytes, &u->host));
     *out = u->host;
     return LT_OK;
 }
@@ -85,16 +85,17 @@ lt_status lt_upload_begin(lt_upload *u, const lt_batch_slot *batch, size_t image
     if (u->number[slot] == batch->number)
         return LT_OK;
     u->number[slot] = batch->number;
-    return ops(u)->copy(u->device->ctx, slot, lt_tensor_view(u->memory[slot]).data, begin, bytes);
+    return upload_ops(u)->copy(u->device->ctx, slot, lt_tensor_view(u->memory[slot]).data, begin,
+                               bytes);
 }
 
-lt_status lt_upload_deliver(lt_upload *u, const lt_batch_slot *batch, const lt_upload_part *part,
-                            int parts)
+lt_status lt_upload_copy_to_tensors(lt_upload *u, const lt_batch_slot *batch,
+                                    const lt_upload_part *part, int parts)
 {
     const lt_device *d = u->device;
     int slot = slot_of(batch->number);
     const char *memory = lt_tensor_view(u->memory[slot]).data;
-    LT_TRY(ops(u)->stream_wait(d->ctx, slot));
+    LT_TRY(upload_ops(u)->stream_wait(d->ctx, slot));
     for (int i = 0; i < parts; i++) {
         if (!part[i].to)
             continue;
@@ -102,20 +103,21 @@ lt_status lt_upload_deliver(lt_upload *u, const lt_batch_slot *batch, const lt_u
         LT_TRY(d->backend->copy(d->ctx, lt_tensor_view(part[i].to).data, memory + offset,
                                 lt_tensor_bytes(part[i].to), LT_COPY_WITHIN));
     }
-    return ops(u)->record_stream(d->ctx, slot);
+    return upload_ops(u)->record_stream(d->ctx, slot);
 }
 
 lt_status lt_upload_wait(lt_upload *u, int64_t number)
 {
     int slot = slot_of(number);
-    return u->number[slot] == number ? ops(u)->wait(u->device->ctx, slot) : LT_OK;
+    return u->number[slot] == number ? upload_ops(u)->wait(u->device->ctx, slot) : LT_OK;
 }
 
 lt_status lt_upload_reset(lt_upload *u)
 {
     lt_status st = LT_OK;
     for (int slot = 0; slot < LT_UPLOAD_SLOTS; slot++) {
-        lt_status waited = u->number[slot] == NONE ? LT_OK : ops(u)->wait(u->device->ctx, slot);
+        lt_status waited =
+            u->number[slot] == NONE ? LT_OK : upload_ops(u)->wait(u->device->ctx, slot);
         st = st ? st : waited;
         u->number[slot] = NONE;
     }

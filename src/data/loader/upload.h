@@ -13,7 +13,7 @@ lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes);
 void lt_upload_free(lt_upload **upload);
 
 /* Allocates page-locked host memory for batches; lt_upload_free() frees it. May be called once. */
-lt_status lt_upload_host(lt_upload *upload, size_t bytes, uint8_t **out);
+lt_status lt_upload_alloc_pinned(lt_upload *upload, size_t bytes, uint8_t **out);
 
 /* Starts the copy of a batch from that memory (labels first, pixels last) to an upload slot, unless it was started. */
 lt_status lt_upload_begin(lt_upload *upload, const lt_batch_slot *batch, size_t image_bytes);
@@ -24,8 +24,8 @@ typedef struct lt_upload_part {
     const void *from;
 } lt_upload_part;
 /* Enqueues the copies from the upload slot to the tensors; the slot is free after them. */
-lt_status lt_upload_deliver(lt_upload *upload, const lt_batch_slot *batch,
-                            const lt_upload_part *part, int parts);
+lt_status lt_upload_copy_to_tensors(lt_upload *upload, const lt_batch_slot *batch,
+                                    const lt_upload_part *part, int parts);
 /* Waits until the host memory of a batch may be overwritten. */
 lt_status lt_upload_wait(lt_upload *upload, int64_t number);
 /* Waits for copies in flight and discards them. */

@@ -62,7 +62,7 @@ static bool same_pixels(const lt_image *a, const lt_image *b)
 }
 
 /* Replaces the bytes of the record; keeps its label and encoding. */
-static lt_status replace(lt_record *r, const uint8_t *bytes, size_t size)
+static lt_status replace_bytes(lt_record *r, const uint8_t *bytes, size_t size)
 {
     int32_t label = r->label;
     lt_encoding encoding = r->encoding;
@@ -81,7 +81,7 @@ static bool is_jpeg(const lt_record *r)
 
 /* Transcodes a JPEG; keeps the original unless both decode to the same pixels. e->whole has the pixels of the
  * original. */
-static lt_status transcode(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
+static lt_status transcode_jpeg(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -92,64 +92,65 @@ static lt_status transcode(lt_pack_encoder *e, lt_record *r, int channels, bool 
         st = decode_whole(e, &transcoded, channels, &e->transcoded);
     }
     if (!st && same_pixels(&e->whole, &e->transcoded)) {
-        st = replace(r, bytes, size);
+        st = replace_bytes(r, bytes, size);
         *kept = false;
     }
     lt_free(bytes);
     return st == LT_E_NOMEM ? st : LT_OK;
 }
 
-static int32_t scaled(int32_t side, int32_t longest, int limit)
+static int32_t scaled_side(int32_t side, int32_t longest, int limit)
 {
     int64_t out = ((int64_t)side * limit + longest / 2) / longest;
     return out < 1 ? 1 : (int32_t)out;
 }
 
-static lt_status make_axis(lt_taps *taps, int32_t from, int32_t to)
+static lt_status make_resize_taps(lt_taps *taps, int32_t from, int32_t to)
 {
     const lt_axis axis = {.limit = from, .length = from, .size = to, .count = to};
     return lt_taps_make(taps, &axis);
 }
 
 /* Resizes e->whole to sides of at most limit pixels (0: no limit), into contiguous pixels in e->small. */
-static lt_status shrink(lt_pack_encoder *e, int limit, lt_pixels *out)
+static lt_status resize_to_limit(lt_pack_encoder *e, int limit, lt_pixels *out)
 {
     const lt_image *p = &e->whole;
     int32_t longest = p->width > p->height ? p->width : p->height;
     bool smaller = limit && longest > limit;
-    out->width = smaller ? scaled(p->width, longest, limit) : p->width;
-    out->height = smaller ? scaled(p->height, longest, limit) : p->height;
+    out->width = smaller ? scaled_side(p->width, longest, limit) : p->width;
+    out->height = smaller ? scaled_side(p->height, longest, limit) : p->height;
     out->channels = p->channels;
     size_t stride = (size_t)out->width * (size_t)out->channels;
-    LT_TRY(make_axis(&e->x, p->width, out->width));
-    LT_TRY(make_axis(&e->y, p->height, out->height));
+    LT_TRY(make_resize_taps(&e->x, p->width, out->width));
+    LT_TRY(make_resize_taps(&e->y, p->height, out->height));
     LT_TRY(lt_image_reserve(&e->small, stride * (size_t)out->height));
     out->pixels = e->small.memory;
-    return lt_resize(lt_resize_best(), p, &e->x, &e->y, &e->intermediate, e->small.memory, stride);
+    return lt_resize(lt_resize_best_kernels(), p, &e->x, &e->y, &e->intermediate, e->small.memory,
+                     stride);
 }
 
-static lt_status to_jpeg(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
+static lt_status encode_as_jpeg(lt_pack_encoder *e, lt_record *r, int channels, bool *kept)
 {
     int limit = e->config.max_side;
     if (e->whole.width <= limit && e->whole.height <= limit)
-        return transcode(e, r, channels, kept);
+        return transcode_jpeg(e, r, channels, kept);
     lt_pixels p;
     uint8_t *bytes = NULL;
     size_t size = 0;
-    LT_TRY(shrink(e, limit, &p));
+    LT_TRY(resize_to_limit(e, limit, &p));
     p.orientation = lt_exif_orientation(r->bytes, r->size);
     LT_TRY(lt_jpeg_encode(&p, e->config.quality, &bytes, &size));
-    lt_status st = replace(r, bytes, size);
+    lt_status st = replace_bytes(r, bytes, size);
     lt_free(bytes);
     *kept = false;
     return st;
 }
 
-static lt_status to_pixels(lt_pack_encoder *e, lt_record *r, bool *kept)
+static lt_status encode_as_pixels(lt_pack_encoder *e, lt_record *r, bool *kept)
 {
     lt_pixels p;
-    LT_TRY(shrink(e, e->config.max_side, &p));
-    LT_TRY(replace(r, p.pixels, (size_t)p.width * (size_t)p.height * (size_t)p.channels));
+    LT_TRY(resize_to_limit(e, e->config.max_side, &p));
+    LT_TRY(replace_bytes(r, p.pixels, (size_t)p.width * (size_t)p.height * (size_t)p.channels));
     r->encoding = LT_ENCODING_PIXELS;
     r->width = p.width;
     r->height = p.height;
@@ -171,11 +172,11 @@ lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bo
     case LT_PACK_ORIGINAL:
         return LT_OK;
     case LT_PACK_LOSSLESS:
-        return transcode(e, record, channels, kept);
+        return transcode_jpeg(e, record, channels, kept);
     case LT_PACK_RESIZED:
-        return to_jpeg(e, record, channels, kept);
+        return encode_as_jpeg(e, record, channels, kept);
     case LT_PACK_RAW:
-        return to_pixels(e, record, kept);
+        return encode_as_pixels(e, record, kept);
     }
     return LT_OK;
 }

@@ -74,8 +74,8 @@ static lt_status read_table(lt_pack_shard *s, int fd, const char *path, const lt
     return check_entries(s, h, path);
 }
 
-static lt_status open_fd(lt_pack_shard *s, int fd, uint64_t size, const char *path,
-                         uint64_t config_hash)
+static lt_status read_shard(lt_pack_shard *s, int fd, uint64_t size, const char *path,
+                            uint64_t config_hash)
 {
     lt_pack_header h;
     LT_TRY(lt_read_at(fd, path, &h, sizeof h, 0));
@@ -91,9 +91,9 @@ lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t conf
 {
     int fd;
     struct stat info;
-    LT_TRY(lt_file_descriptor(&fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, path));
     lt_pack_shard s = {0};
-    lt_status st = open_fd(&s, fd, (uint64_t)info.st_size, path, config_hash);
+    lt_status st = read_shard(&s, fd, (uint64_t)info.st_size, path, config_hash);
     close(fd);
     if (st)
         lt_pack_shard_clear(&s);
@@ -153,7 +153,7 @@ lt_status lt_pack_writer_add(lt_pack_writer *w, const lt_record *record, const c
     return LT_OK;
 }
 
-static lt_status write_ends(lt_pack_writer *w, uint64_t config_hash)
+static lt_status write_header_and_table(lt_pack_writer *w, uint64_t config_hash)
 {
     const lt_pack_shard *s = &w->shard;
     size_t table = s->count * sizeof *s->entry;
@@ -174,7 +174,7 @@ static lt_status write_ends(lt_pack_writer *w, uint64_t config_hash)
 
 lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t config_hash)
 {
-    lt_status st = lt_replacement_close(&w->file, write_ends(w, config_hash), true);
+    lt_status st = lt_replacement_close(&w->file, write_header_and_table(w, config_hash), true);
     if (!st)
         st = lt_sync_parent(w->path);
     lt_pack_writer_abandon(w);

@@ -38,7 +38,7 @@ typedef struct job {
     char **corrupt; /* [shards] lines "PATH: why"; owned */
 } job;
 
-static lt_status check_images(lt_pack_config *c)
+static lt_status check_encoding_config(lt_pack_config *c)
 {
     if ((int)c->mode < 0 || c->mode > LT_PACK_RAW)
         return lt_fail(LT_E_ARG, "pack: mode is %d, want 0 .. %d", (int)c->mode, (int)LT_PACK_RAW);
@@ -50,7 +50,7 @@ static lt_status check_images(lt_pack_config *c)
     return LT_OK;
 }
 
-static lt_status check_work(lt_pack_config *c, int64_t count)
+static lt_status check_sharding_config(lt_pack_config *c, int64_t count)
 {
     if (c->shard_samples < 0 || c->threads < 0 || c->threads > MAX_THREADS)
         return lt_fail(LT_E_ARG,
@@ -79,7 +79,7 @@ static lt_status add_corrupt(char **lines, const char *name)
     return LT_OK;
 }
 
-static const char *name_of(const lt_dataset *data, int64_t index, char number[24])
+static const char *sample_name_or_number(const lt_dataset *data, int64_t index, char number[24])
 {
     const char *name = lt_dataset_sample_name(data, index);
     snprintf(number, 24, "%" PRId64, index);
@@ -99,7 +99,7 @@ static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_
                             shard_job *s)
 {
     char number[24];
-    const char *name = name_of(j->data, index, number);
+    const char *name = sample_name_or_number(j->data, index, number);
     bool kept = false;
     lt_status st = j->data->ops->read(j->data, index, record);
     uint64_t before = record->size;
@@ -204,7 +204,7 @@ static void add_result(job *j, int64_t index, lt_status st, const shard_job *r)
         j->stopped = true;
 }
 
-static void *work(void *argument)
+static void *write_shards_thread(void *argument)
 {
     job *j = argument;
     pthread_mutex_lock(&j->lock);
@@ -225,9 +225,9 @@ static void run_threads(job *j)
     pthread_t thread[MAX_THREADS];
     int started = 0;
     while (started < j->config.threads - 1 && started + 1 < j->shards
-           && !pthread_create(&thread[started], NULL, work, j))
+           && !pthread_create(&thread[started], NULL, write_shards_thread, j))
         started++;
-    work(j); /* the calling thread works too */
+    write_shards_thread(j); /* the calling thread works too */
     for (int i = 0; i < started; i++)
         pthread_join(thread[i], NULL);
 }
@@ -240,7 +240,8 @@ static lt_status hash_config(uint64_t *out, const lt_dataset *data, const lt_pac
     char number[24];
     char *text = lt_format("%d %d %d %" PRId64 " %" PRId64 " %d %s %s", (int)c->mode, c->max_side,
                            c->quality, c->shard_samples, data->count, data->classes,
-                           name_of(data, 0, number), name_of(data, data->count - 1, number));
+                           sample_name_or_number(data, 0, number),
+                           sample_name_or_number(data, data->count - 1, number));
     if (!text)
         return LT_E_NOMEM;
     const uint64_t hash = lt_hash64(text, strlen(text));
@@ -258,7 +259,7 @@ static lt_status write_corrupt_list(const job *j)
     for (int64_t i = 0; i < j->shards && !st; i++) {
         if (!j->corrupt[i])
             continue;
-        st = file ? LT_OK : lt_shared_stream(&file, path, mode);
+        st = file ? LT_OK : lt_shared_open_stream(&file, path, mode);
         if (!st)
             fputs(j->corrupt[i], file);
     }
@@ -315,7 +316,7 @@ static lt_status write_manifest(const job *j)
     return st;
 }
 
-static lt_status run(job *j)
+static lt_status write_whole_pack(job *j)
 {
     static const char *const names[] = {"shard-[0-9]*.pack", "manifest.json", NULL};
     j->corrupt = lt_alloc((size_t)j->shards, sizeof *j->corrupt);
@@ -345,11 +346,11 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
                        "pack: packs need xxHash, which this build lacks (meson option 'xxhash')");
     if (!data->count)
         return lt_fail(LT_E_ARG, "pack: the data set is empty");
-    LT_TRY(check_images(&j.config));
-    LT_TRY(check_work(&j.config, data->count));
+    LT_TRY(check_encoding_config(&j.config));
+    LT_TRY(check_sharding_config(&j.config, data->count));
     j.shards = (data->count + j.config.shard_samples - 1) / j.config.shard_samples;
     LT_TRY(hash_config(&j.config_hash, data, &j.config));
-    lt_status st = run(&j);
+    lt_status st = write_whole_pack(&j);
     lt_free_texts(j.corrupt, (size_t)j.shards);
     lt_free(j.message);
     if (report)

@@ -59,7 +59,7 @@ static lt_data_request new_request(const struct lt_remote *r, lt_request_kind ki
 }
 
 /* Returns the first service from index `first` on that is not marked as down, or service `first` if all are. */
-static server *choose(const struct lt_remote *r, unsigned first)
+static server *choose_server(const struct lt_remote *r, unsigned first)
 {
     const int64_t now = lt_clock_nanoseconds();
     for (int i = 0; i < r->servers; i++) {
@@ -77,8 +77,8 @@ static void mark_down(server *s)
         lt_log(LT_LOG_WARN, "data", "%s does not respond: %s", s->address, lt_error_message());
 }
 
-static lt_status call_one(server *s, const lt_data_request *request, double seconds,
-                          lt_answer *response)
+static lt_status call_server(server *s, const lt_data_request *request, double seconds,
+                             lt_answer *response)
 {
     lt_status st = lt_client_call(s->client, request, sizeof *request, seconds, response);
     if (st == LT_E_COMM)
@@ -88,7 +88,8 @@ static lt_status call_one(server *s, const lt_data_request *request, double seco
     return st;
 }
 
-static lt_status call(struct lt_remote *r, const lt_data_request *request, lt_answer *response)
+static lt_status call_with_retries(struct lt_remote *r, const lt_data_request *request,
+                                   lt_answer *response)
 {
     const double begin = lt_clock_seconds();
     const struct timespec pause = {.tv_nsec =
@@ -96,7 +97,7 @@ static lt_status call(struct lt_remote *r, const lt_data_request *request, lt_an
     unsigned first = atomic_fetch_add(&r->next, 1);
     double seconds = first_timeout;
     for (;;) {
-        lt_status st = call_one(choose(r, first++), request, seconds, response);
+        lt_status st = call_server(choose_server(r, first++), request, seconds, response);
         if (st != LT_E_COMM || lt_clock_seconds() - begin > give_up_seconds)
             return st;
         seconds = seconds < longest_timeout / 2 ? 2 * seconds : longest_timeout;
@@ -132,8 +133,8 @@ static lt_status read_response(const lt_answer *response, const uint8_t **body, 
                    (const char *)*body);
 }
 
-lt_status lt_remote_make(const lt_dataset *d, const lt_remote_sample *s, int32_t *label,
-                         uint8_t *out, bool *fatal)
+lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *s, int32_t *label,
+                                uint8_t *out, bool *fatal)
 {
     const uint8_t *body;
     size_t bytes;
@@ -144,7 +145,7 @@ lt_status lt_remote_make(const lt_dataset *d, const lt_remote_sample *s, int32_t
     request.epoch_key = s->epoch_key;
     lt_encode_transform(&request, s->transform);
     *fatal = true;
-    LT_TRY(call(d->remote, &request, &response));
+    LT_TRY(call_with_retries(d->remote, &request, &response));
     lt_status st = read_response(&response, &body, &bytes, fatal);
     if (!st && bytes != s->label_bytes + s->bytes) {
         *fatal = true;
@@ -200,7 +201,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     lt_data_request request = new_request(self->remote, LT_REQUEST_RECORD);
     request.index = index;
     request.epoch_key = record->epoch_key;
-    LT_TRY(call(self->remote, &request, &response));
+    LT_TRY(call_with_retries(self->remote, &request, &response));
     lt_status st = read_response(&response, &body, &bytes, &fatal);
     if (!st)
         st = copy_record(record, body, bytes);
@@ -265,7 +266,7 @@ static lt_status check_number(const char *what, int64_t got, int64_t most)
                    most);
 }
 
-static lt_status check_info(const lt_data_info *in)
+static lt_status check_description(const lt_data_info *in)
 {
     const int64_t most_samples = INT64_C(1) << 40, most_classes = 1 << 24;
     /* A response has an id and a label of 4 bytes, or an f32, for each element. */
@@ -286,7 +287,7 @@ static lt_status check_info(const lt_data_info *in)
     return LT_OK;
 }
 
-static lt_status copy_info(remote_dataset *s, const uint8_t *body, size_t bytes)
+static lt_status copy_description(remote_dataset *s, const uint8_t *body, size_t bytes)
 {
     lt_data_info in;
     lt_dataset *d = &s->base;
@@ -295,7 +296,7 @@ static lt_status copy_info(remote_dataset *s, const uint8_t *body, size_t bytes)
                        "data: description of a service has %zu bytes, want at least %zu", bytes,
                        sizeof in);
     memcpy(&in, body, sizeof in);
-    LT_TRY(check_info(&in));
+    LT_TRY(check_description(&in));
     d->count = in.count;
     d->classes = in.classes;
     d->channels = in.channels;
@@ -309,7 +310,7 @@ static lt_status copy_info(remote_dataset *s, const uint8_t *body, size_t bytes)
 }
 
 /* Requests the description from one service; it must equal those of the services before. */
-static lt_status request_info_from(remote_dataset *s, int index, double seconds)
+static lt_status request_description_from(remote_dataset *s, int index, double seconds)
 {
     const uint8_t *body;
     size_t bytes;
@@ -317,10 +318,10 @@ static lt_status request_info_from(remote_dataset *s, int index, double seconds)
     lt_answer response = {0};
     const uint64_t before = s->remote.data;
     const lt_data_request request = new_request(&s->remote, LT_REQUEST_INFO);
-    LT_TRY(call_one(&s->remote.server[index], &request, seconds, &response));
+    LT_TRY(call_server(&s->remote.server[index], &request, seconds, &response));
     lt_status st = read_response(&response, &body, &bytes, &fatal);
     if (!st)
-        st = copy_info(s, body, bytes);
+        st = copy_description(s, body, bytes);
     lt_answer_free(&response);
     if (!st && before && s->remote.data != before)
         st = lt_fail(LT_E_ARG, "data: %s has other data than the services listed before it",
@@ -330,13 +331,13 @@ static lt_status request_info_from(remote_dataset *s, int index, double seconds)
 
 /* Requests the description from all services; at least one must respond. Others may start later, as every request names
  * its data. */
-static lt_status request_info(remote_dataset *s)
+static lt_status request_description(remote_dataset *s)
 {
     const double timeout[] = {first_timeout, opening_timeout};
     lt_status st = LT_OK;
     for (int k = 0; k < 2 && !s->remote.data; k++)
         for (int i = 0; i < s->remote.servers; i++) {
-            st = request_info_from(s, i, timeout[k]);
+            st = request_description_from(s, i, timeout[k]);
             if (st && st != LT_E_COMM)
                 return st;
         }
@@ -393,7 +394,7 @@ lt_status lt_dataset_service(lt_dataset **out, const char *addresses, const char
     s->remote.train = train;
     lt_status st = open_servers(&s->remote, addresses, secret);
     if (!st)
-        st = request_info(s);
+        st = request_description(s);
     if (st)
         lt_dataset_free(&d);
     else

@@ -15,8 +15,8 @@ typedef struct lt_remote_sample {
 } lt_remote_sample;
 
 /* As lt_sample_make(), for a data set with d->remote. The error message already names the sample. */
-lt_status lt_remote_make(const lt_dataset *d, const lt_remote_sample *sample, int32_t *label,
-                         uint8_t *out, bool *fatal);
+lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *sample, int32_t *label,
+                                uint8_t *out, bool *fatal);
 
 /* If *secret is NULL, sets it to LATHER_JOB_TOKEN, or to the contents of the file LATHER_JOB_TOKEN_FILE, which are
  * stored in text. Leaves it NULL if neither is set. Errors: LT_E_IO, LT_E_ARG. */

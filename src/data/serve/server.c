@@ -65,7 +65,7 @@ static lt_status respond_error(lt_reply *reply, lt_status status, bool fatal)
 
 /* --- Description of the data set --- */
 
-static lt_data_info describe(const lt_dataset *d)
+static lt_data_info describe_dataset(const lt_dataset *d)
 {
     lt_data_info in = {.count = d->count,
                        .classes = d->classes,
@@ -146,7 +146,7 @@ static lt_status respond_sample(const lt_dataset *d, const lt_data_request *q, t
     if (!d->shape.ndim)
         LT_TRY(lt_decode_transform(&transform, q));
     const size_t bytes = lt_sample_bytes(d, transform.size);
-    const size_t labels = lt_sample_labels(d) * sizeof(int32_t);
+    const size_t labels = lt_sample_label_count(d) * sizeof(int32_t);
     const lt_sample sample = {.dataset = d,
                               .transform = &transform,
                               .index = q->index,
@@ -242,7 +242,7 @@ lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_conf
     s->split[1] = config->train;
     for (int i = 0; i < SPLITS; i++)
         if (s->split[i])
-            s->info[i] = describe(s->split[i]);
+            s->info[i] = describe_dataset(s->split[i]);
     const lt_service_config c = {.address = config->address,
                                  .handler = handle_request,
                                  .context = s,

@@ -89,7 +89,7 @@ void lt_bpe_set_byte(lt_bpe *bpe, unsigned char byte, int32_t id)
 }
 
 /* Returns the pair's element in the hash table, or the empty element where it would be. */
-static merge *find(const lt_bpe *b, int32_t left, int32_t right)
+static merge *find_merge(const lt_bpe *b, int32_t left, int32_t right)
 {
     const int32_t pair[] = {left, right};
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, pair, sizeof pair);
@@ -100,9 +100,9 @@ static merge *find(const lt_bpe *b, int32_t left, int32_t right)
     }
 }
 
-bool lt_bpe_add(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged)
+bool lt_bpe_add_merge(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged)
 {
-    merge *m = find(bpe, left, right);
+    merge *m = find_merge(bpe, left, right);
     if (m->left != NONE)
         return false;
     LT_ASSERT((size_t)bpe->count + 1 < bpe->capacity);
@@ -112,27 +112,27 @@ bool lt_bpe_add(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged)
 
 /* --- The heap: the lowest rank on top; if equal, the lowest position --- */
 
-static bool before(candidate a, candidate b)
+static bool is_ranked_before(candidate a, candidate b)
 {
     return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
 }
 
-static void push(lt_bpe *b, candidate c)
+static void push_candidate(lt_bpe *b, candidate c)
 {
     size_t at = b->heap_count++;
-    for (; at && before(c, b->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    for (; at && is_ranked_before(c, b->heap[(at - 1) / 2]); at = (at - 1) / 2)
         b->heap[at] = b->heap[(at - 1) / 2];
     b->heap[at] = c;
 }
 
-static candidate pop(lt_bpe *b)
+static candidate pop_candidate(lt_bpe *b)
 {
     const candidate top = b->heap[0], last = b->heap[--b->heap_count];
     size_t at = 0, child;
     for (; (child = 2 * at + 1) < b->heap_count; at = child) {
-        if (child + 1 < b->heap_count && before(b->heap[child + 1], b->heap[child]))
+        if (child + 1 < b->heap_count && is_ranked_before(b->heap[child + 1], b->heap[child]))
             child++;
-        if (!before(b->heap[child], last))
+        if (!is_ranked_before(b->heap[child], last))
             break;
         b->heap[at] = b->heap[child];
     }
@@ -148,7 +148,7 @@ static const merge *merge_at(const lt_bpe *b, uint32_t position, uint32_t count)
     const symbol *s = &b->symbols[position];
     if (s->id == NONE || s->next == count)
         return NULL;
-    const merge *m = find(b, s->id, b->symbols[s->next].id);
+    const merge *m = find_merge(b, s->id, b->symbols[s->next].id);
     return m->left == NONE ? NULL : m;
 }
 
@@ -156,11 +156,11 @@ static void push_pair(lt_bpe *b, uint32_t position, uint32_t count)
 {
     const merge *m = merge_at(b, position, count);
     if (m)
-        push(b, (candidate){.rank = m->rank, .position = position});
+        push_candidate(b, (candidate){.rank = m->rank, .position = position});
 }
 
 /* Merges the symbol at position with the next one, and pushes the pairs that this creates. */
-static void join(lt_bpe *b, uint32_t position, uint32_t count, int32_t merged)
+static void merge_symbols(lt_bpe *b, uint32_t position, uint32_t count, int32_t merged)
 {
     symbol *s = &b->symbols[position], *next = &b->symbols[s->next];
     s->id = merged;
@@ -174,7 +174,7 @@ static void join(lt_bpe *b, uint32_t position, uint32_t count, int32_t merged)
 }
 
 /* Grows symbols and heap for a word: each symbol is pushed once, each merge pushes at most two pairs. */
-static lt_status reserve(lt_bpe *b, size_t bytes)
+static lt_status reserve_word(lt_bpe *b, size_t bytes)
 {
     symbol *symbols = lt_grow(b->symbols, &b->symbol_capacity, bytes, sizeof *symbols);
     if (!symbols)
@@ -193,19 +193,20 @@ static void merge_all(lt_bpe *b, uint32_t count)
     for (uint32_t i = 0; i < count; i++)
         push_pair(b, i, count);
     while (b->heap_count) {
-        const candidate c = pop(b);
+        const candidate c = pop_candidate(b);
         const merge *m = merge_at(b, c.position, count);
         if (m && m->rank == c.rank)
-            join(b, c.position, count, m->merged);
+            merge_symbols(b, c.position, count, m->merged);
     }
 }
 
-static lt_status encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, size_t *unknown)
+static lt_status encode_word(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids,
+                             size_t *unknown)
 {
     if (bytes > UINT32_MAX / 4)
         return lt_fail(LT_E_FORMAT, "tokenizer: word of %zu bytes, want at most %u", bytes,
                        UINT32_MAX / 4);
-    LT_TRY(reserve(b, bytes));
+    LT_TRY(reserve_word(b, bytes));
     for (size_t i = 0; i < bytes; i++) {
         const int32_t id = b->byte[(unsigned char)word[i]];
         b->symbols[i] = (symbol){.id = id, .before = (uint32_t)i - 1, .next = (uint32_t)i + 1};
@@ -237,7 +238,7 @@ lt_status lt_bpe_encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, 
 {
     const size_t count = ids->count;
     if (bytes > WORD_BYTES)
-        return encode(b, word, bytes, ids, unknown);
+        return encode_word(b, word, bytes, ids, unknown);
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, word, bytes);
     cached_word *r = &b->cache[(at ^ at >> 32) & (WORDS - 1)];
     if (r->bytes == bytes && !memcmp(r->word, word, bytes)) {
@@ -246,7 +247,7 @@ lt_status lt_bpe_encode(lt_bpe *b, const char *word, size_t bytes, lt_ids *ids, 
         *unknown = bytes;
         return LT_OK;
     }
-    LT_TRY(encode(b, word, bytes, ids, unknown));
+    LT_TRY(encode_word(b, word, bytes, ids, unknown));
     if (*unknown == bytes)
         cache_word(r, word, bytes, ids->id + count, ids->count - count);
     return LT_OK;

@@ -16,7 +16,7 @@ void lt_bpe_free(lt_bpe **bpe);
 /* Sets the id of a byte. Initially, and with -1, the byte is not in the vocabulary. */
 void lt_bpe_set_byte(lt_bpe *bpe, unsigned char byte, int32_t id);
 /* Adds a merge with the next rank. Returns false if the pair already has a merge. */
-bool lt_bpe_add(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged);
+bool lt_bpe_add_merge(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged);
 
 /* Appends the ids of a word and sets *unknown to bytes. If a byte is not in the vocabulary, sets *unknown to the index
  * of the first one and appends nothing. Errors: LT_E_NOMEM. */

@@ -26,12 +26,12 @@ static int by_code(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static lt_status encode(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
+static lt_status encode_characters(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
 {
     const characters *c = t->state;
     int bytes;
     for (size_t at = 0; at < text->bytes; at += (size_t)bytes) {
-        const character key = {.code = lt_utf8_code(text->text + at, &bytes)};
+        const character key = {.code = lt_utf8_decode(text->text + at, &bytes)};
         const character *found = bsearch(&key, c->of, c->count, sizeof *c->of, by_code);
         if (!found)
             return lt_fail(LT_E_FORMAT,
@@ -43,7 +43,7 @@ static lt_status encode(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
     return LT_OK;
 }
 
-static void destroy(void *state)
+static void free_characters(void *state)
 {
     characters *c = state;
     lt_free(c->of);
@@ -54,9 +54,9 @@ static lt_status add_characters(lt_tokenizer *t, characters *c, const char *text
 {
     int bytes;
     for (size_t at = 0; at < size; at += (size_t)bytes) {
-        const uint32_t code = lt_utf8_code(text + at, &bytes);
+        const uint32_t code = lt_utf8_decode(text + at, &bytes);
         c->of[c->count++] = (character){.code = code, .id = t->size};
-        LT_TRY(lt_tokenizer_add(t, text + at, (size_t)bytes));
+        LT_TRY(lt_tokenizer_add_id(t, text + at, (size_t)bytes));
     }
     qsort(c->of, c->count, sizeof *c->of, by_code);
     for (size_t i = 1; i < c->count; i++)
@@ -64,12 +64,12 @@ static lt_status add_characters(lt_tokenizer *t, characters *c, const char *text
             return lt_fail(LT_E_ARG, "tokenizer: the vocabulary char:... has U+%04" PRIX32 " twice",
                            c->of[i].code);
     t->end = t->size;
-    return lt_tokenizer_add(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
+    return lt_tokenizer_add_id(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
 }
 
 lt_status lt_tokenizer_chars(lt_tokenizer *t, const char *argument)
 {
-    static const lt_tokenizer_kind kind = {.encode = encode, .destroy = destroy};
+    static const lt_tokenizer_kind kind = {.encode = encode_characters, .destroy = free_characters};
     const lt_text_part text = {.text = argument, .bytes = strlen(argument), .name = "char"};
     LT_TRY(lt_check_utf8(&text));
     characters *c = lt_alloc(1, sizeof *c);
@@ -98,7 +98,7 @@ lt_status lt_char_set_add(lt_char_set *set, const lt_text_part *text)
     int bytes;
     LT_TRY(lt_check_utf8(text));
     for (size_t at = 0; at < text->bytes; at += (size_t)bytes) {
-        const uint32_t code = lt_utf8_code(text->text + at, &bytes);
+        const uint32_t code = lt_utf8_decode(text->text + at, &bytes);
         if (!code)
             return lt_fail(LT_E_FORMAT, "%s: not text: zero byte at offset %" PRId64,
                            lt_text_part_name(text), text->offset + (int64_t)at);
@@ -107,25 +107,25 @@ lt_status lt_char_set_add(lt_char_set *set, const lt_text_part *text)
     return LT_OK;
 }
 
-static bool has(const lt_char_set *set, uint32_t code)
+static bool has_character(const lt_char_set *set, uint32_t code)
 {
     return set->has[code / 8] >> code % 8 & 1;
 }
 
-char *lt_char_set_name(const lt_char_set *set)
+char *lt_char_set_tokenizer_name(const lt_char_set *set)
 {
     static const char prefix[] = "char:";
     size_t count = 0;
     for (uint32_t code = 1; code < CODES; code++)
-        count += has(set, code);
+        count += has_character(set, code);
     char *name = lt_alloc(sizeof prefix + count * MOST_BYTES, 1);
     if (!name)
         return NULL;
     memcpy(name, prefix, sizeof prefix);
     char *at = name + strlen(prefix);
     for (uint32_t code = 1; code < CODES; code++)
-        if (has(set, code))
-            at += lt_utf8_put(at, code);
+        if (has_character(set, code))
+            at += lt_utf8_encode(at, code);
     *at = 0;
     return name;
 }

@@ -32,7 +32,7 @@ static bool is_hidden(const char *name)
 static lt_status add_folder(lt_corpus *c, const char *path)
 {
     static const lt_paths_rule texts = {is_text, is_hidden, .keep_empty = false};
-    LT_TRY(lt_paths_below(&c->files, path, &texts));
+    LT_TRY(lt_paths_add_below(&c->files, path, &texts));
     return c->files.count ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no .txt file in this folder", path);
 }
 
@@ -78,7 +78,7 @@ static bool is_blank(char byte)
 }
 
 /* A blank line ends a document; further blank lines are skipped. */
-static lt_status scan_lines(scan *s, char byte, int64_t at)
+static lt_status scan_for_blank_line(scan *s, char byte, int64_t at)
 {
     s->blank = s->blank && is_blank(byte);
     s->content = s->content || !is_blank(byte);
@@ -93,7 +93,7 @@ static lt_status scan_lines(scan *s, char byte, int64_t at)
 
 /* The first byte of the separator occurs in it only once, so after a mismatch a new match can only begin at this
  * byte. */
-static lt_status scan_ends(scan *s, char byte, int64_t at)
+static lt_status scan_for_end_of_text(scan *s, char byte, int64_t at)
 {
     static const char end[] = LT_END_OF_TEXT;
     const size_t bytes = sizeof end - 1, before = s->match;
@@ -111,8 +111,8 @@ static lt_status scan_block(scan *s, const char *block, size_t bytes, int64_t of
 {
     for (size_t i = 0; i < bytes; i++) {
         const int64_t at = offset + (int64_t)i;
-        LT_TRY(s->kind == LT_DOCUMENTS_BLANK_LINES ? scan_lines(s, block[i], at)
-                                                   : scan_ends(s, block[i], at));
+        LT_TRY(s->kind == LT_DOCUMENTS_BLANK_LINES ? scan_for_blank_line(s, block[i], at)
+                                                   : scan_for_end_of_text(s, block[i], at));
     }
     return LT_OK;
 }
@@ -142,14 +142,14 @@ static lt_status scan_file(lt_corpus *c, size_t file, lt_documents kind)
     scan s = {.c = c, .file = file, .kind = kind, .blank = true};
     struct stat info;
     int fd = -1;
-    LT_TRY(lt_file_descriptor(&fd, &info, c->files.path[file]));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, c->files.path[file]));
     lt_status st = scan_fd(&s, fd, info.st_size);
     close(fd);
     return st;
 }
 
 /* Scans the text of "kjv", which is decoded into memory. */
-static lt_status scan_memory(lt_corpus *c, const char *name, lt_documents kind)
+static lt_status scan_kjv(lt_corpus *c, const char *name, lt_documents kind)
 {
     scan s = {.c = c, .kind = kind, .blank = true};
     size_t bytes = 0;
@@ -175,7 +175,7 @@ lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind)
     if ((int)kind < 0 || kind > LT_DOCUMENTS_END_OF_TEXT)
         return lt_fail(LT_E_ARG, "tokens: documents is %d, want 0 .. %d", (int)kind,
                        (int)LT_DOCUMENTS_END_OF_TEXT);
-    LT_TRY(strcmp(path, "kjv") ? scan_files(c, path, kind) : scan_memory(c, path, kind));
+    LT_TRY(strcmp(path, "kjv") ? scan_files(c, path, kind) : scan_kjv(c, path, kind));
     return c->documents ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no text", path);
 }
 
@@ -190,7 +190,7 @@ void lt_corpus_clear(lt_corpus *c)
 /* --- Training and validation data --- */
 
 /* Returns the offset in the block of the first line that begins in it or, without any, of the first UTF-8 character. */
-static int64_t split_in(const char *block, size_t bytes)
+static int64_t find_line_start(const char *block, size_t bytes)
 {
     const char *line = memchr(block, '\n', bytes - 1);
     size_t i = 0;
@@ -200,22 +200,22 @@ static int64_t split_in(const char *block, size_t bytes)
 }
 
 /* Sets *split to the beginning of a line at `at` or up to a block later; without any, to that of a character. */
-static lt_status find_split(const lt_corpus *c, size_t file, int64_t at, int64_t end,
-                            int64_t *split)
+static lt_status find_split_offset(const lt_corpus *c, size_t file, int64_t at, int64_t end,
+                                   int64_t *split)
 {
     const size_t bytes = end - at < BLOCK ? (size_t)(end - at) : BLOCK;
     struct stat info;
     int fd = -1;
     if (c->memory) {
-        *split = at + split_in(c->memory + at, bytes);
+        *split = at + find_line_start(c->memory + at, bytes);
         return LT_OK;
     }
-    LT_TRY(lt_file_descriptor(&fd, &info, c->files.path[file]));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, c->files.path[file]));
     char *block = lt_alloc(BLOCK, 1);
     lt_status st =
         block ? lt_read_at(fd, c->files.path[file], block, bytes, (uint64_t)at) : LT_E_NOMEM;
     if (!st)
-        *split = at + split_in(block, bytes);
+        *split = at + find_line_start(block, bytes);
     lt_free(block);
     close(fd);
     return st;
@@ -230,7 +230,7 @@ static lt_status split_document(lt_corpus *c, double fraction)
         return lt_fail(LT_E_FORMAT,
                        "%s: %" PRId64 " bytes are too few for a validation fraction of %g", path,
                        whole.bytes, fraction);
-    LT_TRY(find_split(c, whole.file, whole.offset + at, whole.offset + whole.bytes, &split));
+    LT_TRY(find_split_offset(c, whole.file, whole.offset + at, whole.offset + whole.bytes, &split));
     lt_document *grown = lt_grow(c->document, &c->capacity, 2, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
@@ -249,7 +249,7 @@ typedef struct ranked_document {
     size_t document;
 } ranked_document;
 
-static int by_number(const void *a, const void *b)
+static int compare_random_numbers(const void *a, const void *b)
 {
     const ranked_document *x = a, *y = b;
     if (x->number != y->number)
@@ -269,7 +269,7 @@ static lt_status split_documents(lt_corpus *c, double fraction)
         return LT_E_NOMEM;
     for (size_t i = 0; i < c->documents; i++)
         d[i] = (ranked_document){.number = lt_rng_key(0, LT_STREAM_DATA, i, 0), .document = i};
-    qsort(d, c->documents, sizeof *d, by_number);
+    qsort(d, c->documents, sizeof *d, compare_random_numbers);
     size_t count = (size_t)((double)c->documents * fraction + 0.5);
     count = count < 1 ? 1 : count >= c->documents ? c->documents - 1 : count;
     for (size_t i = 0; i < count; i++)
@@ -342,7 +342,7 @@ lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_vis
                                   .offset = d->offset};
         return visit(context, &all);
     }
-    LT_TRY(lt_file_descriptor(&r.fd, &info, r.path));
+    LT_TRY(lt_file_open_descriptor(&r.fd, &info, r.path));
     lt_status st = read_parts(&r, visit, context);
     close(r.fd);
     lt_free(r.text);
@@ -361,7 +361,7 @@ static lt_status open_chars(const lt_corpus *c, lt_tokenizer **out)
     lt_status st = LT_OK;
     for (size_t i = 0; i < c->documents && !st; i++)
         st = lt_corpus_read(c, &c->document[i], add_chars, set);
-    char *name = st ? NULL : lt_char_set_name(set);
+    char *name = st ? NULL : lt_char_set_tokenizer_name(set);
     if (!st)
         st = name ? lt_tokenizer_open(out, name) : LT_E_NOMEM;
     lt_free(name);

@@ -11,11 +11,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-static lt_status encode(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
+static lt_status encode_words(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
 {
     size_t unknown = 0, word;
     for (size_t at = 0; at < text->bytes; at += word) {
-        word = lt_gpt2_word(text->text + at, text->bytes - at);
+        word = lt_gpt2_word_bytes(text->text + at, text->bytes - at);
         LT_TRY(lt_bpe_encode(t->state, text->text + at, word, ids, &unknown));
         if (unknown < word)
             return lt_fail(LT_E_FORMAT,
@@ -26,7 +26,7 @@ static lt_status encode(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids)
     return LT_OK;
 }
 
-static void destroy(void *state)
+static void free_bpe(void *state)
 {
     lt_bpe *bpe = state;
     lt_bpe_free(&bpe);
@@ -41,7 +41,7 @@ typedef struct id_index {
 } id_index;
 
 /* Returns the hash table element of the id with these bytes, or the empty element where it would be. */
-static int32_t *find(const id_index *x, const char *text, size_t bytes)
+static int32_t *find_id_slot(const id_index *x, const char *text, size_t bytes)
 {
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, text, bytes);
     for (at ^= at >> 32;; at++) {
@@ -65,7 +65,7 @@ static lt_status fill_index(id_index *x, const lt_gpt2_files *f)
         const lt_gpt2_entry *e = &f->entry[i];
         if (e->special)
             continue;
-        int32_t *id = find(x, e->text, e->bytes);
+        int32_t *id = find_id_slot(x, e->text, e->bytes);
         if (*id >= 0)
             return lt_fail(LT_E_FORMAT, "%s: the ids %d and %zu have the same bytes", f->path, *id,
                            i);
@@ -75,14 +75,14 @@ static lt_status fill_index(id_index *x, const lt_gpt2_files *f)
 }
 
 /* Looks up the id of a text in GPT-2's characters. buffer: size bytes of workspace. */
-static lt_status id_of(const id_index *x, size_t rank, const char *text, size_t size, char *buffer,
-                       int32_t *id)
+static lt_status look_up_id(const id_index *x, size_t rank, const char *text, size_t size,
+                            char *buffer, int32_t *id)
 {
     const lt_gpt2_files *f = x->files;
     size_t bytes = 0;
     *id = -1;
-    if (lt_gpt2_bytes(text, size, buffer, &bytes))
-        *id = *find(x, buffer, bytes);
+    if (lt_gpt2_decode_bytes(text, size, buffer, &bytes))
+        *id = *find_id_slot(x, buffer, bytes);
     return *id >= 0 ? LT_OK
                     : lt_fail(LT_E_FORMAT, "%s: merge %zu has '%.*s', which is not in %s",
                               f->merges_path, rank + 1, (int)size, text, f->path);
@@ -99,12 +99,12 @@ static lt_status add_merge(lt_bpe *bpe, const id_index *x, size_t rank)
     memcpy(both, m->left, m->left_bytes);
     memcpy(both + m->left_bytes, m->right, right_bytes);
     int32_t left, right = -1, merged = -1;
-    lt_status st = id_of(x, rank, m->left, m->left_bytes, buffer, &left);
+    lt_status st = look_up_id(x, rank, m->left, m->left_bytes, buffer, &left);
     if (!st)
-        st = id_of(x, rank, m->right, right_bytes, buffer, &right);
+        st = look_up_id(x, rank, m->right, right_bytes, buffer, &right);
     if (!st)
-        st = id_of(x, rank, both, size, buffer, &merged);
-    if (!st && !lt_bpe_add(bpe, left, right, merged))
+        st = look_up_id(x, rank, both, size, buffer, &merged);
+    if (!st && !lt_bpe_add_merge(bpe, left, right, merged))
         st = lt_fail(LT_E_FORMAT, "%s: merge %zu, '%.*s %s', occurs twice", x->files->merges_path,
                      rank + 1, (int)m->left_bytes, m->left, m->right);
     lt_free(buffer);
@@ -118,7 +118,7 @@ static lt_status fill_bpe(lt_bpe *bpe, const lt_gpt2_files *f)
     lt_status st = fill_index(&x, f);
     for (int i = 0; i < BYTES && !st; i++) {
         const char byte = (char)(unsigned char)i;
-        lt_bpe_set_byte(bpe, (unsigned char)i, *find(&x, &byte, 1));
+        lt_bpe_set_byte(bpe, (unsigned char)i, *find_id_slot(&x, &byte, 1));
     }
     for (size_t i = 0; i < f->merges && !st; i++)
         st = add_merge(bpe, &x, i);
@@ -128,15 +128,15 @@ static lt_status fill_bpe(lt_bpe *bpe, const lt_gpt2_files *f)
 
 /* --- The tokenizer --- */
 
-static lt_status fill(lt_tokenizer *t, const lt_gpt2_files *f)
+static lt_status fill_tokenizer(lt_tokenizer *t, const lt_gpt2_files *f)
 {
-    static const lt_tokenizer_kind kind = {.encode = encode, .destroy = destroy};
+    static const lt_tokenizer_kind kind = {.encode = encode_words, .destroy = free_bpe};
     lt_bpe *bpe = NULL;
     for (size_t i = 0; i < f->count; i++) {
         const lt_gpt2_entry *e = &f->entry[i];
         if (e->bytes == strlen(LT_END_OF_TEXT) && !memcmp(e->text, LT_END_OF_TEXT, e->bytes))
             t->end = t->size;
-        LT_TRY(lt_tokenizer_add(t, e->text, e->bytes));
+        LT_TRY(lt_tokenizer_add_id(t, e->text, e->bytes));
     }
     if (t->end < 0)
         return lt_fail(LT_E_FORMAT, "%s: the vocabulary lacks %s", f->path, LT_END_OF_TEXT);
@@ -149,9 +149,9 @@ static lt_status fill(lt_tokenizer *t, const lt_gpt2_files *f)
 lt_status lt_tokenizer_gpt2(lt_tokenizer *t, const char *argument)
 {
     lt_gpt2_files f = {0};
-    lt_status st = lt_gpt2_read(&f, argument);
+    lt_status st = lt_gpt2_files_read(&f, argument);
     if (!st)
-        st = fill(t, &f);
-    lt_gpt2_clear(&f);
+        st = fill_tokenizer(t, &f);
+    lt_gpt2_files_clear(&f);
     return st;
 }

@@ -36,12 +36,12 @@ static int byte_of(uint32_t code)
     return -1;
 }
 
-bool lt_gpt2_bytes(const char *text, size_t size, char *to, size_t *bytes)
+bool lt_gpt2_decode_bytes(const char *text, size_t size, char *to, size_t *bytes)
 {
     int step;
     *bytes = 0;
     for (size_t at = 0; at < size; at += (size_t)step) {
-        const int byte = byte_of(lt_utf8_code(text + at, &step));
+        const int byte = byte_of(lt_utf8_decode(text + at, &step));
         if (byte < 0)
             return false;
         to[(*bytes)++] = (char)(unsigned char)byte;
@@ -80,14 +80,14 @@ static lt_status add_entry(lt_gpt2_files *f, const char *text, int64_t id)
     e->text = lt_alloc(size + 1, 1);
     if (!e->text)
         return LT_E_NOMEM;
-    if (!size || !lt_gpt2_bytes(text, size, e->text, &e->bytes))
+    if (!size || !lt_gpt2_decode_bytes(text, size, e->text, &e->bytes))
         return lt_fail(LT_E_FORMAT, "%s: the entry '%s' (id %" PRId64 ") represents no bytes",
                        f->path, text, id);
     return LT_OK;
 }
 
 /* Reads the vocabulary, a JSON object {"TEXT": ID, ...}. */
-static lt_status read_ids(lt_gpt2_files *f, const lt_json_value *object)
+static lt_status read_vocabulary(lt_gpt2_files *f, const lt_json_value *object)
 {
     if (!object || object->type != LT_JSON_OBJECT || !object->count)
         return lt_fail(LT_E_FORMAT, "%s: the vocabulary is not an object of texts and ids",
@@ -100,7 +100,7 @@ static lt_status read_ids(lt_gpt2_files *f, const lt_json_value *object)
     return LT_OK;
 }
 
-static lt_status check_ids(const lt_gpt2_files *f)
+static lt_status check_no_missing_ids(const lt_gpt2_files *f)
 {
     for (size_t id = 0; id < f->count; id++)
         if (!f->entry[id].text)
@@ -132,7 +132,7 @@ static lt_status read_merge(lt_gpt2_files *f, const char *text)
 }
 
 /* Reads merges.txt, which may begin with a line "#version". */
-static lt_status read_lines(lt_gpt2_files *f, size_t bytes)
+static lt_status read_merges_txt(lt_gpt2_files *f, size_t bytes)
 {
     char *at = f->text, *end = f->text + bytes;
     const lt_text_part all = {.text = at, .bytes = bytes, .name = f->merges_path};
@@ -155,13 +155,13 @@ static lt_status read_lines(lt_gpt2_files *f, size_t bytes)
     return LT_OK;
 }
 
-static lt_status read_two_files(lt_gpt2_files *f)
+static lt_status read_vocab_and_merges(lt_gpt2_files *f)
 {
     size_t bytes = 0;
     LT_TRY(lt_json_load(&f->json, f->path));
-    LT_TRY(read_ids(f, lt_json_root(f->json)));
+    LT_TRY(read_vocabulary(f, lt_json_root(f->json)));
     LT_TRY(lt_json_read_file(f->merges_path, &f->text, &bytes));
-    return read_lines(f, bytes);
+    return read_merges_txt(f, bytes);
 }
 
 /* --- tokenizer.json --- */
@@ -230,14 +230,14 @@ static lt_status read_json_merge(lt_gpt2_files *f, const lt_json_value *v)
     return add_merge(f, left->string, strlen(left->string), right->string);
 }
 
-static lt_status read_one_file(lt_gpt2_files *f)
+static lt_status read_tokenizer_json(lt_gpt2_files *f)
 {
     LT_TRY(lt_json_load(&f->json, f->path));
     const lt_json_value *root = lt_json_root(f->json), *model = lt_json_member(root, "model"),
                         *merges = lt_json_member(model, "merges"),
                         *added = lt_json_member(root, "added_tokens");
     LT_TRY(check_rules(f, root, model));
-    LT_TRY(read_ids(f, lt_json_member(model, "vocab")));
+    LT_TRY(read_vocabulary(f, lt_json_member(model, "vocab")));
     for (const lt_json_value *v = added ? added->child : NULL; v; v = v->next)
         LT_TRY(read_added(f, v));
     for (const lt_json_value *v = merges ? merges->child : NULL; v; v = v->next)
@@ -245,7 +245,7 @@ static lt_status read_one_file(lt_gpt2_files *f)
     return LT_OK;
 }
 
-lt_status lt_gpt2_read(lt_gpt2_files *f, const char *folder)
+lt_status lt_gpt2_files_read(lt_gpt2_files *f, const char *folder)
 {
     f->path = lt_format("%s/vocab.json", folder);
     f->merges_path = lt_format("%s/merges.txt", folder);
@@ -263,11 +263,11 @@ lt_status lt_gpt2_read(lt_gpt2_files *f, const char *folder)
     } else {
         lt_free(whole);
     }
-    LT_TRY(!f->merges_path ? LT_E_NOMEM : one ? read_one_file(f) : read_two_files(f));
-    return check_ids(f);
+    LT_TRY(!f->merges_path ? LT_E_NOMEM : one ? read_tokenizer_json(f) : read_vocab_and_merges(f));
+    return check_no_missing_ids(f);
 }
 
-void lt_gpt2_clear(lt_gpt2_files *f)
+void lt_gpt2_files_clear(lt_gpt2_files *f)
 {
     for (size_t i = 0; i < f->count; i++)
         lt_free(f->entry[i].text);

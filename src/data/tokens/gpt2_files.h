@@ -34,11 +34,11 @@ typedef struct lt_gpt2_files {
 /* Reads FOLDER/vocab.json and FOLDER/merges.txt or, without vocab.json, FOLDER/tokenizer.json. Every id in 0 .. count-1
  * has a text. Clear f in any case. Errors: LT_E_IO; LT_E_FORMAT with file and entry; LT_E_UNSUPPORTED (a tokenizer.json
  * with rules that GPT-2 does not have). */
-lt_status lt_gpt2_read(lt_gpt2_files *f, const char *folder);
-void lt_gpt2_clear(lt_gpt2_files *f);
+lt_status lt_gpt2_files_read(lt_gpt2_files *f, const char *folder);
+void lt_gpt2_files_clear(lt_gpt2_files *f);
 
 /* Converts GPT-2's characters to the bytes that they represent. to: size bytes; *bytes: number of bytes written.
  * Returns false for a character that represents no byte. */
-bool lt_gpt2_bytes(const char *text, size_t size, char *to, size_t *bytes);
+bool lt_gpt2_decode_bytes(const char *text, size_t size, char *to, size_t *bytes);
 
 #endif

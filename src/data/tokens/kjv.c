@@ -29,10 +29,10 @@ enum { SIZE_AT = 84, COUNT_AT = 88, TABLE_AT = 92, WINDOW = 1 << 16, MOST = 4096
 
 static uint32_t number_at(const uint8_t *file, size_t at)
 {
-    return (uint32_t)lt_big_endian(file + at, NUMBER);
+    return (uint32_t)lt_read_big_endian(file + at, NUMBER);
 }
 
-static lt_status check(const uint8_t *file, size_t bytes, const char *name)
+static lt_status check_kjv_header(const uint8_t *file, size_t bytes, const char *name)
 {
     static const char magic[] = "EC02Compressed Data File";
     if (bytes < TABLE_AT || memcmp(file, magic, strlen(magic)) != 0)
@@ -64,7 +64,7 @@ static bool run_gzip(int from, int to)
 
 /* Expands a window after adding the header of compress (codes of up to 16 bits, block mode). Returns the size, or -1 on
  * failure. */
-static int64_t expand(const uint8_t *window, size_t bytes, char *to)
+static int64_t expand_window(const uint8_t *window, size_t bytes, char *to)
 {
     static const uint8_t header[] = {0x1f, 0x9d, 0x90};
     const int in = memfd_create("kjv.Z", MFD_CLOEXEC), out = memfd_create("kjv", MFD_CLOEXEC);
@@ -81,16 +81,17 @@ static int64_t expand(const uint8_t *window, size_t bytes, char *to)
     return got;
 }
 
-static lt_status decode(const uint8_t *file, size_t file_bytes, const char *name, char *out,
-                        size_t *bytes)
+static lt_status decode_windows(const uint8_t *file, size_t file_bytes, const char *name, char *out,
+                                size_t *bytes)
 {
     const uint32_t count = number_at(file, COUNT_AT);
     for (uint32_t i = 0; i < count; i++) {
         const size_t begin = number_at(file, TABLE_AT + (size_t)i * NUMBER),
                      end = i + 1 == count ? file_bytes
                                           : number_at(file, TABLE_AT + (size_t)(i + 1) * NUMBER);
-        const int64_t got =
-            begin > end || end > file_bytes ? -1 : expand(file + begin, end - begin, out + *bytes);
+        const int64_t got = begin > end || end > file_bytes
+                                ? -1
+                                : expand_window(file + begin, end - begin, out + *bytes);
         if (got < 0)
             return lt_fail(
                 LT_E_FORMAT,
@@ -104,12 +105,12 @@ static lt_status decode(const uint8_t *file, size_t file_bytes, const char *name
 lt_status lt_kjv_decode(const void *file, size_t file_bytes, const char *name, char **out,
                         size_t *bytes)
 {
-    LT_TRY(check(file, file_bytes, name));
+    LT_TRY(check_kjv_header(file, file_bytes, name));
     *bytes = 0;
     char *text = lt_alloc(number_at(file, COUNT_AT), WINDOW);
     if (!text)
         return LT_E_NOMEM;
-    lt_status st = decode(file, file_bytes, name, text, bytes);
+    lt_status st = decode_windows(file, file_bytes, name, text, bytes);
     if (st)
         lt_free(text);
     else

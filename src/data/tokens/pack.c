@@ -24,7 +24,7 @@ typedef struct packer {
     lt_tokens_report report;
 } packer;
 
-static lt_status add_text(void *context, const lt_text_part *text)
+static lt_status encode_and_write(void *context, const lt_text_part *text)
 {
     packer *p = context;
     p->ids.count = 0;
@@ -38,7 +38,7 @@ static lt_status add_document(packer *p, const lt_document *d)
     const int split = d->val ? VAL : TRAIN;
     p->to = &p->writer[split];
     LT_TRY(lt_token_writer_begin(p->to));
-    LT_TRY(lt_corpus_read(&p->corpus, d, add_text, p));
+    LT_TRY(lt_corpus_read(&p->corpus, d, encode_and_write, p));
     p->report.documents[split]++;
     p->report.tokens[split] = (int64_t)p->to->header.count;
     if (p->progress && !p->progress(p->context, &p->report))
@@ -55,7 +55,7 @@ static lt_status open_writer(packer *p, int split)
     return st;
 }
 
-static lt_status write_parts(packer *p, bool val)
+static lt_status write_token_files(packer *p, bool val)
 {
     for (int split = val ? VAL : TRAIN; split < SPLITS; split++)
         LT_TRY(open_writer(p, split));
@@ -74,7 +74,7 @@ static lt_status open_corpus(packer *p, const char *path, const lt_tokens_config
     return LT_OK;
 }
 
-static lt_status check_free(const char *folder)
+static lt_status check_folder_is_new(const char *folder)
 {
     struct stat info;
     if (!lstat(folder, &info))
@@ -86,13 +86,13 @@ lt_status lt_tokens_pack(const char *folder, const char *path, const lt_tokens_c
                          lt_tokens_progress_fn *progress, void *context, lt_tokens_report *report)
 {
     packer p = {.progress = progress, .context = context};
-    lt_status st = check_free(folder);
+    lt_status st = check_folder_is_new(folder);
     if (!st)
         st = open_corpus(&p, path, config);
     if (!st)
         st = lt_atomic_dir_begin(&p.commit, folder);
     if (!st)
-        st = write_parts(&p, !(config->val_fraction < 0));
+        st = write_token_files(&p, !(config->val_fraction < 0));
     for (int split = 0; split < SPLITS; split++)
         lt_token_writer_abandon(&p.writer[split]);
     lt_atomic_dir_abandon(&p.commit);

@@ -39,19 +39,19 @@ static lt_status find_best(const float *logits, int count, int32_t *best)
 
 /* --- Heap of ids, the most likely on top --- */
 
-static bool likelier(const float *logits, int32_t a, int32_t b)
+static bool is_likelier(const float *logits, int32_t a, int32_t b)
 {
     return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
 }
 
 /* Sifts down the id at `at`. */
-static void sink(int32_t *heap, int count, int at, const float *logits)
+static void sift_down(int32_t *heap, int count, int at, const float *logits)
 {
     const int32_t id = heap[at];
     for (int child; (child = 2 * at + 1) < count; at = child) {
-        if (child + 1 < count && likelier(logits, heap[child + 1], heap[child]))
+        if (child + 1 < count && is_likelier(logits, heap[child + 1], heap[child]))
             child++;
-        if (!likelier(logits, heap[child], id))
+        if (!is_likelier(logits, heap[child], id))
             break;
         heap[at] = heap[child];
     }
@@ -63,7 +63,7 @@ static void make_heap(int32_t *heap, int count, const float *logits)
     for (int32_t id = 0; id < count; id++)
         heap[id] = id;
     for (int at = count / 2 - 1; at >= 0; at--)
-        sink(heap, count, at, logits);
+        sift_down(heap, count, at, logits);
 }
 
 /* --- Drawing --- */
@@ -82,7 +82,7 @@ static int32_t id_at(const candidates *c, int i)
     return c->id ? c->id[i] : i;
 }
 
-static double weight(const candidates *c, int i)
+static double candidate_weight(const candidates *c, int i)
 {
     return exp(((double)c->logits[id_at(c, i)] - (double)c->largest) / c->temperature);
 }
@@ -91,19 +91,19 @@ static double sum_of(const candidates *c)
 {
     double sum = 0;
     for (int i = 0; i < c->count; i++)
-        sum += weight(c, i);
+        sum += candidate_weight(c, i);
     return sum;
 }
 
 /* Returns the first id at which the sum of weights exceeds the fraction u of the total, 0 <= u < 1. If rounding
  * prevents that, the last id with a positive weight. */
-static int32_t draw(const candidates *c, double u)
+static int32_t draw_id(const candidates *c, double u)
 {
     const double want = u * sum_of(c);
     double sum = 0;
     int last = 0;
     for (int i = 0; i < c->count; i++) {
-        const double w = weight(c, i);
+        const double w = candidate_weight(c, i);
         sum += w;
         last = w > 0 ? i : last;
         if (sum > want)
@@ -121,9 +121,9 @@ static int select_top(const candidates *all, int most, double enough, int32_t *h
     make_heap(heap, all->count, all->logits);
     while (count < most && sum < enough) {
         id[count] = heap[0];
-        sum += weight(all, id[count++]);
+        sum += candidate_weight(all, id[count++]);
         heap[0] = heap[all->count - count];
-        sink(heap, all->count - count, 0, all->logits);
+        sift_down(heap, all->count - count, 0, all->logits);
     }
     return count;
 }
@@ -135,20 +135,20 @@ static int count_top_p(const candidates *c, double top_p)
     const double want = top_p * sum_of(c);
     double sum = 0;
     for (int i = 0; i < c->count; i++) {
-        sum += weight(c, i);
+        sum += candidate_weight(c, i);
         if (sum >= want)
             return i + 1;
     }
     return c->count;
 }
 
-static bool limits_ids(double top_p)
+static bool is_top_p_active(double top_p)
 {
     return top_p > 0 && top_p < 1;
 }
 
 /* Draws from the ids that top_k and top_p permit. */
-static lt_status draw_top(const candidates *all, const lt_sampling *s, double u, int32_t *id)
+static lt_status draw_from_top(const candidates *all, const lt_sampling *s, double u, int32_t *id)
 {
     const int most = s->top_k && s->top_k < all->count ? s->top_k : all->count;
     const double enough = s->top_k ? (double)INFINITY : s->top_p * sum_of(all);
@@ -158,9 +158,9 @@ static lt_status draw_top(const candidates *all, const lt_sampling *s, double u,
     candidates c = *all;
     c.id = heap + all->count;
     c.count = select_top(all, most, enough, heap, c.id);
-    if (s->top_k && limits_ids(s->top_p))
+    if (s->top_k && is_top_p_active(s->top_p))
         c.count = count_top_p(&c, s->top_p);
-    *id = draw(&c, u);
+    *id = draw_id(&c, u);
     lt_free(heap);
     return LT_OK;
 }
@@ -181,8 +181,8 @@ lt_status lt_sample_id(int32_t *id, const float *logits, int count, const lt_sam
     lt_rng rng = {.key =
                       lt_rng_key(config->seed, LT_STREAM_SAMPLE, (uint64_t)text, (uint64_t)place)};
     const double u = lt_rng_uniform(&rng);
-    if (config->top_k || limits_ids(config->top_p))
-        return draw_top(&all, config, u, id);
-    *id = draw(&all, u);
+    if (config->top_k || is_top_p_active(config->top_p))
+        return draw_from_top(&all, config, u, id);
+    *id = draw_id(&all, u);
     return LT_OK;
 }

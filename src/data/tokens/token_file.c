@@ -32,7 +32,7 @@ bool lt_is_token_file(const char *path)
     char magic[sizeof((lt_token_header *)0)->magic];
     struct stat info;
     int fd = -1;
-    if (lt_file_descriptor(&fd, &info, path))
+    if (lt_file_open_descriptor(&fd, &info, path))
         return false;
     const bool is = info.st_size >= (off_t)sizeof magic
                     && !lt_read_at(fd, path, magic, sizeof magic, 0)
@@ -94,7 +94,7 @@ lt_status lt_token_file_open(lt_token_file *f, const char *path)
     f->path = lt_strdup(path);
     if (!f->path)
         return LT_E_NOMEM;
-    LT_TRY(lt_file_descriptor(&f->fd, &info, path));
+    LT_TRY(lt_file_open_descriptor(&f->fd, &info, path));
     if (info.st_size < (off_t)sizeof f->header)
         return lt_fail(LT_E_FORMAT, "%s: %lld bytes are too few for a token file", path,
                        (long long)info.st_size);
@@ -115,8 +115,8 @@ void lt_token_file_close(lt_token_file *f)
 }
 
 /* Converts count ids of a chunk to int32_t. first: index of the first one in the file, for messages. */
-static lt_status widen(const lt_token_file *f, const void *chunk, int64_t first, int64_t count,
-                       int32_t *out)
+static lt_status convert_ids_to_i32(const lt_token_file *f, const void *chunk, int64_t first,
+                                    int64_t count, int32_t *out)
 {
     const uint16_t *narrow = chunk;
     const uint32_t *wide = chunk;
@@ -146,8 +146,8 @@ lt_status lt_token_file_read(const lt_token_file *f, int64_t first, int64_t coun
             return lt_fail(LT_E_FORMAT,
                            "%s: ids %" PRId64 " .. %" PRId64 " are corrupt (wrong checksum)",
                            f->path, begin, begin + size - 1);
-        LT_TRY(
-            widen(f, (const char *)chunk + (size_t)(first - begin) * h->width, first, take, out));
+        LT_TRY(convert_ids_to_i32(f, (const char *)chunk + (size_t)(first - begin) * h->width,
+                                  first, take, out));
         first += take;
         count -= take;
         out += take;
@@ -224,7 +224,7 @@ lt_status lt_token_writer_begin(lt_token_writer *w)
     return lt_token_writer_add(w, &end, 1);
 }
 
-static lt_status write_ends(lt_token_writer *w)
+static lt_status write_header_and_table(lt_token_writer *w)
 {
     static const char zeros[ALIGN];
     lt_token_header *h = &w->header;
@@ -242,7 +242,7 @@ static lt_status write_ends(lt_token_writer *w)
 
 lt_status lt_token_writer_finish(lt_token_writer *w)
 {
-    lt_status st = lt_replacement_close(&w->file, write_ends(w), true);
+    lt_status st = lt_replacement_close(&w->file, write_header_and_table(w), true);
     lt_token_writer_abandon(w);
     return st;
 }

@@ -119,7 +119,7 @@ static const lt_dataset_ops ops = {
 
 /* --- Opening --- */
 
-static lt_status finish(tokens *t, int length)
+static lt_status set_shape_and_count(tokens *t, int length)
 {
     if (t->count < 2)
         return lt_fail(LT_E_FORMAT, "%s: %" PRId64 " tokens, want at least 2", t->path, t->count);
@@ -195,7 +195,7 @@ static lt_status open_path(tokens *t, const char *path, const lt_tokens_config *
         return LT_E_NOMEM;
     LT_TRY(split || lt_is_token_file(path) ? open_file(t, t->path)
                                            : open_text(t, path, config, train));
-    return finish(t, config->length);
+    return set_shape_and_count(t, config->length);
 }
 
 lt_status lt_dataset_tokens(lt_dataset **out, const char *path, const lt_tokens_config *config,

@@ -43,10 +43,10 @@ lt_status lt_tokenizer_bytes(lt_tokenizer *t)
     t->kind = &bytes;
     for (int i = 0; i < BYTES; i++) {
         const char byte = (char)(unsigned char)i;
-        LT_TRY(lt_tokenizer_add(t, &byte, 1));
+        LT_TRY(lt_tokenizer_add_id(t, &byte, 1));
     }
     t->end = t->size;
-    return lt_tokenizer_add(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
+    return lt_tokenizer_add_id(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
 }
 
 /* --- All --- */

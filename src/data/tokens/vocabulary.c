@@ -9,7 +9,7 @@
 #include <limits.h>
 #include <string.h>
 
-lt_status lt_tokenizer_add(lt_tokenizer *t, const char *text, size_t bytes)
+lt_status lt_tokenizer_add_id(lt_tokenizer *t, const char *text, size_t bytes)
 {
     const size_t count = (size_t)t->size, begin = count ? t->first[count] : 0;
     if (count == INT_MAX)
@@ -63,7 +63,7 @@ lt_status lt_check_utf8(const lt_text_part *text)
 {
     const char *end = text->text + text->bytes;
     for (const char *at = text->text; at < end;) {
-        const int bytes = lt_utf8_bytes(at, end);
+        const int bytes = lt_utf8_length(at, end);
         if (!bytes)
             return lt_fail(LT_E_FORMAT, "%s: the byte 0x%02x at offset %" PRId64 " is not UTF-8",
                            lt_text_part_name(text), (unsigned char)*at,

@@ -28,7 +28,7 @@ struct lt_tokenizer {
 };
 
 /* Adds the next id with its bytes. Errors: LT_E_NOMEM, LT_E_FORMAT (too many ids). */
-lt_status lt_tokenizer_add(lt_tokenizer *t, const char *text, size_t bytes);
+lt_status lt_tokenizer_add_id(lt_tokenizer *t, const char *text, size_t bytes);
 
 /* Appends an id. Errors: LT_E_NOMEM. */
 lt_status lt_ids_add(lt_ids *ids, int32_t id);
@@ -48,7 +48,7 @@ lt_status lt_char_set_new(lt_char_set **out);
 /* Errors: LT_E_FORMAT (not UTF-8, or U+0000). */
 lt_status lt_char_set_add(lt_char_set *set, const lt_text_part *text);
 /* Returns the tokenizer name, "char:" and the characters sorted by code, or NULL if out of memory; lt_free() it. */
-char *lt_char_set_name(const lt_char_set *set);
+char *lt_char_set_tokenizer_name(const lt_char_set *set);
 void lt_char_set_free(lt_char_set **set);
 
 #endif

@@ -64,16 +64,16 @@ lt_char_class lt_char_class_of(uint32_t code)
 }
 
 /* Returns the bytes of the characters of this class at the beginning of text. */
-static size_t run_of(lt_char_class class, const char *text, size_t bytes)
+static size_t class_run_bytes(lt_char_class class, const char *text, size_t bytes)
 {
     size_t at = 0;
     int size;
-    while (at < bytes && lt_char_class_of(lt_utf8_code(text + at, &size)) == class)
+    while (at < bytes && lt_char_class_of(lt_utf8_decode(text + at, &size)) == class)
         at += (size_t)size;
     return at;
 }
 
-static size_t contraction(const char *text, size_t bytes)
+static size_t contraction_bytes(const char *text, size_t bytes)
 {
     static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
@@ -86,9 +86,9 @@ static size_t contraction(const char *text, size_t bytes)
 
 /* Returns the bytes of a run of white space. Excludes the last character if text follows the run, unless the run is
  * only that character. */
-static size_t space(const char *text, size_t bytes)
+static size_t space_run_bytes(const char *text, size_t bytes)
 {
-    const size_t run = run_of(LT_CHAR_SPACE, text, bytes);
+    const size_t run = class_run_bytes(LT_CHAR_SPACE, text, bytes);
     size_t last = run;
     if (run == bytes)
         return run;
@@ -97,13 +97,13 @@ static size_t space(const char *text, size_t bytes)
     return last ? last : run;
 }
 
-size_t lt_gpt2_word(const char *text, size_t bytes)
+size_t lt_gpt2_word_bytes(const char *text, size_t bytes)
 {
     int size;
-    const size_t skip = *text == ' ' && bytes > 1, ending = contraction(text, bytes);
+    const size_t skip = *text == ' ' && bytes > 1, ending = contraction_bytes(text, bytes);
     if (ending)
         return ending;
-    const lt_char_class class = lt_char_class_of(lt_utf8_code(text + skip, &size));
-    return class == LT_CHAR_SPACE ? space(text, bytes)
-                                  : skip + run_of(class, text + skip, bytes - skip);
+    const lt_char_class class = lt_char_class_of(lt_utf8_decode(text + skip, &size));
+    return class == LT_CHAR_SPACE ? space_run_bytes(text, bytes)
+                                  : skip + class_run_bytes(class, text + skip, bytes - skip);
 }

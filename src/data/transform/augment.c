@@ -30,7 +30,7 @@ static int short_side(int size, double crop_ratio)
     return (size * SHORT_SIDE + CROP / 2) / CROP;
 }
 
-lt_transform lt_transform_sized(const lt_transform *transform, int size)
+lt_transform lt_transform_with_size(const lt_transform *transform, int size)
 {
     lt_transform t = *transform;
     t.size = size;
@@ -112,7 +112,7 @@ static int32_t round_even(double x)
     return (int32_t)nearbyint(x);
 }
 
-static double uniform(double low, double high, lt_rng *rng)
+static double draw_uniform(double low, double high, lt_rng *rng)
 {
     return low + (high - low) * lt_rng_uniform(rng);
 }
@@ -138,8 +138,8 @@ lt_window lt_random_crop(const lt_transform *t, int32_t width, int32_t height, l
     double area = (double)width * height;
     double low = log(t->min_ratio), high = log(t->max_ratio);
     for (int i = 0; i < TRIES; i++) {
-        double target = area * uniform(t->min_scale, t->max_scale, rng);
-        double ratio = exp(uniform(low, high, rng));
+        double target = area * draw_uniform(t->min_scale, t->max_scale, rng);
+        double ratio = exp(draw_uniform(low, high, rng));
         double w = nearbyint(sqrt(target * ratio)), h = nearbyint(sqrt(target / ratio));
         if (w < 1 || w > width || h < 1 || h > height)
             continue;

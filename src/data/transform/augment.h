@@ -19,7 +19,7 @@ typedef struct lt_geometry {
 lt_status lt_transform_check(lt_transform *transform);
 
 /* Returns a checked transform with another input size and the same crop ratio. */
-lt_transform lt_transform_sized(const lt_transform *transform, int size);
+lt_transform lt_transform_with_size(const lt_transform *transform, int size);
 
 /* Draws the flip, then the crop. */
 lt_geometry lt_augment_geometry(const lt_transform *transform, int32_t width, int32_t height,

@@ -8,12 +8,12 @@
 
 enum { LEVELS = 256 };
 
-static size_t count_of(const lt_canvas *c)
+static size_t canvas_bytes(const lt_canvas *c)
 {
     return (size_t)c->size * (size_t)c->size * (size_t)c->channels;
 }
 
-static uint8_t luma(const uint8_t *p, int channels)
+static uint8_t pixel_luma(const uint8_t *p, int channels)
 {
     return channels == 1 ? p[0] : lt_luma(p[0], p[1], p[2]);
 }
@@ -27,14 +27,14 @@ static uint8_t blend(uint8_t from, uint8_t to, float amount)
 
 static void brightness(lt_canvas *c, double factor)
 {
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] = blend(0, c->pixels[i], (float)factor);
 }
 
 static void colour(lt_canvas *c, double factor)
 {
-    for (size_t i = 0; i < count_of(c); i += (size_t)c->channels) {
-        uint8_t grey = luma(c->pixels + i, c->channels);
+    for (size_t i = 0; i < canvas_bytes(c); i += (size_t)c->channels) {
+        uint8_t grey = pixel_luma(c->pixels + i, c->channels);
         for (int k = 0; k < c->channels; k++)
             c->pixels[i + (size_t)k] = blend(grey, c->pixels[i + (size_t)k], (float)factor);
     }
@@ -43,16 +43,16 @@ static void colour(lt_canvas *c, double factor)
 static void contrast(lt_canvas *c, double factor)
 {
     uint64_t sum = 0;
-    size_t pixels = count_of(c) / (size_t)c->channels;
+    size_t pixels = canvas_bytes(c) / (size_t)c->channels;
     for (size_t i = 0; i < pixels; i++)
-        sum += luma(c->pixels + i * (size_t)c->channels, c->channels);
+        sum += pixel_luma(c->pixels + i * (size_t)c->channels, c->channels);
     uint8_t mean = (uint8_t)((double)sum / (double)pixels + 0.5);
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] = blend(mean, c->pixels[i], (float)factor);
 }
 
 /* Returns the weighted mean of a pixel (weight 5) and the eight pixels around it. */
-static uint8_t smooth(const lt_canvas *c, size_t i)
+static uint8_t smoothed_pixel(const lt_canvas *c, size_t i)
 {
     size_t step = (size_t)c->channels, row = (size_t)c->size * step;
     const uint8_t *p = c->pixels + i;
@@ -66,32 +66,32 @@ static uint8_t smooth(const lt_canvas *c, size_t i)
 static void sharpness(lt_canvas *c, double factor)
 {
     size_t row = (size_t)c->size * (size_t)c->channels;
-    for (size_t i = 0; i < count_of(c); i++) {
+    for (size_t i = 0; i < canvas_bytes(c); i++) {
         size_t x = i % row / (size_t)c->channels, y = i / row, last = (size_t)c->size - 1;
         bool border = x == 0 || y == 0 || x == last || y == last;
-        c->other[i] = border ? c->pixels[i] : smooth(c, i);
+        c->other[i] = border ? c->pixels[i] : smoothed_pixel(c, i);
     }
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] = blend(c->other[i], c->pixels[i], (float)factor);
 }
 
 /* Maps each channel through its table. */
-static void look_up(lt_canvas *c, uint8_t table[3][LEVELS])
+static void apply_tables(lt_canvas *c, uint8_t table[3][LEVELS])
 {
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] = table[i % (size_t)c->channels][c->pixels[i]];
 }
 
 static void posterize(lt_canvas *c, double bits)
 {
     uint8_t mask = (uint8_t) ~((1U << (8 - (int)bits)) - 1);
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] &= mask;
 }
 
 static void solarize(lt_canvas *c, double threshold)
 {
-    for (size_t i = 0; i < count_of(c); i++)
+    for (size_t i = 0; i < canvas_bytes(c); i++)
         if (c->pixels[i] >= threshold)
             c->pixels[i] = (uint8_t)(255 - c->pixels[i]);
 }
@@ -99,7 +99,7 @@ static void solarize(lt_canvas *c, double threshold)
 static void histogram(const lt_canvas *c, int channel, uint32_t count[LEVELS])
 {
     memset(count, 0, LEVELS * sizeof *count);
-    for (size_t i = (size_t)channel; i < count_of(c); i += (size_t)c->channels)
+    for (size_t i = (size_t)channel; i < canvas_bytes(c); i += (size_t)c->channels)
         count[c->pixels[i]]++;
 }
 
@@ -120,7 +120,7 @@ static void stretch_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 }
 
 /* Makes the table of a histogram equalization. */
-static void equal_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
+static void equalize_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
 {
     uint32_t sum = 0, last = 0, used = 0;
     for (int i = 0; i < LEVELS; i++) {
@@ -136,7 +136,7 @@ static void equal_table(const uint32_t count[LEVELS], uint8_t table[LEVELS])
     }
 }
 
-static void by_histogram(lt_canvas *c, void (*make)(const uint32_t *count, uint8_t *table))
+static void map_by_histogram(lt_canvas *c, void (*make)(const uint32_t *count, uint8_t *table))
 {
     uint8_t table[3][LEVELS];
     uint32_t count[LEVELS];
@@ -144,19 +144,19 @@ static void by_histogram(lt_canvas *c, void (*make)(const uint32_t *count, uint8
         histogram(c, k, count);
         make(count, table[k]);
     }
-    look_up(c, table);
+    apply_tables(c, table);
 }
 
 static void auto_contrast(lt_canvas *c, double unused)
 {
     (void)unused;
-    by_histogram(c, stretch_table);
+    map_by_histogram(c, stretch_table);
 }
 
 static void equalize(lt_canvas *c, double unused)
 {
     (void)unused;
-    by_histogram(c, equal_table);
+    map_by_histogram(c, equalize_table);
 }
 
 typedef struct hsv {
@@ -198,7 +198,7 @@ static void from_hsv(hsv x, uint8_t p[3])
 static void hue(lt_canvas *c, double turn)
 {
     uint8_t shift = (uint8_t)(int)(turn * 255);
-    for (size_t i = 0; i < count_of(c) && c->channels == 3; i += 3) {
+    for (size_t i = 0; i < canvas_bytes(c) && c->channels == 3; i += 3) {
         hsv x = to_hsv(c->pixels + i);
         x.h = (uint8_t)(x.h + shift);
         from_hsv(x, c->pixels + i);
@@ -207,7 +207,7 @@ static void hue(lt_canvas *c, double turn)
 
 /* Copies to each pixel the one that the matrix [m0 m1 m2; m3 m4 m5] maps its centre to; black if that is outside.
  * Nearest neighbour in 16-bit fixed point, as in Pillow. */
-static void warp(lt_canvas *c, const double m[6])
+static void warp_affine(lt_canvas *c, const double m[6])
 {
     const size_t step = (size_t)c->channels;
     int64_t fixed[6];
@@ -226,7 +226,7 @@ static void warp(lt_canvas *c, const double m[6])
             for (size_t k = 0; k < step; k++)
                 to[k] = inside ? from[k] : 0;
         }
-    memcpy(c->pixels, c->other, count_of(c));
+    memcpy(c->pixels, c->other, canvas_bytes(c));
 }
 
 static void rotate(lt_canvas *c, double degrees)
@@ -237,27 +237,27 @@ static void rotate(lt_canvas *c, double degrees)
     double m[6] = {a, b, 0, -b, a, 0};
     m[2] = centre - centre * a - centre * b;
     m[5] = centre + centre * b - centre * a;
-    warp(c, m);
+    warp_affine(c, m);
 }
 
 static void shear_x(lt_canvas *c, double value)
 {
-    warp(c, (double[]){1, value, 0, 0, 1, 0});
+    warp_affine(c, (double[]){1, value, 0, 0, 1, 0});
 }
 
 static void shear_y(lt_canvas *c, double value)
 {
-    warp(c, (double[]){1, 0, 0, value, 1, 0});
+    warp_affine(c, (double[]){1, 0, 0, value, 1, 0});
 }
 
 static void translate_x(lt_canvas *c, double pixels)
 {
-    warp(c, (double[]){1, 0, -trunc(pixels), 0, 1, 0});
+    warp_affine(c, (double[]){1, 0, -trunc(pixels), 0, 1, 0});
 }
 
 static void translate_y(lt_canvas *c, double pixels)
 {
-    warp(c, (double[]){1, 0, 0, 0, 1, -trunc(pixels)});
+    warp_affine(c, (double[]){1, 0, 0, 0, 1, -trunc(pixels)});
 }
 
 void lt_pixel_apply(lt_canvas *c, lt_pixel_op op, double value)

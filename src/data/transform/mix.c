@@ -17,7 +17,7 @@ lt_status lt_mix_check(const lt_mix *mix)
     return LT_OK;
 }
 
-bool lt_mix_wanted(const lt_mix *mix)
+bool lt_mix_is_enabled(const lt_mix *mix)
 {
     return mix->mixup_alpha > 0 || mix->cutmix_alpha > 0;
 }
@@ -51,7 +51,7 @@ double lt_rng_beta(lt_rng *rng, double alpha)
     return 1 / (1 + exp(b - a));
 }
 
-static int32_t clip(double x, int32_t high)
+static int32_t clip_to_side(double x, int32_t high)
 {
     return x < 0 ? 0 : x > high ? high : (int32_t)x;
 }
@@ -60,8 +60,8 @@ static void draw_window(lt_mixing *m, int size, lt_rng *rng)
 {
     double x = lt_rng_below(rng, (uint32_t)size), y = lt_rng_below(rng, (uint32_t)size);
     double half = trunc(0.5 * sqrt(1 - m->share) * size);
-    int32_t left = clip(x - half, size), right = clip(x + half, size);
-    int32_t top = clip(y - half, size), low = clip(y + half, size);
+    int32_t left = clip_to_side(x - half, size), right = clip_to_side(x + half, size);
+    int32_t top = clip_to_side(y - half, size), low = clip_to_side(y + half, size);
     m->cut = true;
     m->window = (lt_window){left, top, right - left, low - top};
     m->share = 1 - (double)m->window.width * m->window.height / ((double)size * size);
@@ -71,7 +71,7 @@ lt_mixing lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
 {
     lt_mixing m = {.share = 1};
     double probability = mix->probability > 0 ? mix->probability : 1;
-    if (!lt_mix_wanted(mix) || !(lt_rng_uniform(rng) < probability))
+    if (!lt_mix_is_enabled(mix) || !(lt_rng_uniform(rng) < probability))
         return m;
     bool cut = mix->cutmix_alpha > 0;
     if (cut && mix->mixup_alpha > 0)
@@ -83,7 +83,7 @@ lt_mixing lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
 }
 
 /* Sets a = share a + (1 - share) b and b = share b + (1 - share) a. */
-static void average(uint8_t *a, uint8_t *b, size_t bytes, float share)
+static void average_pixels(uint8_t *a, uint8_t *b, size_t bytes, float share)
 {
     for (size_t i = 0; i < bytes; i++) {
         float x = a[i], y = b[i];
@@ -92,7 +92,7 @@ static void average(uint8_t *a, uint8_t *b, size_t bytes, float share)
     }
 }
 
-static void exchange(uint8_t *a, uint8_t *b, size_t bytes)
+static void swap_pixels(uint8_t *a, uint8_t *b, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         uint8_t swap = a[i];
@@ -109,12 +109,12 @@ void lt_mix_pixels(const lt_mixing *m, uint8_t *pixels, int count, int size, int
     for (int n = 0; n < count / 2; n++) {
         uint8_t *a = pixels + (size_t)n * all, *b = pixels + (size_t)(count - 1 - n) * all;
         if (!m->cut) {
-            average(a, b, all, (float)m->share);
+            average_pixels(a, b, all, (float)m->share);
             continue;
         }
         for (int32_t y = m->window.y; y < m->window.y + m->window.height; y++) {
             size_t at = (size_t)y * row + (size_t)m->window.x * (size_t)channels;
-            exchange(a + at, b + at, (size_t)m->window.width * (size_t)channels);
+            swap_pixels(a + at, b + at, (size_t)m->window.width * (size_t)channels);
         }
     }
 }

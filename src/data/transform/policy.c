@@ -35,7 +35,7 @@ static const strength rand_space[LT_PIXEL_OPS] = {
 };
 
 /* Returns the strength of a bin, an integer for posterize. */
-static double value_of(const strength *s, lt_pixel_op op, uint32_t bin)
+static double strength_of_bin(const strength *s, lt_pixel_op op, uint32_t bin)
 {
     if (op == LT_PIXEL_POSTERIZE)
         return s->low - nearbyint(bin / ((BINS - 1) / (s->low - s->high)));
@@ -49,12 +49,13 @@ double lt_trivial_augment_strength(lt_pixel_op op, uint32_t bin)
     const strength *s = &wide[op];
     const double step = (double)((float)(s->high - s->low) / (BINS - 1));
     if (op == LT_PIXEL_POSTERIZE)
-        return value_of(s, op, bin);
+        return strength_of_bin(s, op, bin);
     return (double)(float)(bin < BINS / 2 ? s->low + step * bin
                                           : (double)(float)s->high - step * (BINS - 1 - bin));
 }
 
-static void apply(lt_canvas *canvas, const strength *s, lt_pixel_op op, double value, lt_rng *rng)
+static void apply_with_random_sign(lt_canvas *canvas, const strength *s, lt_pixel_op op,
+                                   double value, lt_rng *rng)
 {
     bool minus = s->has_sign && lt_rng_below(rng, 2);
     lt_pixel_apply(canvas, op, s->base + (minus ? -value : value));
@@ -64,13 +65,13 @@ void lt_trivial_augment(lt_canvas *canvas, lt_rng *rng)
 {
     lt_pixel_op op = (lt_pixel_op)lt_rng_below(rng, LT_PIXEL_OPS);
     uint32_t bin = lt_rng_below(rng, BINS);
-    apply(canvas, &wide[op], op, lt_trivial_augment_strength(op, bin), rng);
+    apply_with_random_sign(canvas, &wide[op], op, lt_trivial_augment_strength(op, bin), rng);
 }
 
 double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side)
 {
     const bool moves = op == LT_PIXEL_TRANSLATE_X || op == LT_PIXEL_TRANSLATE_Y;
-    return value_of(&rand_space[op], op, (uint32_t)magnitude) * (moves ? side / 331.0 : 1);
+    return strength_of_bin(&rand_space[op], op, (uint32_t)magnitude) * (moves ? side / 331.0 : 1);
 }
 
 void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_rng *rng,
@@ -78,12 +79,12 @@ void lt_rand_augment_apply(lt_canvas *canvas, const lt_rand_augment *config, lt_
 {
     for (int i = 0; i < config->ops && !(stop && atomic_load(stop)); i++) {
         lt_pixel_op op = (lt_pixel_op)lt_rng_below(rng, LT_PIXEL_OPS);
-        apply(canvas, &rand_space[op], op,
-              lt_rand_augment_strength(op, config->magnitude, canvas->size), rng);
+        apply_with_random_sign(canvas, &rand_space[op], op,
+                               lt_rand_augment_strength(op, config->magnitude, canvas->size), rng);
     }
 }
 
-static double uniform(double low, double high, lt_rng *rng)
+static double draw_uniform(double low, double high, lt_rng *rng)
 {
     return low + (high - low) * lt_rng_uniform(rng);
 }
@@ -103,7 +104,7 @@ void lt_colour_jitter(lt_canvas *canvas, const lt_jitter *jitter, lt_rng *rng)
     while (left) { /* without replacement */
         uint32_t at = lt_rng_below(rng, left--);
         double low = part[at].op == LT_PIXEL_HUE ? part[at].low : fmax(part[at].low, 0);
-        double value = uniform(low, part[at].high, rng);
+        double value = draw_uniform(low, part[at].high, rng);
         if (part[at].amount > 0)
             lt_pixel_apply(canvas, part[at].op, value);
         part[at] = part[left];
@@ -125,8 +126,8 @@ void lt_random_erase(lt_canvas *c, double probability, const uint8_t fill[3], lt
         return;
     double area = (double)c->size * c->size;
     for (int i = 0; i < TRIES; i++) {
-        double wanted = area * uniform(low_area, high_area, rng);
-        double ratio = exp(uniform(low_ratio, high_ratio, rng));
+        double wanted = area * draw_uniform(low_area, high_area, rng);
+        double ratio = exp(draw_uniform(low_ratio, high_ratio, rng));
         lt_window w = {.width = (int32_t)nearbyint(sqrt(wanted / ratio)),
                        .height = (int32_t)nearbyint(sqrt(wanted * ratio))};
         if (w.width < 1 || w.height < 1 || w.width >= c->size || w.height >= c->size)

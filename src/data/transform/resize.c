@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-static double triangle(double x)
+static double triangle_filter(double x)
 {
     x = fabs(x);
     return x < 1 ? 1 - x : 0;
@@ -21,7 +21,7 @@ static double triangle(double x)
 
 /* Keys, "Cubic convolution interpolation for digital image processing", IEEE Trans. ASSP 29, 1981, equation 15, with a
  * = -1/2. */
-static double cubic(double x)
+static double cubic_filter(double x)
 {
     const double a = -0.5;
     x = fabs(x);
@@ -36,8 +36,8 @@ typedef struct kernel {
 } kernel;
 
 static const kernel kernels_of[] = {
-    [LT_FILTER_BILINEAR] = {triangle, 1},
-    [LT_FILTER_BICUBIC] = {cubic, 2},
+    [LT_FILTER_BILINEAR] = {triangle_filter, 1},
+    [LT_FILTER_BICUBIC] = {cubic_filter, 2},
 };
 
 typedef struct support {
@@ -111,18 +111,18 @@ void lt_taps_clear(lt_taps *taps)
     *taps = (lt_taps){0};
 }
 
-lt_resize_kernels lt_resize_base(void)
+lt_resize_kernels lt_resize_portable_kernels(void)
 {
     return (lt_resize_kernels){.across = lt_across_base, .down = lt_down_base};
 }
 
-lt_resize_kernels lt_resize_best(void)
+lt_resize_kernels lt_resize_best_kernels(void)
 {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2"))
         return (lt_resize_kernels){.across = lt_across_wide, .down = lt_down_avx2};
 #endif
-    return lt_resize_base();
+    return lt_resize_portable_kernels();
 }
 
 lt_status lt_resize(lt_resize_kernels kernels, const lt_image *src, const lt_taps *x,

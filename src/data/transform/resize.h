@@ -13,8 +13,8 @@ typedef struct lt_resize_kernels {
 } lt_resize_kernels;
 
 /* Return the kernels for any CPU, and the fastest kernels for this CPU. */
-lt_resize_kernels lt_resize_base(void);
-lt_resize_kernels lt_resize_best(void);
+lt_resize_kernels lt_resize_portable_kernels(void);
+lt_resize_kernels lt_resize_best_kernels(void);
 
 /* Resamples src (pixels x.low .. x.high-1 of rows y.low .. y.high-1 of the image) to dst, with rows stride bytes apart.
  * intermediate: memory for the result of the first pass. Errors: LT_E_NOMEM. */

@@ -10,7 +10,7 @@
 
 enum { HALF = 1 << (LT_RESIZE_BITS - 1) };
 
-static inline uint8_t level(int32_t sum, bool clamp)
+static inline uint8_t round_to_byte(int32_t sum, bool clamp)
 {
     int32_t x = sum >> LT_RESIZE_BITS;
     if (clamp)
@@ -19,7 +19,8 @@ static inline uint8_t level(int32_t sum, bool clamp)
 }
 
 /* Computes 4 channels per pixel; the next pixel overwrites the fourth. */
-static void across3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
+static void resize_rows_rgb(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t,
+                            uint8_t *dst)
 {
     for (int32_t y = 0; y < rows; y++, src += stride)
         for (int32_t i = 0; i < t->count; i++) {
@@ -30,12 +31,13 @@ static void across3(const uint8_t *src, size_t stride, int32_t rows, const lt_ta
                 for (int c = 0; c < 4; c++)
                     sum[c] += from[c] * w[j];
             for (int c = 0; c < 4; c++)
-                dst[c] = level(sum[c], t->overshoots);
+                dst[c] = round_to_byte(sum[c], t->overshoots);
             dst += 3;
         }
 }
 
-static void across1(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
+static void resize_rows_grey(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t,
+                             uint8_t *dst)
 {
     for (int32_t y = 0; y < rows; y++, src += stride)
         for (int32_t i = 0; i < t->count; i++) {
@@ -43,20 +45,20 @@ static void across1(const uint8_t *src, size_t stride, int32_t rows, const lt_ta
             int32_t sum = HALF;
             for (int32_t j = 0; j < t->used[i]; j++)
                 sum += src[t->first[i] + j] * w[j];
-            *dst++ = level(sum, t->overshoots);
+            *dst++ = round_to_byte(sum, t->overshoots);
         }
 }
 
 void LT_RESIZE_ACROSS(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *taps,
                       int channels, uint8_t *dst)
 {
-    (channels == 3 ? across3 : across1)(src, stride, rows, taps, dst);
+    (channels == 3 ? resize_rows_rgb : resize_rows_grey)(src, stride, rows, taps, dst);
 }
 
 /* Column pass over a strip of 64 bytes, whose sums fit into registers. */
-static inline __attribute__((always_inline)) void strip(const uint8_t *src, size_t bytes,
-                                                        const int32_t *w, int32_t used,
-                                                        uint8_t *dst, size_t wide, bool clamp)
+static inline __attribute__((always_inline)) void
+resize_column_strip(const uint8_t *src, size_t bytes, const int32_t *w, int32_t used, uint8_t *dst,
+                    size_t wide, bool clamp)
 {
     enum { WIDE = 64 };
     int32_t sum[WIDE];
@@ -67,7 +69,7 @@ static inline __attribute__((always_inline)) void strip(const uint8_t *src, size
             sum[i] += src[(size_t)j * bytes + (size_t)i] * w[j];
     uint8_t out[WIDE];
     for (int i = 0; i < WIDE; i++)
-        out[i] = level(sum[i], clamp);
+        out[i] = round_to_byte(sum[i], clamp);
     memcpy(dst, out, wide < WIDE ? wide : WIDE);
 }
 
@@ -81,8 +83,8 @@ void LT_RESIZE_DOWN(const uint8_t *src, size_t bytes, const lt_taps *taps, uint8
         uint8_t *to = dst + (size_t)y * stride;
         for (size_t i = 0; i < bytes; i += WIDE)
             if (taps->overshoots)
-                strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, true);
+                resize_column_strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, true);
             else
-                strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, false);
+                resize_column_strip(from + i, bytes, w, taps->used[y], to + i, bytes - i, false);
     }
 }

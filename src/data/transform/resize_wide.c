@@ -17,7 +17,7 @@ enum { BLOCK = 16, PAIRS = 8 };
 
 /* Adds two adjacent pixels times their weights to the eight elements of sum; the fourth element of each pixel is
  * unused. Each byte is repeated in its element and masked: a single shuffle on CPUs with 32-byte vectors. */
-static inline void add2(int8 *sum, const uint8_t *from, const int8 *weight)
+static inline void add_two_pixels(int8 *sum, const uint8_t *from, const int8 *weight)
 {
     byte16 b;
     memcpy(&b, from, sizeof b);
@@ -27,12 +27,12 @@ static inline void add2(int8 *sum, const uint8_t *from, const int8 *weight)
     *sum += ((int8)spread_out & 0xFF) * *weight;
 }
 
-static inline void spread(int8 *to, const int32_t *w)
+static inline void broadcast_weights(int8 *to, const int32_t *w)
 {
     *to = (int8){w[0], w[0], w[0], w[0], w[1], w[1], w[1], w[1]};
 }
 
-static inline int4 levels(int4 sum, bool clamp)
+static inline int4 round_to_levels(int4 sum, bool clamp)
 {
     int4 x = sum >> LT_RESIZE_BITS;
     if (clamp) {
@@ -52,31 +52,32 @@ typedef struct rows_of {
 } rows_of;
 
 /* Computes one output pixel of each row; pairs: number of pairs of weights. */
-static inline __attribute__((always_inline)) void column3(rows_of r, const int32_t *w,
-                                                          int32_t pairs, bool clamp)
+static inline __attribute__((always_inline)) void resize_output_column(rows_of r, const int32_t *w,
+                                                                       int32_t pairs, bool clamp)
 {
     int8 weight[PAIRS];
     int32_t held = pairs < PAIRS ? pairs : PAIRS;
     for (int32_t j = 0; j < held; j++)
-        spread(&weight[j], w + (size_t)2 * (size_t)j);
+        broadcast_weights(&weight[j], w + (size_t)2 * (size_t)j);
     for (int32_t y = 0; y < r.count; y++, r.from += r.stride, r.to += r.bytes) {
         int8 sum = {HALF, HALF, HALF, HALF};
         for (int32_t j = 0; j < held; j++)
-            add2(&sum, r.from + (size_t)6 * (size_t)j, &weight[j]);
+            add_two_pixels(&sum, r.from + (size_t)6 * (size_t)j, &weight[j]);
         for (int32_t j = held; j < pairs; j++) {
             int8 one;
-            spread(&one, w + (size_t)2 * (size_t)j);
-            add2(&sum, r.from + (size_t)6 * (size_t)j, &one);
+            broadcast_weights(&one, w + (size_t)2 * (size_t)j);
+            add_two_pixels(&sum, r.from + (size_t)6 * (size_t)j, &one);
         }
         int4 both = __builtin_shufflevector(sum, sum, 0, 1, 2, 3)
                     + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
-        byte4 b = __builtin_convertvector(levels(both, clamp), byte4);
+        byte4 b = __builtin_convertvector(round_to_levels(both, clamp), byte4);
         memcpy(r.to, &b, 3);
     }
 }
 
 /* With a constant number of weights, the compiler keeps them in registers. */
-static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t, uint8_t *dst)
+static void resize_row_block(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t,
+                             uint8_t *dst)
 {
     for (int32_t i = 0; i < t->count; i++) {
         const int32_t *w = t->weight + (size_t)i * (size_t)t->width;
@@ -87,15 +88,15 @@ static void block3(const uint8_t *src, size_t stride, int32_t rows, const lt_tap
                      .count = rows};
         int32_t pairs = (t->used[i] + 1) / 2;
         if (t->overshoots)
-            column3(r, w, pairs, true);
+            resize_output_column(r, w, pairs, true);
         else if (pairs == 1)
-            column3(r, w, 1, false);
+            resize_output_column(r, w, 1, false);
         else if (pairs == 2)
-            column3(r, w, 2, false);
+            resize_output_column(r, w, 2, false);
         else if (pairs == 3)
-            column3(r, w, 3, false);
+            resize_output_column(r, w, 3, false);
         else
-            column3(r, w, pairs, false);
+            resize_output_column(r, w, pairs, false);
     }
 }
 
@@ -110,6 +111,6 @@ void lt_across_wide(const uint8_t *src, size_t stride, int32_t rows, const lt_ta
     }
     for (int32_t y = 0; y < rows; y += BLOCK) {
         int32_t some = rows - y < BLOCK ? rows - y : BLOCK;
-        block3(src + (size_t)y * stride, stride, some, taps, dst + (size_t)y * bytes);
+        resize_row_block(src + (size_t)y * stride, stride, some, taps, dst + (size_t)y * bytes);
     }
 }

@@ -22,7 +22,7 @@ void lt_sample_workspace_clear(lt_sample_workspace *s)
     lt_taps_clear(&s->y);
 }
 
-static lt_status check_plain(const lt_record *r, int channels)
+static lt_status check_pixel_record(const lt_record *r, int channels)
 {
     if (r->width < 1 || r->height < 1
         || r->size != (size_t)r->width * (size_t)r->height * (size_t)channels)
@@ -50,8 +50,8 @@ static lt_status interleave(const lt_record *r, int channels, lt_window w, lt_im
 }
 
 /* Decodes the window of the record's image at 1/shrink of its size. Uncompressed pixels are borrowed, not copied. */
-static lt_status decode(const lt_transform *t, const lt_record *r, int channels, int shrink,
-                        lt_window w, lt_image *out)
+static lt_status decode_window(const lt_transform *t, const lt_record *r, int channels, int shrink,
+                               lt_window w, lt_image *out)
 {
     if (shrink > 1)
         return lt_image_decode_shrunk(r->bytes, r->size, &t->limits, channels, shrink, w, out);
@@ -67,8 +67,8 @@ static lt_status decode(const lt_transform *t, const lt_record *r, int channels,
     return LT_OK;
 }
 
-static lt_status size_of(const lt_transform *t, const lt_record *r, int channels, int32_t *width,
-                         int32_t *height)
+static lt_status record_size(const lt_transform *t, const lt_record *r, int channels,
+                             int32_t *width, int32_t *height)
 {
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_size(r->bytes, r->size, &t->limits, width, height);
@@ -76,11 +76,11 @@ static lt_status size_of(const lt_transform *t, const lt_record *r, int channels
         return lt_fail(LT_E_FORMAT, "data: the record has numbers, but the data set has images");
     *width = r->width;
     *height = r->height;
-    return check_plain(r, channels);
+    return check_pixel_record(r, channels);
 }
 
 /* Returns EXIF's orientation if it must be applied, otherwise LT_EXIF_UPRIGHT. */
-static int orientation_of(const lt_transform *t, const lt_record *r)
+static int orientation_to_apply(const lt_transform *t, const lt_record *r)
 {
     return t->exif && r->encoding == LT_ENCODING_FILE ? lt_exif_orientation(r->bytes, r->size)
                                                       : LT_EXIF_UPRIGHT;
@@ -91,9 +91,9 @@ static lt_status decode_oriented(const lt_transform *t, lt_sample_workspace *s, 
                                  int orientation, lt_window w)
 {
     int32_t width = 0, height = 0;
-    LT_TRY(size_of(t, &s->record, channels, &width, &height));
-    LT_TRY(decode(t, &s->record, channels, 1, lt_exif_stored_window(orientation, width, height, w),
-                  &s->stored));
+    LT_TRY(record_size(t, &s->record, channels, &width, &height));
+    LT_TRY(decode_window(t, &s->record, channels, 1,
+                         lt_exif_stored_window(orientation, width, height, w), &s->stored));
     return lt_exif_apply(orientation, &s->stored, &s->image);
 }
 
@@ -129,8 +129,8 @@ static bool has_jitter(const lt_jitter *j)
 }
 
 /* Applies colour operations and erasing in place. */
-static lt_status recolour(const lt_transform *t, int channels, lt_rng *rng, lt_sample_workspace *s,
-                          uint8_t *out)
+static lt_status apply_colour_ops(const lt_transform *t, int channels, lt_rng *rng,
+                                  lt_sample_workspace *s, uint8_t *out)
 {
     size_t bytes = (size_t)t->size * (size_t)t->size * (size_t)channels;
     bool jitter = has_jitter(&t->jitter);
@@ -156,8 +156,8 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     int64_t span = lt_trace_begin();
     double start = lt_clock_seconds();
     int32_t width = 0, height = 0;
-    LT_TRY(size_of(t, &s->record, channels, &width, &height));
-    int orientation = orientation_of(t, &s->record);
+    LT_TRY(record_size(t, &s->record, channels, &width, &height));
+    int orientation = orientation_to_apply(t, &s->record);
     bool swaps = lt_exif_swaps_axes(orientation);
     lt_geometry g = lt_augment_geometry(t, swaps ? height : width, swaps ? width : height, rng);
     int shrink = orientation == LT_EXIF_UPRIGHT ? choose_shrink(t, &s->record, &g) : 1;
@@ -172,7 +172,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
                         .width = s->x.high - s->x.low,
                         .height = s->y.high - s->y.low};
     LT_TRY(orientation == LT_EXIF_UPRIGHT
-               ? decode(t, &s->record, channels, shrink, window, &s->image)
+               ? decode_window(t, &s->record, channels, shrink, window, &s->image)
                : decode_oriented(t, s, channels, orientation, window));
     double decoded = lt_clock_seconds();
     lt_trace_end(span, LT_PROFILE_LOADER, "decode", (int64_t)s->record.size);
@@ -182,8 +182,9 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     if (g.x.count < t->size || g.y.count < t->size)
         memset(out, 0, stride * (size_t)t->size);
     uint8_t *corner = out + (size_t)g.top * stride + (size_t)g.left * pixel;
-    LT_TRY(lt_resize(lt_resize_best(), &s->image, &s->x, &s->y, &s->intermediate, corner, stride));
-    LT_TRY(recolour(t, channels, rng, s, out));
+    LT_TRY(lt_resize(lt_resize_best_kernels(), &s->image, &s->x, &s->y, &s->intermediate, corner,
+                     stride));
+    LT_TRY(apply_colour_ops(t, channels, rng, s, out));
     s->decode_seconds += decoded - start;
     s->resize_seconds += lt_clock_seconds() - decoded;
     lt_trace_end(span, LT_PROFILE_LOADER, "resize", (int64_t)stride * t->size);

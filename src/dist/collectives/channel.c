@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes)
+const char *lt_endpoint_rank_text(const lt_endpoint *endpoint, int r, char *text, size_t bytes)
 {
     const lt_link *link = endpoint->progress->link;
     const int rank = endpoint->world[r];
@@ -16,13 +16,13 @@ const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, siz
 }
 
 /* Turns link->why into an error: a link may be a plugin, which cannot call lt_fail(). */
-static lt_status link_failed(const lt_endpoint *endpoint, int peer)
+static lt_status link_error(const lt_endpoint *endpoint, int peer)
 {
     const lt_link *link = endpoint->progress->link;
     char own[LT_RANK_TEXT], other[LT_RANK_TEXT];
     return lt_fail(LT_E_COMM, "comm %s: %s, with %s: %.300s", link->ops->kind,
-                   lt_endpoint_rank(endpoint, endpoint->rank, own, sizeof own),
-                   lt_endpoint_rank(endpoint, peer, other, sizeof other), link->why);
+                   lt_endpoint_rank_text(endpoint, endpoint->rank, own, sizeof own),
+                   lt_endpoint_rank_text(endpoint, peer, other, sizeof other), link->why);
 }
 
 lt_status lt_channel_post(const lt_endpoint *e, lt_channel *c, const void *in, void *out,
@@ -38,7 +38,7 @@ lt_status lt_channel_post(const lt_endpoint *e, lt_channel *c, const void *in, v
                           .out = out,
                           .bytes = bytes};
     if (!(c->sends ? link->ops->send(link, &m, handle) : link->ops->recv(link, &m, handle)))
-        return link_failed(e, c->peer);
+        return link_error(e, c->peer);
     c->in_flight++;
     return LT_OK;
 }
@@ -58,7 +58,7 @@ lt_status lt_channel_test(const lt_endpoint *e, lt_channel *c, bool *done)
     const bool good = link->ops->test(link, c->handle[c->oldest], done);
     if (*done || !good)
         drop_oldest(c);
-    return good ? LT_OK : link_failed(e, c->peer);
+    return good ? LT_OK : link_error(e, c->peer);
 }
 
 void lt_channel_cancel(const lt_endpoint *e, lt_channel *c)

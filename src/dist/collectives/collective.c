@@ -16,7 +16,7 @@ enum {
 enum { TAG_CYCLE = 16 }; /* consecutive collectives with different tags; more than are in flight */
 enum { TEXT = 160 };
 
-static bool reduces(const lt_collective *self)
+static bool is_reduction(const lt_collective *self)
 {
     return self->call.what == LT_COMM_ALLREDUCE || self->call.what == LT_COMM_REDUCESCATTER;
 }
@@ -58,7 +58,7 @@ void lt_collective_free(lt_collective *self)
     lt_free(self);
 }
 
-static int transfers(const lt_collective *self)
+static int transfer_count(const lt_collective *self)
 {
     return lt_collective_is_message(self) ? 1 : 2 * (self->endpoint->size - 1);
 }
@@ -123,9 +123,9 @@ static lt_status check_header(const lt_collective *self, const lt_transfer *t)
                    "comm %s: mismatched calls: number %" PRIu64 " is %s on %s, number %" PRIu64
                    " is %s%s on %s",
                    e->progress->link->ops->kind, mine.number, a,
-                   lt_endpoint_rank(e, e->rank, own, sizeof own), theirs->number, b,
+                   lt_endpoint_rank_text(e, e->rank, own, sizeof own), theirs->number, b,
                    counts ? " with other counts" : "",
-                   lt_endpoint_rank(e, t->channel.peer, peer, sizeof peer));
+                   lt_endpoint_rank_text(e, t->channel.peer, peer, sizeof peer));
 }
 
 /* States of an unfinished transfer, the most informative first. */
@@ -137,7 +137,8 @@ static wait_state wait_state_of(const lt_transfer *t)
 }
 
 /* Appends the ranks in that state to text; returns false if no rank is. */
-static bool append_ranks(const lt_collective *self, wait_state state, char *text, size_t bytes)
+static bool append_waiting_ranks(const lt_collective *self, wait_state state, char *text,
+                                 size_t bytes)
 {
     static const char *const what[] = {[NO_HEADER] = "received nothing from",
                                        [NO_DATA] = "data is missing from",
@@ -145,14 +146,14 @@ static bool append_ranks(const lt_collective *self, wait_state state, char *text
     enum { NAMED = 4 };
     char peer[LT_RANK_TEXT];
     int named = 0;
-    for (int i = 0; i < transfers(self); i++) {
+    for (int i = 0; i < transfer_count(self); i++) {
         const lt_transfer *t = &self->transfer[i];
         const size_t used = strlen(text);
         if (t->done || wait_state_of(t) != state || named++ >= NAMED)
             continue;
         snprintf(text + used, bytes - used, "%s%s %s", named > 1 ? "," : "; ",
                  named > 1 ? "" : what[state],
-                 lt_endpoint_rank(self->endpoint, t->channel.peer, peer, sizeof peer));
+                 lt_endpoint_rank_text(self->endpoint, t->channel.peer, peer, sizeof peer));
     }
     return named > 0;
 }
@@ -164,11 +165,11 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes)
     call.root = world_rank(self, call.root);
     lt_call_text(&call, what, sizeof what);
     snprintf(text, bytes, "%s, number %" PRIu64 ", on %s", what, self->number,
-             lt_endpoint_rank(self->endpoint, self->endpoint->rank, own, sizeof own));
+             lt_endpoint_rank_text(self->endpoint, self->endpoint->rank, own, sizeof own));
     if (self->protocol.ops)
         self->protocol.ops->text(self->protocol.context, text, bytes);
     for (int state = 0; self->started && state < WAIT_STATES; state++)
-        if (append_ranks(self, (wait_state)state, text, bytes))
+        if (append_waiting_ranks(self, (wait_state)state, text, bytes))
             return;
 }
 
@@ -179,7 +180,7 @@ static size_t chunk_bytes(const lt_collective *self, int rank)
     return (size_t)(self->offset[rank + 1] - self->offset[rank]) * lt_dtype_size(self->call.dtype);
 }
 
-static size_t chunk_at(const lt_collective *self, int rank)
+static size_t chunk_byte_offset(const lt_collective *self, int rank)
 {
     return (size_t)self->offset[rank] * lt_dtype_size(self->call.dtype);
 }
@@ -208,20 +209,24 @@ static void set_buffers(lt_transfer *t, const char *in, char *out, size_t bytes)
 }
 
 /* Sets the buffers of the first phase between this rank and peer. */
-static void set_data(const lt_collective *self, lt_transfer *to, lt_transfer *from, int peer)
+static void set_first_phase_buffers(const lt_collective *self, lt_transfer *to, lt_transfer *from,
+                                    int peer)
 {
     const lt_comm_call *c = &self->call;
     int me = self->endpoint->rank;
     size_t all = (size_t)c->elements * lt_dtype_size(c->dtype);
-    if (reduces(self)) {
-        set_buffers(to, (const char *)c->in + chunk_at(self, peer), NULL, chunk_bytes(self, peer));
+    if (is_reduction(self)) {
+        set_buffers(to, (const char *)c->in + chunk_byte_offset(self, peer), NULL,
+                    chunk_bytes(self, peer));
         set_buffers(from, NULL, term_buffer(self, peer), chunk_bytes(self, me));
     } else if (c->what == LT_COMM_ALLGATHER) {
         set_buffers(to, c->in, NULL, chunk_bytes(self, me));
-        set_buffers(from, NULL, (char *)c->out + chunk_at(self, peer), chunk_bytes(self, peer));
+        set_buffers(from, NULL, (char *)c->out + chunk_byte_offset(self, peer),
+                    chunk_bytes(self, peer));
     } else if (c->what == LT_COMM_ALLTOALL) {
         size_t size = lt_dtype_size(c->dtype), at = (size_t)self->received_offset[peer] * size;
-        set_buffers(to, (const char *)c->in + chunk_at(self, peer), NULL, chunk_bytes(self, peer));
+        set_buffers(to, (const char *)c->in + chunk_byte_offset(self, peer), NULL,
+                    chunk_bytes(self, peer));
         set_buffers(from, NULL, (char *)c->out + at,
                     (size_t)self->received_offset[peer + 1] * size - at);
     } else if (c->what == LT_COMM_BROADCAST) {
@@ -241,12 +246,12 @@ static void set_transfers(lt_collective *self)
         *to = (lt_transfer){.channel = channel_to(self, target, true),
                             .header = header_of(self, elements)};
         *from = (lt_transfer){.channel = channel_to(self, source, false)};
-        set_data(self, to, &unused, target);
-        set_data(self, &unused, from, source);
+        set_first_phase_buffers(self, to, &unused, target);
+        set_first_phase_buffers(self, &unused, from, source);
     }
 }
 
-static void set_message(lt_collective *self)
+static void set_message_transfer(lt_collective *self)
 {
     const lt_comm_call *c = &self->call;
     lt_transfer *t = self->transfer;
@@ -256,7 +261,7 @@ static void set_message(lt_collective *self)
 }
 
 /* Sets up the second phase of an all-reduce: an all-gather of the sums. */
-static void set_gather(lt_collective *self)
+static void start_gather_phase(lt_collective *self)
 {
     int n = self->endpoint->size, me = self->endpoint->rank;
     char *out = self->call.out;
@@ -266,10 +271,10 @@ static void set_gather(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         *to = (lt_transfer){.channel = channel_to(self, target, true), .headed = true};
         *from = (lt_transfer){.channel = channel_to(self, source, false), .headed = true};
-        set_buffers(to, out + chunk_at(self, me), NULL, chunk_bytes(self, me));
-        set_buffers(from, NULL, out + chunk_at(self, source), chunk_bytes(self, source));
+        set_buffers(to, out + chunk_byte_offset(self, me), NULL, chunk_bytes(self, me));
+        set_buffers(from, NULL, out + chunk_byte_offset(self, source), chunk_bytes(self, source));
     }
-    self->pending = transfers(self);
+    self->pending = transfer_count(self);
 }
 
 /* Allocates memory for the other ranks' terms, or reuses the endpoint's if large enough. */
@@ -277,7 +282,7 @@ static lt_status acquire_workspace(lt_collective *self)
 {
     lt_endpoint *e = self->endpoint;
     size_t bytes = chunk_bytes(self, e->rank) * (size_t)(e->size - 1);
-    if (!reduces(self) || !bytes)
+    if (!is_reduction(self) || !bytes)
         return LT_OK;
     if (e->free_bytes >= bytes) {
         self->workspace = e->free_workspace;
@@ -311,7 +316,7 @@ static void release_workspace(lt_collective *self)
 }
 
 /* Serializes sends and receives between two ranks, which keeps headers and data in order. */
-static bool *is_busy(const lt_collective *self)
+static bool *busy_flag(const lt_collective *self)
 {
     return &self->endpoint->busy[2 * self->call.root + (self->call.what == LT_COMM_SEND)];
 }
@@ -332,7 +337,7 @@ static bool is_rooted(const lt_collective *self)
 static bool may_start(const lt_collective *self)
 {
     if (lt_collective_is_message(self))
-        return !*is_busy(self);
+        return !*busy_flag(self);
     return self->endpoint->running < (is_rooted(self) ? MAX_RUNNING_ROOTED : MAX_RUNNING);
 }
 
@@ -344,21 +349,21 @@ static void copy_own(const lt_collective *self)
     const size_t size = lt_dtype_size(c->dtype);
     if (!chunk_bytes(self, me))
         return;
-    if (c->what == LT_COMM_ALLGATHER && (char *)c->out + chunk_at(self, me) != c->in)
-        memcpy((char *)c->out + chunk_at(self, me), c->in, chunk_bytes(self, me));
+    if (c->what == LT_COMM_ALLGATHER && (char *)c->out + chunk_byte_offset(self, me) != c->in)
+        memcpy((char *)c->out + chunk_byte_offset(self, me), c->in, chunk_bytes(self, me));
     else if (c->what == LT_COMM_ALLTOALL)
         memcpy((char *)c->out + (size_t)self->received_offset[me] * size,
-               (const char *)c->in + chunk_at(self, me), chunk_bytes(self, me));
+               (const char *)c->in + chunk_byte_offset(self, me), chunk_bytes(self, me));
 }
 
-static lt_status start(lt_collective *self)
+static lt_status start_collective(lt_collective *self)
 {
     LT_TRY(acquire_workspace(self));
     self->started = true;
-    self->pending = transfers(self);
+    self->pending = transfer_count(self);
     if (lt_collective_is_message(self)) {
-        *is_busy(self) = true;
-        set_message(self);
+        *busy_flag(self) = true;
+        set_message_transfer(self);
         return LT_OK;
     }
     self->endpoint->running++;
@@ -367,7 +372,7 @@ static lt_status start(lt_collective *self)
     return LT_OK;
 }
 
-static void sum(lt_collective *self)
+static void sum_terms(lt_collective *self)
 {
     int me = self->endpoint->rank, n = self->endpoint->size;
     int64_t count = self->offset[me + 1] - self->offset[me];
@@ -376,15 +381,15 @@ static void sum(lt_collective *self)
         return;
     int64_t span = lt_trace_begin();
     for (int r = 0; r < n; r++)
-        self->term[r] =
-            r == me ? (const char *)self->call.in + chunk_at(self, me) : term_buffer(self, r);
-    lt_reduce_terms((char *)self->call.out + (whole ? chunk_at(self, me) : 0), self->term, n, count,
-                    self->call.dtype, self->call.op);
+        self->term[r] = r == me ? (const char *)self->call.in + chunk_byte_offset(self, me)
+                                : term_buffer(self, r);
+    lt_reduce_terms((char *)self->call.out + (whole ? chunk_byte_offset(self, me) : 0), self->term,
+                    n, count, self->call.dtype, self->call.op);
     lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)chunk_bytes(self, me) * (n + 1));
 }
 
 /* Posts the next message of a transfer: its header, or up to LT_MESSAGE_BYTES of its data. */
-static lt_status post(const lt_collective *self, lt_transfer *t)
+static lt_status post_next_message(const lt_collective *self, lt_transfer *t)
 {
     const bool sends = t->channel.sends;
     const size_t rest = t->bytes - t->posted;
@@ -420,7 +425,7 @@ static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *mov
 {
     while (!t->done) {
         if (may_post(t)) {
-            LT_TRY(post(self, t));
+            LT_TRY(post_next_message(self, t));
         } else if (t->channel.in_flight) {
             bool arrived;
             LT_TRY(test_message(self, t, &arrived));
@@ -435,11 +440,11 @@ static lt_status advance_transfer(lt_collective *self, lt_transfer *t, bool *mov
     return LT_OK;
 }
 
-static void finish(lt_collective *self)
+static void finish_collective(lt_collective *self)
 {
     release_workspace(self);
     if (lt_collective_is_message(self))
-        *is_busy(self) = false;
+        *busy_flag(self) = false;
     else
         self->endpoint->running--;
     self->finished = true;
@@ -453,18 +458,18 @@ lt_status lt_collective_advance(lt_collective *self, bool *moved)
     if (self->finished || (!self->started && !may_start(self)))
         return LT_OK;
     if (!self->started)
-        LT_TRY(start(self));
-    for (int i = 0; i < transfers(self); i++)
+        LT_TRY(start_collective(self));
+    for (int i = 0; i < transfer_count(self); i++)
         LT_TRY(advance_transfer(self, &self->transfer[i], moved));
     if (self->pending)
         return LT_OK;
     *moved = true;
-    if (reduces(self) && self->phase == 0)
-        sum(self);
+    if (is_reduction(self) && self->phase == 0)
+        sum_terms(self);
     if (self->call.what == LT_COMM_ALLREDUCE && self->phase == 0)
-        set_gather(self);
+        start_gather_phase(self);
     else
-        finish(self);
+        finish_collective(self);
     return LT_OK;
 }
 
@@ -472,6 +477,6 @@ void lt_collective_cancel(lt_collective *self)
 {
     if (self->protocol.ops && !self->finished)
         self->protocol.ops->cancel(self->protocol.context);
-    for (int i = 0; self->started && i < transfers(self); i++)
+    for (int i = 0; self->started && i < transfer_count(self); i++)
         lt_channel_cancel(self->endpoint, &self->transfer[i].channel);
 }

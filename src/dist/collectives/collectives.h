@@ -148,7 +148,7 @@ LT_MUST_CHECK lt_status lt_channel_test(const lt_endpoint *endpoint, lt_channel 
                                         bool *done);
 void lt_channel_cancel(const lt_endpoint *endpoint, lt_channel *channel);
 /* Writes "rank 5 of 8 (host)" for rank r of the group, numbered among all started processes. Returns text. */
-const char *lt_endpoint_rank(const lt_endpoint *endpoint, int r, char *text, size_t bytes);
+const char *lt_endpoint_rank_text(const lt_endpoint *endpoint, int r, char *text, size_t bytes);
 enum { LT_RANK_TEXT = 96 };
 
 void lt_endpoint_free(lt_endpoint *endpoint);

@@ -19,7 +19,7 @@ static lt_endpoint *endpoint_of(const lt_comm *comm)
 }
 
 /* Returns the error of an abort, if there was one. The caller holds the mutex. */
-static lt_status aborted(const lt_progress *p)
+static lt_status abort_error(const lt_progress *p)
 {
     return p->aborted ? lt_fail(LT_E_COMM, "%s", p->why) : LT_OK;
 }
@@ -75,7 +75,7 @@ lt_status lt_linked_open(lt_comm *const *out, lt_link *link)
     return st;
 }
 
-static lt_status no_open(lt_comm *self)
+static lt_status reject_open(lt_comm *self)
 {
     (void)self;
     return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_linked_open() to open a link");
@@ -111,7 +111,7 @@ lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol p
     c->protocol = protocol;
     c->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&p->mutex);
-    lt_status st = aborted(p);
+    lt_status st = abort_error(p);
     if (!st) {
         c->number = lt_collective_is_message(c) ? 0 : ++endpoint->issued;
         if (request)
@@ -126,22 +126,22 @@ lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol p
     return st;
 }
 
-static lt_status submit(lt_comm *self, const lt_comm_call *call, lt_request **request)
+static lt_status submit_request(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
     return lt_linked_begin(self, call, (lt_protocol){.ops = NULL}, request);
 }
 
-static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)
+static lt_status begin_collective(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
     if (!self->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
                        "comm %s: %s on %s, want a device with host memory (ref or cpu)",
                        endpoint_of(self)->progress->link->ops->kind, lt_call_name(call->what),
                        lt_device_name(self->device));
-    return submit(self, call, request);
+    return submit_request(self, call, request);
 }
 
-static lt_status wait(lt_request *request)
+static lt_status wait_for_request(lt_request *request)
 {
     lt_collective *c = (lt_collective *)request;
     lt_progress *p = c->endpoint->progress;
@@ -149,7 +149,7 @@ static lt_status wait(lt_request *request)
     while (!c->done)
         pthread_cond_wait(&p->cond_done, &p->mutex);
     remove_request(c->endpoint, c);
-    lt_status st = c->finished ? LT_OK : aborted(p);
+    lt_status st = c->finished ? LT_OK : abort_error(p);
     pthread_mutex_unlock(&p->mutex);
     lt_collective_free(c);
     return st;
@@ -160,7 +160,7 @@ typedef struct split_args {
     int64_t color, key, context;
 } split_args;
 
-static lt_status gather_args(lt_comm *self, split_args mine, split_args *all)
+static lt_status gather_split_args(lt_comm *self, split_args mine, split_args *all)
 {
     enum { FIELDS = sizeof(split_args) / sizeof(int64_t) };
     int64_t *count = lt_alloc((size_t)self->size, sizeof *count);
@@ -175,16 +175,16 @@ static lt_status gather_args(lt_comm *self, split_args mine, split_args *all)
                          .out = all,
                          .elements = FIELDS * (int64_t)self->size};
     lt_request *request;
-    lt_status st = submit(self, &call, &request);
+    lt_status st = submit_request(self, &call, &request);
     if (!st)
-        st = wait(request);
+        st = wait_for_request(request);
     lt_free(count);
     return st;
 }
 
 /* Lists the ranks of this rank's color by (key, rank): member gets their ranks in self, *mine this rank's index.
  * Returns their count. */
-static int list_members(const split_args *all, int size, int rank, int *member, int *mine)
+static int list_split_members(const split_args *all, int size, int rank, int *member, int *mine)
 {
     int count = 0;
     for (int r = 0; r < size; r++) {
@@ -204,7 +204,7 @@ static int list_members(const split_args *all, int size, int rank, int *member, 
 }
 
 /* Finds a group number, which selects tags, that no member uses. */
-static lt_status next_context(lt_comm *self, const split_args *all, int *context)
+static lt_status choose_group_number(lt_comm *self, const split_args *all, int *context)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
@@ -220,7 +220,7 @@ static lt_status next_context(lt_comm *self, const split_args *all, int *context
     return LT_OK;
 }
 
-static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
+static lt_status split_comm(lt_comm *self, int color, int key, lt_comm *out)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
@@ -233,12 +233,12 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     mine.context = mine.context ? mine.context : 1; /* 0: the group of all ranks */
     pthread_mutex_unlock(&p->mutex);
     if (!st)
-        st = gather_args(self, mine, all);
+        st = gather_split_args(self, mine, all);
     int context = 0, rank = 0;
     if (!st)
-        st = next_context(self, all, &context);
+        st = choose_group_number(self, all, &context);
     if (!st) {
-        int count = list_members(all, self->size, self->rank, member, &rank);
+        int count = list_split_members(all, self->size, self->rank, member, &rank);
         for (int i = 0; i < count; i++)
             member[i] = endpoint->world[member[i]];
         st = new_endpoint(out, p, member, count, rank);
@@ -251,7 +251,7 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
 }
 
 /* Waits for this endpoint's requests and frees them. The caller holds the mutex. */
-static void drain(lt_endpoint *endpoint)
+static void drain_requests(lt_endpoint *endpoint)
 {
     lt_progress *p = endpoint->progress;
     while (endpoint->first) {
@@ -269,10 +269,10 @@ static void close_endpoint(lt_comm *self)
     lt_progress *p = endpoint->progress;
     lt_comm_call call = {.what = LT_COMM_CLOSE};
     pthread_mutex_lock(&p->mutex);
-    drain(endpoint);
+    drain_requests(endpoint);
     pthread_mutex_unlock(&p->mutex);
     /* The thread frees the endpoint when the other ranks have closed theirs. */
-    if (submit(self, &call, NULL))
+    if (submit_request(self, &call, NULL))
         lt_endpoint_free(endpoint);
     pthread_mutex_lock(&p->mutex);
     bool last = --p->open == 0;
@@ -286,7 +286,7 @@ static void abort_group(lt_comm *self)
     lt_progress *p = endpoint_of(self)->progress;
     char why[LT_LINK_TEXT], own[LT_RANK_TEXT];
     snprintf(why, sizeof why, "comm %s: %s aborted the group", p->link->ops->kind,
-             lt_endpoint_rank(endpoint_of(self), self->rank, own, sizeof own));
+             lt_endpoint_rank_text(endpoint_of(self), self->rank, own, sizeof own));
     pthread_mutex_lock(&p->mutex);
     lt_progress_abort(p, why, false);
     while (!p->abort_complete)
@@ -297,10 +297,10 @@ static void abort_group(lt_comm *self)
 const lt_comm_ops lt_comm_linked = {
     .kind = "linked",
     .bytes = sizeof(linked_comm),
-    .open = no_open,
+    .open = reject_open,
     .close = close_endpoint,
-    .begin = begin,
-    .wait = wait,
-    .split = split,
+    .begin = begin_collective,
+    .wait = wait_for_request,
+    .split = split_comm,
     .abort = abort_group,
 };

@@ -19,7 +19,7 @@
 /* Tags of a group, above those of its collectives. */
 enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
 
-size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int rank)
+size_t lt_partial_chunk_offset(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
     const lt_comm_call call = {.elements = b->elements};
     return (size_t)lt_call_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
@@ -27,10 +27,10 @@ size_t lt_partial_chunk_at(const lt_partial *p, const lt_partial_bucket *b, int 
 
 size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
-    return lt_partial_chunk_at(p, b, rank + 1) - lt_partial_chunk_at(p, b, rank);
+    return lt_partial_chunk_offset(p, b, rank + 1) - lt_partial_chunk_offset(p, b, rank);
 }
 
-static lt_status test_all(const lt_partial *p, lt_channel *c, bool *moved)
+static lt_status test_in_flight(const lt_partial *p, lt_channel *c, bool *moved)
 {
     for (bool done = true; done && c->in_flight;) {
         LT_TRY(lt_channel_test(p->endpoint, c, &done));
@@ -41,7 +41,7 @@ static lt_status test_all(const lt_partial *p, lt_channel *c, bool *moved)
 
 /* --- Terms --- */
 
-static bool is_late(const lt_partial *p)
+static bool is_excluded(const lt_partial *p)
 {
     return p->has_set && !p->set[p->rank];
 }
@@ -51,7 +51,7 @@ static lt_status send_header(lt_partial *p, lt_partial_pair *l, bool *posted)
 {
     const bool all = l->out.bucket == p->config.buckets;
     *posted = true;
-    if (all || is_late(p)) {
+    if (all || is_excluded(p)) {
         l->out_ended = true;
         l->out_complete = all;
         return lt_channel_post(p->endpoint, &l->data_out, &p->end[all], NULL,
@@ -71,7 +71,7 @@ static lt_status send_data(lt_partial *p, lt_partial_pair *l)
     const int peer = l->data_out.peer;
     const size_t rest = lt_partial_chunk_bytes(p, b, peer) - l->out.at;
     const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
-    const char *from = b->in + lt_partial_chunk_at(p, b, peer) + l->out.at;
+    const char *from = b->in + lt_partial_chunk_offset(p, b, peer) + l->out.at;
     l->out.at += bytes;
     p->count.sent += bytes;
     if (bytes == rest) {
@@ -83,7 +83,7 @@ static lt_status send_data(lt_partial *p, lt_partial_pair *l)
 
 static lt_status send_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
 {
-    LT_TRY(test_all(p, &l->data_out, moved));
+    LT_TRY(test_in_flight(p, &l->data_out, moved));
     for (bool posted = true;
          posted && !l->out_ended && l->data_out.in_flight < LT_CHANNEL_IN_FLIGHT;) {
         LT_TRY(l->header_sent ? send_data(p, l) : send_header(p, l, &posted));
@@ -100,15 +100,15 @@ static lt_status check_header(const lt_partial *p, const lt_partial_pair *l)
         return LT_OK;
     const lt_endpoint *e = p->endpoint;
     char own[LT_RANK_TEXT], peer[LT_RANK_TEXT];
-    return lt_fail(LT_E_COMM,
-                   "comm %s: mismatched calls: update %lld on %s, bucket %d of update %lld on %s",
-                   e->progress->link->ops->kind, (long long)p->update,
-                   lt_endpoint_rank(e, p->rank, own, sizeof own), h->bucket, (long long)h->update,
-                   lt_endpoint_rank(e, l->data_in.peer, peer, sizeof peer));
+    return lt_fail(
+        LT_E_COMM, "comm %s: mismatched calls: update %lld on %s, bucket %d of update %lld on %s",
+        e->progress->link->ops->kind, (long long)p->update,
+        lt_endpoint_rank_text(e, p->rank, own, sizeof own), h->bucket, (long long)h->update,
+        lt_endpoint_rank_text(e, l->data_in.peer, peer, sizeof peer));
 }
 
 /* Handles a received header: data of its bucket follows. */
-static lt_status begin_bucket(const lt_partial *p, lt_partial_pair *l)
+static lt_status begin_receiving_bucket(const lt_partial *p, lt_partial_pair *l)
 {
     LT_TRY(check_header(p, l));
     l->reads_header = false;
@@ -144,7 +144,7 @@ static lt_status receive_terms(lt_partial *p, lt_partial_pair *l, bool *moved)
         bool done, posted = false;
         LT_TRY(lt_channel_test(p->endpoint, &l->data_in, &done));
         if (done && l->reads_header)
-            LT_TRY(begin_bucket(p, l));
+            LT_TRY(begin_receiving_bucket(p, l));
         if (!l->in_ended && l->data_in.in_flight < LT_CHANNEL_IN_FLIGHT)
             LT_TRY(receive_next(p, l, &posted));
         again = done || posted;
@@ -168,7 +168,7 @@ static bool all_sent(const lt_partial *p)
     return true;
 }
 
-static void learn_set(lt_partial *p)
+static void apply_participant_set(lt_partial *p)
 {
     p->has_set = true;
     if (p->set[p->rank])
@@ -188,9 +188,9 @@ static void count_report(lt_partial *p, int rank, bool complete)
     p->done++;
 }
 
-static lt_status send_set(lt_partial *p)
+static lt_status send_participant_set(lt_partial *p)
 {
-    learn_set(p);
+    apply_participant_set(p);
     for (int r = 1; r < p->size; r++)
         LT_TRY(lt_channel_post(p->endpoint, &p->pair[r].control_out, p->set, NULL,
                                (size_t)p->size * sizeof *p->set));
@@ -198,14 +198,14 @@ static lt_status send_set(lt_partial *p)
 }
 
 /* Rank 0: receives reports, in rank order if several have arrived, and sends the set. */
-static lt_status coordinate(lt_partial *p, bool *moved)
+static lt_status collect_reports(lt_partial *p, bool *moved)
 {
     if (!p->own_sent && all_sent(p)) {
         p->own_sent = *moved = true;
         count_report(p, 0, true);
     }
     if (!p->has_set && (p->has_given || p->done >= p->config.needed))
-        LT_TRY(send_set(p));
+        LT_TRY(send_participant_set(p));
     for (int r = 1; r < p->size; r++) {
         lt_partial_pair *l = &p->pair[r];
         bool done;
@@ -215,30 +215,30 @@ static lt_status coordinate(lt_partial *p, bool *moved)
             count_report(p, r, l->report.complete);
         }
         if (!p->has_set && p->done >= p->config.needed)
-            LT_TRY(send_set(p));
-        LT_TRY(test_all(p, &l->control_out, moved));
+            LT_TRY(send_participant_set(p));
+        LT_TRY(test_in_flight(p, &l->control_out, moved));
         l->control_out_done = p->has_set && !l->control_out.in_flight;
     }
     return LT_OK;
 }
 
 /* Other ranks: report when all is sent, or when the set excludes this rank. */
-static lt_status report(lt_partial *p, bool *moved)
+static lt_status send_report(lt_partial *p, bool *moved)
 {
     lt_partial_pair *l = &p->pair[0];
     bool done;
     LT_TRY(lt_channel_test(p->endpoint, &l->control_in, &done));
     if (done) {
         l->control_in_done = *moved = true;
-        learn_set(p);
+        apply_participant_set(p);
     }
-    if (!p->own_sent && (is_late(p) || all_sent(p))) {
+    if (!p->own_sent && (is_excluded(p) || all_sent(p))) {
         p->own_sent = *moved = true;
         l->report = (lt_partial_header){
-            .update = p->update, .bucket = LT_PARTIAL_END, .complete = !is_late(p)};
+            .update = p->update, .bucket = LT_PARTIAL_END, .complete = !is_excluded(p)};
         LT_TRY(lt_channel_post(p->endpoint, &l->control_out, &l->report, NULL, sizeof l->report));
     }
-    LT_TRY(test_all(p, &l->control_out, moved));
+    LT_TRY(test_in_flight(p, &l->control_out, moved));
     l->control_out_done = p->own_sent && !l->control_out.in_flight;
     return LT_OK;
 }
@@ -262,12 +262,12 @@ static int list_terms(const lt_partial *p, const lt_partial_bucket *b, const voi
     for (int r = 0; r < p->size; r++)
         if (p->set[r])
             term[terms++] = r == p->rank
-                                ? b->in + lt_partial_chunk_at(p, b, r)
+                                ? b->in + lt_partial_chunk_offset(p, b, r)
                                 : b->term + lt_partial_chunk_bytes(p, b, p->rank) * (size_t)r;
     return terms;
 }
 
-static lt_status sum(lt_partial *p)
+static lt_status sum_terms(lt_partial *p)
 {
     const void **term = lt_alloc((size_t)p->size, sizeof *term);
     if (!term)
@@ -279,7 +279,7 @@ static lt_status sum(lt_partial *p)
         const int64_t count = (int64_t)(bytes / lt_dtype_size(p->config.dtype));
         const int terms = list_terms(p, b, term);
         if (count)
-            lt_reduce_terms(b->out + lt_partial_chunk_at(p, b, p->rank), term, terms, count,
+            lt_reduce_terms(b->out + lt_partial_chunk_offset(p, b, p->rank), term, terms, count,
                             p->config.dtype, LT_REDUCE_MEAN);
         p->count.used +=
             (uint64_t)(terms - p->set[p->rank]) * lt_partial_chunk_bytes(p, b, p->rank);
@@ -301,7 +301,7 @@ static lt_status post_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, 
     if (!*posted)
         return LT_OK;
     const lt_partial_bucket *b = &p->bucket[at->bucket];
-    char *data = b->out + lt_partial_chunk_at(p, b, rank) + at->at;
+    char *data = b->out + lt_partial_chunk_offset(p, b, rank) + at->at;
     const size_t rest = lt_partial_chunk_bytes(p, b, rank) - at->at;
     const size_t bytes = rest < LT_MESSAGE_BYTES ? rest : LT_MESSAGE_BYTES;
     at->at += bytes;
@@ -312,7 +312,7 @@ static lt_status post_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, 
 static lt_status transfer_mean(lt_partial *p, lt_channel *c, lt_partial_cursor *at, int rank,
                                bool *moved)
 {
-    LT_TRY(test_all(p, c, moved));
+    LT_TRY(test_in_flight(p, c, moved));
     for (bool posted = true; posted && c->in_flight < LT_CHANNEL_IN_FLIGHT;) {
         LT_TRY(post_mean(p, c, at, rank, &posted));
         *moved |= posted;
@@ -342,7 +342,7 @@ static lt_status start_pair(lt_partial *p, int peer)
                            (size_t)p->size * sizeof *p->set);
 }
 
-static lt_status start(lt_partial *p)
+static lt_status start_update(lt_partial *p)
 {
     p->started = true;
     for (int r = 0; r < p->size; r++)
@@ -379,18 +379,18 @@ static lt_status advance_pair(lt_partial *p, int peer, bool *moved)
     return p->has_set ? transfer_mean(p, &l->mean_in, &l->mean_from, peer, moved) : LT_OK;
 }
 
-static lt_status advance(void *context, bool *moved, bool *finished)
+static lt_status advance_update(void *context, bool *moved, bool *finished)
 {
     lt_partial *p = context;
     if (!p->started)
-        LT_TRY(start(p));
+        LT_TRY(start_update(p));
     for (int r = 0; r < p->size; r++)
         if (r != p->rank)
             LT_TRY(advance_pair(p, r, moved));
-    LT_TRY(p->rank ? report(p, moved) : coordinate(p, moved));
+    LT_TRY(p->rank ? send_report(p, moved) : collect_reports(p, moved));
     if (may_sum(p)) {
         *moved = true;
-        LT_TRY(sum(p));
+        LT_TRY(sum_terms(p));
     }
     *finished = is_done(p);
     if (*finished)
@@ -399,7 +399,7 @@ static lt_status advance(void *context, bool *moved, bool *finished)
     return LT_OK;
 }
 
-static void cancel(void *context)
+static void cancel_update(void *context)
 {
     lt_partial *p = context;
     for (int r = 0; p->started && r < p->size; r++) {
@@ -412,7 +412,7 @@ static void cancel(void *context)
 }
 
 /* Appends the ranks whose terms are missing. */
-static void text_of(const void *context, char *text, size_t bytes)
+static void append_missing_ranks(const void *context, char *text, size_t bytes)
 {
     const lt_partial *p = context;
     enum { NAMED = 4 };
@@ -422,8 +422,8 @@ static void text_of(const void *context, char *text, size_t bytes)
         const size_t used = strlen(text);
         if (r != p->rank && !p->pair[r].in_ended && named++ < NAMED)
             snprintf(text + used, bytes - used, "%s %s", named > 1 ? "," : "; data is missing from",
-                     lt_endpoint_rank(p->endpoint, r, peer, sizeof peer));
+                     lt_endpoint_rank_text(p->endpoint, r, peer, sizeof peer));
     }
 }
 
-const lt_protocol_ops lt_partial_protocol = {advance, cancel, text_of};
+const lt_protocol_ops lt_partial_protocol = {advance_update, cancel_update, append_missing_ranks};

@@ -79,7 +79,8 @@ typedef struct lt_partial {
 } lt_partial;
 
 /* Byte offset and bytes of a rank's chunk of a bucket. */
-size_t lt_partial_chunk_at(const lt_partial *partial, const lt_partial_bucket *bucket, int rank);
+size_t lt_partial_chunk_offset(const lt_partial *partial, const lt_partial_bucket *bucket,
+                               int rank);
 size_t lt_partial_chunk_bytes(const lt_partial *partial, const lt_partial_bucket *bucket, int rank);
 
 /* Runs on the progress thread; the context is the lt_partial. */

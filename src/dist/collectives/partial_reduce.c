@@ -31,7 +31,7 @@ lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
                            &p->request);
 }
 
-void lt_partial_ready(lt_partial *p, size_t index)
+void lt_partial_mark_ready(lt_partial *p, size_t index)
 {
     atomic_store(&p->bucket[index].ready, true);
     lt_progress_wake(p->endpoint->progress);
@@ -54,12 +54,12 @@ const void *lt_partial_mean(const lt_partial *p, size_t index)
     return p->bucket[index].out;
 }
 
-const bool *lt_partial_set(const lt_partial *p)
+const bool *lt_partial_participants(const lt_partial *p)
 {
     return p->set;
 }
 
-lt_partial_counts lt_partial_count(const lt_partial *p)
+lt_partial_counts lt_partial_byte_counts(const lt_partial *p)
 {
     return p->count;
 }
@@ -79,7 +79,7 @@ static lt_status make_bucket(const lt_partial *p, size_t i)
     return b->out && b->term ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status make(lt_partial *p)
+static lt_status allocate_buffers(lt_partial *p)
 {
     const size_t size = (size_t)p->size;
     p->bucket = lt_alloc(p->config.buckets, sizeof *p->bucket);
@@ -111,7 +111,7 @@ lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
     p->endpoint = endpoint;
     p->rank = lt_comm_rank(config->comm);
     p->size = size;
-    lt_status st = make(p);
+    lt_status st = allocate_buffers(p);
     if (st)
         lt_partial_free(&p);
     else

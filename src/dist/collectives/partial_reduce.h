@@ -14,7 +14,7 @@ void lt_partial_free(lt_partial **partial);
  * rank 0; NULL: the first to finish. Collective. */
 LT_MUST_CHECK lt_status lt_partial_begin(lt_partial *partial, int64_t update, const bool *set);
 /* Announces that in[bucket] is complete; it must not be written before lt_partial_wait(). */
-void lt_partial_ready(lt_partial *partial, size_t bucket);
+void lt_partial_mark_ready(lt_partial *partial, size_t bucket);
 /* Returns true if the update's participants are known and exclude this rank. Callable from any thread. */
 bool lt_partial_is_late(const lt_partial *partial);
 /* Waits for the mean. All buckets must be ready, unless this rank is late. Errors: LT_E_COMM. */
@@ -22,7 +22,7 @@ LT_MUST_CHECK lt_status lt_partial_wait(lt_partial *partial);
 /* After a wait: the mean of a bucket, bitwise identical on all ranks, valid until the next update; and [size] flags of
  * the participating ranks. */
 const void *lt_partial_mean(const lt_partial *partial, size_t bucket);
-const bool *lt_partial_set(const lt_partial *partial);
-lt_partial_counts lt_partial_count(const lt_partial *partial);
+const bool *lt_partial_participants(const lt_partial *partial);
+lt_partial_counts lt_partial_byte_counts(const lt_partial *partial);
 
 #endif

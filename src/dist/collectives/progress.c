@@ -55,7 +55,7 @@ static void take_submitted(lt_progress *p)
 }
 
 /* Marks a request done. A close has no waiter: it frees its endpoint. */
-static void complete(lt_collective *c)
+static void complete_request(lt_collective *c)
 {
     if (c->call.what != LT_COMM_CLOSE) {
         c->done = true;
@@ -93,7 +93,7 @@ static void complete_finished(lt_progress *p)
             continue;
         }
         *at = c->next;
-        complete(c);
+        complete_request(c);
         any = true;
     }
     p->active_end = at;
@@ -112,7 +112,7 @@ static void fail_all(lt_progress *p)
     pthread_mutex_lock(&p->mutex);
     for (lt_collective *c = p->active, *next; c; c = next) {
         next = c->next;
-        complete(c);
+        complete_request(c);
     }
     p->active = NULL;
     p->active_end = &p->active;
@@ -138,7 +138,7 @@ static double next_expiry(const lt_progress *p, const lt_collective **late)
     return first;
 }
 
-static void expire(lt_progress *p, const lt_collective *c)
+static void abort_expired(lt_progress *p, const lt_collective *c)
 {
     char why[LT_LINK_TEXT], what[LT_LINK_TEXT - 64];
     lt_collective_text(c, what, sizeof what);
@@ -148,7 +148,7 @@ static void expire(lt_progress *p, const lt_collective *c)
 
 static void sleep_until(lt_progress *p, double time)
 {
-    const struct timespec t = lt_timespec(time);
+    const struct timespec t = lt_timespec_from_seconds(time);
     pthread_cond_timedwait(&p->wake, &p->mutex, &t);
 }
 
@@ -165,14 +165,14 @@ static double poll_interval(const lt_progress *p, double last_move, double now)
 }
 
 /* Sleeps until a request may be able to advance; called when none did. */
-static void rest(lt_progress *p, double last_move)
+static void sleep_until_work(lt_progress *p, double last_move)
 {
     const lt_collective *late;
     double expiry = next_expiry(p, &late);
     if (p->submitted || p->woken || (p->aborted && !p->abort_complete))
         return;
     if (late) {
-        expire(p, late);
+        abort_expired(p, late);
     } else if (p->link->ops->poll) {
         double now = lt_clock_seconds(), seconds = poll_interval(p, last_move, now);
         if (seconds > 0)
@@ -184,7 +184,7 @@ static void rest(lt_progress *p, double last_move)
     }
 }
 
-static void serve(lt_progress *p)
+static void run_progress_loop(lt_progress *p)
 {
     double last_move = 0;
     while (!p->stop || p->submitted || p->active) {
@@ -202,11 +202,11 @@ static void serve(lt_progress *p)
             lt_progress_abort(p, lt_error_message(), is_remote);
         complete_finished(p);
         if (!moved && !st && !(p->stop && !p->active))
-            rest(p, last_move);
+            sleep_until_work(p, last_move);
     }
 }
 
-static void *run(void *context)
+static void *run_progress_thread(void *context)
 {
     lt_progress *p = context;
     lt_profile_thread("comm");
@@ -217,7 +217,7 @@ static void *run(void *context)
     p->ready = true;
     pthread_cond_broadcast(&p->cond_done);
     if (ok)
-        serve(p);
+        run_progress_loop(p);
     bool aborted = p->aborted;
     pthread_mutex_unlock(&p->mutex);
     if (ok)
@@ -225,7 +225,7 @@ static void *run(void *context)
     return NULL;
 }
 
-static void destroy(lt_progress *p)
+static void free_progress(lt_progress *p)
 {
     pthread_cond_destroy(&p->cond_done);
     pthread_cond_destroy(&p->wake);
@@ -248,8 +248,8 @@ lt_status lt_progress_new(lt_progress **out, lt_link *link)
     pthread_mutex_init(&p->mutex, NULL);
     lt_cond_init(&p->wake);
     pthread_cond_init(&p->cond_done, NULL);
-    if (lt_thread_start(&p->thread, run, p)) {
-        destroy(p);
+    if (lt_thread_start(&p->thread, run_progress_thread, p)) {
+        free_progress(p);
         return lt_fail(LT_E_COMM, "comm: cannot start the progress thread");
     }
     pthread_mutex_lock(&p->mutex);
@@ -278,5 +278,5 @@ void lt_progress_free(lt_progress *p)
     pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->mutex);
     pthread_join(p->thread, NULL);
-    destroy(p);
+    free_progress(p);
 }

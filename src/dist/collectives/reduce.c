@@ -28,12 +28,12 @@ COMBINE(combine_i32, int32_t, (int32_t)((uint32_t)acc[i] + (uint32_t)x[i]))
 COMBINE(combine_i64, int64_t, (int64_t)((uint64_t)acc[i] + (uint64_t)x[i]))
 
 /* Returns the dtype in which terms of dtype are added. */
-static lt_dtype wide(lt_dtype dtype)
+static lt_dtype accumulation_dtype(lt_dtype dtype)
 {
     return dtype == LT_F16 || dtype == LT_BF16 ? LT_F32 : dtype;
 }
 
-static void widen(void *to, const void *from, int64_t n, lt_dtype dtype)
+static void widen_to_f32(void *to, const void *from, int64_t n, lt_dtype dtype)
 {
     float *y = to;
     const uint16_t *x = from;
@@ -47,7 +47,7 @@ static void widen(void *to, const void *from, int64_t n, lt_dtype dtype)
         memcpy(to, from, (size_t)n * lt_dtype_size(dtype));
 }
 
-static void narrow(void *to, const void *from, int64_t n, lt_dtype dtype)
+static void narrow_from_f32(void *to, const void *from, int64_t n, lt_dtype dtype)
 {
     uint16_t *y = to;
     const float *x = from;
@@ -61,7 +61,7 @@ static void narrow(void *to, const void *from, int64_t n, lt_dtype dtype)
         memcpy(to, from, (size_t)n * lt_dtype_size(dtype));
 }
 
-static void combine(void *acc, const void *x, int64_t n, lt_dtype dtype, lt_reduce op)
+static void combine_terms(void *acc, const void *x, int64_t n, lt_dtype dtype, lt_reduce op)
 {
     if (dtype == LT_F32)
         combine_f32(acc, x, n, op);
@@ -73,7 +73,7 @@ static void combine(void *acc, const void *x, int64_t n, lt_dtype dtype, lt_redu
         combine_i64(acc, x, n, op);
 }
 
-static void divide(void *acc, int64_t n, lt_dtype dtype, int terms)
+static void divide_by_terms(void *acc, int64_t n, lt_dtype dtype, int terms)
 {
     float *f = acc;
     double *d = acc;
@@ -93,17 +93,17 @@ void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t coun
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
         size_t at = (size_t)begin * element;
-        widen(acc, (const char *)term[0] + at, n, dtype);
+        widen_to_f32(acc, (const char *)term[0] + at, n, dtype);
         for (int t = 1; t < terms; t++) {
             const void *x = (const char *)term[t] + at;
-            if (wide(dtype) != dtype) {
-                widen(next, x, n, dtype);
+            if (accumulation_dtype(dtype) != dtype) {
+                widen_to_f32(next, x, n, dtype);
                 x = next;
             }
-            combine(acc, x, n, wide(dtype), op);
+            combine_terms(acc, x, n, accumulation_dtype(dtype), op);
         }
         if (op == LT_REDUCE_MEAN)
-            divide(acc, n, wide(dtype), terms);
-        narrow((char *)out + at, acc, n, dtype);
+            divide_by_terms(acc, n, accumulation_dtype(dtype), terms);
+        narrow_from_f32((char *)out + at, acc, n, dtype);
     }
 }

@@ -109,8 +109,8 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
 }
 
 /* Sets the call's dtype and *data. */
-static lt_status open_tensor(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
-                             void **data)
+static lt_status take_tensor_data(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
+                                  void **data)
 {
     char text[LT_SHAPE_TEXT];
     LT_TRY(lt_tensor_materialize(tensor));
@@ -146,17 +146,18 @@ static lt_status check_reduction(const lt_comm_call *call)
     return LT_OK;
 }
 
-lt_status lt_call_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
-                            lt_reduce op)
+lt_status lt_call_fill_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
+                                 lt_reduce op)
 {
     *call =
         (lt_comm_call){.what = LT_COMM_ALLREDUCE, .op = op, .elements = lt_tensor_count(tensor)};
-    LT_TRY(open_tensor(call, comm, tensor, &call->out));
+    LT_TRY(take_tensor_data(call, comm, tensor, &call->out));
     call->in = call->out;
     return check_reduction(call);
 }
 
-lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor, int root)
+lt_status lt_call_fill_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
+                             int root)
 {
     call->root = root;
     call->elements = lt_tensor_count(tensor);
@@ -165,13 +166,13 @@ lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor
                        comm->size - 1);
     if (call->what != LT_COMM_BROADCAST && root == comm->rank)
         return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank", names[call->what], root);
-    LT_TRY(open_tensor(call, comm, tensor, &call->out));
+    LT_TRY(take_tensor_data(call, comm, tensor, &call->out));
     call->in = call->out;
     return LT_OK;
 }
 
-static lt_status check_counts(const lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
-                              const lt_tensor *whole)
+static lt_status check_shard_counts(const lt_comm_call *call, const lt_comm *comm,
+                                    const lt_tensor *shard, const lt_tensor *whole)
 {
     const int64_t *count = call->count;
     for (int r = 0; r < comm->size; r++)
@@ -190,18 +191,18 @@ static lt_status check_counts(const lt_comm_call *call, const lt_comm *comm, con
     return LT_OK;
 }
 
-lt_status lt_call_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
-                          const lt_tensor *whole, const int64_t *count)
+lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
+                               const lt_tensor *whole, const int64_t *count)
 {
     void *small = NULL, *large = NULL;
     call->count = count;
     call->elements = lt_call_offset(call, comm->size, comm->size);
-    LT_TRY(check_counts(call, comm, shard, whole));
+    LT_TRY(check_shard_counts(call, comm, shard, whole));
     if (call->elements) {
-        LT_TRY(open_tensor(call, comm, whole, &large));
+        LT_TRY(take_tensor_data(call, comm, whole, &large));
         lt_dtype dtype = call->dtype;
         if (count[comm->rank])
-            LT_TRY(open_tensor(call, comm, shard, &small));
+            LT_TRY(take_tensor_data(call, comm, shard, &small));
         if (call->dtype != dtype)
             return lt_fail(LT_E_SHAPE, "comm: %s: the whole is %s, the shard %s", names[call->what],
                            lt_dtype_name(dtype), lt_dtype_name(call->dtype));
@@ -213,8 +214,8 @@ lt_status lt_call_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tens
 }
 
 /* Checks one direction of an all-to-all; side: "to" or "from". */
-static lt_status check_side(const lt_comm *comm, const char *side, const int64_t *count,
-                            const lt_tensor *tensor)
+static lt_status check_alltoall_counts(const lt_comm *comm, const char *side, const int64_t *count,
+                                       const lt_tensor *tensor)
 {
     int64_t sum = 0, has = tensor ? lt_tensor_count(tensor) : 0;
     for (int r = 0; r < comm->size; r++) {
@@ -232,13 +233,13 @@ static lt_status check_side(const lt_comm *comm, const char *side, const int64_t
     return LT_OK;
 }
 
-lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
-                           const lt_tensor *out)
+lt_status lt_call_fill_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
+                                const lt_tensor *out)
 {
     void *from = NULL, *to = NULL;
     const int64_t *sent = call->count, *received = call->received_count;
-    LT_TRY(check_side(comm, "to", sent, in));
-    LT_TRY(check_side(comm, "from", received, out));
+    LT_TRY(check_alltoall_counts(comm, "to", sent, in));
+    LT_TRY(check_alltoall_counts(comm, "from", received, out));
     if (sent[comm->rank] != received[comm->rank])
         return lt_fail(LT_E_ARG,
                        "comm: alltoall: rank %d sends itself %" PRId64
@@ -246,10 +247,10 @@ lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_ten
                        comm->rank, sent[comm->rank], received[comm->rank]);
     call->elements = lt_call_offset(call, comm->size, comm->size);
     if (lt_call_received_offset(call, comm->size))
-        LT_TRY(open_tensor(call, comm, out, &to));
+        LT_TRY(take_tensor_data(call, comm, out, &to));
     lt_dtype dtype = call->dtype;
     if (call->elements)
-        LT_TRY(open_tensor(call, comm, in, &from));
+        LT_TRY(take_tensor_data(call, comm, in, &from));
     if (from && to && call->dtype != dtype)
         return lt_fail(LT_E_SHAPE, "comm: alltoall: the input is %s, the output %s",
                        lt_dtype_name(call->dtype), lt_dtype_name(dtype));

@@ -4,14 +4,15 @@
 
 #include "lather/ext/comm.h"
 
-/* Check the arguments of a call and fill *call. lt_call_whole() is for broadcast, send and recv. */
-lt_status lt_call_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
-                            lt_reduce op);
-lt_status lt_call_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
-                          const lt_tensor *whole, const int64_t *count);
-lt_status lt_call_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
-                           const lt_tensor *out);
-lt_status lt_call_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor, int root);
+/* Check the arguments of a call and fill *call. lt_call_fill_whole() is for broadcast, send and recv. */
+lt_status lt_call_fill_allreduce(lt_comm_call *call, const lt_comm *comm, lt_tensor *tensor,
+                                 lt_reduce op);
+lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt_tensor *shard,
+                               const lt_tensor *whole, const int64_t *count);
+lt_status lt_call_fill_alltoall(lt_comm_call *call, const lt_comm *comm, const lt_tensor *in,
+                                const lt_tensor *out);
+lt_status lt_call_fill_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
+                             int root);
 
 /* Returns the name of a call: "allreduce". */
 const char *lt_call_name(lt_comm_what what);

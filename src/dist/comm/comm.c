@@ -14,7 +14,7 @@
 
 static const double default_deadline = 600; /* seconds */
 
-lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device)
+lt_status lt_comm_allocate(lt_comm **out, const lt_comm_ops *ops, lt_device *device)
 {
     lt_comm *comm = lt_alloc(1, ops->bytes);
     if (!comm)
@@ -30,7 +30,7 @@ lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device)
 lt_status lt_comm_split(lt_comm *comm, int color, int key, lt_comm **out)
 {
     lt_comm *group;
-    LT_TRY(lt_comm_make(&group, comm->ops, comm->device));
+    LT_TRY(lt_comm_allocate(&group, comm->ops, comm->device));
     group->deadline = comm->deadline;
     group->latency_us = comm->latency_us;
     group->gbit = comm->gbit;
@@ -80,13 +80,13 @@ void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit)
 
 static void sleep_until(double time)
 {
-    const struct timespec t = lt_timespec(time);
+    const struct timespec t = lt_timespec_from_seconds(time);
     while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
         continue;
 }
 
 /* Returns the time at which the modelled link, which serves requests in sequence, completes this one; 0: no model. */
-static double model(lt_comm *comm, double issued, uint64_t sent, uint64_t received)
+static double modelled_completion(lt_comm *comm, double issued, uint64_t sent, uint64_t received)
 {
     if (!(comm->gbit > 0) || comm->size == 1)
         return 0;
@@ -106,7 +106,7 @@ lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *targ
     lt_call_payload(call, comm->rank, comm->size, &sent, &received);
     lt_trace_end(span, LT_PROFILE_COMM, lt_call_name(call->what), (int64_t)sent);
     comm->bytes += sent;
-    double ready = model(comm, issued, sent, received);
+    double ready = modelled_completion(comm, issued, sent, received);
     if (*request) {
         (*request)->target = target;
         (*request)->ready = ready;
@@ -121,7 +121,7 @@ lt_status lt_comm_allreduce_begin(lt_comm *comm, lt_tensor *tensor, lt_reduce op
 {
     lt_comm_call call;
     *request = NULL;
-    LT_TRY(lt_call_allreduce(&call, comm, tensor, op));
+    LT_TRY(lt_call_fill_allreduce(&call, comm, tensor, op));
     return lt_comm_begin(comm, &call, tensor, request);
 }
 
@@ -130,7 +130,7 @@ lt_status lt_comm_allgather_begin(lt_comm *comm, const lt_tensor *shard, lt_tens
 {
     lt_comm_call call = {.what = LT_COMM_ALLGATHER};
     *request = NULL;
-    LT_TRY(lt_call_sharded(&call, comm, shard, whole, count));
+    LT_TRY(lt_call_fill_sharded(&call, comm, shard, whole, count));
     return lt_comm_begin(comm, &call, whole, request);
 }
 
@@ -139,7 +139,7 @@ lt_status lt_comm_reducescatter_begin(lt_comm *comm, const lt_tensor *whole, lt_
 {
     lt_comm_call call = {.what = LT_COMM_REDUCESCATTER, .op = op};
     *request = NULL;
-    LT_TRY(lt_call_sharded(&call, comm, shard, whole, count));
+    LT_TRY(lt_call_fill_sharded(&call, comm, shard, whole, count));
     return lt_comm_begin(comm, &call, shard, request);
 }
 
@@ -147,7 +147,7 @@ lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt
 {
     lt_comm_call call = {.what = LT_COMM_BROADCAST};
     *request = NULL;
-    LT_TRY(lt_call_whole(&call, comm, tensor, root));
+    LT_TRY(lt_call_fill_whole(&call, comm, tensor, root));
     return lt_comm_begin(comm, &call, root == comm->rank ? NULL : tensor, request);
 }
 
@@ -158,7 +158,7 @@ lt_status lt_comm_alltoall_begin(lt_comm *comm, const lt_tensor *in, lt_tensor *
     lt_comm_call call = {
         .what = LT_COMM_ALLTOALL, .count = sent_count, .received_count = received_count};
     *request = NULL;
-    LT_TRY(lt_call_alltoall(&call, comm, in, out));
+    LT_TRY(lt_call_fill_alltoall(&call, comm, in, out));
     return lt_comm_begin(comm, &call, call.out ? out : NULL, request);
 }
 
@@ -166,7 +166,7 @@ lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_
 {
     lt_comm_call call = {.what = LT_COMM_SEND};
     *request = NULL;
-    LT_TRY(lt_call_whole(&call, comm, tensor, to));
+    LT_TRY(lt_call_fill_whole(&call, comm, tensor, to));
     return lt_comm_begin(comm, &call, NULL, request);
 }
 
@@ -174,7 +174,7 @@ lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from, lt_requ
 {
     lt_comm_call call = {.what = LT_COMM_RECV};
     *request = NULL;
-    LT_TRY(lt_call_whole(&call, comm, tensor, from));
+    LT_TRY(lt_call_fill_whole(&call, comm, tensor, from));
     return lt_comm_begin(comm, &call, tensor, request);
 }
 

@@ -10,7 +10,7 @@ extern const lt_comm_ops lt_comm_self;
 int lt_launched_size(void);
 
 /* Allocates a communicator with its defaults, not opened. */
-lt_status lt_comm_make(lt_comm **out, const lt_comm_ops *ops, lt_device *device);
+lt_status lt_comm_allocate(lt_comm **out, const lt_comm_ops *ops, lt_device *device);
 
 /* Blocking forms: begin the call and wait for it. */
 LT_MUST_CHECK lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op);

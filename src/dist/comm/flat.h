@@ -18,7 +18,7 @@ static inline lt_view lt_flat_slice(const lt_tensor *tensor, int64_t offset, int
     return view;
 }
 
-static inline lt_view lt_flat(const lt_tensor *tensor)
+static inline lt_view lt_flat_view(const lt_tensor *tensor)
 {
     return lt_flat_slice(tensor, 0, lt_tensor_count(tensor));
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Returns the environment variable's value if it is a whole number >= 0, else -1. */
-static int number(const char *name)
+static int env_number(const char *name)
 {
     const char *text = getenv(name);
     if (!text || !*text)
@@ -19,32 +19,32 @@ static int number(const char *name)
 }
 
 /* Returns true in a job step of srun; a batch script alone has Slurm's other variables too. */
-static bool in_step(void)
+static bool is_in_srun_step(void)
 {
     return getenv("PMI_RANK") || getenv("PMIX_RANK") || getenv("PMI_FD");
 }
 
 int lt_launched_size(void)
 {
-    int size = number("OMPI_COMM_WORLD_SIZE");
+    int size = env_number("OMPI_COMM_WORLD_SIZE");
     if (size < 0)
-        size = number("PMI_SIZE");
-    if (size < 0 && in_step())
-        size = number("SLURM_NTASKS");
+        size = env_number("PMI_SIZE");
+    if (size < 0 && is_in_srun_step())
+        size = env_number("SLURM_NTASKS");
     return size;
 }
 
 /* Returns true if torchrun, which uses no MPI, started this process. */
-static bool by_torchrun(void)
+static bool is_torchrun(void)
 {
-    return number("WORLD_SIZE") > 1 && number("RANK") >= 0 && getenv("MASTER_ADDR");
+    return env_number("WORLD_SIZE") > 1 && env_number("RANK") >= 0 && getenv("MASTER_ADDR");
 }
 
 const char *lt_comm_launched_kind(void)
 {
     if (lt_launched_size() > 1)
         return "mpi";
-    return by_torchrun() ? "nccl" : "self";
+    return is_torchrun() ? "nccl" : "self";
 }
 
 /* Parses Slurm's tasks per node, "4(x2),3" for 4, 4 and 3 tasks on nodes 0 to 2. Returns -1 if invalid. */
@@ -68,20 +68,20 @@ static int tasks_of_node(const char *text, int node)
 
 void lt_comm_launched_local(int *rank, int *size)
 {
-    int node = number("SLURM_NODEID");
-    *rank = number("OMPI_COMM_WORLD_LOCAL_RANK");
-    *size = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+    int node = env_number("SLURM_NODEID");
+    *rank = env_number("OMPI_COMM_WORLD_LOCAL_RANK");
+    *size = env_number("OMPI_COMM_WORLD_LOCAL_SIZE");
     if (*rank < 0 || *size < 1) {
-        *rank = number("MPI_LOCALRANKID");
-        *size = number("MPI_LOCALNRANKS");
+        *rank = env_number("MPI_LOCALRANKID");
+        *size = env_number("MPI_LOCALNRANKS");
     }
-    if ((*rank < 0 || *size < 1) && in_step()) {
-        *rank = number("SLURM_LOCALID");
+    if ((*rank < 0 || *size < 1) && is_in_srun_step()) {
+        *rank = env_number("SLURM_LOCALID");
         *size = tasks_of_node(getenv("SLURM_TASKS_PER_NODE"), node < 0 ? 0 : node);
     }
-    if ((*rank < 0 || *size < 1) && by_torchrun()) {
-        *rank = number("LOCAL_RANK");
-        *size = number("LOCAL_WORLD_SIZE");
+    if ((*rank < 0 || *size < 1) && is_torchrun()) {
+        *rank = env_number("LOCAL_RANK");
+        *size = env_number("LOCAL_WORLD_SIZE");
     }
     if (*rank < 0 || *size < 1 || *rank >= *size) {
         *rank = 0;

@@ -13,30 +13,30 @@
 static size_t flat(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                    int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    out[0] = lt_cost_over_all(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
+    out[0] = lt_cost_all_ranks_stage(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
     return 1;
 }
 
 static size_t to_owners(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                         int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    out[0] = lt_cost_over_all(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    out[0] = lt_cost_all_ranks_stage(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
     return 1;
 }
 
 static size_t two_level(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                         int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    out[0] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    out[0] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
     out[1] = lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
-    out[2] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
+    out[2] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
     return 3;
 }
 
 static size_t local_steps(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                           int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    out[0] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
+    out[0] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
     return 1;
 }
 
@@ -63,11 +63,11 @@ double lt_cost_gather_rate(const lt_cost_link *l)
 
 /* Returns local steps' bytes per step: an all-gather of the sharded state within the node and, divided by the steps
  * of a round, the outer step: an all-reduce of a shard between nodes and an all-gather in the node. */
-static lt_cost_stage after_local_step(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
-                                      int rank)
+static lt_cost_stage local_steps_sync_bytes(const lt_cost_plan *p, const lt_cost_cluster *c,
+                                            int64_t d, int rank)
 {
     const lt_cost_stage shard = lt_cost_of_shard(c, d, LT_COST_F32, rank),
-                        gather = lt_cost_in_node(c, d, LT_COST_F32, LT_COST_GATHER, rank);
+                        gather = lt_cost_in_node_stage(c, d, LT_COST_F32, LT_COST_GATHER, rank);
     lt_cost_stage s = {
         .seconds = (shard.seconds + gather.seconds) / p->every,
         .bytes = {1.0 / p->every * gather.bytes.within, 1.0 / p->every * shard.bytes.between}};
@@ -84,12 +84,12 @@ static lt_cost_stage after_update(const lt_cost_plan *p, const lt_cost_cluster *
 {
     lt_cost_cluster alone = *c;
     if (p->scheme == LT_COST_LOCAL_STEPS)
-        return after_local_step(p, c, d, rank);
+        return local_steps_sync_bytes(p, c, d, rank);
     if (!p->sharded && p->scheme != LT_COST_SHARD_GRADIENTS)
         return (lt_cost_stage){0};
     alone.within.bandwidth = lt_cost_gather_rate(&c->within);
     alone.between.bandwidth = lt_cost_gather_rate(&c->between);
-    return lt_cost_over_all(&alone, d, LT_COST_F32, LT_COST_GATHER, rank);
+    return lt_cost_all_ranks_stage(&alone, d, LT_COST_F32, LT_COST_GATHER, rank);
 }
 
 double lt_cost_after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
@@ -137,7 +137,7 @@ double lt_cost_work(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_co
 
 /* --- Simulation --- */
 
-static bool is_link(const lt_cost_link *l)
+static bool is_valid_link(const lt_cost_link *l)
 {
     return l->latency >= 0 && l->message >= 0 && l->bandwidth > 0 && l->gather >= 0
            && isfinite(l->latency) && isfinite(l->message) && isfinite(l->gather);
@@ -170,16 +170,16 @@ static lt_status check_cores(const lt_cost_cluster *c)
                : lt_fail(LT_E_ARG, "cost: %g cores per rank, want 0, or 1 and more", c->cores);
 }
 
-static lt_status check(const lt_cost_plan *p, const lt_cost_cluster *c, double backward)
+static lt_status check_arguments(const lt_cost_plan *p, const lt_cost_cluster *c, double backward)
 {
     LT_TRY(check_plan(p));
     if (c->nodes < 1 || c->per_node < 1 || c->nodes > INT32_MAX / c->per_node)
         return lt_fail(LT_E_ARG, "cost: %d nodes of %d ranks", c->nodes, c->per_node);
-    if (!is_link(&c->within) || !is_link(&c->between))
+    if (!is_valid_link(&c->within) || !is_valid_link(&c->between))
         return lt_fail(LT_E_ARG, "cost: the link %s nodes has latency %g s, %g bytes/s",
-                       is_link(&c->within) ? "between" : "within",
-                       is_link(&c->within) ? c->between.latency : c->within.latency,
-                       is_link(&c->within) ? c->between.bandwidth : c->within.bandwidth);
+                       is_valid_link(&c->within) ? "between" : "within",
+                       is_valid_link(&c->within) ? c->between.latency : c->within.latency,
+                       is_valid_link(&c->within) ? c->between.bandwidth : c->within.bandwidth);
     if (!(c->unit >= 0 && backward >= 0 && isfinite(backward)))
         return lt_fail(LT_E_ARG, "cost: %g s of backward, %g s per unit", backward, c->unit);
     return check_cores(c);
@@ -191,8 +191,8 @@ typedef struct queue {
     double begin[2], used[2]; /* by link */
 } queue;
 
-static lt_status pass(queue *q, const lt_cost_plan *p, const lt_cost_cluster *c,
-                      const lt_cost_bucket *b)
+static lt_status simulate_bucket(queue *q, const lt_cost_plan *p, const lt_cost_cluster *c,
+                                 const lt_cost_bucket *b)
 {
     lt_cost_stage stage[LT_COST_MAX_STAGES];
     if (b->elements < 0 || b->dense < 0 || b->dense > b->elements || b->rows < 0 || b->columns < 0
@@ -222,9 +222,9 @@ lt_status lt_cost_simulate(lt_cost_result *out, const lt_cost_plan *plan,
     queue q = {.begin = {(double)INFINITY, (double)INFINITY}};
     int64_t elements = 0;
     double work = backward;
-    LT_TRY(check(plan, cluster, backward));
+    LT_TRY(check_arguments(plan, cluster, backward));
     for (size_t i = 0; i < count; i++) {
-        LT_TRY(pass(&q, plan, cluster, &bucket[i]));
+        LT_TRY(simulate_bucket(&q, plan, cluster, &bucket[i]));
         elements += bucket[i].elements;
         work += lt_cost_work(plan, cluster, &bucket[i]);
     }

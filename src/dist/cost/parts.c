@@ -11,14 +11,14 @@ int64_t lt_cost_chunk(int64_t count, int parts, int index)
 }
 
 /* Returns the elements of the chunks of ranks first to first + ranks - 1. */
-static int64_t chunks(int64_t count, int parts, int first, int ranks)
+static int64_t elements_of_ranks(int64_t count, int parts, int first, int ranks)
 {
     const int64_t longer = count % parts - first, most = ranks;
     return count / parts * most + (longer < 0 ? 0 : longer < most ? longer : most);
 }
 
 /* Elements that one of `ranks` sends in a collective of d elements whose chunk `index` is its own. */
-static int64_t sent_by(int64_t d, int ranks, int index, lt_cost_round kind)
+static int64_t allreduce_elements_sent(int64_t d, int ranks, int index, lt_cost_round kind)
 {
     const int64_t own = lt_cost_chunk(d, ranks, index);
     return (kind == LT_COST_GATHER ? 0 : d - own)
@@ -30,80 +30,82 @@ static int64_t sent_within(const lt_cost_cluster *c, int64_t d, int rank, lt_cos
 {
     const int ranks = c->nodes * c->per_node;
     const int64_t own = lt_cost_chunk(d, ranks, rank),
-                  node = chunks(d, ranks, rank - rank % c->per_node, c->per_node);
+                  node = elements_of_ranks(d, ranks, rank - rank % c->per_node, c->per_node);
     return (kind == LT_COST_GATHER ? 0 : node - own)
            + (kind == LT_COST_SCATTER ? 0 : (c->per_node - 1) * own);
 }
 
 /* --- Seconds --- */
 
-static int rounds(lt_cost_round kind)
+static int round_count(lt_cost_round kind)
 {
     return kind == LT_COST_REDUCE ? 2 : 1;
 }
 
 /* Returns the seconds of a collective whose ranks send `bytes` each, over a link that `sharers` share equally. */
-static double on_link(const lt_cost_link *link, int ranks, int sharers, double bytes,
-                      lt_cost_round kind)
+static double link_seconds(const lt_cost_link *link, int ranks, int sharers, double bytes,
+                           lt_cost_round kind)
 {
     if (ranks < 2)
         return 0;
-    return rounds(kind) * (link->latency + (ranks - 1) * sharers * link->message)
+    return round_count(kind) * (link->latency + (ranks - 1) * sharers * link->message)
            + sharers * bytes / link->bandwidth;
 }
 
 /* Messages within the node and to other nodes are sent at once: the slower link decides. */
-lt_cost_stage lt_cost_over_all(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                               lt_cost_round kind, int rank)
+lt_cost_stage lt_cost_all_ranks_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                      lt_cost_round kind, int rank)
 {
     const int ranks = c->nodes * c->per_node, others = c->nodes > 1 ? ranks - c->per_node + 1 : 1;
     const int64_t within = sent_within(c, d, rank, kind),
-                  between = sent_by(d, ranks, rank, kind) - within;
+                  between = allreduce_elements_sent(d, ranks, rank, kind) - within;
     const lt_cost_bytes bytes = {(double)(within * element_bytes),
                                  (double)(between * element_bytes)};
-    const double in = on_link(&c->within, c->per_node, 1, bytes.within, kind),
-                 out = on_link(&c->between, others, c->per_node, bytes.between, kind);
+    const double in = link_seconds(&c->within, c->per_node, 1, bytes.within, kind),
+                 out = link_seconds(&c->between, others, c->per_node, bytes.between, kind);
     return (lt_cost_stage){.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN,
                            .seconds = out > in ? out : in,
-                           .messages = rounds(kind) * ((double)ranks - 1),
+                           .messages = round_count(kind) * ((double)ranks - 1),
                            .bytes = bytes};
 }
 
-lt_cost_stage lt_cost_in_node(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                              lt_cost_round kind, int rank)
+lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                    lt_cost_round kind, int rank)
 {
     const double bytes =
-        (double)(sent_by(d, c->per_node, rank % c->per_node, kind) * element_bytes);
+        (double)(allreduce_elements_sent(d, c->per_node, rank % c->per_node, kind) * element_bytes);
     return (lt_cost_stage){.uses = LT_COST_WITHIN,
-                           .seconds = on_link(&c->within, c->per_node, 1, bytes, kind),
-                           .messages = rounds(kind) * (double)(c->per_node - 1),
+                           .seconds = link_seconds(&c->within, c->per_node, 1, bytes, kind),
+                           .messages = round_count(kind) * (double)(c->per_node - 1),
                            .bytes = {.within = bytes}};
 }
 
-lt_cost_stage lt_cost_between(const lt_cost_cluster *c, double bytes, lt_cost_round kind)
+lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_cost_round kind)
 {
     return (lt_cost_stage){.uses = LT_COST_BETWEEN,
-                           .seconds = on_link(&c->between, c->nodes, c->per_node, bytes, kind),
-                           .messages = rounds(kind) * (double)(c->nodes - 1),
+                           .seconds = link_seconds(&c->between, c->nodes, c->per_node, bytes, kind),
+                           .messages = round_count(kind) * (double)(c->nodes - 1),
                            .bytes = {.between = bytes}};
 }
 
 lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
 {
     const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
-    const int64_t sent = sent_by(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
-    return lt_cost_between(c, (double)(sent * element_bytes), LT_COST_REDUCE);
+    const int64_t sent =
+        allreduce_elements_sent(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
+    return lt_cost_between_stage(c, (double)(sent * element_bytes), LT_COST_REDUCE);
 }
 
-lt_cost_stage lt_cost_compute(double seconds)
+lt_cost_stage lt_cost_compute_stage(double seconds)
 {
     return (lt_cost_stage){.uses = LT_COST_COMPUTE, .seconds = seconds};
 }
 
-lt_cost_stage lt_cost_in_levels(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
+lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                      int rank)
 {
     lt_cost_stage s = lt_cost_of_shard(c, d, element_bytes, rank);
-    const lt_cost_stage node = lt_cost_in_node(c, d, element_bytes, LT_COST_REDUCE, rank);
+    const lt_cost_stage node = lt_cost_in_node_stage(c, d, element_bytes, LT_COST_REDUCE, rank);
     s.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN;
     s.seconds += node.seconds;
     s.messages += node.messages;

@@ -11,16 +11,17 @@ typedef enum lt_cost_round { LT_COST_SCATTER, LT_COST_GATHER, LT_COST_REDUCE } l
 
 /* Stages of a collective of d elements at a rank: over all ranks, within the node and to other nodes at once; or in
  * the node. */
-lt_cost_stage lt_cost_over_all(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                               lt_cost_round kind, int rank);
-lt_cost_stage lt_cost_in_node(const lt_cost_cluster *c, int64_t d, int element_bytes,
-                              lt_cost_round kind, int rank);
+lt_cost_stage lt_cost_all_ranks_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                      lt_cost_round kind, int rank);
+lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                    lt_cost_round kind, int rank);
 /* Between ranks with the same index in their nodes: of these bytes; or the all-reduce of the rank's shard of d
  * elements. */
-lt_cost_stage lt_cost_between(const lt_cost_cluster *c, double bytes, lt_cost_round kind);
+lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_cost_round kind);
 lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank);
 /* A two-level all-reduce as one stage, so that no other bucket runs in between. */
-lt_cost_stage lt_cost_in_levels(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank);
-lt_cost_stage lt_cost_compute(double seconds);
+lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                      int rank);
+lt_cost_stage lt_cost_compute_stage(double seconds);
 
 #endif

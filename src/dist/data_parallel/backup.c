@@ -29,7 +29,7 @@ struct lt_dp_backup {
     lt_data_parallel_terms terms;
 };
 
-static void on_late(void *context)
+static void cancel_late_backward(void *context)
 {
     const lt_dp_backup *b = context;
     lt_tape_cancel(b->tape);
@@ -37,7 +37,7 @@ static void on_late(void *context)
 
 /* --- The reducer --- */
 
-static lt_status open(lt_reducer *self)
+static lt_status open_partial_reduction(lt_reducer *self)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
     const size_t buckets = self->buckets;
@@ -54,7 +54,7 @@ static lt_status open(lt_reducer *self)
                                       .buckets = buckets,
                                       .elements = elements,
                                       .in = in,
-                                      .late = on_late,
+                                      .late = cancel_late_backward,
                                       .context = b};
     if (!st)
         st = lt_partial_new(&b->partial, &config);
@@ -70,18 +70,18 @@ static lt_status begin_update(lt_dp_backup *b)
     return lt_partial_begin(b->partial, b->number, b->has_set ? b->set : NULL);
 }
 
-static lt_status begin(lt_reducer *self, size_t bucket)
+static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
     if (!b->begun)
         LT_TRY(begin_update(b));
-    lt_partial_ready(b->partial, bucket);
+    lt_partial_mark_ready(b->partial, bucket);
     return LT_OK;
 }
 
-static void count(lt_dp_backup *b)
+static void count_bytes(lt_dp_backup *b)
 {
-    const lt_partial_counts c = lt_partial_count(b->partial);
+    const lt_partial_counts c = lt_partial_byte_counts(b->partial);
     b->sent.between += c.sent;
     b->terms.received += c.received;
     b->terms.used += c.used;
@@ -89,26 +89,26 @@ static void count(lt_dp_backup *b)
 }
 
 /* Copies a bucket's mean to its tensor; the first call of an update waits for all buckets. */
-static lt_status finish(lt_reducer *self, size_t bucket)
+static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
     lt_tensor *flat = self->bucket[bucket].flat;
     if (!b->complete) {
         LT_TRY(lt_partial_wait(b->partial));
         b->complete = true;
-        count(b);
+        count_bytes(b);
     }
     memcpy(lt_tensor_view(flat).data, lt_partial_mean(b->partial, bucket), lt_tensor_bytes(flat));
     lt_tensor_touch(flat);
     return LT_OK;
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
     *out = ((const lt_dp_backup *)self)->sent;
 }
 
-static void close(lt_reducer *self)
+static void close_backup(lt_reducer *self)
 {
     lt_dp_backup *b = (lt_dp_backup *)self;
     lt_partial_free(&b->partial);
@@ -121,14 +121,14 @@ static const lt_reducer_ops ops = {
     .kind = "backup",
     .bytes = sizeof(lt_dp_backup),
     .reduces_flags = true,
-    .begin = begin,
-    .finish = finish,
-    .sent = sent,
-    .close = close,
-    .open = open,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .sent = bytes_sent,
+    .close = close_backup,
+    .open = open_partial_reduction,
 };
 
-static lt_status check(const lt_data_parallel *dp)
+static lt_status check_config(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
     const int ranks = lt_comm_size(dp->comm);
@@ -159,7 +159,7 @@ static lt_status check(const lt_data_parallel *dp)
 
 lt_status lt_dp_make_backup(lt_data_parallel *dp)
 {
-    LT_TRY(check(dp));
+    LT_TRY(check_config(dp));
     lt_dp_backup *b = lt_alloc(1, sizeof *b);
     if (!b)
         return LT_E_NOMEM;
@@ -198,7 +198,7 @@ lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bo
 lt_status lt_dp_end_backup(lt_data_parallel *dp)
 {
     lt_dp_backup *b = dp->backup;
-    if (b->has_statistics && !lt_partial_set(b->partial)[lt_comm_rank(dp->comm)])
+    if (b->has_statistics && !lt_partial_participants(b->partial)[lt_comm_rank(dp->comm)])
         LT_TRY(lt_statistics_restore(b->statistics));
     b->begun = b->has_set = b->has_statistics = false;
     b->number++;
@@ -212,7 +212,7 @@ bool lt_data_parallel_is_late(const lt_data_parallel *dp)
 
 const bool *lt_data_parallel_set(const lt_data_parallel *dp)
 {
-    return dp->backup && dp->backup->partial ? lt_partial_set(dp->backup->partial) : NULL;
+    return dp->backup && dp->backup->partial ? lt_partial_participants(dp->backup->partial) : NULL;
 }
 
 lt_data_parallel_terms lt_data_parallel_count_terms(const lt_data_parallel *dp)

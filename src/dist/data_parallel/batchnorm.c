@@ -12,7 +12,7 @@ typedef struct moments {
     double count, mean, m2;
 } moments;
 
-static moments combine(moments a, moments b)
+static moments combine_moments(moments a, moments b)
 {
     double count = a.count + b.count;
     if (!(count > 0))
@@ -22,13 +22,13 @@ static moments combine(moments a, moments b)
 }
 
 /* Combines all [ranks][3][channels] into the first rank's moments. */
-static void combine_ranks(double *all, int ranks, int64_t channels)
+static void combine_rank_moments(double *all, int ranks, int64_t channels)
 {
     for (int64_t c = 0; c < channels; c++) {
         moments sum = {all[c], all[channels + c], all[2 * channels + c]};
         for (int r = 1; r < ranks; r++) {
             const double *x = all + 3 * channels * r + c;
-            sum = combine(sum, (moments){x[0], x[channels], x[2 * channels]});
+            sum = combine_moments(sum, (moments){x[0], x[channels], x[2 * channels]});
         }
         all[c] = sum.count;
         all[channels + c] = sum.mean;
@@ -36,7 +36,7 @@ static void combine_ranks(double *all, int ranks, int64_t channels)
     }
 }
 
-static lt_status gather(lt_data_parallel *dp, const lt_tensor *own, lt_tensor *whole)
+static lt_status gather_moments(lt_data_parallel *dp, const lt_tensor *own, lt_tensor *whole)
 {
     int ranks = lt_comm_size(dp->norm_comm);
     int64_t *count = lt_alloc((size_t)ranks, sizeof *count);
@@ -120,7 +120,7 @@ static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tens
         st = combine_on_device(dp, a, b, workspace, dp->norm_part[r]);
     }
     lt_tensor_free(&scratch);
-    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat(x));
+    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat_view(x));
 }
 
 /* Combines whole (f64 moments of all ranks) on the host into x. */
@@ -133,12 +133,12 @@ static lt_status merge_on_host(lt_data_parallel *dp, lt_tensor *whole, lt_tensor
     lt_status st = lt_tensor_read(whole, host, lt_tensor_bytes(whole));
     if (!st) {
         double own = host[3 * channels * lt_comm_rank(dp->norm_comm)];
-        combine_ranks(host, lt_comm_size(dp->norm_comm), channels);
+        combine_rank_moments(host, lt_comm_size(dp->norm_comm), channels);
         dp->norm_share = own / host[0];
         st = lt_tensor_write(whole, host, lt_tensor_bytes(whole));
     }
     lt_free(host);
-    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat(x));
+    return st ? st : lt_dp_cast(dp, lt_flat_slice(whole, 0, 3 * channels), lt_flat_view(x));
 }
 
 static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
@@ -150,9 +150,9 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
         st = lt_tensor_new(&whole, dp->device, LT_F64,
                            LT_SHAPE(count * lt_comm_size(dp->norm_comm)));
     if (!st)
-        st = lt_dp_cast(dp, lt_flat(x), lt_flat(own));
+        st = lt_dp_cast(dp, lt_flat_view(x), lt_flat_view(own));
     if (!st)
-        st = gather(dp, own, whole);
+        st = gather_moments(dp, own, whole);
     if (!st)
         st = dp->device->backend->graphs ? merge_on_device(dp, whole, x)
                                          : merge_on_host(dp, whole, x);
@@ -164,28 +164,28 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
 /* The caller divides by its own count, so the sum over ranks is scaled by this rank's share of all counts. */
 static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
 {
-    lt_view view = lt_flat(x);
+    lt_view view = lt_flat_view(x);
     LT_TRY(lt_comm_allreduce(dp->norm_comm, x, LT_REDUCE_SUM));
     return dp->device->backend->scale(dp->device->ctx, dp->norm_share, &view, &view);
 }
 
-static lt_status merge(void *context, lt_norm_reduce op, lt_tensor *x)
+static lt_status reduce_over_ranks(void *context, lt_norm_reduce op, lt_tensor *x)
 {
     return op == LT_NORM_REDUCE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
 }
 
 /* Opens a separate communicator: a rank that lacks a gradient begins its buckets later than the others, between other
  * layers. */
-lt_status lt_dp_open_norm(lt_data_parallel *dp)
+lt_status lt_dp_open_norm_comm(lt_data_parallel *dp)
 {
     if (!dp->config.sync_bn || lt_comm_size(dp->comm) == 1)
         return LT_OK;
     LT_TRY(lt_comm_split(dp->comm, 0, lt_comm_rank(dp->comm), &dp->norm_comm));
-    lt_tape_on_norm_reduce(dp->tape, merge, dp);
+    lt_tape_on_norm_reduce(dp->tape, reduce_over_ranks, dp);
     return LT_OK;
 }
 
-void lt_dp_close_norm(lt_data_parallel *dp)
+void lt_dp_close_norm_comm(lt_data_parallel *dp)
 {
     if (dp->norm_comm)
         lt_tape_on_norm_reduce(dp->tape, NULL, NULL);
@@ -204,7 +204,7 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
             continue;
         const lt_device *d = p->value->device;
         const int64_t elements = lt_tensor_count(p->value);
-        const lt_view own = lt_flat(p->value),
+        const lt_view own = lt_flat_view(p->value),
                       place = flat ? lt_flat_slice(flat, *count, elements) : own;
         if (flat)
             LT_TRY(d->backend->cast(d->ctx, back ? &place : &own, back ? &own : &place));

@@ -12,7 +12,7 @@
 enum { TEXT = 1024, SMALLEST_BUCKET = 1 << 20 };
 
 /* Describes a parameter and its shard, which must be equal on all ranks that average its gradient. */
-static const char *describe(const lt_param *p, char *text)
+static const char *describe_param(const lt_param *p, char *text)
 {
     char shape[LT_SHAPE_TEXT], box[LT_PLACE_TEXT];
     const lt_place place = lt_param_place(p);
@@ -22,18 +22,18 @@ static const char *describe(const lt_param *p, char *text)
     return text;
 }
 
-static uint32_t checksum_all(const lt_params *params)
+static uint32_t checksum_params(const lt_params *params)
 {
     char text[TEXT];
     uint32_t sum = 0;
     for (size_t i = 0; i < params->count; i++) {
-        describe(params->item[i], text);
+        describe_param(params->item[i], text);
         sum = lt_crc32c(sum, text, strlen(text) + 1);
     }
     return sum;
 }
 
-static lt_status check_config(const lt_data_parallel *dp)
+static lt_status check_same_config(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
     char text[TEXT];
@@ -50,17 +50,17 @@ lt_status lt_dp_check_params(const lt_data_parallel *dp)
 {
     const lt_params *params = dp->params;
     char text[TEXT], what[64];
-    LT_TRY(check_config(dp));
+    LT_TRY(check_same_config(dp));
     snprintf(text, sizeof text, "%zu", params->count);
     LT_TRY(lt_comm_same(dp->comm, "the number of parameters", text));
-    snprintf(text, sizeof text, "%08x", (unsigned)checksum_all(params));
+    snprintf(text, sizeof text, "%08x", (unsigned)checksum_params(params));
     lt_status st =
         lt_comm_same(dp->comm, "the checksum of all parameters' names, shapes and shards", text);
     if (!st || st != LT_E_ARG)
         return st;
     for (size_t i = 0; i < params->count; i++) { /* name the first that differs */
         snprintf(what, sizeof what, "parameter %zu", i);
-        LT_TRY(lt_comm_same(dp->comm, what, describe(params->item[i], text)));
+        LT_TRY(lt_comm_same(dp->comm, what, describe_param(params->item[i], text)));
     }
     return st;
 }
@@ -76,7 +76,7 @@ lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params)
 }
 
 /* Broadcasts rank 0's order: parameters whose gradient its backward finished, then the rest from the last layer. */
-static lt_status agree_on_order(lt_data_parallel *dp)
+static lt_status broadcast_param_order(lt_data_parallel *dp)
 {
     for (size_t i = dp->members; i-- > 0;)
         if (!dp->member[i].is_ordered)
@@ -88,22 +88,22 @@ static lt_status agree_on_order(lt_data_parallel *dp)
     return st;
 }
 
-static size_t bytes_of(const lt_data_parallel *dp, size_t position)
+static size_t grad_bytes(const lt_data_parallel *dp, size_t position)
 {
     const lt_param *p = dp->member[dp->order[position]].param;
     return (size_t)lt_tensor_count(p->grad) * lt_dtype_size(dp->dtype);
 }
 
 /* Returns the byte limit of the next bucket. The last buckets shrink: little backward remains to overlap with them. */
-static size_t limit_of(const lt_data_parallel *dp, size_t rest)
+static size_t bucket_byte_limit(const lt_data_parallel *dp, size_t rest)
 {
     size_t limit = rest / 2 > SMALLEST_BUCKET ? rest / 2 : SMALLEST_BUCKET;
     return limit < dp->config.bucket_bytes ? limit : dp->config.bucket_bytes;
 }
 
 /* Lists the bucket's gradients for the reducer. */
-static lt_status list_parts(const lt_data_parallel *dp, const lt_dp_bucket *b,
-                            lt_reducer_bucket *out)
+static lt_status list_bucket_gradients(const lt_data_parallel *dp, const lt_dp_bucket *b,
+                                       lt_reducer_bucket *out)
 {
     lt_reducer_part *part = lt_alloc(b->count, sizeof *part);
     if (!part)
@@ -118,14 +118,15 @@ static lt_status list_parts(const lt_data_parallel *dp, const lt_dp_bucket *b,
 }
 
 /* Lays out the bucket that begins at position in the order; *rest: bytes of all gradients from there on. */
-static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t position, size_t *rest)
+static lt_status lay_out_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t position,
+                                size_t *rest)
 {
     lt_reducer_bucket *out = &dp->reducer->bucket[b - dp->bucket];
-    size_t limit = limit_of(dp, *rest), bytes = 0;
+    size_t limit = bucket_byte_limit(dp, *rest), bytes = 0;
     b->first = position;
-    while (position < dp->members && (!b->count || bytes + bytes_of(dp, position) <= limit)) {
+    while (position < dp->members && (!b->count || bytes + grad_bytes(dp, position) <= limit)) {
         lt_dp_member *m = &dp->member[dp->order[position]];
-        bytes += bytes_of(dp, position++);
+        bytes += grad_bytes(dp, position++);
         m->bucket = (size_t)(b - dp->bucket);
         m->offset = out->elements;
         out->elements += lt_tensor_count(m->param->grad);
@@ -133,10 +134,10 @@ static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t posit
     }
     b->pending = b->count;
     *rest -= bytes;
-    LT_TRY(list_parts(dp, b, out));
+    LT_TRY(list_bucket_gradients(dp, b, out));
     if (dp->scatter)
         return lt_dp_make_scatter_bucket(dp, b);
-    const bool counts = lt_dp_counts(dp) && position == dp->members;
+    const bool counts = lt_dp_counts_micro_batches(dp) && position == dp->members;
     return lt_tensor_new(&out->flat, dp->device, dp->dtype,
                          LT_SHAPE(out->elements + (int64_t)b->count + counts));
 }
@@ -144,17 +145,17 @@ static lt_status fill_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t posit
 lt_status lt_dp_make_buckets(lt_data_parallel *dp)
 {
     size_t rest = 0, position = 0;
-    LT_TRY(agree_on_order(dp));
+    LT_TRY(broadcast_param_order(dp));
     dp->bucket = lt_alloc(dp->members, sizeof *dp->bucket);
     dp->reducer->bucket = lt_alloc(dp->members, sizeof *dp->reducer->bucket);
     if (!dp->bucket || !dp->reducer->bucket)
         return LT_E_NOMEM;
     for (size_t i = 0; i < dp->members; i++)
-        rest += bytes_of(dp, i);
+        rest += grad_bytes(dp, i);
     while (position < dp->members) {
         lt_dp_bucket *b = &dp->bucket[dp->buckets++];
         dp->reducer->buckets = dp->buckets;
-        LT_TRY(fill_bucket(dp, b, position, &rest));
+        LT_TRY(lay_out_bucket(dp, b, position, &rest));
         position += b->count;
     }
     return lt_reducer_open(dp->reducer);

@@ -19,7 +19,7 @@ enum { DEFAULT_BUCKET = 25 << 20 };
 typedef lt_status bucket_fn(lt_reducer *reducer, size_t bucket);
 
 /* Begins or finishes a bucket and updates bytes_on_comm. */
-static lt_status reduce(lt_data_parallel *dp, bucket_fn *fn, size_t bucket)
+static lt_status call_reducer(lt_data_parallel *dp, bucket_fn *fn, size_t bucket)
 {
     const uint64_t before = lt_comm_bytes(dp->comm);
     lt_status st = fn(dp->reducer, bucket);
@@ -31,67 +31,67 @@ static lt_status reduce(lt_data_parallel *dp, bucket_fn *fn, size_t bucket)
 static lt_status wait_for_next(lt_data_parallel *dp)
 {
     double begin = lt_clock_seconds();
-    lt_status st = reduce(dp, dp->reducer->ops->finish, dp->finished++);
+    lt_status st = call_reducer(dp, dp->reducer->ops->finish, dp->finished++);
     dp->exposed += lt_clock_seconds() - begin;
     return st;
 }
 
 /* Waits for buckets in flight and discards their results. */
-static void drop_begun(lt_data_parallel *dp)
+static void discard_in_flight(lt_data_parallel *dp)
 {
     while (dp->finished < dp->started)
         (void)!wait_for_next(dp);
 }
 
-static lt_tensor *flat_of(const lt_data_parallel *dp, size_t bucket)
+static lt_tensor *bucket_tensor(const lt_data_parallel *dp, size_t bucket)
 {
     return dp->reducer->bucket[bucket].flat;
 }
 
 /* Returns a bucket's flags: this rank's, after the reduction the mean over ranks. */
-static lt_view flags_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static lt_view bucket_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const size_t bucket = (size_t)(b - dp->bucket);
     if (!dp->reducer->ops->reduces_flags)
         return lt_flat_slice(dp->grad_mask, (int64_t)b->first, (int64_t)b->count);
-    return lt_flat_slice(flat_of(dp, bucket), dp->reducer->bucket[bucket].elements,
+    return lt_flat_slice(bucket_tensor(dp, bucket), dp->reducer->bucket[bucket].elements,
                          (int64_t)b->count);
 }
 
-static lt_view grad_of(const lt_dp_member *m)
+static lt_view grad_view(const lt_dp_member *m)
 {
-    return lt_flat(m->param->grad);
+    return lt_flat_view(m->param->grad);
 }
 
-static lt_view slice_of(const lt_data_parallel *dp, const lt_dp_member *m)
+static lt_view bucket_slice(const lt_data_parallel *dp, const lt_dp_member *m)
 {
-    return lt_flat_slice(flat_of(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
+    return lt_flat_slice(bucket_tensor(dp, m->bucket), m->offset, lt_tensor_count(m->param->grad));
 }
 
 /* Copies a gradient to its bucket; with dp->job, start_bucket() copies all gradients of the bucket at once. */
-static lt_status pack(lt_data_parallel *dp, lt_dp_member *m)
+static lt_status pack_gradient(lt_data_parallel *dp, lt_dp_member *m)
 {
     m->is_packed = dp->begun = true;
     dp->bucket[m->bucket].pending--;
     LT_TRY(lt_dp_measure_norm(dp, m));
     if (dp->scatter)
         return lt_dp_pack_scatter(dp, m);
-    return dp->job ? LT_OK : lt_dp_cast(dp, grad_of(m), slice_of(dp, m));
+    return dp->job ? LT_OK : lt_dp_cast(dp, grad_view(m), bucket_slice(dp, m));
 }
 
-static lt_status pack_listed(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static lt_status pack_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
     for (size_t i = 0; i < b->count && dp->job; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
-            lt_dp_list_copy(dp, &listed, grad_of(m), slice_of(dp, m));
+            lt_dp_list_copy(dp, &listed, grad_view(m), bucket_slice(dp, m));
     }
     return lt_dp_copy_listed(dp, listed);
 }
 
 /* Returns one of a bucket's flags. */
-static lt_view flag_of(lt_view flags, size_t index)
+static lt_view flag_at(lt_view flags, size_t index)
 {
     flags.data = (char *)flags.data + index * lt_dtype_size(flags.dtype);
     flags.shape = LT_SHAPE(1);
@@ -99,54 +99,54 @@ static lt_view flag_of(lt_view flags, size_t index)
 }
 
 /* Sets the flags, and zeros for missing gradients. */
-static lt_status fill_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static lt_status fill_flags_and_zeros(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    const lt_view flags = flags_of(dp, b);
+    const lt_view flags = bucket_flags(dp, b);
     LT_TRY(lt_dp_fill(dp, 1, flags));
     for (size_t i = 0; i < b->count && b->pending; i++) {
         const lt_dp_member *m = &dp->member[dp->order[b->first + i]];
         if (m->is_packed)
             continue;
-        LT_TRY(lt_dp_fill(dp, 0, slice_of(dp, m)));
-        LT_TRY(lt_dp_fill(dp, 0, flag_of(flags, i)));
+        LT_TRY(lt_dp_fill(dp, 0, bucket_slice(dp, m)));
+        LT_TRY(lt_dp_fill(dp, 0, flag_at(flags, i)));
     }
-    return pack_listed(dp, b);
+    return pack_bucket(dp, b);
 }
 
 /* Waits for a bucket and copies its flags to grad_mask. */
-static lt_status receive(lt_data_parallel *dp, lt_dp_bucket *b)
+static lt_status receive_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(wait_for_next(dp));
     if (!dp->reducer->ops->reduces_flags)
         return LT_OK;
-    LT_TRY(lt_dp_cast(dp, dp->scatter ? lt_dp_scatter_flags(dp, b) : flags_of(dp, b),
+    LT_TRY(lt_dp_cast(dp, dp->scatter ? lt_dp_scatter_flags(dp, b) : bucket_flags(dp, b),
                       lt_flat_slice(dp->grad_mask, (int64_t)b->first, (int64_t)b->count)));
     return lt_dp_frees_gradients(dp) ? lt_dp_unpack_scatter_bucket(dp, b) : LT_OK;
 }
 
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(dp->scatter ? lt_dp_fill_scatter(dp, b) : fill_bucket(dp, b));
+    LT_TRY(dp->scatter ? lt_dp_fill_scatter(dp, b) : fill_flags_and_zeros(dp, b));
     LT_TRY(lt_dp_zero_norms(dp, b));
-    if (lt_dp_counts(dp) && dp->started + 1 == dp->buckets)
+    if (lt_dp_counts_micro_batches(dp) && dp->started + 1 == dp->buckets)
         LT_TRY(lt_dp_fill_count(dp));
     dp->begun = true;
-    LT_TRY(reduce(dp, dp->reducer->ops->begin, dp->started++));
+    LT_TRY(call_reducer(dp, dp->reducer->ops->begin, dp->started++));
     while (lt_dp_frees_gradients(dp) && dp->finished + 1 < dp->started) /* keep one in flight */
-        LT_TRY(receive(dp, &dp->bucket[dp->finished]));
+        LT_TRY(receive_bucket(dp, &dp->bucket[dp->finished]));
     return LT_OK;
 }
 
 /* Packs a final gradient and starts the buckets that it completes. */
 static lt_status add_final(lt_data_parallel *dp, lt_dp_member *m)
 {
-    LT_TRY(pack(dp, m));
+    LT_TRY(pack_gradient(dp, m));
     while (dp->started < dp->buckets && !dp->bucket[dp->started].pending)
         LT_TRY(start_bucket(dp, &dp->bucket[dp->started]));
     return LT_OK;
 }
 
-static lt_dp_member *find(lt_data_parallel *dp, const lt_param *param)
+static lt_dp_member *find_member(lt_data_parallel *dp, const lt_param *param)
 {
     for (size_t i = 0; i < dp->members; i++)
         if (dp->member[i].param == param)
@@ -154,10 +154,10 @@ static lt_dp_member *find(lt_data_parallel *dp, const lt_param *param)
     return NULL;
 }
 
-static void on_final(void *context, lt_param *param)
+static void on_grad_final(void *context, lt_param *param)
 {
     lt_data_parallel *dp = context;
-    lt_dp_member *m = find(dp, param);
+    lt_dp_member *m = find_member(dp, param);
     if (!m)
         return;
     if (!dp->bucket) {
@@ -173,7 +173,7 @@ static void on_final(void *context, lt_param *param)
         snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
 }
 
-static lt_status list_members(lt_data_parallel *dp)
+static lt_status list_trained_params(lt_data_parallel *dp)
 {
     size_t count = 0;
     for (size_t i = 0; i < dp->params->count; i++)
@@ -198,10 +198,10 @@ static lt_status list_members(lt_data_parallel *dp)
 
 static lt_status make_reducer(lt_data_parallel *dp)
 {
-    LT_TRY(lt_dp_check_counts(dp));
+    LT_TRY(lt_dp_check_drop_compute(dp));
     if (dp->config.needed)
         return lt_dp_make_backup(dp);
-    if (lt_dp_counts(dp))
+    if (lt_dp_counts_micro_batches(dp))
         LT_TRY(lt_tensor_new(&dp->mean_computed, dp->device, LT_F64, LT_SHAPE(1)));
     return lt_reducer_new(&dp->reducer, &(lt_reducer_config){.comm = dp->comm,
                                                              .device = dp->device,
@@ -211,14 +211,14 @@ static lt_status make_reducer(lt_data_parallel *dp)
                                                              .compress = dp->config.compress});
 }
 
-static lt_status prepare(lt_data_parallel *dp)
+static lt_status set_up_data_parallel(lt_data_parallel *dp)
 {
-    LT_TRY(list_members(dp));
-    LT_TRY(lt_dp_make_norms(dp));
+    LT_TRY(list_trained_params(dp));
+    LT_TRY(lt_dp_allocate_norms(dp));
     LT_TRY(lt_dp_check_params(dp));
     LT_TRY(make_reducer(dp));
     LT_TRY(lt_dp_broadcast_values(dp->comm, dp->params));
-    return lt_dp_open_norm(dp);
+    return lt_dp_open_norm_comm(dp);
 }
 
 lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_params *params,
@@ -240,12 +240,12 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
     dp->config = c;
     dp->computed = c.micro_batches;
     dp->dtype = c.dtype == LT_F32 ? lt_device_master(dp->device) : c.dtype;
-    lt_status st = prepare(dp);
+    lt_status st = set_up_data_parallel(dp);
     if (st) {
         lt_data_parallel_free(&dp);
         return st;
     }
-    lt_tape_on_param_final(tape, on_final, dp);
+    lt_tape_on_param_final(tape, on_grad_final, dp);
     *out = dp;
     return LT_OK;
 }
@@ -257,9 +257,9 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     if (!dp)
         return;
     lt_tape_on_param_final(dp->tape, NULL, NULL);
-    drop_begun(dp);
+    discard_in_flight(dp);
     lt_reducer_free(&dp->reducer);
-    lt_dp_close_norm(dp);
+    lt_dp_close_norm_comm(dp);
     lt_tensor_free(&dp->norm);
     lt_tensor_free(&dp->mean_computed);
     lt_tensor_free(&dp->deviation);
@@ -295,7 +295,7 @@ static void reset_buckets(lt_data_parallel *dp)
 void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 {
     if (dp->begun) {
-        drop_begun(dp);
+        discard_in_flight(dp);
         reset_buckets(dp);
     }
     dp->last = last;
@@ -310,7 +310,7 @@ static lt_status start_rest(lt_data_parallel *dp)
         LT_TRY(lt_dp_make_buckets(dp));
     for (size_t i = 0; i < dp->members; i++)
         if (dp->member[i].param->has_grad && !dp->member[i].is_packed)
-            LT_TRY(pack(dp, &dp->member[i]));
+            LT_TRY(pack_gradient(dp, &dp->member[i]));
     while (dp->started < dp->buckets)
         LT_TRY(start_bucket(dp, &dp->bucket[dp->started]));
     return LT_OK;
@@ -324,12 +324,12 @@ static lt_status receive_all(lt_data_parallel *dp)
         LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->grad_mask, LT_REDUCE_MEAN, &flags));
     lt_status st = LT_OK;
     while (dp->finished < dp->buckets && !st)
-        st = receive(dp, &dp->bucket[dp->finished]);
+        st = receive_bucket(dp, &dp->bucket[dp->finished]);
     lt_status last = lt_request_wait(&flags);
     return st ? st : last;
 }
 
-static lt_status unpack(lt_data_parallel *dp)
+static lt_status unpack_gradients(lt_data_parallel *dp)
 {
     size_t listed = 0;
     LT_TRY(lt_dp_read_grad_mask(dp));
@@ -341,9 +341,9 @@ static lt_status unpack(lt_data_parallel *dp)
         if (dp->scatter)
             LT_TRY(lt_dp_unpack_scatter(dp, m, &listed));
         else if (dp->job)
-            lt_dp_list_copy(dp, &listed, slice_of(dp, m), grad_of(m));
+            lt_dp_list_copy(dp, &listed, bucket_slice(dp, m), grad_view(m));
         else
-            LT_TRY(lt_dp_cast(dp, slice_of(dp, m), grad_of(m)));
+            LT_TRY(lt_dp_cast(dp, bucket_slice(dp, m), grad_view(m)));
     }
     return lt_dp_copy_listed(dp, listed);
 }
@@ -356,9 +356,9 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
     if (!st)
         st = receive_all(dp);
     if (!st)
-        st = unpack(dp);
-    if (!st && lt_dp_counts(dp))
-        st = lt_dp_apply_count(dp);
+        st = unpack_gradients(dp);
+    if (!st && lt_dp_counts_micro_batches(dp))
+        st = lt_dp_divide_by_count(dp);
     if (!st && dp->backup)
         st = lt_dp_end_backup(dp);
     if (!st)
@@ -394,7 +394,7 @@ void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scal
 
 bool lt_data_parallel_is_capturable(const lt_data_parallel *dp)
 {
-    return dp->reducer->ops->capturable && !lt_dp_counts(dp);
+    return dp->reducer->ops->capturable && !lt_dp_counts_micro_batches(dp);
 }
 
 lt_status lt_data_parallel_visit(lt_data_parallel *dp, lt_state_visitor *visitor)

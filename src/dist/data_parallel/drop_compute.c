@@ -17,16 +17,16 @@
 /* --- The count --- */
 
 /* Returns the micro-batch count's view: the element after the flags of the last bucket. */
-static lt_view count_of(const lt_data_parallel *dp)
+static lt_view count_view(const lt_data_parallel *dp)
 {
     const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
     return lt_flat_slice(b->flat, b->elements + (int64_t)b->parts, 1);
 }
 
-lt_status lt_dp_check_counts(const lt_data_parallel *dp)
+lt_status lt_dp_check_drop_compute(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
-    if (!lt_dp_counts(dp))
+    if (!lt_dp_counts_micro_batches(dp))
         return LT_OK;
     if (c->sync_bn)
         return lt_fail(LT_E_ARG,
@@ -47,17 +47,17 @@ lt_status lt_dp_check_counts(const lt_data_parallel *dp)
 
 lt_status lt_dp_fill_count(const lt_data_parallel *dp)
 {
-    return lt_dp_fill(dp, (double)dp->computed, count_of(dp));
+    return lt_dp_fill(dp, (double)dp->computed, count_view(dp));
 }
 
 /* Rescales gradients, now (sum over computed micro-batches) / (ranks * M), to means over the computed micro-batches;
  * no-op if all were computed. */
-lt_status lt_dp_apply_count(lt_data_parallel *dp)
+lt_status lt_dp_divide_by_count(lt_data_parallel *dp)
 {
     const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;
     const lt_backend *be = dp->device->backend;
     double mean;
-    LT_TRY(lt_dp_cast(dp, count_of(dp), lt_flat(dp->mean_computed)));
+    LT_TRY(lt_dp_cast(dp, count_view(dp), lt_flat_view(dp->mean_computed)));
     LT_TRY(lt_tensor_read(dp->mean_computed, &mean, sizeof mean));
     dp->all_computed = llround(mean * ranks);
     dp->computed = dp->config.micro_batches;
@@ -66,7 +66,7 @@ lt_status lt_dp_apply_count(lt_data_parallel *dp)
     const double factor = planned * ranks / (double)dp->all_computed;
     for (size_t i = 0; i < dp->members && factor > 1; i++) {
         const lt_param *p = dp->member[i].param;
-        const lt_view g = lt_flat(p->grad);
+        const lt_view g = lt_flat_view(p->grad);
         if (p->has_grad)
             LT_TRY(be->vec(dp->device->ctx,
                            &(lt_vec_job){.op = LT_VEC_AXPBY, .alpha = factor, .a = g, .y = g}, 1,
@@ -113,14 +113,14 @@ lt_drop_plan lt_drop_predict(const lt_drop_latencies *l, double deadline)
                           .kept = all > 0 ? kept / all : 1};
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_doubles(const void *a, const void *b)
 {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 /* Lists the P[m], m < M, of all ranks in ascending order. Returns their count. */
-static size_t list_sums(const lt_drop_latencies *l, double *sum)
+static size_t list_prefix_sums(const lt_drop_latencies *l, double *sum)
 {
     size_t count = 0;
     const int64_t rows = (int64_t)l->updates * l->ranks;
@@ -131,7 +131,7 @@ static size_t list_sums(const lt_drop_latencies *l, double *sum)
             sum[count++] = before;
         }
     }
-    qsort(sum, count, sizeof *sum, by_value);
+    qsort(sum, count, sizeof *sum, compare_doubles);
     return count;
 }
 
@@ -144,7 +144,7 @@ lt_drop_plan lt_drop_choose(const lt_drop_latencies *l)
     best.gain = 1;
     if (!sum) /* use no deadline */
         return best;
-    const size_t count = list_sums(l, sum);
+    const size_t count = list_prefix_sums(l, sum);
     const size_t tried = count < CANDIDATES ? count : CANDIDATES;
     for (size_t i = 0; i < tried; i++) {
         lt_drop_plan p = lt_drop_predict(l, sum[i * count / tried]);

@@ -11,7 +11,7 @@ static size_t mask_bytes(const lt_data_parallel *dp)
     return dp->members * sizeof(double);
 }
 
-static lt_status make_expected(lt_data_parallel *dp)
+static lt_status allocate_expected_mask(lt_data_parallel *dp)
 {
     const lt_shape shape = LT_SHAPE((int64_t)dp->members);
     if (!dp->deviation)
@@ -20,9 +20,9 @@ static lt_status make_expected(lt_data_parallel *dp)
 }
 
 /* Records the mask that the next graph capture assumes. */
-static lt_status expect(lt_data_parallel *dp)
+static lt_status record_expected_mask(lt_data_parallel *dp)
 {
-    LT_TRY(make_expected(dp));
+    LT_TRY(allocate_expected_mask(dp));
     double *negative = lt_alloc(dp->members, sizeof *negative);
     if (!negative)
         return LT_E_NOMEM;
@@ -34,7 +34,7 @@ static lt_status expect(lt_data_parallel *dp)
 }
 
 /* deviation += (grad_mask - assumed)^2, in f64; overwrites grad_mask. */
-static lt_status compare(lt_data_parallel *dp)
+static lt_status accumulate_deviation(lt_data_parallel *dp)
 {
     const lt_backend *be = dp->device->backend;
     void *ctx = dp->device->ctx;
@@ -42,13 +42,13 @@ static lt_status compare(lt_data_parallel *dp)
         {.op = LT_VEC_AXPBY,
          .alpha = 1,
          .beta = 1,
-         .a = lt_flat(dp->expected),
-         .y = lt_flat(dp->grad_mask)},
+         .a = lt_flat_view(dp->expected),
+         .y = lt_flat_view(dp->grad_mask)},
         {.op = LT_VEC_SQUARE,
          .alpha = 1,
          .beta = 1,
-         .a = lt_flat(dp->grad_mask),
-         .y = lt_flat(dp->deviation)},
+         .a = lt_flat_view(dp->grad_mask),
+         .y = lt_flat_view(dp->deviation)},
     };
     if (!be->vec)
         return lt_fail(LT_E_UNSUPPORTED, "data parallel: backend %s lacks the kernel vec",
@@ -64,10 +64,10 @@ lt_status lt_dp_read_grad_mask(lt_data_parallel *dp)
             return lt_fail(LT_E_UNSUPPORTED,
                            "data parallel: run an update eagerly before capturing one");
         dp->captured = true;
-        return compare(dp);
+        return accumulate_deviation(dp);
     }
     LT_TRY(lt_tensor_read(dp->grad_mask, dp->grad_mask_host, mask_bytes(dp)));
-    return dp->device->backend->graphs ? expect(dp) : LT_OK;
+    return dp->device->backend->graphs ? record_expected_mask(dp) : LT_OK;
 }
 
 lt_status lt_dp_check_grad_mask(const lt_data_parallel *dp)

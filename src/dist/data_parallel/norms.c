@@ -3,7 +3,7 @@
 #include "dist/data_parallel/state.h"
 #include "tensor/tensor.h"
 
-lt_status lt_dp_make_norms(lt_data_parallel *dp)
+lt_status lt_dp_allocate_norms(lt_data_parallel *dp)
 {
     if (!dp->config.norms)
         return LT_OK;

@@ -74,7 +74,7 @@ static lt_status find_parts(const lt_data_parallel *dp, lt_dp_scatter *d)
     return LT_OK;
 }
 
-static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_scatter *d)
+static lt_status check_same_partition(const lt_data_parallel *dp, const lt_dp_scatter *d)
 {
     char text[64];
     uint32_t sum = 0;
@@ -87,7 +87,7 @@ static lt_status check_ranks(const lt_data_parallel *dp, const lt_dp_scatter *d)
 }
 
 /* Enlarges dp->job, if used, to one copy per part. */
-static lt_status make_jobs(lt_data_parallel *dp, size_t count)
+static lt_status grow_copy_jobs(lt_data_parallel *dp, size_t count)
 {
     if (!dp->job || count <= dp->members)
         return LT_OK;
@@ -96,7 +96,7 @@ static lt_status make_jobs(lt_data_parallel *dp, size_t count)
     return dp->job ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status prepare(lt_data_parallel *dp, lt_dp_scatter *d)
+static lt_status prepare_scatter(lt_data_parallel *dp, lt_dp_scatter *d)
 {
     if (dp->bucket || dp->begun)
         return lt_fail(LT_E_ARG,
@@ -114,8 +114,8 @@ static lt_status prepare(lt_data_parallel *dp, lt_dp_scatter *d)
     if (!d->first || !d->at || !d->chunks)
         return LT_E_NOMEM;
     LT_TRY(find_parts(dp, d));
-    LT_TRY(check_ranks(dp, d));
-    return make_jobs(dp, d->parts.count);
+    LT_TRY(check_same_partition(dp, d));
+    return grow_copy_jobs(dp, d->parts.count);
 }
 
 bool lt_dp_frees_gradients(const lt_data_parallel *dp)
@@ -125,7 +125,7 @@ bool lt_dp_frees_gradients(const lt_data_parallel *dp)
 
 /* --- The reducer --- */
 
-static lt_status begin(lt_reducer *self, size_t bucket)
+static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_dp_scatter *d = (lt_dp_scatter *)self;
     const lt_nodes *nodes = self->nodes;
@@ -140,17 +140,17 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     return LT_OK;
 }
 
-static lt_status finish(lt_reducer *self, size_t bucket)
+static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 {
     return lt_request_wait(&((lt_dp_scatter *)self)->chunks[bucket].request);
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
     *out = ((const lt_dp_scatter *)self)->sent;
 }
 
-static void close(lt_reducer *self)
+static void close_scatter(lt_reducer *self)
 {
     lt_dp_scatter *d = (lt_dp_scatter *)self;
     for (size_t i = 0; i < d->max_buckets && d->chunks; i++) {
@@ -168,13 +168,13 @@ static const lt_reducer_ops ops = {
     .bytes = sizeof(lt_dp_scatter),
     .reduces_flags = true,
     .capturable = true,
-    .begin = begin,
-    .finish = finish,
-    .sent = sent,
-    .close = close,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .sent = bytes_sent,
+    .close = close_scatter,
 };
 
-static lt_dp_scatter *make(const lt_data_parallel *dp, const lt_gradient_parts *parts)
+static lt_dp_scatter *new_scatter(const lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
     lt_dp_scatter *d = lt_alloc(1, sizeof *d);
     if (!d) {
@@ -195,11 +195,11 @@ static lt_dp_scatter *make(const lt_data_parallel *dp, const lt_gradient_parts *
 
 lt_status lt_dp_open_scatter(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
-    lt_dp_scatter *d = make(dp, parts);
+    lt_dp_scatter *d = new_scatter(dp, parts);
     if (!d)
         return LT_E_NOMEM;
     lt_reducer *reducer = &d->base;
-    lt_status st = prepare(dp, d);
+    lt_status st = prepare_scatter(dp, d);
     if (!st) {
         reducer = dp->reducer;
         dp->reducer = &d->base;
@@ -225,12 +225,12 @@ static int64_t chunk_offset(const chunks *s, int rank)
     return begin;
 }
 
-static chunks *chunks_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static chunks *bucket_chunks(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     return &dp->scatter->chunks[b - dp->bucket];
 }
 
-static lt_tensor *flat_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static lt_tensor *bucket_tensor(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     return dp->reducer->bucket[b - dp->bucket].flat;
 }
@@ -239,7 +239,7 @@ static lt_tensor *flat_of(const lt_data_parallel *dp, const lt_dp_bucket *b)
 static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_dp_scatter *d = dp->scatter;
-    const chunks *s = chunks_of(dp, b);
+    const chunks *s = bucket_chunks(dp, b);
     for (size_t i = 0; i < b->count; i++) {
         const size_t m = member_at(dp, b, i);
         for (size_t k = d->first[m]; k < d->first[m + 1]; k++) {
@@ -259,14 +259,14 @@ static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
 
 static void release_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    lt_tensor_free_memory(flat_of(dp, b));
-    lt_tensor_free_memory(chunks_of(dp, b)->own);
+    lt_tensor_free_memory(bucket_tensor(dp, b));
+    lt_tensor_free_memory(bucket_chunks(dp, b)->own);
 }
 
 lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_dp_scatter *d = dp->scatter;
-    chunks *s = chunks_of(dp, b);
+    chunks *s = bucket_chunks(dp, b);
     s->count = lt_alloc((size_t)d->ranks, sizeof *s->count);
     if (!s->count)
         return LT_E_NOMEM;
@@ -281,7 +281,7 @@ lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
 
 lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
-    const chunks *s = chunks_of(dp, b);
+    const chunks *s = bucket_chunks(dp, b);
     const int64_t flags = (int64_t)b->count;
     return lt_flat_slice(s->own, s->count[dp->scatter->rank] - flags, flags);
 }
@@ -289,7 +289,7 @@ lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 /* --- Update --- */
 
 /* Appends the copy to dp->job if used, else copies. */
-static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, lt_view to)
+static lt_status copy_or_list(const lt_data_parallel *dp, size_t *listed, lt_view from, lt_view to)
 {
     if (!dp->job)
         return lt_dp_cast(dp, from, to);
@@ -298,7 +298,7 @@ static lt_status copy(const lt_data_parallel *dp, size_t *listed, lt_view from, 
 }
 
 /* Allocates a gradient of which this rank owns a part, and unpacks it. */
-static lt_status unpack_member(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+static lt_status unpack_gradient(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
     const lt_dp_scatter *d = dp->scatter;
     const size_t index = (size_t)(m - dp->member);
@@ -314,21 +314,21 @@ lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *
 {
     size_t listed = 0;
     for (size_t i = 0; i < b->count; i++)
-        LT_TRY(unpack_member(dp, &dp->member[member_at(dp, b, i)], &listed));
+        LT_TRY(unpack_gradient(dp, &dp->member[member_at(dp, b, i)], &listed));
     LT_TRY(lt_dp_copy_listed(dp, listed));
     release_bucket(dp, b);
     return LT_OK;
 }
 
 /* Copies a gradient to its owners' chunks. */
-static lt_status pack(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+static lt_status pack_gradient(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
 {
     const lt_dp_scatter *d = dp->scatter;
     const lt_gradient_parts *p = &d->parts;
     const size_t index = (size_t)(m - dp->member);
     for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
-        LT_TRY(copy(dp, listed, p->of(p->context, k, m->param->grad),
-                    p->flat(p->context, k, dp->reducer->bucket[m->bucket].flat, d->at[k])));
+        LT_TRY(copy_or_list(dp, listed, p->of(p->context, k, m->param->grad),
+                            p->flat(p->context, k, dp->reducer->bucket[m->bucket].flat, d->at[k])));
     return LT_OK;
 }
 
@@ -338,7 +338,7 @@ lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m)
     if (dp->job)
         return LT_OK;
     LT_TRY(lt_tensor_allocate_raw(dp->reducer->bucket[m->bucket].flat));
-    LT_TRY(pack(dp, m, &listed));
+    LT_TRY(pack_gradient(dp, m, &listed));
     if (lt_dp_frees_gradients(dp))
         lt_tensor_free_memory(m->param->grad);
     return LT_OK;
@@ -348,36 +348,36 @@ static lt_status fill_flags(const lt_data_parallel *dp, const lt_dp_bucket *b, s
                             size_t count, double value)
 {
     for (int r = 0; r < dp->scatter->ranks; r++) {
-        const int64_t flags = chunk_offset(chunks_of(dp, b), r + 1) - (int64_t)b->count;
+        const int64_t flags = chunk_offset(bucket_chunks(dp, b), r + 1) - (int64_t)b->count;
         LT_TRY(lt_dp_fill(dp, value,
-                          lt_flat_slice(flat_of(dp, b), flags + (int64_t)i, (int64_t)count)));
+                          lt_flat_slice(bucket_tensor(dp, b), flags + (int64_t)i, (int64_t)count)));
     }
     return LT_OK;
 }
 
 /* Zeroes the parts and the flag of a member without a gradient on this rank. */
-static lt_status fill_missing(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i)
+static lt_status zero_missing_gradient(const lt_data_parallel *dp, const lt_dp_bucket *b, size_t i)
 {
     const lt_dp_scatter *d = dp->scatter;
     const size_t m = member_at(dp, b, i);
     for (size_t k = d->first[m]; k < d->first[m + 1]; k++)
-        LT_TRY(
-            lt_dp_fill(dp, 0, lt_flat_slice(flat_of(dp, b), d->at[k], d->parts.part[k].elements)));
+        LT_TRY(lt_dp_fill(
+            dp, 0, lt_flat_slice(bucket_tensor(dp, b), d->at[k], d->parts.part[k].elements)));
     return fill_flags(dp, b, i, 1, 0);
 }
 
 lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
-    LT_TRY(lt_tensor_allocate_raw(flat_of(dp, b)));
-    LT_TRY(lt_tensor_allocate_raw(chunks_of(dp, b)->own));
+    LT_TRY(lt_tensor_allocate_raw(bucket_tensor(dp, b)));
+    LT_TRY(lt_tensor_allocate_raw(bucket_chunks(dp, b)->own));
     LT_TRY(fill_flags(dp, b, 0, b->count, 1));
     for (size_t i = 0; i < b->count; i++) {
         const lt_dp_member *m = &dp->member[member_at(dp, b, i)];
         if (!m->is_packed)
-            LT_TRY(fill_missing(dp, b, i));
+            LT_TRY(zero_missing_gradient(dp, b, i));
         else if (dp->job)
-            LT_TRY(pack(dp, m, &listed));
+            LT_TRY(pack_gradient(dp, m, &listed));
     }
     LT_TRY(lt_dp_copy_listed(dp, listed));
     for (size_t i = 0; i < b->count && dp->job && lt_dp_frees_gradients(dp); i++)
@@ -394,7 +394,7 @@ lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m
     const int64_t begin = chunk_offset(s, d->rank);
     for (size_t k = d->first[index]; k < d->first[index + 1]; k++)
         if (p->part[k].owner == d->rank)
-            LT_TRY(copy(dp, listed, p->flat(p->context, k, s->own, d->at[k] - begin),
-                        p->of(p->context, k, m->param->grad)));
+            LT_TRY(copy_or_list(dp, listed, p->flat(p->context, k, s->own, d->at[k] - begin),
+                                p->of(p->context, k, m->param->grad)));
     return LT_OK;
 }

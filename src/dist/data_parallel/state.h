@@ -107,7 +107,7 @@ static inline lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t cou
 }
 
 /* Returns true if a count of micro-batches is reduced with the gradients (drop_compute.c). */
-static inline bool lt_dp_counts(const lt_data_parallel *dp)
+static inline bool lt_dp_counts_micro_batches(const lt_data_parallel *dp)
 {
     return dp->config.micro_batches > 0;
 }
@@ -145,18 +145,18 @@ LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_end_backup(lt_data_parallel *dp);
 
 /* drop_compute.c: the last bucket carries a count of micro-batches, by which gradients are divided. */
-LT_MUST_CHECK lt_status lt_dp_check_counts(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_check_drop_compute(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_apply_count(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_divide_by_count(lt_data_parallel *dp);
 
 /* norms.c: measures a final gradient; zeroes the norms of gradients that a bucket lacks. */
-LT_MUST_CHECK lt_status lt_dp_make_norms(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_allocate_norms(lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_measure_norm(const lt_data_parallel *dp, const lt_dp_member *m);
 LT_MUST_CHECK lt_status lt_dp_zero_norms(const lt_data_parallel *dp, const lt_dp_bucket *b);
 
 /* batchnorm.c: synchronized batch norm. */
-LT_MUST_CHECK lt_status lt_dp_open_norm(lt_data_parallel *dp);
-void lt_dp_close_norm(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_open_norm_comm(lt_data_parallel *dp);
+void lt_dp_close_norm_comm(lt_data_parallel *dp);
 /* Copies all running statistics into flat, concatenated, or back; flat NULL only counts their elements. */
 LT_MUST_CHECK lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat,
                                               bool back, int64_t *count);

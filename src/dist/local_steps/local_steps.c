@@ -13,7 +13,7 @@
 /* --- The outer step --- */
 
 /* Outer Nesterov step: start -= lr (change + momentum u), with u = momentum u + change. */
-static lt_status move(lt_local_steps *l)
+static lt_status apply_outer_update(lt_local_steps *l)
 {
     const lt_local_steps_config *c = &l->config;
     const lt_view change = lt_tensor_view(l->change), start = lt_tensor_view(l->start);
@@ -26,7 +26,7 @@ static lt_status move(lt_local_steps *l)
 }
 
 /* Sets the values of all ranks to start. */
-static lt_status spread(lt_local_steps *l)
+static lt_status set_values_to_start(lt_local_steps *l)
 {
     lt_tensor *whole = NULL;
     LT_TRY(lt_local_gather(l, l->start, &whole));
@@ -41,8 +41,8 @@ static lt_status outer_step(lt_local_steps *l)
     LT_TRY(lt_local_axpby(l, 1, lt_tensor_view(l->start), -1, lt_tensor_view(l->change)));
     LT_TRY(l->residual ? lt_local_allreduce_sparse(l)
                        : lt_comm_allreduce(l->peers, l->change, LT_REDUCE_MEAN));
-    LT_TRY(move(l));
-    LT_TRY(spread(l));
+    LT_TRY(apply_outer_update(l));
+    LT_TRY(set_values_to_start(l));
     return lt_local_merge_statistics(l);
 }
 
@@ -126,7 +126,7 @@ static lt_status check_nodes(const lt_nodes *n, int ranks)
     if (n->ranks_per_node)
         return LT_OK;
     int first, other;
-    const int node = lt_nodes_uneven(n, ranks, &first, &other);
+    const int node = lt_nodes_find_uneven(n, ranks, &first, &other);
     return lt_fail(LT_E_ARG,
                    "local steps: node 0 has %d ranks, node %d has %d; groups must have equal sizes",
                    first, node, other);
@@ -166,7 +166,7 @@ static lt_status list_params(lt_local_steps *l)
     return LT_OK;
 }
 
-static lt_status divide(lt_local_steps *l)
+static lt_status shard_elements(lt_local_steps *l)
 {
     const int64_t all = l->begin[l->params];
     if (all < l->locals)
@@ -207,7 +207,7 @@ static lt_status make_tensors(lt_local_steps *l)
 }
 
 /* Checks that all ranks have the same configuration and parameters. */
-static lt_status agree(const lt_local_steps *l, lt_comm *comm)
+static lt_status check_same_config(const lt_local_steps *l, lt_comm *comm)
 {
     const lt_local_steps_config *c = &l->config;
     char text[256];
@@ -219,12 +219,12 @@ static lt_status agree(const lt_local_steps *l, lt_comm *comm)
     return lt_comm_same(comm, "local steps", text);
 }
 
-static lt_status prepare(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes)
+static lt_status set_up_local_steps(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes)
 {
     LT_TRY(list_ranks(l, nodes, lt_comm_size(comm)));
     LT_TRY(list_params(l));
-    LT_TRY(agree(l, comm));
-    LT_TRY(divide(l));
+    LT_TRY(check_same_config(l, comm));
+    LT_TRY(shard_elements(l));
     LT_TRY(lt_nodes_open_node(nodes, comm, &l->node));
     LT_TRY(lt_nodes_open_peers(nodes, comm, &l->peers));
     LT_TRY(make_tensors(l));
@@ -237,7 +237,7 @@ lt_status lt_local_steps_new(lt_local_steps **out, lt_comm *comm, const lt_nodes
 {
     lt_outer_compression compression;
     LT_TRY(check_config(config));
-    LT_TRY(lt_outer_parse(&compression, config->compress));
+    LT_TRY(lt_outer_compression_parse(&compression, config->compress));
     LT_TRY(check_nodes(nodes, lt_comm_size(comm)));
     if (!params->count)
         return lt_fail(LT_E_ARG, "local steps: the model has no parameters");
@@ -248,7 +248,7 @@ lt_status lt_local_steps_new(lt_local_steps **out, lt_comm *comm, const lt_nodes
     l->compression = compression;
     l->all = params;
     l->device = lt_tensor_device(params->item[0]->value);
-    lt_status st = prepare(l, comm, nodes);
+    lt_status st = set_up_local_steps(l, comm, nodes);
     if (st)
         lt_local_steps_free(&l);
     else

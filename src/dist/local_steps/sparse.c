@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lt_status bad(const char *text)
+static lt_status invalid_compression(const char *text)
 {
     return lt_fail(LT_E_ARG,
                    "invalid outer compression '%s', want off or topk:DENSITY[,bf16|,2bit] with a "
@@ -17,7 +17,7 @@ static lt_status bad(const char *text)
                    text);
 }
 
-lt_status lt_outer_parse(lt_outer_compression *out, const char *text)
+lt_status lt_outer_compression_parse(lt_outer_compression *out, const char *text)
 {
     static const char kind[] = "topk:";
     static const char *const values[] = {
@@ -26,29 +26,30 @@ lt_status lt_outer_parse(lt_outer_compression *out, const char *text)
     if (!text || !strcmp(text, "off"))
         return LT_OK;
     if (strncmp(text, kind, strlen(kind)) != 0)
-        return bad(text);
+        return invalid_compression(text);
     const char *number = text + strlen(kind);
     char *end;
     const double density = strtod(number, &end);
     if (end == number || !(density > 0 && density <= 1))
-        return bad(text);
+        return invalid_compression(text);
     for (int i = 0; *end && i < (int)(sizeof values / sizeof *values); i++)
         if (!strcmp(end, values[i])) {
             *out = (lt_outer_compression){density, (lt_outer_values)i};
             return LT_OK;
         }
     if (*end)
-        return bad(text);
+        return invalid_compression(text);
     out->density = density;
     return LT_OK;
 }
 
-lt_sparse lt_outer_plan(const lt_outer_compression *compression, int64_t elements)
+lt_sparse lt_outer_message_layout(const lt_outer_compression *compression, int64_t elements)
 {
-    const int64_t count = lt_sparse_count(compression->density, elements);
+    const int64_t count = lt_sparse_count_selected(compression->density, elements);
     if (compression->values == LT_OUTER_2BIT)
-        return lt_sparse_plan_2bit(elements, count);
-    return lt_sparse_plan(elements, count, compression->values == LT_OUTER_BF16 ? LT_BF16 : LT_F32);
+        return lt_sparse_layout_2bit(elements, count);
+    return lt_sparse_layout(elements, count,
+                            compression->values == LT_OUTER_BF16 ? LT_BF16 : LT_F32);
 }
 
 /* --- Workspace --- */
@@ -64,7 +65,7 @@ typedef struct sparse_outer {
     int64_t *message_size; /* [groups] */
 } sparse_outer;
 
-static void close_outer(sparse_outer *x)
+static void free_workspace(sparse_outer *x)
 {
     lt_free(x->master);
     lt_free(x->x);
@@ -76,10 +77,10 @@ static void close_outer(sparse_outer *x)
     lt_free(x->message_size);
 }
 
-static lt_status open_outer(const lt_local_steps *l, sparse_outer *x)
+static lt_status allocate_workspace(const lt_local_steps *l, sparse_outer *x)
 {
     const int64_t n = l->count[l->local];
-    *x = (sparse_outer){.pack = lt_outer_plan(&l->compression, n)};
+    *x = (sparse_outer){.pack = lt_outer_message_layout(&l->compression, n)};
     const size_t bytes = (size_t)x->pack.bytes;
     x->master = lt_alloc(1, lt_tensor_bytes(l->residual));
     x->x = lt_alloc((size_t)n, sizeof *x->x);
@@ -118,19 +119,19 @@ static lt_status read_residual(const lt_local_steps *l, sparse_outer *x)
     return LT_OK;
 }
 
-static lt_status send_selected(lt_local_steps *l, sparse_outer *x)
+static lt_status exchange_largest(lt_local_steps *l, sparse_outer *x)
 {
     const lt_sparse *p = &x->pack;
     const lt_dtype master = lt_tensor_dtype(l->residual);
     LT_TRY(read_residual(l, x));
     LT_TRY(lt_select_topk(x->x, p->elements, p->count, x->index, x->workspace));
-    lt_sparse_write(p, x->x, x->index, x->sent);
+    lt_sparse_encode(p, x->x, x->index, x->sent);
     for (int g = 0; g < l->groups; g++)
         x->message_size[g] = p->bytes;
     LT_TRY(lt_comm_allgather_host(l->peers, x->sent, x->message_size, x->all));
     for (int g = 0; g < l->groups; g++)
-        LT_TRY(lt_sparse_add(p, x->all + (size_t)(g * p->bytes), 1, x->sum, LT_F64));
-    LT_TRY(lt_sparse_add(p, x->sent, -1, x->master, master));
+        LT_TRY(lt_sparse_add_message(p, x->all + (size_t)(g * p->bytes), 1, x->sum, LT_F64));
+    LT_TRY(lt_sparse_add_message(p, x->sent, -1, x->master, master));
     LT_TRY(lt_tensor_write(l->residual, x->master, lt_tensor_bytes(l->residual)));
     for (int64_t i = 0; i < p->elements; i++)
         lt_element_set(master, x->master, i, x->sum[i] / l->groups);
@@ -141,11 +142,11 @@ lt_status lt_local_allreduce_sparse(lt_local_steps *l)
 {
     sparse_outer x;
     const double decay = l->config.decay > 0 ? l->config.decay : 1;
-    lt_status st = open_outer(l, &x);
+    lt_status st = allocate_workspace(l, &x);
     if (!st)
         st = lt_local_axpby(l, 1, lt_tensor_view(l->change), decay, lt_tensor_view(l->residual));
     if (!st)
-        st = send_selected(l, &x);
-    close_outer(&x);
+        st = exchange_largest(l, &x);
+    free_workspace(&x);
     return st;
 }

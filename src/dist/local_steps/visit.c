@@ -6,7 +6,7 @@
 
 enum { START, MOMENTUM, RESIDUAL, KINDS };
 
-static lt_tensor *shard_of(const lt_local_steps *l, int kind)
+static lt_tensor *state_shard(const lt_local_steps *l, int kind)
 {
     lt_tensor *const shards[KINDS] = {
         [START] = l->start, [MOMENTUM] = l->momentum, [RESIDUAL] = l->residual};
@@ -18,13 +18,13 @@ static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int
 {
     for (size_t i = 0; i < l->params; i++) {
         const lt_view slice = lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]);
-        const lt_view own = lt_flat(l->whole[kind][i]);
+        const lt_view own = lt_flat_view(l->whole[kind][i]);
         LT_TRY(lt_local_axpby(l, 1, back ? own : slice, 0, back ? slice : own));
     }
     return LT_OK;
 }
 
-static lt_status unfold(lt_local_steps *l, int kind)
+static lt_status gather_state(lt_local_steps *l, int kind)
 {
     lt_tensor *whole = NULL;
     l->whole[kind] = lt_alloc(l->params, sizeof(lt_tensor *));
@@ -34,7 +34,7 @@ static lt_status unfold(lt_local_steps *l, int kind)
         const lt_tensor *value = l->param[i]->value;
         LT_TRY(lt_tensor_new_like(&l->whole[kind][i], value, lt_tensor_dtype(value)));
     }
-    LT_TRY(lt_local_gather(l, shard_of(l, kind), &whole));
+    LT_TRY(lt_local_gather(l, state_shard(l, kind), &whole));
     lt_status st = copy_whole(l, whole, kind, false);
     lt_tensor_free(&whole);
     return st;
@@ -43,14 +43,14 @@ static lt_status unfold(lt_local_steps *l, int kind)
 lt_status lt_local_steps_unfold(lt_local_steps *l)
 {
     for (int kind = 0; kind < KINDS; kind++)
-        if (shard_of(l, kind) && !l->whole[kind])
-            LT_TRY(unfold(l, kind));
+        if (state_shard(l, kind) && !l->whole[kind])
+            LT_TRY(gather_state(l, kind));
     return LT_OK;
 }
 
-static lt_status take_shard(const lt_local_steps *l, int kind)
+static lt_status take_own_shard(const lt_local_steps *l, int kind)
 {
-    lt_tensor *whole = NULL, *shard = shard_of(l, kind);
+    lt_tensor *whole = NULL, *shard = state_shard(l, kind);
     LT_TRY(lt_tensor_new(&whole, l->device, lt_tensor_dtype(shard), LT_SHAPE(l->begin[l->params])));
     lt_status st = copy_whole(l, whole, kind, true);
     if (!st)
@@ -67,7 +67,7 @@ lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
         if (!l->whole[kind])
             continue;
         if (loaded && !st)
-            st = take_shard(l, kind);
+            st = take_own_shard(l, kind);
         for (size_t i = 0; i < l->params; i++)
             lt_tensor_free(&l->whole[kind][i]);
         lt_free(l->whole[kind]);
@@ -87,8 +87,8 @@ static lt_status visit_tensor(const lt_param *p, const char *name, lt_tensor *te
     return visitor->entry(visitor->context, &entry);
 }
 
-static lt_status visit_kind(const lt_local_steps *l, int kind, const char *name,
-                            const lt_state_visitor *visitor)
+static lt_status visit_state(const lt_local_steps *l, int kind, const char *name,
+                             const lt_state_visitor *visitor)
 {
     for (size_t i = 0; i < l->params && l->whole[kind]; i++)
         LT_TRY(visit_tensor(l->param[i], name, l->whole[kind][i], visitor));
@@ -101,13 +101,13 @@ lt_status lt_local_steps_visit(lt_local_steps *l, lt_state_visitor *visitor)
     LT_TRY(visitor->number(visitor->context, "outer.groups", &groups));
     LT_TRY(visitor->number(visitor->context, "outer.since", &l->since));
     if (l->since)
-        LT_TRY(visit_kind(l, START, "outer.start", visitor));
-    return visit_kind(l, MOMENTUM, "outer.momentum", visitor);
+        LT_TRY(visit_state(l, START, "outer.start", visitor));
+    return visit_state(l, MOMENTUM, "outer.momentum", visitor);
 }
 
 lt_status lt_local_steps_visit_group(lt_local_steps *l, lt_state_visitor *visitor)
 {
     for (size_t i = 0; i < l->all->count && l->since && l->group; i++)
         LT_TRY(visit_tensor(l->all->item[i], "outer.value", l->all->item[i]->value, visitor));
-    return visit_kind(l, RESIDUAL, "outer.residual", visitor);
+    return visit_state(l, RESIDUAL, "outer.residual", visitor);
 }

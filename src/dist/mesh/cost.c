@@ -5,7 +5,7 @@
 #include "lather/detail/mesh_cost.h"
 #include "lather/ext/fail.h"
 
-static bool is_size(double x)
+static bool is_valid_size(double x)
 {
     return x >= 1 && x <= 0x1p62;
 }
@@ -15,7 +15,7 @@ lt_status lt_mesh_cost_linear(lt_mesh_cost *out, const lt_mesh_config *config, d
 {
     lt_mesh_config c;
     LT_TRY(lt_mesh_resolve(config, &c));
-    if (!is_size(rows) || !is_size(inputs) || !is_size(outputs))
+    if (!is_valid_size(rows) || !is_valid_size(inputs) || !is_valid_size(outputs))
         return lt_fail(LT_E_ARG,
                        "mesh: cost of %g rows, %g inputs, %g outputs, want 1 or more of each", rows,
                        inputs, outputs);

@@ -46,7 +46,7 @@ lt_status lt_mesh_resolve(const lt_mesh_config *config, lt_mesh_config *out)
     return LT_OK;
 }
 
-static lt_status check(lt_comm *comm, const lt_mesh_config *config, lt_mesh_config *c)
+static lt_status check_config(lt_comm *comm, const lt_mesh_config *config, lt_mesh_config *c)
 {
     char text[TEXT];
     LT_TRY(lt_comm_same(comm, "the mesh", mesh_text(config, text)));
@@ -63,7 +63,7 @@ static lt_status check(lt_comm *comm, const lt_mesh_config *config, lt_mesh_conf
 }
 
 /* Returns a rank's group along an axis: its index without that axis' coordinates. */
-static int color_of(const lt_mesh_config *c, lt_mesh_axis axis, int rank)
+static int split_color(const lt_mesh_config *c, lt_mesh_axis axis, int rank)
 {
     const int grid = c->rows * c->columns, j = rank % c->columns, i = rank / c->columns % c->rows;
     const int k = rank / grid % c->depth, copy = rank / grid / c->depth;
@@ -88,7 +88,7 @@ static int color_of(const lt_mesh_config *c, lt_mesh_axis axis, int rank)
 lt_status lt_mesh_new(lt_mesh **out, lt_comm *comm, const lt_mesh_config *config)
 {
     lt_mesh_config c;
-    LT_TRY(check(comm, config, &c));
+    LT_TRY(check_config(comm, config, &c));
     lt_mesh *mesh = lt_alloc(1, sizeof *mesh);
     if (!mesh)
         return LT_E_NOMEM;
@@ -96,7 +96,7 @@ lt_status lt_mesh_new(lt_mesh **out, lt_comm *comm, const lt_mesh_config *config
     lt_status st = LT_OK;
     for (int a = 0; a < LT_MESH_AXES && !st; a++) {
         lt_comm *group = NULL;
-        st = lt_comm_split(comm, color_of(&c, (lt_mesh_axis)a, lt_comm_rank(comm)), 0, &group);
+        st = lt_comm_split(comm, split_color(&c, (lt_mesh_axis)a, lt_comm_rank(comm)), 0, &group);
         if (!st)
             st = lt_mesh_exchange_open(&mesh->axis[a], group);
     }

@@ -13,14 +13,14 @@ static const lt_comm_what comm_calls[] = {
 };
 
 /* Returns the view that this rank sends. */
-static const lt_view *sent(const lt_exchange_call *call)
+static const lt_view *sent_view(const lt_exchange_call *call)
 {
     const bool in_place = call->what == LT_EXCHANGE_SUM || call->what == LT_EXCHANGE_MAX
                           || call->what == LT_EXCHANGE_BROADCAST;
     return in_place ? &call->out : &call->in;
 }
 
-static const int64_t *counts(const lt_mesh_exchange *self, const lt_exchange_call *call)
+static const int64_t *rank_counts(const lt_mesh_exchange *self, const lt_exchange_call *call)
 {
     if (call->what != LT_EXCHANGE_REDUCE)
         return call->count;
@@ -29,9 +29,9 @@ static const int64_t *counts(const lt_mesh_exchange *self, const lt_exchange_cal
     return self->count;
 }
 
-static lt_status check(const lt_mesh_exchange *self, const lt_exchange_call *call)
+static lt_status check_call(const lt_mesh_exchange *self, const lt_exchange_call *call)
 {
-    const lt_view *in = sent(call);
+    const lt_view *in = sent_view(call);
     const bool gets = call->what != LT_EXCHANGE_REDUCE || self->base.rank == call->root;
     if (call->root < 0 || call->root >= self->base.size)
         return lt_fail(LT_E_ARG, "exchange: root %d, want 0 to %d", call->root,
@@ -46,20 +46,20 @@ static lt_status check(const lt_mesh_exchange *self, const lt_exchange_call *cal
     return LT_OK;
 }
 
-static lt_status begin(lt_exchange *exchange, const lt_exchange_call *call, void **request)
+static lt_status begin_exchange(lt_exchange *exchange, const lt_exchange_call *call, void **request)
 {
     lt_mesh_exchange *self = (lt_mesh_exchange *)exchange;
     lt_request *begun = NULL;
     *request = NULL;
-    LT_TRY(check(self, call));
-    const lt_view *in = sent(call);
+    LT_TRY(check_call(self, call));
+    const lt_view *in = sent_view(call);
     const lt_view *whole = call->what == LT_EXCHANGE_GATHER ? &call->out : in;
     const lt_comm_call c = {.what = comm_calls[call->what],
                             .op = call->what == LT_EXCHANGE_MAX ? LT_REDUCE_MAX : LT_REDUCE_SUM,
                             .dtype = in->dtype,
                             .root = call->what == LT_EXCHANGE_BROADCAST ? call->root : 0,
                             .elements = lt_shape_count(whole->shape),
-                            .count = counts(self, call),
+                            .count = rank_counts(self, call),
                             .in = in->data,
                             .out = call->out.data};
     LT_TRY(lt_comm_begin(self->comm, &c, NULL, &begun));
@@ -67,7 +67,7 @@ static lt_status begin(lt_exchange *exchange, const lt_exchange_call *call, void
     return LT_OK;
 }
 
-static lt_status wait(lt_exchange *exchange, void **request)
+static lt_status wait_for_exchange(lt_exchange *exchange, void **request)
 {
     lt_request *begun = *request;
     (void)exchange;
@@ -78,7 +78,7 @@ static lt_status wait(lt_exchange *exchange, void **request)
 lt_status lt_mesh_exchange_open(lt_mesh_exchange *self, lt_comm *comm)
 {
     const int size = lt_comm_size(comm);
-    self->base = (lt_exchange){lt_comm_rank(comm), size, begin, wait};
+    self->base = (lt_exchange){lt_comm_rank(comm), size, begin_exchange, wait_for_exchange};
     self->comm = comm;
     self->count = lt_alloc((size_t)size, sizeof *self->count);
     return self->count ? LT_OK : LT_E_NOMEM;

@@ -28,7 +28,7 @@ static lt_shape shard_shape(const move *m, int dim, int rank)
 }
 
 /* Returns a view of rank's shard along dim, from a view of the whole dimension. */
-static lt_view shard_of(const move *m, lt_view v, int dim, int rank)
+static lt_view shard_view(const move *m, lt_view v, int dim, int rank)
 {
     const int64_t first = lt_exchange_first(v.shape.dim[dim], m->size, rank);
     v.data = (char *)v.data + first * v.stride[dim] * (int64_t)lt_dtype_size(v.dtype);
@@ -37,7 +37,7 @@ static lt_view shard_of(const move *m, lt_view v, int dim, int rank)
 }
 
 /* Returns a view with the given shape of a flat buffer, beginning at element first. */
-static lt_view flat_as(const lt_tensor *flat, int64_t first, lt_shape shape)
+static lt_view view_of_flat(const lt_tensor *flat, int64_t first, lt_shape shape)
 {
     lt_view v = lt_tensor_view(flat);
     v.data = (char *)v.data + first * (int64_t)lt_dtype_size(v.dtype);
@@ -46,47 +46,49 @@ static lt_view flat_as(const lt_tensor *flat, int64_t first, lt_shape shape)
     return v;
 }
 
-static int dim_of(lt_placement p)
+static int shard_dim(lt_placement p)
 {
     return p.kind == LT_PLACE_SHARD ? p.dim : -1;
 }
 
 /* --- Data movement --- */
 
-static lt_status copy(const move *m, lt_view from, lt_view to)
+static lt_status copy_view(const move *m, lt_view from, lt_view to)
 {
     return m->be->cast(m->device->ctx, &from, &to);
 }
 
 /* Copies between a flat buffer of the shards along dim, in rank order, and a view of the whole. */
-static lt_status pack(const move *m, const lt_tensor *flat, lt_view all, int dim, bool unpack)
+static lt_status pack_shards(const move *m, const lt_tensor *flat, lt_view all, int dim,
+                             bool unpack)
 {
     int64_t at = 0;
     for (int r = 0; r < m->size; r++) {
-        const lt_view shard = shard_of(m, all, dim, r), slot = flat_as(flat, at, shard.shape);
-        LT_TRY(unpack ? copy(m, slot, shard) : copy(m, shard, slot));
+        const lt_view shard = shard_view(m, all, dim, r),
+                      slot = view_of_flat(flat, at, shard.shape);
+        LT_TRY(unpack ? copy_view(m, slot, shard) : copy_view(m, shard, slot));
         at += lt_shape_count(shard.shape);
     }
     return LT_OK;
 }
 
-static lt_status gather(const move *m, const lt_tensor *in, int dim, const lt_tensor *out,
-                        const int64_t *count, lt_tensor *flat)
+static lt_status gather_shards(const move *m, const lt_tensor *in, int dim, const lt_tensor *out,
+                               const int64_t *count, lt_tensor *flat)
 {
     LT_TRY(lt_comm_allgather(m->comm, in, flat, count));
-    return pack(m, flat, lt_tensor_view(out), dim, true);
+    return pack_shards(m, flat, lt_tensor_view(out), dim, true);
 }
 
-static lt_status scatter(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
-                         const int64_t *count, const lt_tensor *flat)
+static lt_status reduce_to_shards(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
+                                  const int64_t *count, const lt_tensor *flat)
 {
-    LT_TRY(pack(m, flat, lt_tensor_view(in), dim, false));
+    LT_TRY(pack_shards(m, flat, lt_tensor_view(in), dim, false));
     return lt_comm_reducescatter(m->comm, flat, out, count, LT_REDUCE_SUM);
 }
 
 /* Gathers the shards along dim of `in`, or reduces to shards along dim of `out`, through a flat buffer. */
-static lt_status through_flat(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
-                              bool gathers)
+static lt_status gather_or_reduce(const move *m, const lt_tensor *in, lt_tensor *out, int dim,
+                                  bool gathers)
 {
     lt_tensor *flat = NULL;
     int64_t *count = lt_alloc((size_t)m->size, sizeof *count);
@@ -96,15 +98,16 @@ static lt_status through_flat(const move *m, const lt_tensor *in, lt_tensor *out
         count[r] = lt_shape_count(shard_shape(m, dim, r));
     lt_status st = lt_tensor_new(&flat, m->device, m->dtype, LT_SHAPE(lt_shape_count(m->whole)));
     if (!st)
-        st = gathers ? gather(m, in, dim, out, count, flat) : scatter(m, in, out, dim, count, flat);
+        st = gathers ? gather_shards(m, in, dim, out, count, flat)
+                     : reduce_to_shards(m, in, out, dim, count, flat);
     lt_free(count);
     lt_tensor_free(&flat);
     return st;
 }
 
 /* All-to-all from shards along a to shards along b. */
-static lt_status alltoall(const move *m, const lt_tensor *in, int a, const lt_tensor *out, int b,
-                          int64_t *sent, int64_t *received)
+static lt_status alltoall_shards(const move *m, const lt_tensor *in, int a, const lt_tensor *out,
+                                 int b, int64_t *sent, int64_t *received)
 {
     lt_tensor *from = NULL, *to = NULL;
     lt_request *request;
@@ -119,13 +122,13 @@ static lt_status alltoall(const move *m, const lt_tensor *in, int a, const lt_te
     if (!st)
         st = lt_tensor_new(&to, m->device, m->dtype, LT_SHAPE(lt_tensor_count(out)));
     if (!st)
-        st = pack(m, from, lt_tensor_view(in), b, false);
+        st = pack_shards(m, from, lt_tensor_view(in), b, false);
     if (!st)
         st = lt_comm_alltoall_begin(m->comm, from, to, sent, received, &request);
     if (!st)
         st = lt_request_wait(&request);
     if (!st)
-        st = pack(m, to, lt_tensor_view(out), a, true);
+        st = pack_shards(m, to, lt_tensor_view(out), a, true);
     lt_tensor_free(&from);
     lt_tensor_free(&to);
     return st;
@@ -138,44 +141,44 @@ static lt_status shard_to_shard(const move *m, const lt_tensor *in, int a, lt_te
     int64_t *count = lt_alloc(2 * (size_t)m->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
-    lt_status st = alltoall(m, in, a, out, b, count, count + m->size);
+    lt_status st = alltoall_shards(m, in, a, out, b, count, count + m->size);
     lt_free(count);
     return st;
 }
 
 /* Makes partial sums: rank 0 gets a replicated tensor, other ranks zeros; each rank keeps its shard of a sharded one. */
-static lt_status to_partial(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out)
+static lt_status make_partial(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out)
 {
     if (from.kind == LT_PLACE_REPLICATE && m->rank == 0)
         return lt_tensor_copy(out, in);
     LT_TRY(lt_tensor_fill(out, 0));
     if (from.kind == LT_PLACE_REPLICATE)
         return LT_OK;
-    return copy(m, lt_tensor_view(in), shard_of(m, lt_tensor_view(out), from.dim, m->rank));
+    return copy_view(m, lt_tensor_view(in), shard_view(m, lt_tensor_view(out), from.dim, m->rank));
 }
 
-static lt_status sum(const move *m, const lt_tensor *in, lt_tensor *out)
+static lt_status sum_partials(const move *m, const lt_tensor *in, lt_tensor *out)
 {
     LT_TRY(lt_tensor_copy(out, in));
     return lt_comm_allreduce(m->comm, out, LT_REDUCE_SUM);
 }
 
-static lt_status run(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out,
-                     lt_placement to)
+static lt_status move_tensor(const move *m, const lt_tensor *in, lt_placement from, lt_tensor *out,
+                             lt_placement to)
 {
     const bool partial = from.kind == LT_PLACE_PARTIAL;
     if (from.kind == to.kind)
         return from.kind == LT_PLACE_SHARD ? shard_to_shard(m, in, from.dim, out, to.dim)
                                            : lt_tensor_copy(out, in);
     if (to.kind == LT_PLACE_PARTIAL)
-        return to_partial(m, in, from, out);
+        return make_partial(m, in, from, out);
     if (from.kind == LT_PLACE_SHARD)
-        return through_flat(m, in, out, from.dim, true);
+        return gather_or_reduce(m, in, out, from.dim, true);
     if (to.kind == LT_PLACE_SHARD && partial)
-        return through_flat(m, in, out, to.dim, false);
+        return gather_or_reduce(m, in, out, to.dim, false);
     if (partial)
-        return sum(m, in, out);
-    return copy(m, shard_of(m, lt_tensor_view(in), to.dim, m->rank), lt_tensor_view(out));
+        return sum_partials(m, in, out);
+    return copy_view(m, shard_view(m, lt_tensor_view(in), to.dim, m->rank), lt_tensor_view(out));
 }
 
 /* --- Checks --- */
@@ -194,7 +197,7 @@ static lt_status check_placement(const move *m, lt_placement p)
     return LT_OK;
 }
 
-static lt_status not_shards(const move *m, lt_shape x, lt_shape y)
+static lt_status shard_error(const move *m, lt_shape x, lt_shape y)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     return lt_fail(LT_E_SHAPE, "redistribute: %s and %s are not shards of one tensor on %d ranks",
@@ -202,19 +205,20 @@ static lt_status not_shards(const move *m, lt_shape x, lt_shape y)
 }
 
 /* Finds the whole shape: the dimension that `in` shards is whole in `out`, unless both shard it, when nothing moves. */
-static lt_status find_whole(move *m, lt_shape x, lt_placement from, lt_shape y, lt_placement to)
+static lt_status find_whole_shape(move *m, lt_shape x, lt_placement from, lt_shape y,
+                                  lt_placement to)
 {
-    const int dim = dim_of(from);
+    const int dim = shard_dim(from);
     m->whole = x;
-    if (from.kind == LT_PLACE_SHARD && dim == dim_of(to))
-        return lt_shape_equal(x, y) ? LT_OK : not_shards(m, x, y);
+    if (from.kind == LT_PLACE_SHARD && dim == shard_dim(to))
+        return lt_shape_equal(x, y) ? LT_OK : shard_error(m, x, y);
     if (x.ndim == y.ndim && dim >= 0 && dim < x.ndim)
         m->whole.dim[dim] = y.dim[dim];
     LT_TRY(check_placement(m, from));
     LT_TRY(check_placement(m, to));
     if (!lt_shape_equal(x, shard_shape(m, dim, m->rank))
-        || !lt_shape_equal(y, shard_shape(m, dim_of(to), m->rank)))
-        return not_shards(m, x, y);
+        || !lt_shape_equal(y, shard_shape(m, shard_dim(to), m->rank)))
+        return shard_error(m, x, y);
     return LT_OK;
 }
 
@@ -235,8 +239,8 @@ lt_status lt_redistribute(lt_mesh *mesh, lt_mesh_axis axis, const lt_tensor *in,
                        "redistribute: from %s to %s, want row-major tensors of equal dtype in "
                        "different memory",
                        lt_dtype_name(x.dtype), lt_dtype_name(y.dtype));
-    LT_TRY(find_whole(&m, x.shape, from, y.shape, to));
-    LT_TRY(run(&m, in, from, out, to));
+    LT_TRY(find_whole_shape(&m, x.shape, from, y.shape, to));
+    LT_TRY(move_tensor(&m, in, from, out, to));
     lt_tensor_touch(out);
     return LT_OK;
 }

@@ -66,7 +66,7 @@ static lt_status join_over_mpi(lt_comm *mpi, lt_nccl_start *start)
     return st || c.size == 1 ? st : lt_rendezvous_join(&start->rendezvous, &c);
 }
 
-static lt_status by_mpi(lt_nccl_start *start, lt_comm_opener *open)
+static lt_status find_ranks_by_mpi(lt_nccl_start *start, lt_comm_opener *open)
 {
     lt_device *host = NULL;
     lt_comm *mpi = NULL;
@@ -81,7 +81,7 @@ static lt_status by_mpi(lt_nccl_start *start, lt_comm_opener *open)
     return st;
 }
 
-static lt_status number(const char *name, long least, long most, int *out)
+static lt_status read_env_number(const char *name, long least, long most, int *out)
 {
     const char *text = getenv(name);
     char *end = NULL;
@@ -94,7 +94,7 @@ static lt_status number(const char *name, long least, long most, int *out)
 }
 
 /* Returns the next port if torchrun's agent itself listens on the one it names. */
-static int own_port(int port)
+static int rendezvous_port(int port)
 {
     const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
     return port + (agent && !strcmp(agent, "True"));
@@ -106,16 +106,16 @@ typedef struct job {
     char file[HOST]; /* file to which rank 0 writes a random token; "" if unused */
 } job;
 
-static const char *set_one(const char *name)
+static const char *env_text(const char *name)
 {
     const char *text = getenv(name);
     return text && *text ? text : NULL;
 }
 
 /* Chooses the token's file, of mode 0600, for ranks on one machine. */
-static void choose_file(job *j, int port)
+static void choose_token_file(job *j, int port)
 {
-    const char *folder = set_one("XDG_RUNTIME_DIR");
+    const char *folder = env_text("XDG_RUNTIME_DIR");
     if (!folder || access(folder, W_OK) != 0)
         folder = "/tmp";
     snprintf(j->file, sizeof j->file, "%s/lather-%u-%d.token", folder, (unsigned)geteuid(), port);
@@ -126,7 +126,7 @@ static void use_job_id(job *j, int rank)
 {
     static const char *const names[] = {"TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"};
     for (size_t i = 0; i < sizeof names / sizeof *names && !*j->token; i++)
-        if (set_one(names[i]))
+        if (env_text(names[i]))
             snprintf(j->token, sizeof j->token, "%s", getenv(names[i]));
     if (!rank)
         lt_log(LT_LOG_WARN, "dist",
@@ -137,14 +137,14 @@ static void use_job_id(job *j, int rank)
 
 static lt_status find_token(job *j, const lt_rendezvous_config *c, bool is_local)
 {
-    const char *text = set_one("LATHER_JOB_TOKEN"), *file = set_one("LATHER_JOB_TOKEN_FILE");
+    const char *text = env_text("LATHER_JOB_TOKEN"), *file = env_text("LATHER_JOB_TOKEN_FILE");
     LT_TRY(lt_token_check(text, "comm nccl: LATHER_JOB_TOKEN"));
     if (text)
         snprintf(j->token, sizeof j->token, "%s", text);
     else if (file)
         return lt_token_read(j->token, file);
     else if (is_local)
-        choose_file(j, c->port);
+        choose_token_file(j, c->port);
     else
         use_job_id(j, c->rank);
     return LT_OK;
@@ -175,21 +175,21 @@ static lt_status listen_with_token(lt_nccl_start *start, const lt_rendezvous_con
     return st;
 }
 
-static lt_status by_environment(lt_nccl_start *start)
+static lt_status find_ranks_by_environment(lt_nccl_start *start)
 {
     enum { MOST_RANKS = 1 << 20 };
     int port = 0;
     lt_rendezvous_config c = {.timeout = timeout, .address = getenv("MASTER_ADDR")};
-    LT_TRY(number("WORLD_SIZE", 1, MOST_RANKS, &c.size));
-    LT_TRY(number("RANK", 0, c.size - 1, &c.rank));
+    LT_TRY(read_env_number("WORLD_SIZE", 1, MOST_RANKS, &c.size));
+    LT_TRY(read_env_number("RANK", 0, c.size - 1, &c.rank));
     start->rank = c.rank;
     start->size = c.size;
     if (c.size == 1)
         return LT_OK;
     if (!c.address || !*c.address)
         return lt_fail(LT_E_ARG, "comm nccl: the environment variable MASTER_ADDR is not set");
-    LT_TRY(number("MASTER_PORT", 1, MOST_PORT - 1, &port));
-    c.port = own_port(port);
+    LT_TRY(read_env_number("MASTER_PORT", 1, MOST_PORT - 1, &port));
+    c.port = rendezvous_port(port);
     const bool is_local = all_are_local(&c);
     if (is_local && strcmp(c.address, "localhost") != 0 && strcmp(c.address, "::1") != 0)
         c.address = loopback; /* a host name may resolve to another interface */
@@ -206,6 +206,6 @@ lt_status lt_nccl_find_ranks(lt_nccl_start *start, lt_comm_opener *open)
 {
     *start = (lt_nccl_start){.size = 1};
     if (lt_launched_size() > 1)
-        return by_mpi(start, open);
-    return getenv("WORLD_SIZE") ? by_environment(start) : LT_OK;
+        return find_ranks_by_mpi(start, open);
+    return getenv("WORLD_SIZE") ? find_ranks_by_environment(start) : LT_OK;
 }

@@ -21,14 +21,14 @@ enum { SPINS = 2000, TEXT = 160 };
 
 /* Aborts all groups: a call that failed on this rank only would leave the ranks out of step. The caller holds the
  * mutex. */
-static lt_status fatal(lt_nccl_comm *c, const lt_comm_call *call)
+static lt_status abort_after_failure(lt_nccl_comm *c, const lt_comm_call *call)
 {
     char what[TEXT], reason[LT_LINK_TEXT / 2], why[LT_LINK_TEXT];
     snprintf(reason, sizeof reason, "%s", lt_error_message());
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d: %s",
              lt_call_text(call, what, sizeof what), c->world->rank, c->world->size, reason);
     lt_nccl_abort_all(c->world, why, true);
-    return lt_nccl_aborted(c->world);
+    return lt_nccl_abort_error(c->world);
 }
 
 static bool counts_are_equal(const lt_comm_call *call, int size)
@@ -40,7 +40,7 @@ static bool counts_are_equal(const lt_comm_call *call, int size)
 }
 
 /* All-gather or reduce-scatter of unequal shards: a broadcast from, or reduction to, each rank with a nonempty one. */
-static lt_status each_shard(const lt_nccl_comm *c, const lt_comm_call *call)
+static lt_status run_shard_by_shard(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
     const size_t element = lt_dtype_size(call->dtype);
@@ -65,7 +65,7 @@ static lt_status each_shard(const lt_nccl_comm *c, const lt_comm_call *call)
 }
 
 /* All-to-all: a send and a receive per rank, this one included, within one NCCL group. */
-static lt_status each_message(const lt_nccl_comm *c, const lt_comm_call *call)
+static lt_status run_alltoall(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
     const size_t element = lt_dtype_size(call->dtype);
@@ -86,7 +86,7 @@ static lt_status each_message(const lt_nccl_comm *c, const lt_comm_call *call)
     return LT_OK;
 }
 
-static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
+static lt_status call_nccl(const lt_nccl_comm *c, const lt_comm_call *call)
 {
     const lt_nccl_api *api = c->world->api;
     switch (call->what) {
@@ -95,14 +95,14 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
     case LT_COMM_REDUCESCATTER:
         return counts_are_equal(call, c->base.size)
                    ? api->reduce_scatter(c->group, call, call->count[0])
-                   : each_shard(c, call);
+                   : run_shard_by_shard(c, call);
     case LT_COMM_ALLGATHER:
         return counts_are_equal(call, c->base.size) ? api->allgather(c->group, call, call->count[0])
-                                                    : each_shard(c, call);
+                                                    : run_shard_by_shard(c, call);
     case LT_COMM_BROADCAST:
         return api->broadcast(c->group, call);
     case LT_COMM_ALLTOALL:
-        return each_message(c, call);
+        return run_alltoall(c, call);
     case LT_COMM_SEND:
         return api->send(c->group, call);
     case LT_COMM_RECV:
@@ -115,13 +115,13 @@ static lt_status add_call(const lt_nccl_comm *c, const lt_comm_call *call)
     return api->barrier(c->group);
 }
 
-static bool is_message(const lt_nccl_request *r)
+static bool is_send_or_recv(const lt_nccl_request *r)
 {
     return r->call.what == LT_COMM_SEND || r->call.what == LT_COMM_RECV;
 }
 
 /* Starts r, or all deferred sends and receives if r is NULL. The caller holds the mutex. */
-static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
+static lt_status issue_requests(lt_nccl_comm *c, lt_nccl_request *r)
 {
     const lt_nccl_api *api = c->world->api;
     lt_nccl_request *from = r ? r : c->requests;
@@ -131,7 +131,7 @@ static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
     for (lt_nccl_request *q = from; q && !st; q = r ? NULL : q->next)
         if (!q->event) {
             call = &q->call;
-            st = add_call(c, call);
+            st = call_nccl(c, call);
         }
     if (started) {
         lt_status end = api->group_end(c->group);
@@ -144,18 +144,18 @@ static lt_status issue(lt_nccl_comm *c, lt_nccl_request *r)
                 lt_nccl_note_captured(c->world, &c->base);
             st = api->record(c->group, &q->event);
         }
-    return st ? fatal(c, call) : LT_OK;
+    return st ? abort_after_failure(c, call) : LT_OK;
 }
 
-static lt_status issue_messages(lt_nccl_comm *c)
+static lt_status issue_deferred_messages(lt_nccl_comm *c)
 {
     const lt_nccl_request *r = c->requests;
     while (r && r->event)
         r = r->next;
-    return r ? issue(c, NULL) : LT_OK;
+    return r ? issue_requests(c, NULL) : LT_OK;
 }
 
-static void append(lt_nccl_comm *c, lt_nccl_request *r)
+static void append_request(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_request **end = &c->requests;
     while (*end)
@@ -163,7 +163,7 @@ static void append(lt_nccl_comm *c, lt_nccl_request *r)
     *end = r;
 }
 
-static void drop_request(lt_nccl_comm *c, lt_nccl_request *r)
+static void free_request(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_request **at = &c->requests;
     while (*at != r)
@@ -175,19 +175,19 @@ static void drop_request(lt_nccl_comm *c, lt_nccl_request *r)
 }
 
 /* Starts or defers a request. The caller holds the mutex. */
-static lt_status start(lt_nccl_comm *c, lt_nccl_request *r)
+static lt_status start_or_defer(lt_nccl_comm *c, lt_nccl_request *r)
 {
-    LT_TRY(lt_nccl_aborted(c->world));
-    if (!is_message(r)) {
-        LT_TRY(issue_messages(c));
-        LT_TRY(issue(c, r));
+    LT_TRY(lt_nccl_abort_error(c->world));
+    if (!is_send_or_recv(r)) {
+        LT_TRY(issue_deferred_messages(c));
+        LT_TRY(issue_requests(c, r));
     }
     r->call.count = r->call.received_count = NULL; /* borrowed until here */
-    append(c, r);
+    append_request(c, r);
     return LT_OK;
 }
 
-static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **request)
+static lt_status begin_collective(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
     lt_nccl_comm *c = (lt_nccl_comm *)self;
     lt_nccl_world *w = c->world;
@@ -202,7 +202,7 @@ static lt_status begin(lt_comm *self, const lt_comm_call *call, lt_request **req
     r->call = *call;
     r->expires = self->deadline > 0 ? lt_clock_seconds() + self->deadline : 0;
     pthread_mutex_lock(&w->mutex);
-    lt_status st = nothing ? lt_nccl_aborted(w) : start(c, r);
+    lt_status st = nothing ? lt_nccl_abort_error(w) : start_or_defer(c, r);
     pthread_mutex_unlock(&w->mutex);
     if (st || nothing)
         lt_free(r);
@@ -217,25 +217,25 @@ static lt_status poll_request(lt_nccl_comm *c, lt_nccl_request *r, bool *done)
     lt_nccl_world *w = c->world;
     char what[TEXT], why[LT_LINK_TEXT];
     *done = false;
-    LT_TRY(lt_nccl_aborted(w));
+    LT_TRY(lt_nccl_abort_error(w));
     if (w->api->event_query(r->event, done) || w->api->async_error(c->group))
-        return fatal(c, &r->call);
+        return abort_after_failure(c, &r->call);
     if (*done || !(r->expires > 0) || lt_clock_seconds() < r->expires)
         return LT_OK;
     snprintf(why, sizeof why, "comm nccl: %s on rank %d of %d exceeded its deadline of %g s",
              lt_call_text(&r->call, what, sizeof what), w->rank, w->size, c->base.deadline);
     lt_nccl_abort_all(w, why, true);
-    return lt_nccl_aborted(w);
+    return lt_nccl_abort_error(w);
 }
 
 /* Waits for r. The caller holds the mutex, which is released while sleeping. */
-static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
+static lt_status wait_until_done(lt_nccl_comm *c, lt_nccl_request *r)
 {
     lt_nccl_world *w = c->world;
     bool done = false;
-    lt_status st = lt_nccl_aborted(w);
+    lt_status st = lt_nccl_abort_error(w);
     if (!st && !r->event)
-        st = issue_messages(c);
+        st = issue_deferred_messages(c);
     if (!st && r->captured) /* after a discarded capture nothing runs */
         return w->api->is_capturing(c->group) ? w->api->main_wait(r->event) : LT_OK;
     for (int tries = 0; !st; tries++) {
@@ -252,18 +252,18 @@ static lt_status finish(lt_nccl_comm *c, lt_nccl_request *r)
     return st;
 }
 
-static lt_status wait(lt_request *request)
+static lt_status wait_for_request(lt_request *request)
 {
     lt_nccl_request *r = (lt_nccl_request *)request;
     lt_nccl_comm *c = (lt_nccl_comm *)request->comm;
     pthread_mutex_lock(&c->world->mutex);
-    lt_status st = finish(c, r);
-    drop_request(c, r);
+    lt_status st = wait_until_done(c, r);
+    free_request(c, r);
     pthread_mutex_unlock(&c->world->mutex);
     return st;
 }
 
-static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
+static lt_status split_comm(lt_comm *self, int color, int key, lt_comm *out)
 {
     lt_nccl_comm *c = (lt_nccl_comm *)self;
     lt_nccl_world *w = c->world;
@@ -271,9 +271,9 @@ static lt_status split(lt_comm *self, int color, int key, lt_comm *out)
     if (color < 0)
         return lt_fail(LT_E_ARG, "comm nccl: split by color %d, want 0 or more", color);
     pthread_mutex_lock(&w->mutex);
-    lt_status st = lt_nccl_aborted(w);
+    lt_status st = lt_nccl_abort_error(w);
     if (!st)
-        st = issue_messages(c);
+        st = issue_deferred_messages(c);
     if (!st)
         st = w->api->split(c->group, color, key, &group, &out->rank, &out->size);
     if (!st)
@@ -288,8 +288,8 @@ static void close_comm(lt_comm *self)
     lt_nccl_world *w = c->world;
     pthread_mutex_lock(&w->mutex);
     while (c->requests) {
-        (void)!finish(c, c->requests);
-        drop_request(c, c->requests);
+        (void)!wait_until_done(c, c->requests);
+        free_request(c, c->requests);
     }
     lt_nccl_comm **at = &w->first;
     while (*at != c)
@@ -315,7 +315,7 @@ static void abort_group(lt_comm *self)
     pthread_mutex_unlock(&w->mutex);
 }
 
-static lt_status no_open(lt_comm *self)
+static lt_status reject_open(lt_comm *self)
 {
     (void)self;
     return lt_fail(LT_E_UNSUPPORTED, "comm: use lt_nccl_open_with() to open nccl");
@@ -324,10 +324,10 @@ static lt_status no_open(lt_comm *self)
 const lt_comm_ops lt_comm_nccl = {
     .kind = "nccl",
     .bytes = sizeof(lt_nccl_comm),
-    .open = no_open,
+    .open = reject_open,
     .close = close_comm,
-    .begin = begin,
-    .wait = wait,
-    .split = split,
+    .begin = begin_collective,
+    .wait = wait_for_request,
+    .split = split_comm,
     .abort = abort_group,
 };

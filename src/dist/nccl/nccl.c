@@ -34,7 +34,7 @@ struct lt_nccl_event {
 enum { MAJOR = 10000, MINOR = 100 };
 
 /* NCCL has error texts, but not the names of its codes. */
-static const char *name_of(ncclResult_t code)
+static const char *error_name(ncclResult_t code)
 {
     static const char *const names[] = {[ncclUnhandledCudaError] = "ncclUnhandledCudaError",
                                         [ncclSystemError] = "ncclSystemError",
@@ -46,26 +46,26 @@ static const char *name_of(ncclResult_t code)
     return i < sizeof names / sizeof *names && names[i] ? names[i] : "a failure";
 }
 
-static lt_status good(const lt_nccl_group *g, ncclResult_t code, const char *call)
+static lt_status check_nccl(const lt_nccl_group *g, ncclResult_t code, const char *call)
 {
     if (code == ncclSuccess)
         return LT_OK;
     const char *more = ncclGetLastError(g ? g->comm : NULL);
-    return lt_fail(LT_E_COMM, "%s: NCCL says: %s, %s (%d)%s%.300s", call, name_of(code),
+    return lt_fail(LT_E_COMM, "%s: NCCL says: %s, %s (%d)%s%.300s", call, error_name(code),
                    ncclGetErrorString(code), (int)code, more && *more ? ": " : "",
                    more ? more : "");
 }
 
-static lt_status cuda_good(const lt_cuda *c, int code, const char *call)
+static lt_status check_cuda(const lt_cuda *c, int code, const char *call)
 {
     return lt_cuda_check(c, LT_CUDA_RUNTIME, code, call);
 }
 
-static lt_status check(void)
+static lt_status check_version(void)
 {
     Dl_info info = {0};
     int found = 0;
-    LT_TRY(good(NULL, ncclGetVersion(&found), "ncclGetVersion"));
+    LT_TRY(check_nccl(NULL, ncclGetVersion(&found), "ncclGetVersion"));
     const bool known = dladdr((const void *)(uintptr_t)ncclGetVersion, &info) && info.dli_fname;
     if (found / MAJOR == NCCL_MAJOR && found / MINOR >= NCCL_VERSION_CODE / MINOR)
         return LT_OK;
@@ -79,15 +79,15 @@ static lt_status check(void)
 static lt_status set_device(void *device)
 {
     lt_cuda *c = device;
-    return cuda_good(c, lt_cuda_get_api(c)->set_device(lt_cuda_ordinal(c)), "cudaSetDevice");
+    return check_cuda(c, lt_cuda_get_api(c)->set_device(lt_cuda_ordinal(c)), "cudaSetDevice");
 }
 
 static lt_status gpu_name(void *device, char text[LT_NCCL_GPU_NAME])
 {
     const lt_cuda *c = device;
     char bus[20] = ""; /* "00000000:65:00.0" at most */
-    LT_TRY(cuda_good(c, (int)cudaDeviceGetPCIBusId(bus, sizeof bus, lt_cuda_ordinal(c)),
-                     "cudaDeviceGetPCIBusId"));
+    LT_TRY(check_cuda(c, (int)cudaDeviceGetPCIBusId(bus, sizeof bus, lt_cuda_ordinal(c)),
+                      "cudaDeviceGetPCIBusId"));
     snprintf(text, LT_NCCL_GPU_NAME, "%.30s at %s", lt_cuda_name(c), bus);
     return LT_OK;
 }
@@ -96,7 +96,7 @@ static lt_status unique_id(char id[LT_NCCL_ID])
 {
     ncclUniqueId made;
     _Static_assert(sizeof made == LT_NCCL_ID, "an id of NCCL");
-    LT_TRY(good(NULL, ncclGetUniqueId(&made), "ncclGetUniqueId"));
+    LT_TRY(check_nccl(NULL, ncclGetUniqueId(&made), "ncclGetUniqueId"));
     memcpy(id, &made, sizeof made);
     return LT_OK;
 }
@@ -123,14 +123,14 @@ static lt_status new_group(lt_nccl_group **out, lt_cuda *c)
     g->c = c;
     g->api = api;
     lt_status st =
-        cuda_good(c, api->stream_create(&g->stream, true), "cudaStreamCreateWithPriority");
+        check_cuda(c, api->stream_create(&g->stream, true), "cudaStreamCreateWithPriority");
     if (!st)
-        st = cuda_good(c, api->event_create(&g->before, false), "cudaEventCreateWithFlags");
+        st = check_cuda(c, api->event_create(&g->before, false), "cudaEventCreateWithFlags");
     if (!st)
-        st = cuda_good(c, api->alloc(&g->scratch, sizeof(int32_t)), "cudaMalloc");
+        st = check_cuda(c, api->alloc(&g->scratch, sizeof(int32_t)), "cudaMalloc");
     if (!st)
-        st = cuda_good(c, api->set_async(g->scratch, 0, sizeof(int32_t), g->stream),
-                       "cudaMemsetAsync");
+        st = check_cuda(c, api->set_async(g->scratch, 0, sizeof(int32_t), g->stream),
+                        "cudaMemsetAsync");
     if (st)
         free_group(g);
     else
@@ -145,7 +145,7 @@ static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_N
     lt_nccl_group *g;
     memcpy(&known, id, sizeof known);
     LT_TRY(new_group(&g, device));
-    lt_status st = good(g, ncclCommInitRank(&g->comm, size, known, rank), "ncclCommInitRank");
+    lt_status st = check_nccl(g, ncclCommInitRank(&g->comm, size, known, rank), "ncclCommInitRank");
     if (st)
         free_group(g);
     else
@@ -153,17 +153,17 @@ static lt_status init_rank(lt_nccl_group **out, void *device, const char id[LT_N
     return st;
 }
 
-static lt_status split(lt_nccl_group *group, int color, int key, lt_nccl_group **out, int *rank,
-                       int *size)
+static lt_status split_group(lt_nccl_group *group, int color, int key, lt_nccl_group **out,
+                             int *rank, int *size)
 {
     lt_nccl_group *g;
     LT_TRY(new_group(&g, group->c));
     lt_status st =
-        good(group, ncclCommSplit(group->comm, color, key, &g->comm, NULL), "ncclCommSplit");
+        check_nccl(group, ncclCommSplit(group->comm, color, key, &g->comm, NULL), "ncclCommSplit");
     if (!st)
-        st = good(g, ncclCommUserRank(g->comm, rank), "ncclCommUserRank");
+        st = check_nccl(g, ncclCommUserRank(g->comm, rank), "ncclCommUserRank");
     if (!st)
-        st = good(g, ncclCommCount(g->comm, size), "ncclCommCount");
+        st = check_nccl(g, ncclCommCount(g->comm, size), "ncclCommCount");
     if (st && g->comm)
         ncclCommAbort(g->comm);
     if (st)
@@ -173,7 +173,7 @@ static lt_status split(lt_nccl_group *group, int color, int key, lt_nccl_group *
     return st;
 }
 
-static void destroy(lt_nccl_group *g)
+static void destroy_group(lt_nccl_group *g)
 {
     g->api->stream_sync(g->stream);
     if (ncclCommFinalize(g->comm) == ncclSuccess)
@@ -183,7 +183,7 @@ static void destroy(lt_nccl_group *g)
     free_group(g);
 }
 
-static void *comm_abort(void *context)
+static void *run_comm_abort(void *context)
 {
     lt_nccl_group *g = context;
     g->api->set_device(lt_cuda_ordinal(g->c));
@@ -195,9 +195,9 @@ static void *comm_abort(void *context)
  * calls of the group. */
 static void abort_group(lt_nccl_group *g)
 {
-    g->aborting = !pthread_create(&g->aborter, NULL, comm_abort, g);
+    g->aborting = !pthread_create(&g->aborter, NULL, run_comm_abort, g);
     if (!g->aborting)
-        comm_abort(g);
+        run_comm_abort(g);
 }
 
 /* Leaks a group whose graphs are never freed, as its ncclCommAbort() does not return. */
@@ -214,22 +214,22 @@ static void finish_abort(lt_nccl_group *g)
 static lt_status async_error(lt_nccl_group *g)
 {
     ncclResult_t found = ncclSuccess;
-    LT_TRY(good(g, ncclCommGetAsyncError(g->comm, &found), "ncclCommGetAsyncError"));
-    return found == ncclInProgress ? LT_OK : good(g, found, "a call that was queued");
+    LT_TRY(check_nccl(g, ncclCommGetAsyncError(g->comm, &found), "ncclCommGetAsyncError"));
+    return found == ncclInProgress ? LT_OK : check_nccl(g, found, "a call that was queued");
 }
 
 static lt_status group_start(lt_nccl_group *g)
 {
     const lt_cuda *c = g->c;
     LT_TRY(
-        cuda_good(c, g->api->event_record(g->before, lt_cuda_main_stream(c)), "cudaEventRecord"));
-    LT_TRY(cuda_good(c, g->api->stream_wait(g->stream, g->before), "cudaStreamWaitEvent"));
-    return good(g, ncclGroupStart(), "ncclGroupStart");
+        check_cuda(c, g->api->event_record(g->before, lt_cuda_main_stream(c)), "cudaEventRecord"));
+    LT_TRY(check_cuda(c, g->api->stream_wait(g->stream, g->before), "cudaStreamWaitEvent"));
+    return check_nccl(g, ncclGroupStart(), "ncclGroupStart");
 }
 
 static lt_status group_end(lt_nccl_group *g)
 {
-    return good(g, ncclGroupEnd(), "ncclGroupEnd");
+    return check_nccl(g, ncclGroupEnd(), "ncclGroupEnd");
 }
 
 static ncclDataType_t data_type(lt_dtype dtype)
@@ -253,68 +253,69 @@ static ncclDataType_t data_type(lt_dtype dtype)
     return ncclUint8;
 }
 
-static ncclRedOp_t operation(lt_reduce op)
+static ncclRedOp_t reduction_op(lt_reduce op)
 {
     return op == LT_REDUCE_SUM ? ncclSum : op == LT_REDUCE_MEAN ? ncclAvg : ncclMax;
 }
 
 static lt_status allreduce(lt_nccl_group *g, const lt_comm_call *c)
 {
-    return good(g,
-                ncclAllReduce(c->in, c->out, (size_t)c->elements, data_type(c->dtype),
-                              operation(c->op), g->comm, g->stream),
-                "ncclAllReduce");
+    return check_nccl(g,
+                      ncclAllReduce(c->in, c->out, (size_t)c->elements, data_type(c->dtype),
+                                    reduction_op(c->op), g->comm, g->stream),
+                      "ncclAllReduce");
 }
 
 static lt_status reduce_scatter(lt_nccl_group *g, const lt_comm_call *c, int64_t count)
 {
-    return good(g,
-                ncclReduceScatter(c->in, c->out, (size_t)count, data_type(c->dtype),
-                                  operation(c->op), g->comm, g->stream),
-                "ncclReduceScatter");
+    return check_nccl(g,
+                      ncclReduceScatter(c->in, c->out, (size_t)count, data_type(c->dtype),
+                                        reduction_op(c->op), g->comm, g->stream),
+                      "ncclReduceScatter");
 }
 
 static lt_status allgather(lt_nccl_group *g, const lt_comm_call *c, int64_t count)
 {
-    return good(
+    return check_nccl(
         g, ncclAllGather(c->in, c->out, (size_t)count, data_type(c->dtype), g->comm, g->stream),
         "ncclAllGather");
 }
 
 static lt_status reduce(lt_nccl_group *g, const lt_comm_call *c)
 {
-    return good(g,
-                ncclReduce(c->in, c->out, (size_t)c->elements, data_type(c->dtype),
-                           operation(c->op), c->root, g->comm, g->stream),
-                "ncclReduce");
+    return check_nccl(g,
+                      ncclReduce(c->in, c->out, (size_t)c->elements, data_type(c->dtype),
+                                 reduction_op(c->op), c->root, g->comm, g->stream),
+                      "ncclReduce");
 }
 
 static lt_status broadcast(lt_nccl_group *g, const lt_comm_call *c)
 {
-    return good(g,
-                ncclBroadcast(c->in, c->out, (size_t)c->elements, data_type(c->dtype), c->root,
-                              g->comm, g->stream),
-                "ncclBroadcast");
+    return check_nccl(g,
+                      ncclBroadcast(c->in, c->out, (size_t)c->elements, data_type(c->dtype),
+                                    c->root, g->comm, g->stream),
+                      "ncclBroadcast");
 }
 
 static lt_status send(lt_nccl_group *g, const lt_comm_call *c)
 {
-    return good(
+    return check_nccl(
         g, ncclSend(c->in, (size_t)c->elements, data_type(c->dtype), c->root, g->comm, g->stream),
         "ncclSend");
 }
 
 static lt_status recv(lt_nccl_group *g, const lt_comm_call *c)
 {
-    return good(
+    return check_nccl(
         g, ncclRecv(c->out, (size_t)c->elements, data_type(c->dtype), c->root, g->comm, g->stream),
         "ncclRecv");
 }
 
 static lt_status barrier(lt_nccl_group *g)
 {
-    return good(g, ncclAllReduce(g->scratch, g->scratch, 1, ncclInt32, ncclSum, g->comm, g->stream),
-                "ncclAllReduce");
+    return check_nccl(
+        g, ncclAllReduce(g->scratch, g->scratch, 1, ncclInt32, ncclSum, g->comm, g->stream),
+        "ncclAllReduce");
 }
 
 static bool is_capturing(lt_nccl_group *g)
@@ -337,16 +338,17 @@ static void event_destroy(lt_nccl_event *e)
     free(e);
 }
 
-static lt_status record_in(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **out)
+static lt_status record_on_stream(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **out)
 {
     lt_nccl_event *e = calloc(1, sizeof *e);
     if (!e)
         return lt_fail(LT_E_NOMEM, "comm nccl: no memory");
     e->c = c;
     e->api = lt_cuda_get_api(c);
-    lt_status st = cuda_good(c, e->api->event_create(&e->event, false), "cudaEventCreateWithFlags");
+    lt_status st =
+        check_cuda(c, e->api->event_create(&e->event, false), "cudaEventCreateWithFlags");
     if (!st)
-        st = cuda_good(c, e->api->event_record(e->event, stream), "cudaEventRecord");
+        st = check_cuda(c, e->api->event_record(e->event, stream), "cudaEventRecord");
     if (st)
         event_destroy(e);
     else
@@ -354,39 +356,39 @@ static lt_status record_in(lt_cuda *c, lt_cuda_stream stream, lt_nccl_event **ou
     return st;
 }
 
-static lt_status record(lt_nccl_group *g, lt_nccl_event **out)
+static lt_status record_group_stream(lt_nccl_group *g, lt_nccl_event **out)
 {
-    return record_in(g->c, g->stream, out);
+    return record_on_stream(g->c, g->stream, out);
 }
 
-static lt_status record_main(void *device, lt_nccl_event **out)
+static lt_status record_main_stream(void *device, lt_nccl_event **out)
 {
-    return record_in(device, lt_cuda_main_stream(device), out);
+    return record_on_stream(device, lt_cuda_main_stream(device), out);
 }
 
 static lt_status event_query(lt_nccl_event *e, bool *done)
 {
     const int code = e->api->event_query(e->event);
     *done = code == LT_CUDA_SUCCESS;
-    return code == LT_CUDA_NOT_READY ? LT_OK : cuda_good(e->c, code, "cudaEventQuery");
+    return code == LT_CUDA_NOT_READY ? LT_OK : check_cuda(e->c, code, "cudaEventQuery");
 }
 
-static lt_status main_wait(lt_nccl_event *e)
+static lt_status main_stream_wait(lt_nccl_event *e)
 {
-    return cuda_good(e->c, e->api->stream_wait(lt_cuda_main_stream(e->c), e->event),
-                     "cudaStreamWaitEvent");
+    return check_cuda(e->c, e->api->stream_wait(lt_cuda_main_stream(e->c), e->event),
+                      "cudaStreamWaitEvent");
 }
 
 LT_API extern const lt_nccl_api lt_nccl_cuda;
 const lt_nccl_api lt_nccl_cuda = {
     .version = LT_VERSION,
-    .check = check,
+    .check = check_version,
     .set_device = set_device,
     .gpu_name = gpu_name,
     .unique_id = unique_id,
     .init_rank = init_rank,
-    .split = split,
-    .destroy = destroy,
+    .split = split_group,
+    .destroy = destroy_group,
     .abort = abort_group,
     .finish_abort = finish_abort,
     .async_error = async_error,
@@ -402,9 +404,9 @@ const lt_nccl_api lt_nccl_cuda = {
     .barrier = barrier,
     .is_capturing = is_capturing,
     .set_launch_hooks = set_launch_hooks,
-    .record_main = record_main,
-    .record = record,
+    .record_main = record_main_stream,
+    .record = record_group_stream,
     .event_query = event_query,
-    .main_wait = main_wait,
+    .main_wait = main_stream_wait,
     .event_destroy = event_destroy,
 };

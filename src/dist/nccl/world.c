@@ -38,7 +38,7 @@ void lt_nccl_abort_all(lt_nccl_world *w, const char *why, bool tell)
         lt_rendezvous_abort(w->rendezvous, w->why);
 }
 
-lt_status lt_nccl_aborted(const lt_nccl_world *w)
+lt_status lt_nccl_abort_error(const lt_nccl_world *w)
 {
     return w->aborted ? lt_fail(LT_E_COMM, "%s", w->why) : LT_OK;
 }
@@ -57,7 +57,7 @@ static lt_status before_launch(void *context)
 {
     lt_nccl_world *w = context;
     pthread_mutex_lock(&w->mutex);
-    lt_status st = w->captured ? lt_nccl_aborted(w) : LT_OK;
+    lt_status st = w->captured ? lt_nccl_abort_error(w) : LT_OK;
     if (st)
         pthread_mutex_unlock(&w->mutex);
     return st;
@@ -80,7 +80,7 @@ static void set_launch_hooks(lt_nccl_world *w, bool on)
 }
 
 /* Aborts if the last launch exceeds its deadline. Device errors are reported by the call that synchronizes. */
-static void check_launch(lt_nccl_world *w)
+static void check_launch_deadline(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
     bool done = false;
@@ -114,16 +114,16 @@ static void poll_failures(lt_nccl_world *w)
             lt_nccl_abort_all(w, why, true);
             return;
         }
-    check_launch(w);
+    check_launch_deadline(w);
 }
 
-static void *watch(void *context)
+static void *watch_failures(void *context)
 {
     lt_nccl_world *w = context;
     const bool is_set = !w->api->set_device(w->device);
     pthread_mutex_lock(&w->mutex);
     while (!w->stop) {
-        const struct timespec t = lt_timespec(lt_clock_seconds() + 1e-3 * TICK_MS);
+        const struct timespec t = lt_timespec_from_seconds(lt_clock_seconds() + 1e-3 * TICK_MS);
         if (is_set && !w->aborted)
             poll_failures(w);
         pthread_cond_timedwait(&w->wake, &w->mutex, &t);
@@ -181,7 +181,7 @@ static lt_status check_gpus_differ(rank_gpu *all, int size)
     return LT_OK;
 }
 
-static lt_status exchange_gpus(const lt_nccl_world *w, int size)
+static lt_status gather_and_check_gpus(const lt_nccl_world *w, int size)
 {
     rank_gpu mine = {.host = ""};
     LT_TRY(w->api->gpu_name(w->device, mine.gpu));
@@ -203,7 +203,7 @@ static lt_status init_rank(const lt_nccl_world *w, const lt_nccl_start *start,
 {
     char id[LT_NCCL_ID] = {0};
     LT_TRY(w->api->set_device(w->device));
-    LT_TRY(exchange_gpus(w, start->size));
+    LT_TRY(gather_and_check_gpus(w, start->size));
     if (!start->rank)
         LT_TRY(w->api->unique_id(id));
     if (w->rendezvous)
@@ -236,7 +236,7 @@ lt_status lt_nccl_open_with(lt_comm *comm, const lt_nccl_api *api, void *device,
         return LT_E_NOMEM;
     }
     lt_status st = init_rank(w, start, &group);
-    if (!st && pthread_create(&w->watcher, NULL, watch, w)) {
+    if (!st && pthread_create(&w->watcher, NULL, watch_failures, w)) {
         api->abort(group);
         api->finish_abort(group);
         st = lt_fail(LT_E_NOMEM, "comm nccl: cannot start a thread");

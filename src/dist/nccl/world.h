@@ -49,7 +49,7 @@ struct lt_nccl_comm {
 /* Aborts all groups; no-op after the first abort. tell: notify the other ranks. */
 void lt_nccl_abort_all(lt_nccl_world *world, const char *why, bool tell);
 /* Returns LT_E_COMM with the reason after an abort. */
-lt_status lt_nccl_aborted(const lt_nccl_world *world);
+lt_status lt_nccl_abort_error(const lt_nccl_world *world);
 /* Records that a captured step contains a collective of comm. */
 void lt_nccl_note_captured(lt_nccl_world *world, const lt_comm *comm);
 void lt_nccl_add_comm(lt_nccl_world *world, lt_nccl_comm *comm, lt_nccl_group *group);

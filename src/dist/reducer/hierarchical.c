@@ -22,7 +22,7 @@ void lt_hier_comms_close(lt_hier_comms *comms)
     lt_comm_close(&comms->scatter);
 }
 
-void lt_hier_comms_sent(const lt_hier_comms *comms, lt_reducer_bytes *out)
+void lt_hier_comms_bytes_sent(const lt_hier_comms *comms, lt_reducer_bytes *out)
 {
     *out =
         (lt_reducer_bytes){.within = lt_comm_bytes(comms->scatter) + lt_comm_bytes(comms->gather),
@@ -77,7 +77,7 @@ void lt_hier_close(lt_hier *hier)
     lt_comm_close(&hier->node);
 }
 
-void lt_hier_sent(const lt_hier *hier, lt_reducer_bytes *out)
+void lt_hier_bytes_sent(const lt_hier *hier, lt_reducer_bytes *out)
 {
     const lt_nodes *nodes = hier->reducer->nodes;
     *out = (lt_reducer_bytes){0};
@@ -106,7 +106,7 @@ void lt_hier_mean_close(lt_hier_mean *mean)
     lt_hier_shard_close(&mean->shard);
 }
 
-static lt_status start(lt_hier_mean *m)
+static lt_status start_phase(lt_hier_mean *m)
 {
     lt_hier *l = m->hier;
     switch (m->phase) {
@@ -129,7 +129,7 @@ lt_status lt_hier_mean_begin(lt_hier_mean *m)
     lt_comm *comm = l->reducer->comm;
     m->phase = SCATTER;
     if (l->peers)
-        return start(m);
+        return start_phase(m);
     const uint64_t before = lt_comm_bytes(comm);
     LT_TRY(lt_comm_allreduce_begin(comm, m->tensor, LT_REDUCE_MEAN, &m->request));
     l->sent += lt_comm_bytes(comm) - before;
@@ -143,5 +143,5 @@ lt_status lt_hier_mean_step(lt_hier_mean *m, bool *done)
     if (*done)
         return LT_OK;
     m->phase++;
-    return start(m);
+    return start_phase(m);
 }

@@ -18,7 +18,7 @@ LT_MUST_CHECK lt_status lt_hier_comms_open(lt_hier_comms *comms, const lt_nodes 
                                            lt_comm *comm);
 /* Waits for requests in flight. */
 void lt_hier_comms_close(lt_hier_comms *comms);
-void lt_hier_comms_sent(const lt_hier_comms *comms, lt_reducer_bytes *out);
+void lt_hier_comms_bytes_sent(const lt_hier_comms *comms, lt_reducer_bytes *out);
 
 /* A rank's shard of a tensor that its node's ranks split as evenly as possible, the first shards longer. */
 typedef struct lt_hier_shard {
@@ -44,7 +44,7 @@ typedef struct lt_hier {
 /* Opens the communicators for the reducer's comm and nodes. Collective. */
 LT_MUST_CHECK lt_status lt_hier_open(lt_hier *hier, const lt_reducer *reducer);
 void lt_hier_close(lt_hier *hier);
-void lt_hier_sent(const lt_hier *hier, lt_reducer_bytes *out);
+void lt_hier_bytes_sent(const lt_hier *hier, lt_reducer_bytes *out);
 
 /* A tensor that is averaged in every update. */
 typedef struct lt_hier_mean {

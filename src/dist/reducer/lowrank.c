@@ -47,7 +47,7 @@ void lt_lowrank_compute_p(const lt_lowrank *m)
 }
 
 /* to += factor * from. */
-static void add(float *restrict to, const float *restrict from, float factor, int64_t count)
+static void add_scaled(float *restrict to, const float *restrict from, float factor, int64_t count)
 {
     for (int64_t j = 0; j < count; j++)
         to[j] += factor * from[j];
@@ -62,8 +62,8 @@ static void compute_q_columns(void *context, int64_t begin, int64_t end, int64_t
             m->q[k * m->cols + j] = 0;
     for (int64_t i = 0; i < m->rows; i++)
         for (int64_t k = 0; k < m->rank; k++)
-            add(m->q + k * m->cols + begin, m->x + i * m->cols + begin, m->p[i * m->rank + k],
-                end - begin);
+            add_scaled(m->q + k * m->cols + begin, m->x + i * m->cols + begin,
+                       m->p[i * m->rank + k], end - begin);
 }
 
 void lt_lowrank_compute_q(const lt_lowrank *m)
@@ -81,7 +81,7 @@ static void reconstruct_rows(void *context, int64_t begin, int64_t end, int64_t 
         for (int64_t j = 0; j < m->cols; j++)
             row[j] = 0;
         for (int64_t k = 0; k < m->rank; k++)
-            add(row, m->q + k * m->cols, m->p[i * m->rank + k], m->cols);
+            add_scaled(row, m->q + k * m->cols, m->p[i * m->rank + k], m->cols);
     }
 }
 
@@ -93,7 +93,7 @@ void lt_lowrank_reconstruct(const lt_lowrank *m)
 
 /* --- Orthonormal columns --- */
 
-static double product_of(const double *p, int64_t rows, int64_t rank, int64_t a, int64_t b)
+static double column_dot(const double *p, int64_t rows, int64_t rank, int64_t a, int64_t b)
 {
     double sum = 0;
     for (int64_t i = 0; i < rows; i++)
@@ -108,7 +108,7 @@ static void scale_column(double *p, int64_t rows, int64_t rank, int64_t k, doubl
 }
 
 /* Scales a column to largest element 1, so that squares neither underflow nor overflow. */
-static void normalize_max(double *p, int64_t rows, int64_t rank, int64_t k)
+static void normalize_column_by_max(double *p, int64_t rows, int64_t rank, int64_t k)
 {
     double most = 0;
     for (int64_t i = 0; i < rows; i++)
@@ -123,15 +123,15 @@ void lt_lowrank_orthonormalize(double *p, int64_t rows, int64_t rank)
     const double vanished =
         1e-12; /* remainder relative to the column's length that is rounding error */
     for (int64_t k = 0; k < rank; k++) {
-        normalize_max(p, rows, rank, k);
-        const double before = sqrt(product_of(p, rows, rank, k, k));
+        normalize_column_by_max(p, rows, rank, k);
+        const double before = sqrt(column_dot(p, rows, rank, k, k));
         for (int round = 0; round < 2; round++)
             for (int64_t j = 0; j < k; j++) {
-                const double part = product_of(p, rows, rank, j, k);
+                const double part = column_dot(p, rows, rank, j, k);
                 for (int64_t i = 0; i < rows; i++)
                     p[i * rank + k] -= part * p[i * rank + j];
             }
-        const double left = sqrt(product_of(p, rows, rank, k, k));
+        const double left = sqrt(column_dot(p, rows, rank, k, k));
         const bool depends = left <= vanished * before; /* false for NaN */
         scale_column(p, rows, rank, k, depends ? 0 : 1 / left);
     }
@@ -139,7 +139,7 @@ void lt_lowrank_orthonormalize(double *p, int64_t rows, int64_t rank)
 
 /* --- Start of the power iteration --- */
 
-void lt_lowrank_draw(double *q, int64_t cols, const char *name, int64_t k)
+void lt_lowrank_draw_row(double *q, int64_t cols, const char *name, int64_t k)
 {
     lt_rng rng = {.key = lt_rng_name_key((uint64_t)k, LT_STREAM_COMPRESS, name)};
     for (int64_t j = 0; j < cols; j++)
@@ -150,11 +150,11 @@ void lt_lowrank_warm_start(double *q, int64_t rank, int64_t cols, const char *na
 {
     for (int64_t k = 0; k < rank; k++) {
         double *row = q + k * cols, sum = 0;
-        normalize_max(row, cols, 1, 0);
-        sum = product_of(row, cols, 1, 0, 0);
+        normalize_column_by_max(row, cols, 1, 0);
+        sum = column_dot(row, cols, 1, 0, 0);
         if (sum == 0) {
-            lt_lowrank_draw(q, cols, name, k);
-            sum = product_of(row, cols, 1, 0, 0);
+            lt_lowrank_draw_row(q, cols, name, k);
+            sum = column_dot(row, cols, 1, 0, 0);
         }
         scale_column(row, cols, 1, 0, 1 / sqrt(sum));
     }

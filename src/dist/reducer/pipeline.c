@@ -40,7 +40,7 @@ struct lt_pipeline {
 };
 
 /* Returns the number of buckets available to this stage so far. */
-static uint64_t offered(const stage *s)
+static uint64_t buckets_available(const stage *s)
 {
     const lt_pipeline *all = s->pipeline;
     return s == all->stage ? all->begun : (s - 1)->passed;
@@ -55,7 +55,7 @@ static void note_failure(lt_pipeline *all, lt_status st)
 }
 
 /* Processes the next bucket, or skips it after a failure. The caller holds the mutex, which is released while fn runs. */
-static void pass(stage *s)
+static void process_next_bucket(stage *s)
 {
     lt_pipeline *all = s->pipeline;
     const size_t bucket = all->order[s->passed % all->capacity];
@@ -70,15 +70,15 @@ static void pass(stage *s)
     pthread_cond_broadcast(&all->moved);
 }
 
-static void *run(void *context)
+static void *run_stage_thread(void *context)
 {
     stage *s = context;
     lt_pipeline *all = s->pipeline;
     lt_profile_thread("reducer");
     pthread_mutex_lock(&all->mutex);
     while (!all->stop || s->passed < all->begun) {
-        if (s->passed < offered(s))
-            pass(s);
+        if (s->passed < buckets_available(s))
+            process_next_bucket(s);
         else
             pthread_cond_wait(&all->moved, &all->mutex);
     }
@@ -90,7 +90,7 @@ static lt_status start_threads(lt_pipeline *all)
 {
     for (; all->started < all->count; all->started++) {
         stage *s = &all->stage[all->started];
-        if (lt_thread_start(&s->thread, run, s))
+        if (lt_thread_start(&s->thread, run_stage_thread, s))
             return lt_fail(LT_E_COMM, "reducer %s: cannot start a thread", all->reducer->ops->kind);
     }
     return LT_OK;

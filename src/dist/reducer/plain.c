@@ -4,7 +4,7 @@
 #include "dist/reducer/kinds.h"
 #include "tensor/tensor.h"
 
-static lt_request **request_of(const lt_reducer *self, size_t bucket)
+static lt_request **bucket_request(const lt_reducer *self, size_t bucket)
 {
     return (lt_request **)self->bucket[bucket].own;
 }
@@ -33,20 +33,20 @@ static void count_bytes(plain *p, const lt_tensor *flat)
     }
 }
 
-static lt_status begin(lt_reducer *self, size_t bucket)
+static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_tensor *flat = self->bucket[bucket].flat;
-    LT_TRY(lt_comm_allreduce_begin(self->comm, flat, LT_REDUCE_MEAN, request_of(self, bucket)));
+    LT_TRY(lt_comm_allreduce_begin(self->comm, flat, LT_REDUCE_MEAN, bucket_request(self, bucket)));
     count_bytes((plain *)self, flat);
     return LT_OK;
 }
 
-static lt_status finish(lt_reducer *self, size_t bucket)
+static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 {
-    return lt_request_wait(request_of(self, bucket));
+    return lt_request_wait(bucket_request(self, bucket));
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
     *out = ((const plain *)self)->sent;
 }
@@ -57,7 +57,7 @@ const lt_reducer_ops lt_reducer_plain = {
     .bucket_bytes = sizeof(lt_request *),
     .reduces_flags = true,
     .capturable = true,
-    .begin = begin,
-    .finish = finish,
-    .sent = sent,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .sent = bytes_sent,
 };

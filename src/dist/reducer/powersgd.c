@@ -29,7 +29,7 @@
 
 #include <string.h>
 
-static lt_powersgd_state *state_of(const lt_reducer *self, size_t bucket)
+static lt_powersgd_state *bucket_state(const lt_reducer *self, size_t bucket)
 {
     return self->bucket[bucket].own;
 }
@@ -56,7 +56,7 @@ static lt_view transposed(lt_view v)
     return v;
 }
 
-static lt_status cast(const lt_powersgd *s, lt_view from, lt_view to)
+static lt_status cast_view(const lt_powersgd *s, lt_view from, lt_view to)
 {
     const lt_device *device = s->base.device;
     return device->backend->cast(device->ctx, &from, &to);
@@ -74,8 +74,8 @@ static lt_status axpby(const lt_powersgd *s, double alpha, lt_view a, double bet
 
 typedef enum product { COMPUTE_P, COMPUTE_Q, RECONSTRUCT } product;
 
-static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd_slice *x,
-                          lt_view m, lt_view p, lt_view q)
+static lt_status multiply_factors(const lt_powersgd *s, product which, const lt_powersgd_slice *x,
+                                  lt_view m, lt_view p, lt_view q)
 {
     const lt_device *device = s->base.device;
     const lt_backend *be = device->backend;
@@ -102,18 +102,18 @@ static lt_status multiply(const lt_powersgd *s, product which, const lt_powersgd
     return be->matmul(device->ctx, &p, &q, &m);
 }
 
-static lt_view p_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
+static lt_view p_slice(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
 {
     return lt_flat_slice(t->p, x->p_at, x->matrix->rows * s->rank);
 }
 
-static lt_view q_of(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
+static lt_view q_slice(const lt_powersgd *s, const lt_powersgd_state *t, const lt_powersgd_slice *x)
 {
     return lt_flat_slice(t->q, x->q_at, x->matrix->cols * s->rank);
 }
 
 /* Reads a tensor of the master dtype as doubles. */
-static lt_status to_host(const lt_tensor *t, double **out)
+static lt_status read_as_doubles(const lt_tensor *t, double **out)
 {
     const int64_t count = lt_tensor_count(t);
     double *values = lt_alloc((size_t)count, sizeof *values);
@@ -135,7 +135,7 @@ static lt_status to_host(const lt_tensor *t, double **out)
 
 /* --- Begin: X and P of all matrices of a bucket --- */
 
-static lt_status start(lt_powersgd_state *t, lt_powersgd_stage stage)
+static lt_status start_mean(lt_powersgd_state *t, lt_powersgd_stage stage)
 {
     LT_TRY(lt_hier_mean_begin(&t->mean[stage]));
     t->stage = stage;
@@ -147,9 +147,9 @@ static lt_status add_residual(const lt_powersgd *s, const lt_reducer_bucket *b,
                               const lt_powersgd_slice *x)
 {
     const lt_reducer_part *part = &b->part[x->part];
-    const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]);
-    LT_TRY(cast(s, lt_flat_slice(b->flat, part->offset, part->elements), next));
-    return axpby(s, s->scale, lt_flat(x->matrix->residual[LT_POWERSGD_CURRENT]), 1, next);
+    const lt_view next = lt_flat_view(x->matrix->residual[LT_POWERSGD_NEXT]);
+    LT_TRY(cast_view(s, lt_flat_slice(b->flat, part->offset, part->elements), next));
+    return axpby(s, s->scale, lt_flat_view(x->matrix->residual[LT_POWERSGD_CURRENT]), 1, next);
 }
 
 /* Copies the uncompressed elements from flat to the head of sent_p, or back. */
@@ -163,7 +163,7 @@ static lt_status copy_uncompressed(const lt_powersgd *s, const lt_reducer_bucket
         if (end > from) {
             const lt_view here = lt_flat_slice(b->flat, from, end - from),
                           there = lt_flat_slice(t->sent_p, at, end - from);
-            LT_TRY(back ? cast(s, there, here) : cast(s, here, there));
+            LT_TRY(back ? cast_view(s, there, here) : cast_view(s, here, there));
         }
         at += end - from;
         from = part ? part->offset + part->elements : end;
@@ -177,13 +177,14 @@ static lt_status begin_compressed(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->slices; i++) {
         const lt_powersgd_slice *x = &t->slice[i];
         LT_TRY(add_residual(s, b, x));
-        LT_TRY(multiply(s, COMPUTE_P, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
-                        p_of(s, t, x), lt_flat(x->matrix->q[LT_POWERSGD_CURRENT])));
+        LT_TRY(multiply_factors(s, COMPUTE_P, x,
+                                lt_flat_view(x->matrix->residual[LT_POWERSGD_NEXT]),
+                                p_slice(s, t, x), lt_flat_view(x->matrix->q[LT_POWERSGD_CURRENT])));
     }
     LT_TRY(copy_uncompressed(s, b, false));
-    LT_TRY(
-        cast(s, lt_flat(t->p), lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p))));
-    return start(t, LT_POWERSGD_FIRST);
+    LT_TRY(cast_view(s, lt_flat_view(t->p),
+                     lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p))));
+    return start_mean(t, LT_POWERSGD_FIRST);
 }
 
 /* Begins an uncompressed mean of the bucket, which includes the error feedback. */
@@ -193,10 +194,10 @@ static lt_status begin_dense(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->slices; i++) {
         const lt_reducer_part *part = &b->part[t->slice[i].part];
         LT_TRY(add_residual(s, b, &t->slice[i]));
-        LT_TRY(cast(s, lt_flat(t->slice[i].matrix->residual[LT_POWERSGD_NEXT]),
-                    lt_flat_slice(b->flat, part->offset, part->elements)));
+        LT_TRY(cast_view(s, lt_flat_view(t->slice[i].matrix->residual[LT_POWERSGD_NEXT]),
+                         lt_flat_slice(b->flat, part->offset, part->elements)));
     }
-    return start(b->own, LT_POWERSGD_DENSE);
+    return start_mean(b->own, LT_POWERSGD_DENSE);
 }
 
 static lt_status read_scale(lt_powersgd *s)
@@ -210,49 +211,50 @@ static lt_status read_scale(lt_powersgd *s)
 
 /* --- Finish: orthonormalize P, compute Q, reconstruct the gradient --- */
 
-static lt_status orthonormalize(const lt_powersgd *s, const lt_powersgd_state *t)
+static lt_status orthonormalize_p(const lt_powersgd *s, const lt_powersgd_state *t)
 {
     double *values = NULL;
-    LT_TRY(
-        cast(s, lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p)), lt_flat(t->p)));
-    LT_TRY(to_host(t->p, &values));
+    LT_TRY(cast_view(s, lt_flat_slice(t->sent_p, t->uncompressed, lt_tensor_count(t->p)),
+                     lt_flat_view(t->p)));
+    LT_TRY(read_as_doubles(t->p, &values));
     for (size_t i = 0; i < t->slices; i++)
         lt_lowrank_orthonormalize(values + t->slice[i].p_at, t->slice[i].matrix->rows, s->rank);
-    lt_status st = lt_powersgd_write(t->p, values);
+    lt_status st = lt_powersgd_write_doubles(t->p, values);
     lt_free(values);
     return st;
 }
 
-static lt_status begin_q(lt_powersgd *s, lt_powersgd_state *t)
+static lt_status compute_and_send_q(lt_powersgd *s, lt_powersgd_state *t)
 {
-    LT_TRY(orthonormalize(s, t));
+    LT_TRY(orthonormalize_p(s, t));
     for (size_t i = 0; i < t->slices; i++) {
         const lt_powersgd_slice *x = &t->slice[i];
-        LT_TRY(multiply(s, COMPUTE_Q, x, lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
-                        p_of(s, t, x), q_of(s, t, x)));
+        LT_TRY(multiply_factors(s, COMPUTE_Q, x,
+                                lt_flat_view(x->matrix->residual[LT_POWERSGD_NEXT]),
+                                p_slice(s, t, x), q_slice(s, t, x)));
     }
-    LT_TRY(cast(s, lt_flat(t->q), lt_flat(t->sent_q)));
-    return start(t, LT_POWERSGD_SECOND);
+    LT_TRY(cast_view(s, lt_flat_view(t->q), lt_flat_view(t->sent_q)));
+    return start_mean(t, LT_POWERSGD_SECOND);
 }
 
 /* Writes P Q to the bucket and X - P Q to the next error feedback, which is unchanged for a gradient that no rank has. */
-static lt_status finish_slice(lt_powersgd *s, lt_reducer_bucket *b, const lt_powersgd_slice *x,
-                              double flag)
+static lt_status decompress_slice(lt_powersgd *s, lt_reducer_bucket *b, const lt_powersgd_slice *x,
+                                  double flag)
 {
     const lt_powersgd_state *t = b->own;
     const lt_reducer_part *part = &b->part[x->part];
     const lt_view to = lt_flat_slice(b->flat, part->offset, part->elements);
-    const lt_view next = lt_flat(x->matrix->residual[LT_POWERSGD_NEXT]),
-                  now = lt_flat(x->matrix->residual[LT_POWERSGD_CURRENT]);
+    const lt_view next = lt_flat_view(x->matrix->residual[LT_POWERSGD_NEXT]),
+                  now = lt_flat_view(x->matrix->residual[LT_POWERSGD_CURRENT]);
     lt_view made = to;
     if (!(flag > 0))
-        return cast(s, now, next);
+        return cast_view(s, now, next);
     if (s->workspace)
         made = lt_flat_slice(s->workspace, 0, part->elements);
-    LT_TRY(multiply(s, RECONSTRUCT, x, made, p_of(s, t, x), q_of(s, t, x)));
+    LT_TRY(multiply_factors(s, RECONSTRUCT, x, made, p_slice(s, t, x), q_slice(s, t, x)));
     if (s->workspace) { /* the applied gradient is rounded to the communication dtype */
-        LT_TRY(cast(s, made, to));
-        LT_TRY(cast(s, to, made));
+        LT_TRY(cast_view(s, made, to));
+        LT_TRY(cast_view(s, to, made));
     }
     if (!s->feedback)
         return axpby(s, 0, now, 0, next);
@@ -260,23 +262,23 @@ static lt_status finish_slice(lt_powersgd *s, lt_reducer_bucket *b, const lt_pow
 }
 
 /* Sets the next update's Q; unchanged for a gradient that no rank has. */
-static lt_status warm_start(lt_powersgd *s, const lt_powersgd_state *t, const double *flags)
+static lt_status set_next_q(lt_powersgd *s, const lt_powersgd_state *t, const double *flags)
 {
     double *values = NULL;
-    LT_TRY(to_host(t->q, &values));
+    LT_TRY(read_as_doubles(t->q, &values));
     lt_status st = LT_OK;
     for (size_t i = 0; i < t->slices && !st; i++) {
         const lt_powersgd_slice *x = &t->slice[i];
         const lt_powersgd_matrix *m = x->matrix;
         lt_lowrank_warm_start(values + x->q_at, s->rank, m->cols, m->param->name);
-        st = flags[x->part] > 0
-                 ? LT_OK
-                 : cast(s, lt_flat(m->q[LT_POWERSGD_CURRENT]), lt_flat(m->q[LT_POWERSGD_NEXT]));
+        st = flags[x->part] > 0 ? LT_OK
+                                : cast_view(s, lt_flat_view(m->q[LT_POWERSGD_CURRENT]),
+                                            lt_flat_view(m->q[LT_POWERSGD_NEXT]));
     }
     for (size_t i = 0; i < t->slices && !st; i++) {
         const lt_powersgd_slice *x = &t->slice[i];
         if (flags[x->part] > 0)
-            st = lt_powersgd_write(x->matrix->q[LT_POWERSGD_NEXT], values + x->q_at);
+            st = lt_powersgd_write_doubles(x->matrix->q[LT_POWERSGD_NEXT], values + x->q_at);
     }
     lt_free(values);
     return st;
@@ -288,9 +290,9 @@ static lt_status read_flags(const lt_powersgd *s, const lt_reducer_bucket *b, do
     lt_tensor *wide = NULL;
     const int64_t parts = (int64_t)b->parts;
     LT_TRY(lt_tensor_new(&wide, s->base.device, LT_F64, LT_SHAPE(parts)));
-    lt_status st = cast(s, lt_flat_slice(b->flat, b->elements, parts), lt_flat(wide));
+    lt_status st = cast_view(s, lt_flat_slice(b->flat, b->elements, parts), lt_flat_view(wide));
     if (!st)
-        st = to_host(wide, out);
+        st = read_as_doubles(wide, out);
     lt_tensor_free(&wide);
     return st;
 }
@@ -300,13 +302,13 @@ static lt_status finish_compressed(lt_powersgd *s, lt_reducer_bucket *b)
     const lt_powersgd_state *t = b->own;
     double *flags = NULL;
     LT_TRY(copy_uncompressed(s, b, true));
-    LT_TRY(cast(s, lt_flat(t->sent_q), lt_flat(t->q)));
+    LT_TRY(cast_view(s, lt_flat_view(t->sent_q), lt_flat_view(t->q)));
     LT_TRY(read_flags(s, b, &flags));
     lt_status st = LT_OK;
     for (size_t i = 0; i < t->slices && !st; i++)
-        st = finish_slice(s, b, &t->slice[i], flags[t->slice[i].part]);
+        st = decompress_slice(s, b, &t->slice[i], flags[t->slice[i].part]);
     if (!st)
-        st = warm_start(s, t, flags);
+        st = set_next_q(s, t, flags);
     lt_free(flags);
     return st;
 }
@@ -323,10 +325,11 @@ static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
     for (size_t i = 0; i < t->slices && !st; i++) {
         const lt_powersgd_matrix *m = t->slice[i].matrix;
         const double rest = flags[t->slice[i].part] > 0 ? 0 : 1;
-        st = axpby(s, rest, lt_flat(m->residual[LT_POWERSGD_CURRENT]), 0,
-                   lt_flat(m->residual[LT_POWERSGD_NEXT]));
+        st = axpby(s, rest, lt_flat_view(m->residual[LT_POWERSGD_CURRENT]), 0,
+                   lt_flat_view(m->residual[LT_POWERSGD_NEXT]));
         if (!st)
-            st = cast(s, lt_flat(m->q[LT_POWERSGD_CURRENT]), lt_flat(m->q[LT_POWERSGD_NEXT]));
+            st = cast_view(s, lt_flat_view(m->q[LT_POWERSGD_CURRENT]),
+                           lt_flat_view(m->q[LT_POWERSGD_NEXT]));
     }
     lt_free(flags);
     return st;
@@ -335,7 +338,7 @@ static lt_status finish_dense(lt_powersgd *s, lt_reducer_bucket *b)
 /* --- Stages --- */
 
 /* Waits for a phase of a bucket's mean; after the last phase runs the next step of the algorithm. */
-static lt_status advance(lt_powersgd *s, size_t bucket)
+static lt_status advance_bucket(lt_powersgd *s, size_t bucket)
 {
     lt_reducer_bucket *b = &s->base.bucket[bucket];
     lt_powersgd_state *t = b->own;
@@ -349,7 +352,7 @@ static lt_status advance(lt_powersgd *s, size_t bucket)
     }
     switch (stage) {
     case LT_POWERSGD_FIRST:
-        return begin_q(s, t);
+        return compute_and_send_q(s, t);
     case LT_POWERSGD_SECOND:
         return finish_compressed(s, b);
     case LT_POWERSGD_DENSE:
@@ -361,7 +364,7 @@ static lt_status advance(lt_powersgd *s, size_t bucket)
 }
 
 /* Advances earlier buckets by a phase each, as one bucket's backward has passed since the last call. */
-static lt_status begin(lt_reducer *self, size_t bucket)
+static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
     lt_reducer_bucket *b = &self->bucket[bucket];
@@ -370,19 +373,19 @@ static lt_status begin(lt_reducer *self, size_t bucket)
         LT_TRY(read_scale(s));
     s->begun = bucket + 1;
     for (size_t i = 0; i < bucket; i++)
-        if (state_of(self, i)->stage == LT_POWERSGD_FIRST)
-            LT_TRY(advance(s, i));
+        if (bucket_state(self, i)->stage == LT_POWERSGD_FIRST)
+            LT_TRY(advance_bucket(s, i));
     return self->dense || !t->slices ? begin_dense(s, b) : begin_compressed(s, b);
 }
 
 /* Waits for a bucket; meanwhile advances all buckets in flight, so that their phases overlap. */
-static lt_status finish(lt_reducer *self, size_t bucket)
+static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;
-    while (state_of(self, bucket)->stage != LT_POWERSGD_IDLE)
+    while (bucket_state(self, bucket)->stage != LT_POWERSGD_IDLE)
         for (size_t i = bucket; i < s->begun; i++)
-            if (i == bucket || state_of(self, i)->stage == LT_POWERSGD_FIRST)
-                LT_TRY(advance(s, i));
+            if (i == bucket || bucket_state(self, i)->stage == LT_POWERSGD_FIRST)
+                LT_TRY(advance_bucket(s, i));
     return LT_OK;
 }
 
@@ -393,10 +396,10 @@ static void swap_versions(lt_tensor *tensor[LT_POWERSGD_VERSIONS])
     tensor[LT_POWERSGD_CURRENT] = next;
 }
 
-static lt_status commit(lt_reducer *self, bool applied)
+static lt_status commit_residual(lt_reducer *self, bool applied)
 {
     for (size_t i = 0; i < self->buckets && applied; i++) {
-        const lt_powersgd_state *t = state_of(self, i);
+        const lt_powersgd_state *t = bucket_state(self, i);
         for (size_t k = 0; k < t->slices; k++) {
             swap_versions(t->slice[k].matrix->residual);
             swap_versions(t->slice[k].matrix->q);
@@ -405,9 +408,9 @@ static lt_status commit(lt_reducer *self, bool applied)
     return LT_OK;
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_hier_sent(&((const lt_powersgd *)self)->hier, out);
+    lt_hier_bytes_sent(&((const lt_powersgd *)self)->hier, out);
 }
 
 const lt_reducer_ops lt_reducer_powersgd = {
@@ -418,10 +421,10 @@ const lt_reducer_ops lt_reducer_powersgd = {
     .reduces_flags = true,
     .configure = lt_powersgd_configure,
     .open = lt_powersgd_open,
-    .begin = begin,
-    .finish = finish,
-    .commit = commit,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .commit = commit_residual,
     .visit = lt_powersgd_visit,
-    .sent = sent,
+    .sent = bytes_sent,
     .close = lt_powersgd_close,
 };

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-lt_status lt_powersgd_write(lt_tensor *t, double *values)
+lt_status lt_powersgd_write_doubles(lt_tensor *t, double *values)
 {
     char *bytes = (char *)values;
     for (int64_t i = 0; i < lt_tensor_count(t) && lt_tensor_dtype(t) == LT_F32; i++) {
@@ -21,7 +21,7 @@ lt_status lt_powersgd_write(lt_tensor *t, double *values)
 }
 
 /* Parses "2" or "2,no-feedback". */
-static lt_status parse(lt_powersgd *s)
+static lt_status parse_argument(lt_powersgd *s)
 {
     const char *text = s->base.argument;
     char *end = NULL;
@@ -48,13 +48,13 @@ static bool is_compressed(const lt_powersgd *s, const lt_param *p, lt_powersgd_m
     return (rows == 1 || v.stride[0] == cols) && s->rank * (rows + cols) < rows * cols;
 }
 
-static lt_status draw(const lt_powersgd *s, const lt_powersgd_matrix *m)
+static lt_status draw_initial_q(const lt_powersgd *s, const lt_powersgd_matrix *m)
 {
     double *values = lt_alloc((size_t)(s->rank * m->cols), sizeof *values);
     if (!values)
         return LT_E_NOMEM;
     lt_lowrank_warm_start(values, s->rank, m->cols, m->param->name); /* draws rows of zeros */
-    lt_status st = lt_powersgd_write(m->q[LT_POWERSGD_CURRENT], values);
+    lt_status st = lt_powersgd_write_doubles(m->q[LT_POWERSGD_CURRENT], values);
     lt_free(values);
     return st;
 }
@@ -65,7 +65,7 @@ static lt_status make_matrix(lt_powersgd *s, lt_powersgd_matrix *m)
         LT_TRY(lt_tensor_new_like(&m->residual[i], m->param->grad, s->master));
         LT_TRY(lt_tensor_new(&m->q[i], s->base.device, s->master, LT_SHAPE(s->rank, m->cols)));
     }
-    return draw(s, m);
+    return draw_initial_q(s, m);
 }
 
 lt_status lt_powersgd_configure(lt_reducer *self)
@@ -73,7 +73,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     lt_powersgd *s = (lt_powersgd *)self;
     lt_powersgd_matrix m;
     size_t count = 0;
-    LT_TRY(parse(s));
+    LT_TRY(parse_argument(s));
     s->master = lt_device_master(self->device);
     LT_TRY(lt_hier_open(&s->hier, self));
     for (size_t i = 0; i < self->params->count; i++)
@@ -89,7 +89,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     return LT_OK;
 }
 
-static lt_powersgd_matrix *find(const lt_powersgd *s, const lt_param *param)
+static lt_powersgd_matrix *find_matrix(const lt_powersgd *s, const lt_param *param)
 {
     for (size_t i = 0; i < s->matrices; i++)
         if (s->matrix[i].param == param)
@@ -109,7 +109,7 @@ static lt_status open_bucket(lt_powersgd *s, lt_reducer_bucket *b)
     if (!t->slice)
         return LT_E_NOMEM;
     for (size_t i = 0; i < b->parts; i++) {
-        lt_powersgd_matrix *m = find(s, b->part[i].param);
+        lt_powersgd_matrix *m = find_matrix(s, b->part[i].param);
         if (!m)
             continue;
         t->slice[t->slices++] = (lt_powersgd_slice){.matrix = m, .part = i, .p_at = p, .q_at = q};

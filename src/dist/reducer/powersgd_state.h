@@ -63,6 +63,6 @@ void lt_powersgd_close(lt_reducer *self);
 lt_status lt_powersgd_visit(lt_reducer *self, lt_state_visitor *visitor);
 
 /* Writes doubles to a tensor of the master dtype, f32 or f64; overwrites values. */
-lt_status lt_powersgd_write(lt_tensor *t, double *values);
+lt_status lt_powersgd_write_doubles(lt_tensor *t, double *values);
 
 #endif

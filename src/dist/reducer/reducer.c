@@ -47,7 +47,7 @@ lt_status lt_reducer_register(const lt_reducer_ops *ops)
     return LT_OK;
 }
 
-static lt_status unknown(const char *name)
+static lt_status unknown_reducer_error(const char *name)
 {
     char list[KINDS * NAME] = "";
     size_t used = 0;
@@ -84,7 +84,7 @@ lt_status lt_cost_read_reducer(lt_cost_plan *plan, const char *compress)
 }
 
 /* Returns true if a hierarchical all-reduce saves traffic between nodes. */
-static bool gains_by_levels(const lt_nodes *nodes)
+static bool benefits_from_two_levels(const lt_nodes *nodes)
 {
     return nodes && nodes->count > 1 && nodes->ranks_per_node > 1;
 }
@@ -93,7 +93,7 @@ static lt_status choose_allreduce(const lt_reducer_config *c, const lt_reducer_o
 {
     const char *name = c->allreduce ? c->allreduce : "flat";
     *ops = &lt_reducer_plain;
-    if (!strcmp(name, "two-level") || (!strcmp(name, "auto") && gains_by_levels(c->nodes)))
+    if (!strcmp(name, "two-level") || (!strcmp(name, "auto") && benefits_from_two_levels(c->nodes)))
         *ops = &lt_reducer_two_level;
     else if (strcmp(name, "flat") != 0 && strcmp(name, "auto") != 0)
         return lt_fail(LT_E_ARG, "--allreduce: invalid value '%s'; valid: auto, flat, two-level",
@@ -102,8 +102,8 @@ static lt_status choose_allreduce(const lt_reducer_config *c, const lt_reducer_o
 }
 
 /* Chooses the reducer by --compress, else by --allreduce; *argument points into the config's text. */
-static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
-                        const char **argument)
+static lt_status choose_reducer(const lt_reducer_config *c, const lt_reducer_ops **ops,
+                                const char **argument)
 {
     *argument = "";
     if (!c->compress || !strcmp(c->compress, "off"))
@@ -111,12 +111,12 @@ static lt_status choose(const lt_reducer_config *c, const lt_reducer_ops **ops,
     const size_t length = strcspn(c->compress, ":");
     *ops = find_kind(c->compress, length);
     if (!*ops)
-        return unknown(c->compress);
+        return unknown_reducer_error(c->compress);
     *argument = c->compress + length + (c->compress[length] == ':');
     return LT_OK;
 }
 
-static lt_status configure(lt_reducer *r, const char *argument)
+static lt_status configure_reducer(lt_reducer *r, const char *argument)
 {
     r->argument = lt_strdup(argument);
     if (!r->argument)
@@ -133,7 +133,7 @@ lt_status lt_reducer_new(lt_reducer **out, const lt_reducer_config *c)
 {
     const lt_reducer_ops *ops;
     const char *argument;
-    LT_TRY(choose(c, &ops, &argument));
+    LT_TRY(choose_reducer(c, &ops, &argument));
     lt_reducer *r = lt_alloc(1, ops->bytes);
     if (!r)
         return LT_E_NOMEM;
@@ -142,7 +142,7 @@ lt_status lt_reducer_new(lt_reducer **out, const lt_reducer_config *c)
     r->device = c->device;
     r->nodes = c->nodes;
     r->params = c->params;
-    lt_status st = configure(r, argument);
+    lt_status st = configure_reducer(r, argument);
     if (st)
         lt_reducer_free(&r);
     else

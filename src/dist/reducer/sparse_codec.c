@@ -16,44 +16,45 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-static int64_t pad(int64_t bytes)
+static int64_t round_up_to_word(int64_t bytes)
 {
     return ceil_div(bytes, WORD) * WORD;
 }
 
-static int64_t index_blocks(const lt_sparse *p)
+static int64_t count_index_blocks(const lt_sparse *p)
 {
     return ceil_div(p->elements, BLOCK);
 }
 
-static int64_t value_blocks(int64_t count)
+static int64_t count_value_blocks(int64_t count)
 {
     return ceil_div(count, BLOCK);
 }
 
-int64_t lt_sparse_count(double density, int64_t elements)
+int64_t lt_sparse_count_selected(double density, int64_t elements)
 {
     const int64_t count = (int64_t)ceil(density * (double)elements);
     return count < elements ? count : elements;
 }
 
 /* Sets the encoding of indices and the bytes. */
-static lt_sparse complete(lt_sparse p, int64_t value_bytes)
+static lt_sparse choose_encoding(lt_sparse p, int64_t value_bytes)
 {
-    const int64_t bytes[] = {WORD * p.count, pad(2 * (p.count + index_blocks(&p))),
-                             pad(ceil_div(p.elements, BITS))};
+    const int64_t bytes[] = {WORD * p.count,
+                             round_up_to_word(2 * (p.count + count_index_blocks(&p))),
+                             round_up_to_word(ceil_div(p.elements, BITS))};
     p.form = LT_SPARSE_INDICES;
     for (lt_sparse_form f = LT_SPARSE_BLOCKS; f <= LT_SPARSE_BITS; f++)
         p.form = bytes[f] < bytes[p.form] ? f : p.form;
-    p.value_bytes = pad(value_bytes);
+    p.value_bytes = round_up_to_word(value_bytes);
     p.bytes = p.count ? p.value_bytes + bytes[p.form] : 0;
     return p;
 }
 
-lt_sparse lt_sparse_plan(int64_t elements, int64_t count, lt_dtype dtype)
+lt_sparse lt_sparse_layout(int64_t elements, int64_t count, lt_dtype dtype)
 {
-    return complete((lt_sparse){.elements = elements, .count = count, .dtype = dtype},
-                    count * (int64_t)lt_dtype_size(dtype));
+    return choose_encoding((lt_sparse){.elements = elements, .count = count, .dtype = dtype},
+                           count * (int64_t)lt_dtype_size(dtype));
 }
 
 /* --- Values in two bits --- */
@@ -62,7 +63,8 @@ typedef struct levels {
     float low, high;
 } levels;
 
-static levels find_levels(const float *x, const uint32_t *index, int64_t count, double *mean)
+static levels compute_2bit_levels(const float *x, const uint32_t *index, int64_t count,
+                                  double *mean)
 {
     double sum[2] = {0}, all = 0;
     int64_t number[2] = {0};
@@ -82,7 +84,7 @@ static void put_block(unsigned char *bits, levels *to, const float *x, const uin
                       int64_t count)
 {
     double mean;
-    *to = find_levels(x, index, count, &mean);
+    *to = compute_2bit_levels(x, index, count, &mean);
     for (int64_t i = 0; i < count; i++) {
         const double v = (double)x[index[i]];
         const unsigned value = (v < 0) | (unsigned)(fabs(v) > mean) << 1;
@@ -93,7 +95,7 @@ static void put_block(unsigned char *bits, levels *to, const float *x, const uin
 /* Encodes values in 2 bits, block by block; each block but the last fills whole bytes. */
 static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
 {
-    const int64_t blocks = value_blocks(count);
+    const int64_t blocks = count_value_blocks(count);
     unsigned char *bits = to + (size_t)blocks * sizeof(levels);
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t at = b * BLOCK, left = count - at;
@@ -105,7 +107,7 @@ static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, i
 
 static double get_2bit(const unsigned char *from, int64_t count, int64_t i)
 {
-    const unsigned char *bits = from + (size_t)value_blocks(count) * sizeof(levels);
+    const unsigned char *bits = from + (size_t)count_value_blocks(count) * sizeof(levels);
     const unsigned value = bits[i / VALUES_PER_BYTE] >> 2 * (i % VALUES_PER_BYTE) & 3U;
     levels level;
     memcpy(&level, from + (size_t)(i / BLOCK) * sizeof level, sizeof level);
@@ -113,11 +115,11 @@ static double get_2bit(const unsigned char *from, int64_t count, int64_t i)
     return value & 1 ? -size : size;
 }
 
-lt_sparse lt_sparse_plan_2bit(int64_t elements, int64_t count)
+lt_sparse lt_sparse_layout_2bit(int64_t elements, int64_t count)
 {
-    return complete(
+    return choose_encoding(
         (lt_sparse){.elements = elements, .count = count, .dtype = LT_F32, .two_bits = true},
-        value_blocks(count) * (int64_t)sizeof(levels) + ceil_div(count, VALUES_PER_BYTE));
+        count_value_blocks(count) * (int64_t)sizeof(levels) + ceil_div(count, VALUES_PER_BYTE));
 }
 
 /* --- Messages --- */
@@ -134,21 +136,21 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
 }
 
 /* Decodes value i; values is aligned to 4 bytes only, as messages are concatenated. */
-static double value_at(const lt_sparse *p, const void *values, int64_t i)
+static double decode_value(const lt_sparse *p, const void *values, int64_t i)
 {
     return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
 }
 
-static void write_blocks(const lt_sparse *p, const uint32_t *index, uint16_t *to)
+static void write_block_indices(const lt_sparse *p, const uint32_t *index, uint16_t *to)
 {
-    uint16_t *in_block = to + index_blocks(p);
+    uint16_t *in_block = to + count_index_blocks(p);
     for (int64_t i = 0; i < p->count; i++) {
         to[index[i] / BLOCK]++;
         in_block[i] = (uint16_t)(index[i] % BLOCK);
     }
 }
 
-void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, void *message)
+void lt_sparse_encode(const lt_sparse *p, const void *x, const uint32_t *index, void *message)
 {
     unsigned char *indices = (unsigned char *)message + p->value_bytes;
     if (!p->count)
@@ -160,7 +162,7 @@ void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, v
         memcpy(indices, index, (size_t)p->count * sizeof *index);
         return;
     case LT_SPARSE_BLOCKS:
-        write_blocks(p, index, (uint16_t *)indices);
+        write_block_indices(p, index, (uint16_t *)indices);
         return;
     case LT_SPARSE_BITS:
         for (int64_t i = 0; i < p->count; i++)
@@ -180,12 +182,12 @@ typedef struct sum {
 } sum;
 
 /* Adds the next value at an index. Returns false if no value is left or the index is not above the last one. */
-static inline bool add(sum *s, int64_t index)
+static inline bool add_next_value(sum *s, int64_t index)
 {
     if (s->added >= s->p->count || index >= s->p->elements || index <= s->last)
         return false;
     s->last = index;
-    const double term = s->sign * value_at(s->p, s->values, s->added++);
+    const double term = s->sign * decode_value(s->p, s->values, s->added++);
     if (s->dtype == LT_F64)
         ((double *)s->x)[index] += term;
     else
@@ -197,34 +199,34 @@ static bool add_indices(sum *s, const uint32_t *index)
 {
     bool fits = true;
     for (int64_t i = 0; i < s->p->count && fits; i++)
-        fits = add(s, index[i]);
+        fits = add_next_value(s, index[i]);
     return fits;
 }
 
-static bool add_blocks(sum *s, const uint16_t *counts)
+static bool add_block_indices(sum *s, const uint16_t *counts)
 {
-    const int64_t blocks = index_blocks(s->p);
+    const int64_t blocks = count_index_blocks(s->p);
     const uint16_t *index = counts + blocks;
     bool fits = true;
     for (int64_t c = 0; c < blocks; c++)
         for (int i = 0; i < counts[c] && fits; i++)
-            fits = s->added < s->p->count && add(s, c * BLOCK + index[s->added]);
+            fits = s->added < s->p->count && add_next_value(s, c * BLOCK + index[s->added]);
     return fits;
 }
 
-static bool add_bits(sum *s, const unsigned char *bits)
+static bool add_bitmap(sum *s, const unsigned char *bits)
 {
     const int64_t bytes = ceil_div(s->p->elements, BITS);
     bool fits = true;
     for (int64_t b = 0; b < bytes; b++)
         for (int i = 0; bits[b] >> i && fits; i++)
             if (bits[b] >> i & 1)
-                fits = add(s, b * BITS + i);
+                fits = add_next_value(s, b * BITS + i);
     return fits;
 }
 
-lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x,
-                        lt_dtype dtype)
+lt_status lt_sparse_add_message(const lt_sparse *p, const void *message, double sign, void *x,
+                                lt_dtype dtype)
 {
     const unsigned char *indices = (const unsigned char *)message + p->value_bytes;
     sum s = {.p = p, .values = message, .sign = sign, .x = x, .dtype = dtype, .last = -1};
@@ -232,9 +234,9 @@ lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, vo
     if (!fits && p->form == LT_SPARSE_INDICES)
         fits = add_indices(&s, (const uint32_t *)(const void *)indices);
     else if (!fits && p->form == LT_SPARSE_BLOCKS)
-        fits = add_blocks(&s, (const uint16_t *)(const void *)indices);
+        fits = add_block_indices(&s, (const uint16_t *)(const void *)indices);
     else if (!fits)
-        fits = add_bits(&s, indices);
+        fits = add_bitmap(&s, indices);
     if (fits && s.added == p->count)
         return LT_OK;
     return lt_fail(LT_E_COMM, "compress: corrupt sparse message of %lld of %lld elements",

@@ -21,18 +21,18 @@ typedef struct lt_sparse {
 } lt_sparse;
 
 /* Returns ceil(density elements), at most elements. */
-int64_t lt_sparse_count(double density, int64_t elements);
-lt_sparse lt_sparse_plan(int64_t elements, int64_t count, lt_dtype dtype);
+int64_t lt_sparse_count_selected(double density, int64_t elements);
+lt_sparse lt_sparse_layout(int64_t elements, int64_t count, lt_dtype dtype);
 /* Layout of f32 values in two bits: each block of 4096 selected elements has two f32 levels, low and high, and each value
  * a sign and its level. With m the mean of |v| in the block, low is the mean of the |v| <= m and high that of the others,
  * which minimizes the squared error of that partition. */
-lt_sparse lt_sparse_plan_2bit(int64_t elements, int64_t count);
+lt_sparse lt_sparse_layout_2bit(int64_t elements, int64_t count);
 
 /* Encodes elements x[index] (f64 if dtype is, else f32); index is ascending. message is aligned to 8 bytes, for
- * lt_sparse_add() to 4. */
-void lt_sparse_write(const lt_sparse *p, const void *x, const uint32_t *index, void *message);
+ * lt_sparse_add_message() to 4. */
+void lt_sparse_encode(const lt_sparse *p, const void *x, const uint32_t *index, void *message);
 /* x[index] += sign * value for every value of the message; x is f32 or f64. Errors: LT_E_COMM (invalid message). */
-LT_MUST_CHECK lt_status lt_sparse_add(const lt_sparse *p, const void *message, double sign, void *x,
-                                      lt_dtype dtype);
+LT_MUST_CHECK lt_status lt_sparse_add_message(const lt_sparse *p, const void *message, double sign,
+                                              void *x, lt_dtype dtype);
 
 #endif

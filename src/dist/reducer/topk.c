@@ -4,7 +4,7 @@
  * each node. Error feedback adds the unsent elements to the next update: Stich, Cordonnier and Jaggi, "Sparsified SGD
  * with Memory", NeurIPS 2018, algorithm 1.
  *
- * Error feedback changes only in commit(true): a skipped update leaves it unchanged. */
+ * Error feedback changes only in commit_residual(true): a skipped update leaves it unchanged. */
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -39,7 +39,7 @@ static lt_status read_density(lt_topk *t)
     return LT_OK;
 }
 
-static lt_status configure(lt_reducer *self)
+static lt_status configure_topk(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
     t->wide = lt_device_master(self->device);
@@ -48,7 +48,7 @@ static lt_status configure(lt_reducer *self)
         return lt_fail(LT_E_UNSUPPORTED,
                        "--compress topk: needs a device with host memory (ref or cpu), got %s",
                        self->device->name);
-    LT_TRY(self->nodes ? lt_reducer_need_even_nodes(self, "compress")
+    LT_TRY(self->nodes ? lt_reducer_check_even_nodes(self, "compress")
                        : lt_comm_nodes(&t->nodes, self->comm, 1));
     t->bytes = lt_alloc((size_t)lt_topk_nodes(t)->count, sizeof *t->bytes);
     if (!t->bytes)
@@ -86,13 +86,14 @@ static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
     LT_TRY(lt_hier_shard_open(&b->shard, t->comms.scatter, bucket->flat, bucket->elements));
     b->whole = *bucket->flat;
     b->whole.shape = LT_SHAPE(bucket->elements);
-    b->pack = lt_sparse_plan(b->shard.elements, lt_sparse_count(t->density, b->shard.elements),
-                             lt_tensor_dtype(bucket->flat));
+    b->pack =
+        lt_sparse_layout(b->shard.elements, lt_sparse_count_selected(t->density, b->shard.elements),
+                         lt_tensor_dtype(bucket->flat));
     b->is_dense = is_dense(t, b);
     return make_memory(t, b);
 }
 
-static lt_status scatter(lt_reducer *self, size_t bucket)
+static lt_status reduce_scatter_in_node(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
@@ -101,22 +102,23 @@ static lt_status scatter(lt_reducer *self, size_t bucket)
                                  LT_REDUCE_MEAN);
 }
 
-static lt_status exchange(lt_reducer *self, size_t bucket)
+static lt_status exchange_between_nodes(lt_reducer *self, size_t bucket)
 {
     lt_parallel_set_threads(1); /* the tape uses the others */
     return lt_topk_exchange(topk_of(self), lt_topk_bucket_of(topk_of(self), bucket));
 }
 
-static lt_status gather(lt_reducer *self, size_t bucket)
+static lt_status allgather_in_node(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     return lt_comm_allgather(t->comms.gather, b->shard.tensor, &b->whole, b->shard.count);
 }
 
-static lt_status open(lt_reducer *self)
+static lt_status open_topk(lt_reducer *self)
 {
-    static lt_stage_fn *const stages[] = {scatter, exchange, gather};
+    static lt_stage_fn *const stages[] = {reduce_scatter_in_node, exchange_between_nodes,
+                                          allgather_in_node};
     lt_topk *t = topk_of(self);
     int64_t longest = 1;
     bool all_dense = true;
@@ -136,11 +138,11 @@ static lt_status open(lt_reducer *self)
             "compress topk: with %d nodes and density %g compressed gradients are not smaller, so "
             "they are sent uncompressed",
             lt_topk_nodes(t)->count, t->density);
-    LT_TRY(lt_topk_loaded(self));
+    LT_TRY(lt_topk_finish_load(self));
     return lt_pipeline_open(&t->pipeline, self, stages, sizeof stages / sizeof *stages);
 }
 
-static lt_status begin(lt_reducer *self, size_t bucket)
+static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_topk *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
@@ -152,13 +154,14 @@ static lt_status begin(lt_reducer *self, size_t bucket)
     return lt_pipeline_begin(t->pipeline, bucket);
 }
 
-static lt_status finish(lt_reducer *self, size_t bucket)
+static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 {
     return lt_pipeline_finish(topk_of(self)->pipeline, bucket);
 }
 
 /* Keeps the error feedback of parameters without a gradient on any rank: they were not updated. */
-static void keep_unused(const lt_topk *t, const lt_reducer_bucket *bucket, lt_topk_bucket *b)
+static void keep_unused_residual(const lt_topk *t, const lt_reducer_bucket *bucket,
+                                 lt_topk_bucket *b)
 {
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
     int64_t from, to;
@@ -171,13 +174,13 @@ static void keep_unused(const lt_topk *t, const lt_reducer_bucket *bucket, lt_to
     }
 }
 
-static lt_status commit(lt_reducer *self, bool applied)
+static lt_status commit_residual(lt_reducer *self, bool applied)
 {
     lt_topk *t = topk_of(self);
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         if (applied && b->finished && !b->non_finite && !t->no_feedback) {
-            keep_unused(t, &self->bucket[i], b);
+            keep_unused_residual(t, &self->bucket[i], b);
             void *old = b->residual;
             b->residual = b->next;
             b->next = old;
@@ -187,12 +190,12 @@ static lt_status commit(lt_reducer *self, bool applied)
     return LT_OK;
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_hier_comms_sent(&((const lt_topk *)self)->comms, out);
+    lt_hier_comms_bytes_sent(&((const lt_topk *)self)->comms, out);
 }
 
-static void close(lt_reducer *self)
+static void close_topk(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
     lt_pipeline_close(&t->pipeline);
@@ -220,14 +223,14 @@ const lt_reducer_ops lt_reducer_topk = {
     .cost = &lt_cost_topk,
     .bytes = sizeof(lt_topk),
     .bucket_bytes = sizeof(lt_topk_bucket),
-    .configure = configure,
-    .open = open,
-    .begin = begin,
-    .finish = finish,
-    .commit = commit,
+    .configure = configure_topk,
+    .open = open_topk,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .commit = commit_residual,
     .gather = lt_topk_gather,
     .visit = lt_topk_visit,
-    .loaded = lt_topk_loaded,
-    .sent = sent,
-    .close = close,
+    .loaded = lt_topk_finish_load,
+    .sent = bytes_sent,
+    .close = close_topk,
 };

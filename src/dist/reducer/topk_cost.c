@@ -11,28 +11,29 @@
 
 int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes)
 {
-    return lt_sparse_plan(elements, lt_sparse_count(density, elements),
-                          value_bytes == 2 ? LT_BF16 : LT_F32)
+    return lt_sparse_layout(elements, lt_sparse_count_selected(density, elements),
+                            value_bytes == 2 ? LT_BF16 : LT_F32)
         .bytes;
 }
 
-static size_t stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                     int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t topk_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                          int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
     const int64_t shard = lt_cost_chunk(b->elements, c->per_node, rank % c->per_node),
                   message = lt_cost_sparse_bytes(shard, p->number, p->element_bytes);
     const bool is_sparse = c->nodes * message < 2 * shard * p->element_bytes;
     size_t n = 0;
-    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
+    out[n++] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
     if (is_sparse)
-        out[n++] = lt_cost_compute(c->unit * (double)shard);
-    out[n++] = is_sparse ? lt_cost_between(c, (double)((c->nodes - 1) * message), LT_COST_GATHER)
-                         : lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
-    out[n++] = lt_cost_in_node(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
+        out[n++] = lt_cost_compute_stage(c->unit * (double)shard);
+    out[n++] = is_sparse
+                   ? lt_cost_between_stage(c, (double)((c->nodes - 1) * message), LT_COST_GATHER)
+                   : lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
+    out[n++] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
     return n;
 }
 
-static lt_status check(double density)
+static lt_status check_density(double density)
 {
     return density > 0 && density <= 1
                ? LT_OK
@@ -40,7 +41,8 @@ static lt_status check(double density)
 }
 
 /* Returns top-k's bytes of a shard relative to those of a dense all-reduce; below 1 it sends less. */
-static double ratio(const lt_cost_cluster *c, int64_t shard, double density, int element_bytes)
+static double relative_bytes(const lt_cost_cluster *c, int64_t shard, double density,
+                             int element_bytes)
 {
     return c->nodes * (double)lt_cost_sparse_bytes(shard, density, element_bytes)
            / (2.0 * (double)shard * element_bytes);
@@ -52,7 +54,7 @@ static double break_even(const lt_cost_cluster *c, int64_t shard, int element_by
     int64_t less = 0, more = shard + 1; /* elements */
     while (more - less > 1) {
         const int64_t k = less + (more - less) / 2;
-        if (ratio(c, shard, (double)k / (double)shard, element_bytes) < 1)
+        if (relative_bytes(c, shard, (double)k / (double)shard, element_bytes) < 1)
             less = k;
         else
             more = k;
@@ -60,8 +62,8 @@ static double break_even(const lt_cost_cluster *c, int64_t shard, int element_by
     return (double)more / (double)shard;
 }
 
-static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t elements,
-                         double density, int element_bytes)
+static lt_status topk_verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t elements,
+                              double density, int element_bytes)
 {
     if (c->nodes < 1 || c->per_node < 1)
         return lt_fail(LT_E_ARG, "cost: %d nodes of %d ranks", c->nodes, c->per_node);
@@ -71,7 +73,7 @@ static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t
     if (element_bytes != 2 && element_bytes != 4)
         return lt_fail(LT_E_ARG, "cost: elements of %d bytes, want 2 or 4", element_bytes);
     const int64_t shard = lt_cost_chunk(elements, c->per_node, 0);
-    const double share = ratio(c, shard, density, element_bytes);
+    const double share = relative_bytes(c, shard, density, element_bytes);
     lt_cost_verdict v = {.value = density,
                          .bound = break_even(c, shard, element_bytes),
                          .pays = c->nodes > 1 && share < 1};
@@ -85,11 +87,11 @@ static lt_status verdict(lt_cost_verdict *out, const lt_cost_cluster *c, int64_t
 
 const lt_cost_row lt_cost_topk = {
     .name = "topk",
-    .stages = stages,
+    .stages = topk_stages,
     .kept = 1,
     .by_node = true, /* error feedback is per node */
-    .check = check,
-    .verdict = verdict,
+    .check = check_density,
+    .verdict = topk_verdict,
     .unit = "select", /* per element of a shard */
     .sample = "0.01",
     .units = 1,

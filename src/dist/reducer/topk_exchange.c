@@ -52,7 +52,7 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 }
 
 /* Converts from the wide dtype to the shard's. */
-static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
+static void narrow_to_shard(const lt_topk *t, const lt_topk_bucket *b, const void *from)
 {
     void *shard = lt_topk_data(b->shard.tensor);
     if (b->pack.dtype == t->wide) {
@@ -63,7 +63,7 @@ static void narrow(const lt_topk *t, const lt_topk_bucket *b, const void *from)
         lt_element_set(b->pack.dtype, shard, i, lt_element(t->wide, from, i));
 }
 
-static void unscale(const lt_topk *t, lt_topk_bucket *b)
+static void remove_loss_scale(const lt_topk *t, lt_topk_bucket *b)
 {
     for (int64_t i = 0; i < b->shard.elements && b->scale != 1; i++)
         lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
@@ -72,7 +72,7 @@ static void unscale(const lt_topk *t, lt_topk_bucket *b)
 /* Sends all of w, which leaves no error feedback. */
 static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
 {
-    narrow(t, b, b->next);
+    narrow_to_shard(t, b, b->next);
     memset(b->next, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
     return lt_comm_allreduce(t->comms.peers, b->shard.tensor, LT_REDUCE_SUM);
 }
@@ -93,9 +93,9 @@ static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
     void *sum = is_wide ? lt_topk_data(b->shard.tensor) : t->sum;
     memset(sum, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
-        LT_TRY(lt_sparse_add(&b->pack, arrived + n * b->pack.bytes, 1, sum, t->wide));
+        LT_TRY(lt_sparse_add_message(&b->pack, arrived + n * b->pack.bytes, 1, sum, t->wide));
     if (!is_wide)
-        narrow(t, b, sum);
+        narrow_to_shard(t, b, sum);
     return LT_OK;
 }
 
@@ -106,11 +106,11 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
         count[n] = b->pack.bytes;
     LT_TRY(select_largest(t, b));
-    lt_sparse_write(&b->pack, b->next, b->index, lt_topk_data(b->message));
+    lt_sparse_encode(&b->pack, b->next, b->index, lt_topk_data(b->message));
     LT_TRY(lt_comm_allgather_begin(t->comms.peers, b->message, b->arrived, count, &request));
     /* Error feedback also keeps the rounding error of 16-bit values. */
-    lt_status st = lt_sparse_add(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
-    unscale(t, b);
+    lt_status st = lt_sparse_add_message(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
+    remove_loss_scale(t, b);
     const lt_status received = lt_request_wait(&request);
     if (st || received)
         return st ? st : received;

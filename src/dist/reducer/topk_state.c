@@ -38,7 +38,7 @@ static lt_status make_gathered(lt_topk *t)
     return st;
 }
 
-static lt_tensor *gathered_of(const lt_topk *t, const lt_param *param)
+static lt_tensor *gathered_residual(const lt_topk *t, const lt_param *param)
 {
     for (size_t i = 0; i < t->base.params->count; i++)
         if (t->base.params->item[i] == param)
@@ -47,12 +47,13 @@ static lt_tensor *gathered_of(const lt_topk *t, const lt_param *param)
 }
 
 /* Copies the node's error feedback of a bucket to its parameters' tensors. */
-static void spread(const lt_topk *t, const lt_reducer_bucket *bucket, const lt_tensor *whole)
+static void copy_to_params(const lt_topk *t, const lt_reducer_bucket *bucket,
+                           const lt_tensor *whole)
 {
     const size_t size = lt_dtype_size(t->wide);
     const char *from = lt_topk_data(whole);
     for (size_t p = 0; p < bucket->parts; p++)
-        memcpy(lt_topk_data(gathered_of(t, bucket->part[p].param)),
+        memcpy(lt_topk_data(gathered_residual(t, bucket->part[p].param)),
                from + (size_t)bucket->part[p].offset * size,
                (size_t)bucket->part[p].elements * size);
 }
@@ -70,7 +71,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
     if (!st)
         st = lt_comm_allgather(t->comms.gather, part, whole, b->shard.count);
     if (!st)
-        spread(t, &t->base.bucket[bucket], whole);
+        copy_to_params(t, &t->base.bucket[bucket], whole);
     lt_tensor_free(&part);
     lt_tensor_free(&whole);
     return st;
@@ -85,7 +86,7 @@ lt_status lt_topk_gather(lt_reducer *self)
     return LT_OK;
 }
 
-static int owner_of(const lt_nodes *nodes, int node)
+static int first_rank_of_node(const lt_nodes *nodes, int node)
 {
     int rank = 0;
     while (nodes->of[rank] != node)
@@ -104,7 +105,7 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
             char name[NAME];
             snprintf(name, sizeof name, "residual.%d", n);
             lt_state_entry e = lt_state_of(p, name);
-            e.owner = owner_of(nodes, n);
+            e.owner = first_rank_of_node(nodes, n);
             e.dtype = t->wide;
             e.tensor = n == nodes->index ? t->gathered[i] : NULL;
             LT_TRY(visitor->entry(visitor->context, &e));
@@ -114,7 +115,7 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
 }
 
 /* Takes this rank's shards of loaded error feedback; no-op until the buckets are known. */
-lt_status lt_topk_loaded(lt_reducer *self)
+lt_status lt_topk_finish_load(lt_reducer *self)
 {
     lt_topk *t = (lt_topk *)self;
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
@@ -125,7 +126,7 @@ lt_status lt_topk_loaded(lt_reducer *self)
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         for (size_t p = 0; p < self->bucket[i].parts; p++) {
             const lt_reducer_part *part = &self->bucket[i].part[p];
-            const char *gathered = lt_topk_data(gathered_of(t, part->param));
+            const char *gathered = lt_topk_data(gathered_residual(t, part->param));
             if (lt_hier_shard_intersects(&b->shard, part, &from, &to))
                 memcpy((char *)b->residual + (from - b->shard.first) * size,
                        gathered + (from - part->offset) * size, (size_t)((to - from) * size));

@@ -66,7 +66,7 @@ void lt_topk_log_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, b
 /* topk_state.c: functions of the reducer's table. */
 lt_status lt_topk_gather(lt_reducer *self);
 lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor);
-lt_status lt_topk_loaded(lt_reducer *self);
+lt_status lt_topk_finish_load(lt_reducer *self);
 void lt_topk_free_gathered(lt_topk *t);
 
 #endif

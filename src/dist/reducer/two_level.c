@@ -29,23 +29,23 @@ typedef struct bucket {
     lt_request *request; /* all-reduce among peers */
 } bucket;
 
-static two_level *of(lt_reducer *self)
+static two_level *two_level_of(lt_reducer *self)
 {
     return (two_level *)self;
 }
 
-static bucket *bucket_of(lt_reducer *self, size_t index)
+static bucket *bucket_state(lt_reducer *self, size_t index)
 {
     return self->bucket[index].own;
 }
 
-static lt_status configure(lt_reducer *self)
+static lt_status configure_two_level(lt_reducer *self)
 {
     if (*self->argument)
         return lt_fail(LT_E_ARG, "--compress: reducer two-level takes no argument, not '%s'",
                        self->argument);
-    LT_TRY(lt_reducer_need_even_nodes(self, "allreduce"));
-    return lt_hier_comms_open(&of(self)->comms, self->nodes, self->comm);
+    LT_TRY(lt_reducer_check_even_nodes(self, "allreduce"));
+    return lt_hier_comms_open(&two_level_of(self)->comms, self->nodes, self->comm);
 }
 
 static bool averages_per_level(const lt_tensor *flat)
@@ -53,13 +53,13 @@ static bool averages_per_level(const lt_tensor *flat)
     return lt_tensor_dtype(flat) == LT_F16;
 }
 
-static lt_status scatter(lt_reducer *self, size_t index)
+static lt_status reduce_scatter_in_node(lt_reducer *self, size_t index)
 {
-    const bucket *b = bucket_of(self, index);
+    const bucket *b = bucket_state(self, index);
     const lt_tensor *flat = self->bucket[index].flat;
     const lt_reduce op = averages_per_level(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
-    return lt_comm_reducescatter(of(self)->comms.scatter, flat, b->shard.tensor, b->shard.count,
-                                 op);
+    return lt_comm_reducescatter(two_level_of(self)->comms.scatter, flat, b->shard.tensor,
+                                 b->shard.count, op);
 }
 
 static void divide_bf16(uint16_t *x, int64_t n, int by)
@@ -68,7 +68,7 @@ static void divide_bf16(uint16_t *x, int64_t n, int by)
         x[i] = lt_bf16_from_f32(lt_f32_from_bf16(x[i]) / (float)by);
 }
 
-static void divide_wide(void *x, int64_t n, lt_dtype dtype, int by)
+static void divide_f32_or_f64(void *x, int64_t n, lt_dtype dtype, int by)
 {
     float *f = x;
     double *d = x;
@@ -82,7 +82,7 @@ static void divide_wide(void *x, int64_t n, lt_dtype dtype, int by)
 
 /* Divides by the number of ranks, as a flat all-reduce does; a device, whose order of addition differs anyway,
  * multiplies. */
-static lt_status divide(const lt_reducer *self, lt_tensor *shard)
+static lt_status divide_by_ranks(const lt_reducer *self, lt_tensor *shard)
 {
     const lt_backend *be = self->device->backend;
     const lt_view view = lt_tensor_view(shard);
@@ -93,7 +93,7 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
     if (view.dtype == LT_BF16)
         divide_bf16(view.data, n, ranks);
     else
-        divide_wide(view.data, n, view.dtype, ranks);
+        divide_f32_or_f64(view.data, n, view.dtype, ranks);
     return LT_OK;
 }
 
@@ -101,60 +101,63 @@ static lt_status divide(const lt_reducer *self, lt_tensor *shard)
  * which keeps the NIC busy. */
 static lt_status begin_allreduce(lt_reducer *self, size_t index)
 {
-    bucket *b = bucket_of(self, index);
+    bucket *b = bucket_state(self, index);
     if (!b->shard.tensor) /* empty on all peers */
         return LT_OK;
     return lt_comm_allreduce_begin(
-        of(self)->comms.peers, b->shard.tensor,
+        two_level_of(self)->comms.peers, b->shard.tensor,
         averages_per_level(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM, &b->request);
 }
 
 static lt_status finish_allreduce(lt_reducer *self, size_t index)
 {
-    bucket *b = bucket_of(self, index);
+    bucket *b = bucket_state(self, index);
     LT_TRY(lt_request_wait(&b->request));
-    return !b->shard.tensor || averages_per_level(b->shard.tensor) ? LT_OK
-                                                                   : divide(self, b->shard.tensor);
+    return !b->shard.tensor || averages_per_level(b->shard.tensor)
+               ? LT_OK
+               : divide_by_ranks(self, b->shard.tensor);
 }
 
-static lt_status gather(lt_reducer *self, size_t index)
+static lt_status allgather_in_node(lt_reducer *self, size_t index)
 {
-    const bucket *b = bucket_of(self, index);
-    return lt_comm_allgather(of(self)->comms.gather, b->shard.tensor, self->bucket[index].flat,
-                             b->shard.count);
+    const bucket *b = bucket_state(self, index);
+    return lt_comm_allgather(two_level_of(self)->comms.gather, b->shard.tensor,
+                             self->bucket[index].flat, b->shard.count);
 }
 
-static lt_status open(lt_reducer *self)
+static lt_status open_two_level(lt_reducer *self)
 {
-    static lt_stage_fn *const stages[] = {scatter, begin_allreduce, finish_allreduce, gather};
+    static lt_stage_fn *const stages[] = {reduce_scatter_in_node, begin_allreduce, finish_allreduce,
+                                          allgather_in_node};
     for (size_t i = 0; i < self->buckets; i++)
-        LT_TRY(lt_hier_shard_open(&bucket_of(self, i)->shard, of(self)->comms.scatter,
+        LT_TRY(lt_hier_shard_open(&bucket_state(self, i)->shard, two_level_of(self)->comms.scatter,
                                   self->bucket[i].flat, lt_tensor_count(self->bucket[i].flat)));
-    return lt_pipeline_open(&of(self)->pipeline, self, stages, sizeof stages / sizeof *stages);
+    return lt_pipeline_open(&two_level_of(self)->pipeline, self, stages,
+                            sizeof stages / sizeof *stages);
 }
 
-static lt_status begin(lt_reducer *self, size_t index)
+static lt_status begin_bucket(lt_reducer *self, size_t index)
 {
-    return lt_pipeline_begin(of(self)->pipeline, index);
+    return lt_pipeline_begin(two_level_of(self)->pipeline, index);
 }
 
-static lt_status finish(lt_reducer *self, size_t index)
+static lt_status finish_bucket(lt_reducer *self, size_t index)
 {
-    return lt_pipeline_finish(of(self)->pipeline, index);
+    return lt_pipeline_finish(two_level_of(self)->pipeline, index);
 }
 
-static void sent(const lt_reducer *self, lt_reducer_bytes *out)
+static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_hier_comms_sent(&((const two_level *)self)->comms, out);
+    lt_hier_comms_bytes_sent(&((const two_level *)self)->comms, out);
 }
 
-static void close(lt_reducer *self)
+static void close_two_level(lt_reducer *self)
 {
-    two_level *t = of(self);
+    two_level *t = two_level_of(self);
     lt_pipeline_close(&t->pipeline);
     lt_hier_comms_close(&t->comms); /* before the shards: a failure may have left them in flight */
     for (size_t i = 0; i < self->buckets && self->bucket[i].own; i++)
-        lt_hier_shard_close(&bucket_of(self, i)->shard);
+        lt_hier_shard_close(&bucket_state(self, i)->shard);
 }
 
 const lt_reducer_ops lt_reducer_two_level = {
@@ -163,10 +166,10 @@ const lt_reducer_ops lt_reducer_two_level = {
     .bucket_bytes = sizeof(bucket),
     .reduces_flags = true,
     .capturable = true,
-    .configure = configure,
-    .open = open,
-    .begin = begin,
-    .finish = finish,
-    .sent = sent,
-    .close = close,
+    .configure = configure_two_level,
+    .open = open_two_level,
+    .begin = begin_bucket,
+    .finish = finish_bucket,
+    .sent = bytes_sent,
+    .close = close_two_level,
 };

@@ -48,7 +48,7 @@ static void close_pending(acceptor *a, int i)
 }
 
 /* Logs the first rejection as a warning, as it may be another job of the same user; later ones for debugging only. */
-static void refuse(acceptor *a, int i, const char *why)
+static void reject_connection(acceptor *a, int i, const char *why)
 {
     lt_log(a->refused++ ? LT_LOG_DEBUG : LT_LOG_WARN, "dist",
            "comm: rank 0 rejected a connection: %s", why);
@@ -59,7 +59,7 @@ static void send_challenge(acceptor *a, int fd)
 {
     pending p = {.fd = fd, .deadline = lt_clock_seconds() + hello_seconds};
     if (a->count == a->capacity)
-        refuse(a, 0, "too many pending connections; this is the oldest");
+        reject_connection(a, 0, "too many pending connections; this is the oldest");
     if (lt_token_draw(p.challenge)
         || lt_socket_send(fd, LT_SOCKET_CHALLENGE, p.challenge, sizeof p.challenge,
                           lt_clock_seconds()))
@@ -82,7 +82,7 @@ static bool may_join(acceptor *a, const lt_hello *h, const lt_hello *own)
 }
 
 /* Answers a rank of this job, which has joined unless it is rejected. */
-static void admit(acceptor *a, int i)
+static void admit_rank(acceptor *a, int i)
 {
     pending *p = &a->pending[i];
     const lt_hello *h = &p->received.hello;
@@ -99,7 +99,7 @@ static void admit(acceptor *a, int i)
     }
     if (answered)
         (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, a->wrong, sizeof a->wrong, lt_clock_seconds());
-    refuse(a, i, joins ? "cannot send the response" : a->wrong);
+    reject_connection(a, i, joins ? "cannot send the response" : a->wrong);
 }
 
 static void check_proof(acceptor *a, int i)
@@ -108,14 +108,14 @@ static void check_proof(acceptor *a, int i)
         "rejected this process: it belongs to another job or lacks the token";
     pending *p = &a->pending[i];
     if (lt_hello_is_proven(&p->received.hello, a->r, p->challenge)) {
-        admit(a, i);
+        admit_rank(a, i);
         return;
     }
     (void)lt_socket_send(p->fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
-    refuse(a, i, "wrong job token");
+    reject_connection(a, i, "wrong job token");
 }
 
-static bool is_hello(const pending *p)
+static bool may_be_hello(const pending *p)
 {
     const lt_socket_header *h = &p->received.header;
     return p->got < sizeof *h
@@ -123,16 +123,16 @@ static bool is_hello(const pending *p)
                && h->bytes == sizeof p->received.hello);
 }
 
-static void refuse_hello(acceptor *a, int i)
+static void reject_invalid_hello(acceptor *a, int i)
 {
     char text[LT_SOCKET_TEXT] = "runs a different version of Lather", rest[1024];
     const int fd = a->pending[i].fd;
     (void)recv(fd, rest, sizeof rest, MSG_DONTWAIT); /* unread bytes would reset the connection */
     (void)lt_socket_send(fd, LT_SOCKET_ABORT, text, sizeof text, lt_clock_seconds());
-    refuse(a, i, "invalid hello: another program, or another version of Lather");
+    reject_connection(a, i, "invalid hello: another program, or another version of Lather");
 }
 
-static void receive(acceptor *a, int i)
+static void receive_hello(acceptor *a, int i)
 {
     pending *p = &a->pending[i];
     const ssize_t n =
@@ -141,9 +141,9 @@ static void receive(acceptor *a, int i)
         return;
     p->got += n > 0 ? (size_t)n : 0;
     if (n <= 0)
-        refuse(a, i, "closed by the peer");
-    else if (!is_hello(p))
-        refuse_hello(a, i);
+        reject_connection(a, i, "closed by the peer");
+    else if (!may_be_hello(p))
+        reject_invalid_hello(a, i);
     else if (p->got == sizeof p->received)
         check_proof(a, i);
 }
@@ -160,7 +160,7 @@ static void accept_one(acceptor *a)
         return;
     snprintf(a->wrong, sizeof a->wrong, "comm: rank 0 cannot accept: %s", strerror(errno));
     if (a->count)
-        refuse(a, 0, a->wrong);
+        reject_connection(a, 0, a->wrong);
     else
         a->no_descriptor = true;
 }
@@ -179,7 +179,7 @@ static int poll_all(acceptor *a, double deadline)
     return poll(a->poll, (nfds_t)a->count + 1, a->no_descriptor && ms > RETRY_MS ? RETRY_MS : ms);
 }
 
-static void serve_once(acceptor *a, double deadline)
+static void serve_connections_once(acceptor *a, double deadline)
 {
     const int count = a->count, ready = poll_all(a, deadline);
     const bool has_new = ready > 0 && a->poll[count].revents;
@@ -187,14 +187,14 @@ static void serve_once(acceptor *a, double deadline)
     /* Backwards: removing a connection moves only later ones, which are served already. */
     for (int i = count - 1; i >= 0; i--)
         if (ready > 0 && a->poll[i].revents)
-            receive(a, i);
+            receive_hello(a, i);
         else if (a->pending[i].deadline <= lt_clock_seconds())
-            refuse(a, i, "no hello in time");
+            reject_connection(a, i, "no hello in time");
     if (has_new)
         accept_one(a);
 }
 
-static int missing(const lt_rendezvous *r, char *text, size_t bytes)
+static int list_missing_ranks(const lt_rendezvous *r, char *text, size_t bytes)
 {
     int count = 0;
     size_t used = 0;
@@ -208,16 +208,16 @@ static int missing(const lt_rendezvous *r, char *text, size_t bytes)
     return count;
 }
 
-static lt_status serve(acceptor *a)
+static lt_status serve_until_all_joined(acceptor *a)
 {
     lt_rendezvous *r = a->r;
     const double deadline = lt_clock_seconds() + r->timeout;
     char who[LT_SOCKET_TEXT / 2];
-    while (missing(r, who, sizeof who)) {
+    while (list_missing_ranks(r, who, sizeof who)) {
         if (lt_clock_seconds() >= deadline)
             return lt_fail(LT_E_COMM, "comm: after %g s these ranks have not joined: %s%s%s",
                            r->timeout, who, *a->wrong ? "; " : "", a->wrong);
-        serve_once(a, deadline);
+        serve_connections_once(a, deadline);
     }
     return LT_OK;
 }
@@ -228,7 +228,7 @@ lt_status lt_rendezvous_accept(lt_rendezvous *r)
     acceptor a = {.r = r, .capacity = capacity};
     a.pending = lt_alloc((size_t)capacity, sizeof *a.pending);
     a.poll = lt_alloc((size_t)capacity + 1, sizeof *a.poll);
-    lt_status st = a.pending && a.poll ? serve(&a) : LT_E_NOMEM;
+    lt_status st = a.pending && a.poll ? serve_until_all_joined(&a) : LT_E_NOMEM;
     while (a.count)
         close_pending(&a, a.count - 1);
     lt_free(a.pending);

@@ -35,7 +35,7 @@ bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *cha
     if (!lt_token_is_nonce(hello->nonce))
         return false;
     lt_hello_prove(hello, r->token, challenge, proof);
-    return lt_token_is_proof(hello->proof, proof);
+    return lt_token_proofs_equal(hello->proof, proof);
 }
 
 lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0)
@@ -75,8 +75,8 @@ static lt_status shake_hands(lt_rendezvous *r, double deadline, bool *final)
     return lt_hello_check(&own, &rank_0);
 }
 
-static lt_status try_once(lt_rendezvous *r, const struct addrinfo *all, double deadline,
-                          bool *final)
+static lt_status try_to_connect(lt_rendezvous *r, const struct addrinfo *all, double deadline,
+                                bool *final)
 {
     r->socket[0] = lt_socket_connect(all);
     if (r->socket[0] < 0)
@@ -94,7 +94,8 @@ lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port)
     lt_status st;
     LT_TRY(
         lt_socket_resolve(address, port, false, &all)); /* rank 0 may start later than this one */
-    for (int wait = RETRY_MS; (st = try_once(r, all, deadline, &final)) && !final; wait *= 2) {
+    for (int wait = RETRY_MS; (st = try_to_connect(r, all, deadline, &final)) && !final;
+         wait *= 2) {
         const double left = 1e3 * (deadline - lt_clock_seconds());
         if (left > 0 || !*why) /* the last attempt may fail for lack of time only */
             snprintf(why, sizeof why, "%s", lt_error_message());

@@ -30,7 +30,7 @@ static lt_rendezvous *new_rendezvous(const lt_rendezvous_config *config)
 
 /* Reads until the peer closes. Closing a socket with unread data resets the connection, and the peer may then lose an
  * abort sent to it. */
-static void drain(int fd, double deadline)
+static void read_until_closed(int fd, double deadline)
 {
     char bytes[LT_SOCKET_TEXT];
     while (lt_socket_wait(fd, POLLIN, deadline))
@@ -56,7 +56,7 @@ void lt_rendezvous_close(lt_rendezvous **out)
     const double end = lt_clock_seconds() + 1;
     for (int i = 0; i < r->size; i++) {
         if (r->aborted && r->socket[i] >= 0)
-            drain(r->socket[i], end);
+            read_until_closed(r->socket[i], end);
         lt_socket_close(&r->socket[i]);
     }
     lt_free(r);
@@ -112,7 +112,7 @@ lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *co
     return lt_fail(st, "%s", text);
 }
 
-static lt_status failed(const lt_rendezvous *r, int rank)
+static lt_status peer_error(const lt_rendezvous *r, int rank)
 {
     return lt_fail(LT_E_COMM, "comm: rank %d of %d: rank %d: %s", r->rank, r->size, rank,
                    lt_error_message());
@@ -122,10 +122,10 @@ lt_status lt_rendezvous_broadcast(lt_rendezvous *r, void *bytes, size_t count)
 {
     const double deadline = lt_clock_seconds() + r->timeout;
     if (r->rank && lt_socket_recv(r->socket[0], LT_SOCKET_DATA, bytes, count, deadline))
-        return failed(r, 0);
+        return peer_error(r, 0);
     for (int i = 1; i < r->size && !r->rank; i++)
         if (lt_socket_send(r->socket[i], LT_SOCKET_DATA, bytes, count, deadline))
-            return failed(r, i);
+            return peer_error(r, i);
     return LT_OK;
 }
 
@@ -135,10 +135,10 @@ lt_status lt_rendezvous_allgather(lt_rendezvous *r, const void *own, void *all, 
     char *to = all;
     memcpy(to + (size_t)r->rank * each, own, each);
     if (r->rank && lt_socket_send(r->socket[0], LT_SOCKET_DATA, own, each, deadline))
-        return failed(r, 0);
+        return peer_error(r, 0);
     for (int i = 1; i < r->size && !r->rank; i++)
         if (lt_socket_recv(r->socket[i], LT_SOCKET_DATA, to + (size_t)i * each, each, deadline))
-            return failed(r, i);
+            return peer_error(r, i);
     return lt_rendezvous_broadcast(r, all, each * (size_t)r->size);
 }
 
@@ -167,7 +167,7 @@ void lt_rendezvous_leave(lt_rendezvous *r)
 }
 
 /* Reads a rank's last message and closes its socket; returns true if it aborts the group. */
-static bool read_end(lt_rendezvous *r, int rank, char *text)
+static bool read_last_message(lt_rendezvous *r, int rank, char *text)
 {
     lt_socket_header h = {.kind = LT_SOCKET_DATA};
     const double deadline = lt_clock_seconds() + 1;
@@ -188,7 +188,7 @@ bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes)
     for (int i = 0; i < r->size; i++) {
         if (r->socket[i] < 0 || !lt_socket_wait(r->socket[i], POLLIN, 0))
             continue;
-        if (!read_end(r, i, text))
+        if (!read_last_message(r, i, text))
             continue;
         if (!r->rank)
             lt_rendezvous_abort(r, text);

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* Sends count bytes of in, or receives them to out; the other one is NULL. */
-static lt_status transfer(int fd, const char *in, char *out, size_t count, double deadline)
+static lt_status transfer_bytes(int fd, const char *in, char *out, size_t count, double deadline)
 {
     for (size_t at = 0; at < count;) {
         if (!lt_socket_wait(fd, in ? POLLOUT : POLLIN, deadline))
@@ -30,13 +30,13 @@ lt_status lt_socket_send(int fd, lt_socket_kind kind, const void *bytes, size_t 
                          double deadline)
 {
     const lt_socket_header h = {LT_SOCKET_MAGIC, (uint32_t)kind, (uint32_t)count};
-    LT_TRY(transfer(fd, (const char *)&h, NULL, sizeof h, deadline));
-    return count ? transfer(fd, bytes, NULL, count, deadline) : LT_OK;
+    LT_TRY(transfer_bytes(fd, (const char *)&h, NULL, sizeof h, deadline));
+    return count ? transfer_bytes(fd, bytes, NULL, count, deadline) : LT_OK;
 }
 
 lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline)
 {
-    LT_TRY(transfer(fd, NULL, (char *)header, sizeof *header, deadline));
+    LT_TRY(transfer_bytes(fd, NULL, (char *)header, sizeof *header, deadline));
     return header->magic == LT_SOCKET_MAGIC
                ? LT_OK
                : lt_fail(LT_E_COMM, "does not speak the rendezvous protocol");
@@ -44,7 +44,7 @@ lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadlin
 
 lt_status lt_socket_recv_abort(int fd, char *text, double deadline)
 {
-    lt_status st = transfer(fd, NULL, text, LT_SOCKET_TEXT, deadline);
+    lt_status st = transfer_bytes(fd, NULL, text, LT_SOCKET_TEXT, deadline);
     text[LT_SOCKET_TEXT - 1] = 0;
     return st;
 }
@@ -60,7 +60,7 @@ lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count,
     if (h.kind != (uint32_t)kind || h.bytes != count)
         return lt_fail(LT_E_COMM, "sends a message of kind %u with %u bytes, want kind %u with %zu",
                        (unsigned)h.kind, (unsigned)h.bytes, (unsigned)kind, count);
-    return transfer(fd, NULL, bytes, count, deadline);
+    return transfer_bytes(fd, NULL, bytes, count, deadline);
 }
 
 lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out)

@@ -20,7 +20,7 @@
 
 enum { DEFAULT_UNIT = 25 << 20 };
 
-static lt_sp_member *find(const lt_shard_params *sp, const lt_param *param)
+static lt_sp_member *find_member(const lt_shard_params *sp, const lt_param *param)
 {
     for (size_t i = 0; i < sp->members; i++)
         if (sp->member[i].of.param == param)
@@ -30,7 +30,7 @@ static lt_sp_member *find(const lt_shard_params *sp, const lt_param *param)
 
 /* --- Reads --- */
 
-static lt_status append(lt_shard_params *sp, size_t unit)
+static lt_status append_to_trace(lt_shard_params *sp, size_t unit)
 {
     size_t *grown = lt_grow(sp->trace, &sp->trace_capacity, sp->traced + 1, sizeof *grown);
     if (!grown)
@@ -40,7 +40,7 @@ static lt_status append(lt_shard_params *sp, size_t unit)
     return LT_OK;
 }
 
-static const char *name_of(const lt_shard_params *sp, const lt_sp_unit *u)
+static const char *first_param_name(const lt_shard_params *sp, const lt_sp_unit *u)
 {
     return lt_sp_member_at(sp, u, 0)->of.param->name;
 }
@@ -56,23 +56,23 @@ static lt_status check_order(lt_shard_params *sp, const lt_sp_unit *u, const lt_
     return lt_fail(LT_E_ARG,
                    "shard-params: expected %s, got %s; every pass must read parameters in the same "
                    "order",
-                   sp->next < sp->traced ? name_of(sp, &sp->unit[sp->trace[sp->next]])
+                   sp->next < sp->traced ? first_param_name(sp, &sp->unit[sp->trace[sp->next]])
                                          : "no parameter",
                    param->name);
 }
 
-static void drop_unused(lt_shard_params *sp, int64_t operation)
+static void release_unused_units(lt_shard_params *sp, int64_t operation)
 {
     for (size_t i = 0; i < sp->units; i++)
         if (sp->unit[i].is_present && sp->unit[i].operation != operation)
-            lt_sp_drop(sp, &sp->unit[i]);
+            lt_sp_release_unit(sp, &sp->unit[i]);
 }
 
-static lt_status prefetch(lt_shard_params *sp)
+static lt_status prefetch_next_unit(lt_shard_params *sp)
 {
     if (sp->phase != LT_SP_FOLLOWING || sp->next == sp->traced || sp->config.no_prefetch)
         return LT_OK;
-    return lt_sp_begin(sp, &sp->unit[sp->trace[sp->next]]);
+    return lt_sp_begin_gather(sp, &sp->unit[sp->trace[sp->next]]);
 }
 
 /* Gathers a unit and begins the next one. */
@@ -82,17 +82,17 @@ static lt_status gather_unit(lt_shard_params *sp, lt_sp_unit *u, const lt_param 
     if (sp->phase == LT_SP_FOLLOWING)
         LT_TRY(check_order(sp, u, param));
     else
-        LT_TRY(append(sp, (size_t)(u - sp->unit)));
-    drop_unused(sp, operation);
+        LT_TRY(append_to_trace(sp, (size_t)(u - sp->unit)));
+    release_unused_units(sp, operation);
     if (u->is_begun)
         sp->stats.prefetched++;
     else
-        LT_TRY(lt_sp_begin(sp, u));
-    LT_TRY(lt_sp_finish(sp, u));
-    return prefetch(sp);
+        LT_TRY(lt_sp_begin_gather(sp, u));
+    LT_TRY(lt_sp_finish_gather(sp, u));
+    return prefetch_next_unit(sp);
 }
 
-static void note_order(lt_shard_params *sp, lt_sp_member *m)
+static void record_order(lt_shard_params *sp, lt_sp_member *m)
 {
     if (sp->phase != LT_SP_UNORDERED || m->is_ordered)
         return;
@@ -105,7 +105,7 @@ static void end_pass(lt_shard_params *sp)
     if (sp->is_held)
         return;
     for (size_t i = 0; i < sp->units; i++)
-        lt_sp_drop(sp, &sp->unit[i]);
+        lt_sp_release_unit(sp, &sp->unit[i]);
     sp->next = 0;
     if (sp->phase != LT_SP_FOLLOWING)
         sp->traced = 0;
@@ -118,11 +118,11 @@ static lt_status on_read(void *context, lt_param *param, int64_t operation)
         end_pass(sp);
         return LT_OK;
     }
-    lt_sp_member *m = find(sp, param);
+    lt_sp_member *m = find_member(sp, param);
     if (!m || sp->is_held)
         return LT_OK;
     lt_sp_unit *u = &sp->unit[m->unit];
-    note_order(sp, m);
+    record_order(sp, m);
     if (!u->is_present)
         LT_TRY(gather_unit(sp, u, param, operation));
     u->operation = operation;
@@ -160,8 +160,8 @@ lt_status lt_shard_params_gather(lt_shard_params *sp)
         return LT_OK;
     end_pass(sp);
     for (size_t i = 0; i < sp->units; i++) {
-        LT_TRY(lt_sp_begin(sp, &sp->unit[i]));
-        LT_TRY(lt_sp_finish(sp, &sp->unit[i]));
+        LT_TRY(lt_sp_begin_gather(sp, &sp->unit[i]));
+        LT_TRY(lt_sp_finish_gather(sp, &sp->unit[i]));
     }
     for (size_t i = 0; i < sp->members; i++)
         if (sp->member[i].attached)
@@ -172,7 +172,7 @@ lt_status lt_shard_params_gather(lt_shard_params *sp)
 
 lt_status lt_shard_params_follow(lt_shard_params *sp, const lt_param *param, lt_tensor *tensor)
 {
-    lt_sp_member *m = find(sp, param);
+    lt_sp_member *m = find_member(sp, param);
     if (!m)
         return lt_fail(LT_E_ARG, "shard-params: %s is not a sharded parameter", param->name);
     if (!lt_shape_equal(lt_tensor_shape(tensor), lt_tensor_shape(param->value)))
@@ -186,21 +186,21 @@ lt_status lt_shard_params_follow(lt_shard_params *sp, const lt_param *param, lt_
 /* --- Agreement between ranks --- */
 
 /* Appends the parameters that no pass has read, in the order of the list. */
-static void complete_order(lt_shard_params *sp)
+static void append_unread_params(lt_shard_params *sp)
 {
     for (size_t i = 0; i < sp->members; i++)
         if (!sp->member[i].is_ordered)
-            note_order(sp, &sp->member[i]);
+            record_order(sp, &sp->member[i]);
     for (size_t i = 0; i < sp->members; i++)
         sp->order[i] = sp->order[sp->members + i];
 }
 
 /* Broadcasts rank 0's order. */
-static lt_status agree_on_order(lt_shard_params *sp)
+static lt_status broadcast_param_order(lt_shard_params *sp)
 {
     int64_t *host = lt_alloc(sp->members, sizeof *host);
-    lt_status st = lt_comm_agree(sp->comm, host ? LT_OK : LT_E_NOMEM);
-    complete_order(sp);
+    lt_status st = lt_comm_agree_on_status(sp->comm, host ? LT_OK : LT_E_NOMEM);
+    append_unread_params(sp);
     if (!st)
         st = lt_comm_broadcast_order(sp->comm, sp->order, host, sp->members);
     lt_free(host);
@@ -223,7 +223,7 @@ lt_status lt_shard_params_begin_update(lt_shard_params *sp)
         st = check_trace(sp);
         sp->phase = LT_SP_FOLLOWING;
     } else if (!was_held && sp->traced && sp->phase == LT_SP_UNORDERED) {
-        st = agree_on_order(sp);
+        st = broadcast_param_order(sp);
         if (!st) {
             end_pass(sp);
             st = lt_sp_make_units(sp, sp->config.unit_bytes);
@@ -241,7 +241,7 @@ void lt_shard_params_stats_of(const lt_shard_params *sp, lt_shard_params_stats *
 
 /* --- Construction --- */
 
-static lt_status check(const lt_comm *comm, const lt_owned_param *list, size_t count)
+static lt_status check_owners(const lt_comm *comm, const lt_owned_param *list, size_t count)
 {
     if (!count)
         return lt_fail(LT_E_ARG, "shard-params: empty list of parameters");
@@ -252,7 +252,7 @@ static lt_status check(const lt_comm *comm, const lt_owned_param *list, size_t c
     return LT_OK;
 }
 
-static lt_status prepare(lt_shard_params *sp, const lt_owned_param *list)
+static lt_status prepare_members(lt_shard_params *sp, const lt_owned_param *list)
 {
     sp->member = lt_alloc(sp->members, sizeof *sp->member);
     sp->order = lt_alloc(2 * sp->members, sizeof *sp->order);
@@ -270,9 +270,9 @@ lt_status lt_shard_params_new(lt_shard_params **out, lt_comm *comm, lt_tape *tap
                               const lt_owned_param *list, size_t count,
                               const lt_shard_params_config *config)
 {
-    LT_TRY(lt_comm_agree(comm, check(comm, list, count)));
+    LT_TRY(lt_comm_agree_on_status(comm, check_owners(comm, list, count)));
     lt_shard_params *sp = lt_alloc(1, sizeof *sp);
-    LT_TRY(lt_comm_agree(comm, sp ? LT_OK : LT_E_NOMEM));
+    LT_TRY(lt_comm_agree_on_status(comm, sp ? LT_OK : LT_E_NOMEM));
     LT_ASSERT(sp);
     sp->parent = comm;
     sp->tape = tape;
@@ -284,7 +284,7 @@ lt_status lt_shard_params_new(lt_shard_params **out, lt_comm *comm, lt_tape *tap
     sp->ranks = lt_comm_size(comm);
     sp->members = count;
     sp->is_held = true;
-    lt_status st = lt_comm_agree(comm, prepare(sp, list));
+    lt_status st = lt_comm_agree_on_status(comm, prepare_members(sp, list));
     if (!st)
         st = lt_comm_split(comm, 0, sp->rank, &sp->comm);
     if (st) {

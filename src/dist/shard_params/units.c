@@ -18,7 +18,7 @@ lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, si
 
 /* --- Laying out --- */
 
-static size_t bytes_of(const lt_sp_member *m)
+static size_t param_bytes(const lt_sp_member *m)
 {
     return lt_tensor_bytes(m->of.param->value);
 }
@@ -38,7 +38,7 @@ void lt_sp_free_units(lt_shard_params *sp)
     sp->units = 0;
 }
 
-static lt_status make_flat(const lt_shard_params *sp, lt_tensor **flat, int64_t elements)
+static lt_status new_flat_buffer(const lt_shard_params *sp, lt_tensor **flat, int64_t elements)
 {
     if (!elements)
         return LT_OK;
@@ -48,7 +48,7 @@ static lt_status make_flat(const lt_shard_params *sp, lt_tensor **flat, int64_t 
 }
 
 /* Fills a unit that begins at order[u->first]. */
-static lt_status fill_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
+static lt_status lay_out_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
 {
     size_t used = 0;
     int64_t whole = 0;
@@ -57,17 +57,17 @@ static lt_status fill_unit(lt_shard_params *sp, lt_sp_unit *u, size_t bytes)
         return LT_E_NOMEM;
     for (size_t at = u->first; at < sp->members; at++) {
         lt_sp_member *m = &sp->member[sp->order[at]];
-        if (u->count && used + bytes_of(m) > bytes)
+        if (u->count && used + param_bytes(m) > bytes)
             break;
-        used += bytes_of(m);
+        used += param_bytes(m);
         u->count++;
         u->count_by_rank[m->of.owner] += lt_tensor_count(m->of.param->value);
         m->unit = (size_t)(u - sp->unit);
     }
     for (int r = 0; r < sp->ranks; r++)
         whole += u->count_by_rank[r];
-    LT_TRY(make_flat(sp, &u->own, u->count_by_rank[sp->rank]));
-    return make_flat(sp, &u->whole, whole);
+    LT_TRY(new_flat_buffer(sp, &u->own, u->count_by_rank[sp->rank]));
+    return new_flat_buffer(sp, &u->whole, whole);
 }
 
 lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
@@ -79,7 +79,7 @@ lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
     for (size_t at = 0; at < sp->members;) {
         lt_sp_unit *u = &sp->unit[sp->units++];
         u->first = at;
-        LT_TRY(fill_unit(sp, u, bytes));
+        LT_TRY(lay_out_unit(sp, u, bytes));
         at += u->count;
     }
     sp->stats.units = (int64_t)sp->units;
@@ -88,12 +88,12 @@ lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
 
 /* --- Gathering --- */
 
-static lt_status copy(const lt_shard_params *sp, lt_view from, lt_view to)
+static lt_status copy_view(const lt_shard_params *sp, lt_view from, lt_view to)
 {
     return sp->device->backend->cast(sp->device->ctx, &from, &to);
 }
 
-static void count_flight(lt_shard_params *sp, const lt_sp_unit *u, int sign)
+static void count_in_flight_bytes(lt_shard_params *sp, const lt_sp_unit *u, int sign)
 {
     const lt_tensor *const flat[] = {u->own, u->whole};
     for (int i = 0; i < 2; i++)
@@ -101,7 +101,7 @@ static void count_flight(lt_shard_params *sp, const lt_sp_unit *u, int sign)
             sp->stats.flight_bytes += sign * (int64_t)lt_tensor_bytes(flat[i]);
 }
 
-static lt_status pack(const lt_shard_params *sp, const lt_sp_unit *u)
+static lt_status pack_own_values(const lt_shard_params *sp, const lt_sp_unit *u)
 {
     int64_t at = 0;
     for (size_t i = 0; i < u->count && u->own; i++) {
@@ -109,30 +109,30 @@ static lt_status pack(const lt_shard_params *sp, const lt_sp_unit *u)
         const int64_t count = lt_tensor_count(p->param->value);
         if (p->owner != sp->rank)
             continue;
-        LT_TRY(
-            copy(sp, lt_flat_slice(p->param->value, 0, count), lt_flat_slice(u->own, at, count)));
+        LT_TRY(copy_view(sp, lt_flat_slice(p->param->value, 0, count),
+                         lt_flat_slice(u->own, at, count)));
         at += count;
     }
     return LT_OK;
 }
 
-lt_status lt_sp_begin(lt_shard_params *sp, lt_sp_unit *u)
+lt_status lt_sp_begin_gather(lt_shard_params *sp, lt_sp_unit *u)
 {
     const uint64_t before = lt_comm_bytes(sp->comm);
     if (u->own)
         LT_TRY(lt_tensor_allocate_raw(u->own));
     LT_TRY(lt_tensor_allocate_raw(u->whole));
-    LT_TRY(pack(sp, u));
+    LT_TRY(pack_own_values(sp, u));
     LT_TRY(lt_comm_allgather_begin(sp->comm, u->own, u->whole, u->count_by_rank, &u->request));
     sp->parent->bytes += lt_comm_bytes(sp->comm) - before;
     u->is_begun = true;
-    count_flight(sp, u, 1);
+    count_in_flight_bytes(sp, u, 1);
     return LT_OK;
 }
 
 static void release_flats(lt_shard_params *sp, lt_sp_unit *u)
 {
-    count_flight(sp, u, -1);
+    count_in_flight_bytes(sp, u, -1);
     if (u->own)
         lt_tensor_free_memory(u->own);
     lt_tensor_free_memory(u->whole);
@@ -149,13 +149,13 @@ static lt_status unpack_rank(lt_shard_params *sp, const lt_sp_unit *u, int rank,
         if (!lt_tensor_has_memory(value))
             sp->stats.value_bytes += (int64_t)lt_tensor_bytes(value);
         LT_TRY(lt_tensor_allocate_raw(value));
-        LT_TRY(copy(sp, lt_flat_slice(u->whole, at, count), lt_flat_slice(value, 0, count)));
+        LT_TRY(copy_view(sp, lt_flat_slice(u->whole, at, count), lt_flat_slice(value, 0, count)));
         at += count;
     }
     return LT_OK;
 }
 
-lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
+lt_status lt_sp_finish_gather(lt_shard_params *sp, lt_sp_unit *u)
 {
     int64_t at = 0;
     u->is_begun = false;
@@ -173,7 +173,7 @@ lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u)
     return st;
 }
 
-void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u)
+void lt_sp_release_unit(lt_shard_params *sp, lt_sp_unit *u)
 {
     if (u->is_begun) { /* discard it */
         u->is_begun = false;

@@ -55,10 +55,10 @@ struct lt_shard_params {
 LT_MUST_CHECK lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes);
 void lt_sp_free_units(lt_shard_params *sp);
 /* Begins the gather of a unit's values; waits for it and sets the values. */
-LT_MUST_CHECK lt_status lt_sp_begin(lt_shard_params *sp, lt_sp_unit *u);
-LT_MUST_CHECK lt_status lt_sp_finish(lt_shard_params *sp, lt_sp_unit *u);
+LT_MUST_CHECK lt_status lt_sp_begin_gather(lt_shard_params *sp, lt_sp_unit *u);
+LT_MUST_CHECK lt_status lt_sp_finish_gather(lt_shard_params *sp, lt_sp_unit *u);
 /* Frees the values that other ranks own. */
-void lt_sp_drop(lt_shard_params *sp, lt_sp_unit *u);
+void lt_sp_release_unit(lt_shard_params *sp, lt_sp_unit *u);
 lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, size_t i);
 
 #endif

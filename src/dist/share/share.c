@@ -20,7 +20,7 @@ struct lt_share {
     double deadline;
 };
 
-static lt_status check(const char *name, int64_t weight)
+static lt_status check_name_and_weight(const char *name, int64_t weight)
 {
     static const char *const valid =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -48,7 +48,7 @@ lt_status lt_share_parse(lt_share_config *out, const char *text)
     const size_t size = colon ? (size_t)(colon - text) : strlen(text);
     snprintf(out->session, LT_SHARE_NAME, "%.*s", size < INT16_MAX ? (int)size : INT16_MAX, text);
     out->weight = (int)weight;
-    return check(size < LT_SHARE_NAME ? out->session : text, weight);
+    return check_name_and_weight(size < LT_SHARE_NAME ? out->session : text, weight);
 }
 
 /* --- Joining --- */
@@ -61,13 +61,13 @@ typedef struct introduction {
 } introduction;
 
 /* Replaces *value by the largest of all ranks' values. */
-static lt_status agree_largest(lt_comm *comm, int64_t *value)
+static lt_status max_over_ranks(lt_comm *comm, int64_t *value)
 {
     if (!comm)
         return LT_OK;
     const int ranks = lt_comm_size(comm);
     int64_t *all = lt_alloc((size_t)ranks, sizeof *all);
-    lt_status st = lt_comm_agree(comm, all ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(comm, all ? LT_OK : LT_E_NOMEM);
     if (!st)
         st = lt_comm_allgather_equal(comm, value, sizeof *value, all);
     for (int i = 0; !st && i < ranks; i++)
@@ -87,14 +87,14 @@ static lt_status name_device(introduction *in, const lt_share_config *c)
     return LT_OK;
 }
 
-static lt_status introduce(introduction *in, const lt_share_config *c)
+static lt_status identify_job(introduction *in, const lt_share_config *c)
 {
     char host[65] = "", text[128];
     in->job = lt_clock_nanoseconds() ^ (int64_t)getpid() << 40;
     if (getrandom(&in->job, sizeof in->job, 0) < 0 || gethostname(host, sizeof host - 1))
         host[sizeof host - 1] = 0;
     LT_TRY(name_device(in, c));
-    LT_TRY(agree_largest(c->comm, &in->job));
+    LT_TRY(max_over_ranks(c->comm, &in->job));
     snprintf(text, sizeof text, "%s/%s", host, in->device);
     if (!c->comm) {
         in->map = lt_strdup(text);
@@ -109,7 +109,7 @@ static lt_status introduce(introduction *in, const lt_share_config *c)
     return LT_OK;
 }
 
-static lt_status join(lt_share *s, const lt_share_config *c, const introduction *in)
+static lt_status join_session(lt_share *s, const lt_share_config *c, const introduction *in)
 {
     int64_t start = 0;
     const lt_turn_job job = {.id = in->job,
@@ -119,27 +119,27 @@ static lt_status join(lt_share *s, const lt_share_config *c, const introduction 
                              .map = in->map};
     char *path =
         lt_format("%s/lather-%s-%s", c->folder ? c->folder : "/dev/shm", c->session, in->device);
-    lt_status st = path ? lt_turn_propose(&s->scheduler, path, &job, &start) : LT_E_NOMEM;
+    lt_status st = path ? lt_turn_begin_join(&s->scheduler, path, &job, &start) : LT_E_NOMEM;
     lt_free(path);
     if (c->comm)
-        st = lt_comm_agree(c->comm, st);
+        st = lt_comm_agree_on_status(c->comm, st);
     if (!st)
-        st = agree_largest(c->comm, &start);
-    return st ? st : lt_turn_confirm(s->scheduler, start);
+        st = max_over_ranks(c->comm, &start);
+    return st ? st : lt_turn_finish_join(s->scheduler, start);
 }
 
 lt_status lt_share_open(lt_share **out, const lt_share_config *config)
 {
     introduction in = {0};
-    LT_TRY(check(config->session, config->weight));
+    LT_TRY(check_name_and_weight(config->session, config->weight));
     lt_share *s = lt_alloc(1, sizeof *s);
-    lt_status st = s ? introduce(&in, config) : LT_E_NOMEM;
+    lt_status st = s ? identify_job(&in, config) : LT_E_NOMEM;
     if (config->comm)
-        st = lt_comm_agree(config->comm, st);
+        st = lt_comm_agree_on_status(config->comm, st);
     if (!st)
-        st = join(s, config, &in);
+        st = join_session(s, config, &in);
     if (config->comm && !st)
-        st = lt_comm_agree(config->comm, st);
+        st = lt_comm_agree_on_status(config->comm, st);
     lt_free(in.map);
     if (st) {
         lt_share_close(&s);

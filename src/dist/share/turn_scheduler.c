@@ -89,13 +89,13 @@ static bool is_alive(const lt_turn_scheduler *t, int slot)
     return slot == t->slot || (!fcntl(t->file, F_OFD_GETLK, &range) && range.l_type != F_UNLCK);
 }
 
-static lt_status lock(const lt_turn_scheduler *t)
+static lt_status lock_table(const lt_turn_scheduler *t)
 {
     return set_lock(t->file, F_OFD_SETLKW, F_WRLCK, 0) ? io_error(t->path, "lock") : LT_OK;
 }
 
 /* Releases the lock; changed: wakes the waiters. */
-static void unlock(const lt_turn_scheduler *t, bool changed)
+static void unlock_table(const lt_turn_scheduler *t, bool changed)
 {
     if (changed)
         atomic_fetch_add(&t->table->wake, 1);
@@ -106,14 +106,14 @@ static void unlock(const lt_turn_scheduler *t, bool changed)
 
 /* --- The order of turns --- */
 
-static int64_t stamp_of(const member *m)
+static int64_t next_stamp(const member *m)
 {
     return m->start + (m->taken + 1) * ROUND / m->weight;
 }
 
-static bool is_before(const member *a, const member *b)
+static bool is_turn_before(const member *a, const member *b)
 {
-    const int64_t sa = stamp_of(a), sb = stamp_of(b);
+    const int64_t sa = next_stamp(a), sb = next_stamp(b);
     if (sa != sb)
         return sa < sb;
     return a->start != b->start ? a->start < b->start : a->job < b->job;
@@ -125,16 +125,17 @@ static int next_turn(const table *tab)
     int best = -1;
     for (int i = 0; i < MEMBERS; i++)
         if (tab->member[i].state == ACTIVE
-            && (best < 0 || is_before(&tab->member[i], &tab->member[best])))
+            && (best < 0 || is_turn_before(&tab->member[i], &tab->member[best])))
             best = i;
     for (int i = 0; best >= 0 && i < MEMBERS; i++)
-        if (tab->member[i].state == JOINING && stamp_of(&tab->member[best]) >= tab->member[i].start)
+        if (tab->member[i].state == JOINING
+            && next_stamp(&tab->member[best]) >= tab->member[i].start)
             return -1;
     return best;
 }
 
 /* Removes members that died; returns true if there were any. */
-static bool drop_dead(const lt_turn_scheduler *t)
+static bool remove_dead_members(const lt_turn_scheduler *t)
 {
     table *tab = t->table;
     bool any = false;
@@ -152,7 +153,7 @@ static bool drop_dead(const lt_turn_scheduler *t)
 /* --- The file --- */
 
 /* Returns false if the last job deleted the file after this process opened it. */
-static bool has_name(const lt_turn_scheduler *t)
+static bool is_still_linked(const lt_turn_scheduler *t)
 {
     struct stat own, named;
     return !fstat(t->file, &own) && !stat(t->path, &named) && own.st_ino == named.st_ino
@@ -166,8 +167,8 @@ static lt_status open_locked(lt_turn_scheduler *t)
         if (t->file >= 0)
             close(t->file);
         LT_TRY(lt_shared_open(&t->file, t->path, O_RDWR | O_CREAT, 0600));
-        LT_TRY(lock(t));
-    } while (!has_name(t));
+        LT_TRY(lock_table(t));
+    } while (!is_still_linked(t));
     return LT_OK;
 }
 
@@ -179,7 +180,7 @@ static bool has_members(const lt_turn_scheduler *t)
     return any;
 }
 
-static bool is_sane(const table *tab)
+static bool is_valid_table(const table *tab)
 {
     bool sane = tab->magic == MAGIC && tab->holder >= 0 && tab->holder <= MEMBERS;
     for (const member *m = tab->member; sane && m < tab->member + MEMBERS; m++)
@@ -207,7 +208,7 @@ static lt_status map_table(lt_turn_scheduler *t)
     t->table = at;
     if (!used)
         t->table->magic = MAGIC;
-    return is_sane(t->table) ? LT_OK : lt_fail(LT_E_IO, "%s: corrupt, and in use", t->path);
+    return is_valid_table(t->table) ? LT_OK : lt_fail(LT_E_IO, "%s: corrupt, and in use", t->path);
 }
 
 /* --- Joining and leaving --- */
@@ -225,10 +226,10 @@ static lt_status check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
         t->path, job->rank, job->ranks, tab->rank, tab->ranks, job->map, tab->map);
 }
 
-static lt_status join_map(const lt_turn_scheduler *t, const lt_turn_job *job)
+static lt_status set_or_check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 {
     table *tab = t->table;
-    drop_dead(t);
+    remove_dead_members(t);
     if (tab->ranks) /* 0 in a new table */
         return check_map(t, job);
     tab->rank = job->rank;
@@ -241,7 +242,7 @@ static lt_status join_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_t *bound)
 {
     table *tab = t->table;
-    LT_TRY(join_map(t, job));
+    LT_TRY(set_or_check_map(t, job));
     int slot = 0;
     while (slot < MEMBERS && tab->member[slot].state != FREE)
         slot++;
@@ -257,8 +258,8 @@ static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_
     return LT_OK;
 }
 
-lt_status lt_turn_propose(lt_turn_scheduler **out, const char *path, const lt_turn_job *job,
-                          int64_t *bound)
+lt_status lt_turn_begin_join(lt_turn_scheduler **out, const char *path, const lt_turn_job *job,
+                             int64_t *bound)
 {
     lt_turn_scheduler *t = lt_alloc(1, sizeof *t);
     if (!t)
@@ -279,29 +280,29 @@ lt_status lt_turn_propose(lt_turn_scheduler **out, const char *path, const lt_tu
     return st;
 }
 
-lt_status lt_turn_confirm(lt_turn_scheduler *t, int64_t start)
+lt_status lt_turn_finish_join(lt_turn_scheduler *t, int64_t start)
 {
     member *own = &t->table->member[t->slot];
-    LT_TRY(lock(t));
+    LT_TRY(lock_table(t));
     own->start = start;
     own->state = ACTIVE;
-    unlock(t, true);
+    unlock_table(t, true);
     return LT_OK;
 }
 
-static void leave(lt_turn_scheduler *t)
+static void leave_session(lt_turn_scheduler *t)
 {
     table *tab = t->table;
-    if (lock(t))
+    if (lock_table(t))
         return; /* the kernel releases its locks, which ends its turns */
     if (tab->holder == t->slot + 1)
         tab->holder = 0;
     tab->member[t->slot].state = FREE;
     set_lock(t->file, F_OFD_SETLK, F_UNLCK, 1 + t->slot);
     t->slot = -1;
-    if (!has_members(t) && has_name(t))
+    if (!has_members(t) && is_still_linked(t))
         unlink(t->path);
-    unlock(t, true);
+    unlock_table(t, true);
 }
 
 void lt_turn_close(lt_turn_scheduler **scheduler)
@@ -311,7 +312,7 @@ void lt_turn_close(lt_turn_scheduler **scheduler)
     if (!t)
         return;
     if (t->slot >= 0)
-        leave(t);
+        leave_session(t);
     if (t->table)
         munmap(t->table, sizeof *t->table);
     if (t->file >= 0)
@@ -327,14 +328,15 @@ static void start_turn(lt_turn_scheduler *t, lt_share_turn *turn)
 {
     table *tab = t->table;
     member *own = &tab->member[t->slot];
-    tab->position = stamp_of(own);
+    tab->position = next_stamp(own);
     tab->holder = t->slot + 1;
     own->taken++;
     turn->number = ++tab->turns;
     t->has_turn = true;
 }
 
-static lt_status too_late(const lt_turn_scheduler *t, double seconds, int blamed, bool holds)
+static lt_status turn_timeout_error(const lt_turn_scheduler *t, double seconds, int blamed,
+                                    bool holds)
 {
     return lt_fail(LT_E_COMM, "%s: no turn for %.0f s: process %d %s", t->path, seconds,
                    blamed < 0 ? 0 : (int)t->table->member[blamed].pid,
@@ -349,18 +351,18 @@ static lt_status try_turn(lt_turn_scheduler *t, double until, lt_share_turn *tur
     const struct timespec poll = {.tv_nsec =
                                       100000000}; /* maximum delay until a death is noticed */
     table *tab = t->table;
-    LT_TRY(lock(t));
-    const bool changed = drop_dead(t);
+    LT_TRY(lock_table(t));
+    const bool changed = remove_dead_members(t);
     const int next = next_turn(tab), holder = tab->holder - 1;
     *done = holder < 0 && next == t->slot;
     if (*done)
         start_turn(t, turn);
     const uint32_t seen = atomic_load(&tab->wake) + changed;
-    unlock(t, changed);
+    unlock_table(t, changed);
     if (*done)
         return LT_OK;
     if (until > 0 && lt_clock_seconds() > until)
-        return too_late(t, turn->seconds, holder >= 0 ? holder : next, holder >= 0);
+        return turn_timeout_error(t, turn->seconds, holder >= 0 ? holder : next, holder >= 0);
     syscall(SYS_futex, &tab->wake, FUTEX_WAIT, seen, &poll, NULL, 0);
     return LT_OK;
 }
@@ -383,9 +385,9 @@ lt_status lt_turn_end(lt_turn_scheduler *t)
 {
     if (!t->has_turn)
         return lt_fail(LT_E_ARG, "share: lt_share_end() without lt_share_begin()");
-    LT_TRY(lock(t));
+    LT_TRY(lock_table(t));
     t->table->holder = 0;
     t->has_turn = false;
-    unlock(t, true);
+    unlock_table(t, true);
     return LT_OK;
 }

@@ -16,10 +16,10 @@ typedef struct lt_turn_job {
 
 /* First half of joining. Until the second half, or the end of this process, no turn with a stamp of *bound or later
  * starts. Errors: as lt_share_open(). */
-LT_MUST_CHECK lt_status lt_turn_propose(lt_turn_scheduler **out, const char *path,
-                                        const lt_turn_job *job, int64_t *bound);
+LT_MUST_CHECK lt_status lt_turn_begin_join(lt_turn_scheduler **out, const char *path,
+                                           const lt_turn_job *job, int64_t *bound);
 /* Second half; start: the largest bound of the job's ranks. */
-LT_MUST_CHECK lt_status lt_turn_confirm(lt_turn_scheduler *t, int64_t start);
+LT_MUST_CHECK lt_status lt_turn_finish_join(lt_turn_scheduler *t, int64_t start);
 /* Leaves; the last job deletes the file. */
 void lt_turn_close(lt_turn_scheduler **scheduler);
 

@@ -34,7 +34,7 @@ struct lt_averaging {
 
 /* --- Life --- */
 
-static lt_status check(const lt_optim *o, const lt_averaging_config *c)
+static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c)
 {
     const char *name = o->ops->name;
     if (o->averaging || o->attempt)
@@ -63,7 +63,7 @@ static lt_status check(const lt_optim *o, const lt_averaging_config *c)
     return lt_optim_need(o, o->device->backend->vec != NULL, "vec");
 }
 
-static lt_status add(struct lt_averaging *a, lt_param *param)
+static lt_status add_iterates(struct lt_averaging *a, lt_param *param)
 {
     const size_t i = a->count++;
     a->param[i] = param;
@@ -85,13 +85,13 @@ static lt_status add_all(struct lt_averaging *a, const lt_params *params)
         return LT_E_NOMEM;
     for (size_t i = 0; i < params->count; i++)
         if (lt_param_is_trained(params->item[i]))
-            LT_TRY(add(a, params->item[i]));
+            LT_TRY(add_iterates(a, params->item[i]));
     return LT_OK;
 }
 
 lt_status lt_optim_average(lt_optim *o, const lt_params *params, const lt_averaging_config *config)
 {
-    LT_TRY(check(o, config));
+    LT_TRY(check_averaging(o, config));
     o->averaging = lt_alloc(1, sizeof *o->averaging);
     if (!o->averaging)
         return LT_E_NOMEM;
@@ -159,7 +159,7 @@ lt_status lt_averaging_prepare(lt_optim *o, double lr)
     return LT_OK;
 }
 
-void lt_averaging_skipped(lt_optim *o)
+void lt_averaging_undo_weight(lt_optim *o)
 {
     if (o->averaging)
         o->averaging->lr_sum = o->averaging->lr_sum_before;
@@ -175,7 +175,7 @@ lt_status lt_averaging_begin(lt_optim *o)
 }
 
 /* Replaces the values z by y: for all parameters, or for those with a gradient. */
-static lt_status mix(const lt_optim *o, bool all)
+static lt_status replace_z_by_y(const lt_optim *o, bool all)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -196,7 +196,7 @@ static lt_status mix(const lt_optim *o, bool all)
 }
 
 /* Decays the values z by share * iterate, unless the step is skipped; iterate: x or z before the step. */
-static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *iterate)
+static lt_status decay_iterates(const lt_optim *o, double share, lt_tensor *const *iterate)
 {
     const struct lt_averaging *a = o->averaging;
     size_t count = 0;
@@ -211,7 +211,7 @@ static lt_status decay_by(const lt_optim *o, double share, lt_tensor *const *ite
 }
 
 /* Moves x towards z, unless the step is skipped. */
-static lt_status follow(lt_optim *o)
+static lt_status move_average_to_iterate(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -229,13 +229,13 @@ lt_status lt_averaging_end(lt_optim *o)
     const struct lt_averaging *a = o->averaging;
     if (!a)
         return LT_OK;
-    LT_TRY(decay_by(o, a->config.train_interp_coeff, a->x));
-    LT_TRY(decay_by(o, 1 - a->config.train_interp_coeff, a->z));
+    LT_TRY(decay_iterates(o, a->config.train_interp_coeff, a->x));
+    LT_TRY(decay_iterates(o, 1 - a->config.train_interp_coeff, a->z));
     for (size_t i = 0; i < a->count; i++)
         if (a->param[i]->has_grad)
             LT_TRY(lt_tensor_copy(a->z[i], a->param[i]->value));
-    LT_TRY(follow(o));
-    return mix(o, false);
+    LT_TRY(move_average_to_iterate(o));
+    return replace_z_by_y(o, false);
 }
 
 /* --- Evaluation --- */
@@ -261,7 +261,7 @@ lt_status lt_optim_train(lt_optim *o)
         LT_TRY(lt_tensor_copy(a->param[i]->value, a->z[i]));
     }
     a->is_eval = false;
-    return mix(o, true);
+    return replace_z_by_y(o, true);
 }
 
 bool lt_optim_is_eval(const lt_optim *o)

@@ -25,7 +25,7 @@ static bool is_averaged(const lt_param *param)
     return param->role != LT_ROLE_COUNT;
 }
 
-static lt_status add(lt_ema *e, lt_param *param)
+static lt_status add_average(lt_ema *e, lt_param *param)
 {
     lt_tensor **average = &e->average[e->count];
     const lt_tensor *value = param->value;
@@ -51,7 +51,7 @@ lt_status lt_ema_new(lt_ema **out, const lt_params *params, double decay)
     lt_status st = e->param && e->average && e->item ? LT_OK : LT_E_NOMEM;
     for (size_t i = 0; i < params->count && !st; i++)
         if (is_averaged(params->item[i]))
-            st = add(e, params->item[i]);
+            st = add_average(e, params->item[i]);
     if (st) {
         lt_ema_free(&e);
         return st;
@@ -121,7 +121,7 @@ lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
     return LT_OK;
 }
 
-static lt_status exchange(lt_tensor *a, lt_tensor *b)
+static lt_status swap_tensors(lt_tensor *a, lt_tensor *b)
 {
     lt_tensor *old = NULL;
     LT_TRY(lt_tensor_new_like(&old, a, lt_tensor_dtype(a)));
@@ -137,7 +137,7 @@ static lt_status exchange(lt_tensor *a, lt_tensor *b)
 lt_status lt_ema_swap(lt_ema *e)
 {
     for (size_t i = 0; i < e->count; i++)
-        LT_TRY(exchange(e->param[i]->value, e->average[i]));
+        LT_TRY(swap_tensors(e->param[i]->value, e->average[i]));
     e->swapped = !e->swapped;
     return LT_OK;
 }

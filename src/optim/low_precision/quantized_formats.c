@@ -52,7 +52,7 @@ static void fill_tree(levels *l, int parts)
     }
 }
 
-static void fill_first(levels *l)
+static void fill_bucket_starts(levels *l)
 {
     for (int b = 0, c = 0; b < BUCKETS; b++) {
         while (lt_f32_from_bits((uint32_t)(b + FIRST_BUCKET) << 16) > l->middle[c])
@@ -65,8 +65,8 @@ static void fill_tables(void)
 {
     fill_tree(&tables.is_signed, 1);
     fill_tree(&tables.is_unsigned, 2);
-    fill_first(&tables.is_signed);
-    fill_first(&tables.is_unsigned);
+    fill_bucket_starts(&tables.is_signed);
+    fill_bucket_starts(&tables.is_unsigned);
     for (int c = 0; c < QUARTER; c++) {
         tables.quarter.value[c] = (float)(c * c / 49.0);
         tables.quarter.middle[c] = (float)((c * c + (c + 1) * (c + 1)) / 98.0);
@@ -84,14 +84,14 @@ static void fill_tables(void)
                                            : 0;
 }
 
-static void make_tables(void)
+static void fill_tables_once(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, fill_tables);
 }
 
 /* Returns the nearest level of x >= 0; of two equally near the lower one. */
-static int nearest(const levels *l, float x)
+static int nearest_level(const levels *l, float x)
 {
     if (!(x >= 0x1p-24F))
         return 0;
@@ -108,7 +108,7 @@ static int nearest(const levels *l, float x)
 enum { DRAWS = MOMENT_BLOCK + 8 };
 
 /* Draws random bits of a block: one per element, then 8 of which the first is for its scale. */
-static void draw(const lt_quantized_rounding *r, int64_t block, int elements, uint16_t *out)
+static void draw_bits(const lt_quantized_rounding *r, int64_t block, int elements, uint16_t *out)
 {
     const int calls = elements / 8 + 1;
     for (int i = 0; i < calls; i++) {
@@ -119,19 +119,19 @@ static void draw(const lt_quantized_rounding *r, int64_t block, int elements, ui
 }
 
 /* Converts a draw to (0,1) in steps of 2^-12, which exceed rounding errors: levels remain unchanged. */
-static float threshold(uint16_t draw)
+static float rounding_threshold(uint16_t draw)
 {
     return ((float)(draw >> 4) + 0.5F) * 0x1p-12F;
 }
 
 /* Rounds x >= 0 stochastically to an adjacent level. near: the level nearest to x. */
-static int level_by_draw(const levels *l, int near, float x, uint16_t draw)
+static int round_stochastically(const levels *l, int near, float x, uint16_t draw)
 {
     const int below = near - (l->value[near] > x);
-    return below + ((x - l->value[below]) * l->per_gap[below] > threshold(draw));
+    return below + ((x - l->value[below]) * l->per_gap[below] > rounding_threshold(draw));
 }
 
-static uint16_t bf16_by_draw(float x, uint16_t draw)
+static uint16_t round_to_bf16(float x, uint16_t draw)
 {
     return x != x ? lt_bf16_from_f32(x) : (uint16_t)((lt_f32_bits(x) + draw) >> 16);
 }
@@ -147,7 +147,7 @@ typedef struct coded {
     lt_quantized_rounding rounding;
 } coded;
 
-static coded coded_of(lt_quantized_format f, int64_t count)
+static coded coding_of_format(lt_quantized_format f, int64_t count)
 {
     const bool moments = f.kind == LT_QUANTIZED_MOMENT || f.kind == LT_QUANTIZED_NONNEGATIVE;
     coded c = {.dtype = f.dtype,
@@ -205,13 +205,13 @@ static float largest_of(const float *x, int count)
 }
 
 /* Returns the block's scale as decoded. draws: NULL rounds to nearest. */
-static float scale_of(const coded *c, float most, const uint16_t *draws)
+static float round_block_scale(const coded *c, float most, const uint16_t *draws)
 {
     if (most < smallest_scale)
         return 0;
     if (c->scale_bytes != 2)
         return most;
-    return lt_f32_from_bf16(draws ? bf16_by_draw(most, draws[c->block]) : lt_bf16_from_f32(most));
+    return lt_f32_from_bf16(draws ? round_to_bf16(most, draws[c->block]) : lt_bf16_from_f32(most));
 }
 
 static void put_scale(const coded *c, unsigned char *memory, int64_t block, float s)
@@ -237,20 +237,20 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
 
 /* Quantizes count magnitudes, relative to their scale, 0 <= a <= 1, in vectorizable loops. draws: NULL rounds to
  * nearest. */
-static void even_codes(const float *a, const uint16_t *draws, int count, int *code)
+static void encode_evenly(const float *a, const uint16_t *draws, int count, int *code)
 {
     const float integers = 0x1.8p23F; /* adding it leaves no fraction: rounds to nearest even */
     for (int i = 0; i < count && !draws; i++)
         code[i] = (int)(a[i] * 127.0F + integers - integers);
     for (int i = 0; i < count && draws; i++) {
         const float x = a[i] * 127.0F, below = (float)(int)x;
-        code[i] = (int)x + (x - below > threshold(draws[i]));
+        code[i] = (int)x + (x - below > rounding_threshold(draws[i]));
     }
     for (int i = 0; i < count; i++)
         code[i] = code[i] < 127 ? code[i] : 127;
 }
 
-static void quarter_codes(const float *a, const uint16_t *draws, int count, int *code)
+static void encode_quadratic(const float *a, const uint16_t *draws, int count, int *code)
 {
     const levels *l = &tables.quarter;
     for (int i = 0; i < count && !draws; i++) {
@@ -266,16 +266,16 @@ static void quarter_codes(const float *a, const uint16_t *draws, int count, int 
             per_gap = a[i] >= l->value[k] ? l->per_gap[k] : per_gap;
             c += a[i] >= l->value[k];
         }
-        code[i] = c + ((a[i] - below) * per_gap > threshold(draws[i]));
+        code[i] = c + ((a[i] - below) * per_gap > rounding_threshold(draws[i]));
     }
 }
 
-static void tree_codes(const coded *c, const float *a, const uint16_t *draws, int count, int *code)
+static void encode_tree(const coded *c, const float *a, const uint16_t *draws, int count, int *code)
 {
     const levels *l = c->positive ? &tables.is_unsigned : &tables.is_signed;
     for (int i = 0; i < count; i++) {
-        const int near = nearest(l, a[i]);
-        code[i] = draws ? level_by_draw(l, near, a[i], draws[i]) : near;
+        const int near = nearest_level(l, a[i]);
+        code[i] = draws ? round_stochastically(l, near, a[i], draws[i]) : near;
         if (c->positive && a[i] > 0 && !code[i])
             code[i] = 1;
     }
@@ -286,8 +286,8 @@ typedef struct block_scale {
 } block_scale;
 
 /* Quantizes signed elements. The largest magnitude gets the last level, however the scale was rounded. */
-static void signed_codes(const coded *c, const float *x, int count, block_scale scale,
-                         const uint16_t *draws, int *code)
+static void encode_signed(const coded *c, const float *x, int count, block_scale scale,
+                          const uint16_t *draws, int *code)
 {
     float a[MOMENT_BLOCK];
     for (int i = 0; i < count; i++)
@@ -295,11 +295,11 @@ static void signed_codes(const coded *c, const float *x, int count, block_scale 
     for (int i = 0; i < count; i++)
         a[i] = fabsf(x[i]) >= scale.most ? 1 : a[i];
     if (c->dtype == LT_STATE_INT4)
-        quarter_codes(a, draws, count, code);
+        encode_quadratic(a, draws, count, code);
     else if (c->moments)
-        tree_codes(c, a, draws, count, code);
+        encode_tree(c, a, draws, count, code);
     else
-        even_codes(a, draws, count, code);
+        encode_evenly(a, draws, count, code);
     for (int i = 0; i < count; i++)
         code[i] = x[i] < 0 ? -code[i] : code[i];
 }
@@ -310,7 +310,7 @@ static void encode_codes(const coded *c, const float *x, int count, block_scale 
     const bool four = c->dtype == LT_STATE_INT4;
     int code[MOMENT_BLOCK + 1] = {0};
     if (scale.s > 0) /* otherwise 0 or NaN: all codes are 0 */
-        signed_codes(c, x, count, scale, draws, code);
+        encode_signed(c, x, count, scale, draws, code);
     for (int i = 0; i < count && !four; i++)
         out[i] = (unsigned char)code[i];
     for (int i = 0; i < count && four; i += 2)
@@ -320,7 +320,7 @@ static void encode_codes(const coded *c, const float *x, int count, block_scale 
 static void encode_bf16(const float *x, int count, const uint16_t *draws, unsigned char *code)
 {
     for (int i = 0; i < count; i++) {
-        const uint16_t narrow = draws ? bf16_by_draw(x[i], draws[i]) : lt_bf16_from_f32(x[i]);
+        const uint16_t narrow = draws ? round_to_bf16(x[i], draws[i]) : lt_bf16_from_f32(x[i]);
         memcpy(code + (ptrdiff_t)2 * i, &narrow, 2);
     }
 }
@@ -336,13 +336,13 @@ static void encode_block(const coded *c, const float *x, int64_t block, unsigned
         return;
     }
     if (draws)
-        draw(&c->rounding, block, c->block, drawn);
+        draw_bits(&c->rounding, block, c->block, drawn);
     if (c->dtype == LT_STATE_BF16) {
         encode_bf16(x, count, draws, code);
         return;
     }
     block_scale scale = {.most = largest_of(x, count)};
-    scale.s = scale_of(c, scale.most, draws);
+    scale.s = round_block_scale(c, scale.most, draws);
     put_scale(c, memory, block, scale.s);
     encode_codes(c, x, count, scale, draws, code);
 }
@@ -381,7 +381,7 @@ static void decode_block(const coded *c, const unsigned char *memory, int64_t bl
 /* --- Triangles --- */
 
 /* Returns the row of element p of the triangle below the diagonal, stored row by row. */
-static int64_t row_of(int64_t p)
+static int64_t triangle_row(int64_t p)
 {
     int64_t row = (int64_t)((1 + sqrt(1 + 8 * (double)p)) / 2);
     while (row * (row - 1) / 2 > p)
@@ -394,9 +394,9 @@ static int64_t row_of(int64_t p)
 typedef enum half { BELOW, ABOVE } half;
 
 /* Gathers elements [p, p + count) of a triangle; ABOVE reads the transposed positions. */
-static void gather(const float *x, int64_t n, half which, int64_t p, int count, float *out)
+static void gather_triangle(const float *x, int64_t n, half which, int64_t p, int count, float *out)
 {
-    int64_t row = row_of(p), col = p - row * (row - 1) / 2;
+    int64_t row = triangle_row(p), col = p - row * (row - 1) / 2;
     for (int done = 0; done < count; row++, col = 0) {
         const int64_t left = count - done, some = row - col < left ? row - col : left;
         for (int64_t i = 0; i < some; i++)
@@ -405,9 +405,9 @@ static void gather(const float *x, int64_t n, half which, int64_t p, int count, 
     }
 }
 
-static void scatter(float *x, int64_t n, half which, int64_t p, int count, const float *in)
+static void scatter_triangle(float *x, int64_t n, half which, int64_t p, int count, const float *in)
 {
-    int64_t row = row_of(p), col = p - row * (row - 1) / 2;
+    int64_t row = triangle_row(p), col = p - row * (row - 1) / 2;
     for (int done = 0; done < count; row++, col = 0) {
         const int64_t left = count - done, some = row - col < left ? row - col : left;
         for (int64_t i = 0; i < some; i++)
@@ -416,7 +416,7 @@ static void scatter(float *x, int64_t n, half which, int64_t p, int count, const
     }
 }
 
-static void mirror(float *x, int64_t n)
+static void mirror_lower_triangle(float *x, int64_t n)
 {
     enum { TILE = 16 };
     for (int64_t i = 0; i < n; i += TILE)
@@ -444,32 +444,32 @@ static bool is_square(lt_quantized_kind kind)
     return kind == LT_QUANTIZED_SYMMETRIC || kind == LT_QUANTIZED_CHOLESKY;
 }
 
-static bool has_errors(lt_quantized_format f)
+static bool stores_quantization_error(lt_quantized_format f)
 {
     return f.kind == LT_QUANTIZED_CHOLESKY && f.dtype >= LT_STATE_INT8;
 }
 
-static int64_t side(int64_t elements)
+static int64_t matrix_side(int64_t elements)
 {
     return (int64_t)llrint(sqrt((double)elements));
 }
 
-static pass begin(lt_quantized_format f, int64_t elements, const unsigned char *memory)
+static pass begin_conversion(lt_quantized_format f, int64_t elements, const unsigned char *memory)
 {
     pass p = {.format = f};
-    p.n = is_square(f.kind) ? side(elements) : 0;
+    p.n = is_square(f.kind) ? matrix_side(elements) : 0;
     const lt_quantized_format of_errors = {f.kind, LT_STATE_INT4};
-    p.coded = coded_of(f, p.n ? p.n * (p.n - 1) / 2 : elements);
-    p.error = coded_of(of_errors, has_errors(f) ? p.coded.count : 0);
+    p.coded = coding_of_format(f, p.n ? p.n * (p.n - 1) / 2 : elements);
+    p.error = coding_of_format(of_errors, stores_quantization_error(f) ? p.coded.count : 0);
     p.memory = (unsigned char *)(uintptr_t)memory + p.n * 4;
-    p.errors = has_errors(f) ? p.memory + coded_bytes(&p.coded) : NULL;
-    make_tables();
+    p.errors = stores_quantization_error(f) ? p.memory + coded_bytes(&p.coded) : NULL;
+    fill_tables_once();
     return p;
 }
 
 int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
 {
-    const pass p = begin(f, elements, NULL);
+    const pass p = begin_conversion(f, elements, NULL);
     return p.n * 4 + coded_bytes(&p.coded) + coded_bytes(&p.error);
 }
 
@@ -480,7 +480,7 @@ static void encode_with_errors(const pass *p, int64_t block, const float *x)
     const int count = elements_at(&p->coded, block);
     encode_block(&p->coded, x, block, p->memory);
     if (p->apart) {
-        gather(p->x, p->n, ABOVE, block * p->coded.block, count, error);
+        gather_triangle(p->x, p->n, ABOVE, block * p->coded.block, count, error);
     } else {
         decode_block(&p->coded, p->memory, block, error);
         for (int i = 0; i < count; i++)
@@ -499,7 +499,7 @@ static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
             encode_block(&p->coded, p->x + b * p->coded.block, b, p->memory);
             continue;
         }
-        gather(p->x, p->n, BELOW, b * p->coded.block, elements_at(&p->coded, b), x);
+        gather_triangle(p->x, p->n, BELOW, b * p->coded.block, elements_at(&p->coded, b), x);
         if (p->errors)
             encode_with_errors(p, b, x);
         else
@@ -525,9 +525,9 @@ static void decode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
             decode_block(&p->error, p->errors, b, error);
         for (int i = 0; i < count && !p->apart; i++)
             x[i] += error[i];
-        scatter(p->out, p->n, BELOW, at, count, x);
+        scatter_triangle(p->out, p->n, BELOW, at, count, x);
         if (p->apart && p->format.kind == LT_QUANTIZED_CHOLESKY)
-            scatter(p->out, p->n, ABOVE, at, count, error);
+            scatter_triangle(p->out, p->n, ABOVE, at, count, error);
     }
 }
 
@@ -536,7 +536,7 @@ static const int64_t grain = 64; /* blocks per parallel chunk */
 void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements,
                          unsigned char *memory, bool apart, lt_quantized_rounding rounding)
 {
-    pass p = begin(f, elements, memory);
+    pass p = begin_conversion(f, elements, memory);
     p.x = x;
     p.apart = apart;
     if (p.errors)
@@ -551,14 +551,14 @@ void lt_quantized_encode(lt_quantized_format f, const float *x, int64_t elements
 void lt_quantized_decode(lt_quantized_format f, const unsigned char *memory, int64_t elements,
                          bool apart, float *x)
 {
-    pass p = begin(f, elements, memory);
+    pass p = begin_conversion(f, elements, memory);
     p.out = x;
     p.apart = apart;
     for (int64_t i = 0; i < p.n; i++)
         memcpy(&x[i * (p.n + 1)], memory + 4 * i, 4);
     lt_parallel(blocks_of(&p.coded), grain, decode_blocks, &p);
     if (f.kind == LT_QUANTIZED_SYMMETRIC)
-        mirror(x, p.n);
+        mirror_lower_triangle(x, p.n);
 }
 
 /* --- Cholesky --- */

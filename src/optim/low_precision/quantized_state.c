@@ -69,7 +69,7 @@ static lt_status new_dense(const lt_quantized *q, lt_tensor **out)
     return LT_OK;
 }
 
-static float *numbers(const lt_tensor *t)
+static float *f32_data(const lt_tensor *t)
 {
     return lt_tensor_view(t).data;
 }
@@ -78,27 +78,27 @@ static lt_status decode(const lt_quantized *q, bool apart, lt_tensor **out)
 {
     LT_TRY(new_dense(q, out));
     lt_quantized_decode(q->format, lt_tensor_view(q->memory).data, lt_shape_count(q->shape), apart,
-                        numbers(*out));
+                        f32_data(*out));
     return LT_OK;
 }
 
-static bool is_average(const lt_quantized *q)
+static bool is_moving_average(const lt_quantized *q)
 {
     return q->format.kind != LT_QUANTIZED_MATRIX && q->format.kind != LT_QUANTIZED_SYMMETRIC;
 }
 
 static void encode(lt_quantized *q, const float *x, bool apart, int64_t attempt)
 {
-    const lt_quantized_rounding rounding = {is_average(q) && attempt > 0, q->key, attempt};
+    const lt_quantized_rounding rounding = {is_moving_average(q) && attempt > 0, q->key, attempt};
     lt_quantized_encode(q->format, x, lt_shape_count(q->shape), lt_tensor_view(q->memory).data,
                         apart, rounding);
 }
 
 /* f = c c^T, where c is lower triangular; overwrites c above the diagonal. */
-static lt_status square(lt_tensor *c, lt_tensor *f)
+static lt_status multiply_by_own_transpose(lt_tensor *c, lt_tensor *f)
 {
     const int64_t n = lt_tensor_shape(c).dim[0];
-    float *x = numbers(c);
+    float *x = f32_data(c);
     for (int64_t i = 0; i < n; i++)
         memset(x + i * n + i + 1, 0, (size_t)(n - 1 - i) * sizeof *x);
     const lt_gram_job job = {.g = lt_tensor_view(c), .f = lt_tensor_view(f), .alpha = 1};
@@ -113,7 +113,7 @@ lt_status lt_quantized_dequantize(const lt_quantized *q, lt_tensor **out)
     LT_TRY(decode(q, false, &c));
     lt_status st = new_dense(q, &f);
     if (!st)
-        st = square(c, f);
+        st = multiply_by_own_transpose(c, f);
     lt_tensor_free(&c);
     if (st)
         lt_tensor_free(&f);
@@ -124,7 +124,7 @@ lt_status lt_quantized_dequantize(const lt_quantized *q, lt_tensor **out)
 
 void lt_quantized_requantize(lt_quantized *q, lt_tensor *dense, int64_t attempt)
 {
-    float *x = numbers(dense);
+    float *x = f32_data(dense);
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
         lt_quantized_cholesky(x, q->shape.dim[0]);
     encode(q, x, false, attempt);
@@ -143,7 +143,7 @@ static void negate_diagonal(float *x, int64_t n)
 static bool is_cholesky(const lt_tensor *t)
 {
     const int64_t n = lt_tensor_shape(t).dim[0];
-    const float *x = numbers(t);
+    const float *x = f32_data(t);
     for (int64_t i = 0; i < n; i++)
         if (x[i * (n + 1)] < 0)
             return true;
@@ -154,12 +154,12 @@ lt_status lt_quantized_to_checkpoint(const lt_quantized *q, lt_tensor **out)
 {
     LT_TRY(decode(q, true, out));
     if (q->format.kind == LT_QUANTIZED_CHOLESKY)
-        negate_diagonal(numbers(*out), q->shape.dim[0]);
+        negate_diagonal(f32_data(*out), q->shape.dim[0]);
     return LT_OK;
 }
 
 /* Adds the errors of a checkpoint's Cholesky factor, stored above the diagonal, to C below it. */
-static void join_errors(float *x, int64_t n)
+static void add_stored_errors(float *x, int64_t n)
 {
     negate_diagonal(x, n);
     for (int64_t i = 0; i < n; i++)
@@ -190,7 +190,7 @@ static lt_status reject_cholesky(const lt_tensor *t)
     return st;
 }
 
-lt_status lt_quantized_convert(lt_tensor *values, bool *converted)
+lt_status lt_quantized_expand_cholesky(lt_tensor *values, bool *converted)
 {
     lt_tensor *c = NULL;
     *converted = false;
@@ -202,8 +202,8 @@ lt_status lt_quantized_convert(lt_tensor *values, bool *converted)
     LT_TRY(lt_tensor_new_like(&c, values, LT_F32));
     lt_status st = lt_tensor_copy(c, values);
     if (!st) {
-        join_errors(numbers(c), lt_tensor_shape(c).dim[0]);
-        st = square(c, values);
+        add_stored_errors(f32_data(c), lt_tensor_shape(c).dim[0]);
+        st = multiply_by_own_transpose(c, values);
     }
     lt_tensor_free(&c);
     return st;
@@ -214,14 +214,14 @@ static lt_status detect_rounding(lt_quantized *q, const lt_tensor *values)
 {
     lt_tensor *now = NULL;
     LT_TRY(lt_quantized_dequantize(q, &now));
-    q->rounded = memcmp(numbers(now), numbers(values), lt_tensor_bytes(now)) != 0;
+    q->rounded = memcmp(f32_data(now), f32_data(values), lt_tensor_bytes(now)) != 0;
     lt_tensor_free(&now);
     return LT_OK;
 }
 
 lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values)
 {
-    float *x = numbers(values);
+    float *x = f32_data(values);
     if (q->format.kind == LT_QUANTIZED_CHOLESKY && is_cholesky(values)) {
         negate_diagonal(x, q->shape.dim[0]);
         encode(q, x, true, 0);
@@ -229,7 +229,7 @@ lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values)
     }
     bool converted;
     if (q->format.kind == LT_QUANTIZED_SYMMETRIC)
-        LT_TRY(lt_quantized_convert(values, &converted));
+        LT_TRY(lt_quantized_expand_cholesky(values, &converted));
     lt_quantized_requantize(q, values, 0);
-    return is_average(q) ? LT_OK : detect_rounding(q, values);
+    return is_moving_average(q) ? LT_OK : detect_rounding(q, values);
 }

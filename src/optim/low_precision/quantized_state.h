@@ -45,6 +45,6 @@ LT_MUST_CHECK lt_status lt_quantized_to_checkpoint(const lt_quantized *q, lt_ten
 LT_MUST_CHECK lt_status lt_quantized_from_checkpoint(lt_quantized *q, lt_tensor *values);
 /* Replaces a checkpoint's Cholesky factor [n,n] by C C^T, on the host; leaves other matrices unchanged. Errors:
  * LT_E_UNSUPPORTED (it is one, in memory that the host cannot read). */
-LT_MUST_CHECK lt_status lt_quantized_convert(lt_tensor *values, bool *converted);
+LT_MUST_CHECK lt_status lt_quantized_expand_cholesky(lt_tensor *values, bool *converted);
 
 #endif

@@ -96,7 +96,7 @@ static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t en
     return st;
 }
 
-static size_t end_of(const lt_optim *o, size_t begin)
+static size_t end_of_slot_batch(const lt_optim *o, size_t begin)
 {
     int64_t elements = 0;
     size_t end = begin;
@@ -119,7 +119,7 @@ lt_status lt_optim_step_slots(lt_optim *o)
         due[i] = lt_slot_is_due(&o->slot[i]);
     }
     for (size_t begin = 0, end; begin < o->count && !st; begin = end) {
-        end = end_of(o, begin);
+        end = end_of_slot_batch(o, begin);
         st = step_some(o, due, begin, end);
     }
     for (size_t i = 0; i < o->count && had; i++)

@@ -39,7 +39,7 @@ lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
     return st;
 }
 
-static lt_status run(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
+static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 {
     const lt_device *d = y->device;
     job.y = lt_tensor_view(y);
@@ -55,17 +55,19 @@ static lt_status run(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 lt_status lt_vec_axpby(lt_tensor *y, double alpha, const lt_tensor *x, double beta,
                        const lt_scalars *s)
 {
-    return run(y, (lt_vec_job){LT_VEC_AXPBY, alpha, beta, .a = lt_tensor_view(x)}, s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, alpha, beta, .a = lt_tensor_view(x)}, s);
 }
 
 lt_status lt_vec_lerp(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
 {
-    return run(y, (lt_vec_job){LT_VEC_AXPBY, weight, 1 - weight, .a = lt_tensor_view(x)}, s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, weight, 1 - weight, .a = lt_tensor_view(x)},
+                       s);
 }
 
 lt_status lt_vec_lerp_sq(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
 {
-    return run(y, (lt_vec_job){LT_VEC_SQUARE, weight, 1 - weight, .a = lt_tensor_view(x)}, s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_SQUARE, weight, 1 - weight, .a = lt_tensor_view(x)},
+                       s);
 }
 
 lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a, double beta,
@@ -73,11 +75,11 @@ lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a, double be
 {
     const lt_vec_job job = {LT_VEC_RSQRT,          alpha, beta, eps, .a = lt_tensor_view(a),
                             .b = lt_tensor_view(b)};
-    return run(y, job, s);
+    return run_vec_job(y, job, s);
 }
 
 lt_status lt_vec_add_lr(lt_tensor *y, double alpha, const lt_tensor *x, const lt_scalars *s)
 {
     const lt_vec_job job = {LT_VEC_AXPBY, alpha, 1, .factor.lr = true, .a = lt_tensor_view(x)};
-    return run(y, job, s);
+    return run_vec_job(y, job, s);
 }

@@ -21,7 +21,7 @@ static const lt_lamb_config *config_of(const lt_trust *t)
 
 /* --- Batched kernels --- */
 
-static bool remember_mean(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool update_first_moment(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lt_lamb_config *c = config_of(t);
     job->alpha = c->grad_averaging ? 1 - c->beta1 : 1;
@@ -31,7 +31,7 @@ static bool remember_mean(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static bool remember_square(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool update_second_moment(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lt_lamb_config *c = config_of(t);
     job->op = LT_VEC_SQUARE;
@@ -42,24 +42,24 @@ static bool remember_square(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static void correct(const lt_lamb_config *c, double beta, lt_vec_job *job)
+static void add_bias_correction(const lt_lamb_config *c, double beta, lt_vec_job *job)
 {
     job->factor.bias = c->bias_correction ? 1 : 0;
     job->factor.base = beta;
 }
 
-static bool take_mean(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool copy_first_moment(const lt_trust *t, size_t i, lt_vec_job *job)
 {
-    correct(config_of(t), config_of(t)->beta1, job);
+    add_bias_correction(config_of(t), config_of(t)->beta1, job);
     job->a = lt_tensor_view(t->due[i]->state[MEAN]);
     job->y = lt_trust_update_view(t, i);
     return true;
 }
 
-static bool divide(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool divide_by_second_moment(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lt_lamb_config *c = config_of(t);
-    correct(c, c->beta2, job);
+    add_bias_correction(c, c->beta2, job);
     job->op = LT_VEC_RSQRT;
     job->beta = 1;
     job->gamma = c->eps;
@@ -68,25 +68,26 @@ static bool divide(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool apply_update(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     job->alpha = -t->due[i]->lr_scale;
     job->beta = 1;
     job->factor.lr = true;
-    lt_trust_scale(t, i, job);
+    lt_trust_scale_by_ratio(t, i, job);
     job->a = lt_trust_update_view(t, i);
     job->y = lt_tensor_view(t->due[i]->param->value);
     return true;
 }
 
-static lt_status update(lt_trust *t, lt_trust_batch batch)
+static lt_status update_batch(lt_trust *t, lt_trust_batch batch)
 {
-    static lt_trust_rule *const direction[] = {
-        lt_trust_take_gradient, remember_mean, remember_square, take_mean, divide, lt_trust_decay};
-    static lt_trust_rule *const last[] = {move};
-    LT_TRY(lt_trust_vec(t, batch, direction, sizeof direction / sizeof *direction));
-    LT_TRY(lt_trust_ratios(t, batch, false));
-    return lt_trust_vec(t, batch, last, 1);
+    static lt_trust_rule *const direction[] = {lt_trust_copy_gradient,  update_first_moment,
+                                               update_second_moment,    copy_first_moment,
+                                               divide_by_second_moment, lt_trust_add_decay};
+    static lt_trust_rule *const last[] = {apply_update};
+    LT_TRY(lt_trust_run_rules(t, batch, direction, sizeof direction / sizeof *direction));
+    LT_TRY(lt_trust_compute_ratios(t, batch, false));
+    return lt_trust_run_rules(t, batch, last, 1);
 }
 
 /* --- Operations --- */
@@ -94,7 +95,7 @@ static lt_status update(lt_trust *t, lt_trust_batch batch)
 static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
     (void)scalars; /* kernels read self->scalars */
-    return lt_trust_each((lt_trust *)self, update);
+    return lt_trust_step_in_batches((lt_trust *)self, update_batch);
 }
 
 static const lt_optim_ops ops = {

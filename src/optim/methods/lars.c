@@ -17,20 +17,20 @@ typedef struct lars {
 
 /* --- Batched kernels --- */
 
-static bool take(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool copy_scaled_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
 {
-    lt_trust_scale(t, i, job);
-    return lt_trust_take_gradient(t, i, job);
+    lt_trust_scale_by_ratio(t, i, job);
+    return lt_trust_copy_gradient(t, i, job);
 }
 
-static bool decay(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool add_scaled_decay(const lt_trust *t, size_t i, lt_vec_job *job)
 {
-    lt_trust_scale(t, i, job);
-    return lt_trust_decay(t, i, job);
+    lt_trust_scale_by_ratio(t, i, job);
+    return lt_trust_add_decay(t, i, job);
 }
 
 /* A parameter's first update initializes its momentum. */
-static bool remember(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool update_momentum(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lars *l = (const lars *)t;
     const bool first = t->due[i]->updates == 0;
@@ -41,7 +41,7 @@ static bool remember(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static bool look_ahead(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool add_nesterov_momentum(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     job->alpha = ((const lars *)t)->momentum;
     job->beta = 1;
@@ -50,7 +50,7 @@ static bool look_ahead(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
+static bool apply_update(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     const lars *l = (const lars *)t;
     const lt_slot *slot = t->due[i];
@@ -63,18 +63,18 @@ static bool move(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-static lt_status update(lt_trust *t, lt_trust_batch batch)
+static lt_status update_batch(lt_trust *t, lt_trust_batch batch)
 {
     const lars *l = (const lars *)t;
-    lt_trust_rule *rules[LT_TRUST_RULES] = {take, decay};
+    lt_trust_rule *rules[LT_TRUST_RULES] = {copy_scaled_gradient, add_scaled_decay};
     size_t count = 2;
     if (l->momentum > 0)
-        rules[count++] = remember;
+        rules[count++] = update_momentum;
     if (l->momentum > 0 && l->nesterov)
-        rules[count++] = look_ahead;
-    rules[count++] = move;
-    LT_TRY(lt_trust_ratios(t, batch, true));
-    return lt_trust_vec(t, batch, rules, count);
+        rules[count++] = add_nesterov_momentum;
+    rules[count++] = apply_update;
+    LT_TRY(lt_trust_compute_ratios(t, batch, true));
+    return lt_trust_run_rules(t, batch, rules, count);
 }
 
 /* --- Operations --- */
@@ -82,7 +82,7 @@ static lt_status update(lt_trust *t, lt_trust_batch batch)
 static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
     (void)scalars; /* kernels read self->scalars */
-    return lt_trust_each((lt_trust *)self, update);
+    return lt_trust_step_in_batches((lt_trust *)self, update_batch);
 }
 
 /* A first update initializes momentum. */

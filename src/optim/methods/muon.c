@@ -72,7 +72,7 @@ static lt_view scratch_at(const muon *m, int which, int64_t at)
     return v;
 }
 
-static lt_view matrix_at(const muon *m, int which, int64_t at, int64_t rows, int64_t cols)
+static lt_view scratch_matrix_at(const muon *m, int which, int64_t at, int64_t rows, int64_t cols)
 {
     lt_view v = scratch_at(m, which, at);
     v.shape = LT_SHAPE(rows, cols);
@@ -81,14 +81,14 @@ static lt_view matrix_at(const muon *m, int which, int64_t at, int64_t rows, int
     return v;
 }
 
-static lt_view matrix_of(const muon *m, const matrix *x, int which)
+static lt_view scratch_matrix(const muon *m, const matrix *x, int which)
 {
-    return matrix_at(m, which, x->at, x->rows, x->cols);
+    return scratch_matrix_at(m, which, x->at, x->rows, x->cols);
 }
 
 /* Views a matrix with the parameter's dimensions. The order of columns is free: that of the parameter's memory if
  * its first dimension is outermost there, so that kernels pass over both contiguously. */
-static lt_view values_of(const muon *m, const matrix *x, int which)
+static lt_view scratch_in_param_shape(const muon *m, const matrix *x, int which)
 {
     const lt_view value = lt_tensor_view(x->slot->param->value);
     lt_view v = scratch_at(m, which, x->at);
@@ -105,7 +105,7 @@ static lt_view values_of(const muon *m, const matrix *x, int which)
 
 typedef void vec_rule(const muon *m, const batch *b, const matrix *x, lt_vec_job *job);
 
-static lt_status vec(muon *m, const batch *b, vec_rule *rule)
+static lt_status run_vec_rule(muon *m, const batch *b, vec_rule *rule)
 {
     size_t count = 0;
     for (size_t i = b->begin; i < b->end; i++) {
@@ -116,7 +116,7 @@ static lt_status vec(muon *m, const batch *b, vec_rule *rule)
     return lt_optim_vec(&m->base, m->vec, count);
 }
 
-static void remember(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void update_momentum(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     (void)b;
     job->alpha = 1 - m->config.momentum;
@@ -126,43 +126,43 @@ static void remember(const muon *m, const batch *b, const matrix *x, lt_vec_job 
     job->y = lt_tensor_view(x->slot->state[0]);
 }
 
-static void take_mean(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void copy_momentum(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     job->alpha = m->config.nesterov ? m->config.momentum : 1;
     job->a = lt_tensor_view(x->slot->state[0]);
-    job->y = values_of(m, x, b->x);
+    job->y = scratch_in_param_shape(m, x, b->x);
 }
 
-static void look_ahead(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void add_nesterov_gradient(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     job->alpha = 1 - m->config.momentum;
     job->beta = 1;
     job->factor.grad_scale = true;
     job->a = lt_tensor_view(x->slot->param->grad);
-    job->y = values_of(m, x, b->x);
+    job->y = scratch_in_param_shape(m, x, b->x);
 }
 
-static double scale_of(const muon *m, const matrix *x)
+static double update_scale(const muon *m, const matrix *x)
 {
     const double rows = (double)x->rows, cols = (double)x->cols;
     return m->config.scale == LT_MUON_ORIGINAL ? sqrt(fmax(1, x->tall))
                                                : rms_of_adamw * sqrt(fmax(rows, cols));
 }
 
-static void decay(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void add_weight_decay(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     job->alpha = x->slot->weight_decay;
-    job->beta = scale_of(m, x);
+    job->beta = update_scale(m, x);
     job->a = lt_tensor_view(x->slot->param->value);
-    job->y = values_of(m, x, b->x);
+    job->y = scratch_in_param_shape(m, x, b->x);
 }
 
-static void move(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void apply_update(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
 {
     job->alpha = -x->slot->lr_scale;
     job->beta = 1;
     job->factor.lr = true;
-    job->a = values_of(m, x, b->x);
+    job->a = scratch_in_param_shape(m, x, b->x);
     job->y = lt_tensor_view(x->slot->param->value);
 }
 
@@ -175,26 +175,26 @@ static lt_status orthogonalise(muon *m, batch *b)
     for (size_t i = 0; i < count; i++) {
         const matrix *x = m->due[b->begin + i];
         m->job[i] = (lt_orthogonal_job){
-            .x = matrix_of(m, x, b->x), .y = matrix_of(m, x, b->y), .dim = x->dim};
+            .x = scratch_matrix(m, x, b->x), .y = scratch_matrix(m, x, b->y), .dim = x->dim};
     }
-    if (lt_orthogonal_swaps(how)) {
+    if (lt_orthogonal_result_is_in_y(how)) {
         b->x = Y;
         b->y = X;
     }
     return lt_orthogonal_run(&m->orthogonal, &m->base, how, m->job, count);
 }
 
-static lt_status update(muon *m, batch b)
+static lt_status update_batch(muon *m, batch b)
 {
     b.x = X;
     b.y = Y;
-    LT_TRY(vec(m, &b, remember));
-    LT_TRY(vec(m, &b, take_mean));
+    LT_TRY(run_vec_rule(m, &b, update_momentum));
+    LT_TRY(run_vec_rule(m, &b, copy_momentum));
     if (m->config.nesterov)
-        LT_TRY(vec(m, &b, look_ahead));
+        LT_TRY(run_vec_rule(m, &b, add_nesterov_gradient));
     LT_TRY(orthogonalise(m, &b));
-    LT_TRY(vec(m, &b, decay));
-    return vec(m, &b, move);
+    LT_TRY(run_vec_rule(m, &b, add_weight_decay));
+    return run_vec_rule(m, &b, apply_update);
 }
 
 /* --- A step --- */
@@ -215,7 +215,7 @@ static batch next_batch(const muon *m, size_t begin, size_t count)
 }
 
 /* Returns the elements of the largest batch of this rank's matrices; their squares have no more. */
-static int64_t most_elements(const muon *m)
+static int64_t largest_batch_elements(const muon *m)
 {
     int64_t all = 0, largest = batch_elements;
     for (size_t i = 0; i < m->count; i++) {
@@ -228,10 +228,10 @@ static int64_t most_elements(const muon *m)
     return all < largest ? all : largest;
 }
 
-static lt_status prepare(muon *m)
+static lt_status allocate_workspace(muon *m)
 {
     lt_device *device = m->base.device;
-    const int64_t elements = most_elements(m);
+    const int64_t elements = largest_batch_elements(m);
     if (m->ready)
         return LT_OK;
     for (int i = 0; i < SCRATCHES && elements; i++)
@@ -273,7 +273,7 @@ static lt_status update_matrices(muon *m)
             m->due[count++] = &m->matrix[i];
     for (size_t begin = 0; begin < count;) {
         const batch b = next_batch(m, begin, count);
-        LT_TRY(update(m, b));
+        LT_TRY(update_batch(m, b));
         begin = b.end;
     }
     return LT_OK;
@@ -283,7 +283,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 {
     (void)scalars; /* kernels read self->scalars */
     muon *m = (muon *)self;
-    LT_TRY(prepare(m));
+    LT_TRY(allocate_workspace(m));
     LT_TRY(update_by_adamw(m));
     const int64_t begin = lt_clock_nanoseconds();
     LT_TRY(update_matrices(m));
@@ -300,7 +300,7 @@ static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
     return index == 0 || ((const muon *)self)->adamw[slot - self->slot];
 }
 
-static double nanoseconds(const lt_optim *self, const lt_slot *slot)
+static double estimate_nanoseconds(const lt_optim *self, const lt_slot *slot)
 {
     const muon *m = (const muon *)self;
     for (size_t i = 0; i < m->count; i++) {
@@ -338,7 +338,7 @@ static const lt_optim_ops ops = {
     .bytes = sizeof(muon),
     .slot_state = {"m", "v"},
     .has_state = has_state,
-    .nanoseconds = nanoseconds,
+    .nanoseconds = estimate_nanoseconds,
     .step = step,
     .by_entries = true,
     .by_slots = true,
@@ -347,7 +347,7 @@ static const lt_optim_ops ops = {
     .destroy = destroy,
 };
 
-static matrix describe(lt_slot *slot)
+static matrix describe_matrix(lt_slot *slot)
 {
     const lt_shape shape = lt_tensor_shape(slot->param->value);
     const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
@@ -363,16 +363,16 @@ static matrix describe(lt_slot *slot)
 }
 
 /* Chooses the matrices: weights of 2 and more dimensions that the config does not leave to AdamW. */
-static lt_status choose(muon *m)
+static lt_status choose_matrices(muon *m)
 {
-    LT_TRY(lt_names_find(&m->config.adamw_params, "muon: adamw_params", &m->base, m->adamw));
+    LT_TRY(lt_name_regex_match(&m->config.adamw_params, "muon: adamw_params", &m->base, m->adamw));
     for (size_t i = 0; i < m->base.count; i++) {
         lt_slot *slot = &m->base.slot[i];
         const lt_shape shape = lt_tensor_shape(slot->param->value);
         m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_ROLE_WEIGHT
                       || !lt_shape_count(shape);
         if (!m->adamw[i])
-            m->matrix[m->count++] = describe(slot);
+            m->matrix[m->count++] = describe_matrix(slot);
     }
     return LT_OK;
 }
@@ -388,7 +388,7 @@ static lt_status check_backend(const lt_optim *o)
     return lt_optim_need(o, be->frobenius != NULL, "frobenius");
 }
 
-static lt_status build(muon *m)
+static lt_status init_muon(muon *m)
 {
     const size_t slots = m->base.count;
     LT_TRY(check_backend(&m->base));
@@ -400,7 +400,7 @@ static lt_status build(muon *m)
     if (!m->adamw || !m->matrix || !m->due || !m->vec || !m->job)
         return LT_E_NOMEM;
     LT_TRY(lt_optim_count_per_param(&m->base));
-    return choose(m);
+    return choose_matrices(m);
 }
 
 lt_status lt_optim_muon(lt_optim **out, const lt_params *params, const lt_muon_config *config)
@@ -412,7 +412,7 @@ lt_status lt_optim_muon(lt_optim **out, const lt_params *params, const lt_muon_c
     muon *m = (muon *)o;
     m->config = c;
     m->kernel = (lt_adam_kernel){c.beta1, c.beta2, c.eps, true};
-    lt_status st = build(m);
+    lt_status st = init_muon(m);
     if (st) {
         lt_optim_free(&o);
         return st;
@@ -442,12 +442,12 @@ double lt_muon_seconds(const lt_optim *optim)
 
 static lt_status set_adamw_params(void *config, const char *text)
 {
-    return lt_names_set(&((lt_muon_config *)config)->adamw_params, "--adamw-params", text);
+    return lt_name_regex_set(&((lt_muon_config *)config)->adamw_params, "--adamw-params", text);
 }
 
 static lt_status read_adamw_params(void *config, const lt_json_value *v)
 {
-    return lt_names_read(&((lt_muon_config *)config)->adamw_params, v);
+    return lt_name_regex_read(&((lt_muon_config *)config)->adamw_params, v);
 }
 
 static lt_status set_coefficients(void *config, const char *text)

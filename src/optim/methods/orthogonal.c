@@ -38,12 +38,12 @@ int lt_orthogonal_iterations(const lt_orthogonalization *how)
     return how->iterations ? how->iterations : USUAL_ITERATIONS;
 }
 
-bool lt_orthogonal_swaps(const lt_orthogonalization *how)
+bool lt_orthogonal_result_is_in_y(const lt_orthogonalization *how)
 {
     return how->method != LT_ORTHOGONAL_SVD && lt_orthogonal_iterations(how) % 2;
 }
 
-static bool has_own(const lt_orthogonalization *how)
+static bool has_custom_coefficients(const lt_orthogonalization *how)
 {
     return fabs(how->coefficients[0]) + fabs(how->coefficients[1]) + fabs(how->coefficients[2]) > 0;
 }
@@ -54,7 +54,9 @@ static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
     const bool is_express = how->method == LT_ORTHOGONAL_POLAR_EXPRESS;
     const int at = i < EXPRESS - 1 ? i : EXPRESS - 1;
     const double by = is_express && at < EXPRESS - 1 ? safety : 1;
-    const double *from = is_express ? express[at] : has_own(how) ? how->coefficients : usual;
+    const double *from = is_express                     ? express[at]
+                         : has_custom_coefficients(how) ? how->coefficients
+                                                        : usual;
     c[0] = from[0] / by;
     c[1] = from[1] / (by * by * by);
     c[2] = from[2] / (by * by * by * by * by);
@@ -63,7 +65,7 @@ static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
 /* --- Memory --- */
 
 /* Writes the norms of count views to o->norms from index `to` on. */
-static lt_status measure(lt_orthogonal *o, const lt_optim *optim, size_t count, size_t to)
+static lt_status measure_norms(lt_orthogonal *o, const lt_optim *optim, size_t count, size_t to)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
@@ -94,7 +96,7 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
     LT_TRY(lt_tensor_fill(o->one, 1));
     LT_TRY(lt_tensor_new(&o->norms, device, LT_F64, LT_SHAPE((int64_t)matrices + 1)));
     o->view[0] = lt_tensor_view(o->one);
-    return measure(o, optim, 1, matrices);
+    return measure_norms(o, optim, 1, matrices);
 }
 
 void lt_orthogonal_close(lt_orthogonal *o)
@@ -113,19 +115,19 @@ void lt_orthogonal_close(lt_orthogonal *o)
 
 /* --- Batched kernels --- */
 
-static int64_t small(const lt_orthogonal_job *job)
+static int64_t smaller_dim(const lt_orthogonal_job *job)
 {
     return job->x.shape.dim[job->dim];
 }
 
-static lt_view square(const lt_orthogonal *o, const lt_tensor *from, const lt_orthogonal_job *job,
-                      size_t i)
+static lt_view square_matrix_view(const lt_orthogonal *o, const lt_tensor *from,
+                                  const lt_orthogonal_job *job, size_t i)
 {
     lt_view v = lt_tensor_view(from);
     v.data = (char *)v.data + (size_t)o->at[i] * lt_dtype_size(v.dtype);
     v.version = 0;
-    v.shape = LT_SHAPE(small(&job[i]), small(&job[i]));
-    v.stride[0] = small(&job[i]);
+    v.shape = LT_SHAPE(smaller_dim(&job[i]), smaller_dim(&job[i]));
+    v.stride[0] = smaller_dim(&job[i]);
     v.stride[1] = 1;
     return v;
 }
@@ -136,12 +138,12 @@ static const double *norm_at(const lt_orthogonal *o, size_t i)
 }
 
 /* X = X / (|X| * margin) */
-static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margin,
-                           const lt_orthogonal_job *job, size_t count)
+static lt_status divide_by_norms(lt_orthogonal *o, const lt_optim *optim, double margin,
+                                 const lt_orthogonal_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         o->view[i] = job[i].x;
-    LT_TRY(measure(o, optim, count, 0));
+    LT_TRY(measure_norms(o, optim, count, 0));
     for (size_t i = 0; i < count; i++)
         o->vec[i] = (lt_vec_job){
             .op = LT_VEC_AXPBY,
@@ -154,15 +156,16 @@ static lt_status make_unit(lt_orthogonal *o, const lt_optim *optim, double margi
 }
 
 /* A = X X^T or X^T X; with of_square: B = b B + c A A. */
-static lt_status grams(lt_orthogonal *o, const lt_optim *optim, const double *of_square,
-                       const lt_orthogonal_job *job, size_t count)
+static lt_status compute_gram_matrices(lt_orthogonal *o, const lt_optim *optim,
+                                       const double *of_square, const lt_orthogonal_job *job,
+                                       size_t count)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     for (size_t i = 0; i < count; i++)
         o->gram[i] = (lt_gram_job){
-            .g = of_square ? square(o, o->a, job, i) : job[i].x,
-            .f = square(o, of_square ? o->b : o->a, job, i),
+            .g = of_square ? square_matrix_view(o, o->a, job, i) : job[i].x,
+            .f = square_matrix_view(o, of_square ? o->b : o->a, job, i),
             .dim = of_square ? 0 : job[i].dim,
             .alpha = of_square ? of_square[2] : 1,
             .beta = of_square ? of_square[1] : 0,
@@ -176,8 +179,8 @@ static lt_status copy_squares(lt_orthogonal *o, const lt_optim *optim, const lt_
     for (size_t i = 0; i < count; i++)
         o->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                  .alpha = 1,
-                                 .a = square(o, o->a, job, i),
-                                 .y = square(o, o->b, job, i)};
+                                 .a = square_matrix_view(o, o->a, job, i),
+                                 .y = square_matrix_view(o, o->b, job, i)};
     return lt_optim_vec(optim, o->vec, count);
 }
 
@@ -189,43 +192,44 @@ static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
         lt_vec_job *v = &o->vec[i];
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = a, .beta = 1};
         v->a = lt_tensor_view(o->one);
-        v->y = square(o, o->b, job, i);
-        v->y.stride[0] = small(&job[i]) + 1;
-        v->y.shape = v->a.shape = LT_SHAPE(small(&job[i]));
+        v->y = square_matrix_view(o, o->b, job, i);
+        v->y.stride[0] = smaller_dim(&job[i]) + 1;
+        v->y.shape = v->a.shape = LT_SHAPE(smaller_dim(&job[i]));
         v->a.stride[0] = 0;
     }
     return lt_optim_vec(optim, o->vec, count);
 }
 
 /* Y = B X, or X B; swaps X and Y. */
-static lt_status multiply(lt_orthogonal *o, const lt_optim *optim, lt_orthogonal_job *job,
-                          size_t count)
+static lt_status multiply_and_swap(lt_orthogonal *o, const lt_optim *optim, lt_orthogonal_job *job,
+                                   size_t count)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     for (size_t i = 0; i < count; i++) {
         const lt_view x = job[i].x;
         o->product[i] = (lt_mode_product_job){
-            .g = x, .y = job[i].y, .m = square(o, o->b, job, i), .dim = job[i].dim};
+            .g = x, .y = job[i].y, .m = square_matrix_view(o, o->b, job, i), .dim = job[i].dim};
         job[i].x = job[i].y;
         job[i].y = x;
     }
     return be->mode_product(ctx, o->product, count, optim->scalars);
 }
 
-static lt_status iterate(lt_orthogonal *o, const lt_optim *optim, const lt_orthogonalization *how,
-                         lt_orthogonal_job *job, size_t count)
+static lt_status run_newton_schulz(lt_orthogonal *o, const lt_optim *optim,
+                                   const lt_orthogonalization *how, lt_orthogonal_job *job,
+                                   size_t count)
 {
     double c[3];
     const double margin = how->method == LT_ORTHOGONAL_POLAR_EXPRESS ? safety : 1;
-    LT_TRY(make_unit(o, optim, margin, job, count));
+    LT_TRY(divide_by_norms(o, optim, margin, job, count));
     for (int i = 0; i < lt_orthogonal_iterations(how); i++) {
         coefficients_of(how, i, c);
-        LT_TRY(grams(o, optim, NULL, job, count));
+        LT_TRY(compute_gram_matrices(o, optim, NULL, job, count));
         LT_TRY(copy_squares(o, optim, job, count));
-        LT_TRY(grams(o, optim, c, job, count));
+        LT_TRY(compute_gram_matrices(o, optim, c, job, count));
         LT_TRY(add_identity(o, optim, c[0], job, count));
-        LT_TRY(multiply(o, optim, job, count));
+        LT_TRY(multiply_and_swap(o, optim, job, count));
     }
     return LT_OK;
 }
@@ -246,9 +250,10 @@ static int64_t offset_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
     return at;
 }
 
-static lt_status decompose(const lt_orthogonal_job *job, void *host, double *matrix, int64_t count)
+static lt_status orthogonalize_on_host(const lt_orthogonal_job *job, void *host, double *matrix,
+                                       int64_t count)
 {
-    const int64_t rows = small(job), cols = count / rows;
+    const int64_t rows = smaller_dim(job), cols = count / rows;
     const bool wide = job->x.dtype == LT_F64;
     double *f64 = host;
     float *f32 = host;
@@ -282,7 +287,7 @@ static lt_status by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
     if (!st)
         st = be->sync(ctx);
     if (!st)
-        st = decompose(job, host, matrix, count);
+        st = orthogonalize_on_host(job, host, matrix, count);
     if (!st)
         st = be->copy(ctx, job->x.data, host, bytes, LT_COPY_IN);
     if (!st)
@@ -303,9 +308,9 @@ lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
         return LT_OK;
     for (size_t i = 0; i < count; i++) {
         o->at[i] = at;
-        at += small(&job[i]) * small(&job[i]);
+        at += smaller_dim(&job[i]) * smaller_dim(&job[i]);
     }
-    return iterate(o, optim, how, job, count);
+    return run_newton_schulz(o, optim, how, job, count);
 }
 
 /* --- Parsing of coefficients --- */

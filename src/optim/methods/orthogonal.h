@@ -35,7 +35,7 @@ void lt_orthogonal_close(lt_orthogonal *o);
 lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
                             const lt_orthogonalization *how, lt_orthogonal_job *job, size_t count);
 /* Returns true if lt_orthogonal_run() leaves the result in the memory of y, not of x. */
-bool lt_orthogonal_swaps(const lt_orthogonalization *how);
+bool lt_orthogonal_result_is_in_y(const lt_orthogonalization *how);
 int lt_orthogonal_iterations(const lt_orthogonalization *how);
 /* Returns true if the method runs on the device alone. */
 static inline bool lt_orthogonal_is_capturable(const lt_orthogonalization *how)

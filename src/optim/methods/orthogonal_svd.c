@@ -21,7 +21,7 @@ static double dot(const double *a, const double *b, int64_t count)
     return sum;
 }
 
-static void rotate(double *a, double *b, double c, double s, int64_t count)
+static void rotate_rows(double *a, double *b, double c, double s, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) {
         const double x = a[i], y = b[i];
@@ -41,8 +41,8 @@ static bool make_pair_orthogonal(double *x, double *j, int64_t rows, int64_t col
     const double zeta = (bb - aa) / (2 * ab);
     const double t = copysign(1, zeta) / (fabs(zeta) + sqrt(1 + zeta * zeta));
     const double c = 1 / sqrt(1 + t * t);
-    rotate(a, b, c, c * t, cols);
-    rotate(j + p * rows, j + q * rows, c, c * t, rows);
+    rotate_rows(a, b, c, c * t, cols);
+    rotate_rows(j + p * rows, j + q * rows, c, c * t, rows);
     return false;
 }
 
@@ -58,7 +58,7 @@ static void make_orthogonal(double *x, double *j, int64_t rows, int64_t cols)
 }
 
 /* Normalizes rows; those that are zero up to rounding become 0. */
-static void make_unit(double *x, int64_t rows, int64_t cols)
+static void normalize_rows(double *x, int64_t rows, int64_t cols)
 {
     double largest = 0;
     for (int64_t p = 0; p < rows; p++)
@@ -82,7 +82,7 @@ lt_status lt_orthogonal_svd(double *matrix, int64_t rows, int64_t cols)
         j[i * rows + i] = 1;
     if (!st) {
         make_orthogonal(x, j, rows, cols);
-        make_unit(x, rows, cols);
+        normalize_rows(x, rows, cols);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < cols; c++) {
                 double sum = 0;

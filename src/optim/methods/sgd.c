@@ -14,7 +14,7 @@ typedef struct sgd {
     bool *first; /* per item: is its first update */
 } sgd;
 
-static void mark_first(sgd *s)
+static void mark_first_updates(sgd *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->base.count; i++)
@@ -28,7 +28,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     void *ctx;
     const lt_backend *be = lt_optim_backend(self, &ctx);
     LT_TRY(lt_optim_need(self, be->sgd != NULL, "sgd"));
-    mark_first(s);
+    mark_first_updates(s);
     return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
 }
 

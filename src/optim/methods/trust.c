@@ -32,7 +32,8 @@ static size_t list_jobs(const lt_trust *t, size_t i, lt_trust_rule *const *rule,
     return count;
 }
 
-lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule, size_t rules)
+lt_status lt_trust_run_rules(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule,
+                             size_t rules)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&t->base, &ctx);
@@ -51,7 +52,7 @@ lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *
     return LT_OK;
 }
 
-bool lt_trust_take_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
+bool lt_trust_copy_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     job->factor.grad_scale = true;
     job->a = lt_tensor_view(t->due[i]->param->grad);
@@ -59,7 +60,7 @@ bool lt_trust_take_gradient(const lt_trust *t, size_t i, lt_vec_job *job)
     return true;
 }
 
-bool lt_trust_decay(const lt_trust *t, size_t i, lt_vec_job *job)
+bool lt_trust_add_decay(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     job->alpha = t->due[i]->weight_decay;
     job->beta = 1;
@@ -71,7 +72,7 @@ bool lt_trust_decay(const lt_trust *t, size_t i, lt_vec_job *job)
 /* --- Ratios --- */
 
 /* Returns the first count columns of a row of the table. */
-static lt_view row(const lt_trust *t, lt_trust_row which, int64_t count)
+static lt_view table_row(const lt_trust *t, lt_trust_row which, int64_t count)
 {
     lt_view v = lt_tensor_view(t->table);
     v.data = (double *)v.data + (size_t)which * t->base.count;
@@ -81,16 +82,16 @@ static lt_view row(const lt_trust *t, lt_trust_row which, int64_t count)
 }
 
 /* vec multiplies by a quotient: the ratio over the number 1, which is stored after the rows. */
-void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job)
+void lt_trust_scale_by_ratio(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     if (t->column[i] < 0)
         return;
-    job->factor.over = (const double *)row(t, LT_TRUST_RATIO, 1).data + t->column[i];
-    job->factor.under = row(t, LT_TRUST_ROWS, 1).data;
+    job->factor.over = (const double *)table_row(t, LT_TRUST_RATIO, 1).data + t->column[i];
+    job->factor.under = table_row(t, LT_TRUST_ROWS, 1).data;
 }
 
 /* Assigns table columns to the batch's parameters that use a trust ratio; returns their number. */
-static size_t choose(lt_trust *t, lt_trust_batch batch)
+static size_t assign_ratio_columns(lt_trust *t, lt_trust_batch batch)
 {
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
@@ -104,7 +105,8 @@ static size_t choose(lt_trust *t, lt_trust_batch batch)
     return count;
 }
 
-static lt_status measure(lt_trust *t, lt_trust_batch batch, lt_trust_row which, bool of_gradients)
+static lt_status measure_norms(lt_trust *t, lt_trust_batch batch, lt_trust_row which,
+                               bool of_gradients)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&t->base, &ctx);
@@ -116,19 +118,19 @@ static lt_status measure(lt_trust *t, lt_trust_batch batch, lt_trust_row which, 
                                : of_gradients           ? lt_tensor_view(param->grad)
                                                         : lt_trust_update_view(t, i);
     }
-    const lt_view out = row(t, which, count);
+    const lt_view out = table_row(t, which, count);
     return be->frobenius(ctx, t->view, (size_t)count, &out);
 }
 
-lt_status lt_trust_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients)
+lt_status lt_trust_compute_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&t->base, &ctx);
-    const size_t count = choose(t, batch);
+    const size_t count = assign_ratio_columns(t, batch);
     if (!count)
         return LT_OK;
-    LT_TRY(measure(t, batch, LT_TRUST_WEIGHT, of_gradients));
-    LT_TRY(measure(t, batch, LT_TRUST_UPDATE, of_gradients));
+    LT_TRY(measure_norms(t, batch, LT_TRUST_WEIGHT, of_gradients));
+    LT_TRY(measure_norms(t, batch, LT_TRUST_UPDATE, of_gradients));
     lt_view table = lt_tensor_view(t->table);
     table.shape = LT_SHAPE(LT_TRUST_ROWS, (int64_t)count);
     table.stride[0] = (int64_t)t->base.count;
@@ -154,7 +156,7 @@ static lt_trust_batch next_batch(lt_trust *t, size_t begin, size_t count)
 }
 
 /* Returns the elements of the largest batch of this rank's parameters. */
-static int64_t most_elements(const lt_trust *t)
+static int64_t largest_batch_elements(const lt_trust *t)
 {
     int64_t all = 0, largest = batch_elements;
     for (size_t i = 0; i < t->base.count; i++) {
@@ -166,10 +168,11 @@ static int64_t most_elements(const lt_trust *t)
     return all < largest ? all : largest;
 }
 
-static lt_status prepare(lt_trust *t)
+static lt_status allocate_workspace(lt_trust *t)
 {
     lt_device *device = t->base.device;
-    const int64_t elements = most_elements(t), rows = LT_TRUST_ROWS * (int64_t)t->base.count;
+    const int64_t elements = largest_batch_elements(t),
+                  rows = LT_TRUST_ROWS * (int64_t)t->base.count;
     if (t->table)
         return LT_OK;
     if (!t->scratch && elements)
@@ -188,10 +191,10 @@ static lt_status prepare(lt_trust *t)
     return st;
 }
 
-lt_status lt_trust_each(lt_trust *t, lt_trust_fn *update)
+lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update)
 {
     size_t count = 0;
-    LT_TRY(prepare(t));
+    LT_TRY(allocate_workspace(t));
     for (size_t i = 0; i < t->base.count; i++)
         if (lt_slot_is_due(&t->base.slot[i]))
             t->due[count++] = &t->base.slot[i];
@@ -219,7 +222,7 @@ static lt_status check_backend(const lt_optim *o)
     return lt_optim_need(o, be->trust_ratio != NULL, "trust_ratio");
 }
 
-static lt_status build(lt_trust *t)
+static lt_status allocate_lists(lt_trust *t)
 {
     const size_t slots = t->base.count;
     LT_TRY(check_backend(&t->base));
@@ -239,7 +242,7 @@ lt_status lt_trust_new(lt_optim **out, const lt_optim_ops *ops, const lt_params 
 {
     lt_optim *o = NULL;
     LT_TRY(lt_optim_new(&o, ops, params, weight_decay, scope));
-    const lt_status st = build((lt_trust *)o);
+    const lt_status st = allocate_lists((lt_trust *)o);
     if (st)
         lt_optim_free(&o);
     else

@@ -45,7 +45,7 @@ bool lt_trust_is_prepared(const lt_optim *self);
 
 typedef lt_status lt_trust_fn(lt_trust *t, lt_trust_batch batch);
 /* Runs a step: calls update for each batch. */
-lt_status lt_trust_each(lt_trust *t, lt_trust_fn *update);
+lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update);
 
 /* Returns a view of due[i]'s update in the workspace. */
 lt_view lt_trust_update_view(const lt_trust *t, size_t i);
@@ -53,16 +53,17 @@ lt_view lt_trust_update_view(const lt_trust *t, size_t i);
 /* Fills in the job of due[i], which starts as y = a; returns false if it needs none. */
 typedef bool lt_trust_rule(const lt_trust *t, size_t i, lt_vec_job *job);
 /* Applies up to LT_TRUST_RULES rules to each parameter in turn, in one pass over its memory where the backend can. */
-lt_status lt_trust_vec(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule, size_t rules);
+lt_status lt_trust_run_rules(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule,
+                             size_t rules);
 /* u = g, unscaled and clipped */
-lt_trust_rule lt_trust_take_gradient;
+lt_trust_rule lt_trust_copy_gradient;
 /* u += weight_decay w */
-lt_trust_rule lt_trust_decay;
+lt_trust_rule lt_trust_add_decay;
 /* Multiplies the job's alpha by due[i]'s trust ratio. */
-void lt_trust_scale(const lt_trust *t, size_t i, lt_vec_job *job);
+void lt_trust_scale_by_ratio(const lt_trust *t, size_t i, lt_vec_job *job);
 
 /* Computes the trust ratios of a batch from the norms of its weights and of its gradients (still scaled), or of its
  * updates. */
-lt_status lt_trust_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients);
+lt_status lt_trust_compute_ratios(lt_trust *t, lt_trust_batch batch, bool of_gradients);
 
 #endif

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static lt_status need(const lt_json_value *object, const char *name)
+static lt_status require_key(const lt_json_value *object, const char *name)
 {
     return lt_json_member(object, name)
                ? LT_OK
@@ -32,7 +32,7 @@ static lt_status read_family(lt_optim_config *c, const lt_json_value *v)
     for (; lt_optim_family_at(count); count++)
         name[count] = lt_optim_family_at(count)->name;
     return lt_fail(LT_E_ARG, "optimizer config: optim has no value '%s'; the nearest is '%s'",
-                   v->string, lt_nearest(v->string, name, count));
+                   v->string, lt_nearest_word(v->string, name, count));
 }
 
 static lt_status read_schedule(void *config, const lt_json_value *v)
@@ -56,7 +56,7 @@ static lt_status read_schedule(void *config, const lt_json_value *v)
     return LT_OK;
 }
 
-static lt_status skip(void *config, const lt_json_value *v)
+static lt_status ignore_value(void *config, const lt_json_value *v)
 {
     (void)config, (void)v;
     return LT_OK;
@@ -64,7 +64,7 @@ static lt_status skip(void *config, const lt_json_value *v)
 
 #define AT(field) .offset = offsetof(lt_optim_config, field)
 static const lt_optim_field common[] = {
-    {"optim", LT_FIELD_LIST, .read = skip}, /* read first: it selects the other keys */
+    {"optim", LT_FIELD_LIST, .read = ignore_value}, /* read first: it selects the other keys */
     {"dtype", LT_FIELD_CHOICE, AT(dtype), .choices = "float32|float64"},
     {"lr", LT_FIELD_REAL, AT(lr)},
     {"lr_schedule", LT_FIELD_LIST, .read = read_schedule},
@@ -84,7 +84,7 @@ _Static_assert(sizeof(lt_dtype) == sizeof(int), "enumerations have the size of i
 
 static lt_status unknown_key(const lt_optim_family *f, const char *name)
 {
-    LT_TRY(lt_options_check_gone(name, strlen(name), NULL));
+    LT_TRY(lt_options_check_removed(name, strlen(name), NULL));
     const char **known = lt_alloc(COMMON + f->fields, sizeof *known);
     size_t count = COMMON;
     if (!known)
@@ -95,7 +95,7 @@ static lt_status unknown_key(const lt_optim_family *f, const char *name)
         if (!f->field[i].flag_only)
             known[count++] = f->field[i].name;
     lt_status st = lt_fail(LT_E_ARG, "optimizer config: %s has no key '%s'; the nearest is '%s'",
-                           f->name, name, lt_nearest(name, known, count));
+                           f->name, name, lt_nearest_word(name, known, count));
     lt_free(known);
     return st;
 }
@@ -113,10 +113,10 @@ static lt_status read_object(lt_optim_config *c, const lt_json_value *object)
 {
     if (object->type != LT_JSON_OBJECT)
         return lt_fail(LT_E_ARG, "optimizer config: not an object");
-    LT_TRY(need(object, "optim"));
-    LT_TRY(need(object, "lr"));
+    LT_TRY(require_key(object, "optim"));
+    LT_TRY(require_key(object, "lr"));
     LT_TRY(read_family(c, lt_json_member(object, "optim")));
-    c->settings = lt_optim_copy_config(c->family, lt_optim_published(c->family));
+    c->settings = lt_optim_copy_config(c->family, lt_optim_json_defaults(c->family));
     if (!c->settings)
         return LT_E_NOMEM;
     for (const lt_json_value *m = object->child; m; m = m->next)
@@ -143,7 +143,7 @@ static char *quote_infinity(const char *json, size_t bytes)
     return text;
 }
 
-static lt_status parse(lt_optim_config *c, const char *json, size_t bytes)
+static lt_status parse_json(lt_optim_config *c, const char *json, size_t bytes)
 {
     lt_json *document = NULL;
     char *text = quote_infinity(json, bytes);
@@ -160,7 +160,7 @@ static lt_status parse(lt_optim_config *c, const char *json, size_t bytes)
 lt_status lt_optim_config_parse(lt_optim_config *out, const char *json, size_t bytes)
 {
     lt_optim_config c = {.dtype = LT_F64, .averaging = LT_AVERAGING_DEFAULTS};
-    lt_status st = parse(&c, json, bytes);
+    lt_status st = parse_json(&c, json, bytes);
     if (st) {
         lt_optim_config_clear(&c);
         return st;

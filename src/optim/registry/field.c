@@ -32,7 +32,7 @@ static bool is_integer(const lt_optim_field *f)
 }
 
 /* Returns true if a value is in range or unset; a real below the range counts as unset. */
-static bool holds(const lt_optim_field *f, double value)
+static bool is_in_range_or_unset(const lt_optim_field *f, double value)
 {
     if (f->unset_means && (value == f->unset || (f->type == LT_FIELD_REAL && value < f->low)))
         return true;
@@ -58,14 +58,14 @@ static int count_choices(const char *choices)
     return count;
 }
 
-static lt_status check(const char *who, const lt_optim_field *f, const void *config)
+static lt_status check_field_range(const char *who, const lt_optim_field *f, const void *config)
 {
     char text[WORD];
     double value = lt_field_number(f, config);
     if (f->type == LT_FIELD_CHOICE && !(value >= 0 && value < count_choices(f->choices)))
         return lt_fail(LT_E_ARG, "%s: %s has no value %g; they are in [0,%d]", who, f->name, value,
                        count_choices(f->choices) - 1);
-    if ((f->type == LT_FIELD_REAL || is_integer(f)) && !holds(f, value)) {
+    if ((f->type == LT_FIELD_REAL || is_integer(f)) && !is_in_range_or_unset(f, value)) {
         lt_field_text(f, config, text, sizeof text);
         return out_of_range(who, f, text);
     }
@@ -75,20 +75,20 @@ static lt_status check(const char *who, const lt_optim_field *f, const void *con
 lt_status lt_optim_check(const lt_optim_family *family, const void *config)
 {
     for (size_t i = 0; i < family->fields; i++)
-        LT_TRY(check(family->name, &family->field[i], config));
+        LT_TRY(check_field_range(family->name, &family->field[i], config));
     return LT_OK;
 }
 
 /* --- Struct and text --- */
 
-static const void *at(const lt_optim_field *f, const void *config)
+static const void *field_address(const lt_optim_field *f, const void *config)
 {
     return (const char *)config + f->offset;
 }
 
 double lt_field_number(const lt_optim_field *f, const void *config)
 {
-    const void *from = at(f, config);
+    const void *from = field_address(f, config);
     switch (f->type) {
     case LT_FIELD_REAL:
         return *(const double *)from;
@@ -120,10 +120,10 @@ const char *lt_field_text(const lt_optim_field *f, const void *config, char *tex
         break;
     case LT_FIELD_COUNT:
     case LT_FIELD_LIMIT:
-        snprintf(text, size, "%" PRId64, *(const int64_t *)at(f, config));
+        snprintf(text, size, "%" PRId64, *(const int64_t *)field_address(f, config));
         break;
     case LT_FIELD_SMALL:
-        snprintf(text, size, "%d", *(const int *)at(f, config));
+        snprintf(text, size, "%d", *(const int *)field_address(f, config));
         break;
     case LT_FIELD_CHOICE:
         word = lt_options_item(f->choices, (int)value, &bytes);
@@ -183,13 +183,13 @@ lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
 
 static const char json[] = "optimizer config";
 
-static lt_status must_be(const lt_optim_field *f, const char *what)
+static lt_status fail_wrong_type(const lt_optim_field *f, const char *what)
 {
     return lt_fail(LT_E_ARG, "%s: %s must be %s", json, f->name, what);
 }
 
 /* Returns the index of the choice, or -1 after lt_fail() with LT_E_ARG, naming the nearest. */
-static int choose(const lt_optim_field *f, const char *word)
+static int find_choice_or_fail(const lt_optim_field *f, const char *word)
 {
     char text[WORDS][WORD];
     const char *words[WORDS], *item;
@@ -202,15 +202,15 @@ static int choose(const lt_optim_field *f, const char *word)
         words[count] = text[count];
     }
     (void)lt_fail(LT_E_ARG, "%s: %s has no value '%s'; the nearest is '%s'", json, f->name, word,
-                  lt_nearest(word, words, count));
+                  lt_nearest_word(word, words, count));
     return -1;
 }
 
 static lt_status read_choice(const lt_optim_field *f, int *to, const lt_json_value *v)
 {
     if (v->type != LT_JSON_STRING)
-        return must_be(f, "a string");
-    int found = choose(f, v->string);
+        return fail_wrong_type(f, "a string");
+    int found = find_choice_or_fail(f, v->string);
     if (found < 0)
         return LT_E_ARG;
     *to = found;
@@ -221,7 +221,7 @@ static lt_status read_real(const lt_optim_field *f, double *to, const lt_json_va
 {
     bool null = v->type == LT_JSON_NULL && f->unset_means;
     if (v->type != LT_JSON_NUMBER && !null)
-        return must_be(f, f->unset_means ? "a number or null" : "a number");
+        return fail_wrong_type(f, f->unset_means ? "a number or null" : "a number");
     if (f->unset_means && !null && v->number < f->low && v->number != f->unset)
         return lt_fail(LT_E_ARG, "%s: %s %g is below %g", json, f->name, v->number, f->low);
     *to = null ? f->unset : v->number;
@@ -238,7 +238,7 @@ static lt_status read_integer(const lt_optim_field *f, void *to, const lt_json_v
         return LT_OK;
     }
     if (v->type != LT_JSON_NUMBER || !v->is_integer)
-        return must_be(f, "an integer");
+        return fail_wrong_type(f, "an integer");
     if (limit && v->integer < 1)
         return lt_fail(LT_E_ARG, "%s: %s %" PRId64 " is not in [1,inf]", json, f->name, v->integer);
     if (f->type == LT_FIELD_SMALL && (v->integer < INT_MIN || v->integer > INT_MAX)) {
@@ -258,7 +258,7 @@ lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_val
     if (f->read)
         return f->read(config, v);
     if (v->type == LT_JSON_STRING)
-        LT_TRY(lt_options_check_gone(f->name, strlen(f->name), v->string));
+        LT_TRY(lt_options_check_removed(f->name, strlen(f->name), v->string));
     if (f->type == LT_FIELD_REAL)
         return read_real(f, to, v);
     if (f->type == LT_FIELD_CHOICE)
@@ -266,7 +266,7 @@ lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_val
     if (f->type != LT_FIELD_FLAG)
         return read_integer(f, to, v);
     if (v->type != LT_JSON_BOOL)
-        return must_be(f, "true or false");
+        return fail_wrong_type(f, "true or false");
     *(bool *)to = v->boolean;
     return LT_OK;
 }

@@ -40,7 +40,7 @@ struct lt_optim_rows {
     table table[LT_OPTIM_FLAGS_TABLES];
 };
 
-static void *reserve(lt_optim_rows *r, size_t bytes)
+static void *allocate_or_set_status(lt_optim_rows *r, size_t bytes)
 {
     void *memory = lt_arena_alloc(&r->arena, bytes);
     if (!memory)
@@ -51,8 +51,8 @@ static void *reserve(lt_optim_rows *r, size_t bytes)
 /* --- Texts --- */
 
 /* Appends to a text that starts as NULL, separated by `between` unless empty. */
-static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const char *between,
-                                   const char *fmt, ...)
+static LT_PRINTF(4, 5) void append_text(lt_optim_rows *r, const char **text, const char *between,
+                                        const char *fmt, ...)
 {
     char more[2 * NAME + NUMBER];
     va_list list;
@@ -61,7 +61,7 @@ static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const ch
     va_end(list);
     const char *old = *text ? *text : "";
     size_t bytes = strlen(old) + strlen(between) + strlen(more) + 1;
-    char *longer = reserve(r, bytes);
+    char *longer = allocate_or_set_status(r, bytes);
     if (!longer)
         return;
     snprintf(longer, bytes, "%s%s%s", old, *text ? between : "", more);
@@ -69,14 +69,14 @@ static LT_PRINTF(4, 5) void append(lt_optim_rows *r, const char **text, const ch
 }
 
 /* Shortens "1e-06" to "1e-6". */
-static void shorten(char *text)
+static void shorten_exponent(char *text)
 {
     char *zero = strstr(text, "e-0");
     if (zero)
         memmove(zero + 2, zero + 3, strlen(zero + 3) + 1);
 }
 
-static void write_flag(char flag[NAME], const char *field)
+static void write_flag_name(char flag[NAME], const char *field)
 {
     snprintf(flag, NAME, "%s", field);
     for (char *c = flag; *c; c++)
@@ -94,7 +94,7 @@ static bool find_default(const lt_optim_family *f, const lt_optim_field *field, 
         snprintf(text, NUMBER, "%s", field->type == LT_FIELD_REAL ? "0" : "false");
     else
         lt_field_text(field, config, text, NUMBER);
-    shorten(text);
+    shorten_exponent(text);
     return !field->is_read || field->is_read(config);
 }
 
@@ -109,33 +109,33 @@ static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *ro
         if (!own)
             continue;
         bool counts = find_default(f, own, text);
-        append(r, &row->defaults, " ", "%s=%s", f->name, text);
+        append_text(r, &row->defaults, " ", "%s=%s", f->name, text);
         same = same && (!counted || !counts || !strcmp(first, text));
         if (!*first || (counts && !counted))
             snprintf(first, sizeof first, "%s", text);
         counted = counted || counts;
     }
-    append(r, &row->value, "", "%s", first);
+    append_text(r, &row->value, "", "%s", first);
     row->defaults = same ? NULL : row->defaults;
 }
 
-static double lowest(const lt_optim_field *f)
+static double lowest_accepted_value(const lt_optim_field *f)
 {
     return f->unset_means && f->unset < f->low ? f->unset : f->low;
 }
 
-static bool is_below(const lt_optim_field *f)
+static bool excludes_its_maximum(const lt_optim_field *f)
 {
     return f->below && isfinite(f->high);
 }
 
 /* Widens the range of a flag to include that of another optimizer's field; the optimizer checks its own range. */
-static void widen(lt_option *row, const lt_optim_field *f)
+static void widen_range(lt_option *row, const lt_optim_field *f)
 {
     const bool beyond = f->high > row->max;
-    row->below =
-        beyond || !(f->high < row->max) ? is_below(f) && (beyond || row->below) : row->below;
-    row->min = fmin(row->min, lowest(f));
+    row->below = beyond || !(f->high < row->max) ? excludes_its_maximum(f) && (beyond || row->below)
+                                                 : row->below;
+    row->min = fmin(row->min, lowest_accepted_value(f));
     row->max = fmax(row->max, f->high);
 }
 
@@ -149,8 +149,8 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
         all = all && field;
         if (!field)
             continue;
-        append(r, &row->applies, " ", "%s", f->name);
-        widen(row, field);
+        append_text(r, &row->applies, " ", "%s", f->name);
+        widen_range(row, field);
         row->help = row->help ? row->help : field->help;
         row->meta = row->meta ? row->meta : field->meta;
         row->also = row->also ? row->also : field->also;
@@ -162,8 +162,8 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
 }
 
 /* after: the preceding field in --help, or NULL. */
-static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const char *group,
-                          const char *after)
+static lt_option make_option_row(lt_optim_rows *r, const lt_optim_field *field, const char *group,
+                                 const char *after)
 {
     static const lt_option_type types[] = {
         [LT_FIELD_REAL] = LT_OPTION_DOUBLE, [LT_FIELD_COUNT] = LT_OPTION_INT,
@@ -174,13 +174,13 @@ static lt_option describe(lt_optim_rows *r, const lt_optim_field *field, const c
     lt_option row = {.group = group,
                      .type = types[field->type],
                      .choices = field->choices,
-                     .min = lowest(field),
+                     .min = lowest_accepted_value(field),
                      .max = field->high,
-                     .below = is_below(field),
+                     .below = excludes_its_maximum(field),
                      .after = after};
     char flag[NAME];
-    write_flag(flag, field->name);
-    append(r, &row.name, "", "%s", flag);
+    write_flag_name(flag, field->name);
+    append_text(r, &row.name, "", "%s", flag);
     describe_readers(r, field->name, &row);
     if (field->type != LT_FIELD_LIST)
         describe_defaults(r, field->name, &row);
@@ -198,7 +198,7 @@ static void add_row(table *t, lt_option row)
 static bool has_row(const table *t, const char *field)
 {
     char flag[NAME];
-    write_flag(flag, field);
+    write_flag_name(flag, field);
     for (size_t i = 0; i < t->count; i++)
         if (t->row[i].name && !strcmp(t->row[i].name, flag))
             return true;
@@ -214,7 +214,7 @@ static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, boo
         if ((field->shared || !f->group) != common)
             continue;
         if (!has_row(t, field->name))
-            add_row(t, describe(r, field, common ? common_group : f->group, after));
+            add_row(t, make_option_row(r, field, common ? common_group : f->group, after));
         after = field->name;
     }
 }
@@ -243,8 +243,8 @@ static void add_optim(lt_optim_rows *r, table *t)
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         char rate[NUMBER];
         lt_options_number(rate, sizeof rate, f->preset[0].lr);
-        append(r, &optim.choices, "|", "%s", f->name);
-        append(r, &lr.defaults, " ", "%s=%s", f->name, rate);
+        append_text(r, &optim.choices, "|", "%s", f->name);
+        append_text(r, &lr.defaults, " ", "%s=%s", f->name, rate);
     }
     add_row(t, optim);
     add_row(t, lr);
@@ -259,13 +259,13 @@ static void add_preset(lt_optim_rows *r, table *t)
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
         if (!f->preset[0].name)
             continue;
-        append(r, &row.applies, " ", "%s", f->name);
-        append(r, &row.defaults, " ", "%s=%s", f->name, f->preset[0].name);
+        append_text(r, &row.applies, " ", "%s", f->name);
+        append_text(r, &row.defaults, " ", "%s=%s", f->name, f->preset[0].name);
         row.group = row.group ? row.group : f->group;
         row.help = row.help ? row.help : f->preset_help;
         for (size_t i = 0; i < f->presets; i++)
             if (!row.choices || !lt_options_has_word(row.choices, f->preset[i].name, "|"))
-                append(r, &row.choices, "|", "%s", f->preset[i].name);
+                append_text(r, &row.choices, "|", "%s", f->preset[i].name);
     }
     if (row.applies)
         add_row(t, row);
@@ -279,8 +279,8 @@ static void fill_table(lt_optim_rows *r, table *t, bool common)
     const lt_optim_family *f;
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
         most += f->fields;
-    t->row = reserve(r, most * sizeof *t->row);
-    t->value = reserve(r, most * sizeof *t->value);
+    t->row = allocate_or_set_status(r, most * sizeof *t->row);
+    t->value = allocate_or_set_status(r, most * sizeof *t->value);
     if (r->status)
         return;
     if (common)
@@ -373,7 +373,7 @@ static void write_choice(const lt_optim_field *f, int number, char text[NUMBER])
 
 /* Rejects a flag that the other settings leave unread, unless it has its neutral value: config.yaml lists all
  * flags. */
-static lt_status check_read(const lt_optim_field *f, void *config, const lt_options *o)
+static lt_status reject_unread_flag(const lt_optim_field *f, void *config, const lt_options *o)
 {
     const lt_option_row *row = row_named(o, f->name);
     char text[NUMBER];
@@ -392,7 +392,7 @@ static lt_status check_read(const lt_optim_field *f, void *config, const lt_opti
 }
 
 /* Replaces the list of an earlier call by the preset's. */
-static lt_status show_list(const lt_optim_field *f, const void *config, lt_option_row *row)
+static lt_status show_preset_list(const lt_optim_field *f, const void *config, lt_option_row *row)
 {
     char text[4 * NUMBER] = "";
     lt_option_list *list = row->field;
@@ -404,14 +404,15 @@ static lt_status show_list(const lt_optim_field *f, const void *config, lt_optio
 }
 
 /* Stores the resolved setting for --print-config and config.yaml. */
-static lt_status show(const lt_optim_field *f, const void *config, const lt_options *o)
+static lt_status show_resolved_value(const lt_optim_field *f, const void *config,
+                                     const lt_options *o)
 {
     char text[NUMBER];
     lt_option_row *row = row_named(o, f->name);
     if (is_set(row) || f->flag_only)
         return LT_OK;
     if (f->type == LT_FIELD_LIST)
-        return show_list(f, config, row);
+        return show_preset_list(f, config, row);
     return lt_options_assign(row, lt_field_text(f, config, text, sizeof text),
                              LT_OPTION_FROM_TABLE);
 }
@@ -447,9 +448,9 @@ lt_status lt_optim_flags_resolve(lt_optim_flags *flags, lt_options *o)
         if (family->field[i].derive && !is_set(row_named(o, family->field[i].name)))
             family->field[i].derive(flags->settings);
     for (size_t i = 0; i < family->fields; i++)
-        LT_TRY(check_read(&family->field[i], flags->settings, o));
+        LT_TRY(reject_unread_flag(&family->field[i], flags->settings, o));
     for (size_t i = 0; i < family->fields; i++)
-        LT_TRY(show(&family->field[i], flags->settings, o));
+        LT_TRY(show_resolved_value(&family->field[i], flags->settings, o));
     return LT_OK;
 }
 

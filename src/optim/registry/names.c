@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-lt_status lt_names_set(lt_name_regex *to, const char *what, const char *text)
+lt_status lt_name_regex_set(lt_name_regex *to, const char *what, const char *text)
 {
     regex_t compiled;
     if (!strcmp(text, "none"))
@@ -24,17 +24,17 @@ lt_status lt_names_set(lt_name_regex *to, const char *what, const char *text)
     return LT_OK;
 }
 
-lt_status lt_names_read(lt_name_regex *to, const lt_json_value *v)
+lt_status lt_name_regex_read(lt_name_regex *to, const lt_json_value *v)
 {
     char what[96];
     snprintf(what, sizeof what, "optimizer config: %s", v->key);
     if (v->type != LT_JSON_STRING && v->type != LT_JSON_NULL)
         return lt_fail(LT_E_ARG, "%s must be a string or null", what);
-    return lt_names_set(to, what, v->type == LT_JSON_NULL ? "" : v->string);
+    return lt_name_regex_set(to, what, v->type == LT_JSON_NULL ? "" : v->string);
 }
 
-lt_status lt_names_find(const lt_name_regex *names, const char *what, const lt_optim *optim,
-                        bool *match)
+lt_status lt_name_regex_match(const lt_name_regex *names, const char *what, const lt_optim *optim,
+                              bool *match)
 {
     regex_t compiled;
     size_t found = 0;

@@ -10,13 +10,13 @@
 
 /* Sets the expression, which then must match a parameter; "none" and "" select none. what: the flag or key, for
  * messages. Errors: LT_E_ARG (too long, invalid). */
-LT_MUST_CHECK lt_status lt_names_set(lt_name_regex *to, const char *what, const char *text);
+LT_MUST_CHECK lt_status lt_name_regex_set(lt_name_regex *to, const char *what, const char *text);
 /* Sets the expression from JSON: a string, or null for none. */
-LT_MUST_CHECK lt_status lt_names_read(lt_name_regex *to, const lt_json_value *value);
+LT_MUST_CHECK lt_status lt_name_regex_read(lt_name_regex *to, const lt_json_value *value);
 
 /* Sets match[i] if the expression selects the parameter of slot i. Errors: LT_E_ARG (not optional, and nothing
  * matches). */
-LT_MUST_CHECK lt_status lt_names_find(const lt_name_regex *names, const char *what,
-                                      const lt_optim *optim, bool *match);
+LT_MUST_CHECK lt_status lt_name_regex_match(const lt_name_regex *names, const char *what,
+                                            const lt_optim *optim, bool *match);
 
 #endif

@@ -45,7 +45,7 @@ void *lt_optim_copy_config(const lt_optim_family *f, const void *config)
     return copy ? memcpy(copy, config, f->config_bytes) : NULL;
 }
 
-const void *lt_optim_published(const lt_optim_family *f)
+const void *lt_optim_json_defaults(const lt_optim_family *f)
 {
     return f->published ? f->published : f->preset[0].config;
 }
@@ -141,7 +141,7 @@ lt_status lt_optim_check_family(const lt_optim_family *f, const lt_optim_family 
     }
     for (size_t i = 0; i < f->presets; i++)
         LT_TRY(check_defaults(f, f->preset[i].config, f->preset[i].name));
-    return check_defaults(f, lt_optim_published(f), NULL);
+    return check_defaults(f, lt_optim_json_defaults(f), NULL);
 }
 
 lt_status lt_optim_register(const lt_optim_family *f)
@@ -197,5 +197,5 @@ lt_status lt_optim_open(lt_optim **out, const char *name, const lt_params *param
             known[i] = memcpy(text[i], last, NAME);
     }
     return lt_fail(LT_E_ARG, "optim: no optimizer '%s'; the nearest is '%s'", name,
-                   lt_nearest(name, known, i < NAMES ? i : NAMES));
+                   lt_nearest_word(name, known, i < NAMES ? i : NAMES));
 }

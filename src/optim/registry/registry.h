@@ -42,6 +42,6 @@ const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *family, const
 /* Returns a copy of a config, to be freed by lt_free(), or NULL if out of memory. */
 void *lt_optim_copy_config(const lt_optim_family *family, const void *config);
 /* Returns the config with the defaults of JSON keys. */
-const void *lt_optim_published(const lt_optim_family *family);
+const void *lt_optim_json_defaults(const lt_optim_family *family);
 
 #endif

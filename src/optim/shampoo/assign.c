@@ -18,7 +18,7 @@ static const double per_product = 0.020; /* per elements * n of an inverse root 
 static const double per_byte = 0.029;    /* per byte that an elementwise kernel reads or writes */
 
 /* Returns how often elementwise kernels read or write an element of the block in a step. */
-static int passes(const lt_shampoo_config *c, const lt_block *b)
+static int count_memory_passes(const lt_shampoo_config *c, const lt_block *b)
 {
     int count = 5; /* reading the gradient, writing the update */
     count += c->beta1 > 0 ? 8 : 0;
@@ -31,7 +31,7 @@ static int passes(const lt_shampoo_config *c, const lt_block *b)
 }
 
 /* Returns the number of matrix products with one factor's inverse root or eigenbasis in a step. */
-static int products(const lt_shampoo_config *c, int order)
+static int count_matrix_products(const lt_shampoo_config *c, int order)
 {
     const int there_and_back = lt_shampoo_is_eigendecomposed(c) ? 2 : 1;
     if (lt_shampoo_is_corrected(c))
@@ -59,13 +59,13 @@ double lt_block_step_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
 {
     const lt_shape shape = b->region.shape;
     const double elements = (double)lt_shape_count(shape);
-    double ns = per_byte * sizeof(float) * elements * passes(c, b);
+    double ns = per_byte * sizeof(float) * elements * count_memory_passes(c, b);
     for (int d = 0; d < shape.ndim; d++) {
         const double n = (double)shape.dim[d];
         if (!b->factor[d].is_matrix)
             continue;
         ns += per_gram * elements * n;
-        ns += per_product * elements * n * products(c, shape.ndim);
+        ns += per_product * elements * n * count_matrix_products(c, shape.ndim);
     }
     return ns;
 }
@@ -76,12 +76,12 @@ double lt_block_nanoseconds(const lt_shampoo_config *c, const lt_block *b)
            + lt_block_refresh_nanoseconds(b) / (double)c->precondition_frequency;
 }
 
-static size_t count(const lt_optim *self)
+static size_t count_parts(const lt_optim *self)
 {
     return ((const lt_shampoo *)self)->total;
 }
 
-static void describe(lt_optim *self, size_t index, lt_part *part)
+static void describe_part(lt_optim *self, size_t index, lt_part *part)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     lt_block *b = lt_shampoo_block_number(s, index);
@@ -97,7 +97,7 @@ static lt_view part_view(lt_optim *self, size_t index, const lt_tensor *paramete
     return lt_block_view_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
 }
 
-static void region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
+static void part_region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
 {
     lt_block_region(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
 }
@@ -135,7 +135,7 @@ static void set_owners(lt_optim *self, const lt_part *part, int rank)
     s->ready = false;
 }
 
-static void counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUNTERS])
+static void list_counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUNTERS])
 {
     lt_block *b = lt_shampoo_block_number((lt_shampoo *)self, index);
     *counter++ = &b->failures;
@@ -147,10 +147,10 @@ static void counters(lt_optim *self, size_t index, int64_t *counter[LT_PART_COUN
 }
 
 const lt_part_ops lt_shampoo_parts = {
-    .count = count,
-    .describe = describe,
+    .count = count_parts,
+    .describe = describe_part,
     .of = part_view,
-    .region = region,
+    .region = part_region,
     .set_owners = set_owners,
-    .counters = counters,
+    .counters = list_counters,
 };

@@ -45,7 +45,7 @@ typedef struct lt_async {
 
 /* --- The thread --- */
 
-static lt_status solve(lt_async *a)
+static lt_status compute_roots(lt_async *a)
 {
     const int threads = a->config->refresh_threads;
     if (!*a->device)
@@ -64,13 +64,13 @@ static lt_status solve(lt_async *a)
     return st;
 }
 
-static void *run(void *context)
+static void *run_root_thread(void *context)
 {
     lt_async *a = context;
     int64_t begin = lt_clock_nanoseconds();
     if (atomic_load(&lt_trace_on))
         lt_profile_thread("shampoo roots");
-    a->status = solve(a);
+    a->status = compute_roots(a);
     if (a->status)
         snprintf(a->message, MESSAGE, "%s", lt_error_message());
     lt_shampoo_add_time(begin, &a->seconds, "shampoo roots");
@@ -126,7 +126,7 @@ static lt_status make_async(lt_shampoo *s)
 }
 
 /* Marks blocks with a gradient, of this and other ranks, as due, and schedules the swap of their roots. */
-static void mark_blocks(lt_shampoo *s)
+static void mark_pending_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++) {
         lt_block *b = &s->block[i];
@@ -164,13 +164,13 @@ static void drop_async(lt_shampoo *s)
 lt_status lt_shampoo_start_async(lt_shampoo *s)
 {
     int64_t begin = lt_clock_nanoseconds();
-    mark_blocks(s);
+    mark_pending_blocks(s);
     lt_status st = make_async(s);
     if (!st)
         st = fill_jobs(s);
     if (!st && !s->async->count)
         free_async(s);
-    else if (!st && pthread_create(&s->async->thread, NULL, run, s->async))
+    else if (!st && pthread_create(&s->async->thread, NULL, run_root_thread, s->async))
         st = lt_fail(LT_E_NOMEM, "shampoo: cannot create a thread for the roots of step %" PRId64,
                      s->base.attempt);
     if (st)

@@ -4,7 +4,7 @@
 #include "optim/shampoo/phases.h"
 #include "optim/slots.h"
 
-lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
+lt_status lt_shampoo_run_rule(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 {
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
@@ -16,8 +16,8 @@ lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule)
 }
 
 /* The jobs of a block are consecutive in s->vec, which has LT_MAX_DIMS per block. */
-lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
-                          size_t count, bool ends)
+lt_status lt_shampoo_run_rules(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                               size_t count, bool ends)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -25,7 +25,7 @@ lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *cons
     LT_ASSERT(count <= LT_MAX_DIMS);
     for (size_t k = 0; k < count && !be->vec_lists; k++)
         if (rule[k])
-            LT_TRY(lt_shampoo_vec(s, batch, rule[k]));
+            LT_TRY(lt_shampoo_run_rule(s, batch, rule[k]));
     for (size_t i = batch.begin; i < batch.end && be->vec_lists; i++) {
         lt_vec_list list = {.job = s->vec + jobs, .scratch = ends ? s->block[i].p.data : NULL};
         for (size_t k = 0; k < count && s->block[i].active; k++) {
@@ -63,7 +63,7 @@ lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
     return be->frobenius(ctx, s->view, 1, &of_one);
 }
 
-lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
+lt_status lt_shampoo_multiply_dim(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -87,12 +87,12 @@ lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool 
 }
 
 /* Before the first refresh every eigenbasis is the identity. */
-lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back)
+lt_status lt_shampoo_rotate_to_basis(lt_shampoo *s, lt_block_batch batch, bool back)
 {
     if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        LT_TRY(lt_shampoo_product(s, batch, d, !back));
+        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, !back));
     return LT_OK;
 }
 
@@ -122,11 +122,11 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)
             continue;
-        LT_TRY(lt_shampoo_product(s, batch, d, eigen));
+        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, eigen));
         if (!eigen)
             continue;
         LT_TRY(scale_eigenbasis(s, batch, d));
-        LT_TRY(lt_shampoo_product(s, batch, d, false));
+        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, false));
     }
     return LT_OK;
 }

@@ -7,7 +7,7 @@
 #include "lather/ext/fail.h"
 
 /* Returns true if a * b <= limit, without overflow. */
-static bool fits(int64_t a, int64_t b, int64_t limit)
+static bool product_fits_limit(int64_t a, int64_t b, int64_t limit)
 {
     return limit == LT_NO_LIMIT || b <= limit / a;
 }
@@ -25,7 +25,7 @@ static void merge_forward(lt_merged *m, int64_t limit)
     *s = LT_SHAPE(1);
     for (int d = 0; d < m->from.ndim; d++) {
         int64_t n = m->from.dim[d], *last = &s->dim[s->ndim - 1];
-        if (*last == 1 || n == 1 || fits(*last, n, limit))
+        if (*last == 1 || n == 1 || product_fits_limit(*last, n, limit))
             *last *= n;
         else
             s->dim[s->ndim++] = n;
@@ -33,7 +33,7 @@ static void merge_forward(lt_merged *m, int64_t limit)
     }
 }
 
-static void reverse(lt_merged *m)
+static void reverse_merged_dims(lt_merged *m)
 {
     lt_shape *s = &m->shape;
     for (int i = 0, j = s->ndim - 1; i < j; i++, j--) {
@@ -46,7 +46,7 @@ static void reverse(lt_merged *m)
             m->group[d] = s->ndim - 1 - m->group[d];
 }
 
-static int count_long(lt_shape shape)
+static int count_dims_above_1(lt_shape shape)
 {
     int count = 0;
     for (int d = 0; d < shape.ndim; d++)
@@ -57,13 +57,14 @@ static int count_long(lt_shape shape)
 static void merge_backward(lt_merged *m, int64_t limit, int target)
 {
     lt_shape *s = &m->shape;
-    int left = count_long(m->from); /* dimensions longer than 1 that are still to come */
+    int left = count_dims_above_1(m->from); /* dimensions longer than 1 that are still to come */
     for (int d = m->from.ndim - 1; d >= 0; d--) {
         int64_t n = m->from.dim[d];
         m->group[d] = -1;
         if (n == 1)
             continue;
-        if (s->ndim > 0 && s->ndim + left > target && fits(s->dim[s->ndim - 1], n, limit))
+        if (s->ndim > 0 && s->ndim + left > target
+            && product_fits_limit(s->dim[s->ndim - 1], n, limit))
             s->dim[s->ndim - 1] *= n;
         else
             s->dim[s->ndim++] = n;
@@ -72,7 +73,7 @@ static void merge_backward(lt_merged *m, int64_t limit, int target)
     }
     if (!s->ndim)
         *s = LT_SHAPE(1);
-    reverse(m);
+    reverse_merged_dims(m);
 }
 
 lt_merged lt_merge_shape(lt_shape shape, int64_t limit, int target, lt_merge_order order)
@@ -89,7 +90,7 @@ lt_merged lt_merge_shape(lt_shape shape, int64_t limit, int target, lt_merge_ord
     return m;
 }
 
-static int64_t chunks(int64_t extent, int64_t limit)
+static int64_t count_chunks(int64_t extent, int64_t limit)
 {
     return limit == LT_NO_LIMIT ? 1 : (extent + limit - 1) / limit;
 }
@@ -98,7 +99,7 @@ int64_t lt_region_count(lt_shape merged, int64_t limit)
 {
     int64_t count = 1;
     for (int d = 0; d < merged.ndim; d++)
-        count *= chunks(merged.dim[d], limit);
+        count *= count_chunks(merged.dim[d], limit);
     return count;
 }
 
@@ -106,7 +107,7 @@ lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index)
 {
     lt_region region = {.offset.ndim = merged.ndim, .shape.ndim = merged.ndim};
     for (int d = merged.ndim - 1; d >= 0; d--) {
-        int64_t n = chunks(merged.dim[d], limit);
+        int64_t n = count_chunks(merged.dim[d], limit);
         int64_t begin = n > 1 ? index % n * limit : 0;
         int64_t rest = merged.dim[d] - begin;
         region.offset.dim[d] = begin;
@@ -117,7 +118,7 @@ lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index)
 }
 
 /* Returns the region's extent along dimension d of the unmerged parameter and sets its offset. */
-static int64_t extent(const lt_merged *m, const lt_region *region, int d, int64_t *offset)
+static int64_t region_extent(const lt_merged *m, const lt_region *region, int d, int64_t *offset)
 {
     int g = m->group[d];
     int64_t n = m->from.dim[d];
@@ -134,7 +135,7 @@ void lt_region_in_parameter(const lt_merged *m, const lt_region *region, lt_shap
 {
     *offset = *out = (lt_shape){.ndim = m->from.ndim};
     for (int d = 0; d < m->from.ndim; d++)
-        out->dim[d] = extent(m, region, d, &offset->dim[d]);
+        out->dim[d] = region_extent(m, region, d, &offset->dim[d]);
 }
 
 lt_view lt_region_view(const lt_merged *m, const lt_region *region, const lt_view *parameter)
@@ -142,7 +143,7 @@ lt_view lt_region_view(const lt_merged *m, const lt_region *region, const lt_vie
     lt_view v = *parameter;
     int64_t start = 0, offset;
     for (int d = 0; d < v.shape.ndim; d++) {
-        v.shape.dim[d] = extent(m, region, d, &offset);
+        v.shape.dim[d] = region_extent(m, region, d, &offset);
         start += offset * parameter->stride[d];
     }
     if (v.data) /* a tensor may have no memory */
@@ -159,7 +160,7 @@ lt_view lt_region_unmerged_view(const lt_merged *m, const lt_region *region, con
         step[g] = block->stride[g];
     v.shape.ndim = m->from.ndim;
     for (int d = m->from.ndim - 1; d >= 0; d--) {
-        int64_t n = extent(m, region, d, &offset);
+        int64_t n = region_extent(m, region, d, &offset);
         int g = m->group[d];
         v.shape.dim[d] = n;
         v.stride[d] = g < 0 ? 0 : step[g];

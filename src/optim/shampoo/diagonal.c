@@ -19,22 +19,22 @@ static bool keeps_diagonal(const lt_block *b)
     return b->factor[0].diagonal;
 }
 
-static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool update_second_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     if (!b->factor[0].diagonal)
         return false;
     job->op = LT_VEC_SQUARE;
-    job->alpha = lt_shampoo_weight(c);
+    job->alpha = lt_shampoo_moment_weight(c);
     job->beta = c->beta2;
     job->a = b->g;
     job->y = lt_tensor_view(b->factor[0].diagonal);
     return true;
 }
 
-lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_update_diagonals(lt_shampoo *s, lt_block_batch batch)
 {
-    return s->has_diagonals ? lt_shampoo_vec(s, batch, moment) : LT_OK;
+    return s->has_diagonals ? lt_shampoo_run_rule(s, batch, update_second_moment) : LT_OK;
 }
 
 /* output buffer = v / c2 */
@@ -42,13 +42,13 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
         return false;
-    job->factor = lt_shampoo_bias(s, b);
+    job->factor = lt_shampoo_bias_correction(s, b);
     job->a = lt_tensor_view(b->factor[0].diagonal);
     job->y = *lt_block_output(b);
     return true;
 }
 
-static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool add_epsilon(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     if (!b->factor[0].diagonal)
         return false;
@@ -68,7 +68,7 @@ static bool perturb(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool divide_by_moment_power(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     /* 0 / 0 is 0: where no gradient was ever non-zero, the relative epsilon is 0 */
     const double tiny = 1e-30;
@@ -83,15 +83,15 @@ static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch)
 {
     if (!s->has_diagonals || lt_shampoo_is_before_start(s))
         return LT_OK;
-    LT_TRY(lt_shampoo_vec(s, batch, correct_bias));
+    LT_TRY(lt_shampoo_run_rule(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
         LT_TRY(lt_shampoo_measure_outputs(s, batch, keeps_diagonal)); /* norms of v / c2 */
-    LT_TRY(lt_shampoo_vec(s, batch, perturb));
-    LT_TRY(lt_shampoo_vec(s, batch, divide));
+    LT_TRY(lt_shampoo_run_rule(s, batch, add_epsilon));
+    LT_TRY(lt_shampoo_run_rule(s, batch, divide_by_moment_power));
     for (size_t i = batch.begin; i < batch.end; i++)
         if (s->block[i].active && s->block[i].factor[0].diagonal)
             lt_block_swap_buffers(&s->block[i]);

@@ -17,13 +17,13 @@ static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int
         .f = lt_tensor_view(b->factor[dim].gram),
         .dim = dim,
         .alpha = lt_shampoo_factor_weight(&s->config),
-        .beta = lt_shampoo_factor_keep(&s->config),
+        .beta = lt_shampoo_factor_decay(&s->config),
         .finite = source == &b->g,
     };
     return true;
 }
 
-static lt_status plain(lt_shampoo *s, lt_block_batch batch)
+static lt_status update_all_factors(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -34,7 +34,7 @@ static lt_status plain(lt_shampoo *s, lt_block_batch batch)
     return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
 }
 
-static lt_status preconditioned(lt_shampoo *s, lt_block_batch batch, int dim)
+static lt_status update_kl_factor(lt_shampoo *s, lt_block_batch batch, int dim)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -51,7 +51,7 @@ lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch)
 {
     const bool kl = lt_shampoo_is_kl(&s->config);
     LT_TRY(lt_shampoo_dequantize(s, batch, LT_STORED_DIAGONALS));
-    LT_TRY(lt_shampoo_diagonal_moment(s, batch));
+    LT_TRY(lt_shampoo_update_diagonals(s, batch));
     lt_shampoo_requantize(s, batch, LT_STORED_DIAGONALS);
     if (s->base.attempt % s->config.factor_frequency)
         return LT_OK;
@@ -59,9 +59,9 @@ lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch)
     if (kl && !lt_shampoo_is_before_start(s))
         LT_TRY(lt_shampoo_dequantize(s, batch, LT_STORED_ROOTS));
     if (!kl)
-        LT_TRY(plain(s, batch));
+        LT_TRY(update_all_factors(s, batch));
     for (int d = 0; d < LT_MAX_DIMS && kl; d++)
-        LT_TRY(preconditioned(s, batch, d));
+        LT_TRY(update_kl_factor(s, batch, d));
     lt_shampoo_discard_dequantized(s, batch, LT_STORED_ROOTS);
     lt_shampoo_requantize(s, batch, LT_STORED_FACTORS);
     return LT_OK;

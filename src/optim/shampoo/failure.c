@@ -32,8 +32,8 @@ static int by_value(const void *x, const void *y)
 
 /* Replaces a diagonal matrix's entries, which are its eigenvalues, by their damped powers. Returns false if one has
  * no power. */
-static bool powers_of(const lt_shampoo *s, double exponent, double *value, int64_t n,
-                      entry *entries)
+static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, double *value,
+                                      int64_t n, entry *entries)
 {
     const lt_shampoo_config *c = &s->config;
     const bool wide = lt_device_master(s->base.device) == LT_F64;
@@ -105,7 +105,7 @@ static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, boo
         st = lt_tensor_new(&vector, device, lt_device_master(device), LT_SHAPE(n));
     if (!st)
         st = read_diagonal(s, b, d, fresh, vector, host);
-    if (!st && !powers_of(s, f->exponent, host, n, entries))
+    if (!st && !replace_by_inverse_powers(s, f->exponent, host, n, entries))
         st = lt_fail(LT_E_ARG,
                      "shampoo: %s block %d, dimension %d: the factor's diagonal has no power %g "
                      "at step %" PRId64,
@@ -120,7 +120,7 @@ static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, boo
 
 /* --- Counting --- */
 
-static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t count)
+static void count_matrix_failures(lt_shampoo *s, const lt_root_task *tasks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         tasks[i].block->refreshed = tasks[i].block->failed = false;
@@ -137,7 +137,7 @@ static void count_matrices(lt_shampoo *s, const lt_root_task *tasks, size_t coun
     }
 }
 
-static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
+static void count_block_failures(const lt_root_task *tasks, size_t count, int64_t step)
 {
     for (size_t i = 0; i < count; i++) {
         lt_block *b = tasks[i].block;
@@ -151,7 +151,8 @@ static void count_blocks(const lt_root_task *tasks, size_t count, int64_t step)
 
 enum { MESSAGE = 512 };
 
-static void describe(const lt_shampoo *s, const lt_root_task *t, int64_t step, char text[MESSAGE])
+static void describe_failure(const lt_shampoo *s, const lt_root_task *t, int64_t step,
+                             char text[MESSAGE])
 {
     snprintf(text, MESSAGE,
              "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
@@ -161,10 +162,11 @@ static void describe(const lt_shampoo *s, const lt_root_task *t, int64_t step, c
              t->retried ? ", in double precision too" : "");
 }
 
-static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const char *outcome)
+static void warn_about_failure(const lt_shampoo *s, const lt_root_task *t, int64_t step,
+                               const char *outcome)
 {
     char text[MESSAGE];
-    describe(s, t, step, text);
+    describe_failure(s, t, step, text);
     lt_log(LT_LOG_WARN, "optim", "%s; %s (%" PRId64 " in a row, %d tolerated)", text, outcome,
            t->block->failures, s->config.tolerated_failures);
 }
@@ -172,7 +174,7 @@ static void warn(const lt_shampoo *s, const lt_root_task *t, int64_t step, const
 static lt_status fail_untolerated(const lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
     char text[MESSAGE];
-    describe(s, t, step, text);
+    describe_failure(s, t, step, text);
     return lt_fail(LT_E_ARG,
                    "%s; the block's roots failed %" PRId64 " times in a row, %d tolerated", text,
                    t->block->failures, s->config.tolerated_failures);
@@ -185,21 +187,21 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
         return fail_untolerated(s, t, step);
     if (beyond && s->config.on_failure == LT_ON_FAILURE_DIAGONAL) {
         lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
-        warn(s, t, step, "its diagonal is used instead");
+        warn_about_failure(s, t, step, "its diagonal is used instead");
         LT_TRY(lt_shampoo_dequantize_tasks(&one, 1));
         LT_TRY(use_diagonal(s, t->block, t->dim, step == s->base.attempt));
         lt_shampoo_requantize_tasks(&one, 1);
         return LT_OK;
     }
-    warn(s, t, step, "the old root is kept");
+    warn_about_failure(s, t, step, "the old root is kept");
     return LT_OK;
 }
 
 lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
                                   int64_t step)
 {
-    count_matrices(s, tasks, count);
-    count_blocks(tasks, count, step);
+    count_matrix_failures(s, tasks, count);
+    count_block_failures(tasks, count, step);
     for (size_t i = 0; i < count; i++)
         if (tasks[i].status)
             LT_TRY(apply_to_matrix(s, &tasks[i], step));

@@ -191,7 +191,7 @@ lt_status lt_shampoo_preset(const char *name, lt_shampoo_config *out)
     return lt_fail(LT_E_ARG,
                    "shampoo: no preset '%s'; the nearest is '%s'; presets: paper, reference, "
                    "recommended, soap, transformer",
-                   name, lt_nearest(name, names, PRESETS));
+                   name, lt_nearest_word(name, names, PRESETS));
 }
 
 /* --- Rows of the registry --- */

@@ -5,7 +5,7 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 
-static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool update_graft_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     double beta2 = s->config.grafting_beta2;
     job->op = LT_VEC_SQUARE;
@@ -16,13 +16,13 @@ static bool moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s)
+lt_vec_rule *lt_shampoo_graft_moment_rule(const lt_shampoo *s)
 {
-    return lt_shampoo_has_graft_moment(&s->config) ? moment : NULL;
+    return lt_shampoo_has_graft_moment(&s->config) ? update_graft_moment : NULL;
 }
 
 /* output buffer = graft(u) = u / (sqrt(V / c) + eps) */
-static bool normalise(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool compute_grafted_update(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     job->op = LT_VEC_RSQRT;
@@ -45,7 +45,7 @@ lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
         s->block[i].p = s->block[i].u;
     if (!lt_shampoo_has_graft_moment(&s->config))
         return LT_OK;
-    LT_TRY(lt_shampoo_vec(s, batch, normalise));
+    LT_TRY(lt_shampoo_run_rule(s, batch, compute_grafted_update));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
     return LT_OK;
@@ -69,12 +69,12 @@ static lt_view norms_of(const lt_shampoo *s, lt_block_batch batch)
 }
 
 /* Returns the view to measure: the number 1 for an inactive block, so that norms keep their positions. */
-static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
+static lt_vec_job choose_measured_view(const lt_shampoo *s, lt_block *b, size_t which)
 {
     const lt_view one = lt_tensor_view(s->one);
     lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .a = one, .y = one};
     if (b->active && which == OF_GRAFT && lt_shampoo_has_graft_moment(&s->config))
-        normalise(s, b, &job);
+        compute_grafted_update(s, b, &job);
     else if (b->active)
         job.a = job.y = which == OF_P ? b->p : b->u;
     return job;
@@ -82,7 +82,7 @@ static lt_vec_job measured(const lt_shampoo *s, lt_block *b, size_t which)
 
 /* Measures all norms of a batch in one call. A device computes graft(u) within the norm kernel; other backends
  * write it, in batches that fit the caches. */
-static lt_status measure(lt_shampoo *s, lt_block_batch batch)
+static lt_status measure_norms(lt_shampoo *s, lt_block_batch batch)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -90,9 +90,9 @@ static lt_status measure(lt_shampoo *s, lt_block_batch batch)
     const bool moves = lt_shampoo_has_graft_moment(&s->config);
     const lt_view out = norms_of(s, batch);
     if (moves && !be->vec_norms)
-        LT_TRY(lt_shampoo_vec(s, batch, normalise));
+        LT_TRY(lt_shampoo_run_rule(s, batch, compute_grafted_update));
     for (size_t i = 0; i < count; i++) {
-        s->vec[i] = measured(s, &s->block[batch.begin + i / NORMS], i % NORMS);
+        s->vec[i] = choose_measured_view(s, &s->block[batch.begin + i / NORMS], i % NORMS);
         s->view[i] = s->vec[i].y;
     }
     return moves && be->vec_norms ? be->vec_norms(ctx, s->vec, count, &out, s->base.scalars)
@@ -100,7 +100,7 @@ static lt_status measure(lt_shampoo *s, lt_block_batch batch)
 }
 
 /* p may be u itself, which is not read afterwards. */
-static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool rescale_to_graft_norm(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double *norm = norms_at(s, (size_t)(b - s->block));
     job->factor.over = norm + OF_GRAFT;
@@ -109,13 +109,13 @@ static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s)
+lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s)
 {
     const bool grafts = s->config.grafting != LT_GRAFTING_NONE;
-    return grafts && !lt_shampoo_is_before_start(s) ? rescale : NULL;
+    return grafts && !lt_shampoo_is_before_start(s) ? rescale_to_graft_norm : NULL;
 }
 
-lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_measure_graft(lt_shampoo *s, lt_block_batch batch)
 {
-    return s->config.grafting == LT_GRAFTING_NONE ? LT_OK : measure(s, batch);
+    return s->config.grafting == LT_GRAFTING_NONE ? LT_OK : measure_norms(s, batch);
 }

@@ -83,7 +83,7 @@ static lt_status check_backend(const lt_shampoo *s)
 }
 
 /* Rejects options that need memory which the host can read: state stores, and factors that skip steps. */
-static lt_status check_host(const lt_shampoo *s)
+static lt_status check_needs_host_memory(const lt_shampoo *s)
 {
     const lt_shampoo_config *c = &s->config;
     void *ctx;
@@ -97,10 +97,10 @@ static lt_status check_host(const lt_shampoo *s)
                                                                 : "shampoo: factor_dtype");
 }
 
-static lt_status build(lt_shampoo *s)
+static lt_status init_shampoo(lt_shampoo *s)
 {
     LT_TRY(check_backend(s));
-    LT_TRY(check_host(s));
+    LT_TRY(check_needs_host_memory(s));
     LT_TRY(make_lists(s));
     LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
@@ -108,7 +108,7 @@ static lt_status build(lt_shampoo *s)
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
     make_blocks(s);
     LT_TRY(check_roots(s));
-    return lt_shampoo_stagger(s, lt_shampoo_batch_elements(s->base.device));
+    return lt_shampoo_assign_phases(s, lt_shampoo_batch_elements(s->base.device));
 }
 
 /* --- The table --- */
@@ -139,7 +139,7 @@ static void destroy(lt_optim *self)
 }
 
 /* A checkpoint is a barrier: pending roots are complete. */
-static lt_status visit(lt_optim *self, lt_state_visitor *visitor)
+static lt_status visit_state(lt_optim *self, lt_state_visitor *visitor)
 {
     LT_TRY(lt_shampoo_wait_async((lt_shampoo *)self));
     return lt_shampoo_visit(self, visitor);
@@ -154,7 +154,7 @@ static const lt_optim_ops ops = {
     .by_slots = true,      /* moments are dequantized by batches: state_store.c */
     .is_capturable = lt_shampoo_is_capturable,
     .host_phase = &lt_shampoo_host_phase,
-    .visit = visit,
+    .visit = visit_state,
     .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,
     .parts = &lt_shampoo_parts,
@@ -166,7 +166,7 @@ lt_status lt_shampoo_new(lt_optim **out, const lt_params *params, const lt_shamp
     LT_TRY(lt_optim_new(&o, &ops, params, config->weight_decay, config->decay_scope));
     lt_shampoo *s = (lt_shampoo *)o;
     s->config = *config;
-    lt_status st = build(s);
+    lt_status st = init_shampoo(s);
     if (!st && config->per_param_steps)
         st = lt_optim_count_per_param(o);
     if (st) {

@@ -12,7 +12,8 @@
 
 /* --- Parts of joined parameters --- */
 
-static lt_status split(const lt_shampoo_split *s, const lt_param *param, lt_partition *partition)
+static lt_status split_param(const lt_shampoo_split *s, const lt_param *param,
+                             lt_partition *partition)
 {
     const lt_shape shape = lt_tensor_shape(param->value);
     char text[LT_SHAPE_TEXT];
@@ -35,10 +36,10 @@ static lt_status split_all(const lt_shampoo_config *c, const lt_optim *optim,
                            lt_partition *partition, bool *match)
 {
     for (int k = 0; k < LT_MAX_SPLITS; k++) {
-        LT_TRY(lt_names_find(&c->split[k].names, "shampoo: split", optim, match));
+        LT_TRY(lt_name_regex_match(&c->split[k].names, "shampoo: split", optim, match));
         for (size_t i = 0; i < optim->count; i++)
             if (match[i])
-                LT_TRY(split(&c->split[k], optim->slot[i].param, &partition[i]));
+                LT_TRY(split_param(&c->split[k], optim->slot[i].param, &partition[i]));
     }
     return LT_OK;
 }
@@ -65,8 +66,8 @@ static bool merge_rows(lt_shape shape, lt_merged *out)
     return true;
 }
 
-static void merge(const lt_shampoo_config *c, lt_partition *partition, lt_shape shape,
-                  bool one_sided)
+static void merge_dims(const lt_shampoo_config *c, lt_partition *partition, lt_shape shape,
+                       bool one_sided)
 {
     partition->limit = c->max_preconditioner_dim;
     if (one_sided && merge_rows(shape, &partition->merged)) {
@@ -104,12 +105,12 @@ static lt_status partition_all(const lt_shampoo_config *c, const lt_optim *optim
     for (size_t i = 0; i < optim->count; i++)
         partition[i] = (lt_partition){.parts = 1};
     LT_TRY(split_all(c, optim, partition, diagonal));
-    LT_TRY(lt_names_find(&c->one_sided, "shampoo: one_sided", optim, one_sided));
-    LT_TRY(lt_names_find(&c->diagonal, "shampoo: diagonal", optim, diagonal));
+    LT_TRY(lt_name_regex_match(&c->one_sided, "shampoo: one_sided", optim, one_sided));
+    LT_TRY(lt_name_regex_match(&c->diagonal, "shampoo: diagonal", optim, diagonal));
     for (size_t i = 0; i < optim->count; i++) {
         const lt_param *param = optim->slot[i].param;
         const lt_shape shape = shape_of_part(&partition[i], lt_tensor_shape(param->value));
-        merge(c, &partition[i], shape, one_sided[i] && !diagonal[i]);
+        merge_dims(c, &partition[i], shape, one_sided[i] && !diagonal[i]);
         LT_TRY(choose_diagonal(c, &partition[i], param, diagonal[i]));
     }
     return LT_OK;

@@ -7,12 +7,12 @@
 /* Fills in the job of one block; returns false if the block needs none. */
 typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
 /* Runs one batched kernel over the active blocks of a batch. */
-lt_status lt_shampoo_vec(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
+lt_status lt_shampoo_run_rule(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
 
 /* Applies several rules to each block in turn, in one pass over its elements where the backend can. All views of a
  * block's jobs have one shape. NULL rules are skipped. ends: p is not read afterwards and may be overwritten. */
-lt_status lt_shampoo_vecs(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
-                          size_t count, bool ends);
+lt_status lt_shampoo_run_rules(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *const *rule,
+                               size_t count, bool ends);
 
 /* Writes the Frobenius norms of the output buffers of active blocks that pass the test (NULL: all) to
  * lt_shampoo_norm_at(), and the norm of 1 to lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
@@ -24,29 +24,29 @@ static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block
 }
 
 /* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
-lt_status lt_shampoo_product(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
+lt_status lt_shampoo_multiply_dim(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* p = p times the roots of all dimensions except skip (-1: none). */
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
 /* Rotates p into the eigenbases of all dimensions, or back. */
-lt_status lt_shampoo_rotate(lt_shampoo *s, lt_block_batch batch, bool back);
+lt_status lt_shampoo_rotate_to_basis(lt_shampoo *s, lt_block_batch batch, bool back);
 
 /* Phases of a step, in this order, on the blocks of a batch whose gradient is gathered. */
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
 /* Diagonal blocks: updates v; multiplies p by its power. */
-lt_status lt_shampoo_diagonal_moment(lt_shampoo *s, lt_block_batch batch);
-lt_status lt_shampoo_diagonal(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_update_diagonals(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch);
 /* Replaces p by its orthogonal factor, or by its signs: spectral.c. */
-lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch);
-lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_take_signs(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch);
 /* Returns the rule that updates the grafted method's second moment, or NULL if it has none. */
-lt_vec_rule *lt_shampoo_graft_moment(const lt_shampoo *s);
+lt_vec_rule *lt_shampoo_graft_moment_rule(const lt_shampoo *s);
 /* p = graft(u), used before the first inverse roots. */
 lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
 /* Measures the norms of graft(u) and of p per block; and returns the rule that rescales p to the first, or NULL:
  * the first pass of the update applies it. */
-lt_status lt_shampoo_graft_norm(lt_shampoo *s, lt_block_batch batch);
-lt_vec_rule *lt_shampoo_graft_rescale(const lt_shampoo *s);
+lt_status lt_shampoo_measure_graft(lt_shampoo *s, lt_block_batch batch);
+lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s);
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);

@@ -5,7 +5,7 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 
-static bool old_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool start_filtered_gradient(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = s->config.beta3;
     job->a = lt_tensor_view(b->m);
@@ -13,7 +13,7 @@ static bool old_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool new_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool add_current_gradient(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = 1 - s->config.beta3;
     job->beta = 1;
@@ -22,7 +22,7 @@ static bool new_part(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool remember(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool update_first_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = 1 - s->config.beta1;
     job->beta = s->config.beta1;
@@ -43,17 +43,18 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* Computes the filtered gradient u, and the graft's second moment, which reads the same gradient. */
-static lt_status filter(lt_shampoo *s, lt_block_batch batch)
+static lt_status compute_filtered_gradient(lt_shampoo *s, lt_block_batch batch)
 {
     if (!(s->config.beta1 > 0)) {
         for (size_t i = batch.begin; i < batch.end; i++)
             s->block[i].u = s->block[i].g;
-        lt_vec_rule *const rule = lt_shampoo_graft_moment(s);
-        return rule ? lt_shampoo_vec(s, batch, rule) : LT_OK;
+        lt_vec_rule *const rule = lt_shampoo_graft_moment_rule(s);
+        return rule ? lt_shampoo_run_rule(s, batch, rule) : LT_OK;
     }
-    lt_vec_rule *const rules[] = {lt_shampoo_graft_moment(s), old_part, new_part, remember,
+    lt_vec_rule *const rules[] = {lt_shampoo_graft_moment_rule(s), start_filtered_gradient,
+                                  add_current_gradient, update_first_moment,
                                   s->config.use_bias_correction ? correct_bias : NULL};
-    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules, false);
+    return lt_shampoo_run_rules(s, batch, rules, sizeof rules / sizeof *rules, false);
 }
 
 /* Updates the second moment in the eigenbasis; p is the rotated gradient. */
@@ -61,7 +62,7 @@ static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     job->op = LT_VEC_SQUARE;
-    job->alpha = lt_shampoo_weight(c);
+    job->alpha = lt_shampoo_moment_weight(c);
     job->beta = c->beta2;
     job->a = b->p;
     job->y = lt_tensor_view(b->corrected);
@@ -69,14 +70,14 @@ static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* p / ((E / c2)^power + epsilon), out of place: p may be u. */
-static bool divide(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool divide_by_moment_power(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     job->op = LT_VEC_POW;
     job->beta = 1;
     job->gamma = c->epsilon;
     job->delta = b->region.shape.ndim ? b->factor[0].exponent : 0.5;
-    job->factor = lt_shampoo_bias(s, b);
+    job->factor = lt_shampoo_bias_correction(s, b);
     job->a = b->p;
     job->b = lt_tensor_view(b->corrected);
     job->y = *lt_block_output(b);
@@ -87,28 +88,28 @@ static lt_status update_corrected(lt_shampoo *s, lt_block_batch batch)
 {
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].g;
-    LT_TRY(lt_shampoo_rotate(s, batch, false));
-    return lt_shampoo_vec(s, batch, corrected_moment);
+    LT_TRY(lt_shampoo_rotate_to_basis(s, batch, false));
+    return lt_shampoo_run_rule(s, batch, corrected_moment);
 }
 
-static lt_status correct(lt_shampoo *s, lt_block_batch batch)
+static lt_status precondition_in_eigenbasis(lt_shampoo *s, lt_block_batch batch)
 {
-    LT_TRY(lt_shampoo_rotate(s, batch, false));
-    LT_TRY(lt_shampoo_vec(s, batch, divide));
+    LT_TRY(lt_shampoo_rotate_to_basis(s, batch, false));
+    LT_TRY(lt_shampoo_run_rule(s, batch, divide_by_moment_power));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
-    return lt_shampoo_rotate(s, batch, true);
+    return lt_shampoo_rotate_to_basis(s, batch, true);
 }
 
-static lt_status precondition(lt_shampoo *s, lt_block_batch batch)
+static lt_status precondition_by_kind(lt_shampoo *s, lt_block_batch batch)
 {
     switch (s->config.preconditioner) {
     case LT_PRECONDITIONER_CORRECTED:
-        return correct(s, batch);
+        return precondition_in_eigenbasis(s, batch);
     case LT_PRECONDITIONER_SPECTRAL:
-        return lt_shampoo_spectral(s, batch);
+        return lt_shampoo_orthogonalize(s, batch);
     case LT_PRECONDITIONER_SIGN:
-        return lt_shampoo_sign(s, batch);
+        return lt_shampoo_take_signs(s, batch);
     case LT_PRECONDITIONER_ROOT:
     case LT_PRECONDITIONER_EIGENDECOMPOSED:
     case LT_PRECONDITIONER_KL:
@@ -116,7 +117,7 @@ static lt_status precondition(lt_shampoo *s, lt_block_batch batch)
         break;
     }
     LT_TRY(lt_shampoo_precondition(s, batch, -1));
-    return lt_shampoo_diagonal(s, batch);
+    return lt_shampoo_apply_diagonal(s, batch);
 }
 
 lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch)
@@ -124,12 +125,12 @@ lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch)
     bool corrected = lt_shampoo_is_corrected(&s->config);
     if (corrected)
         LT_TRY(update_corrected(s, batch));
-    LT_TRY(filter(s, batch));
+    LT_TRY(compute_filtered_gradient(s, batch));
     if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_before_start(s))
         return lt_shampoo_graft_only(s, batch);
 
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
-    LT_TRY(precondition(s, batch));
-    return lt_shampoo_graft_norm(s, batch);
+    LT_TRY(precondition_by_kind(s, batch));
+    return lt_shampoo_measure_graft(s, batch);
 }

@@ -138,7 +138,7 @@ static void assign_phases(const lt_shampoo *s, const item *items, double *load, 
     }
 }
 
-lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements)
+lt_status lt_shampoo_assign_phases(lt_shampoo *s, int64_t batch_elements)
 {
     const int64_t phases = phases_of(s, batch_elements);
     item *items = lt_alloc(s->total, sizeof *items);

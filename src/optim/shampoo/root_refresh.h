@@ -15,7 +15,7 @@ bool lt_shampoo_has_due_blocks(const lt_shampoo *s);
 lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch);
 
 /* Assigns every block to a phase, in batches of about batch_elements if not 0. Errors: LT_E_NOMEM. */
-lt_status lt_shampoo_stagger(lt_shampoo *s, int64_t batch_elements);
+lt_status lt_shampoo_assign_phases(lt_shampoo *s, int64_t batch_elements);
 
 /* Lists the matrices of the marked active blocks of a batch, large ones first; returns their number. tasks:
  * LT_MAX_DIMS per block. */

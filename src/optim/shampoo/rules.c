@@ -42,7 +42,7 @@ static lt_status parse_split(lt_shampoo_split *out, const char *what, const char
         return lt_fail(LT_E_ARG, "%s: pattern of %zu bytes exceeds the limit of %zu", what, bytes,
                        sizeof names - 1);
     memcpy(names, text, bytes);
-    LT_TRY(lt_names_set(&s.names, what, names));
+    LT_TRY(lt_name_regex_set(&s.names, what, names));
     *out = s;
     return LT_OK;
 }
@@ -98,20 +98,20 @@ lt_status lt_shampoo_read_split(void *config, const lt_json_value *v)
 
 lt_status lt_shampoo_set_one_sided(void *config, const char *text)
 {
-    return lt_names_set(&((lt_shampoo_config *)config)->one_sided, "--one-sided", text);
+    return lt_name_regex_set(&((lt_shampoo_config *)config)->one_sided, "--one-sided", text);
 }
 
 lt_status lt_shampoo_read_one_sided(void *config, const lt_json_value *v)
 {
-    return lt_names_read(&((lt_shampoo_config *)config)->one_sided, v);
+    return lt_name_regex_read(&((lt_shampoo_config *)config)->one_sided, v);
 }
 
 lt_status lt_shampoo_set_diagonal(void *config, const char *text)
 {
-    return lt_names_set(&((lt_shampoo_config *)config)->diagonal, "--diagonal", text);
+    return lt_name_regex_set(&((lt_shampoo_config *)config)->diagonal, "--diagonal", text);
 }
 
 lt_status lt_shampoo_read_diagonal(void *config, const lt_json_value *v)
 {
-    return lt_names_read(&((lt_shampoo_config *)config)->diagonal, v);
+    return lt_name_regex_read(&((lt_shampoo_config *)config)->diagonal, v);
 }

@@ -39,18 +39,18 @@ static inline bool lt_shampoo_decays_by_lr(const lt_shampoo_config *c)
     return c->decay_type == LT_DECAY_CORRECTED || c->decay_type == LT_DECAY_INDEPENDENT;
 }
 /* Returns the weight of a new term in second moments: 1 in AdaGrad's sum, else that of the moving average. */
-static inline double lt_shampoo_weight(const lt_shampoo_config *c)
+static inline double lt_shampoo_moment_weight(const lt_shampoo_config *c)
 {
     return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - c->beta2;
 }
 /* Return the decay of factors and the weight of a new term, if factors see one gradient in factor_frequency. */
-static inline double lt_shampoo_factor_keep(const lt_shampoo_config *c)
+static inline double lt_shampoo_factor_decay(const lt_shampoo_config *c)
 {
     return c->factor_frequency > 1 ? pow(c->beta2, (double)c->factor_frequency) : c->beta2;
 }
 static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
 {
-    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_keep(c);
+    return c->beta2 >= 1 || c->drop_weighting ? 1 : 1 - lt_shampoo_factor_decay(c);
 }
 /* Returns true if factors and roots are kept in a state store, in fewer bytes than dense f32. */
 static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)

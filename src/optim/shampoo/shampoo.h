@@ -130,7 +130,7 @@ static inline lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t numb
 }
 
 /* Returns the bias correction: division by c2, the sum of the weights of a moving average. */
-static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo *s, const lt_block *b)
+static inline lt_vec_factor lt_shampoo_bias_correction(const lt_shampoo *s, const lt_block *b)
 {
     const lt_shampoo_config *c = &s->config;
     if (!c->use_bias_correction || c->beta2 >= 1 || c->drop_weighting)
@@ -142,7 +142,7 @@ static inline lt_vec_factor lt_shampoo_bias(const lt_shampoo *s, const lt_block 
 /* Returns the bias correction of factors, which see one gradient in factor_frequency. */
 static inline lt_vec_factor lt_shampoo_factor_bias(const lt_shampoo *s, const lt_block *b)
 {
-    lt_vec_factor f = lt_shampoo_bias(s, b);
+    lt_vec_factor f = lt_shampoo_bias_correction(s, b);
     f.lag = (int)(s->base.attempt % s->config.factor_frequency);
     return f;
 }

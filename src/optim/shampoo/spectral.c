@@ -16,7 +16,7 @@ static const double rms_of_adamw = 0.2;
 
 /* --- Spectral descent --- */
 
-static bool copy(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool copy_to_output_buffer(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->a = b->p;
@@ -29,7 +29,7 @@ static int64_t rows_of(const lt_block *b)
     return b->region.shape.ndim > 1 ? b->region.shape.dim[0] : 1;
 }
 
-static bool rescale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool apply_spectral_scale(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double rows = (double)rows_of(b);
     const double cols = (double)lt_shape_count(b->region.shape) / rows;
@@ -52,20 +52,20 @@ static lt_view as_matrix(lt_view v)
     return v;
 }
 
-static int side_of(const lt_view *matrix)
+static int smaller_matrix_dim(const lt_view *matrix)
 {
     return matrix->shape.ndim == 2 && matrix->shape.dim[0] > matrix->shape.dim[1];
 }
 
-static int64_t square_of(const lt_block *b)
+static int64_t gram_matrix_elements(const lt_block *b)
 {
     lt_view v = {.shape = b->region.shape};
     v = as_matrix(v);
-    const int64_t n = v.shape.dim[side_of(&v)];
+    const int64_t n = v.shape.dim[smaller_matrix_dim(&v)];
     return n * n;
 }
 
-static lt_status open(lt_shampoo *s)
+static lt_status allocate_orthogonal(lt_shampoo *s)
 {
     int64_t most = 1;
     if (s->spectral_job)
@@ -73,7 +73,7 @@ static lt_status open(lt_shampoo *s)
     for (size_t i = 0; i < s->batches; i++) {
         int64_t squares = 0;
         for (size_t k = s->batch[i].begin; k < s->batch[i].end; k++)
-            squares += square_of(&s->block[k]);
+            squares += gram_matrix_elements(&s->block[k]);
         most = squares > most ? squares : most;
     }
     if (!s->spectral) /* a failed attempt leaves it allocated */
@@ -85,29 +85,31 @@ static lt_status open(lt_shampoo *s)
     return s->spectral_job ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status lt_shampoo_spectral(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch)
 {
     const lt_orthogonalization *how = &s->config.orthogonalization;
     size_t count = 0;
-    LT_TRY(open(s));
-    LT_TRY(lt_shampoo_vec(s, batch, copy));
+    LT_TRY(allocate_orthogonal(s));
+    LT_TRY(lt_shampoo_run_rule(s, batch, copy_to_output_buffer));
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
         lt_block_swap_buffers(b);
         const lt_view x = as_matrix(b->p);
         if (b->active)
             s->spectral_job[count++] = (lt_orthogonal_job){
-                .x = x, .y = as_matrix(*lt_block_output(b)), .dim = side_of(&x)};
-        if (lt_orthogonal_swaps(how))
+                .x = x, .y = as_matrix(*lt_block_output(b)), .dim = smaller_matrix_dim(&x)};
+        if (lt_orthogonal_result_is_in_y(how))
             lt_block_swap_buffers(b);
     }
     LT_TRY(lt_orthogonal_run(s->spectral, &s->base, how, s->spectral_job, count));
-    return s->config.spectral_scale == LT_SPECTRAL_NONE ? LT_OK : lt_shampoo_vec(s, batch, rescale);
+    return s->config.spectral_scale == LT_SPECTRAL_NONE
+               ? LT_OK
+               : lt_shampoo_run_rule(s, batch, apply_spectral_scale);
 }
 
 /* --- Sign descent --- */
 
-static bool root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool take_square_root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->op = LT_VEC_POW;
@@ -118,7 +120,7 @@ static bool root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool magnitude(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool multiply_by_sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->op = LT_VEC_MUL;
@@ -127,7 +129,7 @@ static bool magnitude(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool compute_signs(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->op = LT_VEC_SIGN;
@@ -148,21 +150,21 @@ static bool scale_by_norm(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 /* Computes the root of each block's sum of magnitudes. */
 static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
 {
-    LT_TRY(lt_shampoo_vec(s, batch, sign));
-    LT_TRY(lt_shampoo_vec(s, batch, magnitude));
-    LT_TRY(lt_shampoo_vec(s, batch, root));
+    LT_TRY(lt_shampoo_run_rule(s, batch, compute_signs));
+    LT_TRY(lt_shampoo_run_rule(s, batch, multiply_by_sign));
+    LT_TRY(lt_shampoo_run_rule(s, batch, take_square_root));
     return lt_shampoo_measure_outputs(s, batch, NULL);
 }
 
-lt_status lt_shampoo_sign(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_take_signs(lt_shampoo *s, lt_block_batch batch)
 {
     const bool is_scaled = s->config.sign_scale == LT_SIGN_L1;
     if (is_scaled)
         LT_TRY(measure_magnitudes(s, batch));
-    LT_TRY(lt_shampoo_vec(s, batch, sign));
+    LT_TRY(lt_shampoo_run_rule(s, batch, compute_signs));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);
     for (int i = 0; i < 2 && is_scaled; i++)
-        LT_TRY(lt_shampoo_vec(s, batch, scale_by_norm));
+        LT_TRY(lt_shampoo_run_rule(s, batch, scale_by_norm));
     return LT_OK;
 }

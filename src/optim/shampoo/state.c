@@ -31,7 +31,7 @@ static double exponent_of(const lt_shampoo_config *c, const lt_partition *partit
 
 /* Chooses the factor of a dimension: none if its exponent is 0. With the eigenvalue correction a dimension may keep
  * its own basis, and diagonal blocks need no factor, as they have a second moment already. */
-static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
+static void choose_dim_factor(const lt_shampoo_config *c, lt_block *b, int d)
 {
     const lt_partition *partition = b->partition;
     const bool corrected = lt_shampoo_is_corrected(c);
@@ -48,7 +48,7 @@ static void plan_dim(const lt_shampoo_config *c, lt_block *b, int d)
 void lt_block_choose_factors(const lt_shampoo_config *c, lt_block *b)
 {
     for (int d = 0; d < b->region.shape.ndim; d++)
-        plan_dim(c, b, d);
+        choose_dim_factor(c, b, d);
 }
 
 /* Initial values of a tensor. */
@@ -65,15 +65,15 @@ typedef struct state {
     start start;
 } state;
 
-static state named(const char *name, lt_tensor **tensor, lt_quantized **store, lt_stored_kind what,
-                   lt_shape extent)
+static state block_state(const char *name, lt_tensor **tensor, lt_quantized **store,
+                         lt_stored_kind what, lt_shape extent)
 {
     state s = {.tensor = tensor, .store = store, .what = what, .extent = extent};
     snprintf(s.name, NAME, "%s", name);
     return s;
 }
 
-static state of_dim(const char *name, int d, lt_tensor **tensor, lt_shape extent)
+static state dim_state(const char *name, int d, lt_tensor **tensor, lt_shape extent)
 {
     state s = {.tensor = tensor, .extent = extent};
     snprintf(s.name, NAME, "%s.%d", name, d);
@@ -92,9 +92,9 @@ static int list_pending(lt_block *b, int d, bool power, state *list)
 {
     const int64_t n = b->region.shape.dim[d];
     int count = 0;
-    list[count++] = of_dim("pending", d, &b->factor[d].pending, LT_SHAPE(n, n));
+    list[count++] = dim_state("pending", d, &b->factor[d].pending, LT_SHAPE(n, n));
     if (power)
-        list[count++] = of_dim("pending_power", d, &b->factor[d].pending_power, LT_SHAPE(n));
+        list[count++] = dim_state("pending_power", d, &b->factor[d].pending_power, LT_SHAPE(n));
     return count;
 }
 
@@ -107,18 +107,18 @@ static int list_factor(const lt_shampoo *s, lt_block *b, int d, state *list)
     lt_factor *f = &b->factor[d];
     int count = 0;
     if (f->is_diagonal)
-        list[count++] = with_store(of_dim("diagonal", d, &f->diagonal, b->region.shape),
+        list[count++] = with_store(dim_state("diagonal", d, &f->diagonal, b->region.shape),
                                    &f->diagonal_store, LT_STORED_NONNEGATIVE);
     if (!f->is_matrix)
         return count;
-    list[count++] =
-        with_store(of_dim("factor", d, &f->gram, LT_SHAPE(n, n)), &f->gram_store, LT_STORED_GRAM);
+    list[count++] = with_store(dim_state("factor", d, &f->gram, LT_SHAPE(n, n)), &f->gram_store,
+                               LT_STORED_GRAM);
     list[count] =
-        with_store(of_dim(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n)),
+        with_store(dim_state(power || corrected ? "basis" : "root", d, &f->root, LT_SHAPE(n, n)),
                    &f->root_store, power || corrected ? LT_STORED_BASIS : LT_STORED_ROOT);
     list[count++].start = IDENTITY;
     if (power) {
-        list[count] = of_dim("power", d, &f->power, LT_SHAPE(n));
+        list[count] = dim_state("power", d, &f->power, LT_SHAPE(n));
         list[count++].start = ONES;
     }
     return b->swap ? count + list_pending(b, d, power, list + count) : count;
@@ -139,14 +139,15 @@ static int list_state(const lt_shampoo *s, lt_block *b, state *list)
     const lt_shape shape = b->region.shape;
     int n = list_factors(s, b, list);
     if (c->beta1 > 0)
-        list[n++] = named("m", &b->m, &b->m_store, LT_STORED_MOMENT, shape);
+        list[n++] = block_state("m", &b->m, &b->m_store, LT_STORED_MOMENT, shape);
     if (lt_shampoo_has_graft_moment(c))
-        list[n++] = named("graft", &b->graft, &b->graft_store, LT_STORED_NONNEGATIVE, shape);
+        list[n++] = block_state("graft", &b->graft, &b->graft_store, LT_STORED_NONNEGATIVE, shape);
     if (c->momentum > 0)
-        list[n++] = named("momentum", &b->momentum, &b->momentum_store, LT_STORED_MOMENT, shape);
-    if (lt_shampoo_is_corrected(c))
         list[n++] =
-            named("corrected", &b->corrected, &b->corrected_store, LT_STORED_NONNEGATIVE, shape);
+            block_state("momentum", &b->momentum, &b->momentum_store, LT_STORED_MOMENT, shape);
+    if (lt_shampoo_is_corrected(c))
+        list[n++] = block_state("corrected", &b->corrected, &b->corrected_store,
+                                LT_STORED_NONNEGATIVE, shape);
     return n;
 }
 
@@ -216,7 +217,7 @@ static lt_status make_store(const lt_shampoo *s, const lt_block *b, const state 
     return st;
 }
 
-static lt_status make(const lt_shampoo *s, const lt_block *b, const state *what)
+static lt_status make_tensor_or_store(const lt_shampoo *s, const lt_block *b, const state *what)
 {
     lt_quantized_format format;
     if (is_stored(s, what, &format))
@@ -239,7 +240,7 @@ lt_status lt_shampoo_make_state(lt_shampoo *s)
     for (size_t i = 0; i < s->count; i++) {
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++)
-            LT_TRY(make(s, &s->block[i], &list[k]));
+            LT_TRY(make_tensor_or_store(s, &s->block[i], &list[k]));
         lt_block_set_strides(&s->block[i]);
     }
     return LT_OK;
@@ -282,12 +283,12 @@ static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
 }
 
 /* Converts a loaded factor if a run with another --factor-dtype stored it as a Cholesky factor. */
-static lt_status convert(const lt_shampoo *s, const lt_block *b, lt_tensor *factor)
+static lt_status convert_loaded_cholesky(const lt_shampoo *s, const lt_block *b, lt_tensor *factor)
 {
     bool converted = false;
     if (!factor || lt_device_master(s->base.device) != LT_F32)
         return LT_OK;
-    LT_TRY(lt_quantized_convert(factor, &converted));
+    LT_TRY(lt_quantized_expand_cholesky(factor, &converted));
     if (converted)
         lt_log(LT_LOG_DEBUG, "optim",
                "shampoo: %s block %d: converted a Cholesky factor of the "
@@ -304,7 +305,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
     LT_TRY(visit_numbers(b, visitor));
     int count = list_state(s, b, list);
     for (int i = 0; i < count && b->swap != swap && s->place[b->number] < s->count; i++)
-        LT_TRY(make(s, b, &list[i]));
+        LT_TRY(make_tensor_or_store(s, b, &list[i]));
     for (int i = 0; i < count; i++) {
         const lt_state_entry entry = {
             .param = b->slot->param->name,
@@ -320,7 +321,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
         };
         LT_TRY(visitor->entry(visitor->context, &entry));
         if (list[i].what == LT_STORED_GRAM && list[i].store)
-            LT_TRY(convert(s, b, *list[i].tensor));
+            LT_TRY(convert_loaded_cholesky(s, b, *list[i].tensor));
     }
     return LT_OK;
 }

@@ -49,7 +49,7 @@ typedef struct pair {
 enum { PAIRS = 3 * LT_MAX_DIMS + 4 };
 
 /* Lists the states of a block that have a store; returns their number. */
-static int list_pairs(lt_block *b, int sets, pair *list)
+static int list_stored_states(lt_block *b, int sets, pair *list)
 {
     const pair vectors[] = {{b->m_store, &b->m},
                             {b->graft_store, &b->graft},
@@ -80,7 +80,7 @@ lt_status lt_shampoo_dequantize(lt_shampoo *s, lt_block_batch batch, int sets)
 {
     pair list[PAIRS];
     for (size_t i = batch.begin; i < batch.end; i++) {
-        const int count = s->block[i].active ? list_pairs(&s->block[i], sets, list) : 0;
+        const int count = s->block[i].active ? list_stored_states(&s->block[i], sets, list) : 0;
         for (int k = 0; k < count; k++)
             LT_TRY(dequantize_pair(list[k]));
     }
@@ -101,7 +101,7 @@ static void requantize_blocks(void *context, int64_t begin, int64_t end, int64_t
     pair list[PAIRS];
     for (int64_t i = begin; i < end; i++) {
         lt_block *b = &all->shampoo->block[all->first + (size_t)i];
-        const int count = b->active ? list_pairs(b, all->sets, list) : 0;
+        const int count = b->active ? list_stored_states(b, all->sets, list) : 0;
         for (int k = 0; k < count; k++)
             if (*list[k].dense)
                 lt_quantized_requantize(list[k].store, *list[k].dense, all->shampoo->base.attempt);
@@ -121,7 +121,7 @@ void lt_shampoo_discard_dequantized(lt_shampoo *s, lt_block_batch batch, int set
 {
     pair list[PAIRS];
     for (size_t i = batch.begin; i < batch.end; i++) {
-        const int count = list_pairs(&s->block[i], sets, list);
+        const int count = list_stored_states(&s->block[i], sets, list);
         for (int k = 0; k < count; k++)
             lt_tensor_free(list[k].dense);
     }

@@ -51,7 +51,7 @@ static int64_t make_batches(lt_shampoo *s)
     return largest;
 }
 
-static lt_status prepare(lt_shampoo *s)
+static lt_status allocate_workspace(lt_shampoo *s)
 {
     if (s->ready)
         return LT_OK;
@@ -77,7 +77,7 @@ static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
     return v;
 }
 
-static bool gather(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool gather_gradient(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     (void)s;
     job->factor.grad_scale = true;
@@ -108,8 +108,8 @@ static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
         b->buffer[1] = scratch_view(s, b, LT_SCRATCH_B);
         b->output = 0;
     }
-    lt_vec_rule *const rules[] = {gather, add_decay};
-    return lt_shampoo_vecs(s, batch, rules, 2, false);
+    lt_vec_rule *const rules[] = {gather_gradient, add_decay};
+    return lt_shampoo_run_rules(s, batch, rules, 2, false);
 }
 
 /* Runs the phases before the batch's inverse roots are refreshed. */
@@ -148,7 +148,7 @@ static bool swaps_first(const lt_shampoo *s)
 }
 
 /* Returns false before the first roots, when the work differs, and in the first step, which allocates. */
-static bool is_allocated(const lt_shampoo *s)
+static bool is_past_first_roots(const lt_shampoo *s)
 {
     return s->ready && !lt_shampoo_is_before_start(s);
 }
@@ -159,13 +159,13 @@ bool lt_shampoo_is_capturable(const lt_optim *self)
     if (s->config.preconditioner == LT_PRECONDITIONER_SPECTRAL
         && !(s->spectral && lt_orthogonal_is_capturable(&s->config.orthogonalization)))
         return false;
-    return is_allocated(s) && !host_has_work(s);
+    return is_past_first_roots(s) && !host_has_work(s);
 }
 
 static bool has_host_phase(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
-    return is_allocated(s) && host_has_work(s) && !swaps_first(s);
+    return is_past_first_roots(s) && host_has_work(s) && !swaps_first(s);
 }
 
 /* Resets the statistics in the first part of a step that runs; the other parts may be graph replays. */
@@ -175,17 +175,17 @@ static void begin_stats(lt_shampoo *s)
         lt_shampoo_start_stats(s);
 }
 
-static lt_status first(lt_optim *self)
+static lt_status run_first_phase(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     begin_stats(s);
-    LT_TRY(prepare(s));
+    LT_TRY(allocate_workspace(s));
     for (size_t i = 0; i < s->batches; i++)
         LT_TRY(before_roots(s, s->batch[i]));
     return LT_OK;
 }
 
-static lt_status host(lt_optim *self)
+static lt_status run_host_phase(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     begin_stats(s);
@@ -195,7 +195,7 @@ static lt_status host(lt_optim *self)
     return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
 }
 
-static lt_status second(lt_optim *self)
+static lt_status run_second_phase(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     for (size_t i = 0; i < s->batches; i++) {
@@ -206,7 +206,8 @@ static lt_status second(lt_optim *self)
     return LT_OK;
 }
 
-const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, first, host, second};
+const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, run_first_phase, run_host_phase,
+                                                 run_second_phase};
 
 static lt_status run_phases(lt_shampoo *s)
 {
@@ -218,7 +219,7 @@ static lt_status run_phases(lt_shampoo *s)
 }
 
 /* Runs the step of a device with a stream eagerly. */
-static lt_status queue_step(lt_shampoo *s)
+static lt_status run_step_eagerly(lt_shampoo *s)
 {
     lt_scalars scalars;
     if (!host_has_work(s))
@@ -228,9 +229,9 @@ static lt_status queue_step(lt_shampoo *s)
         return run_phases(s);
     if (swaps_first(s))
         LT_TRY(lt_shampoo_swap_in(s));
-    LT_TRY(first(&s->base));
-    LT_TRY(host(&s->base));
-    return second(&s->base);
+    LT_TRY(run_first_phase(&s->base));
+    LT_TRY(run_host_phase(&s->base));
+    return run_second_phase(&s->base);
 }
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
@@ -239,9 +240,9 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
     lt_shampoo *s = (lt_shampoo *)self;
     void *ctx;
     lt_shampoo_start_stats(s);
-    LT_TRY(prepare(s));
+    LT_TRY(allocate_workspace(s));
     if (!lt_optim_backend(self, &ctx)->host_memory)
-        return queue_step(s);
+        return run_step_eagerly(s);
     LT_TRY(lt_shampoo_swap_in(s));
     lt_due due = lt_shampoo_mark_due(s);
     for (size_t i = 0; i < s->batches; i++) {
@@ -253,7 +254,7 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
     }
     if (due == LT_DUE_ALL) { /* batches matrices of one size from all blocks */
         LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
-        LT_TRY(second(self));
+        LT_TRY(run_second_phase(self));
     }
     return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
 }

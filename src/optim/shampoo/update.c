@@ -5,7 +5,7 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 
-static bool decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool add_weight_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     double wd = b->slot->weight_decay;
@@ -33,7 +33,7 @@ static lt_view momentum_of(const lt_block *b)
     return lt_block_unmerged_view(b, &v);
 }
 
-static bool accumulate(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool update_momentum(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = 1 - s->config.dampening;
     job->beta = s->config.momentum;
@@ -42,7 +42,7 @@ static bool accumulate(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool look_ahead(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool add_nesterov_momentum(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     job->alpha = s->config.momentum;
     job->beta = 1 - s->config.dampening;
@@ -51,7 +51,7 @@ static bool look_ahead(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool apply_update(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const bool heavy = s->config.momentum > 0 && !s->config.nesterov;
     job->alpha = -b->slot->lr_scale;
@@ -65,8 +65,9 @@ static bool move(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch)
 {
     const bool heavy = s->config.momentum > 0, nesterov = heavy && s->config.nesterov;
-    lt_vec_rule *const rules[] = {lt_shampoo_graft_rescale(s),
-                                  s->config.decay_type == LT_DECAY_L2 ? NULL : decay,
-                                  heavy ? accumulate : NULL, nesterov ? look_ahead : NULL, move};
-    return lt_shampoo_vecs(s, batch, rules, sizeof rules / sizeof *rules, true);
+    lt_vec_rule *const rules[] = {lt_shampoo_graft_rescale_rule(s),
+                                  s->config.decay_type == LT_DECAY_L2 ? NULL : add_weight_decay,
+                                  heavy ? update_momentum : NULL,
+                                  nesterov ? add_nesterov_momentum : NULL, apply_update};
+    return lt_shampoo_run_rules(s, batch, rules, sizeof rules / sizeof *rules, true);
 }

@@ -76,7 +76,7 @@ typedef struct search {
     int64_t *load;
 } search;
 
-static void consider(const search *s, size_t from, int to, size_t back, change *best)
+static void consider_change(const search *s, size_t from, int to, size_t back, change *best)
 {
     const int64_t less = s->cost[from] - (back < s->count ? s->cost[back] : 0);
     const int64_t top = s->load[s->top] - less, other = s->load[to] + less;
@@ -93,15 +93,15 @@ static bool find_change(const search *s, change *best)
             continue;
         for (int r = 0; r < s->ranks; r++)
             if (r != s->top)
-                consider(s, i, r, s->count, best);
+                consider_change(s, i, r, s->count, best);
         for (size_t k = 0; k < s->count; k++)
             if (s->owner[k] != s->top)
-                consider(s, i, s->owner[k], k, best);
+                consider_change(s, i, s->owner[k], k, best);
     }
     return best->worst < s->load[s->top];
 }
 
-static void apply(search *s, const change *c)
+static void apply_change(search *s, const change *c)
 {
     const bool exchange = c->back < s->count;
     const int64_t less = s->cost[c->from] - (exchange ? s->cost[c->back] : 0);
@@ -112,7 +112,7 @@ static void apply(search *s, const change *c)
     s->load[c->to] += less;
 }
 
-static bool is_good(search *s)
+static bool is_balanced(search *s)
 {
     int64_t sum = 0, largest = 0;
     s->top = 0;
@@ -134,20 +134,21 @@ lt_status lt_assign_improve(const int64_t *cost, size_t count, int ranks, int *o
     if (!s.load)
         return LT_E_NOMEM;
     lt_assign_loads(cost, count, ranks, owner, s.load);
-    for (int i = 0; i < MOST_CHANGES && !is_good(&s) && find_change(&s, &c); i++)
-        apply(&s, &c);
+    for (int i = 0; i < MOST_CHANGES && !is_balanced(&s) && find_change(&s, &c); i++)
+        apply_change(&s, &c);
     lt_free(s.load);
     return LT_OK;
 }
 
 /* Returns the local elements gained by exchanging two owners. */
-static int64_t gain(const int64_t *local, int ranks, const int *owner, size_t i, size_t k)
+static int64_t exchange_gain(const int64_t *local, int ranks, const int *owner, size_t i, size_t k)
 {
     const int64_t *a = local + i * (size_t)ranks, *b = local + k * (size_t)ranks;
     return a[owner[k]] + b[owner[i]] - a[owner[i]] - b[owner[k]];
 }
 
-void lt_assign_local(const int64_t *cost, const int64_t *local, size_t count, int ranks, int *owner)
+void lt_assign_prefer_local(const int64_t *cost, const int64_t *local, size_t count, int ranks,
+                            int *owner)
 {
     int64_t looks =
         /* each exchange gains an element, so the search ends; this limits its time */
@@ -156,7 +157,7 @@ void lt_assign_local(const int64_t *cost, const int64_t *local, size_t count, in
         changed = false;
         for (size_t i = 0; i < count; i++)
             for (size_t k = i + 1; k < count && looks-- > 0; k++) {
-                if (cost[i] != cost[k] || gain(local, ranks, owner, i, k) <= 0)
+                if (cost[i] != cost[k] || exchange_gain(local, ranks, owner, i, k) <= 0)
                     continue;
                 const int other = owner[i];
                 owner[i] = owner[k];

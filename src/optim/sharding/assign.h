@@ -19,8 +19,8 @@ LT_MUST_CHECK lt_status lt_assign_improve(const int64_t *cost, size_t count, int
 
 /* Exchanges owners of parts of equal cost as long as that places more elements on their owners: rank r holds
  * local[i * ranks + r] elements of part i. Loads are unchanged. */
-void lt_assign_local(const int64_t *cost, const int64_t *local, size_t count, int ranks,
-                     int *owner);
+void lt_assign_prefer_local(const int64_t *cost, const int64_t *local, size_t count, int ranks,
+                            int *owner);
 
 /* Sets load[r] to the total cost of the parts that rank r owns. */
 void lt_assign_loads(const int64_t *cost, size_t count, int ranks, const int *owner, int64_t *load);

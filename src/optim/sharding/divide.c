@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
-static int64_t weight(const lt_shard *s, const lt_part *part)
+static int64_t part_cost(const lt_shard *s, const lt_part *part)
 {
     const int64_t align = 64;
     switch (s->config.balance) {
@@ -43,7 +43,7 @@ static void weigh_params(const lt_shard *s, int64_t *cost)
     }
 }
 
-static double polynomial(const lt_balance_polynomial *p, const lt_shape *dims)
+static double evaluate_polynomial(const lt_balance_polynomial *p, const lt_shape *dims)
 {
     double sum = 0;
     for (int d = 0; d < dims->ndim; d++) {
@@ -60,7 +60,7 @@ static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
 {
     double most = 0;
     for (size_t i = 0; i < s->count; i++) {
-        const double c = polynomial(&s->config.polynomial, &s->part[i].dims);
+        const double c = evaluate_polynomial(&s->config.polynomial, &s->part[i].dims);
         if (!(c >= 0 && c <= 1e300))
             return lt_fail(LT_E_ARG,
                            "balance polynomial: a part of parameter %s has cost %g, "
@@ -69,16 +69,17 @@ static lt_status weigh_by_polynomial(const lt_shard *s, int64_t *cost)
         most = fmax(most, c);
     }
     for (size_t i = 0; i < s->count && most > 0; i++)
-        cost[i] = llround(ldexp(polynomial(&s->config.polynomial, &s->part[i].dims) / most, 40));
+        cost[i] =
+            llround(ldexp(evaluate_polynomial(&s->config.polynomial, &s->part[i].dims) / most, 40));
     return LT_OK;
 }
 
-static lt_status weigh(const lt_shard *s, int64_t *cost)
+static lt_status compute_part_costs(const lt_shard *s, int64_t *cost)
 {
     if (s->config.balance == LT_BALANCE_POLYNOMIAL && !s->config.shard_params)
         return weigh_by_polynomial(s, cost);
     for (size_t i = 0; i < s->count; i++)
-        cost[i] = weight(s, &s->part[i]);
+        cost[i] = part_cost(s, &s->part[i]);
     if (s->config.shard_params)
         weigh_params(s, cost);
     return LT_OK;
@@ -104,7 +105,7 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     int *owner = lt_alloc(s->count, sizeof *owner);
     lt_status st = cost && owner ? LT_OK : LT_E_NOMEM;
     if (!st)
-        st = weigh(s, cost);
+        st = compute_part_costs(s, cost);
     if (!st)
         st = lt_assign(cost, s->count, s->ranks, owner);
     if (!st && !is_greedy(s->config.balance))
@@ -119,7 +120,7 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
 }
 
 /* Computes the offsets of the ranks' segments, and of the parts in them. */
-static void lay_out(lt_shard *s)
+static void compute_segment_offsets(lt_shard *s)
 {
     for (size_t i = 0; i < s->count; i++)
         s->elements[s->part[i].owner] += s->part[i].elements;
@@ -151,7 +152,7 @@ static lt_status open_group(lt_shard *s)
     return LT_OK;
 }
 
-static lt_status plan(lt_optim *o, lt_shard *s)
+static lt_status plan_sharding(lt_optim *o, lt_shard *s)
 {
     s->count = lt_shard_part_count(o);
     s->part = lt_alloc(s->count, sizeof *s->part);
@@ -160,9 +161,9 @@ static lt_status plan(lt_optim *o, lt_shard *s)
     if (!s->part || !s->elements || !s->begin)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
-        lt_shard_describe(o, i, &s->part[i]);
+        lt_shard_describe_part(o, i, &s->part[i]);
     LT_TRY(choose_owners(o, s));
-    lay_out(s);
+    compute_segment_offsets(s);
     /* In the master dtype parameters take as few bytes as updates, and are exact. */
     s->differences = !o->ops->parts && !s->config.gather_params && s->config.dtype != LT_F32;
     return s->ops->allocate(o);
@@ -187,7 +188,7 @@ static void set_owners(lt_optim *o)
     }
 }
 
-static lt_status check(const lt_optim *o, const lt_shard_config *c)
+static lt_status check_shard_config(const lt_optim *o, const lt_shard_config *c)
 {
     const int all = lt_comm_size(c->comm);
     if (o->shard)
@@ -236,17 +237,17 @@ static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
 lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,
                           void *data)
 {
-    LT_TRY(lt_comm_agree(config->comm, check(optim, config)));
+    LT_TRY(lt_comm_agree_on_status(config->comm, check_shard_config(optim, config)));
     LT_TRY(check_ranks(optim, config));
     lt_shard *s = optim->shard = lt_alloc(1, sizeof *s);
     if (s)
         *s = (lt_shard){.config = *config, .ops = ops, .data = data};
-    lt_status st = lt_comm_agree(config->comm, s ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(config->comm, s ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || s);
     if (!st)
-        st = lt_comm_agree(config->comm, open_group(s));
+        st = lt_comm_agree_on_status(config->comm, open_group(s));
     if (!st)
-        st = lt_comm_agree(config->comm, plan(optim, s));
+        st = lt_comm_agree_on_status(config->comm, plan_sharding(optim, s));
     if (st) {
         if (s && s->owns_group) /* another rank may have no group to close */
             lt_comm_abort(s->group);

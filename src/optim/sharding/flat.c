@@ -96,8 +96,8 @@ typedef enum direction { PACK, UNPACK } direction;
 
 /* Copies all parts (or this rank's) that have a gradient between the parameters and a flat tensor, in which this
  * rank's segment begins at `origin`, by one batched kernel. */
-static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
-                           direction to, double beta)
+static lt_status copy_parts(lt_optim *o, const lt_tensor *flat, int64_t origin, bool all,
+                            direction to, double beta)
 {
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
@@ -119,31 +119,31 @@ static lt_status each_part(lt_optim *o, const lt_tensor *flat, int64_t origin, b
     return lt_optim_vec(o, f->job, count);
 }
 
-static lt_status begin(lt_optim *o)
+static lt_status save_old_values(lt_optim *o)
 {
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
     if (!s->differences)
         return LT_OK;
     const int64_t origin = s->begin[s->rank];
-    LT_TRY(each_part(o, f->old, origin, false, PACK, 0));
-    return each_part(o, f->mine, origin, false, PACK, 0);
+    LT_TRY(copy_parts(o, f->old, origin, false, PACK, 0));
+    return copy_parts(o, f->mine, origin, false, PACK, 0);
 }
 
 /* Packs this rank's changed parts, or their differences, into its segment. */
-static lt_status pack(lt_optim *o)
+static lt_status pack_segment(lt_optim *o)
 {
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
     const int64_t origin = s->begin[s->rank];
     if (s->differences) {
-        LT_TRY(each_part(o, f->mine, origin, false, PACK, -1)); /* new - old */
-        return each_part(o, f->old, origin, false, UNPACK, 0);
+        LT_TRY(copy_parts(o, f->mine, origin, false, PACK, -1)); /* new - old */
+        return copy_parts(o, f->old, origin, false, UNPACK, 0);
     }
     if (s->config.shard_params)
         return LT_OK;
     if (!o->ops->parts || s->config.gather_params)
-        return each_part(o, f->mine, origin, false, PACK, 0);
+        return copy_parts(o, f->mine, origin, false, PACK, 0);
     return LT_OK; /* the optimizer wrote its updates there */
 }
 
@@ -173,7 +173,7 @@ static lt_status read_flag(const lt_optim *o, int rank, int *flag)
     return LT_OK;
 }
 
-static lt_status gather(lt_shard *s)
+static lt_status allgather_segments(lt_shard *s)
 {
     lt_request *request = NULL;
     const lt_flat *f = flat_of(s);
@@ -189,30 +189,30 @@ static lt_status gather(lt_shard *s)
     return f->comm_whole ? lt_tensor_copy(f->whole, f->comm_whole) : LT_OK;
 }
 
-static lt_status send(lt_optim *o, int flag)
+static lt_status send_segment(lt_optim *o, int flag)
 {
     LT_TRY(write_flag(o, flag));
-    return gather(o->shard);
+    return allgather_segments(o->shard);
 }
 
 /* Copies all gathered parts to the parameters. */
-static lt_status unpack(lt_optim *o)
+static lt_status unpack_parts(lt_optim *o)
 {
     const lt_shard *s = o->shard;
     const lt_flat *f = flat_of(s);
     if (s->config.shard_params)
-        return f->adds_updates ? each_part(o, f->updates, 0, false, UNPACK, 1) : LT_OK;
+        return f->adds_updates ? copy_parts(o, f->updates, 0, false, UNPACK, 1) : LT_OK;
     const bool params = !s->differences && (!o->ops->parts || s->config.gather_params);
-    return each_part(o, f->whole, 0, true, UNPACK, params ? 0 : 1);
+    return copy_parts(o, f->whole, 0, true, UNPACK, params ? 0 : 1);
 }
 
 const lt_shard_ops lt_flat_ops = {
     .allocate = allocate,
     .free = free_buffers,
-    .begin = begin,
-    .pack = pack,
-    .send = send,
+    .begin = save_old_values,
+    .pack = pack_segment,
+    .send = send_segment,
     .flag = read_flag,
-    .unpack = unpack,
+    .unpack = unpack_parts,
     .is_capturable = true,
 };

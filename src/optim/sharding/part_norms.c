@@ -40,7 +40,7 @@ static lt_status find_slots(lt_optim *o, struct lt_part_norms *n)
         return LT_E_NOMEM;
     for (size_t i = 0; i < n->count; i++) {
         lt_part part = {0};
-        lt_shard_describe(o, i, &part);
+        lt_shard_describe_part(o, i, &part);
         n->slot[i] = part.slot;
     }
     return make_views(o, n);
@@ -120,7 +120,7 @@ static void view_parts(lt_optim *o, const struct lt_part_norms *n)
     }
 }
 
-static lt_status measure(lt_optim *o)
+static lt_status measure_norms(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -138,7 +138,7 @@ lt_status lt_optim_norm_of_parts(lt_optim *o)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     lt_request *request = NULL;
-    LT_TRY(measure(o));
+    LT_TRY(measure_norms(o));
     lt_comm *comm = o->part_norms->comm ? o->part_norms->comm : o->shard ? o->shard->group : NULL;
     if (comm && lt_comm_size(comm) > 1) {
         LT_TRY(lt_comm_allreduce_begin(comm, o->part_norms->norm, LT_REDUCE_SUM, &request));
@@ -160,7 +160,7 @@ static lt_view flat_of(void *context, size_t index, const lt_tensor *flat, int64
     return lt_shard_flat_view(context, index, flat, at);
 }
 
-static lt_status divide(lt_optim *o, lt_data_parallel *dp)
+static lt_status shard_gradients(lt_optim *o, lt_data_parallel *dp)
 {
     const lt_shard *s = o->shard;
     lt_gradient_parts parts = {.count = s->count,
@@ -195,7 +195,7 @@ lt_status lt_optim_shard_gradients(lt_optim *o, lt_data_parallel *dp)
                        "%d",
                        o->ops->name, lt_comm_size(o->shard->config.comm), o->shard->ranks);
     LT_TRY(make_norms(o));
-    lt_status st = dp ? divide(o, dp) : LT_OK;
+    lt_status st = dp ? shard_gradients(o, dp) : LT_OK;
     if (st)
         lt_optim_free_part_norms(o);
     return st;

@@ -23,7 +23,7 @@ static int count_states(const lt_optim *o, const lt_slot *slot)
     return count;
 }
 
-void lt_shard_describe(lt_optim *o, size_t i, lt_part *part)
+void lt_shard_describe_part(lt_optim *o, size_t i, lt_part *part)
 {
     if (o->ops->parts) {
         o->ops->parts->describe(o, i, part);

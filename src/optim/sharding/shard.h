@@ -81,7 +81,7 @@ void lt_shard_free(lt_optim *optim);
 
 /* Returns the number of parts; sets slot, elements and costs of part i. Sharded or not. */
 size_t lt_shard_part_count(const lt_optim *optim);
-void lt_shard_describe(lt_optim *optim, size_t i, lt_part *part);
+void lt_shard_describe_part(lt_optim *optim, size_t i, lt_part *part);
 
 /* Returns part i of a tensor shaped like its parameter; sets its region in the parameter. */
 lt_view lt_shard_part_view(lt_optim *optim, size_t i, const lt_tensor *parameter);
@@ -95,7 +95,7 @@ lt_view lt_shard_flat_view(lt_optim *optim, size_t i, const lt_tensor *flat, int
 /* shard_exchange.c. After the optimizer's own step, which changed this rank's parts only, sends all changes to
  * every rank. st: status of the step on this rank; skipped: a gradient was not finite. Errors: st; the failure of
  * another rank, naming it. */
-LT_MUST_CHECK lt_status lt_shard_finish(lt_optim *optim, lt_status st, bool skipped);
+LT_MUST_CHECK lt_status lt_shard_finish_step(lt_optim *optim, lt_status st, bool skipped);
 
 /* shard_params.c. Called before and after an update; without effect unless parameters are sharded. */
 LT_MUST_CHECK lt_status lt_optim_begin_owned_update(lt_optim *o);

@@ -79,7 +79,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     return s->ops->unpack(o);
 }
 
-lt_status lt_shard_finish(lt_optim *o, lt_status st, bool skipped)
+lt_status lt_shard_finish_step(lt_optim *o, lt_status st, bool skipped)
 {
     const int64_t begin = lt_clock_nanoseconds(), span = lt_trace_begin();
     st = exchange(o, st, skipped);
@@ -113,7 +113,7 @@ lt_status lt_shard_share_counters(lt_optim *o)
     if (!s || !o->ops->parts)
         return LT_OK;
     int64_t *all = lt_alloc(s->count * LT_PART_COUNTERS, sizeof *all);
-    LT_TRY(lt_comm_agree(s->config.comm, all ? LT_OK : LT_E_NOMEM));
+    LT_TRY(lt_comm_agree_on_status(s->config.comm, all ? LT_OK : LT_E_NOMEM));
     for (size_t i = 0; i < s->count; i++) {
         o->ops->parts->counters(o, i, counter);
         for (int k = 0; k < LT_PART_COUNTERS && s->part[i].owner == s->rank; k++)

@@ -6,7 +6,7 @@
 #include "shard.h"
 #include "tensor/tensor.h"
 
-static lt_shard_params *values_of(const lt_optim *o)
+static lt_shard_params *sharded_values(const lt_optim *o)
 {
     return o->shard ? o->shard->values : NULL;
 }
@@ -21,7 +21,7 @@ static size_t list_owners(const lt_shard *s, lt_owned_param *list)
     return count;
 }
 
-static lt_status check(const lt_optim *o)
+static lt_status check_can_shard_params(const lt_optim *o)
 {
     if (!o->shard || !o->shard->config.shard_params || !o->part_norms)
         return lt_fail(LT_E_ARG,
@@ -38,7 +38,7 @@ static lt_status check(const lt_optim *o)
 
 lt_status lt_optim_shard_params(lt_optim *o, lt_tape *tape, const lt_shard_params_config *config)
 {
-    LT_TRY(check(o));
+    LT_TRY(check_can_shard_params(o));
     lt_shard *s = o->shard;
     lt_owned_param *list = lt_alloc(o->count, sizeof *list);
     if (!list)
@@ -51,7 +51,7 @@ lt_status lt_optim_shard_params(lt_optim *o, lt_tape *tape, const lt_shard_param
 
 lt_status lt_optim_gather_params(lt_optim *o)
 {
-    return values_of(o) ? lt_shard_params_gather(values_of(o)) : LT_OK;
+    return sharded_values(o) ? lt_shard_params_gather(sharded_values(o)) : LT_OK;
 }
 
 /* Releases the gradients that data parallelism left: means at their owners. */
@@ -63,42 +63,42 @@ static void release_gradients(const lt_optim *o)
 
 void lt_optim_release_params(lt_optim *o)
 {
-    if (!values_of(o))
+    if (!sharded_values(o))
         return;
-    lt_shard_params_release(values_of(o));
+    lt_shard_params_release(sharded_values(o));
     release_gradients(o);
 }
 
 lt_status lt_optim_begin_owned_update(lt_optim *o)
 {
-    return values_of(o) ? lt_shard_params_begin_update(values_of(o)) : LT_OK;
+    return sharded_values(o) ? lt_shard_params_begin_update(sharded_values(o)) : LT_OK;
 }
 
 void lt_optim_end_owned_update(lt_optim *o)
 {
-    if (values_of(o))
+    if (sharded_values(o))
         release_gradients(o);
 }
 
 void lt_optim_shard_params_stats(const lt_optim *o, lt_shard_params_stats *out)
 {
     *out = (lt_shard_params_stats){0};
-    if (values_of(o))
-        lt_shard_params_stats_of(values_of(o), out);
+    if (sharded_values(o))
+        lt_shard_params_stats_of(sharded_values(o), out);
 }
 
 /* --- EMA --- */
 
-static lt_status follow(void *context, const lt_state_entry *entry)
+static lt_status attach_average(void *context, const lt_state_entry *entry)
 {
     const lt_optim *o = context;
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->name == entry->param)
-            return lt_shard_params_follow(values_of(o), o->slot[i].param, entry->tensor);
+            return lt_shard_params_follow(sharded_values(o), o->slot[i].param, entry->tensor);
     return LT_OK; /* running statistics are not sharded */
 }
 
-static lt_status no_number(void *context, const char *name, int64_t *value)
+static lt_status ignore_number(void *context, const char *name, int64_t *value)
 {
     (void)context;
     (void)name;
@@ -108,6 +108,6 @@ static lt_status no_number(void *context, const char *name, int64_t *value)
 
 lt_status lt_optim_shard_ema(lt_optim *o, lt_ema *ema)
 {
-    lt_state_visitor visitor = {.entry = follow, .number = no_number, .context = o};
-    return values_of(o) ? lt_ema_visit(ema, &visitor) : LT_OK;
+    lt_state_visitor visitor = {.entry = attach_average, .number = ignore_number, .context = o};
+    return sharded_values(o) ? lt_ema_visit(ema, &visitor) : LT_OK;
 }

@@ -113,7 +113,7 @@ lt_status lt_sharded_pull(lt_optim *o);
 lt_status lt_sharded_begin(lt_optim *o);
 lt_status lt_sharded_pack(lt_optim *o);
 lt_status lt_sharded_send(lt_optim *o, int flag);
-lt_status lt_sharded_flag(const lt_optim *o, int rank, int *flag);
+lt_status lt_sharded_read_flag(const lt_optim *o, int rank, int *flag);
 lt_status lt_sharded_unpack(lt_optim *o);
 
 #endif

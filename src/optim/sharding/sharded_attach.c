@@ -11,7 +11,7 @@ static lt_status new_flat(lt_tensor **out, const lt_optim *o, lt_dtype dtype, in
 }
 
 /* Computes the offsets of this rank's parts in flat tensors; returns the elements that they span. */
-static int64_t lay_out(lt_optim *o)
+static int64_t compute_part_offsets(lt_optim *o)
 {
     lt_shard *s = o->shard;
     int64_t stride[LT_MAX_DIMS], span = 0;
@@ -77,13 +77,13 @@ static lt_status make_messages(struct lt_sharded_optim *p, const lt_optim *o)
     return new_flat(&p->received_narrow, o, dtype, push->in.elements);
 }
 
-static lt_status allocate(lt_optim *o)
+static lt_status allocate_buffers(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     const lt_shard *s = o->shard;
     const lt_dtype master = lt_device_master(o->device);
     const bool narrow = s->config.dtype != LT_F32;
-    const int64_t span = lay_out(o);
+    const int64_t span = compute_part_offsets(o);
     if (narrow) {
         LT_TRY(new_flat(&p->update, o, master, span));
         LT_TRY(new_flat(&p->narrow, o, s->config.dtype, span));
@@ -98,17 +98,17 @@ static lt_status allocate(lt_optim *o)
 
 static const lt_shard_ops sharded_ops = {
     .prefer_local = lt_sharded_prefer_local,
-    .allocate = allocate,
+    .allocate = allocate_buffers,
     .pull = lt_sharded_pull,
     .begin = lt_sharded_begin,
     .pack = lt_sharded_pack,
     .send = lt_sharded_send,
-    .flag = lt_sharded_flag,
+    .flag = lt_sharded_read_flag,
     .unpack = lt_sharded_unpack,
 };
 
-static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o,
-                       const lt_shard_config *c)
+static lt_status check_attachable(const struct lt_sharded_optim *p, const lt_optim *o,
+                                  const lt_shard_config *c)
 {
     bool fits = o->count == p->own.count;
     for (size_t k = 0; fits && k < o->count; k++)
@@ -132,14 +132,14 @@ static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o,
 lt_status lt_sharded_optim_attach(lt_sharded_optim *sharded, lt_optim *optim,
                                   const lt_shard_config *config)
 {
-    LT_TRY(lt_comm_agree(sharded->world, check(sharded, optim, config)));
+    LT_TRY(lt_comm_agree_on_status(sharded->world, check_attachable(sharded, optim, config)));
     LT_TRY(lt_shard_attach(optim, config, &sharded_ops, sharded));
     sharded->optim = optim;
-    return lt_comm_agree(sharded->world, lt_optim_shard_gradients(optim, NULL));
+    return lt_comm_agree_on_status(sharded->world, lt_optim_shard_gradients(optim, NULL));
 }
 
 /* Returns the elements that a schedule sends to other ranks. */
-static int64_t sent_by(const lt_message_schedule *r)
+static int64_t count_sent_elements(const lt_message_schedule *r)
 {
     return r->out.elements - r->sent[lt_comm_rank(r->comm)];
 }
@@ -156,8 +156,8 @@ lt_status lt_sharded_optim_traffic(const lt_sharded_optim *sharded, lt_sharded_t
     if (sharded->shards)
         return LT_OK;
     *out = (lt_sharded_traffic){
-        .gradients = sent_by(&sharded->pull),
-        .values = sent_by(&sharded->push),
+        .gradients = count_sent_elements(&sharded->pull),
+        .values = count_sent_elements(&sharded->push),
         .parts = (int64_t)sharded->optim->shard->count,
     };
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)

@@ -38,7 +38,7 @@ static int64_t number_shards(const struct lt_sharded_optim *p, int64_t *at)
     return count;
 }
 
-static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o)
+static lt_status check_attachable(const struct lt_sharded_optim *p, const lt_optim *o)
 {
     bool fits = o->count == p->own.count;
     for (size_t k = 0; fits && k < o->count; k++)
@@ -63,9 +63,9 @@ static lt_status check(const struct lt_sharded_optim *p, const lt_optim *o)
 
 lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *sharded, lt_optim *optim)
 {
-    LT_TRY(lt_comm_agree(sharded->world, check(sharded, optim)));
+    LT_TRY(lt_comm_agree_on_status(sharded->world, check_attachable(sharded, optim)));
     int64_t *at = lt_alloc(sharded->own.count, sizeof *at);
-    lt_status st = lt_comm_agree(sharded->world, at ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(sharded->world, at ? LT_OK : LT_E_NOMEM);
     if (st) {
         lt_free(at);
         return st;
@@ -73,5 +73,5 @@ lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *sharded, lt_optim *op
     sharded->shards = number_shards(sharded, at);
     st = lt_optim_norm_by_shards(optim, sharded->world, at, (size_t)sharded->shards);
     sharded->optim = st ? NULL : optim;
-    return lt_comm_agree(sharded->world, st);
+    return lt_comm_agree_on_status(sharded->world, st);
 }

@@ -12,7 +12,7 @@
 
 /* --- Packing --- */
 
-static size_t slot_of(const lt_optim *o, lt_buffer_kind end, size_t index)
+static size_t param_index_of_chunk(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
     return end == LT_SHARD_VALUE || end == LT_SHARD_GRAD
                ? index
@@ -20,7 +20,7 @@ static size_t slot_of(const lt_optim *o, lt_buffer_kind end, size_t index)
 }
 
 /* Returns the memory that a chunk's offsets refer to. */
-static lt_view memory_of(const lt_optim *o, lt_buffer_kind end, size_t index)
+static lt_view buffer_of_chunk(const lt_optim *o, lt_buffer_kind end, size_t index)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
     lt_view v = {0};
@@ -41,7 +41,7 @@ static lt_view memory_of(const lt_optim *o, lt_buffer_kind end, size_t index)
     return v;
 }
 
-static lt_view rows(lt_view v, int64_t at, const lt_chunk *chunk, int64_t step)
+static lt_view chunk_rows_view(lt_view v, int64_t at, const lt_chunk *chunk, int64_t step)
 {
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
     v.shape = LT_SHAPE(chunk->rows, chunk->count);
@@ -80,11 +80,11 @@ static lt_status copy_chunks(lt_optim *o, const copying *c)
     size_t jobs = 0;
     for (size_t i = 0; i < c->list->count; i++) {
         const lt_chunk *chunk = &c->list->chunk[i];
-        if (!c->all && !p->own.item[slot_of(o, c->end, chunk->index)]->has_grad)
+        if (!c->all && !p->own.item[param_index_of_chunk(o, c->end, chunk->index)]->has_grad)
             continue;
-        const lt_view memory =
-            rows(memory_of(o, c->end, chunk->index), chunk->at, chunk, chunk->step);
-        const lt_view message = rows(flat, chunk->message, chunk, chunk->count);
+        const lt_view memory = chunk_rows_view(buffer_of_chunk(o, c->end, chunk->index), chunk->at,
+                                               chunk, chunk->step);
+        const lt_view message = chunk_rows_view(flat, chunk->message, chunk, chunk->count);
         p->job[jobs++] = (lt_vec_job){
             .op = LT_VEC_AXPBY,
             .alpha = 1,
@@ -137,35 +137,37 @@ static lt_status read_headers(lt_optim *o, const lt_message_schedule *r)
 }
 
 /* Returns the first elements of a flat message tensor, which has the length of the longer schedule. */
-static lt_tensor first_of(const lt_tensor *flat, int64_t elements)
+static lt_tensor first_elements(const lt_tensor *flat, int64_t elements)
 {
     lt_tensor t = *flat;
     t.shape = LT_SHAPE(elements);
     return t;
 }
 
-static lt_status send(const lt_message_schedule *r, const lt_tensor *sent,
-                      const lt_tensor *received)
+static lt_status exchange_all_to_all(const lt_message_schedule *r, const lt_tensor *sent,
+                                     const lt_tensor *received)
 {
     lt_request *request = NULL;
-    lt_tensor in = first_of(sent, r->out.elements), out = first_of(received, r->in.elements);
+    lt_tensor in = first_elements(sent, r->out.elements),
+              out = first_elements(received, r->in.elements);
     LT_TRY(lt_comm_alltoall_begin(r->comm, &in, &out, r->sent, r->received, &request));
     return lt_request_wait(&request);
 }
 
 /* Sends the packed messages with a header; narrow: in the communication dtype. */
-static lt_status exchange(lt_optim *o, const lt_message_schedule *r, double number, bool narrow)
+static lt_status exchange_messages(lt_optim *o, const lt_message_schedule *r, double number,
+                                   bool narrow)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     LT_TRY(write_headers(o, r, number));
     if (!narrow) {
-        LT_TRY(send(r, p->sent, p->received));
+        LT_TRY(exchange_all_to_all(r, p->sent, p->received));
         return read_headers(o, r);
     }
-    lt_tensor wide = first_of(p->sent, r->out.elements);
+    lt_tensor wide = first_elements(p->sent, r->out.elements);
     LT_TRY(lt_tensor_copy(p->sent_narrow, &wide));
-    LT_TRY(send(r, p->sent_narrow, p->received_narrow));
-    wide = first_of(p->received, r->in.elements);
+    LT_TRY(exchange_all_to_all(r, p->sent_narrow, p->received_narrow));
+    wide = first_elements(p->received, r->in.elements);
     LT_TRY(lt_tensor_copy(&wide, p->received_narrow));
     return read_headers(o, r);
 }
@@ -214,19 +216,19 @@ static lt_status pull_values(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     LT_TRY(copy_chunks(o, &(copying){&p->pull.out, LT_SHARD_VALUE, .pack = true, .all = true}));
-    LT_TRY(exchange(o, &p->pull, 0, false));
+    LT_TRY(exchange_messages(o, &p->pull, 0, false));
     LT_TRY(copy_chunks(o, &(copying){&p->pull.in, LT_OWNER_VALUE, .all = true}));
     remember_versions(p);
     return LT_OK;
 }
 
-static lt_status pull(lt_optim *o)
+static lt_status pull_gradients(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     const int own = hash_present(p);
     bool changed = false;
     LT_TRY(copy_chunks(o, &(copying){&p->pull.out, LT_SHARD_GRAD, .pack = true}));
-    LT_TRY(exchange(o, &p->pull, 2 * own + values_changed(p), false));
+    LT_TRY(exchange_messages(o, &p->pull, 2 * own + values_changed(p), false));
     for (int r = 0; r < lt_comm_size(p->copy); r++) {
         const int header = (int)p->header_of[r];
         if (header / 2 != own)
@@ -244,7 +246,7 @@ lt_status lt_sharded_pull(lt_optim *o)
     char text[512];
     for (size_t k = 0; k < p->own.count; k++)
         o->slot[k].param->has_grad = p->own.item[k]->has_grad;
-    lt_status st = pull(o);
+    lt_status st = pull_gradients(o);
     lt_trace_end(span, LT_PROFILE_OPTIM, "gradients to owners", 0);
     if (!st)
         return LT_OK;
@@ -256,8 +258,8 @@ lt_status lt_sharded_pull(lt_optim *o)
 /* --- Values to their shards --- */
 
 /* Computes y = alpha a + beta y over this rank's parts with a gradient; a or y NULL: the parts' values. Batched. */
-static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
-                           double beta)
+static lt_status combine_parts(lt_optim *o, const lt_tensor *a, const lt_tensor *y, double alpha,
+                               double beta)
 {
     const lt_shard *s = o->shard;
     struct lt_sharded_optim *p = lt_sharded_of(o);
@@ -280,7 +282,7 @@ static lt_status each_part(lt_optim *o, const lt_tensor *a, const lt_tensor *y, 
 
 lt_status lt_sharded_begin(lt_optim *o)
 {
-    return o->shard->differences ? each_part(o, NULL, lt_sharded_of(o)->old, 1, 0) : LT_OK;
+    return o->shard->differences ? combine_parts(o, NULL, lt_sharded_of(o)->old, 1, 0) : LT_OK;
 }
 
 static bool sends_updates(const lt_shard *s)
@@ -294,16 +296,16 @@ static lt_status round_update(lt_optim *o)
     const lt_shard *s = o->shard;
     struct lt_sharded_optim *p = lt_sharded_of(o);
     if (s->differences || s->config.gather_params)
-        LT_TRY(each_part(o, NULL, p->update, 1, 0));
+        LT_TRY(combine_parts(o, NULL, p->update, 1, 0));
     if (s->differences) {
-        LT_TRY(each_part(o, p->old, p->update, -1, 1)); /* new - old */
-        LT_TRY(each_part(o, p->old, NULL, 1, 0));
+        LT_TRY(combine_parts(o, p->old, p->update, -1, 1)); /* new - old */
+        LT_TRY(combine_parts(o, p->old, NULL, 1, 0));
     }
     if (p->narrow) { /* otherwise this rank has no part */
         LT_TRY(lt_tensor_copy(p->narrow, p->update));
         LT_TRY(lt_tensor_copy(p->update, p->narrow));
     }
-    return each_part(o, p->update, NULL, 1, sends_updates(s));
+    return combine_parts(o, p->update, NULL, 1, sends_updates(s));
 }
 
 lt_status lt_sharded_pack(lt_optim *o)
@@ -318,10 +320,10 @@ lt_status lt_sharded_pack(lt_optim *o)
 
 lt_status lt_sharded_send(lt_optim *o, int flag)
 {
-    return exchange(o, &lt_sharded_of(o)->push, flag, o->shard->config.dtype != LT_F32);
+    return exchange_messages(o, &lt_sharded_of(o)->push, flag, o->shard->config.dtype != LT_F32);
 }
 
-lt_status lt_sharded_flag(const lt_optim *o, int rank, int *flag)
+lt_status lt_sharded_read_flag(const lt_optim *o, int rank, int *flag)
 {
     *flag = (int)lt_sharded_of(o)->header_of[rank];
     return LT_OK;

@@ -9,7 +9,7 @@ static int stored_dim(bool channels_last, int d)
     return channels_last ? order[d] : d;
 }
 
-static lt_shape stored(lt_shape shape, bool channels_last)
+static lt_shape to_stored_order(lt_shape shape, bool channels_last)
 {
     lt_shape out = shape;
     for (int d = 0; d < shape.ndim; d++)
@@ -33,7 +33,7 @@ static void join_last(lt_shape *whole, lt_shape *offset, lt_shape *extent)
 }
 
 /* Turns a scalar into one dimension, and merges trailing dimensions that the shard spans completely. */
-static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
+static void merge_spanned_dims(lt_shape *whole, lt_shape *offset, lt_shape *extent)
 {
     if (!whole->ndim) {
         *whole = *extent = LT_SHAPE(1);
@@ -46,11 +46,11 @@ static void flatten(lt_shape *whole, lt_shape *offset, lt_shape *extent)
 lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last)
 {
     lt_place p = *place;
-    p.logical = stored(place->logical, channels_last);
-    p.view = stored(place->view, channels_last);
-    p.offset = stored(place->offset, channels_last);
-    p.extent = stored(place->extent, channels_last);
-    flatten(&p.view, &p.offset, &p.extent);
+    p.logical = to_stored_order(place->logical, channels_last);
+    p.view = to_stored_order(place->view, channels_last);
+    p.offset = to_stored_order(place->offset, channels_last);
+    p.extent = to_stored_order(place->extent, channels_last);
+    merge_spanned_dims(&p.view, &p.offset, &p.extent);
     return p;
 }
 
@@ -90,14 +90,15 @@ lt_part_layout lt_sharded_part_layout(lt_optim *o, size_t i)
     const lt_slot *slot = o->shard->part[i].slot;
     const bool channels_last = lt_sharded_of(o)->channels_last[slot - o->slot];
     int64_t stride[LT_MAX_DIMS] = {1};
-    lt_part_layout b = {.whole = stored(lt_tensor_shape(slot->param->value), channels_last)};
+    lt_part_layout b = {.whole =
+                            to_stored_order(lt_tensor_shape(slot->param->value), channels_last)};
     lt_shard_part_region(o, i, &b.offset, &b.extent);
     lt_sharded_owner_strides(o, i, stride);
-    b.offset = stored(b.offset, channels_last);
-    b.extent = stored(b.extent, channels_last);
+    b.offset = to_stored_order(b.offset, channels_last);
+    b.extent = to_stored_order(b.extent, channels_last);
     for (int d = 0; d < b.extent.ndim; d++)
         b.stride[d] = stride[stored_dim(channels_last, d)];
-    flatten(&b.whole, &b.offset, &b.extent);
+    merge_spanned_dims(&b.whole, &b.offset, &b.extent);
     b.stride[b.whole.ndim - 1] = 1; /* also after merging */
     return b;
 }

@@ -51,12 +51,12 @@ static lt_status agree_on_names(const struct lt_sharded_optim *p)
 }
 
 /* Finds the members of this copy, and the first rank of every rank's copy, as ranks of world. */
-static lt_status find_copies(struct lt_sharded_optim *p)
+static lt_status find_model_copies(struct lt_sharded_optim *p)
 {
     const int ranks = lt_comm_size(p->world), members = lt_comm_size(p->copy);
     const int32_t me = lt_comm_rank(p->world);
     int64_t *bytes = lt_alloc((size_t)ranks, sizeof *bytes);
-    lt_status st = lt_comm_agree(p->world, bytes ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(p->world, bytes ? LT_OK : LT_E_NOMEM);
     for (int r = 0; r < ranks && bytes; r++)
         bytes[r] = sizeof me;
     LT_ASSERT(st || members <= ranks);
@@ -69,7 +69,7 @@ static lt_status find_copies(struct lt_sharded_optim *p)
 }
 
 /* Chooses the order of each parameter: row-major or channels-last on all ranks. */
-static lt_status find_orders(struct lt_sharded_optim *p, const shard_record *all)
+static lt_status find_memory_orders(struct lt_sharded_optim *p, const shard_record *all)
 {
     const int ranks = lt_comm_size(p->world);
     for (size_t k = 0; k < p->own.count; k++) {
@@ -91,7 +91,7 @@ static lt_status find_orders(struct lt_sharded_optim *p, const shard_record *all
 
 /* --- Shards of a copy --- */
 
-static bool overlap(const lt_place *a, const lt_place *b)
+static bool shards_overlap(const lt_place *a, const lt_place *b)
 {
     for (int d = 0; d < a->view.ndim; d++)
         if (a->offset.dim[d] >= b->offset.dim[d] + b->extent.dim[d]
@@ -115,7 +115,7 @@ static lt_status check_shard(const shard_record *all, size_t count, const int *c
             *new = false;
             continue;
         }
-        if (!lt_shape_equal(own->view, other->view) || overlap(own, other))
+        if (!lt_shape_equal(own->view, other->view) || shards_overlap(own, other))
             return lt_fail(LT_E_ARG,
                            "optim: %s: rank %d holds %s, rank %d %s: shards must be equal or "
                            "disjoint regions of one view",
@@ -165,7 +165,7 @@ static lt_status gather_shards(struct lt_sharded_optim *p, shard_record *all, in
     for (size_t k = 0; k < p->own.count; k++)
         own[k] = record_of(p->own.item[k]);
     LT_TRY(lt_comm_allgather_host(p->world, own, bytes, all));
-    LT_TRY(find_orders(p, all));
+    LT_TRY(find_memory_orders(p, all));
     LT_TRY(check_shards(p, all));
     for (int r = 0; r < ranks; r++)
         for (size_t k = 0; k < p->own.count; k++)
@@ -180,7 +180,7 @@ static lt_status exchange_shards(struct lt_sharded_optim *p)
     shard_record *all = lt_alloc(ranks * p->own.count, sizeof *all);
     shard_record *own = lt_alloc(p->own.count, sizeof *own);
     int64_t *bytes = lt_alloc(ranks, sizeof *bytes);
-    lt_status st = lt_comm_agree(p->world, all && own && bytes ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(p->world, all && own && bytes ? LT_OK : LT_E_NOMEM);
     if (!st)
         st = gather_shards(p, all, bytes, own);
     lt_free(bytes);
@@ -207,7 +207,7 @@ static lt_status make_logical(lt_param *out, const lt_param *own, bool channels_
     return own->grad ? lt_tensor_new_meta(&out->grad, device, dtype, shape, stride) : LT_OK;
 }
 
-static lt_status make_all(struct lt_sharded_optim *p, const lt_params *own)
+static lt_status make_logical_params(struct lt_sharded_optim *p, const lt_params *own)
 {
     size_t k = 0;
     for (size_t i = 0; i < own->count; i++) {
@@ -249,21 +249,21 @@ lt_status lt_sharded_optim_new(lt_sharded_optim **out, const lt_params *own, lt_
                                lt_comm *copy)
 {
     struct lt_sharded_optim *p = lt_alloc(1, sizeof *p);
-    lt_status st = lt_comm_agree(world, p ? LT_OK : LT_E_NOMEM);
+    lt_status st = lt_comm_agree_on_status(world, p ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || p);
     if (!st) {
         p->world = world;
         p->copy = copy;
-        st = lt_comm_agree(world, make_lists(p, own));
+        st = lt_comm_agree_on_status(world, make_lists(p, own));
     }
     if (!st)
         st = agree_on_names(p);
     if (!st)
-        st = find_copies(p);
+        st = find_model_copies(p);
     if (!st)
         st = exchange_shards(p);
     if (!st)
-        st = lt_comm_agree(world, make_all(p, own));
+        st = lt_comm_agree_on_status(world, make_logical_params(p, own));
     if (st)
         lt_sharded_optim_free(&p);
     else

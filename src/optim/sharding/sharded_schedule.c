@@ -17,7 +17,7 @@ typedef struct listing {
     lt_status status;
 } listing;
 
-static lt_status grow(lt_chunk_list *l)
+static lt_status grow_chunk_list(lt_chunk_list *l)
 {
     const size_t capacity = l->capacity ? 2 * l->capacity : 8;
     lt_chunk *grown =
@@ -30,7 +30,7 @@ static lt_status grow(lt_chunk_list *l)
 }
 
 /* Appends a run to a chunk if it continues the last row or is the next row; returns false if neither. */
-static bool extend(lt_chunk *last, size_t index, int64_t at, int64_t count)
+static bool extend_chunk(lt_chunk *last, size_t index, int64_t at, int64_t count)
 {
     if (last->index != index)
         return false;
@@ -56,10 +56,10 @@ static void add_run(listing *l, int64_t at, int64_t count)
     /* chunks of two messages are separated by a header */
     const lt_chunk *last = list->count ? &list->chunk[list->count - 1] : NULL;
     if (last && last->message + last->rows * last->count == message
-        && extend(&list->chunk[list->count - 1], l->index, at, count))
+        && extend_chunk(&list->chunk[list->count - 1], l->index, at, count))
         return;
     if (!l->status)
-        l->status = grow(list);
+        l->status = grow_chunk_list(list);
     if (!l->status)
         list->chunk[list->count++] = (lt_chunk){l->index, at, 0, count, 1, message};
 }
@@ -97,7 +97,7 @@ static void intersect_run(listing *l, int64_t from, int64_t count, int64_t owner
     }
 }
 
-static void intersect(listing *l, const lt_part_layout *part)
+static void intersect_part(listing *l, const lt_part_layout *part)
 {
     const int last = part->whole.ndim - 1;
     int64_t at[LT_MAX_DIMS] = {0};
@@ -137,7 +137,7 @@ static void count_local(lt_optim *o, size_t part, int64_t *local)
             same++;
         listing l = {.place = place_of(p, r, k)};
         if (same == r)
-            intersect(&l, &b);
+            intersect_part(&l, &b);
         local[r] = same == r ? l.elements : local[same];
     }
 }
@@ -150,7 +150,7 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
         count_local(o, i, local + i * (size_t)s->ranks);
-    lt_assign_local(cost, local, s->count, s->ranks, owner);
+    lt_assign_prefer_local(cost, local, s->count, s->ranks, owner);
     lt_free(local);
     return LT_OK;
 }
@@ -187,7 +187,7 @@ static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, 
                  .list = list,
                  .index = in_owner_buffer ? part : k,
                  .in_owner_buffer = in_owner_buffer};
-    intersect(&l, &b);
+    intersect_part(&l, &b);
     return l.status;
 }
 
@@ -210,8 +210,8 @@ static lt_status add_message(const struct lt_sharded_optim *p, lt_optim *o, cons
     return LT_OK;
 }
 
-static lt_status plan(const struct lt_sharded_optim *p, lt_optim *o, lt_message_schedule *r,
-                      bool pull)
+static lt_status plan_schedule(const struct lt_sharded_optim *p, lt_optim *o,
+                               lt_message_schedule *r, bool pull)
 {
     const int ranks = lt_comm_size(r->comm), me = o->shard->rank;
     r->sent = lt_alloc((size_t)ranks * 4, sizeof *r->sent);
@@ -236,8 +236,8 @@ lt_status lt_sharded_plan_messages(struct lt_sharded_optim *p, lt_optim *o)
 {
     p->pull.comm = p->copy;
     p->push.comm = p->world;
-    LT_TRY(plan(p, o, &p->pull, true));
-    return plan(p, o, &p->push, false);
+    LT_TRY(plan_schedule(p, o, &p->pull, true));
+    return plan_schedule(p, o, &p->push, false);
 }
 
 static void free_schedule(lt_message_schedule *r)

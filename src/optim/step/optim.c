@@ -22,7 +22,7 @@ static size_t count_trained(const lt_params *params, lt_device **device)
     return count;
 }
 
-static bool decays(const lt_param *param, lt_decay_scope scope)
+static bool has_weight_decay(const lt_param *param, lt_decay_scope scope)
 {
     return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
 }
@@ -56,7 +56,7 @@ static lt_status fill_slots(lt_optim *o, const lt_params *params, double weight_
         lt_slot *slot = &o->slot[o->count++];
         slot->param = p;
         slot->lr_scale = 1;
-        slot->weight_decay = decays(p, scope) ? weight_decay : 0;
+        slot->weight_decay = has_weight_decay(p, scope) ? weight_decay : 0;
     }
     return LT_OK;
 }
@@ -171,7 +171,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
 }
 
 /* Rejects shards: their state would be saved as if it were of whole parameters. */
-static lt_status check_whole(const lt_optim *o)
+static lt_status reject_unattached_shards(const lt_optim *o)
 {
     char text[LT_PLACE_TEXT];
     for (size_t i = 0; i < o->count && !lt_optim_has_shards(o); i++) {
@@ -195,7 +195,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
                        "%s: results of steps are in flight: take them by "
                        "lt_optim_result() first",
                        optim->ops->name);
-    LT_TRY(check_whole(optim));
+    LT_TRY(reject_unattached_shards(optim));
     LT_TRY(lt_optim_make_state(optim));
     LT_TRY(lt_optim_read_scalars(optim, &s));
     LT_TRY(lt_optim_convert_counts(optim, s.applied, false));

@@ -15,7 +15,7 @@ typedef struct lt_results {
     unsigned sent, taken;
 } lt_results;
 
-static lt_status make(lt_optim *o)
+static lt_status make_readbacks(lt_optim *o)
 {
     lt_results *r = o->results ? o->results : lt_alloc(1, sizeof *r);
     if (!r)
@@ -42,7 +42,7 @@ bool lt_optim_has_results(const lt_optim *o)
 
 lt_status lt_optim_send_result(lt_optim *o)
 {
-    LT_TRY(make(o));
+    LT_TRY(make_readbacks(o));
     lt_results *r = o->results;
     if (r->sent - r->taken == MOST)
         return lt_fail(LT_E_ARG, "%s: %d results are in flight already", o->ops->name, MOST);
@@ -56,7 +56,7 @@ lt_status lt_optim_send_result(lt_optim *o)
 }
 
 /* Takes the oldest result in flight; *advanced: the host counted that update as applied. */
-static lt_status take(lt_optim *o, lt_scalars *s, bool *advanced)
+static lt_status take_oldest_result(lt_optim *o, lt_scalars *s, bool *advanced)
 {
     lt_results *r = o->results;
     const void *data;
@@ -71,14 +71,14 @@ lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
     lt_scalars s;
     bool advanced = o->advanced;
     if (lt_optim_has_results(o)) {
-        LT_TRY(take(o, &s, &advanced));
+        LT_TRY(take_oldest_result(o, &s, &advanced));
     } else {
         LT_TRY(lt_optim_read_scalars(o, &s));
         o->advanced = false;
     }
     if (!s.finite && advanced) { /* only now the host learns that it was skipped */
         lt_optim_count_updates(o, -1);
-        lt_averaging_skipped(o);
+        lt_averaging_undo_weight(o);
     }
     *result = (lt_step_result){.grad_norm = s.grad_norm,
                                .applied = s.finite != 0,

@@ -93,7 +93,7 @@ lt_status lt_optim_update(lt_optim *o)
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
     if (!o->shard)
         return st ? st : lt_averaging_end(o);
-    st = lt_shard_finish(o, st, o->skipped);
+    st = lt_shard_finish_step(o, st, o->skipped);
     lt_optim_end_owned_update(o);
     return st ? st : lt_averaging_end(o);
 }
@@ -129,7 +129,7 @@ void lt_optim_advance(lt_optim *o)
 {
     o->advanced = !o->skipped;
     if (o->skipped) {
-        lt_averaging_skipped(o);
+        lt_averaging_undo_weight(o);
         return;
     }
     lt_optim_count_updates(o, 1);

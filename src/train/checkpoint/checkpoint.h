@@ -58,10 +58,10 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *reduce
 void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *reducer, const lt_reading *reading);
 /* Returns true if an entry of optim.safetensors belongs to the reducer. */
 bool lt_checkpoint_is_of_reducer(const char *name);
-/* Loads the sum of `stored` terms, of nodes or groups, divided by `parts`, as lt_entry_load_share(). */
-LT_MUST_CHECK lt_status lt_checkpoint_load_share(const lt_reading *reading,
-                                                 const lt_state_entry *entry, int stored,
-                                                 int parts);
+/* Loads the sum of `stored` terms, of nodes or groups, divided by `parts`, as lt_entry_load_mean(). */
+LT_MUST_CHECK lt_status lt_checkpoint_load_sum_share(const lt_reading *reading,
+                                                     const lt_state_entry *entry, int stored,
+                                                     int parts);
 
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other files, which
  * must be complete. */
@@ -87,9 +87,9 @@ LT_MUST_CHECK lt_status lt_checkpoint_check_integer(const char *key, int64_t val
 void lt_checkpoint_clean_in(const char *checkpoints);
 /* Points `latest` (and `best`) to the state's step, and removes checkpoints of its run beyond the newest
  * policy->keep. */
-LT_MUST_CHECK lt_status lt_checkpoint_point(const char *checkpoints,
-                                            const lt_checkpoint_state *state,
-                                            const lt_checkpoint_policy *policy);
+LT_MUST_CHECK lt_status lt_checkpoint_set_links(const char *checkpoints,
+                                                const lt_checkpoint_state *state,
+                                                const lt_checkpoint_policy *policy);
 /* Lists the steps of a run folder's checkpoints, newest first, up to `latest`; the list may be empty. Free with
  * lt_free(). Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count);

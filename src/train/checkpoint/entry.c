@@ -47,7 +47,7 @@ lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts, lt_state_visitor
     return parts->local ? lt_local_steps_visit_group(parts->local, visitor) : LT_OK;
 }
 
-char *lt_checkpoint_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry)
+char *lt_checkpoint_entry_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry)
 {
     const char *mark = kind == LT_ENTRY_REDUCER ? "@" : "#";
     if (kind == LT_ENTRY_EXTRA)
@@ -57,7 +57,7 @@ char *lt_checkpoint_name(const char *prefix, lt_entry_kind kind, const lt_state_
                                         entry->block, entry->name);
 }
 
-char *lt_checkpoint_note(const lt_state_entry *entry)
+char *lt_checkpoint_block_note(const lt_state_entry *entry)
 {
     char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
     return lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
@@ -77,8 +77,8 @@ static lt_status take_quantized(const lt_reading *r, const lt_safetensors_entry 
     return st;
 }
 
-lt_status lt_reading_take(const lt_reading *r, const lt_safetensors_entry *e,
-                          const lt_state_entry *entry)
+lt_status lt_reading_load_entry(const lt_reading *r, const lt_safetensors_entry *e,
+                                const lt_state_entry *entry)
 {
     if (entry->quantized)
         return take_quantized(r, e, entry->quantized);
@@ -103,7 +103,7 @@ lt_status lt_skip_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value)
+lt_status lt_numbers_append(void *numbers, const char *name, int64_t *value)
 {
     lt_numbers *n = numbers;
     (void)name;

@@ -20,9 +20,9 @@ LT_MUST_CHECK lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts,
 
 /* Returns an entry's name; NULL without memory. Optimizer and outer step: "PREFIX[conv1.weight]#block.B.NAME", or
  * "PREFIX[conv1.weight]#NAME" for state of the whole parameter; reducer: the same with "@" instead of "#". */
-char *lt_checkpoint_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry);
+char *lt_checkpoint_entry_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry);
 /* Returns "offset [0,0] shape [64,147]", which identifies a block; NULL without memory. */
-char *lt_checkpoint_note(const lt_state_entry *entry);
+char *lt_checkpoint_block_note(const lt_state_entry *entry);
 
 /* One of the two passes over a file. */
 typedef struct lt_reading {
@@ -33,8 +33,8 @@ typedef struct lt_reading {
 } lt_reading;
 /* Reads a tensor of the file into the entry's, which may be a shard, quantized, or on another rank. Errors: as
  * lt_entry_load(). */
-LT_MUST_CHECK lt_status lt_reading_take(const lt_reading *r, const lt_safetensors_entry *e,
-                                        const lt_state_entry *entry);
+LT_MUST_CHECK lt_status lt_reading_load_entry(const lt_reading *r, const lt_safetensors_entry *e,
+                                              const lt_state_entry *entry);
 
 /* A list of integers, such as an optimizer's numbers in the order of visiting. Zero it first. */
 typedef struct lt_numbers {
@@ -45,6 +45,6 @@ typedef struct lt_numbers {
 /* Functions of an lt_state_visitor: they ignore an entry or a number, or append a number to an lt_numbers. */
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry);
 lt_status lt_skip_number(void *context, const char *name, int64_t *value);
-lt_status lt_numbers_keep(void *numbers, const char *name, int64_t *value);
+lt_status lt_numbers_append(void *numbers, const char *name, int64_t *value);
 
 #endif

@@ -98,7 +98,7 @@ static const char plain_unit[] = "samples", first_unit[] = "images";
 /* Members that are not part of the state. */
 static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
 
-static bool is_fixed(const char *key)
+static bool is_reserved_key(const char *key)
 {
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (!strcmp(others[i], key))
@@ -114,7 +114,7 @@ static const char *unit_of(const lt_checkpoint_state *state)
     return *state->unit ? state->unit : plain_unit;
 }
 
-static const char *join(char key[KEY], const char *prefix, const char *name)
+static const char *join_key(char key[KEY], const char *prefix, const char *name)
 {
     snprintf(key, KEY, "%s%s", prefix, name);
     return key;
@@ -123,7 +123,7 @@ static const char *join(char key[KEY], const char *prefix, const char *name)
 /* Returns the key of the sample counter: "images", "epoch_images". */
 static const char *count_key(const lt_checkpoint_state *state, given which, char key[KEY])
 {
-    return join(key, which == EPOCH_COUNT ? "epoch_" : "", unit_of(state));
+    return join_key(key, which == EPOCH_COUNT ? "epoch_" : "", unit_of(state));
 }
 
 const lt_checkpoint_fact *lt_checkpoint_find_fact(const lt_checkpoint_state *state, const char *key)
@@ -172,7 +172,7 @@ static void put_sums(lt_json_writer *w, const lt_checkpoint_state *state)
 {
     char key[KEY];
     for (int i = 0; i < state->sums; i++)
-        put_double(w, join(key, "epoch_", state->sum[i].name), state->sum[i].value);
+        put_double(w, join_key(key, "epoch_", state->sum[i].name), state->sum[i].value);
 }
 
 static void put_facts(lt_json_writer *w, const lt_checkpoint_state *state, given which)
@@ -188,7 +188,7 @@ static void put_facts(lt_json_writer *w, const lt_checkpoint_state *state, given
     }
 }
 
-static void put_given(lt_json_writer *w, given which, const lt_checkpoint_state *state)
+static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_state *state)
 {
     char key[KEY];
     switch (which) {
@@ -200,7 +200,7 @@ static void put_given(lt_json_writer *w, given which, const lt_checkpoint_state 
         break;
     case BEST:
         if (*state->best_name)
-            put_double(w, join(key, "best_", state->best_name), state->best);
+            put_double(w, join_key(key, "best_", state->best_name), state->best);
         break;
     case SUMS:
         put_sums(w, state);
@@ -244,7 +244,7 @@ static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_sta
         lt_json_put_string(w, f->key, at);
         break;
     case GIVEN:
-        put_given(w, f->given, state);
+        put_task_fields(w, f->given, state);
         break;
     }
 }
@@ -288,7 +288,7 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
             LT_TRY(lt_json_string(root, f->key, &text));
         snprintf(at, LT_CHECKPOINT_NAME, "%s", text ? text : "");
         return LT_OK;
-    case GIVEN: /* get_given() */
+    case GIVEN: /* get_task_fields() */
         return LT_OK;
     }
     return LT_OK;
@@ -301,10 +301,11 @@ static lt_status get_unit(const lt_json_value *root, lt_checkpoint_state *state)
     if (lt_json_member(root, "unit"))
         LT_TRY(lt_json_string(root, "unit", &unit));
     snprintf(state->unit, sizeof state->unit, "%s", unit);
-    if (strlen(unit) >= sizeof state->unit || is_fixed(unit) || is_fixed(join(key, "epoch_", unit)))
+    if (strlen(unit) >= sizeof state->unit || is_reserved_key(unit)
+        || is_reserved_key(join_key(key, "epoch_", unit)))
         return lt_fail(LT_E_FORMAT, "'unit' is no name of samples");
     LT_TRY(lt_json_integer(root, unit, &state->samples));
-    return lt_json_integer(root, join(key, "epoch_", unit), &state->epoch_samples);
+    return lt_json_integer(root, join_key(key, "epoch_", unit), &state->epoch_samples);
 }
 
 static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_state *state)
@@ -326,14 +327,14 @@ static lt_status get_fact(const lt_json_value *v, bool later, lt_checkpoint_stat
 }
 
 /* Reads the fields of the task, in the order of the file. */
-static lt_status get_given(const lt_json_value *root, lt_checkpoint_state *state)
+static lt_status get_task_fields(const lt_json_value *root, lt_checkpoint_state *state)
 {
     char samples[KEY];
     bool later = false;
-    join(samples, "epoch_", state->unit);
+    join_key(samples, "epoch_", state->unit);
     for (const lt_json_value *v = root->child; v; v = v->next) {
         later = later || !strcmp(v->key, "ranks"); /* the other facts are before it */
-        if (is_fixed(v->key) || !strcmp(v->key, state->unit) || !strcmp(v->key, samples))
+        if (is_reserved_key(v->key) || !strcmp(v->key, state->unit) || !strcmp(v->key, samples))
             continue;
         if (!strncmp(v->key, "best_", 5) && !*state->best_name) {
             snprintf(state->best_name, sizeof state->best_name, "%s", v->key + 5);
@@ -355,13 +356,13 @@ static lt_status check_names(const lt_checkpoint_state *state)
     char key[KEY];
     for (int i = 0; i < state->facts; i++) {
         const char *name = state->fact[i].key;
-        if (is_fixed(name) || !strcmp(name, unit_of(state)) || !strncmp(name, "best_", 5)
+        if (is_reserved_key(name) || !strcmp(name, unit_of(state)) || !strncmp(name, "best_", 5)
             || !strncmp(name, "epoch_", 6)
             || lt_checkpoint_find_fact(state, name) != &state->fact[i])
             return lt_fail(LT_E_ARG, "checkpoint: a fact cannot be named '%s'", name);
     }
     for (int i = 0; i < state->sums; i++)
-        if (is_fixed(join(key, "epoch_", state->sum[i].name))
+        if (is_reserved_key(join_key(key, "epoch_", state->sum[i].name))
             || !strcmp(state->sum[i].name, unit_of(state)))
             return lt_fail(LT_E_ARG, "checkpoint: a sum cannot be named '%s'", state->sum[i].name);
     return LT_OK;
@@ -439,6 +440,6 @@ lt_status lt_checkpoint_get_fields(const lt_json_value *root, lt_checkpoint_stat
     for (int i = 0; i < FIELDS; i++)
         LT_TRY(get_field(root, &fields[i], state));
     LT_TRY(get_unit(root, state));
-    LT_TRY(get_given(root, state));
+    LT_TRY(get_task_fields(root, state));
     return lt_checkpoint_check_state(state);
 }

@@ -32,7 +32,7 @@ static lt_status list_steps(const char *checkpoints, lt_numbers *list)
     while (!st && (entry = readdir(dir))) {
         int64_t step = lt_run_step_of(entry->d_name);
         if (step >= 0)
-            st = lt_numbers_keep(list, NULL, &step);
+            st = lt_numbers_append(list, NULL, &step);
     }
     closedir(dir);
     if (list->count)
@@ -52,7 +52,7 @@ static int64_t link_step(const char *checkpoints, const char *name)
     return lt_run_step_of(target);
 }
 
-static lt_status point(const char *checkpoints, const char *name, int64_t step)
+static lt_status point_link_to_step(const char *checkpoints, const char *name, int64_t step)
 {
     char target[32];
     char *path = lt_format("%s/%s", checkpoints, name);
@@ -66,7 +66,8 @@ static lt_status point(const char *checkpoints, const char *name, int64_t step)
 
 /* Renames a real folder in place of a link, as a copied run folder has, to its step-N and makes the link again;
  * removes it if step-N exists. */
-static lt_status unfold_at(const char *checkpoints, const char *name, const char *path)
+static lt_status replace_folder_by_link_at(const char *checkpoints, const char *name,
+                                           const char *path)
 {
     lt_checkpoint_state state;
     struct stat info;
@@ -80,13 +81,13 @@ static lt_status unfold_at(const char *checkpoints, const char *name, const char
     else if (!st && rename(path, own))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     lt_free(own);
-    return st ? st : point(checkpoints, name, state.step);
+    return st ? st : point_link_to_step(checkpoints, name, state.step);
 }
 
-static lt_status unfold(const char *checkpoints, const char *name)
+static lt_status replace_folder_by_link(const char *checkpoints, const char *name)
 {
     char *path = lt_format("%s/%s", checkpoints, name);
-    lt_status st = path ? unfold_at(checkpoints, name, path) : LT_E_NOMEM;
+    lt_status st = path ? replace_folder_by_link_at(checkpoints, name, path) : LT_E_NOMEM;
     lt_free(path);
     return st;
 }
@@ -101,7 +102,8 @@ static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_I
 
 /* Drops the steps of other runs from the list, and those after `last`: they belong to a part that was trained
  * again from an earlier checkpoint. A checkpoint without an id may belong to any run. */
-static lt_status keep_own(const char *checkpoints, lt_numbers *list, int64_t last, const char *run)
+static lt_status keep_steps_of_run(const char *checkpoints, lt_numbers *list, int64_t last,
+                                   const char *run)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
@@ -133,27 +135,28 @@ static lt_status remove_old(const char *checkpoints, const lt_numbers *list, int
     return LT_OK;
 }
 
-lt_status lt_checkpoint_point(const char *checkpoints, const lt_checkpoint_state *state,
-                              const lt_checkpoint_policy *policy)
+lt_status lt_checkpoint_set_links(const char *checkpoints, const lt_checkpoint_state *state,
+                                  const lt_checkpoint_policy *policy)
 {
-    LT_TRY(unfold(checkpoints, "latest"));
-    LT_TRY(unfold(checkpoints, "best"));
-    LT_TRY(point(checkpoints, "latest", state->step));
+    LT_TRY(replace_folder_by_link(checkpoints, "latest"));
+    LT_TRY(replace_folder_by_link(checkpoints, "best"));
+    LT_TRY(point_link_to_step(checkpoints, "latest", state->step));
     if (policy->is_best)
-        LT_TRY(point(checkpoints, "best", state->step));
+        LT_TRY(point_link_to_step(checkpoints, "best", state->step));
     if (policy->keep <= 0)
         return LT_OK;
     lt_numbers list = {0};
     lt_status st = list_steps(checkpoints, &list);
     if (!st)
-        st = keep_own(checkpoints, &list, state->step, state->run);
+        st = keep_steps_of_run(checkpoints, &list, state->step, state->run);
     if (!st)
         st = remove_old(checkpoints, &list, policy->keep, state->step);
     lt_free(list.item);
     return st;
 }
 
-static lt_status choose(const char *checkpoints, const lt_numbers *list, char *path, size_t size)
+static lt_status choose_newest_intact(const char *checkpoints, const lt_numbers *list, char *path,
+                                      size_t size)
 {
     char last[512] = "";
     for (size_t i = 0; i < list->count; i++) {
@@ -183,7 +186,7 @@ static bool has_step(const lt_numbers *list, int64_t step)
 
 /* Keeps the steps that the run in the folder may resume from: `latest` and those before it. A dangling link is
  * ignored. */
-static lt_status choose_own(const char *folder, const char *checkpoints, lt_numbers *list)
+static lt_status keep_resumable_steps(const char *folder, const char *checkpoints, lt_numbers *list)
 {
     char run[LT_RUN_ID];
     int64_t latest = link_step(checkpoints, "latest");
@@ -194,7 +197,7 @@ static lt_status choose_own(const char *folder, const char *checkpoints, lt_numb
     LT_TRY(lt_run_id_in(folder, "env.json", run));
     if (!*run)
         LT_TRY(run_of(checkpoints, latest < 0 ? list->item[0] : latest, run));
-    LT_TRY(keep_own(checkpoints, list, latest, run));
+    LT_TRY(keep_steps_of_run(checkpoints, list, latest, run));
     return list->count ? LT_OK
                        : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
                                  checkpoints, run);
@@ -206,9 +209,9 @@ lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
     lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
-        st = choose_own(folder, checkpoints, &list);
+        st = keep_resumable_steps(folder, checkpoints, &list);
     if (!st)
-        st = choose(checkpoints, &list, path, size);
+        st = choose_newest_intact(checkpoints, &list, path, size);
     lt_free(list.item);
     lt_free(checkpoints);
     return st;
@@ -220,7 +223,7 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
-        st = choose_own(folder, checkpoints, &list);
+        st = keep_resumable_steps(folder, checkpoints, &list);
     if (st == LT_E_FORMAT) { /* all belong to other runs */
         list.count = 0;
         st = LT_OK;
@@ -251,7 +254,7 @@ void lt_checkpoint_clean(const char *folder)
 
 /* Repairs a link whose checkpoint exists; a kill may have come before the link was made. A folder in its place
  * remains until the next save. */
-static lt_status point_again(const char *checkpoints, const char *name, int64_t step)
+static lt_status repair_link(const char *checkpoints, const char *name, int64_t step)
 {
     struct stat info;
     char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
@@ -259,7 +262,7 @@ static lt_status point_again(const char *checkpoints, const char *name, int64_t 
     lt_status st = path && link ? LT_OK : LT_E_NOMEM;
     bool is_folder = link && !lstat(link, &info) && !S_ISLNK(info.st_mode);
     if (!st && !is_folder && link_step(checkpoints, name) != step && !access(path, F_OK))
-        st = point(checkpoints, name, step);
+        st = point_link_to_step(checkpoints, name, step);
     lt_free(link);
     lt_free(path);
     return st;
@@ -271,9 +274,9 @@ lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *stat
     if (!checkpoints)
         return LT_E_NOMEM;
     lt_checkpoint_clean_in(checkpoints);
-    lt_status st = point_again(checkpoints, "latest", state->step);
+    lt_status st = repair_link(checkpoints, "latest", state->step);
     if (!st && state->best_step > 0)
-        st = point_again(checkpoints, "best", state->best_step);
+        st = repair_link(checkpoints, "best", state->best_step);
     lt_free(checkpoints);
     return st;
 }

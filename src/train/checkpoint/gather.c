@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-static bool is_divided(const lt_param *p)
+static bool is_sharded_param(const lt_param *p)
 {
     return p->place && !lt_place_is_whole(p->place);
 }
@@ -89,7 +89,7 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
     *g = (lt_gather){.comm = comm};
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (alone && is_divided(p))
+        if (alone && is_sharded_param(p))
             return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", p->name,
                            lt_place_text(p->place, text));
         has_place = has_place || p->place;
@@ -115,12 +115,12 @@ static lt_status find_holders(const lt_gather *g, lt_gathered *t, const lt_param
             t->holders = g->first[i + 1] - g->first[i];
             return LT_OK;
         }
-    return is_divided(param) ? lt_fail(
+    return is_sharded_param(param) ? lt_fail(
                LT_E_ARG, "checkpoint: '%s' is a shard of a parameter that is not saved", t->name)
-                             : LT_OK;
+                                   : LT_OK;
 }
 
-static void clear(lt_gathered *t)
+static void free_gathered(lt_gathered *t)
 {
     lt_free(t->name);
     lt_free(t->note);
@@ -134,7 +134,7 @@ lt_status lt_gather_add(lt_gather *g, const lt_gathered *item, const lt_param *p
     lt_status st = t.name ? find_holders(g, &t, param) : LT_E_NOMEM;
     lt_gathered *grown = st ? NULL : lt_grow(g->item, &g->capacity, g->count + 1, sizeof *grown);
     if (!grown) {
-        clear(&t);
+        free_gathered(&t);
         return st ? st : LT_E_NOMEM;
     }
     g->item = grown;
@@ -161,7 +161,7 @@ static lt_holder holder_of(const lt_gathered *t, size_t index)
 }
 
 /* Returns this rank's piece. *shown: the same if it had to be dequantized; to be freed. */
-static lt_status show_piece(const lt_gathered *t, const lt_tensor **piece, lt_tensor **shown)
+static lt_status get_own_shard(const lt_gathered *t, const lt_tensor **piece, lt_tensor **shown)
 {
     if (t->quantized)
         LT_TRY(lt_quantized_to_checkpoint(t->quantized, shown));
@@ -173,7 +173,7 @@ static lt_status read_piece(const lt_gathered *t, void *host)
 {
     const lt_tensor *piece;
     lt_tensor *shown = NULL;
-    LT_TRY(show_piece(t, &piece, &shown));
+    LT_TRY(get_own_shard(t, &piece, &shown));
     lt_status st = lt_tensor_read(piece, host, lt_tensor_bytes(piece));
     lt_tensor_free(&shown);
     return st;
@@ -185,7 +185,7 @@ static lt_status send_piece(const lt_gathered *t)
     const lt_tensor *piece;
     lt_tensor *shown = NULL, *rows = NULL;
     lt_request *request = NULL;
-    LT_TRY(show_piece(t, &piece, &shown));
+    LT_TRY(get_own_shard(t, &piece, &shown));
     lt_status st =
         lt_tensor_new(&rows, t->comm->device, lt_tensor_dtype(piece), lt_tensor_shape(piece));
     if (!st)
@@ -222,7 +222,7 @@ static lt_status receive_piece(const lt_gathered *t, const lt_holder *from, void
 /* --- Rank 0 --- */
 
 /* Reads or receives the next piece into the whole tensor; NULL: discards it. */
-static lt_status take_next(lt_gathered *t, void *whole)
+static lt_status read_next_shard(lt_gathered *t, void *whole)
 {
     const lt_holder from = holder_of(t, t->taken);
     const size_t element = lt_dtype_size(t->dtype);
@@ -245,10 +245,10 @@ static lt_status take_next(lt_gathered *t, void *whole)
     return st;
 }
 
-static lt_status take_all(lt_gathered *t, void *whole)
+static lt_status read_all_shards(lt_gathered *t, void *whole)
 {
     while (t->taken < t->holders)
-        LT_TRY(take_next(t, whole));
+        LT_TRY(read_next_shard(t, whole));
     return LT_OK;
 }
 
@@ -257,10 +257,10 @@ static lt_status read_item(void *context, void *host, size_t bytes)
 {
     lt_gathered *t = context;
     if (t->stored == t->dtype)
-        return take_all(t, host);
+        return read_all_shards(t, host);
     const size_t count = bytes / lt_dtype_size(t->stored);
     double *wide = lt_alloc_aligned(64, count * sizeof *wide);
-    lt_status st = wide ? take_all(t, wide) : LT_E_NOMEM;
+    lt_status st = wide ? read_all_shards(t, wide) : LT_E_NOMEM;
     for (size_t i = 0; i < count && !st; i++)
         ((float *)host)[i] = (float)wide[i];
     lt_free(wide);
@@ -301,8 +301,8 @@ void lt_gather_close(lt_gather *g, bool sent)
     for (size_t i = 0; i < g->count; i++) {
         lt_gathered *t = &g->item[i];
         while (drain && !st && t->taken < t->holders)
-            st = take_next(t, NULL);
-        clear(t);
+            st = read_next_shard(t, NULL);
+        free_gathered(t);
     }
     lt_free(g->item);
     lt_free(g->holder);

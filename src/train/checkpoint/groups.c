@@ -56,7 +56,7 @@ static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
     const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
     char prefix[LT_CHECKPOINT_PREFIX];
     lt_numbers numbers = {0};
-    lt_state_visitor visitor = {lt_skip_entry, lt_numbers_keep, &numbers};
+    lt_state_visitor visitor = {lt_skip_entry, lt_numbers_append, &numbers};
     if (!parts->optim)
         return LT_OK;
     lt_checkpoint_prefix(lt_local_steps_group(parts->local), prefix);
@@ -68,7 +68,7 @@ static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
     return st ? st : add_list(g, lt_format("%s%s", prefix, scaling_name), LT_F64, scaling, 2);
 }
 
-static void tell_line(FILE *out, const lt_gathered *item)
+static void append_item_line(FILE *out, const lt_gathered *item)
 {
     fprintf(out, "%d %d %d", item->owner, (int)item->dtype, item->shape.ndim);
     for (int d = 0; d < item->shape.ndim; d++)
@@ -76,7 +76,7 @@ static void tell_line(FILE *out, const lt_gathered *item)
     fprintf(out, " %s\n", item->name);
 }
 
-static lt_status add_line(lt_gather *g, const char *line, size_t bytes)
+static lt_status add_item_from_line(lt_gather *g, const char *line, size_t bytes)
 {
     char *at;
     lt_gathered item = {.owner = (int)strtol(line, &at, 10)};
@@ -90,26 +90,26 @@ static lt_status add_line(lt_gather *g, const char *line, size_t bytes)
 
 /* Adds the lists of all groups after the first, on rank 0; text: those of all ranks, "" of most. Groups are numbered by
  * their lowest rank, which sends the list. */
-static lt_status add_lines(lt_gather *g, const char *text)
+static lt_status add_items_of_other_groups(lt_gather *g, const char *text)
 {
     for (int r = 0; r < g->comm->size; r++, text++)
         for (size_t bytes; *text; text += bytes + 1) {
             bytes = strcspn(text, "\n");
-            LT_TRY(add_line(g, text, bytes));
+            LT_TRY(add_item_from_line(g, text, bytes));
         }
     return LT_OK;
 }
 
 /* Makes the list of this group, on its first rank. Free *text with free(). */
-static lt_status tell(lt_gather *g, const lt_checkpoint_parts *parts,
-                      const lt_checkpoint_state *state, char **text)
+static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_parts *parts,
+                                      const lt_checkpoint_state *state, char **text)
 {
     size_t bytes;
     LT_TRY(add_numbers(g, parts, state));
     FILE *out = open_memstream(text, &bytes);
     for (size_t i = 0; i < g->count && out; i++)
         if (g->item[i].later)
-            tell_line(out, &g->item[i]);
+            append_item_line(out, &g->item[i]);
     return out && !fclose(out) ? LT_OK : lt_fail(LT_E_NOMEM, "checkpoint: no memory for a list");
 }
 
@@ -120,11 +120,13 @@ lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_parts *par
     const bool tells =
         lt_local_steps_group(local) > 0 && lt_comm_rank(lt_local_steps_comm(local)) == 0;
     char *own = NULL, *all = NULL;
-    lt_status st = lt_comm_agree(g->comm, tells ? tell(g, parts, state, &own) : LT_OK);
+    lt_status st = lt_comm_agree_on_status(
+        g->comm, tells ? describe_group_items(g, parts, state, &own) : LT_OK);
     if (!st)
         st = lt_comm_gather_texts(g->comm, own ? own : "", &all);
     if (!st)
-        st = lt_comm_agree(g->comm, g->comm->rank == 0 ? add_lines(g, all) : LT_OK);
+        st = lt_comm_agree_on_status(g->comm, g->comm->rank == 0 ? add_items_of_other_groups(g, all)
+                                                                 : LT_OK);
     lt_free(all);
     free(own);
     return st;
@@ -143,8 +145,9 @@ static lt_status get_number(const lt_json_value *numbers, const char *name, int6
 }
 
 /* Finds the 1-D tensor "group.G.NAME". */
-static lt_status find_own(const lt_checkpoint_groups *g, const lt_safetensors *file,
-                          const char *name, lt_dtype dtype, const lt_safetensors_entry **out)
+static lt_status find_group_vector(const lt_checkpoint_groups *g, const lt_safetensors *file,
+                                   const char *name, lt_dtype dtype,
+                                   const lt_safetensors_entry **out)
 {
     char full[64];
     snprintf(full, sizeof full, "%s%s", g->prefix, name);
@@ -157,7 +160,7 @@ static lt_status find_own(const lt_checkpoint_groups *g, const lt_safetensors *f
 static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *file)
 {
     const lt_safetensors_entry *e = NULL;
-    LT_TRY(find_own(g, file, numbers_name, LT_I64, &e));
+    LT_TRY(find_group_vector(g, file, numbers_name, LT_I64, &e));
     g->number.count = (size_t)e->shape.dim[0];
     g->number.item = lt_alloc(g->number.count + 1, sizeof *g->number.item);
     if (!g->number.item)
@@ -182,8 +185,8 @@ static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
         (long long)g->since + 1);
 }
 
-static void report(const lt_checkpoint_groups *g, const char *path,
-                   const lt_checkpoint_parts *parts)
+static void log_group_changes(const lt_checkpoint_groups *g, const char *path,
+                              const lt_checkpoint_parts *parts)
 {
     if (parts->comm && lt_comm_rank(parts->comm) > 0)
         return;
@@ -214,7 +217,7 @@ lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
     LT_TRY(get_number(numbers, "outer.since", step, &g->since));
     g->same = parts->local && g->stored == lt_local_steps_groups(parts->local);
     LT_TRY(check_round(g, path, parts));
-    report(g, path, parts);
+    log_group_changes(g, path, parts);
     if (!g->same || !lt_local_steps_group(parts->local))
         return LT_OK;
     lt_checkpoint_prefix(lt_local_steps_group(parts->local), g->prefix);
@@ -249,7 +252,7 @@ lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *g, const lt_rea
     double scaling[2];
     if (!g->number.item)
         return LT_OK;
-    LT_TRY(find_own(g, reading->file, scaling_name, LT_F64, &e));
+    LT_TRY(find_group_vector(g, reading->file, scaling_name, LT_F64, &e));
     if (e->bytes != sizeof scaling)
         return lt_fail(LT_E_FORMAT, "%s: '%s%s' has %zu bytes, want %zu", reading->path, g->prefix,
                        scaling_name, e->bytes, sizeof scaling);

@@ -42,7 +42,7 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     const char *stored = lt_safetensors_metadata(l->reading.file, name);
     if (!stored)
         return LT_OK;
-    char *note = lt_checkpoint_note(entry);
+    char *note = lt_checkpoint_block_note(entry);
     lt_status st = note ? LT_OK : LT_E_NOMEM;
     if (note && strcmp(note, stored) != 0)
         st = lt_fail(LT_E_FORMAT,
@@ -54,8 +54,8 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
 }
 
 /* Fails unless it is state of the outer step that settings without it do not store; it is then 0, as at the start. */
-static lt_status miss_entry(const loading *l, bool outer, const lt_state_entry *entry,
-                            const char *name)
+static lt_status fail_unless_optional(const loading *l, bool outer, const lt_state_entry *entry,
+                                      const char *name)
 {
     if (!outer)
         return fail_missing(l, "state", name);
@@ -76,15 +76,15 @@ static lt_status load_entry(void *context, const lt_state_entry *entry)
     if (outer && !groups)
         return LT_OK;
     if (r->kind == LT_ENTRY_GROUP && !l->groups.same) /* the mean: their sum is unchanged */
-        return lt_checkpoint_load_share(r, entry, groups, groups);
+        return lt_checkpoint_load_sum_share(r, entry, groups, groups);
     const char *prefix = own ? l->groups.prefix : "";
-    char *name = lt_checkpoint_name(prefix, r->kind, entry);
+    char *name = lt_checkpoint_entry_name(prefix, r->kind, entry);
     if (!name)
         return LT_E_NOMEM;
     const lt_safetensors_entry *e = lt_safetensors_find(r->file, name);
     lt_status st = check_block(l, name + strlen(prefix), entry);
     if (!st)
-        st = e ? lt_reading_take(r, e, entry) : miss_entry(l, outer, entry, name);
+        st = e ? lt_reading_load_entry(r, e, entry) : fail_unless_optional(l, outer, entry, name);
     l->entries += e && !outer;
     lt_free(name);
     return st;
@@ -120,7 +120,7 @@ static lt_status load_number(void *context, const char *name, int64_t *value)
     } else if (lt_json_integer(l->numbers, name, &stored))
         return fail_missing(l, "the optimizer's number", name);
     if (!l->reading.write)
-        LT_TRY(lt_numbers_keep(&l->old, name, value));
+        LT_TRY(lt_numbers_append(&l->old, name, value));
     l->numbers_seen++;
     *value = stored;
     return LT_OK;
@@ -159,7 +159,7 @@ static size_t count_stored(const loading *l)
 }
 
 /* Rejects state that versions before 0.2 stored for options that are gone. */
-static lt_status check_gone(const loading *l)
+static lt_status reject_removed_option(const loading *l)
 {
     int64_t stored;
     if (!l->numbers || lt_json_integer(l->numbers, "precondition_interval", &stored))
@@ -174,7 +174,7 @@ static lt_status check_gone(const loading *l)
 static lt_status check_complete(const loading *l)
 {
     size_t stored = count_stored(l);
-    LT_TRY(check_gone(l));
+    LT_TRY(reject_removed_option(l));
     if (l->entries < stored)
         return lt_fail(LT_E_FORMAT, "%s: %zu state tensors, of which this run has %zu",
                        l->reading.path, stored, l->entries);
@@ -253,7 +253,7 @@ static lt_status check_averages(const char *path, const lt_safetensors *file,
     return LT_OK;
 }
 
-/* Opens and checks everything; changes nothing but the optimizer's numbers, see undo(). */
+/* Opens and checks everything; changes nothing but the optimizer's numbers, see restore_after_failed_check(). */
 static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
 {
     LT_TRY(open_files(path, f));
@@ -303,13 +303,13 @@ static void compare_runs(const char *path, const files *f, const lt_checkpoint_s
                now->ranks);
 }
 
-static lt_status agree(const lt_checkpoint_parts *parts, lt_status st)
+static lt_status agree_on_status(const lt_checkpoint_parts *parts, lt_status st)
 {
-    return parts->comm ? lt_comm_agree(parts->comm, st) : st;
+    return parts->comm ? lt_comm_agree_on_status(parts->comm, st) : st;
 }
 
 /* Restores the numbers after a failed check; keeps its message. */
-static void undo(loading *l, const lt_checkpoint_parts *parts)
+static void restore_after_failed_check(loading *l, const lt_checkpoint_parts *parts)
 {
     char text[512];
     lt_state_visitor visitor = {lt_skip_entry, restore_number, l};
@@ -334,7 +334,7 @@ static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, l
 /* Writes the checked state; then all ranks redistribute the reducer's state. */
 static lt_status load_files(files *f, const lt_checkpoint_parts *parts)
 {
-    LT_TRY(agree(parts, apply_files(f, parts)));
+    LT_TRY(agree_on_status(parts, apply_files(f, parts)));
     return parts->dp ? lt_data_parallel_loaded(parts->dp) : LT_OK;
 }
 
@@ -344,11 +344,11 @@ lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
     files f = {0};
     if (parts->local)
         LT_TRY(lt_local_steps_unfold(parts->local));
-    lt_status st = agree(parts, check_files(path, &f, parts));
+    lt_status st = agree_on_status(parts, check_files(path, &f, parts));
     if (!st)
-        st = agree(parts, load_files(&f, parts));
+        st = agree_on_status(parts, load_files(&f, parts));
     else
-        undo(&f.loading, parts);
+        restore_after_failed_check(&f.loading, parts);
     st = begin_round(&f, parts, st);
     if (!st) {
         if (!parts->comm || lt_comm_rank(parts->comm) == 0)

@@ -23,7 +23,7 @@ bool lt_checkpoint_is_of_reducer(const char *name)
 }
 
 /* Returns I of "NAME.I" and the bytes of "NAME."; -1 if the name has no such suffix. */
-static int part_of(const char *name, size_t *stem)
+static int term_index(const char *name, size_t *stem)
 {
     const char *dot = strrchr(name, '.');
     char *end;
@@ -34,11 +34,11 @@ static int part_of(const char *name, size_t *stem)
     return *end || part > INT16_MAX ? -1 : (int)part;
 }
 
-static lt_status count_node(void *context, const lt_state_entry *entry)
+static lt_status count_nodes_of_sum(void *context, const lt_state_entry *entry)
 {
     lt_checkpoint_reducer *s = context;
     size_t stem;
-    const int part = part_of(entry->name, &stem);
+    const int part = term_index(entry->name, &stem);
     s->nodes = part >= s->nodes ? part + 1 : s->nodes;
     return LT_OK;
 }
@@ -52,7 +52,7 @@ static lt_status no_number(void *context, const char *name, int64_t *value)
 
 lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *s, lt_data_parallel *dp)
 {
-    lt_state_visitor visitor = {count_node, no_number, s};
+    lt_state_visitor visitor = {count_nodes_of_sum, no_number, s};
     *s = (lt_checkpoint_reducer){0};
     return dp ? lt_data_parallel_visit(dp, &visitor) : LT_OK;
 }
@@ -66,25 +66,25 @@ static lt_status find_term(const lt_reading *r, const lt_state_entry *entry, int
     lt_state_entry term = *entry;
     if (r->kind == LT_ENTRY_GROUP) {
         lt_checkpoint_prefix(index, prefix);
-    } else if (part_of(entry->name, &stem) >= 0) {
+    } else if (term_index(entry->name, &stem) >= 0) {
         snprintf(text, sizeof text, "%.*s%d", (int)stem, entry->name, index);
         term.name = text;
     }
-    char *name = lt_checkpoint_name(prefix, r->kind, &term);
+    char *name = lt_checkpoint_entry_name(prefix, r->kind, &term);
     *out = name ? lt_safetensors_find(r->file, name) : NULL;
     lt_free(name);
     return name ? LT_OK : LT_E_NOMEM;
 }
 
-lt_status lt_checkpoint_load_share(const lt_reading *r, const lt_state_entry *entry, int stored,
-                                   int parts)
+lt_status lt_checkpoint_load_sum_share(const lt_reading *r, const lt_state_entry *entry, int stored,
+                                       int parts)
 {
     const lt_safetensors_entry **term = lt_alloc((size_t)stored, sizeof(void *));
     lt_status st = term ? LT_OK : LT_E_NOMEM;
     for (int i = 0; i < stored && !st; i++)
         st = find_term(r, entry, i, &term[i]);
     if (!st && entry->tensor)
-        st = lt_entry_load_share(term, stored, parts, r->path, entry->tensor, r->write);
+        st = lt_entry_load_mean(term, stored, parts, r->path, entry->tensor, r->write);
     lt_free(term);
     return st;
 }
@@ -95,7 +95,7 @@ lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *s, const lt_reading 
     const lt_safetensors_entry *e;
     size_t stem;
     int stored = 0;
-    const int part = part_of(entry->name, &stem);
+    const int part = term_index(entry->name, &stem);
     do {
         LT_TRY(find_term(r, entry, stored, &e));
         stored += e != NULL;
@@ -105,10 +105,10 @@ lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *s, const lt_reading 
     if (part >= 0 && stored && stored != s->nodes) {
         s->regrouped++;
         s->stored = stored;
-        return lt_checkpoint_load_share(r, entry, stored, s->nodes);
+        return lt_checkpoint_load_sum_share(r, entry, stored, s->nodes);
     }
     LT_TRY(find_term(r, entry, part, &e));
-    return e ? lt_reading_take(r, e, entry) : LT_OK;
+    return e ? lt_reading_load_entry(r, e, entry) : LT_OK;
 }
 
 void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *s, const lt_reading *r)

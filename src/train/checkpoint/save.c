@@ -48,14 +48,14 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
                        entry->name, entry->param, entry->owner);
     if (!entry->box)
         t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
-    if (entry->block >= 0 && !(t.note = lt_checkpoint_note(entry)))
+    if (entry->block >= 0 && !(t.note = lt_checkpoint_block_note(entry)))
         return LT_E_NOMEM;
-    t.name = lt_checkpoint_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
+    t.name = lt_checkpoint_entry_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
     return lt_gather_add(&s->gather, &t, entry->box);
 }
 
 /* Lists all tensors in the order of the files. */
-static lt_status list_all(saving *s)
+static lt_status list_all_tensors(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
     lt_state_visitor visitor = {list_entry, lt_skip_number, s};
@@ -67,17 +67,17 @@ static lt_status list_all(saving *s)
 
 /* Creates missing state, shares the sharded optimizer's counters, and lists the tensors. Collective. Errors: those
  * of any rank. */
-static lt_status list_with_all(saving *s)
+static lt_status list_on_all_ranks(saving *s)
 {
     const lt_checkpoint_parts *parts = s->parts;
     lt_status st = lt_gather_open(&s->gather, parts->comm, parts->params);
     if (!st && parts->dp)
         st = lt_data_parallel_gather(parts->dp);
     if (!st)
-        st = list_all(s);
+        st = list_all_tensors(s);
     if (is_alone(parts))
         return st;
-    st = lt_comm_agree(parts->comm, st);
+    st = lt_comm_agree_on_status(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
     return st || !parts->local ? st : lt_checkpoint_list_groups(&s->gather, parts, s->state);
@@ -96,7 +96,7 @@ static lt_status write_tensors(const char *folder, const char *name, lt_gather *
     return st;
 }
 
-static lt_status write_all(const char *folder, saving *s)
+static lt_status write_checkpoint_files(const char *folder, saving *s)
 {
     const lt_gather_file model = {.last = s->models,
                                   .is_weights = true,
@@ -117,7 +117,7 @@ static lt_status save_into(const char *checkpoints, saving *s)
     lt_status st = lt_atomic_dir_begin(&commit, path);
     lt_free(path);
     LT_TRY(st);
-    st = write_all(commit.temp, s);
+    st = write_checkpoint_files(commit.temp, s);
     if (st) {
         lt_atomic_dir_abandon(&commit);
         return st;
@@ -131,13 +131,13 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (!checkpoints)
         return LT_E_NOMEM;
-    lt_status st = lt_shared_folder(checkpoints);
+    lt_status st = lt_make_shared_folder(checkpoints);
     if (!st) {
         lt_checkpoint_clean_in(checkpoints);
         st = save_into(checkpoints, s);
     }
     if (!st)
-        st = lt_checkpoint_point(checkpoints, s->state, policy ? policy : &keep_all);
+        st = lt_checkpoint_set_links(checkpoints, s->state, policy ? policy : &keep_all);
     lt_free(checkpoints);
     return st;
 }
@@ -145,13 +145,13 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy
 static lt_status save_all(const char *folder, const lt_checkpoint_policy *policy, saving *s)
 {
     lt_comm *comm = s->parts->comm;
-    lt_status st = list_with_all(s);
+    lt_status st = list_on_all_ranks(s);
     const bool listed = !st;
     if (listed)
         st = comm && lt_comm_rank(comm) > 0 ? lt_gather_send(&s->gather)
                                             : write_checkpoint(folder, policy, s);
     lt_gather_close(&s->gather, listed);
-    return listed && comm ? lt_comm_agree(comm, st) : st;
+    return listed && comm ? lt_comm_agree_on_status(comm, st) : st;
 }
 
 lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,

@@ -25,7 +25,7 @@ lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
     if (!st && (together || writes))
         st = list_params(&g, params);
     if (together)
-        st = lt_comm_agree(comm, st);
+        st = lt_comm_agree_on_status(comm, st);
     const bool listed = !st;
     if (listed && writes)
         st = lt_gather_write(&g, &(lt_gather_file){.path = path,
@@ -36,7 +36,7 @@ lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
     else if (listed && together)
         st = lt_gather_send(&g);
     lt_gather_close(&g, listed && together);
-    return listed && together ? lt_comm_agree(comm, st) : st;
+    return listed && together ? lt_comm_agree_on_status(comm, st) : st;
 }
 
 lt_status lt_weights_save_with(const char *path, const lt_params *params,

@@ -22,7 +22,7 @@ enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234
 
 /* Checksums of files. */
 
-static lt_status sum_file(const char *path, int64_t *bytes, uint32_t *crc)
+static lt_status checksum_file(const char *path, int64_t *bytes, uint32_t *crc)
 {
     FILE *file;
     LT_TRY(lt_file_open(&file, path));
@@ -50,7 +50,7 @@ static lt_status put_file(lt_json_writer *w, const char *folder, const char *nam
     int64_t bytes = 0;
     uint32_t crc = 0;
     char text[16];
-    lt_status st = sum_file(path, &bytes, &crc);
+    lt_status st = checksum_file(path, &bytes, &crc);
     lt_free(path);
     LT_TRY(st);
     snprintf(text, sizeof text, "%08x", crc);
@@ -71,7 +71,7 @@ static lt_status check_file(const char *folder, const lt_json_value *v)
     LT_TRY(lt_json_integer(v, "bytes", &want));
     LT_TRY(lt_json_string(v, "crc32c", &want_crc));
     char *path = lt_format("%s/%s", folder, v->key);
-    lt_status st = path ? sum_file(path, &have, &crc) : LT_E_NOMEM;
+    lt_status st = path ? checksum_file(path, &have, &crc) : LT_E_NOMEM;
     char text[16];
     snprintf(text, sizeof text, "%08x", crc);
     if (!st && have != want)
@@ -91,8 +91,8 @@ static lt_status put_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static lt_status put_all(lt_json_writer *w, const char *folder, const lt_checkpoint_parts *parts,
-                         const lt_checkpoint_state *state)
+static lt_status put_state(lt_json_writer *w, const char *folder, const lt_checkpoint_parts *parts,
+                           const lt_checkpoint_state *state)
 {
     lt_json_begin_object(w, NULL);
     lt_json_put_integer(w, "format", VERSION);
@@ -120,7 +120,7 @@ static lt_status write_text(const char *folder, const char *text, size_t bytes)
     if (!path)
         return LT_E_NOMEM;
     FILE *file = NULL;
-    bool failed = lt_shared_stream(&file, path, 'w') || fwrite(text, 1, bytes, file) != bytes
+    bool failed = lt_shared_open_stream(&file, path, 'w') || fwrite(text, 1, bytes, file) != bytes
                   || fprintf(file, ",\"crc32c\":\"%08x\"}\n", lt_crc32c(0, text, bytes)) != TAIL;
     if ((file && fclose(file)) || failed)
         failed = true;
@@ -135,7 +135,7 @@ lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_part
     lt_json_writer w = {0};
     const char *text = NULL;
     size_t bytes = 0;
-    lt_status st = put_all(&w, folder, parts, state);
+    lt_status st = put_state(&w, folder, parts, state);
     if (!st)
         st = lt_json_text(&w, &text, &bytes);
     if (!st)
@@ -146,7 +146,7 @@ lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_part
 
 /* Reading. */
 
-static lt_status check_tail(const char *path, const char *text, size_t bytes)
+static lt_status check_state_checksum(const char *path, const char *text, size_t bytes)
 {
     char tail[TAIL + 1];
     if (bytes < TAIL)
@@ -157,7 +157,7 @@ static lt_status check_tail(const char *path, const char *text, size_t bytes)
     return LT_OK;
 }
 
-static lt_status other_format(const lt_json_value *root, int64_t format)
+static lt_status fail_other_format(const lt_json_value *root, int64_t format)
 {
     const char *version = "an unknown version";
     char shown[128];
@@ -185,12 +185,13 @@ static lt_status check_numbers(const lt_json_value *numbers, int64_t step)
     return LT_OK;
 }
 
-static lt_status get_all(const char *folder, const lt_json_value *root, lt_checkpoint_state *state)
+static lt_status get_state(const char *folder, const lt_json_value *root,
+                           lt_checkpoint_state *state)
 {
     int64_t format = 0;
     LT_TRY(lt_json_integer(root, "format", &format));
     if (format != VERSION)
-        return other_format(root, format);
+        return fail_other_format(root, format);
     LT_TRY(lt_checkpoint_get_fields(root, state));
     LT_TRY(check_numbers(lt_json_member(root, "numbers"), state->step));
     const lt_json_value *files = lt_json_member(root, "files");
@@ -210,11 +211,11 @@ lt_status lt_checkpoint_read_state(const char *folder, lt_json **json, lt_checkp
     lt_checkpoint_state s = {0};
     lt_status st = path ? lt_json_read_file(path, &text, &bytes) : LT_E_NOMEM;
     if (!st)
-        st = check_tail(path, text, bytes);
+        st = check_state_checksum(path, text, bytes);
     if (!st)
         st = lt_json_parse(&j, text, bytes, path, 8);
     if (!st) {
-        st = get_all(folder, lt_json_root(j), &s);
+        st = get_state(folder, lt_json_root(j), &s);
         if (st && !strstr(lt_error_message(), folder))
             st = lt_fail(st, "%s: %s", path, lt_error_message());
     }

@@ -58,7 +58,7 @@ lt_status lt_watch_check(const char *folder)
 }
 
 /* Removes the links. Their folder has a fixed name, so that a restart after a kill finds the leftovers. */
-static void release(const lt_watch *w)
+static void remove_links(const lt_watch *w)
 {
     if (w->held && lt_remove_tree(w->held))
         lt_log(LT_LOG_WARN, "train", "%s", lt_error_message());
@@ -68,7 +68,7 @@ static lt_status open_files(lt_watch *w)
 {
     const lt_run_lock_config lock = {.name = "lock-eval", .doing = "evaluated"};
     LT_TRY(lt_run_lock_open(&w->lock, w->folder, &lock));
-    release(w);                                             /* links of a killed evaluation */
+    remove_links(w);                                        /* links of a killed evaluation */
     return lt_metrics_rewind(w->records, INT64_MAX, false); /* removes a truncated line */
 }
 
@@ -97,7 +97,7 @@ void lt_watch_close(lt_watch **watch)
     if (!w)
         return;
     if (w->lock)
-        release(w);
+        remove_links(w);
     lt_run_lock_close(&w->lock);
     lt_free(w->seen);
     lt_free(w->held);
@@ -119,7 +119,7 @@ static bool is_older(const struct timespec *a, const struct timespec *b)
 }
 
 /* Stats FOLDER/NAME; false if absent. */
-static bool find(const lt_watch *w, const char *name, struct stat *info)
+static bool stat_in_run_folder(const lt_watch *w, const char *name, struct stat *info)
 {
     char path[LT_WATCH_PATH];
     return snprintf(path, sizeof path, "%s/%s", w->folder, name) < (int)sizeof path
@@ -129,16 +129,16 @@ static bool find(const lt_watch *w, const char *name, struct stat *info)
 static bool has_ended(const lt_watch *w)
 {
     struct stat weights, newest;
-    if (lt_run_lock_is_held(w->folder) || !find(w, "model.safetensors", &weights))
+    if (lt_run_lock_is_held(w->folder) || !stat_in_run_folder(w, "model.safetensors", &weights))
         return false;
-    return !find(w, "checkpoints/latest/" LT_CHECKPOINT_STATE, &newest)
+    return !stat_in_run_folder(w, "checkpoints/latest/" LT_CHECKPOINT_STATE, &newest)
            || !is_older(&weights.st_mtim, &newest.st_mtim);
 }
 
 /* --- Checkpoints --- */
 
 /* Identifies a step's checkpoint; false if it was removed or is not complete yet. */
-static bool identify(const lt_watch *w, int64_t step, identity *out)
+static bool identify_checkpoint(const lt_watch *w, int64_t step, identity *out)
 {
     static const char *const files[] = {LT_CHECKPOINT_STATE, LT_CHECKPOINT_MODEL};
     struct stat info;
@@ -146,7 +146,7 @@ static bool identify(const lt_watch *w, int64_t step, identity *out)
     for (int i = 0; i < 2; i++) {
         char name[64];
         snprintf(name, sizeof name, "checkpoints/step-%" PRId64 "/%s", step, files[i]);
-        if (!find(w, name, &info))
+        if (!stat_in_run_folder(w, name, &info))
             return false;
         out->inode[i] = info.st_ino;
         out->time[i] = info.st_mtim;
@@ -171,7 +171,7 @@ static bool is_seen(const lt_watch *w, const identity *id)
     return false;
 }
 
-static lt_status see(lt_watch *w, const identity *id)
+static lt_status remember_checkpoint(lt_watch *w, const identity *id)
 {
     identity *grown = lt_grow(w->seen, &w->capacity, w->count + 1, sizeof *grown);
     if (!grown)
@@ -198,22 +198,22 @@ static lt_status link_files(const lt_watch *w, int64_t step)
 
 /* Links the checkpoint's files and returns the folder of the links in path; without hard links, the checkpoint
  * itself. */
-static void hold(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
+static void link_checkpoint(const lt_watch *w, int64_t step, char path[LT_WATCH_PATH])
 {
-    release(w);
+    remove_links(w);
     if (!mkdir(w->held, 0777) && !link_files(w, step)) {
         snprintf(path, LT_WATCH_PATH, "%s", w->held);
         return;
     }
-    release(w);
+    remove_links(w);
     snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
 }
 
 /* Links and verifies a checkpoint; sets path to "" if it cannot be evaluated. */
-static lt_status take(lt_watch *w, const identity *id, lt_watched *out)
+static lt_status link_and_verify_checkpoint(lt_watch *w, const identity *id, lt_watched *out)
 {
     lt_checkpoint_state state;
-    hold(w, id->step, out->path);
+    link_checkpoint(w, id->step, out->path);
     lt_status st = lt_checkpoint_verify(out->path, &state);
     if (st == LT_E_NOMEM)
         return st;
@@ -221,7 +221,8 @@ static lt_status take(lt_watch *w, const identity *id, lt_watched *out)
         identity now;
         *out->path = 0;
         lt_log(LT_LOG_WARN, "train", "step %" PRId64 " is not evaluated: %s", id->step,
-               identify(w, id->step, &now) ? lt_error_message() : "its checkpoint was removed");
+               identify_checkpoint(w, id->step, &now) ? lt_error_message()
+                                                      : "its checkpoint was removed");
         return LT_OK;
     }
     out->step = state.step;
@@ -236,16 +237,16 @@ static lt_status is_recorded(const lt_watch *w, int64_t step, bool *found)
 }
 
 /* Sets out->path if the checkpoint of this step is to be evaluated. */
-static lt_status look_at(lt_watch *w, int64_t step, lt_watched *out)
+static lt_status take_unless_evaluated(lt_watch *w, int64_t step, lt_watched *out)
 {
     identity id;
     bool recorded = false;
-    if (!identify(w, step, &id) || is_seen(w, &id))
+    if (!identify_checkpoint(w, step, &id) || is_seen(w, &id))
         return LT_OK;
     LT_TRY(is_recorded(w, step, &recorded));
     if (!recorded)
-        LT_TRY(take(w, &id, out));
-    return see(w, &id);
+        LT_TRY(link_and_verify_checkpoint(w, &id, out));
+    return remember_checkpoint(w, &id);
 }
 
 /* Logs once when the run stops being trained before its end. */
@@ -268,7 +269,7 @@ lt_status lt_watch_next(lt_watch *w, lt_watched *out)
     LT_TRY(lt_watch_check(w->folder));
     lt_status st = lt_checkpoint_list(w->folder, &step, &count);
     for (size_t i = count; i-- && !st && !*out->path;) /* the newest is first */
-        st = look_at(w, step[i], out);
+        st = take_unless_evaluated(w, step[i], out);
     lt_free(step);
     if (st || *out->path)
         return st;

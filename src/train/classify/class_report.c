@@ -58,7 +58,7 @@ lt_status lt_classifier_open_details(classifier *s)
     return LT_OK;
 }
 
-static void clear(detail_list *list)
+static void free_sample_images(detail_list *list)
 {
     for (int i = 0; i < list->count; i++)
         free(list->item[i].image);
@@ -69,8 +69,8 @@ void lt_classifier_close_details(classifier *s)
     struct details *d = s->details;
     if (!d)
         return;
-    clear(&d->wrong);
-    clear(&d->right);
+    free_sample_images(&d->wrong);
+    free_sample_images(&d->right);
     free(d->pair);
     free(d->probability);
     free(d->label);
@@ -97,12 +97,12 @@ static void find_top(const double *p, int classes, detail_sample *sample)
     }
 }
 
-static bool belongs(const detail_list *list, const detail_sample *sample)
+static bool belongs_in_list(const detail_list *list, const detail_sample *sample)
 {
     return list->count < list->most || sample->certain < list->item[list->count - 1].certain;
 }
 
-static void insert(detail_list *list, const detail_sample *sample)
+static void insert_sample(detail_list *list, const detail_sample *sample)
 {
     if (list->count == list->most)
         free(list->item[--list->count].image);
@@ -112,7 +112,7 @@ static void insert(detail_list *list, const detail_sample *sample)
     list->item[at] = *sample;
 }
 
-static lt_status add_pair(struct details *d, int label, int predicted)
+static lt_status add_label_pair(struct details *d, int label, int predicted)
 {
     if (d->count == d->capacity) {
         size_t capacity = 2 * d->capacity + 1024;
@@ -135,14 +135,14 @@ static lt_status add_row(struct details *d, const lt_batch *batch, int row)
     lt_classification_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
-    LT_TRY(add_pair(d, sample.label, sample.predicted[0]));
+    LT_TRY(add_label_pair(d, sample.label, sample.predicted[0]));
     detail_list *list = sample.predicted[0] == sample.label ? &d->right : &d->wrong;
-    if (!belongs(list, &sample))
+    if (!belongs_in_list(list, &sample))
         return LT_OK;
     sample.image = lt_thumbnail(d->pixels + (size_t)row * image, d->channels, side);
     if (!sample.image)
         return lt_fail(LT_E_NOMEM, "--eval-json: no memory for an image");
-    insert(list, &sample);
+    insert_sample(list, &sample);
     return LT_OK;
 }
 
@@ -321,8 +321,8 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const clas
     }
 }
 
-static lt_status write_all(lt_json_writer *w, const struct details *d, const classifier *s,
-                           const lt_evaluation *e, int64_t *counts)
+static lt_status write_report(lt_json_writer *w, const struct details *d, const classifier *s,
+                              const lt_evaluation *e, int64_t *counts)
 {
     int classes = lt_trainer_spec(s->t)->classes;
     lt_json_begin_object(w, NULL);
@@ -343,7 +343,7 @@ static lt_status write_all(lt_json_writer *w, const struct details *d, const cla
     return LT_OK;
 }
 
-static lt_status save(lt_json_writer *w, const char *path, bool is_own_name)
+static lt_status save_json(lt_json_writer *w, const char *path, bool is_own_name)
 {
     const char *text;
     size_t bytes;
@@ -357,11 +357,11 @@ static lt_status write_details(const struct details *d, const classifier *s, con
 {
     lt_json_writer w = {0};
     int64_t *counts = calloc(2 * (size_t)lt_trainer_spec(s->t)->classes, sizeof *counts);
-    lt_status st = counts ? write_all(&w, d, s, e, counts)
+    lt_status st = counts ? write_report(&w, d, s, e, counts)
                           : lt_fail(LT_E_NOMEM, "--eval-json: no memory for %d classes",
                                     lt_trainer_spec(s->t)->classes);
     if (!st)
-        st = save(&w, path, is_own_name);
+        st = save_json(&w, path, is_own_name);
     free(counts);
     lt_json_writer_clear(&w);
     return st;

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static lt_status add(image_list *p, const char *path)
+static lt_status add_path(image_list *p, const char *path)
 {
     if (p->count == p->capacity) {
         size_t capacity = 2 * p->capacity + 16;
@@ -40,7 +40,7 @@ static lt_status write_whole(int fd, const char *bytes, size_t count)
 }
 
 /* Copies standard input into a file in memory: it may be a pipe, which the loader cannot read at offsets. */
-static lt_status keep_input(image_list *p)
+static lt_status copy_stdin_to_memory(image_list *p)
 {
     enum { BLOCK = 1 << 16, MOST = 1 << 28 }; /* bytes */
     char block[BLOCK];
@@ -57,7 +57,7 @@ static lt_status keep_input(image_list *p)
         if (got < 0)
             return lt_fail(LT_E_IO, "-: %s", strerror(errno));
         if (got == 0)
-            return add(p, p->input); /* the file remains open until the process ends */
+            return add_path(p, p->input); /* the file remains open until the process ends */
         all += (size_t)got;
         if (all > MOST)
             return lt_fail(LT_E_FORMAT, "-: more than %d bytes", MOST);
@@ -78,7 +78,7 @@ static lt_status read_lines(image_list *p, const char *name, FILE *file)
         if (strlen(line) != (size_t)bytes)
             st = lt_fail(LT_E_FORMAT, "%s: line %zu contains a NUL", name, number);
         else if (bytes)
-            st = add(p, line);
+            st = add_path(p, line);
     }
     if (!st && ferror(file))
         st = lt_fail(LT_E_IO, "%s: %s", name, strerror(errno));
@@ -106,7 +106,7 @@ lt_status lt_image_list_read(image_list *p, const lt_options *options, const cha
     size_t count = lt_options_rest_count(options);
     for (size_t i = 0; i < count; i++) {
         const char *name = lt_options_rest(options, i);
-        LT_TRY(strcmp(name, "-") ? add(p, name) : keep_input(p));
+        LT_TRY(strcmp(name, "-") ? add_path(p, name) : copy_stdin_to_memory(p));
     }
     if (files_from)
         LT_TRY(read_list(p, files_from));

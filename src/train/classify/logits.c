@@ -13,7 +13,7 @@ typedef struct logits {
     int64_t count, classes;
 } logits;
 
-static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
+static lt_status compute_batch_logits(classifier *s, const lt_batch *batch, logits *all)
 {
     lt_tape_reset(lt_trainer_tape(s->t), lt_trainer_pass(s->t, false));
     lt_tensor *y = lt_cast(lt_trainer_tape(s->t), lt_classifier_forward(s, batch->inputs), LT_F32);
@@ -30,7 +30,7 @@ static lt_status read_batch(classifier *s, const lt_batch *batch, logits *all)
     return st;
 }
 
-static lt_status read_all(classifier *s, logits *all)
+static lt_status compute_all_logits(classifier *s, logits *all)
 {
     lt_loader *loader = NULL;
     lt_loader_config c = {.transform = lt_classifier_eval_transform(s),
@@ -41,7 +41,7 @@ static lt_status read_all(classifier *s, logits *all)
     lt_batch batch;
     lt_status st;
     while (!(st = lt_loader_next(loader, &batch)))
-        if ((st = read_batch(s, &batch, all)))
+        if ((st = compute_batch_logits(s, &batch, all)))
             break;
     lt_loader_free(&loader);
     return st == LT_END ? LT_OK : st;
@@ -69,7 +69,7 @@ lt_status lt_classifier_save_logits(classifier *s, const char *path)
     all.values = calloc(count * (size_t)all.classes, sizeof *all.values);
     all.labels = calloc(count, sizeof *all.labels);
     lt_status st = all.values && all.labels
-                       ? read_all(s, &all)
+                       ? compute_all_logits(s, &all)
                        : lt_fail(LT_E_NOMEM, "logits: no memory for %zu images", count);
     if (!st)
         st = write_file(path, &all);

@@ -96,7 +96,7 @@ static lt_status predict_image(classifier *s, predictions *out, const char *name
 }
 
 /* Returns an error message without the escaped path in its first part. */
-static const char *reason(const char *why, const char *path)
+static const char *strip_path(const char *why, const char *path)
 {
     enum { SHOWN_PATH = 4096 };
     char shown[SHOWN_PATH];
@@ -123,7 +123,7 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
         const char *path = lt_dataset_sample_name(s->t->input.val, batch.row->sample);
         const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
         *broken += why != NULL;
-        LT_TRY(why ? lt_predictions_add_failure(out, name, reason(why, path))
+        LT_TRY(why ? lt_predictions_add_failure(out, name, strip_path(why, path))
                    : predict_image(s, out, name, batch.inputs));
     }
     return st == LT_END ? LT_OK : st;

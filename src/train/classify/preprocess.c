@@ -51,7 +51,7 @@ static const char *const augment_name[] = {
     [LT_AUGMENT_NONE] = "none", [LT_AUGMENT_IMAGENET] = "imagenet", [LT_AUGMENT_SMALL] = "small"};
 
 /* Returns a setting of the weights' metadata; "" if absent. */
-static const char *known(const classifier *s, metadata_key key)
+static const char *weights_metadata(const classifier *s, metadata_key key)
 {
     return s->known.text[key];
 }
@@ -67,7 +67,8 @@ static lt_status fail_metadata(metadata_key key, const char *text, const char *w
 }
 
 /* Parses a number of the weights' metadata in least..most. */
-static lt_status parse(metadata_key key, const char *text, double least, double most, double *value)
+static lt_status parse_metadata_number(metadata_key key, const char *text, double least,
+                                       double most, double *value)
 {
     char *end, want[META_BYTES];
     *value = strtod(text, &end);
@@ -77,7 +78,7 @@ static lt_status parse(metadata_key key, const char *text, double least, double 
     return fail_metadata(key, text, want);
 }
 
-static int find(const char *const *names, int count, const char *text)
+static int find_name(const char *const *names, int count, const char *text)
 {
     for (int i = 0; i < count; i++)
         if (!strcmp(names[i], text))
@@ -90,7 +91,7 @@ static int find(const char *const *names, int count, const char *text)
 static lt_status choose_size(classifier *s, int usual)
 {
     const image_options *o = &s->args.images;
-    const char *text = known(s, META_IMAGE_SIZE);
+    const char *text = weights_metadata(s, META_IMAGE_SIZE);
     s->origin[META_IMAGE_SIZE] = FROM_FLAG;
     if (o->image_size_schedule)
         LT_TRY(lt_size_schedule_parse(&s->sizes, o->image_size_schedule));
@@ -99,7 +100,7 @@ static lt_status choose_size(classifier *s, int usual)
         s->transform.size = s->sizes.step[s->sizes.count - 1].size;
     if (!s->transform.size && *text) {
         double side;
-        LT_TRY(parse(META_IMAGE_SIZE, text, 1, LT_TRANSFORM_MOST_SIZE, &side));
+        LT_TRY(parse_metadata_number(META_IMAGE_SIZE, text, 1, LT_TRANSFORM_MOST_SIZE, &side));
         s->transform.size = (int)side;
         s->origin[META_IMAGE_SIZE] = FROM_WEIGHTS;
     } else if (!s->transform.size) {
@@ -114,13 +115,13 @@ static lt_status choose_size(classifier *s, int usual)
 static lt_status choose_crop(classifier *s)
 {
     const double least = 1e-3;
-    const char *text = known(s, META_CROP_PCT);
+    const char *text = weights_metadata(s, META_CROP_PCT);
     s->crop = s->args.images.crop_pct;
     s->origin[META_CROP_PCT] = s->crop > 0 ? FROM_FLAG : FROM_USUAL;
     if (s->crop > 0 || !*text)
         return LT_OK;
     s->origin[META_CROP_PCT] = FROM_WEIGHTS;
-    return parse(META_CROP_PCT, text, least, 1, &s->crop);
+    return parse_metadata_number(META_CROP_PCT, text, least, 1, &s->crop);
 }
 
 /* Writes the shortest number with the same effect as s->crop, or as the default resizing for this size. */
@@ -142,12 +143,12 @@ static void print_crop(classifier *s)
 static lt_status choose_filter(classifier *s)
 {
     enum { FILTERS = sizeof filter_name / sizeof *filter_name };
-    const char *text = known(s, META_INTERPOLATION);
+    const char *text = weights_metadata(s, META_INTERPOLATION);
     int filter = s->args.images.interpolation - FILTER_BILINEAR;
     s->origin[META_INTERPOLATION] = FROM_FLAG;
     if (s->args.images.interpolation == FILTER_AUTO) {
         s->origin[META_INTERPOLATION] = *text ? FROM_WEIGHTS : FROM_USUAL;
-        filter = *text ? find(filter_name, FILTERS, text) : LT_FILTER_BILINEAR;
+        filter = *text ? find_name(filter_name, FILTERS, text) : LT_FILTER_BILINEAR;
     }
     if (filter == NONE)
         return fail_metadata(META_INTERPOLATION, text, "bilinear or bicubic");
@@ -160,8 +161,9 @@ static lt_status choose_filter(classifier *s)
 static lt_augment usual_augment(const classifier *s)
 {
     enum { AUGMENTS = sizeof augment_name / sizeof *augment_name };
-    int of_weights = find(augment_name, AUGMENTS, known(s, META_AUGMENT));
-    if (of_weights != NONE && !strcmp(known(s, META_IMAGE_SIZE), s->own.text[META_IMAGE_SIZE]))
+    int of_weights = find_name(augment_name, AUGMENTS, weights_metadata(s, META_AUGMENT));
+    if (of_weights != NONE
+        && !strcmp(weights_metadata(s, META_IMAGE_SIZE), s->own.text[META_IMAGE_SIZE]))
         return (lt_augment)of_weights;
     return s->transform.size <= SMALL_SIDE ? LT_AUGMENT_SMALL : LT_AUGMENT_IMAGENET;
 }
@@ -267,7 +269,7 @@ void lt_classifier_describe_input(const classifier *s)
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
     char other[3 * META_BYTES] = "";
-    const char *side = known(s, META_IMAGE_SIZE), *own = s->own.text[META_IMAGE_SIZE];
+    const char *side = weights_metadata(s, META_IMAGE_SIZE), *own = s->own.text[META_IMAGE_SIZE];
     if (*side && strcmp(side, own) != 0) {
         char shown[META_BYTES];
         lt_text_escape(shown, sizeof shown, side);
@@ -316,15 +318,15 @@ static lt_status parse_pixels(const char *what, const char *text, int channels, 
 }
 
 /* Returns the default normalization: ImageNet's, or for one channel that of Fashion-MNIST's training part. */
-static lt_normalize_config usual_pixels(int channels)
+static lt_normalize_config default_normalization(int channels)
 {
     return channels == 1 ? (lt_normalize_config){.mean = {72.94F}, .deviation = {90.02F}}
                          : LT_NORMALIZE_IMAGENET;
 }
 
 /* Sets *value from the flag, otherwise from the weights; leaves it unchanged without either. */
-static lt_status choose(const char *flag, const char *given, const char *known, int channels,
-                        double least, float *value)
+static lt_status choose_pixel_values(const char *flag, const char *given, const char *known,
+                                     int channels, double least, float *value)
 {
     if (given)
         return parse_pixels(flag, given, channels, least, value);
@@ -337,11 +339,11 @@ static lt_status choose(const char *flag, const char *given, const char *known, 
 lt_status lt_classifier_choose_pixels(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
-    s->pixels = usual_pixels(channels);
-    LT_TRY(choose("--mean", s->args.images.mean, s->known.text[META_MEAN], channels, 0,
-                  s->pixels.mean));
-    LT_TRY(choose("--std", s->args.images.std, s->known.text[META_STD], channels, least_deviation,
-                  s->pixels.deviation));
+    s->pixels = default_normalization(channels);
+    LT_TRY(choose_pixel_values("--mean", s->args.images.mean, s->known.text[META_MEAN], channels, 0,
+                               s->pixels.mean));
+    LT_TRY(choose_pixel_values("--std", s->args.images.std, s->known.text[META_STD], channels,
+                               least_deviation, s->pixels.deviation));
     print_pixels(s->own.text[META_MEAN], s->pixels.mean, channels);
     print_pixels(s->own.text[META_STD], s->pixels.deviation, channels);
     return LT_OK;

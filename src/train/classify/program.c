@@ -22,14 +22,14 @@ static const lt_option own_rows[] = {
 };
 /* clang-format on */
 
-static void options(void *context, lt_option_table *data, lt_option_table *own)
+static void option_tables(void *context, lt_option_table *data, lt_option_table *own)
 {
     classifier_options *o = &((classifier *)context)->args;
     *data = lt_image_options(&o->images);
     *own = (lt_option_table){own_rows, sizeof own_rows / sizeof *own_rows, o};
 }
 
-static lt_status check(const void *context, const lt_trainer *t)
+static lt_status check_options(const void *context, const lt_trainer *t)
 {
     const classifier_options *o = &((const classifier *)context)->args;
     const bool eval = lt_trainer_evaluates(t);
@@ -81,7 +81,7 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
     return LT_OK;
 }
 
-static lt_status agree(void *context, lt_trainer *t)
+static lt_status check_ranks_agree(void *context, lt_trainer *t)
 {
     const classifier *s = context;
     LT_TRY(lt_trainer_same_number(t, "the side of an image", s->transform.size));
@@ -99,7 +99,7 @@ static lt_status choose_classes(const classifier *s, int *classes)
 }
 
 /* Adapts the input to a network found in weights, and checks its channels. */
-static lt_status take_over(classifier *s, const lt_model_spec *found, bool with_size)
+static lt_status adapt_input_to_weights(classifier *s, const lt_model_spec *found, bool with_size)
 {
     const int channels = lt_dataset_channels(s->t->input.val);
     if (s->origin[META_IMAGE_SIZE] == FROM_USUAL && found->size && with_size)
@@ -116,14 +116,14 @@ static void print_number(classifier *s, metadata_key key, int value)
     snprintf(s->own.text[key], META_BYTES, "%d", value);
 }
 
-static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, bool of_weights,
-                      lt_model_spec *out)
+static lt_status choose_model_spec(void *context, lt_trainer *t, const lt_model_spec *found,
+                                   bool of_weights, lt_model_spec *out)
 {
     classifier *s = context;
     out->channels = lt_dataset_channels(t->input.val);
     out->classes = found ? found->classes : 1;
     if (found)
-        LT_TRY(take_over(s, found, of_weights));
+        LT_TRY(adapt_input_to_weights(s, found, of_weights));
     if (!lt_trainer_evaluates(t))
         LT_TRY(choose_classes(s, &out->classes));
     else if (found && s->args.num_classes && s->args.num_classes != found->classes)
@@ -152,7 +152,8 @@ static lt_status check_metadata(const void *context, const lt_trainer *t, const 
 
 enum { READ_AHEAD = 64 }; /* images: enough for a disk that answers in 10 ms */
 
-static void loader(const void *context, const lt_trainer *t, bool train, lt_loader_config *out)
+static void configure_loader(const void *context, const lt_trainer *t, bool train,
+                             lt_loader_config *out)
 {
     const classifier *s = context;
     const image_options *o = &s->args.images;
@@ -170,7 +171,7 @@ static void loader(const void *context, const lt_trainer *t, bool train, lt_load
     out->cache_bytes = lt_classifier_cache_bytes(s);
 }
 
-static void sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
+static void describe_sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
 {
     const classifier *s = context;
     const double side = lt_classifier_largest_side(s);
@@ -235,7 +236,7 @@ static void describe(const void *context, lt_trainer *t)
     lt_classifier_describe_input(context);
 }
 
-static double target(const void *context)
+static double top1_target(const void *context)
 {
     return ((const classifier *)context)->args.target_top1;
 }
@@ -302,7 +303,7 @@ static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluatio
     return lt_classifier_save_details(s, e, s->args.eval_json, output ? path : NULL);
 }
 
-static void report(const void *context, const lt_evaluation *e)
+static void print_evaluation(const void *context, const lt_evaluation *e)
 {
     const classifier *s = context;
     printf("top-1 %.3f %%, ", lt_classification_top1(&e->sums));
@@ -341,24 +342,24 @@ const lt_trainer_program lt_classifier_program = {
     .context_bytes = sizeof(classifier),
     .command = commands,
     .commands = sizeof commands / sizeof(lt_trainer_command *),
-    .options = options,
-    .check = check,
+    .options = option_tables,
+    .check = check_options,
     .open_data = open_data,
-    .agree = agree,
-    .spec = spec,
+    .agree = check_ranks_agree,
+    .spec = choose_model_spec,
     .metadata = metadata_of,
     .check_metadata = check_metadata,
-    .loader = loader,
-    .sample = sample,
+    .loader = configure_loader,
+    .sample = describe_sample,
     .task_context = task_context,
     .note_choices = note_choices,
     .describe = describe,
-    .target = target,
+    .target = top1_target,
     .step_values = step_values,
     .begin_epoch = begin_epoch,
     .begin_evaluation = begin_evaluation,
     .end_evaluation = end_evaluation,
-    .report = report,
+    .report = print_evaluation,
     .close = close_classifier,
 };
 

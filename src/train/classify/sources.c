@@ -14,7 +14,7 @@
 enum { PATH_BYTES = 1024 };
 
 /* Writes DATA/part into path; false if there is no such folder. */
-static bool find_part(const classifier *s, const char *part, char path[PATH_BYTES])
+static bool find_data_folder(const classifier *s, const char *part, char path[PATH_BYTES])
 {
     struct stat info;
     int bytes = snprintf(path, PATH_BYTES, "%s/%s", s->t->line.args.data, part);
@@ -25,11 +25,11 @@ static bool find_part(const classifier *s, const char *part, char path[PATH_BYTE
 static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
     char path[PATH_BYTES];
-    const char *folder = find_part(s, "val", path) ? path : s->t->line.args.data;
+    const char *folder = find_data_folder(s, "val", path) ? path : s->t->line.args.data;
     return lt_dataset_labelled(&s->t->input.val, folder, s->args.images.val_labels, name, classes);
 }
 
-static lt_status open_like(classifier *s, const lt_dataset *like)
+static lt_status open_with_classes_of(classifier *s, const lt_dataset *like)
 {
     int classes = lt_dataset_classes(like);
     const char **name = calloc((size_t)classes + 1, sizeof *name);
@@ -43,7 +43,7 @@ static lt_status open_like(classifier *s, const lt_dataset *like)
 }
 
 /* Opens the --val-labels data with the weights' class names. */
-static lt_status open_known(classifier *s)
+static lt_status open_with_weights_classes(classifier *s)
 {
     const int classes = lt_metadata_class_count(&s->known);
     char *text = NULL;
@@ -63,11 +63,11 @@ static lt_status open_val(classifier *s)
     if (!s->args.images.val_labels)
         return lt_dataset_open(&s->t->input.val, s->t->line.args.data, false);
     if (s->t->input.train)
-        return open_like(s, s->t->input.train);
-    if (!find_part(s, "train", path))
-        return open_known(s);
+        return open_with_classes_of(s, s->t->input.train);
+    if (!find_data_folder(s, "train", path))
+        return open_with_weights_classes(s);
     LT_TRY(lt_dataset_open(&like, s->t->line.args.data, true));
-    lt_status st = open_like(s, like);
+    lt_status st = open_with_classes_of(s, like);
     lt_dataset_free(&like);
     return st;
 }
@@ -93,7 +93,7 @@ int64_t lt_classifier_cache_bytes(const classifier *s)
     return s->args.images.cache_ram ? parse_bytes(s->args.images.cache_ram) : 0;
 }
 
-static lt_status open_caches(classifier *s)
+static lt_status check_cache_size(classifier *s)
 {
     const image_options *o = &s->args.images;
     if (o->cache_ram && !parse_bytes(o->cache_ram))
@@ -111,7 +111,8 @@ lt_status lt_classifier_open_sources(classifier *s)
     LT_TRY(open_val(s));
     lt_status st =
         s->t->input.train ? lt_dataset_same_classes(s->t->input.train, s->t->input.val) : LT_OK;
-    return st ? lt_fail(st, "%s: %s", s->t->line.args.data, lt_error_message()) : open_caches(s);
+    return st ? lt_fail(st, "%s: %s", s->t->line.args.data, lt_error_message())
+              : check_cache_size(s);
 }
 
 /* --- Classes --- */
@@ -167,7 +168,8 @@ lt_status lt_classifier_open_metadata(classifier *s)
     return map_classes(s);
 }
 
-static lt_status same(const classifier *s, const char *what, const char *found, const char *now)
+static lt_status check_same_setting(const classifier *s, const char *what, const char *found,
+                                    const char *now)
 {
     if (!*found || !strcmp(found, now))
         return LT_OK;
@@ -180,9 +182,9 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
     char shown[2][NAME_TEXT];
     metadata found = {0};
     LT_TRY(lt_metadata_read(&found, path));
-    lt_status st = same(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
+    lt_status st = check_same_setting(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
     if (!st)
-        st = same(s, "std", found.text[META_STD], s->own.text[META_STD]);
+        st = check_same_setting(s, "std", found.text[META_STD], s->own.text[META_STD]);
     int i = lt_metadata_find_difference(&found, &s->own, lt_metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', but is now '%s'", s->t->state.folder, i,

@@ -53,8 +53,8 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
     return lt_topk_hits(out->output, batch->labels, counts);
 }
 
-static lt_status observe(void *context, lt_tape *tape, const lt_batch *batch,
-                         const lt_task_output *out)
+static lt_status collect_details(void *context, lt_tape *tape, const lt_batch *batch,
+                                 const lt_task_output *out)
 {
     const classification *c = context;
     return c->collect ? c->collect(c->collector, tape, batch, out->output) : LT_OK;
@@ -70,5 +70,5 @@ const lt_task_ops lt_classification_task = {
     .metrics = sizeof metrics / sizeof *metrics,
     .best = TOP1,
     .forward = forward,
-    .observe = observe,
+    .observe = collect_details,
 };

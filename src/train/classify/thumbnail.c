@@ -7,14 +7,14 @@
 
 enum { MOST_SIDE = 64, COLOURS = 3, HEAD = 54, BYTE = 8 };
 
-static void put(uint8_t *at, int bytes, uint32_t value)
+static void put_little_endian(uint8_t *at, int bytes, uint32_t value)
 {
     for (int i = 0; i < bytes; i++)
         at[i] = (uint8_t)(value >> (BYTE * i));
 }
 
 /* Returns the mean of a cell of step x step pixels. */
-static uint8_t shrink(const uint8_t *plane, int side, int step, int y, int x)
+static uint8_t average_cell(const uint8_t *plane, int side, int step, int y, int x)
 {
     int sum = 0;
     for (int i = 0; i < step; i++)
@@ -34,26 +34,26 @@ static uint8_t *write_bmp(const uint8_t *pixels, int channels, int side, size_t 
     if (!file)
         return NULL;
     memcpy(file, "BM", 2);
-    put(file + 2, 4, (uint32_t)*bytes);
-    put(file + 10, 4, HEAD);
-    put(file + 14, 4, INFO);
-    put(file + 18, 4, (uint32_t)small);
-    put(file + 22, 4, (uint32_t)small);
-    put(file + 26, 2, 1);
-    put(file + 28, 2, BITS);
+    put_little_endian(file + 2, 4, (uint32_t)*bytes);
+    put_little_endian(file + 10, 4, HEAD);
+    put_little_endian(file + 14, 4, INFO);
+    put_little_endian(file + 18, 4, (uint32_t)small);
+    put_little_endian(file + 22, 4, (uint32_t)small);
+    put_little_endian(file + 26, 2, 1);
+    put_little_endian(file + 28, 2, BITS);
     for (int c = 0; c < COLOURS; c++) {
         const uint8_t *plane =
             pixels + (size_t)(channels == 1 ? 0 : c) * (size_t)side * (size_t)side;
         for (int y = 0; y < small; y++)
             for (int x = 0; x < small; x++)
                 file[HEAD + row * (size_t)(small - 1 - y) + (size_t)(COLOURS * x + 2 - c)] =
-                    shrink(plane, side, step, y, x);
+                    average_cell(plane, side, step, y, x);
     }
     return file;
 }
 
 /* Encodes base64 (RFC 4648, section 4). */
-static char *base64(char *to, const uint8_t *data, size_t bytes)
+static char *encode_base64(char *to, const uint8_t *data, size_t bytes)
 {
     static const char digit[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     enum { GROUP = 3, DIGIT_BITS = 6, LOW = 63 };
@@ -76,7 +76,7 @@ char *lt_thumbnail(const uint8_t *pixels, int channels, int side)
     uint8_t *file = write_bmp(pixels, channels, side, &bytes);
     char *text = file ? malloc(sizeof scheme + (bytes + 2) / 3 * 4) : NULL;
     if (text)
-        base64(stpcpy(text, scheme), file, bytes);
+        encode_base64(stpcpy(text, scheme), file, bytes);
     free(file);
     return text;
 }

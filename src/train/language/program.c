@@ -25,7 +25,7 @@ static const lt_option own_rows[] = {
 };
 /* clang-format on */
 
-static void options(void *context, lt_option_table *data, lt_option_table *own)
+static void option_tables(void *context, lt_option_table *data, lt_option_table *own)
 {
     language_options *o = &((language *)context)->args;
     *data = (lt_option_table){data_rows, sizeof data_rows / sizeof *data_rows, o};
@@ -88,7 +88,7 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
     return check_vocabularies(l, t, *train, *val);
 }
 
-static lt_status agree(void *context, lt_trainer *t)
+static lt_status check_ranks_agree(void *context, lt_trainer *t)
 {
     const language *l = context;
     LT_TRY(lt_trainer_same_number(t, "the length of a sequence", l->length));
@@ -97,7 +97,8 @@ static lt_status agree(void *context, lt_trainer *t)
 }
 
 /* Checks the vocabulary size against weights without metadata; --vocab-size may confirm a larger one. */
-static lt_status take_over(const language *l, const lt_trainer *t, const lt_model_spec *found)
+static lt_status check_vocabulary_size(const language *l, const lt_trainer *t,
+                                       const lt_model_spec *found)
 {
     const lt_vocabulary *v = &l->vocabulary;
     const bool is_said = l->known.tokenizer || l->args.vocab_size == found->classes;
@@ -110,8 +111,8 @@ static lt_status take_over(const language *l, const lt_trainer *t, const lt_mode
                        : "");
 }
 
-static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, bool of_weights,
-                      lt_model_spec *out)
+static lt_status choose_model_spec(void *context, lt_trainer *t, const lt_model_spec *found,
+                                   bool of_weights, lt_model_spec *out)
 {
     const language *l = context;
     const int64_t asked = l->args.vocab_size;
@@ -123,7 +124,7 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
         if (asked && asked != found->classes)
             return lt_fail(LT_E_ARG, "--vocab-size %lld: %s has %d", (long long)asked,
                            lt_trainer_weights(t), found->classes);
-        LT_TRY(take_over(l, t, found));
+        LT_TRY(check_vocabulary_size(l, t, found));
         out->classes = found->classes;
     }
     return out->classes >= l->vocabulary.size
@@ -132,14 +133,15 @@ static lt_status spec(void *context, lt_trainer *t, const lt_model_spec *found, 
                          l->vocabulary.tokenizer, l->vocabulary.size);
 }
 
-static size_t metadata(void *context, const lt_trainer *t, lt_metadata out[LT_TRAINER_METADATA])
+static size_t list_metadata(void *context, const lt_trainer *t,
+                            lt_metadata out[LT_TRAINER_METADATA])
 {
     return lt_language_metadata(context, t, out);
 }
 
 /* --- A run --- */
 
-static void sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
+static void describe_sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
 {
     const language *l = context;
     (void)t;
@@ -166,12 +168,12 @@ static void describe(const void *context, lt_trainer *t)
            l->vocabulary.tokenizer);
 }
 
-static double target(const void *context)
+static double perplexity_target(const void *context)
 {
     return ((const language *)context)->args.target_perplexity;
 }
 
-static void report(const void *context, const lt_evaluation *e)
+static void print_evaluation(const void *context, const lt_evaluation *e)
 {
     (void)context;
     printf("perplexity %.4f, loss %.5f, accuracy %.3f %% over %.0f tokens\n",
@@ -205,16 +207,16 @@ static const lt_trainer_program program = {
     .context_bytes = sizeof(language),
     .command = commands,
     .commands = sizeof commands / sizeof *commands,
-    .options = options,
+    .options = option_tables,
     .open_data = open_data,
-    .agree = agree,
-    .spec = spec,
-    .metadata = metadata,
-    .sample = sample,
+    .agree = check_ranks_agree,
+    .spec = choose_model_spec,
+    .metadata = list_metadata,
+    .sample = describe_sample,
     .task_context = task_context,
     .describe = describe,
-    .target = target,
-    .report = report,
+    .target = perplexity_target,
+    .report = print_evaluation,
     .close = close_language,
 };
 

@@ -48,7 +48,7 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
     return lt_parallel_topk_hits(tape, out->output, batch->labels, counts, l->parallel, l->classes);
 }
 
-static int64_t length(const void *context)
+static int64_t tokens_per_sample(const void *context)
 {
     return ((const language_model *)context)->length;
 }
@@ -59,7 +59,7 @@ const lt_task_ops lt_language_task = {
     .unit_short = "seq",
     .rate_unit = "tokens",
     .rate_unit_short = "tok",
-    .rate_per_sample = length,
+    .rate_per_sample = tokens_per_sample,
     .counts = COUNTS,
     .count_name = {[CORRECT] = "correct", [TARGETS] = "targets"},
     .terms = TARGETS + 1,

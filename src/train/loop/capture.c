@@ -34,7 +34,7 @@ static lt_status update_ema(lt_train_step *step)
 }
 
 /* Runs the optimizer and updates the EMA; neither changes anything if a gradient is not finite. */
-static lt_status update(lt_train_step *step)
+static lt_status update_weights_and_ema(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     int64_t begin = lt_profile_begin();
@@ -63,7 +63,7 @@ static lt_status forward_backward(const work *w)
     lt_tape_reset(c->tape, pass);
     LT_TRY(c->task.ops->forward(c->task.context, c->tape, w->batch, step->counts, &out));
     LT_TRY(lt_tape_status(c->tape));
-    LT_TRY(lt_step_weigh(step, out.loss, !w->micro, w->is_last));
+    LT_TRY(lt_step_weigh_loss(step, out.loss, !w->micro, w->is_last));
     if (c->dp) {
         lt_data_parallel_set_loss_scale(c->dp, is_weighed ? step->number[TERMS_SCALE] : scale);
         lt_data_parallel_begin(c->dp, w->is_last);
@@ -82,7 +82,7 @@ static lt_status finish_gradients(const lt_train_step *step)
 }
 
 /* Ends this job's time slice after the last backward, so that the shared device may run another job. */
-static lt_status end_turn(const lt_train_step *step)
+static lt_status end_time_slice(const lt_train_step *step)
 {
     LT_TRY(lt_device_sync(step->config.device));
     return lt_share_end(step->config.share);
@@ -92,13 +92,13 @@ lt_status lt_step_end_backward(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     if (c->share && step->left < c->grad_accum)
-        LT_TRY(end_turn(step));
+        LT_TRY(end_time_slice(step));
     if (c->dp)
         LT_TRY(finish_gradients(step));
     return lt_step_end_terms(step);
 }
 
-static lt_status compute(void *context)
+static lt_status compute_micro_batch(void *context)
 {
     const work *w = context;
     lt_train_step *step = w->step;
@@ -111,14 +111,14 @@ static lt_status compute(void *context)
     LT_TRY(forward_backward(w));
     lt_heartbeat_progress();
     if (!w->micro)
-        LT_TRY(lt_step_note_gradients(step));
+        LT_TRY(lt_step_measure_gradients(step));
     if (c->stragglers)
-        LT_TRY(lt_stragglers_computed(c->stragglers, w->micro + 1));
+        LT_TRY(lt_stragglers_note_computed(c->stragglers, w->micro + 1));
     if (w->is_last)
         LT_TRY(lt_step_end_backward(step));
     if (w->phases == PHASES_FIRST)
         return lt_optim_update_first(c->optim);
-    return w->phases == PHASES_ALL ? update(step) : LT_OK;
+    return w->phases == PHASES_ALL ? update_weights_and_ema(step) : LT_OK;
 }
 
 /* Returns the key of the graph. Image sizes may grow from epoch to epoch, and batches alternate between the
@@ -175,8 +175,8 @@ lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, in
               .is_last = micro + 1 == step->config.grad_accum};
     w.phases = w.is_last ? plan.with_backward : PHASES_NONE;
     if (!step->config.graph || step->config.share || !has_capturable_gradients(step))
-        return compute(&w);
-    return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute, &w);
+        return compute_micro_batch(&w);
+    return lt_graph_run(step->config.device, &step->graph, graph_key(&w), compute_micro_batch, &w);
 }
 
 lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan)
@@ -186,7 +186,7 @@ lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan)
     if (plan.with_backward == PHASES_ALL)
         return LT_OK;
     if (plan.with_backward == PHASES_NONE)
-        return update(step);
+        return update_weights_and_ema(step);
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_optim_update_host(c->optim));
     lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);

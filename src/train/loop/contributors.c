@@ -42,7 +42,7 @@ static lt_status parse_set(const lt_contributors *c, int64_t step, const char *t
     return found == c->needed ? LT_OK : bad_set(c, step, text);
 }
 
-static lt_status add(lt_contributors *c, int64_t step, const char *text)
+static lt_status add_step_set(lt_contributors *c, int64_t step, const char *text)
 {
     const size_t ranks = (size_t)c->ranks;
     int64_t *steps = lt_grow(c->step, &c->step_capacity, c->count + 1, sizeof *steps);
@@ -68,7 +68,7 @@ static lt_status read_record(lt_contributors *c, const lt_json_value *record)
         return LT_OK;
     LT_TRY(lt_json_integer(record, "step", &step));
     LT_TRY(lt_json_string(record, "ranks", &ranks));
-    return add(c, step, ranks);
+    return add_step_set(c, step, ranks);
 }
 
 /* Reads one line; other records are skipped, as is a last line truncated by a kill. */

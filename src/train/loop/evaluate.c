@@ -85,7 +85,7 @@ static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, sums *sum
 }
 
 /* Runs the batches in one time slice of a shared device. All ranks take part, those without a sample too. */
-static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
+static lt_status run_in_time_slice(const lt_evaluator *e, lt_loader *loader, sums *sum)
 {
     lt_share_turn turn;
     if (!e->share)
@@ -96,7 +96,7 @@ static lt_status run(const lt_evaluator *e, lt_loader *loader, sums *sum)
 }
 
 /* Sums over all replicas of the model: counts are exact, and losses are added in rank order. */
-static lt_status finish(const lt_evaluator *e, const sums *own, lt_evaluation *out)
+static lt_status sum_over_replicas(const lt_evaluator *e, const sums *own, lt_evaluation *out)
 {
     enum { LOSS, SAMPLES, STOPPED, COUNT, TOTALS = COUNT + LT_TASK_COUNTS };
     _Static_assert(TOTALS <= (int)RANK_SUMS, "lt_ranks_sum() is too short");
@@ -141,12 +141,12 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     LT_TRY(open_loader(e, data, &loader));
     lt_status st = lt_evaluator_counts(e, &sum.counts);
     if (!st)
-        st = run(e, loader, &sum);
+        st = run_in_time_slice(e, loader, &sum);
     if (!st && e->run)
         st = lt_train_input_list_bad(e->ranks, e->run, loader, &listed);
     lt_loader_free(&loader);
     if (!st)
-        st = finish(e, &sum, &result);
+        st = sum_over_replicas(e, &sum, &result);
     lt_tensor_free(&sum.counts);
     if (st)
         return st;

@@ -47,7 +47,7 @@ static lt_status agree_dataset(const lt_train_input *in, lt_ranks *ranks, const 
     return lt_ranks_same_hash(ranks, what, lt_dataset_fingerprint(data));
 }
 
-lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
+lt_status lt_train_input_check_ranks(const lt_train_input *in, lt_ranks *ranks)
 {
     LT_TRY(agree_dataset(in, ranks, "train on", in->train));
     return agree_dataset(in, ranks, "evaluate", in->val);
@@ -56,7 +56,7 @@ lt_status lt_train_input_agree(const lt_train_input *in, lt_ranks *ranks)
 /* --- Corrupt samples --- */
 
 /* Concatenates the descriptions of corrupt samples from index *listed on, each with its NUL; free with free(). */
-static char *join(const lt_loader *loader, int64_t *listed, size_t *bytes)
+static char *join_bad_descriptions(const lt_loader *loader, int64_t *listed, size_t *bytes)
 {
     size_t used = 0;
     for (int64_t i = *listed; loader && lt_loader_bad(loader, i); i++)
@@ -72,7 +72,7 @@ lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader 
                                   int64_t *listed)
 {
     size_t bytes, total;
-    char *own = join(loader, listed, &bytes), *all = NULL;
+    char *own = join_bad_descriptions(loader, listed, &bytes), *all = NULL;
     bytes = ranks->is_counted ? bytes : 0;
     lt_status st = own ? lt_ranks_gather(ranks, own, bytes, &all, &total)
                        : lt_fail(LT_E_NOMEM, "ranks: no memory for a list");
@@ -91,7 +91,7 @@ void lt_train_input_begin(lt_train_input *in, double epoch_seconds)
     in->begin_seconds = epoch_seconds;
 }
 
-static lt_loader_stats counted(const lt_train_input *in)
+static lt_loader_stats loader_stats_since_begin(const lt_train_input *in)
 {
     lt_loader_stats now = lt_loader_statistics(in->loader);
     return lt_loader_stats_since(&now, &in->begin);
@@ -99,7 +99,7 @@ static lt_loader_stats counted(const lt_train_input *in)
 
 void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES])
 {
-    const lt_loader_stats t = counted(in);
+    const lt_loader_stats t = loader_stats_since_begin(in);
     const bool ram = in->has_ram_cache;
     const double unknown = (double)NAN;
     const lt_metric values[INPUT_VALUES] = {
@@ -117,9 +117,10 @@ void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES]
     memcpy(out, values, sizeof values);
 }
 
-void lt_train_input_note(const lt_train_input *in, lt_run *run, int64_t epoch, double epoch_seconds)
+void lt_train_input_log_limit(const lt_train_input *in, lt_run *run, int64_t epoch,
+                              double epoch_seconds)
 {
-    const lt_loader_stats t = counted(in);
+    const lt_loader_stats t = loader_stats_since_begin(in);
     const double seconds = epoch_seconds - in->begin_seconds;
     const double work = t.read_seconds + t.decode_seconds + t.resize_seconds;
     if (!t.batches || seconds <= 0 || work <= 0)

@@ -29,7 +29,7 @@ lt_status lt_train_input_next_epoch(lt_train_input *input, int64_t epoch, int64_
 
 /* Checks that all ranks have the same number of samples and classes. Errors: LT_E_ARG, naming the first
  * difference. Collective. */
-lt_status lt_train_input_agree(const lt_train_input *input, lt_ranks *ranks);
+lt_status lt_train_input_check_ranks(const lt_train_input *input, lt_ranks *ranks);
 
 /* Adds the corrupt samples of all ranks to the run's list; *listed: those of loader already there; loader may be
  * NULL. Collective. */
@@ -42,7 +42,7 @@ enum { INPUT_VALUES = 10 };
 void lt_train_input_begin(lt_train_input *input, double epoch_seconds);
 void lt_train_input_values(const lt_train_input *input, lt_metric out[INPUT_VALUES]);
 /* Shows one line: whether the loader or the computation limits the speed. */
-void lt_train_input_note(const lt_train_input *input, lt_run *run, int64_t epoch,
-                         double epoch_seconds);
+void lt_train_input_log_limit(const lt_train_input *input, lt_run *run, int64_t epoch,
+                              double epoch_seconds);
 
 #endif

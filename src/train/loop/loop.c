@@ -77,7 +77,7 @@ static size_t train_metrics(const lt_train_loop *l, const lt_task_sums *sums,
 }
 
 /* Returns the units of the displayed speed per sample: tokens of a sequence, or 1. */
-static int64_t rate_of(const lt_train_loop *l)
+static int64_t speed_units_per_sample(const lt_train_loop *l)
 {
     const lt_task *task = &l->evaluator.task;
     return task->ops->rate_per_sample ? task->ops->rate_per_sample(task->context) : 1;
@@ -97,7 +97,7 @@ static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
                     plan->deadline, 100 * plan->kept, plan->step, 100 * (plan->gain - 1));
     else if (plan)
         lt_run_note(l->run, "--drop-compute: no deadline computes more micro-batches per second");
-    return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_by(s),
+    return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_text_key(s),
                         lt_stragglers_text(s));
 }
 
@@ -135,7 +135,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
         .metric = metric,
         .metrics = train_metrics(l, &r->sums, metric),
         .lr = r->lr,
-        .samples = (int64_t)r->sums.samples * rate_of(l),
+        .samples = (int64_t)r->sums.samples * speed_units_per_sample(l),
         .seconds = r->seconds,
         .data_seconds = r->data_seconds,
         .extra = extra,
@@ -169,7 +169,7 @@ static double outer_bytes(const lt_train_loop *l)
 }
 
 /* Runs an outer step that is due after a finished step, and adds its time and bytes to the step's. */
-static lt_status end_inner_step(const lt_train_loop *l, update *u)
+static lt_status finish_inner_step(const lt_train_loop *l, update *u)
 {
     if (!l->local)
         return LT_OK;
@@ -196,8 +196,8 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
         return st;
     l->ranks->stop = l->ranks->stop || u->result.stop;
     LT_TRY(check_finite(l, &u->result));
-    LT_TRY(end_inner_step(l, u));
-    lt_train_state_count(l->state, task_of(l), &u->result);
+    LT_TRY(finish_inner_step(l, u));
+    lt_train_state_count_results(l->state, task_of(l), &u->result);
     LT_TRY(lt_train_state_add_noise(l->state, &u->result));
     LT_TRY(record_step(l, u));
     *u = (update){0};
@@ -235,7 +235,7 @@ static lt_status next_step(const lt_train_loop *l, update *pending)
     LT_TRY(finish_step(l, pending));
     if (st)
         return lt_fail(st, "%s", why);
-    lt_train_state_queued(l->state, l->grad_accum);
+    lt_train_state_count_queued(l->state, l->grad_accum);
     *pending = u;
     return runs_ahead(l, pending) ? LT_OK : finish_step(l, pending);
 }
@@ -243,7 +243,7 @@ static lt_status next_step(const lt_train_loop *l, update *pending)
 /* --- Checkpoints --- */
 
 /* Averages running statistics over the ranks, for the EMA too. */
-static lt_status gather_statistics(const lt_train_loop *l)
+static lt_status average_running_statistics(const lt_train_loop *l)
 {
     if (!l->dp)
         return LT_OK;
@@ -293,7 +293,7 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     const lt_checkpoint_policy policy = {.keep = l->keep, .is_best = is_best};
     int64_t span = lt_profile_begin();
     LT_TRY(lt_optim_gather_params(l->parts.optim));
-    LT_TRY(gather_statistics(l));
+    LT_TRY(average_running_statistics(l));
     LT_TRY(update_bn(l));
     LT_TRY(check_statistics(l));
     LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
@@ -322,7 +322,7 @@ static bool is_done(const lt_train_loop *l)
 
 /* A signal may come between the last step of an epoch and its record, even during its evaluation: the resumed run
  * then still has that to do, even if all steps are done. */
-static bool is_over(const lt_train_loop *l)
+static bool is_run_over(const lt_train_loop *l)
 {
     return is_done(l) && (l->ranks->stop || l->state->now.epoch_recorded);
 }
@@ -336,7 +336,7 @@ static lt_status train_epoch(const lt_train_loop *l)
     if (l->begin_epoch)
         l->begin_epoch(l->context);
     if (l->stragglers)
-        lt_stragglers_renew(l->stragglers);
+        lt_stragglers_record_again(l->stragglers);
     lt_train_input_begin(l->input, now->epoch_seconds);
     while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
         LT_TRY(next_step(l, &pending));
@@ -353,7 +353,7 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     int64_t span = lt_profile_begin();
     LT_TRY(
         lt_optim_gather_params(l->parts.optim)); /* ranks may have different numbers of batches */
-    LT_TRY(gather_statistics(l));
+    LT_TRY(average_running_statistics(l));
     LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
     lt_status st = LT_OK;
     if (l->update_bn)
@@ -396,13 +396,13 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
                                       (double)lt_optim_state_bytes(l->parts.optim)};
     lt_evaluation_values(e, extra + INPUT_VALUES + 1);
-    lt_train_input_note(l->input, l->run, now->epoch, now->epoch_seconds);
+    lt_train_input_log_limit(l->input, l->run, now->epoch, now->epoch_seconds);
     LT_TRY(lt_run_epoch(l->run, &record));
     return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
 }
 
-lt_status lt_train_resumed(lt_run *run, const lt_train_state *state, int64_t total_steps,
-                           const lt_ranks *ranks, const char *output, const char *changed)
+lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
+                              const lt_ranks *ranks, const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
     char all[2048], data[128] = "";
@@ -454,9 +454,9 @@ void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
     }
 }
 
-void lt_train_describe(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
-                       const lt_train_state *state, const lt_ranks *ranks, int64_t steps_per_epoch,
-                       int64_t total_steps)
+void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
+                              const lt_train_state *state, const lt_ranks *ranks,
+                              int64_t steps_per_epoch, int64_t total_steps)
 {
     const bool is_rate = task->rate_unit;
     const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
@@ -516,7 +516,7 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
     return save_or_warn(l, is_best);
 }
 
-static lt_status stop_run(const lt_train_loop *l)
+static lt_status save_on_stop(const lt_train_loop *l)
 {
     LT_TRY(save_or_warn(l, false));
     if (l->ranks->comm)
@@ -529,12 +529,12 @@ lt_status lt_train_loop_run(const lt_train_loop *l)
     const lt_checkpoint_state *now = &l->state->now;
     bool reached = false;
     LT_TRY(lt_loader_seek(l->input->loader, now->epoch, now->batch));
-    while (!reached && !is_over(l)) {
+    while (!reached && !is_run_over(l)) {
         LT_TRY(train_epoch(l));
         if (!l->ranks->stop)
             LT_TRY(finish_epoch(l, &reached));
         if (l->ranks->stop)
-            return stop_run(l);
+            return save_on_stop(l);
         if (!reached && !is_done(l))
             LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
     }

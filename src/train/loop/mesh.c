@@ -14,7 +14,7 @@ enum { MOST = 1 << 20, SIZES = 3, NAME = 48 };
 
 /* --- The flag --tensor-parallel --- */
 
-static int copy_size(const lt_mesh_config *c)
+static int ranks_per_replica(const lt_mesh_config *c)
 {
     return c->depth * c->rows * c->columns;
 }
@@ -67,7 +67,7 @@ bool lt_mesh_flag_is_on(const ranks_options *o)
 }
 
 /* Rejects mesh flags without --tensor-parallel; a flag counts as given if it differs from its default. */
-static lt_status check_without(const ranks_options *o)
+static lt_status check_flags_without_mesh(const ranks_options *o)
 {
     if (o->sequence_parallel == SWITCH_OFF || o->tp_overlap == SWITCH_OFF)
         return lt_fail(LT_E_ARG, "--%s off: needs --tensor-parallel",
@@ -75,7 +75,7 @@ static lt_status check_without(const ranks_options *o)
     return o->force ? lt_fail(LT_E_ARG, "--force: needs --tensor-parallel QxQxD") : LT_OK;
 }
 
-static bool is_on(const char *text)
+static bool is_switched_on(const char *text)
 {
     return text && strcmp(text, "off") != 0;
 }
@@ -84,8 +84,8 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
 {
     lt_mesh_config c;
     LT_TRY(lt_mesh_flag_parse(o, &c));
-    if (copy_size(&c) == 1)
-        return check_without(o);
+    if (ranks_per_replica(&c) == 1)
+        return check_flags_without_mesh(o);
     if (c.rows > 1 && lt_options_is_typed(flags, "sequence-parallel"))
         return lt_fail(
             LT_E_ARG,
@@ -98,7 +98,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
     } rows[] = {
         {o->share_device != NULL, "share-device", "a time slice ends with a rank's own products"},
         {o->local_steps, "local-steps", "each group holds a whole model"},
-        {is_on(o->compress), "compress", "its residuals belong to whole gradients"},
+        {is_switched_on(o->compress), "compress", "its residuals belong to whole gradients"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "the ranks of a node hold different shards"},
         {o->shard_gradients, "shard-gradients", "gradients already go to their owners only"},
@@ -128,19 +128,19 @@ static void print_shape(const lt_mesh_config *c, char text[NAME])
 
 static bool is_nearer(const lt_mesh_config *a, const lt_mesh_config *b, int wanted)
 {
-    return !b->rows || abs(copy_size(a) - wanted) < abs(copy_size(b) - wanted);
+    return !b->rows || abs(ranks_per_replica(a) - wanted) < abs(ranks_per_replica(b) - wanted);
 }
 
 /* Returns the mesh of the same kind that divides the ranks and is nearest in size; one-dimensional if no grid
  * does. */
-static lt_mesh_config nearest(const lt_mesh_config *wanted, int ranks)
+static lt_mesh_config find_nearest_mesh(const lt_mesh_config *wanted, int ranks)
 {
     lt_mesh_config best = {0};
-    const int size = copy_size(wanted);
+    const int size = ranks_per_replica(wanted);
     for (int q = 2; wanted->rows > 1 && q * q <= ranks; q++)
         for (int d = 1; d <= q && q * q * d <= ranks; d++) {
             const lt_mesh_config c = {.depth = d, .rows = q, .columns = q};
-            if (ranks % copy_size(&c) == 0 && is_nearer(&c, &best, size))
+            if (ranks % ranks_per_replica(&c) == 0 && is_nearer(&c, &best, size))
                 best = c;
         }
     const bool has_grid = best.rows;
@@ -155,11 +155,11 @@ static lt_mesh_config nearest(const lt_mesh_config *wanted, int ranks)
 static lt_status check_ranks(const lt_mesh_config *c, int ranks)
 {
     char want[NAME], other[NAME];
-    const int size = copy_size(c);
+    const int size = ranks_per_replica(c);
     if (ranks % size == 0)
         return LT_OK;
     print_shape(c, want);
-    const lt_mesh_config near = nearest(c, ranks);
+    const lt_mesh_config near = find_nearest_mesh(c, ranks);
     print_shape(&near, other);
     if (ranks == 1)
         return lt_fail(
@@ -174,7 +174,7 @@ static lt_status check_ranks(const lt_mesh_config *c, int ranks)
         want, ranks, size, other, ranks < size ? size : (ranks + size / 2) / size * size);
 }
 
-static void take_groups(lt_ranks *r, const ranks_options *o)
+static void store_mesh_groups(lt_ranks *r, const ranks_options *o)
 {
     const bool grid = lt_mesh_config_of(r->mesh).rows > 1;
     r->parallel = (lt_tensor_parallel){
@@ -195,7 +195,7 @@ lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
 {
     lt_mesh_config c;
     LT_TRY(lt_mesh_flag_parse(o, &c));
-    const int size = copy_size(&c);
+    const int size = ranks_per_replica(&c);
     if (size == 1)
         return LT_OK;
     lt_status st = check_ranks(&c, r->count);
@@ -204,7 +204,7 @@ lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
         st = lt_mesh_new(&r->mesh, r->comm, &c);
     r->same_failure = st == LT_E_ARG;
     if (!st)
-        take_groups(r, o);
+        store_mesh_groups(r, o);
     return st;
 }
 
@@ -215,7 +215,7 @@ lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double feat
 {
     const double weights = 12 * features * features; /* per layer */
     const lt_mesh_config *c = config;
-    const double ranks = (double)c->data * copy_size(c), copies = c->data;
+    const double ranks = (double)c->data * ranks_per_replica(c), copies = c->data;
     LT_TRY(lt_mesh_cost_layer(&out->mesh, c, rows, features));
     out->mesh *= passes;
     out->mesh += 2 * (copies - 1) / copies * weights / ((double)c->rows * c->columns);

@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-static lt_status check(const lt_train_step *step)
+static lt_status check_can_measure_noise(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     if (c->mesh || c->group)
@@ -36,7 +36,7 @@ lt_status lt_step_open_noise(lt_train_step *step)
     const lt_train_step_config *c = &step->config;
     if (!c->gradient_noise)
         return LT_OK;
-    LT_TRY(check(step));
+    LT_TRY(check_can_measure_noise(step));
     if (step->ranks > 1) {
         step->norms = lt_data_parallel_norms(c->dp);
         return step->norms ? LT_OK
@@ -66,7 +66,7 @@ lt_status lt_step_begin_noise(lt_train_step *step)
 }
 
 /* Measures the norm of one gradient; without a gradient the norm remains 0. */
-static lt_status note(const lt_train_step *step, size_t index)
+static lt_status measure_gradient_norm(const lt_train_step *step, size_t index)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(step->config.optim, &ctx);
@@ -78,16 +78,16 @@ static lt_status note(const lt_train_step *step, size_t index)
     return be->frobenius(ctx, &grad, 1, &out);
 }
 
-lt_status lt_step_note_gradients(const lt_train_step *step)
+lt_status lt_step_measure_gradients(const lt_train_step *step)
 {
     const lt_params *params = step->config.params;
     for (size_t i = 0; i < params->count && step->owns_norms; i++)
         if (lt_param_is_trained(params->item[i]) && params->item[i]->has_grad)
-            LT_TRY(note(step, i));
+            LT_TRY(measure_gradient_norm(step, i));
     return LT_OK;
 }
 
-double lt_step_square(const lt_train_step *step, const void *norms)
+double lt_step_squared_norm(const lt_train_step *step, const void *norms)
 {
     const double planned = (double)step->config.grad_accum;
     const double terms =
@@ -102,7 +102,7 @@ double lt_step_square(const lt_train_step *step, const void *norms)
 }
 
 /* Returns how many ranks or micro-batches contributed to the update. */
-static int64_t parts_of(const lt_train_step *step)
+static int64_t count_contributions(const lt_train_step *step)
 {
     const bool *set = step->ranks > 1 ? lt_data_parallel_set(step->config.dp) : NULL;
     int64_t parts = 0;
@@ -115,7 +115,7 @@ static int64_t parts_of(const lt_train_step *step)
 
 void lt_step_finish_noise(lt_train_step *step, lt_train_result *r)
 {
-    const int64_t parts = step->norms ? parts_of(step) : 0;
+    const int64_t parts = step->norms ? count_contributions(step) : 0;
     const double scale = step->loss_scale, square = r->noise.small_square;
     r->noise = (lt_noise_sample){0};
     if (!step->norms)

@@ -75,7 +75,7 @@ static bool read_polynomial(const char *text, lt_balance_polynomial *p)
            && (!least || lt_text_numbers(least + 1, &p->least, 1) == 1);
 }
 
-lt_status lt_ranks_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p)
+lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p)
 {
     static const char *const names[] = {
         [LT_BALANCE_COST] = "cost", [LT_BALANCE_MEMORY] = "memory", [LT_BALANCE_BYTES] = "bytes"};
@@ -117,7 +117,7 @@ lt_status lt_ranks_open(lt_ranks *r, lt_device *device, const char *kind, double
     return lt_tensor_new(&r->sums, device, LT_F64, LT_SHAPE(RANK_SUMS));
 }
 
-void lt_ranks_leave(lt_ranks *r, lt_status failure)
+void lt_ranks_abort_others(lt_ranks *r, lt_status failure)
 {
     if (failure && r->comm && !r->same_failure)
         lt_comm_abort(r->comm);
@@ -150,7 +150,7 @@ lt_status lt_ranks_link(const ranks_options *o, double link[2])
     return LT_OK;
 }
 
-lt_status lt_ranks_stragglers(const ranks_options *o, lt_straggler_config *out, bool *on)
+lt_status lt_ranks_parse_stragglers(const ranks_options *o, lt_straggler_config *out, bool *on)
 {
     const char *drop =
         o->drop_compute && strcmp(o->drop_compute, "off") != 0 ? o->drop_compute : NULL;
@@ -313,7 +313,8 @@ static void find_affinity(cpu_affinity *own)
 }
 
 /* Returns a rank's share of the machine's processors: each counts 1/n if n of the machine's ranks may use it. */
-static double share_of(const cpu_affinity *all, const lt_nodes *machines, int ranks, int rank)
+static double processor_share(const cpu_affinity *all, const lt_nodes *machines, int ranks,
+                              int rank)
 {
     double share = 0;
     for (int i = 0; i < MASK_WORDS * WORD_BITS; i++) {
@@ -352,7 +353,8 @@ lt_status lt_ranks_share_threads(lt_ranks *r, int *threads)
         st = lt_comm_nodes(&machines, r->comm, 0);
     if (!st) {
         r->local = machines.locals;
-        *threads = count_threads(&own, share_of(all, &machines, r->count, r->rank), r->local);
+        *threads =
+            count_threads(&own, processor_share(all, &machines, r->count, r->rank), r->local);
     }
     lt_nodes_clear(&machines);
     free(all);

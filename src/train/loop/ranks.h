@@ -41,7 +41,8 @@ lt_option_table lt_ranks_options_dist(ranks_options *o);
 lt_option_table lt_ranks_options(ranks_options *o);
 
 /* Parses --balance. Errors: LT_E_ARG. */
-lt_status lt_ranks_balance(const ranks_options *o, lt_balance *kind, lt_balance_polynomial *p);
+lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind,
+                                 lt_balance_polynomial *p);
 bool lt_ranks_has_balance(const ranks_options *o); /* other than the default */
 
 typedef struct lt_ranks {
@@ -81,11 +82,12 @@ lt_status lt_ranks_link(const ranks_options *options, double link[2]);
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
 /* Parses --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (not a number of
  * seconds). */
-lt_status lt_ranks_stragglers(const ranks_options *options, lt_straggler_config *out, bool *on);
+lt_status lt_ranks_parse_stragglers(const ranks_options *options, lt_straggler_config *out,
+                                    bool *on);
 /* Returns the settings of --local-steps and --outer-*. */
 lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
 /* Call after a failure of this rank: aborts the others, unless all ranks have the same failure. */
-void lt_ranks_leave(lt_ranks *ranks, lt_status failure);
+void lt_ranks_abort_others(lt_ranks *ranks, lt_status failure);
 void lt_ranks_close(lt_ranks *ranks);
 
 /* Sums up to RANK_SUMS values over all ranks, in rank order; no-op for one rank. Collective. */

@@ -87,7 +87,7 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
 }
 
 /* Grows the list of extra tensors by one per parameter. */
-static lt_status reserve(lt_train_state *s, const lt_params *params)
+static lt_status reserve_extra_tensors(lt_train_state *s, const lt_params *params)
 {
     lt_checkpoint_tensor *grown = realloc(s->extra, (s->extras + params->count) * sizeof *s->extra);
     if (!grown)
@@ -100,7 +100,7 @@ lt_status lt_train_state_open_ema(lt_train_state *s, const lt_params *params, do
 {
     naming all = {s, params};
     lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
-    LT_TRY(reserve(s, params));
+    LT_TRY(reserve_extra_tensors(s, params));
     LT_TRY(lt_ema_new(&s->ema, params, decay));
     return lt_ema_visit(s->ema, &visitor);
 }
@@ -111,7 +111,7 @@ lt_status lt_train_state_open_iterates(lt_train_state *s, const lt_params *param
     lt_state_visitor visitor = {.entry = add_extra, .number = ignore_number, .context = &all};
     if (!lt_optim_is_averaged(optim))
         return LT_OK;
-    LT_TRY(reserve(s, params));
+    LT_TRY(reserve_extra_tensors(s, params));
     return lt_optim_visit_iterates(optim, &visitor);
 }
 
@@ -132,7 +132,7 @@ lt_status lt_train_state_train(lt_train_state *s, lt_optim *optim)
     return lt_optim_train(optim);
 }
 
-void lt_train_state_parts(const lt_train_state *s, lt_checkpoint_parts *parts)
+void lt_train_state_add_averages(const lt_train_state *s, lt_checkpoint_parts *parts)
 {
     parts->extra = s->extra;
     parts->extra_count = s->extras;
@@ -178,7 +178,7 @@ lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
 }
 
 /* Fails, suggesting the --batch-size that gives a step as many samples as the checkpointed run had, if one does. */
-static lt_status other_batch(const lt_train_state *s, int64_t passes)
+static lt_status fail_other_batch_size(const lt_train_state *s, int64_t passes)
 {
     char advice[64] = "";
     const int64_t found = s->found.global_batch;
@@ -193,14 +193,14 @@ static lt_status other_batch(const lt_train_state *s, int64_t passes)
 
 /* Maps the batch within the epoch to this run's ranks, batches and micro-batches: all samples before it were seen,
  * if a step has as many samples as before. */
-static lt_status map_batch(const lt_train_state *s, lt_checkpoint_state *found,
-                           const lt_ranks *ranks, int64_t grad_accum)
+static lt_status map_batch_position(const lt_train_state *s, lt_checkpoint_state *found,
+                                    const lt_ranks *ranks, int64_t grad_accum)
 {
     const int64_t samples = s->now.global_batch;
     if (!found->batch)
         return LT_OK;
     if (found->global_batch != samples)
-        return other_batch(s, grad_accum * ranks->data_count);
+        return fail_other_batch_size(s, grad_accum * ranks->data_count);
     const int64_t passed = found->epoch_samples + found->epoch_unused;
     int64_t steps = passed / samples, batch = 0;
     if (steps < 1 || passed % samples || found->batch % steps || found->batch > passed
@@ -235,12 +235,12 @@ lt_status lt_train_state_check(const lt_train_state *s, const lt_ranks *ranks, i
                                int64_t batches_per_epoch)
 {
     lt_checkpoint_state found = s->found;
-    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    LT_TRY(map_batch_position(s, &found, ranks, grad_accum));
     return check_same_run(s, &found, batches_per_epoch);
 }
 
 /* Keeps the checkpoint's noise-scale averages if this run measures the noise scale; otherwise clears them. */
-static void keep_noise(const lt_train_state *s, lt_checkpoint_state *found)
+static void keep_or_drop_noise_scale(const lt_train_state *s, lt_checkpoint_state *found)
 {
     found->noise.decay = s->now.noise.decay;
     if (!(found->noise.decay > 0))
@@ -260,7 +260,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     LT_TRY(lt_optim_train(parts->optim));
     if (s->data_changed)
         begin_epoch(&found);
-    LT_TRY(map_batch(s, &found, ranks, grad_accum));
+    LT_TRY(map_batch_position(s, &found, ranks, grad_accum));
     found.data_samples = s->now.data_samples;
     found.data_hash = s->now.data_hash;
     found.data_bytes = s->now.data_bytes;
@@ -270,7 +270,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *part
     /* Earlier versions wrote resnet50 whatever --weights had. */
     memcpy(found.fact, s->now.fact, sizeof found.fact);
     found.facts = s->now.facts;
-    keep_noise(s, &found);
+    keep_or_drop_noise_scale(s, &found);
     s->now = found;
     s->offset = found.step - (found.epoch * batches_per_epoch + found.batch) / grad_accum;
     return LT_OK;
@@ -321,14 +321,15 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_par
 
 /* --- Counting --- */
 
-void lt_train_state_queued(lt_train_state *s, int64_t grad_accum)
+void lt_train_state_count_queued(lt_train_state *s, int64_t grad_accum)
 {
     s->now.step++;
     s->now.epoch_recorded = 0;
     s->now.batch += grad_accum;
 }
 
-void lt_train_state_count(lt_train_state *s, const lt_task_ops *task, const lt_train_result *r)
+void lt_train_state_count_results(lt_train_state *s, const lt_task_ops *task,
+                                  const lt_train_result *r)
 {
     lt_checkpoint_state *now = &s->now;
     now->samples += (int64_t)r->sums.samples;

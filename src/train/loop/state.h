@@ -48,7 +48,7 @@ lt_status lt_train_state_eval(lt_train_state *state, lt_optim *optim);
 lt_status lt_train_state_train(lt_train_state *state, lt_optim *optim);
 
 /* Adds the tensors of EMA and averaged weights to parts. */
-void lt_train_state_parts(const lt_train_state *state, lt_checkpoint_parts *parts);
+void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_parts *parts);
 
 /* --- Resume and save --- */
 
@@ -77,9 +77,9 @@ lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint
 /* --- Counting --- */
 
 /* Counts a step of grad_accum micro-batches that was queued; its results come later. */
-void lt_train_state_queued(lt_train_state *state, int64_t grad_accum);
-void lt_train_state_count(lt_train_state *state, const lt_task_ops *task,
-                          const lt_train_result *result);
+void lt_train_state_count_queued(lt_train_state *state, int64_t grad_accum);
+void lt_train_state_count_results(lt_train_state *state, const lt_task_ops *task,
+                                  const lt_train_result *result);
 /* Turns on the gradient noise scale; call before loading a checkpoint, whose averages are otherwise dropped.
  * lt_train_state_add_noise() adds a step's measurement, if there is one. */
 void lt_train_state_measure_noise(lt_train_state *state);

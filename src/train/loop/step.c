@@ -19,7 +19,7 @@
 
 /* --- Results read back: the loss of each micro-batch, then the counts --- */
 
-static lt_readback *numbers_of(const lt_train_step *step, int64_t number)
+static lt_readback *step_readback(const lt_train_step *step, int64_t number)
 {
     return step->numbers[number % 2];
 }
@@ -29,9 +29,9 @@ static size_t counts_bytes(const lt_train_step *step)
     return step->counts ? lt_tensor_bytes(step->counts) : 0;
 }
 
-static lt_status send_numbers(const lt_train_step *step, int64_t number)
+static lt_status send_results_to_host(const lt_train_step *step, int64_t number)
 {
-    lt_readback *numbers = numbers_of(step, number);
+    lt_readback *numbers = step_readback(step, number);
     if (step->counts)
         LT_TRY(lt_readback_add(numbers, step->counts));
     if (step->norms)
@@ -39,11 +39,11 @@ static lt_status send_numbers(const lt_train_step *step, int64_t number)
     return lt_readback_send(numbers);
 }
 
-static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
+static lt_status read_results(const lt_train_step *step, lt_train_result *r)
 {
     const void *data;
     int64_t count[LT_TASK_COUNTS] = {0};
-    LT_TRY(lt_readback_wait(numbers_of(step, r->step), &data));
+    LT_TRY(lt_readback_wait(step_readback(step, r->step), &data));
     const char *at = data, *counts = at + (size_t)step->computed * lt_tensor_bytes(step->loss);
     const lt_task_ops *task = step->config.task.ops;
     const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
@@ -59,7 +59,7 @@ static lt_status read_numbers(const lt_train_step *step, lt_train_result *r)
         r->sums.loss += weight > 0 ? (wide ? value : (double)narrow) / weight : 0;
     }
     if (step->norms)
-        r->noise.small_square = lt_step_square(step, counts + counts_bytes(step));
+        r->noise.small_square = lt_step_squared_norm(step, counts + counts_bytes(step));
     if (step->norms && step->number[0] && weight > 0) /* the mean, even of a single micro-batch */
         r->noise.small_square *= pow((double)step->computed / weight, 2);
     return LT_OK;
@@ -74,7 +74,7 @@ static bool asked_to_stop(const lt_train_step *step)
 }
 
 /* Returns the seconds that forward and backward passes have waited for gathers of sharded parameters. */
-static double exposed_gathers(const lt_train_step *step)
+static double gather_wait_seconds(const lt_train_step *step)
 {
     lt_shard_params_stats stats;
     lt_optim_shard_params_stats(step->config.optim, &stats);
@@ -82,10 +82,10 @@ static double exposed_gathers(const lt_train_step *step)
 }
 
 /* Returns true if this rank's gradients contribute to the update. */
-static bool is_used(const lt_train_step *step)
+static bool uses_own_gradients(const lt_train_step *step)
 {
     const lt_stragglers *s = step->config.stragglers;
-    return !s || lt_stragglers_is_used(s);
+    return !s || lt_stragglers_uses_gradients(s);
 }
 
 /* Begins summing the results over ranks; this rank's gradients are complete or in flight. */
@@ -95,12 +95,12 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     if (!step->config.dp)
         return LT_OK;
     r->exposed_seconds =
-        lt_data_parallel_exposed(step->config.dp) + exposed_gathers(step) - step->exposed;
-    if (is_used(step))
-        LT_TRY(read_numbers(step, r));
+        lt_data_parallel_exposed(step->config.dp) + gather_wait_seconds(step) - step->exposed;
+    if (uses_own_gradients(step))
+        LT_TRY(read_results(step, r));
     else
         r->sums = (lt_task_sums){0};
-    sum[STEP_LOSS] = r->sums.loss * r->sums.samples * lt_step_weight(step, &r->sums);
+    sum[STEP_LOSS] = r->sums.loss * r->sums.samples * lt_step_mean_weight(step, &r->sums);
     sum[STEP_SAMPLES] = r->sums.samples;
     memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
     for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
@@ -109,7 +109,7 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     sum[STEP_NOISE] = r->sums.samples * r->noise.small_square;
     LT_TRY(lt_tensor_write(step->sums, sum, lt_tensor_bytes(step->sums)));
     if (step->config.stragglers)
-        LT_TRY(lt_stragglers_send(step->config.stragglers));
+        LT_TRY(lt_stragglers_begin_exchange(step->config.stragglers));
     return lt_comm_allreduce_begin(step->config.comm, step->sums, LT_REDUCE_SUM, &step->summing);
 }
 
@@ -156,7 +156,7 @@ static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
     r->sums.samples = sum[STEP_SAMPLES];
     r->noise.small_square = sum[STEP_NOISE] / sum[STEP_SAMPLES];
     memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
-    const double weight = lt_step_weight(step, &r->sums);
+    const double weight = lt_step_mean_weight(step, &r->sums);
     r->sums.loss = weight > 0 ? sum[STEP_LOSS] / (sum[STEP_SAMPLES] * weight) : 0;
     r->stop = sum[STEP_STOP] > 0;
     count_bytes(step, r);
@@ -165,25 +165,25 @@ static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
 
 /* --- A step --- */
 
-static lt_status prepare(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
+static lt_status prepare_step(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
 {
     const lt_train_step_config *c = &step->config;
     *r =
         (lt_train_result){.step = numbers->attempt, .lr = numbers->lr, .begin = lt_clock_seconds()};
     step->bytes = sent_bytes(step);
     step->between = between_bytes(step);
-    step->exposed = exposed_gathers(step);
+    step->exposed = gather_wait_seconds(step);
     step->parallel = parallel_bytes(step);
     step->replays = lt_graph_statistics(step->graph).replays;
     LT_TRY(lt_step_begin_noise(step));
     LT_TRY(lt_statistics_save(step->statistics));
     lt_optim_scale_gradients(c->optim, step->number[TERMS_SCALE], step->number[TERMS_ONE]);
-    lt_readback_begin(numbers_of(step, r->step));
+    lt_readback_begin(step_readback(step, r->step));
     return lt_optim_prepare(c->optim, numbers);
 }
 
-static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan plan,
-                             lt_train_result *r)
+static lt_status run_micro_batch(lt_train_step *step, int64_t micro, capture_plan plan,
+                                 lt_train_result *r)
 {
     lt_batch batch;
     double begin = lt_clock_seconds();
@@ -199,11 +199,11 @@ static lt_status micro_batch(lt_train_step *step, int64_t micro, capture_plan pl
     if (st)
         return st;
     r->sums.samples += batch.count;
-    return lt_readback_add(numbers_of(step, r->step), step->loss);
+    return lt_readback_add(step_readback(step, r->step), step->loss);
 }
 
 /* Returns true if a micro-batch was cancelled because the update does not wait for this rank's gradients. */
-static bool gave_up(const lt_train_step *step, lt_status st)
+static bool was_cancelled_as_late(const lt_train_step *step, lt_status st)
 {
     return st == LT_E_CANCELLED && step->config.dp && lt_data_parallel_is_late(step->config.dp);
 }
@@ -215,11 +215,11 @@ static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_tr
     lt_status st = LT_OK;
     step->left = c->grad_accum;
     for (step->computed = 0; step->left; step->computed++) {
-        if (c->stragglers && !lt_stragglers_goes_on(c->stragglers, step->computed))
+        if (c->stragglers && !lt_stragglers_may_begin(c->stragglers, step->computed))
             break;
         step->left--;
-        st = micro_batch(step, step->computed, plan, r);
-        if (gave_up(step, st))
+        st = run_micro_batch(step, step->computed, plan, r);
+        if (was_cancelled_as_late(step, st))
             break;
         if (st)
             return st;
@@ -246,16 +246,16 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
 {
     enum { LARGE = 24 };
     const lt_train_step_config *c = &step->config;
-    lt_heartbeat_progress_from(numbers->attempt
-                               << LARGE); /* ranks differ in their number of evaluation batches */
-    LT_TRY(prepare(step, numbers, r));
+    lt_heartbeat_progress_at_least(
+        numbers->attempt << LARGE); /* ranks differ in their number of evaluation batches */
+    LT_TRY(prepare_step(step, numbers, r));
     if (c->stragglers)
         LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
     const capture_plan plan = lt_step_plan_capture(step);
     LT_TRY(run_micro_batches(step, plan, r));
     r->parallel_bytes = (double)(parallel_bytes(step) - step->parallel);
-    if (is_used(step))
-        LT_TRY(send_numbers(step, r->step));
+    if (uses_own_gradients(step))
+        LT_TRY(send_results_to_host(step, r->step));
     if (!plan.sums_last)
         LT_TRY(begin_sums(step, r));
     LT_TRY(lt_step_run_optimizer(step, plan));
@@ -284,7 +284,7 @@ lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_tr
 }
 
 /* Sets the step's seconds. With two steps in flight, one begins when the other's results have arrived. */
-static void measure(lt_train_step *step, lt_train_result *r)
+static void measure_step_seconds(lt_train_step *step, lt_train_result *r)
 {
     const double now = lt_clock_seconds();
     r->seconds = now - (r->begin > step->finished ? r->begin : step->finished);
@@ -294,15 +294,16 @@ static void measure(lt_train_step *step, lt_train_result *r)
 lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
 {
     if (!step->config.dp)
-        LT_TRY(read_numbers(step, r));
+        LT_TRY(read_results(step, r));
     LT_TRY(lt_optim_result(step->config.optim, &r->optim));
     if (step->config.dp)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_sums(step, r));
-    r->weight = lt_step_weight(step, &r->sums);
+    r->weight = lt_step_mean_weight(step, &r->sums);
     lt_step_finish_noise(step, r);
-    measure(step, r);
-    return step->config.stragglers ? lt_stragglers_end(step->config.stragglers, r->seconds) : LT_OK;
+    measure_step_seconds(step, r);
+    return step->config.stragglers ? lt_stragglers_end_exchange(step->config.stragglers, r->seconds)
+                                   : LT_OK;
 }
 
 lt_graph_stats lt_train_step_graphs(const lt_train_step *step)
@@ -312,7 +313,7 @@ lt_graph_stats lt_train_step_graphs(const lt_train_step *step)
 
 /* --- Life cycle --- */
 
-static lt_status open_parts(lt_train_step *step)
+static lt_status allocate_buffers(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     const int counts = c->task.ops->counts;
@@ -403,7 +404,7 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
     step->rank = data ? lt_comm_rank(data) : 0;
     step->ranks = data ? lt_comm_size(data) : 1;
     step->is_counted = !mesh || !lt_comm_rank(lt_mesh_comm(mesh, LT_MESH_MODEL));
-    lt_status st = open_parts(step);
+    lt_status st = allocate_buffers(step);
     if (st) {
         lt_train_step_free(&step);
         return st;

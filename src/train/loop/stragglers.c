@@ -73,7 +73,7 @@ lt_status lt_stragglers_check(const lt_straggler_config *c, int ranks, int64_t g
     return LT_OK;
 }
 
-static lt_status make(lt_stragglers *s)
+static lt_status allocate_straggler_records(lt_stragglers *s)
 {
     const size_t steps = RECORDED * ((size_t)s->grad_accum + 1), ranks = (size_t)s->ranks;
     s->text = lt_alloc(ranks, NUMBER);
@@ -88,7 +88,7 @@ static lt_status make(lt_stragglers *s)
     s->all = lt_alloc(steps * ranks, sizeof *s->all);
     s->count = lt_alloc(ranks, sizeof *s->count);
     s->deadline = s->config.deadline;
-    lt_stragglers_renew(s);
+    lt_stragglers_record_again(s);
     if (!s->own || !s->all || !s->count)
         return LT_E_NOMEM;
     return lt_tensor_new(&s->counts, s->comm->device, LT_F64, LT_SHAPE((int64_t)ranks));
@@ -106,7 +106,7 @@ lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *conf
     s->rank = lt_comm_rank(comm);
     s->ranks = lt_comm_size(comm);
     s->grad_accum = (int)grad_accum;
-    lt_status st = make(s);
+    lt_status st = allocate_straggler_records(s);
     if (st)
         lt_stragglers_free(&s);
     else
@@ -131,7 +131,7 @@ void lt_stragglers_free(lt_stragglers **stragglers)
     lt_free(s);
 }
 
-void lt_stragglers_renew(lt_stragglers *s)
+void lt_stragglers_record_again(lt_stragglers *s)
 {
     if (!s->config.drop_compute || s->to_record || (s->config.deadline > 0 && s->recorded))
         return;
@@ -161,7 +161,7 @@ lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step)
     return lt_data_parallel_update(s->dp, step, set);
 }
 
-bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro)
+bool lt_stragglers_may_begin(const lt_stragglers *s, int64_t micro)
 {
     if (lt_data_parallel_is_late(s->dp))
         return false;
@@ -173,36 +173,36 @@ bool lt_stragglers_drops_ranks(const lt_stragglers *s)
     return !s->counts;
 }
 
-static bool is_recorded(const lt_stragglers *s)
+static bool must_record_latency(const lt_stragglers *s)
 {
     return s->to_record && s->to_record <= (s->config.deadline > 0 ? CHECKED : RECORDED);
 }
 
-static double *row_of(const lt_stragglers *s)
+static double *latency_row(const lt_stragglers *s)
 {
     return s->own + (size_t)s->recorded * ((size_t)s->grad_accum + 1);
 }
 
-lt_status lt_stragglers_computed(lt_stragglers *s, int64_t count)
+lt_status lt_stragglers_note_computed(lt_stragglers *s, int64_t count)
 {
     s->computed = (int)count;
     if (!s->counts)
         return LT_OK;
     LT_TRY(lt_device_sync(s->comm->device));
     const double now = lt_clock_seconds() - s->began;
-    if (is_recorded(s))
-        row_of(s)[count - 1] = now - s->before;
+    if (must_record_latency(s))
+        latency_row(s)[count - 1] = now - s->before;
     s->before = now;
     return LT_OK;
 }
 
-bool lt_stragglers_is_used(const lt_stragglers *s)
+bool lt_stragglers_uses_gradients(const lt_stragglers *s)
 {
     const bool *set = lt_data_parallel_set(s->dp);
     return !set || set[s->rank];
 }
 
-lt_status lt_stragglers_send(lt_stragglers *s)
+lt_status lt_stragglers_begin_exchange(lt_stragglers *s)
 {
     if (!s->counts)
         return LT_OK;
@@ -216,7 +216,7 @@ lt_status lt_stragglers_send(lt_stragglers *s)
 
 /* Rearranges s->all, [ranks][steps][grad_accum + 1], to [steps][ranks][grad_accum] latencies; seconds of steps are
  * rank 0's. Returns the mean seconds of a step beyond its slowest rank. */
-static double arrange(const lt_stragglers *s, double *latency)
+static double rearrange_latencies(const lt_stragglers *s, double *latency)
 {
     const size_t micro = (size_t)s->grad_accum, row = micro + 1;
     double rest = 0;
@@ -236,13 +236,13 @@ static double arrange(const lt_stragglers *s, double *latency)
     return rest > 0 ? rest / s->recorded : 0;
 }
 
-static lt_status choose(lt_stragglers *s)
+static lt_status choose_deadline(lt_stragglers *s)
 {
     const size_t count = (size_t)s->recorded * (size_t)s->ranks * (size_t)s->grad_accum;
     double *latency = lt_alloc(count, sizeof *latency);
     if (!latency)
         return LT_E_NOMEM;
-    const lt_drop_latencies all = {.rest = arrange(s, latency),
+    const lt_drop_latencies all = {.rest = rearrange_latencies(s, latency),
                                    .seconds = latency,
                                    .updates = s->recorded,
                                    .ranks = s->ranks,
@@ -275,7 +275,7 @@ static lt_status check_deadline(lt_stragglers *s)
                    s->deadline, shortest, rank);
 }
 
-static lt_status gather(lt_stragglers *s)
+static lt_status gather_latencies(lt_stragglers *s)
 {
     const int64_t own = (int64_t)s->recorded * (s->grad_accum + 1) * (int64_t)sizeof *s->own;
     int64_t *bytes = lt_alloc((size_t)s->ranks, sizeof *bytes);
@@ -287,10 +287,10 @@ static lt_status gather(lt_stragglers *s)
     lt_free(bytes);
     if (st)
         return st;
-    return s->config.deadline > 0 ? check_deadline(s) : choose(s);
+    return s->config.deadline > 0 ? check_deadline(s) : choose_deadline(s);
 }
 
-lt_status lt_stragglers_end(lt_stragglers *s, double seconds)
+lt_status lt_stragglers_end_exchange(lt_stragglers *s, double seconds)
 {
     if (!s->counts)
         return LT_OK;
@@ -298,11 +298,11 @@ lt_status lt_stragglers_end(lt_stragglers *s, double seconds)
     LT_TRY(lt_tensor_read(s->counts, s->count, lt_tensor_bytes(s->counts)));
     if (!s->to_record)
         return LT_OK;
-    if (is_recorded(s)) {
-        row_of(s)[s->grad_accum] = seconds;
+    if (must_record_latency(s)) {
+        latency_row(s)[s->grad_accum] = seconds;
         s->recorded++;
     }
-    return --s->to_record ? LT_OK : gather(s);
+    return --s->to_record ? LT_OK : gather_latencies(s);
 }
 
 /* --- Results --- */
@@ -324,7 +324,7 @@ const char *lt_stragglers_event(const lt_stragglers *s)
     return s->counts ? "micro_batches" : "contributors";
 }
 
-const char *lt_stragglers_by(const lt_stragglers *s)
+const char *lt_stragglers_text_key(const lt_stragglers *s)
 {
     return s->counts ? "computed" : "ranks";
 }

@@ -23,26 +23,26 @@ void lt_stragglers_configure(const lt_straggler_config *config, int ranks, int64
 /* Begins a step. Errors: LT_E_ARG (the file of contributors has no such step). */
 LT_MUST_CHECK lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step);
 /* Returns true if micro-batch number micro is to be computed. */
-bool lt_stragglers_goes_on(const lt_stragglers *s, int64_t micro);
+bool lt_stragglers_may_begin(const lt_stragglers *s, int64_t micro);
 /* Returns true if updates may leave out whole ranks (backup workers), false if single micro-batches. */
 bool lt_stragglers_drops_ranks(const lt_stragglers *s);
 /* Call when `count` micro-batches are computed, before their gradients are communicated. Errors: LT_E_DEVICE. */
-LT_MUST_CHECK lt_status lt_stragglers_computed(lt_stragglers *s, int64_t count);
+LT_MUST_CHECK lt_status lt_stragglers_note_computed(lt_stragglers *s, int64_t count);
 /* Returns true if this rank's gradients of the running step are used. */
-bool lt_stragglers_is_used(const lt_stragglers *s);
+bool lt_stragglers_uses_gradients(const lt_stragglers *s);
 /* Begin and end the exchange of a step's counts and latencies; call after that of gradients. Collective. Errors:
  * LT_E_ARG (the deadline is shorter than one micro-batch, on all ranks), LT_E_COMM. */
-LT_MUST_CHECK lt_status lt_stragglers_send(lt_stragglers *s);
-LT_MUST_CHECK lt_status lt_stragglers_end(lt_stragglers *s, double seconds);
+LT_MUST_CHECK lt_status lt_stragglers_begin_exchange(lt_stragglers *s);
+LT_MUST_CHECK lt_status lt_stragglers_end_exchange(lt_stragglers *s, double seconds);
 
 /* Records latencies again, if the deadline depends on them. */
-void lt_stragglers_renew(lt_stragglers *s);
+void lt_stragglers_record_again(lt_stragglers *s);
 
 /* Returns the last step's contributors "0 2 3", or each rank's micro-batches "4 4 3 4"; the record's event; the
  * text's key. */
 const char *lt_stragglers_text(const lt_stragglers *s);
 const char *lt_stragglers_event(const lt_stragglers *s);
-const char *lt_stragglers_by(const lt_stragglers *s);
+const char *lt_stragglers_text_key(const lt_stragglers *s);
 /* Return the unused micro-batches of all ranks in the last step; the deadline. NaN if absent; s may be
  * NULL. */
 double lt_stragglers_dropped(const lt_stragglers *s);

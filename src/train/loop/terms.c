@@ -89,7 +89,8 @@ static lt_status end_mean(lt_train_step *step, double factor)
     return multiply(step, n[TERMS_SPARE], loss_scale(step), n[TERMS_SCALE]);
 }
 
-lt_status lt_step_weigh(lt_train_step *step, const lt_tensor *loss, bool is_first, bool is_last)
+lt_status lt_step_weigh_loss(lt_train_step *step, const lt_tensor *loss, bool is_first,
+                             bool is_last)
 {
     void *ctx;
     const lt_train_step_config *c = &step->config;
@@ -129,7 +130,7 @@ lt_status lt_step_end_terms(lt_train_step *step)
     return end_mean(step, factor);
 }
 
-double lt_step_weight(const lt_train_step *step, const lt_task_sums *sums)
+double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums)
 {
     const int terms = step->config.task.ops->terms;
     const double labels = sums->samples * step->row_labels;

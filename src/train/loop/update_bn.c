@@ -7,7 +7,8 @@
 #include "lather/ext/fail.h"
 
 /* Runs the k-th batch, whose weight is 1/(k+1): the first one replaces the old statistics. */
-static lt_status pass(const lt_evaluator *e, const lt_batch *batch, int64_t k, lt_tensor *counts)
+static lt_status run_batch(const lt_evaluator *e, const lt_batch *batch, int64_t k,
+                           lt_tensor *counts)
 {
     lt_task_output out = {0};
     lt_pass now = e->pass;
@@ -18,24 +19,24 @@ static lt_status pass(const lt_evaluator *e, const lt_batch *batch, int64_t k, l
     return lt_tape_status(e->tape);
 }
 
-static lt_status run(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
 {
     lt_batch batch;
     lt_status st;
     for (int64_t k = 0; !(st = lt_loader_next(loader, &batch)); k++) {
-        LT_TRY(pass(e, &batch, k, counts));
+        LT_TRY(run_batch(e, &batch, k, counts));
         lt_heartbeat_progress();
     }
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status run_in_turn(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+static lt_status run_in_time_slice(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
 {
     lt_share_turn turn;
     if (!e->share)
-        return run(e, loader, counts);
+        return run_batches(e, loader, counts);
     LT_TRY(lt_share_begin(e->share, &turn));
-    LT_TRY(run(e, loader, counts));
+    LT_TRY(run_batches(e, loader, counts));
     return lt_share_end(e->share);
 }
 
@@ -52,7 +53,7 @@ lt_status lt_update_bn_run(lt_update_bn *u, const lt_evaluator *e, int64_t step)
     if (!st)
         st = lt_loader_new(&loader, u->train, e->device, &c);
     if (!st)
-        st = run_in_turn(e, loader, counts);
+        st = run_in_time_slice(e, loader, counts);
     lt_loader_free(&loader);
     lt_tensor_free(&counts);
     if (!st && u->dp)

@@ -134,7 +134,7 @@ lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char
     return LT_OK;
 }
 
-static void quote(FILE *out, const char *word)
+static void print_shell_quoted(FILE *out, const char *word)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "-_=./,:@%+";
@@ -154,7 +154,7 @@ char *lt_plan_command_text(const plan *p, const plan_candidate *c)
     const bool whole = out && !lt_plan_launch_argv(p, c, p->path, &w);
     for (int i = 0; i < w.count && whole; i++) {
         fputs(i ? " " : "", out);
-        quote(out, w.word[i]);
+        print_shell_quoted(out, w.word[i]);
     }
     if (out)
         fclose(out);

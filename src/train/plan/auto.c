@@ -38,7 +38,7 @@ static void find_config(const output_options *o, char *path, size_t size)
 }
 
 /* Adds the training flags, and those of --vary as the run has them. */
-static lt_status repeat_flags(const plan *p, const char *config, plan_argv *out)
+static lt_status add_flags_of_run(const plan *p, const char *config, plan_argv *out)
 {
     command_line then = {0};
     char value[PLAN_TEXT];
@@ -59,20 +59,21 @@ static lt_status repeat_flags(const plan *p, const char *config, plan_argv *out)
     return st;
 }
 
-static lt_status resume(plan *p, int argc, char *const *argv, const char *config, plan_argv *out)
+static lt_status resume_without_planning(plan *p, int argc, char *const *argv, const char *config,
+                                         plan_argv *out)
 {
     const command_line *line = &p->trainer->line;
-    LT_TRY(lt_plan_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
+    LT_TRY(lt_plan_parse_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
     LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     fprintf(stderr, "%s: --plan auto: continues with the flags of %s\n", p->family->program,
             config);
-    return repeat_flags(p, config, out);
+    return add_flags_of_run(p, config, out);
 }
 
 /* --- A new run --- */
 
 /* Each rank plans independently, so that all must read the same profile. */
-static lt_status check_launched(const plan *p)
+static lt_status check_ranks_can_plan(const plan *p)
 {
     const char *profile = p->options.step_profile;
     if (!strcmp(lt_comm_launched_kind(), "self"))
@@ -93,7 +94,7 @@ static lt_status check_measured(const plan *p)
 }
 
 /* Errors: LT_E_ARG: the best candidate has other ranks than this run. */
-static lt_status check_ranks(const plan *p)
+static lt_status check_ranks_of_best(const plan *p)
 {
     int rank, ranks;
     const int wanted = p->table.item[0].config.setup.ranks;
@@ -118,7 +119,7 @@ static void print_plan(plan *p)
     fflush(stdout);
 }
 
-static void expect(const plan *p, progress *out)
+static void store_prediction(const plan *p, progress *out)
 {
     const plan_candidate *best = &p->table.item[0];
     const plan_goal *g = &p->request.goal;
@@ -133,19 +134,21 @@ static void expect(const plan *p, progress *out)
                  strcmp(g->metric, "train_loss") ? "val_" : "", g->metric);
 }
 
-static lt_status choose(plan *p, int argc, char *const *argv, plan_argv *out, progress *expected)
+static lt_status plan_and_choose(plan *p, int argc, char *const *argv, plan_argv *out,
+                                 progress *expected)
 {
-    LT_TRY(check_launched(p));
+    LT_TRY(check_ranks_can_plan(p));
     LT_TRY(check_measured(p));
-    LT_TRY(lt_plan_work(p, argc, argv));
+    LT_TRY(lt_plan_run(p, argc, argv));
     print_plan(p);
     p->trainer->at_work = false; /* errors from here on are those of the command line */
-    LT_TRY(check_ranks(p));
-    expect(p, expected);
+    LT_TRY(check_ranks_of_best(p));
+    store_prediction(p, expected);
     return lt_plan_candidate_argv(p, p->table.item[0].choice, out);
 }
 
-static lt_status run(plan *p, int argc, char *const *argv, plan_argv *out, progress *expected)
+static lt_status plan_or_resume(plan *p, int argc, char *const *argv, plan_argv *out,
+                                progress *expected)
 {
     char config[PLAN_TEXT];
     const lt_program text = {.name = p->family->program,
@@ -157,7 +160,8 @@ static lt_status run(plan *p, int argc, char *const *argv, plan_argv *out, progr
         return lt_options_answer(p->trainer->line.options, stdout);
     LT_TRY(lt_plan_argv_add(out, "%s", argv[0]));
     find_config(&p->trainer->line.args.output, config, sizeof config);
-    return *config ? resume(p, argc, argv, config, out) : choose(p, argc, argv, out, expected);
+    return *config ? resume_without_planning(p, argc, argv, config, out)
+                   : plan_and_choose(p, argc, argv, out, expected);
 }
 
 /* --- While it runs --- */
@@ -175,7 +179,7 @@ static void add_epoch(progress *p, double step, double loss)
 
 /* Steps to the goal by Hemingway's model of the plan's runs, shifted to the mean level of the epochs so far; without a
  * model by a power law through the epochs. NaN: unknown. */
-static double own_steps(const progress *p)
+static double predict_steps_from_epochs(const progress *p)
 {
     const double goal = lt_plan_as_loss(&p->goal, p->goal.value);
     const double by = pow(10, p->above / p->epochs);
@@ -194,13 +198,13 @@ static double refine_steps(progress *p, const lt_trainer_epoch *e)
     for (size_t i = 0; i < e->count && *p->metric && falls; i++)
         if (!strcmp(e->metric[i].name, p->metric))
             add_epoch(p, (double)e->now->step, lt_plan_as_loss(&p->goal, e->metric[i].value));
-    const double own = own_steps(p);
+    const double own = predict_steps_from_epochs(p);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < total ? steps : total;
 }
 
 /* After-epoch hook: writes an event "plan" with the seconds so far and the predicted rest to metrics.jsonl. */
-static lt_status refit(void *context, const lt_trainer_epoch *e)
+static lt_status record_prediction(void *context, const lt_trainer_epoch *e)
 {
     progress *p = context;
     const double now = (double)e->now->step;
@@ -222,8 +226,8 @@ static int plan_then_train(int argc, char **argv, const lt_model_family *family,
     plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
     plan_argv chosen = {0};
     progress expected = {0};
-    const lt_trainer_hook hook = {refit, &expected};
-    const lt_status st = run(&p, argc, argv, &chosen, &expected);
+    const lt_trainer_hook hook = {record_prediction, &expected};
+    const lt_status st = plan_or_resume(&p, argc, argv, &chosen, &expected);
     int code = lt_plan_finish(&p, family->program, st);
     if (!st && chosen.count) /* 0: --help */
         code = lt_trainer_train_by(chosen.count, chosen.word, family, program,

@@ -17,8 +17,8 @@ static const double hour = 3600, gib = 0x1p30;
 
 /* --- Cost by the system model --- */
 
-static void reject(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
-static void reject(plan_candidate *c, const char *format, ...)
+static void reject_candidate(plan_candidate *c, const char *format, ...) LT_PRINTF(2, 3);
+static void reject_candidate(plan_candidate *c, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -63,7 +63,7 @@ static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_co
 {
     if (lt_plan_find_optimizer(&p->profile, config) || config->setup.deadline > 0)
         return false;
-    const double seconds = lt_plan_ernest(&p->runs, config);
+    const double seconds = lt_plan_ernest_seconds(&p->runs, config);
     if (!isfinite(seconds))
         return false;
     *out = (lt_plan_cost){
@@ -102,7 +102,7 @@ lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh,
 }
 
 /* Compares the bytes of tensor parallelism or compression with those of plain data parallelism. */
-static lt_status ask_verdict(const plan *p, plan_candidate *c)
+static lt_status find_byte_verdict(const plan *p, plan_candidate *c)
 {
     const lt_plan_setup *u = &c->config.setup;
     const lt_plan_profile *f = &p->profile.base;
@@ -121,7 +121,7 @@ static lt_status ask_verdict(const plan *p, plan_candidate *c)
 
 /* Makes the config without tensor parallelism or compression, with the same global batch and ranks, and --allreduce
  * auto. false: a replica's batch is no multiple of its ranks, or the run has one node, which compresses nothing. */
-static bool find_plain(const plan_config *config, plan_config *plain)
+static bool make_plain_config(const plan_config *config, plan_config *plain)
 {
     *plain = *config;
     lt_plan_setup *u = &plain->setup;
@@ -146,11 +146,11 @@ static void apply_verdict(const plan *p, plan_candidate *c)
     plan_config plain;
     lt_plan_cost cost;
     if (!*c->verdict.why || c->verdict.pays || c->step.basis == PLAN_MEASURED
-        || !find_plain(&c->config, &plain) || cost_of(p, &plain, &cost) || !cost.fits
+        || !make_plain_config(&c->config, &plain) || cost_of(p, &plain, &cost) || !cost.fits
         || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
-    reject(c, "%s; without it a step is predicted to take %.3g s, with it %.3g s", c->verdict.why,
-           cost.seconds, c->cost.seconds);
+    reject_candidate(c, "%s; without it a step is predicted to take %.3g s, with it %.3g s",
+                     c->verdict.why, cost.seconds, c->cost.seconds);
 }
 
 /* --- Estimates --- */
@@ -160,7 +160,7 @@ static void apply_verdict(const plan *p, plan_candidate *c)
 static plan_estimate steps_to_goal(const plan *p, const plan_config *config)
 {
     const plan_table *t = &p->table;
-    plan_estimate of_batch, e = lt_plan_steps(&p->runs, &p->request.goal, config);
+    plan_estimate of_batch, e = lt_plan_estimate_steps(&p->runs, &p->request.goal, config);
     if (e.basis != PLAN_UNKNOWN)
         return e;
     if (!config->is_lossless)
@@ -178,7 +178,7 @@ static plan_estimate step_of(const plan *p, plan_candidate *c)
 {
     if (c->is_by_runs)
         (void)predict_by_runs(p, &c->config, &c->cost);
-    plan_estimate e = lt_plan_seconds(
+    plan_estimate e = lt_plan_estimate_step(
         &p->runs, &c->config, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
     if (c->is_by_runs && e.basis != PLAN_MEASURED)
         snprintf(e.why, sizeof e.why,
@@ -187,11 +187,11 @@ static plan_estimate step_of(const plan *p, plan_candidate *c)
     return e;
 }
 
-static void estimate(const plan *p, plan_candidate *c)
+static void estimate_candidate(const plan *p, plan_candidate *c)
 {
     const plan_config *config = &c->config;
     c->step = step_of(p, c);
-    c->ernest = lt_plan_ernest(&p->runs, config);
+    c->ernest = lt_plan_ernest_seconds(&p->runs, config);
     c->steps = *p->request.goal.metric ? steps_to_goal(p, config)
                                        : lt_plan_estimate(lt_plan_flag_steps(config), PLAN_MEASURED,
                                                           "as the flags say");
@@ -208,18 +208,20 @@ static void check_candidate(const plan *p, plan_candidate *c)
         fmax(p->pilots.racing ? 1 : c->step.beyond, c->steps.beyond);
     *c->why = 0;
     if (!c->cost.fits)
-        reject(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
-               p->request.machine.memory / gib);
+        reject_candidate(c, "a rank needs %.3g GiB, and has %.3g", c->cost.memory / gib,
+                         p->request.machine.memory / gib);
     else if (beyond > PLAN_BEYOND && !p->options.extrapolate)
-        reject(c, "%.3g times beyond what runs measured, more than %d: --extrapolate accepts it",
-               beyond, PLAN_BEYOND);
+        reject_candidate(
+            c, "%.3g times beyond what runs measured, more than %d: --extrapolate accepts it",
+            beyond, PLAN_BEYOND);
     else if (p->runs.most && p->pilots.count && !p->pilots.racing && !p->options.extrapolate
              && c->config.setup.ranks > PLAN_BEYOND * p->runs.most)
-        reject(c, "more than twice the %d ranks of runs and pilots: --extrapolate accepts it",
-               p->runs.most);
+        reject_candidate(
+            c, "more than twice the %d ranks of runs and pilots: --extrapolate accepts it",
+            p->runs.most);
     else if (g->deadline > 0 && c->seconds > g->deadline)
-        reject(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour,
-               g->deadline / hour);
+        reject_candidate(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour,
+                         g->deadline / hour);
     else
         apply_verdict(p, c);
 }
@@ -246,7 +248,7 @@ static lt_status count_epoch(const plan *p, plan_config *config, const command_l
     return LT_OK;
 }
 
-static lt_status predict(const plan *p, plan_candidate *c, lt_trainer *t, int ranks)
+static lt_status predict_candidate(const plan *p, plan_candidate *c, lt_trainer *t, int ranks)
 {
     const command_line *line = &t->line;
     LT_TRY(lt_plan_open_trainer(p, c->choice, t));
@@ -257,21 +259,21 @@ static lt_status predict(const plan *p, plan_candidate *c, lt_trainer *t, int ra
     c->is_by_runs = predict_by_runs(p, &c->config, &c->cost);
     if (!c->is_by_runs)
         LT_TRY(cost_of(p, &c->config, &c->cost));
-    return ask_verdict(p, c);
+    return find_byte_verdict(p, c);
 }
 
 /* Predicts a candidate's cost; an error rejects it. */
-static void fill(const plan *p, plan_candidate *c, int ranks)
+static void fill_candidate(const plan *p, plan_candidate *c, int ranks)
 {
     lt_trainer t = {0};
-    c->is_possible = !predict(p, c, &t, ranks);
+    c->is_possible = !predict_candidate(p, c, &t, ranks);
     c->config.setup.ranks = ranks;
     if (!c->is_possible)
-        reject(c, "%s", lt_error_message());
+        reject_candidate(c, "%s", lt_error_message());
     lt_trainer_close(&t);
 }
 
-bool lt_plan_advance(const plan_request *r, int *choice)
+bool lt_plan_next_choice(const plan_request *r, int *choice)
 {
     for (int i = 0; i < r->axes; i++) {
         if (++choice[i] < r->axis[i].values)
@@ -296,7 +298,7 @@ static bool is_duplicate(const plan_table *t, const plan_candidate *c)
     return false;
 }
 
-static lt_status enumerate(plan *p)
+static lt_status make_candidates(plan *p)
 {
     const plan_request *r = &p->request;
     plan_table *t = &p->table;
@@ -315,9 +317,9 @@ static lt_status enumerate(plan *p)
             plan_candidate *c = &t->item[t->count];
             *c = (plan_candidate){0};
             memcpy(c->choice, choice, sizeof choice);
-            fill(p, c, r->ranks[k]);
+            fill_candidate(p, c, r->ranks[k]);
             t->count += !is_duplicate(t, c);
-        } while (lt_plan_advance(r, choice));
+        } while (lt_plan_next_choice(r, choice));
     }
     return LT_OK;
 }
@@ -332,7 +334,7 @@ double lt_plan_objective(const plan *p, const plan_candidate *c)
 
 /* Accepted ones first, then known seconds; of unknown ones the lossless, as epochs of lossy candidates are worth
  * less. */
-static int compare(const void *x, const void *y, void *p)
+static int compare_candidates(const void *x, const void *y, void *p)
 {
     const plan_candidate *a = x, *b = y;
     if (!*a->why != !*b->why)
@@ -347,7 +349,7 @@ static int compare(const void *x, const void *y, void *p)
     return a->config.setup.ranks - b->config.setup.ranks;
 }
 
-int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size)
+int lt_plan_format_rejection(const plan_table *t, size_t i, char *text, size_t size)
 {
     const plan_config *config = &t->item[i].config;
     char batch[PLAN_NAME] = "";
@@ -370,7 +372,7 @@ static lt_status none_left(const plan_table *t)
     size_t at = 0;
     int more = 0;
     for (size_t i = 0; i < t->count; i++) {
-        const int bytes = lt_plan_reason(t, i, reason, sizeof reason);
+        const int bytes = lt_plan_format_rejection(t, i, reason, sizeof reason);
         if (bytes && (more || at + strlen("; ") + (size_t)bytes >= sizeof text))
             more++;
         else if (bytes)
@@ -405,7 +407,7 @@ static lt_status check_goal(const plan *p)
                    "--max-steps");
 }
 
-static void model_runs(plan *p)
+static void predict_steps_of_runs(plan *p)
 {
     lt_plan_cost cost;
     for (plan_run *run = p->runs.run; run < p->runs.run + p->runs.count; run++) {
@@ -418,7 +420,7 @@ static void model_runs(plan *p)
 static void estimate_all(plan *p)
 {
     plan_table *t = &p->table;
-    model_runs(p);
+    predict_steps_of_runs(p);
     t->least_batch = HUGE_VAL;
     for (size_t i = 0; i < t->count; i++)
         if (t->item[i].is_possible && (double)t->item[i].config.batch < t->least_batch) {
@@ -428,16 +430,16 @@ static void estimate_all(plan *p)
     for (int lossless = 1; lossless >= 0; lossless--) /* lossy steps are derived from lossless */
         for (size_t i = 0; i < t->count; i++)
             if (t->item[i].is_possible && t->item[i].config.is_lossless == lossless) {
-                estimate(p, &t->item[i]);
+                estimate_candidate(p, &t->item[i]);
                 check_candidate(p, &t->item[i]);
             }
 }
 
-lt_status lt_plan_rank(plan *p)
+lt_status lt_plan_rank_candidates(plan *p)
 {
     plan_table *t = &p->table;
     estimate_all(p);
-    qsort_r(t->item, t->count, sizeof *t->item, compare, p);
+    qsort_r(t->item, t->count, sizeof *t->item, compare_candidates, p);
     t->kept = 0;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
@@ -449,6 +451,6 @@ lt_status lt_plan_choose(plan *p)
 {
     LT_TRY(check_goal(p));
     LT_TRY(check_range(p));
-    LT_TRY(enumerate(p));
-    return lt_plan_rank(p);
+    LT_TRY(make_candidates(p));
+    return lt_plan_rank_candidates(p);
 }

@@ -17,7 +17,7 @@
 /* --- Classes of flags --- */
 
 /* Searches a list with a space before and after each word. */
-static bool is_in(const char *list, const char *word)
+static bool is_word_in_list(const char *list, const char *word)
 {
     const size_t bytes = strlen(word);
     for (const char *at = list; bytes && (at = strstr(at, word)); at += bytes)
@@ -27,35 +27,38 @@ static bool is_in(const char *list, const char *word)
 }
 
 /* Flags of data and model, except paths, speed and limits. */
-static bool is_of_samples(const lt_option *o)
+static bool determines_samples(const lt_option *o)
 {
-    return is_in(" Data Model ", o->group)
-           && !is_in(" workers cache-ram max-bad-images max-image-pixels max-image-seconds "
-                     "limit-eval-batches note ",
-                     o->name);
+    return is_word_in_list(" Data Model ", o->group)
+           && !is_word_in_list(
+               " workers cache-ram max-bad-images max-image-pixels max-image-seconds "
+               "limit-eval-batches note ",
+               o->name);
 }
 
 /* Flags that change how the loss falls with steps, except ranks, batch and learning rate, which users scale together.
  * Gradients sent in 16 bits are taken to be as good as in 32. */
-static bool is_of_convergence(const lt_option *o)
+static bool affects_convergence(const lt_option *o)
 {
-    if (is_in(" Plan Data Model General Evaluation Output Machine ", o->group)
-        || is_in(" recipe batch-size grad-accum epochs max-steps seed recompute on-nan "
-                 "deterministic lr peak-lr warmup-epochs warmup-lr refresh-threads gradient-noise "
-                 "packed-factors ",
-                 o->name))
+    if (is_word_in_list(" Plan Data Model General Evaluation Output Machine ", o->group)
+        || is_word_in_list(
+            " recipe batch-size grad-accum epochs max-steps seed recompute on-nan "
+            "deterministic lr peak-lr warmup-epochs warmup-lr refresh-threads gradient-noise "
+            "packed-factors ",
+            o->name))
         return false;
     return strcmp(o->group, "Ranks") != 0
-           || is_in(" sync-bn compress compress-warmup-epochs compress-until comm-dtype "
-                    "local-steps outer-lr outer-momentum outer-compress backup-workers "
-                    "drop-compute ",
-                    o->name);
+           || is_word_in_list(" sync-bn compress compress-warmup-epochs compress-until comm-dtype "
+                              "local-steps outer-lr outer-momentum outer-compress backup-workers "
+                              "drop-compute ",
+                              o->name);
 }
 
 /* Returns true for flags that change convergence even if communication is lossless. */
-static bool is_of_lossless(const lt_option *o)
+static bool affects_lossless_convergence(const lt_option *o)
 {
-    return is_of_convergence(o) && (strcmp(o->group, "Ranks") != 0 || !strcmp(o->name, "sync-bn"));
+    return affects_convergence(o)
+           && (strcmp(o->group, "Ranks") != 0 || !strcmp(o->name, "sync-bn"));
 }
 
 static uint64_t hash_options(const lt_options *options, bool (*is)(const lt_option *o))
@@ -88,7 +91,7 @@ lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const c
     char now[1024], then[1024];
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(b, i)); i++) {
-        if (!is_of_samples(o))
+        if (!determines_samples(o))
             continue;
         lt_options_text(a, o->name, now, sizeof now);
         lt_options_text(b, o->name, then, sizeof then);
@@ -135,7 +138,7 @@ static lt_status read_exchange(plan_config *c, const arguments *a, int nodes)
     return LT_OK;
 }
 
-int64_t lt_plan_period(const lt_plan_setup *u)
+int64_t lt_plan_repeat_period(const lt_plan_setup *u)
 {
     const int64_t every = u->exchange.every > 1 ? u->exchange.every : 1;
     const int64_t roots = u->frequency > 1 ? u->frequency : 1;
@@ -242,7 +245,7 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
     read_state(c, options);
     LT_TRY(read_exchange(c, a, nodes));
     LT_TRY(lt_mesh_flag_parse(&a->ranks, &u->mesh));
-    LT_TRY(lt_ranks_stragglers(&a->ranks, &stragglers, &on));
+    LT_TRY(lt_ranks_parse_stragglers(&a->ranks, &stragglers, &on));
     if (stragglers.drop_compute && !(stragglers.deadline > 0))
         return lt_fail(LT_E_ARG, "--drop-compute auto: the deadline is only known during the run; "
                                  "plan needs a number of seconds");
@@ -253,9 +256,9 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
     if (replicas == ranks)
         u->mesh = (lt_mesh_config){0};
     c->batch = u->batch_size * u->grad_accum * (replicas - u->backup_workers);
-    c->convergence = hash_options(options, is_of_convergence);
-    c->lossless = hash_options(options, is_of_lossless);
-    c->samples = hash_options(options, is_of_samples);
+    c->convergence = hash_options(options, affects_convergence);
+    c->lossless = hash_options(options, affects_lossless_convergence);
+    c->samples = hash_options(options, determines_samples);
     c->amp = a->training.amp;
     snprintf(c->device, sizeof c->device, "%s", a->machine.device);
     const int share = lt_cpu_threads() / u->ranks_per_node;

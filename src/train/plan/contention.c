@@ -29,7 +29,7 @@ struct plan_barrier {
 
 /* --- The barrier --- */
 
-static void end_round(plan_barrier *b)
+static void release_barrier(plan_barrier *b)
 {
     atomic_fetch_add(&b->round, 1);
     syscall(SYS_futex, &b->round, FUTEX_WAKE, b->ranks, NULL, NULL, 0);
@@ -42,7 +42,7 @@ void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
     atomic_store(&w->barrier->arrived, 0);
     atomic_store(&w->barrier->is_on, is_on);
     if (!is_on)
-        end_round(w->barrier);
+        release_barrier(w->barrier);
 }
 
 /* A process that has ended would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
@@ -64,7 +64,7 @@ lt_status lt_plan_workers_wait(const plan_workers *w)
     const uint32_t round = atomic_load(&b->round);
     if (atomic_fetch_add(&b->arrived, 1) + 1 == b->ranks) {
         atomic_store(&b->arrived, 0);
-        end_round(b);
+        release_barrier(b);
     }
     while (atomic_load(&b->round) == round) {
         syscall(SYS_futex, &b->round, FUTEX_WAIT, round, &poll, NULL, 0);
@@ -76,7 +76,8 @@ lt_status lt_plan_workers_wait(const plan_workers *w)
 /* --- Processes --- */
 
 /* In a child, which ends with its parent. */
-static _Noreturn void work(const plan *p, const plan_workers *w, int ready, plan_worker_body *body)
+static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready,
+                                 plan_worker_body *body)
 {
     lt_trainer t = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -88,7 +89,7 @@ static _Noreturn void work(const plan *p, const plan_workers *w, int ready, plan
 }
 
 /* Forks and waits until the child is warm. */
-static lt_status start(const plan *p, plan_workers *w, plan_worker_body *body)
+static lt_status start_worker(const plan *p, plan_workers *w, plan_worker_body *body)
 {
     int ends[2];
     char byte;
@@ -98,7 +99,7 @@ static lt_status start(const plan *p, plan_workers *w, plan_worker_body *body)
     fflush(NULL); /* buffered output must not be written twice */
     const pid_t pid = fork();
     if (!pid)
-        work(p, w, ends[1], body);
+        run_worker(p, w, ends[1], body);
     close(ends[1]);
     do
         got = read(ends[0], &byte, 1);
@@ -126,7 +127,7 @@ lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body
         return lt_fail(LT_E_NOMEM, "--profile-ranks %d: no memory", ranks);
     b->ranks = (uint32_t)ranks;
     while (w->count < ranks - 1)
-        LT_TRY(start(p, w, body));
+        LT_TRY(start_worker(p, w, body));
     return LT_OK;
 }
 

@@ -26,7 +26,7 @@ void lt_plan_power_add(lt_power_fit *f, double step, double loss)
 }
 
 /* log(loss) = level + slope log(step); false: too few points, or the loss does not fall. */
-static bool solve(const lt_power_fit *f, double *slope, double *level)
+static bool fit_line(const lt_power_fit *f, double *slope, double *level)
 {
     enum { LEAST = 3 };
     const double n = f->count, spread = n * f->xx - f->x * f->x;
@@ -40,13 +40,13 @@ static bool solve(const lt_power_fit *f, double *slope, double *level)
 double lt_plan_power_steps(const lt_power_fit *f, double loss)
 {
     double slope, level;
-    return loss > 0 && solve(f, &slope, &level) ? exp((log(loss) - level) / slope) : (double)NAN;
+    return loss > 0 && fit_line(f, &slope, &level) ? exp((log(loss) - level) / slope) : (double)NAN;
 }
 
 static double power_loss(const lt_power_fit *f, double step)
 {
     double slope, level;
-    return step > 0 && solve(f, &slope, &level) ? exp(level + slope * log(step)) : (double)NAN;
+    return step > 0 && fit_line(f, &slope, &level) ? exp(level + slope * log(step)) : (double)NAN;
 }
 
 /* --- Reading a pilot --- */

@@ -95,7 +95,7 @@ static lt_status add_deadline(plan_goal *g, const char *text, const char *value)
                : lt_fail(LT_E_ARG, "--goal %s: want a time as 90s, 30m, 6h or 2d", text);
 }
 
-static lt_status bad_goal(const char *text)
+static lt_status fail_invalid_goal(const char *text)
 {
     return lt_fail(LT_E_ARG,
                    "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME", text);
@@ -109,7 +109,7 @@ static lt_status add_metric(plan_goal *g, const char *text, const char *equals)
         return lt_fail(LT_E_ARG, "--goal %s: the goal is %s=%g already", text, g->metric, g->value);
     g->value = strtod(equals + 1, &end);
     if (!bytes || bytes >= sizeof g->metric || end == equals + 1 || *end || !isfinite(g->value))
-        return bad_goal(text);
+        return fail_invalid_goal(text);
     snprintf(g->metric, sizeof g->metric, "%.*s", (int)bytes, text);
     return LT_OK;
 }
@@ -119,7 +119,7 @@ static lt_status read_goal(plan_goal *g, const lt_option_list *list)
     for (size_t i = 0; i < list->count; i++) {
         const char *text = list->item[i], *equals = strchr(text, '=');
         if (!equals)
-            return bad_goal(text);
+            return fail_invalid_goal(text);
         if (!strncmp(text, "deadline=", strlen("deadline=")))
             LT_TRY(add_deadline(g, text, equals + 1));
         else
@@ -144,7 +144,7 @@ static lt_status add_ranks(plan_request *r, long ranks)
     return LT_OK;
 }
 
-static lt_status bad_ranks(const char *text)
+static lt_status fail_invalid_ranks(const char *text)
 {
     return lt_fail(LT_E_ARG, "--ranks %s: want A..B or N,N,..., from 1 to %d", text, MOST_RANKS);
 }
@@ -164,12 +164,12 @@ static lt_status read_ranks(plan_request *r, const char *text)
     for (const char *at = text;; at = end + 1) {
         const long first = read_count(at, &end);
         if (!first)
-            return bad_ranks(text);
+            return fail_invalid_ranks(text);
         LT_TRY(add_ranks(r, first));
         if (!strncmp(end, "..", 2)) {
             const long last = read_count(end + 2, &end);
             if (last < first || *end)
-                return bad_ranks(text);
+                return fail_invalid_ranks(text);
             for (long ranks = 2 * first; ranks < last; ranks *= 2)
                 LT_TRY(add_ranks(r, ranks));
             return last > first ? add_ranks(r, last) : LT_OK;
@@ -177,7 +177,7 @@ static lt_status read_ranks(plan_request *r, const char *text)
         if (!*end)
             return LT_OK;
         if (*end != ',')
-            return bad_ranks(text);
+            return fail_invalid_ranks(text);
     }
 }
 
@@ -225,8 +225,8 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
 }
 
 /* Reads the CPU time of messages, if the file has it. */
-static lt_status core_of(const lt_json_value *root, const char *name, const char *key,
-                         double *seconds)
+static lt_status read_core_seconds(const lt_json_value *root, const char *name, const char *key,
+                                   double *seconds)
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us = 0;
@@ -244,9 +244,9 @@ static lt_status get_links(lt_cost_cluster *c, const lt_json_value *root)
     enum { MIB = 1 << 20 };
     LT_TRY(link_of(root, "within", &c->within));
     LT_TRY(link_of(root, "between", &c->between));
-    LT_TRY(core_of(root, "within", "core_us", &c->wake));
-    LT_TRY(core_of(root, "between", "core_us", &c->wake));
-    LT_TRY(core_of(root, "within", "core_us_mib", &c->carry));
+    LT_TRY(read_core_seconds(root, "within", "core_us", &c->wake));
+    LT_TRY(read_core_seconds(root, "between", "core_us", &c->wake));
+    LT_TRY(read_core_seconds(root, "within", "core_us_mib", &c->carry));
     c->carry /= MIB;
     return LT_OK;
 }
@@ -357,7 +357,7 @@ static lt_status read_budget(plan_request *r)
     return LT_OK;
 }
 
-lt_status lt_plan_request(plan_request *r, const plan_options *o, int64_t ranks_per_node)
+lt_status lt_plan_parse_request(plan_request *r, const plan_options *o, int64_t ranks_per_node)
 {
     char all[PLAN_NAME];
     *r = (plan_request){.options = o, .per_node = ranks_per_node ? (int)ranks_per_node : 1};

@@ -22,7 +22,7 @@
 
 /* Factor by which the seconds of a step may be off: the model is within 2 of measured steps, within 1.5 once scaled to
  * runs of other ranks (docs/results/plan.md). */
-static double uncertainty(const plan_estimate *step)
+static double step_uncertainty(const plan_estimate *step)
 {
     static const double factor[] = {1.05, 1.25, 1.5, 2, 2};
     const double errors = 2, measured = 1 + errors * step->spread;
@@ -59,7 +59,7 @@ double lt_plan_objective_bound(const plan *p, const plan_candidate *c)
     plan_candidate least = *c;
     if (isfinite(p->table.item[0].seconds))
         least.seconds = c->step.value * least_steps(p, c);
-    return lt_plan_objective(p, &least) / uncertainty(&c->step);
+    return lt_plan_objective(p, &least) / step_uncertainty(&c->step);
 }
 
 bool lt_plan_may_be_best(const plan *p, const plan_candidate *c)
@@ -68,7 +68,8 @@ bool lt_plan_may_be_best(const plan *p, const plan_candidate *c)
     if (*c->why || !is_comparable(p, c) || lt_plan_is_beyond_pilots(p, c))
         return false;
     return c == best
-           || lt_plan_objective_bound(p, c) < lt_plan_objective(p, best) * uncertainty(&best->step);
+           || lt_plan_objective_bound(p, c)
+                  < lt_plan_objective(p, best) * step_uncertainty(&best->step);
 }
 
 /* --- Cost and budget --- */
@@ -114,11 +115,11 @@ double lt_plan_start_seconds(const plan *p, int ranks)
 }
 
 /* Steps that are timed: half a second of them, or an eighth of the remaining budget; in whole periods. */
-static int64_t steps_of(const plan *p, const plan_candidate *c)
+static int64_t choose_timed_steps(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
     const double seconds = fmin(0.5, lt_plan_budget_left(p) / (8 * c->config.setup.ranks));
-    const int64_t period = lt_plan_period(&c->config.setup);
+    const int64_t period = lt_plan_repeat_period(&c->config.setup);
     const double wanted = fmin(fmax(seconds / c->step.value, least), most);
     return PLAN_WARM_STEPS + period * (int64_t)ceil(wanted / (double)period);
 }
@@ -126,7 +127,7 @@ static int64_t steps_of(const plan *p, const plan_candidate *c)
 double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps)
 {
     const int ranks = c->config.setup.ranks;
-    const double count = (double)(steps ? steps : steps_of(p, c));
+    const double count = (double)(steps ? steps : choose_timed_steps(p, c));
     return ranks * (lt_plan_start_seconds(p, ranks) + count * c->step.value);
 }
 
@@ -183,7 +184,7 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
 
 /* --- The process --- */
 
-static int start(char *const *argv, const char *log, pid_t *pid)
+static int spawn_process(char *const *argv, const char *log, pid_t *pid)
 {
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW;
     posix_spawn_file_actions_t files;
@@ -227,7 +228,7 @@ static void run_argv(const plan *p, char *const *argv, plan_pilot *q)
     bool late;
     const double begin = lt_clock_seconds(), most = lt_plan_budget_left(p) / q->ranks;
     snprintf(log, sizeof log, "%s.log", q->folder);
-    const int error = start(argv, log, &pid);
+    const int error = spawn_process(argv, log, &pid);
     if (error) {
         snprintf(q->why, sizeof q->why, "cannot start %s: %s", argv[0], strerror(error));
         return;
@@ -266,7 +267,7 @@ lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_l
     plan_pilot *q = &all->item[all->count];
     plan_argv w = {0};
     *q = (plan_pilot){.ranks = c->config.setup.ranks,
-                      .steps = steps ? steps : steps_of(p, c),
+                      .steps = steps ? steps : choose_timed_steps(p, c),
                       .predicted = c->step.value,
                       .of_loss = of_loss};
     snprintf(q->label, sizeof q->label, "%s", c->config.label);

@@ -29,7 +29,7 @@ enum { CLASSES = 16, CLASS_STEPS = 400 };
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
 /* Returns the index of a candidate's combination of --vary values, in mixed radix. */
-static int order_of(const plan *p, const plan_candidate *c)
+static int choice_index(const plan *p, const plan_candidate *c)
 {
     int at = 0;
     for (int i = p->request.axes - 1; i >= 0; i--)
@@ -38,7 +38,8 @@ static int order_of(const plan *p, const plan_candidate *c)
 }
 
 /* The candidate with the flags' own class, or the first combination of --vary. */
-static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, int count)
+static const plan_candidate *find_class_of_flags(const plan *p, plan_candidate *const *of,
+                                                 int count)
 {
     plan_config own;
     const bool is_known = !lt_plan_read_config(&own, &p->trainer->line, 1, 1);
@@ -46,7 +47,7 @@ static const plan_candidate *find_own(const plan *p, plan_candidate *const *of, 
     for (int i = 0; i < count; i++) {
         if (is_known && of[i]->config.convergence == own.convergence)
             return of[i];
-        if (order_of(p, of[i]) < order_of(p, first))
+        if (choice_index(p, of[i]) < choice_index(p, first))
             first = of[i];
     }
     return first;
@@ -113,7 +114,7 @@ static lt_status compare_classes(plan *p)
     int count = *p->request.goal.metric ? find_classes(p, of) : 0;
     if (!count)
         return LT_OK;
-    const plan_config own = find_own(p, of, count)->config;
+    const plan_config own = find_class_of_flags(p, of, count)->config;
     while (count) {
         most = fmin(most, choose_steps(p, of, count));
         if (!(most > 0))
@@ -121,7 +122,7 @@ static lt_status compare_classes(plan *p)
         LT_TRY(lt_plan_run_pilot(p, of[0], (int64_t)most, true));
         if (!lt_plan_find_class_pilot(&p->runs, &of[0]->config)) /* it failed */
             return LT_OK;
-        LT_TRY(lt_plan_rank(p));
+        LT_TRY(lt_plan_rank_candidates(p));
         count = drop_tried(p, of, find_classes(p, of));
     }
     p->pilots.has_classes = lt_plan_choose_class_loss(p, &own);
@@ -132,7 +133,7 @@ static lt_status compare_classes(plan *p)
 
 static int64_t whole_periods(const plan_candidate *c, int64_t steps)
 {
-    const int64_t period = lt_plan_period(&c->config.setup);
+    const int64_t period = lt_plan_repeat_period(&c->config.setup);
     return PLAN_WARM_STEPS + period * ((steps + period - 1) / period);
 }
 
@@ -209,7 +210,8 @@ static double cost_of(const plan *p, const plan_candidate *c)
 }
 
 /* Returns the contender with the cheapest pilot among candidates that differ in ranks only; it calibrates the model. */
-static plan_candidate *cheapest(const plan *p, const plan_candidate *like, double budget)
+static plan_candidate *find_cheapest_contender(const plan *p, const plan_candidate *like,
+                                               double budget)
 {
     plan_candidate *found = NULL;
     for (plan_candidate *c = p->table.item; c < p->table.item + p->table.kept; c++) {
@@ -239,7 +241,7 @@ static plan_candidate *next_pilot(plan *p)
             found = c;
     }
     if (found && all->count < PLAN_PILOTS)
-        return found == t->item ? found : cheapest(p, found, budget);
+        return found == t->item ? found : find_cheapest_contender(p, found, budget);
     if (found)
         snprintf(all->why, sizeof all->why, "the limit of %d pilots is reached", PLAN_PILOTS);
     else if (expensive)
@@ -270,7 +272,7 @@ static lt_status open_folder(plan *p)
 }
 
 /* Removes run folders unless --pilot-dir keeps them; logs of failed pilots remain. */
-static void clean(plan *p)
+static void remove_pilot_folders(plan *p)
 {
     if (p->options.pilot_dir)
         return;
@@ -281,7 +283,7 @@ static void clean(plan *p)
     (void)rmdir(p->pilots.folder);
 }
 
-static lt_status check(const plan *p)
+static lt_status check_can_run_pilots(const plan *p)
 {
     const char *kind = lt_comm_launched_kind();
     if (strcmp(kind, "self") != 0)
@@ -299,21 +301,21 @@ static lt_status check(const plan *p)
 lt_status lt_plan_make_pilots(plan *p)
 {
     plan_candidate *next;
-    LT_TRY(check(p));
+    LT_TRY(check_can_run_pilots(p));
     LT_TRY(open_folder(p));
     lt_status st = compare_classes(p);
     if (!st)
-        st = lt_plan_rank(p);
+        st = lt_plan_rank_candidates(p);
     while (!st && (next = next_pilot(p))) {
         st = lt_plan_is_lossy_candidate(p, next) ? run_lossy_pilot(p, next)
                                                  : lt_plan_run_pilot(p, next, 0, false);
         if (!st)
-            st = lt_plan_rank(p);
+            st = lt_plan_rank_candidates(p);
     }
-    clean(p);
+    remove_pilot_folders(p);
     p->pilots.racing = false;
     if (!st)
-        st = lt_plan_rank(p);
+        st = lt_plan_rank_candidates(p);
     p->pilots.run = st ? 0 : lt_plan_run_cost(p->table.item);
     return st;
 }

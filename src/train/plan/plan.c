@@ -55,7 +55,7 @@ static lt_status measure_all(plan *p)
     p->profile.workers = &workers;
     do
         st = st ? st : measure_choice(p, choice);
-    while (lt_plan_advance(&p->request, choice) && !st);
+    while (lt_plan_next_choice(&p->request, choice) && !st);
     p->profile.paid = p->profile.ranks * p->profile.spent;
     p->profile.workers = NULL;
     lt_plan_workers_stop(&workers);
@@ -106,7 +106,7 @@ static lt_status open_plan(plan *p, int argc, char *const *argv)
 {
     const command_line *line = &p->trainer->line;
     LT_TRY(lt_trainer_check(p->trainer));
-    LT_TRY(lt_plan_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
+    LT_TRY(lt_plan_parse_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
     LT_TRY(describe_goal(&p->request.goal, line->program->task));
     LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     LT_TRY(
@@ -115,7 +115,7 @@ static lt_status open_plan(plan *p, int argc, char *const *argv)
     return LT_OK;
 }
 
-static lt_status answer(const plan *p)
+static lt_status output_plan(const plan *p)
 {
     const char *json = p->options.json;
     if (json)
@@ -125,7 +125,7 @@ static lt_status answer(const plan *p)
     return LT_OK;
 }
 
-lt_status lt_plan_work(plan *p, int argc, char *const *argv)
+lt_status lt_plan_run(plan *p, int argc, char *const *argv)
 {
     LT_TRY(open_plan(p, argc, argv));
     LT_TRY(open_profile(p));
@@ -151,17 +151,17 @@ lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *cons
     return lt_trainer_parse(p->trainer, p->family, p->program, &more, argc, argv);
 }
 
-static lt_status run(plan *p, const lt_program *program, int argc, char *const *argv)
+static lt_status run_plan_command(plan *p, const lt_program *program, int argc, char *const *argv)
 {
     LT_TRY(lt_plan_parse(p, program, argc, argv));
     if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
         return lt_options_answer(p->trainer->line.options, stdout);
     char why[PLAN_REASON];
-    const lt_status st = lt_plan_work(p, argc, argv);
+    const lt_status st = lt_plan_run(p, argc, argv);
     if (st && (p->table.kept || !p->table.count))
         return st;
     snprintf(why, sizeof why, "%s", lt_error_message()); /* the table has all reasons */
-    LT_TRY(answer(p));
+    LT_TRY(output_plan(p));
     return st ? lt_fail(st, "%s", why) : LT_OK;
 }
 
@@ -190,5 +190,5 @@ int lt_command_plan(int argc, char **argv, const lt_model_family *family,
                              .description = description,
                              .rest = true};
     snprintf(name, sizeof name, "%s plan", family->program);
-    return lt_plan_finish(&p, name, run(&p, &text, argc, argv));
+    return lt_plan_finish(&p, name, run_plan_command(&p, &text, argc, argv));
 }

@@ -70,7 +70,7 @@ typedef struct plan_request {
     double pilot_share; /* budget as a share of the cheapest run's rank-seconds; 0: no pilots */
 } plan_request;
 /* Errors: LT_E_ARG, naming the flag. */
-lt_status lt_plan_request(plan_request *r, const plan_options *o, int64_t ranks_per_node);
+lt_status lt_plan_parse_request(plan_request *r, const plan_options *o, int64_t ranks_per_node);
 
 /* --- config.c --- */
 
@@ -94,7 +94,7 @@ typedef struct plan_config {
 /* Reads the options of t, for a number of ranks. Errors: LT_E_ARG (plan has no cost model of it). */
 lt_status lt_plan_read_config(plan_config *c, const command_line *line, int ranks, int per_node);
 /* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
-int64_t lt_plan_period(const lt_plan_setup *u);
+int64_t lt_plan_repeat_period(const lt_plan_setup *u);
 /* Updates that --epochs and --max-steps give; 0: neither is set. */
 double lt_plan_flag_steps(const plan_config *c);
 /* Errors: LT_E_ARG: a flag needs another number of ranks. */
@@ -273,16 +273,18 @@ plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, 
 #define LT_PLAN_UNKNOWN(...) \
     lt_plan_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
 /* Interpolated or, outside of least to most, extrapolated. */
-plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why);
+plan_estimate lt_plan_estimate_between(double value, double at, double least, double most,
+                                       const char *why);
 /* Returns true if the two differ in ranks alone, or in communication that one of them, being one rank, does not do. */
 bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
 bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
 /* Seconds of a step: the system model, corrected by runs. */
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_modelled modelled);
+plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
+                                    plan_modelled modelled);
 /* Rank-seconds of a candidate's step. */
 double lt_plan_step_cost(const plan_candidate *c);
 /* Seconds by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
-double lt_plan_ernest(const plan_runs *runs, const plan_config *c);
+double lt_plan_ernest_seconds(const plan_runs *runs, const plan_config *c);
 
 /* --- steps.c: steps to the goal --- */
 
@@ -296,7 +298,8 @@ bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_confi
 /* Returns true for a run that the curve goes through. */
 bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c);
 /* Steps to the goal's metric, by runs alone. */
-plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *goal, const plan_config *c);
+plan_estimate lt_plan_estimate_steps(const plan_runs *runs, const plan_goal *goal,
+                                     const plan_config *c);
 /* Converts steps with one global batch to the config's batch, by a noise scale of its class where they differ. false:
  * no noise scale is known, or the config is lossy. */
 bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
@@ -378,14 +381,14 @@ struct plan {
     plan_pilots pilots;
 };
 /* Advances choice to the next combination of --vary; false after the last one, which it resets. */
-bool lt_plan_advance(const plan_request *r, int *choice);
+bool lt_plan_next_choice(const plan_request *r, int *choice);
 /* Makes, estimates and ranks the candidates. Errors: LT_E_ARG (all were rejected: names the reasons). */
 lt_status lt_plan_choose(plan *p);
 /* Estimates and ranks the same candidates again, with the runs that exist now. */
-lt_status lt_plan_rank(plan *p);
+lt_status lt_plan_rank_candidates(plan *p);
 /* Formats a rejected candidate: "2: 4 ranks, batch 64, sgd, flat and others: takes 3 h, ...", 2 being how many have
  * this reason. Returns the bytes, or 0 if an earlier one has the same reason. */
-int lt_plan_reason(const plan_table *t, size_t i, char *text, size_t size);
+int lt_plan_format_rejection(const plan_table *t, size_t i, char *text, size_t size);
 /* Compares a mesh with data parallelism over the same ranks, by the elements that a rank receives for a layer of width
  * hidden in an update with `tokens` per replica. Errors: LT_E_ARG (no mesh, or a size below 1). */
 lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
@@ -460,7 +463,7 @@ lt_status lt_plan_write_json(const plan *p, const char *path);
 /* Parses flags of training and of plan. */
 lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *const *argv);
 /* Reads runs and profile, and chooses. */
-lt_status lt_plan_work(plan *p, int argc, char *const *argv);
+lt_status lt_plan_run(plan *p, int argc, char *const *argv);
 /* Prints the error of st, if any, frees the plan and its trainer, and returns the exit status. */
 int lt_plan_finish(plan *p, const char *name, lt_status st);
 /* The command `plan ...`; argv begins with that word. Returns the exit status. */

@@ -42,15 +42,15 @@ static cell basis_cell(const plan_estimate *e)
 
 /* The model is within a factor of 2 of measured steps (docs/results/plan.md); an extrapolation further than that is
  * weaker. */
-static double weakness(const plan_estimate *e)
+static double evidence_weakness(const plan_estimate *e)
 {
     return e->basis != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->basis;
 }
 
 /* The weaker estimate of step and steps. */
-static const plan_estimate *weaker(const plan_candidate *c)
+static const plan_estimate *weaker_estimate(const plan_candidate *c)
 {
-    const double steps = weakness(&c->steps), step = weakness(&c->step);
+    const double steps = evidence_weakness(&c->steps), step = evidence_weakness(&c->step);
     return steps > step || (steps >= step && c->steps.beyond > c->step.beyond) ? &c->steps
                                                                                : &c->step;
 }
@@ -132,7 +132,7 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
             c->config.label, seconds_cell(c->step.value).text);
     print_ernest(&p->table, seconds_cell(c->ernest).text, out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", steps, seconds_cell(seconds).text, cost, memory,
-            basis_cell(weaker(c)).text);
+            basis_cell(weaker_estimate(c)).text);
 }
 
 static void print_dropped(const plan_table *t, FILE *out)
@@ -141,7 +141,7 @@ static void print_dropped(const plan_table *t, FILE *out)
     if (t->kept < t->count)
         fprintf(out, "\ndropped: %zu of %zu\n", t->count - t->kept, t->count);
     for (size_t i = t->kept; i < t->count; i++)
-        if (lt_plan_reason(t, i, text, sizeof text))
+        if (lt_plan_format_rejection(t, i, text, sizeof text))
             fprintf(out, "  %s\n", text);
 }
 

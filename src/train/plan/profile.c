@@ -27,7 +27,7 @@ static const double load_seconds = 0.02; /* timed at the least: a batch may take
 typedef struct bench {
     lt_trainer *trainer;
     lt_train_step *step;
-    lt_task_ops ops; /* the task's, except for forward() of this file */
+    lt_task_ops ops; /* the task's, except for timed_forward() of this file */
     lt_task task;    /* the original one */
     double forward;  /* clock at the end of forward */
     double *final;   /* clock at which backward finished each gradient; NULL: not recorded */
@@ -38,7 +38,7 @@ typedef struct bench {
     const plan_workers *workers;
 } bench;
 
-static int ascending(const void *x, const void *y)
+static int compare_ascending(const void *x, const void *y)
 {
     const double a = *(const double *)x, b = *(const double *)y;
     return a > b ? 1 : -(a < b);
@@ -46,41 +46,41 @@ static int ascending(const void *x, const void *y)
 
 static double median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, ascending);
+    qsort(values, (size_t)count, sizeof *values, compare_ascending);
     return count ? (values[(count - 1) / 2] + values[count / 2]) / 2 : 0;
 }
 
 /* --- The steps --- */
 
 /* CPU time where ranks share processors, as --slots already counts the wait for a core. ADR 0040. */
-static double now(const bench *b)
+static double read_clock(const bench *b)
 {
-    return b->by_core ? lt_clock_thread_seconds() : lt_clock_seconds();
+    return b->by_core ? lt_clock_thread_cpu_seconds() : lt_clock_seconds();
 }
 
-static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
-                         lt_task_output *out)
+static lt_status timed_forward(void *context, lt_tape *tape, const lt_batch *batch,
+                               lt_tensor *counts, lt_task_output *out)
 {
     bench *b = context;
     LT_TRY(b->task.ops->forward(b->task.context, tape, batch, counts, out));
     LT_TRY(lt_device_sync(b->trainer->model.device));
-    b->forward = now(b);
+    b->forward = read_clock(b);
     return LT_OK;
 }
 
-static void on_final(void *context, lt_param *param)
+static void on_gradient_ready(void *context, lt_param *param)
 {
     bench *b = context;
     const lt_params *all = &b->trainer->model.params;
     for (size_t i = 0; i < all->count && b->finals < all->count; i++)
         if (all->item[i] == param && b->final) {
             b->order[b->finals] = i;
-            b->final[b->finals++] = now(b);
+            b->final[b->finals++] = read_clock(b);
         }
 }
 
 /* The next batch, over the end of an epoch. */
-static lt_status next(void *context, lt_batch *batch)
+static lt_status next_batch(void *context, lt_batch *batch)
 {
     lt_loader *loader = context;
     lt_status st = lt_loader_next(loader, batch);
@@ -111,7 +111,7 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_w
                  .by_core = one_thread && fair_part(workers->count + 1) < 1,
                  .workers = workers};
     b->ops = *b->task.ops;
-    b->ops.forward = forward;
+    b->ops.forward = timed_forward;
     c.batch = (int)batch;
     c.size = 1;
     c.seed = (uint64_t)t->line.args.training.seed;
@@ -125,9 +125,9 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_w
                                          .task = {&b->ops, b},
                                          .pass = lt_trainer_pass(t, true),
                                          .grad_accum = 1,
-                                         .next = next,
+                                         .next = next_batch,
                                          .next_context = t->input.loader};
-    lt_tape_on_param_final(t->model.tape, on_final, b);
+    lt_tape_on_param_final(t->model.tape, on_gradient_ready, b);
     return lt_train_step_new(&b->step, &config);
 }
 
@@ -146,20 +146,20 @@ static lt_status run_step(bench *b, parts *out)
     lt_batch batch;
     lt_step_result result;
     LT_TRY(lt_optim_prepare(t->optim, &numbers));
-    const double asked = now(b);
-    LT_TRY(next(t->input.loader, &batch));
-    const double given = now(b);
+    const double asked = read_clock(b);
+    LT_TRY(next_batch(t->input.loader, &batch));
+    const double given = read_clock(b);
     b->finals = 0;
     LT_TRY(lt_device_sync(t->model.device));
-    const double begin = now(b);
+    const double begin = read_clock(b);
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
     LT_TRY(lt_device_sync(t->model.device));
-    const double computed = now(b);
+    const double computed = read_clock(b);
     LT_TRY(lt_plan_workers_wait(b->workers));
-    const double met = now(b), clock = lt_clock_seconds();
+    const double met = read_clock(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
     LT_TRY(lt_device_sync(t->model.device));
-    const double updated = now(b), taken = lt_clock_seconds() - clock;
+    const double updated = read_clock(b), taken = lt_clock_seconds() - clock;
     lt_optim_advance(t->optim);
     LT_TRY(lt_optim_result(t->optim, &result));
     const double share =
@@ -298,7 +298,7 @@ static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *second
 {
     const lt_params *all = &b->trainer->model.params;
     LT_TRY(lt_device_sync(b->trainer->model.device));
-    const double begin = now(b);
+    const double begin = read_clock(b);
     for (size_t i = 0; i < all->count; i++)
         if (kept[i])
             LT_TRY(lt_tensor_copy(kept[i], all->item[i]->grad));
@@ -306,7 +306,7 @@ static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *second
         if (kept[i])
             LT_TRY(lt_tensor_copy(all->item[i]->grad, kept[i]));
     LT_TRY(lt_device_sync(b->trainer->model.device));
-    *seconds = now(b) - begin;
+    *seconds = read_clock(b) - begin;
     return LT_OK;
 }
 
@@ -370,11 +370,11 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
     lt_batch batch;
     lt_status st = open_bench(&b, t, (int64_t)p->batch[0], p->workers);
     for (int i = 0; !st && i <= lt_loader_statistics(t->input.loader).capacity; i++)
-        st = next(t->input.loader, &batch);
+        st = next_batch(t->input.loader, &batch);
     const double begin = lt_clock_seconds();
     int loads = 0;
     for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
-        st = next(t->input.loader, &batch);
+        st = next_batch(t->input.loader, &batch);
     const double alone = fair_part(p->ranks) * (lt_clock_seconds() - begin);
     p->base.load_per_sample =
         fmax(alone / (loads * p->batch[0]), load_under_training(middle) / p->batch[p->batches > 1]);
@@ -423,7 +423,7 @@ static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, p
 /* --- The optimizer --- */
 
 /* Distributes the measured seconds over Shampoo's blocks by their modelled costs. */
-static lt_status list_blocks(plan_optimizer *o, const lt_optim *optim)
+static lt_status share_seconds_over_blocks(plan_optimizer *o, const lt_optim *optim)
 {
     lt_shampoo_block b;
     double update = 0, refresh = 0;
@@ -461,7 +461,7 @@ static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_
                           .state_bytes = (double)lt_optim_state_bytes(t->optim)};
     snprintf(o->name, sizeof o->name, "%s", c->setup.optim);
     snprintf(o->state, sizeof o->state, "%s", c->state);
-    return list_blocks(o, t->optim);
+    return share_seconds_over_blocks(o, t->optim);
 }
 
 /* --- The whole --- */

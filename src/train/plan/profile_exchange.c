@@ -78,16 +78,16 @@ static void close_rank(bench_rank *p)
 static lt_status copy_back(bench_rank *p, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
-    const double begin = lt_clock_core_seconds();
+    const double begin = lt_clock_process_cpu_seconds();
     LT_TRY(lt_tensor_copy(p->copy, p->params.item[0]->grad));
     LT_TRY(lt_device_sync(p->device));
     LT_TRY(lt_comm_barrier(p->comm));
-    *seconds = lt_clock_core_seconds() - begin;
+    *seconds = lt_clock_process_cpu_seconds() - begin;
     return LT_OK;
 }
 
 /* Times an all-reduce, from all gradients to all means, without the copies. */
-static lt_status exchange(bench_rank *p, lt_data_parallel *dp, double *seconds)
+static lt_status time_allreduce(bench_rank *p, lt_data_parallel *dp, double *seconds)
 {
     lt_tape_reset(p->tape, LT_PASS_TRAIN);
     lt_tensor *logits = lt_module_forward(p->model, p->tape, p->x);
@@ -96,11 +96,11 @@ static lt_status exchange(bench_rank *p, lt_data_parallel *dp, double *seconds)
     lt_data_parallel_begin(dp, true);
     LT_TRY(lt_tape_backward(p->tape, loss, 1));
     LT_TRY(lt_comm_barrier(p->comm));
-    const double begin = lt_clock_core_seconds();
+    const double begin = lt_clock_process_cpu_seconds();
     LT_TRY(lt_data_parallel_finish(dp));
     LT_TRY(lt_data_parallel_commit(dp, true));
     LT_TRY(lt_comm_barrier(p->comm));
-    const double all = lt_clock_core_seconds() - begin;
+    const double all = lt_clock_process_cpu_seconds() - begin;
     double copies;
     LT_TRY(copy_back(p, &copies));
     *seconds += fmax(all - copies, 0);
@@ -116,7 +116,7 @@ static lt_status measure_kind(bench_rank *p, const char *compress, double *secon
     lt_status st = LT_OK;
     for (int i = 0; !st && i < WARM + ROUNDS; i++) {
         *seconds = i == WARM ? 0 : *seconds;
-        st = exchange(p, dp, seconds);
+        st = time_allreduce(p, dp, seconds);
     }
     *seconds /= ROUNDS;
     lt_data_parallel_free(&dp);
@@ -173,7 +173,7 @@ static lt_status run_ranks(bench_rank *p)
     return started < RANKS ? lt_fail(LT_E_NOMEM, "plan: no thread for rank %d", started) : st;
 }
 
-static lt_status measure(double *seconds, int side, const bool *wanted)
+static lt_status measure_all_reducers(double *seconds, int side, const bool *wanted)
 {
     bench_rank ranks[RANKS] = {{.side = side, .wanted = wanted}, {.side = side, .wanted = wanted}};
     lt_status st = open_ranks(ranks);
@@ -208,7 +208,7 @@ lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, 
     }
     if (!is_any)
         return LT_OK;
-    LT_TRY(measure(seconds, side, wanted));
+    LT_TRY(measure_all_reducers(seconds, side, wanted));
     if (wanted[0])
         p->copy = seconds[0] / RANKS / (BYTES * elements);
     for (size_t i = 0; i < PLAN_UNITS; i++)

@@ -21,7 +21,7 @@ typedef struct reader {
     char field[PLAN_NAME + 8];    /* key of the metric in records of epochs: "val_top1" */
     bool of_steps;                /* the metric is the loss of steps */
     times all, whole;             /* without the first steps of each start; of whole periods */
-    int64_t steps, timed, period; /* since the start; in all; lt_plan_period() */
+    int64_t steps, timed, period; /* since the start; in all; lt_plan_repeat_period() */
     size_t capacity;
 } reader;
 
@@ -188,7 +188,7 @@ static int by_step(const void *x, const void *y)
 }
 
 /* Replaces each loss, which is of a single batch, by the mean over the last twentieth of the run before it. */
-static void smooth(plan_run *run)
+static void smooth_losses(plan_run *run)
 {
     const size_t window = run->points / 20 + 5;
     double *value = calloc(run->points + 1, sizeof *value), sum = 0;
@@ -205,7 +205,7 @@ static void smooth(plan_run *run)
 }
 
 /* Reduces the points to means over WINDOWS windows of equal length. */
-static void thin(plan_run *run)
+static void reduce_points_to_windows(plan_run *run)
 {
     const size_t count = run->points;
     if (count <= WINDOWS)
@@ -246,7 +246,7 @@ static lt_status read_run(plan_run *run, const char *folder, const command_line 
     snprintf(run->name, sizeof run->name, "%s", folder);
     snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
     LT_TRY(read_config(run, like, per_node));
-    r.period = lt_plan_period(&run->config.setup);
+    r.period = lt_plan_repeat_period(&run->config.setup);
     LT_TRY(read_file(&r, "metrics.jsonl", true));
     LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
     run->timed = r.timed - r.timed % r.period;
@@ -255,8 +255,8 @@ static lt_status read_run(plan_run *run, const char *folder, const command_line 
     if (run->points)
         qsort(run->point, run->points, sizeof *run->point, by_step);
     if (r.of_steps)
-        smooth(run);
-    thin(run);
+        smooth_losses(run);
+    reduce_points_to_windows(run);
     find_goal(run, goal);
     return LT_OK;
 }
@@ -282,8 +282,8 @@ static lt_status add_run(plan_runs *runs, const char *name, const command_line *
     return LT_OK;
 }
 
-static lt_status read_names(plan_runs *runs, const char *text, const command_line *like,
-                            const plan_goal *goal, int per_node)
+static lt_status read_run_list(plan_runs *runs, const char *text, const command_line *like,
+                               const plan_goal *goal, int per_node)
 {
     char name[PLAN_TEXT];
     for (const char *at = text;; at++) {
@@ -306,7 +306,7 @@ lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const
         return lt_fail(LT_E_ARG, "'%s': an argument without a flag; name runs after --from",
                        lt_options_rest(like->options, 0));
     for (size_t i = 0; i < folders->count; i++)
-        LT_TRY(read_names(out, folders->item[i], like, goal, per_node));
+        LT_TRY(read_run_list(out, folders->item[i], like, goal, per_node));
     for (size_t i = 0; i < rest; i++)
         LT_TRY(add_run(out, lt_options_rest(like->options, i), like, goal, per_node));
     return LT_OK;

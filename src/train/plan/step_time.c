@@ -29,7 +29,8 @@ plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, 
     return e;
 }
 
-plan_estimate lt_plan_between(double value, double at, double least, double most, const char *why)
+plan_estimate lt_plan_estimate_between(double value, double at, double least, double most,
+                                       const char *why)
 {
     plan_estimate e = lt_plan_estimate(value, PLAN_INTERPOLATED, "%s", why);
     if (at > most || at < least) {
@@ -124,7 +125,7 @@ typedef struct factors {
     double own, exchange;
 } factors;
 
-static double correct(factors f, plan_modelled m)
+static double apply_factors(factors f, plan_modelled m)
 {
     return f.own * (m.seconds - m.exchange) + f.exchange * m.exchange;
 }
@@ -158,16 +159,16 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
 }
 
 /* Ratio of measured to corrected seconds, interpolated between two runs over the logarithm of ranks. */
-static double residual(const timed *t, factors f, int ranks)
+static double measured_over_corrected(const timed *t, factors f, int ranks)
 {
     const plan_run *a = t->below ? t->below : t->above, *b = t->above ? t->above : t->below;
     const double x = log((double)a->config.setup.ranks), y = log((double)b->config.setup.ranks);
     const double share = y > x ? (log((double)ranks) - x) / (y - x) : 0;
-    return exp((1 - share) * log(a->seconds / correct(f, a->modelled))
-               + share * log(b->seconds / correct(f, b->modelled)));
+    return exp((1 - share) * log(a->seconds / apply_factors(f, a->modelled))
+               + share * log(b->seconds / apply_factors(f, b->modelled)));
 }
 
-double lt_plan_ernest(const plan_runs *runs, const plan_config *c)
+double lt_plan_ernest_seconds(const plan_runs *runs, const plan_config *c)
 {
     lt_time_model model;
     size_t count = 0;
@@ -182,7 +183,7 @@ double lt_plan_ernest(const plan_runs *runs, const plan_config *c)
 }
 
 /* Factor beyond the ranks or the samples per rank of runs with other batches; 0: no such runs. */
-static double beyond_others(const plan_runs *runs, const plan_config *c)
+static double extrapolation_beyond_runs(const plan_runs *runs, const plan_config *c)
 {
     const double at[] = {c->setup.ranks, (double)(c->setup.batch_size * c->setup.grad_accum)};
     double least[] = {HUGE_VAL, HUGE_VAL}, most[] = {0, 0};
@@ -199,7 +200,8 @@ static double beyond_others(const plan_runs *runs, const plan_config *c)
     return most[0] > 0 ? fmax(1, fmax(above, fmax(least[0] / at[0], least[1] / at[1]))) : 0;
 }
 
-plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_modelled modelled)
+plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
+                                    plan_modelled modelled)
 {
     const timed t = find_timed(runs, c);
     plan_estimate e = lt_plan_estimate(modelled.seconds, PLAN_MODEL, "the system model alone");
@@ -211,13 +213,14 @@ plan_estimate lt_plan_seconds(const plan_runs *runs, const plan_config *c, plan_
     }
     if (t.below || t.above) {
         const factors f = fit_factors(runs, c, lt_plan_is_same_work);
-        const double scaled = correct(f, modelled) * residual(&t, f, c->setup.ranks);
-        return lt_plan_between(fmax(scaled, modelled.load), (double)c->setup.ranks, t.least, t.most,
-                               "the system model, scaled to runs");
+        const double scaled =
+            apply_factors(f, modelled) * measured_over_corrected(&t, f, c->setup.ranks);
+        return lt_plan_estimate_between(fmax(scaled, modelled.load), (double)c->setup.ranks,
+                                        t.least, t.most, "the system model, scaled to runs");
     }
-    const double beyond = beyond_others(runs, c);
+    const double beyond = extrapolation_beyond_runs(runs, c);
     if (beyond > 0) {
-        const double scaled = correct(fit_factors(runs, c, is_similar_work), modelled);
+        const double scaled = apply_factors(fit_factors(runs, c, is_similar_work), modelled);
         e = lt_plan_estimate(fmax(scaled, modelled.load), PLAN_MODEL,
                              "the system model, scaled to runs of other batches");
         e.beyond = beyond;

@@ -141,8 +141,8 @@ static bool find_by_batch(const plan_runs *runs, const plan_config *c, plan_esti
     if (!lt_plan_find_curve(&curve, runs, c))
         return false;
     const double batch = (double)c->batch;
-    *out = lt_plan_between(curve.least + curve.samples / batch, batch, curve.least_batch,
-                           curve.most_batch, curve.why);
+    *out = lt_plan_estimate_between(curve.least + curve.samples / batch, batch, curve.least_batch,
+                                    curve.most_batch, curve.why);
     return true;
 }
 
@@ -241,7 +241,7 @@ static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_
         return false;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
              m->most, m->last);
-    *out = lt_plan_between(steps, ranks, m->least, m->most, why);
+    *out = lt_plan_estimate_between(steps, ranks, m->least, m->most, why);
     out->error = m->held_out;
     if (steps > m->last && steps / m->last > out->beyond) {
         out->basis = PLAN_EXTRAPOLATED;
@@ -284,7 +284,8 @@ static plan_estimate unknown_lossy(const plan_runs *runs, const plan_goal *g, co
                            count, g->metric, g->value);
 }
 
-static plan_estimate unknown(const plan_runs *runs, const plan_goal *g, const plan_config *c)
+static plan_estimate explain_unknown(const plan_runs *runs, const plan_goal *g,
+                                     const plan_config *c)
 {
     int found = 0, reached = 0;
     for (size_t i = 0; i < runs->count; i++)
@@ -304,10 +305,11 @@ static plan_estimate unknown(const plan_runs *runs, const plan_goal *g, const pl
                            (long long)c->batch);
 }
 
-plan_estimate lt_plan_steps(const plan_runs *runs, const plan_goal *g, const plan_config *c)
+plan_estimate lt_plan_estimate_steps(const plan_runs *runs, const plan_goal *g,
+                                     const plan_config *c)
 {
     plan_estimate e;
     if (find_measured(runs, c, &e) || find_by_batch(runs, c, &e) || find_by_ranks(runs, g, c, &e))
         return e;
-    return unknown(runs, g, c);
+    return explain_unknown(runs, g, c);
 }

@@ -178,7 +178,7 @@ typedef struct conflict {
 #define COUNT(list) (sizeof(list) / sizeof *(list))
 
 /* Fails with LT_E_ARG for the first option that is given. */
-static lt_status refuse_with(const char *other, const conflict *list, size_t count)
+static lt_status reject_together_with(const char *other, const conflict *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i].given)
@@ -187,7 +187,7 @@ static lt_status refuse_with(const char *other, const conflict *list, size_t cou
     return LT_OK;
 }
 
-static lt_status refuse_without(const char *needed, const conflict *list, size_t count)
+static lt_status reject_without(const char *needed, const conflict *list, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (list[i].given)
@@ -196,7 +196,7 @@ static lt_status refuse_without(const char *needed, const conflict *list, size_t
     return LT_OK;
 }
 
-static bool is_on(const char *text)
+static bool is_switched_on(const char *text)
 {
     return text && strcmp(text, "off") != 0;
 }
@@ -212,7 +212,7 @@ static lt_status check_needs(const arguments *a)
         {a->output.resume && !a->output.output, "resume", "output"},
         {a->output.checkpoint_every > 0 && !a->output.output, "checkpoint-every", "output"},
     };
-    return refuse_without("", list, COUNT(list));
+    return reject_without("", list, COUNT(list));
 }
 
 static lt_status check_output(const arguments *a)
@@ -228,7 +228,7 @@ static lt_status check_output(const arguments *a)
 }
 
 /* Rejects options that need a sharded optimizer state. */
-static lt_status check_divided(const arguments *a, const lt_options *options)
+static lt_status check_needs_sharded_state(const arguments *a, const lt_options *options)
 {
     char needed[96];
     const ranks_options *r = &a->ranks;
@@ -243,7 +243,7 @@ static lt_status check_divided(const arguments *a, const lt_options *options)
         return LT_OK;
     snprintf(needed, sizeof needed, "shard-optimizer with --optim %s",
              lt_options_choice(options, "optim"));
-    return refuse_without(needed, list, COUNT(list));
+    return reject_without(needed, list, COUNT(list));
 }
 
 static lt_status check_compression(const ranks_options *o)
@@ -251,8 +251,8 @@ static lt_status check_compression(const ranks_options *o)
     const int64_t from = o->compress_warmup_epochs, to = o->compress_until;
     const conflict list[] = {{from > 0, "compress-warmup-epochs", NULL},
                              {to > 0, "compress-until", NULL}};
-    if (!is_on(o->compress))
-        return refuse_without("compress", list, COUNT(list));
+    if (!is_switched_on(o->compress))
+        return reject_without("compress", list, COUNT(list));
     if (to && to <= from)
         return lt_fail(LT_E_ARG,
                        "--compress-until %lld leaves no epoch after --compress-warmup-epochs %lld",
@@ -264,31 +264,31 @@ static lt_status check_balance(const ranks_options *o)
 {
     lt_balance kind;
     lt_balance_polynomial p;
-    return lt_ranks_balance(o, &kind, &p);
+    return lt_ranks_parse_balance(o, &kind, &p);
 }
 
 static lt_status check_local(const ranks_options *o)
 {
     const conflict read[] = {{fabs(o->outer_lr - 0.7) > 0, "outer-lr", NULL},
                              {o->outer_momentum >= 0, "outer-momentum", NULL},
-                             {is_on(o->outer_compress), "outer-compress", NULL}};
+                             {is_switched_on(o->outer_compress), "outer-compress", NULL}};
     const conflict list[] = {
-        {is_on(o->compress), "compress",
+        {is_switched_on(o->compress), "compress",
          "gradients within a node are not compressed; use --outer-compress"},
         {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are only averaged within a node"},
     };
-    return o->local_steps ? refuse_with("local-steps", list, COUNT(list))
-                          : refuse_without("local-steps", read, COUNT(read));
+    return o->local_steps ? reject_together_with("local-steps", list, COUNT(list))
+                          : reject_without("local-steps", read, COUNT(read));
 }
 
 /* Rejects options that sharded parameters exclude: they are gathered uncompressed, by all ranks, in eager mode. */
-static lt_status check_sharded(const arguments *a, const lt_options *options)
+static lt_status check_shard_params(const arguments *a, const lt_options *options)
 {
     const ranks_options *r = &a->ranks;
     const conflict list[] = {
         {r->local_steps, "local-steps", "each group holds a whole model"},
-        {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
+        {is_switched_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are reduce-scattered over all ranks"},
         {r->num_trainers_per_group, "num-trainers-per-group",
@@ -298,20 +298,20 @@ static lt_status check_sharded(const arguments *a, const lt_options *options)
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
     };
-    return r->shard_params ? refuse_with("shard-params", list, COUNT(list)) : LT_OK;
+    return r->shard_params ? reject_together_with("shard-params", list, COUNT(list)) : LT_OK;
 }
 
 /* Rejects options that reduce-scattered gradients exclude. */
-static lt_status check_scattered(const ranks_options *r)
+static lt_status check_shard_gradients(const ranks_options *r)
 {
     const conflict list[] = {
         {r->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level",
          "gradients are reduce-scattered over all ranks"},
-        {is_on(r->compress), "compress", "its residuals belong to whole gradients"},
+        {is_switched_on(r->compress), "compress", "its residuals belong to whole gradients"},
         {r->num_trainers_per_group, "num-trainers-per-group",
          "gradients are sharded over all ranks"},
     };
-    return r->shard_gradients ? refuse_with("shard-gradients", list, COUNT(list)) : LT_OK;
+    return r->shard_gradients ? reject_together_with("shard-gradients", list, COUNT(list)) : LT_OK;
 }
 
 /* Rejects options that need the gradient of every rank or micro-batch. */
@@ -320,7 +320,7 @@ static lt_status check_stragglers(const arguments *a)
     const ranks_options *o = &a->ranks;
     lt_straggler_config c;
     bool on;
-    LT_TRY(lt_ranks_stragglers(o, &c, &on));
+    LT_TRY(lt_ranks_parse_stragglers(o, &c, &on));
     if (c.contributors && !c.backup_workers)
         return lt_fail(LT_E_ARG, "--contributors %s: needs --backup-workers", c.contributors);
     const bool backs_up = c.backup_workers > 0;
@@ -328,7 +328,7 @@ static lt_status check_stragglers(const arguments *a)
         {backs_up && c.drop_compute, "drop-compute",
          "one drops whole ranks, the other single micro-batches"},
         {o->sync_bn, "sync-bn", "it needs all ranks in each layer"},
-        {is_on(o->compress), "compress", "residuals of unused gradients would be lost"},
+        {is_switched_on(o->compress), "compress", "residuals of unused gradients would be lost"},
         {o->local_steps, "local-steps", "ranks of a node average each gradient"},
         {o->shard_gradients, "shard-gradients", "gradients are reduce-scattered over all ranks"},
         {o->shard_params, "shard-params", "each layer needs the weights of all ranks"},
@@ -342,7 +342,8 @@ static lt_status check_stragglers(const arguments *a)
         {c.drop_compute && o->grad_comm_dtype != COMM_F32, "grad-comm-dtype",
          "the count of micro-batches is sent with f32 gradients"},
     };
-    return on ? refuse_with(backs_up ? "backup-workers" : "drop-compute", list, COUNT(list))
+    return on ? reject_together_with(backs_up ? "backup-workers" : "drop-compute", list,
+                                     COUNT(list))
               : LT_OK;
 }
 
@@ -352,10 +353,12 @@ static lt_status check_noise(const arguments *a)
     const ranks_options *o = &a->ranks;
     const conflict list[] = {
         {o->local_steps, "local-steps", "groups of ranks have other weights"},
-        {is_on(o->compress), "compress", "it averages residuals with the batch's gradient"},
+        {is_switched_on(o->compress), "compress",
+         "it averages residuals with the batch's gradient"},
         {lt_mesh_flag_is_on(o), "tensor-parallel", "ranks have shards of a gradient"},
     };
-    return a->training.gradient_noise ? refuse_with("gradient-noise", list, COUNT(list)) : LT_OK;
+    return a->training.gradient_noise ? reject_together_with("gradient-noise", list, COUNT(list))
+                                      : LT_OK;
 }
 
 /* Rejects a coefficient that the selected averaging does not use. */
@@ -373,7 +376,7 @@ static lt_status check_coefficients(const lt_averaging_config *c)
          "eval-coeff-lr-power", "iterate-averaging schedule-free"},
         {off && c->decay_of_y, "decay-of-y", "iterate-averaging"},
     };
-    return refuse_without("", list, COUNT(list));
+    return reject_without("", list, COUNT(list));
 }
 
 static lt_status check_averaging(const arguments *a, const lt_options *options)
@@ -388,15 +391,15 @@ static lt_status check_averaging(const arguments *a, const lt_options *options)
         {a->ranks.shard_params, "shard-params", "each rank holds the average of all weights"},
     };
     LT_TRY(check_coefficients(c));
-    LT_TRY(refuse_without("", &update_bn, 1));
-    LT_TRY(refuse_with("ema-decay", &ema, 1));
+    LT_TRY(reject_without("", &update_bn, 1));
+    LT_TRY(reject_together_with("ema-decay", &ema, 1));
     if (c->kind == LT_AVERAGING_SCHEDULE_FREE && a->schedule.sched != LT_SCHEDULE_CONSTANT)
         return lt_fail(LT_E_ARG,
                        "--sched %s and --iterate-averaging schedule-free contradict each other: "
                        "averaging replaces learning rate decay; use --sched constant, with a "
                        "warm-up if needed, or --iterate-averaging primal",
                        lt_options_choice(options, "sched"));
-    return c->kind ? refuse_with("iterate-averaging", list, COUNT(list)) : LT_OK;
+    return c->kind ? reject_together_with("iterate-averaging", list, COUNT(list)) : LT_OK;
 }
 
 static lt_status check_modes(const arguments *a, const lt_options *options)
@@ -434,9 +437,9 @@ lt_status lt_command_line_check(const command_line *line)
         return lt_fail(LT_E_ARG, "--data: missing; %s", line->program->data_missing);
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
-    LT_TRY(check_divided(a, options));
-    LT_TRY(check_sharded(a, options));
-    LT_TRY(check_scattered(&a->ranks));
+    LT_TRY(check_needs_sharded_state(a, options));
+    LT_TRY(check_shard_params(a, options));
+    LT_TRY(check_shard_gradients(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_balance(&a->ranks));
     LT_TRY(lt_ranks_link(&a->ranks, link));

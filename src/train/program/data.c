@@ -12,7 +12,7 @@ lt_status lt_trainer_open_data(lt_trainer *t)
     const lt_trainer_program *p = t->line.program;
     LT_TRY(p->open_data(t->line.context, t, &t->input.train, &t->input.val));
     t->input.unit = p->task->unit;
-    LT_TRY(lt_train_input_agree(&t->input, &t->ranks));
+    LT_TRY(lt_train_input_check_ranks(&t->input, &t->ranks));
     return p->agree ? p->agree(t->line.context, t) : LT_OK;
 }
 

@@ -127,7 +127,8 @@ static lt_status infer_metadata(const family_choice *c, const char *path, lt_mod
 }
 
 /* Replaces facts that tensor shapes do not determine by those in the file's metadata. */
-static void look_further(const family_choice *c, const lt_safetensors *file, lt_model_facts *facts)
+static void apply_metadata_facts(const family_choice *c, const lt_safetensors *file,
+                                 lt_model_facts *facts)
 {
     lt_model_facts known = {0};
     put_metadata(c->family, file, &known);
@@ -151,7 +152,7 @@ lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_fac
                        "train with --reset-head, which makes a new one",
                        path, c->family->head ? c->family->head : "");
     LT_TRY(lt_weights_open(&file, path));
-    look_further(c, file, facts);
+    apply_metadata_facts(c, file, facts);
     lt_safetensors_close(&file);
     return LT_OK;
 }
@@ -159,7 +160,7 @@ lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_fac
 /* --- Flags and files --- */
 
 /* Returns true for an option value that leaves the choice to the weight file: "", "0" or "auto". */
-static bool is_open(const char *text)
+static bool is_left_to_file(const char *text)
 {
     return !*text || !strcmp(text, "0") || !strcmp(text, "auto");
 }
@@ -172,15 +173,15 @@ static bool same_value(const char *a, const char *b)
 }
 
 /* Sets an option from the file, unless the user has set it. */
-static lt_status adopt(family_choice *c, const lt_model_fact *f, const char *path,
-                       lt_option_question *by_user)
+static lt_status set_option_from_fact(family_choice *c, const lt_model_fact *f, const char *path,
+                                      lt_option_question *by_user)
 {
     static const char *const source[] = {[LT_FACT_SHAPES] = "tensors",
                                          [LT_FACT_METADATA] = "metadata",
                                          [LT_FACT_CONFIG] = "config.json"};
     char given[LT_FACT_BYTES];
     lt_options_text(c->options, f->key, given, sizeof given);
-    const bool is_given = by_user(c->options, f->key) && !is_open(given);
+    const bool is_given = by_user(c->options, f->key) && !is_left_to_file(given);
     if (is_given && f->source >= LT_FACT_USUAL)
         return LT_OK;
     if (is_given && strcmp(f->key, "arch") != 0 && !same_value(given, f->text))
@@ -199,14 +200,14 @@ bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *p
     bool fits = !lt_family_resolve(c, path);
     for (size_t i = 0; i < facts->count && fits; i++) {
         const lt_model_fact *f = &facts->item[i], *own = find_fact(&c->facts, f->key);
-        fits = f->source == LT_FACT_GUESS || is_open(f->text)
+        fits = f->source == LT_FACT_GUESS || is_left_to_file(f->text)
                || (own && same_value(own->text, f->text));
     }
     return fits;
 }
 
-lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,
-                          lt_option_question *by_user)
+lt_status lt_family_set_options(family_choice *c, const lt_model_facts *facts, const char *path,
+                                lt_option_question *by_user)
 {
     char given[LT_FACT_BYTES] = "", name[LT_FACT_BYTES] = "";
     if (find_fact(facts, "arch") && by_user(c->options, "arch")) {
@@ -215,7 +216,7 @@ lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const c
         snprintf(name, sizeof name, "%s", lt_family_arch(c));
     }
     for (size_t i = 0; i < facts->count; i++)
-        LT_TRY(adopt(c, &facts->item[i], path, by_user));
+        LT_TRY(set_option_from_fact(c, &facts->item[i], path, by_user));
     LT_TRY(lt_family_resolve(c, path));
     if (*name && strcmp(name, lt_family_arch(c)) != 0)
         return lt_fail(LT_E_ARG, "--arch %s: %s holds another model, %s", given, path,
@@ -223,7 +224,7 @@ lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const c
     return LT_OK;
 }
 
-static lt_status describe(family_choice *c)
+static lt_status describe_model(family_choice *c)
 {
     c->facts = (lt_model_facts){0};
     if (c->family->describe)
@@ -246,7 +247,7 @@ lt_status lt_family_resolve(family_choice *c, const char *weights)
     }
     if (c->family->resolve)
         LT_TRY(c->family->resolve(c->config, &c->spec, &known));
-    return describe(c);
+    return describe_model(c);
 }
 
 lt_weights_config lt_family_weights(const family_choice *c)

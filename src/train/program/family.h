@@ -32,8 +32,8 @@ lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_fac
 bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *path);
 /* Sets the options that the file determines and the user leaves open, then resolves. by_user returns true if the
  * user set an option. Errors: LT_E_ARG, naming a flag that contradicts the file, and both values. */
-lt_status lt_family_adopt(family_choice *c, const lt_model_facts *facts, const char *path,
-                          lt_option_question *by_user);
+lt_status lt_family_set_options(family_choice *c, const lt_model_facts *facts, const char *path,
+                                lt_option_question *by_user);
 /* Chooses the values that complete options and spec leave open, and sets c->facts. weights: file whose metadata
  * help to choose; NULL or "": no file. */
 lt_status lt_family_resolve(family_choice *c, const char *weights);

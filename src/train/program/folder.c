@@ -14,7 +14,7 @@
 
 /* --- Access to the folder --- */
 
-static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **out)
+static lt_status lock_output(const output_options *o, lt_ranks *ranks, lt_run_lock **out)
 {
     lt_run_lock_config c = {.is_new = !o->resume && !o->overwrite, .comm = ranks->comm};
     lt_status st = lt_run_lock_open(out, o->output, &c);
@@ -26,7 +26,7 @@ static lt_status lock(const output_options *o, lt_ranks *ranks, lt_run_lock **ou
 }
 
 /* Returns true if the checkpoint is in --output. */
-static bool is_own(const lt_train_state *state, const char *output)
+static bool is_in_output_folder(const lt_train_state *state, const char *output)
 {
     char path[sizeof state->folder + sizeof "/../.."];
     struct stat from, to;
@@ -40,7 +40,7 @@ static lt_status check_other_run(const output_options *o, const lt_train_state *
 {
     char id[LT_RUN_ID];
     const char *output = o->output;
-    if (o->overwrite || !lt_run_is_used(output) || is_own(state, output))
+    if (o->overwrite || !lt_run_is_used(output) || is_in_output_folder(state, output))
         return LT_OK;
     lt_run_read_id(output, id);
     if (*id && !strcmp(id, state->found.run))
@@ -76,7 +76,7 @@ lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_stat
 {
     if (!o->output)
         return LT_OK;
-    LT_TRY(lock(o, ranks, lock_out));
+    LT_TRY(lock_output(o, ranks, lock_out));
     LT_TRY(find_checkpoint(o, state));
     LT_TRY(lt_ranks_same_text(ranks, "the checkpoint to resume", state->folder));
     if (!state->folder[0])
@@ -88,7 +88,7 @@ lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_stat
 /* --- Flags that changed --- */
 
 /* Returns true for flags that a resume does not compare: of a single start, or determined by the checkpoint. */
-static bool is_passed_over(const family_choice *c, const lt_option *option)
+static bool is_not_compared(const family_choice *c, const lt_option *option)
 {
     static const char *const names[] = {"output", "progress", "log-every",
                                         "recipe", "weights",  "reset-head"};
@@ -100,7 +100,7 @@ static bool is_passed_over(const family_choice *c, const lt_option *option)
 
 /* Returns true if the value before is known: an option of a later version is not in the file, but neither is a
  * text that was "". */
-static bool is_known(const lt_options *before, const lt_option *option)
+static bool is_old_value_known(const lt_options *before, const lt_option *option)
 {
     return option->type == LT_OPTION_STRING || option->type == LT_OPTION_LIST
            || lt_options_is_set(before, option->name);
@@ -114,7 +114,8 @@ static void list_changes(const family_choice *c, const lt_options *now, const lt
     size_t used = 0;
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(now, i)); i++) {
-        if (is_passed_over(c, o) || !is_known(before, o) || !lt_options_applies(now, o->name))
+        if (is_not_compared(c, o) || !is_old_value_known(before, o)
+            || !lt_options_applies(now, o->name))
             continue;
         lt_options_text(before, o->name, was, TEXT);
         lt_options_text(now, o->name, is, TEXT);
@@ -146,8 +147,8 @@ static bool is_without_checkpoint(const output_options *o, const lt_train_state 
     return o->resume && !state->folder[0] && lt_run_is_used(o->output);
 }
 
-lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
-                              size_t size)
+lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state *state, char *to,
+                                   size_t size)
 {
     *to = 0;
     if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
@@ -156,7 +157,7 @@ lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *sta
     return lt_run_set_aside(o->output, to, size);
 }
 
-lt_status lt_folder_keep_file(const lt_train_state *state, const char *path)
+lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path)
 {
     enum { MOST = 100000 };
     char aside[1100];

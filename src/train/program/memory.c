@@ -132,14 +132,14 @@ double lt_trainer_free_memory(void)
 
 /* Returns the bytes of optimizer state not allocated yet: a checkpoint's state is already loaded, a new run's is
  * made in step 1. */
-static double state_to_come(const lt_train_state *state, const lt_optim *optim)
+static double unallocated_state_bytes(const lt_train_state *state, const lt_optim *optim)
 {
     return state->folder[0] ? 0 : (double)lt_optim_state_bytes(optim);
 }
 
 /* Sets *out if the device has this many free bytes: host memory by the machine's count, other memory by a trial
  * allocation. */
-static lt_status are_free(const lt_device *d, int local_ranks, double bytes, bool *out)
+static lt_status check_bytes_free(const lt_device *d, int local_ranks, double bytes, bool *out)
 {
     const double rest = available_bytes() / local_ranks;
     void *block;
@@ -182,11 +182,11 @@ lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
     if (*chosen != RECOMPUTE_AUTO)
         return LT_OK;
     LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
-    const double need =
-        margin
-        * (bytes_kept(t, &cost, false) + loader_bytes(t) + state_to_come(&t->state, t->optim));
+    const double need = margin
+                        * (bytes_kept(t, &cost, false) + loader_bytes(t)
+                           + unallocated_state_bytes(&t->state, t->optim));
     if (cost.kept > 0)
-        LT_TRY(are_free(t->model.device, t->ranks.local, need, &fits));
+        LT_TRY(check_bytes_free(t->model.device, t->ranks.local, need, &fits));
     found[SCARCE] = !fits;
     found[EARLIER] = t->ranks.rank || before == RECOMPUTE_AUTO ? 0 : 1 + before;
     LT_TRY(lt_ranks_sum(&t->ranks, found, 2));
@@ -204,7 +204,7 @@ lt_status lt_trainer_check_memory(const lt_trainer *t)
     LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
     double need = activation_bytes(t, &cost) + loader_bytes(t);
     double rest = available_bytes();
-    need += state_to_come(&t->state, t->optim);
+    need += unallocated_state_bytes(&t->state, t->optim);
     rest /= t->ranks.local;
     if (rest < 0 || need <= rest)
         return LT_OK;

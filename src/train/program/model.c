@@ -47,7 +47,8 @@ lt_status lt_trainer_open_device(lt_trainer *t)
 
 /* Returns true if is() holds for an option that the weights determine; others, such as --zero-init-last, only
  * affect its initial values. */
-static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const char *name))
+static bool has_fact_option(const lt_trainer *t,
+                            bool (*is)(const lt_options *options, const char *name))
 {
     for (size_t i = 0; i < t->line.choice.family->options; i++) {
         const char *name = t->line.choice.family->option[i].name;
@@ -60,7 +61,8 @@ static bool any(const lt_trainer *t, bool (*is)(const lt_options *options, const
 /* Returns true if --weights determine the model and its input size, as no flag does. */
 static bool weights_decide(const lt_trainer *t)
 {
-    return t->line.args.evaluation.eval || (t->line.args.weights && !any(t, lt_options_is_set));
+    return t->line.args.evaluation.eval
+           || (t->line.args.weights && !has_fact_option(t, lt_options_is_set));
 }
 
 /* Chooses the model. A checkpoint overrides config.yaml: earlier versions wrote resnet50 there for all --weights. */
@@ -84,8 +86,8 @@ static lt_status choose_model(lt_trainer *t)
     LT_TRY(p->spec(t->line.context, t, &found, by_weights, &c->spec));
     if (is_checkpoint && lt_family_fits(c, &facts, t->model.weights)) /* options remain as given */
         return LT_OK;
-    return lt_family_adopt(c, &facts, t->model.weights,
-                           is_checkpoint ? lt_options_is_typed : lt_options_is_set);
+    return lt_family_set_options(c, &facts, t->model.weights,
+                                 is_checkpoint ? lt_options_is_typed : lt_options_is_set);
 }
 
 /* Adds a hint on the cause to the error of a file that does not fit. */
@@ -125,7 +127,7 @@ bool lt_trainer_has_statistics(const lt_params *params)
 }
 
 /* Rejects flags for batch norm's statistics if the model has none. */
-static lt_status check_norms(const lt_trainer *t)
+static lt_status check_has_batch_norm(const lt_trainer *t)
 {
     const bool sync = t->line.args.ranks.sync_bn;
     const bool dist = lt_options_is_typed(t->line.options, "dist-bn")
@@ -163,7 +165,7 @@ lt_status lt_trainer_open_model(lt_trainer *t)
     LT_TRY(t->line.choice.family->make(&t->model.network, t->model.device, t->line.choice.config,
                                        &t->line.choice.spec));
     LT_TRY(lt_module_params(t->model.network, &t->model.params));
-    LT_TRY(check_norms(t));
+    LT_TRY(check_has_batch_norm(t));
     LT_TRY(load_weights(t));
     return lt_tape_new(&t->model.tape, t->model.device);
 }

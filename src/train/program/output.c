@@ -49,11 +49,11 @@ lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
         .log_every = o->log_every,
         .no_tensorboard = !o->tensorboard,
     };
-    lt_train_describe(&c, &t->output.labels, t->line.program->task, &t->state, &t->ranks, per_epoch,
-                      total_steps);
+    lt_train_fill_run_config(&c, &t->output.labels, t->line.program->task, &t->state, &t->ranks,
+                             per_epoch, total_steps);
     if (!t->ranks.rank) { /* reads files of the earlier start */
         LT_TRY(compare_options(&t->line, &t->state, changed, sizeof changed, &recompute));
-        LT_TRY(lt_folder_set_aside(o, &t->state, aside, sizeof aside));
+        LT_TRY(lt_folder_rename_old_run(o, &t->state, aside, sizeof aside));
     }
     LT_TRY(lt_run_open(&t->output.run, o->output, &c));
     if (*aside && !o->overwrite)
@@ -63,8 +63,8 @@ lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
             o->output, aside);
     else if (*aside)
         lt_run_note(t->output.run, "moved the previous run from %s to %s", o->output, aside);
-    return t->state.folder[0] ? lt_train_resumed(t->output.run, &t->state, total_steps, &t->ranks,
-                                                 o->output, changed)
+    return t->state.folder[0] ? lt_train_log_resume(t->output.run, &t->state, total_steps,
+                                                    &t->ranks, o->output, changed)
                               : LT_OK;
 }
 
@@ -85,7 +85,7 @@ void lt_trainer_note_limits(const lt_trainer *t)
                     "%s has no split: evaluations use the training %s and do not measure how "
                     "well others are classified; put held-out data into DATA/val",
                     a->data, t->input.unit);
-    lt_trainer_note_alone(t->output.run, &a->ranks, t->ranks.count);
+    lt_trainer_note_single_rank(t->output.run, &a->ranks, t->ranks.count);
     if (!a->output.output)
         lt_run_note(t->output.run, "no --output: this run will not be saved");
 }
@@ -103,6 +103,6 @@ lt_status lt_trainer_start_profile(const lt_trainer *t)
         snprintf(path, sizeof path, "%s", name);
     else
         snprintf(path, sizeof path, "%.*s.rank%d%s", stem, name, t->ranks.rank, name + stem);
-    LT_TRY(lt_folder_keep_file(&t->state, path));
+    LT_TRY(lt_folder_rename_old_file(&t->state, path));
     return lt_profile_start(path, 0);
 }

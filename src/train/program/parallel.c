@@ -19,7 +19,7 @@
 /* --- Flags --- */
 
 /* Returns true for flags that may differ between ranks: where a rank reads, writes and computes. */
-static bool is_local(const lt_trainer_program *program, const char *name)
+static bool may_differ_between_ranks(const lt_trainer_program *program, const char *name)
 {
     const char *const *own = program->local;
     static const char *const local[] = {"data",        "output",   "workers",   "threads",
@@ -44,7 +44,7 @@ static lt_status agree_flags(lt_ranks *r, const command_line *line)
     LT_TRY(lt_ranks_same_text(r, "--output", line->args.output.output ? "given" : "missing"));
     const lt_option *option;
     for (size_t i = 0; (option = lt_options_at(line->options, i)); i++)
-        if (!is_local(line->program, option->name)) {
+        if (!may_differ_between_ranks(line->program, option->name)) {
             lt_options_text(line->options, option->name, text, TEXT);
             sum = lt_fnv1a(sum, text, strlen(text) + 1);
         }
@@ -53,7 +53,7 @@ static lt_status agree_flags(lt_ranks *r, const command_line *line)
         return st;
     for (size_t i = 0; (option = lt_options_at(line->options, i));
          i++) { /* finds the first difference */
-        if (is_local(line->program, option->name))
+        if (may_differ_between_ranks(line->program, option->name))
             continue;
         snprintf(name, sizeof name, "--%s", option->name);
         lt_options_text(line->options, option->name, text, TEXT);
@@ -65,7 +65,7 @@ static lt_status agree_flags(lt_ranks *r, const command_line *line)
 /* --- Ranks --- */
 
 /* Returns the communicator: NCCL for GPUs, and for torchrun, which provides no other. */
-static const char *communicator(const command_line *line, lt_device *device)
+static const char *communicator_kind(const command_line *line, lt_device *device)
 {
     if (line->args.ranks.dist > DIST_MPI) /* registered by the program */
         return lt_options_choice(line->options, "dist");
@@ -94,7 +94,7 @@ lt_status lt_trainer_open_ranks(lt_ranks *r, int *workers, lt_device *device,
     *workers = (int)line->args.loader.workers;
     if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
         return lt_ranks_open_mesh(r, o);
-    LT_TRY(lt_ranks_open(r, device, communicator(line, device), o->comm_timeout));
+    LT_TRY(lt_ranks_open(r, device, communicator_kind(line, device), o->comm_timeout));
     LT_TRY(agree_flags(r, line));
     LT_TRY(lt_ranks_find_nodes(r, o->ranks_per_node));
     LT_TRY(share_threads(r, workers, device, &line->args));
@@ -145,7 +145,7 @@ static lt_status open_local_steps(lt_local_steps **out, const ranks_options *o, 
 }
 
 /* Returns the communicator over which gradients are averaged in every step. */
-static lt_comm *averaging(const trainer_shared *s, const lt_ranks *r)
+static lt_comm *averaging_communicator(const trainer_shared *s, const lt_ranks *r)
 {
     return s->local ? lt_local_steps_comm(s->local) : r->data;
 }
@@ -156,7 +156,7 @@ static size_t bucket_bytes(const ranks_options *o)
     return (size_t)(o->bucket_mib * 0x1p20);
 }
 
-static bool is_on(const char *text)
+static bool is_switched_on(const char *text)
 {
     return text && strcmp(text, "off") != 0;
 }
@@ -168,7 +168,7 @@ static lt_status check_reducer(trainer_model *m, const char *compress)
     lt_nodes nodes = {0};
     lt_data_parallel *dp = NULL;
     const lt_data_parallel_config c = {.compress = compress, .nodes = &nodes};
-    if (!is_on(compress))
+    if (!is_switched_on(compress))
         return LT_OK;
     LT_TRY(lt_comm_open(&self, "self", m->device));
     lt_status st = lt_comm_nodes(&nodes, self, 0);
@@ -186,7 +186,7 @@ static lt_status open_data_parallel(trainer_shared *s, const arguments *a, const
     const int64_t accum = a->training.grad_accum;
     lt_straggler_config late;
     bool on;
-    LT_TRY(lt_ranks_stragglers(&a->ranks, &late, &on));
+    LT_TRY(lt_ranks_parse_stragglers(&a->ranks, &late, &on));
     if (on && !r->comm)
         return lt_fail(LT_E_ARG,
                        "--%s: this is one process alone; start several with "
@@ -196,7 +196,7 @@ static lt_status open_data_parallel(trainer_shared *s, const arguments *a, const
         return check_reducer(m, c->compress);
     LT_TRY(lt_stragglers_check(&late, r->count, accum));
     lt_stragglers_configure(&late, r->count, accum, c);
-    LT_TRY(lt_data_parallel_new(&s->dp, averaging(s, r), &m->params, m->tape, c));
+    LT_TRY(lt_data_parallel_new(&s->dp, averaging_communicator(s, r), &m->params, m->tape, c));
     return on ? lt_stragglers_new(&s->stragglers, &late, s->dp, r->comm, accum) : LT_OK;
 }
 
@@ -261,7 +261,7 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
     return st;
 }
 
-void lt_trainer_note_alone(lt_run *run, const ranks_options *o, int ranks)
+void lt_trainer_note_single_rank(lt_run *run, const ranks_options *o, int ranks)
 {
     const struct {
         bool given;
@@ -273,7 +273,7 @@ void lt_trainer_note_alone(lt_run *run, const ranks_options *o, int ranks)
         {!o->overlap, "no-overlap"},
         {o->grad_comm_dtype != COMM_F32, "grad-comm-dtype"},
         {o->allreduce != ALLREDUCE_AUTO, "allreduce"},
-        {is_on(o->compress), "compress"},
+        {is_switched_on(o->compress), "compress"},
         {o->shard_optimizer, "shard-optimizer"},
         {o->comm_dtype != COMM_F32, "comm-dtype"},
         {o->communicate_params, "communicate-params"},
@@ -302,7 +302,7 @@ void lt_trainer_begin_compression(const trainer_shared *s, const ranks_options *
 }
 
 /* Returns true if each rank may update its shards in place: no other option shards the state over replicas. */
-static bool may_update_boxes(const arguments *a)
+static bool may_update_shards_in_place(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
     return !a->optim.family->divided && !o->shard_optimizer && !lt_ranks_has_balance(o)
@@ -311,15 +311,15 @@ static bool may_update_boxes(const arguments *a)
 }
 
 /* Makes an optimizer over whole parameters, unless it can update shards in place. */
-static lt_status make_placed(trainer_shared *s, lt_optim **optim, const lt_params **whole,
-                             arguments *a, lt_ranks *r)
+static lt_status make_mesh_optimizer(trainer_shared *s, lt_optim **optim, const lt_params **whole,
+                                     arguments *a, lt_ranks *r)
 {
     const lt_params *shards = *whole;
     lt_status st =
         lt_sharded_optim_new(&s->placed, shards, r->comm, lt_mesh_comm(r->mesh, LT_MESH_MODEL));
     r->same_failure = st == LT_E_ARG;
     LT_TRY(st);
-    if (may_update_boxes(a)) {
+    if (may_update_shards_in_place(a)) {
         LT_TRY(lt_trainer_open_optimizer(optim, a, shards, r->rank));
         if ((*optim)->ops->elementwise)
             return LT_OK;
@@ -330,14 +330,14 @@ static lt_status make_placed(trainer_shared *s, lt_optim **optim, const lt_param
 }
 
 /* Shards the optimizer's state over all ranks of the mesh. */
-static lt_status divide_placed(const trainer_shared *s, lt_optim *optim, const arguments *a,
-                               lt_ranks *r)
+static lt_status shard_mesh_optimizer(const trainer_shared *s, lt_optim *optim, const arguments *a,
+                                      lt_ranks *r)
 {
     const ranks_options *o = &a->ranks;
     lt_shard_config c = {
         .comm = r->comm, .dtype = dtypes[o->comm_dtype], .gather_params = o->communicate_params};
-    LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
-    const bool boxes = may_update_boxes(a) && optim->ops->elementwise;
+    LT_TRY(lt_ranks_parse_balance(o, &c.balance, &c.polynomial));
+    const bool boxes = may_update_shards_in_place(a) && optim->ops->elementwise;
     lt_status st = boxes ? lt_sharded_optim_attach_shards(s->placed, optim)
                          : lt_sharded_optim_attach(s->placed, optim, &c);
     r->same_failure = st == LT_E_ARG;
@@ -350,21 +350,21 @@ static lt_status divide(const trainer_shared *s, lt_optim *optim, const argument
 {
     const ranks_options *o = &a->ranks;
     if (s->placed)
-        return divide_placed(s, optim, a, r);
-    const bool alone = !r->comm || (s->local && lt_comm_size(averaging(s, r)) == 1);
+        return shard_mesh_optimizer(s, optim, a, r);
+    const bool alone = !r->comm || (s->local && lt_comm_size(averaging_communicator(s, r)) == 1);
     const bool scattered = o->shard_gradients || o->shard_params;
     if (alone && scattered) /* its norm is computed as with any number of ranks */
         return lt_optim_shard_gradients(optim, NULL);
     if (alone || (!a->optim.family->divided && !o->shard_optimizer && !o->shard_params))
         return LT_OK;
-    lt_shard_config c = {.comm = averaging(s, r),
+    lt_shard_config c = {.comm = averaging_communicator(s, r),
                          .group = (int)o->num_trainers_per_group,
                          .dtype = dtypes[o->comm_dtype],
                          .gather_params = o->communicate_params,
                          .shard_params = o->shard_params};
     const lt_shard_params_config units = {.unit_bytes = bucket_bytes(o),
                                           .no_prefetch = !o->overlap};
-    LT_TRY(lt_ranks_balance(o, &c.balance, &c.polynomial));
+    LT_TRY(lt_ranks_parse_balance(o, &c.balance, &c.polynomial));
     lt_status st = lt_optim_shard(optim, &c);
     if (!st && scattered)
         st = lt_optim_shard_gradients(optim, s->dp);
@@ -378,7 +378,7 @@ lt_status lt_trainer_share_optimizer(trainer_shared *s, lt_optim **optim, argume
                                      trainer_model *m)
 {
     const lt_params *params = &m->params; /* whole ones, or shards */
-    LT_TRY(r->mesh ? make_placed(s, optim, &params, a, r)
+    LT_TRY(r->mesh ? make_mesh_optimizer(s, optim, &params, a, r)
                    : lt_trainer_open_optimizer(optim, a, params, r->rank));
     LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups.param_group));
     return divide(s, *optim, a, r, m->tape);

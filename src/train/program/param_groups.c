@@ -20,19 +20,19 @@ static const lt_option rows[] = {
 /* clang-format on */
 OPTION_TABLE(lt_group_options, group_options, rows)
 
-static bool matches(const regex_t *pattern, const lt_param *param)
+static bool name_matches(const regex_t *pattern, const lt_param *param)
 {
     return !regexec(pattern, param->name, 0, NULL, 0);
 }
 
-static lt_status freeze(const lt_params *params, const char *text)
+static lt_status freeze_matching(const lt_params *params, const char *text)
 {
     regex_t pattern;
     size_t found = 0;
     LT_TRY(lt_pattern_compile("--freeze", text, &pattern));
     for (size_t i = 0; i < params->count; i++) {
         lt_param *p = params->item[i];
-        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+        if (!lt_param_is_trained(p) || !name_matches(&pattern, p))
             continue;
         p->frozen = true;
         found++;
@@ -68,7 +68,7 @@ static lt_status freeze_norms(const lt_params *params)
 lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patterns, bool norms)
 {
     for (size_t i = 0; i < patterns->count; i++)
-        LT_TRY(freeze(params, patterns->item[i]));
+        LT_TRY(freeze_matching(params, patterns->item[i]));
     if (norms)
         LT_TRY(freeze_norms(params));
     for (size_t i = 0; i < params->count; i++)
@@ -119,7 +119,7 @@ static lt_status apply_group(const lt_params *params, lt_optim *optim, double lr
     lt_status st = LT_OK;
     for (size_t i = 0; i < params->count && !st; i++) {
         const lt_param *p = params->item[i];
-        if (!lt_param_is_trained(p) || !matches(&pattern, p))
+        if (!lt_param_is_trained(p) || !name_matches(&pattern, p))
             continue;
         st = lt_optim_set_group(optim, p->name, group);
         found++;

@@ -45,10 +45,10 @@ void lt_folder_compare_options(const family_choice *choice, const lt_options *no
                                size_t size);
 /* Renames the run in --output to OUTPUT/old-N if --overwrite is set, or if it has no checkpoint to resume from.
  * `to` gets the new name; "" if nothing was renamed. */
-lt_status lt_folder_set_aside(const output_options *o, const lt_train_state *state, char *to,
-                              size_t size);
+lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state *state, char *to,
+                                   size_t size);
 /* Renames a file that an earlier start of a resumed run wrote to STEM.old-N.SUFFIX. */
-lt_status lt_folder_keep_file(const lt_train_state *state, const char *path);
+lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path);
 
 /* --- param_groups.c --- */
 
@@ -91,6 +91,6 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
 /* Returns statistics of the last step for its record; NaN where they do not apply. */
 enum { SHAMPOO_VALUES = 10 };
-void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);
+void lt_shampoo_step_metrics(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);
 
 #endif

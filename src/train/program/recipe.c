@@ -58,7 +58,7 @@ static const char *find_flag(const char *flag, int argc, char *const *argv)
     return found;
 }
 
-static lt_status load(lt_options *options, const char *folder, const char *name)
+static lt_status load_recipe(lt_options *options, const char *folder, const char *name)
 {
     char path[PATH_MAX], source[PATH_MAX], installed[PATH_MAX];
     snprintf(path, sizeof path, "%s", name);
@@ -129,7 +129,7 @@ lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, cha
     const char *name = find_flag("--recipe", argc, argv);
     const char *run = find_flag("--watch", argc, argv);
     if (name)
-        LT_TRY(load(options, folder, name));
+        LT_TRY(load_recipe(options, folder, name));
     if (run)
         LT_TRY(load_watched(options, run, find_flag("--watch-wait", argc, argv)));
     LT_TRY(lt_options_parse(options, argc, argv));

@@ -32,8 +32,8 @@ typedef struct sink {
     bool is_verbose; /* all lines are shown */
 } sink;
 
-static void say(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
-static void say(const sink *out, const char *fmt, ...)
+static void write_report_line(const sink *out, const char *fmt, ...) LT_PRINTF(2, 3);
+static void write_report_line(const sink *out, const char *fmt, ...)
 {
     char line[256];
     va_list args;
@@ -46,7 +46,7 @@ static void say(const sink *out, const char *fmt, ...)
         fprintf(out->file, "%s\n", line);
 }
 
-static void add(group *g, const lt_shampoo_block *b)
+static void add_block_to_group(group *g, const lt_shampoo_block *b)
 {
     g->shape = b->shape;
     g->count++;
@@ -74,7 +74,7 @@ static size_t count_blocks(const lt_optim *optim)
 }
 
 /* Groups blocks by shape, the most expensive first; returns the number of shapes. */
-static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *total)
+static size_t group_blocks_by_shape(const lt_optim *optim, size_t blocks, group *list, group *total)
 {
     size_t count = 0;
     for (size_t i = 0; i < blocks; i++) {
@@ -85,8 +85,8 @@ static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *
         while (k < count && !lt_shape_equal(list[k].shape, b.shape))
             k++;
         count += k == count;
-        add(&list[k], &b);
-        add(total, &b);
+        add_block_to_group(&list[k], &b);
+        add_block_to_group(total, &b);
     }
     qsort(list, count, sizeof *list, by_cost);
     return count;
@@ -95,13 +95,13 @@ static size_t collect(const lt_optim *optim, size_t blocks, group *list, group *
 static void show_groups(const sink *out, const group *list, size_t count)
 {
     char shape[LT_SHAPE_TEXT];
-    say(out, "  %-18s %6s %8s %12s %10s %12s", "shape", "blocks", "factors", "factors MiB",
-        "step ms", "refresh ms");
+    write_report_line(out, "  %-18s %6s %8s %12s %10s %12s", "shape", "blocks", "factors",
+                      "factors MiB", "step ms", "refresh ms");
     for (size_t i = 0; i < count; i++)
-        say(out, "  %-18s %6lld %8lld %12.2f %10.3f %12.2f", lt_shape_text(list[i].shape, shape),
-            (long long)list[i].count, (long long)list[i].factors,
-            (double)list[i].factor_bytes / mib, per_ms * list[i].step_ns,
-            per_ms * list[i].refresh_ns);
+        write_report_line(out, "  %-18s %6lld %8lld %12.2f %10.3f %12.2f",
+                          lt_shape_text(list[i].shape, shape), (long long)list[i].count,
+                          (long long)list[i].factors, (double)list[i].factor_bytes / mib,
+                          per_ms * list[i].step_ns, per_ms * list[i].refresh_ns);
 }
 
 /* Shows one line per rank, if the state is sharded. */
@@ -112,22 +112,24 @@ static void show_owners(const sink *out, const lt_optim *optim)
     int ranks = 0;
     for (; !lt_optim_shard_load(optim, ranks, &load); ranks++) {
         if (!ranks)
-            say(out, "  %-18s %6s %12s %20s %12s", "owner", "blocks", "state MiB",
-                "modelled ms a step", "gathers MiB");
-        say(out, "  rank %-13d %6lld %12.2f %20.3f %12.2f", ranks, (long long)load.parts,
-            (double)load.state_bytes / mib, per_ms * load.cost, (double)load.gather_bytes / mib);
+            write_report_line(out, "  %-18s %6s %12s %20s %12s", "owner", "blocks", "state MiB",
+                              "modelled ms a step", "gathers MiB");
+        write_report_line(out, "  rank %-13d %6lld %12.2f %20.3f %12.2f", ranks,
+                          (long long)load.parts, (double)load.state_bytes / mib, per_ms * load.cost,
+                          (double)load.gather_bytes / mib);
         sum += load.cost;
         most = load.cost > most ? load.cost : most;
     }
     if (ranks && sum > 0)
-        say(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
+        write_report_line(out, "  the busiest rank has %.3f times the mean", most * ranks / sum);
 }
 
-static void show(const sink *out, const lt_optim *optim, const group *total, const group *list,
-                 size_t count)
+static void show_report(const sink *out, const lt_optim *optim, const group *total,
+                        const group *list, size_t count)
 {
     double f = (double)lt_shampoo_settings(optim)->precondition_frequency;
-    say(out,
+    write_report_line(
+        out,
         "blocks: %lld with %lld factors, %.1f MiB of factors and inverse roots in %.1f MiB of state; "
         "modelled on one core: %.1f ms a step, %.1f ms a refresh, %.1f ms a step with 1/%g of it",
         (long long)total->count, (long long)total->factors, (double)total->factor_bytes / mib,
@@ -145,7 +147,7 @@ static lt_status open_file(const char *folder, FILE **file)
     if (!folder)
         return LT_OK;
     snprintf(path, sizeof path, "%s/blocks.txt", folder);
-    return lt_shared_stream(file, path, 'w');
+    return lt_shared_open_stream(file, path, 'w');
 }
 
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose)
@@ -156,18 +158,18 @@ lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is
     group total = {0}, *list = calloc(blocks ? blocks : 1, sizeof *list);
     if (!list)
         return lt_fail(LT_E_NOMEM, "blocks: no memory for %zu", blocks);
-    size_t count = collect(optim, blocks, list, &total);
+    size_t count = group_blocks_by_shape(optim, blocks, list, &total);
     sink out = {.run = run, .is_verbose = is_verbose};
     lt_status st = open_file(rank ? NULL : lt_run_folder(run), &out.file);
     if (!st)
-        show(&out, optim, &total, list, count);
+        show_report(&out, optim, &total, list, count);
     if (out.file && fclose(out.file) && !st)
         st = lt_fail(LT_E_IO, "%s/blocks.txt: %s", lt_run_folder(run), strerror(errno));
     free(list);
     return st;
 }
 
-void lt_shampoo_values(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES])
+void lt_shampoo_step_metrics(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES])
 {
     const double unknown = (double)NAN;
     const lt_shampoo_config *shampoo = lt_shampoo_settings(optim);

@@ -22,7 +22,7 @@ typedef struct choice {
     int64_t block;
 } choice;
 
-static choice as_flags_say(const lt_optim *optim, const arguments *args)
+static choice settings_of_flags(const lt_optim *optim, const arguments *args)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(optim);
     choice now = {.moments = (lt_state_dtype)args->training.state_dtype};
@@ -36,7 +36,7 @@ static choice as_flags_say(const lt_optim *optim, const arguments *args)
 }
 
 /* Advances to the next settings; false after the last. */
-static bool advance(choice *c)
+static bool next_smaller_settings(choice *c)
 {
     if (c->shampoo && c->factors == LT_STATE_F32 && !c->packed) {
         c->packed = true;
@@ -57,7 +57,8 @@ static bool advance(choice *c)
     return true;
 }
 
-static lt_status make(lt_optim **optim, arguments *args, const lt_params *params, const choice *c)
+static lt_status remake_optimizer(lt_optim **optim, arguments *args, const lt_params *params,
+                                  const choice *c)
 {
     lt_shampoo_config *settings = c->shampoo ? args->optim.settings : NULL;
     lt_optim_free(optim);
@@ -71,7 +72,7 @@ static lt_status make(lt_optim **optim, arguments *args, const lt_params *params
 }
 
 /* Returns the allowed bytes, for all ranks together, before sharding. */
-static double budget_of(const lt_params *params)
+static double adam_state_bytes(const lt_params *params)
 {
     double elements = 0;
     for (size_t i = 0; i < params->count; i++)
@@ -80,18 +81,19 @@ static double budget_of(const lt_params *params)
     return 2 * sizeof(float) * elements;
 }
 
-static lt_status fit(lt_optim **optim, arguments *args, const lt_params *params, int rank)
+static lt_status shrink_until_it_fits(lt_optim **optim, arguments *args, const lt_params *params,
+                                      int rank)
 {
-    const double mib = 0x1p20, budget = budget_of(params);
-    choice c = as_flags_say(*optim, args);
+    const double mib = 0x1p20, budget = adam_state_bytes(params);
+    choice c = settings_of_flags(*optim, args);
     while ((double)lt_optim_state_bytes(*optim) > budget) {
-        if (!advance(&c))
+        if (!next_smaller_settings(&c))
             return lt_fail(
                 LT_E_ARG,
                 "--state-memory adam: %s needs at least %.1f MiB, Adam's moments take %.1f "
                 "MiB",
                 lt_optim_name(*optim), (double)lt_optim_state_bytes(*optim) / mib, budget / mib);
-        LT_TRY(make(optim, args, params, &c));
+        LT_TRY(remake_optimizer(optim, args, params, &c));
     }
     if (rank)
         return LT_OK;
@@ -111,5 +113,6 @@ lt_status lt_trainer_open_optimizer(lt_optim **optim, arguments *args, const lt_
     const training_options *o = &args->training;
     LT_TRY(lt_optim_flags_make(optim, &args->optim, params));
     LT_TRY(lt_optim_set_state_dtype(*optim, (lt_state_dtype)o->state_dtype));
-    return o->state_memory == STATE_MEMORY_ADAM ? fit(optim, args, params, rank) : LT_OK;
+    return o->state_memory == STATE_MEMORY_ADAM ? shrink_until_it_fits(optim, args, params, rank)
+                                                : LT_OK;
 }

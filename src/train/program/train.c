@@ -127,7 +127,7 @@ static lt_status open_input(parts *p)
     loader.size = p->ranks.count;
     loader.drop_last = true;
     loader.max_batches = in->batches_per_epoch;
-    LT_TRY(lt_train_input_agree(in, &p->ranks));
+    LT_TRY(lt_train_input_check_ranks(in, &p->ranks));
     return lt_loader_new(&in->loader, c->train, c->device, &loader);
 }
 
@@ -153,7 +153,7 @@ static lt_checkpoint_parts checkpoint_of(const parts *p)
                                .dp = p->dp,
                                .metadata = c->metadata,
                                .metadata_count = c->metadata_count};
-    lt_train_state_parts(&p->state, &all);
+    lt_train_state_add_averages(&p->state, &all);
     return all;
 }
 
@@ -208,11 +208,11 @@ static lt_status open_run(parts *p)
 {
     const lt_train_config *c = p->config;
     lt_run_config run = {.progress = c->progress};
-    lt_train_describe(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
-                      p->schedule.steps_per_epoch, p->total_steps);
+    lt_train_fill_run_config(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
+                             p->schedule.steps_per_epoch, p->total_steps);
     LT_TRY(lt_run_open(&p->run, c->output, &run));
     return p->state.folder[0]
-               ? lt_train_resumed(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")
+               ? lt_train_log_resume(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")
                : LT_OK;
 }
 
@@ -286,7 +286,7 @@ static lt_status run_loop(parts *p)
 
 static void close_parts(parts *p, lt_status failure)
 {
-    lt_ranks_leave(&p->ranks, failure);
+    lt_ranks_abort_others(&p->ranks, failure);
     lt_run_close(&p->run);
     lt_loader_free(&p->input.loader);
     lt_train_step_free(&p->step);

@@ -109,7 +109,7 @@ static lt_status load_model(lt_trainer *t, const char *path)
     if (!c->options)
         LT_TRY(lt_family_open_options(c));
     LT_TRY(lt_family_infer(c, path, &found, &c->spec));
-    LT_TRY(lt_family_adopt(c, &found, path, lt_options_is_set));
+    LT_TRY(lt_family_set_options(c, &found, path, lt_options_is_set));
     c->spec.is_loaded = true;
     LT_TRY(c->family->make(&t->model.network, t->model.device, c->config, &c->spec));
     LT_TRY(lt_module_params(t->model.network, &t->model.params));

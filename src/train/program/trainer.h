@@ -82,7 +82,7 @@ lt_status lt_trainer_open_ranks(lt_ranks *ranks, int *workers, lt_device *device
                                 const command_line *line);
 /* Notes flags that differ from their defaults and have no effect on one rank; --shard-gradients and --shard-params have:
  * they change the order in which the gradient's norm is summed. */
-void lt_trainer_note_alone(lt_run *run, const ranks_options *options, int ranks);
+void lt_trainer_note_single_rank(lt_run *run, const ranks_options *options, int ranks);
 
 /* data.c */
 lt_status lt_trainer_open_data(lt_trainer *t);

@@ -37,7 +37,7 @@ static lt_checkpoint_parts parts_of(const training *w, lt_metadata entry[LT_TRAI
                                  .metadata = entry,
                                  .metadata_count =
                                      p->metadata ? p->metadata(t->line.context, t, entry) : 0};
-    lt_train_state_parts(&t->state, &parts);
+    lt_train_state_add_averages(&t->state, &parts);
     return parts;
 }
 
@@ -188,7 +188,7 @@ static int step_values(void *context, lt_metric out[LOOP_VALUES])
     const lt_trainer *t = &w->t;
     const lt_trainer_program *p = t->line.program;
     const int own = p->step_values ? p->step_values(t->line.context, t, out) : 0;
-    lt_shampoo_values(t->optim, t->ranks.comm != NULL, out + own);
+    lt_shampoo_step_metrics(t->optim, t->ranks.comm != NULL, out + own);
     out[own + SHAMPOO_VALUES] = (lt_metric){"muon_seconds", lt_muon_seconds(t->optim)};
     return own + SHAMPOO_VALUES + 1;
 }
@@ -365,7 +365,7 @@ static int fail_on_rank(lt_trainer *t, lt_status st)
                 lt_error_message());
     else if (!t->ranks.rank)
         (void)fail(t, EXIT_ERROR);
-    lt_ranks_leave(&t->ranks, st);
+    lt_ranks_abort_others(&t->ranks, st);
     return lt_trainer_exit_status(t, st);
 }
 

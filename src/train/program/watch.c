@@ -20,7 +20,7 @@ typedef struct news {
 } news;
 
 /* Looks for the next checkpoint to evaluate, on rank 0. */
-static lt_status look(lt_watch *watch, news *out)
+static lt_status find_next_checkpoint(lt_watch *watch, news *out)
 {
     out->stop = lt_signals_seen(NULL);
     lt_status st = out->stop ? LT_OK : lt_watch_next(watch, &out->found);
@@ -28,7 +28,7 @@ static lt_status look(lt_watch *watch, news *out)
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status tell(lt_ranks *ranks, news *n)
+static lt_status broadcast_news(lt_ranks *ranks, news *n)
 {
     char *all;
     size_t bytes;
@@ -47,8 +47,8 @@ static lt_status wait_for_next(trainer_watching *w, lt_ranks *ranks, bool *over)
     news n = {0};
     for (;;) {
         if (!ranks->rank)
-            LT_TRY(look(w->watch, &n));
-        LT_TRY(tell(ranks, &n));
+            LT_TRY(find_next_checkpoint(w->watch, &n));
+        LT_TRY(broadcast_news(ranks, &n));
         *over = n.ended || n.stop;
         ranks->stop = n.stop;
         w->found = n.found;
@@ -78,7 +78,8 @@ typedef struct findings {
     double seconds;
 } findings;
 
-static lt_status evaluate(const lt_watched *found, lt_trainer *t, lt_share *share, findings *f)
+static lt_status evaluate_raw_and_averaged(const lt_watched *found, lt_trainer *t, lt_share *share,
+                                           findings *f)
 {
     const lt_task_ops *task = t->line.program->task;
     const lt_evaluator evaluator = lt_trainer_evaluator(t, share);
@@ -103,7 +104,8 @@ static lt_status evaluate(const lt_watched *found, lt_trainer *t, lt_share *shar
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status record(const trainer_watching *w, const lt_trainer *t, const findings *f)
+static lt_status record_evaluation(const trainer_watching *w, const lt_trainer *t,
+                                   const findings *f)
 {
     const arguments *a = &t->line.args;
     const char *id = w->watch ? lt_watch_run(w->watch) : "";
@@ -137,9 +139,9 @@ static lt_status evaluate_one(const trainer_watching *w, lt_trainer *t, lt_share
     lt_run **run = &t->output.run;
     findings f = {.seconds = 0};
     LT_TRY(lt_run_open(run, NULL, &c));
-    LT_TRY(evaluate(&w->found, t, share, &f));
+    LT_TRY(evaluate_raw_and_averaged(&w->found, t, share, &f));
     lt_run_close(run); /* erases its bar before the record's line */
-    return t->ranks.stop ? LT_OK : record(w, t, &f);
+    return t->ranks.stop ? LT_OK : record_evaluation(w, t, &f);
 }
 
 lt_status lt_trainer_watch(trainer_watching *w, lt_trainer *t, lt_share *share)

@@ -57,7 +57,7 @@ int64_t lt_run_step_of(const char *name)
 }
 
 /* Joins a path; false, with errno set, if it is too long. */
-static bool join(char path[PATH_MAX], const char *folder, const char *name)
+static bool join_path(char path[PATH_MAX], const char *folder, const char *name)
 {
     errno = ENAMETOOLONG;
     return snprintf(path, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
@@ -68,13 +68,13 @@ static int64_t size_of(const char *folder, const char *name)
 {
     char path[PATH_MAX];
     struct stat info;
-    return join(path, folder, name) && !stat(path, &info) ? (int64_t)info.st_size : -1;
+    return join_path(path, folder, name) && !stat(path, &info) ? (int64_t)info.st_size : -1;
 }
 
 static bool has_checkpoints(const char *folder)
 {
     char path[PATH_MAX];
-    DIR *dir = join(path, folder, "checkpoints") ? opendir(path) : NULL;
+    DIR *dir = join_path(path, folder, "checkpoints") ? opendir(path) : NULL;
     const struct dirent *entry;
     bool found = false;
     while (dir && !found && (entry = readdir(dir)))
@@ -92,7 +92,7 @@ bool lt_run_is_used(const char *folder)
            || has_checkpoints(folder);
 }
 
-static bool is_of_a_run(const char *name)
+static bool is_run_file_name(const char *name)
 {
     static const char *const names[] = {
         "config.yaml", "env.json",          "metrics.jsonl", "bad_images.txt", "blocks.txt",
@@ -105,7 +105,7 @@ static bool is_of_a_run(const char *name)
 }
 
 /* Makes the first free folder OLD-N. */
-static lt_status make_place(const char *folder, char *to, size_t size)
+static lt_status make_old_folder(const char *folder, char *to, size_t size)
 {
     enum { MOST = 100000 };
     for (int n = 1; n < MOST; n++) {
@@ -119,12 +119,12 @@ static lt_status make_place(const char *folder, char *to, size_t size)
     return lt_fail(LT_E_IO, "%s: %s", to, strerror(errno));
 }
 
-static lt_status move(const char *folder, const char *name, char *to, size_t size)
+static lt_status move_to_old_folder(const char *folder, const char *name, char *to, size_t size)
 {
     char from[PATH_MAX], there[PATH_MAX];
     if (!*to)
-        LT_TRY(make_place(folder, to, size));
-    if (join(from, folder, name) && join(there, to, name) && !rename(from, there))
+        LT_TRY(make_old_folder(folder, to, size));
+    if (join_path(from, folder, name) && join_path(there, to, name) && !rename(from, there))
         return LT_OK;
     return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
 }
@@ -138,8 +138,8 @@ lt_status lt_run_set_aside(const char *folder, char *to, size_t size)
     lt_status st = LT_OK;
     const struct dirent *entry;
     while (!st && (entry = readdir(dir)))
-        if (is_of_a_run(entry->d_name))
-            st = move(folder, entry->d_name, to, size);
+        if (is_run_file_name(entry->d_name))
+            st = move_to_old_folder(folder, entry->d_name, to, size);
     closedir(dir);
     return st;
 }

@@ -37,7 +37,7 @@ static lt_status io_error(const char *path)
 }
 
 /* Fails with the holder's text, which may be missing if the holder has not written it yet. */
-static lt_status is_held(const lt_run_lock *l)
+static lt_status fail_held_by_other(const lt_run_lock *l)
 {
     char text[HOLDER] = "", shown[2 * HOLDER];
     ssize_t bytes = pread(l->file, text, sizeof text - 1, 0);
@@ -62,7 +62,7 @@ static lt_status write_holder(const lt_run_lock *l)
 }
 
 /* Returns true if the path still names the open file, which its last holder may have removed. */
-static bool has_name(const lt_run_lock *l)
+static bool is_still_at_path(const lt_run_lock *l)
 {
     struct stat own, named;
     return !fstat(l->file, &own) && !lstat(l->path, &named) && own.st_ino == named.st_ino
@@ -82,11 +82,11 @@ static lt_status try_lock(lt_run_lock *l)
 {
     LT_TRY(lt_shared_open(&l->file, l->path, O_RDWR | O_CREAT, 0666));
     if (!set_lock(l->file)) {
-        l->is_locked = has_name(l);
+        l->is_locked = is_still_at_path(l);
         return LT_OK;
     }
     if (errno == EAGAIN || errno == EACCES)
-        return is_held(l);
+        return fail_held_by_other(l);
     lt_log(LT_LOG_WARN, "train",
            "%s: cannot be locked (%s): make sure that no other process writes to %s", l->path,
            strerror(errno), l->folder);
@@ -134,7 +134,7 @@ lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_l
     if (!st && (!c->comm || lt_comm_rank(c->comm) == 0))
         st = open_on_rank_0(l, folder, c);
     if (c->comm)
-        st = lt_comm_agree(c->comm, st);
+        st = lt_comm_agree_on_status(c->comm, st);
     if (st)
         lt_run_lock_close(&l);
     else
@@ -148,7 +148,7 @@ bool lt_run_lock_is_held(const char *folder)
     char *path = lt_format("%s/lock", folder);
     struct stat info;
     int file = -1;
-    const bool asked = path && !lt_file_descriptor(&file, &info, path)
+    const bool asked = path && !lt_file_open_descriptor(&file, &info, path)
                        && (!fcntl(file, F_OFD_GETLK, &whole)
                            || (errno == EINVAL && !fcntl(file, F_GETLK, &whole)));
     if (file >= 0)
@@ -162,7 +162,7 @@ void lt_run_lock_close(lt_run_lock **lock)
     lt_run_lock *l = *lock;
     if (!l)
         return;
-    if (l->is_locked && has_name(l))
+    if (l->is_locked && is_still_at_path(l))
         unlink(l->path);
     close_file(l);
     if (l->made_folder)

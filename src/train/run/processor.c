@@ -13,13 +13,13 @@
 
 enum { TEXT = 128 };
 
-static const char *isa(char *text, size_t size)
+static const char *device_isa(char *text, size_t size)
 {
     snprintf(text, size, "%s", lt_device_isa());
     return text;
 }
 
-static const char *kernels(char *text, size_t size)
+static const char *selected_kernels(char *text, size_t size)
 {
     snprintf(text, size, "%s", lt_device_conv_kernels());
     return text;
@@ -31,8 +31,8 @@ static const struct {
 } members[] = {
     {"cpu", lt_machine_cpu},
     {"cpu_model", lt_machine_cpu_model},
-    {"cpu_isa", isa},
-    {"cpu_kernels", kernels},
+    {"cpu_isa", device_isa},
+    {"cpu_kernels", selected_kernels},
 };
 
 enum { MEMBERS = sizeof members / sizeof *members };

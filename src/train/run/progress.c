@@ -18,7 +18,7 @@ static const double REDRAW_SECONDS = 0.1;
 static const double NEWEST = 0.05;
 
 /* Returns the terminal's width, read at each drawing, so that a resized window needs no signal handler. */
-static int columns(FILE *out)
+static int terminal_width(FILE *out)
 {
     const char *text = getenv("COLUMNS");
     long width = text ? strtol(text, NULL, 10) : 0;
@@ -74,27 +74,28 @@ size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *te
     return bytes < 0 ? 0 : (size_t)bytes < size ? (size_t)bytes : size - 1;
 }
 
-static void smooth(double *mean, double value, double weight)
+static void update_moving_average(double *mean, double value, double weight)
 {
     if (!isfinite(value)) /* a skipped step's loss */
         return;
     *mean = isnan(*mean) ? value : *mean + weight * (value - *mean);
 }
 
-static void update(lt_bar *bar, const lt_run_step_record *r)
+static void update_averages(lt_bar *bar, const lt_run_step_record *r)
 {
     const double weight = fmax(NEWEST, 1.0 / (double)++bar->smoothed);
     for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
-        smooth(&bar->metric[i], r->metric[i].value, weight);
+        update_moving_average(&bar->metric[i], r->metric[i].value, weight);
     if (r->seconds > 0) {
-        smooth(&bar->step_samples, (double)r->samples, weight);
-        smooth(&bar->step_seconds, r->seconds, weight);
-        smooth(&bar->step_wait, r->data_seconds, weight);
+        update_moving_average(&bar->step_samples, (double)r->samples, weight);
+        update_moving_average(&bar->step_seconds, r->seconds, weight);
+        update_moving_average(&bar->step_wait, r->data_seconds, weight);
     }
 }
 
 /* Formats "loss 2.31  top-1 41.2 %  310 img/s  data 3 %  eta 4:10". */
-static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text, size_t size)
+static void format_metrics_and_eta(const lt_bar *bar, const lt_run_step_record *r, char *text,
+                                   size_t size)
 {
     char eta[32], one[64];
     size_t used = 0;
@@ -121,7 +122,7 @@ static void describe(const lt_bar *bar, const lt_run_step_record *r, char *text,
 }
 
 /* Erases the drawn bar. */
-static void erase(lt_bar *bar)
+static void erase_bar(lt_bar *bar)
 {
     if (bar->is_drawn)
         fputs("\r\033[K", bar->out);
@@ -129,16 +130,16 @@ static void erase(lt_bar *bar)
 }
 
 /* Draws one line, cut to the window, as a wrapped line could not be erased. */
-static void draw(lt_bar *bar, const char *head, double share, const char *tail)
+static void draw_bar(lt_bar *bar, const char *head, double share, const char *tail)
 {
     char cells[BAR_CELLS + 1] = "", line[1024];
-    int full = (int)(share * BAR_CELLS + 0.5), width = columns(bar->out) - 1;
+    int full = (int)(share * BAR_CELLS + 0.5), width = terminal_width(bar->out) - 1;
     for (int i = 0; i < BAR_CELLS; i++)
         cells[i] = i < full ? '#' : '.';
     int bytes = snprintf(line, sizeof line, "%s [%s] %3.0f %%  %s", head, cells, 100 * share, tail);
     if (bytes > width)
         line[width > 0 ? width : 0] = 0;
-    erase(bar);
+    erase_bar(bar);
     fprintf(bar->out, bar->color ? "\033[36m%s\033[0m" : "%s", line);
     fflush(bar->out);
     bar->is_drawn = true;
@@ -166,16 +167,16 @@ void lt_bar_step(lt_bar *bar, const lt_run_step_record *r)
     if (!bar->is_on)
         return;
     char head[64], tail[256];
-    update(bar, r);
+    update_averages(bar, r);
     bool is_last = r->step == bar->total_steps;
     if (bar->is_bar && !is_last && lt_clock_seconds() - bar->drawn < REDRAW_SECONDS)
         return;
     if (!bar->is_bar && r->step != 1 && r->step % bar->log_every != 0 && !is_last)
         return;
     head_text(bar, r, head, sizeof head);
-    describe(bar, r, tail, sizeof tail);
+    format_metrics_and_eta(bar, r, tail, sizeof tail);
     if (bar->is_bar) {
-        draw(bar, head, epoch_share(bar, r), tail);
+        draw_bar(bar, head, epoch_share(bar, r), tail);
         return;
     }
     if (bar->total_steps)
@@ -191,21 +192,21 @@ void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total)
     if (!bar->is_on || !bar->is_bar
         || (done < total && lt_clock_seconds() - bar->drawn < REDRAW_SECONDS))
         return;
-    draw(bar, name, total > 0 ? fmin(1, (double)done / (double)total) : 0, "");
+    draw_bar(bar, name, total > 0 ? fmin(1, (double)done / (double)total) : 0, "");
 }
 
 void lt_bar_line(lt_bar *bar, const char *text)
 {
     if (!bar->is_on)
         return;
-    erase(bar);
+    erase_bar(bar);
     fprintf(bar->out, "%s\n", text);
     fflush(bar->out);
 }
 
 void lt_bar_clear(lt_bar *bar)
 {
-    erase(bar);
+    erase_bar(bar);
     fflush(bar->out);
 }
 

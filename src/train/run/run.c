@@ -52,7 +52,7 @@ static lt_status open_file(const lt_run *run, const char *name, FILE **out)
     char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
         return LT_E_NOMEM;
-    lt_status st = lt_shared_stream(out, path, 'a');
+    lt_status st = lt_shared_open_stream(out, path, 'a');
     lt_free(path);
     return st;
 }
@@ -170,7 +170,7 @@ void lt_run_close(lt_run **r)
 }
 
 /* Writes a number that is not NaN. Infinity becomes null, as JSON has no other way. */
-static void put(lt_run *run, const char *key, double value)
+static void put_number(lt_run *run, const char *key, double value)
 {
     if (!isnan(value))
         lt_json_put_number(&run->line, key, value);
@@ -182,13 +182,13 @@ static lt_status put_board(lt_run *run, const char *tag, int64_t step, double va
                                        : LT_OK;
 }
 
-static lt_status put_all(lt_run *run, const char *group, int64_t step, const lt_metric *metric,
-                         size_t count)
+static lt_status put_metrics(lt_run *run, const char *group, int64_t step, const lt_metric *metric,
+                             size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         char tag[128];
         snprintf(tag, sizeof tag, "%s/%s", group, metric[i].name);
-        put(run, metric[i].name, metric[i].value);
+        put_number(run, metric[i].name, metric[i].value);
         LT_TRY(put_board(run, tag, step, metric[i].value));
     }
     return LT_OK;
@@ -247,11 +247,11 @@ lt_status lt_run_step(lt_run *run, const lt_run_step_record *r)
     begin_line(run, "step");
     lt_json_put_integer(&run->line, "step", r->step);
     lt_json_put_integer(&run->line, "epoch", r->epoch);
-    LT_TRY(put_all(run, "train", r->step, r->metric, r->metrics));
-    LT_TRY(put_all(run, "train", r->step, &lr, 1));
-    LT_TRY(put_all(run, "speed", r->step, speed, sizeof speed / sizeof *speed));
-    put(run, "seconds", r->seconds);
-    LT_TRY(put_all(run, "train", r->step, r->extra, r->extra_count));
+    LT_TRY(put_metrics(run, "train", r->step, r->metric, r->metrics));
+    LT_TRY(put_metrics(run, "train", r->step, &lr, 1));
+    LT_TRY(put_metrics(run, "speed", r->step, speed, sizeof speed / sizeof *speed));
+    put_number(run, "seconds", r->seconds);
+    LT_TRY(put_metrics(run, "train", r->step, r->extra, r->extra_count));
     return write_line(run);
 }
 
@@ -279,9 +279,9 @@ lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_record *r)
     begin_line(run, r->is_evaluation ? "evaluation" : "epoch");
     lt_json_put_integer(&run->line, "epoch", r->epoch);
     lt_json_put_integer(&run->line, "step", r->step);
-    LT_TRY(put_all(run, "epoch", r->step, r->metric, r->metrics));
-    LT_TRY(put_all(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
-    LT_TRY(put_all(run, "epoch", r->step, r->extra, r->extra_count));
+    LT_TRY(put_metrics(run, "epoch", r->step, r->metric, r->metrics));
+    LT_TRY(put_metrics(run, "epoch", r->step, seconds, sizeof seconds / sizeof *seconds));
+    LT_TRY(put_metrics(run, "epoch", r->step, r->extra, r->extra_count));
     LT_TRY(write_line(run));
     return fsync(fileno(run->metrics)) && errno != EINVAL ? io_error(run, run->records) : LT_OK;
 }
@@ -312,7 +312,7 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
 }
 
 /* Adds a line of bad_images.txt to the known ones; returns false if an earlier epoch or evaluation had it. */
-static bool is_new(lt_run *run, const char *line)
+static bool remember_if_new_bad_image(lt_run *run, const char *line)
 {
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, line);
     for (size_t i = 0; i < run->bad_count; i++)
@@ -335,7 +335,7 @@ static void remember_bad_images(lt_run *run)
     size_t capacity = 0;
     for (ssize_t bytes; file && (bytes = getline(&line, &capacity, file)) > 0;) {
         line[bytes - (line[bytes - 1] == '\n')] = 0;
-        (void)is_new(run, line);
+        (void)remember_if_new_bad_image(run, line);
     }
     if (file)
         fclose(file);
@@ -361,7 +361,7 @@ lt_status lt_run_bad_image(lt_run *run, const char *description)
     if (run->folder && !run->bad_count)
         remember_bad_images(run);
     lt_text_line(line, sizeof line, description); /* a file's name may have a newline */
-    if (!is_new(run, line) || !run->folder)
+    if (!remember_if_new_bad_image(run, line) || !run->folder)
         return LT_OK;
     if (!run->bad_images)
         LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));

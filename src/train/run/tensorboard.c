@@ -49,7 +49,7 @@ static void put_little(unsigned char *to, uint64_t bits, int bytes)
 }
 
 /* Returns the masked checksum: plain checksums of data that contains checksums are weak. */
-static uint32_t masked(const void *data, size_t bytes)
+static uint32_t masked_checksum(const void *data, size_t bytes)
 {
     uint32_t crc = lt_crc32c(0, data, bytes);
     return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
@@ -62,8 +62,8 @@ static lt_status write_event(lt_tensorboard *b, lt_protobuf_writer *event)
     unsigned char head[LENGTH + SUM], tail[SUM];
     lt_status st = event->failed ? LT_E_NOMEM : LT_OK;
     put_little(head, event->size, LENGTH);
-    put_little(head + LENGTH, masked(head, LENGTH), SUM);
-    put_little(tail, masked(event->bytes, event->size), SUM);
+    put_little(head + LENGTH, masked_checksum(head, LENGTH), SUM);
+    put_little(tail, masked_checksum(event->bytes, event->size), SUM);
     if (!st
         && (fwrite(head, 1, sizeof head, b->file) != sizeof head
             || fwrite(event->bytes, 1, event->size, b->file) != event->size
@@ -97,7 +97,7 @@ lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t 
         host[0] = 0;
     b->path = lt_format("%s/events.out.tfevents.%010lld.%s.%ld", folder, (long long)time(NULL),
                         host, (long)getpid());
-    lt_status st = b->path ? lt_shared_stream(&b->file, b->path, 'a') : LT_E_NOMEM;
+    lt_status st = b->path ? lt_shared_open_stream(&b->file, b->path, 'a') : LT_E_NOMEM;
     if (!st)
         st = write_start(b, step);
     if (st)

@@ -74,8 +74,8 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
     return want == LT_I64 ? check_counts(e, path) : LT_OK;
 }
 
-static lt_status check_box(const lt_safetensors_entry *e, const char *path, const lt_tensor *tensor,
-                           const lt_place *place)
+static lt_status check_shape_and_dtype(const lt_safetensors_entry *e, const char *path,
+                                       const lt_tensor *tensor, const lt_place *place)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
@@ -88,11 +88,11 @@ static lt_status check_box(const lt_safetensors_entry *e, const char *path, cons
 lt_status lt_entry_load(const lt_safetensors_entry *e, const char *path, lt_tensor *tensor,
                         const lt_place *place, bool write)
 {
-    return write ? write_entry(e, tensor, place) : check_box(e, path, tensor, place);
+    return write ? write_entry(e, tensor, place) : check_shape_and_dtype(e, path, tensor, place);
 }
 
-static lt_status write_share(const lt_safetensors_entry *const *e, int count, int parts,
-                             lt_tensor *tensor)
+static lt_status write_mean_of_entries(const lt_safetensors_entry *const *e, int count, int parts,
+                                       lt_tensor *tensor)
 {
     const size_t bytes = lt_tensor_bytes(tensor);
     void *host = lt_alloc_aligned(64, bytes);
@@ -109,13 +109,13 @@ static lt_status write_share(const lt_safetensors_entry *const *e, int count, in
     return st;
 }
 
-lt_status lt_entry_load_share(const lt_safetensors_entry *const *e, int count, int parts,
-                              const char *path, lt_tensor *tensor, bool write)
+lt_status lt_entry_load_mean(const lt_safetensors_entry *const *e, int count, int parts,
+                             const char *path, lt_tensor *tensor, bool write)
 {
     for (int k = 0; k < count && !write; k++)
         if (e[k])
-            LT_TRY(check_box(e[k], path, tensor, NULL));
-    return write ? write_share(e, count, parts, tensor) : LT_OK;
+            LT_TRY(check_shape_and_dtype(e[k], path, tensor, NULL));
+    return write ? write_mean_of_entries(e, count, parts, tensor) : LT_OK;
 }
 
 /* Checks an entry of another shape by rules->config.fit. */
@@ -139,7 +139,7 @@ static lt_status check_entry(const lt_safetensors_entry *e, const char *path, co
                              const lt_weights_rules *rules)
 {
     return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
-                                  : check_box(e, path, p->value, p->place);
+                                  : check_shape_and_dtype(e, path, p->value, p->place);
 }
 
 static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
@@ -186,7 +186,8 @@ static bool is_skipped(const char *name, const lt_weights_rules *rules)
 }
 
 /* Writes name with `from` replaced by `to`; false if absent or too long. */
-static bool replace(char out[NAME_BYTES], const char *name, const char *from, const char *to)
+static bool replace_in_name(char out[NAME_BYTES], const char *name, const char *from,
+                            const char *to)
 {
     const char *at = strstr(name, from);
     return at
@@ -201,7 +202,7 @@ static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const 
     char name[NAME_BYTES];
     const lt_safetensors_entry *e = lt_safetensors_find(file, p->name);
     for (const lt_weights_alias *a = rules->config.alias; !e && a && a->name; a++)
-        if (replace(name, p->name, a->name, a->in_file))
+        if (replace_in_name(name, p->name, a->name, a->in_file))
             e = lt_safetensors_find(file, name);
     if (!e && rules->config.prefix
         && snprintf(name, sizeof name, "%s%s", rules->config.prefix, p->name) < NAME_BYTES)
@@ -226,7 +227,7 @@ static bool is_expected(const char *name, const lt_params *params, const lt_weig
     const char *prefix = rules->config.prefix;
     char renamed[NAME_BYTES];
     for (const lt_weights_alias *a = rules->config.alias; a && a->name; a++)
-        if (replace(renamed, name, a->in_file, a->name) && lt_params_find(params, renamed))
+        if (replace_in_name(renamed, name, a->in_file, a->name) && lt_params_find(params, renamed))
             return true;
     if (is_skipped(name, rules) || lt_params_find(params, name) || is_unread(name, rules))
         return true;

@@ -23,8 +23,8 @@ LT_MUST_CHECK lt_status lt_weights_apply(const lt_safetensors *file, const lt_pa
 LT_MUST_CHECK lt_status lt_entry_load(const lt_safetensors_entry *entry, const char *path,
                                       lt_tensor *tensor, const lt_place *place, bool write);
 /* Loads the sum of `count` entries divided by `parts`; a NULL entry counts as zeros. */
-LT_MUST_CHECK lt_status lt_entry_load_share(const lt_safetensors_entry *const *entry, int count,
-                                            int parts, const char *path, lt_tensor *tensor,
-                                            bool write);
+LT_MUST_CHECK lt_status lt_entry_load_mean(const lt_safetensors_entry *const *entry, int count,
+                                           int parts, const char *path, lt_tensor *tensor,
+                                           bool write);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct coupled {
     int order, p, q; /* series terms; exponent q/p of the active items */
 } coupled;
 
-bool lt_root_ratio(double exponent, int *p, int *q)
+bool lt_root_exponent_as_ratio(double exponent, int *p, int *q)
 {
     for (*q = 1; *q <= 8; ++*q) {
         *p = (int)lround(*q / exponent);
@@ -70,7 +70,7 @@ static lt_status make_series(coupled *c)
 }
 
 /* E = I - M; items that have converged or no longer improve become inactive. */
-static lt_status measure(coupled *c, int step, double tolerance)
+static lt_status measure_errors(coupled *c, int step, double tolerance)
 {
     lt_work_matrices *s = &c->work;
     LT_TRY(lt_work_combine(s, E, -1, NULL, M, 0));
@@ -89,13 +89,13 @@ static lt_status measure(coupled *c, int step, double tolerance)
     return LT_OK;
 }
 
-static lt_status iterate(coupled *c)
+static lt_status run_coupled_iteration(coupled *c)
 {
     lt_work_matrices *s = &c->work;
     const int steps = c->set->config->solver_iterations;
     const double tolerance = c->set->dtype == LT_F64 ? 1e-10 : 1e-6;
     for (int step = 0; step <= (steps ? steps : MOST_STEPS); step++) {
-        LT_TRY(measure(c, step, tolerance));
+        LT_TRY(measure_errors(c, step, tolerance));
         if (!lt_work_any_active(s))
             break;
         LT_TRY(make_series(c));
@@ -109,7 +109,7 @@ static lt_status iterate(coupled *c)
 }
 
 /* Activates the items with this exponent. */
-static void choose(coupled *c, double exponent)
+static void activate_exponent(coupled *c, double exponent)
 {
     for (size_t i = 0; i < c->set->count; i++)
         c->work.active[i] = c->set->item[i].job->exponent == exponent;
@@ -119,10 +119,10 @@ static lt_status solve_exponent(coupled *c, double exponent)
 {
     lt_work_matrices *s = &c->work;
     const lt_root_set *set = c->set;
-    if (!lt_root_ratio(exponent, &c->p, &c->q))
+    if (!lt_root_exponent_as_ratio(exponent, &c->p, &c->q))
         return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is not a ratio of small integers",
                        exponent);
-    choose(c, exponent);
+    activate_exponent(c, exponent);
     LT_TRY(lt_work_norms(s, -1));
     /* Newton converges for eigenvalues of M below p + 1, a longer series below 2. Scale the norm to the middle of
      * the first interval, or to 1. */
@@ -132,8 +132,8 @@ static lt_status solve_exponent(coupled *c, double exponent)
     LT_TRY(lt_work_load(s, M, c->work.scale));
     LT_TRY(lt_work_combine(s, X, 0, NULL, M, 0));
     LT_TRY(lt_work_add_identity(s, X, 1));
-    LT_TRY(iterate(c));
-    choose(c, exponent);
+    LT_TRY(run_coupled_iteration(c));
+    activate_exponent(c, exponent);
     LT_TRY(raise_to(c, X, c->q));
     for (size_t i = 0; i < set->count; i++)
         c->work.scale[i] = pow(c->work.scale[i], exponent);
@@ -141,7 +141,7 @@ static lt_status solve_exponent(coupled *c, double exponent)
 }
 
 /* Solves each exponent once, in the order of the items. */
-static lt_status solve(coupled *c)
+static lt_status solve_each_exponent(coupled *c)
 {
     const lt_root_set *set = c->set;
     for (size_t i = 0; i < set->count; i++) {
@@ -160,7 +160,7 @@ lt_status lt_root_coupled(const lt_root_set *set, int order)
     coupled c = {.set = set, .order = order};
     lt_status st = lt_work_open(&c.work, set, BUFFERS);
     if (!st)
-        st = solve(&c);
+        st = solve_each_exponent(&c);
     lt_work_close(&c.work);
     return st ? st : lt_root_residuals(set);
 }

@@ -15,7 +15,7 @@ typedef struct queue {
     double *host;
 } queue;
 
-static lt_view row(const queue *q, int which)
+static lt_view numbers_row(const queue *q, int which)
 {
     const int64_t count = (int64_t)q->set.count;
     return lt_root_part(q->numbers, which * count, LT_SHAPE(count));
@@ -24,14 +24,14 @@ static lt_view row(const queue *q, int which)
 /* Returns the device address of an item's number. */
 static const double *address_of(const queue *q, int which, size_t item)
 {
-    return (const double *)row(q, which).data + item;
+    return (const double *)numbers_row(q, which).data + item;
 }
 
 /* Queues the norms of the items' matrices, or of their results. */
 static lt_status queue_norms(const queue *q, int which)
 {
     const lt_root_set *s = &q->set;
-    const lt_view out = row(q, which);
+    const lt_view out = numbers_row(q, which);
     for (size_t i = 0; i < s->count; i++)
         q->view[i] = which == SIZE ? s->item[i].result : s->item[i].a;
     return s->be->frobenius(s->ctx, q->view, s->count, &out);
@@ -45,9 +45,9 @@ static lt_status queue_bounds(const queue *q)
                                .alpha = 1,
                                .beta = 1,
                                .delta = 1,
-                               .a = row(q, ONE),
-                               .b = row(q, NORM),
-                               .y = row(q, INVERSE)};
+                               .a = numbers_row(q, ONE),
+                               .b = numbers_row(q, NORM),
+                               .y = numbers_row(q, INVERSE)};
     LT_TRY(queue_norms(q, NORM));
     for (size_t i = 0; i < s->count; i++) {
         s->item[i].norm_at = address_of(q, NORM, i);
@@ -57,10 +57,10 @@ static lt_status queue_bounds(const queue *q)
 }
 
 /* Queues a += epsilon * largest eigenvalue, with the config's epsilon. */
-static lt_status damp(const queue *q)
+static lt_status queue_damping(const queue *q)
 {
     const lt_root_set *s = &q->set;
-    const lt_view largest = row(q, LARGEST);
+    const lt_view largest = numbers_row(q, LARGEST);
     LT_TRY(queue_bounds(q));
     LT_TRY(lt_root_enqueue_largest(s, &largest));
     for (size_t i = 0; i < s->count; i++) {
@@ -80,15 +80,15 @@ static lt_status damp(const queue *q)
 static lt_status queue_all(const queue *q)
 {
     const lt_root_set *s = &q->set;
-    const lt_view residuals = row(q, RESIDUAL);
+    const lt_view residuals = numbers_row(q, RESIDUAL);
     if (s->config->epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(damp(q));
+        LT_TRY(queue_damping(q));
     LT_TRY(lt_root_enqueue_rational(s));
     LT_TRY(lt_root_enqueue_residuals(s, &residuals));
     return queue_norms(q, SIZE);
 }
 
-static lt_status work(queue *q, lt_root_numbers *numbers)
+static lt_status solve_and_read_back(queue *q, lt_root_numbers *numbers)
 {
     const size_t count = q->set.count;
     LT_TRY(lt_tensor_new(&q->numbers, q->set.device, LT_F64, LT_SHAPE(ROWS, (int64_t)count)));
@@ -110,7 +110,7 @@ lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbe
     q.view = lt_alloc(set->count, sizeof *q.view);
     q.vec = lt_alloc(set->count, sizeof *q.vec);
     q.host = lt_alloc(ROWS * set->count, sizeof *q.host);
-    lt_status st = q.view && q.vec && q.host ? work(&q, numbers) : LT_E_NOMEM;
+    lt_status st = q.view && q.vec && q.host ? solve_and_read_back(&q, numbers) : LT_E_NOMEM;
     lt_tensor_free(&q.numbers);
     lt_free(q.view);
     lt_free(q.vec);

@@ -16,7 +16,7 @@ typedef struct basis {
 } basis;
 
 /* S = Q^T A Q. */
-static lt_status project(basis *b)
+static lt_status project_onto_basis(basis *b)
 {
     lt_work_matrices *s = &b->work;
     size_t count = 0;
@@ -31,7 +31,7 @@ static lt_status project(basis *b)
 }
 
 /* Sets the jobs' residuals |offdiagonal of S| / |S|; those within the tolerance become inactive. */
-static lt_status measure(basis *b, double tolerance)
+static lt_status measure_residuals(basis *b, double tolerance)
 {
     lt_work_matrices *s = &b->work;
     const lt_root_set *set = b->set;
@@ -70,7 +70,7 @@ static lt_status qr_step(basis *b)
 }
 
 /* Computes an item's powers from the diagonal of S. */
-static lt_status read_powers(basis *b, size_t i)
+static lt_status compute_item_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
@@ -87,31 +87,31 @@ static void activate_all(basis *b)
         b->work.active[i] = true;
 }
 
-static lt_status finish(basis *b)
+static lt_status store_bases_and_powers(basis *b)
 {
     activate_all(b);
     LT_TRY(lt_work_store(&b->work, NULL, Q));
     for (size_t i = 0; b->set->output == LT_OUTPUT_POWERS && i < b->set->count; i++)
-        LT_TRY(read_powers(b, i));
+        LT_TRY(compute_item_powers(b, i));
     return LT_OK;
 }
 
 /* Iterates from the old basis. A basis within solver_tolerance is kept without an iteration. */
-static lt_status iterate(basis *b)
+static lt_status run_orthogonal_iteration(basis *b)
 {
     const int steps = b->set->config->solver_iterations;
     const double tolerance = b->set->config->solver_tolerance;
     LT_TRY(lt_work_load_old(&b->work, Q));
-    LT_TRY(project(b));
-    LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
+    LT_TRY(project_onto_basis(b));
+    LT_TRY(measure_residuals(b, tolerance > 0 ? tolerance : 0));
     for (int step = 0; step < (steps ? steps : 1) && lt_work_any_active(&b->work); step++) {
         for (size_t i = 0; i < b->set->count; i++)
             b->set->item[i].job->iterations += b->work.active[i];
         LT_TRY(qr_step(b));
-        LT_TRY(project(b));
-        LT_TRY(measure(b, tolerance > 0 ? tolerance : 0));
+        LT_TRY(project_onto_basis(b));
+        LT_TRY(measure_residuals(b, tolerance > 0 ? tolerance : 0));
     }
-    return finish(b);
+    return store_bases_and_powers(b);
 }
 
 lt_status lt_root_qr(const lt_root_set *set)
@@ -120,7 +120,7 @@ lt_status lt_root_qr(const lt_root_set *set)
     lt_status st = lt_work_open(&b.work, set, BUFFERS);
     b.qr = lt_alloc(set->count, sizeof *b.qr);
     if (!st)
-        st = b.qr ? iterate(&b) : LT_E_NOMEM;
+        st = b.qr ? run_orthogonal_iteration(&b) : LT_E_NOMEM;
     lt_free(b.qr);
     lt_work_close(&b.work);
     return st;

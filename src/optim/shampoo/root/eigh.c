@@ -21,7 +21,7 @@ typedef struct work {
     lt_gram_job *gram;
 } work;
 
-static lt_status prepare(work *w)
+static lt_status allocate_workspace(work *w)
 {
     const lt_root_set *s = w->set;
     int64_t at = 0, row = 0;
@@ -118,10 +118,10 @@ static lt_status store_bases(const work *w)
     return LT_OK;
 }
 
-static lt_status solve(work *w)
+static lt_status decompose_and_build_roots(work *w)
 {
     const lt_root_set *s = w->set;
-    LT_TRY(prepare(w));
+    LT_TRY(allocate_workspace(w));
     const lt_view values = lt_tensor_view(w->values);
     LT_TRY(s->be->eigh(s->ctx, w->job, s->count));
     for (size_t i = 0; i < s->count; i++)
@@ -139,7 +139,7 @@ static lt_status solve(work *w)
 lt_status lt_root_eigh(const lt_root_set *set)
 {
     work w = {.set = set};
-    lt_status st = solve(&w);
+    lt_status st = decompose_and_build_roots(&w);
     lt_tensor_free(&w.q);
     lt_tensor_free(&w.scaled);
     lt_tensor_free(&w.values);

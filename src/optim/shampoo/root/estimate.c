@@ -30,7 +30,7 @@ static int64_t most_rows(const lt_root_set *s)
 
 /* Makes start vectors of random signs, in which all eigenvectors have equal expected weight. Copies without waiting
  * for the device, unlike lt_tensor_write(): a backend's copy returns once the host memory may be reused. */
-static lt_status make_start(estimate *p, int64_t rows)
+static lt_status make_random_vectors(estimate *p, int64_t rows)
 {
     const lt_root_set *s = p->set;
     const size_t count = (size_t)(rows * VECTORS), size = lt_dtype_size(s->dtype);
@@ -63,7 +63,7 @@ static lt_status open_estimate(estimate *p, const lt_root_set *s)
         p->rows += (s->item[i].n + PART - 1) / PART * PART;
     }
     LT_TRY(lt_tensor_new(&p->block, s->device, s->dtype, LT_SHAPE(BLOCKS, p->rows, VECTORS)));
-    return make_start(p, most_rows(s));
+    return make_random_vectors(p, most_rows(s));
 }
 
 static void close_estimate(estimate *p)
@@ -77,13 +77,13 @@ static void close_estimate(estimate *p)
 }
 
 /* Returns an item's vectors in a block. */
-static lt_view vectors(const estimate *p, int which, size_t item)
+static lt_view block_vectors(const estimate *p, int which, size_t item)
 {
     const lt_shape shape = LT_SHAPE(p->set->item[item].n, VECTORS);
     return lt_root_part(p->block, (which * p->rows + p->at[item]) * VECTORS, shape);
 }
 
-static lt_view start_of(const estimate *p, size_t item)
+static lt_view start_vectors(const estimate *p, size_t item)
 {
     return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
 }
@@ -103,28 +103,28 @@ static bool as_fraction(double exponent, int *p, int *q)
 
 /* Returns true if factor number step, from the right, of R^(q/2) A^p R^(q/2) is A. With A in the middle the
  * rounding errors of R are amplified least. */
-static bool is_factor(int step, int p, int q)
+static bool is_step_by_matrix(int step, int p, int q)
 {
     return step >= q / 2 && step < q / 2 + p;
 }
 
 /* Queues step number step of item i's chain of products. */
-static void make_step(estimate *p, size_t i, int step)
+static void queue_chain_product(estimate *p, size_t i, int step)
 {
     const lt_root_item *t = &p->set->item[i];
     int a, b;
     if (t->job->status || !as_fraction(t->job->exponent, &a, &b) || step >= a + b)
         return;
     p->product[p->count++] = (lt_mode_product_job){
-        .g = step ? vectors(p, step % 2, i) : start_of(p, i),
-        .y = vectors(p, (step + 1) % 2, i),
-        .m = is_factor(step, a, b) ? t->a : t->result,
+        .g = step ? block_vectors(p, step % 2, i) : start_vectors(p, i),
+        .y = block_vectors(p, (step + 1) % 2, i),
+        .m = is_step_by_matrix(step, a, b) ? t->a : t->result,
         .dim = 0,
     };
 }
 
 /* Returns the block that the item's chain of products ends in. */
-static int end_of(const lt_root_item *t)
+static int chain_end_block(const lt_root_item *t)
 {
     int a, b;
     return as_fraction(t->job->exponent, &a, &b) && (a + b) % 2;
@@ -142,27 +142,27 @@ static lt_status subtract_start(estimate *p)
         p->vec[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                        .alpha = -1,
                                        .beta = 1,
-                                       .a = start_of(p, i),
-                                       .y = vectors(p, end_of(&s->item[i]), i)};
+                                       .a = start_vectors(p, i),
+                                       .y = block_vectors(p, chain_end_block(&s->item[i]), i)};
     }
     return count ? s->be->vec(s->ctx, p->vec, count, NULL) : LT_OK;
 }
 
 /* Queues the norms of the chains' ends. */
-static lt_status queue_ends(const estimate *p, const lt_view *norms)
+static lt_status queue_chain_end_norms(const estimate *p, const lt_view *norms)
 {
     for (size_t i = 0; i < p->set->count; i++)
-        p->view[i] = vectors(p, end_of(&p->set->item[i]), i);
+        p->view[i] = block_vectors(p, chain_end_block(&p->set->item[i]), i);
     return p->set->be->frobenius(p->set->ctx, p->view, p->set->count, norms);
 }
 
-static lt_status run_chains(estimate *p)
+static lt_status run_product_chains(estimate *p)
 {
     const lt_root_set *s = p->set;
     for (int step = 0; step < MOST_FACTORS; step++) {
         p->count = 0;
         for (size_t i = 0; i < s->count; i++)
-            make_step(p, i, step);
+            queue_chain_product(p, i, step);
         if (!p->count)
             break;
         LT_TRY(s->be->mode_product(s->ctx, p->product, p->count, NULL));
@@ -175,11 +175,11 @@ lt_status lt_root_enqueue_residuals(const lt_root_set *set, const lt_view *norms
     estimate p = {0};
     lt_status st = open_estimate(&p, set);
     if (!st)
-        st = run_chains(&p);
+        st = run_product_chains(&p);
     if (!st)
         st = subtract_start(&p);
     if (!st)
-        st = queue_ends(&p, norms);
+        st = queue_chain_end_norms(&p, norms);
     close_estimate(&p);
     return st;
 }
@@ -237,7 +237,7 @@ static double bound_of(const lt_root_item *t)
 
 /* Returns the block that the product writes after which `left` products remain; the last product writes the last
  * block. */
-static int block_of(int left)
+static int output_block(int left)
 {
     return BASIS * (left + 1) % BLOCKS;
 }
@@ -254,15 +254,15 @@ static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_
 }
 
 /* Computes the next block: A / bound times the previous one. Vectors shrink by sqrt(n) at most. */
-static lt_status advance(estimate *p, int left, bool first)
+static lt_status compute_next_block(estimate *p, int left, bool first)
 {
     const lt_root_set *s = p->set;
     for (size_t i = 0; i < s->count; i++) {
-        const lt_view y = vectors(p, block_of(left), i);
-        p->product[i] =
-            (lt_mode_product_job){.g = first ? start_of(p, i) : vectors(p, block_of(left + 1), i),
-                                  .y = y,
-                                  .m = s->item[i].a};
+        const lt_view y = block_vectors(p, output_block(left), i);
+        p->product[i] = (lt_mode_product_job){
+            .g = first ? start_vectors(p, i) : block_vectors(p, output_block(left + 1), i),
+            .y = y,
+            .m = s->item[i].a};
         p->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .a = y, .y = y};
         divide_by_bound(s, &s->item[i], &p->vec[i]);
     }
@@ -299,7 +299,7 @@ static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, cons
 }
 
 /* Computes the Ritz values from the inner products, in units of the bounds. */
-static lt_status solve_small(const estimate *p, const lt_tensor *gram, const lt_view *value)
+static lt_status solve_ritz_problem(const estimate *p, const lt_tensor *gram, const lt_view *value)
 {
     const lt_root_set *s = p->set;
     lt_ritz_job *job = lt_alloc(s->count, sizeof *job);
@@ -316,7 +316,7 @@ static lt_status solve_small(const estimate *p, const lt_tensor *gram, const lt_
     return st;
 }
 
-static lt_status find_largest(estimate *p, const lt_view *value)
+static lt_status estimate_largest(estimate *p, const lt_view *value)
 {
     lt_tensor *wide = NULL, *gram = NULL;
     lt_device *device = p->set->device;
@@ -324,11 +324,11 @@ static lt_status find_largest(estimate *p, const lt_view *value)
     if (!st)
         st = lt_tensor_new(&gram, device, LT_F64, LT_SHAPE(p->rows / PART, COLUMNS, COLUMNS));
     for (int left = STEPS; !st && left-- > 0;)
-        st = advance(p, left, left == STEPS - 1);
+        st = compute_next_block(p, left, left == STEPS - 1);
     if (!st)
         st = multiply_vectors(p, wide, gram);
     if (!st)
-        st = solve_small(p, gram, value);
+        st = solve_ritz_problem(p, gram, value);
     lt_tensor_free(&wide);
     lt_tensor_free(&gram);
     return st;
@@ -339,7 +339,7 @@ lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value)
     estimate p = {0};
     lt_status st = open_estimate(&p, set);
     if (!st)
-        st = find_largest(&p, value);
+        st = estimate_largest(&p, value);
     close_estimate(&p);
     return st;
 }

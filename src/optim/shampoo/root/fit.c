@@ -19,7 +19,7 @@ typedef struct problem {
     double x[GRID], power[GRID]; /* points, and x^e */
 } problem;
 
-static double point(const problem *p, int i, int count)
+static double grid_point(const problem *p, int i, int count)
 {
     return exp(log(p->range) * i / (count - 1));
 }
@@ -64,7 +64,8 @@ static void set_shifts(const problem *p, const double ends[2], double *shift)
 }
 
 /* Computes r(x) x^e - 1 at the points; returns the largest magnitude. */
-static double errors(const problem *p, double (*value)[GRID], const double *c, double *error)
+static double compute_relative_errors(const problem *p, double (*value)[GRID], const double *c,
+                                      double *error)
 {
     double largest = 0;
     for (int i = 0; i < GRID; i++)
@@ -79,7 +80,7 @@ static double errors(const problem *p, double (*value)[GRID], const double *c, d
 
 /* Computes the weights and, in best[poles], the constant for poles between these ends; returns the largest error at
  * the points. */
-static double weigh(const problem *p, const double ends[2], int rounds, double best[COLUMNS])
+static double fit_weights(const problem *p, const double ends[2], int rounds, double best[COLUMNS])
 {
     double value[COLUMNS][GRID], a[COLUMNS][GRID], importance[GRID], shift[COLUMNS];
     double least = HUGE_VAL;
@@ -98,7 +99,7 @@ static double weigh(const problem *p, const double ends[2], int rounds, double b
             for (int i = 0; i < GRID; i++)
                 a[j][i] = b[i] * value[j][i];
         least_squares(a, b, p->poles + 1, c);
-        const double largest = errors(p, value, c, error);
+        const double largest = compute_relative_errors(p, value, c, error);
         if (largest < least) {
             least = largest;
             memcpy(best, c, (size_t)(p->poles + 1) * sizeof *c);
@@ -115,19 +116,19 @@ static double weigh(const problem *p, const double ends[2], int rounds, double b
 
 /* Optimizes the ends of the poles, in logarithms, one at a time. The starting point is a fit to the results for
  * many ranges and exponents, which depend on the distance between poles. */
-static void search(const problem *p, double ends[2])
+static void optimize_pole_ends(const problem *p, double ends[2])
 {
     const double width = log(p->range), distance = width / p->poles, bend = p->exponent - 0.25;
     double c[COLUMNS];
     ends[0] = 1.05 * (distance - 2.7) - 3.5 * bend;
     ends[1] = width - 0.7 - 0.95 * (distance - 2.3) - 1.8 * bend;
-    double best = weigh(p, ends, 5, c);
+    double best = fit_weights(p, ends, 5, c);
     for (double step = 0.4; step > 0.15;) {
         bool better = false;
         for (int way = 0; way < 4; way++) {
             double next[2] = {ends[0], ends[1]};
             next[way / 2] += way % 2 ? -step : step;
-            const double error = weigh(p, next, 5, c);
+            const double error = fit_weights(p, next, 5, c);
             if (error < best) {
                 best = error;
                 memcpy(ends, next, sizeof next);
@@ -139,17 +140,17 @@ static void search(const problem *p, double ends[2])
     }
 }
 
-static lt_fit fit(const problem *p)
+static lt_fit fit_with_poles(const problem *p)
 {
     lt_fit f = {.poles = p->poles};
     double c[COLUMNS], ends[2];
-    search(p, ends);
-    weigh(p, ends, 20, c);
+    optimize_pole_ends(p, ends);
+    fit_weights(p, ends, 20, c);
     set_shifts(p, ends, f.shift);
     memcpy(f.weight, c, (size_t)p->poles * sizeof *c);
     f.constant = c[p->poles];
     for (int i = 0; i < FINE; i++) {
-        const double x = point(p, i, FINE);
+        const double x = grid_point(p, i, FINE);
         double sum = f.constant;
         for (int j = 0; j < f.poles; j++)
             sum += f.weight[j] / (x + f.shift[j]);
@@ -165,14 +166,14 @@ lt_fit lt_fit_power(double exponent, double range, double tolerance)
     if (exponent >= 1)
         return f;
     for (int i = 0; i < GRID; i++) {
-        p.x[i] = point(&p, i, GRID);
+        p.x[i] = grid_point(&p, i, GRID);
         p.power[i] = pow(p.x[i], exponent);
     }
     /* The error falls by about a constant factor per pole: start at the fewest that could suffice. */
     const double distance = fmax(3.45 + (log(tolerance) + 4.2) / 1.5, 1);
     const int fewest = (int)(0.75 * log(p.range) / distance);
     for (p.poles = fewest > 1 ? fewest : 1; p.poles <= LT_MAX_POLES; p.poles++) {
-        f = fit(&p);
+        f = fit_with_poles(&p);
         if (f.error <= tolerance)
             break;
     }

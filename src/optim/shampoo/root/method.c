@@ -7,13 +7,13 @@
 static bool is_one_over_integer(double exponent)
 {
     int p, q;
-    return lt_root_ratio(exponent, &p, &q) && q == 1;
+    return lt_root_exponent_as_ratio(exponent, &p, &q) && q == 1;
 }
 
 static bool is_ratio(double exponent)
 {
     int p, q;
-    return lt_root_ratio(exponent, &p, &q);
+    return lt_root_exponent_as_ratio(exponent, &p, &q);
 }
 
 static bool is_half_or_quarter(double exponent)

@@ -19,7 +19,7 @@ typedef struct denman {
 } denman;
 
 /* TEMP = Z Y; items whose product is I, or no longer approaches it, become inactive. */
-static lt_status measure(denman *d, int step, double tolerance)
+static lt_status measure_errors(denman *d, int step, double tolerance)
 {
     lt_work_matrices *s = &d->work;
     LT_TRY(lt_work_product(s, TEMP, Z, Y, false));
@@ -39,13 +39,13 @@ static lt_status measure(denman *d, int step, double tolerance)
 }
 
 /* Replaces Y by its square root. */
-static lt_status iterate(denman *d)
+static lt_status take_square_root(denman *d)
 {
     lt_work_matrices *s = &d->work;
     const int steps = d->set->config->solver_iterations;
     const double tolerance = d->set->dtype == LT_F64 ? 1e-10 : 1e-6;
     for (int step = 0; step < (steps ? steps : MOST_STEPS); step++) {
-        LT_TRY(measure(d, step, tolerance));
+        LT_TRY(measure_errors(d, step, tolerance));
         if (!lt_work_any_active(s))
             break;
         LT_TRY(lt_work_combine(s, E, -0.5, NULL, TEMP, 0));
@@ -64,13 +64,13 @@ static lt_status set_identity(lt_work_matrices *s, int to)
     return lt_work_add_identity(s, to, 1);
 }
 
-static void choose(denman *d, bool fourth)
+static void activate_items(denman *d, bool fourth)
 {
     for (size_t i = 0; i < d->set->count; i++)
         d->work.active[i] = !fourth || d->set->item[i].job->exponent < 0.4;
 }
 
-static lt_status solve(denman *d)
+static lt_status compute_inverse_roots(denman *d)
 {
     lt_work_matrices *s = &d->work;
     LT_TRY(lt_root_largest(d->set, d->work.scale));
@@ -78,11 +78,11 @@ static lt_status solve(denman *d)
         d->work.scale[i] = d->work.scale[i] > 0 ? 0.5 / d->work.scale[i] : 1;
     LT_TRY(lt_work_load(s, Y, d->work.scale));
     LT_TRY(set_identity(s, Z));
-    LT_TRY(iterate(d));
-    choose(d, true);
+    LT_TRY(take_square_root(d));
+    activate_items(d, true);
     LT_TRY(set_identity(s, Z));
-    LT_TRY(iterate(d));
-    choose(d, false);
+    LT_TRY(take_square_root(d));
+    activate_items(d, false);
     for (size_t i = 0; i < d->set->count; i++)
         d->work.scale[i] = pow(d->work.scale[i], d->set->item[i].job->exponent);
     return lt_work_store(s, d->work.scale, Z);
@@ -93,7 +93,7 @@ lt_status lt_root_newton_db(const lt_root_set *set)
     denman d = {.set = set};
     lt_status st = lt_work_open(&d.work, set, BUFFERS);
     if (!st)
-        st = solve(&d);
+        st = compute_inverse_roots(&d);
     lt_work_close(&d.work);
     return st ? st : lt_root_residuals(set);
 }

@@ -6,7 +6,7 @@
 #include <math.h>
 
 /* Shifts the eigenvalues so that the smallest is at least epsilon. */
-static void shift_before(double *value, int64_t count, double epsilon)
+static void raise_minimum_to_epsilon(double *value, int64_t count, double epsilon)
 {
     double low = value[0];
     for (int64_t i = 0; i < count; i++)
@@ -14,7 +14,7 @@ static void shift_before(double *value, int64_t count, double epsilon)
             value[i] = value[i] - low + epsilon;
 }
 
-static void shift_after(double *value, int64_t count, double epsilon)
+static void add_epsilon_to_shifted(double *value, int64_t count, double epsilon)
 {
     double low = value[0] < 0 ? value[0] : 0;
     for (int64_t i = 0; i < count; i++)
@@ -22,14 +22,15 @@ static void shift_after(double *value, int64_t count, double epsilon)
 }
 
 /* A matrix without a positive eigenvalue gets powers of 0, so that it scales nothing. */
-static void relative(double *value, int64_t count, double exponent, double epsilon)
+static void relative_epsilon_powers(double *value, int64_t count, double exponent, double epsilon)
 {
     double high = value[count - 1], low = value[0] < 0 ? value[0] : 0;
     for (int64_t i = 0; i < count; i++)
         value[i] = high > 0 ? pow(value[i] - low + epsilon * high, -exponent) : 0;
 }
 
-static void pseudo_inverse(double *value, int64_t count, double exponent, double rtol, double atol)
+static void pseudo_inverse_powers(double *value, int64_t count, double exponent, double rtol,
+                                  double atol)
 {
     double high = value[count - 1] > 0 ? value[count - 1] : 0;
     double cutoff = fmax(rtol * high, atol);
@@ -52,17 +53,17 @@ bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double 
         return false;
     if (config->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE) {
         double rtol = config->rank_rtol < 0 ? (double)count * machine_eps : config->rank_rtol;
-        pseudo_inverse(value, count, exponent, rtol, config->rank_atol);
+        pseudo_inverse_powers(value, count, exponent, rtol, config->rank_atol);
         return all_finite(value, count);
     }
     if (config->epsilon_rule == LT_EPSILON_RELATIVE) {
-        relative(value, count, exponent, config->epsilon);
+        relative_epsilon_powers(value, count, exponent, config->epsilon);
         return all_finite(value, count);
     }
     if (config->epsilon_rule == LT_EPSILON_BEFORE)
-        shift_before(value, count, config->epsilon);
+        raise_minimum_to_epsilon(value, count, config->epsilon);
     else
-        shift_after(value, count, config->epsilon);
+        add_epsilon_to_shifted(value, count, config->epsilon);
     for (int64_t i = 0; i < count; i++)
         value[i] = pow(value[i], -exponent);
     return all_finite(value, count);

@@ -43,7 +43,7 @@ static const lt_fit *find_fit(work *w, double exponent, double range, double tol
 }
 
 /* Returns the relative rounding error: elements below this fraction of the matrix's norm are noise. */
-static double digits_of(const lt_root_set *s)
+static double rounding_error_share(const lt_root_set *s)
 {
     return lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;
 }
@@ -71,7 +71,7 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
  * computed. */
 static void make_host_job(work *w, size_t i, double norm)
 {
-    const double low = fmax(w->set->item[i].epsilon, digits_of(w->set) * norm);
+    const double low = fmax(w->set->item[i].epsilon, rounding_error_share(w->set) * norm);
     make_job(w, i, low, norm, exp2(ceil(log2(fmax(norm / low, 2)))));
 }
 
@@ -80,7 +80,7 @@ static void make_host_job(work *w, size_t i, double norm)
 static void make_device_job(work *w, size_t i)
 {
     const double above = 1.06, epsilon = w->set->item[i].epsilon;
-    const double low = fmax(epsilon, digits_of(w->set)), high = above + epsilon;
+    const double low = fmax(epsilon, rounding_error_share(w->set)), high = above + epsilon;
     make_job(w, i, low, high, fmax(high / low, 2));
 }
 
@@ -106,7 +106,7 @@ static lt_status bound_norms(work *w)
     return LT_OK;
 }
 
-static lt_status solve(work *w)
+static lt_status run_rational_jobs(work *w)
 {
     const lt_root_set *s = w->set;
     w->host = lt_alloc(s->count, sizeof *w->host);
@@ -132,7 +132,7 @@ lt_status lt_root_enqueue_rational(const lt_root_set *set)
     work *w = lt_alloc(1, sizeof *w);
     if (w) {
         w->set = set;
-        st = solve(w);
+        st = run_rational_jobs(w);
         lt_tensor_free(&w->norms);
         lt_free(w->host);
         lt_free(w->view);

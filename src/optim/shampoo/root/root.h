@@ -55,7 +55,7 @@ lt_root_solve_fn lt_root_eigh, lt_root_newton, lt_root_higher_order, lt_root_new
 /* Coupled iteration with a series of `order` terms, 2 to 6. */
 lt_status lt_root_coupled(const lt_root_set *set, int order);
 /* Sets small q and p with q / p equal to the exponent; returns false if impossible. */
-bool lt_root_ratio(double exponent, int *p, int *q);
+bool lt_root_exponent_as_ratio(double exponent, int *p, int *q);
 
 /* A row of the table of solvers. */
 typedef struct lt_root_method {

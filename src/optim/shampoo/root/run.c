@@ -135,7 +135,7 @@ static lt_status add_epsilons(run *r)
     return s->be->vec(s->ctx, r->vec, s->count, NULL);
 }
 
-static lt_status damp(run *r)
+static lt_status damp_if_needed(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
     const bool eigen = c->root_solver == LT_ROOT_EIGH;
@@ -203,7 +203,7 @@ static void check_residuals(const run *r)
     }
 }
 
-static bool powers_fit(const run *r, const lt_root_item *t, double most)
+static bool are_powers_representable(const run *r, const lt_root_item *t, double most)
 {
     int64_t i = 0;
     while (r->set.output == LT_OUTPUT_POWERS && i < t->n && t->power[i] <= most) /* false for NaN */
@@ -212,22 +212,22 @@ static bool powers_fit(const run *r, const lt_root_item *t, double most)
 }
 
 /* Fails a job whose result overflows the master dtype, and leaves the job's memory as it was. */
-static void check_size(const run *r, const lt_root_item *t, double size)
+static void check_for_overflow(const run *r, const lt_root_item *t, double size)
 {
     const double most = lt_device_master(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
-    if (!t->job->status && !(size <= most && powers_fit(r, t, most)))
+    if (!t->job->status && !(size <= most && are_powers_representable(r, t, most)))
         t->job->status =
             lt_fail(LT_E_ARG, "roots: result of norm %g exceeds the largest number %g", size, most);
 }
 
-static lt_status check_sizes(run *r)
+static lt_status check_results_for_overflow(run *r)
 {
     const lt_root_set *s = &r->set;
     for (size_t i = 0; i < s->count; i++)
         r->view[i] = s->item[i].job->status ? s->item[i].a : s->item[i].result;
     LT_TRY(read_norms(r, s->count));
     for (size_t i = 0; i < s->count; i++)
-        check_size(r, &s->item[i], r->host[i]);
+        check_for_overflow(r, &s->item[i], r->host[i]);
     return LT_OK;
 }
 
@@ -240,7 +240,7 @@ static lt_status check_memory(const run *r)
     return LT_OK;
 }
 
-static lt_status solve(run *r, const lt_root_method *method)
+static lt_status solve_and_check(run *r, const lt_root_method *method)
 {
     if (!r->set.count)
         return LT_OK;
@@ -248,7 +248,7 @@ static lt_status solve(run *r, const lt_root_method *method)
     LT_TRY(method->solve(&r->set));
     LT_TRY(check_memory(r));
     check_residuals(r);
-    LT_TRY(check_sizes(r));
+    LT_TRY(check_results_for_overflow(r));
     return store_results(r);
 }
 
@@ -280,12 +280,12 @@ static lt_status solve_on_device(run *r)
     LT_TRY(read_back_numbers(r));
     check_residuals(r);
     for (size_t i = 0; i < r->set.count; i++)
-        check_size(r, &r->set.item[i], r->numbers[i].size);
+        check_for_overflow(r, &r->set.item[i], r->numbers[i].size);
     return store_results(r);
 }
 
 /* Converts the set's matrices and old results to double. */
-static lt_status widen(run *r, lt_tensor **wide)
+static lt_status convert_to_double(run *r, lt_tensor **wide)
 {
     lt_root_set *s = &r->set;
     int64_t elements = 0, at = 0;
@@ -311,15 +311,15 @@ static lt_status widen(run *r, lt_tensor **wide)
 }
 
 /* Repeats failed jobs in double. */
-static lt_status retry(run *r, const lt_root_method *method)
+static lt_status retry_in_double(run *r, const lt_root_method *method)
 {
     lt_tensor *wide = NULL;
     list_items(r, true);
     if (!r->set.count || r->set.dtype == LT_F64)
         return LT_OK;
-    lt_status st = widen(r, &wide);
+    lt_status st = convert_to_double(r, &wide);
     if (!st)
-        st = solve(r, method);
+        st = solve_and_check(r, method);
     lt_tensor_free(&wide);
     return st;
 }
@@ -336,8 +336,8 @@ static lt_status fall_back(run *r)
         job->retried = false;
         job->residual = -1;
     }
-    LT_TRY(solve(r, eigh));
-    return retry(r, eigh);
+    LT_TRY(solve_and_check(r, eigh));
+    return retry_in_double(r, eigh);
 }
 
 /* Returns true if the host needs the norms first. With a relative epsilon the device's own suffice. */
@@ -347,7 +347,7 @@ static bool needs_norms(const run *r)
     return !runs_on_device(r) || c->epsilon_rule != LT_EPSILON_RELATIVE || c->trace_scaling > 0;
 }
 
-static lt_status work(run *r)
+static lt_status run_all_jobs(run *r)
 {
     const lt_root_method *method = lt_root_method_of(r->set.config->root_solver);
     const bool on_device = runs_on_device(r);
@@ -356,14 +356,14 @@ static lt_status work(run *r)
     if (r->set.config->trace_scaling > 0)
         LT_TRY(scale_by_traces(r));
     if (!on_device || r->set.config->epsilon_rule != LT_EPSILON_RELATIVE)
-        LT_TRY(damp(r));
+        LT_TRY(damp_if_needed(r));
     for (size_t i = 0; i < r->count && method->needs_old; i++)
         if (!r->job[i].old.data)
             r->job[i].status = LT_E_ARG; /* first refresh: left to eigh */
     list_items(r, false);
-    LT_TRY(on_device ? solve_on_device(r) : solve(r, method));
+    LT_TRY(on_device ? solve_on_device(r) : solve_and_check(r, method));
     if (!method->needs_old)
-        LT_TRY(retry(r, method));
+        LT_TRY(retry_in_double(r, method));
     return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back(r);
 }
 
@@ -398,7 +398,7 @@ static void count_results(const run *r)
     }
 }
 
-static lt_status prepare(run *r)
+static lt_status prepare_jobs(run *r)
 {
     lt_root_set *s = &r->set;
     const lt_device *device = r->context->device;
@@ -435,9 +435,9 @@ lt_status lt_root_run(const lt_root_context *context, lt_root_job *job, size_t c
     run r = {.context = context, .job = job, .count = count};
     if (!count)
         return LT_OK;
-    lt_status st = prepare(&r);
+    lt_status st = prepare_jobs(&r);
     if (!st)
-        st = work(&r);
+        st = run_all_jobs(&r);
     if (!st)
         count_results(&r);
     lt_tensor_free(&r.norms);

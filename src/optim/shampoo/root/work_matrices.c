@@ -121,7 +121,8 @@ lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c)
 }
 
 /* Copies between a buffer and the view at byte offset `end` of each item. */
-static lt_status copy(lt_work_matrices *s, const double *scale, size_t end, int buffer, bool out)
+static lt_status copy_to_or_from_items(lt_work_matrices *s, const double *scale, size_t end,
+                                       int buffer, bool out)
 {
     size_t count = 0;
     for (size_t i = 0; i < s->set->count; i++) {
@@ -141,17 +142,17 @@ static lt_status copy(lt_work_matrices *s, const double *scale, size_t end, int 
 
 lt_status lt_work_load(lt_work_matrices *s, int to, const double *scale)
 {
-    return copy(s, scale, offsetof(lt_root_item, a), to, false);
+    return copy_to_or_from_items(s, scale, offsetof(lt_root_item, a), to, false);
 }
 
 lt_status lt_work_load_old(lt_work_matrices *s, int to)
 {
-    return copy(s, NULL, offsetof(lt_root_item, old), to, false);
+    return copy_to_or_from_items(s, NULL, offsetof(lt_root_item, old), to, false);
 }
 
 lt_status lt_work_store(lt_work_matrices *s, const double *scale, int from)
 {
-    return copy(s, scale, offsetof(lt_root_item, result), from, true);
+    return copy_to_or_from_items(s, scale, offsetof(lt_root_item, result), from, true);
 }
 
 lt_status lt_work_norms(lt_work_matrices *s, int buffer)
