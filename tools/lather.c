@@ -49,7 +49,7 @@ static const lt_program program = {
 static lt_status launch(const lt_options *options, const arguments *a)
 {
     char self[PATH_MAX] = "";
-    lt_program_graph *graph = NULL;
+    lt_job_graph *graph = NULL;
     lt_launch_config config = {.platform = (lt_launch_platform)a->on,
                                .slots = (int)a->slots,
                                .folder = a->folder,
@@ -64,12 +64,12 @@ static lt_status launch(const lt_options *options, const arguments *a)
     if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
         config.program = self;
     config.log = log;
-    lt_status st = lt_program_graph_load(&graph, lt_options_rest(options, 0));
+    lt_status st = lt_job_graph_load(&graph, lt_options_rest(options, 0));
     if (!st)
-        st = lt_program_graph_launch(graph, &config);
+        st = lt_job_graph_launch(graph, &config);
     if (st)
         fprintf(stderr, "lather: %s\n", lt_error_message());
-    lt_program_graph_free(&graph);
+    lt_job_graph_free(&graph);
     if (log)
         fclose(log);
     return st;

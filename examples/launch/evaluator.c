@@ -30,7 +30,8 @@ lt_status store(lt_launch_node *node, void *context);
 lt_status train(lt_launch_node *node, void *context);
 lt_status evaluate(lt_launch_node *node, void *context);
 
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     shelf *s = context;
     message in, out;
@@ -44,7 +45,7 @@ static lt_status handle_request(void *context, const void *request, size_t bytes
         s->scored = in;
     out = in.what == SCORED ? s->scored : s->newest;
     pthread_mutex_unlock(&s->lock);
-    void *to = lt_reply_data(reply, sizeof out);
+    void *to = lt_response_allocate(reply, sizeof out);
     if (to)
         memcpy(to, &out, sizeof out);
     return to ? LT_OK : LT_E_NOMEM;
@@ -60,11 +61,11 @@ lt_status store(lt_launch_node *node, void *context)
 static lt_status call_store(lt_client *client, what what_, int version, double value, message *in)
 {
     const message out = {what_, version, value};
-    lt_answer back = {0};
+    lt_response back = {0};
     const lt_status st = lt_client_call(client, &out, sizeof out, SECONDS, &back);
     if (!st && back.bytes == sizeof *in)
         memcpy(in, back.data, sizeof *in);
-    lt_answer_free(&back);
+    lt_response_free(&back);
     return st;
 }
 

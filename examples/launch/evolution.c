@@ -45,7 +45,8 @@ static double score(const question *q)
     return sum;
 }
 
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     question q;
     (void)context;
@@ -53,7 +54,7 @@ static lt_status handle_request(void *context, const void *request, size_t bytes
         return LT_E_FORMAT;
     memcpy(&q, request, bytes);
     const double s = score(&q);
-    void *to = lt_reply_data(reply, sizeof s);
+    void *to = lt_response_allocate(reply, sizeof s);
     if (to)
         memcpy(to, &s, sizeof s);
     return to ? LT_OK : LT_E_NOMEM;
@@ -68,7 +69,7 @@ lt_status evaluate(lt_launch_node *node, void *context)
 /* Asks the evaluators, or computes the scores here without any. */
 static lt_status request_score(lt_client **client, int count, const question *q, double *out)
 {
-    lt_answer back = {0};
+    lt_response back = {0};
     if (!count) {
         *out = score(q);
         return LT_OK;
@@ -77,7 +78,7 @@ static lt_status request_score(lt_client **client, int count, const question *q,
         lt_client_call(client[q->seed % (uint64_t)count], q, sizeof *q, SECONDS, &back);
     if (!st && back.bytes == sizeof *out)
         memcpy(out, back.data, sizeof *out);
-    lt_answer_free(&back);
+    lt_response_free(&back);
     return st;
 }
 

@@ -37,7 +37,8 @@ static int word_at(long i)
     return (int)((unsigned long)(i * i + 7 * i) % 9973 % WORDS);
 }
 
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     reducer *r = context;
     message in, sum = {.mapper = -1};
@@ -55,7 +56,7 @@ static lt_status handle_request(void *context, const void *request, size_t bytes
             sum.count[w] += r->from[m].count[w];
     }
     pthread_mutex_unlock(&r->lock);
-    void *to = lt_reply_data(reply, sizeof sum);
+    void *to = lt_response_allocate(reply, sizeof sum);
     if (to)
         memcpy(to, &sum, sizeof sum);
     return to ? LT_OK : LT_E_NOMEM;
@@ -76,13 +77,13 @@ lt_status reduce(lt_launch_node *node, void *context)
 static lt_status call_reducer(lt_launch_node *node, int reducer_, const message *out, message *in)
 {
     lt_client *client = NULL;
-    lt_answer back = {0};
+    lt_response back = {0};
     lt_status st = lt_launch_node_client(node, "reducer", reducer_, true, &client);
     if (!st)
         st = lt_client_call(client, out, sizeof *out, SECONDS, &back);
     if (!st && back.bytes == sizeof *in)
         memcpy(in, back.data, sizeof *in);
-    lt_answer_free(&back);
+    lt_response_free(&back);
     lt_client_close(&client);
     return st;
 }

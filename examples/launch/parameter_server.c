@@ -59,7 +59,8 @@ static void apply_gradients(double *w, double (*gradient)[WIDTH], int workers)
 }
 
 /* Receives a gradient, possibly again; responds with the parameters of the newest step. */
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     server *s = context;
     message in, out = {0};
@@ -81,7 +82,7 @@ static lt_status handle_request(void *context, const void *request, size_t bytes
     out.step = s->step;
     memcpy(out.values, s->w, sizeof s->w);
     pthread_mutex_unlock(&s->lock);
-    void *to = lt_reply_data(reply, sizeof out);
+    void *to = lt_response_allocate(reply, sizeof out);
     if (to)
         memcpy(to, &out, sizeof out);
     return to ? LT_OK : LT_E_NOMEM;
@@ -119,11 +120,11 @@ lt_status work(lt_launch_node *node, void *context)
     (void)context;
     lt_status st = lt_launch_node_client(node, "server", 0, true, &client);
     while (!st && in.step < STEPS) {
-        lt_answer back = {0};
+        lt_response back = {0};
         st = lt_client_call(client, &out, sizeof out, SECONDS, &back);
         if (!st && back.bytes == sizeof in)
             memcpy(&in, back.data, sizeof in);
-        lt_answer_free(&back);
+        lt_response_free(&back);
         if (in.step == out.step) {
             usleep(WAIT_US); /* other workers are not done yet */
         } else {

@@ -42,7 +42,8 @@ static void put_item(queue *q, int64_t number, char *reply)
 }
 
 /* Receives a number to put, or an empty request for one. */
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     queue *q = context;
     const unsigned char *in = request;
@@ -50,7 +51,7 @@ static lt_status handle_request(void *context, const void *request, size_t bytes
     for (size_t i = 0; i < bytes && i < sizeof number; i++)
         number |= (int64_t)in[i] << (8 * i);
     pthread_mutex_lock(&q->lock);
-    char *out = lt_reply_data(reply, bytes ? 1 : q->count ? sizeof number : 0);
+    char *out = lt_response_allocate(reply, bytes ? 1 : q->count ? sizeof number : 0);
     if (out && bytes)
         put_item(q, number, out);
     else if (out && q->count)
@@ -84,10 +85,10 @@ lt_status produce(lt_launch_node *node, void *context)
         for (size_t b = 0; b < sizeof bytes; b++)
             bytes[b] = (unsigned char)(number >> (8 * b));
         while (!st && taken != 'y') {
-            lt_answer back = {0};
+            lt_response back = {0};
             st = lt_client_call(client, bytes, sizeof bytes, SECONDS, &back);
             taken = back.bytes ? *(const char *)back.data : 0;
-            lt_answer_free(&back);
+            lt_response_free(&back);
             if (!st && taken != 'y')
                 usleep(WAIT_US); /* the buffer is full */
         }
@@ -99,7 +100,7 @@ lt_status produce(lt_launch_node *node, void *context)
 /* Takes one item, or waits; *number is -1 if there was none. */
 static lt_status take_item(lt_client *client, int64_t *number)
 {
-    lt_answer back = {0};
+    lt_response back = {0};
     *number = -1;
     const lt_status st = lt_client_call(client, NULL, 0, SECONDS, &back);
     const unsigned char *in = back.data;
@@ -110,7 +111,7 @@ static lt_status take_item(lt_client *client, int64_t *number)
     } else if (!st) {
         usleep(WAIT_US);
     }
-    lt_answer_free(&back);
+    lt_response_free(&back);
     return st;
 }
 

@@ -19,7 +19,7 @@ typedef struct lt_checkpoint_tensor {
 } lt_checkpoint_tensor;
 
 /** The contents of a checkpoint. All borrowed. */
-typedef struct lt_checkpoint_parts {
+typedef struct lt_checkpoint_contents {
     const lt_params *params;           /**< model.safetensors */
     lt_optim *optim;                   /**< optim.safetensors; NULL if absent */
     const lt_checkpoint_tensor *extra; /**< further entries of optim.safetensors */
@@ -30,7 +30,7 @@ typedef struct lt_checkpoint_parts {
     /** state of the outer step and of the groups, in optim.safetensors; NULL without local steps */
     lt_local_steps *local;
     lt_data_parallel *dp; /**< its reducer's state is in optim.safetensors; NULL if absent */
-} lt_checkpoint_parts;
+} lt_checkpoint_contents;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
 
@@ -109,7 +109,7 @@ typedef struct lt_checkpoint_policy {
  *  neither on the number of ranks nor on who holds what. Errors: LT_E_IO (also a full disk; earlier checkpoints
  *  are kept, no partial one is left), LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_save(const char *folder,
-                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_contents *parts,
                                                   const lt_checkpoint_state *state,
                                                   const lt_checkpoint_policy *policy);
 
@@ -129,14 +129,14 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_verify(const char *path, lt_checkpo
  *  or ranks differ, and if reducer state is missing, unknown, or from another number of nodes; in the last case it
  *  is redistributed equally. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
-                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_contents *parts,
                                                   lt_checkpoint_state *state);
 
 /** Removes partial checkpoints of dead processes. lt_checkpoint_save() does so too. */
 LT_API void lt_checkpoint_clean(const char *folder);
 /** Does the same, and points `latest` and `best` to the checkpoints that a state names, if they exist: a save may
  *  have ended between the checkpoint and its links. Errors: LT_E_IO, LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_checkpoint_mend(const char *folder,
-                                                  const lt_checkpoint_state *state);
+LT_API LT_MUST_CHECK lt_status lt_checkpoint_repair(const char *folder,
+                                                    const lt_checkpoint_state *state);
 
 #endif

@@ -9,7 +9,7 @@
 /** Synchronization of batch norm's running statistics, which every rank collects from its own data. */
 typedef enum lt_dist_bn {
     LT_DIST_BN_NONE,      /**< each rank keeps its own */
-    LT_DIST_BN_BROADCAST, /**< lt_data_parallel_statistics() broadcasts rank 0's */
+    LT_DIST_BN_BROADCAST, /**< lt_data_parallel_sync_statistics() broadcasts rank 0's */
     LT_DIST_BN_REDUCE     /**< it averages them over ranks */
 } lt_dist_bn;
 
@@ -52,7 +52,7 @@ LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);
  *  gradients. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish(lt_data_parallel *dp);
 /** Makes running statistics equal on all ranks, as dist_bn specifies. Call it before an evaluation or a checkpoint. */
-LT_API LT_MUST_CHECK lt_status lt_data_parallel_statistics(lt_data_parallel *dp);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_sync_statistics(lt_data_parallel *dp);
 
 /** Reports that the last update was applied or skipped: error feedback advances only if applied. Call it before the next
  *  lt_data_parallel_finish(). Errors: those of the reducer. */
@@ -68,13 +68,13 @@ LT_API bool lt_data_parallel_is_capturable(const lt_data_parallel *dp);
  *  collective. */
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_visit(lt_data_parallel *dp,
                                                       lt_state_visitor *visitor);
-LT_API LT_MUST_CHECK lt_status lt_data_parallel_gather(lt_data_parallel *dp);
-LT_API LT_MUST_CHECK lt_status lt_data_parallel_loaded(lt_data_parallel *dp);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_gather_state(lt_data_parallel *dp);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish_load(lt_data_parallel *dp);
 
 /** Bytes that this rank sent for gradients since lt_data_parallel_new(). */
-LT_API void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
+LT_API void lt_data_parallel_bytes_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
 /** Returns those bytes that lt_comm_bytes() does not count: sent in groups split from the communicator. */
-LT_API uint64_t lt_data_parallel_apart(const lt_data_parallel *dp);
+LT_API uint64_t lt_data_parallel_subgroup_bytes(const lt_data_parallel *dp);
 
 /** Returns the Frobenius norms of this rank's gradients in the last update, before the reduction and with the loss scale:
  *  f64 [trained parameters], 0 without gradient. Valid after lt_data_parallel_finish(). Borrowed; NULL unless
@@ -82,6 +82,6 @@ LT_API uint64_t lt_data_parallel_apart(const lt_data_parallel *dp);
 LT_API lt_tensor *lt_data_parallel_norms(const lt_data_parallel *dp);
 
 /** Returns the seconds that lt_data_parallel_finish() has waited since the last call of this function. */
-LT_API double lt_data_parallel_exposed(lt_data_parallel *dp);
+LT_API double lt_data_parallel_wait_seconds(lt_data_parallel *dp);
 
 #endif

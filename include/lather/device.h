@@ -66,7 +66,7 @@ LT_API void lt_device_set_threads(lt_device *device, int threads);
  *  cores to spinning. Call it first in main(). OpenMP reads this setting before main(), so the
  *  program re-executes itself with GOMP_SPINCOUNT=1000. Does nothing if GOMP_SPINCOUNT or
  *  OMP_WAIT_POLICY is set (this also ends the repetition), or if the exec fails. */
-LT_API void lt_threads_sleep_soon(char **argv);
+LT_API void lt_threads_set_passive_wait(char **argv);
 
 /** Tensor memory in bytes, as counted by the caching allocator. */
 typedef struct lt_memory {

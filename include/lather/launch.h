@@ -1,4 +1,4 @@
-/** Program graphs: nodes in labelled groups, services that others call, gangs of ranks; and starting them. */
+/** Job graphs: nodes in labelled groups, services that others call, gangs of ranks; and starting them. */
 #ifndef LATHER_LAUNCH_H
 #define LATHER_LAUNCH_H
 
@@ -6,9 +6,9 @@
 
 #include <stdio.h>
 
-typedef struct lt_program_graph lt_program_graph;
+typedef struct lt_job_graph lt_job_graph;
 /** Refers to a group, for other groups of the program. Borrowed: valid until the program is freed. */
-typedef struct lt_handle lt_handle;
+typedef struct lt_launch_handle lt_launch_handle;
 
 typedef enum lt_launch_node_kind {
     LT_LAUNCH_NODE_FUNCTION, /**< runs until it returns */
@@ -39,7 +39,7 @@ typedef struct lt_launch_node_config {
      *  commas; ${LABEL.N.address} that of node N; ${self.address} that of this node; ${index} ${count} ${folder}; gangs also have
      *  ${grad-accum} and ${run}. */
     const char *arguments;
-    const lt_handle *uses
+    const lt_launch_handle *uses
         [LT_LAUNCH_NODE_MAX_USES]; /**< services that it connects to by lt_launch_node_client() */
     lt_launch_node_policy policy;
     int restarts;   /**< limit for LT_LAUNCH_NODE_RESTART and for a gang that shrinks; 0: 3 */
@@ -58,19 +58,19 @@ typedef struct lt_launch_node_config {
 } lt_launch_node_config;
 
 /** Owns: *out is the caller's. Errors: LT_E_ARG, LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_program_graph_new(lt_program_graph **out, const char *name);
+LT_API LT_MUST_CHECK lt_status lt_job_graph_new(lt_job_graph **out, const char *name);
 /** Loads an INI file: a section is a group, [program] has `name`; the keys are those of lt_launch_node_config: kind
  * (function, service, gang), count or ranks, entry (the module, relative to the file), command, arguments, uses
  * (labels separated by commas), supervise (`fail-fast`, `restart 3`, `shrink`), backoff, batch-size, global-batch,
  * plan (`auto` and flags of plan), runs, heartbeat (in [program]: for all groups), progress.
  * Owns: *out is the caller's. Errors: LT_E_IO, LT_E_FORMAT and LT_E_ARG, with the file, line or group. */
-LT_API LT_MUST_CHECK lt_status lt_program_graph_load(lt_program_graph **out, const char *path);
+LT_API LT_MUST_CHECK lt_status lt_job_graph_load(lt_job_graph **out, const char *path);
 /** Adds a group; *out is its handle; out may be NULL. Errors: LT_E_ARG: a duplicate label, a handle of another program
  *  or not of a service, not exactly one of entry, module and command. */
-LT_API LT_MUST_CHECK lt_status lt_program_graph_add(lt_program_graph *program,
-                                                    const lt_launch_node_config *config,
-                                                    const lt_handle **out);
-LT_API void lt_program_graph_free(lt_program_graph **program);
+LT_API LT_MUST_CHECK lt_status lt_job_graph_add(lt_job_graph *program,
+                                                const lt_launch_node_config *config,
+                                                const lt_launch_handle **out);
+LT_API void lt_job_graph_free(lt_job_graph **program);
 
 typedef enum lt_launch_platform {
     LT_LAUNCH_THREADS, /**< entries are threads of this process, inproc://; commands are processes */
@@ -99,8 +99,8 @@ typedef struct lt_launch_config {
  *         empty program; LT_E_IO, LT_E_UNSUPPORTED
  * Threads one launch at a time in a process
  */
-LT_API LT_MUST_CHECK lt_status lt_program_graph_launch(lt_program_graph *program,
-                                                       const lt_launch_config *config);
+LT_API LT_MUST_CHECK lt_status lt_job_graph_launch(lt_job_graph *program,
+                                                   const lt_launch_config *config);
 
 /** Main function of a node's process: `lather node FOLDER LABEL INDEX`. Returns the exit status. */
 LT_API int lt_launch_node_main(int argc, char *const *argv);

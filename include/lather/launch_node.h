@@ -1,4 +1,4 @@
-/** The interface of a running node of a program graph to its program. */
+/** The interface of a running node of a job graph to its program. */
 #ifndef LATHER_LAUNCH_NODE_H
 #define LATHER_LAUNCH_NODE_H
 
@@ -31,7 +31,7 @@ LT_API long lt_launch_node_number(const lt_launch_node *node, const char *name, 
 LT_API bool lt_launch_node_stopping(const lt_launch_node *node);
 
 /** Reports progress: the group's `progress` limits the time between two calls. NULL: this process, which need not be
- * part of a program graph. Any thread. */
+ * part of a job graph. Any thread. */
 LT_API void lt_launch_node_progress(lt_launch_node *node);
 
 /** For a service: handles requests at the node's address (lt_service_open(), with its default number of threads)

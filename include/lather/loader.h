@@ -97,6 +97,6 @@ LT_API lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now,
 LT_API const char *lt_loader_bound(const lt_loader_stats *stats, double seconds);
 /** Returns path and error of corrupt image i, in the order of batches; NULL after the last one.
  *  Borrowed until the next lt_loader_next(). */
-LT_API const char *lt_loader_bad(const lt_loader *loader, int64_t i);
+LT_API const char *lt_loader_corrupt(const lt_loader *loader, int64_t i);
 
 #endif

@@ -58,7 +58,7 @@ LT_API int64_t lt_local_steps_since(const lt_local_steps *local);
 LT_API LT_MUST_CHECK lt_status lt_local_steps_step(lt_local_steps *local, bool *met);
 /** Makes the outer step now if a round has begun, for example before an evaluation, and sets *met. Collective.
  *  Errors: as lt_local_steps_step(). */
-LT_API LT_MUST_CHECK lt_status lt_local_steps_meet(lt_local_steps *local, bool *met);
+LT_API LT_MUST_CHECK lt_status lt_local_steps_synchronize(lt_local_steps *local, bool *met);
 /** Begins a round from the current values, loaded and equal on all ranks; keeps momentum and error feedback. */
 LT_API LT_MUST_CHECK lt_status lt_local_steps_begin(lt_local_steps *local);
 
@@ -71,7 +71,7 @@ LT_API LT_MUST_CHECK lt_status lt_local_steps_begin(lt_local_steps *local);
 typedef struct lt_local_steps_bytes {
     uint64_t within, between;
 } lt_local_steps_bytes;
-LT_API lt_local_steps_bytes lt_local_steps_sent(const lt_local_steps *local);
+LT_API lt_local_steps_bytes lt_local_steps_bytes_sent(const lt_local_steps *local);
 
 /* --- Checkpoints --- */
 

@@ -3,7 +3,7 @@
 #define LATHER_MESH_H
 
 #include "lather/comm.h"
-#include "lather/detail/exchange_ops.h"
+#include "lather/detail/process_group.h"
 
 /** Rank ((d * depth + k) * rows + i) * columns + j is at row i, column j, depth k of replica d: ranks of a row are
  *  consecutive. A zero means 1. */
@@ -40,15 +40,15 @@ LT_API void lt_mesh_free(lt_mesh **mesh);
 LT_API lt_mesh_config lt_mesh_config_of(const lt_mesh *mesh);
 /** Returns the communicator of an axis. Owns: the mesh. */
 LT_API lt_comm *lt_mesh_comm(const lt_mesh *mesh, lt_mesh_axis axis);
-/** Returns the axis as a group for operations, see lather/detail/exchange.h. Owns: the mesh. */
-LT_API lt_exchange *lt_mesh_group(lt_mesh *mesh, lt_mesh_axis axis);
+/** Returns the axis as a group for operations, see lather/detail/group_ops.h. Owns: the mesh. */
+LT_API lt_process_group *lt_mesh_group(lt_mesh *mesh, lt_mesh_axis axis);
 /** Returns the payload bytes that this rank has sent so far over all axes. */
 LT_API uint64_t lt_mesh_bytes(const lt_mesh *mesh);
 
 /** Placement of a tensor on the ranks of an axis, as in PyTorch's DTensor. */
 typedef enum lt_placement_kind {
     LT_PLACE_REPLICATE, /**< every rank has the whole tensor */
-    LT_PLACE_SHARD,     /**< each rank has its shard along dim, of lt_exchange_part() elements */
+    LT_PLACE_SHARD,     /**< each rank has its shard along dim, of lt_even_shard_size() elements */
     LT_PLACE_PARTIAL    /**< each rank has a term: the tensor is their sum */
 } lt_placement_kind;
 

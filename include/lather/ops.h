@@ -2,8 +2,8 @@
 #ifndef LATHER_OPS_H
 #define LATHER_OPS_H
 
-#include "lather/detail/exchange.h"
-#include "lather/detail/linear_pieces.h"
+#include "lather/detail/group_ops.h"
+#include "lather/detail/linear_parallel.h"
 #include "lather/detail/norm_layer.h"
 #include "lather/detail/sharded.h"
 #include "lather/ops/activation.h"

@@ -2,31 +2,31 @@
 #ifndef LATHER_PARAM_H
 #define LATHER_PARAM_H
 
-#include "lather/detail/place.h"
+#include "lather/detail/shard_spec.h"
 #include "lather/tape.h"
 
 /** Kind of a parameter: decides whether it is trained and decays. */
-typedef enum lt_role {
-    LT_ROLE_WEIGHT, /**< trained, with weight decay */
-    LT_ROLE_BIAS,   /**< trained; decays only with LT_DECAY_ALL */
-    LT_ROLE_NORM,   /**< trained; weight (gamma) or bias (beta) of a norm: decays as LT_ROLE_BIAS */
-    LT_ROLE_STAT,   /**< not trained, but saved: running mean and variance; grad is NULL */
-    LT_ROLE_COUNT   /**< not trained, saved as i64 []: num_batches_tracked; grad is NULL */
-} lt_role;
+typedef enum lt_param_kind {
+    LT_PARAM_WEIGHT, /**< trained, with weight decay */
+    LT_PARAM_BIAS,   /**< trained; decays only with LT_DECAY_ALL */
+    LT_PARAM_NORM, /**< trained; weight (gamma) or bias (beta) of a norm: decays as LT_PARAM_BIAS */
+    LT_PARAM_STAT, /**< not trained, but saved: running mean and variance; grad is NULL */
+    LT_PARAM_COUNT /**< not trained, saved as i64 []: num_batches_tracked; grad is NULL */
+} lt_param_kind;
 
 /** One parameter. Owned by its layer, borrowed by everyone else. */
 typedef struct lt_param {
     const char *name; /**< path in the model: "layer3.0.conv2.weight"; owned */
     lt_tensor *value; /**< in the device's master dtype; owned */
-    /** Gradient, of the same shape, accumulated; f32 unless lt_optim_read_rounded(); owned. */
+    /** Gradient, of the same shape, accumulated; f32 unless lt_optim_allow_rounded_grads(); owned. */
     lt_tensor *grad;
-    lt_role role;
+    lt_param_kind role;
     /** No gradient, no update; on a running mean: freezes its layer's statistics. */
     bool frozen;
-    bool has_grad;   /**< a gradient was added since lt_params_zero_grad() */
-    int fan_in;      /**< number of inputs of one output; 0 if undefined */
-    int fan_out;     /**< number of outputs that one input reaches */
-    lt_place *place; /**< which part of the tensor this rank holds; NULL: all; owned */
+    bool has_grad;       /**< a gradient was added since lt_params_zero_grad() */
+    int fan_in;          /**< number of inputs of one output; 0 if undefined */
+    int fan_out;         /**< number of outputs that one input reaches */
+    lt_shard_spec *spec; /**< which part of the tensor this rank holds; NULL: all; owned */
 } lt_param;
 
 /** Borrowed parameters in a fixed order, the same on every rank. Initialise with {0}. */
@@ -52,26 +52,26 @@ LT_API bool lt_param_is_trained(const lt_param *param);
 LT_API lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param);
 
 /** Initialises a parameter called "path.leaf" ("leaf" if path is "") with every element set to
- *  fill, and its gradient. Dtype: the device's master dtype; i64 for LT_ROLE_COUNT. Errors:
+ *  fill, and its gradient. Dtype: the device's master dtype; i64 for LT_PARAM_COUNT. Errors:
  *  LT_E_NOMEM, LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_param_init(lt_param *param, lt_device *device, const char *path,
                                              const char *leaf, lt_shape shape, double fill);
 /** lt_param_init() with a role. */
-LT_API LT_MUST_CHECK lt_status lt_param_init_role(lt_param *param, lt_device *device,
+LT_API LT_MUST_CHECK lt_status lt_param_init_kind(lt_param *param, lt_device *device,
                                                   const char *path, const char *leaf,
-                                                  lt_shape shape, double fill, lt_role role);
+                                                  lt_shape shape, double fill, lt_param_kind role);
 /** Initialises the weight of a convolution, [K,C,R,S], with zeros, stored channels-last as its
  *  kernels need it. Errors: LT_E_SHAPE (not 4 dimensions), LT_E_NOMEM, LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_param_init_filter(lt_param *param, lt_device *device,
                                                     const char *path, const char *leaf,
                                                     lt_shape shape);
 /** Declares that value and grad are a shard of a larger parameter; call it before they get
- *  initial values. Copies place. Sets the fans to those of the logical shape, [out,in,...]; a
- *  layer with another order sets its own afterwards. Errors: LT_E_SHAPE as lt_place_check(),
+ *  initial values. Copies spec. Sets the fans to those of the logical shape, [out,in,...]; a
+ *  layer with another order sets its own afterwards. Errors: LT_E_SHAPE as lt_shard_spec_check(),
  *  LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_param_set_place(lt_param *param, const lt_place *place);
-/** Returns which part this rank holds: all of it for a parameter without a place. */
-LT_API lt_place lt_param_place(const lt_param *param);
+LT_API LT_MUST_CHECK lt_status lt_param_set_shard_spec(lt_param *param, const lt_shard_spec *spec);
+/** Returns which part this rank holds: all of it for a parameter without a shard spec. */
+LT_API lt_shard_spec lt_param_shard_spec(const lt_param *param);
 /** frees its tensors and name; a zeroed parameter is fine */
 LT_API void lt_param_clear(lt_param *param);
 

@@ -23,16 +23,16 @@ typedef struct lt_client lt_client;
 enum { LT_SERVICE_MAX_BYTES = 1 << 28 };
 
 /** The response of a handler. */
-typedef struct lt_reply lt_reply;
+typedef struct lt_response_buffer lt_response_buffer;
 /** Allocates the response's memory for the handler to fill; without a call the response is empty, a second call
  * replaces the first. Aligned as by malloc(), not zeroed; borrowed until the handler returns. NULL: no memory, or
  * larger than max_bytes. */
-LT_API void *lt_reply_data(lt_reply *reply, size_t bytes);
+LT_API void *lt_response_allocate(lt_response_buffer *reply, size_t bytes);
 
 /** Handles one request. request is borrowed and not aligned. Called by the service's threads, several concurrently. A
  *  status other than LT_OK is sent to the caller, with this thread's message, instead of the response. */
 typedef lt_status (*lt_service_handler)(void *context, const void *request, size_t bytes,
-                                        lt_reply *reply);
+                                        lt_response_buffer *reply);
 
 typedef struct lt_service_config {
     const char *address;
@@ -65,12 +65,12 @@ typedef struct lt_client_config {
 } lt_client_config;
 
 /** The response to a call; starts as {0}. */
-typedef struct lt_answer {
+typedef struct lt_response {
     const void *data; /**< not aligned */
     size_t bytes;
     void *owner; /**< the library's */
-} lt_answer;
-LT_API void lt_answer_free(lt_answer *answer);
+} lt_response;
+LT_API void lt_response_free(lt_response *answer);
 
 /** The service may start later than the client, and may restart at the same address.
  *  Owns: *out is the caller's. Errors: LT_E_ARG. */
@@ -78,14 +78,14 @@ LT_API LT_MUST_CHECK lt_status lt_client_open(lt_client **out, const lt_client_c
 /**
  * Calls the service and waits at most seconds for the response, including the time to connect.
  *
- * Owns    the response is the caller's, for lt_answer_free()
+ * Owns    the response is the caller's, for lt_response_free()
  * Errors  LT_E_COMM: a timeout; the connection broke and the client does not repeat, so the call may or may not have
  *         been executed; the authentication failed; LT_E_ARG: the request is larger than max_bytes; the status of the
  *         handler, its message prefixed by the address
  * Threads any
  */
 LT_API LT_MUST_CHECK lt_status lt_client_call(lt_client *client, const void *request, size_t bytes,
-                                              double seconds, lt_answer *answer);
+                                              double seconds, lt_response *answer);
 /** After all calls have returned. */
 LT_API void lt_client_close(lt_client **client);
 

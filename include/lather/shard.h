@@ -54,7 +54,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_shard(lt_optim *optim, const lt_shard_co
  *  gradients, or a single rank, sharded or not. After lt_optim_shard(), before the first update; dp must not be used after
  *  optim is freed. Collective.
  *  Errors: LT_E_ARG (not sharded; called twice; state is sharded over groups of ranks), LT_E_UNSUPPORTED (the backend
- *  lacks frobenius), LT_E_NOMEM, or those of lt_data_parallel_divide().
+ *  lacks frobenius), LT_E_NOMEM, or those of lt_data_parallel_shard_gradients().
  *  Source: Rajbhandari et al., "ZeRO", SC 2020, stage 2. */
 LT_API LT_MUST_CHECK lt_status lt_optim_shard_gradients(lt_optim *optim, lt_data_parallel *dp);
 

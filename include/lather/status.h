@@ -49,4 +49,6 @@ LT_API const char *lt_status_help(lt_status status);
 /** The library's version, "MAJOR.MINOR.PATCH". */
 LT_API const char *lt_version(void);
 
+#include "lather/detail/old_names.h"
+
 #endif

@@ -26,21 +26,22 @@ typedef struct lt_straggler_config {
  *  finished. Without this call an update begins with the first gradient. No-op if all ranks are needed (needed 0).
  *  A later reset of the tape clears its cancellation: then check lt_data_parallel_is_late().
  *  Errors: LT_E_COMM. */
-LT_API LT_MUST_CHECK lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number,
-                                                       const bool *set);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_begin_update(lt_data_parallel *dp, int64_t number,
+                                                             const bool *set);
 /** Returns true if this rank is excluded from the running update: its tape is cancelled (lt_tape_cancel()), and it must
  *  only call lt_data_parallel_finish(), which restores the running statistics from before the update. */
 LT_API bool lt_data_parallel_is_late(const lt_data_parallel *dp);
 /** Returns the participating ranks of the last update, [size] flags, after lt_data_parallel_finish(); NULL if all ranks
  *  are needed. Borrowed. */
-LT_API const bool *lt_data_parallel_set(const lt_data_parallel *dp);
+LT_API const bool *lt_data_parallel_participants(const lt_data_parallel *dp);
 
 /** Payload bytes of gradients that this rank received for its chunks since lt_data_parallel_new():
  *  received = used + dropped. */
-typedef struct lt_data_parallel_terms {
+typedef struct lt_data_parallel_contributions {
     uint64_t received, used, dropped;
-} lt_data_parallel_terms;
-LT_API lt_data_parallel_terms lt_data_parallel_count_terms(const lt_data_parallel *dp);
+} lt_data_parallel_contributions;
+LT_API lt_data_parallel_contributions
+lt_data_parallel_count_contributions(const lt_data_parallel *dp);
 
 /* --- DropCompute: lt_data_parallel_config.micro_batches = M of each rank and update ---
  *
@@ -50,9 +51,9 @@ LT_API lt_data_parallel_terms lt_data_parallel_count_terms(const lt_data_paralle
 
 /** Sets the number of micro-batches that this rank computed in the update, before lt_data_parallel_finish(); default M.
  *  Gradients are sums over them, each divided by M. */
-LT_API void lt_data_parallel_computed(lt_data_parallel *dp, int64_t micro_batches);
+LT_API void lt_data_parallel_set_computed(lt_data_parallel *dp, int64_t micro_batches);
 /** Returns the number of micro-batches that all ranks computed together, after lt_data_parallel_finish(). */
-LT_API int64_t lt_data_parallel_computed_by_all(const lt_data_parallel *dp);
+LT_API int64_t lt_data_parallel_total_computed(const lt_data_parallel *dp);
 
 /** Latencies of micro-batches, measured without a deadline. */
 typedef struct lt_drop_latencies {

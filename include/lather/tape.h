@@ -86,16 +86,16 @@ LT_API lt_tensor *lt_tape_gradient(lt_tape *tape, lt_tensor *variable);
 
 struct lt_param;
 /** Called in backward when a parameter's gradient is complete for this pass. */
-typedef void lt_param_final_fn(void *context, struct lt_param *param);
+typedef void lt_grad_ready_fn(void *context, struct lt_param *param);
 /** Sets the callback; fn NULL removes it. */
-LT_API void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context);
+LT_API void lt_tape_on_grad_ready(lt_tape *tape, lt_grad_ready_fn *fn, void *context);
 
 /** Called before each read of a parameter's value by an operation, in forward and backward, so
  *  that the value needs memory only while it is used: until the callback runs with another
  *  `operation`. param NULL: a pass begins, and values of the previous one are no longer read. */
-typedef lt_status lt_param_read_fn(void *context, struct lt_param *param, int64_t operation);
+typedef lt_status lt_param_use_fn(void *context, struct lt_param *param, int64_t operation);
 /** Sets the callback; fn NULL removes it. */
-LT_API void lt_tape_on_param_read(lt_tape *tape, lt_param_read_fn *fn, void *context);
+LT_API void lt_tape_on_param_use(lt_tape *tape, lt_param_use_fn *fn, void *context);
 
 /** Kinds of reduction over ranks for batch norm, in place. LT_NORM_REDUCE_MOMENTS: merges stats
  *  [3,C] (count, mean and M2 of each channel) by Chan's formula. LT_NORM_REDUCE_MEAN: replaces

@@ -2,7 +2,7 @@
 #ifndef LATHER_TENSOR_PARALLEL_H
 #define LATHER_TENSOR_PARALLEL_H
 
-#include "lather/detail/exchange_ops.h"
+#include "lather/detail/process_group.h"
 #include "lather/param.h"
 
 /** The ranks that hold one replica of a model. Groups are borrowed from a mesh for the model's
@@ -10,9 +10,9 @@
  *  (as in SUMMA) rows of activations are sharded over depth and column, features over row.
  *  Functions take NULL for a single rank that holds everything. */
 typedef struct lt_tensor_parallel {
-    lt_exchange *row;            /**< in one dimension: all ranks of the replica */
-    lt_exchange *column, *depth; /**< NULL in one dimension */
-    lt_exchange *model;          /**< all ranks of the replica */
+    lt_process_group *row;            /**< in one dimension: all ranks of the replica */
+    lt_process_group *column, *depth; /**< NULL in one dimension */
+    lt_process_group *model;          /**< all ranks of the replica */
     bool sequence; /**< sequence parallelism, in one dimension: rows are sharded between products */
     bool overlap;  /**< products overlap with communication; false: the same bits, slower */
 } lt_tensor_parallel;
@@ -36,24 +36,25 @@ LT_API LT_MUST_CHECK lt_status lt_parallel_check_batch(const char *name,
                                                        int64_t samples);
 /** Returns true if each rank holds only some rows, as matrices [rows,features], between
  *  products. */
-LT_API bool lt_parallel_divides_rows(const lt_tensor_parallel *parallel);
+LT_API bool lt_parallel_shards_rows(const lt_tensor_parallel *parallel);
 /** Returns this rank's rows between products: any range in one dimension, whole sequences on a
  *  grid. */
-LT_API lt_row_range lt_parallel_own_rows(const lt_tensor_parallel *parallel, lt_token_rows rows);
+LT_API lt_row_range lt_parallel_local_rows(const lt_tensor_parallel *parallel, lt_token_rows rows);
 /** Returns the sequences to which this rank's rows belong. */
-LT_API lt_row_range lt_parallel_own_samples(const lt_tensor_parallel *parallel, lt_token_rows rows);
+LT_API lt_row_range lt_parallel_local_samples(const lt_tensor_parallel *parallel,
+                                              lt_token_rows rows);
 
 /** Maps x [N,..], N <= rows.sequences, to the samples of this rank, [n,..]; padding is filled
  *  with `fill`. Any dtype. */
-LT_API lt_tensor *lt_parallel_take_samples(lt_tape *tape, lt_tensor *x,
-                                           const lt_tensor_parallel *parallel, lt_token_rows rows,
-                                           double fill);
+LT_API lt_tensor *lt_parallel_slice_samples(lt_tape *tape, lt_tensor *x,
+                                            const lt_tensor_parallel *parallel, lt_token_rows rows,
+                                            double fill);
 /** Maps x [n,tokens,C] of this rank's samples to its rows [r,C]. */
-LT_API lt_tensor *lt_parallel_take_rows(lt_tape *tape, lt_tensor *x,
-                                        const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** Reverses lt_parallel_take_rows(): [r,C] to [n,tokens,C], in which rows of other ranks are 0. */
-LT_API lt_tensor *lt_parallel_put_rows(lt_tape *tape, lt_tensor *x,
-                                       const lt_tensor_parallel *parallel, lt_token_rows rows);
+LT_API lt_tensor *lt_parallel_slice_rows(lt_tape *tape, lt_tensor *x,
+                                         const lt_tensor_parallel *parallel, lt_token_rows rows);
+/** Reverses lt_parallel_slice_rows(): [r,C] to [n,tokens,C], in which rows of other ranks are 0. */
+LT_API lt_tensor *lt_parallel_unslice_rows(lt_tape *tape, lt_tensor *x,
+                                           const lt_tensor_parallel *parallel, lt_token_rows rows);
 /** Maps this rank's rows to those that begin a sample: its share of the rows {sequences, 1}. In
  *  one dimension there must be at least as many sequences as ranks. */
 LT_API lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x,
@@ -66,7 +67,7 @@ LT_API lt_tensor *lt_parallel_sum_samples(lt_tape *tape, lt_tensor *x,
 
 /** Sharding of a linear layer in one dimension of ranks: by outputs (column-parallel) or by inputs
  *  (row-parallel). A grid shards both. */
-typedef enum lt_division { LT_DIVIDE_OUTPUTS, LT_DIVIDE_INPUTS } lt_division;
+typedef enum lt_parallel_style { LT_COLUMN_PARALLEL, LT_ROW_PARALLEL } lt_parallel_style;
 
 /** Dimensions of a parameter's view that hold its output and input features; -1: absent. */
 typedef struct lt_parallel_dims {
@@ -74,14 +75,15 @@ typedef struct lt_parallel_dims {
 } lt_parallel_dims;
 
 /** Returns this rank's shard of a parameter. */
-LT_API lt_place lt_parallel_place(const lt_tensor_parallel *parallel, lt_shape logical,
-                                  lt_shape view, lt_parallel_dims dims, lt_division division);
+LT_API lt_shard_spec lt_parallel_shard_spec(const lt_tensor_parallel *parallel, lt_shape logical,
+                                            lt_shape view, lt_parallel_dims dims,
+                                            lt_parallel_style division);
 /** Returns the shape of this rank's tensor: the logical shape with the shard's sizes. */
-LT_API lt_shape lt_parallel_shape(const lt_place *place);
+LT_API lt_shape lt_parallel_shape(const lt_shard_spec *spec);
 /** Returns the shard of a parameter that applies to every row: on a grid its features, dimension
  *  dim, are sharded over row. */
-LT_API lt_place lt_parallel_place_features(const lt_tensor_parallel *parallel, lt_shape logical,
-                                           int dim);
+LT_API lt_shard_spec lt_parallel_shard_spec_features(const lt_tensor_parallel *parallel,
+                                                     lt_shape logical, int dim);
 /** Puts a parameter on the tape of which ranks with other rows hold copies: its gradient is
  *  summed over those ranks. */
 LT_API lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param,
@@ -89,14 +91,14 @@ LT_API lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param,
 
 typedef struct lt_parallel_linear {
     const lt_tensor_parallel *parallel;
-    lt_division division;
+    lt_parallel_style division;
     int64_t in, out; /**< sizes of the whole w */
     int64_t rows;    /**< rows of all ranks, if rows are sharded */
     bool in_out;     /**< w is stored as [in,out] */
 } lt_parallel_linear;
 
-/** Runs a linear layer on this rank's shards of w and b; with LT_DIVIDE_INPUTS in one dimension
- *  b is whole. Between layers x has the rows of lt_parallel_own_rows(), or is [..,C] if rows are
+/** Runs a linear layer on this rank's shards of w and b; with LT_ROW_PARALLEL in one dimension
+ *  b is whole. Between layers x has the rows of lt_parallel_local_rows(), or is [..,C] if rows are
  *  not sharded. Between a layer that shards outputs and one that shards inputs, x has fewer
  *  features, and all rows in one dimension (on a grid the same rows). */
 LT_API lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
@@ -129,7 +131,7 @@ LT_API lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_te
                                             lt_parallel_embedding config);
 
 /** Mean cross-entropy of the replica's labels [N,T] without those of LT_IGNORED_LABEL, equal on
- *  all its ranks. logits: [n,T,K_j], the samples of lt_parallel_own_samples() (in one dimension
+ *  all its ranks. logits: [n,T,K_j], the samples of lt_parallel_local_samples() (in one dimension
  *  all), with classes sharded over row. */
 LT_API lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,
                                            const lt_tensor_parallel *parallel, int64_t classes);

@@ -38,7 +38,7 @@ static lt_tensor *add_positions(gpt *g, lt_tape *tape, lt_tensor *x, int64_t fir
 {
     if (!g->positions)
         return x;
-    lt_tensor *sum = lt_parallel_divides_rows(g->config.parallel)
+    lt_tensor *sum = lt_parallel_shards_rows(g->config.parallel)
                          ? lt_positions_forward_rows(g->positions, tape, x, rows)
                          : lt_positions_forward(g->positions, tape, x, first);
     lt_tape_drop(tape, x);
@@ -66,12 +66,12 @@ static lt_tensor *compute_logits(const gpt *g, lt_tape *tape, lt_tensor *x, lt_t
 {
     const lt_gpt_config *c = &g->config;
     const lt_parallel_linear linear = {.parallel = c->parallel,
-                                       .division = LT_DIVIDE_OUTPUTS,
+                                       .division = LT_COLUMN_PARALLEL,
                                        .in = c->width,
                                        .out = c->vocabulary,
                                        .rows = rows.sequences * rows.tokens};
     lt_tensor *y = lt_parallel_linear_run(tape, x, table, NULL, linear);
-    if (!y || !lt_parallel_divides_rows(c->parallel))
+    if (!y || !lt_parallel_shards_rows(c->parallel))
         return y;
     return lt_reshape(tape, y, LT_SHAPE(-1, rows.tokens, lt_tensor_shape(y).dim[1]));
 }
@@ -202,10 +202,10 @@ static lt_status make_table(gpt *g, lt_device *device)
 {
     const lt_gpt_config *c = &g->config;
     const lt_shape shape = LT_SHAPE(c->vocabulary, c->width);
-    const lt_place place =
-        lt_parallel_place(c->parallel, shape, shape, (lt_parallel_dims){0, 1}, LT_DIVIDE_OUTPUTS);
-    LT_TRY(lt_param_init(&g->tokens, device, "wte", "weight", lt_parallel_shape(&place), 0));
-    return lt_place_is_whole(&place) ? LT_OK : lt_param_set_place(&g->tokens, &place);
+    const lt_shard_spec spec = lt_parallel_shard_spec(c->parallel, shape, shape,
+                                                      (lt_parallel_dims){0, 1}, LT_COLUMN_PARALLEL);
+    LT_TRY(lt_param_init(&g->tokens, device, "wte", "weight", lt_parallel_shape(&spec), 0));
+    return lt_shard_spec_is_whole(&spec) ? LT_OK : lt_param_set_shard_spec(&g->tokens, &spec);
 }
 
 static lt_status make_layers(gpt *g, lt_device *device)
@@ -228,7 +228,7 @@ static lt_status initialise(const gpt *g, lt_param *p)
     const double deviation = 0.02;
     const char *end = ".c_proj.weight";
     const size_t length = strlen(p->name), tail = strlen(end);
-    if (p->role != LT_ROLE_WEIGHT)
+    if (p->role != LT_PARAM_WEIGHT)
         return LT_OK;
     const bool ends_branch = length > tail && !strcmp(p->name + length - tail, end);
     return lt_init_normal(p, ends_branch ? deviation / sqrt(2.0 * g->config.layers) : deviation,

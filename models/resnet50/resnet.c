@@ -224,9 +224,9 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
 static lt_status initialise(lt_param *p, const lt_resnet_config *c)
 {
     const char *last_gain = c->bottleneck ? ".bn3.weight" : ".bn2.weight";
-    if (p->role == LT_ROLE_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
+    if (p->role == LT_PARAM_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
         return lt_init_kaiming_fan_out(p, c->seed);
-    if (p->role == LT_ROLE_WEIGHT || p->role == LT_ROLE_BIAS)
+    if (p->role == LT_PARAM_WEIGHT || p->role == LT_PARAM_BIAS)
         return lt_init_uniform(p, 1 / sqrt(plan_out_channels(c)), c->seed);
     if (c->zero_init_last && strstr(p->name, last_gain))
         return lt_tensor_fill(p->value, 0);

@@ -44,12 +44,12 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows 
                                     "vit: images of %lldx%lld pixels, the positions are for "
                                     "%dx%d",
                                     (long long)s.dim[2], (long long)s.dim[3], v->size, v->size));
-    lt_tensor *own = lt_parallel_take_samples(tape, images, v->parallel, rows, 0);
+    lt_tensor *own = lt_parallel_slice_samples(tape, images, v->parallel, rows, 0);
     lt_tensor *x = lt_module_forward(v->patches, tape, own);
     if (v->token)
         x = run_and_drop_input(v->token, tape, x);
     x = run_and_drop_input(v->positions, tape, x);
-    x = lt_parallel_take_rows(tape, x, v->parallel, rows);
+    x = lt_parallel_slice_rows(tape, x, v->parallel, rows);
     const lt_parallel_noise where = {v->parallel, rows, v->width, false};
     lt_tensor *y = lt_parallel_dropout(tape, x, v->dropout, where);
     if (y != x)
@@ -69,7 +69,7 @@ static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows r
     if (v->token) {
         rows.tokens = 1;
     } else {
-        lt_tensor *whole = lt_parallel_put_rows(tape, y, v->parallel, rows);
+        lt_tensor *whole = lt_parallel_unslice_rows(tape, y, v->parallel, rows);
         lt_tape_drop(tape, y);
         y = lt_mean(tape, whole, (lt_reduce_config){.dims = 1U << 1});
         lt_tape_drop(tape, whole);
@@ -110,8 +110,8 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
         lt_tape_drop(tape, x);
         x = y;
     }
-    x = lt_parallel_divides_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
-                                              : pool_tokens(v, tape, x);
+    x = lt_parallel_shards_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
+                                             : pool_tokens(v, tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);

@@ -1,4 +1,4 @@
-/* Counter of the bytes that kernels read and write in this process, for lt_memory_moved(). */
+/* Counter of the bytes that kernels read and write in this process, for lt_memory_traffic(). */
 #ifndef LT_BASE_MEMORY_TRAFFIC_H
 #define LT_BASE_MEMORY_TRAFFIC_H
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-void lt_threads_sleep_soon(char **argv)
+void lt_threads_set_passive_wait(char **argv)
 {
 #if defined _OPENMP && !defined LT_NO_OPENMP
     char path[PATH_MAX];

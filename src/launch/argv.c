@@ -77,7 +77,7 @@ static lt_status unknown_placeholder_error(const lt_launch_values *v, const char
     size_t count = 0;
     for (; count < sizeof own / sizeof *own; count++)
         known[count] = own[count];
-    for (const lt_handle *h = v->program->first; h && count < KNOWN; h = h->next)
+    for (const lt_launch_handle *h = v->program->first; h && count < KNOWN; h = h->next)
         if (h->config.kind == LT_LAUNCH_NODE_SERVICE) {
             snprintf(labels[count], LT_LAUNCH_NAME, "%.*s.address", LT_LAUNCH_NAME - 10,
                      h->config.label);
@@ -210,7 +210,7 @@ lt_status lt_launch_expand_placeholders(const lt_launch_values *values, const ch
 }
 
 lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
-                                   void (*visit)(void *context, const lt_handle *service),
+                                   void (*visit)(void *context, const lt_launch_handle *service),
                                    void *context)
 {
     buffer b = {0};

@@ -11,15 +11,16 @@
 
 /* Depth-first search from a group along the addresses in arguments of commands. */
 typedef struct walk {
-    const lt_program_graph *program;
-    const lt_handle *origin, *at;
+    const lt_job_graph *program;
+    const lt_launch_handle *origin, *at;
     int depth;
     lt_status status;
 } walk;
 
-static void search_cycle(void *context, const lt_handle *service);
+static void search_cycle(void *context, const lt_launch_handle *service);
 
-static lt_status visit_used_services(const lt_handle *h, void (*visit_)(void *, const lt_handle *),
+static lt_status visit_used_services(const lt_launch_handle *h,
+                                     void (*visit_)(void *, const lt_launch_handle *),
                                      void *context)
 {
     const lt_launch_values v = {.program = h->program, .group = h, .count = h->config.count};
@@ -29,7 +30,7 @@ static lt_status visit_used_services(const lt_handle *h, void (*visit_)(void *, 
                                : LT_OK;
 }
 
-static void search_cycle(void *context, const lt_handle *service)
+static void search_cycle(void *context, const lt_launch_handle *service)
 {
     const walk *from = context;
     walk w = *from;
@@ -49,13 +50,13 @@ static void search_cycle(void *context, const lt_handle *service)
     ((walk *)context)->status = st ? st : w.status;
 }
 
-static lt_status check_uses(const lt_handle *h)
+static lt_status check_uses(const lt_launch_handle *h)
 {
     const char *at = h->uses ? h->uses : "";
     while (*at) {
         at += strspn(at, ", ");
         const size_t bytes = strcspn(at, ", ");
-        const lt_handle *used = bytes ? lt_program_graph_find(h->program, at, bytes) : NULL;
+        const lt_launch_handle *used = bytes ? lt_program_graph_find(h->program, at, bytes) : NULL;
         if (bytes && !used)
             return lt_fail(LT_E_ARG, "launch: %s uses unknown group %.*s", h->config.label,
                            (int)bytes, at);
@@ -67,10 +68,10 @@ static lt_status check_uses(const lt_handle *h)
     return LT_OK;
 }
 
-lt_status lt_program_graph_check(const lt_program_graph *program)
+lt_status lt_program_graph_check(const lt_job_graph *program)
 {
     bool ends = false;
-    for (const lt_handle *h = program->first; h; h = h->next) {
+    for (const lt_launch_handle *h = program->first; h; h = h->next) {
         walk w = {.program = program, .origin = h, .at = h};
         LT_TRY(check_uses(h));
         LT_TRY(visit_used_services(h, search_cycle, &w));

@@ -68,9 +68,9 @@ static const char *flag_value(char *const *word, const char *flag)
     return NULL;
 }
 
-static void store_service(void *context, const lt_handle *service)
+static void store_service(void *context, const lt_launch_handle *service)
 {
-    *(const lt_handle **)context = service;
+    *(const lt_launch_handle **)context = service;
 }
 
 /* Expands a task's command; *out is for lt_free(). Errors: LT_E_ARG (it needs the address of a service). */
@@ -84,7 +84,7 @@ static lt_status expand_command(const lt_launch *launch, const lt_task *task, in
                                 .count = ranks,
                                 .run = task->run,
                                 .grad_accum = 1};
-    const lt_handle *service = NULL;
+    const lt_launch_handle *service = NULL;
     char *expanded = NULL;
     char *text =
         c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);

@@ -12,28 +12,29 @@ enum { LT_LAUNCH_PATH = 4096, LT_LAUNCH_NAME = 96, LT_LAUNCH_MOST_NODES = 4096 }
 /* Seconds to wait for srun's tasks to end; Slurm's KillWait is 30. */
 enum { LT_LAUNCH_SLURM_GRACE = 40 };
 
-struct lt_handle {
-    struct lt_handle *next;
-    const lt_program_graph *program;
+struct lt_launch_handle {
+    struct lt_launch_handle *next;
+    const lt_job_graph *program;
     lt_launch_node_config config; /* strings are owned; config.uses is unused */
     char *uses;                   /* comma-separated labels; owned, or NULL */
 };
 
-struct lt_program_graph {
+struct lt_job_graph {
     char *name;
     double heartbeat; /* default of its groups */
     bool is_in_use;   /* a hung thread still uses it: not freed */
-    lt_handle *first, *last;
+    lt_launch_handle *first, *last;
 };
 
 /* Returns the group with this label, or NULL. */
-lt_handle *lt_program_graph_find(const lt_program_graph *program, const char *label, size_t bytes);
+lt_launch_handle *lt_program_graph_find(const lt_job_graph *program, const char *label,
+                                        size_t bytes);
 /* Validates labels, placeholders and cycles of all groups. Errors: LT_E_ARG. */
-LT_MUST_CHECK lt_status lt_program_graph_check(const lt_program_graph *program);
-/* lt_program_graph_load() for an open file; path is its name. */
-LT_MUST_CHECK lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path);
+LT_MUST_CHECK lt_status lt_program_graph_check(const lt_job_graph *program);
+/* lt_job_graph_load() for an open file; path is its name. */
+LT_MUST_CHECK lt_status lt_program_graph_read(lt_job_graph **out, FILE *file, const char *path);
 /* Writes groups with commands or modules as INI text to a new file of mode 0600. Errors: LT_E_IO, LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_program_graph_save(const lt_program_graph *program, const char *path);
+LT_MUST_CHECK lt_status lt_program_graph_save(const lt_job_graph *program, const char *path);
 
 /* Platform and folders of a launch, through which nodes find each other. */
 typedef struct lt_launch_place {
@@ -64,15 +65,15 @@ LT_MUST_CHECK lt_status lt_launch_split_argv(char ***out, const char *text);
 
 /* A parsed placeholder. */
 typedef struct lt_placeholder {
-    const lt_handle *service; /* service whose address it is; NULL: it is a value */
-    int index;                /* node of the service; -1: all */
-    const char *value;        /* value of index, count, folder, run or grad-accum; borrowed */
+    const lt_launch_handle *service; /* service whose address it is; NULL: it is a value */
+    int index;                       /* node of the service; -1: all */
+    const char *value; /* value of index, count, folder, run or grad-accum; borrowed */
 } lt_placeholder;
 
 /* Values of one node's placeholders. */
 typedef struct lt_launch_values {
-    const lt_program_graph *program;
-    const lt_handle *group;
+    const lt_job_graph *program;
+    const lt_launch_handle *group;
     const lt_launch_place *place; /* NULL: only validates */
     int index, count;
     int rank; /* rank in the output stream that the launcher reads */
@@ -86,7 +87,7 @@ LT_MUST_CHECK lt_status lt_launch_expand_placeholders(const lt_launch_values *va
 /* Calls visit for each service whose address is in text. Errors: LT_E_ARG (unknown placeholder). */
 LT_MUST_CHECK lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
                                                  void (*visit)(void *context,
-                                                               const lt_handle *service),
+                                                               const lt_launch_handle *service),
                                                  void *context);
 
 /* Finds ranks and grad-accum of a gang: the most ranks, at most config->count and slots (0: unlimited), that keep the
@@ -114,8 +115,8 @@ LT_MUST_CHECK lt_status lt_launch_load_module(const char *module, lt_launch_node
 
 /* A process to start: one node, or a launcher (mpirun, srun) of several. */
 typedef struct lt_task {
-    const lt_handle *group; /* NULL: nodes of several groups */
-    int index, count;       /* first node; number of nodes */
+    const lt_launch_handle *group; /* NULL: nodes of several groups */
+    int index, count;              /* first node; number of nodes */
     int64_t grad_accum;
     int run;     /* run of a gang, from 1 */
     char *ended; /* output folders of its successful runs, one per line; owned, or NULL */
@@ -123,7 +124,7 @@ typedef struct lt_task {
 } lt_task;
 
 typedef struct lt_launch {
-    lt_program_graph *program;
+    lt_job_graph *program;
     const lt_launch_config *config;
     lt_launch_place place;
     FILE *log;
@@ -147,7 +148,8 @@ LT_MUST_CHECK lt_status lt_launch_build_command(const lt_launch *launch, lt_task
 /* Writes a task's name: "producer.2", or "trainer" for a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
 /* Returns the group of one of a task's ranks and sets *index (may be NULL) to its index there; NULL past the last. */
-const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index);
+const lt_launch_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank,
+                                      int *index);
 /* Returns the seconds between SIGTERM and SIGKILL. */
 double lt_launch_grace_seconds(const lt_launch *launch);
 /* Starts and supervises threads and processes until the program has ended. */

@@ -52,7 +52,7 @@ int lt_launch_node_count(const lt_launch_node *node)
 
 int lt_launch_node_count_of(const lt_launch_node *node, const char *label)
 {
-    const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
+    const lt_launch_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
     return h ? h->config.count : -1;
 }
 
@@ -103,7 +103,7 @@ void lt_launch_node_stop(lt_launch_node *node)
 
 /* Waits until lt_launch_node_serve() has set the handler, then calls it; invariant 1. */
 static lt_status wait_and_call_handler(void *context, const void *request, size_t bytes,
-                                       lt_reply *reply)
+                                       lt_response_buffer *reply)
 {
     lt_launch_node *n = context;
     pthread_mutex_lock(&n->lock);
@@ -143,7 +143,7 @@ lt_status lt_launch_node_client(lt_launch_node *node, const char *label, int ind
 {
     enum { TIMEOUT = 300 }; /* seconds */
     char address[LT_LAUNCH_PATH];
-    const lt_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
+    const lt_launch_handle *h = lt_program_graph_find(node->values.program, label, strlen(label));
     if (!h || h->config.kind != LT_LAUNCH_NODE_SERVICE || index < 0 || index >= h->config.count)
         return lt_fail(LT_E_ARG, "launch: %s: there is no service %s.%d",
                        lt_launch_node_label(node), label, index);

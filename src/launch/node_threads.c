@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 typedef struct member {
-    const lt_handle *group;
+    const lt_launch_handle *group;
     lt_launch_node_threads *threads;
     lt_launch_values values;
     lt_launch_node_entry entry;
@@ -82,12 +82,12 @@ static void *run_with_restarts(void *context)
 static int count_of(const lt_launch *launch)
 {
     int count = 0;
-    for (const lt_handle *h = launch->program->first; h; h = h->next)
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next)
         count += h->config.command ? 0 : h->config.count;
     return count;
 }
 
-static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
+static lt_status add_group(lt_launch_node_threads *threads, const lt_launch_handle *h)
 {
     lt_launch_node_entry entry = h->config.entry;
     lt_launch_gang_threads *gang = NULL;
@@ -121,7 +121,7 @@ static lt_status add_group(lt_launch_node_threads *threads, const lt_handle *h)
 
 static lt_status start_threads(lt_launch_node_threads *threads)
 {
-    for (const lt_handle *h = threads->launch->program->first; h; h = h->next)
+    for (const lt_launch_handle *h = threads->launch->program->first; h; h = h->next)
         if (!h->config.command)
             LT_TRY(add_group(threads, h));
     for (int i = 0; i < threads->count; i++) {

@@ -83,7 +83,7 @@ static void add_launcher(const lt_launch *launch, line *l, int count, bool is_ga
 }
 
 /* Returns true if one mpirun starts the group together with others. */
-static bool is_in_joint_mpirun(const lt_launch *launch, const lt_handle *h)
+static bool is_in_joint_mpirun(const lt_launch *launch, const lt_launch_handle *h)
 {
     return launch->place.platform == LT_LAUNCH_MPIRUN && h->config.kind != LT_LAUNCH_NODE_GANG
            && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
@@ -93,7 +93,7 @@ static bool is_in_joint_mpirun(const lt_launch *launch, const lt_handle *h)
 static void add_joint_mpirun(const lt_launch *launch, line *l, lt_launch_node_kind kind)
 {
     int offset = 0;
-    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         if (!is_in_joint_mpirun(launch, h) || h->config.kind != kind)
             continue;
         const lt_task task = {.group = h, .count = h->config.count};
@@ -147,14 +147,15 @@ const char *lt_task_name(const lt_task *task, char *out, size_t size)
     return out;
 }
 
-const lt_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank, int *index)
+const lt_launch_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank,
+                                      int *index)
 {
     int within = 0;
     int *at = index ? index : &within;
     *at = task->group ? task->index + rank : rank;
     if (task->group)
         return rank < task->count ? task->group : NULL;
-    for (const lt_handle *h = launch->program->first; h;
+    for (const lt_launch_handle *h = launch->program->first; h;
          h = h->next) { /* in the order of add_joint_mpirun() */
         if (!is_in_joint_mpirun(launch, h) || (int)h->config.kind != task->index)
             continue;
@@ -178,7 +179,7 @@ static lt_status add_task(lt_launch *launch, lt_task task)
     return lt_launch_build_command(launch, &launch->task[launch->tasks - 1]);
 }
 
-static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
+static lt_status plan_gang(lt_launch *launch, const lt_launch_handle *h)
 {
     const int slots = launch->config->slots;
     lt_task task = {.group = h, .run = 1};
@@ -192,7 +193,7 @@ static lt_status plan_gang(lt_launch *launch, const lt_handle *h)
 }
 
 /* Adds one task per node, or one srun step for all of them. */
-static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
+static lt_status plan_nodes(lt_launch *launch, const lt_launch_handle *h)
 {
     const bool together =
         launch->place.platform == LT_LAUNCH_SLURM && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
@@ -205,7 +206,7 @@ static lt_status plan_nodes(lt_launch *launch, const lt_handle *h)
 lt_status lt_launch_create_tasks(lt_launch *launch)
 {
     bool joint[LT_LAUNCH_NODE_GANG] = {false};
-    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         if (launch->place.platform == LT_LAUNCH_THREADS && !h->config.command)
             continue;
         if (h->config.kind == LT_LAUNCH_NODE_GANG) {

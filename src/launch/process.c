@@ -163,7 +163,7 @@ static lt_status run_entry(const lt_launch_values *v)
 static lt_status run_node(const request *r, const lt_launch_place *place)
 {
     static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
-    lt_program_graph *program = NULL;
+    lt_job_graph *program = NULL;
     char path[LT_LAUNCH_PATH + 16];
     snprintf(path, sizeof path, "%s/program.ini", place->files);
     FILE *file = NULL;
@@ -184,7 +184,7 @@ static lt_status run_node(const request *r, const lt_launch_place *place)
         st = lt_fail(LT_E_ARG, "launch: unknown node %s.%d", r->label, v.index);
     else
         st = v.group->config.command ? exec_command(&v) : run_entry(&v);
-    lt_program_graph_free(&program);
+    lt_job_graph_free(&program);
     return st;
 }
 

@@ -11,9 +11,9 @@
 
 enum { RESTARTS = 3 };
 
-lt_status lt_program_graph_new(lt_program_graph **out, const char *name)
+lt_status lt_job_graph_new(lt_job_graph **out, const char *name)
 {
-    lt_program_graph *p = lt_alloc(1, sizeof *p);
+    lt_job_graph *p = lt_alloc(1, sizeof *p);
     if (!p || !(p->name = lt_strdup(name))) {
         lt_free(p);
         return LT_E_NOMEM;
@@ -22,7 +22,7 @@ lt_status lt_program_graph_new(lt_program_graph **out, const char *name)
     return LT_OK;
 }
 
-static void free_handle(lt_handle *h)
+static void free_handle(lt_launch_handle *h)
 {
     /* The strings are copies, const only in the public config. */
     lt_free((void *)(uintptr_t)h->config.label);
@@ -34,16 +34,16 @@ static void free_handle(lt_handle *h)
     lt_free(h);
 }
 
-void lt_program_graph_free(lt_program_graph **program)
+void lt_job_graph_free(lt_job_graph **program)
 {
-    lt_program_graph *p = *program;
+    lt_job_graph *p = *program;
     if (!p)
         return;
     *program = NULL;
     if (p->is_in_use)
         return;
     while (p->first) {
-        lt_handle *h = p->first;
+        lt_launch_handle *h = p->first;
         p->first = h->next;
         free_handle(h);
     }
@@ -51,9 +51,10 @@ void lt_program_graph_free(lt_program_graph **program)
     lt_free(p);
 }
 
-lt_handle *lt_program_graph_find(const lt_program_graph *program, const char *label, size_t bytes)
+lt_launch_handle *lt_program_graph_find(const lt_job_graph *program, const char *label,
+                                        size_t bytes)
 {
-    for (lt_handle *h = program->first; h; h = h->next)
+    for (lt_launch_handle *h = program->first; h; h = h->next)
         if (strlen(h->config.label) == bytes && !memcmp(h->config.label, label, bytes))
             return h;
     return NULL;
@@ -108,7 +109,7 @@ static lt_status check_numbers(const lt_launch_node_config *c)
     return check_gang(c);
 }
 
-static lt_status check_config(const lt_program_graph *program, const lt_launch_node_config *c)
+static lt_status check_config(const lt_job_graph *program, const lt_launch_node_config *c)
 {
     if (!is_label(c->label))
         return lt_fail(
@@ -140,7 +141,7 @@ static lt_status copy_text(const char **to, const char *from)
     return from && !*to ? LT_E_NOMEM : LT_OK;
 }
 
-static lt_status copy_uses(lt_handle *h, const lt_launch_node_config *c)
+static lt_status copy_uses(lt_launch_handle *h, const lt_launch_node_config *c)
 {
     for (int i = 0; i < LT_LAUNCH_NODE_MAX_USES && c->uses[i]; i++) {
         char *longer =
@@ -153,7 +154,7 @@ static lt_status copy_uses(lt_handle *h, const lt_launch_node_config *c)
     return LT_OK;
 }
 
-static lt_status copy_config(lt_handle *h, const lt_launch_node_config *c)
+static lt_status copy_config(lt_launch_handle *h, const lt_launch_node_config *c)
 {
     static const double backoff = 0.1;
     h->config = *c;
@@ -171,11 +172,11 @@ static lt_status copy_config(lt_handle *h, const lt_launch_node_config *c)
     return copy_uses(h, c);
 }
 
-lt_status lt_program_graph_add(lt_program_graph *program, const lt_launch_node_config *config,
-                               const lt_handle **out)
+lt_status lt_job_graph_add(lt_job_graph *program, const lt_launch_node_config *config,
+                           const lt_launch_handle **out)
 {
     LT_TRY(check_config(program, config));
-    lt_handle *h = lt_alloc(1, sizeof *h);
+    lt_launch_handle *h = lt_alloc(1, sizeof *h);
     if (!h)
         return LT_E_NOMEM;
     const lt_status st = copy_config(h, config);

@@ -19,7 +19,7 @@ static const char *const policies[] = {"fail-fast", "restart", "shrink"};
 
 /* A file being read. */
 typedef struct loading {
-    lt_program_graph *program;
+    lt_job_graph *program;
     const char *folder; /* folder of the file */
     char *label, *uses, *text[4];
     lt_launch_node_config config; /* its strings are set from label and text */
@@ -50,7 +50,7 @@ static lt_status add_read_group(loading *l)
     l->config.plan = l->text[PLAN];
     if (l->config.heartbeat < 0)
         l->config.heartbeat = l->program->heartbeat;
-    LT_TRY(lt_program_graph_add(l->program, &l->config, NULL));
+    LT_TRY(lt_job_graph_add(l->program, &l->config, NULL));
     l->program->last->uses = l->uses;
     l->uses = NULL;
     l->config = no_group;
@@ -231,7 +231,7 @@ static lt_status visit_key(void *context, const char *name, const char *key, con
                : set_text(&l->program->name, value);
 }
 
-lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *path)
+lt_status lt_program_graph_read(lt_job_graph **out, FILE *file, const char *path)
 {
     loading l = {.config = no_group};
     char *slash, *folder = realpath(path, NULL);
@@ -240,7 +240,7 @@ lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *
     slash = strrchr(folder, '/');
     *slash = 0;
     l.folder = folder;
-    lt_status st = lt_program_graph_new(&l.program, "program");
+    lt_status st = lt_job_graph_new(&l.program, "program");
     if (!st)
         st = lt_ini_read(file, path, visit_key, &l);
     if (!st)
@@ -248,7 +248,7 @@ lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *
     if (!st)
         st = lt_program_graph_check(l.program);
     if (st)
-        lt_program_graph_free(&l.program);
+        lt_job_graph_free(&l.program);
     else
         *out = l.program;
     free(folder);
@@ -259,7 +259,7 @@ lt_status lt_program_graph_read(lt_program_graph **out, FILE *file, const char *
     return st;
 }
 
-lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
+lt_status lt_job_graph_load(lt_job_graph **out, const char *path)
 {
     FILE *file = NULL;
     LT_TRY(lt_file_open(&file, path));
@@ -268,7 +268,7 @@ lt_status lt_program_graph_load(lt_program_graph **out, const char *path)
     return st;
 }
 
-static void write_group(const lt_handle *h, FILE *file)
+static void write_group(const lt_launch_handle *h, FILE *file)
 {
     const lt_launch_node_config *c = &h->config;
     fprintf(file, "\n[%s]\nkind = %s\ncount = %d\nsupervise = %s", c->label, kinds[c->kind],
@@ -294,7 +294,7 @@ static void write_group(const lt_handle *h, FILE *file)
                 c->global_batch);
 }
 
-lt_status lt_program_graph_save(const lt_program_graph *program, const char *path)
+lt_status lt_program_graph_save(const lt_job_graph *program, const char *path)
 {
     enum { OURS_ALONE = 0600 };
     int fd;
@@ -305,7 +305,7 @@ lt_status lt_program_graph_save(const lt_program_graph *program, const char *pat
         return lt_fail(LT_E_NOMEM, "%s: no memory for a stream", path);
     }
     fprintf(file, "[program]\nname = %s\n", program->name);
-    for (const lt_handle *h = program->first; h; h = h->next)
+    for (const lt_launch_handle *h = program->first; h; h = h->next)
         if (!h->config.entry)
             write_group(h, file);
     const bool failed = ferror(file) != 0;

@@ -82,7 +82,7 @@ static void remove_launch_files(const void *context)
         return;
     remove_file(folder, "secret");
     remove_file(folder, "program.ini");
-    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         for (size_t i = 0; i < sizeof of_group / sizeof *of_group; i++)
             remove_file(folder, "%s.%s", h->config.label, of_group[i]);
         for (int i = 0; i < h->config.count; i++) {
@@ -117,7 +117,7 @@ static void write_gang(const lt_launch *launch, const lt_task *t)
 static void print_dry_run(const lt_launch *launch)
 {
     char name[LT_LAUNCH_NAME];
-    for (const lt_handle *h = launch->program->first; h; h = h->next) {
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         char address[LT_LAUNCH_PATH];
         lt_launch_listen_address(&launch->place, h->config.label, 0, address, sizeof address);
         fprintf(launch->log, "%s x %d%s%s\n", h->config.label, h->config.count,
@@ -144,7 +144,7 @@ static void print_dry_run(const lt_launch *launch)
 static lt_status open_guard(lt_launch *launch)
 {
     size_t nodes = 0;
-    for (const lt_handle *h = launch->program->first; h; h = h->next)
+    for (const lt_launch_handle *h = launch->program->first; h; h = h->next)
         nodes += (size_t)h->config.count;
     const double more = launch->place.platform == LT_LAUNCH_SLURM ? LT_LAUNCH_SLURM_GRACE : 0;
     return lt_guard_open(&launch->guard, nodes, lt_launch_grace_seconds(launch) + more,
@@ -164,7 +164,7 @@ static lt_status launch_in_folder(lt_launch *launch)
     return lt_launch_supervise(launch);
 }
 
-lt_status lt_program_graph_launch(lt_program_graph *program, const lt_launch_config *config)
+lt_status lt_job_graph_launch(lt_job_graph *program, const lt_launch_config *config)
 {
     lt_launch launch = {
         .program = program, .config = config, .log = config->log ? config->log : stdout};

@@ -122,7 +122,8 @@ const char *lt_process_node_name(const lt_launch *launch, const lt_process *proc
                                  char *out, size_t size)
 {
     int index = 0;
-    const lt_handle *h = rank < 0 ? NULL : lt_task_group(launch, process->task, rank, &index);
+    const lt_launch_handle *h =
+        rank < 0 ? NULL : lt_task_group(launch, process->task, rank, &index);
     if (!h)
         return lt_task_name(process->task, out, size);
     snprintf(out, size, "%s.%d", h->config.label, index);

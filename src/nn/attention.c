@@ -38,13 +38,13 @@ static lt_tensor *slice_own_heads(const attention *a, lt_tape *tape, lt_tensor *
     const lt_attention_layer *all = &a->whole, *own = &a->config;
     const int64_t d = all->width / all->heads, rank = all->parallel->row->rank;
     const int64_t q = (int64_t)own->heads * d, k = (int64_t)own->kv_heads * d;
-    const int64_t before = lt_tape_ordinal(tape);
-    w = lt_exchange_copy(tape, w, all->parallel->row);
+    const int64_t before = lt_tape_op_counter(tape);
+    w = lt_group_copy(tape, w, all->parallel->row);
     lt_tensor *part[] = {lt_slice(tape, w, dim, rank * q, q),
                          lt_slice(tape, w, dim, all->width + rank * k, k),
                          lt_slice(tape, w, dim, all->width + kv_width(all) + rank * k, k)};
     w = lt_concat(tape, part, 3, dim);
-    lt_tape_set_ordinal(tape, before); /* not counted: a single rank runs none of these */
+    lt_tape_set_op_counter(tape, before); /* not counted: a single rank runs none of these */
     return w;
 }
 
@@ -64,12 +64,12 @@ static lt_tensor *project_qkv(attention *a, lt_tape *tape, lt_tensor *x, lt_toke
 /* Reshapes a matrix of rows to sequences, or back; if rows are not sharded, x has the sequences already. */
 static lt_tensor *reshape_rows(const attention *a, lt_tape *tape, lt_tensor *x, lt_shape shape)
 {
-    if (!lt_parallel_divides_rows(a->whole.parallel))
+    if (!lt_parallel_shards_rows(a->whole.parallel))
         return x;
-    const int64_t before = lt_tape_ordinal(tape);
+    const int64_t before = lt_tape_op_counter(tape);
     lt_tensor *y = lt_reshape(tape, x, shape);
     lt_tape_drop(tape, x);
-    lt_tape_set_ordinal(tape, before);
+    lt_tape_set_op_counter(tape, before);
     return y;
 }
 
@@ -195,19 +195,19 @@ static const char *name_or(const char *name, const char *usual)
 }
 
 /* Returns the shard of q, k and v of this rank's heads: rows of three matrices, or their columns. */
-static lt_place qkv_shard(const attention *a, bool of_bias)
+static lt_shard_spec qkv_shard(const attention *a, bool of_bias)
 {
     const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c), heads = c->heads,
                   d = c->width / c->heads;
     if (of_bias)
-        return lt_parallel_place(c->parallel, LT_SHAPE(out), LT_SHAPE(3, heads, d),
-                                 (lt_parallel_dims){1, -1}, LT_DIVIDE_OUTPUTS);
+        return lt_parallel_shard_spec(c->parallel, LT_SHAPE(out), LT_SHAPE(3, heads, d),
+                                      (lt_parallel_dims){1, -1}, LT_COLUMN_PARALLEL);
     if (c->in_out)
-        return lt_parallel_place(c->parallel, LT_SHAPE(in, out), LT_SHAPE(in, 3, heads, d),
-                                 (lt_parallel_dims){2, 0}, LT_DIVIDE_OUTPUTS);
-    return lt_parallel_place(c->parallel, LT_SHAPE(out, in), LT_SHAPE(3, heads, d, in),
-                             (lt_parallel_dims){1, 3}, LT_DIVIDE_OUTPUTS);
+        return lt_parallel_shard_spec(c->parallel, LT_SHAPE(in, out), LT_SHAPE(in, 3, heads, d),
+                                      (lt_parallel_dims){2, 0}, LT_COLUMN_PARALLEL);
+    return lt_parallel_shard_spec(c->parallel, LT_SHAPE(out, in), LT_SHAPE(3, heads, d, in),
+                                  (lt_parallel_dims){1, 3}, LT_COLUMN_PARALLEL);
 }
 
 static lt_status make_packed(attention *a, lt_device *device, const char *name)
@@ -216,21 +216,21 @@ static lt_status make_packed(attention *a, lt_device *device, const char *name)
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
     const bool whole = !c->parallel || c->kv_heads != c->heads;
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
-    const lt_place weight = whole ? lt_place_whole(shape) : qkv_shard(a, false);
-    const lt_place bias = whole ? lt_place_whole(LT_SHAPE(out)) : qkv_shard(a, true);
+    const lt_shard_spec weight = whole ? lt_shard_spec_whole(shape) : qkv_shard(a, false);
+    const lt_shard_spec bias = whole ? lt_shard_spec_whole(LT_SHAPE(out)) : qkv_shard(a, true);
     LT_TRY(lt_param_init(&a->weight, device, name, name_or(c->qkv_weight, "in_proj_weight"),
                          lt_parallel_shape(&weight), 0));
     if (!whole)
-        LT_TRY(lt_param_set_place(&a->weight, &weight));
+        LT_TRY(lt_param_set_shard_spec(&a->weight, &weight));
     a->weight.fan_in = (int)in;
     a->weight.fan_out = (int)out;
     a->packed =
         (lt_parallel_linear){.parallel = c->parallel, .in = in, .out = out, .in_out = c->in_out};
     if (!c->bias)
         return LT_OK;
-    LT_TRY(lt_param_init_role(&a->bias, device, name, name_or(c->qkv_bias, "in_proj_bias"),
-                              lt_parallel_shape(&bias), 0, LT_ROLE_BIAS));
-    return whole ? LT_OK : lt_param_set_place(&a->bias, &bias);
+    LT_TRY(lt_param_init_kind(&a->bias, device, name, name_or(c->qkv_bias, "in_proj_bias"),
+                              lt_parallel_shape(&bias), 0, LT_PARAM_BIAS));
+    return whole ? LT_OK : lt_param_set_shard_spec(&a->bias, &bias);
 }
 
 static lt_status make_params(attention *a, lt_device *device, const char *name)
@@ -244,7 +244,7 @@ static lt_status make_params(attention *a, lt_device *device, const char *name)
                                     .bias = c->bias,
                                     .in_out = c->in_out,
                                     .parallel = c->parallel,
-                                    .division = LT_DIVIDE_INPUTS};
+                                    .division = LT_ROW_PARALLEL};
     return lt_layer_linear_as(&a->out, device, path, linear);
 }
 

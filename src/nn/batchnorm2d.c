@@ -19,16 +19,16 @@ typedef struct batchnorm2d {
 
 typedef struct param_row {
     const char *leaf;
-    lt_role role;
+    lt_param_kind role;
     double fill;
 } param_row;
 
 static const param_row rows[PARAMS] = {
-    [GAMMA] = {"weight", LT_ROLE_NORM, 1},
-    [BETA] = {"bias", LT_ROLE_NORM, 0},
-    [MEAN] = {"running_mean", LT_ROLE_STAT, 0},
-    [VAR] = {"running_var", LT_ROLE_STAT, 1},
-    [TRACKED] = {"num_batches_tracked", LT_ROLE_COUNT, 0},
+    [GAMMA] = {"weight", LT_PARAM_NORM, 1},
+    [BETA] = {"bias", LT_PARAM_NORM, 0},
+    [MEAN] = {"running_mean", LT_PARAM_STAT, 0},
+    [VAR] = {"running_var", LT_PARAM_STAT, 1},
+    [TRACKED] = {"num_batches_tracked", LT_PARAM_COUNT, 0},
 };
 
 /* The rest of a folded layer: residual and relu. */
@@ -139,7 +139,7 @@ static lt_status make_layer(lt_module **out, const lt_module_ops *kind, lt_devic
         b->config.momentum = 0.1;
     lt_status st = LT_OK;
     for (int i = 0; i < PARAMS && !st; i++)
-        st = lt_param_init_role(&b->param[i], device, name, rows[i].leaf,
+        st = lt_param_init_kind(&b->param[i], device, name, rows[i].leaf,
                                 i == TRACKED ? LT_SCALAR : LT_SHAPE(channels), rows[i].fill,
                                 rows[i].role);
     return lt_layer_finish(out, m, st);

@@ -68,8 +68,8 @@ static lt_status make_params(conv2d *c, lt_device *device, const char *name,
     LT_TRY(lt_param_init_filter(&c->base.weight, device, name, "weight", shape));
     if (!l->bias)
         return LT_OK;
-    return lt_param_init_role(&c->base.bias, device, name, "bias", LT_SHAPE(l->out), 0,
-                              LT_ROLE_BIAS);
+    return lt_param_init_kind(&c->base.bias, device, name, "bias", LT_SHAPE(l->out), 0,
+                              LT_PARAM_BIAS);
 }
 
 lt_status lt_layer_conv2d(lt_module **out, lt_device *device, const char *name,

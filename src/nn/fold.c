@@ -68,7 +68,7 @@ static lt_status make_bias(lt_param *bias, const lt_param *weight, lt_device *de
     if (!path)
         return LT_E_NOMEM;
     lt_shape shape = LT_SHAPE(lt_tensor_shape(weight->value).dim[0]);
-    lt_status st = lt_param_init_role(bias, device, path, "bias", shape, 0, LT_ROLE_BIAS);
+    lt_status st = lt_param_init_kind(bias, device, path, "bias", shape, 0, LT_PARAM_BIAS);
     lt_free(path);
     return st;
 }

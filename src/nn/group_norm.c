@@ -37,10 +37,10 @@ lt_status lt_layer_group_norm(lt_module **out, lt_device *device, const char *na
     g->config = config;
     if (config.eps == 0)
         g->config.eps = 1e-5;
-    lt_status st = lt_param_init_role(&g->base.weight, device, name, "weight", LT_SHAPE(channels),
-                                      1, LT_ROLE_NORM);
+    lt_status st = lt_param_init_kind(&g->base.weight, device, name, "weight", LT_SHAPE(channels),
+                                      1, LT_PARAM_NORM);
     if (!st)
-        st = lt_param_init_role(&g->base.bias, device, name, "bias", LT_SHAPE(channels), 0,
-                                LT_ROLE_NORM);
+        st = lt_param_init_kind(&g->base.bias, device, name, "bias", LT_SHAPE(channels), 0,
+                                LT_PARAM_NORM);
     return lt_layer_finish(out, m, st);
 }

@@ -31,7 +31,7 @@ typedef struct draw_job {
     uint64_t key;
     draw_fn *draw;
     double scale;
-    const lt_place *place; /* NULL: the whole parameter */
+    const lt_shard_spec *spec; /* NULL: the whole parameter */
 } draw_job;
 
 static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
@@ -40,7 +40,7 @@ static void draw_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
     (void)chunk;
     for (int64_t i = begin; i < end; i++) {
         /* Both distributions use at most the four words of one counter. */
-        const int64_t logical = job->place ? lt_place_index(job->place, i) : i;
+        const int64_t logical = job->spec ? lt_shard_spec_index(job->spec, i) : i;
         lt_rng rng = {.key = job->key, .counter = (uint64_t)logical};
         double value = job->draw(&rng, job->scale);
         if (job->dtype == LT_F64)
@@ -61,7 +61,7 @@ static lt_status draw_param(lt_param *param, uint64_t seed, draw_fn *draw, doubl
     if (!host)
         return LT_E_NOMEM;
     draw_job job = {host, dtype, lt_rng_name_key(seed, LT_STREAM_INIT, param->name),
-                    draw, scale, param->place};
+                    draw, scale, param->spec};
     lt_parallel(lt_tensor_count(param->value), DRAW_GRAIN, draw_chunk, &job);
     lt_status st = lt_tensor_write(param->value, host, bytes);
     lt_free(host);
@@ -89,8 +89,8 @@ lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
  * them. */
 static lt_status init_weight(lt_param *p, uint64_t seed)
 {
-    const int ndim = lt_param_place(p).logical.ndim;
-    if (p->role != LT_ROLE_WEIGHT || (ndim != 2 && ndim != 4))
+    const int ndim = lt_param_shard_spec(p).logical.ndim;
+    if (p->role != LT_PARAM_WEIGHT || (ndim != 2 && ndim != 4))
         return LT_OK;
     if (ndim == 4)
         return lt_init_kaiming_fan_out(p, seed);

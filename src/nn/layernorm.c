@@ -23,9 +23,9 @@ static lt_tensor *forward_sharded(layernorm *l, lt_tape *tape, lt_tensor *x)
                                            .rms = l->config.rms};
     lt_tensor *gamma = lt_tape_param(tape, &l->base.weight);
     lt_tensor *beta = l->config.rms ? NULL : lt_tape_param(tape, &l->base.bias);
-    const int64_t before = lt_tape_ordinal(tape);
+    const int64_t before = lt_tape_op_counter(tape);
     lt_tensor *y = lt_layernorm_sharded(tape, x, gamma, beta, config);
-    lt_tape_set_ordinal(tape, before + 1);
+    lt_tape_set_op_counter(tape, before + 1);
     return y;
 }
 
@@ -55,10 +55,10 @@ TABLE(rmsnorm);
 static lt_status make_param(lt_param *param, const layernorm *l, lt_device *device,
                             const char *name, const char *leaf, double fill)
 {
-    const lt_place place = lt_parallel_place_features(l->parallel, LT_SHAPE(l->width), 0);
-    LT_TRY(lt_param_init_role(param, device, name, leaf, lt_parallel_shape(&place), fill,
-                              LT_ROLE_NORM));
-    return lt_place_is_whole(&place) ? LT_OK : lt_param_set_place(param, &place);
+    const lt_shard_spec spec = lt_parallel_shard_spec_features(l->parallel, LT_SHAPE(l->width), 0);
+    LT_TRY(lt_param_init_kind(param, device, name, leaf, lt_parallel_shape(&spec), fill,
+                              LT_PARAM_NORM));
+    return lt_shard_spec_is_whole(&spec) ? LT_OK : lt_param_set_shard_spec(param, &spec);
 }
 
 lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char *name, int width,

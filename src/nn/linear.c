@@ -66,17 +66,18 @@ static lt_status make_params(linear *l, lt_device *device, const char *name,
     const int64_t in = c->in, out = c->features;
     const lt_shape shape = c->in_out ? LT_SHAPE(in, out) : LT_SHAPE(out, in);
     const lt_parallel_dims dims = {.outputs = c->in_out, .inputs = !c->in_out};
-    const lt_place weight = lt_parallel_place(c->parallel, shape, shape, dims, c->division);
-    const lt_place bias = lt_parallel_place(c->parallel, LT_SHAPE(out), LT_SHAPE(out),
-                                            (lt_parallel_dims){0, -1}, c->division);
+    const lt_shard_spec weight =
+        lt_parallel_shard_spec(c->parallel, shape, shape, dims, c->division);
+    const lt_shard_spec bias = lt_parallel_shard_spec(c->parallel, LT_SHAPE(out), LT_SHAPE(out),
+                                                      (lt_parallel_dims){0, -1}, c->division);
     LT_TRY(lt_param_init(&l->weight, device, name, "weight", lt_parallel_shape(&weight), 0));
     if (c->bias)
-        LT_TRY(lt_param_init_role(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
-                                  LT_ROLE_BIAS));
+        LT_TRY(lt_param_init_kind(&l->bias, device, name, "bias", lt_parallel_shape(&bias), 0,
+                                  LT_PARAM_BIAS));
     if (c->parallel)
-        LT_TRY(lt_param_set_place(&l->weight, &weight));
-    if (c->bias && !lt_place_is_whole(&bias))
-        LT_TRY(lt_param_set_place(&l->bias, &bias));
+        LT_TRY(lt_param_set_shard_spec(&l->weight, &weight));
+    if (c->bias && !lt_shard_spec_is_whole(&bias))
+        LT_TRY(lt_param_set_shard_spec(&l->bias, &bias));
     l->weight.fan_in = c->in;
     l->weight.fan_out = c->features;
     return LT_OK;

@@ -25,11 +25,11 @@ static lt_tensor *run_gate_and_up(mlp *m, lt_tape *tape, lt_tensor *x, int64_t r
     const lt_tensor_parallel *p = m->parallel;
     const bool once = p && !p->column;
     lt_tensor *all = x;
-    const int64_t before = lt_tape_ordinal(tape);
+    const int64_t before = lt_tape_op_counter(tape);
     if (once)
-        all = p->sequence ? lt_exchange_gather(tape, x, p->row, rows)
-                          : lt_exchange_copy(tape, x, p->row);
-    lt_tape_set_ordinal(tape, before);
+        all = p->sequence ? lt_group_allgather(tape, x, p->row, rows)
+                          : lt_group_copy(tape, x, p->row);
+    lt_tape_set_op_counter(tape, before);
     lt_tensor *up = once ? lt_linear_forward_local(m->up, tape, all)
                          : lt_linear_forward_rows(m->up, tape, x, rows);
     lt_tensor *gate = once ? lt_linear_forward_local(m->gate, tape, all)
@@ -116,13 +116,13 @@ static lt_status make_linears(mlp *m, lt_device *device, const char *name, const
                                 .bias = c->bias,
                                 .in_out = c->in_out,
                                 .parallel = c->parallel,
-                                .division = LT_DIVIDE_OUTPUTS};
+                                .division = LT_COLUMN_PARALLEL};
     const lt_linear_layer down = {.in = c->hidden,
                                   .features = c->width,
                                   .bias = c->bias,
                                   .in_out = c->in_out,
                                   .parallel = c->parallel,
-                                  .division = LT_DIVIDE_INPUTS};
+                                  .division = LT_ROW_PARALLEL};
     LT_TRY(make_linear(&m->up, device, name, c->up ? c->up : "up", up));
     if (c->kind == LT_MLP_SWIGLU)
         LT_TRY(make_linear(&m->gate, device, name, c->gate ? c->gate : "gate", up));

@@ -46,19 +46,19 @@ static const lt_module_ops patches_ops = {
 static lt_status make_patches(patches *l, lt_device *device, const char *name,
                               const lt_patch_embedding_layer *c)
 {
-    const lt_place weight = lt_parallel_place_features(
+    const lt_shard_spec weight = lt_parallel_shard_spec_features(
         c->parallel, LT_SHAPE(c->width, c->channels, c->patch, c->patch), 0);
-    const lt_place bias = lt_parallel_place_features(c->parallel, LT_SHAPE(c->width), 0);
+    const lt_shard_spec bias = lt_parallel_shard_spec_features(c->parallel, LT_SHAPE(c->width), 0);
     l->patch = c->patch;
     l->parallel = c->parallel;
     LT_TRY(
         lt_param_init_filter(&l->base.weight, device, name, "weight", lt_parallel_shape(&weight)));
-    LT_TRY(lt_param_init_role(&l->base.bias, device, name, "bias", lt_parallel_shape(&bias), 0,
-                              LT_ROLE_BIAS));
-    if (lt_place_is_whole(&weight))
+    LT_TRY(lt_param_init_kind(&l->base.bias, device, name, "bias", lt_parallel_shape(&bias), 0,
+                              LT_PARAM_BIAS));
+    if (lt_shard_spec_is_whole(&weight))
         return LT_OK;
-    LT_TRY(lt_param_set_place(&l->base.weight, &weight));
-    return lt_param_set_place(&l->base.bias, &bias);
+    LT_TRY(lt_param_set_shard_spec(&l->base.weight, &weight));
+    return lt_param_set_shard_spec(&l->base.bias, &bias);
 }
 
 lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const char *name,
@@ -127,10 +127,10 @@ lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, cons
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &token_ops));
     class_token *l = (class_token *)m;
-    const lt_place place = lt_parallel_place_features(parallel, LT_SHAPE(1, 1, width), 2);
+    const lt_shard_spec spec = lt_parallel_shard_spec_features(parallel, LT_SHAPE(1, 1, width), 2);
     l->parallel = parallel;
-    lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&place), 0);
-    if (!st && !lt_place_is_whole(&place))
-        st = lt_param_set_place(&l->value, &place);
+    lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&spec), 0);
+    if (!st && !lt_shard_spec_is_whole(&spec))
+        st = lt_param_set_shard_spec(&l->value, &spec);
     return lt_layer_finish(out, m, st);
 }

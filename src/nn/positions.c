@@ -44,12 +44,12 @@ lt_tensor *lt_positions_forward_rows(lt_module *self, lt_tape *tape, lt_tensor *
     if (!x || !w)
         return NULL;
     const lt_shape s = lt_tensor_shape(w);
-    const int64_t samples = lt_parallel_own_samples(l->parallel, rows).count;
-    const int64_t before = lt_tape_ordinal(tape);
+    const int64_t samples = lt_parallel_local_samples(l->parallel, rows).count;
+    const int64_t before = lt_tape_op_counter(tape);
     lt_tensor *all = lt_expand(tape, w, LT_SHAPE(samples, rows.tokens, s.dim[s.ndim - 1]));
-    lt_tensor *own = lt_parallel_take_rows(tape, all, l->parallel, rows);
+    lt_tensor *own = lt_parallel_slice_rows(tape, all, l->parallel, rows);
     lt_tape_drop(tape, all);
-    lt_tape_set_ordinal(tape, before);
+    lt_tape_set_op_counter(tape, before);
     lt_tensor *y = lt_add(tape, x, own);
     lt_tape_drop(tape, own);
     return y;
@@ -91,11 +91,12 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
     l->batched = config.batched;
     l->parallel = config.parallel;
     const lt_shape shape = config.batched ? LT_SHAPE(1, t, c) : LT_SHAPE(t, c);
-    const lt_place place = lt_parallel_place_features(config.parallel, shape, shape.ndim - 1);
+    const lt_shard_spec spec =
+        lt_parallel_shard_spec_features(config.parallel, shape, shape.ndim - 1);
     lt_status st = lt_param_init(&l->weight, device, name, config.leaf ? config.leaf : "weight",
-                                 lt_parallel_shape(&place), 0);
-    if (!st && !lt_place_is_whole(&place))
-        st = lt_param_set_place(&l->weight, &place);
+                                 lt_parallel_shape(&spec), 0);
+    if (!st && !lt_shard_spec_is_whole(&spec))
+        st = lt_param_set_shard_spec(&l->weight, &spec);
     return lt_layer_finish(out, m, st);
 }
 

@@ -51,11 +51,11 @@ static lt_tensor *run_attention(const block *b, lt_tape *tape, lt_tensor *x, lt_
 /* Returns the first row of each sample, from sequences or from a matrix of this rank's rows. */
 static lt_tensor *first_rows(const block *b, lt_tape *tape, lt_tensor *x, lt_token_rows rows)
 {
-    const int64_t before = lt_tape_ordinal(tape);
-    if (!lt_parallel_divides_rows(b->parallel))
+    const int64_t before = lt_tape_op_counter(tape);
+    if (!lt_parallel_shards_rows(b->parallel))
         return lt_slice(tape, x, 1, 0, 1);
     lt_tensor *y = lt_parallel_first_rows(tape, x, b->parallel, rows);
-    lt_tape_set_ordinal(tape, before + 1);
+    lt_tape_set_op_counter(tape, before + 1);
     return y;
 }
 
@@ -78,7 +78,7 @@ static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_atte
 
 static lt_status check_rows_known(const block *b)
 {
-    return lt_parallel_divides_rows(b->parallel)
+    return lt_parallel_shards_rows(b->parallel)
                ? lt_fail(LT_E_ARG, "transformer: rows are sharded; call "
                                    "lt_transformer_forward_rows(), which takes their number")
                : LT_OK;

@@ -8,7 +8,7 @@
 
 lt_status lt_optim_count_per_param(lt_optim *o)
 {
-    LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec"));
     LT_TRY(lt_tensor_new(&o->missed, o->device, LT_F64, LT_SHAPE((int64_t)o->count + 1)));
     return lt_optim_convert_counts(o, 0, true);
 }

@@ -13,7 +13,7 @@ const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx)
     return self->device->backend;
 }
 
-lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry)
+lt_status lt_optim_require_kernel(const lt_optim *self, bool has, const char *entry)
 {
     if (has)
         return LT_OK;
@@ -51,7 +51,7 @@ bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index)
            && (!ops->has_state || ops->has_state(o, slot, index));
 }
 
-const double *lt_optim_missed(const lt_optim *o, const lt_slot *slot)
+const double *lt_optim_missed_steps(const lt_optim *o, const lt_slot *slot)
 {
     return o->missed ? (const double *)lt_tensor_view(o->missed).data + (slot - o->slot) : NULL;
 }
@@ -69,7 +69,7 @@ size_t lt_optim_fill_items(lt_optim *self, bool all)
             .grad = lt_tensor_view(slot->param->grad),
             .lr_scale = slot->lr_scale,
             .weight_decay = slot->weight_decay,
-            .missed = lt_optim_missed(self, slot),
+            .missed = lt_optim_missed_steps(self, slot),
         };
         for (int k = 0; k < LT_MAX_ITEM_STATE && slot->state[k]; k++)
             item->state[k] = lt_tensor_view(slot->state[k]);

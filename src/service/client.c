@@ -161,7 +161,7 @@ static void return_connection(lt_client *client, connection *c)
 }
 
 /* Moves the payload to the caller. */
-static lt_status take_payload(connection *c, const lt_frame *back, lt_answer *out)
+static lt_status take_payload(connection *c, const lt_frame *back, lt_response *out)
 {
     void *owner = c->stream.large;
     if (!owner) {
@@ -171,12 +171,12 @@ static lt_status take_payload(connection *c, const lt_frame *back, lt_answer *ou
         memcpy(owner, back->data, back->bytes);
     }
     c->stream.large = NULL;
-    *out = (lt_answer){owner, back->bytes, owner};
+    *out = (lt_response){owner, back->bytes, owner};
     return LT_OK;
 }
 
 /* Runs a call; sets *done if the connection can be reused. */
-static lt_status run_call(connection *c, call *k, lt_answer *out, bool *done)
+static lt_status run_call(connection *c, call *k, lt_response *out, bool *done)
 {
     lt_frame back;
     const lt_client *client = k->client;
@@ -199,7 +199,7 @@ static lt_status run_call(connection *c, call *k, lt_answer *out, bool *done)
     return lt_fail(LT_E_COMM, "service: %s: unexpected response", client->address);
 }
 
-static lt_status attempt_call(call *k, lt_answer *out)
+static lt_status attempt_call(call *k, lt_response *out)
 {
     bool done = false;
     connection *c = take_free_connection(k->client);
@@ -221,7 +221,7 @@ static void pause_for(double seconds)
 }
 
 lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, double seconds,
-                         lt_answer *answer)
+                         lt_response *answer)
 {
     static const double first = 0.01, most = 0.25; /* seconds between attempts */
     const lt_frame frame = {.kind = LT_FRAME_CALL, .data = request, .bytes = bytes};
@@ -238,10 +238,10 @@ lt_status lt_client_call(lt_client *client, const void *request, size_t bytes, d
     }
 }
 
-void lt_answer_free(lt_answer *answer)
+void lt_response_free(lt_response *answer)
 {
     lt_free(answer->owner);
-    *answer = (lt_answer){0};
+    *answer = (lt_response){0};
 }
 
 lt_status lt_client_open(lt_client **out, const lt_client_config *config)

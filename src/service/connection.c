@@ -21,7 +21,7 @@
 
 enum { MOST_UNKNOWN = 256 };
 
-struct lt_reply {
+struct lt_response_buffer {
     char *data;
     size_t bytes, max_bytes;
 };
@@ -36,7 +36,7 @@ typedef struct state {
     lt_nonces nonces;
 } state;
 
-void *lt_reply_data(lt_reply *reply, size_t bytes)
+void *lt_response_allocate(lt_response_buffer *reply, size_t bytes)
 {
     if (bytes > reply->max_bytes) {
         (void)lt_fail(LT_E_ARG, "response of %zu bytes, at most %zu are allowed", bytes,
@@ -117,7 +117,7 @@ static void end_handler(lt_connections *all)
 static bool handle_call(const state *s, const lt_frame *frame)
 {
     lt_connections *all = s->all;
-    lt_reply reply = {.max_bytes = all->max_bytes};
+    lt_response_buffer reply = {.max_bytes = all->max_bytes};
     if (!begin_handler(all))
         return false;
     const lt_status st = all->handler(all->context, frame->data, frame->bytes, &reply);

@@ -217,7 +217,7 @@ lt_memory lt_device_memory(const lt_device *device)
     return memory;
 }
 
-int lt_device_memory_uses(const lt_device *device, lt_memory_use *out, int count)
+int lt_device_memory_by_op(const lt_device *device, lt_memory_use *out, int count)
 {
     return lt_memory_uses_list(lt_allocator_memory_uses(device->allocator), out, count);
 }

@@ -41,7 +41,7 @@ void lt_memory_uses_record_peak(lt_memory_uses *uses)
     memcpy(uses->peak, uses->now, (size_t)(uses->count + 1) * sizeof *uses->peak);
 }
 
-int64_t lt_memory_moved(void)
+int64_t lt_memory_traffic(void)
 {
     return atomic_load_explicit(&lt_memory_traffic_bytes, memory_order_relaxed);
 }

@@ -24,7 +24,7 @@ lt_memory_owner lt_memory_set_owner(lt_memory_owner owner);
 int lt_memory_uses_add(lt_memory_uses *uses, size_t bytes);
 /* Records the current use as the peak. */
 void lt_memory_uses_record_peak(lt_memory_uses *uses);
-/* lt_device_memory_uses(). */
+/* lt_device_memory_by_op(). */
 int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int count);
 
 #endif

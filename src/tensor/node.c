@@ -184,7 +184,7 @@ void lt_tape_drop(lt_tape *tape, lt_tensor *x)
     lt_handle_free_if_idle(x);
 }
 
-/* Runs the callback of lt_tape_on_param_read(), which loads values that are not in memory. */
+/* Runs the callback of lt_tape_on_param_use(), which loads values that are not in memory. */
 static lt_status load_param(const lt_tape *tape, lt_param *param)
 {
     return param && tape->read ? tape->read(tape->read_context, param, tape->operation) : LT_OK;

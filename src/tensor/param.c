@@ -42,9 +42,9 @@ void lt_params_zero_grad(const lt_params *list)
         list->item[i]->has_grad = false;
 }
 
-static bool role_has_gradient(lt_role role)
+static bool role_has_gradient(lt_param_kind role)
 {
-    return role != LT_ROLE_STAT && role != LT_ROLE_COUNT;
+    return role != LT_PARAM_STAT && role != LT_PARAM_COUNT;
 }
 
 bool lt_param_is_trained(const lt_param *param)
@@ -63,10 +63,10 @@ static void set_fans(lt_param *param, lt_shape shape)
 }
 
 static lt_status init_param(lt_param *param, lt_device *device, const char *path, const char *leaf,
-                            lt_shape shape, lt_memory_format format, lt_role role)
+                            lt_shape shape, lt_memory_format format, lt_param_kind role)
 {
     lt_param p = {.role = role};
-    lt_dtype dtype = role == LT_ROLE_COUNT ? LT_I64 : lt_device_master(device);
+    lt_dtype dtype = role == LT_PARAM_COUNT ? LT_I64 : lt_device_master(device);
     p.name = lt_format("%s%s%s", path, *path ? "." : "", leaf);
     set_fans(&p, shape);
     lt_status st = p.name ? lt_tensor_new_as(&p.value, device, dtype, shape, format) : LT_E_NOMEM;
@@ -80,8 +80,8 @@ static lt_status init_param(lt_param *param, lt_device *device, const char *path
     return LT_OK;
 }
 
-lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *path, const char *leaf,
-                             lt_shape shape, double fill, lt_role role)
+lt_status lt_param_init_kind(lt_param *param, lt_device *device, const char *path, const char *leaf,
+                             lt_shape shape, double fill, lt_param_kind role)
 {
     lt_param p;
     LT_TRY(init_param(&p, device, path, leaf, shape, LT_FORMAT_CONTIGUOUS, role));
@@ -97,34 +97,34 @@ lt_status lt_param_init_role(lt_param *param, lt_device *device, const char *pat
 lt_status lt_param_init_filter(lt_param *param, lt_device *device, const char *path,
                                const char *leaf, lt_shape shape)
 {
-    return init_param(param, device, path, leaf, shape, LT_FORMAT_CHANNELS_LAST, LT_ROLE_WEIGHT);
+    return init_param(param, device, path, leaf, shape, LT_FORMAT_CHANNELS_LAST, LT_PARAM_WEIGHT);
 }
 
 lt_status lt_param_init(lt_param *param, lt_device *device, const char *path, const char *leaf,
                         lt_shape shape, double fill)
 {
-    return lt_param_init_role(param, device, path, leaf, shape, fill, LT_ROLE_WEIGHT);
+    return lt_param_init_kind(param, device, path, leaf, shape, fill, LT_PARAM_WEIGHT);
 }
 
-lt_status lt_param_set_place(lt_param *param, const lt_place *place)
+lt_status lt_param_set_shard_spec(lt_param *param, const lt_shard_spec *spec)
 {
-    LT_TRY(lt_place_check(place, param->name, lt_tensor_count(param->value)));
-    const bool all =
-        lt_place_is_whole(place) && lt_shape_equal(place->logical, lt_tensor_shape(param->value));
-    lt_place *copy = all ? NULL : lt_alloc(1, sizeof *copy);
+    LT_TRY(lt_shard_spec_check(spec, param->name, lt_tensor_count(param->value)));
+    const bool all = lt_shard_spec_is_whole(spec)
+                     && lt_shape_equal(spec->logical, lt_tensor_shape(param->value));
+    lt_shard_spec *copy = all ? NULL : lt_alloc(1, sizeof *copy);
     if (!copy && !all)
         return LT_E_NOMEM;
     if (copy)
-        *copy = *place;
-    lt_free(param->place);
-    param->place = copy;
-    set_fans(param, place->logical);
+        *copy = *spec;
+    lt_free(param->spec);
+    param->spec = copy;
+    set_fans(param, spec->logical);
     return LT_OK;
 }
 
 lt_state_entry lt_state_of(const lt_param *param, const char *name)
 {
-    const lt_shape shape = lt_param_place(param).logical;
+    const lt_shape shape = lt_param_shard_spec(param).logical;
     return (lt_state_entry){.param = param->name,
                             .name = name,
                             .block = -1,
@@ -134,14 +134,14 @@ lt_state_entry lt_state_of(const lt_param *param, const char *name)
                             .extent = lt_tensor_shape(param->value)};
 }
 
-lt_place lt_param_place(const lt_param *param)
+lt_shard_spec lt_param_shard_spec(const lt_param *param)
 {
-    return param->place ? *param->place : lt_place_whole(lt_tensor_shape(param->value));
+    return param->spec ? *param->spec : lt_shard_spec_whole(lt_tensor_shape(param->value));
 }
 
 void lt_param_clear(lt_param *param)
 {
-    lt_free(param->place);
+    lt_free(param->spec);
     lt_tensor_free(&param->value);
     lt_tensor_free(&param->grad);
     union {

@@ -32,7 +32,7 @@ static lt_status collect_statistics(lt_statistics *s, const lt_params *params)
         return LT_E_NOMEM;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (p->role != LT_ROLE_STAT && p->role != LT_ROLE_COUNT)
+        if (p->role != LT_PARAM_STAT && p->role != LT_PARAM_COUNT)
             continue;
         s->device = lt_tensor_device(p->value);
         s->value[s->count] = p->value;
@@ -135,7 +135,7 @@ lt_status lt_statistics_check(const lt_params *params, const char *where)
         const lt_param *p = params->item[i];
         double value = 0;
         int64_t channel = 0;
-        if (p->role == LT_ROLE_STAT)
+        if (p->role == LT_PARAM_STAT)
             LT_TRY(find_non_finite(p->value, &value, &channel));
         if (!isfinite(value))
             return lt_fail(LT_E_ARG,

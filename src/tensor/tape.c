@@ -73,12 +73,12 @@ lt_pass lt_tape_pass(const lt_tape *tape)
     return tape->pass;
 }
 
-int64_t lt_tape_ordinal(const lt_tape *tape)
+int64_t lt_tape_op_counter(const lt_tape *tape)
 {
     return tape->ordinal;
 }
 
-void lt_tape_set_ordinal(lt_tape *tape, int64_t ordinal)
+void lt_tape_set_op_counter(lt_tape *tape, int64_t ordinal)
 {
     tape->ordinal = ordinal;
 }
@@ -185,13 +185,13 @@ lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param)
     return new_leaf(tape, param->value, param);
 }
 
-void lt_tape_on_param_final(lt_tape *tape, lt_param_final_fn *fn, void *context)
+void lt_tape_on_grad_ready(lt_tape *tape, lt_grad_ready_fn *fn, void *context)
 {
     tape->final = fn;
     tape->final_context = context;
 }
 
-void lt_tape_on_param_read(lt_tape *tape, lt_param_read_fn *fn, void *context)
+void lt_tape_on_param_use(lt_tape *tape, lt_param_use_fn *fn, void *context)
 {
     tape->read = fn;
     tape->read_context = context;

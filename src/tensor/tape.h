@@ -23,9 +23,9 @@ struct lt_tape {
     atomic_bool cancelled;
     lt_status status;
     char message[1024]; /* as long as the thread's message: cuDNN's are long */
-    lt_param_final_fn *final;
+    lt_grad_ready_fn *final;
     void *final_context;
-    lt_param_read_fn *read;
+    lt_param_use_fn *read;
     void *read_context;
     int64_t operation; /* number of the running operation, forward and backward counted */
     lt_norm_reduce_fn *norm_reduce;

@@ -187,7 +187,7 @@ lt_view lt_tensor_view(const lt_tensor *tensor)
     return view;
 }
 
-void lt_tensor_touch(lt_tensor *tensor)
+void lt_tensor_bump_version(lt_tensor *tensor)
 {
     if (tensor->version)
         tensor->version = lt_next_version();
@@ -203,6 +203,6 @@ lt_status lt_tensor_fill(lt_tensor *tensor, double value)
     lt_view view = lt_tensor_view(tensor);
     if (!view.data)
         return lt_fail(LT_E_ARG, "tensor: fill of a freed tensor; lt_tape_keep() keeps it");
-    lt_tensor_touch(tensor);
+    lt_tensor_bump_version(tensor);
     return tensor->device->backend->fill(tensor->device->ctx, value, &view);
 }

@@ -69,7 +69,7 @@ lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes)
     if (!st)
         st = d->backend->sync(d->ctx);
     lt_buffer_release(&buffer);
-    lt_tensor_touch(tensor);
+    lt_tensor_bump_version(tensor);
     return st;
 }
 
@@ -83,7 +83,7 @@ lt_status lt_tensor_copy(lt_tensor *dst, const lt_tensor *src)
     lt_view from = lt_tensor_view(src), to = lt_tensor_view(dst);
     if (!from.data || !to.data)
         return lt_fail(LT_E_ARG, "tensor: copy of a freed tensor; lt_tape_keep() keeps it");
-    lt_tensor_touch(dst);
+    lt_tensor_bump_version(dst);
     return lt_device_cast(dst->device, &from, &to);
 }
 

@@ -21,7 +21,7 @@ static int say(char **argv)
     char name[32] = "";
     int process = (int)getpid();
     if (!strcmp(argv[2], "asks"))
-        lt_threads_sleep_soon(argv);
+        lt_threads_set_passive_wait(argv);
     FILE *file = fopen("/proc/self/comm", "r");
     const bool named = file && fscanf(file, "%31s", name) == 1;
     if (file)

@@ -107,7 +107,7 @@ static lt_status open_training(training *t, const place *at, const char *optim)
     LT_TRY(lt_resnet_new(&t->model, t->device, &shape));
     LT_TRY(lt_module_params(t->model, &t->params));
     LT_TRY(make_optim(t, optim));
-    lt_optim_read_rounded(t->optim, at->rounded);
+    lt_optim_allow_rounded_grads(t->optim, at->rounded);
     lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
     scaling.start = F16_SCALE;
     if (at->dtype == LT_F16)

@@ -219,8 +219,8 @@ static void check_own(void **state)
     assert_ok(lt_loader_new(&l, d, device, &c));
     assert_ok(lt_loader_next(l, &b));
     assert_int_equal(lt_loader_statistics(l).bad, 2);
-    assert_non_null(
-        strstr(lt_loader_bad(l, 0), "sample 2: data: record of 20 bytes, want f32 of shape [3,2]"));
+    assert_non_null(strstr(lt_loader_corrupt(l, 0),
+                           "sample 2: data: record of 20 bytes, want f32 of shape [3,2]"));
     lt_loader_free(&l);
     d->shape = (lt_shape){0}; /* now images are required */
     c.transform.size = 8;

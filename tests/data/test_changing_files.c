@@ -82,8 +82,8 @@ static char *make(const row *r)
 
 static bool is_listed(const lt_loader *l, const char *why)
 {
-    for (int64_t i = 0; lt_loader_bad(l, i); i++)
-        if (strstr(lt_loader_bad(l, i), why))
+    for (int64_t i = 0; lt_loader_corrupt(l, i); i++)
+        if (strstr(lt_loader_corrupt(l, i), why))
             return true;
     return false;
 }
@@ -107,7 +107,8 @@ static void read_epochs(lt_loader *l, const row *r)
     }
     assert_int_equal(lt_loader_statistics(l).bad, r->corrupt);
     if (r->why && !is_listed(l, r->why))
-        fail_msg("'%s' is not in the list, which begins with '%s'", r->why, lt_loader_bad(l, 0));
+        fail_msg("'%s' is not in the list, which begins with '%s'", r->why,
+                 lt_loader_corrupt(l, 0));
 }
 
 static void check_row(void **state)

@@ -65,15 +65,15 @@ static void check_listed(void **state)
             assert_int_equal(count, 19); /* the batches keep their size */
         }
         assert_int_equal(lt_loader_statistics(l).bad, 3);
-        assert_null(lt_loader_bad(l, 3));
+        assert_null(lt_loader_corrupt(l, 3));
         for (size_t i = 0; i < COUNT_OF(reasons); i++) {
             bool found = false;
             for (int64_t j = 0; j < 3; j++)
-                found = found || strstr(lt_loader_bad(l, j), reasons[i]);
+                found = found || strstr(lt_loader_corrupt(l, j), reasons[i]);
             if (!found)
                 fail_msg("'%s' is not in the list", reasons[i]);
         }
-        order[run] = strdup(lt_loader_bad(l, 0));
+        order[run] = strdup(lt_loader_corrupt(l, 0));
         lt_loader_free(&l);
     }
     assert_string_equal(order[0], order[1]);
@@ -190,7 +190,7 @@ static void check_too_many(void **state)
         assert_int_equal(st, LT_E_FORMAT);
         assert_non_null(strstr(lt_error_message(), "corrupt images"));
         assert_non_null(strstr(lt_error_message(), root));
-        assert_non_null(lt_loader_bad(l, allowed));
+        assert_non_null(lt_loader_corrupt(l, allowed));
         assert_status(lt_loader_next(l, &b), LT_E_FORMAT);
         lt_loader_free(&l);
     }

@@ -142,8 +142,9 @@ static made make_batches(lt_dataset *d, const lt_loader_config *c,
         if (st != LT_END)
             fail_msg("epoch %d: %s", epoch, lt_error_message());
     }
-    for (int i = 0; lt_loader_bad(l, i); i++)
-        snprintf(m.bad + strlen(m.bad), sizeof m.bad - strlen(m.bad), "%s\n", lt_loader_bad(l, i));
+    for (int i = 0; lt_loader_corrupt(l, i); i++)
+        snprintf(m.bad + strlen(m.bad), sizeof m.bad - strlen(m.bad), "%s\n",
+                 lt_loader_corrupt(l, i));
     lt_loader_free(&l);
     return m;
 }
@@ -304,9 +305,9 @@ static void test_kills(void **state)
 
 static lt_status send_bytes(lt_client *client, const void *bytes, size_t size)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_status st = lt_client_call(client, bytes, size, 60, &answer);
-    lt_answer_free(&answer);
+    lt_response_free(&answer);
     return st;
 }
 
@@ -321,14 +322,14 @@ static lt_data_request good_request(void)
 /* Connects to the first service and makes a valid request for its first sample. */
 static lt_data_request connect_to(const workers *w, lt_client **client)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_data_info info;
     lt_data_request q = good_request();
     const lt_client_config c = {.address = lt_data_service_address(w->service[0])};
     assert_ok(lt_client_open(client, &c));
     assert_ok(lt_client_call(*client, &q, sizeof q, 60, &answer));
     memcpy(&info, (const char *)answer.data + sizeof(lt_data_response), sizeof info);
-    lt_answer_free(&answer);
+    lt_response_free(&answer);
     q.kind = LT_REQUEST_SAMPLE;
     q.data = info.data;
     return q;
@@ -428,19 +429,19 @@ static void test_close_while_augmenting(void **state)
 
 /* A service that sends a forged description, or black samples of a wrong length or label. */
 typedef struct forger {
-    lt_answer info;         /* the true description */
+    lt_response info;       /* the true description */
     int change;             /* added to the samples' length, in bytes */
     int32_t label;          /* label of all samples */
     const lt_data_info *in; /* forged description; NULL: the true one */
 } forger;
 
-static lt_status forge(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status forge(void *context, const void *request, size_t bytes, lt_response_buffer *reply)
 {
     const forger *l = context;
     lt_data_request q = {0};
     memcpy(&q, request, bytes < sizeof q ? bytes : sizeof q);
     if (q.kind == LT_REQUEST_INFO) {
-        char *to = lt_reply_data(reply, l->info.bytes);
+        char *to = lt_response_allocate(reply, l->info.bytes);
         memcpy(to, l->info.data, l->info.bytes);
         if (l->in)
             memcpy(to + sizeof(lt_data_response), l->in, sizeof *l->in);
@@ -451,7 +452,7 @@ static lt_status forge(void *context, const void *request, size_t bytes, lt_repl
     const size_t size = (size_t)((int64_t)sizeof whole - 1 + l->change);
     memcpy(whole, &head, sizeof head);
     memcpy(whole + sizeof head, &l->label, sizeof l->label);
-    memcpy(lt_reply_data(reply, size), whole, size);
+    memcpy(lt_response_allocate(reply, size), whole, size);
     return LT_OK;
 }
 
@@ -487,7 +488,7 @@ static void check_forger(forger l, const char *says)
     lt_loader_free(&loader);
     lt_dataset_free(&d);
     lt_service_close(&service);
-    lt_answer_free(&l.info);
+    lt_response_free(&l.info);
     lt_client_close(&client);
     close_workers(&w);
 }

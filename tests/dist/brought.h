@@ -152,7 +152,7 @@ static inline lt_status run(void *context)
     LT_TRY(lt_tape_new(&w->tape, w->at.device));
     LT_TRY(open_dp(w));
     LT_TRY(w->scene->play(w));
-    lt_data_parallel_sent(w->dp, &w->sent);
+    lt_data_parallel_bytes_sent(w->dp, &w->sent);
     return LT_OK;
 }
 

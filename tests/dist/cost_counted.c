@@ -74,7 +74,7 @@ static lt_status play_round(world *w)
     lt_status st = lt_local_steps_step(local, &met);
     if (!st && !met)
         st = lt_local_steps_step(local, &met);
-    const lt_local_steps_bytes b = lt_local_steps_sent(local);
+    const lt_local_steps_bytes b = lt_local_steps_bytes_sent(local);
     w->trace[0] = (double)b.within;
     w->trace[1] = (double)b.between;
     lt_local_steps_free(&local);

@@ -181,8 +181,8 @@ static lt_status group_end(lt_nccl_group *g)
     return LT_OK;
 }
 
-static lt_status add(lt_nccl_group *g, const lt_comm_call *call, lt_comm_what what, bool reduce,
-                     const char *name)
+static lt_status add(lt_nccl_group *g, const lt_comm_call *call, lt_comm_call_kind what,
+                     bool reduce, const char *name)
 {
     LT_TRY(refuse(g->gpu, name));
     fake_op *op = &g->open->op[g->open->count++];

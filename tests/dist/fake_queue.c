@@ -127,7 +127,7 @@ static void run_messages(lt_nccl_group *g, const fake_batch *b)
 
 static void run_batch(lt_nccl_group *g, const fake_batch *b)
 {
-    const lt_comm_what what = b->count ? b->op[0].call.what : LT_COMM_BARRIER;
+    const lt_comm_call_kind what = b->count ? b->op[0].call.what : LT_COMM_BARRIER;
     if (what == LT_COMM_SEND || what == LT_COMM_RECV) {
         run_messages(g, b);
         return;

@@ -39,10 +39,10 @@ static void open_model(model *m, lt_device *device, int rank)
 {
     static const char *const name[] = {"first.weight", "second.weight", "running_mean"};
     const lt_shape shape[] = {LT_SHAPE(37), LT_SHAPE(4, 3), LT_SHAPE(STATISTICS)};
-    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_WEIGHT, LT_ROLE_STAT};
+    const lt_param_kind role[] = {LT_PARAM_WEIGHT, LT_PARAM_WEIGHT, LT_PARAM_STAT};
     *m = (model){.at = {0, 37, ELEMENTS}};
     for (int i = 0; i < 3; i++) {
-        assert_ok(lt_param_init_role(&m->param[i], device, "", name[i], shape[i], rank, role[i]));
+        assert_ok(lt_param_init_kind(&m->param[i], device, "", name[i], shape[i], rank, role[i]));
         assert_ok(lt_params_add(&m->params, &m->param[i]));
     }
 }
@@ -82,7 +82,7 @@ static void note_end(const model *m, const lt_local_steps *l, end *e)
     assert_ok(read_doubles(m->param[0].value, e->value));
     assert_ok(read_doubles(m->param[1].value, e->value + 37));
     assert_ok(read_doubles(m->param[2].value, e->statistic));
-    e->sent = lt_local_steps_sent(l);
+    e->sent = lt_local_steps_bytes_sent(l);
     e->first = l->first;
     e->count = l->count[l->local];
     if (l->residual)

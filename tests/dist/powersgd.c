@@ -412,7 +412,7 @@ static lt_status play_resumed(world *w)
             lt_data_parallel_free(&w->dp);
             LT_TRY(open_dp(w));
             LT_TRY(visit(w, &load));
-            LT_TRY(lt_data_parallel_loaded(w->dp));
+            LT_TRY(lt_data_parallel_finish_load(w->dp));
         }
         LT_TRY(bring_random(w, t));
         LT_TRY(average(w, true));

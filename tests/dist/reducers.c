@@ -53,13 +53,14 @@ static lt_status play_updates(world *w)
     lt_reducer_bytes before, after;
     const int r = w->at.rank;
     for (int step = 0; step < STEPS; step++) {
-        lt_data_parallel_sent(w->dp, &before);
-        const uint64_t comm = lt_comm_bytes(w->at.comm), apart = lt_data_parallel_apart(w->dp);
+        lt_data_parallel_bytes_sent(w->dp, &before);
+        const uint64_t comm = lt_comm_bytes(w->at.comm),
+                       apart = lt_data_parallel_subgroup_bytes(w->dp);
         LT_TRY(update(w, step));
-        lt_data_parallel_sent(w->dp, &after);
+        lt_data_parallel_bytes_sent(w->dp, &after);
         bytes[r].sent =
             (lt_reducer_bytes){after.within - before.within, after.between - before.between};
-        bytes[r].apart = lt_data_parallel_apart(w->dp) - apart;
+        bytes[r].apart = lt_data_parallel_subgroup_bytes(w->dp) - apart;
         bytes[r].on_comm = lt_comm_bytes(w->at.comm) - comm;
     }
     return LT_OK;

@@ -55,12 +55,13 @@ static void compute(const world *w, double milliseconds)
 static lt_status update(world *w, int t, const bool *set, double milliseconds)
 {
     record *out = &log_of[w->at.rank][t];
-    LT_TRY(lt_data_parallel_update(w->dp, t + 1, set));
+    LT_TRY(lt_data_parallel_begin_update(w->dp, t + 1, set));
     compute(w, milliseconds);
     LT_TRY(bring_rough(w, t));
     LT_TRY(average(w, true));
     for (int r = 0; r < w->at.ranks; r++)
-        out->set[r] = lt_data_parallel_set(w->dp) ? lt_data_parallel_set(w->dp)[r] : true;
+        out->set[r] =
+            lt_data_parallel_participants(w->dp) ? lt_data_parallel_participants(w->dp)[r] : true;
     for (int k = 0; k < PARAMS; k++)
         for (int64_t i = 0; i < count_of(k); i++)
             out->mean[k][i] = (float)w->mean[k][i];
@@ -71,7 +72,7 @@ static lt_status updates(world *w)
 {
     for (int t = 0; t < UPDATES_HERE; t++)
         LT_TRY(update(w, t, NULL, 4 * (number("delay", 31 * t + w->at.rank) + 0.5)));
-    const lt_data_parallel_terms terms = lt_data_parallel_count_terms(w->dp);
+    const lt_data_parallel_contributions terms = lt_data_parallel_count_contributions(w->dp);
     w->trace[0] = (double)terms.received;
     w->trace[1] = (double)terms.used;
     w->trace[2] = (double)terms.dropped;
@@ -281,13 +282,13 @@ static void absent_rank_is_named(void **state)
 static lt_status cancel(world *w)
 {
     lt_tensor *x = NULL, *y;
-    LT_TRY(lt_data_parallel_update(w->dp, 1, NULL));
+    LT_TRY(lt_data_parallel_begin_update(w->dp, 1, NULL));
     LT_TRY(bring_rough(w, 0));
     LT_TRY(average(w, true));
     LT_TRY(lt_tensor_new(&x, w->at.device, LT_F32, LT_SHAPE(8)));
     lt_tape_reset(w->tape,
                   LT_PASS_TRAIN); /* the others may finish the update before this rank begins it */
-    LT_TRY(lt_data_parallel_update(w->dp, 2, NULL));
+    LT_TRY(lt_data_parallel_begin_update(w->dp, 2, NULL));
     y = x;
     for (int i = 0; w->at.rank == SLOW && y; i++) { /* an infinite forward pass */
         y = lt_relu(w->tape, y);
@@ -370,9 +371,9 @@ static lt_status drop(world *w)
             LT_TRY(bring(w, k, has ? g : NULL));
         }
         if (w->scene->micro_batches)
-            lt_data_parallel_computed(w->dp, computed(w->at.rank, t));
+            lt_data_parallel_set_computed(w->dp, computed(w->at.rank, t));
         LT_TRY(average(w, true));
-        w->trace[t] = (double)lt_data_parallel_computed_by_all(w->dp);
+        w->trace[t] = (double)lt_data_parallel_total_computed(w->dp);
         for (int k = 0; k < PARAMS; k++)
             for (int64_t i = 0; i < count_of(k); i++)
                 log_of[w->at.rank][t].mean[k][i] = (float)w->mean[k][i];

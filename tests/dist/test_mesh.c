@@ -28,7 +28,7 @@ static void play(int ranks, bool f64, const lt_mesh_config *g, lt_status (*fn)(m
 /* Checks the members of an axis, by a gather of their ranks. */
 static lt_status axis_is(mesh_rank *r, lt_mesh_axis axis, const int *rank, int count)
 {
-    lt_exchange *group = lt_mesh_group(r->mesh, axis);
+    lt_process_group *group = lt_mesh_group(r->mesh, axis);
     const double mine = lt_comm_rank(r->at.comm);
     double all[MOST_RANKS];
     int64_t bytes[MOST_RANKS];
@@ -243,13 +243,13 @@ typedef struct chain {
 static lt_tensor *follow(lt_tape *tape, lt_tensor *const *in, void *context)
 {
     const chain *c = context;
-    lt_exchange *row = lt_mesh_group(c->r->mesh, LT_MESH_ROW);
+    lt_process_group *row = lt_mesh_group(c->r->mesh, LT_MESH_ROW);
     int64_t first, rows;
     cut(5, row->size, row->rank, &first, &rows);
-    lt_tensor *x = c->wrong ? lt_scale(tape, in[0], 1) : lt_exchange_copy(tape, in[0], row);
+    lt_tensor *x = c->wrong ? lt_scale(tape, in[0], 1) : lt_group_copy(tape, in[0], row);
     x = lt_slice(tape, x, 0, first, rows);
-    x = lt_mul(tape, lt_exchange_gather(tape, x, row, 5), c->own);
-    x = lt_exchange_scatter_sum(tape, lt_mul(tape, x, x), row);
+    x = lt_mul(tape, lt_group_allgather(tape, x, row, 5), c->own);
+    x = lt_group_reducescatter(tape, lt_mul(tape, x, x), row);
     lt_tensor *parts[3];
     int count = 0;
     if (first)
@@ -257,7 +257,7 @@ static lt_tensor *follow(lt_tape *tape, lt_tensor *const *in, void *context)
     parts[count++] = x;
     if (first + rows < 5)
         parts[count++] = lt_slice(tape, c->empty, 0, 0, 5 - first - rows);
-    return lt_exchange_sum(tape, lt_concat(tape, parts, count, 0), row);
+    return lt_group_allreduce(tape, lt_concat(tape, parts, count, 0), row);
 }
 
 static lt_status check_chain(mesh_rank *r)

@@ -41,7 +41,7 @@ typedef enum form { SERIAL, ONE_DIMENSION, GRID } form;
 typedef struct net {
     mesh_rank *r;
     form form;
-    lt_exchange *row, *column, *depth;
+    lt_process_group *row, *column, *depth;
     box box[TENSORS];
     int64_t q_first, q_width; /* this rank's range of each third of qkv */
     lt_tensor *tensor[TENSORS], *labels, *v[TENSORS], *loss;
@@ -157,8 +157,8 @@ static lt_tensor *norm(net *n, lt_tensor *x, int gamma, int beta)
             (lt_sharded_norm_config){
                 .row = n->row, .column = n->column, .depth = n->depth, .features = WIDTH});
     if (n->form == ONE_DIMENSION) { /* each rank has different rows */
-        g = lt_exchange_copy(tape, g, n->row);
-        b = lt_exchange_copy(tape, b, n->row);
+        g = lt_group_copy(tape, g, n->row);
+        b = lt_group_copy(tape, b, n->row);
     }
     return lt_layernorm(tape, x, g, b, (lt_layernorm_config){0});
 }
@@ -175,8 +175,8 @@ static lt_tensor *product(net *n, lt_tensor *x, int weight, lt_tensor *b, bool e
                                                  .in = whole[weight].columns,
                                                  .out = whole[weight].rows});
     if (n->form == ONE_DIMENSION)
-        return expands ? lt_linear_gathered(tape, x, w, b, n->row, ROWS)
-                       : lt_linear_scattered(tape, x, w, b, n->row);
+        return expands ? lt_linear_column_parallel(tape, x, w, b, n->row, ROWS)
+                       : lt_linear_row_parallel(tape, x, w, b, n->row);
     return lt_linear(tape, x, w, b);
 }
 
@@ -419,7 +419,7 @@ static lt_status refused(lt_tape *tape, const lt_tensor *y, const char *words)
 static lt_status wrong(mesh_rank *r)
 {
     lt_tensor *x = NULL;
-    lt_exchange *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
+    lt_process_group *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
     lt_tape *tape = r->tape;
     LT_TRY(make_box(r, &x, (box){0, 6, 0, 6}, 0, fraction, false));
     lt_tape_reset(tape, LT_PASS_TRAIN);

@@ -327,13 +327,13 @@ static lt_status run_mlp(mesh_rank *r, const box b[6], lt_tensor *const t[6])
     static product_fn *const gradient[] = {dfirst_at, dw1_at, db1_at, NULL, dw2_at, db_at};
     static const char *const name[] = {"dx", "dw1", "db1", "", "dw2", "db2"};
     const task *c = r->context;
-    lt_exchange *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
+    lt_process_group *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
     lt_tensor *v[6];
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
     for (int i = 0; i < 6; i++)
         v[i] = lt_tape_variable(r->tape, t[i]);
-    lt_tensor *hidden = lt_linear_gathered(r->tape, v[X], v[W], v[B], row, c->rows);
-    lt_tensor *y = lt_linear_scattered(r->tape, hidden, v[W2], v[B2], row);
+    lt_tensor *hidden = lt_linear_column_parallel(r->tape, v[X], v[W], v[B], row, c->rows);
+    lt_tensor *y = lt_linear_row_parallel(r->tape, hidden, v[W2], v[B2], row);
     LT_TRY(backward(r, y, t[DY]));
     LT_TRY(compare(r, "y", y, b[DY], last_at));
     for (int i = 0; i < 6; i++)
@@ -381,14 +381,14 @@ static void equal_serial_1d(void **state)
 
 /* A group of 3 whose collectives transfer nothing. */
 typedef struct lonely {
-    lt_exchange base;
+    lt_process_group base;
     int begun, waited, most; /* most: maximum in flight */
 } lonely;
 
-static lt_status begin_alone(lt_exchange *self, const lt_exchange_call *call, void **request)
+static lt_status begin_alone(lt_process_group *self, const lt_collective_call *call, void **request)
 {
     lonely *l = (lonely *)self;
-    if (call->what == LT_EXCHANGE_REDUCE && call->out.data)
+    if (call->what == LT_COLLECTIVE_REDUCE && call->out.data)
         memcpy(call->out.data, call->in.data,
                (size_t)lt_shape_count(call->in.shape) * lt_dtype_size(call->in.dtype));
     l->begun++;
@@ -397,7 +397,7 @@ static lt_status begin_alone(lt_exchange *self, const lt_exchange_call *call, vo
     return LT_OK;
 }
 
-static lt_status wait_alone(lt_exchange *self, void **request)
+static lt_status wait_alone(lt_process_group *self, void **request)
 {
     ((lonely *)self)->waited += *request != NULL;
     *request = NULL;
@@ -413,9 +413,9 @@ static lt_status flights(mesh_rank *r)
     LT_TRY(make_box(r, &y, (box){0, 6, 0, 2}, X, whole_number, false));
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
     lt_tensor *v = lt_tape_variable(r->tape, x), *w = lt_tape_variable(r->tape, y);
-    lt_tensor *h = lt_linear_gathered(r->tape, v, x, NULL, &one.base, 6);
+    lt_tensor *h = lt_linear_column_parallel(r->tape, v, x, NULL, &one.base, 6);
     const int gathered = one.most;
-    lt_tensor *z = lt_linear_scattered(r->tape, w, x, NULL, &two.base);
+    lt_tensor *z = lt_linear_row_parallel(r->tape, w, x, NULL, &two.base);
     const int scattered = two.most;
     one.most = two.most = 0;
     lt_tensor *loss = lt_add(r->tape, lt_sum(r->tape, h, (lt_reduce_config){0}),
@@ -449,15 +449,15 @@ static lt_status wrong_shapes(mesh_rank *r)
     lt_tensor *x = NULL;
     LT_TRY(make_box(r, &x, (box){0, 2, 0, 3}, X, c->value, false));
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
-    lt_exchange *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
+    lt_process_group *row = lt_mesh_group(r->mesh, LT_MESH_ROW);
     const lt_summa_config config = {row, lt_mesh_group(r->mesh, LT_MESH_COLUMN), NULL, 9, 4, false};
     lt_status st = lt_linear_summa(r->tape, x, x, NULL, config) ? LT_OK : lt_tape_status(r->tape);
     const bool named = st == LT_E_SHAPE && strstr(lt_error_message(), "want [..,");
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
-    st = lt_exchange_gather(r->tape, x, row, 7) ? LT_OK : lt_tape_status(r->tape);
+    st = lt_group_allgather(r->tape, x, row, 7) ? LT_OK : lt_tape_status(r->tape);
     const bool rows = st == LT_E_SHAPE && strstr(lt_error_message(), "of the 7 rows");
     lt_tape_reset(r->tape, LT_PASS_TRAIN);
-    st = lt_linear_gathered(r->tape, x, x, NULL, row, 7) ? LT_OK : lt_tape_status(r->tape);
+    st = lt_linear_column_parallel(r->tape, x, x, NULL, row, 7) ? LT_OK : lt_tape_status(r->tape);
     const bool pieces = st == LT_E_SHAPE && strstr(lt_error_message(), "7 rows in all");
     lt_tensor_free(&x);
     return named && rows && pieces

@@ -122,7 +122,7 @@ static lt_status visit_residual(world *w, bool load)
 
 static lt_status read_residual(world *w)
 {
-    LT_TRY(lt_data_parallel_gather(w->dp));
+    LT_TRY(lt_data_parallel_gather_state(w->dp));
     return visit_residual(w, false);
 }
 
@@ -133,7 +133,7 @@ static lt_status play_scene(world *w)
     book *b = book_of(w);
     LT_TRY(scene_of(w)->play(w));
     LT_TRY(read_residual(w));
-    lt_data_parallel_sent(w->dp, &b->sent);
+    lt_data_parallel_bytes_sent(w->dp, &b->sent);
     for (size_t i = 0; i < BUCKETS && i < w->dp->buckets; i++)
         b->bucket[i] = w->dp->reducer->bucket[i].elements;
     return LT_OK;
@@ -537,7 +537,7 @@ static lt_status play_resume(world *w)
         lt_data_parallel_free(&w->dp);
         LT_TRY(open_dp(w));
         LT_TRY(visit_residual(w, true));
-        LT_TRY(lt_data_parallel_loaded(w->dp));
+        LT_TRY(lt_data_parallel_finish_load(w->dp));
     }
     return LT_OK;
 }

@@ -41,28 +41,28 @@ static lt_status make_params(rank_run *r)
     const struct {
         const char *name;
         lt_shape shape;
-        lt_role role;
+        lt_param_kind role;
         double fill;
     } rows[PARAMS] = {
-        {"conv", LT_SHAPE(CHANNELS, 3, 3, 3), LT_ROLE_WEIGHT, 0},
-        {"gamma", LT_SHAPE(CHANNELS), LT_ROLE_NORM, 1},
-        {"beta", LT_SHAPE(CHANNELS), LT_ROLE_NORM, 0.1},
-        {"mean", LT_SHAPE(CHANNELS), LT_ROLE_STAT, 0},
-        {"var", LT_SHAPE(CHANNELS), LT_ROLE_STAT, 1},
-        {"fc", LT_SHAPE(classes, CHANNELS * SIDE * SIDE), LT_ROLE_WEIGHT, 0},
-        {"bias", LT_SHAPE(classes), LT_ROLE_BIAS, 0},
-        {"extra", LT_SHAPE(classes), LT_ROLE_BIAS, 0},
-        {"unused", LT_SHAPE(3), LT_ROLE_BIAS, 0.5},
+        {"conv", LT_SHAPE(CHANNELS, 3, 3, 3), LT_PARAM_WEIGHT, 0},
+        {"gamma", LT_SHAPE(CHANNELS), LT_PARAM_NORM, 1},
+        {"beta", LT_SHAPE(CHANNELS), LT_PARAM_NORM, 0.1},
+        {"mean", LT_SHAPE(CHANNELS), LT_PARAM_STAT, 0},
+        {"var", LT_SHAPE(CHANNELS), LT_PARAM_STAT, 1},
+        {"fc", LT_SHAPE(classes, CHANNELS * SIDE * SIDE), LT_PARAM_WEIGHT, 0},
+        {"bias", LT_SHAPE(classes), LT_PARAM_BIAS, 0},
+        {"extra", LT_SHAPE(classes), LT_PARAM_BIAS, 0},
+        {"unused", LT_SHAPE(3), LT_PARAM_BIAS, 0.5},
     };
     for (int i = 0; i < PARAMS; i++) {
         double values[CHANNELS * SIDE * SIDE * (CLASSES + 1)];
         lt_param *p = &r->param[i];
         LT_TRY(rows[i].shape.ndim == 4
                    ? lt_param_init_filter(p, r->at.device, "", rows[i].name, rows[i].shape)
-                   : lt_param_init_role(p, r->at.device, "", rows[i].name, rows[i].shape,
+                   : lt_param_init_kind(p, r->at.device, "", rows[i].name, rows[i].shape,
                                         rows[i].fill, rows[i].role));
         LT_TRY(lt_params_add(&r->params, p));
-        if (rows[i].fill > 0 || rows[i].role == LT_ROLE_STAT)
+        if (rows[i].fill > 0 || rows[i].role == LT_PARAM_STAT)
             continue;
         for (int64_t k = 0; k < lt_tensor_count(p->value); k++)
             values[k] = number(rows[i].name, k) + (r->at.rank ? 1 : 0);
@@ -150,10 +150,10 @@ static lt_status report(rank_run *r)
 {
     outcome *o = r->out;
     if (r->dp)
-        LT_TRY(lt_data_parallel_statistics(r->dp));
+        LT_TRY(lt_data_parallel_sync_statistics(r->dp));
     for (int i = 0; i < PARAMS; i++) {
         lt_tensor *v = r->param[i].value;
-        if (r->param[i].role == LT_ROLE_STAT)
+        if (r->param[i].role == LT_PARAM_STAT)
             continue;
         LT_ASSERT(o->values + (int)lt_tensor_count(v) <= MAX_VALUES);
         LT_TRY(read_doubles(v, o->value + o->values));
@@ -163,7 +163,7 @@ static lt_status report(rank_run *r)
     LT_TRY(read_doubles(r->param[VAR].value, o->var));
     o->extra_has_grad = r->param[EXTRA].has_grad;
     o->unused_has_grad = r->param[UNUSED].has_grad;
-    o->exposed = r->dp ? lt_data_parallel_exposed(r->dp) : 0;
+    o->exposed = r->dp ? lt_data_parallel_wait_seconds(r->dp) : 0;
     return read_doubles(r->param[EXTRA].grad, o->gradient_of_extra);
 }
 

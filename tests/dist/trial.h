@@ -31,7 +31,7 @@ typedef struct outcome {
     char message[RANKS_MESSAGE];
     int values;
     double value[MAX_VALUES]; /* values of all parameters, concatenated */
-    double mean[4], var[4];   /* running statistics after lt_data_parallel_statistics() */
+    double mean[4], var[4];   /* running statistics after lt_data_parallel_sync_statistics() */
     double gradient_of_extra[5];
     bool extra_has_grad, unused_has_grad, applied;
     uint64_t update_bytes; /* sent in the last update */

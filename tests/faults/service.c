@@ -21,13 +21,13 @@ typedef struct scene {
     const row *row;
     lt_service *service;
     lt_client *client;
-    lt_answer answer;
+    lt_response answer;
 } scene;
 
-static lt_status mirror(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status mirror(void *context, const void *request, size_t bytes, lt_response_buffer *reply)
 {
     (void)context;
-    unsigned char *out = lt_reply_data(reply, bytes);
+    unsigned char *out = lt_response_allocate(reply, bytes);
     if (!out)
         return LT_E_NOMEM;
     for (size_t i = 0; i < bytes; i++)
@@ -40,7 +40,7 @@ static lt_status call(scene *s)
     unsigned char request[REQUEST];
     for (int i = 0; i < REQUEST; i++)
         request[i] = (unsigned char)i;
-    lt_answer_free(&s->answer);
+    lt_response_free(&s->answer);
     return lt_client_call(s->client, request, REQUEST, seconds, &s->answer);
 }
 
@@ -60,7 +60,7 @@ static lt_status serve_and_call(void *context)
 static void end(void *context)
 {
     scene *s = context;
-    lt_answer_free(&s->answer);
+    lt_response_free(&s->answer);
     lt_client_close(&s->client);
     lt_service_close(&s->service);
 }

@@ -20,7 +20,7 @@ typedef struct fuzz_run {
     lt_param param[2];
     lt_params params;
     lt_optim *optim;
-    lt_checkpoint_parts parts;
+    lt_checkpoint_contents parts;
     lt_checkpoint_state state;
 } fuzz_run;
 
@@ -37,7 +37,7 @@ static inline void fuzz_open(fuzz_run *r)
 {
     static const char *const names[] = {"conv.weight", "bn.num_batches_tracked"};
     const lt_shape shape[] = {LT_SHAPE(4, 3), LT_SCALAR};
-    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_COUNT};
+    const lt_param_kind role[] = {LT_PARAM_WEIGHT, LT_PARAM_COUNT};
     lt_shampoo_config c = LT_SHAMPOO_DEFAULTS;
     c.precondition_frequency = 2;
     c.refresh_timing = LT_REFRESH_ASYNC;
@@ -51,12 +51,12 @@ static inline void fuzz_open(fuzz_run *r)
     LT_ASSERT(!lt_device_open(&r->device, "ref", NULL));
     for (int i = 0; i < 2; i++) {
         LT_ASSERT(
-            !lt_param_init_role(&r->param[i], r->device, "", names[i], shape[i], 0.5, role[i]));
+            !lt_param_init_kind(&r->param[i], r->device, "", names[i], shape[i], 0.5, role[i]));
         LT_ASSERT(!lt_params_add(&r->params, &r->param[i]));
     }
     LT_ASSERT(!lt_optim_shampoo(&r->optim, &r->params, &c));
     snprintf(r->state.optim, sizeof r->state.optim, "%s", lt_optim_name(r->optim));
-    r->parts = (lt_checkpoint_parts){.params = &r->params, .optim = r->optim};
+    r->parts = (lt_checkpoint_contents){.params = &r->params, .optim = r->optim};
 }
 
 static inline lt_status fuzz_step(fuzz_run *r)

@@ -1,4 +1,4 @@
-/* Program graphs in C: what may be added, functions of this program as threads and as processes, and that many launches
+/* Job graphs in C: what may be added, functions of this program as threads and as processes, and that many launches
  * leave nothing. LAUNCHES in the environment: how many, 1000 in the slow tier. */
 
 #include "temp.h"
@@ -18,7 +18,8 @@
 
 enum { SECONDS = 60 };
 
-static lt_status add_one(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status add_one(void *context, const void *request, size_t bytes,
+                         lt_response_buffer *reply)
 {
     (void)context;
     int value = 0;
@@ -26,7 +27,7 @@ static lt_status add_one(void *context, const void *request, size_t bytes, lt_re
         return LT_E_FORMAT;
     memcpy(&value, request, sizeof value);
     value++;
-    void *out = lt_reply_data(reply, sizeof value);
+    void *out = lt_response_allocate(reply, sizeof value);
     if (out)
         memcpy(out, &value, sizeof value);
     return out ? LT_OK : LT_E_NOMEM;
@@ -41,7 +42,7 @@ static lt_status serve(lt_launch_node *node, void *context)
 static lt_status ask(lt_launch_node *node, void *context)
 {
     lt_client *client = NULL;
-    lt_answer back = {0};
+    lt_response back = {0};
     const int value = 41;
     int got = 0;
     (void)context;
@@ -50,7 +51,7 @@ static lt_status ask(lt_launch_node *node, void *context)
         st = lt_client_call(client, &value, sizeof value, SECONDS, &back);
     if (!st && back.bytes == sizeof got)
         memcpy(&got, back.data, sizeof got);
-    lt_answer_free(&back);
+    lt_response_free(&back);
     lt_client_close(&client);
     if (!st
         && (got != value + 1 || lt_launch_node_number(node, "seven", 0) != 7
@@ -59,43 +60,42 @@ static lt_status ask(lt_launch_node *node, void *context)
     return st;
 }
 
-static lt_program_graph *adders(void)
+static lt_job_graph *adders(void)
 {
-    lt_program_graph *p = NULL;
-    const lt_handle *adder = NULL;
-    assert_ok(lt_program_graph_new(&p, "adders"));
-    assert_ok(lt_program_graph_add(
+    lt_job_graph *p = NULL;
+    const lt_launch_handle *adder = NULL;
+    assert_ok(lt_job_graph_new(&p, "adders"));
+    assert_ok(lt_job_graph_add(
         p,
         &(lt_launch_node_config){
             .label = "adder", .kind = LT_LAUNCH_NODE_SERVICE, .count = 2, .entry = serve},
         &adder));
-    assert_ok(
-        lt_program_graph_add(p,
-                             &(lt_launch_node_config){.label = "asker",
-                                                      .entry = ask,
-                                                      .count = 3,
-                                                      .uses = {adder},
-                                                      .arguments = "--index ${index} --seven 7"},
-                             NULL));
+    assert_ok(lt_job_graph_add(p,
+                               &(lt_launch_node_config){.label = "asker",
+                                                        .entry = ask,
+                                                        .count = 3,
+                                                        .uses = {adder},
+                                                        .arguments = "--index ${index} --seven 7"},
+                               NULL));
     return p;
 }
 
 static FILE *quiet;
 
-static void run(lt_program_graph *p, lt_launch_platform platform)
+static void run(lt_job_graph *p, lt_launch_platform platform)
 {
-    assert_ok(lt_program_graph_launch(p, &(lt_launch_config){.platform = platform, .log = quiet}));
+    assert_ok(lt_job_graph_launch(p, &(lt_launch_config){.platform = platform, .log = quiet}));
 }
 
 static void functions_of_this_program(void **state)
 {
     (void)state;
-    lt_program_graph *p = adders();
+    lt_job_graph *p = adders();
     run(p, LT_LAUNCH_THREADS);
     assert_fails(
-        lt_program_graph_launch(p, &(lt_launch_config){.platform = LT_LAUNCH_MPIRUN, .log = quiet}),
+        lt_job_graph_launch(p, &(lt_launch_config){.platform = LT_LAUNCH_MPIRUN, .log = quiet}),
         LT_E_UNSUPPORTED, "adder: a function of this program");
-    lt_program_graph_free(&p);
+    lt_job_graph_free(&p);
     assert_null(p);
 }
 
@@ -124,24 +124,24 @@ static lt_status sum_of_ranks(lt_launch_node *node, void *context)
 static void a_gang_of_threads_has_a_communicator(void **state)
 {
     int right[4] = {0};
-    lt_program_graph *p = NULL;
+    lt_job_graph *p = NULL;
     (void)state;
-    assert_ok(lt_program_graph_new(&p, "gang"));
-    assert_ok(lt_program_graph_add(p,
-                                   &(lt_launch_node_config){.label = "gang",
-                                                            .kind = LT_LAUNCH_NODE_GANG,
-                                                            .count = 4,
-                                                            .entry = sum_of_ranks,
-                                                            .context = right},
-                                   NULL));
+    assert_ok(lt_job_graph_new(&p, "gang"));
+    assert_ok(lt_job_graph_add(p,
+                               &(lt_launch_node_config){.label = "gang",
+                                                        .kind = LT_LAUNCH_NODE_GANG,
+                                                        .count = 4,
+                                                        .entry = sum_of_ranks,
+                                                        .context = right},
+                               NULL));
     run(p, LT_LAUNCH_THREADS);
     for (int i = 0; i < 4; i++)
         assert_true(right[i]);
     assert_fails(
-        lt_program_graph_launch(
+        lt_job_graph_launch(
             p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .slots = 3, .log = quiet}),
         LT_E_ARG, "gang needs 4 ranks, but there are 3 slots");
-    lt_program_graph_free(&p);
+    lt_job_graph_free(&p);
 }
 
 /* Both sides of each limit of a group's numbers. */
@@ -178,61 +178,60 @@ static void numbers_of_a_group_have_limits(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT_OF(row); i++) {
-        lt_program_graph *p = NULL;
-        const lt_handle *handle = NULL;
+        lt_job_graph *p = NULL;
+        const lt_launch_handle *handle = NULL;
         lt_launch_node_config c = row[i].c;
         c.label = "group";
         c.command = "true";
-        assert_ok(lt_program_graph_new(&p, "limits"));
-        const lt_status st = lt_program_graph_add(p, &c, &handle);
+        assert_ok(lt_job_graph_new(&p, "limits"));
+        const lt_status st = lt_job_graph_add(p, &c, &handle);
         assert_status(st, row[i].message ? LT_E_ARG : LT_OK);
         if (st && !strstr(lt_error_message(), row[i].message))
             fail_msg("'%s' does not say '%s'", lt_error_message(), row[i].message);
-        lt_program_graph_free(&p);
+        lt_job_graph_free(&p);
     }
 }
 
 static void handles_and_labels_that_are_refused(void **state)
 {
-    lt_program_graph *a = adders(), *b = NULL;
-    const lt_handle *foreign = NULL, *function = NULL;
+    lt_job_graph *a = adders(), *b = NULL;
+    const lt_launch_handle *foreign = NULL, *function = NULL;
     (void)state;
-    assert_ok(lt_program_graph_new(&b, "other"));
-    assert_fails(lt_program_graph_launch(b, &(lt_launch_config){.log = quiet}), LT_E_ARG,
+    assert_ok(lt_job_graph_new(&b, "other"));
+    assert_fails(lt_job_graph_launch(b, &(lt_launch_config){.log = quiet}), LT_E_ARG,
                  "an empty program");
-    assert_ok(lt_program_graph_add(b,
-                                   &(lt_launch_node_config){.label = "service",
-                                                            .kind = LT_LAUNCH_NODE_SERVICE,
-                                                            .entry = serve},
-                                   &foreign));
-    assert_ok(lt_program_graph_add(
-        a, &(lt_launch_node_config){.label = "function", .command = "true"}, &function));
+    assert_ok(lt_job_graph_add(b,
+                               &(lt_launch_node_config){.label = "service",
+                                                        .kind = LT_LAUNCH_NODE_SERVICE,
+                                                        .entry = serve},
+                               &foreign));
+    assert_ok(lt_job_graph_add(a, &(lt_launch_node_config){.label = "function", .command = "true"},
+                               &function));
     assert_fails(
-        lt_program_graph_add(
-            a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {foreign}}, NULL),
+        lt_job_graph_add(a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {foreign}},
+                         NULL),
         LT_E_ARG, "x uses service, a handle of another program");
     assert_fails(
-        lt_program_graph_add(
+        lt_job_graph_add(
             a, &(lt_launch_node_config){.label = "x", .entry = ask, .uses = {function}}, NULL),
         LT_E_ARG, "x uses function, which is not a service");
     assert_fails(
-        lt_program_graph_add(a, &(lt_launch_node_config){.label = "asker", .entry = ask}, NULL),
+        lt_job_graph_add(a, &(lt_launch_node_config){.label = "asker", .entry = ask}, NULL),
         LT_E_ARG, "duplicate group asker");
+    assert_fails(lt_job_graph_add(a, &(lt_launch_node_config){.label = "x y", .entry = ask}, NULL),
+                 LT_E_ARG, "invalid label 'x y'");
     assert_fails(
-        lt_program_graph_add(a, &(lt_launch_node_config){.label = "x y", .entry = ask}, NULL),
-        LT_E_ARG, "invalid label 'x y'");
-    assert_fails(
-        lt_program_graph_add(
-            a, &(lt_launch_node_config){.label = "x", .entry = ask, .command = "true"}, NULL),
+        lt_job_graph_add(a, &(lt_launch_node_config){.label = "x", .entry = ask, .command = "true"},
+                         NULL),
         LT_E_ARG, "want exactly one of entry, module and command");
     assert_fails(
-        lt_program_graph_add(a,
-                             &(lt_launch_node_config){
-                                 .label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
-                             NULL),
+        lt_job_graph_add(a,
+                         &(lt_launch_node_config){
+                             .label = "x", .entry = ask, .global_batch = 4, .batch_size = 1},
+                         NULL),
         LT_E_ARG, "only a gang can have a global batch");
-    lt_program_graph_free(&a);
-    lt_program_graph_free(&b);
+    lt_job_graph_free(&a);
+    lt_job_graph_free(&b);
 }
 
 static lt_status fail_twice(lt_launch_node *node, void *context)
@@ -245,24 +244,24 @@ static lt_status fail_twice(lt_launch_node *node, void *context)
 static void a_thread_is_started_again(void **state)
 {
     atomic_int calls = 0;
-    lt_program_graph *p = NULL;
+    lt_job_graph *p = NULL;
     (void)state;
-    assert_ok(lt_program_graph_new(&p, "again"));
-    assert_ok(lt_program_graph_add(p,
-                                   &(lt_launch_node_config){.label = "it",
-                                                            .entry = fail_twice,
-                                                            .context = &calls,
-                                                            .policy = LT_LAUNCH_NODE_RESTART,
-                                                            .restarts = 2,
-                                                            .backoff = 0.001},
-                                   NULL));
+    assert_ok(lt_job_graph_new(&p, "again"));
+    assert_ok(lt_job_graph_add(p,
+                               &(lt_launch_node_config){.label = "it",
+                                                        .entry = fail_twice,
+                                                        .context = &calls,
+                                                        .policy = LT_LAUNCH_NODE_RESTART,
+                                                        .restarts = 2,
+                                                        .backoff = 0.001},
+                               NULL));
     run(p, LT_LAUNCH_THREADS);
     assert_int_equal(atomic_load(&calls), 3);
     atomic_store(&calls, -1); /* three failures, two restarts */
-    assert_fails(lt_program_graph_launch(
-                     p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet}),
-                 LT_E_COMM, "it.0 failed");
-    lt_program_graph_free(&p);
+    assert_fails(
+        lt_job_graph_launch(p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet}),
+        LT_E_COMM, "it.0 failed");
+    lt_job_graph_free(&p);
 }
 
 static atomic_bool released;
@@ -285,25 +284,25 @@ static lt_status hang(lt_launch_node *node, void *context)
 static void a_thread_that_makes_no_progress_is_named(void **state)
 {
     int status = 1;
-    lt_program_graph *p = NULL;
+    lt_job_graph *p = NULL;
     (void)state;
-    assert_ok(lt_program_graph_new(&p, "hang"));
-    assert_ok(lt_program_graph_add(
+    assert_ok(lt_job_graph_new(&p, "hang"));
+    assert_ok(lt_job_graph_add(
         p, &(lt_launch_node_config){.label = "it", .entry = hang, .count = 2, .progress = 1},
         NULL));
     const pid_t child = fork();
     if (!child) {
-        const lt_status st = lt_program_graph_launch(
+        const lt_status st = lt_job_graph_launch(
             p, &(lt_launch_config){.platform = LT_LAUNCH_THREADS, .log = quiet, .grace = 0.1});
         const bool named = strstr(lt_error_message(), "it.1 has made no progress for") != NULL;
-        lt_program_graph_free(&p); /* keeps it, as the thread uses it */
+        lt_job_graph_free(&p); /* keeps it, as the thread uses it */
         atomic_store(&released, true);
         usleep(10000);
         _exit(st == LT_E_COMM && named ? 0 : 1);
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    lt_program_graph_free(&p);
+    lt_job_graph_free(&p);
 }
 
 static int descriptors(void)
@@ -351,14 +350,14 @@ static void many_launches_in_processes_leave_nothing(void **state)
     (void)state;
     temp_make(folder);
     setenv("TMPDIR", folder, 1);
-    lt_program_graph *p = adders();
+    lt_job_graph *p = adders();
     for (int i = 0; i < count; i++)
         run(p, LT_LAUNCH_LOCAL);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child, so no zombie */
     assert_int_equal(descriptors(), before);
     assert_int_equal(entries("/proc/self/task", "") - entries("/proc/self/task", "."), 1);
     assert_nothing_is_left_in(folder);
-    lt_program_graph_free(&p);
+    lt_job_graph_free(&p);
     unsetenv("TMPDIR");
     temp_remove(folder);
 }
@@ -371,7 +370,7 @@ static void many_launches_in_threads_leave_nothing(void **state)
     (void)state;
     temp_make(folder);
     setenv("TMPDIR", folder, 1);
-    lt_program_graph *p = adders();
+    lt_job_graph *p = adders();
     run(p, LT_LAUNCH_THREADS);
     const int before = descriptors(), threads = entries("/proc/self/task", "");
     for (int i = 0; i < count; i++)
@@ -381,7 +380,7 @@ static void many_launches_in_threads_leave_nothing(void **state)
     assert_true(descriptors() <= before);
     assert_true(entries("/proc/self/task", "") <= threads);
     assert_nothing_is_left_in(folder);
-    lt_program_graph_free(&p);
+    lt_job_graph_free(&p);
     unsetenv("TMPDIR");
     temp_remove(folder);
 }

@@ -57,12 +57,12 @@ static lt_status fill(net *n)
 {
     for (size_t p = 0; p < n->params.count; p++) {
         lt_param *param = n->params.item[p];
-        const lt_place place = lt_param_place(param);
+        const lt_shard_spec spec = lt_param_shard_spec(param);
         const int64_t count = lt_tensor_count(param->value);
         double *values = malloc((size_t)count * sizeof *values);
         for (int64_t i = 0; i < count; i++)
-            values[i] = 0.3 * fraction((int)p, 0, lt_place_index(&place, i))
-                        + (param->role == LT_ROLE_NORM && strstr(param->name, "weight") ? 1 : 0);
+            values[i] = 0.3 * fraction((int)p, 0, lt_shard_spec_index(&spec, i))
+                        + (param->role == LT_PARAM_NORM && strstr(param->name, "weight") ? 1 : 0);
         lt_status st = write_doubles(param->value, values);
         free(values);
         LT_TRY(st);

@@ -28,7 +28,7 @@ static void fill(const lt_params *list)
     for (size_t i = 0; i < list->count; i++) {
         const lt_param *p = list->item[i];
         int64_t count = lt_tensor_count(p->value);
-        if (p->role != LT_ROLE_NORM && p->role != LT_ROLE_STAT)
+        if (p->role != LT_PARAM_NORM && p->role != LT_PARAM_STAT)
             continue;
         assert_true(count <= (int64_t)COUNT_OF(v));
         bool positive = strstr(p->name, "var") || strstr(p->name, "weight");
@@ -120,7 +120,7 @@ static void check_row(void **state)
 
     assert_ok(lt_module_params(model, &list)); /* only a weight and a bias per layer */
     for (size_t i = 0; i < list.count; i++)
-        assert_true(list.item[i]->role == LT_ROLE_WEIGHT || list.item[i]->role == LT_ROLE_BIAS);
+        assert_true(list.item[i]->role == LT_PARAM_WEIGHT || list.item[i]->role == LT_PARAM_BIAS);
     lt_params_clear(&list);
     lt_module_free(&model);
     lt_device_close(&device);

@@ -25,11 +25,11 @@ static int64_t logit_at(const net *own, int64_t i)
     const lt_tensor_parallel *p = own->parallel;
     if (is_vit(own->plan->family))
         return i;
-    const int64_t classes = lt_exchange_part(CLASSES, p->row->size, p->row->rank);
+    const int64_t classes = lt_even_shard_size(CLASSES, p->row->size, p->row->rank);
     const lt_token_rows rows = lt_parallel_rows(p, own->plan->samples, TOKENS);
-    const int64_t first = p->column ? lt_parallel_own_rows(p, rows).first : 0;
-    return (first + i / classes) * CLASSES + lt_exchange_first(CLASSES, p->row->size, p->row->rank)
-           + i % classes;
+    const int64_t first = p->column ? lt_parallel_local_rows(p, rows).first : 0;
+    return (first + i / classes) * CLASSES
+           + lt_even_shard_offset(CLASSES, p->row->size, p->row->rank) + i % classes;
 }
 
 static lt_status compare_logits(const net *serial, const net *own)
@@ -56,12 +56,12 @@ static lt_status compare(const net *serial, const net *own)
                        (long long)serial->hits[1]);
     for (size_t p = 0; p < own->params.count; p++) {
         const lt_param *param = own->params.item[p];
-        const lt_place place = lt_param_place(param);
+        const lt_shard_spec spec = lt_param_shard_spec(param);
         if (strcmp(param->name, serial->params.item[p]->name))
             return lt_fail(LT_E_SHAPE, "%s is in the position of %s", param->name,
                            serial->params.item[p]->name);
         for (int64_t i = 0; i < lt_tensor_count(param->value); i++) {
-            const int64_t at = lt_place_index(&place, i);
+            const int64_t at = lt_shard_spec_index(&spec, i);
             if (!near(own->gradient[p][i], serial->gradient[p][at], tolerance))
                 return lt_fail(LT_E_SHAPE, "gradient %lld of %s is %.17g, want %.17g",
                                (long long)at, param->name, own->gradient[p][i],
@@ -181,7 +181,7 @@ static void narrow(void **state)
 /* Final values of each rank, written by its own thread; the ranks are compared afterwards. */
 static struct {
     size_t params;
-    lt_place place[MOST_PARAMS];
+    lt_shard_spec spec[MOST_PARAMS];
     float *value[MOST_PARAMS];
 } ends[MOST_RANKS];
 
@@ -217,7 +217,7 @@ static lt_status store_end(const net *n, int rank)
     ends[rank].params = n->params.count;
     for (size_t p = 0; p < n->params.count; p++) {
         const lt_tensor *t = n->params.item[p]->value;
-        ends[rank].place[p] = lt_param_place(n->params.item[p]);
+        ends[rank].spec[p] = lt_param_shard_spec(n->params.item[p]);
         ends[rank].value[p] = malloc(lt_tensor_bytes(t));
         LT_TRY(lt_tensor_read(t, ends[rank].value[p], lt_tensor_bytes(t)));
     }
@@ -250,8 +250,8 @@ static int compare_replicas(int rank)
     int shared = 0;
     for (size_t p = 0; p < ends[rank].params; p++)
         for (int other = 0; other < rank; other++) {
-            const size_t bytes = (size_t)lt_place_count(&ends[rank].place[p]) * sizeof(float);
-            if (!lt_place_equal(&ends[rank].place[p], &ends[other].place[p]))
+            const size_t bytes = (size_t)lt_shard_spec_count(&ends[rank].spec[p]) * sizeof(float);
+            if (!lt_shard_spec_equal(&ends[rank].spec[p], &ends[other].spec[p]))
                 continue;
             shared++;
             if (memcmp(ends[rank].value[p], ends[other].value[p], bytes))
@@ -311,7 +311,7 @@ static lt_status one_block(mesh_rank *r)
     const lt_transformer_config config = {
         .width = BLOCK_WIDTH, .heads = BLOCK_HEADS, .parallel = &to};
     const lt_token_rows rows = {BLOCK_SAMPLES, BLOCK_TOKENS};
-    const int64_t own = lt_parallel_own_rows(&to, rows).count;
+    const int64_t own = lt_parallel_local_rows(&to, rows).count;
     const int64_t width = BLOCK_WIDTH / (to.column ? to.row->size : 1);
     lt_module *block = NULL;
     lt_tensor *x = NULL;
@@ -364,15 +364,15 @@ static void bytes(void **state)
 
 /* --- Invalid divisions --- */
 
-static lt_exchange group_of(int size)
+static lt_process_group group_of(int size)
 {
-    return (lt_exchange){.size = size};
+    return (lt_process_group){.size = size};
 }
 
 static void refuse(void **state)
 {
     (void)state;
-    lt_exchange five = group_of(5), two = group_of(2), three = group_of(3);
+    lt_process_group five = group_of(5), two = group_of(2), three = group_of(3);
     const lt_tensor_parallel line = {.row = &five, .model = &five},
                              grid = {.row = &two, .column = &two, .depth = &three, .model = &five};
     lt_vit_config vit = {.arch = "vit_ti_16", .classes = 10, .size = 224, .parallel = &line};

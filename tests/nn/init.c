@@ -102,16 +102,16 @@ static void a_box_gets_its_slice_of_the_whole_parameters_values(void **state)
     read_all(&whole, all);
     for (int dim = 0; dim < view.ndim; dim++)
         for (int part = 0; part < 3; part++) {
-            lt_place place = lt_place_shard(logical, view, dim, 3, part);
-            lt_place_cut(&place, 1, 5, 4 - part);
+            lt_shard_spec spec = lt_shard_spec_even(logical, view, dim, 3, part);
+            lt_shard_spec_split(&spec, 1, 5, 4 - part);
             lt_param p;
-            assert_ok(
-                lt_param_init(&p, device, "conv1", "weight", LT_SHAPE(lt_place_count(&place)), 0));
-            assert_ok(lt_param_set_place(&p, &place));
+            assert_ok(lt_param_init(&p, device, "conv1", "weight",
+                                    LT_SHAPE(lt_shard_spec_count(&spec)), 0));
+            assert_ok(lt_param_set_shard_spec(&p, &spec));
             assert_int_equal(p.fan_out, whole.fan_out);
             assert_ok(lt_init_kaiming_fan_out(&p, 7));
             assert_ok(lt_tensor_read(p.value, got, lt_tensor_bytes(p.value)));
-            lt_place_read(&place, all, want, sizeof *want);
+            lt_shard_spec_read(&spec, all, want, sizeof *want);
             assert_memory_equal(got, want, lt_tensor_bytes(p.value));
             lt_param_clear(&p);
         }
@@ -183,7 +183,7 @@ static void only_filters_and_matrices_of_a_model_are_drawn(void **state)
     assert_ok(lt_param_init(&own->matrix, device, "own", "matrix", LT_SHAPE(4, 3), 0.5));
     assert_ok(lt_param_init(&own->gain, device, "own", "gain", LT_SHAPE(4, 1, 1), 0.5));
     assert_ok(
-        lt_param_init_role(&own->bias, device, "own", "bias", LT_SHAPE(4), 0.5, LT_ROLE_BIAS));
+        lt_param_init_kind(&own->bias, device, "own", "bias", LT_SHAPE(4), 0.5, LT_PARAM_BIAS));
     assert_ok(lt_init_module(m, 1));
     assert_false(stayed_at_half(&own->filter));
     assert_false(stayed_at_half(&own->matrix));

@@ -80,7 +80,7 @@ static void conv_with_a_delta_filter_and_bias_shifts_values(void **state)
     assert_ok(lt_layer_conv2d(&m, f->device, "c", config));
     assert_ok(lt_module_params(m, &p));
     assert_int_equal(p.count, 2);
-    assert_int_equal(p.item[1]->role, LT_ROLE_BIAS);
+    assert_int_equal(p.item[1]->role, LT_PARAM_BIAS);
     assert_ok(lt_tensor_write(p.item[0]->value, w, sizeof w));
     assert_ok(lt_tensor_fill(p.item[1]->value, 0.5));
     assert_ok(lt_tensor_read(run(f, m, LT_PASS_EVAL), y, sizeof y));
@@ -94,8 +94,8 @@ static void batch_norm_has_five_parameters_and_counts_batches(void **state)
 {
     static const char *const names[] = {"b.weight", "b.bias", "b.running_mean", "b.running_var",
                                         "b.num_batches_tracked"};
-    static const lt_role roles[] = {LT_ROLE_NORM, LT_ROLE_NORM, LT_ROLE_STAT, LT_ROLE_STAT,
-                                    LT_ROLE_COUNT};
+    static const lt_param_kind roles[] = {LT_PARAM_NORM, LT_PARAM_NORM, LT_PARAM_STAT,
+                                          LT_PARAM_STAT, LT_PARAM_COUNT};
     fixture *f = *state;
     lt_module *m = NULL;
     lt_params p = {0};
@@ -291,7 +291,7 @@ static lt_module *normed_conv(fixture *f, bool bias)
         int64_t count = lt_tensor_count(p.item[i]->value);
         for (int64_t k = 0; k < count; k++)
             v[k] = 0.3 + (double)((k * 29 + 17 * (int64_t)i) % 23) / 23;
-        if (p.item[i]->role != LT_ROLE_COUNT)
+        if (p.item[i]->role != LT_PARAM_COUNT)
             assert_ok(lt_tensor_write(p.item[i]->value, v, (size_t)count * sizeof *v));
     }
     lt_params_clear(&p);

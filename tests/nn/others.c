@@ -34,7 +34,7 @@ static void scene_open(scene *s, lt_module **layer, int layers)
         assert_ok(lt_sequential_add(s->net, &layer[i]));
     assert_ok(lt_module_params(s->net, &s->params));
     for (size_t i = 0; i < s->params.count; i++)
-        if (s->params.item[i]->role == LT_ROLE_WEIGHT)
+        if (s->params.item[i]->role == LT_PARAM_WEIGHT)
             assert_ok(lt_init_kaiming_fan_out(s->params.item[i], 1));
     assert_ok(lt_optim_adam(&s->optim, &s->params, &LT_ADAM_DEFAULTS));
     assert_ok(lt_tape_new(&s->tape, s->device));

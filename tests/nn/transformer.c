@@ -45,7 +45,7 @@ static void open_net(scene *s, lt_module *net, lt_shape shape)
     assert_ok(lt_module_params(s->net, &s->params));
     for (size_t i = 0; i < s->params.count; i++) {
         const lt_param *p = s->params.item[i];
-        write_numbers(p->value, 1000 * (i + 1), 0.4, p->role == LT_ROLE_NORM ? 0.9 : 0);
+        write_numbers(p->value, 1000 * (i + 1), 0.4, p->role == LT_PARAM_NORM ? 0.9 : 0);
     }
     assert_ok(lt_tape_new(&s->tape, s->device));
     assert_ok(lt_tensor_new(&s->x, s->device, LT_F64, shape));

@@ -38,21 +38,21 @@ static inline int ranks_of(grid g)
 }
 
 /* Returns the shard of rank `rank` of a copy. */
-static inline lt_place shard_of_rank(grid g, int k, int rank)
+static inline lt_shard_spec shard_of_rank(grid g, int k, int rank)
 {
     const lt_shape view = k == 0 && shapes == uneven ? LT_SHAPE(3, 4, 1, 5) : shapes[k];
-    lt_place p = {shapes[k], view, {.ndim = view.ndim}, view};
+    lt_shard_spec p = {shapes[k], view, {.ndim = view.ndim}, view};
     const int i = g.line ? 0 : rank / g.rows % g.rows, j = g.line ? 0 : rank % g.rows;
     static const int line[PARAMS] = {1, 0, 1, -1, -1};
     static const int by_row[PARAMS] = {3, 0, 1, -1, -1}, by_column[PARAMS] = {1, 1, 0, 0, -1};
     if (shapes == even)
-        lt_place_cut(&p, 0, g.line, rank);
+        lt_shard_spec_split(&p, 0, g.line, rank);
     else if (g.line && line[k] >= 0)
-        lt_place_cut(&p, line[k], g.line, rank);
+        lt_shard_spec_split(&p, line[k], g.line, rank);
     if (!g.line && by_row[k] >= 0)
-        lt_place_cut(&p, view.ndim > by_row[k] ? by_row[k] : 1, g.rows, i);
+        lt_shard_spec_split(&p, view.ndim > by_row[k] ? by_row[k] : 1, g.rows, i);
     if (!g.line && by_column[k] >= 0)
-        lt_place_cut(&p, view.ndim == 2 && !k ? 0 : by_column[k], g.rows, j);
+        lt_shard_spec_split(&p, view.ndim == 2 && !k ? 0 : by_column[k], g.rows, j);
     return p;
 }
 
@@ -81,7 +81,7 @@ typedef struct record {
     size_t used, entries, count;
     size_t length[1024]; /* bytes of each tensor */
     bool here[1024];
-    lt_place place[1024]; /* place of a shard; ndim 0: whole */
+    lt_shard_spec spec[1024]; /* a rank's shard; ndim 0: whole */
     int64_t numbers[4096];
     bool restore;
 } record;
@@ -124,29 +124,29 @@ typedef struct rank_run {
 static inline lt_status on_shard(record *r, const lt_state_entry *entry)
 {
     char box[MOST * sizeof(double)];
-    const lt_place *place = entry->box->place;
+    const lt_shard_spec *spec = entry->box->spec;
     const size_t size = lt_dtype_size(entry->dtype), i = r->entries++;
-    const size_t own = (size_t)lt_place_count(place) * size;
+    const size_t own = (size_t)lt_shard_spec_count(spec) * size;
     unsigned char *at = r->bytes + r->used;
     assert_true(own <= sizeof box && i < COUNT_OF(r->length));
-    r->place[i] = *place;
+    r->spec[i] = *spec;
     r->here[i] = true;
-    r->length[i] = (size_t)lt_shape_count(place->logical) * size;
+    r->length[i] = (size_t)lt_shape_count(spec->logical) * size;
     r->used += r->length[i];
     assert_in_range(r->used, 1, STATE_BYTES);
     if (r->restore) {
-        lt_place_read(place, at, box, size);
+        lt_shard_spec_read(spec, at, box, size);
         return lt_tensor_write(entry->tensor, box, own);
     }
     LT_TRY(lt_tensor_read(entry->tensor, box, own));
-    lt_place_write(place, box, at, size);
+    lt_shard_spec_write(spec, box, at, size);
     return LT_OK;
 }
 
 static inline lt_status on_entry(void *context, const lt_state_entry *entry)
 {
     record *r = context;
-    if (entry->box && entry->box->place)
+    if (entry->box && entry->box->spec)
         return on_shard(r, entry);
     const size_t bytes = (size_t)lt_shape_count(entry->extent) * lt_dtype_size(entry->dtype);
     unsigned char *at = r->bytes + r->used;
@@ -203,9 +203,9 @@ static inline double gradient_of(const rank_run *p, int t, int k, int64_t i)
 
 typedef double number_fn(const rank_run *p, int t, int k, int64_t i);
 
-static inline lt_place place_of_player(const rank_run *p, int k)
+static inline lt_shard_spec place_of_player(const rank_run *p, int k)
 {
-    return p->whole ? lt_place_whole(shapes[k])
+    return p->whole ? lt_shard_spec_whole(shapes[k])
                     : shard_of_rank(p->layout, k, p->base.rank % ranks_of(p->layout));
 }
 
@@ -213,9 +213,9 @@ static inline lt_place place_of_player(const rank_run *p, int k)
 static inline void fill(const rank_run *p, lt_tensor *tensor, number_fn *number, int t, int k)
 {
     double values[MOST];
-    const lt_place place = place_of_player(p, k);
-    for (int64_t i = 0; i < lt_place_count(&place); i++)
-        values[i] = number(p, t, k, lt_place_index(&place, i));
+    const lt_shard_spec spec = place_of_player(p, k);
+    for (int64_t i = 0; i < lt_shard_spec_count(&spec); i++)
+        values[i] = number(p, t, k, lt_shard_spec_index(&spec, i));
     put(tensor, values);
 }
 
@@ -241,13 +241,13 @@ static inline void open_params(rank_run *p)
     assert_ok(lt_device_open(&p->base.device, s->kind ? s->kind : "ref", &config));
     for (int k = 0; k < PARAMS; k++) {
         lt_param *param = &p->param[k];
-        const lt_place place = place_of_player(p, k);
-        assert_ok(place.extent.ndim == 4 && k == 4
-                      ? lt_param_init_filter(param, p->base.device, "", names[k], place.extent)
-                      : lt_param_init(param, p->base.device, "", names[k], place.extent, 0));
+        const lt_shard_spec spec = place_of_player(p, k);
+        assert_ok(spec.extent.ndim == 4 && k == 4
+                      ? lt_param_init_filter(param, p->base.device, "", names[k], spec.extent)
+                      : lt_param_init(param, p->base.device, "", names[k], spec.extent, 0));
         if (!p->whole)
-            assert_ok(lt_param_set_place(param, &place));
-        param->role = k == 3 ? LT_ROLE_NORM : LT_ROLE_WEIGHT;
+            assert_ok(lt_param_set_shard_spec(param, &spec));
+        param->role = k == 3 ? LT_PARAM_NORM : LT_PARAM_WEIGHT;
         fill(p, param->value, first_value, 0, k);
         assert_ok(lt_params_add(&p->list, param));
     }
@@ -295,9 +295,9 @@ static inline int64_t element_of_part(lt_shape shape, lt_shape offset, lt_shape 
 
 static inline bool holds(const rank_run *p, int rank, int k, int64_t element)
 {
-    const lt_place place = shard_of_rank(p->layout, k, rank % ranks_of(p->layout));
-    for (int64_t i = 0; i < lt_place_count(&place); i++)
-        if (lt_place_index(&place, i) == element)
+    const lt_shard_spec spec = shard_of_rank(p->layout, k, rank % ranks_of(p->layout));
+    for (int64_t i = 0; i < lt_shard_spec_count(&spec); i++)
+        if (lt_shard_spec_index(&spec, i) == element)
             return true;
     return false;
 }
@@ -387,10 +387,10 @@ static inline void take_values(rank_run *p)
     double values[MOST];
     int64_t first = 0;
     for (int k = 0; k < PARAMS; k++) {
-        const lt_place place = place_of_player(p, k);
+        const lt_shard_spec spec = place_of_player(p, k);
         get(p->param[k].value, values);
-        for (int64_t i = 0; i < lt_place_count(&place); i++) {
-            const int64_t at = first + lt_place_index(&place, i);
+        for (int64_t i = 0; i < lt_shard_spec_count(&spec); i++) {
+            const int64_t at = first + lt_shard_spec_index(&spec, i);
             p->value[at] = values[i];
             p->has[at] = true;
         }

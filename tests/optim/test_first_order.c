@@ -77,7 +77,7 @@ static void decay_can_leave_out_biases(void **state)
     fixture f;
     two_params(&f, make_sgd, true);
     lt_optim_free(&f.optim);
-    f.param[1].role = LT_ROLE_BIAS;
+    f.param[1].role = LT_PARAM_BIAS;
     assert_ok(lt_optim_sgd(&f.optim, &f.list, &c));
     put_grad(&f.param[0], zero);
     put_grad(&f.param[1], zero);
@@ -159,7 +159,7 @@ static lt_status average_update(lt_optim *self, lt_slot *slot, const lt_scalars 
 
 static lt_status average_step(lt_optim *self, const lt_scalars *s)
 {
-    return lt_optim_each(self, average_update, s);
+    return lt_optim_for_each_slot(self, average_update, s);
 }
 
 static const lt_optim_ops average_ops = {

@@ -249,7 +249,7 @@ static void a_skipped_step_swaps_nothing(void **state)
 static void save_as(const char *folder, fixture *f, lt_checkpoint_state *state,
                     const lt_checkpoint_tensor *extra)
 {
-    const lt_checkpoint_parts parts = {
+    const lt_checkpoint_contents parts = {
         .params = &f->list, .optim = f->optim, .extra = extra, .extra_count = extra ? 1 : 0};
     state->step = f->attempt;
     snprintf(state->optim, sizeof state->optim, "shampoo");
@@ -258,7 +258,7 @@ static void save_as(const char *folder, fixture *f, lt_checkpoint_state *state,
 
 static lt_status load_from(const char *folder, fixture *f, lt_checkpoint_state *state)
 {
-    const lt_checkpoint_parts parts = {.params = &f->list, .optim = f->optim};
+    const lt_checkpoint_contents parts = {.params = &f->list, .optim = f->optim};
     char path[TEMP_PATH];
     lt_status st = lt_checkpoint_load(temp_path(path, folder, "checkpoints/latest"), &parts, state);
     if (!st)

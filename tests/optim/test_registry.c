@@ -30,7 +30,7 @@ static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 
 static lt_status step(lt_optim *self, const lt_scalars *s)
 {
-    return lt_optim_each(self, update, s);
+    return lt_optim_for_each_slot(self, update, s);
 }
 
 static const lt_optim_ops ops = {

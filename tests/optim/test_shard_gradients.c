@@ -163,7 +163,7 @@ static lt_status run(void *rank)
     for (int t = 1; t <= (s->steps ? s->steps : STEPS); t++)
         LT_TRY(step(p, t));
     if (p->dp)
-        lt_data_parallel_sent(p->dp, &p->sent);
+        lt_data_parallel_bytes_sent(p->dp, &p->sent);
     return s->late_sharding ? lt_optim_shard_gradients(p->f.optim, p->dp) : LT_OK;
 }
 

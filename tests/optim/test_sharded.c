@@ -313,8 +313,8 @@ static void set_shard(rank_run *p, int rank, int k, int dim, int64_t offset, int
 {
     if (p->base.rank != rank)
         return;
-    p->param[k].place->offset.dim[dim] = offset;
-    p->param[k].place->extent.dim[dim] = extent;
+    p->param[k].spec->offset.dim[dim] = offset;
+    p->param[k].spec->extent.dim[dim] = extent;
 }
 
 static void overlap(rank_run *p)

@@ -56,11 +56,11 @@ static void compare_state(const rank_run *p, const rank_run *one, double bound)
     assert_memory_equal(a->numbers, b->numbers, a->count * sizeof *a->numbers);
     for (size_t i = 0; i < a->entries; i++) {
         assert_int_equal(a->length[i], b->length[i]);
-        const bool is_shard = a->place[i].logical.ndim > 0; /* otherwise the parameter is whole */
+        const bool is_shard = a->spec[i].logical.ndim > 0; /* otherwise the parameter is whole */
         const int64_t count =
-            is_shard ? lt_place_count(&a->place[i]) : (int64_t)(a->length[i] / size);
+            is_shard ? lt_shard_spec_count(&a->spec[i]) : (int64_t)(a->length[i] / size);
         for (int64_t e = 0; e < count; e++) {
-            const int64_t index = is_shard ? lt_place_index(&a->place[i], e) : e;
+            const int64_t index = is_shard ? lt_shard_spec_index(&a->spec[i], e) : e;
             const size_t byte = at + (size_t)index * size;
             compare_numbers(number_of(a, byte, size), number_of(b, byte, size), bound, "state", e);
         }

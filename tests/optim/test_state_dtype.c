@@ -191,8 +191,8 @@ static void test_checkpoint(void **state)
     open_problem(&b, w->open, w->to);
     run_steps(&a, 17, 0.05);
     snprintf(now.optim, sizeof now.optim, "%s", lt_optim_name(a.f.optim));
-    const lt_checkpoint_parts from = {.params = &a.f.list, .optim = a.f.optim};
-    const lt_checkpoint_parts to = {.params = &b.f.list, .optim = b.f.optim};
+    const lt_checkpoint_contents from = {.params = &a.f.list, .optim = a.f.optim};
+    const lt_checkpoint_contents to = {.params = &b.f.list, .optim = b.f.optim};
     assert_ok(lt_checkpoint_save(folder, &from, &now, NULL));
     assert_ok(lt_checkpoint_newest(folder, path, sizeof path));
     assert_ok(lt_checkpoint_load(path, &to, &now));
@@ -308,8 +308,8 @@ static void hear(void *context, lt_log_level level, const char *area, const char
 static void pass_on(problem *a, problem *b)
 {
     lt_checkpoint_state now = {.step = a->f.attempt, .optim = "", .global_batch = 1};
-    const lt_checkpoint_parts from = {.params = &a->f.list, .optim = a->f.optim};
-    const lt_checkpoint_parts to = {.params = &b->f.list, .optim = b->f.optim};
+    const lt_checkpoint_contents from = {.params = &a->f.list, .optim = a->f.optim};
+    const lt_checkpoint_contents to = {.params = &b->f.list, .optim = b->f.optim};
     char path[TEMP_PATH];
     snprintf(now.optim, sizeof now.optim, "%s", lt_optim_name(a->f.optim));
     assert_ok(lt_checkpoint_save(folder, &from, &now, NULL));

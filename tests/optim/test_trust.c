@@ -111,7 +111,7 @@ static void step_both(lt_decay_scope scope, bool always, bool lamb, double moved
     lars_config.always_adapt = lamb_config.always_adapt = always;
     for (int k = 0; k < 2; k++)
         put(fixture_add(&f, k ? "b" : "w", LT_SHAPE(2))->value, w);
-    f.param[1].role = LT_ROLE_BIAS;
+    f.param[1].role = LT_PARAM_BIAS;
     assert_ok(lamb ? lt_optim_lamb(&f.optim, &f.list, &lamb_config)
                    : lt_optim_lars(&f.optim, &f.list, &lars_config));
     for (int k = 0; k < 2; k++)

@@ -15,14 +15,15 @@ enum { SECONDS = 60 };
 static atomic_int handled;
 
 /* Answers with the request, each byte plus one. "fail" fails, "large" is more than may be sent. */
-static lt_status increment(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status increment(void *context, const void *request, size_t bytes,
+                           lt_response_buffer *reply)
 {
     const unsigned char *in = request;
     const size_t *extra = context;
     atomic_fetch_add(&handled, 1);
     if (bytes == 4 && !memcmp(in, "fail", 4))
         return LT_E_SHAPE;
-    unsigned char *out = lt_reply_data(reply, bytes + (extra ? *extra : 0));
+    unsigned char *out = lt_response_allocate(reply, bytes + (extra ? *extra : 0));
     if (!out)
         return LT_E_ARG;
     for (size_t i = 0; i < bytes; i++)
@@ -48,7 +49,7 @@ static lt_client *connect_to(const char *address, const char *secret, bool repea
 
 static void check_call(lt_client *c, size_t bytes)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     unsigned char *in = calloc(bytes + 1, 1);
     for (size_t i = 0; i < bytes; i++)
         in[i] = (unsigned char)(i * 7 + bytes);
@@ -57,7 +58,7 @@ static void check_call(lt_client *c, size_t bytes)
     for (size_t i = 0; i < bytes; i++)
         if (((const unsigned char *)answer.data)[i] != (unsigned char)(in[i] + 1))
             fail_msg("byte %zu of %zu", i, bytes);
-    lt_answer_free(&answer);
+    lt_response_free(&answer);
     free(in);
 }
 

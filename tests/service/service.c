@@ -61,7 +61,7 @@ static void callers_at_once(void **state)
 
 static void errors_come_back(void **state)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_service *s = NULL;
     size_t extra = 1 << 20;
     (void)state;
@@ -132,7 +132,7 @@ static void a_port_in_use(void **state)
 
 static void check_secret(const char *service, const char *client, const char *part)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_service *s = serve("tcp://127.0.0.1:0", service);
     lt_client *c = connect_to(lt_service_address(s), client, true);
     atomic_store(&handled, 0);
@@ -171,7 +171,8 @@ static void beyond_loopback_with_a_secret(void **state)
 
 static atomic_bool release;
 
-static lt_status wait_for_release(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status wait_for_release(void *context, const void *request, size_t bytes,
+                                  lt_response_buffer *reply)
 {
     (void)context;
     (void)request;
@@ -185,7 +186,7 @@ static lt_status wait_for_release(void *context, const void *request, size_t byt
 
 static void deadlines(void **state)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_service *s = NULL;
     (void)state;
     lt_client *c = connect_to("inproc://nothing", NULL, true);
@@ -200,7 +201,7 @@ static void deadlines(void **state)
                  "no response within the timeout");
     atomic_store(&release, true);
     assert_ok(lt_client_call(c, "x", 1, SECONDS, &answer)); /* the late answer is not this one's */
-    lt_answer_free(&answer);
+    lt_response_free(&answer);
     lt_client_close(&c);
     lt_service_close(&s);
 }
@@ -261,7 +262,7 @@ static void check_broken(bool repeat)
 {
     impostor i;
     pthread_t thread;
-    lt_answer answer = {0};
+    lt_response answer = {0};
     char address[64];
     pretend(&i, &thread);
     snprintf(address, sizeof address, "tcp://127.0.0.1:%d", i.port);
@@ -289,7 +290,8 @@ static void a_broken_connection(void **state)
 enum { TURNS = 2 };
 static atomic_int inside, most_inside;
 
-static lt_status count_inside(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status count_inside(void *context, const void *request, size_t bytes,
+                              lt_response_buffer *reply)
 {
     (void)context;
     (void)request;
@@ -307,9 +309,9 @@ static lt_status count_inside(void *context, const void *request, size_t bytes, 
 static void *call_ten_times(void *context)
 {
     for (int i = 0; i < 10; i++) {
-        lt_answer answer = {0};
+        lt_response answer = {0};
         assert_ok(lt_client_call(context, "", 0, SECONDS, &answer));
-        lt_answer_free(&answer);
+        lt_response_free(&answer);
     }
     return NULL;
 }

@@ -81,7 +81,7 @@ static void requests_that_are_refused(void **state)
     enum { LARGE = 3000001 };
     char *bytes = calloc(LARGE, 1);
     size_t extra = 0;
-    lt_answer answer = {0};
+    lt_response answer = {0};
     lt_service *s = NULL;
     (void)state;
     for (size_t i = 0; i < COUNT_OF(addresses); i++) {
@@ -436,7 +436,7 @@ static void another_version_is_named(void **state)
     char back[256] = "", address[64];
     struct sockaddr_in own = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof own;
-    lt_answer answer = {0};
+    lt_response answer = {0};
     (void)state;
     for (int secret = 0; secret < 2; secret++) {
         lt_service *s = serve("tcp://127.0.0.1:0", secret ? SECRET : NULL);

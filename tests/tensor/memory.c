@@ -59,7 +59,7 @@ static void open_tower(tower *t, const char *device)
     assert_ok(lt_tensor_new(&t->ones, t->device, LT_F32, LT_SHAPE(C)));
     assert_ok(lt_tensor_fill(t->ones, 1));
     assert_ok(lt_tensor_new(&t->zeros, t->device, LT_F32, LT_SHAPE(C)));
-    lt_tape_on_param_final(t->tape, note_final, t);
+    lt_tape_on_grad_ready(t->tape, note_final, t);
 }
 
 static void close_tower(tower *t)
@@ -221,16 +221,16 @@ static void bytes_that_kernels_move_are_counted(void **state)
     lt_device_close(&device);
     open_tower(&t, "cpu");
     lt_tape_reset(t.tape, LT_PASS_TRAIN);
-    int64_t before = lt_memory_moved();
+    int64_t before = lt_memory_traffic();
     lt_tensor *x = lt_tape_variable(t.tape, t.x);
     lt_tensor *y = normalize(&t, convolve(&t, x, 0), NULL, true);
     lt_tensor *loss = lt_sum(t.tape, y, (lt_reduce_config){.dims = 0});
     /* conv: x, w, y; moments: x; applied, when the sum reads it: x, y */
-    assert_int_equal(lt_memory_moved() - before, PASSES_F * IMAGE_BYTES + WEIGHT_BYTES);
-    before = lt_memory_moved();
+    assert_int_equal(lt_memory_traffic() - before, PASSES_F * IMAGE_BYTES + WEIGHT_BYTES);
+    before = lt_memory_traffic();
     assert_ok(lt_tape_backward(t.tape, loss, 1));
     /* sums: dy, x; dx: dy, x, dx; gradients of conv: dy, x, dw; dy, w, dx */
-    assert_int_equal(lt_memory_moved() - before, PASSES_B * IMAGE_BYTES + 2 * WEIGHT_BYTES);
+    assert_int_equal(lt_memory_traffic() - before, PASSES_B * IMAGE_BYTES + 2 * WEIGHT_BYTES);
     close_tower(&t);
 }
 
@@ -251,7 +251,7 @@ static void the_peak_is_divided_by_operation(void **state)
     float gradient[CONVS][C * C];
     open_tower(&t, "ref");
     (void)run(&t, LT_RECOMPUTE_OFF, gradient);
-    const int count = lt_device_memory_uses(t.device, use, LT_MEMORY_OWNERS);
+    const int count = lt_device_memory_by_op(t.device, use, LT_MEMORY_OWNERS);
     size_t sum = 0;
     for (int i = 0; i < count; i++) {
         sum += use[i].bytes;
@@ -261,7 +261,7 @@ static void the_peak_is_divided_by_operation(void **state)
     assert_non_null(find_use(use, count, "batchnorm2d", "forward"));
     const lt_memory_use *conv = find_use(use, count, "conv2d", "forward");
     assert_true(conv && conv->bytes == CONVS * IMAGE_BYTES);
-    assert_int_equal(lt_device_memory_uses(t.device, use, 1), count);
+    assert_int_equal(lt_device_memory_by_op(t.device, use, 1), count);
     close_tower(&t);
 }
 
@@ -279,7 +279,7 @@ static void owners_beyond_the_table_share_one_row(void **state)
         assert_ok(lt_tensor_new(&t[i], device, LT_F32, LT_SHAPE(1)));
         (void)lt_memory_set_owner(before);
     }
-    assert_int_equal(lt_device_memory_uses(device, use, LT_MEMORY_OWNERS), LT_MEMORY_OWNERS);
+    assert_int_equal(lt_device_memory_by_op(device, use, LT_MEMORY_OWNERS), LT_MEMORY_OWNERS);
     assert_null(use[0].name);
     assert_int_equal(use[0].bytes, (LT_MEMORY_OWNERS + 1) * CHUNK);
     for (int i = 0; i < 2 * LT_MEMORY_OWNERS; i++)

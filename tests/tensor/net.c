@@ -40,12 +40,12 @@ static lt_status add_weight(net *n, lt_param *p, const char *name, lt_shape shap
 static lt_status add_norm(net *n, lt_param *gamma, lt_param *beta, lt_param *mean, lt_param *var)
 {
     lt_shape shape = LT_SHAPE(CHANNELS);
-    LT_TRY(lt_param_init_role(gamma, n->device, "net", "gamma", shape, 1, LT_ROLE_NORM));
+    LT_TRY(lt_param_init_kind(gamma, n->device, "net", "gamma", shape, 1, LT_PARAM_NORM));
     LT_TRY(lt_params_add(&n->params, gamma));
-    LT_TRY(lt_param_init_role(beta, n->device, "net", "beta", shape, 0.1, LT_ROLE_NORM));
+    LT_TRY(lt_param_init_kind(beta, n->device, "net", "beta", shape, 0.1, LT_PARAM_NORM));
     LT_TRY(lt_params_add(&n->params, beta));
-    LT_TRY(lt_param_init_role(mean, n->device, "net", "mean", shape, 0, LT_ROLE_STAT));
-    return lt_param_init_role(var, n->device, "net", "var", shape, 1, LT_ROLE_STAT);
+    LT_TRY(lt_param_init_kind(mean, n->device, "net", "mean", shape, 0, LT_PARAM_STAT));
+    return lt_param_init_kind(var, n->device, "net", "var", shape, 1, LT_PARAM_STAT);
 }
 
 lt_status net_open(net *n, const char *device, const lt_device_config *config)

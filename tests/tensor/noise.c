@@ -64,10 +64,10 @@ static void draw(const bench *b, noise_fn *fn, lt_shape shape, lt_noise_box box,
     float dx[COUNT];
     lt_tensor *x = ones(b, shape);
     lt_tape_reset(b->tape, *pass_of());
-    lt_tape_set_ordinal(b->tape, 41);
+    lt_tape_set_op_counter(b->tape, 41);
     lt_tensor *in = lt_tape_variable(b->tape, x);
     lt_tensor *y = fn(b->tape, in, 0.4, box);
-    assert_int_equal(lt_tape_ordinal(b->tape), 42);
+    assert_int_equal(lt_tape_op_counter(b->tape), 42);
     lt_tape_keep(b->tape, y);
     lt_tensor *loss = lt_sum(b->tape, y, (lt_reduce_config){0});
     assert_ok(lt_tape_status(b->tape));

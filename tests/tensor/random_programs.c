@@ -98,8 +98,8 @@ static void scene_open(scene *s)
     assert_ok(lt_param_init(&s->filter, s->device, "", "filter", LT_SHAPE(C, C, 1, 1), 0));
     assert_ok(lt_param_init(&s->gamma, s->device, "", "gamma", LT_SHAPE(C), 1));
     assert_ok(lt_param_init(&s->beta, s->device, "", "beta", LT_SHAPE(C), 0.1));
-    assert_ok(lt_param_init_role(&s->mean, s->device, "", "m", LT_SHAPE(C), 0, LT_ROLE_STAT));
-    assert_ok(lt_param_init_role(&s->var, s->device, "", "v", LT_SHAPE(C), 1, LT_ROLE_STAT));
+    assert_ok(lt_param_init_kind(&s->mean, s->device, "", "m", LT_SHAPE(C), 0, LT_PARAM_STAT));
+    assert_ok(lt_param_init_kind(&s->var, s->device, "", "v", LT_SHAPE(C), 1, LT_PARAM_STAT));
     assert_ok(lt_params_add(&s->params, &s->filter));
     assert_ok(lt_params_add(&s->params, &s->gamma));
     assert_ok(lt_params_add(&s->params, &s->beta));

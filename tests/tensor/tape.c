@@ -185,7 +185,7 @@ static void the_hook_runs_once_per_parameter_with_its_complete_gradient(void **s
     net *n = *state;
     finals f = {.n = n};
     double complete[MAX_ELEMENTS];
-    lt_tape_on_param_final(n->tape, note_final, &f);
+    lt_tape_on_grad_ready(n->tape, note_final, &f);
     assert_ok(net_step(n, LT_PASS_TRAIN));
     for (int i = 0; i < 8; i++)
         assert_int_equal(f.calls[i], 1);
@@ -199,7 +199,7 @@ static void a_parameter_used_three_times_has_one_complete_gradient(void **state)
     net *n = *state;
     finals f = {.n = n};
     double p[MAX_ELEMENTS], g[MAX_ELEMENTS];
-    lt_tape_on_param_final(n->tape, note_final, &f);
+    lt_tape_on_grad_ready(n->tape, note_final, &f);
     lt_params_zero_grad(&n->params);
     lt_tape_reset(n->tape, LT_PASS_TRAIN);
     lt_tensor *w = lt_tape_param(n->tape, &n->conv1);

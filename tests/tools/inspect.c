@@ -103,7 +103,7 @@ static void test_checkpoint(void **state)
 {
     (void)state;
     const lt_params none = {0};
-    const lt_checkpoint_parts parts = {.params = &none};
+    const lt_checkpoint_contents parts = {.params = &none};
     const lt_checkpoint_state s = {.step = 3,
                                    .unit = "tokens",
                                    .loss_scale = 1,

@@ -272,7 +272,7 @@ static void test_mend(void **state)
     r.state.best_step = 3;
     assert_int_equal(unlink(temp_path(path, folder, "checkpoints/latest")), 0);
     assert_int_equal(mkdir(temp_path(path, folder, "checkpoints/step-3.tmp-999999999"), 0777), 0);
-    assert_ok(lt_checkpoint_mend(folder, &r.state));
+    assert_ok(lt_checkpoint_repair(folder, &r.state));
     assert_false(temp_exists("checkpoints/step-3.tmp-999999999"));
     for (int i = 0; i < 2; i++) {
         temp_path(path, folder, i ? "checkpoints/best" : "checkpoints/latest");
@@ -281,7 +281,7 @@ static void test_mend(void **state)
         assert_memory_equal(target, "step-3", 6);
     }
     r.state.best_step = 9; /* does not exist: the link is unchanged */
-    assert_ok(lt_checkpoint_mend(folder, &r.state));
+    assert_ok(lt_checkpoint_repair(folder, &r.state));
     assert_int_equal(readlink(path, target, sizeof target), 6);
     assert_memory_equal(target, "step-3", 6);
     run_close(&r);

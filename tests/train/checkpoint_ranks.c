@@ -135,9 +135,9 @@ static lt_status all_steps(player *p)
     return LT_OK;
 }
 
-static lt_checkpoint_parts parts_of(player *p)
+static lt_checkpoint_contents parts_of(player *p)
 {
-    return (lt_checkpoint_parts){
+    return (lt_checkpoint_contents){
         .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
@@ -152,7 +152,7 @@ static lt_status load(player *p)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state = {0};
-    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_contents parts = parts_of(p);
     LT_TRY(lt_checkpoint_newest(p->plan->load, path, sizeof path));
     fail_later(p);
     LT_TRY(lt_checkpoint_load(path, &parts, &state));
@@ -161,7 +161,7 @@ static lt_status load(player *p)
 
 static lt_status save(player *p)
 {
-    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_contents parts = parts_of(p);
     lt_checkpoint_state state = {.step = p->plan->to, .seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     if (p->plan->gone && p->base.rank == p->plan->gone)

@@ -187,7 +187,7 @@ static lt_status run(void *rank)
     player *p = rank;
     lt_state_visitor fill = {fill_entry, NULL, p}, read = {read_entry, NULL, p};
     LT_TRY(open_all(p));
-    const lt_checkpoint_parts parts = {
+    const lt_checkpoint_contents parts = {
         .params = &p->params, .optim = p->optim, .comm = p->base.comm, .dp = p->dp};
     lt_checkpoint_state state = {.seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));

@@ -68,27 +68,27 @@ typedef struct player {
     char name[PARAMS][TEXT];
 } player;
 
-static lt_place place_of(const model_row *row, const mesh *m, int rank)
+static lt_shard_spec place_of(const model_row *row, const mesh *m, int rank)
 {
-    lt_place place = {row->logical, row->view, {.ndim = row->view.ndim}, row->view};
+    lt_shard_spec spec = {row->logical, row->view, {.ndim = row->view.ndim}, row->view};
     if (row->row_dim >= 0)
-        lt_place_cut(&place, row->row_dim, m->columns, rank % m->columns);
+        lt_shard_spec_split(&spec, row->row_dim, m->columns, rank % m->columns);
     if (row->column_dim >= 0)
-        lt_place_cut(&place, row->column_dim, m->rows, rank / m->columns % m->rows);
-    return place;
+        lt_shard_spec_split(&spec, row->column_dim, m->rows, rank / m->columns % m->rows);
+    return spec;
 }
 
 static lt_status open_param(player *p, int k)
 {
-    lt_place place = place_of(&model[k], p->plan->mesh, p->base.rank);
+    lt_shard_spec spec = place_of(&model[k], p->plan->mesh, p->base.rank);
     if (p->plan->shift && p->base.rank == 1 && k == 1)
-        place.offset.dim[0] -= p->plan->shift;
+        spec.offset.dim[0] -= p->plan->shift;
     const lt_shape shape =
-        model[k].view.ndim == 4 && k == 3 ? place.extent : LT_SHAPE(lt_place_count(&place));
+        model[k].view.ndim == 4 && k == 3 ? spec.extent : LT_SHAPE(lt_shard_spec_count(&spec));
     LT_TRY(lt_param_init(&p->param[k], p->base.device, "", model[k].name,
                          p->plan->plain ? model[k].logical : shape, 0));
     if (!p->plan->plain)
-        LT_TRY(lt_param_set_place(&p->param[k], &place));
+        LT_TRY(lt_param_set_shard_spec(&p->param[k], &spec));
     LT_TRY(lt_params_add(&p->params, &p->param[k]));
     return lt_init_normal(&p->param[k], 0.5, 3);
 }
@@ -98,9 +98,9 @@ static lt_status write_gradient(player *p, int k, int64_t step)
 {
     float own[MOST];
     double wide[MOST];
-    const lt_place place = lt_param_place(&p->param[k]);
-    for (int64_t i = 0; i < lt_place_count(&place); i++) {
-        const double index = (double)lt_place_index(&place, i);
+    const lt_shard_spec spec = lt_param_shard_spec(&p->param[k]);
+    for (int64_t i = 0; i < lt_shard_spec_count(&spec); i++) {
+        const double index = (double)lt_shard_spec_index(&spec, i);
         wide[i] = sin(1 + 7.0 * (double)step + 3.0 * k + 1.7 * index);
         own[i] = (float)wide[i];
     }
@@ -139,20 +139,20 @@ static lt_status open_all(player *p)
     return lt_ema_visit(p->ema, &visitor);
 }
 
-static lt_checkpoint_parts parts_of(player *p)
+static lt_checkpoint_contents parts_of(player *p)
 {
-    return (lt_checkpoint_parts){.params = &p->params,
-                                 .optim = p->optim,
-                                 .extra = p->extra,
-                                 .extra_count = p->optim ? PARAMS : 0,
-                                 .comm = p->plan->alone ? NULL : p->base.comm};
+    return (lt_checkpoint_contents){.params = &p->params,
+                                    .optim = p->optim,
+                                    .extra = p->extra,
+                                    .extra_count = p->optim ? PARAMS : 0,
+                                    .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
 static lt_status train(player *p)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state = {0};
-    const lt_checkpoint_parts parts = parts_of(p);
+    const lt_checkpoint_contents parts = parts_of(p);
     if (p->plan->load) {
         LT_TRY(lt_checkpoint_newest(p->plan->load, path, sizeof path));
         LT_TRY(lt_checkpoint_load(path, &parts, &state));

@@ -154,14 +154,14 @@ static void test_used(void **state)
     write_text("mine.txt", "x");
     write_text("events.out.tfevents.1.host.2", "x");
     assert_int_equal(mkdir(temp_path(path, folder, "old-1"), 0777), 0);
-    assert_ok(lt_run_set_aside(folder, to, sizeof to));
+    assert_ok(lt_run_rename_old(folder, to, sizeof to));
     assert_string_equal(to, temp_path(path, folder, "old-2"));
     assert_true(temp_exists("mine.txt") && temp_exists("old-2/config.yaml")
                 && temp_exists("old-2/metrics.jsonl"));
     assert_true(temp_exists("old-2/checkpoints/step-3")
                 && temp_exists("old-2/events.out.tfevents.1.host.2"));
     assert_false(lt_run_is_used(folder) || temp_exists("config.yaml"));
-    assert_ok(lt_run_set_aside(folder, to, sizeof to)); /* nothing left to move */
+    assert_ok(lt_run_rename_old(folder, to, sizeof to)); /* nothing left to move */
     assert_string_equal(to, "");
     assert_false(temp_exists("old-3"));
 }
@@ -170,7 +170,7 @@ static void test_used(void **state)
 static void save(const char *run, int64_t step, int keep)
 {
     const lt_params none = {0};
-    const lt_checkpoint_parts parts = {.params = &none};
+    const lt_checkpoint_contents parts = {.params = &none};
     const lt_checkpoint_policy policy = {.keep = keep};
     lt_checkpoint_state state = {.step = step, .loss_scale = 1, .best = -1};
     snprintf(state.run, sizeof state.run, "%s", run);

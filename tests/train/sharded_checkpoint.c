@@ -10,16 +10,16 @@ enum { HALF = STEPS / 2 };
 /* Run folder to save a checkpoint to, and one to load from; NULL: start new. */
 static const char *save_to, *load_from;
 
-static lt_checkpoint_parts parts_of(rank_run *p)
+static lt_checkpoint_contents parts_of(rank_run *p)
 {
-    return (lt_checkpoint_parts){.params = &p->list, .optim = p->optim, .comm = p->base.comm};
+    return (lt_checkpoint_contents){.params = &p->list, .optim = p->optim, .comm = p->base.comm};
 }
 
 static lt_status begin(rank_run *p, int t)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state = {0};
-    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_contents parts = parts_of(p);
     if (!load_from || t != p->scenario->from)
         return LT_OK;
     LT_TRY(lt_checkpoint_newest(load_from, path, sizeof path));
@@ -29,7 +29,7 @@ static lt_status begin(rank_run *p, int t)
 
 static lt_status end(rank_run *p)
 {
-    lt_checkpoint_parts parts = parts_of(p);
+    lt_checkpoint_contents parts = parts_of(p);
     lt_checkpoint_state state = {.step = p->scenario->to ? p->scenario->to : STEPS, .seed = 1};
     snprintf(state.optim, sizeof state.optim, "%s", lt_optim_name(p->optim));
     return lt_checkpoint_save(save_to, &parts, &state, NULL);

@@ -183,7 +183,7 @@ static lt_status take_all(rank *r, bytes *b)
     if (r->ema)
         LT_TRY(lt_ema_visit(r->ema, &visitor));
     if (r->dp)
-        LT_TRY(lt_data_parallel_gather(r->dp));
+        LT_TRY(lt_data_parallel_gather_state(r->dp));
     return r->dp ? lt_data_parallel_visit(r->dp, &visitor) : LT_OK;
 }
 
@@ -269,7 +269,7 @@ static void poison(const rank *r, const char *output)
 {
     char path[TEMP_PATH];
     lt_checkpoint_state state;
-    const lt_checkpoint_parts parts = {.params = &r->params, .optim = r->optim};
+    const lt_checkpoint_contents parts = {.params = &r->params, .optim = r->optim};
     const double infinite = HUGE_VAL;
     assert_ok(lt_checkpoint_newest(output, path, sizeof path));
     assert_ok(lt_checkpoint_load(path, &parts, &state));

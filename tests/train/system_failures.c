@@ -130,7 +130,7 @@ static void a_service_thread_fails(void **state)
 /* The client sees its connection close, and the next one is served. */
 static void a_connection_thread_fails(void **state)
 {
-    lt_answer answer = {0};
+    lt_response answer = {0};
     (void)state;
     lt_service *s = serve("inproc://connections", NULL);
     failing_thread = 1;
@@ -140,7 +140,7 @@ static void a_connection_thread_fails(void **state)
         st = lt_client_call(c, "x", 1, SECONDS, &answer);
     assert_int_not_equal(st, LT_OK);
     assert_int_equal(failing_thread, 0);
-    lt_answer_free(&answer);
+    lt_response_free(&answer);
     lt_client_close(&c);
     c = connect_to("inproc://connections", NULL, false);
     check_call(c, 5);

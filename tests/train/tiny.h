@@ -22,7 +22,7 @@ typedef struct run {
     lt_optim *optim;
     lt_tensor *ema;
     lt_checkpoint_tensor extra;
-    lt_checkpoint_parts parts;
+    lt_checkpoint_contents parts;
     lt_checkpoint_state state;
 } run;
 
@@ -41,12 +41,12 @@ static inline void run_open(run *r, const char *optim, int classes)
     static const char *const leaf[] = {"conv.weight", "bn.running_mean", "bn.num_batches_tracked",
                                        "fc.weight"};
     const lt_shape shape[] = {LT_SHAPE(4, 3, 1, 1), LT_SHAPE(4), LT_SCALAR, LT_SHAPE(classes, 4)};
-    const lt_role role[] = {LT_ROLE_WEIGHT, LT_ROLE_STAT, LT_ROLE_COUNT, LT_ROLE_WEIGHT};
+    const lt_param_kind role[] = {LT_PARAM_WEIGHT, LT_PARAM_STAT, LT_PARAM_COUNT, LT_PARAM_WEIGHT};
     memset(r, 0, sizeof *r);
     assert_ok(lt_device_open(&r->device, "ref", NULL));
     for (int i = 0; i < PARAMS; i++) {
         assert_ok(
-            lt_param_init_role(&r->param[i], r->device, "", leaf[i], shape[i], 0.25 * i, role[i]));
+            lt_param_init_kind(&r->param[i], r->device, "", leaf[i], shape[i], 0.25 * i, role[i]));
         assert_ok(lt_params_add(&r->params, &r->param[i]));
     }
     if (!strcmp(optim, "adam"))
@@ -55,7 +55,7 @@ static inline void run_open(run *r, const char *optim, int classes)
         assert_ok(lt_optim_shampoo(&r->optim, &r->params, &LT_SHAMPOO_REFERENCE));
     assert_ok(lt_tensor_new(&r->ema, r->device, LT_F32, LT_SHAPE(classes, 4)));
     r->extra = (lt_checkpoint_tensor){.name = "ema.fc.weight", .tensor = r->ema};
-    r->parts = (lt_checkpoint_parts){
+    r->parts = (lt_checkpoint_contents){
         .params = &r->params, .optim = r->optim, .extra = &r->extra, .extra_count = 1};
     r->state =
         (lt_checkpoint_state){.seed = UINT64_MAX,

@@ -30,8 +30,8 @@ static void model_open(model *m, bool f64)
     assert_ok(lt_device_open(&m->device, "ref", &config));
     assert_ok(lt_param_init(&m->param[0], m->device, "", "fc.bias", LT_SHAPE(4), 7));
     assert_ok(lt_param_init(&m->param[1], m->device, "", "w", LT_SHAPE(2), 7));
-    assert_ok(lt_param_init_role(&m->param[2], m->device, "bn", "num_batches_tracked", LT_SCALAR, 7,
-                                 LT_ROLE_COUNT));
+    assert_ok(lt_param_init_kind(&m->param[2], m->device, "bn", "num_batches_tracked", LT_SCALAR, 7,
+                                 LT_PARAM_COUNT));
     for (int i = 0; i < 3; i++)
         assert_ok(lt_params_add(&m->params, &m->param[i]));
 }

@@ -313,7 +313,7 @@ static int usage(FILE *out)
 
 int main(int argc, char **argv)
 {
-    lt_threads_sleep_soon(argv);
+    lt_threads_set_passive_wait(argv);
     bench_list_optims();
     if (argc < 2)
         return usage(stderr);

@@ -151,7 +151,7 @@ static lt_status run_modes(void *context, int64_t round, double found[COLUMNS])
     for (int mode = 0; mode < MODES; mode++) {
         lt_data_parallel *dp = mode == NONE ? NULL : p->contest[mode].dp;
         if (dp)
-            (void)lt_data_parallel_exposed(dp);
+            (void)lt_data_parallel_wait_seconds(dp);
         LT_TRY(lt_comm_barrier(p->comm));
         const uint64_t before = lt_comm_bytes(p->comm);
         const double begin = bench_seconds();
@@ -160,7 +160,7 @@ static lt_status run_modes(void *context, int64_t round, double found[COLUMNS])
         LT_TRY(lt_comm_barrier(p->comm));
         found[mode] = 1e3 * (bench_seconds() - begin);
         if (dp)
-            found[WAITED + mode] = 1e3 * lt_data_parallel_exposed(dp);
+            found[WAITED + mode] = 1e3 * lt_data_parallel_wait_seconds(dp);
     }
     for (int mode = 0; mode < EXCHANGES; mode++)
         found[BEYOND + mode] = found[mode] - found[NONE];
@@ -274,7 +274,7 @@ static lt_status run_exchanges(void *context, int64_t round, double *found)
     for (int i = 0; i < p->contests; i++) {
         contest *c = &p->contest[i];
         if (!round)
-            lt_data_parallel_sent(c->dp, &c->sent);
+            lt_data_parallel_bytes_sent(c->dp, &c->sent);
         LT_TRY(backward(p, c, true));
         LT_TRY(lt_device_sync(p->device));
         LT_TRY(lt_comm_barrier(p->comm));
@@ -294,7 +294,7 @@ static lt_status sum_bytes(player *p, const contest *c, double *within, double *
     lt_reducer_bytes now;
     lt_tensor *sum;
     lt_request *request;
-    lt_data_parallel_sent(c->dp, &now);
+    lt_data_parallel_bytes_sent(c->dp, &now);
     int64_t bytes[2] = {(int64_t)(now.within - c->sent.within),
                         (int64_t)(now.between - c->sent.between)};
     LT_TRY(lt_tensor_new(&sum, p->device, LT_I64, LT_SHAPE(2)));

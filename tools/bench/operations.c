@@ -142,8 +142,9 @@ static lt_status open_image_layer(workload *w, lt_dtype dtype)
                                 LT_SHAPE(r->out, r->in, r->taps, r->taps)));
     LT_TRY(bench_fill_random(w->param[WEIGHT].value, 0.1, 2));
     for (int i = GAMMA; i <= VAR; i++)
-        LT_TRY(lt_param_init_role(&w->param[i], w->device, "", names[i], LT_SHAPE(r->in),
-                                  i == GAMMA || i == VAR, i < MEAN ? LT_ROLE_NORM : LT_ROLE_STAT));
+        LT_TRY(lt_param_init_kind(&w->param[i], w->device, "", names[i], LT_SHAPE(r->in),
+                                  i == GAMMA || i == VAR,
+                                  i < MEAN ? LT_PARAM_NORM : LT_PARAM_STAT));
     return LT_OK;
 }
 

@@ -33,10 +33,10 @@ typedef struct work {
     int failed;
 } work;
 
-static lt_status echo(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status echo(void *context, const void *request, size_t bytes, lt_response_buffer *reply)
 {
     (void)context;
-    void *out = lt_reply_data(reply, bytes);
+    void *out = lt_response_allocate(reply, bytes);
     if (out)
         memcpy(out, request, bytes);
     return out ? LT_OK : LT_E_NOMEM;
@@ -47,10 +47,10 @@ static void *call(void *context)
     work *w = context;
     char *bytes = calloc(w->bytes, 1);
     for (int64_t i = 0; bytes && i < w->calls; i++) {
-        lt_answer back = {0};
+        lt_response back = {0};
         w->failed +=
             lt_client_call(w->client, bytes, w->bytes, 60, &back) || back.bytes != w->bytes;
-        lt_answer_free(&back);
+        lt_response_free(&back);
     }
     free(bytes);
     return NULL;

@@ -148,12 +148,12 @@ static int compute(const trial *t, const lt_data_parallel *dp, int64_t step, int
 static lt_status one_step(const trial *t, lt_data_parallel *dp, lt_param *param, int64_t step,
                           int rank)
 {
-    LT_TRY(lt_data_parallel_update(dp, step, NULL));
+    LT_TRY(lt_data_parallel_begin_update(dp, step, NULL));
     const int done = compute(t, dp, step, rank);
     LT_TRY(lt_tensor_fill(param->grad, rank));
     param->has_grad = true;
     if (t->deadline > 0)
-        lt_data_parallel_computed(dp, done);
+        lt_data_parallel_set_computed(dp, done);
     lt_data_parallel_begin(dp, true);
     return lt_data_parallel_finish(dp);
 }
@@ -172,7 +172,7 @@ static lt_status run(trial *t, lt_comm *comm, lt_data_parallel *dp, lt_param *pa
         }
         LT_TRY(one_step(t, dp, param, RECORDED + WARM + i, rank));
         if (i >= 0 && t->deadline > 0)
-            kept += (double)lt_data_parallel_computed_by_all(dp);
+            kept += (double)lt_data_parallel_total_computed(dp);
     }
     LT_TRY(lt_comm_barrier(comm));
     if (!rank) {

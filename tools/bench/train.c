@@ -146,7 +146,7 @@ typedef struct training {
     lt_train_result result[2];  /* steps use them alternately: one may be in flight */
     int64_t begun, done, steps; /* numbers of steps; steps: measured ones */
     int64_t first_roots; /* step of Shampoo's first roots with --precondition-frequency, else 0 */
-    int64_t moved;       /* lt_memory_moved() in the measured steps */
+    int64_t moved;       /* lt_memory_traffic() in the measured steps */
     double first, last, sum; /* end times of the first and last step; sum of measured seconds */
 } training;
 
@@ -226,7 +226,7 @@ static lt_status next_step(void *context, int64_t round, double *found)
     training *t = context;
     const bool queues = lt_device_has_queue(t->net.device);
     if (!round)
-        t->moved = -lt_memory_moved();
+        t->moved = -lt_memory_traffic();
     if (t->begun == t->done)
         LT_TRY(begin_step(t));
     if (queues && t->begun == t->done + 1 && t->result[t->begun % 2].may_run_ahead)
@@ -237,7 +237,7 @@ static lt_status next_step(void *context, int64_t round, double *found)
     if (t->done == 1)
         t->first = now;
     if (round + 1 == t->steps)
-        t->moved += lt_memory_moved();
+        t->moved += lt_memory_traffic();
     *found = now - t->last;
     t->sum += round < 0 ? 0 : *found;
     t->net.loss = result->sums.loss;
@@ -250,7 +250,7 @@ static void print_memory(const lt_device *device)
 {
     enum { MOST = 96 };
     lt_memory_use use[MOST];
-    const int count = lt_device_memory_uses(device, use, MOST);
+    const int count = lt_device_memory_by_op(device, use, MOST);
     fprintf(stderr, "%-20s %-10s %10s of tensors at the peak\n", "operation", "when", "MB");
     for (int i = 0; i < count && i < MOST; i++)
         fprintf(stderr, "%-20s %-10s %10.1f\n", use[i].name ? use[i].name : "parameters, state",

@@ -38,7 +38,7 @@ typedef struct lt_gradient_parts {
  *  disagree), LT_E_NOMEM, LT_E_COMM.
  *  Source: Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
  *  SC 2020, section 5.2. */
-LT_API LT_MUST_CHECK lt_status lt_data_parallel_divide(lt_data_parallel *dp,
-                                                       const lt_gradient_parts *parts);
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_shard_gradients(lt_data_parallel *dp,
+                                                                const lt_gradient_parts *parts);
 
 #endif

@@ -20,7 +20,7 @@ LT_API void lt_run_read_id(const char *folder, char id[LT_RUN_ID]);
 LT_API bool lt_run_is_used(const char *folder);
 /** Renames the files of a run in folder to FOLDER/old-1, old-2, ..., and writes that path into to of size bytes;
  *  "" if there were none. Other files are not renamed. Errors: LT_E_IO. */
-LT_API LT_MUST_CHECK lt_status lt_run_set_aside(const char *folder, char *to, size_t size);
+LT_API LT_MUST_CHECK lt_status lt_run_rename_old(const char *folder, char *to, size_t size);
 
 /** Exclusive right to write to a run folder, held by one process at a time. */
 typedef struct lt_run_lock lt_run_lock;

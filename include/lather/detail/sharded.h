@@ -5,12 +5,12 @@
 
 /* Not a stable interface: may change in any release. */
 
-#include "lather/detail/exchange.h"
+#include "lather/detail/group_ops.h"
 
 /** Distribution of a norm's features, and the ranks that share its parameters. */
 typedef struct lt_sharded_norm_config {
-    lt_exchange *row; /**< ranks that share this rank's rows */
-    lt_exchange *column,
+    lt_process_group *row; /**< ranks that share this rank's rows */
+    lt_process_group *column,
         /** Groups over which the gradients of gamma and beta are summed; NULL: no sum. */
         *depth;
     int64_t features; /**< features of all ranks of the row */
@@ -39,9 +39,9 @@ LT_API lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *g
 
 /** Sizes of a sharded attention, over all ranks. */
 typedef struct lt_sharded_attention_config {
-    lt_exchange *row; /**< ranks that shard the heads */
-    int heads;        /**< heads of all ranks */
-    int64_t tokens;   /**< tokens per sequence; a rank has whole sequences */
+    lt_process_group *row; /**< ranks that shard the heads */
+    int heads;             /**< heads of all ranks */
+    int64_t tokens;        /**< tokens per sequence; a rank has whole sequences */
     bool causal;
 } lt_sharded_attention_config;
 
@@ -62,9 +62,9 @@ LT_API lt_tensor *lt_attention_sharded(lt_tape *tape, lt_tensor *x,
                                        lt_sharded_attention_config config);
 
 typedef struct lt_sharded_xent_config {
-    lt_exchange *row;            /**< ranks that shard the classes, by lt_exchange_part() */
-    lt_exchange *column, *depth; /**< groups with further rows of the mean; NULL: none */
-    int64_t classes;             /**< classes of all ranks of the row */
+    lt_process_group *row;            /**< ranks that shard the classes, by lt_even_shard_size() */
+    lt_process_group *column, *depth; /**< groups with further rows of the mean; NULL: none */
+    int64_t classes;                  /**< classes of all ranks of the row */
     int64_t
         /** Rows of all ranks, by which the loss is divided; 0: the number of labels that are not ignored, over
          *  column and depth. */
@@ -104,7 +104,7 @@ typedef struct lt_noise_box {
 
 /**
  * lt_dropout() of a box of a larger activation: keeps the elements that dropout of the whole would keep,
- * if both have the same operation ordinal (lt_tape_set_ordinal()).
+ * if both have the same operation ordinal (lt_tape_set_op_counter()).
  *
  *     y[r,c] = x[r,c] * [u[(row_first + r) * columns + column_first + c] >= p] / (1 - p)
  *

@@ -41,7 +41,7 @@ typedef struct lt_linear_layer {
     bool bias;
     bool in_out;                        /**< weight is [in,features], as in GPT-2's Conv1D */
     const lt_tensor_parallel *parallel; /**< ranks that shard the layer; NULL: one rank */
-    lt_division division;
+    lt_parallel_style division;
 } lt_linear_layer;
 
 /** Creates lt_layer_linear() with options. Parameters: weight [features,in] or [in,features], bias [features].

@@ -25,7 +25,7 @@ LT_API lt_view lt_tensor_view(const lt_tensor *tensor);
  *  lt_tensor_item() and lt_tape_keep(). Errors: those of the operation. */
 LT_API LT_MUST_CHECK lt_status lt_tensor_materialize(const lt_tensor *tensor);
 /** Invalidates cached copies of the tensor; call it after writing through a view. */
-LT_API void lt_tensor_touch(lt_tensor *tensor);
+LT_API void lt_tensor_bump_version(lt_tensor *tensor);
 
 /** Functions of a backend that caches casts of weights to the dtype of a pass. Optional as a whole. */
 typedef struct lt_weight_ops {

@@ -6,7 +6,7 @@
 #include "lather/comm.h"
 #include "lather/ext/fail.h"
 
-typedef enum lt_comm_what {
+typedef enum lt_comm_call_kind {
     LT_COMM_ALLREDUCE,
     LT_COMM_REDUCESCATTER,
     LT_COMM_ALLGATHER,
@@ -17,11 +17,11 @@ typedef enum lt_comm_what {
     LT_COMM_RECV,
     LT_COMM_ALLTOALL,
     LT_COMM_PARTIAL /**< internal: mean over the first ranks to finish */
-} lt_comm_what;
+} lt_comm_call_kind;
 
 /** A call on one rank, with checked arguments. in and out may be the same and are dense in memory. */
 typedef struct lt_comm_call {
-    lt_comm_what what;
+    lt_comm_call_kind what;
     lt_reduce op;
     lt_dtype dtype;
     int root;         /**< root of a broadcast; peer of a send or receive */

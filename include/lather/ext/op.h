@@ -60,9 +60,9 @@ LT_API lt_tensor *lt_op_run(lt_tape *tape, const lt_op *op, lt_tensor *const *in
 
 /** Returns the number of operations in this pass so far, which selects the random numbers of
  *  dropout. A sharded layer runs other operations than the whole layer: it then sets the count
- *  that the whole layer would have reached, for example lt_tape_set_ordinal(tape, before + 3). */
-LT_API int64_t lt_tape_ordinal(const lt_tape *tape);
-LT_API void lt_tape_set_ordinal(lt_tape *tape, int64_t ordinal);
+ *  that the whole layer would have reached, for example lt_tape_set_op_counter(tape, before + 3). */
+LT_API int64_t lt_tape_op_counter(const lt_tape *tape);
+LT_API void lt_tape_set_op_counter(lt_tape *tape, int64_t ordinal);
 
 /** Returns the kernel table of the device; *ctx gets its context. */
 LT_API const lt_backend *lt_node_backend(const lt_node *node, void **ctx);

@@ -10,8 +10,8 @@ enum { LT_MAX_STATE = 8 };
 
 /** One parameter and its optimizer state. */
 typedef struct lt_slot {
-    lt_param *param;                /**< borrowed */
-    lt_tensor *grad;                /**< in lt_optim_each(): the unscaled and clipped gradient */
+    lt_param *param; /**< borrowed */
+    lt_tensor *grad; /**< in lt_optim_for_each_slot(): the unscaled and clipped gradient */
     lt_tensor *state[LT_MAX_STATE]; /**< owned; made before the first step; saved in this order */
     struct lt_quantized
         /** quantized state from which a step dequantizes state, or NULL */
@@ -85,7 +85,7 @@ struct lt_optim {
     size_t count;
     lt_optim_item *item;    /**< workspace of count items for the backend's list kernels */
     lt_scalars *scalars;    /**< device memory, which on host devices the host can read */
-    lt_tensor *missed;      /**< lt_optim_missed() of each slot, then a 1; or NULL */
+    lt_tensor *missed;      /**< lt_optim_missed_steps() of each slot, then a 1; or NULL */
     struct lt_shard *shard; /**< NULL: state not sharded */
     struct lt_part_norms *part_norms; /**< NULL: the gradient norm is one sum over all */
     struct lt_averaging *averaging;   /**< NULL: no weight averaging */
@@ -109,21 +109,22 @@ LT_API LT_MUST_CHECK lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *
 
 typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *scalars);
 /** For simple optimizers: calls fn for each slot that is due; fn reads slot->grad. */
-LT_API LT_MUST_CHECK lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s);
+LT_API LT_MUST_CHECK lt_status lt_optim_for_each_slot(lt_optim *self, lt_slot_fn *fn,
+                                                      const lt_scalars *s);
 
 /** Counts steps per parameter, as PyTorch's Adam: lt_optim_items() then sets missed. Call after
  *  lt_optim_new(), before the first step. */
 LT_API LT_MUST_CHECK lt_status lt_optim_count_per_param(lt_optim *self);
 /** Returns the device address of the applied steps in which the slot had no gradient, for lt_optim_item and
  *  lt_vec_factor, or NULL without lt_optim_count_per_param(). */
-LT_API const double *lt_optim_missed(const lt_optim *self, const lt_slot *slot);
+LT_API const double *lt_optim_missed_steps(const lt_optim *self, const lt_slot *slot);
 
 /** For is_capturable: returns true. */
 LT_API bool lt_optim_always_capturable(const lt_optim *self);
 /** Allows gradients of filters to be kept in the 16 bits that the device's convolutions round them to. For
  *  callers that read them nowhere but in the update, which is then bitwise unchanged. Initially off. Without
  *  effect if the optimizer or the device does not support it. Call before the first step. */
-LT_API void lt_optim_read_rounded(lt_optim *self, bool on);
+LT_API void lt_optim_allow_rounded_grads(lt_optim *self, bool on);
 /** Expects gradients that are *scale times too large from now on, instead of the loss scale. scale, one: f64
  *  [] on the device, borrowed; one is 1. NULL, NULL: the loss scale again. */
 LT_API void lt_optim_scale_gradients(lt_optim *self, const lt_tensor *scale, const lt_tensor *one);
@@ -136,6 +137,7 @@ static inline bool lt_slot_is_due(const lt_slot *slot)
 LT_API size_t lt_optim_items(lt_optim *self);
 LT_API const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx);
 /** Returns LT_E_UNSUPPORTED, naming optimizer, backend and kernel, unless has is true. */
-LT_API LT_MUST_CHECK lt_status lt_optim_need(const lt_optim *self, bool has, const char *entry);
+LT_API LT_MUST_CHECK lt_status lt_optim_require_kernel(const lt_optim *self, bool has,
+                                                       const char *entry);
 
 #endif

@@ -21,10 +21,10 @@
 LT_API lt_tensor *lt_embedding(lt_tape *tape, lt_tensor *ids, lt_tensor *w);
 
 /** Which rows of the table this rank holds. */
-typedef struct lt_embedding_part {
+typedef struct lt_embedding_shard {
     int64_t first; /**< index of this rank's first row */
     int64_t count; /**< rows of the whole table */
-} lt_embedding_part;
+} lt_embedding_shard;
 
 /**
  * lt_embedding() of a table sharded by rows: a contribution; the sum over ranks is the result.
@@ -39,6 +39,6 @@ typedef struct lt_embedding_part {
  * Source  Shoeybi et al., "Megatron-LM", 2019, section 3
  */
 LT_API lt_tensor *lt_embedding_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *w,
-                                       lt_embedding_part part);
+                                       lt_embedding_shard part);
 
 #endif

@@ -409,10 +409,10 @@ static lt_status deliver_batch(lt_loader *l, const lt_batch_slot *slot, int numb
                       .count = slot->count,
                       .index = slot->number % l->batches,
                       .row = slot->row};
-    lt_tensor_touch(p->inputs);
-    lt_tensor_touch(p->labels);
+    lt_tensor_bump_version(p->inputs);
+    lt_tensor_bump_version(p->labels);
     if (p->targets)
-        lt_tensor_touch(p->targets);
+        lt_tensor_bump_version(p->targets);
     return LT_OK;
 }
 
@@ -515,7 +515,7 @@ const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
     return stats->wait_seconds > share * seconds ? "loader-bound" : "compute-bound";
 }
 
-const char *lt_loader_bad(const lt_loader *loader, int64_t i)
+const char *lt_loader_corrupt(const lt_loader *loader, int64_t i)
 {
     return i >= 0 && (size_t)i < loader->corrupt.count ? loader->corrupt.text[i] : NULL;
 }

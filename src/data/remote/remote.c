@@ -78,7 +78,7 @@ static void mark_down(server *s)
 }
 
 static lt_status call_server(server *s, const lt_data_request *request, double seconds,
-                             lt_answer *response)
+                             lt_response *response)
 {
     lt_status st = lt_client_call(s->client, request, sizeof *request, seconds, response);
     if (st == LT_E_COMM)
@@ -89,7 +89,7 @@ static lt_status call_server(server *s, const lt_data_request *request, double s
 }
 
 static lt_status call_with_retries(struct lt_remote *r, const lt_data_request *request,
-                                   lt_answer *response)
+                                   lt_response *response)
 {
     const double begin = lt_clock_seconds();
     const struct timespec pause = {.tv_nsec =
@@ -107,7 +107,7 @@ static lt_status call_with_retries(struct lt_remote *r, const lt_data_request *r
 
 /* Sets *body and *bytes to the data after the header of a response. Returns the status and the message of a failed
  * sample. */
-static lt_status read_response(const lt_answer *response, const uint8_t **body, size_t *bytes,
+static lt_status read_response(const lt_response *response, const uint8_t **body, size_t *bytes,
                                bool *fatal)
 {
     lt_data_response head;
@@ -138,7 +138,7 @@ lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *s, 
 {
     const uint8_t *body;
     size_t bytes;
-    lt_answer response = {0};
+    lt_response response = {0};
     lt_data_request request = new_request(d->remote, LT_REQUEST_SAMPLE);
     request.index = s->index;
     request.key = s->key;
@@ -156,7 +156,7 @@ lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *s, 
         memcpy(label, body, s->label_bytes);
         memcpy(out, body + s->label_bytes, s->bytes);
     }
-    lt_answer_free(&response);
+    lt_response_free(&response);
     return st;
 }
 
@@ -197,7 +197,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     const uint8_t *body;
     size_t bytes;
     bool fatal;
-    lt_answer response = {0};
+    lt_response response = {0};
     lt_data_request request = new_request(self->remote, LT_REQUEST_RECORD);
     request.index = index;
     request.epoch_key = record->epoch_key;
@@ -205,7 +205,7 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     lt_status st = read_response(&response, &body, &bytes, &fatal);
     if (!st)
         st = copy_record(record, body, bytes);
-    lt_answer_free(&response);
+    lt_response_free(&response);
     return st;
 }
 
@@ -315,14 +315,14 @@ static lt_status request_description_from(remote_dataset *s, int index, double s
     const uint8_t *body;
     size_t bytes;
     bool fatal;
-    lt_answer response = {0};
+    lt_response response = {0};
     const uint64_t before = s->remote.data;
     const lt_data_request request = new_request(&s->remote, LT_REQUEST_INFO);
     LT_TRY(call_server(&s->remote.server[index], &request, seconds, &response));
     lt_status st = read_response(&response, &body, &bytes, &fatal);
     if (!st)
         st = copy_description(s, body, bytes);
-    lt_answer_free(&response);
+    lt_response_free(&response);
     if (!st && before && s->remote.data != before)
         st = lt_fail(LT_E_ARG, "data: %s has other data than the services listed before it",
                      s->remote.server[index].address);

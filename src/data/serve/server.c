@@ -35,10 +35,10 @@ struct lt_data_service {
 /* --- Responses --- */
 
 /* Writes the header; returns the memory for `bytes` bytes after it, or NULL if that is too large. */
-static void *begin_response(lt_reply *reply, lt_status status, bool fatal, size_t bytes)
+static void *begin_response(lt_response_buffer *reply, lt_status status, bool fatal, size_t bytes)
 {
     const lt_data_response head = {.magic = LT_DATA_MAGIC, .status = status, .fatal = fatal};
-    char *to = lt_reply_data(reply, sizeof head + bytes);
+    char *to = lt_response_allocate(reply, sizeof head + bytes);
     if (!to)
         return NULL;
     memcpy(to, &head, sizeof head);
@@ -52,7 +52,7 @@ static lt_status too_large(size_t bytes)
                    bytes);
 }
 
-static lt_status respond_error(lt_reply *reply, lt_status status, bool fatal)
+static lt_status respond_error(lt_response_buffer *reply, lt_status status, bool fatal)
 {
     const char *why = lt_error_message();
     const size_t bytes = strlen(why);
@@ -82,7 +82,8 @@ static lt_data_info describe_dataset(const lt_dataset *d)
     return in;
 }
 
-static lt_status respond_info(const lt_data_service *s, const lt_data_request *q, lt_reply *reply)
+static lt_status respond_info(const lt_data_service *s, const lt_data_request *q,
+                              lt_response_buffer *reply)
 {
     const lt_dataset *d = s->split[q->train];
     const lt_data_info *in = &s->info[q->train];
@@ -127,7 +128,7 @@ static void release_state(lt_data_service *s, thread_state *t)
 
 /* Responds with the same description of a corrupt sample as a loader that reads the data directly. */
 static lt_status respond_corrupt(const lt_dataset *d, int64_t index, lt_status st, bool fatal,
-                                 lt_reply *reply)
+                                 lt_response_buffer *reply)
 {
     lt_corrupt_samples one = {0};
     if (fatal || st == LT_E_NOMEM)
@@ -139,7 +140,7 @@ static lt_status respond_corrupt(const lt_dataset *d, int64_t index, lt_status s
 }
 
 static lt_status respond_sample(const lt_dataset *d, const lt_data_request *q, thread_state *t,
-                                lt_reply *reply)
+                                lt_response_buffer *reply)
 {
     lt_transform transform = {0};
     bool fatal = false;
@@ -163,7 +164,7 @@ static lt_status respond_sample(const lt_dataset *d, const lt_data_request *q, t
 }
 
 static lt_status respond_record(const lt_dataset *d, const lt_data_request *q, thread_state *t,
-                                lt_reply *reply)
+                                lt_response_buffer *reply)
 {
     lt_record *r = &t->workspace.record;
     r->epoch_key = q->epoch_key;
@@ -206,7 +207,8 @@ static lt_status check_request(const lt_data_service *s, const lt_data_request *
     return LT_OK;
 }
 
-static lt_status handle_request(void *context, const void *request, size_t bytes, lt_reply *reply)
+static lt_status handle_request(void *context, const void *request, size_t bytes,
+                                lt_response_buffer *reply)
 {
     lt_data_service *s = context;
     lt_data_request q;

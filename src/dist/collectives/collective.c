@@ -89,7 +89,7 @@ static int world_rank(const lt_collective *self, int r)
 
 static void header_text(const lt_collective *self, const lt_header *h, char *text, size_t bytes)
 {
-    lt_comm_call call = {.what = (lt_comm_what)h->what,
+    lt_comm_call call = {.what = (lt_comm_call_kind)h->what,
                          .op = (lt_reduce)h->op,
                          .dtype = (lt_dtype)h->dtype,
                          .root = world_rank(self, h->root),

@@ -17,7 +17,7 @@ static const char *const names[] = {
     [LT_COMM_ALLTOALL] = "alltoall",   [LT_COMM_PARTIAL] = "mean of the first ranks",
 };
 
-const char *lt_call_name(lt_comm_what what)
+const char *lt_call_name(lt_comm_call_kind what)
 {
     return names[what];
 }

@@ -15,7 +15,7 @@ lt_status lt_call_fill_whole(lt_comm_call *call, const lt_comm *comm, const lt_t
                              int root);
 
 /* Returns the name of a call: "allreduce". */
-const char *lt_call_name(lt_comm_what what);
+const char *lt_call_name(lt_comm_call_kind what);
 /* Writes "allreduce (sum) of 10 f32" to text (of `bytes` bytes) and returns it. */
 const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes);
 /* Returns the element offset of rank's chunk; of the end if rank == size. Without counts the chunks are as even as

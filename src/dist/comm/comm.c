@@ -111,7 +111,7 @@ lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *targ
         (*request)->target = target;
         (*request)->ready = ready;
     } else if (target) {
-        lt_tensor_touch(target);
+        lt_tensor_bump_version(target);
     }
     return LT_OK;
 }
@@ -199,7 +199,7 @@ lt_status lt_request_wait(lt_request **request)
     if (!st && ready > 0)
         sleep_until(ready);
     if (!st && target)
-        lt_tensor_touch(target);
+        lt_tensor_bump_version(target);
     lt_trace_end(span, LT_PROFILE_COMM, "wait", 0);
     return st;
 }

@@ -26,7 +26,7 @@ struct lt_dp_backup {
     lt_statistics *statistics; /* running statistics before this update */
     bool has_statistics;
     lt_reducer_bytes sent;
-    lt_data_parallel_terms terms;
+    lt_data_parallel_contributions terms;
 };
 
 static void cancel_late_backward(void *context)
@@ -99,7 +99,7 @@ static lt_status finish_bucket(lt_reducer *self, size_t bucket)
         count_bytes(b);
     }
     memcpy(lt_tensor_view(flat).data, lt_partial_mean(b->partial, bucket), lt_tensor_bytes(flat));
-    lt_tensor_touch(flat);
+    lt_tensor_bump_version(flat);
     return LT_OK;
 }
 
@@ -177,7 +177,7 @@ lt_status lt_dp_make_backup(lt_data_parallel *dp)
 
 /* --- Update --- */
 
-lt_status lt_data_parallel_update(lt_data_parallel *dp, int64_t number, const bool *set)
+lt_status lt_data_parallel_begin_update(lt_data_parallel *dp, int64_t number, const bool *set)
 {
     lt_dp_backup *b = dp->backup;
     if (!b)
@@ -210,12 +210,12 @@ bool lt_data_parallel_is_late(const lt_data_parallel *dp)
     return dp->backup && dp->backup->begun && lt_partial_is_late(dp->backup->partial);
 }
 
-const bool *lt_data_parallel_set(const lt_data_parallel *dp)
+const bool *lt_data_parallel_participants(const lt_data_parallel *dp)
 {
     return dp->backup && dp->backup->partial ? lt_partial_participants(dp->backup->partial) : NULL;
 }
 
-lt_data_parallel_terms lt_data_parallel_count_terms(const lt_data_parallel *dp)
+lt_data_parallel_contributions lt_data_parallel_count_contributions(const lt_data_parallel *dp)
 {
-    return dp->backup ? dp->backup->terms : (lt_data_parallel_terms){0};
+    return dp->backup ? dp->backup->terms : (lt_data_parallel_contributions){0};
 }

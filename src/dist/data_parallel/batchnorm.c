@@ -200,7 +200,7 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
     *count = 0;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (p->role != LT_ROLE_STAT || p->frozen) /* frozen: equal on all ranks already */
+        if (p->role != LT_PARAM_STAT || p->frozen) /* frozen: equal on all ranks already */
             continue;
         const lt_device *d = p->value->device;
         const int64_t elements = lt_tensor_count(p->value);
@@ -209,7 +209,7 @@ lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat, 
         if (flat)
             LT_TRY(d->backend->cast(d->ctx, back ? &place : &own, back ? &own : &place));
         if (back)
-            lt_tensor_touch(p->value);
+            lt_tensor_bump_version(p->value);
         *count += elements;
     }
     return LT_OK;
@@ -223,7 +223,7 @@ lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how)
                                        : lt_comm_allreduce(comm, flat, LT_REDUCE_MEAN);
 }
 
-lt_status lt_data_parallel_statistics(lt_data_parallel *dp)
+lt_status lt_data_parallel_sync_statistics(lt_data_parallel *dp)
 {
     int64_t count;
     LT_TRY(lt_dp_check_grad_mask(dp));

@@ -14,10 +14,10 @@ enum { TEXT = 1024, SMALLEST_BUCKET = 1 << 20 };
 /* Describes a parameter and its shard, which must be equal on all ranks that average its gradient. */
 static const char *describe_param(const lt_param *p, char *text)
 {
-    char shape[LT_SHAPE_TEXT], box[LT_PLACE_TEXT];
-    const lt_place place = lt_param_place(p);
-    snprintf(text, TEXT, "%s %s%s%s%s", p->name, lt_shape_text(place.logical, shape),
-             p->place ? ", shard " : "", p->place ? lt_place_text(&place, box) : "",
+    char shape[LT_SHAPE_TEXT], box[LT_SHARD_SPEC_TEXT];
+    const lt_shard_spec spec = lt_param_shard_spec(p);
+    snprintf(text, TEXT, "%s %s%s%s%s", p->name, lt_shape_text(spec.logical, shape),
+             p->spec ? ", shard " : "", p->spec ? lt_shard_spec_text(&spec, box) : "",
              p->frozen ? ", frozen" : "");
     return text;
 }
@@ -70,7 +70,7 @@ lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params)
     for (size_t i = 0; i < params->count && lt_comm_size(comm) > 1; i++) {
         lt_tensor *value = params->item[i]->value;
         LT_TRY(lt_comm_broadcast(comm, value, 0));
-        lt_tensor_touch(value);
+        lt_tensor_bump_version(value);
     }
     return LT_OK;
 }

@@ -245,7 +245,7 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
         lt_data_parallel_free(&dp);
         return st;
     }
-    lt_tape_on_param_final(tape, on_grad_final, dp);
+    lt_tape_on_grad_ready(tape, on_grad_final, dp);
     *out = dp;
     return LT_OK;
 }
@@ -256,7 +256,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     *data_parallel = NULL;
     if (!dp)
         return;
-    lt_tape_on_param_final(dp->tape, NULL, NULL);
+    lt_tape_on_grad_ready(dp->tape, NULL, NULL);
     discard_in_flight(dp);
     lt_reducer_free(&dp->reducer);
     lt_dp_close_norm_comm(dp);
@@ -273,7 +273,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
     lt_free(dp);
 }
 
-lt_status lt_data_parallel_divide(lt_data_parallel *dp, const lt_gradient_parts *parts)
+lt_status lt_data_parallel_shard_gradients(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
     LT_TRY(lt_dp_open_scatter(dp, parts));
     return lt_dp_frees_gradients(dp) ? lt_dp_make_buckets(dp) : LT_OK;
@@ -367,7 +367,7 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
     return st;
 }
 
-double lt_data_parallel_exposed(lt_data_parallel *dp)
+double lt_data_parallel_wait_seconds(lt_data_parallel *dp)
 {
     double exposed = dp->exposed;
     dp->exposed = 0;
@@ -402,24 +402,24 @@ lt_status lt_data_parallel_visit(lt_data_parallel *dp, lt_state_visitor *visitor
     return dp->reducer->ops->visit ? dp->reducer->ops->visit(dp->reducer, visitor) : LT_OK;
 }
 
-lt_status lt_data_parallel_gather(lt_data_parallel *dp)
+lt_status lt_data_parallel_gather_state(lt_data_parallel *dp)
 {
     return dp->reducer->ops->gather ? dp->reducer->ops->gather(dp->reducer) : LT_OK;
 }
 
-lt_status lt_data_parallel_loaded(lt_data_parallel *dp)
+lt_status lt_data_parallel_finish_load(lt_data_parallel *dp)
 {
     return dp->reducer->ops->loaded ? dp->reducer->ops->loaded(dp->reducer) : LT_OK;
 }
 
-void lt_data_parallel_sent(const lt_data_parallel *dp, lt_reducer_bytes *out)
+void lt_data_parallel_bytes_sent(const lt_data_parallel *dp, lt_reducer_bytes *out)
 {
     dp->reducer->ops->sent(dp->reducer, out);
 }
 
-uint64_t lt_data_parallel_apart(const lt_data_parallel *dp)
+uint64_t lt_data_parallel_subgroup_bytes(const lt_data_parallel *dp)
 {
     lt_reducer_bytes sent;
-    lt_data_parallel_sent(dp, &sent);
+    lt_data_parallel_bytes_sent(dp, &sent);
     return sent.within + sent.between - dp->bytes_on_comm;
 }

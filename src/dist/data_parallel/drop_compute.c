@@ -75,12 +75,12 @@ lt_status lt_dp_divide_by_count(lt_data_parallel *dp)
     return LT_OK;
 }
 
-void lt_data_parallel_computed(lt_data_parallel *dp, int64_t micro_batches)
+void lt_data_parallel_set_computed(lt_data_parallel *dp, int64_t micro_batches)
 {
     dp->computed = micro_batches;
 }
 
-int64_t lt_data_parallel_computed_by_all(const lt_data_parallel *dp)
+int64_t lt_data_parallel_total_computed(const lt_data_parallel *dp)
 {
     return dp->all_computed;
 }

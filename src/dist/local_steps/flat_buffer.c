@@ -41,7 +41,7 @@ lt_status lt_local_unpack(const lt_local_steps *l, const lt_tensor *whole)
         LT_TRY(lt_local_axpby(l, 1,
                               lt_flat_slice(whole, l->begin[i], l->begin[i + 1] - l->begin[i]), 0,
                               lt_flat_view(value)));
-        lt_tensor_touch(value);
+        lt_tensor_bump_version(value);
     }
     return LT_OK;
 }

@@ -46,7 +46,7 @@ static lt_status outer_step(lt_local_steps *l)
     return lt_local_merge_statistics(l);
 }
 
-lt_status lt_local_steps_meet(lt_local_steps *l, bool *met)
+lt_status lt_local_steps_synchronize(lt_local_steps *l, bool *met)
 {
     const uint64_t within = lt_comm_bytes(l->node), between = lt_comm_bytes(l->peers);
     *met = false;
@@ -63,7 +63,7 @@ lt_status lt_local_steps_meet(lt_local_steps *l, bool *met)
 lt_status lt_local_steps_step(lt_local_steps *l, bool *met)
 {
     *met = false;
-    return ++l->since < l->config.every ? LT_OK : lt_local_steps_meet(l, met);
+    return ++l->since < l->config.every ? LT_OK : lt_local_steps_synchronize(l, met);
 }
 
 lt_status lt_local_steps_begin(lt_local_steps *l)
@@ -156,7 +156,7 @@ static lt_status list_params(lt_local_steps *l)
         return LT_E_NOMEM;
     for (size_t i = 0; i < l->all->count; i++) {
         lt_param *p = l->all->item[i];
-        if (p->role == LT_ROLE_STAT && !p->frozen)
+        if (p->role == LT_PARAM_STAT && !p->frozen)
             l->statistics += lt_tensor_count(p->value);
         if (!lt_param_is_trained(p))
             continue;
@@ -277,7 +277,7 @@ void lt_local_steps_free(lt_local_steps **local)
     *local = NULL;
 }
 
-lt_local_steps_bytes lt_local_steps_sent(const lt_local_steps *l)
+lt_local_steps_bytes lt_local_steps_bytes_sent(const lt_local_steps *l)
 {
     return l->sent;
 }

@@ -125,7 +125,7 @@ lt_comm *lt_mesh_comm(const lt_mesh *mesh, lt_mesh_axis axis)
     return mesh->axis[axis].comm;
 }
 
-lt_exchange *lt_mesh_group(lt_mesh *mesh, lt_mesh_axis axis)
+lt_process_group *lt_mesh_group(lt_mesh *mesh, lt_mesh_axis axis)
 {
     return &mesh->axis[axis].base;
 }

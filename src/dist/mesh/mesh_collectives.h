@@ -1,12 +1,12 @@
-/* Collectives of operations (lt_exchange) on an axis of a mesh. */
+/* Collectives of operations (lt_process_group) on an axis of a mesh. */
 #ifndef LT_DIST_MESH_COLLECTIVES_H
 #define LT_DIST_MESH_COLLECTIVES_H
 
 #include "lather/mesh.h"
 
-/* An lt_exchange whose calls run on a communicator. */
+/* An lt_process_group whose calls run on a communicator. */
 typedef struct lt_mesh_exchange {
-    lt_exchange base;
+    lt_process_group base;
     lt_comm *comm;
     int64_t *count; /* [size] counts of a reduction to a root: all elements at the root */
 } lt_mesh_exchange;

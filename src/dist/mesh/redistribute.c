@@ -23,16 +23,16 @@ static lt_shape shard_shape(const move *m, int dim, int rank)
 {
     lt_shape s = m->whole;
     if (dim >= 0 && dim < s.ndim)
-        s.dim[dim] = lt_exchange_part(s.dim[dim], m->size, rank);
+        s.dim[dim] = lt_even_shard_size(s.dim[dim], m->size, rank);
     return s;
 }
 
 /* Returns a view of rank's shard along dim, from a view of the whole dimension. */
 static lt_view shard_view(const move *m, lt_view v, int dim, int rank)
 {
-    const int64_t first = lt_exchange_first(v.shape.dim[dim], m->size, rank);
+    const int64_t first = lt_even_shard_offset(v.shape.dim[dim], m->size, rank);
     v.data = (char *)v.data + first * v.stride[dim] * (int64_t)lt_dtype_size(v.dtype);
-    v.shape.dim[dim] = lt_exchange_part(v.shape.dim[dim], m->size, rank);
+    v.shape.dim[dim] = lt_even_shard_size(v.shape.dim[dim], m->size, rank);
     return v;
 }
 
@@ -113,8 +113,8 @@ static lt_status alltoall_shards(const move *m, const lt_tensor *in, int a, cons
     lt_request *request;
     for (int r = 0; r < m->size; r++) {
         lt_shape s = shard_shape(m, a, m->rank), t = shard_shape(m, b, m->rank);
-        s.dim[b] = lt_exchange_part(s.dim[b], m->size, r);
-        t.dim[a] = lt_exchange_part(t.dim[a], m->size, r);
+        s.dim[b] = lt_even_shard_size(s.dim[b], m->size, r);
+        t.dim[a] = lt_even_shard_size(t.dim[a], m->size, r);
         sent[r] = lt_shape_count(s);
         received[r] = lt_shape_count(t);
     }
@@ -226,7 +226,7 @@ lt_status lt_redistribute(lt_mesh *mesh, lt_mesh_axis axis, const lt_tensor *in,
                           lt_tensor *out, lt_placement to)
 {
     const lt_view x = lt_tensor_view(in), y = lt_tensor_view(out);
-    const lt_exchange *group = &mesh->axis[axis].base;
+    const lt_process_group *group = &mesh->axis[axis].base;
     move m = {.comm = mesh->axis[axis].comm,
               .device = in->device,
               .be = in->device->backend,
@@ -241,6 +241,6 @@ lt_status lt_redistribute(lt_mesh *mesh, lt_mesh_axis axis, const lt_tensor *in,
                        lt_dtype_name(x.dtype), lt_dtype_name(y.dtype));
     LT_TRY(find_whole_shape(&m, x.shape, from, y.shape, to));
     LT_TRY(move_tensor(&m, in, from, out, to));
-    lt_tensor_touch(out);
+    lt_tensor_bump_version(out);
     return LT_OK;
 }

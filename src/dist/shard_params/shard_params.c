@@ -291,7 +291,7 @@ lt_status lt_shard_params_new(lt_shard_params **out, lt_comm *comm, lt_tape *tap
         lt_shard_params_free(&sp);
         return st;
     }
-    lt_tape_on_param_read(tape, on_read, sp);
+    lt_tape_on_param_use(tape, on_read, sp);
     *out = sp;
     return LT_OK;
 }
@@ -302,7 +302,7 @@ void lt_shard_params_free(lt_shard_params **shard)
     *shard = NULL;
     if (!sp)
         return;
-    lt_tape_on_param_read(sp->tape, NULL, NULL);
+    lt_tape_on_param_use(sp->tape, NULL, NULL);
     lt_sp_free_units(sp);
     lt_comm_close(&sp->comm);
     lt_free(sp->trace);

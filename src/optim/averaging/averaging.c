@@ -59,8 +59,8 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
     if (o->shard && o->shard->values)
         return lt_fail(LT_E_UNSUPPORTED, "%s: weight averaging does not support sharded parameters",
                        name);
-    LT_TRY(lt_optim_need(o, o->device->backend->lerp != NULL, "lerp"));
-    return lt_optim_need(o, o->device->backend->vec != NULL, "vec");
+    LT_TRY(lt_optim_require_kernel(o, o->device->backend->lerp != NULL, "lerp"));
+    return lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec");
 }
 
 static lt_status add_iterates(struct lt_averaging *a, lt_param *param)
@@ -185,7 +185,7 @@ static lt_status replace_z_by_y(const lt_optim *o, bool all)
     for (size_t i = 0; i < a->count; i++) {
         if (!all && !a->param[i]->has_grad)
             continue;
-        lt_tensor_touch(a->param[i]->value);
+        lt_tensor_bump_version(a->param[i]->value);
         a->job[count++] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                        .alpha = mu,
                                        .beta = 1 - mu,

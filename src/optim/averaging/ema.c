@@ -22,7 +22,7 @@ struct lt_ema {
 
 static bool is_averaged(const lt_param *param)
 {
-    return param->role != LT_ROLE_COUNT;
+    return param->role != LT_PARAM_COUNT;
 }
 
 static lt_status add_average(lt_ema *e, lt_param *param)
@@ -95,7 +95,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
     }
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
-    LT_TRY(lt_optim_need(optim, be->lerp != NULL, "lerp"));
+    LT_TRY(lt_optim_require_kernel(optim, be->lerp != NULL, "lerp"));
     return be->lerp(ctx, 1 - e->decay, e->item, count, optim->scalars);
 }
 
@@ -116,7 +116,7 @@ lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
                                 .a = lt_tensor_view(e->param[i]->value),
                                 .y = lt_tensor_view(e->average[i])};
         LT_TRY(be->vec(e->device->ctx, &job, 1, NULL));
-        lt_tensor_touch(e->average[i]);
+        lt_tensor_bump_version(e->average[i]);
     }
     return LT_OK;
 }

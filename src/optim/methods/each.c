@@ -12,7 +12,7 @@ static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     const lt_tensor *grad = slot->param->grad;
-    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(o, be->vec != NULL, "vec"));
     LT_TRY(lt_tensor_new_like(&slot->grad, grad, lt_tensor_dtype(grad)));
     const lt_vec_job job = {
         .op = LT_VEC_AXPBY,
@@ -24,7 +24,7 @@ static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s
     return be->vec(ctx, &job, 1, s);
 }
 
-lt_status lt_optim_each(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
+lt_status lt_optim_for_each_slot(lt_optim *self, lt_slot_fn *fn, const lt_scalars *s)
 {
     lt_status st = LT_OK;
     for (size_t i = 0; i < self->count && !st; i++) {
@@ -48,7 +48,7 @@ static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
         return lt_fail(LT_E_SHAPE, "vec: the tensors have different shapes");
     if (!d->backend->vec)
         return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel", d->backend->name);
-    lt_tensor_touch(y);
+    lt_tensor_bump_version(y);
     return d->backend->vec(d->ctx, &job, 1, s);
 }
 

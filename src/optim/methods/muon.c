@@ -259,7 +259,7 @@ static lt_status update_by_adamw(muon *m)
             .state = {lt_tensor_view(slot->state[0]), lt_tensor_view(slot->state[1])},
             .lr_scale = slot->lr_scale * m->config.adamw_lr_scale,
             .weight_decay = slot->weight_decay,
-            .missed = lt_optim_missed(&m->base, slot),
+            .missed = lt_optim_missed_steps(&m->base, slot),
         };
     }
     return count ? be->adam(ctx, &m->kernel, m->base.item, count, m->base.scalars) : LT_OK;
@@ -369,7 +369,7 @@ static lt_status choose_matrices(muon *m)
     for (size_t i = 0; i < m->base.count; i++) {
         lt_slot *slot = &m->base.slot[i];
         const lt_shape shape = lt_tensor_shape(slot->param->value);
-        m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_ROLE_WEIGHT
+        m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_PARAM_WEIGHT
                       || !lt_shape_count(shape);
         if (!m->adamw[i])
             m->matrix[m->count++] = describe_matrix(slot);
@@ -381,11 +381,11 @@ static lt_status check_backend(const lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(lt_optim_need(o, be->adam != NULL, "adam"));
-    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
-    LT_TRY(lt_optim_need(o, be->gram != NULL, "gram"));
-    LT_TRY(lt_optim_need(o, be->mode_product != NULL, "mode_product"));
-    return lt_optim_need(o, be->frobenius != NULL, "frobenius");
+    LT_TRY(lt_optim_require_kernel(o, be->adam != NULL, "adam"));
+    LT_TRY(lt_optim_require_kernel(o, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(o, be->gram != NULL, "gram"));
+    LT_TRY(lt_optim_require_kernel(o, be->mode_product != NULL, "mode_product"));
+    return lt_optim_require_kernel(o, be->frobenius != NULL, "frobenius");
 }
 
 static lt_status init_muon(muon *m)

@@ -217,9 +217,9 @@ static lt_status check_backend(const lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(lt_optim_need(o, be->vec != NULL, "vec"));
-    LT_TRY(lt_optim_need(o, be->frobenius != NULL, "frobenius"));
-    return lt_optim_need(o, be->trust_ratio != NULL, "trust_ratio");
+    LT_TRY(lt_optim_require_kernel(o, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(o, be->frobenius != NULL, "frobenius"));
+    return lt_optim_require_kernel(o, be->trust_ratio != NULL, "trust_ratio");
 }
 
 static lt_status allocate_lists(lt_trust *t)

@@ -106,7 +106,7 @@ static void part_region(lt_optim *self, size_t index, lt_shape *offset, lt_shape
 static void permute_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
-        for (size_t to; (to = s->place[s->block[i].number]) != i;) {
+        for (size_t to; (to = s->spec[s->block[i].number]) != i;) {
             const lt_block other = s->block[to];
             s->block[to] = s->block[i];
             s->block[i] = other;
@@ -130,7 +130,7 @@ static void set_owners(lt_optim *self, const lt_part *part, int rank)
     }
     mine = 0;
     for (size_t i = 0; i < s->total; i++)
-        s->place[i] = part[i].owner == rank ? mine++ : s->count + others++;
+        s->spec[i] = part[i].owner == rank ? mine++ : s->count + others++;
     permute_blocks(s);
     s->ready = false;
 }

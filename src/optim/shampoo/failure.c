@@ -88,7 +88,7 @@ static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *
     for (int64_t i = 0; i < n && (f->power || basis); i++)
         host[i] = 1; /* the standard basis */
     LT_TRY(lt_root_write_vector(s->base.device, host, &diagonal));
-    lt_tensor_touch(f->root);
+    lt_tensor_bump_version(f->root);
     return copy_diagonal(s, diagonal, lt_root_diagonal(&root), (lt_vec_factor){0});
 }
 
@@ -129,7 +129,7 @@ static void count_matrix_failures(lt_shampoo *s, const lt_root_task *tasks, size
         lt_factor *f = &t->block->factor[t->dim];
         f->failures = t->status ? f->failures + 1 : 0;
         if (!t->status && f->root)
-            lt_tensor_touch(f->root);
+            lt_tensor_bump_version(f->root);
         t->block->failed |= t->status != LT_OK;
         s->stats.roots++;
         s->stats.retries += t->retried;

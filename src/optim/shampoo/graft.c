@@ -31,7 +31,7 @@ static bool compute_grafted_update(const lt_shampoo *s, lt_block *b, lt_vec_job 
     if (c->grafting == LT_GRAFTING_ADAM && c->grafting_beta2 < 1) {
         job->factor.bias = 1;
         job->factor.base = c->grafting_beta2;
-        job->factor.missed = lt_optim_missed(&s->base, b->slot);
+        job->factor.missed = lt_optim_missed_steps(&s->base, b->slot);
     }
     job->a = b->u;
     job->b = lt_tensor_view(b->graft);

@@ -30,7 +30,7 @@ static void make_blocks(lt_shampoo *s)
             b->part = what.part;
             b->region = what.region;
             b->number = n;
-            s->place[n] = n;
+            s->spec[n] = n;
             lt_block_choose_factors(&s->config, b);
             s->has_diagonals = s->has_diagonals || b->factor[0].is_diagonal;
             n++;
@@ -58,7 +58,7 @@ static lt_status make_lists(lt_shampoo *s)
         s->total += (size_t)lt_partition_blocks(&s->partition[i]);
     const size_t jobs = s->total * LT_MAX_DIMS;
     s->count = s->total;
-    s->place = lt_alloc(s->total, sizeof *s->place);
+    s->spec = lt_alloc(s->total, sizeof *s->spec);
     s->block = lt_alloc(s->total, sizeof *s->block);
     s->batch = lt_alloc(s->total, sizeof *s->batch);
     s->vec = lt_alloc(jobs, sizeof *s->vec);
@@ -67,7 +67,7 @@ static lt_status make_lists(lt_shampoo *s)
     s->gram = lt_alloc(jobs, sizeof *s->gram);
     s->product = lt_alloc(s->total, sizeof *s->product);
     bool ok =
-        s->place && s->block && s->batch && s->vec && s->list && s->view && s->gram && s->product;
+        s->spec && s->block && s->batch && s->vec && s->list && s->view && s->gram && s->product;
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
@@ -75,11 +75,11 @@ static lt_status check_backend(const lt_shampoo *s)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    LT_TRY(lt_optim_need(&s->base, be->vec != NULL, "vec"));
-    LT_TRY(lt_optim_need(&s->base, be->gram != NULL, "gram"));
-    LT_TRY(lt_optim_need(&s->base, be->mode_product != NULL, "mode_product"));
-    LT_TRY(lt_optim_need(&s->base, be->eigh != NULL, "eigh"));
-    return lt_optim_need(&s->base, be->frobenius != NULL, "frobenius");
+    LT_TRY(lt_optim_require_kernel(&s->base, be->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(&s->base, be->gram != NULL, "gram"));
+    LT_TRY(lt_optim_require_kernel(&s->base, be->mode_product != NULL, "mode_product"));
+    LT_TRY(lt_optim_require_kernel(&s->base, be->eigh != NULL, "eigh"));
+    return lt_optim_require_kernel(&s->base, be->frobenius != NULL, "frobenius");
 }
 
 /* Rejects options that need memory which the host can read: state stores, and factors that skip steps. */
@@ -134,7 +134,7 @@ static void destroy(lt_optim *self)
     lt_free(s->list);
     lt_free(s->batch);
     lt_free(s->block);
-    lt_free(s->place);
+    lt_free(s->spec);
     lt_free(s->partition);
 }
 

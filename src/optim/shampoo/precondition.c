@@ -37,7 +37,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->factor.bias = s->config.beta3;
     job->factor.base = s->config.beta1;
     job->factor.lag = 1;
-    job->factor.missed = lt_optim_missed(&s->base, b->slot);
+    job->factor.missed = lt_optim_missed_steps(&s->base, b->slot);
     job->a = job->y = b->u;
     return true;
 }

@@ -98,7 +98,7 @@ typedef struct lt_shampoo {
     lt_partition *partition;  /* per slot */
     lt_block *block;          /* blocks of this rank by number, then those of other ranks */
     size_t count, total;      /* blocks of this rank, which a step updates; all blocks */
-    size_t *place;            /* index in block[] of each block number */
+    size_t *spec;             /* index in block[] of each block number */
     lt_block_batch *batch;
     size_t batches;
     bool has_diagonals;               /* some block is diagonal */
@@ -126,7 +126,7 @@ typedef struct lt_shampoo {
 /* Returns the block of that number, 0 <= number < total. */
 static inline lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t number)
 {
-    return &s->block[s->place[number]];
+    return &s->block[s->spec[number]];
 }
 
 /* Returns the bias correction: division by c2, the sum of the weights of a moving average. */
@@ -136,7 +136,7 @@ static inline lt_vec_factor lt_shampoo_bias_correction(const lt_shampoo *s, cons
     if (!c->use_bias_correction || c->beta2 >= 1 || c->drop_weighting)
         return (lt_vec_factor){0};
     return (lt_vec_factor){
-        .bias = 1, .base = c->beta2, .missed = lt_optim_missed(&s->base, b->slot)};
+        .bias = 1, .base = c->beta2, .missed = lt_optim_missed_steps(&s->base, b->slot)};
 }
 
 /* Returns the bias correction of factors, which see one gradient in factor_frequency. */

@@ -304,7 +304,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
     const int64_t swap = b->swap;
     LT_TRY(visit_numbers(b, visitor));
     int count = list_state(s, b, list);
-    for (int i = 0; i < count && b->swap != swap && s->place[b->number] < s->count; i++)
+    for (int i = 0; i < count && b->swap != swap && s->spec[b->number] < s->count; i++)
         LT_TRY(make_tensor_or_store(s, b, &list[i]));
     for (int i = 0; i < count; i++) {
         const lt_state_entry entry = {

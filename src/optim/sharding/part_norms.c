@@ -62,7 +62,7 @@ void lt_optim_free_part_norms(lt_optim *o)
 
 static lt_status make_norms(lt_optim *o)
 {
-    LT_TRY(lt_optim_need(o, o->device->backend->frobenius != NULL, "frobenius"));
+    LT_TRY(lt_optim_require_kernel(o, o->device->backend->frobenius != NULL, "frobenius"));
     o->part_norms = lt_alloc(1, sizeof *o->part_norms);
     lt_status st = o->part_norms ? find_slots(o, o->part_norms) : LT_E_NOMEM;
     if (st)
@@ -177,7 +177,7 @@ static lt_status shard_gradients(lt_optim *o, lt_data_parallel *dp)
             .elements = s->part[i].elements,
             .owner = s->part[i].owner,
         };
-    return lt_data_parallel_divide(dp, &parts);
+    return lt_data_parallel_shard_gradients(dp, &parts);
 }
 
 lt_status lt_optim_shard_gradients(lt_optim *o, lt_data_parallel *dp)

@@ -17,7 +17,7 @@
 
 #include "shard.h"
 
-#include "lather/detail/place.h"
+#include "lather/detail/shard_spec.h"
 #include "lather/detail/sharded_optim.h"
 
 /* Rows of count elements, `step` apart in an owner buffer or in a rank's own tensor; contiguous in the message. */
@@ -58,7 +58,7 @@ struct lt_sharded_optim {
     size_t *number;      /* [own.count]: index in all */
     bool *channels_last; /* [own.count]: stored order */
     uint64_t *version;   /* [own.count]: version of the values in owner buffers */
-    lt_place *place;     /* [ranks of world][own.count]: shards in stored order */
+    lt_shard_spec *spec; /* [ranks of world][own.count]: shards in stored order */
     int *copy_of;        /* [ranks of world]: rank in world of the first rank of its copy */
     int *member;         /* [ranks of copy]: rank in world of each */
 
@@ -87,8 +87,8 @@ static inline struct lt_sharded_optim *lt_sharded_of(const lt_optim *o)
     return o->shard->data;
 }
 
-/* Converts a place to stored order, with as few dimensions as describe it. */
-lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last);
+/* Converts a shard spec to stored order, with as few dimensions as describe it. */
+lt_shard_spec lt_sharded_stored_place(const lt_shard_spec *spec, bool channels_last);
 
 /* A part in stored order, and the strides of its owner buffer. */
 typedef struct lt_part_layout {

@@ -115,7 +115,7 @@ static lt_status check_attachable(const struct lt_sharded_optim *p, const lt_opt
         fits = o->slot[k].param == &p->logical[p->number[k]];
     if (!fits)
         return lt_fail(LT_E_ARG, "%s: must be made over lt_sharded_optim_params()", o->ops->name);
-    LT_TRY(lt_optim_need(o, o->device->backend->vec != NULL, "vec"));
+    LT_TRY(lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec"));
     if (p->optim)
         return lt_fail(LT_E_ARG, "%s: another optimizer is already attached", o->ops->name);
     if (c->shard_params)

@@ -11,10 +11,10 @@
 /* Returns true if a lower rank of the copy holds the same shard. */
 static bool is_duplicate(const struct lt_sharded_optim *p, int rank, size_t k)
 {
-    const lt_place *own = &p->place[(size_t)rank * p->own.count + k];
+    const lt_shard_spec *own = &p->spec[(size_t)rank * p->own.count + k];
     for (int r = 0; r < rank; r++)
         if (p->copy_of[r] == p->copy_of[rank]
-            && lt_place_equal(own, &p->place[(size_t)r * p->own.count + k]))
+            && lt_shard_spec_equal(own, &p->spec[(size_t)r * p->own.count + k]))
             return true;
     return false;
 }

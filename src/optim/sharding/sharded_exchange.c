@@ -336,7 +336,7 @@ lt_status lt_sharded_unpack(lt_optim *o)
         copy_chunks(o, &(copying){&p->push.in, LT_SHARD_VALUE, .beta = sends_updates(o->shard)}));
     for (size_t k = 0; k < p->own.count; k++)
         if (p->own.item[k]->has_grad)
-            lt_tensor_touch(p->own.item[k]->value);
+            lt_tensor_bump_version(p->own.item[k]->value);
     remember_versions(p);
     return LT_OK;
 }

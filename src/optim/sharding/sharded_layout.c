@@ -43,13 +43,13 @@ static void merge_spanned_dims(lt_shape *whole, lt_shape *offset, lt_shape *exte
         join_last(whole, offset, extent);
 }
 
-lt_place lt_sharded_stored_place(const lt_place *place, bool channels_last)
+lt_shard_spec lt_sharded_stored_place(const lt_shard_spec *spec, bool channels_last)
 {
-    lt_place p = *place;
-    p.logical = to_stored_order(place->logical, channels_last);
-    p.view = to_stored_order(place->view, channels_last);
-    p.offset = to_stored_order(place->offset, channels_last);
-    p.extent = to_stored_order(place->extent, channels_last);
+    lt_shard_spec p = *spec;
+    p.logical = to_stored_order(spec->logical, channels_last);
+    p.view = to_stored_order(spec->view, channels_last);
+    p.offset = to_stored_order(spec->offset, channels_last);
+    p.extent = to_stored_order(spec->extent, channels_last);
     merge_spanned_dims(&p.view, &p.offset, &p.extent);
     return p;
 }

@@ -17,18 +17,18 @@ enum { JOBS = 256 }; /* jobs of one batched kernel */
 
 /* One rank's shard of one parameter, and whether its tensor is contiguous in each order. */
 typedef struct shard_record {
-    lt_place place;
+    lt_shard_spec spec;
     int32_t row_major, channels_last;
 } shard_record;
 
 static shard_record record_of(const lt_param *param)
 {
     const lt_view v = lt_tensor_view(param->value);
-    shard_record h = {.place = lt_param_place(param)};
+    shard_record h = {.spec = lt_param_shard_spec(param)};
     h.row_major = lt_view_is_contiguous(&v);
     h.channels_last = v.shape.ndim == 4 && lt_view_is_channels_last(&v)
-                      && lt_shape_equal(h.place.view, h.place.logical)
-                      && lt_shape_equal(h.place.extent, v.shape);
+                      && lt_shape_equal(h.spec.view, h.spec.logical)
+                      && lt_shape_equal(h.spec.extent, v.shape);
     return h;
 }
 
@@ -38,11 +38,11 @@ static lt_status agree_on_names(const struct lt_sharded_optim *p)
     int64_t elements = 0;
     char text[128];
     for (size_t k = 0; k < p->own.count; k++) {
-        const lt_place place = lt_param_place(p->own.item[k]);
-        elements += lt_shape_count(place.logical);
+        const lt_shard_spec spec = lt_param_shard_spec(p->own.item[k]);
+        elements += lt_shape_count(spec.logical);
         hash = lt_fnv1a(hash, p->own.item[k]->name, strlen(p->own.item[k]->name) + 1);
-        for (int d = 0; d < place.logical.ndim; d++)
-            hash = lt_fnv1a(hash, &place.logical.dim[d], sizeof place.logical.dim[d]);
+        for (int d = 0; d < spec.logical.ndim; d++)
+            hash = lt_fnv1a(hash, &spec.logical.dim[d], sizeof spec.logical.dim[d]);
     }
     snprintf(text, sizeof text,
              "%zu parameters of %" PRId64 " elements, with names and shapes %016" PRIx64,
@@ -91,7 +91,7 @@ static lt_status find_memory_orders(struct lt_sharded_optim *p, const shard_reco
 
 /* --- Shards of a copy --- */
 
-static bool shards_overlap(const lt_place *a, const lt_place *b)
+static bool shards_overlap(const lt_shard_spec *a, const lt_shard_spec *b)
 {
     for (int d = 0; d < a->view.ndim; d++)
         if (a->offset.dim[d] >= b->offset.dim[d] + b->extent.dim[d]
@@ -104,14 +104,14 @@ static bool shards_overlap(const lt_place *a, const lt_place *b)
 static lt_status check_shard(const shard_record *all, size_t count, const int *copy_of, int rank,
                              size_t k, const char *name, bool *new)
 {
-    const lt_place *own = &all[(size_t)rank * count + k].place;
-    char a[LT_PLACE_TEXT], b[LT_PLACE_TEXT];
+    const lt_shard_spec *own = &all[(size_t)rank * count + k].spec;
+    char a[LT_SHARD_SPEC_TEXT], b[LT_SHARD_SPEC_TEXT];
     *new = true;
     for (int r = 0; r < rank; r++) {
-        const lt_place *other = &all[(size_t)r * count + k].place;
+        const lt_shard_spec *other = &all[(size_t)r * count + k].spec;
         if (copy_of[r] != copy_of[rank])
             continue;
-        if (lt_place_equal(own, other)) {
+        if (lt_shard_spec_equal(own, other)) {
             *new = false;
             continue;
         }
@@ -119,7 +119,7 @@ static lt_status check_shard(const shard_record *all, size_t count, const int *c
             return lt_fail(LT_E_ARG,
                            "optim: %s: rank %d holds %s, rank %d %s: shards must be equal or "
                            "disjoint regions of one view",
-                           name, r, lt_place_text(other, b), rank, lt_place_text(own, a));
+                           name, r, lt_shard_spec_text(other, b), rank, lt_shard_spec_text(own, a));
     }
     return LT_OK;
 }
@@ -129,14 +129,14 @@ static lt_status check_copy(const struct lt_sharded_optim *p, const shard_record
                             size_t k)
 {
     const int ranks = lt_comm_size(p->world);
-    const int64_t want = lt_shape_count(all[k].place.logical);
+    const int64_t want = lt_shape_count(all[k].spec.logical);
     int64_t elements = 0;
     for (int r = 0; r < ranks; r++) {
         bool new = false;
         if (p->copy_of[r] != first)
             continue;
         LT_TRY(check_shard(all, p->own.count, p->copy_of, r, k, p->own.item[k]->name, &new));
-        elements += new ? lt_place_count(&all[(size_t)r * p->own.count + k].place) : 0;
+        elements += new ? lt_shard_spec_count(&all[(size_t)r * p->own.count + k].spec) : 0;
     }
     if (elements != want)
         return lt_fail(LT_E_ARG,
@@ -169,8 +169,8 @@ static lt_status gather_shards(struct lt_sharded_optim *p, shard_record *all, in
     LT_TRY(check_shards(p, all));
     for (int r = 0; r < ranks; r++)
         for (size_t k = 0; k < p->own.count; k++)
-            p->place[(size_t)r * p->own.count + k] = lt_sharded_stored_place(
-                &all[(size_t)r * p->own.count + k].place, p->channels_last[k]);
+            p->spec[(size_t)r * p->own.count + k] = lt_sharded_stored_place(
+                &all[(size_t)r * p->own.count + k].spec, p->channels_last[k]);
     return LT_OK;
 }
 
@@ -192,7 +192,7 @@ static lt_status exchange_shards(struct lt_sharded_optim *p)
 /* Makes a logical parameter, in the memory order of its shards. */
 static lt_status make_logical(lt_param *out, const lt_param *own, bool channels_last)
 {
-    const lt_shape shape = lt_param_place(own).logical;
+    const lt_shape shape = lt_param_shard_spec(own).logical;
     const lt_dtype dtype = lt_tensor_dtype(own->value);
     lt_device *device = lt_tensor_device(own->value);
     int64_t stride[LT_MAX_DIMS] = {0};
@@ -233,13 +233,13 @@ static lt_status make_lists(struct lt_sharded_optim *p, const lt_params *own)
     p->number = lt_alloc(p->own.count, sizeof *p->number);
     p->channels_last = lt_alloc(p->own.count, sizeof *p->channels_last);
     p->version = lt_alloc(p->own.count, sizeof *p->version);
-    p->place = lt_alloc(ranks * p->own.count, sizeof *p->place);
+    p->spec = lt_alloc(ranks * p->own.count, sizeof *p->spec);
     p->copy_of = lt_alloc(ranks, sizeof *p->copy_of);
     p->member = lt_alloc((size_t)lt_comm_size(p->copy), sizeof *p->member);
     p->header_of = lt_alloc(ranks, sizeof *p->header_of);
     p->job = lt_alloc(JOBS, sizeof *p->job);
     p->jobs = JOBS;
-    return p->logical && p->number && p->channels_last && p->version && p->place && p->copy_of
+    return p->logical && p->number && p->channels_last && p->version && p->spec && p->copy_of
                    && p->member && p->header_of && p->job
                ? LT_OK
                : LT_E_NOMEM;
@@ -295,7 +295,7 @@ void lt_sharded_optim_free(lt_sharded_optim **sharded)
     lt_free(p->header_of);
     lt_free(p->member);
     lt_free(p->copy_of);
-    lt_free(p->place);
+    lt_free(p->spec);
     lt_free(p->version);
     lt_free(p->channels_last);
     lt_free(p->number);

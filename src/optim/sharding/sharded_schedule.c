@@ -9,7 +9,7 @@
 
 /* Intersection of a part with a rank's shard. */
 typedef struct listing {
-    const lt_place *place;
+    const lt_shard_spec *spec;
     lt_chunk_list *list; /* NULL: elements are only counted */
     int64_t elements;
     size_t index;
@@ -65,7 +65,7 @@ static void add_run(listing *l, int64_t at, int64_t count)
 }
 
 /* Maps a row of the view to a row of the shard; returns false if it is outside. */
-static bool row_of_shard(const lt_place *p, int64_t row, int64_t *out)
+static bool row_of_shard(const lt_shard_spec *p, int64_t row, int64_t *out)
 {
     int64_t step = 1;
     *out = 0;
@@ -83,7 +83,7 @@ static bool row_of_shard(const lt_place *p, int64_t row, int64_t *out)
 /* Intersects count elements from stored element `from` on, at owner_at in the owner buffer, with the shard. */
 static void intersect_run(listing *l, int64_t from, int64_t count, int64_t owner_at)
 {
-    const lt_place *p = l->place;
+    const lt_shard_spec *p = l->spec;
     const int last = p->view.ndim - 1;
     const int64_t width = p->view.dim[last], begin = p->offset.dim[last];
     const int64_t end = begin + p->extent.dim[last];
@@ -118,9 +118,9 @@ static void intersect_part(listing *l, const lt_part_layout *part)
 
 /* --- Owners --- */
 
-static const lt_place *place_of(const struct lt_sharded_optim *p, int rank, size_t k)
+static const lt_shard_spec *place_of(const struct lt_sharded_optim *p, int rank, size_t k)
 {
-    return &p->place[(size_t)rank * p->own.count + k];
+    return &p->spec[(size_t)rank * p->own.count + k];
 }
 
 /* Counts the elements of a part that each rank holds, [ranks]. Equal shards of copies of the model are counted
@@ -132,10 +132,11 @@ static void count_local(lt_optim *o, size_t part, int64_t *local)
     const lt_part_layout b = lt_sharded_part_layout(o, part);
     for (int r = 0; r < o->shard->ranks; r++) {
         int same = 0;
-        while (same < r
-               && (p->copy_of[same] || !lt_place_equal(place_of(p, same, k), place_of(p, r, k))))
+        while (
+            same < r
+            && (p->copy_of[same] || !lt_shard_spec_equal(place_of(p, same, k), place_of(p, r, k))))
             same++;
-        listing l = {.place = place_of(p, r, k)};
+        listing l = {.spec = place_of(p, r, k)};
         if (same == r)
             intersect_part(&l, &b);
         local[r] = same == r ? l.elements : local[same];
@@ -162,12 +163,12 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_t part, int rank)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const lt_place *own = place_of(p, rank, k);
+    const lt_shard_spec *own = place_of(p, rank, k);
     const int owner = o->shard->part[part].owner;
     int before = 0, holders = 0;
     for (int m = 0; m < lt_comm_size(p->copy); m++) {
         const int other = p->member[m];
-        if (!lt_place_equal(place_of(p, other, k), own))
+        if (!lt_shard_spec_equal(place_of(p, other, k), own))
             continue;
         if (other == owner)
             return rank == owner;
@@ -183,7 +184,7 @@ static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, 
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
     const lt_part_layout b = lt_sharded_part_layout(o, part);
-    listing l = {.place = place_of(p, holder, k),
+    listing l = {.spec = place_of(p, holder, k),
                  .list = list,
                  .index = in_owner_buffer ? part : k,
                  .in_owner_buffer = in_owner_buffer};

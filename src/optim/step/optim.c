@@ -24,7 +24,7 @@ static size_t count_trained(const lt_params *params, lt_device **device)
 
 static bool has_weight_decay(const lt_param *param, lt_decay_scope scope)
 {
-    return scope == LT_DECAY_ALL || param->role == LT_ROLE_WEIGHT;
+    return scope == LT_DECAY_ALL || param->role == LT_PARAM_WEIGHT;
 }
 
 lt_status lt_optim_make_state(const lt_optim *o)
@@ -115,7 +115,7 @@ void lt_optim_free(lt_optim **optim)
     *optim = NULL;
 }
 
-void lt_optim_read_rounded(lt_optim *self, bool on)
+void lt_optim_allow_rounded_grads(lt_optim *self, bool on)
 {
     const bool can =
         self->ops->reads_rounded && !self->shard && self->device->backend->rounds_grad_w;
@@ -173,14 +173,14 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
 /* Rejects shards: their state would be saved as if it were of whole parameters. */
 static lt_status reject_unattached_shards(const lt_optim *o)
 {
-    char text[LT_PLACE_TEXT];
+    char text[LT_SHARD_SPEC_TEXT];
     for (size_t i = 0; i < o->count && !lt_optim_has_shards(o); i++) {
         const lt_param *param = o->slot[i].param;
-        if (param->place && !lt_place_is_whole(param->place))
+        if (param->spec && !lt_shard_spec_is_whole(param->spec))
             return lt_fail(LT_E_UNSUPPORTED,
                            "%s: %s is a shard, %s: to save its state make the optimizer over "
                            "lt_sharded_optim_params(), or use lt_sharded_optim_attach_shards()",
-                           o->ops->name, param->name, lt_place_text(param->place, text));
+                           o->ops->name, param->name, lt_shard_spec_text(param->spec, text));
     }
     return LT_OK;
 }

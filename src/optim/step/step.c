@@ -70,7 +70,7 @@ static lt_status begin_update(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
-    LT_TRY(lt_optim_need(o, be->grad_norm != NULL, "grad_norm"));
+    LT_TRY(lt_optim_require_kernel(o, be->grad_norm != NULL, "grad_norm"));
     LT_TRY(lt_averaging_begin(o)); /* first, as values may be pulled */
     lt_optim_keep_casts(o, true);
     if (o->shard && o->shard->ops->pull)
@@ -135,10 +135,10 @@ void lt_optim_advance(lt_optim *o)
     lt_optim_count_updates(o, 1);
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad) {
-            lt_tensor_touch(o->slot[i].param->value);
+            lt_tensor_bump_version(o->slot[i].param->value);
             o->slot[i].version = o->slot[i].param->value->version;
             if (o->averaging) /* the kernels' casts are of z, the values are y */
-                lt_tensor_touch(o->slot[i].param->value);
+                lt_tensor_bump_version(o->slot[i].param->value);
         }
 }
 
@@ -195,7 +195,7 @@ lt_status lt_optim_scale_loss(lt_optim *o, const lt_loss_scaling *config)
     o->scaling = c;
     if (!c.interval)
         return set_loss_scale(o, 1, 0);
-    LT_TRY(lt_optim_need(o, o->device->backend->loss_scale != NULL, "loss_scale"));
+    LT_TRY(lt_optim_require_kernel(o, o->device->backend->loss_scale != NULL, "loss_scale"));
     LT_TRY(set_loss_scale(o, c.start, c.good_steps));
     LT_TRY(lt_tensor_new(&o->loss_scale, o->device, LT_F64, LT_SCALAR));
     return lt_tensor_fill(o->loss_scale, c.start);

@@ -103,10 +103,10 @@ static lt_status compute_merged_stats(lt_node *node, const lt_view *x, lt_view *
 {
     LT_TRY(get_batch_stats(node, x, stats, sums));
     LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MOMENTS, LT_NORM_STATS));
-    lt_tensor_touch(node->in[LT_NORM_MEAN]);
-    lt_tensor_touch(node->in[LT_NORM_VAR]);
+    lt_tensor_bump_version(node->in[LT_NORM_MEAN]);
+    lt_tensor_bump_version(node->in[LT_NORM_VAR]);
     if (node->in[LT_NORM_BATCHES])
-        lt_tensor_touch(node->in[LT_NORM_BATCHES]);
+        lt_tensor_bump_version(node->in[LT_NORM_BATCHES]);
     return LT_OK;
 }
 

@@ -12,7 +12,7 @@ enum { IDS, W }; /* inputs */
 
 static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
-    const lt_embedding_part *p = node->config;
+    const lt_embedding_shard *p = node->config;
     LT_TRY(lt_op_embedding.infer(node, out));
     const int64_t rows = node->in[W]->shape.dim[0];
     if (p->first < 0 || p->first > p->count - rows)
@@ -30,7 +30,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 static lt_status get_local_ids(lt_node *node, lt_view *ids, lt_view *own)
 {
     lt_view x, vector;
-    const lt_embedding_part *p = node->config;
+    const lt_embedding_shard *p = node->config;
     const int64_t rows = node->in[W]->shape.dim[0];
     LT_TRY(lt_node_in(node, IDS, &x));
     LT_TRY(lt_op_as_vector(node, &x, &vector));
@@ -90,14 +90,15 @@ static lt_status backward(lt_node *node)
 
 static const lt_op sharded_op = {
     .name = "embedding_sharded",
-    .config_bytes = sizeof(lt_embedding_part),
+    .config_bytes = sizeof(lt_embedding_shard),
     .backward_ignores = LT_IGNORES_IN(W) | LT_IGNORES_OUT,
     .infer = infer_shape,
     .forward = forward,
     .backward = backward,
 };
 
-lt_tensor *lt_embedding_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *w, lt_embedding_part part)
+lt_tensor *lt_embedding_sharded(lt_tape *tape, lt_tensor *ids, lt_tensor *w,
+                                lt_embedding_shard part)
 {
     return lt_op_run(tape, &sharded_op, (lt_tensor *[]){ids, w}, 2, &part);
 }

@@ -24,7 +24,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
     const lt_dtype dtype = node->in[X]->dtype;
     const bool has = node->in[GAMMA] && !node->in[BETA] == c->rms;
     if (!has || shape.ndim != 2
-        || shape.dim[1] != lt_exchange_part(c->features, c->row->size, c->row->rank)
+        || shape.dim[1] != lt_even_shard_size(c->features, c->row->size, c->row->rank)
         || !lt_shape_equal(node->in[GAMMA]->shape, LT_SHAPE(shape.dim[1]))
         || (node->in[BETA] && !lt_shape_equal(node->in[BETA]->shape, LT_SHAPE(shape.dim[1]))))
         return lt_fail(
@@ -90,7 +90,8 @@ static lt_status local_mean_part(lt_node *node, const lt_view *x, const lt_view 
 static lt_status sum_over_ranks(const lt_node *node, const lt_view *x)
 {
     const lt_sharded_norm_config *c = node->config;
-    return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *x});
+    return lt_collective_run(c->row,
+                             &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = *x});
 }
 
 /* Computes n and s^2. */
@@ -211,8 +212,8 @@ static lt_tensor *sum_param_grad_over_ranks(lt_tape *tape, lt_tensor *p,
                                             const lt_sharded_norm_config *c)
 {
     if (p && c->column)
-        p = lt_exchange_copy(tape, p, c->column);
-    return p && c->depth ? lt_exchange_copy(tape, p, c->depth) : p;
+        p = lt_group_copy(tape, p, c->column);
+    return p && c->depth ? lt_group_copy(tape, p, c->depth) : p;
 }
 
 lt_tensor *lt_layernorm_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *gamma, lt_tensor *beta,

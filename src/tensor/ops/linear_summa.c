@@ -5,7 +5,7 @@
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
-#include "lather/detail/exchange.h"
+#include "lather/detail/group_ops.h"
 
 enum { X, W };
 
@@ -17,7 +17,7 @@ static int step_count(const lt_node *node)
 static int64_t inputs_of_step(const lt_node *node, int t)
 {
     const lt_summa_config *c = node->config;
-    return lt_exchange_part(c->in, c->row->size, t);
+    return lt_even_shard_size(c->in, c->row->size, t);
 }
 
 static lt_status check_grid(const lt_summa_config *c)
@@ -43,7 +43,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_ARG, "linear_summa: w is NULL");
     LT_TRY(check_grid(c));
     const int q = c->row->size, i = c->column->rank, j = c->row->rank;
-    const lt_shape want = LT_SHAPE(lt_exchange_part(c->out, q, j), inputs_of_step(node, i));
+    const lt_shape want = LT_SHAPE(lt_even_shard_size(c->out, q, j), inputs_of_step(node, i));
     const lt_shape in = node->in[X]->shape;
     if (in.ndim != 2 || in.dim[1] != inputs_of_step(node, j)
         || !lt_shape_equal(node->in[W]->shape, want))
@@ -67,7 +67,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 /* Blocks [rows, inputs of step t] of one operand; step t's is broadcast from rank t of the group. Two steps
  * are in flight at once. */
 typedef struct panel {
-    lt_exchange *group;
+    lt_process_group *group;
     lt_view own, work[2];
     void *request[2];
 } panel;
@@ -81,7 +81,7 @@ static lt_view panel_block(const lt_node *node, const panel *p, int t)
     return v;
 }
 
-static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *group)
+static lt_status open_panel(lt_node *node, panel *p, int input, lt_process_group *group)
 {
     lt_view in;
     *p = (panel){.group = group};
@@ -94,8 +94,8 @@ static lt_status open_panel(lt_node *node, panel *p, int input, lt_exchange *gro
 }
 
 /* Begins a collective; without overlap also waits for it. */
-static lt_status begin_collective(const lt_node *node, lt_exchange *group,
-                                  const lt_exchange_call *call, void **request)
+static lt_status begin_collective(const lt_node *node, lt_process_group *group,
+                                  const lt_collective_call *call, void **request)
 {
     LT_TRY(group->begin(group, call, request));
     return ((const lt_summa_config *)node->config)->whole ? group->wait(group, request) : LT_OK;
@@ -105,8 +105,8 @@ static lt_status broadcast_block(const lt_node *node, panel *p, int t)
 {
     if (t >= p->group->size)
         return LT_OK;
-    const lt_exchange_call call = {
-        .what = LT_EXCHANGE_BROADCAST, .root = t, .out = panel_block(node, p, t)};
+    const lt_collective_call call = {
+        .what = LT_COLLECTIVE_BROADCAST, .root = t, .out = panel_block(node, p, t)};
     return begin_collective(node, p->group, &call, &p->request[t % 2]);
 }
 
@@ -123,7 +123,8 @@ static lt_status close_panel(panel *p, lt_status st)
 }
 
 /* Partial results [rows, inputs of step t], each reduced over the group to rank t's block, `own`. */
-static lt_status open_partial_sums(lt_node *node, panel *s, const lt_view *out, lt_exchange *group)
+static lt_status open_partial_sums(lt_node *node, panel *s, const lt_view *out,
+                                   lt_process_group *group)
 {
     *s = (panel){.group = group, .own = *out};
     const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs_of_step(node, 0));
@@ -143,7 +144,7 @@ static lt_status partial_sum_buffer(const lt_node *node, panel *s, int t, lt_vie
 
 static lt_status reduce_partial_sum(const lt_node *node, panel *s, int t, const lt_view *in)
 {
-    lt_exchange_call call = {.what = LT_EXCHANGE_REDUCE, .root = t, .in = *in};
+    lt_collective_call call = {.what = LT_COLLECTIVE_REDUCE, .root = t, .in = *in};
     if (s->group->rank == t)
         call.out = s->own;
     return begin_collective(node, s->group, &call, &s->request[t % 2]);
@@ -236,7 +237,8 @@ static lt_status backward(lt_node *node)
     LT_TRY(backward_input(node, W, &dy, &dw));
     if (!c->depth) /* each depth has seen other rows */
         return LT_OK;
-    return lt_exchange_run(c->depth, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = dw});
+    return lt_collective_run(c->depth,
+                             &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = dw});
 }
 
 static const lt_op summa_op = {
@@ -254,8 +256,8 @@ lt_tensor *lt_linear_summa(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor 
     lt_tensor *y = lt_op_run(tape, &summa_op, (lt_tensor *[]){x, w}, 2, &config);
     if (!b)
         return y;
-    b = lt_exchange_copy(tape, b, config.column);
+    b = lt_group_copy(tape, b, config.column);
     if (config.depth)
-        b = lt_exchange_copy(tape, b, config.depth);
+        b = lt_group_copy(tape, b, config.depth);
     return lt_add(tape, y, b);
 }

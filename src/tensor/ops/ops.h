@@ -3,7 +3,7 @@
 #ifndef LT_TENSOR_OPS_H
 #define LT_TENSOR_OPS_H
 
-#include "lather/detail/exchange_ops.h"
+#include "lather/detail/process_group.h"
 #include "lather/ext/broadcast.h"
 
 #define LT_OP_LIST(X)              \
@@ -107,6 +107,6 @@ lt_status lt_op_matrix_product(lt_node *node, lt_view a, lt_view b, const lt_vie
 lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, const lt_view *rows);
 
 /* Waits for `count` requests, also after a failure; returns st, or the first failure of a request. */
-lt_status lt_op_wait_requests(lt_exchange *group, void **request, int count, lt_status st);
+lt_status lt_op_wait_requests(lt_process_group *group, void **request, int count, lt_status st);
 
 #endif

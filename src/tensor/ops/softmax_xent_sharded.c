@@ -23,7 +23,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
     char x[LT_SHAPE_TEXT], labels[LT_SHAPE_TEXT];
     const lt_sharded_xent_config *c = node->config;
     const lt_tensor *in = node->in[X], *label = node->in[LABELS];
-    const int64_t own = lt_exchange_part(c->classes, c->row->size, c->row->rank);
+    const int64_t own = lt_even_shard_size(c->classes, c->row->size, c->row->rank);
     if (!label || in->shape.ndim != 2 || in->shape.dim[1] != own
         || !lt_shape_equal(label->shape, LT_SHAPE(in->shape.dim[0])))
         return lt_fail(
@@ -69,7 +69,7 @@ static int64_t row_label(const lt_view *labels, int64_t row)
 static int64_t first_class(const lt_node *node)
 {
     const lt_sharded_xent_config *c = node->config;
-    return lt_exchange_first(c->classes, c->row->size, c->row->rank);
+    return lt_even_shard_offset(c->classes, c->row->size, c->row->rank);
 }
 
 static lt_status check_labels(const lt_node *node, const lt_view *labels)
@@ -96,7 +96,8 @@ static lt_status find_row_max(const lt_node *node, const lt_view *x, const lt_vi
             largest = fmax(largest, get_element(x, m * classes + k));
         set_element(most, m, largest);
     }
-    return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_MAX, .out = *most});
+    return lt_collective_run(
+        c->row, &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE_MAX, .out = *most});
 }
 
 /* both [2,M]: sum of exp(x - most), and x - most at the label, over all ranks. */
@@ -116,22 +117,23 @@ static lt_status compute_row_sums(lt_node *node, const lt_view *x, const lt_view
                         ? get_element(x, m * classes + own) - get_element(most, m)
                         : 0);
     }
-    return lt_exchange_run(c->row, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *both});
+    return lt_collective_run(c->row,
+                             &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = *both});
 }
 
 /* Computes the divisor of the loss; 1 if no label counts, as the sum is then 0. */
 static lt_status count_mean_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
 {
     const lt_sharded_xent_config *c = node->config;
-    lt_exchange *const group[] = {c->column, c->depth};
+    lt_process_group *const group[] = {c->column, c->depth};
     double rows = 0;
     for (int64_t m = 0; m < labels->shape.dim[0]; m++)
         rows += row_label(labels, m) != LT_IGNORED_LABEL;
     set_element(count, 0, c->rows ? (double)c->rows : rows);
     for (int g = 0; g < 2 && !c->rows; g++)
         if (group[g])
-            LT_TRY(lt_exchange_run(group[g],
-                                   &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = *count}));
+            LT_TRY(lt_collective_run(
+                group[g], &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = *count}));
     set_element(count, 0, fmax(get_element(count, 0), 1));
     return LT_OK;
 }
@@ -200,8 +202,8 @@ lt_tensor *lt_softmax_xent_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *label
 {
     lt_tensor *loss = lt_op_run(tape, &xent_op, (lt_tensor *[]){x, labels}, 2, &config);
     if (config.column)
-        loss = lt_exchange_sum(tape, loss, config.column);
-    return config.depth ? lt_exchange_sum(tape, loss, config.depth) : loss;
+        loss = lt_group_allreduce(tape, loss, config.column);
+    return config.depth ? lt_group_allreduce(tape, loss, config.depth) : loss;
 }
 
 /* --- Attention --- */

@@ -36,12 +36,13 @@ static int64_t row_label(const rows *r, int64_t row)
     return ((const int32_t *)r->labels.data)[row * r->labels.stride[0]];
 }
 
-static lt_status sum_over_ranks(lt_exchange *group, double *x, int64_t count)
+static lt_status sum_over_ranks(lt_process_group *group, double *x, int64_t count)
 {
     const lt_view v = {.data = x, .dtype = LT_F64, .shape = LT_SHAPE(count), .stride = {1}};
     if (!group)
         return LT_OK;
-    return lt_exchange_run(group, &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = v});
+    return lt_collective_run(group,
+                             &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = v});
 }
 
 /* Returns the logit of the row's label, or 0 if another rank has it. */
@@ -89,7 +90,7 @@ static lt_status check_arguments(const lt_tensor *x, const lt_tensor *labels, co
                                  const lt_sharded_xent_config *c)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    const int64_t own = lt_exchange_part(c->classes, c->row->size, c->row->rank);
+    const int64_t own = lt_even_shard_size(c->classes, c->row->size, c->row->rank);
     const bool counts = hits->dtype == LT_I64 && hits->shape.ndim == 1
                         && (hits->shape.dim[0] == COUNT || hits->shape.dim[0] == HITS);
     if (x->shape.ndim != 2 || x->shape.dim[1] != own || labels->dtype != LT_I32 || !counts
@@ -119,7 +120,7 @@ lt_status lt_topk_hits_sharded(const lt_tensor *logits, const lt_tensor *labels,
                        "topk_hits_sharded: the logits were freed; lt_tape_keep() keeps them");
     r.count = logits->shape.dim[0];
     r.classes = logits->shape.dim[1];
-    r.first = lt_exchange_first(config.classes, config.row->size, config.row->rank);
+    r.first = lt_even_shard_offset(config.classes, config.row->size, config.row->rank);
     r.own = lt_alloc((size_t)r.count, sizeof *r.own);
     r.before = lt_alloc((size_t)r.count, sizeof *r.before);
     lt_status st = r.own && r.before ? count_hits(&r, found) : LT_E_NOMEM;

@@ -16,7 +16,7 @@ const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX]);
 /* Adds to rank 0's list the tensors that the groups after the first send: each group's entries, its optimizer's numbers
  * and its loss scale. Collective. */
 LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
-                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_contents *parts,
                                                   const lt_checkpoint_state *state);
 
 /* The local-steps state of a checkpoint, and which of its entries this rank reads. */
@@ -32,7 +32,8 @@ typedef struct lt_checkpoint_groups {
 LT_MUST_CHECK lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *out, const char *path,
                                                   const lt_safetensors *file,
                                                   const lt_json_value *numbers,
-                                                  const lt_checkpoint_parts *parts, int64_t step);
+                                                  const lt_checkpoint_contents *parts,
+                                                  int64_t step);
 /* Reads the loss scale of this rank's group into state. */
 LT_MUST_CHECK lt_status lt_checkpoint_load_scaling(const lt_checkpoint_groups *groups,
                                                    const lt_reading *reading,
@@ -66,7 +67,7 @@ LT_MUST_CHECK lt_status lt_checkpoint_load_sum_share(const lt_reading *reading,
 /* Writes FOLDER/state.json: counters, the optimizer's numbers, and size and checksum of the other files, which
  * must be complete. */
 LT_MUST_CHECK lt_status lt_checkpoint_write_state(const char *folder,
-                                                  const lt_checkpoint_parts *parts,
+                                                  const lt_checkpoint_contents *parts,
                                                   const lt_checkpoint_state *state);
 /* Reads and checks state.json and the files that it names. The caller frees *json. */
 LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **json,

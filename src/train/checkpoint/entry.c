@@ -19,14 +19,14 @@ static lt_status visit_extra(const lt_checkpoint_tensor *extra, const lt_state_v
     return visitor->entry(visitor->context, &entry);
 }
 
-static lt_status visit_optim(const lt_checkpoint_parts *parts, lt_state_visitor *visitor,
+static lt_status visit_optim(const lt_checkpoint_contents *parts, lt_state_visitor *visitor,
                              lt_entry_kind *kind)
 {
     *kind = LT_ENTRY_OPTIM;
     return parts->optim ? lt_optim_visit(parts->optim, visitor) : LT_OK;
 }
 
-lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts, lt_state_visitor *visitor,
+lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts, lt_state_visitor *visitor,
                               lt_entry_kind *kind)
 {
     const bool later = parts->local && lt_local_steps_group(parts->local) > 0;
@@ -84,8 +84,8 @@ lt_status lt_reading_load_entry(const lt_reading *r, const lt_safetensors_entry 
         return take_quantized(r, e, entry->quantized);
     if (!entry->tensor) /* another rank reads it */
         return LT_OK;
-    const lt_place *place = entry->box ? entry->box->place : NULL;
-    return lt_entry_load(e, r->path, entry->tensor, place, r->write);
+    const lt_shard_spec *spec = entry->box ? entry->box->spec : NULL;
+    return lt_entry_load(e, r->path, entry->tensor, spec, r->write);
 }
 
 lt_status lt_skip_entry(void *context, const lt_state_entry *entry)

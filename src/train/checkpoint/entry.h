@@ -7,7 +7,7 @@
 /* Kind of an entry. A group of ranks (lather/local_steps.h) has its own entries of kinds OPTIM and GROUP. */
 typedef enum lt_entry_kind {
     LT_ENTRY_OPTIM,   /* optimizer state */
-    LT_ENTRY_EXTRA,   /* lt_checkpoint_parts.extra, whose name is entry.param */
+    LT_ENTRY_EXTRA,   /* lt_checkpoint_contents.extra, whose name is entry.param */
     LT_ENTRY_REDUCER, /* state of the gradient reducer */
     LT_ENTRY_OUTER,   /* outer step, common to all groups */
     LT_ENTRY_GROUP    /* outer step, this rank's group */
@@ -15,7 +15,7 @@ typedef enum lt_entry_kind {
 
 /* Visits all entries and numbers of this rank's group, in the order of the file; *kind is the kind of each. A group
  * after the first visits its own entries last. */
-LT_MUST_CHECK lt_status lt_checkpoint_visit(const lt_checkpoint_parts *parts,
+LT_MUST_CHECK lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts,
                                             lt_state_visitor *visitor, lt_entry_kind *kind);
 
 /* Returns an entry's name; NULL without memory. Optimizer and outer step: "PREFIX[conv1.weight]#block.B.NAME", or

@@ -268,7 +268,7 @@ static lt_status repair_link(const char *checkpoints, const char *name, int64_t 
     return st;
 }
 
-lt_status lt_checkpoint_mend(const char *folder, const lt_checkpoint_state *state)
+lt_status lt_checkpoint_repair(const char *folder, const lt_checkpoint_state *state)
 {
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (!checkpoints)

@@ -14,38 +14,38 @@
 
 static bool is_sharded_param(const lt_param *p)
 {
-    return p->place && !lt_place_is_whole(p->place);
+    return p->spec && !lt_shard_spec_is_whole(p->spec);
 }
 
 /* --- Holders of shards --- */
 
-static lt_status check_logical(const char *name, const lt_place *first, const lt_place *place,
-                               int rank)
+static lt_status check_logical(const char *name, const lt_shard_spec *first,
+                               const lt_shard_spec *spec, int rank)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    return lt_shape_equal(first->logical, place->logical)
+    return lt_shape_equal(first->logical, spec->logical)
                ? LT_OK
                : lt_fail(LT_E_ARG, "%s is a shard of %s on rank 0, of %s on rank %d", name,
-                         lt_shape_text(first->logical, a), lt_shape_text(place->logical, b), rank);
+                         lt_shape_text(first->logical, a), lt_shape_text(spec->logical, b), rank);
 }
 
 /* Lists the distinct shards of parameter number index; all: [ranks, params] shards of every rank. */
-static lt_status list_holders(lt_gather *g, const lt_place *all, size_t index)
+static lt_status list_holders(lt_gather *g, const lt_shard_spec *all, size_t index)
 {
-    const lt_place *place = &all[index];
-    const int64_t want = lt_shape_count(place->logical);
+    const lt_shard_spec *spec = &all[index];
+    const int64_t want = lt_shape_count(spec->logical);
     const char *name = g->params->item[index]->name;
     lt_holder *const holder = g->holder + g->first[index];
     size_t count = 0, same;
     int64_t elements = 0;
-    for (int r = 0; r < g->comm->size; r++, place += g->params->count) {
-        LT_TRY(check_logical(name, &all[index], place, r));
-        for (same = 0; same < count && !lt_place_equal(&holder[same].place, place); same++)
+    for (int r = 0; r < g->comm->size; r++, spec += g->params->count) {
+        LT_TRY(check_logical(name, &all[index], spec, r));
+        for (same = 0; same < count && !lt_shard_spec_equal(&holder[same].spec, spec); same++)
             ;
         if (same < count)
             continue;
-        holder[count++] = (lt_holder){r, *place};
-        elements += lt_place_count(place);
+        holder[count++] = (lt_holder){r, *spec};
+        elements += lt_shard_spec_count(spec);
     }
     g->first[index + 1] = g->first[index] + count;
     return elements == want ? LT_OK
@@ -56,12 +56,12 @@ static lt_status list_holders(lt_gather *g, const lt_place *all, size_t index)
 }
 
 /* Gathers the shards of all ranks; `all` has memory for them. */
-static lt_status gather_places(const lt_gather *g, lt_place *all)
+static lt_status gather_places(const lt_gather *g, lt_shard_spec *all)
 {
     const size_t count = g->params->count;
-    lt_place *own = all + (size_t)g->comm->rank * count;
+    lt_shard_spec *own = all + (size_t)g->comm->rank * count;
     for (size_t i = 0; i < count; i++)
-        own[i] = lt_param_place(g->params->item[i]);
+        own[i] = lt_param_shard_spec(g->params->item[i]);
     return lt_comm_allgather_equal(g->comm, own, count * sizeof *own, all);
 }
 
@@ -71,7 +71,7 @@ static lt_status find_all_holders(lt_gather *g)
     const size_t count = g->params->count, most = count * (size_t)g->comm->size;
     snprintf(text, sizeof text, "%zu", count);
     LT_TRY(lt_comm_same(g->comm, "the number of parameters", text));
-    lt_place *all = lt_alloc(most, sizeof *all);
+    lt_shard_spec *all = lt_alloc(most, sizeof *all);
     g->holder = lt_alloc(most, sizeof *g->holder);
     g->first = lt_alloc(count + 1, sizeof *g->first);
     lt_status st = all && g->holder && g->first ? gather_places(g, all) : LT_E_NOMEM;
@@ -83,7 +83,7 @@ static lt_status find_all_holders(lt_gather *g)
 
 lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
 {
-    char text[LT_PLACE_TEXT];
+    char text[LT_SHARD_SPEC_TEXT];
     const bool alone = !comm || comm->size == 1;
     bool has_place = false;
     *g = (lt_gather){.comm = comm};
@@ -91,8 +91,8 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
         const lt_param *p = params->item[i];
         if (alone && is_sharded_param(p))
             return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", p->name,
-                           lt_place_text(p->place, text));
-        has_place = has_place || p->place;
+                           lt_shard_spec_text(p->spec, text));
+        has_place = has_place || p->spec;
     }
     if (alone || !has_place)
         return LT_OK;
@@ -106,9 +106,9 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
 static lt_status find_holders(const lt_gather *g, lt_gathered *t, const lt_param *param)
 {
     t->holders = 1;
-    if (!param || !param->place)
+    if (!param || !param->spec)
         return LT_OK;
-    t->shape = param->place->logical;
+    t->shape = param->spec->logical;
     for (size_t i = 0; g->params && i < g->params->count; i++)
         if (g->params->item[i] == param) {
             t->holder = g->holder + g->first[i];
@@ -157,7 +157,7 @@ lt_status lt_gather_add_param(lt_gather *g, const lt_param *p)
 
 static lt_holder holder_of(const lt_gathered *t, size_t index)
 {
-    return t->holder ? t->holder[index] : (lt_holder){t->owner, lt_place_whole(t->shape)};
+    return t->holder ? t->holder[index] : (lt_holder){t->owner, lt_shard_spec_whole(t->shape)};
 }
 
 /* Returns this rank's piece. *shown: the same if it had to be dequantized; to be freed. */
@@ -206,7 +206,7 @@ static lt_status receive_piece(const lt_gathered *t, const lt_holder *from, void
     lt_tensor *rows = NULL;
     lt_request *request = NULL;
     lt_status st =
-        lt_tensor_new(&rows, t->comm->device, t->dtype, LT_SHAPE(lt_place_count(&from->place)));
+        lt_tensor_new(&rows, t->comm->device, t->dtype, LT_SHAPE(lt_shard_spec_count(&from->spec)));
     if (!st)
         st = lt_comm_recv_begin(t->comm, rows, from->rank, &request);
     if (!st)
@@ -228,7 +228,7 @@ static lt_status read_next_shard(lt_gathered *t, void *whole)
     const size_t element = lt_dtype_size(t->dtype);
     void *piece = whole;
     if (whole && t->holder)
-        piece = lt_alloc_aligned(64, (size_t)lt_place_count(&from.place) * element);
+        piece = lt_alloc_aligned(64, (size_t)lt_shard_spec_count(&from.spec) * element);
     if (whole && !piece)
         return LT_E_NOMEM;
     t->taken++;
@@ -239,7 +239,7 @@ static lt_status read_next_shard(lt_gathered *t, void *whole)
         st = read_piece(t, piece);
     if (piece != whole) {
         if (!st)
-            lt_place_write(&from.place, piece, whole, element);
+            lt_shard_spec_write(&from.spec, piece, whole, element);
         lt_free(piece);
     }
     return st;

@@ -8,7 +8,7 @@
 /* A shard of a parameter, and the lowest rank that holds it. */
 typedef struct lt_holder {
     int rank;
-    lt_place place;
+    lt_shard_spec spec;
 } lt_holder;
 
 /* A tensor of a file, and who holds it: one rank the whole, or several ranks a shard each. */

@@ -50,7 +50,7 @@ static lt_status add_list(lt_gather *g, char *name, lt_dtype dtype, const void *
     return st;
 }
 
-static lt_status add_numbers(lt_gather *g, const lt_checkpoint_parts *parts,
+static lt_status add_numbers(lt_gather *g, const lt_checkpoint_contents *parts,
                              const lt_checkpoint_state *state)
 {
     const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
@@ -101,7 +101,7 @@ static lt_status add_items_of_other_groups(lt_gather *g, const char *text)
 }
 
 /* Makes the list of this group, on its first rank. Free *text with free(). */
-static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_parts *parts,
+static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_contents *parts,
                                       const lt_checkpoint_state *state, char **text)
 {
     size_t bytes;
@@ -113,7 +113,7 @@ static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_parts *p
     return out && !fclose(out) ? LT_OK : lt_fail(LT_E_NOMEM, "checkpoint: no memory for a list");
 }
 
-lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_parts *parts,
+lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_contents *parts,
                                     const lt_checkpoint_state *state)
 {
     const lt_local_steps *local = parts->local;
@@ -171,7 +171,7 @@ static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *fil
 
 /* Groups that have diverged can only be merged by an outer step of all of them. */
 static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
-                             const lt_checkpoint_parts *parts)
+                             const lt_checkpoint_contents *parts)
 {
     if (!g->since || g->same)
         return LT_OK;
@@ -186,7 +186,7 @@ static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
 }
 
 static void log_group_changes(const lt_checkpoint_groups *g, const char *path,
-                              const lt_checkpoint_parts *parts)
+                              const lt_checkpoint_contents *parts)
 {
     if (parts->comm && lt_comm_rank(parts->comm) > 0)
         return;
@@ -209,7 +209,7 @@ static void log_group_changes(const lt_checkpoint_groups *g, const char *path,
 
 lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
                                     const lt_safetensors *file, const lt_json_value *numbers,
-                                    const lt_checkpoint_parts *parts, int64_t step)
+                                    const lt_checkpoint_contents *parts, int64_t step)
 {
     const int64_t most = 1 << 20;
     *g = (lt_checkpoint_groups){.stored = 0};

@@ -135,7 +135,7 @@ static lt_status restore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static lt_status visit_all(loading *l, const lt_checkpoint_parts *parts)
+static lt_status visit_all(loading *l, const lt_checkpoint_contents *parts)
 {
     lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
     l->entries = l->numbers_seen = 0;
@@ -235,7 +235,7 @@ static bool has_tensors(const lt_safetensors *file, const char *prefix)
 
 /* Fails unless checkpoint and run agree on --ema-decay and on --iterate-averaging. */
 static lt_status check_averages(const char *path, const lt_safetensors *file,
-                                const lt_checkpoint_parts *parts)
+                                const lt_checkpoint_contents *parts)
 {
     static const struct {
         const char *prefix, *flag;
@@ -254,7 +254,7 @@ static lt_status check_averages(const char *path, const lt_safetensors *file,
 }
 
 /* Opens and checks everything; changes nothing but the optimizer's numbers, see restore_after_failed_check(). */
-static lt_status check_files(const char *path, files *f, const lt_checkpoint_parts *parts)
+static lt_status check_files(const char *path, files *f, const lt_checkpoint_contents *parts)
 {
     LT_TRY(open_files(path, f));
     if (parts->optim && strcmp(f->state.optim, lt_optim_name(parts->optim)) != 0)
@@ -268,7 +268,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_par
     return check_complete(&f->loading);
 }
 
-static lt_status apply_files(files *f, const lt_checkpoint_parts *parts)
+static lt_status apply_files(files *f, const lt_checkpoint_contents *parts)
 {
     LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
     f->loading.reading.write = true;
@@ -303,13 +303,13 @@ static void compare_runs(const char *path, const files *f, const lt_checkpoint_s
                now->ranks);
 }
 
-static lt_status agree_on_status(const lt_checkpoint_parts *parts, lt_status st)
+static lt_status agree_on_status(const lt_checkpoint_contents *parts, lt_status st)
 {
     return parts->comm ? lt_comm_agree_on_status(parts->comm, st) : st;
 }
 
 /* Restores the numbers after a failed check; keeps its message. */
-static void restore_after_failed_check(loading *l, const lt_checkpoint_parts *parts)
+static void restore_after_failed_check(loading *l, const lt_checkpoint_contents *parts)
 {
     char text[512];
     lt_state_visitor visitor = {lt_skip_entry, restore_number, l};
@@ -321,7 +321,7 @@ static void restore_after_failed_check(loading *l, const lt_checkpoint_parts *pa
 }
 
 /* Continues the stored round of local steps, or begins one. */
-static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, lt_status st)
+static lt_status begin_round(const files *f, const lt_checkpoint_contents *parts, lt_status st)
 {
     if (!parts->local)
         return st;
@@ -332,13 +332,13 @@ static lt_status begin_round(const files *f, const lt_checkpoint_parts *parts, l
 }
 
 /* Writes the checked state; then all ranks redistribute the reducer's state. */
-static lt_status load_files(files *f, const lt_checkpoint_parts *parts)
+static lt_status load_files(files *f, const lt_checkpoint_contents *parts)
 {
     LT_TRY(agree_on_status(parts, apply_files(f, parts)));
-    return parts->dp ? lt_data_parallel_loaded(parts->dp) : LT_OK;
+    return parts->dp ? lt_data_parallel_finish_load(parts->dp) : LT_OK;
 }
 
-lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_parts *parts,
+lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_contents *parts,
                              lt_checkpoint_state *state)
 {
     files f = {0};

@@ -15,14 +15,14 @@
 
 /* A save on one rank. */
 typedef struct saving {
-    const lt_checkpoint_parts *parts;
+    const lt_checkpoint_contents *parts;
     const lt_checkpoint_state *state;
     lt_gather gather;
     lt_entry_kind kind; /* kind of the visited entry */
     size_t models;      /* number of tensors of model.safetensors, which come first */
 } saving;
 
-static bool is_alone(const lt_checkpoint_parts *parts)
+static bool is_alone(const lt_checkpoint_contents *parts)
 {
     return !parts->comm || lt_comm_size(parts->comm) == 1;
 }
@@ -57,7 +57,7 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
 /* Lists all tensors in the order of the files. */
 static lt_status list_all_tensors(saving *s)
 {
-    const lt_checkpoint_parts *parts = s->parts;
+    const lt_checkpoint_contents *parts = s->parts;
     lt_state_visitor visitor = {list_entry, lt_skip_number, s};
     for (size_t i = 0; i < parts->params->count; i++)
         LT_TRY(lt_gather_add_param(&s->gather, parts->params->item[i]));
@@ -69,10 +69,10 @@ static lt_status list_all_tensors(saving *s)
  * of any rank. */
 static lt_status list_on_all_ranks(saving *s)
 {
-    const lt_checkpoint_parts *parts = s->parts;
+    const lt_checkpoint_contents *parts = s->parts;
     lt_status st = lt_gather_open(&s->gather, parts->comm, parts->params);
     if (!st && parts->dp)
-        st = lt_data_parallel_gather(parts->dp);
+        st = lt_data_parallel_gather_state(parts->dp);
     if (!st)
         st = list_all_tensors(s);
     if (is_alone(parts))
@@ -154,7 +154,7 @@ static lt_status save_all(const char *folder, const lt_checkpoint_policy *policy
     return listed && comm ? lt_comm_agree_on_status(comm, st) : st;
 }
 
-lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_parts *parts,
+lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_contents *parts,
                              const lt_checkpoint_state *state, const lt_checkpoint_policy *policy)
 {
     lt_local_steps *local = parts->local;

@@ -91,8 +91,8 @@ static lt_status put_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static lt_status put_state(lt_json_writer *w, const char *folder, const lt_checkpoint_parts *parts,
-                           const lt_checkpoint_state *state)
+static lt_status put_state(lt_json_writer *w, const char *folder,
+                           const lt_checkpoint_contents *parts, const lt_checkpoint_state *state)
 {
     lt_json_begin_object(w, NULL);
     lt_json_put_integer(w, "format", VERSION);
@@ -129,7 +129,7 @@ static lt_status write_text(const char *folder, const char *text, size_t bytes)
     return st;
 }
 
-lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_parts *parts,
+lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_contents *parts,
                                     const lt_checkpoint_state *state)
 {
     lt_json_writer w = {0};

@@ -287,8 +287,8 @@ static lt_status load_average(const lt_safetensors *file, const char *path, cons
     const lt_safetensors_entry *e = lt_safetensors_find(file, name);
     if (!e)
         return lt_fail(LT_E_FORMAT, "%s: state '%s' is missing", path, name);
-    LT_TRY(lt_entry_load(e, path, p->value, p->place, false));
-    return lt_entry_load(e, path, p->value, p->place, true);
+    LT_TRY(lt_entry_load(e, path, p->value, p->spec, false));
+    return lt_entry_load(e, path, p->value, p->spec, true);
 }
 
 static lt_status load_averages(const lt_safetensors *file, const char *path,
@@ -300,7 +300,7 @@ static lt_status load_averages(const lt_safetensors *file, const char *path,
     if (!any)
         return LT_END;
     for (size_t i = 0; i < params->count; i++)
-        if (params->item[i]->role != LT_ROLE_COUNT) /* counts are not averaged */
+        if (params->item[i]->role != LT_PARAM_COUNT) /* counts are not averaged */
             LT_TRY(load_average(file, path, params->item[i]));
     return LT_OK;
 }

@@ -59,12 +59,12 @@ lt_status lt_train_input_check_ranks(const lt_train_input *in, lt_ranks *ranks)
 static char *join_bad_descriptions(const lt_loader *loader, int64_t *listed, size_t *bytes)
 {
     size_t used = 0;
-    for (int64_t i = *listed; loader && lt_loader_bad(loader, i); i++)
-        used += strlen(lt_loader_bad(loader, i)) + 1;
+    for (int64_t i = *listed; loader && lt_loader_corrupt(loader, i); i++)
+        used += strlen(lt_loader_corrupt(loader, i)) + 1;
     char *text = malloc(used + 1);
     *bytes = used;
-    for (char *at = text; text && loader && lt_loader_bad(loader, *listed); ++*listed)
-        at = stpcpy(at, lt_loader_bad(loader, *listed)) + 1;
+    for (char *at = text; text && loader && lt_loader_corrupt(loader, *listed); ++*listed)
+        at = stpcpy(at, lt_loader_corrupt(loader, *listed)) + 1;
     return text;
 }
 

@@ -157,14 +157,14 @@ static lt_status outer_step(const lt_train_loop *l, bool now, bool *met)
         return LT_OK;
     const int64_t since = lt_local_steps_since(l->local);
     int64_t span = lt_profile_begin();
-    LT_TRY(now ? lt_local_steps_meet(l->local, met) : lt_local_steps_step(l->local, met));
+    LT_TRY(now ? lt_local_steps_synchronize(l->local, met) : lt_local_steps_step(l->local, met));
     lt_profile_end(span, LT_PROFILE_PROGRAM, "outer step", 0);
     return *met && l->state->ema ? lt_ema_update_after(l->state->ema, since + !now) : LT_OK;
 }
 
 static double outer_bytes(const lt_train_loop *l)
 {
-    const lt_local_steps_bytes sent = lt_local_steps_sent(l->local);
+    const lt_local_steps_bytes sent = lt_local_steps_bytes_sent(l->local);
     return (double)(sent.within + sent.between);
 }
 
@@ -247,11 +247,11 @@ static lt_status average_running_statistics(const lt_train_loop *l)
 {
     if (!l->dp)
         return LT_OK;
-    LT_TRY(lt_data_parallel_statistics(l->dp));
+    LT_TRY(lt_data_parallel_sync_statistics(l->dp));
     if (!l->state->ema)
         return LT_OK;
     LT_TRY(lt_train_state_swap_ema(l->state));
-    lt_status st = lt_data_parallel_statistics(l->dp);
+    lt_status st = lt_data_parallel_sync_statistics(l->dp);
     lt_status back = lt_train_state_swap_ema(l->state);
     return st ? st : back;
 }
@@ -407,7 +407,7 @@ lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t 
     const lt_checkpoint_state *now = &state->now;
     char all[2048], data[128] = "";
     if (output && !ranks->rank)
-        LT_TRY(lt_checkpoint_mend(output, now));
+        LT_TRY(lt_checkpoint_repair(output, now));
     if (now->step >= total_steps && now->epoch_recorded)
         lt_run_note(run,
                     "resumed from %s: step %lld of %lld: all steps are done; to train more, "

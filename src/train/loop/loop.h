@@ -34,7 +34,7 @@ typedef struct lt_train_loop {
     lt_evaluator evaluator;
     lt_dataset *evaluated;
     lt_update_bn *update_bn; /* runs before evaluations and checkpoints; NULL: never */
-    lt_checkpoint_parts parts;
+    lt_checkpoint_contents parts;
 
     const char *output; /* folder of checkpoints; NULL: none are written */
     int64_t total_steps, grad_accum;

@@ -104,7 +104,7 @@ double lt_step_squared_norm(const lt_train_step *step, const void *norms)
 /* Returns how many ranks or micro-batches contributed to the update. */
 static int64_t count_contributions(const lt_train_step *step)
 {
-    const bool *set = step->ranks > 1 ? lt_data_parallel_set(step->config.dp) : NULL;
+    const bool *set = step->ranks > 1 ? lt_data_parallel_participants(step->config.dp) : NULL;
     int64_t parts = 0;
     if (step->owns_norms)
         return step->computed;

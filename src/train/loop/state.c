@@ -132,7 +132,7 @@ lt_status lt_train_state_train(lt_train_state *s, lt_optim *optim)
     return lt_optim_train(optim);
 }
 
-void lt_train_state_add_averages(const lt_train_state *s, lt_checkpoint_parts *parts)
+void lt_train_state_add_averages(const lt_train_state *s, lt_checkpoint_contents *parts)
 {
     parts->extra = s->extra;
     parts->extra_count = s->extras;
@@ -247,7 +247,7 @@ static void keep_or_drop_noise_scale(const lt_train_state *s, lt_checkpoint_stat
         found->noise = (lt_noise_scale){0};
 }
 
-lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *parts,
                               const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch)
 {
     lt_checkpoint_state found = s->found;
@@ -296,7 +296,7 @@ lt_status lt_train_state_scale_loss(lt_train_state *s, lt_optim *optim, bool is_
 
 /* --- Save --- */
 
-lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_contents *parts,
                               const char *output, const lt_checkpoint_policy *policy)
 {
     if (!output)
@@ -307,7 +307,7 @@ lt_status lt_train_state_save(const lt_train_state *s, const lt_checkpoint_parts
     return st ? st : back;
 }
 
-lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_contents *parts,
                                       const char *output)
 {
     char path[1024];

@@ -48,7 +48,7 @@ lt_status lt_train_state_eval(lt_train_state *state, lt_optim *optim);
 lt_status lt_train_state_train(lt_train_state *state, lt_optim *optim);
 
 /* Adds the tensors of EMA and averaged weights to parts. */
-void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_parts *parts);
+void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_contents *parts);
 
 /* --- Resume and save --- */
 
@@ -63,15 +63,15 @@ lt_status lt_train_state_check(const lt_train_state *state, const lt_ranks *rank
                                int64_t grad_accum, int64_t batches_per_epoch);
 /* Loads the checkpoint into now, model, optimizer and averages, and sets offset. Call after
  * lt_train_state_check(). Collective. */
-lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_contents *parts,
                               const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch);
 /* Sets the loss scale of the optimizer, if is_scaled: from the checkpoint, or the initial one. */
 lt_status lt_train_state_scale_loss(lt_train_state *state, lt_optim *optim, bool is_scaled);
 /* Saves a checkpoint in output; NULL: does nothing. Collective. */
-lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_contents *parts,
                               const char *output, const lt_checkpoint_policy *policy);
 /* Writes OUTPUT/model.safetensors: the evaluation weights. */
-lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint_parts *parts,
+lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint_contents *parts,
                                       const char *output);
 
 /* --- Counting --- */

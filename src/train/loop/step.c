@@ -95,7 +95,7 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
     if (!step->config.dp)
         return LT_OK;
     r->exposed_seconds =
-        lt_data_parallel_exposed(step->config.dp) + gather_wait_seconds(step) - step->exposed;
+        lt_data_parallel_wait_seconds(step->config.dp) + gather_wait_seconds(step) - step->exposed;
     if (uses_own_gradients(step))
         LT_TRY(read_results(step, r));
     else
@@ -124,14 +124,15 @@ static uint64_t sent_bytes(const lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     return (c->comm ? lt_comm_bytes(c->comm) : 0) + (c->group ? lt_comm_bytes(c->group) : 0)
-           + (c->dp ? lt_data_parallel_apart(c->dp) : 0) + (c->mesh ? lt_mesh_bytes(c->mesh) : 0);
+           + (c->dp ? lt_data_parallel_subgroup_bytes(c->dp) : 0)
+           + (c->mesh ? lt_mesh_bytes(c->mesh) : 0);
 }
 
 static uint64_t between_bytes(const lt_train_step *step)
 {
     lt_reducer_bytes sent = {0};
     if (step->config.dp)
-        lt_data_parallel_sent(step->config.dp, &sent);
+        lt_data_parallel_bytes_sent(step->config.dp, &sent);
     return sent.between;
 }
 
@@ -227,7 +228,7 @@ static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_tr
     if (step->computed == c->grad_accum)
         return LT_OK;
     if (c->dp)
-        lt_data_parallel_computed(c->dp, step->computed);
+        lt_data_parallel_set_computed(c->dp, step->computed);
     return lt_step_end_backward(step);
 }
 
@@ -409,7 +410,7 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
         lt_train_step_free(&step);
         return st;
     }
-    lt_optim_read_rounded(config->optim, reads_no_gradient(config));
+    lt_optim_allow_rounded_grads(config->optim, reads_no_gradient(config));
     *out = step;
     return LT_OK;
 }

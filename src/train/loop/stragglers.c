@@ -158,7 +158,7 @@ lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step)
     s->before = 0;
     s->computed = 0;
     LT_TRY(find_set(s, step, &set));
-    return lt_data_parallel_update(s->dp, step, set);
+    return lt_data_parallel_begin_update(s->dp, step, set);
 }
 
 bool lt_stragglers_may_begin(const lt_stragglers *s, int64_t micro)
@@ -198,7 +198,7 @@ lt_status lt_stragglers_note_computed(lt_stragglers *s, int64_t count)
 
 bool lt_stragglers_uses_gradients(const lt_stragglers *s)
 {
-    const bool *set = lt_data_parallel_set(s->dp);
+    const bool *set = lt_data_parallel_participants(s->dp);
     return !set || set[s->rank];
 }
 
@@ -309,7 +309,7 @@ lt_status lt_stragglers_end_exchange(lt_stragglers *s, double seconds)
 
 const char *lt_stragglers_text(const lt_stragglers *s)
 {
-    const bool *set = lt_data_parallel_set(s->dp);
+    const bool *set = lt_data_parallel_participants(s->dp);
     size_t used = 0;
     s->text[0] = 0;
     for (int r = 0; r < s->ranks; r++)
@@ -334,7 +334,7 @@ double lt_stragglers_dropped(const lt_stragglers *s)
     if (!s)
         return (double)NAN;
     const double all = (double)s->ranks * s->grad_accum;
-    return s->counts ? all - (double)lt_data_parallel_computed_by_all(s->dp)
+    return s->counts ? all - (double)lt_data_parallel_total_computed(s->dp)
                      : (double)s->config.backup_workers * s->grad_accum;
 }
 

@@ -125,7 +125,7 @@ lt_status lt_step_end_terms(lt_train_step *step)
     if (c->stragglers) { /* gradients are divided by the number of computed micro-batches */
         LT_TRY(begin_mean(step));
         factor =
-            (double)c->grad_accum * step->ranks / (double)lt_data_parallel_computed_by_all(c->dp);
+            (double)c->grad_accum * step->ranks / (double)lt_data_parallel_total_computed(c->dp);
     }
     return end_mean(step, factor);
 }

@@ -57,7 +57,7 @@ lt_status lt_update_bn_run(lt_update_bn *u, const lt_evaluator *e, int64_t step)
     lt_loader_free(&loader);
     lt_tensor_free(&counts);
     if (!st && u->dp)
-        st = lt_data_parallel_statistics(u->dp);
+        st = lt_data_parallel_sync_statistics(u->dp);
     u->step = st ? u->step : step;
     return st;
 }

@@ -89,7 +89,7 @@ static lt_status next_batch(void *context, lt_batch *batch)
 
 static void close_bench(bench *b)
 {
-    lt_tape_on_param_final(b->trainer->model.tape, NULL, NULL);
+    lt_tape_on_grad_ready(b->trainer->model.tape, NULL, NULL);
     lt_train_step_free(&b->step);
     lt_loader_free(&b->trainer->input.loader);
 }
@@ -127,7 +127,7 @@ static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_w
                                          .grad_accum = 1,
                                          .next = next_batch,
                                          .next_context = t->input.loader};
-    lt_tape_on_param_final(t->model.tape, on_gradient_ready, b);
+    lt_tape_on_grad_ready(t->model.tape, on_gradient_ready, b);
     return lt_train_step_new(&b->step, &config);
 }
 

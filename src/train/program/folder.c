@@ -154,7 +154,7 @@ lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state
     if (!o->output || !(o->overwrite || is_without_checkpoint(o, state)))
         return LT_OK;
     lt_checkpoint_clean(o->output); /* removes partial checkpoints of a killed save */
-    return lt_run_set_aside(o->output, to, size);
+    return lt_run_rename_old(o->output, to, size);
 }
 
 lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path)

@@ -77,7 +77,7 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
                     const lt_trainer_program *program)
 {
     static char eval[] = "--eval";
-    lt_threads_sleep_soon(argv);
+    lt_threads_set_passive_wait(argv);
     if (argc > 1 && !strcmp(argv[1], "evaluate"))
         argv[1] = eval;
     if (argc > 1 && !strcmp(argv[1], "reproduce"))

@@ -121,7 +121,7 @@ static lt_status load_weights(lt_trainer *t)
 bool lt_trainer_has_statistics(const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++)
-        if (params->item[i]->role == LT_ROLE_STAT)
+        if (params->item[i]->role == LT_PARAM_STAT)
             return true;
     return false;
 }

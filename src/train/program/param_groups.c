@@ -55,7 +55,7 @@ static lt_status freeze_norms(const lt_params *params)
     size_t found = 0;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (p->role != LT_ROLE_NORM || !p->frozen)
+        if (p->role != LT_PARAM_NORM || !p->frozen)
             continue;
         for (size_t k = 0; k < params->count; k++)
             if (are_siblings(p, params->item[k]))

@@ -143,16 +143,16 @@ static lt_status open_schedule(parts *p)
     return lt_schedule_check(&p->schedule);
 }
 
-static lt_checkpoint_parts checkpoint_of(const parts *p)
+static lt_checkpoint_contents checkpoint_of(const parts *p)
 {
     const lt_train_config *c = p->config;
-    lt_checkpoint_parts all = {.params = c->params,
-                               .optim = c->optim,
-                               .comm = c->comm,
-                               .local = p->local,
-                               .dp = p->dp,
-                               .metadata = c->metadata,
-                               .metadata_count = c->metadata_count};
+    lt_checkpoint_contents all = {.params = c->params,
+                                  .optim = c->optim,
+                                  .comm = c->comm,
+                                  .local = p->local,
+                                  .dp = p->dp,
+                                  .metadata = c->metadata,
+                                  .metadata_count = c->metadata_count};
     lt_train_state_add_averages(&p->state, &all);
     return all;
 }
@@ -160,7 +160,7 @@ static lt_checkpoint_parts checkpoint_of(const parts *p)
 static lt_status open_state(parts *p)
 {
     const lt_train_config *c = p->config;
-    const lt_checkpoint_parts all = checkpoint_of(p);
+    const lt_checkpoint_contents all = checkpoint_of(p);
     lt_checkpoint_state *now = &p->state.now;
     lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
                          p->grad_accum);

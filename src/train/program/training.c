@@ -25,18 +25,18 @@ typedef struct training {
 /* --- Checkpoints --- */
 
 /* Returns the parts of checkpoints. entry: memory for the metadata of the weights; must outlive the parts. */
-static lt_checkpoint_parts parts_of(const training *w, lt_metadata entry[LT_TRAINER_METADATA])
+static lt_checkpoint_contents parts_of(const training *w, lt_metadata entry[LT_TRAINER_METADATA])
 {
     const lt_trainer *t = &w->t;
     const lt_trainer_program *p = t->line.program;
-    lt_checkpoint_parts parts = {.params = &t->model.params,
-                                 .optim = t->optim,
-                                 .comm = t->ranks.comm,
-                                 .local = w->shared.local,
-                                 .dp = w->shared.dp,
-                                 .metadata = entry,
-                                 .metadata_count =
-                                     p->metadata ? p->metadata(t->line.context, t, entry) : 0};
+    lt_checkpoint_contents parts = {.params = &t->model.params,
+                                    .optim = t->optim,
+                                    .comm = t->ranks.comm,
+                                    .local = w->shared.local,
+                                    .dp = w->shared.dp,
+                                    .metadata = entry,
+                                    .metadata_count =
+                                        p->metadata ? p->metadata(t->line.context, t, entry) : 0};
     lt_train_state_add_averages(&t->state, &parts);
     return parts;
 }
@@ -50,7 +50,7 @@ static lt_status load_checkpoint(training *w)
     const arguments *a = &t->line.args;
     const int64_t passes = a->training.grad_accum, batches = t->input.batches_per_epoch;
     lt_metadata entry[LT_TRAINER_METADATA];
-    const lt_checkpoint_parts parts = parts_of(w, entry);
+    const lt_checkpoint_contents parts = parts_of(w, entry);
     if (!s->folder[0])
         return LT_OK;
     if (p->check_metadata) /* before the data check: other classes mean other data, too */

@@ -129,7 +129,7 @@ static lt_status move_to_old_folder(const char *folder, const char *name, char *
     return lt_fail(LT_E_IO, "%s: %s", from, strerror(errno));
 }
 
-lt_status lt_run_set_aside(const char *folder, char *to, size_t size)
+lt_status lt_run_rename_old(const char *folder, char *to, size_t size)
 {
     *to = 0;
     DIR *dir = opendir(folder);

@@ -132,7 +132,7 @@ static lt_status put_tensor(lt_protobuf_writer *p, const lt_param *param)
 static lt_status put_tensors(lt_protobuf_writer *p, const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++)
-        if (params->item[i]->role != LT_ROLE_COUNT)
+        if (params->item[i]->role != LT_PARAM_COUNT)
             LT_TRY(put_tensor(p, params->item[i]));
     return LT_OK;
 }

@@ -26,18 +26,18 @@ static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
 }
 
 static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
-                             const lt_place *place)
+                             const lt_shard_spec *spec)
 {
     size_t bytes = lt_tensor_bytes(tensor);
     lt_dtype dtype = lt_tensor_dtype(tensor);
-    const lt_place all = place ? *place : lt_place_whole(lt_tensor_shape(tensor));
+    const lt_shard_spec all = spec ? *spec : lt_shard_spec_whole(lt_tensor_shape(tensor));
     void *host = lt_alloc_aligned(64, bytes); /* the file's data may be unaligned */
     if (!host)
         return LT_E_NOMEM;
     if (dtype == e->dtype)
-        lt_place_read(&all, e->data, host, lt_dtype_size(dtype));
+        lt_shard_spec_read(&all, e->data, host, lt_dtype_size(dtype));
     else
-        for (lt_place_run run = {0}; lt_place_next_run(&all, &run);)
+        for (lt_shard_run run = {0}; lt_shard_spec_next_run(&all, &run);)
             for (int64_t i = 0; i < run.count; i++)
                 put_element(host, dtype, run.local + i, lt_safetensors_element(e, run.logical + i));
     lt_status st = lt_tensor_write(tensor, host, bytes);
@@ -75,10 +75,10 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
 }
 
 static lt_status check_shape_and_dtype(const lt_safetensors_entry *e, const char *path,
-                                       const lt_tensor *tensor, const lt_place *place)
+                                       const lt_tensor *tensor, const lt_shard_spec *spec)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
-    const lt_shape want = place ? place->logical : lt_tensor_shape(tensor);
+    const lt_shape want = spec ? spec->logical : lt_tensor_shape(tensor);
     if (!lt_shape_equal(e->shape, want))
         return lt_fail(LT_E_SHAPE, "%s: '%s' is %s, but the model needs %s", path, e->name,
                        lt_shape_text(e->shape, a), lt_shape_text(want, b));
@@ -86,9 +86,9 @@ static lt_status check_shape_and_dtype(const lt_safetensors_entry *e, const char
 }
 
 lt_status lt_entry_load(const lt_safetensors_entry *e, const char *path, lt_tensor *tensor,
-                        const lt_place *place, bool write)
+                        const lt_shard_spec *spec, bool write)
 {
-    return write ? write_entry(e, tensor, place) : check_shape_and_dtype(e, path, tensor, place);
+    return write ? write_entry(e, tensor, spec) : check_shape_and_dtype(e, path, tensor, spec);
 }
 
 static lt_status write_mean_of_entries(const lt_safetensors_entry *const *e, int count, int parts,
@@ -124,7 +124,7 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
 {
     char why[256];
     lt_status st = rules->config.fit(rules->config.fit_context, p->name, e->shape, NULL,
-                                     lt_param_place(p).logical, NULL);
+                                     lt_param_shard_spec(p).logical, NULL);
     snprintf(why, sizeof why, "%s", lt_error_message());
     return st ? lt_fail(st, "%s: %s", path, why) : check_dtype(e, path, lt_tensor_dtype(p->value));
 }
@@ -132,21 +132,21 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
 static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
                       const lt_weights_rules *rules)
 {
-    return rules->config.fit && !lt_shape_equal(e->shape, lt_param_place(p).logical);
+    return rules->config.fit && !lt_shape_equal(e->shape, lt_param_shard_spec(p).logical);
 }
 
 static lt_status check_entry(const lt_safetensors_entry *e, const char *path, const lt_param *p,
                              const lt_weights_rules *rules)
 {
     return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
-                                  : check_shape_and_dtype(e, path, p->value, p->place);
+                                  : check_shape_and_dtype(e, path, p->value, p->spec);
 }
 
 static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
                               const lt_weights_rules *rules)
 {
-    const lt_place place = lt_param_place(p);
-    const int64_t have = lt_shape_count(e->shape), want = lt_shape_count(place.logical);
+    const lt_shard_spec spec = lt_param_shard_spec(p);
+    const int64_t have = lt_shape_count(e->shape), want = lt_shape_count(spec.logical);
     const lt_dtype dtype = lt_tensor_dtype(p->value);
     double *from = lt_alloc((size_t)have, sizeof *from), *to = lt_alloc((size_t)want, sizeof *to);
     void *host = lt_alloc_aligned(64, lt_tensor_bytes(p->value));
@@ -154,10 +154,10 @@ static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
     for (int64_t i = 0; i < have && !st; i++)
         from[i] = lt_safetensors_element(e, i);
     if (!st)
-        st = rules->config.fit(rules->config.fit_context, p->name, e->shape, from, place.logical,
-                               to);
+        st =
+            rules->config.fit(rules->config.fit_context, p->name, e->shape, from, spec.logical, to);
     for (int64_t i = 0; i < lt_tensor_count(p->value) && !st; i++)
-        put_element(host, dtype, i, to[lt_place_index(&place, i)]);
+        put_element(host, dtype, i, to[lt_shard_spec_index(&spec, i)]);
     if (!st)
         st = lt_tensor_write(p->value, host, lt_tensor_bytes(p->value));
     lt_free(from);
@@ -208,7 +208,7 @@ static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const 
         && snprintf(name, sizeof name, "%s%s", rules->config.prefix, p->name) < NAME_BYTES)
         e = lt_safetensors_find(file, name);
     /* State dicts converted by v.half() have counters in 16-bit floats, possibly infinite: treated as absent. */
-    return e && p->role == LT_ROLE_COUNT && is_float(e) && !rules->is_checkpoint ? NULL : e;
+    return e && p->role == LT_PARAM_COUNT && is_float(e) && !rules->is_checkpoint ? NULL : e;
 }
 
 static bool is_unread(const char *name, const lt_weights_rules *rules)
@@ -242,7 +242,7 @@ static lt_status check_missing(const lt_safetensors *file, const char *path,
     size_t missing = 0;
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
-        if (is_skipped(p->name, rules) || (p->role == LT_ROLE_COUNT && !rules->is_checkpoint)
+        if (is_skipped(p->name, rules) || (p->role == LT_PARAM_COUNT && !rules->is_checkpoint)
             || find_entry(file, p, rules))
             continue;
         first = missing++ ? first : p->name;
@@ -294,7 +294,7 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
         if (!e || is_skipped(p->name, rules))
             continue;
         LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules)
-                                      : write_entry(e, p->value, p->place));
+                                      : write_entry(e, p->value, p->spec));
     }
     return LT_OK;
 }

@@ -1,5 +1,5 @@
 /* Counts the bytes that entries read and write, each operand once per pass: a lower bound of their memory traffic. For
- * lt_memory_moved(). */
+ * lt_memory_traffic(). */
 #ifndef LT_BACKEND_CPU_MEMORY_TRAFFIC_H
 #define LT_BACKEND_CPU_MEMORY_TRAFFIC_H
 

@@ -20,28 +20,28 @@ typedef struct player {
     int64_t odd;      /* columns of a different logical shape on rank 1; 0: the same shape */
 } player;
 
-static lt_place place_of(way w, int rank)
+static lt_shard_spec place_of(way w, int rank)
 {
     const lt_shape s = LT_SHAPE(ROWS, COLUMNS);
-    lt_place place = lt_place_whole(s);
+    lt_shard_spec spec = lt_shard_spec_whole(s);
     if (w == HALVES) /* ranks 0, 2, 4 are replicas, and 1, 3, 5 */
-        lt_place_cut(&place, 1, 2, rank % 2);
+        lt_shard_spec_split(&spec, 1, 2, rank % 2);
     if (w == THIRDS) /* ranks 0 and 1 are replicas, 2 and 3, 4 and 5; in reverse order */
-        lt_place_cut(&place, 0, 3, 2 - rank / 2);
+        lt_shard_spec_split(&spec, 0, 3, 2 - rank / 2);
     if (w == GRID) {
-        lt_place_cut(&place, 0, 3, rank / 2);
-        lt_place_cut(&place, 1, 2, rank % 2);
+        lt_shard_spec_split(&spec, 0, 3, rank / 2);
+        lt_shard_spec_split(&spec, 1, 2, rank % 2);
     }
-    return place;
+    return spec;
 }
 
 /* Element i is i on the lowest rank with the shard, -1 on the others, which must not be used. */
 static double value_of(const player *p, int64_t logical)
 {
-    const lt_place own = place_of(p->way, p->at.rank);
+    const lt_shard_spec own = place_of(p->way, p->at.rank);
     for (int r = 0; r < p->at.rank; r++) {
-        const lt_place other = place_of(p->way, r);
-        if (lt_place_equal(&own, &other))
+        const lt_shard_spec other = place_of(p->way, r);
+        if (lt_shard_spec_equal(&own, &other))
             return -1;
     }
     return (double)logical;
@@ -50,9 +50,9 @@ static double value_of(const player *p, int64_t logical)
 static lt_status fill(const player *p, lt_param *param)
 {
     double own[COUNT];
-    const lt_place place = lt_param_place(param);
-    for (int64_t i = 0; i < lt_place_count(&place); i++)
-        own[i] = value_of(p, lt_place_index(&place, i));
+    const lt_shard_spec spec = lt_param_shard_spec(param);
+    for (int64_t i = 0; i < lt_shard_spec_count(&spec); i++)
+        own[i] = value_of(p, lt_shard_spec_index(&spec, i));
     return lt_tensor_write(param->value, own, lt_tensor_bytes(param->value));
 }
 
@@ -87,15 +87,15 @@ static lt_status run(void *context)
     player *p = context;
     lt_param param = {0}, other = {0}, *list[] = {&other, &param};
     const lt_params params = {list, 2};
-    lt_place place = place_of(p->way, p->at.rank);
+    lt_shard_spec spec = place_of(p->way, p->at.rank);
     if (p->odd && p->at.rank == 1)
-        place = lt_place_shard(LT_SHAPE(ROWS, p->odd), LT_SHAPE(ROWS, p->odd), 1, 2, 1);
-    const lt_shape shape = LT_SHAPE(lt_place_count(&place));
+        spec = lt_shard_spec_even(LT_SHAPE(ROWS, p->odd), LT_SHAPE(ROWS, p->odd), 1, 2, 1);
+    const lt_shape shape = LT_SHAPE(lt_shard_spec_count(&spec));
     lt_status st = lt_param_init(&param, p->at.device, "", "w", shape, 0);
     if (!st)
         st = lt_param_init(&other, p->at.device, "", "b", LT_SHAPE(3), 0);
     if (!st)
-        st = lt_param_set_place(&param, &place);
+        st = lt_param_set_shard_spec(&param, &spec);
     if (!st)
         st = p->averages ? average(p, &params) : gather(p, &params, &param);
     lt_param_clear(&param);

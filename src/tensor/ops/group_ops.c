@@ -1,20 +1,20 @@
 /* Collectives on the tape, in conjugate pairs: copy and sum (all-reduce), gather and scatter-sum
  * (reduce-scatter). */
 
-#include "lather/detail/exchange.h"
+#include "lather/detail/group_ops.h"
 
 #include "base/alloc.h"
 #include "tensor/ops/ops.h"
 #include "tensor/tensor.h"
 
-lt_status lt_exchange_run(lt_exchange *self, const lt_exchange_call *call)
+lt_status lt_collective_run(lt_process_group *self, const lt_collective_call *call)
 {
     void *request = NULL;
     LT_TRY(self->begin(self, call, &request));
     return self->wait(self, &request);
 }
 
-lt_status lt_op_wait_requests(lt_exchange *group, void **request, int count, lt_status st)
+lt_status lt_op_wait_requests(lt_process_group *group, void **request, int count, lt_status st)
 {
     for (int i = 0; i < count; i++) {
         lt_status ended = group->wait(group, &request[i]);
@@ -24,11 +24,11 @@ lt_status lt_op_wait_requests(lt_exchange *group, void **request, int count, lt_
 }
 
 typedef struct config {
-    lt_exchange *group;
+    lt_process_group *group;
     int64_t rows; /* rows of all ranks, for gather */
 } config;
 
-static lt_exchange *get_group(const lt_node *node)
+static lt_process_group *get_group(const lt_node *node)
 {
     return ((const config *)node->config)->group;
 }
@@ -47,27 +47,27 @@ static lt_status all_reduce(lt_node *node, bool backward)
     lt_view from, to;
     LT_TRY(get_in_out_views(node, backward, &from, &to));
     LT_TRY(be->cast(ctx, &from, &to));
-    return lt_exchange_run(get_group(node),
-                           &(lt_exchange_call){.what = LT_EXCHANGE_SUM, .out = to});
+    return lt_collective_run(get_group(node),
+                             &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = to});
 }
 
 /* Gathers rows of all ranks, or reduce-scatters to this rank's. */
-static lt_status gather_or_scatter_rows(lt_node *node, bool backward, lt_exchange_what what)
+static lt_status gather_or_scatter_rows(lt_node *node, bool backward, lt_collective_kind what)
 {
-    lt_exchange *group = get_group(node);
-    lt_exchange_call call = {.what = what};
+    lt_process_group *group = get_group(node);
+    lt_collective_call call = {.what = what};
     lt_view from;
     LT_TRY(get_in_out_views(node, backward, &from, &call.out));
     LT_TRY(lt_op_as_contiguous(node, &from, &call.in));
     int64_t *count = lt_alloc((size_t)group->size, sizeof *count);
     if (!count)
         return LT_E_NOMEM;
-    const lt_shape whole = what == LT_EXCHANGE_GATHER ? call.out.shape : from.shape;
+    const lt_shape whole = what == LT_COLLECTIVE_ALLGATHER ? call.out.shape : from.shape;
     const int64_t row = lt_shape_count(whole) / whole.dim[0];
     for (int i = 0; i < group->size; i++)
-        count[i] = row * lt_exchange_part(whole.dim[0], group->size, i);
+        count[i] = row * lt_even_shard_size(whole.dim[0], group->size, i);
     call.count = count;
-    lt_status st = lt_exchange_run(group, &call);
+    lt_status st = lt_collective_run(group, &call);
     lt_free(count);
     return st;
 }
@@ -117,12 +117,12 @@ static lt_status backward_sum(lt_node *node)
 TABLE(copy, infer_same_shape);
 TABLE(sum, infer_same_shape);
 
-lt_tensor *lt_exchange_copy(lt_tape *tape, lt_tensor *x, lt_exchange *group)
+lt_tensor *lt_group_copy(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
     return lt_op_run(tape, &copy_op, &x, 1, &(config){.group = group});
 }
 
-lt_tensor *lt_exchange_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group)
+lt_tensor *lt_group_allreduce(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
     return lt_op_run(tape, &sum_op, &x, 1, &(config){.group = group});
 }
@@ -134,7 +134,7 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
     const config *c = node->config;
     char text[LT_SHAPE_TEXT];
     LT_TRY(infer_same_shape(node, out));
-    const int64_t own = lt_exchange_part(c->rows, c->group->size, c->group->rank);
+    const int64_t own = lt_even_shard_size(c->rows, c->group->size, c->group->rank);
     if (out->shape.ndim < 1 || out->shape.dim[0] != own)
         return lt_fail(LT_E_SHAPE,
                        "exchange_gather: x %s, rank %d of %d must have %lld of the %lld rows",
@@ -146,12 +146,12 @@ static lt_status infer_gather(const lt_node *node, lt_desc *out)
 
 static lt_status forward_gather(lt_node *node)
 {
-    return gather_or_scatter_rows(node, false, LT_EXCHANGE_GATHER);
+    return gather_or_scatter_rows(node, false, LT_COLLECTIVE_ALLGATHER);
 }
 
 static lt_status backward_gather(lt_node *node)
 {
-    return gather_or_scatter_rows(node, true, LT_EXCHANGE_SCATTER_SUM);
+    return gather_or_scatter_rows(node, true, LT_COLLECTIVE_REDUCESCATTER);
 }
 
 static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
@@ -162,29 +162,29 @@ static lt_status infer_scatter_sum(const lt_node *node, lt_desc *out)
     if (out->shape.ndim < 1 || out->shape.dim[0] < c->group->size)
         return lt_fail(LT_E_SHAPE, "exchange_scatter_sum: x %s has fewer rows than the %d ranks",
                        lt_shape_text(out->shape, text), c->group->size);
-    out->shape.dim[0] = lt_exchange_part(out->shape.dim[0], c->group->size, c->group->rank);
+    out->shape.dim[0] = lt_even_shard_size(out->shape.dim[0], c->group->size, c->group->rank);
     return LT_OK;
 }
 
 static lt_status forward_scatter_sum(lt_node *node)
 {
-    return gather_or_scatter_rows(node, false, LT_EXCHANGE_SCATTER_SUM);
+    return gather_or_scatter_rows(node, false, LT_COLLECTIVE_REDUCESCATTER);
 }
 
 static lt_status backward_scatter_sum(lt_node *node)
 {
-    return gather_or_scatter_rows(node, true, LT_EXCHANGE_GATHER);
+    return gather_or_scatter_rows(node, true, LT_COLLECTIVE_ALLGATHER);
 }
 
 TABLE(gather, infer_gather);
 TABLE(scatter_sum, infer_scatter_sum);
 
-lt_tensor *lt_exchange_gather(lt_tape *tape, lt_tensor *x, lt_exchange *group, int64_t rows)
+lt_tensor *lt_group_allgather(lt_tape *tape, lt_tensor *x, lt_process_group *group, int64_t rows)
 {
     return lt_op_run(tape, &gather_op, &x, 1, &(config){group, rows});
 }
 
-lt_tensor *lt_exchange_scatter_sum(lt_tape *tape, lt_tensor *x, lt_exchange *group)
+lt_tensor *lt_group_reducescatter(lt_tape *tape, lt_tensor *x, lt_process_group *group)
 {
     return lt_op_run(tape, &scatter_sum_op, &x, 1, &(config){.group = group});
 }

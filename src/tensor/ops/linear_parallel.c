@@ -3,7 +3,7 @@
  * a block. All blocks are in flight at once: received blocks are multiplied one by one, this rank's first,
  * and results are sent as soon as they are computed. The order does not affect the bits. */
 
-#include "lather/detail/linear_pieces.h"
+#include "lather/detail/linear_parallel.h"
 
 #include "base/alloc.h"
 #include "tensor/ops/ops.h"
@@ -15,11 +15,11 @@ enum { X, W, B };
 enum { ROWS }; /* saved by gathering layers: the input rows of all ranks, for dw */
 
 typedef struct options {
-    lt_linear_pieces_config to;
+    lt_sequence_parallel_config to;
     bool gathers; /* all-gathers the input's rows; false: reduce-scatters the output's */
 } options;
 
-static lt_exchange *get_group(const options *c)
+static lt_process_group *get_group(const options *c)
 {
     return c->to.group;
 }
@@ -34,7 +34,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
     lt_shape weight = node->in[W]->shape;
     if (c->to.in_out && weight.ndim == 2)
         weight = LT_SHAPE(weight.dim[1], weight.dim[0]);
-    const int64_t own = lt_exchange_part(c->to.rows, get_group(c)->size, get_group(c)->rank);
+    const int64_t own = lt_even_shard_size(c->to.rows, get_group(c)->size, get_group(c)->rank);
     const int64_t want = c->gathers ? own : c->to.rows;
     if (in.ndim != 2 || in.dim[0] != want || weight.ndim != 2 || weight.dim[1] != in.dim[1] || !own)
         return lt_fail(LT_E_SHAPE,
@@ -57,8 +57,8 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 static lt_view rank_rows(const options *c, const lt_view *whole, int rank)
 {
     lt_view v = *whole;
-    const int64_t first = lt_exchange_first(c->to.rows, get_group(c)->size, rank);
-    v.shape.dim[0] = lt_exchange_part(c->to.rows, get_group(c)->size, rank);
+    const int64_t first = lt_even_shard_offset(c->to.rows, get_group(c)->size, rank);
+    v.shape.dim[0] = lt_even_shard_size(c->to.rows, get_group(c)->size, rank);
     v.data = (char *)v.data + first * v.stride[0] * (int64_t)lt_dtype_size(v.dtype);
     return v;
 }
@@ -90,8 +90,8 @@ static lt_status gather_and_multiply(lt_node *node, const product *p, const lt_v
     const lt_view rows = rank_rows(c, &p->a, get_group(c)->rank);
     LT_TRY(be->cast(ctx, own, &rows));
     for (int r = 0; r < get_group(c)->size; r++) {
-        const lt_exchange_call call = {
-            .what = LT_EXCHANGE_BROADCAST, .root = r, .out = rank_rows(c, &p->a, r)};
+        const lt_collective_call call = {
+            .what = LT_COLLECTIVE_BROADCAST, .root = r, .out = rank_rows(c, &p->a, r)};
         LT_TRY(get_group(c)->begin(get_group(c), &call, &request[r]));
     }
     if (c->to.whole)
@@ -114,8 +114,8 @@ static lt_status multiply_and_reduce(lt_node *node, const product *p, const lt_v
     for (int r = 0; r < get_group(c)->size && c->to.whole; r++)
         LT_TRY(multiply_block(node, p, r));
     for (int r = 0; r < get_group(c)->size; r++) {
-        lt_exchange_call call = {
-            .what = LT_EXCHANGE_REDUCE, .root = r, .in = rank_rows(c, &p->y, r)};
+        lt_collective_call call = {
+            .what = LT_COLLECTIVE_REDUCE, .root = r, .in = rank_rows(c, &p->y, r)};
         if (r == get_group(c)->rank)
             call.out = *own;
         if (!c->to.whole)
@@ -256,31 +256,31 @@ static const lt_op scattered_op = {
     .backward = backward,
 };
 
-lt_tensor *lt_linear_gathered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                                 lt_linear_pieces_config config)
+lt_tensor *lt_linear_column_parallel_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                        lt_sequence_parallel_config config)
 {
     return lt_op_run(tape, &gathered_op, (lt_tensor *[]){x, w, b}, 3, &(options){config, true});
 }
 
 /* b is added to each rank's rows, so its gradient is summed over ranks. */
-lt_tensor *lt_linear_scattered_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                                  lt_linear_pieces_config config)
+lt_tensor *lt_linear_row_parallel_as(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                     lt_sequence_parallel_config config)
 {
     config.rows = x && x->shape.ndim ? x->shape.dim[0] : 0;
     lt_tensor *y =
         lt_op_run(tape, &scattered_op, (lt_tensor *[]){x, w}, 2, &(options){config, false});
-    return b ? lt_add(tape, y, lt_exchange_copy(tape, b, config.group)) : y;
+    return b ? lt_add(tape, y, lt_group_copy(tape, b, config.group)) : y;
 }
 
-lt_tensor *lt_linear_gathered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                              lt_exchange *group, int64_t rows)
+lt_tensor *lt_linear_column_parallel(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                     lt_process_group *group, int64_t rows)
 {
-    return lt_linear_gathered_as(tape, x, w, b,
-                                 (lt_linear_pieces_config){.group = group, .rows = rows});
+    return lt_linear_column_parallel_as(
+        tape, x, w, b, (lt_sequence_parallel_config){.group = group, .rows = rows});
 }
 
-lt_tensor *lt_linear_scattered(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                               lt_exchange *group)
+lt_tensor *lt_linear_row_parallel(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                  lt_process_group *group)
 {
-    return lt_linear_scattered_as(tape, x, w, b, (lt_linear_pieces_config){.group = group});
+    return lt_linear_row_parallel_as(tape, x, w, b, (lt_sequence_parallel_config){.group = group});
 }
