@@ -28,7 +28,7 @@ typedef struct run {
     lt_tensor *hits;
 } run;
 
-/* Point i of a spiral, from the middle outwards, with a little noise. */
+/* Computes the points of the spirals, from the middle outwards, with a little noise. */
 static void make_points(float values[POINTS][INPUTS], int64_t labels[POINTS])
 {
     const double turns = 4, noise = 0.1;
@@ -114,7 +114,7 @@ static lt_status train(run *r)
     return LT_OK;
 }
 
-/* Returns the percentage of an epoch's points whose largest logit is the right one. */
+/* Computes the percentage of an epoch's points whose largest logit is the right one. */
 static lt_status evaluate(run *r, double *accuracy)
 {
     int64_t hits[2], seen = 0;

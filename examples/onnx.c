@@ -239,7 +239,7 @@ static lt_status read_node(const model *m, lt_protobuf message, node *n)
     return broken || !n->inputs ? broken_file("a node") : LT_OK;
 }
 
-/* True if the operations here support the node. */
+/* Returns true if the node's attributes are supported: symmetric padding, axis 1, floor, alpha and beta 1. */
 static bool is_plain(const node *n)
 {
     return n->pads[0] == n->pads[2] && n->pads[1] == n->pads[3] && n->axis == 1 && !n->ceiling

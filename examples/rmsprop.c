@@ -43,7 +43,7 @@ static const lt_optim_ops ops = {
     .step = step,
 };
 
-/* Its options, and its descriptor: with these --optim rmsprop --alpha 0.95 works in a program that calls
+/* Options and descriptor of RMSprop: with these --optim rmsprop --alpha 0.95 works in a program that calls
  * lt_classifier_main(), and {"optim": "rmsprop", "lr": 0.1, "alpha": 0.95} in JSON. */
 
 typedef struct config {

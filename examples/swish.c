@@ -27,7 +27,7 @@ static void swish_value(const void *config, int64_t count, const double *const *
         y[i] = in[0][i] * sigmoid(in[1][i] * in[0][i]);
 }
 
-/* in: dy, x, b */
+/* Computes dx; in: dy, x, b. */
 static void gradient_x(const void *config, int64_t count, const double *const *in, double *dx)
 {
     (void)config;
@@ -55,7 +55,7 @@ static lt_status forward(lt_node *node)
     return lt_op_map(node, swish_value, (const lt_view *[]){&x, &b}, 2, &y);
 }
 
-/* b is smaller than y: its gradient is computed in y's shape, then summed. */
+/* Computes the gradient of b, which is smaller than y: in y's shape, then summed. */
 static lt_status backward_b(lt_node *node, const lt_view *const *in)
 {
     lt_view wide;
@@ -125,7 +125,7 @@ static lt_status check_value(lt_tape *tape, lt_tensor *x, lt_tensor *b)
     return LT_OK;
 }
 
-/* Inputs that do not fit stop the tape, with both shapes in the message; nothing is computed. */
+/* Checks that inputs that do not fit stop the tape, with both shapes in the message; nothing is computed. */
 static lt_status check_refusal(lt_tape *tape, lt_tensor *x, lt_tensor *b)
 {
     lt_tape_reset(tape, (lt_pass){0});

@@ -26,7 +26,7 @@ typedef struct question {
 lt_status evaluate(lt_launch_node *node, void *context);
 lt_status evolve(lt_launch_node *node, void *context);
 
-/* Uniform in [-1, 1): SplitMix64 (Steele, Lea & Flood 2014). */
+/* Draws number i of a seed, uniform in [-1, 1), by SplitMix64 (Steele, Lea & Flood 2014). */
 static double noise(uint64_t seed, int i)
 {
     uint64_t z = seed * 1000003 + (uint64_t)i * UINT64_C(0x9E3779B97F4A7C15);

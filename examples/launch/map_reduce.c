@@ -31,7 +31,7 @@ lt_status map(lt_launch_node *node, void *context);
 lt_status reduce(lt_launch_node *node, void *context);
 lt_status collect(lt_launch_node *node, void *context);
 
-/* Word i of the text. */
+/* Returns the index of word i of the (synthetic) text. */
 static int word_at(long i)
 {
     return (int)((unsigned long)(i * i + 7 * i) % 9973 % WORDS);

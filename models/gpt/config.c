@@ -46,7 +46,7 @@ static bool find_file(const char *weights, char path[PATH])
            && !access(path, F_OK);
 }
 
-/* Returns false for null, or if the value is not a scalar. */
+/* Formats a scalar JSON value as text. Returns false for null, arrays and objects. */
 static bool print_value(const lt_json_value *v, char text[LT_FACT_BYTES])
 {
     if (v->type == LT_JSON_NUMBER)

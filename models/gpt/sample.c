@@ -67,8 +67,8 @@ typedef struct writer {
     size_t count;       /* number of ids */
     float *logits;      /* [vocabulary of the model] */
     size_t fed;         /* ids in the cache, or beyond the model's window */
-    int64_t made;       /* tokens of all texts */
-    double seconds;     /* duration of these */
+    int64_t made;       /* number of tokens generated for all texts */
+    double seconds;     /* seconds in which they were generated */
 } writer;
 
 static double clock_seconds(void)

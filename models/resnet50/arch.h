@@ -19,7 +19,7 @@ typedef struct plan_block {
     bool shortcut;                  /* conv[count] is a projection of the input */
 } plan_block;
 
-/* config must be resolved. */
+/* Return the convolutions of the stem and of a residual block; config must be resolved. */
 plan_conv plan_stem(const lt_resnet_config *config);
 plan_block plan_residual(const lt_resnet_config *config, int stage, int index);
 /* Returns the output channels of the last stage. */
@@ -27,7 +27,7 @@ int plan_out_channels(const lt_resnet_config *config);
 /* Returns the side of a convolution's output. */
 int64_t plan_output_side(const plan_conv *conv, int64_t side);
 
-/* onnx.c: adds the nodes from "images" to "logits". */
+/* Adds the ONNX nodes from "images" to "logits"; defined in onnx.c. */
 void put_resnet_nodes(lt_onnx *graph, const lt_resnet_config *config);
 
 #endif

@@ -132,7 +132,7 @@ static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spe
     return LT_OK;
 }
 
-/* Names before torchvision 0.12, used by the published weights. */
+/* Parameter names of torchvision before 0.12, which its published weights have. */
 static const lt_weights_alias alias[] = {
     {"mlp.0.", "mlp.linear_1."}, {"mlp.3.", "mlp.linear_2."}, {NULL, NULL}};
 

@@ -77,8 +77,8 @@ static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows r
     return lt_parallel_sum_samples(tape, y, v->parallel, rows, samples, v->width);
 }
 
-/* Returns the rows of this rank. If the last block has one token per sample, these are divided over the ranks,
- * too. */
+/* Returns the rows of tokens of all ranks. With sequence parallelism and a class token, at least one sample per
+ * rank, as the last block's one row per sample is sharded over the ranks, too. */
 static lt_token_rows rows_of(const vit *v, int64_t samples)
 {
     const lt_tensor_parallel *p = v->parallel;

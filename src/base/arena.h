@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* Initialise with {0}. */
+/* An arena; initialise with {0}. */
 typedef struct lt_arena {
     struct lt_arena_block *first, *current;
 } lt_arena;

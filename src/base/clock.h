@@ -15,7 +15,7 @@ LT_PURE int64_t lt_clock_nanoseconds(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Returns the same in seconds; a double resolves a year to 4 ns. */
+/* Returns CLOCK_MONOTONIC in seconds; a double resolves a year to 4 ns. */
 LT_PURE double lt_clock_seconds(void)
 {
     return 1e-9 * (double)lt_clock_nanoseconds();

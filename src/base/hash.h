@@ -20,7 +20,7 @@ LT_PURE uint64_t lt_fnv1a(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* The same over a string, without its NUL. */
+/* Continues a hash over a string, without its NUL. */
 LT_PURE uint64_t lt_fnv1a_text(uint64_t hash, const char *text)
 {
     return lt_fnv1a(hash, text, strlen(text));

@@ -30,7 +30,7 @@ LT_MUST_CHECK lt_status lt_heartbeat_watch(pid_t process, int rank, double inter
 #define LT_HEARTBEAT_VARIABLE "LATHER_HEARTBEAT"
 /* Increments this process's progress counter, which is sent if LATHER_HEARTBEAT is set. Thread-safe. */
 void lt_heartbeat_progress(void);
-/* The same, raising the counter to at least count, so that counters of equal processes can be compared. */
+/* Increments and raises the progress counter to at least count, so that equal processes can be compared. */
 void lt_heartbeat_progress_at_least(long long count);
 
 #endif

@@ -11,7 +11,7 @@ typedef void lt_chunk_fn(void *context, int64_t begin, int64_t end, int64_t chun
  * results in chunk order do not depend on the number of threads. Nested calls run serially. */
 void lt_parallel(int64_t count, int64_t grain, lt_chunk_fn *fn, void *context);
 
-/* Size of the team; set when a device is opened, also for oneDNN. */
+/* Sets (or returns) the number of threads of the team; set when a device is opened, also for oneDNN. */
 void lt_parallel_set_threads(int threads);
 int lt_parallel_threads(void);
 /* Returns the calling thread's index in the team, 0 .. threads-1, for per-thread workspaces. */

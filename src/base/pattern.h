@@ -11,7 +11,7 @@
 LT_MUST_CHECK lt_status lt_pattern_compile(const char *what, const char *pattern, regex_t *out);
 
 enum { LT_PATTERN_BYTES = 256 };
-/* Errors: LT_E_ARG if an expression of `bytes` bytes is too long. */
+/* Checks the length of an expression, in bytes. Errors: LT_E_ARG if it is too long. */
 LT_MUST_CHECK lt_status lt_pattern_check_length(const char *what, size_t bytes);
 
 #endif

@@ -10,7 +10,7 @@
  * LT_E_UNSUPPORTED (absent, or it or a library it needs cannot be loaded). */
 lt_status lt_plugin_open(const char *user, const char *kind, const char *symbol,
                          const void **table);
-/* Errors: LT_E_UNSUPPORTED unless the plugin was built from this version of the library. */
+/* Checks that a plugin was built from this version of the library. Errors: LT_E_UNSUPPORTED. */
 lt_status lt_plugin_check_version(const char *user, const char *version);
 /* Returns true if the plugin's file exists. */
 bool lt_plugin_exists(const char *kind);

@@ -48,7 +48,7 @@ typedef enum lt_stream {
 /* Mixes words into a stream's key. Each step is a Philox call, so that collisions are as unlikely as for 64-bit random
  * numbers. */
 uint64_t lt_rng_key(uint64_t seed, lt_stream stream, uint64_t a, uint64_t b);
-/* The same with a name. */
+/* Mixes a name into a stream's key. */
 uint64_t lt_rng_name_key(uint64_t seed, lt_stream stream, const char *name);
 
 /* Generator of a sequence from one key; initialise with {.key = ...}. */

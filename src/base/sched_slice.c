@@ -15,7 +15,7 @@ typedef struct attributes {
     uint64_t runtime, deadline, period; /* runtime of a normal thread: slice in ns */
 } attributes;
 
-/* Keeps policy and nice value. */
+/* Sets the calling thread's slice to the shortest one; keeps its policy and nice value. */
 void lt_sched_slice_shorten(void)
 {
     enum { SHORTEST = 100000 }; /* ns; the kernel's minimum */

@@ -24,7 +24,7 @@ typedef struct lt_replacement {
     FILE *file;
     char *path, *temp;
 } lt_replacement;
-/* Errors: LT_E_IO, LT_E_NOMEM. */
+/* Opens the temporary file for writing. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_replacement_open(lt_replacement *r, const char *path);
 /* Closes the file and renames it to path, replacing a file or link there; synced: after fsync(). If status is a
  * failure, removes it instead. Clears r in any case. Returns status, or LT_E_IO. */

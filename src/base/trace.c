@@ -110,7 +110,7 @@ void lt_profile_thread(const char *name)
     pthread_mutex_unlock(&lock);
 }
 
-/* Creates the file, and its folder if missing. */
+/* Creates the trace file empty, and its folder if missing. */
 static lt_status check_writable(const char *path)
 {
     const char *slash = strrchr(path, '/');

@@ -114,7 +114,7 @@ typedef struct active_set {
     double *penalty, *trial, *gradient;
     bool positive;          /* constrains x >= 0 */
     int *passive, passives; /* owned: columns with x != 0, in order of entering */
-    int *rejected;          /* in the memory of passive */
+    int *rejected;          /* by column: 1 if rejected since x changed; in passive's memory */
 } active_set;
 
 static size_t index_of(const active_set *s, int row, int column)
@@ -122,7 +122,7 @@ static size_t index_of(const active_set *s, int row, int column)
     return (size_t)row * (size_t)(s->columns + 1) + (size_t)column;
 }
 
-/* The mean of count values `step` apart; 0 unless centred. */
+/* Returns the mean of count values `step` apart; 0 unless centred. */
 static double mean_if_centred(const double *x, int count, int step, bool centred)
 {
     double sum = 0;
@@ -170,7 +170,7 @@ static void close_set(active_set *s)
     lt_free(s->passive);
 }
 
-/* close_set() in any case. */
+/* close_set() must follow, also on failure. */
 static lt_status open_set(active_set *s, const problem *p)
 {
     const size_t n = (size_t)p->columns;
@@ -344,14 +344,14 @@ static lt_status solve_lasso(active_set *s, int rows, double penalty)
     return solve_set(s);
 }
 
-/* x for the caller's columns. */
+/* Writes the solution for the caller's unscaled columns. */
 static void read_solution(const active_set *s, double *x)
 {
     for (int j = 0; j < s->columns; j++)
         x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
 }
 
-/* The mean of b - a x. */
+/* Returns the intercept of a fit: the mean of b - a x. */
 static double intercept_of(const problem *p, const double *x)
 {
     double sum = 0;
@@ -363,7 +363,7 @@ static double intercept_of(const problem *p, const double *x)
     return sum / p->rows;
 }
 
-/* |a x + intercept - b| */
+/* Returns the 2-norm of a x + intercept - b. */
 static double residual_norm(const problem *p, const double *x, double intercept)
 {
     double sum = 0;
@@ -435,13 +435,13 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
 
 enum { PER_DECADE = 5, DECADES = 6, PENALTIES = PER_DECADE * DECADES + 2 };
 
-/* Descending; the last is 0. */
+/* Returns the i-th candidate penalty; they descend, and the last one is 0. */
 static double penalty_at(double largest, int i)
 {
     return i == PENALTIES - 1 ? 0 : largest * pow(10, -(double)i / PER_DECADE);
 }
 
-/* The smallest penalty with which x is 0. */
+/* Computes the smallest penalty with which all coefficients are 0. */
 static lt_status largest_penalty(double *out, const problem *all)
 {
     active_set s;

@@ -33,7 +33,7 @@ double lt_loss_predict(const lt_loss_model *model, double ranks, double step)
     return model->floor + pow(10, sum);
 }
 
-/* Searches growing steps, then bisects, as if the loss fell between two of them. */
+/* Finds the first step that reaches the goal: by growing steps, then by bisection, as if the loss only fell. */
 lt_status lt_loss_steps(double *steps, const lt_loss_model *model, double ranks, double goal)
 {
     const double most = 100 * model->last, growth = 1.01;
@@ -60,7 +60,7 @@ lt_status lt_loss_steps(double *steps, const lt_loss_model *model, double ranks,
 typedef struct losses {
     const lt_loss_point *point;
     size_t count;
-    double least, most;                               /* losses */
+    double least, most;                               /* smallest and largest loss */
     double mean[LT_LOSS_TERMS], scale[LT_LOSS_TERMS]; /* terms: mean, deviation */
     double *a, *b; /* a (owned): standardised terms; b: log10(loss - floor) */
     int *fold;     /* owned */
@@ -184,7 +184,7 @@ static lt_status fit_with_floor(lt_loss_model *out, losses *s, double at)
     return LT_OK;
 }
 
-/* The floor is least - exp(u), at least 0 if all losses are positive. */
+/* Returns the floor least - exp(u), at least 0 if all losses are positive. */
 static double floor_at(const losses *s, double u)
 {
     const double at = s->least - exp(u);

@@ -138,7 +138,7 @@ static lt_status place_mesh(lt_system *s)
     return LT_OK;
 }
 
-/* With a mesh, elementwise optimizers update the shards that a rank holds; other optimizers have owners. */
+/* Returns true for elementwise optimizers: with a mesh each rank updates its own shards; others have owners. */
 static bool is_elementwise(const char *optim)
 {
     static const char *const names[] = {"sgd", "adam", "adamw", "adagrad"};
@@ -205,8 +205,8 @@ static double own_seconds(const lt_system *s, const lt_plan_cost *c)
     return fmax(fmax(c->load, own), busy * (c->load + own));
 }
 
-/* Memory of the rank that needs most: values, gradients, optimizer state, activations, and buffers of reducers. share:
- * the largest owner's share of the elements. */
+/* Returns the bytes of the rank that needs most: values, gradients, optimizer state, activations, reducers' buffers.
+ * share: the largest owner's share of the elements. */
 static double memory_of(const lt_system *s, double share)
 {
     const lt_plan_profile *p = s->profile;

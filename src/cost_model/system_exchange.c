@@ -49,7 +49,7 @@ static lt_status copy_buckets(lt_cost_bucket **out, const lt_system *s, double b
     return LT_OK;
 }
 
-/* Seconds of sending shards of parameters to their owners and back, within a replica, where there are no blocks. */
+/* Returns seconds to send shards of parameters to owners and back, within a replica, where there are no blocks. */
 static double owner_seconds(const lt_system *s, const lt_cost_cluster *c)
 {
     if (s->model == 1 || s->profile->blocks || !s->sharded)
@@ -86,7 +86,7 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
     return even > 0 ? llround((double)elements * most / even) : elements;
 }
 
-/* In local steps owners send updates within their node only. */
+/* Simulates a step's communication; in local steps owners send their updates within their node only. */
 static lt_status simulate_exchange(double *seconds, const exchange *x)
 {
     lt_cost_result r;

@@ -13,7 +13,7 @@ double lt_system_micro_batch(const lt_system *s)
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
 }
 
-/* Weights of the matrix products of a layer in units of h^2; forward and backward have 36 together. */
+/* Inputs and outputs of a layer's matrix products, in units of the width h: 12 h^2 weights, each used 3 times. */
 static const struct {
     int inputs, outputs;
 } product[] = {{1, 3}, {1, 1}, {1, 4}, {4, 1}};
@@ -86,8 +86,8 @@ static double exposed_outside_layers(const lt_system *s, double rows)
 
 typedef struct broadcast {
     double seconds, latency;
-    bool inside;   /* within a node */
-    int in_flight; /* steps whose sums run at once, each through a separate card */
+    bool inside;   /* all ranks of the broadcast are in one node */
+    int in_flight; /* overlapping reductions of successive steps: 2 if each has its own card */
 } broadcast;
 
 /* A block sent from a rank to the others of its row (along) or column; ranks of a row are consecutive. The roots of a

@@ -21,11 +21,11 @@ double lt_system_frequency(const lt_system *s)
     return s->setup->frequency ? s->setup->frequency : (double)INFINITY;
 }
 
-/* Work memory. */
+/* Work memory of the assignment of blocks to owners. */
 typedef struct deal {
-    int64_t *cost; /* by block */
+    int64_t *cost; /* [blocks] nanoseconds */
     int *owner;
-    double *seconds; /* [2 owners of a node] */
+    double *seconds; /* [2 * owners of a node] workspace */
 } deal;
 
 /* Assigns blocks by their whole nanoseconds, as the optimizer does. */

@@ -14,7 +14,7 @@ enum { TEXT = 512 }; /* bytes of a status byte and its message */
 
 /* --- Host memory --- */
 
-/* shard: NULL if this rank contributes 0 bytes. */
+/* Gathers host memory through device tensors. shard: NULL if this rank contributes 0 bytes. */
 static lt_status gather_tensors(lt_comm *comm, lt_tensor *shard, lt_tensor *whole, const void *own,
                                 const int64_t *bytes, void *all)
 {

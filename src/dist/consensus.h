@@ -9,7 +9,7 @@
 LT_MUST_CHECK lt_status lt_comm_agree_on_status(lt_comm *comm, lt_status mine);
 
 /* Fails on all ranks with the error of rank `root`, if all ranks know already that it failed. mine: the root's status,
- * whose message is its last one. The message names rank first + root. Collective. */
+ * whose text is lt_error_message() there. The message names rank first + root. Collective. */
 LT_MUST_CHECK lt_status lt_comm_share_failure(lt_comm *comm, int root, int first, lt_status mine);
 
 /* Gathers the texts of all ranks in rank order, each with its NUL. Free *all with lt_free(). Collective. */

@@ -150,7 +150,7 @@ static void cancel_message(lt_link *self, uint64_t handle)
     lt_free(l);
 }
 
-/* No other process takes part. */
+/* No-op: all ranks are in this process. */
 static void ignore_abort(lt_link *self, const char *why)
 {
     (void)self;

@@ -26,7 +26,7 @@ void lt_launch_flags_path(const lt_launch_place *place, const char *label, char 
     snprintf(out, size, "%s/%s.flags", place->files, label);
 }
 
-/* Command line of plan; the first error sticks. */
+/* Command line of the command `plan`, being built; the first error sticks. */
 typedef struct argv_list {
     char **word; /* [MOST_ARGS], NULL after the last */
     size_t count;
@@ -208,7 +208,7 @@ static const char *last_line(const char *path, char *out, size_t size)
 
 /* --- The plan --- */
 
-/* NaN, or "?", if absent. */
+/* Returns a member's number, or NaN if absent; the next function its text, or "?". */
 static double json_number(const lt_json_value *object, const char *key)
 {
     const lt_json_value *v = lt_json_member(object, key);

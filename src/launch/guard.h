@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/* Initialise with {0}. */
+/* The guard process, as seen by the launcher; initialise with {0}. */
 typedef struct lt_guard {
     pid_t pid;             /* 0: not started */
     volatile pid_t *group; /* [count] process groups to end, or 0; shared with the guard */

@@ -21,7 +21,7 @@ struct lt_launch_handle {
 
 struct lt_job_graph {
     char *name;
-    double heartbeat; /* default of its groups */
+    double heartbeat; /* seconds; default of its groups */
     bool is_in_use;   /* a hung thread still uses it: not freed */
     lt_launch_handle *first, *last;
 };
@@ -31,7 +31,7 @@ lt_launch_handle *lt_program_graph_find(const lt_job_graph *program, const char 
                                         size_t bytes);
 /* Validates labels, placeholders and cycles of all groups. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_program_graph_check(const lt_job_graph *program);
-/* lt_job_graph_load() for an open file; path is its name. */
+/* Reads a job graph from an open file; path: its name, for messages and relative paths of modules. */
 LT_MUST_CHECK lt_status lt_program_graph_read(lt_job_graph **out, FILE *file, const char *path);
 /* Writes groups with commands or modules as INI text to a new file of mode 0600. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_program_graph_save(const lt_job_graph *program, const char *path);
@@ -107,7 +107,7 @@ void lt_launch_node_request_end(lt_launch_node *node);
 void lt_launch_node_close(lt_launch_node **node);
 /* Returns the number of lt_launch_node_progress() calls. */
 long long lt_launch_node_progress_count(const lt_launch_node *node);
-/* Rendezvous of a gang's ranks that are threads. */
+/* Creates the rendezvous at which a gang's ranks that are threads open their communicators. */
 LT_MUST_CHECK lt_status lt_launch_gang_threads_new(lt_launch_gang_threads **out, int size);
 void lt_launch_gang_threads_free(lt_launch_gang_threads **gang);
 /* Loads the function FILE.so:NAME. Errors: LT_E_IO, LT_E_ARG. */
@@ -119,7 +119,7 @@ typedef struct lt_task {
     int index, count;              /* first node; number of nodes */
     int64_t grad_accum;
     int run;     /* run of a gang, from 1 */
-    char *ended; /* output folders of its successful runs, one per line; owned, or NULL */
+    char *ended; /* output folders of the gang's successful runs, one per line; owned, or NULL */
     char **argv; /* for lt_free(); NULL: the entry runs in a forked child */
 } lt_task;
 
@@ -155,7 +155,7 @@ double lt_launch_grace_seconds(const lt_launch *launch);
 /* Starts and supervises threads and processes until the program has ended. */
 LT_MUST_CHECK lt_status lt_launch_supervise(lt_launch *launch);
 
-/* Entries as threads. */
+/* Runs the entries of groups as threads of the launcher. */
 typedef struct lt_launch_node_threads lt_launch_node_threads;
 LT_MUST_CHECK lt_status lt_launch_node_threads_start(lt_launch_node_threads **out,
                                                      const lt_launch *launch);

@@ -24,8 +24,8 @@ typedef struct member {
     lt_status status;
     char why[512];
     bool reported;
-    long long progress; /* counter at the last check */
-    double moved;       /* lt_clock_seconds() of its last change */
+    long long progress; /* the node's progress counter at the last check */
+    double moved;       /* lt_clock_seconds() at which progress last changed */
     bool hangs;
 } member;
 

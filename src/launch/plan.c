@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A growing command line. */
+/* A command line being built. */
 typedef struct line {
     char *text;
     lt_status status;

@@ -188,7 +188,7 @@ static lt_status run_node(const request *r, const lt_launch_place *place)
     return st;
 }
 
-/* Arguments of `lather node`. */
+/* Indices in argv of the arguments of `lather node`. */
 enum { FOLDER = 1, FILES, PLATFORM, PARENT, LABEL, FIRST, COUNT, OFFSET, GRAD_ACCUM, RUN, WORDS };
 
 int lt_launch_node_main(int argc, char *const *argv)

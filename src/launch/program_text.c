@@ -17,7 +17,7 @@
 static const char *const kinds[] = {"function", "service", "gang"};
 static const char *const policies[] = {"fail-fast", "restart", "shrink"};
 
-/* A file being read. */
+/* State of reading a job graph: the program so far, and the group of the current section. */
 typedef struct loading {
     lt_job_graph *program;
     const char *folder; /* folder of the file */
@@ -28,7 +28,7 @@ typedef struct loading {
 
 enum { MODULE, COMMAND, ARGUMENTS, PLAN };
 
-/* heartbeat -1: inherits the program's. */
+/* Initial config of a group being read; heartbeat -1: inherits the program's. */
 static const lt_launch_node_config no_group = {.heartbeat = -1};
 
 static lt_status set_text(char **to, const char *value)

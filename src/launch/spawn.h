@@ -23,7 +23,7 @@ typedef struct lt_process {
     int pidfd, output;
     int guilty; /* failed rank named by mpirun or srun, or -1 */
     lt_heartbeat_monitor monitor;
-    lt_hang hang;   /* why is "" unless it hangs */
+    lt_hang hang;   /* the hung node; hang.why is "" if none hangs */
     double kill_at; /* lt_clock_seconds() of SIGKILL, if it hangs */
     size_t bytes;
     char line[LT_SPAWN_LINE];

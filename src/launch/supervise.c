@@ -18,11 +18,11 @@ typedef struct supervisor {
     struct pollfd *poll; /* [2 * tasks] */
     lt_launch_node_threads *threads;
     bool stopping;
-    double kill_at; /* while stopping */
+    double kill_at; /* lt_clock_seconds() of SIGKILL, while stopping */
     bool forced;    /* srun was asked to kill its tasks */
     double looked;  /* lt_clock_seconds() of the last heartbeat check */
     lt_status status;
-    char why[512]; /* the first failure */
+    char why[512]; /* message of the first failure */
 } supervisor;
 
 static volatile sig_atomic_t asked;

@@ -12,7 +12,7 @@
 
 typedef struct attention {
     lt_module base;
-    /* Heads on this rank. Its names are NULL: the caller owns them. */
+    /* Config of this rank's heads. Its names are NULL, as the caller owns them. */
     lt_attention_layer config;
     lt_parallel_linear packed; /* projection of q, k and v, for all ranks */
     lt_attention_layer whole;  /* with heads and kv_heads of all ranks */
@@ -93,7 +93,7 @@ static lt_tensor *append_to_cache(lt_tape *tape, lt_tensor *x, const lt_attentio
     return run->cache ? lt_kv_cache_append(run->cache, run->layer, kind, tape, x) : x;
 }
 
-/* Attention with a cache or rotary positions, for which q, k and v are unpacked. */
+/* Computes attention with a cache or rotary positions, for which q, k and v are sliced out of qkv. */
 static lt_tensor *attend_unpacked(attention *a, lt_tape *tape, lt_tensor *qkv,
                                   lt_attention_config to, const lt_attention_run *run)
 {

@@ -31,7 +31,7 @@ static const param_row rows[PARAMS] = {
     [TRACKED] = {"num_batches_tracked", LT_PARAM_COUNT, 0},
 };
 
-/* The rest of a folded layer: residual and relu. */
+/* Runs the rest of a layer that is folded into its convolution: residual and relu. */
 static lt_tensor *apply_residual_and_relu(const batchnorm2d *b, lt_tape *tape, lt_tensor *x,
                                           lt_tensor *residual)
 {

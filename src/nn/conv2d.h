@@ -6,7 +6,7 @@
 
 bool lt_is_conv2d(const lt_module *module);
 lt_param *lt_conv2d_weight(lt_module *module);
-/* The parameter's value is NULL if the layer has no bias. */
+/* Returns the bias; its value is NULL if the layer has none. */
 lt_param *lt_conv2d_bias(lt_module *module);
 
 #endif

@@ -85,7 +85,7 @@ lt_status lt_init_kaiming_fan_out(lt_param *param, uint64_t seed)
     return lt_init_normal(param, sqrt(2.0 / param->fan_out), seed);
 }
 
-/* Parameters of other shapes than filters and matrices belong to layers of the program, which initialise
+/* Initialises filters and matrices. Parameters of other shapes belong to layers of the program, which initialise
  * them. */
 static lt_status init_weight(lt_param *p, uint64_t seed)
 {

@@ -18,7 +18,7 @@ typedef struct lt_weight_bias {
     lt_param weight, bias;
 } lt_weight_bias;
 
-/* Functions of such a layer's table. */
+/* params and destroy in the lt_module_ops of a layer with a weight and a bias. */
 lt_status lt_weight_bias_params(lt_module *self, lt_params *list);
 void lt_weight_bias_destroy(lt_module *self);
 

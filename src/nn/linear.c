@@ -32,7 +32,7 @@ lt_tensor *lt_linear_forward_local(lt_module *self, lt_tape *tape, lt_tensor *x)
     return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = l->config.in_out});
 }
 
-/* Without the number of all rows a sharded layer cannot gather them. */
+/* Forward with 0 as the number of all rows: a sharded layer, which gathers rows, needs lt_linear_forward_rows(). */
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     return lt_linear_forward_rows(self, tape, x, 0);

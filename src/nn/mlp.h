@@ -4,7 +4,7 @@
 
 #include "lather/transformer.h"
 
-/* rows: those of all ranks, if the MLP is sharded. */
+/* Runs the MLP. rows: the rows of all ranks, if the MLP is sharded. */
 lt_tensor *lt_mlp_forward_rows(lt_module *mlp, lt_tape *tape, lt_tensor *x, lt_token_rows rows);
 
 #endif

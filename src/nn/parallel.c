@@ -2,7 +2,7 @@
  * them. In one dimension: Shoeybi et al., "Megatron-LM", 2019, and, with sequence parallelism, Korthikanti
  * et al., "Reducing activation recomputation in large transformer models", 2022. On grids: Wang et al.,
  * "2.5-dimensional distributed model training", 2021. All ranks of a replica run the same operations, so
- * that their ordinals agree. */
+ * that their op counters agree. */
 
 #include "lather/detail/sharded.h"
 #include "lather/ext/op.h"
@@ -18,7 +18,7 @@ static bool is_grid(parallel_t *p)
 
 /* --- Rows --- */
 
-/* Number of shards of a grid's rows, and this rank's index. */
+/* Returns the number of shards of a grid's rows; the next function this rank's index among them. */
 static int row_shard_count(parallel_t *p)
 {
     return p->column->size * p->depth->size;
@@ -75,7 +75,7 @@ lt_row_range lt_parallel_local_samples(parallel_t *p, lt_token_rows rows)
     return (lt_row_range){first, (own.first + own.count + rows.tokens - 1) / rows.tokens - first};
 }
 
-/* Sets the ordinal, which selects dropout's random numbers, to that of a single rank; returns x. */
+/* Sets the op counter, which selects dropout's random numbers, to its value on a single rank; returns x. */
 static lt_tensor *with_ordinal(lt_tape *tape, lt_tensor *x, int64_t ordinal)
 {
     lt_tape_set_op_counter(tape, ordinal);
@@ -128,7 +128,7 @@ lt_tensor *lt_parallel_unslice_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, 
     return drop_input(tape, all, lt_reshape(tape, all, LT_SHAPE(samples.count, rows.tokens, -1)));
 }
 
-/* In one dimension the rank with a sample's first row need not be the one with the sample. */
+/* In one dimension, reduce-scatters the first rows, as the rank with a sample's first row need not own the sample. */
 lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
 {
     if (!x)

@@ -5,7 +5,7 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
-/* Returns NULL for sharded state: other ranks' values are written after the step. */
+/* Returns the backend's cast operations, or NULL for sharded state: other ranks' values arrive after the step. */
 static const lt_weight_ops *cast_ops(const lt_optim *o)
 {
     return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;

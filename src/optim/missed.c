@@ -13,7 +13,7 @@ lt_status lt_optim_count_per_param(lt_optim *o)
     return lt_optim_convert_counts(o, 0, true);
 }
 
-/* One job per run of parameters without a gradient; usually none. */
+/* Runs one job per run of consecutive parameters without a gradient; usually there is none. */
 lt_status lt_optim_count_missed(lt_optim *o)
 {
     for (size_t i = 0, end; o->missed && i < o->count; i = end + 1) {

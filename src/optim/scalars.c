@@ -6,7 +6,7 @@
 
 enum { SENT_BLOCKS = 16 };
 
-/* A block of the ring. */
+/* One page-locked block of the ring: the step scalars of a copy to the device. */
 typedef struct lt_sent {
     lt_scalars scalars;
     uint64_t event; /* on the main stream, after the block's copy */

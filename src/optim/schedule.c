@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Counts updates instead of epochs, so that rounding does not miss a milestone of 2.4 epochs. */
+/* Tolerance in updates: a milestone of 2.4 epochs must not be an update late because its product is rounded. */
 static const double tie = 1e-6;
 
 static double multistep(const lt_schedule *s, double updates)

@@ -40,7 +40,7 @@ LT_MUST_CHECK lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step);
 /* Reads the scalars; waits for the device. */
 LT_MUST_CHECK lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 
-/* Makes the backend's update kernels write the casts too, or stop doing so. */
+/* Makes the backend's update kernels write the cached casts of weights too (on), or stop doing so. */
 void lt_optim_keep_casts(const lt_optim *o, bool on);
 /* Rebuilds, before a step, the casts of weights that were written since the last one. */
 LT_MUST_CHECK lt_status lt_optim_refresh_casts(lt_optim *o);

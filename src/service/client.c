@@ -24,7 +24,7 @@ typedef struct connection {
 } connection;
 
 struct lt_client {
-    lt_address target; /* points into address */
+    lt_address target; /* parsed address; points into the string `address` */
     char *address, *secret;
     bool repeat;
     size_t max_bytes;
@@ -37,7 +37,7 @@ typedef struct call {
     lt_client *client;
     const lt_frame *request;
     double deadline;
-    bool again; /* may be retried: it was not executed, or is idempotent */
+    bool again; /* the call may be retried: it was not executed, or is idempotent */
 } call;
 
 static void close_connection(connection *c)

@@ -19,7 +19,7 @@ typedef struct lt_connection {
 
 typedef struct lt_connections {
     lt_service_handler handler;
-    void *context;      /* borrowed, for handler */
+    void *context;      /* first argument of handler; borrowed */
     const char *secret; /* borrowed, or NULL */
     size_t max_bytes;
     double handshake_seconds; /* timeout of the whole handshake; default 30 */

@@ -21,7 +21,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-/* Socket addresses of any family. */
+/* Socket addresses that a service's address resolves to: local for Unix sockets, resolved for TCP. */
 typedef struct target {
     struct sockaddr_un local;
     struct addrinfo first, *resolved; /* resolved: to be freed, or NULL */

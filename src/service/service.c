@@ -19,7 +19,7 @@ enum { THREADS = 4, MOST_THREADS = 1024 };
 
 struct lt_service {
     char *address, *secret;
-    lt_address target; /* points into given */
+    lt_address target; /* parsed address; points into `given` */
     char *given;       /* address in the config */
     int listener;      /* -1 if not open */
     struct stat file;  /* socket file of ipc */

@@ -30,10 +30,10 @@ struct lt_chunk {
     char *data;
     size_t bytes;
     bool is_free;
-    int owner;             /* index in uses */
-    lt_chunk *prev, *next; /* invariant 1; NULL at the ends of a segment */
+    int owner;             /* index in lt_allocator.uses of the operation that allocated it */
+    lt_chunk *prev, *next; /* neighbours in address order; NULL at the ends of a segment */
     segment *segment;
-    lt_chunk *free_prev, *free_next; /* invariant 3 */
+    lt_chunk *free_prev, *free_next; /* links of the list of free chunks */
 };
 
 struct segment {
@@ -199,7 +199,7 @@ static lt_status add_segment_or_reclaim(lt_allocator *allocator, size_t bytes)
     return st;
 }
 
-/* Prefers smaller chunks and, of equal ones, the lower address, whatever the order of the list. */
+/* True for a smaller chunk or, of equal size, a lower address, whatever the order of the list. */
 static bool fits_better(const lt_chunk *c, const lt_chunk *best)
 {
     return !best || c->bytes < best->bytes || (c->bytes == best->bytes && c->data < best->data);
@@ -268,7 +268,7 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
     return st;
 }
 
-/* Invariant 2: merges c with a free chunk after it. */
+/* Merges c with the chunk after it if both are free (invariant 2). */
 static void merge_with_next(lt_allocator *allocator, lt_chunk *c)
 {
     lt_chunk *next = c->next;

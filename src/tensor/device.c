@@ -17,7 +17,7 @@
 
 /* The cuda backend from its plugin. */
 typedef struct loaded_plugin {
-    lt_backend table; /* without missing kernels; name is NULL until it is loaded */
+    lt_backend table; /* missing kernels are stubs; name is NULL until the plugin is loaded */
     const lt_backend_plugin *plugin;
 } loaded_plugin;
 
@@ -79,7 +79,7 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
     return LT_OK;
 }
 
-/* "cuda:1" -> "cuda", 1. */
+/* Splits a device's name and ordinal: "cuda:1" -> "cuda", 1. */
 static lt_status parse_name(const char *text, char *name, size_t bytes, int *ordinal)
 {
     size_t length = strcspn(text, ":");
@@ -106,7 +106,7 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
     LT_TRY(lt_backend_find(name, backend));
     if (*ordinal > 0 && (*backend)->host_memory)
         return lt_fail(LT_E_ARG, "device: no device %s; only %s:0 exists", text, name);
-    if (f64) /* ref is exact, the others only fast */
+    if (f64) /* only the reference backend computes in f64 */
         *backend = lt_backend_ref();
     return LT_OK;
 }

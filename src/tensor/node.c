@@ -171,7 +171,7 @@ void lt_tape_keep(lt_tape *tape, lt_tensor *x)
     if (!x)
         return;
     x->keep = true;
-    lt_status st = lt_tensor_materialize(x); /* now: its inputs may be freed later */
+    lt_status st = lt_tensor_materialize(x); /* computed now, as its inputs may be freed later */
     if (st)
         (void)lt_tape_fail(tape, st);
 }

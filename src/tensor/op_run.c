@@ -42,7 +42,7 @@ static lt_status record_node(lt_tape *tape, lt_node *node)
     tape->node[tape->nodes++] = node;
     node->out->producer = node;
     node->out->wants_grad = true;
-    bool again = node->op->recomputable && tape->pass.recompute; /* forward may read them again */
+    bool again = node->op->recomputable && tape->pass.recompute; /* then inputs are read again */
     for (int i = 0; i < LT_MAX_INPUTS; i++) {
         if (!node->in[i])
             continue;
@@ -58,7 +58,7 @@ static bool is_channels_last(const lt_tensor *t)
     return lt_view_is_channels_last(&v) && !lt_view_is_contiguous(&v);
 }
 
-/* LT_FORMAT_PRESERVE: the format of the first input of the output's shape; channels-last if a 4-D input is,
+/* Sets the output's strides. LT_FORMAT_PRESERVE: those of the first input with its shape; channels-last if a 4-D is,
  * for inputs that are both broadcast; else row-major. */
 static void set_output_format(lt_node *node, lt_memory_format format)
 {

@@ -52,7 +52,7 @@ bool lt_param_is_trained(const lt_param *param)
     return role_has_gradient(param->role) && !param->frozen;
 }
 
-/* Sets the fans of a weight [out,in,...]: its sizes times the filter's. */
+/* Sets fan_in and fan_out of a weight [out,in,...]: in and out times the number of filter taps. */
 static void set_fans(lt_param *param, lt_shape shape)
 {
     if (shape.ndim < 2)

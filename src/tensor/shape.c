@@ -162,7 +162,7 @@ static int64_t interval_stride(const lt_view *view, int from, int to)
     return to > from ? view->stride[to - 1] : 1;
 }
 
-/* Groups of consecutive dimensions with equal products on both sides are reshaped one by one. */
+/* Reshapes groups of consecutive dimensions, whose products are equal in both shapes, one by one. */
 bool lt_view_reshape(const lt_view *view, lt_shape shape, int64_t stride[LT_MAX_DIMS])
 {
     lt_view old = squeeze(view);

@@ -18,7 +18,7 @@
 
 struct lt_statistics {
     lt_device *device;
-    lt_tensor **value, **saved; /* value: borrowed */
+    lt_tensor **value, **saved; /* running statistics (borrowed), and their saved copies */
     lt_vec_job *job;            /* scratch */
     size_t count;
 };

@@ -26,7 +26,7 @@ void lt_tape_free_scratch(lt_tape *tape)
 static void release_handle(lt_tensor *t)
 {
     lt_buffer_release(&t->buffer);
-    t->grad[0] = t->grad[1] = NULL; /* they are handles of the tape */
+    t->grad[0] = t->grad[1] = NULL; /* not owned: they are handles of the tape, released in turn */
 }
 
 static void clear_tape(lt_tape *tape)
@@ -115,7 +115,7 @@ static int64_t batch_size(const lt_tape *tape)
     return first && first->shape.dim[0] > 1 ? first->shape.dim[0] : 0;
 }
 
-/* Adds a smaller batch size to an out-of-memory message, whether a tensor or a library ran out. */
+/* Adds to an out-of-memory message that half the batch size may fit. */
 static void suggest_smaller_batch(const lt_tape *tape)
 {
     const int64_t batch = batch_size(tape);
@@ -181,7 +181,7 @@ lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param)
 {
     for (lt_tensor *t = tape->handles; t; t = t->next)
         if (t->param == param)
-            return tape->status ? NULL : t; /* one handle, so that the gradient is complete once */
+            return tape->status ? NULL : t; /* one per parameter: its gradient is complete once */
     return new_leaf(tape, param->value, param);
 }
 

@@ -31,7 +31,7 @@ typedef struct parser {
     const char *name, *text, *at, *end;
     char *string; /* destination of the next decoded string */
     int depth;
-    size_t left;                    /* values still allowed */
+    size_t left;                    /* number of values still allowed in the current member */
     const lt_json_visitor *visitor; /* NULL: keeps all values */
 } parser;
 

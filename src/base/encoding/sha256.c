@@ -14,11 +14,11 @@ typedef struct hash {
     uint64_t bytes; /* bytes hashed so far */
 } hash;
 
-/* FIPS 180-4, section 5.3.3. */
+/* Initial hash value: FIPS 180-4, section 5.3.3. */
 static const hash begin = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
                                  0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 
-/* FIPS 180-4, section 4.2.2. */
+/* Round constants: FIPS 180-4, section 4.2.2. */
 static const uint32_t constants[ROUNDS] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -35,7 +35,7 @@ static uint32_t rotate_right(uint32_t x, int by)
     return x >> by | x << (WORD_BITS - by);
 }
 
-/* The standard's variables a to h are v[0] to v[7]. */
+/* Hashes one full block; the standard's variables a to h are v[0] to v[7]. */
 static void hash_block(hash *s)
 {
     uint32_t w[ROUNDS], v[WORDS];

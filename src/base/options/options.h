@@ -15,7 +15,7 @@ enum { LT_OPTION_NAME = 64 }; /* bytes of a name, with its NUL */
 
 typedef struct lt_option_row {
     const lt_option *option;
-    void *field; /* in the struct of its table */
+    void *field; /* where the value is stored, in the struct of its table */
     lt_option_source source;
     bool common;  /* listed by --help without a topic */
     char *string; /* value of a string field; owned */
@@ -23,7 +23,7 @@ typedef struct lt_option_row {
 
 struct lt_options {
     const lt_program *program;
-    lt_option_row *row; /* of all tables, in the order of --help */
+    lt_option_row *row; /* options of all tables, in the order of --help */
     size_t count;
     lt_options_request asked;
     char topic[LT_OPTION_NAME]; /* of --help: "all", a group or an option; "" if absent */
@@ -43,7 +43,7 @@ lt_status lt_options_unknown_error(const lt_options *o, const char *name, size_t
 const lt_option *lt_options_topic_option(const lt_options *o, const char *topic);
 /* Returns true if topic is a group of --help (or General), ignoring case. */
 bool lt_options_is_group(const lt_options *o, const char *topic);
-/* Errors: LT_E_ARG, with the nearest topic, if topic is neither "all" nor a group nor an option. */
+/* Checks that topic is "all", a group or an option. Errors: LT_E_ARG, with the nearest topic. */
 lt_status lt_options_check_topic(const lt_options *o, const char *topic);
 /* Rejects removed options and values: LT_E_ARG with the replacement. value: value of an existing option, or NULL. Also
  * accepts JSON keys, whose '_' counts as '-'. */
@@ -54,7 +54,7 @@ bool lt_options_is_removed_default(const char *name, const char *value);
 /* Gets row `index` of the list of removed options; false past the end. *value: the removed value, or NULL if the option
  * itself was removed. */
 bool lt_options_list_removed(size_t index, const char **name, const char **value);
-/* Errors: LT_E_ARG if a row or a built-in option already has the option's name or alias. */
+/* Checks that no row and no built-in option has the option's name or alias yet. Errors: LT_E_ARG. */
 lt_status lt_options_check_names(const lt_options *o, const lt_option *option);
 
 /* Fills o->row from the program's tables; checks that defaults are in range and refer to choices of the selector.

@@ -8,7 +8,7 @@
 
 typedef struct gone {
     const char *name;
-    const char *since; /* first version without it */
+    const char *since; /* first version without the option or value */
     const char *use;   /* replacement, as in "use --other" */
     const char *value; /* removed value of an existing option; NULL: the option was removed */
     const char *was;   /* former defaults "a|b" in config files of older versions; NULL: none */

@@ -12,7 +12,7 @@
 #include <strings.h>
 
 enum { COLUMN = 34, WIDTH = 100 };
-static const double MOST = 1e15; /* larger limits mean unlimited */
+static const double MOST = 1e15; /* limits of ranges from this on mean unlimited */
 
 static lt_status check_output(FILE *out)
 {

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* '_' counts as '-', as Python's names are often typed so. */
+/* Compares names; '_' counts as '-', as Python's names are often typed so. */
 bool lt_options_is_named(const char *known, const char *name, size_t bytes)
 {
     size_t i = 0;

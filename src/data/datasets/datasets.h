@@ -7,7 +7,7 @@
 
 #include "lather/ext/dataset.h"
 
-/* The extensions, for messages. */
+/* Extensions of image files, for messages. */
 #define LT_IMAGE_NAMES ".jpg, .jpeg, .png, .bmp, .gif, .webp, .avif, .tif, .tiff, .ppm or .pgm"
 /* Returns true if the extension is that of an image file, in upper or lower case. */
 bool lt_is_image(const char *path);
@@ -29,7 +29,7 @@ typedef struct lt_left_out {
     lt_left_out_kind kind[LT_LEFT_OUT_KINDS];
 } lt_left_out;
 
-/* Adds one file under its extension, or count files under a reason. */
+/* Add to the count of left-out files: one file under its extension, or count files under a reason. */
 void lt_left_out_add_file(lt_left_out *l, const char *name);
 void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count);
 /* Logs the number of files and the most frequent extensions in one line. Does nothing if no file was left out, or if

@@ -44,7 +44,7 @@ bool lt_is_hidden(const char *path)
     return false;
 }
 
-/* From the 33rd kind on only the total is counted. */
+/* Counts left-out files by reason; after LT_LEFT_OUT_KINDS reasons, counts only their total. */
 void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count)
 {
     char kind[LT_LEFT_OUT_BYTES] = "";

@@ -63,7 +63,7 @@ static lt_status list_images(flat_folder *l)
     return st;
 }
 
-/* Looks up the last component of the path; NULL if absent. */
+/* Finds the image whose name is the last component of the path; NULL if absent. */
 static image *find_image(const flat_folder *l, char *file)
 {
     char *slash = strrchr(file, '/');

@@ -23,7 +23,7 @@ typedef struct scan {
     lt_paths class_folders;
     size_t label_capacity;
     int64_t linked;     /* folders reached through links */
-    bool has_no_folder; /* some image is outside the class folders */
+    bool has_no_folder; /* an image is directly in the root, outside the class folders */
     lt_left_out left_out;
     lt_empty_classes empty;
 } scan;

@@ -86,7 +86,7 @@ static lt_status read_header(lt_stream_in *in, const char *path, int dims, uint3
     return LT_OK;
 }
 
-/* Allocates as data arrives, because a header may claim any size. */
+/* Reads size bytes; allocates as data arrives, because a header may claim any size. */
 static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
 {
     const uint64_t least = 16 << 20;
@@ -106,7 +106,7 @@ static lt_status read_bytes(lt_stream_in *in, uint64_t size, uint8_t **out)
     return LT_OK;
 }
 
-/* Reads the data after the header; its size must be the product of the dimensions. */
+/* Reads an idx file: the header and the data, whose size must be the product of the dimensions. */
 static lt_status read_file(const char *path, int dims, uint32_t *dim, uint8_t **out)
 {
     lt_stream_in *in = NULL;

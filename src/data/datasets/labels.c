@@ -17,7 +17,7 @@ typedef struct named_class {
 
 typedef struct job {
     const char *path;
-    int32_t classes;    /* 0: any number */
+    int32_t classes;    /* number of classes; 0: any */
     named_class *named; /* [classes] sorted by name; NULL without names */
     int32_t *map;       /* class of each devkit number, -1 if unused; NULL without such numbers */
     const char *map_path;
@@ -135,7 +135,7 @@ static lt_status read_labels(job *j)
 
 /* --- Class numbers of ImageNet's devkit --- */
 
-/* Reads a line such as "n02119789 1 kit_fox". */
+/* Adds the class of a line of map_clsloc.txt such as "n02119789 1 kit_fox". */
 static lt_status add_mapping(job *j, char *text, int line)
 {
     char *rest = NULL;

@@ -345,7 +345,7 @@ static bool load_index_file(lt_tar_index *out, const char *path, const struct st
     return ok;
 }
 
-/* Writes a temporary file and renames it. */
+/* Writes the index to a temporary file and renames it. Returns false on failure. */
 static bool save_index_file(const lt_tar_index *x, const char *path, const struct stat *tar)
 {
     const index_header h = make_header(x, tar);

@@ -15,10 +15,10 @@ lt_status lt_file_read(const char *path, lt_record *record);
 /* Reads size bytes from offset on. Errors, with path: LT_E_IO, LT_E_FORMAT (the file ends before). */
 lt_status lt_file_read_range(const char *path, uint64_t offset, uint64_t size, lt_record *record);
 
-/* Reads bytes from offset on of an open file into memory. path: for messages. Errors: as lt_file_read_range(). */
+/* Reads `bytes` bytes at an offset of an open file. path: for messages. Errors: as lt_file_read_range(). */
 lt_status lt_read_at(int fd, const char *path, void *to, size_t bytes, uint64_t offset);
 
-/* Writes to an open file. path: for messages. Errors: LT_E_IO. */
+/* Writes `bytes` bytes at an offset of an open file. path: for messages. Errors: LT_E_IO. */
 lt_status lt_write_at(int fd, const char *path, const void *from, size_t bytes, uint64_t offset);
 
 /* Starts read-ahead of size bytes from offset on (posix_fadvise WILLNEED); size 0: to the end. */

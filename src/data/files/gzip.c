@@ -11,7 +11,7 @@
 
 enum {
     DEFLATE_RATIO = 1032,   /* largest possible ratio: 258 bytes from 2 bits (RFC 1951, 3.2.5) */
-    USUAL_RATIO = 100,      /* largest ratio of images that is accepted; MNIST has 5 */
+    USUAL_RATIO = 100,      /* largest accepted ratio of a large file; MNIST has 5 */
     SMALL = 256 * (1 << 20) /* bytes that any file may inflate to, if DEFLATE_RATIO permits */
 };
 

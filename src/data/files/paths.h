@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Starts as {0}; free with lt_free_texts(path, count). */
+/* A list of paths that it owns. Starts as {0}; free with lt_free_texts(path, count). */
 typedef struct lt_paths {
     char **path;
     size_t count, capacity;

@@ -10,7 +10,7 @@
 
 enum {
     MILLION = 1000000,
-    WORKSPACE = 64 << 20 /* bytes that decoding may take at least */
+    WORKSPACE = 64 << 20 /* smallest memory limit of a decoder in bytes */
 };
 
 lt_image_limits lt_image_limits_or_defaults(const lt_image_limits *limits)

@@ -55,7 +55,7 @@ typedef struct lt_image_timer {
     double seconds, end;
 } lt_image_timer;
 lt_image_timer lt_image_start_timer(const lt_image_limits *limits);
-/* Errors: LT_E_FORMAT after the limit. */
+/* Checks the CPU time since lt_image_start_timer(). Errors: LT_E_FORMAT after the limit. */
 lt_status lt_image_check_time(const lt_image_timer *timer);
 /* Rejects images of more than a million pixels that have more than per_byte pixels per byte of the file. Errors:
  * LT_E_FORMAT, with both sizes. */

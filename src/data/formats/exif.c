@@ -23,7 +23,7 @@ typedef struct tiff {
     bool big_endian;
 } tiff;
 
-/* Callers of read_u16() and read_u32() check the range. */
+/* Reads 16 bits in the file's byte order. Callers of read_u16() and read_u32() check the range. */
 static uint32_t read_u16(const tiff *t, size_t at)
 {
     const uint8_t *b = t->bytes + at;

@@ -15,7 +15,7 @@ void lt_exif_write(int orientation, uint8_t out[LT_EXIF_BYTES]);
 bool lt_exif_swaps_axes(int orientation);
 /* Returns the window of the stored image (width x height) that becomes this window of the upright image. */
 lt_window lt_exif_stored_window(int orientation, int32_t width, int32_t height, lt_window upright);
-/* Writes the upright image to out, which must not be from. Its pixels are contiguous. Errors: LT_E_NOMEM. */
+/* Writes the upright image with contiguous pixels to `out`, which must differ from `from`. Errors: LT_E_NOMEM. */
 lt_status lt_exif_apply(int orientation, const lt_image *from, lt_image *out);
 
 #endif

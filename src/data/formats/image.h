@@ -5,7 +5,7 @@
 
 #include "data/formats/decoder.h"
 
-/* limits NULL: the defaults. */
+/* In all functions below, limits NULL means the defaults. */
 
 /* Reads the image size from the header. Errors: LT_E_FORMAT (also an image above the limits, or with more pixels than a
  * file of this size can contain), LT_E_UNSUPPORTED. */
@@ -19,8 +19,8 @@ lt_status lt_image_decode(const uint8_t *bytes, size_t size, const lt_image_limi
 /* Returns true if the file can be decoded at 1/2, 1/4 and 1/8 of its size (sides rounded up): a JPEG whose luma has 1
  * or 2 times the resolution of chroma in each direction. */
 bool lt_image_can_shrink(const uint8_t *bytes, size_t size);
-/* Decodes such a file at 1/shrink of its size; the window is in pixels of the smaller image. Errors: as
- * lt_image_decode(). */
+/* Decodes a file with lt_image_can_shrink() at 1/shrink of its size; the window is in pixels of the smaller image.
+ * Errors: as lt_image_decode(). */
 lt_status lt_image_decode_shrunk(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                                  int channels, int shrink, lt_window window, lt_image *out);
 

@@ -56,7 +56,7 @@ typedef struct decoder {
     lt_image *out;
     lt_jpeg_crop crop; /* decoded in place of bytes if crop.bytes is set */
     bool ran_out;      /* the library asked for data after the end */
-    bool truncated;    /* and it decoded pixels from that */
+    bool truncated;    /* pixels were decoded from data after the end */
     lt_status status;
     char why[JMSG_LENGTH_MAX];
 } decoder;

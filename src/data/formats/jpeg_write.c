@@ -61,7 +61,7 @@ static void set_coding_options(struct jpeg_compress_struct *to)
     to->restart_in_rows = 1;
 }
 
-/* Must be called between the start and the end of compression. */
+/* Writes the EXIF orientation unless upright. Must be called between the start and the end of compression. */
 static void write_orientation(coder *k, int orientation)
 {
     uint8_t exif[LT_EXIF_BYTES];
@@ -130,7 +130,7 @@ static lt_status run_guarded(coder *k, void (*work)(coder *))
     return k->status;
 }
 
-/* Moves the result to memory for lt_free(). */
+/* Copies the result to memory for lt_free() and frees the library's. */
 static lt_status move_result(coder *k, lt_status st, uint8_t **out, size_t *out_size)
 {
     uint8_t *copy = st ? NULL : lt_alloc_aligned(64, k->size);

@@ -61,7 +61,7 @@ lt_status lt_pnm_size(const uint8_t *bytes, size_t size, int32_t *width, int32_t
     return LT_OK;
 }
 
-/* Returns false at the end of the file or if the sample is not a number. */
+/* Reads a sample, scaled to 8 bits. Returns false at the end of the file or if it is not a number. */
 static bool read_sample(pnm *p, uint8_t *out)
 {
     int64_t value = 0;

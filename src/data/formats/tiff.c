@@ -102,7 +102,7 @@ static lt_status read_size(TIFF *tiff, const source *s, int32_t *width, int32_t 
     return LT_OK;
 }
 
-/* Sets *bits to the bits per pixel, at most 64 (four channels of 16). */
+/* Reads the image size and the bits per pixel, at most 64 (four channels of 16). */
 static lt_status read_header(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height,
                              uint32_t *bits)
 {

@@ -7,7 +7,7 @@
 
 typedef struct lt_image_cache lt_image_cache;
 
-/* count: samples of the data set; bytes: capacity. Errors: LT_E_NOMEM. */
+/* Creates an empty cache. count: samples of the data set; bytes: capacity. Errors: LT_E_NOMEM. */
 lt_status lt_image_cache_new(lt_image_cache **out, int64_t count, int64_t bytes);
 void lt_image_cache_free(lt_image_cache **cache);
 

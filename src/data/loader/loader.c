@@ -33,12 +33,12 @@ struct lt_loader {
     uint8_t *staging;         /* [slots] of labels, targets, pixels; NULL in host memory */
     lt_upload *upload;        /* owns staging; NULL if copies are synchronous */
     int64_t lent_batch;       /* number of the batch that the caller has */
-    batch_tensors incomplete; /* for an incomplete batch */
+    batch_tensors incomplete; /* tensors of an incomplete batch */
     lt_corrupt_list corrupt;
     int64_t samples, delivered; /* delivered: batches */
     double wait_seconds;
     lt_status failed; /* status that lt_loader_next() repeats until a seek */
-    char *why;        /* and its message */
+    char *why;        /* error message of `failed` */
 };
 
 /* --- The config --- */
@@ -481,7 +481,7 @@ lt_loader_stats lt_loader_statistics(const lt_loader *l)
                          .starved = t.starved,
                          .ready = t.ready,
                          .queued = t.queued,
-                         .capacity = l->config.slots}; /* before the caller has one */
+                         .capacity = l->config.slots}; /* reached only if no batch is lent */
     if (l->cache) {
         const lt_image_cache_counts images = lt_image_cache_statistics(l->cache);
         s.cache_hits = images.hits;

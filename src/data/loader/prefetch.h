@@ -31,7 +31,7 @@ typedef struct lt_batch_slot {
     lt_row *row;     /* [batch]; why points into report */
     int64_t number;  /* epoch * batches + index in the epoch; -1 if unused */
     int size;        /* side of the inputs in pixels */
-    int count, done; /* samples */
+    int count, done; /* samples of the batch; samples made so far */
     bool complete;   /* all samples are done and mixed */
     lt_status status;
     int failed; /* lowest row that failed; status and why are from it */

@@ -58,7 +58,7 @@ size_t lt_sample_label_count(const lt_dataset *d)
     return d->tokens ? (size_t)lt_shape_count(d->shape) : 1;
 }
 
-/* Copies ids and labels. */
+/* Checks and copies the token ids and labels of a record. */
 static lt_status copy_tokens(const lt_sample *s, const lt_record *r, int32_t *label, uint8_t *out)
 {
     const lt_dataset *d = s->dataset;

@@ -11,7 +11,7 @@ typedef struct lt_sample {
     const lt_transform *transform;
     int64_t index;
     uint64_t key;       /* seed of its random numbers */
-    uint64_t epoch_key; /* see lt_record */
+    uint64_t epoch_key; /* value of lt_record.epoch_key */
 } lt_sample;
 
 /* Returns the bytes of an input: an image of size x size, or numbers of the data set's shape. */

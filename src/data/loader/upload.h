@@ -7,15 +7,15 @@
 
 typedef struct lt_upload lt_upload;
 
-/* bytes: size of the largest batch. Needs a backend with uploads. Errors: LT_E_NOMEM. */
+/* Allocates the upload slots. bytes: size of the largest batch. Needs a backend with uploads. Errors: LT_E_NOMEM. */
 lt_status lt_upload_new(lt_upload **out, lt_device *device, size_t bytes);
-/* Waits for copies in flight. */
+/* Waits for copies in flight and frees the memory. */
 void lt_upload_free(lt_upload **upload);
 
 /* Allocates page-locked host memory for batches; lt_upload_free() frees it. May be called once. */
 lt_status lt_upload_alloc_pinned(lt_upload *upload, size_t bytes, uint8_t **out);
 
-/* Starts the copy of a batch from that memory (labels first, pixels last) to an upload slot, unless it was started. */
+/* Starts copying a batch from pinned memory (labels first, pixels last) to an upload slot, unless it was started. */
 lt_status lt_upload_begin(lt_upload *upload, const lt_batch_slot *batch, size_t image_bytes);
 
 /* A range of the batch's memory and the tensor for it; to is NULL if the range is unused. */

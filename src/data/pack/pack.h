@@ -48,8 +48,8 @@ typedef struct lt_pack_shard {
 lt_status lt_is_pack(bool *out, const char *folder);
 /* Returns FOLDER/shard-00007.pack, or NULL if out of memory; lt_free() it. */
 char *lt_pack_shard_path(const char *folder, int64_t index);
-/* Reads header, table and text. config_hash: expected hash; 0 accepts any. Errors, with path: LT_E_IO; LT_E_FORMAT;
- * LT_E_ARG (another hash). */
+/* Loads table and text, and checks the header. config_hash: expected hash; 0 accepts any. Errors, with path: LT_E_IO;
+ * LT_E_FORMAT; LT_E_ARG (another hash). */
 lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t config_hash);
 void lt_pack_shard_clear(lt_pack_shard *shard);
 

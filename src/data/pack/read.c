@@ -84,7 +84,7 @@ static void destroy(lt_dataset *self)
     lt_free(p->first);
 }
 
-/* Returns 0 for packs of decoded pixels, whose size is not that of the files. */
+/* Returns the total size of the image files; 0 for packs of decoded pixels, where it is unknown. */
 static int64_t bytes_of_files(const lt_dataset *self)
 {
     const pack *p = (const pack *)self;

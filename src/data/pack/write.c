@@ -94,7 +94,7 @@ typedef struct shard_job {
     char *corrupt; /* lines "PATH: why"; owned */
 } shard_job;
 
-/* Adds a sample; lists a corrupt one and leaves it out. */
+/* Reads, encodes and adds a sample; lists a corrupt one and leaves it out. */
 static lt_status add_sample(const job *j, int64_t index, lt_pack_encoder *e, lt_record *record,
                             shard_job *s)
 {
@@ -269,7 +269,7 @@ static lt_status write_corrupt_list(const job *j)
     return st;
 }
 
-/* Escapes a name, as names may be any bytes and JSON is UTF-8. */
+/* Writes a name as an escaped JSON string, as names may be any bytes and JSON is UTF-8. */
 static lt_status put_name(lt_json_writer *w, const char *name)
 {
     size_t bytes = name ? lt_text_escape_bytes(name) : 1;

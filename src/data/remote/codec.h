@@ -45,7 +45,7 @@ typedef struct lt_data_record {
 } lt_data_record;
 
 void lt_encode_transform(lt_data_request *to, const lt_transform *transform);
-/* Errors: LT_E_ARG (values out of range). */
+/* Reads and checks the transform of a request. Errors: LT_E_ARG (values out of range). */
 lt_status lt_decode_transform(lt_transform *out, const lt_data_request *from);
 
 #endif

@@ -14,7 +14,7 @@ typedef struct lt_remote_sample {
     size_t label_bytes, bytes; /* expected size of the labels and of the input */
 } lt_remote_sample;
 
-/* As lt_sample_make(), for a data set with d->remote. The error message already names the sample. */
+/* As lt_sample_make(), but a data service makes the sample (d->remote). The error message already names it. */
 lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *sample, int32_t *label,
                                 uint8_t *out, bool *fatal);
 

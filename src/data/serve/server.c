@@ -24,7 +24,7 @@ typedef struct thread_state {
 
 struct lt_data_service {
     lt_service *service;
-    const lt_dataset *split[SPLITS]; /* val, train */
+    const lt_dataset *split[SPLITS]; /* [0]: validation data, [1]: training data; NULL if absent */
     lt_data_info info[SPLITS];
     pthread_mutex_t mutex;
     thread_state *idle;

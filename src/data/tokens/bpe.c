@@ -31,7 +31,7 @@ typedef struct candidate {
 } candidate;
 
 typedef struct cached_word {
-    uint8_t bytes, count; /* bytes: 0 if empty; count: ids */
+    uint8_t bytes, count; /* length of the word, 0 if the element is empty; number of ids */
     char word[WORD_BYTES];
     int32_t id[WORD_IDS];
 } cached_word;

@@ -9,7 +9,7 @@
 
 typedef struct lt_bpe lt_bpe;
 
-/* merges: number of merges that will be added. Errors: LT_E_NOMEM. */
+/* Creates an encoder without merges. merges: number of merges that will be added. Errors: LT_E_NOMEM. */
 lt_status lt_bpe_new(lt_bpe **out, size_t merges);
 void lt_bpe_free(lt_bpe **bpe);
 

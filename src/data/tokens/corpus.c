@@ -91,8 +91,8 @@ static lt_status scan_for_blank_line(scan *s, char byte, int64_t at)
     return LT_OK;
 }
 
-/* The first byte of the separator occurs in it only once, so after a mismatch a new match can only begin at this
- * byte. */
+/* Ends a document at LT_END_OF_TEXT. Its first byte occurs in it only once, so after a mismatch a new match can only
+ * begin at the mismatching byte. */
 static lt_status scan_for_end_of_text(scan *s, char byte, int64_t at)
 {
     static const char end[] = LT_END_OF_TEXT;

@@ -15,7 +15,7 @@ typedef struct lt_document {
     bool val; /* part of the validation data */
 } lt_document;
 
-/* Starts as {0}. */
+/* Text files and the documents in them. Starts as {0}. */
 typedef struct lt_corpus {
     char *memory; /* the text, if it is not in files; otherwise NULL */
     lt_paths files;
@@ -35,7 +35,7 @@ lt_status lt_corpus_prepare(lt_corpus *c, lt_tokenizer **tokenizer, const char *
 void lt_corpus_clear(lt_corpus *c);
 
 typedef lt_status lt_corpus_visit(void *context, const lt_text_part *text);
-/* Calls visit for a document in parts, in order. Parts begin at white space, where no token crosses the boundary, so
+/* Reads a document: calls visit for each part. Parts begin at white space, where no token crosses the boundary, so
  * their ids are those of the whole document. */
 lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
                          void *context);

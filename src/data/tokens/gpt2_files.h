@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The bytes of an id. */
+/* An entry of the vocabulary: the bytes of a token id. */
 typedef struct lt_gpt2_entry {
     char *text; /* owned; NULL until the id is read */
     size_t bytes;

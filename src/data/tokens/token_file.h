@@ -42,7 +42,7 @@ typedef struct lt_token_file {
 
 /* Returns true if path is a regular file that begins with the magic. */
 bool lt_is_token_file(const char *path);
-/* Errors, with path: LT_E_IO; LT_E_FORMAT. Close f in any case. */
+/* Opens a token file and reads its header and table. Errors, with path: LT_E_IO; LT_E_FORMAT. Close f in any case. */
 lt_status lt_token_file_open(lt_token_file *f, const char *path);
 void lt_token_file_close(lt_token_file *f);
 /* Reads count ids from index first on, and compares their chunks with the table. Thread-safe. Errors, with path and

@@ -8,7 +8,7 @@
 
 enum { BYTES = 256 };
 
-/* Includes lengths in the hash, as ("ab", "c") and ("a", "bc") are different vocabularies. */
+/* Hashes the texts of all ids with their lengths, as ("ab", "c") and ("a", "bc") are different vocabularies. */
 static uint64_t hash_of(const lt_tokenizer *t)
 {
     uint64_t hash = LT_FNV1A_BEGIN;

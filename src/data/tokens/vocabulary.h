@@ -33,11 +33,11 @@ lt_status lt_tokenizer_add_id(lt_tokenizer *t, const char *text, size_t bytes);
 /* Appends an id. Errors: LT_E_NOMEM. */
 lt_status lt_ids_add(lt_ids *ids, int32_t id);
 
-/* Errors: LT_E_FORMAT with the first byte that is not UTF-8. */
+/* Checks that a text is UTF-8. Errors: LT_E_FORMAT with the first byte that is not. */
 lt_status lt_check_utf8(const lt_text_part *text);
 const char *lt_text_part_name(const lt_text_part *text);
 
-/* Initialize t. argument: the name after the colon, such as FOLDER of "gpt2:FOLDER". */
+/* Initialize t as a byte, character or GPT-2 tokenizer. argument: its name after the colon ("gpt2:FOLDER"). */
 lt_status lt_tokenizer_bytes(lt_tokenizer *t);
 lt_status lt_tokenizer_chars(lt_tokenizer *t, const char *argument);
 lt_status lt_tokenizer_gpt2(lt_tokenizer *t, const char *argument);
@@ -45,7 +45,7 @@ lt_status lt_tokenizer_gpt2(lt_tokenizer *t, const char *argument);
 /* The set of characters that occur in texts. */
 typedef struct lt_char_set lt_char_set;
 lt_status lt_char_set_new(lt_char_set **out);
-/* Errors: LT_E_FORMAT (not UTF-8, or U+0000). */
+/* Adds all characters of a text. Errors: LT_E_FORMAT (not UTF-8, or U+0000). */
 lt_status lt_char_set_add(lt_char_set *set, const lt_text_part *text);
 /* Returns the tokenizer name, "char:" and the characters sorted by code, or NULL if out of memory; lt_free() it. */
 char *lt_char_set_tokenizer_name(const lt_char_set *set);

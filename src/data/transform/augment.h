@@ -12,7 +12,7 @@
 typedef struct lt_geometry {
     lt_window crop; /* pixels outside are not read */
     lt_axis x, y;
-    int32_t left, top; /* position of the result in the size x size input, which is 0 around it */
+    int32_t left, top; /* position of the result in the input, whose other pixels are 0 */
 } lt_geometry;
 
 /* Sets defaults in place of zeros and checks the fields. Errors: LT_E_ARG. */
@@ -21,7 +21,7 @@ lt_status lt_transform_check(lt_transform *transform);
 /* Returns a checked transform with another input size and the same crop ratio. */
 lt_transform lt_transform_with_size(const lt_transform *transform, int size);
 
-/* Draws the flip, then the crop. */
+/* Draws the flip, then the crop, for an image of width x height pixels. */
 lt_geometry lt_augment_geometry(const lt_transform *transform, int32_t width, int32_t height,
                                 lt_rng *rng);
 

@@ -75,7 +75,7 @@ static void sharpness(lt_canvas *c, double factor)
         c->pixels[i] = blend(c->other[i], c->pixels[i], (float)factor);
 }
 
-/* Maps each channel through its table. */
+/* Maps the values of each channel through its lookup table. */
 static void apply_tables(lt_canvas *c, uint8_t table[3][LEVELS])
 {
     for (size_t i = 0; i < canvas_bytes(c); i++)

@@ -17,7 +17,7 @@ typedef struct lt_mixing {
 lt_status lt_mix_check(const lt_mix *mix);
 bool lt_mix_is_enabled(const lt_mix *mix);
 lt_mixing lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng);
-/* pixels [count][size][size][channels]. */
+/* Mixes the images of a batch in place: pixels [count][size][size][channels]. */
 void lt_mix_pixels(const lt_mixing *mixing, uint8_t *pixels, int count, int size, int channels);
 /* Writes targets [count][classes]: share for the image's label, the rest for that of the other image. */
 void lt_mix_targets(const lt_mixing *mixing, const int32_t *labels, int count, int classes,

@@ -18,7 +18,7 @@ static inline uint8_t round_to_byte(int32_t sum, bool clamp)
     return (uint8_t)x;
 }
 
-/* Computes 4 channels per pixel; the next pixel overwrites the fourth. */
+/* Row pass over RGB: computes 4 channels per pixel; the next pixel overwrites the fourth. */
 static void resize_rows_rgb(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t,
                             uint8_t *dst)
 {

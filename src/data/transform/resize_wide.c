@@ -75,7 +75,7 @@ static inline __attribute__((always_inline)) void resize_output_column(rows_of r
     }
 }
 
-/* With a constant number of weights, the compiler keeps them in registers. */
+/* Row pass over a block of rows. With a constant number of weights, the compiler keeps them in registers. */
 static void resize_row_block(const uint8_t *src, size_t stride, int32_t rows, const lt_taps *t,
                              uint8_t *dst)
 {

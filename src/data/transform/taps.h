@@ -33,7 +33,7 @@ typedef struct lt_taps {
 
 enum { LT_RESIZE_BITS = 22 };
 
-/* Errors: LT_E_NOMEM. */
+/* Computes the weights along an axis. Errors: LT_E_NOMEM. */
 lt_status lt_taps_make(lt_taps *taps, const lt_axis *axis);
 void lt_taps_clear(lt_taps *taps);
 

@@ -14,7 +14,7 @@ typedef struct lt_sample_workspace {
     lt_image image, stored, intermediate;
     lt_taps x, y;
     const atomic_bool *stop;                             /* set to abort; may be NULL */
-    double read_seconds, decode_seconds, resize_seconds; /* sums */
+    double read_seconds, decode_seconds, resize_seconds; /* sums over samples */
 } lt_sample_workspace;
 
 void lt_sample_workspace_clear(lt_sample_workspace *workspace);

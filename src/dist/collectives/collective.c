@@ -9,11 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_RUNNING = 2 }; /* collectives of an endpoint: one is summed while one moves */
+enum {
+    MAX_RUNNING = 2
+}; /* concurrent collectives per endpoint: one is summed while another is transferred */
 enum {
     MAX_RUNNING_ROOTED = 8
-}; /* the same if one rank sends or receives all data: only its link is busy */
-enum { TAG_CYCLE = 16 }; /* consecutive collectives with different tags; more than are in flight */
+}; /* concurrent collectives in which one rank sends or receives all data: only its link is busy */
+enum {
+    TAG_CYCLE = 16
+}; /* number of tags that consecutive collectives cycle through; more than are in flight */
 enum { TEXT = 160 };
 
 static bool is_reduction(const lt_collective *self)
@@ -65,7 +69,7 @@ static int transfer_count(const lt_collective *self)
 
 /* --- Header --- */
 
-/* elements: all-to-all elements of one message; with 0 the rank may not know the dtype. */
+/* Returns the header of this call. elements: those of an all-to-all message; with 0 the dtype may be unknown. */
 static lt_header header_of(const lt_collective *self, int64_t elements)
 {
     const lt_comm_call *c = &self->call;
@@ -315,7 +319,7 @@ static void release_workspace(lt_collective *self)
     self->workspace_bytes = 0;
 }
 
-/* Serializes sends and receives between two ranks, which keeps headers and data in order. */
+/* Returns the flag that serializes the sends to a peer, or the receives, to keep headers and data in order. */
 static bool *busy_flag(const lt_collective *self)
 {
     return &self->endpoint->busy[2 * self->call.root + (self->call.what == LT_COMM_SEND)];

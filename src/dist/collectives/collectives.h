@@ -89,9 +89,9 @@ struct lt_endpoint {
     uint64_t issued;         /* collectives so far */
     lt_collective *first, *last;
     /* Accessed by the progress thread only. */
-    int running;          /* collectives started and not finished */
-    bool *busy;           /* [2 * size] per rank: a receive from it is in flight, a send to it is */
-    bool blocked;         /* an earlier request is unfinished */
+    int running;  /* collectives started and not finished */
+    bool *busy;   /* [2 * size] for each peer: a receive is in flight; a send is in flight */
+    bool blocked; /* an earlier request is unfinished */
     char *free_workspace; /* kept for the next reduction; NULL if absent */
     size_t free_bytes;
 };
@@ -106,7 +106,7 @@ struct lt_progress {
     bool ready, stop;
     bool woken; /* a request submitted earlier can advance */
     lt_status opened;
-    int open;     /* endpoints */
+    int open;     /* number of open endpoints */
     int *context; /* [link size] next free group number of each rank */
     lt_collective *submitted, **submitted_end;
     bool aborted;
@@ -143,7 +143,7 @@ void lt_collective_text(const lt_collective *self, char *text, size_t bytes);
  * flight. */
 LT_MUST_CHECK lt_status lt_channel_post(const lt_endpoint *endpoint, lt_channel *channel,
                                         const void *in, void *out, size_t bytes);
-/* Sets *done if the oldest message in flight has completed; false also when none is in flight. */
+/* Sets *done to whether the channel's oldest message in flight has completed; false also if none is in flight. */
 LT_MUST_CHECK lt_status lt_channel_test(const lt_endpoint *endpoint, lt_channel *channel,
                                         bool *done);
 void lt_channel_cancel(const lt_endpoint *endpoint, lt_channel *channel);
@@ -156,7 +156,7 @@ void lt_endpoint_free(lt_endpoint *endpoint);
 /* Communicator whose collectives consist of a link's messages. */
 extern const lt_comm_ops lt_comm_linked;
 
-/* Returns NULL for any other kind of communicator. */
+/* Returns the endpoint of a communicator over a link, or NULL for any other kind. */
 lt_endpoint *lt_linked_endpoint(lt_comm *comm);
 /* Starts a protocol's request; call describes it in messages. */
 lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,

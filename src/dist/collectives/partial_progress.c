@@ -107,7 +107,7 @@ static lt_status check_header(const lt_partial *p, const lt_partial_pair *l)
         lt_endpoint_rank_text(e, l->data_in.peer, peer, sizeof peer));
 }
 
-/* Handles a received header: data of its bucket follows. */
+/* Handles a received header: the peer's data of that bucket follows, or nothing after an end header. */
 static lt_status begin_receiving_bucket(const lt_partial *p, lt_partial_pair *l)
 {
     LT_TRY(check_header(p, l));

@@ -66,7 +66,7 @@ typedef struct lt_partial {
     int rank, size;
     lt_partial_bucket *bucket;
     lt_partial_pair *pair;    /* [size]; this rank's entry is unused */
-    lt_partial_header end[2]; /* last header of an incomplete, a complete transfer */
+    lt_partial_header end[2]; /* end header of an incomplete, of a complete transfer */
     int64_t update;
     bool started;
     bool *set;               /* [size] participating ranks */

@@ -5,9 +5,9 @@
 
 #include "dist/collectives/partial_progress.h"
 
-/* Errors: LT_E_UNSUPPORTED (the communicator is not built on messages), LT_E_ARG (needed), LT_E_NOMEM. */
+/* Creates a partial reduction. Errors: LT_E_UNSUPPORTED (comm has no link), LT_E_ARG (needed), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config);
-/* After lt_partial_wait() or an abort. */
+/* Frees a partial reduction, after lt_partial_wait() or an abort. */
 void lt_partial_free(lt_partial **partial);
 
 /* Begins an update, which the progress thread serves from here on. set: [size] flags of the participating ranks, read on

@@ -7,7 +7,7 @@
 
 enum { BLOCK = 1024 }; /* elements: their sums fit in the L1 cache */
 
-/* acc: result of the previous terms; x: the next one. NaN propagates. */
+/* Adds the term x to acc, or sets acc to the maximum of both, elementwise. NaN propagates. */
 /* NOLINTBEGIN(bugprone-macro-parentheses): `type` declares */
 #define COMBINE(name, type, sum)                                        \
     static void name(type *acc, const type *x, int64_t n, lt_reduce op) \

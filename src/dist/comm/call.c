@@ -108,7 +108,7 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
     }
 }
 
-/* Sets the call's dtype and *data. */
+/* Checks that a tensor can be communicated on comm; sets *data to its memory, and the call's dtype. */
 static lt_status take_tensor_data(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
                                   void **data)
 {

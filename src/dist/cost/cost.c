@@ -61,7 +61,7 @@ double lt_cost_gather_rate(const lt_cost_link *l)
     return l->gather > 0 ? l->gather : l->bandwidth;
 }
 
-/* Returns local steps' bytes per step: an all-gather of the sharded state within the node and, divided by the steps
+/* Returns local steps' cost per step: an all-gather of the sharded state within the node and, divided by the steps
  * of a round, the outer step: an all-reduce of a shard between nodes and an all-gather in the node. */
 static lt_cost_stage local_steps_sync_bytes(const lt_cost_plan *p, const lt_cost_cluster *c,
                                             int64_t d, int rank)
@@ -78,7 +78,7 @@ static lt_cost_stage local_steps_sync_bytes(const lt_cost_plan *p, const lt_cost
     return s;
 }
 
-/* Local steps, or the all-gather of updated parameters from their owners. */
+/* Returns the stage after an update: local steps' synchronization, or the owners' all-gather of parameters. */
 static lt_cost_stage after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
                                   int rank)
 {

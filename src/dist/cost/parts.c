@@ -17,7 +17,7 @@ static int64_t elements_of_ranks(int64_t count, int parts, int first, int ranks)
     return count / parts * most + (longer < 0 ? 0 : longer < most ? longer : most);
 }
 
-/* Elements that one of `ranks` sends in a collective of d elements whose chunk `index` is its own. */
+/* Returns the elements that a rank with chunk `index` sends in a collective of d elements over `ranks` ranks. */
 static int64_t allreduce_elements_sent(int64_t d, int ranks, int index, lt_cost_round kind)
 {
     const int64_t own = lt_cost_chunk(d, ranks, index);
@@ -25,7 +25,7 @@ static int64_t allreduce_elements_sent(int64_t d, int ranks, int index, lt_cost_
            + (kind == LT_COST_SCATTER ? 0 : (ranks - 1) * own);
 }
 
-/* The part of them for its own node, if all ranks of all nodes take part. */
+/* Returns the elements that a rank sends within its node in a collective of d elements over all ranks. */
 static int64_t sent_within(const lt_cost_cluster *c, int64_t d, int rank, lt_cost_round kind)
 {
     const int ranks = c->nodes * c->per_node;

@@ -9,13 +9,13 @@ enum { LT_COST_F32 = 4 };
 /* Reduce-scatter, all-gather, or one after the other: an all-reduce. */
 typedef enum lt_cost_round { LT_COST_SCATTER, LT_COST_GATHER, LT_COST_REDUCE } lt_cost_round;
 
-/* Stages of a collective of d elements at a rank: over all ranks, within the node and to other nodes at once; or in
- * the node. */
+/* Return the stage of a collective of d elements at a rank: over all ranks, within and between nodes at once; or over
+ * the ranks of its node. */
 lt_cost_stage lt_cost_all_ranks_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                       lt_cost_round kind, int rank);
 lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                     lt_cost_round kind, int rank);
-/* Between ranks with the same index in their nodes: of these bytes; or the all-reduce of the rank's shard of d
+/* Stages between ranks with the same index in their nodes: each sends `bytes`; or they all-reduce their shard of d
  * elements. */
 lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_cost_round kind);
 lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank);

@@ -194,7 +194,7 @@ lt_status lt_data_parallel_begin_update(lt_data_parallel *dp, int64_t number, co
     return b->partial ? begin_update(b) : LT_OK;
 }
 
-/* An excluded rank restores its running statistics: the result must not depend on how far it got. */
+/* Ends an update. An excluded rank restores its running statistics, so that they do not depend on its progress. */
 lt_status lt_dp_end_backup(lt_data_parallel *dp)
 {
     lt_dp_backup *b = dp->backup;

@@ -97,7 +97,7 @@ static lt_status combine_on_device(const lt_data_parallel *dp, const lt_view a[3
     return LT_OK;
 }
 
-/* merge_on_host() for devices with graphs: during capture the host reads nothing and uses the previous pass's shares. */
+/* Like merge_on_host(), for devices with graphs: while capturing, the host reuses the previous pass's shares. */
 static lt_status merge_on_device(lt_data_parallel *dp, lt_tensor *whole, lt_tensor *x)
 {
     const int64_t channels = lt_tensor_count(x) / 3;
@@ -161,7 +161,7 @@ static lt_status merge_moments(lt_data_parallel *dp, lt_tensor *x)
     return st;
 }
 
-/* The caller divides by its own count, so the sum over ranks is scaled by this rank's share of all counts. */
+/* Sums x over ranks, scaled by this rank's share of all counts, as the caller divides by its own count. */
 static lt_status merge_sums(lt_data_parallel *dp, lt_tensor *x)
 {
     lt_view view = lt_flat_view(x);
@@ -174,8 +174,8 @@ static lt_status reduce_over_ranks(void *context, lt_norm_reduce op, lt_tensor *
     return op == LT_NORM_REDUCE_MOMENTS ? merge_moments(context, x) : merge_sums(context, x);
 }
 
-/* Opens a separate communicator: a rank that lacks a gradient begins its buckets later than the others, between other
- * layers. */
+/* Opens a separate communicator for batch norm, as a rank that lacks a gradient begins its buckets later than others,
+ * between other layers. */
 lt_status lt_dp_open_norm_comm(lt_data_parallel *dp)
 {
     if (!dp->config.sync_bn || lt_comm_size(dp->comm) == 1)

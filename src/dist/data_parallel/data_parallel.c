@@ -48,7 +48,7 @@ static lt_tensor *bucket_tensor(const lt_data_parallel *dp, size_t bucket)
     return dp->reducer->bucket[bucket].flat;
 }
 
-/* Returns a bucket's flags: this rank's, after the reduction the mean over ranks. */
+/* Returns a bucket's flags, 1 per gradient that exists: this rank's, after the reduction their mean over ranks. */
 static lt_view bucket_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const size_t bucket = (size_t)(b - dp->bucket);
@@ -98,7 +98,7 @@ static lt_view flag_at(lt_view flags, size_t index)
     return flags;
 }
 
-/* Sets the flags, and zeros for missing gradients. */
+/* Sets a bucket's flags, zeroes missing gradients and, with dp->job, copies the others. */
 static lt_status fill_flags_and_zeros(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_view flags = bucket_flags(dp, b);
@@ -113,7 +113,7 @@ static lt_status fill_flags_and_zeros(const lt_data_parallel *dp, const lt_dp_bu
     return pack_bucket(dp, b);
 }
 
-/* Waits for a bucket and copies its flags to grad_mask. */
+/* Waits for the next bucket's reduction, copies its flags to grad_mask and unpacks transient gradients. */
 static lt_status receive_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
     LT_TRY(wait_for_next(dp));
@@ -279,7 +279,7 @@ lt_status lt_data_parallel_shard_gradients(lt_data_parallel *dp, const lt_gradie
     return lt_dp_frees_gradients(dp) ? lt_dp_make_buckets(dp) : LT_OK;
 }
 
-/* Prepares for the next update. */
+/* Resets the buckets' progress for the next update. */
 static void reset_buckets(lt_data_parallel *dp)
 {
     dp->started = dp->finished = 0;

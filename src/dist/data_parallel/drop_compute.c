@@ -119,7 +119,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Lists the P[m], m < M, of all ranks in ascending order. Returns their count. */
+/* Lists, ascending, the seconds that each rank took for its first 1 to M-1 of M micro-batches. Returns the count. */
 static size_t list_prefix_sums(const lt_drop_latencies *l, double *sum)
 {
     size_t count = 0;

@@ -45,8 +45,7 @@ struct lt_data_parallel {
     size_t ordered;
     lt_dp_bucket *bucket; /* NULL until the first update */
     size_t buckets;
-    size_t started,
-        finished; /* buckets of this update, as counted by the reducer's begin and finish */
+    size_t started, finished; /* number of buckets begun, finished by the reducer in this update */
     lt_reducer *reducer;
     uint64_t bytes_on_comm; /* bytes that the reducer sent through comm, which counts them too */
     bool reduced;           /* an update is finished and not yet committed */
@@ -73,7 +72,8 @@ struct lt_data_parallel {
     bool begun;       /* a gradient of this update is packed or in flight */
     lt_status status; /* error of the hook on final gradients, and its message */
     char message[256];
-    double exposed; /* seconds that lt_data_parallel_finish() waited */
+    double
+        exposed; /* seconds of waiting for buckets since lt_data_parallel_wait_seconds() was called */
 
     lt_comm *
         norm_comm; /* for synchronized batch norm, whose order relative to the buckets' collectives varies by rank */
@@ -134,7 +134,7 @@ LT_MUST_CHECK lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_
  * it is received. */
 bool lt_dp_frees_gradients(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b);
-/* After the reduction: the bucket's mean flags; copies a gradient's own parts out of it. */
+/* After the reduction: returns the bucket's mean flags; copies this rank's parts of a gradient out of the bucket. */
 lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
 LT_MUST_CHECK lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m,
                                              size_t *listed);

@@ -23,8 +23,8 @@ struct lt_local_steps {
     lt_local_steps_config config;
     lt_outer_compression compression;
     const lt_params *all; /* borrowed */
-    lt_param **param;     /* [params] the trained ones */
-    int64_t *begin;       /* [params + 1] element offset of each in the concatenation of all */
+    lt_param **param;     /* [params] trained parameters */
+    int64_t *begin;       /* [params + 1] element offset of each parameter in their concatenation */
     size_t params;
     int64_t statistics; /* elements of running statistics */
     int groups, group, locals, local;

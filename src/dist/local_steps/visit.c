@@ -13,7 +13,7 @@ static lt_tensor *state_shard(const lt_local_steps *l, int kind)
     return shards[kind];
 }
 
-/* Copies from whole, all elements, to the tensors of a kind, or back. */
+/* Copies a kind of state from `whole`, all parameters concatenated, to one tensor per parameter, or back. */
 static lt_status copy_whole(const lt_local_steps *l, const lt_tensor *whole, int kind, bool back)
 {
     for (size_t i = 0; i < l->params; i++) {

@@ -11,7 +11,7 @@ typedef struct lt_mesh_exchange {
     int64_t *count; /* [size] counts of a reduction to a root: all elements at the root */
 } lt_mesh_exchange;
 
-/* Takes ownership of comm, also on failure. */
+/* Opens an axis' process group over comm. Takes ownership of comm, also on failure. */
 lt_status lt_mesh_exchange_open(lt_mesh_exchange *self, lt_comm *comm);
 void lt_mesh_exchange_close(lt_mesh_exchange *self);
 

@@ -22,7 +22,7 @@ typedef struct lt_nccl_api {
     const char *version; /* LT_VERSION */
     lt_status (*check)(
         void); /* fails if the loaded NCCL does not match the one the plugin was built with */
-    lt_status (*set_device)(void *device); /* for this thread */
+    lt_status (*set_device)(void *device); /* makes it this thread's current device */
     /* Writes a text that identifies the GPU within a machine. */
     lt_status (*gpu_name)(void *device, char text[LT_NCCL_GPU_NAME]);
     lt_status (*unique_id)(char id[LT_NCCL_ID]);
@@ -53,13 +53,15 @@ typedef struct lt_nccl_api {
     lt_status (*recv)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*barrier)(lt_nccl_group *group);
 
-    bool (*is_capturing)(lt_nccl_group *group); /* the device's step is being captured */
+    bool (*is_capturing)(lt_nccl_group *group); /* whether the device's step is being captured */
     /* Sets the hooks that every launch of a captured step calls; NULL removes them. */
     void (*set_launch_hooks)(void *device, const lt_nccl_launch_hooks *hooks);
-    lt_status (*record_main)(void *device, lt_nccl_event **out);    /* in the main stream */
-    lt_status (*record)(lt_nccl_group *group, lt_nccl_event **out); /* in the group's */
+    lt_status (*record_main)(void *device,
+                             lt_nccl_event **out); /* records an event in the main stream */
+    lt_status (*record)(lt_nccl_group *group,
+                        lt_nccl_event **out); /* records an event in the group's stream */
     lt_status (*event_query)(lt_nccl_event *event, bool *done);
-    lt_status (*main_wait)(lt_nccl_event *event); /* the main stream waits for it */
+    lt_status (*main_wait)(lt_nccl_event *event); /* makes the main stream wait for the event */
     void (*event_destroy)(lt_nccl_event *event);
 } lt_nccl_api;
 

@@ -13,7 +13,7 @@ typedef struct lt_nccl_world {
     const lt_nccl_api *api;
     void *device;
     struct lt_rendezvous *rendezvous; /* NULL for a single rank */
-    pthread_mutex_t mutex;            /* held during every call of the table on a group */
+    pthread_mutex_t mutex;            /* held during every call of `api` on a group */
     pthread_cond_t wake;
     pthread_t watcher;
     bool stop, aborted;

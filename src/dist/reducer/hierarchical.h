@@ -13,10 +13,10 @@ typedef struct lt_hier_comms {
     lt_comm *scatter, *peers, *gather;
 } lt_hier_comms;
 
-/* Collective. After a failure call lt_hier_comms_close(). */
+/* Opens the stages' communicators. Collective. After a failure call lt_hier_comms_close(). */
 LT_MUST_CHECK lt_status lt_hier_comms_open(lt_hier_comms *comms, const lt_nodes *nodes,
                                            lt_comm *comm);
-/* Waits for requests in flight. */
+/* Closes the stages' communicators; waits for requests in flight. */
 void lt_hier_comms_close(lt_hier_comms *comms);
 void lt_hier_comms_bytes_sent(const lt_hier_comms *comms, lt_reducer_bytes *out);
 
@@ -38,7 +38,7 @@ bool lt_hier_shard_intersects(const lt_hier_shard *shard, const lt_reducer_part 
 typedef struct lt_hier {
     const lt_reducer *reducer;
     lt_comm *node, *peers; /* NULL if flat: one all-reduce */
-    uint64_t sent;         /* bytes, if flat */
+    uint64_t sent;         /* bytes sent, if flat */
 } lt_hier;
 
 /* Opens the communicators for the reducer's comm and nodes. Collective. */

@@ -14,7 +14,7 @@ typedef struct lt_pipeline lt_pipeline;
 /* Processes a bucket in a stage. Requests that it begins are waited for before it returns or by the next stage. */
 typedef lt_status lt_stage_fn(lt_reducer *reducer, size_t bucket);
 
-/* Copies fn[count]. At most reducer->buckets buckets can be in flight. Errors: LT_E_NOMEM. */
+/* Opens a pipeline of the stages fn[count]. At most reducer->buckets buckets can be in flight. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer,
                                          lt_stage_fn *const *fn, size_t count);
 /* Queues a bucket. */
@@ -22,7 +22,7 @@ LT_MUST_CHECK lt_status lt_pipeline_begin(lt_pipeline *pipeline, size_t bucket);
 /* Waits until the oldest unfinished bucket, which must be this one, has passed all stages. Returns the first error of
  * any stage; after an error the stages skip all buckets. */
 LT_MUST_CHECK lt_status lt_pipeline_finish(lt_pipeline *pipeline, size_t bucket);
-/* Waits for buckets in flight. No-op for NULL. */
+/* Waits for buckets in flight, ends the threads and frees the pipeline. No-op for NULL. */
 void lt_pipeline_close(lt_pipeline **pipeline);
 
 #endif

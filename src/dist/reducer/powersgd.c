@@ -363,7 +363,7 @@ static lt_status advance_bucket(lt_powersgd *s, size_t bucket)
     return LT_OK;
 }
 
-/* Advances earlier buckets by a phase each, as one bucket's backward has passed since the last call. */
+/* Begins a bucket; before that advances earlier ones by a phase, as backward has progressed since the last call. */
 static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_powersgd *s = (lt_powersgd *)self;

@@ -37,7 +37,7 @@ int64_t lt_sparse_count_selected(double density, int64_t elements)
     return count < elements ? count : elements;
 }
 
-/* Sets the encoding of indices and the bytes. */
+/* Chooses the smallest encoding of the indices, and sets the byte counts. */
 static lt_sparse choose_encoding(lt_sparse p, int64_t value_bytes)
 {
     const int64_t bytes[] = {WORD * p.count,

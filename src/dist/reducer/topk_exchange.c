@@ -30,7 +30,7 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
     return !bad;
 }
 
-/* Computes w in next; returns false if an element is not finite. */
+/* Computes w = shard + error feedback in b->next; returns false if an element is not finite. */
 static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
@@ -51,7 +51,7 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
     return is_finite(t->wide, b->next, 0, b->shard.elements);
 }
 
-/* Converts from the wide dtype to the shard's. */
+/* Copies the values of `from`, of the wide dtype, to the shard, in its dtype. */
 static void narrow_to_shard(const lt_topk *t, const lt_topk_bucket *b, const void *from)
 {
     void *shard = lt_topk_data(b->shard.tensor);
@@ -69,7 +69,7 @@ static void remove_loss_scale(const lt_topk *t, lt_topk_bucket *b)
         lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
 }
 
-/* Sends all of w, which leaves no error feedback. */
+/* All-reduces w = shard + error feedback uncompressed, which leaves no error feedback. */
 static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
 {
     narrow_to_shard(t, b, b->next);

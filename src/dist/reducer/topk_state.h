@@ -15,14 +15,14 @@ typedef struct lt_topk_bucket {
     struct lt_tensor whole; /* view of the gradients in flat, without flags */
     lt_hier_shard shard;    /* this rank's shard in its node; its peers hold the same elements */
     lt_sparse pack;         /* layout of the message */
-    lt_tensor *message, *arrived; /* u8 [pack.bytes]; [nodes, pack.bytes] */
+    lt_tensor *message, *arrived; /* u8: own [pack.bytes], all nodes' [nodes, pack.bytes] */
     /* Error feedback without loss scale, current and after this update; wide dtype. */
     void *residual, *next;
     uint32_t *index; /* [pack.count] indices of the selected elements */
     double scale;    /* loss scale of this update */
     bool scaled;     /* a loss scale is in use */
     bool dense;      /* this update sends all elements */
-    bool is_dense;   /* every update does, as a sparse message is not smaller */
+    bool is_dense;   /* every update sends all elements, as a sparse message is not smaller */
     bool finished;   /* next belongs to the finished update */
     bool non_finite; /* an element of the update is not finite, so next is invalid */
 } lt_topk_bucket;

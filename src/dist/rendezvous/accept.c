@@ -81,7 +81,7 @@ static bool may_join(acceptor *a, const lt_hello *h, const lt_hello *own)
     return false;
 }
 
-/* Answers a rank of this job, which has joined unless it is rejected. */
+/* Answers the hello of a rank of this job and keeps its socket, or rejects it. */
 static void admit_rank(acceptor *a, int i)
 {
     pending *p = &a->pending[i];

@@ -10,9 +10,9 @@ typedef struct lt_rendezvous {
     bool aborted;
     double timeout;
     char token[LT_TOKEN_BYTES];
-    const char
-        *token_file; /* NULL once all have joined or it failed, when rank 0 removes the file */
-    int socket[];    /* [size] on rank 0 to each rank, on the others to rank 0 only; else -1 */
+    const char *
+        token_file; /* file with the token; NULL if unused or once joining has ended, when rank 0 removes it */
+    int socket[]; /* [size] on rank 0 to each rank, on the others to rank 0 only; else -1 */
 } lt_rendezvous;
 
 /* Rank 0 accepts all others; another rank connects to rank 0. Errors: LT_E_COMM. */
@@ -35,7 +35,7 @@ LT_MUST_CHECK lt_status lt_hello_make(lt_hello *hello, const lt_rendezvous *r,
                                       const char *challenge);
 /* Returns true if the sender of hello has the token; terminates the texts of hello. */
 bool lt_hello_is_proven(lt_hello *hello, const lt_rendezvous *r, const char *challenge);
-/* Errors: LT_E_COMM (version, size or rank do not match rank 0's). */
+/* Checks a rank's hello against rank 0's. Errors: LT_E_COMM (version, size or rank do not match). */
 LT_MUST_CHECK lt_status lt_hello_check(const lt_hello *rank, const lt_hello *rank_0);
 
 #endif

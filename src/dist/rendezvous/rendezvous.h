@@ -17,7 +17,7 @@ typedef struct lt_rendezvous_config {
     double timeout;    /* seconds until all ranks must have joined */
     const char *token; /* secret of this job's ranks; NULL: any process may join */
     const char *
-        token_file; /* or a file with the token, written before rank 0's challenge and removed by rank 0 */
+        token_file; /* file with the token instead; rank 0 writes it before its challenge and removes it */
 } lt_rendezvous_config;
 
 /* Listens, on rank 0 only; *port gets the port, which the system chooses if config->port is 0. Then all ranks call

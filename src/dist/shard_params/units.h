@@ -32,14 +32,14 @@ typedef enum lt_sp_phase {
 
 struct lt_shard_params {
     lt_comm *comm; /* split from parent: gathers interleave with gradient reductions in any order */
-    lt_comm *parent; /* counts the bytes */
+    lt_comm *parent; /* the caller's communicator, whose byte counter also counts the gathers */
     lt_tape *tape;
     lt_device *device;
     lt_shard_params_config config;
     int rank, ranks;
     lt_sp_member *member;
     size_t members;
-    size_t *order; /* [2 * members] of members: in use, and as recorded */
+    size_t *order; /* [2 * members] member indices: the order in use, then the recorded one */
     size_t ordered;
     lt_sp_unit *unit;
     size_t units;
@@ -57,7 +57,7 @@ void lt_sp_free_units(lt_shard_params *sp);
 /* Begins the gather of a unit's values; waits for it and sets the values. */
 LT_MUST_CHECK lt_status lt_sp_begin_gather(lt_shard_params *sp, lt_sp_unit *u);
 LT_MUST_CHECK lt_status lt_sp_finish_gather(lt_shard_params *sp, lt_sp_unit *u);
-/* Frees the values that other ranks own. */
+/* Frees the memory of a unit's values that other ranks own; discards a gather in flight. */
 void lt_sp_release_unit(lt_shard_params *sp, lt_sp_unit *u);
 lt_sp_member *lt_sp_member_at(const lt_shard_params *sp, const lt_sp_unit *u, size_t i);
 

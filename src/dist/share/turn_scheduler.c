@@ -294,7 +294,7 @@ static void leave_session(lt_turn_scheduler *t)
 {
     table *tab = t->table;
     if (lock_table(t))
-        return; /* the kernel releases its locks, which ends its turns */
+        return; /* the kernel releases this job's locks at its end, which ends its turns */
     if (tab->holder == t->slot + 1)
         tab->holder = 0;
     tab->member[t->slot].state = FREE;

@@ -20,7 +20,7 @@ LT_MUST_CHECK lt_status lt_turn_begin_join(lt_turn_scheduler **out, const char *
                                            const lt_turn_job *job, int64_t *bound);
 /* Second half; start: the largest bound of the job's ranks. */
 LT_MUST_CHECK lt_status lt_turn_finish_join(lt_turn_scheduler *t, int64_t start);
-/* Leaves; the last job deletes the file. */
+/* Leaves the session and frees the scheduler; the last job deletes the file. */
 void lt_turn_close(lt_turn_scheduler **scheduler);
 
 /* Implement lt_share_begin() and lt_share_end(). */

@@ -22,7 +22,7 @@
 struct lt_averaging {
     lt_averaging_config config;
     lt_param **param;   /* borrowed */
-    lt_tensor **x, **z; /* one per parameter */
+    lt_tensor **x, **z; /* averages x and iterates z, one per parameter */
     double *decay;      /* lr_scale * weight_decay per parameter, with decay_of_y */
     lt_optim_item *item;
     lt_vec_job *job;

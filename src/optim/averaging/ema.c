@@ -99,7 +99,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
     return be->lerp(ctx, 1 - e->decay, e->item, count, optim->scalars);
 }
 
-/* Uses vec instead of lerp, which skips if the optimizer's last step was skipped. */
+/* Updates the averages by vec: the kernel lerp does nothing if the optimizer's last step was skipped. */
 lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
 {
     const lt_backend *be = e->device->backend;

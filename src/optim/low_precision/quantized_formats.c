@@ -20,7 +20,7 @@ static const float smallest_scale = 0x1p-100F;
 /* --- Levels --- */
 
 enum { SIGNED = 128, UNSIGNED = 255, QUARTER = 8 };
-/* Index of the first candidate for the nearest level, by the upper half of an f32 in [2^-24, 1]. */
+/* Lookup buckets: upper halves of f32 numbers in [2^-24, 1]; each has its first candidate for the nearest level. */
 enum { FIRST_BUCKET = (127 - 24) << 7, BUCKETS = (127 << 7) + 1 - FIRST_BUCKET };
 
 typedef struct levels {

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-/* Largest elements of the parameters whose state is dequantized together (a single one may exceed it): 4 MiB per
+/* Most elements of the parameters whose state is dequantized together (a single one may exceed it): 4 MiB per
  * state. */
 static const int64_t batch_elements = (int64_t)1 << 20;
 

@@ -85,7 +85,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return lt_trust_step_in_batches((lt_trust *)self, update_batch);
 }
 
-/* A first update initializes momentum. */
+/* Returns false in a step that initializes a parameter's momentum. */
 static bool is_capturable(const lt_optim *self)
 {
     return lt_trust_is_prepared(self)

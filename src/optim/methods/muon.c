@@ -22,9 +22,9 @@
 
 /* Root mean square of AdamW's updates: Liu et al. 2025, section 2.2. */
 static const double rms_of_adamw = 0.2;
-/* Largest elements of a batch (a single matrix may exceed it): 8 MiB of f32 per workspace tensor. */
+/* Most elements of a batch (a single matrix may exceed it): 8 MiB of f32 per workspace tensor. */
 static const int64_t batch_elements = (int64_t)1 << 21;
-/* Modelled nanoseconds per multiplication of a product: shampoo/assign.c. */
+/* Modelled nanoseconds per multiplication in X X^T and in other matrix products: shampoo/assign.c. */
 static const double per_gram = 0.012, per_product = 0.020;
 
 enum { X, Y, SCRATCHES };
@@ -56,7 +56,7 @@ typedef struct muon {
     lt_orthogonal_job *job;
 } muon;
 
-/* due[begin] to due[end - 1]; indices of the workspaces that hold X and Y */
+/* Matrices due[begin] to due[end - 1]; x, y: indices of the workspaces that hold X and Y. */
 typedef struct batch {
     size_t begin, end;
     int x, y;
@@ -313,7 +313,7 @@ static double estimate_nanoseconds(const lt_optim *self, const lt_slot *slot)
     return 0;
 }
 
-/* The first step allocates the workspace. */
+/* Returns false before the first step, which allocates the workspace. */
 static bool is_capturable(const lt_optim *self)
 {
     const muon *m = (const muon *)self;

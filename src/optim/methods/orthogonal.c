@@ -48,7 +48,7 @@ static bool has_custom_coefficients(const lt_orthogonalization *how)
     return fabs(how->coefficients[0]) + fabs(how->coefficients[1]) + fabs(how->coefficients[2]) > 0;
 }
 
-/* Computes a, b, c of iteration i. */
+/* Computes the coefficients a, b, c of the polynomial in iteration i. */
 static void coefficients_of(const lt_orthogonalization *how, int i, double c[3])
 {
     const bool is_express = how->method == LT_ORTHOGONAL_POLAR_EXPRESS;

@@ -15,18 +15,18 @@ typedef struct lt_orthogonal_job {
 
 /* Workspace for batches of up to `most` matrices. Zero it before lt_orthogonal_open(). */
 typedef struct lt_orthogonal {
-    lt_tensor *a, *b; /* squares of a batch, concatenated */
+    lt_tensor *a, *b; /* square matrices of a batch, concatenated */
     lt_tensor *norms; /* f64: norm of each matrix, then the number 1 */
     lt_tensor *one;   /* [1]: the number 1 */
     lt_vec_job *vec;
     lt_gram_job *gram;
     lt_mode_product_job *product;
     lt_view *view;
-    int64_t *at; /* offset of each square */
+    int64_t *at; /* offset of each square matrix */
     size_t most;
 } lt_orthogonal;
 
-/* squares: largest number of elements of a batch's squares. Errors: LT_E_NOMEM, LT_E_DEVICE. */
+/* Allocates the workspace. squares: most elements of a batch's square matrices. Errors: LT_E_NOMEM, LT_E_DEVICE. */
 lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t matrices,
                              int64_t squares);
 void lt_orthogonal_close(lt_orthogonal *o);

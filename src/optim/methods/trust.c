@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
-/* Largest elements of a batch (a single parameter may exceed it): 8 MiB of f32. */
+/* Most elements of a batch (a single parameter may exceed it): 8 MiB of f32. */
 static const int64_t batch_elements = (int64_t)1 << 21;
 
 /* --- Batched kernels --- */

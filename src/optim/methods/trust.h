@@ -31,12 +31,12 @@ typedef enum lt_trust_row {
     LT_TRUST_ROWS
 } lt_trust_row;
 
-/* due[begin] to due[end - 1]. */
+/* Range of parameters that are processed together: due[begin] to due[end - 1]. */
 typedef struct lt_trust_batch {
     size_t begin, end;
 } lt_trust_batch;
 
-/* lt_optim_new() for ops whose struct begins with lt_trust; and their destroy entry. */
+/* Creates an optimizer whose struct begins with lt_trust, by lt_optim_new(); and its destroy entry. */
 lt_status lt_trust_new(lt_optim **out, const lt_optim_ops *ops, const lt_params *params,
                        double weight_decay, lt_decay_scope scope);
 void lt_trust_destroy(lt_optim *self);

@@ -161,7 +161,7 @@ static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
     row->help = row->help ? row->help : "";
 }
 
-/* after: the preceding field in --help, or NULL. */
+/* Makes a flag's row from a field. after: the preceding field in --help, or NULL. */
 static lt_option make_option_row(lt_optim_rows *r, const lt_optim_field *field, const char *group,
                                  const char *after)
 {
@@ -391,7 +391,7 @@ static lt_status reject_unread_flag(const lt_optim_field *f, void *config, const
     return list ? LT_OK : lt_field_set(f, config, text);
 }
 
-/* Replaces the list of an earlier call by the preset's. */
+/* Sets a list flag to the preset's list, in place of that of an earlier call. */
 static lt_status show_preset_list(const lt_optim_field *f, const void *config, lt_option_row *row)
 {
     char text[4 * NUMBER] = "";

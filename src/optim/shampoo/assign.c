@@ -102,7 +102,7 @@ static void part_region(lt_optim *self, size_t index, lt_shape *offset, lt_shape
     lt_block_region(lt_shampoo_block_number((lt_shampoo *)self, index), offset, extent);
 }
 
-/* Permutes blocks in place, by swaps, so that each is at place[number]. */
+/* Permutes blocks in place, by swaps, so that each is at index spec[number]: this rank's first. */
 static void permute_blocks(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)

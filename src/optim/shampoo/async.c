@@ -1,7 +1,7 @@
 /* Inverse roots on a worker thread (--refresh async). In a due step t bias-corrected copies of the
- * factors go to a thread that has its own device. Its results are written to pending tensors, which
- * are swapped in at the beginning of step t + f, however fast the thread was: that step waits for
- * them. The result equals that of a single-threaded loop that defers its roots by f steps.
+ * factors go to a thread that has its own device. Its results are written to pending tensors, which are swapped
+ * in at the beginning of step t + f (f: precondition_frequency), however fast the thread was: that step waits
+ * for them. The result equals that of a single-threaded loop that defers its roots by f steps.
  * The first refresh, at start, is done within the step.
  *
  * A checkpoint is a barrier: it waits for the thread, and stores the pending roots with the step that
@@ -90,7 +90,7 @@ static int64_t next_swap(const lt_shampoo *s)
     return next;
 }
 
-/* Starts no second refresh while one is pending: a resumed run may have one of a larger f. */
+/* False while a refresh is pending: a resumed run may have one with a larger precondition_frequency. */
 bool lt_shampoo_starts_async(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt;

@@ -6,7 +6,7 @@
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/state_store.h"
 
-/* In a skipped step g is the gradient of the last step that was not skipped, or 0. */
+/* Makes the job that updates a factor; false: none. In a skipped step g is an older gradient, or 0. */
 static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
                     lt_gram_job *job)
 {

@@ -56,7 +56,7 @@ static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, doub
     return true;
 }
 
-/* Copies, times factor, to or from the diagonal of a square matrix. */
+/* Copies a vector, times factor, to or from the diagonal of a square matrix. */
 static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec_factor factor)
 {
     const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .factor = factor, .a = x, .y = y};

@@ -99,7 +99,7 @@ static lt_status measure_norms(lt_shampoo *s, lt_block_batch batch)
                                   : be->frobenius(ctx, s->view, count, &out);
 }
 
-/* p may be u itself, which is not read afterwards. */
+/* Rescales p in place: p may be u itself, which is not read afterwards. */
 static bool rescale_to_graft_norm(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const double *norm = norms_at(s, (size_t)(b - s->block));

@@ -4,7 +4,7 @@
 
 #include "lather/shampoo.h"
 
-/* config: checked by lt_shampoo_check(). Errors: those of lt_optim_shampoo(). */
+/* Creates the optimizer. config: checked by lt_shampoo_check(). Errors: those of lt_optim_shampoo(). */
 LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
                                        const lt_shampoo_config *config);
 

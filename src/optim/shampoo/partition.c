@@ -98,7 +98,7 @@ static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *parti
                    c->trace_scaling > 0 ? "trace_scaling" : "epsilon_rule pseudo_inverse");
 }
 
-/* one_sided, diagonal: workspace. */
+/* Computes the partition of each slot. one_sided, diagonal: workspace, one flag per slot. */
 static lt_status partition_all(const lt_shampoo_config *c, const lt_optim *optim,
                                lt_partition *partition, bool *one_sided, bool *diagonal)
 {

@@ -26,7 +26,7 @@ lt_status lt_shampoo_block_at(const lt_optim *optim, size_t index, lt_shampoo_bl
     return LT_OK;
 }
 
-/* Returns the steps since the factors of the oldest root in use. */
+/* Returns the age of the oldest root in use: the steps since its factors. */
 static int64_t age_of_roots(const lt_shampoo *s)
 {
     int64_t age = 0;

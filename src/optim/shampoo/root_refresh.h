@@ -42,7 +42,7 @@ lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size
 
 /* Returns true if this step starts a refresh on the worker thread. */
 bool lt_shampoo_starts_async(const lt_shampoo *s);
-/* Starts a refresh of all active blocks on the worker thread; it is swapped in f steps later. */
+/* Starts a refresh of all active blocks on the worker thread; its roots are swapped in one period later. */
 lt_status lt_shampoo_start_async(lt_shampoo *s);
 /* Waits for the roots that are due in this step and swaps them in. */
 lt_status lt_shampoo_swap_in(lt_shampoo *s);

@@ -6,11 +6,11 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
-/* Largest elements of a batch (a single matrix may exceed it): 2^23 on the host; 2^27 on a device with a stream,
+/* Most elements of a batch (a single matrix may exceed it): 2^23 on the host; 2^27 on a device with a stream,
  * which holds all of ResNet-50's. There copies and results take 512 MiB each, and a round of launches and
  * read-backs costs the same for any size. */
 static const int64_t host_elements = (int64_t)1 << 23, device_elements = (int64_t)1 << 27;
-/* The limit where factors and roots are dequantized for the batch. */
+/* Most elements of a batch whose factors and roots must be dequantized for it. */
 static const int64_t dequantized_elements = (int64_t)1 << 21;
 
 /* Orders large matrices first, so that a batch holds matrices of similar size. */

@@ -117,10 +117,10 @@ typedef struct lt_shampoo {
     lt_shampoo_stats stats; /* statistics of step number stats_step */
     int64_t stats_step;
     struct lt_async *async; /* refresh in progress on the worker thread, or NULL */
-    /* the thread's device; kept for the next refresh if opening it waits for a GPU */
+    /* the worker thread's device; kept for the next refresh if opening it waits for a GPU */
     lt_device *async_device;
-    double pending_seconds;  /* its duration, for the statistics of the step that swaps */
-    int64_t pending_retries; /* its solutions that were repeated in double */
+    double pending_seconds;  /* duration of the pending refresh, for the step that swaps it in */
+    int64_t pending_retries; /* roots of the pending refresh that were recomputed in double */
 } lt_shampoo;
 
 /* Returns the block of that number, 0 <= number < total. */

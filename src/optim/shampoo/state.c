@@ -297,7 +297,7 @@ static lt_status convert_loaded_cholesky(const lt_shampoo *s, const lt_block *b,
     return LT_OK;
 }
 
-/* Numbers come first: they determine which tensors exist. */
+/* Passes a block's counters to the visitor before its tensors: they determine which tensors exist. */
 static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_visitor *visitor)
 {
     state list[BLOCK_STATES];
@@ -369,8 +369,8 @@ static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
     return bytes;
 }
 
-/* With the asynchronous timing roots are pending from the first hand-over to the end of the run, so they are
- * counted. */
+/* Counts pending roots too: with the asynchronous timing they exist from the first hand-over to the end of the
+ * run. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors)
 {
     const bool power = lt_shampoo_is_eigendecomposed(&s->config);

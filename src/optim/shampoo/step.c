@@ -21,7 +21,7 @@
 #include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 
-/* Largest elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor, which fits a CPU's
+/* Most elements of a batch (a single block may exceed it): 8 MiB of f32 per workspace tensor, which fits a CPU's
  * caches; on a device with a stream 128 MiB, all blocks of ResNet-50, as a batch is one round of launches whatever
  * its size. */
 static const int64_t host_elements = (int64_t)1 << 21, device_elements = (int64_t)1 << 25;

@@ -27,7 +27,7 @@ enum { LT_PART_COUNTERS = 2 + 2 * LT_MAX_DIMS };
 /* Operations of an optimizer whose parts are smaller than parameters, in a fixed order. */
 typedef struct lt_part_ops {
     size_t (*count)(const lt_optim *self);
-    /* Sets the first five members. */
+    /* Fills in the part's first five members: slot to dims. */
     void (*describe)(lt_optim *self, size_t index, lt_part *part);
     /* Returns the part of a tensor shaped like the parameter. */
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
@@ -43,7 +43,7 @@ typedef struct lt_shard {
     lt_shard_config config;
     lt_comm *group;  /* ranks that share one copy of the state */
     bool owns_group; /* otherwise group is the config's */
-    int rank, ranks; /* in the group */
+    int rank, ranks; /* this rank's index in the group; the group's size */
     int first;       /* rank of group's rank 0 among all ranks */
     lt_part *part;
     size_t count;

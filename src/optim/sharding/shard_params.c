@@ -54,7 +54,7 @@ lt_status lt_optim_gather_params(lt_optim *o)
     return sharded_values(o) ? lt_shard_params_gather(sharded_values(o)) : LT_OK;
 }
 
-/* Releases the gradients that data parallelism left: means at their owners. */
+/* Frees the memory of the gradients that data parallelism left: the means, at their owners. */
 static void release_gradients(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++)

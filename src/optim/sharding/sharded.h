@@ -56,7 +56,7 @@ struct lt_sharded_optim {
     lt_params all;       /* logical parameters, trained or not */
     lt_param *logical;   /* [all.count] */
     size_t *number;      /* [own.count]: index in all */
-    bool *channels_last; /* [own.count]: stored order */
+    bool *channels_last; /* [own.count]: stored order is N H W C, not row-major */
     uint64_t *version;   /* [own.count]: version of the values in owner buffers */
     lt_shard_spec *spec; /* [ranks of world][own.count]: shards in stored order */
     int *copy_of;        /* [ranks of world]: rank in world of the first rank of its copy */
@@ -76,7 +76,7 @@ struct lt_sharded_optim {
     lt_tensor *old;             /* if updates are differences: values before the step */
     lt_tensor *sent, *received; /* messages of either schedule */
     lt_tensor *sent_narrow, *received_narrow;
-    lt_tensor *header; /* [1] */
+    lt_tensor *header; /* [1]: number that is sent in all headers */
     double *header_of; /* [ranks of world]: received headers */
     lt_vec_job *job;   /* workspace of `jobs` jobs */
     size_t jobs;

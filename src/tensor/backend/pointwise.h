@@ -62,8 +62,8 @@ PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
     return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(0)) - part + PW_LOG1P(PW_EXP(-pw_abs(x)));
 }
 
-/* P(x) and the slope P(x) + x P'(x); P' is the density exp(-x^2/2) / sqrt(2 pi). Computed from the tail, to
- * avoid cancellation of small values. */
+/* The normal distribution function P(x), and gelu's slope P(x) + x P'(x), where P' is the normal density
+ * exp(-x^2/2) / sqrt(2 pi). Computed from the tail, to avoid cancellation of small values. */
 #ifndef PW_NORMAL
 PW_FUNCTION PW_REAL pw_normal_cdf(PW_REAL x)
 {
@@ -80,14 +80,14 @@ PW_FUNCTION PW_REAL pw_gelu_slope(PW_REAL x)
 #define PW_GELU_SLOPE pw_gelu_slope
 #endif
 
-/* 2u, u = sqrt(2/pi) * (x + 0.044715 x^3); the logistic function of 2u is (1 + tanh(u)) / 2. */
+/* Returns 2u of gelu's tanh form, u = sqrt(2/pi) * (x + 0.044715 x^3): sigmoid(2u) is (1 + tanh(u)) / 2. */
 PW_FUNCTION PW_REAL pw_gelu_tanh_argument(PW_REAL x)
 {
     const PW_REAL cubic = PW_SET(0.044715) * (x * x);
     return PW_SET(1.59576912160573071176) * x * (PW_SET(1) + cubic);
 }
 
-/* s + x s (1 - s) (2u)', s the logistic function of 2u. With e = exp(-|2u|), which cannot overflow, s is
+/* dy times gelu's slope s + x s (1 - s) (2u)', s = sigmoid(2u). With e = exp(-|2u|), which cannot overflow, s is
  * 1/(1+e) or e/(1+e), and s (1 - s) is e/(1+e)^2, which avoids cancellation. */
 PW_FUNCTION PW_REAL pw_gelu_tanh_grad(PW_REAL dy, PW_REAL x)
 {
@@ -137,7 +137,7 @@ PW_FUNCTION PW_REAL pw_silu_grad(PW_REAL dy, PW_REAL x)
     return dy * (s * (PW_SET(1) + x * (PW_SET(1) - s)));
 }
 
-/* z: y if lt_pointwise_reads_y(), else x. */
+/* Gradient of a unary function. z: the function's value y if lt_pointwise_reads_y(), else its operand x. */
 PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
 {
     const double p = f.number[0];

@@ -16,7 +16,7 @@ LT_PURE uint64_t lt_random_index(const lt_random *r, int64_t i)
 /* Random words by element; four consecutive ones come from one call of Philox. Initialise with {.group =
  * -1}. */
 typedef struct lt_random_words {
-    int64_t group; /* index / 4 of the words in `word`; -1: none yet */
+    int64_t group; /* index / 4 of the words in `word`; -1: no words yet */
     uint32_t word[4];
 } lt_random_words;
 

@@ -38,7 +38,7 @@ typedef struct job {
     uint32_t *index;
 } job;
 
-/* Maps all NaNs to one value. */
+/* Returns the bits of |x|, an integer in the order of magnitudes; all NaNs become one value above infinity. */
 static inline uint32_t magnitude_key(float x)
 {
     uint32_t bits;
@@ -57,8 +57,8 @@ size_t lt_select_workspace(int64_t n)
     return (size_t)count_chunks(n) * (sizeof(chunk_count) + BINS * sizeof(uint32_t));
 }
 
-/* First pass, in which every element counts. Consecutive elements often fall into one bin; they use
- * different copies of it. */
+/* Fills the histogram of the highest digit, from all elements. Consecutive elements often fall into one bin,
+ * so they use different copies of it. */
 static void fill_first_histogram(const job *j, int64_t begin, int64_t end, uint32_t *histogram)
 {
     uint32_t copy[COPIES][BINS];
@@ -176,7 +176,7 @@ typedef struct ranked {
     uint32_t index;
 } ranked;
 
-/* NaN first, then by descending magnitude, then by ascending index. */
+/* Orders NaN first, then by descending magnitude, then by ascending index. */
 static int compare_magnitudes(const void *a, const void *b)
 {
     const ranked *x = a, *y = b;

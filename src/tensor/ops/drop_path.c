@@ -10,7 +10,7 @@
 
 typedef struct drop_path_config {
     double p;
-    /* Width 0: x's first dimension is samples; else `repeat` rows form a sample. */
+    /* Random stream. Width 0: x's first dimension is samples; else `repeat` rows form a sample. */
     lt_random random;
 } drop_path_config;
 

@@ -45,7 +45,7 @@ static lt_status forward(lt_node *node)
     return be->embedding(ctx, &ids, &w, &rows);
 }
 
-/* The kernel writes the master dtype, which a table that is not a parameter may not have. */
+/* The kernel writes the master dtype: the gradient of a table in another dtype is computed in scratch, then cast. */
 lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, const lt_view *rows)
 {
     void *ctx;

@@ -23,14 +23,14 @@ static bool is_before_norm(const lt_node *conv)
            && lt_node_is_recorded(conv);
 }
 
-/* A convolution without bias in inference, which no backward will visit. */
+/* True for a convolution without bias in inference, which no backward will visit. */
 static bool is_inference_conv(const lt_node *conv)
 {
     const lt_pass *pass = &conv->tape->pass;
     return !pass->record && !pass->batch_stats && !conv->in[LT_CONV_B];
 }
 
-/* A batch norm with a residual cannot be a producer. */
+/* True for a trainable batch norm with relu; not with a residual, as such a norm cannot be a producer. */
 static bool is_norm_with_relu(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -42,7 +42,7 @@ static bool is_deferrable_norm(const lt_node *norm)
     return is_norm_with_relu(norm) && norm->tape->pass.batch_stats && lt_node_is_recorded(norm);
 }
 
-/* A batch norm whose output, as a residual, is an addend before relu. */
+/* True for a batch norm without relu, whose output another norm may add as its residual. */
 static bool is_residual_norm(const lt_node *norm)
 {
     const lt_batchnorm2d_config *c = norm->config;
@@ -56,7 +56,7 @@ static bool accepts_any(const lt_node *norm)
     return true;
 }
 
-/* Backends have a convolution that reads pixels only for training in 16 bits. */
+/* True in training in 16 bits: only then do backends have a convolution that reads pixels. */
 static bool is_trained_in_16_bits(const lt_node *normalize)
 {
     const lt_pass *pass = &normalize->tape->pass;

@@ -94,7 +94,7 @@ static lt_status sum_over_ranks(const lt_node *node, const lt_view *x)
                              &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = *x});
 }
 
-/* Computes n and s^2. */
+/* Computes the normalised rows n = (x - mu) / s and the variances s^2. */
 static lt_status normalize_rows(lt_node *node, const lt_view *x, const lt_view *n,
                                 const lt_view *variance)
 {

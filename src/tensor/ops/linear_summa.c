@@ -235,7 +235,7 @@ static lt_status backward(lt_node *node)
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
     LT_TRY(backward_input(node, W, &dy, &dw));
-    if (!c->depth) /* each depth has seen other rows */
+    if (!c->depth) /* the ranks of depth had other rows of x */
         return LT_OK;
     return lt_collective_run(c->depth,
                              &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = dw});

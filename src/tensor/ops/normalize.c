@@ -1,4 +1,4 @@
-/* Normalises pixels. */
+/* Normalises u8 pixels by each channel's mean and deviation; the following convolution may do it instead. */
 
 #include "tensor/ops/fuse.h"
 #include "tensor/ops/ops.h"

@@ -75,7 +75,7 @@ lt_random lt_op_random_stream(const lt_tape *tape);
 /* Returns x in the memory format of image kernels: x itself, or a copy on the tape. NULL, and tensors
  * without 4 dimensions, are returned unchanged, for the operation to reject. */
 lt_tensor *lt_op_to_channels_last(lt_tape *tape, lt_tensor *x);
-/* A convolution's geometry: replaces zeros other than padding by 1; rejects negative values. */
+/* Defaults and checks of a convolution's geometry: replaces zeros except padding by 1; rejects negative values. */
 lt_conv2d_config lt_op_conv_defaults(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* Returns an input, broadcast to the output's shape. */
@@ -85,11 +85,11 @@ lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view);
  * strides allow, else a row-major copy in scratch memory. */
 lt_shape lt_op_rows_shape(lt_shape shape);
 lt_status lt_op_as_rows(lt_node *node, const lt_view *x, lt_view *rows);
-/* The same as a vector. */
+/* Returns a tensor as a vector: a view if strides allow, else a copy in scratch memory. */
 lt_status lt_op_as_vector(lt_node *node, const lt_view *x, lt_view *vector);
 /* Returns x contiguous and row-major: x itself, or a copy in scratch memory. */
 lt_status lt_op_as_contiguous(lt_node *node, const lt_view *x, lt_view *dense);
-/* An output as rows: returns the rows to write; lt_op_copy_output_rows() then copies them to y, if they are
+/* Returns an output as rows, to be written; lt_op_copy_output_rows() then copies them to y, if they are
  * scratch memory. */
 lt_status lt_op_output_rows(lt_node *node, const lt_view *y, lt_view *rows);
 lt_status lt_op_copy_output_rows(lt_node *node, const lt_view *rows, const lt_view *y);

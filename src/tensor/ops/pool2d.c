@@ -13,7 +13,7 @@ static int64_t output_size(int64_t size, int kernel, int stride, int pad)
     return steps < 0 ? 0 : steps / stride + 1;
 }
 
-/* Checks the config, whose zeros have been replaced. */
+/* Infers the output's shape and checks the config, whose zeros have been replaced by defaults. */
 static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_pool2d_config *c = node->config;
@@ -50,7 +50,7 @@ static lt_status max_infer_shape(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-/* Pools a batch norm's deferred output. */
+/* Max-pools the deferred output of a batch norm, which the kernel applies itself. */
 static lt_status max_pool_norm(lt_node *node, lt_node *norm, const lt_view *y, const lt_view *index)
 {
     void *ctx;

@@ -5,7 +5,7 @@
 
 #include "lather/ops/shape.h"
 
-/* Replaces one size of -1 by the remaining one. */
+/* Replaces a size of -1 by the one that gives `count` elements. */
 static lt_status infer_missing_dim(lt_shape *shape, int64_t count)
 {
     int64_t known = 1;

@@ -85,7 +85,7 @@ static lt_status check_labels(const lt_node *node, const lt_view *labels)
     return LT_OK;
 }
 
-/* most [M]: the largest logit of each row, over all ranks. */
+/* Finds the largest logit of each row over all ranks; most: [M]. */
 static lt_status find_row_max(const lt_node *node, const lt_view *x, const lt_view *most)
 {
     const lt_sharded_xent_config *c = node->config;
@@ -100,7 +100,7 @@ static lt_status find_row_max(const lt_node *node, const lt_view *x, const lt_vi
         c->row, &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE_MAX, .out = *most});
 }
 
-/* both [2,M]: sum of exp(x - most), and x - most at the label, over all ranks. */
+/* Computes over all ranks, for both [2,M]: sum of exp(x - most), and x - most at the label. */
 static lt_status compute_row_sums(lt_node *node, const lt_view *x, const lt_view *labels,
                                   const lt_view *most, const lt_view *both)
 {
@@ -121,7 +121,7 @@ static lt_status compute_row_sums(lt_node *node, const lt_view *x, const lt_view
                              &(lt_collective_call){.what = LT_COLLECTIVE_ALLREDUCE, .out = *both});
 }
 
-/* Computes the divisor of the loss; 1 if no label counts, as the sum is then 0. */
+/* Computes the number of rows in the mean loss, its divisor; 1 if no label counts, as the sum is then 0. */
 static lt_status count_mean_rows(const lt_node *node, const lt_view *labels, const lt_view *count)
 {
     const lt_sharded_xent_config *c = node->config;

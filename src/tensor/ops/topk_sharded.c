@@ -17,7 +17,7 @@ typedef struct rows {
     const lt_sharded_xent_config *to;
     lt_view x, labels;
     int64_t count, classes, first;
-    double *own; /* [count]: the label's logit */
+    double *own; /* [count]: logit of each row's label, from the rank that has it */
     double *
         /* [count]: number of logits that rank before it, or at least `to->classes` if the row counts as
          * wrong. */

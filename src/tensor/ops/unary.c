@@ -117,7 +117,7 @@ lt_tensor *lt_gelu(lt_tape *tape, lt_tensor *x, lt_gelu_kind kind)
     return run_unary(tape, &lt_op_gelu, (lt_pointwise){f, {0}}, x);
 }
 
-/* scale has a separate kernel. */
+/* Rules of lt_scale(), which has a separate kernel and is not in the table. */
 
 static lt_status infer_same_shape(const lt_node *node, lt_desc *out)
 {

@@ -43,19 +43,19 @@ bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *
 
 /* Counts while the reducer's state is loaded. */
 typedef struct lt_checkpoint_reducer {
-    int nodes;    /* terms of a sum in this run: nodes */
+    int nodes;    /* number of terms of a sum in this run, one per node */
     size_t taken; /* entries of the file that were read */
     size_t missing, regrouped;
     int stored; /* terms of the last sum that was redistributed */
 } lt_checkpoint_reducer;
-/* Counts the nodes; dp NULL: no reducer. */
+/* Zeroes the counts and counts the nodes of the reducer's sums; dp NULL: no reducer. */
 LT_MUST_CHECK lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *out,
                                                     lt_data_parallel *dp);
-/* Checks an entry of the reducer, or writes it. */
+/* Loads an entry of the gradient reducer's state; only checks it in the first pass. */
 LT_MUST_CHECK lt_status lt_checkpoint_load_reducer(lt_checkpoint_reducer *reducer,
                                                    const lt_reading *reading,
                                                    const lt_state_entry *entry);
-/* Logs which entries did not fit. */
+/* Logs how many entries of the reducer were dropped, missing, or redistributed over other nodes. */
 void lt_checkpoint_report_reducer(const lt_checkpoint_reducer *reducer, const lt_reading *reading);
 /* Returns true if an entry of optim.safetensors belongs to the reducer. */
 bool lt_checkpoint_is_of_reducer(const char *name);
@@ -76,7 +76,7 @@ LT_MUST_CHECK lt_status lt_checkpoint_read_state(const char *folder, lt_json **j
 /* Writes the state's members of state.json. Errors: LT_E_ARG (a task's name collides with another member). */
 LT_MUST_CHECK lt_status lt_checkpoint_put_fields(lt_json_writer *w,
                                                  const lt_checkpoint_state *state);
-/* Reads and checks them; *state must be zeroed. Errors: LT_E_FORMAT. */
+/* Reads and checks the state's members of state.json; *state must be zeroed. Errors: LT_E_FORMAT. */
 LT_MUST_CHECK lt_status lt_checkpoint_get_fields(const lt_json_value *root,
                                                  lt_checkpoint_state *state);
 /* Checks that each field is in its range. Errors: LT_E_FORMAT, naming the first one that is not, and its range. */
@@ -84,7 +84,7 @@ LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *sta
 LT_MUST_CHECK lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low,
                                                     int64_t high);
 
-/* Does lt_checkpoint_clean() in the folder of checkpoints. */
+/* Removes temporary folders and links that a killed save left in a folder of checkpoints. */
 void lt_checkpoint_clean_in(const char *checkpoints);
 /* Points `latest` (and `best`) to the state's step, and removes checkpoints of its run beyond the newest
  * policy->keep. */

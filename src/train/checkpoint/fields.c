@@ -31,7 +31,7 @@ typedef struct field {
     presence presence;
     given given;
     double low, high; /* range, within which later arithmetic cannot overflow */
-    size_t limit;     /* offset of the counter that it may not exceed; its own: high */
+    size_t limit;     /* offset of the counter that bounds this one; its own offset: high does */
 } field;
 
 /* Largest integer up to which a double counts exactly; its products with sizes of one machine fit 64 bits. */
@@ -95,7 +95,7 @@ enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_NAME + 8 };
 
 static const char plain_unit[] = "samples", first_unit[] = "images";
 
-/* Members that are not part of the state. */
+/* Keys of state.json that are not fields of the state. */
 static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
 
 static bool is_reserved_key(const char *key)

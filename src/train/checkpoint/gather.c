@@ -55,7 +55,7 @@ static lt_status list_holders(lt_gather *g, const lt_shard_spec *all, size_t ind
                                       name, (long long)elements, (long long)want);
 }
 
-/* Gathers the shards of all ranks; `all` has memory for them. */
+/* Gathers the shard specs of all ranks' parameters into `all`, [ranks, params]. */
 static lt_status gather_places(const lt_gather *g, lt_shard_spec *all)
 {
     const size_t count = g->params->count;
@@ -160,7 +160,7 @@ static lt_holder holder_of(const lt_gathered *t, size_t index)
     return t->holder ? t->holder[index] : (lt_holder){t->owner, lt_shard_spec_whole(t->shape)};
 }
 
-/* Returns this rank's piece. *shown: the same if it had to be dequantized; to be freed. */
+/* Returns this rank's shard or whole tensor. *shown: its dequantized copy, to be freed, if it is quantized. */
 static lt_status get_own_shard(const lt_gathered *t, const lt_tensor **piece, lt_tensor **shown)
 {
     if (t->quantized)
@@ -252,7 +252,7 @@ static lt_status read_all_shards(lt_gathered *t, void *whole)
     return LT_OK;
 }
 
-/* An lt_safetensors_source. */
+/* Callback of the safetensors writer: reads or receives all shards of a tensor, converting f64 to f32 if needed. */
 static lt_status read_item(void *context, void *host, size_t bytes)
 {
     lt_gathered *t = context;

@@ -32,7 +32,7 @@ typedef struct lt_gather {
     size_t count, capacity;
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
     lt_holder *holder;       /* holders of the shards of params, parameter by parameter */
-    size_t *first;           /* [params + 1] of holder */
+    size_t *first;           /* [params + 1]: index in holder of each parameter's first */
 } lt_gather;
 
 /* Finds which ranks hold which shards of params; collective if there are any. Close it whatever it returns.

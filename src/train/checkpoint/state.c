@@ -20,7 +20,7 @@
 
 enum { VERSION = 1, READ_BYTES = 1 << 20, TAIL = 22 }; /* TAIL: ,"crc32c":"01234567"}\n */
 
-/* Checksums of files. */
+/* --- Checksums of files --- */
 
 static lt_status checksum_file(const char *path, int64_t *bytes, uint32_t *crc)
 {
@@ -83,7 +83,7 @@ static lt_status check_file(const char *folder, const lt_json_value *v)
     return st;
 }
 
-/* Writing. */
+/* --- Writing state.json --- */
 
 static lt_status put_number(void *context, const char *name, int64_t *value)
 {
@@ -144,7 +144,7 @@ lt_status lt_checkpoint_write_state(const char *folder, const lt_checkpoint_cont
     return st;
 }
 
-/* Reading. */
+/* --- Reading state.json --- */
 
 static lt_status check_state_checksum(const char *path, const char *text, size_t bytes)
 {

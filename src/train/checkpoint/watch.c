@@ -1,11 +1,11 @@
 /* Evaluation while another process trains. The run folder belongs to that process; the files written here have
  * other names.
  *
- * 1. A checkpoint appears complete, by a rename. Its files are then hard-linked under a name of this process, so
- * that
- *     they remain readable even if the run removes the checkpoint.
- * 2. A checkpoint counts as evaluated if a record exists, of the run or of an evaluation: a restart continues from
- * there.
+ * 1. A checkpoint appears complete, by a rename. Its files are then hard-linked into the folder
+ *    checkpoints/evaluated, so that they remain readable even if the run removes the checkpoint.
+ * 2. A checkpoint counts as evaluated if its evaluation is recorded, by the run (metrics.jsonl) or by this process
+ *    (the records of evaluations): a restart continues with the others.
+ *
  * 3. A run has ended when no process holds its lock and its weights are not older than its newest checkpoint. */
 
 #include "watch.h"
@@ -209,7 +209,7 @@ static void link_checkpoint(const lt_watch *w, int64_t step, char path[LT_WATCH_
     snprintf(path, LT_WATCH_PATH, "%s/checkpoints/step-%" PRId64, w->folder, step);
 }
 
-/* Links and verifies a checkpoint; sets path to "" if it cannot be evaluated. */
+/* Links and verifies a checkpoint; sets out->path to "" if it was removed or is damaged. */
 static lt_status link_and_verify_checkpoint(lt_watch *w, const identity *id, lt_watched *out)
 {
     lt_checkpoint_state state;

@@ -27,7 +27,7 @@ typedef struct classifier {
 } classifier;
 
 /* classifier.c */
-/* Returns the context of a start. */
+/* Returns the trainer's context, a classifier, with its field t set. */
 classifier *lt_classifier_of(lt_trainer *t);
 /* Computes logits from images on the tape. */
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images);
@@ -70,7 +70,7 @@ lt_status lt_classifier_save_logits(classifier *s, const char *path);
 /* class_report.c: lt_classifier_open_details() starts collecting the data of --eval-json; lt_classifier_save_details()
  * writes it to one or two files; either path may be NULL. Collective. */
 lt_status lt_classifier_open_details(classifier *s);
-/* The task's collect; details: s->details. */
+/* Adds a batch's predictions to the data of --eval-json; the task's `collect`, with details = s->details. */
 lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch *batch,
                                     lt_tensor *logits);
 lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path,

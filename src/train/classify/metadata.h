@@ -30,12 +30,12 @@ typedef struct metadata {
 
 /* Reads the metadata of a file. Errors: as lt_safetensors_open(). */
 lt_status lt_metadata_read(metadata *out, const char *path);
-/* Returns false, without changing text, if the class has no name. */
+/* Copies the unescaped name of a class to text; returns false, without changing text, if it has none. */
 bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t size);
 int lt_metadata_class_count(const metadata *n);
-/* Splits the names; free *name and *text, which it points into, even after a failure. */
+/* Splits the class names into unescaped strings; free *name and *text, which it points into, even after a failure. */
 lt_status lt_metadata_split(const metadata *n, char **text, const char ***name);
-/* Replaces the names by unescaped ones, one per line. */
+/* Replaces the class names by those in `lines`: unescaped, one per line. */
 lt_status lt_metadata_set_names(metadata *n, const char *lines);
 void lt_metadata_clear(metadata *n);
 /* Returns the names of the data's classes in the format of metadata.names; free with free(). NULL if they have no

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FIVE = 5 }; /* with up to this many classes top-5 is always 100 % */
+enum { FIVE = 5 }; /* k of top-5; with up to this many classes it is always 100 % */
 
 #define OF classifier_options
 /* clang-format off */

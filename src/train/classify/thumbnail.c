@@ -1,4 +1,4 @@
-/* A thumbnail for a page: a BMP file in a data URI. BMP, as it needs no compressor; at most 12 kB. */
+/* Thumbnails for the report page: a BMP file in a data URI. BMP needs no compressor; at most 12 kB. */
 
 #include "train/classify/thumbnail.h"
 
@@ -23,7 +23,7 @@ static uint8_t average_cell(const uint8_t *plane, int side, int step, int y, int
     return (uint8_t)(sum / (step * step));
 }
 
-/* Windows' BITMAPINFOHEADER, 24 bits a pixel: rows from the bottom up, blue first, padded to four bytes. */
+/* Encodes pixels, reduced in size, as a BMP file of 24 bits a pixel: rows from the bottom up, blue first, padded. */
 static uint8_t *write_bmp(const uint8_t *pixels, int channels, int side, size_t *bytes)
 {
     enum { INFO = 40, BITS = 24, ALIGN = 4 };

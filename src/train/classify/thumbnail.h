@@ -1,4 +1,4 @@
-/* A thumbnail for a page. */
+/* Thumbnails of images for the report page, as data URIs. */
 #ifndef LT_CLASSIFY_THUMBNAIL_H
 #define LT_CLASSIFY_THUMBNAIL_H
 

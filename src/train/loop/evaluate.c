@@ -16,7 +16,7 @@
 typedef struct sums {
     lt_tensor *counts; /* i64 counts of the task; NULL if it has none */
     double loss, samples;
-    int64_t terms; /* value of count lt_task_ops.terms so far */
+    int64_t terms; /* sum so far of the count that lt_task_ops.terms selects; weighs the losses */
     bool stopped;
 } sums;
 

@@ -22,7 +22,7 @@ typedef struct lt_train_input {
 
 void lt_train_input_close(lt_train_input *input);
 
-/* Returns the next micro-batch; a lt_train_step_config.next for an lt_train_input. */
+/* Returns the next micro-batch of an lt_train_input; for use as lt_train_step_config.next. */
 lt_status lt_train_input_next(void *input, lt_batch *batch);
 /* Advances to the next epoch. The loader has prepared its first batches already, which a seek would drop. */
 lt_status lt_train_input_next_epoch(lt_train_input *input, int64_t epoch, int64_t batch);

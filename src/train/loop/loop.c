@@ -22,7 +22,7 @@ typedef struct update {
     int queued;
     lt_metric value[LOOP_VALUES];
     int values;
-    bool met; /* an outer step followed it */
+    bool met; /* an outer step of --local-steps followed this step */
     double outer_seconds, outer_bytes;
 } update;
 

@@ -8,7 +8,7 @@
 
 /* Parses --tensor-parallel into a mesh of one replica: T is 1 x T, QxQ and QxQxD are grids. Errors: LT_E_ARG. */
 lt_status lt_mesh_flag_parse(const ranks_options *options, lt_mesh_config *out);
-/* Returns true if it shards models. */
+/* Returns true if --tensor-parallel is given and other than 1, so that ranks share a replica of the model. */
 bool lt_mesh_flag_is_on(const ranks_options *options);
 /* Checks for flags that contradict --tensor-parallel or need it. Errors: LT_E_ARG, naming both. */
 lt_status lt_mesh_flag_check(const ranks_options *options, const lt_options *flags);
@@ -25,7 +25,7 @@ typedef struct lt_mesh_traffic {
     double data_parallel;
     double sharded_params; /* 3(n-1)/n 12h^2: the same with sharded parameters */
 } lt_mesh_traffic;
-/* Fills *out. rows: of a replica's micro-batch; passes: micro-batches per update. Errors: those of
+/* Computes a mesh's traffic. rows: of a replica's micro-batch; passes: micro-batches per update. Errors: those of
  * lt_mesh_cost_layer(). */
 lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
                           lt_mesh_traffic *out);

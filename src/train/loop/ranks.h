@@ -43,7 +43,7 @@ lt_option_table lt_ranks_options(ranks_options *o);
 /* Parses --balance. Errors: LT_E_ARG. */
 lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind,
                                  lt_balance_polynomial *p);
-bool lt_ranks_has_balance(const ranks_options *o); /* other than the default */
+bool lt_ranks_has_balance(const ranks_options *o); /* --balance differs from its default, "cost" */
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */

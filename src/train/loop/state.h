@@ -21,7 +21,7 @@ typedef struct lt_train_state {
     lt_checkpoint_tensor *extra; /* tensors of the EMA and of averaged weights */
     size_t extras;
     char folder[1024];                 /* checkpoint to resume; "" if none */
-    lt_checkpoint_state found;         /* its state, as stored */
+    lt_checkpoint_state found;         /* state of the checkpoint in `folder`, as stored */
     char processor[LT_PROCESSOR_TEXT]; /* differences of the processor: lt_processor_compare() */
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data is not that of `found` */
@@ -54,7 +54,7 @@ void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_cont
 
 /* Stores the count and fingerprint of the training data, for checkpoints. */
 void lt_train_state_set_data(lt_train_state *state, const lt_dataset *train);
-/* Compares the data with found's. Data that changed within an epoch is an error; with may_continue, found becomes
+/* Compares the data with the checkpoint's. Data that changed within an epoch is an error; may_continue: found becomes
  * the beginning of that epoch. Call before lt_train_state_check(). Errors: LT_E_ARG, naming both. */
 lt_status lt_train_state_check_data(lt_train_state *state, bool may_continue);
 /* Checks that this run can resume from found. Errors: LT_E_ARG, LT_E_FORMAT (numbers in state.json contradict each

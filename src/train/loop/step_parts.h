@@ -38,23 +38,23 @@ struct lt_train_step {
     lt_readback *numbers[2];   /* losses and counts of alternate steps */
     lt_tensor *sums;           /* f64 [STEP_SUMS], being summed over ranks */
     lt_request *summing;
-    lt_tensor *number[TERMS]; /* NULL: all micro-batches have equal weights */
+    lt_tensor *number[TERMS]; /* scalars TERMS_...; NULL: all micro-batches have equal weights */
     lt_request *averaging;    /* collective on TERMS_MEAN, between begin and end */
     double labels;            /* labels in a micro-batch */
     double row_labels;        /* labels in a sample */
-    int64_t computed;         /* micro-batches of this step */
+    int64_t computed;         /* micro-batches of this step computed so far */
     int64_t left;             /* micro-batches whose data next() has not returned yet */
     double finished;          /* time at which the last step's results arrived */
     uint64_t bytes;           /* bytes that the communicator had sent before this step */
-    uint64_t parallel;        /* bytes that passes had sent within the replica */
-    uint64_t between;         /* gradient bytes sent to other nodes before it */
+    uint64_t parallel;        /* bytes that passes had sent within the replica before this step */
+    uint64_t between;         /* gradient bytes sent to other nodes before this step */
     uint64_t eager_bytes;     /* bytes sent in the last step that was not replayed */
-    uint64_t eager_between;   /* gradient bytes among them to other nodes */
-    int64_t replays;          /* replays before this step */
+    uint64_t eager_between;   /* gradient bytes among eager_bytes sent to other nodes */
+    int64_t replays;          /* graph replays before this step */
     lt_tensor *norms;         /* f64 norms of a part's gradient; NULL: not measured */
     bool owns_norms;          /* norms are of the first micro-batch; else they are dp's */
     double loss_scale;        /* loss scale of the step to finish next; 0: not read yet */
-    double exposed;           /* seconds waited for sharded parameters before it */
+    double exposed;           /* seconds waited for sharded parameters before this step */
     int64_t profiled;         /* step captured by the device's profiler; 0: none */
 };
 
@@ -72,7 +72,7 @@ typedef struct capture_plan {
     bool sums_last;             /* sums over ranks are sent after the optimizer, not before it */
 } capture_plan;
 
-/* Decides for the step that the optimizer is prepared for (capture.c). */
+/* Decides which optimizer phases share backward's graph in the step that the optimizer is prepared for. */
 capture_plan lt_step_plan_capture(const lt_train_step *step);
 /* Runs forward and backward of a micro-batch; after the last one, the planned phases of the optimizer, too. */
 lt_status lt_step_run_micro_batch(lt_train_step *step, const lt_batch *batch, int64_t micro,

@@ -16,7 +16,7 @@ LT_MUST_CHECK lt_status lt_stragglers_check(const lt_straggler_config *config, i
 LT_MUST_CHECK lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *config,
                                           lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum);
 void lt_stragglers_free(lt_stragglers **stragglers);
-/* Sets the fields of lt_data_parallel_new()'s config. */
+/* Sets `needed` and `micro_batches` of the config for lt_data_parallel_new(). */
 void lt_stragglers_configure(const lt_straggler_config *config, int ranks, int64_t grad_accum,
                              lt_data_parallel_config *out);
 

@@ -79,7 +79,7 @@ static lt_status begin_mean(lt_train_step *step)
                  : LT_OK;
 }
 
-/* Ends the mean, times factor. */
+/* Ends the mean over ranks and sets TERMS_SCALE, the gradients' divisor: mean times factor times loss scale. */
 static lt_status end_mean(lt_train_step *step, double factor)
 {
     lt_tensor *const *n = step->number;

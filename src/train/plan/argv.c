@@ -60,7 +60,7 @@ lt_status lt_plan_training_argv(plan_argv *out, int argc, char *const *argv, con
                                 const lt_options *options)
 {
     bool skip;
-    size_t rest = 0; /* index of the next positional argument: a run of --from */
+    size_t rest = 0; /* index of the next positional argument: a run folder as for --from */
     for (int i = 1; i < argc; i++) {
         const char *run = lt_options_rest(options, rest);
         const bool is_run = run && !strcmp(argv[i], run);
@@ -129,7 +129,7 @@ lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char
     LT_TRY(lt_plan_argv_add(out, "%s", program));
     LT_TRY(lt_plan_candidate_argv(p, c->choice, out));
     if (p->trainer->line.args.ranks.ranks_per_node
-        > u->ranks) /* the run uses a part of one machine */
+        > u->ranks) /* fewer ranks than the flag has per machine */
         LT_TRY(lt_plan_argv_add(out, "--ranks-per-node=%d", u->ranks));
     return LT_OK;
 }

@@ -20,16 +20,16 @@ typedef struct progress {
     char metric[32];     /* goal, as named in records of epochs: "val_loss"; "": none */
     plan_goal goal;
     double seconds;     /* training time so far */
-    lt_power_fit power; /* through the epochs so far */
-    lt_loss_model loss; /* Hemingway's model of the plan's runs, valid if */
-    double ranks;       /* this run's ranks are not 0 */
-    double above;       /* sum over epochs of log10(measured / predicted), both above the floor */
-    double epochs;      /* in that sum */
+    lt_power_fit power; /* power law fitted to the losses of the epochs so far */
+    lt_loss_model loss; /* Hemingway's model, fitted to the plan's runs; valid if ranks > 0 */
+    double ranks;       /* number of ranks of this run; 0: no model of the loss */
+    double above;       /* sum of epochs' log10 of (measured - floor) / (predicted loss - floor) */
+    double epochs;      /* number of epochs in the sum `above` */
 } progress;
 
 /* --- Resuming --- */
 
-/* config.yaml of the run that --resume continues; "": none. */
+/* Finds config.yaml of the run that --resume continues; path becomes "" if absent. */
 static void find_config(const output_options *o, char *path, size_t size)
 {
     snprintf(path, size, "%s/config.yaml", o->output ? o->output : "");
@@ -37,7 +37,7 @@ static void find_config(const output_options *o, char *path, size_t size)
         *path = 0;
 }
 
-/* Adds the training flags, and those of --vary as the run has them. */
+/* Adds the training flags, and the flags of --vary with the values in the resumed run's config.yaml. */
 static lt_status add_flags_of_run(const plan *p, const char *config, plan_argv *out)
 {
     command_line then = {0};
@@ -72,7 +72,7 @@ static lt_status resume_without_planning(plan *p, int argc, char *const *argv, c
 
 /* --- A new run --- */
 
-/* Each rank plans independently, so that all must read the same profile. */
+/* Rejects several ranks without an existing profile: each rank plans independently, so all must read the same one. */
 static lt_status check_ranks_can_plan(const plan *p)
 {
     const char *profile = p->options.step_profile;
@@ -84,7 +84,7 @@ static lt_status check_ranks_can_plan(const plan *p)
     return LT_OK;
 }
 
-/* Errors: LT_E_ARG: neither runs nor pilots. */
+/* Checks that there is something to fit models to. Errors: LT_E_ARG: neither runs of --from nor --pilots. */
 static lt_status check_measured(const plan *p)
 {
     const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->line.options);
@@ -93,7 +93,7 @@ static lt_status check_measured(const plan *p)
     return lt_fail(LT_E_ARG, "--plan auto: no measurements: add runs by --from, or --pilots auto");
 }
 
-/* Errors: LT_E_ARG: the best candidate has other ranks than this run. */
+/* Errors: LT_E_ARG: the best candidate has another number of ranks than this run. */
 static lt_status check_ranks_of_best(const plan *p)
 {
     int rank, ranks;
@@ -166,7 +166,7 @@ static lt_status plan_or_resume(plan *p, int argc, char *const *argv, plan_argv 
 
 /* --- While it runs --- */
 
-/* Adds an epoch; loss: its metric, as a value that falls to 0. */
+/* Adds an epoch's loss to both models; loss: its metric, mapped to a value that falls to 0. */
 static void add_epoch(progress *p, double step, double loss)
 {
     lt_plan_power_add(&p->power, step, loss);
@@ -190,7 +190,7 @@ static double predict_steps_from_epochs(const progress *p)
     return lt_plan_power_steps(&p->power, goal);
 }
 
-/* Returns the steps to the goal: by the epochs so far, else as planned; at most the length of the run. */
+/* Returns the steps to the goal: predicted by the epochs so far, else as planned; at most the length of the run. */
 static double refine_steps(progress *p, const lt_trainer_epoch *e)
 {
     const double total = (double)e->total_steps;

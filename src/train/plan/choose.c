@@ -57,8 +57,8 @@ static lt_status cost_of(const plan *p, const plan_config *config, lt_plan_cost 
     return lt_plan_predict(out, &profile, &machine, &config->setup);
 }
 
-/* Predicts a step by Ernest's model of runs, if the profile lacks the optimizer. Memory is unknown then, and so are the
- * samples that an update loses to a deadline. */
+/* Predicts a step by Ernest's model of runs, if the profile lacks the optimizer; else false. Memory is unknown then,
+ * and so are the samples that an update loses to a deadline. */
 static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_cost *out)
 {
     if (lt_plan_find_optimizer(&p->profile, config) || config->setup.deadline > 0)
@@ -78,8 +78,8 @@ static bool has_verdict(const lt_plan_setup *u)
     return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
 }
 
-/* Compares bytes only: over equal links, whatever moves more bytes is slower. Publications on grids compare grids with
- * each other only. */
+/* Compares a tensor-parallel mesh with data parallelism by bytes only: over equal links, what moves more bytes is
+ * slower. Publications on such meshes only compare them with each other. */
 lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
                                double hidden)
 {
@@ -204,7 +204,7 @@ static void estimate_candidate(const plan *p, plan_candidate *c)
 static void check_candidate(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
-    const double beyond = /* while pilots race, a step may be measured yet */
+    const double beyond = /* while pilots may follow, one may still measure this step */
         fmax(p->pilots.racing ? 1 : c->step.beyond, c->steps.beyond);
     *c->why = 0;
     if (!c->cost.fits)
@@ -237,7 +237,7 @@ static lt_status check_batch(const plan *p, const plan_config *config)
                    (long long)config->batch);
 }
 
-/* As training counts: incomplete updates are dropped, and less data than one update is an error. */
+/* Counts the updates of an epoch as training does: drops an incomplete one; fails if the data is less than one. */
 static lt_status count_epoch(const plan *p, plan_config *config, const command_line *line)
 {
     const lt_plan_setup *u = &config->setup;
@@ -283,7 +283,7 @@ bool lt_plan_next_choice(const plan_request *r, int *choice)
     return false;
 }
 
-/* Two choices of flags may give one config: --allreduce auto is two-level on several machines. */
+/* Returns true if an earlier candidate has the same config: --allreduce auto and two-level may be the same. */
 static bool is_duplicate(const plan_table *t, const plan_candidate *c)
 {
     const plan_config *a = &c->config;
@@ -332,8 +332,8 @@ double lt_plan_objective(const plan *p, const plan_candidate *c)
     return p->request.goal.deadline > 0 ? seconds * c->config.setup.ranks : seconds;
 }
 
-/* Accepted ones first, then known seconds; of unknown ones the lossless, as epochs of lossy candidates are worth
- * less. */
+/* Sorts accepted candidates first, then those with known seconds; of the others the lossless first, as an epoch of a
+ * lossy candidate is worth less. */
 static int compare_candidates(const void *x, const void *y, void *p)
 {
     const plan_candidate *a = x, *b = y;
@@ -364,7 +364,7 @@ int lt_plan_format_rejection(const plan_table *t, size_t i, char *text, size_t s
                     t->item[i].why);
 }
 
-/* Names each reason once, with its count; reasons that do not fit into the message are counted. */
+/* Fails, naming each reason for a rejection once, with its count; reasons that do not fit in are only counted. */
 static lt_status none_left(const plan_table *t)
 {
     enum { MOST = 900 }; /* bytes; a message has 1,024 */
@@ -384,7 +384,7 @@ static lt_status none_left(const plan_table *t)
                    more ? reason : "");
 }
 
-/* Without pilots, runs limit the ranks. */
+/* Without pilots or --extrapolate, rejects more than twice the ranks of the runs of --from. */
 static lt_status check_range(const plan *p)
 {
     const int most = p->request.ranks[p->request.rank_counts - 1];
@@ -427,7 +427,7 @@ static void estimate_all(plan *p)
             t->least_batch = (double)t->item[i].config.batch;
             t->least_steps = lt_plan_flag_steps(&t->item[i].config);
         }
-    for (int lossless = 1; lossless >= 0; lossless--) /* lossy steps are derived from lossless */
+    for (int lossless = 1; lossless >= 0; lossless--) /* lossy estimates need the lossless ones */
         for (size_t i = 0; i < t->count; i++)
             if (t->item[i].is_possible && t->item[i].config.is_lossless == lossless) {
                 estimate_candidate(p, &t->item[i]);

@@ -26,7 +26,7 @@ static bool is_word_in_list(const char *list, const char *word)
     return false;
 }
 
-/* Flags of data and model, except paths, speed and limits. */
+/* Returns true for flags of data and model, except those of speed and limits. */
 static bool determines_samples(const lt_option *o)
 {
     return is_word_in_list(" Data Model ", o->group)
@@ -36,7 +36,7 @@ static bool determines_samples(const lt_option *o)
                o->name);
 }
 
-/* Flags that change how the loss falls with steps, except ranks, batch and learning rate, which users scale together.
+/* True for flags that change how loss falls with steps, except ranks, batch and learning rate, which scale together.
  * Gradients sent in 16 bits are taken to be as good as in 32. */
 static bool affects_convergence(const lt_option *o)
 {
@@ -76,7 +76,7 @@ static uint64_t hash_options(const lt_options *options, bool (*is)(const lt_opti
     return sum;
 }
 
-/* Different paths of one folder are the same data. */
+/* Compares two values of the flag `name`; of --data, different paths of one folder are equal. */
 static bool is_same_text(const char *name, const char *a, const char *b)
 {
     char first[PATH_MAX], second[PATH_MAX];

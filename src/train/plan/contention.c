@@ -21,7 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In memory of all processes, which sleep on `round`. */
+/* Barrier in memory that all processes share; they sleep on the futex `round`. */
 struct plan_barrier {
     uint32_t ranks;
     _Atomic uint32_t is_on, arrived, round;
@@ -45,7 +45,7 @@ void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
         release_barrier(w->barrier);
 }
 
-/* A process that has ended would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
+/* Fails if a worker has ended, as it would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
 static lt_status check_others(const plan_workers *w)
 {
     siginfo_t ended = {0};
@@ -75,7 +75,7 @@ lt_status lt_plan_workers_wait(const plan_workers *w)
 
 /* --- Processes --- */
 
-/* In a child, which ends with its parent. */
+/* Trains in a forked child, which is killed when its parent ends. */
 static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready,
                                  plan_worker_body *body)
 {
@@ -88,7 +88,7 @@ static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready
     _exit(1);
 }
 
-/* Forks and waits until the child is warm. */
+/* Forks a worker and waits until it has taken its warm-up steps. */
 static lt_status start_worker(const plan *p, plan_workers *w, plan_worker_body *body)
 {
     int ends[2];

@@ -25,7 +25,7 @@ void lt_plan_power_add(lt_power_fit *f, double step, double loss)
     f->xy += x * y;
 }
 
-/* log(loss) = level + slope log(step); false: too few points, or the loss does not fall. */
+/* Fits log(loss) = level + slope log(step); false: too few points, or the loss does not fall. */
 static bool fit_line(const lt_power_fit *f, double *slope, double *level)
 {
     enum { LEAST = 3 };
@@ -61,7 +61,7 @@ const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_confi
     return NULL;
 }
 
-/* Steps of the shortest pilot: only that many are read of any. */
+/* Returns the steps of the shortest pilot of a class: only that many are read of the others. */
 static double common_steps(const plan_runs *runs)
 {
     double least = HUGE_VAL;
@@ -72,7 +72,7 @@ static double common_steps(const plan_runs *runs)
     return least;
 }
 
-/* Fits the second half of the first `last` steps. */
+/* Fits a power law to a pilot's losses in the second half of its first `last` steps. */
 static lt_power_fit fit_pilot(const plan_run *run, double last)
 {
     lt_power_fit f = {0};

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CURVE = 60 }; /* segments */
+enum { CURVE = 60 }; /* line segments of a fitted curve */
 
-/* Puts null in place of 0 or less. */
+/* Writes a number; null in place of 0 or less. */
 static void put_positive(lt_json_writer *w, const char *key, double value)
 {
     lt_json_put_number(w, key, value > 0 ? value : (double)NAN);
@@ -130,7 +130,7 @@ static void put_curve(lt_json_writer *w, const plan *p, const plan_config *confi
     lt_json_end(w);
 }
 
-/* One curve for each convergence class of the candidates. */
+/* Writes steps over batch size, one curve for each convergence class of the candidates. */
 static void put_curves(lt_json_writer *w, const plan *p)
 {
     const plan_candidate *item = p->table.item;
@@ -181,7 +181,7 @@ static void put_estimate(lt_json_writer *w, const char *key, const plan_estimate
     lt_json_end(w);
 }
 
-/* The system model's parts; nulls for an optimizer that the profile lacks. */
+/* Writes the parts of a step by the system model; nulls for an optimizer that the profile lacks. */
 static void put_cost(lt_json_writer *w, const plan_candidate *of)
 {
     const lt_plan_cost *c = &of->cost;
@@ -196,7 +196,7 @@ static void put_cost(lt_json_writer *w, const plan_candidate *of)
     lt_json_end(w);
 }
 
-/* The candidate's flags of --vary, and its ranks per machine where they are fewer than the flag's: the last words. */
+/* Writes the last words of its command line: flags of --vary, and --ranks-per-node if fewer than the flag's. */
 static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
 {
     plan_argv all = {0};

@@ -45,7 +45,7 @@ const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c)
     return found;
 }
 
-/* Compression and local steps only affect communication between machines. */
+/* Returns true if a lossy config is lossless here: compression and local steps only affect links between machines. */
 static bool is_on_one_machine(const lt_plan_setup *u)
 {
     return u->ranks <= u->ranks_per_node && !u->backup_workers && !(u->deadline > 0);
@@ -62,7 +62,7 @@ bool lt_plan_is_lossy_candidate(const plan *p, const plan_candidate *c)
     return needs_pilot(p, c) && lt_plan_find_lossless(p, &c->config);
 }
 
-/* lossless: NULL: the length of the run is unknown. */
+/* True if the run is too long for a pilot's estimate; false if lossless is NULL, as its length is unknown then. */
 static bool is_too_long(const plan *p, const plan_candidate *lossless)
 {
     return lossless && !p->options.extrapolate
@@ -121,8 +121,8 @@ static bool fit_slowdown(const plan_runs *runs, const plan_config *c, double *po
     return xx > 0;
 }
 
-/* Slowdowns grow with the length of a run: local steps had 1.03 in 200 steps and 1.75 in 4,000 (docs/results/plan.md).
- * So a run extrapolates by the factor that it is longer than its pilot. */
+/* Slowdowns grow with the run's length: with local steps 1.03 in 200 steps, 1.75 in 4,000 (docs/results/plan.md).
+ * So a run that is N times longer than its pilot counts as an extrapolation by N. */
 bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out)
 {
     double power = 0, own = 1, steps = 0;

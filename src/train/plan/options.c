@@ -209,7 +209,7 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us, gbit, gather = 0;
-    if (!link || link->type == LT_JSON_NULL) /* measured on one machine */
+    if (!link || link->type == LT_JSON_NULL) /* the file was measured on one machine */
         return LT_OK;
     LT_TRY(lt_json_number(link, "latency_us", &us));
     LT_TRY(lt_json_number(link, "gbit", &gbit));
@@ -224,7 +224,7 @@ static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_li
                          us, gbit, gather);
 }
 
-/* Reads the CPU time of messages, if the file has it. */
+/* Reads the CPU time of messages, in microseconds, if the link has it. */
 static lt_status read_core_seconds(const lt_json_value *root, const char *name, const char *key,
                                    double *seconds)
 {
@@ -286,7 +286,7 @@ static lt_status read_machine(plan_request *r)
 
 /* --- Axes --- */
 
-/* Flags with a cost model. */
+/* Training flags that --vary accepts: those with a cost model. */
 static const char axes[] =
     "batch-size, grad-accum, optim, precondition-frequency, max-preconditioner-dim, allreduce, "
     "compress, local-steps, shard-optimizer, shard-gradients, grad-comm-dtype, tensor-parallel, "
@@ -338,7 +338,7 @@ static lt_status read_axes(plan_request *r)
     return LT_OK;
 }
 
-/* Parses "5%" or "5". */
+/* Parses --pilot-budget: "5%" or "5". */
 static lt_status read_budget(plan_request *r)
 {
     const plan_options *o = r->options;

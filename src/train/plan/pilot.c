@@ -29,7 +29,7 @@ static double step_uncertainty(const plan_estimate *step)
     return step->basis == PLAN_MEASURED && measured > factor[0] ? measured : factor[step->basis];
 }
 
-/* Lower bound of the steps: for a lossy candidate the steps of its lossless counterpart; in the best candidate's class
+/* Lower bound of the steps to the goal: of a lossy candidate those of its lossless counterpart; in the best's class
  * as many samples as that one needs, as a pilot would measure the noise scale. NaN: unknown. */
 static double least_steps(const plan *p, const plan_candidate *c)
 {
@@ -45,7 +45,7 @@ static double least_steps(const plan *p, const plan_candidate *c)
                : (double)NAN;
 }
 
-/* Returns true if both have seconds of a run, or both seconds of an epoch that is worth the same. */
+/* True if candidate and best both have seconds of a run, or both only seconds of an epoch that is worth the same. */
 static bool is_comparable(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
@@ -80,7 +80,7 @@ double lt_plan_run_cost(const plan_candidate *c)
     return lt_plan_step_cost(c) * steps;
 }
 
-/* A share of the cheapest run that may yet be chosen. */
+/* Returns --pilot-budget of the rank-seconds of the cheapest run that may yet be chosen. */
 double lt_plan_budget(const plan *p)
 {
     const plan_table *t = &p->table;
@@ -98,7 +98,7 @@ double lt_plan_budget_left(const plan *p)
     return lt_plan_budget(p) - p->pilots.spent - p->profile.paid;
 }
 
-/* As the pilot with the nearest number of ranks took; more ranks start on the same cores. */
+/* Returns startup seconds of the pilot with the nearest number of ranks, scaled up for more ranks on its cores. */
 double lt_plan_start_seconds(const plan *p, int ranks)
 {
     double found = 1 /* before the first pilot */, nearest = HUGE_VAL;
@@ -114,7 +114,7 @@ double lt_plan_start_seconds(const plan *p, int ranks)
     return found;
 }
 
-/* Steps that are timed: half a second of them, or an eighth of the remaining budget; in whole periods. */
+/* Returns a pilot's steps: warm-up and whole periods, for half a second or an eighth of the remaining budget. */
 static int64_t choose_timed_steps(const plan *p, const plan_candidate *c)
 {
     const double least = 10, most = 200;
@@ -166,7 +166,7 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
     const ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
     program[bytes > 0 ? bytes : 0] = 0;
     for (size_t i = 0; u->ranks > 1 && i < sizeof mpi / sizeof *mpi;
-         i++) /* oversubscribes, as root too */
+         i++) /* mpirun: allow root, and more ranks than cores */
         LT_TRY(lt_plan_argv_add(w, "%s", mpi[i]));
     LT_TRY(lt_plan_launch_argv(p, c, bytes > 0 ? program : p->path, w));
     drop_resume(w);
@@ -208,7 +208,7 @@ static int wait_for(pid_t pid, double seconds, bool *late)
     *late = false;
     while ((ended = waitpid(pid, &status, WNOHANG)) != pid) {
         if (ended < 0 && errno != EINTR)
-            return -1; /* another thread reaped it */
+            return -1; /* another thread has waited for it */
         const double now = lt_clock_seconds() - begin;
         if (now > seconds && !*late)
             kill(pid, SIGTERM);
@@ -247,7 +247,7 @@ static void run_argv(const plan *p, char *const *argv, plan_pilot *q)
         unlink(log);
 }
 
-/* Adds its run folder to the runs. */
+/* Adds the pilot's run folder to the runs; sets q->why if it has no usable step. */
 static lt_status read_pilot(plan *p, plan_pilot *q)
 {
     const lt_status st = lt_plan_read_pilot(&p->runs, q->folder, p, q->of_loss);

@@ -21,10 +21,10 @@
 
 /* --- Convergence classes --- */
 
-/* Steps at the least: for logistic regression 226 chose the wrong class; 400 predicted 0.45 of SGD's steps for Shampoo,
+/* Fewest pilot steps. For logistic regression 226 chose the wrong class; 400 predicted 0.45 of SGD's for Shampoo,
  * and 800 0.38; it needed a tenth (docs/results/plan.md). */
 enum { CLASSES = 16, CLASS_STEPS = 400 };
-/* Divisors of the budget, profile included: usually spent, and at most. The run may prove several times shorter (7 in
+/* Class pilots, with the profile, spend 1/16 of the budget, at most 1/4: a run may prove several times shorter (7 in
  * one case). */
 enum { USUAL_SHARE = 16, LARGEST_SHARE = 4 };
 
@@ -37,7 +37,7 @@ static int choice_index(const plan *p, const plan_candidate *c)
     return at;
 }
 
-/* The candidate with the flags' own class, or the first combination of --vary. */
+/* Returns the candidate of the class that the flags without --vary have, else the first combination of --vary. */
 static const plan_candidate *find_class_of_flags(const plan *p, plan_candidate *const *of,
                                                  int count)
 {
@@ -85,7 +85,7 @@ static int drop_tried(const plan *p, plan_candidate **of, int count)
     return left;
 }
 
-/* Steps of each pilot that spend the rest of a share of the budget. */
+/* Returns how many steps of one pilot per class spend what is left of 1/share of the budget. */
 static double affordable_steps(const plan *p, plan_candidate *const *of, int count, int share)
 {
     double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;
@@ -97,7 +97,7 @@ static double affordable_steps(const plan *p, plan_candidate *const *of, int cou
     return floor(budget / step);
 }
 
-/* 0: even CLASS_STEPS cost more than the largest share. */
+/* Returns the steps of each class pilot; 0: even CLASS_STEPS cost more than the largest share of the budget. */
 static double choose_steps(const plan *p, plan_candidate *const *of, int count)
 {
     if (affordable_steps(p, of, count, LARGEST_SHARE) < CLASS_STEPS)
@@ -137,7 +137,7 @@ static int64_t whole_periods(const plan_candidate *c, int64_t steps)
     return PLAN_WARM_STEPS + period * ((steps + period - 1) / period);
 }
 
-/* The lossless counterpart that needs a pilot too; NULL: it has one. */
+/* Returns the lossless counterpart if it needs a pilot too; NULL if it has one, or is absent. */
 static plan_candidate *missing_lossless(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *found = lt_plan_find_lossless(p, &c->config);
@@ -146,7 +146,7 @@ static plan_candidate *missing_lossless(const plan *p, const plan_candidate *c)
                : &p->table.item[found - p->table.item];
 }
 
-/* Rank-seconds of its pilot, and of its counterpart's if missing; *steps: the longest of both that the budget pays. */
+/* Rank-seconds of a lossy pilot, and of its counterpart's if missing; *steps: the most of each in the budget. */
 static double lossy_cost(const plan *p, const plan_candidate *c, int64_t *steps)
 {
     const plan_candidate *lossless = missing_lossless(p, c);
@@ -162,7 +162,7 @@ static double lossy_cost(const plan *p, const plan_candidate *c, int64_t *steps)
     return cost;
 }
 
-/* Sets the slowdown of a pilot, from the losses of the steps of both. */
+/* Sets the slowdown of a lossy pilot, from the losses of its steps and of its lossless counterpart's. */
 static lt_status compare_losses(plan *p, plan_run *run)
 {
     plan_run lossy = {0}, lossless = {0};

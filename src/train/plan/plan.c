@@ -19,7 +19,7 @@ static const char description[] =
 
 /* --- The profile --- */
 
-/* Measures the candidate's reducer; for a file that is kept, all reducers. */
+/* Measures the CPU time of the candidate's gradient reducer; of all reducers if --step-profile saves a file. */
 static lt_status measure_exchange(plan *p, const plan_config *c)
 {
     const double begin = lt_clock_seconds();
@@ -80,7 +80,7 @@ static lt_status open_profile(plan *p)
 
 /* --- The command --- */
 
-/* Looks the goal's metric up in the task's table. */
+/* Looks up the goal's metric in the task's table: is lower better, and is it a percentage. */
 static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
 {
     char known[PLAN_TEXT] = "loss, train_loss";

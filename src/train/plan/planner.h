@@ -86,16 +86,16 @@ typedef struct plan_config {
     uint64_t samples;       /* hash of the flags of data and model */
     int amp;                /* AMP_... */
     char device[PLAN_NAME];
-    int threads;           /* flag; 0: all */
-    int real_threads;      /* their number; of a run: as in its checkpoint, 0: unknown */
+    int threads;           /* --threads; 0: all */
+    int real_threads;      /* threads in use; of a finished run as in its checkpoint, 0: unknown */
     bool is_lossless;      /* convergence depends on the global batch alone */
     char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
 } plan_config;
-/* Reads the options of t, for a number of ranks. Errors: LT_E_ARG (plan has no cost model of it). */
+/* Reads a parsed command line as a config on that many ranks. Errors: LT_E_ARG (a flag without a cost model). */
 lt_status lt_plan_read_config(plan_config *c, const command_line *line, int ranks, int per_node);
 /* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
 int64_t lt_plan_repeat_period(const lt_plan_setup *u);
-/* Updates that --epochs and --max-steps give; 0: neither is set. */
+/* Returns the updates of a run by --epochs and --max-steps; 0: neither is set. */
 double lt_plan_flag_steps(const plan_config *c);
 /* Errors: LT_E_ARG: a flag needs another number of ranks. */
 lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a);
@@ -115,7 +115,7 @@ void lt_plan_argv_free(plan_argv *w);
 
 typedef struct plan plan;
 typedef struct plan_candidate plan_candidate;
-/* argv without flags of plan, runs, and the flags of --vary. */
+/* Adds the words of argv that training takes: without flags of plan, run folders, and flags of --vary. */
 lt_status lt_plan_training_argv(plan_argv *out, int argc, char *const *argv,
                                 const plan_request *request, const lt_options *options);
 /* Adds "--flag=value"; a switch as --flag or --no-flag. Errors: LT_E_ARG (a switch that is neither on nor off). */
@@ -128,7 +128,7 @@ lt_status lt_plan_open_trainer(const plan *p, const int *choice, lt_trainer *out
 /* Adds the command line of a candidate: program and flags, after mpirun where it has several ranks. */
 lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char *program,
                               plan_argv *out);
-/* The same as text for a shell, for free(); NULL without memory. */
+/* Returns that command line as text for a shell, for free(); NULL without memory. */
 char *lt_plan_command_text(const plan *p, const plan_candidate *c);
 
 /* --- contention.c: --profile-ranks, processes that train while this one measures --- */
@@ -147,7 +147,7 @@ lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body
 void lt_plan_workers_stop(plan_workers *w);
 /* Turns the barrier of lt_plan_workers_wait() on or off. Called by the measuring process. */
 void lt_plan_workers_set_sync(const plan_workers *w, bool is_on);
-/* Errors: LT_E_COMM (a process has ended). */
+/* Waits at the barrier until all processes are there. Errors: LT_E_COMM (a process has ended). */
 lt_status lt_plan_workers_wait(const plan_workers *w);
 
 /* --- profile.c, profile_exchange.c, profile_file.c: the parts of a step, measured at one rank --- */
@@ -168,7 +168,7 @@ typedef struct plan_profile {
     uint64_t samples_hash;
     double samples; /* per epoch */
     lt_plan_profile base;
-    lt_cost_bucket *bucket; /* owned; those of base */
+    lt_cost_bucket *bucket; /* owned; same as base.bucket */
     double batch[PLAN_BATCHES], seconds[PLAN_BATCHES];
     int batches;
     double step[PLAN_STEPS];
@@ -176,19 +176,19 @@ typedef struct plan_profile {
     size_t optimizers;
     double unit[PLAN_UNITS];     /* core seconds per unit of each lt_cost_of_reducer() */
     double copy;                 /* core seconds per byte that a rank sends or receives */
-    double ranks;                /* processes that trained on the machine; 0: unknown */
+    double ranks;                /* processes that trained at once while measuring; 0: unknown */
     double spent;                /* seconds of measuring */
-    double paid;                 /* rank-seconds that this plan spent on it; 0: read from a file */
+    double paid;                 /* rank-seconds that this plan spent on measuring; 0: a file */
     const plan_workers *workers; /* borrowed, while measuring */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
-/* NULL if it was not measured. */
+/* Finds the measured costs of a config's optimizer; NULL if it was not measured. */
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_config *c);
 /* Returns base with an optimizer's costs; borrowed. */
 lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o);
 /* Measures t's optimizer, the first call its model too, by steps of about `seconds`. t: parsed, nothing opened. */
 lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
-/* Body of the processes of --profile-ranks. */
+/* Trains in the other processes of --profile-ranks, to load the machine, until killed. */
 plan_worker_body lt_plan_worker_run;
 /* Measures copy and the unit of a reducer (NULL: none), or of all, unless already known; about half a second each. */
 lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all);
@@ -215,7 +215,7 @@ typedef struct plan_run {
     double seconds;         /* mean of a step; 0: not recorded */
     int64_t timed;          /* steps in that mean */
     double spread;          /* relative standard error of seconds */
-    plan_modelled modelled; /* set by lt_plan_choose() */
+    plan_modelled modelled; /* prediction by the system model; set by lt_plan_choose() */
     double noise_scale;     /* samples; 0: not recorded */
     double slowdown;        /* lt_plan_slowdown(), if it is a lossy pilot; 0: unknown */
     bool is_pilot;          /* too short for a model of the loss */
@@ -229,14 +229,14 @@ typedef struct plan_run {
 typedef struct plan_runs {
     plan_run *run;
     size_t count;
-    int most; /* ranks */
+    int most; /* most ranks of a run */
 } plan_runs;
 /* First steps of a start, which are not timed. */
 enum { PLAN_WARM_STEPS = 2 };
 /* Errors: LT_E_ARG (no run folder; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const command_line *like,
                             const plan_goal *goal, int per_node);
-/* Appends a pilot, which moves the runs in memory. of_loss: keeps its points. Errors: the same. */
+/* Appends a pilot, which moves the runs in memory. of_loss: keeps its points. Errors: as lt_plan_read_runs(). */
 lt_status lt_plan_read_pilot(plan_runs *runs, const char *folder, const plan *p, bool of_loss);
 /* Reads the losses of a run's steps, unsmoothed, as its points; owned by the caller. */
 lt_status lt_plan_read_losses(plan_run *out, const char *folder);
@@ -266,16 +266,16 @@ typedef struct plan_estimate {
     double spread; /* measured: relative standard error */
     char why[240]; /* source of the value, or the reason why it is unknown */
 } plan_estimate;
-/* beyond 1, error unknown. */
+/* Makes an estimate with a formatted reason; beyond is 1, error unknown. */
 plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
     LT_PRINTF(3, 4);
 /* An unknown value, with the reason. */
 #define LT_PLAN_UNKNOWN(...) \
     lt_plan_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
-/* Interpolated or, outside of least to most, extrapolated. */
+/* Makes an estimate: interpolated or, with `at` outside of least to most, extrapolated. */
 plan_estimate lt_plan_estimate_between(double value, double at, double least, double most,
                                        const char *why);
-/* Returns true if the two differ in ranks alone, or in communication that one of them, being one rank, does not do. */
+/* True if both differ in ranks alone; their communication may differ if one has a single rank, which has none. */
 bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
 bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
 /* Seconds of a step: the system model, corrected by runs. */
@@ -283,7 +283,7 @@ plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
                                     plan_modelled modelled);
 /* Rank-seconds of a candidate's step. */
 double lt_plan_step_cost(const plan_candidate *c);
-/* Seconds by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
+/* Returns seconds of a step by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
 double lt_plan_ernest_seconds(const plan_runs *runs, const plan_config *c);
 
 /* --- steps.c: steps to the goal --- */
@@ -324,8 +324,8 @@ struct plan_candidate {
     plan_estimate step, steps;
     double ernest;       /* seconds of a step by Ernest's model of runs alone; NaN: too few runs */
     double seconds;      /* to the goal; NaN: unknown, ranked by epoch instead */
-    double epoch;        /* seconds */
-    double price;        /* NaN: no --price */
+    double epoch;        /* seconds of an epoch */
+    double price;        /* cost of the run at --price; NaN: not given */
     char why[PLAN_TEXT]; /* reason for its rejection; "": accepted */
     bool is_possible;    /* false: rejected before its cost was predicted */
     bool is_by_runs;     /* its optimizer is not in the profile: its cost is Ernest's */
@@ -337,7 +337,7 @@ typedef struct plan_table {
     size_t count, kept;   /* all; accepted */
     bool is_known;        /* seconds to the goal are known; else the table is per epoch */
     double least_batch;   /* smallest global batch of a candidate */
-    double least_steps;   /* lt_plan_flag_steps() of that one */
+    double least_steps;   /* steps by the flags of the candidate with least_batch */
 } plan_table;
 
 typedef struct plan_pilot {
@@ -354,16 +354,16 @@ typedef struct plan_pilot {
 enum { PLAN_PILOTS = 64 };
 typedef struct plan_pilots {
     plan_pilot
-        item[PLAN_PILOTS + 1]; /* the last one of a lossy candidate comes with its counterpart's */
+        item[PLAN_PILOTS + 1]; /* 1 more: a lossy pilot may come with its lossless counterpart's */
     int count;
-    bool racing;                 /* more may follow: far extrapolations are kept */
-    bool has_classes;            /* convergence classes are compared, at */
-    double class_loss;           /* this training loss: the goal's, or the one predicted */
-    double class_steps;          /* after the flags' steps (0: it is the goal's) */
-    size_t class_run;            /* for this one of the runs */
+    bool racing;                 /* more pilots may follow: far extrapolations are not rejected */
+    bool has_classes;            /* convergence classes are compared, at class_loss */
+    double class_loss;           /* training loss to compare at: the goal's, or a predicted one */
+    double class_steps;          /* the flags' steps, after which it is predicted; 0: the goal's */
+    size_t class_run;            /* index of the run for which it was predicted */
     double run, spent;           /* rank-seconds: predicted of the chosen run; of all pilots */
-    char folder[PLAN_TEXT - 32]; /* parent of their run folders */
-    char why[PLAN_TEXT];         /* reason why there are no more */
+    char folder[PLAN_TEXT - 32]; /* parent of the pilots' run folders */
+    char why[PLAN_TEXT];         /* reason why no more pilots are run */
 } plan_pilots;
 
 /* State of a plan. */
@@ -406,17 +406,17 @@ typedef struct lt_power_fit {
 void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
 /* The step at which the line has this loss; NaN: fewer than three points, or the loss does not fall. */
 double lt_plan_power_steps(const lt_power_fit *fit, double loss);
-/* The convergence pilot of a config's class; NULL if absent. */
+/* Finds the pilot whose losses stand for a config's convergence class; NULL if absent. */
 const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c);
 /* Sets the training loss at which classes are compared: the goal's if the flags' own class is predicted to reach it
  * within its steps, else the one predicted at its end. false: neither is known. */
 bool lt_plan_choose_class_loss(plan *p, const plan_config *own);
-/* Estimates steps by the pilot of the class; false: absent, or its loss did not fall. */
+/* Estimates steps to the goal by the pilot of the class; false: absent, or its loss did not fall. */
 bool lt_plan_class_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
 /* --- lossy_trials.c: pilots that compare lossy candidates with lossless ones --- */
 
-/* Steps of such a pilot, and the fewest that count. */
+/* Steps of a pilot that compares a lossy candidate with a lossless one, and the fewest that count. */
 enum { PLAN_LOSSY_STEPS = 200, PLAN_LOSSY_MIN_STEPS = 100 };
 /* The cheapest lossless candidate with the same other flags and global batch; NULL if absent. */
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c);
@@ -444,7 +444,7 @@ double lt_plan_budget(const plan *p);
 double lt_plan_budget_left(const plan *p);
 /* Rank-seconds of a pilot; steps 0: enough to time a step. */
 double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
-/* Seconds of a run without its steps. */
+/* Seconds of a run before and after its steps: launch, loading, exit. */
 double lt_plan_start_seconds(const plan *p, int ranks);
 /* Runs and reads a pilot, steps as above. of_loss: to compare classes. A pilot that fails is recorded, not an error. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);

@@ -47,7 +47,7 @@ static double evidence_weakness(const plan_estimate *e)
     return e->basis != PLAN_UNKNOWN && e->beyond > PLAN_BEYOND ? PLAN_MODEL + 0.5 : e->basis;
 }
 
-/* The weaker estimate of step and steps. */
+/* Returns the estimate with the weaker evidence: seconds of a step, or steps to the goal. */
 static const plan_estimate *weaker_estimate(const plan_candidate *c)
 {
     const double steps = evidence_weakness(&c->steps), step = evidence_weakness(&c->step);

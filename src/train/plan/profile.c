@@ -21,17 +21,17 @@
 enum { WARM = 2, LOADS = 8 };
 /* Steps between refreshes of Shampoo's roots: the first is the first timed step, and whole rounds are timed. */
 enum { ROUND = WARM + 1 };
-static const double load_seconds = 0.02; /* timed at the least: a batch may take microseconds */
+static const double load_seconds = 0.02; /* at least, as one batch may take only us */
 
 /* Steps with one batch size. */
 typedef struct bench {
     lt_trainer *trainer;
     lt_train_step *step;
     lt_task_ops ops; /* the task's, except for timed_forward() of this file */
-    lt_task task;    /* the original one */
+    lt_task task;    /* the trainer's task, whose forward timed_forward() calls */
     double forward;  /* clock at the end of forward */
     double *final;   /* clock at which backward finished each gradient; NULL: not recorded */
-    size_t *order;   /* parameters in that order */
+    size_t *order;   /* index of the parameter of each clock in `final` */
     size_t finals;
     int64_t attempt;
     bool by_core; /* count CPU time of the thread, not wall time */
@@ -52,7 +52,7 @@ static double median(double *values, int count)
 
 /* --- The steps --- */
 
-/* CPU time where ranks share processors, as --slots already counts the wait for a core. ADR 0040. */
+/* Returns wall time; CPU time if ranks share processors, as --slots already counts the wait for a core. ADR 0040. */
 static double read_clock(const bench *b)
 {
     return b->by_core ? lt_clock_thread_cpu_seconds() : lt_clock_seconds();
@@ -79,7 +79,7 @@ static void on_gradient_ready(void *context, lt_param *param)
         }
 }
 
-/* The next batch, over the end of an epoch. */
+/* Loads the next batch; continues with the next epoch at the end of one. */
 static lt_status next_batch(void *context, lt_batch *batch)
 {
     lt_loader *loader = context;
@@ -223,7 +223,7 @@ static lt_status fit_compute(plan_profile *p)
     return LT_OK;
 }
 
-/* Half, once and twice the batch size of the flags, at most all samples. */
+/* Chooses half, once and twice the batch size of the flags, at most the number of samples. */
 static void choose_batches(plan_profile *p, const lt_trainer *t)
 {
     const int64_t most = lt_dataset_count(t->input.train);
@@ -293,7 +293,7 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     return st;
 }
 
-/* Copies gradients to kept, a tensor like each of them, and back; *seconds: of that. */
+/* Times copying the gradients to `kept`, a tensor like each of them, and back. */
 static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *seconds)
 {
     const lt_params *all = &b->trainer->model.params;
@@ -310,7 +310,7 @@ static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *second
     return LT_OK;
 }
 
-/* Times the copies of data parallelism: gradients into buckets, and the mean back. */
+/* Records the median time of data parallelism's copies: gradients into buckets, and the means back. */
 static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
 {
     enum { REPEATS = 5 };
@@ -339,7 +339,7 @@ static lt_status measure_staging(plan_profile *p, const bench *b)
     return st;
 }
 
-/* Measures steps of a batch size; of_model: also buckets and single steps. */
+/* Measures steps of one batch size; of_model: also gradient buckets, their copies, and each single step. */
 static lt_status measure_batch(plan_profile *p, lt_trainer *t, double batch, double seconds,
                                bool of_model, parts *out)
 {
@@ -355,8 +355,8 @@ static lt_status measure_batch(plan_profile *p, lt_trainer *t, double batch, dou
     return st;
 }
 
-/* Seconds per batch of a loader that the step waits for, as the step takes cores and memory from it; 0: it does not
- * wait. */
+/* Returns the loader's seconds per batch during training, if steps wait for it, as they take cores and memory from
+ * it; 0: steps do not wait. */
 static double load_under_training(const parts *step)
 {
     const double own = step->compute + step->update, noticeable = 0.1;
@@ -382,7 +382,7 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
     return st;
 }
 
-/* Reads sizes of the model and the data. */
+/* Records sizes of the model and the data: layers, width, bytes, samples. */
 static lt_status count_model(plan_profile *p, const lt_trainer *t)
 {
     const lt_model_facts *facts = lt_trainer_facts(t);
@@ -402,7 +402,7 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
     return LT_OK;
 }
 
-/* *middle: the parts with the flags' batch size. */
+/* Measures steps with each batch size, and the loader; *middle: the parts of a step with the flags' batch size. */
 static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, parts *middle)
 {
     choose_batches(p, t);
@@ -445,7 +445,7 @@ static lt_status share_seconds_over_blocks(plan_optimizer *o, const lt_optim *op
     return LT_OK;
 }
 
-/* factor_frequency: the run's; if it is 1, all updates of the profile update factors. */
+/* Adds an optimizer's measured costs. factor_frequency: the run's; if 1, each measured update updates the factors. */
 static lt_status add_optimizer(plan_profile *p, const lt_trainer *t, const plan_config *c,
                                const parts *found, int64_t factor_frequency)
 {

@@ -22,10 +22,10 @@ enum {
     MOST_SIDE = 2048,
     ROUNDS = 5,
     WARM = 2,
-    KINDS = 1 + PLAN_UNITS /* plain all-reduce, then reducers */
+    KINDS = 1 + PLAN_UNITS /* number of timed ways to reduce: plain all-reduce, then each reducer */
 };
 
-/* One rank. */
+/* State of one rank, which is a thread. */
 typedef struct bench_rank {
     lt_device *device;
     lt_comm *comm;
@@ -34,7 +34,7 @@ typedef struct bench_rank {
     lt_params params;
     lt_tensor *x, *label;
     lt_tape *tape;
-    int side;              /* square matrix [side,side] */
+    int side;              /* rows and columns of the square weight */
     const bool *wanted;    /* [KINDS] */
     lt_tensor *copy;       /* like the gradient */
     double seconds[KINDS]; /* CPU time of all ranks per all-reduce */
@@ -74,7 +74,7 @@ static void close_rank(bench_rank *p)
     lt_nodes_clear(&p->nodes);
 }
 
-/* Times the copies of means to gradients, which are counted as staging. */
+/* Times copying the means back to gradients, to subtract it: the profile counts it as staging. */
 static lt_status copy_back(bench_rank *p, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
@@ -187,7 +187,7 @@ static lt_status measure_all_reducers(double *seconds, int side, const bool *wan
     return st;
 }
 
-/* Side of a matrix with as many elements as the model, within limits: smaller ones would fit into caches. */
+/* Returns the side of a square matrix with as many elements as the model, clamped: small ones fit in caches. */
 static int choose_side(const plan_profile *p)
 {
     const double side = sqrt(p->base.parameter_bytes / sizeof(float));

@@ -73,7 +73,7 @@ static const field of_profile[] = {
     {"spent", NUMBER, AT(plan_profile, spent)},
     {0},
 };
-/* The file has numbers before these. */
+/* Arrays of the profile, which the file has after its numbers. */
 static const field of_arrays[] = {
     {"buckets", OBJECTS, ITEMS(plan_profile, bucket, base.buckets, of_bucket)},
     {"optimizers", OBJECTS, ITEMS(plan_profile, optimizer, optimizers, of_optimizer)},
@@ -218,7 +218,7 @@ static lt_status get_numbers(const lt_json_value *root, const char *key, double 
     return LT_OK;
 }
 
-/* Units of reducers; where a file leaves one out, its usual value. */
+/* Reads the cost unit of each gradient reducer; if the file lacks one, takes its usual value. */
 static lt_status get_units(plan_profile *p, const lt_json_value *root)
 {
     const lt_cost_row *row;

@@ -20,8 +20,8 @@ typedef struct reader {
     plan_run *run;
     char field[PLAN_NAME + 8];    /* key of the metric in records of epochs: "val_top1" */
     bool of_steps;                /* the metric is the loss of steps */
-    times all, whole;             /* without the first steps of each start; of whole periods */
-    int64_t steps, timed, period; /* since the start; in all; lt_plan_repeat_period() */
+    times all, whole;             /* of steps after each start's warm-up; of their whole periods */
+    int64_t steps, timed, period; /* since the last start; timed in all; lt_plan_repeat_period() */
     size_t capacity;
 } reader;
 
@@ -71,7 +71,7 @@ static lt_status read_step(reader *r, const lt_json_value *record)
     return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
 }
 
-/* The train_loss of an epoch is ignored, as its steps are points themselves. */
+/* Adds an evaluation's metric as a point; ignores train_loss of an epoch, as its steps are points themselves. */
 static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
     if (r->of_steps)
@@ -229,7 +229,7 @@ static void find_goal(plan_run *run, const plan_goal *g)
             run->reached = run->point[i].step;
 }
 
-/* Relative standard error of the mean step. */
+/* Returns the relative standard error of the mean seconds of a step. */
 static double spread_of(const reader *r)
 {
     if (r->run->timed < 2)

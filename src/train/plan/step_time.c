@@ -40,7 +40,7 @@ plan_estimate lt_plan_estimate_between(double value, double at, double least, do
     return e;
 }
 
-/* One rank exchanges nothing: its step is comparable with any communication. */
+/* True if both communicate alike, or one of them has one rank, which does not communicate. */
 static bool is_comparable_exchange(const lt_plan_setup *u, const lt_plan_setup *v)
 {
     const lt_cost_plan *a = &u->exchange, *b = &v->exchange;
@@ -61,7 +61,7 @@ static bool is_same_update(const lt_plan_setup *a, const lt_plan_setup *b)
            && a->shard_optimizer == b->shard_optimizer;
 }
 
-/* Same work except for the samples of a rank, which the model counts. */
+/* True if a rank does the same work except for its number of samples, for which the model accounts. */
 static bool is_similar_work(const plan_config *c, const plan_config *other)
 {
     const lt_plan_setup *a = &c->setup, *b = &other->setup;

@@ -54,7 +54,7 @@ bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c)
 typedef struct batches {
     double least, most;
     int distinct, count;
-    const plan_run *reached; /* any of them */
+    const plan_run *reached; /* one of these runs */
 } batches;
 
 static batches find_batches(const plan_runs *runs, const plan_config *c)
@@ -73,7 +73,7 @@ static batches find_batches(const plan_runs *runs, const plan_config *c)
     return b;
 }
 
-/* steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
+/* Fits steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
 static bool fit_batches(const plan_runs *runs, const plan_config *c, const batches *b, double *x)
 {
     double *a = calloc((size_t)b->count * 3, sizeof *a);
@@ -93,7 +93,7 @@ static bool fit_batches(const plan_runs *runs, const plan_config *c, const batch
     return ok && x[0] + x[1] > 0;
 }
 
-/* The run of the class with a noise scale and the nearest batch; reached: that reached the goal. NULL if absent. */
+/* Finds the run of the class with a noise scale and the nearest batch; reached: only one that reached the goal. */
 static const plan_run *find_noise(const plan_runs *runs, const plan_config *c, bool reached)
 {
     const plan_run *found = NULL;
@@ -169,7 +169,7 @@ static int64_t rank_batch(const plan_config *c)
     return c->setup.batch_size * c->setup.grad_accum;
 }
 
-/* Ranks of all runs of a model have as many samples each, so that ranks and batch grow together. */
+/* True if one model of the loss fits both: same class and samples per rank, so that ranks and batch grow together. */
 static bool is_same_model(const plan_config *a, const plan_config *b)
 {
     return is_same_class(a, b) && rank_batch(a) == rank_batch(b);
@@ -188,7 +188,7 @@ double lt_plan_as_loss(const plan_goal *g, double value)
     return g->lower ? value : 100 - value;
 }
 
-/* Fits the model of all runs like this one. */
+/* Fits Hemingway's model of the loss to all runs like `of`, and stores it there. */
 static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
     size_t count = 0;

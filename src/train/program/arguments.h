@@ -40,7 +40,7 @@ typedef struct arguments_more {
     lt_option_table table;
 } arguments_more;
 
-/* The command line of a start: the options of program and family, and their values. */
+/* A parsed command line: the options of program and family, and their values. */
 typedef struct command_line {
     const lt_trainer_program *program;
     void *context; /* the program's; owned */
@@ -56,7 +56,7 @@ void lt_command_line_close(command_line *line);
 /* Makes the program's options and those of more (may be NULL); the selector is "optim". Errors: as
  * lt_options_compose(). */
 lt_status lt_command_line_open_options(command_line *line, const arguments_more *more);
-/* Errors: LT_E_ARG, those of a config file. */
+/* Parses argv, its recipe and config files; sets dependent defaults. Errors: LT_E_ARG, those of a config file. */
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv);
 /* Checks for contradictions between options. */
 lt_status lt_command_line_check(const command_line *line);

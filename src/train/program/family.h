@@ -28,7 +28,7 @@ void lt_family_close(family_choice *c);
  * order; and all of spec but the seed. Errors: as lt_weights_open(); LT_E_FORMAT, LT_E_UNSUPPORTED. */
 lt_status lt_family_infer(const family_choice *c, const char *path, lt_model_facts *facts,
                           lt_model_spec *spec);
-/* Resolves, and returns true if the current options describe the file's model. */
+/* Calls lt_family_resolve(); returns true if the current options then describe the file's model. */
 bool lt_family_fits(family_choice *c, const lt_model_facts *facts, const char *path);
 /* Sets the options that the file determines and the user leaves open, then resolves. by_user returns true if the
  * user set an option. Errors: LT_E_ARG, naming a flag that contradicts the file, and both values. */
@@ -44,7 +44,7 @@ bool lt_family_has_fact(const family_choice *c, const char *option);
 
 /* Returns the name of the model: the fact "arch", or the family's name. */
 const char *lt_family_arch(const family_choice *c);
-/* Writes the other facts: "depths 1,1,1,1 width 64 channels 3". */
+/* Writes all facts but "arch" into text: "depths 1,1,1,1 width 64 channels 3". */
 void lt_family_print(const family_choice *c, char *text, size_t size);
 
 #endif

@@ -138,7 +138,7 @@ void lt_folder_compare_options(const family_choice *c, const lt_options *now, lt
         list_changes(c, now, before, text, size);
 }
 
-/* --- Leftovers of an earlier start --- */
+/* --- Files of an earlier run or start --- */
 
 /* Returns true for a run whose checkpoints were deleted, or that was killed before its first one: `--resume auto`
  * starts it again. */

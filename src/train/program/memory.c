@@ -154,7 +154,7 @@ static lt_status check_bytes_free(const lt_device *d, int local_ranks, double by
     return st == LT_E_NOMEM ? LT_OK : st;
 }
 
-/* Logs the choice. need: bytes of a step that keeps all activations; 0 if unknown. */
+/* Logs the choice of --recompute auto. need: bytes of a step that keeps all activations; 0 if unknown. */
 static void say_choice(bool off, double need, bool earlier)
 {
     const char *chosen = off ? "off" : "cheap";

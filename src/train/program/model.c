@@ -1,5 +1,5 @@
-/* Device and model of a run. The model is the checkpoint's, that of --weights, or that of the flags. The options are set accordingly,
- * so that weights, checkpoints and config.yaml describe it without the file that it came from. */
+/* Device and model of a run: the checkpoint's, that of --weights, or that of the flags. The options are set to it, so
+ * that weights, checkpoints and config.yaml describe it without the file that it came from. */
 
 #include "trainer.h"
 

@@ -89,7 +89,7 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
 /* Shows Shampoo's blocks, their state, cost and owners: one line or, if verbose, a table; writes the table to the
  * run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */
 lt_status lt_blocks_report(const lt_optim *optim, lt_run *run, int rank, bool is_verbose);
-/* Returns statistics of the last step for its record; NaN where they do not apply. */
+/* Returns Shampoo's statistics of the last step for its record; NaN where they do not apply. */
 enum { SHAMPOO_VALUES = 10 };
 void lt_shampoo_step_metrics(const lt_optim *optim, bool is_divided, lt_metric out[SHAMPOO_VALUES]);
 

@@ -15,7 +15,7 @@
 static const char *const names[] = {"f32", "bf16", "int8", "int4"};
 enum { LEAST_BLOCK = 64 };
 
-/* Settings to try. */
+/* Settings that determine the size of the optimizer's state. */
 typedef struct choice {
     bool shampoo, packed;
     lt_state_dtype factors, moments;

@@ -1,4 +1,4 @@
-/* A start, and the functions of lather/ext/program.h that a program's table may call. */
+/* Parses and checks a trainer's command line; accessors of lather/ext/program.h that a program's table may call. */
 
 #include "trainer.h"
 

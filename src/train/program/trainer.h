@@ -49,14 +49,14 @@ lt_status lt_trainer_check(const lt_trainer *t);
 int lt_trainer_exit_status(const lt_trainer *t, lt_status st);
 
 /* training.c */
-/* Frees the parts. */
+/* Frees the parts of a trainer and leaves the ranks. */
 void lt_trainer_close(lt_trainer *t);
 /* An epoch of training, after its record was written; all borrowed. */
 typedef struct lt_trainer_epoch {
     const lt_checkpoint_state *now;
     int64_t total_steps;
     lt_run *run;
-    const lt_metric *metric; /* the record's, [count] */
+    const lt_metric *metric; /* metrics of the epoch's record, [count] */
     size_t count;
 } lt_trainer_epoch;
 typedef struct lt_trainer_hook {
@@ -72,7 +72,7 @@ int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *fami
 lt_status lt_trainer_open_device(lt_trainer *t);
 lt_status lt_trainer_open_model(lt_trainer *t);
 void lt_trainer_close_model(trainer_model *model);
-/* Returns true if the model has batch norm. */
+/* Returns true if the parameters include running statistics of batch norm. */
 bool lt_trainer_has_statistics(const lt_params *params);
 
 /* parallel.c */
@@ -95,7 +95,7 @@ lt_task lt_trainer_task(lt_trainer *t);
 lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
 /* Returns the loader configuration of this rank's training samples; the data must be open. */
 lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
-/* Returns true if --update-bn applies, with its configuration; dp: NULL for one rank. */
+/* Returns true if --update-bn applies, and then fills its configuration; dp: NULL for one rank. */
 bool lt_trainer_update_bn(const lt_trainer *t, lt_data_parallel *dp, lt_update_bn *out);
 /* Returns the parts of an evaluation; share may be NULL. */
 lt_evaluator lt_trainer_evaluator(lt_trainer *t, lt_share *share);

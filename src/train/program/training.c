@@ -308,7 +308,7 @@ static lt_status evaluate(training *w)
     return p->end_evaluation ? p->end_evaluation(t->line.context, t, &e) : LT_OK;
 }
 
-/* --- A start --- */
+/* --- From the parsed command line to the exit status --- */
 
 /* Finds the weights to start from: the checkpoint's, otherwise --weights. *over: no work is left. */
 static lt_status open_folder(training *w, bool *over)

@@ -211,7 +211,7 @@ lt_status lt_run_check(const lt_run *run)
                 : LT_OK;
 }
 
-/* Ends the line and passes it to the system. */
+/* Ends the JSON line, appends it to the records file and flushes the file. */
 static lt_status write_line(lt_run *run)
 {
     const char *text = NULL;
@@ -326,7 +326,7 @@ static bool remember_if_new_bad_image(lt_run *run, const char *line)
     return true;
 }
 
-/* Reads the lines that an earlier start of the run wrote. */
+/* Reads the lines of bad_images.txt that an earlier start of the run wrote, and remembers their hashes. */
 static void remember_bad_images(lt_run *run)
 {
     char *path = lt_format("%s/bad_images.txt", run->folder), *line = NULL;

@@ -32,7 +32,7 @@ static void begin_event(lt_protobuf_writer *event, int64_t step)
     lt_protobuf_integer(event, EVENT_STEP, (uint64_t)step);
 }
 
-/* Puts a message into another one and frees it. */
+/* Appends the message `part` to the message `to` as a field, and frees part. */
 static void put_message(lt_protobuf_writer *to, int field, lt_protobuf_writer *part)
 {
     lt_protobuf_data(to, field, part->bytes, part->size);

@@ -1,4 +1,4 @@
-/* Weight files, for checkpoints. */
+/* Private declarations of weight files: checking and loading entries, for checkpoints too. */
 #ifndef LT_TRAIN_WEIGHTS_H
 #define LT_TRAIN_WEIGHTS_H
 

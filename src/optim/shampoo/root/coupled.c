@@ -52,7 +52,7 @@ static lt_status raise_to(coupled *c, int from, int power)
     return LT_OK;
 }
 
-/* T from E = I - M, by Horner's rule. */
+/* Evaluates the truncated series T at E = I - M by Horner's rule. */
 static lt_status make_series(coupled *c)
 {
     lt_work_matrices *s = &c->work;

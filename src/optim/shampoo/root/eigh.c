@@ -9,12 +9,12 @@
 #include <float.h>
 #include <math.h>
 
-/* Workspace of a call. */
+/* Workspace of one call of lt_root_eigh(). */
 typedef struct work {
     const lt_root_set *set;
     lt_tensor *q, *scaled; /* eigenvectors; their columns times square roots of the powers */
     lt_tensor *values;     /* eigenvalues of all items, concatenated */
-    double *host;          /* the same on the host; later powers */
+    double *host;          /* eigenvalues on the host; later their powers */
     int64_t elements, rows;
     lt_eigh_job *job;
     lt_vec_job *vec;

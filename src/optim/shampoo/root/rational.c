@@ -14,7 +14,7 @@
 #include <float.h>
 #include <math.h>
 
-/* Cache of the fits of a call: ranges are rounded up, so few occur. */
+/* A cached fit. Ranges are rounded up, so that few different ones occur in a call. */
 typedef struct known {
     double exponent, range;
     lt_fit fit;
@@ -67,8 +67,8 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     t->job->iterations = f->poles;
 }
 
-/* norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up to a power of 2, so that few fits are
- * computed. */
+/* Makes a job from numbers on the host. norm: Frobenius, an upper bound of the eigenvalues. The range is rounded up
+ * to a power of 2, so that few fits are computed. */
 static void make_host_job(work *w, size_t i, double norm)
 {
     const double low = fmax(w->set->item[i].epsilon, rounding_error_share(w->set) * norm);

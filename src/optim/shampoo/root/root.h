@@ -52,7 +52,7 @@ typedef struct lt_root_set {
 typedef lt_status lt_root_solve_fn(const lt_root_set *set);
 lt_root_solve_fn lt_root_eigh, lt_root_newton, lt_root_higher_order, lt_root_newton_db, lt_root_qr,
     lt_root_rational;
-/* Coupled iteration with a series of `order` terms, 2 to 6. */
+/* Solves by the coupled iteration with a series of `order` terms, 2 to 6. */
 lt_status lt_root_coupled(const lt_root_set *set, int order);
 /* Sets small q and p with q / p equal to the exponent; returns false if impossible. */
 bool lt_root_exponent_as_ratio(double exponent, int *p, int *q);
@@ -73,12 +73,12 @@ double lt_root_tolerance(const lt_shampoo_config *config);
 
 /* Computes the residuals of the items' roots, where the exponent is a ratio of small numbers. */
 lt_status lt_root_residuals(const lt_root_set *set);
-/* The same in two steps: queues norms, f64 [count] on the device; sets the residuals from them on the host. */
+/* Residuals in two steps: queues norms, f64 [count] on the device; sets the residuals from them on the host. */
 lt_status lt_root_enqueue_residuals(const lt_root_set *set, const lt_view *norms);
 void lt_root_set_residuals(const lt_root_set *set, const double *norm);
 /* Estimates the items' largest eigenvalues, at most 5 % too small. */
 lt_status lt_root_largest(const lt_root_set *set, double *value);
-/* The same to f64 [count] on the device, for items whose norms are on the device. */
+/* Queues estimates of the largest eigenvalues, f64 [count] on the device, for items whose norms are there. */
 lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value);
 
 /* Queues roots by the solver `rational`, with NaN where it fails; needs device_one. Does not synchronize. */

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* State of a call. */
+/* State of one call of lt_root_run(). */
 typedef struct run {
     const lt_root_context *context;
     lt_root_job *job;
@@ -17,7 +17,7 @@ typedef struct run {
     lt_view *view;   /* one per job */
     lt_vec_job *vec;
     lt_tensor *norms;         /* f64, one per job */
-    double *host;             /* the same on the host */
+    double *host;             /* norms or traces on the host */
     double *epsilon;          /* epsilon added to each job's matrix */
     double *norm;             /* norm of each job's matrix before damping */
     lt_root_numbers *numbers; /* per item of the set, read back from the device */

@@ -27,7 +27,7 @@ typedef struct lt_attention_pack {
     int64_t feature_panel_step;
 } lt_attention_pack;
 
-/* Part of a product that the causal mask leaves: query r sees the keys 0 .. r + offset. */
+/* Which dimension of a product the causal mask shortens: query r sees the keys 0 .. r + offset. */
 typedef enum lt_attention_bound {
     LT_ATTENTION_ALL,
     LT_ATTENTION_COLUMNS, /* rows are queries, columns keys */

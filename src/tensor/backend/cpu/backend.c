@@ -47,7 +47,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
 /* Tensor memory. The caching allocator reserves one range of addresses as large as the machine's memory: untouched
  * pages cost nothing, and a single range avoids the fragmentation of many segments (a tenth of a training step's
  * memory). Huge pages make the first touch cheap. */
-enum { MIN_MAPPED = 1 << 30 }; /* bytes; smaller requests are allocated */
+enum { MIN_MAPPED = 1 << 30 }; /* bytes; smaller requests come from the heap instead of mmap() */
 
 static lt_status allocate_memory(void *ctx, size_t bytes, void **out)
 {

@@ -151,7 +151,7 @@ static void transpose_block(const strided_copy *w, const char *from, char *to, i
         copy_strided(w, from + r * w->from_size, x, to + r * y * w->to_size, 1, cols);
 }
 
-/* Transposes slabs: BLOCK rows of y each. */
+/* Copies slabs of BLOCK rows of y each, by blocked transposes. */
 static void transpose_slabs(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

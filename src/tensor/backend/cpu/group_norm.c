@@ -169,7 +169,7 @@ static void backward_images(void *context, int64_t begin, int64_t end, int64_t c
     }
 }
 
-/* out[c] = sum over images of a row of their workspace. */
+/* Sums row `row` of the images' workspaces, a gradient of gamma or beta, over the images into out[c]. */
 static void sum_images(const job *j, int row, const lt_view *out)
 {
     for (int64_t c = 0; out && c < j->channels; c++) {

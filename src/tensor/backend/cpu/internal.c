@@ -108,7 +108,7 @@ lt_status lt_cpu_read_kernel_choice(lt_cpu_choice *out)
             *out = (lt_cpu_choice)i;
             return LT_OK;
         }
-    if (!strcmp(text, "own")) { /* name of 0.1 */
+    if (!strcmp(text, "own")) { /* name in version 0.1 */
         *out = LT_KERNELS_BUILTIN;
         return LT_OK;
     }

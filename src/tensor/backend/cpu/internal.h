@@ -120,7 +120,7 @@ bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y);
 /* Returns a channels-last (4-D) or row-major view of memory. */
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
 
-/* Runs job `index` of a list. */
+/* Type of a function that runs job `index` of a list: lt_cpu_run_jobs(). */
 typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
 
 /* Runs all jobs of a list on the team, one thread per job. Returns the first failure, with the message "cpu: WHAT

@@ -181,7 +181,7 @@ typedef struct lt_winograd_tile {
     /* Y: at most one of these two. output_norm: batch norm of the pixels written, without a mask. */
     const lt_bn_apply *output_norm;
     const lt_winograd_sums *sums;
-    int64_t first; /* first channel, for output_norm and sums */
+    int64_t first; /* index of the tile's first channel in output_norm and sums */
 } lt_winograd_tile;
 
 /* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */

@@ -88,7 +88,7 @@ static void backward_rows(void *context, int64_t begin, int64_t end, int64_t chu
     j->kernels->of[j->store].ln_grad_rows(&in, begin, end);
 }
 
-/* Adds the chunks' sums in order, for some columns of both gradients. */
+/* Adds the chunks' sums of dgamma and dbeta in order, for some columns. */
 static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

@@ -8,7 +8,7 @@
 
 enum { GRAIN = 32768 };
 
-/* A contiguous part of one item. */
+/* A contiguous part of one parameter and of its gradient and states. */
 typedef struct piece {
     size_t item;
     int64_t begin, count;
@@ -16,7 +16,7 @@ typedef struct piece {
 
 typedef struct pass pass;
 
-/* Updates a piece of an item. */
+/* Processes a piece: updates the parameter, or adds up squares. */
 typedef void piece_fn(const pass *p, const lt_optim_item *item, const piece *c);
 
 struct pass {

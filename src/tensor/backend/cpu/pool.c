@@ -159,7 +159,7 @@ static bool is_global_pool(const lt_pool2d_config *config, const lt_view *image)
            && !config->pad_h && !config->pad_w;
 }
 
-/* Global average pooling of images. */
+/* Computes global average pooling: each image's mean per channel. */
 static void mean_images(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

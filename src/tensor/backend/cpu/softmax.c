@@ -36,7 +36,7 @@ static void store_row(const job *j, const float *from, int64_t n)
         memcpy(to, from, (size_t)j->count * sizeof *from);
 }
 
-/* Shifts by the maximum so that exp() cannot overflow. */
+/* Replaces a row by its softmax, shifted by the maximum so that exp() cannot overflow. */
 static void softmax_row(const job *j, float *z)
 {
     static const lt_pointwise f = {.kind = LT_POINTWISE_EXP};

@@ -8,7 +8,8 @@ typedef struct job {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;
     const lt_view *logits, *labels;
-    int64_t *rank; /* rank of each row's label; `classes` if it is no hit */
+    int64_t *
+        rank; /* rank of each row's label, 0: largest; `classes` if the label is invalid or a logit NaN */
 } job;
 
 static int32_t get_label(const lt_view *labels, int64_t n)

@@ -26,7 +26,7 @@ static int64_t mask_bit(sizes e, int64_t i)
     return (n * e.pixels + pixel) * e.c + c;
 }
 
-/* Two passes: the one-pass form, sum(x*x)/n - mean*mean, suffers from cancellation (Chan, Golub & LeVeque,
+/* Mean and M2 in two passes: the one-pass sum(x*x)/n - mean*mean suffers from cancellation (Chan, Golub & LeVeque,
  * The American Statistician 37, 1983). */
 static void channel_moments(sizes e, const real *x, int64_t c, double *mean, double *m2)
 {

@@ -2,7 +2,7 @@
 
 #include "ref.h"
 
-/* i64 to i64 without f64 in between, which has only 53 bits. */
+/* Copies i64 elements without converting them to f64, which has only 53 bits. */
 static void copy_i64(const lt_view *x, const lt_view *y, int dim, int64_t from, int64_t to)
 {
     if (dim >= LT_MAX_DIMS || dim == y->shape.ndim) {

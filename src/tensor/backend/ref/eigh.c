@@ -90,7 +90,7 @@ static void sort_eigenvalues(const double *a, int64_t n, int64_t *order)
     }
 }
 
-/* Writes the results in that order; spare [n,n] is work memory. */
+/* Writes eigenvalues and eigenvectors in the given order; spare [n,n] is workspace. */
 static void write_sorted(const double *a, const double *v, const int64_t *order, double *spare,
                          const lt_eigh_job *job)
 {

@@ -128,7 +128,7 @@ static const real *accumulate_sums(const lt_view *x, const lt_view *y, int dim, 
         *sums += (double)*in;
         return in + 1;
     }
-    int64_t inner = 1; /* elements of y per step of this dimension; 0 if it is summed */
+    int64_t inner = 1; /* step in y along this dimension; 0 if x is summed along it */
     for (int d = dim + 1; d < y->shape.ndim; d++)
         inner *= y->shape.dim[d];
     if (y->shape.dim[dim] == 1)

@@ -16,7 +16,7 @@ static sizes get_sizes(const lt_view *x, const lt_group_norm_config *config)
     return (sizes){x->shape.dim[0], c, pixels, config->groups, c / config->groups * pixels};
 }
 
-/* Group i = 0 .. n*groups-1 is contiguous in row-major memory. */
+/* Computes mean and variance of a group of an image, which is contiguous in row-major memory. */
 static void group_moments(const real *x, int64_t count, double *mean, double *var)
 {
     double sum = 0, square = 0;

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Gathered targets of a batch: soft [N,K] or class indices [N]. */
+/* Gathered targets of a batch: probabilities [N,K] if soft, else class indices [N]. */
 typedef struct targets {
     double *values;
     int64_t rows, classes;

@@ -13,7 +13,7 @@ static void multiply_add(const real *a, const real *b, real *y, int64_t columns,
             y[n] += a[k] * b[k * columns + n];
 }
 
-/* An f32 parameter multiplied with 16-bit data counts as rounded to their dtype. */
+/* Gathers an operand. An f32 parameter is rounded to the other operand's dtype if that has 16 bits. */
 static real *gather_operand(const lt_view *x, const lt_view *other)
 {
     return x->dtype == LT_F32 && x->version ? NAME(gather_rounded)(x, other->dtype)

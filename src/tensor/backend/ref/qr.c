@@ -35,7 +35,7 @@ static void reduce_to_triangular(double *a, double *v, int64_t n)
     }
 }
 
-/* Orders the columns by falling diagonal, ties by index. Insertion sort, because the basis of a slowly
+/* Sorts column indices by falling diagonal, ties by index. Insertion sort, because the basis of a slowly
  * changing matrix is nearly sorted. */
 static void sort_columns(const double *a, int64_t n, int64_t *order)
 {

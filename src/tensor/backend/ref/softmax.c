@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Shifted by the maximum so that exp() cannot overflow. */
+/* Replaces a row by its softmax, shifted by the maximum so that exp() cannot overflow. */
 static void softmax_row(double *z, int64_t count)
 {
     double top = z[0], sum = 0;

@@ -165,7 +165,7 @@ static void attend_key_block(const lt_attention_job *j, const work *w, int64_t r
     j->kernels->attention_product(&values);
 }
 
-/* Computes queries first .. first+rows-1 of a head. */
+/* Computes the output of queries first .. first+rows-1 of a head. */
 static void attend_tile(const call *c, const work *w, int64_t b, int64_t h, int64_t first,
                         int64_t rows)
 {
@@ -251,7 +251,7 @@ static void attend_query(const call *c, int64_t b, int64_t h, int64_t i)
     j->kernels->of[store].attention_save(&out);
 }
 
-/* Computes all queries of the heads that share keys, so that keys are read from memory once. */
+/* Task for few queries: all query heads that share a key-value head, so that its keys are read from memory once. */
 static void attend_few_queries(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;

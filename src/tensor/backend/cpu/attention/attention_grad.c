@@ -213,7 +213,7 @@ static void store_key_grads(const call *c, const float *sum, float factor, const
         store_scaled_rows(j, sum, factor, p->keys, lt_attention_row(to, p->b, p->key, p->g), to);
 }
 
-/* Computes the tiles of some queries. */
+/* Computes the gradients of a tile of queries with the task's keys: adds to dk and dv, stores dq. */
 static void compute_query_tile_grads(const call *c, const work *w, const position *p)
 {
     const lt_attention_job *j = &c->job;
@@ -269,7 +269,7 @@ static void add_partial_sums(const lt_attention_job *j, float *sum, int64_t part
         j->kernels->of[LT_STORE_F32].add(sum, sum + i * apart, sum, count);
 }
 
-/* Adds the partial sums of heads of queries. */
+/* Adds a head's partial sums of dq, of all key intervals, and stores the result. */
 static void sum_query_grads(void *context, int64_t begin, int64_t end, int64_t index)
 {
     (void)end;

@@ -130,7 +130,7 @@ static int64_t input_index_of_tap(bool backward, int64_t out, int64_t tap, int s
     return at >= 0 && at % stride == 0 && at / stride < in ? at / stride : -1;
 }
 
-/* Fills input_row and input_col. */
+/* Fills the tables input_row and input_col: the input row and column that each output reads at each filter tap. */
 static void find_input_positions(const job *j)
 {
     const lt_conv2d_config *c = j->c->config;

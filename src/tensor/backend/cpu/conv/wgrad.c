@@ -52,8 +52,9 @@ typedef struct job {
         columns; /* dy has `rows` channels; dw is [rows][columns] */
     int64_t taps_h, taps_w;
     int64_t ranges, row_tasks;
-    float *dw, *partial; /* sums of the first range, of the others */
-    char *scratch;       /* [threads] workspaces */
+    float *dw,
+        *partial;  /* dw: also the sums of the first range of pixels; partial: of the others */
+    char *scratch; /* [threads] workspaces */
 } job;
 
 /* Cache lines to prefetch: `lines` of each pixel, `share` of them per call of prefetch_next(). */

@@ -1,5 +1,5 @@
 /* The weight gradient's micro-kernel for AMX (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
- * chapter 18). Tests run it with emulated instructions (tests/cpu); it ran on a real CPU only once. */
+ * chapter 18). Tests run it with emulated instructions (tests/cpu); it has run on a CPU with AMX only once. */
 
 #include "wgrad_microkernel.h"
 

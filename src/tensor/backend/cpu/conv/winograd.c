@@ -187,7 +187,7 @@ static void multiply_points(const job *j, int64_t tile, int64_t tiles, int64_t f
         }
 }
 
-/* Returns a chunk's sums of some channels, cleared. */
+/* Returns a chunk's epilogue sums (moments or gradient sums), cleared for some channels. */
 static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
 {
     const lt_direct_conv *c = j->c;
@@ -201,7 +201,7 @@ static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, i
     return s;
 }
 
-/* Sets Chan's weights of a tile after `before` pixels. Returns the pixels including it. */
+/* Sets the weights that merge a tile's moments (Chan's formula) after `before` pixels. Returns all pixels so far. */
 static int64_t chan_weights(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t before)
 {
     int64_t n = 0;
@@ -241,7 +241,7 @@ static void transform_outputs(const job *j, int64_t tile, int64_t tiles, int64_t
         j->c->moments->count[chunk] = (float)pixels;
 }
 
-/* Runs tasks: some tiles by some channels of the output each. */
+/* Runs tasks, each of which computes some channels of some tiles of the output. */
 static void run_output_tasks(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -257,7 +257,7 @@ static void run_output_tasks(void *context, int64_t begin, int64_t end, int64_t 
     }
 }
 
-/* Runs groups on one core each, which keeps their points in its L2 cache. */
+/* Computes whole groups of tiles, each on one core, whose L2 cache holds the transformed points. */
 static void run_groups_per_core(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
@@ -397,7 +397,7 @@ static int64_t rows_per_task(const lt_cpu_kernels *k)
     return (int64_t)LANES * k->tile_rows;
 }
 
-/* Computes some rows of one point: dw += dy' x. */
+/* Multiplies transformed gradients and inputs: dw += dy' x for some rows of one of the 36 points per item. */
 static void add_products(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;

@@ -22,7 +22,7 @@ static inline __mmask32 mask32(int64_t count)
     return count >= 2 * LANES ? 0xFFFFFFFF : count <= 0 ? 0 : (__mmask32)((1U << count) - 1);
 }
 
-/* Loads 32 adjacent elements, of which those from count on are 0. */
+/* Loads 32 adjacent elements, f32 rounded to bf16; elements from count on are 0. */
 static inline __m512i load32(const lt_gemm_operand *x, int64_t at, int64_t count)
 {
     const float *f = (const float *)x->data + at;
@@ -312,7 +312,7 @@ dots_adjacent_columns(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_
     }
 }
 
-/* Called with constants of each case, which keeps the sums in registers. */
+/* Computes all dot products. Inlined with constant dtypes and rows, which keeps the sums in registers. */
 static inline __attribute__((always_inline)) void
 dots_all(lt_gemm_operand a, lt_gemm_operand b, int64_t steps, const lt_gemm_save *s, int rows)
 {

@@ -131,7 +131,7 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
         }
 }
 
-/* Fills the lower half of a symmetric result. */
+/* Copies the upper half of a symmetric result to its lower half. */
 static void mirror_lower_half(const part *t)
 {
     enum { STRIP = 16 };
@@ -160,7 +160,7 @@ static void multiply_rows(part *t, const int64_t depth[2], float *a, const float
     multiply_packed(t, packed ? b + (t->row - t->col) * steps : a, b, steps, depth[0] == 0);
 }
 
-/* Sets up at most ROWS rows, which begin and end where a range of columns does. */
+/* Sets the part's rows, at most ROWS from `row` on, and finds their offsets and whether they are evenly spaced. */
 static void set_row_range(part *t, int64_t row, int64_t end)
 {
     const int step = t->pass->kernels->tile_rows;

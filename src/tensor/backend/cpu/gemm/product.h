@@ -22,8 +22,9 @@ typedef struct lt_product {
     lt_axis row, col; /* axes of y; equal to a's and b's lanes */
     int64_t rows, cols, depth;
     float alpha, beta;
-    bool symmetric; /* y is symmetric: computes j >= i. a and b of one address are one operand */
-    bool half;      /* does not mirror the result below the diagonal's tiles */
+    bool
+        symmetric; /* y is symmetric: computes columns j >= row i. a and b with the same data are one operand */
+    bool half; /* if symmetric: leaves y below the tiles on the diagonal unchanged */
 } lt_product;
 
 static inline lt_axis lt_axis_1d(int64_t count, int64_t stride)

@@ -72,7 +72,7 @@ ALWAYS void pack_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store
     }
 }
 
-/* Transposes sixteen rows at a time. */
+/* Packs rows as columns of panels, by transposes of sixteen rows at a time. */
 ALWAYS void pack_row_panels(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     const int64_t words = pairs ? (p->d + 1) / 2 : p->d;
@@ -209,7 +209,7 @@ ALWAYS void product_row_of_tiles(const lt_attention_product *p, const float *a, 
 #undef TILE
 }
 
-/* For some rows: columns to compute, and the range of the contraction in words. */
+/* What the causal mask leaves of a product for some rows: its columns, and the contraction's range in words. */
 typedef struct product_part {
     int64_t cols, begin, end;
 } product_part;
@@ -349,7 +349,7 @@ static void attention_weights(const lt_attention_weights *w)
             compute_row_weights(w, r, false);
 }
 
-/* Computes sixteen weights and slopes of row r. */
+/* Computes sixteen softmax weights and score gradients (slopes) of row r. */
 ALWAYS void compute_slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int64_t seen,
                                 vec *weight, vec *slope)
 {
@@ -376,7 +376,7 @@ ALWAYS void compute_slope_row(const lt_attention_slopes *s, int64_t r)
     }
 }
 
-/* Computes rows r and r + 1; the latter is 0 past the end. */
+/* Computes score gradients of rows r and r + 1, interleaved in bf16; row r + 1 is 0 past the end. */
 ALWAYS void compute_slope_row_pair(const lt_attention_slopes *s, int64_t r)
 {
     const bool both = r + 1 < s->rows;

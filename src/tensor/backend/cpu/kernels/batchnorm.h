@@ -22,7 +22,7 @@ ALWAYS void add_row_tile(const void *x, int64_t row, int rows, int64_t channels,
     });
 }
 
-/* Whole tiles have a constant number of rows, so that the compiler unrolls them. */
+/* Adds rows tile by tile. Whole tiles have a constant number of rows, so that the compiler unrolls them. */
 ALWAYS void add_rows_by_tiles(const void *x, int64_t begin, int64_t end, int64_t channels,
                               const float *mean, float *sum, lt_cpu_store s)
 {
@@ -101,7 +101,8 @@ typedef struct mode {
     lt_cpu_store store;
     gate gate;
     bool residual; /* apply */
-    bool two, out; /* gradients: dy has a second addend; stores the masked gradient */
+    bool two,
+        out; /* gradients only. two: dy has a second addend; out: stores the masked gradient */
 } mode;
 
 ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m)

@@ -18,7 +18,7 @@ enum {
     TILE_SUMS = TILE_COLS / SUMS,
     CROSSES = LANES % TILE_ROWS != 0
 };
-enum { PANELS = 4 }; /* panels packed together */
+enum { PANELS = 4 }; /* panels of adjacent lanes packed together */
 
 /* Iterates over the sums of a tile. Unrolled before GCC allocates registers: otherwise it would spill all sums to the
  * stack before and after the loop. */

@@ -107,7 +107,7 @@ static void SWEEP(gather_column_block)(const REAL *a, int64_t n, int64_t ld, int
     }
 }
 
-/* Reads both triangles of the block on the diagonal. */
+/* Copies the block on the diagonal to d, filling both triangles from the lower one. */
 static void SWEEP(read_block)(const REAL *a, int64_t ld, int64_t k, REAL *d)
 {
     for (int i = 0; i < SWEEP_BLOCK; i++)
@@ -115,7 +115,7 @@ static void SWEEP(read_block)(const REAL *a, int64_t ld, int64_t k, REAL *d)
             d[i * SWEEP_BLOCK + j] = d[j * SWEEP_BLOCK + i] = a[(k + i) * ld + k + j];
 }
 
-/* A_iK = W_i, A_KK = -P. */
+/* Writes column block K of the swept matrix: A_iK = W_i, A_KK = -P. */
 static void SWEEP(scatter_column_block)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w,
                                         const REAL *p)
 {

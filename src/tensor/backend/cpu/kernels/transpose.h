@@ -62,7 +62,7 @@ ALWAYS void transpose_square(const float *x, const int64_t at[LANES], float *y, 
         }
 }
 
-/* Transposes in place. */
+/* Transposes sixteen vectors in place. */
 ALWAYS void transpose(vec row[LANES])
 {
 #if defined(__AVX512F__)

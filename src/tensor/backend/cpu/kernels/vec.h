@@ -2,7 +2,7 @@
 
 #include "functions.h"
 
-/* Strided elements, powers and signs. Rounds as the vector loops, so that results do not depend on strides. */
+/* Loop for strided elements, powers and signs. Rounds as the vector loops: results do not depend on strides. */
 #define EACH(expression)                   \
     for (int64_t i = 0; i < r->count; i++) \
     r->y[i * r->step_y] = (expression)

@@ -3,7 +3,7 @@
 
 #include "simd.h"
 
-/* Among the least errors of the pairs tried; their squares are exact. */
+/* Interpolation points A and B, among the pairs of least error of those tried; their squares are exact. */
 #define POINT_A  0.75F
 #define POINT_B  1.5F
 #define SQUARE_A (POINT_A * POINT_A)
@@ -90,7 +90,7 @@ ALWAYS float *first_point(const lt_winograd_tile *t, int64_t c)
     return t->point + c / LANES * t->group + c % LANES;
 }
 
-/* Coefficients and sums of an input norm or an epilogue, for SUMS channels. */
+/* Coefficients of a fused batch norm, and running sums of an epilogue, for SUMS channels. */
 typedef struct epilogue {
     sums scale, shift, mean, sum, product;
     ptrdiff_t other; /* byte offset from a pixel of y to the residual's or x's */
@@ -140,7 +140,7 @@ ALWAYS void prefetch_pixels(const lt_winograd_tile *t, int from, int count, int6
     }
 }
 
-/* Pixels to points: along columns, then along rows. The intermediate result is in memory, as it exceeds the registers.
+/* Maps pixels to points: along columns, then rows. The intermediate result is in memory, as it exceeds the registers.
  * Fields of t are read once: for the compiler a store to a point may alias t. */
 ALWAYS void pixels_to_points(const lt_winograd_tile *t, winograd_map *map, int side, bool normed,
                              lt_cpu_store s)
@@ -255,7 +255,7 @@ ALWAYS void write_pixel(const lt_winograd_tile *t, epilogue *n, int i, int64_t c
     save_sums(t->pixel[i], c, y, s);
 }
 
-/* Points to pixels, or to taps. */
+/* Maps points to pixels or to filter taps, and applies the epilogue. */
 ALWAYS void points_to_pixels(const lt_winograd_tile *t, winograd_map *map, int side,
                              epilogue_kind kind, lt_cpu_store s)
 {

@@ -17,8 +17,8 @@ typedef struct list {
 
 enum { SHORT_RUN = 16 };
 
-/* Removes the dimensions of contiguous runs from x, which then addresses the runs' first elements. Returns the length
- * of a run. */
+/* Sets the dimensions of x that form contiguous runs to size 1, so that x addresses the runs' first elements. Returns
+ * the length of a run. */
 static int64_t remove_run_dims(lt_view *x)
 {
     int64_t length = 1;

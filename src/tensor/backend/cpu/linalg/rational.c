@@ -29,7 +29,7 @@ static bool add_inverse_term(const list *l, const lt_rational_job *job, int pole
     return wide ? l->kernels->add_inverse_wide(&term) : l->kernels->add_inverse(&term);
 }
 
-enum { TILE = 32 }; /* mirrored at once, in the cache */
+enum { TILE = 32 }; /* side of a tile that is mirrored at once, in the cache */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses): `real` declares */
 #define MIRROR(name, real)                                            \

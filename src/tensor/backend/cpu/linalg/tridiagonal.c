@@ -51,7 +51,7 @@ static float *panel_w_row(const panel *p, int64_t i)
     return panel_v_row(p, PANEL + i);
 }
 
-/* Updates row j by the panel's columns before j. */
+/* Subtracts the updates of the panel's columns before j from row j of the matrix. */
 static void update_row(const panel *p, int64_t j)
 {
     const lt_tridiagonal *t = p->t;

@@ -8,7 +8,7 @@
 typedef struct lt_tridiagonal {
     const lt_cpu_kernels *kernels;
     int64_t n, size, step;
-    int64_t tridiagonal_rows; /* T is diagonal after these */
+    int64_t tridiagonal_rows; /* count of leading rows; T is diagonal after them */
     int64_t reflectors;       /* count, in a */
     float *a; /* input: the matrix; output: row j holds reflector j, from j + 1 on */
     float *diagonal, *off_diagonal,

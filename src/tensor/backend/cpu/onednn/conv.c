@@ -1,5 +1,5 @@
 /* The convolution entries: built-in kernels where they are chosen, else oneDNN. Activations are channels-last; weights
- * are reordered from the library's storage to the primitive's layout. Formula: lt_conv2d(). */
+ * are reordered from Lather's channels-last storage to the primitive's layout. Formula: lt_conv2d(). */
 
 #include "base/parallel.h"
 #include "conv_crop.h"
@@ -80,7 +80,7 @@ static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_d
     return lt_md_make(md, 4, dims, dnnl_dtype(dtype), strides);
 }
 
-/* Describes w at these strides, or in a layout of the primitive's choice if strides is NULL. */
+/* Makes w's memory descriptor with these strides, or with a layout of the primitive's choice if strides is NULL. */
 static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
                                      const int64_t *strides)
 {
@@ -105,7 +105,7 @@ static dnnl_status_t describe_stored_weight(dnnl_memory_desc_t *md, const call *
 
 typedef struct description {
     lt_conv_problem problem;
-    dnnl_memory_desc_t stored; /* w in the library's layout */
+    dnnl_memory_desc_t stored; /* memory descriptor of w as Lather stores it */
     dnnl_primitive_desc_t forward, pd;
     dnnl_primitive_attr_t attr; /* attributes of the fused batch norm, or NULL */
 } description;
@@ -145,8 +145,8 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
     return st;
 }
 
-/* Describes the forward primitive, which oneDNN requires as a hint for gradients. It reads the weight in the
- * activations' dtype. */
+/* Creates the descriptor of the forward primitive, which oneDNN requires as a hint for gradients. It reads the weight
+ * in the activations' dtype. */
 static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype)
 {
     lt_conv_problem hint = d->problem;
@@ -159,7 +159,7 @@ static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call
     return st;
 }
 
-/* Describes a convolution with fused epilogue; rejects oneDNN's reference implementation. */
+/* Creates the descriptor of a convolution with fused epilogue; rejects oneDNN's reference implementation. */
 static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const call *c)
 {
     dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
@@ -168,7 +168,7 @@ static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const ca
     return !st && !strncmp(lt_pd_implementation_name(d->pd), "ref", 3) ? dnnl_unimplemented : st;
 }
 
-/* Describes the primitive, and for a gradient also the forward one. */
+/* Creates the primitive's descriptor, and for a gradient also the forward primitive's. */
 static dnnl_status_t describe_primitive(description *d, lt_onednn *onednn, const call *c,
                                         lt_dtype dtype, lt_dtype w_dtype)
 {

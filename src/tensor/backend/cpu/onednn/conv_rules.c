@@ -55,7 +55,7 @@ static bool has_idle_output(axis a)
     return false;
 }
 
-/* Returns true if the padding exceeds "same" padding of stride 1. */
+/* Returns true if the padding along an axis exceeds "same" padding of stride 1. */
 static bool is_padded_widely(axis a)
 {
     return 2 * a.pad > (a.taps - 1) * a.dilation;

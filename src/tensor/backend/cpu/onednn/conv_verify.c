@@ -83,7 +83,7 @@ static lt_status fail_wrong_result(const lt_conv_ran *ran, double got, double wa
                    c->pad_h, c->pad_w, c->dilation_h, c->dilation_w, c->groups);
 }
 
-/* bf16 rounds to 1/256 of a result; sums of thousands of f32 are off by less, relative to the largest. */
+/* Fails if a result is off by over 1/64 of the largest: bf16 rounds to 1/256, long sums in f32 err by less. */
 static lt_status compare_results(const lt_conv_ran *ran, const double *got, const double *want,
                                  int64_t count)
 {

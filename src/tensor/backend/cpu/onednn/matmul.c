@@ -150,7 +150,7 @@ static void multiply_split_part(void *context, int64_t begin, int64_t end, int64
     }
 }
 
-/* Multiplies the parts, each on one thread. */
+/* Multiplies by dnnl_sgemm() in parts, each on one thread. */
 static dnnl_status_t multiply_split(const product *p)
 {
     split all = split_product(p);
@@ -342,7 +342,7 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     return st;
 }
 
-/* Multiplies by oneDNN's matmul; *done is false if it has none for this CPU. */
+/* Multiplies in bf16 by oneDNN's matmul; *done is false if oneDNN has none for this CPU. */
 static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
 {
     product f = *p;

@@ -177,7 +177,7 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
     return to ? reorder_weight(p, prim, data, to) : LT_E_NOMEM;
 }
 
-/* Writes w times the factors in the primitive's layout. */
+/* Writes w times a factor per output channel to `to`, in the primitive's layout, and sets prim->w to it. */
 static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
                               const lt_view *factor, void *to)
 {

@@ -65,8 +65,8 @@ lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_vie
 /* Runs the primitive on arguments whose handles are set, with the device's scratchpad. */
 lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_t *args, int count);
 
-/* Sets *data to the view's memory if it has this dtype and is dense in the library's storage order, else to such a copy
- * in the slot. */
+/* Sets *data to the view's memory if it has this dtype and Lather's storage order (dense, 4-D channels-last), else to
+ * such a copy in the slot. */
 lt_status lt_onednn_get_input(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
                               void **data);
 /* Rounds an f32 weight to the activations' dtype, as every kernel does: replaces *w by a copy in LT_CPU_PREPACKED if
