@@ -74,7 +74,7 @@ static lt_status dataset_cifar10(lt_dataset **out, const char *path)
 
 /* The rest shows that it works: one epoch of augmented batches. */
 
-static lt_status count_labels(lt_loader *loader)
+static lt_status count_and_print_labels(lt_loader *loader)
 {
     enum { MAX_BATCH = 64 };
     int64_t of_class[CLASSES] = {0}, images = 0;
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
     lt_status st = dataset_cifar10(&dataset, argv[1]);
     st = st ? st : lt_device_open(&device, "cpu", NULL);
     st = st ? st : lt_loader_new(&loader, dataset, device, &config);
-    st = st ? st : count_labels(loader);
+    st = st ? st : count_and_print_labels(loader);
     if (st)
         fprintf(stderr, "cifar10: %s: %s\n", lt_status_name(st), lt_error_message());
 

@@ -59,7 +59,8 @@ static lt_status layer_scale_new(lt_module **out, lt_device *device, const char 
 enum { CHANNELS = 3, ELEMENTS = 2 * CHANNELS * 4 * 4 };
 
 /* Computes sum of layer(x)^2, and its gradient with respect to the layer's parameters. */
-static lt_status loss_of(lt_module *layer, lt_tape *tape, lt_tensor *x, double *loss)
+static lt_status compute_loss_and_gradient(lt_module *layer, lt_tape *tape, lt_tensor *x,
+                                           double *loss)
 {
     lt_tape_reset(tape, LT_PASS_TRAIN);
     lt_tensor *y = lt_module_forward(layer, tape, x);
@@ -76,10 +77,10 @@ static lt_status numeric_gradient(lt_module *layer, lt_tape *tape, lt_tensor *x,
     LT_TRY(lt_tensor_read(gain->value, value, sizeof value));
     value[1] += h;
     LT_TRY(lt_tensor_write(gain->value, value, sizeof value));
-    LT_TRY(loss_of(layer, tape, x, &above));
+    LT_TRY(compute_loss_and_gradient(layer, tape, x, &above));
     value[1] -= 2 * h;
     LT_TRY(lt_tensor_write(gain->value, value, sizeof value));
-    LT_TRY(loss_of(layer, tape, x, &below));
+    LT_TRY(compute_loss_and_gradient(layer, tape, x, &below));
     *numeric = (above - below) / (2 * h);
     return LT_OK;
 }
@@ -92,7 +93,7 @@ static lt_status check_gradient(lt_device *device, lt_module *layer, lt_tape *ta
     LT_TRY(lt_tensor_write(x, pixel, sizeof pixel));
 
     lt_param *gain = &((layer_scale *)layer)->gain;
-    LT_TRY(loss_of(layer, tape, x, &loss));
+    LT_TRY(compute_loss_and_gradient(layer, tape, x, &loss));
     LT_TRY(lt_tensor_read(gain->grad, gradient, sizeof gradient));
     LT_TRY(numeric_gradient(layer, tape, x, gain, &numeric));
 

@@ -33,7 +33,7 @@ static bool equal_bytes(lt_protobuf a, lt_protobuf b)
 }
 
 /* Copies a name for printing, truncated. */
-static const char *text_of(lt_protobuf a, char text[SHOWN])
+static const char *copy_printable_text(lt_protobuf a, char text[SHOWN])
 {
     size_t size = (size_t)(a.end - a.at);
     memset(text, 0, SHOWN);
@@ -112,7 +112,7 @@ static lt_status read_tensor(model *m, lt_protobuf message)
 }
 
 /* StringStringEntryProto: key 1, value 2. */
-static void read_note(model *m, lt_protobuf message)
+static void read_metadata_entry(model *m, lt_protobuf message)
 {
     static const char *const keys[NOTES] = {"mean", "std", "image_size", "crop_pct",
                                             "interpolation"};
@@ -125,7 +125,7 @@ static void read_note(model *m, lt_protobuf message)
     }
     for (int i = 0; i < NOTES; i++)
         if (equals_text(key, keys[i]))
-            text_of(text, m->note[i]);
+            copy_printable_text(text, m->note[i]);
 }
 
 /* ModelProto: graph 7, metadata_props 14; GraphProto: initializer 5. */
@@ -135,7 +135,7 @@ static lt_status read_model(model *m, lt_protobuf file)
     bool broken = false;
     while (lt_protobuf_next(&file, &f, &broken)) {
         if (f.number == 14)
-            read_note(m, f.data);
+            read_metadata_entry(m, f.data);
         m->graph = f.number == 7 ? f.data : m->graph;
     }
     lt_protobuf graph = m->graph;
@@ -211,7 +211,7 @@ static lt_status use_attribute(node *n, const attribute *a)
             *known[i].number = (double)a->number;
         return LT_OK;
     }
-    return lt_fail(LT_E_UNSUPPORTED, "onnx: attribute %s", text_of(a->name, text));
+    return lt_fail(LT_E_UNSUPPORTED, "onnx: attribute %s", copy_printable_text(a->name, text));
 }
 
 /* NodeProto: input 1, output 2, op_type 4, attribute 5. */
@@ -240,13 +240,13 @@ static lt_status read_node(const model *m, lt_protobuf message, node *n)
 }
 
 /* Returns true if the node's attributes are supported: symmetric padding, axis 1, floor, alpha and beta 1. */
-static bool is_plain(const node *n)
+static bool is_supported_form(const node *n)
 {
     return n->pads[0] == n->pads[2] && n->pads[1] == n->pads[3] && n->axis == 1 && !n->ceiling
            && n->alpha >= 1 && n->alpha <= 1 && n->beta >= 1 && n->beta <= 1;
 }
 
-static lt_tensor *compute_window(lt_tape *t, const node *n)
+static lt_tensor *run_convolution_or_pooling(lt_tape *t, const node *n)
 {
     lt_tensor *const *x = n->x;
     const int down = (int)n->strides[0], right = (int)n->strides[1], top = (int)n->pads[0],
@@ -264,7 +264,7 @@ static lt_tensor *run_node(lt_tape *t, const node *n)
 {
     lt_tensor *const *x = n->x;
     if (equals_text(n->op, "Conv") ? n->inputs >= 2 : equals_text(n->op, "MaxPool"))
-        return compute_window(t, n);
+        return run_convolution_or_pooling(t, n);
     if (equals_text(n->op, "BatchNormalization") && n->inputs == 5)
         return lt_batchnorm2d(t, x[0], (lt_batchnorm2d_args){x[1], x[2], x[3], x[4], NULL, NULL},
                               (lt_batchnorm2d_config){.eps = n->epsilon});
@@ -279,7 +279,8 @@ static lt_tensor *run_node(lt_tape *t, const node *n)
     if (equals_text(n->op, "Flatten"))
         return lt_flatten(t, x[0]);
     char text[SHOWN];
-    return lt_tape_fail(t, lt_fail(LT_E_UNSUPPORTED, "onnx: operation %s", text_of(n->op, text)));
+    return lt_tape_fail(
+        t, lt_fail(LT_E_UNSUPPORTED, "onnx: operation %s", copy_printable_text(n->op, text)));
 }
 
 /* GraphProto: node 1, in topological order; the last one's output is the model's. */
@@ -297,7 +298,7 @@ static lt_status run_graph(model *m, lt_tensor *images, lt_tensor **logits)
         if (f.number != 1)
             continue;
         LT_TRY(read_node(m, f.data, &n));
-        if (!is_plain(&n))
+        if (!is_supported_form(&n))
             return lt_fail(LT_E_UNSUPPORTED, "onnx: the form of a node");
         *logits = run_node(m->tape, &n);
         LT_TRY(lt_tape_status(m->tape));
@@ -309,7 +310,7 @@ static lt_status run_graph(model *m, lt_tensor *images, lt_tensor **logits)
 /* --- An image --- */
 
 /* Parses "0.485,0.456,0.406", in units of white. */
-static bool parse_pixels(const char *text, int channels, float least, float *out)
+static bool parse_channel_statistics(const char *text, int channels, float least, float *out)
 {
     char *end;
     for (int c = 0; c < channels; c++, text = end + 1) {
@@ -332,7 +333,8 @@ static lt_status print_logits(const lt_tensor *y)
     return st;
 }
 
-static lt_status classify(model *m, const char *image, lt_dataset **files, lt_loader **loader)
+static lt_status run_on_image_and_print_logits(model *m, const char *image, lt_dataset **files,
+                                               lt_loader **loader)
 {
     lt_tensor *weight = m->values[0].tensor, *logits = NULL;
     int channels = (int)lt_tensor_shape(weight).dim[1];
@@ -346,8 +348,8 @@ static lt_status classify(model *m, const char *image, lt_dataset **files, lt_lo
         strcmp(m->note[INTERPOLATION], "bicubic") ? LT_FILTER_BILINEAR : LT_FILTER_BICUBIC;
     if (lt_tensor_shape(weight).ndim != DIMS || (channels != 1 && channels != 3))
         return broken_file("the first weight is no convolution of 1 or 3 channels");
-    if (!parse_pixels(m->note[MEAN], channels, 0, pixels.mean)
-        || !parse_pixels(m->note[STD], channels, 0.01F, pixels.deviation))
+    if (!parse_channel_statistics(m->note[MEAN], channels, 0, pixels.mean)
+        || !parse_channel_statistics(m->note[STD], channels, 0.01F, pixels.deviation))
         return broken_file("mean and std in the metadata");
     LT_TRY(lt_dataset_files(files, &image, 1, channels));
     LT_TRY(lt_loader_new(loader, *files, m->device, &c));
@@ -385,7 +387,7 @@ int main(int argc, char **argv)
     lt_status st = m.values ? read_file(argv[1], &data, &size) : LT_E_NOMEM;
     st = st ? st : lt_device_open(&m.device, "cpu", NULL);
     st = st ? st : read_model(&m, (lt_protobuf){data, data + size});
-    st = st ? st : classify(&m, argv[2], &files, &loader);
+    st = st ? st : run_on_image_and_print_logits(&m, argv[2], &files, &loader);
     if (st)
         fprintf(stderr, "onnx: %s: %s\n", lt_status_help(st), lt_error_message());
     lt_loader_free(&loader);

@@ -97,7 +97,7 @@ lt_status produce(lt_launch_node *node, void *context)
     return st;
 }
 
-/* Takes one item from the buffer; if there is none, waits a moment and sets *number to -1. */
+/* Takes one item from the buffer; if the buffer is empty, waits a moment and sets *number to -1. */
 static lt_status take_item(lt_client *client, int64_t *number)
 {
     lt_response back = {0};

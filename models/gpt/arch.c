@@ -154,8 +154,8 @@ static int guess_heads(const lt_safetensors *file, int width)
 }
 
 /* Fails if the file has a separate last layer, which would be lost. */
-static lt_status check_head(const lt_safetensors *file, const char *path,
-                            const lt_safetensors_entry *tokens)
+static lt_status check_tied_lm_head(const lt_safetensors *file, const char *path,
+                                    const lt_safetensors_entry *tokens)
 {
     const lt_safetensors_entry *head = lt_safetensors_find(file, "lm_head.weight");
     if (!head || (head->bytes == tokens->bytes && !memcmp(head->data, tokens->data, tokens->bytes)))
@@ -198,7 +198,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_g
         c->mlp = LT_MLP_GELU;
     c->heads = guess_heads(file, c->width);
     c->kv_heads = c->width % c->heads ? c->heads : kv_heads_of(c, qkv->shape.dim[1]);
-    return check_head(file, path, tokens);
+    return check_tied_lm_head(file, path, tokens);
 }
 
 lt_status lt_gpt_infer(const char *path, lt_gpt_config *config, bool *says_heads)

@@ -34,7 +34,7 @@ static const struct row {
     {"tie_word_embeddings", NULL, "true"},
 };
 
-static bool find_file(const char *weights, char path[PATH])
+static bool find_config_json(const char *weights, char path[PATH])
 {
     struct stat info;
     const char *slash = strrchr(weights, '/');
@@ -47,7 +47,7 @@ static bool find_file(const char *weights, char path[PATH])
 }
 
 /* Formats a scalar JSON value as text. Returns false for null, arrays and objects. */
-static bool print_value(const lt_json_value *v, char text[LT_FACT_BYTES])
+static bool format_json_value(const lt_json_value *v, char text[LT_FACT_BYTES])
 {
     if (v->type == LT_JSON_NUMBER)
         snprintf(text, LT_FACT_BYTES, "%.9g", v->number);
@@ -100,12 +100,12 @@ static lt_status set_or_compare_fact(const struct row *r, const char *text, cons
                          found);
 }
 
-static lt_status read_row(const struct row *r, const lt_json_value *root, const char *path,
-                          lt_model_facts *facts, const lt_model_spec *spec)
+static lt_status apply_config_key(const struct row *r, const lt_json_value *root, const char *path,
+                                  lt_model_facts *facts, const lt_model_spec *spec)
 {
     char text[LT_FACT_BYTES];
     const lt_json_value *v = lt_json_member(root, r->key);
-    if (!v || !print_value(v, text))
+    if (!v || !format_json_value(v, text))
         return LT_OK;
     if (r->values && !translate_value(r->values, text))
         return lt_fail(LT_E_UNSUPPORTED, "%s: '%s' %s is not supported; supported: %s", path,
@@ -117,11 +117,11 @@ lt_status lt_gpt_read_config(const char *weights, lt_model_facts *facts, const l
 {
     char path[PATH];
     lt_json *json = NULL;
-    if (!find_file(weights, path))
+    if (!find_config_json(weights, path))
         return LT_OK;
     lt_status st = lt_json_load(&json, path);
     for (size_t i = 0; i < sizeof rows / sizeof *rows && !st; i++)
-        st = read_row(&rows[i], lt_json_root(json), path, facts, spec);
+        st = apply_config_key(&rows[i], lt_json_root(json), path, facts, spec);
     lt_json_free(&json);
     return st;
 }

@@ -198,7 +198,7 @@ static lt_status make_blocks(gpt *g, lt_device *device)
     return LT_OK;
 }
 
-static lt_status make_table(gpt *g, lt_device *device)
+static lt_status make_embedding_table(gpt *g, lt_device *device)
 {
     const lt_gpt_config *c = &g->config;
     const lt_shape shape = LT_SHAPE(c->vocabulary, c->width);
@@ -214,7 +214,7 @@ static lt_status make_layers(gpt *g, lt_device *device)
     const lt_positions_layer positions = {
         .rows = c->positions, .width = c->width, .parallel = c->parallel};
     const lt_layernorm_config norm = {.eps = norm_eps, .rms = c->rms};
-    LT_TRY(make_table(g, device));
+    LT_TRY(make_embedding_table(g, device));
     if (!c->rotary)
         LT_TRY(lt_layer_positions(&g->positions, device, "wpe", positions));
     LT_TRY(make_blocks(g, device));
@@ -223,7 +223,7 @@ static lt_status make_layers(gpt *g, lt_device *device)
 
 /* Initializes with normal numbers of deviation 0.02, smaller for layers that end a branch, as many of these are
  * summed. */
-static lt_status initialise(const gpt *g, lt_param *p)
+static lt_status initialise_param(const gpt *g, lt_param *p)
 {
     const double deviation = 0.02;
     const char *end = ".c_proj.weight";
@@ -240,7 +240,7 @@ static lt_status initialise_all(lt_module *module)
     lt_params list = {0};
     lt_status st = lt_module_params(module, &list);
     for (size_t i = 0; i < list.count && !st; i++)
-        st = initialise((gpt *)module, list.item[i]);
+        st = initialise_param((gpt *)module, list.item[i]);
     lt_params_clear(&list);
     return st;
 }

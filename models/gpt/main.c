@@ -108,7 +108,7 @@ static void put_facts(lt_model_facts *out, const lt_gpt_config *c, bool of_file)
     lt_model_fact_put(out, "position", "%s", c->rotary ? "rotary" : "learned");
 }
 
-static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
+static lt_status describe_model(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_gpt_config *c = &((const settings *)config)->net;
     const char *name = lt_gpt_name(c);
@@ -122,7 +122,8 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     return LT_OK;
 }
 
-static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
+static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
+                                          lt_model_spec *spec)
 {
     lt_gpt_config c;
     bool says_heads = false;
@@ -145,8 +146,8 @@ static const lt_model_family family = {
     .make = make,
     .check_parallel = check_parallel,
     .resolve = resolve,
-    .describe = describe,
-    .infer = infer,
+    .describe = describe_model,
+    .infer = infer_model_from_weights,
     .prefix = LT_GPT_PREFIX,
     .recipes = "models/gpt/recipes",
     .recipe_names = "shakespeare-char, gpt2-124m",

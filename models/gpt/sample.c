@@ -125,7 +125,7 @@ static lt_status compute_next_logits(writer *w)
     return run_model(w, first, count - first);
 }
 
-static lt_status print_id(const writer *w, int32_t id)
+static lt_status print_token(const writer *w, int32_t id)
 {
     size_t bytes = 0;
     const char *text = lt_tokenizer_text(w->tokenizer, id, &bytes);
@@ -176,7 +176,7 @@ static lt_status write_text(writer *w, int64_t text)
         if (id == w->vocabulary.end)
             break;
         w->id[w->count++] = id;
-        LT_TRY(print_id(w, id));
+        LT_TRY(print_token(w, id));
     }
     w->seconds += clock_seconds() - begin;
     printf("\n");
@@ -193,7 +193,7 @@ static lt_status open_cache(writer *w)
                        : LT_OK;
 }
 
-static lt_status open_writer(writer *w)
+static lt_status open_model_and_tokenizer(writer *w)
 {
     const arguments *a = w->a;
     LT_TRY(lt_trainer_open_weights(w->trainer, a->weights, a->device, (int)a->threads));
@@ -208,7 +208,7 @@ static lt_status open_writer(writer *w)
 
 static lt_status write_texts(writer *w)
 {
-    LT_TRY(open_writer(w));
+    LT_TRY(open_model_and_tokenizer(w));
     lt_trainer_begin_work(w->trainer);
     for (int64_t i = 0; i < w->a->count; i++) {
         if (i)

@@ -33,7 +33,7 @@ const char *lt_resnet_name(const lt_resnet_config *c)
     return NULL;
 }
 
-static lt_status find_arch(lt_resnet_config *c)
+static lt_status set_fields_from_arch(lt_resnet_config *c)
 {
     for (int i = 0; i < ARCHS; i++)
         if (!strcmp(table[i].name, c->arch)) {
@@ -51,7 +51,7 @@ static lt_status find_arch(lt_resnet_config *c)
 lt_status lt_resnet_resolve(lt_resnet_config *c)
 {
     if (c->arch)
-        LT_TRY(find_arch(c));
+        LT_TRY(set_fields_from_arch(c));
     if (!c->width)
         c->width = DEFAULT_WIDTH;
     if (!c->channels)

@@ -48,7 +48,7 @@ static lt_status reject_resnext_and_wide(const lt_safetensors *file, const char 
     return LT_OK;
 }
 
-static lt_status fail_name(const char *path, const char *missing)
+static lt_status fail_missing_tensor(const char *path, const char *missing)
 {
     return lt_fail(LT_E_FORMAT,
                    "%s: no '%s' of 4 dimensions: not the weights of a residual network with "
@@ -61,7 +61,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_r
     const lt_safetensors_entry *stem = find_entry(file, "conv1.weight", 4);
     const lt_safetensors_entry *head = find_entry(file, "fc.weight", 2);
     if (!stem)
-        return fail_name(path, "conv1.weight");
+        return fail_missing_tensor(path, "conv1.weight");
     shape->arch = NULL;
     shape->width = (int)stem->shape.dim[0];
     shape->channels = (int)stem->shape.dim[1];
@@ -71,7 +71,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_r
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
     LT_TRY(reject_resnext_and_wide(file, path, shape->width));
-    return shape->depths[0] ? LT_OK : fail_name(path, "layer1.0.conv1.weight");
+    return shape->depths[0] ? LT_OK : fail_missing_tensor(path, "layer1.0.conv1.weight");
 }
 
 lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)

@@ -81,7 +81,7 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
     return lt_resnet_count(out, &((const settings *)config)->net, spec->size);
 }
 
-static lt_status onnx(lt_onnx *graph, const void *config, const lt_model_spec *spec)
+static lt_status add_onnx_nodes(lt_onnx *graph, const void *config, const lt_model_spec *spec)
 {
     (void)spec;
     put_resnet_nodes(graph, &((const settings *)config)->net);
@@ -101,7 +101,7 @@ static void put_facts(lt_model_facts *out, const lt_resnet_config *c)
 
 /* Sets the title: "resnet18", or "resnet 1-1-2-1" for depths that are not in the table; with the width if it is
  * not 64. */
-static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
+static lt_status describe_model(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_resnet_config *c = &((const settings *)config)->net;
     const char *name = lt_resnet_name(c);
@@ -118,7 +118,8 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
 }
 
 /* Reads the model of a file. One with ImageNet's stem reads images of ImageNet's size, unless a flag sets another. */
-static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
+static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
+                                          lt_model_spec *spec)
 {
     lt_resnet_config c = {0};
     LT_TRY(lt_resnet_infer(path, &c));
@@ -142,10 +143,10 @@ static const lt_model_family family = {
     .config_bytes = sizeof(settings),
     .make = make,
     .resolve = resolve,
-    .describe = describe,
-    .infer = infer,
+    .describe = describe_model,
+    .infer = infer_model_from_weights,
     .cost = cost,
-    .onnx = onnx,
+    .onnx = add_onnx_nodes,
 };
 
 int main(int argc, char **argv)

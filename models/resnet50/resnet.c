@@ -221,7 +221,7 @@ static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_confi
 
 /* Initializes as torchvision: convolutions by He et al. 2015 over fan_out, the last layer uniformly within
  * 1/sqrt(fan_in); batch norm's weights 1 and biases 0 are set by its layer. */
-static lt_status initialise(lt_param *p, const lt_resnet_config *c)
+static lt_status initialise_param(lt_param *p, const lt_resnet_config *c)
 {
     const char *last_gain = c->bottleneck ? ".bn3.weight" : ".bn2.weight";
     if (p->role == LT_PARAM_WEIGHT && lt_tensor_shape(p->value).ndim == 4)
@@ -238,7 +238,7 @@ static lt_status initialise_all(lt_module *model, const lt_resnet_config *c)
     lt_params list = {0};
     lt_status st = lt_module_params(model, &list);
     for (size_t i = 0; i < list.count && !st; i++)
-        st = initialise(list.item[i], c);
+        st = initialise_param(list.item[i], c);
     lt_params_clear(&list);
     return st;
 }

@@ -102,7 +102,7 @@ static void put_facts(lt_model_facts *out, const lt_vit_config *c)
 }
 
 /* Sets the title: "vit_s_16", or "vit of 6 blocks of width 192, 3 heads, patches of 4". */
-static lt_status describe(const void *config, const lt_model_spec *spec, lt_model_facts *out)
+static lt_status describe_model(const void *config, const lt_model_spec *spec, lt_model_facts *out)
 {
     const lt_vit_config *c = &((const settings *)config)->net;
     const char *name = lt_vit_name(c);
@@ -117,7 +117,8 @@ static lt_status describe(const void *config, const lt_model_spec *spec, lt_mode
     return LT_OK;
 }
 
-static lt_status infer(const char *path, lt_model_facts *out, lt_model_spec *spec)
+static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
+                                          lt_model_spec *spec)
 {
     lt_vit_config c;
     LT_TRY(lt_vit_infer(path, &c));
@@ -150,8 +151,8 @@ static const lt_model_family family = {
     .make = make,
     .check_parallel = check_parallel,
     .resolve = resolve,
-    .describe = describe,
-    .infer = infer,
+    .describe = describe_model,
+    .infer = infer_model_from_weights,
     .cost = cost,
     .fit = lt_vit_fit,
     .alias = alias,

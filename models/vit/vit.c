@@ -58,8 +58,8 @@ static lt_tensor *embed(vit *v, lt_tape *tape, lt_tensor *images, lt_token_rows 
 }
 
 /* Computes the head's input where each rank has some rows of some samples; equal on all ranks. */
-static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows rows,
-                            int64_t samples)
+static lt_tensor *run_last_block_and_pool_shards(vit *v, lt_tape *tape, lt_tensor *x,
+                                                 lt_token_rows rows, int64_t samples)
 {
     lt_module *last = v->block[v->depth - 1];
     lt_tensor *y = v->token ? lt_transformer_forward_first_rows(last, tape, x, rows)
@@ -79,7 +79,7 @@ static lt_tensor *pool_rows(vit *v, lt_tape *tape, lt_tensor *x, lt_token_rows r
 
 /* Returns the rows of tokens of all ranks. With sequence parallelism and a class token, at least one sample per
  * rank, as the last block's one row per sample is sharded over the ranks, too. */
-static lt_token_rows rows_of(const vit *v, int64_t samples)
+static lt_token_rows padded_token_rows(const vit *v, int64_t samples)
 {
     const lt_tensor_parallel *p = v->parallel;
     const int64_t least = p && p->sequence && v->token ? p->row->size : 1;
@@ -87,7 +87,7 @@ static lt_token_rows rows_of(const vit *v, int64_t samples)
 }
 
 /* Computes the head's input, [N,width]; with a class token the last block computes only that. */
-static lt_tensor *pool_tokens(vit *v, lt_tape *tape, lt_tensor *x)
+static lt_tensor *run_last_block_and_pool(vit *v, lt_tape *tape, lt_tensor *x)
 {
     lt_module *last = v->block[v->depth - 1];
     lt_tensor *y =
@@ -103,15 +103,16 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
 {
     vit *v = (vit *)self;
     const int64_t samples = images ? lt_tensor_shape(images).dim[0] : 1;
-    const lt_token_rows rows = rows_of(v, samples);
+    const lt_token_rows rows = padded_token_rows(v, samples);
     lt_tensor *x = embed(v, tape, images, rows);
     for (int i = 0; i < v->depth - 1; i++) {
         lt_tensor *y = lt_transformer_forward_rows(v->block[i], tape, x, rows);
         lt_tape_drop(tape, x);
         x = y;
     }
-    x = lt_parallel_shards_rows(v->parallel) ? pool_rows(v, tape, x, rows, samples)
-                                             : pool_tokens(v, tape, x);
+    x = lt_parallel_shards_rows(v->parallel)
+            ? run_last_block_and_pool_shards(v, tape, x, rows, samples)
+            : run_last_block_and_pool(v, tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
     x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);
@@ -217,7 +218,7 @@ static lt_status init_xavier(lt_param *p, uint64_t seed)
 
 /* Initializes as torchvision. Its truncation of conv_proj's normal numbers at 2 has no effect: their deviation is
  * below 1/2 for patches of 4 values or more. The head, class token and the attention's biases are 0. */
-static lt_status initialise(lt_param *p, uint64_t seed)
+static lt_status initialise_param(lt_param *p, uint64_t seed)
 {
     const double positions = 0.02, mlp_bias = 1e-6;
     if (!strcmp(p->name, "conv_proj.weight"))
@@ -239,7 +240,7 @@ static lt_status initialise_all(lt_module *model, uint64_t seed)
     lt_params list = {0};
     lt_status st = lt_module_params(model, &list);
     for (size_t i = 0; i < list.count && !st; i++)
-        st = initialise(list.item[i], seed);
+        st = initialise_param(list.item[i], seed);
     lt_params_clear(&list);
     return st;
 }

@@ -82,7 +82,7 @@ lt_status lt_token_write(const char *path, const char *token)
     return written ? LT_OK : lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path, strerror(why));
 }
 
-static lt_status check_owner(int fd, const char *path)
+static lt_status check_token_file(int fd, const char *path)
 {
     enum { OTHERS = 077, MODE = 0777 };
     struct stat info;
@@ -105,7 +105,7 @@ lt_status lt_token_read(char out[LT_TOKEN_BYTES], const char *path)
     if (fd < 0)
         return lt_fail(LT_E_IO, "comm: the job's token: %s: %s", path,
                        errno == ELOOP ? "a symbolic link: name the file itself" : strerror(errno));
-    lt_status st = check_owner(fd, path);
+    lt_status st = check_token_file(fd, path);
     const ssize_t got = st ? 0 : read(fd, out, LT_TOKEN_BYTES - 1);
     close(fd);
     out[got > 0 ? got : 0] = 0;

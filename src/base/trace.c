@@ -56,7 +56,7 @@ static int thread_index(void)
 }
 
 /* Finds or adds a total. Linear search, by pointer first, as there are few names. Returns NULL without memory. */
-static total *find_total(lt_profile_kind kind, const char *name)
+static total *find_or_add_total(lt_profile_kind kind, const char *name)
 {
     for (size_t i = 0; i < now.total_count; i++)
         if (now.totals[i].kind == kind
@@ -81,7 +81,7 @@ void lt_trace_record(int64_t begin, lt_profile_kind kind, const char *name, int6
                                                           .name = name,
                                                           .kind = (int)kind,
                                                           .thread = thread_index()};
-        total *t = find_total(kind, name);
+        total *t = find_or_add_total(kind, name);
         if (t) {
             t->count++;
             t->nanoseconds += nanoseconds;
@@ -111,7 +111,7 @@ void lt_profile_thread(const char *name)
 }
 
 /* Creates the trace file empty, and its folder if missing. */
-static lt_status check_writable(const char *path)
+static lt_status create_trace_file(const char *path)
 {
     const char *slash = strrchr(path, '/');
     char *folder = slash && slash > path ? lt_format("%.*s", (int)(slash - path), path) : NULL;
@@ -132,7 +132,7 @@ lt_status lt_profile_start(const char *path, int64_t events)
     if (events < 0)
         return lt_fail(LT_E_ARG, "profile: %" PRId64 " events", events);
     if (path)
-        LT_TRY(check_writable(path)); /* fails before training rather than after it */
+        LT_TRY(create_trace_file(path)); /* fails before training rather than after it */
 
     int64_t capacity = events ? events : DEFAULT_EVENTS;
     event *ring = lt_alloc((size_t)capacity, sizeof *ring);
@@ -171,7 +171,7 @@ static void write_event(lt_json_writer *w, const event *e)
     lt_json_end(w);
 }
 
-static void write_thread(lt_json_writer *w, int thread)
+static void write_thread_name(lt_json_writer *w, int thread)
 {
     lt_json_begin_object(w, NULL);
     lt_json_put_string(w, "name", "thread_name");
@@ -192,7 +192,7 @@ static lt_status write_trace(void)
     lt_json_begin_array(&w, "traceEvents");
     for (int i = 0; i < now.threads; i++)
         if (now.thread_name[i][0])
-            write_thread(&w, i);
+            write_thread_name(&w, i);
     for (int64_t i = first; i < now.recorded; i++)
         write_event(&w, &now.ring[i % now.capacity]);
     lt_json_end(&w);

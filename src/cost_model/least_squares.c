@@ -117,7 +117,7 @@ typedef struct active_set {
     int *rejected;          /* by column: 1 if rejected since x changed; in passive's memory */
 } active_set;
 
-static size_t index_of(const active_set *s, int row, int column)
+static size_t triangle_index(const active_set *s, int row, int column)
 {
     return (size_t)row * (size_t)(s->columns + 1) + (size_t)column;
 }
@@ -132,7 +132,7 @@ static double mean_if_centred(const double *x, int count, int step, bool centred
 }
 
 /* Subtracts the mean and scales to norm 1; a constant column becomes zeros. */
-static void scale_column(active_set *s, double *m, int rows, int j, double shift)
+static void standardize_column(active_set *s, double *m, int rows, int j, double shift)
 {
     const size_t n = (size_t)s->columns + 1;
     const double whole = norm_of(m + j, (size_t)rows, n);
@@ -157,21 +157,22 @@ static lt_status reduce_problem_by_qr(active_set *s, const problem *p)
         m[i * n + n - 1] = p->b[i] - middle;
     }
     for (int j = 0; j < s->columns; j++)
-        scale_column(s, m, p->rows, j, mean_if_centred(p->a + j, p->rows, s->columns, p->centred));
+        standardize_column(s, m, p->rows, j,
+                           mean_if_centred(p->a + j, p->rows, s->columns, p->centred));
     make_triangle(m, p->rows, s->columns + 1);
     memcpy(s->triangle, m, (size_t)s->rows * n * sizeof *m);
     lt_free(m);
     return LT_OK;
 }
 
-static void close_set(active_set *s)
+static void free_active_set(active_set *s)
 {
     lt_free(s->triangle);
     lt_free(s->passive);
 }
 
-/* close_set() must follow, also on failure. */
-static lt_status open_set(active_set *s, const problem *p)
+/* free_active_set() must follow, also on failure. */
+static lt_status init_active_set(active_set *s, const problem *p)
 {
     const size_t n = (size_t)p->columns;
     *s = (active_set){.columns = p->columns,
@@ -197,7 +198,7 @@ static double compute_gradient(active_set *s)
     double size = 0;
     memset(s->gradient, 0, (size_t)s->columns * sizeof *s->gradient);
     for (int i = 0; i < s->rows; i++) {
-        const double *row = s->triangle + index_of(s, i, 0);
+        const double *row = s->triangle + triangle_index(s, i, 0);
         double left = row[s->columns];
         size += fabs(left);
         for (int k = 0; k < s->passives; k++)
@@ -237,8 +238,9 @@ static bool solve_passive_columns(active_set *s, int entering, double sign)
         return false;
     for (int i = 0; i < s->rows; i++) {
         for (int j = 0; j < k; j++)
-            s->work[(size_t)i * (size_t)n + (size_t)j] = s->triangle[index_of(s, i, s->passive[j])];
-        s->work[(size_t)i * (size_t)n + (size_t)k] = s->triangle[index_of(s, i, s->columns)];
+            s->work[(size_t)i * (size_t)n + (size_t)j] =
+                s->triangle[triangle_index(s, i, s->passive[j])];
+        s->work[(size_t)i * (size_t)n + (size_t)k] = s->triangle[triangle_index(s, i, s->columns)];
     }
     make_triangle(s->work, s->rows, n);
     for (int j = 0; j < k; j++) {
@@ -262,7 +264,7 @@ static void remove_passive_column(active_set *s, int k)
 }
 
 /* Returns the share of the way to trial at which column *at reaches 0 first; 1, and *at -1, if none does. */
-static double first_zero(const active_set *s, int *at)
+static double find_first_zero_crossing(const active_set *s, int *at)
 {
     double share = 1;
     *at = -1;
@@ -283,7 +285,7 @@ static double first_zero(const active_set *s, int *at)
 static bool move_towards_trial(active_set *s)
 {
     int at = -1;
-    const double share = first_zero(s, &at);
+    const double share = find_first_zero_crossing(s, &at);
     for (int k = 0; k < s->passives; k++) {
         double *x = &s->x[s->passive[k]];
         *x = at < 0 ? s->trial[k] : *x + share * (s->trial[k] - *x);
@@ -345,7 +347,7 @@ static lt_status solve_lasso(active_set *s, int rows, double penalty)
 }
 
 /* Writes the solution for the caller's unscaled columns. */
-static void read_solution(const active_set *s, double *x)
+static void unscale_solution(const active_set *s, double *x)
 {
     for (int j = 0; j < s->columns; j++)
         x[j] = s->scale[j] > 0 ? s->x[j] / s->scale[j] : 0;
@@ -400,15 +402,15 @@ lt_status lt_nnls(double *x, double *norm, const double *a, int rows, int column
     active_set s;
     const problem p = {a, b, rows, columns, false};
     LT_TRY(check_finite("nnls", &p));
-    lt_status st = open_set(&s, &p);
+    lt_status st = init_active_set(&s, &p);
     s.positive = true;
     if (!st)
         st = solve_set(&s);
     if (!st)
-        read_solution(&s, x);
+        unscale_solution(&s, x);
     if (!st && norm)
         *norm = residual_norm(&p, x, 0);
-    close_set(&s);
+    free_active_set(&s);
     return st;
 }
 
@@ -420,14 +422,14 @@ lt_status lt_lasso(double *x, double *intercept, const double *a, int rows, int 
     LT_TRY(check_finite("lasso", &p));
     if (!(penalty >= 0) || !isfinite(penalty))
         return lt_fail(LT_E_ARG, "lasso: penalty %g, want at least 0", penalty);
-    lt_status st = open_set(&s, &p);
+    lt_status st = init_active_set(&s, &p);
     if (!st)
         st = solve_lasso(&s, rows, penalty);
     if (!st) {
-        read_solution(&s, x);
+        unscale_solution(&s, x);
         *intercept = intercept_of(&p, x);
     }
-    close_set(&s);
+    free_active_set(&s);
     return st;
 }
 
@@ -445,13 +447,13 @@ static double penalty_at(double largest, int i)
 static lt_status largest_penalty(double *out, const problem *all)
 {
     active_set s;
-    const lt_status st = open_set(&s, all);
+    const lt_status st = init_active_set(&s, all);
     *out = 0;
     if (!st)
         (void)compute_gradient(&s); /* x is 0 */
     for (int j = 0; !st && j < s.columns; j++)
         *out = fmax(*out, fabs(s.gradient[j]) * s.scale[j] / all->rows);
-    close_set(&s);
+    free_active_set(&s);
     return st;
 }
 
@@ -470,22 +472,23 @@ static problem split_off_fold(const problem *all, const int *folds, int fold, do
 
 /* Fits the kept rows with each penalty and adds the mean squared errors of the `left` rows after them to error
  * [PENALTIES]. */
-static lt_status add_errors(double *error, const problem *kept, int left, double largest, double *x)
+static lt_status add_fold_errors(double *error, const problem *kept, int left, double largest,
+                                 double *x)
 {
     active_set s;
     const size_t n = (size_t)kept->rows;
     const problem out = {kept->a + n * (size_t)kept->columns, kept->b + n, left, kept->columns,
                          true};
-    lt_status st = open_set(&s, kept);
+    lt_status st = init_active_set(&s, kept);
     for (int i = 0; !st && i < PENALTIES; i++) {
         st = solve_lasso(&s, kept->rows, penalty_at(largest, i));
         if (st)
             break;
-        read_solution(&s, x);
+        unscale_solution(&s, x);
         const double apart = residual_norm(&out, x, intercept_of(kept, x));
         error[i] += apart * apart / left;
     }
-    close_set(&s);
+    free_active_set(&s);
     return st;
 }
 
@@ -501,7 +504,7 @@ static lt_status cross_validate(double *error, int *folds, const problem *all, c
         const int left = all->rows - kept.rows;
         if (!left)
             break;
-        st = kept.rows ? add_errors(error, &kept, left, largest, memory + cells + all->rows)
+        st = kept.rows ? add_fold_errors(error, &kept, left, largest, memory + cells + all->rows)
                        : lt_fail(LT_E_ARG, "lasso: 1 fold, want at least 2");
     }
     lt_free(memory);

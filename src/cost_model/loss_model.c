@@ -79,7 +79,7 @@ static lt_status check_point(const lt_loss_point *p, size_t index)
 }
 
 /* Makes a fold of each number of ranks; returns their count. */
-static int number_folds(losses *s)
+static int assign_folds(losses *s)
 {
     int folds = 0;
     for (size_t i = 0; i < s->count; i++) {
@@ -136,7 +136,7 @@ static lt_status losses_new(losses *s, const lt_loss_point *point, size_t count)
     if (!s->a || !s->fold)
         return LT_E_NOMEM;
     s->b = s->a + count * LT_LOSS_TERMS;
-    const int folds = number_folds(s);
+    const int folds = assign_folds(s);
     if (folds < LT_LOSS_RANKS)
         return lt_fail(LT_E_ARG,
                        "loss model: not enough measurements: %d different numbers of ranks, want "
@@ -185,7 +185,7 @@ static lt_status fit_with_floor(lt_loss_model *out, losses *s, double at)
 }
 
 /* Returns the floor least - exp(u), at least 0 if all losses are positive. */
-static double floor_at(const losses *s, double u)
+static double floor_from_log_distance(const losses *s, double u)
 {
     const double at = s->least - exp(u);
     return s->least > 0 && at < 0 ? 0 : at;
@@ -198,7 +198,7 @@ typedef struct guess {
 static lt_status try_at(losses *s, guess *g)
 {
     double penalty, held_out;
-    return try_floor(s, floor_at(s, g->u), &penalty, &held_out, &g->cost);
+    return try_floor(s, floor_from_log_distance(s, g->u), &penalty, &held_out, &g->cost);
 }
 
 /* Golden-section search around the best guess. */
@@ -236,7 +236,7 @@ static lt_status find_floor(losses *s, double *at)
     double u = guessed[best].u;
     if (best > 0 && best < GUESSES - 1)
         LT_TRY(golden_section_search(s, guessed[best - 1], guessed[best], guessed[best + 1], &u));
-    *at = floor_at(s, u);
+    *at = floor_from_log_distance(s, u);
     return LT_OK;
 }
 

@@ -113,7 +113,7 @@ static int one_at_least(int n)
     return n ? n : 1;
 }
 
-static lt_status place_mesh(lt_system *s)
+static lt_status resolve_mesh(lt_system *s)
 {
     const lt_mesh_config *c = &s->setup->mesh;
     const int ranks = s->setup->ranks;
@@ -150,7 +150,7 @@ static bool is_elementwise(const char *optim)
 
 /* Scales seconds where ranks share cores, also of links within a node, as cores copy. Communication overlaps with
  * backward as far as a rank has more than the core that backward uses. */
-static void share_cores(lt_system *s)
+static void scale_for_shared_cores(lt_system *s)
 {
     const lt_plan_machine *m = s->machine;
     const double ranks = m->slots > 0 ? s->cluster.per_node / m->slots : 1;
@@ -165,7 +165,7 @@ static void share_cores(lt_system *s)
     s->cluster.wake *= s->slow;
 }
 
-lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
+lt_status lt_system_init(lt_system *out, const lt_plan_profile *profile,
                          const lt_plan_machine *machine, const lt_plan_setup *setup)
 {
     lt_system s = {.profile = profile, .machine = machine, .setup = setup};
@@ -173,8 +173,8 @@ lt_status lt_system_open(lt_system *out, const lt_plan_profile *profile,
     LT_TRY(check_machine(machine));
     LT_TRY(check_setup(setup));
     LT_TRY(place_ranks(&s));
-    LT_TRY(place_mesh(&s));
-    share_cores(&s);
+    LT_TRY(resolve_mesh(&s));
+    scale_for_shared_cores(&s);
     s.accum = setup->grad_accum ? setup->grad_accum : 1;
     s.sharded = setup->shard_optimizer || setup->exchange.sharded
                 || setup->exchange.scheme == LT_COST_SHARD_GRADIENTS
@@ -198,7 +198,7 @@ static double gradient_copy_seconds(const lt_system *s)
 
 /* Returns a step's seconds without communication: at least the loader's, and those that a node's ranks and loaders need
  * on its cores. */
-static double own_seconds(const lt_system *s, const lt_plan_cost *c)
+static double seconds_without_communication(const lt_system *s, const lt_plan_cost *c)
 {
     const double own = c->compute + c->update, slots = s->machine->slots;
     const double busy = slots > 0 ? fmin(1, s->cluster.per_node / slots) : 0;
@@ -222,13 +222,13 @@ static lt_status add_up_step_cost(lt_plan_cost *out, const lt_system *s,
 {
     const double samples = (double)s->setup->batch_size * (double)s->accum;
     double share, kept;
-    lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro_batch(s),
+    lt_plan_cost c = {.compute = (double)s->accum * lt_system_micro_batch_seconds(s),
                       .load = s->slow * s->profile->load_per_sample * samples / s->model};
-    LT_TRY(lt_system_waiting(&c.waiting, &kept, s, c.compute));
-    LT_TRY(lt_system_exchange(&c.exposed, s, owner));
-    c.update = lt_system_update(owner, s, &share);
-    c.compute += lt_system_layer_exchange(s) + gradient_copy_seconds(s);
-    c.seconds = own_seconds(s, &c) + c.exposed + c.waiting;
+    LT_TRY(lt_system_predict_waiting(&c.waiting, &kept, s, c.compute));
+    LT_TRY(lt_system_exchange_seconds(&c.exposed, s, owner));
+    c.update = lt_system_update_seconds(owner, s, &share);
+    c.compute += lt_system_layer_comm_seconds(s) + gradient_copy_seconds(s);
+    c.seconds = seconds_without_communication(s, &c) + c.exposed + c.waiting;
     c.samples = kept * samples * s->mesh.data;
     c.memory = memory_of(s, share);
     c.fits = s->machine->memory <= 0 || c.memory <= s->machine->memory;
@@ -241,7 +241,7 @@ lt_status lt_plan_predict(lt_plan_cost *out, const lt_plan_profile *profile,
 {
     lt_system s;
     lt_system_owner *owner = NULL;
-    LT_TRY(lt_system_open(&s, profile, machine, setup));
+    LT_TRY(lt_system_init(&s, profile, machine, setup));
     lt_status st = lt_system_assign_blocks(&owner, &s);
     if (!st)
         st = add_up_step_cost(out, &s, owner);

@@ -32,7 +32,7 @@ static lt_cost_cluster cluster_of_replicas(const lt_system *s)
     return c;
 }
 
-static lt_status copy_buckets(lt_cost_bucket **out, const lt_system *s, double backward)
+static lt_status make_scaled_buckets(lt_cost_bucket **out, const lt_system *s, double backward)
 {
     const lt_plan_profile *p = s->profile;
     const int shards = s->mesh.rows * s->mesh.columns;
@@ -50,7 +50,7 @@ static lt_status copy_buckets(lt_cost_bucket **out, const lt_system *s, double b
 }
 
 /* Returns seconds to send shards of parameters to owners and back, within a replica, where there are no blocks. */
-static double owner_seconds(const lt_system *s, const lt_cost_cluster *c)
+static double owner_exchange_seconds(const lt_system *s, const lt_cost_cluster *c)
 {
     if (s->model == 1 || s->profile->blocks || !s->sharded)
         return 0;
@@ -72,7 +72,7 @@ static int64_t elements_if_owners_were_equal(const exchange *x, int64_t elements
 {
     const lt_system *s = x->s;
     const int per_node = x->cluster.nodes > 1 ? x->cluster.per_node : 1,
-              ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owners(s);
+              ranks = x->cluster.nodes * x->cluster.per_node, owners = lt_system_owner_count(s);
     double all = 0, most = 0;
     for (int r = 0; r < ranks; r++)
         all += x->owner[r % owners].elements;
@@ -103,19 +103,20 @@ static lt_status simulate_exchange(double *seconds, const exchange *x)
     return LT_OK;
 }
 
-lt_status lt_system_exchange(double *seconds, const lt_system *s, const lt_system_owner *owner)
+lt_status lt_system_exchange_seconds(double *seconds, const lt_system *s,
+                                     const lt_system_owner *owner)
 {
     exchange x = {.s = s,
                   .owner = owner,
                   .plan = s->setup->exchange,
                   .cluster = s->model > 1 ? cluster_of_replicas(s) : s->cluster,
-                  .backward = s->profile->backward * lt_system_micro_batch(s)};
+                  .backward = s->profile->backward * lt_system_micro_batch_seconds(s)};
     x.plan.sharded = s->sharded;
     x.plan.element_bytes = x.plan.element_bytes ? x.plan.element_bytes : F32;
-    LT_TRY(copy_buckets(&x.bucket, s, x.backward));
+    LT_TRY(make_scaled_buckets(&x.bucket, s, x.backward));
     const lt_status st = simulate_exchange(seconds, &x); /* also checks x.plan */
     lt_free(x.bucket);
     if (!st)
-        *seconds += owner_seconds(s, &x.cluster);
+        *seconds += owner_exchange_seconds(s, &x.cluster);
     return st;
 }

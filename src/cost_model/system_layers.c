@@ -7,7 +7,7 @@
 
 enum { F32 = 4 };
 
-double lt_system_micro_batch(const lt_system *s)
+double lt_system_micro_batch_seconds(const lt_system *s)
 {
     const lt_plan_profile *p = s->profile;
     return s->slow * (p->fixed + p->per_sample * (double)s->setup->batch_size / s->model);
@@ -92,7 +92,7 @@ typedef struct broadcast {
 
 /* A block sent from a rank to the others of its row (along) or column; ranks of a row are consecutive. The roots of a
  * column broadcast that are in one node share its card. */
-static broadcast broadcast_of(const lt_system *s, bool along, double bytes)
+static broadcast broadcast_cost(const lt_system *s, bool along, double bytes)
 {
     const int q = s->mesh.rows, per_node = s->cluster.per_node;
     const int span = along ? q : q * q;
@@ -133,7 +133,8 @@ static double exposed_in_grid_products(const lt_system *s, const grid_product *p
 {
     const int q = p->rows;
     const double g = p->seconds;
-    const broadcast x = broadcast_of(s, true, p->x_bytes), w = broadcast_of(s, false, p->w_bytes);
+    const broadcast x = broadcast_cost(s, true, p->x_bytes),
+                    w = broadcast_cost(s, false, p->w_bytes);
     const double most = fmax(x.seconds + x.latency, w.seconds + w.latency);
     const double first =
         x.inside == w.inside ? x.seconds + w.seconds + fmax(x.latency, w.latency) : most;
@@ -195,7 +196,7 @@ static double exposed_on_grid(const lt_system *s, double rows)
     const lt_plan_profile *p = s->profile;
     const double h = p->hidden,
                  last = p->vocabulary / (12 * h), /* size of the last layer, in layers */
-        layer = lt_system_micro_batch(s) / (p->layers + last);
+        layer = lt_system_micro_batch_seconds(s) / (p->layers + last);
     double seconds = norm_exchange_seconds(s, rows);
     for (int i = 0; i < PRODUCTS; i++)
         seconds +=
@@ -204,7 +205,7 @@ static double exposed_on_grid(const lt_system *s, double rows)
     return seconds * p->layers + exposed_outside_grid_layers(s, rows, layer * last);
 }
 
-double lt_system_layer_exchange(const lt_system *s)
+double lt_system_layer_comm_seconds(const lt_system *s)
 {
     if (s->model == 1)
         return 0;
@@ -213,7 +214,7 @@ double lt_system_layer_exchange(const lt_system *s)
     const double seconds =
         s->mesh.rows > 1
             ? exposed_on_grid(s, rows)
-            : layers * exposed_in_one_dimension(s, rows, lt_system_micro_batch(s) / layers)
+            : layers * exposed_in_one_dimension(s, rows, lt_system_micro_batch_seconds(s) / layers)
                   + exposed_outside_layers(s, rows);
     return seconds * (double)s->accum;
 }

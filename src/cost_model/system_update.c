@@ -9,14 +9,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-int lt_system_owners(const lt_system *s)
+int lt_system_owner_count(const lt_system *s)
 {
     if (!s->sharded) /* a rank has the state of its shard */
         return s->mesh.rows * s->mesh.columns;
     return s->setup->exchange.scheme == LT_COST_LOCAL_STEPS ? s->cluster.per_node : s->setup->ranks;
 }
 
-double lt_system_frequency(const lt_system *s)
+double lt_system_refresh_interval(const lt_system *s)
 {
     return s->setup->frequency ? s->setup->frequency : (double)INFINITY;
 }
@@ -34,13 +34,13 @@ static lt_status choose_owners(deal *d, const lt_system *s, int owners)
     const lt_plan_profile *p = s->profile;
     const double ns = 1e9;
     for (size_t i = 0; i < p->blocks; i++)
-        d->cost[i] =
-            llround(ns * (p->block[i].update + p->block[i].refresh / lt_system_frequency(s)));
+        d->cost[i] = llround(
+            ns * (p->block[i].update + p->block[i].refresh / lt_system_refresh_interval(s)));
     LT_TRY(lt_assign(d->cost, p->blocks, owners, d->owner));
     return lt_assign_improve(d->cost, p->blocks, owners, d->owner);
 }
 
-static void sum_blocks(lt_system_owner *out, const deal *d, const lt_system *s)
+static void sum_blocks_by_owner(lt_system_owner *out, const deal *d, const lt_system *s)
 {
     const lt_plan_profile *p = s->profile;
     for (size_t i = 0; i < p->blocks; i++) {
@@ -81,7 +81,7 @@ static void share_cores_of_node(lt_system_owner *o, int count, const lt_system *
     }
 }
 
-static void share_equally(lt_system_owner *out, const lt_system *s, int owners)
+static void split_work_equally(lt_system_owner *out, const lt_system *s, int owners)
 {
     const lt_plan_profile *p = s->profile;
     double elements = 0;
@@ -95,14 +95,14 @@ static void share_equally(lt_system_owner *out, const lt_system *s, int owners)
 
 lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s)
 {
-    const int owners = lt_system_owners(s);
+    const int owners = lt_system_owner_count(s);
     const size_t blocks = s->profile->blocks;
     lt_system_owner *o = lt_alloc((size_t)owners, sizeof *o);
     if (!o)
         return LT_E_NOMEM;
     *out = o;
     if (!s->sharded || owners == 1 || !blocks) {
-        share_equally(o, s, owners);
+        split_work_equally(o, s, owners);
         return LT_OK;
     }
     const int per_node = s->cluster.per_node < owners ? s->cluster.per_node : owners;
@@ -110,7 +110,7 @@ lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s)
               lt_alloc(2 * (size_t)per_node, sizeof *d.seconds)};
     const lt_status st = d.cost && d.owner && d.seconds ? choose_owners(&d, s, owners) : LT_E_NOMEM;
     if (!st)
-        sum_blocks(o, &d, s);
+        sum_blocks_by_owner(o, &d, s);
     for (int r = 0; !st && r < owners; r += per_node)
         share_cores_of_node(o + r, per_node, s, d.seconds);
     lt_free(d.cost);
@@ -119,10 +119,10 @@ lt_status lt_system_assign_blocks(lt_system_owner **out, const lt_system *s)
     return st;
 }
 
-double lt_system_update(const lt_system_owner *owner, const lt_system *s, double *share)
+double lt_system_update_seconds(const lt_system_owner *owner, const lt_system *s, double *share)
 {
     double plain = 0, whole = 0, most = 0, all = 0;
-    const int owners = lt_system_owners(s);
+    const int owners = lt_system_owner_count(s);
     for (int r = 0; r < owners; r++) {
         plain = fmax(plain, owner[r].update);
         whole = fmax(whole, owner[r].update + owner[r].refresh);
@@ -130,5 +130,5 @@ double lt_system_update(const lt_system_owner *owner, const lt_system *s, double
         all += owner[r].elements;
     }
     *share = all > 0 ? most / all : 1.0 / owners;
-    return plain + (whole - plain) / lt_system_frequency(s);
+    return plain + (whole - plain) / lt_system_refresh_interval(s);
 }

@@ -81,7 +81,8 @@ static void scale_recorded_steps(double *value, double *kept, const lt_system *s
     *kept = done / ((double)p->steps * (double)s->accum);
 }
 
-lt_status lt_system_waiting(double *waiting, double *kept, const lt_system *s, double seconds)
+lt_status lt_system_predict_waiting(double *waiting, double *kept, const lt_system *s,
+                                    double seconds)
 {
     const int n = s->setup->ranks, k = n - s->setup->backup_workers;
     const size_t count = s->profile->steps;

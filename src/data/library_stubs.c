@@ -72,7 +72,7 @@ uint64_t lt_hash64(const void *data, size_t bytes)
     return 0;
 }
 
-bool lt_has_hash(void)
+bool lt_has_xxhash(void)
 {
     return false;
 }

@@ -40,7 +40,7 @@ static bool open_link(lt_link *self)
     return l->queue;
 }
 
-static void free_list(posted *list)
+static void free_messages(posted *list)
 {
     while (list) {
         posted *next = list->next;
@@ -54,8 +54,8 @@ static void close_link(lt_link *self, bool aborted)
     threads_link *l = (threads_link *)self;
     (void)aborted;
     for (int i = 0; i < self->size * self->size; i++) {
-        free_list(l->queue[i].sends);
-        free_list(l->queue[i].recvs);
+        free_messages(l->queue[i].sends);
+        free_messages(l->queue[i].recvs);
     }
     lt_free(l->queue);
 }
@@ -133,7 +133,7 @@ static bool test_message(lt_link *self, uint64_t handle, bool *done)
     return true;
 }
 
-static void remove_from(posted **list, const posted *l)
+static void remove_message(posted **list, const posted *l)
 {
     while (*list && *list != l)
         list = &(*list)->next;
@@ -145,8 +145,8 @@ static void cancel_message(lt_link *self, uint64_t handle)
 {
     posted *l = message_of_handle(handle);
     queue *b = queue_between(self, &l->message);
-    remove_from(&b->sends, l);
-    remove_from(&b->recvs, l);
+    remove_message(&b->sends, l);
+    remove_message(&b->recvs, l);
     lt_free(l);
 }
 

@@ -93,7 +93,7 @@ static lt_status find_nodes(lt_nodes *n, lt_comm *comm, const char *text)
     return LT_OK;
 }
 
-lt_status lt_comm_nodes_at(lt_nodes *out, lt_comm *comm, const char *boot_id, const char *host)
+lt_status lt_comm_nodes_on_host(lt_nodes *out, lt_comm *comm, const char *boot_id, const char *host)
 {
     lt_nodes found;
     char *text = lt_format("%s\n%s", boot_id, host);
@@ -122,7 +122,7 @@ static lt_status detect_nodes(lt_nodes *out, lt_comm *comm)
     char boot_id[64], host[256] = "";
     read_boot_id(boot_id, sizeof boot_id);
     gethostname(host, sizeof host - 1);
-    return lt_comm_nodes_at(out, comm, boot_id, host);
+    return lt_comm_nodes_on_host(out, comm, boot_id, host);
 }
 
 static lt_status divide_ranks_into_nodes(lt_nodes *out, lt_comm *comm, int ranks_per_node)

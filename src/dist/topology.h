@@ -8,7 +8,7 @@
 int lt_nodes_find_uneven(const lt_nodes *nodes, int ranks, int *first, int *other);
 
 /* lt_comm_nodes() with the given boot id and host name instead of this machine's, for tests. Collective. */
-LT_MUST_CHECK lt_status lt_comm_nodes_at(lt_nodes *out, lt_comm *comm, const char *boot_id,
-                                         const char *host);
+LT_MUST_CHECK lt_status lt_comm_nodes_on_host(lt_nodes *out, lt_comm *comm, const char *boot_id,
+                                              const char *host);
 
 #endif

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
-                              size_t size)
+void lt_launch_make_listen_address(const lt_launch_place *place, const char *label, int index,
+                                   char *out, size_t size)
 {
     if (place->platform == LT_LAUNCH_THREADS)
         snprintf(out, size, "inproc://%s/%s.%d", place->files, label, index);

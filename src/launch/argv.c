@@ -90,8 +90,8 @@ static lt_status unknown_placeholder_error(const lt_launch_values *v, const char
 }
 
 /* Parses LABEL.address or LABEL.N.address of a service. */
-static lt_status parse_address(const lt_launch_values *v, const char *name, int bytes,
-                               lt_placeholder *out)
+static lt_status parse_address_placeholder(const lt_launch_values *v, const char *name, int bytes,
+                                           lt_placeholder *out)
 {
     static const char suffix[] = ".address";
     const int tail = (int)sizeof suffix - 1;
@@ -143,7 +143,7 @@ static lt_status parse_placeholder(const lt_launch_values *v, const char *name, 
     else if (name_equals(name, bytes, "grad-accum") && v->group->config.global_batch)
         snprintf(text, LT_LAUNCH_PATH, "%lld", (long long)v->grad_accum);
     else
-        return parse_address(v, name, bytes, out);
+        return parse_address_placeholder(v, name, bytes, out);
     return LT_OK;
 }
 
@@ -157,7 +157,8 @@ static lt_status append_addresses(const lt_launch_values *v, const lt_placeholde
     char address[LT_LAUNCH_PATH];
     for (int i = first; i < end; i++) {
         if (p->service == v->group)
-            lt_launch_listen_address(v->place, v->group->config.label, i, address, sizeof address);
+            lt_launch_make_listen_address(v->place, v->group->config.label, i, address,
+                                          sizeof address);
         else
             LT_TRY(lt_launch_wait_for_address(v->place, p->service->config.label, i, TIMEOUT,
                                               address, sizeof address));
@@ -169,8 +170,8 @@ static lt_status append_addresses(const lt_launch_values *v, const lt_placeholde
 }
 
 /* Appends the text up to the next placeholder and parses it; advances *text. */
-static lt_status next_placeholder(const lt_launch_values *v, const char **text, buffer *to,
-                                  lt_placeholder *p, char *value)
+static lt_status append_and_parse_placeholder(const lt_launch_values *v, const char **text,
+                                              buffer *to, lt_placeholder *p, char *value)
 {
     const char *begin = strstr(*text, "${"), *end = begin ? strchr(begin, '}') : NULL;
     *p = (lt_placeholder){.value = ""};
@@ -187,7 +188,7 @@ static lt_status expand_text(const lt_launch_values *v, const char *text, buffer
 {
     while (*text) {
         lt_placeholder p;
-        LT_TRY(next_placeholder(v, &text, to, &p, value));
+        LT_TRY(append_and_parse_placeholder(v, &text, to, &p, value));
         if (p.service)
             LT_TRY(append_addresses(v, &p, to));
         else
@@ -209,16 +210,17 @@ lt_status lt_launch_expand_placeholders(const lt_launch_values *values, const ch
     return st;
 }
 
-lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
-                                   void (*visit)(void *context, const lt_launch_handle *service),
-                                   void *context)
+lt_status lt_launch_visit_used_services(const lt_launch_values *values, const char *text,
+                                        void (*visit)(void *context,
+                                                      const lt_launch_handle *service),
+                                        void *context)
 {
     buffer b = {0};
     char value[LT_LAUNCH_PATH];
     lt_status st = LT_OK;
     while (!st && *text) {
         lt_placeholder p;
-        st = next_placeholder(values, &text, &b, &p, value);
+        st = append_and_parse_placeholder(values, &text, &b, &p, value);
         if (!st && p.service)
             visit(context, p.service);
     }

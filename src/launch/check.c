@@ -25,9 +25,10 @@ static lt_status visit_used_services(const lt_launch_handle *h,
 {
     const lt_launch_values v = {.program = h->program, .group = h, .count = h->config.count};
     if (h->config.command)
-        LT_TRY(lt_launch_visit_services(&v, h->config.command, visit_, context));
-    return h->config.arguments ? lt_launch_visit_services(&v, h->config.arguments, visit_, context)
-                               : LT_OK;
+        LT_TRY(lt_launch_visit_used_services(&v, h->config.command, visit_, context));
+    return h->config.arguments
+               ? lt_launch_visit_used_services(&v, h->config.arguments, visit_, context)
+               : LT_OK;
 }
 
 static void search_cycle(void *context, const lt_launch_handle *service)

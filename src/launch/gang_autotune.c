@@ -88,8 +88,8 @@ static lt_status expand_command(const lt_launch *launch, const lt_task *task, in
     char *expanded = NULL;
     char *text =
         c->arguments ? lt_format("%s %s", c->command, c->arguments) : lt_strdup(c->command);
-    lt_status st =
-        text ? lt_launch_visit_services(&v, text, store_service, (void *)&service) : LT_E_NOMEM;
+    lt_status st = text ? lt_launch_visit_used_services(&v, text, store_service, (void *)&service)
+                        : LT_E_NOMEM;
     if (!st && service)
         st = lt_fail(LT_E_ARG,
                      "launch: %s: plan = auto runs before %s has an address, which its command "
@@ -132,8 +132,8 @@ static lt_status add_rank_choices(argv_list *w, const lt_launch_node_config *c, 
 }
 
 /* Builds the command line PROGRAM plan FLAGS... */
-static lt_status make_argv(argv_list *w, const lt_launch *launch, const lt_task *task,
-                           char *const *command, int most)
+static lt_status make_plan_argv(argv_list *w, const lt_launch *launch, const lt_task *task,
+                                char *const *command, int most)
 {
     const lt_launch_node_config *c = &task->group->config;
     char **own = NULL;
@@ -279,7 +279,7 @@ static lt_status run_plan(const lt_launch *launch, lt_task *task, char *const *c
     lt_json *json = NULL;
     snprintf(path, sizeof path, "%s/%s.plan", launch->place.files, label);
     snprintf(log, sizeof log, "%s/%s.plan-log", launch->place.files, label);
-    lt_status st = w.word ? make_argv(&w, launch, task, command, most) : LT_E_NOMEM;
+    lt_status st = w.word ? make_plan_argv(&w, launch, task, command, most) : LT_E_NOMEM;
     if (!st && run_child(w.word, log))
         st = lt_fail(LT_E_COMM, "launch: %s: plan = auto: %s", label,
                      last_line(log, why, sizeof why));

@@ -23,7 +23,7 @@ static int count_nodes(const lt_launch *launch, const lt_task *task, bool *wante
 {
     int nodes = 0;
     for (int rank = 0;; rank++) {
-        const lt_launch_handle *h = lt_task_group(launch, task, rank, NULL);
+        const lt_launch_handle *h = lt_task_group_of_rank(launch, task, rank, NULL);
         if (!h)
             return nodes;
         *wanted = *wanted || lt_heartbeat_interval(&h->config) > 0;
@@ -138,7 +138,7 @@ bool lt_heartbeat_monitor_find_hang(const lt_heartbeat_monitor *monitor, const l
                                     const lt_task *task, lt_hang *out)
 {
     for (int i = 0; i < monitor->nodes; i++) {
-        const lt_launch_handle *h = lt_task_group(launch, task, i, NULL);
+        const lt_launch_handle *h = lt_task_group_of_rank(launch, task, i, NULL);
         out->rank = i;
         if (h && is_silent(&monitor->node[i], &h->config, out))
             return true;

@@ -85,7 +85,7 @@ static lt_status begin_key(reader *r, char *text)
     return r->key && r->value ? LT_OK : LT_E_NOMEM;
 }
 
-static lt_status read_line(reader *r, char *line)
+static lt_status parse_line(reader *r, char *line)
 {
     const bool continues = isspace((unsigned char)*line) != 0;
     char *text = trim_spaces(line);
@@ -109,7 +109,7 @@ lt_status lt_ini_read(FILE *file, const char *path, lt_ini_visit visit, void *co
             st = lt_fail(LT_E_FORMAT, "%s:%d: line too long, at most %d bytes are allowed", path,
                          r.line + 1, LINE - 2);
         else
-            st = read_line(&r, line);
+            st = parse_line(&r, line);
     }
     if (!st)
         st = flush_key(&r);

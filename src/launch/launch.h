@@ -44,8 +44,8 @@ typedef struct lt_launch_place {
 } lt_launch_place;
 
 /* Writes the address at which a service listens: inproc or ipc by its name, or tcp with port 0. */
-void lt_launch_listen_address(const lt_launch_place *place, const char *label, int index, char *out,
-                              size_t size);
+void lt_launch_make_listen_address(const lt_launch_place *place, const char *label, int index,
+                                   char *out, size_t size);
 /* Writes the path of the file in which a service publishes its actual address. */
 void lt_launch_address_path(const lt_launch_place *place, const char *label, int index, char *out,
                             size_t size);
@@ -85,10 +85,9 @@ typedef struct lt_launch_values {
 LT_MUST_CHECK lt_status lt_launch_expand_placeholders(const lt_launch_values *values,
                                                       const char *text, char **out);
 /* Calls visit for each service whose address is in text. Errors: LT_E_ARG (unknown placeholder). */
-LT_MUST_CHECK lt_status lt_launch_visit_services(const lt_launch_values *values, const char *text,
-                                                 void (*visit)(void *context,
-                                                               const lt_launch_handle *service),
-                                                 void *context);
+LT_MUST_CHECK lt_status lt_launch_visit_used_services(
+    const lt_launch_values *values, const char *text,
+    void (*visit)(void *context, const lt_launch_handle *service), void *context);
 
 /* Finds ranks and grad-accum of a gang: the most ranks, at most config->count and slots (0: unlimited), that keep the
  * global batch. Errors: LT_E_ARG with the three numbers. */
@@ -148,8 +147,8 @@ LT_MUST_CHECK lt_status lt_launch_build_command(const lt_launch *launch, lt_task
 /* Writes a task's name: "producer.2", or "trainer" for a gang. Returns out. */
 const char *lt_task_name(const lt_task *task, char *out, size_t size);
 /* Returns the group of one of a task's ranks and sets *index (may be NULL) to its index there; NULL past the last. */
-const lt_launch_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank,
-                                      int *index);
+const lt_launch_handle *lt_task_group_of_rank(const lt_launch *launch, const lt_task *task,
+                                              int rank, int *index);
 /* Returns the seconds between SIGTERM and SIGKILL. */
 double lt_launch_grace_seconds(const lt_launch *launch);
 /* Starts and supervises threads and processes until the program has ended. */

@@ -165,7 +165,8 @@ static lt_status bind_service(lt_launch_node *n)
                                 .secret = *n->secret ? n->secret : NULL};
     if (lt_launch_wait_for_address(&n->place, c->label, n->values.index, 0, address, sizeof address)
         || lt_service_open(&n->service, &config)) {
-        lt_launch_listen_address(&n->place, c->label, n->values.index, address, sizeof address);
+        lt_launch_make_listen_address(&n->place, c->label, n->values.index, address,
+                                      sizeof address);
         LT_TRY(lt_service_open(&n->service, &config));
     }
     return lt_launch_publish_address(&n->place, c->label, n->values.index,

@@ -79,7 +79,7 @@ static void *run_with_restarts(void *context)
     return NULL;
 }
 
-static int count_of(const lt_launch *launch)
+static int count_threads(const lt_launch *launch)
 {
     int count = 0;
     for (const lt_launch_handle *h = launch->program->first; h; h = h->next)
@@ -87,7 +87,7 @@ static int count_of(const lt_launch *launch)
     return count;
 }
 
-static lt_status add_group(lt_launch_node_threads *threads, const lt_launch_handle *h)
+static lt_status add_members_of_group(lt_launch_node_threads *threads, const lt_launch_handle *h)
 {
     lt_launch_node_entry entry = h->config.entry;
     lt_launch_gang_threads *gang = NULL;
@@ -123,7 +123,7 @@ static lt_status start_threads(lt_launch_node_threads *threads)
 {
     for (const lt_launch_handle *h = threads->launch->program->first; h; h = h->next)
         if (!h->config.command)
-            LT_TRY(add_group(threads, h));
+            LT_TRY(add_members_of_group(threads, h));
     for (int i = 0; i < threads->count; i++) {
         if (pthread_create(&threads->member[i].thread, NULL, run_with_restarts, &threads->member[i])
             != 0)
@@ -137,7 +137,7 @@ static lt_status start_threads(lt_launch_node_threads *threads)
 lt_status lt_launch_node_threads_start(lt_launch_node_threads **out, const lt_launch *launch)
 {
     lt_launch_node_threads *c = lt_alloc(1, sizeof *c);
-    if (!c || !(c->member = lt_alloc((size_t)count_of(launch) + 1, sizeof *c->member))) {
+    if (!c || !(c->member = lt_alloc((size_t)count_threads(launch) + 1, sizeof *c->member))) {
         lt_free(c);
         return LT_E_NOMEM;
     }

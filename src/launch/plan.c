@@ -68,7 +68,7 @@ static void add_srun_placement(const lt_launch *launch, line *l, int count)
 }
 
 /* Adds srun or mpirun for count processes. */
-static void add_launcher(const lt_launch *launch, line *l, int count, bool is_gang)
+static void add_launcher_prefix(const lt_launch *launch, line *l, int count, bool is_gang)
 {
     if (launch->place.platform == LT_LAUNCH_SLURM) {
         add_word(l, "srun --overlap --label --kill-on-bad-exit=1 %s",
@@ -101,7 +101,7 @@ static void add_joint_mpirun(const lt_launch *launch, line *l, lt_launch_node_ki
             add_word(l, ": -n");
             add_number(l, h->config.count);
         } else {
-            add_launcher(launch, l, h->config.count, false);
+            add_launcher_prefix(launch, l, h->config.count, false);
         }
         add_node_command(launch, l, &task, offset);
         offset += h->config.count;
@@ -128,7 +128,7 @@ lt_status lt_launch_build_command(const lt_launch *launch, lt_task *task)
         add_joint_mpirun(launch, &l, (lt_launch_node_kind)task->index);
     } else {
         if (by_launcher)
-            add_launcher(launch, &l, task->count, is_gang);
+            add_launcher_prefix(launch, &l, task->count, is_gang);
         add_node_command(launch, &l, task, by_launcher ? 0 : -1);
     }
     const lt_status st = l.status ? l.status : lt_launch_split_argv(&task->argv, l.text);
@@ -147,8 +147,8 @@ const char *lt_task_name(const lt_task *task, char *out, size_t size)
     return out;
 }
 
-const lt_launch_handle *lt_task_group(const lt_launch *launch, const lt_task *task, int rank,
-                                      int *index)
+const lt_launch_handle *lt_task_group_of_rank(const lt_launch *launch, const lt_task *task,
+                                              int rank, int *index)
 {
     int within = 0;
     int *at = index ? index : &within;
@@ -179,7 +179,7 @@ static lt_status add_task(lt_launch *launch, lt_task task)
     return lt_launch_build_command(launch, &launch->task[launch->tasks - 1]);
 }
 
-static lt_status plan_gang(lt_launch *launch, const lt_launch_handle *h)
+static lt_status add_gang_task(lt_launch *launch, const lt_launch_handle *h)
 {
     const int slots = launch->config->slots;
     lt_task task = {.group = h, .run = 1};
@@ -193,7 +193,7 @@ static lt_status plan_gang(lt_launch *launch, const lt_launch_handle *h)
 }
 
 /* Adds one task per node, or one srun step for all of them. */
-static lt_status plan_nodes(lt_launch *launch, const lt_launch_handle *h)
+static lt_status add_node_tasks(lt_launch *launch, const lt_launch_handle *h)
 {
     const bool together =
         launch->place.platform == LT_LAUNCH_SLURM && h->config.policy == LT_LAUNCH_NODE_FAIL_FAST;
@@ -210,9 +210,9 @@ lt_status lt_launch_create_tasks(lt_launch *launch)
         if (launch->place.platform == LT_LAUNCH_THREADS && !h->config.command)
             continue;
         if (h->config.kind == LT_LAUNCH_NODE_GANG) {
-            LT_TRY(plan_gang(launch, h));
+            LT_TRY(add_gang_task(launch, h));
         } else if (!is_in_joint_mpirun(launch, h)) {
-            LT_TRY(plan_nodes(launch, h));
+            LT_TRY(add_node_tasks(launch, h));
         } else if (h->config.entry) {
             lt_task task = {.group = h};
             return lt_launch_build_command(launch, &task);

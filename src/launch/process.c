@@ -41,7 +41,7 @@ typedef struct request {
 
 static pid_t command;
 
-static void forward_sigterm(int signal_)
+static void send_sigterm_to_command(int signal_)
 {
     (void)signal_;
     if (command > 0)
@@ -70,9 +70,9 @@ static void set_variables(const lt_launch_values *v)
 
 /* Runs the command as a child under srun, which kills its tasks on SIGTERM but forwards SIGUSR1: SIGUSR1 is translated
  * to SIGTERM for the child. */
-static lt_status run_command(char *const *words, const lt_launch_values *v)
+static lt_status run_command_under_srun(char *const *words, const lt_launch_values *v)
 {
-    const struct sigaction action = {.sa_handler = forward_sigterm, .sa_flags = SA_RESTART};
+    const struct sigaction action = {.sa_handler = send_sigterm_to_command, .sa_flags = SA_RESTART};
     int status = 0;
     command = fork();
     if (!command) {
@@ -98,7 +98,7 @@ static lt_status exec_words(const lt_launch_values *v, char *const *words)
 {
     const char *name = words[0] ? words[0] : "";
     if (words[0] && v->place->platform == LT_LAUNCH_SLURM)
-        return run_command(words, v);
+        return run_command_under_srun(words, v);
     LT_TRY(start_heartbeats(v, getpid()));
     if (words[0])
         execvp(words[0], words);

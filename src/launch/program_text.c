@@ -104,7 +104,7 @@ static void *field_address(loading *l, const field *f)
     return (char *)l + f->at;
 }
 
-static lt_status text(loading *l, const field *f, const char *value)
+static lt_status read_text_key(loading *l, const field *f, const char *value)
 {
     return set_text(field_address(l, f), value);
 }
@@ -179,7 +179,7 @@ static lt_status read_plan_key(loading *l, const field *f, const char *value)
     const size_t bytes = sizeof word - 1;
     if (strncmp(value, word, bytes) != 0 || (value[bytes] && value[bytes] != ' '))
         return lt_fail(LT_E_ARG, "launch: plan = %s: want auto, followed by flags of plan", value);
-    return text(l, f, value + bytes);
+    return read_text_key(l, f, value + bytes);
 }
 
 #define CONFIG(member) offsetof(loading, config.member)
@@ -188,9 +188,9 @@ static const field fields[] = {
     {"count", read_nodes_key, CONFIG(count)},
     {"ranks", read_nodes_key, CONFIG(count)},
     {"entry", read_entry_key, offsetof(loading, text[MODULE])},
-    {"command", text, offsetof(loading, text[COMMAND])},
-    {"arguments", text, offsetof(loading, text[ARGUMENTS])},
-    {"uses", text, offsetof(loading, uses)},
+    {"command", read_text_key, offsetof(loading, text[COMMAND])},
+    {"arguments", read_text_key, offsetof(loading, text[ARGUMENTS])},
+    {"uses", read_text_key, offsetof(loading, uses)},
     {"supervise", read_supervise_key, 0},
     {"backoff", read_seconds_key, CONFIG(backoff)},
     {"batch-size", read_samples_key, CONFIG(batch_size)},

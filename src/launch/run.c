@@ -104,7 +104,7 @@ static lt_status write_secret_and_graph(const lt_launch *launch)
     return lt_program_graph_save(launch->program, path);
 }
 
-static void write_gang(const lt_launch *launch, const lt_task *t)
+static void print_gang(const lt_launch *launch, const lt_task *t)
 {
     const lt_launch_node_config *c = &t->group->config;
     if (c->plan)
@@ -119,7 +119,7 @@ static void print_dry_run(const lt_launch *launch)
     char name[LT_LAUNCH_NAME];
     for (const lt_launch_handle *h = launch->program->first; h; h = h->next) {
         char address[LT_LAUNCH_PATH];
-        lt_launch_listen_address(&launch->place, h->config.label, 0, address, sizeof address);
+        lt_launch_make_listen_address(&launch->place, h->config.label, 0, address, sizeof address);
         fprintf(launch->log, "%s x %d%s%s\n", h->config.label, h->config.count,
                 h->config.kind == LT_LAUNCH_NODE_SERVICE ? " at " : "",
                 h->config.kind == LT_LAUNCH_NODE_SERVICE ? address : "");
@@ -136,7 +136,7 @@ static void print_dry_run(const lt_launch *launch)
         fprintf(launch->log, t->grad_accum ? "  (grad-accum %lld)\n" : "\n",
                 (long long)t->grad_accum);
         if (t->run)
-            write_gang(launch, t);
+            print_gang(launch, t);
     }
 }
 

@@ -123,7 +123,7 @@ const char *lt_process_node_name(const lt_launch *launch, const lt_process *proc
 {
     int index = 0;
     const lt_launch_handle *h =
-        rank < 0 ? NULL : lt_task_group(launch, process->task, rank, &index);
+        rank < 0 ? NULL : lt_task_group_of_rank(launch, process->task, rank, &index);
     if (!h)
         return lt_task_name(process->task, out, size);
     snprintf(out, size, "%s.%d", h->config.label, index);
@@ -183,7 +183,7 @@ static bool is_bare_prefix(const lt_launch *launch, lt_process *p)
     return parse_rank_prefix(launch, &text) >= 0 && !*text;
 }
 
-bool lt_process_read(const lt_launch *launch, lt_process *process)
+bool lt_process_log_output(const lt_launch *launch, lt_process *process)
 {
     char buffer[LT_SPAWN_LINE];
     for (;;) {
@@ -214,7 +214,7 @@ int lt_process_finish(const lt_launch *launch, lt_process *process)
     kill(-process->pid, SIGKILL); /* ends its remaining children */
     launch->guard.group[process->task - launch->task] = 0;
     struct pollfd open_ = {.fd = process->output, .events = POLLIN};
-    while (lt_process_read(launch, process) && poll(&open_, 1, TIMEOUT_MS) > 0) {
+    while (lt_process_log_output(launch, process) && poll(&open_, 1, TIMEOUT_MS) > 0) {
     }
     if (process->bytes)
         write_line(launch, process);

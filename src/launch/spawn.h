@@ -32,7 +32,7 @@ typedef struct lt_process {
 /* Starts the task's process. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_process_start(const lt_launch *launch, lt_process *process);
 /* Reads available output and logs complete lines. Returns false if the output is closed. */
-bool lt_process_read(const lt_launch *launch, lt_process *process);
+bool lt_process_log_output(const lt_launch *launch, lt_process *process);
 /* Call when pidfd is readable: reaps the process, kills the rest of its group, reads remaining output, closes. Returns
  * the wait status. */
 int lt_process_finish(const lt_launch *launch, lt_process *process);

@@ -194,7 +194,7 @@ static void handle_failure(supervisor *s, lt_process *p, int status)
         restart_later(s, p, what);
 }
 
-static lt_status begin_next_run(supervisor *s, lt_process *p)
+static lt_status prepare_next_run(supervisor *s, lt_process *p)
 {
     lt_task *t = p->task;
     const lt_launch_node_config *c = &t->group->config;
@@ -214,7 +214,7 @@ static lt_status begin_next_run(supervisor *s, lt_process *p)
 
 static void start_next_run(supervisor *s, lt_process *p)
 {
-    const lt_status st = begin_next_run(s, p);
+    const lt_status st = prepare_next_run(s, p);
     p->failures = 0;
     p->start_at = 0;
     p->state = st ? LT_PROCESS_DONE : LT_PROCESS_WAITING;
@@ -268,7 +268,7 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
         return;
     for (size_t i = 0; i < count; i++) {
         if (s->poll[2 * i + 1].revents & POLLIN)
-            (void)lt_process_read(s->launch, &s->process[i]);
+            (void)lt_process_log_output(s->launch, &s->process[i]);
         if (s->poll[2 * i].revents)
             handle_exit(s, &s->process[i]);
     }

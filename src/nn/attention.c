@@ -210,7 +210,7 @@ static lt_shard_spec qkv_shard(const attention *a, bool of_bias)
                                   (lt_parallel_dims){1, 3}, LT_COLUMN_PARALLEL);
 }
 
-static lt_status make_packed(attention *a, lt_device *device, const char *name)
+static lt_status make_packed_qkv_params(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     const int64_t in = c->width, out = c->width + 2 * kv_width(c);
@@ -237,8 +237,8 @@ static lt_status make_params(attention *a, lt_device *device, const char *name)
 {
     const lt_attention_layer *c = &a->whole;
     char path[LT_LAYER_NAME];
-    LT_TRY(make_packed(a, device, name));
-    LT_TRY(lt_layer_path(path, name, name_or(c->out, "out_proj")));
+    LT_TRY(make_packed_qkv_params(a, device, name));
+    LT_TRY(lt_layer_join_path(path, name, name_or(c->out, "out_proj")));
     const lt_linear_layer linear = {.in = c->width,
                                     .features = c->width,
                                     .bias = c->bias,

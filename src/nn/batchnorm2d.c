@@ -142,7 +142,7 @@ static lt_status make_layer(lt_module **out, const lt_module_ops *kind, lt_devic
         st = lt_param_init_kind(&b->param[i], device, name, rows[i].leaf,
                                 i == TRACKED ? LT_SCALAR : LT_SHAPE(channels), rows[i].fill,
                                 rows[i].role);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }
 
 lt_status lt_layer_batchnorm2d(lt_module **out, lt_device *device, const char *name, int channels,

@@ -90,5 +90,5 @@ lt_status lt_layer_conv2d(lt_module **out, lt_device *device, const char *name,
         .groups = config.groups,
     };
     lt_status st = make_params(c, device, name, &config);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

@@ -82,5 +82,5 @@ lt_status lt_layer_conv_transpose2d(lt_module **out, lt_device *device, const ch
         .output_pad_w = config.output_pad,
     };
     lt_status st = make_params(c, device, name, &config);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

@@ -43,5 +43,5 @@ lt_status lt_layer_embedding(lt_module **out, lt_device *device, const char *nam
     LT_TRY(lt_module_new(&m, &ops));
     lt_status st =
         lt_param_init(&((embedding *)m)->weight, device, name, "weight", LT_SHAPE(count, width), 0);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

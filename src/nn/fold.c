@@ -74,8 +74,8 @@ static lt_status make_bias(lt_param *bias, const lt_param *weight, lt_device *de
 }
 
 /* Computes everything in separate memory before it changes the layer. */
-static lt_status fold_into(lt_param *weight, lt_param *bias, const lt_fold_norm *n,
-                           double *part[PARTS])
+static lt_status fold_and_write_params(lt_param *weight, lt_param *bias, const lt_fold_norm *n,
+                                       double *part[PARTS])
 {
     int64_t channels = lt_tensor_shape(weight->value).dim[0];
     const lt_param *from[PARTS] = {n->gamma, n->beta, n->mean, n->var, bias, weight};
@@ -98,7 +98,7 @@ lt_status lt_fold_norm_into_conv(lt_module *conv, const lt_fold_norm *norm)
     if (target == &fresh)
         LT_TRY(make_bias(&fresh, weight, lt_tensor_device(weight->value)));
     double *part[PARTS] = {NULL};
-    lt_status st = fold_into(weight, target, norm, part);
+    lt_status st = fold_and_write_params(weight, target, norm, part);
     for (int i = 0; i < PARTS; i++)
         lt_free(part[i]);
     if (target != &fresh)

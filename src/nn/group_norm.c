@@ -42,5 +42,5 @@ lt_status lt_layer_group_norm(lt_module **out, lt_device *device, const char *na
     if (!st)
         st = lt_param_init_kind(&g->base.bias, device, name, "bias", LT_SHAPE(channels), 0,
                                 LT_PARAM_NORM);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

@@ -96,7 +96,7 @@ void lt_kv_cache_advance(lt_kv_cache *cache, int layer, int64_t rows)
 
 enum { X, ROWS };
 
-static lt_status infer(const lt_node *node, lt_desc *out)
+static lt_status infer_appended_shape(const lt_node *node, lt_desc *out)
 {
     char x[LT_SHAPE_TEXT], rows[LT_SHAPE_TEXT];
     const int64_t count = *(const int64_t *)node->config;
@@ -118,7 +118,7 @@ static lt_status infer(const lt_node *node, lt_desc *out)
     return LT_OK;
 }
 
-static lt_status forward(lt_node *node)
+static lt_status copy_rows_into_cache(lt_node *node)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -135,8 +135,8 @@ static lt_status forward(lt_node *node)
 static const lt_op append_op = {
     .name = "kv_cache",
     .config_bytes = sizeof(int64_t),
-    .infer = infer,
-    .forward = forward,
+    .infer = infer_appended_shape,
+    .forward = copy_rows_into_cache,
 };
 
 lt_tensor *lt_kv_cache_append(lt_kv_cache *cache, int layer, lt_kv part, lt_tape *tape,

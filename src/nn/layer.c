@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *leaf)
+lt_status lt_layer_join_path(char path[LT_LAYER_NAME], const char *name, const char *leaf)
 {
     int bytes = snprintf(path, LT_LAYER_NAME, "%s%s%s", name, *name ? "." : "", leaf);
     return bytes < LT_LAYER_NAME
@@ -13,7 +13,7 @@ lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *
                          LT_LAYER_NAME - 1);
 }
 
-lt_status lt_layer_finish(lt_module **out, lt_module *module, lt_status st)
+lt_status lt_layer_finish_construction(lt_module **out, lt_module *module, lt_status st)
 {
     if (st)
         lt_module_free(&module);

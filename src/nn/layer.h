@@ -7,10 +7,10 @@
 enum { LT_LAYER_NAME = 160 };
 
 /* Writes "name.leaf", or "leaf" if name is "", to path. Errors: LT_E_ARG (too long). */
-lt_status lt_layer_path(char path[LT_LAYER_NAME], const char *name, const char *leaf);
+lt_status lt_layer_join_path(char path[LT_LAYER_NAME], const char *name, const char *leaf);
 
 /* Ends a constructor: sets *out to the module, or frees it if st is a failure. Returns st. */
-lt_status lt_layer_finish(lt_module **out, lt_module *module, lt_status st);
+lt_status lt_layer_finish_construction(lt_module **out, lt_module *module, lt_status st);
 
 /* First member of the struct of a layer with a weight and a bias, whose value is NULL if absent. */
 typedef struct lt_weight_bias {

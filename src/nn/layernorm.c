@@ -78,7 +78,7 @@ lt_status lt_layer_norm_parallel(lt_module **out, lt_device *device, const char 
     lt_status st = make_param(&l->base.weight, l, device, name, "weight", 1);
     if (!st && !config.rms)
         st = make_param(&l->base.bias, l, device, name, "bias", 0);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }
 
 lt_status lt_layer_layernorm(lt_module **out, lt_device *device, const char *name, int width,

@@ -105,7 +105,7 @@ static lt_status make_linear(lt_module **out, lt_device *device, const char *nam
                              lt_linear_layer config)
 {
     char path[LT_LAYER_NAME];
-    LT_TRY(lt_layer_path(path, name, leaf));
+    LT_TRY(lt_layer_join_path(path, name, leaf));
     return lt_layer_linear_as(out, device, path, config);
 }
 
@@ -143,5 +143,5 @@ lt_status lt_layer_mlp(lt_module **out, lt_device *device, const char *name, lt_
     m->hidden = config.hidden;
     m->parallel = config.parallel;
     lt_status st = make_linears(m, device, name, &config);
-    return lt_layer_finish(out, module, st);
+    return lt_layer_finish_construction(out, module, st);
 }

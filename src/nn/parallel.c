@@ -76,7 +76,7 @@ lt_row_range lt_parallel_local_samples(parallel_t *p, lt_token_rows rows)
 }
 
 /* Sets the op counter, which selects dropout's random numbers, to its value on a single rank; returns x. */
-static lt_tensor *with_ordinal(lt_tape *tape, lt_tensor *x, int64_t ordinal)
+static lt_tensor *set_op_counter(lt_tape *tape, lt_tensor *x, int64_t ordinal)
 {
     lt_tape_set_op_counter(tape, ordinal);
     return x;
@@ -97,10 +97,10 @@ lt_tensor *lt_parallel_slice_samples(lt_tape *tape, lt_tensor *x, parallel_t *p,
     const lt_row_range own = lt_parallel_local_samples(p, rows);
     const int64_t before = lt_tape_op_counter(tape);
     if (lt_tensor_shape(x).dim[0] == rows.sequences)
-        return with_ordinal(tape, lt_slice(tape, x, 0, own.first, own.count), before);
+        return set_op_counter(tape, lt_slice(tape, x, 0, own.first, own.count), before);
     lt_tensor *padded = lt_pad_rows(tape, x, 0, rows.sequences, fill);
     lt_tensor *y = lt_slice(tape, padded, 0, own.first, own.count);
-    return with_ordinal(tape, drop_input(tape, padded, y), before);
+    return set_op_counter(tape, drop_input(tape, padded, y), before);
 }
 
 lt_tensor *lt_parallel_slice_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -114,7 +114,7 @@ lt_tensor *lt_parallel_slice_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt
     lt_tensor *all = lt_reshape(tape, x, LT_SHAPE(-1, s.dim[s.ndim - 1]));
     const int64_t first = own.first - samples.first * rows.tokens;
     lt_tensor *y = lt_slice(tape, all, 0, first, own.count);
-    return with_ordinal(tape, drop_input(tape, all, y), before);
+    return set_op_counter(tape, drop_input(tape, all, y), before);
 }
 
 lt_tensor *lt_parallel_unslice_rows(lt_tape *tape, lt_tensor *x, parallel_t *p, lt_token_rows rows)
@@ -210,15 +210,15 @@ lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param, parallel_t *p)
     if (!lt_parallel_shards_rows(p))
         return x;
     if (!is_grid(p))
-        return with_ordinal(tape, lt_group_copy(tape, x, p->row), before);
+        return set_op_counter(tape, lt_group_copy(tape, x, p->row), before);
     x = lt_group_copy(tape, lt_group_copy(tape, x, p->column), p->depth);
-    return with_ordinal(tape, x, before);
+    return set_op_counter(tape, x, before);
 }
 
 /* --- Layers --- */
 
-static lt_tensor *run_on_grid(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                              const lt_parallel_linear *c)
+static lt_tensor *run_summa_linear(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                   const lt_parallel_linear *c)
 {
     parallel_t *p = c->parallel;
     const lt_summa_config summa = {.row = p->row,
@@ -243,12 +243,12 @@ static lt_tensor *run_megatron_linear(lt_tape *tape, lt_tensor *x, lt_tensor *w,
     return b ? drop_input(tape, y, lt_add(tape, y, b)) : y;
 }
 
-static lt_tensor *run_sharded(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
-                              const lt_parallel_linear *c)
+static lt_tensor *run_sharded_linear(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                                     const lt_parallel_linear *c)
 {
     parallel_t *p = c->parallel;
     if (is_grid(p))
-        return run_on_grid(tape, x, w, b, c);
+        return run_summa_linear(tape, x, w, b, c);
     if (!p->sequence)
         return run_megatron_linear(tape, x, w, b, c);
     const lt_sequence_parallel_config pieces = {
@@ -263,7 +263,7 @@ lt_tensor *lt_parallel_linear_run(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_
     const int64_t before = lt_tape_op_counter(tape);
     if (!config.parallel)
         return lt_linear_as(tape, x, w, b, (lt_linear_config){.in_out = config.in_out});
-    return with_ordinal(tape, run_sharded(tape, x, w, b, &config), before + 1);
+    return set_op_counter(tape, run_sharded_linear(tape, x, w, b, &config), before + 1);
 }
 
 /* Gathers the features of the table over the column; this rank's contribution to each row is then
@@ -304,7 +304,7 @@ lt_tensor *lt_parallel_embedding_run(lt_tape *tape, lt_tensor *ids, lt_tensor *t
     const int64_t before = lt_tape_op_counter(tape);
     if (!config.parallel)
         return lt_embedding(tape, ids, table);
-    return with_ordinal(tape, embed_sharded(tape, ids, table, &config), before + 1);
+    return set_op_counter(tape, embed_sharded(tape, ids, table, &config), before + 1);
 }
 
 /* --- Noise --- */
@@ -347,7 +347,8 @@ static lt_sharded_xent_config xent_config(parallel_t *p, int64_t classes)
 }
 
 /* Makes matrices of this rank's rows: logits in the master dtype, labels. */
-static void flatten_rows(lt_tape *tape, lt_tensor **logits, lt_tensor **labels, parallel_t *p)
+static void flatten_logits_and_labels(lt_tape *tape, lt_tensor **logits, lt_tensor **labels,
+                                      parallel_t *p)
 {
     if (!*logits || !*labels)
         return;
@@ -365,7 +366,7 @@ lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor 
 {
     if (!p)
         return lt_softmax_xent(tape, logits, labels, 0);
-    flatten_rows(tape, &logits, &labels, p);
+    flatten_logits_and_labels(tape, &logits, &labels, p);
     return lt_softmax_xent_sharded(tape, logits, labels, xent_config(p, classes));
 }
 
@@ -375,7 +376,7 @@ lt_status lt_parallel_topk_hits(lt_tape *tape, lt_tensor *logits, lt_tensor *lab
     LT_TRY(lt_tape_status(tape));
     if (!p)
         return lt_topk_hits(logits, labels, hits);
-    flatten_rows(tape, &logits, &labels, p);
+    flatten_logits_and_labels(tape, &logits, &labels, p);
     LT_TRY(lt_tape_status(tape));
     return lt_topk_hits_sharded(logits, labels, hits, xent_config(p, classes));
 }

@@ -72,7 +72,7 @@ lt_status lt_layer_patch_embedding(lt_module **out, lt_device *device, const cha
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &patches_ops));
     lt_status st = make_patches((patches *)m, device, name, &config);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }
 
 typedef struct class_token {
@@ -132,5 +132,5 @@ lt_status lt_layer_class_token_parallel(lt_module **out, lt_device *device, cons
     lt_status st = lt_param_init(&l->value, device, "", name, lt_parallel_shape(&spec), 0);
     if (!st && !lt_shard_spec_is_whole(&spec))
         st = lt_param_set_shard_spec(&l->value, &spec);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

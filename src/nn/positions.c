@@ -97,7 +97,7 @@ lt_status lt_layer_positions(lt_module **out, lt_device *device, const char *nam
                                  lt_parallel_shape(&spec), 0);
     if (!st && !lt_shard_spec_is_whole(&spec))
         st = lt_param_set_shard_spec(&l->weight, &spec);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }
 
 enum { TAPS = 4 };

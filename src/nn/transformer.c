@@ -76,7 +76,7 @@ static lt_tensor *run_block(const block *b, lt_tape *tape, lt_tensor *x, lt_atte
     return z;
 }
 
-static lt_status check_rows_known(const block *b)
+static lt_status reject_sharded_rows(const block *b)
 {
     return lt_parallel_shards_rows(b->parallel)
                ? lt_fail(LT_E_ARG, "transformer: rows are sharded; call "
@@ -87,7 +87,7 @@ static lt_status check_rows_known(const block *b)
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     const block *b = (block *)self;
-    lt_status st = check_rows_known(b);
+    lt_status st = reject_sharded_rows(b);
     return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){0});
 }
 
@@ -121,7 +121,7 @@ lt_tensor *lt_transformer_forward_first(lt_module *module, lt_tape *tape, lt_ten
 {
     LT_ASSERT(module->ops == &ops);
     const block *b = (block *)module;
-    lt_status st = check_rows_known(b);
+    lt_status st = reject_sharded_rows(b);
     return st ? lt_tape_fail(tape, st) : run_block(b, tape, x, (lt_attention_run){.first = true});
 }
 
@@ -156,7 +156,7 @@ static lt_status make_norm(lt_module **out, lt_device *device, const char *name,
                            const lt_transformer_config *c)
 {
     char path[LT_LAYER_NAME];
-    LT_TRY(lt_layer_path(path, name, leaf));
+    LT_TRY(lt_layer_join_path(path, name, leaf));
     return lt_layer_norm_parallel(out, device, path, c->width, c->norm, c->parallel);
 }
 
@@ -255,5 +255,5 @@ lt_status lt_layer_transformer(lt_module **out, lt_device *device, const char *n
     b->causal = config.causal;
     b->parallel = config.parallel;
     lt_status st = make_layers(b, device, name, &config);
-    return lt_layer_finish(out, m, st);
+    return lt_layer_finish_construction(out, m, st);
 }

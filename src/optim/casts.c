@@ -11,7 +11,7 @@ static const lt_weight_ops *cast_ops(const lt_optim *o)
     return o->ops->by_entries && !o->shard ? o->device->backend->weights : NULL;
 }
 
-void lt_optim_keep_casts(const lt_optim *o, bool on)
+void lt_optim_fuse_cast_updates(const lt_optim *o, bool on)
 {
     const lt_weight_ops *ops = cast_ops(o);
     for (size_t i = 0; ops && i < o->count; i++) {

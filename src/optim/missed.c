@@ -13,7 +13,7 @@ lt_status lt_optim_count_per_param(lt_optim *o)
     return lt_optim_convert_counts(o, 0, true);
 }
 
-/* Runs one job per run of consecutive parameters without a gradient; usually there is none. */
+/* Runs one job per run of consecutive parameters without a gradient; usually they are absent. */
 lt_status lt_optim_count_missed(lt_optim *o)
 {
     for (size_t i = 0, end; o->missed && i < o->count; i = end + 1) {
@@ -27,7 +27,7 @@ lt_status lt_optim_count_missed(lt_optim *o)
         job.y.data = (double *)job.y.data + i;
         job.a.data = (double *)job.a.data + o->count;
         job.a.stride[0] = 0;
-        LT_TRY(lt_optim_vec(o, &job, 1));
+        LT_TRY(lt_optim_run_vec_jobs(o, &job, 1));
     }
     return LT_OK;
 }

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-static bool is_square(double value)
+static bool is_finite_nonnegative(double value)
 {
     return value >= 0 && isfinite(value);
 }
@@ -23,7 +23,7 @@ lt_status lt_noise_scale_add(lt_noise_scale *n, const lt_noise_sample *s)
                        "noise scale: batches of %g and %g samples do not satisfy 0 < b "
                        "< B",
                        b, large);
-    if (!is_square(s->small_square) || !is_square(s->large_square))
+    if (!is_finite_nonnegative(s->small_square) || !is_finite_nonnegative(s->large_square))
         return lt_fail(LT_E_ARG, "noise scale: squares %g and %g are not finite and at least 0",
                        s->small_square, s->large_square);
     const double square = (large * s->large_square - b * s->small_square) / (large - b);
@@ -51,7 +51,7 @@ lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *n)
 lt_status lt_noise_steps(double *steps, double phi, double steps_measured, double batch_measured,
                          double batch)
 {
-    if (!is_square(phi))
+    if (!is_finite_nonnegative(phi))
         return lt_fail(LT_E_ARG, "noise scale: %g is not finite and at least 0", phi);
     if (!(steps_measured > 0) || !(batch_measured > 0) || !(batch > 0))
         return lt_fail(LT_E_ARG,

@@ -35,7 +35,7 @@ lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s)
 }
 
 /* Returns the next block of the ring, after its last copy completed. */
-static lt_status next_block(lt_optim *o, lt_sent **out)
+static lt_status acquire_ring_block(lt_optim *o, lt_sent **out)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -53,7 +53,7 @@ lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step)
     lt_sent *block;
     if (!o->sent)
         return be->copy(ctx, o->scalars, &s, bytes, LT_COPY_IN);
-    LT_TRY(next_block(o, &block));
+    LT_TRY(acquire_ring_block(o, &block));
     block->scalars = s;
     LT_TRY(be->copy(ctx, o->scalars, &block->scalars, bytes, LT_COPY_IN));
     return be->uploads->event_record(ctx, &block->event);

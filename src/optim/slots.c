@@ -21,12 +21,12 @@ lt_status lt_optim_require_kernel(const lt_optim *self, bool has, const char *en
                    self->device->backend->name, entry);
 }
 
-lt_status lt_optim_vec(const lt_optim *o, const lt_vec_job *job, size_t count)
+lt_status lt_optim_run_vec_jobs(const lt_optim *o, const lt_vec_job *job, size_t count)
 {
     return count ? o->device->backend->vec(o->device->ctx, job, count, o->scalars) : LT_OK;
 }
 
-lt_status lt_optim_read_number(const lt_optim *o, const lt_view *at, double *value)
+lt_status lt_optim_read_device_scalar(const lt_optim *o, const lt_view *at, double *value)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -44,7 +44,7 @@ const char *lt_optim_name(const lt_optim *optim)
     return optim->ops->name;
 }
 
-bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index)
+bool lt_optim_slot_has_state(const lt_optim *o, const lt_slot *slot, int index)
 {
     const lt_optim_ops *ops = o->ops;
     return index < LT_MAX_STATE && ops->slot_state[index]
@@ -83,8 +83,8 @@ size_t lt_optim_items(lt_optim *self)
 }
 
 /* Passes a counter to the visitor under a name such as "updates.conv1.weight". */
-lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
-                                const char *param, int64_t *value)
+lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *name,
+                                 const char *param, int64_t *value)
 {
     char *full = lt_format("%s.%s", name, param);
     if (!full)
@@ -94,7 +94,7 @@ lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *nam
     return st;
 }
 
-void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
+void lt_optim_counter_range(const char *name, int64_t attempt, int64_t *low, int64_t *high)
 {
     /* Pending roots are swapped in one interval after the step in which they were due, which is not before the end
      * of the first interval. */
@@ -117,14 +117,14 @@ void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int6
         }
 }
 
-void lt_optim_count_updates(lt_optim *o, int64_t by)
+void lt_optim_add_to_update_counts(lt_optim *o, int64_t by)
 {
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad)
             o->slot[i].updates += by;
 }
 
-bool lt_optim_is_first_update(const lt_optim *o)
+bool lt_optim_has_first_update(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++)
         if (lt_slot_is_due(&o->slot[i]) && !o->slot[i].updates)

@@ -8,25 +8,27 @@
 /* Fills self->item as lt_optim_items() does; all: includes parameters that another rank updates. */
 size_t lt_optim_fill_items(lt_optim *self, bool all);
 /* Returns true if the slot has its optimizer's slot_state[index], here or at its owner. */
-bool lt_optim_has_state(const lt_optim *o, const lt_slot *slot, int index);
+bool lt_optim_slot_has_state(const lt_optim *o, const lt_slot *slot, int index);
 /* Runs one batched kernel with the step's scalars; does nothing for count 0. */
-LT_MUST_CHECK lt_status lt_optim_vec(const lt_optim *o, const lt_vec_job *job, size_t count);
+LT_MUST_CHECK lt_status lt_optim_run_vec_jobs(const lt_optim *o, const lt_vec_job *job,
+                                              size_t count);
 /* Reads a number of the master dtype or f64. Waits for the device. */
-LT_MUST_CHECK lt_status lt_optim_read_number(const lt_optim *o, const lt_view *at, double *value);
+LT_MUST_CHECK lt_status lt_optim_read_device_scalar(const lt_optim *o, const lt_view *at,
+                                                    double *value);
 /* Adds `by` to the updates of parameters with a gradient. */
-void lt_optim_count_updates(lt_optim *o, int64_t by);
+void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);
 
 /* Returns true if the first update of a parameter is due. */
-bool lt_optim_is_first_update(const lt_optim *o);
+bool lt_optim_has_first_update(const lt_optim *o);
 
 /* Passes a counter to the visitor under the name "NAME.PARAM". */
-lt_status lt_optim_visit_number(const lt_state_visitor *visitor, const char *name,
-                                const char *param, int64_t *value);
+lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *name,
+                                 const char *param, int64_t *value);
 /* Sets the valid range of a counter of that name after `attempt` attempts, which are below 2^62. */
-void lt_optim_number_range(const char *name, int64_t attempt, int64_t *low, int64_t *high);
+void lt_optim_counter_range(const char *name, int64_t attempt, int64_t *low, int64_t *high);
 
 /* Returns true for a matrix stored [in,out], as GPT-2's Conv1D, not [out,in]; decided by fan_in and fan_out. */
-static inline bool lt_optim_is_in_out(const lt_param *p)
+static inline bool lt_optim_weight_is_in_by_out(const lt_param *p)
 {
     const lt_shape s = lt_tensor_shape(p->value);
     return s.ndim == 2 && p->fan_in != p->fan_out && p->fan_in == s.dim[0]
@@ -41,7 +43,7 @@ LT_MUST_CHECK lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step);
 LT_MUST_CHECK lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 
 /* Makes the backend's update kernels write the cached casts of weights too (on), or stop doing so. */
-void lt_optim_keep_casts(const lt_optim *o, bool on);
+void lt_optim_fuse_cast_updates(const lt_optim *o, bool on);
 /* Rebuilds, before a step, the casts of weights that were written since the last one. */
 LT_MUST_CHECK lt_status lt_optim_refresh_casts(lt_optim *o);
 
@@ -56,12 +58,12 @@ LT_MUST_CHECK lt_status lt_optim_convert_counts(lt_optim *o, int64_t applied, bo
 LT_MUST_CHECK lt_status lt_optim_make_state(const lt_optim *o);
 void lt_optim_free_results(lt_optim *o);
 /* Returns true while results of steps are being copied to the host. */
-bool lt_optim_has_results(const lt_optim *o);
+bool lt_optim_has_results_in_flight(const lt_optim *o);
 
 /* Returns the bytes of a slot's state, on this rank or at its owner. */
 int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot);
 /* Makes the slot's quantized state. */
-LT_MUST_CHECK lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot);
+LT_MUST_CHECK lt_status lt_optim_make_quantized_state(const lt_optim *o, lt_slot *slot);
 /* Runs ops->step, with quantized state dequantized for some slots at a time. */
 LT_MUST_CHECK lt_status lt_optim_step_slots(lt_optim *o);
 

@@ -94,7 +94,7 @@ static bool check_proof_and_admit(state *s, const lt_frame *frame)
 }
 
 /* Waits until a handler may run. Returns false if the service closes. */
-static bool begin_handler(lt_connections *all)
+static bool acquire_handler_slot(lt_connections *all)
 {
     pthread_mutex_lock(&all->lock);
     while (all->handling >= all->threads && !all->closing)
@@ -105,7 +105,7 @@ static bool begin_handler(lt_connections *all)
     return is_open;
 }
 
-static void end_handler(lt_connections *all)
+static void release_handler_slot(lt_connections *all)
 {
     pthread_mutex_lock(&all->lock);
     const bool was_full = all->handling-- == all->threads;
@@ -118,10 +118,10 @@ static bool handle_call(const state *s, const lt_frame *frame)
 {
     lt_connections *all = s->all;
     lt_response_buffer reply = {.max_bytes = all->max_bytes};
-    if (!begin_handler(all))
+    if (!acquire_handler_slot(all))
         return false;
     const lt_status st = all->handler(all->context, frame->data, frame->bytes, &reply);
-    end_handler(all);
+    release_handler_slot(all);
     lt_frame back = {.kind = LT_FRAME_RESULT, .data = reply.data, .bytes = reply.bytes};
     if (st)
         back = (lt_frame){.kind = LT_FRAME_ERROR,

@@ -205,7 +205,7 @@ lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *addre
     return *fd < 0 ? LT_E_IO : LT_OK;
 }
 
-void lt_endpoint_remove(const lt_address *address, const struct stat *file)
+void lt_endpoint_remove_file(const lt_address *address, const struct stat *file)
 {
     struct stat now;
     if (address->kind == LT_ADDRESS_IPC && !lstat(address->name, &now) && now.st_dev == file->st_dev

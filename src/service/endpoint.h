@@ -10,7 +10,7 @@
 LT_MUST_CHECK lt_status lt_endpoint_listen(int *fd, struct stat *file, const lt_address *address,
                                            const char *text);
 /* Removes the socket file of ipc, unless it has been replaced. */
-void lt_endpoint_remove(const lt_address *address, const struct stat *file);
+void lt_endpoint_remove_file(const lt_address *address, const struct stat *file);
 /* Accepts a connection. Returns -1 with errno on failure. */
 int lt_endpoint_accept(int listener, const lt_address *address);
 /* Connects a non-blocking socket. deadline: in lt_clock_seconds(). Errors: LT_E_COMM, also if nothing listens yet. */

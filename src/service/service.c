@@ -120,7 +120,7 @@ void lt_service_close(lt_service **service)
     *service = NULL;
     atomic_store(&s->closing, true);
     if (s->listener >= 0)
-        lt_endpoint_remove(&s->target, &s->file);
+        lt_endpoint_remove_file(&s->target, &s->file);
     if (s->started) {
         (void)shutdown(s->listener, SHUT_RDWR); /* ends accept() */
         pthread_join(s->thread, NULL);

@@ -31,7 +31,7 @@ struct lt_chunk {
     size_t bytes;
     bool is_free;
     int owner;             /* index in lt_allocator.uses of the operation that allocated it */
-    lt_chunk *prev, *next; /* neighbours in address order; NULL at the ends of a segment */
+    lt_chunk *prev, *next; /* adjacent chunks in address order; NULL at the ends of a segment */
     segment *segment;
     lt_chunk *free_prev, *free_next; /* links of the list of free chunks */
 };

@@ -80,7 +80,7 @@ lt_status lt_backend_find(const char *name, const lt_backend **out)
 }
 
 /* Splits a device's name and ordinal: "cuda:1" -> "cuda", 1. */
-static lt_status parse_name(const char *text, char *name, size_t bytes, int *ordinal)
+static lt_status parse_device_name(const char *text, char *name, size_t bytes, int *ordinal)
 {
     size_t length = strcspn(text, ":");
     *ordinal = 0;
@@ -102,7 +102,7 @@ static lt_status choose_backend(const char *text, bool f64, const lt_backend **b
                                 int *ordinal)
 {
     char name[16];
-    LT_TRY(parse_name(text, name, sizeof name, ordinal));
+    LT_TRY(parse_device_name(text, name, sizeof name, ordinal));
     LT_TRY(lt_backend_find(name, backend));
     if (*ordinal > 0 && (*backend)->host_memory)
         return lt_fail(LT_E_ARG, "device: no device %s; only %s:0 exists", text, name);
@@ -153,7 +153,7 @@ lt_status lt_device_open_like(lt_device **out, const lt_device *like, int thread
     int ordinal;
     config.threads = threads;
     config.background = true;
-    LT_TRY(parse_name(like->name, name, sizeof name, &ordinal));
+    LT_TRY(parse_device_name(like->name, name, sizeof name, &ordinal));
     return open_with_backend(out, like->name, like->backend, ordinal, &config);
 }
 

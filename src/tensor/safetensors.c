@@ -166,7 +166,7 @@ static lt_status read_metadata(lt_safetensors *f, const lt_json_value *v)
     return LT_OK;
 }
 
-static lt_status read_member(void *context, const lt_json_value *v)
+static lt_status read_header_member(void *context, const lt_json_value *v)
 {
     return !strcmp(v->key, "__metadata__") ? read_metadata(context, v) : read_entry(context, v);
 }
@@ -218,7 +218,7 @@ static lt_status check_names(lt_safetensors *f)
 }
 
 /* Detects files of torch.save(): a ZIP archive, or before PyTorch 1.6 a pickle (0x80 and its protocol). */
-static bool is_pytorch(const unsigned char *map)
+static bool is_torch_save_file(const unsigned char *map)
 {
     return !memcmp(map, "PK\003\004", 4) || (map[0] == 0x80 && map[1] >= 2 && map[1] <= 5);
 }
@@ -229,7 +229,7 @@ static lt_status fail_not_safetensors(const lt_safetensors *f, uint64_t length)
     static const char index[] = ".index.json";
     const size_t bytes = strlen(f->path), end = sizeof index - 1;
     const unsigned char *map = f->map;
-    if (is_pytorch(map))
+    if (is_torch_save_file(map))
         return lt_fail(
             LT_E_FORMAT,
             "%s: a %s written by torch.save(), not safetensors: convert a state_dict in Python "
@@ -257,8 +257,11 @@ static lt_status read_header(lt_safetensors *f)
         return lt_fail(LT_E_FORMAT, "%s: the header does not begin with '{'", f->path);
     f->data = text + length;
     f->data_bytes = f->size - LENGTH_BYTES - (size_t)length;
-    const lt_json_visitor visitor = {
-        .name = f->path, .depth = DEPTH, .most = MAX_VALUES, .visit = read_member, .context = f};
+    const lt_json_visitor visitor = {.name = f->path,
+                                     .depth = DEPTH,
+                                     .most = MAX_VALUES,
+                                     .visit = read_header_member,
+                                     .context = f};
     return lt_json_parse_members(&f->json, text, (size_t)length, &visitor);
 }
 

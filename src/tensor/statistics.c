@@ -23,7 +23,7 @@ struct lt_statistics {
     size_t count;
 };
 
-static lt_status collect_statistics(lt_statistics *s, const lt_params *params)
+static lt_status collect_running_statistics(lt_statistics *s, const lt_params *params)
 {
     s->value = lt_alloc(params->count, sizeof(lt_tensor *));
     s->saved = lt_alloc(params->count, sizeof(lt_tensor *));
@@ -46,7 +46,7 @@ lt_status lt_statistics_new(lt_statistics **out, const lt_params *params)
     lt_statistics *s = lt_alloc(1, sizeof *s);
     if (!s)
         return LT_E_NOMEM;
-    lt_status st = collect_statistics(s, params);
+    lt_status st = collect_running_statistics(s, params);
     if (st || !s->count)
         lt_statistics_free(&s);
     *out = s;

@@ -107,7 +107,7 @@ lt_status lt_tape_check_cancelled(const lt_tape *tape)
 
 /* Returns the batch size of the pass: the first size of its first tensor with at least 2 dimensions; 0: no
  * batch. */
-static int64_t batch_size(const lt_tape *tape)
+static int64_t guess_batch_size(const lt_tape *tape)
 {
     const lt_tensor *first = NULL;
     for (const lt_tensor *t = tape->handles; t; t = t->next)
@@ -118,7 +118,7 @@ static int64_t batch_size(const lt_tape *tape)
 /* Adds to an out-of-memory message that half the batch size may fit. */
 static void suggest_smaller_batch(const lt_tape *tape)
 {
-    const int64_t batch = batch_size(tape);
+    const int64_t batch = guess_batch_size(tape);
     if (batch)
         (void)lt_fail(LT_E_NOMEM, "%s; a batch of %lld instead of %lld may fit", lt_error_message(),
                       (long long)batch / 2, (long long)batch);

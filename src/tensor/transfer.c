@@ -2,7 +2,7 @@
 
 #include "tensor/tape.h"
 
-static lt_status check_host_bytes(const lt_tensor *tensor, size_t bytes)
+static lt_status check_host_transfer(const lt_tensor *tensor, size_t bytes)
 {
     char text[LT_SHAPE_TEXT];
     LT_TRY(lt_tensor_materialize(tensor));
@@ -40,7 +40,7 @@ static lt_status stage_row_major(const lt_tensor *tensor, lt_buffer **buffer, lt
 
 lt_status lt_tensor_read(const lt_tensor *tensor, void *host, size_t bytes)
 {
-    LT_TRY(check_host_bytes(tensor, bytes));
+    LT_TRY(check_host_transfer(tensor, bytes));
     const lt_device *d = tensor->device;
     lt_view view = lt_tensor_view(tensor), staged;
     lt_buffer *buffer;
@@ -57,7 +57,7 @@ lt_status lt_tensor_read(const lt_tensor *tensor, void *host, size_t bytes)
 
 lt_status lt_tensor_write(lt_tensor *tensor, const void *host, size_t bytes)
 {
-    LT_TRY(check_host_bytes(tensor, bytes));
+    LT_TRY(check_host_transfer(tensor, bytes));
     const lt_device *d = tensor->device;
     lt_view view = lt_tensor_view(tensor), staged;
     lt_buffer *buffer;
@@ -93,7 +93,7 @@ lt_status lt_tensor_item(const lt_tensor *tensor, double *value)
     if (lt_tensor_count(tensor) != 1)
         return lt_fail(LT_E_SHAPE, "tensor: item needs one element, got %s",
                        lt_shape_text(tensor->shape, text));
-    LT_TRY(check_host_bytes(tensor, lt_tensor_bytes(tensor)));
+    LT_TRY(check_host_transfer(tensor, lt_tensor_bytes(tensor)));
     lt_tensor *wide = NULL;
     LT_TRY(lt_tensor_new(&wide, tensor->device, LT_F64, tensor->shape));
     lt_status st = lt_tensor_copy(wide, tensor);

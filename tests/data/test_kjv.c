@@ -97,7 +97,7 @@ static void check_corpus(void **state)
         for (; k < COUNT_OF(rows[i].want) && rows[i].want[k]; k++) {
             char got[MOST] = "";
             assert_in_range(k, 0, c.documents - 1);
-            assert_ok(lt_corpus_read(&c, &c.document[k], append, got));
+            assert_ok(lt_corpus_read_document(&c, &c.document[k], append, got));
             assert_string_equal(got, rows[i].want[k]);
         }
         assert_int_equal(c.documents, k);

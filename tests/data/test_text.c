@@ -56,7 +56,7 @@ static void check_documents(void **state)
     for (; i < COUNT_OF(row->want) && row->want[i]; i++) {
         char got[64] = "";
         assert_in_range(i, 0, c.documents - 1);
-        assert_ok(lt_corpus_read(&c, &c.document[i], append, got));
+        assert_ok(lt_corpus_read_document(&c, &c.document[i], append, got));
         assert_string_equal(got, row->want[i]);
     }
     assert_int_equal(c.documents, i);
@@ -97,7 +97,7 @@ static void check_parts(void **state)
     write_file(folder, "b.md", text, size);
     assert_ok(lt_corpus_open(&c, folder, LT_DOCUMENTS_FILES));
     assert_int_equal(c.documents, 1);
-    assert_ok(lt_corpus_read(&c, &c.document[0], compare_part, &w));
+    assert_ok(lt_corpus_read_document(&c, &c.document[0], compare_part, &w));
     assert_int_equal(w.bytes, size);
     assert_in_range(w.parts, 2, 5);
     lt_corpus_clear(&c);

@@ -28,7 +28,7 @@ static char *write_counting(const char *folder, int64_t count, const lt_vocabula
     char *path = below(folder, "counting.tokens");
     lt_token_writer w = {0};
     assert_ok(lt_token_writer_open(&w, path, v));
-    assert_ok(lt_token_writer_begin(&w));
+    assert_ok(lt_token_writer_begin_document(&w));
     for (int32_t i = 1; i < count; i++)
         assert_ok(lt_token_writer_add(&w, &i, 1));
     assert_ok(lt_token_writer_finish(&w));
@@ -371,7 +371,7 @@ static void check_widths(void **state)
         v.size = size;
         v.end = size - 1;
         assert_ok(lt_token_writer_open(&w, path, &v));
-        assert_ok(lt_token_writer_begin(&w));
+        assert_ok(lt_token_writer_begin_document(&w));
         for (int32_t i = 0; i < COUNT; i++)
             assert_ok(lt_token_writer_add(&w, &i, 1));
         assert_ok(lt_token_writer_finish(&w));

@@ -119,7 +119,7 @@ static inline lt_status find_nodes(world *w)
     if (w->nodes.of)
         return LT_OK;
     if (s->of_node)
-        return lt_comm_nodes_at(&w->nodes, w->at.comm, "", host);
+        return lt_comm_nodes_on_host(&w->nodes, w->at.comm, "", host);
     return s->ranks_per_node ? lt_comm_nodes(&w->nodes, w->at.comm, s->ranks_per_node) : LT_OK;
 }
 

@@ -108,7 +108,7 @@ static void data_reaches_all_ranks(void **state)
 static void wait_for_end(int rank, char *why, size_t bytes)
 {
     for (int i = 0; i < 200000; i++)
-        if (lt_rendezvous_poll(players[rank].rendezvous, why, bytes))
+        if (lt_rendezvous_poll_abort(players[rank].rendezvous, why, bytes))
             return;
     fail_msg("rank %d received nothing", rank);
 }
@@ -119,7 +119,7 @@ static void an_abort_is_forwarded(void **state)
     (void)state;
     open_all(3);
     for (int r = 0; r < 3; r++)
-        assert_false(lt_rendezvous_poll(players[r].rendezvous, why, sizeof why));
+        assert_false(lt_rendezvous_poll_abort(players[r].rendezvous, why, sizeof why));
     lt_rendezvous_abort(players[1].rendezvous, "rank 1 has had enough");
     wait_for_end(0, why, sizeof why);
     assert_string_equal(why, "rank 1 has had enough");
@@ -151,7 +151,7 @@ static void an_orderly_close_is_no_abort(void **state)
         lt_rendezvous_close(&players[r].rendezvous);
         for (int q = r + 1; q < 3; q++)
             for (int i = 0; i < 100; i++)
-                assert_false(lt_rendezvous_poll(players[q].rendezvous, why, sizeof why));
+                assert_false(lt_rendezvous_poll_abort(players[q].rendezvous, why, sizeof why));
     }
 }
 

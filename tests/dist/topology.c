@@ -65,8 +65,8 @@ static bool open_nodes(rank_case *c, lt_nodes *n)
     if (l->told)
         return ok(c, lt_comm_nodes(n, c->comm, l->told));
     const int rank = lt_comm_rank(c->comm);
-    return ok(c, lt_comm_nodes_at(n, c->comm, text_of(l->boot_id[rank], boot_id),
-                                  text_of(l->host[rank], host)));
+    return ok(c, lt_comm_nodes_on_host(n, c->comm, text_of(l->boot_id[rank], boot_id),
+                                       text_of(l->host[rank], host)));
 }
 
 static int locals_of(const layout *l, int node)

@@ -14,7 +14,7 @@ static void check_shard(const uint8_t *bytes, size_t size)
     char path[FUZZ_MEMORY_PATH];
     int fd = fuzz_memory_file(bytes, size, path);
     lt_pack_shard s = {0};
-    if (!lt_pack_shard_open(&s, path, 0))
+    if (!lt_pack_shard_load(&s, path, 0))
         for (size_t i = 0; i < s.count; i++)
             LT_ASSERT(s.entry[i].offset + s.entry[i].size <= size
                       && s.entry[i].name + strlen(s.text + s.entry[i].name) < s.text_size);

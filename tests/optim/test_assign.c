@@ -58,7 +58,7 @@ static void test_vector(void **state)
 static int64_t worst(const int64_t *cost, size_t count, int ranks, const int *owner)
 {
     int64_t load[RANKS], most = 0;
-    lt_assign_loads(cost, count, ranks, owner, load);
+    lt_assign_compute_loads(cost, count, ranks, owner, load);
     for (int r = 0; r < ranks; r++)
         most = load[r] > most ? load[r] : most;
     return most;
@@ -113,7 +113,7 @@ static void partition(model *m, const lt_shampoo_config *c)
         partition->merged = lt_merge_shape(shape[i], c->max_preconditioner_dim,
                                            c->target_dimensionality, c->merge_order);
         partition->diagonal = c->diagonal_vectors && partition->merged.shape.ndim == 1;
-        const int64_t blocks = lt_partition_blocks(partition);
+        const int64_t blocks = lt_partition_count_blocks(partition);
         for (int64_t k = 0; k < blocks; k++) {
             lt_block *b = &m->block[m->count++];
             assert_true(m->count <= MOST);
@@ -241,7 +241,7 @@ static void test_whole(void **state)
         sum += cost[i] = lt_shape_count(shape[i]);
     assert_ok(lt_assign(cost, count, w->ranks, owner));
     assert_ok(lt_assign_improve(cost, count, w->ranks, owner));
-    lt_assign_loads(cost, count, w->ranks, owner, load);
+    lt_assign_compute_loads(cost, count, w->ranks, owner, load);
     for (int r = 0; r < w->ranks; r++)
         most = load[r] > most ? load[r] : most;
     print_message("max/mean %.4f\n", (double)most * w->ranks / (double)sum);
@@ -271,10 +271,10 @@ static void test_local(void **state)
         for (int i = 0; i < PARTS * HOLDERS; i++)
             local[i] = (seed * 7919 + i * i * 104729 + i * 31) % 97;
         assert_ok(lt_assign(cost, PARTS, HOLDERS, owner));
-        lt_assign_loads(cost, PARTS, HOLDERS, owner, before);
+        lt_assign_compute_loads(cost, PARTS, HOLDERS, owner, before);
         const int64_t first = local_elements(local, owner);
         lt_assign_prefer_local(cost, local, PARTS, HOLDERS, owner);
-        lt_assign_loads(cost, PARTS, HOLDERS, owner, after);
+        lt_assign_compute_loads(cost, PARTS, HOLDERS, owner, after);
         const int64_t best = local_elements(local, owner);
         assert_memory_equal(before, after, sizeof before);
         assert_true(best >= first);

@@ -247,8 +247,9 @@ static void stagger(fixture *plain, fixture *far, const row *r)
         return;
     if (r->batch)
         assert_ok(lt_shampoo_assign_phases((lt_shampoo *)far->optim, r->batch));
-    assert_ok(lt_shampoo_assign_phases(
-        (lt_shampoo *)plain->optim, r->batch ? r->batch : lt_shampoo_batch_elements(far->device)));
+    assert_ok(
+        lt_shampoo_assign_phases((lt_shampoo *)plain->optim,
+                                 r->batch ? r->batch : lt_shampoo_refresh_elements(far->device)));
 }
 
 static void pieces_are_the_whole(void **state)

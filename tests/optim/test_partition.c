@@ -35,7 +35,7 @@ static lt_shape parse_shape(const char *text)
 
 static void finish(reader *r)
 {
-    r->wrong += *r->name && r->next != lt_partition_blocks(&r->partition);
+    r->wrong += *r->name && r->next != lt_partition_count_blocks(&r->partition);
 }
 
 static void read_param(reader *r, const char *name, const char *shape)
@@ -160,7 +160,7 @@ static void blocks_of_parts_share_no_element(void **state)
     lt_partition partition;
     assert_ok(lt_partition_params(&c, f.optim, &partition));
     const lt_view all = lt_tensor_view(p->value);
-    const int64_t count = lt_partition_blocks(&partition);
+    const int64_t count = lt_partition_count_blocks(&partition);
     assert_true(count >= row->parts);
     void *ctx;
     const lt_backend *be = lt_optim_backend(f.optim, &ctx);
@@ -199,7 +199,7 @@ static void places_of_parts_differ(void **state)
     fixture_add(&f, "w", row->shape);
     assert_ok(lt_optim_sgd(&f.optim, &f.list, NULL));
     assert_ok(lt_partition_params(&c, f.optim, &partition));
-    for (int64_t i = 0; i < lt_partition_blocks(&partition); i++)
+    for (int64_t i = 0; i < lt_partition_count_blocks(&partition); i++)
         for (int64_t k = 0; k < i; k++) {
             const lt_partition_block a = lt_partition_block_at(&partition, i),
                                      b = lt_partition_block_at(&partition, k);

@@ -426,12 +426,12 @@ static void test_keys(void **state)
 {
     (void)state;
     const uint64_t keys[] = {
-        lt_quantized_key("conv1.weight", "m", -1),
-        lt_quantized_key("conv1.weight", "m", 0),
-        lt_quantized_key("conv1.weight", "m", 1),
-        lt_quantized_key("conv1.weight", "factor.0", 0),
-        lt_quantized_key("conv1.weight", "factor.1", 0),
-        lt_quantized_key("conv2.weight", "m", 0),
+        lt_quantized_random_key("conv1.weight", "m", -1),
+        lt_quantized_random_key("conv1.weight", "m", 0),
+        lt_quantized_random_key("conv1.weight", "m", 1),
+        lt_quantized_random_key("conv1.weight", "factor.0", 0),
+        lt_quantized_random_key("conv1.weight", "factor.1", 0),
+        lt_quantized_random_key("conv2.weight", "m", 0),
     };
     for (size_t i = 0; i < COUNT_OF(keys); i++)
         for (size_t k = 0; k < i; k++)

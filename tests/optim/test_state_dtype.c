@@ -358,7 +358,7 @@ static void test_frequency(void **state)
             lt_shampoo_config c = shampoo((lt_state_dtype)dtype);
             c.precondition_frequency = rows[i][0];
             c.factor_frequency = 0;
-            assert_ok(lt_shampoo_check(&c));
+            assert_ok(lt_shampoo_check_config(&c));
             assert_int_equal(c.factor_frequency, dtype == LT_STATE_F32 ? 1 : rows[i][1]);
         }
 }

@@ -153,11 +153,11 @@ static void at_64_ranks_depth_is_cheaper_below_16_widths_of_tokens(void **state)
     const double h = 512;
     lt_mesh_traffic at, below, above;
     (void)state;
-    assert_int_equal(lt_mesh_compare(&c, 16 * h, h, 1, &at), LT_OK);
+    assert_int_equal(lt_mesh_compute_traffic(&c, 16 * h, h, 1, &at), LT_OK);
     assert_true(near(at.mesh, at.data_parallel));
-    assert_int_equal(lt_mesh_compare(&c, 15 * h, h, 1, &below), LT_OK);
+    assert_int_equal(lt_mesh_compute_traffic(&c, 15 * h, h, 1, &below), LT_OK);
     assert_true(below.mesh < below.data_parallel);
-    assert_int_equal(lt_mesh_compare(&c, 28 * h, h, 1, &above), LT_OK);
+    assert_int_equal(lt_mesh_compute_traffic(&c, 28 * h, h, 1, &above), LT_OK);
     assert_true(near(above.mesh, above.sharded_params) && above.mesh > above.data_parallel);
 }
 
@@ -168,7 +168,7 @@ static void replicas_reduce_gradients_of_their_shards(void **state)
     const lt_mesh_config c = {.data = 2, .depth = 1, .rows = 1, .columns = 2};
     lt_mesh_traffic t;
     (void)state;
-    assert_int_equal(lt_mesh_compare(&c, 100, 10, 3, &t), LT_OK);
+    assert_int_equal(lt_mesh_compute_traffic(&c, 100, 10, 3, &t), LT_OK);
     assert_true(near(t.mesh, 3 * 4 * 100 * 10 + 6 * 100));
     assert_true(near(t.data_parallel, 18 * 100));
 }

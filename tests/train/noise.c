@@ -168,7 +168,7 @@ static lt_status open_step(rank *r)
     const bool drops = p->stragglers.drop_compute || p->stragglers.backup_workers;
     lt_data_parallel_config dp = {.bucket_bytes = 200, .norms = true};
     LT_TRY(lt_tape_new(&r->tape, r->at.device));
-    lt_stragglers_configure(&p->stragglers, p->ranks, p->accum, &dp);
+    lt_stragglers_set_dp_config(&p->stragglers, p->ranks, p->accum, &dp);
     if (r->at.comm)
         LT_TRY(lt_data_parallel_new(&r->dp, r->at.comm, &r->params, r->tape, &dp));
     if (drops)

@@ -109,7 +109,7 @@ static lt_status open_rank(rank *r)
     const int rows = ROWS / p->ranks / p->accum;
     const bool drops = p->stragglers.drop_compute;
     lt_data_parallel_config dp = {.compress = p->compress, .norms = p->noise};
-    lt_stragglers_configure(&p->stragglers, p->ranks, p->accum, &dp);
+    lt_stragglers_set_dp_config(&p->stragglers, p->ranks, p->accum, &dp);
     LT_TRY(lt_layer_linear(&r->model, r->at.device, "last", INPUTS, CLASSES, true));
     LT_TRY(lt_init_module(r->model, 5));
     LT_TRY(lt_module_params(r->model, &r->params));

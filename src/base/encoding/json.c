@@ -338,7 +338,7 @@ static bool accept_word(parser *p, const char *word)
     return true;
 }
 
-static lt_status parse_word(parser *p, lt_json_value *v)
+static lt_status parse_literal_or_number(parser *p, lt_json_value *v)
 {
     if (accept_word(p, "null"))
         return LT_OK;
@@ -367,7 +367,7 @@ static lt_status parse_value(parser *p, const char *key, lt_json_value **out)
         v->type = LT_JSON_STRING;
         return parse_string(p, &v->string);
     }
-    return parse_word(p, v);
+    return parse_literal_or_number(p, v);
 }
 
 static lt_status parse_document(lt_json **out, size_t bytes, parser p)

@@ -11,7 +11,7 @@
 enum { MAX_DEPTH = 64 };
 #define MAX_FILE ((long)64 << 20)
 
-static lt_status read_open(FILE *file, const char *path, char **text, size_t *bytes)
+static lt_status read_opened_file(FILE *file, const char *path, char **text, size_t *bytes)
 {
     long size = fseek(file, 0, SEEK_END) ? -1 : ftell(file);
     if (size < 0)
@@ -31,7 +31,7 @@ lt_status lt_json_read_file(const char *path, char **text, size_t *bytes)
     FILE *file;
     LT_TRY(lt_file_open(&file, path));
     char *t = NULL;
-    lt_status st = read_open(file, path, &t, bytes);
+    lt_status st = read_opened_file(file, path, &t, bytes);
     fclose(file);
     if (st)
         lt_free(t);

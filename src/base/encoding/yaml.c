@@ -51,7 +51,7 @@ static const char *scalar_text(const reader *r)
     return (const char *)r->event.data.scalar.value;
 }
 
-static lt_status report_value(reader *r, const char *key)
+static lt_status pass_value_to_callback(reader *r, const char *key)
 {
     if (strlen(scalar_text(r)) != r->event.data.scalar.length)
         return lt_fail(LT_E_FORMAT, "%s: line %d: a NUL in a value", r->path, line_of(r));
@@ -68,11 +68,11 @@ static lt_status read_list(reader *r, const char *key)
         if (r->event.type != YAML_SCALAR_EVENT)
             return lt_fail(LT_E_FORMAT, "%s: line %d: %s: a list may contain plain values only",
                            r->path, line_of(r), key);
-        LT_TRY(report_value(r, key));
+        LT_TRY(pass_value_to_callback(r, key));
     }
 }
 
-static lt_status remember_key(reader *r)
+static lt_status record_unique_key(reader *r)
 {
     for (int i = 0; i < r->keys; i++)
         if (!strcmp(r->key[i], scalar_text(r)))
@@ -88,7 +88,7 @@ static lt_status read_pair(reader *r)
 {
     if (r->event.type != YAML_SCALAR_EVENT)
         return lt_fail(LT_E_FORMAT, "%s: line %d: expected a key", r->path, line_of(r));
-    LT_TRY(remember_key(r));
+    LT_TRY(record_unique_key(r));
     const char *key = r->key[r->keys - 1];
     LT_TRY(next_event(r));
     if (r->event.type == YAML_SEQUENCE_START_EVENT)
@@ -96,7 +96,7 @@ static lt_status read_pair(reader *r)
     if (r->event.type != YAML_SCALAR_EVENT)
         return lt_fail(LT_E_FORMAT, "%s: line %d: %s: expected a value or a list", r->path,
                        line_of(r), key);
-    return report_value(r, key);
+    return pass_value_to_callback(r, key);
 }
 
 static lt_status read_stream(reader *r)

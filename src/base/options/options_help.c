@@ -14,7 +14,7 @@
 enum { COLUMN = 34, WIDTH = 100 };
 static const double MOST = 1e15; /* limits of ranges from this on mean unlimited */
 
-static lt_status check_output(FILE *out)
+static lt_status flush_and_check_output(FILE *out)
 {
     errno = 0;
     if (!fflush(out) && !ferror(out))
@@ -226,7 +226,7 @@ static void write_range(const lt_option *option, char *text, size_t size)
              limits);
 }
 
-static void write_values(const lt_option *option, char *text, size_t size)
+static void write_valid_values(const lt_option *option, char *text, size_t size)
 {
     static const char *const words[] = {[LT_OPTION_BOOL] = "on or off",
                                         [LT_OPTION_INT] = NULL,
@@ -260,7 +260,7 @@ static void print_details(const lt_options *o, FILE *out)
     print_option(out, option);
     const size_t used = (size_t)snprintf(text, sizeof text, "Section %s", option->group);
     if (!option->meta || option->type == LT_OPTION_INT || option->type == LT_OPTION_DOUBLE)
-        write_values(option, text + used, sizeof text - used);
+        write_valid_values(option, text + used, sizeof text - used);
     print_wrapped(out, text, 0, COLUMN);
     if (!has_default(option))
         print_wrapped(out, "no default", 0, COLUMN);
@@ -280,14 +280,14 @@ static lt_status write_help(const lt_options *o, FILE *out)
             fprintf(out, "\n%s\n", p->description);
     } else if (!lt_options_is_group(o, o->topic)) {
         print_details(o, out);
-        return check_output(out);
+        return flush_and_check_output(out);
     }
     const size_t shown = print_groups(o, out);
     if (p->selector)
         fprintf(out, "\nDefaults in [brackets]; name=value: with --%s name.\n", p->selector);
     if (!*o->topic && shown < o->count)
         print_topics(o, out, shown);
-    return check_output(out);
+    return flush_and_check_output(out);
 }
 
 /* Prints a line of roff: escapes '.' and quotes at its start, '\' anywhere, and '-', which would be a hyphen. */
@@ -312,7 +312,7 @@ static void print_upper(FILE *out, const char *text)
         fputc(toupper((unsigned char)*text), out);
 }
 
-static void man_row(FILE *out, const char *left, const char *right)
+static void print_man_row(FILE *out, const char *left, const char *right)
 {
     fputs(".TP\n.B ", out);
     print_roff(out, left);
@@ -341,17 +341,17 @@ static lt_status write_man(const lt_options *o, FILE *out)
         }
         write_left_column(option, left, sizeof left);
         write_right_column(option, right, sizeof right);
-        man_row(out, left, right);
+        print_man_row(out, left, right);
     }
     fputs(".SS General\n", out);
     for (size_t i = 0; i < lt_option_builtin_count; i++) {
         snprintf(left, sizeof left, "--%s", lt_option_builtins[i].name);
-        man_row(out, left, lt_option_builtins[i].help);
+        print_man_row(out, left, lt_option_builtins[i].help);
     }
-    return check_output(out);
+    return flush_and_check_output(out);
 }
 
-static int is_plain(const char *value)
+static int is_plain_yaml_scalar(const char *value)
 {
     if (!isalnum((unsigned char)value[0]) && !strchr("/._-+", value[0]))
         return 0;
@@ -364,9 +364,9 @@ static int is_plain(const char *value)
 }
 
 /* Prints a scalar of YAML 1.2, sections 7.3.1 and 7.3.3: plain if unambiguous, else double-quoted; NULL as "". */
-static void put_scalar(FILE *out, const char *value)
+static void print_yaml_scalar(FILE *out, const char *value)
 {
-    if (value && *value && is_plain(value)) {
+    if (value && *value && is_plain_yaml_scalar(value)) {
         fputs(value, out);
         return;
     }
@@ -382,30 +382,30 @@ static void put_scalar(FILE *out, const char *value)
     fputc('"', out);
 }
 
-static void write_list(FILE *out, const char *name, const lt_option_list *list)
+static void write_config_list(FILE *out, const char *name, const lt_option_list *list)
 {
     if (list->count == 0)
         return;
     fprintf(out, "%s:\n", name);
     for (size_t k = 0; k < list->count; k++) {
         fputs("  - ", out);
-        put_scalar(out, list->item[k]);
+        print_yaml_scalar(out, list->item[k]);
         fputc('\n', out);
     }
 }
 
-static void write_value(const lt_options *o, const lt_option_row *row, FILE *out)
+static void write_config_value(const lt_options *o, const lt_option_row *row, FILE *out)
 {
     char text[64];
     fprintf(out, "%s: ", row->option->name);
     if (row->option->type == LT_OPTION_STRING)
-        put_scalar(out, row->string);
+        print_yaml_scalar(out, row->string);
     else
-        put_scalar(out, lt_options_text(o, row->option->name, text, sizeof text));
+        print_yaml_scalar(out, lt_options_text(o, row->option->name, text, sizeof text));
     fputc('\n', out);
 }
 
-static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
+static lt_status write_config_options(const lt_options *o, FILE *out, bool with_once)
 {
     for (size_t i = 0; i < o->count; i++) {
         const lt_option_row *row = &o->row[i];
@@ -415,21 +415,21 @@ static lt_status write_options(const lt_options *o, FILE *out, bool with_once)
         if (option->type == LT_OPTION_PAIR)
             continue;
         if (option->type == LT_OPTION_LIST)
-            write_list(out, option->name, row->field);
+            write_config_list(out, option->name, row->field);
         else if (option->type != LT_OPTION_STRING || row->string) /* skips unset strings */
-            write_value(o, row, out);
+            write_config_value(o, row, out);
     }
-    return check_output(out);
+    return flush_and_check_output(out);
 }
 
 lt_status lt_options_write_config(const lt_options *o, FILE *out)
 {
-    return write_options(o, out, true);
+    return write_config_options(o, out, true);
 }
 
 lt_status lt_options_write_run(const lt_options *o, FILE *out)
 {
-    return write_options(o, out, false);
+    return write_config_options(o, out, false);
 }
 
 static lt_status write_version(const lt_options *o, FILE *out)
@@ -438,7 +438,7 @@ static lt_status write_version(const lt_options *o, FILE *out)
     const char *line;
     for (int i = 0; (line = lt_build_info(i)); i++)
         fprintf(out, "%s\n", line);
-    return check_output(out);
+    return flush_and_check_output(out);
 }
 
 lt_status lt_options_answer(const lt_options *o, FILE *out)

@@ -53,7 +53,8 @@ const lt_option_builtin *lt_options_find_builtin(const char *name, size_t bytes)
     return NULL;
 }
 
-static lt_status check_name(const lt_options *o, const lt_option *option, const char *name)
+static lt_status check_name_is_unused(const lt_options *o, const lt_option *option,
+                                      const char *name)
 {
     const lt_option_row *other = lt_options_find(o, name, strlen(name));
     if (!other && !lt_options_find_builtin(name, strlen(name)))
@@ -63,7 +64,7 @@ static lt_status check_name(const lt_options *o, const lt_option *option, const 
                    other ? other->option->group : "General");
 }
 
-static lt_status check_alias(const lt_options *o, const lt_option *option)
+static lt_status check_alias_is_unused(const lt_options *o, const lt_option *option)
 {
     const char *other = NULL;
     for (size_t i = 0; i < lt_option_builtin_count; i++)
@@ -80,10 +81,10 @@ static lt_status check_alias(const lt_options *o, const lt_option *option)
 lt_status lt_options_check_names(const lt_options *o, const lt_option *option)
 {
     char also[LT_OPTION_NAME];
-    LT_TRY(check_name(o, option, option->name));
+    LT_TRY(check_name_is_unused(o, option, option->name));
     for (int k = 0; word_at(option->also, k, also); k++)
-        LT_TRY(check_name(o, option, also));
-    return check_alias(o, option);
+        LT_TRY(check_name_is_unused(o, option, also));
+    return check_alias_is_unused(o, option);
 }
 
 typedef struct guess {

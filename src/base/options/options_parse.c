@@ -162,7 +162,7 @@ static lt_status apply_option(const lt_options *o, arguments *args, lt_option_ro
 }
 
 /* Handles --help [TOPIC]; ignores later arguments. */
-static lt_status take_topic(lt_options *o, arguments *args, const char *equal)
+static lt_status parse_help_topic(lt_options *o, arguments *args, const char *equal)
 {
     const char *topic = equal ? equal + 1 : args->at < args->count ? args->value[args->at] : "";
     o->asked = LT_OPTIONS_HELP;
@@ -177,7 +177,7 @@ static lt_status apply_builtin(lt_options *o, arguments *args, const lt_option_b
 {
     const char *path = NULL;
     if (b->asks == LT_OPTIONS_HELP)
-        return take_topic(o, args, equal);
+        return parse_help_topic(o, args, equal);
     if (b->asks) {
         if (equal)
             return lt_fail(LT_E_ARG, "--%s: takes no value", b->name);
@@ -230,7 +230,7 @@ static lt_status parse_short(lt_options *o, arguments *args, const char *text)
     return lt_fail(LT_E_ARG, "-%s: no such option; --help lists them", text);
 }
 
-static lt_status keep_arguments(lt_options *o, int argc, char *const *argv)
+static lt_status copy_arguments(lt_options *o, int argc, char *const *argv)
 {
     o->argument = lt_alloc((size_t)argc, sizeof *o->argument);
     if (!o->argument)
@@ -276,7 +276,7 @@ static lt_status check_options_apply(const lt_options *o)
 lt_status lt_options_parse(lt_options *o, int argc, char *const *argv)
 {
     if (!o->argument)
-        LT_TRY(keep_arguments(o, argc, argv));
+        LT_TRY(copy_arguments(o, argc, argv));
     arguments args = {.count = argc, .at = argc ? 1 : 0, .value = argv};
     LT_TRY(parse_all(o, &args));
     LT_TRY(set_defaults(o)); /* for the selector's choice */
@@ -300,7 +300,7 @@ typedef struct loading {
     bool (*wanted)(const lt_option *option); /* NULL: all options */
 } loading;
 
-static lt_status load_line(void *context, const char *key, const char *value, int line)
+static lt_status assign_config_line(void *context, const char *key, const char *value, int line)
 {
     const loading *l = context;
     lt_options *o = l->options;
@@ -323,7 +323,7 @@ lt_status lt_options_load_some(lt_options *o, const char *path,
                                bool (*wanted)(const lt_option *option))
 {
     loading l = {o, wanted};
-    return lt_yaml_read(path, load_line, &l);
+    return lt_yaml_read(path, assign_config_line, &l);
 }
 
 /* --- Queries --- */

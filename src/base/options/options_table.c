@@ -62,8 +62,8 @@ static lt_status check_default(const lt_option *option, const char *value)
 }
 
 /* Checks words, "sgd=0.1 adam=0.001" or choices only, against the selector's choices. */
-static lt_status check_choices(const lt_options *o, const lt_option *option, const char *words,
-                               const char *choices)
+static lt_status check_selector_words(const lt_options *o, const lt_option *option,
+                                      const char *words, const char *choices)
 {
     for (const char *at = words; at && *at; at += strspn(at, " ")) {
         char word[256];
@@ -87,8 +87,8 @@ static lt_status check_row(const lt_options *o, const lt_option *option, const c
         LT_TRY(check_default(option, option->value));
     if (!choices)
         return LT_OK;
-    LT_TRY(check_choices(o, option, option->applies, choices));
-    return check_choices(o, option, option->defaults, choices);
+    LT_TRY(check_selector_words(o, option, option->applies, choices));
+    return check_selector_words(o, option, option->defaults, choices);
 }
 
 lt_status lt_options_gather(lt_options *o, const lt_option_table *table, size_t count)

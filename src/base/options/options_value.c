@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-static lt_status out_of_range(const lt_option *option, const char *value)
+static lt_status out_of_range_error(const lt_option *option, const char *value)
 {
     if (option->type == LT_OPTION_INT)
         return lt_fail(LT_E_ARG, "--%s: %s is not in %.0f..%.0f", option->name, value, option->min,
@@ -35,7 +35,7 @@ static lt_status parse_int(const lt_option *option, const char *value, int64_t *
         return lt_fail(LT_E_ARG, "--%s: '%s' is not an integer", option->name, value);
     }
     if (is_outside(option, (double)number))
-        return out_of_range(option, value);
+        return out_of_range_error(option, value);
     *out = number;
     return LT_OK;
 }
@@ -47,7 +47,7 @@ static lt_status parse_double(const lt_option *option, const char *value, double
     if (end == value || *end || isnan(number))
         return lt_fail(LT_E_ARG, "--%s: '%s' is not a number", option->name, value);
     if (is_outside(option, number) || isinf(number))
-        return out_of_range(option, value);
+        return out_of_range_error(option, value);
     *out = number;
     return LT_OK;
 }
@@ -86,7 +86,7 @@ static lt_status append_to_list(lt_option_list *list, const char *value)
 }
 
 /* Appends to a list, or replaces it if it comes from a weaker source. */
-static lt_status add_to_list(lt_option_list *list, const char *value, bool replace)
+static lt_status append_to_or_replace_list(lt_option_list *list, const char *value, bool replace)
 {
     for (; replace && list->count; list->count--)
         lt_free(list->item[list->count - 1]);
@@ -145,7 +145,7 @@ lt_status lt_options_assign(lt_option_row *row, const char *value, lt_option_sou
     if (row->option->type == LT_OPTION_STRING)
         LT_TRY(set_string(row, value));
     else if (row->option->type == LT_OPTION_LIST)
-        LT_TRY(add_to_list(row->field, value, row->source != source));
+        LT_TRY(append_to_or_replace_list(row->field, value, row->source != source));
     else
         LT_TRY(parse_value(row->option, value, row->field));
     row->source = source;

@@ -104,5 +104,5 @@ lt_status lt_dataset_arrays(lt_dataset **out, const lt_arrays *given)
     a->values = given->values;
     a->labels = given->labels;
     a->bytes = bytes;
-    return lt_dataset_finish(out, d, given->copy ? copy_given_data(a) : LT_OK);
+    return lt_dataset_set_or_free(out, d, given->copy ? copy_given_data(a) : LT_OK);
 }

@@ -57,7 +57,7 @@ static char *list_missing(const lt_dataset *d, const lt_dataset *other, bool by_
     return text;
 }
 
-static lt_status name_differences(const lt_dataset *train, const lt_dataset *val)
+static lt_status class_difference_error(const lt_dataset *train, const lt_dataset *val)
 {
     lt_status st;
     char *a = list_missing(train, val, false), *b = list_missing(val, train, false);
@@ -83,7 +83,7 @@ lt_status lt_dataset_same_classes(const lt_dataset *train, const lt_dataset *val
         bool same = train->classes == val->classes;
         for (int32_t i = 0; i < train->classes && same; i++)
             same = same_name(lt_dataset_class_name(train, i), lt_dataset_class_name(val, i));
-        return same ? LT_OK : name_differences(train, val);
+        return same ? LT_OK : class_difference_error(train, val);
     }
     bool fits = has_names(train) || has_names(val) ? train->classes == val->classes
                                                    : train->classes >= val->classes;

@@ -55,6 +55,6 @@ lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 /* Returns true if the path ends in NAME.tar and NAME is not hidden. */
 bool lt_is_tar(const char *path);
 /* Adds the tar files of a folder whose names contain part, sorted by name. */
-lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part);
+lt_status lt_list_tar_files(lt_paths *list, const char *folder, const char *part);
 
 #endif

@@ -83,5 +83,5 @@ lt_status lt_dataset_files(lt_dataset **out, const char *const *paths, int64_t c
                        count, channels);
     lt_dataset *d = NULL;
     LT_TRY(lt_file_list_new(&d, 1, channels));
-    return lt_dataset_finish(out, d, add_paths((lt_file_list *)d, paths, count));
+    return lt_dataset_set_or_free(out, d, add_paths((lt_file_list *)d, paths, count));
 }

@@ -97,7 +97,7 @@ static int by_class_then_name(const void *a, const void *b)
     return order ? order : strcmp(x->name, y->name);
 }
 
-static lt_status name_classes(lt_file_list *f, const char *const *name)
+static lt_status copy_class_names(lt_file_list *f, const char *const *name)
 {
     f->class_names = lt_alloc((size_t)f->base.classes, sizeof *f->class_names);
     if (!f->class_names)
@@ -134,7 +134,7 @@ static lt_status fill_file_list(lt_file_list *f, const flat_folder *l, const cha
         LT_TRY(lt_paths_add(&f->files, lt_format("%s/%s", l->folder, l->image[i].name)));
     }
     f->base.count = (int64_t)l->images;
-    return name ? name_classes(f, name) : LT_OK;
+    return name ? copy_class_names(f, name) : LT_OK;
 }
 
 static lt_status make_dataset(lt_dataset **out, flat_folder *l, const char *const *name,
@@ -143,7 +143,8 @@ static lt_status make_dataset(lt_dataset **out, flat_folder *l, const char *cons
     lt_dataset *d = NULL;
     qsort(l->image, l->images, sizeof *l->image, by_class_then_name);
     LT_TRY(lt_file_list_new(&d, classes ? classes : l->image[l->images - 1].label + 1, 3));
-    return lt_dataset_finish(out, d, fill_file_list((lt_file_list *)d, l, classes ? name : NULL));
+    return lt_dataset_set_or_free(out, d,
+                                  fill_file_list((lt_file_list *)d, l, classes ? name : NULL));
 }
 
 lt_status lt_dataset_labelled(lt_dataset **out, const char *folder, const char *labels,

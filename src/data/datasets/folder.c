@@ -29,7 +29,7 @@ typedef struct scan {
 } scan;
 
 /* Returns the length of the path before its last slash. */
-static size_t folder_bytes(const char *path)
+static size_t folder_path_length(const char *path)
 {
     return (size_t)(strrchr(path, '/') - path);
 }
@@ -37,7 +37,7 @@ static size_t folder_bytes(const char *path)
 static int by_folder_then_name(const void *a, const void *b)
 {
     const char *p = *(char *const *)a, *q = *(char *const *)b;
-    const size_t m = folder_bytes(p), n = folder_bytes(q);
+    const size_t m = folder_path_length(p), n = folder_path_length(q);
     int order = memcmp(p, q, m < n ? m : n);
     order = order ? order : (m > n) - (m < n);
     return order ? order : strcmp(p + m, q + n);
@@ -99,7 +99,7 @@ static lt_status visit_root_entry(scan *s, const char *path, bool is_folder, dep
     return LT_OK;
 }
 
-static lt_status visit_file(scan *s, const char *path, bool is_folder, depth at)
+static lt_status visit_class_entry(scan *s, const char *path, bool is_folder, depth at)
 {
     if (is_folder && at.folders > MAX_DEPTH)
         return lt_fail(LT_E_FORMAT,
@@ -112,7 +112,7 @@ static lt_status visit_file(scan *s, const char *path, bool is_folder, depth at)
         return lt_fail(LT_E_FORMAT, "%s: more than %d folders are reached through links", path,
                        MAX_LINKED);
     if (is_folder)
-        return visit_entries(s, path, at, visit_file);
+        return visit_entries(s, path, at, visit_class_entry);
     if (lt_is_image(path))
         return lt_paths_add(&s->list->files, lt_strdup(path));
     lt_left_out_add_file(&s->left_out, path);
@@ -126,7 +126,7 @@ static lt_status add_class(scan *s, int32_t label)
     const size_t begin = files->count;
     if (!(s->list->class_names[label] = lt_strdup(name)))
         return LT_E_NOMEM;
-    LT_TRY(visit_entries(s, path, (depth){0}, visit_file));
+    LT_TRY(visit_entries(s, path, (depth){0}, visit_class_entry));
     int32_t *grown = lt_grow(s->list->label, &s->label_capacity, files->count + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
@@ -170,5 +170,5 @@ lt_status lt_dataset_folder(lt_dataset **out, const char *path)
     scan s = {.list = (lt_file_list *)d};
     lt_status st = scan_folder(&s, path);
     lt_free_texts(s.class_folders.path, s.class_folders.count);
-    return lt_dataset_finish(out, d, st);
+    return lt_dataset_set_or_free(out, d, st);
 }

@@ -169,11 +169,11 @@ lt_status lt_dataset_idx(lt_dataset **out, const char *images, const char *label
         return lt_fail(LT_E_ARG, "idx: got %d classes, want 0 or more", classes);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    return lt_dataset_finish(out, d, load_idx_files((idx *)d, images, labels, classes));
+    return lt_dataset_set_or_free(out, d, load_idx_files((idx *)d, images, labels, classes));
 }
 
 /* Sets *out to FOLDER/PART-KIND-ubyte, or that with .gz, or NULL if neither exists; lt_free() it. */
-static lt_status mnist_file(char **out, const char *folder, bool train, const char *kind)
+static lt_status find_mnist_file(char **out, const char *folder, bool train, const char *kind)
 {
     static const char *const ends[] = {"", ".gz"};
     *out = NULL;
@@ -193,7 +193,7 @@ static lt_status mnist_file(char **out, const char *folder, bool train, const ch
 lt_status lt_has_mnist(bool *out, const char *folder, bool train)
 {
     char *images = NULL;
-    LT_TRY(mnist_file(&images, folder, train, "images-idx3"));
+    LT_TRY(find_mnist_file(&images, folder, train, "images-idx3"));
     *out = images;
     lt_free(images);
     return LT_OK;
@@ -202,9 +202,9 @@ lt_status lt_has_mnist(bool *out, const char *folder, bool train)
 static lt_status open_mnist(lt_dataset **out, const char *folder, bool train, int classes)
 {
     char *images = NULL, *labels = NULL;
-    lt_status st = mnist_file(&images, folder, train, "images-idx3");
+    lt_status st = find_mnist_file(&images, folder, train, "images-idx3");
     if (!st)
-        st = mnist_file(&labels, folder, train, "labels-idx1");
+        st = find_mnist_file(&labels, folder, train, "labels-idx1");
     if (!st && !(images && labels))
         st = lt_fail(LT_E_IO, "%s: no %s-%s-ubyte[.gz]", folder, train ? "train" : "t10k",
                      images ? "labels-idx1" : "images-idx3");

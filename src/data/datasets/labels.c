@@ -67,7 +67,7 @@ static int32_t parse_number(const char *text)
 
 /* --- Lines --- */
 
-static bool is_blank(char c)
+static bool is_separator(char c)
 {
     return c == ' ' || c == '\t' || c == '\r' || c == ',';
 }
@@ -76,7 +76,7 @@ static bool is_blank(char c)
 static void trim_end(char *text)
 {
     size_t length = strlen(text);
-    while (length && is_blank(text[length - 1]))
+    while (length && is_separator(text[length - 1]))
         text[--length] = 0;
 }
 
@@ -88,7 +88,7 @@ static lt_status add_line(job *j, char *text, int line)
     if (!*text)
         return LT_OK;
     char *label = text + strlen(text);
-    while (label > text && !is_blank(label[-1]))
+    while (label > text && !is_separator(label[-1]))
         label--;
     lt_label *grown = lt_grow(j->labels.line, &j->capacity, j->labels.count + 1, sizeof *grown);
     if (!grown)
@@ -108,7 +108,7 @@ static lt_status add_line(job *j, char *text, int line)
 }
 
 /* Calls visit for every line of text, which it cuts into lines in place. */
-static lt_status split_lines(job *j, char *text, lt_status visit(job *, char *, int))
+static lt_status visit_lines(job *j, char *text, lt_status visit(job *, char *, int))
 {
     int line = 1;
     for (char *next = text; next; line++) {
@@ -127,7 +127,7 @@ static lt_status read_labels(job *j)
     LT_TRY(lt_json_read_file(j->path, &j->labels.text, &bytes));
     if (strlen(j->labels.text) != bytes)
         return lt_fail(LT_E_FORMAT, "%s: not a text file: it has a zero byte", j->path);
-    LT_TRY(split_lines(j, j->labels.text, add_line));
+    LT_TRY(visit_lines(j, j->labels.text, add_line));
     if (!j->labels.count)
         return lt_fail(LT_E_FORMAT, "%s: no label in this file", j->path);
     return LT_OK;
@@ -177,7 +177,7 @@ static lt_status read_devkit_map(job *j)
                      j->path);
     j->map_path = path;
     if (!st)
-        st = split_lines(j, text, add_mapping);
+        st = visit_lines(j, text, add_mapping);
     if (!st && !j->map)
         st = lt_fail(LT_E_FORMAT, "%s: no class in this file", path);
     lt_free(text);

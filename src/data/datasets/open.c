@@ -55,10 +55,10 @@ static lt_status open_pack(lt_dataset **out, const char *path, bool train)
 }
 
 /* Opens the tar files of a folder whose names contain part. Without any, *out is unchanged. */
-static lt_status open_shards(lt_dataset **out, const char *folder, const char *part)
+static lt_status open_tar_files(lt_dataset **out, const char *folder, const char *part)
 {
     lt_paths tars = {0};
-    lt_status st = lt_tar_list(&tars, folder, part);
+    lt_status st = lt_list_tar_files(&tars, folder, part);
     if (!st && tars.count)
         st = lt_dataset_tar(out, (const char *const *)tars.path, tars.count);
     lt_free_texts(tars.path, tars.count);
@@ -72,9 +72,9 @@ static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
     char *split = lt_format("%s/%s", path, name);
     lt_status st = split ? LT_OK : LT_E_NOMEM;
     if (!st && lt_is_folder(split))
-        st = open_shards(out, split, "");
+        st = open_tar_files(out, split, "");
     if (!st && !*out)
-        st = open_shards(out, path, name);
+        st = open_tar_files(out, path, name);
     lt_free(split);
     return st;
 }

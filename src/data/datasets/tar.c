@@ -73,7 +73,7 @@ static void sort_classes(lt_paths *c)
 
 /* Returns the bytes of the longest common folder of all images, including the slash; *nested: some image is in a folder
  * below it. */
-static size_t common_folder(const tar *t, bool *nested)
+static size_t common_folder_length(const tar *t, bool *nested)
 {
     const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
     size_t common = t->shard[0].index.sample[0].folder, longest = 0;
@@ -100,7 +100,7 @@ static lt_status find_split_root(tar *t)
 {
     const char *first = t->shard[0].index.text + t->shard[0].index.sample[0].name;
     bool nested;
-    t->root = common_folder(t, &nested);
+    t->root = common_folder_length(t, &nested);
     if (!nested && !t->root)
         return lt_fail(LT_E_FORMAT,
                        "%s: no class for %s: it has no .cls file and is not in a folder",
@@ -301,7 +301,7 @@ lt_status lt_dataset_tar(lt_dataset **out, const char *const *path, size_t count
         return lt_fail(LT_E_ARG, "data: got no tar file");
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    return lt_dataset_finish(out, d, open_shards((tar *)d, path, count));
+    return lt_dataset_set_or_free(out, d, open_shards((tar *)d, path, count));
 }
 
 /* --- Finding shards --- */
@@ -313,7 +313,7 @@ bool lt_is_tar(const char *path)
     return *name != '.' && length > 4 && !strcmp(name + length - 4, ".tar");
 }
 
-lt_status lt_tar_list(lt_paths *list, const char *folder, const char *part)
+lt_status lt_list_tar_files(lt_paths *list, const char *folder, const char *part)
 {
     lt_status st = LT_OK;
     DIR *dir = opendir(folder);

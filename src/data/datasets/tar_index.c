@@ -41,13 +41,13 @@ typedef struct builder {
 } builder;
 
 /* Returns the length of a name without its extension. */
-static size_t stem_bytes(const char *name)
+static size_t stem_length(const char *name)
 {
     const char *slash = strrchr(name, '/'), *dot = strrchr(slash ? slash : name, '.');
     return dot ? (size_t)(dot - name) : strlen(name);
 }
 
-static size_t folder_bytes(const char *name)
+static size_t folder_path_length(const char *name)
 {
     const char *slash = strrchr(name, '/');
     return slash ? (size_t)(slash - name) : 0;
@@ -80,13 +80,13 @@ static lt_status add_image(builder *b, const lt_tar_member *m, const char *name)
                                      .size = m->size,
                                      .label = -1,
                                      .name = (uint32_t)x->text_size,
-                                     .folder = (uint32_t)folder_bytes(name)};
+                                     .folder = (uint32_t)folder_path_length(name)};
     LT_TRY(append_name(b, name));
     x->count++;
     return LT_OK;
 }
 
-static lt_status add_label(builder *b, const lt_tar_member *m, const char *name)
+static lt_status add_cls_label(builder *b, const lt_tar_member *m, const char *name)
 {
     char text[MAX_LABEL_TEXT + 1] = {0}, *end;
     if (m->size > MAX_LABEL_TEXT
@@ -102,7 +102,7 @@ static lt_status add_label(builder *b, const lt_tar_member *m, const char *name)
     if (!list)
         return LT_E_NOMEM;
     b->label = list;
-    list[b->labels] = (label){lt_format("%.*s", (int)stem_bytes(name), name), value};
+    list[b->labels] = (label){lt_format("%.*s", (int)stem_length(name), name), value};
     return list[b->labels++].stem ? LT_OK : LT_E_NOMEM;
 }
 
@@ -125,13 +125,13 @@ static lt_status add_member(void *context, const lt_tar_member *m)
         return add_folder(b, name, strlen(name) - (*name && name[strlen(name) - 1] == '/'));
     if (m->kind == LT_TAR_FILE && lt_is_image(name))
         return add_image(b, m, name);
-    if (m->kind == LT_TAR_FILE && !strcmp(name + stem_bytes(name), ".cls"))
-        return add_label(b, m, name);
+    if (m->kind == LT_TAR_FILE && !strcmp(name + stem_length(name), ".cls"))
+        return add_cls_label(b, m, name);
     if (m->kind == LT_TAR_LINK)
         lt_left_out_add_count(&b->index->left_out, "links", 1);
     else
         lt_left_out_add_file(&b->index->left_out, name);
-    return add_folder(b, name, folder_bytes(name));
+    return add_folder(b, name, folder_path_length(name));
 }
 
 /* --- Labels --- */
@@ -143,7 +143,7 @@ static int compare_stems(const void *a, const void *b)
 
 static lt_status find_cls_label(const builder *b, const char *name, int64_t *value)
 {
-    const label key = {.stem = lt_format("%.*s", (int)stem_bytes(name), name)};
+    const label key = {.stem = lt_format("%.*s", (int)stem_length(name), name)};
     if (!key.stem)
         return LT_E_NOMEM;
     const label *found = bsearch(&key, b->label, b->labels, sizeof key, compare_stems);
@@ -156,7 +156,7 @@ static lt_status find_cls_label(const builder *b, const char *name, int64_t *val
 static bool has_inner_dot(const char *name)
 {
     const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
-    return strcspn(last, ".") < stem_bytes(name) - (size_t)(last - name);
+    return strcspn(last, ".") < stem_length(name) - (size_t)(last - name);
 }
 
 static lt_status assign_cls_labels(builder *b)
@@ -180,7 +180,7 @@ static lt_status assign_cls_labels(builder *b)
     lt_left_out_add_count(&x->left_out, "images without a .cls", (int64_t)(x->count - kept));
     if (x->count && !kept)
         return lt_fail(LT_E_FORMAT, "%s: none of %zu images has a .cls file: %s needs %.*s.cls",
-                       b->path, x->count, x->text, (int)stem_bytes(x->text), x->text);
+                       b->path, x->count, x->text, (int)stem_length(x->text), x->text);
     x->count = kept;
     return LT_OK;
 }
@@ -189,7 +189,7 @@ static int by_stem_then_name(const void *a, const void *b, void *text)
 {
     const char *p = (const char *)text + *(const uint32_t *)a,
                *q = (const char *)text + *(const uint32_t *)b;
-    size_t m = stem_bytes(p), n = stem_bytes(q);
+    size_t m = stem_length(p), n = stem_length(q);
     int order = memcmp(p, q, m < n ? m : n);
     order = order ? order : (m > n) - (m < n);
     return order ? order : strcmp(p, q);
@@ -208,10 +208,10 @@ static lt_status check_duplicates(const builder *b)
     lt_status st = LT_OK;
     for (size_t i = 1; i < x->count && !st; i++) {
         const char *one = x->text + name[i - 1], *two = x->text + name[i];
-        size_t stem = stem_bytes(one);
+        size_t stem = stem_length(one);
         if (!strcmp(one, two))
             st = lt_fail(LT_E_FORMAT, "%s: two images are named %s", b->path, two);
-        else if (b->labels && stem == stem_bytes(two) && !memcmp(one, two, stem))
+        else if (b->labels && stem == stem_length(two) && !memcmp(one, two, stem))
             st = lt_fail(LT_E_FORMAT, "%s: two images share a .cls file: %s and %s", b->path, one,
                          two);
     }

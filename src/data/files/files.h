@@ -29,7 +29,7 @@ void lt_file_read_ahead(const char *path, uint64_t offset, uint64_t size);
 size_t lt_find_segment(const int64_t *first, size_t count, int64_t index);
 
 /* Ends the constructor of a data set: stores d in *out, or frees it if st is an error. Returns st. */
-static inline lt_status lt_dataset_finish(lt_dataset **out, lt_dataset *d, lt_status st)
+static inline lt_status lt_dataset_set_or_free(lt_dataset **out, lt_dataset *d, lt_status st)
 {
     if (st)
         lt_dataset_free(&d);

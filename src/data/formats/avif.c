@@ -154,8 +154,8 @@ lt_status lt_avif_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     if (!st)
         st = convert_to_rgb(d->image, out);
     if (!st)
-        lt_image_set_rgb(out, (int32_t)d->image->width, (int32_t)d->image->height, channels,
-                         window);
+        lt_image_set_rgb_window(out, (int32_t)d->image->width, (int32_t)d->image->height, channels,
+                                window);
     avifDecoderDestroy(d);
     return st;
 }

@@ -90,7 +90,7 @@ void lt_image_set_window(lt_image *p, int32_t width, int channels, lt_window w)
     p->channels = channels;
 }
 
-void lt_image_set_rgb(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
+void lt_image_set_rgb_window(lt_image *p, int32_t width, int32_t height, int channels, lt_window w)
 {
     size_t count = (size_t)width * (size_t)height;
     uint8_t *at = p->memory;

@@ -35,7 +35,7 @@ void lt_image_clear(lt_image *image);
 void lt_image_set_window(lt_image *p, int32_t width, int channels, lt_window w);
 /* Makes the image a window of the contiguous RGB pixels in p->memory, [height][width][3]. channels 1: converts them to
  * grey in place first. */
-void lt_image_set_rgb(lt_image *p, int32_t width, int32_t height, int channels, lt_window w);
+void lt_image_set_rgb_window(lt_image *p, int32_t width, int32_t height, int channels, lt_window w);
 
 /* Returns the grey value of a colour: ITU-R BT.601's luma in 16-bit fixed point, rounded as in Pillow. */
 static inline uint8_t lt_luma(unsigned red, unsigned green, unsigned blue)

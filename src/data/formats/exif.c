@@ -46,7 +46,7 @@ static int orientation_value(const tiff *t, size_t entry)
     return count == 1 && value >= 1 && value <= LT_EXIF_MOST ? (int)value : LT_EXIF_UPRIGHT;
 }
 
-static int read_directory(const tiff *t)
+static int orientation_from_directory(const tiff *t)
 {
     const uint32_t magic = 42;
     size_t at = read_u32(t, 4);
@@ -60,7 +60,7 @@ static int read_directory(const tiff *t)
     return LT_EXIF_UPRIGHT;
 }
 
-static int read_tiff(const uint8_t *bytes, size_t size)
+static int orientation_from_tiff(const uint8_t *bytes, size_t size)
 {
     tiff t = {.bytes = bytes, .size = size};
     if (size < TIFF_HEADER)
@@ -69,7 +69,7 @@ static int read_tiff(const uint8_t *bytes, size_t size)
         t.big_endian = true;
     else if (memcmp(bytes, "II", 2) != 0)
         return LT_EXIF_UPRIGHT;
-    return read_directory(&t);
+    return orientation_from_directory(&t);
 }
 
 /* Returns true for a marker without a length and data. */
@@ -101,7 +101,7 @@ int lt_exif_orientation(const uint8_t *bytes, size_t size)
         size_t data_size = length - 2;
         if (kind == APP1 && data_size >= sizeof exif_name
             && !memcmp(data, exif_name, sizeof exif_name))
-            return read_tiff(data + sizeof exif_name, data_size - sizeof exif_name);
+            return orientation_from_tiff(data + sizeof exif_name, data_size - sizeof exif_name);
         at += length;
     }
     return LT_EXIF_UPRIGHT;

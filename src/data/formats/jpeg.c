@@ -278,7 +278,7 @@ static void read_rows(decoder *d, uint32_t first, uint32_t last, size_t stride)
 }
 
 /* Restarts decoding with a file of only the rows of the window, if restart markers permit. */
-static void crop_rows(decoder *d)
+static void restart_with_cropped_file(decoder *d)
 {
     const struct jpeg_decompress_struct *c = &d->c;
     if (c->progressive_mode || c->comps_in_scan != c->num_components || !can_crop(c))
@@ -334,7 +334,7 @@ static void decode_jpeg(decoder *d)
     if (!ended && (d->c.arith_code || jpeg_has_multiple_scans(&d->c)))
         fail_with(d, "the file is truncated");
     if (ended)
-        crop_rows(d);
+        restart_with_cropped_file(d);
     set_output_format(d);
     jpeg_start_decompress(&d->c);
 

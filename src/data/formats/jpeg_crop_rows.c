@@ -13,7 +13,7 @@
 enum { MARK = 0xFF, RST0 = 0xD0, RST7 = 0xD7, EOI = 0xD9, SOS = 0xDA, SOF0 = 0xC0, SOF2 = 0xC2 };
 
 /* Returns the offset of the 2 bytes of the height in the frame header, or 0 if not found. */
-static size_t find_height(const lt_jpeg_scan *r)
+static size_t find_height_offset(const lt_jpeg_scan *r)
 {
     for (size_t at = 2; at + 9 < r->coded;) {
         if (r->bytes[at] != MARK)
@@ -114,7 +114,7 @@ lt_status lt_jpeg_crop_rows(const lt_jpeg_scan *scan, int32_t low, int32_t high,
 {
     int64_t step = rows_between_markers(scan),
             rows = (scan->height + scan->mcu_height - 1) / scan->mcu_height;
-    size_t height_at = find_height(scan);
+    size_t height_at = find_height_offset(scan);
     if (!step || !height_at)
         return LT_END;
     int64_t first = low / scan->mcu_height - 1, last = (high - 1) / scan->mcu_height + 2;

@@ -131,7 +131,7 @@ lt_status lt_pnm_decode(const uint8_t *bytes, size_t size, const lt_image_limits
         if (!read_row(&p, y, window, to))
             return lt_fail(LT_E_FORMAT, "pnm: the file is truncated, or a sample is not a number");
     }
-    lt_image_set_rgb(out, window.width, window.height, channels,
-                     (lt_window){0, 0, window.width, window.height});
+    lt_image_set_rgb_window(out, window.width, window.height, channels,
+                            (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

@@ -264,7 +264,7 @@ static lt_status load_with_stb(const uint8_t *bytes, size_t size, const lt_image
 }
 
 /* Appends a missing IEND chunk to a PNG before decoding it; libpng accepts such a file with a warning. */
-static lt_status complete_and_load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
+static lt_status add_iend_and_load(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                                    int channels, lt_window *whole, uint8_t **out)
 {
     static const uint8_t end[] = {0, 0, 0, 0, 'I', 'E', 'N', 'D', 0xae, 0x42, 0x60, 0x82};
@@ -305,7 +305,7 @@ lt_status lt_stb_decode(const uint8_t *bytes, size_t size, const lt_image_limits
     if (!lt_stb_is_complete(bytes, size))
         return lt_fail(LT_E_FORMAT, "image: the file is truncated");
     LT_ASSERT(window.x + window.width <= header.width && window.y + window.height <= header.height);
-    lt_status st = complete_and_load(bytes, size, limits, channels, &found, &pixels);
+    lt_status st = add_iend_and_load(bytes, size, limits, channels, &found, &pixels);
     if (st)
         return st;
     if (found.width != header.width || found.height != header.height)

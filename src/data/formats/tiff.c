@@ -268,7 +268,7 @@ lt_status lt_tiff_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     lt_status st = read_window(tiff, &s, window, out);
     TIFFClose(tiff);
     LT_TRY(st);
-    lt_image_set_rgb(out, window.width, window.height, channels,
-                     (lt_window){0, 0, window.width, window.height});
+    lt_image_set_rgb_window(out, window.width, window.height, channels,
+                            (lt_window){0, 0, window.width, window.height});
     return LT_OK;
 }

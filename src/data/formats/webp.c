@@ -50,6 +50,6 @@ lt_status lt_webp_decode(const uint8_t *bytes, size_t size, const lt_image_limit
     WebPFreeDecBuffer(&c.output);
     if (code != VP8_STATUS_OK)
         return webp_error(code);
-    lt_image_set_rgb(out, c.input.width, c.input.height, channels, window);
+    lt_image_set_rgb_window(out, c.input.width, c.input.height, channels, window);
     return LT_OK;
 }

@@ -11,7 +11,7 @@
 
 /* Returns the thread's last error message, with the sample's name before it if the message does not begin with it. NULL
  * if out of memory. */
-static char *describe_corrupt_sample(const lt_dataset *d, int64_t index)
+static char *corrupt_sample_message(const lt_dataset *d, int64_t index)
 {
     const char *name = lt_dataset_sample_name(d, index), *why = lt_error_message();
     if (d->remote) /* the service already added the name */
@@ -29,7 +29,7 @@ lt_status lt_corrupt_samples_add(lt_corrupt_samples *f, const lt_dataset *d, int
     if (!grown)
         return LT_E_NOMEM;
     f->item = grown;
-    char *why = describe_corrupt_sample(d, index);
+    char *why = corrupt_sample_message(d, index);
     if (!why)
         return LT_E_NOMEM;
     f->item[f->count++] = (lt_corrupt_sample){.index = index, .row = row, .why = why};
@@ -44,9 +44,9 @@ void lt_corrupt_samples_clear(lt_corrupt_samples *f)
     *f = (lt_corrupt_samples){0};
 }
 
-lt_status lt_name_failed_sample(const lt_dataset *d, int64_t index, lt_status st)
+lt_status lt_add_sample_name_to_error(const lt_dataset *d, int64_t index, lt_status st)
 {
-    char *why = st == LT_E_NOMEM ? NULL : describe_corrupt_sample(d, index);
+    char *why = st == LT_E_NOMEM ? NULL : corrupt_sample_message(d, index);
     if (why)
         (void)lt_fail(st, "%s", why);
     lt_free(why);

@@ -23,7 +23,7 @@ void lt_corrupt_samples_clear(lt_corrupt_samples *f);
 
 /* Adds the sample's name to the last error message and returns st. For failures that replacing the sample cannot fix,
  * such as out of memory or a missing library. */
-lt_status lt_name_failed_sample(const lt_dataset *d, int64_t index, lt_status st);
+lt_status lt_add_sample_name_to_error(const lt_dataset *d, int64_t index, lt_status st);
 
 /* All corrupt samples that a loader found, each once. */
 typedef struct lt_corrupt_list {

@@ -122,8 +122,8 @@ static bool decode_whole_image(const lt_record *r, int channels, const lt_transf
     return !lt_exif_apply(orientation, decoded, oriented); /* also makes rows contiguous */
 }
 
-static void add_file(lt_image_cache *c, int64_t index, const lt_record *r, int channels,
-                     const lt_transform *t)
+static void add_decoded_file(lt_image_cache *c, int64_t index, const lt_record *r, int channels,
+                             const lt_transform *t)
 {
     lt_window whole = {0};
     lt_image decoded = {0}, oriented = {0};
@@ -155,7 +155,7 @@ void lt_image_cache_add(lt_image_cache *c, int64_t index, const lt_record *recor
     if (record->encoding != LT_ENCODING_FILE)
         add_uncompressed(c, index, record);
     else if (!transform->fast || !lt_image_can_shrink(record->bytes, record->size))
-        add_file(c, index, record, channels, transform);
+        add_decoded_file(c, index, record, channels, transform);
 }
 
 lt_image_cache_counts lt_image_cache_statistics(const lt_image_cache *c)

@@ -71,7 +71,7 @@ static lt_status check_sizes(lt_loader_config *c)
 }
 
 /* Checks mixing and the size schedule, which are for images only. */
-static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
+static lt_status check_mix_and_sizes(lt_loader_config *c, const lt_dataset *dataset)
 {
     LT_TRY(lt_mix_check(&c->mix));
     if (!dataset->shape.ndim)
@@ -86,7 +86,7 @@ static lt_status check_inputs(lt_loader_config *c, const lt_dataset *dataset)
 static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { MOST = 4096 };
-    LT_TRY(check_inputs(c, dataset));
+    LT_TRY(check_mix_and_sizes(c, dataset));
     set_defaults(c, dataset);
     if (c->batch < 1)
         return lt_fail(LT_E_ARG, "loader: batch is %d, want 1 or more", c->batch);
@@ -206,10 +206,10 @@ static lt_status make_slots(lt_loader *l)
         LT_TRY(new_tensors(&l->buffers[i], l, c->batch, largest_size(l)));
     if (is_host_memory(l)) {
         for (int i = 0; i < c->slots; i++)
-            lt_prefetch_set_memory(l->queue, i, lt_tensor_view(l->buffers[i].inputs).data,
-                                   lt_tensor_view(l->buffers[i].labels).data,
-                                   is_mixing(l) ? lt_tensor_view(l->buffers[i].targets).data
-                                                : NULL);
+            lt_prefetch_set_slot_buffers(l->queue, i, lt_tensor_view(l->buffers[i].inputs).data,
+                                         lt_tensor_view(l->buffers[i].labels).data,
+                                         is_mixing(l) ? lt_tensor_view(l->buffers[i].targets).data
+                                                      : NULL);
         return LT_OK;
     }
     size_t labels = label_bytes(l, c->batch), align = 64, targets = target_bytes(l, c->batch);
@@ -218,8 +218,9 @@ static lt_status make_slots(lt_loader *l)
     LT_TRY(make_staging(l, bytes));
     for (int i = 0; i < c->slots; i++) {
         uint8_t *begin = l->staging + (size_t)i * bytes;
-        lt_prefetch_set_memory(l->queue, i, begin + labels + targets, (int32_t *)(void *)begin,
-                               targets ? (float *)(void *)(begin + labels) : NULL);
+        lt_prefetch_set_slot_buffers(l->queue, i, begin + labels + targets,
+                                     (int32_t *)(void *)begin,
+                                     targets ? (float *)(void *)(begin + labels) : NULL);
     }
     return LT_OK;
 }
@@ -340,7 +341,7 @@ lt_status lt_loader_seek(lt_loader *l, int64_t epoch, int64_t batch)
 
 /* --- Batches --- */
 
-static lt_status check_corrupt_count(lt_loader *l, const lt_batch_slot *slot)
+static lt_status list_corrupt_and_check(lt_loader *l, const lt_batch_slot *slot)
 {
     for (size_t i = 0; i < slot->reports; i++)
         LT_TRY(lt_corrupt_list_add(&l->corrupt, &slot->report[i]));
@@ -370,7 +371,8 @@ static lt_status copy_batch(lt_loader *l, const lt_batch_slot *slot, batch_tenso
 }
 
 /* Completes the upload of a full batch, and starts that of the next one if it is ready. */
-static lt_status deliver_uploaded(lt_loader *l, const lt_batch_slot *slot, const batch_tensors *to)
+static lt_status finish_upload_start_next(lt_loader *l, const lt_batch_slot *slot,
+                                          const batch_tensors *to)
 {
     const lt_batch_slot *next = lt_prefetch_peek(l->queue);
     const lt_upload_part parts[] = {
@@ -399,7 +401,7 @@ static lt_status deliver_batch(lt_loader *l, const lt_batch_slot *slot, int numb
             LT_TRY(new_tensors(p, l, slot->count, slot->size));
         LT_TRY(copy_batch(l, slot, p));
     } else if (l->upload) {
-        LT_TRY(deliver_uploaded(l, slot, p));
+        LT_TRY(finish_upload_start_next(l, slot, p));
     } else if (!is_host_memory(l)) {
         LT_TRY(copy_batch(l, slot, p));
     }
@@ -444,7 +446,7 @@ lt_status lt_loader_next(lt_loader *l, lt_batch *out)
     const lt_batch_slot *slot = lt_prefetch_acquire(l->queue, &number);
     l->wait_seconds += lt_clock_seconds() - start;
     lt_trace_end(span, LT_PROFILE_LOADER, "wait for a batch", 0);
-    lt_status st = check_corrupt_count(l, slot);
+    lt_status st = list_corrupt_and_check(l, slot);
     if (!st)
         st = deliver_batch(l, slot, number, out);
     if (st) {

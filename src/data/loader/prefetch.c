@@ -304,8 +304,8 @@ void lt_prefetch_free(lt_prefetch **queue)
     lt_free(q);
 }
 
-void lt_prefetch_set_memory(lt_prefetch *q, int slot, uint8_t *pixels, int32_t *labels,
-                            float *targets)
+void lt_prefetch_set_slot_buffers(lt_prefetch *q, int slot, uint8_t *pixels, int32_t *labels,
+                                  float *targets)
 {
     q->slot[slot].targets = targets;
     q->slot[slot].pixels = pixels;

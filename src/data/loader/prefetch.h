@@ -53,8 +53,8 @@ lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config);
 /* Waits for the samples in progress and discards them. */
 void lt_prefetch_free(lt_prefetch **queue);
 /* Sets the memory of a slot's batch. Must be called for all slots before the first seek. */
-void lt_prefetch_set_memory(lt_prefetch *queue, int slot, uint8_t *pixels, int32_t *labels,
-                            float *targets);
+void lt_prefetch_set_slot_buffers(lt_prefetch *queue, int slot, uint8_t *pixels, int32_t *labels,
+                                  float *targets);
 
 /* Continues with this batch number: discards batches made ahead and releases the acquired one. */
 void lt_prefetch_seek(lt_prefetch *queue, int64_t number);

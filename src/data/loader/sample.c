@@ -189,5 +189,5 @@ lt_status lt_sample_make(const lt_sample *s, lt_sample_workspace *workspace, int
     if (*fatal || (st != LT_E_NOMEM && st != LT_E_UNSUPPORTED))
         return st;
     *fatal = true;
-    return lt_name_failed_sample(s->dataset, s->index, st);
+    return lt_add_sample_name_to_error(s->dataset, s->index, st);
 }

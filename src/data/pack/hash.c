@@ -10,7 +10,7 @@ uint64_t lt_hash64(const void *data, size_t bytes)
     return XXH3_64bits(data, bytes);
 }
 
-bool lt_has_hash(void)
+bool lt_has_xxhash(void)
 {
     return true;
 }

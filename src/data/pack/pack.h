@@ -50,7 +50,7 @@ lt_status lt_is_pack(bool *out, const char *folder);
 char *lt_pack_shard_path(const char *folder, int64_t index);
 /* Loads table and text, and checks the header. config_hash: expected hash; 0 accepts any. Errors, with path: LT_E_IO;
  * LT_E_FORMAT; LT_E_ARG (another hash). */
-lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t config_hash);
+lt_status lt_pack_shard_load(lt_pack_shard *out, const char *path, uint64_t config_hash);
 void lt_pack_shard_clear(lt_pack_shard *shard);
 
 /* A shard being written. Starts as {0}. */
@@ -70,9 +70,9 @@ lt_status lt_pack_writer_finish(lt_pack_writer *w, uint64_t config_hash);
 /* Deletes the temporary file and clears w. */
 void lt_pack_writer_abandon(lt_pack_writer *w);
 
-/* Returns XXH3, 64 bits; 0 in a build without xxHash (lt_has_hash() is false). */
+/* Returns XXH3, 64 bits; 0 in a build without xxHash (lt_has_xxhash() is false). */
 uint64_t lt_hash64(const void *data, size_t bytes);
-bool lt_has_hash(void);
+bool lt_has_xxhash(void);
 
 /* Encodes records as the config's mode requires. */
 typedef struct lt_pack_encoder lt_pack_encoder;

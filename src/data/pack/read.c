@@ -195,7 +195,7 @@ static lt_status open_shard(pack *p, size_t *capacity, const char *folder)
     t->path = lt_pack_shard_path(folder, (int64_t)i);
     if (!t->path)
         return LT_E_NOMEM;
-    LT_TRY(lt_pack_shard_open(&t->shard, t->path, 0));
+    LT_TRY(lt_pack_shard_load(&t->shard, t->path, 0));
     p->first[i] = p->base.count;
     p->base.count += (int64_t)t->shard.count;
     for (size_t k = 0; k < t->shard.count; k++)
@@ -222,13 +222,13 @@ static lt_status open_pack(pack *p, const char *folder)
 
 lt_status lt_dataset_pack(lt_dataset **out, const char *folder)
 {
-    if (!lt_has_hash())
+    if (!lt_has_xxhash())
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: packs need xxHash, which this build lacks (meson option 'xxhash')",
                        folder);
     lt_dataset *d = NULL;
     LT_TRY(lt_dataset_new(&d, &ops));
-    return lt_dataset_finish(out, d, open_pack((pack *)d, folder));
+    return lt_dataset_set_or_free(out, d, open_pack((pack *)d, folder));
 }
 
 static lt_status verify_all(const lt_dataset *d, const lt_image_limits *limits)

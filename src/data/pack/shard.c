@@ -87,7 +87,7 @@ static lt_status read_shard(lt_pack_shard *s, int fd, uint64_t size, const char 
     return read_table(s, fd, path, &h);
 }
 
-lt_status lt_pack_shard_open(lt_pack_shard *out, const char *path, uint64_t config_hash)
+lt_status lt_pack_shard_load(lt_pack_shard *out, const char *path, uint64_t config_hash)
 {
     int fd;
     struct stat info;

@@ -152,7 +152,7 @@ static lt_status verify_records(const lt_pack_shard *s, const char *path)
 static lt_status reuse_shard(const char *path, uint64_t config_hash, shard_job *out)
 {
     lt_pack_shard s = {0};
-    LT_TRY(lt_pack_shard_open(&s, path, config_hash));
+    LT_TRY(lt_pack_shard_load(&s, path, config_hash));
     out->report.samples = out->last - out->first;
     out->report.found = (int64_t)s.count;
     out->report.bad = out->report.samples - (int64_t)s.count;
@@ -163,7 +163,7 @@ static lt_status reuse_shard(const char *path, uint64_t config_hash, shard_job *
     return st;
 }
 
-static lt_status make_shard(const job *j, int64_t index, shard_job *s)
+static lt_status write_or_reuse_shard(const job *j, int64_t index, shard_job *s)
 {
     s->first = index * j->config.shard_samples;
     s->last = s->first + j->config.shard_samples;
@@ -212,7 +212,7 @@ static void *write_shards_thread(void *argument)
         int64_t index = j->next++;
         shard_job r = {0};
         pthread_mutex_unlock(&j->lock);
-        lt_status st = make_shard(j, index, &r);
+        lt_status st = write_or_reuse_shard(j, index, &r);
         pthread_mutex_lock(&j->lock);
         add_result(j, index, st, &r);
     }
@@ -270,7 +270,7 @@ static lt_status write_corrupt_list(const job *j)
 }
 
 /* Writes a name as an escaped JSON string, as names may be any bytes and JSON is UTF-8. */
-static lt_status put_name(lt_json_writer *w, const char *name)
+static lt_status put_escaped_name(lt_json_writer *w, const char *name)
 {
     size_t bytes = name ? lt_text_escape_bytes(name) : 1;
     char *text = lt_alloc(bytes, 1);
@@ -299,7 +299,7 @@ static lt_status write_manifest(const job *j)
     lt_json_begin_array(&w, "class_names");
     lt_status st = path ? LT_OK : LT_E_NOMEM;
     for (int i = 0; i < j->data->classes && !st; i++)
-        st = put_name(&w, lt_dataset_class_name(j->data, i));
+        st = put_escaped_name(&w, lt_dataset_class_name(j->data, i));
     lt_json_end(&w);
     lt_json_end(&w);
     const char *text;
@@ -341,7 +341,7 @@ lt_status lt_pack_write(const char *folder, const lt_dataset *data, const lt_pac
              .context = context,
              .report.total = data->count,
              .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (!lt_has_hash())
+    if (!lt_has_xxhash())
         return lt_fail(LT_E_UNSUPPORTED,
                        "pack: packs need xxHash, which this build lacks (meson option 'xxhash')");
     if (!data->count)

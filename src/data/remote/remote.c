@@ -368,7 +368,7 @@ static lt_status open_servers(struct lt_remote *r, const char *addresses, const 
     return LT_OK;
 }
 
-lt_status lt_remote_secret(char text[LT_TOKEN_BYTES], const char **secret)
+lt_status lt_remote_secret_from_env(char text[LT_TOKEN_BYTES], const char **secret)
 {
     const char *own = getenv("LATHER_JOB_TOKEN"), *file = getenv("LATHER_JOB_TOKEN_FILE");
     if (!*secret && own && *own) {
@@ -387,7 +387,7 @@ lt_status lt_dataset_service(lt_dataset **out, const char *addresses, const char
 {
     char text[LT_TOKEN_BYTES];
     lt_dataset *d = NULL;
-    LT_TRY(lt_remote_secret(text, &secret));
+    LT_TRY(lt_remote_secret_from_env(text, &secret));
     LT_TRY(lt_dataset_new(&d, &ops));
     remote_dataset *s = (remote_dataset *)d;
     d->remote = &s->remote;

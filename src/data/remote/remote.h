@@ -20,6 +20,6 @@ lt_status lt_remote_make_sample(const lt_dataset *d, const lt_remote_sample *sam
 
 /* If *secret is NULL, sets it to LATHER_JOB_TOKEN, or to the contents of the file LATHER_JOB_TOKEN_FILE, which are
  * stored in text. Leaves it NULL if neither is set. Errors: LT_E_IO, LT_E_ARG. */
-lt_status lt_remote_secret(char text[LT_TOKEN_BYTES], const char **secret);
+lt_status lt_remote_secret_from_env(char text[LT_TOKEN_BYTES], const char **secret);
 
 #endif

@@ -45,7 +45,7 @@ static void *begin_response(lt_response_buffer *reply, lt_status status, bool fa
     return to + sizeof head;
 }
 
-static lt_status too_large(size_t bytes)
+static lt_status too_large_error(size_t bytes)
 {
     return lt_fail(LT_E_NOMEM,
                    "data: a response of %zu bytes exceeds the memory or the limit of a call",
@@ -58,14 +58,14 @@ static lt_status respond_error(lt_response_buffer *reply, lt_status status, bool
     const size_t bytes = strlen(why);
     char *to = begin_response(reply, status, fatal, bytes);
     if (!to)
-        return too_large(bytes);
+        return too_large_error(bytes);
     memcpy(to, why, bytes);
     return LT_OK;
 }
 
 /* --- Description of the data set --- */
 
-static lt_data_info describe_dataset(const lt_dataset *d)
+static lt_data_info make_dataset_info(const lt_dataset *d)
 {
     lt_data_info in = {.count = d->count,
                        .classes = d->classes,
@@ -92,7 +92,7 @@ static lt_status respond_info(const lt_data_service *s, const lt_data_request *q
         bytes += strlen(lt_dataset_class_name(d, i)) + 1;
     char *to = begin_response(reply, LT_OK, false, bytes);
     if (!to)
-        return too_large(bytes);
+        return too_large_error(bytes);
     memcpy(to, in, sizeof *in);
     to += sizeof *in;
     for (int i = 0; in->names && i < d->classes; i++) {
@@ -155,7 +155,7 @@ static lt_status respond_sample(const lt_dataset *d, const lt_data_request *q, t
                               .epoch_key = q->epoch_key};
     uint8_t *made = begin_response(reply, LT_OK, false, labels + bytes);
     if (!made)
-        return too_large(labels + bytes);
+        return too_large_error(labels + bytes);
     const lt_status st =
         lt_sample_make(&sample, &t->workspace, (int32_t *)(void *)made, made + labels, &fatal);
     if (st && atomic_load(t->workspace.stop))
@@ -178,7 +178,7 @@ static lt_status respond_record(const lt_dataset *d, const lt_data_request *q, t
                                  .label = r->label};
     char *to = begin_response(reply, LT_OK, false, sizeof head + r->size);
     if (!to)
-        return too_large(r->size);
+        return too_large_error(r->size);
     memcpy(to, &head, sizeof head);
     memcpy(to + sizeof head, r->bytes, r->size);
     return LT_OK;
@@ -235,7 +235,7 @@ lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_conf
 {
     char text[LT_TOKEN_BYTES];
     const char *secret = config->secret;
-    LT_TRY(lt_remote_secret(text, &secret));
+    LT_TRY(lt_remote_secret_from_env(text, &secret));
     lt_data_service *s = lt_alloc(1, sizeof *s);
     if (!s)
         return LT_E_NOMEM;
@@ -244,7 +244,7 @@ lt_status lt_data_service_open(lt_data_service **out, const lt_data_service_conf
     s->split[1] = config->train;
     for (int i = 0; i < SPLITS; i++)
         if (s->split[i])
-            s->info[i] = describe_dataset(s->split[i]);
+            s->info[i] = make_dataset_info(s->split[i]);
     const lt_service_config c = {.address = config->address,
                                  .handler = handle_request,
                                  .context = s,

@@ -89,7 +89,7 @@ void lt_bpe_set_byte(lt_bpe *bpe, unsigned char byte, int32_t id)
 }
 
 /* Returns the pair's element in the hash table, or the empty element where it would be. */
-static merge *find_merge(const lt_bpe *b, int32_t left, int32_t right)
+static merge *find_merge_slot(const lt_bpe *b, int32_t left, int32_t right)
 {
     const int32_t pair[] = {left, right};
     uint64_t at = lt_fnv1a(LT_FNV1A_BEGIN, pair, sizeof pair);
@@ -102,7 +102,7 @@ static merge *find_merge(const lt_bpe *b, int32_t left, int32_t right)
 
 bool lt_bpe_add_merge(lt_bpe *bpe, int32_t left, int32_t right, int32_t merged)
 {
-    merge *m = find_merge(bpe, left, right);
+    merge *m = find_merge_slot(bpe, left, right);
     if (m->left != NONE)
         return false;
     LT_ASSERT((size_t)bpe->count + 1 < bpe->capacity);
@@ -148,7 +148,7 @@ static const merge *merge_at(const lt_bpe *b, uint32_t position, uint32_t count)
     const symbol *s = &b->symbols[position];
     if (s->id == NONE || s->next == count)
         return NULL;
-    const merge *m = find_merge(b, s->id, b->symbols[s->next].id);
+    const merge *m = find_merge_slot(b, s->id, b->symbols[s->next].id);
     return m->left == NONE ? NULL : m;
 }
 

@@ -67,7 +67,7 @@ static lt_status add_characters(lt_tokenizer *t, characters *c, const char *text
     return lt_tokenizer_add_id(t, LT_END_OF_TEXT, strlen(LT_END_OF_TEXT));
 }
 
-lt_status lt_tokenizer_chars(lt_tokenizer *t, const char *argument)
+lt_status lt_tokenizer_init_chars(lt_tokenizer *t, const char *argument)
 {
     static const lt_tokenizer_kind kind = {.encode = encode_characters, .destroy = free_characters};
     const lt_text_part text = {.text = argument, .bytes = strlen(argument), .name = "char"};

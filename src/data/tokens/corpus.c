@@ -18,7 +18,7 @@ enum { BLOCK = 1 << 20 }; /* bytes read at once */
 
 /* --- Files --- */
 
-static bool is_text(const char *name)
+static bool has_txt_extension(const char *name)
 {
     const char *extension = strrchr(name, '.');
     return extension && !strcasecmp(extension, ".txt");
@@ -31,7 +31,7 @@ static bool is_hidden(const char *name)
 
 static lt_status add_folder(lt_corpus *c, const char *path)
 {
-    static const lt_paths_rule texts = {is_text, is_hidden, .keep_empty = false};
+    static const lt_paths_rule texts = {has_txt_extension, is_hidden, .keep_empty = false};
     LT_TRY(lt_paths_add_below(&c->files, path, &texts));
     return c->files.count ? LT_OK : lt_fail(LT_E_FORMAT, "%s: no .txt file in this folder", path);
 }
@@ -221,7 +221,7 @@ static lt_status find_split_offset(const lt_corpus *c, size_t file, int64_t at, 
     return st;
 }
 
-static lt_status split_document(lt_corpus *c, double fraction)
+static lt_status split_only_document(lt_corpus *c, double fraction)
 {
     const lt_document whole = c->document[0];
     const char *path = c->files.path[whole.file];
@@ -257,13 +257,13 @@ static int compare_random_numbers(const void *a, const void *b)
     return (x->document > y->document) - (x->document < y->document);
 }
 
-static lt_status split_documents(lt_corpus *c, double fraction)
+static lt_status split_train_val(lt_corpus *c, double fraction)
 {
     if (!(fraction > 0 && fraction < 1))
         return lt_fail(LT_E_ARG, "tokens: validation fraction is %g, want 0 < fraction < 1",
                        fraction);
     if (c->documents == 1)
-        return split_document(c, fraction);
+        return split_only_document(c, fraction);
     ranked_document *d = lt_alloc(c->documents, sizeof *d);
     if (!d)
         return LT_E_NOMEM;
@@ -329,8 +329,8 @@ static lt_status read_parts(reader *r, lt_corpus_visit *visit, void *context)
     return LT_OK;
 }
 
-lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
-                         void *context)
+lt_status lt_corpus_read_document(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
+                                  void *context)
 {
     reader r = {
         .path = c->files.path[d->file], .fd = -1, .at = d->offset, .end = d->offset + d->bytes};
@@ -354,13 +354,13 @@ static lt_status add_chars(void *context, const lt_text_part *text)
     return lt_char_set_add(context, text);
 }
 
-static lt_status open_chars(const lt_corpus *c, lt_tokenizer **out)
+static lt_status open_char_tokenizer(const lt_corpus *c, lt_tokenizer **out)
 {
     lt_char_set *set = NULL;
     LT_TRY(lt_char_set_new(&set));
     lt_status st = LT_OK;
     for (size_t i = 0; i < c->documents && !st; i++)
-        st = lt_corpus_read(c, &c->document[i], add_chars, set);
+        st = lt_corpus_read_document(c, &c->document[i], add_chars, set);
     char *name = st ? NULL : lt_char_set_tokenizer_name(set);
     if (!st)
         st = name ? lt_tokenizer_open(out, name) : LT_E_NOMEM;
@@ -369,13 +369,14 @@ static lt_status open_chars(const lt_corpus *c, lt_tokenizer **out)
     return st;
 }
 
-lt_status lt_corpus_prepare(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
-                            const lt_tokens_config *config)
+lt_status lt_corpus_open_and_split(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
+                                   const lt_tokens_config *config)
 {
     const double fraction = config->val_fraction == 0 ? 0.1 : config->val_fraction;
     const char *name = config->tokenizer ? config->tokenizer : "byte";
     LT_TRY(lt_corpus_open(c, path, config->documents));
     if (!(fraction < 0))
-        LT_TRY(split_documents(c, fraction));
-    return strcmp(name, "char") ? lt_tokenizer_open(tokenizer, name) : open_chars(c, tokenizer);
+        LT_TRY(split_train_val(c, fraction));
+    return strcmp(name, "char") ? lt_tokenizer_open(tokenizer, name)
+                                : open_char_tokenizer(c, tokenizer);
 }

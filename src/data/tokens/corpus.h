@@ -30,14 +30,14 @@ lt_status lt_corpus_open(lt_corpus *c, const char *path, lt_documents kind);
  * 0.1, < 0 no validation data. Chooses documents (at least one) by Philox numbers of their indices; splits a single
  * document at the beginning of a line. Errors: as lt_corpus_open() and lt_tokenizer_open(); LT_E_ARG (fraction above
  * 1), LT_E_FORMAT (too little text). */
-lt_status lt_corpus_prepare(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
-                            const lt_tokens_config *config);
+lt_status lt_corpus_open_and_split(lt_corpus *c, lt_tokenizer **tokenizer, const char *path,
+                                   const lt_tokens_config *config);
 void lt_corpus_clear(lt_corpus *c);
 
 typedef lt_status lt_corpus_visit(void *context, const lt_text_part *text);
 /* Reads a document: calls visit for each part. Parts begin at white space, where no token crosses the boundary, so
  * their ids are those of the whole document. */
-lt_status lt_corpus_read(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
-                         void *context);
+lt_status lt_corpus_read_document(const lt_corpus *c, const lt_document *d, lt_corpus_visit *visit,
+                                  void *context);
 
 #endif

@@ -146,7 +146,7 @@ static lt_status fill_tokenizer(lt_tokenizer *t, const lt_gpt2_files *f)
     return fill_bpe(bpe, f);
 }
 
-lt_status lt_tokenizer_gpt2(lt_tokenizer *t, const char *argument)
+lt_status lt_tokenizer_init_gpt2(lt_tokenizer *t, const char *argument)
 {
     lt_gpt2_files f = {0};
     lt_status st = lt_gpt2_files_read(&f, argument);

@@ -166,13 +166,13 @@ static lt_status read_vocab_and_merges(lt_gpt2_files *f)
 
 /* --- tokenizer.json --- */
 
-static bool is_null(const lt_json_value *v)
+static bool is_unset(const lt_json_value *v)
 {
     return !v || v->type == LT_JSON_NULL || (v->type == LT_JSON_STRING && !*v->string)
            || (v->type == LT_JSON_BOOL && !v->boolean);
 }
 
-static bool is_text(const lt_json_value *v, const char *text)
+static bool json_string_equals(const lt_json_value *v, const char *text)
 {
     return v && v->type == LT_JSON_STRING && !strcmp(v->string, text);
 }
@@ -185,25 +185,25 @@ static lt_status check_rules(const lt_gpt2_files *f, const lt_json_value *root,
                                          "end_of_word_suffix", "byte_fallback", "ignore_merges"};
     const lt_json_value *words = lt_json_member(root, "pre_tokenizer"),
                         *regex = lt_json_member(words, "use_regex");
-    if (!is_text(lt_json_member(model, "type"), "BPE"))
+    if (!json_string_equals(lt_json_member(model, "type"), "BPE"))
         return lt_fail(LT_E_UNSUPPORTED, "%s: the model's type is not BPE", f->path);
-    if (!is_null(lt_json_member(root, "normalizer")))
+    if (!is_unset(lt_json_member(root, "normalizer")))
         return lt_fail(LT_E_UNSUPPORTED, "%s: normalizers are not supported", f->path);
-    if (!is_text(lt_json_member(words, "type"), "ByteLevel")
-        || !is_null(lt_json_member(words, "add_prefix_space")) || (regex && is_null(regex)))
+    if (!json_string_equals(lt_json_member(words, "type"), "ByteLevel")
+        || !is_unset(lt_json_member(words, "add_prefix_space")) || (regex && is_unset(regex)))
         return lt_fail(LT_E_UNSUPPORTED,
                        "%s: unsupported pre_tokenizer; want ByteLevel without add_prefix_space, as "
                        "in GPT-2",
                        f->path);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!is_null(lt_json_member(model, others[i])))
+        if (!is_unset(lt_json_member(model, others[i])))
             return lt_fail(LT_E_UNSUPPORTED, "%s: the model option %s is not supported", f->path,
                            others[i]);
     return LT_OK;
 }
 
 /* Reads an added token, whose text is not in GPT-2's characters. It may also be in the vocabulary. */
-static lt_status read_added(lt_gpt2_files *f, const lt_json_value *v)
+static lt_status read_added_token(lt_gpt2_files *f, const lt_json_value *v)
 {
     int64_t id = 0;
     const char *text = NULL;
@@ -239,7 +239,7 @@ static lt_status read_tokenizer_json(lt_gpt2_files *f)
     LT_TRY(check_rules(f, root, model));
     LT_TRY(read_vocabulary(f, lt_json_member(model, "vocab")));
     for (const lt_json_value *v = added ? added->child : NULL; v; v = v->next)
-        LT_TRY(read_added(f, v));
+        LT_TRY(read_added_token(f, v));
     for (const lt_json_value *v = merges ? merges->child : NULL; v; v = v->next)
         LT_TRY(read_json_merge(f, v));
     return LT_OK;

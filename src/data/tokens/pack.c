@@ -37,8 +37,8 @@ static lt_status add_document(packer *p, const lt_document *d)
 {
     const int split = d->val ? VAL : TRAIN;
     p->to = &p->writer[split];
-    LT_TRY(lt_token_writer_begin(p->to));
-    LT_TRY(lt_corpus_read(&p->corpus, d, encode_and_write, p));
+    LT_TRY(lt_token_writer_begin_document(p->to));
+    LT_TRY(lt_corpus_read_document(&p->corpus, d, encode_and_write, p));
     p->report.documents[split]++;
     p->report.tokens[split] = (int64_t)p->to->header.count;
     if (p->progress && !p->progress(p->context, &p->report))
@@ -68,7 +68,7 @@ static lt_status write_token_files(packer *p, bool val)
 
 static lt_status open_corpus(packer *p, const char *path, const lt_tokens_config *config)
 {
-    LT_TRY(lt_corpus_prepare(&p->corpus, &p->tokenizer, path, config));
+    LT_TRY(lt_corpus_open_and_split(&p->corpus, &p->tokenizer, path, config));
     for (size_t i = 0; i < p->corpus.documents; i++)
         p->report.all_bytes += p->corpus.document[i].bytes;
     return LT_OK;
@@ -104,7 +104,7 @@ lt_status lt_tokens_pack(const char *folder, const char *path, const lt_tokens_c
     return st;
 }
 
-static lt_status read_all(const lt_token_file *f)
+static lt_status verify_all_ids(const lt_token_file *f)
 {
     int32_t id[LT_TOKEN_CHUNK];
     const int64_t all = (int64_t)f->header.count;
@@ -119,7 +119,7 @@ lt_status lt_tokens_verify(const char *path, int64_t *tokens)
     lt_token_file f = {.fd = -1};
     lt_status st = lt_token_file_open(&f, path);
     if (!st)
-        st = read_all(&f);
+        st = verify_all_ids(&f);
     *tokens = (int64_t)f.header.count;
     lt_token_file_close(&f);
     return st;

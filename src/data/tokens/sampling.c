@@ -87,7 +87,7 @@ static double candidate_weight(const candidates *c, int i)
     return exp(((double)c->logits[id_at(c, i)] - (double)c->largest) / c->temperature);
 }
 
-static double sum_of(const candidates *c)
+static double sum_of_weights(const candidates *c)
 {
     double sum = 0;
     for (int i = 0; i < c->count; i++)
@@ -99,7 +99,7 @@ static double sum_of(const candidates *c)
  * prevents that, the last id with a positive weight. */
 static int32_t draw_id(const candidates *c, double u)
 {
-    const double want = u * sum_of(c);
+    const double want = u * sum_of_weights(c);
     double sum = 0;
     int last = 0;
     for (int i = 0; i < c->count; i++) {
@@ -132,7 +132,7 @@ static int select_top(const candidates *all, int most, double enough, int32_t *h
  * weight. */
 static int count_top_p(const candidates *c, double top_p)
 {
-    const double want = top_p * sum_of(c);
+    const double want = top_p * sum_of_weights(c);
     double sum = 0;
     for (int i = 0; i < c->count; i++) {
         sum += candidate_weight(c, i);
@@ -151,7 +151,7 @@ static bool is_top_p_active(double top_p)
 static lt_status draw_from_top(const candidates *all, const lt_sampling *s, double u, int32_t *id)
 {
     const int most = s->top_k && s->top_k < all->count ? s->top_k : all->count;
-    const double enough = s->top_k ? (double)INFINITY : s->top_p * sum_of(all);
+    const double enough = s->top_k ? (double)INFINITY : s->top_p * sum_of_weights(all);
     int32_t *heap = lt_alloc((size_t)all->count, 2 * sizeof *heap);
     if (!heap)
         return LT_E_NOMEM;

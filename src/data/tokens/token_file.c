@@ -217,7 +217,7 @@ lt_status lt_token_writer_add(lt_token_writer *w, const int32_t *id, size_t coun
     return LT_OK;
 }
 
-lt_status lt_token_writer_begin(lt_token_writer *w)
+lt_status lt_token_writer_begin_document(lt_token_writer *w)
 {
     const int32_t end = (int32_t)w->header.end;
     w->header.documents++;

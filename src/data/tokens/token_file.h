@@ -61,7 +61,7 @@ typedef struct lt_token_writer {
 } lt_token_writer;
 lt_status lt_token_writer_open(lt_token_writer *w, const char *path, const lt_vocabulary *v);
 /* Begins a document: adds the end-of-text id. */
-lt_status lt_token_writer_begin(lt_token_writer *w);
+lt_status lt_token_writer_begin_document(lt_token_writer *w);
 lt_status lt_token_writer_add(lt_token_writer *w, const int32_t *id, size_t count);
 /* Writes table and header, syncs the file (not the folder) and renames it. Clears w in any case. */
 lt_status lt_token_writer_finish(lt_token_writer *w);

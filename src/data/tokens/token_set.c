@@ -42,8 +42,8 @@ static lt_status read_ids(const tokens *t, int64_t first, int64_t count, int32_t
 }
 
 /* Reads inputs from index first on, and their labels, which follow them. Does not wrap around the ring. */
-static lt_status read_targets(const tokens *t, int64_t first, int64_t count, int32_t *input,
-                              int32_t *label, int32_t *buffer)
+static lt_status read_inputs_and_labels(const tokens *t, int64_t first, int64_t count,
+                                        int32_t *input, int32_t *label, int32_t *buffer)
 {
     if (!count)
         return LT_OK;
@@ -65,8 +65,8 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     LT_TRY(lt_record_reserve(record, (size_t)(3 * length + 1) * sizeof(int32_t)));
     int32_t *input = (int32_t *)(void *)record->bytes, *label = input + length,
             *buffer = label + length;
-    LT_TRY(read_targets(t, first, run, input, label, buffer));
-    LT_TRY(read_targets(t, 0, count - run, input + run, label + run, buffer));
+    LT_TRY(read_inputs_and_labels(t, first, run, input, label, buffer));
+    LT_TRY(read_inputs_and_labels(t, 0, count - run, input + run, label + run, buffer));
     for (int64_t i = count; i < length; i++) {
         input[i] = t->vocabulary.end;
         label[i] = LT_IGNORED_LABEL;
@@ -152,7 +152,7 @@ static lt_status open_text(tokens *t, const char *path, const lt_tokens_config *
     if (config->val_fraction < 0)
         return lt_fail(LT_E_ARG, "tokens: validation fraction is %g, want 0 < fraction < 1",
                        config->val_fraction);
-    lt_status st = lt_corpus_prepare(&c, &t->tokenizer, path, config);
+    lt_status st = lt_corpus_open_and_split(&c, &t->tokenizer, path, config);
     if (!st)
         t->vocabulary = lt_tokenizer_vocabulary(t->tokenizer);
     for (size_t i = 0; i < c.documents && !st; i++) {
@@ -160,7 +160,7 @@ static lt_status open_text(tokens *t, const char *path, const lt_tokens_config *
             continue;
         st = lt_ids_add(&t->ids, t->vocabulary.end);
         if (!st)
-            st = lt_corpus_read(&c, &c.document[i], encode_part, t);
+            st = lt_corpus_read_document(&c, &c.document[i], encode_part, t);
     }
     t->count = (int64_t)t->ids.count;
     lt_corpus_clear(&c);
@@ -169,7 +169,7 @@ static lt_status open_text(tokens *t, const char *path, const lt_tokens_config *
 
 /* Sets *out to FOLDER/train.tokens or FOLDER/val.tokens if it exists; lt_free() it. If neither exists, leaves *out
  * unchanged. */
-static lt_status find_split(char **out, const char *folder, bool train)
+static lt_status find_split_file(char **out, const char *folder, bool train)
 {
     char *split = lt_format("%s/%s.tokens", folder, train ? "train" : "val"),
          *other = lt_format("%s/%s.tokens", folder, train ? "val" : "train");
@@ -189,7 +189,7 @@ static lt_status open_path(tokens *t, const char *path, const lt_tokens_config *
 {
     char *split = NULL;
     if (lt_is_folder(path))
-        LT_TRY(find_split(&split, path, train));
+        LT_TRY(find_split_file(&split, path, train));
     t->path = split ? split : lt_strdup(path);
     if (!t->path)
         return LT_E_NOMEM;
@@ -208,7 +208,7 @@ lt_status lt_dataset_tokens(lt_dataset **out, const char *path, const lt_tokens_
     LT_TRY(lt_dataset_new(&d, &ops));
     tokens *t = (tokens *)d;
     t->file.fd = -1;
-    return lt_dataset_finish(out, d, open_path(t, path, config, train));
+    return lt_dataset_set_or_free(out, d, open_path(t, path, config, train));
 }
 
 /* --- Getters --- */

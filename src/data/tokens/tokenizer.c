@@ -9,7 +9,7 @@
 enum { BYTES = 256 };
 
 /* Hashes the texts of all ids with their lengths, as ("ab", "c") and ("a", "bc") are different vocabularies. */
-static uint64_t hash_of(const lt_tokenizer *t)
+static uint64_t hash_vocabulary(const lt_tokenizer *t)
 {
     uint64_t hash = LT_FNV1A_BEGIN;
     for (int32_t id = 0; id < t->size; id++) {
@@ -37,7 +37,7 @@ static lt_status encode_bytes(lt_tokenizer *t, const lt_text_part *text, lt_ids 
     return LT_OK;
 }
 
-lt_status lt_tokenizer_bytes(lt_tokenizer *t)
+lt_status lt_tokenizer_init_bytes(lt_tokenizer *t)
 {
     static const lt_tokenizer_kind bytes = {.encode = encode_bytes, .any_bytes = true};
     t->kind = &bytes;
@@ -54,11 +54,11 @@ lt_status lt_tokenizer_bytes(lt_tokenizer *t)
 static lt_status open_kind(lt_tokenizer *t)
 {
     if (!strcmp(t->name, "byte"))
-        return lt_tokenizer_bytes(t);
+        return lt_tokenizer_init_bytes(t);
     if (!strncmp(t->name, "char:", strlen("char:")))
-        return lt_tokenizer_chars(t, t->name + strlen("char:"));
+        return lt_tokenizer_init_chars(t, t->name + strlen("char:"));
     if (!strncmp(t->name, "gpt2:", strlen("gpt2:")))
-        return lt_tokenizer_gpt2(t, t->name + strlen("gpt2:"));
+        return lt_tokenizer_init_gpt2(t, t->name + strlen("gpt2:"));
     return lt_fail(LT_E_ARG, "tokenizer: got '%s', want byte, char or gpt2:FOLDER", t->name);
 }
 
@@ -74,7 +74,7 @@ lt_status lt_tokenizer_open(lt_tokenizer **out, const char *name)
         lt_tokenizer_free(&t);
         return st;
     }
-    t->hash = hash_of(t);
+    t->hash = hash_vocabulary(t);
     *out = t;
     return LT_OK;
 }

@@ -22,7 +22,7 @@ static lt_status check_range(const char *name, double low, double high, double m
 }
 
 /* Returns the short side to resize to before a centre crop to size. */
-static int short_side(int size, double crop_ratio)
+static int short_side_before_crop(int size, double crop_ratio)
 {
     enum { SHORT_SIDE = 256, CROP = 224 }; /* usual for ImageNet */
     if (crop_ratio > 0)
@@ -34,7 +34,7 @@ lt_transform lt_transform_with_size(const lt_transform *transform, int size)
 {
     lt_transform t = *transform;
     t.size = size;
-    t.resize = short_side(size, t.crop_ratio);
+    t.resize = short_side_before_crop(size, t.crop_ratio);
     return t;
 }
 
@@ -43,7 +43,7 @@ static lt_status check_resize(lt_transform *t)
     if (!(t->crop_ratio >= 0 && t->crop_ratio <= 1))
         return lt_fail(LT_E_ARG, "transform: crop ratio is %g, want (0, 1]", t->crop_ratio);
     if (!t->resize)
-        t->resize = short_side(t->size, t->crop_ratio);
+        t->resize = short_side_before_crop(t->size, t->crop_ratio);
     if (t->resize < t->size || t->resize > MAX_RESIZE)
         return lt_fail(LT_E_ARG, "transform: resize is %d, want %d .. %d", t->resize, t->size,
                        (int)MAX_RESIZE);

@@ -25,13 +25,13 @@ static uint8_t blend(uint8_t from, uint8_t to, float amount)
     return value <= 0 ? 0 : value >= 255 ? 255 : (uint8_t)value;
 }
 
-static void brightness(lt_canvas *c, double factor)
+static void adjust_brightness(lt_canvas *c, double factor)
 {
     for (size_t i = 0; i < canvas_bytes(c); i++)
         c->pixels[i] = blend(0, c->pixels[i], (float)factor);
 }
 
-static void colour(lt_canvas *c, double factor)
+static void adjust_saturation(lt_canvas *c, double factor)
 {
     for (size_t i = 0; i < canvas_bytes(c); i += (size_t)c->channels) {
         uint8_t grey = pixel_luma(c->pixels + i, c->channels);
@@ -40,7 +40,7 @@ static void colour(lt_canvas *c, double factor)
     }
 }
 
-static void contrast(lt_canvas *c, double factor)
+static void adjust_contrast(lt_canvas *c, double factor)
 {
     uint64_t sum = 0;
     size_t pixels = canvas_bytes(c) / (size_t)c->channels;
@@ -63,7 +63,7 @@ static uint8_t smoothed_pixel(const lt_canvas *c, size_t i)
 }
 
 /* Blends with the smoothed image, in which the border is unchanged. */
-static void sharpness(lt_canvas *c, double factor)
+static void adjust_sharpness(lt_canvas *c, double factor)
 {
     size_t row = (size_t)c->size * (size_t)c->channels;
     for (size_t i = 0; i < canvas_bytes(c); i++) {
@@ -195,7 +195,7 @@ static void from_hsv(hsv x, uint8_t p[3])
         p[k] = value[order[(int)turn % 6][k]];
 }
 
-static void hue(lt_canvas *c, double turn)
+static void shift_hue(lt_canvas *c, double turn)
 {
     uint8_t shift = (uint8_t)(int)(turn * 255);
     for (size_t i = 0; i < canvas_bytes(c) && c->channels == 3; i += 3) {
@@ -268,15 +268,15 @@ void lt_pixel_apply(lt_canvas *c, lt_pixel_op op, double value)
         [LT_PIXEL_TRANSLATE_X] = translate_x,
         [LT_PIXEL_TRANSLATE_Y] = translate_y,
         [LT_PIXEL_ROTATE] = rotate,
-        [LT_PIXEL_BRIGHTNESS] = brightness,
-        [LT_PIXEL_COLOUR] = colour,
-        [LT_PIXEL_CONTRAST] = contrast,
-        [LT_PIXEL_SHARPNESS] = sharpness,
+        [LT_PIXEL_BRIGHTNESS] = adjust_brightness,
+        [LT_PIXEL_COLOUR] = adjust_saturation,
+        [LT_PIXEL_CONTRAST] = adjust_contrast,
+        [LT_PIXEL_SHARPNESS] = adjust_sharpness,
         [LT_PIXEL_POSTERIZE] = posterize,
         [LT_PIXEL_SOLARIZE] = solarize,
         [LT_PIXEL_EQUALIZE] = equalize,
         [LT_PIXEL_AUTO_CONTRAST] = auto_contrast,
-        [LT_PIXEL_HUE] = hue,
+        [LT_PIXEL_HUE] = shift_hue,
     };
     if (op != LT_PIXEL_IDENTITY)
         apply[op](c, value);

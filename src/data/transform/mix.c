@@ -56,7 +56,7 @@ static int32_t clip_to_side(double x, int32_t high)
     return x < 0 ? 0 : x > high ? high : (int32_t)x;
 }
 
-static void draw_window(lt_mixing *m, int size, lt_rng *rng)
+static void draw_cutmix_window(lt_mixing *m, int size, lt_rng *rng)
 {
     double x = lt_rng_below(rng, (uint32_t)size), y = lt_rng_below(rng, (uint32_t)size);
     double half = trunc(0.5 * sqrt(1 - m->share) * size);
@@ -78,7 +78,7 @@ lt_mixing lt_mix_draw(const lt_mix *mix, int size, lt_rng *rng)
         cut = lt_rng_below(rng, 2) == 1;
     m.share = lt_rng_beta(rng, cut ? mix->cutmix_alpha : mix->mixup_alpha);
     if (cut)
-        draw_window(&m, size, rng);
+        draw_cutmix_window(&m, size, rng);
     return m;
 }
 

@@ -67,8 +67,8 @@ static lt_status decode_window(const lt_transform *t, const lt_record *r, int ch
     return LT_OK;
 }
 
-static lt_status record_size(const lt_transform *t, const lt_record *r, int channels,
-                             int32_t *width, int32_t *height)
+static lt_status record_image_size(const lt_transform *t, const lt_record *r, int channels,
+                                   int32_t *width, int32_t *height)
 {
     if (r->encoding == LT_ENCODING_FILE)
         return lt_image_size(r->bytes, r->size, &t->limits, width, height);
@@ -91,7 +91,7 @@ static lt_status decode_oriented(const lt_transform *t, lt_sample_workspace *s, 
                                  int orientation, lt_window w)
 {
     int32_t width = 0, height = 0;
-    LT_TRY(record_size(t, &s->record, channels, &width, &height));
+    LT_TRY(record_image_size(t, &s->record, channels, &width, &height));
     LT_TRY(decode_window(t, &s->record, channels, 1,
                          lt_exif_stored_window(orientation, width, height, w), &s->stored));
     return lt_exif_apply(orientation, &s->stored, &s->image);
@@ -156,7 +156,7 @@ lt_status lt_transform_run(const lt_transform *t, int channels, lt_rng *rng, lt_
     int64_t span = lt_trace_begin();
     double start = lt_clock_seconds();
     int32_t width = 0, height = 0;
-    LT_TRY(record_size(t, &s->record, channels, &width, &height));
+    LT_TRY(record_image_size(t, &s->record, channels, &width, &height));
     int orientation = orientation_to_apply(t, &s->record);
     bool swaps = lt_exif_swaps_axes(orientation);
     lt_geometry g = lt_augment_geometry(t, swaps ? height : width, swaps ? width : height, rng);

@@ -39,7 +39,7 @@ lt_status lt_collective_new(lt_collective **out, lt_endpoint *end, const lt_comm
     self->endpoint = end;
     self->call = *call;
     for (int r = 0; r <= end->size; r++)
-        self->offset[r] = lt_call_offset(call, r, end->size);
+        self->offset[r] = lt_call_chunk_offset(call, r, end->size);
     self->received_offset = self->offset + n + 1;
     for (int r = 0; r <= end->size && call->received_count; r++)
         self->received_offset[r] = lt_call_received_offset(call, r);
@@ -198,7 +198,7 @@ static char *term_buffer(const lt_collective *self, int peer)
 }
 
 /* Tags cycle with number and phase; sends and receives use the group's first tag. */
-static lt_channel channel_to(const lt_collective *self, int peer, bool sends)
+static lt_channel make_channel(const lt_collective *self, int peer, bool sends)
 {
     const int tag = 2 + 2 * (int)(self->number % TAG_CYCLE) + self->phase;
     return (lt_channel){
@@ -247,9 +247,9 @@ static void set_transfers(lt_collective *self)
         int target = (me + i) % n, source = (me + n - i) % n;
         lt_transfer unused = {0};
         int64_t elements = self->offset[target + 1] - self->offset[target];
-        *to = (lt_transfer){.channel = channel_to(self, target, true),
+        *to = (lt_transfer){.channel = make_channel(self, target, true),
                             .header = header_of(self, elements)};
-        *from = (lt_transfer){.channel = channel_to(self, source, false)};
+        *from = (lt_transfer){.channel = make_channel(self, source, false)};
         set_first_phase_buffers(self, to, &unused, target);
         set_first_phase_buffers(self, &unused, from, source);
     }
@@ -259,7 +259,7 @@ static void set_message_transfer(lt_collective *self)
 {
     const lt_comm_call *c = &self->call;
     lt_transfer *t = self->transfer;
-    *t = (lt_transfer){.channel = channel_to(self, c->root, c->what == LT_COMM_SEND),
+    *t = (lt_transfer){.channel = make_channel(self, c->root, c->what == LT_COMM_SEND),
                        .header = header_of(self, 0)};
     set_buffers(t, c->in, c->out, (size_t)c->elements * lt_dtype_size(c->dtype));
 }
@@ -273,8 +273,8 @@ static void start_gather_phase(lt_collective *self)
     for (int i = 1; i < n; i++) {
         lt_transfer *to = &self->transfer[2 * i - 2], *from = to + 1;
         int target = (me + i) % n, source = (me + n - i) % n;
-        *to = (lt_transfer){.channel = channel_to(self, target, true), .headed = true};
-        *from = (lt_transfer){.channel = channel_to(self, source, false), .headed = true};
+        *to = (lt_transfer){.channel = make_channel(self, target, true), .headed = true};
+        *from = (lt_transfer){.channel = make_channel(self, source, false), .headed = true};
         set_buffers(to, out + chunk_byte_offset(self, me), NULL, chunk_bytes(self, me));
         set_buffers(from, NULL, out + chunk_byte_offset(self, source), chunk_bytes(self, source));
     }

@@ -157,10 +157,10 @@ void lt_endpoint_free(lt_endpoint *endpoint);
 extern const lt_comm_ops lt_comm_linked;
 
 /* Returns the endpoint of a communicator over a link, or NULL for any other kind. */
-lt_endpoint *lt_linked_endpoint(lt_comm *comm);
+lt_endpoint *lt_linked_get_endpoint(lt_comm *comm);
 /* Starts a protocol's request; call describes it in messages. */
-lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
-                          lt_request **request);
+lt_status lt_linked_begin_request(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
+                                  lt_request **request);
 
 /* Opens the local endpoints of a link: one, or all of them (link->rank -1). out[i] has lt_comm_linked.bytes bytes, its
  * device and deadline set. link has link->ops->bytes bytes. Takes ownership of link, also on failure. */

@@ -95,13 +95,13 @@ static void remove_request(lt_endpoint *endpoint, lt_collective *c)
     *(c->after ? &c->after->before : &endpoint->last) = c->before;
 }
 
-lt_endpoint *lt_linked_endpoint(lt_comm *comm)
+lt_endpoint *lt_linked_get_endpoint(lt_comm *comm)
 {
     return comm->ops == &lt_comm_linked ? endpoint_of(comm) : NULL;
 }
 
-lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
-                          lt_request **request)
+lt_status lt_linked_begin_request(lt_comm *self, const lt_comm_call *call, lt_protocol protocol,
+                                  lt_request **request)
 {
     lt_endpoint *endpoint = endpoint_of(self);
     lt_progress *p = endpoint->progress;
@@ -128,7 +128,7 @@ lt_status lt_linked_begin(lt_comm *self, const lt_comm_call *call, lt_protocol p
 
 static lt_status submit_request(lt_comm *self, const lt_comm_call *call, lt_request **request)
 {
-    return lt_linked_begin(self, call, (lt_protocol){.ops = NULL}, request);
+    return lt_linked_begin_request(self, call, (lt_protocol){.ops = NULL}, request);
 }
 
 static lt_status begin_collective(lt_comm *self, const lt_comm_call *call, lt_request **request)

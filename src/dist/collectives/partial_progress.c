@@ -22,7 +22,7 @@ enum { TAG_DATA = 40, TAG_CONTROL, TAG_MEAN };
 size_t lt_partial_chunk_offset(const lt_partial *p, const lt_partial_bucket *b, int rank)
 {
     const lt_comm_call call = {.elements = b->elements};
-    return (size_t)lt_call_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
+    return (size_t)lt_call_chunk_offset(&call, rank, p->size) * lt_dtype_size(p->config.dtype);
 }
 
 size_t lt_partial_chunk_bytes(const lt_partial *p, const lt_partial_bucket *b, int rank)

@@ -27,8 +27,8 @@ lt_status lt_partial_begin(lt_partial *p, int64_t update, const bool *set)
         atomic_store(&p->bucket[i].ready, false);
     }
     atomic_store(&p->late, false);
-    return lt_linked_begin(p->config.comm, &call, (lt_protocol){&lt_partial_protocol, p},
-                           &p->request);
+    return lt_linked_begin_request(p->config.comm, &call, (lt_protocol){&lt_partial_protocol, p},
+                                   &p->request);
 }
 
 void lt_partial_mark_ready(lt_partial *p, size_t index)
@@ -49,7 +49,7 @@ lt_status lt_partial_wait(lt_partial *p)
     return LT_OK;
 }
 
-const void *lt_partial_mean(const lt_partial *p, size_t index)
+const void *lt_partial_bucket_mean(const lt_partial *p, size_t index)
 {
     return p->bucket[index].out;
 }
@@ -94,7 +94,7 @@ static lt_status allocate_buffers(lt_partial *p)
 
 lt_status lt_partial_new(lt_partial **out, const lt_partial_config *config)
 {
-    lt_endpoint *endpoint = lt_linked_endpoint(config->comm);
+    lt_endpoint *endpoint = lt_linked_get_endpoint(config->comm);
     const int size = lt_comm_size(config->comm);
     if (!endpoint)
         return lt_fail(

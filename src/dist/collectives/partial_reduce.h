@@ -21,7 +21,7 @@ bool lt_partial_is_late(const lt_partial *partial);
 LT_MUST_CHECK lt_status lt_partial_wait(lt_partial *partial);
 /* After a wait: the mean of a bucket, bitwise identical on all ranks, valid until the next update; and [size] flags of
  * the participating ranks. */
-const void *lt_partial_mean(const lt_partial *partial, size_t bucket);
+const void *lt_partial_bucket_mean(const lt_partial *partial, size_t bucket);
 const bool *lt_partial_participants(const lt_partial *partial);
 lt_partial_counts lt_partial_byte_counts(const lt_partial *partial);
 

@@ -73,7 +73,7 @@ static void combine_terms(void *acc, const void *x, int64_t n, lt_dtype dtype, l
         combine_i64(acc, x, n, op);
 }
 
-static void divide_by_terms(void *acc, int64_t n, lt_dtype dtype, int terms)
+static void divide_by_term_count(void *acc, int64_t n, lt_dtype dtype, int terms)
 {
     float *f = acc;
     double *d = acc;
@@ -103,7 +103,7 @@ void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t coun
             combine_terms(acc, x, n, accumulation_dtype(dtype), op);
         }
         if (op == LT_REDUCE_MEAN)
-            divide_by_terms(acc, n, accumulation_dtype(dtype), terms);
+            divide_by_term_count(acc, n, accumulation_dtype(dtype), terms);
         narrow_from_f32((char *)out + at, acc, n, dtype);
     }
 }

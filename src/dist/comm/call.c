@@ -45,7 +45,7 @@ const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes)
     return text;
 }
 
-int64_t lt_call_offset(const lt_comm_call *call, int rank, int size)
+int64_t lt_call_chunk_offset(const lt_comm_call *call, int rank, int size)
 {
     int64_t sum = 0;
     if (!call->count) {
@@ -65,14 +65,14 @@ int64_t lt_call_received_offset(const lt_comm_call *call, int rank)
     return sum;
 }
 
-void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sent,
-                     uint64_t *received)
+void lt_call_payload_bytes(const lt_comm_call *call, int rank, int size, uint64_t *sent,
+                           uint64_t *received)
 {
     uint64_t element = lt_dtype_size(call->dtype), others = (uint64_t)size - 1;
     uint64_t all = (uint64_t)call->elements * element;
-    uint64_t own =
-        element
-        * (uint64_t)(lt_call_offset(call, rank + 1, size) - lt_call_offset(call, rank, size));
+    uint64_t own = element
+                   * (uint64_t)(lt_call_chunk_offset(call, rank + 1, size)
+                                - lt_call_chunk_offset(call, rank, size));
     *sent = *received = 0;
     switch (call->what) {
     case LT_COMM_ALLREDUCE:
@@ -109,8 +109,8 @@ void lt_call_payload(const lt_comm_call *call, int rank, int size, uint64_t *sen
 }
 
 /* Checks that a tensor can be communicated on comm; sets *data to its memory, and the call's dtype. */
-static lt_status take_tensor_data(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
-                                  void **data)
+static lt_status check_and_get_data(lt_comm_call *call, const lt_comm *comm,
+                                    const lt_tensor *tensor, void **data)
 {
     char text[LT_SHAPE_TEXT];
     LT_TRY(lt_tensor_materialize(tensor));
@@ -151,13 +151,13 @@ lt_status lt_call_fill_allreduce(lt_comm_call *call, const lt_comm *comm, lt_ten
 {
     *call =
         (lt_comm_call){.what = LT_COMM_ALLREDUCE, .op = op, .elements = lt_tensor_count(tensor)};
-    LT_TRY(take_tensor_data(call, comm, tensor, &call->out));
+    LT_TRY(check_and_get_data(call, comm, tensor, &call->out));
     call->in = call->out;
     return check_reduction(call);
 }
 
-lt_status lt_call_fill_whole(lt_comm_call *call, const lt_comm *comm, const lt_tensor *tensor,
-                             int root)
+lt_status lt_call_fill_bcast_send_recv(lt_comm_call *call, const lt_comm *comm,
+                                       const lt_tensor *tensor, int root)
 {
     call->root = root;
     call->elements = lt_tensor_count(tensor);
@@ -166,7 +166,7 @@ lt_status lt_call_fill_whole(lt_comm_call *call, const lt_comm *comm, const lt_t
                        comm->size - 1);
     if (call->what != LT_COMM_BROADCAST && root == comm->rank)
         return lt_fail(LT_E_ARG, "comm: %s: rank %d is this rank", names[call->what], root);
-    LT_TRY(take_tensor_data(call, comm, tensor, &call->out));
+    LT_TRY(check_and_get_data(call, comm, tensor, &call->out));
     call->in = call->out;
     return LT_OK;
 }
@@ -196,13 +196,13 @@ lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt
 {
     void *small = NULL, *large = NULL;
     call->count = count;
-    call->elements = lt_call_offset(call, comm->size, comm->size);
+    call->elements = lt_call_chunk_offset(call, comm->size, comm->size);
     LT_TRY(check_shard_counts(call, comm, shard, whole));
     if (call->elements) {
-        LT_TRY(take_tensor_data(call, comm, whole, &large));
+        LT_TRY(check_and_get_data(call, comm, whole, &large));
         lt_dtype dtype = call->dtype;
         if (count[comm->rank])
-            LT_TRY(take_tensor_data(call, comm, shard, &small));
+            LT_TRY(check_and_get_data(call, comm, shard, &small));
         if (call->dtype != dtype)
             return lt_fail(LT_E_SHAPE, "comm: %s: the whole is %s, the shard %s", names[call->what],
                            lt_dtype_name(dtype), lt_dtype_name(call->dtype));
@@ -245,12 +245,12 @@ lt_status lt_call_fill_alltoall(lt_comm_call *call, const lt_comm *comm, const l
                        "comm: alltoall: rank %d sends itself %" PRId64
                        " elements and receives %" PRId64 " of them",
                        comm->rank, sent[comm->rank], received[comm->rank]);
-    call->elements = lt_call_offset(call, comm->size, comm->size);
+    call->elements = lt_call_chunk_offset(call, comm->size, comm->size);
     if (lt_call_received_offset(call, comm->size))
-        LT_TRY(take_tensor_data(call, comm, out, &to));
+        LT_TRY(check_and_get_data(call, comm, out, &to));
     lt_dtype dtype = call->dtype;
     if (call->elements)
-        LT_TRY(take_tensor_data(call, comm, in, &from));
+        LT_TRY(check_and_get_data(call, comm, in, &from));
     if (from && to && call->dtype != dtype)
         return lt_fail(LT_E_SHAPE, "comm: alltoall: the input is %s, the output %s",
                        lt_dtype_name(call->dtype), lt_dtype_name(dtype));

@@ -103,7 +103,7 @@ lt_status lt_comm_begin(lt_comm *comm, const lt_comm_call *call, lt_tensor *targ
     double issued = comm->gbit > 0 ? lt_clock_seconds() : 0;
     int64_t span = lt_trace_begin();
     LT_TRY(comm->ops->begin(comm, call, request));
-    lt_call_payload(call, comm->rank, comm->size, &sent, &received);
+    lt_call_payload_bytes(call, comm->rank, comm->size, &sent, &received);
     lt_trace_end(span, LT_PROFILE_COMM, lt_call_name(call->what), (int64_t)sent);
     comm->bytes += sent;
     double ready = modelled_completion(comm, issued, sent, received);
@@ -147,7 +147,7 @@ lt_status lt_comm_broadcast_begin(lt_comm *comm, lt_tensor *tensor, int root, lt
 {
     lt_comm_call call = {.what = LT_COMM_BROADCAST};
     *request = NULL;
-    LT_TRY(lt_call_fill_whole(&call, comm, tensor, root));
+    LT_TRY(lt_call_fill_bcast_send_recv(&call, comm, tensor, root));
     return lt_comm_begin(comm, &call, root == comm->rank ? NULL : tensor, request);
 }
 
@@ -166,7 +166,7 @@ lt_status lt_comm_send_begin(lt_comm *comm, const lt_tensor *tensor, int to, lt_
 {
     lt_comm_call call = {.what = LT_COMM_SEND};
     *request = NULL;
-    LT_TRY(lt_call_fill_whole(&call, comm, tensor, to));
+    LT_TRY(lt_call_fill_bcast_send_recv(&call, comm, tensor, to));
     return lt_comm_begin(comm, &call, NULL, request);
 }
 
@@ -174,7 +174,7 @@ lt_status lt_comm_recv_begin(lt_comm *comm, lt_tensor *tensor, int from, lt_requ
 {
     lt_comm_call call = {.what = LT_COMM_RECV};
     *request = NULL;
-    LT_TRY(lt_call_fill_whole(&call, comm, tensor, from));
+    LT_TRY(lt_call_fill_bcast_send_recv(&call, comm, tensor, from));
     return lt_comm_begin(comm, &call, tensor, request);
 }
 

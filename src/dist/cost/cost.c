@@ -10,31 +10,34 @@
 
 /* --- The library's schemes; reducers of --compress have their rows next to their code --- */
 
-static size_t flat(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                   int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t flat_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
+                          int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
     out[0] = lt_cost_all_ranks_stage(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
     return 1;
 }
 
-static size_t to_owners(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                        int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t shard_gradients_stages(const lt_cost_plan *p, const lt_cost_cluster *c,
+                                     const lt_cost_bucket *b, int rank,
+                                     lt_cost_stage out[LT_COST_MAX_STAGES])
 {
     out[0] = lt_cost_all_ranks_stage(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
     return 1;
 }
 
-static size_t two_level(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                        int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t two_level_stages(const lt_cost_plan *p, const lt_cost_cluster *c,
+                               const lt_cost_bucket *b, int rank,
+                               lt_cost_stage out[LT_COST_MAX_STAGES])
 {
     out[0] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_SCATTER, rank);
-    out[1] = lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
+    out[1] = lt_cost_shard_allreduce_stage(c, b->elements, p->element_bytes, rank);
     out[2] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
     return 3;
 }
 
-static size_t local_steps(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
-                          int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
+static size_t local_steps_stages(const lt_cost_plan *p, const lt_cost_cluster *c,
+                                 const lt_cost_bucket *b, int rank,
+                                 lt_cost_stage out[LT_COST_MAX_STAGES])
 {
     out[0] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_REDUCE, rank);
     return 1;
@@ -43,11 +46,11 @@ static size_t local_steps(const lt_cost_plan *p, const lt_cost_cluster *c, const
 const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan)
 {
     static const lt_cost_row rows[LT_COST_SCHEMES] = {
-        [LT_COST_FLAT] = {.name = "flat", .stages = flat},
-        [LT_COST_TWO_LEVEL] = {.name = "two-level", .stages = two_level},
-        [LT_COST_SHARD_GRADIENTS] = {.name = "shard-gradients", .stages = to_owners},
+        [LT_COST_FLAT] = {.name = "flat", .stages = flat_stages},
+        [LT_COST_TWO_LEVEL] = {.name = "two-level", .stages = two_level_stages},
+        [LT_COST_SHARD_GRADIENTS] = {.name = "shard-gradients", .stages = shard_gradients_stages},
         [LT_COST_LOCAL_STEPS] = {.name = "local-steps",
-                                 .stages = local_steps,
+                                 .stages = local_steps_stages,
                                  .kept = 2, /* parameters at the start of the round, and momentum */
                                  .by_node = true},
     };
@@ -63,10 +66,10 @@ double lt_cost_gather_rate(const lt_cost_link *l)
 
 /* Returns local steps' cost per step: an all-gather of the sharded state within the node and, divided by the steps
  * of a round, the outer step: an all-reduce of a shard between nodes and an all-gather in the node. */
-static lt_cost_stage local_steps_sync_bytes(const lt_cost_plan *p, const lt_cost_cluster *c,
+static lt_cost_stage local_steps_sync_stage(const lt_cost_plan *p, const lt_cost_cluster *c,
                                             int64_t d, int rank)
 {
-    const lt_cost_stage shard = lt_cost_of_shard(c, d, LT_COST_F32, rank),
+    const lt_cost_stage shard = lt_cost_shard_allreduce_stage(c, d, LT_COST_F32, rank),
                         gather = lt_cost_in_node_stage(c, d, LT_COST_F32, LT_COST_GATHER, rank);
     lt_cost_stage s = {
         .seconds = (shard.seconds + gather.seconds) / p->every,
@@ -79,12 +82,12 @@ static lt_cost_stage local_steps_sync_bytes(const lt_cost_plan *p, const lt_cost
 }
 
 /* Returns the stage after an update: local steps' synchronization, or the owners' all-gather of parameters. */
-static lt_cost_stage after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
-                                  int rank)
+static lt_cost_stage after_update_stage(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t d,
+                                        int rank)
 {
     lt_cost_cluster alone = *c;
     if (p->scheme == LT_COST_LOCAL_STEPS)
-        return local_steps_sync_bytes(p, c, d, rank);
+        return local_steps_sync_stage(p, c, d, rank);
     if (!p->sharded && p->scheme != LT_COST_SHARD_GRADIENTS)
         return (lt_cost_stage){0};
     alone.within.bandwidth = lt_cost_gather_rate(&c->within);
@@ -94,7 +97,7 @@ static lt_cost_stage after_update(const lt_cost_plan *p, const lt_cost_cluster *
 
 double lt_cost_after_update(const lt_cost_plan *p, const lt_cost_cluster *c, int64_t elements)
 {
-    return after_update(p, c, elements, 0).seconds;
+    return after_update_stage(p, c, elements, 0).seconds;
 }
 
 lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
@@ -103,7 +106,7 @@ lt_cost_bytes lt_cost_payload(const lt_cost_plan *p, const lt_cost_cluster *c,
     lt_cost_stage stage[LT_COST_MAX_STAGES + 1];
     const size_t stages = lt_cost_row_of(p)->stages(p, c, b, rank, stage);
     lt_cost_bytes sum = {0};
-    stage[stages] = after_update(p, c, b->elements, rank);
+    stage[stages] = after_update_stage(p, c, b->elements, rank);
     for (size_t i = 0; i <= stages; i++) {
         sum.within += stage[i].bytes.within;
         sum.between += stage[i].bytes.between;

@@ -18,7 +18,7 @@ static int64_t elements_of_ranks(int64_t count, int parts, int first, int ranks)
 }
 
 /* Returns the elements that a rank with chunk `index` sends in a collective of d elements over `ranks` ranks. */
-static int64_t allreduce_elements_sent(int64_t d, int ranks, int index, lt_cost_round kind)
+static int64_t elements_sent(int64_t d, int ranks, int index, lt_cost_round kind)
 {
     const int64_t own = lt_cost_chunk(d, ranks, index);
     return (kind == LT_COST_GATHER ? 0 : d - own)
@@ -26,7 +26,8 @@ static int64_t allreduce_elements_sent(int64_t d, int ranks, int index, lt_cost_
 }
 
 /* Returns the elements that a rank sends within its node in a collective of d elements over all ranks. */
-static int64_t sent_within(const lt_cost_cluster *c, int64_t d, int rank, lt_cost_round kind)
+static int64_t elements_sent_in_node(const lt_cost_cluster *c, int64_t d, int rank,
+                                     lt_cost_round kind)
 {
     const int ranks = c->nodes * c->per_node;
     const int64_t own = lt_cost_chunk(d, ranks, rank),
@@ -57,8 +58,8 @@ lt_cost_stage lt_cost_all_ranks_stage(const lt_cost_cluster *c, int64_t d, int e
                                       lt_cost_round kind, int rank)
 {
     const int ranks = c->nodes * c->per_node, others = c->nodes > 1 ? ranks - c->per_node + 1 : 1;
-    const int64_t within = sent_within(c, d, rank, kind),
-                  between = allreduce_elements_sent(d, ranks, rank, kind) - within;
+    const int64_t within = elements_sent_in_node(c, d, rank, kind),
+                  between = elements_sent(d, ranks, rank, kind) - within;
     const lt_cost_bytes bytes = {(double)(within * element_bytes),
                                  (double)(between * element_bytes)};
     const double in = link_seconds(&c->within, c->per_node, 1, bytes.within, kind),
@@ -73,7 +74,7 @@ lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int ele
                                     lt_cost_round kind, int rank)
 {
     const double bytes =
-        (double)(allreduce_elements_sent(d, c->per_node, rank % c->per_node, kind) * element_bytes);
+        (double)(elements_sent(d, c->per_node, rank % c->per_node, kind) * element_bytes);
     return (lt_cost_stage){.uses = LT_COST_WITHIN,
                            .seconds = link_seconds(&c->within, c->per_node, 1, bytes, kind),
                            .messages = round_count(kind) * (double)(c->per_node - 1),
@@ -88,11 +89,11 @@ lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_c
                            .bytes = {.between = bytes}};
 }
 
-lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank)
+lt_cost_stage lt_cost_shard_allreduce_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                            int rank)
 {
     const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
-    const int64_t sent =
-        allreduce_elements_sent(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
+    const int64_t sent = elements_sent(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
     return lt_cost_between_stage(c, (double)(sent * element_bytes), LT_COST_REDUCE);
 }
 
@@ -104,7 +105,7 @@ lt_cost_stage lt_cost_compute_stage(double seconds)
 lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                       int rank)
 {
-    lt_cost_stage s = lt_cost_of_shard(c, d, element_bytes, rank);
+    lt_cost_stage s = lt_cost_shard_allreduce_stage(c, d, element_bytes, rank);
     const lt_cost_stage node = lt_cost_in_node_stage(c, d, element_bytes, LT_COST_REDUCE, rank);
     s.uses = c->nodes > 1 ? LT_COST_BETWEEN : LT_COST_WITHIN;
     s.seconds += node.seconds;

@@ -18,7 +18,8 @@ lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int ele
 /* Stages between ranks with the same index in their nodes: each sends `bytes`; or they all-reduce their shard of d
  * elements. */
 lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_cost_round kind);
-lt_cost_stage lt_cost_of_shard(const lt_cost_cluster *c, int64_t d, int element_bytes, int rank);
+lt_cost_stage lt_cost_shard_allreduce_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
+                                            int rank);
 /* A two-level all-reduce as one stage, so that no other bucket runs in between. */
 lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                       int rank);

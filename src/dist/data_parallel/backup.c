@@ -98,7 +98,8 @@ static lt_status finish_bucket(lt_reducer *self, size_t bucket)
         b->complete = true;
         count_bytes(b);
     }
-    memcpy(lt_tensor_view(flat).data, lt_partial_mean(b->partial, bucket), lt_tensor_bytes(flat));
+    memcpy(lt_tensor_view(flat).data, lt_partial_bucket_mean(b->partial, bucket),
+           lt_tensor_bytes(flat));
     lt_tensor_bump_version(flat);
     return LT_OK;
 }
@@ -132,7 +133,7 @@ static lt_status check_config(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
     const int ranks = lt_comm_size(dp->comm);
-    if (!lt_linked_endpoint(dp->comm))
+    if (!lt_linked_get_endpoint(dp->comm))
         return lt_fail(LT_E_UNSUPPORTED,
                        "data parallel: backup workers need a communicator built on messages "
                        "(threads, mpi), not %s",
@@ -157,7 +158,7 @@ static lt_status check_config(const lt_data_parallel *dp)
     return LT_OK;
 }
 
-lt_status lt_dp_make_backup(lt_data_parallel *dp)
+lt_status lt_dp_make_backup_reducer(lt_data_parallel *dp)
 {
     LT_TRY(check_config(dp));
     lt_dp_backup *b = lt_alloc(1, sizeof *b);
@@ -195,7 +196,7 @@ lt_status lt_data_parallel_begin_update(lt_data_parallel *dp, int64_t number, co
 }
 
 /* Ends an update. An excluded rank restores its running statistics, so that they do not depend on its progress. */
-lt_status lt_dp_end_backup(lt_data_parallel *dp)
+lt_status lt_dp_end_backup_update(lt_data_parallel *dp)
 {
     lt_dp_backup *b = dp->backup;
     if (b->has_statistics && !lt_partial_participants(b->partial)[lt_comm_rank(dp->comm)])

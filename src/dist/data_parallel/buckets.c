@@ -46,7 +46,7 @@ static lt_status check_same_config(const lt_data_parallel *dp)
     return lt_comm_same(dp->comm, "data parallel", text);
 }
 
-lt_status lt_dp_check_params(const lt_data_parallel *dp)
+lt_status lt_dp_check_same_params(const lt_data_parallel *dp)
 {
     const lt_params *params = dp->params;
     char text[TEXT], what[64];
@@ -137,7 +137,7 @@ static lt_status lay_out_bucket(lt_data_parallel *dp, lt_dp_bucket *b, size_t po
     LT_TRY(list_bucket_gradients(dp, b, out));
     if (dp->scatter)
         return lt_dp_make_scatter_bucket(dp, b);
-    const bool counts = lt_dp_counts_micro_batches(dp) && position == dp->members;
+    const bool counts = lt_dp_has_micro_batch_count(dp) && position == dp->members;
     return lt_tensor_new(&out->flat, dp->device, dp->dtype,
                          LT_SHAPE(out->elements + (int64_t)b->count + counts));
 }

@@ -28,7 +28,7 @@ static lt_status call_reducer(lt_data_parallel *dp, bucket_fn *fn, size_t bucket
 }
 
 /* Waits for the next bucket and adds the wait to `exposed`. */
-static lt_status wait_for_next(lt_data_parallel *dp)
+static lt_status wait_for_next_bucket(lt_data_parallel *dp)
 {
     double begin = lt_clock_seconds();
     lt_status st = call_reducer(dp, dp->reducer->ops->finish, dp->finished++);
@@ -40,7 +40,7 @@ static lt_status wait_for_next(lt_data_parallel *dp)
 static void discard_in_flight(lt_data_parallel *dp)
 {
     while (dp->finished < dp->started)
-        (void)!wait_for_next(dp);
+        (void)!wait_for_next_bucket(dp);
 }
 
 static lt_tensor *bucket_tensor(const lt_data_parallel *dp, size_t bucket)
@@ -75,7 +75,7 @@ static lt_status pack_gradient(lt_data_parallel *dp, lt_dp_member *m)
     dp->bucket[m->bucket].pending--;
     LT_TRY(lt_dp_measure_norm(dp, m));
     if (dp->scatter)
-        return lt_dp_pack_scatter(dp, m);
+        return lt_dp_pack_scatter_gradient(dp, m);
     return dp->job ? LT_OK : lt_dp_cast(dp, grad_view(m), bucket_slice(dp, m));
 }
 
@@ -114,31 +114,32 @@ static lt_status fill_flags_and_zeros(const lt_data_parallel *dp, const lt_dp_bu
 }
 
 /* Waits for the next bucket's reduction, copies its flags to grad_mask and unpacks transient gradients. */
-static lt_status receive_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
+static lt_status finish_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(wait_for_next(dp));
+    LT_TRY(wait_for_next_bucket(dp));
     if (!dp->reducer->ops->reduces_flags)
         return LT_OK;
-    LT_TRY(lt_dp_cast(dp, dp->scatter ? lt_dp_scatter_flags(dp, b) : bucket_flags(dp, b),
+    LT_TRY(lt_dp_cast(dp, dp->scatter ? lt_dp_reduced_flags(dp, b) : bucket_flags(dp, b),
                       lt_flat_slice(dp->grad_mask, (int64_t)b->first, (int64_t)b->count)));
-    return lt_dp_frees_gradients(dp) ? lt_dp_unpack_scatter_bucket(dp, b) : LT_OK;
+    return lt_dp_has_transient_gradients(dp) ? lt_dp_unpack_scatter_bucket(dp, b) : LT_OK;
 }
 
 static lt_status start_bucket(lt_data_parallel *dp, lt_dp_bucket *b)
 {
-    LT_TRY(dp->scatter ? lt_dp_fill_scatter(dp, b) : fill_flags_and_zeros(dp, b));
+    LT_TRY(dp->scatter ? lt_dp_fill_scatter_bucket(dp, b) : fill_flags_and_zeros(dp, b));
     LT_TRY(lt_dp_zero_norms(dp, b));
-    if (lt_dp_counts_micro_batches(dp) && dp->started + 1 == dp->buckets)
-        LT_TRY(lt_dp_fill_count(dp));
+    if (lt_dp_has_micro_batch_count(dp) && dp->started + 1 == dp->buckets)
+        LT_TRY(lt_dp_write_micro_batch_count(dp));
     dp->begun = true;
     LT_TRY(call_reducer(dp, dp->reducer->ops->begin, dp->started++));
-    while (lt_dp_frees_gradients(dp) && dp->finished + 1 < dp->started) /* keep one in flight */
-        LT_TRY(receive_bucket(dp, &dp->bucket[dp->finished]));
+    while (lt_dp_has_transient_gradients(dp)
+           && dp->finished + 1 < dp->started) /* keep one in flight */
+        LT_TRY(finish_bucket(dp, &dp->bucket[dp->finished]));
     return LT_OK;
 }
 
 /* Packs a final gradient and starts the buckets that it completes. */
-static lt_status add_final(lt_data_parallel *dp, lt_dp_member *m)
+static lt_status add_final_gradient(lt_data_parallel *dp, lt_dp_member *m)
 {
     LT_TRY(pack_gradient(dp, m));
     while (dp->started < dp->buckets && !dp->bucket[dp->started].pending)
@@ -168,7 +169,7 @@ static void on_grad_final(void *context, lt_param *param)
     }
     if (!dp->last || dp->config.no_overlap || dp->status || m->is_packed)
         return;
-    dp->status = add_final(dp, m);
+    dp->status = add_final_gradient(dp, m);
     if (dp->status) /* returned by finish; the thread's message may be overwritten until then */
         snprintf(dp->message, sizeof dp->message, "%s", lt_error_message());
 }
@@ -200,8 +201,8 @@ static lt_status make_reducer(lt_data_parallel *dp)
 {
     LT_TRY(lt_dp_check_drop_compute(dp));
     if (dp->config.needed)
-        return lt_dp_make_backup(dp);
-    if (lt_dp_counts_micro_batches(dp))
+        return lt_dp_make_backup_reducer(dp);
+    if (lt_dp_has_micro_batch_count(dp))
         LT_TRY(lt_tensor_new(&dp->mean_computed, dp->device, LT_F64, LT_SHAPE(1)));
     return lt_reducer_new(&dp->reducer, &(lt_reducer_config){.comm = dp->comm,
                                                              .device = dp->device,
@@ -215,7 +216,7 @@ static lt_status set_up_data_parallel(lt_data_parallel *dp)
 {
     LT_TRY(list_trained_params(dp));
     LT_TRY(lt_dp_allocate_norms(dp));
-    LT_TRY(lt_dp_check_params(dp));
+    LT_TRY(lt_dp_check_same_params(dp));
     LT_TRY(make_reducer(dp));
     LT_TRY(lt_dp_broadcast_values(dp->comm, dp->params));
     return lt_dp_open_norm_comm(dp);
@@ -276,7 +277,7 @@ void lt_data_parallel_free(lt_data_parallel **data_parallel)
 lt_status lt_data_parallel_shard_gradients(lt_data_parallel *dp, const lt_gradient_parts *parts)
 {
     LT_TRY(lt_dp_open_scatter(dp, parts));
-    return lt_dp_frees_gradients(dp) ? lt_dp_make_buckets(dp) : LT_OK;
+    return lt_dp_has_transient_gradients(dp) ? lt_dp_make_buckets(dp) : LT_OK;
 }
 
 /* Resets the buckets' progress for the next update. */
@@ -302,7 +303,7 @@ void lt_data_parallel_begin(lt_data_parallel *dp, bool last)
 }
 
 /* Starts the buckets that backward did not start. */
-static lt_status start_rest(lt_data_parallel *dp)
+static lt_status start_remaining_buckets(lt_data_parallel *dp)
 {
     if (dp->status)
         return lt_fail(dp->status, "%s", dp->message);
@@ -317,14 +318,14 @@ static lt_status start_rest(lt_data_parallel *dp)
 }
 
 /* Waits for all buckets; reduces the flags concurrently if the reducer does not. */
-static lt_status receive_all(lt_data_parallel *dp)
+static lt_status finish_all_buckets(lt_data_parallel *dp)
 {
     lt_request *flags = NULL;
     if (!dp->reducer->ops->reduces_flags)
         LT_TRY(lt_comm_allreduce_begin(dp->comm, dp->grad_mask, LT_REDUCE_MEAN, &flags));
     lt_status st = LT_OK;
     while (dp->finished < dp->buckets && !st)
-        st = receive_bucket(dp, &dp->bucket[dp->finished]);
+        st = finish_bucket(dp, &dp->bucket[dp->finished]);
     lt_status last = lt_request_wait(&flags);
     return st ? st : last;
 }
@@ -336,10 +337,10 @@ static lt_status unpack_gradients(lt_data_parallel *dp)
     for (size_t i = 0; i < dp->members; i++) {
         const lt_dp_member *m = &dp->member[dp->order[i]];
         m->param->has_grad = dp->grad_mask_host[i] > 0;
-        if (!m->param->has_grad || lt_dp_frees_gradients(dp))
+        if (!m->param->has_grad || lt_dp_has_transient_gradients(dp))
             continue;
         if (dp->scatter)
-            LT_TRY(lt_dp_unpack_scatter(dp, m, &listed));
+            LT_TRY(lt_dp_unpack_scatter_gradient(dp, m, &listed));
         else if (dp->job)
             lt_dp_list_copy(dp, &listed, bucket_slice(dp, m), grad_view(m));
         else
@@ -352,15 +353,15 @@ lt_status lt_data_parallel_finish(lt_data_parallel *dp)
 {
     if (lt_comm_size(dp->comm) == 1 && !dp->config.alone_too)
         return LT_OK;
-    lt_status st = start_rest(dp);
+    lt_status st = start_remaining_buckets(dp);
     if (!st)
-        st = receive_all(dp);
+        st = finish_all_buckets(dp);
     if (!st)
         st = unpack_gradients(dp);
-    if (!st && lt_dp_counts_micro_batches(dp))
-        st = lt_dp_divide_by_count(dp);
+    if (!st && lt_dp_has_micro_batch_count(dp))
+        st = lt_dp_rescale_gradients(dp);
     if (!st && dp->backup)
-        st = lt_dp_end_backup(dp);
+        st = lt_dp_end_backup_update(dp);
     if (!st)
         reset_buckets(dp);
     dp->reduced = !st;
@@ -394,7 +395,7 @@ void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scal
 
 bool lt_data_parallel_is_capturable(const lt_data_parallel *dp)
 {
-    return dp->reducer->ops->capturable && !lt_dp_counts_micro_batches(dp);
+    return dp->reducer->ops->capturable && !lt_dp_has_micro_batch_count(dp);
 }
 
 lt_status lt_data_parallel_visit(lt_data_parallel *dp, lt_state_visitor *visitor)

@@ -17,7 +17,7 @@
 /* --- The count --- */
 
 /* Returns the micro-batch count's view: the element after the flags of the last bucket. */
-static lt_view count_view(const lt_data_parallel *dp)
+static lt_view micro_batch_count_view(const lt_data_parallel *dp)
 {
     const lt_reducer_bucket *b = &dp->reducer->bucket[dp->buckets - 1];
     return lt_flat_slice(b->flat, b->elements + (int64_t)b->parts, 1);
@@ -26,7 +26,7 @@ static lt_view count_view(const lt_data_parallel *dp)
 lt_status lt_dp_check_drop_compute(const lt_data_parallel *dp)
 {
     const lt_data_parallel_config *c = &dp->config;
-    if (!lt_dp_counts_micro_batches(dp))
+    if (!lt_dp_has_micro_batch_count(dp))
         return LT_OK;
     if (c->sync_bn)
         return lt_fail(LT_E_ARG,
@@ -45,19 +45,19 @@ lt_status lt_dp_check_drop_compute(const lt_data_parallel *dp)
     return LT_OK;
 }
 
-lt_status lt_dp_fill_count(const lt_data_parallel *dp)
+lt_status lt_dp_write_micro_batch_count(const lt_data_parallel *dp)
 {
-    return lt_dp_fill(dp, (double)dp->computed, count_view(dp));
+    return lt_dp_fill(dp, (double)dp->computed, micro_batch_count_view(dp));
 }
 
 /* Rescales gradients, now (sum over computed micro-batches) / (ranks * M), to means over the computed micro-batches;
  * no-op if all were computed. */
-lt_status lt_dp_divide_by_count(lt_data_parallel *dp)
+lt_status lt_dp_rescale_gradients(lt_data_parallel *dp)
 {
     const double ranks = lt_comm_size(dp->comm), planned = (double)dp->config.micro_batches;
     const lt_backend *be = dp->device->backend;
     double mean;
-    LT_TRY(lt_dp_cast(dp, count_view(dp), lt_flat_view(dp->mean_computed)));
+    LT_TRY(lt_dp_cast(dp, micro_batch_count_view(dp), lt_flat_view(dp->mean_computed)));
     LT_TRY(lt_tensor_read(dp->mean_computed, &mean, sizeof mean));
     dp->all_computed = llround(mean * ranks);
     dp->computed = dp->config.micro_batches;

@@ -37,7 +37,8 @@ struct lt_dp_scatter {
 
 /* --- Parts --- */
 
-static lt_status check_member(const lt_data_parallel *dp, const lt_dp_scatter *d, size_t index)
+static lt_status check_gradient_parts(const lt_data_parallel *dp, const lt_dp_scatter *d,
+                                      size_t index)
 {
     const lt_param *param = dp->member[index].param;
     const int64_t want = lt_tensor_count(param->grad);
@@ -56,7 +57,7 @@ static lt_status check_member(const lt_data_parallel *dp, const lt_dp_scatter *d
     return LT_OK;
 }
 
-static lt_status find_parts(const lt_data_parallel *dp, lt_dp_scatter *d)
+static lt_status assign_parts_to_members(const lt_data_parallel *dp, lt_dp_scatter *d)
 {
     size_t next = 0;
     for (size_t i = 0; i < dp->members; i++) {
@@ -64,7 +65,7 @@ static lt_status find_parts(const lt_data_parallel *dp, lt_dp_scatter *d)
         while (next < d->parts.count && d->parts.part[next].param == dp->member[i].param)
             next++;
         d->first[i + 1] = next;
-        LT_TRY(check_member(dp, d, i));
+        LT_TRY(check_gradient_parts(dp, d, i));
     }
     if (next != d->parts.count)
         return lt_fail(LT_E_ARG,
@@ -113,12 +114,12 @@ static lt_status prepare_scatter(lt_data_parallel *dp, lt_dp_scatter *d)
     d->chunks = lt_alloc(d->max_buckets, sizeof *d->chunks);
     if (!d->first || !d->at || !d->chunks)
         return LT_E_NOMEM;
-    LT_TRY(find_parts(dp, d));
+    LT_TRY(assign_parts_to_members(dp, d));
     LT_TRY(check_same_partition(dp, d));
     return grow_copy_jobs(dp, d->parts.count);
 }
 
-bool lt_dp_frees_gradients(const lt_data_parallel *dp)
+bool lt_dp_has_transient_gradients(const lt_data_parallel *dp)
 {
     return dp->scatter && dp->scatter->parts.releases;
 }
@@ -236,7 +237,7 @@ static lt_tensor *bucket_tensor(const lt_data_parallel *dp, const lt_dp_bucket *
 }
 
 /* Lays out the chunks: each rank's parts, then the flags. */
-static void place_parts(const lt_data_parallel *dp, const lt_dp_bucket *b)
+static void lay_out_chunks(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const lt_dp_scatter *d = dp->scatter;
     const chunks *s = bucket_chunks(dp, b);
@@ -270,7 +271,7 @@ lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
     s->count = lt_alloc((size_t)d->ranks, sizeof *s->count);
     if (!s->count)
         return LT_E_NOMEM;
-    place_parts(dp, b);
+    lay_out_chunks(dp, b);
     lt_tensor **flat = &dp->reducer->bucket[b - dp->bucket].flat;
     LT_TRY(lt_tensor_new(flat, dp->device, dp->dtype, LT_SHAPE(chunk_offset(s, d->ranks))));
     LT_TRY(lt_tensor_new(&s->own, dp->device, dp->dtype, LT_SHAPE(s->count[d->rank])));
@@ -279,7 +280,7 @@ lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
     return LT_OK;
 }
 
-lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_view lt_dp_reduced_flags(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     const chunks *s = bucket_chunks(dp, b);
     const int64_t flags = (int64_t)b->count;
@@ -307,7 +308,7 @@ static lt_status unpack_gradient(const lt_data_parallel *dp, const lt_dp_member 
         mine = mine || d->parts.part[k].owner == d->rank;
     if (mine)
         LT_TRY(lt_tensor_allocate_raw(m->param->grad));
-    return lt_dp_unpack_scatter(dp, m, listed);
+    return lt_dp_unpack_scatter_gradient(dp, m, listed);
 }
 
 lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b)
@@ -332,14 +333,14 @@ static lt_status pack_gradient(const lt_data_parallel *dp, const lt_dp_member *m
     return LT_OK;
 }
 
-lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m)
+lt_status lt_dp_pack_scatter_gradient(const lt_data_parallel *dp, const lt_dp_member *m)
 {
     size_t listed = 0;
     if (dp->job)
         return LT_OK;
     LT_TRY(lt_tensor_allocate_raw(dp->reducer->bucket[m->bucket].flat));
     LT_TRY(pack_gradient(dp, m, &listed));
-    if (lt_dp_frees_gradients(dp))
+    if (lt_dp_has_transient_gradients(dp))
         lt_tensor_free_memory(m->param->grad);
     return LT_OK;
 }
@@ -366,7 +367,7 @@ static lt_status zero_missing_gradient(const lt_data_parallel *dp, const lt_dp_b
     return fill_flags(dp, b, i, 1, 0);
 }
 
-lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b)
+lt_status lt_dp_fill_scatter_bucket(const lt_data_parallel *dp, const lt_dp_bucket *b)
 {
     size_t listed = 0;
     LT_TRY(lt_tensor_allocate_raw(bucket_tensor(dp, b)));
@@ -380,12 +381,13 @@ lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b)
             LT_TRY(pack_gradient(dp, m, &listed));
     }
     LT_TRY(lt_dp_copy_listed(dp, listed));
-    for (size_t i = 0; i < b->count && dp->job && lt_dp_frees_gradients(dp); i++)
+    for (size_t i = 0; i < b->count && dp->job && lt_dp_has_transient_gradients(dp); i++)
         lt_tensor_free_memory(dp->member[member_at(dp, b, i)].param->grad);
     return LT_OK;
 }
 
-lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m, size_t *listed)
+lt_status lt_dp_unpack_scatter_gradient(const lt_data_parallel *dp, const lt_dp_member *m,
+                                        size_t *listed)
 {
     const lt_dp_scatter *d = dp->scatter;
     const lt_gradient_parts *p = &d->parts;

@@ -107,14 +107,14 @@ static inline lt_status lt_dp_copy_listed(const lt_data_parallel *dp, size_t cou
 }
 
 /* Returns true if a count of micro-batches is reduced with the gradients (drop_compute.c). */
-static inline bool lt_dp_counts_micro_batches(const lt_data_parallel *dp)
+static inline bool lt_dp_has_micro_batch_count(const lt_data_parallel *dp)
 {
     return dp->config.micro_batches > 0;
 }
 
 /* buckets.c: checks that all ranks have the same parameters; broadcasts rank 0's values; lays out the buckets in rank
  * 0's order. */
-LT_MUST_CHECK lt_status lt_dp_check_params(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_check_same_params(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_broadcast_values(lt_comm *comm, const lt_params *params);
 LT_MUST_CHECK lt_status lt_dp_make_buckets(lt_data_parallel *dp);
 
@@ -128,26 +128,28 @@ LT_MUST_CHECK lt_status lt_dp_check_grad_mask(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_open_scatter(lt_data_parallel *dp, const lt_gradient_parts *parts);
 /* Allocates a bucket; packs a final gradient; fills flags and missing gradients before the reduction. */
 LT_MUST_CHECK lt_status lt_dp_make_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b);
-LT_MUST_CHECK lt_status lt_dp_pack_scatter(const lt_data_parallel *dp, const lt_dp_member *m);
-LT_MUST_CHECK lt_status lt_dp_fill_scatter(const lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_pack_scatter_gradient(const lt_data_parallel *dp,
+                                                    const lt_dp_member *m);
+LT_MUST_CHECK lt_status lt_dp_fill_scatter_bucket(const lt_data_parallel *dp,
+                                                  const lt_dp_bucket *b);
 /* Returns true if gradients and buckets have memory only while needed. Each bucket is then unpacked and freed as soon as
  * it is received. */
-bool lt_dp_frees_gradients(const lt_data_parallel *dp);
+bool lt_dp_has_transient_gradients(const lt_data_parallel *dp);
 LT_MUST_CHECK lt_status lt_dp_unpack_scatter_bucket(lt_data_parallel *dp, const lt_dp_bucket *b);
 /* After the reduction: returns the bucket's mean flags; copies this rank's parts of a gradient out of the bucket. */
-lt_view lt_dp_scatter_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
-LT_MUST_CHECK lt_status lt_dp_unpack_scatter(const lt_data_parallel *dp, const lt_dp_member *m,
-                                             size_t *listed);
+lt_view lt_dp_reduced_flags(const lt_data_parallel *dp, const lt_dp_bucket *b);
+LT_MUST_CHECK lt_status lt_dp_unpack_scatter_gradient(const lt_data_parallel *dp,
+                                                      const lt_dp_member *m, size_t *listed);
 
 /* backup.c: makes the reducer over the first ranks to finish; restores running statistics on an excluded rank after an
  * update. */
-LT_MUST_CHECK lt_status lt_dp_make_backup(lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_end_backup(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_make_backup_reducer(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_end_backup_update(lt_data_parallel *dp);
 
 /* drop_compute.c: the last bucket carries a count of micro-batches, by which gradients are divided. */
 LT_MUST_CHECK lt_status lt_dp_check_drop_compute(const lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_fill_count(const lt_data_parallel *dp);
-LT_MUST_CHECK lt_status lt_dp_divide_by_count(lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_write_micro_batch_count(const lt_data_parallel *dp);
+LT_MUST_CHECK lt_status lt_dp_rescale_gradients(lt_data_parallel *dp);
 
 /* norms.c: measures a final gradient; zeroes the norms of gradients that a bucket lacks. */
 LT_MUST_CHECK lt_status lt_dp_allocate_norms(lt_data_parallel *dp);

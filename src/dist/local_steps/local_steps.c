@@ -166,7 +166,7 @@ static lt_status list_params(lt_local_steps *l)
     return LT_OK;
 }
 
-static lt_status shard_elements(lt_local_steps *l)
+static lt_status compute_shard_sizes(lt_local_steps *l)
 {
     const int64_t all = l->begin[l->params];
     if (all < l->locals)
@@ -224,7 +224,7 @@ static lt_status set_up_local_steps(lt_local_steps *l, lt_comm *comm, const lt_n
     LT_TRY(list_ranks(l, nodes, lt_comm_size(comm)));
     LT_TRY(list_params(l));
     LT_TRY(check_same_config(l, comm));
-    LT_TRY(shard_elements(l));
+    LT_TRY(compute_shard_sizes(l));
     LT_TRY(lt_nodes_open_node(nodes, comm, &l->node));
     LT_TRY(lt_nodes_open_peers(nodes, comm, &l->peers));
     LT_TRY(make_tensors(l));

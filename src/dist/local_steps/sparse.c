@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lt_status invalid_compression(const char *text)
+static lt_status compression_error(const char *text)
 {
     return lt_fail(LT_E_ARG,
                    "invalid outer compression '%s', want off or topk:DENSITY[,bf16|,2bit] with a "
@@ -26,19 +26,19 @@ lt_status lt_outer_compression_parse(lt_outer_compression *out, const char *text
     if (!text || !strcmp(text, "off"))
         return LT_OK;
     if (strncmp(text, kind, strlen(kind)) != 0)
-        return invalid_compression(text);
+        return compression_error(text);
     const char *number = text + strlen(kind);
     char *end;
     const double density = strtod(number, &end);
     if (end == number || !(density > 0 && density <= 1))
-        return invalid_compression(text);
+        return compression_error(text);
     for (int i = 0; *end && i < (int)(sizeof values / sizeof *values); i++)
         if (!strcmp(end, values[i])) {
             *out = (lt_outer_compression){density, (lt_outer_values)i};
             return LT_OK;
         }
     if (*end)
-        return invalid_compression(text);
+        return compression_error(text);
     out->density = density;
     return LT_OK;
 }
@@ -98,7 +98,7 @@ static lt_status allocate_workspace(const lt_local_steps *l, sparse_outer *x)
 
 /* --- Between tensors and host memory --- */
 
-static lt_status not_finite(const lt_local_steps *l, int64_t index)
+static lt_status non_finite_error(const lt_local_steps *l, int64_t index)
 {
     size_t i = 0;
     while (l->begin[i + 1] <= l->first + index)
@@ -114,7 +114,7 @@ static lt_status read_residual(const lt_local_steps *l, sparse_outer *x)
     for (int64_t i = 0; i < x->pack.elements; i++) {
         x->x[i] = (float)lt_element(lt_tensor_dtype(l->residual), x->master, i);
         if (!isfinite(x->x[i]))
-            return not_finite(l, i);
+            return non_finite_error(l, i);
     }
     return LT_OK;
 }

@@ -53,7 +53,7 @@ static int shard_dim(lt_placement p)
 
 /* --- Data movement --- */
 
-static lt_status copy_view(const move *m, lt_view from, lt_view to)
+static lt_status copy_between_views(const move *m, lt_view from, lt_view to)
 {
     return m->be->cast(m->device->ctx, &from, &to);
 }
@@ -66,7 +66,7 @@ static lt_status pack_shards(const move *m, const lt_tensor *flat, lt_view all, 
     for (int r = 0; r < m->size; r++) {
         const lt_view shard = shard_view(m, all, dim, r),
                       slot = view_of_flat(flat, at, shard.shape);
-        LT_TRY(unpack ? copy_view(m, slot, shard) : copy_view(m, shard, slot));
+        LT_TRY(unpack ? copy_between_views(m, slot, shard) : copy_between_views(m, shard, slot));
         at += lt_shape_count(shard.shape);
     }
     return LT_OK;
@@ -154,7 +154,8 @@ static lt_status make_partial(const move *m, const lt_tensor *in, lt_placement f
     LT_TRY(lt_tensor_fill(out, 0));
     if (from.kind == LT_PLACE_REPLICATE)
         return LT_OK;
-    return copy_view(m, lt_tensor_view(in), shard_view(m, lt_tensor_view(out), from.dim, m->rank));
+    return copy_between_views(m, lt_tensor_view(in),
+                              shard_view(m, lt_tensor_view(out), from.dim, m->rank));
 }
 
 static lt_status sum_partials(const move *m, const lt_tensor *in, lt_tensor *out)
@@ -178,7 +179,8 @@ static lt_status move_tensor(const move *m, const lt_tensor *in, lt_placement fr
         return gather_or_reduce(m, in, out, to.dim, false);
     if (partial)
         return sum_partials(m, in, out);
-    return copy_view(m, shard_view(m, lt_tensor_view(in), to.dim, m->rank), lt_tensor_view(out));
+    return copy_between_views(m, shard_view(m, lt_tensor_view(in), to.dim, m->rank),
+                              lt_tensor_view(out));
 }
 
 /* --- Checks --- */

@@ -53,7 +53,7 @@ typedef struct lt_nccl_api {
     lt_status (*recv)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*barrier)(lt_nccl_group *group);
 
-    bool (*is_capturing)(lt_nccl_group *group); /* whether the device's step is being captured */
+    bool (*is_capturing)(lt_nccl_group *group); /* true while the device captures a step */
     /* Sets the hooks that every launch of a captured step calls; NULL removes them. */
     void (*set_launch_hooks)(void *device, const lt_nccl_launch_hooks *hooks);
     lt_status (*record_main)(void *device,

@@ -103,7 +103,7 @@ static void check_launch_deadline(lt_nccl_world *w)
 static void poll_failures(lt_nccl_world *w)
 {
     char why[LT_LINK_TEXT];
-    if (w->rendezvous && lt_rendezvous_poll(w->rendezvous, why, sizeof why)) {
+    if (w->rendezvous && lt_rendezvous_poll_abort(w->rendezvous, why, sizeof why)) {
         lt_nccl_abort_all(w, why, false);
         return;
     }

@@ -40,7 +40,7 @@ struct lt_pipeline {
 };
 
 /* Returns the number of buckets available to this stage so far. */
-static uint64_t buckets_available(const stage *s)
+static uint64_t count_available_buckets(const stage *s)
 {
     const lt_pipeline *all = s->pipeline;
     return s == all->stage ? all->begun : (s - 1)->passed;
@@ -77,7 +77,7 @@ static void *run_stage_thread(void *context)
     lt_profile_thread("reducer");
     pthread_mutex_lock(&all->mutex);
     while (!all->stop || s->passed < all->begun) {
-        if (s->passed < buckets_available(s))
+        if (s->passed < count_available_buckets(s))
             process_next_bucket(s);
         else
             pthread_cond_wait(&all->moved, &all->mutex);
@@ -122,7 +122,7 @@ lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer, lt_stage_fn *
     return st;
 }
 
-static lt_status run_all(const lt_pipeline *all, size_t bucket)
+static lt_status run_all_stages(const lt_pipeline *all, size_t bucket)
 {
     for (size_t i = 0; i < all->count; i++)
         LT_TRY(all->stage[i].fn(all->reducer, bucket));
@@ -132,7 +132,7 @@ static lt_status run_all(const lt_pipeline *all, size_t bucket)
 lt_status lt_pipeline_begin(lt_pipeline *all, size_t bucket)
 {
     if (all->synchronous)
-        return run_all(all, bucket);
+        return run_all_stages(all, bucket);
     pthread_mutex_lock(&all->mutex);
     LT_ASSERT(all->begun - all->finished < all->capacity);
     all->order[all->begun++ % all->capacity] = bucket;

@@ -21,11 +21,11 @@ static void count_bytes(plain *p, const lt_tensor *flat)
     const lt_nodes *nodes = p->base.nodes;
     const lt_comm_call call = {.elements = lt_tensor_count(flat)};
     const int rank = comm->rank;
-    const int64_t own =
-        lt_call_offset(&call, rank + 1, comm->size) - lt_call_offset(&call, rank, comm->size);
+    const int64_t own = lt_call_chunk_offset(&call, rank + 1, comm->size)
+                        - lt_call_chunk_offset(&call, rank, comm->size);
     for (int r = 0; r < comm->size; r++) {
-        const int64_t theirs =
-            lt_call_offset(&call, r + 1, comm->size) - lt_call_offset(&call, r, comm->size);
+        const int64_t theirs = lt_call_chunk_offset(&call, r + 1, comm->size)
+                               - lt_call_chunk_offset(&call, r, comm->size);
         const uint64_t bytes = (uint64_t)(own + theirs) * lt_dtype_size(lt_tensor_dtype(flat));
         if (r == rank)
             continue;

@@ -80,8 +80,8 @@ static levels compute_2bit_levels(const float *x, const uint32_t *index, int64_t
     return (levels){(float)low, (float)(number[1] ? sum[1] / (double)number[1] : low)};
 }
 
-static void put_block(unsigned char *bits, levels *to, const float *x, const uint32_t *index,
-                      int64_t count)
+static void encode_2bit_block(unsigned char *bits, levels *to, const float *x,
+                              const uint32_t *index, int64_t count)
 {
     double mean;
     *to = compute_2bit_levels(x, index, count, &mean);
@@ -93,19 +93,20 @@ static void put_block(unsigned char *bits, levels *to, const float *x, const uin
 }
 
 /* Encodes values in 2 bits, block by block; each block but the last fills whole bytes. */
-static void put_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
+static void encode_2bit(unsigned char *to, const float *x, const uint32_t *index, int64_t count)
 {
     const int64_t blocks = count_value_blocks(count);
     unsigned char *bits = to + (size_t)blocks * sizeof(levels);
     for (int64_t b = 0; b < blocks; b++) {
         const int64_t at = b * BLOCK, left = count - at;
         levels level;
-        put_block(bits + at / VALUES_PER_BYTE, &level, x, index + at, left < BLOCK ? left : BLOCK);
+        encode_2bit_block(bits + at / VALUES_PER_BYTE, &level, x, index + at,
+                          left < BLOCK ? left : BLOCK);
         memcpy(to + (size_t)b * sizeof level, &level, sizeof level);
     }
 }
 
-static double get_2bit(const unsigned char *from, int64_t count, int64_t i)
+static double decode_2bit(const unsigned char *from, int64_t count, int64_t i)
 {
     const unsigned char *bits = from + (size_t)count_value_blocks(count) * sizeof(levels);
     const unsigned value = bits[i / VALUES_PER_BYTE] >> 2 * (i % VALUES_PER_BYTE) & 3U;
@@ -128,7 +129,7 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
 {
     const lt_dtype wide = p->dtype == LT_F64 ? LT_F64 : LT_F32;
     if (p->two_bits) {
-        put_2bit(values, x, index, p->count);
+        encode_2bit(values, x, index, p->count);
         return;
     }
     for (int64_t i = 0; i < p->count; i++)
@@ -138,7 +139,7 @@ static void write_values(const lt_sparse *p, const void *x, const uint32_t *inde
 /* Decodes value i; values is aligned to 4 bytes only, as messages are concatenated. */
 static double decode_value(const lt_sparse *p, const void *values, int64_t i)
 {
-    return p->two_bits ? get_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
+    return p->two_bits ? decode_2bit(values, p->count, i) : lt_element(p->dtype, values, i);
 }
 
 static void write_block_indices(const lt_sparse *p, const uint32_t *index, uint16_t *to)
@@ -195,7 +196,7 @@ static inline bool add_next_value(sum *s, int64_t index)
     return true;
 }
 
-static bool add_indices(sum *s, const uint32_t *index)
+static bool add_values_at_indices(sum *s, const uint32_t *index)
 {
     bool fits = true;
     for (int64_t i = 0; i < s->p->count && fits; i++)
@@ -203,7 +204,7 @@ static bool add_indices(sum *s, const uint32_t *index)
     return fits;
 }
 
-static bool add_block_indices(sum *s, const uint16_t *counts)
+static bool add_values_at_block_indices(sum *s, const uint16_t *counts)
 {
     const int64_t blocks = count_index_blocks(s->p);
     const uint16_t *index = counts + blocks;
@@ -214,7 +215,7 @@ static bool add_block_indices(sum *s, const uint16_t *counts)
     return fits;
 }
 
-static bool add_bitmap(sum *s, const unsigned char *bits)
+static bool add_values_in_bitmap(sum *s, const unsigned char *bits)
 {
     const int64_t bytes = ceil_div(s->p->elements, BITS);
     bool fits = true;
@@ -232,11 +233,11 @@ lt_status lt_sparse_add_message(const lt_sparse *p, const void *message, double 
     sum s = {.p = p, .values = message, .sign = sign, .x = x, .dtype = dtype, .last = -1};
     bool fits = p->count == 0;
     if (!fits && p->form == LT_SPARSE_INDICES)
-        fits = add_indices(&s, (const uint32_t *)(const void *)indices);
+        fits = add_values_at_indices(&s, (const uint32_t *)(const void *)indices);
     else if (!fits && p->form == LT_SPARSE_BLOCKS)
-        fits = add_block_indices(&s, (const uint16_t *)(const void *)indices);
+        fits = add_values_at_block_indices(&s, (const uint16_t *)(const void *)indices);
     else if (!fits)
-        fits = add_bitmap(&s, indices);
+        fits = add_values_in_bitmap(&s, indices);
     if (fits && s.added == p->count)
         return LT_OK;
     return lt_fail(LT_E_COMM, "compress: corrupt sparse message of %lld of %lld elements",

@@ -25,7 +25,7 @@ static lt_topk *topk_of(lt_reducer *self)
     return (lt_topk *)self;
 }
 
-static lt_status read_density(lt_topk *t)
+static lt_status parse_argument(lt_topk *t)
 {
     char *end;
     const char *text = t->base.argument;
@@ -43,7 +43,7 @@ static lt_status configure_topk(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
     t->wide = lt_device_master(self->device);
-    LT_TRY(read_density(t));
+    LT_TRY(parse_argument(t));
     if (!self->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
                        "--compress topk: needs a device with host memory (ref or cpu), got %s",
@@ -149,7 +149,7 @@ static lt_status begin_bucket(lt_reducer *self, size_t bucket)
     lt_topk_free_gathered(t);
     b->dense = b->is_dense || self->dense;
     b->finished = false;
-    b->scale = self->loss_scale ? *(const double *)lt_topk_data(self->loss_scale) : 1;
+    b->scale = self->loss_scale ? *(const double *)lt_topk_host_data(self->loss_scale) : 1;
     b->scaled = b->scale > 1; /* without a loss scale an overflow is worth a warning */
     return lt_pipeline_begin(t->pipeline, bucket);
 }

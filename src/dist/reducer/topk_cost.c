@@ -28,7 +28,7 @@ static size_t topk_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const
         out[n++] = lt_cost_compute_stage(c->unit * (double)shard);
     out[n++] = is_sparse
                    ? lt_cost_between_stage(c, (double)((c->nodes - 1) * message), LT_COST_GATHER)
-                   : lt_cost_of_shard(c, b->elements, p->element_bytes, rank);
+                   : lt_cost_shard_allreduce_stage(c, b->elements, p->element_bytes, rank);
     out[n++] = lt_cost_in_node_stage(c, b->elements, p->element_bytes, LT_COST_GATHER, rank);
     return n;
 }
@@ -49,7 +49,7 @@ static double relative_bytes(const lt_cost_cluster *c, int64_t shard, double den
 }
 
 /* Returns the least density at which top-k does not send less; its bytes are monotonic in the density. */
-static double break_even(const lt_cost_cluster *c, int64_t shard, int element_bytes)
+static double break_even_density(const lt_cost_cluster *c, int64_t shard, int element_bytes)
 {
     int64_t less = 0, more = shard + 1; /* elements */
     while (more - less > 1) {
@@ -75,7 +75,7 @@ static lt_status topk_verdict(lt_cost_verdict *out, const lt_cost_cluster *c, in
     const int64_t shard = lt_cost_chunk(elements, c->per_node, 0);
     const double share = relative_bytes(c, shard, density, element_bytes);
     lt_cost_verdict v = {.value = density,
-                         .bound = break_even(c, shard, element_bytes),
+                         .bound = break_even_density(c, shard, element_bytes),
                          .pays = c->nodes > 1 && share < 1};
     snprintf(v.why, sizeof v.why,
              "top-k with density %g sends %.3g times the bytes of a dense all-reduce between %d "

@@ -34,7 +34,7 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
 static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
-    const float *f = lt_topk_data(b->shard.tensor), *e = b->residual;
+    const float *f = lt_topk_host_data(b->shard.tensor), *e = b->residual;
     float *next = b->next;
     bool bad = false;
     if (b->pack.dtype == LT_F32 && t->wide == LT_F32) {
@@ -54,7 +54,7 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 /* Copies the values of `from`, of the wide dtype, to the shard, in its dtype. */
 static void narrow_to_shard(const lt_topk *t, const lt_topk_bucket *b, const void *from)
 {
-    void *shard = lt_topk_data(b->shard.tensor);
+    void *shard = lt_topk_host_data(b->shard.tensor);
     if (b->pack.dtype == t->wide) {
         memcpy(shard, from, (size_t)b->shard.elements * lt_dtype_size(t->wide));
         return;
@@ -88,9 +88,9 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
 /* Adds the messages in the order of nodes, for bitwise identical sums on all ranks. */
 static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
 {
-    const unsigned char *arrived = lt_topk_data(b->arrived);
+    const unsigned char *arrived = lt_topk_host_data(b->arrived);
     const bool is_wide = b->pack.dtype == t->wide;
-    void *sum = is_wide ? lt_topk_data(b->shard.tensor) : t->sum;
+    void *sum = is_wide ? lt_topk_host_data(b->shard.tensor) : t->sum;
     memset(sum, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
         LT_TRY(lt_sparse_add_message(&b->pack, arrived + n * b->pack.bytes, 1, sum, t->wide));
@@ -106,10 +106,11 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
     for (int n = 0; n < lt_topk_nodes(t)->count; n++)
         count[n] = b->pack.bytes;
     LT_TRY(select_largest(t, b));
-    lt_sparse_encode(&b->pack, b->next, b->index, lt_topk_data(b->message));
+    lt_sparse_encode(&b->pack, b->next, b->index, lt_topk_host_data(b->message));
     LT_TRY(lt_comm_allgather_begin(t->comms.peers, b->message, b->arrived, count, &request));
     /* Error feedback also keeps the rounding error of 16-bit values. */
-    lt_status st = lt_sparse_add_message(&b->pack, lt_topk_data(b->message), -1, b->next, t->wide);
+    lt_status st =
+        lt_sparse_add_message(&b->pack, lt_topk_host_data(b->message), -1, b->next, t->wide);
     remove_loss_scale(t, b);
     const lt_status received = lt_request_wait(&request);
     if (st || received)
@@ -129,7 +130,7 @@ lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
 void lt_topk_log_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled)
 {
     const lt_dtype dtype = lt_tensor_dtype(bucket->flat);
-    const void *flat = lt_topk_data(bucket->flat);
+    const void *flat = lt_topk_host_data(bucket->flat);
     for (size_t p = 0; p < bucket->parts; p++) {
         const lt_reducer_part *part = &bucket->part[p];
         if (is_finite(dtype, flat, part->offset, part->elements))

@@ -20,7 +20,7 @@ void lt_topk_free_gathered(lt_topk *t)
 }
 
 /* Allocates `gathered`, filled with zeros. */
-static lt_status make_gathered(lt_topk *t)
+static lt_status allocate_gathered(lt_topk *t)
 {
     const lt_params *params = t->base.params;
     if (t->gathered)
@@ -47,13 +47,13 @@ static lt_tensor *gathered_residual(const lt_topk *t, const lt_param *param)
 }
 
 /* Copies the node's error feedback of a bucket to its parameters' tensors. */
-static void copy_to_params(const lt_topk *t, const lt_reducer_bucket *bucket,
-                           const lt_tensor *whole)
+static void copy_residual_to_gathered(const lt_topk *t, const lt_reducer_bucket *bucket,
+                                      const lt_tensor *whole)
 {
     const size_t size = lt_dtype_size(t->wide);
-    const char *from = lt_topk_data(whole);
+    const char *from = lt_topk_host_data(whole);
     for (size_t p = 0; p < bucket->parts; p++)
-        memcpy(lt_topk_data(gathered_residual(t, bucket->part[p].param)),
+        memcpy(lt_topk_host_data(gathered_residual(t, bucket->part[p].param)),
                from + (size_t)bucket->part[p].offset * size,
                (size_t)bucket->part[p].elements * size);
 }
@@ -71,7 +71,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
     if (!st)
         st = lt_comm_allgather(t->comms.gather, part, whole, b->shard.count);
     if (!st)
-        copy_to_params(t, &t->base.bucket[bucket], whole);
+        copy_residual_to_gathered(t, &t->base.bucket[bucket], whole);
     lt_tensor_free(&part);
     lt_tensor_free(&whole);
     return st;
@@ -80,7 +80,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
 lt_status lt_topk_gather(lt_reducer *self)
 {
     lt_topk *t = (lt_topk *)self;
-    LT_TRY(make_gathered(t));
+    LT_TRY(allocate_gathered(t));
     for (size_t i = 0; i < self->buckets; i++)
         LT_TRY(gather_bucket(t, i));
     return LT_OK;
@@ -98,7 +98,7 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
 {
     lt_topk *t = (lt_topk *)self;
     const lt_nodes *nodes = lt_topk_nodes(t);
-    LT_TRY(make_gathered(t));
+    LT_TRY(allocate_gathered(t));
     for (size_t i = 0; i < self->params->count; i++) {
         const lt_param *p = self->params->item[i];
         for (int n = 0; n < nodes->count && t->gathered[i]; n++) {
@@ -126,7 +126,7 @@ lt_status lt_topk_finish_load(lt_reducer *self)
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         for (size_t p = 0; p < self->bucket[i].parts; p++) {
             const lt_reducer_part *part = &self->bucket[i].part[p];
-            const char *gathered = lt_topk_data(gathered_residual(t, part->param));
+            const char *gathered = lt_topk_host_data(gathered_residual(t, part->param));
             if (lt_hier_shard_intersects(&b->shard, part, &from, &to))
                 memcpy((char *)b->residual + (from - b->shard.first) * size,
                        gathered + (from - part->offset) * size, (size_t)((to - from) * size));

@@ -53,7 +53,7 @@ static inline lt_topk_bucket *lt_topk_bucket_of(const lt_topk *t, size_t bucket)
 }
 
 /* Returns the tensor's host memory, or NULL for a NULL tensor. */
-static inline void *lt_topk_data(const lt_tensor *tensor)
+static inline void *lt_topk_host_data(const lt_tensor *tensor)
 {
     return tensor ? lt_tensor_view(tensor).data : NULL;
 }

@@ -48,7 +48,7 @@ static lt_status configure_two_level(lt_reducer *self)
     return lt_hier_comms_open(&two_level_of(self)->comms, self->nodes, self->comm);
 }
 
-static bool averages_per_level(const lt_tensor *flat)
+static bool is_averaged_per_level(const lt_tensor *flat)
 {
     return lt_tensor_dtype(flat) == LT_F16;
 }
@@ -57,7 +57,7 @@ static lt_status reduce_scatter_in_node(lt_reducer *self, size_t index)
 {
     const bucket *b = bucket_state(self, index);
     const lt_tensor *flat = self->bucket[index].flat;
-    const lt_reduce op = averages_per_level(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
+    const lt_reduce op = is_averaged_per_level(flat) ? LT_REDUCE_MEAN : LT_REDUCE_SUM;
     return lt_comm_reducescatter(two_level_of(self)->comms.scatter, flat, b->shard.tensor,
                                  b->shard.count, op);
 }
@@ -106,14 +106,14 @@ static lt_status begin_allreduce(lt_reducer *self, size_t index)
         return LT_OK;
     return lt_comm_allreduce_begin(
         two_level_of(self)->comms.peers, b->shard.tensor,
-        averages_per_level(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM, &b->request);
+        is_averaged_per_level(b->shard.tensor) ? LT_REDUCE_MEAN : LT_REDUCE_SUM, &b->request);
 }
 
 static lt_status finish_allreduce(lt_reducer *self, size_t index)
 {
     bucket *b = bucket_state(self, index);
     LT_TRY(lt_request_wait(&b->request));
-    return !b->shard.tensor || averages_per_level(b->shard.tensor)
+    return !b->shard.tensor || is_averaged_per_level(b->shard.tensor)
                ? LT_OK
                : divide_by_ranks(self, b->shard.tensor);
 }

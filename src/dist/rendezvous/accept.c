@@ -222,7 +222,7 @@ static lt_status serve_until_all_joined(acceptor *a)
     return LT_OK;
 }
 
-lt_status lt_rendezvous_accept(lt_rendezvous *r)
+lt_status lt_rendezvous_accept_ranks(lt_rendezvous *r)
 {
     const int capacity = r->size + SPARE;
     acceptor a = {.r = r, .capacity = capacity};

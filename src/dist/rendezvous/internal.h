@@ -16,7 +16,7 @@ typedef struct lt_rendezvous {
 } lt_rendezvous;
 
 /* Rank 0 accepts all others; another rank connects to rank 0. Errors: LT_E_COMM. */
-LT_MUST_CHECK lt_status lt_rendezvous_accept(lt_rendezvous *r);
+LT_MUST_CHECK lt_status lt_rendezvous_accept_ranks(lt_rendezvous *r);
 LT_MUST_CHECK lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port);
 
 /* First message of each side. */

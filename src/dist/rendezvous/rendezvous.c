@@ -39,7 +39,7 @@ static void read_until_closed(int fd, double deadline)
 }
 
 /* Removes the token's file; before the port is closed, as the next job on it writes a file of the same name. */
-static void remove_token(lt_rendezvous *r)
+static void remove_token_file(lt_rendezvous *r)
 {
     if (r->token_file && !r->rank)
         unlink(r->token_file);
@@ -51,7 +51,7 @@ void lt_rendezvous_close(lt_rendezvous **out)
     lt_rendezvous *r = *out;
     if (!r)
         return;
-    remove_token(r);
+    remove_token_file(r);
     lt_socket_close(&r->listener);
     const double end = lt_clock_seconds() + 1;
     for (int i = 0; i < r->size; i++) {
@@ -97,8 +97,8 @@ lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *co
     (*out)->token_file =
         config->token_file; /* not set earlier: until rank 0 listens the file is another job's */
     lt_status st = config->rank ? lt_rendezvous_connect(*out, config->address, config->port)
-                                : lt_rendezvous_accept(*out);
-    remove_token(*out);
+                                : lt_rendezvous_accept_ranks(*out);
+    remove_token_file(*out);
     lt_socket_close(&(*out)->listener);
     char text[LT_SOCKET_TEXT];
     if (!st || config->rank) {
@@ -182,7 +182,7 @@ static bool read_last_message(lt_rendezvous *r, int rank, char *text)
     return st || h.kind != LT_SOCKET_LEAVE;
 }
 
-bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes)
+bool lt_rendezvous_poll_abort(lt_rendezvous *r, char *why, size_t bytes)
 {
     char text[LT_SOCKET_TEXT] = "";
     for (int i = 0; i < r->size; i++) {

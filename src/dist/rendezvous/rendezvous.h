@@ -40,6 +40,6 @@ void lt_rendezvous_abort(lt_rendezvous *r, const char *why);
 /* Announces an orderly close to the other ranks. */
 void lt_rendezvous_leave(lt_rendezvous *r);
 /* Returns true, and the reason, if a rank has aborted or closed without leaving; never blocks. Rank 0 forwards aborts. */
-bool lt_rendezvous_poll(lt_rendezvous *r, char *why, size_t bytes);
+bool lt_rendezvous_poll_abort(lt_rendezvous *r, char *why, size_t bytes);
 
 #endif

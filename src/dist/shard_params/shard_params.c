@@ -207,7 +207,7 @@ static lt_status broadcast_param_order(lt_shard_params *sp)
     return st;
 }
 
-static lt_status check_trace(const lt_shard_params *sp)
+static lt_status check_same_trace(const lt_shard_params *sp)
 {
     char text[64];
     const uint32_t sum = lt_crc32c(0, sp->trace, sp->traced * sizeof *sp->trace);
@@ -220,7 +220,7 @@ lt_status lt_shard_params_begin_update(lt_shard_params *sp)
     lt_status st = LT_OK;
     const bool was_held = sp->is_held; /* if so, no order was recorded */
     if (!was_held && sp->traced && sp->phase == LT_SP_TRACING) {
-        st = check_trace(sp);
+        st = check_same_trace(sp);
         sp->phase = LT_SP_FOLLOWING;
     } else if (!was_held && sp->traced && sp->phase == LT_SP_UNORDERED) {
         st = broadcast_param_order(sp);

@@ -88,7 +88,7 @@ lt_status lt_sp_make_units(lt_shard_params *sp, size_t bytes)
 
 /* --- Gathering --- */
 
-static lt_status copy_view(const lt_shard_params *sp, lt_view from, lt_view to)
+static lt_status copy_between_views(const lt_shard_params *sp, lt_view from, lt_view to)
 {
     return sp->device->backend->cast(sp->device->ctx, &from, &to);
 }
@@ -109,8 +109,8 @@ static lt_status pack_own_values(const lt_shard_params *sp, const lt_sp_unit *u)
         const int64_t count = lt_tensor_count(p->param->value);
         if (p->owner != sp->rank)
             continue;
-        LT_TRY(copy_view(sp, lt_flat_slice(p->param->value, 0, count),
-                         lt_flat_slice(u->own, at, count)));
+        LT_TRY(copy_between_views(sp, lt_flat_slice(p->param->value, 0, count),
+                                  lt_flat_slice(u->own, at, count)));
         at += count;
     }
     return LT_OK;
@@ -149,7 +149,8 @@ static lt_status unpack_rank(lt_shard_params *sp, const lt_sp_unit *u, int rank,
         if (!lt_tensor_has_memory(value))
             sp->stats.value_bytes += (int64_t)lt_tensor_bytes(value);
         LT_TRY(lt_tensor_allocate_raw(value));
-        LT_TRY(copy_view(sp, lt_flat_slice(u->whole, at, count), lt_flat_slice(value, 0, count)));
+        LT_TRY(copy_between_views(sp, lt_flat_slice(u->whole, at, count),
+                                  lt_flat_slice(value, 0, count)));
         at += count;
     }
     return LT_OK;

@@ -120,7 +120,7 @@ static bool is_turn_before(const member *a, const member *b)
 }
 
 /* Returns the member whose turn is next; -1 if there is no job, or a joining job may precede it. */
-static int next_turn(const table *tab)
+static int next_turn_member(const table *tab)
 {
     int best = -1;
     for (int i = 0; i < MEMBERS; i++)
@@ -213,7 +213,7 @@ static lt_status map_table(lt_turn_scheduler *t)
 
 /* --- Joining and leaving --- */
 
-static lt_status check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
+static lt_status check_device_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 {
     const table *tab = t->table;
     const uint64_t hash = lt_fnv1a_text(LT_FNV1A_BEGIN, job->map);
@@ -226,12 +226,12 @@ static lt_status check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
         t->path, job->rank, job->ranks, tab->rank, tab->ranks, job->map, tab->map);
 }
 
-static lt_status set_or_check_map(const lt_turn_scheduler *t, const lt_turn_job *job)
+static lt_status set_or_check_device_map(const lt_turn_scheduler *t, const lt_turn_job *job)
 {
     table *tab = t->table;
     remove_dead_members(t);
     if (tab->ranks) /* 0 in a new table */
-        return check_map(t, job);
+        return check_device_map(t, job);
     tab->rank = job->rank;
     tab->ranks = job->ranks;
     tab->map_hash = lt_fnv1a_text(LT_FNV1A_BEGIN, job->map);
@@ -242,7 +242,7 @@ static lt_status set_or_check_map(const lt_turn_scheduler *t, const lt_turn_job 
 static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_t *bound)
 {
     table *tab = t->table;
-    LT_TRY(set_or_check_map(t, job));
+    LT_TRY(set_or_check_device_map(t, job));
     int slot = 0;
     while (slot < MEMBERS && tab->member[slot].state != FREE)
         slot++;
@@ -353,7 +353,7 @@ static lt_status try_turn(lt_turn_scheduler *t, double until, lt_share_turn *tur
     table *tab = t->table;
     LT_TRY(lock_table(t));
     const bool changed = remove_dead_members(t);
-    const int next = next_turn(tab), holder = tab->holder - 1;
+    const int next = next_turn_member(tab), holder = tab->holder - 1;
     *done = holder < 0 && next == t->slot;
     if (*done)
         start_turn(t, turn);

@@ -63,7 +63,7 @@ static lt_status check_averaging(const lt_optim *o, const lt_averaging_config *c
     return lt_optim_require_kernel(o, o->device->backend->vec != NULL, "vec");
 }
 
-static lt_status add_iterates(struct lt_averaging *a, lt_param *param)
+static lt_status make_iterates(struct lt_averaging *a, lt_param *param)
 {
     const size_t i = a->count++;
     a->param[i] = param;
@@ -73,7 +73,7 @@ static lt_status add_iterates(struct lt_averaging *a, lt_param *param)
     return lt_tensor_copy(a->z[i], param->value);
 }
 
-static lt_status add_all(struct lt_averaging *a, const lt_params *params)
+static lt_status make_all_iterates(struct lt_averaging *a, const lt_params *params)
 {
     a->param = lt_alloc(params->count, sizeof(lt_param *));
     a->x = lt_alloc(params->count, sizeof(lt_tensor *));
@@ -85,7 +85,7 @@ static lt_status add_all(struct lt_averaging *a, const lt_params *params)
         return LT_E_NOMEM;
     for (size_t i = 0; i < params->count; i++)
         if (lt_param_is_trained(params->item[i]))
-            LT_TRY(add_iterates(a, params->item[i]));
+            LT_TRY(make_iterates(a, params->item[i]));
     return LT_OK;
 }
 
@@ -96,7 +96,7 @@ lt_status lt_optim_average(lt_optim *o, const lt_params *params, const lt_averag
     if (!o->averaging)
         return LT_E_NOMEM;
     o->averaging->config = *config;
-    lt_status st = add_all(o->averaging, params);
+    lt_status st = make_all_iterates(o->averaging, params);
     for (size_t i = 0; i < o->count && config->decay_of_y && !st; i++) {
         o->averaging->decay[i] = o->slot[i].lr_scale * o->slot[i].weight_decay;
         o->slot[i].weight_decay = 0;
@@ -135,12 +135,12 @@ size_t lt_averaging_bytes(const lt_optim *o)
 
 /* --- A step --- */
 
-bool lt_averaging_is_constant(const lt_optim *o)
+bool lt_averaging_has_fixed_weight(const lt_optim *o)
 {
     return !o->averaging || o->averaging->config.kind == LT_AVERAGING_PRIMAL;
 }
 
-lt_status lt_averaging_prepare(lt_optim *o, double lr)
+lt_status lt_averaging_compute_weight(lt_optim *o, double lr)
 {
     struct lt_averaging *a = o->averaging;
     if (!a)
@@ -165,7 +165,7 @@ void lt_averaging_undo_weight(lt_optim *o)
         o->averaging->lr_sum = o->averaging->lr_sum_before;
 }
 
-lt_status lt_averaging_begin(lt_optim *o)
+lt_status lt_averaging_begin_update(lt_optim *o)
 {
     const struct lt_averaging *a = o->averaging;
     for (size_t i = 0; a && i < a->count; i++)
@@ -207,7 +207,7 @@ static lt_status decay_iterates(const lt_optim *o, double share, lt_tensor *cons
                                            .factor.lr = true,
                                            .a = lt_tensor_view(iterate[i]),
                                            .y = lt_tensor_view(a->param[i]->value)};
-    return lt_optim_vec(o, a->job, count);
+    return lt_optim_run_vec_jobs(o, a->job, count);
 }
 
 /* Moves x towards z, unless the step is skipped. */
@@ -224,7 +224,7 @@ static lt_status move_average_to_iterate(lt_optim *o)
     return be->lerp(ctx, a->weight, a->item, count, o->scalars);
 }
 
-lt_status lt_averaging_end(lt_optim *o)
+lt_status lt_averaging_end_update(lt_optim *o)
 {
     const struct lt_averaging *a = o->averaging;
     if (!a)

@@ -6,15 +6,15 @@
 #include "lather/ext/optim.h"
 
 /* Computes the weight of this step's iterate. Errors: LT_E_ARG (the parameters hold the evaluation weights). */
-LT_MUST_CHECK lt_status lt_averaging_prepare(lt_optim *o, double lr);
+LT_MUST_CHECK lt_status lt_averaging_compute_weight(lt_optim *o, double lr);
 /* Undoes the weight of a skipped step's learning rate. */
 void lt_averaging_undo_weight(lt_optim *o);
 /* Switches the parameters to z before an update (begin) and to y after it (end), which may have been skipped. */
-LT_MUST_CHECK lt_status lt_averaging_begin(lt_optim *o);
-LT_MUST_CHECK lt_status lt_averaging_end(lt_optim *o);
+LT_MUST_CHECK lt_status lt_averaging_begin_update(lt_optim *o);
+LT_MUST_CHECK lt_status lt_averaging_end_update(lt_optim *o);
 
 /* Returns true if iterates have the same weight in each step. */
-bool lt_averaging_is_constant(const lt_optim *o);
+bool lt_averaging_has_fixed_weight(const lt_optim *o);
 size_t lt_averaging_bytes(const lt_optim *o);
 /* Passes the sum of weights to the visitor, for a checkpoint. Errors: LT_E_ARG (the parameters hold y). */
 LT_MUST_CHECK lt_status lt_averaging_visit(lt_optim *o, const lt_state_visitor *visitor);

@@ -37,7 +37,7 @@ static struct {
 } tables;
 
 /* Decade i ends at 10^(i-6) and has parts << i equal intervals; each level is the upper end of one. */
-static void fill_tree(levels *l, int parts)
+static void fill_tree_levels(levels *l, int parts)
 {
     double value[UNSIGNED] = {0};
     int n = 1;
@@ -63,8 +63,8 @@ static void fill_bucket_starts(levels *l)
 
 static void fill_tables(void)
 {
-    fill_tree(&tables.is_signed, 1);
-    fill_tree(&tables.is_unsigned, 2);
+    fill_tree_levels(&tables.is_signed, 1);
+    fill_tree_levels(&tables.is_unsigned, 2);
     fill_bucket_starts(&tables.is_signed);
     fill_bucket_starts(&tables.is_unsigned);
     for (int c = 0; c < QUARTER; c++) {
@@ -193,7 +193,7 @@ static int64_t coded_bytes(const coded *c)
 }
 
 /* Returns the largest magnitude, or NaN if an element is not finite. Magnitudes are ordered as their bits. */
-static float largest_of(const float *x, int count)
+static float largest_magnitude(const float *x, int count)
 {
     const int32_t infinity = 0x7F800000;
     int32_t most = 0;
@@ -237,7 +237,7 @@ static float get_scale(const coded *c, const unsigned char *memory, int64_t bloc
 
 /* Quantizes count magnitudes, relative to their scale, 0 <= a <= 1, in vectorizable loops. draws: NULL rounds to
  * nearest. */
-static void encode_evenly(const float *a, const uint16_t *draws, int count, int *code)
+static void encode_uniform(const float *a, const uint16_t *draws, int count, int *code)
 {
     const float integers = 0x1.8p23F; /* adding it leaves no fraction: rounds to nearest even */
     for (int i = 0; i < count && !draws; i++)
@@ -299,13 +299,13 @@ static void encode_signed(const coded *c, const float *x, int count, block_scale
     else if (c->moments)
         encode_tree(c, a, draws, count, code);
     else
-        encode_evenly(a, draws, count, code);
+        encode_uniform(a, draws, count, code);
     for (int i = 0; i < count; i++)
         code[i] = x[i] < 0 ? -code[i] : code[i];
 }
 
-static void encode_codes(const coded *c, const float *x, int count, block_scale scale,
-                         const uint16_t *draws, unsigned char *out)
+static void quantize_and_pack_codes(const coded *c, const float *x, int count, block_scale scale,
+                                    const uint16_t *draws, unsigned char *out)
 {
     const bool four = c->dtype == LT_STATE_INT4;
     int code[MOMENT_BLOCK + 1] = {0};
@@ -341,10 +341,10 @@ static void encode_block(const coded *c, const float *x, int64_t block, unsigned
         encode_bf16(x, count, draws, code);
         return;
     }
-    block_scale scale = {.most = largest_of(x, count)};
+    block_scale scale = {.most = largest_magnitude(x, count)};
     scale.s = round_block_scale(c, scale.most, draws);
     put_scale(c, memory, block, scale.s);
-    encode_codes(c, x, count, scale, draws, code);
+    quantize_and_pack_codes(c, x, count, scale, draws, code);
 }
 
 static void decode_codes(const coded *c, const unsigned char *code, int count, float s, float *x)
@@ -439,7 +439,7 @@ typedef struct pass {
     bool apart; /* main codes below the diagonal, errors above it */
 } pass;
 
-static bool is_square(lt_quantized_kind kind)
+static bool is_square_matrix_kind(lt_quantized_kind kind)
 {
     return kind == LT_QUANTIZED_SYMMETRIC || kind == LT_QUANTIZED_CHOLESKY;
 }
@@ -457,7 +457,7 @@ static int64_t matrix_side(int64_t elements)
 static pass begin_conversion(lt_quantized_format f, int64_t elements, const unsigned char *memory)
 {
     pass p = {.format = f};
-    p.n = is_square(f.kind) ? matrix_side(elements) : 0;
+    p.n = is_square_matrix_kind(f.kind) ? matrix_side(elements) : 0;
     const lt_quantized_format of_errors = {f.kind, LT_STATE_INT4};
     p.coded = coding_of_format(f, p.n ? p.n * (p.n - 1) / 2 : elements);
     p.error = coding_of_format(of_errors, stores_quantization_error(f) ? p.coded.count : 0);
@@ -474,7 +474,7 @@ int64_t lt_quantized_bytes(lt_quantized_format f, int64_t elements)
 }
 
 /* Encodes a block of the Cholesky factor L, and its quantization error. */
-static void encode_with_errors(const pass *p, int64_t block, const float *x)
+static void encode_block_and_error(const pass *p, int64_t block, const float *x)
 {
     float error[MATRIX_BLOCK];
     const int count = elements_at(&p->coded, block);
@@ -501,7 +501,7 @@ static void encode_blocks(void *context, int64_t from, int64_t to, int64_t chunk
         }
         gather_triangle(p->x, p->n, BELOW, b * p->coded.block, elements_at(&p->coded, b), x);
         if (p->errors)
-            encode_with_errors(p, b, x);
+            encode_block_and_error(p, b, x);
         else
             encode_block(&p->coded, x, b, p->memory);
     }

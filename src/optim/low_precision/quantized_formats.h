@@ -47,7 +47,7 @@ typedef struct lt_quantized_format {
  * resumed run, and for any number of ranks or threads. */
 typedef struct lt_quantized_rounding {
     bool stochastic; /* false: to nearest, other members are not read */
-    uint64_t key;    /* lt_quantized_key() of the state */
+    uint64_t key;    /* lt_quantized_random_key() of the state */
     int64_t step;
 } lt_quantized_rounding;
 

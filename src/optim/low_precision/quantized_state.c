@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-lt_status lt_quantized_check(const lt_device *device, const char *what)
+lt_status lt_quantized_check_device(const lt_device *device, const char *what)
 {
     if (!device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s supports f32 state only", what,
@@ -19,7 +19,7 @@ lt_status lt_quantized_check(const lt_device *device, const char *what)
     return LT_OK;
 }
 
-uint64_t lt_quantized_key(const char *param, const char *state, int block)
+uint64_t lt_quantized_random_key(const char *param, const char *state, int block)
 {
     const uint64_t key = lt_rng_name_key(0, LT_STREAM_ROUND, param);
     return lt_rng_key(lt_rng_name_key(key, LT_STREAM_ROUND, state), LT_STREAM_ROUND,
@@ -29,7 +29,7 @@ uint64_t lt_quantized_key(const char *param, const char *state, int block)
 lt_status lt_quantized_new(lt_quantized **out, lt_device *device, lt_quantized_format format,
                            lt_shape shape, const int64_t *stride, uint64_t key)
 {
-    LT_TRY(lt_quantized_check(device, "quantized state"));
+    LT_TRY(lt_quantized_check_device(device, "quantized state"));
     lt_quantized *q = lt_alloc(1, sizeof *q);
     if (!q)
         return LT_E_NOMEM;

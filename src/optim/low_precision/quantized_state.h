@@ -15,13 +15,13 @@ typedef struct lt_quantized {
     lt_quantized_format format;
     lt_shape shape;              /* shape of the dequantized tensor */
     int64_t stride[LT_MAX_DIMS]; /* its strides, dense */
-    uint64_t key;                /* lt_quantized_key() of its random draws */
+    uint64_t key;                /* lt_quantized_random_key() of its random draws */
     lt_tensor *memory;           /* u8 */
     bool rounded;                /* lt_quantized_from_checkpoint() had to round a root */
 } lt_quantized;
 
 /* Returns the key of the random draws of a block's state, which does not depend on its rank. */
-uint64_t lt_quantized_key(const char *param, const char *state, int block);
+uint64_t lt_quantized_random_key(const char *param, const char *state, int block);
 /* Makes a state of zeros, in host memory. Errors: LT_E_UNSUPPORTED (the device's memory is not the host's, or its
  * state not f32), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_quantized_new(lt_quantized **out, lt_device *device,
@@ -30,7 +30,7 @@ LT_MUST_CHECK lt_status lt_quantized_new(lt_quantized **out, lt_device *device,
 void lt_quantized_free(lt_quantized **q);
 /* Checks that a device supports quantized state. what: for the message, such as "--state-dtype int8 of adam".
  * Errors: LT_E_UNSUPPORTED. */
-LT_MUST_CHECK lt_status lt_quantized_check(const lt_device *device, const char *what);
+LT_MUST_CHECK lt_status lt_quantized_check_device(const lt_device *device, const char *what);
 
 /* Dequantizes to a new tensor; a Cholesky factor C to C C^T. */
 LT_MUST_CHECK lt_status lt_quantized_dequantize(const lt_quantized *q, lt_tensor **out);

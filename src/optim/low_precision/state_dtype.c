@@ -33,7 +33,7 @@ lt_status lt_optim_set_state_dtype(lt_optim *o, lt_state_dtype dtype)
         return lt_fail(LT_E_ARG, "%s: must be set before the first step", what);
     if (!o->ops->by_slots)
         return lt_fail(LT_E_UNSUPPORTED, "%s: this optimizer supports f32 only", what);
-    LT_TRY(lt_quantized_check(o->device, what));
+    LT_TRY(lt_quantized_check_device(o->device, what));
     o->state_dtype = dtype;
     return LT_OK;
 }
@@ -43,21 +43,21 @@ int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot)
     const lt_tensor *value = slot->param->value;
     int64_t bytes = 0;
     for (int k = 0; k < LT_MAX_STATE; k++)
-        if (lt_optim_has_state(o, slot, k))
+        if (lt_optim_slot_has_state(o, slot, k))
             bytes += o->state_dtype == LT_STATE_F32
                          ? (int64_t)lt_tensor_bytes(value)
                          : lt_quantized_bytes(format_of(o, k), lt_tensor_count(value));
     return bytes;
 }
 
-lt_status lt_optim_make_quantized(const lt_optim *o, lt_slot *slot)
+lt_status lt_optim_make_quantized_state(const lt_optim *o, lt_slot *slot)
 {
     const lt_tensor *like = lt_tensor_storage(slot->param->value);
     for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
-        if (!slot->quantized[k] && lt_optim_has_state(o, slot, k))
+        if (!slot->quantized[k] && lt_optim_slot_has_state(o, slot, k))
             LT_TRY(lt_quantized_new(
                 &slot->quantized[k], o->device, format_of(o, k), like->shape, like->stride,
-                lt_quantized_key(slot->param->name, o->ops->slot_state[k], -1)));
+                lt_quantized_random_key(slot->param->name, o->ops->slot_state[k], -1)));
     return LT_OK;
 }
 
@@ -82,7 +82,7 @@ static void requantize_slot(lt_slot *slot, int64_t attempt)
 }
 
 /* Steps the due parameters of slots [begin, end); the others have no gradient during the call. */
-static lt_status step_some(lt_optim *o, const bool *due, size_t begin, size_t end)
+static lt_status step_slot_range(lt_optim *o, const bool *due, size_t begin, size_t end)
 {
     lt_status st = LT_OK;
     for (size_t i = 0; i < o->count; i++)
@@ -120,7 +120,7 @@ lt_status lt_optim_step_slots(lt_optim *o)
     }
     for (size_t begin = 0, end; begin < o->count && !st; begin = end) {
         end = end_of_slot_batch(o, begin);
-        st = step_some(o, due, begin, end);
+        st = step_slot_range(o, due, begin, end);
     }
     for (size_t i = 0; i < o->count && had; i++)
         o->slot[i].param->has_grad = had[i];

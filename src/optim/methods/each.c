@@ -7,7 +7,7 @@
 #include "lather/ext/vec.h"
 
 /* Sets slot->grad to an unscaled and clipped copy of the gradient. */
-static lt_status scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
+static lt_status make_scaled_gradient(lt_optim *o, lt_slot *slot, const lt_scalars *s)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -31,7 +31,7 @@ lt_status lt_optim_for_each_slot(lt_optim *self, lt_slot_fn *fn, const lt_scalar
         lt_slot *slot = &self->slot[i];
         if (!lt_slot_is_due(slot))
             continue;
-        st = scaled_gradient(self, slot, s);
+        st = make_scaled_gradient(self, slot, s);
         if (!st)
             st = fn(self, slot, s);
         lt_tensor_free(&slot->grad);

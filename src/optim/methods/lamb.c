@@ -106,7 +106,7 @@ static const lt_optim_ops ops = {
     .by_entries = true,
     .by_slots = true,
     .positive_state = 1U << 1,
-    .is_capturable = lt_trust_is_prepared,
+    .is_capturable = lt_trust_has_workspace,
     .destroy = lt_trust_destroy,
 };
 

@@ -88,8 +88,8 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 /* Returns false in a step that initializes a parameter's momentum. */
 static bool is_capturable(const lt_optim *self)
 {
-    return lt_trust_is_prepared(self)
-           && !(((const lars *)self)->momentum > 0 && lt_optim_is_first_update(self));
+    return lt_trust_has_workspace(self)
+           && !(((const lars *)self)->momentum > 0 && lt_optim_has_first_update(self));
 }
 
 #define OPS(state)                                                                       \

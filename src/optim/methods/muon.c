@@ -113,7 +113,7 @@ static lt_status run_vec_rule(muon *m, const batch *b, vec_rule *rule)
         *job = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1};
         rule(m, b, m->due[i], job);
     }
-    return lt_optim_vec(&m->base, m->vec, count);
+    return lt_optim_run_vec_jobs(&m->base, m->vec, count);
 }
 
 static void update_momentum(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
@@ -142,17 +142,18 @@ static void add_nesterov_gradient(const muon *m, const batch *b, const matrix *x
     job->y = scratch_in_param_shape(m, x, b->x);
 }
 
-static double update_scale(const muon *m, const matrix *x)
+static double scale_of_update(const muon *m, const matrix *x)
 {
     const double rows = (double)x->rows, cols = (double)x->cols;
     return m->config.scale == LT_MUON_ORIGINAL ? sqrt(fmax(1, x->tall))
                                                : rms_of_adamw * sqrt(fmax(rows, cols));
 }
 
-static void add_weight_decay(const muon *m, const batch *b, const matrix *x, lt_vec_job *job)
+static void scale_and_add_weight_decay(const muon *m, const batch *b, const matrix *x,
+                                       lt_vec_job *job)
 {
     job->alpha = x->slot->weight_decay;
-    job->beta = update_scale(m, x);
+    job->beta = scale_of_update(m, x);
     job->a = lt_tensor_view(x->slot->param->value);
     job->y = scratch_in_param_shape(m, x, b->x);
 }
@@ -168,7 +169,7 @@ static void apply_update(const muon *m, const batch *b, const matrix *x, lt_vec_
 
 /* --- A batch --- */
 
-static lt_status orthogonalise(muon *m, batch *b)
+static lt_status orthogonalize_batch(muon *m, batch *b)
 {
     const lt_orthogonalization *how = &m->config.orthogonalization;
     const size_t count = b->end - b->begin;
@@ -192,8 +193,8 @@ static lt_status update_batch(muon *m, batch b)
     LT_TRY(run_vec_rule(m, &b, copy_momentum));
     if (m->config.nesterov)
         LT_TRY(run_vec_rule(m, &b, add_nesterov_gradient));
-    LT_TRY(orthogonalise(m, &b));
-    LT_TRY(run_vec_rule(m, &b, add_weight_decay));
+    LT_TRY(orthogonalize_batch(m, &b));
+    LT_TRY(run_vec_rule(m, &b, scale_and_add_weight_decay));
     return run_vec_rule(m, &b, apply_update);
 }
 
@@ -347,7 +348,7 @@ static const lt_optim_ops ops = {
     .destroy = destroy,
 };
 
-static matrix describe_matrix(lt_slot *slot)
+static matrix matrix_of_slot(lt_slot *slot)
 {
     const lt_shape shape = lt_tensor_shape(slot->param->value);
     const int64_t rows = shape.dim[0], cols = lt_shape_count(shape) / rows;
@@ -357,7 +358,7 @@ static matrix describe_matrix(lt_slot *slot)
     return (matrix){.slot = slot,
                     .rows = rows,
                     .cols = cols,
-                    .tall = lt_optim_is_in_out(slot->param) ? last / other : other / last,
+                    .tall = lt_optim_weight_is_in_by_out(slot->param) ? last / other : other / last,
                     .dim = wide ? 0 : 1,
                     .small = wide ? rows : cols};
 }
@@ -372,7 +373,7 @@ static lt_status choose_matrices(muon *m)
         m->adamw[i] = m->adamw[i] || shape.ndim < 2 || slot->param->role != LT_PARAM_WEIGHT
                       || !lt_shape_count(shape);
         if (!m->adamw[i])
-            m->matrix[m->count++] = describe_matrix(slot);
+            m->matrix[m->count++] = matrix_of_slot(slot);
     }
     return LT_OK;
 }
@@ -447,17 +448,17 @@ static lt_status set_adamw_params(void *config, const char *text)
 
 static lt_status read_adamw_params(void *config, const lt_json_value *v)
 {
-    return lt_name_regex_read(&((lt_muon_config *)config)->adamw_params, v);
+    return lt_name_regex_set_from_json(&((lt_muon_config *)config)->adamw_params, v);
 }
 
 static lt_status set_coefficients(void *config, const char *text)
 {
-    return lt_orthogonal_set(&((lt_muon_config *)config)->orthogonalization, text);
+    return lt_orthogonal_set_coeffs(&((lt_muon_config *)config)->orthogonalization, text);
 }
 
 static lt_status read_coefficients(void *config, const lt_json_value *v)
 {
-    return lt_orthogonal_read(&((lt_muon_config *)config)->orthogonalization, v);
+    return lt_orthogonal_read_coeffs(&((lt_muon_config *)config)->orthogonalization, v);
 }
 
 LT_OPTIM_CONDITION(iterates, lt_muon_config, c->orthogonalization.method != LT_ORTHOGONAL_SVD)

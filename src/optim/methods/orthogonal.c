@@ -115,7 +115,7 @@ void lt_orthogonal_close(lt_orthogonal *o)
 
 /* --- Batched kernels --- */
 
-static int64_t smaller_dim(const lt_orthogonal_job *job)
+static int64_t smaller_dim_size(const lt_orthogonal_job *job)
 {
     return job->x.shape.dim[job->dim];
 }
@@ -126,8 +126,8 @@ static lt_view square_matrix_view(const lt_orthogonal *o, const lt_tensor *from,
     lt_view v = lt_tensor_view(from);
     v.data = (char *)v.data + (size_t)o->at[i] * lt_dtype_size(v.dtype);
     v.version = 0;
-    v.shape = LT_SHAPE(smaller_dim(&job[i]), smaller_dim(&job[i]));
-    v.stride[0] = smaller_dim(&job[i]);
+    v.shape = LT_SHAPE(smaller_dim_size(&job[i]), smaller_dim_size(&job[i]));
+    v.stride[0] = smaller_dim_size(&job[i]);
     v.stride[1] = 1;
     return v;
 }
@@ -152,7 +152,7 @@ static lt_status divide_by_norms(lt_orthogonal *o, const lt_optim *optim, double
             .a = job[i].x,
             .y = job[i].x,
         };
-    return lt_optim_vec(optim, o->vec, count);
+    return lt_optim_run_vec_jobs(optim, o->vec, count);
 }
 
 /* A = X X^T or X^T X; with of_square: B = b B + c A A. */
@@ -173,15 +173,15 @@ static lt_status compute_gram_matrices(lt_orthogonal *o, const lt_optim *optim,
     return be->gram(ctx, o->gram, count, optim->scalars);
 }
 
-static lt_status copy_squares(lt_orthogonal *o, const lt_optim *optim, const lt_orthogonal_job *job,
-                              size_t count)
+static lt_status copy_gram_matrices(lt_orthogonal *o, const lt_optim *optim,
+                                    const lt_orthogonal_job *job, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         o->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY,
                                  .alpha = 1,
                                  .a = square_matrix_view(o, o->a, job, i),
                                  .y = square_matrix_view(o, o->b, job, i)};
-    return lt_optim_vec(optim, o->vec, count);
+    return lt_optim_run_vec_jobs(optim, o->vec, count);
 }
 
 /* B += a I */
@@ -193,11 +193,11 @@ static lt_status add_identity(lt_orthogonal *o, const lt_optim *optim, double a,
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = a, .beta = 1};
         v->a = lt_tensor_view(o->one);
         v->y = square_matrix_view(o, o->b, job, i);
-        v->y.stride[0] = smaller_dim(&job[i]) + 1;
-        v->y.shape = v->a.shape = LT_SHAPE(smaller_dim(&job[i]));
+        v->y.stride[0] = smaller_dim_size(&job[i]) + 1;
+        v->y.shape = v->a.shape = LT_SHAPE(smaller_dim_size(&job[i]));
         v->a.stride[0] = 0;
     }
-    return lt_optim_vec(optim, o->vec, count);
+    return lt_optim_run_vec_jobs(optim, o->vec, count);
 }
 
 /* Y = B X, or X B; swaps X and Y. */
@@ -226,7 +226,7 @@ static lt_status run_newton_schulz(lt_orthogonal *o, const lt_optim *optim,
     for (int i = 0; i < lt_orthogonal_iterations(how); i++) {
         coefficients_of(how, i, c);
         LT_TRY(compute_gram_matrices(o, optim, NULL, job, count));
-        LT_TRY(copy_squares(o, optim, job, count));
+        LT_TRY(copy_gram_matrices(o, optim, job, count));
         LT_TRY(compute_gram_matrices(o, optim, c, job, count));
         LT_TRY(add_identity(o, optim, c[0], job, count));
         LT_TRY(multiply_and_swap(o, optim, job, count));
@@ -253,7 +253,7 @@ static int64_t offset_of(const lt_orthogonal_job *job, int64_t cols, int64_t i)
 static lt_status orthogonalize_on_host(const lt_orthogonal_job *job, void *host, double *matrix,
                                        int64_t count)
 {
-    const int64_t rows = smaller_dim(job), cols = count / rows;
+    const int64_t rows = smaller_dim_size(job), cols = count / rows;
     const bool wide = job->x.dtype == LT_F64;
     double *f64 = host;
     float *f32 = host;
@@ -273,7 +273,7 @@ static lt_status orthogonalize_on_host(const lt_orthogonal_job *job, void *host,
 }
 
 /* Replaces x, whose memory is dense, by its exact orthogonal factor. */
-static lt_status by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
+static lt_status orthogonalize_by_svd(const lt_optim *optim, const lt_orthogonal_job *job)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
@@ -303,19 +303,19 @@ lt_status lt_orthogonal_run(lt_orthogonal *o, const lt_optim *optim,
     int64_t at = 0;
     LT_ASSERT(count <= o->most);
     for (size_t i = 0; i < count && how->method == LT_ORTHOGONAL_SVD; i++)
-        LT_TRY(by_svd(optim, &job[i]));
+        LT_TRY(orthogonalize_by_svd(optim, &job[i]));
     if (!count || how->method == LT_ORTHOGONAL_SVD)
         return LT_OK;
     for (size_t i = 0; i < count; i++) {
         o->at[i] = at;
-        at += smaller_dim(&job[i]) * smaller_dim(&job[i]);
+        at += smaller_dim_size(&job[i]) * smaller_dim_size(&job[i]);
     }
     return run_newton_schulz(o, optim, how, job, count);
 }
 
 /* --- Parsing of coefficients --- */
 
-lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text)
+lt_status lt_orthogonal_set_coeffs(lt_orthogonalization *how, const char *text)
 {
     double c[3];
     char rest;
@@ -326,7 +326,7 @@ lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text)
     return LT_OK;
 }
 
-lt_status lt_orthogonal_read(lt_orthogonalization *how, const lt_json_value *v)
+lt_status lt_orthogonal_read_coeffs(lt_orthogonalization *how, const lt_json_value *v)
 {
     int count = 0;
     if (v->type == LT_JSON_NULL)

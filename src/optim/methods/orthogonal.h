@@ -44,7 +44,7 @@ static inline bool lt_orthogonal_is_capturable(const lt_orthogonalization *how)
 }
 
 /* Parse "3,-3.2,1.2" of the flag --newton-schulz-coefficients, and its JSON. Errors: LT_E_ARG. */
-lt_status lt_orthogonal_set(lt_orthogonalization *how, const char *text);
-lt_status lt_orthogonal_read(lt_orthogonalization *how, const lt_json_value *value);
+lt_status lt_orthogonal_set_coeffs(lt_orthogonalization *how, const char *text);
+lt_status lt_orthogonal_read_coeffs(lt_orthogonalization *how, const lt_json_value *value);
 
 #endif

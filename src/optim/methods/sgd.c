@@ -34,7 +34,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
 
 static bool is_capturable(const lt_optim *self)
 {
-    return !lt_optim_is_first_update(self);
+    return !lt_optim_has_first_update(self);
 }
 
 static void destroy(lt_optim *self)

@@ -206,7 +206,7 @@ lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update)
     return LT_OK;
 }
 
-bool lt_trust_is_prepared(const lt_optim *self)
+bool lt_trust_has_workspace(const lt_optim *self)
 {
     return ((const lt_trust *)self)->table != NULL;
 }

@@ -41,7 +41,7 @@ lt_status lt_trust_new(lt_optim **out, const lt_optim_ops *ops, const lt_params 
                        double weight_decay, lt_decay_scope scope);
 void lt_trust_destroy(lt_optim *self);
 /* Returns true once the first step has allocated the workspace. */
-bool lt_trust_is_prepared(const lt_optim *self);
+bool lt_trust_has_workspace(const lt_optim *self);
 
 typedef lt_status lt_trust_fn(lt_trust *t, lt_trust_batch batch);
 /* Runs a step: calls update for each batch. */

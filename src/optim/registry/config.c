@@ -82,7 +82,7 @@ _Static_assert(sizeof(lt_dtype) == sizeof(int), "enumerations have the size of i
 
 /* --- Keys of the optimizer --- */
 
-static lt_status unknown_key(const lt_optim_family *f, const char *name)
+static lt_status fail_unknown_key(const lt_optim_family *f, const char *name)
 {
     LT_TRY(lt_options_check_removed(name, strlen(name), NULL));
     const char **known = lt_alloc(COMMON + f->fields, sizeof *known);
@@ -104,9 +104,10 @@ static lt_status read_key(lt_optim_config *c, const lt_json_value *v)
 {
     for (int i = 0; i < COMMON; i++)
         if (!strcmp(common[i].name, v->key))
-            return lt_field_read(&common[i], c, v);
+            return lt_field_set_from_json(&common[i], c, v);
     const lt_optim_field *f = lt_optim_find_field(c->family, v->key);
-    return f && !f->flag_only ? lt_field_read(f, c->settings, v) : unknown_key(c->family, v->key);
+    return f && !f->flag_only ? lt_field_set_from_json(f, c->settings, v)
+                              : fail_unknown_key(c->family, v->key);
 }
 
 static lt_status read_object(lt_optim_config *c, const lt_json_value *object)

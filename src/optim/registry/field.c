@@ -40,7 +40,7 @@ static bool is_in_range_or_unset(const lt_optim_field *f, double value)
 }
 
 /* Fails with "5 is not in [0,1); -1: beta1". */
-static lt_status out_of_range(const char *who, const lt_optim_field *f, const char *value)
+static lt_status fail_out_of_range(const char *who, const lt_optim_field *f, const char *value)
 {
     char unset[WORD] = "";
     if (f->unset_means)
@@ -67,7 +67,7 @@ static lt_status check_field_range(const char *who, const lt_optim_field *f, con
                        count_choices(f->choices) - 1);
     if ((f->type == LT_FIELD_REAL || is_integer(f)) && !is_in_range_or_unset(f, value)) {
         lt_field_text(f, config, text, sizeof text);
-        return out_of_range(who, f, text);
+        return fail_out_of_range(who, f, text);
     }
     return LT_OK;
 }
@@ -150,7 +150,7 @@ static int find_choice(const char *choices, const char *word)
     return -1;
 }
 
-lt_status lt_field_set(const lt_optim_field *f, void *config, const char *text)
+lt_status lt_field_set_from_text(const lt_optim_field *f, void *config, const char *text)
 {
     void *to = (char *)config + f->offset;
     switch (f->type) {
@@ -243,7 +243,7 @@ static lt_status read_integer(const lt_optim_field *f, void *to, const lt_json_v
         return lt_fail(LT_E_ARG, "%s: %s %" PRId64 " is not in [1,inf]", json, f->name, v->integer);
     if (f->type == LT_FIELD_SMALL && (v->integer < INT_MIN || v->integer > INT_MAX)) {
         snprintf(text, sizeof text, "%" PRId64, v->integer);
-        return out_of_range(json, f, text);
+        return fail_out_of_range(json, f, text);
     }
     if (f->type == LT_FIELD_SMALL)
         *(int *)to = (int)v->integer;
@@ -252,7 +252,7 @@ static lt_status read_integer(const lt_optim_field *f, void *to, const lt_json_v
     return LT_OK;
 }
 
-lt_status lt_field_read(const lt_optim_field *f, void *config, const lt_json_value *v)
+lt_status lt_field_set_from_json(const lt_optim_field *f, void *config, const lt_json_value *v)
 {
     void *to = (char *)config + f->offset;
     if (f->read)

@@ -9,9 +9,10 @@ const lt_optim_field *lt_optim_find_field(const lt_optim_family *family, const c
 /* Writes the field as in a command line, "1e-8", or "" for lists. Returns text. */
 const char *lt_field_text(const lt_optim_field *field, const void *config, char *text, size_t size);
 /* Sets the field from text that is in range. Errors: those of a list's set. */
-lt_status lt_field_set(const lt_optim_field *field, void *config, const char *text);
+lt_status lt_field_set_from_text(const lt_optim_field *field, void *config, const char *text);
 /* Sets the field from JSON. Errors: LT_E_ARG, naming the key and the expected value. */
-lt_status lt_field_read(const lt_optim_field *field, void *config, const lt_json_value *value);
+lt_status lt_field_set_from_json(const lt_optim_field *field, void *config,
+                                 const lt_json_value *value);
 /* Returns a number, flag or choice as a number. */
 double lt_field_number(const lt_optim_field *field, const void *config);
 

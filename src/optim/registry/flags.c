@@ -87,7 +87,8 @@ static void write_flag_name(char flag[NAME], const char *field)
 /* --- Rows --- */
 
 /* Writes a field's default of an optimizer; returns true if the optimizer's other defaults let it be read. */
-static bool find_default(const lt_optim_family *f, const lt_optim_field *field, char text[NUMBER])
+static bool write_default_text(const lt_optim_family *f, const lt_optim_field *field,
+                               char text[NUMBER])
 {
     const void *config = f->preset[0].config;
     if (field->flag_only)
@@ -99,7 +100,7 @@ static bool find_default(const lt_optim_family *f, const lt_optim_field *field, 
 }
 
 /* Sets one default for all optimizers, or one per optimizer. Defaults that are not read do not count as different. */
-static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *row)
+static void set_row_defaults(lt_optim_rows *r, const char *field, lt_option *row)
 {
     const lt_optim_family *f;
     char text[NUMBER] = "", first[NUMBER] = "";
@@ -108,7 +109,7 @@ static void describe_defaults(lt_optim_rows *r, const char *field, lt_option *ro
         const lt_optim_field *own = lt_optim_find_field(f, field);
         if (!own)
             continue;
-        bool counts = find_default(f, own, text);
+        bool counts = write_default_text(f, own, text);
         append_text(r, &row->defaults, " ", "%s=%s", f->name, text);
         same = same && (!counted || !counts || !strcmp(first, text));
         if (!*first || (counts && !counted))
@@ -140,7 +141,7 @@ static void widen_range(lt_option *row, const lt_optim_field *f)
 }
 
 /* Sets the optimizers that read a flag, its range and help. */
-static void describe_readers(lt_optim_rows *r, const char *name, lt_option *row)
+static void set_row_readers_and_range(lt_optim_rows *r, const char *name, lt_option *row)
 {
     const lt_optim_family *f;
     bool all = true;
@@ -181,9 +182,9 @@ static lt_option make_option_row(lt_optim_rows *r, const lt_optim_field *field, 
     char flag[NAME];
     write_flag_name(flag, field->name);
     append_text(r, &row.name, "", "%s", flag);
-    describe_readers(r, field->name, &row);
+    set_row_readers_and_range(r, field->name, &row);
     if (field->type != LT_FIELD_LIST)
-        describe_defaults(r, field->name, &row);
+        set_row_defaults(r, field->name, &row);
     return row;
 }
 
@@ -219,7 +220,7 @@ static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, boo
     }
 }
 
-static void add_optim(lt_optim_rows *r, table *t)
+static void add_optim_and_lr_rows(lt_optim_rows *r, table *t)
 {
     const lt_optim_family *f;
     lt_option optim = {.group = common_group,
@@ -284,7 +285,7 @@ static void fill_table(lt_optim_rows *r, table *t, bool common)
     if (r->status)
         return;
     if (common)
-        add_optim(r, t);
+        add_optim_and_lr_rows(r, t);
     else
         add_preset(r, t);
     for (size_t k = 0; (f = lt_optim_family_at(k)); k++)
@@ -328,7 +329,7 @@ static lt_option_row *row_named(const lt_options *o, const char *field)
     return row;
 }
 
-static bool is_set(const lt_option_row *row)
+static bool is_set_by_user(const lt_option_row *row)
 {
     return row->source != LT_OPTION_FROM_TABLE;
 }
@@ -349,19 +350,20 @@ static const lt_optim_preset *find_preset(const lt_optim_family *family, const l
 }
 
 /* Overrides the preset by the user's flag. */
-static lt_status take_flag(const lt_optim_field *f, void *config, const lt_options *o)
+static lt_status apply_user_flag(const lt_optim_field *f, void *config, const lt_options *o)
 {
     char text[NUMBER];
     const lt_option_row *row = row_named(o, f->name);
-    if (!is_set(row) && !f->flag_only)
+    if (!is_set_by_user(row) && !f->flag_only)
         return LT_OK;
     if (f->type == LT_FIELD_LIST) {
         const lt_option_list *list = row->field;
         for (size_t i = 0; i < list->count; i++)
-            LT_TRY(lt_field_set(f, config, list->item[i]));
+            LT_TRY(lt_field_set_from_text(f, config, list->item[i]));
         return LT_OK;
     }
-    return lt_field_set(f, config, lt_options_text(o, row->option->name, text, sizeof text));
+    return lt_field_set_from_text(f, config,
+                                  lt_options_text(o, row->option->name, text, sizeof text));
 }
 
 static void write_choice(const lt_optim_field *f, int number, char text[NUMBER])
@@ -380,7 +382,7 @@ static lt_status reject_unread_flag(const lt_optim_field *f, void *config, const
     if (!f->is_read || f->is_read(config))
         return LT_OK;
     bool list = f->type == LT_FIELD_LIST;
-    if (is_set(row) && (list || lt_field_number(f, config) != f->neutral))
+    if (is_set_by_user(row) && (list || lt_field_number(f, config) != f->neutral))
         return lt_fail(LT_E_ARG, "--%s: needs %s", row->option->name, f->needs);
     if (f->type == LT_FIELD_FLAG)
         snprintf(text, sizeof text, "%s", f->neutral > 0 ? "true" : "false");
@@ -388,11 +390,11 @@ static lt_status reject_unread_flag(const lt_optim_field *f, void *config, const
         write_choice(f, (int)f->neutral, text);
     else
         lt_options_number(text, sizeof text, f->neutral);
-    return list ? LT_OK : lt_field_set(f, config, text);
+    return list ? LT_OK : lt_field_set_from_text(f, config, text);
 }
 
 /* Sets a list flag to the preset's list, in place of that of an earlier call. */
-static lt_status show_preset_list(const lt_optim_field *f, const void *config, lt_option_row *row)
+static lt_status assign_preset_list(const lt_optim_field *f, const void *config, lt_option_row *row)
 {
     char text[4 * NUMBER] = "";
     lt_option_list *list = row->field;
@@ -404,15 +406,15 @@ static lt_status show_preset_list(const lt_optim_field *f, const void *config, l
 }
 
 /* Stores the resolved setting for --print-config and config.yaml. */
-static lt_status show_resolved_value(const lt_optim_field *f, const void *config,
-                                     const lt_options *o)
+static lt_status store_resolved_value(const lt_optim_field *f, const void *config,
+                                      const lt_options *o)
 {
     char text[NUMBER];
     lt_option_row *row = row_named(o, f->name);
-    if (is_set(row) || f->flag_only)
+    if (is_set_by_user(row) || f->flag_only)
         return LT_OK;
     if (f->type == LT_FIELD_LIST)
-        return show_preset_list(f, config, row);
+        return assign_preset_list(f, config, row);
     return lt_options_assign(row, lt_field_text(f, config, text, sizeof text),
                              LT_OPTION_FROM_TABLE);
 }
@@ -421,7 +423,7 @@ static lt_status choose_lr(lt_optim_flags *flags, const lt_options *o, double pr
 {
     char text[NUMBER];
     lt_option_row *row = row_named(o, "lr");
-    if (!is_set(row)) {
+    if (!is_set_by_user(row)) {
         lt_options_number(text, sizeof text, preset);
         LT_TRY(lt_options_assign(row, text, LT_OPTION_FROM_TABLE));
     }
@@ -443,14 +445,14 @@ lt_status lt_optim_flags_resolve(lt_optim_flags *flags, lt_options *o)
     if (!flags->settings)
         return LT_E_NOMEM;
     for (size_t i = 0; i < family->fields; i++)
-        LT_TRY(take_flag(&family->field[i], flags->settings, o));
+        LT_TRY(apply_user_flag(&family->field[i], flags->settings, o));
     for (size_t i = 0; i < family->fields; i++)
-        if (family->field[i].derive && !is_set(row_named(o, family->field[i].name)))
+        if (family->field[i].derive && !is_set_by_user(row_named(o, family->field[i].name)))
             family->field[i].derive(flags->settings);
     for (size_t i = 0; i < family->fields; i++)
         LT_TRY(reject_unread_flag(&family->field[i], flags->settings, o));
     for (size_t i = 0; i < family->fields; i++)
-        LT_TRY(show_resolved_value(&family->field[i], flags->settings, o));
+        LT_TRY(store_resolved_value(&family->field[i], flags->settings, o));
     return LT_OK;
 }
 

@@ -24,7 +24,7 @@ lt_status lt_name_regex_set(lt_name_regex *to, const char *what, const char *tex
     return LT_OK;
 }
 
-lt_status lt_name_regex_read(lt_name_regex *to, const lt_json_value *v)
+lt_status lt_name_regex_set_from_json(lt_name_regex *to, const lt_json_value *v)
 {
     char what[96];
     snprintf(what, sizeof what, "optimizer config: %s", v->key);

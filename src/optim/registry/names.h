@@ -12,7 +12,7 @@
  * messages. Errors: LT_E_ARG (too long, invalid). */
 LT_MUST_CHECK lt_status lt_name_regex_set(lt_name_regex *to, const char *what, const char *text);
 /* Sets the expression from JSON: a string, or null for none. */
-LT_MUST_CHECK lt_status lt_name_regex_read(lt_name_regex *to, const lt_json_value *value);
+LT_MUST_CHECK lt_status lt_name_regex_set_from_json(lt_name_regex *to, const lt_json_value *value);
 
 /* Sets match[i] if the expression selects the parameter of slot i. Errors: LT_E_ARG (not optional, and nothing
  * matches). */

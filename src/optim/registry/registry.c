@@ -60,12 +60,13 @@ const lt_optim_preset *lt_optim_find_preset(const lt_optim_family *f, const char
 
 /* --- Validation of rows --- */
 
-static lt_status bad_field(const lt_optim_family *f, const lt_optim_field *field, const char *why)
+static lt_status fail_bad_field(const lt_optim_family *f, const lt_optim_field *field,
+                                const char *why)
 {
     return lt_fail(LT_E_ARG, "optimizer %s: field %s: %s", f->name, field->name, why);
 }
 
-static size_t bytes_of(const lt_optim_field *field)
+static size_t field_bytes(const lt_optim_field *field)
 {
     static const size_t bytes[] = {
         [LT_FIELD_REAL] = sizeof(double),   [LT_FIELD_COUNT] = sizeof(int64_t),
@@ -88,16 +89,16 @@ static lt_status check_field(const lt_optim_family *f, const lt_optim_field *fie
         return lt_fail(LT_E_ARG, "optimizer %s: field %zu: invalid name '%s'", f->name,
                        (size_t)(field - f->field), field->name ? field->name : "");
     if (lt_optim_find_field(f, field->name) != field)
-        return bad_field(f, field, "listed twice");
-    if (field->offset + bytes_of(field) > f->config_bytes)
-        return bad_field(f, field, "outside of the config struct");
+        return fail_bad_field(f, field, "listed twice");
+    if (field->offset + field_bytes(field) > f->config_bytes)
+        return fail_bad_field(f, field, "outside of the config struct");
     if ((field->type == LT_FIELD_CHOICE) != (field->choices != NULL))
-        return bad_field(f, field,
-                         "choices are required for LT_FIELD_CHOICE and for no other type");
+        return fail_bad_field(f, field,
+                              "choices are required for LT_FIELD_CHOICE and for no other type");
     if (field->type == LT_FIELD_SMALL && !(field->high <= INT_MAX && field->low >= INT_MIN))
-        return bad_field(f, field, "range exceeds that of int");
+        return fail_bad_field(f, field, "range exceeds that of int");
     if (field->type == LT_FIELD_LIST && !(field->set && (field->read || field->flag_only)))
-        return bad_field(f, field, "a list needs set and read");
+        return fail_bad_field(f, field, "a list needs set and read");
     return LT_OK;
 }
 
@@ -160,8 +161,8 @@ lt_status lt_optim_register(const lt_optim_family *f)
 enum { NAMES = 64, NAME = 96 }; /* names considered for a message */
 
 /* Finds the name at an index of the list of names: "shampoo" is its first preset, "shampoo-paper" another. */
-static bool find_name(size_t index, char *name, size_t size, const lt_optim_family **of,
-                      const lt_optim_preset **preset)
+static bool find_name_at_index(size_t index, char *name, size_t size, const lt_optim_family **of,
+                               const lt_optim_preset **preset)
 {
     for (size_t i = 0; i < count_families(); i++)
         for (size_t k = 0; k < family[i]->presets; k++) {
@@ -180,7 +181,7 @@ const char *lt_optim_name_at(size_t index, char *text, size_t size)
 {
     const lt_optim_family *of;
     const lt_optim_preset *preset;
-    return find_name(index, text, size, &of, &preset) ? text : NULL;
+    return find_name_at_index(index, text, size, &of, &preset) ? text : NULL;
 }
 
 lt_status lt_optim_open(lt_optim **out, const char *name, const lt_params *params)
@@ -190,7 +191,7 @@ lt_status lt_optim_open(lt_optim **out, const char *name, const lt_params *param
     const lt_optim_family *of;
     const lt_optim_preset *preset;
     size_t i = 0;
-    for (; find_name(i, last, NAME, &of, &preset); i++) {
+    for (; find_name_at_index(i, last, NAME, &of, &preset); i++) {
         if (!strcmp(last, name))
             return of->make(out, params, preset->config, preset->lr);
         if (i < NAMES)

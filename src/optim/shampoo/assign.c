@@ -81,7 +81,7 @@ static size_t count_parts(const lt_optim *self)
     return ((const lt_shampoo *)self)->total;
 }
 
-static void describe_part(lt_optim *self, size_t index, lt_part *part)
+static void fill_part_record(lt_optim *self, size_t index, lt_part *part)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     lt_block *b = lt_shampoo_block_number(s, index);
@@ -94,7 +94,7 @@ static void describe_part(lt_optim *self, size_t index, lt_part *part)
 
 static lt_view part_view(lt_optim *self, size_t index, const lt_tensor *parameter)
 {
-    return lt_block_view_of(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
+    return lt_block_view_in_tensor(lt_shampoo_block_number((lt_shampoo *)self, index), parameter);
 }
 
 static void part_region(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent)
@@ -103,7 +103,7 @@ static void part_region(lt_optim *self, size_t index, lt_shape *offset, lt_shape
 }
 
 /* Permutes blocks in place, by swaps, so that each is at index spec[number]: this rank's first. */
-static void permute_blocks(lt_shampoo *s)
+static void move_own_blocks_first(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
         for (size_t to; (to = s->spec[s->block[i].number]) != i;) {
@@ -131,7 +131,7 @@ static void set_owners(lt_optim *self, const lt_part *part, int rank)
     mine = 0;
     for (size_t i = 0; i < s->total; i++)
         s->spec[i] = part[i].owner == rank ? mine++ : s->count + others++;
-    permute_blocks(s);
+    move_own_blocks_first(s);
     s->ready = false;
 }
 
@@ -148,7 +148,7 @@ static void list_counters(lt_optim *self, size_t index, int64_t *counter[LT_PART
 
 const lt_part_ops lt_shampoo_parts = {
     .count = count_parts,
-    .describe = describe_part,
+    .describe = fill_part_record,
     .of = part_view,
     .region = part_region,
     .set_owners = set_owners,

@@ -54,7 +54,7 @@ static lt_status compute_roots(lt_async *a)
     const lt_root_context context = {.config = a->config, .device = device, .step = a->step};
     lt_status st = LT_OK;
     for (size_t begin = 0, end; begin < a->count && !st && !atomic_load(&a->stop); begin = end) {
-        end = lt_shampoo_tasks_end(device, a->task, begin, a->count);
+        end = lt_shampoo_end_of_root_batch(device, a->task, begin, a->count);
         st = lt_root_run(&context, a->job + begin, end - begin);
     }
     if (!st)
@@ -81,7 +81,7 @@ static void *run_root_thread(void *context)
 /* --- Handing over --- */
 
 /* Returns the first step that swaps in pending roots, or 0. */
-static int64_t next_swap(const lt_shampoo *s)
+static int64_t next_swap_step(const lt_shampoo *s)
 {
     int64_t next = 0;
     for (size_t i = 0; i < s->total; i++)
@@ -91,12 +91,12 @@ static int64_t next_swap(const lt_shampoo *s)
 }
 
 /* False while a refresh is pending: a resumed run may have one with a larger precondition_frequency. */
-bool lt_shampoo_starts_async(const lt_shampoo *s)
+bool lt_shampoo_is_async_start_due(const lt_shampoo *s)
 {
     int64_t t = s->base.attempt;
     bool due =
         t > s->config.start_preconditioning_step && t % s->config.precondition_frequency == 0;
-    return s->config.refresh_timing == LT_REFRESH_ASYNC && due && !next_swap(s);
+    return s->config.refresh_timing == LT_REFRESH_ASYNC && due && !next_swap_step(s);
 }
 
 static void free_async(lt_shampoo *s)
@@ -138,11 +138,11 @@ static void mark_pending_blocks(lt_shampoo *s)
 static lt_status fill_jobs(lt_shampoo *s)
 {
     lt_async *a = s->async;
-    a->count = lt_shampoo_list_tasks(s, (lt_block_batch){0, s->count}, a->task);
+    a->count = lt_shampoo_list_root_tasks(s, (lt_block_batch){0, s->count}, a->task);
     if (!a->count) /* all blocks belong to other ranks or have no matrix */
         return LT_OK;
     LT_TRY(lt_shampoo_make_state(s)); /* the pending tensors */
-    LT_TRY(lt_shampoo_root_jobs(s, a->task, a->count, a->job, &a->copies));
+    LT_TRY(lt_shampoo_make_root_jobs(s, a->task, a->count, a->job, &a->copies));
     for (size_t i = 0; i < a->count; i++) {
         lt_factor *f = &a->task[i].block->factor[a->task[i].dim];
         a->job[i].out = lt_tensor_view(f->pending);
@@ -153,11 +153,11 @@ static lt_status fill_jobs(lt_shampoo *s)
     return lt_device_sync(s->base.device);
 }
 
-static void drop_async(lt_shampoo *s)
+static void discard_async_refresh(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
         s->block[i].swap = 0;
-    lt_shampoo_drop_pending(s);
+    lt_shampoo_free_unused_pending(s);
     free_async(s);
 }
 
@@ -174,7 +174,7 @@ lt_status lt_shampoo_start_async(lt_shampoo *s)
         st = lt_fail(LT_E_NOMEM, "shampoo: cannot create a thread for the roots of step %" PRId64,
                      s->base.attempt);
     if (st)
-        drop_async(s);
+        discard_async_refresh(s);
     lt_shampoo_add_time(begin, &s->stats.root_seconds, "shampoo hand over");
     return st;
 }
@@ -190,7 +190,7 @@ lt_status lt_shampoo_wait_async(lt_shampoo *s)
     lt_status st = a->status;
     if (st) {
         lt_fail(st, "%s", a->message);
-        drop_async(s);
+        discard_async_refresh(s);
         return st;
     }
     for (size_t i = 0; i < a->count; i++) {
@@ -209,7 +209,7 @@ void lt_shampoo_cancel_async(lt_shampoo *s)
         return;
     atomic_store(&s->async->stop, true);
     pthread_join(s->async->thread, NULL);
-    drop_async(s);
+    discard_async_refresh(s);
 }
 
 static lt_status wait_for_thread(lt_shampoo *s)
@@ -226,7 +226,7 @@ static lt_status wait_for_thread(lt_shampoo *s)
 
 /* Swaps in the new roots. Captured graphs hold the address of the old ones, so with graphs the new ones are copied
  * there. */
-static lt_status swap_tensors(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
+static lt_status replace_used_root(const lt_shampoo *s, lt_tensor **used, lt_tensor **pending)
 {
     lt_tensor *t = *used;
     if (s->base.device->backend->graphs && t)
@@ -247,8 +247,8 @@ static lt_status swap_all_pending(lt_shampoo *s, lt_root_task *tasks, size_t *nu
             if (!f->pending)
                 continue;
             if (!f->pending_status) {
-                LT_TRY(swap_tensors(s, &f->root, &f->pending));
-                LT_TRY(swap_tensors(s, &f->power, &f->pending_power));
+                LT_TRY(replace_used_root(s, &f->root, &f->pending));
+                LT_TRY(replace_used_root(s, &f->power, &f->pending_power));
             }
             tasks[count++] = (lt_root_task){.block = b,
                                             .dim = d,
@@ -257,20 +257,20 @@ static lt_status swap_all_pending(lt_shampoo *s, lt_root_task *tasks, size_t *nu
         }
         b->swap = 0;
     }
-    lt_shampoo_drop_pending(s);
+    lt_shampoo_free_unused_pending(s);
     *number = count;
     return LT_OK;
 }
 
 bool lt_shampoo_has_due_swap(const lt_shampoo *s)
 {
-    const int64_t when = next_swap(s);
+    const int64_t when = next_swap_step(s);
     return when && when <= s->base.attempt;
 }
 
-lt_status lt_shampoo_swap_in(lt_shampoo *s)
+lt_status lt_shampoo_swap_in_roots(lt_shampoo *s)
 {
-    const int64_t when = next_swap(s);
+    const int64_t when = next_swap_step(s);
     if (!lt_shampoo_has_due_swap(s))
         return LT_OK;
     LT_TRY(wait_for_thread(s));
@@ -284,7 +284,7 @@ lt_status lt_shampoo_swap_in(lt_shampoo *s)
     size_t count = 0;
     lt_status st = swap_all_pending(s, tasks, &count);
     if (!st)
-        st = lt_shampoo_apply_policy(s, tasks, count, when - s->config.precondition_frequency);
+        st = lt_shampoo_handle_failures(s, tasks, count, when - s->config.precondition_frequency);
     lt_free(tasks);
     return st;
 }

@@ -12,7 +12,7 @@ lt_status lt_shampoo_run_rule(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *
         if (s->block[i].active && rule(s, &s->block[i], &job))
             s->vec[count++] = job;
     }
-    return lt_optim_vec(&s->base, s->vec, count);
+    return lt_optim_run_vec_jobs(&s->base, s->vec, count);
 }
 
 /* The jobs of a block are consecutive in s->vec, which has LT_MAX_DIMS per block. */
@@ -41,8 +41,8 @@ lt_status lt_shampoo_run_rules(lt_shampoo *s, lt_block_batch batch, lt_vec_rule 
     return lists ? be->vec_lists(ctx, s->list, lists, s->base.scalars) : LT_OK;
 }
 
-lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
-                                     bool (*test)(const lt_block *))
+lt_status lt_shampoo_measure_norms(lt_shampoo *s, lt_block_batch batch,
+                                   bool (*test)(const lt_block *))
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -52,7 +52,7 @@ lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
     for (size_t i = 0; i < count; i++) {
         const lt_block *b = &s->block[batch.begin + i];
         const bool here = b->active && (!test || test(b));
-        s->view[i] = here ? *lt_block_output(b) : lt_tensor_view(s->one);
+        s->view[i] = here ? *lt_block_output_buffer(b) : lt_tensor_view(s->one);
     }
     out.data = (double *)out.data + batch.begin;
     out.shape = LT_SHAPE((int64_t)count);
@@ -63,7 +63,7 @@ lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
     return be->frobenius(ctx, s->view, 1, &of_one);
 }
 
-lt_status lt_shampoo_multiply_dim(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
+lt_status lt_shampoo_multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&s->base, &ctx);
@@ -74,7 +74,7 @@ lt_status lt_shampoo_multiply_dim(lt_shampoo *s, lt_block_batch batch, int dim, 
             continue;
         s->product[count++] = (lt_mode_product_job){
             .g = b->p,
-            .y = *lt_block_output(b),
+            .y = *lt_block_output_buffer(b),
             .m = lt_tensor_view(b->factor[dim].root),
             .dim = dim,
             .transpose = transpose,
@@ -92,12 +92,12 @@ lt_status lt_shampoo_rotate_to_basis(lt_shampoo *s, lt_block_batch batch, bool b
     if (lt_shampoo_is_before_start(s))
         return LT_OK;
     for (int d = 0; d < LT_MAX_DIMS; d++)
-        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, !back));
+        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, !back));
     return LT_OK;
 }
 
 /* In the eigenbasis of dimension d: p *= eigenvalues^(-e). */
-static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
+static lt_status scale_by_eigenvalue_powers(lt_shampoo *s, lt_block_batch batch, int d)
 {
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
@@ -111,7 +111,7 @@ static lt_status scale_eigenbasis(lt_shampoo *s, lt_block_batch batch, int d)
         for (int k = 0; k < LT_MAX_DIMS; k++)
             job->b.stride[k] = k == d;
     }
-    return lt_optim_vec(&s->base, s->vec, count);
+    return lt_optim_run_vec_jobs(&s->base, s->vec, count);
 }
 
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
@@ -122,11 +122,11 @@ lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip)
     for (int d = 0; d < LT_MAX_DIMS; d++) {
         if (d == skip)
             continue;
-        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, eigen));
+        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, eigen));
         if (!eigen)
             continue;
-        LT_TRY(scale_eigenbasis(s, batch, d));
-        LT_TRY(lt_shampoo_multiply_dim(s, batch, d, false));
+        LT_TRY(scale_by_eigenvalue_powers(s, batch, d));
+        LT_TRY(lt_shampoo_multiply_by_root(s, batch, d, false));
     }
     return LT_OK;
 }

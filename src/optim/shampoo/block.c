@@ -130,7 +130,7 @@ static int64_t region_extent(const lt_merged *m, const lt_region *region, int d,
     return region->shape.dim[g];
 }
 
-void lt_region_in_parameter(const lt_merged *m, const lt_region *region, lt_shape *offset,
+void lt_region_map_to_param(const lt_merged *m, const lt_region *region, lt_shape *offset,
                             lt_shape *out)
 {
     *offset = *out = (lt_shape){.ndim = m->from.ndim};

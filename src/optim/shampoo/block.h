@@ -27,7 +27,7 @@ int64_t lt_region_count(lt_shape merged, int64_t limit);
 lt_region lt_region_at(lt_shape merged, int64_t limit, int64_t index);
 
 /* Computes the region's offset and extent in the unmerged parameter. */
-void lt_region_in_parameter(const lt_merged *merged, const lt_region *region, lt_shape *offset,
+void lt_region_map_to_param(const lt_merged *merged, const lt_region *region, lt_shape *offset,
                             lt_shape *extent);
 
 /* Two views of a region, both with the dimensions of the unmerged parameter: the region in the parameter's own

@@ -44,7 +44,7 @@ static bool correct_bias(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
         return false;
     job->factor = lt_shampoo_bias_correction(s, b);
     job->a = lt_tensor_view(b->factor[0].diagonal);
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -60,7 +60,7 @@ static bool add_epsilon(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE && b->region.shape.ndim > 1)
         job->alpha /= sqrt((double)lt_shape_count(b->region.shape));
     job->beta = 1;
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     job->a = lt_tensor_view(s->one);
     job->a.shape = job->y.shape;
     for (int d = 0; d < LT_MAX_DIMS; d++)
@@ -79,7 +79,7 @@ static bool divide_by_moment_power(const lt_shampoo *s, lt_block *b, lt_vec_job 
     job->gamma = s->config.epsilon_rule == LT_EPSILON_RELATIVE ? tiny : 0;
     job->delta = b->factor[0].exponent;
     job->a = b->p;
-    job->b = job->y = *lt_block_output(b);
+    job->b = job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -89,7 +89,7 @@ lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch)
         return LT_OK;
     LT_TRY(lt_shampoo_run_rule(s, batch, correct_bias));
     if (s->config.epsilon_rule == LT_EPSILON_RELATIVE)
-        LT_TRY(lt_shampoo_measure_outputs(s, batch, keeps_diagonal)); /* norms of v / c2 */
+        LT_TRY(lt_shampoo_measure_norms(s, batch, keeps_diagonal)); /* norms of v / c2 */
     LT_TRY(lt_shampoo_run_rule(s, batch, add_epsilon));
     LT_TRY(lt_shampoo_run_rule(s, batch, divide_by_moment_power));
     for (size_t i = batch.begin; i < batch.end; i++)

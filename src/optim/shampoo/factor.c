@@ -7,8 +7,8 @@
 #include "optim/shampoo/state_store.h"
 
 /* Makes the job that updates a factor; false: none. In a skipped step g is an older gradient, or 0. */
-static bool add_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
-                    lt_gram_job *job)
+static bool add_gram_job(lt_shampoo *s, const lt_block *b, const lt_view *source, int dim,
+                         lt_gram_job *job)
 {
     if (!b->active || !b->factor[dim].gram)
         return false;
@@ -30,7 +30,7 @@ static lt_status update_all_factors(lt_shampoo *s, lt_block_batch batch)
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++)
         for (int d = 0; d < LT_MAX_DIMS; d++)
-            count += add_job(s, &s->block[i], &s->block[i].g, d, &s->gram[count]);
+            count += add_gram_job(s, &s->block[i], &s->block[i].g, d, &s->gram[count]);
     return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
 }
 
@@ -43,7 +43,7 @@ static lt_status update_kl_factor(lt_shampoo *s, lt_block_batch batch, int dim)
         s->block[i].p = s->block[i].g;
     LT_TRY(lt_shampoo_precondition(s, batch, dim));
     for (size_t i = batch.begin; i < batch.end; i++)
-        count += add_job(s, &s->block[i], &s->block[i].p, dim, &s->gram[count]);
+        count += add_gram_job(s, &s->block[i], &s->block[i].p, dim, &s->gram[count]);
     return count ? be->gram(ctx, s->gram, count, s->base.scalars) : LT_OK;
 }
 

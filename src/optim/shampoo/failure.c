@@ -60,7 +60,7 @@ static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, doub
 static lt_status copy_diagonal(const lt_shampoo *s, lt_view x, lt_view y, lt_vec_factor factor)
 {
     const lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .factor = factor, .a = x, .y = y};
-    return lt_optim_vec(&s->base, &job, 1);
+    return lt_optim_run_vec_jobs(&s->base, &job, 1);
 }
 
 /* Reads diag F / c2 to the host. fresh: F includes this step's gradient. */
@@ -71,12 +71,12 @@ static lt_status read_diagonal(const lt_shampoo *s, const lt_block *b, int d, bo
     lt_vec_factor factor = lt_shampoo_factor_bias(s, b);
     factor.lag += fresh ? 0 : 1;
     const lt_view to = lt_tensor_view(vector);
-    LT_TRY(copy_diagonal(s, lt_root_diagonal(&gram), to, factor));
+    LT_TRY(copy_diagonal(s, lt_root_diagonal_view(&gram), to, factor));
     return lt_root_read_vector(s->base.device, &to, host);
 }
 
-static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *vector,
-                            double *host, int64_t n)
+static lt_status write_diagonal_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *vector,
+                                     double *host, int64_t n)
 {
     const bool basis = !f->power && lt_shampoo_is_corrected(&s->config);
     const lt_view root = lt_tensor_view(f->root), diagonal = lt_tensor_view(vector);
@@ -89,10 +89,10 @@ static lt_status write_root(const lt_shampoo *s, const lt_factor *f, lt_tensor *
         host[i] = 1; /* the standard basis */
     LT_TRY(lt_root_write_vector(s->base.device, host, &diagonal));
     lt_tensor_bump_version(f->root);
-    return copy_diagonal(s, diagonal, lt_root_diagonal(&root), (lt_vec_factor){0});
+    return copy_diagonal(s, diagonal, lt_root_diagonal_view(&root), (lt_vec_factor){0});
 }
 
-static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)
+static lt_status replace_root_by_diagonal(const lt_shampoo *s, const lt_block *b, int d, bool fresh)
 {
     const lt_factor *f = &b->factor[d];
     const int64_t n = b->region.shape.dim[d];
@@ -111,7 +111,7 @@ static lt_status use_diagonal(const lt_shampoo *s, const lt_block *b, int d, boo
                      "at step %" PRId64,
                      b->slot->param->name, b->index, d, -f->exponent, s->base.attempt);
     if (!st)
-        st = write_root(s, f, vector, host, n);
+        st = write_diagonal_root(s, f, vector, host, n);
     lt_tensor_free(&vector);
     lt_free(entries);
     lt_free(host);
@@ -151,8 +151,8 @@ static void count_block_failures(const lt_root_task *tasks, size_t count, int64_
 
 enum { MESSAGE = 512 };
 
-static void describe_failure(const lt_shampoo *s, const lt_root_task *t, int64_t step,
-                             char text[MESSAGE])
+static void format_failure(const lt_shampoo *s, const lt_root_task *t, int64_t step,
+                           char text[MESSAGE])
 {
     snprintf(text, MESSAGE,
              "shampoo: %s block %d, dimension %d (%" PRId64 " x %" PRId64
@@ -166,7 +166,7 @@ static void warn_about_failure(const lt_shampoo *s, const lt_root_task *t, int64
                                const char *outcome)
 {
     char text[MESSAGE];
-    describe_failure(s, t, step, text);
+    format_failure(s, t, step, text);
     lt_log(LT_LOG_WARN, "optim", "%s; %s (%" PRId64 " in a row, %d tolerated)", text, outcome,
            t->block->failures, s->config.tolerated_failures);
 }
@@ -174,13 +174,13 @@ static void warn_about_failure(const lt_shampoo *s, const lt_root_task *t, int64
 static lt_status fail_untolerated(const lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
     char text[MESSAGE];
-    describe_failure(s, t, step, text);
+    format_failure(s, t, step, text);
     return lt_fail(LT_E_ARG,
                    "%s; the block's roots failed %" PRId64 " times in a row, %d tolerated", text,
                    t->block->failures, s->config.tolerated_failures);
 }
 
-static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
+static lt_status apply_policy_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t step)
 {
     const bool beyond = t->block->failures > s->config.tolerated_failures;
     if (beyond && s->config.on_failure == LT_ON_FAILURE_ABORT)
@@ -189,7 +189,7 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
         lt_root_task one = {.block = t->block, .dim = t->dim, .n = t->n};
         warn_about_failure(s, t, step, "its diagonal is used instead");
         LT_TRY(lt_shampoo_dequantize_tasks(&one, 1));
-        LT_TRY(use_diagonal(s, t->block, t->dim, step == s->base.attempt));
+        LT_TRY(replace_root_by_diagonal(s, t->block, t->dim, step == s->base.attempt));
         lt_shampoo_requantize_tasks(&one, 1);
         return LT_OK;
     }
@@ -197,13 +197,13 @@ static lt_status apply_to_matrix(lt_shampoo *s, const lt_root_task *t, int64_t s
     return LT_OK;
 }
 
-lt_status lt_shampoo_apply_policy(lt_shampoo *s, const lt_root_task *tasks, size_t count,
-                                  int64_t step)
+lt_status lt_shampoo_handle_failures(lt_shampoo *s, const lt_root_task *tasks, size_t count,
+                                     int64_t step)
 {
     count_matrix_failures(s, tasks, count);
     count_block_failures(tasks, count, step);
     for (size_t i = 0; i < count; i++)
         if (tasks[i].status)
-            LT_TRY(apply_to_matrix(s, &tasks[i], step));
+            LT_TRY(apply_policy_to_matrix(s, &tasks[i], step));
     return LT_OK;
 }

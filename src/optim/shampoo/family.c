@@ -41,7 +41,7 @@ CONDITION(merges_backward, c->merge_order == LT_MERGE_BACKWARD)
 #undef CONDITION
 
 /* Replaces a preset's solver by eigh if it cannot serve the chosen preconditioner. */
-static void choose_solver(void *config)
+static void replace_unsuited_solver(void *config)
 {
     lt_shampoo_config *c = config;
     bool root =
@@ -81,7 +81,7 @@ static const lt_optim_field fields[] = {
 {"grafting_beta2", REAL(grafting_beta2, 1), UNSET(-1, "that of the method"), READ_IF(grafts_with_moment, "--grafting with a moment", -1), .help = "decay rate of the grafted second moment; -1: 1 for adagrad, 0.99 for rmsprop, 0.999 for adam"},
 {"grafting_epsilon", REAL(grafting_epsilon, HUGE_VAL), READ_IF(grafts_with_moment, "--grafting with a moment", 1e-10), .help = "added to the square root of the grafted second moment"},
 {"inverse_exponent", .type = LT_FIELD_LIST, .set = lt_shampoo_set_exponents, .read = lt_shampoo_read_exponents, .write = lt_shampoo_write_exponents, .meta = "[ORDER:]E,...", NEEDS_FACTORS(0), .help = "exponent e of A^(-e) for all factors or, with ORDER:, per dimension of blocks with ORDER dimensions (0: not preconditioned); default: 1/(2*order), with --preset transformer 2:0.5,0.5"},
-{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored, .read = lt_shampoo_read_ignored, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "with eigenvalue_corrected: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
+{"ignored_basis_change_dims", .type = LT_FIELD_LIST, .set = lt_shampoo_set_ignored_dims, .read = lt_shampoo_read_ignored_dims, .meta = "ORDER:DIM,...", READ_IF(is_corrected, "--preconditioner eigenvalue_corrected", 0), .rare = true, .help = "with eigenvalue_corrected: dimensions, of blocks with ORDER dimensions, that are not rotated into an eigenbasis"},
 {"diagonal_vectors", FLAG(diagonal_vectors), NEEDS_FACTORS(1), .help = "keep only the diagonal of the factor in blocks with one dimension"},
 {"use_bias_correction", FLAG(use_bias_correction), .help = "correct moments for their start at zero"},
 {"per_param_steps", FLAG(per_param_steps), .rare = true, .help = "count steps for bias correction per parameter, those with a gradient, as AdamW; default: all steps, as Meta's Shampoo"},
@@ -106,7 +106,7 @@ static const lt_optim_field fields[] = {
 {"merge_order", CHOICE(merge_order, "backward|forward"), .help = "order in which small dimensions merge; forward: as in the 2023 release"},
 {"tolerated_failures", SMALL(tolerated_failures, 0, INT_MAX), NEEDS_FACTORS(3), .rare = true, .help = "consecutive failed refreshes of a block before --shampoo-on-failure applies"},
 {"shampoo_on_failure", CHOICE(on_failure, "abort|keep|diagonal"), NEEDS_FACTORS(LT_ON_FAILURE_KEEP), .rare = true, .help = "after more failures than tolerated: abort the run, keep the block's old roots, or use its factors' diagonals"},
-{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|rational"), .derive = choose_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "algorithm for inverse roots or eigenbases"},
+{"root_solver", CHOICE(root_solver, "eigh|newton|higher_order|newton_db|qr|rational"), .derive = replace_unsuited_solver, NEEDS_FACTORS(LT_ROOT_EIGH), .help = "algorithm for inverse roots or eigenbases"},
 {"solver_tolerance", REAL(solver_tolerance, 1), .below = true, READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "largest accepted residual of a root; 0: the solver's default"},
 {"solver_iterations", SMALL(solver_iterations, 0, 10000), UNSET(0, "the solver's own"), READ_IF(iterates, "a --root-solver that iterates", 0), .rare = true, .help = "most iterations of the solver; 0: the solver's default"},
 {"solver_order", SMALL(solver_order, 2, 6), UNSET(0, "3"), READ_IF(is_higher_order, "--root-solver higher_order", 0), .rare = true, .help = "with higher_order: terms of its series, 2 to 6; 0: 3"},
@@ -228,15 +228,15 @@ const lt_optim_family lt_optim_family_soap = {
 
 /* --- Constructor --- */
 
-lt_status lt_shampoo_check(lt_shampoo_config *c)
+lt_status lt_shampoo_check_config(lt_shampoo_config *c)
 {
     LT_TRY(lt_optim_check(&lt_optim_family_shampoo, c));
-    return lt_shampoo_resolve(c);
+    return lt_shampoo_resolve_config(c);
 }
 
 lt_status lt_optim_shampoo(lt_optim **out, const lt_params *params, const lt_shampoo_config *config)
 {
     lt_shampoo_config c = config ? *config : LT_SHAMPOO_DEFAULTS;
-    LT_TRY(lt_shampoo_check(&c));
+    LT_TRY(lt_shampoo_check_config(&c));
     return lt_shampoo_new(out, params, &c);
 }

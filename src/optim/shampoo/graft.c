@@ -35,11 +35,11 @@ static bool compute_grafted_update(const lt_shampoo *s, lt_block *b, lt_vec_job 
     }
     job->a = b->u;
     job->b = lt_tensor_view(b->graft);
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     return true;
 }
 
-lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch)
 {
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
@@ -115,7 +115,7 @@ lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s)
     return grafts && !lt_shampoo_is_before_start(s) ? rescale_to_graft_norm : NULL;
 }
 
-lt_status lt_shampoo_measure_graft(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_measure_graft_norms(lt_shampoo *s, lt_block_batch batch)
 {
     return s->config.grafting == LT_GRAFTING_NONE ? LT_OK : measure_norms(s, batch);
 }

@@ -8,7 +8,7 @@
 
 #include "tensor/tensor.h"
 
-lt_view lt_block_view_of(const lt_block *block, const lt_tensor *parameter)
+lt_view lt_block_view_in_tensor(const lt_block *block, const lt_tensor *parameter)
 {
     const lt_view whole = lt_tensor_view(parameter);
     const lt_view part = lt_partition_part_view(block->partition, block->part, &whole);
@@ -17,18 +17,20 @@ lt_view lt_block_view_of(const lt_block *block, const lt_tensor *parameter)
 
 lt_view lt_block_value(const lt_block *block)
 {
-    return block->value.data ? block->value : lt_block_view_of(block, block->slot->param->value);
+    return block->value.data ? block->value
+                             : lt_block_view_in_tensor(block, block->slot->param->value);
 }
 
 lt_view lt_block_grad(const lt_block *block)
 {
-    return block->grad.data ? block->grad : lt_block_view_of(block, block->slot->param->grad);
+    return block->grad.data ? block->grad
+                            : lt_block_view_in_tensor(block, block->slot->param->grad);
 }
 
 void lt_block_region(const lt_block *block, lt_shape *offset, lt_shape *extent)
 {
     const lt_partition *partition = block->partition;
-    lt_region_in_parameter(&partition->merged, &block->region, offset, extent);
+    lt_region_map_to_param(&partition->merged, &block->region, offset, extent);
     if (partition->parts > 1)
         offset->dim[partition->dim] += block->part * partition->merged.from.dim[partition->dim];
 }
@@ -38,7 +40,7 @@ lt_view lt_block_unmerged_view(const lt_block *block, const lt_view *merged)
     return lt_region_unmerged_view(&block->partition->merged, &block->region, merged);
 }
 
-const lt_view *lt_block_output(const lt_block *block)
+const lt_view *lt_block_output_buffer(const lt_block *block)
 {
     return &block->buffer[block->output];
 }
@@ -71,7 +73,7 @@ static bool find_strides(const lt_block *b, int64_t *stride)
     return true;
 }
 
-void lt_block_strides(const lt_block *b, int64_t *stride)
+void lt_block_compute_strides(const lt_block *b, int64_t *stride)
 {
     const lt_shape *shape = &b->region.shape;
     int64_t found[LT_MAX_DIMS], step = 1;
@@ -89,10 +91,10 @@ void lt_block_strides(const lt_block *b, int64_t *stride)
     }
 }
 
-void lt_block_set_strides(lt_block *b)
+void lt_block_set_state_strides(lt_block *b)
 {
     lt_tensor *const all[] = {b->m, b->graft, b->momentum, b->corrected, b->factor[0].diagonal};
     for (size_t i = 0; i < sizeof all / sizeof(lt_tensor *); i++)
         if (all[i])
-            lt_block_strides(b, all[i]->stride);
+            lt_block_compute_strides(b, all[i]->stride);
 }

@@ -20,7 +20,7 @@ static void make_blocks(lt_shampoo *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->base.count; i++) {
-        const int64_t count = lt_partition_blocks(&s->partition[i]);
+        const int64_t count = lt_partition_count_blocks(&s->partition[i]);
         for (int64_t k = 0; k < count; k++) {
             const lt_partition_block what = lt_partition_block_at(&s->partition[i], k);
             lt_block *b = &s->block[n];
@@ -39,7 +39,7 @@ static void make_blocks(lt_shampoo *s)
 }
 
 /* Checks that the solver can compute the inverse roots of all blocks, whichever rank owns them. */
-static lt_status check_roots(const lt_shampoo *s)
+static lt_status check_solver_for_exponents(const lt_shampoo *s)
 {
     for (size_t i = 0; i < s->count; i++)
         for (int d = 0; d < LT_MAX_DIMS; d++)
@@ -48,14 +48,14 @@ static lt_status check_roots(const lt_shampoo *s)
     return LT_OK;
 }
 
-static lt_status make_lists(lt_shampoo *s)
+static lt_status partition_and_allocate(lt_shampoo *s)
 {
     s->partition = lt_alloc(s->base.count, sizeof *s->partition);
     if (!s->partition)
         return LT_E_NOMEM;
     LT_TRY(lt_partition_params(&s->config, &s->base, s->partition));
     for (size_t i = 0; i < s->base.count; i++)
-        s->total += (size_t)lt_partition_blocks(&s->partition[i]);
+        s->total += (size_t)lt_partition_count_blocks(&s->partition[i]);
     const size_t jobs = s->total * LT_MAX_DIMS;
     s->count = s->total;
     s->spec = lt_alloc(s->total, sizeof *s->spec);
@@ -93,22 +93,22 @@ static lt_status check_needs_host_memory(const lt_shampoo *s)
                        c->factor_frequency, s->base.device->backend->name);
     if (!lt_shampoo_compresses_factors(c))
         return LT_OK;
-    return lt_quantized_check(s->base.device, c->packed_factors ? "shampoo: packed_factors"
-                                                                : "shampoo: factor_dtype");
+    return lt_quantized_check_device(s->base.device, c->packed_factors ? "shampoo: packed_factors"
+                                                                       : "shampoo: factor_dtype");
 }
 
 static lt_status init_shampoo(lt_shampoo *s)
 {
     LT_TRY(check_backend(s));
     LT_TRY(check_needs_host_memory(s));
-    LT_TRY(make_lists(s));
+    LT_TRY(partition_and_allocate(s));
     LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));
     make_blocks(s);
-    LT_TRY(check_roots(s));
-    return lt_shampoo_assign_phases(s, lt_shampoo_batch_elements(s->base.device));
+    LT_TRY(check_solver_for_exponents(s));
+    return lt_shampoo_assign_phases(s, lt_shampoo_refresh_elements(s->base.device));
 }
 
 /* --- The table --- */
@@ -142,7 +142,7 @@ static void destroy(lt_optim *self)
 static lt_status visit_state(lt_optim *self, lt_state_visitor *visitor)
 {
     LT_TRY(lt_shampoo_wait_async((lt_shampoo *)self));
-    return lt_shampoo_visit(self, visitor);
+    return lt_shampoo_visit_state(self, visitor);
 }
 
 static const lt_optim_ops ops = {

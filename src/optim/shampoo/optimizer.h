@@ -4,12 +4,12 @@
 
 #include "lather/shampoo.h"
 
-/* Creates the optimizer. config: checked by lt_shampoo_check(). Errors: those of lt_optim_shampoo(). */
+/* Creates the optimizer. config: checked by lt_shampoo_check_config(). Errors: those of lt_optim_shampoo(). */
 LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
                                        const lt_shampoo_config *config);
 
 /* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors: LT_E_ARG, naming
  * field and range. */
-LT_MUST_CHECK lt_status lt_shampoo_check(lt_shampoo_config *config);
+LT_MUST_CHECK lt_status lt_shampoo_check_config(lt_shampoo_config *config);
 
 #endif

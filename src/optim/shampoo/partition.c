@@ -32,8 +32,8 @@ static lt_status split_param(const lt_shampoo_split *s, const lt_param *param,
 }
 
 /* Applies all `split` settings; later ones replace earlier ones. match: workspace. */
-static lt_status split_all(const lt_shampoo_config *c, const lt_optim *optim,
-                           lt_partition *partition, bool *match)
+static lt_status apply_split_settings(const lt_shampoo_config *c, const lt_optim *optim,
+                                      lt_partition *partition, bool *match)
 {
     for (int k = 0; k < LT_MAX_SPLITS; k++) {
         LT_TRY(lt_name_regex_match(&c->split[k].names, "shampoo: split", optim, match));
@@ -54,7 +54,7 @@ static lt_shape shape_of_part(const lt_partition *partition, lt_shape parameter)
 /* --- Merging --- */
 
 /* Merges all dimensions but the last; returns false if the shape is not a table of rows. */
-static bool merge_rows(lt_shape shape, lt_merged *out)
+static bool merge_all_but_last_dim(lt_shape shape, lt_merged *out)
 {
     const int last = shape.ndim - 1;
     if (shape.ndim < 2 || shape.dim[last] < 2 || lt_shape_count(shape) == shape.dim[last])
@@ -70,7 +70,7 @@ static void merge_dims(const lt_shampoo_config *c, lt_partition *partition, lt_s
                        bool one_sided)
 {
     partition->limit = c->max_preconditioner_dim;
-    if (one_sided && merge_rows(shape, &partition->merged)) {
+    if (one_sided && merge_all_but_last_dim(shape, &partition->merged)) {
         partition->whole[0] = true;
         return;
     }
@@ -86,8 +86,9 @@ static void merge_dims(const lt_shampoo_config *c, lt_partition *partition, lt_s
 static lt_status choose_diagonal(const lt_shampoo_config *c, lt_partition *partition,
                                  const lt_param *param, bool asked)
 {
-    partition->diagonal = asked || (partition->merged.shape.ndim && !lt_partition_order(partition))
-                          || (c->diagonal_vectors && partition->merged.shape.ndim == 1);
+    partition->diagonal =
+        asked || (partition->merged.shape.ndim && !lt_partition_count_factor_dims(partition))
+        || (c->diagonal_vectors && partition->merged.shape.ndim == 1);
     if (!partition->diagonal || c->preconditioner == LT_PRECONDITIONER_CORRECTED
         || (c->epsilon_rule != LT_EPSILON_PSEUDO_INVERSE && !(c->trace_scaling > 0)))
         return LT_OK;
@@ -104,7 +105,7 @@ static lt_status partition_all(const lt_shampoo_config *c, const lt_optim *optim
 {
     for (size_t i = 0; i < optim->count; i++)
         partition[i] = (lt_partition){.parts = 1};
-    LT_TRY(split_all(c, optim, partition, diagonal));
+    LT_TRY(apply_split_settings(c, optim, partition, diagonal));
     LT_TRY(lt_name_regex_match(&c->one_sided, "shampoo: one_sided", optim, one_sided));
     LT_TRY(lt_name_regex_match(&c->diagonal, "shampoo: diagonal", optim, diagonal));
     for (size_t i = 0; i < optim->count; i++) {
@@ -144,7 +145,7 @@ static int64_t regions_of_part(const lt_partition *partition)
     return lt_region_count(shape_to_split(partition), partition->limit);
 }
 
-int64_t lt_partition_blocks(const lt_partition *partition)
+int64_t lt_partition_count_blocks(const lt_partition *partition)
 {
     return partition->parts * regions_of_part(partition);
 }
@@ -182,7 +183,7 @@ lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt
     return v;
 }
 
-int lt_partition_order(const lt_partition *partition)
+int lt_partition_count_factor_dims(const lt_partition *partition)
 {
     int order = 0;
     for (int d = 0; d < partition->merged.shape.ndim; d++)

@@ -25,7 +25,7 @@ typedef struct lt_partition_block {
     lt_region region;
 } lt_partition_block;
 /* Returns the number of blocks of all parts, and block number index; the blocks of a part are consecutive. */
-int64_t lt_partition_blocks(const lt_partition *partition);
+int64_t lt_partition_count_blocks(const lt_partition *partition);
 lt_partition_block lt_partition_block_at(const lt_partition *partition, int64_t index);
 /* Returns the offset of a region of a part in the parameter's merged indices; parts are consecutive along one
  * dimension. */
@@ -33,6 +33,6 @@ lt_shape lt_partition_offset(const lt_partition *partition, int part, const lt_r
 /* Returns a view of the part in the parameter's memory. */
 lt_view lt_partition_part_view(const lt_partition *partition, int part, const lt_view *parameter);
 /* Returns the number of merged dimensions that may have a factor. */
-int lt_partition_order(const lt_partition *partition);
+int lt_partition_count_factor_dims(const lt_partition *partition);
 
 #endif

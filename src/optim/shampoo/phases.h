@@ -16,15 +16,15 @@ lt_status lt_shampoo_run_rules(lt_shampoo *s, lt_block_batch batch, lt_vec_rule 
 
 /* Writes the Frobenius norms of the output buffers of active blocks that pass the test (NULL: all) to
  * lt_shampoo_norm_at(), and the norm of 1 to lt_shampoo_norm_at(s, s->count): vec multiplies by a quotient. */
-lt_status lt_shampoo_measure_outputs(lt_shampoo *s, lt_block_batch batch,
-                                     bool (*test)(const lt_block *));
+lt_status lt_shampoo_measure_norms(lt_shampoo *s, lt_block_batch batch,
+                                   bool (*test)(const lt_block *));
 static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block)
 {
     return (const double *)lt_tensor_view(s->norms).data + block;
 }
 
 /* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
-lt_status lt_shampoo_multiply_dim(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
+lt_status lt_shampoo_multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
 /* p = p times the roots of all dimensions except skip (-1: none). */
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
 /* Rotates p into the eigenbases of all dimensions, or back. */
@@ -37,17 +37,17 @@ lt_status lt_shampoo_update_diagonals(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch);
 /* Replaces p by its orthogonal factor, or by its signs: spectral.c. */
 lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch);
-lt_status lt_shampoo_take_signs(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_replace_by_signs(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch);
 /* Returns the rule that updates the grafted method's second moment, or NULL if it has none. */
 lt_vec_rule *lt_shampoo_graft_moment_rule(const lt_shampoo *s);
 /* p = graft(u), used before the first inverse roots. */
-lt_status lt_shampoo_graft_only(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch);
 /* Measures the norms of graft(u) and of p per block; and returns the rule that rescales p to the first, or NULL:
  * the first pass of the update applies it. */
-lt_status lt_shampoo_measure_graft(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_measure_graft_norms(lt_shampoo *s, lt_block_batch batch);
 lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s);
-lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch);
+lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch);
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);
 /* The step in two graphs with host work between them. */

@@ -58,7 +58,7 @@ static lt_status compute_filtered_gradient(lt_shampoo *s, lt_block_batch batch)
 }
 
 /* Updates the second moment in the eigenbasis; p is the rotated gradient. */
-static bool corrected_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
+static bool update_eigenbasis_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     const lt_shampoo_config *c = &s->config;
     job->op = LT_VEC_SQUARE;
@@ -80,16 +80,16 @@ static bool divide_by_moment_power(const lt_shampoo *s, lt_block *b, lt_vec_job 
     job->factor = lt_shampoo_bias_correction(s, b);
     job->a = b->p;
     job->b = lt_tensor_view(b->corrected);
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     return true;
 }
 
-static lt_status update_corrected(lt_shampoo *s, lt_block_batch batch)
+static lt_status rotate_and_update_moment(lt_shampoo *s, lt_block_batch batch)
 {
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].g;
     LT_TRY(lt_shampoo_rotate_to_basis(s, batch, false));
-    return lt_shampoo_run_rule(s, batch, corrected_moment);
+    return lt_shampoo_run_rule(s, batch, update_eigenbasis_moment);
 }
 
 static lt_status precondition_in_eigenbasis(lt_shampoo *s, lt_block_batch batch)
@@ -109,7 +109,7 @@ static lt_status precondition_by_kind(lt_shampoo *s, lt_block_batch batch)
     case LT_PRECONDITIONER_SPECTRAL:
         return lt_shampoo_orthogonalize(s, batch);
     case LT_PRECONDITIONER_SIGN:
-        return lt_shampoo_take_signs(s, batch);
+        return lt_shampoo_replace_by_signs(s, batch);
     case LT_PRECONDITIONER_ROOT:
     case LT_PRECONDITIONER_EIGENDECOMPOSED:
     case LT_PRECONDITIONER_KL:
@@ -124,13 +124,13 @@ lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch)
 {
     bool corrected = lt_shampoo_is_corrected(&s->config);
     if (corrected)
-        LT_TRY(update_corrected(s, batch));
+        LT_TRY(rotate_and_update_moment(s, batch));
     LT_TRY(compute_filtered_gradient(s, batch));
     if (s->config.grafting != LT_GRAFTING_NONE && lt_shampoo_is_before_start(s))
-        return lt_shampoo_graft_only(s, batch);
+        return lt_shampoo_use_grafted_update(s, batch);
 
     for (size_t i = batch.begin; i < batch.end; i++)
         s->block[i].p = s->block[i].u;
     LT_TRY(precondition_by_kind(s, batch));
-    return lt_shampoo_measure_graft(s, batch);
+    return lt_shampoo_measure_graft_norms(s, batch);
 }

@@ -28,7 +28,7 @@ static bool is_due(const lt_block *b, bool all, int64_t phase)
     return all || b->phase == phase;
 }
 
-lt_due lt_shampoo_mark_due(lt_shampoo *s)
+lt_due lt_shampoo_mark_due_blocks(lt_shampoo *s)
 {
     const bool all = all_are_due(s);
     const int64_t phase = due_phase(s);
@@ -47,25 +47,25 @@ bool lt_shampoo_has_due_blocks(const lt_shampoo *s)
     return any;
 }
 
-static lt_status run_all(lt_shampoo *s, lt_root_task *tasks, size_t count)
+static lt_status run_tasks_in_batches(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     for (size_t begin = 0, end; begin < count; begin = end) {
-        end = lt_shampoo_tasks_end(s->base.device, tasks, begin, count);
-        LT_TRY(lt_shampoo_run_tasks(s, tasks + begin, end - begin));
+        end = lt_shampoo_end_of_root_batch(s->base.device, tasks, begin, count);
+        LT_TRY(lt_shampoo_run_root_tasks(s, tasks + begin, end - begin));
     }
     return LT_OK;
 }
 
-lt_status lt_shampoo_refresh(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_refresh_roots(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
     lt_root_task *tasks = lt_alloc((batch.end - batch.begin) * LT_MAX_DIMS, sizeof *tasks);
     if (!tasks)
         return LT_E_NOMEM;
-    size_t count = lt_shampoo_list_tasks(s, batch, tasks);
-    lt_status st = run_all(s, tasks, count);
+    size_t count = lt_shampoo_list_root_tasks(s, batch, tasks);
+    lt_status st = run_tasks_in_batches(s, tasks, count);
     if (!st)
-        st = lt_shampoo_apply_policy(s, tasks, count, s->base.attempt);
+        st = lt_shampoo_handle_failures(s, tasks, count, s->base.attempt);
     lt_free(tasks);
     lt_shampoo_add_time(begin, &s->stats.root_seconds, "shampoo roots");
     return st;
@@ -99,7 +99,7 @@ static int by_cost(const void *x, const void *y)
     return a->block->number < b->block->number ? -1 : 1;
 }
 
-static int64_t elements_of(const lt_block *b)
+static int64_t count_factor_elements(const lt_block *b)
 {
     int64_t elements = 0;
     for (int d = 0; d < LT_MAX_DIMS; d++)
@@ -109,11 +109,11 @@ static int64_t elements_of(const lt_block *b)
 }
 
 /* Returns the number of phases: at most f, and at most the number of blocks. */
-static int64_t phases_of(const lt_shampoo *s, int64_t batch_elements)
+static int64_t count_phases(const lt_shampoo *s, int64_t batch_elements)
 {
     int64_t phases = s->config.precondition_frequency, elements = 0;
     for (size_t i = 0; i < s->total; i++)
-        elements += elements_of(&s->block[i]);
+        elements += count_factor_elements(&s->block[i]);
     const int64_t batches =
         batch_elements ? (elements + batch_elements - 1) / batch_elements : phases;
     if (phases > batches)
@@ -140,7 +140,7 @@ static void assign_phases(const lt_shampoo *s, const item *items, double *load, 
 
 lt_status lt_shampoo_assign_phases(lt_shampoo *s, int64_t batch_elements)
 {
-    const int64_t phases = phases_of(s, batch_elements);
+    const int64_t phases = count_phases(s, batch_elements);
     item *items = lt_alloc(s->total, sizeof *items);
     double *load = lt_alloc((size_t)phases, sizeof *load);
     for (size_t i = 0; items && i < s->total; i++)

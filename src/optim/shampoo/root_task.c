@@ -24,7 +24,7 @@ static int by_size(const void *x, const void *y)
     return a->dim - b->dim;
 }
 
-size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks)
+size_t lt_shampoo_list_root_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *tasks)
 {
     size_t count = 0;
     for (size_t i = batch.begin; i < batch.end; i++) {
@@ -37,8 +37,8 @@ size_t lt_shampoo_list_tasks(lt_shampoo *s, lt_block_batch batch, lt_root_task *
     return count;
 }
 
-size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, size_t begin,
-                            size_t count)
+size_t lt_shampoo_end_of_root_batch(const lt_device *device, const lt_root_task *tasks,
+                                    size_t begin, size_t count)
 {
     const bool is_stored = tasks[begin].block->factor[tasks[begin].dim].gram_store != NULL;
     const int64_t whole = device->backend->host_memory ? host_elements : device_elements;
@@ -53,12 +53,12 @@ size_t lt_shampoo_tasks_end(const lt_device *device, const lt_root_task *tasks, 
     return end;
 }
 
-int64_t lt_shampoo_batch_elements(const lt_device *device)
+int64_t lt_shampoo_refresh_elements(const lt_device *device)
 {
     return device->backend->host_memory ? 0 : device_elements;
 }
-lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,
-                               lt_root_job *jobs, lt_tensor **copies)
+lt_status lt_shampoo_make_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t count,
+                                    lt_root_job *jobs, lt_tensor **copies)
 {
     int64_t elements = 0;
     for (size_t i = 0; i < count; i++)
@@ -86,7 +86,7 @@ lt_status lt_shampoo_root_jobs(lt_shampoo *s, const lt_root_task *tasks, size_t 
         if (f->power)
             jobs[i].power = lt_tensor_view(f->power);
     }
-    return lt_optim_vec(&s->base, s->vec, count);
+    return lt_optim_run_vec_jobs(&s->base, s->vec, count);
 }
 
 /* Determines if the step is skipped, so that factors and roots must not change. A device with a stream refreshes
@@ -101,7 +101,7 @@ static lt_status is_skipped(const lt_shampoo *s, bool *skipped)
     return LT_OK;
 }
 
-lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
+lt_status lt_shampoo_run_root_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
 {
     bool skipped;
     LT_TRY(is_skipped(s, &skipped));
@@ -113,7 +113,7 @@ lt_status lt_shampoo_run_tasks(lt_shampoo *s, lt_root_task *tasks, size_t count)
     lt_root_job *jobs = lt_alloc(count, sizeof *jobs);
     lt_status st = jobs ? lt_shampoo_dequantize_tasks(tasks, count) : LT_E_NOMEM;
     if (!st)
-        st = lt_shampoo_root_jobs(s, tasks, count, jobs, &copies);
+        st = lt_shampoo_make_root_jobs(s, tasks, count, jobs, &copies);
     const lt_root_context context = {
         .config = &s->config, .device = s->base.device, .step = s->base.attempt};
     if (!st)

@@ -12,7 +12,7 @@
 static const char form[] = "REGEX:DIM:PARTS, qkv or none";
 
 /* Parses the integer between text and end; returns false if invalid or implausible. */
-static bool read_integer(const char *text, const char *end, int *out)
+static bool parse_integer(const char *text, const char *end, int *out)
 {
     char *stop;
     const long value = strtol(text, &stop, 10);
@@ -33,8 +33,8 @@ static lt_status parse_split(lt_shampoo_split *out, const char *what, const char
     lt_shampoo_split s = {.parts = 0};
     const char *end = text + strlen(text), *second = colon_before(text, end);
     const char *first = second ? colon_before(text, second) : NULL;
-    if (!first || first == text || !read_integer(first + 1, second, &s.dim)
-        || !read_integer(second + 1, end, &s.parts) || s.parts < 2)
+    if (!first || first == text || !parse_integer(first + 1, second, &s.dim)
+        || !parse_integer(second + 1, end, &s.parts) || s.parts < 2)
         return lt_fail(LT_E_ARG, "%s: '%s' is not %s", what, text, form);
     char names[LT_NAME_REGEX_BYTES] = "";
     const size_t bytes = (size_t)(first - text);
@@ -103,7 +103,7 @@ lt_status lt_shampoo_set_one_sided(void *config, const char *text)
 
 lt_status lt_shampoo_read_one_sided(void *config, const lt_json_value *v)
 {
-    return lt_name_regex_read(&((lt_shampoo_config *)config)->one_sided, v);
+    return lt_name_regex_set_from_json(&((lt_shampoo_config *)config)->one_sided, v);
 }
 
 lt_status lt_shampoo_set_diagonal(void *config, const char *text)
@@ -113,5 +113,5 @@ lt_status lt_shampoo_set_diagonal(void *config, const char *text)
 
 lt_status lt_shampoo_read_diagonal(void *config, const lt_json_value *v)
 {
-    return lt_name_regex_read(&((lt_shampoo_config *)config)->diagonal, v);
+    return lt_name_regex_set_from_json(&((lt_shampoo_config *)config)->diagonal, v);
 }

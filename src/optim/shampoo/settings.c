@@ -54,16 +54,16 @@ void lt_shampoo_write_exponents(const void *config, char *text, size_t size)
 
 lt_status lt_shampoo_set_coefficients(void *config, const char *text)
 {
-    return lt_orthogonal_set(&((lt_shampoo_config *)config)->orthogonalization, text);
+    return lt_orthogonal_set_coeffs(&((lt_shampoo_config *)config)->orthogonalization, text);
 }
 
 lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v)
 {
-    return lt_orthogonal_read(&((lt_shampoo_config *)config)->orthogonalization, v);
+    return lt_orthogonal_read_coeffs(&((lt_shampoo_config *)config)->orthogonalization, v);
 }
 
 /* Parses "3:0,2": dimensions 0 and 2 of blocks with three dimensions. */
-lt_status lt_shampoo_set_ignored(void *config, const char *text)
+lt_status lt_shampoo_set_ignored_dims(void *config, const char *text)
 {
     lt_shampoo_config *c = config;
     double dim[LT_MAX_DIMS];
@@ -90,7 +90,7 @@ static int key_number(const char *text, int limit)
 }
 
 /* Reads {"0": 0.5, ...}: exponents of some dimensions of one order. */
-static lt_status read_dims(lt_exponents *e, int order, const lt_json_value *v)
+static lt_status read_dim_exponents(lt_exponents *e, int order, const lt_json_value *v)
 {
     for (const lt_json_value *m = v->child; m; m = m->next) {
         int dim = key_number(m->key, order);
@@ -124,7 +124,7 @@ lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v)
                            "a number or an object",
                            v->key, m->key, LT_MAX_DIMS);
         if (m->type == LT_JSON_OBJECT)
-            LT_TRY(read_dims(e, order, m));
+            LT_TRY(read_dim_exponents(e, order, m));
         for (int d = 0; d < LT_MAX_DIMS && m->type == LT_JSON_NUMBER; d++) {
             e->set[order][d] = true;
             e->value[order][d] = m->number;
@@ -133,7 +133,8 @@ lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v)
     return LT_OK;
 }
 
-static lt_status add_dims(bool *dims, int order, const char *key, const lt_json_value *list)
+static lt_status read_ignored_dims(bool *dims, int order, const char *key,
+                                   const lt_json_value *list)
 {
     for (const lt_json_value *m = list->child; m; m = m->next) {
         if (m->type != LT_JSON_NUMBER || !m->is_integer || m->integer < 0 || m->integer >= order)
@@ -147,7 +148,7 @@ static lt_status add_dims(bool *dims, int order, const char *key, const lt_json_
 }
 
 /* Reads {"2": [0], "3": [0, 2]}: dimensions by order. */
-lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
+lt_status lt_shampoo_read_ignored_dims(void *config, const lt_json_value *v)
 {
     lt_shampoo_config *c = config;
     if (v->type == LT_JSON_NULL)
@@ -164,7 +165,7 @@ lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v)
                            "optimizer config: %s: key '%s' must be an order in [0,%d], its value "
                            "a list",
                            v->key, m->key, LT_MAX_DIMS);
-        LT_TRY(add_dims(c->ignored_basis_change_dims[order], order, v->key, m));
+        LT_TRY(read_ignored_dims(c->ignored_basis_change_dims[order], order, v->key, m));
     }
     return LT_OK;
 }
@@ -198,7 +199,7 @@ static lt_status check_exponents(const lt_shampoo_config *c)
 }
 
 /* With the eigenvalue correction a block has one exponent, that of its first dimension. */
-static lt_status check_single_exponents(const lt_shampoo_config *c)
+static lt_status check_one_exponent_per_block(const lt_shampoo_config *c)
 {
     const lt_exponents *e = &c->inverse_exponent;
     for (int order = 2; order <= LT_MAX_DIMS; order++)
@@ -229,7 +230,7 @@ static lt_status check_contradictions(const lt_shampoo_config *c)
         return lt_fail(LT_E_ARG, "shampoo: epsilon 0 is not in (0,inf); only epsilon_rule "
                                  "pseudo_inverse allows 0");
     if (corrected)
-        LT_TRY(check_single_exponents(c));
+        LT_TRY(check_one_exponent_per_block(c));
     if (corrected && pseudo)
         return lt_fail(LT_E_ARG, "shampoo: epsilon_rule pseudo_inverse contradicts preconditioner "
                                  "eigenvalue_corrected, which takes no inverse of a factor");
@@ -288,7 +289,7 @@ static void fill_defaults(lt_shampoo_config *c)
                 : (c->precondition_frequency + gradients_per_root - 1) / gradients_per_root;
 }
 
-lt_status lt_shampoo_resolve(lt_shampoo_config *c)
+lt_status lt_shampoo_resolve_config(lt_shampoo_config *c)
 {
     fill_defaults(c);
     LT_TRY(check_exponents(c));

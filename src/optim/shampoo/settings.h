@@ -59,16 +59,16 @@ static inline bool lt_shampoo_compresses_factors(const lt_shampoo_config *c)
 }
 /* Replaces markers of defaults in a config whose fields are in range. Errors: LT_E_ARG, naming the contradicting
  * options. */
-LT_MUST_CHECK lt_status lt_shampoo_resolve(lt_shampoo_config *config);
+LT_MUST_CHECK lt_status lt_shampoo_resolve_config(lt_shampoo_config *config);
 
 /* Parsers of inverse_exponent, ignored_basis_change_dims, target_dimensionality, split, one_sided and diagonal. */
 lt_status lt_shampoo_set_exponents(void *config, const char *text);
 void lt_shampoo_write_exponents(const void *config, char *text, size_t size);
-lt_status lt_shampoo_set_ignored(void *config, const char *text);
+lt_status lt_shampoo_set_ignored_dims(void *config, const char *text);
 lt_status lt_shampoo_set_coefficients(void *config, const char *text);
 lt_status lt_shampoo_read_coefficients(void *config, const lt_json_value *v);
 lt_status lt_shampoo_read_exponents(void *config, const lt_json_value *v);
-lt_status lt_shampoo_read_ignored(void *config, const lt_json_value *v);
+lt_status lt_shampoo_read_ignored_dims(void *config, const lt_json_value *v);
 lt_status lt_shampoo_read_dimensionality(void *config, const lt_json_value *v);
 lt_status lt_shampoo_set_split(void *config, const char *text);
 lt_status lt_shampoo_read_split(void *config, const lt_json_value *v);

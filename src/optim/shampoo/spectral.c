@@ -20,7 +20,7 @@ static bool copy_to_output_buffer(const lt_shampoo *s, lt_block *b, lt_vec_job *
 {
     (void)s;
     job->a = b->p;
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -33,7 +33,7 @@ static bool apply_spectral_scale(const lt_shampoo *s, lt_block *b, lt_vec_job *j
 {
     const double rows = (double)rows_of(b);
     const double cols = (double)lt_shape_count(b->region.shape) / rows;
-    const bool in_out = b->region.shape.ndim == 2 && lt_optim_is_in_out(b->slot->param);
+    const bool in_out = b->region.shape.ndim == 2 && lt_optim_weight_is_in_by_out(b->slot->param);
     job->alpha = s->config.spectral_scale == LT_SPECTRAL_ORIGINAL
                      ? sqrt(fmax(1, in_out ? cols / rows : rows / cols))
                      : rms_of_adamw * sqrt(fmax(rows, cols));
@@ -65,7 +65,7 @@ static int64_t gram_matrix_elements(const lt_block *b)
     return n * n;
 }
 
-static lt_status allocate_orthogonal(lt_shampoo *s)
+static lt_status allocate_spectral_workspace(lt_shampoo *s)
 {
     int64_t most = 1;
     if (s->spectral_job)
@@ -89,7 +89,7 @@ lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch)
 {
     const lt_orthogonalization *how = &s->config.orthogonalization;
     size_t count = 0;
-    LT_TRY(allocate_orthogonal(s));
+    LT_TRY(allocate_spectral_workspace(s));
     LT_TRY(lt_shampoo_run_rule(s, batch, copy_to_output_buffer));
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
@@ -97,7 +97,7 @@ lt_status lt_shampoo_orthogonalize(lt_shampoo *s, lt_block_batch batch)
         const lt_view x = as_matrix(b->p);
         if (b->active)
             s->spectral_job[count++] = (lt_orthogonal_job){
-                .x = x, .y = as_matrix(*lt_block_output(b)), .dim = smaller_matrix_dim(&x)};
+                .x = x, .y = as_matrix(*lt_block_output_buffer(b)), .dim = smaller_matrix_dim(&x)};
         if (lt_orthogonal_result_is_in_y(how))
             lt_block_swap_buffers(b);
     }
@@ -116,7 +116,7 @@ static bool take_square_root(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     job->beta = 1;
     job->gamma = 1e-30; /* maps 0 to 0 */
     job->delta = 0.5;
-    job->a = job->b = job->y = *lt_block_output(b);
+    job->a = job->b = job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -125,7 +125,7 @@ static bool multiply_by_sign(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->op = LT_VEC_MUL;
     job->a = b->p;
-    job->b = job->y = *lt_block_output(b);
+    job->b = job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -134,7 +134,7 @@ static bool compute_signs(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     (void)s;
     job->op = LT_VEC_SIGN;
     job->a = b->p;
-    job->y = *lt_block_output(b);
+    job->y = *lt_block_output_buffer(b);
     return true;
 }
 
@@ -148,19 +148,19 @@ static bool scale_by_norm(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 }
 
 /* Computes the root of each block's sum of magnitudes. */
-static lt_status measure_magnitudes(lt_shampoo *s, lt_block_batch batch)
+static lt_status measure_root_of_l1_norms(lt_shampoo *s, lt_block_batch batch)
 {
     LT_TRY(lt_shampoo_run_rule(s, batch, compute_signs));
     LT_TRY(lt_shampoo_run_rule(s, batch, multiply_by_sign));
     LT_TRY(lt_shampoo_run_rule(s, batch, take_square_root));
-    return lt_shampoo_measure_outputs(s, batch, NULL);
+    return lt_shampoo_measure_norms(s, batch, NULL);
 }
 
-lt_status lt_shampoo_take_signs(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_replace_by_signs(lt_shampoo *s, lt_block_batch batch)
 {
     const bool is_scaled = s->config.sign_scale == LT_SIGN_L1;
     if (is_scaled)
-        LT_TRY(measure_magnitudes(s, batch));
+        LT_TRY(measure_root_of_l1_norms(s, batch));
     LT_TRY(lt_shampoo_run_rule(s, batch, compute_signs));
     for (size_t i = batch.begin; i < batch.end; i++)
         lt_block_swap_buffers(&s->block[i]);

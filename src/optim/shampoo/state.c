@@ -26,7 +26,7 @@ static double exponent_of(const lt_shampoo_config *c, const lt_partition *partit
         return e->value[order][d];
     return partition->diagonal || partition->whole[dim]
                ? 0.5
-               : 1.0 / (2.0 * lt_partition_order(partition));
+               : 1.0 / (2.0 * lt_partition_count_factor_dims(partition));
 }
 
 /* Chooses the factor of a dimension: none if its exponent is 0. With the eigenvalue correction a dimension may keep
@@ -160,7 +160,7 @@ static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor
         snprintf(full, sizeof full, "%s.%d", name, b->index);
     else
         snprintf(full, sizeof full, "%s.%d.%d", name, b->index, dim);
-    return lt_optim_visit_number(visitor, full, b->slot->param->name, value);
+    return lt_optim_visit_counter(visitor, full, b->slot->param->name, value);
 }
 
 static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
@@ -189,7 +189,7 @@ static void strides_of(const lt_block *b, const state *what, int64_t *stride)
     for (int d = 0; d < LT_MAX_DIMS; d++)
         stride[d] = 0;
     if (vector)
-        lt_block_strides(b, stride);
+        lt_block_compute_strides(b, stride);
     else
         lt_format_strides(what->extent, LT_FORMAT_CONTIGUOUS, stride);
 }
@@ -202,7 +202,7 @@ static lt_status make_store(const lt_shampoo *s, const lt_block *b, const state 
         return LT_OK;
     strides_of(b, what, stride);
     LT_TRY(lt_quantized_new(what->store, s->base.device, format, what->extent, stride,
-                            lt_quantized_key(b->slot->param->name, what->name, b->index)));
+                            lt_quantized_random_key(b->slot->param->name, what->name, b->index)));
     if (what->start != IDENTITY)
         return LT_OK;
     lt_tensor *dense = NULL;
@@ -241,7 +241,7 @@ lt_status lt_shampoo_make_state(lt_shampoo *s)
         int count = list_state(s, &s->block[i], list);
         for (int k = 0; k < count; k++)
             LT_TRY(make_tensor_or_store(s, &s->block[i], &list[k]));
-        lt_block_set_strides(&s->block[i]);
+        lt_block_set_state_strides(&s->block[i]);
     }
     return LT_OK;
 }
@@ -259,7 +259,7 @@ void lt_shampoo_free_state(lt_shampoo *s)
     }
 }
 
-void lt_shampoo_drop_pending(lt_shampoo *s)
+void lt_shampoo_free_unused_pending(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->total; i++)
         for (int d = 0; d < LT_MAX_DIMS && !s->block[i].swap; d++) {
@@ -344,19 +344,19 @@ static void log_rounded(lt_shampoo *s)
                count);
 }
 
-lt_status lt_shampoo_visit(lt_optim *self, lt_state_visitor *visitor)
+lt_status lt_shampoo_visit_state(lt_optim *self, lt_state_visitor *visitor)
 {
     lt_shampoo *s = (lt_shampoo *)self;
     LT_TRY(lt_shampoo_make_state(s));
     lt_status st = LT_OK;
     for (size_t i = 0; i < s->total && !st; i++)
         st = visit_block(s, lt_shampoo_block_number(s, i), visitor);
-    lt_shampoo_drop_pending(s);
+    lt_shampoo_free_unused_pending(s);
     log_rounded(s);
     return st;
 }
 
-static int64_t bytes_of(const lt_shampoo *s, const state *list, int count)
+static int64_t count_state_bytes(const lt_shampoo *s, const state *list, int count)
 {
     const size_t size = lt_dtype_size(lt_device_master(s->base.device));
     int64_t bytes = 0;
@@ -380,7 +380,7 @@ int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factor
     for (int d = 0; d < LT_MAX_DIMS && to_come; d++)
         if (block->factor[d].is_matrix)
             count += list_pending(block, d, power, list + count);
-    return bytes_of(s, list, count);
+    return count_state_bytes(s, list, count);
 }
 
 size_t lt_shampoo_state_bytes(const lt_optim *self)

@@ -72,7 +72,7 @@ static lt_view scratch_view(const lt_shampoo *s, const lt_block *b, int which)
     lt_view v = lt_tensor_view(s->scratch[which]);
     v.data = (char *)v.data + (size_t)b->scratch * lt_dtype_size(v.dtype);
     v.shape = b->region.shape;
-    lt_block_strides(b, v.stride);
+    lt_block_compute_strides(b, v.stride);
     v.version = 0;
     return v;
 }
@@ -97,7 +97,7 @@ static bool add_decay(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return b->slot->weight_decay > 0;
 }
 
-static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
+static lt_status gather_batch_gradients(lt_shampoo *s, lt_block_batch batch)
 {
     for (size_t i = batch.begin; i < batch.end; i++) {
         lt_block *b = &s->block[i];
@@ -113,23 +113,23 @@ static lt_status begin_batch(lt_shampoo *s, lt_block_batch batch)
 }
 
 /* Runs the phases before the batch's inverse roots are refreshed. */
-static lt_status before_roots(lt_shampoo *s, lt_block_batch batch)
+static lt_status gather_and_update_factors(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
-    LT_TRY(begin_batch(s, batch));
+    LT_TRY(gather_batch_gradients(s, batch));
     LT_TRY(lt_shampoo_update_factors(s, batch));
     lt_shampoo_add_time(begin, &s->stats.factor_seconds, "shampoo factors");
     return LT_OK;
 }
 
-static lt_status after_roots(lt_shampoo *s, lt_block_batch batch)
+static lt_status precondition_and_update(lt_shampoo *s, lt_block_batch batch)
 {
     int64_t begin = lt_clock_nanoseconds();
     const int used = lt_shampoo_is_before_start(s) ? 0 : LT_STORED_ROOTS;
     const int moments = LT_STORED_VECTORS | LT_STORED_DIAGONALS;
     LT_TRY(lt_shampoo_dequantize(s, batch, moments | used));
     LT_TRY(lt_shampoo_precondition_gradient(s, batch));
-    LT_TRY(lt_shampoo_update(s, batch));
+    LT_TRY(lt_shampoo_update_params(s, batch));
     lt_shampoo_discard_dequantized(s, batch, used);
     lt_shampoo_requantize(s, batch, moments);
     lt_shampoo_add_time(begin, &s->stats.apply_seconds, "shampoo apply");
@@ -138,11 +138,12 @@ static lt_status after_roots(lt_shampoo *s, lt_block_batch batch)
 
 static bool host_has_work(const lt_shampoo *s)
 {
-    return lt_shampoo_has_due_blocks(s) || lt_shampoo_has_due_swap(s) || lt_shampoo_starts_async(s);
+    return lt_shampoo_has_due_blocks(s) || lt_shampoo_has_due_swap(s)
+           || lt_shampoo_is_async_start_due(s);
 }
 
 /* KL factors read the roots, so pending ones must be swapped in first. */
-static bool swaps_first(const lt_shampoo *s)
+static bool must_swap_before_factors(const lt_shampoo *s)
 {
     return lt_shampoo_is_kl(&s->config) && lt_shampoo_has_due_swap(s);
 }
@@ -165,11 +166,11 @@ bool lt_shampoo_is_capturable(const lt_optim *self)
 static bool has_host_phase(const lt_optim *self)
 {
     const lt_shampoo *s = (const lt_shampoo *)self;
-    return is_past_first_roots(s) && host_has_work(s) && !swaps_first(s);
+    return is_past_first_roots(s) && host_has_work(s) && !must_swap_before_factors(s);
 }
 
 /* Resets the statistics in the first part of a step that runs; the other parts may be graph replays. */
-static void begin_stats(lt_shampoo *s)
+static void reset_stats_once_per_step(lt_shampoo *s)
 {
     if (s->stats_step != s->base.attempt)
         lt_shampoo_start_stats(s);
@@ -178,21 +179,21 @@ static void begin_stats(lt_shampoo *s)
 static lt_status run_first_phase(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    begin_stats(s);
+    reset_stats_once_per_step(s);
     LT_TRY(allocate_workspace(s));
     for (size_t i = 0; i < s->batches; i++)
-        LT_TRY(before_roots(s, s->batch[i]));
+        LT_TRY(gather_and_update_factors(s, s->batch[i]));
     return LT_OK;
 }
 
 static lt_status run_host_phase(lt_optim *self)
 {
     lt_shampoo *s = (lt_shampoo *)self;
-    begin_stats(s);
-    LT_TRY(lt_shampoo_swap_in(s));
-    if (lt_shampoo_mark_due(s) != LT_DUE_NONE)
-        LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
-    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
+    reset_stats_once_per_step(s);
+    LT_TRY(lt_shampoo_swap_in_roots(s));
+    if (lt_shampoo_mark_due_blocks(s) != LT_DUE_NONE)
+        LT_TRY(lt_shampoo_refresh_roots(s, (lt_block_batch){0, s->count}));
+    return lt_shampoo_is_async_start_due(s) ? lt_shampoo_start_async(s) : LT_OK;
 }
 
 static lt_status run_second_phase(lt_optim *self)
@@ -200,8 +201,8 @@ static lt_status run_second_phase(lt_optim *self)
     lt_shampoo *s = (lt_shampoo *)self;
     for (size_t i = 0; i < s->batches; i++) {
         if (s->batches > 1) /* otherwise the gradient is still gathered */
-            LT_TRY(begin_batch(s, s->batch[i]));
-        LT_TRY(after_roots(s, s->batch[i]));
+            LT_TRY(gather_batch_gradients(s, s->batch[i]));
+        LT_TRY(precondition_and_update(s, s->batch[i]));
     }
     return LT_OK;
 }
@@ -209,11 +210,11 @@ static lt_status run_second_phase(lt_optim *self)
 const lt_host_phase_ops lt_shampoo_host_phase = {has_host_phase, run_first_phase, run_host_phase,
                                                  run_second_phase};
 
-static lt_status run_phases(lt_shampoo *s)
+static lt_status run_step_without_host_work(lt_shampoo *s)
 {
     for (size_t i = 0; i < s->batches; i++) {
-        LT_TRY(before_roots(s, s->batch[i]));
-        LT_TRY(after_roots(s, s->batch[i]));
+        LT_TRY(gather_and_update_factors(s, s->batch[i]));
+        LT_TRY(precondition_and_update(s, s->batch[i]));
     }
     return LT_OK;
 }
@@ -223,12 +224,12 @@ static lt_status run_step_eagerly(lt_shampoo *s)
 {
     lt_scalars scalars;
     if (!host_has_work(s))
-        return run_phases(s);
+        return run_step_without_host_work(s);
     LT_TRY(lt_optim_read_scalars(&s->base, &scalars));
     if (!scalars.finite)
-        return run_phases(s);
-    if (swaps_first(s))
-        LT_TRY(lt_shampoo_swap_in(s));
+        return run_step_without_host_work(s);
+    if (must_swap_before_factors(s))
+        LT_TRY(lt_shampoo_swap_in_roots(s));
     LT_TRY(run_first_phase(&s->base));
     LT_TRY(run_host_phase(&s->base));
     return run_second_phase(&s->base);
@@ -243,18 +244,18 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars)
     LT_TRY(allocate_workspace(s));
     if (!lt_optim_backend(self, &ctx)->host_memory)
         return run_step_eagerly(s);
-    LT_TRY(lt_shampoo_swap_in(s));
-    lt_due due = lt_shampoo_mark_due(s);
+    LT_TRY(lt_shampoo_swap_in_roots(s));
+    lt_due due = lt_shampoo_mark_due_blocks(s);
     for (size_t i = 0; i < s->batches; i++) {
-        LT_TRY(before_roots(s, s->batch[i]));
+        LT_TRY(gather_and_update_factors(s, s->batch[i]));
         if (due == LT_DUE_SOME)
-            LT_TRY(lt_shampoo_refresh(s, s->batch[i]));
+            LT_TRY(lt_shampoo_refresh_roots(s, s->batch[i]));
         if (due != LT_DUE_ALL)
-            LT_TRY(after_roots(s, s->batch[i]));
+            LT_TRY(precondition_and_update(s, s->batch[i]));
     }
     if (due == LT_DUE_ALL) { /* batches matrices of one size from all blocks */
-        LT_TRY(lt_shampoo_refresh(s, (lt_block_batch){0, s->count}));
+        LT_TRY(lt_shampoo_refresh_roots(s, (lt_block_batch){0, s->count}));
         LT_TRY(run_second_phase(self));
     }
-    return lt_shampoo_starts_async(s) ? lt_shampoo_start_async(s) : LT_OK;
+    return lt_shampoo_is_async_start_due(s) ? lt_shampoo_start_async(s) : LT_OK;
 }

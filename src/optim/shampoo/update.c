@@ -62,7 +62,7 @@ static bool apply_update(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
     return true;
 }
 
-lt_status lt_shampoo_update(lt_shampoo *s, lt_block_batch batch)
+lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch)
 {
     const bool heavy = s->config.momentum > 0, nesterov = heavy && s->config.nesterov;
     lt_vec_rule *const rules[] = {lt_shampoo_graft_rescale_rule(s),

@@ -53,7 +53,8 @@ lt_status lt_assign(const int64_t *cost, size_t count, int ranks, int *owner)
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
-void lt_assign_loads(const int64_t *cost, size_t count, int ranks, const int *owner, int64_t *load)
+void lt_assign_compute_loads(const int64_t *cost, size_t count, int ranks, const int *owner,
+                             int64_t *load)
 {
     for (int r = 0; r < ranks; r++)
         load[r] = 0;
@@ -133,7 +134,7 @@ lt_status lt_assign_improve(const int64_t *cost, size_t count, int ranks, int *o
     change c;
     if (!s.load)
         return LT_E_NOMEM;
-    lt_assign_loads(cost, count, ranks, owner, s.load);
+    lt_assign_compute_loads(cost, count, ranks, owner, s.load);
     for (int i = 0; i < MOST_CHANGES && !is_balanced(&s) && find_change(&s, &c); i++)
         apply_change(&s, &c);
     lt_free(s.load);

@@ -23,6 +23,7 @@ void lt_assign_prefer_local(const int64_t *cost, const int64_t *local, size_t co
                             int *owner);
 
 /* Sets load[r] to the total cost of the parts that rank r owns. */
-void lt_assign_loads(const int64_t *cost, size_t count, int ranks, const int *owner, int64_t *load);
+void lt_assign_compute_loads(const int64_t *cost, size_t count, int ranks, const int *owner,
+                             int64_t *load);
 
 #endif

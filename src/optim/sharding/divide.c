@@ -31,7 +31,7 @@ static int64_t part_cost(const lt_shard *s, const lt_part *part)
 
 /* Sets the cost of each parameter's first part to the bytes of its value, gradient and state, and of its other
  * parts to 0: one rank owns all. Parts of a parameter are consecutive. */
-static void weigh_params(const lt_shard *s, int64_t *cost)
+static void set_costs_to_param_bytes(const lt_shard *s, int64_t *cost)
 {
     const int64_t value_and_grad = 2 * (int64_t)sizeof(float);
     size_t first = 0;
@@ -81,7 +81,7 @@ static lt_status compute_part_costs(const lt_shard *s, int64_t *cost)
     for (size_t i = 0; i < s->count; i++)
         cost[i] = part_cost(s, &s->part[i]);
     if (s->config.shard_params)
-        weigh_params(s, cost);
+        set_costs_to_param_bytes(s, cost);
     return LT_OK;
 }
 
@@ -91,7 +91,7 @@ static bool is_greedy(lt_balance balance)
     return balance == LT_BALANCE_BYTES || balance == LT_BALANCE_POLYNOMIAL;
 }
 
-static void take_owners(lt_shard *s, const int *owner)
+static void set_part_owners(lt_shard *s, const int *owner)
 {
     for (size_t i = 0; i < s->count; i++) {
         const bool joined = s->config.shard_params && i && s->part[i].slot == s->part[i - 1].slot;
@@ -113,7 +113,7 @@ static lt_status choose_owners(lt_optim *o, lt_shard *s)
     if (!st && s->ops->prefer_local && !is_greedy(s->config.balance))
         st = s->ops->prefer_local(o, cost, owner);
     if (!st)
-        take_owners(s, owner);
+        set_part_owners(s, owner);
     lt_free(cost);
     lt_free(owner);
     return st;
@@ -137,7 +137,7 @@ static void compute_segment_offsets(lt_shard *s)
         s->elements[r]++; /* the status flag */
 }
 
-static lt_status open_group(lt_shard *s)
+static lt_status make_shard_group(lt_shard *s)
 {
     lt_comm *comm = s->config.comm;
     const int all = lt_comm_size(comm), size = s->config.group ? s->config.group : all;
@@ -161,7 +161,7 @@ static lt_status plan_sharding(lt_optim *o, lt_shard *s)
     if (!s->part || !s->elements || !s->begin)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
-        lt_shard_describe_part(o, i, &s->part[i]);
+        lt_shard_fill_part(o, i, &s->part[i]);
     LT_TRY(choose_owners(o, s));
     compute_segment_offsets(s);
     /* In the master dtype parameters take as few bytes as updates, and are exact. */
@@ -215,7 +215,7 @@ static lt_status check_shard_config(const lt_optim *o, const lt_shard_config *c)
 }
 
 /* Checks that all ranks have the same configuration, before they wait for each other. */
-static lt_status check_ranks(const lt_optim *o, const lt_shard_config *c)
+static lt_status check_same_on_all_ranks(const lt_optim *o, const lt_shard_config *c)
 {
     int64_t elements = 0;
     for (size_t i = 0; i < o->count; i++)
@@ -238,14 +238,14 @@ lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const 
                           void *data)
 {
     LT_TRY(lt_comm_agree_on_status(config->comm, check_shard_config(optim, config)));
-    LT_TRY(check_ranks(optim, config));
+    LT_TRY(check_same_on_all_ranks(optim, config));
     lt_shard *s = optim->shard = lt_alloc(1, sizeof *s);
     if (s)
         *s = (lt_shard){.config = *config, .ops = ops, .data = data};
     lt_status st = lt_comm_agree_on_status(config->comm, s ? LT_OK : LT_E_NOMEM);
     LT_ASSERT(st || s);
     if (!st)
-        st = lt_comm_agree_on_status(config->comm, open_group(s));
+        st = lt_comm_agree_on_status(config->comm, make_shard_group(s));
     if (!st)
         st = lt_comm_agree_on_status(config->comm, plan_sharding(optim, s));
     if (st) {

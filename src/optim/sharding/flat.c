@@ -59,7 +59,7 @@ static lt_status make_buffers(lt_optim *o, lt_shard *s)
     return lt_tensor_new(&f->comm_whole, o->device, s->config.dtype, LT_SHAPE(whole));
 }
 
-static lt_status allocate(lt_optim *o)
+static lt_status allocate_buffers(lt_optim *o)
 {
     lt_shard *s = o->shard;
     lt_flat *f = lt_alloc(1, sizeof *f);
@@ -116,7 +116,7 @@ static lt_status copy_parts(lt_optim *o, const lt_tensor *flat, int64_t origin, 
             .y = to == PACK ? place : value,
         };
     }
-    return lt_optim_vec(o, f->job, count);
+    return lt_optim_run_vec_jobs(o, f->job, count);
 }
 
 static lt_status save_old_values(lt_optim *o)
@@ -168,7 +168,7 @@ static lt_status read_flag(const lt_optim *o, int rank, int *flag)
 {
     const lt_view v = flag_of(o->shard, rank, flat_of(o->shard)->whole, o->shard->begin[rank]);
     double value;
-    LT_TRY(lt_optim_read_number(o, &v, &value));
+    LT_TRY(lt_optim_read_device_scalar(o, &v, &value));
     *flag = (int)value;
     return LT_OK;
 }
@@ -189,7 +189,7 @@ static lt_status allgather_segments(lt_shard *s)
     return f->comm_whole ? lt_tensor_copy(f->whole, f->comm_whole) : LT_OK;
 }
 
-static lt_status send_segment(lt_optim *o, int flag)
+static lt_status gather_segments_with_flag(lt_optim *o, int flag)
 {
     LT_TRY(write_flag(o, flag));
     return allgather_segments(o->shard);
@@ -207,11 +207,11 @@ static lt_status unpack_parts(lt_optim *o)
 }
 
 const lt_shard_ops lt_flat_ops = {
-    .allocate = allocate,
+    .allocate = allocate_buffers,
     .free = free_buffers,
     .begin = save_old_values,
     .pack = pack_segment,
-    .send = send_segment,
+    .send = gather_segments_with_flag,
     .flag = read_flag,
     .unpack = unpack_parts,
     .is_capturable = true,

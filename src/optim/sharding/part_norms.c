@@ -22,7 +22,7 @@ struct lt_part_norms {
     lt_tensor *zero; /* [1]: measured instead of a part of another rank or without a gradient */
 };
 
-static lt_status make_views(const lt_optim *o, struct lt_part_norms *n)
+static lt_status allocate_norm_buffers(const lt_optim *o, struct lt_part_norms *n)
 {
     n->view = lt_alloc(n->count, sizeof *n->view);
     if (!n->view)
@@ -40,10 +40,10 @@ static lt_status find_slots(lt_optim *o, struct lt_part_norms *n)
         return LT_E_NOMEM;
     for (size_t i = 0; i < n->count; i++) {
         lt_part part = {0};
-        lt_shard_describe_part(o, i, &part);
+        lt_shard_fill_part(o, i, &part);
         n->slot[i] = part.slot;
     }
-    return make_views(o, n);
+    return allocate_norm_buffers(o, n);
 }
 
 void lt_optim_free_part_norms(lt_optim *o)
@@ -70,7 +70,7 @@ static lt_status make_norms(lt_optim *o)
     return st;
 }
 
-lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
+lt_status lt_optim_use_shard_norms(lt_optim *o, lt_comm *comm, int64_t *at, size_t count)
 {
     lt_status st = o->part_norms || !o->device->backend->frobenius
                        ? lt_fail(LT_E_ARG,
@@ -85,19 +85,19 @@ lt_status lt_optim_norm_by_shards(lt_optim *o, lt_comm *comm, int64_t *at, size_
         return st;
     }
     *o->part_norms = (struct lt_part_norms){.count = count, .comm = comm, .at = at};
-    st = make_views(o, o->part_norms);
+    st = allocate_norm_buffers(o, o->part_norms);
     if (st)
         lt_optim_free_part_norms(o);
     return st;
 }
 
-bool lt_optim_has_shards(const lt_optim *o)
+bool lt_optim_updates_shards(const lt_optim *o)
 {
     return o->part_norms && o->part_norms->comm;
 }
 
 /* Lists this rank's shards to measure; zero for those without a gradient or of another rank. */
-static void view_shards(const lt_optim *o, const struct lt_part_norms *n)
+static void list_shard_views(const lt_optim *o, const struct lt_part_norms *n)
 {
     for (size_t i = 0; i < n->count; i++)
         n->view[i] = lt_tensor_view(n->zero);
@@ -107,7 +107,7 @@ static void view_shards(const lt_optim *o, const struct lt_part_norms *n)
 }
 
 /* Lists this rank's parts to measure; zero for the others. */
-static void view_parts(lt_optim *o, const struct lt_part_norms *n)
+static void list_part_views(lt_optim *o, const struct lt_part_norms *n)
 {
     const lt_shard *s = o->shard;
     for (size_t i = 0; i < n->count; i++) {
@@ -127,13 +127,13 @@ static lt_status measure_norms(lt_optim *o)
     const struct lt_part_norms *n = o->part_norms;
     const lt_view out = lt_tensor_view(n->norm);
     if (n->comm)
-        view_shards(o, n);
+        list_shard_views(o, n);
     else
-        view_parts(o, n);
+        list_part_views(o, n);
     return be->frobenius(ctx, n->view, n->count, &out);
 }
 
-lt_status lt_optim_norm_of_parts(lt_optim *o)
+lt_status lt_optim_grad_norm_by_parts(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -150,12 +150,12 @@ lt_status lt_optim_norm_of_parts(lt_optim *o)
 
 /* --- Sharded gradients --- */
 
-static lt_view part_of(void *context, size_t index, const lt_tensor *tensor)
+static lt_view part_view(void *context, size_t index, const lt_tensor *tensor)
 {
     return lt_shard_part_view(context, index, tensor);
 }
 
-static lt_view flat_of(void *context, size_t index, const lt_tensor *flat, int64_t at)
+static lt_view flat_part_view(void *context, size_t index, const lt_tensor *flat, int64_t at)
 {
     return lt_shard_flat_view(context, index, flat, at);
 }
@@ -164,8 +164,8 @@ static lt_status shard_gradients(lt_optim *o, lt_data_parallel *dp)
 {
     const lt_shard *s = o->shard;
     lt_gradient_parts parts = {.count = s->count,
-                               .of = part_of,
-                               .flat = flat_of,
+                               .of = part_view,
+                               .flat = flat_part_view,
                                .context = o,
                                .releases = s->config.shard_params};
     parts.part = lt_alloc(s->count, sizeof *parts.part);

@@ -19,11 +19,11 @@ static int count_states(const lt_optim *o, const lt_slot *slot)
 {
     int count = 0;
     for (int k = 0; k < LT_MAX_STATE; k++)
-        count += lt_optim_has_state(o, slot, k);
+        count += lt_optim_slot_has_state(o, slot, k);
     return count;
 }
 
-void lt_shard_describe_part(lt_optim *o, size_t i, lt_part *part)
+void lt_shard_fill_part(lt_optim *o, size_t i, lt_part *part)
 {
     if (o->ops->parts) {
         o->ops->parts->describe(o, i, part);

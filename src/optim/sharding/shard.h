@@ -81,7 +81,7 @@ void lt_shard_free(lt_optim *optim);
 
 /* Returns the number of parts; sets slot, elements and costs of part i. Sharded or not. */
 size_t lt_shard_part_count(const lt_optim *optim);
-void lt_shard_describe_part(lt_optim *optim, size_t i, lt_part *part);
+void lt_shard_fill_part(lt_optim *optim, size_t i, lt_part *part);
 
 /* Returns part i of a tensor shaped like its parameter; sets its region in the parameter. */
 lt_view lt_shard_part_view(lt_optim *optim, size_t i, const lt_tensor *parameter);

@@ -29,7 +29,8 @@ static lt_status read_flags(const lt_optim *o, int *failed, int *skipped)
     return LT_OK;
 }
 
-static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *failed, int *skips)
+static lt_status send_and_read_flags(lt_optim *o, lt_status st, bool skipped, int *failed,
+                                     int *skips)
 {
     const int flag = st ? (int)st : skipped ? SKIPPED : 0;
     LT_TRY(o->shard->ops->send(o, flag));
@@ -38,7 +39,7 @@ static lt_status exchange_flags(lt_optim *o, lt_status st, bool skipped, int *fa
 
 /* Exchanges within a captured graph, without a status: nothing can fail there, and kernels read if the step is
  * skipped, which is the same on all ranks. */
-static lt_status capture_exchange(lt_optim *o, lt_status st)
+static lt_status exchange_in_captured_graph(lt_optim *o, lt_status st)
 {
     LT_TRY(st);
     const lt_shard_ops *ops = o->shard->ops;
@@ -47,13 +48,13 @@ static lt_status capture_exchange(lt_optim *o, lt_status st)
     return ops->unpack(o);
 }
 
-static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
+static lt_status exchange_or_share_failure(lt_optim *o, lt_status st, bool skipped)
 {
     lt_shard *s = o->shard;
     int failed = -1, skips = 0;
     char text[512];
     if (o->device->capturing)
-        return capture_exchange(o, st);
+        return exchange_in_captured_graph(o, st);
     /* other ranks may replay a graph, which reads no flags */
     if (st && o->device->backend->graphs) {
         snprintf(text, sizeof text, "%s", lt_error_message());
@@ -63,7 +64,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
     if (!st && !skipped)
         st = s->ops->pack(o);
     snprintf(text, sizeof text, "%s", st ? lt_error_message() : "");
-    lt_status met = exchange_flags(o, st, skipped, &failed, &skips);
+    lt_status met = send_and_read_flags(o, st, skipped, &failed, &skips);
     if (met) { /* otherwise the other ranks would wait forever */
         lt_comm_abort(s->group);
         return st ? lt_fail(st, "%s", text) : met;
@@ -82,7 +83,7 @@ static lt_status exchange(lt_optim *o, lt_status st, bool skipped)
 lt_status lt_shard_finish_step(lt_optim *o, lt_status st, bool skipped)
 {
     const int64_t begin = lt_clock_nanoseconds(), span = lt_trace_begin();
-    st = exchange(o, st, skipped);
+    st = exchange_or_share_failure(o, st, skipped);
     o->shard->seconds = (double)(lt_clock_nanoseconds() - begin) * 1e-9;
     lt_trace_end(span, LT_PROFILE_OPTIM, "gather", 0);
     return st;

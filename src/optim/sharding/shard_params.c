@@ -89,7 +89,7 @@ void lt_optim_shard_params_stats(const lt_optim *o, lt_shard_params_stats *out)
 
 /* --- EMA --- */
 
-static lt_status attach_average(void *context, const lt_state_entry *entry)
+static lt_status make_average_follow_param(void *context, const lt_state_entry *entry)
 {
     const lt_optim *o = context;
     for (size_t i = 0; i < o->count; i++)
@@ -108,6 +108,7 @@ static lt_status ignore_number(void *context, const char *name, int64_t *value)
 
 lt_status lt_optim_shard_ema(lt_optim *o, lt_ema *ema)
 {
-    lt_state_visitor visitor = {.entry = attach_average, .number = ignore_number, .context = o};
+    lt_state_visitor visitor = {
+        .entry = make_average_follow_param, .number = ignore_number, .context = o};
     return sharded_values(o) ? lt_ema_visit(ema, &visitor) : LT_OK;
 }

@@ -88,7 +88,7 @@ static inline struct lt_sharded_optim *lt_sharded_of(const lt_optim *o)
 }
 
 /* Converts a shard spec to stored order, with as few dimensions as describe it. */
-lt_shard_spec lt_sharded_stored_place(const lt_shard_spec *spec, bool channels_last);
+lt_shard_spec lt_sharded_stored_spec(const lt_shard_spec *spec, bool channels_last);
 
 /* A part in stored order, and the strides of its owner buffer. */
 typedef struct lt_part_layout {
@@ -109,8 +109,8 @@ void lt_sharded_free_messages(struct lt_sharded_optim *p);
 /* Entries of lt_shard_ops, in sharded_exchange.c but for the first, in sharded_schedule.c, which exchanges owners
  * of parts of equal cost if more of their elements are then local. Pull is collective over copy, send over world. */
 lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner);
-lt_status lt_sharded_pull(lt_optim *o);
-lt_status lt_sharded_begin(lt_optim *o);
+lt_status lt_sharded_pull_gradients(lt_optim *o);
+lt_status lt_sharded_save_old_values(lt_optim *o);
 lt_status lt_sharded_pack(lt_optim *o);
 lt_status lt_sharded_send(lt_optim *o, int flag);
 lt_status lt_sharded_read_flag(const lt_optim *o, int rank, int *flag);

@@ -5,7 +5,8 @@
 #include "sharded.h"
 #include "tensor/tensor.h"
 
-static lt_status new_flat(lt_tensor **out, const lt_optim *o, lt_dtype dtype, int64_t elements)
+static lt_status make_flat_tensor(lt_tensor **out, const lt_optim *o, lt_dtype dtype,
+                                  int64_t elements)
 {
     return elements ? lt_tensor_new(out, o->device, dtype, LT_SHAPE(elements)) : LT_OK;
 }
@@ -41,13 +42,13 @@ static lt_status allocate_params(lt_optim *o)
     return LT_OK;
 }
 
-static lt_status allocate_blocks(struct lt_sharded_optim *p, lt_optim *o, int64_t span,
-                                 bool updates)
+static lt_status allocate_owner_buffers(struct lt_sharded_optim *p, lt_optim *o, int64_t span,
+                                        bool updates)
 {
     lt_shard *s = o->shard;
     const lt_dtype master = lt_device_master(o->device);
-    LT_TRY(new_flat(&p->value, o, master, span));
-    LT_TRY(new_flat(&p->grad, o, master, span));
+    LT_TRY(make_flat_tensor(&p->value, o, master, span));
+    LT_TRY(make_flat_tensor(&p->grad, o, master, span));
     for (size_t i = 0; i < s->count; i++) {
         if (s->part[i].owner != s->rank)
             continue;
@@ -64,17 +65,17 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static lt_status make_messages(struct lt_sharded_optim *p, const lt_optim *o)
+static lt_status allocate_messages(struct lt_sharded_optim *p, const lt_optim *o)
 {
     const lt_dtype master = lt_device_master(o->device), dtype = o->shard->config.dtype;
     const lt_message_schedule *pull = &p->pull, *push = &p->push;
     LT_TRY(lt_tensor_new(&p->header, o->device, master, LT_SHAPE(1)));
-    LT_TRY(new_flat(&p->sent, o, master, larger(pull->out.elements, push->out.elements)));
-    LT_TRY(new_flat(&p->received, o, master, larger(pull->in.elements, push->in.elements)));
+    LT_TRY(make_flat_tensor(&p->sent, o, master, larger(pull->out.elements, push->out.elements)));
+    LT_TRY(make_flat_tensor(&p->received, o, master, larger(pull->in.elements, push->in.elements)));
     if (dtype == LT_F32)
         return LT_OK;
-    LT_TRY(new_flat(&p->sent_narrow, o, dtype, push->out.elements));
-    return new_flat(&p->received_narrow, o, dtype, push->in.elements);
+    LT_TRY(make_flat_tensor(&p->sent_narrow, o, dtype, push->out.elements));
+    return make_flat_tensor(&p->received_narrow, o, dtype, push->in.elements);
 }
 
 static lt_status allocate_buffers(lt_optim *o)
@@ -85,22 +86,22 @@ static lt_status allocate_buffers(lt_optim *o)
     const bool narrow = s->config.dtype != LT_F32;
     const int64_t span = compute_part_offsets(o);
     if (narrow) {
-        LT_TRY(new_flat(&p->update, o, master, span));
-        LT_TRY(new_flat(&p->narrow, o, s->config.dtype, span));
+        LT_TRY(make_flat_tensor(&p->update, o, master, span));
+        LT_TRY(make_flat_tensor(&p->narrow, o, s->config.dtype, span));
     }
     if (s->differences)
-        LT_TRY(new_flat(&p->old, o, master, span));
-    LT_TRY(o->ops->parts ? allocate_blocks(p, o, span, narrow && !s->config.gather_params)
+        LT_TRY(make_flat_tensor(&p->old, o, master, span));
+    LT_TRY(o->ops->parts ? allocate_owner_buffers(p, o, span, narrow && !s->config.gather_params)
                          : allocate_params(o));
     LT_TRY(lt_sharded_plan_messages(p, o));
-    return make_messages(p, o);
+    return allocate_messages(p, o);
 }
 
 static const lt_shard_ops sharded_ops = {
     .prefer_local = lt_sharded_prefer_local,
     .allocate = allocate_buffers,
-    .pull = lt_sharded_pull,
-    .begin = lt_sharded_begin,
+    .pull = lt_sharded_pull_gradients,
+    .begin = lt_sharded_save_old_values,
     .pack = lt_sharded_pack,
     .send = lt_sharded_send,
     .flag = lt_sharded_read_flag,

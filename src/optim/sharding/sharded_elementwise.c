@@ -21,7 +21,7 @@ static bool is_duplicate(const struct lt_sharded_optim *p, int rank, size_t k)
 
 /* Numbers the distinct shards of the first copy; sets at[k] to the number of this rank's shard, or to
  * LT_SHARD_NOT_COUNTED. Returns their count. */
-static int64_t number_shards(const struct lt_sharded_optim *p, int64_t *at)
+static int64_t assign_shard_numbers(const struct lt_sharded_optim *p, int64_t *at)
 {
     const int me = lt_comm_rank(p->world);
     int64_t count = 0;
@@ -70,8 +70,8 @@ lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *sharded, lt_optim *op
         lt_free(at);
         return st;
     }
-    sharded->shards = number_shards(sharded, at);
-    st = lt_optim_norm_by_shards(optim, sharded->world, at, (size_t)sharded->shards);
+    sharded->shards = assign_shard_numbers(sharded, at);
+    st = lt_optim_use_shard_norms(optim, sharded->world, at, (size_t)sharded->shards);
     sharded->optim = st ? NULL : optim;
     return lt_comm_agree_on_status(sharded->world, st);
 }

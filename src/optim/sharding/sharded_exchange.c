@@ -52,7 +52,7 @@ static lt_view chunk_rows_view(lt_view v, int64_t at, const lt_chunk *chunk, int
 }
 
 /* Runs the jobs in the workspace, if it is full or at the end. */
-static lt_status run_jobs(lt_optim *o, size_t *jobs, bool all)
+static lt_status run_jobs_if_full(lt_optim *o, size_t *jobs, bool all)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -92,9 +92,9 @@ static lt_status copy_chunks(lt_optim *o, const copying *c)
             .a = c->pack ? memory : message,
             .y = c->pack ? message : memory,
         };
-        LT_TRY(run_jobs(o, &jobs, false));
+        LT_TRY(run_jobs_if_full(o, &jobs, false));
     }
-    return run_jobs(o, &jobs, true);
+    return run_jobs_if_full(o, &jobs, true);
 }
 
 /* --- Messages --- */
@@ -120,9 +120,9 @@ static lt_status write_headers(lt_optim *o, const lt_message_schedule *r, double
             .a = lt_tensor_view(p->header),
             .y = header_at(p->sent, r->sent_at[i]),
         };
-        LT_TRY(run_jobs(o, &jobs, false));
+        LT_TRY(run_jobs_if_full(o, &jobs, false));
     }
-    return run_jobs(o, &jobs, true);
+    return run_jobs_if_full(o, &jobs, true);
 }
 
 /* Reads the headers to header_of, by rank of the schedule's communicator. */
@@ -131,7 +131,7 @@ static lt_status read_headers(lt_optim *o, const lt_message_schedule *r)
     struct lt_sharded_optim *p = lt_sharded_of(o);
     for (int i = 0; i < lt_comm_size(r->comm); i++) {
         const lt_view v = header_at(p->received, r->received_at[i]);
-        LT_TRY(lt_optim_read_number(o, &v, &p->header_of[i]));
+        LT_TRY(lt_optim_read_device_scalar(o, &v, &p->header_of[i]));
     }
     return LT_OK;
 }
@@ -177,7 +177,7 @@ static lt_status exchange_messages(lt_optim *o, const lt_message_schedule *r, do
 enum { HASH = 1 << 16 }; /* times 2 plus a bit it is exact in f32 */
 
 /* Returns a hash, below HASH, of which parameters have a gradient. */
-static int hash_present(const struct lt_sharded_optim *p)
+static int hash_present_gradients(const struct lt_sharded_optim *p)
 {
     uint32_t h = UINT32_C(2166136261); /* FNV-1a */
     for (size_t k = 0; k < p->own.count; k++)
@@ -225,7 +225,7 @@ static lt_status pull_values(lt_optim *o)
 static lt_status pull_gradients(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
-    const int own = hash_present(p);
+    const int own = hash_present_gradients(p);
     bool changed = false;
     LT_TRY(copy_chunks(o, &(copying){&p->pull.out, LT_SHARD_GRAD, .pack = true}));
     LT_TRY(exchange_messages(o, &p->pull, 2 * own + values_changed(p), false));
@@ -239,7 +239,7 @@ static lt_status pull_gradients(lt_optim *o)
     return changed ? pull_values(o) : LT_OK;
 }
 
-lt_status lt_sharded_pull(lt_optim *o)
+lt_status lt_sharded_pull_gradients(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     const int64_t span = lt_trace_begin();
@@ -275,12 +275,12 @@ static lt_status combine_parts(lt_optim *o, const lt_tensor *a, const lt_tensor 
             .a = a ? lt_sharded_owner_view(o, i, a) : part->value,
             .y = y ? lt_sharded_owner_view(o, i, y) : part->value,
         };
-        LT_TRY(run_jobs(o, &jobs, false));
+        LT_TRY(run_jobs_if_full(o, &jobs, false));
     }
-    return run_jobs(o, &jobs, true);
+    return run_jobs_if_full(o, &jobs, true);
 }
 
-lt_status lt_sharded_begin(lt_optim *o)
+lt_status lt_sharded_save_old_values(lt_optim *o)
 {
     return o->shard->differences ? combine_parts(o, NULL, lt_sharded_of(o)->old, 1, 0) : LT_OK;
 }

@@ -43,7 +43,7 @@ static void merge_spanned_dims(lt_shape *whole, lt_shape *offset, lt_shape *exte
         join_last(whole, offset, extent);
 }
 
-lt_shard_spec lt_sharded_stored_place(const lt_shard_spec *spec, bool channels_last)
+lt_shard_spec lt_sharded_stored_spec(const lt_shard_spec *spec, bool channels_last)
 {
     lt_shard_spec p = *spec;
     p.logical = to_stored_order(spec->logical, channels_last);

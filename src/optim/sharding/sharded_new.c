@@ -21,7 +21,7 @@ typedef struct shard_record {
     int32_t row_major, channels_last;
 } shard_record;
 
-static shard_record record_of(const lt_param *param)
+static shard_record make_shard_record(const lt_param *param)
 {
     const lt_view v = lt_tensor_view(param->value);
     shard_record h = {.spec = lt_param_shard_spec(param)};
@@ -125,8 +125,8 @@ static lt_status check_shard(const shard_record *all, size_t count, const int *c
 }
 
 /* Checks that a copy's shards are a whole parameter: disjoint, with as many elements. */
-static lt_status check_copy(const struct lt_sharded_optim *p, const shard_record *all, int first,
-                            size_t k)
+static lt_status check_copy_is_complete(const struct lt_sharded_optim *p, const shard_record *all,
+                                        int first, size_t k)
 {
     const int ranks = lt_comm_size(p->world);
     const int64_t want = lt_shape_count(all[k].spec.logical);
@@ -150,26 +150,26 @@ static lt_status check_shards(const struct lt_sharded_optim *p, const shard_reco
 {
     for (int r = 0; r < lt_comm_size(p->world); r++)
         for (size_t k = 0; k < p->own.count && p->copy_of[r] == r; k++)
-            LT_TRY(check_copy(p, all, r, k));
+            LT_TRY(check_copy_is_complete(p, all, r, k));
     return LT_OK;
 }
 
 /* --- Construction --- */
 
-static lt_status gather_shards(struct lt_sharded_optim *p, shard_record *all, int64_t *bytes,
-                               shard_record *own)
+static lt_status gather_and_check_shards(struct lt_sharded_optim *p, shard_record *all,
+                                         int64_t *bytes, shard_record *own)
 {
     const int ranks = lt_comm_size(p->world);
     for (int r = 0; r < ranks; r++)
         bytes[r] = (int64_t)(p->own.count * sizeof *own);
     for (size_t k = 0; k < p->own.count; k++)
-        own[k] = record_of(p->own.item[k]);
+        own[k] = make_shard_record(p->own.item[k]);
     LT_TRY(lt_comm_allgather_host(p->world, own, bytes, all));
     LT_TRY(find_memory_orders(p, all));
     LT_TRY(check_shards(p, all));
     for (int r = 0; r < ranks; r++)
         for (size_t k = 0; k < p->own.count; k++)
-            p->spec[(size_t)r * p->own.count + k] = lt_sharded_stored_place(
+            p->spec[(size_t)r * p->own.count + k] = lt_sharded_stored_spec(
                 &all[(size_t)r * p->own.count + k].spec, p->channels_last[k]);
     return LT_OK;
 }
@@ -182,7 +182,7 @@ static lt_status exchange_shards(struct lt_sharded_optim *p)
     int64_t *bytes = lt_alloc(ranks, sizeof *bytes);
     lt_status st = lt_comm_agree_on_status(p->world, all && own && bytes ? LT_OK : LT_E_NOMEM);
     if (!st)
-        st = gather_shards(p, all, bytes, own);
+        st = gather_and_check_shards(p, all, bytes, own);
     lt_free(bytes);
     lt_free(own);
     lt_free(all);

@@ -118,25 +118,25 @@ static void intersect_part(listing *l, const lt_part_layout *part)
 
 /* --- Owners --- */
 
-static const lt_shard_spec *place_of(const struct lt_sharded_optim *p, int rank, size_t k)
+static const lt_shard_spec *shard_of_rank(const struct lt_sharded_optim *p, int rank, size_t k)
 {
     return &p->spec[(size_t)rank * p->own.count + k];
 }
 
 /* Counts the elements of a part that each rank holds, [ranks]. Equal shards of copies of the model are counted
  * once. */
-static void count_local(lt_optim *o, size_t part, int64_t *local)
+static void count_local_elements(lt_optim *o, size_t part, int64_t *local)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
     const lt_part_layout b = lt_sharded_part_layout(o, part);
     for (int r = 0; r < o->shard->ranks; r++) {
         int same = 0;
-        while (
-            same < r
-            && (p->copy_of[same] || !lt_shard_spec_equal(place_of(p, same, k), place_of(p, r, k))))
+        while (same < r
+               && (p->copy_of[same]
+                   || !lt_shard_spec_equal(shard_of_rank(p, same, k), shard_of_rank(p, r, k))))
             same++;
-        listing l = {.spec = place_of(p, r, k)};
+        listing l = {.spec = shard_of_rank(p, r, k)};
         if (same == r)
             intersect_part(&l, &b);
         local[r] = same == r ? l.elements : local[same];
@@ -150,7 +150,7 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
     if (!local)
         return LT_E_NOMEM;
     for (size_t i = 0; i < s->count; i++)
-        count_local(o, i, local + i * (size_t)s->ranks);
+        count_local_elements(o, i, local + i * (size_t)s->ranks);
     lt_assign_prefer_local(cost, local, s->count, s->ranks, owner);
     lt_free(local);
     return LT_OK;
@@ -160,15 +160,16 @@ lt_status lt_sharded_prefer_local(lt_optim *o, const int64_t *cost, int *owner)
 
 /* Returns true if `rank`, of this copy, sends its elements of a part to the part's owner: the owner itself if it
  * holds them, else one of the holders, chosen by the part's number. */
-static bool is_source(const struct lt_sharded_optim *p, const lt_optim *o, size_t part, int rank)
+static bool is_sender_of_part(const struct lt_sharded_optim *p, const lt_optim *o, size_t part,
+                              int rank)
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
-    const lt_shard_spec *own = place_of(p, rank, k);
+    const lt_shard_spec *own = shard_of_rank(p, rank, k);
     const int owner = o->shard->part[part].owner;
     int before = 0, holders = 0;
     for (int m = 0; m < lt_comm_size(p->copy); m++) {
         const int other = p->member[m];
-        if (!lt_shard_spec_equal(place_of(p, other, k), own))
+        if (!lt_shard_spec_equal(shard_of_rank(p, other, k), own))
             continue;
         if (other == owner)
             return rank == owner;
@@ -184,7 +185,7 @@ static lt_status add_part_chunks(const struct lt_sharded_optim *p, lt_optim *o, 
 {
     const size_t k = (size_t)(o->shard->part[part].slot - o->slot);
     const lt_part_layout b = lt_sharded_part_layout(o, part);
-    listing l = {.spec = place_of(p, holder, k),
+    listing l = {.spec = shard_of_rank(p, holder, k),
                  .list = list,
                  .index = in_owner_buffer ? part : k,
                  .in_owner_buffer = in_owner_buffer};
@@ -199,14 +200,14 @@ typedef struct message {
     bool in_owner_buffer; /* chunks refer to the owner buffer */
 } message;
 
-static lt_status add_message(const struct lt_sharded_optim *p, lt_optim *o, const message *m,
-                             lt_chunk_list *list)
+static lt_status add_message_chunks(const struct lt_sharded_optim *p, lt_optim *o, const message *m,
+                                    lt_chunk_list *list)
 {
     const lt_shard *s = o->shard;
     const int owner = m->pull ? m->to : m->from, holder = m->pull ? m->from : m->to;
     list->elements++; /* the header */
     for (size_t i = 0; i < s->count; i++)
-        if (s->part[i].owner == owner && (!m->pull || is_source(p, o, i, holder)))
+        if (s->part[i].owner == owner && (!m->pull || is_sender_of_part(p, o, i, holder)))
             LT_TRY(add_part_chunks(p, o, i, holder, m->in_owner_buffer, list));
     return LT_OK;
 }
@@ -224,10 +225,10 @@ static lt_status plan_schedule(const struct lt_sharded_optim *p, lt_optim *o,
     for (int i = 0; i < ranks; i++) {
         const int other = pull ? p->member[i] : i;
         r->sent_at[i] = r->out.elements;
-        LT_TRY(add_message(p, o, &(message){me, other, pull, !pull}, &r->out));
+        LT_TRY(add_message_chunks(p, o, &(message){me, other, pull, !pull}, &r->out));
         r->sent[i] = r->out.elements - r->sent_at[i];
         r->received_at[i] = r->in.elements;
-        LT_TRY(add_message(p, o, &(message){other, me, pull, pull}, &r->in));
+        LT_TRY(add_message_chunks(p, o, &(message){other, me, pull, pull}, &r->in));
         r->received[i] = r->in.elements - r->received_at[i];
     }
     return LT_OK;

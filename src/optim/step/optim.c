@@ -33,11 +33,11 @@ lt_status lt_optim_make_state(const lt_optim *o)
         lt_slot *slot = &o->slot[i];
         const lt_tensor *value = slot->param->value;
         if (o->state_dtype != LT_STATE_F32) {
-            LT_TRY(lt_optim_make_quantized(o, slot));
+            LT_TRY(lt_optim_make_quantized_state(o, slot));
             continue;
         }
         for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
-            if (!slot->state[k] && lt_optim_has_state(o, slot, k))
+            if (!slot->state[k] && lt_optim_slot_has_state(o, slot, k))
                 LT_TRY(lt_tensor_new_like(&slot->state[k], value, lt_tensor_dtype(value)));
     }
     return LT_OK;
@@ -96,7 +96,7 @@ void lt_optim_free(lt_optim **optim)
         return;
     if (o->ops->destroy)
         o->ops->destroy(o);
-    lt_optim_keep_casts(o, false);
+    lt_optim_fuse_cast_updates(o, false);
     lt_optim_free_part_norms(o);
     lt_averaging_free(o);
     lt_shard_free(o);
@@ -156,13 +156,13 @@ size_t lt_optim_state_bytes(const lt_optim *optim)
 
 static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_visitor *visitor)
 {
-    LT_TRY(lt_optim_visit_number(visitor, "updates", slot->param->name, &slot->updates));
+    LT_TRY(lt_optim_visit_counter(visitor, "updates", slot->param->name, &slot->updates));
     for (int k = 0; k < LT_MAX_STATE; k++) {
-        if (!lt_optim_has_state(o, slot, k))
+        if (!lt_optim_slot_has_state(o, slot, k))
             continue;
         lt_state_entry entry = lt_state_of(slot->param, o->ops->slot_state[k]);
         entry.owner = slot->owner;
-        entry.box = lt_optim_has_shards(o) ? slot->param : NULL;
+        entry.box = lt_optim_updates_shards(o) ? slot->param : NULL;
         entry.tensor = slot->state[k];
         entry.quantized = slot->quantized[k];
         LT_TRY(visitor->entry(visitor->context, &entry));
@@ -174,7 +174,7 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
 static lt_status reject_unattached_shards(const lt_optim *o)
 {
     char text[LT_SHARD_SPEC_TEXT];
-    for (size_t i = 0; i < o->count && !lt_optim_has_shards(o); i++) {
+    for (size_t i = 0; i < o->count && !lt_optim_updates_shards(o); i++) {
         const lt_param *param = o->slot[i].param;
         if (param->spec && !lt_shard_spec_is_whole(param->spec))
             return lt_fail(LT_E_UNSUPPORTED,
@@ -190,7 +190,7 @@ lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor)
     void *ctx;
     const lt_backend *be = lt_optim_backend(optim, &ctx);
     lt_scalars s;
-    if (lt_optim_has_results(optim))
+    if (lt_optim_has_results_in_flight(optim))
         return lt_fail(LT_E_ARG,
                        "%s: results of steps are in flight: take them by "
                        "lt_optim_result() first",

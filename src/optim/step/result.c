@@ -35,7 +35,7 @@ void lt_optim_free_results(lt_optim *o)
     o->results = NULL;
 }
 
-bool lt_optim_has_results(const lt_optim *o)
+bool lt_optim_has_results_in_flight(const lt_optim *o)
 {
     return o->results && o->results->sent != o->results->taken;
 }
@@ -70,14 +70,14 @@ lt_status lt_optim_result(lt_optim *o, lt_step_result *result)
 {
     lt_scalars s;
     bool advanced = o->advanced;
-    if (lt_optim_has_results(o)) {
+    if (lt_optim_has_results_in_flight(o)) {
         LT_TRY(take_oldest_result(o, &s, &advanced));
     } else {
         LT_TRY(lt_optim_read_scalars(o, &s));
         o->advanced = false;
     }
     if (!s.finite && advanced) { /* only now the host learns that it was skipped */
-        lt_optim_count_updates(o, -1);
+        lt_optim_add_to_update_counts(o, -1);
         lt_averaging_undo_weight(o);
     }
     *result = (lt_step_result){.grad_norm = s.grad_norm,

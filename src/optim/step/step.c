@@ -22,7 +22,7 @@ static lt_status check_step(const lt_optim *o, const lt_step *step)
 lt_status lt_optim_prepare(lt_optim *o, const lt_step *step)
 {
     LT_TRY(check_step(o, step));
-    LT_TRY(lt_averaging_prepare(o, step->lr));
+    LT_TRY(lt_averaging_compute_weight(o, step->lr));
     LT_TRY(lt_optim_refresh_casts(o));
     o->attempt = step->attempt;
     return lt_optim_send_scalars(o, step);
@@ -38,7 +38,7 @@ static lt_status change_parameters(lt_optim *o)
 }
 
 /* Computes the loss scale of the next step; grad_scale already contains that of this one. */
-static lt_status move_loss_scale(lt_optim *o)
+static lt_status update_loss_scale(lt_optim *o)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
@@ -71,15 +71,15 @@ static lt_status begin_update(lt_optim *o)
     void *ctx;
     const lt_backend *be = lt_optim_backend(o, &ctx);
     LT_TRY(lt_optim_require_kernel(o, be->grad_norm != NULL, "grad_norm"));
-    LT_TRY(lt_averaging_begin(o)); /* first, as values may be pulled */
-    lt_optim_keep_casts(o, true);
+    LT_TRY(lt_averaging_begin_update(o)); /* first, as values may be pulled */
+    lt_optim_fuse_cast_updates(o, true);
     if (o->shard && o->shard->ops->pull)
         LT_TRY(o->shard->ops->pull(o));
     LT_TRY(write_loss_scale(o, o->gradient_scale));
-    LT_TRY(o->part_norms ? lt_optim_norm_of_parts(o)
+    LT_TRY(o->part_norms ? lt_optim_grad_norm_by_parts(o)
                          : be->grad_norm(ctx, o->item, lt_optim_fill_items(o, true), o->scalars));
     LT_TRY(write_loss_scale(o, o->loss_scale ? o->loss_scale : o->one));
-    LT_TRY(move_loss_scale(o));
+    LT_TRY(update_loss_scale(o));
     LT_TRY(lt_optim_count_missed(o));
     /* On other devices kernels read `finite`; reading it here would synchronize. */
     o->skipped = be->host_memory && !o->scalars->finite;
@@ -92,16 +92,16 @@ lt_status lt_optim_update(lt_optim *o)
     LT_TRY(begin_update(o));
     lt_status st = o->skipped ? LT_OK : change_parameters(o);
     if (!o->shard)
-        return st ? st : lt_averaging_end(o);
+        return st ? st : lt_averaging_end_update(o);
     st = lt_shard_finish_step(o, st, o->skipped);
     lt_optim_end_owned_update(o);
-    return st ? st : lt_averaging_end(o);
+    return st ? st : lt_averaging_end_update(o);
 }
 
 bool lt_optim_has_host_phase(const lt_optim *o)
 {
     const lt_host_phase_ops *ops = o->ops->host_phase;
-    return ops && !o->shard && o->device->backend->graphs && lt_averaging_is_constant(o)
+    return ops && !o->shard && o->device->backend->graphs && lt_averaging_has_fixed_weight(o)
            && ops->has_host_phase(o);
 }
 
@@ -122,7 +122,7 @@ lt_status lt_optim_update_host(lt_optim *o)
 lt_status lt_optim_update_second(lt_optim *o)
 {
     LT_TRY(o->skipped ? LT_OK : o->ops->host_phase->second(o));
-    return lt_averaging_end(o);
+    return lt_averaging_end_update(o);
 }
 
 void lt_optim_advance(lt_optim *o)
@@ -132,7 +132,7 @@ void lt_optim_advance(lt_optim *o)
         lt_averaging_undo_weight(o);
         return;
     }
-    lt_optim_count_updates(o, 1);
+    lt_optim_add_to_update_counts(o, 1);
     for (size_t i = 0; i < o->count; i++)
         if (o->slot[i].param->has_grad) {
             lt_tensor_bump_version(o->slot[i].param->value);
@@ -154,9 +154,9 @@ bool lt_optim_is_capturable(const lt_optim *o)
 {
     if (o->shard && (!o->shard->ops->is_capturable || !o->device->backend->graphs))
         return false;
-    if (lt_optim_has_shards(o))
+    if (lt_optim_updates_shards(o))
         return false;
-    return lt_averaging_is_constant(o) && o->ops->is_capturable && o->ops->is_capturable(o);
+    return lt_averaging_has_fixed_weight(o) && o->ops->is_capturable && o->ops->is_capturable(o);
 }
 
 bool lt_optim_always_capturable(const lt_optim *self)

@@ -24,7 +24,7 @@ static lt_dtype master_dtype(const lt_node *node)
     return lt_device_master(lt_tape_device(node->tape));
 }
 
-static lt_status check_vectors(const lt_node *node)
+static lt_status check_channel_vectors(const lt_node *node)
 {
     static const char *const names[] = {"x", "gamma", "beta", "mean", "var"};
     char text[LT_SHAPE_TEXT];
@@ -55,7 +55,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
     lt_shape xs = node->in[LT_NORM_X]->shape;
     if (xs.ndim != 4)
         return lt_fail(LT_E_SHAPE, "batchnorm2d: x %s, want 4 dimensions", lt_shape_text(xs, x));
-    LT_TRY(check_vectors(node));
+    LT_TRY(check_channel_vectors(node));
     LT_TRY(check_batch_counter(node));
     const lt_tensor *residual = node->in[LT_NORM_RESIDUAL];
     if (residual
@@ -143,7 +143,7 @@ static lt_status compute_coefficients(lt_node *node, const lt_view *x, lt_view *
 static const lt_op recomputed_add;
 
 /* A recomputed output needs the mask only when it is recomputed. */
-static bool needs_mask(const lt_node *node)
+static bool needs_relu_mask(const lt_node *node)
 {
     const lt_batchnorm2d_config *c = node->config;
     return c->relu && node->in[LT_NORM_RESIDUAL] && lt_tape_pass(node->tape).record
@@ -179,7 +179,7 @@ static lt_status apply_norm(lt_node *node, const lt_batchnorm_addend *own, const
 }
 
 /* Returns true if a reader of the output (convolution, pooling, another batch norm) may apply this norm. */
-static bool is_applied_later(const lt_node *node)
+static bool is_applied_by_reader(const lt_node *node)
 {
     return lt_fuse_can_produce(node, LT_FUSE_APPLY) || lt_fuse_can_produce(node, LT_FUSE_POOL)
            || lt_fuse_can_produce(node, LT_FUSE_ADD);
@@ -222,11 +222,11 @@ static lt_status forward(lt_node *node)
         LT_TRY(lt_node_saved(node, LT_NORM_COEF, &coef));
     else
         LT_TRY(compute_coefficients(node, &x, &coef));
-    if (!lt_node_is_replay(node) && is_applied_later(node)) {
+    if (!lt_node_is_replay(node) && is_applied_by_reader(node)) {
         lt_node_defer_output(node);
         return LT_OK;
     }
-    if (needs_mask(node))
+    if (needs_relu_mask(node))
         LT_TRY(lt_node_save(node, LT_NORM_MASK, LT_U8, LT_SHAPE((lt_shape_count(x.shape) + 7) / 8),
                             &mask));
     return apply_norm(node, &(lt_batchnorm_addend){&x, &coef}, mask.data ? &mask : NULL);

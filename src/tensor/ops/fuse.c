@@ -63,7 +63,7 @@ static bool is_trained_in_16_bits(const lt_node *normalize)
     return pass->record && pass->batch_stats && lt_dtype_size(lt_tape_dtype(normalize->tape)) == 2;
 }
 
-static bool has_freed_input(const lt_node *conv)
+static bool has_freed_conv_input(const lt_node *conv)
 {
     return conv->in[0]->freed && !has_groups(conv);
 }
@@ -85,7 +85,7 @@ static bool has_deferred_input(const lt_node *norm)
 
 /* True if the convolution is the last reader of its input and the first to add to its gradient: it computes
  * all of it. */
-static bool is_only_reader(const lt_node *conv)
+static bool is_conv_only_reader(const lt_node *conv)
 {
     const lt_tensor *x = conv->in[0];
     return !has_groups(conv) && x->uses == 1 && !x->grad[0];
@@ -131,11 +131,11 @@ static const struct pattern {
     [LT_FUSE_STATS] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_stats), is_before_norm,
                        accepts_any, 0},
     [LT_FUSE_APPLY] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_stats),
-                       is_deferrable_norm, has_freed_input, 0},
+                       is_deferrable_norm, has_freed_conv_input, 0},
     [LT_FUSE_APPLY_GRAD_W] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_norm_grad_w),
-                              is_norm_with_relu, has_freed_input, 0},
+                              is_norm_with_relu, has_freed_conv_input, 0},
     [LT_FUSE_GRAD_SUMS] = {lt_name_batchnorm2d, lt_name_conv2d, ENTRY(conv2d_grad_x_sums),
-                           is_norm_with_relu, is_only_reader, 0},
+                           is_norm_with_relu, is_conv_only_reader, 0},
     [LT_FUSE_ADD] = {lt_name_batchnorm2d, lt_name_batchnorm2d, ENTRY(batchnorm_add),
                      is_residual_norm, has_freed_residual, LT_NORM_RESIDUAL},
     [LT_FUSE_POOL] = {lt_name_batchnorm2d, lt_name_maxpool2d, ENTRY(maxpool2d_norm),
@@ -147,7 +147,7 @@ static const struct pattern {
     [LT_FUSE_AFFINE] = {lt_name_conv2d, lt_name_batchnorm2d, ENTRY(conv2d_affine),
                         is_inference_conv, has_deferred_input, 0},
     [LT_FUSE_PIXELS] = {lt_name_normalize, lt_name_conv2d, ENTRY(conv2d_pixels_stats),
-                        is_trained_in_16_bits, has_freed_input, 0},
+                        is_trained_in_16_bits, has_freed_conv_input, 0},
 };
 
 static bool has_backend_kernel(const lt_node *node, size_t entry)

@@ -10,7 +10,7 @@
 enum { X, GAMMA, BETA }; /* inputs */
 enum { STATS };          /* saved: mean and 1/sqrt(var+eps) of each group */
 
-static lt_status check_vectors(const lt_node *node, int64_t channels)
+static lt_status check_affine_vectors(const lt_node *node, int64_t channels)
 {
     static const char *const names[] = {"x", "gamma", "beta"};
     char text[LT_SHAPE_TEXT];
@@ -36,7 +36,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
                        "group_norm: got %lld channels, %d groups, eps %g; want groups to divide "
                        "channels, and eps > 0",
                        (long long)x.dim[1], c->groups, c->eps);
-    LT_TRY(check_vectors(node, x.dim[1]));
+    LT_TRY(check_affine_vectors(node, x.dim[1]));
     *out = (lt_desc){.dtype = node->in[X]->dtype, .shape = x, .format = LT_FORMAT_CHANNELS_LAST};
     return LT_OK;
 }

@@ -79,7 +79,7 @@ static lt_status add_scaled(lt_node *node, double alpha, lt_view a, const lt_vie
 }
 
 /* Computes this rank's contribution to each row's mean. */
-static lt_status local_mean_part(lt_node *node, const lt_view *x, const lt_view *y)
+static lt_status local_mean_contribution(lt_node *node, const lt_view *x, const lt_view *y)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -106,12 +106,12 @@ static lt_status normalize_rows(lt_node *node, const lt_view *x, const lt_view *
     LT_TRY(lt_node_scratch(node, x->dtype, x->shape, &square));
     LT_TRY(be->cast(ctx, x, n));
     if (!c->rms) {
-        LT_TRY(local_mean_part(node, x, &mean));
+        LT_TRY(local_mean_contribution(node, x, &mean));
         LT_TRY(sum_over_ranks(node, &mean));
         LT_TRY(add_scaled(node, -1, broadcast_vector(&mean, x->shape, true), n));
     }
     LT_TRY(multiply_views(node, NULL, n, &square));
-    LT_TRY(local_mean_part(node, &square, &mean));
+    LT_TRY(local_mean_contribution(node, &square, &mean));
     LT_TRY(sum_over_ranks(node, &mean));
     LT_TRY(be->fill(ctx, c->eps > 0 ? c->eps : default_eps, variance));
     LT_TRY(add_scaled(node, 1, mean, variance));
@@ -154,7 +154,7 @@ static lt_status compute_grad_means(lt_node *node, const lt_view *g, const lt_vi
         mean[i].shape = LT_SHAPE(shape.dim[0], 1);
         mean[i].stride[0] = mean[i].stride[1] = 1;
         mean[i].data = (char *)both.data + i * shape.dim[0] * (int64_t)lt_dtype_size(g->dtype);
-        LT_TRY(local_mean_part(node, i ? &product : g, &mean[i]));
+        LT_TRY(local_mean_contribution(node, i ? &product : g, &mean[i]));
     }
     return sum_over_ranks(node, &both);
 }

@@ -14,7 +14,7 @@ static int step_count(const lt_node *node)
     return ((const lt_summa_config *)node->config)->row->size;
 }
 
-static int64_t inputs_of_step(const lt_node *node, int t)
+static int64_t features_of_step(const lt_node *node, int t)
 {
     const lt_summa_config *c = node->config;
     return lt_even_shard_size(c->in, c->row->size, t);
@@ -43,15 +43,15 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
         return lt_fail(LT_E_ARG, "linear_summa: w is NULL");
     LT_TRY(check_grid(c));
     const int q = c->row->size, i = c->column->rank, j = c->row->rank;
-    const lt_shape want = LT_SHAPE(lt_even_shard_size(c->out, q, j), inputs_of_step(node, i));
+    const lt_shape want = LT_SHAPE(lt_even_shard_size(c->out, q, j), features_of_step(node, i));
     const lt_shape in = node->in[X]->shape;
-    if (in.ndim != 2 || in.dim[1] != inputs_of_step(node, j)
+    if (in.ndim != 2 || in.dim[1] != features_of_step(node, j)
         || !lt_shape_equal(node->in[W]->shape, want))
         return lt_fail(LT_E_SHAPE,
                        "linear_summa: x %s and w %s at row %d, column %d of %d x %d ranks, want "
                        "[..,%lld] and [%lld,%lld]",
                        lt_shape_text(in, x), lt_shape_text(node->in[W]->shape, w), i, j, q, q,
-                       (long long)inputs_of_step(node, j), (long long)want.dim[0],
+                       (long long)features_of_step(node, j), (long long)want.dim[0],
                        (long long)want.dim[1]);
     const lt_dtype dtype = node->in[X]->dtype;
     if ((dtype != LT_F32 && dtype != LT_F64) || node->in[W]->dtype != dtype)
@@ -75,7 +75,7 @@ typedef struct panel {
 static lt_view panel_block(const lt_node *node, const panel *p, int t)
 {
     lt_view v = t == p->group->rank ? p->own : p->work[t % 2];
-    v.shape = LT_SHAPE(p->own.shape.dim[0], inputs_of_step(node, t));
+    v.shape = LT_SHAPE(p->own.shape.dim[0], features_of_step(node, t));
     v.stride[0] = v.shape.dim[1];
     v.stride[1] = 1;
     return v;
@@ -87,7 +87,7 @@ static lt_status open_panel(lt_node *node, panel *p, int input, lt_process_group
     *p = (panel){.group = group};
     LT_TRY(lt_node_in(node, input, &in));
     LT_TRY(lt_op_as_contiguous(node, &in, &p->own));
-    const lt_shape most = LT_SHAPE(in.shape.dim[0], inputs_of_step(node, 0));
+    const lt_shape most = LT_SHAPE(in.shape.dim[0], features_of_step(node, 0));
     for (int i = 0; i < 2 && group->size > 1; i++)
         LT_TRY(lt_node_scratch(node, in.dtype, most, &p->work[i]));
     return LT_OK;
@@ -117,7 +117,7 @@ static lt_status wait_for_block(const lt_node *node, panel *p, int t, lt_view *b
 }
 
 /* Waits for the panel's requests, before its memory is freed. */
-static lt_status close_panel(panel *p, lt_status st)
+static lt_status wait_for_panel_requests(panel *p, lt_status st)
 {
     return lt_op_wait_requests(p->group, p->request, 2, st);
 }
@@ -127,7 +127,7 @@ static lt_status open_partial_sums(lt_node *node, panel *s, const lt_view *out,
                                    lt_process_group *group)
 {
     *s = (panel){.group = group, .own = *out};
-    const lt_shape most = LT_SHAPE(out->shape.dim[0], inputs_of_step(node, 0));
+    const lt_shape most = LT_SHAPE(out->shape.dim[0], features_of_step(node, 0));
     for (int i = 0; i < 2; i++)
         LT_TRY(lt_node_scratch(node, out->dtype, most, &s->work[i]));
     return LT_OK;
@@ -137,7 +137,7 @@ static lt_status open_partial_sums(lt_node *node, panel *s, const lt_view *out,
 static lt_status partial_sum_buffer(const lt_node *node, panel *s, int t, lt_view *out)
 {
     *out = s->work[t % 2];
-    out->shape.dim[1] = inputs_of_step(node, t);
+    out->shape.dim[1] = features_of_step(node, t);
     out->stride[0] = out->shape.dim[1];
     return s->group->wait(s->group, &s->request[t % 2]);
 }
@@ -192,7 +192,7 @@ static lt_status forward(lt_node *node)
     panel x, w;
     LT_TRY(open_panel(node, &x, X, c->row));
     LT_TRY(open_panel(node, &w, W, c->column));
-    return close_panel(&w, close_panel(&x, multiply_panels(node, &x, &w)));
+    return wait_for_panel_requests(&w, wait_for_panel_requests(&x, multiply_panels(node, &x, &w)));
 }
 
 /* Computes an input's gradient: broadcasts the blocks of the other input and reduces their products with dy. */
@@ -218,7 +218,8 @@ static lt_status backward_input(lt_node *node, int input, const lt_view *dy, con
     panel other, s;
     LT_TRY(open_panel(node, &other, X + W - input, input == X ? c->column : c->row));
     LT_TRY(open_partial_sums(node, &s, out, input == X ? c->row : c->column));
-    return close_panel(&s, close_panel(&other, accumulate_input_grad(node, input, &other, &s, dy)));
+    return wait_for_panel_requests(
+        &s, wait_for_panel_requests(&other, accumulate_input_grad(node, input, &other, &s, dy)));
 }
 
 static lt_status backward(lt_node *node)

@@ -51,7 +51,8 @@ static lt_status max_infer_shape(const lt_node *node, lt_desc *out)
 }
 
 /* Max-pools the deferred output of a batch norm, which the kernel applies itself. */
-static lt_status max_pool_norm(lt_node *node, lt_node *norm, const lt_view *y, const lt_view *index)
+static lt_status max_pool_fused_norm(lt_node *node, lt_node *norm, const lt_view *y,
+                                     const lt_view *index)
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
@@ -73,7 +74,7 @@ static lt_status max_forward(lt_node *node)
     if (lt_tape_pass(node->tape).record)
         LT_TRY(lt_node_save(node, INDEX, LT_U8, y.shape, &index));
     if (norm)
-        return max_pool_norm(node, norm, &y, &index);
+        return max_pool_fused_norm(node, norm, &y, &index);
     return be->maxpool2d(ctx, node->config, &x, &y, index.data ? &index : NULL);
 }
 

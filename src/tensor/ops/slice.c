@@ -190,7 +190,7 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
 }
 
 /* Views the slice of y that input i fills. */
-static lt_view input_slice(const lt_node *node, const lt_view *y, int i)
+static lt_view slice_filled_by_input(const lt_node *node, const lt_view *y, int i)
 {
     const joint *c = node->config;
     const int dim = resolve_dim(c->dim, y->shape.ndim);
@@ -208,7 +208,7 @@ static lt_status forward_concat(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_out(node, &y));
     for (int i = 0; i < c->count; i++) {
-        const lt_view to = input_slice(node, &y, i);
+        const lt_view to = slice_filled_by_input(node, &y, i);
         LT_TRY(lt_node_in(node, i, &x));
         LT_TRY(be->cast(ctx, &x, &to));
     }
@@ -225,7 +225,7 @@ static lt_status backward_concat(lt_node *node)
     for (int i = 0; i < c->count; i++) {
         if (!lt_node_wants(node, i))
             continue;
-        const lt_view from = input_slice(node, &dy, i);
+        const lt_view from = slice_filled_by_input(node, &dy, i);
         LT_TRY(lt_node_grad_out(node, i, &dx));
         LT_TRY(be->cast(ctx, &from, &dx));
     }

@@ -9,7 +9,7 @@
 enum { LOGITS, LABELS }; /* inputs */
 enum { LSE };            /* saved: log(sum(exp(logits))) of each row */
 
-static bool is_soft(const lt_tensor *labels)
+static bool has_soft_labels(const lt_tensor *labels)
 {
     return labels->dtype == LT_F32 || labels->dtype == LT_F64;
 }
@@ -18,8 +18,9 @@ static lt_status check_labels(lt_shape logits, const lt_tensor *labels)
 {
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     lt_shape want = logits;
-    want.ndim -= !is_soft(labels);
-    if ((labels->dtype != LT_I32 && !is_soft(labels)) || !lt_shape_equal(labels->shape, want))
+    want.ndim -= !has_soft_labels(labels);
+    if ((labels->dtype != LT_I32 && !has_soft_labels(labels))
+        || !lt_shape_equal(labels->shape, want))
         return lt_fail(LT_E_SHAPE,
                        "softmax_xent: labels %s %s for logits %s, want i32 [..] or f32 [..,K]",
                        lt_dtype_name(labels->dtype), lt_shape_text(labels->shape, a),
@@ -49,7 +50,7 @@ static lt_status get_inputs(lt_node *node, lt_view *logits, lt_view *labels)
     LT_TRY(lt_node_in(node, LOGITS, &z));
     LT_TRY(lt_node_in(node, LABELS, &y));
     LT_TRY(lt_op_as_rows(node, &z, logits));
-    if (is_soft(node->in[LABELS]))
+    if (has_soft_labels(node->in[LABELS]))
         return lt_op_as_rows(node, &y, labels);
     return lt_op_as_vector(node, &y, labels);
 }

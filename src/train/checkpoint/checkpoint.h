@@ -15,9 +15,9 @@ enum { LT_CHECKPOINT_PREFIX = 32 };
 const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX]);
 /* Adds to rank 0's list the tensors that the groups after the first send: each group's entries, its optimizer's numbers
  * and its loss scale. Collective. */
-LT_MUST_CHECK lt_status lt_checkpoint_list_groups(lt_gather *gather,
-                                                  const lt_checkpoint_contents *parts,
-                                                  const lt_checkpoint_state *state);
+LT_MUST_CHECK lt_status lt_gather_add_group_tensors(lt_gather *gather,
+                                                    const lt_checkpoint_contents *parts,
+                                                    const lt_checkpoint_state *state);
 
 /* The local-steps state of a checkpoint, and which of its entries this rank reads. */
 typedef struct lt_checkpoint_groups {
@@ -81,16 +81,16 @@ LT_MUST_CHECK lt_status lt_checkpoint_get_fields(const lt_json_value *root,
                                                  lt_checkpoint_state *state);
 /* Checks that each field is in its range. Errors: LT_E_FORMAT, naming the first one that is not, and its range. */
 LT_MUST_CHECK lt_status lt_checkpoint_check_state(const lt_checkpoint_state *state);
-LT_MUST_CHECK lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low,
-                                                    int64_t high);
+LT_MUST_CHECK lt_status lt_checkpoint_check_range(const char *key, int64_t value, int64_t low,
+                                                  int64_t high);
 
 /* Removes temporary folders and links that a killed save left in a folder of checkpoints. */
 void lt_checkpoint_clean_in(const char *checkpoints);
 /* Points `latest` (and `best`) to the state's step, and removes checkpoints of its run beyond the newest
  * policy->keep. */
-LT_MUST_CHECK lt_status lt_checkpoint_set_links(const char *checkpoints,
-                                                const lt_checkpoint_state *state,
-                                                const lt_checkpoint_policy *policy);
+LT_MUST_CHECK lt_status lt_checkpoint_link_and_prune(const char *checkpoints,
+                                                     const lt_checkpoint_state *state,
+                                                     const lt_checkpoint_policy *policy);
 /* Lists the steps of a run folder's checkpoints, newest first, up to `latest`; the list may be empty. Free with
  * lt_free(). Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count);

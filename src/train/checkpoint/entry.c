@@ -57,7 +57,7 @@ char *lt_checkpoint_entry_name(const char *prefix, lt_entry_kind kind, const lt_
                                         entry->block, entry->name);
 }
 
-char *lt_checkpoint_block_note(const lt_state_entry *entry)
+char *lt_checkpoint_format_block(const lt_state_entry *entry)
 {
     char offset[LT_SHAPE_TEXT], shape[LT_SHAPE_TEXT];
     return lt_format("offset %s shape %s", lt_shape_text(entry->offset, offset),
@@ -65,8 +65,8 @@ char *lt_checkpoint_block_note(const lt_state_entry *entry)
 }
 
 /* Reads the entry by way of the dequantized tensor that checkpoints store. */
-static lt_status take_quantized(const lt_reading *r, const lt_safetensors_entry *e,
-                                lt_quantized *state)
+static lt_status load_quantized_entry(const lt_reading *r, const lt_safetensors_entry *e,
+                                      lt_quantized *state)
 {
     lt_tensor *shown = NULL;
     LT_TRY(lt_quantized_to_checkpoint(state, &shown));
@@ -81,7 +81,7 @@ lt_status lt_reading_load_entry(const lt_reading *r, const lt_safetensors_entry 
                                 const lt_state_entry *entry)
 {
     if (entry->quantized)
-        return take_quantized(r, e, entry->quantized);
+        return load_quantized_entry(r, e, entry->quantized);
     if (!entry->tensor) /* another rank reads it */
         return LT_OK;
     const lt_shard_spec *spec = entry->box ? entry->box->spec : NULL;

@@ -22,7 +22,7 @@ LT_MUST_CHECK lt_status lt_checkpoint_visit(const lt_checkpoint_contents *parts,
  * "PREFIX[conv1.weight]#NAME" for state of the whole parameter; reducer: the same with "@" instead of "#". */
 char *lt_checkpoint_entry_name(const char *prefix, lt_entry_kind kind, const lt_state_entry *entry);
 /* Returns "offset [0,0] shape [64,147]", which identifies a block; NULL without memory. */
-char *lt_checkpoint_block_note(const lt_state_entry *entry);
+char *lt_checkpoint_format_block(const lt_state_entry *entry);
 
 /* One of the two passes over a file. */
 typedef struct lt_reading {

@@ -294,7 +294,7 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
     return LT_OK;
 }
 
-static lt_status get_unit(const lt_json_value *root, lt_checkpoint_state *state)
+static lt_status get_unit_and_counts(const lt_json_value *root, lt_checkpoint_state *state)
 {
     const char *unit = first_unit;
     char key[KEY];
@@ -370,7 +370,7 @@ static lt_status check_names(const lt_checkpoint_state *state)
 
 /* --- Ranges: a checksum finds flipped bits, not numbers that contradict each other --- */
 
-lt_status lt_checkpoint_check_integer(const char *key, int64_t value, int64_t low, int64_t high)
+lt_status lt_checkpoint_check_range(const char *key, int64_t value, int64_t low, int64_t high)
 {
     if (value >= low && value <= high)
         return LT_OK;
@@ -390,7 +390,7 @@ static lt_status check_counter(const field *f, const char *key, const char *stat
 {
     const int64_t *value = (const void *)(state + f->offset),
                   *limit = (const void *)(state + f->limit);
-    return lt_checkpoint_check_integer(key, *value, 0, value == limit ? (int64_t)f->high : *limit);
+    return lt_checkpoint_check_range(key, *value, 0, value == limit ? (int64_t)f->high : *limit);
 }
 
 static lt_status check_field(const field *f, const lt_checkpoint_state *state)
@@ -402,8 +402,8 @@ static lt_status check_field(const field *f, const lt_checkpoint_state *state)
     case INT64:
         return check_counter(f, f->key, base);
     case INT:
-        return lt_checkpoint_check_integer(f->key, *(const int *)at, (int64_t)f->low,
-                                           (int64_t)f->high);
+        return lt_checkpoint_check_range(f->key, *(const int *)at, (int64_t)f->low,
+                                         (int64_t)f->high);
     case DOUBLE:
         return check_real(f, *(const double *)at);
     case GIVEN:
@@ -439,7 +439,7 @@ lt_status lt_checkpoint_get_fields(const lt_json_value *root, lt_checkpoint_stat
 {
     for (int i = 0; i < FIELDS; i++)
         LT_TRY(get_field(root, &fields[i], state));
-    LT_TRY(get_unit(root, state));
+    LT_TRY(get_unit_and_counts(root, state));
     LT_TRY(get_task_fields(root, state));
     return lt_checkpoint_check_state(state);
 }

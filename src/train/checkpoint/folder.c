@@ -41,7 +41,7 @@ static lt_status list_steps(const char *checkpoints, lt_numbers *list)
 }
 
 /* Returns the step that a link points to, or -1. */
-static int64_t link_step(const char *checkpoints, const char *name)
+static int64_t read_link_step(const char *checkpoints, const char *name)
 {
     char target[128], path[PATH_MAX];
     snprintf(path, sizeof path, "%s/%s", checkpoints, name);
@@ -97,13 +97,13 @@ static lt_status run_of(const char *checkpoints, int64_t step, char run[LT_RUN_I
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/step-%" PRId64, checkpoints, step);
-    return lt_run_id_in(path, LT_CHECKPOINT_STATE, run);
+    return lt_run_read_id_of_file(path, LT_CHECKPOINT_STATE, run);
 }
 
 /* Drops the steps of other runs from the list, and those after `last`: they belong to a part that was trained
  * again from an earlier checkpoint. A checkpoint without an id may belong to any run. */
-static lt_status keep_steps_of_run(const char *checkpoints, lt_numbers *list, int64_t last,
-                                   const char *run)
+static lt_status filter_steps_of_run(const char *checkpoints, lt_numbers *list, int64_t last,
+                                     const char *run)
 {
     size_t count = 0;
     for (size_t i = 0; i < list->count; i++) {
@@ -121,7 +121,7 @@ static lt_status keep_steps_of_run(const char *checkpoints, lt_numbers *list, in
 static lt_status remove_old(const char *checkpoints, const lt_numbers *list, int keep,
                             int64_t latest)
 {
-    int64_t best = link_step(checkpoints, "best");
+    int64_t best = read_link_step(checkpoints, "best");
     for (size_t i = (size_t)keep; i < list->count; i++) {
         if (list->item[i] == best || list->item[i] == latest)
             continue;
@@ -135,8 +135,8 @@ static lt_status remove_old(const char *checkpoints, const lt_numbers *list, int
     return LT_OK;
 }
 
-lt_status lt_checkpoint_set_links(const char *checkpoints, const lt_checkpoint_state *state,
-                                  const lt_checkpoint_policy *policy)
+lt_status lt_checkpoint_link_and_prune(const char *checkpoints, const lt_checkpoint_state *state,
+                                       const lt_checkpoint_policy *policy)
 {
     LT_TRY(replace_folder_by_link(checkpoints, "latest"));
     LT_TRY(replace_folder_by_link(checkpoints, "best"));
@@ -148,7 +148,7 @@ lt_status lt_checkpoint_set_links(const char *checkpoints, const lt_checkpoint_s
     lt_numbers list = {0};
     lt_status st = list_steps(checkpoints, &list);
     if (!st)
-        st = keep_steps_of_run(checkpoints, &list, state->step, state->run);
+        st = filter_steps_of_run(checkpoints, &list, state->step, state->run);
     if (!st)
         st = remove_old(checkpoints, &list, policy->keep, state->step);
     lt_free(list.item);
@@ -186,18 +186,19 @@ static bool has_step(const lt_numbers *list, int64_t step)
 
 /* Keeps the steps that the run in the folder may resume from: `latest` and those before it. A dangling link is
  * ignored. */
-static lt_status keep_resumable_steps(const char *folder, const char *checkpoints, lt_numbers *list)
+static lt_status filter_resumable_steps(const char *folder, const char *checkpoints,
+                                        lt_numbers *list)
 {
     char run[LT_RUN_ID];
-    int64_t latest = link_step(checkpoints, "latest");
+    int64_t latest = read_link_step(checkpoints, "latest");
     if (!list->count)
         return LT_OK;
     if (!has_step(list, latest))
         latest = -1;
-    LT_TRY(lt_run_id_in(folder, "env.json", run));
+    LT_TRY(lt_run_read_id_of_file(folder, "env.json", run));
     if (!*run)
         LT_TRY(run_of(checkpoints, latest < 0 ? list->item[0] : latest, run));
-    LT_TRY(keep_steps_of_run(checkpoints, list, latest, run));
+    LT_TRY(filter_steps_of_run(checkpoints, list, latest, run));
     return list->count ? LT_OK
                        : lt_fail(LT_E_FORMAT, "%s: none is of run %s, which env.json names",
                                  checkpoints, run);
@@ -209,7 +210,7 @@ lt_status lt_checkpoint_newest(const char *folder, char *path, size_t size)
     lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
-        st = keep_resumable_steps(folder, checkpoints, &list);
+        st = filter_resumable_steps(folder, checkpoints, &list);
     if (!st)
         st = choose_newest_intact(checkpoints, &list, path, size);
     lt_free(list.item);
@@ -223,7 +224,7 @@ lt_status lt_checkpoint_list(const char *folder, int64_t **out, size_t *count)
     lt_numbers list = {0};
     lt_status st = checkpoints ? list_steps(checkpoints, &list) : LT_E_NOMEM;
     if (!st)
-        st = keep_resumable_steps(folder, checkpoints, &list);
+        st = filter_resumable_steps(folder, checkpoints, &list);
     if (st == LT_E_FORMAT) { /* all belong to other runs */
         list.count = 0;
         st = LT_OK;
@@ -261,7 +262,7 @@ static lt_status repair_link(const char *checkpoints, const char *name, int64_t 
     char *link = lt_format("%s/%s", checkpoints, name);
     lt_status st = path && link ? LT_OK : LT_E_NOMEM;
     bool is_folder = link && !lstat(link, &info) && !S_ISLNK(info.st_mode);
-    if (!st && !is_folder && link_step(checkpoints, name) != step && !access(path, F_OK))
+    if (!st && !is_folder && read_link_step(checkpoints, name) != step && !access(path, F_OK))
         st = point_link_to_step(checkpoints, name, step);
     lt_free(link);
     lt_free(path);

@@ -56,7 +56,7 @@ static lt_status list_holders(lt_gather *g, const lt_shard_spec *all, size_t ind
 }
 
 /* Gathers the shard specs of all ranks' parameters into `all`, [ranks, params]. */
-static lt_status gather_places(const lt_gather *g, lt_shard_spec *all)
+static lt_status gather_shard_specs(const lt_gather *g, lt_shard_spec *all)
 {
     const size_t count = g->params->count;
     lt_shard_spec *own = all + (size_t)g->comm->rank * count;
@@ -74,7 +74,7 @@ static lt_status find_all_holders(lt_gather *g)
     lt_shard_spec *all = lt_alloc(most, sizeof *all);
     g->holder = lt_alloc(most, sizeof *g->holder);
     g->first = lt_alloc(count + 1, sizeof *g->first);
-    lt_status st = all && g->holder && g->first ? gather_places(g, all) : LT_E_NOMEM;
+    lt_status st = all && g->holder && g->first ? gather_shard_specs(g, all) : LT_E_NOMEM;
     for (size_t i = 0; i < count && !st; i++)
         st = list_holders(g, all, i);
     lt_free(all);
@@ -253,7 +253,7 @@ static lt_status read_all_shards(lt_gathered *t, void *whole)
 }
 
 /* Callback of the safetensors writer: reads or receives all shards of a tensor, converting f64 to f32 if needed. */
-static lt_status read_item(void *context, void *host, size_t bytes)
+static lt_status read_gathered_tensor(void *context, void *host, size_t bytes)
 {
     lt_gathered *t = context;
     if (t->stored == t->dtype)
@@ -267,7 +267,8 @@ static lt_status read_item(void *context, void *host, size_t bytes)
     return st;
 }
 
-static lt_status add_items(lt_gather *g, const lt_gather_file *f, lt_safetensors_writer *w)
+static lt_status add_metadata_and_tensors(lt_gather *g, const lt_gather_file *f,
+                                          lt_safetensors_writer *w)
 {
     if (f->is_weights)
         LT_TRY(lt_safetensors_add_metadata(w, "format", "pt"));
@@ -275,7 +276,7 @@ static lt_status add_items(lt_gather *g, const lt_gather_file *f, lt_safetensors
         LT_TRY(lt_safetensors_add_metadata(w, f->metadata[i].key, f->metadata[i].value));
     for (size_t i = f->first; i < f->last; i++) {
         lt_gathered *t = &g->item[i];
-        LT_TRY(lt_safetensors_add_source(w, t->name, t->stored, t->shape, read_item, t));
+        LT_TRY(lt_safetensors_add_source(w, t->name, t->stored, t->shape, read_gathered_tensor, t));
         if (t->note)
             LT_TRY(lt_safetensors_add_metadata(w, t->name, t->note));
     }
@@ -287,7 +288,7 @@ lt_status lt_gather_write(lt_gather *g, const lt_gather_file *f)
     lt_safetensors_writer *w = NULL;
     lt_status st = lt_safetensors_create(&w, f->path);
     if (!st)
-        st = add_items(g, f, w);
+        st = add_metadata_and_tensors(g, f, w);
     if (!st)
         st = f->is_part ? lt_safetensors_finish_unsynced(&w) : lt_safetensors_finish(&w);
     lt_safetensors_discard(&w);

@@ -31,7 +31,8 @@ const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX])
 /* --- Saving: a group sends rank 0 its list of tensors, a line of owner, dtype, dimensions and name for each --- */
 
 /* Adds a 1-D tensor that this rank makes. */
-static lt_status add_list(lt_gather *g, char *name, lt_dtype dtype, const void *value, size_t count)
+static lt_status add_vector(lt_gather *g, char *name, lt_dtype dtype, const void *value,
+                            size_t count)
 {
     lt_gathered item = {.dtype = dtype,
                         .stored = dtype,
@@ -62,10 +63,10 @@ static lt_status add_numbers(lt_gather *g, const lt_checkpoint_contents *parts,
     lt_checkpoint_prefix(lt_local_steps_group(parts->local), prefix);
     lt_status st = lt_optim_visit(parts->optim, &visitor);
     if (!st)
-        st = add_list(g, lt_format("%s%s", prefix, numbers_name), LT_I64, numbers.item,
-                      numbers.count);
+        st = add_vector(g, lt_format("%s%s", prefix, numbers_name), LT_I64, numbers.item,
+                        numbers.count);
     lt_free(numbers.item);
-    return st ? st : add_list(g, lt_format("%s%s", prefix, scaling_name), LT_F64, scaling, 2);
+    return st ? st : add_vector(g, lt_format("%s%s", prefix, scaling_name), LT_F64, scaling, 2);
 }
 
 static void append_item_line(FILE *out, const lt_gathered *item)
@@ -113,8 +114,8 @@ static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_contents
     return out && !fclose(out) ? LT_OK : lt_fail(LT_E_NOMEM, "checkpoint: no memory for a list");
 }
 
-lt_status lt_checkpoint_list_groups(lt_gather *g, const lt_checkpoint_contents *parts,
-                                    const lt_checkpoint_state *state)
+lt_status lt_gather_add_group_tensors(lt_gather *g, const lt_checkpoint_contents *parts,
+                                      const lt_checkpoint_state *state)
 {
     const lt_local_steps *local = parts->local;
     const bool tells =
@@ -141,7 +142,7 @@ static lt_status get_number(const lt_json_value *numbers, const char *name, int6
     if (!lt_json_member(numbers, name))
         return LT_OK;
     LT_TRY(lt_json_integer(numbers, name, value));
-    return lt_checkpoint_check_integer(name, *value, 0, most);
+    return lt_checkpoint_check_range(name, *value, 0, most);
 }
 
 /* Finds the 1-D tensor "group.G.NAME". */
@@ -170,8 +171,8 @@ static lt_status take_numbers(lt_checkpoint_groups *g, const lt_safetensors *fil
 }
 
 /* Groups that have diverged can only be merged by an outer step of all of them. */
-static lt_status check_round(const lt_checkpoint_groups *g, const char *path,
-                             const lt_checkpoint_contents *parts)
+static lt_status check_groups_in_round(const lt_checkpoint_groups *g, const char *path,
+                                       const lt_checkpoint_contents *parts)
 {
     if (!g->since || g->same)
         return LT_OK;
@@ -216,7 +217,7 @@ lt_status lt_checkpoint_find_groups(lt_checkpoint_groups *g, const char *path,
     LT_TRY(get_number(numbers, "outer.groups", most, &g->stored));
     LT_TRY(get_number(numbers, "outer.since", step, &g->since));
     g->same = parts->local && g->stored == lt_local_steps_groups(parts->local);
-    LT_TRY(check_round(g, path, parts));
+    LT_TRY(check_groups_in_round(g, path, parts));
     log_group_changes(g, path, parts);
     if (!g->same || !lt_local_steps_group(parts->local))
         return LT_OK;

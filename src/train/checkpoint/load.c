@@ -42,7 +42,7 @@ static lt_status check_block(const loading *l, const char *name, const lt_state_
     const char *stored = lt_safetensors_metadata(l->reading.file, name);
     if (!stored)
         return LT_OK;
-    char *note = lt_checkpoint_block_note(entry);
+    char *note = lt_checkpoint_format_block(entry);
     lt_status st = note ? LT_OK : LT_E_NOMEM;
     if (note && strcmp(note, stored) != 0)
         st = lt_fail(LT_E_FORMAT,
@@ -98,7 +98,7 @@ static lt_status number_of_group(const loading *l, const char *name, int64_t *va
         return lt_fail(LT_E_FORMAT, "%s: '%snumbers' has no '%s'", l->reading.path,
                        l->groups.prefix, name);
     *value = l->groups.number.item[l->numbers_seen];
-    lt_optim_number_range(name, l->step, &low, &high);
+    lt_optim_counter_range(name, l->step, &low, &high);
     if (*value >= low && *value <= high)
         return LT_OK;
     return lt_fail(LT_E_FORMAT, "%s: '%s' of '%snumbers' is %lld, not in [%lld,%lld]",
@@ -135,7 +135,7 @@ static lt_status restore_number(void *context, const char *name, int64_t *value)
     return LT_OK;
 }
 
-static lt_status visit_all(loading *l, const lt_checkpoint_contents *parts)
+static lt_status check_or_load_state(loading *l, const lt_checkpoint_contents *parts)
 {
     lt_state_visitor visitor = {.entry = load_entry, .number = load_number, .context = l};
     l->entries = l->numbers_seen = 0;
@@ -264,7 +264,7 @@ static lt_status check_files(const char *path, files *f, const lt_checkpoint_con
                                      f->state.step));
     LT_TRY(lt_weights_check(f->model, f->model_path, parts->params, &rules));
     LT_TRY(check_averages(path, f->optim, parts));
-    LT_TRY(visit_all(&f->loading, parts));
+    LT_TRY(check_or_load_state(&f->loading, parts));
     return check_complete(&f->loading);
 }
 
@@ -272,7 +272,7 @@ static lt_status apply_files(files *f, const lt_checkpoint_contents *parts)
 {
     LT_TRY(lt_weights_apply(f->model, parts->params, &rules));
     f->loading.reading.write = true;
-    LT_TRY(visit_all(&f->loading, parts));
+    LT_TRY(check_or_load_state(&f->loading, parts));
     return lt_checkpoint_load_scaling(&f->loading.groups, &f->loading.reading, &f->state);
 }
 

@@ -43,7 +43,7 @@ static lt_status count_nodes_of_sum(void *context, const lt_state_entry *entry)
     return LT_OK;
 }
 
-static lt_status no_number(void *context, const char *name, int64_t *value)
+static lt_status reject_number(void *context, const char *name, int64_t *value)
 {
     (void)context;
     (void)value;
@@ -52,7 +52,7 @@ static lt_status no_number(void *context, const char *name, int64_t *value)
 
 lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *s, lt_data_parallel *dp)
 {
-    lt_state_visitor visitor = {count_nodes_of_sum, no_number, s};
+    lt_state_visitor visitor = {count_nodes_of_sum, reject_number, s};
     *s = (lt_checkpoint_reducer){0};
     return dp ? lt_data_parallel_visit(dp, &visitor) : LT_OK;
 }

@@ -48,7 +48,7 @@ static lt_status list_entry(void *context, const lt_state_entry *entry)
                        entry->name, entry->param, entry->owner);
     if (!entry->box)
         t.owner = local ? lt_local_steps_rank(local, group, entry->owner) : entry->owner;
-    if (entry->block >= 0 && !(t.note = lt_checkpoint_block_note(entry)))
+    if (entry->block >= 0 && !(t.note = lt_checkpoint_format_block(entry)))
         return LT_E_NOMEM;
     t.name = lt_checkpoint_entry_name(lt_checkpoint_prefix(group, prefix), s->kind, entry);
     return lt_gather_add(&s->gather, &t, entry->box);
@@ -80,7 +80,7 @@ static lt_status list_on_all_ranks(saving *s)
     st = lt_comm_agree_on_status(parts->comm, st);
     if (!st && parts->optim)
         st = lt_shard_share_counters(parts->optim);
-    return st || !parts->local ? st : lt_checkpoint_list_groups(&s->gather, parts, s->state);
+    return st || !parts->local ? st : lt_gather_add_group_tensors(&s->gather, parts, s->state);
 }
 
 /* --- Rank 0 --- */
@@ -108,7 +108,7 @@ static lt_status write_checkpoint_files(const char *folder, saving *s)
     return lt_checkpoint_write_state(folder, s->parts, s->state);
 }
 
-static lt_status save_into(const char *checkpoints, saving *s)
+static lt_status write_step_atomically(const char *checkpoints, saving *s)
 {
     char *path = lt_format("%s/step-%" PRId64, checkpoints, s->state->step);
     if (!path)
@@ -134,10 +134,10 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy
     lt_status st = lt_make_shared_folder(checkpoints);
     if (!st) {
         lt_checkpoint_clean_in(checkpoints);
-        st = save_into(checkpoints, s);
+        st = write_step_atomically(checkpoints, s);
     }
     if (!st)
-        st = lt_checkpoint_set_links(checkpoints, s->state, policy ? policy : &keep_all);
+        st = lt_checkpoint_link_and_prune(checkpoints, s->state, policy ? policy : &keep_all);
     lt_free(checkpoints);
     return st;
 }

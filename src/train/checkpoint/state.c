@@ -42,7 +42,7 @@ static lt_status checksum_file(const char *path, int64_t *bytes, uint32_t *crc)
     return st;
 }
 
-static lt_status put_file(lt_json_writer *w, const char *folder, const char *name)
+static lt_status put_file_checksum(lt_json_writer *w, const char *folder, const char *name)
 {
     char *path = lt_format("%s/%s", folder, name);
     if (!path)
@@ -61,7 +61,7 @@ static lt_status put_file(lt_json_writer *w, const char *folder, const char *nam
     return LT_OK;
 }
 
-static lt_status check_file(const char *folder, const lt_json_value *v)
+static lt_status check_file_checksum(const char *folder, const lt_json_value *v)
 {
     if (strchr(v->key, '/'))
         return lt_fail(LT_E_FORMAT, "%s: file name '%s'", folder, v->key);
@@ -98,7 +98,7 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
     lt_json_put_integer(w, "format", VERSION);
     LT_TRY(lt_checkpoint_put_fields(w, state));
     lt_json_put_string(w, "version", lt_version());
-    lt_processor_put(w);
+    lt_processor_write_json(w);
     lt_json_begin_object(w, "numbers");
     lt_state_visitor visitor = {.entry = lt_skip_entry, .number = put_number, .context = w};
     if (parts->optim)
@@ -107,8 +107,8 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
         LT_TRY(lt_local_steps_visit(parts->local, &visitor));
     lt_json_end(w);
     lt_json_begin_object(w, "files");
-    LT_TRY(put_file(w, folder, LT_CHECKPOINT_MODEL));
-    LT_TRY(put_file(w, folder, LT_CHECKPOINT_OPTIM));
+    LT_TRY(put_file_checksum(w, folder, LT_CHECKPOINT_MODEL));
+    LT_TRY(put_file_checksum(w, folder, LT_CHECKPOINT_OPTIM));
     lt_json_end(w);
     lt_json_end(w);
     return LT_OK;
@@ -179,8 +179,8 @@ static lt_status check_numbers(const lt_json_value *numbers, int64_t step)
         lt_text_escape(name, sizeof name, v->key);
         if (!v->is_integer)
             return lt_fail(LT_E_FORMAT, "'%s' is not a 64-bit integer", name);
-        lt_optim_number_range(v->key, step, &low, &high);
-        LT_TRY(lt_checkpoint_check_integer(name, v->integer, low, high));
+        lt_optim_counter_range(v->key, step, &low, &high);
+        LT_TRY(lt_checkpoint_check_range(name, v->integer, low, high));
     }
     return LT_OK;
 }
@@ -198,7 +198,7 @@ static lt_status get_state(const char *folder, const lt_json_value *root,
     if (!lt_json_member(files, LT_CHECKPOINT_MODEL) || !lt_json_member(files, LT_CHECKPOINT_OPTIM))
         return lt_fail(LT_E_FORMAT, "the checksums of both files are missing");
     for (const lt_json_value *v = files->child; v; v = v->next)
-        LT_TRY(check_file(folder, v));
+        LT_TRY(check_file_checksum(folder, v));
     return LT_OK;
 }
 

@@ -230,20 +230,20 @@ static lt_status link_and_verify_checkpoint(lt_watch *w, const identity *id, lt_
     return LT_OK;
 }
 
-static lt_status is_recorded(const lt_watch *w, int64_t step, bool *found)
+static lt_status find_evaluation_record(const lt_watch *w, int64_t step, bool *found)
 {
     LT_TRY(lt_metrics_has_evaluation(w->records, w->run, step, found));
     return *found ? LT_OK : lt_metrics_has_evaluation(w->metrics, w->run, step, found);
 }
 
 /* Sets out->path if the checkpoint of this step is to be evaluated. */
-static lt_status take_unless_evaluated(lt_watch *w, int64_t step, lt_watched *out)
+static lt_status link_unless_evaluated(lt_watch *w, int64_t step, lt_watched *out)
 {
     identity id;
     bool recorded = false;
     if (!identify_checkpoint(w, step, &id) || is_seen(w, &id))
         return LT_OK;
-    LT_TRY(is_recorded(w, step, &recorded));
+    LT_TRY(find_evaluation_record(w, step, &recorded));
     if (!recorded)
         LT_TRY(link_and_verify_checkpoint(w, &id, out));
     return remember_checkpoint(w, &id);
@@ -269,7 +269,7 @@ lt_status lt_watch_next(lt_watch *w, lt_watched *out)
     LT_TRY(lt_watch_check(w->folder));
     lt_status st = lt_checkpoint_list(w->folder, &step, &count);
     for (size_t i = count; i-- && !st && !*out->path;) /* the newest is first */
-        st = take_unless_evaluated(w, step[i], out);
+        st = link_unless_evaluated(w, step[i], out);
     lt_free(step);
     if (st || *out->path)
         return st;

@@ -16,7 +16,7 @@ typedef struct image_options {
     double flip, color_jitter, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
     double max_image_seconds;
 } image_options;
-lt_option_table lt_image_options(image_options *o);
+lt_option_table lt_image_option_table(image_options *o);
 
 /* program.c: classes, and output of evaluations. */
 typedef struct classifier_options {

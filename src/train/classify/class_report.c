@@ -126,7 +126,7 @@ static lt_status add_label_pair(struct details *d, int label, int predicted)
     return LT_OK;
 }
 
-static lt_status add_row(struct details *d, const lt_batch *batch, int row)
+static lt_status add_image(struct details *d, const lt_batch *batch, int row)
 {
     int classes = d->classes, side = d->side;
     size_t image = (size_t)d->channels * (size_t)side * (size_t)side;
@@ -167,7 +167,7 @@ lt_status lt_classifier_add_details(void *details, lt_tape *tape, const lt_batch
     LT_TRY(read_tensor(batch->labels, d->label));
     LT_TRY(read_tensor(batch->inputs, d->pixels));
     for (int row = 0; row < batch->count; row++)
-        LT_TRY(add_row(d, batch, row));
+        LT_TRY(add_image(d, batch, row));
     return LT_OK;
 }
 
@@ -211,7 +211,8 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
 }
 
 /* Counts the predictions for a label in row; pairs are sorted. Returns the index of the next label's first pair. */
-static size_t count_row(const struct details *d, size_t at, int label, int64_t *row, int classes)
+static size_t count_predictions_of_label(const struct details *d, size_t at, int label,
+                                         int64_t *row, int classes)
 {
     memset(row, 0, (size_t)classes * sizeof *row);
     for (; at < d->count && d->pair[at].label == label; at++)
@@ -227,7 +228,7 @@ static void write_classes(lt_json_writer *w, const struct details *d, const clas
     lt_json_begin_array(w, "classes");
     size_t at = 0;
     for (int label = 0; label < lt_trainer_spec(s->t)->classes; label++) {
-        at = count_row(d, at, label, row, lt_trainer_spec(s->t)->classes);
+        at = count_predictions_of_label(d, at, label, row, lt_trainer_spec(s->t)->classes);
         write_class(w, s, label, row, predicted[label]);
     }
     lt_json_end(w);
@@ -241,7 +242,7 @@ static void write_matrix(lt_json_writer *w, const struct details *d, int classes
     lt_json_begin_array(w, "confusion");
     size_t at = 0;
     for (int label = 0; label < classes; label++) {
-        at = count_row(d, at, label, row, classes);
+        at = count_predictions_of_label(d, at, label, row, classes);
         lt_json_begin_array(w, NULL);
         for (int k = 0; k < classes; k++)
             lt_json_put_integer(w, NULL, row[k]);

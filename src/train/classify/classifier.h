@@ -49,18 +49,18 @@ int64_t lt_classifier_cache_bytes(const classifier *s);
 
 /* preprocess.c */
 /* Chooses the mean and deviation of pixels for this number of channels: the flags', the weights', or the defaults. */
-lt_status lt_classifier_choose_pixels(classifier *s, int channels);
+lt_status lt_classifier_choose_mean_std(classifier *s, int channels);
 /* Chooses size, crop, filter and augmentation; usual: the side if neither flags nor weights set one. Errors:
  * LT_E_FORMAT (the weights' metadata). */
 lt_status lt_classifier_choose_input(classifier *s, int usual);
 /* Parses --auto-augment. Errors: LT_E_ARG. */
-lt_status lt_classifier_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand);
+lt_status lt_parse_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand);
 lt_transform lt_classifier_eval_transform(const classifier *s);
 /* Returns the side of an epoch's training inputs; lt_classifier_largest_side(): the largest of all. */
 int lt_classifier_train_side(const classifier *s, int64_t epoch);
 int lt_classifier_largest_side(const classifier *s);
 /* Logs one line: network, size, crop, interpolation, and their sources. */
-void lt_classifier_describe_input(const classifier *s);
+void lt_classifier_log_input(const classifier *s);
 /* Opens the network of a weight file without data; its input is determined by the file and the arguments. */
 lt_status lt_classifier_open_weights(classifier *s, const char *path, const char *device,
                                      int threads);

@@ -24,7 +24,7 @@ const char *const lt_metadata_name[META_KEYS] = {
 
 /* --- Texts --- */
 
-char *lt_metadata_join(const lt_dataset *data)
+char *lt_metadata_join_class_names(const lt_dataset *data)
 {
     int classes = lt_dataset_classes(data);
     size_t bytes = 1;
@@ -45,7 +45,7 @@ char *lt_metadata_join(const lt_dataset *data)
     return text;
 }
 
-/* Escapes lines of names like lt_metadata_join(), so that equal names are equal texts. stored: a line may already
+/* Escapes lines of names like lt_metadata_join_class_names(), so that equal names are equal texts. stored: a line may already
  * be escaped; one that is not was written by an earlier version. Returns NULL without memory. */
 static char *escape_lines(const char *names, bool stored)
 {
@@ -96,7 +96,7 @@ bool lt_metadata_class_name(const metadata *n, int label, char *text, size_t siz
     return known;
 }
 
-lt_status lt_metadata_set_names(metadata *n, const char *lines)
+lt_status lt_metadata_set_class_names(metadata *n, const char *lines)
 {
     char *names = escape_lines(lines, false);
     if (!names)
@@ -114,7 +114,7 @@ int lt_metadata_class_count(const metadata *n)
     return count;
 }
 
-lt_status lt_metadata_split(const metadata *n, char **text, const char ***name)
+lt_status lt_metadata_split_class_names(const metadata *n, char **text, const char ***name)
 {
     const int classes = lt_metadata_class_count(n);
     char *rest = *text = classes ? strdup(n->names) : NULL;
@@ -136,7 +136,7 @@ void lt_metadata_clear(metadata *n)
     *n = (metadata){0};
 }
 
-int lt_metadata_find_difference(const metadata *a, const metadata *b, int classes,
+int lt_metadata_differing_class(const metadata *a, const metadata *b, int classes,
                                 char shown[2][NAME_TEXT])
 {
     for (int i = 0; i < classes; i++) {

@@ -72,7 +72,7 @@ static lt_status read_names(classifier *s, const char *path)
     for (const char *at = text; count && (at = strchr(at, '\n')); at++)
         count++;
     lt_status st = count == lt_trainer_spec(s->t)->classes
-                       ? lt_metadata_set_names(&s->known, text)
+                       ? lt_metadata_set_class_names(&s->known, text)
                        : lt_fail(LT_E_FORMAT, "%s: %d names, the weights have %d classes", path,
                                  count, lt_trainer_spec(s->t)->classes);
     free(text);
@@ -90,7 +90,7 @@ static lt_status predict_image(classifier *s, predictions *out, const char *name
                        lt_trainer_spec(s->t)->classes);
     lt_status st = lt_tensor_read(y, logits, lt_tensor_bytes(y));
     if (!st)
-        st = lt_predictions_add(out, name, logits);
+        st = lt_predictions_print(out, name, logits);
     free(logits);
     return st;
 }
@@ -104,7 +104,7 @@ static const char *strip_path(const char *why, const char *path)
     return !strncmp(why, shown, bytes) && !strncmp(why + bytes, ": ", 2) ? why + bytes + 2 : why;
 }
 
-static bool is_input(const image_list *list, const char *path)
+static bool is_stdin_image(const image_list *list, const char *path)
 {
     return *list->input && !strcmp(path, list->input);
 }
@@ -121,9 +121,9 @@ static lt_status predict_all(classifier *s, const image_list *list, predictions 
     LT_TRY(lt_loader_new(&s->t->input.loader, s->t->input.val, lt_trainer_device(s->t), &c));
     while (!(st = lt_loader_next(s->t->input.loader, &batch))) {
         const char *path = lt_dataset_sample_name(s->t->input.val, batch.row->sample);
-        const char *why = batch.row->why, *name = is_input(list, path) ? "-" : path;
+        const char *why = batch.row->why, *name = is_stdin_image(list, path) ? "-" : path;
         *broken += why != NULL;
-        LT_TRY(why ? lt_predictions_add_failure(out, name, strip_path(why, path))
+        LT_TRY(why ? lt_predictions_print_failure(out, name, strip_path(why, path))
                    : predict_image(s, out, name, batch.inputs));
     }
     return st == LT_END ? LT_OK : st;

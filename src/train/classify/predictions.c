@@ -132,7 +132,7 @@ static char *escape(const char *text)
     return shown;
 }
 
-lt_status lt_predictions_add(predictions *s, const char *name, const double *logits)
+lt_status lt_predictions_print(predictions *s, const char *name, const double *logits)
 {
     lt_status st = LT_OK;
     char *shown = escape(name);
@@ -153,7 +153,7 @@ lt_status lt_predictions_add(predictions *s, const char *name, const double *log
     return st;
 }
 
-lt_status lt_predictions_add_failure(predictions *s, const char *name, const char *why)
+lt_status lt_predictions_print_failure(predictions *s, const char *name, const char *why)
 {
     lt_status st = LT_OK;
     char *path = escape(name);

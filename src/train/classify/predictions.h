@@ -22,9 +22,9 @@ typedef struct predictions {
 /* Allocates memory; program, form, top and names must be set. Limits top to classes. */
 lt_status lt_predictions_open(predictions *out, int classes);
 /* Prints the predictions from logits [classes]. */
-lt_status lt_predictions_add(predictions *s, const char *name, const double *logits);
+lt_status lt_predictions_print(predictions *s, const char *name, const double *logits);
 /* Reports a corrupt image on standard error, and as a line of JSON. */
-lt_status lt_predictions_add_failure(predictions *s, const char *name, const char *why);
+lt_status lt_predictions_print_failure(predictions *s, const char *name, const char *why);
 void lt_predictions_close(predictions *s);
 
 #endif

@@ -40,7 +40,7 @@ static const lt_option rows[] = {
 {"Data", NUM("max-image-seconds", max_image_seconds, 0.001, MANY), .value = "10", .after = "max-image-pixels", .help = "maximum core seconds to decode an image, except WebP and AVIF; slower ones count as corrupt"},
 };
 /* clang-format on */
-OPTION_TABLE(lt_image_options, image_options, rows)
+OPTION_TABLE(lt_image_option_table, image_options, rows)
 
 enum { NONE = -1, CHANNELS = 3 };
 static const double white = 255;
@@ -125,7 +125,7 @@ static lt_status choose_crop(classifier *s)
 }
 
 /* Writes the shortest number with the same effect as s->crop, or as the default resizing for this size. */
-static void print_crop(classifier *s)
+static void format_crop_ratio(classifier *s)
 {
     enum { MOST_DIGITS = 17 };
     const double around = 256, size = s->transform.size;
@@ -158,7 +158,7 @@ static lt_status choose_filter(classifier *s)
 }
 
 /* Returns the augmentation of --augment auto: the weights' if they were trained at this size, otherwise by size. */
-static lt_augment usual_augment(const classifier *s)
+static lt_augment resolve_auto_augment(const classifier *s)
 {
     enum { AUGMENTS = sizeof augment_name / sizeof *augment_name };
     int of_weights = find_name(augment_name, AUGMENTS, weights_metadata(s, META_AUGMENT));
@@ -181,7 +181,7 @@ static bool take_number(const char **at, int least, int most, int *value)
     return fits;
 }
 
-lt_status lt_classifier_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand)
+lt_status lt_parse_auto_augment(const image_options *o, bool *trivial, lt_rand_augment *rand)
 {
     const char *text = o->auto_augment ? o->auto_augment : "none", *at;
     int operations = 2, magnitude = 9;
@@ -206,8 +206,7 @@ static lt_status choose_augmentation(classifier *s)
                                         LT_AUGMENT_SMALL};
     const image_options *o = &s->args.images;
     s->transform.flip = o->flip;
-    LT_TRY(
-        lt_classifier_auto_augment(o, &s->transform.trivial_augment, &s->transform.rand_augment));
+    LT_TRY(lt_parse_auto_augment(o, &s->transform.trivial_augment, &s->transform.rand_augment));
     s->transform.jitter = (lt_jitter){
         .brightness = o->color_jitter, .contrast = o->color_jitter, .saturation = o->color_jitter};
     s->transform.erase = o->random_erase;
@@ -215,7 +214,7 @@ static lt_status choose_augmentation(classifier *s)
     s->transform.exif = o->exif != 0;
     s->transform.augment = chosen[o->augment];
     if (o->augment == AUGMENT_AUTO)
-        s->transform.augment = usual_augment(s);
+        s->transform.augment = resolve_auto_augment(s);
     if (s->t->line.args.loader.overfit_batches)
         s->transform.augment = LT_AUGMENT_NONE;
     if (s->transform.augment == LT_AUGMENT_NONE) /* as in evaluations */
@@ -229,7 +228,7 @@ lt_status lt_classifier_choose_input(classifier *s, int usual)
     LT_TRY(choose_size(s, usual));
     LT_TRY(choose_crop(s));
     LT_TRY(choose_filter(s));
-    print_crop(s);
+    format_crop_ratio(s);
     s->transform.limits = (lt_image_limits){.pixels = s->args.images.max_image_pixels,
                                             .seconds = s->args.images.max_image_seconds};
     LT_TRY(choose_augmentation(s));
@@ -264,7 +263,7 @@ lt_transform lt_classifier_eval_transform(const classifier *s)
     return t;
 }
 
-void lt_classifier_describe_input(const classifier *s)
+void lt_classifier_log_input(const classifier *s)
 {
     static const char *const from[] = {
         [FROM_USUAL] = "default", [FROM_FLAG] = "flag", [FROM_WEIGHTS] = "weights"};
@@ -284,7 +283,7 @@ void lt_classifier_describe_input(const classifier *s)
 /* --- Pixels --- */
 
 /* Writes the shortest "0.485,0.456,0.406" that reads back as the same floats. */
-static void print_pixels(char text[META_BYTES], const float *value, int channels)
+static void format_pixel_values(char text[META_BYTES], const float *value, int channels)
 {
     enum { MOST_DIGITS = 9 }; /* enough for any float */
     size_t at = 0;
@@ -336,7 +335,7 @@ static lt_status choose_pixel_values(const char *flag, const char *given, const 
                    flag);
 }
 
-lt_status lt_classifier_choose_pixels(classifier *s, int channels)
+lt_status lt_classifier_choose_mean_std(classifier *s, int channels)
 {
     const double least_deviation = 1e-4;
     s->pixels = default_normalization(channels);
@@ -344,8 +343,8 @@ lt_status lt_classifier_choose_pixels(classifier *s, int channels)
                                s->pixels.mean));
     LT_TRY(choose_pixel_values("--std", s->args.images.std, s->known.text[META_STD], channels,
                                least_deviation, s->pixels.deviation));
-    print_pixels(s->own.text[META_MEAN], s->pixels.mean, channels);
-    print_pixels(s->own.text[META_STD], s->pixels.deviation, channels);
+    format_pixel_values(s->own.text[META_MEAN], s->pixels.mean, channels);
+    format_pixel_values(s->own.text[META_STD], s->pixels.deviation, channels);
     return LT_OK;
 }
 
@@ -358,9 +357,9 @@ lt_status lt_classifier_open_weights(classifier *s, const char *path, const char
     const lt_model_spec *spec = lt_trainer_spec(s->t);
     LT_TRY(lt_trainer_open_weights(s->t, path, device, threads));
     LT_TRY(lt_metadata_read(&s->known, path));
-    LT_TRY(lt_classifier_choose_pixels(s, spec->channels));
+    LT_TRY(lt_classifier_choose_mean_std(s, spec->channels));
     int small = spec->channels == 1 ? mnist : cifar;
     LT_TRY(lt_classifier_choose_input(s, spec->size ? spec->size : small));
-    lt_classifier_describe_input(s);
+    lt_classifier_log_input(s);
     return LT_OK;
 }

@@ -22,10 +22,10 @@ static const lt_option own_rows[] = {
 };
 /* clang-format on */
 
-static void option_tables(void *context, lt_option_table *data, lt_option_table *own)
+static void get_option_tables(void *context, lt_option_table *data, lt_option_table *own)
 {
     classifier_options *o = &((classifier *)context)->args;
-    *data = lt_image_options(&o->images);
+    *data = lt_image_option_table(&o->images);
     *own = (lt_option_table){own_rows, sizeof own_rows / sizeof *own_rows, o};
 }
 
@@ -36,7 +36,7 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     lt_size_schedule sizes;
     lt_rand_augment rand;
     bool trivial;
-    LT_TRY(lt_classifier_auto_augment(&o->images, &trivial, &rand));
+    LT_TRY(lt_parse_auto_augment(&o->images, &trivial, &rand));
     if (!eval && o->save_logits)
         return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
     if (!eval && o->eval_json)
@@ -111,7 +111,7 @@ static lt_status adapt_input_to_weights(classifier *s, const lt_model_spec *foun
     return LT_OK;
 }
 
-static void print_number(classifier *s, metadata_key key, int value)
+static void store_metadata_number(classifier *s, metadata_key key, int value)
 {
     snprintf(s->own.text[key], META_BYTES, "%d", value);
 }
@@ -130,8 +130,8 @@ static lt_status choose_model_spec(void *context, lt_trainer *t, const lt_model_
         return lt_fail(LT_E_ARG, "--num-classes %lld: %s has %d", (long long)s->args.num_classes,
                        lt_trainer_weights(t), found->classes);
     out->size = s->transform.size;
-    print_number(s, META_CHANNELS, out->channels);
-    print_number(s, META_CLASSES, out->classes);
+    store_metadata_number(s, META_CHANNELS, out->channels);
+    store_metadata_number(s, META_CLASSES, out->classes);
     return LT_OK;
 }
 
@@ -171,7 +171,8 @@ static void configure_loader(const void *context, const lt_trainer *t, bool trai
     out->cache_bytes = lt_classifier_cache_bytes(s);
 }
 
-static void describe_sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
+static void fill_sample_size_and_text(const void *context, const lt_trainer *t,
+                                      lt_trainer_sample *out)
 {
     const classifier *s = context;
     const double side = lt_classifier_largest_side(s);
@@ -193,7 +194,7 @@ static void *task_context(void *context, lt_trainer *t)
 }
 
 /* Lists the family's options that were left open, with their chosen values: " --stem small". */
-static void list_resolved(const lt_trainer *t, char *text, size_t size)
+static void format_resolved_options(const lt_trainer *t, char *text, size_t size)
 {
     const lt_model_family *family = t->line.choice.family;
     char value[LT_FACT_BYTES];
@@ -209,7 +210,7 @@ static void list_resolved(const lt_trainer *t, char *text, size_t size)
 }
 
 /* Notes the choices of --stem auto and --augment auto, as small images get another network and training. */
-static void note_choices(const void *context, lt_trainer *t)
+static void log_auto_choices(const void *context, lt_trainer *t)
 {
     const classifier *s = context;
     char resolved[NAME_TEXT] = "";
@@ -223,17 +224,17 @@ static void note_choices(const void *context, lt_trainer *t)
     const bool crops =
         s->args.images.augment == AUGMENT_AUTO && !t->line.args.loader.overfit_batches;
     if (!t->line.args.weights)
-        list_resolved(t, resolved, sizeof resolved);
+        format_resolved_options(t, resolved, sizeof resolved);
     if (*resolved || crops)
         lt_run_note(t->output.run, "chosen by the size of the input:%s%s%s%s", resolved,
                     *resolved && crops ? "," : "", crops ? " --augment " : "",
                     crops ? augment[s->transform.augment] : "");
 }
 
-static void describe(const void *context, lt_trainer *t)
+static void log_input(const void *context, lt_trainer *t)
 {
     (void)t;
-    lt_classifier_describe_input(context);
+    lt_classifier_log_input(context);
 }
 
 static double top1_target(const void *context)
@@ -241,7 +242,7 @@ static double top1_target(const void *context)
     return ((const classifier *)context)->args.target_top1;
 }
 
-static int step_values(const void *context, const lt_trainer *t, lt_metric *out)
+static int add_image_size_metric(const void *context, const lt_trainer *t, lt_metric *out)
 {
     const classifier *s = context;
     const int64_t epoch = t->state.now.epoch;
@@ -250,7 +251,7 @@ static int step_values(const void *context, const lt_trainer *t, lt_metric *out)
     return 1;
 }
 
-static void begin_epoch(const void *context, lt_trainer *t)
+static void log_image_size_change(const void *context, lt_trainer *t)
 {
     const classifier *s = context;
     const int64_t epoch = t->state.now.epoch;
@@ -291,7 +292,7 @@ static lt_status begin_evaluation(void *context, lt_trainer *t, bool *is_done)
     return o->eval_json || t->line.args.output.output ? lt_classifier_open_details(s) : LT_OK;
 }
 
-static lt_status end_evaluation(void *context, lt_trainer *t, const lt_evaluation *e)
+static lt_status save_evaluation_details(void *context, lt_trainer *t, const lt_evaluation *e)
 {
     classifier *s = context;
     const char *output = t->line.args.output.output;
@@ -342,7 +343,7 @@ const lt_trainer_program lt_classifier_program = {
     .context_bytes = sizeof(classifier),
     .command = commands,
     .commands = sizeof commands / sizeof(lt_trainer_command *),
-    .options = option_tables,
+    .options = get_option_tables,
     .check = check_options,
     .open_data = open_data,
     .agree = check_ranks_agree,
@@ -350,15 +351,15 @@ const lt_trainer_program lt_classifier_program = {
     .metadata = metadata_of,
     .check_metadata = check_metadata,
     .loader = configure_loader,
-    .sample = describe_sample,
+    .sample = fill_sample_size_and_text,
     .task_context = task_context,
-    .note_choices = note_choices,
-    .describe = describe,
+    .note_choices = log_auto_choices,
+    .describe = log_input,
     .target = top1_target,
-    .step_values = step_values,
-    .begin_epoch = begin_epoch,
+    .step_values = add_image_size_metric,
+    .begin_epoch = log_image_size_change,
     .begin_evaluation = begin_evaluation,
-    .end_evaluation = end_evaluation,
+    .end_evaluation = save_evaluation_details,
     .report = print_evaluation,
     .close = close_classifier,
 };

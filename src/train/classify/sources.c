@@ -48,7 +48,7 @@ static lt_status open_with_weights_classes(classifier *s)
     const int classes = lt_metadata_class_count(&s->known);
     char *text = NULL;
     const char **name = NULL;
-    lt_status st = lt_metadata_split(&s->known, &text, &name);
+    lt_status st = lt_metadata_split_class_names(&s->known, &text, &name);
     if (!st)
         st = open_labelled(s, classes ? name : NULL, classes);
     free(name);
@@ -119,7 +119,7 @@ lt_status lt_classifier_open_sources(classifier *s)
 
 /* Fails because the weights lack classes of the data. --save-logits works without them; a checkpoint's are
  * compared later. */
-static lt_status fail_classes(classifier *s)
+static lt_status reject_unknown_classes(classifier *s)
 {
     const lt_trainer *t = s->t;
     const bool eval = lt_trainer_evaluates(t);
@@ -146,15 +146,15 @@ static lt_status map_classes(classifier *s)
     if (!known || !own || !strcmp(s->known.names, s->own.names)
         || (!lt_trainer_evaluates(t) && (is_new || known != own)))
         return LT_OK;
-    lt_status st = lt_metadata_split(&s->known, &text, &name);
+    lt_status st = lt_metadata_split_class_names(&s->known, &text, &name);
     for (int i = 0; i < 2 && !st; i++)
         st = part[i] ? lt_dataset_map_classes(part[i], name, known) : LT_OK;
     free(name);
     free(text);
     if (st)
-        return st == LT_E_FORMAT ? fail_classes(s) : st;
+        return st == LT_E_FORMAT ? reject_unknown_classes(s) : st;
     free(s->own.names);
-    s->own.names = lt_metadata_join(t->input.val);
+    s->own.names = lt_metadata_join_class_names(t->input.val);
     lt_log(LT_LOG_INFO, "data",
            "%s: %d of the %d classes of %s, matched by name; all %d outputs are used",
            t->line.args.data, own, known, lt_trainer_weights(t), known);
@@ -163,8 +163,9 @@ static lt_status map_classes(classifier *s)
 
 lt_status lt_classifier_open_metadata(classifier *s)
 {
-    LT_TRY(lt_classifier_choose_pixels(s, lt_dataset_channels(s->t->input.val)));
-    s->own.names = lt_metadata_join(s->t->input.train ? s->t->input.train : s->t->input.val);
+    LT_TRY(lt_classifier_choose_mean_std(s, lt_dataset_channels(s->t->input.val)));
+    s->own.names =
+        lt_metadata_join_class_names(s->t->input.train ? s->t->input.train : s->t->input.val);
     return map_classes(s);
 }
 
@@ -185,7 +186,7 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
     lt_status st = check_same_setting(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
     if (!st)
         st = check_same_setting(s, "std", found.text[META_STD], s->own.text[META_STD]);
-    int i = lt_metadata_find_difference(&found, &s->own, lt_metadata_class_count(&s->own), shown);
+    int i = lt_metadata_differing_class(&found, &s->own, lt_metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', but is now '%s'", s->t->state.folder, i,
                      shown[0], shown[1]);

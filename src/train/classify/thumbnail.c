@@ -24,7 +24,7 @@ static uint8_t average_cell(const uint8_t *plane, int side, int step, int y, int
 }
 
 /* Encodes pixels, reduced in size, as a BMP file of 24 bits a pixel: rows from the bottom up, blue first, padded. */
-static uint8_t *write_bmp(const uint8_t *pixels, int channels, int side, size_t *bytes)
+static uint8_t *encode_bmp(const uint8_t *pixels, int channels, int side, size_t *bytes)
 {
     enum { INFO = 40, BITS = 24, ALIGN = 4 };
     int step = (side + MOST_SIDE - 1) / MOST_SIDE, small = side / step;
@@ -73,7 +73,7 @@ char *lt_thumbnail(const uint8_t *pixels, int channels, int side)
 {
     static const char scheme[] = "data:image/bmp;base64,";
     size_t bytes;
-    uint8_t *file = write_bmp(pixels, channels, side, &bytes);
+    uint8_t *file = encode_bmp(pixels, channels, side, &bytes);
     char *text = file ? malloc(sizeof scheme + (bytes + 2) / 3 * 4) : NULL;
     if (text)
         encode_base64(stpcpy(text, scheme), file, bytes);

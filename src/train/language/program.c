@@ -25,7 +25,7 @@ static const lt_option own_rows[] = {
 };
 /* clang-format on */
 
-static void option_tables(void *context, lt_option_table *data, lt_option_table *own)
+static void get_option_tables(void *context, lt_option_table *data, lt_option_table *own)
 {
     language_options *o = &((language *)context)->args;
     *data = (lt_option_table){data_rows, sizeof data_rows / sizeof *data_rows, o};
@@ -50,7 +50,7 @@ static lt_status read_weights(language *l, const lt_trainer *t)
     return LT_OK;
 }
 
-static lt_status open_part(language *l, const lt_trainer *t, lt_dataset **out, bool train)
+static lt_status open_token_dataset(language *l, const lt_trainer *t, lt_dataset **out, bool train)
 {
     const language_options *o = &l->args;
     const lt_tokens_config c = {.length = (int)l->length,
@@ -83,8 +83,8 @@ static lt_status open_data(void *context, lt_trainer *t, lt_dataset **train, lt_
     if (!l->length)
         l->length = l->known.length ? l->known.length : USUAL_LENGTH;
     if (!lt_trainer_evaluates(t))
-        LT_TRY(open_part(l, t, train, true));
-    LT_TRY(open_part(l, t, val, false));
+        LT_TRY(open_token_dataset(l, t, train, true));
+    LT_TRY(open_token_dataset(l, t, val, false));
     return check_vocabularies(l, t, *train, *val);
 }
 
@@ -141,7 +141,8 @@ static size_t list_metadata(void *context, const lt_trainer *t,
 
 /* --- A run --- */
 
-static void describe_sample(const void *context, const lt_trainer *t, lt_trainer_sample *out)
+static void fill_sample_size_and_text(const void *context, const lt_trainer *t,
+                                      lt_trainer_sample *out)
 {
     const language *l = context;
     (void)t;
@@ -160,7 +161,7 @@ static void *task_context(void *context, lt_trainer *t)
 }
 
 /* Logs the model, sequence length and vocabulary. */
-static void describe(const void *context, lt_trainer *t)
+static void log_model_and_vocabulary(const void *context, lt_trainer *t)
 {
     const language *l = context;
     lt_log(LT_LOG_INFO, "model", "%s, sequences of %lld tokens, %d ids of the tokenizer %.64s",
@@ -178,7 +179,7 @@ static void print_evaluation(const void *context, const lt_evaluation *e)
     (void)context;
     printf("perplexity %.4f, loss %.5f, accuracy %.3f %% over %.0f tokens\n",
            lt_language_perplexity(&e->sums), e->sums.loss, lt_language_accuracy(&e->sums),
-           lt_language_targets(&e->sums));
+           lt_language_target_count(&e->sums));
 }
 
 static void close_language(void *context)
@@ -207,14 +208,14 @@ static const lt_trainer_program program = {
     .context_bytes = sizeof(language),
     .command = commands,
     .commands = sizeof commands / sizeof *commands,
-    .options = option_tables,
+    .options = get_option_tables,
     .open_data = open_data,
     .agree = check_ranks_agree,
     .spec = choose_model_spec,
     .metadata = list_metadata,
-    .sample = describe_sample,
+    .sample = fill_sample_size_and_text,
     .task_context = task_context,
-    .describe = describe,
+    .describe = log_model_and_vocabulary,
     .target = perplexity_target,
     .report = print_evaluation,
     .close = close_language,

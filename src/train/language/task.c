@@ -20,7 +20,7 @@ double lt_language_accuracy(const lt_task_sums *sums)
     return targets > 0 ? 100 * sums->count[CORRECT] / targets : 0;
 }
 
-double lt_language_targets(const lt_task_sums *sums)
+double lt_language_target_count(const lt_task_sums *sums)
 {
     return sums->count[TARGETS];
 }

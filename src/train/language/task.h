@@ -20,6 +20,6 @@ double lt_language_perplexity(const lt_task_sums *sums);
 /* Returns a percentage. */
 double lt_language_accuracy(const lt_task_sums *sums);
 /* Returns the number of predicted tokens. */
-double lt_language_targets(const lt_task_sums *sums);
+double lt_language_target_count(const lt_task_sums *sums);
 
 #endif

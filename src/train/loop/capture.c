@@ -43,7 +43,7 @@ static lt_status update_weights_and_ema(lt_train_step *step)
     return update_ema(step);
 }
 
-static lt_status update_second(void *context)
+static lt_status run_second_optimizer_phase(void *context)
 {
     lt_train_step *step = context;
     LT_TRY(lt_optim_update_second(step->config.optim));
@@ -73,7 +73,7 @@ static lt_status forward_backward(const work *w)
 }
 
 /* Averages the gradients over the ranks. */
-static lt_status finish_gradients(const lt_train_step *step)
+static lt_status finish_gradient_averaging(const lt_train_step *step)
 {
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_data_parallel_finish(step->config.dp));
@@ -94,8 +94,8 @@ lt_status lt_step_end_backward(lt_train_step *step)
     if (c->share && step->left < c->grad_accum)
         LT_TRY(end_time_slice(step));
     if (c->dp)
-        LT_TRY(finish_gradients(step));
-    return lt_step_end_terms(step);
+        LT_TRY(finish_gradient_averaging(step));
+    return lt_step_finish_loss_weights(step);
 }
 
 static lt_status compute_micro_batch(void *context)
@@ -111,7 +111,7 @@ static lt_status compute_micro_batch(void *context)
     LT_TRY(forward_backward(w));
     lt_heartbeat_progress();
     if (!w->micro)
-        LT_TRY(lt_step_measure_gradients(step));
+        LT_TRY(lt_step_measure_grad_norms(step));
     if (c->stragglers)
         LT_TRY(lt_stragglers_note_computed(c->stragglers, w->micro + 1));
     if (w->is_last)
@@ -190,5 +190,5 @@ lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan)
     int64_t begin = lt_profile_begin();
     LT_TRY(lt_optim_update_host(c->optim));
     lt_profile_end(begin, LT_PROFILE_OPTIM, lt_optim_name(c->optim), 0);
-    return lt_graph_run(c->device, &step->graph, key, update_second, step);
+    return lt_graph_run(c->device, &step->graph, key, run_second_optimizer_phase, step);
 }

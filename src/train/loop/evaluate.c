@@ -35,7 +35,8 @@ static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader 
 }
 
 /* Returns the weight of a batch's loss: its samples, or the terms that it is the mean of. */
-static lt_status weigh_batch(const lt_evaluator *e, const lt_batch *batch, sums *sum, double *out)
+static lt_status compute_loss_weight(const lt_evaluator *e, const lt_batch *batch, sums *sum,
+                                     double *out)
 {
     int64_t count[LT_TASK_COUNTS] = {0};
     const int terms = e->task.ops->terms;
@@ -59,7 +60,7 @@ static lt_status evaluate_batch(const lt_evaluator *e, const lt_batch *batch, su
     LT_TRY(lt_tensor_item(out.loss, &loss));
     if (task->ops->observe)
         LT_TRY(task->ops->observe(task->context, e->tape, batch, &out));
-    LT_TRY(weigh_batch(e, batch, sum, &weight));
+    LT_TRY(compute_loss_weight(e, batch, sum, &weight));
     sum->loss += loss * weight;
     sum->samples += batch->count;
     return LT_OK;
@@ -119,7 +120,7 @@ static lt_status sum_over_replicas(const lt_evaluator *e, const sums *own, lt_ev
     return LT_OK;
 }
 
-lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts)
+lt_status lt_evaluator_new_counts(const lt_evaluator *e, lt_tensor **counts)
 {
     const int count = e->task.ops->counts;
     if (!count)
@@ -139,11 +140,11 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
         return lt_fail(LT_E_ARG, "evaluate: the model has the training weights of an averaging "
                                  "optimizer: call lt_optim_eval() first");
     LT_TRY(open_loader(e, data, &loader));
-    lt_status st = lt_evaluator_counts(e, &sum.counts);
+    lt_status st = lt_evaluator_new_counts(e, &sum.counts);
     if (!st)
         st = run_in_time_slice(e, loader, &sum);
     if (!st && e->run)
-        st = lt_train_input_list_bad(e->ranks, e->run, loader, &listed);
+        st = lt_train_input_record_corrupt(e->ranks, e->run, loader, &listed);
     lt_loader_free(&loader);
     if (!st)
         st = sum_over_replicas(e, &sum, &result);
@@ -158,7 +159,7 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     return LT_OK;
 }
 
-void lt_evaluation_values(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES])
+void lt_evaluation_sample_metrics(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES])
 {
     const bool is_part = e && e->samples < e->total;
     out[0] = (lt_metric){"val_samples", is_part ? (double)e->samples : (double)NAN};

@@ -32,12 +32,12 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
 
 /* Makes the zeroed counts that the task's forward adds to, which the caller frees; NULL if the task counts
  * nothing. */
-lt_status lt_evaluator_counts(const lt_evaluator *e, lt_tensor **counts);
+lt_status lt_evaluator_new_counts(const lt_evaluator *e, lt_tensor **counts);
 
 /* Returns the values that describe the evaluated samples: val_samples and val_total if not all, val_is_train if
  * those trained on, else NaN. e NULL: no evaluation, all NaN. */
 enum { EVALUATION_VALUES = 3 };
-void lt_evaluation_values(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES]);
+void lt_evaluation_sample_metrics(const lt_evaluation *e, lt_metric out[EVALUATION_VALUES]);
 
 /* Metrics of an epoch's record, of up to two parts: "train_loss", "train_top1", "val_loss", "val_top1", ... */
 typedef struct lt_epoch_metrics {

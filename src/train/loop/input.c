@@ -68,8 +68,8 @@ static char *join_bad_descriptions(const lt_loader *loader, int64_t *listed, siz
     return text;
 }
 
-lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader *loader,
-                                  int64_t *listed)
+lt_status lt_train_input_record_corrupt(lt_ranks *ranks, lt_run *run, const lt_loader *loader,
+                                        int64_t *listed)
 {
     size_t bytes, total;
     char *own = join_bad_descriptions(loader, listed, &bytes), *all = NULL;
@@ -85,7 +85,7 @@ lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader 
 
 /* --- Statistics --- */
 
-void lt_train_input_begin(lt_train_input *in, double epoch_seconds)
+void lt_train_input_begin_stats(lt_train_input *in, double epoch_seconds)
 {
     in->begin = lt_loader_statistics(in->loader);
     in->begin_seconds = epoch_seconds;
@@ -97,7 +97,7 @@ static lt_loader_stats loader_stats_since_begin(const lt_train_input *in)
     return lt_loader_stats_since(&now, &in->begin);
 }
 
-void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES])
+void lt_train_input_metrics(const lt_train_input *in, lt_metric out[INPUT_VALUES])
 {
     const lt_loader_stats t = loader_stats_since_begin(in);
     const bool ram = in->has_ram_cache;
@@ -117,8 +117,8 @@ void lt_train_input_values(const lt_train_input *in, lt_metric out[INPUT_VALUES]
     memcpy(out, values, sizeof values);
 }
 
-void lt_train_input_log_limit(const lt_train_input *in, lt_run *run, int64_t epoch,
-                              double epoch_seconds)
+void lt_train_input_log_bottleneck(const lt_train_input *in, lt_run *run, int64_t epoch,
+                                   double epoch_seconds)
 {
     const lt_loader_stats t = loader_stats_since_begin(in);
     const double seconds = epoch_seconds - in->begin_seconds;

@@ -33,16 +33,16 @@ lt_status lt_train_input_check_ranks(const lt_train_input *input, lt_ranks *rank
 
 /* Adds the corrupt samples of all ranks to the run's list; *listed: those of loader already there; loader may be
  * NULL. Collective. */
-lt_status lt_train_input_list_bad(lt_ranks *ranks, lt_run *run, const lt_loader *loader,
-                                  int64_t *listed);
+lt_status lt_train_input_record_corrupt(lt_ranks *ranks, lt_run *run, const lt_loader *loader,
+                                        int64_t *listed);
 
 /* Input statistics: the loader's counters since the beginning of a part of an epoch, which had taken epoch_seconds
  * before. */
 enum { INPUT_VALUES = 10 };
-void lt_train_input_begin(lt_train_input *input, double epoch_seconds);
-void lt_train_input_values(const lt_train_input *input, lt_metric out[INPUT_VALUES]);
+void lt_train_input_begin_stats(lt_train_input *input, double epoch_seconds);
+void lt_train_input_metrics(const lt_train_input *input, lt_metric out[INPUT_VALUES]);
 /* Shows one line: whether the loader or the computation limits the speed. */
-void lt_train_input_log_limit(const lt_train_input *input, lt_run *run, int64_t epoch,
-                              double epoch_seconds);
+void lt_train_input_log_bottleneck(const lt_train_input *input, lt_run *run, int64_t epoch,
+                                   double epoch_seconds);
 
 #endif

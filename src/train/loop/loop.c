@@ -89,7 +89,7 @@ static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
     lt_stragglers *s = l->stragglers;
     if (!s)
         return LT_OK;
-    const lt_drop_plan *plan = lt_stragglers_new_plan(s);
+    const lt_drop_plan *plan = lt_stragglers_take_new_plan(s);
     if (plan && plan->deadline > 0)
         lt_run_note(l->run,
                     "--drop-compute: a deadline of %.4g s: %.1f %% of the micro-batches in %.4g s, "
@@ -98,7 +98,7 @@ static lt_status record_stragglers(const lt_train_loop *l, int64_t step)
     else if (plan)
         lt_run_note(l->run, "--drop-compute: no deadline computes more micro-batches per second");
     return lt_run_event(l->run, lt_stragglers_event(s), step, lt_stragglers_text_key(s),
-                        lt_stragglers_text(s));
+                        lt_stragglers_format_record(s));
 }
 
 static lt_status record_step(const lt_train_loop *l, const update *u)
@@ -123,7 +123,7 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
             {"outer_bytes", u->met ? u->outer_bytes : unknown},
             {"turn", shares ? (double)r->turn.number : unknown},
             {"turn_seconds", shares ? r->turn.seconds : unknown},
-            {"micro_dropped", lt_stragglers_dropped(l->stragglers)},
+            {"micro_dropped", lt_stragglers_count_dropped(l->stragglers)},
             {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
             {"noise_scale", lt_train_state_noise_scale(l->state)},
         };
@@ -142,7 +142,8 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
         .extra_count = OWN + (size_t)u->values,
     };
     if (!many) /* several ranks: at the end of the epoch */
-        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+        LT_TRY(lt_train_input_record_corrupt(l->ranks, l->run, l->input->loader,
+                                             &l->input->bad_listed));
     LT_TRY(lt_run_step(l->run, &record));
     return record_stragglers(l, r->step);
 }
@@ -169,7 +170,7 @@ static double outer_bytes(const lt_train_loop *l)
 }
 
 /* Runs an outer step that is due after a finished step, and adds its time and bytes to the step's. */
-static lt_status finish_inner_step(const lt_train_loop *l, update *u)
+static lt_status run_and_time_outer_step(const lt_train_loop *l, update *u)
 {
     if (!l->local)
         return LT_OK;
@@ -196,9 +197,9 @@ static lt_status finish_step(const lt_train_loop *l, update *u)
         return st;
     l->ranks->stop = l->ranks->stop || u->result.stop;
     LT_TRY(check_finite(l, &u->result));
-    LT_TRY(finish_inner_step(l, u));
+    LT_TRY(run_and_time_outer_step(l, u));
     lt_train_state_count_results(l->state, task_of(l), &u->result);
-    LT_TRY(lt_train_state_add_noise(l->state, &u->result));
+    LT_TRY(lt_train_add_noise_sample(l->state, &u->result));
     LT_TRY(record_step(l, u));
     *u = (update){0};
     return LT_OK;
@@ -225,7 +226,7 @@ static bool runs_ahead(const lt_train_loop *l, const update *u)
 }
 
 /* Begins one more step, then finishes the one before it, which is recorded even if the new one fails. */
-static lt_status next_step(const lt_train_loop *l, update *pending)
+static lt_status pipeline_next_step(const lt_train_loop *l, update *pending)
 {
     update u = {0};
     char why[MESSAGE];
@@ -277,13 +278,13 @@ static lt_status check_statistics(const lt_train_loop *l)
 }
 
 /* Recomputes batch norm's statistics unless an evaluation of this step did. */
-static lt_status update_bn(const lt_train_loop *l)
+static lt_status recompute_bn_statistics(const lt_train_loop *l)
 {
     if (!l->update_bn || l->update_bn->step == l->state->now.step)
         return LT_OK;
-    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
+    LT_TRY(lt_train_use_eval_weights(l->state, l->parts.optim));
     lt_status st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
-    lt_status back = lt_train_state_train(l->state, l->parts.optim);
+    lt_status back = lt_train_use_train_weights(l->state, l->parts.optim);
     return st ? st : back;
 }
 
@@ -294,7 +295,7 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     int64_t span = lt_profile_begin();
     LT_TRY(lt_optim_gather_params(l->parts.optim));
     LT_TRY(average_running_statistics(l));
-    LT_TRY(update_bn(l));
+    LT_TRY(recompute_bn_statistics(l));
     LT_TRY(check_statistics(l));
     LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
@@ -337,9 +338,9 @@ static lt_status train_epoch(const lt_train_loop *l)
         l->begin_epoch(l->context);
     if (l->stragglers)
         lt_stragglers_record_again(l->stragglers);
-    lt_train_input_begin(l->input, now->epoch_seconds);
+    lt_train_input_begin_stats(l->input, now->epoch_seconds);
     while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
-        LT_TRY(next_step(l, &pending));
+        LT_TRY(pipeline_next_step(l, &pending));
         if (every && now->step % every == 0 && now->batch < l->input->batches_per_epoch) {
             LT_TRY(finish_step(l, &pending));
             LT_TRY(save_or_warn(l, false));
@@ -354,7 +355,7 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
     LT_TRY(
         lt_optim_gather_params(l->parts.optim)); /* ranks may have different numbers of batches */
     LT_TRY(average_running_statistics(l));
-    LT_TRY(lt_train_state_eval(l->state, l->parts.optim));
+    LT_TRY(lt_train_use_eval_weights(l->state, l->parts.optim));
     lt_status st = LT_OK;
     if (l->update_bn)
         st = lt_update_bn_run(l->update_bn, &l->evaluator, l->state->now.step);
@@ -362,7 +363,7 @@ static lt_status evaluate(const lt_train_loop *l, lt_evaluation *e)
         st = check_statistics(l);
     if (!st)
         st = lt_evaluate(&l->evaluator, l->evaluated, e);
-    lt_status back = lt_train_state_train(l->state, l->parts.optim);
+    lt_status back = lt_train_use_train_weights(l->state, l->parts.optim);
     lt_optim_release_params(l->parts.optim);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "evaluate", 0);
     if (!st && !e->stopped && !l->ranks->rank
@@ -392,11 +393,11 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
         .extra = extra,
         .extra_count = INPUT_VALUES + 1 + EVALUATION_VALUES,
     };
-    lt_train_input_values(l->input, extra);
+    lt_train_input_metrics(l->input, extra);
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
                                       (double)lt_optim_state_bytes(l->parts.optim)};
-    lt_evaluation_values(e, extra + INPUT_VALUES + 1);
-    lt_train_input_log_limit(l->input, l->run, now->epoch, now->epoch_seconds);
+    lt_evaluation_sample_metrics(e, extra + INPUT_VALUES + 1);
+    lt_train_input_log_bottleneck(l->input, l->run, now->epoch, now->epoch_seconds);
     LT_TRY(lt_run_epoch(l->run, &record));
     return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
 }
@@ -438,7 +439,7 @@ static void add_label(lt_task_labels *out, const char *name, const lt_task_metri
     out->label[out->count++] = (lt_metric_label){name, m->label, m->unit};
 }
 
-void lt_train_labels(const lt_task_ops *task, lt_task_labels *out)
+void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out)
 {
     out->count = 0;
     out->label[out->count++] = (lt_metric_label){"train_loss", "train loss", NULL};
@@ -460,7 +461,7 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
 {
     const bool is_rate = task->rate_unit;
     const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
-    lt_train_labels(task, labels);
+    lt_train_fill_metric_labels(task, labels);
     run->label = labels->label;
     run->labels = labels->count;
     run->unit = is_rate ? task->rate_unit : task->unit;
@@ -477,7 +478,7 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
 }
 
 /* Returns true if the evaluation's best metric is the run's best so far; *reached: it reaches the target. */
-static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
+static bool check_best_and_target(const lt_train_loop *l, const lt_evaluation *e, bool *reached)
 {
     const lt_task_ops *task = task_of(l);
     const lt_task_metric loss = {.label = "loss", .lower_is_better = true};
@@ -488,7 +489,7 @@ static bool check_evaluation(const lt_train_loop *l, const lt_evaluation *e, boo
         lt_run_note(l->run, "reached %.2f%s%s %s (target %g) at step %lld", value,
                     m->unit ? " " : "", m->unit ? m->unit : "", m->label, l->target,
                     (long long)l->state->now.step);
-    return lt_train_state_is_best(l->state, task, value);
+    return lt_train_state_update_best(l->state, task, value);
 }
 
 /* Ends an epoch, or a run within one: outer step, evaluation, record, checkpoint. A signal during the evaluation
@@ -500,7 +501,8 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
     bool met;
     LT_TRY(outer_step(l, true, &met));
     if (l->ranks->comm)
-        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+        LT_TRY(lt_train_input_record_corrupt(l->ranks, l->run, l->input->loader,
+                                             &l->input->bad_listed));
     const bool is_due = l->eval_every > 0 && (now->epoch + 1) % l->eval_every == 0;
     const bool evaluated = is_due || (l->eval_every >= 0 && now->step >= l->total_steps);
     if (evaluated)
@@ -510,7 +512,7 @@ static lt_status finish_epoch(const lt_train_loop *l, bool *reached)
         return LT_OK;
     LT_TRY(record_epoch(l, evaluated ? &e : NULL));
     now->epoch_recorded = 1;
-    const bool is_best = evaluated && check_evaluation(l, &e, reached);
+    const bool is_best = evaluated && check_best_and_target(l, &e, reached);
     if (now->batch >= l->input->batches_per_epoch)
         lt_train_state_next_epoch(l->state);
     return save_or_warn(l, is_best);
@@ -520,7 +522,8 @@ static lt_status save_on_stop(const lt_train_loop *l)
 {
     LT_TRY(save_or_warn(l, false));
     if (l->ranks->comm)
-        LT_TRY(lt_train_input_list_bad(l->ranks, l->run, l->input->loader, &l->input->bad_listed));
+        LT_TRY(lt_train_input_record_corrupt(l->ranks, l->run, l->input->loader,
+                                             &l->input->bad_listed));
     return check_saved(l);
 }
 

@@ -64,7 +64,7 @@ typedef struct lt_task_labels {
     char name[2 * LT_TASK_METRICS][LT_CHECKPOINT_NAME];
     size_t count;
 } lt_task_labels;
-void lt_train_labels(const lt_task_ops *task, lt_task_labels *out);
+void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out);
 
 /* Sets the fields of *run that follow from the task, the state and the schedule: labels (which run borrows), units,
  * numbers of steps and epochs, rank and id. Speeds are in the task's rate_unit, or in its samples. */

@@ -116,7 +116,7 @@ lt_status lt_mesh_flag_check(const ranks_options *o, const lt_options *flags)
 
 /* --- The mesh --- */
 
-static void print_shape(const lt_mesh_config *c, char text[NAME])
+static void format_mesh_shape(const lt_mesh_config *c, char text[NAME])
 {
     if (c->rows == 1)
         snprintf(text, NAME, "%d", c->columns);
@@ -158,9 +158,9 @@ static lt_status check_ranks(const lt_mesh_config *c, int ranks)
     const int size = ranks_per_replica(c);
     if (ranks % size == 0)
         return LT_OK;
-    print_shape(c, want);
+    format_mesh_shape(c, want);
     const lt_mesh_config near = find_nearest_mesh(c, ranks);
-    print_shape(&near, other);
+    format_mesh_shape(&near, other);
     if (ranks == 1)
         return lt_fail(
             LT_E_ARG,
@@ -210,8 +210,8 @@ lt_status lt_ranks_open_mesh(lt_ranks *r, const ranks_options *o)
 
 /* --- Communication volume --- */
 
-lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
-                          lt_mesh_traffic *out)
+lt_status lt_mesh_compute_traffic(const lt_mesh_config *config, double rows, double features,
+                                  double passes, lt_mesh_traffic *out)
 {
     const double weights = 12 * features * features; /* per layer */
     const lt_mesh_config *c = config;

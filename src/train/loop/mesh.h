@@ -27,7 +27,7 @@ typedef struct lt_mesh_traffic {
 } lt_mesh_traffic;
 /* Computes a mesh's traffic. rows: of a replica's micro-batch; passes: micro-batches per update. Errors: those of
  * lt_mesh_cost_layer(). */
-lt_status lt_mesh_compare(const lt_mesh_config *config, double rows, double features, double passes,
-                          lt_mesh_traffic *out);
+lt_status lt_mesh_compute_traffic(const lt_mesh_config *config, double rows, double features,
+                                  double passes, lt_mesh_traffic *out);
 
 #endif

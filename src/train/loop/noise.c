@@ -56,7 +56,7 @@ void lt_step_close_noise(lt_train_step *step)
         lt_tensor_free(&step->norms);
 }
 
-lt_status lt_step_begin_noise(lt_train_step *step)
+lt_status lt_step_read_loss_scale(lt_train_step *step)
 {
     const lt_tensor *scale = lt_optim_loss_scale(step->config.optim);
     if (!step->norms || step->loss_scale > 0)
@@ -78,7 +78,7 @@ static lt_status measure_gradient_norm(const lt_train_step *step, size_t index)
     return be->frobenius(ctx, &grad, 1, &out);
 }
 
-lt_status lt_step_measure_gradients(const lt_train_step *step)
+lt_status lt_step_measure_grad_norms(const lt_train_step *step)
 {
     const lt_params *params = step->config.params;
     for (size_t i = 0; i < params->count && step->owns_norms; i++)
@@ -113,7 +113,7 @@ static int64_t count_contributions(const lt_train_step *step)
     return parts;
 }
 
-void lt_step_finish_noise(lt_train_step *step, lt_train_result *r)
+void lt_step_fill_noise_sample(lt_train_step *step, lt_train_result *r)
 {
     const int64_t parts = step->norms ? count_contributions(step) : 0;
     const double scale = step->loss_scale, square = r->noise.small_square;

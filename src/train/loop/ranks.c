@@ -49,9 +49,9 @@ static const lt_option rows[] = {
 {"Ranks", TEXT("comm-model", comm_model), .meta = "US,GBIT", .help = "delay messages as a link with this latency in microseconds and rate in Gbit/s would, for measurements"},
 };
 /* clang-format on */
-OPTION_TABLE(lt_ranks_options, ranks_options, rows)
+OPTION_TABLE(lt_ranks_option_table, ranks_options, rows)
 
-lt_option_table lt_ranks_options_dist(ranks_options *o)
+lt_option_table lt_ranks_dist_option(ranks_options *o)
 {
     const char *name;
     const size_t size = sizeof o->dists;
@@ -93,7 +93,7 @@ lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind, lt_ba
                    o->balance, (int)LT_BALANCE_COEFFICIENTS);
 }
 
-bool lt_ranks_has_balance(const ranks_options *o)
+bool lt_ranks_has_custom_balance(const ranks_options *o)
 {
     return strcmp(o->balance, "cost") != 0;
 }
@@ -139,7 +139,7 @@ lt_status lt_ranks_find_nodes(lt_ranks *r, int64_t ranks_per_node)
     return st == LT_E_ARG ? lt_fail(st, "--ranks-per-node: %s", lt_error_message()) : st;
 }
 
-lt_status lt_ranks_link(const ranks_options *o, double link[2])
+lt_status lt_ranks_parse_comm_model(const ranks_options *o, double link[2])
 {
     link[0] = link[1] = 0;
     if (o->comm_model && (lt_text_numbers(o->comm_model, link, 2) != 2 || !(link[1] > 0)))
@@ -167,7 +167,7 @@ lt_status lt_ranks_parse_stragglers(const ranks_options *o, lt_straggler_config 
     return LT_OK;
 }
 
-lt_local_steps_config lt_ranks_local_steps(const ranks_options *o)
+lt_local_steps_config lt_ranks_local_steps_config(const ranks_options *o)
 {
     const double usual = 0.9, kept = 0.95; /* the latter: SparseLoCo's */
     const bool sends_all = !o->outer_compress || !strcmp(o->outer_compress, "off");

@@ -37,13 +37,14 @@ typedef struct ranks_options {
     bool force;
 } ranks_options;
 /* Return the row of --dist, with the communicators that the program registered, and the other rows. */
-lt_option_table lt_ranks_options_dist(ranks_options *o);
-lt_option_table lt_ranks_options(ranks_options *o);
+lt_option_table lt_ranks_dist_option(ranks_options *o);
+lt_option_table lt_ranks_option_table(ranks_options *o);
 
 /* Parses --balance. Errors: LT_E_ARG. */
 lt_status lt_ranks_parse_balance(const ranks_options *o, lt_balance *kind,
                                  lt_balance_polynomial *p);
-bool lt_ranks_has_balance(const ranks_options *o); /* --balance differs from its default, "cost" */
+bool lt_ranks_has_custom_balance(
+    const ranks_options *o); /* --balance differs from its default, "cost" */
 
 typedef struct lt_ranks {
     lt_comm *comm;   /* NULL: one rank */
@@ -77,7 +78,7 @@ lt_status lt_ranks_open(lt_ranks *ranks, lt_device *device, const char *kind, do
 /* Groups the ranks into nodes by --ranks-per-node; 0: by machine. Collective. */
 lt_status lt_ranks_find_nodes(lt_ranks *ranks, int64_t ranks_per_node);
 /* Parses --comm-model: "50,1" is 50 microseconds of latency and 1 Gbit/s; zeros without it. Errors: LT_E_ARG. */
-lt_status lt_ranks_link(const ranks_options *options, double link[2]);
+lt_status lt_ranks_parse_comm_model(const ranks_options *options, double link[2]);
 /* Returns this rank's share of its machine's processors as a number of threads. Collective. */
 lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
 /* Parses --backup-workers, --contributors and --drop-compute; *on: any is given. Errors: LT_E_ARG (not a number of
@@ -85,7 +86,7 @@ lt_status lt_ranks_share_threads(lt_ranks *ranks, int *threads);
 lt_status lt_ranks_parse_stragglers(const ranks_options *options, lt_straggler_config *out,
                                     bool *on);
 /* Returns the settings of --local-steps and --outer-*. */
-lt_local_steps_config lt_ranks_local_steps(const ranks_options *options);
+lt_local_steps_config lt_ranks_local_steps_config(const ranks_options *options);
 /* Call after a failure of this rank: aborts the others, unless all ranks have the same failure. */
 void lt_ranks_abort_others(lt_ranks *ranks, lt_status failure);
 void lt_ranks_close(lt_ranks *ranks);

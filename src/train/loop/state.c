@@ -120,13 +120,13 @@ lt_status lt_train_state_swap_ema(lt_train_state *s)
     return s->ema ? lt_ema_swap(s->ema) : LT_OK;
 }
 
-lt_status lt_train_state_eval(lt_train_state *s, lt_optim *optim)
+lt_status lt_train_use_eval_weights(lt_train_state *s, lt_optim *optim)
 {
     LT_TRY(lt_optim_eval(optim));
     return lt_train_state_swap_ema(s);
 }
 
-lt_status lt_train_state_train(lt_train_state *s, lt_optim *optim)
+lt_status lt_train_use_train_weights(lt_train_state *s, lt_optim *optim)
 {
     LT_TRY(lt_train_state_swap_ema(s));
     return lt_optim_train(optim);
@@ -140,7 +140,7 @@ void lt_train_state_add_averages(const lt_train_state *s, lt_checkpoint_contents
 
 /* --- Resume --- */
 
-static void begin_epoch(lt_checkpoint_state *now)
+static void reset_epoch_counters(lt_checkpoint_state *now)
 {
     now->batch = now->epoch_samples = now->epoch_unused = 0;
     now->epoch_seconds = now->epoch_loss_missing = 0;
@@ -148,7 +148,7 @@ static void begin_epoch(lt_checkpoint_state *now)
         now->sum[i].value = 0;
 }
 
-void lt_train_state_set_data(lt_train_state *s, const lt_dataset *train)
+void lt_train_state_set_fingerprint(lt_train_state *s, const lt_dataset *train)
 {
     s->now.data_samples = lt_dataset_count(train);
     s->now.data_hash = (int64_t)(lt_dataset_fingerprint(train) >> 11) | 1; /* fits a double */
@@ -173,7 +173,7 @@ lt_status lt_train_state_check_data(lt_train_state *s, bool may_continue)
             (long long)now->data_samples,
             found->data_samples == now->data_samples ? " with other names, contents or order" : "");
     if (s->data_changed)
-        begin_epoch(found);
+        reset_epoch_counters(found);
     return LT_OK;
 }
 
@@ -259,7 +259,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
     LT_TRY(lt_optim_train(parts->optim));
     if (s->data_changed)
-        begin_epoch(&found);
+        reset_epoch_counters(&found);
     LT_TRY(map_batch_position(s, &found, ranks, grad_accum));
     found.data_samples = s->now.data_samples;
     found.data_hash = s->now.data_hash;
@@ -276,7 +276,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     return LT_OK;
 }
 
-lt_status lt_train_state_scale_loss(lt_train_state *s, lt_optim *optim, bool is_scaled)
+lt_status lt_train_state_init_loss_scale(lt_train_state *s, lt_optim *optim, bool is_scaled)
 {
     lt_checkpoint_state *now = &s->now;
     lt_loss_scaling scaling = LT_LOSS_SCALING_DEFAULTS;
@@ -312,10 +312,10 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_con
 {
     char path[1024];
     snprintf(path, sizeof path, "%s/model.safetensors", output);
-    LT_TRY(lt_train_state_eval(s, parts->optim));
+    LT_TRY(lt_train_use_eval_weights(s, parts->optim));
     lt_status st = lt_weights_save_ranks(path, parts->params, parts->metadata,
                                          parts->metadata_count, parts->comm);
-    lt_status back = lt_train_state_train(s, parts->optim);
+    lt_status back = lt_train_use_train_weights(s, parts->optim);
     return st ? st : back;
 }
 
@@ -351,12 +351,12 @@ void lt_train_state_count_results(lt_train_state *s, const lt_task_ops *task,
         now->ema_updates++;
 }
 
-void lt_train_state_measure_noise(lt_train_state *s)
+void lt_train_enable_noise_scale(lt_train_state *s)
 {
     s->now.noise = LT_NOISE_SCALE_DEFAULTS;
 }
 
-lt_status lt_train_state_add_noise(lt_train_state *s, const lt_train_result *r)
+lt_status lt_train_add_noise_sample(lt_train_state *s, const lt_train_result *r)
 {
     lt_noise_scale *noise = &s->now.noise;
     return noise->decay > 0 && r->noise.large_batch > 0 ? lt_noise_scale_add(noise, &r->noise)
@@ -383,10 +383,10 @@ void lt_train_state_next_epoch(lt_train_state *s)
 {
     lt_checkpoint_state *now = &s->now;
     now->epoch++;
-    begin_epoch(now);
+    reset_epoch_counters(now);
 }
 
-bool lt_train_state_is_best(lt_train_state *s, const lt_task_ops *task, double value)
+bool lt_train_state_update_best(lt_train_state *s, const lt_task_ops *task, double value)
 {
     const bool lower = !task->metrics || task->metric[task->best].lower_is_better;
     const double best = s->now.best;

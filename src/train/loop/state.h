@@ -42,10 +42,10 @@ lt_status lt_train_state_open_iterates(lt_train_state *state, const lt_params *p
                                        lt_optim *optim);
 /* Swaps EMA and weights; a second call swaps them back. */
 lt_status lt_train_state_swap_ema(lt_train_state *state);
-/* Switches the model to the evaluation weights: the optimizer's, or the EMA of them. lt_train_state_train()
+/* Switches the model to the evaluation weights: the optimizer's, or the EMA of them. lt_train_use_train_weights()
  * switches back, whatever happens in between. */
-lt_status lt_train_state_eval(lt_train_state *state, lt_optim *optim);
-lt_status lt_train_state_train(lt_train_state *state, lt_optim *optim);
+lt_status lt_train_use_eval_weights(lt_train_state *state, lt_optim *optim);
+lt_status lt_train_use_train_weights(lt_train_state *state, lt_optim *optim);
 
 /* Adds the tensors of EMA and averaged weights to parts. */
 void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_contents *parts);
@@ -53,7 +53,7 @@ void lt_train_state_add_averages(const lt_train_state *state, lt_checkpoint_cont
 /* --- Resume and save --- */
 
 /* Stores the count and fingerprint of the training data, for checkpoints. */
-void lt_train_state_set_data(lt_train_state *state, const lt_dataset *train);
+void lt_train_state_set_fingerprint(lt_train_state *state, const lt_dataset *train);
 /* Compares the data with the checkpoint's. Data that changed within an epoch is an error; may_continue: found becomes
  * the beginning of that epoch. Call before lt_train_state_check(). Errors: LT_E_ARG, naming both. */
 lt_status lt_train_state_check_data(lt_train_state *state, bool may_continue);
@@ -66,7 +66,7 @@ lt_status lt_train_state_check(const lt_train_state *state, const lt_ranks *rank
 lt_status lt_train_state_load(lt_train_state *state, const lt_checkpoint_contents *parts,
                               const lt_ranks *ranks, int64_t grad_accum, int64_t batches_per_epoch);
 /* Sets the loss scale of the optimizer, if is_scaled: from the checkpoint, or the initial one. */
-lt_status lt_train_state_scale_loss(lt_train_state *state, lt_optim *optim, bool is_scaled);
+lt_status lt_train_state_init_loss_scale(lt_train_state *state, lt_optim *optim, bool is_scaled);
 /* Saves a checkpoint in output; NULL: does nothing. Collective. */
 lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_contents *parts,
                               const char *output, const lt_checkpoint_policy *policy);
@@ -81,15 +81,15 @@ void lt_train_state_count_queued(lt_train_state *state, int64_t grad_accum);
 void lt_train_state_count_results(lt_train_state *state, const lt_task_ops *task,
                                   const lt_train_result *result);
 /* Turns on the gradient noise scale; call before loading a checkpoint, whose averages are otherwise dropped.
- * lt_train_state_add_noise() adds a step's measurement, if there is one. */
-void lt_train_state_measure_noise(lt_train_state *state);
-lt_status lt_train_state_add_noise(lt_train_state *state, const lt_train_result *result);
+ * lt_train_add_noise_sample() adds a step's measurement, if there is one. */
+void lt_train_enable_noise_scale(lt_train_state *state);
+lt_status lt_train_add_noise_sample(lt_train_state *state, const lt_train_result *result);
 /* Returns the noise scale in samples; NaN if off or unknown. */
 double lt_train_state_noise_scale(const lt_train_state *state);
 /* Returns the sums of the epoch so far, with the counts that checkpoints keep. */
 lt_task_sums lt_train_state_sums(const lt_train_state *state, const lt_task_ops *task);
 void lt_train_state_next_epoch(lt_train_state *state);
 /* Returns true if value is the best so far, and remembers it. NaN never is. */
-bool lt_train_state_is_best(lt_train_state *state, const lt_task_ops *task, double value);
+bool lt_train_state_update_best(lt_train_state *state, const lt_task_ops *task, double value);
 
 #endif

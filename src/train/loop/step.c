@@ -89,7 +89,7 @@ static bool uses_own_gradients(const lt_train_step *step)
 }
 
 /* Begins summing the results over ranks; this rank's gradients are complete or in flight. */
-static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
+static lt_status begin_summing_results(lt_train_step *step, lt_train_result *r)
 {
     double sum[STEP_SUMS + 1];
     if (!step->config.dp)
@@ -114,7 +114,7 @@ static lt_status begin_sums(lt_train_step *step, lt_train_result *r)
 }
 
 /* Returns the bytes sent over all mesh axes except the one between replicas. */
-static uint64_t parallel_bytes(const lt_train_step *step)
+static uint64_t bytes_sent_in_replica(const lt_train_step *step)
 {
     const lt_mesh *mesh = step->config.mesh;
     return mesh ? lt_mesh_bytes(mesh) - lt_comm_bytes(lt_mesh_comm(mesh, LT_MESH_DATA)) : 0;
@@ -147,7 +147,7 @@ static void count_bytes(lt_train_step *step, lt_train_result *r)
     r->between_bytes = (double)step->eager_between;
 }
 
-static lt_status finish_sums(lt_train_step *step, lt_train_result *r)
+static lt_status finish_summing_results(lt_train_step *step, lt_train_result *r)
 {
     double sum[STEP_SUMS + 1] = {0};
     if (!step->config.dp)
@@ -174,9 +174,9 @@ static lt_status prepare_step(lt_train_step *step, const lt_step *numbers, lt_tr
     step->bytes = sent_bytes(step);
     step->between = between_bytes(step);
     step->exposed = gather_wait_seconds(step);
-    step->parallel = parallel_bytes(step);
+    step->parallel = bytes_sent_in_replica(step);
     step->replays = lt_graph_statistics(step->graph).replays;
-    LT_TRY(lt_step_begin_noise(step));
+    LT_TRY(lt_step_read_loss_scale(step));
     LT_TRY(lt_statistics_save(step->statistics));
     lt_optim_scale_gradients(c->optim, step->number[TERMS_SCALE], step->number[TERMS_ONE]);
     lt_readback_begin(step_readback(step, r->step));
@@ -233,7 +233,7 @@ static lt_status run_micro_batches(lt_train_step *step, capture_plan plan, lt_tr
 }
 
 /* Skips the rest of the step's data: a step consumes the data of all its micro-batches, wherever it stopped. */
-static lt_status pass_over_data(lt_train_step *step, lt_train_result *r)
+static lt_status skip_remaining_data(lt_train_step *step, lt_train_result *r)
 {
     lt_batch unused;
     const double begin = lt_clock_seconds();
@@ -254,21 +254,21 @@ static lt_status queue_step(lt_train_step *step, const lt_step *numbers, lt_trai
         LT_TRY(lt_stragglers_begin(c->stragglers, r->step));
     const capture_plan plan = lt_step_plan_capture(step);
     LT_TRY(run_micro_batches(step, plan, r));
-    r->parallel_bytes = (double)(parallel_bytes(step) - step->parallel);
+    r->parallel_bytes = (double)(bytes_sent_in_replica(step) - step->parallel);
     if (uses_own_gradients(step))
         LT_TRY(send_results_to_host(step, r->step));
     if (!plan.sums_last)
-        LT_TRY(begin_sums(step, r));
+        LT_TRY(begin_summing_results(step, r));
     LT_TRY(lt_step_run_optimizer(step, plan));
     LT_TRY(lt_statistics_undo_if_skipped(step->statistics, c->optim->scalars, c->optim->skipped));
     if (plan.sums_last)
-        LT_TRY(begin_sums(step, r));
+        LT_TRY(begin_summing_results(step, r));
     lt_optim_advance(c->optim);
     LT_TRY(lt_optim_send_result(c->optim));
     r->may_run_ahead = plan.with_backward != PHASES_NONE;
     if (!c->dp)
         r->stop = asked_to_stop(step);
-    return pass_over_data(step, r);
+    return skip_remaining_data(step, r);
 }
 
 lt_status lt_train_step_begin(lt_train_step *step, const lt_step *numbers, lt_train_result *r)
@@ -299,9 +299,9 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
     LT_TRY(lt_optim_result(step->config.optim, &r->optim));
     if (step->config.dp)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
-    LT_TRY(finish_sums(step, r));
+    LT_TRY(finish_summing_results(step, r));
     r->weight = lt_step_mean_weight(step, &r->sums);
-    lt_step_finish_noise(step, r);
+    lt_step_fill_noise_sample(step, r);
     measure_step_seconds(step, r);
     return step->config.stragglers ? lt_stragglers_end_exchange(step->config.stragglers, r->seconds)
                                    : LT_OK;
@@ -325,7 +325,7 @@ static lt_status allocate_buffers(lt_train_step *step)
         LT_TRY(
             lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
     LT_TRY(lt_step_open_noise(step));
-    LT_TRY(lt_step_open_terms(step));
+    LT_TRY(lt_step_open_loss_weights(step));
     LT_TRY(lt_statistics_new(&step->statistics, c->params));
     const size_t bytes = (size_t)c->grad_accum * lt_tensor_bytes(step->loss) + counts_bytes(step)
                          + (step->norms ? lt_tensor_bytes(step->norms) : 0);
@@ -372,12 +372,12 @@ lt_status lt_task_check(const lt_task_ops *task)
 
 /* Returns true if only the optimizer reads gradients, which may then be in 16 bits; sums over ranks and norms need
  * f32. */
-static bool reads_no_gradient(const lt_train_step_config *c)
+static bool can_round_gradients(const lt_train_step_config *c)
 {
     return !c->dp && !c->mesh && !c->gradient_noise;
 }
 
-static lt_status read_profiled(int64_t *out)
+static lt_status read_profile_step_env(int64_t *out)
 {
     const char *text = getenv("LATHER_PROFILE_STEP");
     char *end = NULL;
@@ -392,7 +392,7 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
 {
     int64_t profiled;
     LT_TRY(lt_task_check(config->task.ops));
-    LT_TRY(read_profiled(&profiled));
+    LT_TRY(read_profile_step_env(&profiled));
     lt_train_step *step = lt_alloc(1, sizeof *step);
     if (!step)
         return LT_E_NOMEM;
@@ -410,7 +410,7 @@ lt_status lt_train_step_new(lt_train_step **out, const lt_train_step_config *con
         lt_train_step_free(&step);
         return st;
     }
-    lt_optim_allow_rounded_grads(config->optim, reads_no_gradient(config));
+    lt_optim_allow_rounded_grads(config->optim, can_round_gradients(config));
     *out = step;
     return LT_OK;
 }
@@ -427,7 +427,7 @@ void lt_train_step_free(lt_train_step **step)
     lt_tensor_free(&s->counts);
     lt_tensor_free(&s->sums);
     lt_statistics_free(&s->statistics);
-    lt_step_close_terms(s);
+    lt_step_close_loss_weights(s);
     lt_step_close_noise(s);
     for (int i = 0; i < 2; i++)
         lt_readback_free(&s->numbers[i]);

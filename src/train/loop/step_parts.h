@@ -84,14 +84,14 @@ lt_status lt_step_end_backward(lt_train_step *step);
 lt_status lt_step_run_optimizer(lt_train_step *step, capture_plan plan);
 
 /* terms.c: weights of micro-batches; all 1 if the task's losses are means over samples. */
-lt_status lt_step_open_terms(lt_train_step *step);
-void lt_step_close_terms(lt_train_step *step);
+lt_status lt_step_open_loss_weights(lt_train_step *step);
+void lt_step_close_loss_weights(lt_train_step *step);
 /* Sets step->loss to the loss times its weight. Call between forward and backward. Collective in the last
  * micro-batch. */
 lt_status lt_step_weigh_loss(lt_train_step *step, const lt_tensor *loss, bool is_first,
                              bool is_last);
 /* Call after the last backward, before the optimizer. Collective. */
-lt_status lt_step_end_terms(lt_train_step *step);
+lt_status lt_step_finish_loss_weights(lt_train_step *step);
 /* Returns the mean weight of the samples: the fraction of labels that count. */
 double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums);
 
@@ -99,12 +99,12 @@ double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums);
 lt_status lt_step_open_noise(lt_train_step *step);
 void lt_step_close_noise(lt_train_step *step);
 /* Call before the first step is queued. */
-lt_status lt_step_begin_noise(lt_train_step *step);
+lt_status lt_step_read_loss_scale(lt_train_step *step);
 /* Measures the gradients of the first micro-batch, before others are added. */
-lt_status lt_step_measure_gradients(const lt_train_step *step);
+lt_status lt_step_measure_grad_norms(const lt_train_step *step);
 /* Returns |g|^2 of this part from the norms that were read back; still scaled by the loss scale. */
 double lt_step_squared_norm(const lt_train_step *step, const void *norms);
 /* Completes result->noise, whose small_square is the scaled mean over the parts, weighted by samples. */
-void lt_step_finish_noise(lt_train_step *step, lt_train_result *result);
+void lt_step_fill_noise_sample(lt_train_step *step, lt_train_result *result);
 
 #endif

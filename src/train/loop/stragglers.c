@@ -42,8 +42,8 @@ struct lt_stragglers {
     char *text;
 };
 
-void lt_stragglers_configure(const lt_straggler_config *c, int ranks, int64_t grad_accum,
-                             lt_data_parallel_config *out)
+void lt_stragglers_set_dp_config(const lt_straggler_config *c, int ranks, int64_t grad_accum,
+                                 lt_data_parallel_config *out)
 {
     out->needed = c->backup_workers ? ranks - c->backup_workers : 0;
     out->micro_batches = c->drop_compute ? grad_accum : 0;
@@ -142,7 +142,7 @@ void lt_stragglers_record_again(lt_stragglers *s)
 
 /* --- A step --- */
 
-static lt_status find_set(const lt_stragglers *s, int64_t step, const bool **set)
+static lt_status find_given_contributors(const lt_stragglers *s, int64_t step, const bool **set)
 {
     *set = s->given ? lt_contributors_of(s->given, step) : NULL;
     if (s->given && !*set)
@@ -157,7 +157,7 @@ lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step)
     s->began = lt_clock_seconds();
     s->before = 0;
     s->computed = 0;
-    LT_TRY(find_set(s, step, &set));
+    LT_TRY(find_given_contributors(s, step, &set));
     return lt_data_parallel_begin_update(s->dp, step, set);
 }
 
@@ -275,7 +275,7 @@ static lt_status check_deadline(lt_stragglers *s)
                    s->deadline, shortest, rank);
 }
 
-static lt_status gather_latencies(lt_stragglers *s)
+static lt_status gather_latencies_and_decide(lt_stragglers *s)
 {
     const int64_t own = (int64_t)s->recorded * (s->grad_accum + 1) * (int64_t)sizeof *s->own;
     int64_t *bytes = lt_alloc((size_t)s->ranks, sizeof *bytes);
@@ -302,12 +302,12 @@ lt_status lt_stragglers_end_exchange(lt_stragglers *s, double seconds)
         latency_row(s)[s->grad_accum] = seconds;
         s->recorded++;
     }
-    return --s->to_record ? LT_OK : gather_latencies(s);
+    return --s->to_record ? LT_OK : gather_latencies_and_decide(s);
 }
 
 /* --- Results --- */
 
-const char *lt_stragglers_text(const lt_stragglers *s)
+const char *lt_stragglers_format_record(const lt_stragglers *s)
 {
     const bool *set = lt_data_parallel_participants(s->dp);
     size_t used = 0;
@@ -329,7 +329,7 @@ const char *lt_stragglers_text_key(const lt_stragglers *s)
     return s->counts ? "computed" : "ranks";
 }
 
-double lt_stragglers_dropped(const lt_stragglers *s)
+double lt_stragglers_count_dropped(const lt_stragglers *s)
 {
     if (!s)
         return (double)NAN;
@@ -343,7 +343,7 @@ double lt_stragglers_deadline(const lt_stragglers *s)
     return s && s->deadline > 0 ? s->deadline : (double)NAN;
 }
 
-const lt_drop_plan *lt_stragglers_new_plan(lt_stragglers *s)
+const lt_drop_plan *lt_stragglers_take_new_plan(lt_stragglers *s)
 {
     const bool has = s->has_plan;
     s->has_plan = false;

@@ -17,8 +17,8 @@ LT_MUST_CHECK lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggle
                                           lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum);
 void lt_stragglers_free(lt_stragglers **stragglers);
 /* Sets `needed` and `micro_batches` of the config for lt_data_parallel_new(). */
-void lt_stragglers_configure(const lt_straggler_config *config, int ranks, int64_t grad_accum,
-                             lt_data_parallel_config *out);
+void lt_stragglers_set_dp_config(const lt_straggler_config *config, int ranks, int64_t grad_accum,
+                                 lt_data_parallel_config *out);
 
 /* Begins a step. Errors: LT_E_ARG (the file of contributors has no such step). */
 LT_MUST_CHECK lt_status lt_stragglers_begin(lt_stragglers *s, int64_t step);
@@ -40,16 +40,16 @@ void lt_stragglers_record_again(lt_stragglers *s);
 
 /* Returns the last step's contributors "0 2 3", or each rank's micro-batches "4 4 3 4"; the record's event; the
  * text's key. */
-const char *lt_stragglers_text(const lt_stragglers *s);
+const char *lt_stragglers_format_record(const lt_stragglers *s);
 const char *lt_stragglers_event(const lt_stragglers *s);
 const char *lt_stragglers_text_key(const lt_stragglers *s);
 /* Return the unused micro-batches of all ranks in the last step; the deadline. NaN if absent; s may be
  * NULL. */
-double lt_stragglers_dropped(const lt_stragglers *s);
+double lt_stragglers_count_dropped(const lt_stragglers *s);
 double lt_stragglers_deadline(const lt_stragglers *s);
 /* Returns the plan from which a new deadline was chosen since the last call, equal on all ranks; NULL if there is
  * none. */
-const lt_drop_plan *lt_stragglers_new_plan(lt_stragglers *s);
+const lt_drop_plan *lt_stragglers_take_new_plan(lt_stragglers *s);
 /* Returns true if the last failure was the same on all ranks. */
 bool lt_stragglers_same_failure(const lt_stragglers *s);
 

@@ -17,17 +17,17 @@
 /* Added to m, so that gradients of no term are not divided by 0; exactly 1 remains 1. */
 static const double LEAST = 1e-30;
 
-static bool is_weighed(const lt_train_step_config *c)
+static bool has_micro_batch_weights(const lt_train_step_config *c)
 {
     const bool is_one_mean = !c->dp && c->grad_accum < 2;
     return c->task.ops->terms && !is_one_mean
            && !(c->stragglers && lt_stragglers_drops_ranks(c->stragglers));
 }
 
-lt_status lt_step_open_terms(lt_train_step *step)
+lt_status lt_step_open_loss_weights(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    for (int i = 0; i < TERMS && is_weighed(c); i++) {
+    for (int i = 0; i < TERMS && has_micro_batch_weights(c); i++) {
         const lt_dtype dtype = i == TERMS_WEIGHT ? lt_device_master(c->device) : LT_F64;
         LT_TRY(lt_tensor_new(&step->number[i], c->device, dtype, LT_SCALAR));
         LT_TRY(lt_tensor_fill(step->number[i], i == TERMS_ONE));
@@ -35,7 +35,7 @@ lt_status lt_step_open_terms(lt_train_step *step)
     return LT_OK;
 }
 
-void lt_step_close_terms(lt_train_step *step)
+void lt_step_close_loss_weights(lt_train_step *step)
 {
     if (step->averaging)
         (void)!lt_request_wait(&step->averaging);
@@ -80,7 +80,7 @@ static lt_status begin_mean(lt_train_step *step)
 }
 
 /* Ends the mean over ranks and sets TERMS_SCALE, the gradients' divisor: mean times factor times loss scale. */
-static lt_status end_mean(lt_train_step *step, double factor)
+static lt_status end_mean_and_set_divisor(lt_train_step *step, double factor)
 {
     lt_tensor *const *n = step->number;
     LT_TRY(lt_request_wait(&step->averaging));
@@ -113,10 +113,11 @@ lt_status lt_step_weigh_loss(lt_train_step *step, const lt_tensor *loss, bool is
         return LT_OK;
     LT_TRY(begin_mean(step));
     /* A reducer with error feedback divides its residuals by the scale during backward. */
-    return c->dp && !lt_data_parallel_is_capturable(c->dp) ? end_mean(step, 1) : LT_OK;
+    return c->dp && !lt_data_parallel_is_capturable(c->dp) ? end_mean_and_set_divisor(step, 1)
+                                                           : LT_OK;
 }
 
-lt_status lt_step_end_terms(lt_train_step *step)
+lt_status lt_step_finish_loss_weights(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     double factor = 1;
@@ -127,7 +128,7 @@ lt_status lt_step_end_terms(lt_train_step *step)
         factor =
             (double)c->grad_accum * step->ranks / (double)lt_data_parallel_total_computed(c->dp);
     }
-    return end_mean(step, factor);
+    return end_mean_and_set_divisor(step, factor);
 }
 
 double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums)

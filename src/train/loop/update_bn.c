@@ -7,8 +7,8 @@
 #include "lather/ext/fail.h"
 
 /* Runs the k-th batch, whose weight is 1/(k+1): the first one replaces the old statistics. */
-static lt_status run_batch(const lt_evaluator *e, const lt_batch *batch, int64_t k,
-                           lt_tensor *counts)
+static lt_status update_statistics_from_batch(const lt_evaluator *e, const lt_batch *batch,
+                                              int64_t k, lt_tensor *counts)
 {
     lt_task_output out = {0};
     lt_pass now = e->pass;
@@ -19,24 +19,24 @@ static lt_status run_batch(const lt_evaluator *e, const lt_batch *batch, int64_t
     return lt_tape_status(e->tape);
 }
 
-static lt_status run_batches(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+static lt_status update_statistics(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
 {
     lt_batch batch;
     lt_status st;
     for (int64_t k = 0; !(st = lt_loader_next(loader, &batch)); k++) {
-        LT_TRY(run_batch(e, &batch, k, counts));
+        LT_TRY(update_statistics_from_batch(e, &batch, k, counts));
         lt_heartbeat_progress();
     }
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status run_in_time_slice(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
+static lt_status update_in_time_slice(const lt_evaluator *e, lt_loader *loader, lt_tensor *counts)
 {
     lt_share_turn turn;
     if (!e->share)
-        return run_batches(e, loader, counts);
+        return update_statistics(e, loader, counts);
     LT_TRY(lt_share_begin(e->share, &turn));
-    LT_TRY(run_batches(e, loader, counts));
+    LT_TRY(update_statistics(e, loader, counts));
     return lt_share_end(e->share);
 }
 
@@ -49,11 +49,11 @@ lt_status lt_update_bn_run(lt_update_bn *u, const lt_evaluator *e, int64_t step)
     lt_loader_config c = u->loader;
     c.rank = e->ranks->data_rank;
     c.size = e->ranks->data_count;
-    lt_status st = lt_evaluator_counts(e, &counts);
+    lt_status st = lt_evaluator_new_counts(e, &counts);
     if (!st)
         st = lt_loader_new(&loader, u->train, e->device, &c);
     if (!st)
-        st = run_in_time_slice(e, loader, counts);
+        st = update_in_time_slice(e, loader, counts);
     lt_loader_free(&loader);
     lt_tensor_free(&counts);
     if (!st && u->dp)

@@ -38,7 +38,7 @@ void lt_plan_argv_free(plan_argv *w)
 /* --- Flags --- */
 
 /* Returns true for a flag that is not passed to training; skip: its value is the next word. */
-static bool is_left_out(const char *word, const plan_request *r, bool *skip)
+static bool is_not_for_training(const char *word, const plan_request *r, bool *skip)
 {
     bool takes_value = false;
     *skip = false;
@@ -65,7 +65,7 @@ lt_status lt_plan_training_argv(plan_argv *out, int argc, char *const *argv, con
         const char *run = lt_options_rest(options, rest);
         const bool is_run = run && !strcmp(argv[i], run);
         rest += is_run;
-        if (!is_left_out(argv[i], r, &skip) && !is_run)
+        if (!is_not_for_training(argv[i], r, &skip) && !is_run)
             LT_TRY(lt_plan_argv_add(out, "%s", argv[i]));
         i += skip;
     }
@@ -97,7 +97,7 @@ lt_status lt_plan_candidate_argv(const plan *p, const int *choice, plan_argv *ou
     return LT_OK;
 }
 
-lt_status lt_plan_open_trainer(const plan *p, const int *choice, lt_trainer *out)
+lt_status lt_plan_parse_candidate(const plan *p, const int *choice, lt_trainer *out)
 {
     plan_argv w = {0};
     lt_status st = lt_plan_argv_add(&w, "%s", p->family->program);

@@ -30,7 +30,7 @@ typedef struct progress {
 /* --- Resuming --- */
 
 /* Finds config.yaml of the run that --resume continues; path becomes "" if absent. */
-static void find_config(const output_options *o, char *path, size_t size)
+static void find_config_to_resume(const output_options *o, char *path, size_t size)
 {
     snprintf(path, size, "%s/config.yaml", o->output ? o->output : "");
     if (!o->resume || !o->output || access(path, F_OK))
@@ -38,7 +38,7 @@ static void find_config(const output_options *o, char *path, size_t size)
 }
 
 /* Adds the training flags, and the flags of --vary with the values in the resumed run's config.yaml. */
-static lt_status add_flags_of_run(const plan *p, const char *config, plan_argv *out)
+static lt_status add_flags_of_resumed_run(const plan *p, const char *config, plan_argv *out)
 {
     command_line then = {0};
     char value[PLAN_TEXT];
@@ -67,7 +67,7 @@ static lt_status resume_without_planning(plan *p, int argc, char *const *argv, c
     LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     fprintf(stderr, "%s: --plan auto: continues with the flags of %s\n", p->family->program,
             config);
-    return add_flags_of_run(p, config, out);
+    return add_flags_of_resumed_run(p, config, out);
 }
 
 /* --- A new run --- */
@@ -85,7 +85,7 @@ static lt_status check_ranks_can_plan(const plan *p)
 }
 
 /* Checks that there is something to fit models to. Errors: LT_E_ARG: neither runs of --from nor --pilots. */
-static lt_status check_measured(const plan *p)
+static lt_status check_has_measurements(const plan *p)
 {
     const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->line.options);
     if (p->options.pilots == PILOTS_AUTO || runs)
@@ -112,7 +112,7 @@ static void print_plan(plan *p)
 {
     int rank, ranks;
     lt_comm_launched_local(&rank, &ranks);
-    if (!lt_options_is_set(p->trainer->line.options, lt_plan_flag(&p->options, "rows")))
+    if (!lt_options_is_set(p->trainer->line.options, lt_plan_flag_name(&p->options, "rows")))
         p->options.rows = ROWS;
     if (!rank)
         lt_plan_print(p, stdout);
@@ -124,7 +124,7 @@ static void store_prediction(const plan *p, progress *out)
     const plan_candidate *best = &p->table.item[0];
     const plan_goal *g = &p->request.goal;
     *out = (progress){.step_seconds = best->step.value, .steps = best->steps.value, .goal = *g};
-    const lt_loss_model *loss = lt_plan_find_loss(&p->runs, &best->config);
+    const lt_loss_model *loss = lt_plan_find_loss_model(&p->runs, &best->config);
     if (loss) {
         out->loss = *loss;
         out->ranks = best->config.setup.ranks;
@@ -138,7 +138,7 @@ static lt_status plan_and_choose(plan *p, int argc, char *const *argv, plan_argv
                                  progress *expected)
 {
     LT_TRY(check_ranks_can_plan(p));
-    LT_TRY(check_measured(p));
+    LT_TRY(check_has_measurements(p));
     LT_TRY(lt_plan_run(p, argc, argv));
     print_plan(p);
     p->trainer->at_work = false; /* errors from here on are those of the command line */
@@ -159,7 +159,7 @@ static lt_status plan_or_resume(plan *p, int argc, char *const *argv, plan_argv 
     if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
         return lt_options_answer(p->trainer->line.options, stdout);
     LT_TRY(lt_plan_argv_add(out, "%s", argv[0]));
-    find_config(&p->trainer->line.args.output, config, sizeof config);
+    find_config_to_resume(&p->trainer->line.args.output, config, sizeof config);
     return *config ? resume_without_planning(p, argc, argv, config, out)
                    : plan_and_choose(p, argc, argv, out, expected);
 }
@@ -167,9 +167,9 @@ static lt_status plan_or_resume(plan *p, int argc, char *const *argv, plan_argv 
 /* --- While it runs --- */
 
 /* Adds an epoch's loss to both models; loss: its metric, mapped to a value that falls to 0. */
-static void add_epoch(progress *p, double step, double loss)
+static void add_epoch_loss(progress *p, double step, double loss)
 {
-    lt_plan_power_add(&p->power, step, loss);
+    lt_plan_add_power_law_point(&p->power, step, loss);
     const double predicted = p->ranks > 0 ? lt_loss_predict(&p->loss, p->ranks, step) : 0;
     if (!(p->ranks > 0) || !(loss > p->loss.floor))
         return;
@@ -187,7 +187,7 @@ static double predict_steps_from_epochs(const progress *p)
     if (p->epochs > 0
         && !lt_loss_steps(&steps, &p->loss, p->ranks, p->loss.floor + (goal - p->loss.floor) / by))
         return steps;
-    return lt_plan_power_steps(&p->power, goal);
+    return lt_plan_power_law_steps(&p->power, goal);
 }
 
 /* Returns the steps to the goal: predicted by the epochs so far, else as planned; at most the length of the run. */
@@ -197,7 +197,7 @@ static double refine_steps(progress *p, const lt_trainer_epoch *e)
     const bool falls = p->goal.lower || p->goal.percent;
     for (size_t i = 0; i < e->count && *p->metric && falls; i++)
         if (!strcmp(e->metric[i].name, p->metric))
-            add_epoch(p, (double)e->now->step, lt_plan_as_loss(&p->goal, e->metric[i].value));
+            add_epoch_loss(p, (double)e->now->step, lt_plan_as_loss(&p->goal, e->metric[i].value));
     const double own = predict_steps_from_epochs(p);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < total ? steps : total;
@@ -246,7 +246,7 @@ static int plan_main(int argc, char **argv, const lt_model_family *family,
                : plan_then_train(argc, argv, family, program);
 }
 
-static bool is_asked(int argc, char *const *argv)
+static bool has_plan_auto_flag(int argc, char *const *argv)
 {
     static const char flag[] = "--plan";
     bool has_auto = false;
@@ -266,4 +266,4 @@ static const lt_option option = {
 /* clang-format on */
 
 const lt_trainer_command lt_plan_command = {
-    .name = "plan", .main = plan_main, .option = &option, .is_asked = is_asked};
+    .name = "plan", .main = plan_main, .option = &option, .is_asked = has_plan_auto_flag};

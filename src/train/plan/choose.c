@@ -26,7 +26,7 @@ static void reject_candidate(plan_candidate *c, const char *format, ...)
     va_end(args);
 }
 
-static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
+static lt_cost_cluster make_cost_cluster(const plan *p, const lt_plan_setup *u)
 {
     lt_cost_cluster cluster = p->request.machine.cluster;
     cluster.per_node = u->ranks_per_node;
@@ -39,7 +39,7 @@ static lt_cost_cluster cluster_of(const plan *p, const lt_plan_setup *u)
 }
 
 /* Errors: LT_E_ARG (its optimizer was not measured; those of lt_plan_predict()). */
-static lt_status cost_of(const plan *p, const plan_config *config, lt_plan_cost *out)
+static lt_status predict_config_cost(const plan *p, const plan_config *config, lt_plan_cost *out)
 {
     const plan_optimizer *o = lt_plan_find_optimizer(&p->profile, config);
     if (!o)
@@ -48,10 +48,10 @@ static lt_status cost_of(const plan *p, const plan_config *config, lt_plan_cost 
                        "needs runs on %d different numbers of ranks, found %d",
                        config->setup.optim, (long long)config->setup.block,
                        *config->state ? ", " : "", config->state, LT_TIME_TERMS,
-                       lt_plan_count_ranks(&p->runs, config, lt_plan_is_timed));
-    const lt_plan_profile profile = lt_plan_profile_of(&p->profile, o);
+                       lt_plan_count_rank_counts(&p->runs, config, lt_plan_is_timed));
+    const lt_plan_profile profile = lt_plan_profile_with_optimizer(&p->profile, o);
     lt_plan_machine machine = p->request.machine;
-    machine.cluster = cluster_of(p, &config->setup);
+    machine.cluster = make_cost_cluster(p, &config->setup);
     if (p->options.one_machine)
         machine.slots /= machine.cluster.nodes;
     return lt_plan_predict(out, &profile, &machine, &config->setup);
@@ -59,7 +59,7 @@ static lt_status cost_of(const plan *p, const plan_config *config, lt_plan_cost 
 
 /* Predicts a step by Ernest's model of runs, if the profile lacks the optimizer; else false. Memory is unknown then,
  * and so are the samples that an update loses to a deadline. */
-static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_cost *out)
+static bool predict_step_from_runs(const plan *p, const plan_config *config, lt_plan_cost *out)
 {
     if (lt_plan_find_optimizer(&p->profile, config) || config->setup.deadline > 0)
         return false;
@@ -73,7 +73,7 @@ static bool predict_by_runs(const plan *p, const plan_config *config, lt_plan_co
 
 /* --- Verdicts --- */
 
-static bool has_verdict(const lt_plan_setup *u)
+static bool has_reducer_verdict(const lt_plan_setup *u)
 {
     return u->exchange.scheme == LT_COST_REDUCER && u->exchange.reducer->verdict;
 }
@@ -84,9 +84,9 @@ lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh,
                                double hidden)
 {
     lt_mesh_traffic one, two, all;
-    LT_TRY(lt_mesh_compare(mesh, 1, hidden, 1, &one));
-    LT_TRY(lt_mesh_compare(mesh, 2, hidden, 1, &two));
-    LT_TRY(lt_mesh_compare(mesh, tokens, hidden, 1, &all));
+    LT_TRY(lt_mesh_compute_traffic(mesh, 1, hidden, 1, &one));
+    LT_TRY(lt_mesh_compute_traffic(mesh, 2, hidden, 1, &two));
+    LT_TRY(lt_mesh_compute_traffic(mesh, tokens, hidden, 1, &all));
     const double of_token = two.mesh - one.mesh,
                  bound = of_token > 0 ? 1 + (one.data_parallel - one.mesh) / of_token : 0;
     lt_cost_verdict v = {.value = tokens, .bound = fmax(bound, 0)};
@@ -102,18 +102,18 @@ lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh,
 }
 
 /* Compares the bytes of tensor parallelism or compression with those of plain data parallelism. */
-static lt_status find_byte_verdict(const plan *p, plan_candidate *c)
+static lt_status compare_bytes_with_plain(const plan *p, plan_candidate *c)
 {
     const lt_plan_setup *u = &c->config.setup;
     const lt_plan_profile *f = &p->profile.base;
-    const lt_cost_cluster cluster = cluster_of(p, u);
+    const lt_cost_cluster cluster = make_cost_cluster(p, u);
     int64_t elements = 0;
     for (size_t i = 0; i < f->buckets; i++)
         elements += f->bucket[i].elements;
     if (u->mesh.data && f->hidden > 0)
         return lt_plan_mesh_verdict(&c->verdict, &u->mesh,
                                     (double)(u->batch_size * u->grad_accum) * f->tokens, f->hidden);
-    if (has_verdict(u))
+    if (has_reducer_verdict(u))
         return u->exchange.reducer->verdict(&c->verdict, &cluster, elements, u->exchange.number,
                                             u->exchange.element_bytes);
     return LT_OK;
@@ -128,7 +128,7 @@ static bool make_plain_config(const plan_config *config, plan_config *plain)
     lt_cost_scheme *scheme = &u->exchange.scheme;
     const int replicas = u->mesh.data, ranks = replicas ? u->ranks / replicas : 1;
     const bool has_nodes = u->ranks > u->ranks_per_node;
-    if (*scheme == LT_COST_FLAT || has_verdict(u))
+    if (*scheme == LT_COST_FLAT || has_reducer_verdict(u))
         *scheme = has_nodes && u->ranks_per_node > 1 && !u->backup_workers ? LT_COST_TWO_LEVEL
                                                                            : LT_COST_FLAT;
     if (!replicas)
@@ -140,14 +140,14 @@ static bool make_plain_config(const plan_config *config, plan_config *plain)
 
 /* Rejects a candidate that moves more bytes than its plain counterpart, if that fits into memory and is no slower:
  * tensor parallelism within a node may move more over better links. A measured step overrules the verdict. ADR 0042. */
-static void apply_verdict(const plan *p, plan_candidate *c)
+static void reject_by_byte_verdict(const plan *p, plan_candidate *c)
 {
     const double rounding = 1e-9;
     plan_config plain;
     lt_plan_cost cost;
     if (!*c->verdict.why || c->verdict.pays || c->step.basis == PLAN_MEASURED
-        || !make_plain_config(&c->config, &plain) || cost_of(p, &plain, &cost) || !cost.fits
-        || cost.seconds > c->cost.seconds * (1 + rounding))
+        || !make_plain_config(&c->config, &plain) || predict_config_cost(p, &plain, &cost)
+        || !cost.fits || cost.seconds > c->cost.seconds * (1 + rounding))
         return;
     reject_candidate(c, "%s; without it a step is predicted to take %.3g s, with it %.3g s",
                      c->verdict.why, cost.seconds, c->cost.seconds);
@@ -157,27 +157,29 @@ static void apply_verdict(const plan *p, plan_candidate *c)
 
 /* Estimates the steps by runs; if none reached the goal, by pilots; with --pilots but without any pilot, by the
  * flags. */
-static plan_estimate steps_to_goal(const plan *p, const plan_config *config)
+static plan_estimate estimate_steps_to_goal(const plan *p, const plan_config *config)
 {
     const plan_table *t = &p->table;
     plan_estimate of_batch, e = lt_plan_estimate_steps(&p->runs, &p->request.goal, config);
     if (e.basis != PLAN_UNKNOWN)
         return e;
     if (!config->is_lossless)
-        (void)lt_plan_lossy_steps(p, config, &e);
+        (void)lt_plan_estimate_lossy_steps(p, config, &e);
     else if (p->pilots.has_classes)
-        (void)lt_plan_class_steps(p, config, &e);
+        (void)lt_plan_estimate_class_steps(p, config, &e);
     else if (p->request.pilot_share > 0
-             && lt_plan_steps_of_batch(&of_batch, &p->runs, config, t->least_steps, t->least_batch))
-        e = lt_plan_estimate(of_batch.value, of_batch.basis, "as the flags say, of batch %g%.100s",
-                             t->least_batch, of_batch.why);
+             && lt_plan_convert_steps_to_batch(&of_batch, &p->runs, config, t->least_steps,
+                                               t->least_batch))
+        e = lt_plan_make_estimate(of_batch.value, of_batch.basis,
+                                  "as the flags say, of batch %g%.100s", t->least_batch,
+                                  of_batch.why);
     return e;
 }
 
-static plan_estimate step_of(const plan *p, plan_candidate *c)
+static plan_estimate estimate_step_seconds(const plan *p, plan_candidate *c)
 {
     if (c->is_by_runs)
-        (void)predict_by_runs(p, &c->config, &c->cost);
+        (void)predict_step_from_runs(p, &c->config, &c->cost);
     plan_estimate e = lt_plan_estimate_step(
         &p->runs, &c->config, (plan_modelled){c->cost.seconds, c->cost.exposed, c->cost.load});
     if (c->is_by_runs && e.basis != PLAN_MEASURED)
@@ -190,18 +192,18 @@ static plan_estimate step_of(const plan *p, plan_candidate *c)
 static void estimate_candidate(const plan *p, plan_candidate *c)
 {
     const plan_config *config = &c->config;
-    c->step = step_of(p, c);
+    c->step = estimate_step_seconds(p, c);
     c->ernest = lt_plan_ernest_seconds(&p->runs, config);
-    c->steps = *p->request.goal.metric ? steps_to_goal(p, config)
-                                       : lt_plan_estimate(lt_plan_flag_steps(config), PLAN_MEASURED,
-                                                          "as the flags say");
+    c->steps = *p->request.goal.metric ? estimate_steps_to_goal(p, config)
+                                       : lt_plan_make_estimate(lt_plan_steps_from_flags(config),
+                                                               PLAN_MEASURED, "as the flags say");
     c->epoch = c->step.value * (double)config->epoch_steps;
     c->seconds = c->step.value * c->steps.value;
     c->price = p->options.price > 0 ? p->options.price * config->setup.ranks * c->seconds / hour
                                     : (double)NAN;
 }
 
-static void check_candidate(const plan *p, plan_candidate *c)
+static void reject_if_infeasible(const plan *p, plan_candidate *c)
 {
     const plan_goal *g = &p->request.goal;
     const double beyond = /* while pilots may follow, one may still measure this step */
@@ -223,12 +225,12 @@ static void check_candidate(const plan *p, plan_candidate *c)
         reject_candidate(c, "takes %.3g h, and the deadline is %.3g h", c->seconds / hour,
                          g->deadline / hour);
     else
-        apply_verdict(p, c);
+        reject_by_byte_verdict(p, c);
 }
 
 /* --- Enumeration --- */
 
-static lt_status check_batch(const plan *p, const plan_config *config)
+static lt_status check_global_batch(const plan *p, const plan_config *config)
 {
     const int64_t wanted = p->options.global_batch;
     if (!wanted || config->batch == wanted)
@@ -238,7 +240,7 @@ static lt_status check_batch(const plan *p, const plan_config *config)
 }
 
 /* Counts the updates of an epoch as training does: drops an incomplete one; fails if the data is less than one. */
-static lt_status count_epoch(const plan *p, plan_config *config, const command_line *line)
+static lt_status count_epoch_steps(const plan *p, plan_config *config, const command_line *line)
 {
     const lt_plan_setup *u = &config->setup;
     int64_t batches;
@@ -251,19 +253,19 @@ static lt_status count_epoch(const plan *p, plan_config *config, const command_l
 static lt_status predict_candidate(const plan *p, plan_candidate *c, lt_trainer *t, int ranks)
 {
     const command_line *line = &t->line;
-    LT_TRY(lt_plan_open_trainer(p, c->choice, t));
+    LT_TRY(lt_plan_parse_candidate(p, c->choice, t));
     LT_TRY(lt_plan_read_config(&c->config, line, ranks, p->request.per_node));
     LT_TRY(lt_plan_check_ranks(&c->config, &line->args));
-    LT_TRY(count_epoch(p, &c->config, line));
-    LT_TRY(check_batch(p, &c->config));
-    c->is_by_runs = predict_by_runs(p, &c->config, &c->cost);
+    LT_TRY(count_epoch_steps(p, &c->config, line));
+    LT_TRY(check_global_batch(p, &c->config));
+    c->is_by_runs = predict_step_from_runs(p, &c->config, &c->cost);
     if (!c->is_by_runs)
-        LT_TRY(cost_of(p, &c->config, &c->cost));
-    return find_byte_verdict(p, c);
+        LT_TRY(predict_config_cost(p, &c->config, &c->cost));
+    return compare_bytes_with_plain(p, c);
 }
 
 /* Predicts a candidate's cost; an error rejects it. */
-static void fill_candidate(const plan *p, plan_candidate *c, int ranks)
+static void predict_or_reject(const plan *p, plan_candidate *c, int ranks)
 {
     lt_trainer t = {0};
     c->is_possible = !predict_candidate(p, c, &t, ranks);
@@ -317,7 +319,7 @@ static lt_status make_candidates(plan *p)
             plan_candidate *c = &t->item[t->count];
             *c = (plan_candidate){0};
             memcpy(c->choice, choice, sizeof choice);
-            fill_candidate(p, c, r->ranks[k]);
+            predict_or_reject(p, c, r->ranks[k]);
             t->count += !is_duplicate(t, c);
         } while (lt_plan_next_choice(r, choice));
     }
@@ -365,7 +367,7 @@ int lt_plan_format_rejection(const plan_table *t, size_t i, char *text, size_t s
 }
 
 /* Fails, naming each reason for a rejection once, with its count; reasons that do not fit in are only counted. */
-static lt_status none_left(const plan_table *t)
+static lt_status fail_no_candidate_left(const plan_table *t)
 {
     enum { MOST = 900 }; /* bytes; a message has 1,024 */
     char text[MOST] = "", reason[PLAN_REASON];
@@ -385,7 +387,7 @@ static lt_status none_left(const plan_table *t)
 }
 
 /* Without pilots or --extrapolate, rejects more than twice the ranks of the runs of --from. */
-static lt_status check_range(const plan *p)
+static lt_status check_ranks_near_runs(const plan *p)
 {
     const int most = p->request.ranks[p->request.rank_counts - 1];
     if (!p->runs.count || p->options.extrapolate || p->request.pilot_share > 0
@@ -397,7 +399,7 @@ static lt_status check_range(const plan *p)
                    most, p->runs.most);
 }
 
-static lt_status check_goal(const plan *p)
+static lt_status check_run_length_known(const plan *p)
 {
     const training_options *o = &p->trainer->line.args.training;
     if (*p->request.goal.metric || o->epochs > 0 || o->max_steps > 0)
@@ -407,50 +409,50 @@ static lt_status check_goal(const plan *p)
                    "--max-steps");
 }
 
-static void predict_steps_of_runs(plan *p)
+static void predict_run_step_seconds(plan *p)
 {
     lt_plan_cost cost;
     for (plan_run *run = p->runs.run; run < p->runs.run + p->runs.count; run++) {
-        const bool is_known = !cost_of(p, &run->config, &cost) && cost.seconds > 0;
+        const bool is_known = !predict_config_cost(p, &run->config, &cost) && cost.seconds > 0;
         run->modelled = is_known ? (plan_modelled){cost.seconds, cost.exposed, cost.load}
                                  : (plan_modelled){run->seconds, 0, 0};
     }
 }
 
-static void estimate_all(plan *p)
+static void estimate_all_candidates(plan *p)
 {
     plan_table *t = &p->table;
-    predict_steps_of_runs(p);
+    predict_run_step_seconds(p);
     t->least_batch = HUGE_VAL;
     for (size_t i = 0; i < t->count; i++)
         if (t->item[i].is_possible && (double)t->item[i].config.batch < t->least_batch) {
             t->least_batch = (double)t->item[i].config.batch;
-            t->least_steps = lt_plan_flag_steps(&t->item[i].config);
+            t->least_steps = lt_plan_steps_from_flags(&t->item[i].config);
         }
     for (int lossless = 1; lossless >= 0; lossless--) /* lossy estimates need the lossless ones */
         for (size_t i = 0; i < t->count; i++)
             if (t->item[i].is_possible && t->item[i].config.is_lossless == lossless) {
                 estimate_candidate(p, &t->item[i]);
-                check_candidate(p, &t->item[i]);
+                reject_if_infeasible(p, &t->item[i]);
             }
 }
 
 lt_status lt_plan_rank_candidates(plan *p)
 {
     plan_table *t = &p->table;
-    estimate_all(p);
+    estimate_all_candidates(p);
     qsort_r(t->item, t->count, sizeof *t->item, compare_candidates, p);
     t->kept = 0;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;
     t->is_known = t->kept && isfinite(t->item[0].seconds);
-    return t->kept ? LT_OK : none_left(t);
+    return t->kept ? LT_OK : fail_no_candidate_left(t);
 }
 
 lt_status lt_plan_choose(plan *p)
 {
-    LT_TRY(check_goal(p));
-    LT_TRY(check_range(p));
+    LT_TRY(check_run_length_known(p));
+    LT_TRY(check_ranks_near_runs(p));
     LT_TRY(make_candidates(p));
     return lt_plan_rank_candidates(p);
 }

@@ -27,7 +27,7 @@ static bool is_word_in_list(const char *list, const char *word)
 }
 
 /* Returns true for flags of data and model, except those of speed and limits. */
-static bool determines_samples(const lt_option *o)
+static bool is_data_or_model_flag(const lt_option *o)
 {
     return is_word_in_list(" Data Model ", o->group)
            && !is_word_in_list(
@@ -77,7 +77,7 @@ static uint64_t hash_options(const lt_options *options, bool (*is)(const lt_opti
 }
 
 /* Compares two values of the flag `name`; of --data, different paths of one folder are equal. */
-static bool is_same_text(const char *name, const char *a, const char *b)
+static bool is_same_flag_value(const char *name, const char *a, const char *b)
 {
     char first[PATH_MAX], second[PATH_MAX];
     if (!strcmp(a, b))
@@ -86,16 +86,16 @@ static bool is_same_text(const char *name, const char *a, const char *b)
            && !strcmp(first, second);
 }
 
-lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run)
+lt_status lt_plan_check_same_samples(const lt_options *a, const lt_options *b, const char *run)
 {
     char now[1024], then[1024];
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(b, i)); i++) {
-        if (!determines_samples(o))
+        if (!is_data_or_model_flag(o))
             continue;
         lt_options_text(a, o->name, now, sizeof now);
         lt_options_text(b, o->name, then, sizeof then);
-        if (!is_same_text(o->name, now, then))
+        if (!is_same_flag_value(o->name, now, then))
             return lt_fail(LT_E_ARG,
                            "--from %s: a run of other data or another model: --%s is '%s' there, "
                            "'%s' here",
@@ -106,19 +106,19 @@ lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const c
 
 /* --- The exchange --- */
 
-static bool is_two_level(const ranks_options *o, const lt_plan_setup *u, int nodes)
+static bool is_two_level_allreduce(const ranks_options *o, const lt_plan_setup *u, int nodes)
 {
     if (o->allreduce != ALLREDUCE_AUTO)
         return o->allreduce == ALLREDUCE_TWO_LEVEL;
     return nodes > 1 && u->ranks_per_node > 1 && !lt_mesh_flag_is_on(o) && !o->backup_workers;
 }
 
-static lt_status read_exchange(plan_config *c, const arguments *a, int nodes)
+static lt_status read_communication_flags(plan_config *c, const arguments *a, int nodes)
 {
     const ranks_options *o = &a->ranks;
     lt_plan_setup *u = &c->setup;
     lt_cost_plan *p = &u->exchange;
-    const bool is_two = is_two_level(o, u, nodes);
+    const bool is_two = is_two_level_allreduce(o, u, nodes);
     *p = (lt_cost_plan){.scheme = is_two ? LT_COST_TWO_LEVEL : LT_COST_FLAT,
                         .element_bytes = o->grad_comm_dtype == COMM_F32 ? 4 : 2,
                         .every = 1};
@@ -148,7 +148,7 @@ int64_t lt_plan_repeat_period(const lt_plan_setup *u)
     return period;
 }
 
-double lt_plan_flag_steps(const plan_config *c)
+double lt_plan_steps_from_flags(const plan_config *c)
 {
     lt_schedule schedule = {.epochs = c->epochs, .steps_per_epoch = c->epoch_steps};
     return (double)lt_schedule_steps(&schedule, c->max_steps, 0);
@@ -202,7 +202,7 @@ static bool is_lossless(const lt_plan_setup *u)
 }
 
 /* Lists the flags of state compression that differ from their defaults. */
-static void read_state(plan_config *c, const lt_options *options)
+static void read_state_compression(plan_config *c, const lt_options *options)
 {
     static const char *const flags[][2] = {{"state-dtype", "f32"},
                                            {"state-memory", "any"},
@@ -218,7 +218,7 @@ static void read_state(plan_config *c, const lt_options *options)
     }
 }
 
-static int read_integer(const lt_options *options, const char *flag)
+static int read_integer_flag(const lt_options *options, const char *flag)
 {
     char text[64];
     return lt_options_applies(options, flag)
@@ -240,10 +240,10 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
     u->batch_size = a->batch_size;
     u->grad_accum = a->training.grad_accum;
     u->optim = a->optim.family->name;
-    u->frequency = read_integer(options, "precondition-frequency");
-    u->block = u->frequency ? read_integer(options, "max-preconditioner-dim") : 0;
-    read_state(c, options);
-    LT_TRY(read_exchange(c, a, nodes));
+    u->frequency = read_integer_flag(options, "precondition-frequency");
+    u->block = u->frequency ? read_integer_flag(options, "max-preconditioner-dim") : 0;
+    read_state_compression(c, options);
+    LT_TRY(read_communication_flags(c, a, nodes));
     LT_TRY(lt_mesh_flag_parse(&a->ranks, &u->mesh));
     LT_TRY(lt_ranks_parse_stragglers(&a->ranks, &stragglers, &on));
     if (stragglers.drop_compute && !(stragglers.deadline > 0))
@@ -258,7 +258,7 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
     c->batch = u->batch_size * u->grad_accum * (replicas - u->backup_workers);
     c->convergence = hash_options(options, affects_convergence);
     c->lossless = hash_options(options, affects_lossless_convergence);
-    c->samples = hash_options(options, determines_samples);
+    c->samples = hash_options(options, is_data_or_model_flag);
     c->amp = a->training.amp;
     snprintf(c->device, sizeof c->device, "%s", a->machine.device);
     const int share = lt_cpu_threads() / u->ranks_per_node;

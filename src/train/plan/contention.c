@@ -46,7 +46,7 @@ void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
 }
 
 /* Fails if a worker has ended, as it would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
-static lt_status check_others(const plan_workers *w)
+static lt_status check_workers_alive(const plan_workers *w)
 {
     siginfo_t ended = {0};
     for (int i = 0; i < w->count; i++)
@@ -55,7 +55,7 @@ static lt_status check_others(const plan_workers *w)
     return LT_OK;
 }
 
-lt_status lt_plan_workers_wait(const plan_workers *w)
+lt_status lt_plan_wait_at_barrier(const plan_workers *w)
 {
     const struct timespec poll = {.tv_nsec = 100000000};
     plan_barrier *b = w->barrier;
@@ -68,7 +68,7 @@ lt_status lt_plan_workers_wait(const plan_workers *w)
     }
     while (atomic_load(&b->round) == round) {
         syscall(SYS_futex, &b->round, FUTEX_WAIT, round, &poll, NULL, 0);
-        LT_TRY(check_others(w));
+        LT_TRY(check_workers_alive(w));
     }
     return LT_OK;
 }
@@ -81,7 +81,7 @@ static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready
 {
     lt_trainer t = {0};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    lt_status st = lt_plan_open_trainer(p, (int[PLAN_AXES]){0}, &t);
+    lt_status st = lt_plan_parse_candidate(p, (int[PLAN_AXES]){0}, &t);
     if (!st)
         st = body(&t, w, ready);
     fprintf(stderr, "%s plan: --profile-ranks: %s\n", p->family->program, lt_error_message());

@@ -13,7 +13,7 @@
 
 /* --- The power law --- */
 
-void lt_plan_power_add(lt_power_fit *f, double step, double loss)
+void lt_plan_add_power_law_point(lt_power_fit *f, double step, double loss)
 {
     if (!(step > 0) || !(loss > 0))
         return;
@@ -37,13 +37,13 @@ static bool fit_line(const lt_power_fit *f, double *slope, double *level)
     return *slope < 0;
 }
 
-double lt_plan_power_steps(const lt_power_fit *f, double loss)
+double lt_plan_power_law_steps(const lt_power_fit *f, double loss)
 {
     double slope, level;
     return loss > 0 && fit_line(f, &slope, &level) ? exp((log(loss) - level) / slope) : (double)NAN;
 }
 
-static double power_loss(const lt_power_fit *f, double step)
+static double power_law_loss(const lt_power_fit *f, double step)
 {
     double slope, level;
     return step > 0 && fit_line(f, &slope, &level) ? exp(level + slope * log(step)) : (double)NAN;
@@ -62,7 +62,7 @@ const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_confi
 }
 
 /* Returns the steps of the shortest pilot of a class: only that many are read of the others. */
-static double common_steps(const plan_runs *runs)
+static double shortest_pilot_steps(const plan_runs *runs)
 {
     double least = HUGE_VAL;
     for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
@@ -73,27 +73,28 @@ static double common_steps(const plan_runs *runs)
 }
 
 /* Fits a power law to a pilot's losses in the second half of its first `last` steps. */
-static lt_power_fit fit_pilot(const plan_run *run, double last)
+static lt_power_fit fit_power_law_to_pilot(const plan_run *run, double last)
 {
     lt_power_fit f = {0};
     for (size_t i = 0; i < run->points; i++)
         if (2 * run->point[i].step >= last && run->point[i].step <= last)
-            lt_plan_power_add(&f, run->point[i].step, run->point[i].value);
+            lt_plan_add_power_law_point(&f, run->point[i].step, run->point[i].value);
     return f;
 }
 
-bool lt_plan_class_steps(const plan *p, const plan_config *c, plan_estimate *out)
+bool lt_plan_estimate_class_steps(const plan *p, const plan_config *c, plan_estimate *out)
 {
     const plan_pilots *all = &p->pilots;
     const plan_run *run = lt_plan_find_class_pilot(&p->runs, c);
     if (!run)
         return false;
-    const double length = common_steps(&p->runs);
-    const lt_power_fit f = fit_pilot(run, length);
-    const double steps = lt_plan_power_steps(&f, all->class_loss);
+    const double length = shortest_pilot_steps(&p->runs);
+    const lt_power_fit f = fit_power_law_to_pilot(run, length);
+    const double steps = lt_plan_power_law_steps(&f, all->class_loss);
     plan_estimate e;
     if (!isfinite(steps)
-        || !lt_plan_steps_of_batch(&e, &p->runs, c, fmax(steps, length), (double)run->config.batch))
+        || !lt_plan_convert_steps_to_batch(&e, &p->runs, c, fmax(steps, length),
+                                           (double)run->config.batch))
         return false;
     *out = e;
     if (all->class_steps > 0)
@@ -113,15 +114,15 @@ bool lt_plan_choose_class_loss(plan *p, const plan_config *own)
     const plan_run *run = lt_plan_find_class_pilot(&p->runs, own);
     double end = (double)NAN;
     if (run) {
-        const lt_power_fit f = fit_pilot(run, common_steps(&p->runs));
-        end = power_loss(&f, lt_plan_flag_steps(own));
+        const lt_power_fit f = fit_power_law_to_pilot(run, shortest_pilot_steps(&p->runs));
+        end = power_law_loss(&f, lt_plan_steps_from_flags(own));
         all->class_run = (size_t)(run - p->runs.run);
     }
     if (lt_plan_is_step_metric(&p->request.goal) && !(end > p->request.goal.value)) {
         all->class_loss = p->request.goal.value;
         return true;
     }
-    all->class_steps = lt_plan_flag_steps(own);
+    all->class_steps = lt_plan_steps_from_flags(own);
     all->class_loss = end;
     return isfinite(end);
 }

@@ -77,7 +77,7 @@ static void put_point(lt_json_writer *w, double x, double y)
     lt_json_end(w);
 }
 
-static void put_points(lt_json_writer *w, const plan *p, const plan_run *run)
+static void put_metric_points(lt_json_writer *w, const plan *p, const plan_run *run)
 {
     const bool is_of_goal = !run->is_pilot || lt_plan_is_step_metric(&p->request.goal);
     lt_json_begin_array(w, "points");
@@ -107,14 +107,14 @@ static void put_run(lt_json_writer *w, const plan *p, const plan_run *run)
     put_positive(w, "noise_scale", run->noise_scale);
     lt_json_put_bool(w, "pilot", run->is_pilot);
     put_positive(w, "steps_to_goal", run->reached);
-    put_points(w, p, run);
+    put_metric_points(w, p, run);
     lt_json_end(w);
 }
 
-static void put_curve(lt_json_writer *w, const plan *p, const plan_config *config)
+static void put_batch_curve(lt_json_writer *w, const plan *p, const plan_config *config)
 {
     plan_curve c;
-    if (!lt_plan_find_curve(&c, &p->runs, config))
+    if (!lt_plan_fit_batch_curve(&c, &p->runs, config))
         return;
     lt_json_begin_object(w, NULL);
     lt_json_put_string(w, "setting", config->label);
@@ -124,14 +124,14 @@ static void put_curve(lt_json_writer *w, const plan *p, const plan_config *confi
     lt_json_put_string(w, "why", c.why);
     lt_json_begin_array(w, "points");
     for (size_t i = 0; i < p->runs.count; i++)
-        if (lt_plan_is_on_curve(&p->runs.run[i], config))
+        if (lt_plan_is_on_batch_curve(&p->runs.run[i], config))
             put_point(w, (double)p->runs.run[i].config.batch, p->runs.run[i].reached);
     lt_json_end(w);
     lt_json_end(w);
 }
 
 /* Writes steps over batch size, one curve for each convergence class of the candidates. */
-static void put_curves(lt_json_writer *w, const plan *p)
+static void put_batch_curves(lt_json_writer *w, const plan *p)
 {
     const plan_candidate *item = p->table.item;
     lt_json_begin_array(w, "steps_of_batch");
@@ -140,7 +140,7 @@ static void put_curves(lt_json_writer *w, const plan *p)
         while (item[k].config.convergence != item[i].config.convergence)
             k++;
         if (k == i)
-            put_curve(w, p, &item[i].config);
+            put_batch_curve(w, p, &item[i].config);
     }
     lt_json_end(w);
 }
@@ -197,7 +197,7 @@ static void put_cost(lt_json_writer *w, const plan_candidate *of)
 }
 
 /* Writes the last words of its command line: flags of --vary, and --ranks-per-node if fewer than the flag's. */
-static void put_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
+static void put_vary_flags(lt_json_writer *w, const plan *p, const plan_candidate *c)
 {
     plan_argv all = {0};
     lt_json_begin_array(w, "flags");
@@ -226,7 +226,7 @@ static void put_candidate(lt_json_writer *w, const plan *p, const plan_candidate
     lt_json_put_number(w, "epoch_seconds", c->epoch);
     lt_json_put_number(w, "price", c->price);
     lt_json_put_string(w, "command", command);
-    put_flags(w, p, c);
+    put_vary_flags(w, p, c);
     lt_json_end(w);
     free(command);
 }
@@ -296,7 +296,7 @@ static void put_plan(lt_json_writer *w, const plan *p)
     for (size_t i = 0; i < p->runs.count; i++)
         put_run(w, p, &p->runs.run[i]);
     lt_json_end(w);
-    put_curves(w, p);
+    put_batch_curves(w, p);
     put_pilots(w, p);
     lt_json_put_bool(w, "goal_is_known", t->is_known);
     lt_json_begin_array(w, "candidates");

@@ -16,7 +16,7 @@
 
 /* --- The lossless counterpart --- */
 
-static bool is_counterpart(const plan_config *lossless, const plan_config *c)
+static bool is_lossless_counterpart(const plan_config *lossless, const plan_config *c)
 {
     return lossless->is_lossless && !c->is_lossless && lossless->lossless == c->lossless
            && lossless->batch == c->batch;
@@ -27,7 +27,7 @@ const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
     const plan_candidate *found = NULL;
     for (const plan_candidate *other = p->table.item; other < p->table.item + p->table.count;
          other++) {
-        if (other->is_possible && other->cost.fits && is_counterpart(&other->config, c)
+        if (other->is_possible && other->cost.fits && is_lossless_counterpart(&other->config, c)
             && (!found || lt_plan_step_cost(other) < lt_plan_step_cost(found)))
             found = other;
     }
@@ -38,7 +38,7 @@ const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c)
 {
     const plan_run *found = NULL;
     for (const plan_run *run = p->runs.run; run < p->runs.run + p->runs.count; run++) {
-        if (run->is_pilot && is_counterpart(&run->config, c)
+        if (run->is_pilot && is_lossless_counterpart(&run->config, c)
             && run->timed >= (found ? found->timed : PLAN_LOSSY_MIN_STEPS))
             found = run;
     }
@@ -51,19 +51,19 @@ static bool is_on_one_machine(const lt_plan_setup *u)
     return u->ranks <= u->ranks_per_node && !u->backup_workers && !(u->deadline > 0);
 }
 
-static bool needs_pilot(const plan *p, const plan_candidate *c)
+static bool has_unknown_lossy_steps(const plan *p, const plan_candidate *c)
 {
     return *p->request.goal.metric && !c->config.is_lossless && c->steps.basis >= PLAN_MODEL
            && !is_on_one_machine(&c->config.setup);
 }
 
-bool lt_plan_is_lossy_candidate(const plan *p, const plan_candidate *c)
+bool lt_plan_needs_lossy_pilot(const plan *p, const plan_candidate *c)
 {
-    return needs_pilot(p, c) && lt_plan_find_lossless(p, &c->config);
+    return has_unknown_lossy_steps(p, c) && lt_plan_find_lossless(p, &c->config);
 }
 
 /* True if the run is too long for a pilot's estimate; false if lossless is NULL, as its length is unknown then. */
-static bool is_too_long(const plan *p, const plan_candidate *lossless)
+static bool is_too_long_for_pilot(const plan *p, const plan_candidate *lossless)
 {
     return lossless && !p->options.extrapolate
            && lossless->steps.value > PLAN_BEYOND * PLAN_LOSSY_STEPS;
@@ -71,7 +71,8 @@ static bool is_too_long(const plan *p, const plan_candidate *lossless)
 
 bool lt_plan_is_beyond_pilots(const plan *p, const plan_candidate *c)
 {
-    return needs_pilot(p, c) && is_too_long(p, lt_plan_find_lossless(p, &c->config));
+    return has_unknown_lossy_steps(p, c)
+           && is_too_long_for_pilot(p, lt_plan_find_lossless(p, &c->config));
 }
 
 /* --- The slowdown --- */
@@ -93,10 +94,10 @@ double lt_plan_slowdown(const plan_run *lossy, const plan_run *lossless)
             || !(a->value > 0) || !(lossless->point[k].value > 0))
             continue;
         apart += log(a->value / lossless->point[k].value);
-        lt_plan_power_add(&fit, a->step, lossless->point[k].value);
+        lt_plan_add_power_law_point(&fit, a->step, lossless->point[k].value);
     }
     const double at = exp(fit.y / fit.count), by = exp(-apart / fit.count);
-    const double times = lt_plan_power_steps(&fit, at * by) / lt_plan_power_steps(&fit, at);
+    const double times = lt_plan_power_law_steps(&fit, at * by) / lt_plan_power_law_steps(&fit, at);
     return isnan(times) ? times : fmax(1, times); /* fmax(1, NaN) is 1 */
 }
 
@@ -123,7 +124,7 @@ static bool fit_slowdown(const plan_runs *runs, const plan_config *c, double *po
 
 /* Slowdowns grow with the run's length: with local steps 1.03 in 200 steps, 1.75 in 4,000 (docs/results/plan.md).
  * So a run that is N times longer than its pilot counts as an extrapolation by N. */
-bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out)
+bool lt_plan_estimate_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out)
 {
     double power = 0, own = 1, steps = 0;
     const plan_candidate *lossless = lt_plan_find_lossless(p, c);
@@ -131,7 +132,7 @@ bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out
     if (!lossless || !isfinite(lossless->steps.value))
         return false;
     if (!is_alone && !fit_slowdown(&p->runs, c, &power, &own, &steps)) {
-        if (p->request.pilot_share > 0 && is_too_long(p, lossless))
+        if (p->request.pilot_share > 0 && is_too_long_for_pilot(p, lossless))
             *out = LT_PLAN_UNKNOWN("a pilot of %d steps cannot predict "
                                    "%.0f; --extrapolate allows it",
                                    PLAN_LOSSY_STEPS, lossless->steps.value);

@@ -40,7 +40,7 @@ static const lt_option rows[PLAN_FLAGS] = {
 };
 /* clang-format on */
 
-lt_option_table lt_plan_options(plan_options *o, const lt_options *training)
+lt_option_table lt_plan_option_table(plan_options *o, const lt_options *training)
 {
     for (int i = 0; i < PLAN_FLAGS; i++) {
         const char *name = rows[i].name;
@@ -52,7 +52,7 @@ lt_option_table lt_plan_options(plan_options *o, const lt_options *training)
     return (lt_option_table){o->row, PLAN_FLAGS, o};
 }
 
-const char *lt_plan_flag(const plan_options *o, const char *name)
+const char *lt_plan_flag_name(const plan_options *o, const char *name)
 {
     int i = 0;
     while (strcmp(rows[i].name, name) != 0)
@@ -73,7 +73,7 @@ bool lt_plan_is_own_flag(const plan_options *o, const char *name, size_t bytes, 
 /* --- Goal --- */
 
 /* Parses "6h" or "90" as seconds; negative: invalid. */
-static double read_seconds(const char *text)
+static double parse_duration(const char *text)
 {
     static const char units[] = "smhd";
     static const double seconds[] = {1, 60, 3600, 86400};
@@ -85,11 +85,11 @@ static double read_seconds(const char *text)
     return value * seconds[unit - units];
 }
 
-static lt_status add_deadline(plan_goal *g, const char *text, const char *value)
+static lt_status parse_goal_deadline(plan_goal *g, const char *text, const char *value)
 {
     if (g->deadline > 0)
         return lt_fail(LT_E_ARG, "--goal %s: a second deadline", text);
-    g->deadline = read_seconds(value);
+    g->deadline = parse_duration(value);
     return g->deadline > 0
                ? LT_OK
                : lt_fail(LT_E_ARG, "--goal %s: want a time as 90s, 30m, 6h or 2d", text);
@@ -101,7 +101,7 @@ static lt_status fail_invalid_goal(const char *text)
                    "--goal %s: want METRIC=NUMBER, as loss=1.2 or top1=75, or deadline=TIME", text);
 }
 
-static lt_status add_metric(plan_goal *g, const char *text, const char *equals)
+static lt_status parse_goal_metric(plan_goal *g, const char *text, const char *equals)
 {
     char *end;
     const size_t bytes = (size_t)(equals - text);
@@ -121,9 +121,9 @@ static lt_status read_goal(plan_goal *g, const lt_option_list *list)
         if (!equals)
             return fail_invalid_goal(text);
         if (!strncmp(text, "deadline=", strlen("deadline=")))
-            LT_TRY(add_deadline(g, text, equals + 1));
+            LT_TRY(parse_goal_deadline(g, text, equals + 1));
         else
-            LT_TRY(add_metric(g, text, equals));
+            LT_TRY(parse_goal_metric(g, text, equals));
     }
     return list->count ? LT_OK
                        : lt_fail(LT_E_ARG, "--goal: missing; loss=1.2, top1=75 or deadline=6h");
@@ -133,7 +133,7 @@ static lt_status read_goal(plan_goal *g, const lt_option_list *list)
 
 enum { MOST_RANKS = 1 << 20 };
 
-static lt_status add_ranks(plan_request *r, long ranks)
+static lt_status add_rank_count(plan_request *r, long ranks)
 {
     if (r->rank_counts && ranks <= r->ranks[r->rank_counts - 1])
         return lt_fail(LT_E_ARG, "--ranks %s: %ld after %d: want ascending numbers",
@@ -150,7 +150,7 @@ static lt_status fail_invalid_ranks(const char *text)
 }
 
 /* Parses a number from 1 to MOST_RANKS; 0: invalid. *end: the text after it. */
-static long read_count(const char *text, char **end)
+static long parse_rank_count(const char *text, char **end)
 {
     if (*text < '0' || *text > '9')
         return 0;
@@ -162,17 +162,17 @@ static lt_status read_ranks(plan_request *r, const char *text)
 {
     char *end;
     for (const char *at = text;; at = end + 1) {
-        const long first = read_count(at, &end);
+        const long first = parse_rank_count(at, &end);
         if (!first)
             return fail_invalid_ranks(text);
-        LT_TRY(add_ranks(r, first));
+        LT_TRY(add_rank_count(r, first));
         if (!strncmp(end, "..", 2)) {
-            const long last = read_count(end + 2, &end);
+            const long last = parse_rank_count(end + 2, &end);
             if (last < first || *end)
                 return fail_invalid_ranks(text);
             for (long ranks = 2 * first; ranks < last; ranks *= 2)
-                LT_TRY(add_ranks(r, ranks));
-            return last > first ? add_ranks(r, last) : LT_OK;
+                LT_TRY(add_rank_count(r, ranks));
+            return last > first ? add_rank_count(r, last) : LT_OK;
         }
         if (!*end)
             return LT_OK;
@@ -182,7 +182,7 @@ static lt_status read_ranks(plan_request *r, const char *text)
 }
 
 /* Errors: LT_E_ARG: more ranks than the machines have. */
-static lt_status check_nodes(const plan_request *r)
+static lt_status check_ranks_fit_nodes(const plan_request *r)
 {
     const int64_t nodes = r->options->nodes;
     const int most = r->ranks[r->rank_counts - 1];
@@ -194,7 +194,7 @@ static lt_status check_nodes(const plan_request *r)
 
 /* --- Links --- */
 
-static lt_status read_link(lt_cost_link *out, const char *flag, const char *text)
+static lt_status parse_link_flag(lt_cost_link *out, const char *flag, const char *text)
 {
     char *end, *rest;
     const double us = strtod(text, &end);
@@ -205,7 +205,7 @@ static lt_status read_link(lt_cost_link *out, const char *flag, const char *text
     return LT_OK;
 }
 
-static lt_status link_of(const lt_json_value *root, const char *name, lt_cost_link *out)
+static lt_status read_json_link(const lt_json_value *root, const char *name, lt_cost_link *out)
 {
     const lt_json_value *link = lt_json_member(root, name);
     double us, gbit, gather = 0;
@@ -239,11 +239,11 @@ static lt_status read_core_seconds(const lt_json_value *root, const char *name, 
                : lt_fail(LT_E_FORMAT, "%s: %s is %g, want 0 or more", name, key, us);
 }
 
-static lt_status get_links(lt_cost_cluster *c, const lt_json_value *root)
+static lt_status read_json_links(lt_cost_cluster *c, const lt_json_value *root)
 {
     enum { MIB = 1 << 20 };
-    LT_TRY(link_of(root, "within", &c->within));
-    LT_TRY(link_of(root, "between", &c->between));
+    LT_TRY(read_json_link(root, "within", &c->within));
+    LT_TRY(read_json_link(root, "between", &c->between));
     LT_TRY(read_core_seconds(root, "within", "core_us", &c->wake));
     LT_TRY(read_core_seconds(root, "between", "core_us", &c->wake));
     LT_TRY(read_core_seconds(root, "within", "core_us_mib", &c->carry));
@@ -260,7 +260,7 @@ static lt_status load_links(lt_cost_cluster *c, const char *path)
         return lt_fail(st == LT_E_IO ? LT_E_ARG : st,
                        "--link %s: neither LATENCY_US,GBIT nor a file of bench links --json: %s",
                        path, lt_error_message());
-    st = get_links(c, lt_json_root(json));
+    st = read_json_links(c, lt_json_root(json));
     lt_json_free(&json);
     return st ? lt_fail(st, "--link %s: %s", path, lt_error_message()) : LT_OK;
 }
@@ -269,18 +269,18 @@ static lt_status read_machine(plan_request *r)
 {
     const plan_options *o = r->options;
     lt_cost_cluster *c = &r->machine.cluster;
-    LT_TRY(read_link(&c->within, "link", "1,100"));
-    LT_TRY(read_link(&c->between, "link-between", "50,10"));
+    LT_TRY(parse_link_flag(&c->within, "link", "1,100"));
+    LT_TRY(parse_link_flag(&c->between, "link-between", "50,10"));
     if (o->link && strchr(o->link, ','))
-        LT_TRY(read_link(&c->within, "link", o->link));
+        LT_TRY(parse_link_flag(&c->within, "link", o->link));
     else if (o->link)
         LT_TRY(load_links(c, o->link));
     if (o->link_between)
-        LT_TRY(read_link(&c->between, "link-between", o->link_between));
+        LT_TRY(parse_link_flag(&c->between, "link-between", o->link_between));
     r->machine.slots = o->slots;
     r->machine.memory = o->memory > 0 ? o->memory * 0x1p30
                         : o->simulate ? 0
-                                      : lt_trainer_free_memory() / r->per_node;
+                                      : lt_trainer_available_memory() / r->per_node;
     return LT_OK;
 }
 
@@ -292,7 +292,7 @@ static const char axes[] =
     "compress, local-steps, shard-optimizer, shard-gradients, grad-comm-dtype, tensor-parallel, "
     "backup-workers, drop-compute, state-dtype, state-memory, factor-dtype, packed-factors";
 
-static bool is_axis(const char *flag)
+static bool can_vary_flag(const char *flag)
 {
     for (const char *at = axes; *at; at += strspn(at, ", ")) {
         const size_t bytes = strcspn(at, ",");
@@ -303,13 +303,13 @@ static bool is_axis(const char *flag)
     return false;
 }
 
-static lt_status read_axis(plan_axis *axis, const char *text)
+static lt_status parse_vary_flag(plan_axis *axis, const char *text)
 {
     const char *at = strchr(text, '=');
     if (!at || at == text || (size_t)(at - text) >= sizeof axis->flag)
         return lt_fail(LT_E_ARG, "--vary %s: want FLAG=VALUE,VALUE,...", text);
     snprintf(axis->flag, sizeof axis->flag, "%.*s", (int)(at - text), text);
-    if (!is_axis(axis->flag))
+    if (!can_vary_flag(axis->flag))
         return lt_fail(LT_E_ARG, "--vary %s: not one of %s", text, axes);
     do {
         const char *value = ++at;
@@ -322,14 +322,14 @@ static lt_status read_axis(plan_axis *axis, const char *text)
     return LT_OK;
 }
 
-static lt_status read_axes(plan_request *r)
+static lt_status parse_all_vary_flags(plan_request *r)
 {
     const lt_option_list *list = &r->options->vary;
     for (size_t i = 0; i < list->count; i++) {
         if (r->axes == PLAN_AXES)
             return lt_fail(LT_E_ARG, "--vary: more than %d flags", PLAN_AXES);
         plan_axis *axis = &r->axis[r->axes++];
-        LT_TRY(read_axis(axis, list->item[i]));
+        LT_TRY(parse_vary_flag(axis, list->item[i]));
         for (int k = 0; k + 1 < r->axes; k++)
             if (!strcmp(r->axis[k].flag, axis->flag))
                 return lt_fail(LT_E_ARG, "--vary %s: %s is varied already", list->item[i],
@@ -339,7 +339,7 @@ static lt_status read_axes(plan_request *r)
 }
 
 /* Parses --pilot-budget: "5%" or "5". */
-static lt_status read_budget(plan_request *r)
+static lt_status parse_pilot_budget(plan_request *r)
 {
     const plan_options *o = r->options;
     char *end;
@@ -364,8 +364,8 @@ lt_status lt_plan_parse_request(plan_request *r, const plan_options *o, int64_t 
     LT_TRY(read_goal(&r->goal, &o->goal));
     snprintf(all, sizeof all, "1..%lld", (long long)(o->nodes ? o->nodes * r->per_node : 1));
     LT_TRY(read_ranks(r, o->ranks ? o->ranks : all));
-    LT_TRY(check_nodes(r));
+    LT_TRY(check_ranks_fit_nodes(r));
     LT_TRY(read_machine(r));
-    LT_TRY(read_budget(r));
-    return read_axes(r);
+    LT_TRY(parse_pilot_budget(r));
+    return parse_all_vary_flags(r);
 }

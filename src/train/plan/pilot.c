@@ -31,7 +31,7 @@ static double step_uncertainty(const plan_estimate *step)
 
 /* Lower bound of the steps to the goal: of a lossy candidate those of its lossless counterpart; in the best's class
  * as many samples as that one needs, as a pilot would measure the noise scale. NaN: unknown. */
-static double least_steps(const plan *p, const plan_candidate *c)
+static double steps_lower_bound(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
     const plan_config *own = &c->config, *b = &best->config;
@@ -50,7 +50,7 @@ static bool is_comparable(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *best = &p->table.item[0];
     return isfinite(best->seconds)
-               ? isfinite(least_steps(p, c))
+               ? isfinite(steps_lower_bound(p, c))
                : !isfinite(c->seconds) && c->config.is_lossless == best->config.is_lossless;
 }
 
@@ -58,7 +58,7 @@ double lt_plan_objective_bound(const plan *p, const plan_candidate *c)
 {
     plan_candidate least = *c;
     if (isfinite(p->table.item[0].seconds))
-        least.seconds = c->step.value * least_steps(p, c);
+        least.seconds = c->step.value * steps_lower_bound(p, c);
     return lt_plan_objective(p, &least) / step_uncertainty(&c->step);
 }
 
@@ -76,7 +76,8 @@ bool lt_plan_may_be_best(const plan *p, const plan_candidate *c)
 
 double lt_plan_run_cost(const plan_candidate *c)
 {
-    const double steps = isfinite(c->steps.value) ? c->steps.value : lt_plan_flag_steps(&c->config);
+    const double steps =
+        isfinite(c->steps.value) ? c->steps.value : lt_plan_steps_from_flags(&c->config);
     return lt_plan_step_cost(c) * steps;
 }
 
@@ -99,7 +100,7 @@ double lt_plan_budget_left(const plan *p)
 }
 
 /* Returns startup seconds of the pilot with the nearest number of ranks, scaled up for more ranks on its cores. */
-double lt_plan_start_seconds(const plan *p, int ranks)
+double lt_plan_startup_seconds(const plan *p, int ranks)
 {
     double found = 1 /* before the first pilot */, nearest = HUGE_VAL;
     for (int i = 0; i < p->pilots.count; i++) {
@@ -128,7 +129,7 @@ double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps)
 {
     const int ranks = c->config.setup.ranks;
     const double count = (double)(steps ? steps : choose_timed_steps(p, c));
-    return ranks * (lt_plan_start_seconds(p, ranks) + count * c->step.value);
+    return ranks * (lt_plan_startup_seconds(p, ranks) + count * c->step.value);
 }
 
 /* --- The command line --- */
@@ -161,7 +162,7 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
     static const char *const quiet[] = {"--overwrite", "--eval-every=-1", "--checkpoint-every=0",
                                         "--no-tensorboard", "--progress=off"};
     const lt_plan_setup *u = &c->config.setup;
-    const double steps = lt_plan_flag_steps(&c->config);
+    const double steps = lt_plan_steps_from_flags(&c->config);
     char program[PLAN_TEXT];
     const ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
     program[bytes > 0 ? bytes : 0] = 0;
@@ -198,7 +199,7 @@ static int spawn_process(char *const *argv, const char *log, pid_t *pid)
 }
 
 /* Returns the process's exit status. Sends SIGTERM after `seconds`, then SIGKILL, and then sets *late. */
-static int wait_for(pid_t pid, double seconds, bool *late)
+static int wait_or_kill(pid_t pid, double seconds, bool *late)
 {
     const double grace = 5;
     const struct timespec tick = {.tv_nsec = 5000000};
@@ -221,7 +222,7 @@ static int wait_for(pid_t pid, double seconds, bool *late)
 }
 
 /* Runs the pilot's process to its end; sets q->why to the reason if it failed. */
-static void run_argv(const plan *p, char *const *argv, plan_pilot *q)
+static void run_pilot_process(const plan *p, char *const *argv, plan_pilot *q)
 {
     char log[sizeof q->folder + 8];
     pid_t pid;
@@ -233,7 +234,7 @@ static void run_argv(const plan *p, char *const *argv, plan_pilot *q)
         snprintf(q->why, sizeof q->why, "cannot start %s: %s", argv[0], strerror(error));
         return;
     }
-    const int status = wait_for(pid, most, &late);
+    const int status = wait_or_kill(pid, most, &late);
     q->wall = lt_clock_seconds() - begin;
     q->spent = q->wall * q->ranks;
     if (late)
@@ -275,7 +276,7 @@ lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_l
     c->is_tried = true;
     lt_status st = make_argv(&w, p, c, q);
     if (!st)
-        run_argv(p, w.word, q);
+        run_pilot_process(p, w.word, q);
     lt_plan_argv_free(&w);
     if (!st && !*q->why)
         st = read_pilot(p, q);

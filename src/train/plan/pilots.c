@@ -54,7 +54,7 @@ static const plan_candidate *find_class_of_flags(const plan *p, plan_candidate *
 }
 
 /* Finds the cheapest candidate of each class; 0: fewer than two classes, or runs already estimate one of them. */
-static int find_classes(const plan *p, plan_candidate **of)
+static int find_cheapest_of_classes(const plan *p, plan_candidate **of)
 {
     const plan_table *t = &p->table;
     int count = 0;
@@ -76,7 +76,7 @@ static int find_classes(const plan *p, plan_candidate **of)
 }
 
 /* Keeps the classes without a pilot, in order. */
-static int drop_tried(const plan *p, plan_candidate **of, int count)
+static int drop_classes_with_pilot(const plan *p, plan_candidate **of, int count)
 {
     int left = 0;
     for (int i = 0; i < count; i++)
@@ -85,20 +85,20 @@ static int drop_tried(const plan *p, plan_candidate **of, int count)
     return left;
 }
 
-/* Returns how many steps of one pilot per class spend what is left of 1/share of the budget. */
+/* Returns how many steps of one pilot per class spend the rest of 1/share of the budget. */
 static double affordable_steps(const plan *p, plan_candidate *const *of, int count, int share)
 {
     double step = 0, budget = lt_plan_budget(p) / share - p->profile.paid - p->pilots.spent;
     for (int i = 0; i < count; i++) {
         const int ranks = of[i]->config.setup.ranks;
-        budget -= ranks * lt_plan_start_seconds(p, ranks);
+        budget -= ranks * lt_plan_startup_seconds(p, ranks);
         step += lt_plan_step_cost(of[i]);
     }
     return floor(budget / step);
 }
 
 /* Returns the steps of each class pilot; 0: even CLASS_STEPS cost more than the largest share of the budget. */
-static double choose_steps(const plan *p, plan_candidate *const *of, int count)
+static double choose_class_pilot_steps(const plan *p, plan_candidate *const *of, int count)
 {
     if (affordable_steps(p, of, count, LARGEST_SHARE) < CLASS_STEPS)
         return 0;
@@ -107,23 +107,23 @@ static double choose_steps(const plan *p, plan_candidate *const *of, int count)
 
 /* Runs a pilot of each class and chooses the loss at which they are compared, if the goal has a metric and the budget
  * allows it. */
-static lt_status compare_classes(plan *p)
+static lt_status run_class_pilots(plan *p)
 {
     plan_candidate *of[CLASSES];
     double most = HUGE_VAL;
-    int count = *p->request.goal.metric ? find_classes(p, of) : 0;
+    int count = *p->request.goal.metric ? find_cheapest_of_classes(p, of) : 0;
     if (!count)
         return LT_OK;
     const plan_config own = find_class_of_flags(p, of, count)->config;
     while (count) {
-        most = fmin(most, choose_steps(p, of, count));
+        most = fmin(most, choose_class_pilot_steps(p, of, count));
         if (!(most > 0))
             return LT_OK;
         LT_TRY(lt_plan_run_pilot(p, of[0], (int64_t)most, true));
         if (!lt_plan_find_class_pilot(&p->runs, &of[0]->config)) /* it failed */
             return LT_OK;
         LT_TRY(lt_plan_rank_candidates(p));
-        count = drop_tried(p, of, find_classes(p, of));
+        count = drop_classes_with_pilot(p, of, find_cheapest_of_classes(p, of));
     }
     p->pilots.has_classes = lt_plan_choose_class_loss(p, &own);
     return LT_OK;
@@ -131,14 +131,14 @@ static lt_status compare_classes(plan *p)
 
 /* --- Lossy candidates --- */
 
-static int64_t whole_periods(const plan_candidate *c, int64_t steps)
+static int64_t round_to_whole_periods(const plan_candidate *c, int64_t steps)
 {
     const int64_t period = lt_plan_repeat_period(&c->config.setup);
     return PLAN_WARM_STEPS + period * ((steps + period - 1) / period);
 }
 
 /* Returns the lossless counterpart if it needs a pilot too; NULL if it has one, or is absent. */
-static plan_candidate *missing_lossless(const plan *p, const plan_candidate *c)
+static plan_candidate *lossless_without_pilot(const plan *p, const plan_candidate *c)
 {
     const plan_candidate *found = lt_plan_find_lossless(p, &c->config);
     return lt_plan_find_lossless_pilot(p, &c->config) || !found
@@ -147,14 +147,15 @@ static plan_candidate *missing_lossless(const plan *p, const plan_candidate *c)
 }
 
 /* Rank-seconds of a lossy pilot, and of its counterpart's if missing; *steps: the most of each in the budget. */
-static double lossy_cost(const plan *p, const plan_candidate *c, int64_t *steps)
+static double lossy_pilot_cost(const plan *p, const plan_candidate *c, int64_t *steps)
 {
-    const plan_candidate *lossless = missing_lossless(p, c);
+    const plan_candidate *lossless = lossless_without_pilot(p, c);
     double cost = 0;
     for (int64_t n = PLAN_LOSSY_STEPS; n >= PLAN_LOSSY_MIN_STEPS;
          n -= PLAN_LOSSY_STEPS - PLAN_LOSSY_MIN_STEPS) {
-        cost = lt_plan_pilot_cost(p, c, whole_periods(c, n))
-               + (lossless ? lt_plan_pilot_cost(p, lossless, whole_periods(lossless, n)) : 0);
+        cost =
+            lt_plan_pilot_cost(p, c, round_to_whole_periods(c, n))
+            + (lossless ? lt_plan_pilot_cost(p, lossless, round_to_whole_periods(lossless, n)) : 0);
         *steps = n;
         if (cost <= lt_plan_budget_left(p))
             break;
@@ -163,7 +164,7 @@ static double lossy_cost(const plan *p, const plan_candidate *c, int64_t *steps)
 }
 
 /* Sets the slowdown of a lossy pilot, from the losses of its steps and of its lossless counterpart's. */
-static lt_status compare_losses(plan *p, plan_run *run)
+static lt_status compute_pilot_slowdown(plan *p, plan_run *run)
 {
     plan_run lossy = {0}, lossless = {0};
     const plan_run *counterpart = lt_plan_find_lossless_pilot(p, &run->config);
@@ -180,17 +181,17 @@ static lt_status compare_losses(plan *p, plan_run *run)
 
 static lt_status run_lossy_pilot(plan *p, plan_candidate *c)
 {
-    plan_candidate *lossless = missing_lossless(p, c);
+    plan_candidate *lossless = lossless_without_pilot(p, c);
     int64_t steps;
-    (void)lossy_cost(p, c, &steps);
+    (void)lossy_pilot_cost(p, c, &steps);
     c->is_tried = true;
     if (lossless)
-        LT_TRY(lt_plan_run_pilot(p, lossless, whole_periods(lossless, steps), false));
+        LT_TRY(lt_plan_run_pilot(p, lossless, round_to_whole_periods(lossless, steps), false));
     if (!lt_plan_find_lossless_pilot(p, &c->config)) /* it failed */
         return LT_OK;
     const size_t before = p->runs.count;
-    LT_TRY(lt_plan_run_pilot(p, c, whole_periods(c, steps), false));
-    return p->runs.count > before ? compare_losses(p, &p->runs.run[before]) : LT_OK;
+    LT_TRY(lt_plan_run_pilot(p, c, round_to_whole_periods(c, steps), false));
+    return p->runs.count > before ? compute_pilot_slowdown(p, &p->runs.run[before]) : LT_OK;
 }
 
 /* --- The next pilot --- */
@@ -198,15 +199,15 @@ static lt_status run_lossy_pilot(plan *p, plan_candidate *c)
 static bool is_contender(const plan *p, const plan_candidate *c)
 {
     const bool is_known = c->step.basis == PLAN_MEASURED
-                          && (c->steps.basis != PLAN_UNKNOWN || !lt_plan_is_lossy_candidate(p, c));
+                          && (c->steps.basis != PLAN_UNKNOWN || !lt_plan_needs_lossy_pilot(p, c));
     return !c->is_tried && !is_known && lt_plan_may_be_best(p, c);
 }
 
-static double cost_of(const plan *p, const plan_candidate *c)
+static double candidate_pilot_cost(const plan *p, const plan_candidate *c)
 {
     int64_t steps;
-    return lt_plan_is_lossy_candidate(p, c) ? lossy_cost(p, c, &steps)
-                                            : lt_plan_pilot_cost(p, c, 0);
+    return lt_plan_needs_lossy_pilot(p, c) ? lossy_pilot_cost(p, c, &steps)
+                                           : lt_plan_pilot_cost(p, c, 0);
 }
 
 /* Returns the contender with the cheapest pilot among candidates that differ in ranks only; it calibrates the model. */
@@ -215,16 +216,16 @@ static plan_candidate *find_cheapest_contender(const plan *p, const plan_candida
 {
     plan_candidate *found = NULL;
     for (plan_candidate *c = p->table.item; c < p->table.item + p->table.kept; c++) {
-        const double cost = cost_of(p, c);
+        const double cost = candidate_pilot_cost(p, c);
         if (lt_plan_is_same_work(&c->config, &like->config) && is_contender(p, c) && cost <= budget
-            && (!found || cost < cost_of(p, found)))
+            && (!found || cost < candidate_pilot_cost(p, found)))
             found = c;
     }
     return found;
 }
 
 /* Returns NULL at the end, with the reason in pilots.why. */
-static plan_candidate *next_pilot(plan *p)
+static plan_candidate *choose_next_pilot(plan *p)
 {
     const plan_table *t = &p->table;
     plan_pilots *all = &p->pilots;
@@ -233,7 +234,7 @@ static plan_candidate *next_pilot(plan *p)
     for (plan_candidate *c = t->item; c < t->item + t->kept; c++) {
         if (!is_contender(p, c))
             continue;
-        if (cost_of(p, c) > budget)
+        if (candidate_pilot_cost(p, c) > budget)
             expensive = expensive ? expensive : c;
         else if (!found
                  || (found != t->item
@@ -247,8 +248,8 @@ static plan_candidate *next_pilot(plan *p)
     else if (expensive)
         snprintf(all->why, sizeof all->why,
                  "budget: a pilot of %d ranks, %.300s, needs about %.3g rank-seconds, %.3g left",
-                 expensive->config.setup.ranks, expensive->config.label, cost_of(p, expensive),
-                 fmax(budget, 0));
+                 expensive->config.setup.ranks, expensive->config.label,
+                 candidate_pilot_cost(p, expensive), fmax(budget, 0));
     else
         snprintf(all->why, sizeof all->why,
                  "the best candidate leads by more than the uncertainty");
@@ -257,7 +258,7 @@ static plan_candidate *next_pilot(plan *p)
 
 /* --- All of them --- */
 
-static lt_status open_folder(plan *p)
+static lt_status make_pilot_folder(plan *p)
 {
     plan_pilots *all = &p->pilots;
     const char *temp = getenv("TMPDIR");
@@ -298,17 +299,17 @@ static lt_status check_can_run_pilots(const plan *p)
                    p->options.pilot_budget, p->table.item[0].steps.why);
 }
 
-lt_status lt_plan_make_pilots(plan *p)
+lt_status lt_plan_run_all_pilots(plan *p)
 {
     plan_candidate *next;
     LT_TRY(check_can_run_pilots(p));
-    LT_TRY(open_folder(p));
-    lt_status st = compare_classes(p);
+    LT_TRY(make_pilot_folder(p));
+    lt_status st = run_class_pilots(p);
     if (!st)
         st = lt_plan_rank_candidates(p);
-    while (!st && (next = next_pilot(p))) {
-        st = lt_plan_is_lossy_candidate(p, next) ? run_lossy_pilot(p, next)
-                                                 : lt_plan_run_pilot(p, next, 0, false);
+    while (!st && (next = choose_next_pilot(p))) {
+        st = lt_plan_needs_lossy_pilot(p, next) ? run_lossy_pilot(p, next)
+                                                : lt_plan_run_pilot(p, next, 0, false);
         if (!st)
             st = lt_plan_rank_candidates(p);
     }

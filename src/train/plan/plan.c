@@ -34,19 +34,19 @@ static lt_status measure_choice(plan *p, const int *choice)
 {
     lt_trainer t = {0};
     plan_config c;
-    lt_status st = lt_plan_open_trainer(p, choice, &t);
+    lt_status st = lt_plan_parse_candidate(p, choice, &t);
     if (!st)
         st = lt_plan_read_config(&c, &t.line, 1, 1);
     const bool is_rejected = st == LT_E_ARG; /* reported with the candidates */
     if (!st && !lt_plan_find_optimizer(&p->profile, &c))
-        st = lt_plan_measure(&p->profile, &t, p->options.profile_seconds);
+        st = lt_plan_measure_step_parts(&p->profile, &t, p->options.profile_seconds);
     if (!st)
         st = measure_exchange(p, &c);
     lt_trainer_close(&t);
     return is_rejected ? LT_OK : st;
 }
 
-static lt_status measure_all(plan *p)
+static lt_status measure_all_choices(plan *p)
 {
     int choice[PLAN_AXES] = {0};
     plan_workers workers;
@@ -62,7 +62,7 @@ static lt_status measure_all(plan *p)
     return st;
 }
 
-static lt_status open_profile(plan *p)
+static lt_status load_or_measure_profile(plan *p)
 {
     const char *path = p->options.step_profile;
     if (path && !access(path, F_OK)) {
@@ -74,14 +74,14 @@ static lt_status open_profile(plan *p)
                 "%s plan: measures steps on this machine; give --step-profile FILE of the "
                 "simulated machine instead\n",
                 p->family->program);
-    LT_TRY(measure_all(p));
+    LT_TRY(measure_all_choices(p));
     return path && p->profile.batches ? lt_plan_profile_save(&p->profile, path) : LT_OK;
 }
 
 /* --- The command --- */
 
 /* Looks up the goal's metric in the task's table: is lower better, and is it a percentage. */
-static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
+static lt_status resolve_goal_metric(plan_goal *g, const lt_task_ops *task)
 {
     char known[PLAN_TEXT] = "loss, train_loss";
     size_t at = strlen(known);
@@ -102,16 +102,16 @@ static lt_status describe_goal(plan_goal *g, const lt_task_ops *task)
                          g->metric, known);
 }
 
-static lt_status open_plan(plan *p, int argc, char *const *argv)
+static lt_status read_request_and_runs(plan *p, int argc, char *const *argv)
 {
     const command_line *line = &p->trainer->line;
     LT_TRY(lt_trainer_check(p->trainer));
     LT_TRY(lt_plan_parse_request(&p->request, &p->options, line->args.ranks.ranks_per_node));
-    LT_TRY(describe_goal(&p->request.goal, line->program->task));
+    LT_TRY(resolve_goal_metric(&p->request.goal, line->program->task));
     LT_TRY(lt_plan_training_argv(&p->argv, argc, argv, &p->request, line->options));
     LT_TRY(
         lt_plan_read_runs(&p->runs, &p->options.from, line, &p->request.goal, p->request.per_node));
-    lt_plan_fit_runs(&p->runs, &p->request.goal);
+    lt_plan_fit_loss_models(&p->runs, &p->request.goal);
     return LT_OK;
 }
 
@@ -127,12 +127,12 @@ static lt_status output_plan(const plan *p)
 
 lt_status lt_plan_run(plan *p, int argc, char *const *argv)
 {
-    LT_TRY(open_plan(p, argc, argv));
-    LT_TRY(open_profile(p));
+    LT_TRY(read_request_and_runs(p, argc, argv));
+    LT_TRY(load_or_measure_profile(p));
     p->pilots.racing = p->request.pilot_share > 0;
     LT_TRY(lt_plan_choose(p));
     if (p->request.pilot_share > 0)
-        LT_TRY(lt_plan_make_pilots(p));
+        LT_TRY(lt_plan_run_all_pilots(p));
     p->trainer->at_work = true;
     return LT_OK;
 }
@@ -145,7 +145,7 @@ lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *cons
     if (!st)
         st = lt_command_line_open_options(&training, NULL);
     if (!st)
-        more.table = lt_plan_options(&p->options, training.options);
+        more.table = lt_plan_option_table(&p->options, training.options);
     lt_command_line_close(&training);
     LT_TRY(st);
     return lt_trainer_parse(p->trainer, p->family, p->program, &more, argc, argv);

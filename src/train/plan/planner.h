@@ -33,9 +33,9 @@ typedef struct plan_options {
     char name[PLAN_FLAGS][PLAN_NAME];
 } plan_options;
 /* Returns the table of plan's flags; one that training has too, as an optimizer's --memory, is --plan-memory. */
-lt_option_table lt_plan_options(plan_options *o, const lt_options *training);
+lt_option_table lt_plan_option_table(plan_options *o, const lt_options *training);
 /* Returns the name of plan's flag in that table. */
-const char *lt_plan_flag(const plan_options *o, const char *name);
+const char *lt_plan_flag_name(const plan_options *o, const char *name);
 /* Returns true for a flag of plan that training does not have; takes_value: the next word is its value. */
 bool lt_plan_is_own_flag(const plan_options *o, const char *name, size_t bytes, bool *takes_value);
 
@@ -96,12 +96,12 @@ lt_status lt_plan_read_config(plan_config *c, const command_line *line, int rank
 /* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
 int64_t lt_plan_repeat_period(const lt_plan_setup *u);
 /* Returns the updates of a run by --epochs and --max-steps; 0: neither is set. */
-double lt_plan_flag_steps(const plan_config *c);
+double lt_plan_steps_from_flags(const plan_config *c);
 /* Errors: LT_E_ARG: a flag needs another number of ranks. */
 lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a);
 /* Errors: LT_E_ARG unless both train the same model on the same data; names the first flag that differs, and both
  * values. */
-lt_status lt_plan_same_samples(const lt_options *a, const lt_options *b, const char *run);
+lt_status lt_plan_check_same_samples(const lt_options *a, const lt_options *b, const char *run);
 
 /* --- argv.c: command lines of candidates --- */
 
@@ -124,7 +124,7 @@ lt_status lt_plan_argv_add_flag(plan_argv *w, const lt_options *options, const c
 /* Adds the training flags with a candidate's values of --vary. */
 lt_status lt_plan_candidate_argv(const plan *p, const int *choice, plan_argv *out);
 /* Parses a candidate's flags, opens nothing. lt_trainer_close() in any case. */
-lt_status lt_plan_open_trainer(const plan *p, const int *choice, lt_trainer *out);
+lt_status lt_plan_parse_candidate(const plan *p, const int *choice, lt_trainer *out);
 /* Adds the command line of a candidate: program and flags, after mpirun where it has several ranks. */
 lt_status lt_plan_launch_argv(const plan *p, const plan_candidate *c, const char *program,
                               plan_argv *out);
@@ -145,10 +145,10 @@ typedef lt_status plan_worker_body(lt_trainer *t, const plan_workers *workers, i
 /* Forks, before this process has threads, and returns once all are warm. lt_plan_workers_stop() in any case. */
 lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body *body);
 void lt_plan_workers_stop(plan_workers *w);
-/* Turns the barrier of lt_plan_workers_wait() on or off. Called by the measuring process. */
+/* Turns the barrier of lt_plan_wait_at_barrier() on or off. Called by the measuring process. */
 void lt_plan_workers_set_sync(const plan_workers *w, bool is_on);
 /* Waits at the barrier until all processes are there. Errors: LT_E_COMM (a process has ended). */
-lt_status lt_plan_workers_wait(const plan_workers *w);
+lt_status lt_plan_wait_at_barrier(const plan_workers *w);
 
 /* --- profile.c, profile_exchange.c, profile_file.c: the parts of a step, measured at one rank --- */
 
@@ -185,9 +185,9 @@ void lt_plan_profile_clear(plan_profile *p);
 /* Finds the measured costs of a config's optimizer; NULL if it was not measured. */
 const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_config *c);
 /* Returns base with an optimizer's costs; borrowed. */
-lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o);
+lt_plan_profile lt_plan_profile_with_optimizer(const plan_profile *p, const plan_optimizer *o);
 /* Measures t's optimizer, the first call its model too, by steps of about `seconds`. t: parsed, nothing opened. */
-lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds);
+lt_status lt_plan_measure_step_parts(plan_profile *p, lt_trainer *t, double seconds);
 /* Trains in the other processes of --profile-ranks, to load the machine, until killed. */
 plan_worker_body lt_plan_worker_run;
 /* Measures copy and the unit of a reducer (NULL: none), or of all, unless already known; about half a second each. */
@@ -267,14 +267,14 @@ typedef struct plan_estimate {
     char why[240]; /* source of the value, or the reason why it is unknown */
 } plan_estimate;
 /* Makes an estimate with a formatted reason; beyond is 1, error unknown. */
-plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
+plan_estimate lt_plan_make_estimate(double value, plan_basis basis, const char *why, ...)
     LT_PRINTF(3, 4);
 /* An unknown value, with the reason. */
 #define LT_PLAN_UNKNOWN(...) \
-    lt_plan_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
+    lt_plan_make_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
 /* Makes an estimate: interpolated or, with `at` outside of least to most, extrapolated. */
-plan_estimate lt_plan_estimate_between(double value, double at, double least, double most,
-                                       const char *why);
+plan_estimate lt_plan_make_estimate_between(double value, double at, double least, double most,
+                                            const char *why);
 /* True if both differ in ranks alone; their communication may differ if one has a single rank, which has none. */
 bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
 bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
@@ -294,23 +294,23 @@ typedef struct plan_curve {
     char why[96];
 } plan_curve;
 /* Fits a convergence class: to runs of several batches, or to one run and a noise scale; false: neither exists. */
-bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_config *c);
+bool lt_plan_fit_batch_curve(plan_curve *out, const plan_runs *runs, const plan_config *c);
 /* Returns true for a run that the curve goes through. */
-bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c);
+bool lt_plan_is_on_batch_curve(const plan_run *run, const plan_config *c);
 /* Steps to the goal's metric, by runs alone. */
 plan_estimate lt_plan_estimate_steps(const plan_runs *runs, const plan_goal *goal,
                                      const plan_config *c);
 /* Converts steps with one global batch to the config's batch, by a noise scale of its class where they differ. false:
  * no noise scale is known, or the config is lossy. */
-bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
-                            double steps, double batch);
+bool lt_plan_convert_steps_to_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
+                                    double steps, double batch);
 /* Counts the different numbers of ranks of the runs for which `is` returns true. */
-int lt_plan_count_ranks(const plan_runs *runs, const plan_config *c,
-                        bool (*is)(const plan_run *, const plan_config *));
+int lt_plan_count_rank_counts(const plan_runs *runs, const plan_config *c,
+                              bool (*is)(const plan_run *, const plan_config *));
 /* Fits Hemingway's model to each class of runs with the same batch per rank. */
-void lt_plan_fit_runs(plan_runs *runs, const plan_goal *goal);
+void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *goal);
 /* The model of a config's class, for any number of ranks; borrowed; NULL if absent. */
-const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_config *c);
+const lt_loss_model *lt_plan_find_loss_model(const plan_runs *runs, const plan_config *c);
 /* Maps a value of the goal's metric to one that falls to 0. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
 
@@ -403,16 +403,16 @@ typedef struct lt_power_fit {
     double count, x, y, xx, xy;
 } lt_power_fit;
 /* Ignores values without a logarithm. */
-void lt_plan_power_add(lt_power_fit *fit, double step, double loss);
+void lt_plan_add_power_law_point(lt_power_fit *fit, double step, double loss);
 /* The step at which the line has this loss; NaN: fewer than three points, or the loss does not fall. */
-double lt_plan_power_steps(const lt_power_fit *fit, double loss);
+double lt_plan_power_law_steps(const lt_power_fit *fit, double loss);
 /* Finds the pilot whose losses stand for a config's convergence class; NULL if absent. */
 const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c);
 /* Sets the training loss at which classes are compared: the goal's if the flags' own class is predicted to reach it
  * within its steps, else the one predicted at its end. false: neither is known. */
 bool lt_plan_choose_class_loss(plan *p, const plan_config *own);
 /* Estimates steps to the goal by the pilot of the class; false: absent, or its loss did not fall. */
-bool lt_plan_class_steps(const plan *p, const plan_config *c, plan_estimate *out);
+bool lt_plan_estimate_class_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
 /* --- lossy_trials.c: pilots that compare lossy candidates with lossless ones --- */
 
@@ -423,14 +423,14 @@ const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c)
 /* The longest pilot of a lossless counterpart; NULL: none of PLAN_LOSSY_MIN_STEPS. */
 const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c);
 /* Returns true if the steps of a lossy candidate are unknown and a pilot next to a lossless one can estimate them. */
-bool lt_plan_is_lossy_candidate(const plan *p, const plan_candidate *c);
+bool lt_plan_needs_lossy_pilot(const plan *p, const plan_candidate *c);
 /* Returns true if the run of a lossy candidate is too long for the estimate of a pilot. */
 bool lt_plan_is_beyond_pilots(const plan *p, const plan_candidate *c);
 /* Factor of the steps that a lossy run needs more than a lossless one, by their losses at equal steps; NaN: too few
  * points. */
 double lt_plan_slowdown(const plan_run *lossy, const plan_run *lossless);
 /* Estimates steps by lossy pilots on any ranks and the steps of the lossless counterpart; false: either is unknown. */
-bool lt_plan_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out);
+bool lt_plan_estimate_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
 /* --- pilot.c: one pilot, its cost and budget --- */
 
@@ -445,7 +445,7 @@ double lt_plan_budget_left(const plan *p);
 /* Rank-seconds of a pilot; steps 0: enough to time a step. */
 double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
 /* Seconds of a run before and after its steps: launch, loading, exit. */
-double lt_plan_start_seconds(const plan *p, int ranks);
+double lt_plan_startup_seconds(const plan *p, int ranks);
 /* Runs and reads a pilot, steps as above. of_loss: to compare classes. A pilot that fails is recorded, not an error. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
 
@@ -453,7 +453,7 @@ lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_l
 
 /* Runs pilots and ranks again, until the best candidate leads by more than the uncertainty, or the budget is spent.
  * Errors: LT_E_ARG (the length of the run is unknown). */
-lt_status lt_plan_make_pilots(plan *p);
+lt_status lt_plan_run_all_pilots(plan *p);
 
 /* --- print.c, json.c, plan.c --- */
 

@@ -58,7 +58,7 @@ static const plan_estimate *weaker_estimate(const plan_candidate *c)
 /* --- The table --- */
 
 /* The column "by Ernest", which exists if some candidate has enough runs for Ernest's model. */
-static void print_ernest(const plan_table *t, const char *text, FILE *out)
+static void print_ernest_column(const plan_table *t, const char *text, FILE *out)
 {
     size_t i = 0;
     while (i < t->kept && !isfinite(t->item[i].ernest))
@@ -116,7 +116,7 @@ static void print_head(const plan *p, FILE *out)
         fprintf(out, "runs: %zu, of at most %d ranks\n", p->runs.count, p->runs.most);
     print_pilots(p, out);
     fprintf(out, "\n%6s %8s %-36s %10s", "ranks", "batch", "setting", "step");
-    print_ernest(&p->table, "by Ernest", out);
+    print_ernest_column(&p->table, "by Ernest", out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", "steps", p->table.is_known ? "time" : "epoch", "cost",
             "GiB", "rests on");
 }
@@ -130,7 +130,7 @@ static void print_row(const plan *p, const plan_candidate *c, FILE *out)
     snprintf(memory, sizeof memory, isfinite(c->cost.memory) ? "%.3g" : "?", c->cost.memory / gib);
     fprintf(out, "%6d %8lld %-36s %10s", c->config.setup.ranks, (long long)c->config.batch,
             c->config.label, seconds_cell(c->step.value).text);
-    print_ernest(&p->table, seconds_cell(c->ernest).text, out);
+    print_ernest_column(&p->table, seconds_cell(c->ernest).text, out);
     fprintf(out, " %10s %10s %10s %8s  %s\n", steps, seconds_cell(seconds).text, cost, memory,
             basis_cell(weaker_estimate(c)).text);
 }

@@ -95,7 +95,7 @@ static void close_bench(bench *b)
 }
 
 /* Returns the share of a processor that each of `ranks` ranks gets, at most 1. */
-static double fair_part(double ranks)
+static double fair_core_share(double ranks)
 {
     const double processors = lt_cpu_threads();
     return ranks > processors ? processors / ranks : 1;
@@ -103,12 +103,12 @@ static double fair_part(double ranks)
 
 static lt_status open_bench(bench *b, lt_trainer *t, int64_t batch, const plan_workers *workers)
 {
-    lt_loader_config c = lt_trainer_loader(t, true);
+    lt_loader_config c = lt_trainer_loader_config(t, true);
     const bool one_thread =
         lt_device_threads(t->model.device) == 1 && t->model.device->backend->host_memory;
     *b = (bench){.trainer = t,
                  .task = lt_trainer_task(t),
-                 .by_core = one_thread && fair_part(workers->count + 1) < 1,
+                 .by_core = one_thread && fair_core_share(workers->count + 1) < 1,
                  .workers = workers};
     b->ops = *b->task.ops;
     b->ops.forward = timed_forward;
@@ -137,7 +137,7 @@ typedef struct parts {
     double waited, compute, backward, update, roots, factors;
 } parts;
 
-static lt_status run_step(bench *b, parts *out)
+static lt_status time_step_parts(bench *b, parts *out)
 {
     const lt_trainer *t = b->trainer;
     const capture_plan eager = {PHASES_NONE, false};
@@ -155,7 +155,7 @@ static lt_status run_step(bench *b, parts *out)
     LT_TRY(lt_step_run_micro_batch(b->step, &batch, 0, b->attempt, eager));
     LT_TRY(lt_device_sync(t->model.device));
     const double computed = read_clock(b);
-    LT_TRY(lt_plan_workers_wait(b->workers));
+    LT_TRY(lt_plan_wait_at_barrier(b->workers));
     const double met = read_clock(b), clock = lt_clock_seconds();
     LT_TRY(lt_step_run_optimizer(b->step, eager));
     LT_TRY(lt_device_sync(t->model.device));
@@ -175,7 +175,7 @@ static lt_status run_step(bench *b, parts *out)
 
 /* Runs whole rounds of steps for about `seconds`. out: medians, of roots the mean. compute [PLAN_STEPS]: seconds of
  * each step, or NULL. */
-static lt_status run_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
+static lt_status time_steps(bench *b, double seconds, parts *out, double *compute, size_t *steps)
 {
     double wait[PLAN_STEPS], c[PLAN_STEPS], back[PLAN_STEPS], up[PLAN_STEPS];
     double updates = 0, roots = 0;
@@ -183,11 +183,11 @@ static lt_status run_steps(bench *b, double seconds, parts *out, double *compute
     parts p;
     lt_plan_workers_set_sync(b->workers, true);
     for (int i = 0; i < WARM; i++)
-        LT_TRY(run_step(b, &p));
+        LT_TRY(time_step_parts(b, &p));
     const double end = lt_clock_seconds() + seconds;
     for (; count % ROUND || (count + ROUND <= PLAN_STEPS && (!count || lt_clock_seconds() < end));
          count++) {
-        LT_TRY(run_step(b, &p));
+        LT_TRY(time_step_parts(b, &p));
         wait[count] = p.waited;
         c[count] = p.compute;
         back[count] = p.backward;
@@ -224,7 +224,7 @@ static lt_status fit_compute(plan_profile *p)
 }
 
 /* Chooses half, once and twice the batch size of the flags, at most the number of samples. */
-static void choose_batches(plan_profile *p, const lt_trainer *t)
+static void choose_batch_sizes(plan_profile *p, const lt_trainer *t)
 {
     const int64_t most = lt_dataset_count(t->input.train);
     int64_t b = t->line.args.batch_size / 2 ? t->line.args.batch_size / 2 : 1;
@@ -280,7 +280,7 @@ static lt_status record_buckets(plan_profile *p, bench *b)
     b->final = calloc(count, sizeof *b->final);
     b->order = calloc(count, sizeof *b->order);
     lt_status st = b->final && b->order
-                       ? run_step(b, &one)
+                       ? time_step_parts(b, &one)
                        : lt_fail(LT_E_NOMEM, "no memory for %zu parameters", count);
     if (!st)
         st = make_buckets(p, b);
@@ -294,7 +294,7 @@ static lt_status record_buckets(plan_profile *p, bench *b)
 }
 
 /* Times copying the gradients to `kept`, a tensor like each of them, and back. */
-static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *seconds)
+static lt_status time_gradient_copies(const bench *b, lt_tensor **kept, double *seconds)
 {
     const lt_params *all = &b->trainer->model.params;
     LT_TRY(lt_device_sync(b->trainer->model.device));
@@ -311,18 +311,18 @@ static lt_status copy_gradients(const bench *b, lt_tensor **kept, double *second
 }
 
 /* Records the median time of data parallelism's copies: gradients into buckets, and the means back. */
-static lt_status time_copies(plan_profile *p, const bench *b, lt_tensor **kept)
+static lt_status measure_copies(plan_profile *p, const bench *b, lt_tensor **kept)
 {
     enum { REPEATS = 5 };
     double seconds[REPEATS];
-    LT_TRY(copy_gradients(b, kept, seconds)); /* touches new pages */
+    LT_TRY(time_gradient_copies(b, kept, seconds)); /* touches new pages */
     for (int i = 0; i < REPEATS; i++)
-        LT_TRY(copy_gradients(b, kept, &seconds[i]));
+        LT_TRY(time_gradient_copies(b, kept, &seconds[i]));
     p->base.staging = median(seconds, REPEATS);
     return LT_OK;
 }
 
-static lt_status measure_staging(plan_profile *p, const bench *b)
+static lt_status measure_bucket_staging(plan_profile *p, const bench *b)
 {
     const lt_params *all = &b->trainer->model.params;
     lt_tensor **kept = calloc(all->count + 1, sizeof *kept);
@@ -332,7 +332,7 @@ static lt_status measure_staging(plan_profile *p, const bench *b)
             st = lt_tensor_new_like(&kept[i], all->item[i]->grad,
                                     lt_tensor_dtype(all->item[i]->grad));
     if (!st)
-        st = time_copies(p, b, kept);
+        st = measure_copies(p, b, kept);
     for (size_t i = 0; kept && i < all->count; i++)
         lt_tensor_free(&kept[i]);
     free(kept);
@@ -340,24 +340,24 @@ static lt_status measure_staging(plan_profile *p, const bench *b)
 }
 
 /* Measures steps of one batch size; of_model: also gradient buckets, their copies, and each single step. */
-static lt_status measure_batch(plan_profile *p, lt_trainer *t, double batch, double seconds,
-                               bool of_model, parts *out)
+static lt_status measure_batch_size(plan_profile *p, lt_trainer *t, double batch, double seconds,
+                                    bool of_model, parts *out)
 {
     bench b;
     lt_status st = open_bench(&b, t, (int64_t)batch, p->workers);
     if (!st)
-        st = run_steps(&b, seconds, out, of_model ? p->step : NULL, &p->base.steps);
+        st = time_steps(&b, seconds, out, of_model ? p->step : NULL, &p->base.steps);
     if (!st && of_model)
         st = record_buckets(p, &b);
     if (!st && of_model)
-        st = measure_staging(p, &b);
+        st = measure_bucket_staging(p, &b);
     close_bench(&b);
     return st;
 }
 
 /* Returns the loader's seconds per batch during training, if steps wait for it, as they take cores and memory from
  * it; 0: steps do not wait. */
-static double load_under_training(const parts *step)
+static double loader_seconds_in_training(const parts *step)
 {
     const double own = step->compute + step->update, noticeable = 0.1;
     return step->waited > noticeable * own ? step->waited + own : 0;
@@ -375,15 +375,15 @@ static lt_status measure_loader(plan_profile *p, lt_trainer *t, const parts *mid
     int loads = 0;
     for (; !st && (loads < LOADS || lt_clock_seconds() - begin < load_seconds); loads++)
         st = next_batch(t->input.loader, &batch);
-    const double alone = fair_part(p->ranks) * (lt_clock_seconds() - begin);
-    p->base.load_per_sample =
-        fmax(alone / (loads * p->batch[0]), load_under_training(middle) / p->batch[p->batches > 1]);
+    const double alone = fair_core_share(p->ranks) * (lt_clock_seconds() - begin);
+    p->base.load_per_sample = fmax(alone / (loads * p->batch[0]),
+                                   loader_seconds_in_training(middle) / p->batch[p->batches > 1]);
     close_bench(&b);
     return st;
 }
 
 /* Records sizes of the model and the data: layers, width, bytes, samples. */
-static lt_status count_model(plan_profile *p, const lt_trainer *t)
+static lt_status read_model_sizes(plan_profile *p, const lt_trainer *t)
 {
     const lt_model_facts *facts = lt_trainer_facts(t);
     const char *depth = lt_model_fact_text(facts, "depth");
@@ -405,12 +405,12 @@ static lt_status count_model(plan_profile *p, const lt_trainer *t)
 /* Measures steps with each batch size, and the loader; *middle: the parts of a step with the flags' batch size. */
 static lt_status measure_model(plan_profile *p, lt_trainer *t, double seconds, parts *middle)
 {
-    choose_batches(p, t);
-    LT_TRY(count_model(p, t));
+    choose_batch_sizes(p, t);
+    LT_TRY(read_model_sizes(p, t));
     for (int i = 0; i < p->batches; i++) {
         parts found;
         const bool is_middle = i == (p->batches > 1);
-        LT_TRY(measure_batch(p, t, p->batch[i], seconds / p->batches, is_middle, &found));
+        LT_TRY(measure_batch_size(p, t, p->batch[i], seconds / p->batches, is_middle, &found));
         p->seconds[i] = found.compute;
         *middle = is_middle ? found : *middle;
     }
@@ -476,7 +476,7 @@ static lt_status open_optimizer(lt_trainer *t)
 }
 
 /* Opens device, data, model and optimizer as training does, for one rank without a run folder. */
-static lt_status open_parts(lt_trainer *t)
+static lt_status open_trainer_parts(lt_trainer *t)
 {
     arguments *a = &t->line.args;
     a->ranks.dist = DIST_OFF;
@@ -492,7 +492,7 @@ static lt_status open_parts(lt_trainer *t)
 
 /* Makes Shampoo refresh its roots once per round, as they are timed separately, and update its factors as often where
  * the run does not in each update; *factor_frequency: the run's. */
-static lt_status shorten_periods(lt_trainer *t, int64_t *factor_frequency)
+static lt_status shorten_refresh_periods(lt_trainer *t, int64_t *factor_frequency)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(t->optim);
     char round[PLAN_NAME];
@@ -510,20 +510,20 @@ static lt_status shorten_periods(lt_trainer *t, int64_t *factor_frequency)
     return open_optimizer(t);
 }
 
-lt_status lt_plan_measure(plan_profile *p, lt_trainer *t, double seconds)
+lt_status lt_plan_measure_step_parts(plan_profile *p, lt_trainer *t, double seconds)
 {
     const double begin = lt_clock_seconds();
     plan_config c;
     parts found = {0};
     int64_t factor_frequency;
     LT_TRY(lt_plan_read_config(&c, &t->line, 1, 1));
-    LT_TRY(open_parts(t));
-    LT_TRY(shorten_periods(t, &factor_frequency));
+    LT_TRY(open_trainer_parts(t));
+    LT_TRY(shorten_refresh_periods(t, &factor_frequency));
     p->samples_hash = c.samples;
     if (!p->batches)
         LT_TRY(measure_model(p, t, seconds, &found));
     else
-        LT_TRY(measure_batch(p, t, p->batch[0], seconds, false, &found));
+        LT_TRY(measure_batch_size(p, t, p->batch[0], seconds, false, &found));
     LT_TRY(add_optimizer(p, t, &c, &found, factor_frequency));
     p->spent += lt_clock_seconds() - begin;
     return LT_OK;
@@ -533,10 +533,10 @@ lt_status lt_plan_worker_run(lt_trainer *t, const plan_workers *workers, int rea
 {
     bench b;
     parts found;
-    LT_TRY(open_parts(t));
+    LT_TRY(open_trainer_parts(t));
     lt_status st = open_bench(&b, t, t->line.args.batch_size, workers);
     for (int64_t i = 0; !st; i++) {
-        st = run_step(&b, &found);
+        st = time_step_parts(&b, &found);
         if (i + 1 == WARM && write(ready, "", 1) != 1)
             st = lt_fail(LT_E_IO, "the measuring process is gone");
     }
@@ -561,7 +561,7 @@ const plan_optimizer *lt_plan_find_optimizer(const plan_profile *p, const plan_c
     return NULL;
 }
 
-lt_plan_profile lt_plan_profile_of(const plan_profile *p, const plan_optimizer *o)
+lt_plan_profile lt_plan_profile_with_optimizer(const plan_profile *p, const plan_optimizer *o)
 {
     lt_plan_profile all = p->base;
     all.update = o->update;

@@ -44,7 +44,7 @@ typedef struct bench_rank {
 } bench_rank;
 
 /* Opens a linear layer of one matrix, and one sample, so that compute is negligible. */
-static lt_status open_rank(bench_rank *p)
+static lt_status open_rank_model(bench_rank *p)
 {
     const int32_t first = 0;
     float x[MOST_SIDE];
@@ -63,7 +63,7 @@ static lt_status open_rank(bench_rank *p)
     return lt_init_uniform(p->params.item[0], 1 / sqrt(side), 1);
 }
 
-static void close_rank(bench_rank *p)
+static void close_rank_model(bench_rank *p)
 {
     lt_tape_free(&p->tape);
     lt_tensor_free(&p->x);
@@ -75,7 +75,7 @@ static void close_rank(bench_rank *p)
 }
 
 /* Times copying the means back to gradients, to subtract it: the profile counts it as staging. */
-static lt_status copy_back(bench_rank *p, double *seconds)
+static lt_status time_copy_to_gradients(bench_rank *p, double *seconds)
 {
     LT_TRY(lt_comm_barrier(p->comm));
     const double begin = lt_clock_process_cpu_seconds();
@@ -102,12 +102,12 @@ static lt_status time_allreduce(bench_rank *p, lt_data_parallel *dp, double *sec
     LT_TRY(lt_comm_barrier(p->comm));
     const double all = lt_clock_process_cpu_seconds() - begin;
     double copies;
-    LT_TRY(copy_back(p, &copies));
+    LT_TRY(time_copy_to_gradients(p, &copies));
     *seconds += fmax(all - copies, 0);
     return LT_OK;
 }
 
-static lt_status measure_kind(bench_rank *p, const char *compress, double *seconds)
+static lt_status measure_reducer(bench_rank *p, const char *compress, double *seconds)
 {
     const lt_data_parallel_config config = {
         .no_overlap = true, .compress = compress, .nodes = &p->nodes};
@@ -123,22 +123,23 @@ static lt_status measure_kind(bench_rank *p, const char *compress, double *secon
     return st;
 }
 
-static void *run_rank(void *argument)
+static void *measure_on_rank(void *argument)
 {
     bench_rank *p = argument;
     char compress[PLAN_NAME];
-    p->status = open_rank(p);
+    p->status = open_rank_model(p);
     for (size_t i = 0; !p->status && i < KINDS; i++) {
         const lt_cost_row *row = i ? lt_cost_of_reducer(i - 1) : NULL;
         if (row)
             snprintf(compress, sizeof compress, "%s:%s", row->name, row->sample);
-        p->status = !p->wanted[i] ? LT_OK : measure_kind(p, row ? compress : NULL, &p->seconds[i]);
+        p->status =
+            !p->wanted[i] ? LT_OK : measure_reducer(p, row ? compress : NULL, &p->seconds[i]);
     }
     if (p->status) {
         snprintf(p->why, sizeof p->why, "%s", lt_error_message());
         lt_comm_abort(p->comm);
     }
-    close_rank(p);
+    close_rank_model(p);
     return NULL;
 }
 
@@ -161,7 +162,8 @@ static lt_status run_ranks(bench_rank *p)
 {
     int started = 0;
     lt_status st = LT_OK;
-    for (; started < RANKS && !pthread_create(&p[started].thread, NULL, run_rank, &p[started]);
+    for (;
+         started < RANKS && !pthread_create(&p[started].thread, NULL, measure_on_rank, &p[started]);
          started++)
         continue;
     if (started < RANKS)
@@ -188,7 +190,7 @@ static lt_status measure_all_reducers(double *seconds, int side, const bool *wan
 }
 
 /* Returns the side of a square matrix with as many elements as the model, clamped: small ones fit in caches. */
-static int choose_side(const plan_profile *p)
+static int choose_matrix_side(const plan_profile *p)
 {
     const double side = sqrt(p->base.parameter_bytes / sizeof(float));
     return (int)fmin(fmax(side, LEAST_SIDE), MOST_SIDE);
@@ -199,7 +201,7 @@ lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, 
     enum { BYTES = 2 * sizeof(float) }; /* sent and received per element by a rank */
     const lt_cost_row *row;
     bool wanted[KINDS] = {!(p->copy > 0)}, is_any = wanted[0];
-    const int side = choose_side(p);
+    const int side = choose_matrix_side(p);
     const double elements = (double)side * side;
     double seconds[KINDS];
     for (size_t i = 0; i < PLAN_UNITS && (row = lt_cost_of_reducer(i)); i++) {

@@ -219,7 +219,7 @@ static lt_status get_numbers(const lt_json_value *root, const char *key, double 
 }
 
 /* Reads the cost unit of each gradient reducer; if the file lacks one, takes its usual value. */
-static lt_status get_units(plan_profile *p, const lt_json_value *root)
+static lt_status get_reducer_units(plan_profile *p, const lt_json_value *root)
 {
     const lt_cost_row *row;
     for (size_t i = 0; i < PLAN_UNITS && (row = lt_cost_of_reducer(i)); i++) {
@@ -242,7 +242,7 @@ static lt_status get_profile(plan_profile *p, const lt_json_value *root)
     LT_TRY(lt_json_string(root, "samples_hash", &hash));
     p->samples_hash = strtoull(hash, NULL, 16);
     LT_TRY(get_fields(root, of_profile, p));
-    LT_TRY(get_units(p, root));
+    LT_TRY(get_reducer_units(p, root));
     LT_TRY(get_numbers(root, "batch_sizes", p->batch, PLAN_BATCHES, &batches));
     LT_TRY(get_numbers(root, "batch_seconds", p->seconds, PLAN_BATCHES, &seconds));
     LT_TRY(get_numbers(root, "step_seconds", p->step, PLAN_STEPS, &p->base.steps));

@@ -18,9 +18,9 @@ typedef struct times {
 
 typedef struct reader {
     plan_run *run;
-    char field[PLAN_NAME + 8];    /* key of the metric in records of epochs: "val_top1" */
-    bool of_steps;                /* the metric is the loss of steps */
-    times all, whole;             /* of steps after each start's warm-up; of their whole periods */
+    char field[PLAN_NAME + 8]; /* key of the metric in records of epochs: "val_top1" */
+    bool of_steps;             /* the metric is the loss of steps */
+    times all, whole; /* seconds of steps after each start's warm-up; and of their whole periods */
     int64_t steps, timed, period; /* since the last start; timed in all; lt_plan_repeat_period() */
     size_t capacity;
 } reader;
@@ -45,7 +45,7 @@ bool lt_plan_is_step_metric(const plan_goal *g)
     return !strcmp(g->metric, "train_loss");
 }
 
-static double number_of(const lt_json_value *record, const char *key)
+static double get_number_or_nan(const lt_json_value *record, const char *key)
 {
     const lt_json_value *v = lt_json_member(record, key);
     return v && v->type == LT_JSON_NUMBER ? v->number : (double)NAN;
@@ -53,10 +53,11 @@ static double number_of(const lt_json_value *record, const char *key)
 
 static lt_status read_step(reader *r, const lt_json_value *record)
 {
-    const double seconds = number_of(record, "seconds"), noise = number_of(record, "noise_scale");
+    const double seconds = get_number_or_nan(record, "seconds"),
+                 noise = get_number_or_nan(record, "noise_scale");
     if (seconds <= 0)
         return lt_fail(LT_E_FORMAT, "--from %s: step %g took %g s, want more than 0", r->run->name,
-                       number_of(record, "step"), seconds);
+                       get_number_or_nan(record, "step"), seconds);
     if (++r->steps > PLAN_WARM_STEPS && isfinite(seconds)) {
         r->all.seconds += seconds;
         r->all.squares += seconds * seconds;
@@ -67,8 +68,8 @@ static lt_status read_step(reader *r, const lt_json_value *record)
         r->run->noise_scale = noise;
     if (!r->of_steps)
         return LT_OK;
-    const double loss = number_of(record, "loss");
-    return isfinite(loss) ? add_point(r, number_of(record, "step"), loss) : LT_OK;
+    const double loss = get_number_or_nan(record, "loss");
+    return isfinite(loss) ? add_point(r, get_number_or_nan(record, "step"), loss) : LT_OK;
 }
 
 /* Adds an evaluation's metric as a point; ignores train_loss of an epoch, as its steps are points themselves. */
@@ -76,7 +77,8 @@ static lt_status read_evaluation(reader *r, const lt_json_value *record)
 {
     if (r->of_steps)
         return LT_OK;
-    const double step = number_of(record, "step"), value = number_of(record, r->field);
+    const double step = get_number_or_nan(record, "step"),
+                 value = get_number_or_nan(record, r->field);
     return step > 0 && isfinite(value) ? add_point(r, step, value) : LT_OK;
 }
 
@@ -107,7 +109,7 @@ static lt_status read_line(reader *r, const char *path, const char *line, size_t
     return st;
 }
 
-static lt_status read_file(reader *r, const char *name, bool must)
+static lt_status read_metrics_file(reader *r, const char *name, bool must)
 {
     char path[PLAN_TEXT + 32], *line = NULL;
     size_t capacity = 0;
@@ -127,7 +129,7 @@ static lt_status read_file(reader *r, const char *name, bool must)
 }
 
 /* Reads an integer member of a JSON file; 0 if absent. */
-static int read_integer(const char *folder, const char *name, const char *key)
+static int read_json_file_integer(const char *folder, const char *name, const char *key)
 {
     char path[PLAN_TEXT + 64];
     lt_json *json;
@@ -149,9 +151,9 @@ static lt_status load_config(plan_run *run, command_line *line, const command_li
 {
     char path[PLAN_TEXT + 32];
     static const char state[] = "checkpoints/latest/state.json";
-    int ranks = read_integer(run->name, "env.json", "ranks");
+    int ranks = read_json_file_integer(run->name, "env.json", "ranks");
     if (!ranks)
-        ranks = read_integer(run->name, state, "ranks");
+        ranks = read_json_file_integer(run->name, state, "ranks");
     if (ranks < 1)
         return lt_fail(LT_E_ARG,
                        "--from %s: neither env.json nor a checkpoint has the number of ranks",
@@ -163,15 +165,15 @@ static lt_status load_config(plan_run *run, command_line *line, const command_li
     if (st)
         return lt_fail(LT_E_ARG, "--from %s: not a run folder: %s", run->name, lt_error_message());
     LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
-    LT_TRY(lt_plan_same_samples(like->options, line->options, run->name));
+    LT_TRY(lt_plan_check_same_samples(like->options, line->options, run->name));
     const int64_t own = line->args.ranks.ranks_per_node;
     LT_TRY(lt_plan_read_config(&run->config, line, ranks, own ? (int)own : per_node));
     if (!run->config.threads)
-        run->config.real_threads = read_integer(run->name, state, "threads");
+        run->config.real_threads = read_json_file_integer(run->name, state, "threads");
     return LT_OK;
 }
 
-static lt_status read_config(plan_run *run, const command_line *like, int per_node)
+static lt_status read_run_config(plan_run *run, const command_line *like, int per_node)
 {
     command_line line = {0};
     const lt_status st = load_config(run, &line, like, per_node);
@@ -181,7 +183,7 @@ static lt_status read_config(plan_run *run, const command_line *like, int per_no
 
 /* --- The goal --- */
 
-static int by_step(const void *x, const void *y)
+static int compare_by_step(const void *x, const void *y)
 {
     const plan_point *a = x, *b = y;
     return a->step > b->step ? 1 : -(a->step < b->step);
@@ -222,7 +224,7 @@ static void reduce_points_to_windows(plan_run *run)
     run->points = WINDOWS;
 }
 
-static void find_goal(plan_run *run, const plan_goal *g)
+static void find_step_of_goal(plan_run *run, const plan_goal *g)
 {
     for (size_t i = 0; i < run->points && !(run->reached > 0); i++)
         if (g->lower ? run->point[i].value <= g->value : run->point[i].value >= g->value)
@@ -230,7 +232,7 @@ static void find_goal(plan_run *run, const plan_goal *g)
 }
 
 /* Returns the relative standard error of the mean seconds of a step. */
-static double spread_of(const reader *r)
+static double relative_standard_error(const reader *r)
 {
     if (r->run->timed < 2)
         return 0;
@@ -245,19 +247,19 @@ static lt_status read_run(plan_run *run, const char *folder, const command_line 
     reader r = {.run = run, .of_steps = lt_plan_is_step_metric(goal)};
     snprintf(run->name, sizeof run->name, "%s", folder);
     snprintf(r.field, sizeof r.field, "%s%s", r.of_steps ? "" : "val_", goal->metric);
-    LT_TRY(read_config(run, like, per_node));
+    LT_TRY(read_run_config(run, like, per_node));
     r.period = lt_plan_repeat_period(&run->config.setup);
-    LT_TRY(read_file(&r, "metrics.jsonl", true));
-    LT_TRY(read_file(&r, "metrics-eval.jsonl", false));
+    LT_TRY(read_metrics_file(&r, "metrics.jsonl", true));
+    LT_TRY(read_metrics_file(&r, "metrics-eval.jsonl", false));
     run->timed = r.timed - r.timed % r.period;
     run->seconds = run->timed ? r.whole.seconds / (double)run->timed : 0;
-    run->spread = spread_of(&r);
+    run->spread = relative_standard_error(&r);
     if (run->points)
-        qsort(run->point, run->points, sizeof *run->point, by_step);
+        qsort(run->point, run->points, sizeof *run->point, compare_by_step);
     if (r.of_steps)
         smooth_losses(run);
     reduce_points_to_windows(run);
-    find_goal(run, goal);
+    find_step_of_goal(run, goal);
     return LT_OK;
 }
 
@@ -330,7 +332,7 @@ lt_status lt_plan_read_losses(plan_run *out, const char *folder)
     reader r = {.run = out, .of_steps = true, .period = 1};
     *out = (plan_run){0};
     snprintf(out->name, sizeof out->name, "%s", folder);
-    return read_file(&r, "metrics.jsonl", true);
+    return read_metrics_file(&r, "metrics.jsonl", true);
 }
 
 void lt_plan_free_runs(plan_runs *runs)

@@ -19,7 +19,7 @@
 /* Weight of the prior: a factor of 2 counts as much as a run with an error of 5 %. */
 static const double prior = 0.05;
 
-plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, ...)
+plan_estimate lt_plan_make_estimate(double value, plan_basis basis, const char *why, ...)
 {
     plan_estimate e = {.value = value, .basis = basis, .beyond = 1, .error = (double)NAN};
     va_list args;
@@ -29,10 +29,10 @@ plan_estimate lt_plan_estimate(double value, plan_basis basis, const char *why, 
     return e;
 }
 
-plan_estimate lt_plan_estimate_between(double value, double at, double least, double most,
-                                       const char *why)
+plan_estimate lt_plan_make_estimate_between(double value, double at, double least, double most,
+                                            const char *why)
 {
-    plan_estimate e = lt_plan_estimate(value, PLAN_INTERPOLATED, "%s", why);
+    plan_estimate e = lt_plan_make_estimate(value, PLAN_INTERPOLATED, "%s", why);
     if (at > most || at < least) {
         e.basis = PLAN_EXTRAPOLATED;
         e.beyond = at > most ? at / most : least / at;
@@ -40,7 +40,7 @@ plan_estimate lt_plan_estimate_between(double value, double at, double least, do
     return e;
 }
 
-/* True if both communicate alike, or one of them has one rank, which does not communicate. */
+/* True if both communicate in the same way, or one of them has one rank, which does not communicate. */
 static bool is_comparable_exchange(const lt_plan_setup *u, const lt_plan_setup *v)
 {
     const lt_cost_plan *a = &u->exchange, *b = &v->exchange;
@@ -99,7 +99,7 @@ static bool is_nearer(const plan_run *run, const plan_run *than, int ranks)
     return a < b || (a == b && run->timed > than->timed);
 }
 
-static timed find_timed(const plan_runs *runs, const plan_config *c)
+static timed find_timed_runs(const plan_runs *runs, const plan_config *c)
 {
     const lt_plan_setup *u = &c->setup;
     timed t = {.least = HUGE_VAL};
@@ -159,7 +159,7 @@ static factors fit_factors(const plan_runs *runs, const plan_config *c,
 }
 
 /* Ratio of measured to corrected seconds, interpolated between two runs over the logarithm of ranks. */
-static double measured_over_corrected(const timed *t, factors f, int ranks)
+static double measured_to_model_ratio(const timed *t, factors f, int ranks)
 {
     const plan_run *a = t->below ? t->below : t->above, *b = t->above ? t->above : t->below;
     const double x = log((double)a->config.setup.ranks), y = log((double)b->config.setup.ranks);
@@ -203,10 +203,10 @@ static double extrapolation_beyond_runs(const plan_runs *runs, const plan_config
 plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
                                     plan_modelled modelled)
 {
-    const timed t = find_timed(runs, c);
-    plan_estimate e = lt_plan_estimate(modelled.seconds, PLAN_MODEL, "the system model alone");
+    const timed t = find_timed_runs(runs, c);
+    plan_estimate e = lt_plan_make_estimate(modelled.seconds, PLAN_MODEL, "the system model alone");
     if (t.same) {
-        e = lt_plan_estimate(t.same->seconds, PLAN_MEASURED, "%.150s", t.same->name);
+        e = lt_plan_make_estimate(t.same->seconds, PLAN_MEASURED, "%.150s", t.same->name);
         e.error = fabs(modelled.seconds / e.value - 1);
         e.spread = t.same->spread;
         return e;
@@ -214,15 +214,15 @@ plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
     if (t.below || t.above) {
         const factors f = fit_factors(runs, c, lt_plan_is_same_work);
         const double scaled =
-            apply_factors(f, modelled) * measured_over_corrected(&t, f, c->setup.ranks);
-        return lt_plan_estimate_between(fmax(scaled, modelled.load), (double)c->setup.ranks,
-                                        t.least, t.most, "the system model, scaled to runs");
+            apply_factors(f, modelled) * measured_to_model_ratio(&t, f, c->setup.ranks);
+        return lt_plan_make_estimate_between(fmax(scaled, modelled.load), (double)c->setup.ranks,
+                                             t.least, t.most, "the system model, scaled to runs");
     }
     const double beyond = extrapolation_beyond_runs(runs, c);
     if (beyond > 0) {
         const double scaled = apply_factors(fit_factors(runs, c, is_similar_work), modelled);
-        e = lt_plan_estimate(fmax(scaled, modelled.load), PLAN_MODEL,
-                             "the system model, scaled to runs of other batches");
+        e = lt_plan_make_estimate(fmax(scaled, modelled.load), PLAN_MODEL,
+                                  "the system model, scaled to runs of other batches");
         e.beyond = beyond;
     }
     return e;

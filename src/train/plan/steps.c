@@ -23,7 +23,8 @@ static bool is_same_convergence(const plan_config *a, const plan_config *b)
                    && a->setup.ranks_per_node == b->setup.ranks_per_node));
 }
 
-static bool find_measured(const plan_runs *runs, const plan_config *c, plan_estimate *out)
+static bool estimate_by_measured_runs(const plan_runs *runs, const plan_config *c,
+                                      plan_estimate *out)
 {
     double sum = 0;
     int count = 0;
@@ -33,21 +34,21 @@ static bool find_measured(const plan_runs *runs, const plan_config *c, plan_esti
             count++;
         }
     if (count)
-        *out = lt_plan_estimate(sum / count, PLAN_MEASURED, "%d run%s reached it", count,
-                                count == 1 ? "" : "s");
+        *out = lt_plan_make_estimate(sum / count, PLAN_MEASURED, "%d run%s reached it", count,
+                                     count == 1 ? "" : "s");
     return count;
 }
 
 /* --- Batch size --- */
 
-static bool has_reached(const plan_run *run, const plan_config *c)
+static bool has_reached_goal(const plan_run *run, const plan_config *c)
 {
     return is_same_class(&run->config, c) && run->reached > 0;
 }
 
-bool lt_plan_is_on_curve(const plan_run *run, const plan_config *c)
+bool lt_plan_is_on_batch_curve(const plan_run *run, const plan_config *c)
 {
-    return c->is_lossless && has_reached(run, c);
+    return c->is_lossless && has_reached_goal(run, c);
 }
 
 /* Runs of a class that reached the goal. */
@@ -57,12 +58,12 @@ typedef struct batches {
     const plan_run *reached; /* one of these runs */
 } batches;
 
-static batches find_batches(const plan_runs *runs, const plan_config *c)
+static batches find_batch_range(const plan_runs *runs, const plan_config *c)
 {
     batches b = {.least = HUGE_VAL};
     for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
         const double batch = (double)run->config.batch;
-        if (!has_reached(run, c))
+        if (!has_reached_goal(run, c))
             continue;
         b.distinct += batch < b.least || batch > b.most;
         b.least = batch < b.least ? batch : b.least;
@@ -74,7 +75,8 @@ static batches find_batches(const plan_runs *runs, const plan_config *c)
 }
 
 /* Fits steps = x[0] + x[1] / B by least squares of relative errors, both at least 0. */
-static bool fit_batches(const plan_runs *runs, const plan_config *c, const batches *b, double *x)
+static bool fit_steps_of_batch(const plan_runs *runs, const plan_config *c, const batches *b,
+                               double *x)
 {
     double *a = calloc((size_t)b->count * 3, sizeof *a);
     int row = 0;
@@ -82,7 +84,7 @@ static bool fit_batches(const plan_runs *runs, const plan_config *c, const batch
         return false;
     double *y = a + (size_t)b->count * 2;
     for (const plan_run *run = runs->run; run < runs->run + runs->count; run++) {
-        if (!has_reached(run, c))
+        if (!has_reached_goal(run, c))
             continue;
         a[2 * row] = 1 / run->reached;
         a[2 * row + 1] = 1 / ((double)run->config.batch * run->reached);
@@ -94,7 +96,8 @@ static bool fit_batches(const plan_runs *runs, const plan_config *c, const batch
 }
 
 /* Finds the run of the class with a noise scale and the nearest batch; reached: only one that reached the goal. */
-static const plan_run *find_noise(const plan_runs *runs, const plan_config *c, bool reached)
+static const plan_run *find_run_with_noise_scale(const plan_runs *runs, const plan_config *c,
+                                                 bool reached)
 {
     const plan_run *found = NULL;
     double least = HUGE_VAL;
@@ -109,14 +112,15 @@ static const plan_run *find_noise(const plan_runs *runs, const plan_config *c, b
     return found;
 }
 
-bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_config *c)
+bool lt_plan_fit_batch_curve(plan_curve *out, const plan_runs *runs, const plan_config *c)
 {
-    const batches b = c->is_lossless ? find_batches(runs, c) : (batches){0};
-    const plan_run *nearest = find_noise(runs, c, true), *from = nearest ? nearest : b.reached,
-                   *noise = from == nearest ? nearest : find_noise(runs, c, false);
+    const batches b = c->is_lossless ? find_batch_range(runs, c) : (batches){0};
+    const plan_run *nearest = find_run_with_noise_scale(runs, c, true),
+                   *from = nearest ? nearest : b.reached,
+                   *noise = from == nearest ? nearest : find_run_with_noise_scale(runs, c, false);
     double x[2];
     *out = (plan_curve){.least_batch = b.least, .most_batch = b.most};
-    if (b.distinct > 1 && fit_batches(runs, c, &b, x)) {
+    if (b.distinct > 1 && fit_steps_of_batch(runs, c, &b, x)) {
         out->least = x[0];
         out->samples = x[1];
         snprintf(out->why, sizeof out->why, "steps a + c / batch of %d runs", b.count);
@@ -135,27 +139,27 @@ bool lt_plan_find_curve(plan_curve *out, const plan_runs *runs, const plan_confi
     return true;
 }
 
-static bool find_by_batch(const plan_runs *runs, const plan_config *c, plan_estimate *out)
+static bool estimate_by_batch(const plan_runs *runs, const plan_config *c, plan_estimate *out)
 {
     plan_curve curve;
-    if (!lt_plan_find_curve(&curve, runs, c))
+    if (!lt_plan_fit_batch_curve(&curve, runs, c))
         return false;
     const double batch = (double)c->batch;
-    *out = lt_plan_estimate_between(curve.least + curve.samples / batch, batch, curve.least_batch,
-                                    curve.most_batch, curve.why);
+    *out = lt_plan_make_estimate_between(curve.least + curve.samples / batch, batch,
+                                         curve.least_batch, curve.most_batch, curve.why);
     return true;
 }
 
-bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
-                            double steps, double batch)
+bool lt_plan_convert_steps_to_batch(plan_estimate *out, const plan_runs *runs, const plan_config *c,
+                                    double steps, double batch)
 {
     const double own = (double)c->batch;
     const bool is_same = own == batch;
-    const plan_run *noise = is_same ? NULL : find_noise(runs, c, false);
+    const plan_run *noise = is_same ? NULL : find_run_with_noise_scale(runs, c, false);
     if (!c->is_lossless || !(steps > 0) || (!noise && !is_same)
         || (noise && lt_noise_steps(&steps, noise->noise_scale, steps, batch, own)))
         return false;
-    *out = lt_plan_estimate(steps, PLAN_MODEL, "%s", "");
+    *out = lt_plan_make_estimate(steps, PLAN_MODEL, "%s", "");
     if (noise)
         snprintf(out->why, sizeof out->why, ", and noise scale %.3g of %s", noise->noise_scale,
                  noise->is_pilot ? "a pilot" : "a run");
@@ -164,7 +168,7 @@ bool lt_plan_steps_of_batch(plan_estimate *out, const plan_runs *runs, const pla
 
 /* --- Ranks: Hemingway's model --- */
 
-static int64_t rank_batch(const plan_config *c)
+static int64_t samples_per_rank(const plan_config *c)
 {
     return c->setup.batch_size * c->setup.grad_accum;
 }
@@ -172,7 +176,7 @@ static int64_t rank_batch(const plan_config *c)
 /* True if one model of the loss fits both: same class and samples per rank, so that ranks and batch grow together. */
 static bool is_same_model(const plan_config *a, const plan_config *b)
 {
-    return is_same_class(a, b) && rank_batch(a) == rank_batch(b);
+    return is_same_class(a, b) && samples_per_rank(a) == samples_per_rank(b);
 }
 
 /* A lossless run within one machine counts for a lossy config too, which would be lossless there. */
@@ -180,7 +184,8 @@ static bool is_point_of_model(const plan_config *run, const plan_config *c)
 {
     return is_same_model(run, c)
            || (run->is_lossless && !c->is_lossless && run->lossless == c->lossless
-               && run->setup.ranks <= c->setup.ranks_per_node && rank_batch(run) == rank_batch(c));
+               && run->setup.ranks <= c->setup.ranks_per_node
+               && samples_per_rank(run) == samples_per_rank(c));
 }
 
 double lt_plan_as_loss(const plan_goal *g, double value)
@@ -189,7 +194,7 @@ double lt_plan_as_loss(const plan_goal *g, double value)
 }
 
 /* Fits Hemingway's model of the loss to all runs like `of`, and stores it there. */
-static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
+static void fit_loss_model(const plan_runs *runs, const plan_goal *g, plan_run *of)
 {
     size_t count = 0;
     for (size_t i = 0; i < runs->count; i++)
@@ -206,7 +211,7 @@ static void fit_loss(const plan_runs *runs, const plan_goal *g, plan_run *of)
     free(point);
 }
 
-void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
+void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *g)
 {
     for (size_t i = 0; i < runs->count && (g->lower || g->percent); i++) {
         plan_run *run = &runs->run[i];
@@ -214,7 +219,7 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
         while (!is_same_model(&runs->run[k].config, &run->config))
             k++;
         if (k == i) {
-            fit_loss(runs, g, run);
+            fit_loss_model(runs, g, run);
         } else {
             run->loss = runs->run[k].loss;
             run->has_loss = runs->run[k].has_loss;
@@ -222,7 +227,7 @@ void lt_plan_fit_runs(plan_runs *runs, const plan_goal *g)
     }
 }
 
-const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_config *c)
+const lt_loss_model *lt_plan_find_loss_model(const plan_runs *runs, const plan_config *c)
 {
     for (size_t i = 0; i < runs->count; i++)
         if (runs->run[i].has_loss && is_same_model(&runs->run[i].config, c))
@@ -230,18 +235,18 @@ const lt_loss_model *lt_plan_find_loss(const plan_runs *runs, const plan_config 
     return NULL;
 }
 
-static bool find_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_config *c,
-                          plan_estimate *out)
+static bool estimate_by_ranks(const plan_runs *runs, const plan_goal *g, const plan_config *c,
+                              plan_estimate *out)
 {
     const double ranks = (double)c->setup.ranks;
     double steps;
     char why[96];
-    const lt_loss_model *m = lt_plan_find_loss(runs, c);
+    const lt_loss_model *m = lt_plan_find_loss_model(runs, c);
     if (!m || lt_loss_steps(&steps, m, ranks, lt_plan_as_loss(g, g->value)))
         return false;
     snprintf(why, sizeof why, "loss fitted to runs of %g to %g ranks and %g steps", m->least,
              m->most, m->last);
-    *out = lt_plan_estimate_between(steps, ranks, m->least, m->most, why);
+    *out = lt_plan_make_estimate_between(steps, ranks, m->least, m->most, why);
     out->error = m->held_out;
     if (steps > m->last && steps / m->last > out->beyond) {
         out->basis = PLAN_EXTRAPOLATED;
@@ -257,8 +262,8 @@ static bool is_seen_by_model(const plan_run *run, const plan_config *c)
     return run->points && !run->is_pilot && is_point_of_model(&run->config, c);
 }
 
-int lt_plan_count_ranks(const plan_runs *runs, const plan_config *c,
-                        bool (*is)(const plan_run *, const plan_config *))
+int lt_plan_count_rank_counts(const plan_runs *runs, const plan_config *c,
+                              bool (*is)(const plan_run *, const plan_config *))
 {
     int count = 0;
     for (size_t i = 0; i < runs->count; i++) {
@@ -271,9 +276,10 @@ int lt_plan_count_ranks(const plan_runs *runs, const plan_config *c,
     return count;
 }
 
-static plan_estimate unknown_lossy(const plan_runs *runs, const plan_goal *g, const plan_config *c)
+static plan_estimate explain_unknown_lossy(const plan_runs *runs, const plan_goal *g,
+                                           const plan_config *c)
 {
-    const int count = lt_plan_count_ranks(runs, c, is_seen_by_model);
+    const int count = lt_plan_count_rank_counts(runs, c, is_seen_by_model);
     if (count < LT_LOSS_RANKS)
         return LT_PLAN_UNKNOWN(
             "lossy communication needs a run on %d ranks that reached "
@@ -294,7 +300,7 @@ static plan_estimate explain_unknown(const plan_runs *runs, const plan_goal *g,
             reached += runs->run[i].reached > 0;
         }
     if (found && !c->is_lossless)
-        return unknown_lossy(runs, g, c);
+        return explain_unknown_lossy(runs, g, c);
     if (!runs->count)
         return LT_PLAN_UNKNOWN("no run (--from)");
     if (!found)
@@ -309,7 +315,8 @@ plan_estimate lt_plan_estimate_steps(const plan_runs *runs, const plan_goal *g,
                                      const plan_config *c)
 {
     plan_estimate e;
-    if (find_measured(runs, c, &e) || find_by_batch(runs, c, &e) || find_by_ranks(runs, g, c, &e))
+    if (estimate_by_measured_runs(runs, c, &e) || estimate_by_batch(runs, c, &e)
+        || estimate_by_ranks(runs, g, c, &e))
         return e;
     return explain_unknown(runs, g, c);
 }

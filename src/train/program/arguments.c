@@ -80,7 +80,7 @@ static void fill_text(program_text *t, const lt_model_family *f, const lt_traine
 }
 
 /* Returns the row of a command that training's options may select. */
-static lt_option_table command_option(arguments *a, const lt_trainer_program *p)
+static lt_option_table command_option_table(arguments *a, const lt_trainer_program *p)
 {
     for (size_t i = 0; i < p->commands; i++)
         if (p->command[i]->option)
@@ -118,25 +118,25 @@ lt_status lt_command_line_open_options(command_line *line, const arguments_more 
         {&a->text.data, 1, a},
         data,
         {a->text.loader, 2, a},
-        lt_loader_options(&a->loader),
+        lt_loader_option_table(&a->loader),
         {family->option, family->options, line->choice.config},
         own,
         {model_rows, sizeof model_rows / sizeof *model_rows, a},
         {&a->text.recipe, 1, a},
         {&a->text.batch, 1, a},
-        lt_training_options(&a->training),
-        command_option(a, program),
+        lt_training_option_table(&a->training),
+        command_option_table(a, program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
-        lt_averaging_options(&a->averaging),
-        lt_group_options(&a->groups),
-        lt_schedule_options(&a->schedule),
+        lt_averaging_option_table(&a->averaging),
+        lt_group_option_table(&a->groups),
+        lt_schedule_option_table(&a->schedule),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_OWN),
-        lt_evaluation_options(&a->evaluation),
+        lt_evaluation_option_table(&a->evaluation),
         {&a->text.eval_batch, 1, a},
-        lt_output_options(&a->output),
-        lt_ranks_options_dist(&a->ranks),
-        lt_ranks_options(&a->ranks),
-        lt_machine_options(&a->machine),
+        lt_output_option_table(&a->output),
+        lt_ranks_dist_option(&a->ranks),
+        lt_ranks_option_table(&a->ranks),
+        lt_machine_option_table(&a->machine),
     };
     return lt_options_compose(&line->options, &a->text.program, tables,
                               sizeof tables / sizeof *tables);
@@ -152,7 +152,7 @@ void lt_command_line_close(command_line *line)
 }
 
 /* Sets a constant schedule for schedule-free averaging, which replaces learning rate decay. */
-static lt_status resolve_averaging(const lt_averaging_config *c, lt_options *options)
+static lt_status default_to_constant_schedule(const lt_averaging_config *c, lt_options *options)
 {
     if (c->kind != LT_AVERAGING_SCHEDULE_FREE || lt_options_is_set(options, "sched"))
         return LT_OK;
@@ -163,9 +163,9 @@ static lt_status resolve_averaging(const lt_averaging_config *c, lt_options *opt
 
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
 {
-    LT_TRY(lt_recipe_parse(line->options, line->choice.family->recipes, argc, argv));
+    LT_TRY(lt_recipe_parse_command_line(line->options, line->choice.family->recipes, argc, argv));
     LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
-    return resolve_averaging(&line->args.averaging, line->options);
+    return default_to_constant_schedule(&line->args.averaging, line->options);
 }
 
 /* --- Contradictions. A config file has all flags: another value than the default's counts as given. --- */
@@ -236,7 +236,7 @@ static lt_status check_needs_sharded_state(const arguments *a, const lt_options 
         {r->comm_dtype != COMM_F32, "comm-dtype", NULL},
         {r->communicate_params, "communicate-params", NULL},
         {r->num_trainers_per_group != 0, "num-trainers-per-group", NULL},
-        {lt_ranks_has_balance(r), "balance", NULL},
+        {lt_ranks_has_custom_balance(r), "balance", NULL},
         {r->shard_gradients, "shard-gradients", NULL},
     };
     if (a->optim.family->divided || r->shard_optimizer || r->shard_params || lt_mesh_flag_is_on(r))
@@ -294,7 +294,7 @@ static lt_status check_shard_params(const arguments *a, const lt_options *option
         {r->num_trainers_per_group, "num-trainers-per-group",
          "parameters are sharded over all ranks"},
         {r->comm_dtype != COMM_F32, "comm-dtype", "weights are gathered uncompressed"},
-        {lt_ranks_has_balance(r), "balance", "it already spreads memory evenly"},
+        {lt_ranks_has_custom_balance(r), "balance", "it already spreads memory evenly"},
         {a->machine.graph && lt_options_is_typed(options, "graph"), "graph",
          "its steps are not captured"},
     };
@@ -402,7 +402,7 @@ static lt_status check_averaging(const arguments *a, const lt_options *options)
     return c->kind ? reject_together_with("iterate-averaging", list, COUNT(list)) : LT_OK;
 }
 
-static lt_status check_modes(const arguments *a, const lt_options *options)
+static lt_status check_mode_conflicts(const arguments *a, const lt_options *options)
 {
     const output_options *o = &a->output;
     const bool goes_on = o->resume && !strcmp(o->resume, "auto");
@@ -442,13 +442,13 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_shard_gradients(&a->ranks));
     LT_TRY(check_compression(&a->ranks));
     LT_TRY(check_balance(&a->ranks));
-    LT_TRY(lt_ranks_link(&a->ranks, link));
+    LT_TRY(lt_ranks_parse_comm_model(&a->ranks, link));
     LT_TRY(check_local(&a->ranks));
     LT_TRY(check_stragglers(a));
     LT_TRY(check_noise(a));
     LT_TRY(check_averaging(a, options));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
-    LT_TRY(check_modes(a, options));
+    LT_TRY(check_mode_conflicts(a, options));
     if (a->training.epochs > 0 && a->schedule.warmup_epochs > a->training.epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g",
                        a->schedule.warmup_epochs, a->training.epochs);

@@ -51,7 +51,7 @@ lt_task lt_trainer_task(lt_trainer *t)
                      p->task_context ? p->task_context(t->line.context, t) : t->line.context};
 }
 
-lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train)
+lt_loader_config lt_trainer_loader_config(const lt_trainer *t, bool train)
 {
     lt_loader_config c = {.threads = t->input.workers};
     if (t->line.program->loader)
@@ -59,11 +59,11 @@ lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train)
     return c;
 }
 
-lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
+lt_loader_config lt_trainer_train_loader_config(const lt_trainer *t)
 {
     const arguments *a = &t->line.args;
     const int64_t overfit = a->loader.overfit_batches, batches = t->input.batches_per_epoch;
-    lt_loader_config c = lt_trainer_loader(t, true);
+    lt_loader_config c = lt_trainer_loader_config(t, true);
     c.batch = (int)a->batch_size;
     c.rank = t->ranks.data_rank;
     c.size = t->ranks.data_count;
@@ -75,15 +75,15 @@ lt_loader_config lt_trainer_training_loader(const lt_trainer *t)
     return c;
 }
 
-bool lt_trainer_update_bn(const lt_trainer *t, lt_data_parallel *dp, lt_update_bn *out)
+bool lt_trainer_update_bn_config(const lt_trainer *t, lt_data_parallel *dp, lt_update_bn *out)
 {
     enum { USUAL = 50 };
     const int64_t asked = t->line.args.evaluation.update_bn, batches = asked < 0 ? USUAL : asked;
     if (!t->line.args.averaging.kind || !batches || t->state.ema
-        || !lt_trainer_has_statistics(&t->model.params))
+        || !lt_trainer_has_bn_statistics(&t->model.params))
         return false;
     *out = (lt_update_bn){.train = t->input.train, .dp = dp, .step = -1};
-    out->loader = lt_trainer_training_loader(t);
+    out->loader = lt_trainer_train_loader_config(t);
     out->loader.cache_bytes = 0; /* too few to be worth a cache */
     if (batches < out->loader.max_batches)
         out->loader.max_batches = batches;
@@ -95,7 +95,7 @@ bool lt_trainer_update_bn(const lt_trainer *t, lt_data_parallel *dp, lt_update_b
 lt_evaluator lt_trainer_evaluator(lt_trainer *t, lt_share *share)
 {
     const arguments *a = &t->line.args;
-    lt_loader_config loader = lt_trainer_loader(t, false);
+    lt_loader_config loader = lt_trainer_loader_config(t, false);
     loader.batch = (int)(a->eval_batch_size ? a->eval_batch_size : a->batch_size);
     loader.max_batches = a->loader.limit_eval_batches;
     loader.limit = a->loader.overfit_batches * a->batch_size * t->ranks.data_count;

@@ -250,7 +250,7 @@ lt_status lt_family_resolve(family_choice *c, const char *weights)
     return describe_model(c);
 }
 
-lt_weights_config lt_family_weights(const family_choice *c)
+lt_weights_config lt_family_weights_config(const family_choice *c)
 {
     const lt_model_family *f = c->family;
     return (lt_weights_config){.fit = f->fit,
@@ -280,7 +280,7 @@ const char *lt_family_arch(const family_choice *c)
     return *arch ? arch : c->family->name;
 }
 
-void lt_family_print(const family_choice *c, char *text, size_t size)
+void lt_family_format_facts(const family_choice *c, char *text, size_t size)
 {
     size_t at = 0;
     *text = 0;

@@ -38,13 +38,13 @@ lt_status lt_family_set_options(family_choice *c, const lt_model_facts *facts, c
  * help to choose; NULL or "": no file. */
 lt_status lt_family_resolve(family_choice *c, const char *weights);
 /* Returns how weight files are read into the model. */
-lt_weights_config lt_family_weights(const family_choice *c);
+lt_weights_config lt_family_weights_config(const family_choice *c);
 /* Returns true if an option is a fact of the model. */
 bool lt_family_has_fact(const family_choice *c, const char *option);
 
 /* Returns the name of the model: the fact "arch", or the family's name. */
 const char *lt_family_arch(const family_choice *c);
 /* Writes all facts but "arch" into text: "depths 1,1,1,1 width 64 channels 3". */
-void lt_family_print(const family_choice *c, char *text, size_t size);
+void lt_family_format_facts(const family_choice *c, char *text, size_t size);
 
 #endif

@@ -71,8 +71,8 @@ static lt_status find_checkpoint(const output_options *o, lt_train_state *state)
     return LT_OK;
 }
 
-lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
-                         lt_run_lock **lock_out)
+lt_status lt_folder_lock_and_find(const output_options *o, lt_ranks *ranks, lt_train_state *state,
+                                  lt_run_lock **lock_out)
 {
     if (!o->output)
         return LT_OK;
@@ -88,7 +88,7 @@ lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_stat
 /* --- Flags that changed --- */
 
 /* Returns true for flags that a resume does not compare: of a single start, or determined by the checkpoint. */
-static bool is_not_compared(const family_choice *c, const lt_option *option)
+static bool is_ignored_on_resume(const family_choice *c, const lt_option *option)
 {
     static const char *const names[] = {"output", "progress", "log-every",
                                         "recipe", "weights",  "reset-head"};
@@ -114,7 +114,7 @@ static void list_changes(const family_choice *c, const lt_options *now, const lt
     size_t used = 0;
     const lt_option *o;
     for (size_t i = 0; (o = lt_options_at(now, i)); i++) {
-        if (is_not_compared(c, o) || !is_old_value_known(before, o)
+        if (is_ignored_on_resume(c, o) || !is_old_value_known(before, o)
             || !lt_options_applies(now, o->name))
             continue;
         lt_options_text(before, o->name, was, TEXT);

@@ -34,8 +34,8 @@ static lt_status open_options(lt_trainer *t, const lt_program *program, void *va
     return LT_OK;
 }
 
-static int command_other(int argc, char *const *argv, const lt_model_family *family,
-                         const lt_trainer_program *of, const lt_trainer_command *c)
+static int run_other_command(int argc, char *const *argv, const lt_model_family *family,
+                             const lt_trainer_program *of, const lt_trainer_command *c)
 {
     lt_trainer t = {.ranks = LT_RANKS_ALONE};
     char name[NAME_TEXT];
@@ -86,6 +86,6 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     const lt_trainer_command *c = find_command(argc, argv, program);
     const int code = !c        ? lt_trainer_train_by(argc, argv, family, program, NULL)
                      : c->main ? c->main(argc, argv, family, program)
-                               : command_other(argc - 1, argv + 1, family, program, c);
+                               : run_other_command(argc - 1, argv + 1, family, program, c);
     return lt_signals_flush(family->program, code);
 }

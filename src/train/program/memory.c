@@ -19,7 +19,7 @@ static const double gib = 0x1p30;
 /* Returns the bytes of activations that backward reads, which are live at the end of the forward pass. With cheap
  * recomputation, outputs of batch norm are recomputed: about half of the recomputable bytes remain where blocks
  * keep theirs, as they do with batchnorm_add, otherwise about a tenth. */
-static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool again)
+static double kept_activation_bytes(const lt_trainer *t, const lt_model_cost *cost, bool again)
 {
     const arguments *a = &t->line.args;
     const double item = a->training.amp == AMP_BF16 || a->training.amp == AMP_F16 ? 2 : 4;
@@ -33,7 +33,7 @@ static double bytes_kept(const lt_trainer *t, const lt_model_cost *cost, bool ag
 /* Returns the activation bytes for the chosen --recompute. */
 static double activation_bytes(const lt_trainer *t, const lt_model_cost *cost)
 {
-    return bytes_kept(t, cost, t->line.args.training.recompute != RECOMPUTE_OFF);
+    return kept_activation_bytes(t, cost, t->line.args.training.recompute != RECOMPUTE_OFF);
 }
 
 static lt_trainer_sample sample_of(const lt_trainer *t)
@@ -54,7 +54,7 @@ static double loader_bytes(const lt_trainer *t)
 }
 
 /* Returns the first number after key in a /proc or cgroup file, or -1. */
-static double read_number(const char *path, const char *key)
+static double read_number_after_key(const char *path, const char *key)
 {
     char line[256];
     double value = -1;
@@ -76,10 +76,10 @@ static double read_number(const char *path, const char *key)
 static double available_bytes(void)
 {
     const double kib = 1024;
-    double free = read_number("/proc/meminfo", "MemAvailable:") * kib;
-    double limit = read_number("/sys/fs/cgroup/memory.max", "");
-    double used = read_number("/sys/fs/cgroup/memory.current", "");
-    double cached = read_number("/sys/fs/cgroup/memory.stat", "file ");
+    double free = read_number_after_key("/proc/meminfo", "MemAvailable:") * kib;
+    double limit = read_number_after_key("/sys/fs/cgroup/memory.max", "");
+    double used = read_number_after_key("/sys/fs/cgroup/memory.current", "");
+    double cached = read_number_after_key("/sys/fs/cgroup/memory.stat", "file ");
     if (limit < 0 || used < 0)
         return free;
     double rest = limit - used + (cached > 0 ? cached : 0);
@@ -87,7 +87,7 @@ static double available_bytes(void)
 }
 
 /* Returns the bytes of parameters, gradients and optimizer state on this rank. */
-static double bytes_held(const lt_params *params, const lt_optim *optim)
+static double model_and_state_bytes(const lt_params *params, const lt_optim *optim)
 {
     lt_shard_params_stats divided;
     lt_optim_shard_params_stats(optim, &divided);
@@ -124,7 +124,7 @@ lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double 
     return LT_OK;
 }
 
-double lt_trainer_free_memory(void)
+double lt_trainer_available_memory(void)
 {
     const double bytes = available_bytes();
     return bytes < 0 ? 0 : bytes;
@@ -155,7 +155,7 @@ static lt_status check_bytes_free(const lt_device *d, int local_ranks, double by
 }
 
 /* Logs the choice of --recompute auto. need: bytes of a step that keeps all activations; 0 if unknown. */
-static void say_choice(bool off, double need, bool earlier)
+static void log_recompute_choice(bool off, double need, bool earlier)
 {
     const char *chosen = off ? "off" : "cheap";
     if (earlier)
@@ -183,7 +183,7 @@ lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
         return LT_OK;
     LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
     const double need = margin
-                        * (bytes_kept(t, &cost, false) + loader_bytes(t)
+                        * (kept_activation_bytes(t, &cost, false) + loader_bytes(t)
                            + unallocated_state_bytes(&t->state, t->optim));
     if (cost.kept > 0)
         LT_TRY(check_bytes_free(t->model.device, t->ranks.local, need, &fits));
@@ -194,7 +194,8 @@ lt_status lt_trainer_choose_recompute(lt_trainer *t, int before)
     if (found[EARLIER] > 0)
         *chosen = (int)found[EARLIER] - 1;
     if (!t->ranks.rank)
-        say_choice(*chosen == RECOMPUTE_OFF, cost.kept > 0 ? need : 0, found[EARLIER] > 0);
+        log_recompute_choice(*chosen == RECOMPUTE_OFF, cost.kept > 0 ? need : 0,
+                             found[EARLIER] > 0);
     return LT_OK;
 }
 
@@ -216,7 +217,7 @@ lt_status lt_trainer_check_memory(const lt_trainer *t)
 
 /* Warns if the run ends before Shampoo's first inverse roots: until then its updates are those of the grafted
  * method, without any other sign. */
-static void note_late_roots(lt_run *run, const lt_optim *optim, int64_t total_steps)
+static void warn_of_late_roots(lt_run *run, const lt_optim *optim, int64_t total_steps)
 {
     const lt_shampoo_config *c = lt_shampoo_settings(optim);
     if (c && c->start_preconditioning_step > total_steps)
@@ -233,13 +234,13 @@ static void note_late_roots(lt_run *run, const lt_optim *optim, int64_t total_st
 static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
 {
     const int parts = t->ranks.parallel.model->size;
-    const double held = bytes_held(&t->model.params, t->optim);
+    const double held = model_and_state_bytes(&t->model.params, t->optim);
     const double rest = available_bytes() / t->ranks.local;
     return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
 }
 
 /* Notes if data parallelism over the same ranks, with the same samples per update, would communicate less and fit. */
-static lt_status note_data_parallel(const lt_trainer *t, const lt_model_cost *cost)
+static lt_status suggest_data_parallel(const lt_trainer *t, const lt_model_cost *cost)
 {
     const lt_ranks *r = &t->ranks;
     const arguments *a = &t->line.args;
@@ -248,8 +249,8 @@ static lt_status note_data_parallel(const lt_trainer *t, const lt_model_cost *co
     if (!r->mesh || !cost->rows || samples % r->count || !fits_whole(t, cost))
         return LT_OK;
     const lt_mesh_config config = lt_mesh_config_of(r->mesh);
-    LT_TRY(lt_mesh_compare(&config, (double)(a->batch_size * cost->rows), (double)cost->features,
-                           (double)accum, &moved));
+    LT_TRY(lt_mesh_compute_traffic(&config, (double)(a->batch_size * cost->rows),
+                                   (double)cost->features, (double)accum, &moved));
     if (moved.data_parallel < moved.mesh)
         lt_run_note(
             t->output.run,
@@ -262,7 +263,7 @@ static lt_status note_data_parallel(const lt_trainer *t, const lt_model_cost *co
 }
 
 /* Notes a parameter larger than an even share: it has one owner, which must keep all of it. */
-static void note_uneven_params(lt_run *run, const lt_params *params, int ranks)
+static void warn_of_uneven_params(lt_run *run, const lt_params *params, int ranks)
 {
     const double tolerated = 1.15;
     const lt_param *largest = NULL;
@@ -299,7 +300,7 @@ lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
         lt_run_note(run, "%d ranks, %d compute threads on rank 0, %lld %s per update", r->count,
                     lt_device_threads(t->model.device), (long long)t->state.now.global_batch,
                     t->input.unit);
-    const double held = bytes_held(&t->model.params, t->optim);
+    const double held = model_and_state_bytes(&t->model.params, t->optim);
     if (line->choice.family->cost)
         lt_run_note(run, "%s: %.2f M parameters, %.3f GFLOP per %s to train",
                     lt_family_arch(&line->choice), 1e-6 * (double)cost.params,
@@ -316,9 +317,9 @@ lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps)
                  (activation_bytes(t, &cost) + loader_bytes(t)) / gib);
     lt_run_note(run, "memory: %.2f GiB parameters, gradients and %s state%s", held / gib,
                 lt_optim_name(t->optim), more);
-    note_late_roots(run, t->optim, total_steps);
+    warn_of_late_roots(run, t->optim, total_steps);
     if (line->args.ranks.shard_params)
-        note_uneven_params(run, &t->model.params, r->count);
-    LT_TRY(note_data_parallel(t, &cost));
+        warn_of_uneven_params(run, &t->model.params, r->count);
+    LT_TRY(suggest_data_parallel(t, &cost));
     return lt_blocks_report(t->optim, run, r->rank, line->args.output.verbose);
 }

@@ -59,7 +59,7 @@ static bool has_fact_option(const lt_trainer *t,
 }
 
 /* Returns true if --weights determine the model and its input size, as no flag does. */
-static bool weights_decide(const lt_trainer *t)
+static bool weights_determine_model(const lt_trainer *t)
 {
     return t->line.args.evaluation.eval
            || (t->line.args.weights && !has_fact_option(t, lt_options_is_set));
@@ -81,7 +81,7 @@ static lt_status choose_model(lt_trainer *t)
     LT_TRY(p->spec(t->line.context, t, NULL, false, &c->spec));
     if (!*t->model.weights)
         return lt_family_resolve(c, NULL);
-    const bool by_weights = weights_decide(t);
+    const bool by_weights = weights_determine_model(t);
     LT_TRY(lt_family_infer(c, t->model.weights, &facts, &found));
     LT_TRY(p->spec(t->line.context, t, &found, by_weights, &c->spec));
     if (is_checkpoint && lt_family_fits(c, &facts, t->model.weights)) /* options remain as given */
@@ -107,7 +107,7 @@ static lt_status explain_weights(const lt_trainer *t, lt_status failure)
 static lt_status load_weights(lt_trainer *t)
 {
     const char *head = t->line.choice.family->head;
-    lt_weights_config config = lt_family_weights(&t->line.choice);
+    lt_weights_config config = lt_family_weights_config(&t->line.choice);
     config.skip = t->line.args.reset_head ? head : NULL;
     if (t->line.args.reset_head && !head)
         return lt_fail(LT_E_UNSUPPORTED, "--reset-head: %s models have no last layer of that kind",
@@ -118,7 +118,7 @@ static lt_status load_weights(lt_trainer *t)
     return st ? explain_weights(t, st) : LT_OK;
 }
 
-bool lt_trainer_has_statistics(const lt_params *params)
+bool lt_trainer_has_bn_statistics(const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++)
         if (params->item[i]->role == LT_PARAM_STAT)
@@ -134,7 +134,7 @@ static lt_status check_has_batch_norm(const lt_trainer *t)
                       || t->line.args.ranks.dist_bn != LT_DIST_BN_REDUCE;
     if (!sync && !dist)
         return LT_OK;
-    if (lt_trainer_has_statistics(&t->model.params))
+    if (lt_trainer_has_bn_statistics(&t->model.params))
         return LT_OK;
     return lt_fail(LT_E_ARG, "--%s: the model, %s, has no batch norm", sync ? "sync-bn" : "dist-bn",
                    lt_trainer_facts(t)->title);

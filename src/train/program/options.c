@@ -11,7 +11,7 @@ static const lt_option loader_rows[] = {
 {"Data", INT("limit-eval-batches", limit_eval_batches, 0, MANY), .value = "0", .help = "maximum batches per evaluation, spread evenly over the data; 0: all"},
 {"Data", INT("overfit-batches", overfit_batches, 0, MANY), .value = "0", .help = "train and evaluate on the first N batches only, unshuffled, without augmentation; 0: off"},
 };
-OPTION_TABLE(lt_loader_options, loader_options, loader_rows)
+OPTION_TABLE(lt_loader_option_table, loader_options, loader_rows)
 
 #undef OF
 #define OF training_options
@@ -30,7 +30,7 @@ static const lt_option training_rows[] = {
 {"Training", BOOL("gradient-noise", gradient_noise), .help = "record the gradient noise scale, in samples, as noise_scale in metrics.jsonl: about the batch size above which more samples save few steps; needs several ranks or --grad-accum 2"},
 {"Training", BOOL("deterministic", deterministic), .help = "bitwise equal results on the same build, CPU type and thread count"},
 };
-OPTION_TABLE(lt_training_options, training_options, training_rows)
+OPTION_TABLE(lt_training_option_table, training_options, training_rows)
 
 #undef OF
 #define OF lt_averaging_config
@@ -41,7 +41,7 @@ static const lt_option averaging_rows[] = {
 {"Optimizer", NUM("eval-coeff-lr-power", eval_coeff_lr_power, 0, 100), .value = "2", .through = "opt-kwargs", .help = "schedule-free: weight of an iterate, as this power of its learning rate, so that warm-up counts less"},
 {"Optimizer", BOOL("decay-of-y", decay_of_y), .through = "opt-kwargs", .help = "adamw, sgd without momentum: apply weight decay to the weights at which gradients are taken, as schedulefree's optimizers do, instead of the last iterate"},
 };
-OPTION_TABLE(lt_averaging_options, lt_averaging_config, averaging_rows)
+OPTION_TABLE(lt_averaging_option_table, lt_averaging_config, averaging_rows)
 
 #undef OF
 #define OF evaluation_options
@@ -52,7 +52,7 @@ static const lt_option evaluation_rows[] = {
 {"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .common = true, .help = "epochs between evaluations; 0: only at the end; -1: never, for use with --watch"},
 {"Evaluation", INT("update-bn", update_bn, -1, MANY), .value = "-1", .help = "with --iterate-averaging: training batches per rank from which batch norm's running statistics are recomputed for the averaged weights, before an evaluation or checkpoint; 0: keep those of training; -1: 50"},
 };
-OPTION_TABLE(lt_evaluation_options, evaluation_options, evaluation_rows)
+OPTION_TABLE(lt_evaluation_option_table, evaluation_options, evaluation_rows)
 
 #undef OF
 #define OF output_options
@@ -69,7 +69,7 @@ static const lt_option output_rows[] = {
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print a table of times"},
 };
-OPTION_TABLE(lt_output_options, output_options, output_rows)
+OPTION_TABLE(lt_output_option_table, output_options, output_rows)
 
 #undef OF
 #define OF machine_options
@@ -81,5 +81,5 @@ static const lt_option machine_rows[] = {
 {"Machine", BOOL("graph", graph), .value = "true", .help = "cuda: capture the work of an update as a graph and replay it"},
 {"Machine", PICK("run-ahead", run_ahead, "auto|off|on"), .help = "queue an update before the results of the previous one are read; auto: on devices with a queue, cuda"},
 };
-OPTION_TABLE(lt_machine_options, machine_options, machine_rows)
+OPTION_TABLE(lt_machine_option_table, machine_options, machine_rows)
 /* clang-format on */

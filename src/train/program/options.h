@@ -48,11 +48,11 @@ typedef struct machine_options {
     bool graph;
 } machine_options;
 
-lt_option_table lt_loader_options(loader_options *o);
-lt_option_table lt_training_options(training_options *o);
-lt_option_table lt_averaging_options(lt_averaging_config *o);
-lt_option_table lt_evaluation_options(evaluation_options *o);
-lt_option_table lt_output_options(output_options *o);
-lt_option_table lt_machine_options(machine_options *o);
+lt_option_table lt_loader_option_table(loader_options *o);
+lt_option_table lt_training_option_table(training_options *o);
+lt_option_table lt_averaging_option_table(lt_averaging_config *o);
+lt_option_table lt_evaluation_option_table(evaluation_options *o);
+lt_option_table lt_output_option_table(output_options *o);
+lt_option_table lt_machine_option_table(machine_options *o);
 
 #endif

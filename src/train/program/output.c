@@ -11,8 +11,8 @@
 enum { CHANGED = 1024 }; /* bytes of a list of flags */
 
 /* Lists in text the options that differ from the resumed run's; *recompute gets that run's --recompute. */
-static lt_status compare_options(const command_line *line, const lt_train_state *state, char *text,
-                                 size_t size, int *recompute)
+static lt_status list_changed_options(const command_line *line, const lt_train_state *state,
+                                      char *text, size_t size, int *recompute)
 {
     command_line then = {0};
     if (!state->folder[0])
@@ -33,7 +33,7 @@ lt_status lt_trainer_settle_recompute(lt_trainer *t)
     char changed[CHANGED];
     int before = RECOMPUTE_AUTO;
     if (!t->ranks.rank)
-        LT_TRY(compare_options(&t->line, &t->state, changed, sizeof changed, &before));
+        LT_TRY(list_changed_options(&t->line, &t->state, changed, sizeof changed, &before));
     return lt_trainer_choose_recompute(t, before);
 }
 
@@ -52,7 +52,7 @@ lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps)
     lt_train_fill_run_config(&c, &t->output.labels, t->line.program->task, &t->state, &t->ranks,
                              per_epoch, total_steps);
     if (!t->ranks.rank) { /* reads files of the earlier start */
-        LT_TRY(compare_options(&t->line, &t->state, changed, sizeof changed, &recompute));
+        LT_TRY(list_changed_options(&t->line, &t->state, changed, sizeof changed, &recompute));
         LT_TRY(lt_folder_rename_old_run(o, &t->state, aside, sizeof aside));
     }
     LT_TRY(lt_run_open(&t->output.run, o->output, &c));
@@ -85,7 +85,7 @@ void lt_trainer_note_limits(const lt_trainer *t)
                     "%s has no split: evaluations use the training %s and do not measure how "
                     "well others are classified; put held-out data into DATA/val",
                     a->data, t->input.unit);
-    lt_trainer_note_single_rank(t->output.run, &a->ranks, t->ranks.count);
+    lt_trainer_log_unused_flags(t->output.run, &a->ranks, t->ranks.count);
     if (!a->output.output)
         lt_run_note(t->output.run, "no --output: this run will not be saved");
 }

@@ -98,13 +98,13 @@ lt_status lt_trainer_open_ranks(lt_ranks *r, int *workers, lt_device *device,
     LT_TRY(agree_flags(r, line));
     LT_TRY(lt_ranks_find_nodes(r, o->ranks_per_node));
     LT_TRY(share_threads(r, workers, device, &line->args));
-    LT_TRY(lt_ranks_link(o, link));
+    LT_TRY(lt_ranks_parse_comm_model(o, link));
     if (o->comm_model) /* before the groups of a mesh, which have the same link */
         lt_comm_set_model(r->comm, link[0], link[1]);
     return lt_ranks_open_mesh(r, o);
 }
 
-lt_status lt_trainer_open_share(trainer_shared *s, lt_trainer *t)
+lt_status lt_trainer_open_device_share(trainer_shared *s, lt_trainer *t)
 {
     const ranks_options *o = &t->line.args.ranks;
     lt_ranks *r = &t->ranks;
@@ -127,7 +127,7 @@ static const lt_dtype dtypes[] = {LT_F32, LT_BF16, LT_F16};
 static lt_status open_local_steps(lt_local_steps **out, const ranks_options *o, lt_ranks *r,
                                   const lt_params *params)
 {
-    const lt_local_steps_config c = lt_ranks_local_steps(o);
+    const lt_local_steps_config c = lt_ranks_local_steps_config(o);
     if (!c.every)
         return LT_OK;
     if (!r->comm) {
@@ -195,7 +195,7 @@ static lt_status open_data_parallel(trainer_shared *s, const arguments *a, const
     if (!r->comm)
         return check_reducer(m, c->compress);
     LT_TRY(lt_stragglers_check(&late, r->count, accum));
-    lt_stragglers_configure(&late, r->count, accum, c);
+    lt_stragglers_set_dp_config(&late, r->count, accum, c);
     LT_TRY(lt_data_parallel_new(&s->dp, averaging_communicator(s, r), &m->params, m->tape, c));
     return on ? lt_stragglers_new(&s->stragglers, &late, s->dp, r->comm, accum) : LT_OK;
 }
@@ -261,7 +261,7 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
     return st;
 }
 
-void lt_trainer_note_single_rank(lt_run *run, const ranks_options *o, int ranks)
+void lt_trainer_log_unused_flags(lt_run *run, const ranks_options *o, int ranks)
 {
     const struct {
         bool given;
@@ -278,7 +278,7 @@ void lt_trainer_note_single_rank(lt_run *run, const ranks_options *o, int ranks)
         {o->comm_dtype != COMM_F32, "comm-dtype"},
         {o->communicate_params, "communicate-params"},
         {o->num_trainers_per_group, "num-trainers-per-group"},
-        {lt_ranks_has_balance(o), "balance"},
+        {lt_ranks_has_custom_balance(o), "balance"},
         {o->ranks_per_node, "ranks-per-node"},
         {o->comm_model, "comm-model"},
     };
@@ -294,7 +294,7 @@ void lt_trainer_note_single_rank(lt_run *run, const ranks_options *o, int ranks)
         lt_run_note(run, "no effect with one rank: %s", text);
 }
 
-void lt_trainer_begin_compression(const trainer_shared *s, const ranks_options *o, int64_t epoch)
+void lt_trainer_switch_compression(const trainer_shared *s, const ranks_options *o, int64_t epoch)
 {
     if (s->dp)
         lt_data_parallel_compress(s->dp, epoch >= o->compress_warmup_epochs
@@ -305,7 +305,7 @@ void lt_trainer_begin_compression(const trainer_shared *s, const ranks_options *
 static bool may_update_shards_in_place(const arguments *a)
 {
     const ranks_options *o = &a->ranks;
-    return !a->optim.family->divided && !o->shard_optimizer && !lt_ranks_has_balance(o)
+    return !a->optim.family->divided && !o->shard_optimizer && !lt_ranks_has_custom_balance(o)
            && o->comm_dtype == COMM_F32 && !o->communicate_params
            && a->training.state_dtype == LT_STATE_F32 && !a->training.state_memory;
 }
@@ -345,8 +345,8 @@ static lt_status shard_mesh_optimizer(const trainer_shared *s, lt_optim *optim, 
 }
 
 /* Shards the optimizer's state. */
-static lt_status divide(const trainer_shared *s, lt_optim *optim, const arguments *a, lt_ranks *r,
-                        lt_tape *tape)
+static lt_status shard_optimizer_state(const trainer_shared *s, lt_optim *optim, const arguments *a,
+                                       lt_ranks *r, lt_tape *tape)
 {
     const ranks_options *o = &a->ranks;
     if (s->placed)
@@ -374,14 +374,14 @@ static lt_status divide(const trainer_shared *s, lt_optim *optim, const argument
     return st;
 }
 
-lt_status lt_trainer_share_optimizer(trainer_shared *s, lt_optim **optim, arguments *a, lt_ranks *r,
-                                     trainer_model *m)
+lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arguments *a,
+                                        lt_ranks *r, trainer_model *m)
 {
     const lt_params *params = &m->params; /* whole ones, or shards */
     LT_TRY(r->mesh ? make_mesh_optimizer(s, optim, &params, a, r)
                    : lt_trainer_open_optimizer(optim, a, params, r->rank));
     LT_TRY(lt_param_groups_apply(params, *optim, a->optim.lr, &a->groups.param_group));
-    return divide(s, *optim, a, r, m->tape);
+    return shard_optimizer_state(s, *optim, a, r, m->tape);
 }
 
 void lt_trainer_close_shared(trainer_shared *s)

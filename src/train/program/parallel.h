@@ -17,16 +17,16 @@ typedef struct trainer_shared {
 
 /* Opens the time-sharing of --share-device. Call last, as the other jobs wait for this job's time slices from then
  * on. */
-lt_status lt_trainer_open_share(trainer_shared *s, lt_trainer *t);
+lt_status lt_trainer_open_device_share(trainer_shared *s, lt_trainer *t);
 /* Starts averaging gradients. Call before the optimizer is made. */
 lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, lt_ranks *ranks,
                                    trainer_model *model);
 /* Turns compression of gradients on or off for the beginning epoch. */
-void lt_trainer_begin_compression(const trainer_shared *s, const ranks_options *options,
-                                  int64_t epoch);
+void lt_trainer_switch_compression(const trainer_shared *s, const ranks_options *options,
+                                   int64_t epoch);
 /* Makes the optimizer and its groups, and shards its state. Call after freezing, before a checkpoint is loaded. */
-lt_status lt_trainer_share_optimizer(trainer_shared *s, lt_optim **optim, arguments *args,
-                                     lt_ranks *ranks, trainer_model *model);
+lt_status lt_trainer_make_sharded_optim(trainer_shared *s, lt_optim **optim, arguments *args,
+                                        lt_ranks *ranks, trainer_model *model);
 /* Frees the shared objects. Call after the optimizer is freed, before the ranks are left. */
 void lt_trainer_close_shared(trainer_shared *s);
 

@@ -18,7 +18,7 @@ static const lt_option rows[] = {
 {"Optimizer", LIST("param-group", param_group), .meta = "REGEX:lr=..,weight_decay=..", .help = "settings of parameters whose name matches; lr is absolute, replaces --lr, and follows the same schedule: with --lr 0.1, ^fc:lr=1 trains the last layer ten times as fast; the last match counts"},
 };
 /* clang-format on */
-OPTION_TABLE(lt_group_options, group_options, rows)
+OPTION_TABLE(lt_group_option_table, group_options, rows)
 
 static bool name_matches(const regex_t *pattern, const lt_param *param)
 {

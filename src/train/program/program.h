@@ -26,7 +26,8 @@ int lt_signals_flush(const char *program, int code);
 /* Parses the command line as lt_options_parse(). Settings of --recipe NAME, from a folder of recipes, and of
  * --watch RUN have lower priority than --config and flags. The run's config then holds the settings, not the name.
  * Errors: those of lt_options_parse(), and LT_E_ARG (unknown recipe; a recipe in a config file). */
-lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv);
+lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, int argc,
+                                       char *const *argv);
 /* `reproduce ...`: executes tools/reproduce. Returns the exit status only if that fails. */
 int lt_command_reproduce(char **argv, const char *program);
 
@@ -36,8 +37,8 @@ int lt_command_reproduce(char **argv, const char *program);
 lt_status lt_folder_find_newest(lt_train_state *state, const char *folder);
 /* Locks --output and finds the checkpoint of --resume; rejects a run in the folder without --resume or
  * --overwrite. Collective. */
-lt_status lt_folder_open(const output_options *o, lt_ranks *ranks, lt_train_state *state,
-                         lt_run_lock **lock);
+lt_status lt_folder_lock_and_find(const output_options *o, lt_ranks *ranks, lt_train_state *state,
+                                  lt_run_lock **lock);
 /* Lists in text the options that differ from config.yaml of the checkpoint's run. before: an instance of the
  * program's options to load that file into. */
 void lt_folder_compare_options(const family_choice *choice, const lt_options *now,
@@ -56,7 +57,7 @@ typedef struct group_options {
     lt_option_list freeze, param_group;
     bool freeze_bn;
 } group_options;
-lt_option_table lt_group_options(group_options *o);
+lt_option_table lt_group_option_table(group_options *o);
 
 /* --freeze: freezes parameters that match the patterns; norms (--freeze-bn): batch norms among them keep their
  * statistics. Call before the optimizer is made. Errors: LT_E_ARG. */
@@ -73,7 +74,7 @@ typedef struct schedule_options {
     double warmup_epochs, warmup_lr, min_lr, step_epochs, gamma, power;
     lt_option_list milestone;
 } schedule_options;
-lt_option_table lt_schedule_options(schedule_options *o);
+lt_option_table lt_schedule_option_table(schedule_options *o);
 
 /* Returns the steps of a run, at most max_steps if not 0; sets the epochs of a schedule without any. offset:
  * lt_train_state.offset, steps in addition to epochs * steps_per_epoch. */

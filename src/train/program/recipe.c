@@ -18,7 +18,8 @@
 
 /* Finds a file relative to the program, so that an installation can be moved: FOLDER/in_source in any folder above
  * a build, or FOLDER/installed where the program is in FOLDER/bin. Errors: LT_E_IO, naming both. */
-static lt_status find_file(char *path, size_t size, const char *in_source, const char *installed)
+static lt_status find_file_near_program(char *path, size_t size, const char *in_source,
+                                        const char *installed)
 {
     enum { LEVELS = 5 };
     char folder[PATH_MAX];
@@ -65,7 +66,7 @@ static lt_status load_recipe(lt_options *options, const char *folder, const char
     if (folder && !strchr(name, '/') && !strchr(name, '.')) {
         snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
         snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
-        if (find_file(path, sizeof path, source, installed))
+        if (find_file_near_program(path, sizeof path, source, installed))
             return lt_fail(LT_E_ARG, "--recipe: unknown recipe '%s': %s", name, lt_error_message());
     }
     lt_status st = lt_options_load(options, path);
@@ -82,7 +83,7 @@ static bool is_listed(const char *const *names, size_t count, const char *name)
 
 /* Returns true if an option is taken from the run's config.yaml, which another user may have written: options that
  * determine the model and the results of its evaluation, but none that names a file to write, a device or a limit. */
-static bool is_wanted(const lt_option *option)
+static bool is_taken_from_watched_run(const lt_option *option)
 {
     static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
     static const char *const others[] = {
@@ -119,11 +120,12 @@ static lt_status load_watched(lt_options *options, const char *folder, const cha
     LT_TRY(wait_for_run(folder, seconds));
     if (stat(path, &info))
         return LT_OK; /* the command line has all settings */
-    lt_status st = lt_options_load_some(options, path, is_wanted);
+    lt_status st = lt_options_load_some(options, path, is_taken_from_watched_run);
     return st ? lt_fail(st, "--watch: %s", lt_error_message()) : LT_OK;
 }
 
-lt_status lt_recipe_parse(lt_options *options, const char *folder, int argc, char *const *argv)
+lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, int argc,
+                                       char *const *argv)
 {
     char given[8];
     const char *name = find_flag("--recipe", argc, argv);
@@ -144,7 +146,9 @@ int lt_command_reproduce(char **argv, const char *program)
 {
     char tool[PATH_MAX], self[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (bytes < 0 || find_file(tool, sizeof tool, "tools/reproduce", "libexec/lather/reproduce")) {
+    if (bytes < 0
+        || find_file_near_program(tool, sizeof tool, "tools/reproduce",
+                                  "libexec/lather/reproduce")) {
         fprintf(stderr, "%s: %s\n", program, lt_error_message());
         return 1;
     }

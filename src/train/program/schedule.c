@@ -20,7 +20,7 @@ static const lt_option rows[] = {
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
 };
 /* clang-format on */
-OPTION_TABLE(lt_schedule_options, schedule_options, rows)
+OPTION_TABLE(lt_schedule_option_table, schedule_options, rows)
 
 static lt_status parse_milestones(const lt_option_list *list, lt_schedule *schedule)
 {

@@ -52,7 +52,7 @@ static lt_status check_config(const lt_train_config *c)
 }
 
 /* Locks the folder and finds the checkpoint to resume from. */
-static lt_status open_folder(parts *p)
+static lt_status lock_and_find_checkpoint(parts *p)
 {
     const lt_train_config *c = p->config;
     const lt_run_lock_config lock = {.is_new = !c->resume, .comm = c->comm};
@@ -78,7 +78,7 @@ static lt_status open_parallel(parts *p)
     if (p->local)
         return lt_fail(LT_E_ARG, "train: stragglers and local_steps contradict each other");
     LT_TRY(lt_stragglers_check(c->stragglers, r->count, p->grad_accum));
-    lt_stragglers_configure(c->stragglers, r->count, p->grad_accum, &dp);
+    lt_stragglers_set_dp_config(c->stragglers, r->count, p->grad_accum, &dp);
     LT_TRY(lt_data_parallel_new(&p->dp, r->comm, c->params, p->tape, &dp));
     return lt_stragglers_new(&p->stragglers, c->stragglers, p->dp, r->comm, p->grad_accum);
 }
@@ -143,7 +143,7 @@ static lt_status open_schedule(parts *p)
     return lt_schedule_check(&p->schedule);
 }
 
-static lt_checkpoint_contents checkpoint_of(const parts *p)
+static lt_checkpoint_contents list_checkpoint_contents(const parts *p)
 {
     const lt_train_config *c = p->config;
     lt_checkpoint_contents all = {.params = c->params,
@@ -160,14 +160,14 @@ static lt_checkpoint_contents checkpoint_of(const parts *p)
 static lt_status open_state(parts *p)
 {
     const lt_train_config *c = p->config;
-    const lt_checkpoint_contents all = checkpoint_of(p);
+    const lt_checkpoint_contents all = list_checkpoint_contents(p);
     lt_checkpoint_state *now = &p->state.now;
     lt_train_state_begin(&p->state, c->task.ops, c->optim, &p->ranks, c->loader.batch,
                          p->grad_accum);
-    lt_train_state_set_data(&p->state, c->train);
+    lt_train_state_set_fingerprint(&p->state, c->train);
     now->seed = c->loader.seed;
     if (c->gradient_noise)
-        lt_train_state_measure_noise(&p->state);
+        lt_train_enable_noise_scale(&p->state);
     now->threads = lt_device_threads(c->device);
     if (p->state.folder[0]) {
         const int64_t batches = p->input.batches_per_epoch;
@@ -175,7 +175,7 @@ static lt_status open_state(parts *p)
         LT_TRY(lt_train_state_check(&p->state, &p->ranks, p->grad_accum, batches));
         LT_TRY(lt_train_state_load(&p->state, &all, &p->ranks, p->grad_accum, batches));
     }
-    LT_TRY(lt_train_state_scale_loss(&p->state, c->optim, c->dtype == LT_F16));
+    LT_TRY(lt_train_state_init_loss_scale(&p->state, c->optim, c->dtype == LT_F16));
     return now->run[0] ? LT_OK : lt_run_new_id(now->run);
 }
 
@@ -222,7 +222,7 @@ static lt_status open_parts(parts *p)
     LT_TRY(check_config(c));
     p->grad_accum = c->grad_accum ? c->grad_accum : 1;
     LT_TRY(lt_tape_new(&p->tape, c->device));
-    LT_TRY(open_folder(p));
+    LT_TRY(lock_and_find_checkpoint(p));
     LT_TRY(open_ranks(p));
     LT_TRY(open_input(p));
     if (c->ema_decay > 0)
@@ -270,7 +270,7 @@ static lt_status run_loop(parts *p)
                                 .schedule = &p->schedule,
                                 .evaluator = evaluator_of(p),
                                 .evaluated = p->input.val,
-                                .parts = checkpoint_of(p),
+                                .parts = list_checkpoint_contents(p),
                                 .output = c->output,
                                 .total_steps = p->total_steps,
                                 .grad_accum = p->grad_accum,

@@ -113,7 +113,7 @@ static lt_status load_model(lt_trainer *t, const char *path)
     c->spec.is_loaded = true;
     LT_TRY(c->family->make(&t->model.network, t->model.device, c->config, &c->spec));
     LT_TRY(lt_module_params(t->model.network, &t->model.params));
-    const lt_weights_config config = lt_family_weights(c);
+    const lt_weights_config config = lt_family_weights_config(c);
     return lt_weights_load(path, &t->model.params, &config);
 }
 

@@ -73,7 +73,7 @@ lt_status lt_trainer_open_device(lt_trainer *t);
 lt_status lt_trainer_open_model(lt_trainer *t);
 void lt_trainer_close_model(trainer_model *model);
 /* Returns true if the parameters include running statistics of batch norm. */
-bool lt_trainer_has_statistics(const lt_params *params);
+bool lt_trainer_has_bn_statistics(const lt_params *params);
 
 /* parallel.c */
 /* Joins the ranks that the launcher started, and divides the machine's threads among them; *workers: loader threads
@@ -82,7 +82,7 @@ lt_status lt_trainer_open_ranks(lt_ranks *ranks, int *workers, lt_device *device
                                 const command_line *line);
 /* Notes flags that differ from their defaults and have no effect on one rank; --shard-gradients and --shard-params have:
  * they change the order in which the gradient's norm is summed. */
-void lt_trainer_note_single_rank(lt_run *run, const ranks_options *options, int ranks);
+void lt_trainer_log_unused_flags(lt_run *run, const ranks_options *options, int ranks);
 
 /* data.c */
 lt_status lt_trainer_open_data(lt_trainer *t);
@@ -92,11 +92,11 @@ lt_status lt_trainer_count_batches(int64_t *out, const command_line *line, int64
                                    int copies);
 lt_task lt_trainer_task(lt_trainer *t);
 /* Returns the loader fields that the program sets. */
-lt_loader_config lt_trainer_loader(const lt_trainer *t, bool train);
+lt_loader_config lt_trainer_loader_config(const lt_trainer *t, bool train);
 /* Returns the loader configuration of this rank's training samples; the data must be open. */
-lt_loader_config lt_trainer_training_loader(const lt_trainer *t);
+lt_loader_config lt_trainer_train_loader_config(const lt_trainer *t);
 /* Returns true if --update-bn applies, and then fills its configuration; dp: NULL for one rank. */
-bool lt_trainer_update_bn(const lt_trainer *t, lt_data_parallel *dp, lt_update_bn *out);
+bool lt_trainer_update_bn_config(const lt_trainer *t, lt_data_parallel *dp, lt_update_bn *out);
 /* Returns the parts of an evaluation; share may be NULL. */
 lt_evaluator lt_trainer_evaluator(lt_trainer *t, lt_share *share);
 
@@ -131,7 +131,7 @@ lt_status lt_trainer_summary(lt_trainer *t, int64_t total_steps);
 /* Counts the network's cost, and the bytes that a sample of a batch takes in a step. The model must be open. */
 lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double *sample_bytes);
 /* Returns the bytes that this process can still get; 0 if unknown. */
-double lt_trainer_free_memory(void);
+double lt_trainer_available_memory(void);
 
 /* state_memory.c: makes the optimizer of the flags over these parameters, with its state reduced by
  * --state-memory. */

@@ -25,7 +25,8 @@ typedef struct training {
 /* --- Checkpoints --- */
 
 /* Returns the parts of checkpoints. entry: memory for the metadata of the weights; must outlive the parts. */
-static lt_checkpoint_contents parts_of(const training *w, lt_metadata entry[LT_TRAINER_METADATA])
+static lt_checkpoint_contents list_checkpoint_contents(const training *w,
+                                                       lt_metadata entry[LT_TRAINER_METADATA])
 {
     const lt_trainer *t = &w->t;
     const lt_trainer_program *p = t->line.program;
@@ -50,7 +51,7 @@ static lt_status load_checkpoint(training *w)
     const arguments *a = &t->line.args;
     const int64_t passes = a->training.grad_accum, batches = t->input.batches_per_epoch;
     lt_metadata entry[LT_TRAINER_METADATA];
-    const lt_checkpoint_contents parts = parts_of(w, entry);
+    const lt_checkpoint_contents parts = list_checkpoint_contents(w, entry);
     if (!s->folder[0])
         return LT_OK;
     if (p->check_metadata) /* before the data check: other classes mean other data, too */
@@ -66,7 +67,7 @@ static lt_status open_optimizer(lt_trainer *t, trainer_shared *s)
 {
     arguments *a = &t->line.args;
     const lt_params *params = &t->model.params;
-    LT_TRY(lt_trainer_share_optimizer(s, &t->optim, a, &t->ranks, &t->model));
+    LT_TRY(lt_trainer_make_sharded_optim(s, &t->optim, a, &t->ranks, &t->model));
     if (a->averaging.kind) {
         LT_TRY(lt_optim_average(t->optim, params, &a->averaging));
         LT_TRY(lt_train_state_open_iterates(&t->state, params, t->optim));
@@ -85,8 +86,8 @@ static void begin_state(lt_trainer *t)
     lt_train_state_begin(s, t->line.program->task, t->optim, &t->ranks, a->batch_size,
                          a->training.grad_accum);
     if (a->training.gradient_noise)
-        lt_train_state_measure_noise(s);
-    lt_train_state_set_data(s, t->input.train);
+        lt_train_enable_noise_scale(s);
+    lt_train_state_set_fingerprint(s, t->input.train);
     s->now.seed = (uint64_t)a->training.seed;
     s->now.threads = lt_device_threads(t->model.device);
     s->now.facts = 3;
@@ -95,7 +96,7 @@ static void begin_state(lt_trainer *t)
     s->now.fact[1] =
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = c->spec.classes};
     s->now.fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
-    lt_family_print(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
+    lt_family_format_facts(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
 }
 
 static lt_status open_step(training *w)
@@ -143,12 +144,12 @@ static lt_status open_training(training *w)
     LT_TRY(lt_schedule_open(&w->schedule, &w->total_steps, &a->schedule, &a->training, a->optim.lr,
                             in->batches_per_epoch / a->training.grad_accum, s->offset));
     lt_optim_release_params(t->optim); /* all ranks have loaded all weights */
-    LT_TRY(lt_train_state_scale_loss(s, t->optim, a->training.amp == AMP_F16));
+    LT_TRY(lt_train_state_init_loss_scale(s, t->optim, a->training.amp == AMP_F16));
     LT_TRY(lt_trainer_settle_recompute(t));
     LT_TRY(lt_trainer_check_memory(t));
-    const lt_loader_config loader = lt_trainer_training_loader(t);
+    const lt_loader_config loader = lt_trainer_train_loader_config(t);
     LT_TRY(lt_loader_new(&in->loader, in->train, t->model.device, &loader));
-    LT_TRY(lt_trainer_open_share(&w->shared, t));
+    LT_TRY(lt_trainer_open_device_share(&w->shared, t));
     LT_TRY(open_step(w));
     if (!s->now.run[0])
         LT_TRY(lt_run_new_id(s->now.run));
@@ -182,7 +183,7 @@ static void close_training(training *w)
 
 /* --- Training --- */
 
-static int step_values(void *context, lt_metric out[LOOP_VALUES])
+static int fill_step_metrics(void *context, lt_metric out[LOOP_VALUES])
 {
     const training *w = context;
     const lt_trainer *t = &w->t;
@@ -197,7 +198,7 @@ static void begin_epoch(void *context)
 {
     training *w = context;
     lt_trainer *t = &w->t;
-    lt_trainer_begin_compression(&w->shared, &t->line.args.ranks, t->state.now.epoch);
+    lt_trainer_switch_compression(&w->shared, &t->line.args.ranks, t->state.now.epoch);
     if (t->line.program->begin_epoch)
         t->line.program->begin_epoch(t->line.context, t);
 }
@@ -219,7 +220,7 @@ static lt_status run_loop(training *w)
     const lt_trainer_program *p = t->line.program;
     lt_metadata entry[LT_TRAINER_METADATA];
     lt_update_bn statistics;
-    const bool updates_bn = lt_trainer_update_bn(t, w->shared.dp, &statistics);
+    const bool updates_bn = lt_trainer_update_bn_config(t, w->shared.dp, &statistics);
     const lt_train_loop loop = {
         .step = w->step,
         .input = &t->input,
@@ -233,7 +234,7 @@ static lt_status run_loop(training *w)
         .evaluator = lt_trainer_evaluator(t, w->shared.share),
         .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,
         .update_bn = updates_bn ? &statistics : NULL,
-        .parts = parts_of(w, entry),
+        .parts = list_checkpoint_contents(w, entry),
         .output = o->output,
         .total_steps = w->total_steps,
         .grad_accum = a->training.grad_accum,
@@ -245,7 +246,7 @@ static lt_status run_loop(training *w)
         .skip_nan = a->training.on_nan == ON_NAN_SKIP,
         .is_scaled = a->training.amp == AMP_F16,
         .ahead = (lt_run_ahead)a->machine.run_ahead,
-        .step_values = step_values,
+        .step_values = fill_step_metrics,
         .begin_epoch = begin_epoch,
         .end_epoch = w->hook ? end_epoch : NULL,
         .context = w,
@@ -253,7 +254,7 @@ static lt_status run_loop(training *w)
     return lt_train_loop_run(&loop);
 }
 
-static void describe(lt_trainer *t)
+static void log_model_description(lt_trainer *t)
 {
     if (t->line.program->describe)
         t->line.program->describe(t->line.context, t);
@@ -267,7 +268,7 @@ static lt_status train(training *w)
     LT_TRY(lt_trainer_summary(t, w->total_steps));
     lt_trainer_note_limits(t);
     if (a->weights)
-        describe(t);
+        log_model_description(t);
     lt_signals_install();
     t->at_work = true;
     LT_TRY(run_loop(w));
@@ -289,14 +290,14 @@ static lt_status evaluate(training *w)
         .progress = (lt_progress)o->progress, .append = true, .rank = t->ranks.rank};
     lt_evaluation e = {0};
     bool is_done = false;
-    describe(t);
+    log_model_description(t);
     if (p->begin_evaluation)
         LT_TRY(p->begin_evaluation(t->line.context, t, &is_done));
     if (is_done)
         return LT_OK;
     if (!watches)
         LT_TRY(lt_run_open(&t->output.run, o->output, &c));
-    LT_TRY(lt_trainer_open_share(&w->shared, t));
+    LT_TRY(lt_trainer_open_device_share(&w->shared, t));
     t->at_work = true;
     if (watches)
         return lt_trainer_watch(&w->watching, t, w->shared.share);
@@ -311,7 +312,7 @@ static lt_status evaluate(training *w)
 /* --- From the parsed command line to the exit status --- */
 
 /* Finds the weights to start from: the checkpoint's, otherwise --weights. *over: no work is left. */
-static lt_status open_folder(training *w, bool *over)
+static lt_status find_starting_weights(training *w, bool *over)
 {
     lt_trainer *t = &w->t;
     const arguments *a = &t->line.args;
@@ -320,7 +321,7 @@ static lt_status open_folder(training *w, bool *over)
     if (a->evaluation.watch)
         return lt_trainer_open_watch(&w->watching, t, over);
     if (!a->evaluation.eval)
-        LT_TRY(lt_folder_open(&a->output, &t->ranks, &t->state, &t->output.lock));
+        LT_TRY(lt_folder_lock_and_find(&a->output, &t->ranks, &t->state, &t->output.lock));
     if (t->state.folder[0])
         snprintf(m->weights, sizeof m->weights, "%s/model.safetensors", t->state.folder);
     else if (a->weights)
@@ -333,7 +334,7 @@ static lt_status open_and_work(training *w)
     lt_trainer *t = &w->t;
     bool over;
     LT_TRY(lt_trainer_open_device(t));
-    LT_TRY(open_folder(w, &over));
+    LT_TRY(find_starting_weights(w, &over));
     if (over)
         return LT_OK;
     LT_TRY(lt_trainer_open_data(t));
@@ -342,7 +343,7 @@ static lt_status open_and_work(training *w)
     return t->line.args.evaluation.eval ? evaluate(w) : train(w);
 }
 
-static lt_status run(training *w)
+static lt_status work_and_finish_profile(training *w)
 {
     lt_status st = open_and_work(w);
     lt_loader_free(&w->t.input.loader); /* its threads write spans, too */
@@ -351,20 +352,20 @@ static lt_status run(training *w)
     return st ? st : profiled;
 }
 
-static int fail(const lt_trainer *t, int code)
+static int print_error(const lt_trainer *t, int code)
 {
     fprintf(stderr, "%s: %s\n", t->line.choice.family->program, lt_error_message());
     return code;
 }
 
 /* Prints the error, unless another rank does, and releases ranks that wait for this one. */
-static int fail_on_rank(lt_trainer *t, lt_status st)
+static int print_error_and_abort_ranks(lt_trainer *t, lt_status st)
 {
     if (t->ranks.count > 1 && !t->ranks.same_failure)
         fprintf(stderr, "%s: rank %d: %s\n", t->line.choice.family->program, t->ranks.rank,
                 lt_error_message());
     else if (!t->ranks.rank)
-        (void)fail(t, EXIT_ERROR);
+        (void)print_error(t, EXIT_ERROR);
     lt_ranks_abort_others(&t->ranks, st);
     return lt_trainer_exit_status(t, st);
 }
@@ -390,17 +391,17 @@ int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *fami
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_parse(t, family, program, NULL, argc, argv);
     if (st) {
-        (void)fail(t, code);
+        (void)print_error(t, code);
     } else if (lt_options_asked(t->line.options) != LT_OPTIONS_RUN) {
         st = lt_options_answer(t->line.options, stdout);
-        code = st ? fail(t, EXIT_ERROR) : EXIT_DONE;
+        code = st ? print_error(t, EXIT_ERROR) : EXIT_DONE;
     } else if (lt_trainer_check(t)) {
-        (void)fail(t, code);
+        (void)print_error(t, code);
     } else {
-        st = run(&w);
+        st = work_and_finish_profile(&w);
         if (!st && t->ranks.stop && !t->ranks.rank)
             tell_stop(t);
-        code = st ? fail_on_rank(t, st) : lt_trainer_exit_status(t, st);
+        code = st ? print_error_and_abort_ranks(t, st) : lt_trainer_exit_status(t, st);
     }
     close_training(&w);
     return code;

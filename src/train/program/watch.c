@@ -28,7 +28,7 @@ static lt_status find_next_checkpoint(lt_watch *watch, news *out)
     return st == LT_END ? LT_OK : st;
 }
 
-static lt_status broadcast_news(lt_ranks *ranks, news *n)
+static lt_status broadcast_next_checkpoint(lt_ranks *ranks, news *n)
 {
     char *all;
     size_t bytes;
@@ -48,7 +48,7 @@ static lt_status wait_for_next(trainer_watching *w, lt_ranks *ranks, bool *over)
     for (;;) {
         if (!ranks->rank)
             LT_TRY(find_next_checkpoint(w->watch, &n));
-        LT_TRY(broadcast_news(ranks, &n));
+        LT_TRY(broadcast_next_checkpoint(ranks, &n));
         *over = n.ended || n.stop;
         ranks->stop = n.stop;
         w->found = n.found;
@@ -84,7 +84,7 @@ static lt_status evaluate_raw_and_averaged(const lt_watched *found, lt_trainer *
     const lt_task_ops *task = t->line.program->task;
     const lt_evaluator evaluator = lt_trainer_evaluator(t, share);
     lt_evaluation raw = {0}, averaged = {0};
-    const lt_weights_config config = lt_family_weights(&t->line.choice);
+    const lt_weights_config config = lt_family_weights_config(&t->line.choice);
     char path[LT_WATCH_PATH + 32];
     snprintf(path, sizeof path, "%s/model.safetensors", found->path);
     LT_TRY(lt_weights_load(path, &t->model.params, &config));
@@ -98,7 +98,7 @@ static lt_status evaluate_raw_and_averaged(const lt_watched *found, lt_trainer *
         lt_epoch_metrics_add_evaluation(&f->raw, "val_raw", task, &raw);
     _Static_assert((int)EVALUATION_VALUES <= (int)LT_TASK_METRICS + 1, "raw is too short");
     raw.unsplit = raw.unsplit && !lt_options_is_typed(t->line.options, "data");
-    lt_evaluation_values(&raw, f->raw.metric + f->raw.count);
+    lt_evaluation_sample_metrics(&raw, f->raw.metric + f->raw.count);
     f->raw.count += EVALUATION_VALUES;
     f->seconds = raw.seconds + averaged.seconds;
     return st == LT_END ? LT_OK : st;
@@ -147,7 +147,7 @@ static lt_status evaluate_one(const trainer_watching *w, lt_trainer *t, lt_share
 lt_status lt_trainer_watch(trainer_watching *w, lt_trainer *t, lt_share *share)
 {
     bool over = false;
-    lt_train_labels(t->line.program->task, &t->output.labels);
+    lt_train_fill_metric_labels(t->line.program->task, &t->output.labels);
     while (!over) {
         LT_TRY(evaluate_one(w, t, share));
         if (t->ranks.stop)

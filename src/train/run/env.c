@@ -62,7 +62,7 @@ static void put_host(lt_json_writer *w)
 {
     char text[512];
     struct utsname name;
-    lt_processor_put(w);
+    lt_processor_write_json(w);
     lt_json_put_string(w, "cpu_flags", lt_machine_features(text, sizeof text));
     lt_json_put_integer(w, "cpu_threads", lt_cpu_threads());
     lt_json_put_string(w, "os", lt_machine_os(text, sizeof text));

@@ -25,7 +25,7 @@ lt_status lt_run_new_id(char id[LT_RUN_ID])
     return LT_OK;
 }
 
-lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
+lt_status lt_run_read_id_of_file(const char *folder, const char *file, char id[LT_RUN_ID])
 {
     lt_json *json = NULL;
     const char *found = NULL;
@@ -42,7 +42,7 @@ lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID])
 
 void lt_run_read_id(const char *folder, char id[LT_RUN_ID])
 {
-    if (lt_run_id_in(folder, "env.json", id))
+    if (lt_run_read_id_of_file(folder, "env.json", id))
         *id = 0;
 }
 

@@ -13,6 +13,7 @@
 int64_t lt_run_step_of(const char *name);
 
 /* Reads the member "run" of a JSON file in a folder; "" if absent or invalid. Errors: LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_run_id_in(const char *folder, const char *file, char id[LT_RUN_ID]);
+LT_MUST_CHECK lt_status lt_run_read_id_of_file(const char *folder, const char *file,
+                                               char id[LT_RUN_ID]);
 
 #endif

@@ -115,7 +115,7 @@ static lt_status lock_folder(lt_run_lock *l, bool is_new)
     return write_holder(l);
 }
 
-static lt_status open_on_rank_0(lt_run_lock *l, const char *folder, const lt_run_lock_config *c)
+static lt_status lock_on_rank_0(lt_run_lock *l, const char *folder, const lt_run_lock_config *c)
 {
     l->folder = lt_strdup(folder);
     l->doing = c->doing ? c->doing : "written";
@@ -132,7 +132,7 @@ lt_status lt_run_lock_open(lt_run_lock **out, const char *folder, const lt_run_l
     if (l)
         l->file = -1;
     if (!st && (!c->comm || lt_comm_rank(c->comm) == 0))
-        st = open_on_rank_0(l, folder, c);
+        st = lock_on_rank_0(l, folder, c);
     if (c->comm)
         st = lt_comm_agree_on_status(c->comm, st);
     if (st)

@@ -37,7 +37,7 @@ static const struct {
 
 enum { MEMBERS = sizeof members / sizeof *members };
 
-void lt_processor_put(lt_json_writer *w)
+void lt_processor_write_json(lt_json_writer *w)
 {
     char text[TEXT];
     for (int i = 0; i < MEMBERS; i++)

@@ -8,7 +8,7 @@
 enum { LT_PROCESSOR_TEXT = 512 }; /* size that holds a comparison */
 
 /* Writes the processor and the selected kernels of this process as members of a JSON object. */
-void lt_processor_put(lt_json_writer *w);
+void lt_processor_write_json(lt_json_writer *w);
 /* Returns true if a key of state.json is one of the members that describe the processor. */
 bool lt_processor_has(const char *key);
 /* Writes the members that differ between root and this process into text: "cpu_isa avx512 -> avx2, ..."; "" if

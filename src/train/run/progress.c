@@ -60,7 +60,8 @@ const char *lt_duration_text(double seconds, char *text)
     return text;
 }
 
-size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *text, size_t size)
+size_t lt_bar_format_metric(const lt_bar *bar, const char *name, double value, char *text,
+                            size_t size)
 {
     const lt_metric_label plain = {.name = name, .label = name}, *l = &plain;
     for (size_t i = 0; i < bar->labels; i++)
@@ -106,7 +107,7 @@ static void format_metrics_and_eta(const lt_bar *bar, const lt_run_step_record *
             used += (size_t)snprintf(text + used, size - used, __VA_ARGS__); \
     } while (0)
     for (size_t i = 0; i < r->metrics && i < LT_BAR_METRICS; i++)
-        if (lt_bar_metric(bar, r->metric[i].name, bar->metric[i], one, sizeof one))
+        if (lt_bar_format_metric(bar, r->metric[i].name, bar->metric[i], one, sizeof one))
             APPEND("%s  ", one + 1);
     const double rate = bar->step_samples / bar->step_seconds;
     if (bar->step_seconds > 0)
@@ -187,7 +188,7 @@ void lt_bar_step(lt_bar *bar, const lt_run_step_record *r)
     fflush(bar->out);
 }
 
-void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total)
+void lt_bar_draw_part(lt_bar *bar, const char *name, int64_t done, int64_t total)
 {
     if (!bar->is_on || !bar->is_bar
         || (done < total && lt_clock_seconds() - bar->drawn < REDRAW_SECONDS))

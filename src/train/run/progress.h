@@ -24,7 +24,7 @@ typedef struct lt_bar {
 /* Starts the bar, by the terminal and the environment: NO_COLOR, COLUMNS. */
 void lt_bar_begin(lt_bar *bar, FILE *out, const lt_run_config *config);
 void lt_bar_step(lt_bar *bar, const lt_run_step_record *record);
-void lt_bar_part(lt_bar *bar, const char *name, int64_t done, int64_t total);
+void lt_bar_draw_part(lt_bar *bar, const char *name, int64_t done, int64_t total);
 /* Prints a separate line above the bar. */
 void lt_bar_line(lt_bar *bar, const char *text);
 /* Erases the bar, so that others can print. */
@@ -33,7 +33,8 @@ void lt_bar_end(lt_bar *bar);
 
 /* Writes " top-1 71.30 %" or " loss 2.3100" into text of size bytes; "" if the value is unknown. Returns the
  * number of characters. */
-size_t lt_bar_metric(const lt_bar *bar, const char *name, double value, char *text, size_t size);
+size_t lt_bar_format_metric(const lt_bar *bar, const char *name, double value, char *text,
+                            size_t size);
 
 /* Formats "1:02:03" or "4:05". Returns text, of 32 bytes. */
 const char *lt_duration_text(double seconds, char *text);

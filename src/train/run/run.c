@@ -47,7 +47,7 @@ static lt_status io_error(const lt_run *run, const char *name)
 static void tell_bad_images(lt_run *run);
 
 /* Opens FOLDER/NAME for appending. */
-static lt_status open_file(const lt_run *run, const char *name, FILE **out)
+static lt_status open_for_append(const lt_run *run, const char *name, FILE **out)
 {
     char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
@@ -74,7 +74,7 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
 }
 
 /* Starts a file of records empty, or truncated to the step to resume. */
-static lt_status begin_records(const lt_run *run, const char *name, const lt_run_config *config)
+static lt_status reset_records(const lt_run *run, const char *name, const lt_run_config *config)
 {
     char *path = lt_format("%s/%s", run->folder, name);
     if (!path)
@@ -91,9 +91,9 @@ static lt_status begin_records(const lt_run *run, const char *name, const lt_run
 /* Opens metrics.jsonl, and rewinds the records of evaluations by another process, too. */
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
-    LT_TRY(begin_records(run, LT_RUN_EVALUATIONS, config));
-    LT_TRY(begin_records(run, run->records, config));
-    return open_file(run, run->records, &run->metrics);
+    LT_TRY(reset_records(run, LT_RUN_EVALUATIONS, config));
+    LT_TRY(reset_records(run, run->records, config));
+    return open_for_append(run, run->records, &run->metrics);
 }
 
 static lt_status remember_folder(lt_run *run)
@@ -113,7 +113,7 @@ static lt_status make_files(lt_run *run, const lt_run_config *config)
     LT_TRY(lt_make_folders(run->folder));
     LT_TRY(remember_folder(run));
     if (config->append)
-        return open_file(run, run->records, &run->metrics);
+        return open_for_append(run, run->records, &run->metrics);
     /* Not when appending, as another process may be writing. */
     lt_remove_stale_temps(run->folder, names, false);
     if (config->options)
@@ -176,7 +176,7 @@ static void put_number(lt_run *run, const char *key, double value)
         lt_json_put_number(&run->line, key, value);
 }
 
-static lt_status put_board(lt_run *run, const char *tag, int64_t step, double value)
+static lt_status put_tensorboard_scalar(lt_run *run, const char *tag, int64_t step, double value)
 {
     return run->board && !isnan(value) ? lt_tensorboard_scalar(run->board, tag, step, value)
                                        : LT_OK;
@@ -189,7 +189,7 @@ static lt_status put_metrics(lt_run *run, const char *group, int64_t step, const
         char tag[128];
         snprintf(tag, sizeof tag, "%s/%s", group, metric[i].name);
         put_number(run, metric[i].name, metric[i].value);
-        LT_TRY(put_board(run, tag, step, metric[i].value));
+        LT_TRY(put_tensorboard_scalar(run, tag, step, metric[i].value));
     }
     return LT_OK;
 }
@@ -262,8 +262,8 @@ static void show_epoch(lt_run *run, const lt_run_epoch_record *r)
         (size_t)snprintf(text, sizeof text, "%s %" PRId64 ":", r->is_evaluation ? "step" : "epoch",
                          r->is_evaluation ? r->step : r->epoch + 1);
     for (size_t i = 0; i < r->metrics; i++)
-        used += lt_bar_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
-                              sizeof text - used);
+        used += lt_bar_format_metric(&run->bar, r->metric[i].name, r->metric[i].value, text + used,
+                                     sizeof text - used);
     snprintf(text + used, sizeof text - used, " | %s",
              lt_duration_text(r->is_evaluation ? r->eval_seconds : r->seconds, duration));
     lt_bar_line(&run->bar, text);
@@ -364,7 +364,7 @@ lt_status lt_run_bad_image(lt_run *run, const char *description)
     if (!remember_if_new_bad_image(run, line) || !run->folder)
         return LT_OK;
     if (!run->bad_images)
-        LT_TRY(open_file(run, "bad_images.txt", &run->bad_images));
+        LT_TRY(open_for_append(run, "bad_images.txt", &run->bad_images));
     if (fprintf(run->bad_images, "%s\n", line) < 0 || fflush(run->bad_images))
         return io_error(run, "bad_images.txt");
     return LT_OK;
@@ -393,7 +393,7 @@ void lt_run_warn(lt_run *run, const char *fmt, ...)
 
 void lt_run_part(lt_run *run, const char *name, int64_t done, int64_t total)
 {
-    lt_bar_part(&run->bar, name, done, total);
+    lt_bar_draw_part(&run->bar, name, done, total);
 }
 
 const char *lt_run_folder(const lt_run *run)

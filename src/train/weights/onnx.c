@@ -138,7 +138,8 @@ static lt_status put_tensors(lt_protobuf_writer *p, const lt_params *params)
 }
 
 /* Puts an input or output; its first dimension is free. */
-static void put_value(lt_protobuf_writer *p, int field, const char *key, const int *dim, int dims)
+static void put_input_or_output(lt_protobuf_writer *p, int field, const char *key, const int *dim,
+                                int dims)
 {
     lt_protobuf_begin(p, field);
     lt_protobuf_text(p, VALUE_NAME, key);
@@ -167,8 +168,8 @@ static lt_status put_graph(lt_onnx *g, const lt_onnx_model *m)
     LT_TRY(m->family->onnx(g, m->config, &m->spec));
     lt_protobuf_text(&g->out, GRAPH_NAME, m->family->name);
     LT_TRY(put_tensors(&g->out, m->params));
-    put_value(&g->out, GRAPH_INPUT, "images", image, 3);
-    put_value(&g->out, GRAPH_OUTPUT, "logits", &m->spec.classes, 1);
+    put_input_or_output(&g->out, GRAPH_INPUT, "images", image, 3);
+    put_input_or_output(&g->out, GRAPH_OUTPUT, "logits", &m->spec.classes, 1);
     lt_protobuf_end(&g->out);
     return LT_OK;
 }

@@ -25,8 +25,8 @@ static void put_element(void *host, lt_dtype dtype, int64_t i, double value)
         ((int64_t *)host)[i] = (int64_t)value;
 }
 
-static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
-                             const lt_shard_spec *spec)
+static lt_status copy_entry_to_tensor(const lt_safetensors_entry *e, lt_tensor *tensor,
+                                      const lt_shard_spec *spec)
 {
     size_t bytes = lt_tensor_bytes(tensor);
     lt_dtype dtype = lt_tensor_dtype(tensor);
@@ -46,7 +46,7 @@ static lt_status write_entry(const lt_safetensors_entry *e, lt_tensor *tensor,
 }
 
 /* Checks the range of a counter, which is incremented in each batch and must not overflow. */
-static lt_status check_counts(const lt_safetensors_entry *e, const char *path)
+static lt_status check_counter_range(const lt_safetensors_entry *e, const char *path)
 {
     const double most = 0x1p53;
     for (int64_t i = 0; i < lt_shape_count(e->shape); i++) {
@@ -71,7 +71,7 @@ static lt_status check_dtype(const lt_safetensors_entry *e, const char *path, lt
     if (e->unsupported || (have != want && !converts))
         return lt_fail(LT_E_FORMAT, "%s: '%s' is %s, but the model needs %s", path, e->name,
                        e->unsupported ? e->unsupported : lt_dtype_name(have), lt_dtype_name(want));
-    return want == LT_I64 ? check_counts(e, path) : LT_OK;
+    return want == LT_I64 ? check_counter_range(e, path) : LT_OK;
 }
 
 static lt_status check_shape_and_dtype(const lt_safetensors_entry *e, const char *path,
@@ -88,11 +88,12 @@ static lt_status check_shape_and_dtype(const lt_safetensors_entry *e, const char
 lt_status lt_entry_load(const lt_safetensors_entry *e, const char *path, lt_tensor *tensor,
                         const lt_shard_spec *spec, bool write)
 {
-    return write ? write_entry(e, tensor, spec) : check_shape_and_dtype(e, path, tensor, spec);
+    return write ? copy_entry_to_tensor(e, tensor, spec)
+                 : check_shape_and_dtype(e, path, tensor, spec);
 }
 
-static lt_status write_mean_of_entries(const lt_safetensors_entry *const *e, int count, int parts,
-                                       lt_tensor *tensor)
+static lt_status copy_mean_to_tensor(const lt_safetensors_entry *const *e, int count, int parts,
+                                     lt_tensor *tensor)
 {
     const size_t bytes = lt_tensor_bytes(tensor);
     void *host = lt_alloc_aligned(64, bytes);
@@ -115,7 +116,7 @@ lt_status lt_entry_load_mean(const lt_safetensors_entry *const *e, int count, in
     for (int k = 0; k < count && !write; k++)
         if (e[k])
             LT_TRY(check_shape_and_dtype(e[k], path, tensor, NULL));
-    return write ? write_mean_of_entries(e, count, parts, tensor) : LT_OK;
+    return write ? copy_mean_to_tensor(e, count, parts, tensor) : LT_OK;
 }
 
 /* Checks an entry of another shape by rules->config.fit. */
@@ -129,7 +130,7 @@ static lt_status check_fit(const lt_safetensors_entry *e, const char *path, cons
     return st ? lt_fail(st, "%s: %s", path, why) : check_dtype(e, path, lt_tensor_dtype(p->value));
 }
 
-static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
+static bool needs_fit(const lt_safetensors_entry *e, const lt_param *p,
                       const lt_weights_rules *rules)
 {
     return rules->config.fit && !lt_shape_equal(e->shape, lt_param_shard_spec(p).logical);
@@ -138,12 +139,12 @@ static bool is_fitted(const lt_safetensors_entry *e, const lt_param *p,
 static lt_status check_entry(const lt_safetensors_entry *e, const char *path, const lt_param *p,
                              const lt_weights_rules *rules)
 {
-    return is_fitted(e, p, rules) ? check_fit(e, path, p, rules)
+    return needs_fit(e, p, rules) ? check_fit(e, path, p, rules)
                                   : check_shape_and_dtype(e, path, p->value, p->spec);
 }
 
-static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
-                              const lt_weights_rules *rules)
+static lt_status copy_fitted_entry_to_param(const lt_safetensors_entry *e, lt_param *p,
+                                            const lt_weights_rules *rules)
 {
     const lt_shard_spec spec = lt_param_shard_spec(p);
     const int64_t have = lt_shape_count(e->shape), want = lt_shape_count(spec.logical);
@@ -166,7 +167,7 @@ static lt_status write_fitted(const lt_safetensors_entry *e, lt_param *p,
     return st;
 }
 
-static lt_status check_finite(const lt_safetensors_entry *e, const char *path)
+static lt_status check_no_nan(const lt_safetensors_entry *e, const char *path)
 {
     if (e->dtype == LT_I64 || e->dtype == LT_I32 || e->dtype == LT_U8)
         return LT_OK;
@@ -279,7 +280,7 @@ lt_status lt_weights_check(const lt_safetensors *file, const char *path, const l
             continue;
         LT_TRY(check_entry(e, path, p, rules));
         if (!rules->is_checkpoint)
-            LT_TRY(check_finite(e, path));
+            LT_TRY(check_no_nan(e, path));
     }
     LT_TRY(check_missing(file, path, params, rules));
     return check_unexpected(file, path, params, rules);
@@ -293,8 +294,8 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
         const lt_safetensors_entry *e = find_entry(file, p, rules);
         if (!e || is_skipped(p->name, rules))
             continue;
-        LT_TRY(is_fitted(e, p, rules) ? write_fitted(e, p, rules)
-                                      : write_entry(e, p->value, p->spec));
+        LT_TRY(needs_fit(e, p, rules) ? copy_fitted_entry_to_param(e, p, rules)
+                                      : copy_entry_to_tensor(e, p->value, p->spec));
     }
     return LT_OK;
 }

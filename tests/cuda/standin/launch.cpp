@@ -18,6 +18,13 @@ bool is_batch(const char *name)
     return !strcmp(name, "blocks_split") || !strcmp(name, "sums_store");
 }
 
+/* Returns true for the last kernel of a list of norms or sums, one block each. */
+bool ends_norms(const char *name)
+{
+    return !strcmp(name, "finish_norms") || !strcmp(name, "finish_grad_norm")
+           || !strcmp(name, "finish_sums");
+}
+
 /* Runs a kernel and counts its bytes. With LATHER_STANDIN_ALIKE only the first of equal matrices runs, and only the
  * first product with the same number of blocks. */
 void run_traced(dim3 grid, dim3 block, const char *name, const std::function<void()> &thread)
@@ -56,7 +63,7 @@ void lt_emulate_queue(dim3 grid, dim3 block, size_t, cudaStream_t stream, const 
     standin_queue(
         stream,
         [=] {
-            if (!strcmp(name, "finish"))
+            if (ends_norms(name))
                 norms = grid.x;
             const bool traced = tracer && (in_graph || wished().eager);
             if (wished().dry > 1)

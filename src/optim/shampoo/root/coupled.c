@@ -53,7 +53,7 @@ static lt_status raise_to(coupled *c, int from, int power)
 }
 
 /* Evaluates the truncated series T at E = I - M by Horner's rule. */
-static lt_status make_series(coupled *c)
+static lt_status evaluate_series(coupled *c)
 {
     lt_work_matrices *s = &c->work;
     double b[8] = {1};
@@ -75,7 +75,7 @@ static lt_status measure_errors(coupled *c, int step, double tolerance)
     lt_work_matrices *s = &c->work;
     LT_TRY(lt_work_combine(s, E, -1, NULL, M, 0));
     LT_TRY(lt_work_add_identity(s, E, 1));
-    LT_TRY(lt_work_norms(s, E));
+    LT_TRY(lt_work_read_norms(s, E));
     for (size_t i = 0; i < c->set->count; i++) {
         if (!s->active[i])
             continue;
@@ -98,7 +98,7 @@ static lt_status run_coupled_iteration(coupled *c)
         LT_TRY(measure_errors(c, step, tolerance));
         if (!lt_work_any_active(s))
             break;
-        LT_TRY(make_series(c));
+        LT_TRY(evaluate_series(c));
         LT_TRY(lt_work_product(s, TEMP, X, T, false));
         LT_TRY(lt_work_combine(s, X, 1, NULL, TEMP, 0));
         LT_TRY(raise_to(c, T, c->p));
@@ -109,7 +109,7 @@ static lt_status run_coupled_iteration(coupled *c)
 }
 
 /* Activates the items with this exponent. */
-static void activate_exponent(coupled *c, double exponent)
+static void activate_items_by_exponent(coupled *c, double exponent)
 {
     for (size_t i = 0; i < c->set->count; i++)
         c->work.active[i] = c->set->item[i].job->exponent == exponent;
@@ -122,22 +122,22 @@ static lt_status solve_exponent(coupled *c, double exponent)
     if (!lt_root_exponent_as_ratio(exponent, &c->p, &c->q))
         return lt_fail(LT_E_ARG, "coupled iteration: exponent %g is not a ratio of small integers",
                        exponent);
-    activate_exponent(c, exponent);
-    LT_TRY(lt_work_norms(s, -1));
+    activate_items_by_exponent(c, exponent);
+    LT_TRY(lt_work_read_norms(s, -1));
     /* Newton converges for eigenvalues of M below p + 1, a longer series below 2. Scale the norm to the middle of
      * the first interval, or to 1. */
     const double start = c->order == 2 ? (c->p + 1) / 2.0 : 1;
     for (size_t i = 0; i < set->count; i++)
         c->work.scale[i] = s->number[i] > 0 ? start / s->number[i] : 1;
-    LT_TRY(lt_work_load(s, M, c->work.scale));
+    LT_TRY(lt_work_load_scaled(s, M, c->work.scale));
     LT_TRY(lt_work_combine(s, X, 0, NULL, M, 0));
     LT_TRY(lt_work_add_identity(s, X, 1));
     LT_TRY(run_coupled_iteration(c));
-    activate_exponent(c, exponent);
+    activate_items_by_exponent(c, exponent);
     LT_TRY(raise_to(c, X, c->q));
     for (size_t i = 0; i < set->count; i++)
         c->work.scale[i] = pow(c->work.scale[i], exponent);
-    return lt_work_store(s, c->work.scale, POWER);
+    return lt_work_store_results(s, c->work.scale, POWER);
 }
 
 /* Solves each exponent once, in the order of the items. */
@@ -162,7 +162,7 @@ lt_status lt_root_coupled(const lt_root_set *set, int order)
     if (!st)
         st = solve_each_exponent(&c);
     lt_work_close(&c.work);
-    return st ? st : lt_root_residuals(set);
+    return st ? st : lt_root_compute_residuals(set);
 }
 
 lt_status lt_root_newton(const lt_root_set *set)

@@ -18,7 +18,7 @@ typedef struct queue {
 static lt_view numbers_row(const queue *q, int which)
 {
     const int64_t count = (int64_t)q->set.count;
-    return lt_root_part(q->numbers, which * count, LT_SHAPE(count));
+    return lt_root_part_view(q->numbers, which * count, LT_SHAPE(count));
 }
 
 /* Returns the device address of an item's number. */
@@ -38,7 +38,7 @@ static lt_status queue_norms(const queue *q, int which)
 }
 
 /* Queues the norms and their reciprocals (inf for a zero matrix). */
-static lt_status queue_bounds(const queue *q)
+static lt_status queue_norms_and_reciprocals(const queue *q)
 {
     const lt_root_set *s = &q->set;
     const lt_vec_job invert = {.op = LT_VEC_POW,
@@ -61,7 +61,7 @@ static lt_status queue_damping(const queue *q)
 {
     const lt_root_set *s = &q->set;
     const lt_view largest = numbers_row(q, LARGEST);
-    LT_TRY(queue_bounds(q));
+    LT_TRY(queue_norms_and_reciprocals(q));
     LT_TRY(lt_root_enqueue_largest(s, &largest));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
@@ -70,8 +70,8 @@ static lt_status queue_damping(const queue *q)
         t->largest_at = address_of(q, LARGEST, i);
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
         v->factor = (lt_vec_factor){.over = t->largest_at, .under = s->device_one};
-        v->y = lt_root_diagonal(&t->a);
-        v->a = lt_root_part(s->one, 0, v->y.shape);
+        v->y = lt_root_diagonal_view(&t->a);
+        v->a = lt_root_part_view(s->one, 0, v->y.shape);
         v->a.stride[0] = 0;
     }
     return s->be->vec(s->ctx, q->vec, s->count, NULL);

@@ -35,13 +35,13 @@ static lt_status measure_residuals(basis *b, double tolerance)
 {
     lt_work_matrices *s = &b->work;
     const lt_root_set *set = b->set;
-    LT_TRY(lt_work_norms(s, S));
+    LT_TRY(lt_work_read_norms(s, S));
     for (size_t i = 0; i < set->count; i++)
         s->error[i] = s->number[i]; /* norms of S */
     const lt_view out = lt_tensor_view(s->norms);
     for (size_t i = 0; i < set->count; i++) {
         const lt_view square = lt_work_view(s, S, i);
-        s->view[i] = lt_root_diagonal(&square);
+        s->view[i] = lt_root_diagonal_view(&square);
     }
     LT_TRY(set->be->frobenius(set->ctx, s->view, set->count, &out));
     LT_TRY(lt_tensor_read(s->norms, s->number, set->count * sizeof *s->number));
@@ -74,7 +74,7 @@ static lt_status compute_item_powers(basis *b, size_t i)
 {
     const lt_root_set *set = b->set;
     lt_root_item *t = &set->item[i];
-    const lt_view square = lt_work_view(&b->work, S, i), from = lt_root_diagonal(&square);
+    const lt_view square = lt_work_view(&b->work, S, i), from = lt_root_diagonal_view(&square);
     LT_TRY(lt_root_read_vector(set->device, &from, t->power));
     for (int64_t k = 0; k < t->n; k++) /* unsorted: each is raised to epsilon */
         t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
@@ -90,7 +90,7 @@ static void activate_all(basis *b)
 static lt_status store_bases_and_powers(basis *b)
 {
     activate_all(b);
-    LT_TRY(lt_work_store(&b->work, NULL, Q));
+    LT_TRY(lt_work_store_results(&b->work, NULL, Q));
     for (size_t i = 0; b->set->output == LT_OUTPUT_POWERS && i < b->set->count; i++)
         LT_TRY(compute_item_powers(b, i));
     return LT_OK;

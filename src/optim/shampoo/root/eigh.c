@@ -42,15 +42,15 @@ static lt_status allocate_workspace(work *w)
     for (size_t i = 0; i < s->count; i++) {
         const int64_t n = s->item[i].n;
         w->job[i] = (lt_eigh_job){.a = s->item[i].a,
-                                  .values = lt_root_part(w->values, row, LT_SHAPE(n)),
-                                  .vectors = lt_root_part(w->q, at, LT_SHAPE(n, n))};
+                                  .values = lt_root_part_view(w->values, row, LT_SHAPE(n)),
+                                  .vectors = lt_root_part_view(w->q, at, LT_SHAPE(n, n))};
         at += n * n;
         row += n;
     }
     return LT_OK;
 }
 
-static bool is_done(const lt_root_set *set, size_t i)
+static bool has_succeeded(const lt_root_set *set, size_t i)
 {
     return set->item[i].job->status == LT_OK;
 }
@@ -63,7 +63,7 @@ static void make_powers(work *w)
     double *value = w->host;
     for (size_t i = 0; i < s->count; value += s->item[i++].n) {
         lt_root_item *t = &s->item[i];
-        if (!is_done(s, i))
+        if (!has_succeeded(s, i))
             continue;
         lt_shampoo_config c = *s->config;
         if (t->epsilon > 0) { /* already damped by whichever rule */
@@ -93,12 +93,12 @@ static lt_status make_roots(work *w)
                             .alpha = 1,
                             .a = w->job[i].vectors,
                             .b = w->job[i].values,
-                            .y = lt_root_part(w->scaled, at, LT_SHAPE(t->n, t->n))};
+                            .y = lt_root_part_view(w->scaled, at, LT_SHAPE(t->n, t->n))};
         scale.b.shape = scale.y.shape;
         scale.b.stride[0] = 0;
         scale.b.stride[1] = 1;
         at += t->n * t->n;
-        if (!is_done(s, i))
+        if (!has_succeeded(s, i))
             continue;
         w->vec[count] = scale;
         w->gram[count++] = (lt_gram_job){.g = scale.y, .f = t->result, .alpha = 1};
@@ -113,7 +113,7 @@ static lt_status store_bases(const work *w)
 {
     const lt_root_set *s = w->set;
     for (size_t i = 0; i < s->count; i++)
-        if (is_done(s, i))
+        if (has_succeeded(s, i))
             LT_TRY(s->be->cast(s->ctx, &w->job[i].vectors, &s->item[i].result));
     return LT_OK;
 }

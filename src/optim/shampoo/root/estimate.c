@@ -80,12 +80,12 @@ static void close_estimate(estimate *p)
 static lt_view block_vectors(const estimate *p, int which, size_t item)
 {
     const lt_shape shape = LT_SHAPE(p->set->item[item].n, VECTORS);
-    return lt_root_part(p->block, (which * p->rows + p->at[item]) * VECTORS, shape);
+    return lt_root_part_view(p->block, (which * p->rows + p->at[item]) * VECTORS, shape);
 }
 
 static lt_view start_vectors(const estimate *p, size_t item)
 {
-    return lt_root_part(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
+    return lt_root_part_view(p->start, 0, LT_SHAPE(p->set->item[item].n, VECTORS));
 }
 
 /* --- Residuals --- */
@@ -195,9 +195,9 @@ void lt_root_set_residuals(const lt_root_set *set, const double *norm)
 }
 
 /* Reads the number per item that `queue` computes on the device to the host. */
-static lt_status read_numbers(const lt_root_set *set,
-                              lt_status (*queue)(const lt_root_set *, const lt_view *),
-                              double *number)
+static lt_status queue_and_read_numbers(const lt_root_set *set,
+                                        lt_status (*queue)(const lt_root_set *, const lt_view *),
+                                        double *number)
 {
     lt_tensor *tensor = NULL;
     LT_TRY(lt_tensor_new(&tensor, set->device, LT_F64, LT_SHAPE((int64_t)set->count)));
@@ -209,10 +209,10 @@ static lt_status read_numbers(const lt_root_set *set,
     return st;
 }
 
-lt_status lt_root_residuals(const lt_root_set *set)
+lt_status lt_root_compute_residuals(const lt_root_set *set)
 {
     double *norm = lt_alloc(set->count, sizeof *norm);
-    lt_status st = norm ? read_numbers(set, lt_root_enqueue_residuals, norm) : LT_E_NOMEM;
+    lt_status st = norm ? queue_and_read_numbers(set, lt_root_enqueue_residuals, norm) : LT_E_NOMEM;
     if (!st)
         lt_root_set_residuals(set, norm);
     lt_free(norm);
@@ -230,7 +230,7 @@ lt_status lt_root_residuals(const lt_root_set *set)
 enum { STEPS = 8, COLUMNS = LT_RITZ_COLUMNS };
 
 /* Returns an upper bound of the largest eigenvalue, damping included. */
-static double bound_of(const lt_root_item *t)
+static double eigenvalue_bound(const lt_root_item *t)
 {
     return t->norm + t->epsilon;
 }
@@ -245,7 +245,7 @@ static int output_block(int left)
 /* Divides a product by the bound or, on the device, by the norm. */
 static void divide_by_bound(const lt_root_set *s, const lt_root_item *t, lt_vec_job *job)
 {
-    const double bound = bound_of(t);
+    const double bound = eigenvalue_bound(t);
     job->alpha = bound > 0 ? 1 / bound : 0;
     if (!t->norm_at)
         return;
@@ -272,7 +272,8 @@ static lt_status compute_next_block(estimate *p, int left, bool first)
 
 /* Computes the inner products of all blocks' vectors, [rows / PART, COLUMNS, COLUMNS], in double because the
  * vectors are nearly dependent. Parts have equal sizes: a product of long matrices would occupy few threads. */
-static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, const lt_tensor *gram)
+static lt_status compute_inner_products(const estimate *p, const lt_tensor *wide,
+                                        const lt_tensor *gram)
 {
     const lt_root_set *s = p->set;
     const size_t count = (size_t)(p->rows / PART);
@@ -283,8 +284,9 @@ static lt_status multiply_vectors(const estimate *p, const lt_tensor *wide, cons
         return LT_E_NOMEM;
     for (size_t i = 0; i < count; i++)
         job[i] = (lt_gram_job){
-            .g = lt_root_part(wide, (int64_t)i * PART * COLUMNS, LT_SHAPE(PART, COLUMNS)),
-            .f = lt_root_part(gram, (int64_t)i * COLUMNS * COLUMNS, LT_SHAPE(COLUMNS, COLUMNS)),
+            .g = lt_root_part_view(wide, (int64_t)i * PART * COLUMNS, LT_SHAPE(PART, COLUMNS)),
+            .f =
+                lt_root_part_view(gram, (int64_t)i * COLUMNS * COLUMNS, LT_SHAPE(COLUMNS, COLUMNS)),
             .dim = 1,
             .alpha = 1};
     to.shape = from.shape;
@@ -326,7 +328,7 @@ static lt_status estimate_largest(estimate *p, const lt_view *value)
     for (int left = STEPS; !st && left-- > 0;)
         st = compute_next_block(p, left, left == STEPS - 1);
     if (!st)
-        st = multiply_vectors(p, wide, gram);
+        st = compute_inner_products(p, wide, gram);
     if (!st)
         st = solve_ritz_problem(p, gram, value);
     lt_tensor_free(&wide);
@@ -344,10 +346,10 @@ lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value)
     return st;
 }
 
-lt_status lt_root_largest(const lt_root_set *set, double *value)
+lt_status lt_root_estimate_largest(const lt_root_set *set, double *value)
 {
-    LT_TRY(read_numbers(set, lt_root_enqueue_largest, value));
+    LT_TRY(queue_and_read_numbers(set, lt_root_enqueue_largest, value));
     for (size_t i = 0; i < set->count; i++)
-        value[i] *= bound_of(&set->item[i]);
+        value[i] *= eigenvalue_bound(&set->item[i]);
     return LT_OK;
 }

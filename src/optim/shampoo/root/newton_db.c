@@ -25,7 +25,7 @@ static lt_status measure_errors(denman *d, int step, double tolerance)
     LT_TRY(lt_work_product(s, TEMP, Z, Y, false));
     LT_TRY(lt_work_combine(s, E, 1, NULL, TEMP, 0));
     LT_TRY(lt_work_add_identity(s, E, -1));
-    LT_TRY(lt_work_norms(s, E));
+    LT_TRY(lt_work_read_norms(s, E));
     for (size_t i = 0; i < d->set->count; i++) {
         if (!s->active[i])
             continue;
@@ -73,10 +73,10 @@ static void activate_items(denman *d, bool fourth)
 static lt_status compute_inverse_roots(denman *d)
 {
     lt_work_matrices *s = &d->work;
-    LT_TRY(lt_root_largest(d->set, d->work.scale));
+    LT_TRY(lt_root_estimate_largest(d->set, d->work.scale));
     for (size_t i = 0; i < d->set->count; i++)
         d->work.scale[i] = d->work.scale[i] > 0 ? 0.5 / d->work.scale[i] : 1;
-    LT_TRY(lt_work_load(s, Y, d->work.scale));
+    LT_TRY(lt_work_load_scaled(s, Y, d->work.scale));
     LT_TRY(set_identity(s, Z));
     LT_TRY(take_square_root(d));
     activate_items(d, true);
@@ -85,7 +85,7 @@ static lt_status compute_inverse_roots(denman *d)
     activate_items(d, false);
     for (size_t i = 0; i < d->set->count; i++)
         d->work.scale[i] = pow(d->work.scale[i], d->set->item[i].job->exponent);
-    return lt_work_store(s, d->work.scale, Z);
+    return lt_work_store_results(s, d->work.scale, Z);
 }
 
 lt_status lt_root_newton_db(const lt_root_set *set)
@@ -95,5 +95,5 @@ lt_status lt_root_newton_db(const lt_root_set *set)
     if (!st)
         st = compute_inverse_roots(&d);
     lt_work_close(&d.work);
-    return st ? st : lt_root_residuals(set);
+    return st ? st : lt_root_compute_residuals(set);
 }

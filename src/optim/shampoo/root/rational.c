@@ -32,7 +32,7 @@ typedef struct work {
     int count;
 } work;
 
-static const lt_fit *find_fit(work *w, double exponent, double range, double tolerance)
+static const lt_fit *find_or_compute_fit(work *w, double exponent, double range, double tolerance)
 {
     for (int i = 0; i < w->count; i++)
         if (w->known[i].exponent == exponent && w->known[i].range == range)
@@ -54,7 +54,7 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     const lt_root_set *s = w->set;
     const lt_root_item *t = &s->item[i];
     const double e = t->job->exponent;
-    const lt_fit *f = find_fit(w, e, range, e * s->tolerance);
+    const lt_fit *f = find_or_compute_fit(w, e, range, e * s->tolerance);
     lt_rational_job *job = &w->job[i];
     *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
     job->scale = t->largest_at ? t->largest_at : s->device_one;
@@ -145,5 +145,5 @@ lt_status lt_root_enqueue_rational(const lt_root_set *set)
 lt_status lt_root_rational(const lt_root_set *set)
 {
     LT_TRY(lt_root_enqueue_rational(set));
-    return lt_root_residuals(set);
+    return lt_root_compute_residuals(set);
 }

@@ -72,12 +72,12 @@ const lt_root_method *lt_root_method_of(lt_root_solver solver);
 double lt_root_tolerance(const lt_shampoo_config *config);
 
 /* Computes the residuals of the items' roots, where the exponent is a ratio of small numbers. */
-lt_status lt_root_residuals(const lt_root_set *set);
+lt_status lt_root_compute_residuals(const lt_root_set *set);
 /* Residuals in two steps: queues norms, f64 [count] on the device; sets the residuals from them on the host. */
 lt_status lt_root_enqueue_residuals(const lt_root_set *set, const lt_view *norms);
 void lt_root_set_residuals(const lt_root_set *set, const double *norm);
 /* Estimates the items' largest eigenvalues, at most 5 % too small. */
-lt_status lt_root_largest(const lt_root_set *set, double *value);
+lt_status lt_root_estimate_largest(const lt_root_set *set, double *value);
 /* Queues estimates of the largest eigenvalues, f64 [count] on the device, for items whose norms are there. */
 lt_status lt_root_enqueue_largest(const lt_root_set *set, const lt_view *value);
 

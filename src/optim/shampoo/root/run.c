@@ -84,8 +84,8 @@ static lt_status read_traces(run *r)
 {
     const lt_root_set *s = &r->set;
     for (size_t i = 0; i < r->count; i++) {
-        const lt_view x = lt_root_diagonal(&r->job[i].a);
-        const lt_view y = lt_root_part(r->norms, (int64_t)i, LT_SHAPE(1));
+        const lt_view x = lt_root_diagonal_view(&r->job[i].a);
+        const lt_view y = lt_root_part_view(r->norms, (int64_t)i, LT_SHAPE(1));
         LT_TRY(s->be->sum(s->ctx, 1, &x, &y));
     }
     return lt_tensor_read(r->norms, r->host, r->count * sizeof *r->host);
@@ -106,13 +106,13 @@ static lt_status scale_by_traces(run *r)
 }
 
 /* Sets the items' epsilons, relative to their largest eigenvalues if the rule is relative. */
-static lt_status find_epsilons(run *r)
+static lt_status set_item_epsilons(run *r)
 {
     const lt_shampoo_config *c = r->set.config;
     const bool relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
     lt_root_set *s = &r->set;
     if (relative)
-        LT_TRY(lt_root_largest(s, r->host));
+        LT_TRY(lt_root_estimate_largest(s, r->host));
     for (size_t i = 0; i < s->count; i++)
         s->item[i].epsilon = relative ? c->epsilon * r->host[i] : c->epsilon;
     return LT_OK;
@@ -122,14 +122,14 @@ static lt_status add_epsilons(run *r)
 {
     const lt_root_set *s = &r->set;
     list_items(r, false);
-    LT_TRY(find_epsilons(r));
+    LT_TRY(set_item_epsilons(r));
     for (size_t i = 0; i < s->count; i++) {
         lt_vec_job *v = &r->vec[i];
         const lt_root_item *t = &s->item[i];
         r->epsilon[t->job - r->job] = t->epsilon;
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = t->epsilon, .beta = 1};
-        v->y = lt_root_diagonal(&t->job->a);
-        v->a = lt_root_part(r->one, 0, v->y.shape);
+        v->y = lt_root_diagonal_view(&t->job->a);
+        v->a = lt_root_part_view(r->one, 0, v->y.shape);
         v->a.stride[0] = 0;
     }
     return s->be->vec(s->ctx, r->vec, s->count, NULL);
@@ -162,7 +162,7 @@ static lt_status allocate_results(run *r)
     elements = rows = 0;
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
-        t->result = lt_root_part(r->result, elements, LT_SHAPE(t->n, t->n));
+        t->result = lt_root_part_view(r->result, elements, LT_SHAPE(t->n, t->n));
         t->power = r->power + rows;
         elements += t->n * t->n;
         rows += t->n;
@@ -232,7 +232,7 @@ static lt_status check_results_for_overflow(run *r)
 }
 
 /* Returns LT_E_NOMEM if a job ran out of memory: no failure policy tolerates that. */
-static lt_status check_memory(const run *r)
+static lt_status fail_if_out_of_memory(const run *r)
 {
     for (size_t i = 0; i < r->set.count; i++)
         if (r->set.item[i].job->status == LT_E_NOMEM)
@@ -246,7 +246,7 @@ static lt_status solve_and_check(run *r, const lt_root_method *method)
         return LT_OK;
     LT_TRY(allocate_results(r));
     LT_TRY(method->solve(&r->set));
-    LT_TRY(check_memory(r));
+    LT_TRY(fail_if_out_of_memory(r));
     check_residuals(r);
     LT_TRY(check_results_for_overflow(r));
     return store_results(r);
@@ -259,7 +259,7 @@ static bool runs_on_device(const run *r)
 }
 
 /* Takes the norms and epsilons that were read back, for matrices that are solved again. */
-static lt_status read_back_numbers(run *r)
+static lt_status store_read_back_numbers(run *r)
 {
     const lt_root_set *s = &r->set;
     for (size_t i = 0; i < s->count && s->config->epsilon_rule == LT_EPSILON_RELATIVE; i++) {
@@ -277,7 +277,7 @@ static lt_status solve_on_device(run *r)
         return LT_OK;
     LT_TRY(allocate_results(r));
     LT_TRY(lt_root_solve_on_device(&r->set, r->numbers));
-    LT_TRY(read_back_numbers(r));
+    LT_TRY(store_read_back_numbers(r));
     check_residuals(r);
     for (size_t i = 0; i < r->set.count; i++)
         check_for_overflow(r, &r->set.item[i], r->numbers[i].size);
@@ -294,8 +294,8 @@ static lt_status convert_to_double(run *r, lt_tensor **wide)
     LT_TRY(lt_tensor_new(wide, s->device, LT_F64, LT_SHAPE(elements)));
     for (size_t i = 0; i < s->count; i++) {
         lt_root_item *t = &s->item[i];
-        const lt_view a = lt_root_part(*wide, at, LT_SHAPE(t->n, t->n));
-        const lt_view old = lt_root_part(*wide, at + t->n * t->n, LT_SHAPE(t->n, t->n));
+        const lt_view a = lt_root_part_view(*wide, at, LT_SHAPE(t->n, t->n));
+        const lt_view old = lt_root_part_view(*wide, at + t->n * t->n, LT_SHAPE(t->n, t->n));
         LT_TRY(s->be->cast(s->ctx, &t->a, &a));
         if (t->old.data) {
             LT_TRY(s->be->cast(s->ctx, &t->old, &old));
@@ -325,7 +325,7 @@ static lt_status retry_in_double(run *r, const lt_root_method *method)
 }
 
 /* Repeats jobs that failed again by eigendecomposition. */
-static lt_status fall_back(run *r)
+static lt_status fall_back_to_eigh(run *r)
 {
     const lt_root_method *eigh = lt_root_method_of(LT_ROOT_EIGH);
     list_items(r, true);
@@ -364,7 +364,7 @@ static lt_status run_all_jobs(run *r)
     LT_TRY(on_device ? solve_on_device(r) : solve_and_check(r, method));
     if (!method->needs_old)
         LT_TRY(retry_in_double(r, method));
-    return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back(r);
+    return method == lt_root_method_of(LT_ROOT_EIGH) ? LT_OK : fall_back_to_eigh(r);
 }
 
 static lt_root_output output_of(lt_preconditioner kind)

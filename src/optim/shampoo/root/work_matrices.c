@@ -50,7 +50,7 @@ void lt_work_close(lt_work_matrices *s)
 lt_view lt_work_view(const lt_work_matrices *s, int buffer, size_t item)
 {
     const int64_t n = s->set->item[item].n;
-    return lt_root_part(s->buffer[buffer], s->at[item], LT_SHAPE(n, n));
+    return lt_root_part_view(s->buffer[buffer], s->at[item], LT_SHAPE(n, n));
 }
 
 void lt_work_swap(lt_work_matrices *s, int a, int b)
@@ -113,8 +113,8 @@ lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c)
         const lt_view square = lt_work_view(s, to, i);
         lt_vec_job *v = &s->vec[count++];
         *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = c, .beta = 1};
-        v->y = lt_root_diagonal(&square);
-        v->a = lt_root_part(s->one, 0, v->y.shape);
+        v->y = lt_root_diagonal_view(&square);
+        v->a = lt_root_part_view(s->one, 0, v->y.shape);
         v->a.stride[0] = 0;
     }
     return run_vec(s, count);
@@ -140,7 +140,7 @@ static lt_status copy_to_or_from_items(lt_work_matrices *s, const double *scale,
     return run_vec(s, count);
 }
 
-lt_status lt_work_load(lt_work_matrices *s, int to, const double *scale)
+lt_status lt_work_load_scaled(lt_work_matrices *s, int to, const double *scale)
 {
     return copy_to_or_from_items(s, scale, offsetof(lt_root_item, a), to, false);
 }
@@ -150,12 +150,12 @@ lt_status lt_work_load_old(lt_work_matrices *s, int to)
     return copy_to_or_from_items(s, NULL, offsetof(lt_root_item, old), to, false);
 }
 
-lt_status lt_work_store(lt_work_matrices *s, const double *scale, int from)
+lt_status lt_work_store_results(lt_work_matrices *s, const double *scale, int from)
 {
     return copy_to_or_from_items(s, scale, offsetof(lt_root_item, result), from, true);
 }
 
-lt_status lt_work_norms(lt_work_matrices *s, int buffer)
+lt_status lt_work_read_norms(lt_work_matrices *s, int buffer)
 {
     const lt_root_set *set = s->set;
     const lt_view out = lt_tensor_view(s->norms);
@@ -165,7 +165,7 @@ lt_status lt_work_norms(lt_work_matrices *s, int buffer)
     return lt_tensor_read(s->norms, s->number, set->count * sizeof *s->number);
 }
 
-lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape)
+lt_view lt_root_part_view(const lt_tensor *tensor, int64_t at, lt_shape shape)
 {
     lt_view v = lt_tensor_view(tensor);
     v.data = (char *)v.data + (size_t)at * lt_dtype_size(v.dtype);
@@ -175,7 +175,7 @@ lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape)
     return v;
 }
 
-lt_view lt_root_diagonal(const lt_view *square)
+lt_view lt_root_diagonal_view(const lt_view *square)
 {
     lt_view v = *square;
     v.shape = LT_SHAPE(square->shape.dim[0]);

@@ -6,9 +6,9 @@
 #include "optim/shampoo/root/root.h"
 
 /* Returns a contiguous view of part of a tensor, from element at. */
-lt_view lt_root_part(const lt_tensor *tensor, int64_t at, lt_shape shape);
+lt_view lt_root_part_view(const lt_tensor *tensor, int64_t at, lt_shape shape);
 /* Returns the diagonal of a square matrix as a vector. */
-lt_view lt_root_diagonal(const lt_view *square);
+lt_view lt_root_diagonal_view(const lt_view *square);
 
 /* Read a vector of any floating dtype to doubles on the host, and write one. */
 lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host);
@@ -22,7 +22,7 @@ typedef struct lt_work_matrices {
     lt_tensor *one, *norms;
     int64_t *at; /* first element of each item in a buffer */
     bool *active;
-    double *number;        /* one per item, read by lt_work_norms() */
+    double *number;        /* one per item, read by lt_work_read_norms() */
     double *scale, *error; /* one per item: the solver's scaling and last error */
     lt_mode_product_job *product;
     lt_vec_job *vec;
@@ -44,10 +44,10 @@ lt_status lt_work_combine(lt_work_matrices *s, int to, double a, const double *s
 /* to += c I. */
 lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c);
 /* Load: to = scale[i] A. Load old: to = the item's old result. Store: result = scale[i] * from. */
-lt_status lt_work_load(lt_work_matrices *s, int to, const double *scale);
+lt_status lt_work_load_scaled(lt_work_matrices *s, int to, const double *scale);
 lt_status lt_work_load_old(lt_work_matrices *s, int to);
-lt_status lt_work_store(lt_work_matrices *s, const double *scale, int from);
+lt_status lt_work_store_results(lt_work_matrices *s, const double *scale, int from);
 /* Reads the Frobenius norms of a buffer, or (buffer < 0) of the items' A, to s->number. */
-lt_status lt_work_norms(lt_work_matrices *s, int buffer);
+lt_status lt_work_read_norms(lt_work_matrices *s, int buffer);
 
 #endif

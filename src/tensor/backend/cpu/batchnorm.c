@@ -18,7 +18,7 @@ static bool has_fast_kernel(const lt_view *x)
 }
 
 /* Returns true if v is absent or stored like x. */
-static bool is_absent_or_like(const lt_view *v, const lt_view *x)
+static bool is_absent_or_stored_like(const lt_view *v, const lt_view *x)
 {
     return !lt_cpu_has_data(v) || lt_cpu_is_channels_last(v, x->dtype);
 }
@@ -151,8 +151,8 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
 {
     LT_CPU_COUNT_TRAFFIC(x, residual, y, mask);
     const lt_cpu *cpu = ctx;
-    if (!has_fast_kernel(x) || !is_absent_or_like(y, x) || !is_absent_or_like(residual, x)
-        || coef->dtype != LT_F32)
+    if (!has_fast_kernel(x) || !is_absent_or_stored_like(y, x)
+        || !is_absent_or_stored_like(residual, x) || coef->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_apply(ctx, config, x, coef, residual, y, mask);
     lt_cpu_apply j = {.kernels = cpu->kernels,
                       .store = lt_cpu_store_from_dtype(x->dtype),
@@ -167,10 +167,10 @@ lt_status lt_cpu_batchnorm_apply(void *ctx, const lt_batchnorm2d_config *config,
     return LT_OK;
 }
 
-static bool is_fast_grad(const lt_batchnorm_grad *in, const lt_view *out)
+static bool has_fast_grad_kernel(const lt_batchnorm_grad *in, const lt_view *out)
 {
-    return has_fast_kernel(in->x) && is_absent_or_like(&in->dy[0], in->x)
-           && is_absent_or_like(&in->dy[1], in->x) && is_absent_or_like(out, in->x)
+    return has_fast_kernel(in->x) && is_absent_or_stored_like(&in->dy[0], in->x)
+           && is_absent_or_stored_like(&in->dy[1], in->x) && is_absent_or_stored_like(out, in->x)
            && in->coef->dtype == LT_F32;
 }
 
@@ -237,7 +237,7 @@ lt_status lt_cpu_batchnorm_grad_stats(void *ctx, const lt_batchnorm_grad *in, co
                                       const lt_view *sums)
 {
     LT_CPU_COUNT_TRAFFIC(&in->dy[0], &in->dy[1], in->x, in->mask, g);
-    if (!is_fast_grad(in, g) || sums->dtype != LT_F32)
+    if (!has_fast_grad_kernel(in, g) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_stats(ctx, in, g, sums);
     grad_job j;
     const int64_t grain = rows_per_chunk(in->x, SUM_CHUNK);
@@ -260,7 +260,7 @@ lt_status lt_cpu_batchnorm_grad_x(void *ctx, const lt_batchnorm_grad *in, const 
 {
     LT_CPU_COUNT_TRAFFIC(&in->dy[0], &in->dy[1], in->x, in->mask, dx);
     lt_cpu *cpu = ctx;
-    if (!is_fast_grad(in, dx) || sums->dtype != LT_F32)
+    if (!has_fast_grad_kernel(in, dx) || sums->dtype != LT_F32)
         return lt_backend_ref()->batchnorm_grad_x(ctx, in, sums, count, dx);
     grad_job j = make_grad_job(cpu, in, dx);
     const int64_t c = j.in.channels;

@@ -170,7 +170,7 @@ static void transpose_slabs(void *context, int64_t begin, int64_t end, int64_t c
     }
 }
 
-static bool is_transpose(strided_copy *w)
+static bool find_transposed_dim(strided_copy *w)
 {
     const int last = w->dims - 1;
     if (w->y[last] != 1 || w->x[last] == 1 || w->x[last] == 0 || w->count[last] < 4)
@@ -199,7 +199,7 @@ bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y)
             w.kernels, w.element_copy, w.from, w.to, w.from_size, w.to_size, 1, {1}, {1}, {1}, 0,
             0};
     const int64_t count = lt_cpu_element_count(y), run = w.count[w.dims - 1];
-    if (is_transpose(&w)) {
+    if (find_transposed_dim(&w)) {
         const int64_t slab = BLOCK * run, items = count / run / w.count[w.transposed_dim] * w.slabs;
         lt_parallel(items, slab < GRAIN ? GRAIN / slab : 1, transpose_slabs, &w);
     } else if (count > 0) {

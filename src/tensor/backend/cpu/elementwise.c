@@ -130,7 +130,7 @@ lt_status lt_cpu_fill(void *ctx, double value, const lt_view *y)
 }
 
 /* Returns true if x is one element repeated by strides of 0. */
-static bool is_repeated(const lt_view *x)
+static bool is_broadcast_scalar(const lt_view *x)
 {
     bool repeated = true;
     for (int d = 0; d < x->shape.ndim; d++)
@@ -151,7 +151,7 @@ static lt_status scale_strided(void *ctx, double factor, const lt_view *x, const
     const lt_view b = {.data = &number, .dtype = LT_F32, .shape = y->shape};
     if (!lt_cpu_is_fast_dtype(x->dtype) || !lt_cpu_is_fast_dtype(y->dtype))
         return lt_backend_ref()->scale(ctx, factor, x, y);
-    if (is_repeated(x) && lt_view_is_dense(y))
+    if (is_broadcast_scalar(x) && lt_view_is_dense(y))
         return lt_cpu_fill(ctx, (double)(number * first_element(x)), y);
     return lt_cpu_pointwise(ctx, &(lt_pointwise){.kind = LT_POINTWISE_MUL}, x, &b, y);
 }
@@ -296,8 +296,8 @@ static bool is_sum_of_rows(const lt_view *x, const lt_view *y, int64_t *channels
 enum { CHUNK_ELEMENTS = 32768, COLUMNS = 64, WIDE = 4096, WIDE_COLUMNS = 1024 };
 
 /* Allocates and clears the sums of chunks. */
-static lt_status begin_sums(lt_cpu *cpu, const lt_view *x, int64_t channels, int64_t chunks,
-                            rows *r)
+static lt_status allocate_partial_sums(lt_cpu *cpu, const lt_view *x, int64_t channels,
+                                       int64_t chunks, rows *r)
 {
     const size_t bytes = (size_t)(chunks * channels) * sizeof(float);
     *r = (rows){.kernels = cpu->kernels,
@@ -318,7 +318,7 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
     const int64_t grain = CHUNK_ELEMENTS / COLUMNS, chunks = (whole + grain - 1) / grain;
     const size_t parts = (size_t)((chunks + 1) * COLUMNS);
     rows r;
-    LT_TRY(begin_sums(cpu, x, COLUMNS, chunks + 1, &r));
+    LT_TRY(allocate_partial_sums(cpu, x, COLUMNS, chunks + 1, &r));
     lt_parallel(whole, grain, sum_chunk, &r);
     const char *end = (const char *)x->data + (size_t)(count - rest) * lt_dtype_size(x->dtype);
     r.kernels->of[r.store].add_rows(end, 1, rest, r.part + chunks * COLUMNS);
@@ -330,7 +330,7 @@ static lt_status sum_all(lt_cpu *cpu, double factor, const lt_view *x, float *y)
 }
 
 /* Sums columns begin .. end-1 of wide rows: in f32 over ROWS rows, then in double. */
-static void sum_wide_chunk(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void sum_columns_of_wide_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     enum { ROWS = 32 };
     (void)chunk;
@@ -368,13 +368,13 @@ lt_status lt_cpu_sum(void *ctx, double factor, const lt_view *x, const lt_view *
                      .parts = count,
                      .part = y->data,
                      .factor = factor};
-        lt_parallel(channels, WIDE_COLUMNS, sum_wide_chunk, &wide);
+        lt_parallel(channels, WIDE_COLUMNS, sum_columns_of_wide_rows, &wide);
         return LT_OK;
     }
     const int64_t grain = channels < CHUNK_ELEMENTS ? CHUNK_ELEMENTS / channels : 1;
     const int64_t chunks = (count + grain - 1) / grain;
     rows r;
-    LT_TRY(begin_sums(cpu, x, channels, chunks, &r));
+    LT_TRY(allocate_partial_sums(cpu, x, channels, chunks, &r));
     lt_parallel(count, grain, sum_chunk, &r);
     float *out = y->data;
     for (int64_t c = 0; c < channels; c++) {

@@ -170,7 +170,7 @@ static void backward_images(void *context, int64_t begin, int64_t end, int64_t c
 }
 
 /* Sums row `row` of the images' workspaces, a gradient of gamma or beta, over the images into out[c]. */
-static void sum_images(const job *j, int row, const lt_view *out)
+static void sum_grads_over_images(const job *j, int row, const lt_view *out)
 {
     for (int64_t c = 0; out && c < j->channels; c++) {
         double total = 0;
@@ -195,7 +195,7 @@ lt_status lt_cpu_group_norm_grad(void *ctx, const lt_group_norm_config *config,
     if (!j.work)
         return LT_E_NOMEM;
     lt_parallel(j.images, 1, backward_images, &j);
-    sum_images(&j, PRODUCT, g->dgamma);
-    sum_images(&j, SUM, g->dbeta);
+    sum_grads_over_images(&j, PRODUCT, g->dgamma);
+    sum_grads_over_images(&j, SUM, g->dbeta);
     return LT_OK;
 }

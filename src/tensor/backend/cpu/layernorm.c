@@ -20,7 +20,7 @@ typedef struct job {
     float *out[SUMS]; /* dgamma, dbeta; NULL: not computed */
 } job;
 
-static bool is_absent_or_has_rows(const lt_view *v, lt_dtype dtype)
+static bool is_absent_or_row_contiguous(const lt_view *v, lt_dtype dtype)
 {
     return !v || (v->dtype == dtype && lt_cpu_has_contiguous_rows(v));
 }
@@ -56,7 +56,7 @@ lt_status lt_cpu_layernorm(void *ctx, const lt_layernorm_config *config, const l
                            const lt_view *y)
 {
     lt_cpu *cpu = ctx;
-    if (!is_absent_or_has_rows(x, y->dtype) || !is_absent_or_has_rows(y, y->dtype)
+    if (!is_absent_or_row_contiguous(x, y->dtype) || !is_absent_or_row_contiguous(y, y->dtype)
         || !lt_cpu_is_f32(gamma) || !lt_cpu_is_f32(beta) || !lt_cpu_is_f32(stats))
         return lt_backend_ref()->layernorm(ctx, config, x, gamma, beta, stats, y);
     job j = make_job(cpu, x);
@@ -108,8 +108,8 @@ static void sum_chunks(void *context, int64_t begin, int64_t end, int64_t chunk)
 static bool has_fast_kernel(const lt_layernorm_grad *g)
 {
     const lt_dtype dtype = g->x->dtype;
-    return is_absent_or_has_rows(g->x, dtype) && is_absent_or_has_rows(g->dy, dtype)
-           && is_absent_or_has_rows(g->dx, dtype) && lt_cpu_is_f32(g->gamma)
+    return is_absent_or_row_contiguous(g->x, dtype) && is_absent_or_row_contiguous(g->dy, dtype)
+           && is_absent_or_row_contiguous(g->dx, dtype) && lt_cpu_is_f32(g->gamma)
            && lt_cpu_is_f32(g->stats) && lt_cpu_is_f32(g->dgamma) && lt_cpu_is_f32(g->dbeta);
 }
 

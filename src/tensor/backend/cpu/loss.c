@@ -74,7 +74,7 @@ static lt_status check_labels(const lt_view *logits, const lt_view *labels)
 }
 
 /* Returns the sum over k of target * (z - lse), without smoothing. */
-static double cross_target(const job *j, int64_t n, double lse)
+static double target_log_likelihood(const job *j, int64_t n, double lse)
 {
     const void *z = lt_cpu_row(j->logits, n);
     if (is_soft(j->labels))
@@ -100,7 +100,7 @@ static void loss_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
         const bool counts = !is_ignored(j->labels, n);
         double sum = 0;
         if (j->smoothing < 1 && counts)
-            sum += (1 - j->smoothing) * cross_target(j, n, lse);
+            sum += (1 - j->smoothing) * target_log_likelihood(j, n, lse);
         if (j->smoothing > 0 && counts)
             sum += j->smoothing / (double)classes
                    * j->kernels->of[j->store].cross(z, NULL, classes, lse);

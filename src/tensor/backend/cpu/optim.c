@@ -31,7 +31,7 @@ struct pass {
     double *sums;
 };
 
-static bool is_absent_or_f32(const lt_optim_item *item, const lt_view *view)
+static bool is_absent_or_f32_like_value(const lt_optim_item *item, const lt_view *view)
 {
     return !view->data || (view->dtype == LT_F32 && lt_cpu_has_same_layout(&item->value, view));
 }
@@ -39,11 +39,11 @@ static bool is_absent_or_f32(const lt_optim_item *item, const lt_view *view)
 static bool has_fast_kernel(const lt_optim_item *item, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!is_absent_or_f32(&item[i], &item[i].value)
-            || !is_absent_or_f32(&item[i], &item[i].grad))
+        if (!is_absent_or_f32_like_value(&item[i], &item[i].value)
+            || !is_absent_or_f32_like_value(&item[i], &item[i].grad))
             return false;
         for (int s = 0; s < LT_MAX_ITEM_STATE; s++)
-            if (!is_absent_or_f32(&item[i], &item[i].state[s]))
+            if (!is_absent_or_f32_like_value(&item[i], &item[i].state[s]))
                 return false;
     }
     return true;

@@ -136,7 +136,7 @@ static void compute_strided_chunk(void *context, int64_t begin, int64_t end, int
 }
 
 /* Computes all elements. Returns false if the reference backend has to. */
-static bool compute_all(job *j)
+static bool try_fast_pointwise(job *j)
 {
     const lt_view *y = j->view[OUT];
     bool dense = true;
@@ -170,7 +170,7 @@ lt_status lt_cpu_pointwise(void *ctx, const lt_pointwise *f, const lt_view *a, c
     j.view[OUT] = y;
     j.view[A] = a;
     j.view[B] = b;
-    return compute_all(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
+    return try_fast_pointwise(&j) ? LT_OK : lt_backend_ref()->pointwise(ctx, f, a, b, y);
 }
 
 lt_status lt_cpu_pointwise_grad(void *ctx, const lt_pointwise *f, int input, const lt_view *dy,
@@ -182,5 +182,6 @@ lt_status lt_cpu_pointwise_grad(void *ctx, const lt_pointwise *f, int input, con
     j.view[DY] = dy;
     j.view[A] = a;
     j.view[B] = b;
-    return compute_all(&j) ? LT_OK : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
+    return try_fast_pointwise(&j) ? LT_OK
+                                  : lt_backend_ref()->pointwise_grad(ctx, f, input, dy, a, b, d);
 }

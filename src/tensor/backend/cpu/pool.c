@@ -47,7 +47,7 @@ static void clip_window(int64_t first, int kernel, int64_t extent, int *from, in
 }
 
 /* Returns the address of element i of x, which may be before the image; only taps inside are read. */
-static const void *pixel_at(const job *j, int64_t i)
+static const void *element_address(const job *j, int64_t i)
 {
     return (const void *)((uintptr_t)j->x->data + (uintptr_t)(i * (int64_t)j->size));
 }
@@ -72,7 +72,7 @@ static void pool_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
         for (int64_t q = 0; q < q_cols; q++) {
             const int64_t left = q * g->stride_w - g->pad_w, out = (row * q_cols + q) * c;
             clip_window(left, g->kernel_w, w, &in.s0, &in.s1);
-            in.x = pixel_at(j, ((n * h + top) * w + left) * c);
+            in.x = element_address(j, ((n * h + top) * w + left) * c);
             in.y = (char *)j->y->data + (size_t)out * j->size;
             in.index = j->index ? (uint8_t *)j->index->data + out : NULL;
             if (j->mean)
@@ -96,8 +96,8 @@ lt_status lt_cpu_maxpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
 }
 
 /* Finds the windows [from, to) along one axis that contain position i. */
-static void find_windows_at(int64_t i, int kernel, int stride, int pad, int64_t count,
-                            int64_t *from, int64_t *to)
+static void find_windows_containing(int64_t i, int kernel, int stride, int pad, int64_t count,
+                                    int64_t *from, int64_t *to)
 {
     const int64_t last = (i + pad) / stride, first = i + pad - kernel + 1;
     *from = first <= 0 ? 0 : (first + stride - 1) / stride;
@@ -118,9 +118,9 @@ static void max_grad_rows(void *context, int64_t begin, int64_t end, int64_t chu
     for (int64_t row = begin; row < end; row++) {
         const int64_t n = row / h, y = row % h;
         int64_t p0, p1, q0, q1;
-        find_windows_at(y, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        find_windows_containing(y, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
         for (int64_t x = 0; x < w; x++) {
-            find_windows_at(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            find_windows_containing(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
             in.windows = 0;
             for (int64_t p = p0; p < p1; p++)
                 for (int64_t q = q0; q < q1; q++) {
@@ -160,7 +160,7 @@ static bool is_global_pool(const lt_pool2d_config *config, const lt_view *image)
 }
 
 /* Computes global average pooling: each image's mean per channel. */
-static void mean_images(void *context, int64_t begin, int64_t end, int64_t chunk)
+static void run_global_average_pool(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     (void)chunk;
     const job *j = context;
@@ -196,7 +196,7 @@ lt_status lt_cpu_avgpool2d(void *ctx, const lt_pool2d_config *config, const lt_v
     j.part = lt_cpu_scratch(ctx, LT_CPU_PARTIAL, bytes);
     if (!j.part)
         return LT_E_NOMEM;
-    lt_parallel(x->shape.dim[0], 1, mean_images, &j);
+    lt_parallel(x->shape.dim[0], 1, run_global_average_pool, &j);
     return LT_OK;
 }
 
@@ -222,9 +222,9 @@ static void mean_grad_rows(void *context, int64_t begin, int64_t end, int64_t ch
     lt_max_window in = {.channels = c, .stride = cols * c};
     for (int64_t row = begin; row < end; row++) {
         int64_t p0, p1, q0, q1;
-        find_windows_at(row % h, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
+        find_windows_containing(row % h, g->kernel_h, g->stride_h, g->pad_h, rows, &p0, &p1);
         for (int64_t x = 0; x < w; x++) {
-            find_windows_at(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
+            find_windows_containing(x, g->kernel_w, g->stride_w, g->pad_w, cols, &q0, &q1);
             in.x = (const char *)j->y->data
                    + (size_t)(((row / h * rows + p0) * cols + q0) * c) * j->size;
             in.r1 = (int)(p1 - p0);

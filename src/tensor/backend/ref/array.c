@@ -51,7 +51,7 @@ static int64_t saturate_to_integer(double x, int64_t low, int64_t high, double l
     return x == x ? (int64_t)x : 0;
 }
 
-static float to_f32_odd(real x)
+static float round_to_odd_f32(real x)
 {
     return lt_f32_odd_from_f64((double)x);
 }
@@ -89,10 +89,10 @@ static void store_row(const lt_view *v, int64_t offset, int64_t count, int64_t s
         STORE(double, (double)in[i]);
         break;
     case LT_F16:
-        STORE(uint16_t, lt_f16_from_f32(to_f32_odd(in[i])));
+        STORE(uint16_t, lt_f16_from_f32(round_to_odd_f32(in[i])));
         break;
     case LT_BF16:
-        STORE(uint16_t, lt_bf16_from_f32(to_f32_odd(in[i])));
+        STORE(uint16_t, lt_bf16_from_f32(round_to_odd_f32(in[i])));
         break;
     case LT_I32:
         STORE(int32_t, to_i32(in[i]));
@@ -173,7 +173,7 @@ real *NAME(gather_rounded)(const lt_view *view, lt_dtype dtype)
     if (!values || view->dtype == dtype || (dtype != LT_BF16 && dtype != LT_F16))
         return values;
     for (int64_t i = 0, count = lt_ref_element_count(view); i < count; i++) {
-        float x = to_f32_odd(values[i]);
+        float x = round_to_odd_f32(values[i]);
         values[i] = (real)(dtype == LT_BF16 ? lt_f32_from_bf16(lt_bf16_from_f32(x))
                                             : lt_f32_from_f16(lt_f16_from_f32(x)));
     }

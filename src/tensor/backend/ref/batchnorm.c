@@ -20,7 +20,7 @@ static int64_t channel_value_index(sizes e, int64_t c, int64_t i)
 }
 
 /* Returns the mask bit of row-major index i: its channels-last index. */
-static int64_t mask_bit(sizes e, int64_t i)
+static int64_t mask_bit_index(sizes e, int64_t i)
 {
     int64_t n = i / (e.c * e.pixels), c = i / e.pixels % e.c, pixel = i % e.pixels;
     return (n * e.pixels + pixel) * e.c + c;
@@ -78,7 +78,7 @@ static void write_relu_mask(sizes e, const real *y, int64_t count, const lt_view
     for (int64_t i = 0; i < (count + 7) / 8; i++)
         bytes[i] = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t bit = mask_bit(e, i);
+        int64_t bit = mask_bit_index(e, i);
         if (y[i] > 0)
             bytes[bit / 8] = (uint8_t)(bytes[bit / 8] | 1U << bit % 8);
     }
@@ -131,7 +131,7 @@ static void free_inputs(inputs *in)
 static bool is_masked_out(const lt_batchnorm_grad *from, const inputs *in, sizes e, int64_t i)
 {
     if (lt_ref_has_data(from->mask)) {
-        int64_t bit = mask_bit(e, i);
+        int64_t bit = mask_bit_index(e, i);
         return !(((const uint8_t *)from->mask->data)[bit / 8] >> bit % 8 & 1);
     }
     int64_t c = i / e.pixels % e.c;

@@ -54,7 +54,7 @@ static double log_sum_exp(const double *z, int64_t count)
     return top + log(sum);
 }
 
-static double total_loss(const targets *t, const double *z, double *lse)
+static double compute_mean_loss(const targets *t, const double *z, double *lse)
 {
     double loss = 0;
     for (int64_t n = 0; n < t->rows; n++) {
@@ -91,7 +91,7 @@ lt_status lt_ref_softmax_xent(void *ctx, double smoothing, const lt_view *logits
     if (z && l && t.values) {
         st = check_labels(&t);
         if (!st) {
-            double mean = total_loss(&t, z, l);
+            double mean = compute_mean_loss(&t, z, l);
             lt_ref_scatter_f64(l, lse);
             lt_ref_scatter_f64(&mean, loss);
         }

@@ -51,7 +51,7 @@ typedef struct slot {
     bool first;                    /* first update */
 } slot;
 
-static void slot_free(slot *s)
+static void free_item_arrays(slot *s)
 {
     lt_free(s->p);
     lt_free(s->g);
@@ -68,7 +68,7 @@ static double *gather_optional(const lt_view *view, bool *ok)
 }
 
 /* Gathers an item, with its gradient unscaled and clipped. */
-static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalars *scalars)
+static lt_status gather_item(slot *s, const lt_optim_item *item, const lt_scalars *scalars)
 {
     bool ok = true;
     *s = (slot){
@@ -81,7 +81,7 @@ static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalar
     for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
         s->state[i] = gather_optional(&item->state[i], &ok);
     if (!ok || !s->p) {
-        slot_free(s);
+        free_item_arrays(s);
         return LT_E_NOMEM;
     }
     for (int64_t j = 0; s->g && j < s->count; j++)
@@ -90,7 +90,7 @@ static lt_status slot_gather(slot *s, const lt_optim_item *item, const lt_scalar
 }
 
 /* Writes value and states back. */
-static void slot_scatter(const slot *s, const lt_optim_item *item)
+static void scatter_item(const slot *s, const lt_optim_item *item)
 {
     lt_ref_scatter_f64(s->p, &item->value);
     for (int i = 0; i < LT_MAX_ITEM_STATE; i++)
@@ -105,12 +105,12 @@ static lt_status update_all(update_fn *update, const void *config, const lt_opti
 {
     for (size_t i = 0; scalars->finite && i < count; i++) {
         slot s;
-        LT_TRY(slot_gather(&s, &item[i], scalars));
+        LT_TRY(gather_item(&s, &item[i], scalars));
         s.first = first && first[i];
         s.step = (double)scalars->applied - (item[i].missed ? *item[i].missed : 0);
         update(config, &s);
-        slot_scatter(&s, &item[i]);
-        slot_free(&s);
+        scatter_item(&s, &item[i]);
+        free_item_arrays(&s);
     }
     return LT_OK;
 }
@@ -183,11 +183,11 @@ lt_status lt_ref_lerp(void *ctx, double weight, const lt_optim_item *item, size_
     (void)ctx;
     for (size_t i = 0; scalars->finite && i < count; i++) {
         slot s;
-        LT_TRY(slot_gather(&s, &item[i], scalars));
+        LT_TRY(gather_item(&s, &item[i], scalars));
         for (int64_t j = 0; j < s.count; j++)
             s.p[j] += weight * (s.state[0][j] - s.p[j]);
         lt_ref_scatter_f64(s.p, &item[i].value);
-        slot_free(&s);
+        free_item_arrays(&s);
     }
     return LT_OK;
 }

@@ -38,7 +38,7 @@ static int64_t plane_offset(const lt_shape *x, const lt_shape *y, int64_t i)
     return i / (y->dim[2] * y->dim[3]) * x->dim[2] * x->dim[3];
 }
 
-/* Returns true if the candidate replaces the maximum so far. NaN is the largest; the first of equals stays. */
+/* Returns true if the candidate replaces the maximum so far. NaN is the largest; of equals the first is kept. */
 static bool is_new_max(real candidate, real best)
 {
     return candidate > best || (candidate != candidate && best == best);

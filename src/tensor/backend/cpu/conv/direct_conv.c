@@ -52,7 +52,7 @@ static int64_t count_pixels(const lt_view *v)
     return v->shape.dim[0] * v->shape.dim[2] * v->shape.dim[3];
 }
 
-static int64_t round_up(int64_t bytes)
+static int64_t round_up_to_cache_line(int64_t bytes)
 {
     return lt_cpu_round_up(bytes, 64);
 }
@@ -226,7 +226,7 @@ static void find_input_range(const job *j, int64_t begin, int64_t end, int64_t *
 /* --- Products --- */
 
 /* Returns the address of new input of a later tile, to prefetch, or NULL. */
-static const void *prefetch_pixels(const job *j, const workspace *w, int64_t i)
+static const void *pixel_prefetch_address(const job *j, const workspace *w, int64_t i)
 {
     enum { TILES = 3 };
     const int64_t rows = j->kernels->tile_rows, next = i + TILES * rows;
@@ -238,7 +238,8 @@ static const void *prefetch_pixels(const job *j, const workspace *w, int64_t i)
 
 /* Returns the share of the next panel of weights that tile i prefetches, or NULL past the last panel and for filters of
  * several taps. */
-static const void *prefetch_weights(const job *j, const workspace *w, int64_t panel, int64_t i)
+static const void *weight_prefetch_address(const job *j, const workspace *w, int64_t panel,
+                                           int64_t i)
 {
     if (w->taps != 1 || panel + 1 >= j->panels || i >= j->kernels->tile_cols)
         return NULL;
@@ -263,8 +264,8 @@ static void multiply_tiles(const job *j, const workspace *w)
             t.at = w->at + i * w->taps;
             t.to = w->to + i;
             t.rows = (int)lt_cpu_min(rows, w->pixels - i);
-            t.next = panel || w->x == w->range ? prefetch_weights(j, w, panel, i)
-                                               : prefetch_pixels(j, w, i);
+            t.next = panel || w->x == w->range ? weight_prefetch_address(j, w, panel, i)
+                                               : pixel_prefetch_address(j, w, i);
             j->kernels->of[j->store].conv_tile(&t);
         }
     }
@@ -284,24 +285,26 @@ static workspace thread_workspace(const job *j)
     const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
     char *at = j->scratch + lt_parallel_index() * j->scratch_bytes;
     workspace w = {.x = j->c->from->data, .zeros = at};
-    at += round_up(j->in[1] * j->size);
+    at += round_up_to_cache_line(j->in[1] * j->size);
     w.tap = (int64_t *)(void *)at;
-    at += round_up(j->taps * (int64_t)sizeof *w.tap);
+    at += round_up_to_cache_line(j->taps * (int64_t)sizeof *w.tap);
     w.number = (int64_t *)(void *)at;
-    at += round_up(j->taps * (int64_t)sizeof *w.number);
+    at += round_up_to_cache_line(j->taps * (int64_t)sizeof *w.number);
     w.to = (int64_t *)(void *)at;
-    at += round_up(places * (int64_t)sizeof *w.to);
+    at += round_up_to_cache_line(places * (int64_t)sizeof *w.to);
     w.at = (int32_t *)(void *)at;
-    w.range = at + round_up(places * j->taps * (int64_t)sizeof *w.at);
+    w.range = at + round_up_to_cache_line(places * j->taps * (int64_t)sizeof *w.at);
     return w;
 }
 
 static int64_t workspace_bytes(const job *j)
 {
     const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
-    return round_up(j->in[1] * j->size) + 2 * round_up(j->taps * (int64_t)sizeof(int64_t))
-           + round_up(places * (int64_t)sizeof(int64_t))
-           + round_up(places * j->taps * (int64_t)sizeof(int32_t)) + round_up(j->range_bytes);
+    return round_up_to_cache_line(j->in[1] * j->size)
+           + 2 * round_up_to_cache_line(j->taps * (int64_t)sizeof(int64_t))
+           + round_up_to_cache_line(places * (int64_t)sizeof(int64_t))
+           + round_up_to_cache_line(places * j->taps * (int64_t)sizeof(int32_t))
+           + round_up_to_cache_line(j->range_bytes);
 }
 
 static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)

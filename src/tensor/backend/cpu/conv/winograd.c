@@ -148,7 +148,8 @@ static void transform_inputs(void *context, int64_t begin, int64_t end, int64_t 
 }
 
 /* Returns the panel of filters used after channel c's: the next channels' or the next point's; NULL past the last. */
-static const float *next_panel(const job *j, int64_t point, int64_t first, int64_t c, int64_t width)
+static const float *next_filter_panel(const job *j, int64_t point, int64_t first, int64_t c,
+                                      int64_t width)
 {
     const int64_t next = c + j->kernels->tile_cols;
     if (next < width)
@@ -175,7 +176,7 @@ static void multiply_points(const job *j, int64_t tile, int64_t tiles, int64_t f
                       .cols = cols};
     for (int64_t point = 0; point < POINTS; point++)
         for (int64_t c = 0; c < width; c += cols) {
-            const float *next = next_panel(j, point, first, c, width);
+            const float *next = next_filter_panel(j, point, first, c, width);
             for (int64_t i = 0; i < tiles; i += rows) {
                 t.next = next && i < cols ? next + i * j->depth : NULL; /* a share is prefetched */
                 t.x = j->v + point * j->v_step + (tile + i) * j->depth;
@@ -188,7 +189,8 @@ static void multiply_points(const job *j, int64_t tile, int64_t tiles, int64_t f
 }
 
 /* Returns a chunk's epilogue sums (moments or gradient sums), cleared for some channels. */
-static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, int64_t width)
+static lt_winograd_sums begin_epilogue_sums(const job *j, int64_t chunk, int64_t first,
+                                            int64_t width)
 {
     const lt_direct_conv *c = j->c;
     lt_winograd_sums s = {.grad = c->sums ? &c->sums->in : NULL};
@@ -202,7 +204,8 @@ static lt_winograd_sums begin_sums(const job *j, int64_t chunk, int64_t first, i
 }
 
 /* Sets the weights that merge a tile's moments (Chan's formula) after `before` pixels. Returns all pixels so far. */
-static int64_t chan_weights(lt_winograd_sums *s, const lt_winograd_tile *t, int64_t before)
+static int64_t set_moment_merge_weights(lt_winograd_sums *s, const lt_winograd_tile *t,
+                                        int64_t before)
 {
     int64_t n = 0;
     for (int i = 0; i < SIDE * SIDE; i++)
@@ -219,7 +222,7 @@ static void transform_outputs(const job *j, int64_t tile, int64_t tiles, int64_t
                               int64_t width, float *m)
 {
     const int64_t chunk = (j->begin + tile) / j->chunk;
-    lt_winograd_sums sums = begin_sums(j, chunk, first, width);
+    lt_winograd_sums sums = begin_epilogue_sums(j, chunk, first, width);
     lt_winograd_tile t = {.map = LT_WINOGRAD_Y,
                           .channels = width,
                           .step = j->m_step,
@@ -233,7 +236,7 @@ static void transform_outputs(const job *j, int64_t tile, int64_t tiles, int64_t
     for (int64_t i = 0; i < tiles; i++) {
         next_tile(&y, j->begin + tile + i, i + 1 == tiles, &t);
         if (j->c->moments)
-            pixels = chan_weights(&sums, &t, pixels);
+            pixels = set_moment_merge_weights(&sums, &t, pixels);
         t.point = m + i * width;
         j->kernels->of[j->store].winograd(&t);
     }
@@ -290,7 +293,7 @@ static void run_all_groups(job *j)
 }
 
 /* Returns the tiles of a group, a multiple of `some`, of which `channels` channels at all points fit into `bytes`. */
-static int64_t group_size(int64_t tiles, int64_t channels, int64_t bytes, int64_t some)
+static int64_t tiles_per_group(int64_t tiles, int64_t channels, int64_t bytes, int64_t some)
 {
     const int64_t fit = bytes / (POINTS * channels * (int64_t)sizeof(float)) / some * some;
     return lt_cpu_min(tiles, lt_cpu_max(fit, some));
@@ -314,8 +317,9 @@ static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
     j.m_step = j.sub * WIDTH + PAD;
     j.m_size = POINTS * j.m_step;
     j.one_task_per_group = j.depth <= MAX_DEPTH;
-    const int64_t fit = j.one_task_per_group ? group_size(j.sub, j.depth + WIDTH, L2_BYTES, rows)
-                                             : group_size(j.tiles.count, j.depth, L3_BYTES, j.sub);
+    const int64_t fit = j.one_task_per_group
+                            ? tiles_per_group(j.sub, j.depth + WIDTH, L2_BYTES, rows)
+                            : tiles_per_group(j.tiles.count, j.depth, L3_BYTES, j.sub);
     j.count = lt_cpu_min(fit, j.tiles.count);
     j.chunk = j.one_task_per_group ? j.count : j.sub;
     return j;
@@ -442,7 +446,7 @@ lt_status lt_winograd_grad_w(lt_cpu *cpu, const lt_winograd_grad *g)
                   .tiles = make_grid(g->dy, g->config->pad_h, g->config->pad_w),
                   .rows = g->dy->shape.dim[1],
                   .cols = g->x->shape.dim[1]};
-    const int64_t group = group_size(j.tiles.count, j.rows + j.cols, L3_BYTES / 2, DEEP);
+    const int64_t group = tiles_per_group(j.tiles.count, j.rows + j.cols, L3_BYTES / 2, DEEP);
     j.x_step = group * j.cols + PAD;
     j.dy_step = group * j.rows + PAD;
     j.dw_step = j.rows * j.cols + PAD;

@@ -197,7 +197,7 @@ static void run_dot_products(void *context, int64_t begin, int64_t end, int64_t 
 
 /* Returns true if dot products without packing are faster: few rows, and b's columns contiguous. Strided columns miss
  * caches, while packing reads whole rows. */
-static bool has_few_rows(const lt_gemm_microkernel *kernel, const lt_gemm_product *p)
+static bool prefers_dot_products(const lt_gemm_microkernel *kernel, const lt_gemm_product *p)
 {
     const bool along = p->b.step == 1 || (p->rows == 1 && p->depth <= MAX_UNPACKED_STEPS);
     return p->rows <= kernel->max_dots_rows && along && p->a.step == 1 && p->a.dtype == LT_BF16;
@@ -213,7 +213,7 @@ lt_status lt_gemm(lt_cpu *cpu, const lt_gemm_microkernel *kernel, const lt_gemm_
     const int64_t range = lt_cpu_round_up(lt_cpu_ceil_div(p->cols, ranges), width);
     pass all = {
         .kernel = kernel, .p = p, .unpacked_a = kernel->can_skip_packing_a(&p->a, p->depth)};
-    if (has_few_rows(kernel, p)) {
+    if (prefers_dot_products(kernel, p)) {
         lt_parallel(p->cols, DOTS, run_dot_products, &all);
         return LT_OK;
     }

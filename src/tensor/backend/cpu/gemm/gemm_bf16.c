@@ -23,7 +23,7 @@ static inline __mmask32 mask32(int64_t count)
 }
 
 /* Loads 32 adjacent elements, f32 rounded to bf16; elements from count on are 0. */
-static inline __m512i load32(const lt_gemm_operand *x, int64_t at, int64_t count)
+static inline __m512i load_32_as_bf16(const lt_gemm_operand *x, int64_t at, int64_t count)
 {
     const float *f = (const float *)x->data + at;
     if (count <= 0)
@@ -67,7 +67,7 @@ static inline void pack_adjacent_steps(const lt_gemm_operand *x, int64_t first, 
     for (int64_t k = 0; k < steps; k += 2 * PAIRS) {
         __m512i row[LANES];
         for (int l = 0; l < LANES; l++)
-            row[l] = load32(x, (first + l) * x->lane + k, l < count ? steps - k : 0);
+            row[l] = load_32_as_bf16(x, (first + l) * x->lane + k, l < count ? steps - k : 0);
         lt_transpose_avx512(row);
         const int64_t left = (steps - k + 1) / 2;
         for (int64_t i = 0; i < PAIRS && i < left; i++)
@@ -93,8 +93,8 @@ static inline void pack_adjacent_lanes(const lt_gemm_operand *x, int64_t first, 
         for (int g = 0; g < GROUPS && g * 2 * LANES < count; g++) {
             const int64_t at = first + (int64_t)g * 2 * LANES,
                           here = count - (int64_t)g * 2 * LANES;
-            const __m512i a = load32(x, at + k * x->step, here);
-            const __m512i b = load32(x, at + (k + 1) * x->step, k + 1 < steps ? here : 0);
+            const __m512i a = load_32_as_bf16(x, at + k * x->step, here);
+            const __m512i b = load_32_as_bf16(x, at + (k + 1) * x->step, k + 1 < steps ? here : 0);
             store_pairs(&p[2 * g], k / 2, interleave(a, b, 0));
             store_pairs(&p[2 * g + 1], k / 2, interleave(a, b, LANES));
         }
@@ -254,10 +254,10 @@ dots_adjacent_steps(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_t 
     for (int64_t k = 0; k < steps; k += 2 * LANES)
         for (int c = 0; c < AT_ONCE; c++) {
             const int64_t there = col + c < s->cols ? col + c : col;
-            const __m512bh right = (__m512bh)load32(b, there * b->lane + k, steps - k);
+            const __m512bh right = (__m512bh)load_32_as_bf16(b, there * b->lane + k, steps - k);
             for (int r = 0; r < rows; r++)
                 sum[c][r] = _mm512_dpbf16_ps(
-                    sum[c][r], (__m512bh)load32(a, r * a->lane + k, steps - k), right);
+                    sum[c][r], (__m512bh)load_32_as_bf16(a, r * a->lane + k, steps - k), right);
         }
     for (int c = 0; c < AT_ONCE && col + c < s->cols; c++)
         for (int r = 0; r < rows; r++) {
@@ -291,8 +291,9 @@ dots_adjacent_columns(const lt_gemm_operand *a, const lt_gemm_operand *b, int64_
     for (int64_t k = 0; k < steps; k += 2)
         for (int g = 0; g < GROUPS; g++) {
             const int64_t at = col + (int64_t)g * COLS, count = s->cols - at;
-            const __m512i one = load32(b, at + k * b->step, count);
-            const __m512i two = load32(b, at + (k + 1) * b->step, k + 1 < steps ? count : 0);
+            const __m512i one = load_32_as_bf16(b, at + k * b->step, count);
+            const __m512i two =
+                load_32_as_bf16(b, at + (k + 1) * b->step, k + 1 < steps ? count : 0);
             const __m512bh low = (__m512bh)interleave(one, two, 0);
             const __m512bh high = (__m512bh)interleave(one, two, LANES);
             for (int r = 0; r < rows; r++) {

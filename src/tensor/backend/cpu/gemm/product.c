@@ -87,7 +87,7 @@ static void scatter_tile(const part *t, const lt_tile_save *save, const float *t
         }
 }
 
-static bool rows_are_even(const part *t, int64_t i, int64_t rows)
+static bool are_rows_evenly_spaced(const part *t, int64_t i, int64_t rows)
 {
     const int64_t *at = t->in_row + i;
     for (int64_t r = 2; r < rows; r++)
@@ -132,7 +132,7 @@ static void multiply_packed(const part *t, const float *a, const float *b, int64
 }
 
 /* Copies the upper half of a symmetric result to its lower half. */
-static void mirror_lower_half(const part *t)
+static void mirror_into_lower_half(const part *t)
 {
     enum { STRIP = 16 };
     const int64_t n = t->p->rows, end = t->col + t->cols;
@@ -168,7 +168,7 @@ static void set_row_range(part *t, int64_t row, int64_t end)
     t->rows = end - row < ROWS ? end - row : ROWS;
     fill_offsets(&t->p->row, t->row, t->rows, t->in_row);
     for (int64_t i = 0; i < t->rows; i += step)
-        t->rows_even[i] = rows_are_even(t, i, t->rows - i < step ? t->rows - i : step);
+        t->rows_even[i] = are_rows_evenly_spaced(t, i, t->rows - i < step ? t->rows - i : step);
 }
 
 static void find_column_offsets(part *t)
@@ -202,7 +202,7 @@ static void run_task(const pass *all, const task *what, float *a)
     }
     for (int64_t row = what->row; row < what->end && p->symmetric && !p->half; row += ROWS) {
         set_row_range(&t, row, what->end);
-        mirror_lower_half(&t);
+        mirror_into_lower_half(&t);
     }
 }
 

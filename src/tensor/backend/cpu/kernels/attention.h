@@ -60,7 +60,7 @@ ALWAYS void prefetch_rows(const lt_attention_pack *p, int64_t first, int64_t cou
     }
 }
 
-ALWAYS void pack_left(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
+ALWAYS void pack_left_operand(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     const int64_t words = pairs ? (p->d + 1) / 2 : p->d;
     for (int64_t r = 0; r < p->rows; r++) {
@@ -135,7 +135,7 @@ ALWAYS void pack_feature_panels(const lt_attention_pack *p, bool pairs, lt_cpu_s
 ALWAYS void pack_rows(const lt_attention_pack *p, bool pairs, lt_cpu_store store)
 {
     if (p->left)
-        pack_left(p, pairs, store);
+        pack_left_operand(p, pairs, store);
     if (p->row_panels)
         pack_row_panels(p, pairs, store);
     if (p->feature_panels)
@@ -209,12 +209,12 @@ ALWAYS void product_row_of_tiles(const lt_attention_product *p, const float *a, 
 #undef TILE
 }
 
-/* What the causal mask leaves of a product for some rows: its columns, and the contraction's range in words. */
+/* Part of a product that the causal mask leaves for some rows: its columns, and the contraction's range in words. */
 typedef struct product_part {
     int64_t cols, begin, end;
 } product_part;
 
-ALWAYS product_part product_bounds(const lt_attention_product *p, int64_t r, int64_t rows)
+ALWAYS product_part causal_product_bounds(const lt_attention_product *p, int64_t r, int64_t rows)
 {
     const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys of the last row */
     product_part part = {p->cols, 0, p->depth};
@@ -240,7 +240,7 @@ static void attention_product(const lt_attention_product *p)
         for (int64_t c = 0; c < p->cols; c += COLS)
             for (int64_t r = 0; r < p->rows; r += PRODUCT_ROWS) {
                 const int rows = (int)min_of(p->rows - r, PRODUCT_ROWS);
-                const product_part part = product_bounds(p, r, rows);
+                const product_part part = causal_product_bounds(p, r, rows);
                 const int64_t begin = clamp(k, part.begin, k + DEPTH);
                 const int64_t words = min_of(part.end, k + DEPTH) - begin;
                 const bool add = p->add || k > 0;
@@ -260,7 +260,7 @@ typedef struct row_part {
     int64_t seen, read;
 } row_part;
 
-ALWAYS row_part row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
+ALWAYS row_part causal_row_bounds(bool causal, int64_t r, int64_t offset, int64_t cols)
 {
     const int64_t most = round_up_to_lanes(cols);
     if (!causal)
@@ -319,7 +319,7 @@ ALWAYS float update_row_max(const lt_attention_weights *w, int64_t r, int64_t se
 
 ALWAYS void compute_row_weights(const lt_attention_weights *w, int64_t r, bool pairs)
 {
-    const row_part part = row_bounds(w->causal, r, w->offset, w->cols);
+    const row_part part = causal_row_bounds(w->causal, r, w->offset, w->cols);
     float *score = w->score + r * w->row;
     uint16_t *weight = pairs ? w->weight + r * w->row : NULL;
     if (w->first)
@@ -350,8 +350,8 @@ static void attention_weights(const lt_attention_weights *w)
 }
 
 /* Computes sixteen softmax weights and score gradients (slopes) of row r. */
-ALWAYS void compute_slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t c, int64_t seen,
-                                vec *weight, vec *slope)
+ALWAYS void compute_score_grad_lanes(const lt_attention_slopes *s, int64_t r, int64_t c,
+                                     int64_t seen, vec *weight, vec *slope)
 {
     *weight = *slope = (vec){0};
     if (c >= seen)
@@ -364,12 +364,12 @@ ALWAYS void compute_slope_lanes(const lt_attention_slopes *s, int64_t r, int64_t
     }
 }
 
-ALWAYS void compute_slope_row(const lt_attention_slopes *s, int64_t r)
+ALWAYS void compute_score_grad_row(const lt_attention_slopes *s, int64_t r)
 {
-    const row_part part = row_bounds(s->causal, r, s->offset, s->cols);
+    const row_part part = causal_row_bounds(s->causal, r, s->offset, s->cols);
     for (int64_t c = 0; c < part.read; c += LANES) {
         vec weight, slope;
-        compute_slope_lanes(s, r, c, part.seen, &weight, &slope);
+        compute_score_grad_lanes(s, r, c, part.seen, &weight, &slope);
         *(loose_vec *)(s->score + r * s->row + c) = weight;
         if (s->slope)
             *(loose_vec *)(s->slope + r * s->row + c) = slope;
@@ -377,16 +377,16 @@ ALWAYS void compute_slope_row(const lt_attention_slopes *s, int64_t r)
 }
 
 /* Computes score gradients of rows r and r + 1, interleaved in bf16; row r + 1 is 0 past the end. */
-ALWAYS void compute_slope_row_pair(const lt_attention_slopes *s, int64_t r)
+ALWAYS void compute_score_grad_row_pair(const lt_attention_slopes *s, int64_t r)
 {
     const bool both = r + 1 < s->rows;
-    const row_part part[2] = {row_bounds(s->causal, r, s->offset, s->cols),
-                              row_bounds(s->causal, r + 1, s->offset, s->cols)};
+    const row_part part[2] = {causal_row_bounds(s->causal, r, s->offset, s->cols),
+                              causal_row_bounds(s->causal, r + 1, s->offset, s->cols)};
     for (int64_t c = 0; c < part[1].read; c += LANES) {
         half weight[2] = {{0}}, slope[2] = {{0}};
         for (int i = 0; i < (both ? 2 : 1); i++) {
             vec w, d;
-            compute_slope_lanes(s, r + i, c, part[i].seen, &w, &d);
+            compute_score_grad_lanes(s, r + i, c, part[i].seen, &w, &d);
             weight[i] = narrow(w);
             slope[i] = narrow(d);
             if (s->slope)
@@ -404,10 +404,10 @@ static void attention_slopes(const lt_attention_slopes *s)
 {
     if (s->pairs)
         for (int64_t r = 0; r < s->rows; r += 2)
-            compute_slope_row_pair(s, r);
+            compute_score_grad_row_pair(s, r);
     else
         for (int64_t r = 0; r < s->rows; r++)
-            compute_slope_row(s, r);
+            compute_score_grad_row(s, r);
 }
 
 ALWAYS void attention_save_any(const lt_attention_save *s, lt_cpu_store store)

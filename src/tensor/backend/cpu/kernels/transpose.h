@@ -20,7 +20,7 @@
 #define SWAP_HIGH(k, a, b, c, d, e, f, g, h, i, j, l, m, n, o, p, q)                        \
     (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k), \
         (i) + (k), (j) + (k), (l) + (k), (m) + (k), (n) + (k), (o) + (k), (p) + (k), (q) + (k)
-ALWAYS void swap_rows(sums row[SUMS])
+ALWAYS void transpose_with_swapped_rows(sums row[SUMS])
 {
     SWAP(row, 1, 2, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
     SWAP(row, 2, 2, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
@@ -30,7 +30,7 @@ ALWAYS void swap_rows(sums row[SUMS])
 #else
 #define SWAP_HIGH(k, a, b, c, d, e, f, g, h) \
     (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k)
-ALWAYS void swap_rows(sums row[SUMS])
+ALWAYS void transpose_with_swapped_rows(sums row[SUMS])
 {
     SWAP(row, 1, 2, 0, 8, 1, 9, 4, 12, 5, 13);
     SWAP(row, 2, 2, 0, 1, 8, 9, 4, 5, 12, 13);
@@ -40,7 +40,7 @@ ALWAYS void swap_rows(sums row[SUMS])
 
 ALWAYS void transpose_register(sums row[SUMS])
 {
-    swap_rows(row);
+    transpose_with_swapped_rows(row);
     for (int r = 0; r < SUMS; r += 4) {
         const sums x = row[r + 1];
         row[r + 1] = row[r + 2];

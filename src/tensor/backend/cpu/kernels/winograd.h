@@ -97,7 +97,7 @@ typedef struct epilogue {
     bool adds, relu;
 } epilogue;
 
-ALWAYS epilogue load_epilogue(const lt_bn_coef *coef, int64_t c)
+ALWAYS epilogue load_scale_and_shift(const lt_bn_coef *coef, int64_t c)
 {
     return (epilogue){.scale = load_sums(coef->scale, c, LT_STORE_F32),
                       .shift = load_sums(coef->shift, c, LT_STORE_F32)};
@@ -150,7 +150,7 @@ ALWAYS void pixels_to_points(const lt_winograd_tile *t, winograd_map *map, int s
     for (int64_t c = 0; c < channels; c += SUMS) {
         float *point = first_point(t, c);
         const epilogue norm =
-            normed ? load_epilogue(&t->input_norm->coef, c) : (epilogue){.relu = false};
+            normed ? load_scale_and_shift(&t->input_norm->coef, c) : (epilogue){.relu = false};
 #pragma GCC unroll 6
         for (int i = 0; i < side; i++) {
             sums column[POINTS];
@@ -176,7 +176,7 @@ typedef enum epilogue_kind { PLAIN, NORM, MOMENTS, GRADIENTS } epilogue_kind;
 ALWAYS epilogue begin_epilogue(const lt_winograd_tile *t, int64_t c, epilogue_kind kind)
 {
     if (kind == NORM) {
-        epilogue n = load_epilogue(&t->output_norm->coef, c);
+        epilogue n = load_scale_and_shift(&t->output_norm->coef, c);
         n.relu = t->output_norm->relu;
         n.adds = t->output_norm->residual;
         if (n.adds)
@@ -185,7 +185,7 @@ ALWAYS epilogue begin_epilogue(const lt_winograd_tile *t, int64_t c, epilogue_ki
     }
     if (kind == GRADIENTS) {
         const lt_bn_grad *g = t->sums->grad;
-        epilogue n = load_epilogue(&g->coef, c);
+        epilogue n = load_scale_and_shift(&g->coef, c);
         n.mean = load_sums(g->coef.mean, c, LT_STORE_F32);
         n.other = (const char *)g->x - (const char *)g->dy[0];
         return n;

@@ -82,7 +82,7 @@ static int64_t layout_workspace(solver *s, int64_t n, float *memory)
 }
 
 /* Reads the matrix, scaled by a power of 2 so that small column norms are not treated as 0. */
-static void read_f32(solver *s)
+static void load_scaled_matrix(solver *s)
 {
     const lt_tridiagonal *t = &s->t;
     const float *from = s->job->a.data;
@@ -126,7 +126,7 @@ static void sort_eigenvalues(solver *s)
     }
 }
 
-static void write_f32(solver *s)
+static void store_sorted_results(solver *s)
 {
     lt_tridiagonal *t = &s->t;
     float *value = s->job->values.data;
@@ -144,12 +144,12 @@ static bool solve_f32_job(const lt_cpu_kernels *kernels, const lt_eigh_job *job,
 {
     solver s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
     layout_workspace(&s, s.t.n, memory);
-    read_f32(&s);
+    load_scaled_matrix(&s);
     lt_tridiagonal_reduce(&s.t);
     if (solve_tridiagonal(&s))
         return false;
     lt_tridiagonal_apply_q(&s.t);
-    write_f32(&s);
+    store_sorted_results(&s);
     return true;
 }
 
@@ -172,7 +172,7 @@ static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *inf
     return ok ? LT_OK : LT_E_NOMEM;
 }
 
-static void read_f64(const lt_view *from, double *to)
+static void load_matrix_as_f64(const lt_view *from, double *to)
 {
     const int64_t count = lt_cpu_element_count(from);
     for (int64_t i = 0; i < count; i++)
@@ -197,7 +197,7 @@ static lt_status solve_f64_job(const lt_eigh_job *job)
     double *values = lt_alloc((size_t)n, sizeof *values);
     lt_status st = a && values ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        read_f64(&job->a, a);
+        load_matrix_as_f64(&job->a, a);
         st = solve_f64(n, a, values, &info);
     }
     if (!st && info)

@@ -19,7 +19,7 @@ enum { SHORT_RUN = 16 };
 
 /* Sets the dimensions of x that form contiguous runs to size 1, so that x addresses the runs' first elements. Returns
  * the length of a run. */
-static int64_t remove_run_dims(lt_view *x)
+static int64_t split_off_contiguous_dims(lt_view *x)
 {
     int64_t length = 1;
     for (int d = 0; d < x->shape.ndim; d++) {
@@ -57,7 +57,7 @@ static lt_status run_norm(void *context, int64_t i)
     out.data = norm;
     out.shape.dim[0] = 1;
     lt_view begins = *x;
-    const int64_t length = remove_run_dims(&begins);
+    const int64_t length = split_off_contiguous_dims(&begins);
     if (x->dtype != LT_F32 || (length < SHORT_RUN && !lt_view_is_dense(x)))
         return lt_backend_ref()->frobenius(l->ctx, x, 1, &out);
     *norm = sqrt(sum_squares_of_runs(cpu, &begins, length));

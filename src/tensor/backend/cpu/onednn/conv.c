@@ -35,7 +35,7 @@ static dnnl_data_type_t dnnl_dtype(lt_dtype dtype)
 }
 
 /* Returns true if the primitive's reorder reads a cropped filter in place. */
-static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
+static bool reads_cropped_weight_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
 {
     return c->cropped && !c->after && c->x->dtype == dtype && c->w->dtype == w_dtype;
 }
@@ -44,7 +44,7 @@ static bool is_in_place(const call *c, lt_dtype dtype, lt_dtype w_dtype)
 static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_conv2d_config *g = c->config;
-    const bool in_place = is_in_place(c, dtype, w_dtype);
+    const bool in_place = reads_cropped_weight_in_place(c, dtype, w_dtype);
     const int64_t all[LT_PRIMITIVE_KEY] = {
         1 + c->kind,
         dtype,
@@ -73,7 +73,7 @@ static void make_key(const call *c, lt_dtype dtype, lt_dtype w_dtype, int64_t ke
         key[i] = all[i];
 }
 
-static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_dtype dtype)
+static dnnl_status_t make_image_desc(dnnl_memory_desc_t *md, lt_shape shape, lt_dtype dtype)
 {
     const int64_t n = shape.dim[0], c = shape.dim[1], h = shape.dim[2], w = shape.dim[3];
     const dnnl_dims_t dims = {n, c, h, w}, strides = {h * w * c, 1, w * c, c};
@@ -81,8 +81,8 @@ static dnnl_status_t describe_image(dnnl_memory_desc_t *md, lt_shape shape, lt_d
 }
 
 /* Makes w's memory descriptor with these strides, or with a layout of the primitive's choice if strides is NULL. */
-static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
-                                     const int64_t *strides)
+static dnnl_status_t make_weight_desc(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                      const int64_t *strides)
 {
     const int64_t g = c->config->groups;
     const int64_t *w = c->w->shape.dim;
@@ -95,12 +95,12 @@ static dnnl_status_t describe_weight(dnnl_memory_desc_t *md, const call *c, lt_d
     return lt_md_make(md, 5 - skip, grouped + skip, dnnl_dtype(dtype), all + skip);
 }
 
-static dnnl_status_t describe_stored_weight(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
-                                            lt_dtype w_dtype)
+static dnnl_status_t make_stored_weight_desc(dnnl_memory_desc_t *md, const call *c, lt_dtype dtype,
+                                             lt_dtype w_dtype)
 {
     const lt_view dense = lt_cpu_dense_view(NULL, w_dtype, c->w->shape);
-    const bool in_place = is_in_place(c, dtype, w_dtype);
-    return describe_weight(md, c, w_dtype, in_place ? c->w->stride : dense.stride);
+    const bool in_place = reads_cropped_weight_in_place(c, dtype, w_dtype);
+    return make_weight_desc(md, c, w_dtype, in_place ? c->w->stride : dense.stride);
 }
 
 typedef struct description {
@@ -110,7 +110,7 @@ typedef struct description {
     dnnl_primitive_attr_t attr; /* attributes of the fused batch norm, or NULL */
 } description;
 
-static void free_description(description *d)
+static void free_descs(description *d)
 {
     if (d->pd)
         dnnl_primitive_desc_destroy(d->pd);
@@ -125,20 +125,20 @@ static void free_description(description *d)
     lt_md_free(&d->stored);
 }
 
-static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype dtype,
-                                       lt_dtype w_dtype)
+static dnnl_status_t make_operand_descs(description *d, const call *c, lt_dtype dtype,
+                                        lt_dtype w_dtype)
 {
     lt_conv_problem *p = &d->problem;
     /* The gradient of a weight is f32, whatever the activations are. */
     const lt_dtype own = c->kind == LT_CONV_GRAD_W ? LT_F32 : dtype;
     const dnnl_dims_t bias_dims = {c->w->shape.dim[0]}, bias_strides = {1};
-    dnnl_status_t st = describe_image(&p->x, c->x->shape, dtype);
+    dnnl_status_t st = make_image_desc(&p->x, c->x->shape, dtype);
     if (!st)
-        st = describe_image(&p->y, c->y->shape, dtype);
+        st = make_image_desc(&p->y, c->y->shape, dtype);
     if (!st)
-        st = describe_weight(&p->w, c, own, NULL);
+        st = make_weight_desc(&p->w, c, own, NULL);
     if (!st)
-        st = describe_stored_weight(&d->stored, c, dtype, w_dtype);
+        st = make_stored_weight_desc(&d->stored, c, dtype, w_dtype);
     p->has_bias = lt_cpu_has_data(c->b);
     if (!st && p->has_bias)
         st = lt_md_make(&p->b, 1, bias_dims, dnnl_f32, bias_strides);
@@ -147,11 +147,12 @@ static dnnl_status_t describe_operands(description *d, const call *c, lt_dtype d
 
 /* Creates the descriptor of the forward primitive, which oneDNN requires as a hint for gradients. It reads the weight
  * in the activations' dtype. */
-static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call *c, lt_dtype dtype)
+static dnnl_status_t create_forward_hint_desc(description *d, lt_onednn *onednn, const call *c,
+                                              lt_dtype dtype)
 {
     lt_conv_problem hint = d->problem;
     dnnl_memory_desc_t w = {0};
-    dnnl_status_t st = describe_weight(&w, c, dtype, NULL);
+    dnnl_status_t st = make_weight_desc(&w, c, dtype, NULL);
     hint.w = w;
     if (!st)
         st = lt_conv_describe(&d->forward, onednn->engine, LT_CONV, &hint, onednn->attr, NULL);
@@ -160,7 +161,7 @@ static dnnl_status_t describe_hint(description *d, lt_onednn *onednn, const call
 }
 
 /* Creates the descriptor of a convolution with fused epilogue; rejects oneDNN's reference implementation. */
-static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const call *c)
+static dnnl_status_t create_affine_primitive_desc(description *d, lt_onednn *onednn, const call *c)
 {
     dnnl_status_t st = lt_attr_make(&d->attr, c->after->relu);
     if (!st)
@@ -169,8 +170,8 @@ static dnnl_status_t describe_affine(description *d, lt_onednn *onednn, const ca
 }
 
 /* Creates the primitive's descriptor, and for a gradient also the forward primitive's. */
-static dnnl_status_t describe_primitive(description *d, lt_onednn *onednn, const call *c,
-                                        lt_dtype dtype, lt_dtype w_dtype)
+static dnnl_status_t create_primitive_desc(description *d, lt_onednn *onednn, const call *c,
+                                           lt_dtype dtype, lt_dtype w_dtype)
 {
     const lt_conv2d_config *g = c->config;
     lt_conv_problem *p = &d->problem;
@@ -181,14 +182,14 @@ static dnnl_status_t describe_primitive(description *d, lt_onednn *onednn, const
     p->dilate[0] = g->dilation_h - 1;
     p->dilate[1] = g->dilation_w - 1;
 
-    dnnl_status_t st = describe_operands(d, c, dtype, w_dtype);
+    dnnl_status_t st = make_operand_descs(d, c, dtype, w_dtype);
     if (!st && c->kind != LT_CONV)
-        st = describe_hint(d, onednn, c, dtype);
+        st = create_forward_hint_desc(d, onednn, c, dtype);
     if (st)
         return st;
     const lt_conv_form form = get_conv_form(c);
     p->form = onednn->without_rules ? NULL : &form;
-    st = c->after ? describe_affine(d, onednn, c)
+    st = c->after ? create_affine_primitive_desc(d, onednn, c)
                   : lt_conv_describe(&d->pd, onednn->engine, c->kind, p, onednn->attr, d->forward);
     p->form = NULL;
     return st;
@@ -218,8 +219,8 @@ typedef struct request {
     lt_dtype dtype, w_dtype;
 } request;
 
-static lt_status fill_from_description(lt_onednn *onednn, lt_primitive *prim, const description *d,
-                                       lt_conv_kind kind)
+static lt_status fill_primitive_from_descs(lt_onednn *onednn, lt_primitive *prim,
+                                           const description *d, lt_conv_kind kind)
 {
     const dnnl_query_t query =
         kind == LT_CONV_GRAD_W ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
@@ -244,9 +245,9 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     const request *r = problem;
     description d = {0};
     lt_status st = LT_OK;
-    if (!describe_primitive(&d, onednn, r->call, r->dtype, r->w_dtype))
-        st = fill_from_description(onednn, prim, &d, r->call->kind);
-    free_description(&d);
+    if (!create_primitive_desc(&d, onednn, r->call, r->dtype, r->w_dtype))
+        st = fill_primitive_from_descs(onednn, prim, &d, r->call->kind);
+    free_descs(&d);
     return st;
 }
 
@@ -265,7 +266,7 @@ static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtyp
 {
     lt_view read = *c->w;
     *w = read.data;
-    if (is_in_place(c, dtype, w_dtype))
+    if (reads_cropped_weight_in_place(c, dtype, w_dtype))
         return LT_OK;
     if (c->x->dtype != dtype)
         LT_TRY(lt_onednn_round_weight(cpu, c->x->dtype, &read));
@@ -331,7 +332,7 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
     void *x, *dw, *dy;
     LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    const bool in_place = is_in_place(c, dtype, LT_F32);
+    const bool in_place = reads_cropped_weight_in_place(c, dtype, LT_F32);
     dw = c->w->data;
     if (!in_place)
         LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));

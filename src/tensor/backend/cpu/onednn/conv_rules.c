@@ -35,7 +35,7 @@ bool lt_conv_tap_sees_only_padding(const lt_conv_axis *a, int64_t tap)
     return true;
 }
 
-static bool has_idle_tap(axis a)
+static bool axis_has_padding_only_tap(axis a)
 {
     for (int64_t tap = 0; tap < a.taps; tap++)
         if (lt_conv_tap_sees_only_padding(&a, tap))
@@ -43,7 +43,7 @@ static bool has_idle_tap(axis a)
     return false;
 }
 
-static bool has_idle_output(axis a)
+static bool axis_has_padding_only_output(axis a)
 {
     for (int64_t output = 0; output < a.outputs; output++) {
         bool meets = false;
@@ -63,14 +63,14 @@ static bool is_padded_widely(axis a)
 
 static bool has_taps_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_tap(lt_conv_get_axis(f, LT_CONV_HEIGHT))
-           || has_idle_tap(lt_conv_get_axis(f, LT_CONV_WIDTH));
+    return axis_has_padding_only_tap(lt_conv_get_axis(f, LT_CONV_HEIGHT))
+           || axis_has_padding_only_tap(lt_conv_get_axis(f, LT_CONV_WIDTH));
 }
 
 static bool has_outputs_in_padding_only(const lt_conv_form *f)
 {
-    return has_idle_output(lt_conv_get_axis(f, LT_CONV_HEIGHT))
-           || has_idle_output(lt_conv_get_axis(f, LT_CONV_WIDTH));
+    return axis_has_padding_only_output(lt_conv_get_axis(f, LT_CONV_HEIGHT))
+           || axis_has_padding_only_output(lt_conv_get_axis(f, LT_CONV_WIDTH));
 }
 
 static bool has_wide_padding(const lt_conv_form *f)

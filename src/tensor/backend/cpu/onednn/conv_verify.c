@@ -32,7 +32,7 @@ typedef struct plane {
     lt_conv2d_config config;
 } plane;
 
-static plane draw_plane(const lt_conv_ran *ran, lt_rng *rng)
+static plane select_random_plane(const lt_conv_ran *ran, lt_rng *rng)
 {
     const int64_t groups = ran->form->config.groups, filters = ran->w->shape.dim[0] / groups,
                   channels = ran->w->shape.dim[1];
@@ -124,7 +124,7 @@ lt_status lt_conv_verify(const lt_conv_ran *ran)
     enum { PLANES = 4 };
     lt_rng rng = {.key = lt_rng_key(0, LT_STREAM_DATA, ran->form->kind, 0)};
     for (int i = 0; i < PLANES; i++) {
-        const plane p = draw_plane(ran, &rng);
+        const plane p = select_random_plane(ran, &rng);
         LT_TRY(verify_plane(ran, &p));
     }
     return LT_OK;

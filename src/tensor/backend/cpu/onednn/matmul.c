@@ -31,7 +31,7 @@ static bool find_gemm_stride(const lt_view *v, bool *transposed, int64_t *stride
 }
 
 /* Replaces *v by a copy in the slot unless a gemm can read it in this dtype. */
-static lt_status make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt_view *v)
+static lt_status make_readable_by_gemm(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt_view *v)
 {
     bool transposed;
     int64_t stride;
@@ -173,7 +173,7 @@ static lt_operand strided_operand(const lt_view *v, int64_t index, int lanes)
 }
 
 /* Returns y = a b, or y' = b' a' if y's columns are strided. */
-static lt_product builtin_product(const product *p, int64_t index)
+static lt_product make_builtin_product(const product *p, int64_t index)
 {
     const lt_view *y = &p->y;
     const bool across = y->stride[COLS] != 1 && y->shape.dim[COLS] > 1;
@@ -206,14 +206,14 @@ static bool has_cache_conflicts(const product *p)
            && p->y.shape.dim[ty ? COLS : ROWS] >= FEW;
 }
 
-static lt_status multiply_builtin(lt_cpu *cpu, const product *p)
+static lt_status multiply_f32_builtin(lt_cpu *cpu, const product *p)
 {
     const int64_t batches = p->y.shape.dim[B];
     lt_product *list = lt_alloc((size_t)batches, sizeof *list);
     if (!list)
         return LT_E_NOMEM;
     for (int64_t i = 0; i < batches; i++)
-        list[i] = builtin_product(p, i);
+        list[i] = make_builtin_product(p, i);
     const lt_status st = lt_cpu_multiply_list(cpu, list, (size_t)batches);
     lt_free(list);
     return st;
@@ -240,8 +240,8 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
     product f = *p;
     if (p->weight)
         LT_TRY(lt_onednn_round_weight(cpu, p->a.dtype, &f.b));
-    LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
-    LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
+    LT_TRY(make_readable_by_gemm(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
+    LT_TRY(make_readable_by_gemm(cpu, LT_CPU_COPY_W, LT_F32, &f.b));
     if (lt_cpu_has_data(&p->bias)) {
         void *bias;
         LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, &p->bias, LT_F32, &bias));
@@ -258,7 +258,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
         f.y = lt_cpu_dense_view(y, LT_F32, p->y.shape);
     }
     if (cpu->isa == LT_ISA_AVX2 && has_cache_conflicts(&f))
-        LT_TRY(multiply_builtin(cpu, &f));
+        LT_TRY(multiply_f32_builtin(cpu, &f));
     else
         LT_TRY(lt_dnnl_check(multiply_by_sgemm(cpu, &f), "sgemm"));
     if (lt_cpu_has_data(&f.bias))
@@ -266,7 +266,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const product *p)
     return direct ? LT_OK : lt_cpu_cast(cpu, &f.y, &p->y);
 }
 
-static dnnl_status_t describe_matrix(dnnl_memory_desc_t *md, const lt_view *v)
+static dnnl_status_t make_matrix_desc(dnnl_memory_desc_t *md, const lt_view *v)
 {
     bool transposed;
     int64_t stride;
@@ -296,9 +296,9 @@ static void make_key(const product *p, int64_t key[LT_PRIMITIVE_KEY])
     key[16] = lt_parallel_threads();
 }
 
-static lt_status fill_from_descriptors(lt_onednn *onednn, lt_primitive *prim,
-                                       const dnnl_memory_desc_t mds[3],
-                                       const dnnl_memory_desc_t *bias)
+static lt_status create_matmul_primitive(lt_onednn *onednn, lt_primitive *prim,
+                                         const dnnl_memory_desc_t mds[3],
+                                         const dnnl_memory_desc_t *bias)
 {
     dnnl_primitive_desc_t pd;
     if (lt_matmul_describe(&pd, onednn->engine, mds, bias, onednn->attr))
@@ -325,17 +325,17 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     const bool has_bias = lt_cpu_has_data(&p->bias);
     const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
     const dnnl_dims_t strides = {dims[2], dims[2], 1};
-    dnnl_status_t made = describe_matrix(&mds[0], &p->a);
+    dnnl_status_t made = make_matrix_desc(&mds[0], &p->a);
     if (!made)
-        made = describe_matrix(&mds[1], &p->b);
+        made = make_matrix_desc(&mds[1], &p->b);
     if (!made)
-        made = describe_matrix(&mds[2], &p->y);
+        made = make_matrix_desc(&mds[2], &p->y);
     if (!made && has_bias)
         made = lt_md_make(&bias, 3, dims, dnnl_f32, strides);
 
     lt_status st = LT_OK;
     if (!made)
-        st = fill_from_descriptors(onednn, prim, mds, has_bias ? &bias : NULL);
+        st = create_matmul_primitive(onednn, prim, mds, has_bias ? &bias : NULL);
     for (int i = 0; i < 3; i++)
         lt_md_free(&mds[i]);
     lt_md_free(&bias);
@@ -343,7 +343,7 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
 }
 
 /* Multiplies in bf16 by oneDNN's matmul; *done is false if oneDNN has none for this CPU. */
-static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
+static lt_status multiply_bf16_onednn(lt_cpu *cpu, const product *p, bool *done)
 {
     product f = *p;
     bool transposed;
@@ -351,8 +351,8 @@ static lt_status multiply_bf16(lt_cpu *cpu, const product *p, bool *done)
     *done = false;
     if (cpu->isa < LT_ISA_AVX512 || !find_gemm_stride(&p->y, &transposed, &stride) || transposed)
         return LT_OK;
-    LT_TRY(make_readable(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
-    LT_TRY(make_readable(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
+    LT_TRY(make_readable_by_gemm(cpu, LT_CPU_COPY_X, LT_BF16, &f.a));
+    LT_TRY(make_readable_by_gemm(cpu, LT_CPU_COPY_W, LT_BF16, &f.b));
     int64_t key[LT_PRIMITIVE_KEY];
     make_key(&f, key);
     lt_primitive *prim;
@@ -394,7 +394,7 @@ static bool fits_gemm(const lt_gemm_operand *x, bool rounds)
 }
 
 /* Multiplies by the built-in bf16 micro-kernel; *done is false if the CPU has none or the strides do not fit. */
-static lt_status multiply_packed(lt_cpu *cpu, const product *p, bool *done)
+static lt_status multiply_bf16_builtin(lt_cpu *cpu, const product *p, bool *done)
 {
     const lt_gemm_microkernel *kernel = lt_gemm_microkernel_bf16(cpu->isa);
     const lt_view *y = &p->y;
@@ -423,10 +423,10 @@ static lt_status run_product(lt_cpu *cpu, const product *p)
     if (p->a.dtype == LT_BF16 && (p->b.dtype == LT_BF16 || p->weight)
         && lt_cpu_is_fast_dtype(p->y.dtype)) {
         bool done;
-        LT_TRY(multiply_packed(cpu, p, &done));
+        LT_TRY(multiply_bf16_builtin(cpu, p, &done));
         if (done)
             return LT_OK;
-        LT_TRY(multiply_bf16(cpu, p, &done));
+        LT_TRY(multiply_bf16_onednn(cpu, p, &done));
         if (done)
             return LT_OK;
     }

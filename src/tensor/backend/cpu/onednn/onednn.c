@@ -110,20 +110,20 @@ lt_status lt_primitive_create_scratchpad(lt_onednn *onednn, lt_primitive *prim,
     return lt_primitive_create_memory(onednn, &prim->scratchpad, md);
 }
 
-static void free_copy(lt_prepacked *weight)
+static void free_prepacked_copy(lt_prepacked *weight)
 {
     lt_free(weight->copy);
     weight->copy = NULL;
 }
 
-static lt_status find_prepacked(lt_onednn *p, const lt_primitive *prim, const void *data,
-                                uint64_t version, lt_prepacked **out)
+static lt_status find_or_add_prepacked(lt_onednn *p, const lt_primitive *prim, const void *data,
+                                       uint64_t version, lt_prepacked **out)
 {
     lt_prepacked **head = &p->prepacked[hash_bucket(&data, sizeof data)];
     *out = NULL;
     for (lt_prepacked *weight = *head; weight; weight = weight->next) {
         if (weight->data == data && weight->version != version)
-            free_copy(weight);
+            free_prepacked_copy(weight);
         if (weight->data == data && weight->prim == prim)
             *out = weight;
     }
@@ -159,7 +159,7 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
     lt_onednn *p = cpu->onednn;
     lt_prepacked *weight = NULL;
     if (version)
-        LT_TRY(find_prepacked(p, prim, data, version, &weight));
+        LT_TRY(find_or_add_prepacked(p, prim, data, version, &weight));
     if (weight && weight->version == version) {
         if (weight->copy)
             return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, weight->copy), "handle");
@@ -168,7 +168,7 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
             return LT_E_NOMEM;
         lt_status st = reorder_weight(p, prim, data, weight->copy);
         if (st)
-            free_copy(weight);
+            free_prepacked_copy(weight);
         return st;
     }
     if (weight)
@@ -178,8 +178,8 @@ lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, u
 }
 
 /* Writes w times a factor per output channel to `to`, in the primitive's layout, and sets prim->w to it. */
-static lt_status write_scaled(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
-                              const lt_view *factor, void *to)
+static lt_status write_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
+                                     const lt_view *factor, void *to)
 {
     lt_view each = *factor;
     each.shape = w->shape;
@@ -205,7 +205,7 @@ lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_vie
     const uint64_t factors = lt_fnv1a(LT_FNV1A_BEGIN, factor->data,
                                       (size_t)lt_cpu_element_count(factor) * sizeof(float));
     if (w->version)
-        LT_TRY(find_prepacked(cpu->onednn, prim, w->data, w->version, &weight));
+        LT_TRY(find_or_add_prepacked(cpu->onednn, prim, w->data, w->version, &weight));
     if (weight && weight->copy && weight->factors == factors)
         return lt_dnnl_check(dnnl_memory_set_data_handle(prim->w, weight->copy), "handle");
     if (weight && !weight->copy)
@@ -213,13 +213,13 @@ lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_vie
     void *to = weight ? weight->copy : lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes);
     if (!to)
         return LT_E_NOMEM;
-    lt_status st = write_scaled(cpu, prim, w, factor, to);
+    lt_status st = write_scaled_weight(cpu, prim, w, factor, to);
     if (!weight)
         return st;
     weight->version = w->version;
     weight->factors = factors;
     if (st)
-        free_copy(weight);
+        free_prepacked_copy(weight);
     return st;
 }
 
@@ -243,7 +243,7 @@ lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_
     return lt_dnnl_check(dnnl_stream_wait(stream), "primitive");
 }
 
-static bool has_library_layout(const lt_view *view, lt_dtype dtype)
+static bool has_lather_layout(const lt_view *view, lt_dtype dtype)
 {
     return view->dtype == dtype
            && (view->shape.ndim == 4 ? lt_view_is_channels_last(view)
@@ -254,7 +254,7 @@ lt_status lt_onednn_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *vie
                                void **data)
 {
     *data = view->data;
-    if (!has_library_layout(view, dtype))
+    if (!has_lather_layout(view, dtype))
         *data =
             lt_cpu_scratch(cpu, slot, (size_t)lt_cpu_element_count(view) * lt_dtype_size(dtype));
     return *data ? LT_OK : LT_E_NOMEM;

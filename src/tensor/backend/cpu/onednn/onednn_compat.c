@@ -43,10 +43,10 @@ lt_md_in lt_md_as_argument(const dnnl_memory_desc_t *md)
     return *md;
 }
 
-static dnnl_status_t describe_first_choice(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
-                                           lt_conv_kind kind, const lt_conv_problem *p,
-                                           const_dnnl_primitive_attr_t attr,
-                                           const_dnnl_primitive_desc_t hint)
+static dnnl_status_t create_first_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                                 lt_conv_kind kind, const lt_conv_problem *p,
+                                                 const_dnnl_primitive_attr_t attr,
+                                                 const_dnnl_primitive_desc_t hint)
 {
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
     const dnnl_memory_desc_t bias = p->has_bias ? p->b : NULL;
@@ -66,7 +66,7 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                const_dnnl_primitive_desc_t hint)
 {
     dnnl_primitive_desc_t pd;
-    dnnl_status_t st = describe_first_choice(&pd, engine, kind, p, attr, hint);
+    dnnl_status_t st = create_first_primitive_desc(&pd, engine, kind, p, attr, hint);
     if (st)
         return st;
     while (!st && is_forbidden(pd, p->form))
