@@ -7,15 +7,15 @@
 
 typedef enum lt_averaging_kind {
     LT_AVERAGING_OFF,
-    /** x is the mean of all z, weighted by powers of their learning rates */
+    /** schedule-free: the evaluated weights x are the mean of all iterates z, weighted by powers of their lr */
     LT_AVERAGING_SCHEDULE_FREE,
-    LT_AVERAGING_PRIMAL /**< x is an exponential moving average of z */
+    LT_AVERAGING_PRIMAL /**< evaluated weights x: moving average of the iterates z */
 } lt_averaging_kind;
 
 /** Coefficients, named as in Distributed Shampoo. */
 typedef struct lt_averaging_config {
     lt_averaging_kind kind;
-    double train_interp_coeff;  /**< mu_y in (0,1]: weight of x in y */
+    double train_interp_coeff;  /**< mu_y in (0,1]: weight of x in y = mu_y x + (1 - mu_y) z */
     double eval_interp_coeff;   /**< PRIMAL: mu_x in [0,1), weight of the previous x in x */
     double eval_coeff_lr_power; /**< SCHEDULE_FREE: p >= 0, an iterate has weight lr^p */
     bool decay_of_y;            /**< z decays by lr * weight_decay * y, not lr * weight_decay * z */

@@ -20,16 +20,16 @@ typedef struct lt_checkpoint_tensor {
 
 /** The contents of a checkpoint. All borrowed. */
 typedef struct lt_checkpoint_contents {
-    const lt_params *params;           /**< model.safetensors */
-    lt_optim *optim;                   /**< optim.safetensors; NULL if absent */
-    const lt_checkpoint_tensor *extra; /**< further entries of optim.safetensors */
+    const lt_params *params;           /**< parameters, saved in model.safetensors */
+    lt_optim *optim;                   /**< optimizer, saved in optim.safetensors; NULL if absent */
+    const lt_checkpoint_tensor *extra; /**< further tensors, saved in optim.safetensors */
     size_t extra_count;
-    lt_comm *comm;               /**< all ranks; NULL: this one alone */
-    const lt_metadata *metadata; /**< metadata of model.safetensors */
+    lt_comm *comm;               /**< communicator of all ranks; NULL: single rank */
+    const lt_metadata *metadata; /**< metadata to save in model.safetensors */
     size_t metadata_count;
-    /** state of the outer step and of the groups, in optim.safetensors; NULL without local steps */
+    /** local steps: their outer state and groups' state are saved in optim.safetensors; NULL without local steps */
     lt_local_steps *local;
-    lt_data_parallel *dp; /**< its reducer's state is in optim.safetensors; NULL if absent */
+    lt_data_parallel *dp; /**< its reducer's state is saved in optim.safetensors; NULL if absent */
 } lt_checkpoint_contents;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
@@ -46,7 +46,7 @@ typedef struct lt_checkpoint_fact {
     char key[LT_CHECKPOINT_NAME], text[LT_CHECKPOINT_NAME];
     int64_t number;
     bool is_number;
-    bool later; /**< comes after all others; files of earlier versions may lack it */
+    bool later; /**< written after all other facts; files of earlier versions may lack it */
 } lt_checkpoint_fact;
 
 /** Position and counters of a run: state.json. As random numbers are counter-based, seed and counters are
@@ -54,16 +54,16 @@ typedef struct lt_checkpoint_fact {
 typedef struct lt_checkpoint_state {
     int64_t step;                  /**< attempted steps, skipped ones included */
     int64_t epoch, batch;          /**< current epoch; index of its next batch */
-    int64_t samples;               /**< seen since the start */
+    int64_t samples;               /**< samples trained on since the start */
     char unit[LT_CHECKPOINT_NAME]; /**< plural name of samples: "images", "tokens"; "": "samples" */
     uint64_t seed;
     double loss_scale;
     int loss_good_steps; /**< steps since the scale last changed; -1: the scale is fixed */
     char best_name[LT_CHECKPOINT_NAME]; /**< metric of the best checkpoint; "" if none */
-    double best;                        /**< its value at best_step */
-    int64_t best_step;                  /**< 0 before the first evaluation */
-    double seconds;                     /**< seconds trained so far */
-    /** The epoch so far; with these fields its record is the same after a resume. */
+    double best;                        /**< value of the best metric, reached at best_step */
+    int64_t best_step;                  /**< step of the best metric; 0 before an evaluation */
+    double seconds;                     /**< seconds of training so far */
+    /** Counters of the unfinished epoch, so that its record is the same after a resume. */
     double epoch_seconds;
     int64_t epoch_samples;
     /** further samples of the epoch, which no update used (lather/stragglers.h) */
@@ -75,17 +75,17 @@ typedef struct lt_checkpoint_state {
      *  versions */
     int epoch_recorded;
     int64_t ema_updates;
-    /** decay 0: not measured. The file has the other fields, if count is above 0, but not decay. */
+    /** Gradient noise scale; decay 0: not measured. If count is above 0, state.json has all fields but decay. */
     lt_noise_scale noise;
-    char run[LT_CHECKPOINT_NAME]; /**< lt_run_new_id(); "" in files of earlier versions */
+    char run[LT_CHECKPOINT_NAME]; /**< run id of lt_run_new_id(); "" in files of earlier versions */
     char optim[LT_CHECKPOINT_NAME];
     lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];
     int facts;
     int64_t global_batch; /**< samples per update of all ranks together; 0: unknown */
-    /** lt_dataset_count(), 53 bits of lt_dataset_fingerprint(), and lt_dataset_bytes() of the training data; 0:
-     *  unknown, as in files of earlier versions. */
+    /** Training data: lt_dataset_count(), 53 bits of lt_dataset_fingerprint(),
+     *  and lt_dataset_bytes(); 0: unknown, as in files of earlier versions. */
     int64_t data_samples, data_hash, data_bytes;
-    int ranks, threads; /**< ranks 0: 1. Bitwise equal resume needs the same */
+    int ranks, threads; /**< number of ranks (0: 1), of threads; bitwise equal resume needs both */
 } lt_checkpoint_state;
 
 /** Returns the fact with this key, or NULL if absent. Borrowed from the state. */
@@ -134,8 +134,8 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_load(const char *path,
 
 /** Removes partial checkpoints of dead processes. lt_checkpoint_save() does so too. */
 LT_API void lt_checkpoint_clean(const char *folder);
-/** Does the same, and points `latest` and `best` to the checkpoints that a state names, if they exist: a save may
- *  have ended between the checkpoint and its links. Errors: LT_E_IO, LT_E_NOMEM. */
+/** Does the same as lt_checkpoint_clean(), and points `latest` and `best` to the checkpoints that a state names,
+ *  if they exist: a save may have ended between the checkpoint and its links. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_checkpoint_repair(const char *folder,
                                                     const lt_checkpoint_state *state);
 

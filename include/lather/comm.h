@@ -16,7 +16,7 @@ typedef enum lt_reduce { LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX } lt_reduc
  *  srun or torchrun), or a registered one (lather/ext/comm.h); device: device of the tensors, borrowed. Collective.
  *  Errors: LT_E_UNSUPPORTED (unknown kind, or not in this build), LT_E_ARG, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open(lt_comm **out, const char *kind, lt_device *device);
-/** Opens "threads": size ranks in this process. out[r] is for the thread that runs rank r, with device[r], borrowed. */
+/** Opens communicators of kind "threads". out[r] is for the thread that runs rank r, with device[r], borrowed. */
 LT_API LT_MUST_CHECK lt_status lt_comm_open_threads(lt_comm **out, lt_device *const *device,
                                                     int size);
 /** Returns "mpi" if mpirun or srun started this process as one of several, "nccl" if torchrun did, else "self". */
@@ -32,7 +32,7 @@ LT_API LT_MUST_CHECK lt_status lt_comm_split(lt_comm *comm, int color, int key, 
  *  closed rank fail. Only the last communicator that a process closes waits for other ranks. */
 LT_API void lt_comm_close(lt_comm **comm);
 
-LT_API int lt_comm_rank(const lt_comm *comm); /**< 0 .. size-1 */
+LT_API int lt_comm_rank(const lt_comm *comm); /**< Returns this rank's number, 0 to size-1. */
 LT_API int lt_comm_size(const lt_comm *comm);
 /** Returns the payload bytes that this rank has sent so far. With n ranks and chunk[r] the r-th of n chunks of the
  *  elements, as even as possible (the first ones longer): all-reduce: all - chunk[rank] + (n-1) chunk[rank];

@@ -71,8 +71,8 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_synthetic(lt_dataset **out, int64_t co
                                                     int channels, int classes);
 /** Records in memory, for lt_dataset_arrays(). */
 typedef struct lt_arrays {
-    const float *values;   /**< [count][shape], row-major */
-    const int64_t *labels; /**< [count], 0 to classes-1 */
+    const float *values;   /**< [count][shape] values of the records, row-major */
+    const int64_t *labels; /**< [count] classes of the records, 0 to classes-1 */
     int64_t count;
     lt_shape shape; /**< shape of one record, 1 to 4 dimensions: [F], [C,H,W], ... */
     int classes;    /**< number of classes; 0: the largest label + 1 */

@@ -8,9 +8,9 @@
 
 /** Synchronization of batch norm's running statistics, which every rank collects from its own data. */
 typedef enum lt_dist_bn {
-    LT_DIST_BN_NONE,      /**< each rank keeps its own */
-    LT_DIST_BN_BROADCAST, /**< lt_data_parallel_sync_statistics() broadcasts rank 0's */
-    LT_DIST_BN_REDUCE     /**< it averages them over ranks */
+    LT_DIST_BN_NONE,      /**< no synchronization: each rank keeps its own statistics */
+    LT_DIST_BN_BROADCAST, /**< lt_data_parallel_sync_statistics() broadcasts rank 0's statistics */
+    LT_DIST_BN_REDUCE     /**< lt_data_parallel_sync_statistics() averages them over ranks */
 } lt_dist_bn;
 
 typedef struct lt_data_parallel_config {
@@ -71,9 +71,9 @@ LT_API LT_MUST_CHECK lt_status lt_data_parallel_visit(lt_data_parallel *dp,
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_gather_state(lt_data_parallel *dp);
 LT_API LT_MUST_CHECK lt_status lt_data_parallel_finish_load(lt_data_parallel *dp);
 
-/** Bytes that this rank sent for gradients since lt_data_parallel_new(). */
+/** Returns the bytes that this rank sent for gradients since lt_data_parallel_new(). */
 LT_API void lt_data_parallel_bytes_sent(const lt_data_parallel *dp, lt_reducer_bytes *out);
-/** Returns those bytes that lt_comm_bytes() does not count: sent in groups split from the communicator. */
+/** Returns the gradient bytes that lt_comm_bytes() does not count: sent in groups split from the communicator. */
 LT_API uint64_t lt_data_parallel_subgroup_bytes(const lt_data_parallel *dp);
 
 /** Returns the Frobenius norms of this rank's gradients in the last update, before the reduction and with the loss scale:

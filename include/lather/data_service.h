@@ -10,8 +10,8 @@
 typedef struct lt_data_service lt_data_service;
 
 typedef struct lt_data_service_config {
-    const char *address;     /**< as in lt_service_config */
-    const char *secret;      /**< as in lt_service_config; NULL: as in lt_dataset_service() */
+    const char *address;     /**< address to listen on, as in lt_service_config */
+    const char *secret;      /**< shared secret, as in lt_service_config; NULL: the environment's */
     int threads;             /**< worker threads; 0: the CPUs in affinity mask and cgroup */
     const lt_dataset *train; /**< borrowed training data; NULL if not served */
     const lt_dataset *val;   /**< borrowed validation data; NULL if not served */

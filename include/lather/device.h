@@ -19,9 +19,9 @@ typedef struct lt_device lt_device;
 
 /** Fusion of convolutions with part of batch norm into one kernel, on cuda and cpu. */
 typedef enum lt_fused {
-    /** Used if faster: cuda times both ways at the first call with a shape, cpu has a table. */
+    /** Fused if faster: cuda times both ways at the first call with a shape, cpu has a table. */
     LT_FUSED_AUTO,
-    LT_FUSED_ON, /**< wherever such a kernel exists */
+    LT_FUSED_ON, /**< fused wherever such a kernel exists */
     LT_FUSED_OFF
 } lt_fused;
 
@@ -70,7 +70,7 @@ LT_API void lt_threads_set_passive_wait(char **argv);
 
 /** Tensor memory in bytes, as counted by the caching allocator. */
 typedef struct lt_memory {
-    size_t used;     /**< in live tensors */
+    size_t used;     /**< bytes in live tensors */
     size_t peak;     /**< largest used since open or lt_device_reset_peak() */
     size_t reserved; /**< obtained from the system, including cached blocks and workspace */
 } lt_memory;

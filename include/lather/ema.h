@@ -14,11 +14,11 @@ typedef struct lt_ema lt_ema;
 LT_API LT_MUST_CHECK lt_status lt_ema_new(lt_ema **out, const lt_params *params, double decay);
 LT_API void lt_ema_free(lt_ema **ema);
 
-/** average += (1 - decay) * (value - average), unless the optimizer's last step was skipped. */
+/** Updates the averages: average += (1 - decay) * (value - average), unless the optimizer's last step was skipped. */
 LT_API LT_MUST_CHECK lt_status lt_ema_update(lt_ema *ema, const lt_optim *optim);
 
-/** The same for values that change on all ranks once in several steps: average += (1 - decay^steps) * (value
- *  - average). */
+/** Updates averages of values that change on all ranks once in several
+ *  steps: average += (1 - decay^steps) * (value - average). */
 LT_API LT_MUST_CHECK lt_status lt_ema_update_after(lt_ema *ema, int64_t steps);
 
 /** Swaps averages and values: once before an evaluation, once after it. */

@@ -31,7 +31,7 @@ typedef struct lt_launch_node_config {
     int count; /**< nodes of a group, ranks of a gang; 0: 1 */
     lt_launch_node_entry
         entry; /**< a function of this program; as a process it is a fork: launch before creating threads */
-    void *context;      /**< for entry, borrowed */
+    void *context;      /**< argument of entry; borrowed */
     const char *module; /**< "FILE.so:NAME": a function of a shared object */
     const char *
         command; /**< a command line, split like in a shell with quotes and backslashes, without expansions */
@@ -44,7 +44,7 @@ typedef struct lt_launch_node_config {
     lt_launch_node_policy policy;
     int restarts;   /**< limit for LT_LAUNCH_NODE_RESTART and for a gang that shrinks; 0: 3 */
     double backoff; /**< seconds before the first restart, doubled for each further one; 0: 0.1 */
-    int64_t batch_size; /**< gangs: samples of a rank's micro-batch */
+    int64_t batch_size; /**< gangs: micro-batch size of a rank */
     int64_t
         global_batch; /**< gangs: samples of an update for any number of ranks, kept constant by grad-accum; 0: not fixed */
     /** For a gang whose command is a training program: flags of its `plan` command, which chooses the number of ranks, at most count,

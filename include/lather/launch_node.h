@@ -16,11 +16,11 @@ typedef struct lt_launch_node lt_launch_node;
 typedef lt_status (*lt_launch_node_entry)(lt_launch_node *node, void *context);
 
 LT_API const char *
-lt_launch_node_label(const lt_launch_node *node); /**< the label of its group: "producer" */
+lt_launch_node_label(const lt_launch_node *node); /**< label of its group: "producer" */
 LT_API int
 lt_launch_node_index(const lt_launch_node *node); /**< its index in the group; gangs: the rank */
 LT_API int
-lt_launch_node_count(const lt_launch_node *node); /**< nodes of its group; gangs: ranks */
+lt_launch_node_count(const lt_launch_node *node); /**< number of its group's nodes, or of ranks */
 /** Returns the number of nodes of another group. -1: there is no such group. */
 LT_API int lt_launch_node_count_of(const lt_launch_node *node, const char *label);
 /** Returns an argument with its placeholders replaced; NULL past the end. */

@@ -6,11 +6,11 @@
 #include "lather/ops.h"
 
 typedef struct lt_conv2d_layer {
-    int in, out;     /**< channels */
+    int in, out;     /**< input and output channels */
     int kernel;      /**< height and width of the filter */
     int stride, pad; /**< a zero stride means 1 */
-    int dilation;    /**< 0: 1 */
-    int groups;      /**< 0: 1 */
+    int dilation;    /**< spacing of filter taps; 0: 1 */
+    int groups;      /**< groups of channels; 0: 1 */
     bool bias;
 } lt_conv2d_layer;
 
@@ -20,12 +20,12 @@ LT_API LT_MUST_CHECK lt_status lt_layer_conv2d(lt_module **out, lt_device *devic
                                                lt_conv2d_layer config);
 
 typedef struct lt_conv_transpose2d_layer {
-    int in, out;     /**< channels */
+    int in, out;     /**< input and output channels */
     int kernel;      /**< height and width of the filter */
     int stride, pad; /**< a zero stride means 1 */
-    int output_pad;  /**< rows and columns added at the end; less than the stride */
-    int dilation;    /**< 0: 1 */
-    int groups;      /**< 0: 1 */
+    int output_pad;  /**< output rows and columns added at the end; less than the stride */
+    int dilation;    /**< spacing of filter taps; 0: 1 */
+    int groups;      /**< groups of channels; 0: 1 */
     bool bias;
 } lt_conv_transpose2d_layer;
 
@@ -74,7 +74,7 @@ LT_API LT_MUST_CHECK lt_status lt_layer_maxpool2d(lt_module **out, lt_pool2d_con
 LT_API LT_MUST_CHECK lt_status lt_layer_avgpool2d(lt_module **out, lt_pool2d_config config);
 /** Creates dropout with probability p. Errors: LT_E_ARG (p not in [0,1)). */
 LT_API LT_MUST_CHECK lt_status lt_layer_dropout(lt_module **out, double p);
-/** Creates [N,C,H,W] -> [N,C*H*W]. */
+/** Creates a layer that maps [N,C,H,W] to [N,C*H*W]. */
 LT_API LT_MUST_CHECK lt_status lt_layer_flatten(lt_module **out);
 
 /** Creates an empty chain of layers. */

@@ -11,12 +11,12 @@
  * of unsharded state. */
 
 typedef struct lt_lars_config {
-    double momentum;          /**< in [0,1) */
-    double dampening;         /**< in [0,1]; not in a parameter's first update */
+    double momentum;          /**< decay rate of the momentum, in [0,1) */
+    double dampening;         /**< damping of new terms, in [0,1]; not in the first update */
     bool nesterov;            /**< look ahead: u + momentum * m instead of m */
-    double weight_decay;      /**< L2: added to the gradient */
+    double weight_decay;      /**< L2 regularization: added to the gradient */
     double trust_coefficient; /**< above 0: ratio of the lengths of update and weight at lr 1 */
-    double eps;               /**< added to the ratio's denominator */
+    double eps;               /**< added to the denominator of the trust ratio */
     bool trust_clip;          /**< LARC: lr times the ratio is at most lr */
     bool always_adapt;        /**< apply trust ratios to parameters without weight decay, too */
     lt_decay_scope decay_scope;
@@ -40,11 +40,11 @@ LT_API LT_MUST_CHECK lt_status lt_optim_lars(lt_optim **out, const lt_params *pa
 typedef struct lt_lamb_config {
     double beta1;         /**< decay rate of the first moment, in [0,1) */
     double beta2;         /**< decay rate of the second moment, in [0,1) */
-    double eps;           /**< added after the square root */
-    double weight_decay;  /**< added to the update before its norm is taken */
-    bool bias_correction; /**< m / (1 - beta1^t), v / (1 - beta2^t) */
+    double eps;           /**< added after the square root in Adam's update */
+    double weight_decay;  /**< decay added to the update before its norm is taken */
+    bool bias_correction; /**< divide the moments: m / (1 - beta1^t), v / (1 - beta2^t) */
     bool grad_averaging;  /**< m = beta1 m + (1 - beta1) g; else beta1 m + g */
-    bool trust_clip;      /**< no ratio above 1 */
+    bool trust_clip;      /**< clip trust ratios to at most 1 */
     bool always_adapt;    /**< apply trust ratios to parameters without weight decay, too */
     lt_decay_scope decay_scope;
 } lt_lamb_config;

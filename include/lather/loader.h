@@ -12,14 +12,14 @@ typedef struct lt_loader lt_loader;
  *  the number of the repeat. An image that cannot be read or decoded is replaced by the next good
  *  one in index order. */
 typedef struct lt_loader_config {
-    lt_transform transform; /**< images only, as are sizes and mix */
+    lt_transform transform; /**< transform, for images only, as are sizes and mix */
     lt_size_schedule sizes; /**< replaces transform.size if it has steps */
     lt_mix mix;
     int batch;      /**< samples per batch on this rank */
     int rank, size; /**< samples rank, rank + size, ... of the epoch's order; size 0: 1 */
     int threads;    /**< decoder threads; 0: one per core */
     int slots;      /**< batches in memory, including the borrowed one; 0: 4 */
-    bool shuffle;   /**< false: index order */
+    bool shuffle;   /**< random order in each epoch; false: index order */
     /** Repeats of each image in an epoch (repeated augmentation, Hoffer et al., CVPR 2020). They are
      *  consecutive, so that neighbouring ranks share them. An epoch keeps its number of samples and
      *  has fewer images. 0: 1. */
@@ -27,10 +27,10 @@ typedef struct lt_loader_config {
     bool
         drop_last; /**< skip an incomplete last batch, so that all ranks have equally many samples */
     uint64_t seed; /**< equal seeds give equal batches with any number of threads */
-    /* Failure policy. */
+    /* Failure policy: */
     int64_t max_bad;  /**< corrupt images to replace before LT_E_FORMAT; < 0: unlimited */
     bool keep_broken; /**< return zeros and label 0 for a corrupt image instead of replacing it */
-    /* Limits and caches. */
+    /* Limits and caches: */
     int64_t limit;       /**< use only the data set's first limit samples; 0: all */
     int64_t max_batches; /**< batches per epoch; 0: all */
     /** Spread limit or max_batches evenly over the data set without shuffle, as its first samples may
@@ -43,7 +43,7 @@ typedef struct lt_loader_config {
 /** The origin of a batch's row. */
 typedef struct lt_row {
     int64_t sample;  /**< index in the data set; the replacement's if replaced */
-    const char *why; /**< error of the corrupt original; NULL if there was none */
+    const char *why; /**< error of the corrupt sample that it replaces; NULL if none */
 } lt_row;
 
 /** A batch, borrowed until the next call of lt_loader_next() or lt_loader_seek(). */
@@ -55,9 +55,9 @@ typedef struct lt_batch {
      *  LT_IGNORED_LABEL (-100) after the last one. */
     lt_tensor *labels;
     lt_tensor *targets; /**< [N,classes] LT_F32 for mixed images; NULL without lt_mix */
-    int count;          /**< N, smaller in an incomplete batch */
+    int count;          /**< number of samples N, smaller in an incomplete batch */
     int64_t index;      /**< number of the batch in the epoch */
-    const lt_row *row;  /**< [N] */
+    const lt_row *row;  /**< [N] origin of each row */
 } lt_batch;
 
 /** Makes a loader that borrows the data set and the device. Reading starts with the first call of
@@ -76,7 +76,7 @@ LT_API int64_t lt_loader_batches(const lt_loader *loader); /**< batches per epoc
 
 /** Counters since the loader was made. */
 typedef struct lt_loader_stats {
-    int64_t samples, batches; /**< delivered */
+    int64_t samples, batches; /**< samples and batches delivered */
     int64_t bad;              /**< distinct corrupt images so far */
     /** Summed over threads. idle_seconds is spent waiting for the consumer, while the prefetch queue
      *  is full. */
@@ -86,7 +86,7 @@ typedef struct lt_loader_stats {
     int64_t ready;       /**< prefetch queue's lengths summed over batches */
     int queued;          /**< complete batches in the prefetch queue now */
     int capacity;        /**< largest possible value of queued */
-    int64_t cache_hits, cache_misses, cache_bytes; /**< cache of decoded images */
+    int64_t cache_hits, cache_misses, cache_bytes; /**< counters of the cache of decoded images */
 } lt_loader_stats;
 LT_API lt_loader_stats lt_loader_statistics(const lt_loader *loader);
 /** Returns the difference of two statistics. */

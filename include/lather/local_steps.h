@@ -41,7 +41,7 @@ typedef struct lt_local_steps_config {
 LT_API LT_MUST_CHECK lt_status lt_local_steps_new(lt_local_steps **out, lt_comm *comm,
                                                   const lt_nodes *nodes, const lt_params *params,
                                                   const lt_local_steps_config *config);
-/** Frees it; before comm is closed. Collective. */
+/** Frees the local steps; before comm is closed. Collective. */
 LT_API void lt_local_steps_free(lt_local_steps **local);
 
 /** Returns the communicator of this group, for lt_data_parallel_new() and lt_optim_shard(). Owns: local. */

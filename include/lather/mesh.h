@@ -8,7 +8,7 @@
 /** Rank ((d * depth + k) * rows + i) * columns + j is at row i, column j, depth k of replica d: ranks of a row are
  *  consecutive. A zero means 1. */
 typedef struct lt_mesh_config {
-    int data;  /**< replicas of the model */
+    int data;  /**< number of replicas of the model */
     int depth; /**< layers of the grid, which shard a replica's rows of activations (2.5-D) */
     int rows,
         columns; /**< equal numbers; or 1 row, any columns and depth 1 (1-D tensor parallelism) */
@@ -21,8 +21,8 @@ typedef struct lt_mesh lt_mesh;
 typedef enum lt_mesh_axis {
     LT_MESH_DATA,
     LT_MESH_DEPTH,
-    LT_MESH_COLUMN,   /**< a column's ranks, by row */
-    LT_MESH_ROW,      /**< a row's ranks, by column */
+    LT_MESH_COLUMN,   /**< the ranks of this rank's column, by row */
+    LT_MESH_ROW,      /**< the ranks of this rank's row, by column */
     LT_MESH_REPLICAS, /**< data and depth: all ranks with the same parameters */
     LT_MESH_MODEL,    /**< depth, row and column: one replica of the model */
     LT_MESH_AXES
@@ -33,7 +33,7 @@ typedef enum lt_mesh_axis {
  *  with different meshes: names both), LT_E_NOMEM, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_mesh_new(lt_mesh **out, lt_comm *comm,
                                            const lt_mesh_config *config);
-/** Collective. */
+/** Frees the mesh and its communicators. Collective. */
 LT_API void lt_mesh_free(lt_mesh **mesh);
 
 /** Returns the configuration, with 1 for each zero. */
@@ -54,7 +54,7 @@ typedef enum lt_placement_kind {
 
 typedef struct lt_placement {
     lt_placement_kind kind;
-    int dim; /**< sharded dimension of LT_PLACE_SHARD */
+    int dim; /**< dimension that LT_PLACE_SHARD shards */
 } lt_placement;
 
 /** Converts a tensor from one placement along an axis to another. Sums are those of lt_comm_allreduce_begin(). in and out

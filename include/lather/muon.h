@@ -6,13 +6,13 @@
 #include "lather/optim.h"
 #include "lather/orthogonalization.h"
 
-/** Scale of the orthogonal update of a [rows,cols] matrix. */
+/** Rule that scales the orthogonal update of a [rows,cols] matrix. */
 typedef enum lt_muon_scale {
     /** Jordan's: sqrt(max(1, outputs / inputs)) of a matrix stored [out,in] or, by its fans, [in,out]; of a
      *  filter, as in his code, by size(-2) / size(-1), so 1 if it is square. Joined q, k and v count as one
      *  matrix. */
     LT_MUON_ORIGINAL,
-    LT_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): AdamW's RMS, so that its lr applies */
+    LT_MUON_MATCH_RMS_ADAMW /**< 0.2 sqrt(max(rows, cols)): gives AdamW's RMS, so its lr applies */
 } lt_muon_scale;
 
 typedef struct lt_muon_config {
@@ -21,19 +21,19 @@ typedef struct lt_muon_config {
     double weight_decay; /**< decoupled: a weight shrinks by lr * weight_decay per step */
     lt_decay_scope decay_scope;
     lt_muon_scale scale;
-    lt_orthogonalization orthogonalization; /**< iterations at least 1 */
+    lt_orthogonalization orthogonalization; /**< method; iterations at least 1 */
     /** Parameters that AdamW updates in addition to those of fewer than 2 dimensions: embeddings, positions,
      *  heads. */
     lt_name_regex adamw_params;
-    double adamw_lr_scale; /**< their learning rate, relative to lr */
+    double adamw_lr_scale; /**< learning rate of these parameters, relative to lr */
     double beta1, beta2;   /**< AdamW's decay rates, in [0,1) */
-    double eps;            /**< AdamW's, added after the square root */
+    double eps;            /**< added after AdamW's square root */
 } lt_muon_config;
 
-/** Names of embeddings, positions, class tokens and heads in torchvision, timm and GPT-2. */
+/** Regex of the default adamw_params: embeddings, positions, class tokens, heads in torchvision, timm and GPT-2. */
 #define LT_MUON_ADAMW_PARAMS \
     "embed|(^|[.])(wte|wpe|class_token|cls_token|heads?|lm_head|classifier|fc)([.]|$)"
-/** AdamW's learning rate and decay carry over. */
+/** Defaults of lt_muon_config, with which AdamW's learning rate and decay carry over. */
 #define LT_MUON_DEFAULTS                                            \
     ((lt_muon_config){.momentum = 0.95,                             \
                       .nesterov = true,                             \

@@ -10,7 +10,7 @@ typedef struct lt_optim lt_optim;
 
 /** Inputs of a step; lr schedules are pure functions of attempt. */
 typedef struct lt_step {
-    double lr;        /**< before a group's lr_scale */
+    double lr;        /**< learning rate, before a group's lr_scale */
     double clip_norm; /**< largest allowed global gradient norm; 0: no clipping */
     int64_t attempt;  /**< 1 in the first step; also advances in skipped steps */
 } lt_step;
@@ -47,8 +47,8 @@ LT_API const lt_tensor *lt_optim_loss_scale(const lt_optim *optim);
 /** Result of the last step; synchronizes with the device. If results were sent: that of the oldest step whose
  *  result was not taken yet. */
 typedef struct lt_step_result {
-    double grad_norm;  /**< global, before clipping; NaN or Inf if the step was skipped */
-    bool applied;      /**< false: a gradient was not finite */
+    double grad_norm;  /**< global norm, before clipping; NaN or Inf if the step was skipped */
+    bool applied;      /**< false: the step was skipped, as a gradient was not finite */
     int64_t steps;     /**< updates applied so far */
     double loss_scale; /**< loss scale of the next step */
     int good_steps;    /**< finite steps since loss_scale changed */
@@ -72,10 +72,10 @@ LT_API const char *lt_optim_name(const lt_optim *optim);
 /** Returns the bytes of state: moments, factors, roots. */
 LT_API size_t lt_optim_state_bytes(const lt_optim *optim);
 
-/** Overrides for a parameter. */
+/** Settings of one parameter that override the optimizer's. */
 typedef struct lt_optim_group {
     double lr_scale;     /**< factor of the step's lr */
-    double weight_decay; /**< replaces the optimizer's; NaN: keeps it */
+    double weight_decay; /**< replaces the optimizer's weight decay; NaN: keeps it */
 } lt_optim_group;
 /** Applies the overrides to the parameter of that name. Errors: LT_E_ARG (no such parameter). */
 LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *param,
@@ -86,17 +86,17 @@ LT_API LT_MUST_CHECK lt_status lt_optim_set_group(lt_optim *optim, const char *p
  *  whole ones); the visitor's. */
 LT_API LT_MUST_CHECK lt_status lt_optim_visit(lt_optim *optim, lt_state_visitor *visitor);
 
-/** Parameters with weight decay. */
+/** Parameters to which weight decay applies. */
 typedef enum lt_decay_scope {
     LT_DECAY_ALL,    /**< every trained parameter */
-    LT_DECAY_WEIGHTS /**< not biases, not weights and biases of norms */
+    LT_DECAY_WEIGHTS /**< all but biases and the parameters of norms */
 } lt_decay_scope;
 
 typedef struct lt_sgd_config {
-    double momentum;     /**< in [0,1) */
-    double dampening;    /**< in [0,1]; not in a parameter's first update */
+    double momentum;     /**< decay rate of the momentum, in [0,1) */
+    double dampening;    /**< damping of new terms, in [0,1]; not in a parameter's first update */
     bool nesterov;       /**< look ahead: g + momentum * m instead of m */
-    double weight_decay; /**< L2: added to the gradient */
+    double weight_decay; /**< L2 regularization: added to the gradient */
     lt_decay_scope decay_scope;
 } lt_sgd_config;
 
@@ -110,12 +110,12 @@ LT_API LT_MUST_CHECK lt_status lt_optim_sgd(lt_optim **out, const lt_params *par
 
 typedef struct lt_adagrad_config {
     double eps;          /**< added after the square root */
-    double weight_decay; /**< L2 */
+    double weight_decay; /**< L2 regularization: added to the gradient */
     lt_decay_scope decay_scope;
 } lt_adagrad_config;
 #define LT_ADAGRAD_DEFAULTS ((lt_adagrad_config){.eps = 1e-10})
 
-/** Makes diagonal AdaGrad. As lt_optim_sgd(). Source: Duchi, Hazan & Singer, JMLR 2011, figure 1. */
+/** Makes diagonal AdaGrad, as lt_optim_sgd(). Source: Duchi, Hazan & Singer, JMLR 2011, figure 1. */
 LT_API LT_MUST_CHECK lt_status lt_optim_adagrad(lt_optim **out, const lt_params *params,
                                                 const lt_adagrad_config *config);
 
@@ -123,8 +123,8 @@ typedef struct lt_adam_config {
     double beta1;        /**< decay rate of the first moment, in [0,1) */
     double beta2;        /**< decay rate of the second moment, in [0,1) */
     double eps;          /**< added after the square root */
-    double weight_decay; /**< L2; if decoupled: a weight shrinks by lr * weight_decay per step */
-    bool decoupled;      /**< AdamW */
+    double weight_decay; /**< L2 or, if decoupled: a weight shrinks by lr * weight_decay per step */
+    bool decoupled;      /**< AdamW: weight decay apart from the gradient */
     lt_decay_scope decay_scope;
 } lt_adam_config;
 #define LT_ADAM_DEFAULTS ((lt_adam_config){.beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8})

@@ -19,10 +19,10 @@ typedef struct lt_optim_config {
     const struct lt_optim_family *family;
     lt_dtype dtype; /**< dtype of parameters and state: LT_F64 needs a device opened with f64 */
     double lr;
-    double *schedule; /**< owned; NULL: lr in every step */
+    double *schedule; /**< [steps] learning rate of each step; owned; NULL: lr in every step */
     size_t schedule_count;
     lt_averaging_config averaging;
-    void *settings; /**< owned: the family's config struct */
+    void *settings; /**< owned: config struct of the optimizer's family */
 } lt_optim_config;
 
 /** Parses a JSON object. Required keys: "optim", a name of lt_optim_open() without a preset, and "lr".

@@ -10,35 +10,35 @@
 #include <stdio.h>
 
 typedef enum lt_option_type {
-    LT_OPTION_BOOL,   /**< bool: --name, --no-name */
-    LT_OPTION_INT,    /**< int64_t */
-    LT_OPTION_DOUBLE, /**< double */
-    LT_OPTION_STRING, /**< const char *, owned by lt_options; NULL if it has no default */
-    LT_OPTION_CHOICE, /**< int: index in choices */
-    LT_OPTION_LIST,   /**< lt_option_list: may be given several times */
+    LT_OPTION_BOOL,   /**< a bool: --name, --no-name */
+    LT_OPTION_INT,    /**< an int64_t */
+    LT_OPTION_DOUBLE, /**< a double */
+    LT_OPTION_STRING, /**< a const char *, owned by lt_options; NULL if it has no default */
+    LT_OPTION_CHOICE, /**< an int: index in choices */
+    LT_OPTION_LIST,   /**< an lt_option_list: may be given several times */
     LT_OPTION_PAIR    /**< no field: NAME=VALUE sets the option NAME that is set through this one */
 } lt_option_type;
 
 typedef struct lt_option_list {
-    char **item; /**< owned by lt_options */
+    char **item; /**< strings of the list; owned by lt_options */
     size_t count;
 } lt_option_list;
 
 /** One option: a row of a table. In names that a user writes, '_' counts as '-'. */
 typedef struct lt_option {
-    const char *group; /**< heading in --help */
-    const char *name;  /**< "batch-size" */
-    char alias;        /**< 'b' for -b; 0: none */
+    const char *group; /**< group of --help that lists the option */
+    const char *name;  /**< name without dashes: "batch-size" */
+    char alias;        /**< short form: 'b' for -b; 0: none */
     lt_option_type type;
     size_t offset;     /**< offset of its field in the program's struct: offsetof(...) */
     const char *value; /**< default, as one would write it; NULL: false, 0, "", the first choice */
     double min, max;   /**< numbers: allowed range, both ends included; equal: no limits */
-    bool below;        /**< max itself is outside */
-    const char *choices;  /**< "off|bf16|f16" */
+    bool below;        /**< max itself is not allowed */
+    const char *choices;  /**< names of the choices: "off|bf16|f16" */
     const char *applies;  /**< choices of the selector that read it: "adam shampoo"; NULL: all */
     const char *defaults; /**< default by choice of the selector: "sgd=0.1 shampoo=0.05" */
     const char *meta;     /**< placeholder of the value in --help: "DIR"; NULL: by type */
-    const char *help;     /**< one sentence, no full stop */
+    const char *help;     /**< help text: one sentence, no full stop */
     const char *also;     /**< aliases, "wd l2"; NULL: none */
     bool once;            /**< belongs to a start, not to a run: lt_options_write_run() omits it */
     /** Row after which --help lists it; NULL, or no such row: at the end of its group. */
@@ -50,14 +50,14 @@ typedef struct lt_option {
 /** A command line program. --help [TOPIC], --help-man, --version, --config FILE and --print-config are
  *  added to its table. */
 typedef struct lt_program {
-    const char *name;        /**< "train_resnet50" */
-    const char *summary;     /**< one line */
+    const char *name;        /**< name of the program: "train_resnet50" */
+    const char *summary;     /**< one line on the purpose of the program */
     const char *usage;       /**< synopsis after the name: "--data DIR [OPTION]..." */
     const char *description; /**< paragraphs for --help and the man page; may be NULL */
-    const lt_option *option; /**< the table of lt_options_new() */
+    const lt_option *option; /**< option table for lt_options_new() */
     size_t count;
     const char *selector; /**< option that `applies` and `defaults` refer to: "optim"; or NULL */
-    bool rest;            /**< positional arguments are allowed */
+    bool rest;            /**< the program takes positional arguments */
     bool lists_all;       /**< --help without a topic also lists options that are not common */
 } lt_program;
 
@@ -66,7 +66,7 @@ typedef struct lt_program {
 typedef struct lt_option_table {
     const lt_option *option;
     size_t count;
-    void *values; /**< the struct */
+    void *values; /**< the struct that the options fill */
 } lt_option_table;
 
 typedef struct lt_options lt_options;
@@ -85,9 +85,9 @@ typedef enum lt_options_request {
  *  default, an unknown choice of the selector). */
 LT_API LT_MUST_CHECK lt_status lt_options_new(lt_options **out, const lt_program *program,
                                               void *values);
-/** The same with the options of all these tables instead of the program's table. Rows of the same
- *  group are adjacent, those of earlier tables first. Borrows the tables' rows and values.
- *  Errors: as lt_options_new(). */
+/** As lt_options_new(), with the options of all these tables instead of the
+ *  program's table. Rows of the same group are adjacent, those of earlier tables
+ *  first. Borrows the tables' rows and values. Errors: as lt_options_new(). */
 LT_API LT_MUST_CHECK lt_status lt_options_compose(lt_options **out, const lt_program *program,
                                                   const lt_option_table *table, size_t count);
 LT_API void lt_options_free(lt_options **options);
@@ -99,7 +99,7 @@ LT_API void lt_options_free(lt_options **options);
 LT_API LT_MUST_CHECK lt_status lt_options_parse(lt_options *options, int argc, char *const *argv);
 /** Reads a config file, like --config; options that are already set keep their values. */
 LT_API LT_MUST_CHECK lt_status lt_options_load(lt_options *options, const char *path);
-/** The same, but only for options for which wanted() returns true. */
+/** Does the same as lt_options_load(), but only for options for which wanted() returns true. */
 LT_API LT_MUST_CHECK lt_status lt_options_load_some(lt_options *options, const char *path,
                                                     bool (*wanted)(const lt_option *option));
 /** Sets one option from text, as if the user had. Errors: as lt_options_parse(). */
@@ -123,15 +123,15 @@ LT_API const char *lt_options_choice(const lt_options *options, const char *name
 /** Formats the value as a user writes it, items of a list separated by blanks, into text. Returns text. */
 LT_API const char *lt_options_text(const lt_options *options, const char *name, char *text,
                                    size_t size);
-/** Positional arguments. */
+/** Returns the number of positional arguments; lt_options_rest() returns one of them. */
 LT_API size_t lt_options_rest_count(const lt_options *options);
 LT_API const char *lt_options_rest(const lt_options *options, size_t index);
-/** The original command line, for the record. index 0 is the program; NULL past the end. */
+/** Returns an argument of the original command line. index 0 is the program; NULL past the end. */
 LT_API const char *lt_options_argument(const lt_options *options, int index);
 
 /** Writes name: value for every option that applies: a file for --config. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_write_config(const lt_options *options, FILE *out);
-/** The same without the options that have `once`. Errors: LT_E_IO. */
+/** Does the same as lt_options_write_config() without the options that have `once`. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_options_write_run(const lt_options *options, FILE *out);
 
 #endif

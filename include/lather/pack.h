@@ -6,7 +6,7 @@
 #include "lather/transform.h"
 
 typedef enum lt_pack_mode {
-    LT_PACK_ORIGINAL, /**< unchanged files */
+    LT_PACK_ORIGINAL, /**< unchanged files: no transcoding */
     /** JPEG transcoded without loss: optimised Huffman codes, and a restart marker after every MCU row
      *  so that rows above a crop need no decoding. Files that cannot be transcoded exactly are
      *  stored unchanged. */
@@ -17,7 +17,7 @@ typedef enum lt_pack_mode {
 
 typedef struct lt_pack_config {
     lt_pack_mode mode;
-    int max_side;           /**< longest side in pixels */
+    int max_side;           /**< longest side of an image in pixels */
     int quality;            /**< JPEG quality, 1 to 100; 0: 90 */
     int64_t shard_samples;  /**< samples per shard; 0: 1/64 of all, between 64 and 8192 */
     int threads;            /**< worker threads; 0: one per core */

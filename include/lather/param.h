@@ -17,11 +17,11 @@ typedef enum lt_param_kind {
 /** One parameter. Owned by its layer, borrowed by everyone else. */
 typedef struct lt_param {
     const char *name; /**< path in the model: "layer3.0.conv2.weight"; owned */
-    lt_tensor *value; /**< in the device's master dtype; owned */
+    lt_tensor *value; /**< the parameter's tensor, in the device's master dtype; owned */
     /** Gradient, of the same shape, accumulated; f32 unless lt_optim_allow_rounded_grads(); owned. */
     lt_tensor *grad;
     lt_param_kind role;
-    /** No gradient, no update; on a running mean: freezes its layer's statistics. */
+    /** True: no gradient, no update; on a running mean: freezes its layer's statistics. */
     bool frozen;
     bool has_grad;       /**< a gradient was added since lt_params_zero_grad() */
     int fan_in;          /**< number of inputs of one output; 0 if undefined */
@@ -56,7 +56,7 @@ LT_API lt_tensor *lt_tape_param(lt_tape *tape, lt_param *param);
  *  LT_E_NOMEM, LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_param_init(lt_param *param, lt_device *device, const char *path,
                                              const char *leaf, lt_shape shape, double fill);
-/** lt_param_init() with a role. */
+/** Does the same as lt_param_init(), for a parameter of any role. */
 LT_API LT_MUST_CHECK lt_status lt_param_init_kind(lt_param *param, lt_device *device,
                                                   const char *path, const char *leaf,
                                                   lt_shape shape, double fill, lt_param_kind role);
@@ -72,7 +72,7 @@ LT_API LT_MUST_CHECK lt_status lt_param_init_filter(lt_param *param, lt_device *
 LT_API LT_MUST_CHECK lt_status lt_param_set_shard_spec(lt_param *param, const lt_shard_spec *spec);
 /** Returns which part this rank holds: all of it for a parameter without a shard spec. */
 LT_API lt_shard_spec lt_param_shard_spec(const lt_param *param);
-/** frees its tensors and name; a zeroed parameter is fine */
+/** Frees the parameter's tensors and name; a zeroed parameter is fine. */
 LT_API void lt_param_clear(lt_param *param);
 
 #endif

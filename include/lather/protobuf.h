@@ -15,8 +15,8 @@ typedef struct lt_protobuf {
 } lt_protobuf;
 
 typedef struct lt_protobuf_field {
-    uint64_t number, value; /**< value: the bits of a varint or a fixed number */
-    lt_protobuf data;       /**< bytes of a string, a message or packed numbers, else empty, NULL */
+    uint64_t number, value; /**< field number; bits of a varint or a fixed number */
+    lt_protobuf data;       /**< contents of a string, message or packed numbers; else empty */
 } lt_protobuf_field;
 
 /** Reads the next field of a message. Returns false at its end, and if it is malformed: truncated, or with an
@@ -29,7 +29,7 @@ enum { LT_PROTOBUF_DEPTH = 16 };
 
 /** A growing message. Starts as {0}; lt_protobuf_save() reports an earlier failure. */
 typedef struct lt_protobuf_writer {
-    uint8_t *bytes; /**< owned */
+    uint8_t *bytes; /**< the message written so far; owned */
     size_t size, capacity;
     size_t open[LT_PROTOBUF_DEPTH]; /**< offsets of the contents of the open messages */
     int depth;

@@ -12,7 +12,7 @@ typedef struct lt_safetensors_entry {
     const char *name;
     lt_dtype dtype;
     lt_shape shape;
-    const void *data; /**< row-major, little-endian, mapped read-only */
+    const void *data; /**< elements, row-major, little-endian, mapped read-only */
     size_t bytes;
     /** Name of a dtype that has no lt_dtype, for example "BOOL"; shape and bytes are then valid,
      *  dtype is not. NULL if supported. */

@@ -37,8 +37,8 @@ typedef lt_status (*lt_service_handler)(void *context, const void *request, size
 typedef struct lt_service_config {
     const char *address;
     lt_service_handler handler;
-    void *context;      /**< borrowed, for handler */
-    const char *secret; /**< NULL: any process that can connect may call; else 16 to 255 bytes */
+    void *context;      /**< argument of handler; borrowed */
+    const char *secret; /**< shared, of 16 to 255 bytes; NULL: any process may call */
     int threads;        /**< concurrent handlers, for any number of connections; 0: 4 */
     size_t max_bytes;   /**< limit of a request and of a response; 0: 256 MiB */
 } lt_service_config;
@@ -66,13 +66,13 @@ typedef struct lt_client_config {
 
 /** The response to a call; starts as {0}. */
 typedef struct lt_response {
-    const void *data; /**< not aligned */
+    const void *data; /**< the bytes of the response, not aligned */
     size_t bytes;
-    void *owner; /**< the library's */
+    void *owner; /**< private: memory that the response holds */
 } lt_response;
 LT_API void lt_response_free(lt_response *answer);
 
-/** The service may start later than the client, and may restart at the same address.
+/** Opens a client. The service may start later than the client, and may restart at the same address.
  *  Owns: *out is the caller's. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_client_open(lt_client **out, const lt_client_config *config);
 /**
@@ -86,7 +86,7 @@ LT_API LT_MUST_CHECK lt_status lt_client_open(lt_client **out, const lt_client_c
  */
 LT_API LT_MUST_CHECK lt_status lt_client_call(lt_client *client, const void *request, size_t bytes,
                                               double seconds, lt_response *answer);
-/** After all calls have returned. */
+/** Closes a client; call it after all calls have returned. */
 LT_API void lt_client_close(lt_client **client);
 
 #endif

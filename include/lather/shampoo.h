@@ -11,7 +11,7 @@ enum { LT_NO_LIMIT = 0 };
 /** Exponents that replace 1/(2*order) for blocks of one order: exponent[order][dim]. */
 typedef struct lt_exponents {
     double value[LT_MAX_DIMS + 1][LT_MAX_DIMS];
-    /** false: the default; a set value of 0 leaves the dimension alone */
+    /** true if an exponent is set; false: default. A set 0 leaves the dimension alone */
     bool set[LT_MAX_DIMS + 1][LT_MAX_DIMS];
 } lt_exponents;
 
@@ -19,26 +19,26 @@ typedef struct lt_exponents {
 typedef struct lt_shampoo_config {
     double beta1;   /**< decay rate of the filtered gradient, in [0,1); 0: no filter */
     double beta2;   /**< decay rate of the factors, in [0,1]; 1: AdaGrad's sum */
-    double beta3;   /**< in [0,1), or < 0: beta1 */
+    double beta3;   /**< decay rate of the filter when it is applied, in [0,1); < 0: beta1 */
     double epsilon; /**< damping of the factors, > 0 (>= 0 with the pseudo-inverse) */
     double momentum, dampening;
     bool nesterov;
     double weight_decay;
     lt_decay_type decay_type;
     lt_decay_scope decay_scope;
-    double peak_lr;                     /**< for LT_DECAY_CORRECTED and LT_DECAY_INDEPENDENT */
+    double peak_lr;                     /**< largest lr, for LT_DECAY_CORRECTED and _INDEPENDENT */
     int64_t max_preconditioner_dim;     /**< largest dimension of a block, >= 1, or LT_NO_LIMIT */
     int64_t precondition_frequency;     /**< steps between refreshes of inverse roots, >= 1 */
-    int64_t start_preconditioning_step; /**< -1: precondition_frequency */
+    int64_t start_preconditioning_step; /**< first step with roots; -1: precondition_frequency */
     bool use_bias_correction;
     /** Bias corrections count the steps in which the parameter has a gradient; false: all steps. */
     bool per_param_steps;
     lt_grafting grafting;
     double grafting_beta2;   /**< < 0: 1 for AdaGrad, 0.99 for RMSprop, 0.999 for Adam */
-    double grafting_epsilon; /**< added after the square root */
+    double grafting_epsilon; /**< added after the square root of the second moment */
     lt_exponents inverse_exponent;
     lt_preconditioner preconditioner;
-    lt_orthogonalization orthogonalization; /**< for LT_PRECONDITIONER_SPECTRAL */
+    lt_orthogonalization orthogonalization; /**< method for LT_PRECONDITIONER_SPECTRAL */
     lt_spectral_scale spectral_scale;
     lt_sign_scale sign_scale;
     /** [order][dim]: with LT_PRECONDITIONER_CORRECTED this dimension is not rotated. */
@@ -54,18 +54,18 @@ typedef struct lt_shampoo_config {
     lt_shampoo_split split[LT_MAX_SPLITS];
     /** Tables of rows: all dimensions but the last merge, are not split and have no factor. */
     lt_name_regex one_sided;
-    lt_name_regex diagonal; /**< blocks of these keep only the diagonal of their factors */
+    lt_name_regex diagonal; /**< parameters whose blocks keep only the diagonal of their factors */
     double trace_scaling;   /**< x: a factor A is used as A * max(tr A, epsilon)^-x */
-    bool drop_weighting;    /**< new terms enter the factors with weight 1 */
-    int tolerated_failures; /**< consecutive failed refreshes of a block */
+    bool drop_weighting;    /**< new terms enter the factors with weight 1 instead of 1 - beta2 */
+    int tolerated_failures; /**< consecutive failed refreshes that a block may have */
     lt_on_failure on_failure;
     bool diagonal_vectors; /**< blocks with one dimension keep only the diagonal of their factor */
     lt_root_solver root_solver;
-    double solver_tolerance; /**< 0: the solver's default */
-    int solver_iterations;   /**< 0: the solver's default */
+    double solver_tolerance; /**< tolerance of an iterative solver; 0: the solver's default */
+    int solver_iterations;   /**< most iterations of the solver; 0: the solver's default */
     int solver_order;        /**< terms of LT_ROOT_HIGHER_ORDER's series, 2 to 6; 0: 3 */
     lt_refresh_timing refresh_timing;
-    int refresh_threads; /**< threads of LT_REFRESH_ASYNC; 0: 1 */
+    int refresh_threads; /**< threads that compute roots with LT_REFRESH_ASYNC; 0: 1 */
     /** Steps between gradients that enter the factors, >= 1; 0: 1 with factors in f32, else a quarter of
      *  precondition_frequency, rounded up. */
     int64_t factor_frequency;

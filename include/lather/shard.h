@@ -10,7 +10,7 @@
  *  Graham, "Bounds on multiprocessing timing anomalies", 1969. */
 typedef enum lt_balance {
     LT_BALANCE_COST,   /**< modelled time of a step */
-    LT_BALANCE_MEMORY, /**< bytes of state */
+    LT_BALANCE_MEMORY, /**< bytes of optimizer state */
     LT_BALANCE_BYTES,  /**< bytes gathered, rounded up to 64, as in the reference implementation */
     LT_BALANCE_POLYNOMIAL /**< lt_balance_polynomial, the reference implementation's alternative */
 } lt_balance;
@@ -23,9 +23,9 @@ typedef struct lt_balance_polynomial {
 } lt_balance_polynomial;
 
 typedef struct lt_shard_config {
-    lt_comm *comm; /**< borrowed: must outlive the optimizer */
+    lt_comm *comm; /**< communicator of all ranks; borrowed: must outlive the optimizer */
     lt_balance balance;
-    lt_balance_polynomial polynomial; /**< for LT_BALANCE_POLYNOMIAL */
+    lt_balance_polynomial polynomial; /**< polynomial for LT_BALANCE_POLYNOMIAL */
     int group; /**< num_trainers_per_group: ranks over which the state is sharded once; 0: all */
     lt_dtype dtype;     /**< communication dtype: LT_F32 (the master dtype), LT_BF16, LT_F16 */
     bool gather_params; /**< gather parameters, rounded to dtype, instead of updates */

@@ -41,11 +41,11 @@ LT_API LT_MUST_CHECK lt_status lt_share_open(lt_share **out, const lt_share_conf
 /** Leaves the session and ends a running turn. Before the communicator is closed. */
 LT_API void lt_share_close(lt_share **share);
 
-/** A turn. */
+/** A job's turn on a device. */
 typedef struct lt_share_turn {
     int64_t
         number; /**< number of the turn on this device in this session, from 1; equal on all ranks unless a job died */
-    double seconds; /**< seconds waited for it */
+    double seconds; /**< seconds waited for the turn */
 } lt_share_turn;
 
 /** Waits for this job's next turn, before forward. All its ranks must take equally many turns. Not collective.

@@ -10,7 +10,7 @@
 #define LT_EXTERN_DATA extern
 #endif
 
-/* Functions, and objects, that the library exports. */
+/* Attribute of functions, and of objects, that the library exports. */
 #define LT_API                 LT_EXTERN __attribute__((visibility("default")))
 #define LT_API_DATA            LT_EXTERN_DATA __attribute__((visibility("default")))
 #define LT_MUST_CHECK          __attribute__((warn_unused_result))
@@ -40,13 +40,13 @@ typedef enum lt_status {
  *  Borrowed: valid until the next failing call on this thread. */
 LT_API const char *lt_error_message(void);
 
-/** The enumerator's name: "LT_E_SHAPE". Never NULL. */
+/** Returns the enumerator's name: "LT_E_SHAPE". Never NULL. */
 LT_API const char *lt_status_name(lt_status status);
 
-/** One sentence on what the status means. Never NULL. */
+/** Returns one sentence on what the status means. Never NULL. */
 LT_API const char *lt_status_help(lt_status status);
 
-/** The library's version, "MAJOR.MINOR.PATCH". */
+/** Returns the library's version, "MAJOR.MINOR.PATCH". */
 LT_API const char *lt_version(void);
 
 #include "lather/detail/old_names.h"

@@ -57,14 +57,14 @@ LT_API int64_t lt_data_parallel_total_computed(const lt_data_parallel *dp);
 
 /** Latencies of micro-batches, measured without a deadline. */
 typedef struct lt_drop_latencies {
-    const double *seconds; /**< [updates][ranks][micro_batches] */
+    const double *seconds; /**< [updates][ranks][micro_batches] seconds of each micro-batch */
     int updates, ranks, micro_batches;
-    double rest; /**< other seconds of a step: communication, optimizer */
+    double rest; /**< seconds of a step outside micro-batches: communication, optimizer */
 } lt_drop_latencies;
 
 /** Predicted effect of a deadline. */
 typedef struct lt_drop_plan {
-    double deadline; /**< seconds from the start of an update; 0: none */
+    double deadline; /**< deadline in seconds from the start of an update; 0: none */
     double step;     /**< mean seconds of a step */
     double kept;     /**< fraction of micro-batches that are computed */
     double gain;     /**< kept / step, relative to no deadline */

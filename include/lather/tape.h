@@ -19,7 +19,7 @@ typedef enum lt_recompute {
     LT_RECOMPUTE_CHEAP /**< outputs that cost one pass over memory: norms, activations, casts */
 } lt_recompute;
 
-/** Mode of a pass. Precision belongs to the pass, not to the model. */
+/** Mode of a pass through the model. Precision belongs to the pass, not to the model. */
 typedef struct lt_pass {
     bool record; /**< records nodes for lt_tape_backward() */
     /** Batch norm uses the statistics of this batch and updates the running ones. */
@@ -27,11 +27,11 @@ typedef struct lt_pass {
     bool dropout;
     /** Dtype of activations: LT_F32 (the device's master dtype), LT_BF16, LT_F16. */
     lt_dtype dtype;
-    lt_recompute recompute; /**< trades time for memory */
+    lt_recompute recompute; /**< which outputs backward recomputes, to trade time for memory */
     /** Seed of dropout, whose stream is (seed, attempt, micro, operation ordinal, element). */
     uint64_t seed;
     int64_t attempt; /**< training step of this pass */
-    int32_t micro;   /**< micro-batch within the step */
+    int32_t micro;   /**< number of the micro-batch within the step */
     /** With batch_stats: overrides the momentum of every batch norm and leaves
      *  num_batches_tracked unchanged; 0: each layer uses its own. With 1/(k+1) in pass k = 0, 1,
      *  ... the running statistics become the plain mean. */

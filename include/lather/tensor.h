@@ -37,9 +37,9 @@ LT_API const char *lt_shape_text(lt_shape shape, char *text);
 
 /** Storage order of the elements. Indices are logical (N C H W, O I H W) in every format. */
 typedef enum lt_memory_format {
-    /** An operation's output: the format of its input, if that has the same shape. */
+    /** The same format as the operation's input, if that has the output's shape. */
     LT_FORMAT_PRESERVE,
-    LT_FORMAT_CONTIGUOUS,   /**< row-major */
+    LT_FORMAT_CONTIGUOUS,   /**< row-major order */
     LT_FORMAT_CHANNELS_LAST /**< 4-D only: [N,C,H,W] is stored in the order N H W C */
 } lt_memory_format;
 

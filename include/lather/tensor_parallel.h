@@ -10,8 +10,8 @@
  *  (as in SUMMA) rows of activations are sharded over depth and column, features over row.
  *  Functions take NULL for a single rank that holds everything. */
 typedef struct lt_tensor_parallel {
-    lt_process_group *row;            /**< in one dimension: all ranks of the replica */
-    lt_process_group *column, *depth; /**< NULL in one dimension */
+    lt_process_group *row;            /**< ranks that shard features; in 1-D: all of the replica */
+    lt_process_group *column, *depth; /**< ranks that shard rows on a grid; NULL in one dimension */
     lt_process_group *model;          /**< all ranks of the replica */
     bool sequence; /**< sequence parallelism, in one dimension: rows are sharded between products */
     bool overlap;  /**< products overlap with communication; false: the same bits, slower */
@@ -55,7 +55,7 @@ LT_API lt_tensor *lt_parallel_slice_rows(lt_tape *tape, lt_tensor *x,
 /** Reverses lt_parallel_slice_rows(): [r,C] to [n,tokens,C], in which rows of other ranks are 0. */
 LT_API lt_tensor *lt_parallel_unslice_rows(lt_tape *tape, lt_tensor *x,
                                            const lt_tensor_parallel *parallel, lt_token_rows rows);
-/** Maps this rank's rows to those that begin a sample: its share of the rows {sequences, 1}. In
+/** Selects the rows that begin a sample: its share of the rows {sequences, 1}. In
  *  one dimension there must be at least as many sequences as ranks. */
 LT_API lt_tensor *lt_parallel_first_rows(lt_tape *tape, lt_tensor *x,
                                          const lt_tensor_parallel *parallel, lt_token_rows rows);
@@ -74,7 +74,7 @@ typedef struct lt_parallel_dims {
     int outputs, inputs;
 } lt_parallel_dims;
 
-/** Returns this rank's shard of a parameter. */
+/** Returns this rank's shard of a linear layer's parameter. */
 LT_API lt_shard_spec lt_parallel_shard_spec(const lt_tensor_parallel *parallel, lt_shape logical,
                                             lt_shape view, lt_parallel_dims dims,
                                             lt_parallel_style division);
@@ -92,7 +92,7 @@ LT_API lt_tensor *lt_parallel_param(lt_tape *tape, lt_param *param,
 typedef struct lt_parallel_linear {
     const lt_tensor_parallel *parallel;
     lt_parallel_style division;
-    int64_t in, out; /**< sizes of the whole w */
+    int64_t in, out; /**< input and output features of the whole w */
     int64_t rows;    /**< rows of all ranks, if rows are sharded */
     bool in_out;     /**< w is stored as [in,out] */
 } lt_parallel_linear;

@@ -11,7 +11,7 @@ typedef struct lt_tokenizer lt_tokenizer;
 
 /** The identity of a tokenizer, as recorded in files of tokens or weights. */
 typedef struct lt_vocabulary {
-    const char *tokenizer; /**< name for lt_tokenizer_open(); borrowed */
+    const char *tokenizer; /**< name of the tokenizer, for lt_tokenizer_open(); borrowed */
     int size;              /**< number of ids, 0 to size-1 */
     int end;               /**< id of the end-of-text token, "<|endoftext|>" */
     uint64_t hash;         /**< hash of all ids' bytes, in order */
@@ -46,7 +46,7 @@ LT_API void lt_ids_clear(lt_ids *ids);
 
 /** A text or a part of one. */
 typedef struct lt_text_part {
-    const char *text; /**< [bytes], without a NUL terminator */
+    const char *text; /**< [bytes] the text, without a NUL terminator */
     size_t bytes;
     const char *name; /**< file name for messages; NULL: "text" */
     int64_t offset;   /**< offset of the part in its file, in bytes */

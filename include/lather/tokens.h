@@ -14,8 +14,8 @@ typedef enum lt_documents {
 
 /** How text becomes samples. Only length is required. */
 typedef struct lt_tokens_config {
-    int length; /**< T, tokens per sample */
-    /* The rest is for text only; a token file records its own. */
+    int length; /**< tokens per sample, T */
+    /* The remaining fields are for text only; a token file records its own. */
     /** Tokenizer's name for lt_tokenizer_open(), or "char" for the characters of the text in order of
      *  their code points, as in nanoGPT. NULL: "byte". */
     const char *tokenizer;
@@ -49,10 +49,10 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_vocabulary(const lt_dataset *dataset, 
 /** Returns the data set's number of tokens, 0 for other data. */
 LT_API int64_t lt_dataset_token_count(const lt_dataset *dataset);
 
-/** Progress of lt_tokens_pack(). */
+/** Progress of lt_tokens_pack(), for its callback. */
 typedef struct lt_tokens_report {
-    int64_t bytes, all_bytes;        /**< bytes of text read so far; in all */
-    int64_t documents[2], tokens[2]; /**< counts for [0] validation, [1] training */
+    int64_t bytes, all_bytes;        /**< bytes of text read so far; bytes in all */
+    int64_t documents[2], tokens[2]; /**< counts, of [0] validation and [1] training data */
 } lt_tokens_report;
 /** Callback after every document; returns false to stop. */
 typedef bool lt_tokens_progress_fn(void *context, const lt_tokens_report *so_far);

@@ -19,8 +19,8 @@ typedef struct lt_train_step_config {
     const lt_params *params;
     lt_optim *optim;
     lt_task task;
-    lt_ema *ema;          /**< updated after the optimizer; NULL if absent */
-    lt_comm *comm;        /**< NULL: one rank */
+    lt_ema *ema;          /**< EMA of the weights, updated after the optimizer; NULL if absent */
+    lt_comm *comm;        /**< communicator of all ranks; NULL: one rank */
     lt_data_parallel *dp; /**< averages gradients over comm; NULL: one rank */
     /** mesh of comm: dp averages over its replicas of the model; NULL: each rank is a replica */
     const lt_mesh *mesh;
@@ -46,22 +46,22 @@ typedef struct lt_train_step_config {
 
 /** Results of a step. */
 typedef struct lt_train_result {
-    int64_t step;      /**< its lt_step.attempt; 0: no step */
-    double lr;         /**< its lt_step.lr */
-    lt_task_sums sums; /**< sums over all ranks */
+    int64_t step;      /**< lt_step.attempt of the step; 0: no step */
+    double lr;         /**< lt_step.lr of the step */
+    lt_task_sums sums; /**< task sums over all ranks */
     /** weight of sums.loss: the fraction of labels that count, if the task has terms; else 1 */
     double weight;
-    lt_step_result optim; /**< the optimizer's */
+    lt_step_result optim; /**< result of the optimizer */
     /** With gradient_noise; large_batch is 0 if the update was not applied, or has one part only. */
     lt_noise_sample noise;
-    double begin;        /**< time at which it began, by the monotonic clock */
-    double seconds;      /**< duration; with two steps in flight, from the end of the first */
-    double data_seconds; /**< seconds waited for data */
+    double begin;        /**< time at which the step began, by the monotonic clock */
+    double seconds;      /**< duration of the step; with two in flight, from the end of the first */
+    double data_seconds; /**< seconds that the step waited for data */
     double
         exposed_seconds;   /**< seconds waited for other ranks' gradients or shards of parameters */
-    double comm_bytes;     /**< bytes that this rank sent */
-    double between_bytes;  /**< gradient bytes among them to other nodes */
-    double parallel_bytes; /**< bytes among them in passes over a sharded model */
+    double comm_bytes;     /**< bytes that this rank sent in the step */
+    double between_bytes;  /**< gradient bytes sent to other nodes, part of comm_bytes */
+    double parallel_bytes; /**< bytes sent in passes over a sharded model, part of comm_bytes */
     lt_share_turn turn;    /**< time slice of share, with the seconds waited for it */
     bool may_run_ahead;    /**< the next step may be begun before this one is finished */
     bool stop;             /**< a rank was asked to stop */
@@ -82,7 +82,7 @@ LT_API LT_MUST_CHECK lt_status lt_train_step_begin(lt_train_step *step, const lt
  *  update that was not applied is not a failure: see result->optim.applied. Errors: LT_E_DEVICE, LT_E_COMM. */
 LT_API LT_MUST_CHECK lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *result);
 
-/** Returns how often its graphs were captured and replayed. */
+/** Returns how often the step's graphs were captured and replayed. */
 LT_API lt_graph_stats lt_train_step_graphs(const lt_train_step *step);
 
 #endif

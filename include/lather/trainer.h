@@ -25,8 +25,8 @@ typedef struct lt_model_spec {
 typedef struct lt_model_cost {
     int64_t params;        /**< trained elements of the model */
     int64_t multiply_adds; /**< multiply-adds of the forward pass */
-    int64_t kept;          /**< activations that backward reads */
-    int64_t recomputable;  /**< activations that --recompute can halve */
+    int64_t kept;          /**< elements of activations that backward reads */
+    int64_t recomputable;  /**< elements of activations that --recompute can halve */
     int64_t largest;       /**< elements of the largest activation */
     /** a transformer's tokens per sample and width; 0: not a transformer */
     int64_t rows, features;
@@ -37,10 +37,10 @@ enum { LT_MODEL_FACTS = 16, LT_FACT_BYTES = 64 };
 /** Certainty of a weight file's fact: contradicting one of the first three by a flag is an error; the flag
  *  overrides the others. */
 typedef enum lt_fact_source {
-    LT_FACT_SHAPES,   /**< names and shapes of tensors */
-    LT_FACT_METADATA, /**< file's metadata */
-    LT_FACT_CONFIG,   /**< a config.json in the same folder, which infer() reads */
-    LT_FACT_USUAL,    /**< common to all published models of these shapes */
+    LT_FACT_SHAPES,   /**< known from names and shapes of tensors */
+    LT_FACT_METADATA, /**< known from the file's metadata */
+    LT_FACT_CONFIG,   /**< known from a config.json in the same folder, which infer() reads */
+    LT_FACT_USUAL,    /**< assumed: common to all published models of these shapes */
     LT_FACT_GUESS     /**< guessed; a warning names the flag */
 } lt_fact_source;
 
@@ -48,9 +48,9 @@ typedef enum lt_fact_source {
  *  checkpoints, and a value of the family's options. */
 typedef struct lt_model_fact {
     const char *key;          /**< name of the option: "hidden" */
-    char text[LT_FACT_BYTES]; /**< "128" */
+    char text[LT_FACT_BYTES]; /**< value of the option as text: "128" */
     bool input;               /**< affects how images are read: listed with the input's metadata */
-    lt_fact_source source;    /**< set by infer() */
+    lt_fact_source source;    /**< how certain the fact is; set by infer() */
 } lt_model_fact;
 
 typedef struct lt_model_facts {
@@ -70,7 +70,7 @@ LT_API const char *lt_model_fact_text(const lt_model_facts *facts, const char *k
  *  name, make. All texts and functions must remain valid while the program runs; the functions are called by one
  *  thread. */
 typedef struct lt_model_family {
-    const char *program; /**< "train_mlp": in messages and in --help */
+    const char *program; /**< name of the program in messages and in --help: "train_mlp" */
     const char *name;    /**< name of a model without a fact "arch": "mlp" */
     const char *summary; /**< one line for --help; NULL: a default */
     const char *about;   /**< a sentence for --help: "Trains ... on images."; NULL: a default */
@@ -80,7 +80,7 @@ typedef struct lt_model_family {
     /** folder of NAME.yaml for --recipe NAME, in the source tree; installed in share/lather/recipes; NULL:
      *  --recipe takes files only */
     const char *recipes;
-    const char *recipe_names; /**< for --help: "paper, short"; NULL: none */
+    const char *recipe_names; /**< names of the recipes for --help: "paper, short"; NULL: none */
     const lt_option *option;  /**< rows of group "Model"; their names must be unique */
     size_t options, config_bytes;
     /** Makes the model, with its initial values. Errors: LT_E_ARG, LT_E_SHAPE, LT_E_NOMEM. */

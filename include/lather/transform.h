@@ -10,14 +10,14 @@
 /** Limits for decoding one image; images above them count as corrupt. Decoding uses at most 12 bytes
  *  per allowed pixel, and 4 times the image's own size (or 64 MiB). */
 typedef struct lt_image_limits {
-    int64_t pixels; /**< width times height; 0: 100 million */
-    double seconds; /**< CPU time; 0: 10. WebP and AVIF cannot be interrupted */
+    int64_t pixels; /**< largest width times height; 0: 100 million */
+    double seconds; /**< most CPU seconds; 0: 10. WebP and AVIF cannot be interrupted */
 } lt_image_limits;
 
 /** How an image is cropped to size x size, with torchvision's geometry and Pillow's antialiased
  *  filters. */
 typedef enum lt_augment {
-    LT_AUGMENT_NONE,     /**< resize the short side to resize, centre crop */
+    LT_AUGMENT_NONE,     /**< no augmentation: resize the short side to `resize`, centre crop */
     LT_AUGMENT_IMAGENET, /**< random resized crop, horizontal flip */
     LT_AUGMENT_SMALL     /**< resize the short side to size, pad by size/8, random crop, flip */
 } lt_augment;
@@ -27,15 +27,15 @@ typedef enum lt_filter { LT_FILTER_BILINEAR, LT_FILTER_BICUBIC } lt_filter;
 /** Upper limits of lt_transform's fields. */
 enum {
     LT_TRANSFORM_MOST_SIZE = 4096,
-    LT_JITTER_MOST = 10, /**< for brightness, contrast, saturation */
+    LT_JITTER_MOST = 10, /**< largest brightness, contrast or saturation of lt_jitter */
     LT_RAND_AUGMENT_MOST_OPS = 100
 };
 
 /** Maximum random changes, as in torchvision's ColorJitter: factors between 1 - x and 1 + x, hue in
  *  turns. */
 typedef struct lt_jitter {
-    double brightness, contrast, saturation; /**< 0 to LT_JITTER_MOST */
-    double hue;                              /**< 0 to 0.5 */
+    double brightness, contrast, saturation; /**< largest changes, 0 to LT_JITTER_MOST */
+    double hue;                              /**< largest change in turns, 0 to 0.5 */
 } lt_jitter;
 
 /** RandAugment with torchvision's operations and its 31 magnitudes: Cubuk et al., NeurIPS 2020. */
@@ -58,10 +58,10 @@ typedef struct lt_transform {
     double flip;                 /**< probability of a flip, not with LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< relative area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< aspect ratio of the random crop; 0: 3/4, 4/3 */
-    lt_image_limits limits;      /**< decoding limits */
-    /* After crop and flip, in this order; not with LT_AUGMENT_NONE. */
+    lt_image_limits limits;      /**< limits for decoding */
+    /* Further changes after crop and flip, in this order; not with LT_AUGMENT_NONE. */
     bool trivial_augment;         /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
-    lt_rand_augment rand_augment; /**< not with trivial_augment */
+    lt_rand_augment rand_augment; /**< RandAugment; not with trivial_augment */
     lt_jitter jitter;
     double erase;          /**< probability of random erasing: Zhong et al., AAAI 2020 */
     uint8_t erase_fill[3]; /**< fill colour of random erasing */
@@ -81,7 +81,7 @@ typedef struct lt_size_step {
 } lt_size_step;
 typedef struct lt_size_schedule {
     int count;                       /**< number of steps; 0: constant size */
-    lt_size_step step[LT_MAX_SIZES]; /**< increasing epochs, from 0 */
+    lt_size_step step[LT_MAX_SIZES]; /**< steps with increasing epochs, the first from epoch 0 */
 } lt_size_schedule;
 /** Parses EPOCH:SIZE,..., e.g. "0:128,30:160,60:224". Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_size_schedule_parse(lt_size_schedule *out, const char *text);

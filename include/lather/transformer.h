@@ -6,7 +6,7 @@
 #include "lather/detail/transformer_layers.h"
 
 typedef struct lt_attention_layer {
-    int width, heads; /**< heads must divide width */
+    int width, heads; /**< features, and heads, which must divide width */
     int kv_heads;     /**< heads of k and v, a divisor of heads; 0: heads */
     bool causal;      /**< a token attends to itself and earlier tokens only */
     bool bias;
@@ -25,16 +25,16 @@ LT_API LT_MUST_CHECK lt_status lt_layer_attention(lt_module **out, lt_device *de
                                                   const char *name, lt_attention_layer config);
 
 typedef enum lt_mlp_kind {
-    LT_MLP_GELU,      /**< down(gelu(up(x))), gelu with erf */
-    LT_MLP_GELU_TANH, /**< the same with the tanh approximation of gelu */
-    LT_MLP_SWIGLU     /**< down(silu(gate(x)) * up(x)) */
+    LT_MLP_GELU,      /**< gelu with erf: down(gelu(up(x))) */
+    LT_MLP_GELU_TANH, /**< gelu with tanh approximation: down(gelu(up(x))) */
+    LT_MLP_SWIGLU     /**< gated by silu: down(silu(gate(x)) * up(x)) */
 } lt_mlp_kind;
 
 typedef struct lt_mlp_layer {
     int width, hidden;
     lt_mlp_kind kind;
-    bool bias, in_out; /**< as in lt_attention_layer */
-    double dropout;    /**< probability, after the activation and after down */
+    bool bias, in_out; /**< linear layers have biases; weights are [in,out] */
+    double dropout;    /**< dropout probability, after the activation and after down */
     /** Parameter names below the layer's name; NULL: up, gate, down. */
     const char *up, *gate, *down;
     const lt_tensor_parallel *parallel; /**< ranks that shard the hidden features; NULL: one rank */
@@ -69,11 +69,11 @@ typedef struct lt_transformer_config {
     int kv_heads;             /**< heads of k and v; 0: heads */
     int hidden;               /**< width of the MLP's hidden layer; 0: 4*width */
     bool causal;              /**< decoder block; false: encoder block */
-    lt_layernorm_config norm; /**< with .rms lt_rmsnorm(), which has no biases */
+    lt_layernorm_config norm; /**< layer norm or, with .rms, lt_rmsnorm(), which has no biases */
     lt_mlp_kind mlp;
     double rotary;                      /**< base of lt_rotary(); 0: no rotary positions */
     bool bias;                          /**< linear layers have biases */
-    bool in_out;                        /**< as in lt_attention_layer */
+    bool in_out;                        /**< weights are [in,out], as in lt_attention_layer */
     double dropout;                     /**< probability, after the attention and in the MLP */
     double drop_path;                   /**< probability of dropping each branch */
     lt_transformer_names names;         /**< all names; norm1 NULL: LT_TRANSFORMER_TORCHVISION */
@@ -105,11 +105,11 @@ LT_API LT_MUST_CHECK lt_status lt_transformer_check_parallel(const char *name,
 typedef struct lt_kv_cache lt_kv_cache;
 
 typedef struct lt_kv_cache_config {
-    int layers;       /**< number of blocks */
+    int layers;       /**< number of blocks with a cache */
     int64_t batch;    /**< number of sequences, B */
-    int64_t capacity; /**< tokens per sequence */
-    int width;        /**< kv_heads*width/heads */
-    lt_dtype dtype;   /**< dtype of the pass */
+    int64_t capacity; /**< most tokens per sequence */
+    int width;        /**< features of keys or values: kv_heads*width/heads */
+    lt_dtype dtype;   /**< dtype of the pass, and of keys and values */
 } lt_kv_cache_config;
 
 /** Creates an empty cache. Borrows the device. Errors: LT_E_ARG, LT_E_NOMEM. */

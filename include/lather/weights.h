@@ -13,13 +13,13 @@ typedef struct lt_metadata {
 
 /** Writes torchvision's keys in OIHW order as f32 (num_batches_tracked: i64, 0-D). Errors: LT_E_IO, LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_weights_save(const char *path, const lt_params *params);
-/** Does the same with metadata. Errors: LT_E_ARG (a duplicate key, or "format"). */
+/** Does the same as lt_weights_save(), with metadata. Errors: LT_E_ARG (a duplicate key, or "format"). */
 LT_API LT_MUST_CHECK lt_status lt_weights_save_with(const char *path, const lt_params *params,
                                                     const lt_metadata *metadata, size_t count);
 
-/** Does the same on several ranks: rank 0 writes, the others send it their shards of parameters; the file is the
- *  same as on one rank. comm NULL: this one alone. Collective; if all ranks have whole parameters, the others
- *  return at once. Errors: LT_E_COMM, too; a failure on one rank fails on all. */
+/** Saves weights on several ranks: rank 0 writes, the others send it their shards of parameters; the
+ *  file is the same as on one rank. comm NULL: this one alone. Collective; if all ranks have whole
+ *  parameters, the others return at once. Errors: LT_E_COMM, too; a failure on one rank fails on all. */
 LT_API LT_MUST_CHECK lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
                                                      const lt_metadata *metadata, size_t count,
                                                      lt_comm *comm);
@@ -38,7 +38,7 @@ typedef struct lt_weights_alias {
 typedef struct lt_weights_config {
     const char *skip;        /**< omits parameters whose name has this prefix: "fc."; NULL: none */
     lt_weights_fit_fn *fit;  /**< converts entries of other shapes; NULL: these are errors */
-    const void *fit_context; /**< borrowed */
+    const void *fit_context; /**< context of fit; borrowed */
     const char *prefix;      /**< prefix that names in the file may have; NULL: none */
     /** Suffixes of further entries that the file may have, which are not read; ended by NULL. NULL: none. */
     const char *const *unread;

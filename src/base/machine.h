@@ -4,13 +4,13 @@
 
 #include <stddef.h>
 
-/* CPU name from /proc/cpuinfo ("AMD EPYC 9B45"), else the architecture. */
+/* Writes the CPU name from /proc/cpuinfo ("AMD EPYC 9B45"), else the architecture. */
 const char *lt_machine_cpu(char *text, size_t size);
-/* CPU design ("family 25, model 17"), useful if the name is virtual; "" if /proc/cpuinfo lacks it. */
+/* Writes the CPU design ("family 25, model 17"), useful if the name is virtual; "" if /proc/cpuinfo lacks it. */
 const char *lt_machine_cpu_model(char *text, size_t size);
-/* CPU features relevant to kernels: "avx2 avx512f ...". */
+/* Writes the CPU features relevant to kernels: "avx2 avx512f ...". */
 const char *lt_machine_features(char *text, size_t size);
-/* Operating system ("Debian GNU/Linux 12 (bookworm)"), or "" if unknown. */
+/* Writes the operating system ("Debian GNU/Linux 12 (bookworm)"), or "" if unknown. */
 const char *lt_machine_os(char *text, size_t size);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Processes items [begin, end); chunk is begin / grain. */
+/* Callback that processes items [begin, end); chunk is begin / grain. */
 typedef void lt_chunk_fn(void *context, int64_t begin, int64_t end, int64_t chunk);
 
 /* Splits [0, count) into chunks of grain, by size only, and runs each once on the team. Sums that combine partial

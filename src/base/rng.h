@@ -11,8 +11,8 @@
 LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low, uint32_t out[4])
 {
     enum { ROUNDS = 10 };
-    const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U; /* multipliers, section 4.3 */
-    const uint32_t w0 = 0x9E3779B9U, w1 = 0xBB67AE85U; /* Weyl constants of the key schedule */
+    const uint32_t m0 = 0xD2511F53U, m1 = 0xCD9E8D57U; /* Philox's multipliers, section 4.3 */
+    const uint32_t w0 = 0x9E3779B9U, w1 = 0xBB67AE85U; /* Weyl constants of Philox's key schedule */
     uint32_t c0 = (uint32_t)counter_low, c1 = (uint32_t)(counter_low >> 32);
     uint32_t c2 = (uint32_t)counter_high, c3 = (uint32_t)(counter_high >> 32);
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
@@ -34,11 +34,11 @@ LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low
 
 /* Separates independent streams of one seed; comments list the words of the key. */
 typedef enum lt_stream {
-    LT_STREAM_AUGMENT = 1, /* (seed, epoch, global index) */
-    LT_STREAM_ORDER,       /* (seed, epoch) */
-    LT_STREAM_MIX,         /* (seed, attempt, micro-batch, rank) */
-    LT_STREAM_DROPOUT,     /* (seed, attempt, micro-batch, operation ordinal, element) */
-    LT_STREAM_INIT,        /* (seed, parameter name) */
+    LT_STREAM_AUGMENT = 1, /* augmentation of samples: (seed, epoch, global index) */
+    LT_STREAM_ORDER,       /* order of samples: (seed, epoch) */
+    LT_STREAM_MIX,         /* mixup and cutmix: (seed, attempt, micro-batch, rank) */
+    LT_STREAM_DROPOUT,     /* dropout: (seed, attempt, micro-batch, operation ordinal, element) */
+    LT_STREAM_INIT,        /* initial values: (seed, parameter name) */
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */
     LT_STREAM_SAMPLE,      /* sampled ids of a language model: (seed, text, position) */
     LT_STREAM_COMPRESS,    /* initial vectors of low-rank compression: (column, parameter name) */

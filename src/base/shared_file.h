@@ -9,14 +9,14 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* open() with O_NOFOLLOW, O_NONBLOCK, O_CLOEXEC and O_NOCTTY; truncates only after the checks. An existing file must be
- * a regular file of this user, root or the folder's owner; for reading, not writable by other users; for writing,
- * without further hard links. On failure *fd is -1 and errno is from open(), or EPERM if the file is rejected. Errors:
- * LT_E_IO. */
+/* Calls open() with O_NOFOLLOW, O_NONBLOCK, O_CLOEXEC and O_NOCTTY; truncates only after the
+ * checks. An existing file must be a regular file of this user, root or the folder's owner; for
+ * reading, not writable by other users; for writing, without further hard links. On failure *fd
+ * is -1 and errno is from open(), or EPERM if the file is rejected. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_shared_open(int *fd, const char *path, int flags, mode_t mode);
 /* lt_shared_open() without checks of owner and mode, for a folder that the user shares on purpose. */
 LT_MUST_CHECK lt_status lt_shared_open_any_owner(int *fd, const char *path, int flags, mode_t mode);
-/* fopen() by lt_shared_open(): 'w' truncates, 'a' appends; both create. Errors: LT_E_IO, LT_E_NOMEM. */
+/* Opens a stream like fopen(): 'w' truncates, 'a' appends; both create. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_shared_open_stream(FILE **out, const char *path, char mode);
 
 /* A file written as PATH.tmp-PID and renamed when complete. */

@@ -9,10 +9,10 @@
 #include <stddef.h>
 
 enum {
-    LT_TOKEN_BYTES = 256, /* most bytes of a token, with its NUL */
-    LT_TOKEN_LEAST = 16,  /* fewest bytes of a token, without its NUL */
-    LT_TOKEN_NONCE = 17,  /* 16 characters of 6 bits, with the NUL */
-    LT_TOKEN_PROOF = 65,  /* 64 hexadecimal digits, with the NUL */
+    LT_TOKEN_BYTES = 256, /* largest size of a token in bytes, with its NUL */
+    LT_TOKEN_LEAST = 16,  /* smallest length of a token in bytes, without its NUL */
+    LT_TOKEN_NONCE = 17,  /* size of a nonce: 16 characters of 6 bits, with the NUL */
+    LT_TOKEN_PROOF = 65,  /* size of a proof: 64 hexadecimal digits, with the NUL */
 };
 
 /* Draws 16 random characters. Errors: LT_E_IO. */

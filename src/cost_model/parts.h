@@ -10,10 +10,10 @@ typedef struct lt_system {
     const lt_plan_machine *machine;
     const lt_plan_setup *setup;
     lt_mesh_config mesh;
-    lt_cost_cluster cluster; /* with the nodes and ranks of the run */
-    int model;               /* ranks of a model replica; 1: no mesh */
+    lt_cost_cluster cluster; /* links and sizes of the run's nodes */
+    int model;               /* ranks that share a model replica; 1: no mesh */
     int64_t accum;
-    bool sharded; /* optimizer state is sharded */
+    bool sharded; /* true if the optimizer's state is sharded */
     double slow;  /* slowdown against the profile, as ranks share cores */
 } lt_system;
 

@@ -9,7 +9,7 @@
 
 /* The guard process, as seen by the launcher; initialise with {0}. */
 typedef struct lt_guard {
-    pid_t pid;             /* 0: not started */
+    pid_t pid;             /* id of the guard's process; 0: not started */
     volatile pid_t *group; /* [count] process groups to end, or 0; shared with the guard */
     size_t count;
 } lt_guard;

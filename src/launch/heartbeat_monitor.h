@@ -7,20 +7,20 @@
 enum { LT_HEARTBEAT_LINE = 48 };
 
 typedef struct lt_node_heartbeat {
-    double at, moved; /* lt_clock_seconds() of the last heartbeat and progress; 0: none yet */
+    double at, moved; /* time of the last heartbeat, of the last progress; 0: none yet */
     long long progress;
 } lt_node_heartbeat;
 
 typedef struct lt_heartbeat_monitor {
-    lt_node_heartbeat *node; /* [nodes] by rank */
-    int nodes;               /* 0: the task is not monitored */
+    lt_node_heartbeat *node; /* [nodes] heartbeats of each node, by rank */
+    int nodes;               /* number of nodes; 0: the task is not monitored */
     char text[LT_HEARTBEAT_LINE];
-    int bytes; /* bytes read of an incomplete heartbeat */
+    int bytes; /* bytes read so far of an incomplete heartbeat */
 } lt_heartbeat_monitor;
 
 /* A hung node and the reason. */
 typedef struct lt_hang {
-    int rank; /* -1: all ranks of a gang equally */
+    int rank; /* rank that hangs; -1: all ranks of a gang equally */
     char why[96];
 } lt_hang;
 

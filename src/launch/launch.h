@@ -16,7 +16,7 @@ struct lt_launch_handle {
     struct lt_launch_handle *next;
     const lt_job_graph *program;
     lt_launch_node_config config; /* strings are owned; config.uses is unused */
-    char *uses;                   /* comma-separated labels; owned, or NULL */
+    char *uses;                   /* labels of services, comma-separated; owned, or NULL */
 };
 
 struct lt_job_graph {
@@ -39,7 +39,7 @@ LT_MUST_CHECK lt_status lt_program_graph_save(const lt_job_graph *program, const
 /* Platform and folders of a launch, through which nodes find each other. */
 typedef struct lt_launch_place {
     lt_launch_platform platform;
-    char folder[LT_LAUNCH_PATH]; /* value of ${folder} */
+    char folder[LT_LAUNCH_PATH]; /* folder of the launch: value of ${folder} */
     char files[LT_LAUNCH_PATH];  /* folder of this launch's files: inside folder, or the same */
 } lt_launch_place;
 
@@ -63,10 +63,10 @@ LT_MUST_CHECK lt_status lt_launch_wait_for_address(const lt_launch_place *place,
 /* Splits a command line into a NULL-terminated argv, one allocation for lt_free(). Errors: LT_E_ARG (open quote). */
 LT_MUST_CHECK lt_status lt_launch_split_argv(char ***out, const char *text);
 
-/* A parsed placeholder. */
+/* A parsed placeholder of an argument. */
 typedef struct lt_placeholder {
     const lt_launch_handle *service; /* service whose address it is; NULL: it is a value */
-    int index;                       /* node of the service; -1: all */
+    int index;                       /* node of the service whose address it is; -1: all */
     const char *value; /* value of index, count, folder, run or grad-accum; borrowed */
 } lt_placeholder;
 
@@ -74,10 +74,10 @@ typedef struct lt_placeholder {
 typedef struct lt_launch_values {
     const lt_job_graph *program;
     const lt_launch_handle *group;
-    const lt_launch_place *place; /* NULL: only validates */
+    const lt_launch_place *place; /* platform and folders; NULL: only validates */
     int index, count;
     int rank; /* rank in the output stream that the launcher reads */
-    int run;  /* run of a gang, from 1 */
+    int run;  /* number of the gang's run, from 1 */
     int64_t grad_accum;
 } lt_launch_values;
 
@@ -114,12 +114,12 @@ LT_MUST_CHECK lt_status lt_launch_load_module(const char *module, lt_launch_node
 
 /* A process to start: one node, or a launcher (mpirun, srun) of several. */
 typedef struct lt_task {
-    const lt_launch_handle *group; /* NULL: nodes of several groups */
+    const lt_launch_handle *group; /* group of the nodes; NULL: nodes of several groups */
     int index, count;              /* first node; number of nodes */
     int64_t grad_accum;
-    int run;     /* run of a gang, from 1 */
+    int run;     /* number of the gang's run, from 1 */
     char *ended; /* output folders of the gang's successful runs, one per line; owned, or NULL */
-    char **argv; /* for lt_free(); NULL: the entry runs in a forked child */
+    char **argv; /* command line, for lt_free(); NULL: the entry runs in a forked child */
 } lt_task;
 
 typedef struct lt_launch {
@@ -129,7 +129,7 @@ typedef struct lt_launch {
     FILE *log;
     lt_task *task;
     size_t tasks;
-    lt_guard guard; /* process groups indexed by task */
+    lt_guard guard; /* guard of the process groups, indexed by task */
 } lt_launch;
 
 /* Sets ranks (at most `most`), grad-accum and flags of a gang by its command's `plan`, and logs the choice. Errors:

@@ -17,14 +17,14 @@ typedef enum lt_process_state {
 typedef struct lt_process {
     lt_task *task;
     lt_process_state state;
-    double start_at; /* lt_clock_seconds() of its (re)start, while waiting */
+    double start_at; /* while waiting: time of the (re)start in lt_clock_seconds() */
     int failures;
-    pid_t pid; /* leader of its process group */
+    pid_t pid; /* id of the process, the leader of its group */
     int pidfd, output;
     int guilty; /* failed rank named by mpirun or srun, or -1 */
     lt_heartbeat_monitor monitor;
     lt_hang hang;   /* the hung node; hang.why is "" if none hangs */
-    double kill_at; /* lt_clock_seconds() of SIGKILL, if it hangs */
+    double kill_at; /* time of SIGKILL if a node hangs, in lt_clock_seconds() */
     size_t bytes;
     char line[LT_SPAWN_LINE];
 } lt_process;

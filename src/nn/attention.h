@@ -5,7 +5,7 @@
 #include "lather/transformer.h"
 
 typedef struct lt_attention_run {
-    lt_kv_cache *cache; /* NULL: no cache */
+    lt_kv_cache *cache; /* keys and values of earlier tokens; NULL: no cache */
     int layer;          /* index of the layer in the cache */
     bool first;         /* compute only the first row of each sequence: [B,1,width] */
     lt_token_rows rows; /* rows of all ranks, if rows are sharded */

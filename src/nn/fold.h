@@ -4,7 +4,7 @@
 
 #include "lather/layers.h"
 
-bool lt_is_batchnorm2d(const lt_module *module); /* batchnorm2d.c */
+bool lt_is_batchnorm2d(const lt_module *module); /* defined in batchnorm2d.c */
 
 typedef struct lt_fold_norm {
     const lt_param *gamma, *beta, *mean, *var;

@@ -12,7 +12,7 @@ lt_status lt_layer_join_path(char path[LT_LAYER_NAME], const char *name, const c
 /* Ends a constructor: sets *out to the module, or frees it if st is a failure. Returns st. */
 lt_status lt_layer_finish_construction(lt_module **out, lt_module *module, lt_status st);
 
-/* First member of the struct of a layer with a weight and a bias, whose value is NULL if absent. */
+/* First member of the structs of layers with a weight and a bias, whose value is NULL if absent. */
 typedef struct lt_weight_bias {
     lt_module module;
     lt_param weight, bias;

@@ -15,7 +15,7 @@ LT_MUST_CHECK lt_status lt_optim_run_vec_jobs(const lt_optim *o, const lt_vec_jo
 /* Reads a number of the master dtype or f64. Waits for the device. */
 LT_MUST_CHECK lt_status lt_optim_read_device_scalar(const lt_optim *o, const lt_view *at,
                                                     double *value);
-/* Adds `by` to the updates of parameters with a gradient. */
+/* Adds `by` to the count of updates of parameters with a gradient. */
 void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);
 
 /* Returns true if the first update of a parameter is due. */
@@ -39,7 +39,7 @@ LT_MUST_CHECK lt_status lt_optim_make_scalars(lt_optim *o);
 void lt_optim_free_scalars(lt_optim *o);
 /* Queues the copy of the scalars that the host sets for a step. */
 LT_MUST_CHECK lt_status lt_optim_send_scalars(lt_optim *o, const lt_step *step);
-/* Reads the scalars; waits for the device. */
+/* Reads the step's scalars from the device; waits for it. */
 LT_MUST_CHECK lt_status lt_optim_read_scalars(const lt_optim *o, lt_scalars *s);
 
 /* Makes the backend's update kernels write the cached casts of weights too (on), or stop doing so. */

@@ -12,9 +12,9 @@ typedef enum lt_address_kind { LT_ADDRESS_INPROC, LT_ADDRESS_IPC, LT_ADDRESS_TCP
 
 typedef struct lt_address {
     lt_address_kind kind;
-    const char *name;           /* the part of the text after :// */
+    const char *name;           /* the part of the address after :// */
     char host[LT_ADDRESS_HOST]; /* tcp: host, without the brackets of an IPv6 address */
-    int port;                   /* tcp: port */
+    int port;                   /* tcp: number of the port */
     bool is_loopback;           /* not reachable from other machines; true for inproc and ipc */
     bool is_any;                /* tcp: 0.0.0.0 or [::], all addresses of this machine */
 } lt_address;

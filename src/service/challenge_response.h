@@ -7,7 +7,7 @@
 #include "base/token.h"
 #include "service/frame.h"
 
-/* Labels of the sides in their proofs, which prevent reflecting a proof. */
+/* Labels of the two sides in their proofs, which prevent reflecting a proof. */
 #define LT_PROOF_SERVICE "service"
 #define LT_PROOF_CLIENT  "client"
 
@@ -15,7 +15,7 @@ typedef struct lt_nonces {
     char client[LT_TOKEN_NONCE], service[LT_TOKEN_NONCE];
 } lt_nonces;
 
-/* Computes the proof of a side. */
+/* Computes the proof of one side: its response to the other's nonce. */
 void lt_proof_make(char out[LT_TOKEN_PROOF], const char *secret, const lt_nonces *nonces,
                    const char *side);
 /* Returns true if the frame's payload is that side's proof. */

@@ -13,20 +13,20 @@ typedef struct lt_connection {
     struct lt_connections *owner;
     pthread_t thread;
     lt_stream stream; /* fd is protected by the lock; -1: the thread has finished */
-    bool known;       /* authenticated, or without a secret: has made a call */
-    bool dropped;     /* shut down in favour of newer connections */
+    bool known;       /* the client is authenticated or, without a secret, has made a call */
+    bool dropped;     /* the socket was shut down in favour of newer connections */
 } lt_connection;
 
 typedef struct lt_connections {
     lt_service_handler handler;
     void *context;      /* first argument of handler; borrowed */
-    const char *secret; /* borrowed, or NULL */
+    const char *secret; /* shared secret; borrowed, or NULL */
     size_t max_bytes;
-    double handshake_seconds; /* timeout of the whole handshake; default 30 */
+    double handshake_seconds; /* timeout of the whole handshake in seconds; default 30 */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     lt_connection *first;
-    int threads, handling, open; /* most concurrent handlers; running ones; unfinished threads */
+    int threads, handling, open; /* most concurrent handlers; handlers running; open threads */
     bool closing;
 } lt_connections;
 

@@ -1,4 +1,4 @@
-/* Sockets for addresses. */
+/* Sockets that listen at, or connect to, the addresses of services. */
 #ifndef LT_SERVICE_ENDPOINT_H
 #define LT_SERVICE_ENDPOINT_H
 

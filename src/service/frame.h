@@ -10,19 +10,19 @@
 enum { LT_FRAME_BYTES = 16 };
 
 typedef enum lt_frame_kind {
-    LT_FRAME_CALL = 1,  /* client: the payload is the request */
-    LT_FRAME_HELLO,     /* client: its nonce */
-    LT_FRAME_PROOF,     /* client: its proof */
-    LT_FRAME_RESULT,    /* service: the response to a call; to a valid proof: its own proof */
-    LT_FRAME_ERROR,     /* service: the handler's message, with its status */
-    LT_FRAME_CHALLENGE, /* service: its nonce */
-    LT_FRAME_REFUSED,   /* service: rejects the connection, with the reason as text */
+    LT_FRAME_CALL = 1,  /* from a client: the payload is the request */
+    LT_FRAME_HELLO,     /* from a client: its nonce */
+    LT_FRAME_PROOF,     /* from a client: its proof */
+    LT_FRAME_RESULT,    /* from a service: response to a call; to a valid proof: its own proof */
+    LT_FRAME_ERROR,     /* from a service: the handler's message, with its status */
+    LT_FRAME_CHALLENGE, /* from a service: its nonce */
+    LT_FRAME_REFUSED,   /* from a service: rejects the connection, with the reason as text */
     LT_FRAME_KINDS
 } lt_frame_kind;
 
 typedef struct lt_frame {
     lt_frame_kind kind;
-    lt_status status; /* handler's status, in LT_FRAME_ERROR */
+    lt_status status; /* status of the handler, in LT_FRAME_ERROR */
     const void *data;
     size_t bytes;
     char version; /* sender's protocol version '1' to '9'; 0 when sending: this version */

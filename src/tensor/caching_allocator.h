@@ -14,7 +14,7 @@ typedef struct lt_chunk lt_chunk;
  * sanitizers. */
 lt_status lt_allocator_new(lt_allocator **out, const lt_backend *backend, void *ctx);
 void lt_allocator_free(lt_allocator **allocator);
-/* Returns true with LATHER_POOL=off; steps cannot be captured then. */
+/* Returns true with LATHER_POOL=off, when caching is off; steps cannot be captured then. */
 bool lt_allocator_is_off(const lt_allocator *allocator);
 
 /* Allocates at least that many bytes, aligned to 64, uninitialised. Errors: LT_E_NOMEM. */
@@ -22,9 +22,9 @@ lt_status lt_allocator_alloc(lt_allocator *allocator, size_t bytes, lt_chunk **o
 void lt_chunk_free(lt_allocator *allocator, lt_chunk *chunk);
 void *lt_chunk_data(const lt_chunk *chunk);
 
-/* Memory of captured graphs (PyTorch's private pools): chunks allocated in a scope come from segments that
- * serve nothing outside of it, so that a replay does not overwrite memory in use. Scopes come from
- * lt_allocator_new_scope(); 0: none. */
+/* Creates a scope. Memory of captured graphs (PyTorch's private pools): chunks allocated
+ * in a scope come from segments that serve nothing outside of it, so that a replay does
+ * not overwrite memory in use. Scopes come from lt_allocator_new_scope(); 0: none. */
 uint64_t lt_allocator_new_scope(lt_allocator *allocator);
 /* Sets the scope of later allocations; returns the previous one. */
 uint64_t lt_allocator_enter_scope(lt_allocator *allocator, uint64_t scope);

@@ -12,9 +12,9 @@ typedef struct lt_memory_owner {
 } lt_memory_owner;
 
 typedef struct lt_memory_uses {
-    lt_memory_owner owner[LT_MEMORY_OWNERS]; /* index 0 is the unnamed owner */
+    lt_memory_owner owner[LT_MEMORY_OWNERS]; /* the owners; index 0 is the unnamed owner */
     size_t now[LT_MEMORY_OWNERS], peak[LT_MEMORY_OWNERS];
-    int count; /* number of named owners */
+    int count; /* number of owners with a name */
 } lt_memory_uses;
 
 /* Sets the owner of what the calling thread allocates from now on; returns the previous one. */
@@ -24,7 +24,7 @@ lt_memory_owner lt_memory_set_owner(lt_memory_owner owner);
 int lt_memory_uses_add(lt_memory_uses *uses, size_t bytes);
 /* Records the current use as the peak. */
 void lt_memory_uses_record_peak(lt_memory_uses *uses);
-/* lt_device_memory_by_op(). */
+/* Implements lt_device_memory_by_op(). */
 int lt_memory_uses_list(const lt_memory_uses *uses, lt_memory_use *out, int count);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "lather/detail/readback.h"
 
-/* lt_readback_add() for raw memory. */
+/* Does the same as lt_readback_add() for raw memory. */
 lt_status lt_readback_add_memory(lt_readback *readback, const void *memory, size_t bytes);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "lather/safetensors.h"
 
-/* Writes a tensor's data to host, row-major, when the file is written. */
+/* Callback that writes a tensor's data to host memory, row-major, when the file is written. */
 typedef lt_status lt_safetensors_source(void *context, void *host, size_t bytes);
 /* lt_safetensors_add() for data that is not in host memory yet. Sources are called in the order of adding. */
 LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer, const char *name,

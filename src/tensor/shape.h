@@ -9,9 +9,9 @@
 lt_status lt_shape_bytes(lt_shape shape, lt_dtype dtype, size_t *bytes);
 
 void lt_row_major_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS]);
-/* Shapes without 4 dimensions become row-major. */
+/* Computes channels-last strides; shapes without 4 dimensions become row-major. */
 void lt_channels_last_strides(lt_shape shape, int64_t stride[LT_MAX_DIMS]);
-/* LT_FORMAT_PRESERVE means row-major. */
+/* Computes the strides of a memory format; LT_FORMAT_PRESERVE means row-major. */
 void lt_format_strides(lt_shape shape, lt_memory_format format, int64_t stride[LT_MAX_DIMS]);
 
 /* Views the elements under another shape in the same row-major order of logical indices: fills stride.

@@ -13,8 +13,8 @@ struct lt_tape {
     lt_device *device;
     lt_pass pass;
     lt_arena arena;     /* nodes, handles and configs; all freed at the reset */
-    lt_tensor *handles; /* newest first, linked by next */
-    lt_node **node;     /* recorded nodes, in order */
+    lt_tensor *handles; /* all handles of the tape, newest first, linked by next */
+    lt_node **node;     /* all recorded nodes, in order */
     size_t nodes, node_capacity;
     int64_t ordinal;     /* ordinal of the next operation */
     lt_buffer **scratch; /* scratch buffers of the running forward or backward */
@@ -22,7 +22,7 @@ struct lt_tape {
     lt_tensor *pending[LT_MAX_INPUTS]; /* gradients that the running backward has begun */
     atomic_bool cancelled;
     lt_status status;
-    char message[1024]; /* as long as the thread's message: cuDNN's are long */
+    char message[1024]; /* message of status, as long as a thread's message: cuDNN's are long */
     lt_grad_ready_fn *final;
     void *final_context;
     lt_param_use_fn *read;

@@ -21,19 +21,19 @@ struct lt_tensor {
     lt_dtype dtype;
     lt_shape shape;
     int64_t stride[LT_MAX_DIMS];
-    lt_buffer *buffer; /* NULL: not allocated yet, freed, or a meta tensor */
-    uint64_t version;  /* 0 for tensors of a tape */
+    lt_buffer *buffer; /* memory; NULL: not allocated yet, freed, or a meta tensor */
+    uint64_t version;  /* version of a weight's values; 0 for tensors of a tape */
     lt_buffer *other;  /* a gradient's buffer of the other element size: lt_tensor_set_dtype() */
-    bool may_round;    /* a gradient that may be stored in 16 bits */
+    bool may_round;    /* the tensor is a gradient that may be stored in 16 bits */
 
-    /* On a tape. */
+    /* Fields of a handle on a tape: */
     lt_tape *tape;
     struct lt_node *producer; /* recorded; NULL: a leaf, or an operation that was not recorded */
-    lt_tensor *source;        /* a leaf's tensor: the parameter's value, or the variable */
-    lt_param *param;          /* a leaf's parameter */
-    lt_tensor *next;          /* next of all handles of the tape */
+    lt_tensor *source;        /* tensor of a leaf: the parameter's value, or the variable */
+    lt_param *param;          /* parameter of a leaf */
+    lt_tensor *next;          /* next in the list of all handles of the tape */
     lt_tensor *grad[2];       /* addends of the gradient, in order of arrival */
-    int readers;              /* recorded nodes whose backward may read the value */
+    int readers;              /* number of recorded nodes whose backward may read the value */
     int uses;                 /* recorded nodes whose backward may still add to the gradient */
     bool wants_grad, keep, dropped, freed;
     bool deferred; /* not computed by its operation yet: see lt_tensor_materialize() */
@@ -51,7 +51,7 @@ struct lt_device {
 /* Finds a backend by name: linked, or loaded from its plugin. Errors: LT_E_ARG (unknown name),
  * LT_E_UNSUPPORTED (no plugin, or it cannot be loaded: the message has the reason). */
 lt_status lt_backend_find(const char *name, const lt_backend **out);
-/* lt_build_info(); load: loads plugins to ask them, else only loaded ones report. */
+/* Returns a line of lt_build_info(); load: loads plugins to ask them, else only loaded ones report. */
 const char *lt_build_info_line(int index, bool load);
 /* These return the choices that a cpu device opened now would make: its instruction set (machine and
  * LATHER_CPU_ISA) and its convolution kernels (LATHER_CPU_KERNELS). "" in a build without that backend, or

@@ -27,27 +27,27 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
  *  order; a call may return before its work is done. Outputs are overwritten. Inputs and outputs do not overlap
  *  unless a kernel's comment has "in place". Signatures: detail/kernels.h. */
 typedef struct lt_backend {
-    const char *name; /**< "ref", "cpu", "cuda" */
+    const char *name; /**< name of the backend: "ref", "cpu", "cuda" */
 
-    /* Device and memory. */
+    /* Functions for the device and its memory. */
     lt_status (*open)(void **ctx, int ordinal, const lt_device_config *config);
     void (*close)(void *ctx);
-    lt_status (*alloc)(void *ctx, size_t bytes, void **out); /**< aligned to 64 bytes */
+    lt_status (*alloc)(void *ctx, size_t bytes, void **out); /**< memory aligned to 64 bytes */
     void (*free)(void *ctx, void *data, size_t bytes);
-    /** Bytes taken from the device, including workspace; NULL: those of the caching allocator. */
+    /** Returns the bytes taken from the device, including workspace; NULL: those of the caching allocator. */
     size_t (*taken)(void *ctx);
     lt_status (*copy)(void *ctx, void *dst, const void *src, size_t bytes, lt_copy_kind kind);
     lt_status (*sync)(void *ctx);
     /** Starts or stops an attached profiler; NULL: not supported. */
     lt_status (*profiler)(void *ctx, bool on);
-    bool (*has_fast)(void *ctx, lt_dtype dtype); /**< see lt_device_has_fast() */
+    bool (*has_fast)(void *ctx, lt_dtype dtype); /**< implements lt_device_has_fast() */
     int (*threads)(void *ctx);
     bool host_memory; /**< the host can read and write tensors directly */
     /** Bytes that the caching allocator reserves at once because untouched memory costs nothing; 0: none. */
     size_t reserve;
-    const lt_graph_ops *graphs;   /**< NULL: steps run eagerly */
-    const lt_upload_ops *uploads; /**< NULL: copy() and sync() are used instead */
-    const lt_weight_ops *weights; /**< NULL: the backend keeps no casts of weights between passes */
+    const lt_graph_ops *graphs;   /**< graph capture; NULL: steps run eagerly */
+    const lt_upload_ops *uploads; /**< asynchronous uploads; NULL: copy() and sync() instead */
+    const lt_weight_ops *weights; /**< cached casts of weights; NULL: none between passes */
     /** conv2d_grad_w and conv2d_norm_grad_w round a gradient to dy's 16-bit dtype whatever dw's dtype is; add,
      *  grad_norm, sgd, adagrad, adam and vec (as a) read 16-bit gradients. */
     bool rounds_grad_w;
@@ -60,9 +60,9 @@ typedef struct lt_backend {
 /** Symbol lt_plugin_NAME of a plugin liblather-NAME.so, by which a backend is loaded at run time. */
 typedef struct lt_backend_plugin {
     const char *version; /**< version of the library whose headers it was built with */
-    size_t table_bytes;  /**< sizeof(lt_backend) */
+    size_t table_bytes;  /**< sizeof(lt_backend), to reject a plugin built with other headers */
     const lt_backend *backend;
-    const char *(*info)(void); /**< versions of its libraries, for lt_build_info() */
+    const char *(*info)(void); /**< returns the versions of its libraries, for lt_build_info() */
 } lt_backend_plugin;
 
 /** Returns the reference backend: plain loops, all kernels present. A backend for host memory starts as a copy

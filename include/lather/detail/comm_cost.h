@@ -10,29 +10,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** One direction of a link: q messages of b bytes together take latency + q message + b / bandwidth. */
+/** Cost parameters of one direction of a link: q messages of b bytes take latency + q message + b / bandwidth. */
 typedef struct lt_cost_link {
     double latency;   /**< seconds until the first byte arrives */
     double message;   /**< overhead of each message in seconds */
-    double bandwidth; /**< bytes per second */
+    double bandwidth; /**< bandwidth in bytes per second */
     double gather;    /**< bytes per second of the all-gather after an update; 0: bandwidth */
 } lt_cost_link;
 
 /** Nodes with the same number of ranks. */
 typedef struct lt_cost_cluster {
     int nodes, per_node;
-    lt_cost_link within;  /**< between two ranks of a node; each rank has its own */
+    lt_cost_link within;  /**< link between two ranks of a node; each rank has its own */
     lt_cost_link between; /**< network card of a node, shared by its ranks */
     double unit;          /**< core seconds per unit of a reducer's work: lt_cost_row.unit */
     double copy;          /**< core seconds per byte sent or received: copies, sums */
-    double carry;         /**< more of them per byte within a node, where the link is memory */
+    double carry;         /**< more core seconds per byte within a node, where the link is memory */
     double wake;          /**< core seconds per message sent or received */
     /** Cores of a rank, at least 1: backward uses one, communication competes for it. 0, or 2 and more: communication
      *  has a core for itself. */
     double cores;
 } lt_cost_cluster;
 
-/** Chunks of d elements over p ranks are those of lt_comm_bytes(). */
+/** Schemes of gradient communication. Chunks of d elements over p ranks are those of lt_comm_bytes(). */
 typedef enum lt_cost_scheme {
     LT_COST_FLAT,      /**< all-reduce over all ranks */
     LT_COST_TWO_LEVEL, /**< reduce-scatter in the node, all-reduce of a shard between ranks with the same
@@ -40,7 +40,7 @@ typedef enum lt_cost_scheme {
     LT_COST_SHARD_GRADIENTS, /**< reduce-scatter to owners, all-gather of updates */
     LT_COST_LOCAL_STEPS, /**< all-reduce in the node; every `every` steps an all-reduce of parameter
                               *   changes between nodes, and an all-gather in the node */
-    LT_COST_REDUCER,     /**< a --compress reducer: its row */
+    LT_COST_REDUCER,     /**< a --compress reducer, with the costs of its lt_cost_row */
     LT_COST_SCHEMES
 } lt_cost_scheme;
 
@@ -49,8 +49,8 @@ typedef struct lt_cost_row lt_cost_row;
 typedef struct lt_cost_plan {
     lt_cost_scheme scheme;
     int element_bytes;          /**< communication dtype: 2, 4 or 8 */
-    const lt_cost_row *reducer; /**< row of LT_COST_REDUCER */
-    double number;              /**< its argument */
+    const lt_cost_row *reducer; /**< costs of the reducer of LT_COST_REDUCER */
+    double number;              /**< the reducer's argument: 0.01 of topk:0.01 */
     int every;                  /**< local steps: inner steps per round, at least 1 */
     bool
         sharded; /**< optimizer state is sharded over all ranks (local steps: over a node's), so that each
@@ -60,11 +60,11 @@ typedef struct lt_cost_plan {
 typedef struct lt_cost_bucket {
     int64_t elements;
     double ready;                 /**< seconds from the start of backward to its last gradient */
-    int64_t rows, columns, dense; /**< sums over its matrices; elements in no matrix */
+    int64_t rows, columns, dense; /**< sums of the matrices' rows, columns; elements in no matrix */
 } lt_cost_bucket;
 
 typedef struct lt_cost_bytes {
-    double within, between; /**< payload; fractional only for the share of a round */
+    double within, between; /**< payload bytes; fractional only for a round's share */
 } lt_cost_bytes;
 
 /** Returns the elements of chunk `index` of `count` elements in `parts` chunks. */
@@ -78,37 +78,37 @@ LT_API lt_cost_bytes lt_cost_payload(const lt_cost_plan *plan, const lt_cost_clu
 typedef struct lt_cost_stage {
     enum { LT_COST_WITHIN, LT_COST_BETWEEN, LT_COST_COMPUTE } uses;
     double seconds;
-    double messages;     /**< sent by the rank, which receives the same number */
-    lt_cost_bytes bytes; /**< payload that it sends */
+    double messages;     /**< messages that the rank sends; it receives the same number */
+    lt_cost_bytes bytes; /**< payload bytes that the rank sends */
 } lt_cost_stage;
 enum { LT_COST_MAX_STAGES = 5 };
 
 /** Recommendation for or against a technique. */
 typedef struct lt_cost_verdict {
     bool pays;
-    double value, bound; /**< it pays if value < bound: tokens, or a density */
-    char why[224];       /**< a sentence with the numbers */
+    double value, bound; /**< the technique pays off if value < bound: tokens, or a density */
+    char why[224];       /**< reason: a sentence with the numbers */
 } lt_cost_verdict;
 
 /** Costs of a communication scheme. */
 struct lt_cost_row {
-    const char *name; /**< "two-level" */
+    const char *name; /**< name, such as "two-level" */
     /** Lists the stages of a bucket's communication at a rank, without communication after the update; returns their
      *  number. Rank 0 sends most: its stages are simulated. */
     size_t (*stages)(const lt_cost_plan *plan, const lt_cost_cluster *cluster,
                      const lt_cost_bucket *bucket, int rank, lt_cost_stage out[LT_COST_MAX_STAGES]);
     double kept;  /**< bytes of buffers that a rank keeps per byte of its parameters */
-    bool by_node; /**< these are sharded over the ranks of a node */
+    bool by_node; /**< these buffers are sharded over the ranks of a node */
     /** Reducers only: checks the range of the number. Errors: LT_E_ARG. */
     lt_status (*check)(double number);
-    /** Compares its bytes between nodes with a dense two-level all-reduce. NULL: no verdict.
+    /** Compares the reducer's bytes between nodes with a dense two-level all-reduce. NULL: no verdict.
      *  Errors: LT_E_ARG (a number out of range, no elements, no nodes). */
     lt_status (*verdict)(lt_cost_verdict *out, const lt_cost_cluster *cluster, int64_t elements,
                          double number, int element_bytes);
     const char *unit;   /**< key of cluster.unit in profiles; NULL: no work */
-    const char *sample; /**< argument with which that is measured, */
-    double units;       /**< with these units per element */
-    double usual;       /**< core seconds per unit if not measured */
+    const char *sample; /**< reducer argument with which the unit's seconds are measured */
+    double units;       /**< units of work per element with that argument */
+    double usual;       /**< core seconds per unit of work if not measured */
 };
 LT_API const lt_cost_row *lt_cost_row_of(const lt_cost_plan *plan);
 /** Returns the row of a reducer by its index; NULL past the end. */

@@ -51,7 +51,7 @@ LT_API LT_MUST_CHECK lt_status lt_lasso_choose(double *penalty, double *error, c
 
 enum { LT_TIME_TERMS = 4 };
 
-/** A measured step. */
+/** A measured step time. */
 typedef struct lt_time_point {
     double ranks, seconds;
 } lt_time_point;
@@ -59,7 +59,7 @@ typedef struct lt_time_point {
 /** t(m) = x[0] + x[1] / m + x[2] log m + x[3] m on m ranks: serial work, parallel work, a tree of messages, and messages
  *  to all. */
 typedef struct lt_time_model {
-    double x[LT_TIME_TERMS]; /**< seconds, >= 0 */
+    double x[LT_TIME_TERMS]; /**< coefficients in seconds, >= 0 */
 } lt_time_model;
 
 /**
@@ -77,12 +77,12 @@ LT_API double lt_time_predict(const lt_time_model *model, double ranks);
 
 enum {
     LT_LOSS_TERMS = 11,
-    LT_LOSS_RANKS = 3 /**< different numbers of ranks needed, for 1, log m and 1/m */
+    LT_LOSS_RANKS = 3 /**< number of different rank counts needed, for the terms 1, log m and 1/m */
 };
 
 /** A measured loss, of training or validation. */
 typedef struct lt_loss_point {
-    double ranks, step, loss; /**< step: at least 1 */
+    double ranks, step, loss; /**< a rank count, a step (at least 1), and the loss there */
 } lt_loss_point;
 
 /** log10(loss - floor) = intercept + x . terms after i steps on m ranks, with the terms i, sqrt i, i/m, i/m^2, log i,
@@ -91,7 +91,7 @@ typedef struct lt_loss_model {
     double floor, intercept, x[LT_LOSS_TERMS];
     double penalty;     /**< Lasso penalty, for terms with deviation 1 */
     double least, most; /**< smallest and largest ranks measured */
-    double last;        /**< largest step */
+    double last;        /**< largest step measured */
     double held_out;    /**< root mean square error in log10(loss - floor) in cross-validation */
 } lt_loss_model;
 

@@ -9,14 +9,14 @@
 
 /** A part of a gradient that one rank needs: the whole gradient, or a block of it. */
 typedef struct lt_gradient_part {
-    const lt_param *param; /**< borrowed */
+    const lt_param *param; /**< parameter of the gradient; borrowed */
     int64_t elements;
-    int owner; /**< rank */
+    int owner; /**< rank that needs the part */
 } lt_gradient_part;
 
 /** Parts of all gradients, grouped by parameter, in the order of the parameters. They cover each gradient exactly once. */
 typedef struct lt_gradient_parts {
-    lt_gradient_part *part; /**< [count] */
+    lt_gradient_part *part; /**< [count] the parts */
     size_t count;
     /** Returns part number index of a tensor shaped like its parameter; any strides. */
     lt_view (*of)(void *context, size_t index, const lt_tensor *tensor);

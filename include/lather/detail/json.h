@@ -26,7 +26,7 @@ typedef struct lt_json_value {
     bool is_integer; /**< a number without point and exponent that fits integer */
     int64_t integer;
     double number;
-    const char *string;                 /**< UTF-8, no NUL inside */
+    const char *string;                 /**< text of a string: UTF-8, no NUL inside */
     const char *key;                    /**< key of a member; NULL outside an object */
     struct lt_json_value *child, *next; /**< members or elements, in the order of the text */
     size_t count;                       /**< number of children */
@@ -65,20 +65,20 @@ typedef struct lt_json_writer {
     lt_status status;
     int depth;
     char close[64]; /**< bracket that closes each level */
-    bool has_items; /**< at this level: a comma comes first */
+    bool has_items; /**< in the innermost level: a comma precedes the next item */
 } lt_json_writer;
 
 /** Open an object or array, and close the innermost. */
 LT_API void lt_json_begin_object(lt_json_writer *w, const char *key);
 LT_API void lt_json_begin_array(lt_json_writer *w, const char *key);
 LT_API void lt_json_end(lt_json_writer *w);
-/** NULL: null. Bytes that are not UTF-8 become U+FFFD: escape names by lt_text_escape() first. */
+/** Writes a string; NULL: null. Bytes that are not UTF-8 become U+FFFD: escape names by lt_text_escape() first. */
 LT_API void lt_json_put_string(lt_json_writer *w, const char *key, const char *value);
 LT_API void lt_json_put_integer(lt_json_writer *w, const char *key, int64_t value);
-/** The shortest digits that read back as the same double; null if it is not finite. */
+/** Writes a number in the shortest digits that read back as the same double; null if it is not finite. */
 LT_API void lt_json_put_number(lt_json_writer *w, const char *key, double value);
 LT_API void lt_json_put_bool(lt_json_writer *w, const char *key, bool value);
-/** Raw characters between values: a newline for readability. */
+/** Writes raw characters between values: a newline for readability. */
 LT_API void lt_json_put_raw(lt_json_writer *w, const char *text);
 /** Returns the text, NUL-terminated, borrowed from the writer. Errors: an earlier failure. */
 LT_API LT_MUST_CHECK lt_status lt_json_text(lt_json_writer *w, const char **text, size_t *bytes);

@@ -16,7 +16,7 @@
 /* Part 1: elementwise kernels. Any strides; a stride of 0 repeats (broadcast). Arithmetic is f32 for 16-bit and
  * f32 data, f64 for f64 data; 16-bit types are rounded to nearest even on store. */
 
-/** y[i] = value. */
+/** Fill: y[i] = value. */
 LT_ENTRY(fill, void *ctx, double value, const lt_view *y);
 /** y[i] = x[i], converted. To integers: towards zero, saturating, NaN to 0; i64 to i64 is exact. */
 LT_ENTRY(cast, void *ctx, const lt_view *x, const lt_view *y);
@@ -26,7 +26,7 @@ LT_ENTRY(add, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
 LT_ENTRY(mul, void *ctx, const lt_view *a, const lt_view *b, const lt_view *y);
 /** y[i] = factor * x[i]; may be in place. */
 LT_ENTRY(scale, void *ctx, double factor, const lt_view *x, const lt_view *y);
-/** y[i] = max(x[i], 0). */
+/** Rectifier: y[i] = max(x[i], 0). */
 LT_ENTRY(relu, void *ctx, const lt_view *x, const lt_view *y);
 /** dx[i] = dy[i] where y[i] > 0, else 0; y is the output of relu. */
 LT_ENTRY(relu_grad, void *ctx, const lt_view *dy, const lt_view *y, const lt_view *dx);
@@ -46,7 +46,7 @@ LT_ENTRY(normalize, void *ctx, const lt_normalize_config *config, const lt_view 
 /** y[j] = factor * sum of x over the dimensions in which y has size 1 and x does not; equal ndim. */
 LT_ENTRY(sum, void *ctx, double factor, const lt_view *x, const lt_view *y);
 
-/* Part 2: products. Transposes are strides. */
+/* Part 2: matrix products. Transposed operands are given by their strides. */
 
 /** y[b,m,n] = sum over k of a[b,m,k] * b[b,k,n]; all 3-D, equal B or a batch stride of 0. An f32 parameter
  *  (version not 0) multiplied with a 16-bit factor counts as rounded to that dtype. */
@@ -88,10 +88,10 @@ LT_ENTRY(conv2d_norm_grad_w, void *ctx, const lt_conv2d_config *config, const lt
 
 /* Part 3: pooling and loss. In a pooling's config only the padding may be 0. */
 
-/** index, u8 like y or NULL: position of the maximum in its window, r * kernel_w + s. */
+/** Max pooling. index, u8 like y or NULL: position of the maximum in its window, r * kernel_w + s. */
 LT_ENTRY(maxpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y,
          const lt_view *index);
-/** dy[1].data is NULL if the gradient has a single addend. */
+/** Gradient of max pooling; dy[1].data is NULL if the gradient has a single addend. */
 LT_ENTRY(maxpool2d_grad, void *ctx, const lt_pool2d_config *config, const lt_view dy[2],
          const lt_view *index, const lt_view *dx);
 LT_ENTRY(avgpool2d, void *ctx, const lt_pool2d_config *config, const lt_view *x, const lt_view *y);

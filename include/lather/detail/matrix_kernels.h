@@ -10,22 +10,22 @@
 
 /* The jobs of one call are independent and may run in any order. */
 
-/** f = beta * f + alpha * G_dim G_dim^T, G_dim the unfolding of g along dimension dim (the rows of the matrix). */
+/** f = beta * f + alpha * G_dim G_dim^T, a Gram matrix; G_dim: g unfolded along dim (the rows of the matrix). */
 typedef struct lt_gram_job {
-    lt_view g; /**< any strides */
-    lt_view f; /**< [n,n], symmetric, contiguous */
+    lt_view g; /**< the array; any strides */
+    lt_view f; /**< the Gram matrix [n,n], symmetric, contiguous */
     int dim;
     double alpha, beta;
     bool finite; /**< all of g is finite even if scalars->finite is 0 */
 } lt_gram_job;
 LT_ENTRY(gram, void *ctx, const lt_gram_job *job, size_t count, const lt_scalars *scalars);
 
-/** y = g times m along dimension dim: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..]. */
+/** Product of an array and a matrix: y[.., i, ..] = sum over j of m[i,j] * g[.., j, ..], i and j along dim. */
 typedef struct lt_mode_product_job {
-    lt_view g, y; /**< any strides, different memory */
-    lt_view m;    /**< [n,n], contiguous */
+    lt_view g, y; /**< input and output; any strides, different memory */
+    lt_view m;    /**< the matrix [n,n], contiguous */
     int dim;
-    bool transpose; /**< use m[j,i] */
+    bool transpose; /**< multiply by the transpose, m[j,i] */
 } lt_mode_product_job;
 LT_ENTRY(mode_product, void *ctx, const lt_mode_product_job *job, size_t count,
          const lt_scalars *scalars);
@@ -40,21 +40,21 @@ LT_ENTRY(frobenius, void *ctx, const lt_view *x, size_t count, const lt_view *ou
 LT_ENTRY(vec_norms, void *ctx, const lt_vec_job *job, size_t count, const lt_view *out,
          const lt_scalars *scalars);
 
-/** Eigenvalues, ascending, and eigenvectors (in columns) of a symmetric matrix. */
+/** Eigendecomposition of a symmetric matrix: eigenvalues, ascending, and eigenvectors (in columns). */
 typedef struct lt_eigh_job {
-    lt_view a;        /**< [n,n] contiguous; read */
-    lt_view values;   /**< [n] */
-    lt_view vectors;  /**< [n,n] contiguous */
+    lt_view a;        /**< input: matrix [n,n], contiguous */
+    lt_view values;   /**< out: eigenvalues [n] */
+    lt_view vectors;  /**< out: eigenvectors [n,n], contiguous */
     lt_status status; /**< out: LT_OK, or why this job failed; the others continue */
 } lt_eigh_job;
 LT_ENTRY(eigh, void *ctx, lt_eigh_job *job, size_t count);
 
-/** y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1): a rational function of a symmetric
- *  matrix whose shifted forms are positive definite. */
+/** Rational function: y = constant * I + sum over j of weight[j] * (a + shift[j] I)^(-1):
+ *  a rational function of a symmetric matrix whose shifted forms are positive definite. */
 enum { LT_MAX_POLES = 24 };
 typedef struct lt_rational_job {
-    lt_view a; /**< [n,n] contiguous; read */
-    lt_view y; /**< [n,n] contiguous, other memory; undefined unless status is LT_OK */
+    lt_view a; /**< input: matrix [n,n], contiguous */
+    lt_view y; /**< result [n,n] contiguous, in other memory; undefined unless status is LT_OK */
     int poles;
     double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
     /** Terms of f32 data with a smaller shift are computed in double; devices that may round factors to TF32 do
@@ -69,11 +69,11 @@ typedef struct lt_rational_job {
 } lt_rational_job;
 LT_ENTRY(rational, void *ctx, lt_rational_job *job, size_t count);
 
-/** q: the columns of a, orthonormalised one after the other, those with the largest a[j,j] first, each with a
- *  product >= 0 with its column of a. Columns keep their positions. */
+/** QR: q has the columns of a, orthonormalised one after the other, those with the largest
+ *  a[j,j] first, each with a product >= 0 with its column of a. Columns keep their positions. */
 typedef struct lt_qr_job {
-    lt_view a; /**< [n,n] contiguous; read */
-    lt_view q; /**< [n,n] contiguous, other memory */
+    lt_view a; /**< input: matrix [n,n], contiguous */
+    lt_view q; /**< out: orthonormal columns [n,n], contiguous, in other memory */
 } lt_qr_job;
 LT_ENTRY(qr, void *ctx, const lt_qr_job *job, size_t count);
 
@@ -86,8 +86,8 @@ typedef struct lt_ritz_job {
     lt_view
         product; /**< f64 [parts,LT_RITZ_COLUMNS,LT_RITZ_COLUMNS], contiguous: parts that sum to Z^T Z of
                               Z = [X, B X, B^2 X], X of LT_RITZ_VECTORS columns */
-    const double *bound; /**< device memory; NULL: 1 */
-    double *value;       /**< device memory */
+    const double *bound; /**< factor of the estimate, in device memory; NULL: 1 */
+    double *value;       /**< out: the estimate, in device memory */
 } lt_ritz_job;
 LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
 

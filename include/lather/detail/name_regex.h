@@ -12,7 +12,7 @@ enum { LT_NAME_REGEX_BYTES = 160 };
  *  none. */
 typedef struct lt_name_regex {
     char text[LT_NAME_REGEX_BYTES];
-    bool optional; /**< it may match no parameter; otherwise that is an error */
+    bool optional; /**< the expression may match no parameter; otherwise that is an error */
 } lt_name_regex;
 
 #endif

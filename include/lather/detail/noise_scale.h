@@ -21,7 +21,7 @@ typedef struct lt_noise_sample {
 typedef struct lt_noise_scale {
     double decay;         /**< decay rate of the averages, in [0,1) */
     double square, trace; /**< averages that start at 0, without bias correction */
-    int64_t count;        /**< number of samples added */
+    int64_t count;        /**< number of steps added */
 } lt_noise_scale;
 #define LT_NOISE_SCALE_DEFAULTS ((lt_noise_scale){.decay = 0.99})
 

@@ -10,7 +10,7 @@
 #include "lather/ops/norm.h"
 #include "lather/ops/pool.h"
 
-/* Batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares). coef [4,C]: mean,
+/* Statistics of batch normalisation. stats [3,C]: count, mean, M2 (sum of centred squares). coef [4,C]: mean,
  * 1/sqrt(var+eps), scale = gamma/sqrt(var+eps), shift = beta - mean*scale. Both contiguous, in the master
  * dtype. */
 
@@ -21,10 +21,10 @@ typedef struct lt_batchnorm_parts {
     const lt_view *stats;
     /** x: rows 1 and 2 of stats are the sums of x and x^2; absent: stats are those of batchnorm_stats. */
     const lt_view *sums_of;
-    const lt_view *gamma, *beta; /**< [C] */
+    const lt_view *gamma, *beta; /**< [C], scale and shift of the norm */
     const lt_view *mean, *var;   /**< [C], running statistics, updated from stats; optional */
     const lt_view *batches;      /**< i64 [], incremented if stats is present; optional */
-    const lt_view *coef;         /**< out */
+    const lt_view *coef;         /**< out: coefficients, [4,C] */
     const lt_view *rounded;      /**< out, [2,C] in 16 bits, contiguous: scale, shift; optional */
 } lt_batchnorm_parts;
 LT_ENTRY(batchnorm_finish, void *ctx, const lt_batchnorm2d_config *config,
@@ -47,7 +47,7 @@ LT_ENTRY(batchnorm_apply, void *ctx, const lt_batchnorm2d_config *config, const 
          const lt_view *coef, const lt_view *residual, const lt_view *y, const lt_view *mask);
 /** Epilogue of a convolution in inference: batch norm, residual, relu. */
 typedef struct lt_conv_epilogue {
-    const lt_view *coef, *residual; /**< residual may be NULL */
+    const lt_view *coef, *residual; /**< coefficients [4,C]; residual, may be NULL */
     bool relu;
     bool done; /**< out; false: declined, nothing was computed */
 } lt_conv_epilogue;
@@ -67,7 +67,7 @@ typedef struct lt_batchnorm_grad {
     lt_view dy[2];
     const lt_view *x, *coef, *mask;
     bool relu;
-    /** Out of batchnorm_grad_x: the sums as dbeta and dgamma, [C], contiguous, in the master dtype; not written
+    /** Outputs of batchnorm_grad_x: the sums as dbeta and dgamma, [C], contiguous, in the master dtype; not written
      *  if without data. */
     lt_view affine[2];
 } lt_batchnorm_grad;

@@ -8,7 +8,7 @@
 
 typedef struct lt_layernorm_config {
     double eps; /**< added to the variance, or to the mean square; 0: 1e-5 */
-    bool rms;   /**< set by lt_rmsnorm() */
+    bool rms;   /**< RMS normalisation; set by lt_rmsnorm() */
 } lt_layernorm_config;
 
 /**

@@ -11,9 +11,9 @@
 typedef struct lt_optim_flags {
     /** optimizer of --optim; set by lt_optim_flags_resolve() */
     const struct lt_optim_family *family;
-    double lr;                  /**< --lr, or that of the preset */
+    double lr;                  /**< learning rate of --lr, or that of the preset */
     void *settings;             /**< owned: the optimizer's config struct */
-    struct lt_optim_rows *rows; /**< owned: the library's */
+    struct lt_optim_rows *rows; /**< owned: option rows, private to the library */
 } lt_optim_flags;
 
 /** Makes option rows for the optimizers that are registered now; the program's selector is "optim".
@@ -24,8 +24,8 @@ LT_API void lt_optim_flags_close(lt_optim_flags *flags);
 
 /** Tables for lt_options_compose(), in this order; others may be between them. */
 enum {
-    LT_OPTIM_FLAGS_COMMON, /**< the group "Optimizer" */
-    LT_OPTIM_FLAGS_OWN,    /**< groups of single optimizers: "Shampoo" */
+    LT_OPTIM_FLAGS_COMMON, /**< the group "Optimizer" of --help */
+    LT_OPTIM_FLAGS_OWN,    /**< groups of single optimizers in --help, such as "Shampoo" */
     LT_OPTIM_FLAGS_TABLES
 };
 LT_API lt_option_table lt_optim_flags_table(const lt_optim_flags *flags, int table);

@@ -16,7 +16,7 @@ enum { LT_MAX_ITEM_STATE = 3 };
 typedef struct lt_optim_item {
     lt_view value, grad;              /**< grad is multiplied with scalars->grad_scale */
     lt_view state[LT_MAX_ITEM_STATE]; /**< state tensors in the order that each kernel defines */
-    double lr_scale;                  /**< multiplied with scalars->lr */
+    double lr_scale;                  /**< factor of scalars->lr */
     double weight_decay;
     const double *missed; /**< device memory; for adam: t = applied - *missed; NULL: 0 */
 } lt_optim_item;
@@ -33,12 +33,12 @@ typedef struct lt_sgd_kernel {
     double momentum, dampening;
     bool nesterov;
 } lt_sgd_kernel;
-/** g += weight_decay * p; m = momentum * m + (1 - dampening) * g; p -= lr * (g + momentum * m if nesterov, else
+/** SGD: g += weight_decay * p; m = momentum * m + (1 - dampening) * g; p -= lr * (g + momentum * m if nesterov, else
  *  m). state: m (absent without momentum). first[i]: the item's first update, which sets m = g. */
 LT_ENTRY(sgd, void *ctx, const lt_sgd_kernel *config, const lt_optim_item *item, const bool *first,
          size_t count, const lt_scalars *scalars);
 
-/** g += weight_decay * p; s += g*g; p -= lr * g / (sqrt(s) + eps). state: s. */
+/** AdaGrad: g += weight_decay * p; s += g*g; p -= lr * g / (sqrt(s) + eps). state: s. */
 LT_ENTRY(adagrad, void *ctx, double eps, const lt_optim_item *item, size_t count,
          const lt_scalars *scalars);
 
@@ -46,7 +46,7 @@ typedef struct lt_adam_kernel {
     double beta1, beta2, eps;
     bool decoupled; /**< p *= 1 - lr * weight_decay first, instead of g += weight_decay * p */
 } lt_adam_kernel;
-/** m, v: moving averages of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps), t = applied -
+/** Adam. m, v: moving averages of g and g*g; p -= lr * m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps), t = applied -
  *  *missed. state: m, v. */
 LT_ENTRY(adam, void *ctx, const lt_adam_kernel *config, const lt_optim_item *item, size_t count,
          const lt_scalars *scalars);
@@ -58,8 +58,8 @@ LT_ENTRY(lerp, void *ctx, double weight, const lt_optim_item *item, size_t count
 /** Upper limit of trust ratios. */
 typedef enum lt_trust_limit {
     LT_TRUST_NO_LIMIT,
-    LT_TRUST_LIMIT_ONE, /**< r = min(1, r) */
-    LT_TRUST_LIMIT_LR   /**< r = min(1, r / lr), lr = scalars->lr * lr_scale */
+    LT_TRUST_LIMIT_ONE, /**< trust ratio r = min(1, r) */
+    LT_TRUST_LIMIT_LR   /**< trust ratio r = min(1, r / lr), lr = scalars->lr * lr_scale */
 } lt_trust_limit;
 typedef struct lt_trust_kernel {
     double coefficient, eps;

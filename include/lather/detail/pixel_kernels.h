@@ -10,7 +10,7 @@
  *  folded has no data, conv2d_pixels_stats only sets its shape; a shape without dimensions means that the
  *  kernel declines. */
 typedef struct lt_conv_pixels {
-    const lt_view *x; /**< u8 [N,C,H,W] */
+    const lt_view *x; /**< the pixels, u8 [N,C,H,W] */
     const lt_normalize_config *config;
     lt_view *folded;
 } lt_conv_pixels;

@@ -11,22 +11,22 @@
 /** A parallel configuration. */
 typedef struct lt_plan_setup {
     int ranks;
-    int ranks_per_node;    /**< 0: the machine's; divides ranks */
+    int ranks_per_node;    /**< must divide ranks; 0: the machine's */
     int64_t batch_size;    /**< samples of a rank (with a mesh: of a replica) per micro-batch */
     int64_t grad_accum;    /**< micro-batches per update; 0: 1 */
-    const char *optim;     /**< name; NULL: not elementwise */
+    const char *optim;     /**< name of the optimizer; NULL: one that is not elementwise */
     int frequency;         /**< updates between root refreshes (Shampoo); 0: none */
-    int block;             /**< --max-preconditioner-dim; 0: none. Ignored by lt_plan_predict() */
+    int block;             /**< Shampoo's block size; 0: none. Ignored by lt_plan_predict() */
     bool shard_optimizer;  /**< shards state over all ranks (local steps: over a node's) */
-    lt_cost_plan exchange; /**< gradients; sharded is implied by shard_optimizer */
-    lt_mesh_config mesh;   /**< zeros: data parallelism. data 0: as many replicas as ranks allow */
-    int backup_workers;    /**< an update waits for the other ranks only */
-    double deadline;       /**< seconds after the start of an update (DropCompute); 0: none */
+    lt_cost_plan exchange; /**< exchange of gradients; sharded is implied by shard_optimizer */
+    lt_mesh_config mesh;   /**< mesh; zeros: data parallelism. data 0: as many as ranks allow */
+    int backup_workers;    /**< number of ranks that an update does not wait for */
+    double deadline;       /**< DropCompute: deadline of an update in seconds; 0: none */
 } lt_plan_setup;
 
 typedef struct lt_plan_machine {
     lt_cost_cluster cluster; /**< links, ranks per node; nodes 0: as many as needed */
-    double memory;           /**< bytes per rank; 0: unlimited */
+    double memory;           /**< memory in bytes per rank; 0: unlimited */
     /** Ranks of a node that compute at full speed at once: its cores divided by a rank's threads, or a share of them
      *  if several nodes are one machine. More ranks share the cores, for computation and for copies within
      *  the node. 0: all ranks. */
@@ -43,22 +43,22 @@ typedef struct lt_plan_block {
 typedef struct lt_plan_profile {
     double fixed,
         per_sample; /**< seconds of forward and backward with b samples: fixed + per_sample b */
-    double load_per_sample; /**< seconds of the loader */
+    double load_per_sample; /**< seconds of the loader per sample */
     /** In order of exchange. ready: share of backward, 0 to 1, after which its gradients are complete. */
     const lt_cost_bucket *bucket;
     size_t buckets;
-    double backward; /**< its share of fixed + per_sample b */
+    double backward; /**< fraction of fixed + per_sample b that is backward */
     double
         staging; /**< seconds of copying all gradients into buckets and back, with several ranks */
     double update;  /**< seconds of an update without root refresh, state not sharded */
     double refresh; /**< seconds of a refresh of all roots, once per setup.frequency updates */
-    const lt_plan_block *block; /**< Shampoo's; NULL: work is shared equally by owners */
+    const lt_plan_block *block; /**< costs of Shampoo's blocks; NULL: owners share work equally */
     size_t blocks;
-    double state_bytes;      /**< optimizer state, not sharded */
-    double parameter_bytes;  /**< values; gradients take the same */
-    double activation_bytes; /**< per sample */
+    double state_bytes;      /**< bytes of optimizer state, not sharded */
+    double parameter_bytes;  /**< bytes of parameter values; gradients take the same */
+    double activation_bytes; /**< bytes of activations per sample */
     double layers, hidden,
-        tokens;        /**< transformers: number, width, tokens per sample; 0: no mesh possible */
+        tokens;        /**< transformers: layers, width, tokens per sample; 0: no mesh possible */
     double vocabulary; /**< rows of a tied embedding table, which a mesh shards; 0: none */
     const double *step_seconds; /**< recorded steps of one rank, for their spread */
     size_t steps;
@@ -66,18 +66,18 @@ typedef struct lt_plan_profile {
 
 /** Predicted costs of an update, in seconds unless noted. */
 typedef struct lt_plan_cost {
-    double load; /**< loader, for a rank's samples */
+    double load; /**< seconds in the loader for a rank's samples */
     /** C: forward and backward, with several ranks copies of gradients into buckets and back, with a mesh communication
      *  inside the layers */
     double compute;
     double update; /**< U: the optimizer, of the slowest owner, refreshes spread over the updates */
     double exposed; /**< X: communication that is not overlapped with backward */
-    double waiting; /**< for the slowest awaited rank, beyond the mean; may be negative */
+    double waiting; /**< wait for the slowest awaited rank, beyond the mean; may be negative */
     /** max(load, compute + update) + exposed + waiting; where ranks share cores the maximum is at least the share of
      *  the cores that they use of the sum, as loaders use cores too */
     double seconds;
-    double samples; /**< used by the update on average: fewer with backup workers or a deadline */
-    double memory;  /**< bytes of the rank that needs most */
+    double samples; /**< mean samples used per update; fewer with backup workers or a deadline */
+    double memory;  /**< memory in bytes of the rank that needs most */
     bool fits;
 } lt_plan_cost;
 

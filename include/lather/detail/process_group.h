@@ -41,7 +41,7 @@ LT_API LT_MUST_CHECK lt_status lt_collective_run(lt_process_group *self,
 /** Returns the size of shard number index when `whole` elements are split as evenly as possible, the first shards
  *  longer. */
 LT_API int64_t lt_even_shard_size(int64_t whole, int parts, int index);
-/** Returns the offset of that shard; `whole` if index == parts. */
+/** Returns the offset of shard number index of lt_even_shard_size(); `whole` if index == parts. */
 LT_API int64_t lt_even_shard_offset(int64_t whole, int parts, int index);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct lt_upload_ops {
     /** Allocates page-locked host memory, aligned to 64 bytes. Errors: LT_E_NOMEM. */
     lt_status (*host_alloc)(void *ctx, size_t bytes, void **out);
     void (*host_free)(void *ctx, void *data);
-    /** Queues a copy from such memory to the device, in the slot. */
+    /** Queues a copy from page-locked memory to the device, in the slot. */
     lt_status (*copy)(void *ctx, int slot, void *dst, const void *src, size_t bytes);
     /** Makes later work of the main queue wait for the slot's copies. */
     lt_status (*stream_wait)(void *ctx, int slot);

@@ -18,7 +18,7 @@ LT_API void lt_readback_begin(lt_readback *readback);
 /** Queues a copy of the tensor's elements after all work so far; stored row-major after the tensors added
  *  before. Errors: LT_E_ARG (exceeds the buffer; not contiguous), LT_E_DEVICE. */
 LT_API LT_MUST_CHECK lt_status lt_readback_add(lt_readback *readback, const lt_tensor *tensor);
-/** Ends the list of copies. */
+/** Ends the list of copies that lt_readback_wait() waits for. */
 LT_API LT_MUST_CHECK lt_status lt_readback_send(lt_readback *readback);
 /** Waits for the copies, but not for work that was queued after lt_readback_send(). *data is borrowed until
  *  lt_readback_begin(). Devices without a queue copy at once. */

@@ -7,10 +7,10 @@
 #include "lather/detail/view.h"
 #include "lather/shampoo.h"
 
-/** One matrix. Views are [n,n] contiguous and of the device's master dtype. */
+/** Job of lt_root_run(): one matrix. Views are [n,n] contiguous and of the device's master dtype. */
 typedef struct lt_root_job {
-    lt_view a;       /**< symmetric, bias-corrected; damped and scaled in place */
-    double exponent; /**< e of A^(-e) */
+    lt_view a;       /**< input: symmetric, bias-corrected; damped and scaled in place */
+    double exponent; /**< exponent e of A^(-e) */
     lt_view old;     /**< previous root or basis, the solver's start; data NULL: absent */
     lt_view out;     /**< A^(-e) or eigenvectors; unchanged unless status is LT_OK; may be old */
     lt_view power;   /**< [n]: eigenvalues^(-e), with LT_PRECONDITIONER_EIGENDECOMPOSED */
@@ -38,8 +38,8 @@ typedef struct lt_root_stats {
 typedef struct lt_root_context {
     const lt_shampoo_config *config; /**< epsilon and its rule, scaling, solver, preconditioner */
     lt_device *device;               /**< device of the views */
-    int64_t step;                    /**< step, for messages */
-    lt_root_stats *stats;            /**< may be NULL */
+    int64_t step;                    /**< number of the step, for messages */
+    lt_root_stats *stats;            /**< statistics to add to; may be NULL */
 } lt_root_context;
 
 /** Solves all jobs; equal sizes are batched. Keeps nothing between calls: with its own device it may run on

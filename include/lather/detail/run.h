@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/** config.yaml, env.json, metrics.jsonl, TensorBoard events, bad_images.txt. */
+/** An open run folder: config.yaml, env.json, metrics.jsonl, TensorBoard events, bad_images.txt. */
 typedef struct lt_run lt_run;
 
 typedef enum lt_progress {
@@ -25,7 +25,7 @@ typedef struct lt_metric_label {
 } lt_metric_label;
 
 typedef struct lt_run_config {
-    const lt_options *options; /**< for config.yaml and env.json; may be NULL. Borrowed */
+    const lt_options *options; /**< options for config.yaml and env.json; may be NULL. Borrowed */
     lt_progress progress;
     /** Plural name of samples, and its short form in the bar: "images", "img"; NULL: "samples". Records then have
      *  "images_per_second". Borrowed, as labels are. */
@@ -35,8 +35,8 @@ typedef struct lt_run_config {
     size_t labels;
     int64_t log_every;       /**< steps between plain lines; 0: 50 */
     int64_t total_steps;     /**< steps of the whole run, for the estimated time; 0: unknown */
-    int64_t steps_per_epoch; /**< 0: unknown */
-    int64_t total_epochs;    /**< 0: unknown */
+    int64_t steps_per_epoch; /**< steps of an epoch; 0: unknown */
+    int64_t total_epochs;    /**< epochs of the whole run; 0: unknown */
     int64_t step_offset;     /**< steps in addition to those of epochs of this length */
     int64_t resume_step; /**< steps already done: later records of an earlier start are dropped */
     bool
@@ -45,7 +45,7 @@ typedef struct lt_run_config {
     /** Name of the records file in the folder, as another process may write metrics.jsonl; NULL: "metrics.jsonl". */
     const char *records;
     bool append;    /**< keep the folder's files and append: an evaluation of a finished run */
-    int rank;       /**< ranks above 0 write and show nothing */
+    int rank;       /**< number of this rank; ranks above 0 write and show nothing */
     int ranks;      /**< number of ranks, for env.json; 0: omitted */
     const char *id; /**< lt_run_new_id(), for env.json and every record; may be NULL. Borrowed */
 } lt_run_config;
@@ -59,21 +59,21 @@ LT_API void lt_run_close(lt_run **run);
 
 /** A number in a record: {"top1", 71.3}. */
 typedef struct lt_metric {
-    const char *name; /**< its key in metrics.jsonl, and in TensorBoard's tag */
-    double value;     /**< NaN: unknown, omitted */
+    const char *name; /**< key of the number in metrics.jsonl, and in TensorBoard's tag */
+    double value;     /**< the number; NaN: unknown, omitted */
 } lt_metric;
 
 /** The record of a step. NaN: unknown, omitted. */
 typedef struct lt_run_step_record {
-    int64_t step;            /**< 1 after the first step */
-    int64_t epoch;           /**< 0 in the first epoch */
+    int64_t step;            /**< number of the step, from 1 */
+    int64_t epoch;           /**< number of the epoch, from 0 */
     const lt_metric *metric; /**< the same metrics in each step, as the bar smooths them by index */
     size_t metrics;
     double lr;
     int64_t samples;        /**< samples of all ranks in this step */
     double seconds;         /**< duration of this step */
     double data_seconds;    /**< seconds of it spent waiting for data */
-    const lt_metric *extra; /**< written after the others, not shown */
+    const lt_metric *extra; /**< further metrics, written after the others and not shown */
     size_t extra_count;
 } lt_run_step_record;
 
@@ -82,11 +82,11 @@ LT_API LT_MUST_CHECK lt_status lt_run_step(lt_run *run, const lt_run_step_record
 
 /** The record of an epoch. NaN: unknown, omitted. */
 typedef struct lt_run_epoch_record {
-    bool is_evaluation; /**< a step's evaluation, {"event":"evaluation",...}; else of an epoch */
+    bool is_evaluation; /**< evaluation at a step, {"event":"evaluation",...}; else an epoch */
     int64_t epoch, step;
-    const lt_metric *metric; /**< {"train_loss", 2.1}, {"val_top1", 60} */
+    const lt_metric *metric; /**< metrics of the epoch: {"train_loss", 2.1}, {"val_top1", 60} */
     size_t metrics;
-    double seconds, eval_seconds; /**< training without evaluation; evaluation */
+    double seconds, eval_seconds; /**< seconds of training without evaluation; of evaluation */
     const lt_metric *extra;
     size_t extra_count;
 } lt_run_epoch_record;
@@ -98,7 +98,7 @@ LT_API LT_MUST_CHECK lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_reco
  *  LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int64_t step,
                                             const char *key, const char *text);
-/** Does the same with numbers; omits those that are not finite. Errors: LT_E_IO. */
+/** Does the same as lt_run_event() with numbers; omits those that are not finite. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step,
                                                    const lt_metric *value, size_t count);
 /** Checks that the folder that lt_run_open() wrote to still exists; writing records checks it, too. Errors:

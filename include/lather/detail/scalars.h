@@ -13,11 +13,11 @@ typedef struct lt_scalars {
     double clip_norm; /**< largest allowed global gradient norm; 0: no clipping */
     int64_t attempt;  /**< 1 in the first step; always advances */
 
-    double loss_scale;  /**< factor of the gradients; 1 without 16-bit floats */
+    double loss_scale;  /**< loss scale, a factor of the gradients; 1 without 16-bit floats */
     double grad_norm;   /**< global norm of the unscaled gradients, before clipping */
     double grad_scale;  /**< factor that unscales and clips gradients */
     int64_t applied;    /**< steps that changed parameters, including this one */
-    int32_t finite;     /**< 0: a gradient is NaN or Inf; parameters and state are unchanged */
+    int32_t finite;     /**< false: a gradient is NaN or Inf; parameters and state are unchanged */
     int32_t good_steps; /**< finite steps since the loss scale last changed */
 } lt_scalars;
 
@@ -27,8 +27,8 @@ typedef struct lt_scalars {
 typedef struct lt_loss_scaling {
     double start;
     double growth, backoff;
-    int32_t interval;   /**< 0: constant scale 1 */
-    int32_t good_steps; /**< initial value, of a resumed run */
+    int32_t interval;   /**< finite steps before growth; 0: constant scale 1 */
+    int32_t good_steps; /**< initial count of finite steps, of a resumed run */
 } lt_loss_scaling;
 #define LT_LOSS_SCALING_DEFAULTS \
     ((lt_loss_scaling){.start = 65536, .growth = 2, .backoff = 0.5, .interval = 2000})

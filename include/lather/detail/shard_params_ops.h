@@ -9,7 +9,7 @@
 
 /** A trained parameter, and the rank that owns its value. */
 typedef struct lt_owned_param {
-    lt_param *param; /**< borrowed */
+    lt_param *param; /**< a trained parameter; borrowed */
     int owner;
 } lt_owned_param;
 
@@ -21,7 +21,7 @@ typedef struct lt_shard_params_config {
 
 /** Counters since lt_shard_params_new(). */
 typedef struct lt_shard_params_stats {
-    int64_t gathers;      /**< gathered units */
+    int64_t gathers;      /**< number of units gathered */
     int64_t prefetched;   /**< units already in flight when the first operation read them */
     int64_t units;        /**< units of a pass; one per parameter before the first update */
     int64_t value_bytes;  /**< bytes of values with memory on this rank */

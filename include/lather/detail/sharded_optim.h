@@ -54,9 +54,9 @@ LT_API LT_MUST_CHECK lt_status lt_sharded_optim_attach_shards(lt_sharded_optim *
  *  its shards. With t ranks per copy and R copies all ranks together send */
 typedef struct lt_sharded_traffic {
     int64_t gradients; /**< over copy, in the master dtype; sent again whenever values are pulled */
-    int64_t values;    /**< over world, in config's dtype */
-    int64_t parts;     /**< norms: elements (f64) of an all-reduce over world */
-    int64_t bytes;     /**< memory on this rank: owner buffers and messages */
+    int64_t values;    /**< elements of values over world, in config's dtype */
+    int64_t parts;     /**< elements (f64) of the all-reduce of norms over world */
+    int64_t bytes;     /**< bytes of memory on this rank: owner buffers and messages */
 } lt_sharded_traffic;
 /** Sets the traffic. Errors: LT_E_ARG (no optimizer is attached). */
 LT_API LT_MUST_CHECK lt_status lt_sharded_optim_traffic(const lt_sharded_optim *placed,

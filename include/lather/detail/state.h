@@ -10,23 +10,23 @@
 typedef enum lt_state_dtype {
     LT_STATE_F32,
     LT_STATE_BF16,
-    LT_STATE_INT8, /**< in blocks with a scale each */
-    LT_STATE_INT4  /**< the same, for Shampoo's factors only */
+    LT_STATE_INT8, /**< 8-bit integers in blocks with a scale each */
+    LT_STATE_INT4  /**< 4-bit integers in such blocks, for Shampoo's factors only */
 } lt_state_dtype;
 
 /** A state tensor in checkpoints, independent of the number of ranks. */
 typedef struct lt_state_entry {
-    const char *param; /**< the parameter's name */
-    const char *name;  /**< "m", "factor.0", ... */
+    const char *param; /**< name of the parameter */
+    const char *name;  /**< name of the state: "m", "factor.0", ... */
     int block;         /**< block index within the parameter; -1: whole parameter */
     lt_shape offset;   /**< offset of the block in the parameter's merged logical indices */
-    lt_shape shape;    /**< extent there; the parameter's shape if block is -1 */
-    int owner;         /**< first rank that has it */
+    lt_shape shape;    /**< extent of the block there; the parameter's shape if block is -1 */
+    int owner;         /**< first rank that has the tensor */
     lt_dtype dtype;    /**< dtype of the tensor, also on ranks without it */
     lt_shape extent;   /**< shape of the tensor: that of the block, or [n,n] of a factor */
     const struct lt_param
         *box;          /**< parameter whose shard on this rank the tensor matches; NULL: whole */
-    lt_tensor *tensor; /**< read it to save, write it to load; NULL: on other ranks only */
+    lt_tensor *tensor; /**< tensor to save or to load into; NULL: on other ranks only */
     struct lt_quantized
         *quantized; /**< quantized state to be dequantized instead of tensor; private */
 } lt_state_entry;

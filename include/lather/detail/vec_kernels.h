@@ -24,9 +24,9 @@ typedef enum lt_vec_op {
 typedef struct lt_vec_factor {
     bool lr;              /**< alpha *= scalars->lr */
     bool grad_scale;      /**< alpha *= scalars->grad_scale */
-    double bias, base;    /**< if not 0, alpha (in RSQRT and POW: beta) is divided by */
+    double bias, base;    /**< if bias is not 0, alpha (RSQRT, POW: beta) is divided by */
     int lag;              /**< 1 - bias * base^(scalars->applied - lag - *missed) */
-    const double *missed; /**< device memory; NULL: 0 */
+    const double *missed; /**< address of the missed steps in device memory; NULL: 0 */
     const double *over;   /**< if not NULL: alpha *= *over / (*under + 1e-16), device memory */
     const double *under;
 } lt_vec_factor;

@@ -6,13 +6,13 @@
 
 #include "lather/tensor.h"
 
-/** A plain value without ownership. Channels-last means: stride[1] is 1, stride[3] is C, stride[2] is W*C,
- *  stride[0] is H*W*C. Strides of size-1 dimensions may be anything. */
+/** A tensor's memory, without ownership. Channels-last means: stride[1] is 1, stride[3] is
+ *  C, stride[2] is W*C, stride[0] is H*W*C. Strides of size-1 dimensions may be anything. */
 typedef struct lt_view {
     void *data; /**< device pointer; NULL: absent */
     lt_dtype dtype;
     lt_shape shape;
-    int64_t stride[LT_MAX_DIMS]; /**< in elements */
+    int64_t stride[LT_MAX_DIMS]; /**< strides in elements */
     /** Version of a parameter's value, never reused; 0: do not cache anything derived from it. */
     uint64_t version;
 } lt_view;

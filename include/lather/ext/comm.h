@@ -34,15 +34,15 @@ typedef struct lt_comm_call {
     void *out;
 } lt_comm_call;
 
-/** All entries are required. */
+/** Functions of a communicator. All entries are required. */
 typedef struct lt_comm_ops {
-    const char *kind; /**< "self" */
+    const char *kind; /**< name of the communicator, such as "self" */
     size_t bytes;     /**< size of the communicator's struct */
     lt_status (*open)(lt_comm *self);
     void (*close)(lt_comm *self);
-    /** May complete immediately and leave *request NULL. */
+    /** Begins a call; may complete immediately and leave *request NULL. */
     lt_status (*begin)(lt_comm *self, const lt_comm_call *call, lt_request **request);
-    lt_status (*wait)(lt_request *request); /**< frees the request */
+    lt_status (*wait)(lt_request *request); /**< waits for the request and frees it */
     /** Fills *out, a struct of ops->bytes whose first member is a copy of self's. */
     lt_status (*split)(lt_comm *self, int color, int key, lt_comm *out);
     void (*abort)(lt_comm *self);
@@ -53,8 +53,8 @@ struct lt_comm {
     const lt_comm_ops *ops;
     lt_device *device;
     int rank, size;
-    uint64_t bytes;  /**< payload sent so far */
-    double deadline; /**< seconds; 0: none */
+    uint64_t bytes;  /**< payload bytes sent so far */
+    double deadline; /**< deadline of a request in seconds; 0: none */
     double latency_us,
         gbit;         /**< latency and bandwidth (Gbit/s) of the modelled link; gbit 0: no model */
     double link_free; /**< time at which the modelled link is free, in seconds of CLOCK_MONOTONIC */
@@ -81,11 +81,11 @@ typedef struct lt_link lt_link;
  *  only. Messages with equal from, to and tag arrive in order. A failure returns false with the reason in link->why
  *  instead of an lt_status: a plugin may use the library's headers only. */
 typedef struct lt_link_ops {
-    const char *kind;            /**< "mpi" */
+    const char *kind;            /**< name of the link, such as "mpi" */
     const char *version;         /**< LT_VERSION, which must equal the library's */
     size_t bytes;                /**< size of the struct whose first member is lt_link */
     bool poll;                   /**< messages complete asynchronously and must be polled for */
-    bool (*open)(lt_link *self); /**< sets rank, size, tags */
+    bool (*open)(lt_link *self); /**< opens the link: sets rank, size, tags */
     void (*close)(lt_link *self, bool aborted);
     bool (*send)(lt_link *self, const lt_message *message, uint64_t *handle);
     bool (*recv)(lt_link *self, const lt_message *message, uint64_t *handle);
@@ -104,8 +104,8 @@ enum { LT_LINK_TEXT = 512, LT_LINK_HOST = 64 };
 /** First member of every link's struct. */
 struct lt_link {
     const lt_link_ops *ops;
-    int rank, size;         /**< rank -1: all ranks are in this process */
-    int tags;               /**< number of tags */
+    int rank, size;         /**< this rank, -1: all ranks are in this process; number of ranks */
+    int tags;               /**< number of tags that messages may have */
     char why[LT_LINK_TEXT]; /**< reason of the last failure or abort */
     /** [size] host names of the ranks, for error messages, set by open; NULL if unknown. */
     const char (*host)[LT_LINK_HOST];

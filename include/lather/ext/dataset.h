@@ -7,8 +7,8 @@
 
 typedef enum lt_encoding {
     LT_ENCODING_FILE,   /**< an image file, its format detected from the content */
-    LT_ENCODING_PLANES, /**< u8 [C][H][W] */
-    LT_ENCODING_PIXELS, /**< u8 [H][W][C] */
+    LT_ENCODING_PLANES, /**< pixels u8 [C][H][W] */
+    LT_ENCODING_PIXELS, /**< pixels u8 [H][W][C] */
     LT_ENCODING_FLOATS, /**< f32 in the data set's shape, row-major, used unchanged */
     LT_ENCODING_TOKENS  /**< i32: [T] ids, then [T] labels, the ids after them */
 } lt_encoding;
@@ -16,10 +16,10 @@ typedef enum lt_encoding {
 /** One encoded sample. The loader owns the memory and reuses it. */
 typedef struct lt_record {
     uint8_t *bytes;
-    size_t size, capacity; /**< in bytes */
+    size_t size, capacity; /**< bytes used and allocated */
     lt_encoding encoding;
-    int32_t width, height, channels; /**< for planes and pixels only */
-    int32_t label;                   /**< 0 to classes-1 */
+    int32_t width, height, channels; /**< size of the image, for planes and pixels only */
+    int32_t label;                   /**< class of the sample, 0 to classes-1 */
     /** Random key of (seed, epoch) set by the loader, for samples that depend on the epoch; 0 without
      *  shuffle. */
     uint64_t epoch_key;
@@ -37,9 +37,9 @@ typedef struct lt_dataset_ops {
     lt_status (*read)(const lt_dataset *self, int64_t index, lt_record *record);
     /** Optional: starts read-ahead of a sample. Called by several threads. */
     void (*ahead)(const lt_dataset *self, int64_t index);
-    /** Optional. */
+    /** Optional: returns the name of a class. */
     const char *(*class_name)(const lt_dataset *self, int label);
-    /** Optional. */
+    /** Optional: returns the name of a sample, for messages. */
     const char *(*sample_name)(const lt_dataset *self, int64_t index);
     /** Optional: continues lt_dataset_fingerprint() with labels or other contents in memory, for data
      *  whose samples have no names. */
@@ -55,14 +55,14 @@ struct lt_dataset {
     const lt_dataset_ops *ops;
     int64_t count;
     int32_t classes;
-    int32_t channels; /**< 1 or 3; 0: 3 */
+    int32_t channels; /**< channels of images, 1 or 3; 0: 3 */
     lt_shape shape;   /**< shape of LT_ENCODING_FLOATS or LT_ENCODING_TOKENS; ndim 0: images */
     bool unsplit;     /**< lt_dataset_open() returns the same samples for training and evaluation */
     bool tokens;      /**< LT_ENCODING_TOKENS: shape is [T], classes the vocabulary's size */
-    /* Internal fields. */
+    /* Internal fields of the library: */
     struct lt_remote *remote; /**< services that make the samples; NULL: local */
-    int32_t *label_map;       /**< [classes] of lt_dataset_map_classes(); NULL: unchanged */
-    char **map_name;          /**< [map_classes], NULL for a class without a name */
+    int32_t *label_map;       /**< [classes] by lt_dataset_map_classes(): new labels; or NULL */
+    char **map_name;          /**< [map_classes] new names; NULL for a class without one */
     int32_t map_classes;
 };
 

@@ -8,7 +8,7 @@
  *  `return lt_fail(LT_E_SHAPE, "conv2d: x has %d dims, want 4", ndim);` */
 LT_API lt_status lt_fail(lt_status status, const char *fmt, ...) LT_PRINTF(2, 3);
 
-#ifdef __clang_analyzer__ /* it does not know that the function returns its first argument */
+#ifdef __clang_analyzer__ /* the analyzer does not know that lt_fail() returns its first argument */
 #define lt_fail(status, ...) ((void)(lt_fail)(status, __VA_ARGS__), (status))
 #endif
 

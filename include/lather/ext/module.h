@@ -6,7 +6,7 @@
 #include "lather/module.h"
 
 typedef struct lt_module_ops {
-    const char *kind; /**< for example "conv2d", shown in messages and summaries */
+    const char *kind; /**< name of the layer's kind, "conv2d", shown in messages and summaries */
     size_t bytes;     /**< size of the layer's struct */
     lt_tensor *(*forward)(lt_module *self, lt_tape *tape, lt_tensor *x);
     /** Appends the parameters, its children's included. NULL for a layer without any. */

@@ -12,7 +12,7 @@ typedef struct lt_node lt_node;
 typedef struct lt_desc {
     lt_dtype dtype;
     lt_shape shape;
-    lt_memory_format format; /**< LT_FORMAT_PRESERVE suits elementwise operations */
+    lt_memory_format format; /**< memory format; LT_FORMAT_PRESERVE suits elementwise operations */
 } lt_desc;
 
 #define LT_IGNORES_IN(i) (1U << (i))

@@ -10,8 +10,8 @@ enum { LT_MAX_STATE = 8 };
 
 /** One parameter and its optimizer state. */
 typedef struct lt_slot {
-    lt_param *param; /**< borrowed */
-    lt_tensor *grad; /**< in lt_optim_for_each_slot(): the unscaled and clipped gradient */
+    lt_param *param; /**< the parameter; borrowed */
+    lt_tensor *grad; /**< unscaled and clipped gradient, in lt_optim_for_each_slot() */
     lt_tensor *state[LT_MAX_STATE]; /**< owned; made before the first step; saved in this order */
     struct lt_quantized
         /** quantized state from which a step dequantizes state, or NULL */
@@ -35,7 +35,7 @@ typedef struct lt_optim_ops {
     /** Returns true if the next update queues the same work as those after it, so that its graph can be
      *  replayed: the host decides nothing. NULL: never. */
     bool (*is_capturable)(const lt_optim *self);
-    const struct lt_host_phase_ops *host_phase; /**< optional */
+    const struct lt_host_phase_ops *host_phase; /**< optional: steps with a phase on the host */
     /** Optional: shows all state beyond slot_state, in a fixed order. */
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: returns true if a slot has slot_state[index], which never changes; NULL: each slot has all. */
@@ -68,7 +68,7 @@ typedef struct lt_optim_ops {
 /** Step with a host phase, for devices where the parts before and after it are captured: these queue the same
  *  work in each step that has one. */
 typedef struct lt_host_phase_ops {
-    /** returns true if the next update is such a step */
+    /** returns true if the next update has a host phase */
     bool (*has_host_phase)(const lt_optim *self);
     lt_status (*first)(lt_optim *self);
     /** May synchronize with the device; not called if the step is skipped. */
@@ -80,16 +80,16 @@ typedef struct lt_host_phase_ops {
 struct lt_optim {
     const lt_optim_ops *ops;
     lt_device *device;
-    int64_t attempt; /**< 1 during the first step */
+    int64_t attempt; /**< number of the step, 1 during the first */
     lt_slot *slot;   /**< one per trained parameter, in the list's order */
     size_t count;
     lt_optim_item *item;    /**< workspace of count items for the backend's list kernels */
     lt_scalars *scalars;    /**< device memory, which on host devices the host can read */
     lt_tensor *missed;      /**< lt_optim_missed_steps() of each slot, then a 1; or NULL */
-    struct lt_shard *shard; /**< NULL: state not sharded */
-    struct lt_part_norms *part_norms; /**< NULL: the gradient norm is one sum over all */
-    struct lt_averaging *averaging;   /**< NULL: no weight averaging */
-    lt_loss_scaling scaling;          /**< interval 0: no loss scaling */
+    struct lt_shard *shard; /**< sharding of the state; NULL: not sharded */
+    struct lt_part_norms *part_norms; /**< norms of parts; NULL: the norm is one sum over all */
+    struct lt_averaging *averaging;   /**< weight averaging; NULL: none */
+    lt_loss_scaling scaling;          /**< loss scaling; interval 0: none */
     lt_tensor *loss_scale;            /**< copy of scalars->loss_scale; NULL: 1 */
     /** set by lt_optim_scale_gradients(); NULL: loss_scale */
     const lt_tensor *gradient_scale, *one;
@@ -119,7 +119,7 @@ LT_API LT_MUST_CHECK lt_status lt_optim_count_per_param(lt_optim *self);
  *  lt_vec_factor, or NULL without lt_optim_count_per_param(). */
 LT_API const double *lt_optim_missed_steps(const lt_optim *self, const lt_slot *slot);
 
-/** For is_capturable: returns true. */
+/** Returns true: an is_capturable entry for optimizers of which every update is. */
 LT_API bool lt_optim_always_capturable(const lt_optim *self);
 /** Allows gradients of filters to be kept in the 16 bits that the device's convolutions round them to. For
  *  callers that read them nowhere but in the update, which is then bitwise unchanged. Initially off. Without

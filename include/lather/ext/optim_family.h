@@ -11,8 +11,8 @@ typedef enum lt_field_type {
     LT_FIELD_REAL,   /**< double; JSON null is unset */
     LT_FIELD_COUNT,  /**< int64_t; JSON Infinity is the largest */
     LT_FIELD_LIMIT,  /**< int64_t; 0: no limit, Infinity in JSON */
-    LT_FIELD_SMALL,  /**< int */
-    LT_FIELD_FLAG,   /**< bool */
+    LT_FIELD_SMALL,  /**< a C int */
+    LT_FIELD_FLAG,   /**< a C bool */
     LT_FIELD_CHOICE, /**< enumeration of int's size; 0 is the first of choices */
     LT_FIELD_SCOPE,  /**< lt_decay_scope; as a flag, true is LT_DECAY_ALL and false the default */
     LT_FIELD_LIST    /**< any type; set and read fill it, a flag may be repeated */
@@ -25,27 +25,27 @@ typedef struct lt_optim_field {
     lt_field_type type;
     size_t offset;    /**< offsetof(...) in the config struct */
     double low, high; /**< range of numbers, including low; HUGE_VAL: no limit */
-    bool below;       /**< high itself is excluded */
+    bool below;       /**< the range excludes high itself */
     double unset;     /**< value for "unset", which may be out of range, if unset_means is set */
-    const char *unset_means; /**< its meaning, such as "beta1"; NULL: no such value */
-    const char *choices;     /**< "none|sgd|adam" */
+    const char *unset_means; /**< meaning of that value, such as "beta1"; NULL: no such value */
+    const char *choices;     /**< names of the choices: "none|sgd|adam" */
     bool shared;             /**< listed under "Optimizer" whatever the optimizer's group */
     bool flag_only;          /**< no JSON key, and no preset sets it */
     const char *meta;        /**< placeholder of a list's value in --help: "ORDER:DIM,..." */
-    bool common;             /**< listed by plain --help */
+    bool common;             /**< the option is listed by plain --help */
     bool rare;               /**< no own flag: --opt-kwargs NAME=VALUE */
     const char *also;        /**< other names of the flag, or NULL */
     const char *help;        /**< one sentence; NULL: that of another optimizer's option */
     /** Optional: returns true if the other settings let this option be read. If not, it gets the value
      *  neutral, and a flag with another value is an error: "--beta3: needs --beta1 above 0". */
     bool (*is_read)(const void *config);
-    const char *needs; /**< "--beta1 above 0" */
+    const char *needs; /**< condition of is_read, for the message: "--beta1 above 0" */
     double neutral;
     /** Optional: replaces a preset's value that does not fit the user's flags. */
     void (*derive)(void *config);
-    /** For LT_FIELD_LIST: parses one value of the flag, and the JSON value; read may replace that of another
-     *  type too.
-     *  Errors: LT_E_ARG, naming flag or key. */
+    /** For LT_FIELD_LIST: set parses one value of the flag, read the JSON
+     *  value; other types may also have a read, which replaces the JSON
+     *  parser of their type. Errors: LT_E_ARG, naming flag or key. */
     lt_status (*set)(void *config, const char *text);
     lt_status (*read)(void *config, const lt_json_value *value);
     /** For LT_FIELD_LIST, optional: writes the flag's value of a preset for --print-config and config.yaml,
@@ -55,9 +55,9 @@ typedef struct lt_optim_field {
 
 /** A named config with its learning rate. */
 typedef struct lt_optim_preset {
-    const char *name; /**< NULL: the only preset, without --preset */
+    const char *name; /**< name for --preset; NULL: the only preset, without --preset */
     double lr;
-    const void *config; /**< the config struct */
+    const void *config; /**< config struct with the preset's values */
 } lt_optim_preset;
 
 /** Row of an optimizer. */
@@ -70,8 +70,8 @@ typedef struct lt_optim_family {
     const lt_optim_preset *preset; /**< at least one; the first has the defaults of flags */
     size_t presets;
     const char *preset_help; /**< help of --preset; NULL if the only preset has no name */
-    const void *published;   /**< defaults of JSON keys; NULL: those of flags */
-    bool divided;            /**< its state is always sharded over several ranks */
+    const void *published;   /**< defaults of JSON keys: config struct; NULL: those of flags */
+    bool divided;            /**< the optimizer's state is always sharded over several ranks */
     /** Constructor. lr: peak learning rate of the run. */
     lt_status (*make)(lt_optim **out, const lt_params *params, const void *config, double lr);
 } lt_optim_family;

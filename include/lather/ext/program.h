@@ -15,14 +15,14 @@ typedef struct lt_trainer_program lt_trainer_program;
 /** Description of one sample, for notes on costs. */
 typedef struct lt_trainer_sample {
     int size, largest; /**< lt_model_spec.size of evaluations; the largest of training */
-    double bytes;      /**< bytes of a sample in a batch */
-    char text[64];     /**< "image of 224 x 224" */
+    double bytes;      /**< bytes of one sample in a batch */
+    char text[64];     /**< description of the sample: "image of 224 x 224" */
 } lt_trainer_sample;
 
 /** A command other than training: the first argument, its options and their struct. */
 typedef struct lt_trainer_command {
-    const char *name;          /**< "predict" */
-    const lt_program *program; /**< its options; its name is derived from the family's */
+    const char *name;          /**< name of the command: "predict" */
+    const lt_program *program; /**< options of the command; its name is derived from the family's */
     size_t bytes;              /**< size of the struct that the options fill */
     /** Runs the command; values: that struct; *code: the exit status on success, 0 before. */
     lt_status (*run)(lt_trainer *trainer, const void *values, int *code);
@@ -45,14 +45,14 @@ enum { LT_TRAINER_METADATA = 40 };
 struct lt_trainer_program {
     const char *summary, *about, *packer; /**< texts of --help, unless the family has its own */
     const char *usage; /**< arguments after the program's name: "--data DIR [OPTION]..." */
-    const char *data_meta, *data_help; /**< the row of --data */
+    const char *data_meta, *data_help; /**< placeholder and help text of --data */
     const char *data_missing;          /**< end of the message "--data: missing; " */
     /** names of options that may differ from rank to rank; ended by NULL; may be NULL */
     const char *const *local;
     /** keys of weight metadata with lt_model_spec's fields; NULL if the task has none */
     const char *channels_key, *size_key;
-    const char *classes_key; /**< Required */
-    const lt_task_ops *task; /**< Required */
+    const char *classes_key; /**< key of the number of classes in weight metadata. Required */
+    const lt_task_ops *task; /**< objective and metrics. Required */
     size_t context_bytes;
     const lt_trainer_command *const *command;
     size_t commands;
@@ -110,10 +110,10 @@ LT_API lt_tape *lt_trainer_tape(const lt_trainer *trainer);
 LT_API lt_module *lt_trainer_model(const lt_trainer *trainer);
 LT_API const lt_model_spec *lt_trainer_spec(const lt_trainer *trainer);
 LT_API const lt_model_facts *lt_trainer_facts(const lt_trainer *trainer);
-LT_API const char *lt_trainer_data(const lt_trainer *trainer); /**< --data */
+LT_API const char *lt_trainer_data(const lt_trainer *trainer); /**< Returns the value of --data. */
 /** Returns the weights to start from: the checkpoint's, otherwise --weights. */
 LT_API const char *lt_trainer_weights(const lt_trainer *trainer);
-LT_API bool lt_trainer_evaluates(const lt_trainer *trainer); /**< --eval */
+LT_API bool lt_trainer_evaluates(const lt_trainer *trainer); /**< Returns true with --eval. */
 LT_API int
 lt_trainer_ranks(const lt_trainer *trainer); /**< number of ranks; 1 before they are joined */
 LT_API lt_pass lt_trainer_pass(const lt_trainer *trainer, bool train);

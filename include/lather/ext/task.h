@@ -9,31 +9,31 @@ enum { LT_TASK_COUNTS = 5, LT_TASK_METRICS = 8 };
 
 /** Sums over micro-batches, ranks and an epoch. */
 typedef struct lt_task_sums {
-    double loss;                  /**< mean over the samples, or over lt_task_ops.terms */
-    double samples;               /**< rows of batches */
-    double count[LT_TASK_COUNTS]; /**< counts of lt_task_ops.forward */
+    double loss;                  /**< mean loss over the samples, or over lt_task_ops.terms */
+    double samples;               /**< number of samples: rows of batches */
+    double count[LT_TASK_COUNTS]; /**< counts that lt_task_ops.forward adds up */
 } lt_task_sums;
 
 /** A measure of a model's quality. */
 typedef struct lt_task_metric {
     /** name of the field in records: "top1"; in an epoch's "train_top1", "val_top1" */
     const char *name;
-    const char *label;    /**< in messages: "top-1". Required, as name is */
-    const char *unit;     /**< in messages, after a blank: "%"; NULL if none */
-    bool of_training;     /**< in records of training too; otherwise only of evaluations */
-    bool lower_is_better; /**< as for a perplexity; otherwise higher, as for an accuracy */
-    double (*value)(const lt_task_sums *sums); /**< samples is above 0. Required */
+    const char *label;    /**< label in messages: "top-1". Required, as name is */
+    const char *unit;     /**< unit in messages, after a blank: "%"; NULL if none */
+    bool of_training;     /**< reported for training too, otherwise only for evaluations */
+    bool lower_is_better; /**< lower values are better, as for a perplexity; otherwise higher */
+    double (*value)(const lt_task_sums *sums); /**< value; sums->samples is above 0. Required */
 } lt_task_metric;
 
 /** Results of a batch, owned by the tape. */
 typedef struct lt_task_output {
-    lt_tensor *loss;   /**< [], mean over the batch's samples */
+    lt_tensor *loss;   /**< loss [], the mean over the batch's samples */
     lt_tensor *output; /**< output of the model, for lt_task_ops.observe; may be NULL */
 } lt_task_output;
 
 /** The table of a task. All entries are called on the tape's thread. */
 typedef struct lt_task_ops {
-    const char *name; /**< in messages */
+    const char *name; /**< name of the task in messages */
     /** plural name of samples, in records and in the bar: "images", "img"; unit_short NULL: unit */
     const char *unit, *unit_short;
     /** If speeds are not in samples: their unit, "tokens" and "tok", and how many a sample has. All NULL: samples. */
@@ -48,7 +48,7 @@ typedef struct lt_task_ops {
     /** table of metrics in addition to the loss; those of training are computed from counts that checkpoints
      *  store; may be NULL */
     const lt_task_metric *metric;
-    int metrics; /**< at most LT_TASK_METRICS */
+    int metrics; /**< number of metrics, at most LT_TASK_METRICS */
     /** index of the metric (without metrics: the loss) that determines the best checkpoint and the target */
     int best;
     /** Required. Computes the batch's loss on the tape, and adds the batch's counts to counts, [counts] LT_I64 on
@@ -64,8 +64,8 @@ typedef struct lt_task_ops {
 
 /** Results of an evaluation. */
 typedef struct lt_evaluation {
-    lt_task_sums sums;      /**< sums over all ranks; samples: 1 if there were none */
-    int64_t samples, total; /**< evaluated; in the data set */
+    lt_task_sums sums;      /**< sums over all ranks; sums.samples is 1 if nothing was evaluated */
+    int64_t samples, total; /**< samples evaluated; samples in the data set */
     double seconds;
     bool unsplit; /**< the data set has no split: these are its training images */
     bool stopped; /**< a rank was asked to stop: only part of the data was evaluated */

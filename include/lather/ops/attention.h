@@ -6,7 +6,7 @@
 
 /** Heads of attention and its mask. */
 typedef struct lt_attention_config {
-    int heads; /**< heads of q */
+    int heads; /**< number of heads of q */
     /** Heads of k and v, a divisor of heads; 0: heads. Head h of q reads head h / (heads /
      *  kv_heads). */
     int kv_heads;
@@ -41,9 +41,9 @@ LT_API lt_tensor *lt_attention(lt_tape *tape, lt_tensor *q, lt_tensor *k, lt_ten
 
 /** Pairing of features and the angles of their rotation. */
 typedef struct lt_rotary_config {
-    int heads;        /**< heads of x */
+    int heads;        /**< number of heads of x */
     double base;      /**< base of the angles; 0: 10000 */
-    int64_t first;    /**< position of row 0 */
+    int64_t first;    /**< position of the first row, row 0 */
     bool interleaved; /**< pairs are features (2i, 2i+1) of a head; false: (i, i + d/2) */
 } lt_rotary_config;
 

@@ -13,9 +13,9 @@ typedef struct lt_batchnorm2d_config {
 
 /** Parameters and running statistics of one batch normalisation, each [C]. */
 typedef struct lt_batchnorm2d_args {
-    lt_tensor *gamma, *beta; /**< on the tape */
+    lt_tensor *gamma, *beta; /**< scale and shift [C], on the tape */
     lt_tensor *mean, *var; /**< running statistics, updated in place if the pass has batch_stats */
-    lt_tensor *residual;   /**< like x, or NULL */
+    lt_tensor *residual;   /**< added before the activation; like x, or NULL */
     lt_tensor *batches;    /**< i64 [], incremented when mean and var are updated; or NULL */
 } lt_batchnorm2d_args;
 
@@ -85,7 +85,7 @@ typedef struct lt_normalize_config {
     float deviation[LT_MAX_PIXEL_CHANNELS];
 } lt_normalize_config;
 
-/** ImageNet's: 255 * (0.485, 0.456, 0.406) and 255 * (0.229, 0.224, 0.225). */
+/** ImageNet's mean and deviation: 255 * (0.485, 0.456, 0.406) and 255 * (0.229, 0.224, 0.225). */
 #define LT_NORMALIZE_IMAGENET                                    \
     ((lt_normalize_config){.mean = {123.675F, 116.28F, 103.53F}, \
                            .deviation = {58.395F, 57.12F, 57.375F}})

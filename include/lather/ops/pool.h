@@ -7,8 +7,8 @@
 /** Geometry of pooling. A zero stride means the kernel's size. */
 typedef struct lt_pool2d_config {
     int kernel_h, kernel_w;
-    int stride_h, stride_w; /**< in input pixels */
-    int pad_h, pad_w;       /**< on each side, at most half the kernel */
+    int stride_h, stride_w; /**< step between windows, in input pixels */
+    int pad_h, pad_w;       /**< padding on each side, at most half the kernel */
 } lt_pool2d_config;
 
 /**

@@ -4,13 +4,13 @@
 
 #include "lather/detail/json.h"
 
-/* Called with each member of the outermost object, which is valid during the call; its strings live as long as the
+/* Callback for each member of the outermost object, which is valid during the call; its strings live as long as the
  * document. */
 typedef lt_status lt_json_visit(void *context, const lt_json_value *member);
 typedef struct lt_json_visitor {
     const char *name;
     int depth;
-    size_t most; /* most values in one member */
+    size_t most; /* largest number of values in one member */
     lt_json_visit *visit;
     void *context;
 } lt_json_visitor;

@@ -4,7 +4,7 @@
 
 #include "lather/status.h"
 
-/* Called with each pair; for a list once per element, with the same key. */
+/* Callback for each pair; for a list once per element, with the same key. */
 typedef lt_status lt_yaml_fn(void *context, const char *key, const char *value, int line);
 
 /* Reads a file and calls fn with each pair. Errors: LT_E_IO; LT_E_FORMAT (not YAML, not flat, duplicate keys), with

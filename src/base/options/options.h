@@ -17,7 +17,7 @@ typedef struct lt_option_row {
     const lt_option *option;
     void *field; /* where the value is stored, in the struct of its table */
     lt_option_source source;
-    bool common;  /* listed by --help without a topic */
+    bool common;  /* --help without a topic lists the option */
     char *string; /* value of a string field; owned */
 } lt_option_row;
 
@@ -26,7 +26,7 @@ struct lt_options {
     lt_option_row *row; /* options of all tables, in the order of --help */
     size_t count;
     lt_options_request asked;
-    char topic[LT_OPTION_NAME]; /* of --help: "all", a group or an option; "" if absent */
+    char topic[LT_OPTION_NAME]; /* topic of --help: "all", a group or an option; "" if absent */
     char **rest;
     size_t rest_count;
     char **argument;
@@ -79,7 +79,7 @@ const char *lt_options_item(const char *choices, int index, int *bytes);
 typedef struct lt_option_builtin {
     const char *name, *meta, *help;
     char alias;
-    lt_options_request asks; /* LT_OPTIONS_RUN: reads a config file */
+    lt_options_request asks; /* the request; LT_OPTIONS_RUN: to read a config file */
 } lt_option_builtin;
 extern const lt_option_builtin lt_option_builtins[];
 extern const size_t lt_option_builtin_count;

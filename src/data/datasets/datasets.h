@@ -36,7 +36,7 @@ void lt_left_out_add_count(lt_left_out *l, const char *reason, int64_t count);
  * the previous line was equal (a folder may be opened for training and for validation). */
 void lt_left_out_log(lt_left_out *l, const char *folder);
 extern const char
-    lt_outside_class_folders[]; /* reason for images directly in the root of the split */
+    lt_outside_class_folders[]; /* reason to leave out images directly in the root of the split */
 
 /* Number of class folders without an image, and the names of the first few. Starts as {0}. */
 typedef struct lt_empty_classes {
@@ -44,7 +44,7 @@ typedef struct lt_empty_classes {
     char names[256];
 } lt_empty_classes;
 void lt_empty_classes_add(lt_empty_classes *e, const char *name);
-/* Errors: LT_E_FORMAT if a class folder is empty; the message names up to five. */
+/* Checks the count. Errors: LT_E_FORMAT if a class folder is empty; the message names up to five. */
 lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path);
 
 /* Sets *out to true if the folder has MNIST's image file of the train or test part, plain or .gz. Errors:

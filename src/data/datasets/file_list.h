@@ -9,8 +9,8 @@
 typedef struct lt_file_list {
     lt_dataset base;
     lt_paths files;
-    int32_t *label;     /* [count]; NULL: all 0 */
-    char **class_names; /* [classes], or NULL without names */
+    int32_t *label;     /* [count] class of each file; NULL: all 0 */
+    char **class_names; /* [classes] names, or NULL without names */
 } lt_file_list;
 
 /* Creates an empty list; the caller adds the files and sets base.count. Errors: LT_E_NOMEM. */

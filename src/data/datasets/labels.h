@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 typedef struct lt_label {
-    char *file;       /* NULL in all lines of a file that has labels only */
-    const char *text; /* the label as written */
+    char *file;       /* file name; NULL in all lines of a file that has labels only */
+    const char *text; /* the label as text, as in the file */
     int32_t label;
     int line; /* number of the line, from 1 */
 } lt_label;
 
 typedef struct lt_labels {
     lt_label *line;
-    size_t count; /* at least 1 */
+    size_t count; /* number of lines, at least 1 */
     char *text;   /* contents of the file; lines point into it */
 } lt_labels;
 

@@ -6,10 +6,10 @@
 
 /* An image in a tar file. */
 typedef struct lt_tar_sample {
-    uint64_t offset, size; /* bytes */
-    int64_t label;         /* from NAME.cls; -1 if the class is the folder */
-    uint32_t name;         /* offset in the index's text */
-    uint32_t folder;       /* bytes of the name before its last slash */
+    uint64_t offset, size; /* position and size of the image in the tar file, in bytes */
+    int64_t label;         /* class number from NAME.cls; -1 if the class is the folder */
+    uint32_t name;         /* offset of the sample's name in the index's text */
+    uint32_t folder;       /* length of the folder: bytes of the name before its last slash */
 } lt_tar_sample;
 
 typedef struct lt_tar_index {

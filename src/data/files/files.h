@@ -41,7 +41,7 @@ static inline lt_status lt_dataset_set_or_free(lt_dataset **out, lt_dataset *d, 
 /* An input stream of a plain file or a gzip file. */
 typedef struct lt_stream_in lt_stream_in;
 
-/* Errors: LT_E_IO; LT_E_UNSUPPORTED (gzip in a build without zlib). */
+/* Opens a stream. Errors: LT_E_IO; LT_E_UNSUPPORTED (gzip in a build without zlib). */
 lt_status lt_file_stream_open(lt_stream_in **out, const char *path);
 /* Reads exactly bytes. Errors: LT_E_FORMAT (the file ends before, or the gzip data are invalid), LT_E_IO. */
 lt_status lt_file_stream_read(lt_stream_in *in, void *to, size_t bytes);

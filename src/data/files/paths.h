@@ -21,9 +21,9 @@ void lt_paths_sort(lt_paths *list, size_t begin);
 
 /* Selects the files below a folder by name (last component of the path). */
 typedef struct lt_paths_rule {
-    bool (*is_wanted)(const char *name); /* called for files */
+    bool (*is_wanted)(const char *name); /* returns true for names of files to list */
     bool (*is_hidden)(
-        const char *name); /* called for files and folders; a hidden folder is skipped as a whole */
+        const char *name); /* called for files and folders; true skips a folder as a whole */
     /* true: lists unreadable folders, and the folder itself if it has no file to list, so that reading them reports the
      * error later. false: an unreadable folder is LT_E_IO. */
     bool keep_empty;

@@ -50,7 +50,7 @@ lt_status lt_image_check_size(const lt_image_limits *limits, int64_t width, int6
 /* Returns the bytes that a decoder may have allocated at any time, for an image whose uncompressed pixels have `bytes`
  * bytes in the file's sample format: 4 times that, at least 64 MiB, at most 12 bytes per pixel allowed. */
 size_t lt_image_workspace_limit(const lt_image_limits *limits, size_t bytes);
-/* Limits the CPU time of the decoding thread. (Wall time would reject images on a busy machine.) */
+/* Timer that limits the CPU time of a decoding thread. (Wall time would reject images on a busy machine.) */
 typedef struct lt_image_timer {
     double seconds, end;
 } lt_image_timer;
@@ -61,11 +61,11 @@ lt_status lt_image_check_time(const lt_image_timer *timer);
  * LT_E_FORMAT, with both sizes. */
 lt_status lt_image_check_expansion(size_t size, int per_byte, int64_t width, int64_t height);
 
-/* lt_image_size() without limits, and lt_image_decode(), for one format. */
+/* Types of the decoders of one format: lt_image_size() without limits, and lt_image_decode(). */
 typedef lt_status lt_size_fn(const uint8_t *bytes, size_t size, int32_t *width, int32_t *height);
 typedef lt_status lt_decode_fn(const uint8_t *bytes, size_t size, const lt_image_limits *limits,
                                int channels, lt_window window, lt_image *out);
-/* Each may be a stub that names the missing library (library_stubs.c). */
+/* Decoders; each may be a stub that names the missing library (library_stubs.c). */
 lt_size_fn lt_stb_size, lt_webp_size, lt_avif_size, lt_tiff_size, lt_pnm_size, lt_jpeg_size;
 lt_decode_fn lt_stb_decode, lt_webp_decode, lt_avif_decode, lt_tiff_decode, lt_pnm_decode,
     lt_jpeg_decode;

@@ -16,9 +16,9 @@ lt_status lt_jpeg_decode_shrunk(const uint8_t *bytes, size_t size, const lt_imag
 lt_status lt_jpeg_transcode(const uint8_t *bytes, size_t size, uint8_t **out, size_t *out_size);
 /* An image to encode. */
 typedef struct lt_pixels {
-    const uint8_t *pixels; /* contiguous [height][width][channels] */
+    const uint8_t *pixels; /* pixels of the image, contiguous [height][width][channels] */
     int32_t width, height, channels;
-    int orientation; /* EXIF tag to write; 0 or 1: none */
+    int orientation; /* EXIF orientation to write; 0 or 1: none */
 } lt_pixels;
 /* Encodes with 4:2:0 subsampling, libjpeg's default; lt_free() *out. Errors: as lt_jpeg_transcode(). */
 lt_status lt_jpeg_encode(const lt_pixels *image, int quality, uint8_t **out, size_t *out_size);

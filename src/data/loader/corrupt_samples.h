@@ -5,9 +5,9 @@
 #include "lather/ext/dataset.h"
 
 typedef struct lt_corrupt_sample {
-    int64_t index; /* in the data set */
-    int row;       /* in the batch */
-    char *why;     /* name and reason; owned */
+    int64_t index; /* index of the sample in the data set */
+    int row;       /* row of the sample in the batch */
+    char *why;     /* name of the sample and reason; owned */
 } lt_corrupt_sample;
 
 /* Corrupt samples that a thread found while making one row of a batch. Starts as {0}. */
@@ -27,9 +27,9 @@ lt_status lt_add_sample_name_to_error(const lt_dataset *d, int64_t index, lt_sta
 
 /* All corrupt samples that a loader found, each once. */
 typedef struct lt_corrupt_list {
-    char **text; /* [count] name and reason */
+    char **text; /* [count] name of each sample and the reason */
     size_t count, capacity;
-    uint8_t *seen; /* a bit per sample of the data set */
+    uint8_t *seen; /* a bit per sample of the data set: it is in the list */
 } lt_corrupt_list;
 
 /* Adds the sample unless it is in the list. Errors: LT_E_NOMEM. */

@@ -10,25 +10,25 @@
 typedef struct lt_prefetch lt_prefetch;
 
 typedef struct lt_prefetch_config {
-    const lt_dataset *dataset; /* borrowed */
-    lt_transform transform;    /* checked */
-    lt_size_schedule sizes;    /* checked; if empty, the side is transform.size */
-    lt_mix mix;                /* checked */
+    const lt_dataset *dataset; /* data set to read; borrowed */
+    lt_transform transform;    /* transform of the samples; checked */
+    lt_size_schedule sizes;    /* sides per epoch; checked; if empty, the side is transform.size */
+    lt_mix mix;                /* mixup and cutmix; checked */
     lt_sampler sampler;
-    lt_image_cache *cache; /* borrowed; may be NULL */
-    int64_t read_ahead;    /* samples */
+    lt_image_cache *cache; /* cache of decoded images; borrowed; may be NULL */
+    int64_t read_ahead;    /* number of samples to read ahead of the decoders */
     int batch, slots, threads;
-    int64_t batches;   /* per epoch */
+    int64_t batches;   /* number of batches per epoch */
     int64_t tries;     /* samples to try for a row, including the first */
     bool keep_corrupt; /* makes a corrupt sample zeros; false: replaces it by the next one */
 } lt_prefetch_config;
 
 /* A batch. The threads own it until it is complete, then the consumer until the release. */
 typedef struct lt_batch_slot {
-    uint8_t *pixels; /* [count][size][size][channels], borrowed */
-    int32_t *labels; /* [batch], borrowed */
+    uint8_t *pixels; /* inputs [count][size][size][channels], borrowed */
+    int32_t *labels; /* [batch] or [batch][length] labels, borrowed */
     float *targets;  /* [batch][classes], borrowed; NULL without mixup and cutmix */
-    lt_row *row;     /* [batch]; why points into report */
+    lt_row *row;     /* [batch] origin of each row; why points into report */
     int64_t number;  /* epoch * batches + index in the epoch; -1 if unused */
     int size;        /* side of the inputs in pixels */
     int count, done; /* samples of the batch; samples made so far */
@@ -40,17 +40,17 @@ typedef struct lt_batch_slot {
     size_t reports, capacity;
 } lt_batch_slot;
 
-/* Sums over all threads, and over all batches acquired. */
+/* Statistics of a queue: sums over all threads, and over all batches acquired. */
 typedef struct lt_prefetch_times {
     double read_seconds, decode_seconds, resize_seconds, idle_seconds;
     int64_t starved; /* batches that were incomplete when lt_prefetch_acquire() was called */
     int64_t ready;   /* sum over these calls of the number of complete batches */
-    int queued;      /* complete batches now */
+    int queued;      /* batches that are complete now */
 } lt_prefetch_times;
 
 /* Starts the threads, which wait for lt_prefetch_seek(). Errors: LT_E_NOMEM. */
 lt_status lt_prefetch_new(lt_prefetch **out, const lt_prefetch_config *config);
-/* Waits for the samples in progress and discards them. */
+/* Waits for the samples in progress, discards all batches and frees the queue. */
 void lt_prefetch_free(lt_prefetch **queue);
 /* Sets the memory of a slot's batch. Must be called for all slots before the first seek. */
 void lt_prefetch_set_slot_buffers(lt_prefetch *queue, int slot, uint8_t *pixels, int32_t *labels,

@@ -7,10 +7,10 @@
 
 typedef struct lt_sample {
     const lt_dataset *dataset;
-    lt_image_cache *cache; /* may be NULL */
+    lt_image_cache *cache; /* cache of decoded images; may be NULL */
     const lt_transform *transform;
     int64_t index;
-    uint64_t key;       /* seed of its random numbers */
+    uint64_t key;       /* seed of the sample's random numbers */
     uint64_t epoch_key; /* value of lt_record.epoch_key */
 } lt_sample;
 

@@ -22,16 +22,16 @@ typedef struct lt_pack_header {
     uint32_t version, order;
     uint64_t config_hash; /* hash of config and data set, see hash_config() in write.c */
     uint64_t count;       /* number of records */
-    uint64_t table, text; /* offsets */
+    uint64_t table, text; /* offsets of table and text in the file */
     uint64_t text_size;
     uint32_t crc;      /* CRC-32C of table and text */
-    uint32_t self_crc; /* CRC-32C of the fields before */
+    uint32_t self_crc; /* CRC-32C of the header's fields before this one */
 } lt_pack_header;
 
 typedef struct lt_pack_entry {
-    uint64_t offset, size, hash; /* hash: XXH3 of the record, 64 bits */
-    uint32_t label, name;        /* name: offset in the text */
-    uint32_t width, height;      /* pixels with LT_ENCODING_PIXELS, otherwise 0 */
+    uint64_t offset, size, hash; /* position and size of the record; hash: its XXH3, 64 bits */
+    uint32_t label, name;        /* class; name: offset of the sample's name in the text */
+    uint32_t width, height;      /* size in pixels with LT_ENCODING_PIXELS, otherwise 0 */
     uint16_t encoding, channels;
     uint32_t unused;
 } lt_pack_entry;
@@ -55,7 +55,7 @@ void lt_pack_shard_clear(lt_pack_shard *shard);
 
 /* A shard being written. Starts as {0}. */
 typedef struct lt_pack_writer {
-    const char *path; /* borrowed */
+    const char *path; /* path of the shard; borrowed */
     lt_replacement file;
     uint64_t at;
     lt_pack_shard shard;
@@ -77,7 +77,7 @@ bool lt_has_xxhash(void);
 /* Encodes records as the config's mode requires. */
 typedef struct lt_pack_encoder lt_pack_encoder;
 lt_status lt_pack_encoder_new(lt_pack_encoder **out, const lt_pack_config *config);
-/* Encodes the record in place; sets *kept if it is unchanged. Errors: LT_E_FORMAT (a corrupt image). */
+/* Encodes a record in place; sets *kept if it is unchanged. Errors: LT_E_FORMAT (a corrupt image). */
 lt_status lt_pack_encode(lt_pack_encoder *e, lt_record *record, int channels, bool *kept);
 void lt_pack_encoder_free(lt_pack_encoder **e);
 

@@ -5,7 +5,7 @@
 
 #include "lather/data.h"
 
-#define LT_DATA_MAGIC UINT32_C(0x4C544401) /* "LTD", 1 */
+#define LT_DATA_MAGIC UINT32_C(0x4C544401) /* first word of each message: "LTD", version 1 */
 
 typedef enum lt_request_kind {
     LT_REQUEST_INFO,   /* response: lt_data_info, then NUL-terminated class names if it has names */
@@ -18,10 +18,10 @@ enum { LT_REQUEST_INTEGERS = 12, LT_REQUEST_REALS = 12 };
 
 typedef struct lt_data_request {
     uint32_t magic, kind, train, unused;
-    uint64_t data; /* lt_data_info.data; unused in LT_REQUEST_INFO */
+    uint64_t data; /* data set, as in lt_data_info.data; unused in LT_REQUEST_INFO */
     int64_t index;
     uint64_t key, epoch_key;
-    int64_t integer[LT_REQUEST_INTEGERS]; /* fields of the transform */
+    int64_t integer[LT_REQUEST_INTEGERS]; /* integer fields of the transform */
     double real[LT_REQUEST_REALS];
 } lt_data_request;
 
@@ -29,13 +29,13 @@ typedef struct lt_data_request {
 typedef struct lt_data_response {
     uint32_t magic;
     int32_t status; /* lt_status of the sample */
-    uint32_t fatal; /* see lt_sample_make() */
+    uint32_t fatal; /* replacing the sample would not help: see lt_sample_make() */
     uint32_t unused;
 } lt_data_response;
 
 typedef struct lt_data_info {
     uint64_t data;        /* hash of the fields below and of the library's version */
-    uint64_t fingerprint; /* lt_dataset_fingerprint() */
+    uint64_t fingerprint; /* lt_dataset_fingerprint() of the data */
     int64_t count, dim[LT_MAX_DIMS];
     int32_t classes, channels, ndim, tokens, names, unsplit;
 } lt_data_info;

@@ -11,7 +11,7 @@ typedef struct lt_remote_sample {
     int64_t index;
     uint64_t key, epoch_key;
     const lt_transform *transform;
-    size_t label_bytes, bytes; /* expected size of the labels and of the input */
+    size_t label_bytes, bytes; /* expected size of the sample's labels and of its input */
 } lt_remote_sample;
 
 /* As lt_sample_make(), but a data service makes the sample (d->remote). The error message already names it. */

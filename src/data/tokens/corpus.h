@@ -12,12 +12,12 @@
 typedef struct lt_document {
     size_t file;
     int64_t offset, bytes;
-    bool val; /* part of the validation data */
+    bool val; /* the document is part of the validation data */
 } lt_document;
 
 /* Text files and the documents in them. Starts as {0}. */
 typedef struct lt_corpus {
-    char *memory; /* the text, if it is not in files; otherwise NULL */
+    char *memory; /* the whole text, if it is not in files; otherwise NULL */
     lt_paths files;
     lt_document *document;
     size_t documents, capacity;

@@ -9,9 +9,9 @@
 
 /* An entry of the vocabulary: the bytes of a token id. */
 typedef struct lt_gpt2_entry {
-    char *text; /* owned; NULL until the id is read */
+    char *text; /* bytes of the id; owned; NULL until it is read */
     size_t bytes;
-    bool special; /* an added token: not used in encoding */
+    bool special; /* added token such as <|endoftext|>: not used in encoding */
 } lt_gpt2_entry;
 
 /* A merge of two texts, "LEFT RIGHT" in the files, in GPT-2's characters. */
@@ -22,13 +22,13 @@ typedef struct lt_gpt2_merge {
 
 /* Contents of the files. Starts as {0}. */
 typedef struct lt_gpt2_files {
-    char *path, *merges_path; /* paths for messages */
-    lt_gpt2_entry *entry;     /* [count], indexed by id */
+    char *path, *merges_path; /* paths of the files, for messages */
+    lt_gpt2_entry *entry;     /* [count] bytes of each id */
     size_t count, capacity;
-    lt_gpt2_merge *merge; /* [merges], by rank */
+    lt_gpt2_merge *merge; /* [merges] sorted by rank */
     size_t merges, merge_capacity;
     char *text;           /* contents of merges.txt */
-    struct lt_json *json; /* vocab.json or tokenizer.json */
+    struct lt_json *json; /* parsed vocab.json or tokenizer.json */
 } lt_gpt2_files;
 
 /* Reads FOLDER/vocab.json and FOLDER/merges.txt or, without vocab.json, FOLDER/tokenizer.json. Every id in 0 .. count-1

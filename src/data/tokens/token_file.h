@@ -25,11 +25,11 @@ typedef struct lt_token_header {
     uint64_t hash;       /* hash of the vocabulary */
     uint32_t size, end;  /* size of the vocabulary; end-of-text id */
     uint32_t width;      /* bytes per id: 2 or 4 */
-    uint32_t name_bytes; /* including the NUL */
+    uint32_t name_bytes; /* bytes of the tokenizer's name, including the NUL */
     uint64_t ids, count; /* offset and number of the ids */
     uint64_t documents;
     uint32_t crc;      /* CRC-32C of name and table */
-    uint32_t self_crc; /* CRC-32C of the fields before */
+    uint32_t self_crc; /* CRC-32C of the header's fields before this one */
 } lt_token_header;
 
 /* A file open for reading. Starts as {.fd = -1}. */
@@ -53,7 +53,7 @@ lt_status lt_token_file_read(const lt_token_file *f, int64_t first, int64_t coun
 typedef struct lt_token_writer {
     lt_replacement file;
     lt_token_header header;
-    lt_vocabulary vocabulary; /* borrowed */
+    lt_vocabulary vocabulary; /* identity of the tokenizer; strings are borrowed */
     uint8_t *chunk;           /* [LT_TOKEN_CHUNK] ids that are not written yet */
     size_t used;              /* number of ids in chunk */
     uint32_t *table;

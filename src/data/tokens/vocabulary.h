@@ -13,17 +13,17 @@ typedef struct lt_tokenizer_kind {
     /* Appends the ids of a text, which is valid UTF-8 unless any_bytes is set. */
     lt_status (*encode)(lt_tokenizer *t, const lt_text_part *text, lt_ids *ids);
     bool any_bytes;               /* accepts text that is not UTF-8 */
-    void (*destroy)(void *state); /* NULL without state */
+    void (*destroy)(void *state); /* frees the state; NULL without state */
 } lt_tokenizer_kind;
 
 struct lt_tokenizer {
     const lt_tokenizer_kind *kind;
-    void *state; /* the kind's state */
+    void *state; /* state of this kind of tokenizer */
     char *name;
     int size, end;
     uint64_t hash;
     char *text;    /* the text of id i is text[first[i] .. first[i + 1] - 1] */
-    size_t *first; /* [size + 1] */
+    size_t *first; /* [size + 1] offset of each id's text */
     size_t text_capacity, first_capacity;
 };
 

@@ -7,9 +7,9 @@
 
 typedef enum lt_char_class {
     LT_CHAR_OTHER,
-    LT_CHAR_LETTER, /* \p{L} */
-    LT_CHAR_NUMBER, /* \p{N} */
-    LT_CHAR_SPACE   /* \s: Unicode's White_Space */
+    LT_CHAR_LETTER, /* letters: \p{L} */
+    LT_CHAR_NUMBER, /* numbers: \p{N} */
+    LT_CHAR_SPACE   /* white space, \s: Unicode's White_Space */
 } lt_char_class;
 
 lt_char_class lt_char_class_of(uint32_t code);

@@ -10,7 +10,7 @@
 
 /* Geometry of a sample. The axes are relative to the crop. */
 typedef struct lt_geometry {
-    lt_window crop; /* pixels outside are not read */
+    lt_window crop; /* rectangle of the image to read; pixels outside are not needed */
     lt_axis x, y;
     int32_t left, top; /* position of the result in the input, whose other pixels are 0 */
 } lt_geometry;

@@ -17,21 +17,21 @@ typedef struct lt_canvas {
 
 typedef enum lt_pixel_op {
     LT_PIXEL_IDENTITY,
-    LT_PIXEL_SHEAR_X,     /* x + value * y */
-    LT_PIXEL_SHEAR_Y,     /* y + value * x */
-    LT_PIXEL_TRANSLATE_X, /* in pixels, truncated to integers */
+    LT_PIXEL_SHEAR_X,     /* moves pixels to x + value * y */
+    LT_PIXEL_SHEAR_Y,     /* moves pixels to y + value * x */
+    LT_PIXEL_TRANSLATE_X, /* moves pixels by value, truncated to an integer */
     LT_PIXEL_TRANSLATE_Y,
-    LT_PIXEL_ROTATE,     /* counter-clockwise, degrees */
-    LT_PIXEL_BRIGHTNESS, /* factor, as in the next three: 0 removes it, 1 keeps, 2 doubles */
+    LT_PIXEL_ROTATE,     /* rotates counter-clockwise by value in degrees */
+    LT_PIXEL_BRIGHTNESS, /* by a factor, as in the next three: 0 removes it, 1 keeps, 2 doubles */
     LT_PIXEL_COLOUR,
     LT_PIXEL_CONTRAST,
     LT_PIXEL_SHARPNESS,
-    LT_PIXEL_POSTERIZE, /* number of bits to keep */
-    LT_PIXEL_SOLARIZE,  /* smallest value to invert */
+    LT_PIXEL_POSTERIZE, /* value: number of bits to keep */
+    LT_PIXEL_SOLARIZE,  /* value: smallest pixel value to invert */
     LT_PIXEL_AUTO_CONTRAST,
     LT_PIXEL_EQUALIZE,
     LT_PIXEL_OPS,
-    LT_PIXEL_HUE = LT_PIXEL_OPS /* in turns, -0.5 .. 0.5; not in TrivialAugment and RandAugment */
+    LT_PIXEL_HUE = LT_PIXEL_OPS /* value: -0.5 .. 0.5; not in TrivialAugment and RandAugment */
 } lt_pixel_op;
 
 void lt_pixel_apply(lt_canvas *canvas, lt_pixel_op op, double value);

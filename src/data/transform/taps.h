@@ -11,7 +11,7 @@
 typedef struct lt_axis {
     int32_t limit;        /* number of source pixels */
     double start, length; /* range of the source that is resampled to `size` pixels */
-    int64_t size;         /* pixels of the complete output */
+    int64_t size;         /* pixels of the complete output along the axis */
     int64_t first;        /* output pixels to compute: first .. first + count - 1 */
     int32_t count;
     bool reverse; /* stores the output from right to left */
@@ -21,11 +21,11 @@ typedef struct lt_axis {
 /* The weights along one axis. Starts as {0}. */
 typedef struct lt_taps {
     int32_t low, high; /* source pixels needed: low .. high-1 */
-    int32_t count;     /* output pixels */
+    int32_t count;     /* number of output pixels */
     int32_t width;     /* weights stored per output pixel, an even number; unused ones are 0 */
     int32_t *first;    /* [count] source pixel of the first weight, minus low */
     int32_t *used;     /* [count] number of weights used */
-    int32_t *weight;   /* [count][width] in units of 2^-LT_RESIZE_BITS */
+    int32_t *weight;   /* [count][width] weights in units of 2^-LT_RESIZE_BITS */
     bool overshoots;   /* weights may be negative, so sums must be clamped to 0 .. 255 */
     int32_t *memory;
     size_t capacity;

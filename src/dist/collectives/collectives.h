@@ -41,7 +41,7 @@ typedef struct lt_transfer {
     lt_header header;
     const char *in;
     char *out;
-    size_t bytes, posted; /* total; posted so far */
+    size_t bytes, posted; /* bytes of the whole transfer; bytes posted so far */
 } lt_transfer;
 
 /* A request other than a collective, driven by the progress thread; its functions are those of lt_collective. */
@@ -52,25 +52,26 @@ typedef struct lt_protocol_ops {
 } lt_protocol_ops;
 
 typedef struct lt_protocol {
-    const lt_protocol_ops *ops; /* NULL for a collective */
+    const lt_protocol_ops *ops; /* functions of a protocol's request; NULL for a collective */
     void *context;
 } lt_protocol;
 
 /* A collective, a send or a receive on one rank. Only the progress thread accesses the fields after the blank line. */
 typedef struct lt_collective {
     lt_request base;
-    lt_comm_call call; /* its counts are NULL; offset and received_offset replace them */
+    lt_comm_call call; /* the call; its counts are NULL: offset and received_offset replace them */
     lt_endpoint *endpoint;
     lt_protocol protocol;
-    struct lt_collective *next;           /* in the list of submitted or active requests */
-    struct lt_collective *before, *after; /* in the endpoint's list of unfreed requests */
-    double expires;                       /* time of lt_clock_seconds(); 0: never */
-    bool done;                            /* protected by the mutex */
+    struct lt_collective *next; /* next in the list of submitted or active requests */
+    struct lt_collective *before,
+        *after;     /* previous and next in the endpoint's list of unfreed ones */
+    double expires; /* deadline in lt_clock_seconds(); 0: never */
+    bool done;      /* the request is complete; protected by the mutex */
 
     bool started, finished;
     uint64_t number;
-    int phase, pending;    /* pending: transfers not done in this phase */
-    lt_transfer *transfer; /* [2 * (size-1)] */
+    int phase, pending;    /* current phase; number of its unfinished transfers */
+    lt_transfer *transfer; /* [2 * (size-1)] transfers to and from the other ranks */
     char *workspace; /* [size-1] terms of this rank's chunk from the other ranks, in rank order */
     size_t workspace_bytes;
     const void **term; /* [size] addresses of all terms of this rank's chunk */
@@ -85,14 +86,14 @@ enum { LT_GROUP_TAGS = 64 }; /* tags reserved for each group */
 struct lt_endpoint {
     lt_progress *progress;
     int rank, size, context; /* context: number of the group, which selects its tags */
-    int *world;              /* [size] ranks among all started processes */
-    uint64_t issued;         /* collectives so far */
+    int *world;              /* [size] number of each rank among all started processes */
+    uint64_t issued;         /* collectives issued so far */
     lt_collective *first, *last;
     /* Accessed by the progress thread only. */
     int running;  /* collectives started and not finished */
     bool *busy;   /* [2 * size] for each peer: a receive is in flight; a send is in flight */
-    bool blocked; /* an earlier request is unfinished */
-    char *free_workspace; /* kept for the next reduction; NULL if absent */
+    bool blocked; /* an earlier request is unfinished, so later ones must wait */
+    char *free_workspace; /* memory kept for the next reduction; NULL if absent */
     size_t free_bytes;
 };
 
@@ -104,7 +105,7 @@ struct lt_progress {
     pthread_cond_t wake;      /* wakes the progress thread */
     pthread_cond_t cond_done; /* a request is done, the link is open or an abort is complete */
     bool ready, stop;
-    bool woken; /* a request submitted earlier can advance */
+    bool woken; /* a request submitted earlier can advance: lt_progress_wake() */
     lt_status opened;
     int open;     /* number of open endpoints */
     int *context; /* [link size] next free group number of each rank */
@@ -113,7 +114,7 @@ struct lt_progress {
     bool abort_complete; /* other processes are notified and all requests have failed */
     bool is_remote_abort;
     char why[LT_LINK_TEXT];
-    lt_collective *active, **active_end; /* in order of issue; progress thread only */
+    lt_collective *active, **active_end; /* active ones, in order of issue; progress thread only */
 };
 
 /* Starts the thread, which opens the link. Takes ownership of link, also on failure. */
@@ -130,8 +131,8 @@ void lt_progress_abort(lt_progress *progress, const char *why, bool is_remote);
 lt_status lt_collective_new(lt_collective **out, lt_endpoint *endpoint, const lt_comm_call *call);
 void lt_collective_free(lt_collective *self);
 
-/* Advances as far as possible without waiting, on the progress thread; sets *moved if anything advanced. An error
- * aborts the group, with the thread's message as reason. */
+/* Advances a request as far as possible without waiting, on the progress thread; sets *moved
+ * if anything advanced. An error aborts the group, with the thread's message as reason. */
 lt_status lt_collective_advance(lt_collective *self, bool *moved);
 void lt_collective_cancel(lt_collective *self);
 /* Returns true for a send or a receive. */
@@ -166,8 +167,8 @@ lt_status lt_linked_begin_request(lt_comm *self, const lt_comm_call *call, lt_pr
  * device and deadline set. link has link->ops->bytes bytes. Takes ownership of link, also on failure. */
 lt_status lt_linked_open(lt_comm *const *out, lt_link *link);
 
-/* out[i] = term[0][i] + term[1][i] + ..., in this order, or their mean or maximum. Computes 16-bit types in f32 and
- * rounds once. out may be one of the terms. */
+/* Reduces: out[i] = term[0][i] + term[1][i] + ..., in this order, or their mean or
+ * maximum. Computes 16-bit types in f32 and rounds once. out may be one of the terms. */
 void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
                      lt_reduce op);
 

@@ -7,14 +7,14 @@
 
 #include <stdatomic.h>
 
-/* All pointers are borrowed, except elements and in, which are copied. */
+/* Configuration of a partial reduction. All pointers are borrowed, except elements and in, which are copied. */
 typedef struct lt_partial_config {
-    lt_comm *comm; /* built on messages; used for nothing else */
+    lt_comm *comm; /* communicator built on messages; used for nothing else */
     int needed;    /* participating ranks, 1 to size */
     lt_dtype dtype;
     size_t buckets;
-    const int64_t *elements; /* [buckets] */
-    const void *const *in;   /* [buckets] this rank's terms */
+    const int64_t *elements; /* [buckets] number of elements */
+    const void *const *in;   /* [buckets] this rank's gradients, the terms of the mean */
     /* Called by the progress thread when this rank is excluded: its gradients of the update are discarded. May be NULL. */
     void (*late)(void *context);
     void *context;
@@ -31,7 +31,7 @@ enum { LT_PARTIAL_END = -1 };
 typedef struct lt_partial_header {
     int64_t update;
     int32_t bucket;   /* LT_PARTIAL_END if no bucket follows */
-    int32_t complete; /* all buckets were sent */
+    int32_t complete; /* true: all buckets were sent */
 } lt_partial_header;
 
 /* Start of the next data message: bucket, and byte offset in the chunk. */
@@ -43,7 +43,7 @@ typedef struct lt_partial_cursor {
 typedef struct lt_partial_pair {
     lt_channel data_out, data_in, control_out, control_in, mean_out, mean_in;
     lt_partial_cursor out, in, mean_to, mean_from;
-    lt_partial_header received; /* last header on data_in */
+    lt_partial_header received; /* header received last on data_in */
     bool header_sent;           /* data_out: the bucket's header is posted */
     bool reads_header;          /* data_in: a header is in flight */
     bool out_ended, out_complete, in_ended;
@@ -53,7 +53,7 @@ typedef struct lt_partial_pair {
 
 typedef struct lt_partial_bucket {
     const char *in;
-    char *out, *term; /* the mean; [size] terms of this rank's chunk */
+    char *out, *term; /* the mean of the bucket; [size] terms of this rank's chunk */
     int64_t elements;
     atomic_bool ready;
     lt_partial_header header;
@@ -65,7 +65,7 @@ typedef struct lt_partial {
     lt_request *request;
     int rank, size;
     lt_partial_bucket *bucket;
-    lt_partial_pair *pair;    /* [size]; this rank's entry is unused */
+    lt_partial_pair *pair;    /* [size] transfers with each rank; this rank's entry is unused */
     lt_partial_header end[2]; /* end header of an incomplete, of a complete transfer */
     int64_t update;
     bool started;

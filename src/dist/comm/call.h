@@ -23,7 +23,7 @@ const char *lt_call_text(const lt_comm_call *call, char *text, size_t bytes);
 int64_t lt_call_chunk_offset(const lt_comm_call *call, int rank, int size);
 /* Returns the element offset of rank's data in the output of an all-to-all. */
 int64_t lt_call_received_offset(const lt_comm_call *call, int rank);
-/* Payload bytes that this rank sends and receives, by the formula in lather/comm.h. */
+/* Computes the payload bytes that this rank sends and receives, by the formula in lather/comm.h. */
 void lt_call_payload_bytes(const lt_comm_call *call, int rank, int size, uint64_t *sent,
                            uint64_t *received);
 

@@ -12,7 +12,7 @@ int lt_launched_size(void);
 /* Allocates a communicator with its defaults, not opened. */
 lt_status lt_comm_allocate(lt_comm **out, const lt_comm_ops *ops, lt_device *device);
 
-/* Blocking forms: begin the call and wait for it. */
+/* Blocking forms of the collectives: begin the call and wait for it. */
 LT_MUST_CHECK lt_status lt_comm_allreduce(lt_comm *comm, lt_tensor *tensor, lt_reduce op);
 LT_MUST_CHECK lt_status lt_comm_allgather(lt_comm *comm, const lt_tensor *shard, lt_tensor *whole,
                                           const int64_t *count);
@@ -20,7 +20,7 @@ LT_MUST_CHECK lt_status lt_comm_reducescatter(lt_comm *comm, const lt_tensor *wh
                                               lt_tensor *shard, const int64_t *count, lt_reduce op);
 LT_MUST_CHECK lt_status lt_comm_broadcast(lt_comm *comm, lt_tensor *tensor, int root);
 
-/* Broadcasts rank 0's order of count items; host is workspace for count numbers. */
+/* Broadcasts rank 0's order: a permutation of count items; host is workspace for count numbers. */
 LT_MUST_CHECK lt_status lt_comm_broadcast_order(lt_comm *comm, size_t *order, int64_t *host,
                                                 size_t count);
 

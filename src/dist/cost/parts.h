@@ -6,7 +6,7 @@
 
 enum { LT_COST_F32 = 4 };
 
-/* Reduce-scatter, all-gather, or one after the other: an all-reduce. */
+/* Rounds of a collective: reduce-scatter, all-gather, or one after the other: an all-reduce. */
 typedef enum lt_cost_round { LT_COST_SCATTER, LT_COST_GATHER, LT_COST_REDUCE } lt_cost_round;
 
 /* Return the stage of a collective of d elements at a rank: over all ranks, within and between nodes at once; or over
@@ -20,7 +20,7 @@ lt_cost_stage lt_cost_in_node_stage(const lt_cost_cluster *c, int64_t d, int ele
 lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_cost_round kind);
 lt_cost_stage lt_cost_shard_allreduce_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                             int rank);
-/* A two-level all-reduce as one stage, so that no other bucket runs in between. */
+/* Returns a two-level all-reduce as one stage, so that no other bucket runs in between. */
 lt_cost_stage lt_cost_two_level_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                       int rank);
 lt_cost_stage lt_cost_compute_stage(double seconds);

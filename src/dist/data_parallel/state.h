@@ -17,13 +17,13 @@ typedef struct lt_dp_member {
     lt_param *param;
     int64_t offset;  /* element offset in the bucket */
     size_t bucket;   /* index of the bucket */
-    bool is_ordered; /* already in lt_data_parallel.order */
+    bool is_ordered; /* the member is already in lt_data_parallel.order */
     bool is_packed;  /* copied to its bucket in this update */
 } lt_dp_member;
 
 /* Gradients that are reduced together, in the reducer's bucket of the same index. */
 typedef struct lt_dp_bucket {
-    size_t first, count; /* range in lt_data_parallel.order */
+    size_t first, count; /* range of the bucket's members in lt_data_parallel.order */
     size_t pending;      /* gradients not yet final in this update */
 } lt_dp_bucket;
 
@@ -36,14 +36,14 @@ struct lt_data_parallel {
     lt_device *device;
     const lt_params *params;
     lt_data_parallel_config config;
-    lt_dtype dtype; /* communication dtype */
+    lt_dtype dtype; /* communication dtype of all buckets */
 
     lt_dp_member *member; /* [members] trained parameters, in the order of params */
     size_t members;
     size_t *
         order; /* [members] indices into member, in the order in which rank 0's first backward finished them */
     size_t ordered;
-    lt_dp_bucket *bucket; /* NULL until the first update */
+    lt_dp_bucket *bucket; /* the buckets; NULL until the first update */
     size_t buckets;
     size_t started, finished; /* number of buckets begun, finished by the reducer in this update */
     lt_reducer *reducer;
@@ -63,14 +63,14 @@ struct lt_data_parallel {
 
     lt_dp_backup *backup; /* the reducer, if fewer than all ranks are needed; else NULL */
 
-    int64_t computed, all_computed; /* micro-batches of this rank, of all ranks */
+    int64_t computed, all_computed; /* micro-batches that this rank, and that all ranks computed */
     lt_tensor *mean_computed;       /* f64 [1] mean over ranks of computed; NULL if not counted */
 
     lt_tensor *norm; /* f64 [members] norms of this rank's gradients; NULL if not measured */
 
     bool last;        /* the running backward is the update's last */
     bool begun;       /* a gradient of this update is packed or in flight */
-    lt_status status; /* error of the hook on final gradients, and its message */
+    lt_status status; /* error of the callback for final gradients, and its message */
     char message[256];
     double
         exposed; /* seconds of waiting for buckets since lt_data_parallel_wait_seconds() was called */
@@ -80,7 +80,7 @@ struct lt_data_parallel {
     double norm_share; /* this rank's fraction of all ranks' values of a channel */
     double *
         norm_part; /* [ranks] a rank's fraction of the values of ranks 0 to its own; NULL until known */
-    lt_tensor *statistics; /* all running statistics, concatenated */
+    lt_tensor *statistics; /* concatenation of all running statistics */
 };
 
 static inline lt_status lt_dp_cast(const lt_data_parallel *dp, lt_view from, lt_view to)
@@ -162,7 +162,7 @@ void lt_dp_close_norm_comm(lt_data_parallel *dp);
 /* Copies all running statistics into flat, concatenated, or back; flat NULL only counts their elements. */
 LT_MUST_CHECK lt_status lt_dp_copy_statistics(const lt_params *params, const lt_tensor *flat,
                                               bool back, int64_t *count);
-/* Gives all ranks the mean of flat, or rank 0's. */
+/* Replaces flat on all ranks by its mean over them, or by rank 0's. */
 LT_MUST_CHECK lt_status lt_dp_merge_statistics(lt_comm *comm, lt_tensor *flat, lt_dist_bn how);
 
 #endif

@@ -18,22 +18,22 @@ typedef struct lt_outer_compression {
 } lt_outer_compression;
 
 struct lt_local_steps {
-    lt_comm *node, *peers; /* owned */
+    lt_comm *node, *peers; /* ranks of this node; its peers in others; owned */
     lt_device *device;
     lt_local_steps_config config;
     lt_outer_compression compression;
-    const lt_params *all; /* borrowed */
+    const lt_params *all; /* all parameters of the model; borrowed */
     lt_param **param;     /* [params] trained parameters */
     int64_t *begin;       /* [params + 1] element offset of each parameter in their concatenation */
     size_t params;
-    int64_t statistics; /* elements of running statistics */
+    int64_t statistics; /* number of elements of running statistics */
     int groups, group, locals, local;
     int *rank;      /* [groups * locals] ranks in the communicator of all groups */
     int64_t *count; /* [locals] elements of each rank's shard */
     int64_t first;  /* element offset of this rank's shard */
     int64_t since;  /* inner steps in this round */
     lt_local_steps_bytes sent;
-    /* Shards of this rank: */
+    /* Shards that this rank holds: */
     lt_tensor *start;    /* values at the beginning of the round */
     lt_tensor *momentum; /* outer momentum; NULL if unused */
     lt_tensor *residual; /* error feedback; NULL if uncompressed */
@@ -48,7 +48,7 @@ struct lt_local_steps {
 /* y = alpha x + beta y */
 LT_MUST_CHECK lt_status lt_local_axpby(const lt_local_steps *local, double alpha, lt_view x,
                                        double beta, lt_view y);
-/* Copies this rank's shard of the values to shard; copies whole, all elements, to the values. */
+/* Copy this rank's shard of the values to shard; copy whole, all elements, to the values. */
 LT_MUST_CHECK lt_status lt_local_pack(const lt_local_steps *local, lt_tensor *shard);
 LT_MUST_CHECK lt_status lt_local_unpack(const lt_local_steps *local, const lt_tensor *whole);
 /* Gathers the shards of a group's ranks; free *whole. Collective within the group. */

@@ -11,7 +11,7 @@ enum { LT_NCCL_ID = 128, LT_NCCL_GPU_NAME = 64 };
 typedef struct lt_nccl_group lt_nccl_group;
 typedef struct lt_nccl_event lt_nccl_event;
 
-/* Called around each launch of a captured step; before may reject the launch, in which case after is not called. */
+/* Hooks around each launch of a captured step; if before rejects the launch, after is not called. */
 typedef struct lt_nccl_launch_hooks {
     void *context;
     lt_status (*before)(void *context);
@@ -19,14 +19,14 @@ typedef struct lt_nccl_launch_hooks {
 } lt_nccl_launch_hooks;
 
 typedef struct lt_nccl_api {
-    const char *version; /* LT_VERSION */
+    const char *version; /* LT_VERSION of the plugin */
     lt_status (*check)(
         void); /* fails if the loaded NCCL does not match the one the plugin was built with */
     lt_status (*set_device)(void *device); /* makes it this thread's current device */
     /* Writes a text that identifies the GPU within a machine. */
     lt_status (*gpu_name)(void *device, char text[LT_NCCL_GPU_NAME]);
     lt_status (*unique_id)(char id[LT_NCCL_ID]);
-    /* Collective over the ranks with this id. */
+    /* Opens a group. Collective over the ranks with this id. */
     lt_status (*init_rank)(lt_nccl_group **out, void *device, const char id[LT_NCCL_ID], int rank,
                            int size);
     lt_status (*split)(lt_nccl_group *group, int color, int key, lt_nccl_group **out, int *rank,
@@ -38,15 +38,15 @@ typedef struct lt_nccl_api {
     void (*finish_abort)(lt_nccl_group *group);
     lt_status (*async_error)(lt_nccl_group *group); /* returns an asynchronous error of NCCL */
 
-    /* Calls between group_start and group_end start together at group_end, after the work that the device's main stream
-     * had at group_start. Counts are in elements. */
+    /* Begins a group of calls. Calls between group_start and group_end start together at group_end,
+     * after the work that the device's main stream had at group_start. Counts are in elements. */
     lt_status (*group_start)(lt_nccl_group *group);
     lt_status (*group_end)(lt_nccl_group *group);
     lt_status (*allreduce)(lt_nccl_group *group, const lt_comm_call *call);
-    /* count: elements per rank. */
+    /* Reduce-scatter. count: elements per rank. */
     lt_status (*reduce_scatter)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
     lt_status (*allgather)(lt_nccl_group *group, const lt_comm_call *call, int64_t count);
-    /* reduce: `out` on the root only; broadcast: `in` on the root only. */
+    /* Reduce: `out` on the root only. Broadcast: `in` on the root only. */
     lt_status (*reduce)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*broadcast)(lt_nccl_group *group, const lt_comm_call *call);
     lt_status (*send)(lt_nccl_group *group, const lt_comm_call *call);

@@ -8,41 +8,41 @@
 
 typedef struct lt_nccl_comm lt_nccl_comm;
 
-/* Shared by all communicators of a process that were split from one. */
+/* State shared by all communicators of a process that were split from one. */
 typedef struct lt_nccl_world {
     const lt_nccl_api *api;
     void *device;
-    struct lt_rendezvous *rendezvous; /* NULL for a single rank */
+    struct lt_rendezvous *rendezvous; /* other processes; NULL for a single rank */
     pthread_mutex_t mutex;            /* held during every call of `api` on a group */
     pthread_cond_t wake;
     pthread_t watcher;
     bool stop, aborted;
     char why[LT_LINK_TEXT];
     int open;
-    int rank, size; /* among all processes */
+    int rank, size; /* this process and the number of all processes */
     lt_nccl_comm *first;
     bool captured;           /* a captured step contains collectives */
-    double deadline;         /* their deadline in seconds; 0: none */
-    lt_nccl_event *launched; /* recorded after the last launch; NULL once it has completed */
+    double deadline;         /* deadline of these collectives in seconds; 0: none */
+    lt_nccl_event *launched; /* event recorded after the last launch; NULL once it has completed */
     double expires;          /* time by which that launch must have completed */
 } lt_nccl_world;
 
 typedef struct lt_nccl_request {
     lt_request base;
     lt_comm_call call;
-    lt_nccl_event *event; /* NULL until started */
+    lt_nccl_event *event; /* completion of the call; NULL until started */
     bool captured;
-    double expires; /* 0: never */
+    double expires; /* time of the deadline; 0: never */
     struct lt_nccl_request *next;
 } lt_nccl_request;
 
 struct lt_nccl_comm {
     lt_comm base;
     lt_nccl_world *world;
-    lt_nccl_group *group;         /* NULL after an abort */
+    lt_nccl_group *group;         /* NCCL's communicator; NULL after an abort */
     lt_nccl_group *aborted_group; /* the group, after an abort */
     lt_nccl_comm *next;
-    lt_nccl_request *requests; /* in order of issue */
+    lt_nccl_request *requests; /* pending requests in order of issue */
 };
 
 /* The caller of these four holds the mutex. */

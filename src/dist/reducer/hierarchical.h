@@ -24,7 +24,7 @@ void lt_hier_comms_bytes_sent(const lt_hier_comms *comms, lt_reducer_bytes *out)
 typedef struct lt_hier_shard {
     int64_t *count;          /* [ranks of the node] elements of each shard */
     int64_t first, elements; /* offset and elements of this rank's shard */
-    lt_tensor *tensor;       /* NULL if the shard has 0 elements */
+    lt_tensor *tensor;       /* elements of this rank's shard; NULL if it has 0 elements */
 } lt_hier_shard;
 
 /* Makes the shard of the first `elements` elements of whole. */
@@ -37,7 +37,7 @@ bool lt_hier_shard_intersects(const lt_hier_shard *shard, const lt_reducer_part 
 
 typedef struct lt_hier {
     const lt_reducer *reducer;
-    lt_comm *node, *peers; /* NULL if flat: one all-reduce */
+    lt_comm *node, *peers; /* ranks of the node, and peers; NULL if flat: one all-reduce */
     uint64_t sent;         /* bytes sent, if flat */
 } lt_hier;
 
@@ -49,15 +49,15 @@ void lt_hier_bytes_sent(const lt_hier *hier, lt_reducer_bytes *out);
 /* A tensor that is averaged in every update. */
 typedef struct lt_hier_mean {
     lt_hier *hier;
-    lt_tensor *tensor;   /* borrowed */
-    lt_hier_shard shard; /* unused if flat */
+    lt_tensor *tensor;   /* the tensor; borrowed */
+    lt_hier_shard shard; /* this rank's shard of it; unused if flat */
     int phase;
     lt_request *request;
 } lt_hier_mean;
 
 LT_MUST_CHECK lt_status lt_hier_mean_open(lt_hier_mean *mean, lt_hier *hier, lt_tensor *tensor);
 void lt_hier_mean_close(lt_hier_mean *mean);
-/* Starts the first phase. */
+/* Starts the first phase of the mean. */
 LT_MUST_CHECK lt_status lt_hier_mean_begin(lt_hier_mean *mean);
 /* Waits for a phase and starts the next one; sets *done after the last: the tensor is the mean. */
 LT_MUST_CHECK lt_status lt_hier_mean_step(lt_hier_mean *mean, bool *done);

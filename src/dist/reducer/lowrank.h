@@ -14,11 +14,11 @@ typedef struct lt_lowrank {
     int64_t rows, cols, rank;
 } lt_lowrank;
 
-/* P = X Q^T. */
+/* Computes the left factor P = X Q^T. */
 void lt_lowrank_compute_p(const lt_lowrank *m);
-/* Q = P^T X. */
+/* Computes the right factor Q = P^T X. */
 void lt_lowrank_compute_q(const lt_lowrank *m);
-/* X = P Q. */
+/* Computes the approximation X = P Q. */
 void lt_lowrank_reconstruct(const lt_lowrank *m);
 
 /* Orthonormalizes the columns of p [rows,rank] in order. A column that depends linearly on its predecessors becomes 0; a

@@ -17,7 +17,7 @@ typedef lt_status lt_stage_fn(lt_reducer *reducer, size_t bucket);
 /* Opens a pipeline of the stages fn[count]. At most reducer->buckets buckets can be in flight. Errors: LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_pipeline_open(lt_pipeline **out, lt_reducer *reducer,
                                          lt_stage_fn *const *fn, size_t count);
-/* Queues a bucket. */
+/* Queues a bucket for the first stage. */
 LT_MUST_CHECK lt_status lt_pipeline_begin(lt_pipeline *pipeline, size_t bucket);
 /* Waits until the oldest unfinished bucket, which must be this one, has passed all stages. Returns the first error of
  * any stage; after an error the stages skip all buckets. */

@@ -12,7 +12,7 @@ enum { LT_POWERSGD_CURRENT, LT_POWERSGD_NEXT, LT_POWERSGD_VERSIONS };
 typedef struct lt_powersgd_matrix {
     const lt_param *param;
     int64_t rows, cols;
-    /* Master dtype. residual: shaped like the gradient; NEXT holds X during an update. q: [rank, cols]. */
+    /* Master dtype. residual: error feedback; NEXT holds X during an update. q: [rank, cols]. */
     lt_tensor *residual[LT_POWERSGD_VERSIONS], *q[LT_POWERSGD_VERSIONS];
 } lt_powersgd_matrix;
 
@@ -25,9 +25,9 @@ typedef struct lt_powersgd_slice {
 
 /* The mean that a bucket waits for. */
 typedef enum lt_powersgd_stage {
-    LT_POWERSGD_FIRST,  /* P and all that is not compressed */
-    LT_POWERSGD_SECOND, /* Q */
-    LT_POWERSGD_DENSE,  /* the bucket, uncompressed */
+    LT_POWERSGD_FIRST,  /* mean of P and of all that is not compressed */
+    LT_POWERSGD_SECOND, /* mean of Q */
+    LT_POWERSGD_DENSE,  /* mean of the bucket, uncompressed */
     LT_POWERSGD_STAGES,
     LT_POWERSGD_IDLE = LT_POWERSGD_STAGES
 } lt_powersgd_stage;
@@ -35,8 +35,8 @@ typedef enum lt_powersgd_stage {
 typedef struct lt_powersgd_state {
     lt_powersgd_slice *slice;
     size_t slices;
-    int64_t uncompressed;                  /* elements, flags included */
-    lt_tensor *p, *q;                      /* factors of all slices, master dtype */
+    int64_t uncompressed;                  /* elements that are not compressed, flags included */
+    lt_tensor *p, *q;                      /* factors P and Q of all slices, master dtype */
     lt_tensor *sent_p, *sent_q;            /* uncompressed elements and p; q; communication dtype */
     lt_hier_mean mean[LT_POWERSGD_STAGES]; /* means of sent_p, sent_q and the bucket */
     lt_powersgd_stage stage;
@@ -50,7 +50,7 @@ typedef struct lt_powersgd {
     lt_powersgd_matrix *matrix;
     size_t matrices;
     size_t begun; /* buckets begun in this update */
-    double scale; /* ranks * loss scale, in this update */
+    double scale; /* ranks * loss scale in this update, the divisor of gradients */
     lt_tensor *
         workspace; /* elements of the largest matrix; NULL if the communication dtype is the master dtype */
     lt_hier hier;

@@ -7,7 +7,7 @@
 typedef struct lt_reducer_config {
     lt_comm *comm;
     lt_device *device;
-    const lt_nodes *nodes; /* NULL if unknown */
+    const lt_nodes *nodes; /* nodes of the ranks; NULL if unknown */
     const lt_params *params;
     const char
         *allreduce; /* "auto", "flat", "two-level"; NULL: flat; used without compression only */

@@ -15,8 +15,8 @@ typedef struct lt_sparse {
     int64_t elements, count;
     lt_dtype dtype;      /* dtype of the values: f32, f64, bf16, f16 */
     bool two_bits;       /* values are a sign and one of two levels */
-    lt_sparse_form form; /* the smallest, the first of equal ones */
-    int64_t value_bytes; /* padded to a multiple of 4 */
+    lt_sparse_form form; /* the smallest encoding of the indices, the first of equal ones */
+    int64_t value_bytes; /* bytes of the values, padded to a multiple of 4 */
     int64_t bytes;       /* size of the message, a multiple of 4 */
 } lt_sparse;
 
@@ -31,7 +31,7 @@ lt_sparse lt_sparse_layout_2bit(int64_t elements, int64_t count);
 /* Encodes elements x[index] (f64 if dtype is, else f32); index is ascending. message is aligned to 8 bytes, for
  * lt_sparse_add_message() to 4. */
 void lt_sparse_encode(const lt_sparse *p, const void *x, const uint32_t *index, void *message);
-/* x[index] += sign * value for every value of the message; x is f32 or f64. Errors: LT_E_COMM (invalid message). */
+/* Adds a message: x[index] += sign * value for all its values; x is f32 or f64. Errors: LT_E_COMM (invalid). */
 LT_MUST_CHECK lt_status lt_sparse_add_message(const lt_sparse *p, const void *message, double sign,
                                               void *x, lt_dtype dtype);
 

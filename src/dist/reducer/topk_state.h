@@ -10,7 +10,7 @@
 #include "lather/detail/topology.h"
 #include "lather/ext/reducer.h"
 
-/* State of a bucket. */
+/* State of a bucket of gradients. */
 typedef struct lt_topk_bucket {
     struct lt_tensor whole; /* view of the gradients in flat, without flags */
     lt_hier_shard shard;    /* this rank's shard in its node; its peers hold the same elements */
@@ -23,7 +23,7 @@ typedef struct lt_topk_bucket {
     bool scaled;     /* a loss scale is in use */
     bool dense;      /* this update sends all elements */
     bool is_dense;   /* every update sends all elements, as a sparse message is not smaller */
-    bool finished;   /* next belongs to the finished update */
+    bool finished;   /* `next` belongs to the finished update */
     bool non_finite; /* an element of the update is not finite, so next is invalid */
 } lt_topk_bucket;
 
@@ -31,12 +31,12 @@ typedef struct lt_topk {
     lt_reducer base;
     double density;
     bool no_feedback; /* keep error feedback zero, for comparison */
-    lt_nodes nodes;   /* used if base.nodes is NULL */
+    lt_nodes nodes;   /* each rank as a node, used if base.nodes is NULL */
     lt_hier_comms comms;
     lt_pipeline *pipeline;
     int64_t *bytes;        /* [nodes] bytes of each node's message */
     lt_dtype wide;         /* dtype of error feedback and sums: f64 on a device of f64, else f32 */
-    void *sum, *workspace; /* sized for the longest shard */
+    void *sum, *workspace; /* buffers sized for the longest shard */
     /* [params] this node's error feedback in the shape of each trained parameter (NULL for others); exists from a visit
      * or gather until the next update or open, else NULL. */
     lt_tensor **gathered;

@@ -6,7 +6,7 @@
 #include "dist/rendezvous/socket.h"
 
 typedef struct lt_rendezvous {
-    int rank, size, listener; /* listener: -1 if absent */
+    int rank, size, listener; /* listener: socket that accepts other ranks; -1 if absent */
     bool aborted;
     double timeout;
     char token[LT_TOKEN_BYTES];
@@ -19,12 +19,12 @@ typedef struct lt_rendezvous {
 LT_MUST_CHECK lt_status lt_rendezvous_accept_ranks(lt_rendezvous *r);
 LT_MUST_CHECK lt_status lt_rendezvous_connect(lt_rendezvous *r, const char *address, int port);
 
-/* First message of each side. */
+/* First message of each side of a connection. */
 typedef struct lt_hello {
     int32_t rank, size;
     char version[24];
-    char nonce[LT_TOKEN_NONCE + 3]; /* its challenge to the other side */
-    char proof[LT_TOKEN_PROOF + 3]; /* its answer to the other side's challenge */
+    char nonce[LT_TOKEN_NONCE + 3]; /* challenge to the other side */
+    char proof[LT_TOKEN_PROOF + 3]; /* response to the other side's challenge */
 } lt_hello;
 
 /* Computes the proof that hello must contain as response to challenge. */

@@ -27,10 +27,10 @@ LT_MUST_CHECK lt_status lt_rendezvous_listen(lt_rendezvous **out,
 /* Waits until all ranks have joined; rejects connections that do not prove the token. Closes *out on failure. Errors:
  * LT_E_COMM. */
 LT_MUST_CHECK lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *config);
-/* Closes without notifying the other ranks, which see the end of the connection. */
+/* Closes the connections without notifying the other ranks, which see their end. */
 void lt_rendezvous_close(lt_rendezvous **out);
 
-/* Broadcast of rank 0's bytes; all-gather of `each` bytes, in rank order. Collective; before any abort. */
+/* Broadcast rank 0's bytes; all-gather `each` bytes, in rank order. Collective; before any abort. */
 LT_MUST_CHECK lt_status lt_rendezvous_broadcast(lt_rendezvous *r, void *bytes, size_t count);
 LT_MUST_CHECK lt_status lt_rendezvous_allgather(lt_rendezvous *r, const void *own, void *all,
                                                 size_t each);

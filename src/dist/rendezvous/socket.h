@@ -30,13 +30,13 @@ lt_status lt_socket_send(int fd, lt_socket_kind kind, const void *bytes, size_t 
                          double deadline);
 /* Receives a message of that kind and size; if an abort arrives instead, fails with its reason. */
 lt_status lt_socket_recv(int fd, lt_socket_kind kind, void *bytes, size_t count, double deadline);
-/* Receives a header of any kind; the text of an abort, of LT_SOCKET_TEXT bytes. */
+/* Receives a header of any kind; and the text of an abort, of LT_SOCKET_TEXT bytes. */
 lt_status lt_socket_recv_header(int fd, lt_socket_header *header, double deadline);
 lt_status lt_socket_recv_abort(int fd, char *text, double deadline);
 
 /* Resolves rank 0's address; passive: to listen on it; address NULL: all of this machine's interfaces. */
 lt_status lt_socket_resolve(const char *address, int port, bool passive, struct addrinfo **out);
-/* Return a socket, or -1 with errno set. */
+/* Open a listening socket, a connection. Return it, or -1 with errno set. */
 int lt_socket_listen(const struct addrinfo *a);
 int lt_socket_connect(const struct addrinfo *all);
 

@@ -7,8 +7,8 @@
 typedef struct lt_sp_member {
     lt_owned_param of;
     lt_tensor *attached; /* tensor gathered and released with the parameter; NULL if absent */
-    size_t unit;         /* index of its unit */
-    bool is_ordered;     /* already in lt_shard_params.order */
+    size_t unit;         /* index of the unit that contains the parameter */
+    bool is_ordered;     /* the member is already in lt_shard_params.order */
 } lt_sp_member;
 
 /* Parameters that are gathered together: members order[first] to order[first + count - 1]. */
@@ -18,14 +18,14 @@ typedef struct lt_sp_unit {
     lt_tensor *own,
         *whole; /* this rank's chunk, and all chunks; have memory only while in flight */
     lt_request *request;
-    bool is_begun;     /* in flight */
-    bool is_present;   /* gathered; equal on all ranks */
-    int64_t operation; /* last operation that read it */
+    bool is_begun;     /* the gather of the unit is in flight */
+    bool is_present;   /* the unit is gathered; equal on all ranks */
+    int64_t operation; /* last operation that read the unit */
 } lt_sp_unit;
 
 /* Knowledge of the order in which passes read units. */
 typedef enum lt_sp_phase {
-    LT_SP_UNORDERED, /* unknown: each parameter is a unit */
+    LT_SP_UNORDERED, /* order unknown: each parameter is a unit */
     LT_SP_TRACING,   /* units are laid out; the first pass records trace */
     LT_SP_FOLLOWING  /* passes read units in the order of trace */
 } lt_sp_phase;

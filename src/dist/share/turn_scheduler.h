@@ -8,9 +8,9 @@ typedef struct lt_turn_scheduler lt_turn_scheduler;
 
 /* A job that joins. */
 typedef struct lt_turn_job {
-    int64_t id; /* equal on all its ranks, unique among jobs */
+    int64_t id; /* id of the job: equal on all its ranks, unique among jobs */
     int64_t weight;
-    int rank, ranks; /* the rank that uses this device, and their number */
+    int rank, ranks; /* number of the rank that uses this device, and number of ranks */
     const char *map; /* hosts and devices of all its ranks */
 } lt_turn_job;
 

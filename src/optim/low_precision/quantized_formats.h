@@ -31,11 +31,11 @@
 #include <stdint.h>
 
 typedef enum lt_quantized_kind {
-    LT_QUANTIZED_MOMENT,      /* any shape */
-    LT_QUANTIZED_NONNEGATIVE, /* any shape, all elements >= 0 */
-    LT_QUANTIZED_MATRIX,      /* any shape, evenly spaced levels */
-    LT_QUANTIZED_SYMMETRIC,   /* [n,n] */
-    LT_QUANTIZED_CHOLESKY     /* [n,n], positive semidefinite */
+    LT_QUANTIZED_MOMENT,      /* moment of any shape */
+    LT_QUANTIZED_NONNEGATIVE, /* moment of any shape, all elements >= 0 */
+    LT_QUANTIZED_MATRIX,      /* matrix of any shape, evenly spaced levels */
+    LT_QUANTIZED_SYMMETRIC,   /* symmetric [n,n] */
+    LT_QUANTIZED_CHOLESKY     /* Cholesky factor of [n,n], positive semidefinite */
 } lt_quantized_kind;
 
 typedef struct lt_quantized_format {
@@ -43,10 +43,10 @@ typedef struct lt_quantized_format {
     lt_state_dtype dtype; /* int4 for Shampoo's factors and quantization errors only */
 } lt_quantized_format;
 
-/* The 16-bit random draws are a function (Philox) of these and of an element's position, so they repeat in a
- * resumed run, and for any number of ranks or threads. */
+/* How to round a state. The 16-bit random draws are a function (Philox) of these and of an
+ * element's position, so they repeat in a resumed run, and for any number of ranks or threads. */
 typedef struct lt_quantized_rounding {
-    bool stochastic; /* false: to nearest, other members are not read */
+    bool stochastic; /* false: rounds to nearest, other members are not read */
     uint64_t key;    /* lt_quantized_random_key() of the state */
     int64_t step;
 } lt_quantized_rounding;

@@ -14,9 +14,9 @@
 typedef struct lt_quantized {
     lt_quantized_format format;
     lt_shape shape;              /* shape of the dequantized tensor */
-    int64_t stride[LT_MAX_DIMS]; /* its strides, dense */
+    int64_t stride[LT_MAX_DIMS]; /* strides of the dequantized tensor, dense */
     uint64_t key;                /* lt_quantized_random_key() of its random draws */
-    lt_tensor *memory;           /* u8 */
+    lt_tensor *memory;           /* the quantized elements, u8 */
     bool rounded;                /* lt_quantized_from_checkpoint() had to round a root */
 } lt_quantized;
 

@@ -6,8 +6,8 @@
 #include "lather/ext/optim.h"
 #include "lather/orthogonalization.h"
 
-/* One matrix: an array unfolded along a dimension, the smaller one if it has two. x and y have separate memory and
- * are swapped in each iteration. */
+/* A matrix to orthogonalize: an array unfolded along dimension dim, the smaller one
+ * if it has two. x is the input, y workspace; they are swapped in each iteration. */
 typedef struct lt_orthogonal_job {
     lt_view x, y;
     int dim;

@@ -7,13 +7,13 @@
 
 enum { LT_TRUST_RULES = 6 };
 
-/* First member of both optimizers' structs. */
+/* State common to both: first member of the structs of LARS and LAMB. */
 typedef struct lt_trust {
     lt_optim base;
     lt_trust_kernel kernel;
     bool always_adapt;
     lt_tensor *scratch; /* updates of a batch; NULL before the first step */
-    lt_tensor *table;   /* f64: rows of lt_trust_row with a column per slot, then the number 1 */
+    lt_tensor *table;   /* f64: rows of lt_trust_row, a column per slot; then the number 1 */
     /* Workspace: one per slot; LT_TRUST_RULES jobs per slot. */
     const lt_slot **due;
     int64_t *at;     /* offset of due[i]'s update in scratch */
@@ -55,9 +55,9 @@ typedef bool lt_trust_rule(const lt_trust *t, size_t i, lt_vec_job *job);
 /* Applies up to LT_TRUST_RULES rules to each parameter in turn, in one pass over its memory where the backend can. */
 lt_status lt_trust_run_rules(lt_trust *t, lt_trust_batch batch, lt_trust_rule *const *rule,
                              size_t rules);
-/* u = g, unscaled and clipped */
+/* u = g: the rule that copies the gradient, unscaled and clipped */
 lt_trust_rule lt_trust_copy_gradient;
-/* u += weight_decay w */
+/* u += weight_decay w: the rule that adds weight decay */
 lt_trust_rule lt_trust_add_decay;
 /* Multiplies the job's alpha by due[i]'s trust ratio. */
 void lt_trust_scale_by_ratio(const lt_trust *t, size_t i, lt_vec_job *job);

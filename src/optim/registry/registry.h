@@ -13,11 +13,11 @@
 LT_OPTIM_FAMILIES(LT_OPTIM_DECLARE)
 #undef LT_OPTIM_DECLARE
 
-/* For built-in rows. The members of a row whose options are `fields`, with one preset and make() of this file. */
+/* For built-in rows: the members of a row whose options are `fields`, with one preset and make() of this file. */
 #define LT_OPTIM_ROW(title, config, defaults)                         \
     .name = (title), .config_bytes = sizeof(config), .field = fields, \
     .fields = sizeof fields / sizeof *fields, .preset = &(defaults), .presets = 1, .make = make
-/* Defines make() by a constructor that needs no learning rate. */
+/* Defines a row's make() by a constructor that needs no learning rate. */
 #define LT_OPTIM_MAKE(constructor)                                                                \
     static lt_status make(lt_optim **out, const lt_params *params, const void *config, double lr) \
     {                                                                                             \

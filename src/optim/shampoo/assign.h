@@ -1,4 +1,4 @@
-/* Cost model of blocks and their assignment to ranks. */
+/* Cost model of Shampoo's blocks, by which they are assigned to ranks. */
 #ifndef LT_OPTIM_SHAMPOO_ASSIGN_H
 #define LT_OPTIM_SHAMPOO_ASSIGN_H
 

@@ -8,8 +8,8 @@
 LT_MUST_CHECK lt_status lt_shampoo_new(lt_optim **out, const lt_params *params,
                                        const lt_shampoo_config *config);
 
-/* Checks ranges and contradictions, and replaces markers of defaults by their values. Errors: LT_E_ARG, naming
- * field and range. */
+/* Checks a config for ranges and contradictions, and replaces markers of
+ * defaults by their values. Errors: LT_E_ARG, naming field and range. */
 LT_MUST_CHECK lt_status lt_shampoo_check_config(lt_shampoo_config *config);
 
 #endif

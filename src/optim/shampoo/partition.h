@@ -7,11 +7,11 @@
 #include "lather/ext/optim.h"
 
 typedef struct lt_partition {
-    int dim, parts; /* a joined parameter has `parts` equal parts along dim; parts 1: not joined */
+    int dim, parts; /* for a joined parameter: `parts` equal parts along dim; parts 1: not joined */
     lt_merged merged;        /* merged shape of one part */
     bool whole[LT_MAX_DIMS]; /* merged dimensions that are not split and have no factor */
-    bool diagonal;           /* blocks keep only the diagonal of their factors */
-    int64_t limit;           /* largest dimension of a block */
+    bool diagonal;           /* blocks of the parameter keep only the diagonal of their factors */
+    int64_t limit;           /* largest dimension of a block of the parameter */
 } lt_partition;
 
 /* Computes the partitions of all slots. Errors: LT_E_ARG (the parameter cannot be partitioned as configured; names

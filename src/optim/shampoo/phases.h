@@ -4,7 +4,7 @@
 
 #include "optim/shampoo/shampoo.h"
 
-/* Fills in the job of one block; returns false if the block needs none. */
+/* Callback that fills in the job of one block; returns false if the block needs none. */
 typedef bool lt_vec_rule(const lt_shampoo *s, lt_block *block, lt_vec_job *job);
 /* Runs one batched kernel over the active blocks of a batch. */
 lt_status lt_shampoo_run_rule(lt_shampoo *s, lt_block_batch batch, lt_vec_rule *rule);
@@ -23,16 +23,16 @@ static inline const double *lt_shampoo_norm_at(const lt_shampoo *s, size_t block
     return (const double *)lt_tensor_view(s->norms).data + block;
 }
 
-/* p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
+/* Multiplies: p = p times the root or eigenbasis of dimension dim, transposed or not, in blocks that have one. */
 lt_status lt_shampoo_multiply_by_root(lt_shampoo *s, lt_block_batch batch, int dim, bool transpose);
-/* p = p times the roots of all dimensions except skip (-1: none). */
+/* Multiplies: p = p times the roots of all dimensions except skip (-1: none). */
 lt_status lt_shampoo_precondition(lt_shampoo *s, lt_block_batch batch, int skip);
 /* Rotates p into the eigenbases of all dimensions, or back. */
 lt_status lt_shampoo_rotate_to_basis(lt_shampoo *s, lt_block_batch batch, bool back);
 
 /* Phases of a step, in this order, on the blocks of a batch whose gradient is gathered. */
 lt_status lt_shampoo_update_factors(lt_shampoo *s, lt_block_batch batch);
-/* Diagonal blocks: updates v; multiplies p by its power. */
+/* For diagonal blocks: updates v; multiplies p by its power. */
 lt_status lt_shampoo_update_diagonals(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_apply_diagonal(lt_shampoo *s, lt_block_batch batch);
 /* Replaces p by its orthogonal factor, or by its signs: spectral.c. */
@@ -41,7 +41,7 @@ lt_status lt_shampoo_replace_by_signs(lt_shampoo *s, lt_block_batch batch);
 lt_status lt_shampoo_precondition_gradient(lt_shampoo *s, lt_block_batch batch);
 /* Returns the rule that updates the grafted method's second moment, or NULL if it has none. */
 lt_vec_rule *lt_shampoo_graft_moment_rule(const lt_shampoo *s);
-/* p = graft(u), used before the first inverse roots. */
+/* Sets p = graft(u), the update before the first inverse roots exist. */
 lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch);
 /* Measures the norms of graft(u) and of p per block; and returns the rule that rescales p to the first, or NULL:
  * the first pass of the update applies it. */
@@ -50,7 +50,7 @@ lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s);
 lt_status lt_shampoo_update_params(lt_shampoo *s, lt_block_batch batch);
 
 lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);
-/* The step in two graphs with host work between them. */
+/* Functions of a step in two graphs with host work between them. */
 extern const lt_host_phase_ops lt_shampoo_host_phase;
 bool lt_shampoo_is_capturable(const lt_optim *self);
 

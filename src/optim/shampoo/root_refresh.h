@@ -6,7 +6,7 @@
 
 #include "lather/detail/roots.h"
 
-/* Marks the blocks that are refreshed within this step. */
+/* Blocks to refresh within this step; lt_shampoo_mark_due_blocks() marks them. */
 typedef enum lt_due { LT_DUE_NONE, LT_DUE_SOME, LT_DUE_ALL } lt_due;
 lt_due lt_shampoo_mark_due_blocks(lt_shampoo *s);
 /* Returns true if this step refreshes a block. */

@@ -29,14 +29,14 @@ typedef struct lt_factor {
     lt_tensor *gram;     /* F [n,n], the factor matrix */
     lt_tensor *root;     /* R [n,n], the inverse root, or the eigenbasis */
     lt_tensor *power;    /* eigenvalues^(-e) [n]; only with eigendecomposed kinds */
-    bool is_matrix;      /* F is a matrix, on this rank or at its owner */
-    bool is_diagonal;    /* F is a diagonal */
-    lt_tensor *diagonal; /* v, shaped like the block, instead of gram and root: diagonal.c */
+    bool is_matrix;      /* the factor is a matrix, on this rank or at its owner */
+    bool is_diagonal;    /* the factor is a diagonal */
+    lt_tensor *diagonal; /* diagonal v, shaped like the block, in place of gram, root: diagonal.c */
     int64_t failures;    /* consecutive refreshes without a new root */
 
     /* Results of a refresh on the worker thread: async.c. */
     lt_tensor *pending, *pending_power; /* new roots, once computed */
-    int64_t pending_status;             /* lt_status of their computation */
+    int64_t pending_status;             /* lt_status of the computation of the new roots */
 
     /* Stores from which gram, root and diagonal are dequantized when used: state_store.c. NULL if absent. */
     struct lt_quantized *gram_store, *root_store, *diagonal_store;
@@ -44,19 +44,19 @@ typedef struct lt_factor {
 
 /* One block: its state, in logical order and made before the first step, and its views in a step. */
 typedef struct lt_block {
-    lt_slot *slot;                 /* the parameter */
-    int index;                     /* index within the parameter */
-    size_t number;                 /* index among all blocks of all ranks */
-    int owner;                     /* rank that has the state */
-    const lt_partition *partition; /* that of its parameter */
-    int part;                      /* part of a joined parameter */
+    lt_slot *slot;                 /* slot of the block's parameter */
+    int index;                     /* index of the block within the parameter */
+    size_t number;                 /* index of the block among all blocks of all ranks */
+    int owner;                     /* rank that has the state of the block */
+    const lt_partition *partition; /* partition of its parameter into blocks */
+    int part;                      /* index of the part, if the parameter is a joined one */
     lt_region region;
     lt_factor factor[LT_MAX_DIMS];
     lt_tensor *m, *graft, *momentum, *corrected; /* moments, shaped like the block, or NULL */
     struct lt_quantized *m_store, *graft_store, *momentum_store,
-        *corrected_store;   /* their stores, or NULL */
-    int64_t failures;       /* consecutive refreshes that failed */
-    bool refreshed, failed; /* in the refresh that the failure policy is applied to */
+        *corrected_store;   /* stores of these moments, or NULL */
+    int64_t failures;       /* consecutive refreshes of the block that failed */
+    bool refreshed, failed; /* in the refresh to which the failure policy is applied; it failed */
     int64_t root_step;      /* step whose factors its roots were computed from; 0: no roots yet */
     int64_t phase;          /* index among the f steps of the staggered timing */
     int64_t swap;           /* step that swaps in its pending roots; 0: nothing pending */
@@ -65,37 +65,37 @@ typedef struct lt_block {
      * else without data. */
     lt_view value, grad;
 
-    bool due; /* is refreshed in this step */
+    bool due; /* its roots are refreshed in this step */
 
     /* Views of the block's merged shape, valid during a step. */
     bool active;       /* the parameter has a gradient */
     int64_t scratch;   /* offset of the block in the workspace tensors */
     lt_view g, u, p;   /* gradient, filtered gradient, preconditioned gradient */
-    lt_view buffer[2]; /* p alternates between these */
+    lt_view buffer[2]; /* memory that p alternates between */
     lt_view update;    /* sharded state: receives -lr * p instead of the parameter */
     int output;        /* index of the buffer that p is not in */
 } lt_block;
 
-/* Blocks [begin, end). */
+/* Range of blocks, block[begin] to block[end - 1], that a step processes together. */
 typedef struct lt_block_batch {
     size_t begin, end;
 } lt_block_batch;
 
-/* One matrix of a refresh. */
+/* One matrix of a refresh: a factor of a block. */
 typedef struct lt_root_task {
     lt_block *block;
     int dim;
     int64_t n;
     lt_status status; /* out: LT_OK, or the reason for which the old root is kept */
-    bool retried;     /* out: computed in double */
+    bool retried;     /* out: the root was computed in double */
 } lt_root_task;
 
 enum { LT_SCRATCH_G, LT_SCRATCH_U, LT_SCRATCH_A, LT_SCRATCH_B, LT_SCRATCHES };
 
 typedef struct lt_shampoo {
     lt_optim base;
-    lt_shampoo_config config; /* with all defaults resolved */
-    lt_partition *partition;  /* per slot */
+    lt_shampoo_config config; /* the configuration, with all defaults resolved */
+    lt_partition *partition;  /* [slots] partition of each parameter */
     lt_block *block;          /* blocks of this rank by number, then those of other ranks */
     size_t count, total;      /* blocks of this rank, which a step updates; all blocks */
     size_t *spec;             /* index in block[] of each block number */
@@ -104,7 +104,7 @@ typedef struct lt_shampoo {
     bool has_diagonals;               /* some block is diagonal */
     bool ready;                       /* state, batches and workspace are allocated */
     lt_tensor *scratch[LT_SCRATCHES]; /* workspace; U only with beta1 */
-    lt_tensor *norms;                 /* f64, one per block and dimension */
+    lt_tensor *norms;                 /* f64 norms, one per block and dimension */
     lt_tensor *one;                   /* [1]: the number 1 */
     /* Workspace: one job per block and dimension. */
     lt_vec_job *vec;
@@ -112,7 +112,7 @@ typedef struct lt_shampoo {
     lt_view *view;
     lt_gram_job *gram;
     lt_mode_product_job *product;
-    lt_orthogonal *spectral; /* NULL before its first use */
+    lt_orthogonal *spectral; /* workspace of spectral descent; NULL before its first use */
     lt_orthogonal_job *spectral_job;
     lt_shampoo_stats stats; /* statistics of step number stats_step */
     int64_t stats_step;
@@ -129,7 +129,7 @@ static inline lt_block *lt_shampoo_block_number(const lt_shampoo *s, size_t numb
     return &s->block[s->spec[number]];
 }
 
-/* Returns the bias correction: division by c2, the sum of the weights of a moving average. */
+/* Returns the bias correction of moving averages: division by c2, the sum of their weights. */
 static inline lt_vec_factor lt_shampoo_bias_correction(const lt_shampoo *s, const lt_block *b)
 {
     const lt_shampoo_config *c = &s->config;

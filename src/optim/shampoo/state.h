@@ -1,4 +1,4 @@
-/* State of blocks. */
+/* State of Shampoo's blocks: factors, roots and moments. */
 #ifndef LT_OPTIM_SHAMPOO_STATE_H
 #define LT_OPTIM_SHAMPOO_STATE_H
 
@@ -13,7 +13,7 @@ void lt_shampoo_free_state(lt_shampoo *s);
 void lt_shampoo_free_unused_pending(lt_shampoo *s);
 /* Returns the bytes of the block's state, or of its factors and roots only. */
 int64_t lt_shampoo_block_bytes(const lt_shampoo *s, lt_block *block, bool factors);
-/* Operations of the optimizer; the worker thread must be idle. */
+/* Functions of the optimizer's table; the worker thread must be idle. */
 lt_status lt_shampoo_visit_state(lt_optim *self, lt_state_visitor *visitor);
 size_t lt_shampoo_state_bytes(const lt_optim *self);
 

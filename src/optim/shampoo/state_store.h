@@ -11,7 +11,7 @@
 enum { LT_STORED_FACTORS = 1, LT_STORED_ROOTS = 2, LT_STORED_DIAGONALS = 4, LT_STORED_VECTORS = 8 };
 
 LT_MUST_CHECK lt_status lt_shampoo_dequantize(lt_shampoo *s, lt_block_batch batch, int sets);
-/* Requantizes dequantized state; or discards it unchanged. */
+/* Requantizes the block states that were dequantized; or discards those copies unchanged. */
 void lt_shampoo_requantize(lt_shampoo *s, lt_block_batch batch, int sets);
 void lt_shampoo_discard_dequantized(lt_shampoo *s, lt_block_batch batch, int sets);
 /* Dequantizes the factors and roots of a refresh; requantizing stores the roots of tasks that succeeded. */

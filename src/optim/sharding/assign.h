@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Costs are integers, so that every rank computes the same assignment. */
+/* Functions on integer costs of parts, so that every rank computes the same assignment. */
 
 /* Sets owner[i], 0 to ranks-1, of count parts: most expensive first (of equals, the first), each to the least
  * loaded rank (the lowest). Errors: LT_E_NOMEM. */

@@ -5,7 +5,7 @@
 #include "lather/comm.h"
 #include "lather/ext/optim.h"
 
-/* Computes grad_norm's scalars from the norms of parts. Collective if the state is sharded. */
+/* Sets the scalars of the backend's grad_norm from the norms of parts. Collective if the state is sharded. */
 LT_MUST_CHECK lt_status lt_optim_grad_norm_by_parts(lt_optim *o);
 void lt_optim_free_part_norms(lt_optim *o);
 /* Computes the gradient norm from those of count shards: slot k's gradient is shard number at[k], or

@@ -9,12 +9,12 @@
 
 typedef struct lt_part {
     lt_slot *slot;
-    double nanoseconds;  /* modelled time of a step */
+    double nanoseconds;  /* modelled time of a step in nanoseconds */
     int64_t state_bytes; /* bytes of state at its owner */
-    int64_t elements;    /* elements of the parameter */
+    int64_t elements;    /* number of the parameter's elements in it */
     lt_shape dims;       /* dimensions of the preconditioned block, or of the parameter */
-    int owner;           /* rank in the group */
-    int64_t at;          /* offset in the gathered buffer */
+    int owner;           /* rank of the owner in the group */
+    int64_t at;          /* offset of the part in the gathered buffer */
     /* at its owner: receives the update instead of the parameter; without data if unused */
     lt_view update;
     /* At its owner: owner buffer, used instead of the parameter and the gradient, which may be meta tensors;
@@ -31,7 +31,7 @@ typedef struct lt_part_ops {
     void (*describe)(lt_optim *self, size_t index, lt_part *part);
     /* Returns the part of a tensor shaped like the parameter. */
     lt_view (*of)(lt_optim *self, size_t index, const lt_tensor *parameter);
-    /* Sets the part's region in the parameter's dimensions. */
+    /* Returns the part's region: its offset and extent in the parameter's dimensions. */
     void (*region)(lt_optim *self, size_t index, lt_shape *offset, lt_shape *extent);
     /* Takes the owners and views of all parts. rank: this rank. Frees existing state. */
     void (*set_owners)(lt_optim *self, const lt_part *part, int rank);
@@ -42,7 +42,7 @@ typedef struct lt_part_ops {
 typedef struct lt_shard {
     lt_shard_config config;
     lt_comm *group;  /* ranks that share one copy of the state */
-    bool owns_group; /* otherwise group is the config's */
+    bool owns_group; /* group is closed with the shard; false: it is the config's */
     int rank, ranks; /* this rank's index in the group; the group's size */
     int first;       /* rank of group's rank 0 among all ranks */
     lt_part *part;
@@ -59,17 +59,17 @@ typedef struct lt_shard {
 /* Exchange of gradients and values: gathered in one flat buffer, or sent between the shards and the owner buffers
  * of sharded parameters. Entries may be NULL where noted. */
 typedef struct lt_shard_ops {
-    /* May be NULL. Exchanges owners of parts of equal cost. */
+    /* May be NULL. Exchanges owners of parts of equal cost, so that less is sent. */
     lt_status (*prefer_local)(lt_optim *o, const int64_t *cost, int *owner);
     /* Allocates buffers and sets the views of lt_part, once every part has an owner. */
     lt_status (*allocate)(lt_optim *o);
-    void (*free)(lt_shard *s); /* may be NULL */
+    void (*free)(lt_shard *s); /* frees the buffers; may be NULL */
     /* May be NULL. Sends gradients to their owners before the gradient norm, and values that were written. */
     lt_status (*pull)(lt_optim *o);
-    lt_status (*begin)(lt_optim *o);          /* before the optimizer's own step */
-    lt_status (*pack)(lt_optim *o);           /* after it: packs messages */
-    lt_status (*send)(lt_optim *o, int flag); /* sends all, with this rank's status flag */
-    lt_status (*flag)(const lt_optim *o, int rank, int *flag); /* returns a received flag */
+    lt_status (*begin)(lt_optim *o);          /* runs before the optimizer's own step */
+    lt_status (*pack)(lt_optim *o);           /* runs after that step: packs messages */
+    lt_status (*send)(lt_optim *o, int flag); /* sends all messages, with this rank's status flag */
+    lt_status (*flag)(const lt_optim *o, int rank, int *flag); /* returns a rank's flag */
     lt_status (*unpack)(lt_optim *o); /* copies received values to the parameters */
     bool is_capturable;               /* false: the host reads the other ranks' status */
 } lt_shard_ops;

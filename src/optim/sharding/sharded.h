@@ -22,23 +22,23 @@
 
 /* Rows of count elements, `step` apart in an owner buffer or in a rank's own tensor; contiguous in the message. */
 typedef struct lt_chunk {
-    size_t index; /* index of the part, or of the parameter */
+    size_t index; /* index of the part or parameter that is copied from or to */
     int64_t at, step, count, rows;
-    int64_t message; /* offset in the buffer of all messages */
+    int64_t message; /* offset of the elements in the buffer of all messages */
 } lt_chunk;
 
 typedef struct lt_chunk_list {
     lt_chunk *chunk;
     size_t count, capacity;
-    int64_t elements; /* length of all messages so far */
+    int64_t elements; /* number of elements of all messages so far */
 } lt_chunk_list;
 
-/* Each message is a header of one number and the chunks. */
+/* All messages of an exchange. Each message is a header of one number and its chunks. */
 typedef struct lt_message_schedule {
     lt_comm *comm;
     lt_chunk_list out, in;
     int64_t *sent, *received;       /* elements to and from each rank of comm */
-    int64_t *sent_at, *received_at; /* offset of each message, at its header */
+    int64_t *sent_at, *received_at; /* offset of each rank's message in the buffer, at its header */
 } lt_message_schedule;
 
 /* Memory that a chunk is packed from or unpacked to. */
@@ -54,8 +54,8 @@ struct lt_sharded_optim {
     lt_comm *world, *copy;
     lt_params own;       /* trained shards of this rank; all lists below have their order */
     lt_params all;       /* logical parameters, trained or not */
-    lt_param *logical;   /* [all.count] */
-    size_t *number;      /* [own.count]: index in all */
+    lt_param *logical;   /* [all.count] the logical parameters themselves */
+    size_t *number;      /* [own.count]: index of the parameter in all */
     bool *channels_last; /* [own.count]: stored order is N H W C, not row-major */
     uint64_t *version;   /* [own.count]: version of the values in owner buffers */
     lt_shard_spec *spec; /* [ranks of world][own.count]: shards in stored order */
@@ -77,7 +77,7 @@ struct lt_sharded_optim {
     lt_tensor *sent, *received; /* messages of either schedule */
     lt_tensor *sent_narrow, *received_narrow;
     lt_tensor *header; /* [1]: number that is sent in all headers */
-    double *header_of; /* [ranks of world]: received headers */
+    double *header_of; /* [ranks of world]: headers received, on the host */
     lt_vec_job *job;   /* workspace of `jobs` jobs */
     size_t jobs;
 };

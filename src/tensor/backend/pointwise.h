@@ -19,7 +19,7 @@
 #define PW_IS_NAN(x)     ((x) != (x))
 #endif
 
-/* x^p with one p for all elements. As in PyTorch, common exponents need no pow(). */
+/* Computes x^p with one p for all elements. As in PyTorch, common exponents need no pow(). */
 PW_FUNCTION PW_REAL pw_power(PW_REAL x, double p)
 {
     if (p == 1)
@@ -42,7 +42,7 @@ PW_FUNCTION PW_REAL pw_sigmoid(PW_REAL x)
     return PW_SET(1) / (PW_SET(1) + PW_EXP(-x));
 }
 
-/* Both comparisons are false for NaN, which is returned unchanged. */
+/* Clamps x. Both comparisons are false for NaN, which is returned unchanged. */
 PW_FUNCTION PW_REAL pw_clamp(PW_REAL x, PW_REAL low, PW_REAL high)
 {
     const PW_REAL raised = PW_CHOOSE(PW_BELOW(x, low), low, x);
@@ -54,7 +54,7 @@ PW_FUNCTION PW_REAL pw_abs(PW_REAL x)
     return PW_CHOOSE(PW_BELOW(x, PW_SET(0)), -x, x);
 }
 
-/* max(x, 0) - x * t + log(1 + exp(-|x|)), without overflow or cancellation of small values. x * t counts as
+/* Computes max(x, 0) - x * t + log(1 + exp(-|x|)), without overflow or cancellation of small values. x * t counts as
  * 0 where t is 0, also for infinite x. */
 PW_FUNCTION PW_REAL pw_bce(PW_REAL x, PW_REAL t)
 {
@@ -226,7 +226,7 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
     }
 }
 
-/* Gradient of a^b by b: 0 where a is 0 and b >= 0, instead of 0 * log(0). */
+/* Gradient of the power a^b by b: 0 where a is 0 and b >= 0, instead of 0 * log(0). */
 PW_FUNCTION PW_REAL pw_power_grad_b(PW_REAL dy, PW_REAL a, PW_REAL b)
 {
     const PW_REAL slope = dy * (PW_POW(a, b) * PW_LOG(a));

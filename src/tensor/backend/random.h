@@ -27,7 +27,7 @@ LT_PURE uint32_t lt_random_word(lt_random_words *have, const lt_random *r, int64
         have->group = (int64_t)(index / 4);
         lt_philox(r->key, r->counter, index / 4, have->word);
     }
-    /* Indexing the array would put the words into a device's local memory. */
+    /* Selects by conditions: indexing the array would put it into a GPU's local memory. */
     const uint32_t *word = have->word, low = index % 2 ? word[1] : word[0],
                    high = index % 2 ? word[3] : word[2];
     return index % 4 < 2 ? low : high;

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* On a GPU, arrays are in registers only if the compiler knows their indices. */
+/* Unrolls loops on a GPU, where arrays are in registers only if the compiler knows their indices. */
 #ifdef __CUDA_ARCH__
 #define LT_RITZ_UNROLLED _Pragma("unroll")
 #else

@@ -1,4 +1,4 @@
-/* Top-k by magnitude, exact. */
+/* Exact selection of the k elements of largest magnitude. */
 #ifndef LT_BACKEND_SELECT_H
 #define LT_BACKEND_SELECT_H
 
@@ -15,7 +15,7 @@ size_t lt_select_workspace(int64_t n);
  * thread's team; the result is the same for any number of threads. Errors: LT_E_ARG. */
 LT_MUST_CHECK lt_status lt_select_topk(const float *x, int64_t n, int64_t count, uint32_t *index,
                                        void *workspace);
-/* The same for doubles, by sorting all of them: slow, for tests. Errors: LT_E_ARG, LT_E_NOMEM. */
+/* lt_select_topk() for doubles, by sorting all of them: slow, for tests. Errors: LT_E_ARG, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_select_topk_f64(const double *x, int64_t n, int64_t count,
                                            uint32_t *index);
 

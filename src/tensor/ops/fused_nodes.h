@@ -6,7 +6,7 @@
 #include "lather/ext/op.h"
 
 enum { LT_CONV_X, LT_CONV_W, LT_CONV_B };
-/* Saved by a convolution: statistics of its output, as moments or as sums; its unfolded pixels. */
+/* Indices of tensors saved by a convolution: statistics of its output, as moments or as sums; its unfolded pixels. */
 enum { LT_CONV_STATS, LT_CONV_SUMS, LT_CONV_FOLDED };
 
 enum {
@@ -18,7 +18,7 @@ enum {
     LT_NORM_RESIDUAL,
     LT_NORM_BATCHES
 };
-/* Saved by a batch norm. */
+/* Indices of tensors saved by a batch norm. */
 enum { LT_NORM_STATS, LT_NORM_COEF, LT_NORM_MASK, LT_NORM_SUMS, LT_NORM_ROUNDED };
 
 /* Returns the statistics of the convolution's output and removes them from the node, because a reduction

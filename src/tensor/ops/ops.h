@@ -81,7 +81,7 @@ lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
 /* Returns an input, broadcast to the output's shape. */
 lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view);
 
-/* Tensors of any rank as matrices whose rows are the last dimension. lt_op_as_rows() of an input is a view if
+/* View tensors of any rank as matrices whose rows are the last dimension. lt_op_as_rows() of an input is a view if
  * strides allow, else a row-major copy in scratch memory. */
 lt_shape lt_op_rows_shape(lt_shape shape);
 lt_status lt_op_as_rows(lt_node *node, const lt_view *x, lt_view *rows);
@@ -100,7 +100,7 @@ lt_view lt_op_as_out_in(const lt_view *w, bool in_out);
 lt_view lt_op_as_batch(const lt_view *matrix, bool transpose);
 /* Views features of x [B,T,C] from `first` on as heads of d features: [B,T,heads,d]. */
 lt_view lt_op_as_heads(const lt_view *x, int64_t first, int64_t heads, int64_t d);
-/* Computes y = a b of two such batches. */
+/* Computes the product y = a b of batches made by lt_op_as_batch(). */
 lt_status lt_op_matrix_product(lt_node *node, lt_view a, lt_view b, const lt_view *y);
 
 /* Computes the gradient of an embedding table, input `table`, from ids [N] and gradients of rows [N,C]. */

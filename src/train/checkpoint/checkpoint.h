@@ -23,7 +23,7 @@ LT_MUST_CHECK lt_status lt_gather_add_group_tensors(lt_gather *gather,
 typedef struct lt_checkpoint_groups {
     int64_t stored,
         since; /* groups, 0 if trained without; inner steps since their last outer step */
-    bool same; /* this run has as many groups: each continues with its own state */
+    bool same; /* this run has as many groups: each group continues with its state */
     char prefix[LT_CHECKPOINT_PREFIX]; /* prefix of this rank's entries */
     lt_numbers number; /* numbers of this rank's group; item NULL: those of state.json */
 } lt_checkpoint_groups;
@@ -44,9 +44,9 @@ bool lt_checkpoint_is_of_groups(const lt_checkpoint_groups *groups, const char *
 /* Counts while the reducer's state is loaded. */
 typedef struct lt_checkpoint_reducer {
     int nodes;    /* number of terms of a sum in this run, one per node */
-    size_t taken; /* entries of the file that were read */
+    size_t taken; /* number of entries of the file that were read */
     size_t missing, regrouped;
-    int stored; /* terms of the last sum that was redistributed */
+    int stored; /* number of terms of the last sum that was redistributed */
 } lt_checkpoint_reducer;
 /* Zeroes the counts and counts the nodes of the reducer's sums; dp NULL: no reducer. */
 LT_MUST_CHECK lt_status lt_checkpoint_begin_reducer(lt_checkpoint_reducer *out,

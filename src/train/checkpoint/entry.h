@@ -6,11 +6,11 @@
 
 /* Kind of an entry. A group of ranks (lather/local_steps.h) has its own entries of kinds OPTIM and GROUP. */
 typedef enum lt_entry_kind {
-    LT_ENTRY_OPTIM,   /* optimizer state */
+    LT_ENTRY_OPTIM,   /* state of the optimizer */
     LT_ENTRY_EXTRA,   /* lt_checkpoint_contents.extra, whose name is entry.param */
-    LT_ENTRY_REDUCER, /* state of the gradient reducer */
-    LT_ENTRY_OUTER,   /* outer step, common to all groups */
-    LT_ENTRY_GROUP    /* outer step, this rank's group */
+    LT_ENTRY_REDUCER, /* state of the gradient reducer (--compress) */
+    LT_ENTRY_OUTER,   /* state of the outer step, common to all groups */
+    LT_ENTRY_GROUP    /* state of the outer step, of this rank's group */
 } lt_entry_kind;
 
 /* Visits all entries and numbers of this rank's group, in the order of the file; *kind is the kind of each. A group
@@ -28,8 +28,8 @@ char *lt_checkpoint_format_block(const lt_state_entry *entry);
 typedef struct lt_reading {
     const char *path; /* path of the file, for messages */
     const lt_safetensors *file;
-    bool write;         /* false: checks only */
-    lt_entry_kind kind; /* kind of the visited entry */
+    bool write;         /* write the entries; false: only check them */
+    lt_entry_kind kind; /* kind of the entry that is visited */
 } lt_reading;
 /* Reads a tensor of the file into the entry's, which may be a shard, quantized, or on another rank. Errors: as
  * lt_entry_load(). */
@@ -38,7 +38,7 @@ LT_MUST_CHECK lt_status lt_reading_load_entry(const lt_reading *r, const lt_safe
 
 /* A list of integers, such as an optimizer's numbers in the order of visiting. Zero it first. */
 typedef struct lt_numbers {
-    int64_t *item; /* free with lt_free() */
+    int64_t *item; /* the integers; free with lt_free() */
     size_t count, capacity;
 } lt_numbers;
 

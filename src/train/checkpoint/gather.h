@@ -17,8 +17,8 @@ typedef struct lt_gathered {
     lt_dtype dtype, stored;         /* dtype on the ranks; in the file: the same, or f32 for f64 */
     lt_shape shape;                 /* shape of the whole tensor */
     const lt_tensor *tensor;        /* this rank's whole tensor or shard; NULL if it has neither */
-    struct lt_quantized *quantized; /* instead of tensor: state to dequantize */
-    lt_tensor *made;                /* tensor, if it was made for the file: owned; else NULL */
+    struct lt_quantized *quantized; /* state to dequantize, instead of tensor */
+    lt_tensor *made;                /* owned: tensor that was made for the file; else NULL */
     int owner;                      /* rank that holds the whole */
     bool later;                     /* belongs to a group of ranks after the first (groups.c) */
     const lt_holder *holder;        /* ranks that hold shards; NULL: the owner holds the whole */
@@ -27,7 +27,7 @@ typedef struct lt_gathered {
 } lt_gathered;
 
 typedef struct lt_gather {
-    lt_comm *comm; /* NULL: this rank alone */
+    lt_comm *comm; /* communicator of all ranks; NULL: this rank alone */
     lt_gathered *item;
     size_t count, capacity;
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
@@ -52,9 +52,9 @@ LT_MUST_CHECK lt_status lt_gather_add_param(lt_gather *gather, const lt_param *p
 /* A file of some of the tensors. */
 typedef struct lt_gather_file {
     const char *path;
-    size_t first, last; /* index of the first tensor, and of the one after the last */
+    size_t first, last; /* index of the file's first tensor, and of the one after its last */
     bool is_weights;    /* metadata begin with the format's name, then those below */
-    bool is_part;       /* part of an lt_atomic_dir, which syncs it */
+    bool is_part;       /* the file is part of an lt_atomic_dir, which syncs it */
     const lt_metadata *metadata;
     size_t metadata_count;
 } lt_gather_file;

@@ -13,7 +13,7 @@ enum { LT_WATCH_PATH = 1200 };
 
 /* A checkpoint that remains readable until the next lt_watch_next(), whatever the run removes. */
 typedef struct lt_watched {
-    char path[LT_WATCH_PATH]; /* a folder; "" if there is no new checkpoint */
+    char path[LT_WATCH_PATH]; /* folder of the checkpoint; "" if there is no new one */
     int64_t step, epoch;      /* step at which it was saved; its epoch, finished or current */
 } lt_watched;
 

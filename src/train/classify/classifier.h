@@ -8,31 +8,31 @@
 #include "train/program/trainer.h"
 
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
-enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* pixels */
+enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* sides of images in pixels */
 
 /* Context of lt_classifier_program; parts are zeroed until they are opened. */
 typedef struct classifier {
-    lt_trainer *t; /* borrowed */
+    lt_trainer *t; /* the start; borrowed */
     classifier_options args;
 
-    lt_transform transform; /* for training; evaluation: lt_classifier_eval_transform() */
-    lt_size_schedule sizes; /* for training, if there is one */
+    lt_transform transform; /* transform for training; evaluation: lt_classifier_eval_transform() */
+    lt_size_schedule sizes; /* sides by epoch for training, if there is a schedule */
     double crop;            /* fraction of the short side in evaluation's center crop; 0: default */
     lt_normalize_config pixels;
-    metadata known, own;      /* metadata of t->weights; of this run */
+    metadata known, own;      /* metadata of t->weights; metadata of this run */
     bool other_classes;       /* --save-logits of images whose classes the weights do not have */
     origin origin[META_KEYS]; /* source of size, crop and interpolation */
     classification classify;  /* context of the task */
     struct details *details;  /* details of an evaluation; NULL if not requested */
 } classifier;
 
-/* classifier.c */
+/* --- classifier.c: the context and its network --- */
 /* Returns the trainer's context, a classifier, with its field t set. */
 classifier *lt_classifier_of(lt_trainer *t);
 /* Computes logits from images on the tape. */
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images);
 
-/* program.c */
+/* --- program.c: the table of the program --- */
 extern const lt_trainer_program lt_classifier_program;
 
 /* sources.c: opens the training and evaluation parts of --data. */
@@ -47,7 +47,7 @@ size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES]
 /* Returns the bytes of --cache-ram; 0: no cache. */
 int64_t lt_classifier_cache_bytes(const classifier *s);
 
-/* preprocess.c */
+/* --- preprocess.c: size, crop and normalization of inputs --- */
 /* Chooses the mean and deviation of pixels for this number of channels: the flags', the weights', or the defaults. */
 lt_status lt_classifier_choose_mean_std(classifier *s, int channels);
 /* Chooses size, crop, filter and augmentation; usual: the side if neither flags nor weights set one. Errors:
@@ -65,7 +65,7 @@ void lt_classifier_log_input(const classifier *s);
 lt_status lt_classifier_open_weights(classifier *s, const char *path, const char *device,
                                      int threads);
 
-/* logits.c */
+/* --- logits.c: --save-logits --- */
 lt_status lt_classifier_save_logits(classifier *s, const char *path);
 /* class_report.c: lt_classifier_open_details() starts collecting the data of --eval-json; lt_classifier_save_details()
  * writes it to one or two files; either path may be NULL. Collective. */

@@ -6,7 +6,7 @@
 
 /* Paths of the images, in order. Initialize to {0}. */
 typedef struct image_list {
-    char **path; /* owned */
+    char **path; /* paths of the images; owned */
     size_t count, capacity;
     char input[32]; /* path for reading standard input's bytes; "" if it is not an image */
 } image_list;

@@ -11,7 +11,7 @@
 /* Keys of the metadata, named by lt_metadata_name[]. */
 typedef enum metadata_key {
     META_MEAN,
-    META_STD, /* "0.485,0.456,0.406", for pixels in [0,1] */
+    META_STD, /* deviation of pixels in [0,1]: "0.485,0.456,0.406" */
     META_IMAGE_SIZE,
     META_CROP_PCT,
     META_INTERPOLATION,
@@ -25,7 +25,7 @@ extern const char *const lt_metadata_name[META_KEYS];
 enum { META_BYTES = 64, NAME_TEXT = 256 };
 typedef struct metadata {
     char *names;                      /* class names, escaped, one per line; NULL if unknown */
-    char text[META_KEYS][META_BYTES]; /* "" if unknown */
+    char text[META_KEYS][META_BYTES]; /* text of each key; "" if unknown */
 } metadata;
 
 /* Reads the metadata of a file. Errors: as lt_safetensors_open(). */

@@ -11,11 +11,11 @@ typedef enum output_form { OUTPUT_TEXT, OUTPUT_JSON, OUTPUT_CSV } output_form;
 typedef struct predictions {
     const char *program;
     output_form form;
-    int top;               /* classes per image */
-    int classes;           /* number of logits */
-    const metadata *names; /* borrowed */
-    int *order;            /* [classes], the most probable first */
-    double *probability;   /* [classes] */
+    int top;               /* number of most probable classes to print per image */
+    int classes;           /* number of classes, and of logits */
+    const metadata *names; /* names of the classes; borrowed */
+    int *order;            /* [classes] indices sorted by probability, the most probable first */
+    double *probability;   /* [classes] softmax of the logits */
     lt_json_writer line;
     bool begun;
 } predictions;

@@ -11,15 +11,15 @@ typedef struct classification {
     lt_module *model;
     lt_normalize_config
         pixels; /* normalization of u8 images; inputs of other dtypes are not normalized */
-    double label_smoothing; /* in training */
-    /* Called after each batch of an evaluation; may read labels and images. May be NULL. */
+    double label_smoothing; /* smoothing of labels in training */
+    /* Callback after each batch of an evaluation; may read labels and images. May be NULL. */
     lt_status (*collect)(void *collector, lt_tape *tape, const lt_batch *batch, lt_tensor *logits);
     void *collector;
 } classification;
 
 extern const lt_task_ops lt_classification_task;
 
-/* Return percentages. */
+/* Return the accuracies in percent. */
 double lt_classification_top1(const lt_task_sums *sums);
 double lt_classification_top5(const lt_task_sums *sums);
 

@@ -8,7 +8,7 @@
 #include "lather/language.h"
 #include "lather/tokens.h"
 
-enum { MOST_LENGTH = 10000000 }; /* longest sequence, in tokens */
+enum { MOST_LENGTH = 10000000 }; /* largest sequence length, in tokens */
 
 typedef struct language_options {
     const char *tokenizer;
@@ -19,23 +19,23 @@ typedef struct language_options {
 
 /* Vocabulary in the metadata of a weight file. */
 typedef struct language_metadata {
-    char *tokenizer; /* its name; owned; NULL if unknown */
+    char *tokenizer; /* name of the tokenizer; owned; NULL if unknown */
     int size, length;
     uint64_t hash;
 } language_metadata;
 
-/* Context of the program. */
+/* Context of the program that trains language models. */
 typedef struct language {
     language_options args;
     language_metadata known;  /* metadata of the weights to start from or to evaluate */
-    lt_vocabulary vocabulary; /* the data's; borrowed */
+    lt_vocabulary vocabulary; /* vocabulary of the data; borrowed */
     int64_t length;           /* tokens of a sequence, T */
     language_model task;
     char classes_text[16], size_text[16], length_text[24],
-        hash_text[24]; /* texts of the metadata to save */
+        hash_text[24]; /* values as texts for the metadata to save */
 } language;
 
-/* vocabulary.c */
+/* --- vocabulary.c: the vocabulary in weight files --- */
 /* Reads the metadata of a file. Errors: LT_E_FORMAT (not a number), LT_E_NOMEM, those of lt_safetensors_open(). */
 lt_status lt_language_read_metadata(language_metadata *out, const char *path);
 void lt_language_clear_metadata(language_metadata *m);

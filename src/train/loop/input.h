@@ -8,16 +8,16 @@
 #include "lather/detail/run.h"
 
 typedef struct lt_train_input {
-    lt_dataset *train, *val;   /* train: NULL in an evaluation */
-    lt_loader *loader;         /* loader of train */
+    lt_dataset *train, *val;   /* training and validation data; train: NULL in an evaluation */
+    lt_loader *loader;         /* loader of the training data */
     int workers;               /* loader threads of this rank; 0: as many as allowed */
     const char *unit;          /* plural name of samples: "images" */
-    int64_t batches_per_epoch; /* micro-batches of this rank, a multiple of grad_accum */
+    int64_t batches_per_epoch; /* micro-batches per epoch of this rank, a multiple of grad_accum */
     bool has_ram_cache; /* decoded images are cached in memory; records have the cache's counters */
     int queued;         /* batches that were ready at the last micro-batch */
     int64_t bad_listed; /* corrupt samples already in the run's list */
-    lt_loader_stats begin; /* counters when this part of the epoch began */
-    double begin_seconds;  /* seconds of the epoch at that time */
+    lt_loader_stats begin; /* counters of the loader when this part of the epoch began */
+    double begin_seconds;  /* seconds of the epoch when this part began */
 } lt_train_input;
 
 void lt_train_input_close(lt_train_input *input);

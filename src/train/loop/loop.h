@@ -15,7 +15,7 @@ enum { LOOP_VALUES = 17 };
 
 /* When the next step is queued before the results of this one are known. */
 typedef enum lt_run_ahead {
-    LT_RUN_AHEAD_AUTO, /* on devices with a queue */
+    LT_RUN_AHEAD_AUTO, /* run ahead on devices with a queue */
     LT_RUN_AHEAD_OFF,
     LT_RUN_AHEAD_ON
 } lt_run_ahead;
@@ -27,7 +27,7 @@ typedef struct lt_train_loop {
     lt_train_state *state;
     lt_ranks *ranks;
     lt_run *run;
-    lt_data_parallel *dp;  /* NULL: one rank */
+    lt_data_parallel *dp;  /* averages gradients over ranks; NULL: one rank */
     lt_local_steps *local; /* groups of ranks that synchronize every N steps; NULL if not used */
     lt_stragglers *stragglers; /* backup workers or a deadline; NULL if not used */
     const lt_schedule *schedule;
@@ -46,7 +46,7 @@ typedef struct lt_train_loop {
     double target;      /* value of the task's best metric at which the run ends; 0: none */
     bool skip_nan;      /* a gradient that is not finite skips the step instead of ending the run */
     bool is_scaled;     /* f16 loss scaling: an overflow is part of the search for the scale */
-    lt_run_ahead ahead; /* for one rank; several ranks never run ahead */
+    lt_run_ahead ahead; /* running ahead, on one rank; several ranks never do */
 
     /* Writes further values of a step's record, at most LOOP_VALUES, when the step begins; returns their number.
      * May be NULL. */

@@ -23,7 +23,7 @@ typedef struct lt_mesh_traffic {
     double mesh;
     /* 2(n-1)/n 12h^2: gradients of n whole models that process the same rows together */
     double data_parallel;
-    double sharded_params; /* 3(n-1)/n 12h^2: the same with sharded parameters */
+    double sharded_params; /* 3(n-1)/n 12h^2: data parallelism with sharded parameters */
 } lt_mesh_traffic;
 /* Computes a mesh's traffic. rows: of a replica's micro-batch; passes: micro-batches per update. Errors: those of
  * lt_mesh_cost_layer(). */

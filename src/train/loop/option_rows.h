@@ -13,7 +13,7 @@
 #define LIST(n, field)       .name = (n), .type = LT_OPTION_LIST, AT(field)
 #define MANY                 1e15
 
-/* Defines name(), which returns the table of these rows for a struct. */
+/* Defines a function that returns the table of these rows for a struct. */
 #define OPTION_TABLE(name, type, rows)                                 \
     lt_option_table name(type *o)                                      \
     {                                                                  \

@@ -18,7 +18,7 @@ enum { SWITCH_ON, SWITCH_OFF };
 enum { ALLREDUCE_AUTO, ALLREDUCE_FLAT, ALLREDUCE_TWO_LEVEL };
 
 typedef struct ranks_options {
-    lt_option dist_row; /* --dist; its choices are in dists */
+    lt_option dist_row; /* row of --dist; its choices are in dists */
     char dists[256];
     int dist, dist_bn, comm_dtype, grad_comm_dtype, allreduce;
     bool sync_bn, overlap, communicate_params, shard_optimizer, shard_gradients, shard_params;
@@ -32,7 +32,7 @@ typedef struct ranks_options {
     int64_t local_steps;
     double outer_lr, outer_momentum;
     const char *outer_compress;
-    const char *tensor_parallel; /* lt_mesh_flag_parse() */
+    const char *tensor_parallel; /* value of --tensor-parallel, for lt_mesh_flag_parse() */
     int sequence_parallel, tp_overlap;
     bool force;
 } ranks_options;
@@ -47,10 +47,10 @@ bool lt_ranks_has_custom_balance(
     const ranks_options *o); /* --balance differs from its default, "cost" */
 
 typedef struct lt_ranks {
-    lt_comm *comm;   /* NULL: one rank */
-    int rank, count; /* 0 of 1 without a communicator */
+    lt_comm *comm;   /* communicator of all ranks; NULL: one rank */
+    int rank, count; /* this rank and the number of ranks; 0 of 1 without comm */
     int local;       /* ranks on this machine, whatever --ranks-per-node says */
-    lt_nodes nodes;  /* set by lt_ranks_find_nodes() */
+    lt_nodes nodes;  /* nodes of the ranks; set by lt_ranks_find_nodes() */
     /* the failure is the same on all ranks: rank 0 reports it, no rank is aborted */
     bool same_failure;
     bool stop;       /* some rank was asked to stop */

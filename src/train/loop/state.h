@@ -13,18 +13,18 @@
 
 enum {
     OUTPUT_BYTES = 900
-}; /* longest path of a run folder: with the names of files in it, 1024 bytes hold it */
+}; /* most bytes of a run folder's path: with the names of files in it, 1024 bytes hold it */
 
 typedef struct lt_train_state {
     lt_checkpoint_state now;
-    lt_ema *ema;                 /* NULL if there is no EMA */
+    lt_ema *ema;                 /* EMA of the weights; NULL if absent */
     lt_checkpoint_tensor *extra; /* tensors of the EMA and of averaged weights */
     size_t extras;
-    char folder[1024];                 /* checkpoint to resume; "" if none */
+    char folder[1024];                 /* folder of the checkpoint to resume; "" if none */
     lt_checkpoint_state found;         /* state of the checkpoint in `folder`, as stored */
     char processor[LT_PROCESSOR_TEXT]; /* differences of the processor: lt_processor_compare() */
     bool save_failed;                  /* the last checkpoint was not written */
-    bool data_changed;                 /* the data is not that of `found` */
+    bool data_changed;                 /* the data differ from those of that checkpoint */
     int64_t offset; /* step - epoch * steps per epoch; not 0 after epochs of another length */
 } lt_train_state;
 

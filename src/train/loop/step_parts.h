@@ -17,7 +17,7 @@ enum { STEP_NOISE = STEP_SUMS }; /* with gradient_noise one more: samples x |g|^
 
 /* Scalars of terms.c, f64 [] on the device. */
 enum {
-    TERMS_COUNTED, /* terms in the step so far */
+    TERMS_COUNTED, /* number of terms in the step so far */
     TERMS_SPARE,
     TERMS_WEIGHT, /* weight of this micro-batch, in the loss's dtype */
     TERMS_SEED,   /* weight times loss scale: the gradient that backward starts from */
@@ -30,18 +30,18 @@ enum {
 struct lt_train_step {
     lt_train_step_config config;
     int rank, ranks; /* this rank and the number of ranks with different samples */
-    bool is_counted; /* as in lt_ranks */
+    bool is_counted; /* as lt_ranks.is_counted */
     lt_graph *graph;
     lt_statistics *statistics; /* running statistics of batch norm; NULL if the model has none */
-    lt_tensor *loss;           /* [] of the last micro-batch, times its weight */
-    lt_tensor *counts;         /* i64, of the step; NULL if the task has none */
+    lt_tensor *loss;           /* loss [] of the last micro-batch, times its weight */
+    lt_tensor *counts;         /* counts of the step, i64; NULL if the task has none */
     lt_readback *numbers[2];   /* losses and counts of alternate steps */
     lt_tensor *sums;           /* f64 [STEP_SUMS], being summed over ranks */
     lt_request *summing;
     lt_tensor *number[TERMS]; /* scalars TERMS_...; NULL: all micro-batches have equal weights */
     lt_request *averaging;    /* collective on TERMS_MEAN, between begin and end */
-    double labels;            /* labels in a micro-batch */
-    double row_labels;        /* labels in a sample */
+    double labels;            /* number of labels in a micro-batch */
+    double row_labels;        /* number of labels in a sample */
     int64_t computed;         /* micro-batches of this step computed so far */
     int64_t left;             /* micro-batches whose data next() has not returned yet */
     double finished;          /* time at which the last step's results arrived */
@@ -60,15 +60,15 @@ struct lt_train_step {
 
 /* Phases of the optimizer that share a graph with the last micro-batch's backward. */
 typedef enum optim_phases {
-    PHASES_NONE,  /* the optimizer runs eagerly, after the graph */
-    PHASES_ALL,   /* the whole update */
-    PHASES_FIRST, /* up to its host phase; PHASES_SECOND is then a separate graph */
+    PHASES_NONE,  /* none: the optimizer runs eagerly, after the graph */
+    PHASES_ALL,   /* all: the whole update */
+    PHASES_FIRST, /* first: up to its host phase; PHASES_SECOND is then a separate graph */
     PHASES_SECOND
 } optim_phases;
 
 /* Decision on how a step is captured. */
 typedef struct capture_plan {
-    optim_phases with_backward; /* NONE, ALL or FIRST */
+    optim_phases with_backward; /* phases in backward's graph: NONE, ALL or FIRST */
     bool sums_last;             /* sums over ranks are sent after the optimizer, not before it */
 } capture_plan;
 
@@ -90,7 +90,7 @@ void lt_step_close_loss_weights(lt_train_step *step);
  * micro-batch. */
 lt_status lt_step_weigh_loss(lt_train_step *step, const lt_tensor *loss, bool is_first,
                              bool is_last);
-/* Call after the last backward, before the optimizer. Collective. */
+/* Ends the weighting of losses. Call after the last backward, before the optimizer. Collective. */
 lt_status lt_step_finish_loss_weights(lt_train_step *step);
 /* Returns the mean weight of the samples: the fraction of labels that count. */
 double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums);
@@ -98,7 +98,7 @@ double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums);
 /* noise.c: measurements for the gradient noise scale; no-ops if it is off. */
 lt_status lt_step_open_noise(lt_train_step *step);
 void lt_step_close_noise(lt_train_step *step);
-/* Call before the first step is queued. */
+/* Reads the initial loss scale. Call before the first step is queued. */
 lt_status lt_step_read_loss_scale(lt_train_step *step);
 /* Measures the gradients of the first micro-batch, before others are added. */
 lt_status lt_step_measure_grad_norms(const lt_train_step *step);

@@ -11,8 +11,8 @@ typedef struct lt_stragglers lt_stragglers;
 /* Checks the configuration. Errors: LT_E_ARG, naming the flag and the numbers. */
 LT_MUST_CHECK lt_status lt_stragglers_check(const lt_straggler_config *config, int ranks,
                                             int64_t grad_accum);
-/* Collective, with a checked config. Reads config->contributors on rank 0. Errors: LT_E_IO, LT_E_FORMAT (the file
- * has no set for this many ranks), LT_E_NOMEM. */
+/* Starts the mitigation; config is checked. Collective. Reads config->contributors on rank
+ * 0. Errors: LT_E_IO, LT_E_FORMAT (the file has no set for this many ranks), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_stragglers_new(lt_stragglers **out, const lt_straggler_config *config,
                                           lt_data_parallel *dp, lt_comm *comm, int64_t grad_accum);
 void lt_stragglers_free(lt_stragglers **stragglers);

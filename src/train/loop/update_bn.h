@@ -12,7 +12,7 @@ typedef struct lt_update_bn {
     /* the loader of training; max_batches: batches on each rank; rank and size are set here */
     lt_loader_config loader;
     lt_data_parallel *dp; /* averages the statistics over ranks; NULL: one rank */
-    int64_t step;         /* step that the statistics belong to; negative: none */
+    int64_t step;         /* step that the present statistics were computed for; negative: none */
 } lt_update_bn;
 
 /* Computes the mean of the batches' statistics, always of the same batches. The model must have the evaluation

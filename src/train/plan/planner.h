@@ -44,14 +44,14 @@ enum { PLAN_AXES = 16, PLAN_VALUES = 16 };
 
 /* --goal: a value of a metric (loss=1.2, top1=75), a deadline, or both. */
 typedef struct plan_goal {
-    char metric[PLAN_NAME]; /* "": no metric */
+    char metric[PLAN_NAME]; /* name of the metric; "": no metric */
     double value;
-    bool lower;      /* lower is better */
+    bool lower;      /* lower values are better */
     bool percent;    /* the metric is a percentage: 100 - value falls to 0 */
-    double deadline; /* seconds; 0: none */
+    double deadline; /* deadline of the run in seconds; 0: none */
 } plan_goal;
 
-/* --vary FLAG=V,V,...: values of a training flag, one per candidate. */
+/* --vary FLAG=V,V,...: a training flag and its values, one per candidate. */
 typedef struct plan_axis {
     char flag[PLAN_NAME];
     char value[PLAN_VALUES][PLAN_NAME];
@@ -62,45 +62,45 @@ typedef struct plan_axis {
 typedef struct plan_request {
     const plan_options *options;
     plan_goal goal;
-    int ranks[PLAN_RANKS], rank_counts; /* ascending */
+    int ranks[PLAN_RANKS], rank_counts; /* numbers of ranks to consider, ascending */
     int per_node;
-    lt_plan_machine machine; /* without its nodes, which each candidate has */
+    lt_plan_machine machine; /* links and memory, without the nodes, which each candidate has */
     plan_axis axis[PLAN_AXES];
     int axes;
     double pilot_share; /* budget as a share of the cheapest run's rank-seconds; 0: no pilots */
 } plan_request;
-/* Errors: LT_E_ARG, naming the flag. */
+/* Parses the flags of plan. Errors: LT_E_ARG, naming the flag. */
 lt_status lt_plan_parse_request(plan_request *r, const plan_options *o, int64_t ranks_per_node);
 
-/* --- config.c --- */
+/* --- config.c: a run as its flags define it --- */
 
 typedef struct plan_config {
     lt_plan_setup setup;
     char state[PLAN_STATE]; /* flags that compress the optimizer state; "": defaults */
     int64_t batch;          /* global batch: samples of an update on all ranks */
-    double epochs;          /* 0: not given */
-    int64_t max_steps;      /* 0: not given */
+    double epochs;          /* --epochs; 0: not given */
+    int64_t max_steps;      /* --max-steps; 0: not given */
     int64_t epoch_steps;    /* updates per epoch, as training counts them; candidates only */
     uint64_t convergence;   /* hash of the convergence class: all flags but ranks, batch and rate */
     uint64_t lossless;      /* the same hash without the flags of lossy communication */
     uint64_t samples;       /* hash of the flags of data and model */
-    int amp;                /* AMP_... */
+    int amp;                /* precision of --amp: AMP_... */
     char device[PLAN_NAME];
     int threads;           /* --threads; 0: all */
     int real_threads;      /* threads in use; of a finished run as in its checkpoint, 0: unknown */
     bool is_lossless;      /* convergence depends on the global batch alone */
-    char label[PLAN_TEXT]; /* "shampoo f 50 b 1024, two-level" */
+    char label[PLAN_TEXT]; /* name in the table: "shampoo f 50 b 1024, two-level" */
 } plan_config;
 /* Reads a parsed command line as a config on that many ranks. Errors: LT_E_ARG (a flag without a cost model). */
 lt_status lt_plan_read_config(plan_config *c, const command_line *line, int ranks, int per_node);
-/* Steps after which refreshes of roots and local steps repeat: a mean over a part of a period is biased. */
+/* Returns the steps after which refreshes of roots and local steps repeat: a mean over part of a period is biased. */
 int64_t lt_plan_repeat_period(const lt_plan_setup *u);
 /* Returns the updates of a run by --epochs and --max-steps; 0: neither is set. */
 double lt_plan_steps_from_flags(const plan_config *c);
-/* Errors: LT_E_ARG: a flag needs another number of ranks. */
+/* Checks the flags. Errors: LT_E_ARG: a flag needs another number of ranks. */
 lt_status lt_plan_check_ranks(const plan_config *c, const arguments *a);
-/* Errors: LT_E_ARG unless both train the same model on the same data; names the first flag that differs, and both
- * values. */
+/* Compares two runs. Errors: LT_E_ARG unless both train the same model on
+ * the same data; names the first flag that differs, and both values. */
 lt_status lt_plan_check_same_samples(const lt_options *a, const lt_options *b, const char *run);
 
 /* --- argv.c: command lines of candidates --- */
@@ -135,12 +135,12 @@ char *lt_plan_command_text(const plan *p, const plan_candidate *c);
 
 typedef struct plan_barrier plan_barrier;
 typedef struct plan_workers {
-    pid_t *pid; /* owned */
+    pid_t *pid; /* processes that train; owned */
     int count;
     plan_barrier *barrier; /* shared memory, owned; NULL: no other process */
 } plan_workers;
-/* Body of a process: takes steps in sync with the others until it is killed; writes a byte to the pipe `ready` once it
- * is warm. Returns only on an error. */
+/* Callback of such a process: takes steps in sync with the others until it is killed;
+ * writes a byte to the pipe `ready` once it is warm. Returns only on an error. */
 typedef lt_status plan_worker_body(lt_trainer *t, const plan_workers *workers, int ready);
 /* Forks, before this process has threads, and returns once all are warm. lt_plan_workers_stop() in any case. */
 lt_status lt_plan_workers_start(plan_workers *w, const plan *p, plan_worker_body *body);
@@ -156,8 +156,8 @@ lt_status lt_plan_wait_at_barrier(const plan_workers *w);
 typedef struct plan_optimizer {
     char name[PLAN_NAME], state[PLAN_STATE];
     int64_t block;
-    double update, refresh, state_bytes; /* as in lt_plan_profile */
-    lt_plan_block *blocks;               /* owned */
+    double update, refresh, state_bytes; /* costs of the optimizer, as in lt_plan_profile */
+    lt_plan_block *blocks;               /* costs of Shampoo's blocks; owned */
     size_t block_count;
 } plan_optimizer;
 
@@ -166,20 +166,20 @@ enum { PLAN_BATCHES = 3, PLAN_STEPS = 256, PLAN_UNITS = 16 };
 typedef struct plan_profile {
     char program[64], model[LT_FACT_BYTES];
     uint64_t samples_hash;
-    double samples; /* per epoch */
+    double samples; /* samples per epoch */
     lt_plan_profile base;
     lt_cost_bucket *bucket; /* owned; same as base.bucket */
     double batch[PLAN_BATCHES], seconds[PLAN_BATCHES];
     int batches;
     double step[PLAN_STEPS];
-    plan_optimizer *optimizer; /* owned */
+    plan_optimizer *optimizer; /* costs of each optimizer measured; owned */
     size_t optimizers;
     double unit[PLAN_UNITS];     /* core seconds per unit of each lt_cost_of_reducer() */
     double copy;                 /* core seconds per byte that a rank sends or receives */
     double ranks;                /* processes that trained at once while measuring; 0: unknown */
-    double spent;                /* seconds of measuring */
+    double spent;                /* seconds spent on measuring */
     double paid;                 /* rank-seconds that this plan spent on measuring; 0: a file */
-    const plan_workers *workers; /* borrowed, while measuring */
+    const plan_workers *workers; /* processes of --profile-ranks; borrowed, while measuring */
 } plan_profile;
 void lt_plan_profile_clear(plan_profile *p);
 /* Finds the measured costs of a config's optimizer; NULL if it was not measured. */
@@ -193,9 +193,9 @@ plan_worker_body lt_plan_worker_run;
 /* Measures copy and the unit of a reducer (NULL: none), or of all, unless already known; about half a second each. */
 lt_status lt_plan_measure_exchange(plan_profile *p, const lt_cost_row *reducer, bool all);
 lt_status lt_plan_profile_save(const plan_profile *p, const char *path);
-/* Errors: LT_E_IO, LT_E_FORMAT (names the key). */
+/* Reads a profile file. Errors: LT_E_IO, LT_E_FORMAT (names the key). */
 lt_status lt_plan_profile_load(plan_profile *p, const char *path);
-/* Errors: LT_E_ARG: a profile of another program, model or data. */
+/* Checks the profile. Errors: LT_E_ARG: it is of another program, model or data. */
 lt_status lt_plan_check_profile(const plan *p);
 
 /* --- runs.c: run folders of --from and of pilots --- */
@@ -204,7 +204,7 @@ typedef struct plan_point {
     double step, value;
 } plan_point;
 
-/* A step by the system model: all of its seconds; of these the exposed exchange; and the loader's, a lower bound. */
+/* A step predicted by the system model: all seconds; of these the exposed exchange; the loader's, a lower bound. */
 typedef struct plan_modelled {
     double seconds, exchange, load;
 } plan_modelled;
@@ -212,16 +212,16 @@ typedef struct plan_modelled {
 typedef struct plan_run {
     char name[PLAN_TEXT];
     plan_config config;
-    double seconds;         /* mean of a step; 0: not recorded */
-    int64_t timed;          /* steps in that mean */
+    double seconds;         /* mean seconds of a step; 0: not recorded */
+    int64_t timed;          /* number of steps in that mean */
     double spread;          /* relative standard error of seconds */
     plan_modelled modelled; /* prediction by the system model; set by lt_plan_choose() */
-    double noise_scale;     /* samples; 0: not recorded */
+    double noise_scale;     /* gradient noise scale in samples; 0: not recorded */
     double slowdown;        /* lt_plan_slowdown(), if it is a lossy pilot; 0: unknown */
-    bool is_pilot;          /* too short for a model of the loss */
-    plan_point *point;      /* the goal's metric; of a convergence pilot its training loss; owned */
+    bool is_pilot;          /* the run is too short for a model of the loss */
+    plan_point *point;      /* values of the goal's metric, or a pilot's training losses; owned */
     size_t points;
-    lt_loss_model loss; /* fitted to all runs of its class; valid if has_loss */
+    lt_loss_model loss; /* model fitted to all runs of its class; valid if has_loss */
     bool has_loss;
     double reached; /* step at which the goal was reached; 0: it was not */
 } plan_run;
@@ -231,9 +231,9 @@ typedef struct plan_runs {
     size_t count;
     int most; /* most ranks of a run */
 } plan_runs;
-/* First steps of a start, which are not timed. */
+/* First steps of a run after its start, which are not timed. */
 enum { PLAN_WARM_STEPS = 2 };
-/* Errors: LT_E_ARG (no run folder; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
+/* Reads run folders. Errors: LT_E_ARG (no run folder; another model or data: names both), LT_E_IO, LT_E_FORMAT. */
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const command_line *like,
                             const plan_goal *goal, int per_node);
 /* Appends a pilot, which moves the runs in memory. of_loss: keeps its points. Errors: as lt_plan_read_runs(). */
@@ -255,21 +255,21 @@ typedef enum plan_basis {
     PLAN_UNKNOWN
 } plan_basis;
 
-/* Candidates that extrapolate further than this factor are rejected without --extrapolate. */
+/* Largest factor of extrapolation: candidates beyond it are rejected without --extrapolate. */
 enum { PLAN_BEYOND = 2 };
 
 typedef struct plan_estimate {
-    double value; /* NaN: unknown */
+    double value; /* the estimate; NaN: unknown */
     plan_basis basis;
     double beyond; /* factor between the value and the nearest that was measured; else 1 */
-    double error;  /* relative, of a fitted model; NaN: unknown */
-    double spread; /* measured: relative standard error */
+    double error;  /* relative error of a fitted model; NaN: unknown */
+    double spread; /* relative standard error of a measured value */
     char why[240]; /* source of the value, or the reason why it is unknown */
 } plan_estimate;
 /* Makes an estimate with a formatted reason; beyond is 1, error unknown. */
 plan_estimate lt_plan_make_estimate(double value, plan_basis basis, const char *why, ...)
     LT_PRINTF(3, 4);
-/* An unknown value, with the reason. */
+/* Makes an estimate of unknown value, with the reason. */
 #define LT_PLAN_UNKNOWN(...) \
     lt_plan_make_estimate((double)NAN, PLAN_UNKNOWN, "not enough measurements: " __VA_ARGS__)
 /* Makes an estimate: interpolated or, with `at` outside of least to most, extrapolated. */
@@ -278,17 +278,17 @@ plan_estimate lt_plan_make_estimate_between(double value, double at, double leas
 /* True if both differ in ranks alone; their communication may differ if one has a single rank, which has none. */
 bool lt_plan_is_same_work(const plan_config *c, const plan_config *other);
 bool lt_plan_is_timed(const plan_run *run, const plan_config *c);
-/* Seconds of a step: the system model, corrected by runs. */
+/* Estimates the seconds of a step: the system model, corrected by runs. */
 plan_estimate lt_plan_estimate_step(const plan_runs *runs, const plan_config *c,
                                     plan_modelled modelled);
-/* Rank-seconds of a candidate's step. */
+/* Returns the rank-seconds of a candidate's step. */
 double lt_plan_step_cost(const plan_candidate *c);
 /* Returns seconds of a step by Ernest's model of runs that differ in ranks alone; NaN: too few runs. */
 double lt_plan_ernest_seconds(const plan_runs *runs, const plan_config *c);
 
 /* --- steps.c: steps to the goal --- */
 
-/* steps(B) = least + samples / B = S_min (1 + phi / B), over the batches of runs that reached the goal. */
+/* Curve of steps by batch: steps(B) = least + samples / B = S_min (1 + phi / B), by runs that reached the goal. */
 typedef struct plan_curve {
     double least, samples, least_batch, most_batch;
     char why[96];
@@ -297,7 +297,7 @@ typedef struct plan_curve {
 bool lt_plan_fit_batch_curve(plan_curve *out, const plan_runs *runs, const plan_config *c);
 /* Returns true for a run that the curve goes through. */
 bool lt_plan_is_on_batch_curve(const plan_run *run, const plan_config *c);
-/* Steps to the goal's metric, by runs alone. */
+/* Estimates the steps to the goal's metric, by runs alone. */
 plan_estimate lt_plan_estimate_steps(const plan_runs *runs, const plan_goal *goal,
                                      const plan_config *c);
 /* Converts steps with one global batch to the config's batch, by a noise scale of its class where they differ. false:
@@ -309,32 +309,32 @@ int lt_plan_count_rank_counts(const plan_runs *runs, const plan_config *c,
                               bool (*is)(const plan_run *, const plan_config *));
 /* Fits Hemingway's model to each class of runs with the same batch per rank. */
 void lt_plan_fit_loss_models(plan_runs *runs, const plan_goal *goal);
-/* The model of a config's class, for any number of ranks; borrowed; NULL if absent. */
+/* Returns the loss model of a config's class, for any number of ranks; borrowed; NULL if absent. */
 const lt_loss_model *lt_plan_find_loss_model(const plan_runs *runs, const plan_config *c);
-/* Maps a value of the goal's metric to one that falls to 0. */
+/* Converts a value of the goal's metric to a loss that falls towards 0: 100 - value unless lower is better. */
 double lt_plan_as_loss(const plan_goal *goal, double value);
 
 /* --- choose.c: candidates --- */
 
 struct plan_candidate {
     plan_config config;
-    int choice[PLAN_AXES]; /* index of each axis' value */
+    int choice[PLAN_AXES]; /* index of the value of each --vary flag */
     lt_plan_cost cost;
-    lt_cost_verdict verdict; /* on tensor parallelism or a reducer; why "": none */
+    lt_cost_verdict verdict; /* verdict on tensor parallelism, a reducer; why "": neither */
     plan_estimate step, steps;
     double ernest;       /* seconds of a step by Ernest's model of runs alone; NaN: too few runs */
-    double seconds;      /* to the goal; NaN: unknown, ranked by epoch instead */
+    double seconds;      /* seconds to the goal; NaN: unknown, ranked by epoch instead */
     double epoch;        /* seconds of an epoch */
     double price;        /* cost of the run at --price; NaN: not given */
     char why[PLAN_TEXT]; /* reason for its rejection; "": accepted */
     bool is_possible;    /* false: rejected before its cost was predicted */
-    bool is_by_runs;     /* its optimizer is not in the profile: its cost is Ernest's */
+    bool is_by_runs;     /* its optimizer is not in the profile: the cost is by Ernest's model */
     bool is_tried;       /* a pilot of it was started */
 };
 
 typedef struct plan_table {
-    plan_candidate *item; /* the accepted ones, the best first; then the rejected */
-    size_t count, kept;   /* all; accepted */
+    plan_candidate *item; /* all candidates: the accepted ones, the best first; then the rejected */
+    size_t count, kept;   /* number of all candidates; of the accepted ones */
     bool is_known;        /* seconds to the goal are known; else the table is per epoch */
     double least_batch;   /* smallest global batch of a candidate */
     double least_steps;   /* steps by the flags of the candidate with least_batch */
@@ -344,10 +344,10 @@ typedef struct plan_pilot {
     char folder[PLAN_TEXT], label[PLAN_TEXT];
     int ranks;
     int64_t steps;
-    double predicted, measured; /* seconds of a step; measured 0: it failed */
-    double wall, spent;         /* seconds, rank-seconds */
-    bool of_loss;               /* to compare convergence classes; else to time steps */
-    double slowdown;            /* lt_plan_slowdown(), if it is lossy; 0: unknown */
+    double predicted, measured; /* mean seconds of a step; measured is 0 if the pilot failed */
+    double wall, spent;         /* seconds that the pilot took; rank-seconds */
+    bool of_loss;               /* the pilot compares convergence classes; false: it times steps */
+    double slowdown;            /* lt_plan_slowdown() of a lossy pilot; 0: unknown */
     char why[2 * PLAN_TEXT];    /* reason for its failure; "": none */
 } plan_pilot;
 
@@ -361,7 +361,7 @@ typedef struct plan_pilots {
     double class_loss;           /* training loss to compare at: the goal's, or a predicted one */
     double class_steps;          /* the flags' steps, after which it is predicted; 0: the goal's */
     size_t class_run;            /* index of the run for which it was predicted */
-    double run, spent;           /* rank-seconds: predicted of the chosen run; of all pilots */
+    double run, spent;           /* rank-seconds: predicted for the chosen run; spent on pilots */
     char folder[PLAN_TEXT - 32]; /* parent of the pilots' run folders */
     char why[PLAN_TEXT];         /* reason why no more pilots are run */
 } plan_pilots;
@@ -370,11 +370,11 @@ typedef struct plan_pilots {
 struct plan {
     const lt_model_family *family;
     const lt_trainer_program *program;
-    lt_trainer *trainer; /* with the flags of training and of plan */
+    lt_trainer *trainer; /* the start, with the flags of training and of plan */
     plan_options options;
     plan_request request;
-    const char *path; /* argv[0] of the program */
-    plan_argv argv;   /* flags of training */
+    const char *path; /* path of the program, argv[0] */
+    plan_argv argv;   /* training flags of the command line */
     plan_profile profile;
     plan_runs runs;
     plan_table table;
@@ -393,18 +393,18 @@ int lt_plan_format_rejection(const plan_table *t, size_t i, char *text, size_t s
  * hidden in an update with `tokens` per replica. Errors: LT_E_ARG (no mesh, or a size below 1). */
 lt_status lt_plan_mesh_verdict(lt_cost_verdict *out, const lt_mesh_config *mesh, double tokens,
                                double hidden);
-/* The quantity that is minimised: seconds, with a deadline rank-seconds; per epoch where the steps are unknown. */
+/* Returns the quantity to minimise: seconds, with a deadline rank-seconds; per epoch where the steps are unknown. */
 double lt_plan_objective(const plan *p, const plan_candidate *c);
 
 /* --- convergence_trials.c: pilots that compare convergence classes --- */
 
-/* Sums of a least-squares line of log loss over log step: loss = a step^-b. */
+/* Sums for a least-squares line of log loss over log step: loss = a step^-b. */
 typedef struct lt_power_fit {
     double count, x, y, xx, xy;
 } lt_power_fit;
-/* Ignores values without a logarithm. */
+/* Adds a point; ignores values without a logarithm. */
 void lt_plan_add_power_law_point(lt_power_fit *fit, double step, double loss);
-/* The step at which the line has this loss; NaN: fewer than three points, or the loss does not fall. */
+/* Returns the step at which the line has this loss; NaN: fewer than three points, or the loss does not fall. */
 double lt_plan_power_law_steps(const lt_power_fit *fit, double loss);
 /* Finds the pilot whose losses stand for a config's convergence class; NULL if absent. */
 const plan_run *lt_plan_find_class_pilot(const plan_runs *runs, const plan_config *c);
@@ -418,38 +418,38 @@ bool lt_plan_estimate_class_steps(const plan *p, const plan_config *c, plan_esti
 
 /* Steps of a pilot that compares a lossy candidate with a lossless one, and the fewest that count. */
 enum { PLAN_LOSSY_STEPS = 200, PLAN_LOSSY_MIN_STEPS = 100 };
-/* The cheapest lossless candidate with the same other flags and global batch; NULL if absent. */
+/* Returns the cheapest lossless candidate with the same other flags and global batch; NULL if absent. */
 const plan_candidate *lt_plan_find_lossless(const plan *p, const plan_config *c);
-/* The longest pilot of a lossless counterpart; NULL: none of PLAN_LOSSY_MIN_STEPS. */
+/* Returns the longest pilot of a lossless counterpart; NULL: none of PLAN_LOSSY_MIN_STEPS. */
 const plan_run *lt_plan_find_lossless_pilot(const plan *p, const plan_config *c);
 /* Returns true if the steps of a lossy candidate are unknown and a pilot next to a lossless one can estimate them. */
 bool lt_plan_needs_lossy_pilot(const plan *p, const plan_candidate *c);
 /* Returns true if the run of a lossy candidate is too long for the estimate of a pilot. */
 bool lt_plan_is_beyond_pilots(const plan *p, const plan_candidate *c);
-/* Factor of the steps that a lossy run needs more than a lossless one, by their losses at equal steps; NaN: too few
- * points. */
+/* Returns the factor of steps that a lossy run needs more than a
+ * lossless one, by their losses at equal steps; NaN: too few points. */
 double lt_plan_slowdown(const plan_run *lossy, const plan_run *lossless);
 /* Estimates steps by lossy pilots on any ranks and the steps of the lossless counterpart; false: either is unknown. */
 bool lt_plan_estimate_lossy_steps(const plan *p, const plan_config *c, plan_estimate *out);
 
 /* --- pilot.c: one pilot, its cost and budget --- */
 
-/* Lower bound of lt_plan_objective(); and whether it is below the best candidate's upper bound. */
+/* Returns a lower bound of lt_plan_objective(); whether it is below the best candidate's upper bound. */
 double lt_plan_objective_bound(const plan *p, const plan_candidate *c);
 bool lt_plan_may_be_best(const plan *p, const plan_candidate *c);
-/* Rank-seconds of a candidate's run; 0: unknown. */
+/* Returns the rank-seconds of a candidate's run; 0: unknown. */
 double lt_plan_run_cost(const plan_candidate *c);
-/* Rank-seconds for pilots and profile; the rest of them. */
+/* Return the rank-seconds for pilots and profile; the rest of them. */
 double lt_plan_budget(const plan *p);
 double lt_plan_budget_left(const plan *p);
-/* Rank-seconds of a pilot; steps 0: enough to time a step. */
+/* Returns the rank-seconds of a pilot; steps 0: enough to time a step. */
 double lt_plan_pilot_cost(const plan *p, const plan_candidate *c, int64_t steps);
 /* Seconds of a run before and after its steps: launch, loading, exit. */
 double lt_plan_startup_seconds(const plan *p, int ranks);
 /* Runs and reads a pilot, steps as above. of_loss: to compare classes. A pilot that fails is recorded, not an error. */
 lt_status lt_plan_run_pilot(plan *p, plan_candidate *c, int64_t steps, bool of_loss);
 
-/* --- pilots.c --- */
+/* --- pilots.c: all pilots of a plan --- */
 
 /* Runs pilots and ranks again, until the best candidate leads by more than the uncertainty, or the budget is spent.
  * Errors: LT_E_ARG (the length of the run is unknown). */

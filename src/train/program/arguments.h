@@ -20,7 +20,7 @@ typedef struct arguments {
     program_text text;
     const char *data, *recipe, *weights;
     bool reset_head;
-    int64_t batch_size, eval_batch_size; /* samples */
+    int64_t batch_size, eval_batch_size; /* samples of a batch */
     loader_options loader;
     training_options training;
     lt_optim_flags optim;
@@ -31,19 +31,19 @@ typedef struct arguments {
     output_options output;
     ranks_options ranks;
     machine_options machine;
-    int other; /* value of a command's option; read by its is_asked() */
+    int other; /* value of another command's option; read by its is_asked() */
 } arguments;
 
 /* Options and --help text that a command adds to the flags of training. */
 typedef struct arguments_more {
-    const lt_program *program; /* name, summary, usage, description */
+    const lt_program *program; /* the command's name, summary, usage and description */
     lt_option_table table;
 } arguments_more;
 
 /* A parsed command line: the options of program and family, and their values. */
 typedef struct command_line {
     const lt_trainer_program *program;
-    void *context; /* the program's; owned */
+    void *context; /* the program's context; owned */
     lt_options *options;
     arguments args;
     family_choice choice; /* the family's options, and the model that they choose */
@@ -58,7 +58,7 @@ void lt_command_line_close(command_line *line);
 lt_status lt_command_line_open_options(command_line *line, const arguments_more *more);
 /* Parses argv, its recipe and config files; sets dependent defaults. Errors: LT_E_ARG, those of a config file. */
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv);
-/* Checks for contradictions between options. */
+/* Checks for contradictions between options of a command line. */
 lt_status lt_command_line_check(const command_line *line);
 
 #endif

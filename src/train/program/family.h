@@ -6,13 +6,13 @@
 
 typedef struct family_choice {
     const lt_model_family *family;
-    const lt_trainer_program *program; /* its metadata keys describe lt_model_spec */
+    const lt_trainer_program *program; /* kind of task; its metadata keys describe lt_model_spec */
     lt_options *options;               /* options with the family's rows; borrowed, or own */
-    lt_options *own;                   /* NULL if options is borrowed */
+    lt_options *own;                   /* options made here; NULL if options is borrowed */
     void *config;                      /* owned; family->config_bytes long */
     lt_model_spec spec;
-    lt_model_facts facts; /* set by lt_family_resolve() */
-    bool trains;          /* flags override metadata, which may have options beyond the model's */
+    lt_model_facts facts; /* facts of the model; set by lt_family_resolve() */
+    bool trains;          /* flags override metadata, which may have options that the model lacks */
     bool new_head;        /* --reset-head: files may lack the last layer */
 } family_choice;
 /* Type of lt_options_is_set() and lt_options_is_typed(). */

@@ -15,7 +15,7 @@ enum { DATA_CHANGED_ERROR, DATA_CHANGED_CONTINUE };
 enum { STATE_MEMORY_ANY, STATE_MEMORY_ADAM };
 
 typedef struct loader_options {
-    int64_t workers; /* its row and that of shuffle are in arguments.c */
+    int64_t workers; /* loader threads; the rows of this and shuffle are in arguments.c */
     int64_t limit_train_batches, limit_eval_batches, overfit_batches;
     bool shuffle;
 } loader_options;
@@ -30,7 +30,7 @@ typedef struct training_options {
 typedef struct evaluation_options {
     bool eval;
     const char *watch;
-    double watch_wait; /* seconds */
+    double watch_wait; /* seconds to wait for the run of --watch to begin */
     int64_t eval_every, update_bn;
 } evaluation_options;
 

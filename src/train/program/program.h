@@ -10,7 +10,7 @@
 #include "lather/detail/run_folder.h"
 #include "lather/schedule.h"
 
-/* --- signals.c --- */
+/* --- signals.c: signals that end a run --- */
 
 /* lt_signals_install() makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 ask the run to stop; lt_signals_seen(), the `stop` of
  * steps and evaluations, returns true if one did. A second SIGINT or SIGTERM ends the process immediately. */
@@ -21,7 +21,7 @@ void lt_signals_as_errors(void);
 /* Flushes standard output. Returns the exit status: code, unless flushing failed. */
 int lt_signals_flush(const char *program, int code);
 
-/* --- recipe.c --- */
+/* --- recipe.c: settings from --recipe and --watch --- */
 
 /* Parses the command line as lt_options_parse(). Settings of --recipe NAME, from a folder of recipes, and of
  * --watch RUN have lower priority than --config and flags. The run's config then holds the settings, not the name.
@@ -51,7 +51,7 @@ lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state
 /* Renames a file that an earlier start of a resumed run wrote to STEM.old-N.SUFFIX. */
 lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path);
 
-/* --- param_groups.c --- */
+/* --- param_groups.c: --param-group and --freeze --- */
 
 typedef struct group_options {
     lt_option_list freeze, param_group;
@@ -67,7 +67,7 @@ lt_status lt_params_freeze(const lt_params *params, const lt_option_list *patter
 lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double lr,
                                 const lt_option_list *groups);
 
-/* --- schedule.c --- */
+/* --- schedule.c: the learning rate of each step --- */
 
 typedef struct schedule_options {
     int sched;
@@ -85,7 +85,7 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
                            const training_options *training, double lr, int64_t per_epoch,
                            int64_t offset);
 
-/* --- shampoo_report.c --- */
+/* --- shampoo_report.c: Shampoo's blocks and statistics --- */
 
 /* Shows Shampoo's blocks, their state, cost and owners: one line or, if verbose, a table; writes the table to the
  * run folder's blocks.txt. Errors: LT_E_IO, LT_E_NOMEM. */

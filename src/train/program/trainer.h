@@ -19,7 +19,7 @@ typedef struct trainer_model {
 /* output.c: the records of a run. */
 typedef struct trainer_output {
     lt_run *run;
-    lt_task_labels labels; /* borrowed by run */
+    lt_task_labels labels; /* labels of metrics; borrowed by run */
     lt_run_lock *lock;     /* lock of --output; NULL without it */
 } trainer_output;
 
@@ -30,7 +30,7 @@ struct lt_trainer {
     trainer_model model;
     lt_train_input input;
     lt_train_state state;
-    lt_optim *optim; /* NULL in an evaluation */
+    lt_optim *optim; /* the optimizer; NULL in an evaluation */
     trainer_output output;
     bool at_work; /* everything is open: a later failure is not a wrong command line */
 };
@@ -39,7 +39,7 @@ struct lt_trainer {
  * it, in a value that only the library can check, or in a conflict with a checkpoint or the data. */
 enum { EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED };
 
-/* trainer.c */
+/* --- trainer.c: the command line of a start --- */
 /* Opens and parses the command line; more: as in lt_command_line_open_options(). */
 lt_status lt_trainer_parse(lt_trainer *t, const lt_model_family *family,
                            const lt_trainer_program *program, const arguments_more *more, int argc,
@@ -48,7 +48,7 @@ lt_status lt_trainer_parse(lt_trainer *t, const lt_model_family *family,
 lt_status lt_trainer_check(const lt_trainer *t);
 int lt_trainer_exit_status(const lt_trainer *t, lt_status st);
 
-/* training.c */
+/* --- training.c: a run and its end --- */
 /* Frees the parts of a trainer and leaves the ranks. */
 void lt_trainer_close(lt_trainer *t);
 /* An epoch of training, after its record was written; all borrowed. */
@@ -67,7 +67,7 @@ typedef struct lt_trainer_hook {
 int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
                         const lt_trainer_program *program, const lt_trainer_hook *hook);
 
-/* model.c */
+/* --- model.c: the device and the network --- */
 /* Opens the device and joins the ranks. */
 lt_status lt_trainer_open_device(lt_trainer *t);
 lt_status lt_trainer_open_model(lt_trainer *t);
@@ -75,7 +75,7 @@ void lt_trainer_close_model(trainer_model *model);
 /* Returns true if the parameters include running statistics of batch norm. */
 bool lt_trainer_has_bn_statistics(const lt_params *params);
 
-/* parallel.c */
+/* --- parallel.c: the ranks --- */
 /* Joins the ranks that the launcher started, and divides the machine's threads among them; *workers: loader threads
  * of this rank, 0: as many as allowed. */
 lt_status lt_trainer_open_ranks(lt_ranks *ranks, int *workers, lt_device *device,
@@ -84,7 +84,7 @@ lt_status lt_trainer_open_ranks(lt_ranks *ranks, int *workers, lt_device *device
  * they change the order in which the gradient's norm is summed. */
 void lt_trainer_log_unused_flags(lt_run *run, const ranks_options *options, int ranks);
 
-/* data.c */
+/* --- data.c: the data, loaders and evaluations --- */
 lt_status lt_trainer_open_data(lt_trainer *t);
 /* Counts the batches of an epoch on each of `copies` replicas; a remainder smaller than an update is skipped.
  * Errors: LT_E_ARG (no update fits). */
@@ -102,8 +102,8 @@ lt_evaluator lt_trainer_evaluator(lt_trainer *t, lt_share *share);
 
 /* watch.c: --watch RUN. */
 typedef struct trainer_watching {
-    lt_watch *watch;  /* on rank 0; otherwise NULL */
-    lt_watched found; /* the checkpoint to evaluate */
+    lt_watch *watch;  /* watcher of the run's checkpoints on rank 0; else NULL */
+    lt_watched found; /* the checkpoint to evaluate now */
 } trainer_watching;
 /* Finds the run's first checkpoint to evaluate and sets the weights to it; *over: the run ended without another
  * one, or a signal came. Both are collective. */
@@ -111,7 +111,7 @@ lt_status lt_trainer_open_watch(trainer_watching *w, lt_trainer *t, bool *over);
 /* Evaluates this checkpoint and later ones, to the end of the run or a signal. */
 lt_status lt_trainer_watch(trainer_watching *w, lt_trainer *t, lt_share *share);
 
-/* output.c */
+/* --- output.c: the records of a run and notes --- */
 /* Chooses --recompute auto, for a resumed run as that run did. Collective. */
 lt_status lt_trainer_settle_recompute(lt_trainer *t);
 lt_status lt_trainer_open_run(lt_trainer *t, int64_t total_steps);
@@ -120,7 +120,7 @@ void lt_trainer_note_limits(const lt_trainer *t);
 /* Starts the trace of --profile. */
 lt_status lt_trainer_start_profile(const lt_trainer *t);
 
-/* memory.c */
+/* --- memory.c: the memory and cost of a step --- */
 /* Chooses --recompute auto: off if its memory is free on every rank, otherwise cheap; a resumed run repeats its
  * choice in `before` (RECOMPUTE_AUTO: unknown). Logs the choice and sets the option. Collective. */
 lt_status lt_trainer_choose_recompute(lt_trainer *t, int before);

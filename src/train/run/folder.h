@@ -4,7 +4,7 @@
 
 #include "lather/detail/run_folder.h"
 
-/* Files in FOLDER/checkpoints/step-N. */
+/* Names of the files in FOLDER/checkpoints/step-N. */
 #define LT_CHECKPOINT_MODEL "model.safetensors"
 #define LT_CHECKPOINT_OPTIM "optim.safetensors"
 #define LT_CHECKPOINT_STATE "state.json"

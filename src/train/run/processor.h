@@ -5,7 +5,7 @@
 
 #include "base/encoding/json.h"
 
-enum { LT_PROCESSOR_TEXT = 512 }; /* size that holds a comparison */
+enum { LT_PROCESSOR_TEXT = 512 }; /* bytes that hold a comparison of processors */
 
 /* Writes the processor and the selected kernels of this process as members of a JSON object. */
 void lt_processor_write_json(lt_json_writer *w);

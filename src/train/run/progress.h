@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-enum { LT_BAR_METRICS = 8 }; /* metrics shown; further ones are not */
+enum { LT_BAR_METRICS = 8 }; /* largest number of metrics shown; further ones are not */
 
 typedef struct lt_bar {
     FILE *out;
@@ -15,10 +15,10 @@ typedef struct lt_bar {
     const char *unit;
     const lt_metric_label *label;
     size_t labels;
-    double drawn; /* time of the last drawing, in seconds */
-    /* Smoothed: metrics; per step, samples, seconds, and seconds waited for data. */
+    double drawn; /* time at which the bar was last drawn, in seconds */
+    /* Smoothed values: metrics; per step, samples, seconds, and seconds waited for data. */
     double metric[LT_BAR_METRICS], step_samples, step_seconds, step_wait;
-    int64_t smoothed; /* number of smoothed steps */
+    int64_t smoothed; /* number of steps that were smoothed */
 } lt_bar;
 
 /* Starts the bar, by the terminal and the environment: NO_COLOR, COLUMNS. */

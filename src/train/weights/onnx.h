@@ -7,9 +7,9 @@
 #include "lather/trainer.h"
 
 typedef struct lt_onnx_model {
-    const lt_model_family *family; /* has .onnx */
+    const lt_model_family *family; /* family of the model; it has .onnx */
     const void *config;
-    lt_model_spec spec; /* describes the input */
+    lt_model_spec spec; /* spec of the model, which describes the input */
     const lt_params *params;
     const lt_metadata *metadata;
     size_t metadata_count;

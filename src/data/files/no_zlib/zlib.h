@@ -9,7 +9,7 @@ typedef FILE *gzFile;
 
 static inline const char *zlibVersion(void)
 {
-    return ""; /* zlib returns its version */
+    return ""; /* zlib itself returns its version */
 }
 
 static inline gzFile gzdopen(int fd, const char *mode)

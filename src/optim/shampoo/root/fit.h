@@ -4,11 +4,11 @@
 
 #include "lather/detail/matrix_kernels.h"
 
-/* r(x) = constant + sum over j of weight[j] / (x + shift[j]). */
+/* Approximation of x^(-e): r(x) = constant + sum over j of weight[j] / (x + shift[j]). */
 typedef struct lt_fit {
     int poles;
     double constant, weight[LT_MAX_POLES], shift[LT_MAX_POLES];
-    double error; /* max |r(x) x^e - 1| on 1 <= x <= range */
+    double error; /* maximum of |r(x) x^e - 1| for 1 <= x <= range */
 } lt_fit;
 
 /* Returns the fit with the fewest poles whose error is at most tolerance, or the one with LT_MAX_POLES. 0 < e <= 1,

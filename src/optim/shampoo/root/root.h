@@ -11,25 +11,25 @@
 
 /* The result that a preconditioner needs of a matrix. */
 typedef enum lt_root_output {
-    LT_OUTPUT_ROOT,   /* A^(-e) */
-    LT_OUTPUT_POWERS, /* Q and the eigenvalues^(-e) */
-    LT_OUTPUT_BASIS   /* Q */
+    LT_OUTPUT_ROOT,   /* the inverse root A^(-e) */
+    LT_OUTPUT_POWERS, /* the eigenvectors Q and the eigenvalues^(-e) */
+    LT_OUTPUT_BASIS   /* the eigenvectors Q */
 } lt_root_output;
 
 /* One matrix that is being solved. */
 typedef struct lt_root_item {
     lt_root_job *job;
     int64_t n;
-    lt_view a;      /* damped matrix; read only */
-    lt_view old;    /* last result; data NULL: absent */
+    lt_view a;      /* damped matrix to solve; read only */
+    lt_view old;    /* result of the last refresh; data NULL: absent */
     lt_view result; /* [n,n]: inverse root or eigenbasis */
     double *power;  /* [n] on the host: eigenvalues^(-e); only with LT_OUTPUT_POWERS */
     double epsilon; /* lower bound of a's eigenvalues up to rounding; 0: not damped */
-    double norm;    /* Frobenius norm before damping */
+    double norm;    /* Frobenius norm of the matrix before damping */
 
     /* Device addresses of numbers that the host does not know; NULL if it does. */
-    const double *norm_at, *inverse_at; /* norm and 1 / norm */
-    const double *largest_at; /* estimate of a's largest eigenvalue, the unit of epsilon */
+    const double *norm_at, *inverse_at; /* addresses of norm and 1 / norm */
+    const double *largest_at; /* address of an estimate of a's largest eigenvalue, epsilon's unit */
 } lt_root_item;
 
 /* Matrices that a solver processes in one call, largest first. The solver sets their jobs' status, iterations and
@@ -61,10 +61,10 @@ bool lt_root_exponent_as_ratio(double exponent, int *p, int *q);
 typedef struct lt_root_method {
     const char *name;
     lt_root_solve_fn *solve;
-    bool roots, bases;              /* results that it can produce */
+    bool roots, bases;              /* results that the solver can produce */
     bool needs_old;                 /* needs an old result; LT_ROOT_EIGH computes the first */
     bool (*takes)(double exponent); /* returns true if it can compute A^(-e); NULL: any e > 0 */
-    const char *exponents;          /* description of those exponents */
+    const char *exponents;          /* description of the exponents that it takes, for messages */
     double tolerance;               /* accepted residual if the config names none */
 } lt_root_method;
 const lt_root_method *lt_root_method_of(lt_root_solver solver);
@@ -86,7 +86,7 @@ lt_status lt_root_enqueue_rational(const lt_root_set *set);
 /* Damps the items (relative to their largest eigenvalues under the relative rule) and computes their roots, all
  * queued and then read back at once: sets residuals in the jobs; norm and largest are 0 if the host had them. */
 typedef struct lt_root_numbers {
-    double norm, largest, size; /* size: norm of the result */
+    double norm, largest, size; /* numbers that were read back; size: norm of the result */
 } lt_root_numbers;
 lt_status lt_root_solve_on_device(const lt_root_set *set, lt_root_numbers *numbers);
 

@@ -10,7 +10,7 @@ lt_view lt_root_part_view(const lt_tensor *tensor, int64_t at, lt_shape shape);
 /* Returns the diagonal of a square matrix as a vector. */
 lt_view lt_root_diagonal_view(const lt_view *square);
 
-/* Read a vector of any floating dtype to doubles on the host, and write one. */
+/* Read a vector of any floating dtype into doubles on the host; write one from them. */
 lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host);
 lt_status lt_root_write_vector(lt_device *device, const double *host, const lt_view *to);
 
@@ -23,7 +23,7 @@ typedef struct lt_work_matrices {
     int64_t *at; /* first element of each item in a buffer */
     bool *active;
     double *number;        /* one per item, read by lt_work_read_norms() */
-    double *scale, *error; /* one per item: the solver's scaling and last error */
+    double *scale, *error; /* one per item: the solver's scaling factor and its last error */
     lt_mode_product_job *product;
     lt_vec_job *vec;
     lt_view *view;
@@ -36,12 +36,12 @@ lt_view lt_work_view(const lt_work_matrices *s, int buffer, size_t item);
 void lt_work_swap(lt_work_matrices *s, int a, int b);
 bool lt_work_any_active(const lt_work_matrices *s);
 
-/* to = left right, or left^T right; three different buffers. */
+/* Computes to = left right, or left^T right; three different buffers. */
 lt_status lt_work_product(lt_work_matrices *s, int to, int left, int right, bool transpose);
-/* to = a * scale[i] * from + b * to; scale NULL: 1. */
+/* Computes to = a * scale[i] * from + b * to for each item i; scale NULL: 1. */
 lt_status lt_work_combine(lt_work_matrices *s, int to, double a, const double *scale, int from,
                           double b);
-/* to += c I. */
+/* Computes to += c I. */
 lt_status lt_work_add_identity(lt_work_matrices *s, int to, double c);
 /* Load: to = scale[i] A. Load old: to = the item's old result. Store: result = scale[i] * from. */
 lt_status lt_work_load_scaled(lt_work_matrices *s, int to, const double *scale);

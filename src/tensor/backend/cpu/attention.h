@@ -10,20 +10,20 @@
 #include <stdint.h>
 
 enum {
-    LT_ATTENTION_PANEL = 64, /* columns of a panel */
-    LT_ATTENTION_LANES = 16, /* columns of a vector */
+    LT_ATTENTION_PANEL = 64, /* columns of a packed panel */
+    LT_ATTENTION_LANES = 16, /* columns of a vector of floats */
     LT_ATTENTION_ROWS = 12   /* kernels read fewer than this many rows past the last */
 };
 
 /* Packs rows of d features into every layout that is not NULL. Padding columns and words are 0. */
 typedef struct lt_attention_pack {
     const void *x;
-    int64_t step; /* elements between rows */
+    int64_t step; /* elements between rows of x */
     int64_t rows, d;
     bool pairs;
-    float *left;           /* [rows][words of d] */
-    float *row_panels;     /* a column is a row of x; depth d */
-    float *feature_panels; /* a column is a feature; depth rows */
+    float *left;           /* x as the left operand: [rows][words of d] */
+    float *row_panels;     /* x as panels, in which a column is a row of x; depth d */
+    float *feature_panels; /* x as panels, in which a column is a feature; depth rows */
     int64_t feature_panel_step;
 } lt_attention_pack;
 
@@ -35,12 +35,12 @@ typedef enum lt_attention_bound {
     LT_ATTENTION_BEGIN    /* rows are keys, the contraction is over queries */
 } lt_attention_bound;
 
-/* c = a b, or c += a b. */
+/* Product of packed operands: c = a b, or c += a b. */
 typedef struct lt_attention_product {
     const float *a;
-    int64_t a_row, a_step; /* strides in words: between rows, along the contraction */
+    int64_t a_row, a_step; /* strides of a in words: between rows, along the contraction */
     const float *b;
-    int64_t b_panel; /* words between panels */
+    int64_t b_panel; /* words between panels of b */
     float *c;
     int64_t c_row;
     int64_t rows, cols, depth; /* depth in elements: two to a word with pairs */
@@ -52,9 +52,9 @@ typedef struct lt_attention_product {
 /* Turns a tile's scores into weights exp(scale * score - top), where top is the row's running maximum; rescales sum
  * and y when top grows. sum: LT_ATTENTION_LANES partial sums per row; y: [rows][d padded], the output so far. */
 typedef struct lt_attention_weights {
-    float *score;     /* overwritten by the weights unless pairs */
+    float *score;     /* scores, overwritten by the weights unless pairs */
     uint16_t *weight; /* bf16 weights if pairs, same row stride as scores */
-    int64_t row;      /* elements between rows */
+    int64_t row;      /* elements between rows of scores */
     int64_t rows, cols;
     float scale;
     float *top, *sum, *y;
@@ -67,8 +67,8 @@ typedef struct lt_attention_weights {
  * gradients ("slopes") w * (p - mean). With pairs, bf16 copies are written: slopes by rows, both by pairs of rows. */
 typedef struct lt_attention_slopes {
     float *score, *slope;             /* slope NULL: computes weights only */
-    uint16_t *slope_rows;             /* same row stride as scores */
-    float *score_pairs, *slope_pairs; /* [rows/2][row] */
+    uint16_t *slope_rows;             /* bf16 slopes by rows; same row stride as scores */
+    float *score_pairs, *slope_pairs; /* [rows/2][row] bf16 weights and slopes by pairs of rows */
     int64_t row, rows, cols;
     float scale;
     const float *lse, *mean;
@@ -76,7 +76,7 @@ typedef struct lt_attention_slopes {
     int64_t offset;
 } lt_attention_slopes;
 
-/* y[r][c] = factor * scale[r] * x[r][c]; scale may be NULL. */
+/* Rows to scale and store: y[r][c] = factor * scale[r] * x[r][c]; scale may be NULL. */
 typedef struct lt_attention_save {
     const float *x, *scale;
     int64_t x_row;
@@ -95,14 +95,14 @@ typedef struct lt_rotary_row {
     bool interleaved;
 } lt_rotary_row;
 
-/* dot[r] = a[r] . b[r]. */
+/* Dot products of rows: dot[r] = a[r] . b[r]. */
 typedef struct lt_attention_dots {
     const void *a, *b;
     int64_t a_step, b_step, rows, d;
     float *dot;
 } lt_attention_dots;
 
-/* Either score[j] = x . row[j], or y = sum over j of score[j] * row[j]. */
+/* One row against many: either score[j] = x . row[j], or y = sum over j of score[j] * row[j]. */
 typedef struct lt_attention_rows {
     const void *row;
     int64_t step, rows, d;

@@ -12,7 +12,7 @@ typedef struct lt_cpu_moments {
     const lt_view *x;
     int64_t chunks;
     float *part;  /* [chunks][4][C]: mean and M2, each followed by C floats of workspace */
-    float *count; /* [chunks]: pixels */
+    float *count; /* [chunks]: pixels of each chunk */
 } lt_cpu_moments;
 
 lt_status lt_cpu_moments_begin(lt_cpu *cpu, const lt_view *x, int64_t chunks, lt_cpu_moments *m);
@@ -27,7 +27,7 @@ typedef struct lt_cpu_grad_sums {
     lt_cpu_store store;
     lt_bn_grad in;
     int64_t chunks;
-    float *part; /* [chunks][2][C] */
+    float *part; /* [chunks][2][C] sums of each chunk */
 } lt_cpu_grad_sums;
 
 lt_status lt_cpu_grad_sums_begin(lt_cpu *cpu, const lt_batchnorm_grad *in, const lt_view *g,
@@ -36,7 +36,7 @@ lt_chunk_fn lt_cpu_grad_sums_chunk;
 void lt_cpu_grad_sums_of_chunk(const lt_cpu_grad_sums *s, int64_t chunk, float *of[2]);
 void lt_cpu_grad_sums_end(const lt_cpu_grad_sums *s, float *out);
 
-/* In-place batchnorm_apply on chunks of y's pixels. */
+/* Batch norm in place: batchnorm_apply on chunks of y's pixels. */
 typedef struct lt_cpu_apply {
     const lt_cpu_kernels *kernels;
     lt_cpu_store store;

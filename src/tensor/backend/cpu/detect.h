@@ -10,7 +10,7 @@ typedef enum lt_cpu_isa {
     LT_ISA_AVX2,
     LT_ISA_AVX512,
     LT_ISA_AVX512_BF16,
-    LT_ISA_AMX /* and avx512_bf16 */
+    LT_ISA_AMX /* AMX and avx512_bf16 */
 } lt_cpu_isa;
 
 /* Returns the best set of this machine, ignoring LATHER_CPU_ISA. */

@@ -9,16 +9,16 @@
 
 /* Workspaces of a device. Each grows to its largest request and is reused by every call. */
 typedef enum lt_cpu_slot {
-    LT_CPU_SCRATCHPAD, /* oneDNN's scratchpad */
-    LT_CPU_PREPACKED,  /* a weight in a primitive's layout */
+    LT_CPU_SCRATCHPAD, /* scratchpad of oneDNN's primitives */
+    LT_CPU_PREPACKED,  /* a weight prepacked in a primitive's layout */
     LT_CPU_BIAS,
     LT_CPU_COPY_X, /* copies of operands whose strides or dtype no primitive supports */
     LT_CPU_COPY_W,
     LT_CPU_COPY_Y,
     LT_CPU_PARTIAL,   /* partial sums of chunks */
-    LT_CPU_WGRAD,     /* per thread: packed operands of convolutions and products */
-    LT_CPU_ATTENTION, /* per thread: packed operands and a tile */
-    LT_CPU_ROTARY,    /* table of cosines and sines */
+    LT_CPU_WGRAD,     /* per thread: packed operands of convolutions and matrix products */
+    LT_CPU_ATTENTION, /* per thread: packed operands and a tile of attention */
+    LT_CPU_ROTARY,    /* table of cosines and sines of rotary positions */
     LT_CPU_COEF,
     LT_CPU_SLOTS
 } lt_cpu_slot;
@@ -51,11 +51,11 @@ typedef struct lt_cpu_rotary_key {
 
 /* An opened device. */
 typedef struct lt_cpu {
-    const lt_backend *table; /* entries of this backend, oneDNN or the reference */
+    const lt_backend *table; /* kernel table: entries of this backend, oneDNN or the reference */
     lt_cpu_isa isa;
     lt_cpu_choice choice;
     lt_fused fused;                /* fusion of batch norm into convolutions */
-    const lt_cpu_kernels *kernels; /* compiled for isa */
+    const lt_cpu_kernels *kernels; /* kernels compiled for isa */
     struct lt_onednn *onednn; /* cached primitives and prepacked weights; NULL without oneDNN */
     lt_cpu_buffer slot[LT_CPU_SLOTS];
     lt_cpu_rotary_key rotary; /* key of the table in LT_CPU_ROTARY; d is 0 if empty */
@@ -85,7 +85,7 @@ static inline lt_cpu_store lt_cpu_store_from_dtype(lt_dtype dtype)
     return dtype == LT_BF16 ? LT_STORE_BF16 : LT_STORE_F32;
 }
 
-/* Returns true if absent or f32. */
+/* Returns true if the view is absent or f32. */
 static inline bool lt_cpu_is_f32(const lt_view *view)
 {
     return !view || view->dtype == LT_F32;
@@ -127,7 +127,7 @@ typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
  * failed", as messages are thread-local. */
 lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, void *context);
 
-/* Declares the backend's own entries. */
+/* Declares lt_cpu_NAME, for each kernel NAME that this backend has itself. */
 #define LT_CPU_OWN(name) lt_##name##_fn lt_cpu_##name;
 #define LT_CPU_LIBRARY(name)
 #define LT_CPU_REF(name)

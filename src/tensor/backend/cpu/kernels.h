@@ -22,21 +22,21 @@ typedef struct lt_bn_coef {
 
 typedef struct lt_bn_apply {
     lt_bn_coef coef;
-    const void *x, *residual; /* residual may be NULL */
+    const void *x, *residual; /* input, and residual, which may be NULL */
     void *y;
-    uint8_t *mask; /* may be NULL */
+    uint8_t *mask; /* bits of relu's mask; may be NULL */
     int64_t channels;
     bool relu;
 } lt_bn_apply;
 
 typedef struct lt_bn_grad {
     lt_bn_coef coef;
-    const void *dy[2], *x; /* dy[1] may be NULL */
-    const uint8_t *mask;   /* may be NULL */
+    const void *dy[2], *x; /* dy: one or two addends; dy[1] may be NULL */
+    const uint8_t *mask;   /* bits of relu's mask; may be NULL */
     int64_t channels;
     bool relu;
-    void *out;                   /* masked gradient (may be NULL), or dx */
-    const float *slope, *offset; /* grad_x: dx = scale * g + slope * (x - mean) + offset */
+    void *out;                   /* output: masked gradient (may be NULL), or dx */
+    const float *slope, *offset; /* grad_x only: dx = scale * g + slope * (x - mean) + offset */
 } lt_bn_grad;
 
 /* Layer and RMS normalisation of rows; steps are elements between rows. */
@@ -44,32 +44,32 @@ typedef struct lt_ln_rows {
     const void *x;
     void *y;
     int64_t step_x, step_y, width;
-    const float *gamma, *beta; /* [width] */
-    float *mean, *rstd;        /* output, per row */
+    const float *gamma, *beta; /* [width] scale and shift; each may be NULL */
+    float *mean, *rstd;        /* output: statistics of each row */
     float eps;
     bool rms;
 } lt_ln_rows;
 
 typedef struct lt_ln_grad {
     const void *dy, *x;
-    void *dx; /* may be NULL */
+    void *dx; /* gradient of x; may be NULL */
     int64_t step_dy, step_x, step_dx, width;
     const float *gamma, *mean, *rstd;
-    float *dgamma, *dbeta; /* accumulated */
+    float *dgamma, *dbeta; /* gradients of gamma and beta, accumulated */
     bool rms;
 } lt_ln_grad;
 
 typedef struct lt_max_window {
     const void *x; /* first pixel of the window, possibly outside the image */
     void *y;
-    uint8_t *index;           /* may be NULL */
+    uint8_t *index;           /* tap of the maximum, per channel; may be NULL */
     int64_t channels, stride; /* elements between rows of the image */
     int r0, r1, s0, s1, s;    /* taps inside the image; taps in a row of the window */
 } lt_max_window;
 
 /* One pixel of dx and the windows that contain it. */
 typedef struct lt_max_grad {
-    const void *dy[2]; /* dy[1] may be NULL */
+    const void *dy[2]; /* gradient of y: one or two addends; dy[1] may be NULL */
     const uint8_t *index;
     void *dx;
     int64_t channels;
@@ -78,10 +78,10 @@ typedef struct lt_max_grad {
     uint8_t tap[16];    /* the window's tap at this pixel */
 } lt_max_grad;
 
-/* One row of dx = factor * exp(logits - lse) - weight * target - share. */
+/* One row of cross-entropy's gradient: dx = factor * exp(logits - lse) - weight * target - share. */
 typedef struct lt_xent_grad {
     const void *logits;
-    const float *target; /* NULL: 1 at label, else 0 */
+    const float *target; /* probability of each class; NULL: 1 at label, else 0 */
     void *dx;
     int64_t classes;
     int32_t label;
@@ -94,10 +94,10 @@ typedef struct lt_sgd_numbers {
 } lt_sgd_numbers;
 
 typedef struct lt_adam_numbers {
-    float scale, decay, keep; /* g = grad * scale + decay * p; p *= keep before the step */
+    float scale, decay, keep; /* Adam: g = grad * scale + decay * p; p *= keep before the step */
     float beta1, fresh1, beta2,
-        fresh2;            /* m = beta1 * m + fresh1 * g; v = beta2 * v + fresh2 * g^2 */
-    float step, root, eps; /* p -= step * m / (sqrt(v) * root + eps) */
+        fresh2;            /* Adam: m = beta1 * m + fresh1 * g; v = beta2 * v + fresh2 * g^2 */
+    float step, root, eps; /* Adam: p -= step * m / (sqrt(v) * root + eps) */
 } lt_adam_numbers;
 
 /* A run of a function's values, or of its gradient by operand `input`. */
@@ -128,7 +128,7 @@ typedef struct lt_vec_row {
 
 typedef struct lt_tile_save {
     float alpha, beta;
-    int rows, cols; /* valid part of the tile */
+    int rows, cols; /* size of the valid part of the tile */
     int64_t step;   /* elements between rows of y */
     int lane;       /* lane of the first row in its panel of a */
 } lt_tile_save;
@@ -137,26 +137,26 @@ typedef struct lt_tile_save {
  * adjacent steps are interleaved. */
 typedef struct lt_conv_tile {
     const void *x, *zeros; /* input pixels; a pixel of zeros, read for padding */
-    int64_t pixel;         /* bytes between pixels */
+    int64_t pixel;         /* bytes between pixels of x */
     const int32_t *at;     /* [taps][tile_rows]: index of a pixel of x; negative: padding */
     const void *next;      /* address to prefetch for a later tile, or NULL */
     const void *w;
-    const int64_t *tap; /* [taps]: byte offset of the tap's panel [depth][tile_cols] in w */
+    const int64_t *tap; /* [taps]: byte offset of each tap's panel [depth][tile_cols] in w */
     int64_t taps, depth;
     void *y;
-    const int64_t *to; /* [rows]: index of a pixel of y */
-    int64_t channels;  /* channels of y */
-    int rows, cols;    /* valid part of the tile */
+    const int64_t *to; /* [rows]: index of the pixel of y that each row is written to */
+    int64_t channels;  /* number of channels of y */
+    int rows, cols;    /* size of the valid part of the tile */
 } lt_conv_tile;
 
 /* Maps of Winograd's convolution between a tile's pixels (or a filter's taps) and its 36 transformed points. Channels
  * are a multiple of 16. */
 typedef enum lt_winograd_map {
-    LT_WINOGRAD_X,  /* 6x6 pixels to points */
-    LT_WINOGRAD_DY, /* 4x4 pixels to points */
-    LT_WINOGRAD_W,  /* 3x3 taps to points */
-    LT_WINOGRAD_Y,  /* points to 4x4 pixels */
-    LT_WINOGRAD_DW  /* points to 3x3 taps */
+    LT_WINOGRAD_X,  /* forward: 6x6 input pixels to points */
+    LT_WINOGRAD_DY, /* gradient of w: 4x4 output pixels to points */
+    LT_WINOGRAD_W,  /* forward: 3x3 taps to points */
+    LT_WINOGRAD_Y,  /* forward: points to 4x4 output pixels */
+    LT_WINOGRAD_DW  /* gradient of w: points to 3x3 taps */
 } lt_winograd_map;
 
 /* Reductions over the pixels of several tiles of y, each [C]: mean and M2 (Chan's formula) or, with grad, the sums of
@@ -170,7 +170,7 @@ typedef struct lt_winograd_sums {
 
 typedef struct lt_winograd_tile {
     lt_winograd_map map;
-    void *pixel[36];   /* row by row; NULL: not written. Padding is read from zeros */
+    void *pixel[36];   /* pixels, row by row; NULL: not written. Padding reads zeros */
     const void *zeros; /* a pixel of zeros */
     void *const *next; /* pixels of the next tile to prefetch, or NULL */
     float *point;
@@ -184,14 +184,14 @@ typedef struct lt_winograd_tile {
     int64_t first; /* index of the tile's first channel in output_norm and sums */
 } lt_winograd_tile;
 
-/* y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
+/* A term of a rational function: y += weight * (a + shift I)^(-1), lower triangles of row-major [n,n]. */
 enum { LT_CPU_INVERSE_BLOCK = 64 };
 typedef struct lt_inverse_term {
     const void *a;
-    void *y, *work; /* work: lt_cpu_inverse_workspace_size(n) elements */
+    void *y, *work; /* work: memory for lt_cpu_inverse_workspace_size(n) elements */
     int64_t n;
     double weight, shift;
-    bool first; /* overwrites y */
+    bool first; /* the first term: overwrites y instead of adding */
 } lt_inverse_term;
 
 static inline int64_t lt_cpu_inverse_padded_size(int64_t n)
@@ -295,7 +295,7 @@ typedef struct lt_cpu_kernels {
     } of[LT_STORES];
     LT_CPU_KERNELS(LT_CPU_KERNEL)
     int tile_rows, tile_cols; /* micro-kernel tile: rows up to 16; cols a multiple of 16 up to 64 */
-    bool pairs;               /* multiplies pairs of bf16 */
+    bool pairs;               /* the kernels multiply pairs of bf16 */
 } lt_cpu_kernels;
 #undef LT_CPU_STORAGE_KERNEL
 #undef LT_CPU_KERNEL

@@ -10,16 +10,16 @@ enum { LT_TRANSPOSE_LANES = 16 };
 static inline void lt_transpose_avx512(__m512i r[LT_TRANSPOSE_LANES])
 {
     __m512i t[LT_TRANSPOSE_LANES];
-    for (int i = 0; i < LT_TRANSPOSE_LANES; i += 2) { /* pairs of rows, by 32 bits */
+    for (int i = 0; i < LT_TRANSPOSE_LANES; i += 2) { /* interleave pairs of rows, by 32 bits */
         t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
     }
-    for (int i = 0; i < LT_TRANSPOSE_LANES; i += 4) /* four rows, by 64 bits */
+    for (int i = 0; i < LT_TRANSPOSE_LANES; i += 4) /* interleave four rows, by 64 bits */
         for (int j = 0; j < 2; j++) {
             r[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
             r[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
         }
-    for (int i = 0; i < 4; i++) { /* eight rows, then sixteen, by 128 bits */
+    for (int i = 0; i < 4; i++) { /* interleave eight rows, then sixteen, by 128 bits */
         t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
         t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
         t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);

@@ -8,20 +8,20 @@
 /* Sizes of a call. Work is split by these only, so that results do not depend on the number of threads. */
 typedef struct lt_attention_job {
     const lt_cpu_kernels *kernels;
-    bool pairs; /* multiplies pairs of bf16 */
+    bool pairs; /* kernels multiply pairs of bf16 */
     bool causal;
     lt_dtype dtype;
     int64_t batch, heads, kv_heads, queries, keys, d;
     int64_t words, width;     /* features of a head: in words; in floats, padded to lanes */
-    int64_t tile, block, row; /* queries of a tile; keys of a tile; floats between rows of a tile */
+    int64_t tile, block, row; /* queries, keys of a tile; floats between rows of a tile */
     int64_t value_depth;      /* words along all keys */
-    int64_t packed;           /* keys to pack: all or none */
-    float scale;              /* multiplies scores */
-    float *memory;            /* [threads][memory_floats] */
+    int64_t packed;           /* number of keys to pack: all or none */
+    float scale;              /* factor of the scores */
+    float *memory;            /* workspaces, [threads][memory_floats] */
     int64_t memory_floats;
 } lt_attention_job;
 
-enum { LT_ATTENTION_TASKS = 16 }; /* minimum, to keep a machine's threads busy */
+enum { LT_ATTENTION_TASKS = 16 }; /* least number of tasks, to keep a machine's threads busy */
 
 lt_attention_job lt_attention_make_job(const lt_cpu *cpu, const lt_attention_config *config,
                                        const lt_view *q, const lt_view *k);
@@ -68,7 +68,7 @@ float *lt_attention_thread_workspace(const lt_attention_job *j);
 void lt_attention_pack_rows(const lt_attention_job *j, const lt_view *x, int64_t b, int64_t first,
                             int64_t h, lt_attention_pack to);
 
-/* y [rows][j->row] = a b, both packed over the features: scores. */
+/* Computes a tile of scores, y [rows][j->row] = a b, both packed over the features. */
 void lt_attention_multiply(const lt_attention_job *j, const float *a, const float *b, int64_t rows,
                            int64_t cols, int64_t offset, float *y);
 

@@ -6,13 +6,13 @@
 #include "gemm_microkernel.h"
 #include "tensor/backend/cpu/internal.h"
 
-/* y [rows, cols] = a b + bias; y is row-major with y_step elements between rows. */
+/* Arguments of a matrix product y [rows, cols] = a b + bias; y is row-major with y_step elements between rows. */
 typedef struct lt_gemm_product {
     lt_gemm_operand a, b;
     void *y;
-    lt_dtype y_dtype; /* f32 or bf16 */
+    lt_dtype y_dtype; /* dtype of y: f32 or bf16 */
     int64_t rows, cols, depth, y_step;
-    const float *bias; /* [cols], or NULL */
+    const float *bias; /* [cols] added to each row, or NULL */
 } lt_gemm_product;
 
 /* Returns the micro-kernel for operands rounded to bf16, or NULL if the CPU has none. */

@@ -21,10 +21,10 @@ typedef struct lt_gemm_operand {
 typedef struct lt_gemm_save {
     const float *from;
     void *to;
-    int64_t from_step, to_step; /* elements between rows */
+    int64_t from_step, to_step; /* elements between rows of from, of to */
     lt_dtype dtype;             /* dtype of to: f32 or bf16 */
     const float *bias;
-    int rows, cols; /* valid part of the tile */
+    int rows, cols; /* size of the valid part of the tile */
 } lt_gemm_save;
 
 /* A packed operand is a list of panels of `width` lanes, each [steps / n][width][n] elements, zero-padded, with

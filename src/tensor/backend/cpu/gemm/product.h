@@ -12,10 +12,10 @@ typedef struct lt_axis {
 
 typedef struct lt_operand {
     const float *data;
-    lt_axis lane, step; /* step: along the contraction */
+    lt_axis lane, step; /* lane: row of a or column of b; step: along the contraction */
 } lt_operand;
 
-/* y [rows, cols] = beta * y + alpha * (a b). */
+/* Arguments of a matrix product y [rows, cols] = beta * y + alpha * (a b). */
 typedef struct lt_product {
     lt_operand a, b;
     float *y;

@@ -216,7 +216,7 @@ typedef struct product_part {
 
 ALWAYS product_part causal_product_bounds(const lt_attention_product *p, int64_t r, int64_t rows)
 {
-    const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys of the last row */
+    const int64_t seen = clamp(0, r + rows + p->offset, INT64_MAX); /* keys seen by the last row */
     product_part part = {p->cols, 0, p->depth};
     if (p->bound == LT_ATTENTION_COLUMNS)
         part.cols = min_of(p->cols, round_up_to_lanes(seen));
@@ -254,8 +254,8 @@ static void attention_product(const lt_attention_product *p)
             }
 }
 
-/* For query r: keys of the tile that it sees, and columns of its row that products (of several rows, or of pairs)
- * read. */
+/* Part of query r's row: keys of the tile that it sees, and
+ * columns that products (of several rows, or of pairs) read. */
 typedef struct row_part {
     int64_t seen, read;
 } row_part;
@@ -305,7 +305,7 @@ ALWAYS vec softmax_weights(vec score, float scale, float top)
 ALWAYS float update_row_max(const lt_attention_weights *w, int64_t r, int64_t seen)
 {
     const float top = w->scale * row_max(w->score + r * w->row, seen);
-    if (w->first || !(top <= w->top[r])) { /* propagates NaN */
+    if (w->first || !(top <= w->top[r])) { /* true for NaN, too */
         if (!w->first) {
             const vec less = softmax_weights(vec_set(w->top[r]), 1, top);
             *(loose_vec *)(w->sum + r * LANES) *= less;
@@ -429,7 +429,7 @@ ALWAYS float sum_lanes_serially(vec v)
     return sum;
 }
 
-/* dot[r] = a[r] . b[r]. */
+/* Computes dot products of rows, dot[r] = a[r] . b[r]. */
 ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r++) {
@@ -442,7 +442,7 @@ ALWAYS void attention_dots_any(const lt_attention_dots *p, lt_cpu_store store)
     }
 }
 
-/* Processes sixteen rows at a time: their partial sums are transposed and added. */
+/* Computes scores of sixteen rows at a time: their partial sums are transposed and added. */
 ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
 {
     for (int64_t r = 0; r < p->rows; r += LANES) {
@@ -461,11 +461,11 @@ ALWAYS void attention_scores_any(const lt_attention_rows *p, lt_cpu_store store)
         for (int apart = LANES / 2; apart; apart /= 2)
             for (int l = 0; l < apart; l++)
                 sum[l] += sum[l + apart];
-        save(p->score, r, sum[0], LANES, LT_STORE_F32); /* past the end too: read by vectors */
+        save(p->score, r, sum[0], LANES, LT_STORE_F32); /* vectors read past the end, too */
     }
 }
 
-/* sum[v] += score[r] * row[r] for vecs vectors of columns from c on; the last has `last` lanes. */
+/* Adds a row: sum[v] += score[r] * row[r] for vecs vectors of columns from c on; the last has `last` lanes. */
 ALWAYS void add_weighted_row(const lt_attention_rows *p, int64_t r, int64_t c, int vecs, int last,
                              lt_cpu_store store, registers sum[])
 {
@@ -476,7 +476,7 @@ ALWAYS void add_weighted_row(const lt_attention_rows *p, int64_t r, int64_t c, i
     }
 }
 
-/* Sums even and odd rows separately, to hide latency. */
+/* Sums even and odd rows separately, to hide the latency of additions. */
 ALWAYS void sum_weighted_rows(const lt_attention_rows *p, int64_t c, int vecs, int last,
                               lt_cpu_store store)
 {

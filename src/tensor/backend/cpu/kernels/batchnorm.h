@@ -4,7 +4,7 @@
 
 enum { TILE = 8, BLOCK_BYTES = 65536 };
 
-/* Over a tile's rows, sum[c] += x, or with mean sum[c] += (x - mean[c])^2. */
+/* Adds a tile's rows to sums: sum[c] += x, or with mean sum[c] += (x - mean[c])^2. */
 ALWAYS void add_row_tile(const void *x, int64_t row, int rows, int64_t channels, const float *mean,
                          float *sum, lt_cpu_store s)
 {
@@ -100,7 +100,7 @@ typedef enum gate { OPEN, RECOMPUTED, MASKED } gate;
 typedef struct mode {
     lt_cpu_store store;
     gate gate;
-    bool residual; /* apply */
+    bool residual; /* apply: adds a residual */
     bool two,
         out; /* gradients only. two: dy has a second addend; out: stores the masked gradient */
 } mode;
@@ -124,7 +124,7 @@ ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m
 
 ALWAYS void bn_apply_any(const lt_bn_apply *from, int64_t begin, int64_t end, lt_cpu_store s)
 {
-    const lt_bn_apply copy = *from, *in = &copy; /* stores to y cannot change a local copy */
+    const lt_bn_apply copy = *from, *in = &copy; /* a local copy: stores to y cannot change it */
     if (in->residual && in->mask)
         apply_rows(in, begin, end, (mode){.store = s, .residual = true, .gate = MASKED});
     else if (in->mask)
@@ -230,7 +230,7 @@ ALWAYS gate choose_gate(const lt_bn_grad *in)
 ALWAYS void bn_grad_sums_any(const lt_bn_grad *from, int64_t begin, int64_t end, float *sum,
                              float *product, lt_cpu_store s)
 {
-    const lt_bn_grad copy = *from, *in = &copy; /* stores to out cannot change a local copy */
+    const lt_bn_grad copy = *from, *in = &copy; /* a local copy: stores to out cannot change it */
     const gate kind = choose_gate(in);
     for (int64_t c = 0; c < in->channels; c++)
         sum[c] = product[c] = 0;

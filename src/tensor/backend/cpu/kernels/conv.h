@@ -3,7 +3,7 @@
 
 #include "gemm.h"
 
-/* Sums over all taps. In bf16 two steps are one 32-bit word. */
+/* Computes the sums of a tile over all taps. In bf16 two steps are one 32-bit word. */
 ALWAYS void compute_conv_sums(const lt_conv_tile *t, sums sum[TILE_ROWS][TILE_SUMS], lt_cpu_store s)
 {
     const int64_t steps = s == LT_STORE_BF16 ? t->depth / 2 : t->depth;
@@ -44,7 +44,8 @@ ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
 {
     sums sum[TILE_ROWS][TILE_SUMS];
     compute_conv_sums(t, sum, s);
-    if (t->rows == TILE_ROWS && t->cols == TILE_COLS) { /* constants keep the sums in registers */
+    if (t->rows == TILE_ROWS
+        && t->cols == TILE_COLS) { /* constants: the sums are kept in registers */
         FOR_SUMS(r, v)
             save_sums(conv_output_row(t, r, s), (int64_t)v * SUMS, sum[r][v], s);
         return;

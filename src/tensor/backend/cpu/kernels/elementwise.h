@@ -51,7 +51,7 @@ ALWAYS void normalize_any(const uint8_t *x, const float *mean, const float *devi
     }
 }
 
-/* sum[c] += x[r][c] over all rows. */
+/* Adds all rows: sum[c] += x[r][c]. */
 ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *sum, lt_cpu_store s)
 {
     enum { AT_ONCE = 8 };
@@ -66,7 +66,7 @@ ALWAYS void add_rows_any(const void *x, int64_t rows, int64_t channels, float *s
     }
 }
 
-/* y[r][c] = factor * x[c]. */
+/* Repeats a row: y[r][c] = factor * x[c]. */
 ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t channels, void *y,
                            lt_cpu_store s)
 {
@@ -75,7 +75,7 @@ ALWAYS void repeat_row_any(float factor, const void *x, int64_t rows, int64_t ch
         FOR_LANES(c, n, channels, { save(y, r * channels + c, f * load(x, c, n, s), n, s); });
 }
 
-/* Convert to bf16 and back. */
+/* Convert floats to bf16 and back. */
 static void narrow_all(const float *x, void *y, int64_t count)
 {
     FOR_LANES(i, n, count, {

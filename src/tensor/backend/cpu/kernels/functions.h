@@ -71,7 +71,7 @@ ALWAYS vec exponential_of_2(vec x)
  * omitted term, s^10/11, is 2e-9. -infinity for 0, NaN for negative numbers, x for infinity and NaN. */
 ALWAYS vec logarithm(vec x)
 {
-    const lanes small = below(x, vec_set(0x1p-126F)); /* not normal */
+    const lanes small = below(x, vec_set(0x1p-126F)); /* below the smallest normal number */
     const vec v = choose(small, x * 0x1p23F, x);
     /* n: the exponent of v over sqrt(1/2), whose bits are 0x3F3504F3. */
     const lanes n = ((lanes)v - 0x3F3504F3) >> 23;

@@ -29,20 +29,20 @@ enum { PANELS = 4 }; /* panels of adjacent lanes packed together */
 /* Unrolls a loop over steps: on AVX2 loop overhead is one in eight instructions. */
 #define FOUR_STEPS _Pragma("GCC unroll 4")
 
-/* y = alpha * sum + beta * y for a full row of a tile. */
+/* Saves a full row of a tile: y = alpha * sum + beta * y. */
 ALWAYS void save_tile_row(const lt_tile_save *s, const sums sum[TILE_SUMS], float *y)
 {
 #pragma GCC unroll 8
     for (int v = 0; v < TILE_SUMS; v++) {
         loose_sums *to = (loose_sums *)(y + (int64_t)v * SUMS);
         sums fresh = sum[v] * s->alpha;
-        if (s->beta != 0) /* else y is not read */
+        if (s->beta != 0) /* with beta 0 y is not read */
             fresh = add_product(s->beta, *to, fresh, false);
         *to = fresh;
     }
 }
 
-/* y = alpha * sum + beta * y for the first s->cols columns of a row. */
+/* Saves the first s->cols columns of a row: y = alpha * sum + beta * y. */
 ALWAYS void save_partial_row(const lt_tile_save *s, const float *sum, float *y)
 {
     for (int v = 0; v < TILE_VECS && v * LANES < s->cols; v++) {
@@ -190,7 +190,7 @@ ALWAYS void transpose_strided_square(const float *x, int64_t step_x, float *y, i
     transpose_square(x, at, y, step_y);
 }
 
-/* y[j][i] = x[i][j]. */
+/* Transposes a block: y[j][i] = x[i][j]. */
 static void transpose_block(const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y,
                             int64_t step_y)
 {

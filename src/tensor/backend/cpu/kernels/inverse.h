@@ -49,7 +49,7 @@
                 y[i * n + j] = (t->first ? 0 : y[i * n + j]) + weight * (DATA)m[i * ld + j]; \
         return true;                                                                         \
     }
-/* Instances: in f32, in f64 on f32 data, in f64. Each returns false if a + shift I is not positive definite. */
+/* Instances of the inverse: f32, f64 on f32 data, f64. Each returns false if a + shift I is not positive definite. */
 ADD_INVERSE(add_inverse, float, float, inverse_f32)
 ADD_INVERSE(add_inverse_wide, float, double, inverse_f64)
 ADD_INVERSE(add_inverse_f64, double, double, inverse_f64)

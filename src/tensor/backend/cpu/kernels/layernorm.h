@@ -3,7 +3,7 @@
 
 #include "simd.h"
 
-enum { TOGETHER = REGISTERS == 1 ? 4 : 2 }; /* rows whose sums fit the registers */
+enum { TOGETHER = REGISTERS == 1 ? 4 : 2 }; /* rows at a time, whose sums fit the registers */
 
 ALWAYS void zero_sums(registers sum[TOGETHER])
 {
@@ -31,7 +31,7 @@ ALWAYS void add_row_squares(const lt_ln_rows *in, int64_t row, int rows, int64_t
     }
 }
 
-/* Computes mean and 1/sqrt(variance + eps). */
+/* Computes the mean and 1/sqrt(variance + eps) of some rows. */
 ALWAYS void ln_moments(const lt_ln_rows *in, int64_t row, int rows, float mean[TOGETHER],
                        float rstd[TOGETHER], lt_cpu_store s)
 {
@@ -70,7 +70,7 @@ ALWAYS void ln_normalize_rows(const lt_ln_rows *in, int64_t row, int rows, lt_cp
 
 ALWAYS void ln_rows_any(const lt_ln_rows *in, int64_t begin, int64_t end, lt_cpu_store s)
 {
-    const lt_ln_rows l = *in; /* stores cannot change a local copy */
+    const lt_ln_rows l = *in; /* a local copy: stores cannot change it */
     int64_t row = begin;
     for (; row + TOGETHER <= end; row += TOGETHER)
         ln_normalize_rows(&l, row, TOGETHER, s);

@@ -54,7 +54,7 @@ ALWAYS double cross_any(const void *z, const float *target, int64_t count, doubl
 
 ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)
 {
-    const lt_xent_grad g = *in; /* stores cannot change a local copy */
+    const lt_xent_grad g = *in; /* a local copy: stores cannot change it */
     FOR_LANES(i, n, g.classes, {
         const vec p = exponential(load(g.logits, i, n, s) - vec_set(g.lse));
         vec q = vec_set(g.share);
@@ -77,7 +77,7 @@ ALWAYS int64_t rank_any(const void *z, int64_t count, int64_t own, lt_cpu_store 
         const vec v = load(z, i, n, s);
         const lanes counts = first_lanes(n);
         const lanes first = equals(v, mine) & below_lanes(lane_numbers(i), (lanes){0} + (int)own);
-        before -= counts & (below(mine, v) | first); /* true is -1 */
+        before -= counts & (below(mine, v) | first); /* a lane that is true is -1 */
         bad |= counts & ~equals(v, v);
     });
     int64_t rank = 0, bads = 0;

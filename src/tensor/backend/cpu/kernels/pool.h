@@ -22,7 +22,7 @@ ALWAYS void update_maxima(winners *w, vec v, int tap)
 
 ALWAYS void max_window_any(const lt_max_window *from, lt_cpu_store s)
 {
-    const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
+    const lt_max_window copy = *from, *in = &copy; /* a local copy: stores cannot change it */
     FOR_LANES(c, n, in->channels, {
         winners w;
         for (int i = 0; i < REGISTERS; i++) {
@@ -54,10 +54,10 @@ ALWAYS void max_grad_any(const lt_max_grad *in, lt_cpu_store s)
     });
 }
 
-/* factor times the sum of the window's pixels. */
+/* Average pooling: factor times the sum of the window's pixels. */
 ALWAYS void sum_window_any(const lt_max_window *from, float factor, lt_cpu_store s)
 {
-    const lt_max_window copy = *from, *in = &copy; /* stores cannot change a local copy */
+    const lt_max_window copy = *from, *in = &copy; /* a local copy: stores cannot change it */
     FOR_LANES(c, n, in->channels, {
         registers sum = zero_registers();
         for (int r = in->r0; r < in->r1; r++)

@@ -2,7 +2,7 @@
 
 #include "simd.h"
 
-/* y = x * cos + other * sin for count features; other: the partner of each feature. */
+/* Rotates count features: y = x * cos + other * sin; other: the partner of each feature. */
 ALWAYS void rotate_features(const void *x, const void *other, const float *cosine,
                             const float *sine, float sign, void *y, int64_t count,
                             lt_cpu_store store)

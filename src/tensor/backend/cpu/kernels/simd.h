@@ -120,7 +120,7 @@ ALWAYS void add_to_registers(registers *r, vec v)
         r->part[i] += more.part[i];
 }
 
-/* r += a * b. */
+/* Adds products: r += a * b. */
 ALWAYS void add_products_to(registers *r, vec a, vec b)
 {
     const registers left = as_registers(a), right = as_registers(b);
@@ -213,7 +213,7 @@ ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
     return (sums)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
 }
 #else
-enum { HAS_PAIRS = 0 }; /* widening first is as fast */
+enum { HAS_PAIRS = 0 }; /* no instruction: converts to f32 first, which is as fast */
 ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 {
     const sums_bits high = (sums_bits){0} + 0xFFFF0000;
@@ -369,7 +369,7 @@ ALWAYS vec scale_by_power_of_2(vec x, vec n)
 #else
 ALWAYS vec round_to_nearest(vec x)
 {
-    const vec magic = vec_set(0x1.8p23F); /* makes the last bit of the sum worth 1 */
+    const vec magic = vec_set(0x1.8p23F); /* adding it rounds to a multiple of 1 */
     return x + magic - magic;
 }
 
@@ -425,7 +425,7 @@ ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
 #endif
 }
 
-/* widen() and narrow() for one register. */
+/* widen() and narrow() for values of one register. */
 #if defined(__AVX512F__)
 ALWAYS sums widen_sums(sums_half h)
 {
@@ -450,7 +450,7 @@ ALWAYS sums_half narrow_sums(sums s)
 }
 #endif
 
-/* Load and store elements i .. i+SUMS-1. */
+/* Load and store elements i .. i+SUMS-1, one register. */
 ALWAYS sums load_sums(const void *p, int64_t i, lt_cpu_store store)
 {
     if (store == LT_STORE_F32)

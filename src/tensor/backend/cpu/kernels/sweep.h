@@ -17,7 +17,7 @@ typedef REAL SWEEP(loose)
         s##r##1 += f * x1;                                                   \
     } while (0)
 
-/* c = w x, or c -= w x; w: SWEEP_ROWS rows of SWEEP_BLOCK, x: SWEEP_BLOCK rows of WIDE. */
+/* Multiplies a tile: c = w x, or c -= w x; w: SWEEP_ROWS rows of SWEEP_BLOCK, x: SWEEP_BLOCK rows of WIDE. */
 ALWAYS void SWEEP(multiply_tile)(const REAL *w, const REAL *x, REAL *c, int64_t ld, bool subtract)
 {
     SWEEP(vector)
@@ -131,7 +131,7 @@ static void SWEEP(scatter_column_block)(REAL *a, int64_t n, int64_t ld, int64_t 
             a[(k + i) * ld + k + j] = -p[i * B + j];
 }
 
-/* w = x P. */
+/* Multiplies a column block: w = x P. */
 static void SWEEP(multiply_block)(const REAL *x, int64_t n, const REAL *p, REAL *packed, REAL *w)
 {
     enum { B = SWEEP_BLOCK, W = SWEEP(WIDE) };
@@ -144,7 +144,7 @@ static void SWEEP(multiply_block)(const REAL *x, int64_t n, const REAL *p, REAL 
     }
 }
 
-/* A_ij -= W_i X_j' in the lower triangle, outside row and column k. */
+/* Updates the lower triangle outside row and column k: A_ij -= W_i X_j'. */
 static void SWEEP(update_trailing)(REAL *a, int64_t n, int64_t ld, int64_t k, const REAL *w,
                                    const REAL *panel)
 {

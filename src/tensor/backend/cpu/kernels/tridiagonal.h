@@ -49,7 +49,7 @@ ALWAYS void symmetric_row_group(const float *a, int64_t step, int64_t i, int64_t
         y[i + r] += sum_floats(sum[r]);
 }
 
-/* y = a x, where a is symmetric [n,n] and its upper half is stored. */
+/* Multiplies by a symmetric matrix: y = a x, a [n,n], of which the upper half is stored. */
 static void symmetric_product(const float *a, int64_t step, int64_t n, const float *x, float *y)
 {
     memset(y, 0, (size_t)n * sizeof *y);
@@ -57,7 +57,7 @@ static void symmetric_product(const float *a, int64_t step, int64_t n, const flo
         symmetric_row_group(a, step, i, n, x, y);
 }
 
-/* dot[r] = row r . y. */
+/* Computes dot products of rows with y: dot[r] = row r . y. */
 static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, const float *y,
                      float *dot)
 {
@@ -80,7 +80,7 @@ static void rows_dot(const float *x, int64_t step, int64_t rows, int64_t n, cons
     }
 }
 
-/* y -= sum over r of factor[r] times row r. */
+/* Subtracts rows: y -= sum over r of factor[r] times row r. */
 static void rows_subtract(const float *x, int64_t step, int64_t rows, int64_t n,
                           const float *factor, float *y)
 {

@@ -15,7 +15,7 @@ static void vec_strided(const lt_vec_row *r)
     const float alpha = r->alpha, beta = r->beta;
     switch (r->op) {
     case LT_VEC_AXPBY:
-        if (beta == 0) /* y is not read */
+        if (beta == 0) /* then y is not read */
             EACH(alpha * A);
         else
             EACH(alpha * A + beta * Y);

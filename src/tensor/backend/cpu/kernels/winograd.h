@@ -17,10 +17,10 @@
 
 enum { POINTS = 6, OUTPUTS = 4, TAPS = 3 };
 
-/* Applies a map to elements of x at stride `step`; writes y at stride `to`. */
+/* Type of the maps: applies a map to elements of x at stride `step`; writes y at stride `to`. */
 typedef void winograd_map(const sums *x, int step, sums *y, int to);
 
-/* y = B' x: input pixels to points. */
+/* Map of input pixels to points, y = B' x. */
 ALWAYS void transform_input(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
@@ -34,7 +34,7 @@ ALWAYS void transform_input(const sums *x, int step, sums *y, int to)
     y[5 * to] = SQUARE_A * SQUARE_B * x1 - (SQUARE_A + SQUARE_B) * x3 + x[5 * step];
 }
 
-/* y = A' x: points to output pixels. */
+/* Map of points to output pixels, y = A' x. */
 ALWAYS void transform_output(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
@@ -45,7 +45,7 @@ ALWAYS void transform_output(const sums *x, int step, sums *y, int to)
     y[3 * to] = CUBE_A * minus_a + CUBE_B * minus_b + x[5 * step];
 }
 
-/* y = A x: gradients of outputs, to points. */
+/* Map of gradients of outputs to points, y = A x. */
 ALWAYS void transform_output_grad(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step];
@@ -59,7 +59,7 @@ ALWAYS void transform_output_grad(const sums *x, int step, sums *y, int to)
     y[5 * to] = x3;
 }
 
-/* y = G x: taps of a filter, to points. */
+/* Map of a filter's taps to points, y = G x. */
 ALWAYS void transform_filter(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step];
@@ -73,7 +73,7 @@ ALWAYS void transform_filter(const sums *x, int step, sums *y, int to)
     y[5 * to] = x2;
 }
 
-/* y = G' x: points to gradients of taps. */
+/* Map of points to gradients of taps, y = G' x. */
 ALWAYS void transform_filter_grad(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = SHARE_A * (x[step] + x[2 * step]);
@@ -93,7 +93,7 @@ ALWAYS float *first_point(const lt_winograd_tile *t, int64_t c)
 /* Coefficients of a fused batch norm, and running sums of an epilogue, for SUMS channels. */
 typedef struct epilogue {
     sums scale, shift, mean, sum, product;
-    ptrdiff_t other; /* byte offset from a pixel of y to the residual's or x's */
+    ptrdiff_t other; /* byte offset from a pixel of y to that of the residual or of x */
     bool adds, relu;
 } epilogue;
 
@@ -170,7 +170,7 @@ ALWAYS void pixels_to_points(const lt_winograd_tile *t, winograd_map *map, int s
     }
 }
 
-/* Epilogue of the pixels written. */
+/* Kinds of epilogue that are applied to the pixels written. */
 typedef enum epilogue_kind { PLAIN, NORM, MOMENTS, GRADIENTS } epilogue_kind;
 
 ALWAYS epilogue begin_epilogue(const lt_winograd_tile *t, int64_t c, epilogue_kind kind)

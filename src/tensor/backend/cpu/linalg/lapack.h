@@ -14,7 +14,7 @@ typedef struct lt_lapack {
     char *(*config)(void);
 } lt_lapack;
 
-/* Filled by lt_lapack_open(). */
+/* Functions of the loaded libraries, filled by lt_lapack_open(). */
 extern lt_lapack lt_lapack_calls;
 
 /* Loads the libraries. Not thread-safe. False if they cannot be loaded, with a warning in the log. */

@@ -9,10 +9,10 @@ typedef struct lt_tridiagonal {
     const lt_cpu_kernels *kernels;
     int64_t n, size, step;
     int64_t tridiagonal_rows; /* count of leading rows; T is diagonal after them */
-    int64_t reflectors;       /* count, in a */
+    int64_t reflectors;       /* number of reflectors in a */
     float *a; /* input: the matrix; output: row j holds reflector j, from j + 1 on */
     float *diagonal, *off_diagonal,
-        *scale;  /* T's; off_diagonal[j] is (j, j + 1). scale: of reflectors */
+        *scale;  /* diagonals of T; off_diagonal[j] is (j, j + 1). scale: of reflectors */
     float *z;    /* row vectors, which lt_tridiagonal_apply_q() multiplies with Q */
     float *work; /* lt_tridiagonal_workspace_size(size) floats, 64-byte aligned as the others */
 } lt_tridiagonal;

@@ -9,7 +9,7 @@ typedef enum lt_conv_kind { LT_CONV, LT_CONV_GRAD_X, LT_CONV_GRAD_W } lt_conv_ki
 /* A convolution or one of its gradients; shapes are the forward pass's. */
 typedef struct lt_conv_form {
     lt_conv_kind kind;
-    lt_conv2d_config config; /* defaults applied: only padding may be 0 */
+    lt_conv2d_config config; /* geometry, with defaults applied: only padding may be 0 */
     lt_shape x, w, y;
 } lt_conv_form;
 
@@ -18,7 +18,7 @@ typedef struct lt_conv_axis {
     int64_t size, taps, outputs, stride, pad, dilation;
 } lt_conv_axis;
 
-enum { LT_CONV_HEIGHT = 2, LT_CONV_WIDTH = 3 }; /* dimensions of a shape */
+enum { LT_CONV_HEIGHT = 2, LT_CONV_WIDTH = 3 }; /* indices of the image's dimensions in a shape */
 
 lt_conv_axis lt_conv_get_axis(const lt_conv_form *form, int dim);
 /* Returns true if this tap sees only padding in all outputs. */
@@ -29,7 +29,7 @@ typedef struct lt_conv_rule {
     const char *name;
     int until; /* lt_dnnl_version_number() of the first fixed version; 0: not known to be fixed */
     lt_conv_kind kind;
-    const char *implementation; /* substring of dnnl_query_impl_info_str */
+    const char *implementation; /* the implementation, as a substring of dnnl_query_impl_info_str */
     bool (*forbids)(const lt_conv_form *form);
     const char *except; /* substring of implementations that the rule skips, or NULL */
 } lt_conv_rule;

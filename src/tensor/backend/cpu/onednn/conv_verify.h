@@ -10,7 +10,7 @@
 typedef struct lt_conv_ran {
     const lt_conv_form *form;
     const char *implementation;
-    const lt_view *x, *w, *b, *y; /* b may be NULL */
+    const lt_view *x, *w, *b, *y; /* operands of the convolution; b may be NULL */
 } lt_conv_ran;
 
 /* Returns true if LATHER_VERIFY is set and not 0. */

@@ -11,8 +11,8 @@ enum { LT_PRIMITIVE_KEY = 22, LT_PRIMITIVE_BUCKETS = 256, LT_PRIMITIVE_NAME = 64
 typedef struct lt_primitive {
     int64_t key[LT_PRIMITIVE_KEY];
     struct lt_primitive *next;
-    dnnl_primitive_t primitive; /* NULL if oneDNN has none for this problem */
-    dnnl_primitive_t reorder;   /* between our layout of w and the primitive's; NULL if equal */
+    dnnl_primitive_t primitive; /* the primitive; NULL if oneDNN has none for this problem */
+    dnnl_primitive_t reorder;   /* converts w from our layout to the primitive's; NULL if equal */
     dnnl_memory_t x, w, w_user, b, y, scratchpad; /* w_user: w in our layout */
     size_t w_bytes, scratchpad_bytes;
     char implementation[LT_PRIMITIVE_NAME]; /* oneDNN's name; "" for matrix products */
@@ -24,7 +24,7 @@ typedef struct lt_primitive {
 typedef struct lt_prepacked {
     const void *data;
     const lt_primitive *prim;
-    uint64_t version; /* version of the weight */
+    uint64_t version; /* version of the weight that the copy is of */
     uint64_t factors; /* hash of the per-channel factors in the copy */
     void *copy;
     struct lt_prepacked *next;
@@ -33,7 +33,7 @@ typedef struct lt_prepacked {
 typedef struct lt_onednn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr; /* caller-provided scratchpad */
+    dnnl_primitive_attr_t attr; /* attributes of all primitives: caller-provided scratchpad */
     lt_primitive *primitive[LT_PRIMITIVE_BUCKETS];
     lt_prepacked *prepacked[LT_PRIMITIVE_BUCKETS];
     size_t primitives, prepacks;
@@ -58,7 +58,7 @@ lt_status lt_primitive_create_scratchpad(lt_onednn *onednn, lt_primitive *prim,
 /* Sets prim->w's handle to data in the primitive's layout; data has w_user's layout. version 0: prepacks at each
  * call. */
 lt_status lt_prepack_weight(lt_cpu *cpu, lt_primitive *prim, const void *data, uint64_t version);
-/* The same for w times a factor per output channel, [K] contiguous, both f32. Copies at the first use. */
+/* Does the same for w times a factor per output channel, [K] contiguous, both f32. Copies at the first use. */
 lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_view *w,
                                    const lt_view *factor);
 

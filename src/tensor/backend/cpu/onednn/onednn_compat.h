@@ -16,18 +16,18 @@ typedef const_dnnl_memory_desc_t lt_md_in;
 typedef const dnnl_memory_desc_t *lt_md_in;
 #endif
 
-/* strides NULL: the primitive chooses the layout. */
+/* Makes a memory descriptor; strides NULL: the primitive chooses the layout. */
 dnnl_status_t lt_md_make(dnnl_memory_desc_t *out, int ndim, const dnnl_dims_t dims,
                          dnnl_data_type_t dtype, const dnnl_dim_t *strides);
 void lt_md_free(dnnl_memory_desc_t *md);
 lt_md_in lt_md_as_argument(const dnnl_memory_desc_t *md);
 
-/* A convolution; dilate counts from 0 as in oneDNN. */
+/* Arguments of a convolution primitive; dilate counts from 0 as in oneDNN. */
 typedef struct lt_conv_problem {
     dnnl_memory_desc_t x, w, b, y;
     bool has_bias;
     dnnl_dims_t stride, dilate, pad;
-    const lt_conv_form *form; /* checked against the rules; NULL: not checked */
+    const lt_conv_form *form; /* form to check against the rules; NULL: not checked */
 } lt_conv_problem;
 
 /* Finds the first implementation that no rule forbids. hint: forward primitive's descriptor, for gradients. */
@@ -36,7 +36,7 @@ dnnl_status_t lt_conv_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                const_dnnl_primitive_desc_t hint);
 /* Creates attributes with a caller-provided scratchpad, and optionally relu on the result. */
 dnnl_status_t lt_attr_make(dnnl_primitive_attr_t *out, bool relu);
-/* y = a * b, and a bias if bias is not NULL. */
+/* Makes the descriptor of a matrix product y = a * b, plus bias if that is not NULL. */
 dnnl_status_t lt_matmul_describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                  const dnnl_memory_desc_t mds[3], const dnnl_memory_desc_t *bias,
                                  const_dnnl_primitive_attr_t attr);
