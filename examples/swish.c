@@ -71,11 +71,11 @@ static lt_status backward(lt_node *node)
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_in(node, X, &x));
     LT_TRY(lt_node_in(node, B, &b));
-    if (lt_node_wants(node, X)) {
+    if (lt_node_needs_grad(node, X)) {
         LT_TRY(lt_node_grad_out(node, X, &dx));
         LT_TRY(lt_op_map(node, gradient_x, in, 3, &dx));
     }
-    return lt_node_wants(node, B) ? backward_b(node, in) : LT_OK;
+    return lt_node_needs_grad(node, B) ? backward_b(node, in) : LT_OK;
 }
 
 static const lt_op op = {

@@ -301,8 +301,8 @@ static int show_all(const lt_options *options, const arguments *a)
     int status = 0;
     if (a->json)
         printf("{\"files\":[");
-    for (size_t i = 0; i < lt_options_rest_count(options) && !status; i++) {
-        const char *path = lt_options_rest(options, i);
+    for (size_t i = 0; i < lt_options_positional_count(options) && !status; i++) {
+        const char *path = lt_options_positional(options, i);
         struct stat info;
         if (a->json && i)
             putchar(',');
@@ -325,9 +325,9 @@ int main(int argc, char **argv)
     int status = 2;
     if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
         (void)fail();
-    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
-        status = lt_options_answer(options, stdout) ? fail() : 0;
-    else if (lt_options_rest_count(options) == 0)
+    else if (lt_options_requested(options) != LT_OPTIONS_RUN)
+        status = lt_options_print_request(options, stdout) ? fail() : 0;
+    else if (lt_options_positional_count(options) == 0)
         fprintf(stderr,
                 "inspect: a file, a checkpoint or a run folder is wanted; --help says more\n");
     else

@@ -64,7 +64,7 @@ static lt_status launch(const lt_options *options, const arguments *a)
     if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
         config.program = self;
     config.log = log;
-    lt_status st = lt_job_graph_load(&graph, lt_options_rest(options, 0));
+    lt_status st = lt_job_graph_load(&graph, lt_options_positional(options, 0));
     if (!st)
         st = lt_job_graph_launch(graph, &config);
     if (st)
@@ -85,9 +85,9 @@ static int launch_main(int argc, char *const *argv)
         st = lt_options_parse(options, argc, argv);
     if (st)
         fprintf(stderr, "lather: %s\n", lt_error_message());
-    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
-        status = lt_options_answer(options, stdout) ? 1 : 0;
-    else if (lt_options_rest_count(options) != 1)
+    else if (lt_options_requested(options) != LT_OPTIONS_RUN)
+        status = lt_options_print_request(options, stdout) ? 1 : 0;
+    else if (lt_options_positional_count(options) != 1)
         fprintf(stderr, "lather: want one program, PROGRAM.ini; see lather launch --help\n");
     else
         status = launch(options, &a) ? 1 : 0;

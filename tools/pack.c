@@ -163,8 +163,9 @@ static lt_status pack_all(arguments *a, const char *data, const char *out)
 
 static lt_status run(const lt_options *options, arguments *a)
 {
-    const char *first = lt_options_rest(options, 0);
-    return a->only_verify ? verify(a, first) : pack_all(a, first, lt_options_rest(options, 1));
+    const char *first = lt_options_positional(options, 0);
+    return a->only_verify ? verify(a, first)
+                          : pack_all(a, first, lt_options_positional(options, 1));
 }
 
 /* Prints an error and returns the exit status. */
@@ -187,9 +188,9 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* EFBIG */
     if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
         fprintf(stderr, "pack: %s\n", lt_error_message());
-    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
-        status = report(lt_options_answer(options, stdout));
-    else if (lt_options_rest_count(options) != (a.only_verify ? 1U : 2U))
+    else if (lt_options_requested(options) != LT_OPTIONS_RUN)
+        status = report(lt_options_print_request(options, stdout));
+    else if (lt_options_positional_count(options) != (a.only_verify ? 1U : 2U))
         fprintf(stderr, "pack: %s\n",
                 a.only_verify ? "--only-verify needs one argument, PACK"
                               : "the arguments DATA and PACK are required");

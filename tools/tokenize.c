@@ -108,9 +108,9 @@ static lt_status run(const lt_options *options, arguments *a)
 {
     lt_status st = LT_OK;
     if (!a->only_verify)
-        return pack(a, lt_options_rest(options, 0), lt_options_rest(options, 1));
-    for (size_t i = 0; i < lt_options_rest_count(options) && !st; i++)
-        st = verify(lt_options_rest(options, i));
+        return pack(a, lt_options_positional(options, 0), lt_options_positional(options, 1));
+    for (size_t i = 0; i < lt_options_positional_count(options) && !st; i++)
+        st = verify(lt_options_positional(options, i));
     return st;
 }
 
@@ -131,9 +131,10 @@ int main(int argc, char **argv)
     signal(SIGXFSZ, SIG_IGN); /* EFBIG */
     if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
         fprintf(stderr, "tokenize: %s\n", lt_error_message());
-    else if (lt_options_asked(options) != LT_OPTIONS_RUN)
-        status = report(lt_options_answer(options, stdout));
-    else if (a.only_verify ? !lt_options_rest_count(options) : lt_options_rest_count(options) != 2)
+    else if (lt_options_requested(options) != LT_OPTIONS_RUN)
+        status = report(lt_options_print_request(options, stdout));
+    else if (a.only_verify ? !lt_options_positional_count(options)
+                           : lt_options_positional_count(options) != 2)
         fprintf(stderr, "tokenize: %s\n",
                 a.only_verify ? "--only-verify needs FILE..."
                               : "the arguments TEXT and FOLDER are required");

@@ -39,8 +39,8 @@ typedef struct lt_averaging_config {
  * lt_optim_shard_params(); decay_of_y with another optimizer), LT_E_NOMEM.
  * Sources: Defazio et al., "The Road Less Scheduled", NeurIPS 2024 (arXiv 2405.15682), equations (2)-(4) and, for
  * the weights, (23); "Generalized Primal Averaging" (arXiv 2512.17131). */
-LT_API LT_MUST_CHECK lt_status lt_optim_average(lt_optim *optim, const lt_params *params,
-                                                const lt_averaging_config *config);
+LT_API LT_MUST_CHECK lt_status lt_optim_start_averaging(lt_optim *optim, const lt_params *params,
+                                                        const lt_averaging_config *config);
 
 /** Switch the parameters to x for an evaluation, and back to y. No training in between; values written to the
  *  parameters in between become x. Without effect if already switched, or without averaging. */

@@ -79,7 +79,8 @@ LT_API LT_MUST_CHECK lt_status lt_comm_allgather_host(lt_comm *comm, const void 
 
 /** Checks that all ranks give the same text for what, which is equal on all ranks; else fails on every rank with
  *  LT_E_ARG: "--lr is 0.1 on rank 0, 0.2 on rank 3". Collective. */
-LT_API LT_MUST_CHECK lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text);
+LT_API LT_MUST_CHECK lt_status lt_comm_check_same(lt_comm *comm, const char *what,
+                                                  const char *text);
 
 /** Sets the deadline of a request in seconds: one that exceeds it fails with LT_E_COMM and aborts the group. 0: none.
  *  Default 600. */

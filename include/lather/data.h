@@ -90,7 +90,7 @@ LT_API int lt_dataset_channels(const lt_dataset *dataset); /**< channels of the 
 /** Returns the shape of one record of an array; ndim is 0 for images. */
 LT_API lt_shape lt_dataset_shape(const lt_dataset *dataset);
 /** Reads the first image's short side in pixels, 0 if unknown. Errors: LT_E_IO. */
-LT_API LT_MUST_CHECK lt_status lt_dataset_side(const lt_dataset *dataset, int *side);
+LT_API LT_MUST_CHECK lt_status lt_dataset_short_side(const lt_dataset *dataset, int *side);
 /** Returns the borrowed name of a class, NULL if it has none. */
 LT_API const char *lt_dataset_class_name(const lt_dataset *dataset, int label);
 /** Checks that a network trained on train's classes can be evaluated on val's: both must have the

@@ -52,10 +52,10 @@ LT_API LT_MUST_CHECK lt_status lt_device_sync(lt_device *device);
 LT_API const char *lt_device_name(const lt_device *device);
 /** Returns the dtype of parameters, loss and optimizer state: LT_F32, or LT_F64 if opened with
  *  f64. */
-LT_API lt_dtype lt_device_master(const lt_device *device);
+LT_API lt_dtype lt_device_master_dtype(const lt_device *device);
 /** Returns true if the hardware has fast arithmetic in this dtype; bf16 needs AVX512_BF16, for
  *  example. */
-LT_API bool lt_device_has_fast(const lt_device *device, lt_dtype dtype);
+LT_API bool lt_device_has_fast_dtype(const lt_device *device, lt_dtype dtype);
 /** Returns the number of compute threads that the calling thread uses. */
 LT_API int lt_device_threads(const lt_device *device);
 /** Sets the number of compute threads of the calling thread; 0: all that affinity mask and

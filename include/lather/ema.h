@@ -19,7 +19,7 @@ LT_API LT_MUST_CHECK lt_status lt_ema_update(lt_ema *ema, const lt_optim *optim)
 
 /** Updates averages of values that change on all ranks once in several
  *  steps: average += (1 - decay^steps) * (value - average). */
-LT_API LT_MUST_CHECK lt_status lt_ema_update_after(lt_ema *ema, int64_t steps);
+LT_API LT_MUST_CHECK lt_status lt_ema_update_by_steps(lt_ema *ema, int64_t steps);
 
 /** Swaps averages and values: once before an evaluation, once after it. */
 LT_API LT_MUST_CHECK lt_status lt_ema_swap(lt_ema *ema);

@@ -94,7 +94,7 @@ LT_API lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now,
                                              const lt_loader_stats *before);
 /** Returns "loader-bound" if lt_loader_next() waited for more than 3 % of the seconds, else
  *  "compute-bound". */
-LT_API const char *lt_loader_bound(const lt_loader_stats *stats, double seconds);
+LT_API const char *lt_loader_bottleneck(const lt_loader_stats *stats, double seconds);
 /** Returns path and error of corrupt image i, in the order of batches; NULL after the last one.
  *  Borrowed until the next lt_loader_next(). */
 LT_API const char *lt_loader_corrupt(const lt_loader *loader, int64_t i);

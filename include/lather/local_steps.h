@@ -50,7 +50,7 @@ LT_API int lt_local_steps_groups(const lt_local_steps *local);
 /** Returns this rank's group index, 0 to groups-1. */
 LT_API int lt_local_steps_group(const lt_local_steps *local);
 /** Returns the number of inner steps since the last outer step; 0 if all ranks have the same values. */
-LT_API int64_t lt_local_steps_since(const lt_local_steps *local);
+LT_API int64_t lt_local_steps_since_sync(const lt_local_steps *local);
 
 /** Counts an inner step, also one that a group skipped, so that rounds are equally long in all groups. Makes the outer
  *  step at the end of a round and sets *met. Collective.
@@ -76,9 +76,9 @@ LT_API lt_local_steps_bytes lt_local_steps_bytes_sent(const lt_local_steps *loca
 /* --- Checkpoints --- */
 
 /** Gathers the ranks' shards into whole tensors, which the visits show. Collective. */
-LT_API LT_MUST_CHECK lt_status lt_local_steps_unfold(lt_local_steps *local);
+LT_API LT_MUST_CHECK lt_status lt_local_steps_gather_state(lt_local_steps *local);
 /** Frees the whole tensors; loaded: first copies this rank's shards out of them. */
-LT_API LT_MUST_CHECK lt_status lt_local_steps_fold(lt_local_steps *local, bool loaded);
+LT_API LT_MUST_CHECK lt_status lt_local_steps_free_gathered(lt_local_steps *local, bool loaded);
 /** Visits state common to all groups: numbers "outer.groups", "outer.since"; "outer.start" within a round;
  *  "outer.momentum". Owner: rank 0. */
 LT_API LT_MUST_CHECK lt_status lt_local_steps_visit(lt_local_steps *local,

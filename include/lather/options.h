@@ -106,9 +106,9 @@ LT_API LT_MUST_CHECK lt_status lt_options_load_some(lt_options *options, const c
 LT_API LT_MUST_CHECK lt_status lt_options_set(lt_options *options, const char *name,
                                               const char *value);
 
-LT_API lt_options_request lt_options_asked(const lt_options *options);
+LT_API lt_options_request lt_options_requested(const lt_options *options);
 /** Prints the output of the request (nothing for LT_OPTIONS_RUN). Errors: LT_E_IO. */
-LT_API LT_MUST_CHECK lt_status lt_options_answer(const lt_options *options, FILE *out);
+LT_API LT_MUST_CHECK lt_status lt_options_print_request(const lt_options *options, FILE *out);
 
 /** Row number index of all tables, in the order of --help; NULL past the end. */
 LT_API const lt_option *lt_options_at(const lt_options *options, size_t index);
@@ -123,9 +123,9 @@ LT_API const char *lt_options_choice(const lt_options *options, const char *name
 /** Formats the value as a user writes it, items of a list separated by blanks, into text. Returns text. */
 LT_API const char *lt_options_text(const lt_options *options, const char *name, char *text,
                                    size_t size);
-/** Returns the number of positional arguments; lt_options_rest() returns one of them. */
-LT_API size_t lt_options_rest_count(const lt_options *options);
-LT_API const char *lt_options_rest(const lt_options *options, size_t index);
+/** Returns the number of positional arguments; lt_options_positional() returns one of them. */
+LT_API size_t lt_options_positional_count(const lt_options *options);
+LT_API const char *lt_options_positional(const lt_options *options, size_t index);
 /** Returns an argument of the original command line. index 0 is the program; NULL past the end. */
 LT_API const char *lt_options_argument(const lt_options *options, int index);
 

@@ -13,7 +13,7 @@
 typedef struct lt_train_config {
     lt_device *device;
     const lt_params *params; /**< parameters of the model that the task calls */
-    /** with lt_optim_average(): evaluations, checkpoints, weights and averages use x */
+    /** with lt_optim_start_averaging(): evaluations, checkpoints, weights and averages use x */
     lt_optim *optim;
     lt_task task;
     lt_comm *comm; /**< communicator of all ranks, each of which calls lt_train(); NULL: one */

@@ -91,7 +91,7 @@ lt_status lt_gpt_resolve(lt_gpt_config *c)
     return check_config(c);
 }
 
-lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config, int64_t length)
+lt_status lt_gpt_count_cost(lt_model_cost *out, const lt_gpt_config *config, int64_t length)
 {
     lt_gpt_config c = *config;
     LT_TRY(lt_gpt_resolve(&c));
@@ -201,7 +201,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_g
     return check_tied_lm_head(file, path, tokens);
 }
 
-lt_status lt_gpt_infer(const char *path, lt_gpt_config *config, bool *says_heads)
+lt_status lt_gpt_infer_config(const char *path, lt_gpt_config *config, bool *says_heads)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));

@@ -109,7 +109,7 @@ lt_tensor *lt_gpt_forward_cached(lt_module *module, lt_tape *tape, lt_tensor *id
     gpt *g = (gpt *)module;
     if (g->config.parallel)
         return lt_tape_fail(
-            tape, lt_fail(LT_E_UNSUPPORTED, "gpt: a divided model does not sample with a cache"));
+            tape, lt_fail(LT_E_UNSUPPORTED, "gpt: a sharded model does not sample with a cache"));
     lt_tensor *table = lt_tape_param(tape, &g->tokens);
     lt_tensor *x = embed(g, tape, ids, table, lt_kv_cache_count(cache, 0));
     for (int i = 0; i < g->config.layers; i++) {
@@ -151,8 +151,8 @@ static const lt_module_ops ops = {
     .destroy = destroy,
 };
 
-lt_status lt_gpt_cache(lt_kv_cache **out, const lt_module *module, lt_device *device, int64_t batch,
-                       int64_t capacity)
+lt_status lt_gpt_new_cache(lt_kv_cache **out, const lt_module *module, lt_device *device,
+                           int64_t batch, int64_t capacity)
 {
     const lt_gpt_config *c = &((const gpt *)module)->config;
     if (!c->rotary && capacity > c->positions)
@@ -162,7 +162,7 @@ lt_status lt_gpt_cache(lt_kv_cache **out, const lt_module *module, lt_device *de
                                       .batch = batch,
                                       .capacity = capacity,
                                       .width = c->width / c->heads * c->kv_heads,
-                                      .dtype = lt_device_master(device)};
+                                      .dtype = lt_device_master_dtype(device)};
     return lt_kv_cache_new(out, device, cache);
 }
 

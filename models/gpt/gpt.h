@@ -35,8 +35,8 @@ LT_API LT_MUST_CHECK lt_status lt_gpt_check_parallel(const lt_gpt_config *config
 
 /** Makes an empty cache for sequences of at most `capacity` tokens. Errors: LT_E_ARG (more than the model's
  *  positions), LT_E_NOMEM. */
-LT_API LT_MUST_CHECK lt_status lt_gpt_cache(lt_kv_cache **out, const lt_module *gpt,
-                                            lt_device *device, int64_t batch, int64_t capacity);
+LT_API LT_MUST_CHECK lt_status lt_gpt_new_cache(lt_kv_cache **out, const lt_module *gpt,
+                                                lt_device *device, int64_t batch, int64_t capacity);
 /** Returns the logits [N,1,vocabulary] of the last of ids [N,T], which follow those in the cache; in a pass of the
  *  master dtype that does not record. */
 LT_API lt_tensor *lt_gpt_forward_cached(lt_module *gpt, lt_tape *tape, lt_tensor *ids,
@@ -45,8 +45,8 @@ LT_API lt_tensor *lt_gpt_forward_cached(lt_module *gpt, lt_tape *tape, lt_tensor
 /** Determines the network of a weight file from its names and shapes. The number of heads is taken from its
  *  metadata (says_heads), otherwise from the arch of its width, otherwise heads are 64 features wide. arch remains
  *  NULL. Errors: LT_E_IO, LT_E_FORMAT (also a last layer other than the embeddings). */
-LT_API LT_MUST_CHECK lt_status lt_gpt_infer(const char *path, lt_gpt_config *config,
-                                            bool *says_heads);
+LT_API LT_MUST_CHECK lt_status lt_gpt_infer_config(const char *path, lt_gpt_config *config,
+                                                   bool *says_heads);
 
 /** Replaces arch by its values. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_gpt_resolve(lt_gpt_config *config);
@@ -55,8 +55,8 @@ LT_API LT_MUST_CHECK lt_status lt_gpt_resolve(lt_gpt_config *config);
 LT_API const char *lt_gpt_name(const lt_gpt_config *config);
 
 /** Counts the cost of a sequence of `length` tokens. Errors: LT_E_ARG. */
-LT_API LT_MUST_CHECK lt_status lt_gpt_count(lt_model_cost *out, const lt_gpt_config *config,
-                                            int64_t length);
+LT_API LT_MUST_CHECK lt_status lt_gpt_count_cost(lt_model_cost *out, const lt_gpt_config *config,
+                                                 int64_t length);
 
 /** For lt_weights_config: prefix and unread entries of HuggingFace's files. */
 #define LT_GPT_PREFIX "transformer."

@@ -84,7 +84,7 @@ static lt_status check_parallel(const void *config, const lt_model_spec *spec, i
 
 static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_cost *out)
 {
-    return lt_gpt_count(out, &((const settings *)config)->net, spec->size);
+    return lt_gpt_count_cost(out, &((const settings *)config)->net, spec->size);
 }
 
 /* Puts the values of the options above. Shapes determine neither heads, and thus the name, nor the kind of gelu:
@@ -127,7 +127,7 @@ static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
 {
     lt_gpt_config c;
     bool says_heads = false;
-    LT_TRY(lt_gpt_infer(path, &c, &says_heads));
+    LT_TRY(lt_gpt_infer_config(path, &c, &says_heads));
     spec->channels = 0;
     spec->classes = c.vocabulary;
     spec->size = c.positions;

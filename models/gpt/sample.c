@@ -188,8 +188,8 @@ static lt_status open_cache(writer *w)
     const int64_t positions = lt_trainer_spec(w->trainer)->size;
     const int64_t text = (int64_t)strlen(w->a->prompt) + w->a->tokens + 1;
     w->capacity = positions > 0 && positions < text ? positions : text;
-    return w->a->cache ? lt_gpt_cache(&w->cache, lt_trainer_model(w->trainer),
-                                      lt_trainer_device(w->trainer), 1, w->capacity)
+    return w->a->cache ? lt_gpt_new_cache(&w->cache, lt_trainer_model(w->trainer),
+                                          lt_trainer_device(w->trainer), 1, w->capacity)
                        : LT_OK;
 }
 
@@ -209,7 +209,7 @@ static lt_status open_model_and_tokenizer(writer *w)
 static lt_status write_texts(writer *w)
 {
     LT_TRY(open_model_and_tokenizer(w));
-    lt_trainer_begin_work(w->trainer);
+    lt_trainer_end_checks(w->trainer);
     for (int64_t i = 0; i < w->a->count; i++) {
         if (i)
             printf("---\n");

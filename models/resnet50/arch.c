@@ -164,7 +164,7 @@ static int64_t add_block_cost(lt_model_cost *cost, const plan_block *block, int6
     return side;
 }
 
-lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config, int size)
+lt_status lt_resnet_count_cost(lt_model_cost *out, const lt_resnet_config *config, int size)
 {
     lt_resnet_config c = *config;
     LT_TRY(lt_resnet_resolve(&c));

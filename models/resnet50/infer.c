@@ -74,7 +74,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_r
     return shape->depths[0] ? LT_OK : fail_missing_tensor(path, "layer1.0.conv1.weight");
 }
 
-lt_status lt_resnet_infer(const char *path, lt_resnet_config *shape)
+lt_status lt_resnet_infer_config(const char *path, lt_resnet_config *shape)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
@@ -88,7 +88,7 @@ lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
 {
     lt_resnet_config shape = {0};
     lt_module *model = NULL;
-    LT_TRY(lt_resnet_infer(path, &shape));
+    LT_TRY(lt_resnet_infer_config(path, &shape));
     LT_TRY(lt_resnet_new(&model, device, &shape));
     lt_status st = lt_weights_load_model(path, model);
     if (st) {

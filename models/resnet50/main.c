@@ -78,7 +78,7 @@ static lt_status make(lt_module **out, lt_device *device, const void *config,
 
 static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_cost *out)
 {
-    return lt_resnet_count(out, &((const settings *)config)->net, spec->size);
+    return lt_resnet_count_cost(out, &((const settings *)config)->net, spec->size);
 }
 
 static lt_status add_onnx_nodes(lt_onnx *graph, const void *config, const lt_model_spec *spec)
@@ -122,7 +122,7 @@ static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
                                           lt_model_spec *spec)
 {
     lt_resnet_config c = {0};
-    LT_TRY(lt_resnet_infer(path, &c));
+    LT_TRY(lt_resnet_infer_config(path, &c));
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.small_stem ? 0 : IMAGENET_SIDE;

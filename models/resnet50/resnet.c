@@ -150,7 +150,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
     x = run_and_drop_input(r->avgpool, tape, x);
     x = lt_flatten(tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
-    x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
+    x = lt_cast(tape, x, lt_device_master_dtype(lt_tape_device(tape)));
     return lt_module_forward(r->fc, tape, x);
 }
 

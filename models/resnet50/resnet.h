@@ -26,13 +26,13 @@ LT_API LT_MUST_CHECK lt_status lt_resnet_new(lt_module **out, lt_device *device,
                                              const lt_resnet_config *config);
 
 /** Makes the network of a weight file, with its weights; *config, unless NULL, gets its configuration. Errors: as
- *  lt_resnet_infer(), lt_weights_load(). */
+ *  lt_resnet_infer_config(), lt_weights_load(). */
 LT_API LT_MUST_CHECK lt_status lt_resnet_load(lt_module **out, lt_device *device, const char *path,
                                               lt_resnet_config *config);
 
 /** Determines the network of a weight file from its names and shapes; arch remains NULL. Errors: LT_E_IO,
  *  LT_E_FORMAT, LT_E_UNSUPPORTED (a ResNeXt or a wide ResNet). */
-LT_API LT_MUST_CHECK lt_status lt_resnet_infer(const char *path, lt_resnet_config *config);
+LT_API LT_MUST_CHECK lt_status lt_resnet_infer_config(const char *path, lt_resnet_config *config);
 
 /** Replaces arch by its values and fills defaults. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_resnet_resolve(lt_resnet_config *config);
@@ -42,7 +42,7 @@ LT_API const char *lt_resnet_name(const lt_resnet_config *config);
 
 /** Counts the cost of one image of size x size; kept are the inputs of batch norms, recomputable the outputs of
  *  batch norm, relu and pooling. Errors: as lt_resnet_new(). */
-LT_API LT_MUST_CHECK lt_status lt_resnet_count(lt_model_cost *out, const lt_resnet_config *config,
-                                               int size);
+LT_API LT_MUST_CHECK lt_status lt_resnet_count_cost(lt_model_cost *out,
+                                                    const lt_resnet_config *config, int size);
 
 #endif

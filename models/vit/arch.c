@@ -93,7 +93,7 @@ lt_status lt_vit_resolve(lt_vit_config *c)
     return check_config(c);
 }
 
-lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config)
+lt_status lt_vit_count_cost(lt_model_cost *out, const lt_vit_config *config)
 {
     lt_vit_config c = *config;
     LT_TRY(lt_vit_resolve(&c));
@@ -196,7 +196,7 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_v
     return LT_OK;
 }
 
-lt_status lt_vit_infer(const char *path, lt_vit_config *config)
+lt_status lt_vit_infer_config(const char *path, lt_vit_config *config)
 {
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
@@ -207,8 +207,8 @@ lt_status lt_vit_infer(const char *path, lt_vit_config *config)
 
 /* --- Positions of another grid --- */
 
-lt_status lt_vit_fit(const void *config, const char *name, lt_shape have, const double *from,
-                     lt_shape want, double *to)
+lt_status lt_vit_resize_positions(const void *config, const char *name, lt_shape have,
+                                  const double *from, lt_shape want, double *to)
 {
     const lt_vit_config *c = config;
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];

@@ -13,7 +13,7 @@ enum { POOL_CLS, POOL_MEAN };
 
 typedef struct settings {
     lt_vit_config
-        net; /* set by resolve() from the other fields; first member, as lt_vit_fit() gets this struct */
+        net; /* set by resolve() from the other fields; first member, as lt_vit_resize_positions() gets this struct */
     const char *arch;
     int64_t patch, width, depth, heads;
     double mlp_ratio, dropout, drop_path;
@@ -85,7 +85,7 @@ static lt_status cost(const void *config, const lt_model_spec *spec, lt_model_co
 {
     lt_vit_config net = ((const settings *)config)->net;
     net.size = spec->size;
-    return lt_vit_count(out, &net);
+    return lt_vit_count_cost(out, &net);
 }
 
 /* Puts the facts. Shapes do not determine heads, and thus the name: those of a file are the usual ones or a guess. */
@@ -121,7 +121,7 @@ static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
                                           lt_model_spec *spec)
 {
     lt_vit_config c;
-    LT_TRY(lt_vit_infer(path, &c));
+    LT_TRY(lt_vit_infer_config(path, &c));
     spec->channels = c.channels;
     spec->classes = c.classes;
     spec->size = c.size;
@@ -154,7 +154,7 @@ static const lt_model_family family = {
     .describe = describe_model,
     .infer = infer_model_from_weights,
     .cost = cost,
-    .fit = lt_vit_fit,
+    .fit = lt_vit_resize_positions,
     .alias = alias,
 };
 

@@ -114,7 +114,7 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *images)
             ? run_last_block_and_pool_shards(v, tape, x, rows, samples)
             : run_last_block_and_pool(v, tape, x);
     /* Logits in 16 bits would make the loss inaccurate: the last layer reads f32. */
-    x = lt_cast(tape, x, lt_device_master(lt_tape_device(tape)));
+    x = lt_cast(tape, x, lt_device_master_dtype(lt_tape_device(tape)));
     return lt_module_forward(v->head, tape, x);
 }
 
@@ -262,7 +262,7 @@ lt_status lt_vit_new(lt_module **out, lt_device *device, const lt_vit_config *co
     lt_vit_config c = *config;
     lt_model_cost cost;
     LT_TRY(lt_vit_resolve(&c));
-    LT_TRY(lt_vit_count(&cost, &c)); /* checks the size */
+    LT_TRY(lt_vit_count_cost(&cost, &c)); /* checks the size */
     lt_module *m = NULL;
     LT_TRY(lt_module_new(&m, &ops));
     lt_status st = make_layers((vit *)m, device, &c);

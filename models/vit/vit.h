@@ -19,7 +19,7 @@ typedef struct lt_vit_config {
     double drop_path; /**< probability in the last block; decreases linearly to 0 at the first */
     uint64_t seed;    /**< seed of the initial values */
     bool is_loaded;   /**< weights are loaded later: no initial values are drawn */
-    bool interpolate; /**< lt_vit_fit() resizes positions */
+    bool interpolate; /**< lt_vit_resize_positions() resizes positions */
     const lt_tensor_parallel *parallel; /**< ranks that shard it; NULL: one */
 } lt_vit_config;
 
@@ -36,7 +36,7 @@ LT_API LT_MUST_CHECK lt_status lt_vit_check_parallel(const lt_vit_config *config
 
 /** Determines the network of a weight file from its names and shapes; heads are 0 if neither its metadata nor an
  *  arch of its width determine them. arch remains NULL. Errors: LT_E_IO, LT_E_FORMAT. */
-LT_API LT_MUST_CHECK lt_status lt_vit_infer(const char *path, lt_vit_config *config);
+LT_API LT_MUST_CHECK lt_status lt_vit_infer_config(const char *path, lt_vit_config *config);
 
 /** Replaces arch by its values. Errors: LT_E_ARG. */
 LT_API LT_MUST_CHECK lt_status lt_vit_resolve(lt_vit_config *config);
@@ -45,11 +45,12 @@ LT_API LT_MUST_CHECK lt_status lt_vit_resolve(lt_vit_config *config);
 LT_API const char *lt_vit_name(const lt_vit_config *config);
 
 /** Counts the cost of one image. Errors: as lt_vit_new(). */
-LT_API LT_MUST_CHECK lt_status lt_vit_count(lt_model_cost *out, const lt_vit_config *config);
+LT_API LT_MUST_CHECK lt_status lt_vit_count_cost(lt_model_cost *out, const lt_vit_config *config);
 
 /** For lt_weights_load(), context an lt_vit_config: resizes positions of another number of patches by bicubic
  *  interpolation if config->interpolate; otherwise fails, naming both grids. Errors: LT_E_SHAPE. */
-LT_API LT_MUST_CHECK lt_status lt_vit_fit(const void *config, const char *name, lt_shape have,
-                                          const double *from, lt_shape want, double *to);
+LT_API LT_MUST_CHECK lt_status lt_vit_resize_positions(const void *config, const char *name,
+                                                       lt_shape have, const double *from,
+                                                       lt_shape want, double *to);
 
 #endif

@@ -87,7 +87,7 @@ static lt_status check_texts_equal(const lt_comm *comm, const char *what, const 
     return LT_OK;
 }
 
-lt_status lt_comm_same(lt_comm *comm, const char *what, const char *text)
+lt_status lt_comm_check_same(lt_comm *comm, const char *what, const char *text)
 {
     if (comm->size == 1)
         return LT_OK;

@@ -143,7 +143,7 @@ lt_status lt_comm_nodes(lt_nodes *out, lt_comm *comm, int ranks_per_node)
 {
     char text[32];
     snprintf(text, sizeof text, "%d", ranks_per_node);
-    LT_TRY(lt_comm_same(comm, "the number of ranks per node", text));
+    LT_TRY(lt_comm_check_same(comm, "the number of ranks per node", text));
     if (ranks_per_node < 0)
         return lt_fail(LT_E_ARG, "%d ranks per node, want 1 or more, or 0 to detect nodes",
                        ranks_per_node);

@@ -358,7 +358,7 @@ static void flatten_logits_and_labels(lt_tape *tape, lt_tensor **logits, lt_tens
         *labels = lt_parallel_slice_samples(tape, *labels, p, rows, LT_IGNORED_LABEL);
     *labels = lt_reshape(tape, *labels, LT_SHAPE(-1));
     *logits = lt_reshape(tape, *logits, LT_SHAPE(-1, l.dim[l.ndim - 1]));
-    *logits = lt_cast(tape, *logits, lt_device_master(lt_tape_device(tape)));
+    *logits = lt_cast(tape, *logits, lt_device_master_dtype(lt_tape_device(tape)));
 }
 
 lt_tensor *lt_parallel_softmax_xent(lt_tape *tape, lt_tensor *logits, lt_tensor *labels,

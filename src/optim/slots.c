@@ -77,7 +77,7 @@ size_t lt_optim_fill_items(lt_optim *self, bool all)
     return count;
 }
 
-size_t lt_optim_items(lt_optim *self)
+size_t lt_optim_collect_items(lt_optim *self)
 {
     return lt_optim_fill_items(self, false);
 }

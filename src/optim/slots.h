@@ -5,7 +5,7 @@
 
 #include "lather/ext/optim.h"
 
-/* Fills self->item as lt_optim_items() does; all: includes parameters that another rank updates. */
+/* Fills self->item as lt_optim_collect_items() does; all: includes parameters that another rank updates. */
 size_t lt_optim_fill_items(lt_optim *self, bool all);
 /* Returns true if the slot has its optimizer's slot_state[index], here or at its owner. */
 bool lt_optim_slot_has_state(const lt_optim *o, const lt_slot *slot, int index);

@@ -48,7 +48,7 @@ lt_status lt_node_grad_pair(lt_node *node, lt_view dy[2])
     return LT_OK;
 }
 
-bool lt_node_wants(const lt_node *node, int input)
+bool lt_node_needs_grad(const lt_node *node, int input)
 {
     return node->in[input] && node->in[input]->wants_grad;
 }
@@ -72,7 +72,7 @@ static bool writes_param_grad_directly(const lt_node *node, int input)
 static lt_status allocate_grad(lt_node *node, int input, lt_dtype dtype, lt_view *dx)
 {
     lt_tensor *x = node->in[input];
-    LT_ASSERT(lt_node_wants(node, input));
+    LT_ASSERT(lt_node_needs_grad(node, input));
     if (writes_param_grad_directly(node, input)) {
         lt_tensor_set_dtype(x->param->grad, dtype);
         const lt_memory_owner before =
@@ -129,7 +129,7 @@ static bool can_reuse_addend(const lt_node *node, const lt_tensor *x, const lt_t
 lt_status lt_node_grad_out_in_place(lt_node *node, int input, int addend, lt_view *dx)
 {
     lt_tensor *x = node->in[input], *dy = node->out->grad[addend];
-    LT_ASSERT(lt_node_wants(node, input));
+    LT_ASSERT(lt_node_needs_grad(node, input));
     if (!can_reuse_addend(node, x, dy))
         return lt_node_grad_out(node, input, dx);
     LT_TRY(alias_grad_to_dy(node, input, x, dy));
@@ -149,7 +149,7 @@ lt_status lt_node_grad_out_early(lt_node *node, int input, lt_view *dx)
     return st;
 }
 
-lt_status lt_node_grad_pass(lt_node *node, int input)
+lt_status lt_node_pass_grad_through(lt_node *node, int input)
 {
     lt_tensor *x = node->in[input];
     LT_TRY(sum_grad_addends(node->out));

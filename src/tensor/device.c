@@ -188,12 +188,12 @@ const char *lt_device_name(const lt_device *device)
     return device->name;
 }
 
-lt_dtype lt_device_master(const lt_device *device)
+lt_dtype lt_device_master_dtype(const lt_device *device)
 {
     return device->config.f64 ? LT_F64 : LT_F32;
 }
 
-bool lt_device_has_fast(const lt_device *device, lt_dtype dtype)
+bool lt_device_has_fast_dtype(const lt_device *device, lt_dtype dtype)
 {
     return device->backend->has_fast(device->ctx, dtype);
 }

@@ -174,7 +174,7 @@ static lt_status check_all_inputs(checker *c)
 lt_status lt_gradcheck(lt_device *device, lt_gradcheck_fn *fn, void *context, lt_tensor *const *in,
                        int count, const lt_gradcheck_config *config)
 {
-    if (lt_device_master(device) != LT_F64)
+    if (lt_device_master_dtype(device) != LT_F64)
         return lt_fail(LT_E_ARG, "gradcheck: the device was not opened with f64");
     if (count < 1 || count > MAX_INPUTS)
         return lt_fail(LT_E_ARG, "gradcheck: got %d inputs, want 1 to %d", count, MAX_INPUTS);

@@ -66,7 +66,7 @@ static lt_status init_param(lt_param *param, lt_device *device, const char *path
                             lt_shape shape, lt_memory_format format, lt_param_kind role)
 {
     lt_param p = {.role = role};
-    lt_dtype dtype = role == LT_PARAM_COUNT ? LT_I64 : lt_device_master(device);
+    lt_dtype dtype = role == LT_PARAM_COUNT ? LT_I64 : lt_device_master_dtype(device);
     p.name = lt_format("%s%s%s", path, *path ? "." : "", leaf);
     set_fans(&p, shape);
     lt_status st = p.name ? lt_tensor_new_as(&p.value, device, dtype, shape, format) : LT_E_NOMEM;

@@ -216,7 +216,7 @@ static void test_answers(void **state)
         assert_ok(parse(&o, &v, answers[i].line));
         FILE *file = tmpfile();
         assert_non_null(file);
-        assert_ok(lt_options_answer(o, file));
+        assert_ok(lt_options_print_request(o, file));
         read_all(file, text, sizeof text);
         for (int k = 0; k < 5 && answers[i].say[k]; k++)
             if (!strstr(text, answers[i].say[k]))

@@ -16,10 +16,10 @@ static inline int read_command_line(lt_options **options, const lt_program *prog
     lt_status st = lt_options_new(options, program, values);
     if (!st)
         st = lt_options_parse(*options, argc, argv);
-    if (!st && lt_options_asked(*options) == LT_OPTIONS_RUN)
+    if (!st && lt_options_requested(*options) == LT_OPTIONS_RUN)
         return RUN;
     if (!st)
-        st = lt_options_answer(*options, stdout);
+        st = lt_options_print_request(*options, stdout);
     if (st)
         fprintf(stderr, "%s: %s\n", program->name, lt_error_message());
     return st ? USAGE_ERROR : USAGE_OK;

@@ -59,7 +59,7 @@ static lt_status make_data(training *t)
         labels[i] = i % CLASSES;
     LT_TRY(lt_tensor_new(&t->images, t->device, LT_U8, LT_SHAPE(BATCH, 3, SIDE, SIDE)));
     LT_TRY(lt_tensor_new(&t->labels, t->device, LT_I32, LT_SHAPE(BATCH)));
-    LT_TRY(lt_tensor_new(&t->loss, t->device, lt_device_master(t->device), LT_SCALAR));
+    LT_TRY(lt_tensor_new(&t->loss, t->device, lt_device_master_dtype(t->device), LT_SCALAR));
     LT_TRY(lt_tensor_write(t->images, pixels, sizeof pixels));
     return lt_tensor_write(t->labels, labels, sizeof labels);
 }

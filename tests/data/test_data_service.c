@@ -201,8 +201,8 @@ static void test_records(void **state)
     int side, want;
     open_workers(&w, 1);
     lt_dataset *d = open_data(w.list);
-    assert_ok(lt_dataset_side(w.data, &want));
-    assert_ok(lt_dataset_side(d, &side));
+    assert_ok(lt_dataset_short_side(w.data, &want));
+    assert_ok(lt_dataset_short_side(d, &side));
     assert_int_equal(side, want);
     for (int64_t i = 0; i < 3; i++) {
         assert_ok(w.data->ops->read(w.data, i, &a));

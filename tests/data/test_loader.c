@@ -292,7 +292,7 @@ static void check_counters(void **state)
     assert_in_range(hurried.starved, BATCHES / 2, BATCHES);
     assert_true(hurried.read_seconds >= BATCHES * 4 * MILLISECONDS * 1e-3);
     assert_true(hurried.wait_seconds > 0.03 * BATCHES * 4 * MILLISECONDS * 1e-3);
-    assert_string_equal(lt_loader_bound(&hurried, lt_clock_seconds() - begin), "loader-bound");
+    assert_string_equal(lt_loader_bottleneck(&hurried, lt_clock_seconds() - begin), "loader-bound");
 
     assert_int_equal(lt_loader_next(l, &b), LT_END);
     while (lt_loader_statistics(l).queued < 4) { /* until no slot is free */
@@ -306,7 +306,7 @@ static void check_counters(void **state)
     assert_int_equal(t.samples, PART * 4);
     assert_int_equal(t.starved, 0);
     assert_in_range(t.ready, 4 + 3 + 2 + 1, PART * 4);
-    assert_string_equal(lt_loader_bound(&t, 1e3 * t.wait_seconds + 1), "compute-bound");
+    assert_string_equal(lt_loader_bottleneck(&t, 1e3 * t.wait_seconds + 1), "compute-bound");
     lt_loader_free(&l);
     lt_dataset_free(&d);
 }

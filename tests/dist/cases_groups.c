@@ -116,11 +116,11 @@ bool case_same(rank_case *c)
 {
     char mine[32];
     int n = lt_comm_size(c->comm), rank = lt_comm_rank(c->comm);
-    if (!case_ok(c, lt_comm_same(c->comm, "--lr", "0.1"), "same")
-        || !case_ok(c, lt_comm_same(c->comm, "empty", ""), "same"))
+    if (!case_ok(c, lt_comm_check_same(c->comm, "--lr", "0.1"), "same")
+        || !case_ok(c, lt_comm_check_same(c->comm, "empty", ""), "same"))
         return false;
     snprintf(mine, sizeof mine, "0.%d", rank == n - 1 ? 123 : 1);
-    lt_status st = lt_comm_same(c->comm, "--lr", mine);
+    lt_status st = lt_comm_check_same(c->comm, "--lr", mine);
     if (n == 1)
         return case_ok(c, st, "same");
     char want[64];

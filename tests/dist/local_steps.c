@@ -98,7 +98,7 @@ static lt_status run_rounds(lt_local_steps *l, model *m, lt_comm *comm)
             inner_step(m, lt_local_steps_group(l), (int)step++);
             LT_TRY(lt_local_steps_step(l, &met));
             assert_int_equal(met, i + 1 == now.config.every);
-            assert_int_equal(lt_local_steps_since(l), met ? 0 : i + 1);
+            assert_int_equal(lt_local_steps_since_sync(l), met ? 0 : i + 1);
         }
     note_end(m, l, &ends[lt_comm_rank(comm)]);
     return LT_OK;

@@ -97,7 +97,7 @@ lt_status make_box(const mesh_rank *r, lt_tensor **out, box b, int matrix, eleme
 {
     const lt_shape shape = vector ? LT_SHAPE(b.columns) : LT_SHAPE(b.rows, b.columns);
     const size_t count = (size_t)(b.rows * b.columns);
-    LT_TRY(lt_tensor_new(out, r->at.device, lt_device_master(r->at.device), shape));
+    LT_TRY(lt_tensor_new(out, r->at.device, lt_device_master_dtype(r->at.device), shape));
     double *wide = malloc(count * sizeof *wide);
     for (int64_t m = 0; m < b.rows; m++)
         for (int64_t n = 0; n < b.columns; n++)

@@ -184,7 +184,7 @@ static lt_status work(void *context)
     r->batch = SAMPLES / parts;
     LT_TRY(make_params(r));
     LT_TRY(lt_tape_new(&r->tape, r->at.device));
-    LT_TRY(lt_tensor_new(&r->x, r->at.device, lt_device_master(r->at.device),
+    LT_TRY(lt_tensor_new(&r->x, r->at.device, lt_device_master_dtype(r->at.device),
                          LT_SHAPE(r->batch, 3, SIDE, SIDE)));
     LT_TRY(lt_tensor_new(&r->labels, r->at.device, LT_I32, LT_SHAPE(r->batch)));
     if (r->at.comm)

@@ -81,7 +81,7 @@ static lt_status make(void)
     if (current->dtype != LT_STATE_F32)
         LT_TRY(lt_optim_set_state_dtype(f.optim, current->dtype));
     if (current->averaged)
-        LT_TRY(lt_optim_average(f.optim, &f.list, &c));
+        LT_TRY(lt_optim_start_averaging(f.optim, &f.list, &c));
     return current->scaled ? lt_optim_scale_loss(f.optim, NULL) : LT_OK;
 }
 

@@ -80,7 +80,7 @@ static lt_status show_ids(lt_trainer *t, const void *values, int *code)
     if (!a->weights || !a->text)
         return lt_fail(LT_E_ARG, "--weights and --text: one is missing");
     LT_TRY(lt_trainer_open_weights(t, a->weights, "ref", 0));
-    lt_trainer_begin_work(t);
+    lt_trainer_end_checks(t);
     LT_TRY(lt_language_open_tokenizer(&tokenizer, a->weights, a->tokenizer,
                                       lt_trainer_spec(t)->classes));
     lt_status st = lt_tokenizer_encode(

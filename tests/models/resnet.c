@@ -60,7 +60,7 @@ static void check_counts(void **state)
     const count_row *row = *state;
     lt_resnet_config c = {.arch = row->arch, .classes = 1000};
     lt_model_cost cost;
-    assert_ok(lt_resnet_count(&cost, &c, 224));
+    assert_ok(lt_resnet_count_cost(&cost, &c, 224));
     assert_int_equal(cost.params, row->params);
     assert_near((double)cost.multiply_adds * 1e-9, row->giga_multiply_adds, 0.0005001);
 }
@@ -75,7 +75,7 @@ static void counted_parameters_equal_the_models(void **state)
     lt_model_cost cost;
     assert_ok(lt_resnet_new(&m, device, &c));
     assert_ok(lt_module_params(m, &p));
-    assert_ok(lt_resnet_count(&cost, &c, 28));
+    assert_ok(lt_resnet_count_cost(&cost, &c, 28));
     int64_t count = 0;
     for (size_t i = 0; i < p.count; i++)
         if (lt_param_is_trained(p.item[i]))

@@ -411,7 +411,7 @@ static lt_status without_a_cache(mesh_rank *r)
     lt_kv_cache *cache = NULL;
     net *n = calloc(1, sizeof *n);
     lt_status st = net_make(n, p, r, &to);
-    st = st ? st : lt_gpt_cache(&cache, n->model, r->at.device, 3, TOKENS);
+    st = st ? st : lt_gpt_new_cache(&cache, n->model, r->at.device, 3, TOKENS);
     if (!st) {
         lt_tape_reset(r->tape, LT_PASS_EVAL);
         const bool refused = !lt_gpt_forward_cached(n->model, r->tape, n->inputs, cache)

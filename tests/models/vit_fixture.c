@@ -48,7 +48,7 @@ static double distance(const lt_safetensors *file, int side, bool interpolate)
     memcpy(single, have->data, have->bytes);
     for (int64_t i = 0; i < lt_shape_count(have->shape); i++)
         from[i] = (double)single[i];
-    if (lt_vit_fit(&c, "encoder.pos_embedding", have->shape, from, want->shape, to))
+    if (lt_vit_resize_positions(&c, "encoder.pos_embedding", have->shape, from, want->shape, to))
         return (double)INFINITY;
     for (int64_t i = 0; i < lt_shape_count(want->shape); i++) {
         double w;

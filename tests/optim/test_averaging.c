@@ -18,7 +18,7 @@ static lt_status make_plain(lt_optim **out, const lt_params *params)
 
 static void average(fixture *f, lt_averaging_config c)
 {
-    assert_ok(lt_optim_average(f->optim, &f->list, &c));
+    assert_ok(lt_optim_start_averaging(f->optim, &f->list, &c));
 }
 
 static lt_averaging_config config_of(lt_averaging_kind kind)
@@ -197,18 +197,18 @@ static void bad_coefficients_are_refused(void **state)
     fixture f;
     two_params(&f, make_plain, true);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
-        assert_status(lt_optim_average(f.optim, &f.list, &rows[i].c), LT_E_ARG);
+        assert_status(lt_optim_start_averaging(f.optim, &f.list, &rows[i].c), LT_E_ARG);
         assert_non_null(strstr(lt_error_message(), rows[i].word));
         assert_false(lt_optim_is_averaged(f.optim));
     }
     average(&f, config_of(LT_AVERAGING_PRIMAL));
-    assert_status(lt_optim_average(f.optim, &f.list, &rows[1].c), LT_E_ARG); /* once */
+    assert_status(lt_optim_start_averaging(f.optim, &f.list, &rows[1].c), LT_E_ARG); /* once */
     fixture_close(&f);
 
     lt_averaging_config of_y = config_of(LT_AVERAGING_PRIMAL); /* L2 decay is in Adam's moments */
     of_y.decay_of_y = true;
     two_params(&f, make_adam, true);
-    assert_status(lt_optim_average(f.optim, &f.list, &of_y), LT_E_UNSUPPORTED);
+    assert_status(lt_optim_start_averaging(f.optim, &f.list, &of_y), LT_E_UNSUPPORTED);
     fixture_close(&f);
 }
 

@@ -163,7 +163,7 @@ static lt_root_set set_of(const problem *p, lt_root_item *item, size_t count)
                          .device = p->device,
                          .be = p->device->backend,
                          .ctx = p->device->ctx,
-                         .dtype = lt_device_master(p->device),
+                         .dtype = lt_device_master_dtype(p->device),
                          .output = LT_OUTPUT_ROOT,
                          .item = item,
                          .count = count};

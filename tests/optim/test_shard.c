@@ -48,7 +48,7 @@ static lt_status average(lt_status made, lt_optim *const *out, const lt_params *
 {
     lt_averaging_config c = LT_AVERAGING_DEFAULTS;
     c.kind = kind;
-    return made ? made : lt_optim_average(*out, params, &c);
+    return made ? made : lt_optim_start_averaging(*out, params, &c);
 }
 
 static lt_status make_averaged_adam(lt_optim **out, const lt_params *params)

@@ -60,7 +60,7 @@ lt_status net_open(net *n, const char *device, const lt_device_config *config)
     LT_TRY(add_norm(n, &n->gamma2, &n->beta2, &n->mean2, &n->var2));
     LT_TRY(add_weight(n, &n->fc, "fc", LT_SHAPE(CLASSES, FEATURES)));
     LT_TRY(add_weight(n, &n->bias, "bias", LT_SHAPE(CLASSES)));
-    LT_TRY(lt_tensor_new_as(&n->x, n->device, lt_device_master(n->device),
+    LT_TRY(lt_tensor_new_as(&n->x, n->device, lt_device_master_dtype(n->device),
                             LT_SHAPE(BATCH, 3, SIDE, SIDE), LT_FORMAT_CHANNELS_LAST));
     LT_TRY(fill_random(n->x, "x"));
     LT_TRY(lt_tensor_new(&n->labels, n->device, LT_I32, LT_SHAPE(BATCH)));

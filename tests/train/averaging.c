@@ -60,7 +60,7 @@ static void open_fixture(fixture *f, lt_averaging_kind kind)
     assert_ok(lt_module_params(t->model, &t->params));
     assert_ok(lt_optim_adam(&t->optim, &t->params, NULL));
     if (kind)
-        assert_ok(lt_optim_average(t->optim, &t->params, &c));
+        assert_ok(lt_optim_start_averaging(t->optim, &t->params, &c));
 }
 
 static void close_fixture(fixture *f)

@@ -110,7 +110,7 @@ static lt_status open_optim(rank *r)
         LT_TRY(lt_optim_scale_loss(r->optim, &scaling));
     if (p->ema)
         LT_TRY(lt_ema_new(&r->ema, &r->params, 0.5));
-    return p->average ? lt_optim_average(r->optim, &r->params, &averaging) : LT_OK;
+    return p->average ? lt_optim_start_averaging(r->optim, &r->params, &averaging) : LT_OK;
 }
 
 static lt_status open_rank(rank *r)

@@ -261,7 +261,7 @@ static lt_status parse(lt_options **options, const lt_program *program, const be
     LT_TRY(lt_options_compose(options, program, table, count));
     LT_TRY(lt_options_parse(*options, argc, argv));
     json = c->json;
-    return lt_options_answer(*options, stdout);
+    return lt_options_print_request(*options, stdout);
 }
 
 static lt_status run(const bench_command *b)
@@ -292,7 +292,7 @@ static int run_command(const bench_command *b, int argc, char *const *argv)
     snprintf(name, sizeof name, "bench %s", b->name);
     lt_status st = parse(&options, &program, b, argc, argv);
     const bool is_understood = !st;
-    if (!st && lt_options_asked(options) == LT_OPTIONS_RUN)
+    if (!st && lt_options_requested(options) == LT_OPTIONS_RUN)
         st = run(b);
     if (json && comma) /* it began the object */
         printf("}\n");

@@ -91,7 +91,7 @@ static lt_status run_ceilings(lt_device *device, lt_comm *comm)
                            2e6 * (double)s.megabytes, &bytes); /* bytes read and written */
     w.run = product;
     for (int i = 0; i < 3 && !st; i++)
-        if (lt_device_has_fast(device, bench_amp_dtypes[i]))
+        if (lt_device_has_fast_dtype(device, bench_amp_dtypes[i]))
             st =
                 measure(&w, bench_amp_dtypes[i], LT_SHAPE(s.side, s.side), 2 * n * n * n, &flop[i]);
     lt_tape_free(&w.tape);

@@ -58,7 +58,7 @@ static void print_result(const lt_device *device, const measured *m)
     fprintf(stderr,
             "%s: %.1f %% of the time waited for a batch, %" PRId64 " of %" PRId64
             " not ready; %.1f of %d ready in the mean\n%" PRId64 " broken images\n",
-            lt_loader_bound(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
+            lt_loader_bottleneck(t, m->seconds), 100 * t->wait_seconds / m->seconds, t->starved,
             t->batches, (double)t->ready / (double)t->batches, t->capacity, t->bad);
     bench_print_header("loader", lt_device_name(device), "u8", s.common.model.batch, threads);
     bench_print_fields("images_per_second %g steps %" PRId64 " seconds %g cpu_milliseconds %g "
@@ -69,7 +69,7 @@ static void print_result(const lt_device *device, const measured *m)
                        t->read_seconds * ms, t->decode_seconds * ms, t->resize_seconds * ms,
                        t->wait_seconds, t->idle_seconds, t->starved,
                        (double)t->ready / (double)t->batches, t->capacity,
-                       lt_loader_bound(t, m->seconds), t->bad, bench_process_bytes("VmHWM"));
+                       lt_loader_bottleneck(t, m->seconds), t->bad, bench_process_bytes("VmHWM"));
 }
 
 static void rest(double ms)

@@ -40,7 +40,7 @@ typedef struct lt_backend {
     lt_status (*sync)(void *ctx);
     /** Starts or stops an attached profiler; NULL: not supported. */
     lt_status (*profiler)(void *ctx, bool on);
-    bool (*has_fast)(void *ctx, lt_dtype dtype); /**< implements lt_device_has_fast() */
+    bool (*has_fast)(void *ctx, lt_dtype dtype); /**< implements lt_device_has_fast_dtype() */
     int (*threads)(void *ctx);
     bool host_memory; /**< the host can read and write tensors directly */
     /** Bytes that the caching allocator reserves at once because untouched memory costs nothing; 0: none. */

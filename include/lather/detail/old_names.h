@@ -67,6 +67,24 @@
 #define lt_program_graph_launch          lt_job_graph_launch
 #define lt_program_graph_load            lt_job_graph_load
 #define lt_program_graph_new             lt_job_graph_new
+#define lt_comm_same                     lt_comm_check_same
+#define lt_dataset_side                  lt_dataset_short_side
+#define lt_loader_bound                  lt_loader_bottleneck
+#define lt_options_answer                lt_options_print_request
+#define lt_options_asked                 lt_options_requested
+#define lt_options_rest                  lt_options_positional
+#define lt_options_rest_count            lt_options_positional_count
+#define lt_optim_average                 lt_optim_start_averaging
+#define lt_optim_items                   lt_optim_collect_items
+#define lt_node_wants                    lt_node_needs_grad
+#define lt_node_grad_pass                lt_node_pass_grad_through
+#define lt_local_steps_since             lt_local_steps_since_sync
+#define lt_local_steps_unfold            lt_local_steps_gather_state
+#define lt_local_steps_fold              lt_local_steps_free_gathered
+#define lt_trainer_begin_work            lt_trainer_end_checks
+#define lt_device_master                 lt_device_master_dtype
+#define lt_device_has_fast               lt_device_has_fast_dtype
+#define lt_ema_update_after              lt_ema_update_by_steps
 
 #endif
 #endif

@@ -31,7 +31,7 @@ typedef struct lt_op {
     lt_status (*infer)(const lt_node *node, lt_desc *out);
     /** Fills the output. Required. */
     lt_status (*forward)(lt_node *node);
-    /** Computes the gradient of each input for which lt_node_wants() is true; NULL: not
+    /** Computes the gradient of each input for which lt_node_needs_grad() is true; NULL: not
      *  differentiable. */
     lt_status (*backward)(lt_node *node);
 } lt_op;
@@ -94,14 +94,14 @@ LT_API LT_MUST_CHECK lt_status lt_node_grad(lt_node *node, lt_view *dy);
 LT_API LT_MUST_CHECK lt_status lt_node_grad_pair(lt_node *node, lt_view dy[2]);
 
 /** Returns true if the input needs a gradient; false for absent inputs. In backward. */
-LT_API bool lt_node_wants(const lt_node *node, int input);
+LT_API bool lt_node_needs_grad(const lt_node *node, int input);
 /** Returns memory for the gradient of an input, shaped like it, to be overwritten; it is added
  *  to the input's gradient when backward returns. dtype: the input's, or the master dtype for
  *  parameters. In backward. */
 LT_API LT_MUST_CHECK lt_status lt_node_grad_out(lt_node *node, int input, lt_view *dx);
 /** Uses the output's gradient, unchanged or viewed under the input's shape, as the input's
  *  gradient. In backward. */
-LT_API LT_MUST_CHECK lt_status lt_node_grad_pass(lt_node *node, int input);
+LT_API LT_MUST_CHECK lt_status lt_node_pass_grad_through(lt_node *node, int input);
 
 /** Runs the callback of lt_tape_on_norm_reduce() on saved[slot]; does nothing if none is set. */
 LT_API LT_MUST_CHECK lt_status lt_node_norm_reduce(lt_node *node, lt_norm_reduce op, int slot);

@@ -112,7 +112,7 @@ typedef lt_status lt_slot_fn(lt_optim *self, lt_slot *slot, const lt_scalars *sc
 LT_API LT_MUST_CHECK lt_status lt_optim_for_each_slot(lt_optim *self, lt_slot_fn *fn,
                                                       const lt_scalars *s);
 
-/** Counts steps per parameter, as PyTorch's Adam: lt_optim_items() then sets missed. Call after
+/** Counts steps per parameter, as PyTorch's Adam: lt_optim_collect_items() then sets missed. Call after
  *  lt_optim_new(), before the first step. */
 LT_API LT_MUST_CHECK lt_status lt_optim_count_per_param(lt_optim *self);
 /** Returns the device address of the applied steps in which the slot had no gradient, for lt_optim_item and
@@ -134,7 +134,7 @@ static inline bool lt_slot_is_due(const lt_slot *slot)
     return slot->param->has_grad && !slot->not_owned;
 }
 /** Fills self->item with the slots that are due, states in slot order; returns their number. */
-LT_API size_t lt_optim_items(lt_optim *self);
+LT_API size_t lt_optim_collect_items(lt_optim *self);
 LT_API const lt_backend *lt_optim_backend(const lt_optim *self, void **ctx);
 /** Returns LT_E_UNSUPPORTED, naming optimizer, backend and kernel, unless has is true. */
 LT_API LT_MUST_CHECK lt_status lt_optim_require_kernel(const lt_optim *self, bool has,

@@ -126,6 +126,6 @@ LT_API LT_MUST_CHECK lt_status lt_trainer_same_number(lt_trainer *trainer, const
 LT_API LT_MUST_CHECK lt_status lt_trainer_open_weights(lt_trainer *trainer, const char *path,
                                                        const char *device, int threads);
 /** Marks the end of checks: from here on LT_E_ARG ends the program with status 1, not 2. */
-LT_API void lt_trainer_begin_work(lt_trainer *trainer);
+LT_API void lt_trainer_end_checks(lt_trainer *trainer);
 
 #endif

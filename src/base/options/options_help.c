@@ -441,7 +441,7 @@ static lt_status write_version(const lt_options *o, FILE *out)
     return flush_and_check_output(out);
 }
 
-lt_status lt_options_answer(const lt_options *o, FILE *out)
+lt_status lt_options_print_request(const lt_options *o, FILE *out)
 {
     switch (o->asked) {
     case LT_OPTIONS_HELP:

@@ -328,7 +328,7 @@ lt_status lt_options_load_some(lt_options *o, const char *path,
 
 /* --- Queries --- */
 
-lt_options_request lt_options_asked(const lt_options *o)
+lt_options_request lt_options_requested(const lt_options *o)
 {
     return o->asked;
 }
@@ -355,12 +355,12 @@ bool lt_options_applies(const lt_options *o, const char *name)
            || lt_options_has_word(option->applies, lt_options_choice(o, o->program->selector), " ");
 }
 
-size_t lt_options_rest_count(const lt_options *o)
+size_t lt_options_positional_count(const lt_options *o)
 {
     return o->rest_count;
 }
 
-const char *lt_options_rest(const lt_options *o, size_t index)
+const char *lt_options_positional(const lt_options *o, size_t index)
 {
     return index < o->rest_count ? o->rest[index] : NULL;
 }

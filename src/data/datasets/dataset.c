@@ -92,7 +92,7 @@ int64_t lt_dataset_bytes(const lt_dataset *dataset)
     return dataset->ops->bytes_of_files ? dataset->ops->bytes_of_files(dataset) : 0;
 }
 
-lt_status lt_dataset_side(const lt_dataset *dataset, int *side)
+lt_status lt_dataset_short_side(const lt_dataset *dataset, int *side)
 {
     const lt_image_limits any = {.pixels = INT64_MAX}; /* only the header is read */
     lt_record record = {0};

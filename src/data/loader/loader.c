@@ -511,7 +511,7 @@ lt_loader_stats lt_loader_stats_since(const lt_loader_stats *now, const lt_loade
     return s;
 }
 
-const char *lt_loader_bound(const lt_loader_stats *stats, double seconds)
+const char *lt_loader_bottleneck(const lt_loader_stats *stats, double seconds)
 {
     const double share = 0.03;
     return stats->wait_seconds > share * seconds ? "loader-bound" : "compute-bound";

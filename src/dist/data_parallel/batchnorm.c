@@ -233,7 +233,7 @@ lt_status lt_data_parallel_sync_statistics(lt_data_parallel *dp)
     if (!count)
         return LT_OK;
     if (!dp->statistics) {
-        LT_TRY(lt_tensor_new(&dp->statistics, dp->device, lt_device_master(dp->device),
+        LT_TRY(lt_tensor_new(&dp->statistics, dp->device, lt_device_master_dtype(dp->device),
                              LT_SHAPE(count)));
         LT_TRY(lt_dp_copy_statistics(dp->params, dp->statistics, false, &count));
     }

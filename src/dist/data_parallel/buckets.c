@@ -43,7 +43,7 @@ static lt_status check_same_config(const lt_data_parallel *dp)
              c->bucket_bytes, lt_dtype_name(dp->dtype), (int)c->dist_bn, c->sync_bn,
              c->allreduce ? c->allreduce : "flat", c->compress ? c->compress : "off", c->needed,
              (long long)c->micro_batches);
-    return lt_comm_same(dp->comm, "data parallel", text);
+    return lt_comm_check_same(dp->comm, "data parallel", text);
 }
 
 lt_status lt_dp_check_same_params(const lt_data_parallel *dp)
@@ -52,15 +52,15 @@ lt_status lt_dp_check_same_params(const lt_data_parallel *dp)
     char text[TEXT], what[64];
     LT_TRY(check_same_config(dp));
     snprintf(text, sizeof text, "%zu", params->count);
-    LT_TRY(lt_comm_same(dp->comm, "the number of parameters", text));
+    LT_TRY(lt_comm_check_same(dp->comm, "the number of parameters", text));
     snprintf(text, sizeof text, "%08x", (unsigned)checksum_params(params));
-    lt_status st =
-        lt_comm_same(dp->comm, "the checksum of all parameters' names, shapes and shards", text);
+    lt_status st = lt_comm_check_same(
+        dp->comm, "the checksum of all parameters' names, shapes and shards", text);
     if (!st || st != LT_E_ARG)
         return st;
     for (size_t i = 0; i < params->count; i++) { /* name the first that differs */
         snprintf(what, sizeof what, "parameter %zu", i);
-        LT_TRY(lt_comm_same(dp->comm, what, describe_param(params->item[i], text)));
+        LT_TRY(lt_comm_check_same(dp->comm, what, describe_param(params->item[i], text)));
     }
     return st;
 }

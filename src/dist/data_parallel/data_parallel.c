@@ -240,7 +240,7 @@ lt_status lt_data_parallel_new(lt_data_parallel **out, lt_comm *comm, const lt_p
     dp->params = params;
     dp->config = c;
     dp->computed = c.micro_batches;
-    dp->dtype = c.dtype == LT_F32 ? lt_device_master(dp->device) : c.dtype;
+    dp->dtype = c.dtype == LT_F32 ? lt_device_master_dtype(dp->device) : c.dtype;
     lt_status st = set_up_data_parallel(dp);
     if (st) {
         lt_data_parallel_free(&dp);

@@ -84,7 +84,7 @@ static lt_status check_same_partition(const lt_data_parallel *dp, const lt_dp_sc
         sum = lt_crc32c(sum, what, sizeof what);
     }
     snprintf(text, sizeof text, "%zu parts, sum %08x", d->parts.count, (unsigned)sum);
-    return lt_comm_same(dp->comm, "the partition of gradients", text);
+    return lt_comm_check_same(dp->comm, "the partition of gradients", text);
 }
 
 /* Enlarges dp->job, if used, to one copy per part. */

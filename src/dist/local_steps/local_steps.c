@@ -89,7 +89,7 @@ int lt_local_steps_group(const lt_local_steps *l)
     return l->group;
 }
 
-int64_t lt_local_steps_since(const lt_local_steps *l)
+int64_t lt_local_steps_since_sync(const lt_local_steps *l)
 {
     return l->since;
 }
@@ -188,8 +188,8 @@ static lt_status compute_shard_sizes(lt_local_steps *l)
 /* Makes a shard of zeros. */
 static lt_status make_shard(const lt_local_steps *l, lt_tensor **out)
 {
-    LT_TRY(
-        lt_tensor_new(out, l->device, lt_device_master(l->device), LT_SHAPE(l->count[l->local])));
+    LT_TRY(lt_tensor_new(out, l->device, lt_device_master_dtype(l->device),
+                         LT_SHAPE(l->count[l->local])));
     return lt_tensor_fill(*out, 0);
 }
 
@@ -201,8 +201,8 @@ static lt_status make_tensors(lt_local_steps *l)
         LT_TRY(make_shard(l, &l->momentum));
     if (l->compression.density > 0)
         LT_TRY(make_shard(l, &l->residual));
-    return l->statistics ? lt_tensor_new(&l->statistic, l->device, lt_device_master(l->device),
-                                         LT_SHAPE(l->statistics))
+    return l->statistics ? lt_tensor_new(&l->statistic, l->device,
+                                         lt_device_master_dtype(l->device), LT_SHAPE(l->statistics))
                          : LT_OK;
 }
 
@@ -216,7 +216,7 @@ static lt_status check_same_config(const lt_local_steps *l, lt_comm *comm)
              "parameters of %" PRId64 " elements, %" PRId64 " statistics",
              c->every, c->lr, c->momentum, l->compression.density, (int)l->compression.values,
              c->decay, l->params, l->begin[l->params], l->statistics);
-    return lt_comm_same(comm, "local steps", text);
+    return lt_comm_check_same(comm, "local steps", text);
 }
 
 static lt_status set_up_local_steps(lt_local_steps *l, lt_comm *comm, const lt_nodes *nodes)
@@ -261,7 +261,7 @@ void lt_local_steps_free(lt_local_steps **local)
     lt_local_steps *l = *local;
     if (!l)
         return;
-    (void)!lt_local_steps_fold(l, false);
+    (void)!lt_local_steps_free_gathered(l, false);
     lt_tensor_free(&l->start);
     lt_tensor_free(&l->change);
     lt_tensor_free(&l->momentum);

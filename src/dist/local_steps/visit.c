@@ -40,7 +40,7 @@ static lt_status gather_state(lt_local_steps *l, int kind)
     return st;
 }
 
-lt_status lt_local_steps_unfold(lt_local_steps *l)
+lt_status lt_local_steps_gather_state(lt_local_steps *l)
 {
     for (int kind = 0; kind < KINDS; kind++)
         if (state_shard(l, kind) && !l->whole[kind])
@@ -60,7 +60,7 @@ static lt_status take_own_shard(const lt_local_steps *l, int kind)
     return st;
 }
 
-lt_status lt_local_steps_fold(lt_local_steps *l, bool loaded)
+lt_status lt_local_steps_free_gathered(lt_local_steps *l, bool loaded)
 {
     lt_status st = LT_OK;
     for (int kind = 0; kind < KINDS; kind++) {

@@ -49,7 +49,7 @@ lt_status lt_mesh_resolve(const lt_mesh_config *config, lt_mesh_config *out)
 static lt_status check_config(lt_comm *comm, const lt_mesh_config *config, lt_mesh_config *c)
 {
     char text[TEXT];
-    LT_TRY(lt_comm_same(comm, "the mesh", mesh_text(config, text)));
+    LT_TRY(lt_comm_check_same(comm, "the mesh", mesh_text(config, text)));
     LT_TRY(lt_mesh_resolve(config, c));
     int64_t ranks = 1;
     const int extent[] = {c->data, c->depth, c->rows, c->columns};

@@ -74,7 +74,7 @@ lt_status lt_powersgd_configure(lt_reducer *self)
     lt_powersgd_matrix m;
     size_t count = 0;
     LT_TRY(parse_argument(s));
-    s->master = lt_device_master(self->device);
+    s->master = lt_device_master_dtype(self->device);
     LT_TRY(lt_hier_open(&s->hier, self));
     for (size_t i = 0; i < self->params->count; i++)
         count += is_compressed(s, self->params->item[i], &m);

@@ -42,7 +42,7 @@ static lt_status parse_argument(lt_topk *t)
 static lt_status configure_topk(lt_reducer *self)
 {
     lt_topk *t = topk_of(self);
-    t->wide = lt_device_master(self->device);
+    t->wide = lt_device_master_dtype(self->device);
     LT_TRY(parse_argument(t));
     if (!self->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,

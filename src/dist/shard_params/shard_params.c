@@ -212,7 +212,7 @@ static lt_status check_same_trace(const lt_shard_params *sp)
     char text[64];
     const uint32_t sum = lt_crc32c(0, sp->trace, sp->traced * sizeof *sp->trace);
     snprintf(text, sizeof text, "%zu gathers, sum %08x", sp->traced, (unsigned)sum);
-    return lt_comm_same(sp->comm, "the order in which a pass reads parameters", text);
+    return lt_comm_check_same(sp->comm, "the order in which a pass reads parameters", text);
 }
 
 lt_status lt_shard_params_begin_update(lt_shard_params *sp)

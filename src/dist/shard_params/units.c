@@ -42,7 +42,7 @@ static lt_status new_flat_buffer(const lt_shard_params *sp, lt_tensor **flat, in
 {
     if (!elements)
         return LT_OK;
-    LT_TRY(lt_tensor_new(flat, sp->device, lt_device_master(sp->device), LT_SHAPE(elements)));
+    LT_TRY(lt_tensor_new(flat, sp->device, lt_device_master_dtype(sp->device), LT_SHAPE(elements)));
     lt_tensor_free_memory(*flat);
     return LT_OK;
 }

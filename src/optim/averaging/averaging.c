@@ -89,7 +89,8 @@ static lt_status make_all_iterates(struct lt_averaging *a, const lt_params *para
     return LT_OK;
 }
 
-lt_status lt_optim_average(lt_optim *o, const lt_params *params, const lt_averaging_config *config)
+lt_status lt_optim_start_averaging(lt_optim *o, const lt_params *params,
+                                   const lt_averaging_config *config)
 {
     LT_TRY(check_averaging(o, config));
     o->averaging = lt_alloc(1, sizeof *o->averaging);

@@ -100,7 +100,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
 }
 
 /* Updates the averages by vec: the kernel lerp does nothing if the optimizer's last step was skipped. */
-lt_status lt_ema_update_after(lt_ema *e, int64_t steps)
+lt_status lt_ema_update_by_steps(lt_ema *e, int64_t steps)
 {
     const lt_backend *be = e->device->backend;
     const double kept = pow(e->decay, (double)steps);

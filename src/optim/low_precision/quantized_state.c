@@ -13,7 +13,7 @@ lt_status lt_quantized_check_device(const lt_device *device, const char *what)
     if (!device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED, "%s: backend %s supports f32 state only", what,
                        device->backend->name);
-    if (lt_device_master(device) != LT_F32)
+    if (lt_device_master_dtype(device) != LT_F32)
         return lt_fail(LT_E_UNSUPPORTED, "%s: a device opened with f64 supports f64 state only",
                        what);
     return LT_OK;

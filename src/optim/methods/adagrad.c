@@ -15,7 +15,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     void *ctx;
     const lt_backend *be = lt_optim_backend(self, &ctx);
     LT_TRY(lt_optim_require_kernel(self, be->adagrad != NULL, "adagrad"));
-    size_t count = lt_optim_items(self);
+    size_t count = lt_optim_collect_items(self);
     return be->adagrad(ctx, ((adagrad *)self)->eps, self->item, count, scalars);
 }
 

@@ -237,7 +237,7 @@ static lt_status allocate_workspace(muon *m)
         return LT_OK;
     for (int i = 0; i < SCRATCHES && elements; i++)
         if (!m->scratch[i])
-            LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master(device),
+            LT_TRY(lt_tensor_new(&m->scratch[i], device, lt_device_master_dtype(device),
                                  LT_SHAPE(elements)));
     if (elements)
         LT_TRY(lt_orthogonal_open(&m->orthogonal, &m->base, m->count, elements));

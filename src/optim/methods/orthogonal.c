@@ -80,7 +80,7 @@ lt_status lt_orthogonal_open(lt_orthogonal *o, const lt_optim *optim, size_t mat
                              int64_t squares)
 {
     lt_device *device = optim->device;
-    const lt_dtype master = lt_device_master(device);
+    const lt_dtype master = lt_device_master_dtype(device);
     lt_orthogonal_close(o); /* frees allocations of a failed attempt */
     o->most = matrices;
     o->vec = lt_alloc(matrices, sizeof *o->vec);

@@ -29,7 +29,7 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     const lt_backend *be = lt_optim_backend(self, &ctx);
     LT_TRY(lt_optim_require_kernel(self, be->sgd != NULL, "sgd"));
     mark_first_updates(s);
-    return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_items(self), scalars);
+    return be->sgd(ctx, &s->kernel, self->item, s->first, lt_optim_collect_items(self), scalars);
 }
 
 static bool is_capturable(const lt_optim *self)

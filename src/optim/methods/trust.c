@@ -176,7 +176,8 @@ static lt_status allocate_workspace(lt_trust *t)
     if (t->table)
         return LT_OK;
     if (!t->scratch && elements)
-        LT_TRY(lt_tensor_new(&t->scratch, device, lt_device_master(device), LT_SHAPE(elements)));
+        LT_TRY(
+            lt_tensor_new(&t->scratch, device, lt_device_master_dtype(device), LT_SHAPE(elements)));
     double *values = lt_alloc((size_t)rows + 1, sizeof *values);
     lt_tensor *table = NULL;
     lt_status st = values ? lt_tensor_new(&table, device, LT_F64, LT_SHAPE(rows + 1)) : LT_E_NOMEM;

@@ -182,7 +182,8 @@ lt_status lt_optim_config_make(lt_optim **out, const lt_optim_config *config,
 {
     lt_optim *o = NULL;
     LT_TRY(config->family->make(&o, params, config->settings, config->lr));
-    lt_status st = config->averaging.kind ? lt_optim_average(o, params, &config->averaging) : LT_OK;
+    lt_status st =
+        config->averaging.kind ? lt_optim_start_averaging(o, params, &config->averaging) : LT_OK;
     if (st)
         lt_optim_free(&o);
     else

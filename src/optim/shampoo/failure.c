@@ -36,7 +36,7 @@ static bool replace_by_inverse_powers(const lt_shampoo *s, double exponent, doub
                                       int64_t n, entry *entries)
 {
     const lt_shampoo_config *c = &s->config;
-    const bool wide = lt_device_master(s->base.device) == LT_F64;
+    const bool wide = lt_device_master_dtype(s->base.device) == LT_F64;
     double trace = 0, scale = 1, add = c->epsilon_rule == LT_EPSILON_BEFORE ? c->epsilon : 0;
     for (int64_t i = 0; i < n; i++)
         trace += value[i];
@@ -102,7 +102,7 @@ static lt_status replace_root_by_diagonal(const lt_shampoo *s, const lt_block *b
     entry *entries = lt_alloc((size_t)n, sizeof *entries);
     lt_status st = host && entries ? LT_OK : LT_E_NOMEM;
     if (!st)
-        st = lt_tensor_new(&vector, device, lt_device_master(device), LT_SHAPE(n));
+        st = lt_tensor_new(&vector, device, lt_device_master_dtype(device), LT_SHAPE(n));
     if (!st)
         st = read_diagonal(s, b, d, fresh, vector, host);
     if (!st && !replace_by_inverse_powers(s, f->exponent, host, n, entries))

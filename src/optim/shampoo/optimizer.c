@@ -102,7 +102,8 @@ static lt_status init_shampoo(lt_shampoo *s)
     LT_TRY(check_backend(s));
     LT_TRY(check_needs_host_memory(s));
     LT_TRY(partition_and_allocate(s));
-    LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master(s->base.device), LT_SHAPE(1)));
+    LT_TRY(lt_tensor_new(&s->one, s->base.device, lt_device_master_dtype(s->base.device),
+                         LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(s->one, 1));
     LT_TRY(lt_tensor_new(&s->norms, s->base.device, LT_F64,
                          LT_SHAPE((int64_t)s->total * LT_MAX_DIMS)));

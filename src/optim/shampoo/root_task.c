@@ -63,7 +63,7 @@ lt_status lt_shampoo_make_root_jobs(lt_shampoo *s, const lt_root_task *tasks, si
     int64_t elements = 0;
     for (size_t i = 0; i < count; i++)
         elements += tasks[i].n * tasks[i].n;
-    LT_TRY(lt_tensor_new(copies, s->base.device, lt_device_master(s->base.device),
+    LT_TRY(lt_tensor_new(copies, s->base.device, lt_device_master_dtype(s->base.device),
                          LT_SHAPE(elements)));
     char *at = lt_tensor_view(*copies).data;
     for (size_t i = 0; i < count; i++) {

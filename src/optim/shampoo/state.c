@@ -225,7 +225,7 @@ static lt_status make_tensor_or_store(const lt_shampoo *s, const lt_block *b, co
     if (*what->tensor)
         return LT_OK;
     lt_device *device = s->base.device;
-    LT_TRY(lt_tensor_new(what->tensor, device, lt_device_master(device), what->extent));
+    LT_TRY(lt_tensor_new(what->tensor, device, lt_device_master_dtype(device), what->extent));
     lt_status st = what->start == ONES       ? lt_tensor_fill(*what->tensor, 1)
                    : what->start == IDENTITY ? set_identity(s, *what->tensor)
                                              : LT_OK;
@@ -286,7 +286,7 @@ static lt_status visit_numbers(lt_block *b, const lt_state_visitor *visitor)
 static lt_status convert_loaded_cholesky(const lt_shampoo *s, const lt_block *b, lt_tensor *factor)
 {
     bool converted = false;
-    if (!factor || lt_device_master(s->base.device) != LT_F32)
+    if (!factor || lt_device_master_dtype(s->base.device) != LT_F32)
         return LT_OK;
     LT_TRY(lt_quantized_expand_cholesky(factor, &converted));
     if (converted)
@@ -314,7 +314,7 @@ static lt_status visit_block(const lt_shampoo *s, lt_block *b, const lt_state_vi
             .offset = lt_partition_offset(b->partition, b->part, &b->region),
             .shape = b->region.shape,
             .owner = b->owner,
-            .dtype = lt_device_master(s->base.device),
+            .dtype = lt_device_master_dtype(s->base.device),
             .extent = list[i].extent,
             .tensor = *list[i].tensor,
             .quantized = list[i].store ? *list[i].store : NULL,
@@ -358,7 +358,7 @@ lt_status lt_shampoo_visit_state(lt_optim *self, lt_state_visitor *visitor)
 
 static int64_t count_state_bytes(const lt_shampoo *s, const state *list, int count)
 {
-    const size_t size = lt_dtype_size(lt_device_master(s->base.device));
+    const size_t size = lt_dtype_size(lt_device_master_dtype(s->base.device));
     int64_t bytes = 0;
     lt_quantized_format format;
     for (int i = 0; i < count; i++) {

@@ -59,8 +59,8 @@ static lt_status allocate_workspace(lt_shampoo *s)
     int64_t elements = make_batches(s);
     for (int i = 0; i < LT_SCRATCHES && elements; i++)
         if (!s->scratch[i] && (i != LT_SCRATCH_U || s->config.beta1 > 0))
-            LT_TRY(lt_tensor_new(&s->scratch[i], s->base.device, lt_device_master(s->base.device),
-                                 LT_SHAPE(elements)));
+            LT_TRY(lt_tensor_new(&s->scratch[i], s->base.device,
+                                 lt_device_master_dtype(s->base.device), LT_SHAPE(elements)));
     s->ready = true;
     return LT_OK;
 }

@@ -231,7 +231,7 @@ static lt_status check_same_on_all_ranks(const lt_optim *o, const lt_shard_confi
              : c->gather_params ? "parameters"
                                 : "updates",
              lt_shard_part_count(o), elements);
-    return lt_comm_same(c->comm, "the sharded optimizer", text);
+    return lt_comm_check_same(c->comm, "the sharded optimizer", text);
 }
 
 lt_status lt_shard_attach(lt_optim *optim, const lt_shard_config *config, const lt_shard_ops *ops,

@@ -37,14 +37,14 @@ static lt_status lay_out_flags(lt_optim *o, lt_shard *s)
     f->adds_updates = o->ops->parts && !s->config.gather_params;
     if (!f->adds_updates)
         return LT_OK;
-    return lt_tensor_new(&f->updates, o->device, lt_device_master(o->device),
+    return lt_tensor_new(&f->updates, o->device, lt_device_master_dtype(o->device),
                          LT_SHAPE(mine ? mine : 1));
 }
 
 static lt_status make_buffers(lt_optim *o, lt_shard *s)
 {
     lt_flat *f = s->data;
-    const lt_dtype master = lt_device_master(o->device);
+    const lt_dtype master = lt_device_master_dtype(o->device);
     if (s->config.shard_params)
         LT_TRY(lay_out_flags(o, s));
     const int64_t mine = s->elements[s->rank];

@@ -27,7 +27,7 @@ static lt_status allocate_norm_buffers(const lt_optim *o, struct lt_part_norms *
     n->view = lt_alloc(n->count, sizeof *n->view);
     if (!n->view)
         return LT_E_NOMEM;
-    LT_TRY(lt_tensor_new(&n->zero, o->device, lt_device_master(o->device), LT_SHAPE(1)));
+    LT_TRY(lt_tensor_new(&n->zero, o->device, lt_device_master_dtype(o->device), LT_SHAPE(1)));
     LT_TRY(lt_tensor_fill(n->zero, 0));
     return lt_tensor_new(&n->norm, o->device, LT_F64, LT_SHAPE((int64_t)n->count));
 }

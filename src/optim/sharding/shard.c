@@ -116,7 +116,7 @@ lt_status lt_optim_shard_load(const lt_optim *optim, int rank, lt_shard_load *ou
         return lt_fail(LT_E_ARG, "%s: rank %d is not in a group of %d ranks", optim->ops->name,
                        rank, s->ranks);
     const lt_dtype dtype =
-        s->config.dtype != LT_F32 ? s->config.dtype : lt_device_master(optim->device);
+        s->config.dtype != LT_F32 ? s->config.dtype : lt_device_master_dtype(optim->device);
     *out = (lt_shard_load){.gather_bytes = s->elements[rank] * (int64_t)lt_dtype_size(dtype)};
     for (size_t i = 0; i < s->count; i++) {
         if (s->part[i].owner != rank)

@@ -46,7 +46,7 @@ static lt_status allocate_owner_buffers(struct lt_sharded_optim *p, lt_optim *o,
                                         bool updates)
 {
     lt_shard *s = o->shard;
-    const lt_dtype master = lt_device_master(o->device);
+    const lt_dtype master = lt_device_master_dtype(o->device);
     LT_TRY(make_flat_tensor(&p->value, o, master, span));
     LT_TRY(make_flat_tensor(&p->grad, o, master, span));
     for (size_t i = 0; i < s->count; i++) {
@@ -67,7 +67,7 @@ static int64_t larger(int64_t a, int64_t b)
 
 static lt_status allocate_messages(struct lt_sharded_optim *p, const lt_optim *o)
 {
-    const lt_dtype master = lt_device_master(o->device), dtype = o->shard->config.dtype;
+    const lt_dtype master = lt_device_master_dtype(o->device), dtype = o->shard->config.dtype;
     const lt_message_schedule *pull = &p->pull, *push = &p->push;
     LT_TRY(lt_tensor_new(&p->header, o->device, master, LT_SHAPE(1)));
     LT_TRY(make_flat_tensor(&p->sent, o, master, larger(pull->out.elements, push->out.elements)));
@@ -82,7 +82,7 @@ static lt_status allocate_buffers(lt_optim *o)
 {
     struct lt_sharded_optim *p = lt_sharded_of(o);
     const lt_shard *s = o->shard;
-    const lt_dtype master = lt_device_master(o->device);
+    const lt_dtype master = lt_device_master_dtype(o->device);
     const bool narrow = s->config.dtype != LT_F32;
     const int64_t span = compute_part_offsets(o);
     if (narrow) {

@@ -207,7 +207,7 @@ static lt_status fail_absent_gradient(const lt_optim *o)
         const lt_param *param = p->own.item[k];
         char what[256];
         snprintf(what, sizeof what, "%s: the gradient of %s", o->ops->name, param->name);
-        LT_TRY(lt_comm_same(p->copy, what, param->has_grad ? "present" : "absent"));
+        LT_TRY(lt_comm_check_same(p->copy, what, param->has_grad ? "present" : "absent"));
     }
     return lt_fail(LT_E_COMM, "%s: gradients differ between ranks", o->ops->name);
 }

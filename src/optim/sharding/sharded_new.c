@@ -47,7 +47,7 @@ static lt_status agree_on_names(const struct lt_sharded_optim *p)
     snprintf(text, sizeof text,
              "%zu parameters of %" PRId64 " elements, with names and shapes %016" PRIx64,
              p->own.count, elements, hash);
-    return lt_comm_same(p->world, "the trained model", text);
+    return lt_comm_check_same(p->world, "the trained model", text);
 }
 
 /* Finds the members of this copy, and the first rank of every rank's copy, as ranks of world. */

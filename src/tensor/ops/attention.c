@@ -122,7 +122,7 @@ static lt_status forward(lt_node *node)
     lt_view part[PARTS], y, lse;
     LT_TRY(get_qkv(node, part));
     LT_TRY(lt_node_out(node, &y));
-    LT_TRY(lt_node_save(node, LSE, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, LSE, lt_device_master_dtype(lt_tape_device(node->tape)),
                         LT_SHAPE(y.shape.dim[0], c->heads, y.shape.dim[1]), &lse));
     y = lt_op_as_heads(&y, 0, c->heads, head_size(node));
     return be->attention(ctx, c, &part[Q], &part[K], &part[V], &y, &lse);
@@ -142,13 +142,13 @@ static lt_status backward(lt_node *node)
     y = lt_op_as_heads(&y, 0, c->heads, head_size(node));
     for (int i = Q; i < PARTS; i++) {
         dx[i] = part[i]; /* placeholder for inputs without gradient */
-        if (lt_node_wants(node, i))
+        if (lt_node_needs_grad(node, i))
             LT_TRY(lt_node_grad_out(node, i, &dx[i]));
     }
     split_qkv(node, dx, out);
     bool wants[PARTS];
     for (int i = Q; i < PARTS; i++)
-        wants[i] = lt_node_wants(node, node->in[K] ? i : Q);
+        wants[i] = lt_node_needs_grad(node, node->in[K] ? i : Q);
     const lt_attention_grad g = {.dy = &dy,
                                  .q = &part[Q],
                                  .k = &part[K],

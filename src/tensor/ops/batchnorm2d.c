@@ -21,7 +21,7 @@ static int64_t channel_count(const lt_node *node)
 
 static lt_dtype master_dtype(const lt_node *node)
 {
-    return lt_device_master(lt_tape_device(node->tape));
+    return lt_device_master_dtype(lt_tape_device(node->tape));
 }
 
 static lt_status check_channel_vectors(const lt_node *node)
@@ -237,7 +237,7 @@ static lt_status write_grad_row(lt_node *node, int input, const lt_view *sums, i
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    if (!lt_node_wants(node, input))
+    if (!lt_node_needs_grad(node, input))
         return LT_OK;
     lt_view d, from = *sums;
     LT_TRY(lt_node_grad_out(node, input, &d));
@@ -258,7 +258,7 @@ static lt_status allocate_affine_grads(lt_node *node, lt_view out[2])
 {
     static const int input[] = {LT_NORM_BETA, LT_NORM_GAMMA};
     for (int i = 0; i < 2; i++)
-        if (lt_node_wants(node, input[i]))
+        if (lt_node_needs_grad(node, input[i]))
             LT_TRY(lt_node_grad_out(node, input[i], &out[i]));
     return LT_OK;
 }
@@ -273,7 +273,7 @@ static lt_status compute_grad_sums(lt_node *node, lt_batchnorm_grad *in, lt_view
     if (node->saved[LT_NORM_SUMS]) /* computed by the backward of the following convolution */
         return lt_node_saved(node, LT_NORM_SUMS, sums);
     LT_TRY(lt_batchnorm2d_alloc_grad_sums(node, sums));
-    if (lt_node_wants(node, LT_NORM_RESIDUAL))
+    if (lt_node_needs_grad(node, LT_NORM_RESIDUAL))
         LT_TRY(
             lt_node_grad_out_in_place(node, LT_NORM_RESIDUAL, 0, &g)); /* dy[0] is not read again */
     LT_TRY(be->batchnorm_grad_stats(ctx, in, g.data ? &g : NULL, sums));
@@ -325,11 +325,12 @@ static lt_status backward(lt_node *node)
         LT_TRY(allocate_affine_grads(node, in.affine));
     else
         LT_TRY(write_affine_grads(node, &sums));
-    if (!lt_node_wants(node, LT_NORM_X))
+    if (!lt_node_needs_grad(node, LT_NORM_X))
         return LT_OK;
     if (!c->frozen)
         LT_TRY(lt_node_norm_reduce(node, LT_NORM_REDUCE_MEAN, LT_NORM_SUMS));
-    LT_TRY(lt_node_grad_out_in_place(node, LT_NORM_X, lt_node_wants(node, LT_NORM_RESIDUAL), &dx));
+    LT_TRY(lt_node_grad_out_in_place(node, LT_NORM_X, lt_node_needs_grad(node, LT_NORM_RESIDUAL),
+                                     &dx));
     return be->batchnorm_grad_x(ctx, &in, &sums, lt_batchnorm2d_values_per_channel(node), &dx);
 }
 

@@ -31,7 +31,7 @@ static lt_status add_backward_input(lt_node *node, int input)
 {
     lt_view dy;
     if (lt_op_same_shape(node, input) && node->in[input]->dtype == node->out->dtype)
-        return lt_node_grad_pass(node, input);
+        return lt_node_pass_grad_through(node, input);
     LT_TRY(lt_node_grad(node, &dy));
     return lt_op_unbroadcast(node, input, &dy);
 }
@@ -39,7 +39,7 @@ static lt_status add_backward_input(lt_node *node, int input)
 static lt_status add_backward(lt_node *node)
 {
     for (int i = 0; i < 2; i++)
-        if (lt_node_wants(node, i))
+        if (lt_node_needs_grad(node, i))
             LT_TRY(add_backward_input(node, i));
     return LT_OK;
 }
@@ -88,7 +88,7 @@ static lt_status mul_backward(lt_node *node)
     lt_view dy;
     LT_TRY(lt_node_grad(node, &dy));
     for (int i = 0; i < 2; i++)
-        if (lt_node_wants(node, i))
+        if (lt_node_needs_grad(node, i))
             LT_TRY(mul_backward_input(node, i, &dy));
     return LT_OK;
 }
@@ -139,8 +139,8 @@ static lt_status backward_input(lt_node *node, int input, const lt_view *dy)
     if (same)
         LT_TRY(lt_node_grad_out(node, input, &g));
     else
-        LT_TRY(lt_node_scratch(node, lt_device_master(lt_tape_device(node->tape)), node->out->shape,
-                               &g));
+        LT_TRY(lt_node_scratch(node, lt_device_master_dtype(lt_tape_device(node->tape)),
+                               node->out->shape, &g));
     LT_TRY(be->pointwise_grad(ctx, node->config, input, dy, &a, &b, &g));
     return same ? LT_OK : lt_op_unbroadcast(node, input, &g);
 }
@@ -150,7 +150,7 @@ static lt_status backward(lt_node *node)
     lt_view dy;
     LT_TRY(lt_node_grad(node, &dy));
     for (int i = A; i <= B; i++)
-        if (lt_node_wants(node, i))
+        if (lt_node_needs_grad(node, i))
             LT_TRY(backward_input(node, i, &dy));
     return LT_OK;
 }
@@ -214,7 +214,7 @@ lt_tensor *lt_swiglu(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 static lt_tensor *run_loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
                            lt_tensor *const pair[2], lt_loss_reduction reduction)
 {
-    const lt_dtype master = lt_device_master(lt_tape_device(tape));
+    const lt_dtype master = lt_device_master_dtype(lt_tape_device(tape));
     if ((unsigned)reduction > LT_LOSS_NONE)
         return lt_tape_fail(tape, lt_fail(LT_E_ARG, "%s: reduction %d, want 0 to %d", op->name,
                                           (int)reduction, (int)LT_LOSS_NONE));

@@ -140,7 +140,7 @@ static lt_status forward_with_stats(lt_node *node, const lt_view *w, const lt_vi
 {
     lt_view stats;
     bool sums = false;
-    LT_TRY(lt_node_save(node, LT_CONV_STATS, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, LT_CONV_STATS, lt_device_master_dtype(lt_tape_device(node->tape)),
                         LT_SHAPE(3, y->shape.dim[1]), &stats));
     LT_TRY(convolve_with_stats(node, w, y, &stats, node->tape->norm_reduce ? NULL : &sums));
     if (sums) {
@@ -265,11 +265,11 @@ static lt_status backward(lt_node *node)
 {
     lt_view dy;
     LT_TRY(lt_node_grad(node, &dy));
-    if (lt_node_wants(node, LT_CONV_W))
+    if (lt_node_needs_grad(node, LT_CONV_W))
         LT_TRY(backward_w(node, &dy));
-    if (lt_node_wants(node, LT_CONV_B))
+    if (lt_node_needs_grad(node, LT_CONV_B))
         LT_TRY(backward_b(node, &dy));
-    return lt_node_wants(node, LT_CONV_X) ? backward_x(node, &dy) : LT_OK;
+    return lt_node_needs_grad(node, LT_CONV_X) ? backward_x(node, &dy) : LT_OK;
 }
 
 const lt_op lt_op_conv2d = {

@@ -81,13 +81,13 @@ static lt_status backward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view dy, x, w, g;
     LT_TRY(lt_node_grad(node, &dy));
-    if (lt_node_wants(node, W)) {
+    if (lt_node_needs_grad(node, W)) {
         LT_TRY(LT_HAS_ENTRY(node, be, conv2d_grad_w));
         LT_TRY(lt_node_in(node, X, &x));
         LT_TRY(lt_node_grad_out(node, W, &g));
         LT_TRY(be->conv2d_grad_w(ctx, get_conv_config(node), &x, &dy, &g));
     }
-    if (!lt_node_wants(node, X))
+    if (!lt_node_needs_grad(node, X))
         return LT_OK;
     LT_TRY(LT_HAS_ENTRY(node, be, conv2d));
     LT_TRY(lt_node_in(node, W, &w));

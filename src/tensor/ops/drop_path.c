@@ -41,8 +41,8 @@ static lt_status draw_factors(lt_node *node, lt_view *factors)
     lt_shape shape = node->out->shape;
     for (int d = c->random.width ? shape.ndim - 1 : 1; d < shape.ndim; d++)
         shape.dim[d] = 1;
-    LT_TRY(
-        lt_node_save(node, FACTORS, lt_device_master(lt_tape_device(node->tape)), shape, factors));
+    LT_TRY(lt_node_save(node, FACTORS, lt_device_master_dtype(lt_tape_device(node->tape)), shape,
+                        factors));
     /* Strides of size-1 dimensions are arbitrary in the output. */
     lt_row_major_strides(shape, factors->stride);
     LT_TRY(be->fill(ctx, 1, factors));

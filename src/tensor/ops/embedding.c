@@ -50,7 +50,7 @@ lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, con
 {
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
-    const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
+    const lt_dtype master = lt_device_master_dtype(lt_tape_device(node->tape));
     lt_view dw, sums;
     LT_TRY(LT_HAS_ENTRY(node, be, embedding_grad));
     LT_TRY(lt_node_grad_out(node, table, &dw));
@@ -64,7 +64,7 @@ lt_status lt_op_embedding_grad(lt_node *node, int table, const lt_view *ids, con
 static lt_status backward(lt_node *node)
 {
     lt_view ids, dy, rows;
-    if (!lt_node_wants(node, W))
+    if (!lt_node_needs_grad(node, W))
         return LT_OK;
     LT_TRY(get_ids(node, &ids));
     LT_TRY(lt_node_grad(node, &dy));

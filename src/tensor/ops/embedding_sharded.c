@@ -77,7 +77,7 @@ static lt_status backward(lt_node *node)
     void *ctx;
     const lt_backend *be = lt_node_backend(node, &ctx);
     lt_view ids, own, dy, rows, copy;
-    if (!lt_node_wants(node, W))
+    if (!lt_node_needs_grad(node, W))
         return LT_OK;
     LT_TRY(get_local_ids(node, &ids, &own));
     LT_TRY(lt_node_grad(node, &dy));

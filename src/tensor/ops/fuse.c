@@ -116,7 +116,7 @@ static bool is_norm_only_reader(const lt_node *norm)
         for (int k = LT_NORM_GAMMA; k <= LT_NORM_BETA; k++)
             if (norm->in[i] == r->producer->in[k])
                 return false;
-    return r->uses == 1 && !r->grad[0] && !c->frozen && lt_node_wants(norm, LT_NORM_X);
+    return r->uses == 1 && !r->grad[0] && !c->frozen && lt_node_needs_grad(norm, LT_NORM_X);
 }
 
 static const struct pattern {

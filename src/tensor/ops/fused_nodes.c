@@ -33,7 +33,7 @@ double lt_batchnorm2d_values_per_channel(const lt_node *node)
 
 bool lt_batchnorm2d_has_local_sums(const lt_node *node)
 {
-    return lt_node_wants(node, LT_NORM_X) && !node->tape->norm_reduce;
+    return lt_node_needs_grad(node, LT_NORM_X) && !node->tape->norm_reduce;
 }
 
 lt_status lt_batchnorm2d_get_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm_before *out)
@@ -51,7 +51,7 @@ lt_status lt_batchnorm2d_get_views(lt_node *norm, lt_fuse_views *v, lt_batchnorm
 
 lt_status lt_batchnorm2d_alloc_grad_sums(lt_node *norm, lt_view *sums)
 {
-    return lt_node_save(norm, LT_NORM_SUMS, lt_device_master(lt_tape_device(norm->tape)),
+    return lt_node_save(norm, LT_NORM_SUMS, lt_device_master_dtype(lt_tape_device(norm->tape)),
                         LT_SHAPE(2, norm->in[LT_NORM_X]->shape.dim[1]), sums);
 }
 
@@ -59,7 +59,7 @@ bool lt_batchnorm2d_can_fuse_grad(const lt_node *norm)
 {
     bool first = lt_batchnorm2d_has_local_sums(norm);
     for (int i = LT_NORM_X; i <= LT_NORM_BETA; i++)
-        first = first && (!lt_node_wants(norm, i) || lt_node_is_first_grad(norm, i));
+        first = first && (!lt_node_needs_grad(norm, i) || lt_node_is_first_grad(norm, i));
     return first;
 }
 
@@ -73,7 +73,7 @@ lt_status lt_batchnorm2d_fused_grad_args(lt_node *norm, lt_fused_grad_views *v,
     LT_TRY(lt_node_saved(norm, LT_NORM_COEF, &v->coef));
     LT_TRY(lt_batchnorm2d_alloc_grad_sums(norm, &v->sums));
     for (int i = 0; i < 2; i++)
-        if (lt_node_wants(norm, input[i]))
+        if (lt_node_needs_grad(norm, input[i]))
             LT_TRY(lt_node_grad_out_early(norm, input[i], &out->affine[i]));
     return lt_node_grad_out_early(norm, LT_NORM_X, &v->dx);
 }

@@ -53,7 +53,7 @@ static lt_status forward(lt_node *node)
         LT_TRY(lt_node_in(node, GAMMA, &gamma));
         LT_TRY(lt_node_in(node, BETA, &beta));
     }
-    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, STATS, lt_device_master_dtype(lt_tape_device(node->tape)),
                         LT_SHAPE(2, x.shape.dim[0], c->groups), &stats));
     LT_TRY(lt_node_out(node, &y));
     return be->group_norm(ctx, c, &x, affine ? &gamma : NULL, affine ? &beta : NULL, &stats, &y);
@@ -74,7 +74,7 @@ static lt_status backward(lt_node *node)
     }
     const lt_view **const wanted[] = {&g.dx, &g.dgamma, &g.dbeta};
     for (int i = X; i <= BETA; i++)
-        if (lt_node_wants(node, i)) {
+        if (lt_node_needs_grad(node, i)) {
             LT_TRY(lt_node_grad_out(node, i, &out[i]));
             *wanted[i] = &out[i];
         }

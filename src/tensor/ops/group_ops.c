@@ -102,7 +102,7 @@ static lt_status forward_sum(lt_node *node)
 
 static lt_status backward_sum(lt_node *node)
 {
-    return lt_node_grad_pass(node, 0);
+    return lt_node_pass_grad_through(node, 0);
 }
 
 #define TABLE(kind, rule)                                      \

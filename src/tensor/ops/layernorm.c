@@ -64,7 +64,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(get_optional_input(node, GAMMA, &affine[0], &gamma));
     LT_TRY(get_optional_input(node, BETA, &affine[1], &beta));
     x = as_rows(node, &x);
-    LT_TRY(lt_node_save(node, STATS, lt_device_master(lt_tape_device(node->tape)),
+    LT_TRY(lt_node_save(node, STATS, lt_device_master_dtype(lt_tape_device(node->tape)),
                         LT_SHAPE(2, x.shape.dim[0]), &stats));
     LT_TRY(lt_node_out(node, &y));
     y = as_rows(node, &y);
@@ -86,7 +86,7 @@ static lt_status backward(lt_node *node)
     LT_TRY(get_optional_input(node, GAMMA, &gamma, &g.gamma));
     LT_TRY(lt_node_saved(node, STATS, &stats));
     for (int i = X; i <= BETA; i++)
-        if (lt_node_wants(node, i)) {
+        if (lt_node_needs_grad(node, i)) {
             LT_TRY(lt_node_grad_out(node, i, &out[i]));
             if (i == X)
                 out[X] = as_rows(node, &out[X]);

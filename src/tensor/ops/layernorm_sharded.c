@@ -188,14 +188,14 @@ static lt_status backward(lt_node *node)
     lt_view dy, n, product;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_saved(node, NORMAL, &n));
-    if (lt_node_wants(node, X))
+    if (lt_node_needs_grad(node, X))
         LT_TRY(backward_x(node, &dy, &n));
-    if (lt_node_wants(node, GAMMA)) {
+    if (lt_node_needs_grad(node, GAMMA)) {
         LT_TRY(lt_node_scratch(node, dy.dtype, dy.shape, &product));
         LT_TRY(multiply_views(node, &dy, &n, &product));
         LT_TRY(lt_op_unbroadcast(node, GAMMA, &product));
     }
-    return lt_node_wants(node, BETA) ? lt_op_unbroadcast(node, BETA, &dy) : LT_OK;
+    return lt_node_needs_grad(node, BETA) ? lt_op_unbroadcast(node, BETA, &dy) : LT_OK;
 }
 
 static const lt_op norm_op = {

@@ -43,7 +43,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
 static bool has_fused_weight_grad(const lt_node *node)
 {
     void *ctx;
-    return lt_node_wants(node, W) && lt_node_wants(node, B)
+    return lt_node_needs_grad(node, W) && lt_node_needs_grad(node, B)
            && lt_node_backend(node, &ctx)->linear_grad_w;
 }
 
@@ -104,13 +104,13 @@ static lt_status backward(lt_node *node)
     lt_view g, dy;
     LT_TRY(lt_node_grad(node, &g));
     LT_TRY(lt_op_as_rows(node, &g, &dy));
-    if (lt_node_wants(node, X))
+    if (lt_node_needs_grad(node, X))
         LT_TRY(backward_x(node, &dy));
     if (has_fused_weight_grad(node))
         return backward_w_and_b(node, &dy);
-    if (lt_node_wants(node, W))
+    if (lt_node_needs_grad(node, W))
         LT_TRY(backward_w(node, &dy));
-    return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, &dy) : LT_OK;
+    return lt_node_needs_grad(node, B) ? lt_op_unbroadcast(node, B, &dy) : LT_OK;
 }
 
 const lt_op lt_op_linear = {

@@ -131,7 +131,7 @@ static lt_status backward_w(lt_node *node, const lt_view *dy, const lt_view *x)
 {
     const options *c = node->config;
     lt_view dw;
-    if (!lt_node_wants(node, W))
+    if (!lt_node_needs_grad(node, W))
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
     if (c->to.in_out)
@@ -169,14 +169,14 @@ static lt_status backward_gathered(lt_node *node, const lt_view *dy, void **requ
     product p = {.a = *dy, .of_gradient = true};
     lt_view x, dx;
     LT_TRY(lt_node_saved(node, ROWS, &x));
-    if (lt_node_wants(node, X)) {
+    if (lt_node_needs_grad(node, X)) {
         LT_TRY(get_weight(node, &p.w));
         LT_TRY(lt_node_grad_out(node, X, &dx));
         LT_TRY(lt_node_scratch(node, dx.dtype, x.shape, &p.y));
         LT_TRY(multiply_and_reduce(node, &p, &dx, request));
     }
     LT_TRY(backward_w(node, dy, &x)); /* while the last blocks are sent */
-    return lt_node_wants(node, B) ? lt_op_unbroadcast(node, B, dy) : LT_OK;
+    return lt_node_needs_grad(node, B) ? lt_op_unbroadcast(node, B, dy) : LT_OK;
 }
 
 /* --- Scattered --- */
@@ -202,7 +202,7 @@ static lt_status backward_scattered(lt_node *node, const lt_view *dy, void **req
     LT_TRY(lt_op_as_contiguous(node, &in, &x));
     LT_TRY(get_weight(node, &p.w));
     LT_TRY(lt_node_scratch(node, dy->dtype, LT_SHAPE(x.shape.dim[0], dy->shape.dim[1]), &p.a));
-    if (lt_node_wants(node, X))
+    if (lt_node_needs_grad(node, X))
         LT_TRY(lt_node_grad_out(node, X, &p.y));
     else
         LT_TRY(lt_node_scratch(node, x.dtype, x.shape, &p.y));

@@ -228,11 +228,11 @@ static lt_status backward(lt_node *node)
     lt_view g, dy, dx, dw;
     LT_TRY(lt_node_grad(node, &g));
     LT_TRY(lt_op_as_contiguous(node, &g, &dy));
-    if (lt_node_wants(node, X)) {
+    if (lt_node_needs_grad(node, X)) {
         LT_TRY(lt_node_grad_out(node, X, &dx));
         LT_TRY(backward_input(node, X, &dy, &dx));
     }
-    if (!lt_node_wants(node, W))
+    if (!lt_node_needs_grad(node, W))
         return LT_OK;
     LT_TRY(lt_node_grad_out(node, W, &dw));
     LT_TRY(backward_input(node, W, &dy, &dw));

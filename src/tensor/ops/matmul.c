@@ -167,9 +167,9 @@ static lt_status backward(lt_node *node)
 {
     lt_view dy;
     LT_TRY(lt_node_grad(node, &dy));
-    if (lt_node_wants(node, 0))
+    if (lt_node_needs_grad(node, 0))
         LT_TRY(backward_a(node, &dy));
-    return lt_node_wants(node, 1) ? backward_b(node, &dy) : LT_OK;
+    return lt_node_needs_grad(node, 1) ? backward_b(node, &dy) : LT_OK;
 }
 
 const lt_op lt_op_matmul = {

@@ -223,7 +223,7 @@ static lt_status backward_concat(lt_node *node)
     lt_view dy, dx;
     LT_TRY(lt_node_grad(node, &dy));
     for (int i = 0; i < c->count; i++) {
-        if (!lt_node_wants(node, i))
+        if (!lt_node_needs_grad(node, i))
             continue;
         const lt_view from = slice_filled_by_input(node, &dy, i);
         LT_TRY(lt_node_grad_out(node, i, &dx));

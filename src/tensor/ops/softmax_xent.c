@@ -39,7 +39,8 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
     LT_TRY(check_labels(logits, node->in[LABELS]));
     if (!(*smoothing >= 0 && *smoothing <= 1))
         return lt_fail(LT_E_ARG, "softmax_xent: smoothing %g is not in [0,1]", *smoothing);
-    *out = (lt_desc){.dtype = lt_device_master(lt_tape_device(node->tape)), .shape = LT_SCALAR};
+    *out =
+        (lt_desc){.dtype = lt_device_master_dtype(lt_tape_device(node->tape)), .shape = LT_SCALAR};
     return LT_OK;
 }
 
@@ -73,7 +74,7 @@ static lt_status backward(lt_node *node)
     const lt_backend *be = lt_node_backend(node, &ctx);
     const double *smoothing = node->config;
     lt_view dloss, logits, labels, lse, dx, rows;
-    if (!lt_node_wants(node, LOGITS))
+    if (!lt_node_needs_grad(node, LOGITS))
         return LT_OK;
     LT_TRY(lt_node_grad(node, &dloss));
     LT_TRY(get_inputs(node, &logits, &labels));

@@ -32,7 +32,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
             "the %lld classes and [M]",
             lt_shape_text(in->shape, x), label ? lt_shape_text(label->shape, labels) : "NULL",
             c->row->rank, c->row->size, (long long)own, (long long)c->classes);
-    const lt_dtype master = lt_device_master(lt_tape_device(node->tape));
+    const lt_dtype master = lt_device_master_dtype(lt_tape_device(node->tape));
     if (in->dtype != master || label->dtype != LT_I32 || !in->device->backend->host_memory)
         return lt_fail(LT_E_UNSUPPORTED,
                        "softmax_xent_sharded: x is %s, labels %s, on %s; want %s and i32, in host "

@@ -28,7 +28,7 @@ static lt_status infer_shape(const lt_node *node, lt_desc *out)
         else if (c->keep)
             y.dim[y.ndim++] = 1;
     }
-    lt_dtype master = lt_device_master(node->tape->device);
+    lt_dtype master = lt_device_master_dtype(node->tape->device);
     *out = (lt_desc){.dtype = y.ndim ? node->in[0]->dtype : master, .shape = y};
     return LT_OK;
 }

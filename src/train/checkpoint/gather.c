@@ -70,7 +70,7 @@ static lt_status find_all_holders(lt_gather *g)
     char text[32];
     const size_t count = g->params->count, most = count * (size_t)g->comm->size;
     snprintf(text, sizeof text, "%zu", count);
-    LT_TRY(lt_comm_same(g->comm, "the number of parameters", text));
+    LT_TRY(lt_comm_check_same(g->comm, "the number of parameters", text));
     lt_shard_spec *all = lt_alloc(most, sizeof *all);
     g->holder = lt_alloc(most, sizeof *g->holder);
     g->first = lt_alloc(count + 1, sizeof *g->first);

@@ -325,10 +325,10 @@ static lt_status begin_round(const files *f, const lt_checkpoint_contents *parts
 {
     if (!parts->local)
         return st;
-    lt_status folded = lt_local_steps_fold(parts->local, !st && f->loading.groups.stored);
+    lt_status folded = lt_local_steps_free_gathered(parts->local, !st && f->loading.groups.stored);
     if (!st)
         st = folded;
-    return st || lt_local_steps_since(parts->local) ? st : lt_local_steps_begin(parts->local);
+    return st || lt_local_steps_since_sync(parts->local) ? st : lt_local_steps_begin(parts->local);
 }
 
 /* Writes the checked state; then all ranks redistribute the reducer's state. */
@@ -343,7 +343,7 @@ lt_status lt_checkpoint_load(const char *path, const lt_checkpoint_contents *par
 {
     files f = {0};
     if (parts->local)
-        LT_TRY(lt_local_steps_unfold(parts->local));
+        LT_TRY(lt_local_steps_gather_state(parts->local));
     lt_status st = agree_on_status(parts, check_files(path, &f, parts));
     if (!st)
         st = agree_on_status(parts, load_files(&f, parts));

@@ -159,10 +159,10 @@ lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_contents *p
 {
     lt_local_steps *local = parts->local;
     saving s = {.parts = parts, .state = state};
-    lt_status st = local ? lt_local_steps_unfold(local) : LT_OK;
+    lt_status st = local ? lt_local_steps_gather_state(local) : LT_OK;
     if (!st)
         st = save_all(folder, policy, &s);
     if (local)
-        (void)!lt_local_steps_fold(local, false);
+        (void)!lt_local_steps_free_gathered(local, false);
     return st;
 }

@@ -64,7 +64,7 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
         return lt_fail(LT_E_ARG, "--output: missing; the file to write");
     s->args.images = a->images;
     LT_TRY(lt_classifier_open_weights(s, a->weights, "ref", 0));
-    lt_trainer_begin_work(t);
+    lt_trainer_end_checks(t);
     return write_model(s, a->output);
 }
 

@@ -103,9 +103,9 @@ static lt_status read_list(image_list *p, const char *name)
 
 lt_status lt_image_list_read(image_list *p, const lt_options *options, const char *files_from)
 {
-    size_t count = lt_options_rest_count(options);
+    size_t count = lt_options_positional_count(options);
     for (size_t i = 0; i < count; i++) {
-        const char *name = lt_options_rest(options, i);
+        const char *name = lt_options_positional(options, i);
         LT_TRY(strcmp(name, "-") ? add_path(p, name) : copy_stdin_to_memory(p));
     }
     if (files_from)

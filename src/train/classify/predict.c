@@ -144,7 +144,7 @@ static lt_status open_and_predict(classifier *s, const predict_arguments *a, con
         LT_TRY(read_names(s, a->class_names));
     LT_TRY(lt_dataset_files(&s->t->input.val, (const char *const *)list->path, (int64_t)list->count,
                             lt_trainer_spec(s->t)->channels));
-    lt_trainer_begin_work(s->t);
+    lt_trainer_end_checks(s->t);
     lt_status st = lt_predictions_open(&out, lt_trainer_spec(s->t)->classes);
     if (!st)
         st = predict_all(s, list, &out, broken);

@@ -58,7 +58,7 @@ static lt_status check_options(const void *context, const lt_trainer *t)
 static lt_status choose_input(classifier *s)
 {
     int side = 0;
-    LT_TRY(lt_dataset_side(s->t->input.val, &side));
+    LT_TRY(lt_dataset_short_side(s->t->input.val, &side));
     return lt_classifier_choose_input(s, side > 0 && side <= SMALL_SIDE ? side : IMAGENET_SIDE);
 }
 

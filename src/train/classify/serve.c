@@ -64,7 +64,7 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
                                       .train = t->input.train,
                                       .val = t->input.val};
     LT_TRY(lt_data_service_open(&service, &c));
-    lt_trainer_begin_work(t);
+    lt_trainer_end_checks(t);
     lt_status st = announce(t, service);
     if (!st)
         sigwait(&ends, &signal);

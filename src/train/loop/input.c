@@ -128,8 +128,8 @@ void lt_train_input_log_bottleneck(const lt_train_input *in, lt_run *run, int64_
     lt_run_note(run,
                 "epoch %lld: %s: %.1f %% of the time waited for %s, %.1f of %d batches ready in "
                 "the mean; loader: %.0f %% reading, %.0f %% decoding, %.0f %% resizing",
-                (long long)epoch + 1, lt_loader_bound(&t, seconds), 100 * t.wait_seconds / seconds,
-                in->unit, (double)t.ready / (double)t.batches, t.capacity,
-                100 * t.read_seconds / work, 100 * t.decode_seconds / work,
+                (long long)epoch + 1, lt_loader_bottleneck(&t, seconds),
+                100 * t.wait_seconds / seconds, in->unit, (double)t.ready / (double)t.batches,
+                t.capacity, 100 * t.read_seconds / work, 100 * t.decode_seconds / work,
                 100 * t.resize_seconds / work);
 }

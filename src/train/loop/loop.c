@@ -156,11 +156,11 @@ static lt_status outer_step(const lt_train_loop *l, bool now, bool *met)
     *met = false;
     if (!l->local)
         return LT_OK;
-    const int64_t since = lt_local_steps_since(l->local);
+    const int64_t since = lt_local_steps_since_sync(l->local);
     int64_t span = lt_profile_begin();
     LT_TRY(now ? lt_local_steps_synchronize(l->local, met) : lt_local_steps_step(l->local, met));
     lt_profile_end(span, LT_PROFILE_PROGRAM, "outer step", 0);
-    return *met && l->state->ema ? lt_ema_update_after(l->state->ema, since + !now) : LT_OK;
+    return *met && l->state->ema ? lt_ema_update_by_steps(l->state->ema, since + !now) : LT_OK;
 }
 
 static double outer_bytes(const lt_train_loop *l)

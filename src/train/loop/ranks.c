@@ -269,7 +269,7 @@ lt_status lt_ranks_same_text(lt_ranks *r, const char *what, const char *text)
 {
     if (!r->comm)
         return LT_OK;
-    lt_status st = lt_comm_same(r->comm, what, text);
+    lt_status st = lt_comm_check_same(r->comm, what, text);
     r->same_failure = st == LT_E_ARG;
     return st;
 }

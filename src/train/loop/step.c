@@ -318,7 +318,7 @@ static lt_status allocate_buffers(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     const int counts = c->task.ops->counts;
-    LT_TRY(lt_tensor_new(&step->loss, c->device, lt_device_master(c->device), LT_SCALAR));
+    LT_TRY(lt_tensor_new(&step->loss, c->device, lt_device_master_dtype(c->device), LT_SCALAR));
     if (counts)
         LT_TRY(lt_tensor_new(&step->counts, c->device, LT_I64, LT_SHAPE(counts)));
     if (c->dp)

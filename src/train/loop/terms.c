@@ -28,7 +28,7 @@ lt_status lt_step_open_loss_weights(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
     for (int i = 0; i < TERMS && has_micro_batch_weights(c); i++) {
-        const lt_dtype dtype = i == TERMS_WEIGHT ? lt_device_master(c->device) : LT_F64;
+        const lt_dtype dtype = i == TERMS_WEIGHT ? lt_device_master_dtype(c->device) : LT_F64;
         LT_TRY(lt_tensor_new(&step->number[i], c->device, dtype, LT_SCALAR));
         LT_TRY(lt_tensor_fill(step->number[i], i == TERMS_ONE));
     }

@@ -62,7 +62,7 @@ lt_status lt_plan_training_argv(plan_argv *out, int argc, char *const *argv, con
     bool skip;
     size_t rest = 0; /* index of the next positional argument: a run folder as for --from */
     for (int i = 1; i < argc; i++) {
-        const char *run = lt_options_rest(options, rest);
+        const char *run = lt_options_positional(options, rest);
         const bool is_run = run && !strcmp(argv[i], run);
         rest += is_run;
         if (!is_not_for_training(argv[i], r, &skip) && !is_run)

@@ -87,7 +87,8 @@ static lt_status check_ranks_can_plan(const plan *p)
 /* Checks that there is something to fit models to. Errors: LT_E_ARG: neither runs of --from nor --pilots. */
 static lt_status check_has_measurements(const plan *p)
 {
-    const size_t runs = p->options.from.count + lt_options_rest_count(p->trainer->line.options);
+    const size_t runs =
+        p->options.from.count + lt_options_positional_count(p->trainer->line.options);
     if (p->options.pilots == PILOTS_AUTO || runs)
         return LT_OK;
     return lt_fail(LT_E_ARG, "--plan auto: no measurements: add runs by --from, or --pilots auto");
@@ -156,8 +157,8 @@ static lt_status plan_or_resume(plan *p, int argc, char *const *argv, plan_argv 
                              .usage = "--plan auto --goal NAME=VALUE [OPTION]...",
                              .rest = true};
     LT_TRY(lt_plan_parse(p, &text, argc, argv));
-    if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
-        return lt_options_answer(p->trainer->line.options, stdout);
+    if (lt_options_requested(p->trainer->line.options) != LT_OPTIONS_RUN)
+        return lt_options_print_request(p->trainer->line.options, stdout);
     LT_TRY(lt_plan_argv_add(out, "%s", argv[0]));
     find_config_to_resume(&p->trainer->line.args.output, config, sizeof config);
     return *config ? resume_without_planning(p, argc, argv, config, out)

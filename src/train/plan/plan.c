@@ -154,8 +154,8 @@ lt_status lt_plan_parse(plan *p, const lt_program *program, int argc, char *cons
 static lt_status run_plan_command(plan *p, const lt_program *program, int argc, char *const *argv)
 {
     LT_TRY(lt_plan_parse(p, program, argc, argv));
-    if (lt_options_asked(p->trainer->line.options) != LT_OPTIONS_RUN)
-        return lt_options_answer(p->trainer->line.options, stdout);
+    if (lt_options_requested(p->trainer->line.options) != LT_OPTIONS_RUN)
+        return lt_options_print_request(p->trainer->line.options, stdout);
     char why[PLAN_REASON];
     const lt_status st = lt_plan_run(p, argc, argv);
     if (st && (p->table.kept || !p->table.count))

@@ -303,14 +303,14 @@ static lt_status read_run_list(plan_runs *runs, const char *text, const command_
 lt_status lt_plan_read_runs(plan_runs *out, const lt_option_list *folders, const command_line *like,
                             const plan_goal *goal, int per_node)
 {
-    const size_t rest = lt_options_rest_count(like->options);
+    const size_t rest = lt_options_positional_count(like->options);
     if (rest && !folders->count)
         return lt_fail(LT_E_ARG, "'%s': an argument without a flag; name runs after --from",
-                       lt_options_rest(like->options, 0));
+                       lt_options_positional(like->options, 0));
     for (size_t i = 0; i < folders->count; i++)
         LT_TRY(read_run_list(out, folders->item[i], like, goal, per_node));
     for (size_t i = 0; i < rest; i++)
-        LT_TRY(add_run(out, lt_options_rest(like->options, i), like, goal, per_node));
+        LT_TRY(add_run(out, lt_options_positional(like->options, i), like, goal, per_node));
     return LT_OK;
 }
 

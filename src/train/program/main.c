@@ -15,8 +15,8 @@ static lt_status run_command(lt_trainer *t, const lt_trainer_command *c, void *v
 {
     if (lt_options_parse(t->line.options, argc, argv))
         return LT_E_ARG; /* includes unreadable config files */
-    if (lt_options_asked(t->line.options) != LT_OPTIONS_RUN)
-        return lt_options_answer(t->line.options, stdout);
+    if (lt_options_requested(t->line.options) != LT_OPTIONS_RUN)
+        return lt_options_print_request(t->line.options, stdout);
     return c->run(t, values, code);
 }
 

@@ -96,7 +96,7 @@ static lt_status open_ranks(parts *p)
     if (c->local_steps && lt_optim_is_averaged(c->optim))
         return lt_fail(
             LT_E_ARG,
-            "train: local_steps and an averaging optimizer (lt_optim_average()) contradict each other");
+            "train: local_steps and an averaging optimizer (lt_optim_start_averaging()) contradict each other");
     if (c->local_steps) {
         LT_TRY(lt_ranks_find_nodes(r, c->ranks_per_node));
         LT_TRY(lt_local_steps_new(&p->local, r->comm, &r->nodes, c->params, c->local_steps));

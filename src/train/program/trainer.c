@@ -96,7 +96,7 @@ lt_status lt_trainer_same_number(lt_trainer *t, const char *what, int64_t value)
     return lt_ranks_same_number(&t->ranks, what, value);
 }
 
-void lt_trainer_begin_work(lt_trainer *t)
+void lt_trainer_end_checks(lt_trainer *t)
 {
     t->at_work = true;
 }

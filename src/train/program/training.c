@@ -69,7 +69,7 @@ static lt_status open_optimizer(lt_trainer *t, trainer_shared *s)
     const lt_params *params = &t->model.params;
     LT_TRY(lt_trainer_make_sharded_optim(s, &t->optim, a, &t->ranks, &t->model));
     if (a->averaging.kind) {
-        LT_TRY(lt_optim_average(t->optim, params, &a->averaging));
+        LT_TRY(lt_optim_start_averaging(t->optim, params, &a->averaging));
         LT_TRY(lt_train_state_open_iterates(&t->state, params, t->optim));
     }
     if (a->training.ema_decay > 0)
@@ -392,8 +392,8 @@ int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *fami
     lt_status st = lt_trainer_parse(t, family, program, NULL, argc, argv);
     if (st) {
         (void)print_error(t, code);
-    } else if (lt_options_asked(t->line.options) != LT_OPTIONS_RUN) {
-        st = lt_options_answer(t->line.options, stdout);
+    } else if (lt_options_requested(t->line.options) != LT_OPTIONS_RUN) {
+        st = lt_options_print_request(t->line.options, stdout);
         code = st ? print_error(t, EXIT_ERROR) : EXIT_DONE;
     } else if (lt_trainer_check(t)) {
         (void)print_error(t, code);

@@ -45,7 +45,7 @@ static const lt_fit *find_or_compute_fit(work *w, double exponent, double range,
 /* Returns the relative rounding error: elements below this fraction of the matrix's norm are noise. */
 static double rounding_error_share(const lt_root_set *s)
 {
-    return lt_device_master(s->device) == LT_F64 ? 1e-15 : 1e-8;
+    return lt_device_master_dtype(s->device) == LT_F64 ? 1e-15 : 1e-8;
 }
 
 /* Makes the job of an item with eigenvalues from low to norm, whose ratio is at most range. */

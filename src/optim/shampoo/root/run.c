@@ -62,7 +62,7 @@ static lt_status check_factors(run *r)
 static void list_items(run *r, bool failed)
 {
     lt_root_set *s = &r->set;
-    s->dtype = lt_device_master(s->device);
+    s->dtype = lt_device_master_dtype(s->device);
     s->count = 0;
     for (size_t i = 0; i < r->count; i++) {
         lt_root_job *job = &r->job[i];
@@ -174,7 +174,7 @@ static lt_status allocate_results(run *r)
 static lt_status store_results(const run *r)
 {
     const lt_root_set *s = &r->set;
-    const bool casts = s->be->host_memory || s->dtype != lt_device_master(s->device);
+    const bool casts = s->be->host_memory || s->dtype != lt_device_master_dtype(s->device);
     size_t count = 0;
     for (size_t i = 0; i < s->count; i++) {
         const lt_root_item *t = &s->item[i];
@@ -214,7 +214,7 @@ static bool are_powers_representable(const run *r, const lt_root_item *t, double
 /* Fails a job whose result overflows the master dtype, and leaves the job's memory as it was. */
 static void check_for_overflow(const run *r, const lt_root_item *t, double size)
 {
-    const double most = lt_device_master(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
+    const double most = lt_device_master_dtype(r->set.device) == LT_F64 ? DBL_MAX : (double)FLT_MAX;
     if (!t->job->status && !(size <= most && are_powers_representable(r, t, most)))
         t->job->status =
             lt_fail(LT_E_ARG, "roots: result of norm %g exceeds the largest number %g", size, most);
@@ -425,7 +425,7 @@ static lt_status prepare_jobs(run *r)
     if (!s->item || !r->view || !r->vec || !r->host || !r->epsilon || !r->norm || !r->numbers)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&r->norms, s->device, LT_F64, LT_SHAPE((int64_t)r->count)));
-    LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master(s->device), LT_SHAPE(1)));
+    LT_TRY(lt_tensor_new(&r->one, s->device, lt_device_master_dtype(s->device), LT_SHAPE(1)));
     s->one = r->one;
     return lt_tensor_fill(r->one, 1);
 }
