@@ -33,7 +33,7 @@ static lt_status resolve_given_folder(const lt_launch *launch, char *out)
 
 /* Returns the parent of a temporary folder: the current folder if a job has several machines, as they do not share
  * /tmp. */
-static void choose_default_folder(const lt_launch *launch, char *out)
+static void choose_temporary_parent(const lt_launch *launch, char *out)
 {
     enum { LONGEST = 64 }; /* a socket path has at most 107 bytes */
     const char *base = getenv("TMPDIR");
@@ -49,7 +49,7 @@ static lt_status make_folder(lt_launch *launch)
     if (launch->config->folder)
         LT_TRY(resolve_given_folder(launch, place->folder));
     else
-        choose_default_folder(launch, place->folder);
+        choose_temporary_parent(launch, place->folder);
     const int bytes =
         snprintf(place->files, sizeof place->files, "%s/lather-XXXXXX", place->folder);
     if (bytes >= (int)sizeof place->files)

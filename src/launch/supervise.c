@@ -231,7 +231,8 @@ static void handle_exit(supervisor *s, lt_process *p)
         start_next_run(s, p);
 }
 
-/* Starts processes that are due. *working: functions or gangs still run; *running: any process does. */
+/* Starts processes that are due. *working: a function or a gang still runs, for which services continue; *running: any
+ * process runs. */
 static void start_due_processes(supervisor *s, bool *working, bool *running)
 {
     int threads = 0;

@@ -95,7 +95,7 @@ lt_status lt_rendezvous_join(lt_rendezvous **out, const lt_rendezvous_config *co
     if (!*out)
         return LT_E_NOMEM;
     (*out)->token_file =
-        config->token_file; /* not set earlier: until rank 0 listens the file is another job's */
+        config->token_file; /* set only now: until rank 0 listens, the file is another job's */
     lt_status st = config->rank ? lt_rendezvous_connect(*out, config->address, config->port)
                                 : lt_rendezvous_accept_ranks(*out);
     remove_token_file(*out);

@@ -199,7 +199,7 @@ static void remember_versions(struct lt_sharded_optim *p)
         p->version[k] = p->own.item[k]->value->version;
 }
 
-/* Fails, naming a parameter whose gradient is present on some ranks of the copy only. */
+/* Fails, naming a parameter whose gradient only some ranks of the model's replica have. */
 static lt_status fail_absent_gradient(const lt_optim *o)
 {
     const struct lt_sharded_optim *p = lt_sharded_of(o);

@@ -21,8 +21,8 @@
 
 /* --- Convergence classes --- */
 
-/* Fewest pilot steps. For logistic regression 226 chose the wrong class; 400 predicted 0.45 of SGD's for Shampoo,
- * and 800 0.38; it needed a tenth (docs/results/plan.md). */
+/* Smallest number of steps of a pilot. Of logistic regression pilots of 226 steps chose the wrong convergence class; those
+ * of 400 and 800 predicted that Shampoo needs 0.45 and 0.38 of SGD's steps; it needed 0.1 (docs/results/plan.md). */
 enum { CLASSES = 16, CLASS_STEPS = 400 };
 /* Class pilots, with the profile, spend 1/16 of the budget, at most 1/4: a run may prove several times shorter (7 in
  * one case). */

@@ -300,7 +300,7 @@ static lt_status compute_inner_products(const estimate *p, const lt_tensor *wide
     return st;
 }
 
-/* Computes the Ritz values from the inner products, in units of the bounds. */
+/* Computes the Ritz values (estimates of extreme eigenvalues) from the inner products, relative to the bounds. */
 static lt_status solve_ritz_problem(const estimate *p, const lt_tensor *gram, const lt_view *value)
 {
     const lt_root_set *s = p->set;

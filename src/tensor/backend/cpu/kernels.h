@@ -177,7 +177,7 @@ typedef struct lt_winograd_tile {
     int64_t step, group; /* elements between points; between groups of 16 channels */
     int64_t channels;
     const lt_bn_apply
-        *input_norm; /* X: applies batch norm + relu to the pixels it reads; or NULL */
+        *input_norm; /* batch norm + relu of the input pixels as they are read; may be NULL */
     /* Y: at most one of these two. output_norm: batch norm of the pixels written, without a mask. */
     const lt_bn_apply *output_norm;
     const lt_winograd_sums *sums;

@@ -118,8 +118,8 @@ static void split_block(const lt_inverses *v, block b, int64_t rows, int64_t col
                         v->n, v->split);
 }
 
-/* Returns the end of the panel that begins there, of `size` rows or columns. Nothing above X's diagonal blocks is
- * read. */
+/* Returns the end of the panel of `size` rows or columns that begins at `begin`. Elements of X above its diagonal
+ * blocks are not read. */
 static int64_t panel_end(const lt_inverses *v, int64_t begin, int64_t size)
 {
     const int64_t panel = v->wide || !lt_inverse_has_tf32(v->n) ? LEAF / 2 : LEAF;
