@@ -44,7 +44,7 @@ BY_HAND = [
     ("pool.cuh", "tap", "j < (int)q.end", "j + 1 < (int)q.end"),
     ("pool.cuh", "value", "g[k] + more[k]", "g[k]"),
     ("vec.cu", "held", "s.held & LT_VEC_HELD_A ? held : load_four_of_a(s, at[1])", "load_four_of_a(s, at[1])"),
-    ("vec.cu", "held", "s.held & LT_VEC_HELD_B ? held : s.data[2]", "s.data[2]"),
+    ("vec.cu", "held", "s.held & LT_VEC_HELD_B ? held", "false ? held"),
     ("vec.cu", "held", "s.held & LT_VEC_HELD_OLD ? held : *to", "*to"),
     ("vec.cu", "held", "LT_VEC_HELD_Y) {\n        held = y;", "LT_VEC_HELD_Y) {"),
     ("vec.cu", "value", "a.w, b.w, y.w", "a.w, b.w, y.z"),

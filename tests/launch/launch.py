@@ -288,7 +288,7 @@ def a_gang_without_progress_continues_with_fewer_ranks(cwd):
             f.write("#!/bin/sh\nrank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}\n[ ${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE} = 2 ] && exit\n"
                     f"printf '\\001beat %d %d\\n' $rank $(({progress}))\nexec sleep 1000\n")
         os.chmod(script, 0o755)
-        out = works(launch(cwd, text(cwd, f"[w]\nkind = gang\nranks = 3\ncommand = {script}\nsupervise = shrink 1\nbackoff = 0.01\nprogress = 1\n"),
+        out = works(launch(cwd, text(cwd, f"[w]\nkind = gang\nranks = 3\ncommand = {script}\nsupervise = shrink 1\nbackoff = 0.01\nprogress = 3\n"),
                            "--grace", "0.5"))
         assert f"launch| {named} has made no progress for" in out and "launch| w continues with 2 ranks, grad-accum 1" in out, out
 
