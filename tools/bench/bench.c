@@ -142,6 +142,9 @@ void bench_print_close(char bracket)
     comma = true;
 }
 
+/* The quoted format has the conversions of `format`, which the compiler checks. */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
 static void print_fields(const char *format, va_list values) LT_PRINTF(1, 0);
 static void print_fields(const char *format, va_list values)
 {
@@ -159,6 +162,7 @@ static void print_fields(const char *format, va_list values)
     if (json)
         vprintf(quoted, values);
 }
+#pragma GCC diagnostic pop
 
 void bench_print_fields(const char *format, ...)
 {
