@@ -7,6 +7,7 @@
 
 #include "lather/comm.h"
 #include "lather/detail/comm_cost.h"
+#include "lather/detail/process_group.h"
 #include "lather/device.h"
 #include "lather/ext/fail.h"
 
@@ -62,7 +63,7 @@ static lt_status there_and_back(player *p, lt_comm *comm, int ranks, lt_tensor *
     lt_request *r = NULL;
     lt_tensor *part = NULL;
     for (int i = 0; i < ranks; i++)
-        count[i] = lt_cost_chunk(p->elements, ranks, i);
+        count[i] = lt_even_shard_size(p->elements, ranks, i);
     const int64_t own = count[lt_comm_rank(comm)];
     if (own)
         LT_TRY(lt_tensor_new(&part, p->at.device, LT_F32, LT_SHAPE(own)));

@@ -8,6 +8,7 @@
 #include "bench.h"
 
 #include "lather/detail/comm_cost.h"
+#include "lather/detail/process_group.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -116,7 +117,7 @@ static lt_cost_bucket *make_buckets(size_t *count)
     lt_cost_bucket *b = calloc(*count, sizeof *b);
     for (size_t i = 0; b && i < *count; i++) {
         const double share = 1 / (double)*count;
-        b[i].elements = lt_cost_chunk(elements, (int)*count, (int)i);
+        b[i].elements = lt_even_shard_size(elements, (int)*count, (int)i);
         b[i].ready = s.backward_ms / 1e3 * ((double)i + 1) * share;
         b[i].rows = (int64_t)(sqrt(s.params * (double)s.matrices) * share);
         b[i].columns = b[i].rows;

@@ -67,8 +67,6 @@ typedef struct lt_cost_bytes {
     double within, between; /**< payload bytes; fractional only for a round's share */
 } lt_cost_bytes;
 
-/** Returns the elements of chunk `index` of `count` elements in `parts` chunks. */
-LT_API int64_t lt_cost_chunk(int64_t count, int parts, int index);
 /** Returns the payload that a rank sends for a bucket per update: what lt_comm_bytes() counts, without flags of present
  *  gradients. Ranks are numbered node by node. Includes communication after the update (an all-gather, the end of a
  *  round divided by its steps), as if the bucket were the only one. */

@@ -3,24 +3,21 @@
 
 #include "dist/cost/parts.h"
 
-/* --- Bytes --- */
+#include "lather/detail/process_group.h"
 
-int64_t lt_cost_chunk(int64_t count, int parts, int index)
-{
-    return count / parts + (index < count % parts);
-}
+/* --- Bytes --- */
 
 /* Returns the elements of the chunks of ranks first to first + ranks - 1. */
 static int64_t elements_of_ranks(int64_t count, int parts, int first, int ranks)
 {
-    const int64_t longer = count % parts - first, most = ranks;
-    return count / parts * most + (longer < 0 ? 0 : longer < most ? longer : most);
+    return lt_even_shard_offset(count, parts, first + ranks)
+           - lt_even_shard_offset(count, parts, first);
 }
 
 /* Returns the elements that a rank with chunk `index` sends in a collective of d elements over `ranks` ranks. */
 static int64_t elements_sent(int64_t d, int ranks, int index, lt_cost_round kind)
 {
-    const int64_t own = lt_cost_chunk(d, ranks, index);
+    const int64_t own = lt_even_shard_size(d, ranks, index);
     return (kind == LT_COST_GATHER ? 0 : d - own)
            + (kind == LT_COST_SCATTER ? 0 : (ranks - 1) * own);
 }
@@ -30,7 +27,7 @@ static int64_t elements_sent_in_node(const lt_cost_cluster *c, int64_t d, int ra
                                      lt_cost_round kind)
 {
     const int ranks = c->nodes * c->per_node;
-    const int64_t own = lt_cost_chunk(d, ranks, rank),
+    const int64_t own = lt_even_shard_size(d, ranks, rank),
                   node = elements_of_ranks(d, ranks, rank - rank % c->per_node, c->per_node);
     return (kind == LT_COST_GATHER ? 0 : node - own)
            + (kind == LT_COST_SCATTER ? 0 : (c->per_node - 1) * own);
@@ -92,7 +89,7 @@ lt_cost_stage lt_cost_between_stage(const lt_cost_cluster *c, double bytes, lt_c
 lt_cost_stage lt_cost_shard_allreduce_stage(const lt_cost_cluster *c, int64_t d, int element_bytes,
                                             int rank)
 {
-    const int64_t shard = lt_cost_chunk(d, c->per_node, rank % c->per_node);
+    const int64_t shard = lt_even_shard_size(d, c->per_node, rank % c->per_node);
     const int64_t sent = elements_sent(shard, c->nodes, rank / c->per_node, LT_COST_REDUCE);
     return lt_cost_between_stage(c, (double)(sent * element_bytes), LT_COST_REDUCE);
 }

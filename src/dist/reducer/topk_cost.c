@@ -5,6 +5,7 @@
 #include "dist/reducer/costs.h"
 #include "dist/reducer/sparse_codec.h"
 
+#include "lather/detail/process_group.h"
 #include "lather/ext/fail.h"
 
 #include <stdio.h>
@@ -19,7 +20,7 @@ int64_t lt_cost_sparse_bytes(int64_t elements, double density, int value_bytes)
 static size_t topk_stages(const lt_cost_plan *p, const lt_cost_cluster *c, const lt_cost_bucket *b,
                           int rank, lt_cost_stage out[LT_COST_MAX_STAGES])
 {
-    const int64_t shard = lt_cost_chunk(b->elements, c->per_node, rank % c->per_node),
+    const int64_t shard = lt_even_shard_size(b->elements, c->per_node, rank % c->per_node),
                   message = lt_cost_sparse_bytes(shard, p->number, p->element_bytes);
     const bool is_sparse = c->nodes * message < 2 * shard * p->element_bytes;
     size_t n = 0;
@@ -72,7 +73,7 @@ static lt_status topk_verdict(lt_cost_verdict *out, const lt_cost_cluster *c, in
                        (long long)elements, c->per_node);
     if (element_bytes != 2 && element_bytes != 4)
         return lt_fail(LT_E_ARG, "cost: elements of %d bytes, want 2 or 4", element_bytes);
-    const int64_t shard = lt_cost_chunk(elements, c->per_node, 0);
+    const int64_t shard = lt_even_shard_size(elements, c->per_node, 0);
     const double share = relative_bytes(c, shard, density, element_bytes);
     lt_cost_verdict v = {.value = density,
                          .bound = break_even_density(c, shard, element_bytes),

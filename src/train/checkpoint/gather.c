@@ -85,16 +85,16 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
 {
     char text[LT_SHARD_SPEC_TEXT];
     const bool alone = !comm || comm->size == 1;
-    bool has_place = false;
+    bool has_spec = false;
     *g = (lt_gather){.comm = comm};
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
         if (alone && is_sharded_param(p))
             return lt_fail(LT_E_ARG, "checkpoint: %s is the shard %s: save with all ranks", p->name,
                            lt_shard_spec_text(p->spec, text));
-        has_place = has_place || p->spec;
+        has_spec = has_spec || p->spec;
     }
-    if (alone || !has_place)
+    if (alone || !has_spec)
         return LT_OK;
     g->params = params;
     return find_all_holders(g);
