@@ -33,8 +33,9 @@ typedef struct lt_checkpoint_contents {
 } lt_checkpoint_contents;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
+enum { LT_CHECKPOINT_NUMBERS = 16 };
 
-/** A sum over the epoch so far: {"loss", 12.5} is "epoch_loss" in state.json. */
+/** A sum over the epoch so far: {"loss", 12.5} is "epoch_loss" in state.json; or a number of a hook. */
 typedef struct lt_checkpoint_sum {
     char name[LT_CHECKPOINT_NAME];
     double value;
@@ -86,6 +87,10 @@ typedef struct lt_checkpoint_state {
      *  and lt_dataset_bytes(); 0: unknown, as in files of earlier versions. */
     int64_t data_samples, data_hash, data_bytes;
     int ranks, threads; /**< number of ranks (0: 1), of threads; bitwise equal resume needs both */
+    /** numbers of hooks (lather/train_hooks.h): {"early_stop.best", 0.5} is in "hooks" of state.json */
+    lt_checkpoint_sum number[LT_CHECKPOINT_NUMBERS];
+    int numbers;
+    char ended_by[LT_CHECKPOINT_NAME]; /**< hook that ended the run at this step; "" if none did */
 } lt_checkpoint_state;
 
 /** Returns the fact with this key, or NULL if absent. Borrowed from the state. */

@@ -7,6 +7,7 @@
 #include "lather/detail/run.h"
 #include "lather/schedule.h"
 #include "lather/stragglers.h"
+#include "lather/train_hooks.h"
 #include "lather/train_step.h"
 
 /** Parts and settings of a run. All borrowed; the comments define zero fields. */
@@ -53,6 +54,7 @@ typedef struct lt_train_config {
     lt_progress progress;
     const lt_metadata *metadata; /**< metadata to save with the weights */
     size_t metadata_count;
+    const lt_train_hooks *hooks; /**< hooks, called before registered ones; NULL if absent */
     /** Called after each step and each batch of an evaluation; true: the run saves and ends. NULL: never. */
     bool (*stop)(void *context);
     void *context;
@@ -63,10 +65,11 @@ typedef struct lt_train_end {
     int64_t step, epoch;
     double best; /**< value of the task's best metric; best_step 0: no evaluation */
     int64_t best_step;
-    bool stopped; /**< true: config->stop of a rank ended the run */
+    bool stopped;         /**< true: config->stop of a rank ended the run */
+    const char *ended_by; /**< name of the hooks that ended the run; NULL if none did. Borrowed */
 } lt_train_end;
 
-/** Trains to the end, the target, or until it is told to stop. A resumed run of output gives the same numbers as
+/** Trains to the end, the target, or until config->stop or a hook ends it. A resumed run of output gives the same numbers as
  *  an uninterrupted one. end may be NULL. Collective; a failure on one rank aborts comm. Errors: LT_E_ARG (fewer
  *  samples than a step has; a checkpoint of another run; a run in output without resume; a gradient is not
  *  finite), LT_E_IO, LT_E_NOMEM, those of the task. */

@@ -22,7 +22,17 @@ typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
 typedef enum presence { ALWAYS, LATER, IF_SET } presence;
 
 /* Fields whose keys the task gives. LATER_FACTS: facts that files of earlier versions lack. */
-typedef enum given { NOTHING, COUNT, EPOCH_COUNT, BEST, SUMS, TEXTS, NUMBERS, LATER_FACTS } given;
+typedef enum given {
+    NOTHING,
+    COUNT,
+    EPOCH_COUNT,
+    BEST,
+    SUMS,
+    TEXTS,
+    NUMBERS,
+    LATER_FACTS,
+    HOOKS
+} given;
 
 typedef struct field {
     const char *key;
@@ -81,6 +91,8 @@ static const field fields[] = {
     NOISE(trace, DOUBLE, -DBL_MAX, DBL_MAX, noise.trace),
     NOISE(count, INT64, 0, MOST, step),
     TASK(LATER_FACTS),
+    {"ended_by", AT(ended_by), NAME, IF_SET, NOTHING, 0, 0, 0},
+    TASK(HOOKS),
 };
 /* clang-format on */
 #undef AT
@@ -96,7 +108,8 @@ enum { FIELDS = sizeof fields / sizeof *fields, KEY = LT_CHECKPOINT_NAME + 8 };
 static const char plain_unit[] = "samples", first_unit[] = "images";
 
 /* Keys of state.json that are not fields of the state. */
-static const char *const others[] = {"format", "unit", "version", "numbers", "files", "crc32c"};
+static const char *const others[] = {"format", "unit",   "version", "numbers",
+                                     "files",  "crc32c", "hooks"};
 
 static bool is_reserved_key(const char *key)
 {
@@ -188,6 +201,16 @@ static void put_facts(lt_json_writer *w, const lt_checkpoint_state *state, given
     }
 }
 
+static void put_hook_numbers(lt_json_writer *w, const lt_checkpoint_state *state)
+{
+    if (!state->numbers)
+        return;
+    lt_json_begin_object(w, "hooks");
+    for (int i = 0; i < state->numbers; i++)
+        put_double(w, state->number[i].name, state->number[i].value);
+    lt_json_end(w);
+}
+
 static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_state *state)
 {
     char key[KEY];
@@ -210,6 +233,9 @@ static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_
     case LATER_FACTS:
         put_facts(w, state, which);
         break;
+    case HOOKS:
+        put_hook_numbers(w, state);
+        break;
     case NOTHING:
         break;
     }
@@ -217,6 +243,8 @@ static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_
 
 static bool is_zero(const field *f, const void *at)
 {
+    if (f->type == NAME)
+        return !*(const char *)at;
     return f->type == INT64 ? *(const int64_t *)at == 0 : *(const double *)at == 0;
 }
 
@@ -350,6 +378,18 @@ static lt_status get_task_fields(const lt_json_value *root, lt_checkpoint_state 
     return LT_OK;
 }
 
+static lt_status get_hook_numbers(const lt_json_value *hooks, lt_checkpoint_state *state)
+{
+    for (const lt_json_value *v = hooks ? hooks->child : NULL; v; v = v->next) {
+        if (state->numbers == LT_CHECKPOINT_NUMBERS)
+            return lt_fail(LT_E_FORMAT, "'hooks' has more than %d numbers", LT_CHECKPOINT_NUMBERS);
+        lt_checkpoint_sum *to = &state->number[state->numbers++];
+        snprintf(to->name, sizeof to->name, "%s", v->key);
+        LT_TRY(get_double(hooks, v->key, &to->value));
+    }
+    return LT_OK;
+}
+
 /* Rejects names that the reader would take for another member, or find twice. */
 static lt_status check_names(const lt_checkpoint_state *state)
 {
@@ -441,5 +481,6 @@ lt_status lt_checkpoint_get_fields(const lt_json_value *root, lt_checkpoint_stat
         LT_TRY(get_field(root, &fields[i], state));
     LT_TRY(get_unit_and_counts(root, state));
     LT_TRY(get_task_fields(root, state));
+    LT_TRY(get_hook_numbers(lt_json_member(root, "hooks"), state));
     return lt_checkpoint_check_state(state);
 }

@@ -13,6 +13,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MESSAGE = 512 };
 
@@ -29,6 +30,50 @@ typedef struct update {
 static const lt_task_ops *task_of(const lt_train_loop *l)
 {
     return l->evaluator.task.ops;
+}
+
+/* --- Hooks --- */
+
+static bool is_ended_by_hook(const lt_train_loop *l)
+{
+    return l->hooks && l->hooks->ended_by;
+}
+
+/* Calls the hooks of a point about a step, with the numbers of its record or its epoch's. */
+static lt_status call_hooks(const lt_train_loop *l, lt_hook_point point, int64_t step,
+                            const lt_metric *metric, size_t metrics)
+{
+    const lt_train_view view = {
+        .step = step,
+        .epoch = l->state->now.epoch,
+        .total_steps = l->total_steps,
+        .lr = lt_schedule_lr(l->schedule, (step > 0 ? step : 1) - l->state->offset),
+        .metric = metric,
+        .metrics = metrics,
+        .params = l->parts.params,
+        .optim = l->parts.optim,
+        .rank = l->ranks->rank,
+        .ranks = l->ranks->count,
+        .folder = l->output,
+        .run = l->run,
+    };
+    return lt_hooks_call(l->hooks, point, &view, l->ranks);
+}
+
+/* Restores the numbers of the hooks from the state, and calls before_run. */
+static lt_status begin_hooks(const lt_train_loop *l)
+{
+    lt_hooks_restore(l->hooks, &l->state->now);
+    return call_hooks(l, LT_HOOK_BEFORE_RUN, l->state->now.step, NULL, 0);
+}
+
+/* Records and shows which hook ended the run. */
+static lt_status record_end_by_hook(const lt_train_loop *l)
+{
+    const char *by = l->hooks->ended_by;
+    const int64_t step = l->state->now.step;
+    lt_run_note(l->run, "%s ended the run at step %lld", by, (long long)step);
+    return lt_run_event(l->run, "ended", step, "by", by);
 }
 
 /* --- A step --- */
@@ -107,45 +152,47 @@ static lt_status record_step(const lt_train_loop *l, const update *u)
     const double unknown = (double)NAN;
     const bool many = l->ranks->comm, shares = l->evaluator.share;
     enum { OWN = 16 };
-    lt_metric metric[LT_TASK_METRICS + 1],
-        extra[OWN + LOOP_VALUES] = {
-            {"gradient_norm", r->optim.grad_norm},
-            {"skipped", r->optim.applied ? unknown : 1},
-            {"skipped_steps", l->is_scaled ? (double)(r->step - r->optim.steps) : unknown},
-            {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
-            {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
-            {"comm_bytes", many ? r->comm_bytes : unknown},
-            {"tp_bytes", l->ranks->mesh ? r->parallel_bytes : unknown},
-            {"loader_queue", u->queued},
-            {"grad_bytes_between",
-             l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},
-            {"outer_seconds", u->met ? u->outer_seconds : unknown},
-            {"outer_bytes", u->met ? u->outer_bytes : unknown},
-            {"turn", shares ? (double)r->turn.number : unknown},
-            {"turn_seconds", shares ? r->turn.seconds : unknown},
-            {"micro_dropped", lt_stragglers_count_dropped(l->stragglers)},
-            {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
-            {"noise_scale", lt_train_state_noise_scale(l->state)},
-        };
-    for (int i = 0; i < u->values; i++)
-        extra[OWN + i] = u->value[i];
+    lt_metric metric[LT_TASK_METRICS + 1 + OWN + LOOP_VALUES];
+    const size_t metrics = train_metrics(l, &r->sums, metric);
+    const lt_metric own[OWN] = {
+        {"gradient_norm", r->optim.grad_norm},
+        {"skipped", r->optim.applied ? unknown : 1},
+        {"skipped_steps", l->is_scaled ? (double)(r->step - r->optim.steps) : unknown},
+        {"loss_scale", l->is_scaled ? r->optim.loss_scale : unknown},
+        {"comm_exposed_seconds", many ? r->exposed_seconds : unknown},
+        {"comm_bytes", many ? r->comm_bytes : unknown},
+        {"tp_bytes", l->ranks->mesh ? r->parallel_bytes : unknown},
+        {"loader_queue", u->queued},
+        {"grad_bytes_between", l->ranks->nodes.count > 1 && !l->local ? r->between_bytes : unknown},
+        {"outer_seconds", u->met ? u->outer_seconds : unknown},
+        {"outer_bytes", u->met ? u->outer_bytes : unknown},
+        {"turn", shares ? (double)r->turn.number : unknown},
+        {"turn_seconds", shares ? r->turn.seconds : unknown},
+        {"micro_dropped", lt_stragglers_count_dropped(l->stragglers)},
+        {"drop_deadline", lt_stragglers_deadline(l->stragglers)},
+        {"noise_scale", lt_train_state_noise_scale(l->state)},
+    };
+    const size_t all = metrics + OWN + (size_t)u->values;
+    memcpy(metric + metrics, own, sizeof own);
+    memcpy(metric + metrics + OWN, u->value, (size_t)u->values * sizeof *u->value);
     const lt_run_step_record record = {
         .step = r->step,
         .epoch = l->state->now.epoch,
         .metric = metric,
-        .metrics = train_metrics(l, &r->sums, metric),
+        .metrics = metrics,
         .lr = r->lr,
         .samples = (int64_t)r->sums.samples * speed_units_per_sample(l),
         .seconds = r->seconds,
         .data_seconds = r->data_seconds,
-        .extra = extra,
-        .extra_count = OWN + (size_t)u->values,
+        .extra = metric + metrics,
+        .extra_count = all - metrics,
     };
     if (!many) /* several ranks: at the end of the epoch */
         LT_TRY(lt_train_input_record_corrupt(l->ranks, l->run, l->input->loader,
                                              &l->input->bad_listed));
     LT_TRY(lt_run_step(l->run, &record));
-    return record_stragglers(l, r->step);
+    LT_TRY(record_stragglers(l, r->step));
+    return call_hooks(l, LT_HOOK_AFTER_STEP, r->step, metric, all);
 }
 
 /* --- Outer steps of local steps --- */
@@ -297,6 +344,7 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     LT_TRY(average_running_statistics(l));
     LT_TRY(recompute_bn_statistics(l));
     LT_TRY(check_statistics(l));
+    lt_hooks_store(l->hooks, &l->state->now);
     LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
     lt_optim_release_params(l->parts.optim);
@@ -318,7 +366,7 @@ static lt_status check_saved(const lt_train_loop *l)
 
 static bool is_done(const lt_train_loop *l)
 {
-    return l->state->now.step >= l->total_steps || l->ranks->stop;
+    return l->state->now.step >= l->total_steps || l->ranks->stop || is_ended_by_hook(l);
 }
 
 /* A signal may come between the last step of an epoch and its record, even during its evaluation: the resumed run
@@ -340,6 +388,9 @@ static lt_status train_epoch(const lt_train_loop *l)
         lt_stragglers_record_again(l->stragglers);
     lt_train_input_begin_stats(l->input, now->epoch_seconds);
     while (now->batch < l->input->batches_per_epoch && !is_done(l)) {
+        LT_TRY(call_hooks(l, LT_HOOK_BEFORE_STEP, now->step + 1, NULL, 0));
+        if (is_ended_by_hook(l))
+            break;
         LT_TRY(pipeline_next_step(l, &pending));
         if (every && now->step % every == 0 && now->batch < l->input->batches_per_epoch) {
             LT_TRY(finish_step(l, &pending));
@@ -377,7 +428,8 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     const lt_checkpoint_state *now = &l->state->now;
     const lt_task_ops *task = task_of(l);
     const lt_task_sums sums = lt_train_state_sums(l->state, task);
-    lt_metric extra[INPUT_VALUES + 1 + EVALUATION_VALUES], training[LT_TASK_METRICS + 1];
+    enum { EXTRA = INPUT_VALUES + 1 + EVALUATION_VALUES, ALL = 2 * (LT_TASK_METRICS + 1) };
+    lt_metric extra[EXTRA], training[LT_TASK_METRICS + 1], shown[ALL + 2 + EXTRA];
     lt_epoch_metrics all = {.count = 0};
     const size_t count = train_metrics(l, &sums, training);
     for (size_t i = 0; i < count; i++)
@@ -391,7 +443,7 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
         .seconds = now->epoch_seconds,
         .eval_seconds = e ? e->seconds : 0,
         .extra = extra,
-        .extra_count = INPUT_VALUES + 1 + EVALUATION_VALUES,
+        .extra_count = EXTRA,
     };
     lt_train_input_metrics(l->input, extra);
     extra[INPUT_VALUES] = (lt_metric){"optimizer_bytes", /* on this rank */
@@ -399,82 +451,13 @@ static lt_status record_epoch(const lt_train_loop *l, const lt_evaluation *e)
     lt_evaluation_sample_metrics(e, extra + INPUT_VALUES + 1);
     lt_train_input_log_bottleneck(l->input, l->run, now->epoch, now->epoch_seconds);
     LT_TRY(lt_run_epoch(l->run, &record));
-    return l->end_epoch ? l->end_epoch(l->context, all.metric, all.count) : LT_OK;
-}
-
-lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
-                              const lt_ranks *ranks, const char *output, const char *changed)
-{
-    const lt_checkpoint_state *now = &state->now;
-    char all[2048], data[128] = "";
-    if (output && !ranks->rank)
-        LT_TRY(lt_checkpoint_repair(output, now));
-    if (now->step >= total_steps && now->epoch_recorded)
-        lt_run_note(run,
-                    "resumed from %s: step %lld of %lld: all steps are done; to train more, "
-                    "raise --epochs or --max-steps",
-                    state->folder, (long long)now->step, (long long)total_steps);
-    else
-        lt_run_note(run, "resumed from %s: step %lld, epoch %lld", state->folder,
-                    (long long)now->step, (long long)now->epoch + 1);
-    if (*changed)
-        lt_run_note(run, "flags that changed: %s", changed);
-    if (state->data_changed) {
-        const int64_t before = state->found.data_samples;
-        snprintf(data, sizeof data, "%lld -> %lld %s%s", (long long)before,
-                 (long long)now->data_samples, now->unit,
-                 before == now->data_samples ? " (other names, contents or order)" : "");
-        lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data,
-                    (long long)now->epoch + 1);
-    }
-    /* another processor is a warning in the log */
-    snprintf(all, sizeof all, "%s%s%s%s%s%s", changed, *changed && *data ? ", " : "",
-             *data ? "data " : "", data, (*changed || *data) && *state->processor ? ", " : "",
-             state->processor);
-    return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
-}
-
-static void add_label(lt_task_labels *out, const char *name, const lt_task_metric *m)
-{
-    out->label[out->count++] = (lt_metric_label){name, m->label, m->unit};
-}
-
-void lt_train_fill_metric_labels(const lt_task_ops *task, lt_task_labels *out)
-{
-    out->count = 0;
-    out->label[out->count++] = (lt_metric_label){"train_loss", "train loss", NULL};
-    out->label[out->count++] = (lt_metric_label){"val_loss", "| val loss", NULL};
-    for (int i = 0; i < task->metrics; i++) {
-        const lt_task_metric *m = &task->metric[i];
-        char *train = out->name[2 * i], *val = out->name[2 * i + 1];
-        snprintf(train, LT_CHECKPOINT_NAME, "train_%s", m->name);
-        snprintf(val, LT_CHECKPOINT_NAME, "val_%s", m->name);
-        add_label(out, m->name, m);
-        add_label(out, train, m);
-        add_label(out, val, m);
-    }
-}
-
-void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const lt_task_ops *task,
-                              const lt_train_state *state, const lt_ranks *ranks,
-                              int64_t steps_per_epoch, int64_t total_steps)
-{
-    const bool is_rate = task->rate_unit;
-    const char *brief = is_rate ? task->rate_unit_short : task->unit_short;
-    lt_train_fill_metric_labels(task, labels);
-    run->label = labels->label;
-    run->labels = labels->count;
-    run->unit = is_rate ? task->rate_unit : task->unit;
-    run->unit_short = brief ? brief : run->unit;
-    run->total_steps = total_steps;
-    run->steps_per_epoch = steps_per_epoch;
-    run->total_epochs = (total_steps - state->offset + steps_per_epoch - 1) / steps_per_epoch;
-    run->step_offset = state->offset;
-    run->resume_step = state->now.step;
-    run->redo_epoch = state->now.epoch_recorded == 0;
-    run->rank = ranks->rank;
-    run->ranks = ranks->count;
-    run->id = state->now.run;
+    memcpy(shown, all.metric, all.count * sizeof *shown);
+    shown[all.count] = (lt_metric){"seconds", record.seconds};
+    shown[all.count + 1] = (lt_metric){"eval_seconds", record.eval_seconds};
+    memcpy(shown + all.count + 2, extra, sizeof extra);
+    if (e)
+        LT_TRY(call_hooks(l, LT_HOOK_AFTER_EVALUATION, now->step, shown, all.count + 2 + EXTRA));
+    return call_hooks(l, LT_HOOK_AFTER_EPOCH, now->step, shown, all.count + 2 + EXTRA);
 }
 
 /* Returns true if the evaluation's best metric is the run's best so far; *reached: it reaches the target. */
@@ -527,20 +510,39 @@ static lt_status save_on_stop(const lt_train_loop *l)
     return check_saved(l);
 }
 
+/* Returns true if a hook ended the run within an epoch, which a resume then continues. */
+static bool is_ended_within_epoch(const lt_train_loop *l)
+{
+    const lt_checkpoint_state *now = &l->state->now;
+    return is_ended_by_hook(l) && now->step < l->total_steps
+           && now->batch < l->input->batches_per_epoch;
+}
+
+/* Saves a run that a hook ended; local steps then synchronize for the final weights. */
+static lt_status save_within_epoch(const lt_train_loop *l)
+{
+    bool met;
+    LT_TRY(save_on_stop(l));
+    return outer_step(l, true, &met);
+}
+
 lt_status lt_train_loop_run(const lt_train_loop *l)
 {
     const lt_checkpoint_state *now = &l->state->now;
     bool reached = false;
+    LT_TRY(begin_hooks(l));
     LT_TRY(lt_loader_seek(l->input->loader, now->epoch, now->batch));
-    while (!reached && !is_run_over(l)) {
+    while (!reached && !is_ended_by_hook(l) && !is_run_over(l)) {
         LT_TRY(train_epoch(l));
         if (!l->ranks->stop)
-            LT_TRY(finish_epoch(l, &reached));
+            LT_TRY(is_ended_within_epoch(l) ? save_within_epoch(l) : finish_epoch(l, &reached));
         if (l->ranks->stop)
             return save_on_stop(l);
         if (!reached && !is_done(l))
             LT_TRY(lt_train_input_next_epoch(l->input, now->epoch, now->batch));
     }
+    if (is_ended_by_hook(l))
+        LT_TRY(record_end_by_hook(l));
     if (l->output) {
         LT_TRY(lt_optim_gather_params(l->parts.optim));
         LT_TRY(lt_train_state_save_weights(l->state, &l->parts, l->output));

@@ -3,6 +3,7 @@
 #define LT_TRAIN_LOOP_H
 
 #include "evaluate.h"
+#include "hooks.h"
 #include "input.h"
 #include "state.h"
 #include "stragglers.h"
@@ -25,6 +26,7 @@ typedef struct lt_train_loop {
     lt_train_step *step;
     lt_train_input *input;
     lt_train_state *state;
+    lt_hooks *hooks; /* NULL if absent */
     lt_ranks *ranks;
     lt_run *run;
     lt_data_parallel *dp;  /* averages gradients over ranks; NULL: one rank */
@@ -53,8 +55,6 @@ typedef struct lt_train_loop {
     int (*step_values)(void *context, lt_metric out[LOOP_VALUES]);
     /* Called at the beginning of an epoch, or of the rest of one. May be NULL. */
     void (*begin_epoch)(void *context);
-    /* Called after the record of an epoch, with its metrics. May be NULL. */
-    lt_status (*end_epoch)(void *context, const lt_metric *metric, size_t count);
     void *context;
 } lt_train_loop;
 
@@ -77,8 +77,8 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
 lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t total_steps,
                               const lt_ranks *ranks, const char *output, const char *changed);
 
-/* Trains to the end, the target, or until ranks->stop. Collective. Errors: LT_E_ARG (a gradient is not finite),
- * LT_E_IO (the last checkpoint was not written), those of its parts. */
+/* Trains to the end, the target, or until ranks->stop or a hook ends it. Collective. Errors: LT_E_ARG (a gradient
+ * is not finite), LT_E_IO (the last checkpoint was not written), those of its parts. */
 lt_status lt_train_loop_run(const lt_train_loop *loop);
 
 #endif

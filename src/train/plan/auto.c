@@ -192,32 +192,33 @@ static double predict_steps_from_epochs(const progress *p)
 }
 
 /* Returns the steps to the goal: predicted by the epochs so far, else as planned; at most the length of the run. */
-static double refine_steps(progress *p, const lt_trainer_epoch *e)
+static double refine_steps(progress *p, const lt_train_view *view)
 {
-    const double total = (double)e->total_steps;
+    const double total = (double)view->total_steps;
     const bool falls = p->goal.lower || p->goal.percent;
-    for (size_t i = 0; i < e->count && *p->metric && falls; i++)
-        if (!strcmp(e->metric[i].name, p->metric))
-            add_epoch_loss(p, (double)e->now->step, lt_plan_as_loss(&p->goal, e->metric[i].value));
+    const double value = lt_train_view_metric(view, p->metric);
+    if (falls && !isnan(value))
+        add_epoch_loss(p, (double)view->step, lt_plan_as_loss(&p->goal, value));
     const double own = predict_steps_from_epochs(p);
     const double steps = isfinite(own) ? own : p->steps;
     return isfinite(steps) && steps < total ? steps : total;
 }
 
 /* After-epoch hook: writes an event "plan" with the seconds so far and the predicted rest to metrics.jsonl. */
-static lt_status record_prediction(void *context, const lt_trainer_epoch *e)
+static lt_status record_prediction(void *context, const lt_train_view *view, bool *stop)
 {
     progress *p = context;
-    const double now = (double)e->now->step;
-    p->seconds += e->now->epoch_seconds;
-    const double steps = refine_steps(p, e), step = p->seconds / now;
+    const double now = (double)view->step;
+    (void)stop;
+    p->seconds += lt_train_view_metric(view, "seconds");
+    const double steps = refine_steps(p, view), step = p->seconds / now;
     const lt_metric value[] = {{"predicted_seconds", p->step_seconds * p->steps},
                                {"predicted_step_seconds", p->step_seconds},
                                {"measured_seconds", p->seconds},
                                {"measured_step_seconds", step},
                                {"steps", steps},
                                {"left_seconds", steps > now ? (steps - now) * step : 0}};
-    return lt_run_event_values(e->run, "plan", e->now->step, value, sizeof value / sizeof *value);
+    return lt_run_event_values(view->run, "plan", view->step, value, sizeof value / sizeof *value);
 }
 
 static int plan_then_train(int argc, char **argv, const lt_model_family *family,
@@ -227,12 +228,13 @@ static int plan_then_train(int argc, char **argv, const lt_model_family *family,
     plan p = {.family = family, .program = program, .trainer = &t, .path = argv[0]};
     plan_argv chosen = {0};
     progress expected = {0};
-    const lt_trainer_hook hook = {record_prediction, &expected};
+    const lt_train_hooks hooks = {
+        .name = "plan", .context = &expected, .after_epoch = record_prediction};
     const lt_status st = plan_or_resume(&p, argc, argv, &chosen, &expected);
     int code = lt_plan_finish(&p, family->program, st);
     if (!st && chosen.count) /* 0: --help */
         code = lt_trainer_train_by(chosen.count, chosen.word, family, program,
-                                   expected.step_seconds > 0 ? &hook : NULL);
+                                   expected.step_seconds > 0 ? &hooks : NULL);
     lt_plan_argv_free(&chosen);
     return code;
 }

@@ -29,7 +29,7 @@ typedef struct training_options {
 
 typedef struct evaluation_options {
     bool eval;
-    const char *watch;
+    const char *watch, *early_stop;
     double watch_wait; /* seconds to wait for the run of --watch to begin */
     int64_t eval_every, update_bn;
 } evaluation_options;

@@ -4,6 +4,7 @@
 
 #include "family.h"
 #include "options.h"
+#include "train/loop/hooks.h"
 #include "train/loop/state.h"
 
 #include "lather/detail/run.h"
@@ -50,6 +51,24 @@ lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state
                                    size_t size);
 /* Renames a file that an earlier start of a resumed run wrote to STEM.old-N.SUFFIX. */
 lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path);
+
+/* --- early_stop.c: --early-stop METRIC:PATIENCE[:MIN_DELTA] --- */
+
+typedef struct early_stop {
+    char metric[LT_CHECKPOINT_NAME];
+    bool higher_is_better;
+    int64_t patience;
+    double min_delta;
+    double best, count; /* best value, NaN before the first; evaluations since then */
+    char name[2][LT_CHECKPOINT_NAME];
+    lt_train_number number[2];
+    lt_train_hooks hooks; /* refers to this struct, which must not move */
+} early_stop;
+
+/* Parses the option's text; out->hooks has no function if it is "off". Errors: LT_E_ARG. */
+lt_status lt_early_stop_parse(early_stop *out, const char *text, const lt_task_ops *task);
+/* Checks that the run evaluates its metric. Errors: LT_E_ARG. */
+lt_status lt_early_stop_check(const early_stop *e, const evaluation_options *o);
 
 /* --- param_groups.c: --param-group and --freeze --- */
 

@@ -19,6 +19,7 @@ typedef struct parts {
     lt_ranks ranks;
     lt_train_input input;
     lt_train_state state;
+    lt_hooks hooks;
     lt_tape *tape;
     lt_data_parallel *dp;
     lt_local_steps *local;
@@ -220,6 +221,8 @@ static lt_status open_parts(parts *p)
 {
     const lt_train_config *c = p->config;
     LT_TRY(check_config(c));
+    LT_TRY(lt_hooks_add(&p->hooks, c->hooks));
+    LT_TRY(lt_hooks_add_registered(&p->hooks));
     p->grad_accum = c->grad_accum ? c->grad_accum : 1;
     LT_TRY(lt_tape_new(&p->tape, c->device));
     LT_TRY(lock_and_find_checkpoint(p));
@@ -262,6 +265,7 @@ static lt_status run_loop(parts *p)
     const lt_train_loop loop = {.step = p->step,
                                 .input = &p->input,
                                 .state = &p->state,
+                                .hooks = &p->hooks,
                                 .ranks = &p->ranks,
                                 .run = p->run,
                                 .dp = p->dp,
@@ -313,7 +317,8 @@ lt_status lt_train(const lt_train_config *config, lt_train_end *end)
                               .epoch = p.state.now.epoch,
                               .best = p.state.now.best,
                               .best_step = p.state.now.best_step,
-                              .stopped = p.ranks.stop};
+                              .stopped = p.ranks.stop,
+                              .ended_by = p.hooks.ended_by};
     char why[MESSAGE];
     snprintf(why, sizeof why, "%s", lt_error_message());
     close_parts(&p, st);

@@ -51,21 +51,9 @@ int lt_trainer_exit_status(const lt_trainer *t, lt_status st);
 /* --- training.c: a run and its end --- */
 /* Frees the parts of a trainer and leaves the ranks. */
 void lt_trainer_close(lt_trainer *t);
-/* An epoch of training, after its record was written; all borrowed. */
-typedef struct lt_trainer_epoch {
-    const lt_checkpoint_state *now;
-    int64_t total_steps;
-    lt_run *run;
-    const lt_metric *metric; /* metrics of the epoch's record, [count] */
-    size_t count;
-} lt_trainer_epoch;
-typedef struct lt_trainer_hook {
-    lt_status (*end_epoch)(void *context, const lt_trainer_epoch *epoch);
-    void *context;
-} lt_trainer_hook;
-/* Trains by the command line; returns the exit status. hook: borrowed; may be NULL. */
+/* Trains by the command line; returns the exit status. hooks: called first; borrowed; may be NULL. */
 int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
-                        const lt_trainer_program *program, const lt_trainer_hook *hook);
+                        const lt_trainer_program *program, const lt_train_hooks *hooks);
 
 /* --- model.c: the device and the network --- */
 /* Opens the device and joins the ranks. */

@@ -19,7 +19,8 @@ typedef struct training {
     lt_schedule schedule;
     lt_train_step *step;
     int64_t total_steps;
-    const lt_trainer_hook *hook; /* NULL if absent */
+    lt_hooks hooks;
+    early_stop early_stop;
 } training;
 
 /* --- Checkpoints --- */
@@ -97,6 +98,21 @@ static void begin_state(lt_trainer *t)
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = c->spec.classes};
     s->now.fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
     lt_family_format_facts(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
+}
+
+/* Lists the hooks of the run: the caller's, --early-stop, registered ones. */
+static lt_status open_hooks(training *w, const lt_train_hooks *own)
+{
+    const lt_trainer *t = &w->t;
+    const arguments *a = &t->line.args;
+    LT_TRY(lt_hooks_add(&w->hooks, own));
+    if (a->evaluation.early_stop) {
+        LT_TRY(
+            lt_early_stop_parse(&w->early_stop, a->evaluation.early_stop, t->line.program->task));
+        LT_TRY(lt_early_stop_check(&w->early_stop, &a->evaluation));
+        LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
+    }
+    return lt_hooks_add_registered(&w->hooks);
 }
 
 static lt_status open_step(training *w)
@@ -203,14 +219,6 @@ static void begin_epoch(void *context)
         t->line.program->begin_epoch(t->line.context, t);
 }
 
-static lt_status end_epoch(void *context, const lt_metric *metric, size_t count)
-{
-    const training *w = context;
-    const lt_trainer_epoch epoch = {&w->t.state.now, w->total_steps, w->t.output.run, metric,
-                                    count};
-    return w->hook->end_epoch(w->hook->context, &epoch);
-}
-
 /* Trains to the end, a target, a limit or a signal. */
 static lt_status run_loop(training *w)
 {
@@ -225,6 +233,7 @@ static lt_status run_loop(training *w)
         .step = w->step,
         .input = &t->input,
         .state = &t->state,
+        .hooks = &w->hooks,
         .ranks = &t->ranks,
         .run = t->output.run,
         .dp = w->shared.dp,
@@ -248,7 +257,6 @@ static lt_status run_loop(training *w)
         .ahead = (lt_run_ahead)a->machine.run_ahead,
         .step_values = fill_step_metrics,
         .begin_epoch = begin_epoch,
-        .end_epoch = w->hook ? end_epoch : NULL,
         .context = w,
     };
     return lt_train_loop_run(&loop);
@@ -383,11 +391,10 @@ static void tell_stop(const lt_trainer *t)
 }
 
 int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *family,
-                        const lt_trainer_program *program, const lt_trainer_hook *hook)
+                        const lt_trainer_program *program, const lt_train_hooks *hooks)
 {
     static training w; /* 17 kB, once per process: a stack may have 64 kB */
     lt_trainer *t = &w.t;
-    w.hook = hook;
     int code = EXIT_USAGE;
     lt_status st = lt_trainer_parse(t, family, program, NULL, argc, argv);
     if (st) {
@@ -395,7 +402,7 @@ int lt_trainer_train_by(int argc, char *const *argv, const lt_model_family *fami
     } else if (lt_options_requested(t->line.options) != LT_OPTIONS_RUN) {
         st = lt_options_print_request(t->line.options, stdout);
         code = st ? print_error(t, EXIT_ERROR) : EXIT_DONE;
-    } else if (lt_trainer_check(t)) {
+    } else if (lt_trainer_check(t) || open_hooks(&w, hooks)) {
         (void)print_error(t, code);
     } else {
         st = work_and_finish_profile(&w);
