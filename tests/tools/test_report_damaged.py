@@ -16,11 +16,12 @@ import tempfile
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.realpath(sys.argv[1])))
 
+import optim_stats_files as stats_files  # noqa: E402
 from report_lib import main as program, text  # noqa: E402
 
 TRIES = 250  # tries per kind of file
 TAGS = {"html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "span", "br", "pre", "div", "table", "tr", "th", "td", "details",
-        "summary", "figure", "figcaption", "img", "b", "svg", "text", "line", "polyline", "rect", "circle"}
+        "summary", "figure", "figcaption", "img", "b", "svg", "text", "line", "polyline", "polygon", "rect", "circle", "h3", "input", "label"}
 HOSTILE = ["<script>alert(1)</script>", "\"><img src=x onerror=alert(1)>", "</style><script>", "{0.__class__}", "a\nb\x1b[2J", "", None, True, [], {},
            [[]], -1, 0, 0.5, 1e308, -1e308, 5e-324, 2 ** 53 + 1, 10 ** 400, -10 ** 400, 1e99, float("nan"), float("inf"), "1", [1e308], {"a": 1}]
 POINTS = [[1, 4.0], [10, 2.0], [100, 1.5]]
@@ -38,6 +39,7 @@ EVALUATION = {"weights": "w", "data": "d", "images": 4, "top1": 50, "top5": 100,
                            "image": "data:image/bmp;base64,Qk0="}]}
 METRICS = [{"event": "step", "step": i, "epoch": 0, "loss": 3.0 - i, "lr": 0.1, "images_per_second": 100.0} for i in (1, 2, 3)]
 METRICS += [{"event": "epoch", "epoch": 0, "step": 3, "train_loss": 1.0, "val_loss": 0.5, "val_top1": 87.25, "val_top5": 99, "seconds": 4}]
+STATS = stats_files.header([("conv1.weight", [4, 9]), ("bn1.weight", [4])])
 CONFIG = "lr: 0.1\nname: x\n"
 
 
@@ -123,6 +125,13 @@ def write(path, data):
         file.write(data)
 
 
+def stats_of(header):
+    """A file of --optim-stats with that header: as many numbers in a record as the sound one has."""
+    data = stats_files.encode(STATS, [(step, stats_files.healthy()) for step in (10, 20, 30)])
+    said = json.dumps(header).encode()
+    return data[:8] + len(said).to_bytes(8, "little") + said + data[16 + int.from_bytes(data[8:16], "little"):]
+
+
 def lines_of(records):
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
@@ -132,9 +141,10 @@ def try_all(folder, rng):
     run_folder, plan, page = f"{folder}/run", f"{folder}/plan.json", f"{folder}/page.html"
     os.mkdir(run_folder)
     sound = {"metrics.jsonl": lines_of(METRICS), "eval.json": json.dumps(EVALUATION, indent=1).encode(), "config.yaml": CONFIG.encode(),
-             "env.json": b'{"version": "1"}', "plan.json": json.dumps(PLAN, indent=1).encode()}
+             "env.json": b'{"version": "1"}', "plan.json": json.dumps(PLAN, indent=1).encode(), "optim_stats.bin": stats_of(STATS)}
     made = {"metrics.jsonl": lambda: lines_of(mutate(METRICS, rng)), "eval.json": lambda: json.dumps(mutate(EVALUATION, rng), indent=1).encode(),
-            "env.json": lambda: json.dumps(mutate({"version": "1"}, rng)).encode(), "plan.json": lambda: json.dumps(mutate(PLAN, rng), indent=1).encode()}
+            "env.json": lambda: json.dumps(mutate({"version": "1"}, rng)).encode(), "plan.json": lambda: json.dumps(mutate(PLAN, rng), indent=1).encode(),
+            "optim_stats.bin": lambda: stats_of(mutate(STATS, rng))}
     faults, pages = [], 0
     for name, data in sound.items():
         write(plan if name == "plan.json" else f"{run_folder}/{name}", data)
@@ -144,7 +154,7 @@ def try_all(folder, rng):
             faults.append(f"sound: {found}")
     for name, make in made.items():
         path = plan if name == "plan.json" else f"{run_folder}/{name}"
-        for i in range(TRIES if name != "env.json" else TRIES // 5):
+        for i in range(TRIES // {"env.json": 5, "optim_stats.bin": 3}.get(name, 1)):
             data = damage(make(), rng)
             write(path, data)
             words = [plan] if path == plan else [run_folder] * (1 + i % 2)
@@ -172,6 +182,9 @@ def messages(folder):
     os.mkdir(f"{folder}/said")
     rows = [("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e308,"loss":1}\n', "metrics.jsonl:5: step is Infinity, want a number from 0 to 1e+15"),
             ("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e17,"loss":1}\n', "metrics.jsonl:5: step is 1e+17, want a number from 0 to 1e+15"),
+            ("optim_stats.bin", stats_of(dict(STATS, format=2)), "optim_stats.bin: format 2, this program reads 1"),
+            ("optim_stats.bin", stats_of(STATS).replace(b'"block": 0', b'"block": 7'), "optim_stats.bin: factor[0].block is 7, want less than 2"),
+            ("optim_stats.bin", stats_of(STATS)[:40], "optim_stats.bin: a header of"),
             ("eval.json", b'{"classes": [{"images": 1,\n"top1": 1' + b"0" * 400 + b"}]}", "eval.json:2: the number 1000000000000000000000000000000000000000... is beyond"),
             ("plan.json", json.dumps({k: v for k, v in PLAN.items() if k != "program"}).encode(), "plan.json: plan.program is null, want a text"),
             ("plan.json", json.dumps(dict(PLAN, candidates=[dict(CANDIDATE, ranks="<b>")])).encode(),

@@ -6,6 +6,8 @@ from .records import last
 from .text import fill, html, join
 
 BEST = {"top1": max, "top5": max, "accuracy": max}  # for others, losses and perplexities, the lowest
+OPTIM_STATS = (("update_ratio_median", "Update ratio, median of parameters"), ("update_cosine_median", "Update cosine, median of parameters"),
+               ("below_epsilon_max", "Share of a spectrum below epsilon, largest"), ("effective_rank_min", "Effective rank of a factor, smallest"))
 
 
 def key(index, run):
@@ -69,6 +71,7 @@ def curves(runs, metrics):
         parts.append(chart(f"{title} in training", unit, lines(lambda m, n=name: m.of(f"train_{n}"), True), named=False))
     parts += [chart("Learning rate", "", lines(lambda m: m.steps.get("lr", []), False), True, False),
               chart("Speed", f"{metrics[0].rate}/s", lines(lambda m: m.steps.get("speed", []), False), True, False)]
+    parts += [chart(title, "", lines(lambda m, k=name: m.optim_stats.get(k, []), False), named=False) for name, title in OPTIM_STATS]
     return join(parts)
 
 

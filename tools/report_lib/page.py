@@ -4,6 +4,8 @@ import os
 
 import charts
 from .evaluation import evaluation
+from .optim_stats import read_optim_stats
+from .optimizer import optimizer
 from .records import last
 from .text import Markup, fill, join, read_lines
 
@@ -126,5 +128,5 @@ def folded(run, name):
 
 
 def one_run(run, metrics):
-    return join([numbers(metrics), curves(metrics), evaluation(os.path.join(run, "eval.json")), folded(run, "config.yaml"),
-                 folded(run, "env.json")])
+    return join([numbers(metrics), curves(metrics), optimizer(read_optim_stats(run)), evaluation(os.path.join(run, "eval.json")),
+                 folded(run, "config.yaml"), folded(run, "env.json")])

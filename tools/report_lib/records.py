@@ -12,6 +12,7 @@ class Metrics:
     """Series of (step, value): of steps by key, of epochs by key (train_loss, val_top1, val_perplexity, ...)."""
 
     def __init__(self, path):
+        self.optim_stats = {}  # summaries of --optim-stats by key
         self.steps, self.epochs, self.seconds, self.eval_seconds, self.last_step = {}, {}, 0.0, 0.0, math.nan
         self.rate = "images"  # unit of speeds
         self.samples = self.step_seconds = 0.0  # sums over all steps
@@ -34,13 +35,20 @@ class Metrics:
         except ValueError:
             return  # torn by a kill, or being written
         event = record.get("event") if isinstance(record, dict) else None
-        if event in ("step", "epoch", "evaluation"):
+        if event in ("step", "epoch", "evaluation", "optim_stats"):
             numbers = {k: float(v) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
             for key in COUNTS:
                 if key in numbers:
                     number(0, MOST_COUNT)(numbers[key], f"{path}:{line}: {key}")
             numbers = {k: v for k, v in numbers.items() if math.isfinite(v)}
-            {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation}[event](numbers)
+            {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation,
+             "optim_stats": self.add_optim_stats}[event](numbers)
+
+    def add_optim_stats(self, numbers):
+        step = numbers.pop("step", math.nan)
+        for key, value in numbers.items():
+            if not math.isnan(step):
+                self.optim_stats.setdefault(key, []).append((step, value))
 
     def add_step(self, numbers):
         self.last_step = step = numbers.pop("step", math.nan)
