@@ -9,7 +9,7 @@ static bool can(lt_root_solver solver, double exponent)
 {
     lt_shampoo_config c = LT_SHAMPOO_REFERENCE;
     c.root_solver = solver;
-    return !lt_root_check(&c, exponent);
+    return !lt_root_check(&c, exponent, "shampoo");
 }
 
 /* --- Known answers --- */
@@ -528,7 +528,7 @@ static void what_a_solver_cannot_do_is_an_error_at_construction(void **state)
         c.root_solver = rows[i].solver;
         c.preconditioner = rows[i].kind;
         c.epsilon_rule = rows[i].rule;
-        assert_status(lt_root_check(&c, rows[i].exponent), LT_E_ARG);
+        assert_status(lt_root_check(&c, rows[i].exponent, "shampoo"), LT_E_ARG);
         assert_non_null(strstr(lt_error_message(), rows[i].says));
     }
 }

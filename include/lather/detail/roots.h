@@ -40,6 +40,7 @@ typedef struct lt_root_context {
     lt_device *device;               /**< device of the views */
     int64_t step;                    /**< number of the step, for messages */
     lt_root_stats *stats;            /**< statistics to add to; may be NULL */
+    const char *optim;               /**< name in messages; NULL: "shampoo" */
 } lt_root_context;
 
 /** Solves all jobs; equal sizes are batched. Keeps nothing between calls: with its own device it may run on
@@ -50,8 +51,9 @@ LT_API LT_MUST_CHECK lt_status lt_root_run(const lt_root_context *context, lt_ro
                                            size_t count);
 
 /** Checks that the config's solver supports the config; exponent: of a factor, or 0 for the settings alone.
- *  Errors: LT_E_ARG. */
-LT_API LT_MUST_CHECK lt_status lt_root_check(const lt_shampoo_config *config, double exponent);
+ *  optim: name for messages. Errors: LT_E_ARG. */
+LT_API LT_MUST_CHECK lt_status lt_root_check(const lt_shampoo_config *config, double exponent,
+                                             const char *optim);
 
 /** Returns the solver's name, such as "eigh", or NULL past the end. */
 LT_API const char *lt_root_solver_name(int solver);

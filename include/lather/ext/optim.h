@@ -27,7 +27,7 @@ typedef struct lt_slot {
 typedef struct lt_optim_ops {
     const char *name;
     size_t bytes; /**< size of the optimizer's struct */
-    /** names of states shaped like the parameter: "m", "v" */
+    /** names of states, shaped like the parameter unless state_shape says otherwise: "m", "v" */
     const char *slot_state[LT_MAX_STATE];
     /** Updates all slots at once; lr and the step counters are in scalars, on the device. Slots whose
      *  parameter has no gradient are left alone. */
@@ -40,6 +40,9 @@ typedef struct lt_optim_ops {
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: returns true if a slot has slot_state[index], which never changes; NULL: each slot has all. */
     bool (*has_state)(const lt_optim *self, const lt_slot *slot, int index);
+    /** Optional: if a slot's slot_state[index] has another shape than the parameter, sets it, the same in each
+     *  call, and returns true; false: the parameter's. Starts at zero; a factor is [n,n]. */
+    bool (*state_shape)(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape);
     /** Optional: returns modelled nanoseconds of a slot's update, beyond reading and writing its tensors. */
     double (*nanoseconds)(const lt_optim *self, const lt_slot *slot);
     /** Optional: returns the bytes of state beyond slot_state. */

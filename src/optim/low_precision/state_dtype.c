@@ -31,7 +31,7 @@ lt_status lt_optim_set_state_dtype(lt_optim *o, lt_state_dtype dtype)
         return lt_fail(LT_E_ARG, "%s: moments can be f32, bf16 or int8", what);
     if (o->attempt > 0)
         return lt_fail(LT_E_ARG, "%s: must be set before the first step", what);
-    if (!o->ops->by_slots)
+    if (!o->ops->by_slots || o->ops->state_shape)
         return lt_fail(LT_E_UNSUPPORTED, "%s: this optimizer supports f32 only", what);
     LT_TRY(lt_quantized_check_device(o->device, what));
     o->state_dtype = dtype;
@@ -41,12 +41,18 @@ lt_status lt_optim_set_state_dtype(lt_optim *o, lt_state_dtype dtype)
 int64_t lt_optim_slot_state_bytes(const lt_optim *o, const lt_slot *slot)
 {
     const lt_tensor *value = slot->param->value;
+    const int64_t size = (int64_t)lt_dtype_size(lt_tensor_dtype(value));
     int64_t bytes = 0;
-    for (int k = 0; k < LT_MAX_STATE; k++)
-        if (lt_optim_slot_has_state(o, slot, k))
-            bytes += o->state_dtype == LT_STATE_F32
-                         ? (int64_t)lt_tensor_bytes(value)
-                         : lt_quantized_bytes(format_of(o, k), lt_tensor_count(value));
+    for (int k = 0; k < LT_MAX_STATE; k++) {
+        lt_shape shape = lt_tensor_shape(value);
+        if (!lt_optim_slot_has_state(o, slot, k))
+            continue;
+        if (o->ops->state_shape)
+            (void)o->ops->state_shape(o, slot, k, &shape);
+        bytes += o->state_dtype == LT_STATE_F32
+                     ? size * lt_shape_count(shape)
+                     : lt_quantized_bytes(format_of(o, k), lt_shape_count(shape));
+    }
     return bytes;
 }
 

@@ -39,13 +39,35 @@ lt_status lt_optim_for_each_slot(lt_optim *self, lt_slot_fn *fn, const lt_scalar
     return st;
 }
 
+/* Gives a row-major matrix [rows,rest] the dimensions of a tensor [rows,...] with as many elements. */
+static void unflatten(lt_view *matrix, const lt_view *like)
+{
+    const lt_shape m = matrix->shape, shape = like->shape;
+    if (m.ndim != 2 || shape.ndim == 2 || shape.ndim < 1 || m.dim[0] != shape.dim[0]
+        || lt_shape_count(m) != lt_shape_count(shape) || !lt_view_is_contiguous(matrix))
+        return;
+    matrix->shape = shape;
+    lt_format_strides(shape, LT_FORMAT_CONTIGUOUS, matrix->stride);
+}
+
+static lt_status match_shapes(lt_view *x, lt_view *y)
+{
+    char of_x[LT_SHAPE_TEXT], of_y[LT_SHAPE_TEXT];
+    unflatten(x, y);
+    unflatten(y, x);
+    return lt_shape_equal(x->shape, y->shape)
+               ? LT_OK
+               : lt_fail(LT_E_SHAPE, "vec: shapes %s and %s differ", lt_shape_text(x->shape, of_x),
+                         lt_shape_text(y->shape, of_y));
+}
+
 static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 {
     const lt_device *d = y->device;
     job.y = lt_tensor_view(y);
-    if (!lt_shape_equal(job.a.shape, job.y.shape)
-        || (job.b.data && !lt_shape_equal(job.b.shape, job.y.shape)))
-        return lt_fail(LT_E_SHAPE, "vec: the tensors have different shapes");
+    LT_TRY(match_shapes(&job.a, &job.y));
+    if (job.b.data)
+        LT_TRY(match_shapes(&job.b, &job.y));
     if (!d->backend->vec)
         return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel", d->backend->name);
     lt_tensor_bump_version(y);
@@ -75,6 +97,13 @@ lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a, double be
 {
     const lt_vec_job job = {LT_VEC_RSQRT,          alpha, beta, eps, .a = lt_tensor_view(a),
                             .b = lt_tensor_view(b)};
+    return run_vec_job(y, job, s);
+}
+
+lt_status lt_vec_correct_bias(lt_tensor *y, const lt_tensor *x, double beta, const lt_scalars *s)
+{
+    const lt_vec_job job = {LT_VEC_AXPBY, 1, .factor = {.bias = 1, .base = beta},
+                            .a = lt_tensor_view(x)};
     return run_vec_job(y, job, s);
 }
 

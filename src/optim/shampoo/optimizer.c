@@ -44,7 +44,7 @@ static lt_status check_solver_for_exponents(const lt_shampoo *s)
     for (size_t i = 0; i < s->count; i++)
         for (int d = 0; d < LT_MAX_DIMS; d++)
             if (s->block[i].factor[d].is_matrix)
-                LT_TRY(lt_root_check(&s->config, s->block[i].factor[d].exponent));
+                LT_TRY(lt_root_check(&s->config, s->block[i].factor[d].exponent, "shampoo"));
     return LT_OK;
 }
 

@@ -296,5 +296,5 @@ lt_status lt_shampoo_resolve_config(lt_shampoo_config *c)
     LT_TRY(check_start(c));
     LT_TRY(check_contradictions(c));
     LT_TRY(check_factor_storage(c));
-    return lt_shampoo_has_factors(c) ? lt_root_check(c, 0) : LT_OK;
+    return lt_shampoo_has_factors(c) ? lt_root_check(c, 0, "shampoo") : LT_OK;
 }

@@ -27,18 +27,26 @@ static bool has_weight_decay(const lt_param *param, lt_decay_scope scope)
     return scope == LT_DECAY_ALL || param->role == LT_PARAM_WEIGHT;
 }
 
+static lt_status make_slot_state(const lt_optim *o, lt_slot *slot, int index)
+{
+    const lt_tensor *value = slot->param->value;
+    lt_shape shape;
+    if (o->ops->state_shape && o->ops->state_shape(o, slot, index, &shape))
+        return lt_tensor_new(&slot->state[index], o->device, lt_tensor_dtype(value), shape);
+    return lt_tensor_new_like(&slot->state[index], value, lt_tensor_dtype(value));
+}
+
 lt_status lt_optim_make_state(const lt_optim *o)
 {
     for (size_t i = 0; i < o->count; i++) {
         lt_slot *slot = &o->slot[i];
-        const lt_tensor *value = slot->param->value;
         if (o->state_dtype != LT_STATE_F32) {
             LT_TRY(lt_optim_make_quantized_state(o, slot));
             continue;
         }
         for (int k = 0; k < LT_MAX_STATE && !slot->not_owned; k++)
             if (!slot->state[k] && lt_optim_slot_has_state(o, slot, k))
-                LT_TRY(lt_tensor_new_like(&slot->state[k], value, lt_tensor_dtype(value)));
+                LT_TRY(make_slot_state(o, slot, k));
     }
     return LT_OK;
 }
@@ -161,6 +169,8 @@ static lt_status visit_slot(const lt_optim *o, lt_slot *slot, const lt_state_vis
         if (!lt_optim_slot_has_state(o, slot, k))
             continue;
         lt_state_entry entry = lt_state_of(slot->param, o->ops->slot_state[k]);
+        if (o->ops->state_shape)
+            (void)o->ops->state_shape(o, slot, k, &entry.extent);
         entry.owner = slot->owner;
         entry.box = lt_optim_updates_shards(o) ? slot->param : NULL;
         entry.tensor = slot->state[k];

@@ -81,25 +81,23 @@ static bool keeps_basis(const lt_shampoo_config *c)
     return c->preconditioner != LT_PRECONDITIONER_ROOT && c->preconditioner != LT_PRECONDITIONER_KL;
 }
 
-lt_status lt_root_check(const lt_shampoo_config *c, double exponent)
+lt_status lt_root_check(const lt_shampoo_config *c, double exponent, const char *optim)
 {
     const char *name = lt_root_solver_name((int)c->root_solver);
     if (!name)
-        return lt_fail(LT_E_ARG, "shampoo: invalid root_solver %d", (int)c->root_solver);
+        return lt_fail(LT_E_ARG, "%s: invalid root_solver %d", optim, (int)c->root_solver);
     const lt_root_method *m = lt_root_method_of(c->root_solver);
     if (!(keeps_basis(c) ? m->bases : m->roots))
-        return lt_fail(LT_E_ARG,
-                       "shampoo: root_solver %s computes %s, but the preconditioner needs %s: use "
-                       "eigh",
-                       name, m->roots ? "roots" : "eigenvectors",
-                       m->roots ? "eigenvectors" : "roots");
+        return lt_fail(
+            LT_E_ARG, "%s: root_solver %s computes %s, but the preconditioner needs %s: use eigh",
+            optim, name, m->roots ? "roots" : "eigenvectors", m->roots ? "eigenvectors" : "roots");
     if (c->epsilon_rule == LT_EPSILON_PSEUDO_INVERSE && c->root_solver != LT_ROOT_EIGH)
         return lt_fail(LT_E_ARG,
-                       "shampoo: root_solver %s computes no eigenvalues, which epsilon_rule "
+                       "%s: root_solver %s computes no eigenvalues, which epsilon_rule "
                        "pseudo_inverse needs: use eigh",
-                       name);
+                       optim, name);
     if (exponent > 0 && m->takes && !m->takes(exponent))
-        return lt_fail(LT_E_ARG, "shampoo: root_solver %s: exponent %g is not %s", name, exponent,
+        return lt_fail(LT_E_ARG, "%s: root_solver %s: exponent %g is not %s", optim, name, exponent,
                        m->exponents);
     return LT_OK;
 }

@@ -26,6 +26,11 @@ typedef struct run {
     double *power;
 } run;
 
+static const char *name_of(const run *r)
+{
+    return r->context->optim ? r->context->optim : "shampoo";
+}
+
 /* --- Checks --- */
 
 /* Reads the Frobenius norms of count views to the host; NaN and Inf propagate to them. */
@@ -43,8 +48,8 @@ static lt_status check_factor(const run *r, const lt_root_job *job, double norm)
     if (isfinite(norm))
         return LT_OK;
     return lt_fail(LT_E_ARG,
-                   "shampoo: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
-                   job->param, job->block, job->dim, r->context->step);
+                   "%s: %s block %d, dimension %d: the factor is not finite at step %" PRId64,
+                   name_of(r), job->param, job->block, job->dim, r->context->step);
 }
 
 static lt_status check_factors(run *r)
@@ -236,7 +241,7 @@ static lt_status fail_if_out_of_memory(const run *r)
 {
     for (size_t i = 0; i < r->set.count; i++)
         if (r->set.item[i].job->status == LT_E_NOMEM)
-            return lt_fail(LT_E_NOMEM, "shampoo: out of memory for a root");
+            return lt_fail(LT_E_NOMEM, "%s: out of memory for a root", name_of(r));
     return LT_OK;
 }
 

@@ -1,0 +1,294 @@
+/* An optimizer with matrices of your own: one-sided Shampoo. A weight is the matrix G [rows,rest] of its gradient; its
+ * smaller side, n rows, gets a factor L [n,n], whose inverse root preconditions G. All other parameters get the
+ * diagonal of theirs. docs/guides/matrix-optimizers.md explains it line by line.
+ *
+ *     L = beta2 L + (1 - beta2) G G^T
+ *     R = (L / (1 - beta2^t) + epsilon I)^(-1/2)    every `frequency` updates
+ *     P = R G, rescaled to the length of G with --graft sgd
+ *     M = momentum M + P + weight_decay W,  W = W - lr M
+ *
+ * Gupta, Koren & Singer, "Shampoo", ICML 2018, with one factor of two. It is a program, and a plugin for all others:
+ *
+ *     cc one_sided.c $(pkg-config --cflags --libs lather) -lm -o one_sided && ./one_sided
+ *     cc -shared -fPIC one_sided.c $(pkg-config --cflags --libs lather) -lm -o one_sided.so
+ *     train_resnet50 --plugin ./one_sided.so --optim one_sided --data synthetic */
+
+#include "lather/ext/matrix.h"
+#include "lather/ext/optim_family.h"
+#include "lather/ext/vec.h"
+#include "lather/layers.h"
+#include "lather/optim_config.h"
+#include "lather/plugin.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { MOMENTUM, DIAGONAL, FACTOR, ROOT }; /* states of a slot */
+enum { GRAFT_SGD, GRAFT_NONE };
+
+typedef struct config {
+    double beta2, epsilon, momentum, weight_decay;
+    int64_t frequency; /* updates from one inverse root to the next */
+    int64_t block;     /* largest block of a factor */
+    int graft;
+} config;
+
+typedef struct one_sided {
+    lt_optim base;
+    config config;
+    lt_matrix_root_job *job; /* workspace, one per slot */
+} one_sided;
+
+/* --- Matrices --- */
+
+static bool is_matrix(const lt_slot *slot)
+{
+    return slot->param->role == LT_PARAM_WEIGHT && lt_tensor_shape(slot->param->value).ndim > 1;
+}
+
+/* Returns the dimension of [rows,rest] that has the factor, and its size. */
+static int factor_dim(const lt_slot *slot, int64_t *size)
+{
+    const int64_t rows = lt_tensor_shape(slot->param->value).dim[0],
+                  rest = lt_tensor_count(slot->param->value) / rows;
+    *size = rows <= rest ? rows : rest;
+    return rows <= rest ? 0 : 1;
+}
+
+static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
+{
+    (void)self;
+    return index == MOMENTUM || is_matrix(slot) == (index != DIAGONAL);
+}
+
+/* Factors and roots are [n,n], or the diagonal blocks [k,b,b] of a larger one. */
+static bool state_shape(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape)
+{
+    const int64_t limit = ((const one_sided *)self)->config.block;
+    int64_t n;
+    if (index != FACTOR && index != ROOT)
+        return false;
+    factor_dim(slot, &n);
+    const int64_t k = (n + limit - 1) / limit, b = (n + k - 1) / k;
+    *shape = k == 1 ? LT_SHAPE(n, n) : LT_SHAPE((n + b - 1) / b, b, b);
+    return true;
+}
+
+/* Makes a matrix [rows,rest]: zeros, or a copy of the gradient. */
+static lt_status make_matrix(lt_tensor **out, const lt_slot *slot, bool copy, const lt_scalars *s)
+{
+    const int64_t rows = lt_tensor_shape(slot->grad).dim[0];
+    LT_TRY(lt_tensor_new(out, lt_tensor_device(slot->grad), lt_tensor_dtype(slot->grad),
+                         LT_SHAPE(rows, lt_tensor_count(slot->grad) / rows)));
+    return copy ? lt_vec_axpby(*out, 1, slot->grad, 0, s) : LT_OK;
+}
+
+/* --- The three phases of a step --- */
+
+static lt_status update_factor(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+{
+    const config *c = &((const one_sided *)self)->config;
+    lt_tensor *g = NULL;
+    int64_t n;
+    if (!is_matrix(slot))
+        return lt_vec_lerp_sq(slot->state[DIAGONAL], slot->grad, 1 - c->beta2, s);
+    lt_status st = make_matrix(&g, slot, true, s);
+    if (!st)
+        st = lt_matrix_gram(slot->state[FACTOR], c->beta2, 1 - c->beta2, g, factor_dim(slot, &n), s);
+    lt_tensor_free(&g);
+    return st;
+}
+
+static bool is_refreshed_now(const lt_optim *self, const lt_slot *slot)
+{
+    return is_matrix(slot) && lt_slot_is_due(slot)
+           && slot->updates % ((const one_sided *)self)->config.frequency == 0;
+}
+
+static lt_status refresh_roots(lt_optim *self)
+{
+    one_sided *o = (one_sided *)self;
+    size_t count = 0;
+    for (size_t i = 0; i < self->count; i++) {
+        const lt_slot *slot = &self->slot[i];
+        lt_matrix_root_job *job = &o->job[count];
+        if (!is_refreshed_now(self, slot))
+            continue;
+        *job = (lt_matrix_root_job){.factor = slot->state[FACTOR],
+                                    .out = slot->state[ROOT],
+                                    .warm = slot->updates > 0,
+                                    .param = slot->param->name};
+        job->dim = factor_dim(slot, &job->n);
+        count++;
+    }
+    const lt_matrix_root_config how = {.optim = "one_sided",
+                                       .exponent = 0.5,
+                                       .epsilon = o->config.epsilon,
+                                       .epsilon_rule = LT_EPSILON_AFTER,
+                                       .beta2 = o->config.beta2};
+    return lt_matrix_inverse_roots(&how, o->job, count, self->scalars);
+}
+
+static lt_status update_weight(const config *c, lt_slot *slot, lt_tensor *p, const lt_scalars *s)
+{
+    lt_tensor *m = slot->state[MOMENTUM], *w = slot->param->value;
+    if (c->graft == GRAFT_SGD)
+        LT_TRY(lt_matrix_rescale(p, slot->grad, s));
+    LT_TRY(lt_vec_axpby(p, slot->weight_decay, w, 1, s));
+    LT_TRY(lt_vec_axpby(m, 1, p, c->momentum, s));
+    return lt_vec_add_lr(w, -slot->lr_scale, m, s);
+}
+
+static lt_status precondition_diagonal(lt_optim *self, lt_slot *slot, lt_tensor **p,
+                                       const lt_scalars *s)
+{
+    const config *c = &((const one_sided *)self)->config;
+    LT_TRY(lt_tensor_new_like(p, slot->grad, lt_tensor_dtype(slot->grad)));
+    LT_TRY(lt_vec_correct_bias(*p, slot->state[DIAGONAL], c->beta2, s));
+    return lt_vec_rsqrt(*p, 1, slot->grad, 1, *p, sqrt(c->epsilon), s);
+}
+
+static lt_status precondition(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+{
+    lt_tensor *g = NULL, *p = NULL;
+    int64_t n;
+    lt_status st = LT_OK;
+    if (is_matrix(slot)) {
+        st = make_matrix(&g, slot, true, s);
+        if (!st)
+            st = make_matrix(&p, slot, false, s);
+        if (!st)
+            st = lt_matrix_mode_product(p, slot->state[ROOT], g, factor_dim(slot, &n), s);
+    } else {
+        st = precondition_diagonal(self, slot, &p, s);
+    }
+    if (!st)
+        st = update_weight(&((const one_sided *)self)->config, slot, p, s);
+    lt_tensor_free(&g);
+    lt_tensor_free(&p);
+    return st;
+}
+
+/* --- A step --- */
+
+static bool is_refresh_due(const lt_optim *self)
+{
+    bool due = false;
+    for (size_t i = 0; i < self->count; i++)
+        due = due || is_refreshed_now(self, &self->slot[i]);
+    return due;
+}
+
+/* Between refreshes every step queues the same work, which a GPU replays as one graph; the first step allocates. */
+static bool is_capturable(const lt_optim *self)
+{
+    return self->attempt > 1 && !is_refresh_due(self);
+}
+
+static bool has_host_phase(const lt_optim *self)
+{
+    return self->attempt > 1 && is_refresh_due(self);
+}
+
+static lt_status first(lt_optim *self)
+{
+    return lt_optim_for_each_slot(self, update_factor, self->scalars);
+}
+
+static lt_status second(lt_optim *self)
+{
+    return lt_optim_for_each_slot(self, precondition, self->scalars);
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *s)
+{
+    (void)s; /* self->scalars */
+    LT_TRY(first(self));
+    if (is_refresh_due(self))
+        LT_TRY(refresh_roots(self));
+    return second(self);
+}
+
+/* Modelled nanoseconds of products and, once in `frequency` updates, of the root, so that ranks get equal work. */
+static double nanoseconds(const lt_optim *self, const lt_slot *slot)
+{
+    int64_t n;
+    if (!is_matrix(slot))
+        return 0;
+    factor_dim(slot, &n);
+    const double size = (double)n, elements = (double)lt_tensor_count(slot->param->value);
+    const double often = (double)((const one_sided *)self)->config.frequency;
+    return 0.03 * size * elements + 0.3 * size * size * size / often;
+}
+
+static void destroy(lt_optim *self)
+{
+    free(((one_sided *)self)->job);
+}
+
+static const lt_host_phase_ops host_phase = {has_host_phase, first, refresh_roots, second};
+static const lt_optim_ops ops = {
+    .name = "one_sided",
+    .bytes = sizeof(one_sided),
+    .slot_state = {"momentum", "diagonal", "factor", "root"}, /* saved, loaded and sharded */
+    .has_state = has_state,
+    .state_shape = state_shape,
+    .step = step,
+    .is_capturable = is_capturable,
+    .host_phase = &host_phase,
+    .nanoseconds = nanoseconds,
+    .destroy = destroy,
+};
+
+/* --- Its flags --- */
+
+#define AT(field) .offset = offsetof(config, field)
+static const lt_optim_field fields[] = {
+    {"beta2", LT_FIELD_REAL, AT(beta2), .high = 1, .below = true},
+    {"epsilon", LT_FIELD_REAL, AT(epsilon), .high = HUGE_VAL},
+    {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true},
+    {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
+    {"precondition_frequency", LT_FIELD_COUNT, AT(frequency), .low = 1, .high = HUGE_VAL},
+    {"max_preconditioner_dim", LT_FIELD_LIMIT, AT(block), .low = 1, .high = HUGE_VAL},
+    {"graft_to", LT_FIELD_CHOICE, AT(graft), .choices = "sgd|none",
+     .help = "optimizer whose length an update gets"},
+};
+#undef AT
+
+static const lt_optim_family family;
+
+static lt_status make(lt_optim **out, const lt_params *list, const void *settings, double lr)
+{
+    const config *c = settings;
+    lt_optim *o = NULL;
+    (void)lr;
+    LT_TRY(lt_optim_check(&family, c)); /* "one_sided: root_frequency 0 is not at least 1" */
+    LT_TRY(lt_optim_new(&o, &ops, list, c->weight_decay, LT_DECAY_WEIGHTS));
+    ((one_sided *)o)->config = *c;
+    ((one_sided *)o)->job = calloc(o->count, sizeof(lt_matrix_root_job));
+    if (!((one_sided *)o)->job) {
+        lt_optim_free(&o);
+        return lt_fail(LT_E_NOMEM, "one_sided: out of memory");
+    }
+    *out = o;
+    return LT_OK;
+}
+
+static const config usual = {.beta2 = 0.99, .epsilon = 1e-8, .momentum = 0.9, .weight_decay = 1e-4,
+                             .frequency = 10, .block = 1024};
+static const lt_optim_preset preset = {NULL, 0.1, &usual};
+static const lt_optim_family family = {
+    .name = "one_sided",
+    .config_bytes = sizeof(config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &preset,
+    .presets = 1,
+    .make = make,
+};
+
+LT_PLUGIN(host)
+{
+    return lt_optim_register(&family);
+}
