@@ -30,7 +30,7 @@ enum { GRAFT_SGD, GRAFT_NONE };
 typedef struct config {
     double beta2, epsilon, momentum, weight_decay;
     int64_t frequency; /* updates from one inverse root to the next */
-    int64_t block;     /* largest block of a factor */
+    int64_t block;     /* largest block of a factor; 0: no limit */
     int graft;
 } config;
 
@@ -65,12 +65,12 @@ static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
 /* Factors and roots are [n,n], or the diagonal blocks [k,b,b] of a larger one. */
 static bool state_shape(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape)
 {
-    const int64_t limit = ((const one_sided *)self)->config.block;
+    const int64_t most = ((const one_sided *)self)->config.block;
     int64_t n;
     if (index != FACTOR && index != ROOT)
         return false;
     factor_dim(slot, &n);
-    const int64_t k = (n + limit - 1) / limit, b = (n + k - 1) / k;
+    const int64_t k = most ? (n + most - 1) / most : 1, b = (n + k - 1) / k;
     *shape = k == 1 ? LT_SHAPE(n, n) : LT_SHAPE((n + b - 1) / b, b, b);
     return true;
 }
@@ -250,7 +250,7 @@ static const lt_optim_field fields[] = {
     {"momentum", LT_FIELD_REAL, AT(momentum), .high = 1, .below = true},
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
     {"precondition_frequency", LT_FIELD_COUNT, AT(frequency), .low = 1, .high = HUGE_VAL},
-    {"max_preconditioner_dim", LT_FIELD_LIMIT, AT(block), .low = 1, .high = HUGE_VAL},
+    {"max_preconditioner_dim", LT_FIELD_LIMIT, AT(block), .high = HUGE_VAL},
     {"graft_to", LT_FIELD_CHOICE, AT(graft), .choices = "sgd|none",
      .help = "optimizer whose length an update gets"},
 };
@@ -291,4 +291,78 @@ static const lt_optim_family family = {
 LT_PLUGIN(host)
 {
     return lt_optim_register(&family);
+}
+
+/* The rest shows that it works: a linear layer learns a linear map from inputs of very different sizes. */
+
+enum { SAMPLES = 64, INPUTS = 8, OUTPUTS = 4, STEPS = 200 };
+
+typedef struct problem {
+    lt_device *device;
+    lt_module *layer;
+    lt_tape *tape;
+    lt_tensor *x, *minus_y;
+    lt_params list;
+    lt_optim *optim;
+} problem;
+
+static lt_status set_up(problem *p, int argc, char **argv)
+{
+    float x[SAMPLES][INPUTS], minus_y[SAMPLES][OUTPUTS] = {{0}};
+    for (int i = 0; i < SAMPLES * INPUTS; i++) {
+        const int n = i / INPUTS, c = i % INPUTS;
+        x[n][c] = (float)(sin(1.7 * n + 2.3 * c * n + c) / (1 + 3 * c));
+        for (int k = 0; k < OUTPUTS; k++)
+            minus_y[n][k] -= (float)(c - 2 * k) * x[n][c];
+    }
+    LT_TRY(lt_device_open(&p->device, argc > 1 ? argv[1] : "cpu", NULL));
+    LT_TRY(lt_layer_linear(&p->layer, p->device, "linear", INPUTS, OUTPUTS, true));
+    LT_TRY(lt_module_params(p->layer, &p->list));
+    LT_TRY(lt_tape_new(&p->tape, p->device));
+    LT_TRY(lt_tensor_new(&p->x, p->device, LT_F32, LT_SHAPE(SAMPLES, INPUTS)));
+    LT_TRY(lt_tensor_new(&p->minus_y, p->device, LT_F32, LT_SHAPE(SAMPLES, OUTPUTS)));
+    LT_TRY(lt_tensor_write(p->x, x, sizeof x));
+    LT_TRY(lt_tensor_write(p->minus_y, minus_y, sizeof minus_y));
+    LT_TRY(lt_optim_register(&family));
+    return lt_optim_open(&p->optim, "one_sided", &p->list);
+}
+
+static lt_status train_step(problem *p, int64_t attempt, double *loss)
+{
+    lt_tape_reset(p->tape, LT_PASS_TRAIN);
+    lt_tensor *error = lt_add(p->tape, lt_module_forward(p->layer, p->tape, p->x), p->minus_y);
+    lt_tensor *mean = lt_mean(p->tape, lt_mul(p->tape, error, error), (lt_reduce_config){0});
+    lt_params_zero_grad(&p->list);
+    LT_TRY(lt_tape_backward(p->tape, mean, 1));
+    LT_TRY(lt_tensor_item(mean, loss));
+    return lt_optim_step(p->optim, &(lt_step){.lr = 0.5, .attempt = attempt});
+}
+
+static lt_status train_and_report(problem *p, int argc, char **argv)
+{
+    LT_TRY(set_up(p, argc, argv));
+    double before = 0, loss = 0;
+    for (int64_t attempt = 1; attempt <= STEPS; attempt++) {
+        LT_TRY(train_step(p, attempt, &loss));
+        before = attempt == 1 ? loss : before;
+    }
+    printf("one_sided: loss %.4f after 1 step, %.6f after %d; %zu bytes of state\n", before, loss,
+           STEPS, lt_optim_state_bytes(p->optim));
+    return loss < before / 100 ? LT_OK : lt_fail(LT_E_ARG, "one_sided: the loss did not fall");
+}
+
+int main(int argc, char **argv)
+{
+    problem p = {0};
+    lt_status st = train_and_report(&p, argc, argv);
+    if (st)
+        fprintf(stderr, "one_sided: %s: %s\n", lt_status_name(st), lt_error_message());
+    lt_optim_free(&p.optim);
+    lt_params_clear(&p.list);
+    lt_tensor_free(&p.minus_y);
+    lt_tensor_free(&p.x);
+    lt_tape_free(&p.tape);
+    lt_module_free(&p.layer);
+    lt_device_close(&p.device);
+    return st ? 1 : 0;
 }

@@ -109,6 +109,7 @@ for name in evaluator evolution map_reduce parameter_server producers; do
 done
 holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
+holds "the optimizer with matrices does too" "$folder/one_sided"
 holds "a network learns from numbers in memory" "$folder/arrays"
 run="$folder/train --data stripes --optim shampoo --batch-size 32 --max-steps"
 holds "a user's program trains on its registered data set" $run 20 --output "$folder/own" --progress off
