@@ -95,7 +95,8 @@ static lt_status update_factor(lt_optim *self, lt_slot *slot, const lt_scalars *
         return lt_vec_lerp_sq(slot->state[DIAGONAL], slot->grad, 1 - c->beta2, s);
     lt_status st = make_matrix(&g, slot, true, s);
     if (!st)
-        st = lt_matrix_gram(slot->state[FACTOR], c->beta2, 1 - c->beta2, g, factor_dim(slot, &n), s);
+        st =
+            lt_matrix_gram(slot->state[FACTOR], c->beta2, 1 - c->beta2, g, factor_dim(slot, &n), s);
     lt_tensor_free(&g);
     return st;
 }
@@ -275,8 +276,12 @@ static lt_status make(lt_optim **out, const lt_params *list, const void *setting
     return LT_OK;
 }
 
-static const config usual = {.beta2 = 0.99, .epsilon = 1e-8, .momentum = 0.9, .weight_decay = 1e-4,
-                             .frequency = 10, .block = 1024};
+static const config usual = {.beta2 = 0.99,
+                             .epsilon = 1e-8,
+                             .momentum = 0.9,
+                             .weight_decay = 1e-4,
+                             .frequency = 10,
+                             .block = 1024};
 static const lt_optim_preset preset = {NULL, 0.1, &usual};
 static const lt_optim_family family = {
     .name = "one_sided",
