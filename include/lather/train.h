@@ -39,6 +39,12 @@ typedef struct lt_train_config {
     /** Records have noise_scale (lather/detail/noise_scale.h): needs several ranks or grad_accum above 1; not with
      *  local_steps. */
     bool gradient_noise;
+    /** Steps between measurements of what the optimizer does: optim_stats.bin in output and events in the records
+     *  (docs/guides/optim-stats.md); 0: none. */
+    int64_t optim_stats;
+    /** Regular expressions (POSIX extended) that select parameters to measure; none: all. */
+    const char *const *optim_stats_pattern;
+    size_t optim_stats_patterns;
     double clip_norm; /**< largest global gradient norm; 0: no clipping */
     double ema_decay; /**< decay of an EMA for evaluations and weights; 0: none */
     bool skip_nan;    /**< a gradient that is not finite skips a step instead of ending the run */

@@ -4,7 +4,7 @@
 
 #include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
-#include "lather/optim.h"
+#include "lather/ext/optim_stats.h"
 
 enum { LT_MAX_STATE = 8 };
 
@@ -64,8 +64,11 @@ typedef struct lt_optim_ops {
      *  slots; bit k of positive_state: slot_state[k] is never negative. */
     bool by_slots;
     unsigned positive_state;
-    /** Private to the library: parts of slots with their own owners. */
-    const struct lt_part_ops *parts;
+    const char *stat_name[LT_MAX_STATS]; /**< optional, as three more: ext/optim_stats.h */
+    lt_stats_fn *stats;
+    lt_stat_block_fn *stat_block;
+    lt_stat_factor_fn *stat_factor;
+    const struct lt_part_ops *parts; /**< private: parts of slots with their own owners */
 } lt_optim_ops;
 
 /** Step with a host phase, for devices where the parts before and after it are captured: these queue the same
@@ -99,7 +102,8 @@ struct lt_optim {
     struct lt_sent *sent; /**< ring of page-locked blocks to copy to scalars, or NULL */
     int64_t sends;
     struct lt_results *results; /**< results in flight; NULL: none yet */
-    bool skipped, advanced;     /**< last update: skipped by the host; counted as applied */
+    /** last update: skipped by the host; counted as applied; sharded gradients outlive it */
+    bool skipped, advanced, keeps_grads;
     lt_state_dtype state_dtype; /**< format of moments between steps: lt_optim_set_state_dtype() */
 };
 

@@ -76,7 +76,7 @@ lt_status lt_optim_begin_owned_update(lt_optim *o)
 
 void lt_optim_end_owned_update(lt_optim *o)
 {
-    if (sharded_values(o))
+    if (sharded_values(o) && !o->keeps_grads)
         release_gradients(o);
 }
 
