@@ -111,6 +111,7 @@ holds "the layer's gradient is right" "$folder/layer_scale"
 holds "the optimizer lets a loss fall" "$folder/rmsprop"
 holds "the optimizer with matrices does too" "$folder/one_sided"
 holds "a network learns from numbers in memory" "$folder/arrays"
+holds "a hook ends a run early" says "ended by stopper" "$folder/early_stop"
 run="$folder/train --data stripes --optim shampoo --batch-size 32 --max-steps"
 holds "a user's program trains on its registered data set" $run 20 --output "$folder/own" --progress off
 holds "  it resumes from a checkpoint" says '"step":40' sh -c "$run 40 --output '$folder/own' --resume auto --progress off && cat '$folder/own/metrics.jsonl'"

@@ -62,6 +62,32 @@ def finish(p):
 
 # --- ownership of a folder -------------------------------------------------------------------------
 
+def early_stopping_ends_a_run_and_a_resume_keeps_its_count(cwd):
+    flags = [*FLAGS, "--epochs", "9", "--lr", "0", "--output", "run", "--early-stop"]
+    p = run(*flags, "val_top1:3", *LINES, cwd=cwd)  # OK: the exit status is 0
+    assert "early_stop ended the run at step" in p.stderr, p.stderr
+    ended, epochs = (records(cwd, "run", event) for event in ("ended", "epoch"))
+    assert len(epochs) == 4 and [(r["step"], r["by"]) for r in ended] == [(epochs[-1]["step"], "early_stop")]
+    last = epochs[-1]["step"]
+    assert state(cwd, "run", last)["hooks"]["early_stop.val_top1_count"] == 3 and state(cwd, "run", last)["ended_by"] == "early_stop"
+    assert os.path.exists(at(cwd, "run", "model.safetensors"))
+    p = run(*flags, "val_top1:3", "--resume", "auto", *LINES, cwd=cwd)
+    assert "a larger patience" in p.stderr and not has_step(cwd, "run", last + 1), p.stderr
+    run(*flags, "val_top1:5", "--resume", "auto", cwd=cwd)
+    assert len(records(cwd, "run", "epoch")) == 6
+    run(*flags, "off", "--resume", "auto", cwd=cwd)
+    assert len(records(cwd, "run", "epoch")) == 9
+
+
+def early_stopping_rejects_what_cannot_end_a_run(cwd):
+    for text, says in (("val_acc:3", "unknown metric 'val_acc'; metrics: train_loss, val_loss, train_top1, val_top1, val_top5"),
+                       ("val_loss", "'val_loss' has no patience; val_loss:3"), ("val_loss:0", "not a number from 1 to"),
+                       ("val_loss:2:-1", "MIN_DELTA in 'val_loss:2:-1'"), ("", "unknown metric ''")):
+        fails(*FLAGS, "--early-stop", text, cwd=cwd, code=USAGE, says=says)
+    fails(*FLAGS, "--early-stop", "val_loss:3", "--eval-every", "-1", cwd=cwd, code=USAGE, says="--eval-every is -1")
+    fails(*FLAGS, "--early-stop", "val_loss:3", "--eval", "--weights", "w", cwd=cwd, code=USAGE, says="contradict")
+
+
 def a_folder_with_a_run_is_rejected_or_the_run_is_renamed(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     before = {name: digest(at(cwd, "run", name)) for name in ("config.yaml", "env.json", "metrics.jsonl", "model.safetensors")}
@@ -447,6 +473,7 @@ ROWS = [a_folder_with_a_run_is_rejected_or_the_run_is_renamed, runs_mixed_in_a_f
         a_run_too_short_for_shampoo_roots_warns, fine_tuning_is_safe_to_restart, fine_tuning_of_earlier_versions_resumes,
         a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_reported,
         a_run_without_checkpoints_is_renamed_with_a_warning,
+        early_stopping_ends_a_run_and_a_resume_keeps_its_count, early_stopping_rejects_what_cannot_end_a_run,
         symbolic_links_in_place_of_run_files_are_not_followed]
 
 sys.exit(run_rows(ROWS, "lather-runs-", *sys.argv[2:3]))

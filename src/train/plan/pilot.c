@@ -177,6 +177,8 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
     LT_TRY(lt_plan_argv_add(w, "--output=%s", q->folder));
     for (size_t i = 0; i < sizeof quiet / sizeof *quiet; i++)
         LT_TRY(lt_plan_argv_add(w, "%s", quiet[i]));
+    if (p->trainer->line.args.evaluation.early_stop) /* pilots do not evaluate */
+        LT_TRY(lt_plan_argv_add(w, "--early-stop=off"));
     if (*p->request.goal.metric && c->config.is_lossless && !u->mesh.data
         && (u->ranks > 1 || u->grad_accum > 1))
         LT_TRY(lt_plan_argv_add(w, "--gradient-noise"));

@@ -50,7 +50,7 @@ static const lt_option evaluation_rows[] = {
 {"Evaluation", TEXT("watch", watch), .meta = "RUN", .once = true, .help = "evaluate each checkpoint of a run that another process trains, with the run's settings, until it ends"},
 {"Evaluation", NUM("watch-wait", watch_wait, 0, 1e9), .value = "0", .once = true, .help = "seconds to wait for the run of --watch to begin"},
 {"Evaluation", INT("eval-every", eval_every, -1, MANY), .value = "1", .common = true, .help = "epochs between evaluations; 0: only at the end; -1: never, for use with --watch"},
-{"Evaluation", TEXT("early-stop", early_stop), .meta = "METRIC:PATIENCE[:MIN_DELTA]", .common = true, .help = "end the run after PATIENCE evaluations (of train_*: epochs) in which METRIC, as in metrics.jsonl, did not improve by more than MIN_DELTA: val_loss:5; off: never"},
+{"Evaluation", TEXT("early-stop", early_stop), .meta = "METRIC:PATIENCE[:MIN_DELTA]", .help = "end the run after PATIENCE evaluations (of train_*: epochs) in which METRIC, as in metrics.jsonl, did not improve by more than MIN_DELTA: val_loss:5; off: never"},
 {"Evaluation", INT("update-bn", update_bn, -1, MANY), .value = "-1", .help = "with --iterate-averaging: training batches per rank from which batch norm's running statistics are recomputed for the averaged weights, before an evaluation or checkpoint; 0: keep those of training; -1: 50"},
 };
 OPTION_TABLE(lt_evaluation_option_table, evaluation_options, evaluation_rows)
