@@ -75,10 +75,11 @@ ends_with() # STATUS COMMAND...
     [ $? = "$want" ]
 }
 
-for tool in bench inspect pack report reproduce tokenize; do
+for tool in bench doctor inspect pack report reproduce tokenize; do
     holds "lather-$tool is where programs are" says "[Uu]sage: .*$tool" "$prefix/bin/lather-$tool" --help
     holds "  and ends with 2 on a wrong command line" ends_with 2 "$prefix/bin/lather-$tool" --bogus
 done
+holds "lather doctor starts lather-doctor" says "^usage: lather doctor" "$prefix/bin/lather" doctor --help
 holds "lather-bench train ends with 2 on one too" ends_with 2 "$prefix/bin/lather-bench" train --bogus
 holds "lather-inspect is called so" says "^Usage: lather-inspect" "$prefix/bin/lather-inspect" --help
 cp "$root"/examples/*.c "$root"/examples/launch/* "$folder"

@@ -1,8 +1,10 @@
-/* The program lather: `lather launch run.ini --on local` starts programs of several processes. */
+/* The program lather: `lather launch run.ini --on local` starts programs of several processes, `lather doctor RUN`
+ * examines a run. */
 
 #include "lather/launch.h"
 #include "lather/options.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,12 +97,33 @@ static int launch_main(int argc, char *const *argv)
     return status;
 }
 
+/* Executes the program lather-doctor, or doctor of a build folder, that is next to this one. Returns only if that
+ * fails. */
+static int doctor_main(char **argv)
+{
+    static const char *const names[] = {"lather-doctor", "doctor"};
+    char self[PATH_MAX] = "", tool[PATH_MAX + 16] = "";
+    if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
+        *strrchr(self, '/') = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(tool, sizeof tool, "%s/%s", self, names[i]);
+        argv[1] = tool;
+        if (!access(tool, F_OK))
+            execv(tool, argv + 1);
+    }
+    fprintf(stderr, "lather: %s/lather-doctor: %s\n", self, strerror(errno));
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const char usage[] =
-        "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n";
+        "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n"
+        "       lather doctor RUN... [--json]           (lather doctor --help)\n";
     if (argc > 1 && !strcmp(argv[1], "launch"))
         return launch_main(argc - 1, argv + 1);
+    if (argc > 1 && !strcmp(argv[1], "doctor"))
+        return doctor_main(argv);
     if (argc > 1 && !strcmp(argv[1], "node"))
         return lt_launch_node_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--version")) {
