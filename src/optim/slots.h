@@ -21,6 +21,11 @@ void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);
 /* Returns true if the first update of a parameter is due. */
 bool lt_optim_has_first_update(const lt_optim *o);
 
+/* Computes |m| / |sqrt(v)| of state 0 and 1, Euclidean norms after bias correction; NaN if v is 0. Waits for the
+ * device. */
+LT_MUST_CHECK lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double beta1,
+                                              double beta2, double *ratio);
+
 /* Passes a counter to the visitor under the name "NAME.PARAM". */
 lt_status lt_optim_visit_counter(const lt_state_visitor *visitor, const char *name,
                                  const char *param, int64_t *value);

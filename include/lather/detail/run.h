@@ -101,6 +101,12 @@ LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int6
 /** Does the same as lt_run_event() with numbers; omits those that are not finite. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step,
                                                    const lt_metric *value, size_t count);
+/** Does the same as lt_run_event_values(), with TensorBoard's scalars "EVENT/NAME". Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_event_scalars(lt_run *run, const char *event, int64_t step,
+                                                    const lt_metric *value, size_t count);
+/** Writes TensorBoard's histogram "EVENT/NAME" of ascending finite values, if there are any. Errors: LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_histogram(lt_run *run, const char *event, const char *name,
+                                                int64_t step, const double *sorted, size_t count);
 /** Checks that the folder that lt_run_open() wrote to still exists; writing records checks it, too. Errors:
  *  LT_E_IO (deleted, moved or emptied: the run cannot be saved any more). */
 LT_API LT_MUST_CHECK lt_status lt_run_check(const lt_run *run);

@@ -3,6 +3,7 @@
  * is alpha * weight_decay. */
 
 #include "optim/registry/registry.h"
+#include "optim/slots.h"
 
 #include <math.h>
 
@@ -20,12 +21,20 @@ static lt_status step(lt_optim *self, const lt_scalars *scalars)
     return be->adam(ctx, &((adam *)self)->kernel, self->item, count, scalars);
 }
 
+static lt_status measure_moments(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
+                                 double out[LT_MAX_STATS])
+{
+    const lt_adam_kernel *k = &((adam *)self)->kernel;
+    (void)rule;
+    return lt_optim_moment_ratio(self, slot, k->beta1, k->beta2, out);
+}
+
 #define OPS(called, apart)                                                                        \
     {                                                                                             \
         .decay_is_apart = (apart), .name = (called), .bytes = sizeof(adam),                       \
         .slot_state = {"m", "v"}, .step = step, .by_entries = true, .reads_rounded = true,        \
         .is_capturable = lt_optim_always_capturable, .by_slots = true, .positive_state = 1U << 1, \
-        .elementwise = true,                                                                      \
+        .elementwise = true, .stat_name = {"m_over_sqrt_v"}, .stats = measure_moments,            \
     }
 static const lt_optim_ops coupled = OPS("adam", false), decoupled = OPS("adamw", true);
 

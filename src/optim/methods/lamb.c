@@ -107,6 +107,8 @@ static const lt_optim_ops ops = {
     .by_slots = true,
     .positive_state = 1U << 1,
     .is_capturable = lt_trust_has_workspace,
+    .stat_name = {"trust_ratio"},
+    .stats = lt_trust_measure_ratio,
     .destroy = lt_trust_destroy,
 };
 

@@ -96,7 +96,7 @@ static bool is_capturable(const lt_optim *self)
     {                                                                                    \
         .name = "lars", .bytes = sizeof(lars), .slot_state = {state}, .step = step,      \
         .by_entries = true, .is_capturable = is_capturable, .destroy = lt_trust_destroy, \
-        .by_slots = true,                                                                \
+        .by_slots = true, .stat_name = {"trust_ratio"}, .stats = lt_trust_measure_ratio, \
     }
 static const lt_optim_ops plain = OPS(NULL), with_momentum = OPS("momentum");
 

@@ -4,6 +4,7 @@
 #include "trust.h"
 
 #include "base/alloc.h"
+#include "optim/slots.h"
 #include "tensor/tensor.h"
 
 /* Most elements of a batch (a single parameter may exceed it): 8 MiB of f32. */
@@ -71,11 +72,11 @@ bool lt_trust_add_decay(const lt_trust *t, size_t i, lt_vec_job *job)
 
 /* --- Ratios --- */
 
-/* Returns the first count columns of a row of the table. */
-static lt_view table_row(const lt_trust *t, lt_trust_row which, int64_t count)
+/* Returns count columns of a row of the table. */
+static lt_view table_row(const lt_trust *t, lt_trust_row which, size_t first, int64_t count)
 {
     lt_view v = lt_tensor_view(t->table);
-    v.data = (double *)v.data + (size_t)which * t->base.count;
+    v.data = (double *)v.data + (size_t)which * t->base.count + first;
     v.shape = LT_SHAPE(count);
     v.stride[0] = 1;
     return v;
@@ -86,11 +87,11 @@ void lt_trust_scale_by_ratio(const lt_trust *t, size_t i, lt_vec_job *job)
 {
     if (t->column[i] < 0)
         return;
-    job->factor.over = (const double *)table_row(t, LT_TRUST_RATIO, 1).data + t->column[i];
-    job->factor.under = table_row(t, LT_TRUST_ROWS, 1).data;
+    job->factor.over = (const double *)table_row(t, LT_TRUST_RATIO, 0, 1).data + t->column[i];
+    job->factor.under = table_row(t, LT_TRUST_ROWS, 0, 1).data;
 }
 
-/* Assigns table columns to the batch's parameters that use a trust ratio; returns their number. */
+/* Assigns table columns, from batch.begin on, to the batch's parameters that use a trust ratio; returns their number. */
 static size_t assign_ratio_columns(lt_trust *t, lt_trust_batch batch)
 {
     size_t count = 0;
@@ -100,7 +101,7 @@ static size_t assign_ratio_columns(lt_trust *t, lt_trust_batch batch)
         if (slot->weight_decay == 0 && !t->always_adapt)
             continue;
         t->item[count] = (lt_trust_item){slot->lr_scale, slot->weight_decay};
-        t->column[i] = (int64_t)count++;
+        t->column[i] = (int64_t)(batch.begin + count++);
     }
     return count;
 }
@@ -118,7 +119,7 @@ static lt_status measure_norms(lt_trust *t, lt_trust_batch batch, lt_trust_row w
                                : of_gradients           ? lt_tensor_view(param->grad)
                                                         : lt_trust_update_view(t, i);
     }
-    const lt_view out = table_row(t, which, count);
+    const lt_view out = table_row(t, which, batch.begin, count);
     return be->frobenius(ctx, t->view, (size_t)count, &out);
 }
 
@@ -131,7 +132,7 @@ lt_status lt_trust_compute_ratios(lt_trust *t, lt_trust_batch batch, bool of_gra
         return LT_OK;
     LT_TRY(measure_norms(t, batch, LT_TRUST_WEIGHT, of_gradients));
     LT_TRY(measure_norms(t, batch, LT_TRUST_UPDATE, of_gradients));
-    lt_view table = lt_tensor_view(t->table);
+    lt_view table = table_row(t, LT_TRUST_WEIGHT, batch.begin, 1);
     table.shape = LT_SHAPE(LT_TRUST_ROWS, (int64_t)count);
     table.stride[0] = (int64_t)t->base.count;
     table.stride[1] = 1;
@@ -205,6 +206,21 @@ lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update)
         begin = batch.end;
     }
     return LT_OK;
+}
+
+lt_status lt_trust_measure_ratio(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
+                                 double out[LT_MAX_STATS])
+{
+    const lt_trust *t = (const lt_trust *)self;
+    size_t i = 0;
+    (void)rule;
+    while (i < t->base.count && t->due[i] != slot)
+        i++;
+    out[0] = 1;
+    if (i == t->base.count || t->column[i] < 0)
+        return LT_OK;
+    const lt_view ratio = table_row(t, LT_TRUST_RATIO, (size_t)t->column[i], 1);
+    return lt_optim_read_device_scalar(self, &ratio, out);
 }
 
 bool lt_trust_has_workspace(const lt_optim *self)

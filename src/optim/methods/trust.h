@@ -43,6 +43,9 @@ void lt_trust_destroy(lt_optim *self);
 /* Returns true once the first step has allocated the workspace. */
 bool lt_trust_has_workspace(const lt_optim *self);
 
+/* Reads the trust ratio of the last step: the number "trust_ratio" of --optim-stats. */
+lt_stats_fn lt_trust_measure_ratio;
+
 typedef lt_status lt_trust_fn(lt_trust *t, lt_trust_batch batch);
 /* Runs a step: calls update for each batch. */
 lt_status lt_trust_step_in_batches(lt_trust *t, lt_trust_fn *update);

@@ -196,6 +196,7 @@ lt_status lt_shampoo_wait_async(lt_shampoo *s)
     for (size_t i = 0; i < a->count; i++) {
         lt_factor *f = &a->task[i].block->factor[a->task[i].dim];
         f->pending_status = a->job[i].status;
+        f->residual = a->job[i].status ? f->residual : a->job[i].residual;
         s->pending_retries += a->job[i].retried;
     }
     s->pending_seconds += a->seconds;

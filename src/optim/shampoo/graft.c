@@ -5,6 +5,8 @@
 #include "optim/shampoo/layout.h"
 #include "optim/shampoo/phases.h"
 
+#include <math.h>
+
 static bool update_graft_moment(const lt_shampoo *s, lt_block *b, lt_vec_job *job)
 {
     double beta2 = s->config.grafting_beta2;
@@ -51,12 +53,13 @@ lt_status lt_shampoo_use_grafted_update(lt_shampoo *s, lt_block_batch batch)
     return LT_OK;
 }
 
-/* Each block has two norms: of graft(u) and of p. */
+/* Each block has two norms: of graft(u) and of p. They follow those of lt_shampoo_norm_at(), so that they are kept to
+ * the end of the step. */
 enum { OF_GRAFT, OF_P, NORMS };
 
 static double *norms_at(const lt_shampoo *s, size_t block)
 {
-    return (double *)lt_tensor_view(s->norms).data + NORMS * block;
+    return (double *)lt_tensor_view(s->norms).data + s->total + 1 + NORMS * block;
 }
 
 static lt_view norms_of(const lt_shampoo *s, lt_block_batch batch)
@@ -113,6 +116,18 @@ lt_vec_rule *lt_shampoo_graft_rescale_rule(const lt_shampoo *s)
 {
     const bool grafts = s->config.grafting != LT_GRAFTING_NONE;
     return grafts && !lt_shampoo_is_before_start(s) ? rescale_to_graft_norm : NULL;
+}
+
+double lt_shampoo_graft_ratio(const lt_shampoo *s, const lt_block *b)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
+    double norm[NORMS];
+    if (s->config.grafting == LT_GRAFTING_NONE || lt_shampoo_is_before_start(s)
+        || be->copy(ctx, norm, norms_at(s, (size_t)(b - s->block)), sizeof norm, LT_COPY_OUT)
+        || be->sync(ctx))
+        return (double)NAN;
+    return norm[OF_GRAFT] / norm[OF_P];
 }
 
 lt_status lt_shampoo_measure_graft_norms(lt_shampoo *s, lt_block_batch batch)

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "optim/low_precision/quantized_state.h"
 #include "optim/shampoo/assign.h"
+#include "optim/shampoo/optim_stats.h"
 #include "optim/shampoo/phases.h"
 #include "optim/shampoo/root_refresh.h"
 #include "optim/shampoo/state.h"
@@ -158,6 +159,8 @@ static const lt_optim_ops ops = {
     .visit = visit_state,
     .state_bytes = lt_shampoo_state_bytes,
     .destroy = destroy,
+    .stat_block = lt_shampoo_stat_block,
+    .stat_factor = lt_shampoo_stat_factor,
     .parts = &lt_shampoo_parts,
 };
 

@@ -54,4 +54,8 @@ lt_status lt_shampoo_step(lt_optim *self, const lt_scalars *scalars);
 extern const lt_host_phase_ops lt_shampoo_host_phase;
 bool lt_shampoo_is_capturable(const lt_optim *self);
 
+/* Returns the factor by which grafting multiplied the block's update in this step; NaN if it did not. Waits for the
+ * device. */
+double lt_shampoo_graft_ratio(const lt_shampoo *s, const lt_block *block);
+
 #endif

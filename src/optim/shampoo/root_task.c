@@ -120,6 +120,8 @@ lt_status lt_shampoo_run_root_tasks(lt_shampoo *s, lt_root_task *tasks, size_t c
         st = lt_root_run(&context, jobs, count);
     for (size_t i = 0; i < count && !st; i++) {
         tasks[i].status = jobs[i].status;
+        if (!jobs[i].status)
+            tasks[i].block->factor[tasks[i].dim].residual = jobs[i].residual;
         tasks[i].retried = jobs[i].retried;
     }
     if (!st)

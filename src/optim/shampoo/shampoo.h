@@ -33,6 +33,7 @@ typedef struct lt_factor {
     bool is_diagonal;    /* the factor is a diagonal */
     lt_tensor *diagonal; /* diagonal v, shaped like the block, in place of gram, root: diagonal.c */
     int64_t failures;    /* consecutive refreshes without a new root */
+    double residual;     /* residual of the last root by its solver; < 0: not measured */
 
     /* Results of a refresh on the worker thread: async.c. */
     lt_tensor *pending, *pending_power; /* new roots, once computed */

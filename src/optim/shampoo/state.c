@@ -38,6 +38,7 @@ static void choose_dim_factor(const lt_shampoo_config *c, lt_block *b, int d)
     const bool ignored = c->ignored_basis_change_dims[partition->merged.shape.ndim][d];
     lt_factor *f = &b->factor[d];
     f->exponent = exponent_of(c, partition, d);
+    f->residual = -1;
     if (!(f->exponent > 0) || !lt_shampoo_has_factors(c)
         || (corrected && (partition->diagonal || ignored)))
         return;

@@ -258,7 +258,9 @@ static lt_status begin_step(const lt_train_loop *l, update *u)
     const lt_step numbers = {.lr = lt_schedule_lr(l->schedule, attempt - l->state->offset),
                              .clip_norm = l->clip_norm,
                              .attempt = attempt};
+    LT_TRY(lt_optim_stats_before(l->stats->optim, attempt));
     LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
+    LT_TRY(lt_optim_stats_after(l->stats->optim, attempt));
     u->queued = l->input->queued;
     u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
     l->ranks->stop = l->ranks->stop || u->result.stop;
@@ -272,9 +274,12 @@ static bool runs_ahead(const lt_train_loop *l, const update *u)
     return l->ahead == LT_RUN_AHEAD_ON || lt_device_has_queue(l->evaluator.device);
 }
 
-/* Begins one more step, then finishes the one before it, which is recorded even if the new one fails. */
+/* Begins one more step, then finishes the one before it, which is recorded even if the new one fails. A step that
+ * --optim-stats measures is finished at once. */
 static lt_status pipeline_next_step(const lt_train_loop *l, update *pending)
 {
+    const int64_t attempt = l->state->now.step + 1;
+    const bool measured = lt_optim_stats_is_due(l->stats->optim, attempt);
     update u = {0};
     char why[MESSAGE];
     lt_status st = begin_step(l, &u);
@@ -285,7 +290,10 @@ static lt_status pipeline_next_step(const lt_train_loop *l, update *pending)
         return lt_fail(st, "%s", why);
     lt_train_state_count_queued(l->state, l->grad_accum);
     *pending = u;
-    return runs_ahead(l, pending) ? LT_OK : finish_step(l, pending);
+    if (!measured && runs_ahead(l, pending))
+        return LT_OK;
+    LT_TRY(finish_step(l, pending));
+    return measured ? lt_train_stats_write(l->stats, l->run, attempt) : LT_OK;
 }
 
 /* --- Checkpoints --- */

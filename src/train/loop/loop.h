@@ -5,6 +5,7 @@
 #include "evaluate.h"
 #include "hooks.h"
 #include "input.h"
+#include "optim_stats.h"
 #include "state.h"
 #include "stragglers.h"
 #include "update_bn.h"
@@ -32,6 +33,7 @@ typedef struct lt_train_loop {
     lt_data_parallel *dp;  /* averages gradients over ranks; NULL: one rank */
     lt_local_steps *local; /* groups of ranks that synchronize every N steps; NULL if not used */
     lt_stragglers *stragglers; /* backup workers or a deadline; NULL if not used */
+    lt_train_stats *stats;     /* --optim-stats; its optim is NULL if off */
     const lt_schedule *schedule;
     lt_evaluator evaluator;
     lt_dataset *evaluated;

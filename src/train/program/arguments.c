@@ -211,6 +211,9 @@ static lt_status check_needs(const arguments *a)
         {a->reset_head && !a->weights, "reset-head", "weights"},
         {a->output.resume && !a->output.output, "resume", "output"},
         {a->output.checkpoint_every > 0 && !a->output.output, "checkpoint-every", "output"},
+        {a->output.optim_stats > 0 && !a->output.output, "optim-stats", "output"},
+        {a->output.optim_stats_params.count && !a->output.optim_stats, "optim-stats-params",
+         "optim-stats"},
     };
     return reject_without("", list, COUNT(list));
 }
@@ -225,6 +228,16 @@ static lt_status check_output(const arguments *a)
         return lt_fail(LT_E_ARG, "--output: a path of %zu bytes; at most %d are possible",
                        strlen(a->output.output), OUTPUT_BYTES);
     return LT_OK;
+}
+
+static lt_status check_optim_stats(const arguments *a, const lt_options *options)
+{
+    const conflict list[] = {
+        {lt_mesh_flag_is_on(&a->ranks), "tensor-parallel", "ranks have shards of a parameter"}};
+    if (!a->output.optim_stats && lt_options_is_typed(options, "optim-stats"))
+        return lt_fail(LT_E_ARG, "--optim-stats 0: must be at least 1; leave it out for no "
+                                 "measurement");
+    return a->output.optim_stats ? reject_together_with("optim-stats", list, COUNT(list)) : LT_OK;
 }
 
 /* Rejects options that need a sharded optimizer state. */
@@ -437,6 +450,7 @@ lt_status lt_command_line_check(const command_line *line)
         return lt_fail(LT_E_ARG, "--data: missing; %s", line->program->data_missing);
     LT_TRY(check_needs(a));
     LT_TRY(check_output(a));
+    LT_TRY(check_optim_stats(a, options));
     LT_TRY(check_needs_sharded_state(a, options));
     LT_TRY(check_shard_params(a, options));
     LT_TRY(check_shard_gradients(&a->ranks));

@@ -68,6 +68,8 @@ static const lt_option output_rows[] = {
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .help = "updates between lines"},
 {"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks, which is always written to OUTPUT/blocks.txt"},
 {"Output", BOOL("tensorboard", tensorboard), .value = "true", .help = "write TensorBoard events"},
+{"Output", INT("optim-stats", optim_stats, 0, MANY), .value = "0", .meta = "N", .help = "every N updates, measure what the optimizer does to each parameter: the rule that it gets, norms, cosines, spectra of factors; in OUTPUT/optim_stats.bin and metrics.jsonl; needs the memory of two more copies of the weights; off by default"},
+{"Output", LIST("optim-stats-params", optim_stats_params), .meta = "REGEX", .help = "limit --optim-stats to parameters whose name matches a POSIX extended regular expression"},
 {"Output", TEXT("profile", profile), .meta = "FILE", .once = true, .help = "write a trace for Perfetto, and print a table of times"},
 };
 OPTION_TABLE(lt_output_option_table, output_options, output_rows)

@@ -36,7 +36,8 @@ typedef struct evaluation_options {
 
 typedef struct output_options {
     const char *output, *resume, *profile;
-    int64_t checkpoint_every, keep, log_every;
+    int64_t checkpoint_every, keep, log_every, optim_stats;
+    lt_option_list optim_stats_params;
     int progress, data_changed;
     bool verbose, tensorboard, overwrite;
 } output_options;

@@ -20,6 +20,7 @@ typedef struct parts {
     lt_train_input input;
     lt_train_state state;
     lt_hooks hooks;
+    lt_train_stats stats;
     lt_tape *tape;
     lt_data_parallel *dp;
     lt_local_steps *local;
@@ -212,9 +213,21 @@ static lt_status open_run(parts *p)
     lt_train_fill_run_config(&run, &p->labels, c->task.ops, &p->state, &p->ranks,
                              p->schedule.steps_per_epoch, p->total_steps);
     LT_TRY(lt_run_open(&p->run, c->output, &run));
-    return p->state.folder[0]
-               ? lt_train_log_resume(p->run, &p->state, p->total_steps, &p->ranks, c->output, "")
-               : LT_OK;
+    if (p->state.folder[0])
+        LT_TRY(lt_train_log_resume(p->run, &p->state, p->total_steps, &p->ranks, c->output, ""));
+    return lt_train_stats_open_file(&p->stats, p->run, p->state.now.run);
+}
+
+static lt_status open_optim_stats(parts *p)
+{
+    const lt_train_config *c = p->config;
+    const lt_optim_stats_config stats = {.optim = c->optim,
+                                         .params = c->params,
+                                         .every = c->optim_stats,
+                                         .pattern = c->optim_stats_pattern,
+                                         .patterns = c->optim_stats_patterns,
+                                         .rank = p->ranks.rank};
+    return lt_train_stats_open(&p->stats, &stats);
 }
 
 static lt_status open_parts(parts *p)
@@ -234,6 +247,7 @@ static lt_status open_parts(parts *p)
     LT_TRY(open_state(p));
     LT_TRY(open_schedule(p));
     LT_TRY(open_step(p));
+    LT_TRY(open_optim_stats(p));
     return open_run(p);
 }
 
@@ -271,6 +285,7 @@ static lt_status run_loop(parts *p)
                                 .dp = p->dp,
                                 .local = p->local,
                                 .stragglers = p->stragglers,
+                                .stats = &p->stats,
                                 .schedule = &p->schedule,
                                 .evaluator = evaluator_of(p),
                                 .evaluated = p->input.val,
@@ -293,6 +308,7 @@ static void close_parts(parts *p, lt_status failure)
     lt_ranks_abort_others(&p->ranks, failure);
     lt_run_close(&p->run);
     lt_loader_free(&p->input.loader);
+    lt_train_stats_close(&p->stats);
     lt_train_step_free(&p->step);
     lt_train_state_close(&p->state);
     lt_stragglers_free(&p->stragglers);

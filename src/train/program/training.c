@@ -20,6 +20,7 @@ typedef struct training {
     lt_train_step *step;
     int64_t total_steps;
     lt_hooks hooks;
+    lt_train_stats stats;
     early_stop early_stop;
 } training;
 
@@ -115,6 +116,21 @@ static lt_status open_hooks(training *w, const lt_train_hooks *own)
     return lt_hooks_add_registered(&w->hooks);
 }
 
+static lt_status open_optim_stats(training *w)
+{
+    const lt_trainer *t = &w->t;
+    const output_options *o = &t->line.args.output;
+    const lt_optim_stats_config c = {.optim = t->optim,
+                                     .params = &t->model.params,
+                                     .every = o->optim_stats,
+                                     .pattern = (const char *const *)o->optim_stats_params.item,
+                                     .patterns = o->optim_stats_params.count,
+                                     .rank = t->ranks.rank};
+    const lt_status st = lt_train_stats_open(&w->stats, &c);
+    w->t.ranks.same_failure = st == LT_E_ARG;
+    return st;
+}
+
 static lt_status open_step(training *w)
 {
     lt_trainer *t = &w->t;
@@ -167,9 +183,11 @@ static lt_status open_training(training *w)
     LT_TRY(lt_loader_new(&in->loader, in->train, t->model.device, &loader));
     LT_TRY(lt_trainer_open_device_share(&w->shared, t));
     LT_TRY(open_step(w));
+    LT_TRY(open_optim_stats(w));
     if (!s->now.run[0])
         LT_TRY(lt_run_new_id(s->now.run));
-    return lt_trainer_open_run(t, w->total_steps);
+    LT_TRY(lt_trainer_open_run(t, w->total_steps));
+    return lt_train_stats_open_file(&w->stats, t->output.run, s->now.run);
 }
 
 void lt_trainer_close(lt_trainer *t)
@@ -189,6 +207,7 @@ void lt_trainer_close(lt_trainer *t)
 
 static void close_training(training *w)
 {
+    lt_train_stats_close(&w->stats);
     lt_train_step_free(&w->step);
     lt_train_state_close(&w->t.state);
     lt_optim_free(&w->t.optim);
@@ -239,6 +258,7 @@ static lt_status run_loop(training *w)
         .dp = w->shared.dp,
         .local = w->shared.local,
         .stragglers = w->shared.stragglers,
+        .stats = &w->stats,
         .schedule = &w->schedule,
         .evaluator = lt_trainer_evaluator(t, w->shared.share),
         .evaluated = a->loader.overfit_batches ? t->input.train : t->input.val,

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
+#include "stats_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -101,7 +102,8 @@ static bool is_run_file_name(const char *name)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))
             return true;
-    return !strncmp(name, "events.out.tfevents.", strlen("events.out.tfevents."));
+    return !strncmp(name, "events.out.tfevents.", strlen("events.out.tfevents."))
+           || !strncmp(name, LT_STATS_FILE ".", strlen(LT_STATS_FILE "."));
 }
 
 /* Makes the first free folder OLD-N. */

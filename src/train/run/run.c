@@ -8,6 +8,7 @@
 #include "env.h"
 #include "metrics.h"
 #include "progress.h"
+#include "stats_file.h"
 #include "tensorboard.h"
 
 #include "lather/detail/text.h"
@@ -92,6 +93,7 @@ static lt_status reset_records(const lt_run *run, const char *name, const lt_run
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(reset_records(run, LT_RUN_EVALUATIONS, config));
+    LT_TRY(lt_stats_file_rewind(run->folder, config->resume_step));
     LT_TRY(reset_records(run, run->records, config));
     return open_for_append(run, run->records, &run->metrics);
 }
@@ -309,6 +311,27 @@ lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, cons
         if (isfinite(value[i].value))
             lt_json_put_number(&run->line, value[i].name, value[i].value);
     return write_line(run);
+}
+
+lt_status lt_run_event_scalars(lt_run *run, const char *event, int64_t step, const lt_metric *value,
+                               size_t count)
+{
+    char tag[128];
+    for (size_t i = 0; i < count; i++) {
+        snprintf(tag, sizeof tag, "%s/%s", event, value[i].name);
+        if (isfinite(value[i].value))
+            LT_TRY(put_tensorboard_scalar(run, tag, step, value[i].value));
+    }
+    return lt_run_event_values(run, event, step, value, count);
+}
+
+lt_status lt_run_histogram(lt_run *run, const char *event, const char *name, int64_t step,
+                           const double *sorted, size_t count)
+{
+    char tag[128];
+    snprintf(tag, sizeof tag, "%s/%s", event, name);
+    return run->board && count ? lt_tensorboard_histogram(run->board, tag, step, sorted, count)
+                               : LT_OK;
 }
 
 /* Adds a line of bad_images.txt to the known ones; returns false if an earlier epoch or evaluation had it. */

@@ -19,6 +19,9 @@ enum { MAX_TAG = 200 };
 /* Field numbers of event.proto and summary.proto. */
 enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVENT_SESSION = 7 };
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
+enum { VALUE_HISTOGRAM = 5 };
+enum { HISTOGRAM_MIN = 1, HISTOGRAM_MAX, HISTOGRAM_COUNT, HISTOGRAM_SUM, HISTOGRAM_SQUARES };
+enum { HISTOGRAM_LIMITS = 6, HISTOGRAM_COUNTS = 7, BUCKETS = 30 };
 struct lt_tensorboard {
     FILE *file;
     char *path;
@@ -107,15 +110,62 @@ lt_status lt_tensorboard_open(lt_tensorboard **out, const char *folder, int64_t 
     return st;
 }
 
-lt_status lt_tensorboard_scalar(lt_tensorboard *b, const char *tag, int64_t step, double value)
+/* Writes an event with one value of a summary, and frees it. */
+static lt_status write_value(lt_tensorboard *b, int64_t step, lt_protobuf_writer *value)
 {
-    lt_protobuf_writer scalar = {0}, summary = {0}, event = {0};
-    lt_protobuf_data(&scalar, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
-    lt_protobuf_float(&scalar, VALUE_SIMPLE, (float)value);
-    put_message(&summary, SUMMARY_VALUE, &scalar);
+    lt_protobuf_writer summary = {0}, event = {0};
+    put_message(&summary, SUMMARY_VALUE, value);
     begin_event(&event, step);
     put_message(&event, EVENT_SUMMARY, &summary);
     return write_event(b, &event);
+}
+
+lt_status lt_tensorboard_scalar(lt_tensorboard *b, const char *tag, int64_t step, double value)
+{
+    lt_protobuf_writer scalar = {0};
+    lt_protobuf_data(&scalar, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
+    lt_protobuf_float(&scalar, VALUE_SIMPLE, (float)value);
+    return write_value(b, step, &scalar);
+}
+
+/* Packs doubles, little endian. */
+static void put_doubles(lt_protobuf_writer *to, int field, const double *value, size_t count)
+{
+    unsigned char bytes[BUCKETS * sizeof(double)];
+    for (size_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, &value[i], sizeof bits);
+        put_little(bytes + i * sizeof bits, bits, sizeof bits);
+    }
+    lt_protobuf_data(to, field, bytes, count * sizeof(double));
+}
+
+/* Buckets of equal width between the smallest and the largest value. */
+lt_status lt_tensorboard_histogram(lt_tensorboard *b, const char *tag, int64_t step,
+                                   const double *sorted, size_t count)
+{
+    lt_protobuf_writer histogram = {0}, value = {0};
+    const double low = sorted[0], high = sorted[count - 1];
+    double limit[BUCKETS], in[BUCKETS] = {0}, sum = 0, squares = 0;
+    for (int k = 0; k < BUCKETS; k++)
+        limit[k] = k + 1 < BUCKETS ? low + (high - low) * (k + 1) / BUCKETS : high;
+    for (size_t i = 0, k = 0; i < count; i++) {
+        while (k + 1 < BUCKETS && sorted[i] > limit[k])
+            k++;
+        in[k]++;
+        sum += sorted[i];
+        squares += sorted[i] * sorted[i];
+    }
+    lt_protobuf_double(&histogram, HISTOGRAM_MIN, low);
+    lt_protobuf_double(&histogram, HISTOGRAM_MAX, high);
+    lt_protobuf_double(&histogram, HISTOGRAM_COUNT, (double)count);
+    lt_protobuf_double(&histogram, HISTOGRAM_SUM, sum);
+    lt_protobuf_double(&histogram, HISTOGRAM_SQUARES, squares);
+    put_doubles(&histogram, HISTOGRAM_LIMITS, limit, BUCKETS);
+    put_doubles(&histogram, HISTOGRAM_COUNTS, in, BUCKETS);
+    lt_protobuf_data(&value, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
+    put_message(&value, VALUE_HISTOGRAM, &histogram);
+    return write_value(b, step, &value);
 }
 
 lt_status lt_tensorboard_flush(lt_tensorboard *b)

@@ -1,0 +1,214 @@
+/* optim_stats.bin: writing, and truncation by a resumed run. */
+
+#include "stats_file.h"
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "base/shared_file.h"
+
+#include "lather/detail/json.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAGIC = 8, PREFIX = 16, ALIGNED = 8 };
+static const char magic[MAGIC + 1] = "LTSTATS1";
+
+static void put_little(unsigned char *to, uint64_t bits)
+{
+    for (int i = 0; i < 8; i++)
+        to[i] = (unsigned char)(bits >> (8 * i));
+}
+
+static uint64_t get_little(const unsigned char *from)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < 8; i++)
+        bits |= (uint64_t)from[i] << (8 * i);
+    return bits;
+}
+
+/* Returns the path of the file, or of the one that was moved aside as the number-th; NULL without memory. */
+static char *path_of(const char *folder, int number)
+{
+    return number ? lt_format("%s/" LT_STATS_FILE ".%d.bin", folder, number)
+                  : lt_format("%s/" LT_STATS_FILE ".bin", folder);
+}
+
+/* Returns the file's header as allocated text with its prefix and padding; *bytes is its size. NULL without memory. */
+static char *make_header(const char *json, size_t *bytes)
+{
+    const size_t length = strlen(json), padded = (length + ALIGNED - 1) / ALIGNED * ALIGNED;
+    char *text = lt_alloc(1, PREFIX + padded + 1);
+    if (!text)
+        return NULL;
+    memcpy(text, magic, MAGIC);
+    put_little((unsigned char *)text + MAGIC, padded);
+    memcpy(text + PREFIX, json, length);
+    memset(text + PREFIX + length, ' ', padded - length);
+    *bytes = PREFIX + padded;
+    return text;
+}
+
+/* --- Truncation --- */
+
+/* Returns the bytes of a record by a header's tables: rows times columns. */
+static lt_status record_bytes_of(const char *json, size_t bytes, const char *path, size_t *out)
+{
+    lt_json *parsed;
+    size_t width = 0;
+    LT_TRY(lt_json_parse(&parsed, json, bytes, path, 8));
+    const lt_json_value *tables = lt_json_member(lt_json_root(parsed), "tables");
+    for (const lt_json_value *t = tables ? tables->child : NULL; t; t = t->next) {
+        const lt_json_value *columns = lt_json_member(t, "columns"),
+                            *rows = lt_json_member(t, "rows");
+        width += columns && rows ? columns->count * rows->count : 0;
+    }
+    lt_json_free(&parsed);
+    *out = sizeof(int64_t) + width * sizeof(float);
+    return LT_OK;
+}
+
+/* Reads the header; *at: size of it. */
+static lt_status read_header(FILE *file, const char *path, size_t *at, size_t *record)
+{
+    unsigned char prefix[PREFIX];
+    const uint64_t most = (uint64_t)1 << 30;
+    if (fread(prefix, 1, PREFIX, file) != PREFIX || memcmp(prefix, magic, MAGIC) != 0
+        || get_little(prefix + MAGIC) > most)
+        return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
+    const size_t bytes = (size_t)get_little(prefix + MAGIC);
+    char *json = lt_alloc(1, bytes + 1);
+    if (!json)
+        return LT_E_NOMEM;
+    lt_status st = fread(json, 1, bytes, file) == bytes
+                       ? record_bytes_of(json, bytes, path, record)
+                       : lt_fail(LT_E_FORMAT, "%s: truncated in its header; move it away", path);
+    lt_free(json);
+    *at = PREFIX + bytes;
+    return st;
+}
+
+/* Sets *end to the end of the last whole record up to step. */
+static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *end)
+{
+    size_t at = 0, record = 0;
+    unsigned char number[sizeof(int64_t)];
+    LT_TRY(read_header(file, path, &at, &record));
+    if (fseek(file, 0, SEEK_END))
+        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    const size_t size = (size_t)ftell(file);
+    while (at + record <= size && !fseek(file, (long)at, SEEK_SET)
+           && fread(number, 1, sizeof number, file) == sizeof number
+           && (int64_t)get_little(number) <= step)
+        at += record;
+    *end = (int64_t)at;
+    return LT_OK;
+}
+
+static lt_status rewind_file(const char *path, int64_t step)
+{
+    FILE *file;
+    int64_t end = 0;
+    LT_TRY(lt_file_open(&file, path));
+    lt_status st = find_end(file, path, step, &end);
+    fclose(file);
+    if (!st && truncate(path, (off_t)end))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    return st;
+}
+
+lt_status lt_stats_file_rewind(const char *folder, int64_t step)
+{
+    lt_status st = LT_OK;
+    for (int n = 0, more = 1; more && !st; n++) {
+        char *path = path_of(folder, n);
+        if (!path)
+            return LT_E_NOMEM;
+        const int exists = !access(path, F_OK);
+        if (exists && step > 0)
+            st = rewind_file(path, step);
+        else if (exists && unlink(path))
+            st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+        more = exists || n == 0;
+        lt_free(path);
+    }
+    return st;
+}
+
+/* --- Writing --- */
+
+/* Returns true if the file exists and begins with these bytes; *exists: it is there. */
+static bool begins_with(const char *path, const char *text, size_t bytes, bool *exists)
+{
+    FILE *file;
+    *exists = !access(path, F_OK);
+    char *found = *exists ? lt_alloc(1, bytes + 1) : NULL;
+    if (!found || lt_file_open(&file, path)) {
+        lt_free(found);
+        return false;
+    }
+    const bool same = fread(found, 1, bytes, file) == bytes && !memcmp(found, text, bytes);
+    fclose(file);
+    lt_free(found);
+    return same;
+}
+
+/* Renames the file to the first free optim_stats.N.bin. */
+static lt_status move_aside(const char *folder, const char *path)
+{
+    lt_status st = LT_OK;
+    for (int n = 1, done = 0; !done && !st; n++) {
+        char *to = path_of(folder, n);
+        if (!to)
+            return LT_E_NOMEM;
+        done = access(to, F_OK) != 0;
+        if (done && rename(path, to))
+            st = lt_fail(LT_E_IO, "%s: %s", to, strerror(errno));
+        lt_free(to);
+    }
+    return st;
+}
+
+lt_status lt_stats_file_open(FILE **out, const char *folder, const char *json)
+{
+    size_t bytes = 0;
+    bool exists = false, same = false;
+    char *path = path_of(folder, 0), *header = make_header(json, &bytes);
+    lt_status st = path && header ? LT_OK : LT_E_NOMEM;
+    *out = NULL;
+    if (!st)
+        same = begins_with(path, header, bytes, &exists);
+    if (!st && exists && !same)
+        st = move_aside(folder, path);
+    if (!st)
+        st = lt_shared_open_stream(out, path, 'a');
+    if (!st && !same && (fwrite(header, 1, bytes, *out) != bytes || fflush(*out)))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    if (st && *out) {
+        fclose(*out);
+        *out = NULL;
+    }
+    lt_free(path);
+    lt_free(header);
+    return st;
+}
+
+lt_status lt_stats_file_write(FILE *file, int64_t step, const float *value, size_t count)
+{
+    unsigned char number[sizeof(int64_t)];
+    bool ok;
+    put_little(number, (uint64_t)step);
+    ok = fwrite(number, 1, sizeof number, file) == sizeof number;
+    for (size_t i = 0; i < count && ok; i++) {
+        unsigned char four[sizeof(float)];
+        uint32_t bits;
+        memcpy(&bits, &value[i], sizeof bits);
+        for (int k = 0; k < 4; k++)
+            four[k] = (unsigned char)(bits >> (8 * k));
+        ok = fwrite(four, 1, sizeof four, file) == sizeof four;
+    }
+    return ok && !fflush(file) ? LT_OK
+                               : lt_fail(LT_E_IO, LT_STATS_FILE ".bin: %s", strerror(errno));
+}
