@@ -1,6 +1,6 @@
-/* An optimizer with matrices of your own: one-sided Shampoo. A weight is the matrix G [rows,rest] of its gradient; its
- * smaller side, n rows, gets a factor L [n,n], whose inverse root preconditions G. All other parameters get the
- * diagonal of theirs. docs/guides/matrix-optimizers.md explains it line by line.
+/* An optimizer with matrices of your own: one-sided Shampoo. The gradient of a weight is a matrix G [rows,rest]; its
+ * rows (or columns, if those are fewer) get a factor L [n,n], whose inverse root preconditions G. All other
+ * parameters get the diagonal of theirs. docs/guides/matrix-optimizers.md explains each part.
  *
  *     L = beta2 L + (1 - beta2) G G^T
  *     R = (L / (1 - beta2^t) + epsilon I)^(-1/2)    every `frequency` updates
@@ -42,18 +42,26 @@ typedef struct one_sided {
 
 /* --- Matrices --- */
 
+static const config *config_of(const lt_optim *self)
+{
+    return &((const one_sided *)self)->config;
+}
+
 static bool is_matrix(const lt_slot *slot)
 {
     return slot->param->role == LT_PARAM_WEIGHT && lt_tensor_shape(slot->param->value).ndim > 1;
 }
 
-/* Returns the dimension of [rows,rest] that has the factor, and its size. */
-static int factor_dim(const lt_slot *slot, int64_t *size)
+/* Returns the dimension that has the factor: the smaller one of a matrix, the first one of a filter. */
+static int factor_dim(const lt_slot *slot)
 {
-    const int64_t rows = lt_tensor_shape(slot->param->value).dim[0],
-                  rest = lt_tensor_count(slot->param->value) / rows;
-    *size = rows <= rest ? rows : rest;
-    return rows <= rest ? 0 : 1;
+    const lt_shape shape = lt_tensor_shape(slot->param->value);
+    return shape.ndim == 2 && shape.dim[1] < shape.dim[0] ? 1 : 0;
+}
+
+static int64_t factor_size(const lt_slot *slot)
+{
+    return lt_tensor_shape(slot->param->value).dim[factor_dim(slot)];
 }
 
 static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
@@ -62,77 +70,69 @@ static bool has_state(const lt_optim *self, const lt_slot *slot, int index)
     return index == MOMENTUM || is_matrix(slot) == (index != DIAGONAL);
 }
 
-/* Factors and roots are [n,n], or the diagonal blocks [k,b,b] of a larger one. */
+/* Factors and roots are [n,n], or of a larger n the k blocks [b,b] on the diagonal. */
 static bool state_shape(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape)
 {
-    const int64_t most = ((const one_sided *)self)->config.block;
-    int64_t n;
     if (index != FACTOR && index != ROOT)
         return false;
-    factor_dim(slot, &n);
+    const int64_t n = factor_size(slot), most = config_of(self)->block;
     const int64_t k = most ? (n + most - 1) / most : 1, b = (n + k - 1) / k;
     *shape = k == 1 ? LT_SHAPE(n, n) : LT_SHAPE((n + b - 1) / b, b, b);
     return true;
-}
-
-/* Makes a matrix [rows,rest]: zeros, or a copy of the gradient. */
-static lt_status make_matrix(lt_tensor **out, const lt_slot *slot, bool copy, const lt_scalars *s)
-{
-    const int64_t rows = lt_tensor_shape(slot->grad).dim[0];
-    LT_TRY(lt_tensor_new(out, lt_tensor_device(slot->grad), lt_tensor_dtype(slot->grad),
-                         LT_SHAPE(rows, lt_tensor_count(slot->grad) / rows)));
-    return copy ? lt_vec_axpby(*out, 1, slot->grad, 0, s) : LT_OK;
 }
 
 /* --- The three phases of a step --- */
 
 static lt_status update_factor(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 {
-    const config *c = &((const one_sided *)self)->config;
-    lt_tensor *g = NULL;
-    int64_t n;
+    const double beta2 = config_of(self)->beta2;
     if (!is_matrix(slot))
-        return lt_vec_lerp_sq(slot->state[DIAGONAL], slot->grad, 1 - c->beta2, s);
-    lt_status st = make_matrix(&g, slot, true, s);
-    if (!st)
-        st =
-            lt_matrix_gram(slot->state[FACTOR], c->beta2, 1 - c->beta2, g, factor_dim(slot, &n), s);
-    lt_tensor_free(&g);
-    return st;
+        return lt_vec_lerp_sq(slot->state[DIAGONAL], slot->grad, 1 - beta2, s);
+    return lt_matrix_gram(slot->state[FACTOR], beta2, 1 - beta2, slot->grad, factor_dim(slot), s);
 }
 
 static bool is_refreshed_now(const lt_optim *self, const lt_slot *slot)
 {
     return is_matrix(slot) && lt_slot_is_due(slot)
-           && slot->updates % ((const one_sided *)self)->config.frequency == 0;
+           && slot->updates % config_of(self)->frequency == 0;
 }
 
 static lt_status refresh_roots(lt_optim *self)
 {
-    one_sided *o = (one_sided *)self;
+    lt_matrix_root_job *job = ((one_sided *)self)->job;
     size_t count = 0;
     for (size_t i = 0; i < self->count; i++) {
         const lt_slot *slot = &self->slot[i];
-        lt_matrix_root_job *job = &o->job[count];
-        if (!is_refreshed_now(self, slot))
-            continue;
-        *job = (lt_matrix_root_job){.factor = slot->state[FACTOR],
-                                    .out = slot->state[ROOT],
-                                    .warm = slot->updates > 0,
-                                    .param = slot->param->name};
-        job->dim = factor_dim(slot, &job->n);
-        count++;
+        if (is_refreshed_now(self, slot))
+            job[count++] = (lt_matrix_root_job){.factor = slot->state[FACTOR],
+                                                .out = slot->state[ROOT],
+                                                .n = factor_size(slot),
+                                                .warm = slot->updates > 0,
+                                                .param = slot->param->name,
+                                                .dim = factor_dim(slot)};
     }
     const lt_matrix_root_config how = {.optim = "one_sided",
                                        .exponent = 0.5,
-                                       .epsilon = o->config.epsilon,
+                                       .epsilon = config_of(self)->epsilon,
                                        .epsilon_rule = LT_EPSILON_AFTER,
-                                       .beta2 = o->config.beta2};
-    return lt_matrix_inverse_roots(&how, o->job, count, self->scalars);
+                                       .beta2 = config_of(self)->beta2};
+    return lt_matrix_inverse_roots(&how, job, count, self->scalars);
 }
 
-static lt_status update_weight(const config *c, lt_slot *slot, lt_tensor *p, const lt_scalars *s)
+/* Sets p to the preconditioned gradient. */
+static lt_status precondition(const lt_optim *self, const lt_slot *slot, lt_tensor *p,
+                              const lt_scalars *s)
 {
+    const config *c = config_of(self);
+    if (is_matrix(slot))
+        return lt_matrix_mode_product(p, slot->state[ROOT], slot->grad, factor_dim(slot), s);
+    LT_TRY(lt_vec_correct_bias(p, slot->state[DIAGONAL], c->beta2, s));
+    return lt_vec_rsqrt(p, 1, slot->grad, 1, p, sqrt(c->epsilon), s);
+}
+
+static lt_status apply(const lt_optim *self, lt_slot *slot, lt_tensor *p, const lt_scalars *s)
+{
+    const config *c = config_of(self);
     lt_tensor *m = slot->state[MOMENTUM], *w = slot->param->value;
     if (c->graft == GRAFT_SGD)
         LT_TRY(lt_matrix_rescale(p, slot->grad, s));
@@ -141,32 +141,13 @@ static lt_status update_weight(const config *c, lt_slot *slot, lt_tensor *p, con
     return lt_vec_add_lr(w, -slot->lr_scale, m, s);
 }
 
-static lt_status precondition_diagonal(lt_optim *self, lt_slot *slot, lt_tensor **p,
-                                       const lt_scalars *s)
+static lt_status update_weight(lt_optim *self, lt_slot *slot, const lt_scalars *s)
 {
-    const config *c = &((const one_sided *)self)->config;
-    LT_TRY(lt_tensor_new_like(p, slot->grad, lt_tensor_dtype(slot->grad)));
-    LT_TRY(lt_vec_correct_bias(*p, slot->state[DIAGONAL], c->beta2, s));
-    return lt_vec_rsqrt(*p, 1, slot->grad, 1, *p, sqrt(c->epsilon), s);
-}
-
-static lt_status precondition(lt_optim *self, lt_slot *slot, const lt_scalars *s)
-{
-    lt_tensor *g = NULL, *p = NULL;
-    int64_t n;
-    lt_status st = LT_OK;
-    if (is_matrix(slot)) {
-        st = make_matrix(&g, slot, true, s);
-        if (!st)
-            st = make_matrix(&p, slot, false, s);
-        if (!st)
-            st = lt_matrix_mode_product(p, slot->state[ROOT], g, factor_dim(slot, &n), s);
-    } else {
-        st = precondition_diagonal(self, slot, &p, s);
-    }
+    lt_tensor *p = NULL;
+    LT_TRY(lt_tensor_new_like(&p, slot->grad, lt_tensor_dtype(slot->grad)));
+    lt_status st = precondition(self, slot, p, s);
     if (!st)
-        st = update_weight(&((const one_sided *)self)->config, slot, p, s);
-    lt_tensor_free(&g);
+        st = apply(self, slot, p, s);
     lt_tensor_free(&p);
     return st;
 }
@@ -199,7 +180,7 @@ static lt_status first(lt_optim *self)
 
 static lt_status second(lt_optim *self)
 {
-    return lt_optim_for_each_slot(self, precondition, self->scalars);
+    return lt_optim_for_each_slot(self, update_weight, self->scalars);
 }
 
 static lt_status step(lt_optim *self, const lt_scalars *s)
@@ -214,13 +195,55 @@ static lt_status step(lt_optim *self, const lt_scalars *s)
 /* Modelled nanoseconds of products and, once in `frequency` updates, of the root, so that ranks get equal work. */
 static double nanoseconds(const lt_optim *self, const lt_slot *slot)
 {
-    int64_t n;
-    if (!is_matrix(slot))
-        return 0;
-    factor_dim(slot, &n);
-    const double size = (double)n, elements = (double)lt_tensor_count(slot->param->value);
-    const double often = (double)((const one_sided *)self)->config.frequency;
-    return 0.03 * size * elements + 0.3 * size * size * size / often;
+    const double n = (double)factor_size(slot),
+                 elements = (double)lt_tensor_count(slot->param->value);
+    return is_matrix(slot)
+               ? 0.03 * n * elements + 0.3 * n * n * n / (double)config_of(self)->frequency
+               : 0;
+}
+
+/* --- What --optim-stats shows --- */
+
+static bool stat_block(const lt_optim *self, const lt_slot *slot, size_t block, lt_optim_block *out)
+{
+    lt_shape factor;
+    const int d = factor_dim(slot);
+    if (!is_matrix(slot) || !state_shape(self, slot, FACTOR, &factor)
+        || (int64_t)block >= (factor.ndim == 3 ? factor.dim[0] : 1))
+        return false;
+    const int64_t n = factor_size(slot), b = factor.dim[factor.ndim - 1], at = (int64_t)block * b;
+    *out = (lt_optim_block){
+        .extent = lt_tensor_shape(slot->param->value), .owner = slot->owner, .rule = LT_RULE_ROOT};
+    out->offset.ndim = out->extent.ndim;
+    out->offset.dim[d] = at;
+    out->extent.dim[d] = n - at < b ? n - at : b;
+    out->shape = out->extent;
+    out->has_factor[d] = true;
+    out->graft_ratio = NAN;
+    return true;
+}
+
+static lt_status stat_factor(lt_optim *self, const lt_slot *slot, size_t block, int dim,
+                             lt_optim_factor *out)
+{
+    const config *c = config_of(self);
+    (void)dim; /* factor_dim(slot) */
+    out->epsilon = c->epsilon;
+    out->age = (slot->updates - 1) % c->frequency;
+    out->residual = NAN;
+    if (out->numbers_only)
+        return LT_OK;
+    LT_TRY(lt_matrix_copy_block(&out->temporary[0], slot->state[FACTOR], factor_size(slot), block));
+    out->matrix = out->temporary[0];
+    return lt_vec_correct_bias(out->temporary[0], out->matrix, c->beta2, self->scalars);
+}
+
+static lt_status stats(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
+                       double out[LT_MAX_STATS])
+{
+    (void)self, (void)out;
+    *rule = is_matrix(slot) ? LT_RULE_ROOT : LT_RULE_DIAGONAL;
+    return LT_OK;
 }
 
 static void destroy(lt_optim *self)
@@ -239,6 +262,9 @@ static const lt_optim_ops ops = {
     .is_capturable = is_capturable,
     .host_phase = &host_phase,
     .nanoseconds = nanoseconds,
+    .stats = stats,
+    .stat_block = stat_block,
+    .stat_factor = stat_factor,
     .destroy = destroy,
 };
 

@@ -137,6 +137,22 @@ lt_status lt_matrix_mode_product_transposed(lt_tensor *y, const lt_tensor *m, co
     return multiply(y, m, x, dim, true, s);
 }
 
+lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor, int64_t n, size_t block)
+{
+    lt_device *d = factor->device;
+    char shape[LT_SHAPE_TEXT];
+    if (!is_factor_of(factor, n) || block >= (size_t)count_blocks(factor))
+        return lt_fail(LT_E_SHAPE, "copy_block: factor %s of %lld rows has no block %zu",
+                       lt_shape_text(factor->shape, shape), (long long)n, block);
+    const lt_view from = block_at(factor, n, (int64_t)block * block_size(factor));
+    LT_TRY(lt_tensor_new(out, d, factor->dtype, from.shape));
+    const lt_view to = lt_tensor_view(*out);
+    lt_status st = d->backend->cast(d->ctx, &from, &to);
+    if (st)
+        lt_tensor_free(out);
+    return st;
+}
+
 /* --- Norms --- */
 
 lt_status lt_matrix_norm(lt_tensor *out, const lt_tensor *x)
@@ -191,7 +207,7 @@ lt_status lt_matrix_eigh(lt_tensor *values, lt_tensor *vectors, const lt_tensor 
     const lt_device *d = a->device;
     LT_TRY(check("eigh", d->backend->eigh, a, values));
     LT_TRY(check("eigh", true, a, vectors));
-    LT_TRY(check_factor("eigh", a, values, 0));
+    LT_TRY(check_factor("eigh", a, values, values->shape.ndim + a->shape.ndim == 3 ? 0 : -1));
     LT_TRY(check_same_shape("eigh", a, vectors));
     LT_TRY(check_finite("eigh", a));
     lt_eigh_job job = {.a = lt_tensor_view(a),

@@ -2,7 +2,7 @@
  * step works. */
 
 #include "faults.h"
-#include "makers.h"
+#include "one_sided.h"
 
 #include "lather/averaging.h"
 #include "lather/ext/optim_family.h"
@@ -239,6 +239,7 @@ static void add_all(row r)
 int main(void)
 {
     const lt_optim_family *family;
+    register_one_sided();
     for (size_t i = 0; (family = lt_optim_family_at(i)); i++)
         for (size_t k = 0; k < family->presets; k++) {
             row r = {.family = family, .preset = &family->preset[k]};

@@ -2,6 +2,7 @@
  * to each other and to a single rank. */
 
 #include "base/alloc.h"
+#include "one_sided.h"
 #include "state_ranks.h"
 
 #include "lather/averaging.h"
@@ -135,6 +136,12 @@ static const row rows[] = {
      .bound = 0.2},
     {.name = "lars", .make = make_lars},
     {.name = "lamb", .make = make_lamb},
+    {.name = "one-sided example", .make = make_one_sided},
+    {.name = "one-sided example, by memory, in pairs, on cpu",
+     .make = make_one_sided,
+     .group = 2,
+     .kind = "cpu",
+     .balance = LT_BALANCE_MEMORY},
     {.name = "adam in int8", .make = make_adam_int8},
     {.name = "shampoo in int4, on cpu", .make = make_int4, .kind = "cpu", .bound = 4e-6},
     {.name = "packed shampoo", .make = make_packed, .bound = 4e-6},

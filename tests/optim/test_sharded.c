@@ -1,6 +1,7 @@
 /* Optimizers over sharded parameters: parameters and state are bitwise those of one rank. */
 
 #include "full.h"
+#include "one_sided.h"
 #include "sharded_ranks.h"
 
 static const grid grids[] = {{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {0, 2, 1}, {0, 2, 2}};
@@ -140,6 +141,7 @@ static const scenario few_layouts[] = {
     {.make = make_muon, .clip = 0.5},
     {.make = make_lars},
     {.make = make_lamb},
+    {.make = make_one_sided},
     {.make = make_corrected},
     {.make = make_eigendecomposed},
     {.make = make_staggered},

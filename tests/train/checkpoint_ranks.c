@@ -9,6 +9,8 @@
 #include "lather/layerwise.h"
 #include "lather/log.h"
 #include "lather/muon.h"
+#include "lather/optim_config.h"
+#include "lather/plugin.h"
 #include "lather/shard.h"
 
 #include <math.h>
@@ -398,10 +400,19 @@ static lt_status make_lamb(lt_optim **out, const lt_params *params)
     return lt_optim_lamb(out, params, NULL);
 }
 
+lt_status lt_plugin(const lt_plugin_host *host);
+
+/* Ranks are threads: main() registered it. */
+static lt_status make_one_sided(lt_optim **out, const lt_params *params)
+{
+    return lt_optim_open(out, "one_sided", params);
+}
+
 int main(void)
 {
     static make_fn *const makers[] = {make_shampoo, make_adam, make_backward, make_ruled,
-                                      make_muon,    make_lars, make_lamb};
+                                      make_muon,    make_lars, make_lamb,     make_one_sided};
+    void *const one_sided = (void *)(uintptr_t)&makers[7];
     void *const shampoo = (void *)(uintptr_t)&makers[0];
     void *const adam = (void *)(uintptr_t)&makers[1];
     void *const backward = (void *)(uintptr_t)&makers[2];
@@ -422,6 +433,8 @@ int main(void)
          lars},
         {"lamb: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          lamb},
+        {"one-sided example: saved and loaded on any number of ranks", test_any_ranks, temp_setup,
+         temp_teardown, one_sided},
         {"adam: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          adam},
         {"shampoo: groups of ranks", test_groups, temp_setup, temp_teardown, shampoo},
@@ -435,5 +448,7 @@ int main(void)
         {"saving alone fails if another rank has state", test_alone, temp_setup, temp_teardown,
          NULL},
     };
+    if (lt_plugin(&(lt_plugin_host){sizeof(lt_plugin_host), LT_VERSION, "test"}))
+        return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,10 @@ LT_API LT_MUST_CHECK lt_status lt_matrix_mode_product_transposed(lt_tensor *y, c
                                                                  const lt_tensor *x, int dim,
                                                                  const lt_scalars *s);
 
+/** Makes a copy [r,r] of block number `block` of a factor of n rows; of [n,n]: 0. Owns: you. */
+LT_API LT_MUST_CHECK lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor,
+                                                    int64_t n, size_t block);
+
 /** out[0] = Frobenius norm of x, summed in double in a fixed order. out: f64 [1]. Runs in a skipped step too. */
 LT_API LT_MUST_CHECK lt_status lt_matrix_norm(lt_tensor *out, const lt_tensor *x);
 /** y *= |x| / |y|, Frobenius norms: y keeps its direction and takes the length of x (grafting). y = 0 remains 0. */
