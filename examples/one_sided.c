@@ -3,7 +3,7 @@
  * parameters get the diagonal of theirs. docs/guides/matrix-optimizers.md explains each part.
  *
  *     L = beta2 L + (1 - beta2) G G^T
- *     R = (L / (1 - beta2^t) + epsilon I)^(-1/2)    every `frequency` updates
+ *     R = (L / (1 - beta2^t) + epsilon I)^(-1/2)    every `frequency` steps
  *     P = R G, rescaled to the length of G with --graft sgd
  *     M = momentum M + P + weight_decay W,  W = W - lr M
  *
@@ -29,7 +29,7 @@ enum { GRAFT_SGD, GRAFT_NONE };
 
 typedef struct config {
     double beta2, epsilon, momentum, weight_decay;
-    int64_t frequency; /* updates from one inverse root to the next */
+    int64_t frequency; /* steps from one inverse root to the next */
     int64_t block;     /* largest block of a factor; 0: no limit */
     int graft;
 } config;
@@ -91,10 +91,11 @@ static lt_status update_factor(lt_optim *self, lt_slot *slot, const lt_scalars *
     return lt_matrix_gram(slot->state[FACTOR], beta2, 1 - beta2, slot->grad, factor_dim(slot), s);
 }
 
+/* Every `frequency` steps from the first one on, and in the first update of a parameter that began later. */
 static bool is_refreshed_now(const lt_optim *self, const lt_slot *slot)
 {
-    return is_matrix(slot) && lt_slot_is_due(slot)
-           && slot->updates % config_of(self)->frequency == 0;
+    const bool now = (self->attempt - 1) % config_of(self)->frequency == 0 || slot->updates == 0;
+    return now && is_matrix(slot) && lt_slot_is_due(slot);
 }
 
 static lt_status refresh_roots(lt_optim *self)
@@ -229,7 +230,7 @@ static lt_status stat_factor(lt_optim *self, const lt_slot *slot, size_t block, 
     const config *c = config_of(self);
     (void)dim; /* factor_dim(slot) */
     out->epsilon = c->epsilon;
-    out->age = (slot->updates - 1) % c->frequency;
+    out->age = (self->attempt - 1) % c->frequency;
     out->residual = NAN;
     if (out->numbers_only)
         return LT_OK;

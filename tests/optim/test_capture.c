@@ -2,7 +2,7 @@
  * work in every step, so that it can be replayed. */
 
 #include "base/hash.h"
-#include "makers.h"
+#include "one_sided.h"
 #include "optim/shampoo/root_refresh.h"
 #include "snapshot.h"
 #include "tensor/tensor.h"
@@ -238,6 +238,7 @@ static const row rows[] = {
     {"Muon", make_muon, 13, 0, 0},
     {"LARS", make_lars, 13, 0, 0},
     {"LAMB", make_lamb, 13, 0, 0},
+    {"the one-sided example, roots in every third step", make_one_sided, 9, 4, 0},
 };
 
 /* Host and device have different staggered timings: here they get the same. */
