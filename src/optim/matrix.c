@@ -233,7 +233,7 @@ typedef struct solve {
     lt_vec_job *vec;
     lt_view *view;
     double *norm;
-    lt_tensor *copies; /* of the factors, which the solvers overwrite */
+    lt_tensor *copies; /* factors, which the solvers overwrite */
     lt_tensor *norms, *one;
 } solve;
 
