@@ -49,7 +49,7 @@ enum { LT_MAX_PLUGINS = 64 };
 
 /** Loads a plugin and runs its entry; it is never unloaded. Skips a file with the contents of a loaded
  *  one. Call on the main thread before other threads use the library, and before
- *  lt_options_compose(). Errors, all beginning with the path: LT_E_IO (missing, unreadable), LT_E_FORMAT
+ *  lt_options_compose(). Errors, with the path: LT_E_IO (missing, unreadable, a folder), LT_E_FORMAT
  *  (not a shared object for this machine), LT_E_ARG (not a plugin; another user's or writable by
  *  others), LT_E_UNSUPPORTED (another version, an undefined symbol), the status of the entry. */
 LT_API LT_MUST_CHECK lt_status lt_plugin_load(const char *path, const char *program);

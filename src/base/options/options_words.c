@@ -13,6 +13,21 @@ bool lt_options_is_named(const char *known, const char *name, size_t bytes)
     return i == bytes && !known[i];
 }
 
+const char *lt_options_next_value(const char *name, int argc, char *const *argv, int *at)
+{
+    while (*at < argc && strcmp(argv[*at], "--") != 0) {
+        const char *word = argv[(*at)++];
+        const size_t bytes = strcspn(word, "=");
+        if (strncmp(word, "--", 2) != 0 || !lt_options_is_named(name, word + 2, bytes - 2))
+            continue;
+        if (word[bytes])
+            return word + bytes + 1;
+        if (*at < argc)
+            return argv[(*at)++];
+    }
+    return NULL;
+}
+
 bool lt_options_has_word(const char *list, const char *word, const char *separators)
 {
     size_t bytes = strlen(word);

@@ -206,13 +206,25 @@ static bool has_row(const table *t, const char *field)
     return false;
 }
 
+/* Returns true if an optimizer has this field in the group "Optimizer": one flag has one group. */
+static bool is_in_common_group(const char *name)
+{
+    const lt_optim_family *f;
+    for (size_t k = 0; (f = lt_optim_family_at(k)); k++) {
+        const lt_optim_field *field = lt_optim_find_field(f, name);
+        if (field && (field->shared || !f->group))
+            return true;
+    }
+    return false;
+}
+
 /* Adds the fields of an optimizer; a new one follows its predecessor in the optimizer's own list. */
 static void add_fields(lt_optim_rows *r, table *t, const lt_optim_family *f, bool common)
 {
     const char *after = NULL;
     for (size_t k = 0; k < f->fields; k++) {
         const lt_optim_field *field = &f->field[k];
-        if ((field->shared || !f->group) != common)
+        if (is_in_common_group(field->name) != common)
             continue;
         if (!has_row(t, field->name))
             add_row(t, make_option_row(r, field, common ? common_group : f->group, after));

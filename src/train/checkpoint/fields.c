@@ -119,7 +119,7 @@ static bool is_reserved_key(const char *key)
     for (int i = 0; i < FIELDS; i++)
         if (!strcmp(fields[i].key, key))
             return true;
-    return lt_processor_has(key);
+    return lt_processor_has(key) || !strcmp(key, "plugins");
 }
 
 static const char *unit_of(const lt_checkpoint_state *state)

@@ -8,6 +8,7 @@
 #include "checkpoint.h"
 #include "entry.h"
 #include "optim/slots.h"
+#include "train/run/plugins.h"
 #include "train/run/processor.h"
 
 #include "lather/detail/text.h"
@@ -99,6 +100,7 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
     LT_TRY(lt_checkpoint_put_fields(w, state));
     lt_json_put_string(w, "version", lt_version());
     lt_processor_write_json(w);
+    lt_plugins_write_json(w);
     lt_json_begin_object(w, "numbers");
     lt_state_visitor visitor = {.entry = lt_skip_entry, .number = put_number, .context = w};
     if (parts->optim)

@@ -7,6 +7,7 @@
 #include "lather/detail/text.h"
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
+#include "lather/plugin.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -286,6 +287,21 @@ lt_status lt_ranks_same_hash(lt_ranks *r, const char *what, uint64_t value)
     char text[32];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)value);
     return lt_ranks_same_text(r, what, text);
+}
+
+lt_status lt_ranks_same_plugins(lt_ranks *r)
+{
+    size_t count = 0;
+    char what[128];
+    const lt_plugin_info *p;
+    while (lt_plugin_at(count))
+        count++;
+    LT_TRY(lt_ranks_same_number(r, "the number of plugins", (int64_t)count));
+    for (size_t i = 0; (p = lt_plugin_at(i)); i++) {
+        snprintf(what, sizeof what, "the SHA-256 of plugin %.80s", p->path);
+        LT_TRY(lt_ranks_same_text(r, what, p->sha256));
+    }
+    return LT_OK;
 }
 
 /* --- Processors --- */

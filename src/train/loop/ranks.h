@@ -101,5 +101,7 @@ lt_status lt_ranks_gather(lt_ranks *ranks, const void *own, size_t bytes, char *
 lt_status lt_ranks_same_text(lt_ranks *ranks, const char *what, const char *text);
 lt_status lt_ranks_same_number(lt_ranks *ranks, const char *what, int64_t value);
 lt_status lt_ranks_same_hash(lt_ranks *ranks, const char *what, uint64_t value);
+/* Checks that all ranks have loaded the same plugins. Errors: LT_E_ARG, naming both hashes. Collective. */
+lt_status lt_ranks_same_plugins(lt_ranks *ranks);
 
 #endif

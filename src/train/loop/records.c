@@ -10,7 +10,8 @@ lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t 
                               const lt_ranks *ranks, const char *output, const char *changed)
 {
     const lt_checkpoint_state *now = &state->now;
-    char all[2048], data[128] = "";
+    char all[4096] = "", data[128] = "";
+    size_t used = 0;
     if (output && !ranks->rank)
         LT_TRY(lt_checkpoint_repair(output, now));
     if (now->step >= total_steps && now->epoch_recorded)
@@ -31,10 +32,15 @@ lt_status lt_train_log_resume(lt_run *run, const lt_train_state *state, int64_t 
         lt_run_note(run, "data that changed: %s; epoch %lld begins with it", data,
                     (long long)now->epoch + 1);
     }
+    if (*state->plugins)
+        lt_run_note(run, "plugins that changed: %s", state->plugins);
     /* another processor is a warning in the log */
-    snprintf(all, sizeof all, "%s%s%s%s%s%s", changed, *changed && *data ? ", " : "",
-             *data ? "data " : "", data, (*changed || *data) && *state->processor ? ", " : "",
-             state->processor);
+    const char *const list[] = {"",        changed,        "data ", data,
+                                "plugin ", state->plugins, "",      state->processor};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i += 2)
+        if (*list[i + 1])
+            used += (size_t)snprintf(all + used, sizeof all - used, "%s%s%s", used ? ", " : "",
+                                     list[i], list[i + 1]);
     return lt_run_event(run, "resume", now->step, *all ? "changed" : NULL, all);
 }
 

@@ -220,8 +220,10 @@ static lt_status check_same_run(const lt_train_state *s, const lt_checkpoint_sta
     const lt_checkpoint_state *now = &s->now;
     LT_TRY(lt_checkpoint_check_task(s->folder, found, now));
     if (strcmp(found->optim, now->optim) != 0)
-        return lt_fail(LT_E_ARG, "%s: was trained with --optim %s, but this run has %s", s->folder,
-                       found->optim, now->optim);
+        return lt_plugins_advise(lt_fail(LT_E_ARG,
+                                         "%s: was trained with --optim %s, but this run has %s",
+                                         s->folder, found->optim, now->optim),
+                                 s->folder);
     if (found->seed != now->seed)
         return lt_fail(LT_E_ARG, "%s: was trained with --seed %llu, but this run has %llu",
                        s->folder, (unsigned long long)found->seed, (unsigned long long)now->seed);
@@ -257,6 +259,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
     LT_TRY(lt_statistics_check(parts->params, s->folder));
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
+    LT_TRY(lt_plugins_compare_checkpoint(s->folder, s->plugins, sizeof s->plugins));
     LT_TRY(lt_optim_train(parts->optim));
     if (s->data_changed)
         reset_epoch_counters(&found);

@@ -3,6 +3,7 @@
 #define LT_TRAIN_STATE_H
 
 #include "ranks.h"
+#include "train/run/plugins.h"
 #include "train/run/processor.h"
 
 #include "lather/averaging.h"
@@ -23,6 +24,7 @@ typedef struct lt_train_state {
     char folder[1024];                 /* folder of the checkpoint to resume; "" if none */
     lt_checkpoint_state found;         /* state of the checkpoint in `folder`, as stored */
     char processor[LT_PROCESSOR_TEXT]; /* differences of the processor: lt_processor_compare() */
+    char plugins[LT_PLUGINS_TEXT];     /* plugins that differ from that checkpoint's */
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data differ from those of that checkpoint */
     int64_t offset; /* step - epoch * steps per epoch; not 0 after epochs of another length */

@@ -137,6 +137,7 @@ lt_status lt_command_line_open_options(command_line *line, const arguments_more 
         lt_ranks_dist_option(&a->ranks),
         lt_ranks_option_table(&a->ranks),
         lt_machine_option_table(&a->machine),
+        lt_plugin_option_table(&a->plugins),
     };
     return lt_options_compose(&line->options, &a->text.program, tables,
                               sizeof tables / sizeof *tables);
@@ -164,6 +165,7 @@ static lt_status default_to_constant_schedule(const lt_averaging_config *c, lt_o
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
 {
     LT_TRY(lt_recipe_parse_command_line(line->options, line->choice.family->recipes, argc, argv));
+    LT_TRY(lt_plugins_check(&line->args.plugins));
     LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
     return default_to_constant_schedule(&line->args.averaging, line->options);
 }

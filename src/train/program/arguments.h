@@ -31,6 +31,7 @@ typedef struct arguments {
     output_options output;
     ranks_options ranks;
     machine_options machine;
+    plugin_options plugins;
     int other; /* value of another command's option; read by its is_asked() */
 } arguments;
 

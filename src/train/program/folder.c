@@ -90,8 +90,8 @@ lt_status lt_folder_lock_and_find(const output_options *o, lt_ranks *ranks, lt_t
 /* Returns true for flags that a resume does not compare: of a single start, or determined by the checkpoint. */
 static bool is_ignored_on_resume(const family_choice *c, const lt_option *option)
 {
-    static const char *const names[] = {"output", "progress", "log-every",
-                                        "recipe", "weights",  "reset-head"};
+    static const char *const names[] = {"output",  "progress",   "log-every", "recipe",
+                                        "weights", "reset-head", "plugin"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(names[i], option->name))
             return true;

@@ -25,11 +25,12 @@ static lt_status open_options(lt_trainer *t, const lt_program *program, void *va
 {
     const lt_model_family *f = t->line.choice.family;
     const lt_option_table table[] = {{program->option, program->count, values},
+                                     lt_plugin_option_table(&t->line.args.plugins),
                                      {f->option, f->options, t->line.choice.config}};
     bool reads = false;
     for (size_t i = 0; i < program->count; i++)
         reads = reads || !strcmp(program->option[i].name, "weights");
-    LT_TRY(lt_options_compose(&t->line.options, program, table, reads ? 2 : 1));
+    LT_TRY(lt_options_compose(&t->line.options, program, table, reads ? 3 : 2));
     t->line.choice.options = reads ? t->line.options : NULL;
     return LT_OK;
 }
@@ -83,6 +84,11 @@ int lt_trainer_main(int argc, char **argv, const lt_model_family *family,
     if (argc > 1 && !strcmp(argv[1], "reproduce"))
         return lt_command_reproduce(argv, family->program); /* with the default signal handlers */
     lt_signals_as_errors();
+    lt_status st = lt_plugins_load(argc, argv, family->program, family->recipes);
+    if (st) {
+        fprintf(stderr, "%s: %s\n", family->program, lt_error_message());
+        return st == LT_E_ARG ? EXIT_USAGE : EXIT_ERROR;
+    }
     const lt_trainer_command *c = find_command(argc, argv, program);
     const int code = !c        ? lt_trainer_train_by(argc, argv, family, program, NULL)
                      : c->main ? c->main(argc, argv, family, program)

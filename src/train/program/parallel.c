@@ -24,7 +24,7 @@ static bool may_differ_between_ranks(const lt_trainer_program *program, const ch
     const char *const *own = program->local;
     static const char *const local[] = {"data",        "output",   "workers",   "threads",
                                         "device",      "progress", "log-every", "profile",
-                                        "tensorboard", "verbose"};
+                                        "tensorboard", "verbose",  "plugin"};
     for (size_t i = 0; i < sizeof local / sizeof *local; i++)
         if (!strcmp(local[i], name))
             return true;
@@ -41,6 +41,7 @@ static lt_status agree_flags(lt_ranks *r, const command_line *line)
     char text[TEXT], name[64];
     uint64_t sum = LT_FNV1A_BEGIN;
     LT_TRY(lt_ranks_same_text(r, "the version", lt_version()));
+    LT_TRY(lt_ranks_same_plugins(r));
     LT_TRY(lt_ranks_same_text(r, "--output", line->args.output.output ? "given" : "missing"));
     const lt_option *option;
     for (size_t i = 0; (option = lt_options_at(line->options, i)); i++)

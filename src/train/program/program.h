@@ -29,8 +29,27 @@ int lt_signals_flush(const char *program, int code);
  * Errors: those of lt_options_parse(), and LT_E_ARG (unknown recipe; a recipe in a config file). */
 lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, int argc,
                                        char *const *argv);
+/* Finds the file of --recipe NAME|FILE in a folder of recipes (NULL: none). Errors: LT_E_ARG (unknown recipe). */
+lt_status lt_recipe_find(char *path, size_t size, const char *folder, const char *name);
 /* `reproduce ...`: executes tools/reproduce. Returns the exit status only if that fails. */
 int lt_command_reproduce(char **argv, const char *program);
+
+/* --- plugins.c: --plugin and --allow-plugin --- */
+
+typedef struct plugin_options {
+    lt_option_list plugin;
+    bool allow_plugin;
+} plugin_options;
+lt_option_table lt_plugin_option_table(plugin_options *o);
+
+/* Loads the plugins of a command line; if it names none, those of its --recipe and --config files, which --allow-plugin
+ * permits. recipes: the family's folder. Call before options are composed. Errors: those of lt_plugin_load(); LT_E_ARG
+ * (a plugin in a file without --allow-plugin, with file and line). */
+lt_status lt_plugins_load(int argc, char *const *argv, const char *program, const char *recipes);
+/* Checks parsed options: LT_E_ARG if a file names a plugin that lt_plugins_load() could not read. */
+lt_status lt_plugins_check(const plugin_options *o);
+/* Appends to the message of a failed start with --resume the plugins that its checkpoint had. Returns st. */
+lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv);
 
 /* --- folder.c: the run folder before the run --- */
 

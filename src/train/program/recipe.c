@@ -2,6 +2,7 @@
  * --watch. And the command reproduce. */
 
 #include "base/clock.h"
+#include "base/options/options.h"
 #include "program.h"
 #include "train/checkpoint/watch.h"
 
@@ -46,29 +47,29 @@ static lt_status find_file_near_program(char *path, size_t size, const char *in_
 /* Returns the value of a flag on the command line, or NULL. The last one counts, as with any option. */
 static const char *find_flag(const char *flag, int argc, char *const *argv)
 {
-    const size_t bytes = strlen(flag);
-    const char *found = NULL;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strncmp(argv[i], flag, bytes) != 0)
-            continue;
-        if (argv[i][bytes] == '=')
-            found = argv[i] + bytes + 1;
-        else if (!argv[i][bytes] && i + 1 < argc)
-            found = argv[++i];
-    }
+    const char *found = NULL, *value;
+    for (int at = 1; (value = lt_options_next_value(flag, argc, argv, &at));)
+        found = value;
     return found;
+}
+
+lt_status lt_recipe_find(char *path, size_t size, const char *folder, const char *name)
+{
+    char source[PATH_MAX], installed[PATH_MAX];
+    snprintf(path, size, "%s", name);
+    if (!folder || strchr(name, '/') || strchr(name, '.'))
+        return LT_OK;
+    snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
+    snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
+    if (find_file_near_program(path, size, source, installed))
+        return lt_fail(LT_E_ARG, "--recipe: unknown recipe '%s': %s", name, lt_error_message());
+    return LT_OK;
 }
 
 static lt_status load_recipe(lt_options *options, const char *folder, const char *name)
 {
-    char path[PATH_MAX], source[PATH_MAX], installed[PATH_MAX];
-    snprintf(path, sizeof path, "%s", name);
-    if (folder && !strchr(name, '/') && !strchr(name, '.')) {
-        snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
-        snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
-        if (find_file_near_program(path, sizeof path, source, installed))
-            return lt_fail(LT_E_ARG, "--recipe: unknown recipe '%s': %s", name, lt_error_message());
-    }
+    char path[PATH_MAX];
+    LT_TRY(lt_recipe_find(path, sizeof path, folder, name));
     lt_status st = lt_options_load(options, path);
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
 }
@@ -128,12 +129,12 @@ lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, 
                                        char *const *argv)
 {
     char given[8];
-    const char *name = find_flag("--recipe", argc, argv);
-    const char *run = find_flag("--watch", argc, argv);
+    const char *name = find_flag("recipe", argc, argv);
+    const char *run = find_flag("watch", argc, argv);
     if (name)
         LT_TRY(load_recipe(options, folder, name));
     if (run)
-        LT_TRY(load_watched(options, run, find_flag("--watch-wait", argc, argv)));
+        LT_TRY(load_watched(options, run, find_flag("watch-wait", argc, argv)));
     LT_TRY(lt_options_parse(options, argc, argv));
     if (run)
         LT_TRY(lt_options_set(options, "eval", "true"));

@@ -94,6 +94,7 @@ static lt_status open_ranks(parts *p)
                        c->local_steps ? "local_steps" : "stragglers");
     if (!r->comm)
         return LT_OK;
+    LT_TRY(lt_ranks_same_plugins(r));
     LT_TRY(lt_tensor_new(&r->sums, c->device, LT_F64, LT_SHAPE(RANK_SUMS)));
     if (c->local_steps && lt_optim_is_averaged(c->optim))
         return lt_fail(

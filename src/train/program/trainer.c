@@ -9,7 +9,8 @@ lt_status lt_trainer_parse(lt_trainer *t, const lt_model_family *family,
     t->ranks = LT_RANKS_ALONE;
     LT_TRY(lt_command_line_open(&t->line, family, program));
     LT_TRY(lt_command_line_open_options(&t->line, more));
-    return lt_command_line_parse(&t->line, argc, argv);
+    lt_status st = lt_command_line_parse(&t->line, argc, argv);
+    return st == LT_E_ARG ? lt_plugins_advise_resume(st, argc, argv) : st;
 }
 
 lt_status lt_trainer_check(const lt_trainer *t)

@@ -365,7 +365,9 @@ static lt_status open_and_work(training *w)
     LT_TRY(find_starting_weights(w, &over));
     if (over)
         return LT_OK;
-    LT_TRY(lt_trainer_open_data(t));
+    lt_status st = lt_trainer_open_data(t);
+    if (st)
+        return lt_plugins_advise(st, t->state.folder);
     LT_TRY(lt_trainer_open_model(t));
     LT_TRY(lt_trainer_start_profile(t));
     return t->line.args.evaluation.eval ? evaluate(w) : train(w);

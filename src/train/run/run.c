@@ -7,6 +7,7 @@
 #include "base/shared_file.h"
 #include "env.h"
 #include "metrics.h"
+#include "plugins.h"
 #include "progress.h"
 #include "stats_file.h"
 #include "tensorboard.h"
@@ -68,6 +69,7 @@ static lt_status write_config(const lt_run *run, const lt_options *options)
         st = lt_options_write_run(options, r.file);
         if (st)
             st = lt_fail(st, "%s: %s", path, lt_error_message());
+        lt_plugins_write_comments(r.file);
         st = lt_replacement_close(&r, st, false);
     }
     lt_free(path);

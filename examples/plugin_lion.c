@@ -1,0 +1,93 @@
+/* An optimizer as a plugin, Lion: every number moves by the learning rate, in the direction of the sign of a mean of
+ * gradients. Chen et al., "Symbolic Discovery of Optimization Algorithms", NeurIPS 2023, algorithm 2.
+ *
+ *     u = sign(beta1 * m + (1 - beta1) * g)
+ *     p = p - lr * (u + weight_decay * p)
+ *     m = beta2 * m + (1 - beta2) * g
+ *
+ *     cc -shared -fPIC plugin_lion.c $(pkg-config --cflags lather) -o lion.so
+ *     train_resnet50 --plugin ./lion.so --optim lion --data fashion-mnist --epochs 1 */
+
+#include "lather/ext/optim_family.h"
+#include "lather/ext/vec.h"
+#include "lather/plugin.h"
+
+#include <math.h>
+
+enum { M, UPDATE, SQUARE };
+static const double tiny = 1e-12; /* sign(u) is u / (|u| + tiny) */
+
+typedef struct config {
+    double beta1, beta2, weight_decay;
+} config;
+
+typedef struct lion {
+    lt_optim base;
+    config settings;
+} lion;
+
+static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+{
+    const config *c = &((const lion *)self)->settings;
+    lt_tensor *m = slot->state[M], *u = slot->state[UPDATE], *square = slot->state[SQUARE];
+
+    LT_TRY(lt_vec_axpby(u, 1, m, 0, s));
+    LT_TRY(lt_vec_lerp(u, slot->grad, 1 - c->beta1, s));
+    LT_TRY(lt_vec_axpby(square, 0, u, 0, s));
+    LT_TRY(lt_vec_lerp_sq(square, u, 1, s));
+    LT_TRY(lt_vec_rsqrt(u, 1, u, 1, square, tiny, s));
+    LT_TRY(lt_vec_axpby(u, slot->weight_decay, slot->param->value, 1, s));
+    LT_TRY(lt_vec_add_lr(slot->param->value, -slot->lr_scale, u, s));
+    return lt_vec_lerp(m, slot->grad, 1 - c->beta2, s);
+}
+
+static lt_status step(lt_optim *self, const lt_scalars *s)
+{
+    return lt_optim_for_each_slot(self, update, s);
+}
+
+static const lt_optim_ops ops = {
+    .name = "lion",
+    .bytes = sizeof(lion),
+    .slot_state = {[M] = "m", [UPDATE] = "update", [SQUARE] = "square"}, /* the last two: scratch */
+    .step = step,
+    .elementwise = true,
+    .is_capturable = lt_optim_always_capturable,
+};
+
+static const lt_optim_field fields[] = {
+    {"beta1", LT_FIELD_REAL, .offset = offsetof(config, beta1), .high = 1, .below = true},
+    {"beta2", LT_FIELD_REAL, .offset = offsetof(config, beta2), .high = 1, .below = true},
+    {"weight_decay", LT_FIELD_REAL, .offset = offsetof(config, weight_decay), .high = HUGE_VAL,
+     .common = true},
+};
+
+static const lt_optim_family family;
+
+static lt_status make(lt_optim **out, const lt_params *params, const void *settings, double lr)
+{
+    const config *c = settings;
+    (void)lr;
+    LT_TRY(lt_optim_check(&family, c));
+    LT_TRY(lt_optim_new(out, &ops, params, c->weight_decay, LT_DECAY_WEIGHTS));
+    ((lion *)*out)->settings = *c;
+    return LT_OK;
+}
+
+static const lt_optim_preset usual = {NULL, 1e-4,
+                                      &(config){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 1}};
+static const lt_optim_family family = {
+    .name = "lion",
+    .group = "Lion",
+    .config_bytes = sizeof(config),
+    .field = fields,
+    .fields = sizeof fields / sizeof *fields,
+    .preset = &usual,
+    .presets = 1,
+    .make = make,
+};
+
+LT_PLUGIN(host)
+{
+    return lt_optim_register(&family);
+}

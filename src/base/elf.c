@@ -1,0 +1,115 @@
+/* Symbols of an ELF shared object, by the section header of its dynamic symbol table: System V ABI, chapters 4 and 5.
+ * Every offset comes from the file, so each range is checked against its size. */
+
+#include "elf.h"
+
+#include "lather/ext/fail.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct elf {
+    const char *data;
+    size_t bytes;
+    ElfW(Ehdr) head;
+} elf;
+
+/* Returns a range of the file, or NULL if it is not within the file. */
+static const char *find_range(const elf *f, uint64_t offset, uint64_t bytes)
+{
+    return offset <= f->bytes && bytes <= f->bytes - offset ? f->data + offset : NULL;
+}
+
+/* Copies row number index of a table; false if it is not within the file. */
+static bool read_row(const elf *f, uint64_t table, uint64_t index, void *row, size_t bytes)
+{
+    if (table > f->bytes || index > f->bytes)
+        return false; /* the sum below could overflow */
+    const char *at = find_range(f, table + index * bytes, bytes);
+    if (at)
+        memcpy(row, at, bytes);
+    return at != NULL;
+}
+
+/* Returns the text at an offset within a range of the file; NULL if it does not end within the range. */
+static const char *find_text(const elf *f, uint64_t table, uint64_t bytes, uint64_t offset)
+{
+    const char *range = find_range(f, table, bytes);
+    return range && offset < bytes && memchr(range + offset, 0, bytes - offset) ? range + offset
+                                                                                : NULL;
+}
+
+/* Returns the header of the file that this code was loaded from. */
+static const ElfW(Ehdr) * own_header(void)
+{
+    static const char anchor = 0;
+    Dl_info info;
+    return dladdr(&anchor, &info) ? info.dli_fbase : NULL;
+}
+
+lt_status lt_elf_check(const void *file, size_t bytes)
+{
+    const elf f = {.data = file, .bytes = bytes};
+    const ElfW(Ehdr) *own = own_header();
+    ElfW(Ehdr) head = {0};
+    const bool whole = read_row(&f, 0, 0, &head, sizeof head);
+    if (bytes < SELFMAG || memcmp(file, ELFMAG, SELFMAG) != 0)
+        return lt_fail(LT_E_FORMAT, "not an ELF file: a plugin is compiled by cc -shared -fPIC");
+    if (!whole)
+        return lt_fail(LT_E_FORMAT, "%zu bytes: truncated", bytes);
+    if (own
+        && (memcmp(head.e_ident, own->e_ident, EI_OSABI) != 0 || head.e_machine != own->e_machine))
+        return lt_fail(LT_E_FORMAT,
+                       "for another machine (ELF machine %d, class %d; this program "
+                       "is for machine %d, class %d): compile it here",
+                       head.e_machine, head.e_ident[EI_CLASS], own->e_machine,
+                       own->e_ident[EI_CLASS]);
+    if (head.e_type != ET_DYN)
+        return lt_fail(LT_E_FORMAT, "not a shared object: compile it by cc -shared -fPIC");
+    return LT_OK;
+}
+
+/* Returns the text at a virtual address, by the segment that contains it; NULL if there is none. */
+static const char *find_loaded_text(const elf *f, ElfW(Addr) address)
+{
+    ElfW(Phdr) p;
+    for (int i = 0; i < f->head.e_phnum; i++)
+        if (read_row(f, f->head.e_phoff, (uint64_t)i, &p, sizeof p) && p.p_type == PT_LOAD
+            && address >= p.p_vaddr && address - p.p_vaddr < p.p_filesz)
+            return find_text(f, p.p_offset, p.p_filesz, address - p.p_vaddr);
+    return NULL;
+}
+
+/* Finds a defined symbol in a table of dynamic symbols. */
+static bool find_in_table(const elf *f, const ElfW(Shdr) * table, const char *name, ElfW(Sym) * out)
+{
+    ElfW(Shdr) texts;
+    if (!read_row(f, f->head.e_shoff, table->sh_link, &texts, sizeof texts))
+        return false;
+    const uint64_t count = table->sh_size / sizeof *out;
+    for (uint64_t i = 0; i < count && read_row(f, table->sh_offset, i, out, sizeof *out); i++) {
+        const char *found = find_text(f, texts.sh_offset, texts.sh_size, out->st_name);
+        if (found && out->st_shndx != SHN_UNDEF && !strcmp(found, name))
+            return true;
+    }
+    return false;
+}
+
+bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const char **text)
+{
+    elf f = {.data = file, .bytes = bytes};
+    ElfW(Shdr) section;
+    ElfW(Sym) symbol;
+    *text = NULL;
+    if (!read_row(&f, 0, 0, &f.head, sizeof f.head))
+        return false;
+    for (int i = 0; i < f.head.e_shnum; i++)
+        if (read_row(&f, f.head.e_shoff, (uint64_t)i, &section, sizeof section)
+            && section.sh_type == SHT_DYNSYM && find_in_table(&f, &section, name, &symbol)) {
+            *text = find_loaded_text(&f, symbol.st_value);
+            return true;
+        }
+    return false;
+}

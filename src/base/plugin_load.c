@@ -1,0 +1,201 @@
+/* Plugins of the user: --plugin FILE. A file's owner, mode, type and version are checked before dlopen() runs its
+ * constructors; then its entry registers what it has. */
+
+#include "alloc.h"
+#include "elf.h"
+#include "encoding/sha256.h"
+#include "file.h"
+#include "options/options.h"
+
+#include "lather/ext/fail.h"
+#include "lather/log.h"
+#include "lather/plugin.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { HASH_TEXT = 2 * LT_SHA256_BYTES + 1, VERSION_TEXT = 32, OTHERS_MAY_WRITE = 022 };
+static const int64_t most_bytes = INT64_C(1) << 30;
+
+typedef struct loaded {
+    lt_plugin_info info;
+    char path[PATH_MAX], sha256[HASH_TEXT], version[VERSION_TEXT];
+} loaded;
+
+/* Loaded plugins, in order; changed by the main thread only. */
+static loaded *list[LT_MAX_PLUGINS];
+static size_t count;
+
+/* --- Checks that run no code of the plugin --- */
+
+/* A file that others may change is code that they may run as this user. */
+static lt_status check_owner(const struct stat *info)
+{
+    if (info->st_uid != geteuid() && info->st_uid != 0)
+        return lt_fail(LT_E_ARG,
+                       "belongs to user %u, neither to you (user %u) nor to root: make a copy of "
+                       "your own",
+                       (unsigned)info->st_uid, (unsigned)geteuid());
+    if (info->st_mode & OTHERS_MAY_WRITE)
+        return lt_fail(LT_E_ARG, "others may write to it (mode %04o): chmod go-w",
+                       (unsigned)info->st_mode & 07777);
+    if (info->st_size > most_bytes)
+        return lt_fail(LT_E_FORMAT, "%lld bytes; at most %lld are possible",
+                       (long long)info->st_size, (long long)most_bytes);
+    return LT_OK;
+}
+
+static lt_status read_all(int fd, char *to, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t got = read(fd, to + done, bytes - done);
+        if (got < 0 && errno != EINTR)
+            return lt_fail(LT_E_IO, "%s", strerror(errno));
+        if (!got)
+            return lt_fail(LT_E_IO, "%zu of %zu bytes: it is being written", done, bytes);
+        done += got > 0 ? (size_t)got : 0;
+    }
+    return LT_OK;
+}
+
+/* Checks an open file and reads it; the caller frees *data. */
+static lt_status check_and_read(int fd, const struct stat *info, char **data)
+{
+    LT_TRY(check_owner(info));
+    *data = lt_alloc((size_t)info->st_size + 1, 1);
+    return *data ? read_all(fd, *data, (size_t)info->st_size) : LT_E_NOMEM;
+}
+
+/* Checks that the file is a plugin of this version; fills the version. */
+static lt_status check_contents(const char *data, size_t bytes, loaded *out)
+{
+    const char *version, *unused;
+    LT_TRY(lt_elf_check(data, bytes));
+    if (!lt_elf_find_symbol(data, bytes, "lt_plugin_version", &version) || !version
+        || !lt_elf_find_symbol(data, bytes, "lt_plugin", &unused))
+        return lt_fail(LT_E_ARG, "has no lt_plugin: define it by LT_PLUGIN(host) of "
+                                 "lather/plugin.h");
+    snprintf(out->version, sizeof out->version, "%s", version);
+    if (strcmp(version, LT_VERSION) != 0)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "compiled for version %s, but this is %s: compile it again with the headers "
+                       "of %s",
+                       out->version, LT_VERSION, LT_VERSION);
+    return LT_OK;
+}
+
+static void hash(char text[HASH_TEXT], const char *data, size_t bytes)
+{
+    uint8_t digest[LT_SHA256_BYTES];
+    lt_sha256(digest, data, bytes);
+    for (int i = 0; i < LT_SHA256_BYTES; i++)
+        snprintf(text + (size_t)2 * (size_t)i, 3, "%02x", digest[i]);
+}
+
+/* Checks the file and fills *out. The file's name is not in the message. */
+static lt_status inspect(int fd, const struct stat *info, loaded *out)
+{
+    char *data = NULL;
+    lt_status st = check_and_read(fd, info, &data);
+    if (!st)
+        st = check_contents(data, (size_t)info->st_size, out);
+    if (!st)
+        hash(out->sha256, data, (size_t)info->st_size);
+    lt_free(data);
+    return st;
+}
+
+/* --- Loading --- */
+
+static lt_status run_entry(void *symbol, const char *program)
+{
+    const lt_plugin_host host = {sizeof host, lt_version(), program};
+    union {
+        void *symbol;
+        lt_status (*call)(const lt_plugin_host *host);
+    } entry = {symbol};
+    (void)lt_fail(LT_E_ARG, "its entry failed without a message");
+    const lt_status st = entry.call(&host);
+    if (st >= LT_OK && st < LT_END)
+        return st;
+    return lt_fail(LT_E_ARG, "its entry returned %d, which is not LT_OK", (int)st);
+}
+
+static lt_status open_and_run(const char *path, const char *program)
+{
+    char whole[PATH_MAX];
+    if (!realpath(path, whole)) /* without '/' dlopen() would search the library path */
+        return lt_fail(LT_E_IO, "%s", strerror(errno));
+    void *plugin = dlopen(whole, RTLD_NOW | RTLD_LOCAL);
+    if (!plugin)
+        return lt_fail(LT_E_UNSUPPORTED, "cannot be loaded: %s", dlerror());
+    void *entry = dlsym(plugin, "lt_plugin");
+    return entry ? run_entry(entry, program) : lt_fail(LT_E_ARG, "has no lt_plugin");
+}
+
+static const loaded *find_same(const char *sha256)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(list[i]->sha256, sha256))
+            return list[i];
+    return NULL;
+}
+
+/* Loads an open file, unless one with the same contents is loaded: then returns LT_END. */
+static lt_status load(int fd, const struct stat *info, const char *program, loaded *out)
+{
+    LT_TRY(inspect(fd, info, out));
+    const loaded *same = find_same(out->sha256);
+    if (same) {
+        lt_log(LT_LOG_INFO, "plugin", "%s: skipped, as %s has the same contents", out->path,
+               same->path);
+        return LT_END;
+    }
+    LT_TRY(open_and_run(out->path, program));
+    list[count++] = out;
+    return LT_OK;
+}
+
+lt_status lt_plugin_load(const char *path, const char *program)
+{
+    struct stat info;
+    int fd = -1;
+    if (!*path)
+        return lt_fail(LT_E_ARG, "--plugin: missing value");
+    if (count == LT_MAX_PLUGINS)
+        return lt_fail(LT_E_ARG, "plugin %s: %d are loaded, which is the limit", path,
+                       LT_MAX_PLUGINS);
+    lt_status st = lt_file_open_descriptor(&fd, &info, path);
+    if (st)
+        return lt_fail(st, "plugin %s", lt_error_message());
+    loaded *out = lt_alloc(1, sizeof *out);
+    if (out) {
+        snprintf(out->path, sizeof out->path, "%s", path);
+        out->info = (lt_plugin_info){out->path, out->sha256, out->version};
+        st = load(fd, &info, program, out);
+    }
+    close(fd);
+    if (!out || st)
+        lt_free(out);
+    if (!out)
+        return LT_E_NOMEM;
+    return st && st != LT_END ? lt_fail(st, "plugin %s: %s", path, lt_error_message()) : LT_OK;
+}
+
+lt_status lt_plugin_load_arguments(int argc, char *const *argv, const char *program)
+{
+    const char *path;
+    for (int at = 1; (path = lt_options_next_value("plugin", argc, argv, &at));)
+        LT_TRY(lt_plugin_load(path, program));
+    return LT_OK;
+}
+
+const lt_plugin_info *lt_plugin_at(size_t index)
+{
+    return index < count ? &list[index]->info : NULL;
+}

@@ -1,0 +1,22 @@
+/* Loaded plugins as config.yaml and state.json record them, and their comparison on a resume. */
+#ifndef LT_TRAIN_RUN_PLUGINS_H
+#define LT_TRAIN_RUN_PLUGINS_H
+
+#include "base/encoding/json.h"
+
+#include <stdio.h>
+
+enum { LT_PLUGINS_TEXT = 512 }; /* bytes that hold a comparison of plugins */
+
+/* Writes the member "plugins" of a JSON object: path, sha256, version of each. Writes nothing if none is loaded. */
+void lt_plugins_write_json(lt_json_writer *w);
+/* Writes a comment line with path, version and SHA-256 of each loaded plugin. */
+void lt_plugins_write_comments(FILE *out);
+/* Compares the loaded plugins with those of FOLDER/state.json: fills text with those that are missing, new or have
+ * another SHA-256; "" if none. Errors: LT_E_IO, LT_E_FORMAT, LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size);
+/* Appends to the message of a failure each plugin of FOLDER/state.json that is not loaded; "" or an unreadable folder:
+ * none. Returns st. */
+lt_status lt_plugins_advise(lt_status st, const char *folder);
+
+#endif
