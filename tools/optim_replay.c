@@ -7,6 +7,7 @@
 
 #include "lather/ext/file.h"
 #include "lather/optim_config.h"
+#include "lather/plugin.h"
 #include "lather/safetensors.h"
 
 #include <inttypes.h>
@@ -19,6 +20,7 @@ enum { NAME = 512, EXIT_USAGE = 2 };
 
 typedef struct options {
     const char *config, *in, *out, *device;
+    const char *plugin; /* the last one; all are loaded from the command line */
 } options;
 
 typedef struct replay {
@@ -36,6 +38,7 @@ typedef struct replay {
 
 static const char usage[] =
     "usage: optim_replay --config C.json --in T.safetensors --out R.safetensors [--device NAME]\n"
+    "                    [--plugin FILE.so]...\n"
     "  C.json   one object: \"optim\", \"lr\", and the optimizer's own keys\n"
     "  T        param.NAME, and grad.1.NAME, grad.2.NAME, ... (f32 or f64)\n"
     "  R        param.1.NAME, param.2.NAME, ...: after every step, in the config's dtype;\n"
@@ -295,8 +298,11 @@ static const char **option_of(options *o, const char *flag)
     const struct {
         const char *flag;
         const char **value;
-    } known[] = {
-        {"--config", &o->config}, {"--in", &o->in}, {"--out", &o->out}, {"--device", &o->device}};
+    } known[] = {{"--config", &o->config},
+                 {"--in", &o->in},
+                 {"--out", &o->out},
+                 {"--device", &o->device},
+                 {"--plugin", &o->plugin}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(known[i].flag, flag))
             return known[i].value;
@@ -331,6 +337,8 @@ int main(int argc, char **argv)
         return EXIT_SUCCESS;
     }
     int code = parse(&o, argc, argv);
+    if (!code && lt_plugin_load_arguments(argc, argv, "optim_replay"))
+        code = fail();
     if (!code)
         code = run(&r, &o);
     clear(&r);

@@ -57,7 +57,7 @@ lt_status lt_elf_check(const void *file, size_t bytes)
     const bool whole = read_row(&f, 0, 0, &head, sizeof head);
     if (bytes < SELFMAG || memcmp(file, ELFMAG, SELFMAG) != 0)
         return lt_fail(LT_E_FORMAT, "not an ELF file: a plugin is compiled by cc -shared -fPIC");
-    if (!whole)
+    if (!whole || !find_range(&f, head.e_shoff, (uint64_t)head.e_shnum * sizeof(ElfW(Shdr))))
         return lt_fail(LT_E_FORMAT, "%zu bytes: truncated", bytes);
     if (own
         && (memcmp(head.e_ident, own->e_ident, EI_OSABI) != 0 || head.e_machine != own->e_machine))

@@ -2,6 +2,8 @@
 
 #include "bench.h"
 
+#include "lather/plugin.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -318,6 +320,10 @@ static int usage(FILE *out)
 int main(int argc, char **argv)
 {
     lt_threads_set_passive_wait(argv);
+    if (lt_plugin_load_arguments(argc, argv, "bench")) {
+        fprintf(stderr, "bench: %s\n", lt_error_message());
+        return 2;
+    }
     bench_list_optims();
     if (argc < 2)
         return usage(stderr);

@@ -29,6 +29,7 @@ typedef struct bench_common {
     int amp, fused; /* indices of choices */
     bool json, tf32, deterministic;
     bench_model_config model;
+    lt_option_list plugin;
     double began; /* bench_seconds() before the device was opened */
 } bench_common;
 
@@ -40,8 +41,11 @@ typedef struct bench_common {
 #define TEXT(n, field)       .name = (n), .type = LT_OPTION_STRING, AT(field)
 #define PICK(n, field, list) .name = (n), .type = LT_OPTION_CHOICE, AT(field), .choices = (list)
 #define FLAG(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
-#define STEPS                INT("steps", common.steps, 1, 100000)
-#define WARMUP               INT("warmup", common.warmup, 0, 1000)
+#define PLUGIN                                                                      \
+    .name = "plugin", .type = LT_OPTION_LIST, AT(common.plugin), .meta = "FILE.so", \
+    .help = "load a shared object that adds optimizers"
+#define STEPS  INT("steps", common.steps, 1, 100000)
+#define WARMUP INT("warmup", common.warmup, 0, 1000)
 
 /* Work of one rank. comm: NULL except for BENCH_RANKS; device: NULL for BENCH_NO_DEVICE. */
 typedef lt_status bench_run_fn(lt_device *device, lt_comm *comm);

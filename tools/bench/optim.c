@@ -27,6 +27,7 @@ static settings s;
 static const lt_option table[] = {
     {"Benchmark", TEXT("arch", arch), .value = "resnet50", .help = "network whose parameters are updated"},
     {"Benchmark", PICK("optim", optim, bench_all_optims), .help = "optimizer"},
+    {"Benchmark", PLUGIN},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps"},
     {"Benchmark", WARMUP, .value = "1", .help = "steps before those"},
     {"Benchmark", INT("max-preconditioner-dim", block, 0, 1000000), .value = "1024", .help = "Shampoo's largest side of a block; 0: no limit"},

@@ -27,6 +27,7 @@ static const lt_option train_options[] = {
     {"Benchmark", PICK("amp", common.amp, "off|bf16|f16|tf32"), .help = "dtype of activations; off is f32, tf32 is off with --tf32"},
     {"Benchmark", FLAG("tf32", common.tf32), .help = "cuda: compute products of f32 numbers in TF32, Shampoo's too"},
     {"Benchmark", PICK("optim", optim, BENCH_OPTIM_CHOICES), .help = "optimizer"},
+    {"Benchmark", PLUGIN},
     {"Benchmark", PICK("recompute", recompute, "off|cheap"), .value = "cheap", .help = "outputs that backward recomputes instead of keeping"},
     {"Benchmark", PICK("fused", common.fused, "auto|on|off"), .help = "cuda, cpu: batch norm's sums in the kernels of convolutions"},
     {"Benchmark", STEPS, .value = "5", .help = "measured steps"},

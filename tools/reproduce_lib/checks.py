@@ -3,6 +3,7 @@ finished cells of a program with other defaults, missing devices."""
 import subprocess
 import tempfile
 
+from . import plugins
 from .cells import role_of, settings_of, sweep_points, trial_values
 from .launch import ENVIRONMENT, UNCOMPARED, LaunchError, accumulation, message_of
 from .names import identity
@@ -75,7 +76,7 @@ def check_finished(work, launcher):
 def missing(launcher, cell, key, now, where):
     """The value of a setting in a finished cell whose config lacks it: the optimizer's default if the trainer got the flag later.
     An empty list is not in a config, so a preset that has an entry now differs from the preset at that time."""
-    return now[key] if key in cell.settings else resolve(launcher, {"optim": now["optim"]}, where).get(key, "none")
+    return now[key] if key in cell.settings else resolve(launcher, {"optim": now["optim"], **plugins.of_settings(cell.settings)}, where).get(key, "none")
 
 
 def check_devices(plan, launcher):

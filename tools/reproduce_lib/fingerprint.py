@@ -33,11 +33,15 @@ def list_files(top):
     return sorted(found, key=lambda entry: entry[0].encode())
 
 
+def fingerprint_of_name(data):
+    return hashlib.sha256(data.encode()).hexdigest()[:16]
+
+
 def fingerprint(data):
     """Errors: DataError."""
     top = folder_of(data)
     if top is None:
-        return hashlib.sha256(data.encode()).hexdigest()[:16]
+        return fingerprint_of_name(data)
     files = list_files(top) if os.path.exists(top) else []
     if not files:
         raise DataError(f"{top}: no data there")

@@ -13,6 +13,8 @@ import time
 
 from report_lib.records import settings_in
 
+from . import plugins
+
 PR_SET_PDEATHSIG = 1
 # Settings in config.yaml that are not compared.
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
@@ -32,7 +34,10 @@ def flags_of(settings):
     """Settings as the trainer's flags; true and false are of switches."""
     flags = []
     for key, value in settings.items():
-        if key == "global-batch":
+        if key in ("global-batch", plugins.HASHES):
+            continue
+        if key == plugins.FILES:
+            flags += plugins.flags_of(value)
             continue
         if value in ("true", "false"):
             flags.append(f"--{key}" if value == "true" else f"--no-{key}")

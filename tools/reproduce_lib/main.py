@@ -9,9 +9,9 @@ import shutil
 import signal
 import sys
 
-from . import budget, checks, drawing
+from . import budget, checks, drawing, plugins
 from .cells import Cells, settings_of, trial_values
-from .fingerprint import DataError, fingerprint, images
+from .fingerprint import DataError, fingerprint, fingerprint_of_name, images
 from .launch import LaunchError, Launcher, Pool
 from .machines import machines_of
 from .names import Names
@@ -72,6 +72,9 @@ def parse(argv):
     parser.add_argument("--from", metavar="DIR", dest="sources", action="append", default=[],
                         help="count the runs finished there, too (--out of an earlier part, or committed metrics)")
     parser.add_argument("--train", metavar="FILE", help="path of the trainer that the plan names; default: searched in build folders and PATH")
+    parser.add_argument("--plugin", metavar="FILE.so", action="append", default=[],
+                        help="load a plugin in every cell, instead of those that the plan names; may be repeated")
+    parser.add_argument("--allow-plugin", action="store_true", help="load the plugins that the plan names: they are code")
     parser.add_argument("--list", action="store_true", help="list the cells and stop")
     parser.add_argument("--only", metavar="GLOB", help="run only cells with this name, or with a role such as 'final shampoo*'")
     parser.add_argument("--seeds", metavar="N", help="instead of the plan's")
@@ -100,6 +103,7 @@ class Work:
         self.seeds = number(args.seeds, "--seeds", 1, 1000, True) if args.seeds else self.plan.seeds
         self.store = Store(args.out, self.plan.metric, args.sources)
         self.data = args.data or self.plan.data
+        self.plugins = plugins.settle(self.plan, args.plugin, args.allow_plugin or args.redraw, self.earlier_plugins() if args.redraw else None)
         self.given_up = set()
         self.data_print = self.identify_data()
         self.launcher = self.open_launcher()
@@ -139,6 +143,9 @@ class Work:
             known.update(record.get("cells", {}))
         return known
 
+    def earlier_plugins(self):
+        return {text: hashes for _, record in reversed(self.records()) for text, hashes in record.get("plugins", {}).items()}
+
     def identify_data(self):
         """The data's fingerprint; it must be that of an earlier part of the plan. Errors: DataError."""
         earlier = [(path, record["data"]) for path, record in self.records()]
@@ -148,7 +155,8 @@ class Work:
             return earlier[0][1]
         if not self.data:
             raise DataError("the plan names no data: --data DIR is needed")
-        here = fingerprint(self.data)
+        settings = [self.plan.common] + [arm.fixed for arm in self.plan.arms.values()]
+        here = fingerprint_of_name(self.data) if plugins.is_named_data(self.data, settings) else fingerprint(self.data)
         for path, there in earlier:
             if there != here:
                 raise DataError(f"{self.data}: fingerprint {here}, but an earlier part of this plan used data with fingerprint "
@@ -169,7 +177,7 @@ class Work:
     def record(self):
         """Writes the facts that a redrawing without data and trainer needs."""
         record = {"plan": self.plan.name, "data": self.data_print, "seeds": self.seeds,
-                  "cells": dict(sorted(self.cells().names.items()))}
+                  "cells": dict(sorted(self.cells().names.items())), **({"plugins": self.plugins} if self.plugins else {})}
         if record != self.recorded:
             write_whole(self.record_path(), json.dumps(record, indent=0) + "\n")
             self.recorded = record

@@ -7,11 +7,12 @@ Without a trainer, as when a report is redrawn, names are those stored in plan.j
 import hashlib
 import json
 
+from . import plugins
 from .launch import UNCOMPARED, LaunchError
 from .plan import OWN_FLAGS
 
 # Keys of a resolved config that affect where and how a run is made, but not its results.
-NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout"}
+NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout", plugins.FILES}
 
 
 def hash_of(**parts):
@@ -29,6 +30,8 @@ def identity(config, settings):
     if "global-batch" in settings:
         found["global-batch"] = settings["global-batch"]
         found["limit-train-batches"] = settings.get("limit-train-batches", "0")
+    if plugins.HASHES in settings:
+        found[plugins.HASHES] = settings[plugins.HASHES]
     return found
 
 
@@ -68,9 +71,10 @@ class Names:
         """The values of a config that differ from its optimizer's defaults. A flag that no longer exists counts only if it was
         given."""
         optim = config.get("optim")
-        if optim not in self.defaults:
-            self.defaults[optim] = self.resolve({"optim": optim})
-        defaults = self.defaults[optim]
+        key = (optim, settings.get(plugins.FILES))
+        if key not in self.defaults:
+            self.defaults[key] = self.resolve({"optim": optim, **plugins.of_settings(settings)})
+        defaults = self.defaults[key]
         return tuple(sorted((key, value) for key, value in identity(config, settings).items()
                             if key == "optim" or (key in settings if key not in defaults else value != defaults[key])))
 

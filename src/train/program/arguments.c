@@ -165,7 +165,6 @@ static lt_status default_to_constant_schedule(const lt_averaging_config *c, lt_o
 lt_status lt_command_line_parse(command_line *line, int argc, char *const *argv)
 {
     LT_TRY(lt_recipe_parse_command_line(line->options, line->choice.family->recipes, argc, argv));
-    LT_TRY(lt_plugins_check(&line->args.plugins));
     LT_TRY(lt_optim_flags_resolve(&line->args.optim, line->options));
     return default_to_constant_schedule(&line->args.averaging, line->options);
 }

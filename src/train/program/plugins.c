@@ -13,7 +13,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define OF plugin_options
 /* clang-format off */
@@ -49,12 +48,9 @@ static lt_status load_line(void *context, const char *key, const char *value, in
     return st ? lt_fail(st, "line %d: %s", line, lt_error_message()) : LT_OK;
 }
 
-/* Loads the plugins of a config file. The parser reports files that are absent or damaged; a pipe is only read once. */
+/* Loads the plugins of a config file. The parser reports files that are absent or damaged. */
 static lt_status load_file(reading *r, const char *path)
 {
-    struct stat info;
-    if (stat(path, &info) || !S_ISREG(info.st_mode))
-        return LT_OK;
     const lt_status st = lt_yaml_read(path, load_line, r);
     return r->failed ? st : LT_OK;
 }
@@ -83,15 +79,6 @@ lt_status lt_plugins_load(int argc, char *const *argv, const char *program, cons
     for (at = 1; (value = lt_options_next_value("config", argc, argv, &at));)
         LT_TRY(load_file(&r, value));
     return LT_OK;
-}
-
-lt_status lt_plugins_check(const plugin_options *o)
-{
-    if (!o->plugin.count || lt_plugin_at(0))
-        return LT_OK;
-    return lt_fail(LT_E_ARG,
-                   "plugin %s: named by a config file that is no regular file: pass --plugin %s",
-                   o->plugin.item[0], o->plugin.item[0]);
 }
 
 lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv)

@@ -46,8 +46,6 @@ lt_option_table lt_plugin_option_table(plugin_options *o);
  * permits. recipes: the family's folder. Call before options are composed. Errors: those of lt_plugin_load(); LT_E_ARG
  * (a plugin in a file without --allow-plugin, with file and line). */
 lt_status lt_plugins_load(int argc, char *const *argv, const char *program, const char *recipes);
-/* Checks parsed options: LT_E_ARG if a file names a plugin that lt_plugins_load() could not read. */
-lt_status lt_plugins_check(const plugin_options *o);
 /* Appends to the message of a failed start with --resume the plugins that its checkpoint had. Returns st. */
 lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv);
 

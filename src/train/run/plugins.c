@@ -144,8 +144,10 @@ lt_status lt_plugins_advise(lt_status st, const char *folder)
     if (*folder && !open_list(folder, &json, &list))
         for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
             const recorded r = read_recorded(v);
+            if (!find_loaded(&r) && !*advice)
+                append(advice, sizeof advice, "; %s was trained with", folder);
             if (!find_loaded(&r))
-                append(advice, sizeof advice, "; %s was trained with --plugin %s", folder, r.path);
+                append(advice, sizeof advice, " --plugin %s", r.path);
         }
     lt_json_free(&json);
     return lt_fail(st, "%s%s", why, advice);
