@@ -63,4 +63,8 @@ LT_API LT_MUST_CHECK lt_status lt_gpt_count_cost(lt_model_cost *out, const lt_gp
 #define LT_GPT_UNREAD \
     ((const char *const[]){".attn.bias", ".attn.masked_bias", "lm_head.weight", NULL})
 
+/** Returns the family of train_gpt for lt_language_main() in a program of your own; a copy may have another
+ *  `program`, the name in messages. */
+LT_API const lt_model_family *lt_gpt_family(void);
+
 #endif

@@ -45,4 +45,8 @@ LT_API const char *lt_resnet_name(const lt_resnet_config *config);
 LT_API LT_MUST_CHECK lt_status lt_resnet_count_cost(lt_model_cost *out,
                                                     const lt_resnet_config *config, int size);
 
+/** Returns the family of train_resnet50 for lt_classifier_main() in a program of your own; a copy may have another
+ *  `program`, the name in messages. */
+LT_API const lt_model_family *lt_resnet_family(void);
+
 #endif

@@ -53,4 +53,8 @@ LT_API LT_MUST_CHECK lt_status lt_vit_resize_positions(const void *config, const
                                                        lt_shape have, const double *from,
                                                        lt_shape want, double *to);
 
+/** Returns the family of train_vit for lt_classifier_main() in a program of your own; a copy may have another
+ *  `program`, the name in messages. */
+LT_API const lt_model_family *lt_vit_family(void);
+
 #endif
