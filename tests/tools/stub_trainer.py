@@ -10,7 +10,7 @@ import zlib
 
 RUN_OPTIONS = ("grad-accum", "device", "threads", "checkpoint-every", "progress", "log-every", "keep", "output", "resume",
                "limit-eval-batches", "max-steps")
-NOT_WRITTEN = ("data-changed", "watch-wait", "overwrite", "plan")  # lines of --print-config that config.yaml lacks
+NOT_WRITTEN = ("data-changed", "watch-wait", "overwrite", "plan", "allow-plugin")  # lines of --print-config that config.yaml lacks
 INTERRUPTED = 3
 DIVERGES = 1e3  # a learning rate
 stopped = []

@@ -12,7 +12,7 @@ from .launch import UNCOMPARED, LaunchError
 from .plan import OWN_FLAGS
 
 # Keys of a resolved config that affect where and how a run is made, but not its results.
-NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout", plugins.FILES}
+NOT_COMPARED = (set(OWN_FLAGS) - {"seed", "epochs"}) | (set(UNCOMPARED) - {"eval-every"}) | {"comm-timeout", "allow-plugin", plugins.FILES}
 
 
 def hash_of(**parts):

@@ -71,7 +71,7 @@ lt_status lt_elf_check(const void *file, size_t bytes)
     return LT_OK;
 }
 
-/* Returns the text at a virtual address, by the segment that contains it; NULL if there is none. */
+/* Returns the text at a virtual address, by the segment that contains it; NULL if absent. */
 static const char *find_loaded_text(const elf *f, ElfW(Addr) address)
 {
     ElfW(Phdr) p;

@@ -1,11 +1,11 @@
 /* Plugins of the user: --plugin FILE. A file's owner, mode, type and version are checked before dlopen() runs its
- * constructors; then its entry registers what it has. */
+ * constructors; then its entry registers names. */
 
-#include "alloc.h"
+#include "base/alloc.h"
+#include "base/encoding/sha256.h"
+#include "base/file.h"
+#include "base/options/options.h"
 #include "elf.h"
-#include "encoding/sha256.h"
-#include "file.h"
-#include "options/options.h"
 
 #include "lather/ext/fail.h"
 #include "lather/log.h"

@@ -1,0 +1,335 @@
+#!/usr/bin/env python3
+"""--plugin on all programs: the example plugins train, resume and run on ranks; files that are no plugins, or may not be loaded.
+
+    plugins.py TRAIN_RESNET50 MPIRUN FOLDER [ROW]
+
+FOLDER: of the built plugins lion.so, shapes.so, parts.so and the program own_resnet. Prints cmocka's lines.
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+
+import trainer
+from trainer import BUILD, ERROR, MODELS, OK, SOURCE, TOOLS, USAGE, content, digest, fails, records, run, run_ranks, run_rows, start, wait_for
+
+LAUNCHER, PLUGINS = sys.argv[2], os.path.abspath(sys.argv[3])
+COMPILER = os.environ.get("CC", "cc").split()
+FLAGS = ["--arch", "resnet10", "--width", "4", "--batch-size", "32", "--threads", "1", "--workers", "1", "--progress", "off", "--deterministic"]
+LION = ["--optim", "lion", "--lr", "3e-4", "--data", "shapes:16", *FLAGS]
+PROGRAMS = {"train_vit": os.path.join(BUILD, "models", "vit", "train_vit"), "own_resnet": os.path.join(PLUGINS, "own_resnet")}
+
+
+def here(cwd, *names):
+    """Copies plugins to the folder; returns the flags that load them."""
+    for name in names:
+        shutil.copy(os.path.join(PLUGINS, name + ".so"), cwd)
+        os.chmod(os.path.join(cwd, name + ".so"), 0o755)
+    return [word for name in names for word in ("--plugin", f"./{name}.so")]
+
+
+def compile_plugin(cwd, name, text, *flags):
+    """Compiles C to NAME.so in the folder as a user does; returns its flags."""
+    path = os.path.join(cwd, name + ".c")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('#include "lather/ext/optim_family.h"\n#include "lather/plugin.h"\n' + text)
+    subprocess.run([*COMPILER, *flags, "-shared", "-fPIC", f"-I{SOURCE}/include", path, "-o", os.path.join(cwd, name + ".so")], check=True)
+    os.chmod(os.path.join(cwd, name + ".so"), 0o755)
+    return ["--plugin", f"./{name}.so"]
+
+
+def other_lion(cwd, folder):
+    """Compiles Lion to other bytes in a folder below; returns its path."""
+    os.makedirs(os.path.join(cwd, folder))
+    shutil.copy(os.path.join(SOURCE, "examples", "plugin_lion.c"), os.path.join(cwd, folder, "lion.c"))
+    path = os.path.join(cwd, folder, "lion.so")
+    subprocess.run([*COMPILER, "-g1", "-DOTHER", "-shared", "-fPIC", f"-I{SOURCE}/include", os.path.join(cwd, folder, "lion.c"), "-o", path], check=True)
+    os.chmod(path, 0o755)
+    return f"./{folder}/lion.so"
+
+
+def with_program(path, args, cwd, code=OK):
+    done = subprocess.run([path, *args], cwd=cwd, capture_output=True, text=True, timeout=trainer.TIMEOUT, check=False)
+    assert done.returncode == code, f"{path}: exit {done.returncode}: {done.stderr[-500:]}"
+    return done
+
+
+def weights_of(cwd, name):
+    return digest(os.path.join(cwd, name, "model.safetensors"))
+
+
+def plugins_train_and_resume_bit_for_bit_after_a_kill(cwd):
+    plugins = here(cwd, "lion", "shapes")
+    flags = [*plugins, *LION, "--epochs", "3", "--checkpoint-every", "5"]
+    run(*flags, "--output", "whole", cwd=cwd)
+    p = start(*flags, "--output", "parts", cwd=cwd)
+    wait_for(p, lambda: os.path.exists(os.path.join(cwd, "parts", "checkpoints", "latest")))
+    p.send_signal(signal.SIGKILL)
+    p.communicate()
+    assert not os.path.exists(os.path.join(cwd, "parts", "model.safetensors")), "control: the run ended before the kill"
+    run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert weights_of(cwd, "whole") == weights_of(cwd, "parts")
+    run(*flags, "--output", "other", "--beta1", "0.5", cwd=cwd)
+    assert weights_of(cwd, "whole") != weights_of(cwd, "other"), "control: another beta1 changes nothing"
+    assert [r.get("changed") for r in records(cwd, "parts") if r["event"] == "resume"] == [None]
+
+
+def every_program_takes_them(cwd):
+    plugins = here(cwd, "lion", "shapes")
+    vit = [*plugins, *LION[:6], *MODELS["train_vit"], "--threads", "1", "--deterministic", "--progress", "off", "--epochs", "1", "--max-steps", "4", "--output"]
+    with_program(PROGRAMS["train_vit"], [*vit, "vit"], cwd)
+    with_program(PROGRAMS["train_vit"], [*vit, "parts", "--max-steps", "2"], cwd)
+    with_program(PROGRAMS["train_vit"], [*vit, "parts", "--resume", "auto"], cwd)
+    assert weights_of(cwd, "vit") == weights_of(cwd, "parts")
+    with_program(PROGRAMS["own_resnet"], [*plugins, *LION, "--max-steps", "2", "--output", "own"], cwd)
+    said = with_program(PROGRAMS["own_resnet"], ["evaluate", *plugins, "--weights", "own/model.safetensors", "--data", "shapes:16"], cwd).stdout
+    assert "over 128 images" in said, said
+    assert "own_resnet: " in with_program(PROGRAMS["own_resnet"], ["--plugin", "none.so"], cwd, ERROR).stderr
+    said = run("plan", "--goal", "deadline=1h", *plugins, *LION, "--max-steps", "3", "--profile-seconds", "0.01", cwd=cwd).stdout
+    assert "--plugin ./lion.so" in said and "--optim lion" in said, said
+    run("predict", *plugins, "--weights", "own/model.safetensors", os.path.join(SOURCE, "tests", "tools", "gradient.jpg"), cwd=cwd)
+    text = " ".join(run(*plugins, "--help", "all", cwd=cwd).stdout.split())
+    assert "lamb|lion" in text and "lion=0.0001" in text and "--plugin FILE.so" in text and "lion only" in text, text
+    assert "lion" not in run("--help", "all", cwd=cwd).stdout, "control"
+
+
+def a_plugin_registers_a_communicator_a_reducer_and_hooks(cwd):
+    plugins = here(cwd, "shapes", "parts")
+    flags = [*plugins, "--data", "shapes:16", *FLAGS, "--max-steps", "3"]
+    run(*flags, "--dist", "alone", "--output", "run", cwd=cwd)
+    assert sum(r["event"] == "parts" for r in records(cwd, "run")) == 3
+    fails(*flags, "--compress", "nosuch", "--dist", "alone", cwd=cwd, says="mean", code=USAGE)
+    if LAUNCHER != "none":
+        run_ranks(LAUNCHER, 2, *flags, "--compress", "mean", cwd=cwd)
+
+
+def the_run_records_them(cwd):
+    plugins = here(cwd, "lion", "shapes")
+    run(*plugins, *LION, "--max-steps", "2", "--output", "run", cwd=cwd)
+    state = json.loads(content(cwd, "run", "checkpoints", "latest", "state.json"))
+    version = run("--version", cwd=cwd).stdout.split()[1]
+    assert state["plugins"] == [{"path": f"./{n}.so", "sha256": digest(os.path.join(cwd, n + ".so")), "version": version} for n in ("lion", "shapes")]
+    text = content(cwd, "run", "config.yaml").decode()
+    assert "plugin:\n  - ./lion.so\n  - ./shapes.so\n" in text, text
+    for plugin in state["plugins"]:
+        assert f"# plugin {plugin['path']}: version {version}, SHA-256 {plugin['sha256']}\n" in text, text
+    run("--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", "--output", "none", cwd=cwd)
+    assert b"plugin" not in content(cwd, "none", "config.yaml") + content(cwd, "none", "checkpoints", "latest", "state.json"), "control"
+
+
+def a_resume_names_what_changed(cwd):
+    lion, shapes = here(cwd, "lion"), here(cwd, "shapes")
+    parts = here(cwd, "parts")
+    flags = [*LION, "--max-steps", "4", "--output", "run", "--resume", "auto"]
+    run(*lion, *shapes, *flags, "--max-steps", "1", cwd=cwd)
+    has = "checkpoints/step-1 was trained with"
+    fails(*flags, cwd=cwd, code=USAGE, says=f"{has} --plugin ./lion.so --plugin ./shapes.so")
+    fails(*lion, *flags, cwd=cwd, says=f"{has} --plugin ./shapes.so", code=ERROR)
+    fails(*shapes, *flags, "--optim", "adam", cwd=cwd, code=USAGE, says=f"{has} --plugin ./lion.so")
+    other = other_lion(cwd, "other")
+    assert digest(os.path.join(cwd, other)) != digest(os.path.join(cwd, "lion.so"))
+    run("--plugin", other, *shapes, *parts, *flags, cwd=cwd)
+    (resume,) = [r for r in records(cwd, "run") if r["event"] == "resume"]
+    old, new = (digest(os.path.join(cwd, p))[:12] for p in ("lion.so", other))
+    assert f"plugin {other} SHA-256 {old} -> {new}, (none) -> ./parts.so" in resume["changed"], resume
+
+
+def a_file_may_name_a_plugin_that_the_user_allows(cwd):
+    plugins = here(cwd, "lion", "shapes")
+    run(*plugins, *LION, "--max-steps", "2", "--output", "run", cwd=cwd)
+    shutil.copy(os.path.join(cwd, "run", "config.yaml"), os.path.join(cwd, "mine.yaml"))
+    line = 2 + content(cwd, "mine.yaml").decode().splitlines().index("plugin:")
+    for flag in ("--config", "--recipe"):
+        fails(flag, "mine.yaml", "--output", "a", cwd=cwd, code=USAGE, says=f"mine.yaml: line {line}: plugin ./lion.so is code that this file would run")
+        assert not os.path.exists(os.path.join(cwd, "a"))
+        for n, more in enumerate((["--allow-plugin"], plugins)):
+            run(flag, "mine.yaml", *more, "--output", f"{flag}{n}", cwd=cwd)
+            assert weights_of(cwd, "run") == weights_of(cwd, f"{flag}{n}")
+    fails("--config", "mine.yaml", *plugins[2:], cwd=cwd, code=USAGE, says="unknown value 'lion'")  # the command line replaces the file's
+
+
+BAD = {
+    "other": ('const char lt_plugin_version[] = "9.8.7"; lt_status lt_plugin(const lt_plugin_host *h) { return LT_OK; }\n'
+              '#include <stdio.h>\n__attribute__((constructor)) static void begin(void) { fputs("RAN", stderr); }', ERROR,
+              "compiled for version 9.8.7, but this is "),
+    "undefined": ("lt_status nosuch(void); LT_PLUGIN(host) { return nosuch(); }", ERROR, "cannot be loaded: ", "undefined symbol: nosuch"),
+    "none": ("int x;", USAGE, "has no lt_plugin: "),
+    "fails": ('LT_PLUGIN(host) { return lt_fail(LT_E_IO, "no licence at %s", "/etc"); }', ERROR, "no licence at /etc"),
+    "silent": ("LT_PLUGIN(host) { return LT_E_IO; }", ERROR, "its entry failed without a message"),
+    "strange": ("LT_PLUGIN(host) { return (lt_status)77; }", USAGE, "its entry returned 77"),
+    "ended": ("LT_PLUGIN(host) { return LT_END; }", USAGE, "its entry returned 10"),
+}
+
+
+def bad_plugins_are_one_line_each(cwd):
+    for name, (text, code, *says) in BAD.items():
+        flags = compile_plugin(cwd, name, text)
+        said = run(*flags, *NOTHING, cwd=cwd, code=code).stderr
+        assert said.count("\n") == 1 and f"plugin ./{name}.so: " in said and all(s in said for s in says), said
+    lion = here(cwd, "lion")
+    fails(*lion, "--plugin", other_lion(cwd, "again"), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./again/lion.so: optimizer lion: the name is already registered")
+    taken = content(SOURCE, "examples", "plugin_lion.c").decode().replace('.name = "lion"', '.name = "adam"')
+    fails(*compile_plugin(cwd, "taken", taken), *NOTHING, cwd=cwd, code=USAGE, says="plugin ./taken.so: optimizer adam: the name is already registered")
+    shutil.copy(os.path.join(cwd, "lion.so"), os.path.join(cwd, "copy.so"))
+    said = run(*lion, *lion, "--plugin", "copy.so", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", cwd=cwd).stderr
+    assert said.count("skipped, as ./lion.so has the same contents") == 2, said
+
+
+NOTHING = ["--data", "synthetic:32:16:4", "--max-steps", "1"]
+
+
+def files_that_are_no_plugins_are_one_line_each(cwd):
+    here(cwd, "lion")
+    lion = content(cwd, "lion.so")
+
+    def refused(name, says, code=ERROR):
+        said = run(f"--plugin={name}", *NOTHING, cwd=cwd, code=code).stderr
+        assert said.count("\n") == 1 and f"plugin {name}" in said and says in said, said
+    for name, data, says in (("text.so", b"#!/bin/sh\n", "not an ELF file"), ("empty.so", b"", "not an ELF file"),
+                             ("cut.so", lion[:len(lion) // 2], "truncated"), ("head.so", lion[:20], "truncated"),
+                             ("arm.so", lion[:18] + struct.pack("<H", 40) + lion[20:], "for another machine (ELF machine 40"),
+                             ("object.so", lion[:16] + struct.pack("<H", 1) + lion[18:], "not a shared object")):
+        with open(os.path.join(cwd, name), "wb") as file:
+            file.write(data)
+        os.chmod(os.path.join(cwd, name), 0o644)
+        refused(name, says)
+    os.mkdir(os.path.join(cwd, "folder.so"))
+    os.mkfifo(os.path.join(cwd, "pipe.so"))
+    refused("folder.so", "not a regular file, but a folder")
+    refused("pipe.so", "not a regular file, but a pipe")
+    refused("none.so", "No such file or directory")
+    for mode, who in ((0o757, "0757"), (0o775, "0775")):
+        os.chmod(os.path.join(cwd, "lion.so"), mode)
+        refused("./lion.so", f"others may write to it (mode {who}): chmod go-w", USAGE)
+    os.chmod(os.path.join(cwd, "lion.so"), 0o755)
+    if os.geteuid() == 0:
+        os.chown(os.path.join(cwd, "lion.so"), 12345, 12345)
+        refused("./lion.so", "belongs to user 12345, neither to you (user 0) nor to root", USAGE)
+    else:
+        os.chmod(os.path.join(cwd, "lion.so"), 0)
+        refused("./lion.so", "Permission denied")
+    fails(*NOTHING, "--plugin", cwd=cwd, code=USAGE, says="--plugin: missing value")
+    fails(*NOTHING, "--plugin=", cwd=cwd, code=USAGE, says="--plugin: missing value")
+
+
+def ranks_have_the_same_plugins(cwd):
+    if LAUNCHER == "none":
+        raise trainer.Skip("no MPI in this build")
+    plugins = here(cwd, "lion", "shapes")
+    flags = [*LION, "--batch-size", "16", "--epochs", "1", "--no-tensorboard", "--sync-bn"]
+    run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "plain", cwd=cwd)
+    run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "sharded", "--shard-optimizer", cwd=cwd)
+    assert weights_of(cwd, "plain") == weights_of(cwd, "sharded")
+    run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "parts", "--max-steps", "7", cwd=cwd)
+    run_ranks(LAUNCHER, 2, *plugins, *flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    assert weights_of(cwd, "plain") == weights_of(cwd, "parts")
+    other = ["--plugin", other_lion(cwd, "other"), *plugins[2:]]
+    p = trainer.start_ranks(LAUNCHER, (1, [*plugins, *flags]), (1, [*other, *flags]), cwd=cwd)
+    said = trainer.finish(p)[1]
+    hashes = [digest(os.path.join(cwd, path)) for path in ("lion.so", "other/lion.so")]
+    assert p.returncode and re.search(f"the SHA-256 of plugin .*lion.so is {hashes[0]} on rank 0, {hashes[1]} on rank 1", said), said
+
+
+def save_tensors(path, tensors):
+    """name -> list of numbers, as f64."""
+    head, data = {}, b""
+    for name, values in tensors.items():
+        part = struct.pack(f"<{len(values)}d", *values)
+        head[name] = {"dtype": "F64", "shape": [len(values)], "data_offsets": [len(data), len(data) + len(part)]}
+        data += part
+    text = json.dumps(head).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+
+
+def load_tensors(path):
+    with open(path, "rb") as file:
+        head = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    return {name: struct.unpack("<" + "d" * t["shape"][0], data[slice(*t["data_offsets"])]) for name, t in head.items() if name != "__metadata__"}
+
+
+def lion(values, gradients, lr, decay):
+    """Algorithm 2 of the paper with its beta1 0.9 and beta2 0.99."""
+    m = [0.0] * len(values)
+    for g in gradients:
+        u = [0.9 * a + 0.1 * b for a, b in zip(m, g)]
+        values = [p - lr * ((x > 0) - (x < 0) + decay * p) for p, x in zip(values, u)]
+        m = [0.99 * a + 0.01 * b for a, b in zip(m, g)]
+        yield values
+
+
+def bench_and_replay_take_them(cwd):
+    plugins = here(cwd, "lion")
+    bench = os.path.join(TOOLS, "bench")
+    for command, *more in (("optim",), ("train", "--image-size", "16", "--batch-size", "2")):
+        flags = [command, *plugins, "--optim", "lion", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1", "--json", *more]
+        assert "lion" in with_program(bench, flags, cwd).stdout + command
+    assert "No such file" in with_program(bench, ["optim", "--plugin", "none.so"], cwd, USAGE).stderr
+    start_values, gradients = [1.0, -2.0, 3.0, 0.5], [[0.5, -1e-3, 2.0, -4.0], [-9.0, 2e-3, 1.0, 3.0], [-1.0, 0.1, -70.0, 0.2]]
+    save_tensors(os.path.join(cwd, "in"), {"param.w": start_values, **{f"grad.{t + 1}.w": g for t, g in enumerate(gradients)}})
+    with open(os.path.join(cwd, "c.json"), "w", encoding="utf-8") as file:
+        json.dump({"optim": "lion", "lr": 0.125, "weight_decay": 0.5, "dtype": "float64"}, file)
+    replay = [os.path.join(TOOLS, "optim_replay"), ["--config", "c.json", "--in", "in", "--out", "out"]]
+    assert "lion" in with_program(*replay, cwd, ERROR).stderr
+    with_program(replay[0], [*plugins, *replay[1]], cwd)
+    found, worst = load_tensors(os.path.join(cwd, "out")), 0
+    for t, want in enumerate(lion(start_values, gradients, 0.125, 0.5)):
+        worst = max(worst, max(abs(a - b) for a, b in zip(found[f"param.{t + 1}.w"], want)))
+    assert worst < 1e-7, worst  # sign(u) is u / (|u| + 1e-12)
+    assert any(abs(a - b) > 1e-3 for a, b in zip(found["param.3.w"], list(lion(start_values, gradients, 0.125, 0.4))[-1])), "control"
+
+
+PLAN = """[plan]
+budgets    = 1
+seeds      = 1
+baseline   = sgd
+challenger = lion
+[common]
+arch       = resnet10
+width      = 4
+batch-size = 16
+[arm sgd]
+optim      = sgd
+lr         = 0.1
+[arm lion]
+optim      = lion
+lr         = 1e-4 .. 1e-3
+plugin     = ./lion.so
+"""
+
+
+def a_plan_names_them_and_cells_know_their_hash(cwd):
+    here(cwd, "lion", "shapes")
+    tool = os.path.join(SOURCE, "tools", "reproduce")
+    with open(os.path.join(cwd, "tiny.ini"), "w", encoding="utf-8") as file:
+        file.write(PLAN)
+
+    def reproduce(*more, code=OK):
+        return with_program(sys.executable, [tool, "tiny.ini", "--threads", "1", "--train", trainer.PROGRAM, *more], cwd, code)
+    noise = ["--data", "synthetic:32:16:4", "--out", "out"]
+    assert "[arm lion]: plugin ./lion.so is code that this plan would run: --allow-plugin" in reproduce(*noise, code=USAGE).stderr
+    reproduce(*noise, "--allow-plugin")
+    cells = set(os.listdir(os.path.join(cwd, "out", "metrics")))
+    settings = [json.loads(content(cwd, "out", "metrics", name))["settings"] for name in sorted(cells)]
+    assert len(cells) == 3 and {s.get("plugin-sha256") for s in settings} == {None, digest(os.path.join(cwd, "lion.so"))}, settings
+    assert "3 done" in reproduce(*noise, "--allow-plugin").stdout
+    shutil.copy(os.path.join(cwd, other_lion(cwd, "other")), os.path.join(cwd, "lion.so"))
+    said = reproduce(*noise, "--allow-plugin", "--list").stdout
+    assert said.count(" done ") == 1 and said.count(" to do ") == 1, said
+    os.remove(os.path.join(cwd, "lion.so"))
+    assert "plugin ./lion.so: No such file" in reproduce(*noise, "--allow-plugin", code=USAGE).stderr
+    reproduce("--out", "out", "--redraw")
+    here(cwd, "lion")
+    said = reproduce("--data", "shapes:16", "--out", "named", "--plugin", "./lion.so", "--plugin", "./shapes.so", "--only", "final sgd*").stdout
+    assert "final sgd 1 seed 1" in said and len(os.listdir(os.path.join(cwd, "named", "metrics"))) == 1, said
+
+
+sys.exit(run_rows([
+    plugins_train_and_resume_bit_for_bit_after_a_kill, every_program_takes_them, a_plugin_registers_a_communicator_a_reducer_and_hooks, the_run_records_them,
+    a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each, files_that_are_no_plugins_are_one_line_each,
+    ranks_have_the_same_plugins, bench_and_replay_take_them, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))
