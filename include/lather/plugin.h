@@ -32,11 +32,12 @@ typedef struct lt_plugin_host {
  * the program compares with its own version before any code of the plugin runs, and the function
  * lt_plugin.
  */
-#define LT_PLUGIN(host)                                           \
-    LT_API_DATA const char lt_plugin_version[sizeof LT_VERSION];  \
-    LT_API lt_status lt_plugin(const lt_plugin_host *host);       \
-    const char lt_plugin_version[sizeof LT_VERSION] = LT_VERSION; \
+#define LT_PLUGIN(host)                                                               \
+    LT_PLUGIN_EXPORT(LT_EXTERN_DATA) const char lt_plugin_version[sizeof LT_VERSION]; \
+    LT_PLUGIN_EXPORT(LT_EXTERN) lt_status lt_plugin(const lt_plugin_host *);          \
+    const char lt_plugin_version[sizeof LT_VERSION] = LT_VERSION;                     \
     lt_status lt_plugin(__attribute__((unused)) const lt_plugin_host *host)
+#define LT_PLUGIN_EXPORT(linkage) linkage __attribute__((visibility("default")))
 
 /** A plugin that was loaded. */
 typedef struct lt_plugin_info {
