@@ -122,6 +122,15 @@ holds "  its data set is named where another is not found" says "or 'stripes'" s
 python3 -c 'import sys
 sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
                                  for i in range(50)))' >"$folder/batch.bin"
+by_readme() # FOLDER: its last command
+{
+    (cd "$1" && eval "$(sed -n 's/^    \(mkdir.*\)/\1/p' README.md)" && eval "$(sed -n 's/^    \(cc .*\)/\1/p' README.md)")
+}
+
+for kind in optimizer dataset model op; do
+    holds "lather new writes $kind" "$prefix/bin/lather" new $kind mine --folder "$folder/new-$kind"
+    holds "  which passes its test by the commands of its README" by_readme "$folder/new-$kind"
+done
 for device in ref cpu; do
     holds "the operation's gradients are right on $device" "$folder/swish" $device
 done

@@ -1,5 +1,7 @@
 /* The program lather: `lather launch run.ini --on local` starts programs of several processes, `lather doctor RUN`
- * examines a run. */
+ * examines a run, `lather new` writes a folder for an optimizer, a data set, a model or an operation. */
+
+#include "new.h"
 
 #include "lather/launch.h"
 #include "lather/options.h"
@@ -119,11 +121,14 @@ int main(int argc, char **argv)
 {
     static const char usage[] =
         "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n"
-        "       lather doctor RUN... [--json]           (lather doctor --help)\n";
+        "       lather doctor RUN... [--json]           (lather doctor --help)\n"
+        "       lather new KIND NAME [--folder DIR]     (lather new --help)\n";
     if (argc > 1 && !strcmp(argv[1], "launch"))
         return launch_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "doctor"))
         return doctor_main(argv);
+    if (argc > 1 && !strcmp(argv[1], "new"))
+        return new_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "node"))
         return lt_launch_node_main(argc - 1, argv + 1);
     if (argc > 1 && !strcmp(argv[1], "--version")) {
