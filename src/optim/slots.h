@@ -21,6 +21,9 @@ void lt_optim_add_to_update_counts(lt_optim *o, int64_t by);
 /* Returns true if the first update of a parameter is due. */
 bool lt_optim_has_first_update(const lt_optim *o);
 
+/* Returns the slot's state in *out, dequantized to *temporary, which the caller frees, if it is quantized. */
+LT_MUST_CHECK lt_status lt_optim_expand_state(const lt_slot *slot, int index, lt_tensor **temporary,
+                                              lt_tensor **out);
 /* Computes |m| / |sqrt(v)| of state 0 and 1, Euclidean norms after bias correction; NaN if v is 0. Waits for the
  * device. */
 LT_MUST_CHECK lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double beta1,

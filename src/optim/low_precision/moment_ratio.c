@@ -8,9 +8,8 @@
 
 #include <math.h>
 
-/* Returns the slot's state, dequantized to *temporary if it is quantized. */
-static lt_status expand_state(const lt_slot *slot, int index, lt_tensor **temporary,
-                              const lt_tensor **out)
+lt_status lt_optim_expand_state(const lt_slot *slot, int index, lt_tensor **temporary,
+                                lt_tensor **out)
 {
     if (slot->quantized[index] && !slot->state[index])
         LT_TRY(lt_quantized_dequantize(slot->quantized[index], temporary));
@@ -56,15 +55,15 @@ lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double b
 {
     lt_scalars s;
     lt_tensor *temporary[2] = {NULL, NULL};
-    const lt_tensor *moment[2] = {NULL, NULL};
+    lt_tensor *moment[2] = {NULL, NULL};
     double missed = 0, norm[2] = {0};
     const lt_view at = {.data = (void *)(uintptr_t)lt_optim_missed_steps(o, slot), .dtype = LT_F64};
     LT_TRY(lt_optim_read_scalars(o, &s));
     if (at.data)
         LT_TRY(lt_optim_read_device_scalar(o, &at, &missed));
-    lt_status st = expand_state(slot, 0, &temporary[0], &moment[0]);
+    lt_status st = lt_optim_expand_state(slot, 0, &temporary[0], &moment[0]);
     if (!st)
-        st = expand_state(slot, 1, &temporary[1], &moment[1]);
+        st = lt_optim_expand_state(slot, 1, &temporary[1], &moment[1]);
     if (!st)
         st = measure_norms(o, moment[0], moment[1], norm);
     lt_tensor_free(&temporary[0]);

@@ -334,6 +334,85 @@ static void destroy(lt_optim *self)
     lt_free(m->adamw);
 }
 
+/* --- For --optim-stats: a matrix is a block, and X X^T of its orthogonal X a factor --- */
+
+static const matrix *find_matrix(const muon *m, const lt_slot *slot)
+{
+    for (size_t i = 0; i < m->count; i++)
+        if (m->matrix[i].slot == slot)
+            return &m->matrix[i];
+    return NULL;
+}
+
+static bool describe_matrix(const lt_optim *self, const lt_slot *slot, size_t block,
+                            lt_optim_block *out)
+{
+    const matrix *x = find_matrix((const muon *)self, slot);
+    if (!x || block)
+        return false;
+    *out = (lt_optim_block){.extent = lt_tensor_shape(slot->param->value),
+                            .shape = LT_SHAPE(x->rows, x->cols),
+                            .owner = slot->owner,
+                            .rule = LT_RULE_ORTHOGONAL,
+                            .graft_ratio = (double)NAN};
+    out->offset.ndim = out->extent.ndim;
+    out->has_factor[x->dim] = true;
+    return true;
+}
+
+static lt_status measure_rule(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
+                              double out[LT_MAX_STATS])
+{
+    const muon *m = (const muon *)self;
+    if (!m->adamw[slot - self->slot])
+        return LT_OK;
+    *rule = LT_RULE_ADAMW;
+    return lt_optim_moment_ratio(self, slot, m->config.beta1, m->config.beta2, out);
+}
+
+/* Repeats the last orthogonalization of a matrix, in scratch, and computes gram = X X^T of the smaller dimension. */
+static lt_status repeat_orthogonalization(muon *m, matrix *x, lt_tensor *gram)
+{
+    void *ctx;
+    const lt_backend *be = lt_optim_backend(&m->base, &ctx);
+    batch b = {.end = 1, .x = X, .y = Y};
+    m->due[0] = x;
+    LT_TRY(run_vec_rule(m, &b, copy_momentum));
+    if (m->config.nesterov)
+        LT_TRY(run_vec_rule(m, &b, add_nesterov_gradient));
+    LT_TRY(orthogonalize_batch(m, &b));
+    const lt_gram_job job = {
+        .g = scratch_matrix(m, x, b.x), .f = lt_tensor_view(gram), .dim = x->dim, .alpha = 1};
+    return be->gram(ctx, &job, 1, m->base.scalars);
+}
+
+static lt_status measure_matrix(lt_optim *self, const lt_slot *slot, size_t block, int dim,
+                                lt_optim_factor *out)
+{
+    muon *m = (muon *)self;
+    const matrix *found = find_matrix(m, slot);
+    LT_ASSERT(found); /* describe_matrix() has shown it */
+    matrix x = *found;
+    lt_tensor *temporary = NULL, **state = &x.slot->state[0];
+    const bool quantized = !*state;
+    (void)block;
+    (void)dim;
+    out->age = -1;
+    out->epsilon = out->residual = (double)NAN;
+    if (out->numbers_only)
+        return LT_OK;
+    x.at = 0;
+    LT_TRY(lt_optim_expand_state(slot, 0, &temporary, state));
+    lt_status st = lt_tensor_new(&out->temporary[0], self->device,
+                                 lt_device_master_dtype(self->device), LT_SHAPE(x.small, x.small));
+    if (!st)
+        st = repeat_orthogonalization(m, &x, out->temporary[0]);
+    out->matrix = out->temporary[0];
+    *state = quantized ? NULL : *state;
+    lt_tensor_free(&temporary);
+    return st;
+}
+
 static const lt_optim_ops ops = {
     .name = "muon",
     .bytes = sizeof(muon),
@@ -345,6 +424,10 @@ static const lt_optim_ops ops = {
     .by_slots = true,
     .positive_state = 1U << 1,
     .is_capturable = is_capturable,
+    .stat_name = {"m_over_sqrt_v"},
+    .stats = measure_rule,
+    .stat_block = describe_matrix,
+    .stat_factor = measure_matrix,
     .destroy = destroy,
 };
 
