@@ -1,4 +1,4 @@
-/* A data set as a plugin: gray images of discs (class 0) and squares (class 1), drawn when they are read.
+/* A data set as a plugin: gray images of discs (class 0) and rings (class 1), drawn when they are read.
  *
  *     cc -shared -fPIC plugin_dataset.c $(pkg-config --cflags lather) -o shapes.so
  *     train_resnet50 --plugin ./shapes.so --data shapes:24 --arch resnet10 --width 16 --epochs 1 */
@@ -25,8 +25,8 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     const int cx = side / 4 + rand_r(&random) % (side / 2), cy = side / 2, r = side / 4;
     LT_TRY(lt_record_reserve(record, (size_t)side * (size_t)side));
     for (int i = 0; i < side * side; i++) {
-        const int x = i % side - cx, y = i / side - cy;
-        const int inside = label ? abs(x) < r && abs(y) < r : x * x + y * y < r * r;
+        const int x = i % side - cx, y = i / side - cy, square = x * x + y * y;
+        const int inside = square < r * r && (!label || 4 * square >= r * r);
         record->bytes[i] = (unsigned char)(rand_r(&random) % 100 + 100 * inside);
     }
     record->size = (size_t)side * (size_t)side;

@@ -78,7 +78,6 @@ static const lt_optim_preset usual = {NULL, 1e-4,
                                       &(config){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 1}};
 static const lt_optim_family family = {
     .name = "lion",
-    .group = "Lion",
     .config_bytes = sizeof(config),
     .field = fields,
     .fields = sizeof fields / sizeof *fields,
