@@ -133,7 +133,7 @@ TABLE = [
 
 
 def findings(folder, **changes):
-    return doctor.examine(doctor.Run(run_of(folder, **changes)))
+    return doctor.examine(doctor_rules.Rules(run_of(folder, **changes)))
 
 
 def each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not(folder):

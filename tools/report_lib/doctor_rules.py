@@ -1,6 +1,7 @@
 """Rules of doctor, likely causes before their symptoms. A rule returns None, or severity, sentence, evidence, flags to try."""
 import math
-import statistics
+
+from .doctor_run import Run, finite, median
 
 RATIO_HIGH, RATIO_LOW = 0.1, 1e-5  # update over weight in a step; trained networks have about 1e-3 (Karpathy, CS231n notes, 2016)
 MOST_BELOW = 0.9  # share of a spectrum below epsilon, above which the root is a multiple of the identity
@@ -13,228 +14,156 @@ GROWN, BURST, FLAT = 1.2, 5, 0.02  # last and largest loss over the first of a r
 DEAD = 0.5  # share of rows without gradient: units that no sample activates
 GAP, RISE = 15, 1.1  # points of training accuracy above evaluation's; evaluation loss over its lowest
 UNDAMPED, SKIPS = 0.25, 0.01  # share of eigenvalues that are rounding errors; of skipped steps
-RULES = {}
 
 
-def rule(function):
-    RULES[function.__name__] = function
-    return function
+class Rules(Run):
+    """A run with its rules."""
+
+    def root_failures(self):  # Shi et al. 2023 (arXiv 2309.06497), section 3.2: a failed root keeps an old one
+        failed = sum(finite(self.of(self.steps, "shampoo_root_failures")))
+        factors = [i for i, v in enumerate(self.recent("factor", "failures")) if v > 0]
+        if failed + len(factors) > 0:
+            where = f", last in {self.named('factor', factors)}" if factors else ""
+            return ("warning", f"{failed:.0f} inverse roots failed{where}: these blocks keep old roots", {"failures": failed, "factors": len(factors)},
+                    ["--root-solver eigh", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+
+    def fallback(self):
+        sizes, rules = self.matrices, self.rules
+        lost = [i for i in sizes if rules[i] in ("diagonal", "adamw")]
+        share = sum(sizes[i] for i in lost) / max(1, sum(sizes.values()))
+        if share > 0.5 and self.optim in ("shampoo", "soap", "muon"):
+            flags = ["--opt-kwargs adamw-params=REGEX"] if self.optim == "muon" else ["--max-preconditioner-dim 1024", "--target-dimensionality 2"]
+            return ("error", f"{self.optim} treats {len(lost)} of {len(sizes)} matrices, {100 * share:.0f} % of their elements, by rule {rules[lost[0]]}: "
+                    f"{self.named('parameter', lost)}", {"share": share, "matrices": len(lost)}, flags)
+
+    def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): the length of steps is the grafted method's; so is the lr of its recipes
+        found = self.ratio()
+        if self.optim == "shampoo" and self.text("grafting") == "none" and self.text("preconditioner") == "root" and found > RATIO_HIGH:
+            return ("error", f"without grafting an lr of {self.number('lr'):g} changes the median matrix by {100 * found:.3g} % in a step: it is SGD's or AdamW's lr",
+                    {"update_ratio": found, "lr": self.number("lr")}, ["--grafting sgd", "--grafting adam", f"--lr {self.number('lr') / 100:g}"])
+
+    def epsilon_large(self):
+        shares = self.recent("factor", "below_epsilon")
+        if median(shares) > MOST_BELOW:
+            worst = max((i for i, v in enumerate(shares) if math.isfinite(v)), key=lambda i: shares[i])
+            return ("warning", f"epsilon {self.recent('factor', 'epsilon')[worst]:.3g} is above {100 * median(shares):.0f} % of the median factor's eigenvalues "
+                    f"(largest of {self.stats.name('factor', worst)}: {self.recent('factor', 'eigenvalue_max')[worst]:.3g}): roots are nearly the identity",
+                    {"below_epsilon": median(shares), "factor": self.stats.name("factor", worst)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+
+    def frequency(self):
+        f, beta2 = self.number("precondition-frequency"), self.number("beta2")
+        if self.optim in ("shampoo", "soap") and beta2 < 1 and f * (1 - beta2) > HORIZONS * (1 + 1e-9):
+            mass = median(self.recent("factor", "off_diagonal"))
+            aside = f"; off-diagonal mass in the last basis: {mass:.2g}" if math.isfinite(mass) else ""
+            return ("warning", f"roots are computed every {f:.0f} steps, but beta2 {beta2:g} averages {1 / (1 - beta2):.0f}: they are of other gradients{aside}",
+                    {"precondition_frequency": f, "horizon": 1 / (1 - beta2)}, [f"--precondition-frequency {max(1, 1 / (1 - beta2)):.0f}", "--beta2 0.999"])
+
+    def late_roots(self):
+        start, peak = self.number("start-preconditioning-step"), max(finite(self.lr.values()), default=0)
+        warm = min((step for step, lr in self.lr.items() if lr == peak), default=0)
+        if start > self.number("precondition-frequency") and 1 < warm < start:
+            return ("warning", f"the warm-up ends at step {warm:.0f}, but roots begin at step {start:.0f}: the direction of updates changes at full lr",
+                    {"start": start, "warmup_end": warm}, ["--start-preconditioning-step -1", f"--warmup-epochs of {start:.0f} steps"])
+
+    def small_blocks(self):
+        sizes, limit = self.matrices, self.number("max-preconditioner-dim")
+        counts = {i: 0 for i in sizes}
+        for row in self.stats.rows("block") if self.stats else ():
+            if row["parameter"] in counts:
+                counts[row["parameter"]] += 1
+        if 0 < limit <= SMALL_BLOCK and median(counts.values()) > MOST_BLOCKS:
+            worst = max(counts, key=lambda i: counts[i])
+            return ("warning", f"blocks of {limit:.0f} cut the median matrix into {median(counts.values()):.0f} blocks, {self.stats.name('parameter', worst)} into "
+                    f"{counts[worst]}: correlations between them are lost", {"blocks": median(counts.values())}, ["--max-preconditioner-dim 1024"])
+
+    def lr_high(self):
+        (first, last), found, peak = self.losses(), self.ratio(), max(finite(self.of(self.steps, "loss")), default=0)
+        if last > GROWN * first or peak > BURST * first or found > RATIO_HIGH:
+            moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
+            return ("error", f"the loss goes from {first:.4g} to {last:.4g}, at most {peak:.4g}, at lr {self.number('lr'):g}{moved}: updates are too large",
+                    {"first_loss": first, "last_loss": last, "largest_loss": peak, "update_ratio": found}, [f"--lr {self.number('lr') / 10:g}", "--warmup-epochs", "--clip-grad 1"])
+
+    def lr_low(self):
+        (first, last), found = self.losses(), self.ratio()
+        if found < RATIO_LOW or math.isnan(found) and len(self.steps) > 100 and 1 - FLAT < last / first <= 1:
+            moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
+            return ("warning", f"the loss falls from {first:.4g} to {last:.4g} only, at lr {self.number('lr'):g}{moved}: updates are too small",
+                    {"first_loss": first, "last_loss": last, "update_ratio": found}, [f"--lr {self.number('lr') * 10:g}", f"--lr {self.number('lr') * 100:g}"])
+
+    def edge(self):  # Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", ICLR 2021
+        loss, turned = self.of(self.steps, "loss"), median(self.recent("parameter", "consecutive_cosine"))
+        spikes = [self.steps[i].get("step") for i in range(WINDOW, len(loss)) if loss[i] > SPIKE * median(loss[i - WINDOW:i])]
+        if len(spikes) >= SPIKES or turned < OPPOSITE:
+            back = f"; the median cosine of successive updates is {turned:.2f}" if math.isfinite(turned) else ""
+            return ("warning", f"the loss jumps {len(spikes)} times{f', first at step {spikes[0]}' if spikes else ''}{back}: lr {self.number('lr'):g} is at the edge",
+                    {"spikes": spikes[:10], "consecutive_cosine": turned}, [f"--lr {self.number('lr') / 3:g}", "--warmup-epochs", "--clip-grad 1"])
+
+    def grafting_undoes(self):
+        cosines = [v for v, name in zip(self.recent("block", "update_cosine"), self.recent("block", "rule")) if self.stats.rule(name) in ("root", "eigenbasis")]
+        if self.text("grafting") not in ("", "none") and median(cosines) > SAME:
+            return ("warning", f"the median cosine of a preconditioned update and the gradient is {median(cosines):.4f}, and grafting restores its length: "
+                    f"this is {self.text('grafting')}", {"update_cosine": median(cosines)}, ["--grafting none", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+
+    def epsilon_small(self):  # eigenvalues below rounding errors of the largest are noise, which a root amplifies most: docs/guides/shampoo.md
+        count, quantiles = 0, [self.recent("factor", f"q{q}") for q in range(9)]
+        wild = [i for i, (epsilon, largest) in enumerate(zip(self.recent("factor", "epsilon"), quantiles[8])) if 0 < epsilon < ROUNDING * largest / 10
+                and sum(q[i] < ROUNDING * largest for q in quantiles) / 9 > UNDAMPED]
+        count = len(finite(quantiles[8]))
+        if count and 2 * len(wild) > count:
+            return ("warning", f"epsilon {self.recent('factor', 'epsilon')[wild[0]]:.3g} is below the rounding errors of {len(wild)} of {count} factors, as of "
+                    f"{self.stats.name('factor', wild[0])} (largest eigenvalue {quantiles[8][wild[0]]:.3g}): noise is amplified most",
+                    {"factors": len(wild)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+
+    def rank_one(self):
+        ranks = self.recent("factor", "effective_rank")
+        low = [i for i, v in enumerate(ranks) if v < 1.5 and self.stats.rows("factor")[i]["size"] >= 16]
+        if low:
+            return ("warning" if 2 * len(low) > len(ranks) else "note", f"{len(low)} of {len(ranks)} factors have an effective rank below 1.5: {self.named('factor', low)}: "
+                    "too few different gradients entered them", {"factors": len(low)}, ["--beta2 0.999", "--start-preconditioning-step N", "--diagonal REGEX"])
+
+    def f16_scale(self):  # Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2
+        skipped, scale = [r.get("step") for r in self.steps if r.get("skipped")], finite(self.of(self.steps, "loss_scale"))
+        if scale and len(skipped) >= SPIKES and skipped[-1] > self.last_step / 2:
+            return ("warning", f"the loss scale goes from {scale[0]:g} to {scale[-1]:g} and does not rise: {len(skipped)} steps overflowed, the last at step {skipped[-1]}",
+                    {"skipped": len(skipped), "loss_scale": scale[-1]}, ["--amp bf16", "--clip-grad 1", f"--lr {self.number('lr') / 10:g}"])
+
+    def skipped_steps(self):
+        skipped = [r.get("step") for r in self.steps if r.get("skipped") and "loss_scale" not in r]
+        if len(skipped) > SKIPS * len(self.steps):
+            return ("warning", f"{len(skipped)} of {len(self.steps)} steps were skipped, first step {skipped[0]}: a gradient was not finite", {"skipped": len(skipped)},
+                    [f"--lr {self.number('lr') / 10:g}", "--clip-grad 1"])
+
+    def dead_units(self):
+        dead = [i for i, v in enumerate(self.recent("parameter", "zero_gradient_rows")) if DEAD < v < 1 and i in self.matrices
+                and not any(word in self.stats.name("parameter", i) for word in ("emb", "wte", "wpe"))]
+        if dead:
+            share = max(self.recent("parameter", "zero_gradient_rows")[i] for i in dead)
+            return ("warning", f"up to {100 * share:.0f} % of the rows have no gradient in {self.named('parameter', dead)}: dead units",
+                    {"parameters": len(dead), "share": share}, [f"--lr {self.number('lr') / 10:g}", "--warmup-epochs"])
+
+    def saturated(self):  # Guo et al., "On calibration of modern neural networks", ICML 2017
+        classes = self.classes()
+        for kind in ("train", "val"):
+            accuracy, loss = self.at_end(f"{kind}_top1"), self.at_end(f"{kind}_loss")
+            if classes > 1 and loss > GROWN * math.log(classes) and accuracy > 200 / classes:
+                return ("warning", f"{kind} loss {loss:.3g} is above log({classes}) = {math.log(classes):.3g} although top-1 is {accuracy:.1f} %: logits are saturated",
+                        {"loss": loss, "top1": accuracy}, ["--label-smoothing 0.1", "--weight-decay", f"--lr {self.number('lr') / 3:g}"])
+
+    def overfit(self):
+        loss = finite(self.of(self.epochs, "val_loss"))
+        gap = self.at_end("train_top1") - self.at_end("val_top1")
+        if gap > GAP and loss and loss[-1] > RISE * min(loss) and not self.epochs[-1].get("val_is_train"):
+            return ("warning", f"training top-1 is {gap:.1f} points above evaluation's, whose loss rose from {min(loss):.3g} to {loss[-1]:.3g}: the data repeat too often",
+                    {"gap": gap, "val_loss": loss[-1]}, ["--augment", "--weight-decay", "--label-smoothing 0.1", "--epochs"])
+
+    def no_stats(self):
+        if not self.stats:
+            return ("note", "rules that look into the optimizer were left out: there are no records of --optim-stats", {}, ["--optim-stats 50"])
+
+    def old_records(self):
+        lacking = [key for key in ("lr", "gradient_norm", "seconds") if not finite(self.of(self.steps, key))]
+        if lacking:
+            return ("note", f"metrics.jsonl has no {', '.join(lacking)}: an earlier version of lather wrote it, rules that need them were left out", {"keys": lacking}, [])
 
 
-def matrices(run):
-    """Numbers of parameters with two dimensions or more, and their elements."""
-    return {i: math.prod(row["shape"]) for i, row in enumerate(run.stats.rows("parameter")) if sum(n > 1 for n in row["shape"]) > 1} if run.stats else {}
-
-
-def named(run, table, rows):
-    names = [run.stats.name(table, i) for i in rows]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def finite(values):
-    return [v for v in values if math.isfinite(v)]
-
-
-def middle(values):
-    found = finite(values)
-    return statistics.median(found) if found else math.nan
-
-
-def losses(run):
-    """First loss, and the mean of the last tenth of the steps."""
-    loss = finite(run.of(run.steps, "loss"))
-    return (loss[0], statistics.fmean(loss[-max(1, len(loss) // 10):])) if loss else (math.nan, math.nan)
-
-
-def ratio(run):
-    return middle([v for i, v in enumerate(run.recent("parameter", "update_ratio")) if i in matrices(run)])
-
-
-def top1(run, key):
-    return run.of(run.epochs[-1:], key)[0] if run.epochs else math.nan
-
-
-@rule
-def root_failures(run):  # Shi et al. 2023 (arXiv 2309.06497), section 3.2: a failed root keeps an old one
-    failed = sum(finite(run.of(run.steps, "shampoo_root_failures")))
-    factors = [i for i, v in enumerate(run.recent("factor", "failures")) if v > 0]
-    if failed + len(factors) > 0:
-        where = f", last in {named(run, 'factor', factors)}" if factors else ""
-        return ("warning", f"{failed:.0f} inverse roots failed{where}: these blocks keep old roots", {"failures": failed, "factors": len(factors)},
-                ["--root-solver eigh", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
-
-
-@rule
-def fallback(run):
-    sizes, rules = matrices(run), run.rules()
-    lost = [i for i in sizes if rules[i] in ("diagonal", "adamw")]
-    share = sum(sizes[i] for i in lost) / max(1, sum(sizes.values()))
-    if share > 0.5 and run.optim in ("shampoo", "soap", "muon"):
-        flags = ["--opt-kwargs adamw-params=REGEX"] if run.optim == "muon" else ["--max-preconditioner-dim 1024", "--target-dimensionality 2"]
-        return ("error", f"{run.optim} treats {len(lost)} of {len(sizes)} matrices, {100 * share:.0f} % of their elements, by rule {rules[lost[0]]}: "
-                f"{named(run, 'parameter', lost)}", {"share": share, "matrices": len(lost)}, flags)
-
-
-@rule
-def grafting_missing(run):  # Agarwal et al. 2020 (arXiv 2002.11803): the length of steps is the grafted method's; so is the lr of its recipes
-    found = ratio(run)
-    if run.optim == "shampoo" and run.text("grafting") == "none" and run.text("preconditioner") == "root" and found > RATIO_HIGH:
-        return ("error", f"without grafting an lr of {run.number('lr'):g} changes the median matrix by {100 * found:.3g} % in a step: it is SGD's or AdamW's lr",
-                {"update_ratio": found, "lr": run.number("lr")}, ["--grafting sgd", "--grafting adam", f"--lr {run.number('lr') / 100:g}"])
-
-
-@rule
-def epsilon_large(run):
-    shares = run.recent("factor", "below_epsilon")
-    if middle(shares) > MOST_BELOW:
-        worst = max((i for i, v in enumerate(shares) if math.isfinite(v)), key=lambda i: shares[i])
-        return ("warning", f"epsilon {run.recent('factor', 'epsilon')[worst]:.3g} is above {100 * middle(shares):.0f} % of the median factor's eigenvalues "
-                f"(largest of {run.stats.name('factor', worst)}: {run.recent('factor', 'eigenvalue_max')[worst]:.3g}): roots are nearly the identity",
-                {"below_epsilon": middle(shares), "factor": run.stats.name("factor", worst)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
-
-
-@rule
-def frequency(run):
-    f, beta2 = run.number("precondition-frequency"), run.number("beta2")
-    if run.optim in ("shampoo", "soap") and beta2 < 1 and f * (1 - beta2) > HORIZONS * (1 + 1e-9):
-        mass = middle(run.recent("factor", "off_diagonal"))
-        aside = f"; off-diagonal mass in the last basis: {mass:.2g}" if math.isfinite(mass) else ""
-        return ("warning", f"roots are computed every {f:.0f} steps, but beta2 {beta2:g} averages {1 / (1 - beta2):.0f}: they are of other gradients{aside}",
-                {"precondition_frequency": f, "horizon": 1 / (1 - beta2)}, [f"--precondition-frequency {max(1, 1 / (1 - beta2)):.0f}", "--beta2 0.999"])
-
-
-@rule
-def late_roots(run):
-    start, peak = run.number("start-preconditioning-step"), max(finite(run.lr.values()), default=0)
-    warm = min((step for step, lr in run.lr.items() if lr == peak), default=0)
-    if start > run.number("precondition-frequency") and 1 < warm < start:
-        return ("warning", f"the warm-up ends at step {warm:.0f}, but roots begin at step {start:.0f}: the direction of updates changes at full lr",
-                {"start": start, "warmup_end": warm}, ["--start-preconditioning-step -1", f"--warmup-epochs of {start:.0f} steps"])
-
-
-@rule
-def small_blocks(run):
-    sizes, limit = matrices(run), run.number("max-preconditioner-dim")
-    counts = {i: 0 for i in sizes}
-    for row in run.stats.rows("block") if run.stats else ():
-        if row["parameter"] in counts:
-            counts[row["parameter"]] += 1
-    if 0 < limit <= SMALL_BLOCK and middle(counts.values()) > MOST_BLOCKS:
-        worst = max(counts, key=lambda i: counts[i])
-        return ("warning", f"blocks of {limit:.0f} cut the median matrix into {middle(counts.values()):.0f} blocks, {run.stats.name('parameter', worst)} into "
-                f"{counts[worst]}: correlations between them are lost", {"blocks": middle(counts.values())}, ["--max-preconditioner-dim 1024"])
-
-
-@rule
-def lr_high(run):
-    (first, last), found, peak = losses(run), ratio(run), max(finite(run.of(run.steps, "loss")), default=0)
-    if last > GROWN * first or peak > BURST * first or found > RATIO_HIGH:
-        moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
-        return ("error", f"the loss goes from {first:.4g} to {last:.4g}, at most {peak:.4g}, at lr {run.number('lr'):g}{moved}: updates are too large",
-                {"first_loss": first, "last_loss": last, "largest_loss": peak, "update_ratio": found}, [f"--lr {run.number('lr') / 10:g}", "--warmup-epochs", "--clip-grad 1"])
-
-
-@rule
-def lr_low(run):
-    (first, last), found = losses(run), ratio(run)
-    if found < RATIO_LOW or math.isnan(found) and len(run.steps) > 100 and 1 - FLAT < last / first <= 1:
-        moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
-        return ("warning", f"the loss falls from {first:.4g} to {last:.4g} only, at lr {run.number('lr'):g}{moved}: updates are too small",
-                {"first_loss": first, "last_loss": last, "update_ratio": found}, [f"--lr {run.number('lr') * 10:g}", f"--lr {run.number('lr') * 100:g}"])
-
-
-@rule
-def edge(run):  # Cohen et al., "Gradient descent on neural networks typically occurs at the edge of stability", ICLR 2021
-    loss, turned = run.of(run.steps, "loss"), middle(run.recent("parameter", "consecutive_cosine"))
-    spikes = [run.steps[i].get("step") for i in range(WINDOW, len(loss)) if loss[i] > SPIKE * middle(loss[i - WINDOW:i])]
-    if len(spikes) >= SPIKES or turned < OPPOSITE:
-        back = f"; the median cosine of successive updates is {turned:.2f}" if math.isfinite(turned) else ""
-        return ("warning", f"the loss jumps {len(spikes)} times{f', first at step {spikes[0]}' if spikes else ''}{back}: lr {run.number('lr'):g} is at the edge",
-                {"spikes": spikes[:10], "consecutive_cosine": turned}, [f"--lr {run.number('lr') / 3:g}", "--warmup-epochs", "--clip-grad 1"])
-
-
-@rule
-def grafting_undoes(run):
-    cosines = [v for v, name in zip(run.recent("block", "update_cosine"), run.recent("block", "rule")) if run.stats.rule(name) in ("root", "eigenbasis")]
-    if run.text("grafting") not in ("", "none") and middle(cosines) > SAME:
-        return ("warning", f"the median cosine of a preconditioned update and the gradient is {middle(cosines):.4f}, and grafting restores its length: "
-                f"this is {run.text('grafting')}", {"update_cosine": middle(cosines)}, ["--grafting none", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
-
-
-@rule
-def epsilon_small(run):  # eigenvalues below rounding errors of the largest are noise, which a root amplifies most: docs/guides/shampoo.md
-    count, quantiles = 0, [run.recent("factor", f"q{q}") for q in range(9)]
-    wild = [i for i, (epsilon, largest) in enumerate(zip(run.recent("factor", "epsilon"), quantiles[8])) if 0 < epsilon < ROUNDING * largest / 10
-            and sum(q[i] < ROUNDING * largest for q in quantiles) / 9 > UNDAMPED]
-    count = len(finite(quantiles[8]))
-    if count and 2 * len(wild) > count:
-        return ("warning", f"epsilon {run.recent('factor', 'epsilon')[wild[0]]:.3g} is below the rounding errors of {len(wild)} of {count} factors, as of "
-                f"{run.stats.name('factor', wild[0])} (largest eigenvalue {quantiles[8][wild[0]]:.3g}): noise is amplified most",
-                {"factors": len(wild)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
-
-
-@rule
-def rank_one(run):
-    ranks = run.recent("factor", "effective_rank")
-    low = [i for i, v in enumerate(ranks) if v < 1.5 and run.stats.rows("factor")[i]["size"] >= 16]
-    if low:
-        return ("warning" if 2 * len(low) > len(ranks) else "note", f"{len(low)} of {len(ranks)} factors have an effective rank below 1.5: {named(run, 'factor', low)}: "
-                "too few different gradients entered them", {"factors": len(low)}, ["--beta2 0.999", "--start-preconditioning-step N", "--diagonal REGEX"])
-
-
-@rule
-def f16_scale(run):  # Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2
-    skipped, scale = [r.get("step") for r in run.steps if r.get("skipped")], finite(run.of(run.steps, "loss_scale"))
-    if scale and len(skipped) >= SPIKES and skipped[-1] > run.last_step / 2:
-        return ("warning", f"the loss scale goes from {scale[0]:g} to {scale[-1]:g} and does not rise: {len(skipped)} steps overflowed, the last at step {skipped[-1]}",
-                {"skipped": len(skipped), "loss_scale": scale[-1]}, ["--amp bf16", "--clip-grad 1", f"--lr {run.number('lr') / 10:g}"])
-
-
-@rule
-def skipped_steps(run):
-    skipped = [r.get("step") for r in run.steps if r.get("skipped") and "loss_scale" not in r]
-    if len(skipped) > SKIPS * len(run.steps):
-        return ("warning", f"{len(skipped)} of {len(run.steps)} steps were skipped, first step {skipped[0]}: a gradient was not finite", {"skipped": len(skipped)},
-                [f"--lr {run.number('lr') / 10:g}", "--clip-grad 1"])
-
-
-@rule
-def dead_units(run):
-    dead = [i for i, v in enumerate(run.recent("parameter", "zero_gradient_rows")) if DEAD < v < 1 and i in matrices(run)
-            and not any(word in run.stats.name("parameter", i) for word in ("emb", "wte", "wpe"))]
-    if dead:
-        share = max(run.recent("parameter", "zero_gradient_rows")[i] for i in dead)
-        return ("warning", f"up to {100 * share:.0f} % of the rows have no gradient in {named(run, 'parameter', dead)}: dead units",
-                {"parameters": len(dead), "share": share}, [f"--lr {run.number('lr') / 10:g}", "--warmup-epochs"])
-
-
-@rule
-def saturated(run):  # Guo et al., "On calibration of modern neural networks", ICML 2017
-    classes = run.classes()
-    for kind in ("train", "val"):
-        accuracy, loss = top1(run, f"{kind}_top1"), top1(run, f"{kind}_loss")
-        if classes > 1 and loss > GROWN * math.log(classes) and accuracy > 200 / classes:
-            return ("warning", f"{kind} loss {loss:.3g} is above log({classes}) = {math.log(classes):.3g} although top-1 is {accuracy:.1f} %: logits are saturated",
-                    {"loss": loss, "top1": accuracy}, ["--label-smoothing 0.1", "--weight-decay", f"--lr {run.number('lr') / 3:g}"])
-
-
-@rule
-def overfit(run):
-    loss = finite(run.of(run.epochs, "val_loss"))
-    gap = top1(run, "train_top1") - top1(run, "val_top1")
-    if gap > GAP and loss and loss[-1] > RISE * min(loss) and not run.epochs[-1].get("val_is_train"):
-        return ("warning", f"training top-1 is {gap:.1f} points above evaluation's, whose loss rose from {min(loss):.3g} to {loss[-1]:.3g}: the data repeat too often",
-                {"gap": gap, "val_loss": loss[-1]}, ["--augment", "--weight-decay", "--label-smoothing 0.1", "--epochs"])
-
-
-@rule
-def no_stats(run):
-    if not run.stats:
-        return ("note", "rules that look into the optimizer were left out: there are no records of --optim-stats", {}, ["--optim-stats 50"])
-
-
-@rule
-def old_records(run):
-    lacking = [key for key in ("lr", "gradient_norm", "seconds") if not finite(run.of(run.steps, key))]
-    if lacking:
-        return ("note", f"metrics.jsonl has no {', '.join(lacking)}: an earlier version of lather wrote it, rules that need them were left out", {"keys": lacking}, [])
+RULES = [name for name in vars(Rules) if name[0] != "_"]

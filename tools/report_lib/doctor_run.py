@@ -1,0 +1,96 @@
+"""Records of a run folder, as the rules of doctor need them."""
+import math
+import os
+import statistics
+
+from .checked import Problem, parse as parse_json
+from .optim_stats import read_optim_stats
+from .records import read_settings
+from .text import read_lines
+
+
+def finite(values):
+    return [v for v in values if math.isfinite(v)]
+
+
+def median(values):
+    found = finite(values)
+    return statistics.median(found) if found else math.nan
+
+
+class Run:
+    """Numbers that a record does not have are NaN, settings that are not known "".
+
+    matrices: elements of the parameters with two dimensions or more, by number. rules: of parameters at the last record."""
+
+    def __init__(self, path):
+        self.path, self.events, self.notes, self.stats = path, {}, [], None
+        file = os.path.join(path, "metrics.jsonl")
+        for i, line in enumerate(read_lines(file)):
+            try:
+                record = parse_json(line, file, i + 1)
+            except ValueError:
+                continue  # torn by a kill, or being written
+            if isinstance(record, dict) and isinstance(record.get("event"), str):
+                self.events.setdefault(record["event"], []).append(record)
+        self.steps = [record for record in self.events.get("step", []) if isinstance(record.get("step"), int)]
+        self.epochs = self.events.get("epoch", [])
+        if not self.steps:
+            raise Problem(f"{file}: no steps in it")
+        self.settings = read_settings(path)
+        self.optim = self.text("optim")
+        self.last_step, self.lr = max(self.of(self.steps, "step")), dict(zip(self.of(self.steps, "step"), self.of(self.steps, "lr")))
+        try:
+            self.stats = (read_optim_stats(path) or [None])[-1]  # the newest settings
+        except Problem as problem:
+            self.notes.append(str(problem))
+        parameters = list(enumerate(self.stats.rows("parameter"))) if self.stats else []
+        self.matrices = {i: math.prod(row["shape"]) for i, row in parameters if sum(n > 1 for n in row["shape"]) > 1}
+        self.rules = [self.stats.rule(self.stats.series("parameter", i, "rule")[-1]) for i, _ in parameters]
+
+    def of(self, records, key):
+        """A number of each record."""
+        return [float(v) if isinstance(v, (int, float)) and not isinstance(v, bool) else math.nan for v in (r.get(key) for r in records)]
+
+    def text(self, name):
+        return self.settings.get(name, "").strip('"')
+
+    def number(self, name):
+        try:
+            return float(self.text(name))
+        except ValueError:
+            return math.nan
+
+    def classes(self):
+        try:
+            path = os.path.join(self.path, "checkpoints", "latest", "state.json")
+            found = parse_json("\n".join(read_lines(path)), path)
+            return found["classes"] if isinstance(found, dict) and isinstance(found.get("classes"), int) else 0
+        except (OSError, ValueError):
+            return 0
+
+    def recent(self, table, column):
+        """Median of each row over the later half of the records, without those at the end of a schedule, whose lr is low."""
+        if not self.stats:
+            return []
+        peak = max(finite(self.lr.values()), default=math.nan)
+        late = [r for r, step in enumerate(self.stats.steps) if 2 * r >= len(self.stats.steps) - 1]
+        used = [r for r in late if not self.lr.get(self.stats.steps[r], peak) < 0.1 * peak] or late
+        return [median([series[r] for r in used]) for series in (self.stats.series(table, i, column) for i in range(len(self.stats.rows(table))))]
+
+    def named(self, table, rows):
+        names = [self.stats.name(table, i) for i in rows]
+        return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+    def losses(self):
+        """First loss, and the mean of the last tenth of the steps."""
+        loss = finite(self.of(self.steps, "loss"))
+        return (loss[0], statistics.fmean(loss[-max(1, len(loss) // 10):])) if loss else (math.nan, math.nan)
+
+    def ratio(self):
+        """Update over weight of the median matrix."""
+        return median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices])
+
+    def at_end(self, key):
+        """A number of the last epoch."""
+        return self.of(self.epochs[-1:], key)[0] if self.epochs else math.nan
