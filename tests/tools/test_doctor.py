@@ -104,7 +104,7 @@ TABLE = [
      {"settings": {"optim": "adamw"}, "stats": {("parameter", "rule"): RULE["adamw"]}}),
     ("grafting_missing", {"settings": {"grafting": "none"}, "stats": {RATIO: 0.4}}, {"settings": {"grafting": "none"}, "stats": {RATIO: 1e-3}}),
     ("epsilon_large", {"settings": {"epsilon": 1}, "stats": {(FACTOR, "below_epsilon"): 1, (FACTOR, "epsilon"): 1}},
-     {"stats": {(FACTOR, "below_epsilon"): lambda i, row: 1 if i == 0 else 0.5}}),
+     {"stats": {(FACTOR, "below_epsilon"): 0.95, (FACTOR, "epsilon"): lambda i, row: 1 if i == 0 else 1e-5}}),
     ("frequency", {"settings": {"beta2": 0.9, "precondition-frequency": 200}}, {"settings": {"beta2": 0.95, "precondition-frequency": 40}}),
     ("frequency", {"settings": {"beta2": 0.95, "precondition-frequency": 100}}, {"settings": {"beta2": 1, "precondition-frequency": 100}}),
     ("late_roots", {"settings": {"start-preconditioning-step": 200}}, {"settings": {"start-preconditioning-step": 55}}),

@@ -4,7 +4,7 @@ import math
 from .doctor_run import Run, finite, median
 
 RATIO_HIGH, RATIO_LOW = 0.1, 1e-5  # update over weight in a step; trained networks have about 1e-3 (Karpathy, CS231n notes, 2016)
-MOST_BELOW = 0.9  # share of a spectrum below epsilon, above which the root is a multiple of the identity
+LEAST_SPREAD = 10  # largest eigenvalue over epsilon, below which a root of power 1/4 scales directions by less than 1.8
 ROUNDING = 1e-7  # relative error of float32's eigenvalues: docs/guides/shampoo.md
 HORIZONS = 2  # f in units of 1/(1 - beta2), after which a root is of other gradients
 MOST_BLOCKS, SMALL_BLOCK = 16, 32  # per matrix; sides: those of 16 cost 2.4 to 2.8 points: docs/results/ablation.md
@@ -14,6 +14,7 @@ GROWN, BURST, FLAT = 1.2, 5, 0.02  # last and largest loss over the first of a r
 DEAD = 0.5  # share of rows without gradient: units that no sample activates
 GAP, RISE = 15, 1.1  # points of training accuracy above evaluation's; evaluation loss over its lowest
 UNDAMPED, SKIPS = 0.25, 0.01  # share of eigenvalues that are rounding errors; of skipped steps
+RELATIVE = "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"
 
 
 class Rules(Run):
@@ -25,7 +26,7 @@ class Rules(Run):
         if failed + len(factors) > 0:
             where = f", last in {self.named('factor', factors)}" if factors else ""
             return ("warning", f"{failed:.0f} inverse roots failed{where}: these blocks keep old roots", {"failures": failed, "factors": len(factors)},
-                    ["--root-solver eigh", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+                    ["--root-solver eigh", RELATIVE])
 
     def fallback(self):
         sizes, rules = self.matrices, self.rules
@@ -43,12 +44,13 @@ class Rules(Run):
                     {"update_ratio": found, "lr": self.number("lr")}, ["--grafting sgd", "--grafting adam", f"--lr {self.number('lr') / 100:g}"])
 
     def epsilon_large(self):
-        shares = self.recent("factor", "below_epsilon")
-        if median(shares) > MOST_BELOW:
-            worst = max((i for i, v in enumerate(shares) if math.isfinite(v)), key=lambda i: shares[i])
-            return ("warning", f"epsilon {self.recent('factor', 'epsilon')[worst]:.3g} is above {100 * median(shares):.0f} % of the median factor's eigenvalues "
-                    f"(largest of {self.stats.name('factor', worst)}: {self.recent('factor', 'eigenvalue_max')[worst]:.3g}): roots are nearly the identity",
-                    {"below_epsilon": median(shares), "factor": self.stats.name("factor", worst)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+        largest, epsilon, shares = (self.recent("factor", name) for name in ("eigenvalue_max", "epsilon", "below_epsilon"))
+        over = [i for i, (value, damping) in enumerate(zip(largest, epsilon)) if value < LEAST_SPREAD * damping]
+        if over and 2 * len(over) > len(finite(epsilon)):
+            i = max(over, key=lambda i: epsilon[i] / max(largest[i], 1e-300))
+            return ("warning", f"epsilon {epsilon[i]:.3g} is above {100 * shares[i]:.0f} % of the eigenvalues of {self.stats.name('factor', i)}, the largest "
+                    f"{largest[i]:.3g}: the roots of {len(over)} of {len(epsilon)} factors are nearly the identity",
+                    {"factors": len(over), "epsilon": epsilon[i], "eigenvalue_max": largest[i], "below_epsilon": shares[i]}, [RELATIVE])
 
     def frequency(self):
         f, beta2 = self.number("precondition-frequency"), self.number("beta2")
@@ -102,7 +104,7 @@ class Rules(Run):
         cosines = [v for v, name in zip(self.recent("block", "update_cosine"), self.recent("block", "rule")) if self.stats.rule(name) in ("root", "eigenbasis")]
         if self.text("grafting") not in ("", "none") and median(cosines) > SAME:
             return ("warning", f"the median cosine of a preconditioned update and the gradient is {median(cosines):.4f}, and grafting restores its length: "
-                    f"this is {self.text('grafting')}", {"update_cosine": median(cosines)}, ["--grafting none", "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+                    f"this is {self.text('grafting')}", {"update_cosine": median(cosines)}, ["--grafting none", RELATIVE])
 
     def epsilon_small(self):  # eigenvalues below rounding errors of the largest are noise, which a root amplifies most: docs/guides/shampoo.md
         count, quantiles = 0, [self.recent("factor", f"q{q}") for q in range(9)]
@@ -112,7 +114,7 @@ class Rules(Run):
         if count and 2 * len(wild) > count:
             return ("warning", f"epsilon {self.recent('factor', 'epsilon')[wild[0]]:.3g} is below the rounding errors of {len(wild)} of {count} factors, as of "
                     f"{self.stats.name('factor', wild[0])} (largest eigenvalue {quantiles[8][wild[0]]:.3g}): noise is amplified most",
-                    {"factors": len(wild)}, ["--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"])
+                    {"factors": len(wild)}, [RELATIVE])
 
     def rank_one(self):
         ranks = self.recent("factor", "effective_rank")
