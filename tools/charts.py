@@ -144,4 +144,5 @@ def powers(low, high):
             value = float(f"{digit}e{exponent}")
             if low * 0.999 <= value <= high * 1.001:
                 found.append(value)
-    return found if len(found) <= 7 else [v for v in found if f"{v:e}".startswith("1")]
+    tens = [v for v in found if f"{v:e}".startswith("1")]
+    return found if len(found) <= 7 else tens[::1 + len(tens) // 9]

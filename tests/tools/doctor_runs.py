@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 # The network and schedule of docs/results/ablation.md on Fashion-MNIST, 8 epochs of 40 batches.
-COMMON = ("--data fashion-mnist --arch resnet10 --width 8 --batch-size 128 --limit-train-batches 40 --epochs 8 --eval-every 4 --limit-eval-batches 8 "
-          "--amp bf16 --warmup-epochs 0.4 --optim-stats 10 --progress off")
+COMMON = ("--data fashion-mnist --arch resnet10 --width 8 --batch-size 64 --limit-train-batches 40 --epochs 6 --eval-every 4 --limit-eval-batches 8 "
+          "--amp bf16 --warmup-epochs 0.4 --optim-stats 10 --threads 1 --progress off")
 SHAMPOO, ADAMW = "--optim shampoo --lr 0.709 --weight-decay 0.00159", "--lr 0.0224 --weight-decay 0.0237"
 ABSOLUTE = "--opt-kwargs epsilon-rule=before"
 # Name, flags, rules of which one must come first.

@@ -3,7 +3,7 @@ import math
 
 from .doctor_run import Run, finite, median
 
-RATIO_HIGH, RATIO_LOW = 0.1, 1e-5  # update over weight in a step; trained networks have about 1e-3 (Karpathy, CS231n notes, 2016)
+RATIO_HIGH, RATIO_LOW = 0.3, 1e-5  # update over weight in a step; trained networks have about 1e-3 (Karpathy, CS231n notes, 2016)
 LEAST_SPREAD = 10  # largest eigenvalue over epsilon, below which a root of power 1/4 scales directions by less than 1.8
 ROUNDING = 1e-7  # relative error of float32's eigenvalues: docs/guides/shampoo.md
 HORIZONS = 2  # f in units of 1/(1 - beta2), after which a root is of other gradients
@@ -19,6 +19,16 @@ RELATIVE = "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"
 
 class Rules(Run):
     """A run with its rules."""
+
+    def _too_large(self):
+        """Sentence and evidence if updates are too large, else None."""
+        (first, last), peak = self.losses(), max(finite(self.of(self.steps, "loss")), default=0)
+        moved, step = max(zip(self.ratios(), self.stats.steps), key=lambda one: one[0], default=(math.nan, 0)) if self.stats else (math.nan, 0)
+        if last > GROWN * first or peak > BURST * first or moved > RATIO_HIGH:
+            of = f", and step {step} changes the median matrix by {100 * moved:.3g} %" if math.isfinite(moved) else ""
+            return (f"the loss goes from {first:.4g} to {last:.4g}, at most {peak:.4g}{of}",
+                    {"first_loss": first, "last_loss": last, "largest_loss": peak, "update_ratio": moved})
+        return None
 
     def root_failures(self):  # Shi et al. 2023 (arXiv 2309.06497), section 3.2: a failed root keeps an old one
         failed = sum(finite(self.of(self.steps, "shampoo_root_failures")))
@@ -37,11 +47,11 @@ class Rules(Run):
             return ("error", f"{self.optim} treats {len(lost)} of {len(sizes)} matrices, {100 * share:.0f} % of their elements, by rule {rules[lost[0]]}: "
                     f"{self.named('parameter', lost)}", {"share": share, "matrices": len(lost)}, flags)
 
-    def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): the length of steps is the grafted method's; so is the lr of its recipes
-        found = self.ratio()
-        if self.optim == "shampoo" and self.text("grafting") == "none" and self.text("preconditioner") == "root" and found > RATIO_HIGH:
-            return ("error", f"without grafting an lr of {self.number('lr'):g} changes the median matrix by {100 * found:.3g} % in a step: it is SGD's or AdamW's lr",
-                    {"update_ratio": found, "lr": self.number("lr")}, ["--grafting sgd", "--grafting adam", f"--lr {self.number('lr') / 100:g}"])
+    def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): lr of a recipe is that of the method whose steps are grafted
+        large = self._too_large()
+        if large and self.optim == "shampoo" and self.text("grafting") == "none" and self.text("preconditioner") == "root":
+            return ("error", f"{large[0]}: without grafting lr {self.number('lr'):g} is not that of SGD or AdamW", large[1],
+                    ["--grafting sgd", "--grafting adam", f"--lr {self.number('lr') / 100:g}"])
 
     def epsilon_large(self):
         largest, epsilon, shares = (self.recent("factor", name) for name in ("eigenvalue_max", "epsilon", "below_epsilon"))
@@ -68,25 +78,23 @@ class Rules(Run):
                     {"start": start, "warmup_end": warm}, ["--start-preconditioning-step -1", f"--warmup-epochs of {start:.0f} steps"])
 
     def small_blocks(self):
-        sizes, limit = self.matrices, self.number("max-preconditioner-dim")
-        counts = {i: 0 for i in sizes}
-        for row in self.stats.rows("block") if self.stats else ():
-            if row["parameter"] in counts:
-                counts[row["parameter"]] += 1
-        if 0 < limit <= SMALL_BLOCK and median(counts.values()) > MOST_BLOCKS:
-            worst = max(counts, key=lambda i: counts[i])
-            return ("warning", f"blocks of {limit:.0f} cut the median matrix into {median(counts.values()):.0f} blocks, {self.stats.name('parameter', worst)} into "
-                    f"{counts[worst]}: correlations between them are lost", {"blocks": median(counts.values())}, ["--max-preconditioner-dim 1024"])
+        limit, owners = self.number("max-preconditioner-dim"), [row["parameter"] for row in self.stats.rows("block")] if self.stats else []
+        cut = {i: owners.count(i) for i in self.matrices if owners.count(i) > MOST_BLOCKS}
+        share = sum(self.matrices[i] for i in cut) / max(1, sum(self.matrices.values()))
+        if 0 < limit <= SMALL_BLOCK and share > 0.5:
+            worst = max(cut, key=lambda i: cut[i])
+            return ("warning", f"blocks of {limit:.0f} cut matrices with {100 * share:.0f} % of all elements into more than {MOST_BLOCKS} blocks, "
+                    f"{self.named('parameter', [worst])} into {cut[worst]}: correlations between blocks are lost",
+                    {"share": share, "blocks": cut[worst]}, ["--max-preconditioner-dim 1024"])
 
     def lr_high(self):
-        (first, last), found, peak = self.losses(), self.ratio(), max(finite(self.of(self.steps, "loss")), default=0)
-        if last > GROWN * first or peak > BURST * first or found > RATIO_HIGH:
-            moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
-            return ("error", f"the loss goes from {first:.4g} to {last:.4g}, at most {peak:.4g}, at lr {self.number('lr'):g}{moved}: updates are too large",
-                    {"first_loss": first, "last_loss": last, "largest_loss": peak, "update_ratio": found}, [f"--lr {self.number('lr') / 10:g}", "--warmup-epochs", "--clip-grad 1"])
+        large = self._too_large()
+        if large:
+            return ("error", f"{large[0]}: updates are too large at lr {self.number('lr'):g}", large[1],
+                    [f"--lr {self.number('lr') / 10:g}", "--warmup-epochs", "--clip-grad 1"])
 
     def lr_low(self):
-        (first, last), found = self.losses(), self.ratio()
+        (first, last), found = self.losses(), median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices])
         if found < RATIO_LOW or math.isnan(found) and len(self.steps) > 100 and 1 - FLAT < last / first <= 1:
             moved = f"; a step changes the median matrix by {100 * found:.3g} %" if math.isfinite(found) else ""
             return ("warning", f"the loss falls from {first:.4g} to {last:.4g} only, at lr {self.number('lr'):g}{moved}: updates are too small",

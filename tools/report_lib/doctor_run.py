@@ -87,9 +87,10 @@ class Run:
         loss = finite(self.of(self.steps, "loss"))
         return (loss[0], statistics.fmean(loss[-max(1, len(loss) // 10):])) if loss else (math.nan, math.nan)
 
-    def ratio(self):
-        """Update over weight of the median matrix."""
-        return median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices])
+    def ratios(self):
+        """Update over weight of the median matrix at each record; -inf: none."""
+        series = [self.stats.series("parameter", i, "update_ratio") for i in self.matrices]
+        return [median(found) if any(map(math.isfinite, found)) else -math.inf for found in zip(*series)]
 
     def at_end(self, key):
         """A number of the last epoch."""

@@ -23,7 +23,7 @@ border-radius:1em;font-size:13px;cursor:pointer}.maps input:checked+label{backgr
 .maps input:focus-visible+label{outline:2px solid #8ab4f8}.map{display:none;position:relative;margin-top:.6em}.map rect{shape-rendering:crispEdges}.map svg{position:relative;margin:0;display:block}
 .map img{position:absolute;image-rendering:pixelated}.map .hit{fill:transparent}.map .hit:hover{stroke:var(--ink)}.map .name{font-size:10px}
 .spectra{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:.2em 1em}.spectra svg{margin:0;overflow:visible}
-.spectra .title{font-size:11px}.factors td,.factors th{font-size:13px;padding-right:.9em;white-space:nowrap}
+.spectra figcaption{font-size:11px;font-weight:600;overflow-wrap:anywhere}.spectra text{font-size:11px}.factors td,.factors th{font-size:13px;padding-right:.9em;white-space:nowrap}
 """
 
 
@@ -173,10 +173,9 @@ def spectrum(stats, i):
     known = known[::math.ceil(len(known) / 100)] if known else []
     if not known:
         return ""
-    floor = max(high * 1e-14, min([v for q in quantiles for v in q if v > 0] + [e for e in epsilon if e > 0]))
-    title = cut(f"{stats.name('factor', i)} ({stats.rows('factor')[i]['size']})", 29)
+    floor = max(high * 1e-10, min([v for q in quantiles for v in q if v > 0] + [e for e in epsilon if e > 0]))
     ends = (stats.steps[known[0]], max(stats.steps[known[-1]], stats.steps[known[0]] + 1))
-    chart = charts.Chart(title, ends, (floor, max(high, floor * 10)), "step", log_y=True, width=240, height=170,
+    chart = charts.Chart("", ends, (floor, max(high, floor * 10)), "step", log_y=True, width=240, height=170,
                          x_least=max(1, (ends[1] - ends[0]) / 4))
 
     def points(values):
@@ -187,7 +186,7 @@ def spectrum(stats, i):
     chart.path(points(quantiles[4]), "s2")
     if points(epsilon):
         chart.path(points(epsilon), "s1 thin")
-    return fill("<div>{}</div>\n", Markup(chart.inline()))
+    return fill("<figure><figcaption>{} ({})</figcaption>{}</figure>\n", stats.name("factor", i), stats.rows("factor")[i]["size"], Markup(chart.inline()))
 
 
 def spectra(stats, order):
@@ -213,8 +212,8 @@ def rules(stats):
 
 def factor_table(stats, order):
     columns = [name for name in ("below_epsilon", "epsilon", "condition", "effective_rank", "off_diagonal", "root_age", "residual", "failures")
-               if name in stats.columns("factor")]
-    if not order:
+               if any(math.isfinite(stats.series("factor", i, name)[-1]) for i in order)]
+    if not columns:
         return ""
     lines = [fill("<tr><td>{}<td>{}{}</tr>\n", stats.name("factor", i), stats.rows("factor")[i]["size"],
                   join(fill("<td>{}", number_text(stats.series("factor", i, name)[-1])) for name in columns)) for i in order[:MOST_WORST]]
