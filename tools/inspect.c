@@ -220,6 +220,8 @@ static void print_state_json(const char *path, const lt_checkpoint_state *s)
     snprintf(key, sizeof key, "best_%s", s->best_name);
     if (*s->best_name)
         inspect_number(lt_text_escape(shown, sizeof shown, key), s->best);
+    if (*s->ended_by)
+        print_quoted("ended_by", s->ended_by);
 }
 
 static void print_best(const lt_checkpoint_state *s)
@@ -240,7 +242,7 @@ void inspect_state(const char *path, const lt_checkpoint_state *s, bool json)
         print_state_json(path, s);
         return;
     }
-    char *optim = escape(s->optim), *shown = escape(path);
+    char *optim = escape(s->optim), *shown = escape(path), by[2 * LT_CHECKPOINT_NAME];
     printf("%s: complete, checksums hold\n", shown);
     for (int i = 0; i < s->facts; i++) {
         char *text = escape(s->fact[i].text), *key = escape(s->fact[i].key);
@@ -257,6 +259,8 @@ void inspect_state(const char *path, const lt_checkpoint_state *s, bool json)
     free(optim);
     free(shown);
     print_best(s);
+    if (*s->ended_by)
+        printf("ended by %s\n", lt_text_escape(by, sizeof by, s->ended_by));
     putchar('\n');
 }
 

@@ -263,8 +263,7 @@ static lt_status write_folder(const char *kind, const char *name, const char *fo
         free(all.file[i].text);
     }
     if (!st)
-        printf("next: cd %s && meson setup build && meson test -C build; or see README.md\n",
-               folder);
+        printf("next, in %s: meson setup build && meson test -C build, or see README.md\n", folder);
     return st;
 }
 
@@ -279,8 +278,9 @@ int new_main(int argc, char *const *argv)
     if (!st && lt_options_requested(parsed) != LT_OPTIONS_RUN)
         st = lt_options_print_request(parsed, stdout);
     else if (!st && lt_options_positional_count(parsed) != 2)
-        st =
-            lt_fail(LT_E_ARG, "want a kind and a name: lather new optimizer|dataset|model|op NAME");
+        st = lt_fail(LT_E_ARG, "want a kind and a name: optimizer|dataset|model|op NAME");
+    else if (!st && a.folder && !*a.folder)
+        st = lt_fail(LT_E_ARG, "--folder: empty");
     else if (!st)
         st = write_folder(lt_options_positional(parsed, 0), name, a.folder ? a.folder : name);
     if (st)

@@ -71,8 +71,8 @@ LT_API LT_MUST_CHECK lt_status lt_train_hooks_register(const lt_train_hooks *hoo
 LT_API double lt_train_view_metric(const lt_train_view *view, const char *name);
 /** Shows a line above the progress bar; ranks above 0 show nothing. */
 LT_API void lt_train_note(const lt_train_view *view, const char *format, ...) LT_PRINTF(2, 3);
-/** Appends {"event":event,"step":view->step, ...} to metrics.jsonl, without numbers that are not finite; no-op on
- *  ranks above 0 and without a run folder. Errors: LT_E_ARG (an event of the library's: "step", "epoch"; a number
+/** Appends {"event":event,"step":view->step, ...} to metrics.jsonl, and "EVENT/NAME" to TensorBoard, without numbers
+ *  that are not finite; no-op on ranks above 0 and without a run folder. Errors: LT_E_ARG (an event of the library's: "step", "epoch"; a number
  *  named "event", "step" or "run"), LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_train_record(const lt_train_view *view, const char *event,
                                                const lt_metric *value, size_t count);

@@ -111,6 +111,7 @@ static void test_checkpoint(void **state)
                                    .best = 12.5,
                                    .best_step = 2,
                                    .optim = "adam",
+                                   .ended_by = "early_stop",
                                    .fact = {{.key = "tokenizer", .text = "bytes"},
                                             {.key = "words", .is_number = true, .number = 256},
                                             {.key = "hidden", .text = "x", .later = true}},
@@ -120,12 +121,12 @@ static void test_checkpoint(void **state)
     assert_int_equal(inspect("checkpoints/step-3"), 0);
     char *text = temp_read(temp_path(path, folder, "out"), NULL);
     assert_non_null(strstr(text, "\nbytes, 256 words, optimizer adam, step 3, "));
-    assert_non_null(strstr(text, "\nbest perplexity 12.5 at step 2\n"));
+    assert_non_null(strstr(text, "\nbest perplexity 12.5 at step 2\nended by early_stop\n"));
     free(text);
     assert_int_equal(inspect("--json checkpoints/step-3"), 0);
     text = temp_read(path, NULL);
     assert_non_null(strstr(text, "\"tokenizer\":\"bytes\",\"optim\":\"adam\",\"words\":256,"));
-    assert_non_null(strstr(text, "\"best_perplexity\":12.5"));
+    assert_non_null(strstr(text, "\"best_perplexity\":12.5,\"ended_by\":\"early_stop\""));
     assert_null(strstr(text, "classes"));
     free(text);
 }

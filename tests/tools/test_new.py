@@ -92,8 +92,6 @@ def plugins_and_the_program_train(cwd):
     with open(os.path.join(cwd, "train.bin"), "wb") as f:
         f.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072)) for i in range(40)))
     shutil.copy(os.path.join(cwd, "train.bin"), os.path.join(cwd, "val.bin"))
-    if "--plugin" not in run(TRAIN, "--help", "all", cwd=cwd).stdout:
-        return
     plugins = ["--plugin", "push/build/libpush.so", "--plugin", "bytes/build/libbytes.so"]
     run(TRAIN, *plugins, *NETWORK, "--optim", "push", "--momentum", "0.8", "--data", "bytes:.", "--output", "run", cwd=cwd)
     with open(os.path.join(cwd, "run", "metrics.jsonl")) as f:
@@ -120,7 +118,7 @@ def wrong_commands_are_one_line(cwd):
                        (["op", ""], "not a C identifier"), (["op", "Mine"], "lower case"), (["op", "../x"], "not a C identifier"),
                        (["op", "x" * 41], "at most 40"), (["op"], "want a kind and a name"), ([], "want a kind and a name"),
                        (["op", "a", "b"], "want a kind and a name"), (["optimizer", "adam"], "has an optimizer 'adam'"),
-                       (["dataset", "synthetic"], "choose another name"), (["op", "x", "--nosuch"], "nosuch")):
+                       (["dataset", "synthetic"], "choose another name"), (["op", "x", "--folder", ""], "--folder: empty"), (["op", "x", "--nosuch"], "nosuch")):
         p = new(cwd, *argv, code=2, says=says)
         assert p.stderr.count("\n") == 1, p.stderr
     new(cwd, "--help", says="optimizer|dataset|model|op NAME")

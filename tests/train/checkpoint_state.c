@@ -204,6 +204,49 @@ static void test_names(void **state)
     run_close(&r);
 }
 
+/* Numbers of hooks: any double, and files that are not ours. */
+static void test_hook_numbers(void **state)
+{
+    (void)state;
+    static const double values[] = {1.0 / 3, -INFINITY, NAN, 0, 0x1p-1074};
+    static const struct {
+        const char *hooks, *message;
+    } rows[] = {{"{\"a\":\"x\"}", "'a'"},
+                {"{\"a\":{}}", "'a'"},
+                {"{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":1,"
+                 "\"k\":2,\"l\":3,\"m\":4,\"n\":5,\"o\":6,\"p\":7,\"q\":8}",
+                 "more than 16"}};
+    char path[TEMP_PATH], file[TEMP_PATH], forged[512];
+    lt_checkpoint_state got = {0};
+    run r;
+    run_open(&r, "adam", 5);
+    for (r.state.numbers = 0; r.state.numbers < (int)COUNT_OF(values); r.state.numbers++) {
+        lt_checkpoint_sum *n = &r.state.number[r.state.numbers];
+        snprintf(n->name, sizeof n->name, "hook.%d", r.state.numbers);
+        n->value = values[r.state.numbers];
+    }
+    snprintf(r.state.ended_by, sizeof r.state.ended_by, "hook \"\n");
+    char *whole = save_state(&r, path);
+    free(whole);
+    assert_ok(lt_checkpoint_verify(path, &got));
+    assert_int_equal(got.numbers, r.state.numbers);
+    for (int i = 0; i < got.numbers; i++) {
+        assert_string_equal(got.number[i].name, r.state.number[i].name);
+        assert_true(isnan(values[i]) ? isnan(got.number[i].value)
+                                     : got.number[i].value == values[i]);
+    }
+    assert_string_equal(got.ended_by, r.state.ended_by);
+    temp_path(file, path, "state.json");
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        snprintf(forged, sizeof forged, "\"hooks\":%s", rows[i].hooks);
+        cut(file, "\"hooks\":", ",\"version\"", forged);
+        assert_fails(lt_checkpoint_verify(path, &got), LT_E_FORMAT, rows[i].message);
+    }
+    cut(file, "\"hooks\":", ",\"version\"", "\"hooks\":7");
+    assert_ok(lt_checkpoint_verify(path, &got));
+    run_close(&r);
+}
+
 static void test_tasks_differ(void **state)
 {
     (void)state;
@@ -280,6 +323,8 @@ int main(void)
         {"processors are compared by fields known on both sides", test_processor, NULL, NULL, NULL},
         {"ambiguous names are rejected", test_names, temp_setup, temp_teardown, NULL},
         {"different data is detected", test_data, NULL, NULL, NULL},
+        {"numbers of hooks are kept exactly, and others rejected", test_hook_numbers, temp_setup,
+         temp_teardown, NULL},
         {"another task's checkpoint is rejected by name", test_tasks_differ, temp_setup,
          temp_teardown, NULL},
     };

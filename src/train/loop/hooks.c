@@ -149,9 +149,8 @@ lt_status lt_train_record(const lt_train_view *view, const char *event, const lt
                           size_t count)
 {
     static const char *const events[] = {
-        "step",         "epoch", "evaluation",        "resume",
-        "ended",        "plan",  "checkpoint_failed", "contributors",
-        "micro_batches"};
+        "step",        "epoch", "evaluation",        "resume",       "ended",
+        "optim_stats", "plan",  "checkpoint_failed", "contributors", "micro_batches"};
     static const char *const keys[] = {"event", "step", "run"};
     if (is_listed(events, sizeof events / sizeof *events, event))
         return lt_fail(LT_E_ARG, "lt_train_record: the event '%s' is the library's; choose another",
@@ -161,7 +160,7 @@ lt_status lt_train_record(const lt_train_view *view, const char *event, const lt
             return lt_fail(LT_E_ARG,
                            "lt_train_record: event %s: every record has '%s'; choose another name",
                            event, value[i].name);
-    return view->rank ? LT_OK : lt_run_event_values(view->run, event, view->step, value, count);
+    return view->rank ? LT_OK : lt_run_event_scalars(view->run, event, view->step, value, count);
 }
 
 /* --- Checkpoints --- */
