@@ -5,11 +5,13 @@
 
 Ends with 1 if fewer than seven of eight wrong runs have a wrong setting as their first finding, or if a good run has an error or a warning."""
 import argparse
+import gzip
 import json
 import os
 import subprocess
 import sys
 
+SOURCE = "/usr/share/datasets/fashion-mnist"
 # The network and schedule of docs/results/ablation.md on Fashion-MNIST, 8 epochs of 40 batches.
 COMMON = ("--data fashion-mnist --arch resnet10 --width 8 --batch-size 64 --limit-train-batches 40 --epochs 6 --eval-every 4 --limit-eval-batches 8 "
           "--amp bf16 --warmup-epochs 0.4 --optim-stats 10 --threads 1 --progress off")
@@ -24,16 +26,34 @@ WRONG = [("no grafting, epsilon 1e-10, f 100, two-sided", f"{SHAMPOO} --grafting
          ("beta2 0.9, f 200", f"{SHAMPOO} --beta2 0.9 --precondition-frequency 200", ("frequency",)),
          ("blocks of 8", f"{SHAMPOO} --max-preconditioner-dim 8", ("small_blocks",)),
          ("warm-up of 5 steps, roots from 200", f"{SHAMPOO} --warmup-epochs 0.125 --start-preconditioning-step 200", ("late_roots",)),
-         ("Muon, all by AdamW", f"--optim muon {ADAMW} --opt-kwargs adamw-params=.", ("fallback",))]
+         ("Muon, all by AdamW", f"--optim muon {ADAMW} --opt-kwargs adamw-params=.", ("fallback",)),
+         ("Shampoo without a limit of blocks", f"{SHAMPOO} --max-preconditioner-dim 0", ("fallback",)),
+         ("512 images, seen 40 times each", f"--optim adamw {ADAMW} --data FEW --augment none --label-smoothing 0 --epochs 40 --eval-every 5", ("overfit",))]
 GOOD = [("SGD, Nesterov", "--optim sgd --lr 0.709 --weight-decay 0.00159"), ("AdamW", f"--optim adamw {ADAMW}"), ("Shampoo, recommended", SHAMPOO),
         ("Shampoo, beta2 0.99", f"{SHAMPOO} --beta2 0.99"), ("Shampoo, a sum", f"{SHAMPOO} --beta2 1"), ("Shampoo, epsilon 1e-3", f"{SHAMPOO} --epsilon 1e-3"),
         ("SOAP", f"--optim soap {ADAMW}"), ("Muon", f"--optim muon {ADAMW}")]
 
 
+def few_images(folder, images=512):
+    """Writes Fashion-MNIST with its first training images only."""
+    os.makedirs(folder, exist_ok=True)
+    for name in ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
+        with gzip.open(f"{SOURCE}/{name}.gz") as file:
+            data = file.read()
+        header, size = (16, 28 * 28) if "images" in name else (8, 1)
+        if name.startswith("train"):
+            data = data[:4] + images.to_bytes(4, "big") + data[8:header + images * size]
+        with open(f"{folder}/{name}", "wb") as file:
+            file.write(data)
+
+
 def findings(options, name, flags):
     folder = os.path.join(options.out, name.replace(" ", "-").replace(",", "").replace("/", ""))
+    few = os.path.join(options.out, "few")
+    if "FEW" in flags and not os.path.exists(few):
+        few_images(few)
     if not (options.keep and os.path.exists(f"{folder}/model.safetensors")):
-        done = subprocess.run([options.train, *COMMON.split(), *flags.split(), "--output", folder, "--overwrite"], capture_output=True, text=True)
+        done = subprocess.run([options.train, *COMMON.split(), *flags.replace("FEW", few).split(), "--output", folder, "--overwrite"], capture_output=True, text=True)
         if done.returncode not in (0, 1):
             sys.exit(f"{name}: {done.stderr[-500:]}")
     return json.loads(subprocess.run([options.doctor, "--json", folder], check=True, capture_output=True, text=True).stdout)["runs"][0]["findings"]

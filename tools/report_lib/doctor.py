@@ -1,11 +1,10 @@
 """The command line of doctor: reads run folders, applies the rules, prints findings, the most likely cause first."""
 import argparse
 import json
-import math
 import sys
 
 from .checked import Problem
-from .doctor_rules import RULES, Rules
+from .doctor_rules import RULES, Rules, finding
 from .text import shown
 
 SEVERITIES = ("error", "warning", "note")
@@ -17,13 +16,8 @@ Exit status: 0 done, with findings or without, 1 an error, 2 a wrong command lin
 
 def examine(run):
     """The findings of a run, the most likely cause first."""
-    found = [{"rule": "unreadable", "severity": "note", "text": note, "evidence": {}, "flags": []} for note in run.notes]
-    for name in RULES:
-        finding = getattr(run, name)()
-        if finding:
-            severity, text, evidence, flags = finding
-            evidence = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in evidence.items()}
-            found.append({"rule": name, "severity": severity, "text": text, "evidence": evidence, "flags": flags})
+    found = [{"rule": "unreadable", **finding("note", "{note}", [], note=note)} for note in run.notes]
+    found += [{"rule": name, **one} for name, one in ((name, getattr(run, name)()) for name in RULES) if one]
     return sorted(found, key=lambda one: SEVERITIES.index(one["severity"]))
 
 
