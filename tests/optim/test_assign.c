@@ -248,6 +248,24 @@ static void test_whole(void **state)
     assert_int_equal((double)most * w->ranks > 1.1 * (double)sum, w->over);
 }
 
+/* --- Cost of a block --- */
+
+/* Adding a dimension's factor adds its cost to a step; without factors only memory is counted. */
+static void test_factors_cost(void **state)
+{
+    (void)state;
+    const lt_shampoo_config config = LT_SHAMPOO_DEFAULTS;
+    lt_block b = {.region.shape = LT_SHAPE(40, 60)};
+    double cost[4];
+    for (int i = 0; i < 4; i++) {
+        b.factor[0].is_matrix = i & 1;
+        b.factor[1].is_matrix = i & 2;
+        cost[i] = lt_block_step_nanoseconds(&config, &b);
+    }
+    assert_true(0 < cost[0] && cost[0] < cost[1] && cost[1] < cost[2]);
+    assert_near(cost[3] - cost[2], cost[1] - cost[0], 1e-6 * cost[3]);
+}
+
 /* --- Owners that hold the elements --- */
 
 enum { PARTS = 9, HOLDERS = 3 };
@@ -296,7 +314,7 @@ static void test_local(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 2];
+    struct CMUnitTest tests[COUNT_OF(vectors) + COUNT_OF(balances) + COUNT_OF(wholes) + 3];
     size_t n = 0;
     for (size_t i = 0; i < COUNT_OF(vectors); i++)
         tests[n++] = row_test(vectors[i].name, test_vector, &vectors[i]);
@@ -307,5 +325,6 @@ int main(void)
     tests[n++] = row_test("the local search is never worse, and often best", test_improve, NULL);
     tests[n++] =
         row_test("owners of equal parts are exchanged for local elements", test_local, NULL);
+    tests[n++] = row_test("each factor of a block has its cost", test_factors_cost, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
