@@ -101,11 +101,11 @@ def stop_and_go_on(cwd, *flags):
     assert [m["steps"] for m in metrics_of(cwd).values()] == [120]
 
 
-def ranks_that_are_stopped_go_on_from_there(cwd):
+def ranks_that_are_stopped_resume(cwd):
     stop_and_go_on(cwd)
 
 
-def ranks_on_machines_that_are_stopped_go_on_from_there(cwd):
+def ranks_on_machines_that_are_stopped_resume(cwd):
     stop_and_go_on(cwd, "--on", "mpirun", "--hosts", "localhost:2")
 
 
@@ -186,6 +186,6 @@ def installed_it_finds_all_of_its_files(cwd):
 
 sys.exit(run_rows([ranks_share_the_global_batch_and_are_no_other_cells, a_global_batch_that_ranks_cannot_make_is_refused,
                    what_a_failed_rank_said_is_in_the_report, cells_on_machines_are_those_of_this_one,
-                   machines_without_slots_are_refused, ranks_on_machines_that_are_stopped_go_on_from_there,
-                   ranks_that_are_stopped_go_on_from_there, jobs_take_devices_in_turn,
+                   machines_without_slots_are_refused, ranks_on_machines_that_are_stopped_resume,
+                   ranks_that_are_stopped_resume, jobs_take_devices_in_turn,
                    a_device_that_is_not_there_is_refused, installed_it_finds_all_of_its_files]))
