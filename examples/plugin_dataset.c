@@ -7,6 +7,7 @@
 #include "lather/plugin.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { CLASSES = 2, TRAIN = 512, EVAL = 128, SMALLEST = 8, LARGEST = 256 };
 
@@ -40,9 +41,10 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
 static lt_status open_shapes(lt_dataset **out, const char *spec, bool train)
 {
     static const lt_dataset_ops ops = {"shapes", sizeof(shapes), .read = read_sample};
-    char *end;
-    const long side = strtol(spec + sizeof "shapes:" - 1, &end, 10);
-    if (*end || side < SMALLEST || side > LARGEST)
+    const char *colon = strchr(spec, ':');
+    char *end = NULL;
+    const long side = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (!colon || *end || side < SMALLEST || side > LARGEST)
         return lt_fail(LT_E_ARG, "%s: want shapes:SIDE, %d to %d pixels", spec, SMALLEST, LARGEST);
     LT_TRY(lt_dataset_new(out, &ops));
     (*out)->count = train ? TRAIN : EVAL;

@@ -367,7 +367,7 @@ static lt_status open_and_work(training *w)
         return LT_OK;
     lt_status st = lt_trainer_open_data(t);
     if (st)
-        return lt_plugins_advise(st, t->state.folder);
+        return lt_plugins_advise(st, t->model.weights);
     LT_TRY(lt_trainer_open_model(t));
     LT_TRY(lt_trainer_start_profile(t));
     return t->line.args.evaluation.eval ? evaluate(w) : train(w);

@@ -135,20 +135,25 @@ lt_status lt_plugins_compare_checkpoint(const char *folder, char *text, size_t s
     return LT_OK;
 }
 
-lt_status lt_plugins_advise(lt_status st, const char *folder)
+lt_status lt_plugins_advise(lt_status st, const char *path)
 {
-    char advice[LT_PLUGINS_TEXT] = "", why[MESSAGE];
+    char advice[LT_PLUGINS_TEXT] = "", why[MESSAGE], folder[NAME];
     lt_json *json = NULL;
     const lt_json_value *list = NULL;
     snprintf(why, sizeof why, "%s", lt_error_message());
-    if (*folder && !open_list(folder, &json, &list))
-        for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
-            const recorded r = read_recorded(v);
-            if (!find_loaded(&r) && !*advice)
-                append(advice, sizeof advice, "; %s was trained with", folder);
-            if (!find_loaded(&r))
-                append(advice, sizeof advice, " --plugin %s", r.path);
-        }
+    snprintf(folder, sizeof folder, "%s", path);
+    if (open_list(folder, &json, &list) && strchr(folder, '/')) {
+        *strrchr(folder, '/') = 0;
+        if (open_list(folder, &json, &list))
+            list = NULL;
+    }
+    for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
+        const recorded r = read_recorded(v);
+        if (!find_loaded(&r) && !*advice)
+            append(advice, sizeof advice, "; %s was trained with", folder);
+        if (!find_loaded(&r))
+            append(advice, sizeof advice, " --plugin %s", r.path);
+    }
     lt_json_free(&json);
     return lt_fail(st, "%s%s", why, advice);
 }
