@@ -135,7 +135,13 @@ def a_resume_names_what_changed(cwd):
     run("--plugin", other, *shapes, *parts, *flags, cwd=cwd)
     (resume,) = [r for r in records(cwd, "run") if r["event"] == "resume"]
     old, new = (digest(os.path.join(cwd, p))[:12] for p in ("lion.so", other))
-    assert f"plugin {other} SHA-256 {old} -> {new}, (none) -> ./parts.so" in resume["changed"], resume
+    others = {n: digest(os.path.join(cwd, n + ".so"))[:12] for n in ("shapes", "parts")}
+    want = f"plugin ./lion.so {old}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}, ./parts.so {others['parts']}"
+    assert want in resume["changed"], resume
+    run("--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", "--output", "plain", cwd=cwd)
+    run(*lion, "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "2", "--output", "plain", "--resume", "auto", cwd=cwd)
+    (resume,) = [r for r in records(cwd, "plain") if r["event"] == "resume"]
+    assert resume["changed"].endswith(f"plugin (none) -> ./lion.so {old}"), resume
 
 
 def a_file_may_name_a_plugin_that_the_user_allows(cwd):

@@ -36,6 +36,8 @@ struct lt_options {
 /* Returns the next value of --NAME=VALUE or --NAME VALUE on a command line and advances *at, initially 1, past it; NULL
  * after the last one. `--` ends the options. Skips a flag without a value. */
 const char *lt_options_next_value(const char *name, int argc, char *const *argv, int *at);
+/* Returns the last value, which counts unless the option is a list; NULL if absent. */
+const char *lt_options_last_value(const char *name, int argc, char *const *argv);
 /* Returns the row with this name (or alias), or NULL; name need not end in NUL. */
 lt_option_row *lt_options_find(const lt_options *o, const char *name, size_t bytes);
 /* Returns true if name, which need not end in NUL, equals known; '_' counts as '-'. */

@@ -28,6 +28,14 @@ const char *lt_options_next_value(const char *name, int argc, char *const *argv,
     return NULL;
 }
 
+const char *lt_options_last_value(const char *name, int argc, char *const *argv)
+{
+    const char *found = NULL, *value;
+    for (int at = 1; (value = lt_options_next_value(name, argc, argv, &at));)
+        found = value;
+    return found;
+}
+
 bool lt_options_has_word(const char *list, const char *word, const char *separators)
 {
     size_t bytes = strlen(word);

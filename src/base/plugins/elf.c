@@ -1,19 +1,19 @@
 /* Symbols of an ELF shared object, by the section header of its dynamic symbol table: System V ABI, chapters 4 and 5.
- * Every offset comes from the file, so each range is checked against its size. */
+ * Every offset comes from the file, so each range is checked against its size. For 64-bit machines. */
 
 #include "elf.h"
 
 #include "lather/ext/fail.h"
 
 #include <dlfcn.h>
-#include <link.h>
+#include <elf.h>
 #include <stdint.h>
 #include <string.h>
 
 typedef struct elf {
     const char *data;
     size_t bytes;
-    ElfW(Ehdr) head;
+    Elf64_Ehdr head;
 } elf;
 
 /* Returns a range of the file, or NULL if it is not within the file. */
@@ -42,7 +42,7 @@ static const char *find_text(const elf *f, uint64_t table, uint64_t bytes, uint6
 }
 
 /* Returns the header of the file that this code was loaded from. */
-static const ElfW(Ehdr) * own_header(void)
+static const Elf64_Ehdr *own_header(void)
 {
     static const char anchor = 0;
     Dl_info info;
@@ -52,12 +52,12 @@ static const ElfW(Ehdr) * own_header(void)
 lt_status lt_elf_check(const void *file, size_t bytes)
 {
     const elf f = {.data = file, .bytes = bytes};
-    const ElfW(Ehdr) *own = own_header();
-    ElfW(Ehdr) head = {0};
+    const Elf64_Ehdr *own = own_header();
+    Elf64_Ehdr head = {0};
     const bool whole = read_row(&f, 0, 0, &head, sizeof head);
     if (bytes < SELFMAG || memcmp(file, ELFMAG, SELFMAG) != 0)
         return lt_fail(LT_E_FORMAT, "not an ELF file: a plugin is compiled by cc -shared -fPIC");
-    if (!whole || !find_range(&f, head.e_shoff, (uint64_t)head.e_shnum * sizeof(ElfW(Shdr))))
+    if (!whole || !find_range(&f, head.e_shoff, (uint64_t)head.e_shnum * sizeof(Elf64_Shdr)))
         return lt_fail(LT_E_FORMAT, "%zu bytes: truncated", bytes);
     if (own
         && (memcmp(head.e_ident, own->e_ident, EI_OSABI) != 0 || head.e_machine != own->e_machine))
@@ -72,9 +72,9 @@ lt_status lt_elf_check(const void *file, size_t bytes)
 }
 
 /* Returns the text at a virtual address, by the segment that contains it; NULL if absent. */
-static const char *find_loaded_text(const elf *f, ElfW(Addr) address)
+static const char *find_loaded_text(const elf *f, Elf64_Addr address)
 {
-    ElfW(Phdr) p;
+    Elf64_Phdr p;
     for (int i = 0; i < f->head.e_phnum; i++)
         if (read_row(f, f->head.e_phoff, (uint64_t)i, &p, sizeof p) && p.p_type == PT_LOAD
             && address >= p.p_vaddr && address - p.p_vaddr < p.p_filesz)
@@ -83,9 +83,9 @@ static const char *find_loaded_text(const elf *f, ElfW(Addr) address)
 }
 
 /* Finds a defined symbol in a table of dynamic symbols. */
-static bool find_in_table(const elf *f, const ElfW(Shdr) * table, const char *name, ElfW(Sym) * out)
+static bool find_in_table(const elf *f, const Elf64_Shdr *table, const char *name, Elf64_Sym *out)
 {
-    ElfW(Shdr) texts;
+    Elf64_Shdr texts;
     if (!read_row(f, f->head.e_shoff, table->sh_link, &texts, sizeof texts))
         return false;
     const uint64_t count = table->sh_size / sizeof *out;
@@ -100,8 +100,8 @@ static bool find_in_table(const elf *f, const ElfW(Shdr) * table, const char *na
 bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const char **text)
 {
     elf f = {.data = file, .bytes = bytes};
-    ElfW(Shdr) section;
-    ElfW(Sym) symbol;
+    Elf64_Shdr section;
+    Elf64_Sym symbol;
     *text = NULL;
     if (!read_row(&f, 0, 0, &f.head, sizeof f.head))
         return false;

@@ -3,11 +3,11 @@
 
 #include "base/alloc.h"
 #include "base/encoding/sha256.h"
-#include "base/file.h"
 #include "base/options/options.h"
 #include "elf.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 #include "lather/log.h"
 #include "lather/plugin.h"
 
@@ -17,10 +17,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { HASH_TEXT = 2 * LT_SHA256_BYTES + 1, VERSION_TEXT = 32, OTHERS_MAY_WRITE = 022 };
-static const int64_t most_bytes = INT64_C(1) << 30;
 
 typedef struct loaded {
     lt_plugin_info info;
@@ -44,31 +44,7 @@ static lt_status check_owner(const struct stat *info)
     if (info->st_mode & OTHERS_MAY_WRITE)
         return lt_fail(LT_E_ARG, "others may write to it (mode %04o): chmod go-w",
                        (unsigned)info->st_mode & 07777);
-    if (info->st_size > most_bytes)
-        return lt_fail(LT_E_FORMAT, "%lld bytes; at most %lld are possible",
-                       (long long)info->st_size, (long long)most_bytes);
     return LT_OK;
-}
-
-static lt_status read_all(int fd, char *to, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t got = read(fd, to + done, bytes - done);
-        if (got < 0 && errno != EINTR)
-            return lt_fail(LT_E_IO, "%s", strerror(errno));
-        if (!got)
-            return lt_fail(LT_E_IO, "%zu of %zu bytes: it is being written", done, bytes);
-        done += got > 0 ? (size_t)got : 0;
-    }
-    return LT_OK;
-}
-
-/* Checks an open file and reads it; the caller frees *data. */
-static lt_status check_and_read(int fd, const struct stat *info, char **data)
-{
-    LT_TRY(check_owner(info));
-    *data = lt_alloc((size_t)info->st_size + 1, 1);
-    return *data ? read_all(fd, *data, (size_t)info->st_size) : LT_E_NOMEM;
 }
 
 /* Checks that the file is a plugin of this version; fills the version. */
@@ -97,15 +73,22 @@ static void hash(char text[HASH_TEXT], const char *data, size_t bytes)
         snprintf(text + (size_t)2 * (size_t)i, 3, "%02x", digest[i]);
 }
 
-/* Checks the file and fills *out. The file's name is not in the message. */
-static lt_status inspect(int fd, const struct stat *info, loaded *out)
+/* Checks an open file and fills *out. The file's name is not in the message. */
+static lt_status inspect(FILE *file, loaded *out)
 {
-    char *data = NULL;
-    lt_status st = check_and_read(fd, info, &data);
+    struct stat info;
+    if (fstat(fileno(file), &info))
+        return lt_fail(LT_E_IO, "%s", strerror(errno));
+    LT_TRY(check_owner(&info));
+    const size_t bytes = (size_t)info.st_size;
+    char *data = lt_alloc(bytes + 1, 1);
+    lt_status st = data ? LT_OK : LT_E_NOMEM;
+    if (!st && fread(data, 1, bytes, file) != bytes)
+        st = lt_fail(LT_E_IO, "fewer than %zu bytes can be read", bytes);
     if (!st)
-        st = check_contents(data, (size_t)info->st_size, out);
+        st = check_contents(data, bytes, out);
     if (!st)
-        hash(out->sha256, data, (size_t)info->st_size);
+        hash(out->sha256, data, bytes);
     lt_free(data);
     return st;
 }
@@ -138,24 +121,16 @@ static lt_status open_and_run(const char *path, const char *program)
     return entry ? run_entry(entry, program) : lt_fail(LT_E_ARG, "has no lt_plugin");
 }
 
-static const loaded *find_same(const char *sha256)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(list[i]->sha256, sha256))
-            return list[i];
-    return NULL;
-}
-
 /* Loads an open file, unless one with the same contents is loaded: then returns LT_END. */
-static lt_status load(int fd, const struct stat *info, const char *program, loaded *out)
+static lt_status load(FILE *file, const char *program, loaded *out)
 {
-    LT_TRY(inspect(fd, info, out));
-    const loaded *same = find_same(out->sha256);
-    if (same) {
-        lt_log(LT_LOG_INFO, "plugin", "%s: skipped, as %s has the same contents", out->path,
-               same->path);
-        return LT_END;
-    }
+    LT_TRY(inspect(file, out));
+    for (size_t i = 0; i < count; i++)
+        if (!strcmp(list[i]->sha256, out->sha256)) {
+            lt_log(LT_LOG_INFO, "plugin", "%s: skipped, as %s has the same contents", out->path,
+                   list[i]->path);
+            return LT_END;
+        }
     LT_TRY(open_and_run(out->path, program));
     list[count++] = out;
     return LT_OK;
@@ -163,27 +138,25 @@ static lt_status load(int fd, const struct stat *info, const char *program, load
 
 lt_status lt_plugin_load(const char *path, const char *program)
 {
-    struct stat info;
-    int fd = -1;
+    FILE *file;
     if (!*path)
         return lt_fail(LT_E_ARG, "--plugin: missing value");
     if (count == LT_MAX_PLUGINS)
         return lt_fail(LT_E_ARG, "plugin %s: %d are loaded, which is the limit", path,
                        LT_MAX_PLUGINS);
-    lt_status st = lt_file_open_descriptor(&fd, &info, path);
+    lt_status st = lt_file_open(&file, path);
     if (st)
         return lt_fail(st, "plugin %s", lt_error_message());
     loaded *out = lt_alloc(1, sizeof *out);
-    if (out) {
+    st = out ? LT_OK : LT_E_NOMEM;
+    if (!st) {
         snprintf(out->path, sizeof out->path, "%s", path);
         out->info = (lt_plugin_info){out->path, out->sha256, out->version};
-        st = load(fd, &info, program, out);
+        st = load(file, program, out);
     }
-    close(fd);
-    if (!out || st)
+    fclose(file);
+    if (st)
         lt_free(out);
-    if (!out)
-        return LT_E_NOMEM;
     return st && st != LT_END ? lt_fail(st, "plugin %s: %s", path, lt_error_message()) : LT_OK;
 }
 

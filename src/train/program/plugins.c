@@ -68,33 +68,27 @@ lt_status lt_plugins_load(int argc, char *const *argv, const char *program, cons
 {
     reading r = {program, has_flag("allow-plugin", argc, argv), false};
     char path[PATH_MAX];
-    const char *value;
-    int at = 1;
+    const char *value = lt_options_last_value("recipe", argc, argv);
     LT_TRY(lt_plugin_load_arguments(argc, argv, program));
-    if (lt_options_next_value("plugin", argc, argv, &at))
+    if (lt_options_last_value("plugin", argc, argv))
         return LT_OK;
-    for (at = 1; (value = lt_options_next_value("recipe", argc, argv, &at));)
-        if (!lt_recipe_find(path, sizeof path, recipes, value))
-            LT_TRY(load_file(&r, path));
-    for (at = 1; (value = lt_options_next_value("config", argc, argv, &at));)
+    if (value && !lt_recipe_find(path, sizeof path, recipes, value))
+        LT_TRY(load_file(&r, path));
+    for (int at = 1; (value = lt_options_next_value("config", argc, argv, &at));)
         LT_TRY(load_file(&r, value));
     return LT_OK;
 }
 
 lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv)
 {
-    char why[MESSAGE], folder[PATH_MAX] = "";
-    const char *resume = NULL, *output = NULL, *value;
-    for (int at = 1; (value = lt_options_next_value("resume", argc, argv, &at));)
-        resume = value;
-    for (int at = 1; (value = lt_options_next_value("output", argc, argv, &at));)
-        output = value;
-    if (resume && !strcmp(resume, "auto"))
-        resume = output;
-    if (!resume)
+    char why[MESSAGE], folder[PATH_MAX];
+    const char *path = lt_options_last_value("resume", argc, argv);
+    if (path && !strcmp(path, "auto"))
+        path = lt_options_last_value("output", argc, argv);
+    if (!path)
         return st;
     snprintf(why, sizeof why, "%s", lt_error_message());
-    if (lt_checkpoint_newest(resume, folder, sizeof folder))
-        snprintf(folder, sizeof folder, "%s", resume);
+    if (lt_checkpoint_newest(path, folder, sizeof folder))
+        snprintf(folder, sizeof folder, "%s", path);
     return lt_plugins_advise(lt_fail(st, "%s", why), folder);
 }

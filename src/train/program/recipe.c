@@ -44,15 +44,6 @@ static lt_status find_file_near_program(char *path, size_t size, const char *in_
                    installed);
 }
 
-/* Returns the value of a flag on the command line, or NULL. The last one counts, as with any option. */
-static const char *find_flag(const char *flag, int argc, char *const *argv)
-{
-    const char *found = NULL, *value;
-    for (int at = 1; (value = lt_options_next_value(flag, argc, argv, &at));)
-        found = value;
-    return found;
-}
-
 lt_status lt_recipe_find(char *path, size_t size, const char *folder, const char *name)
 {
     char source[PATH_MAX], installed[PATH_MAX];
@@ -129,12 +120,12 @@ lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, 
                                        char *const *argv)
 {
     char given[8];
-    const char *name = find_flag("recipe", argc, argv);
-    const char *run = find_flag("watch", argc, argv);
+    const char *name = lt_options_last_value("recipe", argc, argv);
+    const char *run = lt_options_last_value("watch", argc, argv);
     if (name)
         LT_TRY(load_recipe(options, folder, name));
     if (run)
-        LT_TRY(load_watched(options, run, find_flag("watch-wait", argc, argv)));
+        LT_TRY(load_watched(options, run, lt_options_last_value("watch-wait", argc, argv)));
     LT_TRY(lt_options_parse(options, argc, argv));
     if (run)
         LT_TRY(lt_options_set(options, "eval", "true"));

@@ -41,49 +41,7 @@ void lt_plugins_write_comments(FILE *out)
                 lt_text_escape(path, sizeof path, p->path), p->version, p->sha256);
 }
 
-/* --- Comparison --- */
-
-/* A plugin of state.json; "" for members that are missing. */
-typedef struct recorded {
-    const char *path, *sha256;
-} recorded;
-
-static recorded read_recorded(const lt_json_value *v)
-{
-    recorded r = {"", ""};
-    if (lt_json_string(v, "path", &r.path) || lt_json_string(v, "sha256", &r.sha256))
-        r = (recorded){"", ""};
-    return r;
-}
-
-static const char *file_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-/* Finds the recorded plugin's loaded counterpart: the same contents, otherwise the same file name; NULL if none. */
-static const lt_plugin_info *find_loaded(const recorded *r)
-{
-    const lt_plugin_info *p, *named = NULL;
-    for (size_t i = 0; (p = lt_plugin_at(i)); i++) {
-        if (!strcmp(p->sha256, r->sha256))
-            return p;
-        if (!strcmp(file_name(p->path), file_name(r->path)))
-            named = p;
-    }
-    return named;
-}
-
-static bool is_recorded(const lt_json_value *list, const lt_plugin_info *p)
-{
-    for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
-        const recorded r = read_recorded(v);
-        if (find_loaded(&r) == p)
-            return true;
-    }
-    return false;
-}
+/* --- Comparison with a checkpoint --- */
 
 static void append(char *text, size_t size, const char *format, ...) LT_PRINTF(3, 4);
 static void append(char *text, size_t size, const char *format, ...)
@@ -95,65 +53,69 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(values);
 }
 
-static void compare(const lt_json_value *list, char *text, size_t size)
-{
-    const lt_plugin_info *p;
-    for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
-        const recorded r = read_recorded(v);
-        const lt_plugin_info *now = find_loaded(&r);
-        const char *comma = *text ? ", " : "";
-        if (!now)
-            append(text, size, "%s%s -> (none)", comma, r.path);
-        else if (strcmp(now->sha256, r.sha256) != 0)
-            append(text, size, "%s%s SHA-256 %.*s -> %.*s", comma, now->path, SHORT_HASH, r.sha256,
-                   SHORT_HASH, now->sha256);
-    }
-    for (size_t i = 0; (p = lt_plugin_at(i)); i++)
-        if (!is_recorded(list, p))
-            append(text, size, "%s(none) -> %s", *text ? ", " : "", p->path);
-}
-
-/* Opens FOLDER/state.json; *list: its plugins, NULL if it has none. */
-static lt_status open_list(const char *folder, lt_json **json, const lt_json_value **list)
+/* Opens FOLDER/state.json and returns its first plugin; NULL if it has none or cannot be read. */
+static const lt_json_value *open_list(const char *folder, lt_json **json)
 {
     char *path = lt_format("%s/%s", folder, LT_CHECKPOINT_STATE);
-    lt_status st = path ? lt_json_load(json, path) : LT_E_NOMEM;
-    if (!st)
-        *list = lt_json_member(lt_json_root(*json), "plugins");
+    const bool is_open = path && !lt_json_load(json, path);
+    const lt_json_value *list = is_open ? lt_json_member(lt_json_root(*json), "plugins") : NULL;
     lt_free(path);
-    return st;
+    return list ? list->child : NULL;
 }
 
-lt_status lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size)
+static const char *member(const lt_json_value *plugin, const char *key)
 {
+    const lt_json_value *v = lt_json_member(plugin, key);
+    return v && v->type == LT_JSON_STRING ? v->string : "";
+}
+
+static bool is_loaded(const lt_json_value *plugin)
+{
+    const lt_plugin_info *p;
+    for (size_t i = 0; (p = lt_plugin_at(i)); i++)
+        if (!strcmp(p->sha256, member(plugin, "sha256")))
+            return true;
+    return false;
+}
+
+void lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size)
+{
+    char now[LT_PLUGINS_TEXT] = "";
     lt_json *json = NULL;
-    const lt_json_value *list = NULL;
+    const lt_json_value *v = open_list(folder, &json);
+    const lt_plugin_info *p;
+    bool same = true;
     *text = 0;
-    LT_TRY(open_list(folder, &json, &list));
-    compare(list, text, size);
+    for (size_t i = 0; (p = lt_plugin_at(i)) || v; v = v ? v->next : NULL, i++) {
+        same = same && p && v && !strcmp(p->sha256, member(v, "sha256"));
+        if (v)
+            append(text, size, "%s%s %.*s", i ? ", " : "", member(v, "path"), SHORT_HASH,
+                   member(v, "sha256"));
+        if (p)
+            append(now, sizeof now, "%s%s %.*s", i ? ", " : "", p->path, SHORT_HASH, p->sha256);
+    }
+    if (same)
+        *text = 0;
+    else
+        append(text, size, "%s -> %s", *text ? "" : "(none)", *now ? now : "(none)");
     lt_json_free(&json);
-    return LT_OK;
 }
 
 lt_status lt_plugins_advise(lt_status st, const char *path)
 {
     char advice[LT_PLUGINS_TEXT] = "", why[MESSAGE], folder[NAME];
     lt_json *json = NULL;
-    const lt_json_value *list = NULL;
     snprintf(why, sizeof why, "%s", lt_error_message());
     snprintf(folder, sizeof folder, "%s", path);
-    if (open_list(folder, &json, &list) && strchr(folder, '/')) {
+    const lt_json_value *v = open_list(folder, &json);
+    if (!json && strchr(folder, '/')) {
         *strrchr(folder, '/') = 0;
-        if (open_list(folder, &json, &list))
-            list = NULL;
+        v = open_list(folder, &json);
     }
-    for (const lt_json_value *v = list ? list->child : NULL; v; v = v->next) {
-        const recorded r = read_recorded(v);
-        if (!find_loaded(&r) && !*advice)
-            append(advice, sizeof advice, "; %s was trained with", folder);
-        if (!find_loaded(&r))
-            append(advice, sizeof advice, " --plugin %s", r.path);
-    }
+    for (; v; v = v->next)
+        if (!is_loaded(v))
+            append(advice, sizeof advice, " --plugin %s", member(v, "path"));
     lt_json_free(&json);
-    return lt_fail(st, "%s%s", why, advice);
+    return *advice ? lt_fail(st, "%s; %s was trained with%s", why, folder, advice)
+                   : lt_fail(st, "%s", why);
 }

@@ -12,9 +12,9 @@ enum { LT_PLUGINS_TEXT = 512 }; /* bytes that hold a comparison of plugins */
 void lt_plugins_write_json(lt_json_writer *w);
 /* Writes a comment line with path, version and SHA-256 of each loaded plugin. */
 void lt_plugins_write_comments(FILE *out);
-/* Compares the loaded plugins with those of FOLDER/state.json: fills text with those that are missing, new or have
- * another SHA-256; "" if none. Errors: LT_E_IO, LT_E_FORMAT, LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size);
+/* Compares the loaded plugins with those of FOLDER/state.json: fills text with both lists, path and 12 digits of the
+ * SHA-256 of each: "a.so 0123456789ab -> (none)"; "" if all are equal. */
+void lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size);
 /* Appends to the message of a failure each plugin of a checkpoint that is not loaded. path: its folder or a file in it;
  * ignored if there is no state.json. Returns st. */
 lt_status lt_plugins_advise(lt_status st, const char *path);
