@@ -135,7 +135,8 @@ static lt_status run(void *context)
     LT_TRY(lt_optim_sgd(&r->run.optim, &r->run.params, NULL));
     fill_hooks(r);
     if (p->stop)
-        LT_TRY(lt_early_stop_parse(&r->early, p->stop, &task));
+        LT_TRY(lt_early_stop_open(
+            &r->early, &(evaluation_options){.early_stop = p->stop, .eval_every = 1}, &task));
     lt_train_config c = configure(&r->run, &task, NULL);
     char path[TEMP_PATH];
     c.hooks = p->stop ? &r->early.hooks : &r->hooks;

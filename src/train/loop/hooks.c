@@ -15,32 +15,21 @@ static lt_hooks registered;
 
 /* --- The list --- */
 
-static size_t count_numbers(const lt_hooks *h)
-{
-    size_t count = 0;
-    for (int i = 0; i < h->count; i++)
-        count += h->item[i]->numbers;
-    return count;
-}
-
 static lt_status check_numbers(const lt_train_hooks *h, size_t taken)
 {
     for (size_t i = 0; i < h->numbers; i++) {
         const lt_train_number *n = &h->number[i];
-        if (!n->name || !*n->name || !n->value)
-            return lt_fail(LT_E_ARG, "hooks %s: number %zu has no %s", h->name, i,
-                           n->value ? "name" : "value");
-        if (strlen(h->name) + 1 + strlen(n->name) >= LT_CHECKPOINT_NAME)
-            return lt_fail(LT_E_ARG, "hooks %s: the name %s.%s has more than %d bytes", h->name,
-                           h->name, n->name, LT_CHECKPOINT_NAME - 1);
+        if (!n->name || !n->value || strlen(h->name) + strlen(n->name) + 1 >= LT_CHECKPOINT_NAME)
+            return lt_fail(LT_E_ARG, "hooks %s: number %zu has no value, or no name below %d bytes",
+                           h->name, i, LT_CHECKPOINT_NAME);
         for (size_t k = 0; k < i; k++)
             if (!strcmp(h->number[k].name, n->name))
                 return lt_fail(LT_E_ARG, "hooks %s: two numbers are named '%s'", h->name, n->name);
     }
-    if (taken + h->numbers > LT_CHECKPOINT_NUMBERS)
-        return lt_fail(LT_E_ARG, "hooks %s: %zu numbers after %zu of others; at most %d fit",
-                       h->name, h->numbers, taken, LT_CHECKPOINT_NUMBERS);
-    return LT_OK;
+    return taken + h->numbers <= LT_CHECKPOINT_NUMBERS
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "hooks %s: %zu numbers after %zu of others; at most %d fit",
+                         h->name, h->numbers, taken, LT_CHECKPOINT_NUMBERS);
 }
 
 lt_status lt_hooks_add(lt_hooks *h, const lt_train_hooks *more)
@@ -50,10 +39,13 @@ lt_status lt_hooks_add(lt_hooks *h, const lt_train_hooks *more)
     if (!more->name || !*more->name || strlen(more->name) >= LT_CHECKPOINT_NAME)
         return lt_fail(LT_E_ARG, "hooks: a name of 1 to %d bytes is required",
                        LT_CHECKPOINT_NAME - 1);
-    for (int i = 0; i < h->count; i++)
+    size_t numbers = 0;
+    for (int i = 0; i < h->count; i++) {
+        numbers += h->item[i]->numbers;
         if (!strcmp(h->item[i]->name, more->name))
             return lt_fail(LT_E_ARG, "hooks: the name '%s' is taken", more->name);
-    LT_TRY(check_numbers(more, count_numbers(h)));
+    }
+    LT_TRY(check_numbers(more, numbers));
     if (h->count == LT_MAX_HOOKS)
         return lt_fail(LT_E_NOMEM, "hooks %s: a run has at most %d", more->name, LT_MAX_HOOKS);
     h->item[h->count++] = more;
@@ -74,30 +66,14 @@ lt_status lt_train_hooks_register(const lt_train_hooks *hooks)
 
 /* --- Calls --- */
 
-static lt_train_hook *find_function(const lt_train_hooks *h, lt_hook_point point)
-{
-    switch (point) {
-    case LT_HOOK_BEFORE_RUN:
-        return h->before_run;
-    case LT_HOOK_BEFORE_STEP:
-        return h->before_step;
-    case LT_HOOK_AFTER_STEP:
-        return h->after_step;
-    case LT_HOOK_AFTER_EVALUATION:
-        return h->after_evaluation;
-    case LT_HOOK_AFTER_EPOCH:
-        return h->after_epoch;
-    }
-    return NULL;
-}
-
 lt_status lt_hooks_call(lt_hooks *h, lt_hook_point point, const lt_train_view *view,
                         lt_ranks *ranks)
 {
     double asked[RANK_SUMS] = {0}; /* one per hook: LT_MAX_HOOKS are as many */
     int called = 0;
     for (int i = 0; h && i < h->count; i++) {
-        lt_train_hook *call = find_function(h->item[i], point);
+        lt_train_hook *call;
+        memcpy(&call, (const char *)h->item[i] + point, sizeof call);
         bool stop = false;
         if (!call)
             continue;
@@ -165,13 +141,6 @@ lt_status lt_train_record(const lt_train_view *view, const char *event, const lt
 
 /* --- Checkpoints --- */
 
-/* Writes "HOOK.NAME" of a number. */
-static void format_name(char out[LT_CHECKPOINT_NAME], const lt_train_hooks *h,
-                        const lt_train_number *n)
-{
-    snprintf(out, LT_CHECKPOINT_NAME, "%s.%s", h->name, n->name);
-}
-
 void lt_hooks_store(const lt_hooks *h, lt_checkpoint_state *state)
 {
     const char *by = h && h->ended_by ? h->ended_by : "";
@@ -179,26 +148,21 @@ void lt_hooks_store(const lt_hooks *h, lt_checkpoint_state *state)
     state->numbers = 0;
     for (int i = 0; h && i < h->count; i++)
         for (size_t k = 0; k < h->item[i]->numbers; k++) {
+            const lt_train_number *n = &h->item[i]->number[k];
             lt_checkpoint_sum *to = &state->number[state->numbers++];
-            format_name(to->name, h->item[i], &h->item[i]->number[k]);
-            to->value = *h->item[i]->number[k].value;
+            snprintf(to->name, sizeof to->name, "%s.%s", h->item[i]->name, n->name);
+            to->value = *n->value;
         }
-}
-
-/* Sets a number if the state has it. */
-static void restore_number(const lt_train_hooks *h, const lt_train_number *n,
-                           const lt_checkpoint_state *state)
-{
-    char name[LT_CHECKPOINT_NAME];
-    format_name(name, h, n);
-    for (int i = 0; i < state->numbers; i++)
-        if (!strcmp(state->number[i].name, name))
-            *n->value = state->number[i].value;
 }
 
 void lt_hooks_restore(const lt_hooks *h, const lt_checkpoint_state *state)
 {
+    lt_checkpoint_state now;
+    lt_hooks_store(h, &now);
+    int at = 0;
     for (int i = 0; h && i < h->count; i++)
-        for (size_t k = 0; k < h->item[i]->numbers; k++)
-            restore_number(h->item[i], &h->item[i]->number[k], state);
+        for (size_t k = 0; k < h->item[i]->numbers; k++, at++)
+            for (int from = 0; from < state->numbers; from++)
+                if (!strcmp(state->number[from].name, now.number[at].name))
+                    *h->item[i]->number[k].value = state->number[from].value;
 }

@@ -5,7 +5,6 @@
 
 #include "lather/ext/fail.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,77 +12,57 @@
 
 enum { NAMES = 512, MOST_PATIENCE = 1000000000 };
 
-static const char train_part[] = "train_", val_part[] = "val_";
-
-/* --- The option's text --- */
-
-static bool has_prefix(const char *text, const char *prefix)
+static bool is_of_training(const char *metric)
 {
-    return !strncmp(text, prefix, strlen(prefix));
+    return !strncmp(metric, "train_", 6);
 }
 
-/* Lists the metrics of the task's epochs. */
-static void list_metrics(char out[NAMES], const lt_task_ops *task)
+/* Finds a metric among those of an epoch's record; names lists them all. */
+static bool find_metric(early_stop *e, const lt_task_ops *task, char names[NAMES])
 {
-    int at = snprintf(out, NAMES, "train_loss, val_loss");
-    for (int i = 0; i < task->metrics && at < NAMES; i++) {
-        const lt_task_metric *m = &task->metric[i];
-        if (m->of_training)
-            at += snprintf(out + at, (size_t)(NAMES - at), ", train_%s", m->name);
-        if (at < NAMES)
-            at += snprintf(out + at, (size_t)(NAMES - at), ", val_%s", m->name);
+    const lt_task_metric loss = {.name = "loss", .of_training = true, .lower_is_better = true};
+    bool found = false;
+    size_t at = 0;
+    for (int i = 0; i < 2 * (task->metrics + 1); i++) {
+        const lt_task_metric *m = i < 2 ? &loss : &task->metric[i / 2 - 1];
+        char name[LT_CHECKPOINT_NAME];
+        if (!m->of_training && i % 2 == 0)
+            continue;
+        snprintf(name, sizeof name, "%s_%s", i % 2 ? "val" : "train", m->name);
+        at += (size_t)snprintf(names + at, NAMES - at, "%s%s", i ? ", " : "", name);
+        at = at < NAMES ? at : NAMES - 1;
+        if (strcmp(name, e->metric) != 0)
+            continue;
+        found = true;
+        e->higher_is_better = !m->lower_is_better;
     }
+    return found;
 }
 
-/* Finds a metric by its name in records of epochs, and its direction. */
-static bool find_metric(const char *name, const lt_task_ops *task, bool *higher)
+/* Parses METRIC:PATIENCE[:MIN_DELTA]. */
+static lt_status parse(early_stop *e, const char *text, const lt_task_ops *task)
 {
-    const bool is_train = has_prefix(name, train_part);
-    if (!is_train && !has_prefix(name, val_part))
-        return false;
-    const char *own = name + strlen(is_train ? train_part : val_part);
-    *higher = false;
-    if (!strcmp(own, "loss"))
-        return true;
-    for (int i = 0; i < task->metrics; i++) {
-        const lt_task_metric *m = &task->metric[i];
-        *higher = !m->lower_is_better;
-        if (!strcmp(own, m->name) && (m->of_training || !is_train))
-            return true;
+    const size_t bytes = strcspn(text, ":");
+    const char *at = text + bytes + (text[bytes] == ':');
+    char *end, names[NAMES];
+    snprintf(e->metric, sizeof e->metric, "%.*s", (int)bytes, text);
+    if (!find_metric(e, task, names))
+        return lt_fail(LT_E_ARG, "--early-stop: unknown metric '%s'; metrics: %s", e->metric,
+                       names);
+    e->patience = strtoll(at, &end, 10);
+    bool is_valid = e->patience >= 1 && e->patience <= MOST_PATIENCE;
+    if (*end == ':') {
+        at = end + 1;
+        e->min_delta = strtod(at, &end);
+        is_valid = is_valid && end > at && e->min_delta >= 0 && isfinite(e->min_delta);
     }
-    return false;
-}
-
-/* Parses ":PATIENCE" and ":MIN_DELTA" after the metric. */
-static lt_status parse_limits(early_stop *out, const char *text, const char *at)
-{
-    char *end;
-    if (*at != ':' || !at[1])
-        return lt_fail(LT_E_ARG,
-                       "--early-stop: '%s' has no patience; %s:3 ends the run after 3 evaluations "
-                       "without an improvement",
-                       text, out->metric);
-    errno = 0;
-    out->patience = strtoll(at + 1, &end, 10);
-    if (end == at + 1 || (*end && *end != ':') || errno || out->patience < 1
-        || out->patience > MOST_PATIENCE)
-        return lt_fail(LT_E_ARG, "--early-stop: the patience in '%s' is not a number from 1 to %d",
-                       text, MOST_PATIENCE);
-    if (!*end)
+    if (is_valid && !*end)
         return LT_OK;
-    const char *delta = end + 1;
-    out->min_delta = strtod(delta, &end);
-    if (end == delta || *end || !(out->min_delta >= 0) || isinf(out->min_delta))
-        return lt_fail(LT_E_ARG, "--early-stop: MIN_DELTA in '%s' is not a number of at least 0",
-                       text);
-    return LT_OK;
-}
-
-/* --- The hook --- */
-
-static bool is_patience_over(const early_stop *e)
-{
-    return e->count >= (double)e->patience;
+    return lt_fail(
+        LT_E_ARG,
+        "--early-stop: '%s' has no patience from 1 to %d, or a MIN_DELTA below 0; such as "
+        "%s:3, %s:3:0.01",
+        text, MOST_PATIENCE, e->metric, e->metric);
 }
 
 static bool is_better(const early_stop *e, double value)
@@ -97,16 +76,13 @@ static lt_status count_evaluation(void *context, const lt_train_view *view, bool
 {
     early_stop *e = context;
     const double value = lt_train_view_metric(view, e->metric);
-    if (is_better(e, value)) {
-        e->best = value;
-        e->count = 0;
-        return LT_OK;
-    }
-    e->count++;
-    *stop = is_patience_over(e);
+    const bool better = is_better(e, value);
+    e->count = better ? 0 : e->count + 1;
+    e->best = better ? value : e->best;
+    *stop = e->count >= (double)e->patience;
     if (*stop)
-        lt_train_note(view, "%s %.6g: no improvement on %.6g in %lld evaluations", e->metric, value,
-                      e->best, (long long)e->patience);
+        lt_train_note(view, "%s %.6g: no improvement on %.6g in %.0f evaluations", e->metric, value,
+                      e->best, e->count);
     return LT_OK;
 }
 
@@ -114,7 +90,7 @@ static lt_status count_evaluation(void *context, const lt_train_view *view, bool
 static lt_status check_resumed(void *context, const lt_train_view *view, bool *stop)
 {
     const early_stop *e = context;
-    *stop = is_patience_over(e);
+    *stop = e->count >= (double)e->patience;
     if (*stop)
         lt_train_note(view,
                       "%s: no improvement on %.6g in %.0f evaluations before this resume; a larger "
@@ -123,49 +99,31 @@ static lt_status check_resumed(void *context, const lt_train_view *view, bool *s
     return LT_OK;
 }
 
-lt_status lt_early_stop_parse(early_stop *out, const char *text, const lt_task_ops *task)
+lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const lt_task_ops *task)
 {
-    const size_t bytes = strcspn(text, ":");
-    char names[NAMES];
-    *out = (early_stop){.best = (double)NAN};
-    out->hooks.name = "early_stop";
-    if (!strcmp(text, "off"))
-        return LT_OK;
-    snprintf(out->metric, sizeof out->metric, "%.*s", (int)bytes, text);
-    if (!find_metric(out->metric, task, &out->higher_is_better)) {
-        list_metrics(names, task);
-        return lt_fail(LT_E_ARG, "--early-stop: unknown metric '%s'; metrics: %s", out->metric,
-                       names);
-    }
-    LT_TRY(parse_limits(out, text, text + bytes));
     static const char *const suffix[] = {"best", "count"};
-    for (int i = 0; i < 2; i++) {
-        snprintf(out->name[i], sizeof out->name[i], "%.48s_%s", out->metric, suffix[i]);
-        out->number[i] = (lt_train_number){out->name[i], i ? &out->count : &out->best};
-    }
-    out->hooks.context = out;
-    out->hooks.number = out->number;
-    out->hooks.numbers = 2;
-    out->hooks.before_run = check_resumed;
-    if (has_prefix(out->metric, train_part))
-        out->hooks.after_epoch = count_evaluation;
-    else
-        out->hooks.after_evaluation = count_evaluation;
-    return LT_OK;
-}
-
-lt_status lt_early_stop_check(const early_stop *e, const evaluation_options *o)
-{
-    if (!e->hooks.context)
+    *e = (early_stop){.best = (double)NAN};
+    e->hooks = (lt_train_hooks){.name = "early_stop", .context = e};
+    if (!o->early_stop || !strcmp(o->early_stop, "off"))
         return LT_OK;
-    if (o->eval || o->watch)
-        return lt_fail(LT_E_ARG, "--early-stop and --%s contradict each other: nothing is trained",
-                       o->eval ? "eval" : "watch");
-    if (e->hooks.after_evaluation && o->eval_every < 1)
+    LT_TRY(parse(e, o->early_stop, task));
+    if (o->eval)
+        return lt_fail(LT_E_ARG, "--early-stop and --eval contradict each other");
+    const bool at_epochs = is_of_training(e->metric);
+    if (!at_epochs && o->eval_every < 1)
         return lt_fail(
             LT_E_ARG,
             "--early-stop %s: needs evaluations during the run, but --eval-every is %lld; "
             "1 evaluates after each epoch",
             e->metric, (long long)o->eval_every);
+    for (int i = 0; i < 2; i++) {
+        snprintf(e->name[i], sizeof e->name[i], "%.48s_%s", e->metric, suffix[i]);
+        e->number[i] = (lt_train_number){e->name[i], i ? &e->count : &e->best};
+    }
+    e->hooks.number = e->number;
+    e->hooks.numbers = 2;
+    e->hooks.before_run = check_resumed;
+    e->hooks.after_epoch = at_epochs ? count_evaluation : NULL;
+    e->hooks.after_evaluation = at_epochs ? NULL : count_evaluation;
     return LT_OK;
 }

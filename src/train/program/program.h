@@ -82,10 +82,9 @@ typedef struct early_stop {
     lt_train_hooks hooks; /* refers to this struct, which must not move */
 } early_stop;
 
-/* Parses the option's text; out->hooks has no function if it is "off". Errors: LT_E_ARG. */
-lt_status lt_early_stop_parse(early_stop *out, const char *text, const lt_task_ops *task);
-/* Checks that the run evaluates its metric. Errors: LT_E_ARG. */
-lt_status lt_early_stop_check(const early_stop *e, const evaluation_options *o);
+/* Parses --early-stop; hooks have no function if it is absent or "off". Errors: LT_E_ARG (also: the run does not
+ * evaluate the metric). */
+lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const lt_task_ops *task);
 
 /* --- param_groups.c: --param-group and --freeze --- */
 

@@ -104,15 +104,10 @@ static void begin_state(lt_trainer *t)
 /* Lists the hooks of the run: the caller's, --early-stop, registered ones. */
 static lt_status open_hooks(training *w, const lt_train_hooks *own)
 {
-    const lt_trainer *t = &w->t;
-    const arguments *a = &t->line.args;
+    const command_line *line = &w->t.line;
     LT_TRY(lt_hooks_add(&w->hooks, own));
-    if (a->evaluation.early_stop) {
-        LT_TRY(
-            lt_early_stop_parse(&w->early_stop, a->evaluation.early_stop, t->line.program->task));
-        LT_TRY(lt_early_stop_check(&w->early_stop, &a->evaluation));
-        LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
-    }
+    LT_TRY(lt_early_stop_open(&w->early_stop, &line->args.evaluation, line->program->task));
+    LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
     return lt_hooks_add_registered(&w->hooks);
 }
 
