@@ -3,14 +3,14 @@
  * parameters get the diagonal of theirs. docs/guides/matrix-optimizers.md explains each part.
  *
  *     L = beta2 L + (1 - beta2) G G^T
- *     R = (L / (1 - beta2^t) + epsilon I)^(-1/2)    every `frequency` steps
- *     P = R G, rescaled to the length of G with --graft sgd
+ *     R = (L / (1 - beta2^t) + epsilon e I)^(-1/2)    every `frequency` steps; e: the largest eigenvalue
+ *     P = R G, rescaled to the length of G with --graft-to sgd
  *     M = momentum M + P + weight_decay W,  W = W - lr M
  *
  * Gupta, Koren & Singer, "Shampoo", ICML 2018, with one factor of two. It is a program, and a plugin for all others:
  *
  *     cc one_sided.c $(pkg-config --cflags --libs lather) -lm -o one_sided && ./one_sided
- *     cc -shared -fPIC one_sided.c $(pkg-config --cflags --libs lather) -lm -o one_sided.so
+ *     cc -shared -fPIC one_sided.c $(pkg-config --cflags lather) -o one_sided.so
  *     train_resnet50 --plugin ./one_sided.so --optim one_sided --data synthetic */
 
 #include "lather/ext/matrix.h"
@@ -26,12 +26,13 @@
 
 enum { MOMENTUM, DIAGONAL, FACTOR, ROOT }; /* states of a slot */
 enum { GRAFT_SGD, GRAFT_NONE };
+static const double diagonal_epsilon = 1e-8;
 
 typedef struct config {
     double beta2, epsilon, momentum, weight_decay;
-    int64_t frequency; /* steps from one inverse root to the next */
-    int64_t block;     /* largest block of a factor; 0: no limit */
-    int graft;
+    int64_t frequency;       /* steps from one inverse root to the next */
+    int64_t block;           /* largest block of a factor; 0: no limit */
+    int graft, epsilon_rule; /* an lt_epsilon_rule */
 } config;
 
 typedef struct one_sided {
@@ -115,7 +116,8 @@ static lt_status refresh_roots(lt_optim *self)
     const lt_matrix_root_config how = {.optim = "one_sided",
                                        .exponent = 0.5,
                                        .epsilon = config_of(self)->epsilon,
-                                       .epsilon_rule = LT_EPSILON_AFTER,
+                                       .epsilon_rule =
+                                           (lt_epsilon_rule)config_of(self)->epsilon_rule,
                                        .beta2 = config_of(self)->beta2};
     return lt_matrix_inverse_roots(&how, job, count, self->scalars);
 }
@@ -128,7 +130,7 @@ static lt_status precondition(const lt_optim *self, const lt_slot *slot, lt_tens
     if (is_matrix(slot))
         return lt_matrix_mode_product(p, slot->state[ROOT], slot->grad, factor_dim(slot), s);
     LT_TRY(lt_vec_correct_bias(p, slot->state[DIAGONAL], c->beta2, s));
-    return lt_vec_rsqrt(p, 1, slot->grad, 1, p, sqrt(c->epsilon), s);
+    return lt_vec_rsqrt(p, 1, slot->grad, 1, p, diagonal_epsilon, s);
 }
 
 static lt_status apply(const lt_optim *self, lt_slot *slot, lt_tensor *p, const lt_scalars *s)
@@ -230,6 +232,7 @@ static lt_status stat_factor(lt_optim *self, const lt_slot *slot, size_t block, 
     const config *c = config_of(self);
     (void)dim; /* factor_dim(slot) */
     out->epsilon = c->epsilon;
+    out->is_relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
     out->age = (self->attempt - 1) % c->frequency;
     out->residual = NAN;
     if (out->numbers_only)
@@ -279,6 +282,8 @@ static const lt_optim_field fields[] = {
     {"weight_decay", LT_FIELD_REAL, AT(weight_decay), .high = HUGE_VAL},
     {"precondition_frequency", LT_FIELD_COUNT, AT(frequency), .low = 1, .high = HUGE_VAL},
     {"max_preconditioner_dim", LT_FIELD_LIMIT, AT(block), .high = HUGE_VAL},
+    {"epsilon_rule", LT_FIELD_CHOICE, AT(epsilon_rule),
+     .choices = "before|after|pseudo_inverse|relative", .rare = true},
     {"graft_to", LT_FIELD_CHOICE, AT(graft), .choices = "sgd|none",
      .help = "optimizer whose length an update gets"},
 };
@@ -304,7 +309,8 @@ static lt_status make(lt_optim **out, const lt_params *list, const void *setting
 }
 
 static const config usual = {.beta2 = 0.99,
-                             .epsilon = 1e-8,
+                             .epsilon_rule = LT_EPSILON_RELATIVE,
+                             .epsilon = 1e-4,
                              .momentum = 0.9,
                              .weight_decay = 1e-4,
                              .frequency = 10,

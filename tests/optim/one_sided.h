@@ -23,7 +23,7 @@ static inline void register_one_sided(void)
 static inline lt_status make_one_sided_by(lt_optim **out, const lt_params *params, const char *json)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    char text[256];
+    char text[320];
     lt_optim_config c = {0};
     (void)pthread_once(&once, register_one_sided);
     snprintf(text, sizeof text, "{\"optim\": \"one_sided\", \"lr\": 1, %s}", json);

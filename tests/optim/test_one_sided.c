@@ -43,7 +43,7 @@ static void diagonalize(int n, double a[MOST][MOST], double q[MOST][MOST])
 /* One parameter as the formula has it: g[i][k], i along the factor's dimension. */
 typedef struct model {
     int n, rest, block;
-    bool by_columns, is_vector;
+    bool by_columns, is_vector, relative;
     double l[MOST][MOST], r[MOST][MOST], v[MOST], m[MOST][MOST], w[MOST][MOST];
 } model;
 
@@ -61,11 +61,15 @@ static void refresh(model *p, double correction, int from, int to)
         for (int j = 0; j < n; j++)
             a[i][j] = p->l[from + i][from + j] / correction;
     diagonalize(n, a, q);
+    double most = 0;
+    for (int i = 0; i < n; i++)
+        most = fmax(most, a[i][i]);
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++) {
+            const double added = epsilon * (p->relative ? most : 1);
             double sum = 0;
             for (int k = 0; k < n; k++)
-                sum += q[i][k] * q[j][k] / sqrt(fmax(a[k][k], 0) + epsilon);
+                sum += q[i][k] * q[j][k] / sqrt(fmax(a[k][k], 0) + added);
             p->r[from + i][from + j] = sum;
         }
 }
@@ -90,7 +94,7 @@ static void precondition(model *p, int t, double g[MOST][MOST], double out[MOST]
         }
     for (int i = 0; i < p->n && p->is_vector; i++) {
         p->v[i] = beta2 * p->v[i] + (1 - beta2) * g[i][0] * g[i][0];
-        out[i][0] = g[i][0] / (sqrt(p->v[i] / correction) + sqrt(epsilon));
+        out[i][0] = g[i][0] / (sqrt(p->v[i] / correction) + 1e-8);
     }
 }
 
@@ -120,33 +124,43 @@ static void formula_step(model *p, int t, bool grafts, const double *grad)
 typedef struct row {
     const char *name, *device;
     lt_shape shape;
-    int block; /* 0: no limit */
-    bool f64, grafts, by_columns;
-    bool wrong; /* a control: the formula refreshes at other steps */
+    int block;                              /* 0: no limit */
+    bool f64, grafts, by_columns, relative; /* relative: epsilon times the largest eigenvalue */
+    bool wrong;                             /* a control: the formula refreshes at other steps */
 } row;
 
 static const row rows[] = {
-    {"a wide matrix", "ref", {2, {3, 7}}, 0, true, false, false, false},
-    {"a wide matrix, grafted", "ref", {2, {3, 7}}, 0, true, true, false, false},
-    {"a tall matrix: its columns have the factor", "ref", {2, {7, 4}}, 0, true, true, true, false},
-    {"two blocks and a shorter one", "ref", {2, {7, 8}}, 3, true, false, false, false},
-    {"two blocks of columns", "ref", {2, {9, 6}}, 3, true, true, true, false},
-    {"a filter, channels-last", "ref", {4, {4, 2, 2, 3}}, 0, true, true, false, false},
-    {"a vector", "ref", {1, {6}}, 0, true, false, false, false},
-    {"1 x 1", "ref", {2, {1, 1}}, 0, true, false, false, false},
-    {"1 x n", "ref", {2, {1, 9}}, 0, true, true, false, false},
-    {"n x 1", "ref", {2, {9, 1}}, 0, true, true, true, false},
-    {"a wide matrix in f32", "ref", {2, {3, 7}}, 0, false, true, false, false},
-    {"a wide matrix on cpu", "cpu", {2, {3, 7}}, 0, false, false, false, false},
-    {"blocks on cpu", "cpu", {2, {7, 8}}, 3, false, true, false, false},
-    {"a filter on cpu", "cpu", {4, {4, 2, 2, 3}}, 2, false, true, false, false},
-    {"a vector on cpu", "cpu", {1, {6}}, 0, false, true, false, false},
-    {"control: a refresh every step", "ref", {2, {3, 7}}, 0, true, false, false, true},
+    {"a wide matrix", "ref", {2, {3, 7}}, 0, true, false, false, false, false},
+    {"a wide matrix, grafted", "ref", {2, {3, 7}}, 0, true, true, false, false, false},
+    {"a tall matrix: its columns have the factor",
+     "ref",
+     {2, {7, 4}},
+     0,
+     true,
+     true,
+     true,
+     false,
+     false},
+    {"a relative epsilon", "ref", {2, {3, 7}}, 0, true, false, false, true, false},
+    {"a relative epsilon for each block", "cpu", {2, {7, 8}}, 3, false, true, false, true, false},
+    {"two blocks and a shorter one", "ref", {2, {7, 8}}, 3, true, false, false, false, false},
+    {"two blocks of columns", "ref", {2, {9, 6}}, 3, true, true, true, false, false},
+    {"a filter, channels-last", "ref", {4, {4, 2, 2, 3}}, 0, true, true, false, false, false},
+    {"a vector", "ref", {1, {6}}, 0, true, false, false, false, false},
+    {"1 x 1", "ref", {2, {1, 1}}, 0, true, false, false, false, false},
+    {"1 x n", "ref", {2, {1, 9}}, 0, true, true, false, false, false},
+    {"n x 1", "ref", {2, {9, 1}}, 0, true, true, true, false, false},
+    {"a wide matrix in f32", "ref", {2, {3, 7}}, 0, false, true, false, false, false},
+    {"a wide matrix on cpu", "cpu", {2, {3, 7}}, 0, false, false, false, false, false},
+    {"blocks on cpu", "cpu", {2, {7, 8}}, 3, false, true, false, false, false},
+    {"a filter on cpu", "cpu", {4, {4, 2, 2, 3}}, 2, false, true, false, false, false},
+    {"a vector on cpu", "cpu", {1, {6}}, 0, false, true, false, false, false},
+    {"control: a refresh every step", "ref", {2, {3, 7}}, 0, true, false, false, false, true},
 };
 
 static void open_row(fixture *f, const row *r)
 {
-    char json[200];
+    char json[256];
     *f = (fixture){0};
     assert_ok(
         lt_device_open(&f->device, r->device, &(lt_device_config){.f64 = r->f64, .threads = 1}));
@@ -154,9 +168,9 @@ static void open_row(fixture *f, const row *r)
     snprintf(
         json, sizeof json,
         "\"beta2\": %g, \"epsilon\": %g, \"momentum\": %g, \"weight_decay\": %g, "
-        "\"precondition_frequency\": %d, \"max_preconditioner_dim\": %s%.0d, \"graft_to\": \"%s\"",
-        beta2, epsilon, momentum, decay, r->wrong ? 1 : EVERY, r->block ? "" : "Infinity", r->block,
-        r->grafts ? "sgd" : "none");
+        "\"epsilon_rule\": \"%s\", \"precondition_frequency\": %d, \"max_preconditioner_dim\": %s%.0d, \"graft_to\": \"%s\"",
+        beta2, epsilon, momentum, decay, r->relative ? "relative" : "after", r->wrong ? 1 : EVERY,
+        r->block ? "" : "Infinity", r->block, r->grafts ? "sgd" : "none");
     assert_ok(make_one_sided_by(&f->optim, &f->list, json));
     lt_optim_group group = {1, r->shape.ndim > 1 ? decay : 0};
     assert_ok(lt_optim_set_group(f->optim, "w", group));
@@ -170,7 +184,8 @@ static double distance(const row *r)
     double start[MOST * MOST], g[MOST * MOST], got[MOST * MOST], most = 0, apart = 0;
     const int count = (int)lt_shape_count(r->shape);
     open_row(&f, r);
-    p = (model){.by_columns = r->by_columns, .is_vector = r->shape.ndim == 1};
+    p = (model){
+        .by_columns = r->by_columns, .is_vector = r->shape.ndim == 1, .relative = r->relative};
     p.n = (int)r->shape.dim[r->by_columns ? 1 : 0];
     p.rest = count / p.n;
     const int k = r->block ? (p.n + r->block - 1) / r->block : 1;
