@@ -82,7 +82,7 @@ def early_stopping_ends_a_run_and_a_resume_keeps_its_count(cwd):
 def early_stopping_rejects_what_cannot_end_a_run(cwd):
     for text, says in (("val_acc:3", "unknown metric 'val_acc'; metrics: train_loss, val_loss, train_top1, val_top1, val_top5"),
                        ("", "unknown metric ''"),
-                       *((text, f"'{text}' has no patience") for text in ("val_loss", "val_loss:0", "val_loss:", "val_loss:2:-1",
+                       *((text, f"got '{text}', want METRIC:PATIENCE") for text in ("val_loss", "val_loss:0", "val_loss:", "val_loss:2:-1",
                                                                           "val_loss:2:", "val_loss:2:nan", "val_loss:1e3"))):
         fails(*FLAGS, "--early-stop", text, cwd=cwd, code=USAGE, says=says)
     fails(*FLAGS, "--early-stop", "val_loss:3", "--eval-every", "-1", cwd=cwd, code=USAGE, says="--eval-every is -1")

@@ -60,9 +60,9 @@ static lt_status parse(early_stop *e, const char *text, const lt_task_ops *task)
         return LT_OK;
     return lt_fail(
         LT_E_ARG,
-        "--early-stop: '%s' has no patience from 1 to %d, or a MIN_DELTA below 0; such as "
-        "%s:3, %s:3:0.01",
-        text, MOST_PATIENCE, e->metric, e->metric);
+        "--early-stop: got '%s', want METRIC:PATIENCE[:MIN_DELTA] with a patience of 1 to "
+        "%d and a MIN_DELTA of 0 or more, such as %s:3",
+        text, MOST_PATIENCE, e->metric);
 }
 
 static bool is_better(const early_stop *e, double value)

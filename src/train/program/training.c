@@ -107,7 +107,8 @@ static lt_status open_hooks(training *w, const lt_train_hooks *own)
     const command_line *line = &w->t.line;
     LT_TRY(lt_hooks_add(&w->hooks, own));
     LT_TRY(lt_early_stop_open(&w->early_stop, &line->args.evaluation, line->program->task));
-    LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
+    if (w->early_stop.hooks.before_run)
+        LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
     return lt_hooks_add_registered(&w->hooks);
 }
 
