@@ -6,6 +6,7 @@
 #include "train/run/stats_file.h"
 
 #include "lather/detail/json.h"
+#include "lather/profile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -122,6 +123,25 @@ void lt_train_stats_close(lt_train_stats *t)
     lt_free(t->value);
     lt_optim_stats_free(&t->optim);
     *t = (lt_train_stats){0};
+}
+
+lt_status lt_train_stats_before(const lt_train_stats *t, int64_t step)
+{
+    const int64_t span = t->optim ? lt_profile_begin() : 0;
+    LT_TRY(lt_optim_stats_before(t->optim, step));
+    if (t->optim)
+        lt_profile_end(span, LT_PROFILE_PROGRAM, "optim stats: copy", 0);
+    return LT_OK;
+}
+
+lt_status lt_train_stats_after(const lt_train_stats *t, int64_t step)
+{
+    if (!lt_optim_stats_is_due(t->optim, step))
+        return LT_OK;
+    const int64_t span = lt_profile_begin();
+    LT_TRY(lt_optim_stats_after(t->optim, step));
+    lt_profile_end(span, LT_PROFILE_PROGRAM, "optim stats: measure", 0);
+    return LT_OK;
 }
 
 /* --- The summary --- */

@@ -23,7 +23,10 @@ LT_MUST_CHECK lt_status lt_train_stats_open_file(lt_train_stats *stats, const lt
                                                  const char *id);
 void lt_train_stats_close(lt_train_stats *stats);
 
-/* Writes what the step measured; on rank 0 only. */
+/* Call before and after each step: lt_optim_stats_before() and _after(). Collective. */
+LT_MUST_CHECK lt_status lt_train_stats_before(const lt_train_stats *stats, int64_t step);
+LT_MUST_CHECK lt_status lt_train_stats_after(const lt_train_stats *stats, int64_t step);
+/* Writes the numbers of the step that was measured; on rank 0 only. */
 LT_MUST_CHECK lt_status lt_train_stats_write(const lt_train_stats *stats, lt_run *run,
                                              int64_t step);
 
