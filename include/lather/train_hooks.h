@@ -21,7 +21,8 @@ typedef struct lt_train_view {
      *  "val_top1", "seconds"), the same on all ranks except timings and bytes; in the others no numbers. */
     const lt_metric *metric;
     size_t metrics;
-    /** training weights; with run ahead (cuda, one rank) after_step may see those of the step after it */
+    /** training weights; with run ahead (cuda, one rank) after_step may see those of the step after it, and
+     *  with --shard-params reading one of another rank is an error */
     const lt_params *params;
     const lt_optim *optim;
     int rank, ranks;
