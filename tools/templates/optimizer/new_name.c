@@ -40,6 +40,7 @@ static const lt_optim_ops ops = {
     .step = step,
     .is_capturable = lt_optim_always_capturable, /* the host decides nothing in a step */
     .elementwise = true, /* an element's update reads only its own numbers: false for matrices */
+    .by_slots = true,    /* a step may be called for some of the slots: --state-dtype int8 */
 };
 
 /* --- Settings: flags of --optim new_name, and keys in JSON --- */
