@@ -17,6 +17,7 @@ typedef struct lt_root_job {
 
     const char *param; /**< parameter, block and dimension, for messages */
     int block, dim;
+    void *owner; /**< the caller's; not read */
 
     lt_status status;    /**< out: LT_OK, or the reason of failure; other jobs are unaffected */
     lt_root_solver used; /**< out: the solver, or LT_ROOT_EIGH as its fallback */

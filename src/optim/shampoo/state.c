@@ -4,6 +4,7 @@
 #include "optim/shampoo/state.h"
 
 #include "optim/shampoo/layout.h"
+#include "optim/shampoo/root/work_matrices.h"
 #include "optim/shampoo/state_store.h"
 #include "optim/slots.h"
 #include "tensor/tensor.h"
@@ -164,19 +165,6 @@ static lt_status visit_number(const lt_block *b, const lt_state_visitor *visitor
     return lt_optim_visit_counter(visitor, full, b->slot->param->name, value);
 }
 
-static lt_status set_identity(const lt_shampoo *s, lt_tensor *square)
-{
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(&s->base, &ctx);
-    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1};
-    job.a = lt_tensor_view(s->one);
-    job.y = lt_tensor_view(square);
-    job.y.stride[0] = job.y.shape.dim[0] + 1;
-    job.y.shape = job.a.shape = LT_SHAPE(job.y.shape.dim[0]);
-    job.a.stride[0] = 0;
-    return be->vec(ctx, &job, 1, NULL);
-}
-
 /* Returns true if the state has a store, in *format. */
 static bool is_stored(const lt_shampoo *s, const state *what, lt_quantized_format *format)
 {
@@ -209,7 +197,7 @@ static lt_status make_store(const lt_shampoo *s, const lt_block *b, const state 
     lt_tensor *dense = NULL;
     lt_status st = lt_quantized_dequantize(*what->store, &dense);
     if (!st)
-        st = set_identity(s, dense);
+        st = lt_root_set_identity(s->base.device, s->one, lt_tensor_view(dense));
     if (!st)
         lt_quantized_requantize(*what->store, dense, 0);
     lt_tensor_free(&dense);
@@ -227,9 +215,10 @@ static lt_status make_tensor_or_store(const lt_shampoo *s, const lt_block *b, co
         return LT_OK;
     lt_device *device = s->base.device;
     LT_TRY(lt_tensor_new(what->tensor, device, lt_device_master_dtype(device), what->extent));
-    lt_status st = what->start == ONES       ? lt_tensor_fill(*what->tensor, 1)
-                   : what->start == IDENTITY ? set_identity(s, *what->tensor)
-                                             : LT_OK;
+    lt_status st = what->start == ONES ? lt_tensor_fill(*what->tensor, 1)
+                   : what->start == IDENTITY
+                       ? lt_root_set_identity(device, s->one, lt_tensor_view(*what->tensor))
+                       : LT_OK;
     if (st)
         lt_tensor_free(what->tensor); /* an incomplete tensor must not be taken for state */
     return st;

@@ -183,6 +183,14 @@ lt_view lt_root_diagonal_view(const lt_view *square)
     return v;
 }
 
+lt_status lt_root_set_identity(const lt_device *device, const lt_tensor *one, lt_view zeros)
+{
+    lt_vec_job job = {.op = LT_VEC_AXPBY, .alpha = 1, .y = lt_root_diagonal_view(&zeros)};
+    job.a = lt_root_part_view(one, 0, job.y.shape);
+    job.a.stride[0] = 0;
+    return device->backend->vec(device->ctx, &job, 1, NULL);
+}
+
 lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host)
 {
     lt_tensor *wide = NULL;

@@ -9,6 +9,8 @@
 lt_view lt_root_part_view(const lt_tensor *tensor, int64_t at, lt_shape shape);
 /* Returns the diagonal of a square matrix as a vector. */
 lt_view lt_root_diagonal_view(const lt_view *square);
+/* Sets the diagonal of a matrix of zeros to one, which is [1]. */
+lt_status lt_root_set_identity(const lt_device *device, const lt_tensor *one, lt_view zeros);
 
 /* Read a vector of any floating dtype into doubles on the host; write one from them. */
 lt_status lt_root_read_vector(lt_device *device, const lt_view *from, double *host);

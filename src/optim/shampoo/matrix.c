@@ -3,11 +3,7 @@
 
 #include "lather/ext/matrix.h"
 
-#include "base/alloc.h"
-#include "tensor/tensor.h"
-
-#include "lather/detail/backend.h"
-#include "lather/detail/roots.h"
+#include "optim/shampoo/root/work_matrices.h"
 
 #include <math.h>
 
@@ -23,29 +19,19 @@ static int64_t count_blocks(const lt_tensor *factor)
     return factor->shape.ndim == 3 ? factor->shape.dim[0] : 1;
 }
 
-static lt_view view_from(const lt_tensor *x, int64_t element)
-{
-    lt_view v = lt_tensor_view(x);
-    v.data = (char *)v.data + (size_t)element * lt_dtype_size(v.dtype);
-    v.version = 0;
-    return v;
-}
-
 /* Returns the block of rows from `at` on, of a factor of n rows. */
 static lt_view block_at(const lt_tensor *factor, int64_t n, int64_t at)
 {
     const int64_t b = block_size(factor), rows = n - at < b ? n - at : b;
-    lt_view v = view_from(factor, at * b);
-    v.shape = LT_SHAPE(rows, rows);
-    v.stride[0] = rows;
-    v.stride[1] = 1;
-    return v;
+    return lt_root_part_view(factor, at * b, LT_SHAPE(rows, rows));
 }
 
 /* Returns the slices of x along dim from `at` on, as many as the block has rows. */
 static lt_view slices_at(const lt_tensor *x, int dim, int64_t at, const lt_view *block)
 {
-    lt_view v = view_from(x, at * x->stride[dim]);
+    lt_view v = lt_tensor_view(x);
+    v.data = (char *)v.data + (size_t)(at * v.stride[dim]) * lt_dtype_size(v.dtype);
+    v.version = 0;
     v.shape.dim[dim] = block->shape.dim[0];
     return v;
 }
@@ -187,54 +173,46 @@ lt_status lt_matrix_rescale(lt_tensor *y, const lt_tensor *x, const lt_scalars *
 
 /* --- Eigenvectors --- */
 
-static lt_status check_finite(const char *what, const lt_tensor *x)
-{
-    lt_tensor *out = NULL;
-    double norm = 0;
-    char shape[LT_SHAPE_TEXT];
-    LT_TRY(lt_tensor_new(&out, x->device, LT_F64, LT_SHAPE(1)));
-    lt_status st = lt_matrix_norm(out, x);
-    if (!st)
-        st = lt_tensor_item(out, &norm);
-    lt_tensor_free(&out);
-    return st || isfinite(norm) ? st
-                                : lt_fail(LT_E_ARG, "%s: the matrix %s is not finite", what,
-                                          lt_shape_text(x->shape, shape));
-}
-
 lt_status lt_matrix_eigh(lt_tensor *values, lt_tensor *vectors, const lt_tensor *a)
 {
     const lt_device *d = a->device;
+    lt_tensor *norm = NULL;
+    double size = 0;
+    char shape[LT_SHAPE_TEXT];
     LT_TRY(check("eigh", d->backend->eigh, a, values));
     LT_TRY(check("eigh", true, a, vectors));
     LT_TRY(check_factor("eigh", a, values, values->shape.ndim + a->shape.ndim == 3 ? 0 : -1));
     LT_TRY(check_same_shape("eigh", a, vectors));
-    LT_TRY(check_finite("eigh", a));
+    LT_TRY(lt_tensor_new(&norm, a->device, LT_F64, LT_SHAPE(1)));
+    lt_status st = lt_matrix_norm(norm, a);
+    if (!st)
+        st = lt_tensor_item(norm, &size);
+    lt_tensor_free(&norm);
+    if (!st && !isfinite(size))
+        st = lt_fail(LT_E_ARG, "eigh: the matrix %s is not finite", lt_shape_text(a->shape, shape));
     lt_eigh_job job = {.a = lt_tensor_view(a),
                        .values = lt_tensor_view(values),
                        .vectors = lt_tensor_view(vectors)};
-    LT_TRY(d->backend->eigh(d->ctx, &job, 1));
-    return job.status;
+    if (!st)
+        st = d->backend->eigh(d->ctx, &job, 1);
+    return st ? st : job.status;
 }
 
 /* --- Inverse roots and eigenbases of lists of factors --- */
 
-/* State of one call; arrays have an element per block. */
+/* State of one call. */
 typedef struct solve {
     const lt_matrix_root_config *config;
     lt_shampoo_config settings; /* the same, as the solvers read it */
     lt_device *device;
-    const lt_scalars *on_device;
-    lt_scalars scalars; /* read from there */
-    lt_matrix_root_job *job;
-    size_t count, blocks;
-    lt_root_job *root;
-    size_t *of; /* index of the block's job */
-    lt_vec_job *vec;
-    lt_view *view;
-    double *norm;
+    const lt_scalars *scalars;
+    lt_root_job *root; /* one per block */
+    size_t blocks;
     lt_tensor *copies; /* factors, which the solvers overwrite */
-    lt_tensor *norms, *one;
+    int64_t used;      /* elements of copies */
+    lt_tensor *norms;  /* f64, of the blocks' copies */
+    double *norm;      /* the same on the host */
+    lt_tensor *one;    /* [1]: the number 1 */
 } solve;
 
 static int64_t rows_of(const lt_matrix_root_job *job)
@@ -242,15 +220,15 @@ static int64_t rows_of(const lt_matrix_root_job *job)
     return job->n ? job->n : block_size(job->factor) * count_blocks(job->factor);
 }
 
-static lt_status check_config(const lt_matrix_root_config *c, const lt_shampoo_config *settings,
-                              bool has_scalars)
+static lt_status check_config(const solve *s)
 {
+    const lt_matrix_root_config *c = s->config;
     if (!(c->epsilon >= 0 && isfinite(c->epsilon)))
         return lt_fail(LT_E_ARG, "%s: epsilon %g is not a number >= 0", c->optim, c->epsilon);
-    if (!(c->beta2 >= 0 && c->beta2 <= 1) || (c->beta2 > 0 && !has_scalars))
+    if (!(c->beta2 >= 0 && c->beta2 <= 1) || (c->beta2 > 0 && !s->scalars))
         return lt_fail(LT_E_ARG, "%s: beta2 %g is not in [0,1], or not 0 without scalars", c->optim,
                        c->beta2);
-    return lt_root_check(settings, c->exponent, c->optim);
+    return lt_root_check(&s->settings, c->exponent, c->optim);
 }
 
 static lt_status check_job(const char *optim, const lt_matrix_root_job *job)
@@ -265,127 +243,91 @@ static lt_status check_job(const char *optim, const lt_matrix_root_job *job)
                          lt_shape_text(job->factor->shape, shape), (long long)rows_of(job));
 }
 
-static void list_blocks(solve *s)
+static lt_status allocate(solve *s, const lt_matrix_root_job *job, size_t count)
 {
-    for (size_t i = 0, k = 0; i < s->count; i++) {
-        const lt_matrix_root_job *job = &s->job[i];
-        const int64_t b = block_size(job->factor), n = rows_of(job);
-        for (int64_t at = 0; at < n; at += b, k++) {
-            const lt_view out = block_at(job->out, n, at);
-            s->of[k] = i;
-            s->root[k] = (lt_root_job){.a = block_at(job->factor, n, at),
-                                       .exponent = s->config->exponent,
-                                       .old = job->warm ? out : (lt_view){0},
-                                       .out = out,
-                                       .param = job->param,
-                                       .block = (int)(at / b),
-                                       .dim = job->dim};
-        }
-    }
-}
-
-static lt_status allocate(solve *s)
-{
-    int64_t elements = 0;
     const lt_dtype dtype = lt_device_master_dtype(s->device);
-    for (size_t i = 0; i < s->count; i++) {
-        s->blocks += (size_t)count_blocks(s->job[i].factor);
-        elements += lt_tensor_count(s->job[i].factor);
+    int64_t elements = 0, blocks = 0;
+    for (size_t i = 0; i < count; i++) {
+        blocks += count_blocks(job[i].factor);
+        elements += lt_tensor_count(job[i].factor);
     }
-    s->root = lt_alloc(s->blocks, sizeof *s->root);
-    s->of = lt_alloc(s->blocks, sizeof *s->of);
-    s->vec = lt_alloc(s->blocks, sizeof *s->vec);
-    s->view = lt_alloc(s->blocks, sizeof *s->view);
-    s->norm = lt_alloc(s->blocks, sizeof *s->norm);
-    if (!s->root || !s->of || !s->vec || !s->view || !s->norm)
+    s->root = lt_alloc((size_t)blocks, sizeof *s->root);
+    s->norm = lt_alloc((size_t)blocks, sizeof *s->norm);
+    if (!s->root || !s->norm)
         return LT_E_NOMEM;
     LT_TRY(lt_tensor_new(&s->copies, s->device, dtype, LT_SHAPE(elements)));
-    LT_TRY(lt_tensor_new(&s->norms, s->device, LT_F64, LT_SHAPE((int64_t)s->blocks)));
+    LT_TRY(lt_tensor_new(&s->norms, s->device, LT_F64, LT_SHAPE(blocks)));
     LT_TRY(lt_tensor_new(&s->one, s->device, dtype, LT_SHAPE(1)));
     return lt_tensor_fill(s->one, 1);
 }
 
-/* Sets results that no call made yet, which are 0, to the identity. */
-static lt_status set_identities(const solve *s)
-{
-    size_t count = 0;
-    for (size_t i = 0; i < s->blocks; i++) {
-        if (s->root[i].old.data)
-            continue;
-        lt_vec_job *v = &s->vec[count++];
-        *v = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = lt_tensor_view(s->one)};
-        v->y = s->root[i].out;
-        v->y.stride[0]++;
-        v->y.shape = v->a.shape = LT_SHAPE(v->y.shape.dim[0]);
-        v->a.stride[0] = 0;
-    }
-    return count ? s->device->backend->vec(s->device->ctx, s->vec, count, NULL) : LT_OK;
-}
-
-/* Replaces the jobs' matrices by copies, corrected for their bias, and reads the norms of these. */
-static lt_status copy_factors(solve *s)
+/* Adds the block of rows from `at` on. A skipped step makes no copy: it remains 0. */
+static lt_status add_block(solve *s, lt_matrix_root_job *job, int64_t at)
 {
     const lt_backend *be = s->device->backend;
     const double beta2 = s->config->beta2 < 1 ? s->config->beta2 : 0;
-    const lt_view norms = lt_tensor_view(s->norms);
-    char *to = lt_tensor_view(s->copies).data;
-    for (size_t i = 0; i < s->blocks; i++) {
-        lt_view *a = &s->root[i].a;
-        s->vec[i] = (lt_vec_job){.op = LT_VEC_AXPBY, .alpha = 1, .a = *a};
-        s->vec[i].factor = (lt_vec_factor){.bias = beta2 > 0, .base = beta2};
-        a->data = to;
-        s->vec[i].y = s->view[i] = *a;
-        to += (size_t)lt_shape_count(a->shape) * lt_dtype_size(a->dtype);
-    }
-    LT_TRY(be->vec(s->device->ctx, s->vec, s->blocks, s->on_device));
-    LT_TRY(be->frobenius(s->device->ctx, s->view, s->blocks, &norms));
-    return lt_tensor_read(s->norms, s->norm, s->blocks * sizeof *s->norm);
+    const lt_view out = block_at(job->out, rows_of(job), at);
+    lt_vec_job copy = {.op = LT_VEC_AXPBY,
+                       .alpha = 1,
+                       .factor = {.bias = beta2 > 0, .base = beta2},
+                       .a = block_at(job->factor, rows_of(job), at)};
+    const lt_view norm = lt_root_part_view(s->norms, (int64_t)s->blocks, LT_SHAPE(1));
+    copy.y = lt_root_part_view(s->copies, s->used, out.shape);
+    s->used += lt_shape_count(out.shape);
+    s->root[s->blocks++] = (lt_root_job){.a = copy.y,
+                                         .exponent = s->config->exponent,
+                                         .old = job->warm ? out : (lt_view){0},
+                                         .out = out,
+                                         .param = job->param,
+                                         .block = (int)(at / block_size(job->factor)),
+                                         .dim = job->dim,
+                                         .owner = job};
+    if (!job->warm)
+        LT_TRY(lt_root_set_identity(s->device, s->one, out));
+    LT_TRY(be->vec(s->device->ctx, &copy, 1, s->scalars));
+    return be->frobenius(s->device->ctx, &copy.y, 1, &norm);
 }
 
 /* Solves the matrices that are not 0; sets the status of all jobs. */
 static lt_status solve_blocks(solve *s)
 {
+    lt_scalars scalars = {0};
     size_t count = 0;
+    if (s->scalars)
+        LT_TRY(s->device->backend->copy(s->device->ctx, &scalars, s->scalars, sizeof scalars,
+                                        LT_COPY_OUT));
+    LT_TRY(lt_tensor_read(s->norms, s->norm, s->blocks * sizeof *s->norm));
+    for (size_t i = 0; i < s->blocks; i++)
+        if (s->norm[i] == 0)
+            ((lt_matrix_root_job *)s->root[i].owner)->status = LT_END;
+        else
+            s->root[count++] = s->root[i];
     const lt_root_context context = {.config = &s->settings,
                                      .device = s->device,
-                                     .step = s->scalars.attempt,
+                                     .step = scalars.attempt,
                                      .optim = s->config->optim};
-    LT_TRY(copy_factors(s));
-    for (size_t i = 0; i < s->blocks; i++) {
-        if (s->norm[i] == 0) {
-            s->job[s->of[i]].status = LT_END;
-            continue;
-        }
-        s->root[count] = s->root[i];
-        s->of[count++] = s->of[i];
-    }
     LT_TRY(lt_root_run(&context, s->root, count));
     for (size_t i = 0; i < count; i++) {
-        lt_matrix_root_job *job = &s->job[s->of[i]];
+        lt_matrix_root_job *job = s->root[i].owner;
         job->status = s->root[i].status ? s->root[i].status : job->status;
         job->residual = fmax(job->residual, s->root[i].residual);
     }
     return LT_OK;
 }
 
-static lt_status check_and_solve(solve *s)
+static lt_status check_and_solve(solve *s, lt_matrix_root_job *job, size_t count)
 {
-    const lt_backend *be = s->device->backend;
-    LT_TRY(check_config(s->config, &s->settings, s->on_device != NULL));
-    for (size_t i = 0; i < s->count; i++)
-        LT_TRY(check_job(s->config->optim, &s->job[i]));
-    if (s->on_device) {
-        LT_TRY(be->copy(s->device->ctx, &s->scalars, s->on_device, sizeof s->scalars, LT_COPY_OUT));
-        LT_TRY(be->sync(s->device->ctx));
+    LT_TRY(check_config(s));
+    for (size_t i = 0; i < count; i++)
+        LT_TRY(check_job(s->config->optim, &job[i]));
+    LT_TRY(allocate(s, job, count));
+    for (size_t i = 0; i < count; i++) {
+        job[i].status = LT_OK;
+        job[i].residual = -1;
+        for (int64_t at = 0; at < rows_of(&job[i]); at += block_size(job[i].factor))
+            LT_TRY(add_block(s, &job[i], at));
     }
-    LT_TRY(allocate(s));
-    list_blocks(s);
-    LT_TRY(set_identities(s));
-    for (size_t i = 0; i < s->count; i++) {
-        s->job[i].status = s->scalars.finite ? LT_OK : LT_END;
-        s->job[i].residual = -1;
-    }
-    return s->scalars.finite ? solve_blocks(s) : LT_OK;
+    return solve_blocks(s);
 }
 
 static lt_status run_jobs(const lt_matrix_root_config *config, lt_preconditioner result,
@@ -403,19 +345,13 @@ static lt_status run_jobs(const lt_matrix_root_config *config, lt_preconditioner
                      .preconditioner = result,
                      .rank_rtol = -1},
         .device = job->out->device,
-        .on_device = scalars,
-        .scalars = {.finite = 1},
-        .job = job,
-        .count = count,
+        .scalars = scalars,
     };
-    lt_status st = check_and_solve(&s);
+    lt_status st = check_and_solve(&s, job, count);
     lt_tensor_free(&s.copies);
     lt_tensor_free(&s.norms);
     lt_tensor_free(&s.one);
     lt_free(s.root);
-    lt_free(s.of);
-    lt_free(s.vec);
-    lt_free(s.view);
     lt_free(s.norm);
     return st;
 }
