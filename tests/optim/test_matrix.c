@@ -2,8 +2,10 @@
  * in double. */
 
 #include "fixture.h"
+#include "tensor/tensor.h"
 
 #include "lather/ext/matrix.h"
+#include "lather/ext/optim.h"
 #include "lather/ext/vec.h"
 
 #include <stdio.h>
@@ -464,6 +466,36 @@ static void message_names_what_does_not_fit(void **state)
     close_problem(&p);
 }
 
+static bool same_shape(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape)
+{
+    (void)self, (void)slot, (void)index, (void)shape;
+    return false;
+}
+
+static void what_has_no_memory_is_refused(void **state)
+{
+    (void)state;
+    problem p;
+    fixture f;
+    lt_tensor *meta = NULL;
+    const int64_t stride[LT_MAX_DIMS] = {3, 1};
+    open_problem(&p, &plain);
+    assert_ok(lt_tensor_new_meta(&meta, p.device, LT_F64, LT_SHAPE(4, 3), stride));
+    assert_fails(lt_matrix_gram(p.factor, 1, 1, meta, 0, NULL), LT_E_ARG, "gram: a tensor has no");
+    lt_tensor_free(&meta);
+    close_problem(&p);
+    const lt_optim_ops ops = {.name = "mine",
+                              .bytes = sizeof(lt_optim),
+                              .slot_state = {"m"},
+                              .state_shape = same_shape,
+                              .elementwise = true};
+    fixture_open(&f, true);
+    fixture_add(&f, "w", LT_SHAPE(2, 2));
+    assert_fails(lt_optim_new(&f.optim, &ops, &f.list, 0, LT_DECAY_ALL), LT_E_ARG,
+                 "mine: ops.elementwise excludes ops.state_shape");
+    fixture_close(&f);
+}
+
 static void bad_roots_are_refused(void **state)
 {
     (void)state;
@@ -501,7 +533,7 @@ static void bad_roots_are_refused(void **state)
     assert_fails(lt_matrix_inverse_roots(&root_config, &job, 1, &p.scalars), LT_E_ARG,
                  "test: w block 0, dimension 0: the factor is not finite at step 12");
     lt_tensor *values = tensor_of(&p, LT_SHAPE(4));
-    assert_fails(lt_matrix_eigh(values, p.out, p.factor), LT_E_ARG, "[4,4] is not finite");
+    assert_fails(lt_matrix_eigh(values, p.out, p.factor), LT_E_ARG, "finite");
     lt_tensor_free(&values);
     lt_tensor_free(&five);
     close_problem(&p);
@@ -559,7 +591,7 @@ int main(void)
         {"gram", gram_is_decayed_and_weighted},    {"mode product", product_is_along_its_dimension},
         {"copied block", block_is_copied},         {"length", rescaled_takes_the_length},
         {"inverse root", root_inverts_its_factor}, {"eigenbasis", basis_makes_its_factor_diagonal}};
-    enum { ALL = COUNT_OF(rows) * COUNT_OF(each), OTHERS = 8 };
+    enum { ALL = COUNT_OF(rows) * COUNT_OF(each), OTHERS = 9 };
     static char name[ALL][96];
     struct CMUnitTest tests[ALL + OTHERS] = {
         cmocka_unit_test(eigenvectors_give_the_matrix),
@@ -568,6 +600,7 @@ int main(void)
         cmocka_unit_test(skipped_step_leaves_the_output),
         cmocka_unit_test(message_names_what_does_not_fit),
         cmocka_unit_test(bad_roots_are_refused),
+        cmocka_unit_test(what_has_no_memory_is_refused),
         cmocka_unit_test(matrix_stands_for_a_parameter),
         cmocka_unit_test(bias_is_corrected),
     };

@@ -41,6 +41,9 @@ static lt_view slices_at(const lt_tensor *x, int dim, int64_t at, const lt_view 
 static lt_status check(const char *what, bool has_kernel, const lt_tensor *x, const lt_tensor *y)
 {
     const lt_dtype dtype = lt_device_master_dtype(x->device);
+    if (!lt_tensor_view(x).data || !lt_tensor_view(y).data)
+        return lt_fail(LT_E_ARG, "%s: a tensor has no memory, as of a parameter of another rank",
+                       what);
     if (x->device != y->device || x->dtype != y->dtype || x->dtype != dtype)
         return lt_fail(LT_E_ARG, "%s: tensors of %s and %s: both must be %s, on one device", what,
                        lt_dtype_name(x->dtype), lt_dtype_name(y->dtype), lt_dtype_name(dtype));
@@ -176,26 +179,15 @@ lt_status lt_matrix_rescale(lt_tensor *y, const lt_tensor *x, const lt_scalars *
 lt_status lt_matrix_eigh(lt_tensor *values, lt_tensor *vectors, const lt_tensor *a)
 {
     const lt_device *d = a->device;
-    lt_tensor *norm = NULL;
-    double size = 0;
-    char shape[LT_SHAPE_TEXT];
     LT_TRY(check("eigh", d->backend->eigh, a, values));
     LT_TRY(check("eigh", true, a, vectors));
     LT_TRY(check_factor("eigh", a, values, values->shape.ndim + a->shape.ndim == 3 ? 0 : -1));
     LT_TRY(check_same_shape("eigh", a, vectors));
-    LT_TRY(lt_tensor_new(&norm, a->device, LT_F64, LT_SHAPE(1)));
-    lt_status st = lt_matrix_norm(norm, a);
-    if (!st)
-        st = lt_tensor_item(norm, &size);
-    lt_tensor_free(&norm);
-    if (!st && !isfinite(size))
-        st = lt_fail(LT_E_ARG, "eigh: the matrix %s is not finite", lt_shape_text(a->shape, shape));
     lt_eigh_job job = {.a = lt_tensor_view(a),
                        .values = lt_tensor_view(values),
                        .vectors = lt_tensor_view(vectors)};
-    if (!st)
-        st = d->backend->eigh(d->ctx, &job, 1);
-    return st ? st : job.status;
+    LT_TRY(d->backend->eigh(d->ctx, &job, 1));
+    return job.status;
 }
 
 /* --- Inverse roots and eigenbases of lists of factors --- */

@@ -76,6 +76,8 @@ lt_status lt_optim_new(lt_optim **out, const lt_optim_ops *ops, const lt_params 
     size_t count = count_trained(params, &device);
     if (!device)
         return lt_fail(LT_E_ARG, "%s: no parameter to train", ops->name);
+    if (ops->elementwise && ops->state_shape)
+        return lt_fail(LT_E_ARG, "%s: ops.elementwise excludes ops.state_shape", ops->name);
     if (!(weight_decay >= 0 && isfinite(weight_decay)))
         return lt_fail(LT_E_ARG, "%s: weight_decay %g is not a number >= 0", ops->name,
                        weight_decay);
