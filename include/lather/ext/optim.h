@@ -40,9 +40,8 @@ typedef struct lt_optim_ops {
     lt_status (*visit)(lt_optim *self, lt_state_visitor *visitor);
     /** Optional: returns true if a slot has slot_state[index], which never changes; NULL: each slot has all. */
     bool (*has_state)(const lt_optim *self, const lt_slot *slot, int index);
-    /** Optional: if a slot's slot_state[index] has another shape than the parameter, sets it, the same in each
-     *  call, and returns true; false: the parameter's. Starts at zero; a factor is [n,n].
-     *  Not with elementwise. */
+    /** Optional, not with elementwise: sets the shape of a slot's slot_state[index], always the same, and returns
+     *  true; false: it is the parameter's. A factor is [n,n]; it starts at zero. */
     bool (*state_shape)(const lt_optim *self, const lt_slot *slot, int index, lt_shape *shape);
     /** Optional: returns modelled nanoseconds of a slot's update, beyond reading and writing its tensors. */
     double (*nanoseconds)(const lt_optim *self, const lt_slot *slot);
