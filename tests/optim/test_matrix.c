@@ -1,5 +1,4 @@
-/* Functions of lather/ext/matrix.h, and the matrices that lather/ext/vec.h takes for parameters, against their formulas
- * in double. */
+/* Functions of lather/ext/matrix.h against their formulas in double. */
 
 #include "fixture.h"
 #include "tensor/tensor.h"
@@ -539,49 +538,6 @@ static void bad_roots_are_refused(void **state)
     close_problem(&p);
 }
 
-/* --- Parameters as matrices --- */
-
-static void matrix_stands_for_a_parameter(void **state)
-{
-    (void)state;
-    fixture f;
-    double g[48], matrix[48], back[48];
-    fixture_open(&f, true);
-    lt_param *w = fixture_add(&f, "w", LT_SHAPE(4, 3, 2, 2)); /* channels-last */
-    lt_tensor *m = NULL, *columns = NULL;
-    assert_ok(lt_tensor_new(&m, f.device, LT_F64, LT_SHAPE(4, 12)));
-    assert_ok(lt_tensor_new(&columns, f.device, LT_F64, LT_SHAPE(12, 4)));
-    for (int i = 0; i < 48; i++)
-        g[i] = i + 1;
-    put(w->grad, g);
-    assert_ok(lt_tensor_fill(w->value, 0));
-    assert_ok(lt_vec_axpby(m, 2, w->grad, 0, NULL));
-    assert_ok(lt_vec_axpby(w->value, 1, m, 1, NULL));
-    get(m, matrix);
-    get(w->value, back);
-    for (int i = 0; i < 48; i++) {
-        assert_near(matrix[i], 2 * g[i], 0);
-        assert_near(back[i], 2 * g[i], 0);
-    }
-    assert_fails(lt_vec_axpby(columns, 1, w->grad, 0, NULL), LT_E_SHAPE,
-                 "vec: shapes [4,3,2,2] and [12,4] differ");
-    lt_tensor_free(&m);
-    lt_tensor_free(&columns);
-    fixture_close(&f);
-}
-
-static void bias_is_corrected(void **state)
-{
-    (void)state;
-    problem p;
-    double got[MOST];
-    open_problem(&p, &plain);
-    assert_ok(lt_vec_correct_bias(p.y, p.x, 0.5, &p.scalars));
-    get(p.y, got);
-    assert_near(got[5], p.value[5] / (1 - 0.125), 1e-14);
-    close_problem(&p);
-}
-
 int main(void)
 {
     static const struct {
@@ -591,7 +547,7 @@ int main(void)
         {"gram", gram_is_decayed_and_weighted},    {"mode product", product_is_along_its_dimension},
         {"copied block", block_is_copied},         {"length", rescaled_takes_the_length},
         {"inverse root", root_inverts_its_factor}, {"eigenbasis", basis_makes_its_factor_diagonal}};
-    enum { ALL = COUNT_OF(rows) * COUNT_OF(each), OTHERS = 9 };
+    enum { ALL = COUNT_OF(rows) * COUNT_OF(each), OTHERS = 7 };
     static char name[ALL][96];
     struct CMUnitTest tests[ALL + OTHERS] = {
         cmocka_unit_test(eigenvectors_give_the_matrix),
@@ -601,8 +557,6 @@ int main(void)
         cmocka_unit_test(message_names_what_does_not_fit),
         cmocka_unit_test(bad_roots_are_refused),
         cmocka_unit_test(what_has_no_memory_is_refused),
-        cmocka_unit_test(matrix_stands_for_a_parameter),
-        cmocka_unit_test(bias_is_corrected),
     };
     for (size_t i = 0; i < ALL; i++) {
         const row *r = &rows[i / COUNT_OF(each)];
