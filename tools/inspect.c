@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 typedef struct arguments {
-    bool json, values;
+    bool json, values, optim;
 } arguments;
 
 static const lt_option table[] = {
@@ -25,6 +25,9 @@ static const lt_option table[] = {
      .help = "one JSON object instead of a table"},
     {"Output", "values", 0, LT_OPTION_BOOL, offsetof(arguments, values), .value = "true",
      .help = "statistics of the values: smallest, largest, mean, deviation, NaN"},
+    {"Output", "optim", 0, LT_OPTION_BOOL, offsetof(arguments, optim),
+     .help = "of checkpoints: rules, norms and spectra of factors, from the optimizer's state, "
+             "instead of the tensors; --optim-stats of training writes more"},
 };
 
 static const lt_program program = {
@@ -274,7 +277,13 @@ static int show_checkpoint(const char *path, const arguments *a)
         putchar('{');
     inspect_state(path, &state, a->json);
     if (a->json)
-        printf("},");
+        printf(a->optim ? "," : "},");
+    if (a->optim) {
+        if (inspect_optim(path, state.optim, a->json))
+            return fail();
+        printf(a->json ? "}" : "");
+        return 0;
+    }
     int status = 0;
     for (int i = 0; i < 2; i++) {
         char file[4096];

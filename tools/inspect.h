@@ -14,4 +14,8 @@ void inspect_state(const char *path, const lt_checkpoint_state *state, bool json
  * Errors: LT_E_IO, LT_E_FORMAT (a damaged checkpoint), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status inspect_run(const char *folder, bool json);
 
+/* inspect_optim.c: the optimizer's state in a checkpoint: rules, norms and spectra; in JSON two members. Errors: LT_E_IO,
+ * LT_E_FORMAT, LT_E_NOMEM, LT_E_ARG (a factor is not finite). */
+LT_MUST_CHECK lt_status inspect_optim(const char *checkpoint, const char *optim, bool json);
+
 #endif

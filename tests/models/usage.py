@@ -8,6 +8,7 @@ import math
 import os
 import pickle
 import re
+import struct
 import subprocess
 import sys
 import zipfile
@@ -303,6 +304,31 @@ def inspect_summarizes_a_run_folder(cwd):
     assert code == 1 and "empty: neither a checkpoint, which has a state.json, nor a run folder" in text, text
 
 
+def statistics_of_a_run_and_of_its_checkpoint_agree(cwd):
+    flags = [*NOISE, *SMALL, "--optim", "soap", "--precondition-frequency", "2", "--max-steps", "6", "--output", "stats"]
+    run(*flags, "--optim-stats", "3", "--optim-stats-params", "layer4.*conv1", cwd=cwd)
+    with open(os.path.join(cwd, "stats", "optim_stats.bin"), "rb") as f:
+        data = f.read()
+    size = int.from_bytes(data[8:16], "little")
+    tables = json.loads(data[16:16 + size])["tables"]
+    width = sum(len(t["rows"]) * len(t["columns"]) for t in tables)
+    values = struct.unpack(f"<{width}f", data[-4 * width:])
+    assert struct.unpack_from("<q", data, len(data) - 4 * width - 8)[0] == 6 and all("conv1" in row["name"] for row in tables[0]["rows"])
+    columns = tables[2]["columns"]
+    factors = values[width - len(tables[2]["rows"]) * len(columns):]
+    code, text = inspect("--json", "--optim", "stats/checkpoints/step-6", cwd=cwd)
+    assert code == 0, text
+    shown = {(f["parameter"], f["block"], f["dim"]): f for f in json.loads(text)["files"][0]["optim_factors"]}
+    for i, row in enumerate(tables[2]["rows"]):
+        name = tables[0]["rows"][tables[1]["rows"][row["block"]]["parameter"]]["name"]
+        found, number = shown[name, 0, row["dim"]], dict(zip(columns, factors[i * len(columns):]))
+        assert found["size"] == row["size"] and found["root_age"] == number["root_age"], (found, number)
+        for key in "eigenvalue_max", "effective_rank", "off_diagonal":
+            assert math.isclose(found[key], number[key], rel_tol=1e-3, abs_tol=1e-6), (name, key, found[key], number[key])
+    code, text = inspect("--optim", "stats/checkpoints/step-6", cwd=cwd)
+    assert code == 0 and re.search(r"^conv1.weight +diagonal +6 ", text, re.M) and re.search(r"^layer4.0.conv1.weight +eigenbasis +6 ", text, re.M), text
+
+
 def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
     config = run(*NOISE, "--model", "resnet18", "--num-workers", "2", "--opt", "adamw", "--smoothing", "0.2", "--gradient-accumulation-steps", "3",
                  "--print-config", cwd=cwd).stdout
@@ -324,6 +350,7 @@ ROWS = [common_aliases_of_options_are_accepted, aliases_short_epochs_and_closed_
         help_explains_parameter_group_factors, help_lists_common_options_and_the_rest_by_topic,
         removed_options_are_rejected_with_a_replacement, choices_for_small_images_are_reported,
         the_table_of_blocks_is_shown_on_demand, a_profile_creates_its_folder,
-        a_resume_with_a_different_batch_size_names_the_old_one, inspect_summarizes_a_run_folder]
+        a_resume_with_a_different_batch_size_names_the_old_one, inspect_summarizes_a_run_folder,
+        statistics_of_a_run_and_of_its_checkpoint_agree]
 
 sys.exit(run_rows(ROWS, "lather-usage-", *sys.argv[2:3]))
