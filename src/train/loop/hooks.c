@@ -157,7 +157,7 @@ void lt_hooks_store(const lt_hooks *h, lt_checkpoint_state *state)
 
 void lt_hooks_restore(const lt_hooks *h, const lt_checkpoint_state *state)
 {
-    lt_checkpoint_state now;
+    lt_checkpoint_state now = {0};
     lt_hooks_store(h, &now);
     int at = 0;
     for (int i = 0; h && i < h->count; i++)
