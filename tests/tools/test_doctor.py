@@ -3,9 +3,12 @@
 
     test_doctor.py DOCTOR-PROGRAM [LATHER-PROGRAM]
 """
+import contextlib
+import io
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 
@@ -13,9 +16,11 @@ sys.dont_write_bytecode = True
 sys.path[:0] = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "../support"), os.path.dirname(os.path.realpath(sys.argv[1]))]
 
 import optim_stats_files as files  # noqa: E402
+import test_report_damaged as damaged  # noqa: E402
 from report_lib import doctor, doctor_rules  # noqa: E402
 from rows import run_rows  # noqa: E402
 
+TRIES = 150
 DOCTOR = os.path.abspath(sys.argv[1])
 SHAPES = [("conv1.weight", [32, 72]), ("bn1.weight", [32]), ("layer1.0.conv1.weight", [64, 72]), ("wte.weight", [500, 64]), ("fc.weight", [10, 64])]
 SETTINGS = {"optim": "shampoo", "lr": 0.1, "beta2": 0.999, "epsilon": 1e-6, "precondition-frequency": 50, "start-preconditioning-step": -1,
@@ -114,6 +119,7 @@ TABLE = [
     ("lr_high", {"stats": {RATIO: 0.4}}, {"stats": {RATIO: lambda i, row: 0.4 if i == 0 else 2e-3}}),
     ("lr_low", {"stats": {RATIO: 1e-7}}, {"stats": {RATIO: 1e-4}}),
     ("lr_low", {"stats": False, "step": flat}, {"stats": False, "step": slow}),
+    ("lr_low", {"stats": {("parameter", "consecutive_cosine"): 0.995}, "step": flat}, {"step": flat}),
     ("edge", {"step": jump}, {"step": lambda r: jump(r) if r["step"] < 100 else None}),
     ("edge", {"stats": {("parameter", "consecutive_cosine"): -0.6}}, {"stats": {("parameter", "consecutive_cosine"): -0.1}}),
     ("grafting_undoes", {"stats": {("block", "update_cosine"): 0.999}}, {"settings": {"grafting": "none"}, "stats": {("block", "update_cosine"): 0.999}}),
@@ -179,6 +185,21 @@ def other_versions_are_named_and_files_that_cannot_be_read(folder):
         assert done.returncode == status and said in done.stderr and "Traceback" not in done.stderr, done
 
 
+def damaged_records_are_findings_or_one_line(folder):
+    rng, statuses = random.Random(42), []
+    for i in range(TRIES):
+        run = run_of(f"{folder}/{i}", stats=False)
+        with open(f"{run}/metrics.jsonl", encoding="utf-8") as file:
+            records = [json.loads(line) for line in file][::10]
+        damaged.write(f"{run}/metrics.jsonl", damaged.damage(damaged.lines_of(damaged.mutate(records, rng)), rng))
+        damaged.write(f"{run}/optim_stats.bin", damaged.damage(damaged.stats_of(damaged.mutate(damaged.STATS, rng) if i % 2 else damaged.STATS), rng))
+        said, printed = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(printed):
+            statuses.append(doctor.main([run, "--json"]))
+        assert statuses[-1] == 0 and json.loads(printed.getvalue(), parse_constant=lambda name: 1 / 0) or said.getvalue().count("\n") == 1, said.getvalue()
+    assert TRIES // 2 < statuses.count(0) < TRIES, statuses
+
+
 def lather_starts_it(folder):
     if len(sys.argv) > 2:
         done = subprocess.run([sys.argv[2], "doctor", "--json", run_of(folder)], capture_output=True, text=True)
@@ -188,4 +209,5 @@ def lather_starts_it(folder):
 
 if __name__ == "__main__":
     sys.exit(run_rows([each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not, nothing_is_said_of_a_sound_run, prints_sentences_or_json,
-                       other_versions_are_named_and_files_that_cannot_be_read, lather_starts_it], "lather-doctor-"))
+                       other_versions_are_named_and_files_that_cannot_be_read, damaged_records_are_findings_or_one_line,
+                       lather_starts_it], "lather-doctor-"))

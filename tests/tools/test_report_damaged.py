@@ -152,6 +152,7 @@ def try_all(folder, rng):
         found = fault([*words, "-o", page], page, folder)
         if found or not os.path.exists(page):
             faults.append(f"sound: {found}")
+    os.remove(f"{run_folder}/optim_stats.bin")  # pages with it are large
     for name, make in made.items():
         path = plan if name == "plan.json" else f"{run_folder}/{name}"
         for i in range(TRIES // {"env.json": 5, "optim_stats.bin": 3}.get(name, 1)):

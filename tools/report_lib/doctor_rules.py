@@ -8,9 +8,9 @@ LEAST_SPREAD = 10  # largest eigenvalue over epsilon, below which a root of powe
 ROUNDING = 1e-7  # relative error of float32's eigenvalues: docs/guides/shampoo.md
 HORIZONS = 2  # f in units of 1/(1 - beta2), after which a root is of other gradients
 MOST_BLOCKS, SMALL_BLOCK = 16, 32  # per matrix; sides: those of 16 cost 2.4 to 2.8 points: docs/results/ablation.md
-SAME, OPPOSITE = 0.99, -0.3  # cosines: of updates that are the gradient; of successive updates that undo each other
+SAME, OPPOSITE, STRAIGHT = 0.99, -0.3, 0.98  # cosines: of update and gradient; of successive updates that undo each other, that repeat
 SPIKE, WINDOW, TALL, SPIKES = 2, 20, 0.1, 3  # loss over the median of WINDOW steps before; its rise over the first loss; jumps of a finding
-GROWN, BURST, FLAT = 1.2, 5, 0.02  # last and largest loss over the first of a run that diverged; fall of one that does not learn
+GROWN, BURST, FLAT = 1.2, 3, 0.03  # last and largest loss over the first of a run that diverged; fall of one that does not learn
 DEAD = 0.5  # share of rows without gradient: units that no sample activates
 GAP, APART, RISE = 15, 1.3, 1.1  # points of training accuracy above evaluation's; evaluation loss over training's, over its lowest
 UNDAMPED, SKIPS, MATRIX = 0.25, 0.01, 16  # share of eigenvalues that are rounding errors; of skipped steps; size of a factor that should have a rank
@@ -38,8 +38,8 @@ class Rules(Run):
         share = sum(self.matrices[i] for i in lost) / max(1, sum(self.matrices.values()))
         if share > 0.5 and self.optim in ("shampoo", "soap", "muon"):
             flags = ["--opt-kwargs adamw-params=REGEX"] if self.optim == "muon" else ["--max-preconditioner-dim 1024", "--target-dimensionality 2"]
-            return finding("error", "{optim} treats {lost} of {matrices} matrices, {share:.0%} of their elements, by rule {rule}: {names}", flags, optim=self.optim,
-                           lost=len(lost), matrices=len(self.matrices), share=share, rule=self.rules[lost[0]], names=self.named("parameter", lost))
+            return finding("error", "{optim} treats {lost} of {matrices} matrices, {share:.0f} % of their elements, by rule {rule}: {names}", flags, optim=self.optim,
+                           lost=len(lost), matrices=len(self.matrices), share=100 * share, rule=self.rules[lost[0]], names=self.named("parameter", lost))
 
     def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): lr of a recipe is that of the method whose steps are grafted
         if self.optim == "shampoo" and self.text("grafting") == "none" and self.text("preconditioner") == "root":
@@ -50,8 +50,8 @@ class Rules(Run):
         over = [i for i, (value, damping) in enumerate(zip(largest, epsilon)) if value < LEAST_SPREAD * damping]
         if over and 2 * len(over) > len(finite(epsilon)):
             i = max(over, key=lambda i: epsilon[i] / max(largest[i], 1e-300))
-            return finding("warning", "epsilon {epsilon:.3g} is above {below:.0%} of the eigenvalues of {factor}, the largest {largest:.3g}: the roots of {over} of "
-                           "{factors} factors are nearly the identity", [RELATIVE], epsilon=epsilon[i], below=shares[i], factor=self.stats.name("factor", i),
+            return finding("warning", "epsilon {epsilon:.3g} is above {below:.0f} % of the eigenvalues of {factor}, the largest {largest:.3g}: the roots of {over} of "
+                           "{factors} factors are nearly the identity", [RELATIVE], epsilon=epsilon[i], below=100 * shares[i], factor=self.stats.name("factor", i),
                            largest=largest[i], over=len(over), factors=len(epsilon))
 
     def frequency(self):
@@ -74,9 +74,9 @@ class Rules(Run):
         share = sum(self.matrices[i] for i in cut) / max(1, sum(self.matrices.values()))
         if 0 < limit <= SMALL_BLOCK and share > 0.5:
             worst = max(cut, key=lambda i: cut[i])
-            return finding("warning", "blocks of {limit:.0f} cut {name} into {blocks} blocks, and matrices with {share:.0%} of all elements into more than {most}: "
+            return finding("warning", "blocks of {limit:.0f} cut {name} into {blocks} blocks, and matrices with {share:.0f} % of all elements into more than {most}: "
                            "correlations between blocks are lost", ["--max-preconditioner-dim 1024"], limit=limit, name=self.named("parameter", [worst]),
-                           blocks=cut[worst], share=share, most=MOST_BLOCKS)
+                           blocks=cut[worst], share=100 * share, most=MOST_BLOCKS)
 
     def lr_high(self):
         return self._too_large("updates are too large at lr {lr:g}", ["--lr {tenth:g}", "--warmup-epochs", "--clip-grad 1"])
@@ -84,7 +84,8 @@ class Rules(Run):
     def _too_large(self, why, flags):
         (first, last), peak, lr = self.losses(), max(finite(self.of(self.steps, "loss")), default=0), self.number("lr")
         ratio, step = max(zip(self.ratios(), self.stats.steps), key=lambda one: one[0], default=(math.nan, 0)) if self.stats else (math.nan, 0)
-        if last > GROWN * first or peak > BURST * first or ratio > RATIO_HIGH:
+        chance = max(first, math.log(max(1, self.classes())))  # a run that starts from weights begins lower
+        if last > GROWN * chance or peak > BURST * chance or ratio > RATIO_HIGH:
             moved = ", and step {step} changes the median matrix by {ratio:.3g} of its norm" if math.isfinite(ratio) else ""
             return finding("error", "the loss goes from {first:.4g} to {last:.4g}, at most {peak:.4g}" + f"{moved}: {why}", flags, first=first, last=last, peak=peak,
                            step=step, ratio=ratio, lr=lr, tenth=lr / 10, hundredth=lr / 100)
@@ -92,8 +93,9 @@ class Rules(Run):
     def lr_low(self):
         (first, last), lr = self.losses(), self.number("lr")
         ratio = median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices])
-        flat = math.isnan(ratio) and len(self.steps) > 100 and 1 - FLAT < last / first <= 1
-        if (ratio < RATIO_LOW or flat) and max(finite(self.lr.values()), default=0) > lr / 2:  # not in a warm-up
+        straight = not median(self.recent("parameter", "consecutive_cosine")) < STRAIGHT
+        flat = straight and len(self.steps) > 100 and (1 - FLAT) * first < last <= first
+        if (ratio < RATIO_LOW or flat) and max(finite(self.lr.values()), default=0) > lr / 2 and not self.lr_high():  # nor in a warm-up
             moved = ", and a step changes the median matrix by {ratio:.3g} of its norm" if math.isfinite(ratio) else ""
             return finding("warning", "the loss goes from {first:.4g} to {last:.4g}" + moved + ": updates are too small at lr {lr:g}",
                            ["--lr {tenfold:g}", "--lr {hundredfold:g}"], first=first, last=last, ratio=ratio, lr=lr, tenfold=10 * lr, hundredfold=100 * lr)
@@ -144,8 +146,8 @@ class Rules(Run):
         shares = self.recent("parameter", "zero_gradient_rows")
         dead = [i for i in self.matrices if DEAD < shares[i] < 1 and not any(word in self.stats.name("parameter", i) for word in ("emb", "wte", "wpe"))]
         if dead:
-            return finding("warning", "up to {share:.0%} of the rows have no gradient in {names}: dead units, as steps leave them that were too large", ["--lr {tenth:g}", "--warmup-epochs"],
-                           share=max(shares[i] for i in dead), names=self.named("parameter", dead), tenth=self.number("lr") / 10)
+            return finding("warning", "up to {share:.0f} % of the rows have no gradient in {names}: dead units, as steps leave them that were too large", ["--lr {tenth:g}", "--warmup-epochs"],
+                           share=max(100 * shares[i] for i in dead), names=self.named("parameter", dead), tenth=self.number("lr") / 10)
 
     def saturated(self):  # Guo et al., "On calibration of modern neural networks", ICML 2017
         chance = math.log(max(2, self.classes()))
