@@ -329,6 +329,7 @@ def a_plan_names_them_and_cells_know_their_hash(cwd):
     cells = set(os.listdir(os.path.join(cwd, "out", "metrics")))
     settings = [json.loads(content(cwd, "out", "metrics", name))["settings"] for name in sorted(cells)]
     assert len(cells) == 3 and {s.get("plugin-sha256") for s in settings} == {None, digest(os.path.join(cwd, "lion.so"))}, settings
+    assert f"Plugins: ./lion.so, SHA-256 {digest(os.path.join(cwd, 'lion.so'))}." in content(cwd, "out", "tiny", "report.html").decode()
     assert "3 done" in reproduce(*noise, "--allow-plugin").stdout
     shutil.copy(os.path.join(cwd, other_lion(cwd, "other")), os.path.join(cwd, "lion.so"))
     said = reproduce(*noise, "--allow-plugin", "--list").stdout

@@ -2,6 +2,7 @@
 from html import escape
 
 import charts
+from . import plugins
 from .claims import HOLDS
 from .tables import verdict_class
 
@@ -122,6 +123,7 @@ def method(measured, plan_text):
     plan = measured.plan
     counts = {len(measured.cells.trials[a]) for a in plan.arms}
     tuned, noun = "/".join(map(str, sorted(counts))), measured.metric.noun
+    loaded = "; ".join(f"{file}, SHA-256 {digest}" for file, digest in plugins.listed(plan))
     samples, augmentation = ("images", " and augmentation") if noun == "accuracy" else ("samples", "")
     return f"""<h2>Method</h2>
 <p>Every optimizer had {tuned} tuning trials of {plan.tune_at:g} epochs with one seed: the same points of a Halton sequence with a fixed
@@ -129,7 +131,7 @@ start, log-uniform over the ranges in the plan. The best trial's values went int
 other seeds. A seed gives initial weights, order of the {samples}{augmentation}, the same for every optimizer; the schedule's shape
 is the same, too. The best trial was chosen by {noun} on the {samples} that the final {noun} is measured on, for every
 optimizer.</p>
-<p>Data: fingerprint {escape(measured.cells.fingerprint)}.</p>
+<p>Data: fingerprint {escape(measured.cells.fingerprint)}.{escape(f" Plugins: {loaded}.") if loaded else ""}</p>
 {machines(measured)}<details><summary>The plan: {escape(plan.name)}</summary><pre>{escape(plan_text)}</pre></details>
 """
 

@@ -45,6 +45,14 @@ def settle(plan, given, is_allowed, recorded):
     return known
 
 
+def listed(plan):
+    """(file, SHA-256) of the plan's plugins, each once."""
+    found = {}
+    for flags in [plan.common] + [arm.fixed for arm in plan.arms.values()]:
+        found.update(zip(shlex.split(flags.get(FILES, "")), flags.get(HASHES, "").split()))
+    return sorted(found.items())
+
+
 def of_settings(settings):
     """The setting that names plugins, for a command line that needs no other settings."""
     return {FILES: settings[FILES]} if FILES in settings else {}
