@@ -128,6 +128,15 @@ holds "a program with the library's networks trains by plugins" $own 2 --output 
 holds "  it resumes" $own 4 --output "$folder/own-run" --resume auto
 holds "  an unknown optimizer names the plugin" says "was trained with --plugin $folder/lion.so" \
     sh -c "! '$folder/own_resnet' --data shapes:24 --optim lion --output '$folder/own-run' --resume auto 2>&1"
+matrices="$prefix/bin/train_resnet50 --plugin $folder/one_sided.so --optim one_sided --precondition-frequency 3 --data synthetic:64:16:4 \
+    --arch resnet10 --width 4 --batch-size 16 --epochs 4 --progress off --max-steps"
+if [ -x "$prefix/bin/train_resnet50" ]; then
+    chmod 755 "$folder/one_sided.so"
+    $matrices 8 --output "$folder/whole" >/dev/null 2>&1
+    holds "the optimizer with matrices is a plugin" $matrices 4 --output "$folder/halves"
+    holds "  it resumes" $matrices 8 --output "$folder/halves" --resume auto
+    holds "  bit for bit" cmp "$folder/whole/model.safetensors" "$folder/halves/model.safetensors"
+fi
 python3 -c 'import sys
 sys.stdout.buffer.write(b"".join(bytes([i % 10]) + bytes((i * 7 + k) % 256 for k in range(3072))
                                  for i in range(50)))' >"$folder/batch.bin"

@@ -292,10 +292,11 @@ static void basis_makes_its_factor_diagonal(void **state)
     open_problem(&p, *state);
     fill_factor(&p);
     get_factor(&p, p.factor, f);
-    for (int warm = 0; warm < 2; warm++) {
-        lt_matrix_root_job job = job_of(&p, warm);
+    for (int k = 0; k < 3;
+         k++) { /* eigh; qr from its basis; qr from none, which begins with eigh */
+        lt_matrix_root_job job = job_of(&p, k == 1);
         lt_matrix_root_config c = root_config;
-        c.solver = warm ? LT_ROOT_QR : LT_ROOT_EIGH;
+        c.solver = k ? LT_ROOT_QR : LT_ROOT_EIGH;
         assert_ok(lt_matrix_eigenbases(&c, &job, 1, &p.scalars));
         assert_ok(job.status);
         get_factor(&p, p.out, q);
@@ -303,8 +304,8 @@ static void basis_makes_its_factor_diagonal(void **state)
         for (int i = 0; i < p.n; i++)
             for (int j = 0; j < p.n; j++) {
                 d[i][j] = 0;
-                for (int k = 0; k < p.n; k++)
-                    d[i][j] += q[k][i] * t[k][j];
+                for (int l = 0; l < p.n; l++)
+                    d[i][j] += q[l][i] * t[l][j];
                 if (i != j)
                     assert_near(d[i][j], 0, p.bound * 10);
             }
@@ -439,12 +440,14 @@ static void message_names_what_does_not_fit(void **state)
     open_problem(&p, &plain);
     open_problem(&other, &plain);
     lt_tensor *five = tensor_of(&p, LT_SHAPE(5, 5)), *four = tensor_of(&p, LT_SHAPE(4));
+    lt_tensor *blocks = tensor_of(&p, LT_SHAPE(3, 2, 2));
     lt_tensor *f32 = NULL;
     assert_ok(lt_tensor_new(&f32, p.device, LT_F32, LT_SHAPE(4, 3)));
     assert_fails(lt_matrix_gram(five, 1, 1, p.x, 0, NULL), LT_E_SHAPE,
                  "gram: factor [5,5] does not fit dimension 0 of [4,3]");
     assert_fails(lt_matrix_gram(p.factor, 1, 1, p.x, 2, NULL), LT_E_SHAPE, "dimension 2 of [4,3]");
     assert_fails(lt_matrix_gram(p.factor, 1, 1, p.x, -1, NULL), LT_E_SHAPE, "dimension -1");
+    assert_fails(lt_matrix_gram(blocks, 1, 1, p.x, 0, NULL), LT_E_SHAPE, "factor [3,2,2]");
     assert_fails(lt_matrix_gram(four, 1, 1, p.x, 0, NULL), LT_E_SHAPE, "factor [4]");
     assert_fails(lt_matrix_gram(p.factor, 1, 1, f32, 0, NULL), LT_E_ARG, "f64 and f32");
     assert_fails(lt_matrix_gram(p.factor, 1, 1, other.x, 0, NULL), LT_E_ARG, "one device");
@@ -460,6 +463,7 @@ static void message_names_what_does_not_fit(void **state)
                  "vec: shapes [4,3] and [4,4] differ");
     lt_tensor_free(&five);
     lt_tensor_free(&four);
+    lt_tensor_free(&blocks);
     lt_tensor_free(&f32);
     close_problem(&other);
     close_problem(&p);
