@@ -386,11 +386,19 @@ def shampoo_with_sharded_gradients():
     return shared("gradients", 2, *SHAMPOO, "--ema-decay", "0.9", "--shard-gradients")
 
 
+def statistics(cwd, folder):
+    """The records of --optim-stats, without the header, which has the run's id."""
+    with open(os.path.join(cwd, folder, "optim_stats.bin"), "rb") as f:
+        data = f.read()
+    return data[16 + int.from_bytes(data[8:16], "little"):]
+
+
 def sharded_state_changes_no_result(cwd):
-    adam = [*SHARDED, "--optim", "adamw"]
+    adam = [*SHARDED, "--optim", "adamw", "--optim-stats", "3"]
     run(2, *adam, "--output", "copies", cwd=cwd)
     run(2, *adam, "--shard-optimizer", "--output", "sharded", cwd=cwd)
     assert weights(cwd, "copies", 6) == weights(cwd, "sharded", 6)
+    assert statistics(cwd, "copies") == statistics(cwd, "sharded") != b"", "statistics of the owners"
     two = shampoo_of_two_ranks()
     run(2, *SHAMPOO, "--ema-decay", "0.9", "--comm-dtype", "bf16", "--output", "rounded", cwd=cwd)
     assert weights(cwd, two, 6) != weights(cwd, "rounded", 6), "bf16 changes nothing"
@@ -453,11 +461,13 @@ def sharded_weights_change_no_result(cwd):
     one[one.index("--batch-size") + 1] = "8"
     assert "must keep all of it" not in "".join(run(1, *one, "--progress", "lines", "--output", "alone", "--resume", "auto", cwd=cwd))
     assert records(cwd, "alone", "step")[-1]["step"] == 6
-    adam = [*SHARDED, "--optim", "adamw", "--max-steps", "4", "--ema-decay", "0.9", "--clip-grad", "0.5", "--grad-accum", "2", "--batch-size", "2"]
+    adam = [*SHARDED, "--optim", "adamw", "--max-steps", "4", "--ema-decay", "0.9", "--clip-grad", "0.5", "--grad-accum", "2", "--batch-size", "2",
+            "--optim-stats", "2"]
     run(3, *adam, "--shard-optimizer", "--shard-gradients", "--output", "a", cwd=cwd)
     said = "".join(run(3, *adam, "--shard-params", "--bucket-mib", "0.001", "--progress", "lines", "--output", "b", cwd=cwd))
     assert VIT or "must keep all of it, more than 1/3" in said, said  # a parameter is not split
     assert saved(cwd, "a", 4) == saved(cwd, "b", 4) and weights(cwd, "a", 4) == weights(cwd, "b", 4), "adamw"
+    assert statistics(cwd, "a") == statistics(cwd, "b") != b"", "statistics of the owners"
 
 
 def a_killed_rank_ends_all_and_the_run_resumes(cwd):
