@@ -22,7 +22,7 @@ STYLE = """.maps input{position:absolute;opacity:0}.maps label{display:inline-bl
 border-radius:1em;font-size:13px;cursor:pointer}.maps input:checked+label{background:#2a6fdb;border-color:#2a6fdb;color:#fff}
 .maps input:focus-visible+label{outline:2px solid #8ab4f8}.map{display:none;position:relative;margin-top:.6em}.map rect{shape-rendering:crispEdges}.map svg{position:relative;margin:0;display:block}
 .map img{position:absolute;image-rendering:pixelated}.map .hit{fill:transparent}.map .hit:hover{stroke:var(--ink)}.map .name{font-size:10px}
-.spectra{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:.2em 1em}.spectra svg{margin:0;overflow:visible}
+.spectra{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:.2em 1em;align-items:end}.spectra svg{margin:0;overflow:visible}
 .spectra figcaption{font-size:11px;font-weight:600;overflow-wrap:anywhere}.spectra text{font-size:11px}.factors td,.factors th{font-size:13px;padding-right:.9em;white-space:nowrap}
 """
 
@@ -64,18 +64,14 @@ class Colours:
         return (value - self.low) / (self.high - self.low)
 
     def index(self, value):
-        return 1 + round(254 * min(max(self.share(value), 0), 1)) if math.isfinite(value) else 0
+        return 1 + round(254 * min(max(self.share(value), 0), 1)) if not math.isnan(value) else 0
 
     def ticks(self):
         return charts.powers(self.low, self.high) if self.log else charts.ticks(self.low, self.high, most=5)
 
 
 def number_text(value):
-    return f"{value:.4g}" if math.isfinite(value) else "–"
-
-
-def cut(name, most):
-    return name if len(name) <= most else "…" + name[1 - most:]
+    return "–" if math.isnan(value) else f"{value:.4g}"
 
 
 def quantities(stats, records):
@@ -90,7 +86,7 @@ def quantities(stats, records):
         for i in range(len(stats.rows(table))):
             series = stats.series(table, i, name)
             for found, r in zip(rows[stats.owner(table, i)], records):
-                if math.isfinite(series[r]):
+                if not math.isnan(series[r]):
                     found.append(series[r])
         yield name, [[worst(found) if found else math.nan for found in row] for row in rows]
 
@@ -110,7 +106,7 @@ def hits(drawn, name, steps, row, y, tall, budget):
     cuts = [len(steps) * i // min(budget, len(steps)) for i in range(min(budget, len(steps)) + 1)]
     wide = (WIDTH - LEFT) / len(steps)
     for a, b in zip(cuts, cuts[1:]):
-        found = [v for v in row[a:b] if math.isfinite(v)]
+        found = [v for v in row[a:b] if not math.isnan(v)]
         when = f"step {steps[a]}" if b == a + 1 else f"steps {steps[a]} to {steps[b - 1]}"
         said = " to ".join(dict.fromkeys(map(number_text, (min(found), max(found))))) if found else "does not apply"
         drawn.add(f'<rect x="{charts.fixed(LEFT + a * wide)}" y="{charts.fixed(y)}" width="{charts.fixed((b - a) * wide)}" height="{charts.fixed(tall)}" '
@@ -126,7 +122,7 @@ def heat_map(quantity, rows, names, steps, budget):
     legend(drawn, colours)
     for i, (name, row) in enumerate(zip(names, rows)):
         if i % math.ceil(10 / tall) == 0:
-            drawn.text(LEFT - 5, TOP + (i + 0.5) * tall + 3.5, cut(name, 36), "name", "end")
+            drawn.text(LEFT - 5, TOP + (i + 0.5) * tall + 3.5, name if len(name) < 37 else f"…{name[-35:]}", "name", "end")
         hits(drawn, name, steps, row, TOP + i * tall, tall, budget)
     for tick in range(5):
         i = (len(steps) - 1) * tick // 4
@@ -167,10 +163,10 @@ def worst_factors(stats):
 
 def spectrum(stats, i):
     """Eigenvalues of a factor over steps: bands between quantiles, the median, epsilon as a dashed line."""
-    quantiles = [[v if v > 0 else 0 for v in stats.series("factor", i, f"q{q}")] for q in range(9)]
+    quantiles = [[v if 0 < v < math.inf else 0 for v in stats.series("factor", i, f"q{q}")] for q in range(9)]
     epsilon, high = stats.series("factor", i, "epsilon"), max(quantiles[8], default=0)
     known = [r for r in range(len(stats.steps)) if quantiles[8][r] > 0]
-    known = known[::math.ceil(len(known) / 100)] if known else []
+    known = known[::1 + len(known) // 100]
     if not known:
         return ""
     floor = max(high * 1e-10, min([v for q in quantiles for v in q if v > 0] + [e for e in epsilon if e > 0]))
@@ -190,13 +186,10 @@ def spectrum(stats, i):
 
 
 def spectra(stats, order):
-    shown = order if len(order) <= MOST_SPECTRA else sorted(order[:MOST_SPECTRA // 2] + sorted(order[MOST_SPECTRA // 2:])[::len(order) // (MOST_SPECTRA // 2)])
-    drawn = join(spectrum(stats, i) for i in (sorted(order) if shown is order else shown))
-    if not drawn:
-        return ""
-    which = "" if shown is order else f" {len(shown)} of {len(order)} factors: the worst, and some spread over the network."
-    return fill('<h3>Spectra</h3>\n<p>Eigenvalues of factors: line: median; bands: between their eighths, lowest to highest; dashed: epsilon.{}</p>\n'
-                '<div class="spectra">{}</div>\n', which, drawn)
+    drawn = join(spectrum(stats, i) for i in sorted(order[:MOST_SPECTRA]))
+    worst = f" Drawn: the worst {MOST_SPECTRA} of {len(order)} factors." if len(order) > MOST_SPECTRA else ""
+    return drawn and fill('<h3>Spectra</h3>\n<p>Eigenvalues of factors: line: median; bands: between their eighths, lowest to highest; dashed: epsilon.{}</p>\n'
+                          '<div class="spectra">{}</div>\n', worst, drawn)
 
 
 def rules(stats):
