@@ -105,8 +105,6 @@ void lt_train_note(const lt_train_view *view, const char *format, ...)
 {
     char text[MESSAGE];
     va_list args;
-    if (view->rank)
-        return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -136,7 +134,7 @@ lt_status lt_train_record(const lt_train_view *view, const char *event, const lt
             return lt_fail(LT_E_ARG,
                            "lt_train_record: event %s: every record has '%s'; choose another name",
                            event, value[i].name);
-    return view->rank ? LT_OK : lt_run_event_scalars(view->run, event, view->step, value, count);
+    return lt_run_event_scalars(view->run, event, view->step, value, count);
 }
 
 /* --- Checkpoints --- */

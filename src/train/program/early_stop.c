@@ -12,11 +12,6 @@
 
 enum { NAMES = 512, MOST_PATIENCE = 1000000000 };
 
-static bool is_of_training(const char *metric)
-{
-    return !strncmp(metric, "train_", 6);
-}
-
 /* Finds a metric among those of an epoch's record; names lists them all. */
 static bool find_metric(early_stop *e, const lt_task_ops *task, char names[NAMES])
 {
@@ -72,6 +67,19 @@ static bool is_better(const early_stop *e, double value)
     return e->higher_is_better ? value > e->best + e->min_delta : value < e->best - e->min_delta;
 }
 
+/* Ends the run if the patience is over; before a resumed run, if it had ended so. */
+static lt_status check_patience(void *context, const lt_train_view *view, bool *stop)
+{
+    const early_stop *e = context;
+    *stop = e->count >= (double)e->patience;
+    if (*stop)
+        lt_train_note(view,
+                      "%s: no improvement on %.6g in %.0f evaluations; a larger patience of "
+                      "--early-stop would train on",
+                      e->metric, e->best, e->count);
+    return LT_OK;
+}
+
 static lt_status count_evaluation(void *context, const lt_train_view *view, bool *stop)
 {
     early_stop *e = context;
@@ -79,24 +87,7 @@ static lt_status count_evaluation(void *context, const lt_train_view *view, bool
     const bool better = is_better(e, value);
     e->count = better ? 0 : e->count + 1;
     e->best = better ? value : e->best;
-    *stop = e->count >= (double)e->patience;
-    if (*stop)
-        lt_train_note(view, "%s %.6g: no improvement on %.6g in %.0f evaluations", e->metric, value,
-                      e->best, e->count);
-    return LT_OK;
-}
-
-/* Ends a resumed run that had ended so, unless the patience is larger now. */
-static lt_status check_resumed(void *context, const lt_train_view *view, bool *stop)
-{
-    const early_stop *e = context;
-    *stop = e->count >= (double)e->patience;
-    if (*stop)
-        lt_train_note(view,
-                      "%s: no improvement on %.6g in %.0f evaluations before this resume; a larger "
-                      "patience of --early-stop trains on",
-                      e->metric, e->best, e->count);
-    return LT_OK;
+    return check_patience(context, view, stop);
 }
 
 lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const lt_task_ops *task)
@@ -109,7 +100,7 @@ lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const l
     LT_TRY(parse(e, o->early_stop, task));
     if (o->eval)
         return lt_fail(LT_E_ARG, "--early-stop and --eval contradict each other");
-    const bool at_epochs = is_of_training(e->metric);
+    const bool at_epochs = !strncmp(e->metric, "train_", 6);
     if (!at_epochs && o->eval_every < 1)
         return lt_fail(
             LT_E_ARG,
@@ -122,7 +113,7 @@ lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const l
     }
     e->hooks.number = e->number;
     e->hooks.numbers = 2;
-    e->hooks.before_run = check_resumed;
+    e->hooks.before_run = check_patience;
     e->hooks.after_epoch = at_epochs ? count_evaluation : NULL;
     e->hooks.after_evaluation = at_epochs ? NULL : count_evaluation;
     return LT_OK;
