@@ -20,7 +20,8 @@ RELATIVE = "--epsilon 1e-6 --opt-kwargs epsilon-rule=relative"
 def finding(severity, text, flags, **evidence):
     """text is a template, as flags are: evidence has its numbers by name."""
     known = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in evidence.items()}
-    return {"severity": severity, "text": text.format(**evidence), "evidence": known, "flags": [flag.format(**evidence) for flag in flags]}
+    flags = [flag for flag in (flag.format(**evidence) for flag in flags) if "nan" not in flag]  # without config.yaml lr is not known
+    return {"severity": severity, "text": text.format(**evidence), "evidence": known, "flags": flags}
 
 
 class Rules(Run):
