@@ -28,11 +28,10 @@ static lt_status measure_norms(const lt_optim *o, const lt_tensor *m, const lt_t
     if (!st)
         st = lt_tensor_new(&norms, o->device, LT_F64, LT_SHAPE(2));
     if (!st) {
-        const lt_vec_job job = {.op = LT_VEC_POW, /* v / sqrt(v); 0 of 0 */
+        const lt_vec_job job = {.op = LT_VEC_RSQRT, /* v / sqrt(v); 0 of 0 */
                                 .alpha = 1,
                                 .beta = 1,
                                 .gamma = 1e-30,
-                                .delta = 0.5,
                                 .a = lt_tensor_view(v),
                                 .b = lt_tensor_view(v),
                                 .y = lt_tensor_view(root)};

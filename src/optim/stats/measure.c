@@ -4,6 +4,7 @@
 #include "measure.h"
 
 #include "optim/slots.h"
+#include "tensor/tensor.h"
 
 #include "lather/detail/spectrum.h"
 
@@ -24,7 +25,7 @@ static lt_status open_tensors(const lt_optim_stats *s, const lt_stat_param *p,
     const lt_tensor *from[LT_STAT_TENSORS] = {
         [LT_STAT_AFTER] = updated ? value : NULL,
         [LT_STAT_BEFORE] = updated ? p->before : value,
-        [LT_STAT_LAST] = updated ? p->last : NULL,
+        [LT_STAT_LAST] = updated && p->last && lt_tensor_has_memory(p->last) ? p->last : NULL,
         [LT_STAT_GRAD] = updated ? p->param->grad : NULL,
     };
     for (int t = 0; t < LT_STAT_TENSORS; t++)

@@ -4,6 +4,9 @@
 
 #include "measure.h"
 #include "optim/sharding/shard.h"
+#include "tensor/tensor.h"
+
+#include "lather/detail/backend.h"
 
 #include <string.h>
 
@@ -11,7 +14,13 @@ static lt_status copy_value(lt_tensor **to, const lt_tensor *value)
 {
     if (!*to)
         LT_TRY(lt_tensor_new_like(to, value, lt_tensor_dtype(value)));
-    return lt_tensor_copy(*to, value);
+    LT_TRY(lt_tensor_allocate_raw(*to));
+    const lt_view from = lt_tensor_view(value), copy = lt_tensor_view(*to);
+    const lt_device *device = lt_tensor_device(value);
+    if (memcmp(from.stride, copy.stride, sizeof from.stride) != 0)
+        return lt_tensor_copy(*to, value);
+    return device->backend->copy(device->ctx, copy.data, from.data, lt_tensor_bytes(value),
+                                 LT_COPY_WITHIN);
 }
 
 lt_status lt_optim_stats_before(lt_optim_stats *s, int64_t attempt)
@@ -47,17 +56,17 @@ static lt_status sum_over_ranks(const lt_optim_stats *s)
     return st;
 }
 
-/* Frees the copies; if every step is measured, this one's is the next one's last. */
+/* Frees the memory of the copies; if every step is measured, this one's is the next one's last. */
 static void release_copies(lt_optim_stats *s)
 {
     for (size_t i = 0; i < s->params; i++) {
         lt_stat_param *p = &s->param[i];
-        lt_tensor_free(&p->last);
-        if (s->every == 1)
-            p->last = p->before;
-        else
-            lt_tensor_free(&p->before);
-        p->before = s->every == 1 ? NULL : p->before;
+        lt_tensor *before = p->before;
+        p->before = p->last;
+        p->last = before;
+        for (int k = 0; k < 2 && s->every > 1; k++)
+            if (k ? p->before : p->last)
+                lt_tensor_free_memory(k ? p->before : p->last);
     }
 }
 
