@@ -3,6 +3,7 @@
 #include "lather/pack.h"
 
 #include "lather/options.h"
+#include "lather/plugin.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -17,6 +18,7 @@ typedef struct arguments {
     int64_t max_side, quality, shard_samples, threads, max_image_pixels;
     double max_image_seconds;
     bool verify, only_verify, quiet;
+    lt_option_list plugin;
 } arguments;
 
 static const lt_option table[] = {
@@ -41,6 +43,8 @@ static const lt_option table[] = {
      .help = "read and decode all records after writing"},
     {"Pack", "only-verify", 0, LT_OPTION_BOOL, offsetof(arguments, only_verify),
      .help = "verify PACK, write nothing"},
+    {"Pack", "plugin", 0, LT_OPTION_LIST, offsetof(arguments, plugin), .meta = "FILE.so",
+     .help = "load a shared object that adds data sets"},
     {"Pack", "quiet", 0, LT_OPTION_BOOL, offsetof(arguments, quiet), .help = "print no progress"},
 };
 
@@ -186,7 +190,8 @@ int main(int argc, char **argv)
     signal(SIGINT, on_signal);
     signal(SIGTERM, on_signal);
     signal(SIGXFSZ, SIG_IGN); /* EFBIG */
-    if (lt_options_new(&options, &program, &a) || lt_options_parse(options, argc, argv))
+    if (lt_plugin_load_arguments(argc, argv, "pack") || lt_options_new(&options, &program, &a)
+        || lt_options_parse(options, argc, argv))
         fprintf(stderr, "pack: %s\n", lt_error_message());
     else if (lt_options_requested(options) != LT_OPTIONS_RUN)
         status = report(lt_options_print_request(options, stdout));

@@ -281,6 +281,9 @@ def bench_and_replay_take_them(cwd):
     for command, *more in (("optim",), ("train", "--image-size", "16", "--batch-size", "2")):
         flags = [command, *plugins, "--optim", "lion", "--arch", "resnet10", "--steps", "1", "--warmup", "0", "--threads", "1", "--json", *more]
         assert "lion" in with_program(bench, flags, cwd).stdout + command
+    shapes = here(cwd, "shapes")
+    assert '"steps": 2' in with_program(bench, ["loader", *shapes, "--data", "shapes:16", "--size", "16", "--steps", "2", "--threads", "1", "--json"], cwd).stdout
+    assert "cannot pack samples in planes" in with_program(os.path.join(TOOLS, "pack"), [*shapes, "shapes:16", "packed"], cwd, ERROR).stderr
     assert "No such file" in with_program(bench, ["optim", "--plugin", "none.so"], cwd, USAGE).stderr
     start_values, gradients = [1.0, -2.0, 3.0, 0.5], [[0.5, -1e-3, 2.0, -4.0], [-9.0, 2e-3, 1.0, 3.0], [-1.0, 0.1, -70.0, 0.2]]
     save_tensors(os.path.join(cwd, "in"), {"param.w": start_values, **{f"grad.{t + 1}.w": g for t, g in enumerate(gradients)}})

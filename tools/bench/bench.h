@@ -43,7 +43,7 @@ typedef struct bench_common {
 #define FLAG(n, field)       .name = (n), .type = LT_OPTION_BOOL, AT(field)
 #define PLUGIN                                                                      \
     .name = "plugin", .type = LT_OPTION_LIST, AT(common.plugin), .meta = "FILE.so", \
-    .help = "load a shared object that adds optimizers"
+    .help = "load a shared object that adds optimizers or data sets"
 #define STEPS  INT("steps", common.steps, 1, 100000)
 #define WARMUP INT("warmup", common.warmup, 0, 1000)
 

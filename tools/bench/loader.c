@@ -20,6 +20,7 @@ static settings s;
 /* clang-format off */
 static const lt_option table[] = {
     {"Benchmark", TEXT("data", data), .value = "synthetic", .meta = "DIR", .help = "data set, as train_resnet50 --data"},
+    {"Benchmark", PLUGIN},
     {"Benchmark", INT("size", common.model.size, 1, 4096), .value = "224", .help = "side of the input in pixels, cut at random and flipped as in training"},
     {"Benchmark", PICK("decode", decode, "exact|fast"), .help = "fast: train decodes large crops of JPEG at 1/2, 1/4 or 1/8 of their size"},
     {"Benchmark", INT("batch-size", common.model.batch, 1, 65536), .alias = 'b', .value = "32", .help = "samples of a batch"},
