@@ -158,6 +158,23 @@ def nothing_is_said_of_a_sound_run(folder):
     assert done.returncode == 0 and done.stdout.count("nothing alarming") == 2 and "warning" not in done.stdout, done
 
 
+def nothing_is_said_of_the_runs_of_the_ablation(folder):
+    """Committed runs have losses of a few steps, numbers of epochs and settings: enough for the rules that need no --optim-stats."""
+    source, count = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/results/ablation/metrics"), 0
+    run = run_of(folder, stats=False)
+    for name in sorted(os.listdir(source)):
+        with open(os.path.join(source, name), encoding="utf-8") as file:
+            cell = json.load(file)
+        records = [{"event": "step", "step": step, "loss": loss} for step, loss in cell["loss"]]
+        records += [{"event": "epoch", **dict(zip(cell["epoch_keys"], epoch))} for epoch in cell["epochs"]]
+        damaged.write(f"{run}/metrics.jsonl", damaged.lines_of(records))
+        damaged.write(f"{run}/config.yaml", "".join(f"{key}: {value}\n" for key, value in {**cell["config"], **cell["settings"]}.items()).encode())
+        found = [one for one in doctor.examine(doctor_rules.Rules(run)) if one["severity"] != "note"]
+        assert not found, (name, found)
+        count += 1
+    assert count > 100
+
+
 def prints_sentences_or_json(folder):
     run = run_of(folder, settings={"grafting": "none"}, stats={RATIO: 0.4, ("parameter", "consecutive_cosine"): math.nan})
     done = subprocess.run([DOCTOR, run], capture_output=True, text=True)
@@ -208,6 +225,7 @@ def lather_starts_it(folder):
 
 
 if __name__ == "__main__":
-    sys.exit(run_rows([each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not, nothing_is_said_of_a_sound_run, prints_sentences_or_json,
+    sys.exit(run_rows([each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not, nothing_is_said_of_a_sound_run,
+                       nothing_is_said_of_the_runs_of_the_ablation, prints_sentences_or_json,
                        other_versions_are_named_and_files_that_cannot_be_read, damaged_records_are_findings_or_one_line,
                        lather_starts_it], "lather-doctor-"))

@@ -39,7 +39,7 @@ class Rules(Run):
         share = sum(self.matrices[i] for i in lost) / max(1, sum(self.matrices.values()))
         if share > 0.5 and self.optim in ("shampoo", "soap", "muon"):
             flags = ["--opt-kwargs adamw-params=REGEX"] if self.optim == "muon" else ["--max-preconditioner-dim 1024", "--target-dimensionality 2"]
-            return finding("error", "{optim} treats {lost} of {matrices} matrices, {share:.0f} % of their elements, by rule {rule}: {names}", flags, optim=self.optim,
+            return finding("error", "{optim} treats {lost} of {matrices} recorded matrices, {share:.0f} % of their elements, by rule {rule}: {names}", flags, optim=self.optim,
                            lost=len(lost), matrices=len(self.matrices), share=100 * share, rule=self.rules[lost[0]], names=self.named("parameter", lost))
 
     def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): lr of a recipe is that of the method whose steps are grafted

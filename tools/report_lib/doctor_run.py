@@ -46,7 +46,12 @@ class Run:
             self.notes.append(str(problem))
         parameters = list(enumerate(self.stats.rows("parameter"))) if self.stats else []
         self.matrices = {i: math.prod(row["shape"]) for i, row in parameters if sum(n > 1 for n in row["shape"]) > 1}
-        self.rules = [self.stats.rule(self.stats.series("parameter", i, "rule")[-1]) for i, _ in parameters]
+        self.rules = [self.last_rule(i) for i, _ in parameters]
+
+    def last_rule(self, parameter):
+        """The rule of the last record that changed the parameter."""
+        names = [self.stats.rule(value) for value in reversed(self.stats.series("parameter", parameter, "rule"))]
+        return next((name for name in names if name not in ("", "skipped", "no_gradient")), "")
 
     def of(self, records, key):
         """A number of each record."""
