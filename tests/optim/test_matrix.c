@@ -382,7 +382,7 @@ static void several_factors_are_solved_at_once(void **state)
 {
     (void)state;
     problem p[3];
-    double one[SIDE][SIDE], all[SIDE][SIDE];
+    double one[SIDE][SIDE] = {{0}}, all[SIDE][SIDE] = {{0}};
     static const row three[3] = {{"", "ref", {2, {2, 5}}, 0, 0, true},
                                  {"", "ref", {2, {7, 5}}, 0, 3, true},
                                  {"", "ref", {2, {5, 6}}, 1, 0, true}};

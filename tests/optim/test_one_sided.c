@@ -100,7 +100,7 @@ static void precondition(model *p, int t, double g[MOST][MOST], double out[MOST]
 
 static void formula_step(model *p, int t, bool grafts, const double *grad)
 {
-    double g[MOST][MOST], u[MOST][MOST], of_g = 0, of_u = 0;
+    double g[MOST][MOST] = {{0}}, u[MOST][MOST] = {{0}}, of_g = 0, of_u = 0;
     for (int i = 0; i < p->n; i++)
         for (int k = 0; k < p->rest; k++)
             g[i][k] = grad[index_of(p, i, k)];
@@ -181,7 +181,7 @@ static double distance(const row *r)
 {
     static model p;
     fixture f;
-    double start[MOST * MOST], g[MOST * MOST], got[MOST * MOST], most = 0, apart = 0;
+    double start[MOST * MOST] = {0}, g[MOST * MOST], got[MOST * MOST], most = 0, apart = 0;
     const int count = (int)lt_shape_count(r->shape);
     open_row(&f, r);
     p = (model){

@@ -253,10 +253,11 @@ static lt_status allocate(solve *s, const lt_matrix_root_job *job, size_t count)
     return lt_tensor_fill(s->one, 1);
 }
 
-/* Adds the block of rows from `at` on. A skipped step makes no copy: it remains 0. */
-static lt_status add_block(solve *s, lt_matrix_root_job *job, int64_t at)
+/* Adds block number `block` of a factor. A skipped step makes no copy: it remains 0. */
+static lt_status add_block(solve *s, lt_matrix_root_job *job, int block)
 {
     const lt_backend *be = s->device->backend;
+    const int64_t at = block * block_size(job->factor);
     const double beta2 = s->config->beta2 < 1 ? s->config->beta2 : 0;
     const lt_view out = block_at(job->out, rows_of(job), at);
     lt_vec_job copy = {.op = LT_VEC_AXPBY,
@@ -271,7 +272,7 @@ static lt_status add_block(solve *s, lt_matrix_root_job *job, int64_t at)
                                          .old = job->warm ? out : (lt_view){0},
                                          .out = out,
                                          .param = job->param,
-                                         .block = (int)(at / block_size(job->factor)),
+                                         .block = block,
                                          .dim = job->dim,
                                          .owner = job};
     if (!job->warm)
@@ -316,8 +317,8 @@ static lt_status check_and_solve(solve *s, lt_matrix_root_job *job, size_t count
     for (size_t i = 0; i < count; i++) {
         job[i].status = LT_OK;
         job[i].residual = -1;
-        for (int64_t at = 0; at < rows_of(&job[i]); at += block_size(job[i].factor))
-            LT_TRY(add_block(s, &job[i], at));
+        for (int block = 0; block < count_blocks(job[i].factor); block++)
+            LT_TRY(add_block(s, &job[i], block));
     }
     return solve_blocks(s);
 }
