@@ -171,8 +171,10 @@ static void check_idx(void **state)
             assert_null(d);
         } else {
             assert_ok(st);
-            lt_record r = {0};
+            lt_record r = {.encoding = LT_ENCODING_TOKENS}; /* loaders reuse records */
             assert_ok(d->ops->read(d, 2, &r));
+            assert_int_equal(r.encoding, LT_ENCODING_PIXELS);
+            assert_true(r.width == 2 && r.height == 2 && r.channels == 1);
             assert_int_equal(r.label, 3);
             assert_int_equal(r.size, 4);
             assert_memory_equal(r.bytes, images + 24, 4);
