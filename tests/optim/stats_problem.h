@@ -7,6 +7,7 @@
 #include "makers.h"
 #include "optim/stats/stats.h"
 #include "ranks.h"
+#include "tensor/tensor.h"
 
 #include "lather/shard.h"
 
@@ -30,6 +31,7 @@ typedef struct problem {
     int64_t every;
     int steps, shard; /* shard: over at.comm; 2: gradients, too */
     int bad;          /* step with a gradient that is not finite; 0: none */
+    bool far;         /* the device's memory is not the host's */
     double clip;
     const char *pattern[2];
     lt_param param[PARAMS];
@@ -145,6 +147,12 @@ static inline void play(problem *p, make_fn *make)
     p->every = p->every ? p->every : EVERY;
     p->steps = p->steps ? p->steps : EVERY;
     assert_ok(lt_device_open(&p->at.device, "ref", &config));
+    if (p->far) {
+        static lt_backend far;
+        far = *p->at.device->backend;
+        far.host_memory = false;
+        p->at.device->backend = &far;
+    }
     assert_ok(run_problem(p));
 }
 

@@ -21,6 +21,18 @@ static void norms_are_those_of_the_formulas(void **state)
     stop(&p);
 }
 
+static void devices_with_memory_of_their_own_give_the_same(void **state)
+{
+    const maker *m = *state;
+    problem near = {.clip = 3}, far = {.clip = 3, .far = true};
+    play(&near, m->make);
+    play(&far, m->make);
+    assert_int_equal(near.numbers, far.numbers);
+    assert_memory_equal(near.number, far.number, near.numbers * sizeof *near.number);
+    stop(&near);
+    stop(&far);
+}
+
 static void a_number_that_is_off_is_rejected(void **state)
 {
     (void)state;
@@ -122,7 +134,7 @@ static void patterns_choose_parameters(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[3 + 3 * MAKERS] = {
+    struct CMUnitTest tests[3 + 4 * MAKERS] = {
         cmocka_unit_test(a_number_that_is_off_is_rejected),
         cmocka_unit_test(a_skipped_step_says_so),
         cmocka_unit_test(patterns_choose_parameters),
@@ -132,6 +144,9 @@ int main(void)
         tests[count++] = row_test(makers[i].name, norms_are_those_of_the_formulas, &makers[i]);
         tests[count++] = row_test(makers[i].name, numbers_do_not_depend_on_ranks, &makers[i]);
         tests[count++] = row_test(makers[i].name, training_is_bitwise_the_same, &makers[i]);
+        if (makers[i].make != make_staggered) /* it refreshes other blocks there */
+            tests[count++] = row_test(makers[i].name,
+                                      devices_with_memory_of_their_own_give_the_same, &makers[i]);
     }
     return _cmocka_run_group_tests("stats", tests, count, NULL, NULL);
 }
