@@ -26,8 +26,9 @@ static const lt_option table[] = {
     {"Output", "values", 0, LT_OPTION_BOOL, offsetof(arguments, values), .value = "true",
      .help = "statistics of the values: smallest, largest, mean, deviation, NaN"},
     {"Output", "optim", 0, LT_OPTION_BOOL, offsetof(arguments, optim),
-     .help = "of checkpoints: rules, norms and spectra of factors, from the optimizer's state, "
-             "instead of the tensors; --optim-stats of training writes more"},
+     .help =
+         "of checkpoints, or the latest of a run: rules, norms and spectra of factors, from the optimizer's state, "
+         "instead of the tensors; --optim-stats of training writes more"},
 };
 
 static const lt_program program = {
@@ -302,6 +303,10 @@ static int show_folder(const char *path, const arguments *a)
     snprintf(file, sizeof file, "%s/state.json", path);
     if (!access(file, F_OK))
         return show_checkpoint(path, a);
+    if (lt_run_is_used(path) && a->optim) {
+        snprintf(file, sizeof file, "%s/checkpoints/latest", path);
+        return show_checkpoint(file, a);
+    }
     if (lt_run_is_used(path))
         return inspect_run(path, a->json) ? fail() : 0;
     (void)lt_fail(LT_E_ARG, "%s: neither a checkpoint, which has a state.json, nor a run folder",

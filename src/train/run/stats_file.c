@@ -15,20 +15,6 @@
 enum { MAGIC = 8, PREFIX = 16, ALIGNED = 8 };
 static const char magic[MAGIC + 1] = "LTSTATS1";
 
-static void put_little(unsigned char *to, uint64_t bits)
-{
-    for (int i = 0; i < 8; i++)
-        to[i] = (unsigned char)(bits >> (8 * i));
-}
-
-static uint64_t get_little(const unsigned char *from)
-{
-    uint64_t bits = 0;
-    for (int i = 0; i < 8; i++)
-        bits |= (uint64_t)from[i] << (8 * i);
-    return bits;
-}
-
 /* Returns the path of the file, or of the one that was moved aside as the number-th; NULL without memory. */
 static char *path_of(const char *folder, int number)
 {
@@ -43,8 +29,9 @@ static char *make_header(const char *json, size_t *bytes)
     char *text = lt_alloc(1, PREFIX + padded + 1);
     if (!text)
         return NULL;
+    const uint64_t size = padded;
     memcpy(text, magic, MAGIC);
-    put_little((unsigned char *)text + MAGIC, padded);
+    memcpy(text + MAGIC, &size, sizeof size);
     memcpy(text + PREFIX, json, length);
     memset(text + PREFIX + length, ' ', padded - length);
     *bytes = PREFIX + padded;
@@ -73,12 +60,12 @@ static lt_status record_bytes_of(const char *json, size_t bytes, const char *pat
 /* Reads the header; *at: size of it. */
 static lt_status read_header(FILE *file, const char *path, size_t *at, size_t *record)
 {
-    unsigned char prefix[PREFIX];
+    char prefix[MAGIC];
+    uint64_t bytes = 0;
     const uint64_t most = (uint64_t)1 << 30;
-    if (fread(prefix, 1, PREFIX, file) != PREFIX || memcmp(prefix, magic, MAGIC) != 0
-        || get_little(prefix + MAGIC) > most)
+    if (fread(prefix, 1, MAGIC, file) != MAGIC || memcmp(prefix, magic, MAGIC) != 0
+        || fread(&bytes, 1, sizeof bytes, file) != sizeof bytes || bytes > most)
         return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
-    const size_t bytes = (size_t)get_little(prefix + MAGIC);
     char *json = lt_alloc(1, bytes + 1);
     if (!json)
         return LT_E_NOMEM;
@@ -94,14 +81,13 @@ static lt_status read_header(FILE *file, const char *path, size_t *at, size_t *r
 static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *end)
 {
     size_t at = 0, record = 0;
-    unsigned char number[sizeof(int64_t)];
+    int64_t number;
     LT_TRY(read_header(file, path, &at, &record));
     if (fseek(file, 0, SEEK_END))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     const size_t size = (size_t)ftell(file);
     while (at + record <= size && !fseek(file, (long)at, SEEK_SET)
-           && fread(number, 1, sizeof number, file) == sizeof number
-           && (int64_t)get_little(number) <= step)
+           && fread(&number, 1, sizeof number, file) == sizeof number && number <= step)
         at += record;
     *end = (int64_t)at;
     return LT_OK;
@@ -197,18 +183,7 @@ lt_status lt_stats_file_open(FILE **out, const char *folder, const char *json)
 
 lt_status lt_stats_file_write(FILE *file, int64_t step, const float *value, size_t count)
 {
-    unsigned char number[sizeof(int64_t)];
-    bool ok;
-    put_little(number, (uint64_t)step);
-    ok = fwrite(number, 1, sizeof number, file) == sizeof number;
-    for (size_t i = 0; i < count && ok; i++) {
-        unsigned char four[sizeof(float)];
-        uint32_t bits;
-        memcpy(&bits, &value[i], sizeof bits);
-        for (int k = 0; k < 4; k++)
-            four[k] = (unsigned char)(bits >> (8 * k));
-        ok = fwrite(four, 1, sizeof four, file) == sizeof four;
-    }
-    return ok && !fflush(file) ? LT_OK
-                               : lt_fail(LT_E_IO, LT_STATS_FILE ".bin: %s", strerror(errno));
+    const bool ok = fwrite(&step, sizeof step, 1, file) == 1
+                    && fwrite(value, sizeof *value, count, file) == count && !fflush(file);
+    return ok ? LT_OK : lt_fail(LT_E_IO, LT_STATS_FILE ".bin: %s", strerror(errno));
 }

@@ -128,18 +128,6 @@ lt_status lt_tensorboard_scalar(lt_tensorboard *b, const char *tag, int64_t step
     return write_value(b, step, &scalar);
 }
 
-/* Packs doubles, little endian. */
-static void put_doubles(lt_protobuf_writer *to, int field, const double *value, size_t count)
-{
-    unsigned char bytes[BUCKETS * sizeof(double)];
-    for (size_t i = 0; i < count; i++) {
-        uint64_t bits;
-        memcpy(&bits, &value[i], sizeof bits);
-        put_little(bytes + i * sizeof bits, bits, sizeof bits);
-    }
-    lt_protobuf_data(to, field, bytes, count * sizeof(double));
-}
-
 /* Buckets of equal width between the smallest and the largest value. */
 lt_status lt_tensorboard_histogram(lt_tensorboard *b, const char *tag, int64_t step,
                                    const double *sorted, size_t count)
@@ -161,8 +149,8 @@ lt_status lt_tensorboard_histogram(lt_tensorboard *b, const char *tag, int64_t s
     lt_protobuf_double(&histogram, HISTOGRAM_COUNT, (double)count);
     lt_protobuf_double(&histogram, HISTOGRAM_SUM, sum);
     lt_protobuf_double(&histogram, HISTOGRAM_SQUARES, squares);
-    put_doubles(&histogram, HISTOGRAM_LIMITS, limit, BUCKETS);
-    put_doubles(&histogram, HISTOGRAM_COUNTS, in, BUCKETS);
+    lt_protobuf_data(&histogram, HISTOGRAM_LIMITS, limit, sizeof limit); /* packed doubles */
+    lt_protobuf_data(&histogram, HISTOGRAM_COUNTS, in, sizeof in);
     lt_protobuf_data(&value, VALUE_TAG, tag, strnlen(tag, MAX_TAG));
     put_message(&value, VALUE_HISTOGRAM, &histogram);
     return write_value(b, step, &value);
