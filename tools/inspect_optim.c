@@ -99,7 +99,7 @@ static double sum_of(const lt_safetensors_entry *e)
     return e ? sum : (double)NAN;
 }
 
-/* Finds PARAM#block.BLOCK.NAME.DIM, or PARAM#NAME if block is below 0. */
+/* Finds PARAM#block.BLOCK.NAME.DIM; without parts that are below 0. */
 static const lt_safetensors_entry *find_state(const optim_report *r, const char *param, int block,
                                               const char *name, int dim)
 {
@@ -107,7 +107,8 @@ static const lt_safetensors_entry *find_state(const optim_report *r, const char 
     if (block < 0)
         snprintf(full, sizeof full, "%s#%s", param, name);
     else
-        snprintf(full, sizeof full, "%s#block.%d.%s.%d", param, block, name, dim);
+        snprintf(full, sizeof full, dim < 0 ? "%s#block.%d.%s" : "%s#block.%d.%s.%d", param, block,
+                 name, dim);
     return lt_safetensors_find(r->state, full);
 }
 
@@ -129,7 +130,7 @@ static const char *rule_of(const optim_report *r, const state_name *n, bool has_
                                                            : "diagonal";
     if (!has_roots)
         return setting_is(r, "grafting", "none") ? "none" : "grafted";
-    return setting_is(r, "preconditioner", "eigenvalue_corrected") ? "eigenbasis" : "root";
+    return find_state(r, n->param, n->block, "corrected", -1) ? "eigenbasis" : "root";
 }
 
 /* Returns |m| / |sqrt(v)| after bias correction; NaN if there are no such moments. */
