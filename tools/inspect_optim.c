@@ -68,18 +68,23 @@ typedef struct state_name {
 
 static bool parse_name(const char *text, state_name *out)
 {
+    static const char block[] = "block.";
     const char *mark = strrchr(text, '#'), *rest = mark ? mark + 1 : NULL;
-    int used = 0;
+    char *end;
     *out = (state_name){.block = -1, .dim = -1};
     if (!mark || (size_t)(mark - text) >= sizeof out->param)
         return false;
     memcpy(out->param, text, (size_t)(mark - text));
-    if (sscanf(rest, "block.%d.%n", &out->block, &used) == 1)
-        rest += used;
+    if (!strncmp(rest, block, sizeof block - 1)) {
+        out->block = (int)strtol(rest + sizeof block - 1, &end, 10);
+        rest = end + (*end == '.');
+    }
     snprintf(out->name, sizeof out->name, "%s", rest);
     char *dot = strrchr(out->name, '.');
-    if (dot && sscanf(dot, ".%d", &out->dim) == 1)
+    if (dot && dot[1] >= '0' && dot[1] <= '9') {
+        out->dim = (int)strtol(dot + 1, NULL, 10);
         *dot = 0;
+    }
     return true;
 }
 

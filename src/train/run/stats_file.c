@@ -32,7 +32,7 @@ static char *make_header(const char *json, size_t *bytes)
     const uint64_t size = padded;
     memcpy(text, magic, MAGIC);
     memcpy(text + MAGIC, &size, sizeof size);
-    memcpy(text + PREFIX, json, length);
+    memcpy(text + PREFIX, json, length + 1);
     memset(text + PREFIX + length, ' ', padded - length);
     *bytes = PREFIX + padded;
     return text;
