@@ -33,6 +33,41 @@ static void matrix_stands_for_a_parameter(void **state)
     fixture_close(&f);
 }
 
+/* y = a / (sqrt(b) + 0), with each of the three as a matrix or as a parameter. */
+static void matrices_and_parameters_mix(void **state)
+{
+    (void)state;
+    fixture f = {0};
+    double a[48], b[48], got[48];
+    assert_ok(lt_device_open(&f.device, "cpu", &(lt_device_config){.threads = 1}));
+    lt_tensor *matrix[3] = {NULL}, *param[3] = {NULL};
+    for (int k = 0; k < 3; k++) {
+        const char name[] = {(char)('a' + k), 0};
+        param[k] = fixture_add(&f, name, LT_SHAPE(4, 3, 2, 2))->value;
+        assert_ok(lt_tensor_new(&matrix[k], f.device, LT_F32, LT_SHAPE(4, 12)));
+    }
+    for (int i = 0; i < 48; i++) {
+        a[i] = i - 7;
+        b[i] = (i + 1) * (i + 1);
+    }
+    for (int k = 0; k < 2; k++) {
+        put(param[k], k ? b : a);
+        put(matrix[k], k ? b : a);
+    }
+    for (int mix = 0; mix < 8; mix++) {
+        lt_tensor *y = mix & 4 ? matrix[2] : param[2];
+        assert_ok(lt_tensor_fill(y, 0));
+        assert_ok(lt_vec_rsqrt(y, 1, mix & 1 ? matrix[0] : param[0], 1,
+                               mix & 2 ? matrix[1] : param[1], 0, NULL));
+        get(y, got);
+        for (int i = 0; i < 48; i++)
+            assert_near(got[i], a[i] / (i + 1), 1e-6);
+    }
+    for (int k = 0; k < 3; k++)
+        lt_tensor_free(&matrix[k]);
+    fixture_close(&f);
+}
+
 static void bias_is_corrected(void **state)
 {
     (void)state;
@@ -54,6 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matrix_stands_for_a_parameter),
+        cmocka_unit_test(matrices_and_parameters_mix),
         cmocka_unit_test(bias_is_corrected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

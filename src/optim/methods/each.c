@@ -66,8 +66,10 @@ static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
     const lt_device *d = y->device;
     job.y = lt_tensor_view(y);
     LT_TRY(match_shapes(&job.a, &job.y));
-    if (job.b.data)
+    if (job.b.data) {
         LT_TRY(match_shapes(&job.b, &job.y));
+        LT_TRY(match_shapes(&job.a, &job.y)); /* b may have changed y's dimensions */
+    }
     if (!d->backend->vec)
         return lt_fail(LT_E_UNSUPPORTED, "vec: backend %s has no kernel", d->backend->name);
     lt_tensor_bump_version(y);
