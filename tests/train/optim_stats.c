@@ -188,6 +188,27 @@ static void a_resume_repeats_no_record(void **state)
     close_file(&parts);
 }
 
+/* Cuts the file within its header, as a kill in its first write may. */
+static void a_header_that_is_cut_off_is_written_again(void **state)
+{
+    (void)state;
+    const int sizes[] = {0, 5, 8, 12, 16, 100};
+    char path[2 * TEMP_PATH], run[16];
+    float value[VALUES];
+    stats_file f;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        snprintf(run, sizeof run, "cut%d", sizes[i]);
+        snprintf(path, sizeof path, "%s/%s/optim_stats.bin", folder, run);
+        train(&(plan){.run = run, .every = 2, .stop_after = 6}, value);
+        assert_int_equal(truncate(path, sizes[i]), 0);
+        train(&(plan){.run = run, .every = 2, .resume = true}, value);
+        open_file(&f, run, "optim_stats.bin");
+        assert_int_equal(records_of(&f), 3);
+        assert_int_equal(step_of(&f, 0), 8);
+        close_file(&f);
+    }
+}
+
 static void another_header_moves_the_file_aside(void **state)
 {
     (void)state;
@@ -372,6 +393,7 @@ int main(void)
         cmocka_unit_test(the_file_says_what_is_in_it),
         cmocka_unit_test(measuring_changes_no_bit_of_training),
         cmocka_unit_test(a_resume_repeats_no_record),
+        cmocka_unit_test(a_header_that_is_cut_off_is_written_again),
         cmocka_unit_test(another_header_moves_the_file_aside),
         cmocka_unit_test(a_skipped_step_says_so),
         cmocka_unit_test(tensorboard_has_histograms),

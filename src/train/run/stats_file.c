@@ -57,27 +57,27 @@ static lt_status record_bytes_of(const char *json, size_t bytes, const char *pat
     return LT_OK;
 }
 
-/* Reads the header; *at: size of it. */
+/* Reads the header; *at: its size, or 0 if it is cut off, as a kill leaves it. */
 static lt_status read_header(FILE *file, const char *path, size_t *at, size_t *record)
 {
-    char prefix[MAGIC];
+    char prefix[PREFIX];
     uint64_t bytes = 0;
     const uint64_t most = (uint64_t)1 << 30;
-    if (fread(prefix, 1, MAGIC, file) != MAGIC || memcmp(prefix, magic, MAGIC) != 0
-        || fread(&bytes, 1, sizeof bytes, file) != sizeof bytes || bytes > most)
+    const size_t got = fread(prefix, 1, PREFIX, file);
+    memcpy(&bytes, prefix + MAGIC, got == PREFIX ? sizeof bytes : 0);
+    if (memcmp(prefix, magic, got < MAGIC ? got : MAGIC) != 0 || bytes > most)
         return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
     char *json = lt_alloc(1, bytes + 1);
     if (!json)
         return LT_E_NOMEM;
-    lt_status st = fread(json, 1, bytes, file) == bytes
-                       ? record_bytes_of(json, bytes, path, record)
-                       : lt_fail(LT_E_FORMAT, "%s: truncated in its header; move it away", path);
+    const bool whole = got == PREFIX && fread(json, 1, bytes, file) == bytes;
+    lt_status st = whole ? record_bytes_of(json, bytes, path, record) : LT_OK;
     lt_free(json);
-    *at = PREFIX + bytes;
+    *at = whole ? PREFIX + bytes : 0;
     return st;
 }
 
-/* Sets *end to the end of the last whole record up to step. */
+/* Sets *end to the end of the last whole record up to step; 0: without a whole header. */
 static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *end)
 {
     size_t at = 0, record = 0;
@@ -86,7 +86,7 @@ static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *e
     if (fseek(file, 0, SEEK_END))
         return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     const size_t size = (size_t)ftell(file);
-    while (at + record <= size && !fseek(file, (long)at, SEEK_SET)
+    while (at && at + record <= size && !fseek(file, (long)at, SEEK_SET)
            && fread(&number, 1, sizeof number, file) == sizeof number && number <= step)
         at += record;
     *end = (int64_t)at;
@@ -100,7 +100,7 @@ static lt_status rewind_file(const char *path, int64_t step)
     LT_TRY(lt_file_open(&file, path));
     lt_status st = find_end(file, path, step, &end);
     fclose(file);
-    if (!st && truncate(path, (off_t)end))
+    if (!st && (end ? truncate(path, (off_t)end) : unlink(path)))
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     return st;
 }
