@@ -36,7 +36,7 @@ LT_API LT_MUST_CHECK lt_status lt_matrix_mode_product_transposed(lt_tensor *y, c
                                                                  const lt_tensor *x, int dim,
                                                                  const lt_scalars *s);
 
-/** Makes a copy [r,r] of block number `block` of a factor of n rows; of [n,n]: 0. Owns: you. */
+/** Makes a copy [r,r] of block number `block` of a factor of n rows; of [n,n]: 0. n 0: those of the factor. Owns: you. */
 LT_API LT_MUST_CHECK lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor,
                                                     int64_t n, size_t block);
 

@@ -130,6 +130,7 @@ lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor, int64_t
 {
     lt_device *d = factor->device;
     char shape[LT_SHAPE_TEXT];
+    n = n ? n : block_size(factor) * count_blocks(factor);
     if (!is_factor_of(factor, n) || block >= (size_t)count_blocks(factor))
         return lt_fail(LT_E_SHAPE, "copy_block: factor %s of %lld rows has no block %zu",
                        lt_shape_text(factor->shape, shape), (long long)n, block);
