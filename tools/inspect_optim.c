@@ -8,6 +8,7 @@
 #include "lather/detail/spectrum.h"
 #include "lather/detail/text.h"
 #include "lather/ext/fail.h"
+#include "lather/optim_config.h"
 #include "lather/safetensors.h"
 
 #include <inttypes.h>
@@ -20,8 +21,8 @@ enum { TEXT = 4096, STATES = 8 };
 
 typedef struct optim_report {
     const char *optim;
-    bool json;
-    int rows; /* printed so far, for commas */
+    bool json, is_own; /* is_own: an optimizer of this library, whose rules and states are known */
+    int rows;          /* printed so far, for commas */
     run_settings settings;
     lt_safetensors *state, *model;
     lt_json *counters;
@@ -104,13 +105,13 @@ static double sum_of(const lt_safetensors_entry *e)
     return e ? sum : (double)NAN;
 }
 
-/* Finds PARAM#block.BLOCK.NAME.DIM; without parts that are below 0. */
+/* Finds PARAM#block.BLOCK.NAME.DIM; without parts that are below 0. Plugins have PARAM#NAME.DIM. */
 static const lt_safetensors_entry *find_state(const optim_report *r, const char *param, int block,
                                               const char *name, int dim)
 {
     char full[TEXT + 128];
     if (block < 0)
-        snprintf(full, sizeof full, "%s#%s", param, name);
+        snprintf(full, sizeof full, dim < 0 ? "%s#%s" : "%s#%s.%d", param, name, dim);
     else
         snprintf(full, sizeof full, dim < 0 ? "%s#block.%d.%s" : "%s#block.%d.%s.%d", param, block,
                  name, dim);
@@ -122,6 +123,8 @@ static const lt_safetensors_entry *find_state(const optim_report *r, const char 
 static const char *rule_of(const optim_report *r, const state_name *n, bool has_roots)
 {
     const bool moments = find_state(r, n->param, -1, "v", -1) != NULL;
+    if (!r->is_own)
+        return "-";
     if (!strcmp(r->optim, "muon"))
         return moments ? "adamw" : "orthogonal";
     if (n->block < 0)
@@ -143,6 +146,8 @@ static double moment_ratio(const optim_report *r, const state_name *n)
 {
     const lt_safetensors_entry *m = find_state(r, n->param, -1, "m", -1),
                                *v = find_state(r, n->param, -1, "v", -1);
+    if (!r->is_own)
+        return (double)NAN; /* a plugin's m and v may be anything */
     const double t = (double)counter_of(r, "updates", n->param);
     const double c1 = 1 - pow(setting(r, "beta1", (double)NAN), t),
                  c2 = 1 - pow(setting(r, "beta2", (double)NAN), t);
@@ -182,7 +187,7 @@ static void print_param(optim_report *r, const state_name *n)
     snprintf(prefix, sizeof prefix, "rooted.%d", n->block);
     const char *rule = rule_of(r, n, counter_of(r, prefix, n->param) > 0);
     print_name(r, n);
-    printf(r->json ? ",\"rule\":\"%s\"" : " %-12s", rule);
+    printf(!r->json ? " %-12s" : r->is_own ? ",\"rule\":\"%s\"" : ",\"rule\":null", rule);
     print_cell(r, "updates", (double)counter_of(r, "updates", n->param));
     print_cell(r, "weight_norm", norm_of(lt_safetensors_find(r->model, n->param)));
     print_cell(r, "m_over_sqrt_v", moment_ratio(r, n));
@@ -272,7 +277,7 @@ static void print_factor(optim_report *r, const state_name *n, int64_t size, con
     print_cell(r, "off_diagonal", s->off_diagonal);
     print_cell(r, "root_age", rooted > 0 ? (double)(counter(r, "attempt") - rooted) : (double)NAN);
     snprintf(prefix, sizeof prefix, "failures.%d.%d", n->block, n->dim);
-    print_cell(r, "failures", (double)counter_of(r, prefix, n->param));
+    print_cell(r, "failures", r->is_own ? (double)counter_of(r, prefix, n->param) : (double)NAN);
     printf(r->json ? "}" : "\n");
 }
 
@@ -282,8 +287,10 @@ static lt_status show_factor(optim_report *r, const state_name *n, const lt_safe
     const lt_safetensors_entry *basis = find_state(r, n->param, n->block, "basis", n->dim);
     lt_tensor *matrix = NULL, *q = NULL;
     lt_spectrum s;
-    const double epsilon = basis || pseudo ? (double)NAN : setting(r, "epsilon", (double)NAN);
-    lt_status st = make_matrix(r, e, true, 1 / bias_correction(r, n->param), &matrix);
+    const double epsilon =
+        basis || pseudo || !r->is_own ? (double)NAN : setting(r, "epsilon", (double)NAN);
+    const double correction = r->is_own ? bias_correction(r, n->param) : 1;
+    lt_status st = make_matrix(r, e, r->is_own, 1 / correction, &matrix);
     if (!st && basis)
         st = make_matrix(r, basis, false, 1, &q);
     if (!st)
@@ -301,7 +308,8 @@ static lt_status show_factors(optim_report *r)
     state_name n;
     for (size_t i = 0; i < lt_safetensors_count(r->state); i++) {
         const lt_safetensors_entry *e = lt_safetensors_at(r->state, i);
-        if (!parse_name(e->name, &n) || n.block < 0 || strcmp(n.name, "factor") != 0)
+        if (!parse_name(e->name, &n) || (n.block < 0) == r->is_own || strcmp(n.name, "factor") != 0
+            || e->shape.ndim != 2 || e->shape.dim[0] != e->shape.dim[1])
             continue;
         if (!any && !r->json)
             printf("\n%-48s %3s %5s %12s %12s %12s %12s %12s %12s %12s %12s\n", "factor [block]",
@@ -334,6 +342,11 @@ static lt_status show_report(optim_report *r)
     if (!r->settings.count && !r->json)
         printf(
             "no config.yaml of the run: factors are shown as they are stored, without epsilon\n");
+    if (!r->is_own && !r->json)
+        printf(
+            "%s is a plugin's: its rules are not known here, and states named factor or factor.DIM are shown "
+            "as they are stored; --optim-stats of training has all that it tells\n\n",
+            r->optim);
     if (r->json)
         printf("\"optim_parameters\":[");
     print_params(r);
@@ -345,9 +358,19 @@ static lt_status show_report(optim_report *r)
     return LT_OK;
 }
 
+/* Returns true if the library has an optimizer of this name. */
+static bool is_own(const char *optim)
+{
+    char name[128];
+    for (size_t i = 0; lt_optim_name_at(i, name, sizeof name); i++)
+        if (!strcmp(name, optim))
+            return true;
+    return false;
+}
+
 lt_status inspect_optim(const char *checkpoint, const char *optim, bool json)
 {
-    optim_report r = {.optim = optim, .json = json};
+    optim_report r = {.optim = optim, .json = json, .is_own = is_own(optim)};
     lt_status st = open_report(&r, checkpoint);
     if (!st)
         st = show_report(&r);

@@ -121,6 +121,22 @@ def the_run_records_them(cwd):
     assert b"plugin" not in content(cwd, "none", "config.yaml") + content(cwd, "none", "checkpoints", "latest", "state.json"), "control"
 
 
+def inspect_claims_no_rule_of_a_plugin(cwd):
+    """A plugin's states "m" and "v" may be anything; its factors are matrices as they are stored."""
+    flags = ["--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "2"]
+    run(*here(cwd, "one_sided"), *flags, "--optim", "one_sided", "--output", "own", cwd=cwd)
+    run(*flags, "--optim", "adamw", "--output", "known", cwd=cwd)
+
+    def inspect(*args):
+        return with_program(os.path.join(TOOLS, "inspect"), ["--optim", *args], cwd).stdout
+    own, known = (json.loads(inspect("--json", f"{name}/checkpoints/latest"))["files"][0] for name in ("own", "known"))
+    assert {row["rule"] for row in own["optim_parameters"]} == {None} and {row["m_over_sqrt_v"] for row in own["optim_parameters"]} == {None}, own
+    assert {row["rule"] for row in known["optim_parameters"]} == {"elementwise"} and all(row["m_over_sqrt_v"] > 0 for row in known["optim_parameters"]), known
+    assert known["optim_factors"] == [] and all(1 <= row["effective_rank"] <= row["size"] * (1 + 1e-9) for row in own["optim_factors"]), own
+    assert "conv1.weight" in [row["parameter"] for row in own["optim_factors"]], own
+    assert "one_sided is a plugin's: its rules are not known" in inspect("own")
+
+
 def a_resume_names_what_changed(cwd):
     lion, shapes = here(cwd, "lion"), here(cwd, "shapes")
     parts = here(cwd, "parts")
@@ -347,5 +363,5 @@ def a_plan_names_them_and_cells_know_their_hash(cwd):
 
 sys.exit(run_rows([
     plugins_train_and_resume_bit_for_bit_after_a_kill, every_program_takes_them, a_plugin_registers_a_communicator_a_reducer_and_hooks, the_run_records_them,
-    a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each, files_that_are_no_plugins_are_one_line_each,
+    inspect_claims_no_rule_of_a_plugin, a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each, files_that_are_no_plugins_are_one_line_each,
     ranks_have_the_same_plugins, bench_and_replay_take_them, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))
