@@ -36,10 +36,12 @@ def warmed_up(step):
     return 0.1 * min(1, step / 60) * (1 + math.cos(math.pi * step / 300)) / 2
 
 
-def run_of(folder, settings=None, stats=None, step=None, epoch=None, blocks=1):
+def run_of(folder, settings=None, stats=None, step=None, epoch=None, blocks=1, finished=False):
     """Writes a run of 300 steps without faults but those given: settings; numbers of stats (False: no file); a function that changes the record of
-    a step; members of the epoch's record."""
+    a step; members of the epoch's record; whether it has final weights."""
     os.makedirs(f"{folder}/checkpoints/latest", exist_ok=True)
+    if finished:
+        damaged.write(f"{folder}/model.safetensors", b"")
     with open(f"{folder}/config.yaml", "w", encoding="utf-8") as file:
         file.writelines(f"{key}: {value}\n" for key, value in {**SETTINGS, **(settings or {})}.items())
     with open(f"{folder}/metrics.jsonl", "w", encoding="utf-8") as file:
@@ -107,6 +109,8 @@ TABLE = [
     ("fallback", {"stats": {("parameter", "rule"): all_but("conv1.weight", "diagonal")}}, {"stats": {("parameter", "rule"): all_but("wte.weight", "diagonal")}}),
     ("fallback", {"settings": {"optim": "muon"}, "stats": {("parameter", "rule"): RULE["adamw"]}},
      {"settings": {"optim": "adamw"}, "stats": {("parameter", "rule"): RULE["adamw"]}}),
+    ("no_roots", {"settings": {"precondition-frequency": 400}, "finished": True}, {"settings": {"precondition-frequency": 400}}),
+    ("no_roots", {"settings": {"start-preconditioning-step": 301}, "finished": True}, {"settings": {"start-preconditioning-step": 50}, "finished": True}),
     ("grafting_missing", {"settings": {"grafting": "none"}, "stats": {RATIO: 0.4}}, {"settings": {"grafting": "none"}, "stats": {RATIO: 1e-3}}),
     ("epsilon_large", {"settings": {"epsilon": 1}, "stats": {(FACTOR, "below_epsilon"): 1, (FACTOR, "epsilon"): 1}},
      {"stats": {(FACTOR, "below_epsilon"): 0.95, (FACTOR, "epsilon"): lambda i, row: 1 if i == 0 else 1e-5}}),
@@ -175,6 +179,14 @@ def nothing_is_said_of_the_runs_of_the_ablation(folder):
     assert count > 100
 
 
+def small_updates_at_the_end_of_a_schedule_are_no_evidence(folder):
+    def rules(*records):
+        run = run_of(folder, stats=False)
+        files.write(f"{run}/optim_stats.bin", files.header(SHAPES), [(step, files.healthy({RATIO: ratio})) for step, ratio in records])
+        return [one["rule"] for one in doctor.examine(doctor_rules.Rules(run))]
+    assert rules((298, 1e-7), (300, 1e-7)) == [] and rules((100, 1e-3), (300, 1e-7)) == [] and rules((100, 1e-7), (300, 1e-7)) == ["lr_low"]
+
+
 def prints_sentences_or_json(folder):
     run = run_of(folder, settings={"grafting": "none"}, stats={RATIO: 0.4, ("parameter", "consecutive_cosine"): math.nan})
     done = subprocess.run([DOCTOR, run], capture_output=True, text=True)
@@ -197,7 +209,8 @@ def other_versions_are_named_and_files_that_cannot_be_read(folder):
     assert subprocess.run([DOCTOR, run], capture_output=True).returncode == 0
     with open(f"{run}/metrics.jsonl", "w", encoding="utf-8") as file:
         file.write('{"event":"step","step":"x"}\n{"event":7}\n[]\n{"torn')
-    for arguments, status, said in (([run], 1, "metrics.jsonl: no steps"), ([f"{run}/none"], 1, "none/metrics.jsonl: No such file"), ([], 2, "usage"), (["--bogus"], 2, "usage")):
+    for arguments, status, said in (([run], 1, "metrics.jsonl: no steps"), ([f"{run}/none"], 1, "none/metrics.jsonl: No such file"),
+                                    ([f"{run}/checkpoints"], 1, "checkpoints: is not a run folder, which has a metrics.jsonl"), ([], 2, "usage"), (["--bogus"], 2, "usage")):
         done = subprocess.run([DOCTOR, *arguments], capture_output=True, text=True)
         assert done.returncode == status and said in done.stderr and "Traceback" not in done.stderr, done
 
@@ -217,6 +230,16 @@ def damaged_records_are_findings_or_one_line(folder):
     assert TRIES // 2 < statuses.count(0) < TRIES, statuses
 
 
+def an_output_that_takes_nothing_is_one_line_and_a_reader_that_stops_none(folder):
+    run, read, write = run_of(folder), *os.pipe()
+    os.close(read)
+    with open("/dev/full", "wb") as full, open(write, "wb") as closed:
+        done = subprocess.run([DOCTOR, run], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (1, "doctor: stdout: No space left on device\n"), done
+        done = subprocess.run([DOCTOR, run], stdout=closed, stderr=subprocess.PIPE, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), done
+
+
 def lather_starts_it(folder):
     if len(sys.argv) > 2:
         done = subprocess.run([sys.argv[2], "doctor", "--json", run_of(folder)], capture_output=True, text=True)
@@ -226,6 +249,7 @@ def lather_starts_it(folder):
 
 if __name__ == "__main__":
     sys.exit(run_rows([each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not, nothing_is_said_of_a_sound_run,
-                       nothing_is_said_of_the_runs_of_the_ablation, prints_sentences_or_json,
+                       nothing_is_said_of_the_runs_of_the_ablation,
+                       small_updates_at_the_end_of_a_schedule_are_no_evidence, prints_sentences_or_json,
                        other_versions_are_named_and_files_that_cannot_be_read, damaged_records_are_findings_or_one_line,
-                       lather_starts_it], "lather-doctor-"))
+                       an_output_that_takes_nothing_is_one_line_and_a_reader_that_stops_none, lather_starts_it], "lather-doctor-"))

@@ -185,7 +185,7 @@ def messages(folder):
             ("metrics.jsonl", lines_of(METRICS) + b'{"event":"step","step":1e17,"loss":1}\n', "metrics.jsonl:5: step is 1e+17, want a number from 0 to 1e+15"),
             ("optim_stats.bin", stats_of(dict(STATS, format=2)), "optim_stats.bin: format 2, this program reads 1"),
             ("optim_stats.bin", stats_of(STATS).replace(b'"block": 0', b'"block": 7'), "optim_stats.bin: factor[0].block is 7, want less than 2"),
-            ("optim_stats.bin", stats_of(STATS)[:40], "optim_stats.bin: a header of"),
+            ("optim_stats.bin", stats_of(STATS)[:8] + b"\xff" * 40, "optim_stats.bin: a header of 18446744073709551615 bytes: not a file"),
             ("eval.json", b'{"classes": [{"images": 1,\n"top1": 1' + b"0" * 400 + b"}]}", "eval.json:2: the number 1000000000000000000000000000000000000000... is beyond"),
             ("plan.json", json.dumps({k: v for k, v in PLAN.items() if k != "program"}).encode(), "plan.json: plan.program is null, want a text"),
             ("plan.json", json.dumps(dict(PLAN, candidates=[dict(CANDIDATE, ranks="<b>")])).encode(),
@@ -201,6 +201,10 @@ def messages(folder):
     write(f"{folder}/said/metrics.jsonl", lines_of(METRICS) + diverged)
     code, said = run([f"{folder}/said", "-o", f"{folder}/page.html"])
     yield code == 0, f"a diverged run has no page: {said!r}"
+    for size in (0, 5, 8, 12, 16, 40):
+        write(f"{folder}/said/optim_stats.bin", stats_of(STATS)[:size])
+        code, said = run([f"{folder}/said", "-o", f"{folder}/page.html"])
+        yield code == 0, f"a run whose optim_stats.bin was cut off after {size} bytes has no page: {said!r}"
 
 
 def main():

@@ -1,6 +1,7 @@
 """The command line of doctor: reads run folders, applies the rules, prints findings, the most likely cause first."""
 import argparse
 import json
+import os
 import sys
 
 from .checked import Problem
@@ -32,6 +33,28 @@ def print_run(run, findings):
             print(shown(f"     try {' or '.join(one['flags'])}"))
 
 
+def show(runs, found, as_json):
+    if as_json:
+        print(json.dumps({"format": 1, "runs": [{"path": run.path, "optim": run.optim, "steps": run.last_step, "findings": findings}
+                                                for run, findings in zip(runs, found)]}, indent=1))
+    else:
+        for run, findings in zip(runs, found):
+            print_run(run, findings)
+    sys.stdout.flush()
+
+
+def printed(output):
+    """Calls output(); returns the exit status. A reader that stops early, as head does, is no error."""
+    try:
+        output()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        if not isinstance(error, BrokenPipeError):
+            print(f"doctor: stdout: {error.strerror}", file=sys.stderr)
+        return 0 if isinstance(error, BrokenPipeError) else 1
+    return 0
+
+
 def main(argv):
     parser = argparse.ArgumentParser(prog="lather doctor", description="Names likely causes of a bad training run, with evidence and flags to try.",
                                      epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -47,10 +70,4 @@ def main(argv):
     except OSError as error:
         print(f"doctor: {shown(str(error.filename))}: {error.strerror}", file=sys.stderr)
         return 1
-    if args.json:
-        print(json.dumps({"format": 1, "runs": [{"path": run.path, "optim": run.optim, "steps": run.last_step, "findings": findings}
-                                                for run, findings in zip(runs, found)]}, indent=1))
-    else:
-        for run, findings in zip(runs, found):
-            print_run(run, findings)
-    return 0
+    return printed(lambda: show(runs, found, args.json))

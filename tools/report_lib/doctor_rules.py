@@ -42,6 +42,14 @@ class Rules(Run):
             return finding("error", "{optim} treats {lost} of {matrices} recorded matrices, {share:.0f} % of their elements, by rule {rule}: {names}", flags, optim=self.optim,
                            lost=len(lost), matrices=len(self.matrices), share=100 * share, rule=self.rules[lost[0]], names=self.named("parameter", lost))
 
+    def no_roots(self):  # until the first roots an update is that of the grafted method
+        f, start = self.number("precondition-frequency"), self.number("start-preconditioning-step")
+        start = f if start < 0 else start
+        if self.optim in ("shampoo", "soap") and self.text("preconditioner") in ("root", "eigenvalue_corrected") and self.is_finished and self.last_step < start:
+            return finding("error", "the run ended at step {steps:.0f}, but the first roots come at step {start:.0f}: no update was preconditioned",
+                           ["--precondition-frequency {sooner}" if start == f else "--start-preconditioning-step -1"], steps=self.last_step, start=start,
+                           sooner=max(1, int(self.last_step / 20)))
+
     def grafting_missing(self):  # Agarwal et al. 2020 (arXiv 2002.11803): lr of a recipe is that of the method whose steps are grafted
         if self.optim == "shampoo" and self.text("grafting") == "none" and self.text("preconditioner") == "root":
             return self._too_large("without grafting lr {lr:g} is not that of SGD or AdamW", ["--grafting sgd", "--grafting adam", "--lr {hundredth:g}"])
@@ -93,7 +101,7 @@ class Rules(Run):
 
     def lr_low(self):
         (first, last), lr = self.losses(), self.number("lr")
-        ratio = median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices])
+        ratio = median([v for i, v in enumerate(self.recent("parameter", "update_ratio")) if i in self.matrices and self.at_full_lr()])
         straight = not median(self.recent("parameter", "consecutive_cosine")) < STRAIGHT
         flat = straight and len(self.steps) > 100 and (1 - FLAT) * first < last <= first
         if (ratio < RATIO_LOW or flat) and max(finite(self.lr.values()), default=0) > lr / 2 and not self.lr_high():  # nor in a warm-up
@@ -167,7 +175,8 @@ class Rules(Run):
 
     def no_stats(self):
         if not self.stats:
-            return finding("note", "rules that look into the optimizer were left out: there are no records of --optim-stats", ["--optim-stats 50"])
+            return finding("note", "rules that look into the optimizer were left out: there are no records of --optim-stats", ["--optim-stats {every}"],
+                           every=max(1, min(50, int(self.last_step / 10))))
 
     def old_records(self):
         lacking = [key for key in ("lr", "gradient_norm", "seconds") if not finite(self.of(self.steps, key))]

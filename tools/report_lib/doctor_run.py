@@ -21,11 +21,15 @@ def median(values):
 class Run:
     """Numbers that a record does not have are NaN, settings that are not known "".
 
-    matrices: elements of the parameters with two dimensions or more, by number. rules: of parameters at the last record."""
+    matrices: elements of the parameters with two dimensions or more, by number. rules: of parameters at the last record.
+    is_finished: it has its final weights."""
 
     def __init__(self, path):
         self.path, self.events, self.notes, self.stats = path, {}, [], None
         file = os.path.join(path, "metrics.jsonl")
+        if os.path.exists(path) and not os.path.exists(file):
+            raise Problem(f"{path}: is not a run folder, which has a metrics.jsonl; --output DIR of a training program writes one")
+        self.is_finished = os.path.exists(os.path.join(path, "model.safetensors"))
         for i, line in enumerate(read_lines(file)):
             try:
                 record = parse_json(line, file, i + 1)
@@ -74,13 +78,17 @@ class Run:
         except (OSError, ValueError):
             return 0
 
+    def at_full_lr(self):
+        """Numbers of the records whose lr is not low, as at the end of a schedule."""
+        peak = max(finite(self.lr.values()), default=math.nan)
+        return [r for r, step in enumerate(self.stats.steps if self.stats else []) if not self.lr.get(step, peak) < 0.1 * peak]
+
     def recent(self, table, column):
-        """Median of each row over the later half of the records, without those at the end of a schedule, whose lr is low."""
+        """Median of each row over the later half of the records at full lr; if none is in that half, the last one before it."""
         if not self.stats:
             return []
-        peak = max(finite(self.lr.values()), default=math.nan)
-        late = [r for r, step in enumerate(self.stats.steps) if 2 * r >= len(self.stats.steps) - 1]
-        used = [r for r in late if not self.lr.get(self.stats.steps[r], peak) < 0.1 * peak] or late
+        high, late = self.at_full_lr(), range(len(self.stats.steps) // 2, len(self.stats.steps))
+        used = [r for r in high if r in late] or high[-1:] or late
         return [median([series[r] for r in used]) for series in (self.stats.series(table, i, column) for i in range(len(self.stats.rows(table))))]
 
     def named(self, table, rows):

@@ -1,7 +1,7 @@
 """Reads what --optim-stats wrote: RUN/optim_stats.bin, and optim_stats.1.bin, .2.bin, ... of earlier settings of the run.
 
 A file has a JSON header with tables (parameter, block, factor), then records of one size: a step, and the numbers of all rows.
-Little endian; NaN means that a number does not apply. A last record that is cut off is ignored."""
+Little endian; NaN means that a number does not apply. A last record that is cut off is ignored, a file with a header that is, too."""
 import array
 import math
 import os
@@ -83,12 +83,15 @@ def check_table(table, where):
 
 
 def read_header(file, path, size):
+    """None if it is cut off, as a kill leaves it."""
     head = file.read(16)
-    if head[:8] != MAGIC:
+    if not MAGIC.startswith(head[:8]):
         raise Problem(f"{path}: begins with {head[:8]!r}, want {MAGIC!r}: not a file of --optim-stats")
     length = struct.unpack("<Q", head[8:])[0] if len(head) == 16 else size
+    if length > 2 ** 30:
+        raise Problem(f"{path}: a header of {length} bytes: not a file of --optim-stats")
     if length > size - 16:
-        raise Problem(f"{path}: a header of {length} bytes in a file of {size}")
+        return None
     try:
         header = parse(file.read(length).decode("utf-8", "surrogateescape"), path)
     except ValueError as error:
@@ -103,8 +106,9 @@ def read_file(path):
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(0, "is not a regular file", path)
     with open(path, "rb") as file:
-        stats = Stats(path, read_header(file, path, os.fstat(file.fileno()).st_size))
-        while len(record := file.read(8 + 4 * stats.width)) == 8 + 4 * stats.width:
+        header = read_header(file, path, os.fstat(file.fileno()).st_size)
+        stats = Stats(path, header or {"rules": [], "tables": []})
+        while header and len(record := file.read(8 + 4 * stats.width)) == 8 + 4 * stats.width:
             stats.steps.append(struct.unpack("<q", record[:8])[0])
             count(stats.steps[-1], f"{path}: the step of record {len(stats.steps)}")
             stats.values.frombytes(record[8:])
