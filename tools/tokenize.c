@@ -26,7 +26,7 @@ static const lt_option table[] = {
      .choices = "files|blank-lines|end-of-text",
      .help = "one document per file, or documents separated by blank lines or <|endoftext|>"},
     {"Tokens", "val-fraction", 0, LT_OPTION_DOUBLE, offsetof(arguments, val_fraction),
-     .value = "0.1", .min = 0, .max = 0.99,
+     .value = "0.1", .min = 0, .max = 0.99, .also = "val-split",
      .help = "fraction of the documents, or of a single document, for validation; 0: none"},
     {"Tokens", "verify", 0, LT_OPTION_BOOL, offsetof(arguments, verify),
      .help = "read all ids after writing"},

@@ -113,6 +113,19 @@ LT_API int64_t lt_dataset_bytes(const lt_dataset *dataset);
  *  Errors: LT_E_FORMAT, listing the first classes that the model lacks; LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names,
                                                       int classes);
+/** Replaces the data set by one of two parts of it, which have no sample in common: `fraction` of each
+ *  class, rounded to whole samples, to evaluate (train false), or the others to train on. The parts are
+ *  a function of seed and of the samples' names below the folder that all have in common, or their
+ *  indices if they have no names; neither order nor storage (folder, tar files, pack) changes them.
+ *  Call before lt_dataset_map_classes().
+ *  Errors: LT_E_ARG (a fraction that is not between 0 and 1, or leaves a class without a sample in one
+ *  part, naming it); LT_E_UNSUPPORTED (a data service, tokens); LT_E_NOMEM. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_split(lt_dataset **dataset, double fraction,
+                                                uint64_t seed, bool train);
+/** Sets *label to the class of a sample; reads the sample if the data set has no list of labels.
+ *  Errors: those of reading. */
+LT_API LT_MUST_CHECK lt_status lt_dataset_label(const lt_dataset *dataset, int64_t index,
+                                                int *label);
 /** Returns the borrowed path of a sample, for messages; NULL if unknown. */
 LT_API const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index);
 

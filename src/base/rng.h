@@ -42,7 +42,8 @@ typedef enum lt_stream {
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */
     LT_STREAM_SAMPLE,      /* sampled ids of a language model: (seed, text, position) */
     LT_STREAM_COMPRESS,    /* initial vectors of low-rank compression: (column, parameter name) */
-    LT_STREAM_ROUND /* stochastic rounding of state: (parameter name, state, block), (attempt, element) */
+    LT_STREAM_ROUND, /* stochastic rounding of state: (parameter name, state, block), (attempt, element) */
+    LT_STREAM_SPLIT /* samples to hold back: (seed, sample name or index) */
 } lt_stream;
 
 /* Mixes words into a stream's key. Each step is a Philox call, so that collisions are as unlikely as for 64-bit random

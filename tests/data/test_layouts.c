@@ -44,19 +44,24 @@ static const struct {
 static const char left_out[] =
     "5 files left out: .HEIC 1, .md 1, .txt 1, images outside class folders 1, none 1";
 
+static void write_jpeg(const char *root, const char *name, uint32_t *seed)
+{
+    char path[128];
+    size_t size;
+    uint8_t *jpeg = make_jpeg(
+        &(jpeg_spec){.width = 8, .height = 8, .components = 3, .h = 1, .v = 1, .quality = 90}, seed,
+        &size);
+    snprintf(path, sizeof path, "train/%s", name);
+    write_file(root, path, jpeg, size);
+    free(jpeg);
+}
+
 static char *make_tree(void)
 {
-    char *root = make_folder(), name[128];
+    char *root = make_folder();
     uint32_t seed = 7;
-    for (size_t i = 0; i < COUNT_OF(tree); i++) {
-        size_t size;
-        uint8_t *jpeg = make_jpeg(
-            &(jpeg_spec){.width = 8, .height = 8, .components = 3, .h = 1, .v = 1, .quality = 90},
-            &seed, &size);
-        snprintf(name, sizeof name, "train/%s", tree[i].path);
-        write_file(root, name, jpeg, size);
-        free(jpeg);
-    }
+    for (size_t i = 0; i < COUNT_OF(tree); i++)
+        write_jpeg(root, tree[i].path, &seed);
     return root;
 }
 
@@ -186,6 +191,128 @@ static void check_same(void **state)
     remove_folder(root);
 }
 
+/* Lists the samples of both parts in parts[train]; returns the number of those to evaluate. */
+static int split_items(const char *spec, double fraction, uint64_t seed, item parts[2][MOST])
+{
+    int count[2], classes[3] = {0};
+    for (int train = 0; train < 2; train++) {
+        lt_dataset *d = open_data(spec, NULL);
+        assert_ok(lt_dataset_split(&d, fraction, seed, train));
+        assert_false(d->unsplit);
+        assert_string_equal(lt_dataset_class_name(d, 2), "owl");
+        count[train] = list_items(d, parts[train]);
+        for (int i = 0; i < count[train]; i++) {
+            int label;
+            assert_ok(lt_dataset_label(d, i, &label));
+            classes[label] += train ? 0 : 1;
+        }
+        lt_dataset_free(&d);
+    }
+    assert_int_equal(count[0] + count[1], 12);
+    assert_int_equal(classes[0], 3); /* half of 6, 2 and 4 */
+    assert_int_equal(classes[1], 1);
+    assert_int_equal(classes[2], 2);
+    return count[0];
+}
+
+static bool same_items(const item *a, const item *b, int count)
+{
+    return !memcmp(a, b, (size_t)count * sizeof *a);
+}
+
+static char *make_tree_to_split(void)
+{
+    static const char *const more[] = {"owl/day0/1.jpg", "owl/day1/1.jpg", "owl/day2/1.jpg"};
+    char *root = make_tree();
+    uint32_t seed = 8;
+    for (size_t i = 0; i < COUNT_OF(more); i++)
+        write_jpeg(root, more[i], &seed);
+    return root;
+}
+
+/* The held-back samples do not depend on the layout, nor on the folder's name; another seed chooses others. */
+static void check_split(void **state)
+{
+    (void)state;
+    char *root = make_tree_to_split(), *folder = below(root, "train"),
+         *moved = below(root, "m/train"), *tar = below(root, "t.tar"), *pack = below(root, "pack");
+    item want[2][MOST], got[2][MOST];
+    lt_dataset *d = open_data(folder, NULL);
+    assert_ok(
+        lt_pack_write(pack, d, &(lt_pack_config){.mode = LT_PACK_ORIGINAL}, NULL, NULL, NULL));
+    lt_dataset_free(&d);
+    run_in(root, "tar -C train -cf t.tar . && mkdir m && cp -r train m");
+    const int held = split_items(folder, 0.5, 5, want);
+    const char *const others[] = {moved, tar, pack};
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        assert_int_equal(split_items(others[i], 0.5, 5, got), held);
+        assert_true(same_items(want[0], got[0], held) && same_items(want[1], got[1], 12 - held));
+    }
+    split_items(folder, 0.5, 6, got);
+    assert_false(same_items(want[0], got[0], held)); /* the control */
+    for (int i = 0; i < held; i++)
+        for (int k = 0; k < 12 - held; k++)
+            assert_int_not_equal(want[0][i].crc, want[1][k].crc);
+    free(pack);
+    free(tar);
+    free(moved);
+    free(folder);
+    remove_folder(root);
+}
+
+static void check_split_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        double fraction;
+        const char *want;
+    } rows[] = {
+        {0, "got 0, want a fraction between 0 and 1"},
+        {1, "got 1, want"},
+        {0.2,
+         "0.2 of class 'dog' with its 2 samples leaves 2 to train on and 0 to evaluate; a fraction from 0.25"},
+        {0.8, "0.8 of class 'dog' with its 2 samples leaves 0 to train on and 2 to evaluate"},
+    };
+    char *root = make_tree_to_split(), *folder = below(root, "train");
+    lt_dataset *d = open_data(folder, NULL), *same = d;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_fails(lt_dataset_split(&d, rows[i].fraction, 0, true), LT_E_ARG, rows[i].want);
+        assert_ptr_equal(d, same);
+    }
+    assert_ok(lt_dataset_split(&d, 0.25, 0, true));
+    lt_dataset_free(&d);
+    run_in(root, "rm train/dog/a.b.c.jpg");
+    d = open_data(folder, NULL);
+    assert_fails(lt_dataset_split(&d, 0.5, 0, true), LT_E_ARG, "each class needs at least two");
+    lt_dataset_free(&d);
+    free(folder);
+    remove_folder(root);
+}
+
+/* Samples without names are chosen by their indices, which the fingerprint tells apart. */
+static void check_split_without_names(void **state)
+{
+    (void)state;
+    static const char spec[] = "synthetic:40:4:4";
+    uint64_t hash[3];
+    for (int i = 0; i < 3; i++) {
+        lt_dataset *d = open_data(spec, NULL);
+        int count[4] = {0}, label;
+        assert_ok(lt_dataset_split(&d, 0.3, i / 2, false));
+        assert_int_equal(lt_dataset_count(d), 12);
+        for (int k = 0; k < 12; k++) {
+            assert_ok(lt_dataset_label(d, k, &label));
+            count[label]++;
+        }
+        for (int k = 0; k < 4; k++)
+            assert_int_equal(count[k], 3);
+        hash[i] = lt_dataset_fingerprint(d);
+        lt_dataset_free(&d);
+    }
+    assert_true(hash[0] == hash[1]);
+    assert_true(hash[0] != hash[2]);
+}
+
 /* The error names a class folder without files and one without images. */
 static void check_empty(void **state)
 {
@@ -294,6 +421,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         {"a class may be named valid", check_valid, 0, 0, 0},
         {"folder, tar, pack and service have the same classes and images", check_same, 0, 0, 0},
+        {"a split is the same for folder, tar and pack", check_split, 0, 0, 0},
+        {"a split that leaves a class without samples is named", check_split_errors, 0, 0, 0},
+        {"samples without names are split by index", check_split_without_names, 0, 0, 0},
         {"empty class folders are named for folders and tar files", check_empty, 0, 0, 0},
         {"tar files have a common root", check_shards, 0, 0, 0},
         {"labels of names with dots", check_labels, 0, 0, 0},

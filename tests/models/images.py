@@ -5,12 +5,13 @@
 
 Prints cmocka's lines.
 """
+import json
 import os
 import shutil
 import subprocess
 import sys
 
-from trainer import ERROR, PROGRAM, SMALL, SOURCE, TIMEOUT, Skip, content, epochs_of, fails, folders, run, run_rows
+from trainer import ERROR, PROGRAM, SMALL, SOURCE, TIMEOUT, USAGE, Skip, content, epochs_of, fails, folders, records, run, run_rows, write_image
 
 FORMATS = os.path.join(SOURCE, "tests/golden/data/formats")
 ONE_STEP = [*SMALL, "--data", "data", "--image-size", "16", "--max-steps", "1", "--output"]
@@ -59,6 +60,49 @@ def evaluating_on_the_training_images_is_reported(cwd):
     assert "has no split" in run(*flags, "tar", "--data", "one.tar", cwd=cwd).stderr
     assert "has no split" not in run(*flags, "valid", "--data", "other", cwd=cwd).stderr
     assert "has no split" not in run(*flags, "unseen", "--data", "data/train", "--eval-every", "-1", cwd=cwd).stderr
+
+
+def held_back_images_are_evaluated_and_never_trained_on(cwd):
+    folders(cwd, images=8)
+    flags = [*SMALL, "--image-size", "16", "--max-steps", "6", "--output", "out"]
+    split = ["--data", "data/train", "--val-split", "0.25"]
+    text = run(*flags, *split, "--max-steps", "3", "--progress", "lines", cwd=cwd).stderr
+    assert "trains on 18 images, evaluates on 6, the same share of each class, seed 0\n" in text, text
+    assert "training images" not in text and "val_is_train" not in epochs_of(cwd, "out")[-1], text
+    state = json.loads(content(cwd, "out/checkpoints/latest/state.json"))
+    assert state["val_split"] == "0.25 seed 0" and "val-split: 0.25" in content(cwd, "out/config.yaml").decode(), state
+    for other in [], ["--val-split", "0.5"], ["--val-split", "0.25", "--val-split-seed", "1"]:
+        fails(*flags, "--data", "data/train", *other, "--resume", "auto", cwd=cwd,
+              says="was trained with --val-split 0.25 seed 0, this start has", code=USAGE)
+    text = run(*flags, *split, "--resume", "auto", cwd=cwd).stderr
+    assert "data that changed" not in text, text
+    write_image(os.path.join(cwd, "data/val/class0/0.bmp"), 20, 200)  # otherwise the same data as train
+    # Weights know the images that were held back, if the data are the same.
+    last = epochs_of(cwd, "out")[-1]["val_loss"]
+    evaluate = ["--eval", "--weights", "out/model.safetensors", "--threads", "1", "--data"]
+    for data, more, images in (("data/train", [], 6), ("data/train", split[2:], 6), ("data/val", [], 24), ("data", [], 24),
+                               ("data", split[2:], 6)):
+        text = run(*evaluate, data, *more, cwd=cwd).stdout
+        assert f"over {images} images" in text, (data, more, text)
+        assert images != 6 or f"loss {last:.5f}" in text, (text, last)
+    run(*flags, *split, "--output", "watched", "--eval-every", "-1", cwd=cwd)
+    run("evaluate", "--watch", "watched", "--threads", "1", "--deterministic", cwd=cwd)
+    watched = [r for r in records(cwd, "watched", file="metrics-eval.jsonl") if r["event"] == "evaluation"][-1]
+    assert watched["val_loss"] == last and "val_is_train" not in watched, (watched, last)
+
+
+def a_split_without_images_is_an_error(cwd):
+    folders(cwd)
+    flags = [*SMALL, "--image-size", "16", "--max-steps", "1"]
+    want = "want the fraction of each class's training images"
+    for value in "0", "1", "-0.5", "x", "nan":
+        fails(*flags, "--data", "data/train", "--val-split", value, cwd=cwd, says=want, code=USAGE)
+    fails(*flags, "--data", "data/train", "--val-split", "0.1", cwd=cwd,
+          says="--val-split: 0.1 of class 'class0' with its 4 samples leaves 4 to train on and 0 to evaluate; a fraction from 0.126", code=USAGE)
+    fails(*flags, "--data", "data/train", "--val-split-seed", "1", cwd=cwd, says="needs --val-split", code=USAGE)
+    fails(*flags, "--data", "service:tcp://127.0.0.1:9", "--val-split", "0.5", cwd=cwd, says="tcp://127.0.0.1:9")
+    text = run(*flags, "--data", "data", "--val-fraction", "0.5", "--progress", "lines", cwd=cwd).stderr
+    assert "evaluates on 6, the same share of each class, seed 0; the data's own validation part is not used" in text, text
 
 
 def a_limited_evaluation_is_reported(cwd):
@@ -144,6 +188,7 @@ def help_mentions_tar_files_and_packs(cwd):
 
 
 ROWS = [images_of_all_formats_are_trained_on, ignored_files_are_counted, evaluating_on_the_training_images_is_reported,
+        held_back_images_are_evaluated_and_never_trained_on, a_split_without_images_is_an_error,
         a_limited_evaluation_is_reported, corrupt_images_are_listed_once_and_counted_on_the_console,
         an_unsaved_run_and_a_finished_run_are_reported, a_decompression_bomb_is_skipped,
         the_pixel_limit_is_an_option, permission_errors_are_reported, help_mentions_tar_files_and_packs]

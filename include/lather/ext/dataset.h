@@ -46,6 +46,9 @@ typedef struct lt_dataset_ops {
     uint64_t (*fingerprint)(const lt_dataset *self, uint64_t hash);
     /** Optional: implements lt_dataset_bytes(). */
     int64_t (*bytes_of_files)(const lt_dataset *self);
+    /** Optional: sets *label to the class of a sample, for lt_dataset_label(), which otherwise reads the
+     *  sample. */
+    lt_status (*label)(const lt_dataset *self, int64_t index, int *label);
     /** Optional: frees what the struct owns, not the struct. */
     void (*destroy)(lt_dataset *self);
 } lt_dataset_ops;

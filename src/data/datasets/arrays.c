@@ -33,10 +33,17 @@ static void destroy(lt_dataset *self)
     lt_free(a->own_labels);
 }
 
+static lt_status read_label(const lt_dataset *self, int64_t index, int *label)
+{
+    *label = (int)((const arrays *)self)->labels[index];
+    return LT_OK;
+}
+
 static const lt_dataset_ops ops = {
     .name = "arrays",
     .bytes = sizeof(arrays),
     .read = read_sample,
+    .label = read_label,
     .destroy = destroy,
 };
 

@@ -70,6 +70,19 @@ const char *lt_dataset_sample_name(const lt_dataset *dataset, int64_t index)
     return dataset->ops->sample_name(dataset, index);
 }
 
+lt_status lt_dataset_label(const lt_dataset *d, int64_t index, int *label)
+{
+    lt_record record = {0};
+    LT_ASSERT(index >= 0 && index < d->count);
+    lt_status st = d->ops->label ? d->ops->label(d, index, label) : d->ops->read(d, index, &record);
+    if (!st && !d->ops->label)
+        *label = record.label;
+    lt_free(record.bytes);
+    if (!st && d->label_map)
+        *label = d->label_map[*label];
+    return st;
+}
+
 uint64_t lt_dataset_fingerprint(const lt_dataset *d)
 {
     const int64_t numbers[] = {d->count, d->classes};

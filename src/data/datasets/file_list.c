@@ -46,6 +46,13 @@ static void destroy(lt_dataset *self)
     lt_free(l->label);
 }
 
+static lt_status read_label(const lt_dataset *self, int64_t index, int *label)
+{
+    const lt_file_list *l = (const lt_file_list *)self;
+    *label = l->label ? l->label[index] : 0;
+    return LT_OK;
+}
+
 static const lt_dataset_ops ops = {
     .name = "files",
     .bytes = sizeof(lt_file_list),
@@ -53,6 +60,7 @@ static const lt_dataset_ops ops = {
     .ahead = read_ahead,
     .class_name = class_name,
     .sample_name = sample_name,
+    .label = read_label,
     .destroy = destroy,
 };
 

@@ -55,12 +55,19 @@ static uint64_t fingerprint(const lt_dataset *self, uint64_t hash)
     return lt_fnv1a(hash, ((const idx *)self)->labels, (size_t)self->count);
 }
 
+static lt_status read_label(const lt_dataset *self, int64_t index, int *label)
+{
+    *label = ((const idx *)self)->labels[index];
+    return LT_OK;
+}
+
 static const lt_dataset_ops ops = {
     .name = "idx",
     .bytes = sizeof(idx),
     .read = read_sample,
     .class_name = class_name,
     .fingerprint = fingerprint,
+    .label = read_label,
     .destroy = destroy,
 };
 

@@ -31,9 +31,16 @@ static lt_status read_sample(const lt_dataset *self, int64_t index, lt_record *r
     return LT_OK;
 }
 
+static lt_status read_label(const lt_dataset *self, int64_t index, int *label)
+{
+    *label = (int)(index % self->classes);
+    return LT_OK;
+}
+
 static const lt_dataset_ops ops = {
     .name = "synthetic",
     .bytes = sizeof(synthetic),
+    .label = read_label,
     .read = read_sample,
 };
 

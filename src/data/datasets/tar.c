@@ -260,6 +260,13 @@ static int64_t bytes_of_files(const lt_dataset *self)
     return bytes;
 }
 
+static lt_status read_label(const lt_dataset *self, int64_t index, int *label)
+{
+    const shard *s;
+    *label = (int)find_sample(self, index, &s)->label;
+    return LT_OK;
+}
+
 static const lt_dataset_ops ops = {
     .name = "tar",
     .bytes = sizeof(tar),
@@ -268,6 +275,7 @@ static const lt_dataset_ops ops = {
     .class_name = class_name,
     .sample_name = sample_name,
     .bytes_of_files = bytes_of_files,
+    .label = read_label,
     .destroy = destroy,
 };
 

@@ -10,11 +10,19 @@
 typedef enum origin { FROM_USUAL, FROM_FLAG, FROM_WEIGHTS } origin;
 enum { SMALL_SIDE = 64, IMAGENET_SIDE = 224 }; /* sides of images in pixels */
 
+/* The part of the training images to evaluate on. */
+typedef struct val_split {
+    double fraction;     /* part of each class to hold back; 0: no split */
+    uint64_t seed, data; /* data: hash of the whole data set; 0: unknown */
+    bool other_val;      /* the data also has a validation part */
+} val_split;
+
 /* Context of lt_classifier_program; parts are zeroed until they are opened. */
 typedef struct classifier {
     lt_trainer *t; /* the start; borrowed */
     classifier_options args;
 
+    val_split split;
     lt_transform transform; /* transform for training; evaluation: lt_classifier_eval_transform() */
     lt_size_schedule sizes; /* sides by epoch for training, if there is a schedule */
     double crop;            /* fraction of the short side in evaluation's center crop; 0: default */
@@ -46,6 +54,18 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path);
 size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES]);
 /* Returns the bytes of --cache-ram; 0: no cache. */
 int64_t lt_classifier_cache_bytes(const classifier *s);
+
+/* --- val_split.c: --val-split --- */
+/* Parses the options. Errors: LT_E_ARG. */
+lt_status lt_val_split_parse(const image_options *o, val_split *out);
+/* Opens the held-back part of the training images as validation data; reduces input.train, if open, to the rest. */
+lt_status lt_classifier_open_split(classifier *s, const char *data);
+/* Reduces validation data that are training images to those that the training of the weights held back, if it had the
+ * same data; logs their number. */
+lt_status lt_classifier_split_as_weights(classifier *s);
+void lt_classifier_note_split(const classifier *s);
+/* Checks that the run of the checkpoint to resume had the same split. Errors: LT_E_ARG, naming both. */
+lt_status lt_classifier_check_split(const classifier *s, const metadata *found);
 
 /* --- preprocess.c: size, crop and normalization of inputs --- */
 /* Chooses the mean and deviation of pixels for this number of channels: the flags', the weights', or the defaults. */

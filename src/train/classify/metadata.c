@@ -20,6 +20,7 @@ const char *const lt_metadata_name[META_KEYS] = {
     [META_AUGMENT] = "augment",
     [META_CHANNELS] = "channels",
     [META_CLASSES] = "classes",
+    [META_VAL_SPLIT] = "val_split",
 };
 
 /* --- Texts --- */

@@ -18,6 +18,7 @@ typedef enum metadata_key {
     META_AUGMENT,
     META_CHANNELS,
     META_CLASSES,
+    META_VAL_SPLIT, /* "FRACTION seed SEED of DATA"; not written if "" */
     META_KEYS,
     META_ENTRIES = META_KEYS + LT_MODEL_FACTS + 1 /* plus the names of classes */
 } metadata_key;

@@ -36,6 +36,8 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     lt_size_schedule sizes;
     lt_rand_augment rand;
     bool trivial;
+    val_split split;
+    LT_TRY(lt_val_split_parse(&o->images, &split));
     LT_TRY(lt_parse_auto_augment(&o->images, &trivial, &rand));
     if (!eval && o->save_logits)
         return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
@@ -225,6 +227,7 @@ static void log_auto_choices(const void *context, lt_trainer *t)
         s->args.images.augment == AUGMENT_AUTO && !t->line.args.loader.overfit_batches;
     if (!t->line.args.weights)
         format_resolved_options(t, resolved, sizeof resolved);
+    lt_classifier_note_split(s);
     if (*resolved || crops)
         lt_run_note(t->output.run, "chosen by the size of the input:%s%s%s%s", resolved,
                     *resolved && crops ? "," : "", crops ? " --augment " : "",

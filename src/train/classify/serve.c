@@ -9,7 +9,7 @@
 #include <stdio.h>
 
 typedef struct serve_arguments {
-    const char *data, *address;
+    const char *data, *address, *val_split, *val_split_seed;
     int64_t threads;
 } serve_arguments;
 
@@ -18,6 +18,8 @@ typedef struct serve_arguments {
 /* clang-format off */
 static const lt_option table[] = {
 {"Options", .name = "data", .type = LT_OPTION_STRING, AT(data), .meta = "DIR", .help = "dataset, as in training"},
+{"Options", .name = "val-split", .type = LT_OPTION_STRING, AT(val_split), .meta = "FRACTION", .also = "val-fraction", .help = "fraction of each class's training images to serve for evaluation instead of training, as in training"},
+{"Options", .name = "val-split-seed", .type = LT_OPTION_STRING, AT(val_split_seed), .meta = "N", .help = "choice of the images that --val-split holds back; default: 0"},
 {"Options", .name = "address", .type = LT_OPTION_STRING, AT(address), .value = "tcp://127.0.0.1:0", .meta = "URL", .help = "address to listen on: tcp://HOST:PORT, 0.0.0.0 for any of this machine, port 0 for a free one; or ipc:///PATH. Other machines need a secret of at least 16 bytes, the same as the trainers': LATHER_JOB_TOKEN, or a file of mode 0600 that LATHER_JOB_TOKEN_FILE names"},
 {"Options", .name = "threads", .type = LT_OPTION_INT, AT(threads), .value = "0", .min = 0, .max = 4096, .help = "images to process at once; 0: one per available processor"},
 };
@@ -44,6 +46,15 @@ static lt_status announce(const lt_trainer *t, const lt_data_service *service)
     return fflush(stdout) ? lt_fail(LT_E_IO, "cannot write to standard output") : LT_OK;
 }
 
+static lt_status open_val(lt_trainer *t, const serve_arguments *a)
+{
+    classifier *s = lt_classifier_of(t);
+    const image_options o = {.val_split = a->val_split, .val_split_seed = a->val_split_seed};
+    LT_TRY(lt_val_split_parse(&o, &s->split));
+    return s->split.fraction > 0 ? lt_classifier_open_split(s, a->data)
+                                 : lt_dataset_open(&t->input.val, a->data, false);
+}
+
 static lt_status run(lt_trainer *t, const void *values, int *code)
 {
     const serve_arguments *a = values;
@@ -58,7 +69,7 @@ static lt_status run(lt_trainer *t, const void *values, int *code)
     sigaddset(&ends, SIGTERM);
     pthread_sigmask(SIG_BLOCK, &ends, NULL); /* in the service's threads, too */
     LT_TRY(lt_dataset_open(&t->input.train, a->data, true));
-    LT_TRY(lt_dataset_open(&t->input.val, a->data, false));
+    LT_TRY(open_val(t, a));
     const lt_data_service_config c = {.address = a->address,
                                       .threads = (int)a->threads,
                                       .train = t->input.train,

@@ -60,8 +60,12 @@ static lt_status open_val(classifier *s)
 {
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
-    if (!s->args.images.val_labels)
-        return lt_dataset_open(&s->t->input.val, s->t->line.args.data, false);
+    if (s->split.fraction > 0)
+        return lt_classifier_open_split(s, s->t->line.args.data);
+    if (!s->args.images.val_labels) {
+        LT_TRY(lt_dataset_open(&s->t->input.val, s->t->line.args.data, false));
+        return s->t->input.train ? LT_OK : lt_classifier_split_as_weights(s);
+    }
     if (s->t->input.train)
         return open_with_classes_of(s, s->t->input.train);
     if (!find_data_folder(s, "train", path))
@@ -104,6 +108,7 @@ static lt_status check_cache_size(classifier *s)
 
 lt_status lt_classifier_open_sources(classifier *s)
 {
+    LT_TRY(lt_val_split_parse(&s->args.images, &s->split));
     if (*lt_trainer_weights(s->t))
         LT_TRY(lt_metadata_read(&s->known, lt_trainer_weights(s->t)));
     if (!lt_trainer_evaluates(s->t))
@@ -186,6 +191,8 @@ lt_status lt_classifier_check_metadata(const classifier *s, const char *path)
     lt_status st = check_same_setting(s, "mean", found.text[META_MEAN], s->own.text[META_MEAN]);
     if (!st)
         st = check_same_setting(s, "std", found.text[META_STD], s->own.text[META_STD]);
+    if (!st)
+        st = lt_classifier_check_split(s, &found);
     int i = lt_metadata_differing_class(&found, &s->own, lt_metadata_class_count(&s->own), shown);
     if (!st && i >= 0)
         st = lt_fail(LT_E_ARG, "%s: class %d was '%s', but is now '%s'", s->t->state.folder, i,
@@ -215,7 +222,8 @@ size_t lt_classifier_metadata(const classifier *s, lt_metadata out[META_ENTRIES]
             count = add_facts(s, true, out, count);
         if (i == META_CHANNELS)
             count = add_facts(s, false, out, count);
-        out[count++] = (lt_metadata){lt_metadata_name[i], n->text[i]};
+        if (i != META_VAL_SPLIT || n->text[i][0])
+            out[count++] = (lt_metadata){lt_metadata_name[i], n->text[i]};
     }
     if (n->names)
         out[count++] = (lt_metadata){"class_names", n->names};

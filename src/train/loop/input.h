@@ -8,9 +8,11 @@
 #include "lather/detail/run.h"
 
 typedef struct lt_train_input {
-    lt_dataset *train, *val;   /* training and validation data; train: NULL in an evaluation */
-    lt_loader *loader;         /* loader of the training data */
-    int workers;               /* loader threads of this rank; 0: as many as allowed */
+    lt_dataset *train, *val; /* training and validation data; train: NULL in an evaluation */
+    lt_loader *loader;       /* loader of the training data */
+    int workers;             /* loader threads of this rank; 0: as many as allowed */
+    char val_split
+        [64]; /* fraction and seed of the training data that val holds back; "" if val is its own part */
     const char *unit;          /* plural name of samples: "images" */
     int64_t batches_per_epoch; /* micro-batches per epoch of this rank, a multiple of grad_accum */
     bool has_ram_cache; /* decoded images are cached in memory; records have the cache's counters */

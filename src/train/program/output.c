@@ -81,10 +81,11 @@ void lt_trainer_note_limits(const lt_trainer *t)
                     (long long)a->loader.limit_eval_batches, (long long)some, (long long)all,
                     t->input.unit);
     if (evaluates && t->input.val->unsplit && !t->ranks.rank)
-        lt_run_warn(t->output.run,
-                    "%s has no split: evaluations use the training %s and do not measure how "
-                    "well others are classified; put held-out data into DATA/val",
-                    a->data, t->input.unit);
+        lt_run_warn(
+            t->output.run,
+            "%s has no split: evaluations use the training %s and do not measure how "
+            "well others are classified; --val-split 0.1 holds some back, or put others into DATA/val",
+            a->data, t->input.unit);
     lt_trainer_log_unused_flags(t->output.run, &a->ranks, t->ranks.count);
     if (!a->output.output)
         lt_run_note(t->output.run, "no --output: this run will not be saved");

@@ -79,12 +79,13 @@ static bool is_taken_from_watched_run(const lt_option *option)
 {
     static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
     static const char *const others[] = {
-        "data",       "val-labels",      "exif",          "mean",
-        "std",        "image-size",      "interpolation", "image-size-schedule",
-        "crop-pct",   "max-bad-images",  "seq-len",       "block-size",
-        "tokenizer",  "documents",       "val-fraction",  "limit-eval-batches",
-        "batch-size", "eval-batch-size", "amp",           "overfit-batches",
-        "seed",       "label-smoothing", "deterministic",
+        "data",          "val-labels",          "exif",       "mean",
+        "val-split",     "val-split-seed",      "std",        "image-size",
+        "interpolation", "image-size-schedule", "crop-pct",   "max-bad-images",
+        "seq-len",       "block-size",          "tokenizer",  "documents",
+        "val-fraction",  "limit-eval-batches",  "batch-size", "eval-batch-size",
+        "amp",           "overfit-batches",     "seed",       "label-smoothing",
+        "deterministic",
     };
     return !strcmp(option->group, "Model")
                ? !is_listed(not_of_model, sizeof not_of_model / sizeof *not_of_model, option->name)

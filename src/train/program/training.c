@@ -99,6 +99,11 @@ static void begin_state(lt_trainer *t)
         (lt_checkpoint_fact){.key = "classes", .is_number = true, .number = c->spec.classes};
     s->now.fact[2] = (lt_checkpoint_fact){.key = "network", .later = true};
     lt_family_format_facts(c, s->now.fact[2].text, LT_CHECKPOINT_NAME);
+    if (*t->input.val_split) {
+        lt_checkpoint_fact *f = &s->now.fact[s->now.facts++];
+        *f = (lt_checkpoint_fact){.key = "val_split", .later = true};
+        snprintf(f->text, sizeof f->text, "%s", t->input.val_split);
+    }
 }
 
 /* Lists the hooks of the run: the caller's, --early-stop, registered ones. */
