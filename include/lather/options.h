@@ -44,7 +44,8 @@ typedef struct lt_option {
     /** Row after which --help lists it; NULL, or no such row: at the end of its group. */
     const char *after;
     const char *through; /**< the LT_OPTION_PAIR that sets it on the command line; NULL: --name */
-    bool common; /**< listed by --help without a topic, as all rows of a table without one */
+    bool common;      /**< listed by --help without a topic, as all rows of a table without one */
+    const char *hint; /**< end of the message about an unknown choice: where others come from */
 } lt_option;
 
 /** A command line program. --help [TOPIC], --help-man, --version, --config FILE and --print-config are

@@ -71,8 +71,8 @@ static lt_status parse_choice(const lt_option *option, const char *value, int *o
             return LT_OK;
         }
     LT_TRY(lt_options_check_removed(option->name, strlen(option->name), value));
-    return lt_fail(LT_E_ARG, "--%s: unknown value '%s'; valid: %s", option->name, value,
-                   option->choices);
+    return lt_fail(LT_E_ARG, "--%s: unknown value '%s'; valid: %s%s%s", option->name, value,
+                   option->choices, option->hint ? "; " : "", option->hint ? option->hint : "");
 }
 
 static lt_status append_to_list(lt_option_list *list, const char *value)

@@ -175,7 +175,10 @@ static lt_status unknown_dataset_error(const char *spec)
                                         : ", ",
                                  kinds[i]->usage);
     }
-    return lt_fail(LT_E_IO, "data: '%s' is not a folder, a .tar file, %s", spec, names);
+    return lt_fail(
+        LT_E_IO,
+        "data: '%s' is not a folder, a .tar file, %s; other names are those of a --plugin FILE.so",
+        spec, names);
 }
 
 lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
