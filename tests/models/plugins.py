@@ -155,6 +155,14 @@ def a_resume_names_what_changed(cwd):
     others = {n: digest(os.path.join(cwd, n + ".so"))[:12] for n in ("shapes", "parts")}
     assert f"plugin ./lion.so {old}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}" in first, first
     assert f"plugin {other} {new}, ./shapes.so {others['shapes']} -> {other} {new}, ./shapes.so {others['shapes']}, ./parts.so {others['parts']}" in second, second
+    renamed = content(SOURCE, "examples", "plugin_lion.c").decode().replace('= "m"', '= "mean"').replace('{"m"}', '{"mean"}')
+    assert '"mean"' in renamed
+    for place, says in (("lion", "was trained with --plugin ./lion.so before it was compiled again"), ("third", "third/checkpoints/step-1 was trained with --plugin ./lion.so")):
+        run(*here(cwd, "lion"), *shapes, *flags, "--max-steps", "1", "--output", place, cwd=cwd)
+        plugin = compile_plugin(cwd, place, renamed)
+        fails(*plugin, *shapes, *flags, "--output", place, cwd=cwd, says="'conv1.weight#mean' is missing", code=ERROR)
+        fails(*plugin, *shapes, *flags, "--output", place, cwd=cwd, says=says, code=ERROR)
+    here(cwd, "lion")
     run("--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1", "--output", "plain", cwd=cwd)
     run(*lion, "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "2", "--output", "plain", "--resume", "auto", cwd=cwd)
     (resume,) = [r for r in records(cwd, "plain") if r["event"] == "resume"]

@@ -256,7 +256,9 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     found.ranks = ranks->count; /* for comparison */
     found.threads = s->now.threads;
     LT_TRY(lt_optim_eval(parts->optim)); /* checkpoints store the evaluation weights */
-    LT_TRY(lt_checkpoint_load(s->folder, parts, &found));
+    const lt_status st = lt_checkpoint_load(s->folder, parts, &found);
+    if (st)
+        return lt_plugins_advise(st, s->folder);
     LT_TRY(lt_statistics_check(parts->params, s->folder));
     LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
     lt_plugins_compare_checkpoint(s->folder, s->plugins, sizeof s->plugins);

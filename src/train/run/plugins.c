@@ -78,6 +78,16 @@ static bool is_loaded(const lt_json_value *plugin)
     return false;
 }
 
+/* Returns true if the file of that path was loaded: its contents have changed if is_loaded() returns false. */
+static bool is_path_loaded(const lt_json_value *plugin)
+{
+    const lt_plugin_info *p;
+    for (size_t i = 0; (p = lt_plugin_at(i)); i++)
+        if (!strcmp(p->path, member(plugin, "path")))
+            return true;
+    return false;
+}
+
 void lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size)
 {
     char now[LT_PLUGINS_TEXT] = "";
@@ -114,7 +124,8 @@ lt_status lt_plugins_advise(lt_status st, const char *path)
     }
     for (; v; v = v->next)
         if (!is_loaded(v))
-            append(advice, sizeof advice, " --plugin %s", member(v, "path"));
+            append(advice, sizeof advice, " --plugin %s%s", member(v, "path"),
+                   is_path_loaded(v) ? " before it was compiled again" : "");
     lt_json_free(&json);
     return *advice ? lt_fail(st, "%s; %s was trained with%s", why, folder, advice)
                    : lt_fail(st, "%s", why);
