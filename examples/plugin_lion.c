@@ -14,7 +14,7 @@
 
 #include <math.h>
 
-enum { M, UPDATE, SQUARE };
+enum { M };
 static const double tiny = 1e-12; /* sign(u) is u / (|u| + tiny) */
 
 typedef struct config {
@@ -26,11 +26,10 @@ typedef struct lion {
     config settings;
 } lion;
 
-static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+static lt_status apply(const config *c, lt_slot *slot, lt_tensor *u, lt_tensor *square,
+                       const lt_scalars *s)
 {
-    const config *c = &((const lion *)self)->settings;
-    lt_tensor *m = slot->state[M], *u = slot->state[UPDATE], *square = slot->state[SQUARE];
-
+    lt_tensor *m = slot->state[M];
     LT_TRY(lt_vec_axpby(u, 1, m, 0, s));
     LT_TRY(lt_vec_lerp(u, slot->grad, 1 - c->beta1, s));
     LT_TRY(lt_vec_axpby(square, 0, u, 0, s));
@@ -41,18 +40,36 @@ static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
     return lt_vec_lerp(m, slot->grad, 1 - c->beta2, s);
 }
 
+/* Updates a parameter. Workspace is freed at once: its memory is reused in the order of the device's queue. */
+static lt_status update(lt_optim *self, lt_slot *slot, const lt_scalars *s)
+{
+    lt_tensor *u = NULL, *square = NULL;
+    lt_status st = lt_tensor_new_like(&u, slot->state[M], lt_tensor_dtype(slot->state[M]));
+    st = st ? st : lt_tensor_new_like(&square, u, lt_tensor_dtype(u));
+    st = st ? st : apply(&((const lion *)self)->settings, slot, u, square, s);
+    lt_tensor_free(&square);
+    lt_tensor_free(&u);
+    return st;
+}
+
 static lt_status step(lt_optim *self, const lt_scalars *s)
 {
     return lt_optim_for_each_slot(self, update, s);
 }
 
+/* A step can be captured as a graph once its workspace is in the device's cache. */
+static bool is_capturable(const lt_optim *self)
+{
+    return self->attempt > 1;
+}
+
 static const lt_optim_ops ops = {
     .name = "lion",
     .bytes = sizeof(lion),
-    .slot_state = {[M] = "m", [UPDATE] = "update", [SQUARE] = "square"}, /* the last two: scratch */
+    .slot_state = {[M] = "m"},
     .step = step,
     .elementwise = true,
-    .is_capturable = lt_optim_always_capturable,
+    .is_capturable = is_capturable,
 };
 
 static const lt_optim_field fields[] = {

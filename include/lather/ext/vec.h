@@ -1,6 +1,7 @@
 /** Vector arithmetic on tensors for optimizers: in stream order, skipped in a skipped step. All tensors of a call have
  *  one shape; but a row-major matrix [rows,rest] stands for a tensor [rows,...] with as many elements, so that a
- *  parameter is copied to a matrix and updated from one. Errors of all: LT_E_SHAPE, LT_E_UNSUPPORTED. */
+ *  parameter is copied to a matrix and updated from one. y may be an input, too.
+ *  Errors of all: LT_E_SHAPE, LT_E_UNSUPPORTED. */
 #ifndef LATHER_EXT_VEC_H
 #define LATHER_EXT_VEC_H
 
