@@ -122,7 +122,7 @@ static inline lt_status run_problem(void *context)
     read_values(p, 2);
     if (!p->every)
         return LT_OK;
-    p->numbers = lt_optim_stats_width(p->stats);
+    p->numbers = p->stats->width;
     assert_true(p->numbers <= NUMBERS);
     if (!p->at.rank)
         lt_optim_stats_values(p->stats, p->number);
@@ -164,12 +164,9 @@ static inline void stop(problem *p)
 
 static inline double number(const problem *p, lt_stats_table table, size_t row, int column)
 {
-    const float *at = p->number;
-    for (int t = 0; t < (int)table; t++)
-        at += lt_optim_stats_rows(p->stats, (lt_stats_table)t)
-              * lt_optim_stats_columns(p->stats, (lt_stats_table)t);
-    assert_true(row < lt_optim_stats_rows(p->stats, table));
-    return (double)at[row * lt_optim_stats_columns(p->stats, table) + (size_t)column];
+    const lt_stat_table *t = &p->stats->table[table];
+    assert_true(row < t->rows);
+    return (double)p->number[t->first + row * t->columns + (size_t)column];
 }
 
 static inline bool is_close(double a, double b)

@@ -118,8 +118,8 @@ static void patterns_choose_parameters(void **state)
             never = {.every = -1};
     const lt_device_config config = {.f64 = true, .threads = 1};
     play(&p, make_plain);
-    assert_int_equal(lt_optim_stats_rows(p.stats, LT_TABLE_PARAMETER), 3);
-    assert_int_equal(lt_optim_stats_rows(p.stats, LT_TABLE_BLOCK), 2);
+    assert_int_equal(p.stats->table[LT_TABLE_PARAMETER].rows, 3);
+    assert_int_equal(p.stats->table[LT_TABLE_BLOCK].rows, 2);
     assert_string_equal(p.stats->param[1].param->name, "bias");
     stop(&p);
     assert_ok(lt_device_open(&none.at.device, "ref", &config));

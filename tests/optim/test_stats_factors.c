@@ -22,8 +22,7 @@ static void adam_has_the_ratio_of_its_moments(void **state)
         m += pow(mean / (1 - pow(0.9, EVERY)), 2);
         v += square / (1 - pow(0.999, EVERY));
     }
-    assert_string_equal(lt_optim_stats_column(p.stats, LT_TABLE_PARAMETER, LT_PARAM_STATS),
-                        "m_over_sqrt_v");
+    assert_string_equal(p.stats->table[LT_TABLE_PARAMETER].column[LT_PARAM_STATS], "m_over_sqrt_v");
     assert_close(number(&p, LT_TABLE_PARAMETER, 0, LT_PARAM_STATS), sqrt(m / v));
     stop(&p);
 }
@@ -379,8 +378,8 @@ static void an_optimizer_outside_takes_part(void **state)
     for (int k = 0; k < FROZEN; k++)
         check_param(&p, k, 1);
     check_spectrum(&p, 0, 3, f);
-    assert_int_equal(lt_optim_stats_rows(p.stats, LT_TABLE_BLOCK), 2);
-    assert_int_equal(lt_optim_stats_rows(p.stats, LT_TABLE_FACTOR), 1);
+    assert_int_equal(p.stats->table[LT_TABLE_BLOCK].rows, 2);
+    assert_int_equal(p.stats->table[LT_TABLE_FACTOR].rows, 1);
     assert_close(number(&p, LT_TABLE_FACTOR, 0, LT_FACTOR_EPSILON), 4);
     assert_close(number(&p, LT_TABLE_FACTOR, 0, LT_FACTOR_BELOW_EPSILON), 2.0 / 3);
     assert_close(number(&p, LT_TABLE_FACTOR, 0, LT_FACTOR_OFF_DIAGONAL), 0);

@@ -6,6 +6,9 @@
 #include "quantized_state.h"
 #include "tensor/tensor.h"
 
+#include "lather/ext/matrix.h"
+#include "lather/ext/vec.h"
+
 #include <math.h>
 
 lt_status lt_optim_expand_state(const lt_slot *slot, int index, lt_tensor **temporary,
@@ -17,35 +20,30 @@ lt_status lt_optim_expand_state(const lt_slot *slot, int index, lt_tensor **temp
     return LT_OK;
 }
 
-/* Computes the norms of m and of sqrt(v). */
-static lt_status measure_norms(const lt_optim *o, const lt_tensor *m, const lt_tensor *v,
-                               double norm[2])
+static lt_status read_norm(const lt_tensor *x, double *norm)
 {
-    void *ctx;
-    const lt_backend *be = lt_optim_backend(o, &ctx);
-    lt_tensor *root = NULL, *norms = NULL;
+    lt_tensor *out = NULL;
+    lt_status st = lt_tensor_new(&out, lt_tensor_device(x), LT_F64, LT_SHAPE(1));
+    if (!st)
+        st = lt_matrix_norm(out, x);
+    if (!st)
+        st = lt_tensor_read(out, norm, sizeof *norm);
+    lt_tensor_free(&out);
+    return st;
+}
+
+/* Computes the norms of m and of sqrt(v). */
+static lt_status measure_norms(const lt_tensor *m, const lt_tensor *v, double norm[2])
+{
+    lt_tensor *root = NULL;
     lt_status st = lt_tensor_new_like(&root, v, lt_tensor_dtype(v));
     if (!st)
-        st = lt_tensor_new(&norms, o->device, LT_F64, LT_SHAPE(2));
-    if (!st) {
-        const lt_vec_job job = {.op = LT_VEC_RSQRT, /* v / sqrt(v); 0 of 0 */
-                                .alpha = 1,
-                                .beta = 1,
-                                .gamma = 1e-30,
-                                .a = lt_tensor_view(v),
-                                .b = lt_tensor_view(v),
-                                .y = lt_tensor_view(root)};
-        st = be->vec(ctx, &job, 1, NULL);
-    }
-    if (!st) {
-        const lt_view view[] = {lt_tensor_view(m), lt_tensor_view(root)};
-        const lt_view out = lt_tensor_view(norms);
-        st = be->frobenius(ctx, view, 2, &out);
-    }
+        st = lt_vec_rsqrt(root, 1, v, 1, v, 1e-30, NULL); /* v / sqrt(v); 0 of 0 */
     if (!st)
-        st = lt_tensor_read(norms, norm, 2 * sizeof *norm);
+        st = read_norm(m, &norm[0]);
+    if (!st)
+        st = read_norm(root, &norm[1]);
     lt_tensor_free(&root);
-    lt_tensor_free(&norms);
     return st;
 }
 
@@ -64,7 +62,7 @@ lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double b
     if (!st)
         st = lt_optim_expand_state(slot, 1, &temporary[1], &moment[1]);
     if (!st)
-        st = measure_norms(o, moment[0], moment[1], norm);
+        st = measure_norms(moment[0], moment[1], norm);
     lt_tensor_free(&temporary[0]);
     lt_tensor_free(&temporary[1]);
     const double steps = (double)s.applied - missed;

@@ -7,10 +7,11 @@
 #include "tensor/tensor.h"
 
 #include "lather/detail/backend.h"
+#include "lather/ext/elements.h"
 
 #include <string.h>
 
-/* Elements of a vector that is converted to double at a time, and about those of a chunk of rows. */
+/* Elements of a row that are converted to double at a time, and about those of a chunk of rows. */
 enum { PART = 256, CHUNK = 1 << 15 };
 
 lt_status lt_host_tensor_open(lt_host_tensor *out, const lt_tensor *from)
@@ -18,16 +19,9 @@ lt_status lt_host_tensor_open(lt_host_tensor *out, const lt_tensor *from)
     *out = (lt_host_tensor){0};
     if (!from)
         return LT_OK;
-    lt_device *device = lt_tensor_device(from);
-    const lt_dtype dtype = lt_tensor_dtype(from);
-    if (dtype != LT_F32 && dtype != LT_F64) {
-        LT_TRY(lt_tensor_new_like(&out->converted, from, LT_F32));
-        LT_TRY(lt_tensor_copy(out->converted, from));
-        from = out->converted;
-    }
     out->view = lt_tensor_view(from);
-    if (device->backend->host_memory)
-        return lt_device_sync(device);
+    if (lt_tensor_device(from)->backend->host_memory)
+        return lt_device_sync(lt_tensor_device(from));
     const size_t bytes = lt_tensor_bytes(from);
     out->copy = lt_alloc(1, bytes);
     if (!out->copy)
@@ -39,33 +33,34 @@ lt_status lt_host_tensor_open(lt_host_tensor *out, const lt_tensor *from)
 
 void lt_host_tensor_close(lt_host_tensor *t)
 {
-    lt_tensor_free(&t->converted);
     lt_free(t->copy);
     *t = (lt_host_tensor){0};
 }
 
-/* Reads count elements from element `at` on. */
-static void load_part(const lt_view *v, int64_t at, int64_t stride, int64_t count, double *to)
-{
-    const float *narrow = v->data;
-    const double *wide = v->data;
-    if (!v->data)
-        memset(to, 0, (size_t)count * sizeof *to);
-    else if (v->dtype == LT_F64)
-        for (int64_t i = 0; i < count; i++)
-            to[i] = wide[at + i * stride];
-    else
-        for (int64_t i = 0; i < count; i++)
-            to[i] = (double)narrow[at + i * stride];
-}
-
+/* A region of each tensor. */
 typedef struct region {
-    const lt_host_tensor *tensor;
-    lt_shape offset, extent;
-    double
-        *row; /* [rows, LT_SUMS + 1]: sums of a row, and whether g has an element that is not 0 */
+    lt_view view[LT_STAT_TENSORS]; /* data NULL: absent */
+    int64_t elements;              /* number in a row */
+    double *row; /* [rows, ROW]: sums of a row, and whether g has an element that is not 0 */
 } region;
 enum { ROW = LT_SUMS + 1 };
+
+/* Returns the view of a region, with as few dimensions as its elements allow in the same order. */
+static lt_view region_of(lt_view v, lt_shape offset, lt_shape extent)
+{
+    int64_t first = 0;
+    for (int d = 0; d < extent.ndim; d++)
+        first += offset.dim[d] * v.stride[d];
+    v.data = v.data ? (char *)v.data + (size_t)first * lt_dtype_size(v.dtype) : NULL;
+    v.shape = extent;
+    for (int d = extent.ndim - 2; d >= 0 && v.stride[d] == v.stride[d + 1] * v.shape.dim[d + 1];
+         d--) {
+        v.shape.ndim = d + 1;
+        v.shape.dim[d] *= v.shape.dim[d + 1];
+        v.stride[d] = v.stride[d + 1];
+    }
+    return v;
+}
 
 static void add_part(double part[LT_STAT_TENSORS][PART], bool has_last, int64_t count, double *row)
 {
@@ -83,40 +78,17 @@ static void add_part(double part[LT_STAT_TENSORS][PART], bool has_last, int64_t 
     }
 }
 
-/* Adds a vector along the last dimension. at: indices of its first element. */
-static void add_vector(const region *r, const int64_t at[LT_MAX_DIMS], int64_t count, double *row)
-{
-    double part[LT_STAT_TENSORS][PART];
-    const int last = r->extent.ndim - 1;
-    for (int64_t done = 0; done < count; done += PART) {
-        const int64_t some = count - done < PART ? count - done : PART;
-        for (int t = 0; t < LT_STAT_TENSORS; t++) {
-            const lt_view *v = &r->tensor[t].view;
-            int64_t begin = last < 0 ? 0 : done * v->stride[last];
-            for (int d = 0; d <= last; d++)
-                begin += at[d] * v->stride[d];
-            load_part(v, begin, last < 0 ? 1 : v->stride[last], some, part[t]);
-        }
-        add_part(part, r->tensor[LT_STAT_LAST].view.data != NULL, some, row);
-    }
-}
-
-/* Adds the region's row i, all its vectors along the last dimension. */
 static void add_row(const region *r, int64_t i, double *row)
 {
-    const int n = r->extent.ndim;
-    int64_t at[LT_MAX_DIMS] = {0};
-    for (int d = 0; d < n; d++)
-        at[d] = r->offset.dim[d];
-    if (n > 0)
-        at[0] += i;
-    for (bool more = true; more;) {
-        add_vector(r, at, n > 1 ? r->extent.dim[n - 1] : 1, row);
-        more = false;
-        for (int d = n - 2; d > 0 && !more; d--) {
-            more = ++at[d] < r->offset.dim[d] + r->extent.dim[d];
-            at[d] = more ? at[d] : r->offset.dim[d];
-        }
+    double part[LT_STAT_TENSORS][PART];
+    for (int64_t done = 0; done < r->elements; done += PART) {
+        const int64_t rest = r->elements - done, count = rest < PART ? rest : PART;
+        for (int t = 0; t < LT_STAT_TENSORS; t++)
+            if (r->view[t].data)
+                lt_view_read(&r->view[t], i * r->elements + done, count, part[t]);
+            else
+                memset(part[t], 0, (size_t)count * sizeof *part[t]);
+        add_part(part, r->view[LT_STAT_LAST].data != NULL, count, row);
     }
 }
 
@@ -132,9 +104,11 @@ lt_status lt_stats_sum_region(const lt_host_tensor tensor[LT_STAT_TENSORS], lt_s
                               lt_shape extent, double sum[LT_SUMS], double *nonzero)
 {
     const int64_t rows = extent.ndim ? extent.dim[0] : 1, all = lt_shape_count(extent);
-    region r = {tensor, offset, extent, lt_alloc((size_t)rows * ROW, sizeof(double))};
+    region r = {.elements = all / rows, .row = lt_alloc((size_t)rows * ROW, sizeof(double))};
     if (!r.row)
         return LT_E_NOMEM;
+    for (int t = 0; t < LT_STAT_TENSORS; t++)
+        r.view[t] = region_of(tensor[t].view, offset, extent);
     const int64_t grain = CHUNK * rows / all;
     lt_parallel(rows, grain > 0 ? grain : 1, add_rows, &r);
     for (int k = 0; k < LT_SUMS; k++)

@@ -21,8 +21,7 @@ enum { LT_STAT_AFTER, LT_STAT_BEFORE, LT_STAT_LAST, LT_STAT_GRAD, LT_STAT_TENSOR
 
 /* A tensor in host memory: its own, or a copy. */
 typedef struct lt_host_tensor {
-    lt_view view; /* f32 or f64; data NULL: absent */
-    lt_tensor *converted;
+    lt_view view; /* data NULL: absent */
     void *copy;
 } lt_host_tensor;
 /* Waits for the device. from NULL: absent. Close it after a failure too. Errors: LT_E_NOMEM, LT_E_DEVICE. */

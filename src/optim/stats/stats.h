@@ -20,12 +20,7 @@ static inline bool lt_optim_stats_is_due(const lt_optim_stats *s, int64_t attemp
 LT_MUST_CHECK lt_status lt_optim_stats_before(lt_optim_stats *s, int64_t attempt);
 LT_MUST_CHECK lt_status lt_optim_stats_after(lt_optim_stats *s, int64_t attempt);
 
-/* Returns rows and columns of a table, and the name of a column. */
-size_t lt_optim_stats_rows(const lt_optim_stats *s, lt_stats_table table);
-size_t lt_optim_stats_columns(const lt_optim_stats *s, lt_stats_table table);
-const char *lt_optim_stats_column(const lt_optim_stats *s, lt_stats_table table, size_t column);
-/* Returns the numbers of a record, and writes those of the last measured step, on rank 0. */
-size_t lt_optim_stats_width(const lt_optim_stats *s);
+/* Writes the record of the last measured step, s->width numbers, on rank 0. */
 void lt_optim_stats_values(const lt_optim_stats *s, float *out);
 
 #endif

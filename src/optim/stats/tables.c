@@ -1,6 +1,4 @@
-/* Tables of --optim-stats: which parameters, blocks and factors there are. Numbers of an event, in this order: LT_SUMS per region; rule and graft ratio per
- * region; rule and own numbers per parameter; LT_FACTOR_STATS per factor; and per row of each parameter along
- * dimension 0 the regions in which it has a gradient. */
+/* Tables of --optim-stats: which parameters, blocks and factors there are, and their columns. */
 
 #include "tables.h"
 
@@ -8,6 +6,8 @@
 #include "base/pattern.h"
 #include "optim/sharding/shard.h"
 #include "tensor/tensor.h"
+
+#include <string.h>
 
 /* Most n^3, summed over the factors whose spectrum an event measures: a second of one core. Larger factors are
  * measured alone. Independent of ranks, so that all measure the same. */
@@ -50,17 +50,12 @@ static lt_slot *find_slot(const lt_optim *o, const lt_param *param)
     return NULL;
 }
 
-/* Describes block number `block`; a slot without blocks has one region. */
-static bool describe_region(const lt_optim *o, const lt_stat_param *p, size_t block,
-                            lt_optim_block *out)
+/* Describes block number `block` of a parameter; false past the last, and without blocks. */
+static bool describe_block(const lt_optim *o, const lt_stat_param *p, size_t block,
+                           lt_optim_block *out)
 {
     *out = (lt_optim_block){.graft_ratio = (double)NAN};
-    if (p->slot && o->ops->stat_block && o->ops->stat_block(o, p->slot, block, out))
-        return true;
-    out->offset.ndim = lt_tensor_shape(p->param->value).ndim;
-    out->extent = lt_tensor_shape(p->param->value);
-    out->owner = p->slot ? p->slot->owner : 0;
-    return block == 0;
+    return p->slot && o->ops->stat_block && o->ops->stat_block(o, p->slot, block, out);
 }
 
 /* Returns true if this rank measures what `owner` owns: without sharded state rank 0 does. */
@@ -83,28 +78,41 @@ static lt_status add_factors(lt_optim_stats *s, size_t region, size_t *capacity)
     return LT_OK;
 }
 
-static lt_status add_regions(lt_optim_stats *s, size_t param, size_t capacity[2])
+static lt_status add_region(lt_optim_stats *s, size_t param, const lt_optim_block *block,
+                            size_t capacity[2])
 {
     lt_stat_param *p = &s->param[param];
-    const lt_optim_ops *ops = s->optim->ops;
-    lt_stat_region r = {.param = param};
-    p->region = s->regions;
-    for (size_t k = 0; describe_region(s->optim, p, k, &r.block); k++) {
-        lt_stat_region *grown = lt_grow(s->region, &capacity[0], s->regions + 1, sizeof *grown);
-        if (!grown)
-            return LT_E_NOMEM;
-        s->region = grown;
-        r.mine = is_mine(s, r.block.owner);
-        p->mine = p->mine || r.mine;
-        s->region[s->regions++] = r;
-        LT_TRY(add_factors(s, s->regions - 1, &capacity[1]));
-    }
-    lt_optim_block first;
-    p->regions = s->regions - p->region;
-    p->blocks = p->slot && ops->stat_block && ops->stat_block(s->optim, p->slot, 0, &first)
-                    ? p->regions
-                    : 0;
-    s->blocks += p->blocks;
+    lt_stat_region *grown = lt_grow(s->region, &capacity[0], s->regions + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    s->region = grown;
+    const lt_stat_region r = {.param = param,
+                              .row = s->table[LT_TABLE_BLOCK].rows,
+                              .block = *block,
+                              .mine = is_mine(s, block->owner)};
+    s->table[LT_TABLE_BLOCK].rows += p->has_blocks;
+    s->region[s->regions++] = r;
+    p->mine = p->mine || r.mine;
+    p->regions++;
+    return add_factors(s, s->regions - 1, &capacity[1]);
+}
+
+static lt_status add_param(lt_optim_stats *s, const lt_param *param, size_t capacity[2])
+{
+    const lt_shape shape = lt_tensor_shape(param->value);
+    lt_stat_param *p = &s->param[s->params];
+    lt_optim_block block;
+    *p = (lt_stat_param){
+        .param = param, .slot = find_slot(s->optim, param), .region = s->regions, .row = s->rows};
+    s->rows += shape.ndim ? (size_t)shape.dim[0] : 1;
+    p->has_blocks = describe_block(s->optim, p, 0, &block);
+    if (!p->has_blocks)
+        block = (lt_optim_block){
+            .offset.ndim = shape.ndim, .extent = shape, .owner = p->slot ? p->slot->owner : 0};
+    do
+        LT_TRY(add_region(s, s->params, &block, capacity));
+    while (p->has_blocks && describe_block(s->optim, p, p->regions, &block));
+    s->params++;
     return LT_OK;
 }
 
@@ -124,45 +132,81 @@ static void group_factors(lt_optim_stats *s)
     }
 }
 
+/* --- Columns --- */
+
+/* clang-format off */
+static const lt_stat_table tables[LT_STATS_TABLES] = {
+    {.name = "parameter", .columns = LT_PARAM_STATS, .column = {
+        "rule", "weight_norm", "gradient_norm", "update_norm", "update_ratio", "update_cosine",
+        "consecutive_cosine", "zero_gradient_rows"}},
+    {.name = "block", .columns = LT_BLOCK_STATS, .column = {
+        "rule", "graft_ratio", "weight_norm", "gradient_norm", "update_norm", "update_cosine"}},
+    {.name = "factor", .columns = LT_FACTOR_STATS, .column = {
+        "eigenvalue_min", "eigenvalue_max", "condition", "effective_rank", "below_epsilon",
+        "off_diagonal", "epsilon", "root_age", "residual", "failures", "spectrum_age",
+        "q0", "q1", "q2", "q3", "q4", "q5", "q6", "q7", "q8"}},
+};
+/* clang-format on */
+
+/* Completes the tables by the optimizer's own columns and by numbers of rows. */
+static void count_tables(lt_optim_stats *s)
+{
+    lt_stat_table *params = &s->table[LT_TABLE_PARAMETER];
+    for (int k = 0; k < LT_MAX_STATS && s->optim->ops->stat_name[k]; k++)
+        params->column[params->columns++] = s->optim->ops->stat_name[k];
+    params->rows = s->params;
+    s->table[LT_TABLE_FACTOR].rows = s->factors;
+    for (int t = 0; t < LT_STATS_TABLES; t++) {
+        s->table[t].first = s->width;
+        s->width += s->table[t].rows * s->table[t].columns;
+    }
+}
+
+/* Allocates the numbers of an event. */
+static lt_status allocate_numbers(lt_optim_stats *s)
+{
+    const size_t of_regions = s->regions * (sizeof *s->of_region / sizeof(double));
+    const size_t of_params = s->params * (sizeof *s->of_param / sizeof(double));
+    const size_t of_factors = s->factors * LT_FACTOR_STATS;
+    s->numbers = of_regions + of_params + of_factors + s->rows;
+    s->number = lt_alloc(s->numbers, sizeof *s->number);
+    if (!s->number)
+        return LT_E_NOMEM;
+    s->of_region = (lt_region_numbers *)s->number;
+    s->of_param = (lt_param_numbers *)(s->number + of_regions);
+    s->of_factor = (double(*)[LT_FACTOR_STATS])(s->number + of_regions + of_params);
+    s->of_row = s->number + of_regions + of_params + of_factors;
+    return LT_OK;
+}
+
 static lt_status make_tables(lt_optim_stats *s, const lt_optim_stats_config *c, bool *chosen)
 {
     size_t capacity[2] = {0};
     for (size_t i = 0; i < c->patterns; i++)
         LT_TRY(mark_matching(c->params, c->pattern[i], chosen));
-    for (size_t i = 0; i < c->params->count; i++) {
-        const lt_param *param = c->params->item[i];
-        if (!is_parameter(param) || (c->patterns && !chosen[i]))
-            continue;
-        const lt_shape shape = lt_tensor_shape(param->value);
-        s->param[s->params] =
-            (lt_stat_param){.param = param, .slot = find_slot(c->optim, param), .rows = s->rows};
-        s->rows += shape.ndim ? (size_t)shape.dim[0] : 1;
-        LT_TRY(add_regions(s, s->params++, capacity));
-    }
+    for (size_t i = 0; i < c->params->count; i++)
+        if (is_parameter(c->params->item[i]) && (!c->patterns || chosen[i]))
+            LT_TRY(add_param(s, c->params->item[i], capacity));
     group_factors(s);
-    while (s->own < LT_MAX_STATS && c->optim->ops->stat_name[s->own])
-        s->own++;
-    s->numbers = s->regions * (LT_SUMS + LT_BLOCK_NUMBERS) + s->params * LT_PARAM_NUMBERS
-                 + s->factors * LT_FACTOR_STATS + s->rows;
-    s->number = lt_alloc(s->numbers, sizeof *s->number);
-    s->kept = lt_alloc(s->factors * LT_FACTOR_STATS + 1, sizeof *s->kept);
-    for (size_t i = 0; s->kept && i < s->factors * LT_FACTOR_STATS; i++)
-        s->kept[i] = (double)NAN;
-    return s->number && s->kept ? LT_OK : LT_E_NOMEM;
+    count_tables(s);
+    return allocate_numbers(s);
 }
 
 lt_status lt_optim_stats_new(lt_optim_stats **out, const lt_optim_stats_config *c)
 {
-    if (c->every < 1)
+    if (!c->every)
+        return LT_OK;
+    if (c->every < 0)
         return lt_fail(LT_E_ARG, "--optim-stats %lld: must be at least 1", (long long)c->every);
     lt_optim_stats *s = lt_alloc(1, sizeof *s);
     bool *chosen = lt_alloc(c->params->count, sizeof *chosen);
     lt_status st = s && chosen ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        s->optim = c->optim;
-        s->every = c->every;
-        s->rank = c->rank;
-        s->param = lt_alloc(c->params->count, sizeof *s->param);
+        *s = (lt_optim_stats){.optim = c->optim,
+                              .every = c->every,
+                              .rank = c->rank,
+                              .param = lt_alloc(c->params->count, sizeof *s->param)};
+        memcpy(s->table, tables, sizeof tables);
         st = s->param ? make_tables(s, c, chosen) : LT_E_NOMEM;
     }
     lt_free(chosen);
@@ -186,7 +230,6 @@ void lt_optim_stats_free(lt_optim_stats **stats)
     lt_free(s->region);
     lt_free(s->factor);
     lt_free(s->number);
-    lt_free(s->kept);
     lt_free(s);
     *stats = NULL;
 }

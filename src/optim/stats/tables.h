@@ -4,6 +4,7 @@
 
 #include "norms.h"
 
+#include "lather/detail/spectrum.h"
 #include "lather/ext/optim.h"
 
 /* Columns of the tables in optim_stats.bin; the optimizer's own numbers follow those of a parameter. */
@@ -51,14 +52,20 @@ typedef enum lt_stats_table {
     LT_STATS_TABLES
 } lt_stats_table;
 
+typedef struct lt_stat_table {
+    const char *name, *column[LT_FACTOR_STATS]; /* no table has more columns than that of factors */
+    size_t rows, columns;
+    size_t first; /* index of its first number in a record */
+} lt_stat_table;
+
 /* A row of the table of parameters. */
 typedef struct lt_stat_param {
     const lt_param *param;
     lt_slot *slot;          /* NULL: frozen */
     size_t region, regions; /* its regions: blocks, or one that is all of it */
-    size_t blocks;
-    size_t rows; /* index of its counters of rows */
-    bool mine;   /* this rank measures some of it */
+    bool has_blocks;
+    size_t row; /* index of its first row among the rows of all parameters */
+    bool mine;  /* this rank measures some of it */
     lt_tensor *before,
         *last; /* weights before this step and before the previous one; NULL: no copy */
 } lt_stat_param;
@@ -66,17 +73,27 @@ typedef struct lt_stat_param {
 /* Elements that are measured together. */
 typedef struct lt_stat_region {
     size_t param;
+    size_t row; /* row of the table of blocks, if the parameter has blocks */
     lt_optim_block block;
     bool mine; /* this rank measures it */
 } lt_stat_region;
 
 typedef struct lt_stat_factor {
-    size_t region; /* region of its block, which is the same as that of the table's row */
+    size_t region; /* its block's */
     int dim;
     int64_t n;
-    int64_t group;    /* event in which its spectrum is measured, modulo the number of groups */
-    int64_t measured; /* step of the last spectrum; 0: none yet */
+    int64_t group;        /* event in which its spectrum is measured, modulo the number of groups */
+    int64_t measured;     /* step of the last spectrum; 0: none yet */
+    lt_spectrum spectrum; /* the last one that was measured */
 } lt_stat_factor;
+
+/* Numbers of an event, which are summed over ranks. */
+typedef struct lt_region_numbers {
+    double sum[LT_SUMS], rule, graft_ratio;
+} lt_region_numbers;
+typedef struct lt_param_numbers {
+    double rule, own[LT_MAX_STATS];
+} lt_param_numbers;
 
 typedef struct lt_optim_stats {
     lt_optim *optim;
@@ -85,57 +102,39 @@ typedef struct lt_optim_stats {
     lt_stat_param *param;
     lt_stat_region *region;
     lt_stat_factor *factor;
-    size_t params, regions, blocks, factors, rows;
+    size_t params, regions, factors, rows;
+    lt_stat_table table[LT_STATS_TABLES];
+    size_t width; /* numbers of a record */
     int64_t groups;
     double grad_scale;
-    bool skipped; /* the last measured step changed nothing */
-    int own;      /* numbers per parameter that only this optimizer has */
-    /* The numbers of an event, summed over ranks: see stats.c for their order. kept: numbers of this rank's factors. */
-    double *number, *kept;
+    bool skipped;   /* the last measured step changed nothing */
+    double *number; /* all numbers of an event, which those below point into */
+    lt_region_numbers *of_region;
+    lt_param_numbers *of_param;
+    double (*of_factor)[LT_FACTOR_STATS];
+    double *of_row; /* per row of each parameter along dimension 0: regions with a gradient there */
     size_t numbers;
 } lt_optim_stats;
 
 typedef struct lt_optim_stats_config {
     lt_optim *optim;
     const lt_params *params;    /* all parameters, in network order */
-    int64_t every;              /* steps between events, at least 1 */
+    int64_t every;              /* steps between events; 0: off */
     const char *const *pattern; /* parameters that match one; all if NULL */
     size_t patterns;
     int rank;
 } lt_optim_stats_config;
 
-/* Lists the tables. optim: before its first step, its state sharded already. Errors: LT_E_ARG (a pattern that is
- * invalid or matches no parameter; every below 1), LT_E_NOMEM. */
+/* Lists the tables; if off, *out is unchanged. optim: before its first step, its state sharded already. Errors: LT_E_ARG
+ * (a pattern that is invalid or matches no parameter; every below 0), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_optim_stats_new(lt_optim_stats **out,
                                            const lt_optim_stats_config *config);
 void lt_optim_stats_free(lt_optim_stats **stats);
 
-/* --- Where an event's numbers are --- */
-
-enum { LT_BLOCK_NUMBERS = 2, LT_PARAM_NUMBERS = 1 + LT_MAX_STATS };
-
-static inline double *lt_stats_sums(const lt_optim_stats *s, size_t region)
+/* Returns true if the last measured step updated the parameter. */
+static inline bool lt_stats_is_updated(const lt_optim_stats *s, const lt_stat_param *p)
 {
-    return s->number + region * LT_SUMS;
-}
-/* Rule and graft ratio. */
-static inline double *lt_stats_block(const lt_optim_stats *s, size_t region)
-{
-    return lt_stats_sums(s, s->regions) + region * LT_BLOCK_NUMBERS;
-}
-/* Rule, and LT_MAX_STATS numbers of the optimizer's own. */
-static inline double *lt_stats_param(const lt_optim_stats *s, size_t param)
-{
-    return lt_stats_block(s, s->regions) + param * LT_PARAM_NUMBERS;
-}
-static inline double *lt_stats_factor(const lt_optim_stats *s, size_t factor)
-{
-    return lt_stats_param(s, s->params) + factor * LT_FACTOR_STATS;
-}
-/* Per row along dimension 0: number of regions with a gradient there. */
-static inline double *lt_stats_nonzero(const lt_optim_stats *s, size_t param)
-{
-    return lt_stats_factor(s, s->factors) + s->param[param].rows;
+    return p->slot && p->param->has_grad && !s->skipped;
 }
 
 #endif

@@ -258,9 +258,9 @@ static lt_status begin_step(const lt_train_loop *l, update *u)
     const lt_step numbers = {.lr = lt_schedule_lr(l->schedule, attempt - l->state->offset),
                              .clip_norm = l->clip_norm,
                              .attempt = attempt};
-    LT_TRY(lt_train_stats_before(l->stats, attempt));
+    LT_TRY(lt_optim_stats_before(l->stats->optim, attempt));
     LT_TRY(lt_train_step_begin(l->step, &numbers, &u->result));
-    LT_TRY(lt_train_stats_after(l->stats, attempt));
+    LT_TRY(lt_optim_stats_after(l->stats->optim, attempt));
     u->queued = l->input->queued;
     u->values = l->step_values ? l->step_values(l->context, u->value) : 0;
     l->ranks->stop = l->ranks->stop || u->result.stop;

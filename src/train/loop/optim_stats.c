@@ -6,7 +6,6 @@
 #include "train/run/stats_file.h"
 
 #include "lather/detail/json.h"
-#include "lather/profile.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -35,7 +34,7 @@ static void put_block_rows(lt_json_writer *w, const lt_optim_stats *s)
 {
     for (size_t i = 0; i < s->regions; i++) {
         const lt_stat_region *r = &s->region[i];
-        if (!s->param[r->param].blocks)
+        if (!s->param[r->param].has_blocks)
             continue;
         lt_json_begin_object(w, NULL);
         lt_json_put_integer(w, "parameter", (int64_t)r->param);
@@ -46,32 +45,27 @@ static void put_block_rows(lt_json_writer *w, const lt_optim_stats *s)
 
 static void put_factor_rows(lt_json_writer *w, const lt_optim_stats *s)
 {
-    int64_t block = 0;
-    size_t region = 0;
     for (size_t i = 0; i < s->factors; i++) {
-        for (; region < s->factor[i].region; region++)
-            block += s->param[s->region[region].param].blocks > 0;
+        const lt_stat_factor *f = &s->factor[i];
         lt_json_begin_object(w, NULL);
-        lt_json_put_integer(w, "block", block);
-        lt_json_put_integer(w, "dim", s->factor[i].dim);
-        lt_json_put_integer(w, "size", s->factor[i].n);
+        lt_json_put_integer(w, "block", (int64_t)s->region[f->region].row);
+        lt_json_put_integer(w, "dim", f->dim);
+        lt_json_put_integer(w, "size", f->n);
         lt_json_end(w);
     }
 }
 
 static void put_tables(lt_json_writer *w, const lt_optim_stats *s)
 {
-    static const char *const names[LT_STATS_TABLES] = {"parameter", "block", "factor"};
     static void (*const put_rows[LT_STATS_TABLES])(lt_json_writer *, const lt_optim_stats *) = {
         put_param_rows, put_block_rows, put_factor_rows};
     lt_json_begin_array(w, "tables");
     for (int t = 0; t < LT_STATS_TABLES; t++) {
-        const lt_stats_table table = (lt_stats_table)t;
         lt_json_begin_object(w, NULL);
-        lt_json_put_string(w, "name", names[t]);
+        lt_json_put_string(w, "name", s->table[t].name);
         lt_json_begin_array(w, "columns");
-        for (size_t c = 0; c < lt_optim_stats_columns(s, table); c++)
-            lt_json_put_string(w, NULL, lt_optim_stats_column(s, table, c));
+        for (size_t c = 0; c < s->table[t].columns; c++)
+            lt_json_put_string(w, NULL, s->table[t].column[c]);
         lt_json_end(w);
         lt_json_begin_array(w, "rows");
         put_rows[t](w, s);
@@ -107,60 +101,15 @@ lt_status lt_train_stats_open_file(lt_train_stats *t, const lt_run *run, const c
     return st;
 }
 
-lt_status lt_train_stats_open(lt_train_stats *t, const lt_optim_stats_config *config)
-{
-    if (!config->every)
-        return LT_OK;
-    LT_TRY(lt_optim_stats_new(&t->optim, config));
-    t->value = lt_alloc(lt_optim_stats_width(t->optim), sizeof *t->value);
-    return t->value ? LT_OK : LT_E_NOMEM;
-}
-
 void lt_train_stats_close(lt_train_stats *t)
 {
     if (t->file)
         fclose(t->file);
-    lt_free(t->value);
     lt_optim_stats_free(&t->optim);
     *t = (lt_train_stats){0};
 }
 
-lt_status lt_train_stats_before(const lt_train_stats *t, int64_t step)
-{
-    const int64_t span = t->optim ? lt_profile_begin() : 0;
-    LT_TRY(lt_optim_stats_before(t->optim, step));
-    if (t->optim)
-        lt_profile_end(span, LT_PROFILE_PROGRAM, "optim stats: copy", 0);
-    return LT_OK;
-}
-
-lt_status lt_train_stats_after(const lt_train_stats *t, int64_t step)
-{
-    if (!lt_optim_stats_is_due(t->optim, step))
-        return LT_OK;
-    const int64_t span = lt_profile_begin();
-    LT_TRY(lt_optim_stats_after(t->optim, step));
-    lt_profile_end(span, LT_PROFILE_PROGRAM, "optim stats: measure", 0);
-    return LT_OK;
-}
-
 /* --- The summary --- */
-
-/* A column of a table in a record. */
-typedef struct column {
-    const float *value;
-    size_t rows, stride;
-} column;
-
-static column column_of(const lt_train_stats *t, lt_stats_table table, size_t index)
-{
-    const float *at = t->value;
-    for (int before = 0; before < (int)table; before++)
-        at += lt_optim_stats_rows(t->optim, (lt_stats_table)before)
-              * lt_optim_stats_columns(t->optim, (lt_stats_table)before);
-    return (column){at + index, lt_optim_stats_rows(t->optim, table),
-                    lt_optim_stats_columns(t->optim, table)};
-}
 
 static int by_value(const void *x, const void *y)
 {
@@ -168,13 +117,15 @@ static int by_value(const void *x, const void *y)
     return (*a > *b) - (*a < *b);
 }
 
-/* Writes the column's finite values, ascending, to sorted; returns their number. */
-static size_t sort_finite(column c, double *sorted)
+/* Writes the finite values of a column of a record, ascending, to sorted; returns their number. */
+static size_t sort_finite(const lt_stat_table *table, int column, const float *record,
+                          double *sorted)
 {
+    const float *value = record + table->first + column;
     size_t count = 0;
-    for (size_t i = 0; i < c.rows; i++)
-        if (isfinite(c.value[i * c.stride]))
-            sorted[count++] = (double)c.value[i * c.stride];
+    for (size_t i = 0; i < table->rows; i++, value += table->columns)
+        if (isfinite(*value))
+            sorted[count++] = (double)*value;
     qsort(sorted, count, sizeof *sorted, by_value);
     return count;
 }
@@ -216,13 +167,13 @@ static const struct summary {
 };
 enum { SUMMARIES = sizeof summaries / sizeof *summaries, NAME = 32 };
 
-static size_t count_rules(const lt_train_stats *t, lt_metric *metric, char name[LT_RULES][NAME])
+static size_t count_rules(const lt_stat_table *params, const float *record, lt_metric *metric,
+                          char name[LT_RULES][NAME])
 {
-    const column c = column_of(t, LT_TABLE_PARAMETER, LT_PARAM_RULE);
     int found[LT_RULES] = {0};
     size_t count = 0;
-    for (size_t i = 0; i < c.rows; i++)
-        found[(int)c.value[i * c.stride]]++;
+    for (size_t i = 0; i < params->rows; i++)
+        found[(int)record[params->first + i * params->columns + LT_PARAM_RULE]]++;
     for (int r = 0; r < LT_RULES; r++) {
         if (!found[r])
             continue;
@@ -232,32 +183,41 @@ static size_t count_rules(const lt_train_stats *t, lt_metric *metric, char name[
     return count;
 }
 
-static lt_status write_summary(const lt_train_stats *t, lt_run *run, int64_t step, double *sorted)
+static lt_status write_summary(const lt_optim_stats *stats, lt_run *run, int64_t step,
+                               const float *record, double *sorted)
 {
     lt_metric metric[SUMMARIES + LT_RULES + 1];
     char name[LT_RULES][NAME];
     size_t count = 0;
     for (int i = 0; i < SUMMARIES; i++) {
         const struct summary *s = &summaries[i];
-        const size_t values = sort_finite(column_of(t, s->table, (size_t)s->column), sorted);
+        const size_t values = sort_finite(&stats->table[s->table], s->column, record, sorted);
         metric[count++] = (lt_metric){s->name, pick_of(sorted, values, s->pick)};
         if (s->histogram)
             LT_TRY(lt_run_histogram(run, "optim_stats", s->histogram, step, sorted, values));
     }
-    count += count_rules(t, metric + count, name);
-    metric[count++] = (lt_metric){"skipped", t->optim->skipped ? 1 : (double)NAN};
+    count += count_rules(&stats->table[LT_TABLE_PARAMETER], record, metric + count, name);
+    metric[count++] = (lt_metric){"skipped", stats->skipped ? 1 : (double)NAN};
     return lt_run_event_scalars(run, "optim_stats", step, metric, count);
 }
 
 lt_status lt_train_stats_write(const lt_train_stats *t, lt_run *run, int64_t step)
 {
-    if (t->optim->rank)
+    const lt_optim_stats *s = t->optim;
+    lt_status st = LT_OK;
+    if (s->rank)
         return LT_OK;
-    lt_optim_stats_values(t->optim, t->value);
-    if (t->file)
-        LT_TRY(lt_stats_file_write(t->file, step, t->value, lt_optim_stats_width(t->optim)));
-    double *sorted = lt_alloc(t->optim->params + t->optim->factors + 1, sizeof *sorted);
-    lt_status st = sorted ? write_summary(t, run, step, sorted) : LT_E_NOMEM;
+    float *record = lt_alloc(s->width, sizeof *record);
+    double *sorted = lt_alloc(s->params + s->factors, sizeof *sorted);
+    if (!record || !sorted)
+        st = LT_E_NOMEM;
+    if (!st)
+        lt_optim_stats_values(s, record);
+    if (!st && t->file)
+        st = lt_stats_file_write(t->file, step, record, s->width);
+    if (!st)
+        st = write_summary(s, run, step, record, sorted);
+    lt_free(record);
     lt_free(sorted);
     return st;
 }

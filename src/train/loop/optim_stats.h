@@ -12,19 +12,13 @@
 typedef struct lt_train_stats {
     lt_optim_stats *optim; /* NULL: off */
     FILE *file;            /* NULL: no run folder, or another rank */
-    float *value;          /* a record */
 } lt_train_stats;
 
-/* every 0: off. Errors: those of lt_optim_stats_new(). */
-LT_MUST_CHECK lt_status lt_train_stats_open(lt_train_stats *t, const lt_optim_stats_config *config);
 /* Opens the file in the run's folder. id: identifies the run. Errors: LT_E_IO, LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_train_stats_open_file(lt_train_stats *t, const lt_run *run,
                                                  const char *id);
 void lt_train_stats_close(lt_train_stats *t);
 
-/* Call before and after each step: lt_optim_stats_before() and _after(). Collective. */
-LT_MUST_CHECK lt_status lt_train_stats_before(const lt_train_stats *t, int64_t step);
-LT_MUST_CHECK lt_status lt_train_stats_after(const lt_train_stats *t, int64_t step);
 /* Writes the numbers of the step that was measured; on rank 0 only. */
 LT_MUST_CHECK lt_status lt_train_stats_write(const lt_train_stats *t, lt_run *run, int64_t step);
 

@@ -228,7 +228,7 @@ static lt_status open_optim_stats(parts *p)
                                          .pattern = c->optim_stats_pattern,
                                          .patterns = c->optim_stats_patterns,
                                          .rank = p->ranks.rank};
-    return lt_train_stats_open(&p->stats, &stats);
+    return lt_optim_stats_new(&p->stats.optim, &stats);
 }
 
 static lt_status open_parts(parts *p)

@@ -127,7 +127,7 @@ static lt_status open_optim_stats(training *w)
                                      .pattern = (const char *const *)o->optim_stats_params.item,
                                      .patterns = o->optim_stats_params.count,
                                      .rank = t->ranks.rank};
-    const lt_status st = lt_train_stats_open(&w->stats, &c);
+    const lt_status st = lt_optim_stats_new(&w->stats.optim, &c);
     w->t.ranks.same_failure = st == LT_E_ARG;
     return st;
 }
