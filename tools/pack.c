@@ -2,6 +2,7 @@
 
 #include "lather/pack.h"
 
+#include "lather/ext/dataset.h"
 #include "lather/options.h"
 #include "lather/plugin.h"
 
@@ -119,6 +120,10 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     lt_status st = lt_dataset_open(&d, data, train);
     if (st)
         return st;
+    if (!train && d->unsplit) { /* no part to evaluate */
+        lt_dataset_free(&d);
+        return LT_OK;
+    }
     st = lt_pack_write(folder, d, &c, show, a, &report);
     lt_dataset_free(&d);
     if (!a->quiet && isatty(2))
@@ -130,7 +135,7 @@ static lt_status pack_part(arguments *a, const char *data, bool train, const cha
     return st;
 }
 
-/* Returns true if DATA has the part train or val: a folder (also "valid", "validation") or tar files. */
+/* Returns true if DATA has the part train or val: a folder or tar files. */
 static bool has_part(const char *data, const char *name)
 {
     bool found = false;
@@ -138,10 +143,8 @@ static bool has_part(const char *data, const char *name)
     for (const struct dirent *d; dir && !found && (d = readdir(dir));) {
         size_t bytes = strlen(d->d_name);
         bool tar = bytes > 4 && !strcmp(d->d_name + bytes - 4, ".tar");
-        bool same = !strcmp(d->d_name, name)
-                    || (!strcmp(name, "val")
-                        && (!strcmp(d->d_name, "valid") || !strcmp(d->d_name, "validation")));
-        found = *d->d_name != '.' && (tar ? strstr(d->d_name, name) != NULL : same);
+        found =
+            *d->d_name != '.' && (tar ? strstr(d->d_name, name) != NULL : !strcmp(d->d_name, name));
     }
     if (dir)
         closedir(dir);
@@ -151,12 +154,11 @@ static bool has_part(const char *data, const char *name)
 static lt_status pack_all(arguments *a, const char *data, const char *out)
 {
     static const char *const parts[] = {"val", "train"};
+    const bool has_train = has_part(data, "train");
     char folder[4096];
-    if (!has_part(data, "train") && !has_part(data, "val"))
+    if (!has_train && !has_part(data, "val"))
         return pack_part(a, data, true, out);
-    for (int train = 0; train < 2; train++) {
-        if (!has_part(data, parts[train]))
-            continue;
+    for (int train = 0; train < 1 + has_train; train++) {
         snprintf(folder, sizeof folder, "%s/%s", out, parts[train]);
         lt_status st = pack_part(a, data, train, folder);
         if (st)

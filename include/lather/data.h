@@ -16,8 +16,10 @@ typedef struct lt_dataset lt_dataset;
  *  - a pack (lather/pack.h), or a folder with the packs train and val;
  *  - a tar file, or a folder with tar files: those in FOLDER/train or with "train" in their names
  *    for training, likewise "val" for evaluation; see lt_dataset_tar();
- *  - any other folder: FOLDER/train for training, FOLDER/val (or valid, validation) for evaluation,
- *    FOLDER itself if it has neither; see lt_dataset_folder().
+ *  - any other folder: FOLDER/train for training, FOLDER/val (or valid, validation, test) for
+ *    evaluation, FOLDER itself if it has neither; see lt_dataset_folder().
+ *
+ *  Without samples to evaluate, these are the training samples (lt_dataset.unsplit).
  *
  *  Errors: LT_E_ARG, LT_E_IO, LT_E_FORMAT. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train);
@@ -26,7 +28,8 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_open(lt_dataset **out, const char *spe
  *  depth, reached through at most four symbolic links; the format is detected from the content.
  *  Hidden files and macOS's __MACOSX are skipped; a log line counts files with other extensions and
  *  images outside class folders. Classes and files are in bytewise order of their names.
- *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, or one without images). */
+ *  Class folders without images are left out with a warning that names them.
+ *  Errors: LT_E_IO (no such folder), LT_E_FORMAT (no class folder, or none with images). */
 LT_API LT_MUST_CHECK lt_status lt_dataset_folder(lt_dataset **out, const char *path);
 /** Opens tar files in WebDataset's format: NAME.jpg (.jpeg, .png, ...) and NAME.cls with a class
  *  number from 0. Tar files without .cls are read as lt_dataset_folder() reads the folder that all
@@ -109,7 +112,7 @@ LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
 LT_API int64_t lt_dataset_bytes(const lt_dataset *dataset);
 /** Renumbers the data set's classes to a model's, matched by name; labels, names and the number of
  *  classes are the model's afterwards. names: [classes], copied; a NULL entry matches the class of
- *  the same number. Call at most once, before making a loader.
+ *  the same number. Call before making a loader; a second call renumbers the first one's classes.
  *  Errors: LT_E_FORMAT, listing the first classes that the model lacks; LT_E_NOMEM. */
 LT_API LT_MUST_CHECK lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names,
                                                       int classes);

@@ -53,12 +53,22 @@ static void check_parts(void **state)
     assert_ok(lt_dataset_open(&d, root, true));
     assert_string_equal(lt_dataset_class_name(d, 0), "x");
     lt_dataset_free(&d);
-    assert_fails(lt_dataset_open(&d, root, false), LT_E_IO,
-                 "has a folder train, but no folder val");
+    assert_ok(lt_dataset_open(&d, root, false)); /* the training images, for want of others */
+    assert_true(d->unsplit);
+    assert_string_equal(lt_dataset_class_name(d, 0), "x");
+    lt_dataset_free(&d);
     write_file(root, "val/y/1.jpg", "v", 1);
     assert_ok(lt_dataset_open(&d, root, false));
+    assert_false(d->unsplit);
     assert_string_equal(lt_dataset_class_name(d, 0), "y");
-    close_images(&d, root);
+    lt_dataset_free(&d);
+    assert_ok(lt_dataset_open(&d, root, true));
+    assert_false(d->unsplit);
+    lt_dataset_free(&d);
+    run_in(root, "rm -r train");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_IO,
+                 "has a part val, but no folder or tar files train");
+    remove_folder(root);
 }
 
 static void check_bad_folders(void **state)
@@ -72,7 +82,12 @@ static void check_bad_folders(void **state)
     assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "no class folder");
     write_file(root, "cat/1.jpg", "c", 1);
     write_file(root, "dog/readme.txt", "d", 1);
-    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "in 1 class folder: dog;");
+    assert_ok(lt_dataset_open(&d, root, true)); /* without dog */
+    assert_int_equal(lt_dataset_classes(d), 1);
+    lt_dataset_free(&d);
+    run_in(root, "mv cat/1.jpg .");
+    assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "in 2 class folders: ");
+    run_in(root, "mv 1.jpg cat");
     char *dog = below(root, "dog"), *loop = below(root, "dog/loop");
     assert_int_equal(symlink(dog, loop), 0);
     assert_fails(lt_dataset_open(&d, root, true), LT_E_FORMAT, "link");

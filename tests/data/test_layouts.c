@@ -313,22 +313,75 @@ static void check_split_without_names(void **state)
     assert_true(hash[0] != hash[2]);
 }
 
-/* The error names a class folder without files and one without images. */
+/* A class folder without files and one without images are left out, with a warning that names both. */
 static void check_empty(void **state)
 {
     (void)state;
-    static const char want[] = "in 2 class folders: emu, fox; remove";
-    char *root = make_tree(), *folder = below(root, "train"), *tar = below(root, "t.tar");
-    lt_dataset *d = NULL;
-    write_file(root, "train/fox/1.heic", "h", 1);
-    run_in(root, "mkdir train/emu && tar -cf t.tar --sort=name train");
-    assert_fails(lt_dataset_open(&d, tar, true), LT_E_FORMAT, want);
-    assert_fails(lt_dataset_open(&d, folder, true), LT_E_FORMAT, "2 class folders: ");
-    assert_non_null(strstr(lt_error_message(), "emu"));
-    assert_non_null(strstr(lt_error_message(), "fox"));
-    assert_null(d);
+    static const char *const words[] = {" file in 2 class folders: ", "emu", "fox",
+                                        "; left out, 3 classes remain"};
+    char *root = make_tree(), *folder = below(root, "train"), *tar = below(root, "t.tar"),
+         line[TEXT];
+    item want[MOST];
+    lt_dataset *d = open_data(folder, NULL);
+    const int count = list_items(d, want);
+    lt_dataset_free(&d);
+    run_in(
+        root,
+        "mkdir train/emu train/fox && rm train/cat/IMG.HEIC train/dog/notes.txt && "
+        "rm train/dog/day1/noext train/README.md train/logo.jpg && tar -cf t.tar --sort=name train");
+    const char *const specs[] = {folder, tar};
+    for (size_t i = 0; i < COUNT_OF(specs); i++) {
+        *line = 0;
+        d = open_data(specs[i], line);
+        check_data(d, want, count);
+        for (size_t k = 0; k < COUNT_OF(words); k++)
+            if (!strstr(line, words[k]))
+                fail_msg("'%s' lacks '%s'", line, words[k]);
+        lt_dataset_free(&d);
+    }
+    run_in(root, "rm -r train/cat/* train/dog/* train/owl/*");
+    assert_fails(lt_dataset_open(&d, folder, true), LT_E_FORMAT, "in 5 class folders: ");
     free(tar);
     free(folder);
+    remove_folder(root);
+}
+
+static void expect_part(const char *spec, bool train, bool unsplit, const char *sample)
+{
+    lt_dataset *d = NULL;
+    assert_ok(lt_dataset_open(&d, spec, train));
+    assert_int_equal(lt_dataset_count(d), 1);
+    const char *name = strstr(lt_dataset_sample_name(d, 0), sample);
+    if (!name || d->unsplit != unsplit)
+        fail_msg("%s, unsplit %d, want %s, %d", lt_dataset_sample_name(d, 0), d->unsplit, sample,
+                 unsplit);
+    lt_dataset_free(&d);
+}
+
+/* Folders and tar files next to train, by their usual names. */
+static void check_parts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *make, *val; /* shell command, name of the sample to evaluate */
+    } rows[] = {
+        {"true", NULL},
+        {"mkdir test && cp train/c/train.jpg test", NULL}, /* images without labels */
+        {"mkdir -p test/c && cp train/c/train.jpg test/c/test.jpg", "c/test.jpg"},
+        {"mkdir -p valid/c && cp train/c/train.jpg valid/c/valid.jpg", "c/valid.jpg"},
+        {"mkdir -p val/c && cp train/c/train.jpg val/c/val.jpg", "c/val.jpg"},
+        {"rm -r test valid val && tar -cf my-train.tar train && rm -r train", NULL},
+        {"cp my-train.tar my-train-val.tar && rm my-train.tar", NULL}, /* not both parts */
+        {"mkdir -p x/c && touch x/c/1.jpg && tar -cf my-test.tar x && rm -r x", "c/1.jpg"},
+    };
+    char *root = make_folder(), *data = below(root, "d");
+    write_file(root, "d/train/c/train.jpg", "x", 1);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        run_in(data, rows[i].make);
+        expect_part(data, true, !rows[i].val, "c/train.jpg");
+        expect_part(data, false, !rows[i].val, rows[i].val ? rows[i].val : "c/train.jpg");
+    }
+    free(data);
     remove_folder(root);
 }
 
@@ -346,7 +399,7 @@ static void check_shards(void **state)
     lt_dataset_free(&d);
     d = open_data(shards, line);
     check_data(d, want, count);
-    assert_false(d->unsplit);
+    assert_true(d->unsplit); /* no tar file to evaluate */
     assert_non_null(strstr(line, "train-1.tar: 3 files left out: .md 1, .txt 1, none 1"));
     lt_dataset_free(&d);
     run_in(root, "mkdir a && cp -r tree a/train && cp -r tree a/val && tar -cf whole.tar a");
@@ -424,7 +477,8 @@ int main(void)
         {"a split is the same for folder, tar and pack", check_split, 0, 0, 0},
         {"a split that leaves a class without samples is named", check_split_errors, 0, 0, 0},
         {"samples without names are split by index", check_split_without_names, 0, 0, 0},
-        {"empty class folders are named for folders and tar files", check_empty, 0, 0, 0},
+        {"empty class folders are named and left out", check_empty, 0, 0, 0},
+        {"the validation part has one of the usual names, or is absent", check_parts, 0, 0, 0},
         {"tar files have a common root", check_shards, 0, 0, 0},
         {"labels of names with dots", check_labels, 0, 0, 0},
     };

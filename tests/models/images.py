@@ -62,6 +62,27 @@ def evaluating_on_the_training_images_is_reported(cwd):
     assert "has no split" not in run(*flags, "unseen", "--data", "data/train", "--eval-every", "-1", cwd=cwd).stderr
 
 
+def classes_without_images_are_left_out(cwd):
+    folders(cwd)
+    data = os.path.join(cwd, "data")
+    os.mkdir(os.path.join(data, "train/class00"))  # sorted before class1
+    shutil.rmtree(os.path.join(data, "val/class1"))
+    os.mkdir(os.path.join(data, "val/class1"))
+    flags = [*SMALL, "--image-size", "16", "--max-steps", "1", "--progress", "lines"]
+    text = run(*flags, "--data", "data", "--output", "out", cwd=cwd).stderr
+    for says in ("data/train: no .jpg", "1 class folder: class00; left out, 3 classes remain", "1 class folder: class1; left out, 2 classes",
+                 "data: classes only in the training data: class1; the others are matched by name"):
+        assert text.count(says) == 1, (says, text)
+    # The label of class2 is still 2.
+    run("--eval", "--weights", "out/model.safetensors", "--data", "data", "--save-logits", "l.safetensors", cwd=cwd)
+    with open(os.path.join(cwd, "l.safetensors"), "rb") as f:
+        size = int.from_bytes(f.read(8), "little")
+        at = json.loads(f.read(size))["labels"]
+        f.seek(8 + size + at["data_offsets"][0])
+        found = list(f.read(at["data_offsets"][1] - at["data_offsets"][0])[::8 if at["dtype"] == "I64" else 4])
+    assert found == [0] * 4 + [2] * 4, found
+
+
 def held_back_images_are_evaluated_and_never_trained_on(cwd):
     folders(cwd, images=8)
     flags = [*SMALL, "--image-size", "16", "--max-steps", "6", "--output", "out"]
@@ -189,7 +210,7 @@ def help_mentions_tar_files_and_packs(cwd):
 
 
 ROWS = [images_of_all_formats_are_trained_on, ignored_files_are_counted, evaluating_on_the_training_images_is_reported,
-        held_back_images_are_evaluated_and_never_trained_on, a_split_without_images_is_an_error,
+        classes_without_images_are_left_out, held_back_images_are_evaluated_and_never_trained_on, a_split_without_images_is_an_error,
         a_limited_evaluation_is_reported, corrupt_images_are_listed_once_and_counted_on_the_console,
         an_unsaved_run_and_a_finished_run_are_reported, a_decompression_bomb_is_skipped,
         the_pixel_limit_is_an_option, permission_errors_are_reported, help_mentions_tar_files_and_packs]

@@ -312,8 +312,10 @@ def the_config_file_is_reloadable(cwd):
 def invalid_data_is_rejected(cwd):
     fails("--data", "nowhere", *SMALL, cwd=cwd, says="nowhere")
     folders(cwd)
-    os.mkdir(os.path.join(cwd, "data/train/empty"))
-    fails("--data", "data", *SMALL, cwd=cwd, says="empty")
+    for c in range(3):
+        shutil.rmtree(os.path.join(cwd, f"data/train/class{c}"))
+        os.mkdir(os.path.join(cwd, f"data/train/class{c}"))
+    fails("--data", "data", *SMALL, cwd=cwd, says="in 3 class folders: class")
 
 
 def a_flat_validation_folder_needs_a_label_file(cwd):

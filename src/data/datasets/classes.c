@@ -37,7 +37,7 @@ static char *list_missing(const lt_dataset *d, const lt_dataset *other, bool by_
     enum { LISTED = 5, SHOWN = 1024 };
     int count = 0;
     char *text = lt_strdup("");
-    for (int32_t i = 0; i < d->classes && text; i++) {
+    for (int32_t i = 0; i < lt_dataset_classes(d) && text; i++) {
         const char *name = lt_dataset_class_name(d, i);
         const int32_t k = find_class(other, name, i);
         if ((k >= 0 && (by_number || same_name(lt_dataset_class_name(other, k), name)))
@@ -113,13 +113,19 @@ lt_status lt_dataset_map_classes(lt_dataset *dataset, const char *const *names, 
             st = LT_E_NOMEM;
     if (!st)
         st = check_classes_known(dataset, &model);
-    for (int32_t i = 0; i < dataset->classes && !st; i++)
-        label[i] = find_class(&model, lt_dataset_class_name(dataset, i), i);
-    dataset->map_name = name; /* freed with the data set, after a failure too */
-    dataset->map_classes = name ? classes : 0;
-    if (st)
-        lt_free(label);
-    else
+    for (int32_t i = 0; i < dataset->classes && !st; i++) {
+        const int32_t now = dataset->label_map ? dataset->label_map[i] : i;
+        label[i] = find_class(&model, lt_dataset_class_name(dataset, now), now);
+    }
+    if (!st) { /* replaces an earlier map */
+        lt_free_texts(dataset->map_name, (size_t)dataset->map_classes);
+        lt_free(dataset->label_map);
+        dataset->map_name = name;
+        dataset->map_classes = classes;
         dataset->label_map = label;
+    } else {
+        lt_free_texts(name, name ? (size_t)classes : 0);
+        lt_free(label);
+    }
     return st;
 }

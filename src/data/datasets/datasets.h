@@ -44,8 +44,9 @@ typedef struct lt_empty_classes {
     char names[256];
 } lt_empty_classes;
 void lt_empty_classes_add(lt_empty_classes *e, const char *name);
-/* Checks the count. Errors: LT_E_FORMAT if a class folder is empty; the message names up to five. */
-lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path);
+/* Warns that these class folders are left out, naming up to five. Does nothing without any, or if the previous line was
+ * equal. Errors: LT_E_FORMAT if no class is left. */
+lt_status lt_empty_classes_log(const lt_empty_classes *e, const char *path, int classes_left);
 
 /* Sets *out to true if the folder has MNIST's image file of the train or test part, plain or .gz. Errors:
  * LT_E_NOMEM. */

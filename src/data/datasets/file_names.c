@@ -75,11 +75,23 @@ static int by_count(const void *a, const void *b)
     return order ? order : strcmp(x->extension, y->extension);
 }
 
+/* Returns true if the folder's text is that of *last, a hash, which it replaces: a folder may be opened for training
+ * and for validation. */
+static bool is_repeated(uint64_t *last, const char *folder, const char *text)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const uint64_t hash = lt_fnv1a_text(lt_fnv1a_text(LT_FNV1A_BEGIN, folder), text);
+    pthread_mutex_lock(&mutex);
+    const bool repeated = *last == hash;
+    *last = hash;
+    pthread_mutex_unlock(&mutex);
+    return repeated;
+}
+
 void lt_left_out_log(lt_left_out *l, const char *folder)
 {
     enum { SHOWN = 5, TEXT = 512 };
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    static uint64_t last; /* hash of the previous line */
+    static uint64_t last;
     char text[TEXT] = "", shown[TEXT];
     size_t at = 0;
     if (!l->files)
@@ -89,14 +101,10 @@ void lt_left_out_log(lt_left_out *l, const char *folder)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" PRId64, i ? ", " : "",
                                lt_text_escape(shown, sizeof shown, l->kind[i].extension),
                                l->kind[i].count);
-    uint64_t hash = lt_fnv1a_text(lt_fnv1a_text(LT_FNV1A_BEGIN, folder), text);
-    pthread_mutex_lock(&mutex);
-    if (hash != last)
+    if (!is_repeated(&last, folder, text))
         lt_log(LT_LOG_INFO, "data", "%s: %" PRId64 " files left out: %s%s",
                lt_text_escape(shown, sizeof shown, folder), l->files, text,
                l->kinds > SHOWN ? ", ..." : "");
-    last = hash;
-    pthread_mutex_unlock(&mutex);
 }
 
 void lt_empty_classes_add(lt_empty_classes *e, const char *name)
@@ -111,11 +119,19 @@ void lt_empty_classes_add(lt_empty_classes *e, const char *name)
         snprintf(e->names + at, sizeof e->names - at, ", ...");
 }
 
-lt_status lt_empty_classes_check(const lt_empty_classes *e, const char *path)
+lt_status lt_empty_classes_log(const lt_empty_classes *e, const char *path, int classes_left)
 {
-    return !e->count ? LT_OK
-                     : lt_fail(LT_E_FORMAT,
-                               "%s: no " LT_IMAGE_NAMES " file in %d class folder%s: %s; remove "
-                               "folders that are not classes, or add images",
-                               path, e->count, e->count > 1 ? "s" : "", e->names);
+    enum { SHOWN = 512 };
+    static uint64_t last;
+    char text[SHOWN], shown[SHOWN];
+    if (!e->count)
+        return LT_OK;
+    snprintf(text, sizeof text, "no " LT_IMAGE_NAMES " file in %d class folder%s: %s", e->count,
+             e->count > 1 ? "s" : "", e->names);
+    if (!classes_left)
+        return lt_fail(LT_E_FORMAT, "%s: %s", path, text);
+    if (!is_repeated(&last, path, text))
+        lt_log(LT_LOG_WARN, "data", "%s: %s; left out, %d classes remain",
+               lt_text_escape(shown, sizeof shown, path), text, classes_left);
+    return LT_OK;
 }

@@ -119,24 +119,28 @@ static lt_status visit_class_entry(scan *s, const char *path, bool is_folder, de
     return LT_OK;
 }
 
-static lt_status add_class(scan *s, int32_t label)
+/* Adds a class folder and its files; one without images is left out. */
+static lt_status add_class(scan *s, const char *path)
 {
     lt_paths *files = &s->list->files;
-    const char *path = s->class_folders.path[label], *name = strrchr(path, '/') + 1;
+    const char *name = strrchr(path, '/') + 1;
     const size_t begin = files->count;
+    const int32_t label = s->list->base.classes;
+    LT_TRY(visit_entries(s, path, (depth){0}, visit_class_entry));
+    if (files->count == begin) {
+        lt_empty_classes_add(&s->empty, name);
+        return LT_OK;
+    }
     if (!(s->list->class_names[label] = lt_strdup(name)))
         return LT_E_NOMEM;
-    LT_TRY(visit_entries(s, path, (depth){0}, visit_class_entry));
+    s->list->base.classes++;
     int32_t *grown = lt_grow(s->list->label, &s->label_capacity, files->count + 1, sizeof *grown);
     if (!grown)
         return LT_E_NOMEM;
     s->list->label = grown;
     for (size_t i = begin; i < files->count; i++)
         grown[i] = label;
-    if (files->count == begin)
-        lt_empty_classes_add(&s->empty, name);
-    else
-        qsort(files->path + begin, files->count - begin, sizeof *files->path, by_folder_then_name);
+    qsort(files->path + begin, files->count - begin, sizeof *files->path, by_folder_then_name);
     return LT_OK;
 }
 
@@ -149,13 +153,12 @@ static lt_status scan_folder(scan *s, const char *path)
         return lt_fail(LT_E_FORMAT, "%s: no class folder in it%s", path,
                        s->has_no_folder ? "; its images need a label file (--val-labels)" : "");
     qsort(classes->path, classes->count, sizeof *classes->path, by_folder_then_name);
-    list->base.classes = (int32_t)classes->count;
     list->class_names = lt_alloc(classes->count, sizeof *list->class_names);
     if (!list->class_names)
         return LT_E_NOMEM;
-    for (int32_t i = 0; i < list->base.classes; i++)
-        LT_TRY(add_class(s, i));
-    LT_TRY(lt_empty_classes_check(&s->empty, path));
+    for (size_t i = 0; i < classes->count; i++)
+        LT_TRY(add_class(s, classes->path[i]));
+    LT_TRY(lt_empty_classes_log(&s->empty, path, list->base.classes));
     lt_left_out_log(&s->left_out, path);
     list->base.count = (int64_t)list->files.count;
     return LT_OK;

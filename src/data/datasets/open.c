@@ -7,6 +7,7 @@
 
 #include "lather/data_service.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -38,77 +39,171 @@ static lt_status open_synthetic(lt_dataset **out, const char *spec, bool train)
     return lt_dataset_synthetic(out, count, (int)size, 3, (int)classes);
 }
 
-/* Opens the pack in FOLDER/train (or FOLDER/val), or in FOLDER. Without a manifest *out is unchanged. */
-static lt_status open_pack(lt_dataset **out, const char *path, bool train)
+/* --- Parts of a folder --- */
+
+typedef enum part_kind { ABSENT, PACK, TAR_FILES, CLASS_FOLDERS, MNIST } part_kind;
+
+/* The part of a data set to train on, or to evaluate. */
+typedef struct part {
+    part_kind kind;
+    bool train;
+    char *folder;     /* its own folder, or that of the whole data set; owned */
+    const char *name; /* text that the names of its tar files contain */
+} part;
+
+/* Lists the tar files of the part. Those to train on are never validation data: "train-val.tar". */
+static lt_status list_tar_files(lt_paths *tars, const char *folder, const char *name, bool train)
 {
-    bool below = false, here = false;
-    char *split = lt_format("%s/%s", path, train ? "train" : "val");
-    lt_status st = split ? lt_is_pack(&below, split) : LT_E_NOMEM;
-    if (!st)
-        st = lt_is_pack(&here, path);
-    if (!st && (below || here))
-        st = lt_dataset_pack(out, below ? split : path);
-    if (!st && here && !below)
-        (*out)->unsplit = true;
-    lt_free(split);
+    size_t kept = 0;
+    LT_TRY(lt_list_tar_files(tars, folder, name));
+    for (size_t i = 0; i < tars->count; i++)
+        if (*name && !train && strstr(strrchr(tars->path[i], '/'), "train"))
+            lt_free(tars->path[i]);
+        else
+            tars->path[kept++] = tars->path[i];
+    tars->count = kept;
+    return LT_OK;
+}
+
+static lt_status find_tar_files(part *p, const char *folder, const char *name)
+{
+    lt_paths tars = {0};
+    lt_status st = list_tar_files(&tars, folder, name, p->train);
+    if (!st && tars.count) {
+        p->kind = TAR_FILES;
+        p->name = name;
+    }
+    lt_free_texts(tars.path, tars.count);
     return st;
 }
 
-/* Opens the tar files of a folder whose names contain part. Without any, *out is unchanged. */
-static lt_status open_tar_files(lt_dataset **out, const char *folder, const char *part)
+/* Returns true if a folder has a folder in it. A test/ without any has images without labels. */
+static bool has_folder(const char *path)
+{
+    bool found = false;
+    DIR *dir = opendir(path);
+    for (struct dirent *d; dir && !found && (d = readdir(dir));) {
+        char *below = lt_is_hidden(d->d_name) || d->d_name[0] == '.'
+                          ? NULL
+                          : lt_format("%s/%s", path, d->d_name);
+        found = below && lt_is_folder(below);
+        lt_free(below);
+    }
+    if (dir)
+        closedir(dir);
+    return found;
+}
+
+/* Finds the part in FOLDER/NAME, or in tar files FOLDER/...NAME.... */
+static lt_status find_named(part *p, const char *path, const char *name)
+{
+    bool is_pack = false;
+    lt_status st = LT_OK;
+    lt_free(p->folder);
+    if (!(p->folder = lt_format("%s/%s", path, name)))
+        return LT_E_NOMEM;
+    const bool is_folder = lt_is_folder(p->folder);
+    if (is_folder)
+        st = lt_is_pack(&is_pack, p->folder);
+    if (!st && is_pack)
+        p->kind = PACK;
+    else if (!st && is_folder)
+        st = find_tar_files(p, p->folder, "");
+    if (st || p->kind)
+        return st;
+    LT_TRY(find_tar_files(p, path, name));
+    if (!p->kind && is_folder && (strcmp(name, "test") != 0 || has_folder(p->folder)))
+        p->kind = CLASS_FOLDERS;
+    if (p->kind == TAR_FILES) {
+        lt_free(p->folder);
+        p->folder = lt_strdup(path);
+    }
+    return p->folder ? LT_OK : LT_E_NOMEM;
+}
+
+/* Finds a part of the data set in a folder: the part's kind is ABSENT if it has none. Without a part to train on, only
+ * "val" is a part's name: the others may be class folders. */
+static lt_status find_part(part *p, const char *path, const part *train)
+{
+    static const char *const val_names[] = {"val", "valid", "validation", "test"};
+    const size_t names = train && train->kind ? sizeof val_names / sizeof *val_names : 1;
+    bool mnist = false;
+    p->train = !train;
+    for (size_t i = 0; i < names && !p->kind; i++)
+        LT_TRY(find_named(p, path, train ? val_names[i] : "train"));
+    if (p->kind)
+        return LT_OK;
+    LT_TRY(lt_has_mnist(&mnist, path, p->train));
+    p->kind = mnist ? MNIST : ABSENT;
+    lt_free(p->folder);
+    p->folder = lt_strdup(path);
+    return p->folder ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status open_tar_files(lt_dataset **out, const part *p)
 {
     lt_paths tars = {0};
-    lt_status st = lt_list_tar_files(&tars, folder, part);
-    if (!st && tars.count)
+    lt_status st = list_tar_files(&tars, p->folder, p->name, p->train);
+    if (!st)
         st = lt_dataset_tar(out, (const char *const *)tars.path, tars.count);
     lt_free_texts(tars.path, tars.count);
     return st;
 }
 
-/* Opens FOLDER/train/X.tar or, without any, FOLDER/X-train-1.tar. Without tar files *out is unchanged. */
-static lt_status open_tar_folder(lt_dataset **out, const char *path, bool train)
+static lt_status open_part(lt_dataset **out, const part *p)
 {
-    const char *name = train ? "train" : "val";
-    char *split = lt_format("%s/%s", path, name);
-    lt_status st = split ? LT_OK : LT_E_NOMEM;
-    if (!st && lt_is_folder(split))
-        st = open_tar_files(out, split, "");
-    if (!st && !*out)
-        st = open_tar_files(out, path, name);
-    lt_free(split);
-    return st;
-}
-
-/* Returns FOLDER/train or FOLDER/val; if FOLDER/train exists, also FOLDER/valid or FOLDER/validation (otherwise these
- * are class folders). If none exists, the last one tried. lt_free() it. */
-static char *find_split(const char *path, bool train)
-{
-    static const char *const names[] = {"train", "val", "valid", "validation"};
-    char *split = lt_format("%s/train", path);
-    const int last = train ? 0 : split && lt_is_folder(split) ? 3 : 1;
-    for (int i = 1; split && i <= last && (i == 1 || !lt_is_folder(split)); i++) {
-        lt_free(split);
-        split = lt_format("%s/%s", path, names[i]);
+    switch (p->kind) {
+    case PACK:
+        return lt_dataset_pack(out, p->folder);
+    case TAR_FILES:
+        return open_tar_files(out, p);
+    case MNIST:
+        return lt_dataset_mnist(out, p->folder, p->train);
+    case CLASS_FOLDERS:
+    case ABSENT:
+        break;
     }
-    return split;
+    return lt_dataset_folder(out, p->folder);
 }
 
-/* Opens FOLDER/train or FOLDER/val, or FOLDER itself if it has neither. */
+/* Opens a folder that is one data set without parts: a pack, or class folders. */
+static lt_status open_whole(lt_dataset **out, const char *path)
+{
+    bool is_pack = false;
+    LT_TRY(lt_is_pack(&is_pack, path));
+    LT_TRY(is_pack ? lt_dataset_pack(out, path) : lt_dataset_folder(out, path));
+    (*out)->unsplit = true;
+    return LT_OK;
+}
+
+/* Opens a part; without a part to evaluate, that to train on. */
+static lt_status open_train_or_val(lt_dataset **out, const char *path, bool train,
+                                   const part *parts)
+{
+    const part *own = train ? &parts[0] : &parts[1];
+    if (!parts[0].kind && !parts[1].kind)
+        return open_whole(out, path);
+    if (!own->kind && train)
+        return lt_fail(LT_E_IO, "%s: has a part val, but no folder or tar files train", path);
+    LT_TRY(open_part(out, own->kind ? own : &parts[0]));
+    (*out)->unsplit = !parts[1].kind;
+    return LT_OK;
+}
+
 static lt_status open_folder(lt_dataset **out, const char *path, bool train)
 {
-    char *split = find_split(path, train), *other = find_split(path, !train);
-    lt_status st = split && other ? LT_OK : LT_E_NOMEM;
-    if (!st && lt_is_folder(split))
-        st = lt_dataset_folder(out, split);
-    else if (!st && lt_is_folder(other))
-        st = lt_fail(LT_E_IO, "%s: has a folder %s, but no folder %s", path,
-                     strrchr(other, '/') + 1, train ? "train" : "val, valid or validation");
-    else if (!st && !(st = lt_dataset_folder(out, path)))
-        (*out)->unsplit = true;
-    lt_free(split);
-    lt_free(other);
+    part parts[2] = {{.kind = ABSENT}};
+    lt_status st = find_part(&parts[0], path, NULL);
+    if (!st)
+        st = find_part(&parts[1], path, &parts[0]);
+    if (!st)
+        st = open_train_or_val(out, path, train, parts);
+    lt_free(parts[0].folder);
+    lt_free(parts[1].folder);
     return st;
 }
+
+/* --- Names --- */
 
 static lt_status open_fashion_mnist(lt_dataset **out, const char *spec, bool train)
 {
@@ -196,15 +291,5 @@ lt_status lt_dataset_open(lt_dataset **out, const char *spec, bool train)
                        strerror(errno)); /* permission denied, for example */
     if (!lt_is_folder(spec))
         return unknown_dataset_error(spec);
-    bool mnist = false;
-    lt_dataset *found = NULL;
-    LT_TRY(open_pack(&found, spec, train));
-    if (!found)
-        LT_TRY(open_tar_folder(&found, spec, train));
-    if (found) {
-        *out = found;
-        return LT_OK;
-    }
-    LT_TRY(lt_has_mnist(&mnist, spec, train));
-    return mnist ? lt_dataset_mnist(out, spec, train) : open_folder(out, spec, train);
+    return open_folder(out, spec, train);
 }

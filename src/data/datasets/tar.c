@@ -161,7 +161,7 @@ static lt_status assign_folder_classes(tar *t)
         st = find_empty_classes(t, root, &t->shard[i], &empty);
     lt_free(root);
     LT_TRY(st);
-    LT_TRY(lt_empty_classes_check(&empty, t->shard[0].path));
+    LT_TRY(lt_empty_classes_log(&empty, t->shard[0].path, t->base.classes));
     if (find_class(t, "train") >= 0 && find_class(t, "val") >= 0)
         return lt_fail(LT_E_FORMAT,
                        "%s: has folders train and val; write them as two tar files, train.tar and "

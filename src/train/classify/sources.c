@@ -106,6 +106,31 @@ static lt_status check_cache_size(classifier *s)
     return LT_OK;
 }
 
+/* Checks that training and validation data have the same classes. Validation data may lack some of them: a warning
+ * names these, and the others are matched by name. */
+static lt_status match_classes(classifier *s)
+{
+    const lt_train_input *in = &s->t->input;
+    const char *data = s->t->line.args.data;
+    char difference[NAME_TEXT];
+    const lt_status different = lt_dataset_same_classes(in->train, in->val);
+    if (!different)
+        return LT_OK;
+    snprintf(difference, sizeof difference, "%s", lt_error_message());
+    const int classes = lt_dataset_classes(in->train);
+    const bool named = lt_dataset_class_name(in->train, 0) && lt_dataset_class_name(in->val, 0);
+    const char **name = named ? calloc((size_t)classes, sizeof *name) : NULL;
+    for (int i = 0; i < classes && name; i++)
+        name[i] = lt_dataset_class_name(in->train, i);
+    const lt_status st = name ? lt_dataset_map_classes(in->val, name, classes) : different;
+    free(name);
+    if (st)
+        return lt_fail(different, "%s: %s; --val-split 0.1 would evaluate training images instead",
+                       data, difference);
+    lt_log(LT_LOG_WARN, "data", "%s: %s; the others are matched by name", data, difference);
+    return LT_OK;
+}
+
 lt_status lt_classifier_open_sources(classifier *s)
 {
     LT_TRY(lt_val_split_parse(&s->args.images, &s->split));
@@ -114,10 +139,9 @@ lt_status lt_classifier_open_sources(classifier *s)
     if (!lt_trainer_evaluates(s->t))
         LT_TRY(lt_dataset_open(&s->t->input.train, s->t->line.args.data, true));
     LT_TRY(open_val(s));
-    lt_status st =
-        s->t->input.train ? lt_dataset_same_classes(s->t->input.train, s->t->input.val) : LT_OK;
-    return st ? lt_fail(st, "%s: %s", s->t->line.args.data, lt_error_message())
-              : check_cache_size(s);
+    if (s->t->input.train)
+        LT_TRY(match_classes(s));
+    return check_cache_size(s);
 }
 
 /* --- Classes --- */
