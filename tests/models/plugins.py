@@ -213,6 +213,14 @@ def bad_plugins_are_one_line_each(cwd):
 NOTHING = ["--data", "synthetic:32:16:4", "--max-steps", "1"]
 
 
+def a_plugin_older_than_the_library_is_a_warning(cwd):
+    flags = [*here(cwd, "lion"), "--optim", "lion", "--data", "synthetic:32:16:4", *FLAGS, "--max-steps", "1"]
+    assert "older" not in run(*flags, cwd=cwd).stderr, "control"
+    os.utime(os.path.join(cwd, "lion.so"), (1e9, 1e9))
+    said = run(*flags, cwd=cwd).stderr.splitlines()[0]
+    assert said.startswith("lather warn plugin: ./lion.so is older than ") and "liblather" in said, said
+
+
 def files_that_are_no_plugins_are_one_line_each(cwd):
     here(cwd, "lion")
     lion = content(cwd, "lion.so")
@@ -371,5 +379,5 @@ def a_plan_names_them_and_cells_know_their_hash(cwd):
 
 sys.exit(run_rows([
     plugins_train_and_resume_bit_for_bit_after_a_kill, every_program_takes_them, a_plugin_registers_a_communicator_a_reducer_and_hooks, the_run_records_them,
-    inspect_claims_no_rule_of_a_plugin, a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each, files_that_are_no_plugins_are_one_line_each,
-    ranks_have_the_same_plugins, bench_and_replay_take_them, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))
+    inspect_claims_no_rule_of_a_plugin, a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each,
+    a_plugin_older_than_the_library_is_a_warning, files_that_are_no_plugins_are_one_line_each, ranks_have_the_same_plugins, bench_and_replay_take_them, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))

@@ -73,6 +73,23 @@ static void hash(char text[HASH_TEXT], const char *data, size_t bytes)
         snprintf(text + (size_t)2 * (size_t)i, 3, "%02x", digest[i]);
 }
 
+/* Warns if the library is newer than the plugin: within a version headers may change, and a plugin with tables of
+ * another size crashes. */
+static void warn_if_older(const char *path, const struct stat *info)
+{
+    union {
+        lt_status (*function)(const char *path, const char *program);
+        void *address;
+    } here = {lt_plugin_load};
+    Dl_info library;
+    struct stat built;
+    if (dladdr(here.address, &library) && !stat(library.dli_fname, &built)
+        && info->st_mtime < built.st_mtime)
+        lt_log(LT_LOG_WARN, "plugin",
+               "%s is older than %s: compile it again if the headers have changed", path,
+               library.dli_fname);
+}
+
 /* Checks an open file and fills *out. The file's name is not in the message. */
 static lt_status inspect(FILE *file, loaded *out)
 {
@@ -87,8 +104,10 @@ static lt_status inspect(FILE *file, loaded *out)
         st = lt_fail(LT_E_IO, "fewer than %zu bytes can be read", bytes);
     if (!st)
         st = check_contents(data, bytes, out);
-    if (!st)
+    if (!st) {
         hash(out->sha256, data, bytes);
+        warn_if_older(out->path, &info);
+    }
     lt_free(data);
     return st;
 }
