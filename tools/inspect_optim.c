@@ -13,6 +13,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,19 +46,18 @@ static bool setting_is(const optim_report *r, const char *name, const char *valu
     return text && !strcmp(text, value);
 }
 
-/* Returns a number of state.json, or -1 if absent. */
-static int64_t counter(const optim_report *r, const char *name)
-{
-    int64_t value = -1;
-    const lt_json_value *all = lt_json_member(lt_json_root(r->counters), "numbers");
-    return lt_json_member(all, name) && !lt_json_integer(all, name, &value) ? value : -1;
-}
-
-static int64_t counter_of(const optim_report *r, const char *prefix, const char *param)
+/* Returns a number of state.json by its name, or -1 if absent. */
+static int64_t counter(const optim_report *r, const char *format, ...) LT_PRINTF(2, 3);
+static int64_t counter(const optim_report *r, const char *format, ...)
 {
     char name[TEXT + 128];
-    snprintf(name, sizeof name, "%s.%s", prefix, param);
-    return counter(r, name);
+    int64_t value = -1;
+    const lt_json_value *all = lt_json_member(lt_json_root(r->counters), "numbers");
+    va_list values;
+    va_start(values, format);
+    vsnprintf(name, sizeof name, format, values);
+    va_end(values);
+    return lt_json_member(all, name) && !lt_json_integer(all, name, &value) ? value : -1;
 }
 
 /* --- Names of states: PARAM#NAME or PARAM#block.B.NAME, with .DIM for a dimension's --- */
@@ -89,20 +89,20 @@ static bool parse_name(const char *text, state_name *out)
     return true;
 }
 
-static double norm_of(const lt_safetensors_entry *e)
+/* Returns the sum of the elements, or of their squares; NaN if there is no such state. */
+static double sum_of(const lt_safetensors_entry *e, bool squares)
 {
     double sum = 0;
-    for (int64_t i = 0; e && !e->unsupported && i < lt_shape_count(e->shape); i++)
-        sum += lt_safetensors_element(e, i) * lt_safetensors_element(e, i);
-    return e ? sqrt(sum) : (double)NAN;
+    for (int64_t i = 0; e && !e->unsupported && i < lt_shape_count(e->shape); i++) {
+        const double x = lt_safetensors_element(e, i);
+        sum += squares ? x * x : x;
+    }
+    return e ? sum : (double)NAN;
 }
 
-static double sum_of(const lt_safetensors_entry *e)
+static double norm_of(const lt_safetensors_entry *e)
 {
-    double sum = 0;
-    for (int64_t i = 0; e && !e->unsupported && i < lt_shape_count(e->shape); i++)
-        sum += lt_safetensors_element(e, i);
-    return e ? sum : (double)NAN;
+    return sqrt(sum_of(e, true));
 }
 
 /* Finds PARAM#block.BLOCK.NAME.DIM; without parts that are below 0. Plugins have PARAM#NAME.DIM. */
@@ -148,10 +148,10 @@ static double moment_ratio(const optim_report *r, const state_name *n)
                                *v = find_state(r, n->param, -1, "v", -1);
     if (!r->is_own)
         return (double)NAN; /* a plugin's m and v may be anything */
-    const double t = (double)counter_of(r, "updates", n->param);
+    const double t = (double)counter(r, "updates.%s", n->param);
     const double c1 = 1 - pow(setting(r, "beta1", (double)NAN), t),
                  c2 = 1 - pow(setting(r, "beta2", (double)NAN), t);
-    return m && v ? norm_of(m) / c1 / sqrt(sum_of(v) / c2) : (double)NAN;
+    return m && v ? norm_of(m) / c1 / sqrt(sum_of(v, false) / c2) : (double)NAN;
 }
 
 static void print_cell(const optim_report *r, const char *key, double value)
@@ -183,12 +183,10 @@ static void print_name(optim_report *r, const state_name *n)
 /* One line per parameter, or per block of one. */
 static void print_param(optim_report *r, const state_name *n)
 {
-    char prefix[32];
-    snprintf(prefix, sizeof prefix, "rooted.%d", n->block);
-    const char *rule = rule_of(r, n, counter_of(r, prefix, n->param) > 0);
+    const char *rule = rule_of(r, n, counter(r, "rooted.%d.%s", n->block, n->param) > 0);
     print_name(r, n);
     printf(!r->json ? " %-12s" : r->is_own ? ",\"rule\":\"%s\"" : ",\"rule\":null", rule);
-    print_cell(r, "updates", (double)counter_of(r, "updates", n->param));
+    print_cell(r, "updates", (double)counter(r, "updates.%s", n->param));
     print_cell(r, "weight_norm", norm_of(lt_safetensors_find(r->model, n->param)));
     print_cell(r, "m_over_sqrt_v", moment_ratio(r, n));
     printf(r->json ? "}" : "\n");
@@ -233,7 +231,7 @@ static double bias_correction(const optim_report *r, const char *param)
 {
     const double beta2 = setting(r, "beta2", 1);
     const double every = fmax(1, setting(r, "factor-frequency", 1));
-    const double steps = (double)counter_of(r, "updates", param);
+    const double steps = (double)counter(r, "updates.%s", param);
     const bool off = setting_is(r, "use-bias-correction", "false") || !(beta2 < 1);
     return off || !(steps > 0) ? 1 : 1 - pow(beta2, steps - fmod(steps, every));
 }
@@ -264,9 +262,8 @@ static lt_status make_matrix(const optim_report *r, const lt_safetensors_entry *
 
 static void print_factor(optim_report *r, const state_name *n, int64_t size, const lt_spectrum *s)
 {
-    char prefix[64];
-    snprintf(prefix, sizeof prefix, "rooted.%d", n->block);
-    const int64_t rooted = counter_of(r, prefix, n->param);
+    const int64_t rooted = counter(r, "rooted.%d.%s", n->block, n->param);
+    const int64_t failures = counter(r, "failures.%d.%d.%s", n->block, n->dim, n->param);
     print_name(r, n);
     printf(r->json ? ",\"dim\":%d,\"size\":%" PRId64 : " %3d %5" PRId64, n->dim, size);
     print_cell(r, "eigenvalue_min", s->min);
@@ -276,8 +273,7 @@ static void print_factor(optim_report *r, const state_name *n, int64_t size, con
     print_cell(r, "below_epsilon", s->below_epsilon);
     print_cell(r, "off_diagonal", s->off_diagonal);
     print_cell(r, "root_age", rooted > 0 ? (double)(counter(r, "attempt") - rooted) : (double)NAN);
-    snprintf(prefix, sizeof prefix, "failures.%d.%d", n->block, n->dim);
-    print_cell(r, "failures", r->is_own ? (double)counter_of(r, prefix, n->param) : (double)NAN);
+    print_cell(r, "failures", r->is_own ? (double)failures : (double)NAN);
     printf(r->json ? "}" : "\n");
 }
 

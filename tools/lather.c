@@ -3,6 +3,7 @@
 
 #include "new.h"
 
+#include "lather/ext/file.h"
 #include "lather/launch.h"
 #include "lather/options.h"
 
@@ -99,21 +100,17 @@ static int launch_main(int argc, char *const *argv)
     return status;
 }
 
-/* Executes the program lather-doctor, or doctor of a build folder, that is next to this one. Returns only if that
- * fails. */
+/* Executes the program doctor. Returns only if that fails. */
 static int doctor_main(char **argv)
 {
-    static const char *const names[] = {"lather-doctor", "doctor"};
-    char self[PATH_MAX] = "", tool[PATH_MAX + 16] = "";
-    if (readlink("/proc/self/exe", self, sizeof self - 1) > 0)
-        *strrchr(self, '/') = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        snprintf(tool, sizeof tool, "%s/%s", self, names[i]);
-        argv[1] = tool;
-        if (!access(tool, F_OK))
-            execv(tool, argv + 1);
+    char tool[PATH_MAX];
+    if (lt_file_find_near_program(tool, sizeof tool, "tools/doctor", "libexec/lather/doctor")) {
+        fprintf(stderr, "lather: %s\n", lt_error_message());
+        return 1;
     }
-    fprintf(stderr, "lather: %s/lather-doctor: %s\n", self, strerror(errno));
+    argv[1] = tool;
+    execv(tool, argv + 1);
+    fprintf(stderr, "lather: %s: %s\n", tool, strerror(errno));
     return 1;
 }
 

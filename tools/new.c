@@ -12,7 +12,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,16 +45,13 @@ static const lt_program program = {
     .rest = true,
 };
 
-/* A file to write. */
-typedef struct output {
-    char path[PATH_MAX];
-    char *text;
-} output;
-
-typedef struct outputs {
-    output file[FILES];
+/* A folder to write. */
+typedef struct new_folder {
+    const char *path, *name;
+    char templates[PATH_MAX];
+    char template[FILES][NAME_MAX + 1], file[FILES][PATH_MAX]; /* file names; paths of the copies */
     int count;
-} outputs;
+} new_folder;
 
 /* --- The command line --- */
 
@@ -106,26 +102,6 @@ static lt_status check_name(const char *name)
 
 /* --- Templates --- */
 
-/* Finds the templates of a kind: in the source tree above a build, or in PREFIX/share of PREFIX/bin. */
-static lt_status find_templates(char path[PATH_MAX], const char *kind)
-{
-    static const char *const places[] = {"tools/templates", "share/lather/templates"};
-    enum { LEVELS = 5 };
-    char folder[PATH_MAX];
-    const ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    folder[bytes > 0 ? bytes : 0] = 0;
-    for (int level = 0; level < LEVELS && strrchr(folder, '/'); level++) {
-        *strrchr(folder, '/') = 0;
-        for (int i = 0; i < 2; i++) {
-            const int length = snprintf(path, PATH_MAX, "%s/%s/%s", folder, places[i], kind);
-            if (length < PATH_MAX && !access(path, R_OK))
-                return LT_OK;
-        }
-    }
-    return lt_fail(LT_E_IO, "%s/%s: not found, nor %s/%s, in the folders above the program",
-                   places[0], kind, places[1], kind);
-}
-
 /* Returns a copy of text with the name put in, which the caller frees; NULL: no memory. */
 static char *put_name(const char *text, const char *name)
 {
@@ -136,15 +112,15 @@ static char *put_name(const char *text, const char *name)
     FILE *out = open_memstream(&result, &bytes);
     if (!out)
         return NULL;
-    while (*text) {
+    for (; *text; text++) {
         const bool is_upper = !strncmp(text, upper, length);
         if (!is_upper && strncmp(text, lower, length) != 0) {
-            putc(*text++, out);
+            putc(*text, out);
             continue;
         }
         for (const char *c = name; *c; c++)
             putc(is_upper ? toupper((unsigned char)*c) : *c, out);
-        text += length;
+        text += length - 1;
     }
     if (!fclose(out))
         return result;
@@ -152,50 +128,32 @@ static char *put_name(const char *text, const char *name)
     return NULL;
 }
 
-static lt_status read_template(output *out, const char *path, const char *name)
+/* Adds a file. Errors: LT_E_ARG (it exists). */
+static lt_status add_file(new_folder *f, const char *template)
 {
-    static char text[FILE_BYTES];
-    FILE *file;
-    LT_TRY(lt_file_open(&file, path));
-    text[fread(text, 1, sizeof text - 1, file)] = 0;
-    const bool is_whole = !ferror(file) && feof(file);
-    fclose(file);
-    out->text = is_whole ? put_name(text, name) : NULL;
-    return out->text ? LT_OK : lt_fail(LT_E_IO, "%s: cannot be read", path);
-}
-
-/* Adds the output of a template file. Errors: LT_E_ARG (the output exists). */
-static lt_status add_output(outputs *all, const char *templates, const char *file,
-                            const char *folder, const char *name)
-{
-    char path[PATH_MAX];
     struct stat info;
-    output *out = &all->file[all->count];
-    char *own = put_name(file, name);
+    char *path = f->file[f->count], *own = put_name(template, f->name);
     if (!own)
-        return lt_fail(LT_E_NOMEM, "%s: no memory", file);
-    const int from = snprintf(path, sizeof path, "%s/%s", templates, file);
-    const int to = snprintf(out->path, sizeof out->path, "%s/%s", folder, own);
+        return lt_fail(LT_E_NOMEM, "%s: no memory", template);
+    const int bytes = snprintf(path, PATH_MAX, "%s/%s", f->path, own);
     free(own);
-    if (from >= PATH_MAX || to >= PATH_MAX)
-        return lt_fail(LT_E_ARG, "--folder: a path of %d bytes; less than %d are possible", to,
+    if (bytes >= PATH_MAX)
+        return lt_fail(LT_E_ARG, "--folder: a path of %d bytes; less than %d are possible", bytes,
                        PATH_MAX);
-    if (!lstat(out->path, &info))
-        return lt_fail(LT_E_ARG, "%s exists and is not overwritten; see --folder DIR", out->path);
-    LT_TRY(read_template(out, path, name));
-    all->count++;
+    if (!lstat(path, &info))
+        return lt_fail(LT_E_ARG, "%s exists and is not overwritten; see --folder DIR", path);
+    snprintf(f->template[f->count++], NAME_MAX + 1, "%s", template);
     return LT_OK;
 }
 
-static lt_status list_outputs(outputs *all, const char *templates, const char *folder,
-                              const char *name)
+static lt_status list_files(new_folder *f)
 {
     struct dirent **entry;
-    const int count = scandir(templates, &entry, NULL, alphasort);
-    lt_status st = count < 0 ? lt_fail(LT_E_IO, "%s: %s", templates, strerror(errno)) : LT_OK;
+    const int count = scandir(f->templates, &entry, NULL, alphasort);
+    lt_status st = count < 0 ? lt_fail(LT_E_IO, "%s: %s", f->templates, strerror(errno)) : LT_OK;
     for (int i = 0; i < count; i++) {
-        if (!st && entry[i]->d_name[0] != '.' && all->count < FILES)
-            st = add_output(all, templates, entry[i]->d_name, folder, name);
+        if (!st && entry[i]->d_name[0] != '.' && f->count < FILES)
+            st = add_file(f, entry[i]->d_name);
         free(entry[i]);
     }
     if (count >= 0)
@@ -205,66 +163,53 @@ static lt_status list_outputs(outputs *all, const char *templates, const char *f
 
 /* --- Writing --- */
 
-static lt_status make_folders(const char *folder)
+static lt_status write_file(const new_folder *f, int i)
 {
-    char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/", folder);
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        if (mkdir(path, 0777) && errno != EEXIST)
-            return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-        *slash = '/';
-    }
-    return LT_OK;
-}
-
-static lt_status write_output(const output *out)
-{
-    const int fd = open(out->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
-    const bool failed = !file || fputs(out->text, file) < 0;
-    if (!(file && fclose(file)) && !failed)
-        return LT_OK;
-    const lt_status st = lt_fail(LT_E_IO, "%s: %s", out->path, strerror(errno));
-    if (fd >= 0)
-        unlink(out->path);
+    static char text[FILE_BYTES];
+    char path[2 * PATH_MAX];
+    FILE *file;
+    snprintf(path, sizeof path, "%s/%s", f->templates, f->template[i]);
+    LT_TRY(lt_file_open(&file, path));
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    const bool is_whole = !ferror(file) && feof(file);
+    fclose(file);
+    char *own = is_whole ? put_name(text, f->name) : NULL;
+    if (!own)
+        return lt_fail(LT_E_IO, "%s: cannot be read", path);
+    const lt_status st = lt_file_save(f->file[i], own, strlen(own));
+    free(own);
     return st;
 }
 
 /* Writes all files, or none. */
-static lt_status write_outputs(const outputs *all, const char *folder)
+static lt_status write_files(const new_folder *f)
 {
-    LT_TRY(make_folders(folder));
-    for (int i = 0; i < all->count; i++) {
-        const lt_status st = write_output(&all->file[i]);
-        if (!st)
-            continue;
-        while (i--)
-            unlink(all->file[i].path);
-        return st;
-    }
-    return LT_OK;
+    lt_status st = lt_make_folders(f->path);
+    for (int i = 0; i < f->count && !st; i++)
+        st = write_file(f, i);
+    for (int i = 0; i < f->count && st; i++)
+        unlink(f->file[i]);
+    return st;
 }
 
-static lt_status write_folder(const char *kind, const char *name, const char *folder)
+static lt_status write_folder(const char *kind, const char *name, const char *path)
 {
-    static outputs all;
-    char templates[PATH_MAX];
+    static new_folder f;
+    char source[64], installed[64];
+    f.path = path;
+    f.name = name;
     LT_TRY(check_kind(kind));
     LT_TRY(check_name(name));
     LT_TRY(check_is_free(kind, name));
-    LT_TRY(find_templates(templates, kind));
-    lt_status st = list_outputs(&all, templates, folder, name);
-    if (!st)
-        st = write_outputs(&all, folder);
-    for (int i = 0; i < all.count; i++) {
-        if (!st)
-            printf("%s\n", all.file[i].path);
-        free(all.file[i].text);
-    }
-    if (!st)
-        printf("next, in %s: meson setup build && meson test -C build, or see README.md\n", folder);
-    return st;
+    snprintf(source, sizeof source, "tools/templates/%s", kind);
+    snprintf(installed, sizeof installed, "share/lather/templates/%s", kind);
+    LT_TRY(lt_file_find_near_program(f.templates, sizeof f.templates, source, installed));
+    LT_TRY(list_files(&f));
+    LT_TRY(write_files(&f));
+    for (int i = 0; i < f.count; i++)
+        printf("%s\n", f.file[i]);
+    printf("next, in %s: meson setup build && meson test -C build, or see README.md\n", path);
+    return LT_OK;
 }
 
 int new_main(int argc, char *const *argv)

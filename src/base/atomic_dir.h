@@ -3,7 +3,7 @@
 #ifndef LT_BASE_ATOMIC_DIR_H
 #define LT_BASE_ATOMIC_DIR_H
 
-#include "lather/status.h"
+#include "lather/ext/file.h"
 
 #include <stdbool.h>
 
@@ -31,8 +31,6 @@ LT_MUST_CHECK lt_status lt_remove_tree(const char *path);
  * patterns of NAME; patterns of folders end with '/'. is_locked: no other process writes such entries, so also those of
  * living PIDs are removed. */
 void lt_remove_stale_temps(const char *folder, const char *const *names, bool is_locked);
-/* Creates a folder and its parents. Errors: LT_E_IO, LT_E_ARG. */
-LT_MUST_CHECK lt_status lt_make_folders(const char *path);
 /* Syncs a file or a folder. Errors: LT_E_IO. */
 LT_MUST_CHECK lt_status lt_sync_path(const char *path);
 /* Syncs the folder that contains path. */

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,4 +69,29 @@ lt_status lt_file_save(const char *path, const void *data, size_t bytes)
     if (!lstat(path, &info) && !S_ISREG(info.st_mode))
         return write_in_place(path, data, bytes);
     return lt_shared_save(path, data, bytes);
+}
+
+lt_status lt_file_find_near_program(char *path, size_t size, const char *in_source,
+                                    const char *installed)
+{
+    enum { LEVELS = 5 };
+    char folder[PATH_MAX];
+    const char *const names[] = {in_source, installed};
+    ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (bytes < 0)
+        return lt_fail(LT_E_IO, "/proc/self/exe: cannot be read");
+    folder[bytes] = 0;
+    for (int level = 0; level < LEVELS; level++) {
+        char *slash = strrchr(folder, '/');
+        if (!slash)
+            break;
+        *slash = 0;
+        for (int i = 0; i < 2; i++) {
+            int length = snprintf(path, size, "%s/%s", folder, names[i]);
+            if (length > 0 && (size_t)length < size && !access(path, R_OK))
+                return LT_OK;
+        }
+    }
+    return lt_fail(LT_E_IO, "%s: not found, nor %s, in the folders above the program", in_source,
+                   installed);
 }

@@ -107,7 +107,7 @@ def nothing_is_overwritten(cwd):
     assert not os.path.exists(os.path.join(cwd, "mine", "README.md"))
     with open(os.path.join(cwd, "file"), "w"):
         pass
-    new(cwd, "op", "mine", "--folder", "file", code=1, says="file/README.md: Not a directory")
+    new(cwd, "op", "mine", "--folder", "file", code=1, says="file: not a folder")
     os.symlink("nowhere", os.path.join(cwd, "mine", "other.c"))
     new(cwd, "op", "other", "--folder", "mine", code=2, says="exists")
 

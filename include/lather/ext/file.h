@@ -23,4 +23,14 @@ LT_API LT_MUST_CHECK lt_status lt_file_open(FILE **out, const char *path);
  */
 LT_API LT_MUST_CHECK lt_status lt_file_save(const char *path, const void *data, size_t bytes);
 
+/** Creates a folder and its parents; one that exists is no error. Errors: LT_E_IO, LT_E_ARG. */
+LT_API LT_MUST_CHECK lt_status lt_make_folders(const char *path);
+
+/** Finds a file or folder relative to the program, so that an installation can be moved: FOLDER/in_source in any folder
+ *  above a build, or FOLDER/installed where the program is in FOLDER/bin. path has size bytes. Errors: LT_E_IO, naming
+ *  both. */
+LT_API LT_MUST_CHECK lt_status lt_file_find_near_program(char *path, size_t size,
+                                                         const char *in_source,
+                                                         const char *installed);
+
 #endif

@@ -7,6 +7,7 @@
 #include "train/checkpoint/watch.h"
 
 #include "lather/ext/fail.h"
+#include "lather/ext/file.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -17,33 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Finds a file relative to the program, so that an installation can be moved: FOLDER/in_source in any folder above
- * a build, or FOLDER/installed where the program is in FOLDER/bin. Errors: LT_E_IO, naming both. */
-static lt_status find_file_near_program(char *path, size_t size, const char *in_source,
-                                        const char *installed)
-{
-    enum { LEVELS = 5 };
-    char folder[PATH_MAX];
-    const char *const names[] = {in_source, installed};
-    ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (bytes < 0)
-        return lt_fail(LT_E_IO, "/proc/self/exe: cannot be read");
-    folder[bytes] = 0;
-    for (int level = 0; level < LEVELS; level++) {
-        char *slash = strrchr(folder, '/');
-        if (!slash)
-            break;
-        *slash = 0;
-        for (int i = 0; i < 2; i++) {
-            int length = snprintf(path, size, "%s/%s", folder, names[i]);
-            if (length > 0 && (size_t)length < size && !access(path, R_OK))
-                return LT_OK;
-        }
-    }
-    return lt_fail(LT_E_IO, "%s: not found, nor %s, in the folders above the program", in_source,
-                   installed);
-}
-
 lt_status lt_recipe_find(char *path, size_t size, const char *folder, const char *name)
 {
     char source[PATH_MAX], installed[PATH_MAX];
@@ -52,7 +26,7 @@ lt_status lt_recipe_find(char *path, size_t size, const char *folder, const char
         return LT_OK;
     snprintf(source, sizeof source, "%s/%s.yaml", folder, name);
     snprintf(installed, sizeof installed, "share/lather/recipes/%s.yaml", name);
-    if (find_file_near_program(path, size, source, installed))
+    if (lt_file_find_near_program(path, size, source, installed))
         return lt_fail(LT_E_ARG, "--recipe: unknown recipe '%s': %s", name, lt_error_message());
     return LT_OK;
 }
@@ -140,8 +114,8 @@ int lt_command_reproduce(char **argv, const char *program)
     char tool[PATH_MAX], self[PATH_MAX];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
     if (bytes < 0
-        || find_file_near_program(tool, sizeof tool, "tools/reproduce",
-                                  "libexec/lather/reproduce")) {
+        || lt_file_find_near_program(tool, sizeof tool, "tools/reproduce",
+                                     "libexec/lather/reproduce")) {
         fprintf(stderr, "%s: %s\n", program, lt_error_message());
         return 1;
     }
