@@ -71,15 +71,13 @@ lt_status lt_elf_check(const void *file, size_t bytes)
     return LT_OK;
 }
 
-/* Returns the text at a virtual address, by the segment that contains it; NULL if absent. */
-static const char *find_loaded_text(const elf *f, Elf64_Addr address)
+/* Returns the text of a symbol, in its section of the file; NULL if absent. */
+static const char *text_of(const elf *f, const Elf64_Sym *symbol)
 {
-    Elf64_Phdr p;
-    for (int i = 0; i < f->head.e_phnum; i++)
-        if (read_row(f, f->head.e_phoff, (uint64_t)i, &p, sizeof p) && p.p_type == PT_LOAD
-            && address >= p.p_vaddr && address - p.p_vaddr < p.p_filesz)
-            return find_text(f, p.p_offset, p.p_filesz, address - p.p_vaddr);
-    return NULL;
+    Elf64_Shdr s;
+    return read_row(f, f->head.e_shoff, symbol->st_shndx, &s, sizeof s) && s.sh_type != SHT_NOBITS
+               ? find_text(f, s.sh_offset, s.sh_size, symbol->st_value - s.sh_addr)
+               : NULL;
 }
 
 /* Finds a defined symbol in a table of dynamic symbols. */
@@ -108,7 +106,7 @@ bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const 
     for (int i = 0; i < f.head.e_shnum; i++)
         if (read_row(&f, f.head.e_shoff, (uint64_t)i, &section, sizeof section)
             && section.sh_type == SHT_DYNSYM && find_in_table(&f, &section, name, &symbol)) {
-            *text = find_loaded_text(&f, symbol.st_value);
+            *text = text_of(&f, &symbol);
             return true;
         }
     return false;

@@ -8,6 +8,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/detail/matrix_kernels.h"
+#include "lather/ext/matrix.h"
 
 #include <math.h>
 
@@ -51,16 +52,6 @@ void lt_spectrum_from_eigenvalues(lt_spectrum *out, const double *value, int64_t
         out->below_epsilon = (double)below / (double)count;
     for (int q = 0; q < LT_SPECTRUM_QUANTILES; q++)
         out->quantile[q] = quantile_of(value, count, q / (LT_SPECTRUM_QUANTILES - 1.0));
-}
-
-/* Returns the matrix as a view [n,n], contiguous. */
-static lt_view square_view(const lt_tensor *tensor, int64_t n)
-{
-    lt_view v = lt_tensor_view(tensor);
-    v.shape = LT_SHAPE(n, n);
-    v.stride[0] = n;
-    v.stride[1] = 1;
-    return v;
 }
 
 static lt_status read_doubles(const lt_tensor *tensor, double *to)
@@ -116,14 +107,10 @@ static lt_status measure_off_diagonal(const lt_tensor *matrix, const lt_tensor *
     lt_status st = lt_tensor_new(&half, device, lt_tensor_dtype(matrix), LT_SHAPE(n, n));
     if (!st)
         st = lt_tensor_new(&whole, device, lt_tensor_dtype(matrix), LT_SHAPE(n, n));
-    lt_mode_product_job job = {
-        .g = square_view(matrix, n), .m = square_view(basis, n), .dim = 0, .transpose = true};
-    for (int d = 0; d < 2 && !st; d++) {
-        job.y = lt_tensor_view(d ? whole : half);
-        job.dim = d;
-        st = device->backend->mode_product(device->ctx, &job, 1, NULL);
-        job.g = job.y;
-    }
+    if (!st)
+        st = lt_matrix_mode_product_transposed(half, basis, matrix, 0, NULL);
+    if (!st)
+        st = lt_matrix_mode_product_transposed(whole, basis, half, 1, NULL);
     if (!st)
         st = read_doubles(whole, host);
     if (!st)

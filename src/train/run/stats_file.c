@@ -22,20 +22,25 @@ static char *path_of(const char *folder, int number)
                   : lt_format("%s/" LT_STATS_FILE ".bin", folder);
 }
 
-/* Returns the file's header as allocated text with its prefix and padding; *bytes is its size. NULL without memory. */
-static char *make_header(const char *json, size_t *bytes)
+/* Reads the header's JSON with its padding, which the caller frees; NULL if it is cut off, as a kill leaves it. */
+static lt_status read_header(FILE *file, const char *path, char **json, size_t *bytes)
 {
-    const size_t length = strlen(json), padded = (length + ALIGNED - 1) / ALIGNED * ALIGNED;
-    char *text = lt_alloc(1, PREFIX + padded + 1);
-    if (!text)
-        return NULL;
-    const uint64_t size = padded;
-    memcpy(text, magic, MAGIC);
-    memcpy(text + MAGIC, &size, sizeof size);
-    memcpy(text + PREFIX, json, length + 1);
-    memset(text + PREFIX + length, ' ', padded - length);
-    *bytes = PREFIX + padded;
-    return text;
+    char prefix[PREFIX];
+    uint64_t size = 0;
+    const uint64_t most = (uint64_t)1 << 30;
+    const size_t got = fread(prefix, 1, PREFIX, file);
+    memcpy(&size, prefix + MAGIC, got == PREFIX ? sizeof size : 0);
+    if (memcmp(prefix, magic, got < MAGIC ? got : MAGIC) != 0 || size > most)
+        return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
+    *bytes = size;
+    *json = lt_alloc(1, size + 1);
+    if (!*json)
+        return LT_E_NOMEM;
+    if (got < PREFIX || fread(*json, 1, size, file) < size) {
+        lt_free(*json);
+        *json = NULL;
+    }
+    return LT_OK;
 }
 
 /* --- Truncation --- */
@@ -57,40 +62,27 @@ static lt_status record_bytes_of(const char *json, size_t bytes, const char *pat
     return LT_OK;
 }
 
-/* Reads the header; *at: its size, or 0 if it is cut off, as a kill leaves it. */
-static lt_status read_header(FILE *file, const char *path, size_t *at, size_t *record)
-{
-    char prefix[PREFIX];
-    uint64_t bytes = 0;
-    const uint64_t most = (uint64_t)1 << 30;
-    const size_t got = fread(prefix, 1, PREFIX, file);
-    memcpy(&bytes, prefix + MAGIC, got == PREFIX ? sizeof bytes : 0);
-    if (memcmp(prefix, magic, got < MAGIC ? got : MAGIC) != 0 || bytes > most)
-        return lt_fail(LT_E_FORMAT, "%s: not a file of --optim-stats; move it away", path);
-    char *json = lt_alloc(1, bytes + 1);
-    if (!json)
-        return LT_E_NOMEM;
-    const bool whole = got == PREFIX && fread(json, 1, bytes, file) == bytes;
-    lt_status st = whole ? record_bytes_of(json, bytes, path, record) : LT_OK;
-    lt_free(json);
-    *at = whole ? PREFIX + bytes : 0;
-    return st;
-}
-
 /* Sets *end to the end of the last whole record up to step; 0: without a whole header. */
 static lt_status find_end(FILE *file, const char *path, int64_t step, int64_t *end)
 {
-    size_t at = 0, record = 0;
+    size_t bytes, record = 0;
     int64_t number;
-    LT_TRY(read_header(file, path, &at, &record));
-    if (fseek(file, 0, SEEK_END))
-        return lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
+    char *json;
+    *end = 0;
+    LT_TRY(read_header(file, path, &json, &bytes));
+    if (!json)
+        return LT_OK;
+    lt_status st = record_bytes_of(json, bytes, path, &record);
+    lt_free(json);
+    if (!st && fseek(file, 0, SEEK_END))
+        st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
     const size_t size = (size_t)ftell(file);
-    while (at && at + record <= size && !fseek(file, (long)at, SEEK_SET)
+    size_t at = PREFIX + bytes;
+    while (!st && at + record <= size && !fseek(file, (long)at, SEEK_SET)
            && fread(&number, 1, sizeof number, file) == sizeof number && number <= step)
         at += record;
     *end = (int64_t)at;
-    return LT_OK;
+    return st;
 }
 
 static lt_status rewind_file(const char *path, int64_t step)
@@ -125,20 +117,26 @@ lt_status lt_stats_file_rewind(const char *folder, int64_t step)
 
 /* --- Writing --- */
 
-/* Returns true if the file exists and begins with these bytes; *exists: it is there. */
-static bool begins_with(const char *path, const char *text, size_t bytes, bool *exists)
+/* Determines if the file has this header. */
+static lt_status has_header(const char *path, const char *json, bool *same)
 {
     FILE *file;
-    *exists = !access(path, F_OK);
-    char *found = *exists ? lt_alloc(1, bytes + 1) : NULL;
-    if (!found || lt_file_open(&file, path)) {
-        lt_free(found);
-        return false;
-    }
-    const bool same = fread(found, 1, bytes, file) == bytes && !memcmp(found, text, bytes);
+    char *found = NULL;
+    const size_t length = strlen(json);
+    size_t bytes;
+    LT_TRY(lt_file_open(&file, path));
+    const lt_status st = read_header(file, path, &found, &bytes);
+    *same = found && !strncmp(found, json, length) && !found[length + strspn(found + length, " ")];
     fclose(file);
     lt_free(found);
-    return same;
+    return st;
+}
+
+static bool write_header(FILE *file, const char *json)
+{
+    const uint64_t size = (strlen(json) + ALIGNED - 1) / ALIGNED * ALIGNED;
+    return fwrite(magic, 1, MAGIC, file) == MAGIC && fwrite(&size, sizeof size, 1, file) == 1
+           && fprintf(file, "%-*s", (int)size, json) == (int)size && !fflush(file);
 }
 
 /* Renames the file to the first free optim_stats.N.bin. */
@@ -159,25 +157,22 @@ static lt_status move_aside(const char *folder, const char *path)
 
 lt_status lt_stats_file_open(FILE **out, const char *folder, const char *json)
 {
-    size_t bytes = 0;
-    bool exists = false, same = false;
-    char *path = path_of(folder, 0), *header = make_header(json, &bytes);
-    lt_status st = path && header ? LT_OK : LT_E_NOMEM;
-    *out = NULL;
-    if (!st)
-        same = begins_with(path, header, bytes, &exists);
+    bool same = false;
+    char *path = path_of(folder, 0);
+    lt_status st = path ? LT_OK : LT_E_NOMEM;
+    const bool exists = !st && !access(path, F_OK);
+    if (exists)
+        st = has_header(path, json, &same);
     if (!st && exists && !same)
         st = move_aside(folder, path);
     if (!st)
         st = lt_shared_open_stream(out, path, 'a');
-    if (!st && !same && (fwrite(header, 1, bytes, *out) != bytes || fflush(*out)))
+    if (!st && !same && !write_header(*out, json)) {
         st = lt_fail(LT_E_IO, "%s: %s", path, strerror(errno));
-    if (st && *out) {
         fclose(*out);
         *out = NULL;
     }
     lt_free(path);
-    lt_free(header);
     return st;
 }
 
