@@ -19,9 +19,12 @@ typedef struct lt_safetensors_entry {
     const char *unsupported;
 } lt_safetensors_entry;
 
-/** Opens a file, or model.safetensors in a folder. Errors: LT_E_IO; LT_E_FORMAT, naming the
- *  tensor (truncated file, header too long, invalid JSON, duplicate names, overlapping or
- *  missing bytes, unknown dtype, more than LT_MAX_DIMS dimensions). */
+/** Opens a file for reading: safetensors, HuggingFace's model.safetensors.index.json, or the tensors
+ *  of a file of torch.save(), which executes nothing. In a folder: model.safetensors, its index, or
+ *  pytorch_model.bin. Errors: LT_E_IO; LT_E_FORMAT, naming the tensor (truncated file, header too
+ *  long, invalid JSON or pickle, duplicate names, overlapping or missing bytes, unknown dtype, more
+ *  than LT_MAX_DIMS dimensions); LT_E_UNSUPPORTED (a pickle that names other functions, compressed
+ *  archives). */
 LT_API LT_MUST_CHECK lt_status lt_safetensors_open(lt_safetensors **out, const char *path);
 LT_API void lt_safetensors_close(lt_safetensors **file);
 LT_API size_t lt_safetensors_count(const lt_safetensors *file);

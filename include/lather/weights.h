@@ -45,12 +45,13 @@ typedef struct lt_weights_config {
     const lt_weights_alias *alias; /**< alternative names of parameters; NULL: none */
 } lt_weights_config;
 
-/** Opens a weight file, or the model.safetensors of a folder, with the names that models use: strips the prefixes
- *  "module." of PyTorch's DataParallel and "_orig_mod." of torch.compile. Errors: as lt_safetensors_open(). */
+/** Opens a weight file, a folder of one, or a run folder (its best checkpoint; without one, or if the weights are
+ *  averaged, its final weights), with the names that models use: strips the prefixes "module." of PyTorch's
+ *  DataParallel, "_orig_mod." of torch.compile, "model." and "backbone.". Errors: as lt_safetensors_open(). */
 LT_API LT_MUST_CHECK lt_status lt_weights_open(lt_safetensors **out, const char *path);
 
 /** Reads weights of f32, f64, f16 or bf16 into the parameters, for a shard its elements; num_batches_tracked may
- *  be missing. Changes nothing unless the whole file fits. config NULL: all parameters. Errors: LT_E_IO;
+ *  be missing, other names must not be floats. Changes nothing unless the whole file fits. config NULL: all parameters. Errors: LT_E_IO;
  *  LT_E_FORMAT (not a safetensors file, a NaN, names that are missing or not in the model); LT_E_SHAPE, naming the
  *  tensor and both shapes. */
 LT_API LT_MUST_CHECK lt_status lt_weights_load(const char *path, const lt_params *params,

@@ -1,5 +1,6 @@
 /* Reads safetensors files (huggingface/safetensors, "Format"): 8 bytes of header length, a JSON header, then
- * the contiguous data. The file is mapped; everything in it is checked before use. */
+ * the contiguous data. The file is mapped; everything in it is checked before use. Files of torch.save() and models in
+ * several files give the same entries. */
 
 #include "tensor/safetensors.h"
 
@@ -7,9 +8,12 @@
 #include "base/encoding/json.h"
 #include "base/file.h"
 #include "tensor/backend/dtype.h"
+#include "tensor/weight_file/dtype.h"
+#include "tensor/weight_file/torch_file.h"
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,53 +42,26 @@ struct lt_safetensors {
     size_t count, capacity;
     const char *data; /* first byte after the header */
     size_t data_bytes;
+    lt_torch_file torch;   /* owns the entries of a file of torch.save() */
+    lt_safetensors **part; /* files of an index, which own the entries */
+    size_t parts, part_capacity;
 };
-
-/* Dtypes of the header that lt_dtype has. */
-static const struct {
-    const char *name;
-    lt_dtype dtype;
-} dtypes[] = {{"F32", LT_F32}, {"F64", LT_F64}, {"F16", LT_F16}, {"BF16", LT_BF16},
-              {"I32", LT_I32}, {"I64", LT_I64}, {"U8", LT_U8}};
-
-/* Element sizes of the other dtypes. */
-static const struct {
-    const char *name;
-    size_t bytes;
-} others[] = {{"BOOL", 1},    {"I8", 1},          {"F8_E4M3", 1},     {"F8_E5M2", 1},
-              {"F8_E8M0", 1}, {"F8_E4M3FNUZ", 1}, {"F8_E5M2FNUZ", 1}, {"I16", 2},
-              {"U16", 2},     {"U32", 4},         {"U64", 8},         {"C64", 8}};
-
-#define ONE_FILE \
-    "sharded models are not supported: save one file with save_pretrained(DIR, max_shard_size=\"1TB\")"
 
 static lt_status fail_entry(const lt_safetensors *f, const char *tensor, const char *what)
 {
     return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': %s", f->path, tensor, what);
 }
 
-/* Reads the dtype and the size of an element. */
 static lt_status read_dtype(const lt_safetensors *f, const lt_json_value *v,
                             lt_safetensors_entry *e, size_t *bytes)
 {
     const char *name;
     if (lt_json_string(v, "dtype", &name))
         return fail_entry(f, e->name, "dtype is missing");
-    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
-        if (!strcmp(name, dtypes[i].name)) {
-            e->dtype = dtypes[i].dtype;
-            *bytes = lt_dtype_size(e->dtype);
-            return LT_OK;
-        }
-    e->dtype = LT_U8;
-    e->unsupported = name;
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (!strcmp(name, others[i].name)) {
-            *bytes = others[i].bytes;
-            return LT_OK;
-        }
-    return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': unknown dtype '%.20s'", f->path, e->name,
-                   name);
+    return lt_weight_dtype(name, e, bytes)
+               ? LT_OK
+               : lt_fail(LT_E_FORMAT, "%s: tensor '%.100s': unknown dtype '%.20s'", f->path,
+                         e->name, name);
 }
 
 /* Reads the shape and computes the size in bytes; fails on overflow. */
@@ -217,26 +194,22 @@ static lt_status check_names(lt_safetensors *f)
     return LT_OK;
 }
 
-/* Detects files of torch.save(): a ZIP archive, or before PyTorch 1.6 a pickle (0x80 and its protocol). */
-static bool is_torch_save_file(const unsigned char *map)
+/* Sorts the entries by name. Errors: LT_E_FORMAT (bytes of no tensor, or of two; duplicate names). */
+static lt_status index_entries(lt_safetensors *f, bool is_tiled)
 {
-    return !memcmp(map, "PK\003\004", 4) || (map[0] == 0x80 && map[1] >= 2 && map[1] <= 5);
+    f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
+    if (!f->by_name)
+        return LT_E_NOMEM;
+    for (size_t i = 0; i < f->count; i++)
+        f->by_name[i] = &f->entry[i];
+    if (is_tiled)
+        LT_TRY(check_tiling(f));
+    return check_names(f);
 }
 
 /* Reports a file that does not begin with the length of a header. */
 static lt_status fail_not_safetensors(const lt_safetensors *f, uint64_t length)
 {
-    static const char index[] = ".index.json";
-    const size_t bytes = strlen(f->path), end = sizeof index - 1;
-    const unsigned char *map = f->map;
-    if (is_torch_save_file(map))
-        return lt_fail(
-            LT_E_FORMAT,
-            "%s: a %s written by torch.save(), not safetensors: convert a state_dict in Python "
-            "with safetensors.torch.save_file(torch.load(FILE), NEW)",
-            f->path, map[0] == 'P' ? "ZIP archive" : "pickle");
-    if (bytes > end && !strcmp(f->path + bytes - end, index))
-        return lt_fail(LT_E_UNSUPPORTED, "%s: an index of shards; " ONE_FILE, f->path);
     if (length > MAX_HEADER)
         return lt_fail(LT_E_FORMAT, "%s: header of %" PRIu64 " bytes, want at most %d", f->path,
                        length, MAX_HEADER);
@@ -262,34 +235,17 @@ static lt_status read_header(lt_safetensors *f)
                                      .most = MAX_VALUES,
                                      .visit = read_header_member,
                                      .context = f};
-    return lt_json_parse_members(&f->json, text, (size_t)length, &visitor);
+    LT_TRY(lt_json_parse_members(&f->json, text, (size_t)length, &visitor));
+    return index_entries(f, true);
 }
 
-static lt_status read_and_check(lt_safetensors *f)
+static lt_status read_torch(lt_safetensors *f)
 {
-    LT_TRY(read_header(f));
-    f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
-    if (!f->by_name)
-        return LT_E_NOMEM;
-    for (size_t i = 0; i < f->count; i++)
-        f->by_name[i] = &f->entry[i];
-    LT_TRY(check_tiling(f));
-    return check_names(f);
-}
-
-/* Opens the file, or the model.safetensors of a folder. */
-static lt_status open_path(const char *path, int *fd, struct stat *info)
-{
-    if (stat(path, info) || !S_ISDIR(info->st_mode))
-        return lt_file_open_descriptor(fd, info, path);
-    char *file = lt_format("%s/model.safetensors", path);
-    if (!file)
-        return LT_E_NOMEM;
-    lt_status st = access(file, F_OK)
-                       ? lt_fail(LT_E_IO, "%s: a folder without model.safetensors; " ONE_FILE, path)
-                       : lt_file_open_descriptor(fd, info, file);
-    lt_free(file);
-    return st;
+    LT_TRY(lt_torch_read(&f->torch, f->path, f->map, f->size));
+    f->entry = f->torch.entry;
+    f->count = f->torch.count;
+    f->torch.entry = NULL;
+    return index_entries(f, false);
 }
 
 static lt_status map_file(lt_safetensors *f)
@@ -297,7 +253,7 @@ static lt_status map_file(lt_safetensors *f)
     int fd = -1;
     struct stat info;
     lt_status st = LT_OK;
-    LT_TRY(open_path(f->path, &fd, &info));
+    LT_TRY(lt_file_open_descriptor(&fd, &info, f->path));
     if (info.st_size < LENGTH_BYTES)
         st = lt_fail(LT_E_FORMAT, "%s: %lld bytes: truncated, or not a safetensors file", f->path,
                      (long long)info.st_size);
@@ -313,15 +269,26 @@ static lt_status map_file(lt_safetensors *f)
     return st;
 }
 
-lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
+static lt_status read_index(lt_safetensors *f);
+
+/* Opens a file; an index only if it is not part of one. */
+static lt_status open_file(lt_safetensors **out, const char *path, bool is_part)
 {
+    const char *end = strrchr(path, '.');
     lt_safetensors *f = lt_alloc(1, sizeof *f);
     if (!f)
         return LT_E_NOMEM;
     f->path = path;
-    lt_status st = map_file(f);
-    if (!st)
-        st = read_and_check(f);
+    lt_status st = LT_OK;
+    if (end && !strcmp(end, ".json") && !is_part) {
+        st = read_index(f);
+    } else {
+        st = map_file(f);
+        if (!st && lt_torch_is_file(f->map, f->size))
+            st = read_torch(f);
+        else if (!st)
+            st = read_header(f);
+    }
     f->path = NULL;
     if (st)
         lt_safetensors_close(&f);
@@ -330,13 +297,108 @@ lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
     return st;
 }
 
+/* --- Models in several files --- */
+
+/* Opens a file of the index in its folder, once. */
+static lt_status open_part(lt_safetensors *f, const lt_json_value *first, const lt_json_value *v)
+{
+    for (const lt_json_value *w = first; w != v; w = w->next)
+        if (!strcmp(w->string, v->string))
+            return LT_OK;
+    if (!*v->string || strchr(v->string, '/'))
+        return lt_fail(LT_E_FORMAT, "%s: '%.100s' is not the name of a file in its folder", f->path,
+                       v->string);
+    lt_safetensors **grown = lt_grow(f->part, &f->part_capacity, f->parts + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    f->part = grown;
+    const char *slash = strrchr(f->path, '/');
+    char *path = lt_format("%.*s%s", slash ? (int)(slash - f->path) + 1 : 0, f->path, v->string);
+    lt_status st = path ? open_file(&f->part[f->parts], path, true) : LT_E_NOMEM;
+    f->parts += !st;
+    lt_free(path);
+    return st;
+}
+
+static lt_status add_part_entry(lt_safetensors *f, const lt_json_value *v)
+{
+    const lt_safetensors_entry *e = NULL;
+    lt_safetensors_entry *grown = lt_grow(f->entry, &f->capacity, f->count + 1, sizeof *grown);
+    if (!grown)
+        return LT_E_NOMEM;
+    f->entry = grown;
+    for (size_t i = 0; i < f->parts && !e; i++)
+        e = lt_safetensors_find(f->part[i], v->key);
+    if (!e)
+        return lt_fail(LT_E_FORMAT, "%s: tensor '%.100s' is not in '%.100s'", f->path, v->key,
+                       v->string);
+    f->entry[f->count++] = *e;
+    return LT_OK;
+}
+
+/* Reads HuggingFace's model.safetensors.index.json: the file of each tensor. */
+static lt_status read_index(lt_safetensors *f)
+{
+    enum { MAX_PARTS = 1000 };
+    LT_TRY(lt_json_load(&f->json, f->path));
+    const lt_json_value *map = lt_json_member(lt_json_root(f->json), "weight_map");
+    if (!map || map->type != LT_JSON_OBJECT || !map->count)
+        return lt_fail(LT_E_FORMAT, "%s: no 'weight_map': not an index of safetensors files",
+                       f->path);
+    for (const lt_json_value *v = map->child; v; v = v->next) {
+        if (v->type != LT_JSON_STRING)
+            return lt_fail(LT_E_FORMAT, "%s: the file of '%.100s' is not a text", f->path, v->key);
+        LT_TRY(open_part(f, map->child, v));
+        if (f->parts > MAX_PARTS)
+            return lt_fail(LT_E_FORMAT, "%s: more than %d files", f->path, MAX_PARTS);
+    }
+    for (const lt_json_value *v = map->child; v; v = v->next)
+        LT_TRY(add_part_entry(f, v));
+    return index_entries(f, false);
+}
+/* --- Open and close --- */
+
+/* Finds the file of a folder, to be freed. Errors: LT_E_IO, LT_E_NOMEM. */
+static lt_status find_in_folder(char **file, const char *folder)
+{
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json",
+                                        "pytorch_model.bin"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        *file = lt_format("%s/%s", folder, names[i]);
+        if (!*file)
+            return LT_E_NOMEM;
+        if (!access(*file, F_OK))
+            return LT_OK;
+        lt_free(*file);
+        *file = NULL;
+    }
+    return lt_fail(LT_E_IO, "%s: a folder without %s, %s and %s", folder, names[0], names[1],
+                   names[2]);
+}
+
+lt_status lt_safetensors_open(lt_safetensors **out, const char *path)
+{
+    struct stat info;
+    char *file = NULL;
+    if (stat(path, &info) || !S_ISDIR(info.st_mode))
+        return open_file(out, path, false);
+    LT_TRY(find_in_folder(&file, path));
+    lt_status st = open_file(out, file, false);
+    lt_free(file);
+    return st;
+}
+
 void lt_safetensors_close(lt_safetensors **file)
 {
     lt_safetensors *f = *file;
     if (!f)
         return;
+    for (size_t i = 0; i < f->parts; i++)
+        lt_safetensors_close(&f->part[i]);
     if (f->map)
         munmap(f->map, f->size);
+    lt_torch_clear(&f->torch);
+    lt_free(f->part);
     lt_json_free(&f->json);
     lt_free(f->metadata);
     lt_free(f->entry);
@@ -380,10 +442,18 @@ bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix)
 
 const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
 {
-    for (size_t i = 0; i < file->notes; i++)
+    const char *found = file->torch.heads && !strcmp(key, "heads") ? file->torch.heads : NULL;
+    for (size_t i = 0; i < file->notes && !found; i++)
         if (!strcmp(file->metadata[i].key, key))
-            return file->metadata[i].value;
-    return NULL;
+            found = file->metadata[i].value;
+    for (size_t i = 0; i < file->parts && !found; i++)
+        found = lt_safetensors_metadata(file->part[i], key);
+    return found;
+}
+
+const char *lt_safetensors_part(const lt_safetensors *file)
+{
+    return file->torch.part;
 }
 
 double lt_safetensors_element(const lt_safetensors_entry *e, int64_t index)

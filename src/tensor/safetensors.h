@@ -14,6 +14,9 @@ LT_MUST_CHECK lt_status lt_safetensors_add_source(lt_safetensors_writer *writer,
 /* lt_safetensors_finish() for a file of an lt_atomic_dir, which does the syncing. */
 LT_MUST_CHECK lt_status lt_safetensors_finish_unsynced(lt_safetensors_writer **writer);
 
+/* Returns the key of the dict that was read, if a file of torch.save() has several; otherwise NULL. */
+const char *lt_safetensors_part(const lt_safetensors *file);
+
 /* Removes a prefix from all names if all begin with it; returns true if it did. */
 bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix);
 

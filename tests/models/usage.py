@@ -6,12 +6,10 @@
 import json
 import math
 import os
-import pickle
 import re
 import struct
 import subprocess
 import sys
-import zipfile
 
 from trainer import NOISE, OK, PROGRAM, SMALL, TOOLS, USAGE, epochs_of, fails, read_safetensors, run, run_rows, write_safetensors
 
@@ -66,19 +64,6 @@ def accuracy(cwd, weights):
     return run(*NOISE, "--eval", "--weights", weights, "--threads", "1", cwd=cwd).stdout.splitlines()[-1]
 
 
-def pytorch_files_are_rejected_with_the_conversion(cwd):
-    with zipfile.ZipFile(os.path.join(cwd, "new.pth"), "w") as z:
-        z.writestr("archive/data.pkl", pickle.dumps({"fc.weight": 1}, 2))
-    with open(os.path.join(cwd, "old.pth"), "wb") as f:
-        f.write(pickle.dumps(0x1950a86a20f9469cfc6c, 2) + bytes(100))
-    for name, kind in (("new.pth", "a ZIP archive"), ("old.pth", "a pickle")):
-        fails(*NOISE, "--eval", "--weights", name, cwd=cwd,
-              says=f"{name}: {kind} written by torch.save(), not safetensors: convert a state_dict in Python with safetensors.torch.save_file(")
-    with open(os.path.join(cwd, "other.pth"), "wb") as f:
-        f.write(b"\x81" * 200)
-    fails(*NOISE, "--eval", "--weights", "other.pth", cwd=cwd, says="header of ")
-
-
 def a_different_class_count_suggests_reset_head(cwd):
     trained(cwd)
     four = ["--data", "synthetic:48:16:4", *SMALL, "--weights", "made/model.safetensors", "--max-steps", "1",
@@ -119,11 +104,6 @@ def a_folder_means_its_weights(cwd):
     for folder in ("made", "made/checkpoints/best", "made/checkpoints/step-2"):
         if os.path.exists(os.path.join(cwd, folder)):
             assert accuracy(cwd, folder) == accuracy(cwd, folder + "/model.safetensors")
-    os.mkdir(os.path.join(cwd, "sharded"))
-    with open(os.path.join(cwd, "sharded", "model.safetensors.index.json"), "w") as f:
-        json.dump({"weight_map": {}}, f)
-    for path, what in (("sharded", "a folder without model.safetensors"), ("sharded/model.safetensors.index.json", "an index of shards")):
-        fails(*NOISE, "--eval", "--weights", path, cwd=cwd, says=f"{path}: {what}; sharded models are not supported: save one file")
 
 
 def fine_tuning_keeps_the_defaults_of_other_flags(cwd):
@@ -342,7 +322,7 @@ def aliases_short_epochs_and_closed_pipes_are_handled(cwd):
 
 ROWS = [common_aliases_of_options_are_accepted, aliases_short_epochs_and_closed_pipes_are_handled, a_multistep_schedule_needs_milestones,
         state_memory_limits_the_state_to_adams,
-        errors_in_a_config_are_reported_even_if_overridden, pytorch_files_are_rejected_with_the_conversion,
+        errors_in_a_config_are_reported_even_if_overridden,
         a_different_class_count_suggests_reset_head, a_backbone_without_head_is_fine_tuned, counts_converted_to_floats_are_ignored,
         a_folder_means_its_weights, fine_tuning_keeps_the_defaults_of_other_flags, flags_that_contradict_the_weights_are_rejected,
         a_resume_with_different_state_names_the_flag, prefixes_of_wrappers_are_removed,

@@ -5,7 +5,7 @@
 
 #include "lather/detail/text.h"
 #include "lather/ext/fail.h"
-#include "lather/safetensors.h"
+#include "lather/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,7 +166,7 @@ lt_status lt_metadata_read(metadata *out, const char *path)
 {
     lt_safetensors *file = NULL;
     metadata n = {0};
-    LT_TRY(lt_safetensors_open(&file, path));
+    LT_TRY(lt_weights_open(&file, path));
     const char *names = lt_safetensors_metadata(file, "class_names");
     n.names = names ? escape_lines(names, true) : NULL;
     for (int i = 0; i < META_KEYS; i++)

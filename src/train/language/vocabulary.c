@@ -3,7 +3,7 @@
 #include "train/language/language.h"
 
 #include "lather/ext/fail.h"
-#include "lather/safetensors.h"
+#include "lather/weights.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ lt_status lt_language_read_metadata(language_metadata *out, const char *path)
 {
     lt_safetensors *file = NULL;
     language_metadata m = {0};
-    LT_TRY(lt_safetensors_open(&file, path));
+    LT_TRY(lt_weights_open(&file, path));
     lt_status st = read_fields(&m, file, path);
     lt_safetensors_close(&file);
     if (st)

@@ -1,10 +1,12 @@
-/* Weight files: torchvision's names and shapes in a safetensors file. */
+/* Weight files: torchvision's names and shapes. */
 
 #include "weights.h"
 
 #include "base/alloc.h"
+#include "open.h"
 #include "tensor/safetensors.h"
 
+#include "lather/log.h"
 #include "lather/trainer.h"
 
 #include <math.h>
@@ -259,10 +261,11 @@ static lt_status check_unexpected(const lt_safetensors *file, const char *path,
     const char *first = NULL;
     size_t unexpected = 0;
     for (size_t i = 0; i < lt_safetensors_count(file); i++) {
-        const char *name = lt_safetensors_at(file, i)->name;
-        if (is_expected(name, params, rules))
+        const lt_safetensors_entry *e = lt_safetensors_at(file, i);
+        const bool is_buffer = !is_float(e) && !rules->is_checkpoint; /* masks, indices */
+        if (is_buffer || is_expected(e->name, params, rules))
             continue;
-        first = unexpected++ ? first : name;
+        first = unexpected++ ? first : e->name;
     }
     return unexpected ? lt_fail(LT_E_FORMAT, "%s: '%s' is not in the model, one of %zu", path,
                                 first, unexpected)
@@ -300,12 +303,16 @@ lt_status lt_weights_apply(const lt_safetensors *file, const lt_params *params,
     return LT_OK;
 }
 
-lt_status lt_weights_open(lt_safetensors **out, const char *path)
+/* Logs which of the weights of a run or a checkpoint are read. */
+static lt_status log_source(const lt_safetensors *file, const char *path)
 {
-    LT_TRY(lt_safetensors_open(out, path));
-    while (lt_safetensors_strip_prefix(*out, "module.")
-           || lt_safetensors_strip_prefix(*out, "_orig_mod."))
-        ;
+    char *found = NULL;
+    LT_TRY(lt_weights_find(&found, path));
+    if (strcmp(found, path) != 0)
+        lt_log(LT_LOG_INFO, "weights", "%s: reading %s", path, found);
+    if (lt_safetensors_part(file))
+        lt_log(LT_LOG_INFO, "weights", "%s: reading its '%s'", path, lt_safetensors_part(file));
+    lt_free(found);
     return LT_OK;
 }
 
@@ -316,6 +323,8 @@ lt_status lt_weights_load(const char *path, const lt_params *params,
     lt_safetensors *file = NULL;
     LT_TRY(lt_weights_open(&file, path));
     lt_status st = lt_weights_check(file, path, params, &rules);
+    if (!st)
+        st = log_source(file, path);
     if (!st)
         st = lt_weights_apply(file, params, &rules);
     lt_safetensors_close(&file);
