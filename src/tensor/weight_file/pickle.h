@@ -23,10 +23,9 @@ typedef enum lt_pickle_kind {
 
 typedef struct lt_pickle_value {
     lt_pickle_kind kind;
-    int64_t integer; /* value if kind is LT_PICKLE_INT */
-    const char
-        *text; /* not NUL-terminated; of a storage's class: its dtype, as "F32", NUL-terminated */
-    size_t bytes; /* length of text */
+    int64_t integer;  /* value if kind is LT_PICKLE_INT */
+    const char *text; /* not NUL-terminated, but the dtype of a storage's class, "F32" */
+    size_t bytes;     /* length of text */
     struct lt_pickle_value **item;
     size_t count, capacity; /* elements in item, and its size */
 } lt_pickle_value;
