@@ -125,7 +125,7 @@ static inline lt_status run_problem(void *context)
     p->numbers = p->stats->width;
     assert_true(p->numbers <= NUMBERS);
     if (!p->at.rank)
-        lt_optim_stats_values(p->stats, p->number);
+        lt_optim_stats_record(p->stats, p->number);
     return LT_OK;
 }
 

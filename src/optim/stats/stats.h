@@ -21,6 +21,6 @@ LT_MUST_CHECK lt_status lt_optim_stats_before(lt_optim_stats *s, int64_t attempt
 LT_MUST_CHECK lt_status lt_optim_stats_after(lt_optim_stats *s, int64_t attempt);
 
 /* Writes the record of the last measured step, s->width numbers, on rank 0. */
-void lt_optim_stats_values(const lt_optim_stats *s, float *out);
+void lt_optim_stats_record(const lt_optim_stats *s, float *out);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include "hooks.h"
 
+#include "base/options/options.h"
+
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -111,26 +113,16 @@ void lt_train_note(const lt_train_view *view, const char *format, ...)
     lt_run_note(view->run, "%s", text);
 }
 
-static bool is_listed(const char *const *list, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(list[i], name))
-            return true;
-    return false;
-}
-
 lt_status lt_train_record(const lt_train_view *view, const char *event, const lt_metric *value,
                           size_t count)
 {
-    static const char *const events[] = {
-        "step",        "epoch", "evaluation",        "resume",       "ended",
-        "optim_stats", "plan",  "checkpoint_failed", "contributors", "micro_batches"};
-    static const char *const keys[] = {"event", "step", "run"};
-    if (is_listed(events, sizeof events / sizeof *events, event))
+    static const char events[] = "step epoch evaluation resume ended optim_stats plan "
+                                 "checkpoint_failed contributors micro_batches";
+    if (lt_options_has_word(events, event, " "))
         return lt_fail(LT_E_ARG, "lt_train_record: the event '%s' is the library's; choose another",
                        event);
     for (size_t i = 0; i < count; i++)
-        if (is_listed(keys, sizeof keys / sizeof *keys, value[i].name))
+        if (lt_options_has_word("event step run", value[i].name, " "))
             return lt_fail(LT_E_ARG,
                            "lt_train_record: event %s: every record has '%s'; choose another name",
                            event, value[i].name);

@@ -212,7 +212,7 @@ lt_status lt_train_stats_write(const lt_train_stats *t, lt_run *run, int64_t ste
     if (!record || !sorted)
         st = LT_E_NOMEM;
     if (!st)
-        lt_optim_stats_values(s, record);
+        lt_optim_stats_record(s, record);
     if (!st && t->file)
         st = lt_stats_file_write(t->file, step, record, s->width);
     if (!st)

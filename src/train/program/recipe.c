@@ -39,31 +39,18 @@ static lt_status load_recipe(lt_options *options, const char *folder, const char
     return st ? lt_fail(st, "--recipe: %s", lt_error_message()) : LT_OK;
 }
 
-static bool is_listed(const char *const *names, size_t count, const char *name)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!strcmp(names[i], name))
-            return true;
-    return false;
-}
-
 /* Returns true if an option is taken from the run's config.yaml, which another user may have written: options that
  * determine the model and the results of its evaluation, but none that names a file to write, a device or a limit. */
 static bool is_taken_from_watched_run(const lt_option *option)
 {
-    static const char *const not_of_model[] = {"weights", "reset-head", "freeze", "freeze-bn"};
-    static const char *const others[] = {
-        "data",          "val-labels",          "exif",       "mean",
-        "val-split",     "val-split-seed",      "std",        "image-size",
-        "interpolation", "image-size-schedule", "crop-pct",   "max-bad-images",
-        "seq-len",       "block-size",          "tokenizer",  "documents",
-        "val-fraction",  "limit-eval-batches",  "batch-size", "eval-batch-size",
-        "amp",           "overfit-batches",     "seed",       "label-smoothing",
-        "deterministic",
-    };
-    return !strcmp(option->group, "Model")
-               ? !is_listed(not_of_model, sizeof not_of_model / sizeof *not_of_model, option->name)
-               : is_listed(others, sizeof others / sizeof *others, option->name);
+    static const char not_of_model[] = "weights reset-head freeze freeze-bn";
+    static const char others[] =
+        "data val-labels val-split val-split-seed exif mean std image-size interpolation "
+        "image-size-schedule crop-pct max-bad-images seq-len block-size tokenizer documents "
+        "val-fraction limit-eval-batches batch-size eval-batch-size amp overfit-batches seed "
+        "label-smoothing deterministic";
+    return !strcmp(option->group, "Model") ? !lt_options_has_word(not_of_model, option->name, " ")
+                                           : lt_options_has_word(others, option->name, " ");
 }
 
 /* Waits for the run to begin: a launcher of both may start the evaluation first. */

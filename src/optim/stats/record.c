@@ -88,7 +88,7 @@ static void write_row(const lt_optim_stats *s, lt_stats_table table, size_t row,
         record[t->first + row * t->columns + k] = (float)value[k];
 }
 
-void lt_optim_stats_values(const lt_optim_stats *s, float *out)
+void lt_optim_stats_record(const lt_optim_stats *s, float *out)
 {
     for (size_t i = 0; i < s->params; i++)
         write_row(s, LT_TABLE_PARAMETER, i, i, out);
