@@ -459,6 +459,15 @@ static void message_names_what_does_not_fit(void **state)
     assert_fails(lt_matrix_eigh(four, p.out, five), LT_E_SHAPE, "factor [5,5]");
     assert_fails(lt_matrix_eigh(four, five, p.factor), LT_E_SHAPE, "[4,4] and [5,5] differ");
     assert_fails(lt_matrix_copy_block(&f32, p.factor, 4, 1), LT_E_SHAPE, "has no block 1");
+    assert_fails(lt_matrix_gram(NULL, 1, 1, p.x, 0, NULL), LT_E_ARG, "gram: a tensor is NULL");
+    assert_fails(lt_matrix_mode_product(p.y, NULL, p.x, 0, NULL), LT_E_ARG, "a tensor is NULL");
+    assert_fails(lt_matrix_rescale(p.y, NULL, NULL), LT_E_ARG, "rescale: a tensor is NULL");
+    assert_fails(lt_matrix_norm(NULL, p.x), LT_E_ARG, "norm: a tensor is NULL");
+    assert_fails(lt_matrix_eigh(four, NULL, p.factor), LT_E_ARG, "eigh: a tensor is NULL");
+    assert_fails(lt_matrix_copy_block(&f32, NULL, 4, 0), LT_E_ARG, "copy_block: a tensor is NULL");
+    assert_fails(lt_vec_lerp(p.y, NULL, 1, NULL), LT_E_ARG, "vec: a tensor is NULL");
+    assert_fails(lt_vec_lerp(NULL, p.x, 1, NULL), LT_E_ARG, "vec: a tensor is NULL");
+    assert_fails(lt_vec_rsqrt(p.y, 1, p.x, 1, NULL, 0, NULL), LT_E_ARG, "vec: a tensor is NULL");
     assert_fails(lt_vec_axpby(p.factor, 1, p.x, 0, NULL), LT_E_SHAPE,
                  "vec: shapes [4,3] and [4,4] differ");
     lt_tensor_free(&five);

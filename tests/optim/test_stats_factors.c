@@ -307,11 +307,26 @@ static lt_status halves_step(lt_optim *self, const lt_scalars *s)
     return lt_optim_for_each_slot(self, step_slot, s);
 }
 
+/* A mistake that the optimizer makes. */
+static enum {
+    CORRECT,
+    EXTENT,
+    OFFSET,
+    DIMENSIONS,
+    FACTOR,
+    ENDLESS,
+    SIZE,
+    BASIS,
+    RULE,
+    BLOCK_RULE
+} mistake;
+
 static lt_status halves_stats(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
                               double out[LT_MAX_STATS])
 {
     (void)self;
-    (void)rule;
+    if (mistake == RULE)
+        *rule = LT_RULES;
     out[1] = (double)lt_tensor_count(slot->param->value);
     return LT_OK;
 }
@@ -320,25 +335,30 @@ static bool halves_block(const lt_optim *self, const lt_slot *slot, size_t block
                          lt_optim_block *out)
 {
     (void)self;
-    if (block > 1 || strcmp(slot->param->name, "matrix") != 0)
+    if ((block > 1 && mistake != ENDLESS) || strcmp(slot->param->name, "matrix") != 0)
         return false;
+    block = block % 2;
     *out = (lt_optim_block){.offset = LT_SHAPE(2 * (int64_t)block, 0),
                             .extent = LT_SHAPE(2, 3),
                             .shape = LT_SHAPE(2, 3),
                             .has_factor = {false, block == 1},
-                            .rule = LT_RULE_EIGENBASIS,
+                            .rule = mistake == BLOCK_RULE ? LT_RULES : LT_RULE_EIGENBASIS,
                             .graft_ratio = 2.5};
+    out->extent.dim[1] += mistake == EXTENT;
+    out->offset.dim[0] -= mistake == OFFSET;
+    out->extent.ndim += mistake == DIMENSIONS;
+    out->has_factor[2] = mistake == FACTOR;
     return true;
 }
 
 static lt_status halves_factor(lt_optim *self, const lt_slot *slot, size_t block, int dim,
                                lt_optim_factor *out)
 {
-    (void)slot;
     (void)block;
     (void)dim;
     out->matrix = ((halves *)self)->matrix;
-    out->basis = out->matrix;
+    out->basis = mistake == BASIS ? slot->param->value : out->matrix;
+    out->matrix = mistake == SIZE ? slot->param->value : out->matrix;
     out->epsilon = 0.5;
     out->is_relative = true;
     out->age = 7;
@@ -395,17 +415,48 @@ static void an_optimizer_outside_takes_part(void **state)
     stop(&p);
 }
 
+static void mistakes_of_an_optimizer_are_named(void **state)
+{
+    static const struct {
+        int mistake;
+        lt_status status;
+        const char *text;
+    } rows[] = {
+        {EXTENT, LT_E_SHAPE,
+         "halves: stat_block: block 0 of matrix, offset [0,0], extent [2,4], is no part of [4,3]"},
+        {OFFSET, LT_E_SHAPE, "block 0 of matrix, offset [-1,0], extent [2,3], is no part of [4,3]"},
+        {DIMENSIONS, LT_E_SHAPE, "is no part of [4,3]"},
+        {FACTOR, LT_E_SHAPE, "block 0 of matrix"},
+        {ENDLESS, LT_E_SHAPE, "block 12 of matrix"},
+        {SIZE, LT_E_SHAPE, "stat_factor: matrix [4,3] of matrix, dimension 1, whose size is 3"},
+        {BASIS, LT_E_SHAPE, "stat_factor: matrix [4,3] of matrix, dimension 1, whose size is 3"},
+        {RULE, LT_E_ARG, "halves: rule 12 of matrix is no lt_optim_rule"},
+        {BLOCK_RULE, LT_E_ARG, "halves: rule 12 of matrix is no lt_optim_rule"},
+    };
+    const lt_device_config config = {.f64 = true, .threads = 1};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        problem p = {.steps = EVERY, .every = EVERY, .make = make_halves};
+        mistake = rows[i].mistake;
+        assert_ok(lt_device_open(&p.at.device, "ref", &config));
+        assert_fails(run_problem(&p), rows[i].status, rows[i].text);
+        stop(&p);
+    }
+    mistake = CORRECT;
+}
+
 int main(void)
 {
-    struct CMUnitTest tests[6 + COUNT_OF(rules)] = {
+    struct CMUnitTest tests[7 + COUNT_OF(rules)] = {
         cmocka_unit_test(adam_has_the_ratio_of_its_moments),
         cmocka_unit_test(lars_has_its_trust_ratio),
         cmocka_unit_test(shampoo_has_spectra_and_grafting_ratios),
         cmocka_unit_test(soap_has_the_off_diagonal_share_of_its_last_basis),
         cmocka_unit_test(muon_has_the_singular_values_of_its_update),
         cmocka_unit_test(an_optimizer_outside_takes_part),
+        cmocka_unit_test(mistakes_of_an_optimizer_are_named),
     };
-    size_t count = 6;
+    size_t count = 7;
     for (size_t i = 0; i < COUNT_OF(rules); i++)
         tests[count++] = row_test(rules[i].name, the_rule_is_the_one_of_the_update, &rules[i]);
     return _cmocka_run_group_tests("stats_factors", tests, count, NULL, NULL);

@@ -61,8 +61,17 @@ static lt_status match_shapes(lt_view *x, lt_view *y)
                          lt_shape_text(y->shape, of_y));
 }
 
+static lt_view view_of(const lt_tensor *x)
+{
+    return x ? lt_tensor_view(x) : (lt_view){0};
+}
+
 static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 {
+    if (!y || !job.a.data || (job.op == LT_VEC_RSQRT && !job.b.data))
+        return lt_fail(LT_E_ARG,
+                       "vec: a tensor is NULL or has no memory, as a state that has_state "
+                       "denies, or a parameter of another rank");
     const lt_device *d = y->device;
     job.y = lt_tensor_view(y);
     LT_TRY(match_shapes(&job.a, &job.y));
@@ -79,38 +88,34 @@ static lt_status run_vec_job(lt_tensor *y, lt_vec_job job, const lt_scalars *s)
 lt_status lt_vec_axpby(lt_tensor *y, double alpha, const lt_tensor *x, double beta,
                        const lt_scalars *s)
 {
-    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, alpha, beta, .a = lt_tensor_view(x)}, s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, alpha, beta, .a = view_of(x)}, s);
 }
 
 lt_status lt_vec_lerp(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
 {
-    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, weight, 1 - weight, .a = lt_tensor_view(x)},
-                       s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_AXPBY, weight, 1 - weight, .a = view_of(x)}, s);
 }
 
 lt_status lt_vec_lerp_sq(lt_tensor *y, const lt_tensor *x, double weight, const lt_scalars *s)
 {
-    return run_vec_job(y, (lt_vec_job){LT_VEC_SQUARE, weight, 1 - weight, .a = lt_tensor_view(x)},
-                       s);
+    return run_vec_job(y, (lt_vec_job){LT_VEC_SQUARE, weight, 1 - weight, .a = view_of(x)}, s);
 }
 
 lt_status lt_vec_rsqrt(lt_tensor *y, double alpha, const lt_tensor *a, double beta,
                        const lt_tensor *b, double eps, const lt_scalars *s)
 {
-    const lt_vec_job job = {LT_VEC_RSQRT,          alpha, beta, eps, .a = lt_tensor_view(a),
-                            .b = lt_tensor_view(b)};
+    const lt_vec_job job = {LT_VEC_RSQRT, alpha, beta, eps, .a = view_of(a), .b = view_of(b)};
     return run_vec_job(y, job, s);
 }
 
 lt_status lt_vec_correct_bias(lt_tensor *y, const lt_tensor *x, double beta, const lt_scalars *s)
 {
-    const lt_vec_job job = {LT_VEC_AXPBY, 1, .factor = {.bias = 1, .base = beta},
-                            .a = lt_tensor_view(x)};
+    const lt_vec_job job = {LT_VEC_AXPBY, 1, .factor = {.bias = 1, .base = beta}, .a = view_of(x)};
     return run_vec_job(y, job, s);
 }
 
 lt_status lt_vec_add_lr(lt_tensor *y, double alpha, const lt_tensor *x, const lt_scalars *s)
 {
-    const lt_vec_job job = {LT_VEC_AXPBY, alpha, 1, .factor.lr = true, .a = lt_tensor_view(x)};
+    const lt_vec_job job = {LT_VEC_AXPBY, alpha, 1, .factor.lr = true, .a = view_of(x)};
     return run_vec_job(y, job, s);
 }

@@ -38,6 +38,13 @@ static lt_view slices_at(const lt_tensor *x, int dim, int64_t at, const lt_view 
 
 /* --- Checks --- */
 
+static lt_status check_present(const char *what, bool present)
+{
+    return present
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "%s: a tensor is NULL, as a state that has_state denies", what);
+}
+
 static lt_status check(const char *what, bool has_kernel, const lt_tensor *x, const lt_tensor *y)
 {
     const lt_dtype dtype = lt_device_master_dtype(x->device);
@@ -84,6 +91,7 @@ static lt_status check_same_shape(const char *what, const lt_tensor *x, const lt
 lt_status lt_matrix_gram(lt_tensor *f, double decay, double weight, const lt_tensor *x, int dim,
                          const lt_scalars *s)
 {
+    LT_TRY(check_present("gram", f && x));
     const lt_device *d = f->device;
     LT_TRY(check("gram", d->backend->gram, f, x));
     LT_TRY(check_factor("gram", f, x, dim));
@@ -98,6 +106,7 @@ lt_status lt_matrix_gram(lt_tensor *f, double decay, double weight, const lt_ten
 static lt_status multiply(lt_tensor *y, const lt_tensor *m, const lt_tensor *x, int dim,
                           bool transpose, const lt_scalars *s)
 {
+    LT_TRY(check_present("mode_product", y && m && x));
     const lt_device *d = y->device;
     LT_TRY(check("mode_product", d->backend->mode_product, m, x));
     LT_TRY(check("mode_product", true, x, y));
@@ -128,8 +137,9 @@ lt_status lt_matrix_mode_product_transposed(lt_tensor *y, const lt_tensor *m, co
 
 lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor, int64_t n, size_t block)
 {
-    lt_device *d = factor->device;
     char shape[LT_SHAPE_TEXT];
+    LT_TRY(check_present("copy_block", factor));
+    lt_device *d = factor->device;
     n = n ? n : block_size(factor) * count_blocks(factor);
     if (!is_factor_of(factor, n) || block >= (size_t)count_blocks(factor))
         return lt_fail(LT_E_SHAPE, "copy_block: factor %s of %lld rows has no block %zu",
@@ -147,6 +157,7 @@ lt_status lt_matrix_copy_block(lt_tensor **out, const lt_tensor *factor, int64_t
 
 lt_status lt_matrix_norm(lt_tensor *out, const lt_tensor *x)
 {
+    LT_TRY(check_present("norm", out && x));
     const lt_device *d = x->device;
     const lt_view from = lt_tensor_view(x), to = lt_tensor_view(out);
     char shape[LT_SHAPE_TEXT];
@@ -159,6 +170,7 @@ lt_status lt_matrix_norm(lt_tensor *out, const lt_tensor *x)
 
 lt_status lt_matrix_rescale(lt_tensor *y, const lt_tensor *x, const lt_scalars *s)
 {
+    LT_TRY(check_present("rescale", y && x));
     const lt_device *d = y->device;
     const lt_view both[2] = {lt_tensor_view(x), lt_tensor_view(y)};
     lt_tensor *norms = NULL;
@@ -179,6 +191,7 @@ lt_status lt_matrix_rescale(lt_tensor *y, const lt_tensor *x, const lt_scalars *
 
 lt_status lt_matrix_eigh(lt_tensor *values, lt_tensor *vectors, const lt_tensor *a)
 {
+    LT_TRY(check_present("eigh", values && vectors && a));
     const lt_device *d = a->device;
     LT_TRY(check("eigh", d->backend->eigh, a, values));
     LT_TRY(check("eigh", true, a, vectors));
@@ -227,6 +240,7 @@ static lt_status check_config(const solve *s)
 static lt_status check_job(const char *optim, const lt_matrix_root_job *job)
 {
     char shape[LT_SHAPE_TEXT];
+    LT_TRY(check_present(optim, job->factor && job->out));
     const lt_backend *be = job->factor->device->backend;
     LT_TRY(check(optim, be->vec && be->frobenius && be->eigh, job->factor, job->out));
     LT_TRY(check_same_shape(job->param, job->factor, job->out));
@@ -338,7 +352,7 @@ static lt_status run_jobs(const lt_matrix_root_config *config, lt_preconditioner
                      .solver_iterations = config->iterations,
                      .preconditioner = result,
                      .rank_rtol = -1},
-        .device = job->out->device,
+        .device = job->out ? job->out->device : NULL,
         .scalars = scalars,
     };
     lt_status st = check_and_solve(&s, job, count);

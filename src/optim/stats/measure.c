@@ -94,17 +94,26 @@ static lt_status sum_regions(const lt_optim_stats *s, size_t param)
 
 /* --- Rules --- */
 
+static lt_status check_rule(const lt_optim_stats *s, const lt_stat_param *p, lt_optim_rule rule)
+{
+    return (unsigned)rule < LT_RULES ? LT_OK
+                                     : lt_fail(LT_E_ARG, "%s: rule %d of %s is no lt_optim_rule",
+                                               s->optim->ops->name, (int)rule, p->param->name);
+}
+
 /* Describes the parameter's blocks after the step: their rules and grafting ratios. */
-static void describe_blocks(const lt_optim_stats *s, const lt_stat_param *p)
+static lt_status describe_blocks(const lt_optim_stats *s, const lt_stat_param *p)
 {
     for (size_t k = 0; p->has_blocks && k < p->regions; k++) {
         lt_optim_block b = {.graft_ratio = (double)NAN};
         lt_region_numbers *number = &s->of_region[p->region + k];
         if (!s->region[p->region + k].mine || !s->optim->ops->stat_block(s->optim, p->slot, k, &b))
             continue;
+        LT_TRY(check_rule(s, p, b.rule));
         number->rule = b.rule;
         number->graft_ratio = b.graft_ratio;
     }
+    return LT_OK;
 }
 
 static lt_status measure_rule(const lt_optim_stats *s, size_t param)
@@ -121,7 +130,7 @@ static lt_status measure_rule(const lt_optim_stats *s, size_t param)
     if (s->optim->ops->stats)
         LT_TRY(s->optim->ops->stats(s->optim, p->slot, &rule, number->own));
     number->rule = rule;
-    return LT_OK;
+    return check_rule(s, p, rule);
 }
 
 /* --- Factors --- */
@@ -145,6 +154,19 @@ static void put_spectrum(const lt_stat_factor *f, int64_t attempt, double *numbe
     memcpy(number + LT_FACTOR_QUANTILE, spectrum->quantile, sizeof spectrum->quantile);
 }
 
+/* Fails unless a matrix that the optimizer gave has the size of the factor; NULL is one that it does not have. */
+static lt_status check_size(const lt_optim_stats *s, const lt_stat_factor *f, const lt_tensor *m)
+{
+    char shape[LT_SHAPE_TEXT];
+    const lt_shape is = m ? lt_tensor_shape(m) : LT_SHAPE(f->n, f->n);
+    return lt_shape_equal(is, LT_SHAPE(f->n, f->n))
+               ? LT_OK
+               : lt_fail(LT_E_SHAPE,
+                         "%s: stat_factor: matrix %s of %s, dimension %d, whose size is %lld",
+                         s->optim->ops->name, lt_shape_text(is, shape),
+                         s->param[s->region[f->region].param].param->name, f->dim, (long long)f->n);
+}
+
 /* Measures the spectrum if its group's turn has come. */
 static lt_status measure_factor(lt_optim_stats *s, size_t index, int64_t attempt)
 {
@@ -155,6 +177,10 @@ static lt_status measure_factor(lt_optim_stats *s, size_t index, int64_t attempt
     lt_optim_factor out = {.numbers_only = !turn};
     lt_status st =
         s->optim->ops->stat_factor(s->optim, p->slot, f->region - p->region, f->dim, &out);
+    if (!st)
+        st = check_size(s, f, out.matrix);
+    if (!st)
+        st = check_size(s, f, out.basis);
     if (!st && turn && out.matrix) {
         st = lt_spectrum_compute(&f->spectrum, out.matrix, out.basis, out.epsilon, out.is_relative);
         f->measured = st ? f->measured : attempt;
@@ -191,7 +217,7 @@ static lt_status measure(lt_optim_stats *s, int64_t attempt)
         LT_TRY(sum_regions(s, i));
         if (!lt_stats_is_updated(s, &s->param[i]))
             continue;
-        describe_blocks(s, &s->param[i]);
+        LT_TRY(describe_blocks(s, &s->param[i]));
         LT_TRY(measure_rule(s, i));
     }
     return measure_factors(s, attempt);

@@ -97,6 +97,26 @@ static lt_status add_region(lt_optim_stats *s, size_t param, const lt_optim_bloc
     return add_factors(s, s->regions - 1, &capacity[1]);
 }
 
+/* Fails unless the parameter's next block is a part of it. */
+static lt_status check_block(const lt_optim *o, const lt_stat_param *p, const lt_optim_block *b)
+{
+    char of_offset[LT_SHAPE_TEXT], of_extent[LT_SHAPE_TEXT], of_all[LT_SHAPE_TEXT];
+    const lt_shape all = lt_tensor_shape(p->param->value);
+    bool fits = b->offset.ndim == all.ndim && b->extent.ndim == all.ndim
+                && p->regions < (size_t)lt_shape_count(all);
+    for (int d = 0; d < all.ndim && fits; d++)
+        fits = b->offset.dim[d] >= 0 && b->extent.dim[d] > 0
+               && b->extent.dim[d] <= all.dim[d] - b->offset.dim[d];
+    for (int d = 0; d < LT_MAX_DIMS; d++)
+        fits = fits && (!b->has_factor[d] || (d < b->shape.ndim && b->shape.dim[d] > 0));
+    return fits ? LT_OK
+                : lt_fail(LT_E_SHAPE,
+                          "%s: stat_block: block %zu of %s, offset %s, extent %s, is no part of %s",
+                          o->ops->name, p->regions, p->param->name,
+                          lt_shape_text(b->offset, of_offset), lt_shape_text(b->extent, of_extent),
+                          lt_shape_text(all, of_all));
+}
+
 static lt_status add_param(lt_optim_stats *s, const lt_param *param, size_t capacity[2])
 {
     const lt_shape shape = lt_tensor_shape(param->value);
@@ -109,9 +129,10 @@ static lt_status add_param(lt_optim_stats *s, const lt_param *param, size_t capa
     if (!p->has_blocks)
         block = (lt_optim_block){
             .offset.ndim = shape.ndim, .extent = shape, .owner = p->slot ? p->slot->owner : 0};
-    do
+    do {
+        LT_TRY(p->has_blocks ? check_block(s->optim, p, &block) : LT_OK);
         LT_TRY(add_region(s, s->params, &block, capacity));
-    while (p->has_blocks && describe_block(s->optim, p, p->regions, &block));
+    } while (p->has_blocks && describe_block(s->optim, p, p->regions, &block));
     s->params++;
     return LT_OK;
 }
