@@ -10,6 +10,7 @@ import array
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
