@@ -54,6 +54,16 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_tar(lt_dataset **out, const char *cons
 LT_API LT_MUST_CHECK lt_status lt_dataset_labelled(lt_dataset **out, const char *folder,
                                                    const char *labels,
                                                    const char *const *class_names, int classes);
+/** Opens the images below a folder that a table labels: CSV with a header, or JSON lines. columns:
+ *  "IMAGE,LABEL", the names of two columns; NULL: usual names (image, filename, id, ...; label, class,
+ *  ...), or the only two. Images are named by path below the folder or by file name, with or without
+ *  extension. class_names: names of the classes in order; NULL: those in the table, sorted, as numbers
+ *  if all are. A warning names images without a label. Samples are ordered by class, then by path.
+ *  Errors: LT_E_IO; LT_E_ARG (columns); LT_E_FORMAT (a label for no image, a second one, a class that
+ *  class_names lacks, a damaged table). */
+LT_API LT_MUST_CHECK lt_status lt_dataset_table(lt_dataset **out, const char *folder,
+                                                const char *labels, const char *columns,
+                                                const char *const *class_names, int classes);
 /** Opens a pair of MNIST's idx files, plain or gzip. Labels must be below classes; classes 0: the
  *  largest label + 1.
  *  Errors: LT_E_IO, LT_E_FORMAT (also labels out of range and counts that differ). */

@@ -113,6 +113,34 @@ def held_back_images_are_evaluated_and_never_trained_on(cwd):
     assert f"loss {watched['val_loss']:.5f} over 6 images" in text and "val_is_train" not in watched, (watched, text)
 
 
+def labels_from_a_table_are_trained_evaluated_and_split(cwd):
+    folders(cwd, images=8)
+    os.makedirs(os.path.join(cwd, "flat/images"))
+    with open(os.path.join(cwd, "train.csv"), "w") as train, open(os.path.join(cwd, "val.csv"), "w") as val:
+        train.write("id,breed\n")
+        val.write("id,breed\n")
+        for c in range(3):
+            for i in range(8):
+                os.rename(os.path.join(cwd, f"data/train/class{c}/{i}.bmp"), os.path.join(cwd, f"flat/images/{c}-{i}.bmp"))
+                (train if i < 6 else val).write(f"{c}-{i},class{c}\n")
+    flags = [*SMALL, "--data", "flat", "--labels", "train.csv", "--image-size", "16", "--max-steps", "3", "--progress", "lines", "--output"]
+    text = run(*flags, "all", cwd=cwd).stderr
+    assert "train.csv: no label for 6 of the 24 images of flat, left out: images/0-6.bmp, images/0-7.bmp, images/1-6.bmp, ..." in text, text
+    assert text.count("no label for") == 1 and "flat has no split: evaluations use the training images" in text, text
+    text = run(*flags, "both", "--val-labels", "val.csv", cwd=cwd).stderr
+    assert "no split" not in text, text
+    text = run(*flags, "split", "--val-split", "0.34", cwd=cwd).stderr
+    assert "trains on 12 images, evaluates on 6" in text, text
+    evaluate = ["--eval", "--weights", "both/model.safetensors", "--threads", "1", "--deterministic", "--data", "flat", "--labels", "train.csv"]
+    last = epochs_of(cwd, "both")[-1]["val_loss"]
+    assert f"loss {last:.5f} over 6 images" in run(*evaluate, "--val-labels", "val.csv", cwd=cwd).stdout
+    run("evaluate", "--watch", "both", "--threads", "1", "--deterministic", cwd=cwd)
+    assert "over 18 images" in run(*evaluate, cwd=cwd).stdout
+    with open(os.path.join(cwd, "val.csv"), "a") as val:
+        val.write("3-0,class3\n")
+    fails(*flags, "bad", "--val-labels", "val.csv", cwd=cwd, says="val.csv: 1 of 7 labels are for images that flat does not have: 3-0")
+
+
 def a_split_without_images_is_an_error(cwd):
     folders(cwd)
     flags = [*SMALL, "--image-size", "16", "--max-steps", "1"]
@@ -211,6 +239,7 @@ def help_mentions_tar_files_and_packs(cwd):
 
 ROWS = [images_of_all_formats_are_trained_on, ignored_files_are_counted, evaluating_on_the_training_images_is_reported,
         classes_without_images_are_left_out, held_back_images_are_evaluated_and_never_trained_on, a_split_without_images_is_an_error,
+        labels_from_a_table_are_trained_evaluated_and_split,
         a_limited_evaluation_is_reported, corrupt_images_are_listed_once_and_counted_on_the_console,
         an_unsaved_run_and_a_finished_run_are_reported, a_decompression_bomb_is_skipped,
         the_pixel_limit_is_an_option, permission_errors_are_reported, help_mentions_tar_files_and_packs]

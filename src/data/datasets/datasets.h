@@ -38,6 +38,10 @@ void lt_left_out_log(lt_left_out *l, const char *folder);
 extern const char
     lt_outside_class_folders[]; /* reason to leave out images directly in the root of the split */
 
+/* Returns true if the folder's text is that of *last, a hash, which it replaces: a folder may be opened for training
+ * and for validation. */
+bool lt_is_repeated(uint64_t *last, const char *folder, const char *text);
+
 /* Number of class folders without an image, and the names of the first few. Starts as {0}. */
 typedef struct lt_empty_classes {
     int count;

@@ -75,9 +75,7 @@ static int by_count(const void *a, const void *b)
     return order ? order : strcmp(x->extension, y->extension);
 }
 
-/* Returns true if the folder's text is that of *last, a hash, which it replaces: a folder may be opened for training
- * and for validation. */
-static bool is_repeated(uint64_t *last, const char *folder, const char *text)
+bool lt_is_repeated(uint64_t *last, const char *folder, const char *text)
 {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const uint64_t hash = lt_fnv1a_text(lt_fnv1a_text(LT_FNV1A_BEGIN, folder), text);
@@ -101,7 +99,7 @@ void lt_left_out_log(lt_left_out *l, const char *folder)
         at += (size_t)snprintf(text + at, sizeof text - at, "%s%s %" PRId64, i ? ", " : "",
                                lt_text_escape(shown, sizeof shown, l->kind[i].extension),
                                l->kind[i].count);
-    if (!is_repeated(&last, folder, text))
+    if (!lt_is_repeated(&last, folder, text))
         lt_log(LT_LOG_INFO, "data", "%s: %" PRId64 " files left out: %s%s",
                lt_text_escape(shown, sizeof shown, folder), l->files, text,
                l->kinds > SHOWN ? ", ..." : "");
@@ -130,7 +128,7 @@ lt_status lt_empty_classes_log(const lt_empty_classes *e, const char *path, int 
              e->count > 1 ? "s" : "", e->names);
     if (!classes_left)
         return lt_fail(LT_E_FORMAT, "%s: %s", path, text);
-    if (!is_repeated(&last, path, text))
+    if (!lt_is_repeated(&last, path, text))
         lt_log(LT_LOG_WARN, "data", "%s: %s; left out, %d classes remain",
                lt_text_escape(shown, sizeof shown, path), text, classes_left);
     return LT_OK;

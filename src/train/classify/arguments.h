@@ -10,8 +10,8 @@ enum { FILTER_AUTO, FILTER_BILINEAR };
 
 /* preprocess.c: the images to read, and their preprocessing. */
 typedef struct image_options {
-    const char *val_split, *val_split_seed, *val_labels, *image_size_schedule, *mean, *std,
-        *cache_ram, *auto_augment;
+    const char *val_split, *val_split_seed, *labels, *labels_columns, *val_labels,
+        *image_size_schedule, *mean, *std, *cache_ram, *auto_augment;
     int augment, interpolation, decode, exif;
     int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
     double flip, color_jitter, random_erase, mixup_alpha, cutmix_alpha, crop_pct;

@@ -58,8 +58,9 @@ int64_t lt_classifier_cache_bytes(const classifier *s);
 /* --- val_split.c: --val-split --- */
 /* Parses the options. Errors: LT_E_ARG. */
 lt_status lt_val_split_parse(const image_options *o, val_split *out);
-/* Opens the held-back part of the training images as validation data; reduces input.train, if open, to the rest. */
-lt_status lt_classifier_open_split(classifier *s, const char *data);
+/* Splits the training images, which input.val has, too: reduces it to those that are held back, input.train, if open, to
+ * the rest. */
+lt_status lt_classifier_split(classifier *s);
 /* Reduces validation data that are training images to those that the training of the weights held back, if it had the
  * same data; logs their number. */
 lt_status lt_classifier_split_as_weights(classifier *s);

@@ -324,7 +324,7 @@ static void close_classifier(void *context)
     lt_metadata_clear(&s->own);
 }
 
-static const char *const local[] = {"cache-ram", "val-labels", NULL};
+static const char *const local[] = {"cache-ram", "labels", "val-labels", NULL};
 static const lt_trainer_command *const commands[] = {&lt_predict_command, &lt_export_command,
                                                      &lt_serve_data_command, &lt_plan_command};
 

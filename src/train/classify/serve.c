@@ -51,8 +51,8 @@ static lt_status open_val(lt_trainer *t, const serve_arguments *a)
     classifier *s = lt_classifier_of(t);
     const image_options o = {.val_split = a->val_split, .val_split_seed = a->val_split_seed};
     LT_TRY(lt_val_split_parse(&o, &s->split));
-    return s->split.fraction > 0 ? lt_classifier_open_split(s, a->data)
-                                 : lt_dataset_open(&t->input.val, a->data, false);
+    LT_TRY(lt_dataset_open(&t->input.val, a->data, s->split.fraction > 0));
+    return s->split.fraction > 0 ? lt_classifier_split(s) : LT_OK;
 }
 
 static lt_status run(lt_trainer *t, const void *values, int *code)

@@ -2,6 +2,7 @@
 
 #include "train/classify/classifier.h"
 
+#include "lather/ext/dataset.h"
 #include "lather/ext/fail.h"
 #include "lather/log.h"
 
@@ -21,10 +22,15 @@ static bool find_data_folder(const classifier *s, const char *part, char path[PA
     return bytes < PATH_BYTES && !stat(path, &info) && S_ISDIR(info.st_mode);
 }
 
-/* Opens the --val-labels data: a flat DATA/val, or DATA itself, with these class names; NULL: numbers only. */
+/* Opens the --val-labels data with these class names; NULL: numbers only. The images are in a flat DATA/val or DATA
+ * itself; with --labels anywhere below DATA. */
 static lt_status open_labelled(classifier *s, const char *const *name, int classes)
 {
+    const image_options *o = &s->args.images;
     char path[PATH_BYTES];
+    if (o->labels)
+        return lt_dataset_table(&s->t->input.val, s->t->line.args.data, o->val_labels,
+                                o->labels_columns, name, classes);
     const char *folder = find_data_folder(s, "val", path) ? path : s->t->line.args.data;
     return lt_dataset_labelled(&s->t->input.val, folder, s->args.images.val_labels, name, classes);
 }
@@ -56,21 +62,43 @@ static lt_status open_with_weights_classes(classifier *s)
     return st;
 }
 
+/* Opens the images to train on, all of them also with --val-split. */
+static lt_status open_train(const classifier *s, lt_dataset **out)
+{
+    const image_options *o = &s->args.images;
+    const char *data = s->t->line.args.data;
+    if (!o->labels)
+        return lt_dataset_open(out, data, true);
+    LT_TRY(lt_dataset_table(out, data, o->labels, o->labels_columns, NULL, 0));
+    (*out)->unsplit = !o->val_labels;
+    return LT_OK;
+}
+
+/* Opens the data to evaluate where no flag names it; without any, the training data. */
+static lt_status open_own_val(classifier *s)
+{
+    lt_train_input *in = &s->t->input;
+    const char *data = s->t->line.args.data;
+    LT_TRY(s->args.images.labels ? open_train(s, &in->val)
+                                 : lt_dataset_open(&in->val, data, false));
+    return in->train ? LT_OK : lt_classifier_split_as_weights(s);
+}
+
 static lt_status open_val(classifier *s)
 {
     char path[PATH_BYTES];
     lt_dataset *like = NULL;
-    if (s->split.fraction > 0)
-        return lt_classifier_open_split(s, s->t->line.args.data);
-    if (!s->args.images.val_labels) {
-        LT_TRY(lt_dataset_open(&s->t->input.val, s->t->line.args.data, false));
-        return s->t->input.train ? LT_OK : lt_classifier_split_as_weights(s);
+    if (s->split.fraction > 0) {
+        LT_TRY(open_train(s, &s->t->input.val));
+        return lt_classifier_split(s);
     }
+    if (!s->args.images.val_labels)
+        return open_own_val(s);
     if (s->t->input.train)
         return open_with_classes_of(s, s->t->input.train);
-    if (!find_data_folder(s, "train", path))
+    if (!s->args.images.labels && !find_data_folder(s, "train", path))
         return open_with_weights_classes(s);
-    LT_TRY(lt_dataset_open(&like, s->t->line.args.data, true));
+    LT_TRY(open_train(s, &like));
     lt_status st = open_with_classes_of(s, like);
     lt_dataset_free(&like);
     return st;
@@ -137,7 +165,7 @@ lt_status lt_classifier_open_sources(classifier *s)
     if (*lt_trainer_weights(s->t))
         LT_TRY(lt_metadata_read(&s->known, lt_trainer_weights(s->t)));
     if (!lt_trainer_evaluates(s->t))
-        LT_TRY(lt_dataset_open(&s->t->input.train, s->t->line.args.data, true));
+        LT_TRY(open_train(s, &s->t->input.train));
     LT_TRY(open_val(s));
     if (s->t->input.train)
         LT_TRY(match_classes(s));

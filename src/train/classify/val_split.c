@@ -44,6 +44,8 @@ lt_status lt_val_split_parse(const image_options *o, val_split *out)
     }
     if (o->val_split_seed && !text)
         return lt_fail(LT_E_ARG, "--val-split-seed: needs --val-split");
+    if (o->labels_columns && !o->labels)
+        return lt_fail(LT_E_ARG, "--labels-columns: needs --labels");
     if (o->val_labels && text)
         return lt_fail(LT_E_ARG, "--val-split and --val-labels contradict each other: both choose "
                                  "the images to evaluate");
@@ -92,11 +94,10 @@ static uint64_t identify(const lt_dataset *d)
     return hash ? hash : 1;
 }
 
-lt_status lt_classifier_open_split(classifier *s, const char *data)
+lt_status lt_classifier_split(classifier *s)
 {
     lt_train_input *in = &s->t->input;
     val_split *v = &s->split;
-    LT_TRY(lt_dataset_open(&in->val, data, true));
     v->data = identify(in->val);
     v->other_val = !in->val->unsplit;
     LT_TRY(split(&in->val, v, false));

@@ -45,7 +45,8 @@ static bool is_taken_from_watched_run(const lt_option *option)
 {
     static const char not_of_model[] = "weights reset-head freeze freeze-bn";
     static const char others[] =
-        "data val-labels val-split val-split-seed exif mean std image-size interpolation "
+        "data val-labels val-split val-split-seed labels labels-columns exif mean std image-size "
+        "interpolation "
         "image-size-schedule crop-pct max-bad-images seq-len block-size tokenizer documents "
         "val-fraction limit-eval-batches batch-size eval-batch-size amp overfit-batches seed "
         "label-smoothing deterministic";
