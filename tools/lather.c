@@ -100,11 +100,25 @@ static int launch_main(int argc, char *const *argv)
     return status;
 }
 
-/* Executes the program doctor. Returns only if that fails. */
-static int doctor_main(char **argv)
+/* Programs lather-NAME in the folder of tools. */
+static const char *const programs[] = {"doctor",    "report", "inspect", "bench",
+                                       "reproduce", "pack",   "tokenize"};
+
+static bool is_program(const char *name)
 {
-    char tool[PATH_MAX];
-    if (lt_file_find_near_program(tool, sizeof tool, "tools/doctor", "libexec/lather/doctor")) {
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (!strcmp(name, programs[i]))
+            return true;
+    return false;
+}
+
+/* Executes the program argv[1]. Returns only if that fails. */
+static int execute(char **argv)
+{
+    char tool[PATH_MAX], built[64], installed[64];
+    snprintf(built, sizeof built, "tools/%s", argv[1]);
+    snprintf(installed, sizeof installed, "libexec/lather/%s", argv[1]);
+    if (lt_file_find_near_program(tool, sizeof tool, built, installed)) {
         fprintf(stderr, "lather: %s\n", lt_error_message());
         return 1;
     }
@@ -114,25 +128,36 @@ static int doctor_main(char **argv)
     return 1;
 }
 
-int main(int argc, char **argv)
+static int print_usage(const char *command)
 {
     static const char usage[] =
         "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n"
         "       lather doctor RUN... [--json]           (lather doctor --help)\n"
-        "       lather new KIND NAME [--folder DIR]     (lather new --help)\n";
-    if (argc > 1 && !strcmp(argv[1], "launch"))
+        "       lather new KIND NAME [--folder DIR]     (lather new --help)\n"
+        "       lather report|inspect|bench|reproduce|pack|tokenize ...   the programs lather-report, ...\n";
+    const bool asked = command && !strcmp(command, "--help");
+    if (command && !asked)
+        fprintf(stderr, "lather: no command '%s'\n", command);
+    fputs(usage, asked ? stdout : stderr);
+    return asked ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    const char *command = argc > 1 ? argv[1] : NULL;
+    if (!command)
+        return print_usage(NULL);
+    if (!strcmp(command, "launch"))
         return launch_main(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "doctor"))
-        return doctor_main(argv);
-    if (argc > 1 && !strcmp(argv[1], "new"))
+    if (is_program(command))
+        return execute(argv);
+    if (!strcmp(command, "new"))
         return new_main(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "node"))
+    if (!strcmp(command, "node"))
         return lt_launch_node_main(argc - 1, argv + 1);
-    if (argc > 1 && !strcmp(argv[1], "--version")) {
+    if (!strcmp(command, "--version")) {
         printf("lather %s\n", lt_version());
         return 0;
     }
-    const int asked = argc > 1 && !strcmp(argv[1], "--help");
-    fputs(usage, asked ? stdout : stderr);
-    return asked ? 0 : 2;
+    return print_usage(command);
 }

@@ -245,6 +245,9 @@ def lather_starts_it(folder):
         done = subprocess.run([sys.argv[2], "doctor", "--json", run_of(folder)], capture_output=True, text=True)
         assert done.returncode == 0 and json.loads(done.stdout)["runs"][0]["findings"] == [], done
         assert subprocess.run([sys.argv[2], "doctor"], capture_output=True).returncode == 2
+        assert subprocess.run([sys.argv[2], "report", "--help"], capture_output=True, text=True).stdout.startswith("usage: report")
+        unknown = subprocess.run([sys.argv[2], "heal"], capture_output=True, text=True)
+        assert unknown.returncode == 2 and unknown.stderr.startswith("lather: no command 'heal'\nusage: lather launch"), unknown
 
 
 if __name__ == "__main__":
