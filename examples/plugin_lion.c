@@ -63,6 +63,15 @@ static bool is_capturable(const lt_optim *self)
     return self->attempt > 1;
 }
 
+/* Tells --optim-stats which rule an update follows. */
+static lt_status stats(lt_optim *self, const lt_slot *slot, lt_optim_rule *rule,
+                       double out[LT_MAX_STATS])
+{
+    (void)self, (void)slot, (void)out;
+    *rule = LT_RULE_SIGN;
+    return LT_OK;
+}
+
 static const lt_optim_ops ops = {
     .name = "lion",
     .bytes = sizeof(lion),
@@ -70,6 +79,7 @@ static const lt_optim_ops ops = {
     .step = step,
     .elementwise = true,
     .is_capturable = is_capturable,
+    .stats = stats,
 };
 
 static const lt_optim_field fields[] = {

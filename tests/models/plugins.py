@@ -109,7 +109,9 @@ def a_plugin_registers_a_communicator_a_reducer_and_hooks(cwd):
 
 def the_run_records_them(cwd):
     plugins = here(cwd, "lion", "shapes")
-    run(*plugins, *LION, "--max-steps", "2", "--output", "run", cwd=cwd)
+    run(*plugins, *LION, "--max-steps", "2", "--optim-stats", "1", "--output", "run", cwd=cwd)
+    events = [r for r in records(cwd, "run") if r["event"] == "optim_stats"]
+    assert len(events) == 2 and all([k for k in r if k.startswith("rule_")] == ["rule_sign"] for r in events), events
     state = json.loads(content(cwd, "run", "checkpoints", "latest", "state.json"))
     version = run("--version", cwd=cwd).stdout.split()[1]
     assert state["plugins"] == [{"path": f"./{n}.so", "sha256": digest(os.path.join(cwd, n + ".so")), "version": version} for n in ("lion", "shapes")]
