@@ -5,7 +5,7 @@ import statistics
 
 from .checked import Problem, parse as parse_json
 from .optim_stats import read_optim_stats
-from .records import read_settings
+from .records import objects_in, read_settings
 from .text import read_lines
 
 
@@ -30,12 +30,8 @@ class Run:
         if os.path.exists(path) and not os.path.exists(file):
             raise Problem(f"{path}: is not a run folder, which has a metrics.jsonl; --output DIR of a training program writes one")
         self.is_finished = os.path.exists(os.path.join(path, "model.safetensors"))
-        for i, line in enumerate(read_lines(file)):
-            try:
-                record = parse_json(line, file, i + 1)
-            except ValueError:
-                continue  # torn by a kill, or being written
-            if isinstance(record, dict) and isinstance(record.get("event"), str):
+        for _, record in objects_in(read_lines(file), file):
+            if isinstance(record.get("event"), str):
                 self.events.setdefault(record["event"], []).append(record)
         self.steps = [record for record in self.events.get("step", []) if isinstance(record.get("step"), int)]
         self.epochs = self.events.get("epoch", [])

@@ -8,6 +8,17 @@ from .text import read_lines
 COUNTS = ("step", "epoch", "seconds", "eval_seconds")
 
 
+def objects_in(lines, path):
+    """Line number and object of each record; lines that are torn by a kill, or being written, are left out."""
+    for i, line in enumerate(lines):
+        try:
+            record = parse(line, path, i + 1)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield i + 1, record
+
+
 class Metrics:
     """Series of (step, value): of steps by key, of epochs by key (train_loss, val_top1, val_perplexity, ...)."""
 
@@ -21,25 +32,21 @@ class Metrics:
         self.on_training_data = False  # True: evaluations use the training data
         lines = read_lines(path)
         for file, found in ((path, lines), separate_evaluations(path)):
-            for i, line in enumerate(found):
-                self.add(line, file, i + 1)
+            for line, record in objects_in(found, file):
+                self.add(record, f"{file}:{line}")
         for series in self.epochs.values():
             series.sort(key=lambda point: point[0])
         if not self.steps.get("loss") and not self.epochs:
             count = len(lines) - (not lines[-1])
             raise Problem(f"{path}: no steps and no epochs in {count} lines")
 
-    def add(self, text, path, line):
-        try:
-            record = parse(text, path, line)
-        except ValueError:
-            return  # torn by a kill, or being written
-        event = record.get("event") if isinstance(record, dict) else None
+    def add(self, record, where):
+        event = record.get("event")
         if event in ("step", "epoch", "evaluation", "optim_stats"):
             numbers = {k: float(v) for k, v in record.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
             for key in COUNTS:
                 if key in numbers:
-                    number(0, MOST_COUNT)(numbers[key], f"{path}:{line}: {key}")
+                    number(0, MOST_COUNT)(numbers[key], f"{where}: {key}")
             numbers = {k: v for k, v in numbers.items() if math.isfinite(v)}
             {"step": self.add_step, "epoch": self.add_epoch, "evaluation": self.add_evaluation,
              "optim_stats": self.add_optim_stats}[event](numbers)

@@ -185,15 +185,21 @@ static lt_status orthogonalize_batch(muon *m, batch *b)
     return lt_orthogonal_run(&m->orthogonal, &m->base, how, m->job, count);
 }
 
+/* Sets X to the orthogonal factors of the batch's momenta. */
+static lt_status orthogonalize_momenta(muon *m, batch *b)
+{
+    b->x = X;
+    b->y = Y;
+    LT_TRY(run_vec_rule(m, b, copy_momentum));
+    if (m->config.nesterov)
+        LT_TRY(run_vec_rule(m, b, add_nesterov_gradient));
+    return orthogonalize_batch(m, b);
+}
+
 static lt_status update_batch(muon *m, batch b)
 {
-    b.x = X;
-    b.y = Y;
     LT_TRY(run_vec_rule(m, &b, update_momentum));
-    LT_TRY(run_vec_rule(m, &b, copy_momentum));
-    if (m->config.nesterov)
-        LT_TRY(run_vec_rule(m, &b, add_nesterov_gradient));
-    LT_TRY(orthogonalize_batch(m, &b));
+    LT_TRY(orthogonalize_momenta(m, &b));
     LT_TRY(run_vec_rule(m, &b, scale_and_add_weight_decay));
     return run_vec_rule(m, &b, apply_update);
 }
@@ -375,12 +381,9 @@ static lt_status repeat_orthogonalization(muon *m, matrix *x, lt_tensor *gram)
 {
     void *ctx;
     const lt_backend *be = lt_optim_backend(&m->base, &ctx);
-    batch b = {.end = 1, .x = X, .y = Y};
+    batch b = {.end = 1};
     m->due[0] = x;
-    LT_TRY(run_vec_rule(m, &b, copy_momentum));
-    if (m->config.nesterov)
-        LT_TRY(run_vec_rule(m, &b, add_nesterov_gradient));
-    LT_TRY(orthogonalize_batch(m, &b));
+    LT_TRY(orthogonalize_momenta(m, &b));
     const lt_gram_job job = {
         .g = scratch_matrix(m, x, b.x), .f = lt_tensor_view(gram), .dim = x->dim, .alpha = 1};
     return be->gram(ctx, &job, 1, m->base.scalars);

@@ -69,23 +69,17 @@ static const char *member(const lt_json_value *plugin, const char *key)
     return v && v->type == LT_JSON_STRING ? v->string : "";
 }
 
-static bool is_loaded(const lt_json_value *plugin)
+/* Finds a loaded plugin with the same contents or, without one, with the same path; NULL if absent. */
+static const lt_plugin_info *find_loaded(const lt_json_value *plugin)
 {
-    const lt_plugin_info *p;
-    for (size_t i = 0; (p = lt_plugin_at(i)); i++)
+    const lt_plugin_info *p, *same_path = NULL;
+    for (size_t i = 0; (p = lt_plugin_at(i)); i++) {
         if (!strcmp(p->sha256, member(plugin, "sha256")))
-            return true;
-    return false;
-}
-
-/* Returns true if the file of that path was loaded: its contents have changed if is_loaded() returns false. */
-static bool is_path_loaded(const lt_json_value *plugin)
-{
-    const lt_plugin_info *p;
-    for (size_t i = 0; (p = lt_plugin_at(i)); i++)
+            return p;
         if (!strcmp(p->path, member(plugin, "path")))
-            return true;
-    return false;
+            same_path = p;
+    }
+    return same_path;
 }
 
 void lt_plugins_compare_checkpoint(const char *folder, char *text, size_t size)
@@ -122,10 +116,12 @@ lt_status lt_plugins_advise(lt_status st, const char *path)
         *strrchr(folder, '/') = 0;
         v = open_list(folder, &json);
     }
-    for (; v; v = v->next)
-        if (!is_loaded(v))
+    for (; v; v = v->next) {
+        const lt_plugin_info *p = find_loaded(v);
+        if (!p || strcmp(p->sha256, member(v, "sha256")) != 0)
             append(advice, sizeof advice, " --plugin %s%s", member(v, "path"),
-                   is_path_loaded(v) ? " before it was compiled again" : "");
+                   p ? " before it was compiled again" : "");
+    }
     lt_json_free(&json);
     return *advice ? lt_fail(st, "%s; %s was trained with%s", why, folder, advice)
                    : lt_fail(st, "%s", why);
