@@ -317,6 +317,7 @@ static enum {
     ENDLESS,
     SIZE,
     BASIS,
+    DTYPE,
     RULE,
     BLOCK_RULE
 } mistake;
@@ -359,6 +360,10 @@ static lt_status halves_factor(lt_optim *self, const lt_slot *slot, size_t block
     out->matrix = ((halves *)self)->matrix;
     out->basis = mistake == BASIS ? slot->param->value : out->matrix;
     out->matrix = mistake == SIZE ? slot->param->value : out->matrix;
+    if (mistake == DTYPE) {
+        LT_TRY(lt_tensor_new(&out->temporary[1], self->device, LT_F32, LT_SHAPE(3, 3)));
+        out->basis = out->temporary[1];
+    }
     out->epsilon = 0.5;
     out->is_relative = true;
     out->age = 7;
@@ -430,6 +435,7 @@ static void mistakes_of_an_optimizer_are_named(void **state)
         {ENDLESS, LT_E_SHAPE, "block 12 of matrix"},
         {SIZE, LT_E_SHAPE, "stat_factor: matrix [4,3] of matrix, dimension 1, whose size is 3"},
         {BASIS, LT_E_SHAPE, "stat_factor: matrix [4,3] of matrix, dimension 1, whose size is 3"},
+        {DTYPE, LT_E_UNSUPPORTED, "optim-stats: matrix of f64 and basis of f32: want f64"},
         {RULE, LT_E_ARG, "halves: rule 12 of matrix is no lt_optim_rule"},
         {BLOCK_RULE, LT_E_ARG, "halves: rule 12 of matrix is no lt_optim_rule"},
     };

@@ -21,9 +21,9 @@ typedef struct lt_spectrum {
 } lt_spectrum;
 
 /** Computes the spectrum of a symmetric matrix [n,n], contiguous, on its device: in f64 where that has the host's
- *  memory. basis: Q [n,n] of the same dtype, or NULL; epsilon NaN: none; relative: times the largest eigenvalue.
- *  Waits for the device.
- *  Errors: LT_E_ARG (the matrix is not finite), LT_E_NOMEM, LT_E_UNSUPPORTED (no kernel eigh). */
+ *  memory. basis: Q [n,n], or NULL; with it, both have the dtype of parameters. epsilon NaN: none; relative: times the
+ *  largest eigenvalue. Waits for the device.
+ *  Errors: LT_E_ARG (the matrix is not finite), LT_E_NOMEM, LT_E_UNSUPPORTED (no kernel; another dtype). */
 LT_API LT_MUST_CHECK lt_status lt_spectrum_compute(lt_spectrum *out, const lt_tensor *matrix,
                                                    const lt_tensor *basis, double epsilon,
                                                    bool relative);

@@ -129,6 +129,11 @@ lt_status lt_spectrum_compute(lt_spectrum *out, const lt_tensor *matrix, const l
     if (!device->backend->eigh)
         return lt_fail(LT_E_UNSUPPORTED, "optim-stats: %s has no kernel eigh",
                        lt_device_name(device));
+    const lt_dtype master = lt_device_master_dtype(device);
+    if (basis && (lt_tensor_dtype(matrix) != master || lt_tensor_dtype(basis) != master))
+        return lt_fail(LT_E_UNSUPPORTED, "optim-stats: matrix of %s and basis of %s: want %s",
+                       lt_dtype_name(lt_tensor_dtype(matrix)),
+                       lt_dtype_name(lt_tensor_dtype(basis)), lt_dtype_name(master));
     const lt_dtype dtype = device->backend->host_memory ? LT_F64 : lt_tensor_dtype(matrix);
     double *host = lt_alloc((size_t)(n * n), sizeof *host);
     lt_status st = host ? lt_tensor_new(&work, device, dtype, lt_tensor_shape(matrix)) : LT_E_NOMEM;
