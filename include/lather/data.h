@@ -12,7 +12,7 @@ typedef struct lt_dataset lt_dataset;
  *  - "synthetic" or "synthetic:COUNT:SIZE:CLASSES": noise (1024 images of 224 x 224, 1000 classes);
  *  - "service:ADDRESS[,ADDRESS]": see lt_dataset_service();
  *  - a name registered with lt_dataset_register();
- *  - a folder with MNIST's four idx files;
+ *  - a folder with MNIST's four idx files, or the binary files of CIFAR-10 or CIFAR-100;
  *  - a pack (lather/pack.h), or a folder with the packs train and val;
  *  - a tar file, or a folder with tar files: those in FOLDER/train or with "train" in their names
  *    for training, likewise "val" for evaluation; see lt_dataset_tar();

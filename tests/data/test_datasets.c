@@ -5,6 +5,8 @@
 #include "images.h"
 #include "near.h"
 
+#include "lather/ext/dataset.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,6 +70,79 @@ static void check_parts(void **state)
     run_in(root, "rm -r train");
     assert_fails(lt_dataset_open(&d, root, true), LT_E_IO,
                  "has a part val, but no folder or tar files train");
+    remove_folder(root);
+}
+
+/* Writes records of label bytes and 3072 pixels, all equal to the class. */
+static void write_cifar(const char *root, const char *name, int label_bytes, int count, int classes)
+{
+    enum { PIXELS = 3072, MOST = 200 };
+    static uint8_t bytes[MOST * (PIXELS + 2)];
+    uint8_t *at = bytes;
+    for (int i = 0; i < count; i++, at += label_bytes + PIXELS) {
+        memset(at, i % classes, (size_t)label_bytes + PIXELS);
+        if (label_bytes > 1)
+            at[0] = 99; /* the superclass */
+    }
+    write_file(root, name, bytes, (size_t)(at - bytes));
+}
+
+static void check_cifar_part(const char *root, bool train, int count, int classes)
+{
+    lt_dataset *d = NULL;
+    lt_record r = {0};
+    assert_ok(lt_dataset_open(&d, root, train));
+    assert_int_equal(lt_dataset_count(d), count);
+    assert_int_equal(lt_dataset_classes(d), classes);
+    assert_string_equal(lt_dataset_class_name(d, 1), "b");
+    assert_false(d->unsplit);
+    for (int i = 0; i < count; i++) {
+        int label = -1;
+        assert_ok(d->ops->read(d, i, &r));
+        assert_ok(lt_dataset_label(d, i, &label));
+        assert_int_equal(r.label, label);
+        assert_int_equal(r.bytes[0], label);
+        assert_int_equal(r.bytes[3071], label);
+        assert_int_equal(label, i % (train ? 10 : classes));
+    }
+    lt_free(r.bytes);
+    lt_dataset_free(&d);
+}
+
+static void check_cifar(void **state)
+{
+    (void)state;
+    char *root = make_folder(), *c10 = below(root, "a"), *c100 = below(root, "b"), name[64];
+    for (int i = 1; i <= 5; i++) {
+        snprintf(name, sizeof name, "a/cifar-10-batches-bin/data_batch_%d.bin", i);
+        write_cifar(root, name, 1, 20, 10);
+    }
+    write_cifar(root, "a/cifar-10-batches-bin/test_batch.bin", 1, 10, 10);
+    write_file(root, "a/cifar-10-batches-bin/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n",
+               21);
+    check_cifar_part(c10, true, 100, 10);
+    check_cifar_part(c10, false, 10, 10);
+    write_cifar(root, "b/train.bin", 2, 20, 10);
+    write_cifar(root, "b/test.bin", 2, 100, 100);
+    char names[201];
+    for (int i = 0; i < 100; i++)
+        snprintf(names + (size_t)2 * (size_t)i, 3, "%c\n", i == 1 ? 'b' : 'x');
+    write_file(root, "b/fine_label_names.txt", names, 200);
+    check_cifar_part(c100, true, 20, 100);
+    check_cifar_part(c100, false, 100, 100);
+    lt_dataset *d = NULL;
+    write_cifar(root, "b/test.bin", 2, 110, 110);
+    assert_fails(lt_dataset_open(&d, c100, false), LT_E_FORMAT,
+                 "sample 100 has label 100, want 0 .. 99");
+    write_file(root, "b/train.bin", "xyz", 3);
+    assert_fails(lt_dataset_open(&d, c100, true), LT_E_FORMAT,
+                 "3 bytes, which are no whole records of 3074");
+    run_in(root, "rm a/*/data_batch_3.bin");
+    assert_fails(lt_dataset_open(&d, c10, true), LT_E_IO, "data_batch_3.bin");
+    run_in(root, "rm -r a/*; mkdir a/cifar-10-batches-py");
+    assert_fails(lt_dataset_open(&d, c10, true), LT_E_UNSUPPORTED, "unpack the binary version");
+    free(c10);
+    free(c100);
     remove_folder(root);
 }
 
@@ -290,10 +365,11 @@ static void check_registered(void **state)
 
 int main(void)
 {
-    enum { MORE = 7 };
+    enum { MORE = 8 };
     struct CMUnitTest tests[MORE + COUNT_OF(idx_rows)] = {
         row_test("folder: classes and files are sorted bytewise", check_order, NULL),
         row_test("folder: train and val are found below", check_parts, NULL),
+        row_test("cifar: both sets, and damaged or missing files", check_cifar, NULL),
         row_test("folder: a missing or empty folder is named", check_bad_folders, NULL),
         row_test("registered: opened by name, with or without arguments", check_registered, NULL),
         row_test("synthetic: the same index has the same noise", check_synthetic, NULL),

@@ -57,6 +57,11 @@ lt_status lt_empty_classes_log(const lt_empty_classes *e, const char *path, int 
 lt_status lt_has_mnist(bool *out, const char *folder, bool train);
 lt_status lt_dataset_mnist(lt_dataset **out, const char *folder, bool train);
 
+/* Returns true if the folder, or one with the archive's name in it, has CIFAR-10's or CIFAR-100's binary files. */
+bool lt_has_cifar(const char *folder);
+/* Opens them. Errors: LT_E_IO; LT_E_FORMAT (truncated, labels out of range). */
+lt_status lt_dataset_cifar(lt_dataset **out, const char *folder, bool train);
+
 /* Returns true if the path ends in NAME.tar and NAME is not hidden. */
 bool lt_is_tar(const char *path);
 /* Adds the tar files of a folder whose names contain part, sorted by name. */

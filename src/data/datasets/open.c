@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Parses ":NUMBER" and advances *at; false if there is no number or it exceeds most. */
 static bool read_number(const char **at, int64_t most, int64_t *out)
@@ -41,7 +42,7 @@ static lt_status open_synthetic(lt_dataset **out, const char *spec, bool train)
 
 /* --- Parts of a folder --- */
 
-typedef enum part_kind { ABSENT, PACK, TAR_FILES, CLASS_FOLDERS, MNIST } part_kind;
+typedef enum part_kind { ABSENT, PACK, TAR_FILES, CLASS_FOLDERS, MNIST, CIFAR } part_kind;
 
 /* The part of a data set to train on, or to evaluate. */
 typedef struct part {
@@ -134,7 +135,7 @@ static lt_status find_part(part *p, const char *path, const part *train)
     if (p->kind)
         return LT_OK;
     LT_TRY(lt_has_mnist(&mnist, path, p->train));
-    p->kind = mnist ? MNIST : ABSENT;
+    p->kind = mnist ? MNIST : lt_has_cifar(path) ? CIFAR : ABSENT;
     lt_free(p->folder);
     p->folder = lt_strdup(path);
     return p->folder ? LT_OK : LT_E_NOMEM;
@@ -159,6 +160,8 @@ static lt_status open_part(lt_dataset **out, const part *p)
         return open_tar_files(out, p);
     case MNIST:
         return lt_dataset_mnist(out, p->folder, p->train);
+    case CIFAR:
+        return lt_dataset_cifar(out, p->folder, p->train);
     case CLASS_FOLDERS:
     case ABSENT:
         break;
@@ -166,11 +169,29 @@ static lt_status open_part(lt_dataset **out, const part *p)
     return lt_dataset_folder(out, p->folder);
 }
 
+/* Returns true if the folder is that of CIFAR's Python version, or has one. */
+static bool has_pickles(const char *path)
+{
+    static const char *const names[] = {"data_batch_1", "cifar-10-batches-py", "cifar-100-python"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
+        char *name = lt_format("%s/%s", path, names[i]);
+        found = name && !access(name, F_OK);
+        lt_free(name);
+    }
+    return found;
+}
+
 /* Opens a folder that is one data set without parts: a pack, or class folders. */
 static lt_status open_whole(lt_dataset **out, const char *path)
 {
     bool is_pack = false;
     LT_TRY(lt_is_pack(&is_pack, path));
+    if (!is_pack && has_pickles(path))
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "%s: CIFAR's Python version, whose pickles are not read; unpack the binary "
+                       "version, cifar-10-binary.tar.gz or cifar-100-binary.tar.gz, instead",
+                       path);
     LT_TRY(is_pack ? lt_dataset_pack(out, path) : lt_dataset_folder(out, path));
     (*out)->unsplit = true;
     return LT_OK;

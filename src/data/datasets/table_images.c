@@ -35,8 +35,6 @@ typedef struct images {
     size_t *image_of_row; /* [table.count]; files.count: not found */
     size_t *row_of_image; /* [files.count]; table.count: no label */
     key *keys;            /* [files.count] one form of all names, sorted */
-    char **class_names;   /* [classes] owned */
-    int classes;
 } images;
 
 /* --- Names --- */
@@ -189,7 +187,7 @@ static void log_images_without_labels(const images *m)
                list);
 }
 
-/* --- Classes --- */
+/* --- Classes and samples --- */
 
 static bool is_number(const char *text)
 {
@@ -197,118 +195,102 @@ static bool is_number(const char *text)
     return digits && digits <= DIGITS && !text[digits];
 }
 
-static int by_text(const void *a, const void *b)
+/* A labelled image. */
+typedef struct sample {
+    char *path; /* owned */
+    const lt_table_row *row;
+    int32_t class;
+} sample;
+
+static int by_label(const void *a, const void *b)
 {
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
+    return strcmp(((const sample *)a)->row->label, ((const sample *)b)->row->label);
 }
 
 static int by_number(const void *a, const void *b)
 {
-    const long x = strtol(*(const char *const *)a, NULL, 10),
-               y = strtol(*(const char *const *)b, NULL, 10);
-    return x != y ? (x > y) - (x < y) : by_text(a, b);
+    const long x = strtol(((const sample *)a)->row->label, NULL, 10),
+               y = strtol(((const sample *)b)->row->label, NULL, 10);
+    return x != y ? (x > y) - (x < y) : by_label(a, b);
 }
-
-/* Lists the labels as classes, ordered as numbers if all are, otherwise by name. */
-static lt_status list_classes(images *m)
-{
-    int (*order)(const void *, const void *) = by_number;
-    const char **label = lt_alloc(m->table.count, sizeof *label);
-    if (!label)
-        return LT_E_NOMEM;
-    for (size_t i = 0; i < m->table.count; i++) {
-        label[i] = m->table.row[i].label;
-        order = is_number(label[i]) ? order : by_text;
-    }
-    qsort(label, m->table.count, sizeof *label, order);
-    m->class_names = lt_alloc(m->table.count, sizeof *m->class_names);
-    lt_status st = m->class_names ? LT_OK : LT_E_NOMEM;
-    for (size_t i = 0; i < m->table.count && !st; i++)
-        if ((!i || strcmp(label[i], label[i - 1]) != 0)
-            && !(m->class_names[m->classes++] = lt_strdup(label[i])))
-            st = LT_E_NOMEM;
-    lt_free(label);
-    return st;
-}
-
-static lt_status copy_classes(images *m, const char *const *names, int classes)
-{
-    m->class_names = lt_alloc((size_t)classes, sizeof *m->class_names);
-    if (!m->class_names)
-        return LT_E_NOMEM;
-    for (m->classes = 0; m->classes < classes; m->classes++)
-        if (!(m->class_names[m->classes] = lt_strdup(names[m->classes] ? names[m->classes] : "")))
-            return LT_E_NOMEM;
-    return LT_OK;
-}
-
-/* --- The data set --- */
-
-typedef struct labelled {
-    char *path; /* owned */
-    int32_t label;
-} labelled;
 
 static int by_class_then_path(const void *a, const void *b)
 {
-    const labelled *x = a, *y = b;
-    const int order = (x->label > y->label) - (x->label < y->label);
+    const sample *x = a, *y = b;
+    const int order = (x->class > y->class) - (x->class < y->class);
     return order ? order : strcmp(x->path, y->path);
 }
 
-/* Moves the labelled images' paths to `out`. */
-static lt_status take_labelled(images *m, labelled *out, size_t *count)
+/* Moves the paths of labelled images to `out`, ordered by label: as numbers if all are. Returns their number. */
+static size_t take_samples(images *m, sample *out)
 {
-    const char **sorted = lt_alloc((size_t)m->classes, sizeof *sorted);
-    int32_t *class_of = lt_alloc((size_t)m->classes, sizeof *class_of);
-    lt_status st = sorted && class_of ? LT_OK : LT_E_NOMEM;
-    for (int i = 0; i < m->classes && !st; i++)
-        sorted[i] = m->class_names[i];
-    if (!st)
-        qsort(sorted, (size_t)m->classes, sizeof *sorted, by_text);
-    for (int i = 0; i < m->classes && !st; i++) {
-        const char **at =
-            bsearch(&m->class_names[i], sorted, (size_t)m->classes, sizeof *sorted, by_text);
-        class_of[at - sorted] = i;
-    }
-    for (size_t i = 0; i < m->files.count && !st; i++) {
-        if (m->row_of_image[i] == m->table.count)
-            continue;
-        const lt_table_row *row = &m->table.row[m->row_of_image[i]];
-        const char **at = bsearch(&row->label, sorted, (size_t)m->classes, sizeof *sorted, by_text);
-        if (!at) {
-            st = lt_fail(LT_E_FORMAT, "%s:%d: '%s' is not one of the %d classes", m->table_path,
-                         row->line, row->label, m->classes);
-            break;
+    size_t count = 0;
+    bool numbers = true;
+    for (size_t i = 0; i < m->files.count; i++)
+        if (m->row_of_image[i] != m->table.count) {
+            out[count] = (sample){m->files.path[i], &m->table.row[m->row_of_image[i]], 0};
+            m->files.path[i] = NULL;
+            numbers = numbers && is_number(out[count].row->label);
+            count++;
         }
-        out[(*count)++] = (labelled){m->files.path[i], class_of[at - sorted]};
-        m->files.path[i] = NULL;
+    qsort(out, count, sizeof *out, numbers ? by_number : by_label);
+    return count;
+}
+
+/* Sets *class to the class of a row's label; new: it is the next class of f. */
+static lt_status find_class(const images *m, lt_file_list *f, const lt_table_row *row, bool new,
+                            int32_t *class)
+{
+    const int32_t classes = f->base.classes;
+    for (*class = new ? classes : 0; *class < classes; ++*class)
+        if (!strcmp(f->class_names[*class], row->label))
+            return LT_OK;
+    if (!new)
+        return lt_fail(LT_E_FORMAT, "%s:%d: '%s' is not one of the %d classes", m->table_path,
+                       row->line, row->label, classes);
+    f->class_names[f->base.classes++] = lt_strdup(row->label);
+    return f->class_names[classes] ? LT_OK : LT_E_NOMEM;
+}
+
+/* Sets the classes of samples ordered by label: their places among `names`; NULL: the labels are the classes. */
+static lt_status assign_classes(const images *m, lt_file_list *f, sample *s, size_t count,
+                                const char *const *names, int classes)
+{
+    f->class_names = lt_alloc(names ? (size_t)classes : count, sizeof *f->class_names);
+    lt_status st = f->class_names ? LT_OK : LT_E_NOMEM;
+    for (int i = 0; names && i < classes && !st; i++)
+        if (!(f->class_names[f->base.classes++] = lt_strdup(names[i] ? names[i] : "")))
+            st = LT_E_NOMEM;
+    for (size_t i = 0; i < count && !st; i++) {
+        if (i && !strcmp(s[i].row->label, s[i - 1].row->label))
+            s[i].class = s[i - 1].class;
+        else
+            st = find_class(m, f, s[i].row, !names, &s[i].class);
     }
-    lt_free(class_of);
-    lt_free(sorted);
     return st;
 }
 
-static lt_status fill(lt_file_list *f, images *m)
+static lt_status fill(lt_file_list *f, images *m, const char *const *names, int classes)
 {
-    size_t count = 0;
-    labelled *image = lt_alloc(m->table.count, sizeof *image);
+    sample *s = lt_alloc(m->table.count, sizeof *s);
     f->label = lt_alloc(m->table.count, sizeof *f->label);
-    lt_status st = image && f->label ? take_labelled(m, image, &count) : LT_E_NOMEM;
+    if (!s || !f->label) {
+        lt_free(s);
+        return LT_E_NOMEM;
+    }
+    const size_t count = take_samples(m, s);
+    lt_status st = assign_classes(m, f, s, count, names, classes);
     if (!st)
-        qsort(image, count, sizeof *image, by_class_then_path);
+        qsort(s, count, sizeof *s, by_class_then_path);
     for (size_t i = 0; i < count; i++) {
+        f->label[i] = s[i].class;
         if (st)
-            lt_free(image[i].path);
-        else if (!(st = lt_paths_add(&f->files, image[i].path)))
-            f->label[i] = image[i].label;
+            lt_free(s[i].path);
+        else
+            st = lt_paths_add(&f->files, s[i].path);
     }
     f->base.count = (int64_t)f->files.count;
-    f->base.classes = m->classes;
-    f->class_names = m->class_names;
-    m->class_names = NULL;
-    m->classes = 0;
-    lt_free(image);
+    lt_free(s);
     return st;
 }
 
@@ -351,13 +333,10 @@ lt_status lt_dataset_table(lt_dataset **out, const char *path, const char *label
         folder[--n] = 0;
     images m = {.folder = folder, .table_path = labels};
     lt_status st = folder ? match(&m, columns) : LT_E_NOMEM;
-    if (!st)
-        st = class_names ? copy_classes(&m, class_names, classes) : list_classes(&m);
     if (!st) {
         log_images_without_labels(&m);
-        st = fill((lt_file_list *)d, &m);
+        st = fill((lt_file_list *)d, &m, class_names, classes);
     }
-    lt_free_texts(m.class_names, (size_t)m.classes);
     lt_free_texts(m.files.path, m.files.count);
     lt_label_table_clear(&m.table);
     lt_free(m.image_of_row);
