@@ -129,6 +129,7 @@ TABLE = [
     ("grafting_undoes", {"stats": {("block", "update_cosine"): 0.999}}, {"settings": {"grafting": "none"}, "stats": {("block", "update_cosine"): 0.999}}),
     ("epsilon_small", {"stats": SMALL_EPSILON}, {"stats": {**SMALL_EPSILON, (FACTOR, "epsilon"): 1e-8}}),
     ("rank_one", {"stats": {(FACTOR, "effective_rank"): 1.1}}, {"stats": {(FACTOR, "effective_rank"): 2}}),
+    ("rank_one", {"settings": {"optim": "muon"}, "stats": {(FACTOR, "effective_rank"): 1.1}}, {"stats": {(FACTOR, "effective_rank"): 0}}),  # 0: no gradient
     ("skipped_steps", {"step": overflows(300)}, {"step": overflows(100)}),
     ("skipped_steps", {"step": skips(20)}, {"step": skips(200)}),
     ("dead_units", {"stats": {("parameter", "zero_gradient_rows"): lambda i, row: 0.7 if i == 0 else 0}},

@@ -135,10 +135,10 @@ class Rules(Run):
 
     def rank_one(self):
         ranks = self.recent("factor", "effective_rank")
-        low = [i for i, v in enumerate(ranks) if v < 1.5 and self.stats.rows("factor")[i]["size"] >= MATRIX]
+        low = [i for i, v in enumerate(ranks) if 0 < v < 1.5 and self.stats.rows("factor")[i]["size"] >= MATRIX]
         if low:
             return finding("warning" if 2 * len(low) > len(ranks) else "note", "{low} of {factors} factors have an effective rank below 1.5, "
-                           "too few different gradients: {names}", ["--beta2 0.999", "--start-preconditioning-step N", "--diagonal REGEX"],
+                           "too few different gradients: {names}", ["--beta2 0.999", "--start-preconditioning-step N", "--diagonal REGEX"] if self.optim in ("shampoo", "soap") else [],
                            low=len(low), factors=len(ranks), names=self.named("factor", low))
 
     def skipped_steps(self):  # Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.2
