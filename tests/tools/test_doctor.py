@@ -188,6 +188,14 @@ def small_updates_at_the_end_of_a_schedule_are_no_evidence(folder):
     assert rules((298, 1e-7), (300, 1e-7)) == [] and rules((100, 1e-3), (300, 1e-7)) == [] and rules((100, 1e-7), (300, 1e-7)) == ["lr_low"]
 
 
+def a_plugin_is_proposed_flags_that_it_has(folder):
+    wrong = {"stats": {(FACTOR, "below_epsilon"): 1, (FACTOR, "epsilon"): 1}}
+    relative = doctor_rules.RELATIVE
+    for settings, flags in ({"optim": "mine"}, []), ({"optim": "mine", "epsilon-rule": "before"}, [relative]), ({}, [relative]):
+        found = findings(f"{folder}/{len(os.listdir(folder))}", settings=settings, **wrong)
+        assert (found[0]["rule"], found[0]["flags"]) == ("epsilon_large", flags), found
+
+
 def prints_sentences_or_json(folder):
     run = run_of(folder, settings={"grafting": "none"}, stats={RATIO: 0.4, ("parameter", "consecutive_cosine"): math.nan})
     done = subprocess.run([DOCTOR, run], capture_output=True, text=True)
@@ -254,6 +262,6 @@ def lather_starts_it(folder):
 if __name__ == "__main__":
     sys.exit(run_rows([each_rule_has_a_run_that_triggers_it_first_and_one_that_does_not, nothing_is_said_of_a_sound_run,
                        nothing_is_said_of_the_runs_of_the_ablation,
-                       small_updates_at_the_end_of_a_schedule_are_no_evidence, prints_sentences_or_json,
+                       small_updates_at_the_end_of_a_schedule_are_no_evidence, a_plugin_is_proposed_flags_that_it_has, prints_sentences_or_json,
                        other_versions_are_named_and_files_that_cannot_be_read, damaged_records_are_findings_or_one_line,
                        an_output_that_takes_nothing_is_one_line_and_a_reader_that_stops_none, lather_starts_it], "lather-doctor-"))

@@ -2,12 +2,14 @@
 import argparse
 import json
 import os
+import re
 import sys
 
 from .checked import Problem
 from .doctor_rules import RULES, Rules, finding
 from .text import shown
 
+LIBRARY = ("", "sgd", "adagrad", "adam", "adamw", "shampoo", "soap", "muon", "lars", "lamb")  # optimizers; "" is not known
 SEVERITIES = ("error", "warning", "note")
 EPILOG = """RUN is a folder that a training program's --output wrote. Rules that look into the optimizer need --optim-stats N.
 Each finding has its evidence and flags to try; docs/guides/doctor.md lists the rules.
@@ -15,10 +17,18 @@ Each finding has its evidence and flags to try; docs/guides/doctor.md lists the 
 Exit status: 0 done, with findings or without, 1 an error, 2 a wrong command line."""
 
 
+def takes(run, flag):
+    """False if the optimizer is a plugin's, and config.yaml has no such setting."""
+    names = [key or name for key, name in re.findall(r"--opt-kwargs ([a-z0-9-]+)=|--([a-z0-9-]+)", flag)]
+    return run.optim in LIBRARY or all(name in run.settings or name == "optim-stats" for name in names)
+
+
 def examine(run):
     """The findings of a run, the most likely cause first."""
     found = [{"rule": "unreadable", **finding("note", "{note}", [], note=note)} for note in run.notes]
     found += [{"rule": name, **one} for name, one in ((name, getattr(run, name)()) for name in RULES) if one]
+    for one in found:
+        one["flags"] = [flag for flag in one["flags"] if takes(run, flag)]
     return sorted(found, key=lambda one: SEVERITIES.index(one["severity"]))
 
 
