@@ -214,15 +214,16 @@ static void expand_cholesky(double *x, int64_t n, double *c)
     bool marked = false;
     for (int64_t i = 0; i < n; i++)
         marked = marked || x[i * (n + 1)] < 0;
-    for (int64_t i = 0; i < n && marked; i++)
+    if (!marked)
+        return;
+    for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++)
             c[i * n + j] = j > i ? 0 : j == i ? -x[i * n + j] : x[i * n + j] + x[j * n + i];
-    for (int64_t i = 0; i < n && marked; i++)
+    for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < n; j++) {
-            double sum = 0;
+            x[i * n + j] = 0;
             for (int64_t k = 0; k <= (i < j ? i : j); k++)
-                sum += c[i * n + k] * c[j * n + k];
-            x[i * n + j] = sum;
+                x[i * n + j] += c[i * n + k] * c[j * n + k];
         }
 }
 
