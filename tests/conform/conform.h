@@ -70,6 +70,7 @@ typedef union setting {
     lt_layernorm_config layer;
     pointwise_setting pointwise;
     lt_normalize_config pixels;
+    lt_reduce_how reduction;
     lt_vec_job vec;
     lt_sgd_kernel sgd;
     lt_adam_kernel adam;
@@ -163,7 +164,7 @@ static inline bool within(size_t *i, size_t rows)
 typedef bool tests_fn(size_t i, test *t);
 tests_fn elementwise_tests, pointwise_tests, product_tests, norm_tests, group_norm_tests,
     layernorm_tests, pool_tests, loss_tests, optim_tests, matrix_tests, rational_tests,
-    scratch_tests, fused_tests, attention_tests, rotary_tests, embedding_tests;
+    scratch_tests, fused_tests, attention_tests, rotary_tests, embedding_tests, select_tests;
 
 /* Prints elementwise functions without rows, and returns their number. */
 int pointwise_without_rows(void);

@@ -76,10 +76,10 @@ static bool parse_part(options *o)
 static const char *const entries[] = {LT_BACKEND_ENTRIES(ENTRY_NAME)};
 
 static tests_fn *const files[] = {
-    elementwise_tests, pointwise_tests, product_tests,  norm_tests,
-    group_norm_tests,  layernorm_tests, pool_tests,     loss_tests,
-    optim_tests,       matrix_tests,    rational_tests, scratch_tests,
-    fused_tests,       attention_tests, rotary_tests,   embedding_tests};
+    elementwise_tests, pointwise_tests, product_tests, norm_tests,      group_norm_tests,
+    layernorm_tests,   pool_tests,      loss_tests,    optim_tests,     matrix_tests,
+    rational_tests,    scratch_tests,   fused_tests,   attention_tests, rotary_tests,
+    embedding_tests,   select_tests};
 
 static bool has_rows(const char *entry)
 {
@@ -157,10 +157,25 @@ static bool is_also(const options *o, const test *t, lt_dtype dtype)
     return false;
 }
 
+/* Returns true for kernels that only backends with host memory have. */
+static bool is_for_host(const char *entry)
+{
+#define IS_BASIC(name)
+#define IS_FUSED(name)
+#define IS_HOST(name)          \
+    if (!strcmp(entry, #name)) \
+        return true;
+#define IS(name, kind, cpu) IS_##kind(name)
+    LT_BACKEND_ENTRIES(IS)
+    return false;
+}
+
 /* The cpu's products accept 16-bit operands on every processor, though they are not always fast. */
 static bool takes(const lt_backend *be, void *ctx, const test *t, lt_dtype dtype)
 {
     const bool slowly = !strcmp(be->name, "cpu") && multiplies(t);
+    if (is_for_host(t->entry) && !be->host_memory)
+        return false;
     return dtype == LT_F32
            || (!t->master && (!t->rounded || be->rounds_grad_w)
                && (slowly || be->has_fast(ctx, dtype)));

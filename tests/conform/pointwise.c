@@ -43,6 +43,12 @@ static const function_row functions[] = {
     {LT_POINTWISE_GELU_TANH, "gelu by tanh of small numbers", -0.1, 0.1, 0, 0, {0}, false, false},
     {LT_POINTWISE_GELU_TANH, "gelu by tanh of large numbers", -40, 40, 0, 0, {0}, false, false},
     {LT_POINTWISE_CLAMP, "clamp", -1, 1, 0, 0, {-0.5, 0.25}, true, false},
+    {LT_POINTWISE_ABS, "abs", -1, 1, 0, 0, {0}, true, false},
+    {LT_POINTWISE_SIGN, "sign", -1, 1, 0, 0, {0}, true, false},
+    {LT_POINTWISE_LEAKY_RELU, "leaky relu", -1, 1, 0, 0, {0.01}, false, false},
+    {LT_POINTWISE_ELU, "elu", -20, 2, 0, 0, {1.5}, false, false},
+    {LT_POINTWISE_ELU, "elu of small numbers", -0.01, 0.01, 0, 0, {1}, false, false},
+    {LT_POINTWISE_SOFTPLUS, "softplus", -40, 40, 0, 0, {0.5, 12}, false, false},
     {LT_POINTWISE_ADD, "add", -1, 1, -1, 1, {0}, false, false},
     {LT_POINTWISE_MUL, "mul", -1, 1, -1, 1, {0}, false, false},
     {LT_POINTWISE_SUB, "sub", -1, 1, -1, 1, {0}, false, false},
@@ -51,6 +57,10 @@ static const function_row functions[] = {
     {LT_POINTWISE_MINIMUM, "minimum", -1, 1, -1, 1, {0}, true, false},
     {LT_POINTWISE_POW_TENSOR, "power", 0.1, 9, -2, 2, {0}, false, false},
     {LT_POINTWISE_SQUARED_DIFFERENCE, "squared difference", -1, 1, -1, 1, {0}, false, false},
+    {LT_POINTWISE_ABSOLUTE_DIFFERENCE, "absolute difference", -1, 1, -1, 1, {0}, false, false},
+    {LT_POINTWISE_HUBER, "huber", -1, 1, -1, 1, {0.5, 3}, false, false},
+    {LT_POINTWISE_KL, "kl divergence", -9, 0, 0.01, 1, {0}, false, false},
+    {LT_POINTWISE_KL_LOG, "kl divergence of logarithms", -9, 0, -9, 0, {0}, false, false},
     {LT_POINTWISE_SWIGLU, "swiglu", -20, 20, -1, 1, {0}, false, false},
     {LT_POINTWISE_BCE, "bce", -30, 30, 0, 1, {0}, false, false},
 };
@@ -130,6 +140,13 @@ static double magnitude_of(const lt_pointwise *f, bool value, double a, double b
         return value ? fabs(want) : s * (1 + fabs(a));
     case LT_POINTWISE_POW_TENSOR: /* the gradient's exponent, b - 1, is rounded too */
         return fabs(want) * (value ? 1 : 1 + fabs(log(a)) * (1 + fabs(b)));
+    case LT_POINTWISE_SOFTPLUS:
+    case LT_POINTWISE_ELU:
+        return fabs(want) * (1 + fabs(a));
+    case LT_POINTWISE_KL:
+        return value ? fabs(b * log(b)) + fabs(b * a) : fabs(log(b)) + 1 + fabs(a);
+    case LT_POINTWISE_KL_LOG:
+        return exp(b) * (1 + fabs(b - a));
     case LT_POINTWISE_SQUARED_DIFFERENCE:
         return value ? fabs(want) : 2 * fabs(a - b);
     default:

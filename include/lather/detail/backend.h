@@ -7,6 +7,7 @@
 #include "lather/detail/attention_kernels.h"
 #include "lather/detail/kernels.h"
 #include "lather/detail/queues.h"
+#include "lather/detail/select_kernels.h"
 
 typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_kind;
 
@@ -19,10 +20,11 @@ typedef enum lt_copy_kind { LT_COPY_IN, LT_COPY_OUT, LT_COPY_WITHIN } lt_copy_ki
     LT_ATTENTION_ENTRIES(X)   \
     LT_OPTIM_ENTRIES(X)       \
     LT_VEC_ENTRIES(X)         \
-    LT_MATRIX_ENTRIES(X)
+    LT_MATRIX_ENTRIES(X)      \
+    LT_SELECT_ENTRIES(X)
 
 /** A backend: its devices and kernels. Devices are opened by name: "cuda:1" is ordinal 1 of the backend "cuda".
- *  Kernels are basic (never NULL in ref and cpu; NULL in others is LT_E_UNSUPPORTED, naming the kernel) or
+ *  Kernels are basic or host (never NULL in ref and cpu; NULL in others is LT_E_UNSUPPORTED, naming the kernel) or
  *  fused (NULL: the operation composes it of basic kernels). The tape's thread calls them, and they run in that
  *  order; a call may return before its work is done. Outputs are overwritten. Inputs and outputs do not overlap
  *  unless a kernel's comment has "in place". Signatures: detail/kernels.h. */

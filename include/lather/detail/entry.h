@@ -15,6 +15,7 @@
 /* Each header of kernels ends with their list LT_..._ENTRIES(X), with rows X(name, kind, cpu):
  *
  *   kind  BASIC: never NULL in ref and cpu; NULL in another backend is LT_E_UNSUPPORTED, naming the kernel
+ *         HOST: as BASIC, but only backends with host memory have it so far
  *         FUSED: optional; if NULL, the operation composes it of basic kernels
  *   cpu   OWN: built-in kernel of the cpu backend; LIBRARY: oneDNN's or LAPACK's in a build with them,
  *         else ref's; REF: ref's; NONE: NULL

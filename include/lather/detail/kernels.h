@@ -11,7 +11,11 @@
 #include "lather/detail/pixel_kernels.h"
 #include "lather/detail/pointwise.h"
 #include "lather/detail/vec_kernels.h"
-#include "lather/ops.h"
+#include "lather/ops/conv.h"
+#include "lather/ops/loss.h"
+#include "lather/ops/math.h"
+#include "lather/ops/norm.h"
+#include "lather/ops/pool.h"
 
 /* Part 1: elementwise kernels. Any strides; a stride of 0 repeats (broadcast). Arithmetic is f32 for 16-bit and
  * f32 data, f64 for f64 data; 16-bit types are rounded to nearest even on store. */

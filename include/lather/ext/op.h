@@ -4,6 +4,7 @@
 
 #include "lather/detail/backend.h"
 #include "lather/ext/fail.h"
+#include "lather/ops.h"
 #include "lather/tape.h"
 
 typedef struct lt_node lt_node;

@@ -31,6 +31,26 @@ typedef struct lt_conv2d_config {
 LT_API lt_tensor *lt_conv2d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
                             lt_conv2d_config config);
 
+/** Geometry of a 1-D convolution. Zero fields mean stride 1, dilation 1, groups 1, padding 0. */
+typedef struct lt_conv1d_config {
+    int stride, pad, dilation, groups;
+} lt_conv1d_config;
+
+/**
+ * lt_conv2d() of images of one row.
+ *
+ *     y[n,k,q] = b[k] + sum over c,s of x[n, c, q*stride - pad + s*dilation] * w[k,c,s]
+ *
+ * Shapes  x [N,C,L], w [K,C/groups,S], b [K] or NULL -> y [N,K,Q], Q as in lt_conv2d()
+ * Dtypes  as lt_conv2d()
+ * Grads   x, w, b
+ * Owns    the tape owns y
+ * Errors  NULL; lt_tape_status() returns LT_E_SHAPE, LT_E_ARG, LT_E_NOMEM, LT_E_DEVICE
+ * Source  as lt_conv2d()
+ */
+LT_API lt_tensor *lt_conv1d(lt_tape *tape, lt_tensor *x, lt_tensor *w, lt_tensor *b,
+                            lt_conv1d_config config);
+
 /** Geometry of a transposed convolution: that of the convolution of which it is the gradient. */
 typedef struct lt_conv_transpose2d_config {
     lt_conv2d_config conv;

@@ -118,4 +118,32 @@ LT_API lt_tensor *lt_tanh(lt_tape *tape, lt_tensor *x);
  */
 LT_API lt_tensor *lt_silu(lt_tape *tape, lt_tensor *x);
 
+/**
+ * Absolute value; the gradient at 0, and of NaN, is 0.
+ *
+ *     y[i] = |x[i]|
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_abs(lt_tape *tape, lt_tensor *x);
+
+/**
+ * Sign; 0 of NaN, as in PyTorch. The gradient is 0.
+ *
+ *     y[i] = -1, 0 or 1
+ *
+ * Shapes  x [..] -> y like x
+ * Dtypes  any floating; y has x's
+ * Grads   x
+ * Owns    the tape owns y
+ * Errors  NULL; lt_tape_status() returns LT_E_NOMEM, LT_E_DEVICE
+ * Source  elementary
+ */
+LT_API lt_tensor *lt_sign(lt_tape *tape, lt_tensor *x);
+
 #endif

@@ -20,12 +20,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static lt_topk *topk_of(lt_reducer *self)
+static lt_topk_reducer *topk_of(lt_reducer *self)
 {
-    return (lt_topk *)self;
+    return (lt_topk_reducer *)self;
 }
 
-static lt_status parse_argument(lt_topk *t)
+static lt_status parse_argument(lt_topk_reducer *t)
 {
     char *end;
     const char *text = t->base.argument;
@@ -41,7 +41,7 @@ static lt_status parse_argument(lt_topk *t)
 
 static lt_status configure_topk(lt_reducer *self)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     t->wide = lt_device_master_dtype(self->device);
     LT_TRY(parse_argument(t));
     if (!self->device->backend->host_memory)
@@ -58,14 +58,14 @@ static lt_status configure_topk(lt_reducer *self)
 
 /* Returns true if a dense all-reduce sends no more: the all-gather of m nodes' messages sends (m-1) message bytes, the
  * dense all-reduce 2 (m-1)/m shard bytes. */
-static bool is_dense(const lt_topk *t, const lt_topk_bucket *b)
+static bool is_dense(const lt_topk_reducer *t, const lt_topk_bucket *b)
 {
     const int64_t nodes = lt_topk_nodes(t)->count;
     const int64_t dense = 2 * b->shard.elements * (int64_t)lt_dtype_size(b->pack.dtype);
     return nodes == 1 || nodes * b->pack.bytes >= dense;
 }
 
-static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
+static lt_status make_memory(const lt_topk_reducer *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
     const size_t n = (size_t)b->shard.elements, size = lt_dtype_size(t->wide);
@@ -80,7 +80,7 @@ static lt_status make_memory(const lt_topk *t, lt_topk_bucket *b)
     return lt_tensor_new(&b->arrived, t->base.device, LT_U8, LT_SHAPE(nodes, b->pack.bytes));
 }
 
-static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
+static lt_status open_bucket(const lt_topk_reducer *t, const lt_reducer_bucket *bucket)
 {
     lt_topk_bucket *b = bucket->own;
     LT_TRY(lt_hier_shard_open(&b->shard, t->comms.scatter, bucket->flat, bucket->elements));
@@ -95,7 +95,7 @@ static lt_status open_bucket(const lt_topk *t, const lt_reducer_bucket *bucket)
 
 static lt_status reduce_scatter_in_node(lt_reducer *self, size_t bucket)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     lt_topk_log_non_finite(t, &self->bucket[bucket], b->scaled);
     return lt_comm_reducescatter(t->comms.scatter, &b->whole, b->shard.tensor, b->shard.count,
@@ -110,7 +110,7 @@ static lt_status exchange_between_nodes(lt_reducer *self, size_t bucket)
 
 static lt_status allgather_in_node(lt_reducer *self, size_t bucket)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     return lt_comm_allgather(t->comms.gather, b->shard.tensor, &b->whole, b->shard.count);
 }
@@ -119,7 +119,7 @@ static lt_status open_topk(lt_reducer *self)
 {
     static lt_stage_fn *const stages[] = {reduce_scatter_in_node, exchange_between_nodes,
                                           allgather_in_node};
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     int64_t longest = 1;
     bool all_dense = true;
     for (size_t i = 0; i < self->buckets; i++) {
@@ -144,7 +144,7 @@ static lt_status open_topk(lt_reducer *self)
 
 static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     lt_topk_free_gathered(t);
     b->dense = b->is_dense || self->dense;
@@ -160,7 +160,7 @@ static lt_status finish_bucket(lt_reducer *self, size_t bucket)
 }
 
 /* Keeps the error feedback of parameters without a gradient on any rank: they were not updated. */
-static void keep_unused_residual(const lt_topk *t, const lt_reducer_bucket *bucket,
+static void keep_unused_residual(const lt_topk_reducer *t, const lt_reducer_bucket *bucket,
                                  lt_topk_bucket *b)
 {
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
@@ -176,7 +176,7 @@ static void keep_unused_residual(const lt_topk *t, const lt_reducer_bucket *buck
 
 static lt_status commit_residual(lt_reducer *self, bool applied)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
         if (applied && b->finished && !b->non_finite && !t->no_feedback) {
@@ -192,12 +192,12 @@ static lt_status commit_residual(lt_reducer *self, bool applied)
 
 static void bytes_sent(const lt_reducer *self, lt_reducer_bytes *out)
 {
-    lt_hier_comms_bytes_sent(&((const lt_topk *)self)->comms, out);
+    lt_hier_comms_bytes_sent(&((const lt_topk_reducer *)self)->comms, out);
 }
 
 static void close_topk(lt_reducer *self)
 {
-    lt_topk *t = topk_of(self);
+    lt_topk_reducer *t = topk_of(self);
     lt_pipeline_close(&t->pipeline);
     for (size_t i = 0; i < self->buckets; i++) {
         lt_topk_bucket *b = lt_topk_bucket_of(t, i);
@@ -221,7 +221,7 @@ static void close_topk(lt_reducer *self)
 const lt_reducer_ops lt_reducer_topk = {
     .kind = "topk",
     .cost = &lt_cost_topk,
-    .bytes = sizeof(lt_topk),
+    .bytes = sizeof(lt_topk_reducer),
     .bucket_bytes = sizeof(lt_topk_bucket),
     .configure = configure_topk,
     .open = open_topk,

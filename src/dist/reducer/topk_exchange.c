@@ -31,7 +31,7 @@ static bool is_finite(lt_dtype dtype, const void *x, int64_t first, int64_t n)
 }
 
 /* Computes w = shard + error feedback in b->next; returns false if an element is not finite. */
-static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
+static bool add_residual(const lt_topk_reducer *t, lt_topk_bucket *b)
 {
     const int nodes = lt_topk_nodes(t)->count;
     const float *f = lt_topk_host_data(b->shard.tensor), *e = b->residual;
@@ -52,7 +52,7 @@ static bool add_residual(const lt_topk *t, lt_topk_bucket *b)
 }
 
 /* Copies the values of `from`, of the wide dtype, to the shard, in its dtype. */
-static void narrow_to_shard(const lt_topk *t, const lt_topk_bucket *b, const void *from)
+static void narrow_to_shard(const lt_topk_reducer *t, const lt_topk_bucket *b, const void *from)
 {
     void *shard = lt_topk_host_data(b->shard.tensor);
     if (b->pack.dtype == t->wide) {
@@ -63,21 +63,21 @@ static void narrow_to_shard(const lt_topk *t, const lt_topk_bucket *b, const voi
         lt_element_set(b->pack.dtype, shard, i, lt_element(t->wide, from, i));
 }
 
-static void remove_loss_scale(const lt_topk *t, lt_topk_bucket *b)
+static void remove_loss_scale(const lt_topk_reducer *t, lt_topk_bucket *b)
 {
     for (int64_t i = 0; i < b->shard.elements && b->scale != 1; i++)
         lt_element_set(t->wide, b->next, i, lt_element(t->wide, b->next, i) / b->scale);
 }
 
 /* All-reduces w = shard + error feedback uncompressed, which leaves no error feedback. */
-static lt_status exchange_all(lt_topk *t, lt_topk_bucket *b)
+static lt_status exchange_all(lt_topk_reducer *t, lt_topk_bucket *b)
 {
     narrow_to_shard(t, b, b->next);
     memset(b->next, 0, (size_t)b->shard.elements * lt_dtype_size(t->wide));
     return lt_comm_allreduce(t->comms.peers, b->shard.tensor, LT_REDUCE_SUM);
 }
 
-static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
+static lt_status select_largest(const lt_topk_reducer *t, const lt_topk_bucket *b)
 {
     const int64_t count = b->pack.count;
     if (t->wide == LT_F32)
@@ -86,7 +86,7 @@ static lt_status select_largest(const lt_topk *t, const lt_topk_bucket *b)
 }
 
 /* Adds the messages in the order of nodes, for bitwise identical sums on all ranks. */
-static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
+static lt_status add_messages(lt_topk_reducer *t, lt_topk_bucket *b)
 {
     const unsigned char *arrived = lt_topk_host_data(b->arrived);
     const bool is_wide = b->pack.dtype == t->wide;
@@ -99,7 +99,7 @@ static lt_status add_messages(lt_topk *t, lt_topk_bucket *b)
     return LT_OK;
 }
 
-static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
+static lt_status exchange_largest(lt_topk_reducer *t, lt_topk_bucket *b)
 {
     int64_t *count = t->bytes;
     lt_request *request = NULL;
@@ -118,7 +118,7 @@ static lt_status exchange_largest(lt_topk *t, lt_topk_bucket *b)
     return add_messages(t, b);
 }
 
-lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
+lt_status lt_topk_exchange(lt_topk_reducer *t, lt_topk_bucket *b)
 {
     b->non_finite = !add_residual(t, b);
     b->finished = true;
@@ -127,7 +127,7 @@ lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b)
     return b->dense ? exchange_all(t, b) : exchange_largest(t, b);
 }
 
-void lt_topk_log_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled)
+void lt_topk_log_non_finite(const lt_topk_reducer *t, const lt_reducer_bucket *bucket, bool scaled)
 {
     const lt_dtype dtype = lt_tensor_dtype(bucket->flat);
     const void *flat = lt_topk_host_data(bucket->flat);

@@ -11,7 +11,7 @@
 
 enum { NAME = 32 };
 
-void lt_topk_free_gathered(lt_topk *t)
+void lt_topk_free_gathered(lt_topk_reducer *t)
 {
     for (size_t i = 0; i < t->base.params->count && t->gathered; i++)
         lt_tensor_free(&t->gathered[i]);
@@ -20,7 +20,7 @@ void lt_topk_free_gathered(lt_topk *t)
 }
 
 /* Allocates `gathered`, filled with zeros. */
-static lt_status allocate_gathered(lt_topk *t)
+static lt_status allocate_gathered(lt_topk_reducer *t)
 {
     const lt_params *params = t->base.params;
     if (t->gathered)
@@ -38,7 +38,7 @@ static lt_status allocate_gathered(lt_topk *t)
     return st;
 }
 
-static lt_tensor *gathered_residual(const lt_topk *t, const lt_param *param)
+static lt_tensor *gathered_residual(const lt_topk_reducer *t, const lt_param *param)
 {
     for (size_t i = 0; i < t->base.params->count; i++)
         if (t->base.params->item[i] == param)
@@ -47,7 +47,7 @@ static lt_tensor *gathered_residual(const lt_topk *t, const lt_param *param)
 }
 
 /* Copies the node's error feedback of a bucket to its parameters' tensors. */
-static void copy_residual_to_gathered(const lt_topk *t, const lt_reducer_bucket *bucket,
+static void copy_residual_to_gathered(const lt_topk_reducer *t, const lt_reducer_bucket *bucket,
                                       const lt_tensor *whole)
 {
     const size_t size = lt_dtype_size(t->wide);
@@ -58,7 +58,7 @@ static void copy_residual_to_gathered(const lt_topk *t, const lt_reducer_bucket 
                (size_t)bucket->part[p].elements * size);
 }
 
-static lt_status gather_bucket(lt_topk *t, size_t bucket)
+static lt_status gather_bucket(lt_topk_reducer *t, size_t bucket)
 {
     lt_topk_bucket *b = lt_topk_bucket_of(t, bucket);
     lt_tensor *part = NULL, *whole = NULL;
@@ -79,7 +79,7 @@ static lt_status gather_bucket(lt_topk *t, size_t bucket)
 
 lt_status lt_topk_gather(lt_reducer *self)
 {
-    lt_topk *t = (lt_topk *)self;
+    lt_topk_reducer *t = (lt_topk_reducer *)self;
     LT_TRY(allocate_gathered(t));
     for (size_t i = 0; i < self->buckets; i++)
         LT_TRY(gather_bucket(t, i));
@@ -96,7 +96,7 @@ static int first_rank_of_node(const lt_nodes *nodes, int node)
 
 lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
 {
-    lt_topk *t = (lt_topk *)self;
+    lt_topk_reducer *t = (lt_topk_reducer *)self;
     const lt_nodes *nodes = lt_topk_nodes(t);
     LT_TRY(allocate_gathered(t));
     for (size_t i = 0; i < self->params->count; i++) {
@@ -117,7 +117,7 @@ lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor)
 /* Takes this rank's shards of loaded error feedback; no-op until the buckets are known. */
 lt_status lt_topk_finish_load(lt_reducer *self)
 {
-    lt_topk *t = (lt_topk *)self;
+    lt_topk_reducer *t = (lt_topk_reducer *)self;
     const int64_t size = (int64_t)lt_dtype_size(t->wide);
     int64_t from, to;
     if (!t->gathered || !self->buckets)

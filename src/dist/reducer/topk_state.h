@@ -27,7 +27,7 @@ typedef struct lt_topk_bucket {
     bool non_finite; /* an element of the update is not finite, so next is invalid */
 } lt_topk_bucket;
 
-typedef struct lt_topk {
+typedef struct lt_topk_reducer {
     lt_reducer base;
     double density;
     bool no_feedback; /* keep error feedback zero, for comparison */
@@ -40,14 +40,14 @@ typedef struct lt_topk {
     /* [params] this node's error feedback in the shape of each trained parameter (NULL for others); exists from a visit
      * or gather until the next update or open, else NULL. */
     lt_tensor **gathered;
-} lt_topk;
+} lt_topk_reducer;
 
-static inline const lt_nodes *lt_topk_nodes(const lt_topk *t)
+static inline const lt_nodes *lt_topk_nodes(const lt_topk_reducer *t)
 {
     return t->base.nodes ? t->base.nodes : &t->nodes;
 }
 
-static inline lt_topk_bucket *lt_topk_bucket_of(const lt_topk *t, size_t bucket)
+static inline lt_topk_bucket *lt_topk_bucket_of(const lt_topk_reducer *t, size_t bucket)
 {
     return (lt_topk_bucket *)t->base.bucket[bucket].own;
 }
@@ -59,14 +59,14 @@ static inline void *lt_topk_host_data(const lt_tensor *tensor)
 }
 
 /* topk_exchange.c: turns the shard, its node's mean, into the mean over all ranks. Collective among peers. */
-LT_MUST_CHECK lt_status lt_topk_exchange(lt_topk *t, lt_topk_bucket *b);
+LT_MUST_CHECK lt_status lt_topk_exchange(lt_topk_reducer *t, lt_topk_bucket *b);
 /* Logs the first gradient of this rank that is not finite. */
-void lt_topk_log_non_finite(const lt_topk *t, const lt_reducer_bucket *bucket, bool scaled);
+void lt_topk_log_non_finite(const lt_topk_reducer *t, const lt_reducer_bucket *bucket, bool scaled);
 
 /* topk_state.c: functions of the reducer's table. */
 lt_status lt_topk_gather(lt_reducer *self);
 lt_status lt_topk_visit(lt_reducer *self, lt_state_visitor *visitor);
 lt_status lt_topk_finish_load(lt_reducer *self);
-void lt_topk_free_gathered(lt_topk *t);
+void lt_topk_free_gathered(lt_topk_reducer *t);
 
 #endif

@@ -20,6 +20,9 @@ const char *lt_backend_find_missing_kernel(const lt_backend *be)
 #define FIND_BASIC(name) \
     if (!be->name)       \
         return #name;
+#define FIND_HOST(name)               \
+    if (be->host_memory && !be->name) \
+        return #name;
 #define FIND_FUSED(name)
 #define FIND(name, kind, cpu) FIND_##kind(name)
     LT_BACKEND_ENTRIES(FIND)
@@ -29,6 +32,7 @@ const char *lt_backend_find_missing_kernel(const lt_backend *be)
 void lt_backend_stub_missing_kernels(lt_backend *be)
 {
 #define FILL_BASIC(name)      be->name = be->name ? be->name : missing_##name;
+#define FILL_HOST(name)       FILL_BASIC(name)
 #define FILL_FUSED(name)      (void)missing_##name;
 #define FILL(name, kind, cpu) FILL_##kind(name)
     LT_BACKEND_ENTRIES(FILL)

@@ -98,6 +98,41 @@ PW_FUNCTION PW_REAL pw_gelu_tanh_grad(PW_REAL dy, PW_REAL x)
     return dy * (PW_CHOOSE(PW_BELOW(x, PW_SET(0)), far, near) + x * (far * near) * slope);
 }
 
+/* Returns 1, 0 or -1; 0 of NaN, as in PyTorch. */
+PW_FUNCTION PW_REAL pw_sign(PW_REAL x)
+{
+    const PW_REAL negative = PW_CHOOSE(PW_BELOW(x, PW_SET(0)), PW_SET(-1), PW_SET(0));
+    return PW_CHOOSE(PW_BELOW(PW_SET(0), x), PW_SET(1), negative);
+}
+
+/* Computes alpha * (exp(x) - 1) for x <= 0, else x. With t = tanh(x/2) the former is 2t / (1 - t), without
+ * cancellation of small values. */
+PW_FUNCTION PW_REAL pw_elu(PW_REAL x, PW_REAL alpha)
+{
+    const PW_REAL t = PW_TANH(x * PW_SET(0.5));
+    return PW_CHOOSE(PW_AT_MOST(x, PW_SET(0)), alpha * ((t + t) / (PW_SET(1) - t)), x);
+}
+
+/* The exponential of -|v| cannot overflow. */
+PW_FUNCTION PW_REAL pw_softplus(PW_REAL x, PW_REAL beta, PW_REAL threshold)
+{
+    const PW_REAL v = beta * x, above = PW_CHOOSE(PW_BELOW(PW_SET(0), v), v, PW_SET(0));
+    const PW_REAL y = (above + PW_LOG1P(PW_EXP(-pw_abs(v)))) / beta;
+    return PW_CHOOSE(PW_BELOW(threshold, v), x, y);
+}
+
+PW_FUNCTION PW_REAL pw_huber(PW_REAL difference, PW_REAL delta)
+{
+    const PW_REAL z = pw_abs(difference), far = delta * (z - PW_SET(0.5) * delta);
+    return PW_CHOOSE(PW_BELOW(z, delta), PW_SET(0.5) * z * z, far);
+}
+
+PW_FUNCTION PW_REAL pw_kl(PW_REAL x, PW_REAL target)
+{
+    const PW_REAL entropy = target * PW_LOG(target);
+    return PW_CHOOSE(PW_EQUALS(target, PW_SET(0)), PW_SET(0), entropy) - target * x;
+}
+
 PW_FUNCTION PW_REAL pw_silu(PW_REAL x)
 {
     return x / (PW_SET(1) + PW_EXP(-x));
@@ -126,6 +161,16 @@ PW_FUNCTION PW_REAL pw_unary(lt_pointwise f, PW_REAL x)
         return x * PW_NORMAL(x);
     case LT_POINTWISE_GELU_TANH:
         return x / (PW_SET(1) + PW_EXP(-pw_gelu_tanh_argument(x)));
+    case LT_POINTWISE_ABS:
+        return pw_abs(x) + PW_SET(0); /* -0 becomes 0 */
+    case LT_POINTWISE_SIGN:
+        return pw_sign(x);
+    case LT_POINTWISE_LEAKY_RELU:
+        return PW_CHOOSE(PW_BELOW(PW_SET(0), x), x, PW_SET(f.number[0]) * x);
+    case LT_POINTWISE_ELU:
+        return pw_elu(x, PW_SET(f.number[0]));
+    case LT_POINTWISE_SOFTPLUS:
+        return pw_softplus(x, PW_SET(f.number[0]), PW_SET(f.number[1]));
     default:
         return x;
     }
@@ -135,6 +180,26 @@ PW_FUNCTION PW_REAL pw_silu_grad(PW_REAL dy, PW_REAL x)
 {
     const PW_REAL s = pw_sigmoid(x);
     return dy * (s * (PW_SET(1) + x * (PW_SET(1) - s)));
+}
+
+/* Gradients of functions made of two parts, and of abs and sign. */
+PW_FUNCTION PW_REAL pw_unary_grad_of_parts(lt_pointwise f, PW_REAL dy, PW_REAL z)
+{
+    const PW_REAL p = PW_SET(f.number[0]);
+    switch ((int)f.kind) { /* each function handles some of the kinds */
+    case LT_POINTWISE_ABS:
+        return dy * pw_sign(z);
+    case LT_POINTWISE_SIGN:
+        return PW_SET(0);
+    case LT_POINTWISE_LEAKY_RELU:
+        return PW_CHOOSE(PW_BELOW(PW_SET(0), z), dy, dy * p);
+    case LT_POINTWISE_ELU:
+        return PW_CHOOSE(PW_AT_MOST(z, PW_SET(0)), dy * (p * PW_EXP(z)), dy);
+    case LT_POINTWISE_SOFTPLUS:
+        return PW_CHOOSE(PW_BELOW(PW_SET(f.number[1]), p * z), dy, dy * pw_sigmoid(p * z));
+    default:
+        return dy;
+    }
 }
 
 /* Gradient of a unary function. z: the function's value y if lt_pointwise_reads_y(), else its operand x. */
@@ -163,7 +228,23 @@ PW_FUNCTION PW_REAL pw_unary_grad(lt_pointwise f, PW_REAL dy, PW_REAL z)
     case LT_POINTWISE_GELU_TANH:
         return pw_gelu_tanh_grad(dy, z);
     default:
-        return dy;
+        return pw_unary_grad_of_parts(f, dy, z);
+    }
+}
+
+PW_FUNCTION PW_REAL pw_loss(lt_pointwise f, PW_REAL a, PW_REAL b)
+{
+    switch ((int)f.kind) { /* each function handles some of the kinds */
+    case LT_POINTWISE_ABSOLUTE_DIFFERENCE:
+        return pw_abs(a - b);
+    case LT_POINTWISE_HUBER:
+        return PW_SET(f.number[1]) * pw_huber(a - b, PW_SET(f.number[0]));
+    case LT_POINTWISE_KL:
+        return pw_kl(a, b);
+    case LT_POINTWISE_KL_LOG:
+        return PW_EXP(b) * (b - a);
+    default:
+        return a;
     }
 }
 
@@ -191,7 +272,7 @@ PW_FUNCTION PW_REAL pw_binary(lt_pointwise f, PW_REAL a, PW_REAL b)
     case LT_POINTWISE_SWIGLU:
         return pw_silu(a) * b;
     default:
-        return a;
+        return pw_loss(f, a, b);
     }
 }
 
@@ -200,6 +281,20 @@ PW_FUNCTION PW_REAL pw_maximum_grad(PW_REAL dy, PW_REAL loser, PW_REAL winner)
 {
     const PW_REAL kept = PW_CHOOSE(PW_BELOW(loser, winner), PW_SET(0), dy);
     return PW_CHOOSE(PW_EQUALS(loser, winner), dy * PW_SET(0.5), kept);
+}
+
+/* Gradient of a function of the difference a - b by a. */
+PW_FUNCTION PW_REAL pw_difference_grad(lt_pointwise f, PW_REAL dy, PW_REAL difference)
+{
+    const PW_REAL d = PW_SET(f.number[0]);
+    switch ((int)f.kind) { /* each function handles some of the kinds */
+    case LT_POINTWISE_ABSOLUTE_DIFFERENCE:
+        return dy * pw_sign(difference);
+    case LT_POINTWISE_HUBER:
+        return dy * (PW_SET(f.number[1]) * pw_clamp(difference, -d, d));
+    default:
+        return dy;
+    }
 }
 
 PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
@@ -221,8 +316,12 @@ PW_FUNCTION PW_REAL pw_grad_a(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
         return dy * (pw_sigmoid(a) - b);
     case LT_POINTWISE_SWIGLU:
         return pw_silu_grad(dy * b, a);
+    case LT_POINTWISE_KL:
+        return -dy * b;
+    case LT_POINTWISE_KL_LOG:
+        return -dy * PW_EXP(b);
     default:
-        return dy;
+        return pw_difference_grad(f, dy, a - b);
     }
 }
 
@@ -254,6 +353,13 @@ PW_FUNCTION PW_REAL pw_grad_b(lt_pointwise f, PW_REAL dy, PW_REAL a, PW_REAL b)
         return -dy * a;
     case LT_POINTWISE_SWIGLU:
         return dy * pw_silu(a);
+    case LT_POINTWISE_KL:
+        return dy * (PW_LOG(b) + PW_SET(1) - a);
+    case LT_POINTWISE_KL_LOG:
+        return dy * (PW_EXP(b) * (b - a + PW_SET(1)));
+    case LT_POINTWISE_ABSOLUTE_DIFFERENCE:
+    case LT_POINTWISE_HUBER:
+        return pw_difference_grad(f, dy, b - a);
     default:
         return dy;
     }

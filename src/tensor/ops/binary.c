@@ -7,6 +7,7 @@
 #include "lather/ops/activation.h"
 #include "lather/ops/arithmetic.h"
 #include "lather/ops/loss.h"
+#include "lather/ops/losses.h"
 #include "lather/ops/math.h"
 
 enum { A, B };
@@ -172,6 +173,10 @@ TABLE(minimum, lt_op_infer_mutual_broadcast, false);
 TABLE(pow_tensor, lt_op_infer_mutual_broadcast, false);
 TABLE(mse_loss, infer_loss, false);
 TABLE(bce_with_logits, infer_loss, false);
+TABLE(l1_loss, infer_loss, false);
+TABLE(smooth_l1_loss, infer_loss, false);
+TABLE(huber_loss, infer_loss, false);
+TABLE(kl_div, infer_loss, false);
 TABLE(swiglu, lt_op_infer_mutual_broadcast, true);
 
 static lt_tensor *run_binary(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind, lt_tensor *a,
@@ -211,15 +216,15 @@ lt_tensor *lt_swiglu(lt_tape *tape, lt_tensor *a, lt_tensor *b)
 }
 
 /* Computes a loss in the master dtype: a 16-bit sum of many small losses would lose them. */
-static lt_tensor *run_loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kind,
-                           lt_tensor *const pair[2], lt_loss_reduction reduction)
+static lt_tensor *run_loss(lt_tape *tape, const lt_op *op, lt_pointwise f, lt_tensor *const pair[2],
+                           lt_loss_reduction reduction)
 {
     const lt_dtype master = lt_device_master_dtype(lt_tape_device(tape));
     if ((unsigned)reduction > LT_LOSS_NONE)
         return lt_tape_fail(tape, lt_fail(LT_E_ARG, "%s: reduction %d, want 0 to %d", op->name,
                                           (int)reduction, (int)LT_LOSS_NONE));
     lt_tensor *x = lt_cast(tape, pair[A], master), *target = lt_cast(tape, pair[B], master);
-    lt_tensor *each = run_binary(tape, op, kind, x, target);
+    lt_tensor *each = lt_op_run(tape, op, (lt_tensor *[]){x, target}, 2, &f);
     if (reduction == LT_LOSS_NONE)
         return each;
     return reduction == LT_LOSS_SUM ? lt_sum(tape, each, (lt_reduce_config){.dims = 0})
@@ -228,13 +233,46 @@ static lt_tensor *run_loss(lt_tape *tape, const lt_op *op, lt_pointwise_kind kin
 
 lt_tensor *lt_mse_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, lt_loss_reduction reduction)
 {
-    return run_loss(tape, &lt_op_mse_loss, LT_POINTWISE_SQUARED_DIFFERENCE,
+    return run_loss(tape, &lt_op_mse_loss, (lt_pointwise){LT_POINTWISE_SQUARED_DIFFERENCE, {0}},
                     (lt_tensor *[]){x, target}, reduction);
 }
 
 lt_tensor *lt_bce_with_logits(lt_tape *tape, lt_tensor *logits, lt_tensor *target,
                               lt_loss_reduction reduction)
 {
-    return run_loss(tape, &lt_op_bce_with_logits, LT_POINTWISE_BCE, (lt_tensor *[]){logits, target},
-                    reduction);
+    return run_loss(tape, &lt_op_bce_with_logits, (lt_pointwise){LT_POINTWISE_BCE, {0}},
+                    (lt_tensor *[]){logits, target}, reduction);
+}
+
+lt_tensor *lt_l1_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, lt_loss_reduction reduction)
+{
+    const lt_pointwise f = {LT_POINTWISE_ABSOLUTE_DIFFERENCE, {0}};
+    return run_loss(tape, &lt_op_l1_loss, f, (lt_tensor *[]){x, target}, reduction);
+}
+
+lt_tensor *lt_huber_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, double delta,
+                         lt_loss_reduction reduction)
+{
+    const lt_pointwise f = {LT_POINTWISE_HUBER, {delta, 1}};
+    if (!(delta > 0))
+        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "huber_loss: delta %g, want > 0", delta));
+    return run_loss(tape, &lt_op_huber_loss, f, (lt_tensor *[]){x, target}, reduction);
+}
+
+lt_tensor *lt_smooth_l1_loss(lt_tape *tape, lt_tensor *x, lt_tensor *target, double beta,
+                             lt_loss_reduction reduction)
+{
+    const lt_pointwise f = {LT_POINTWISE_HUBER, {beta, 1 / beta}};
+    if (!(beta >= 0))
+        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "smooth_l1_loss: beta %g, want >= 0", beta));
+    if (!(beta > 0))
+        return lt_l1_loss(tape, x, target, reduction);
+    return run_loss(tape, &lt_op_smooth_l1_loss, f, (lt_tensor *[]){x, target}, reduction);
+}
+
+lt_tensor *lt_kl_div(lt_tape *tape, lt_tensor *x, lt_tensor *target, bool log_target,
+                     lt_loss_reduction reduction)
+{
+    const lt_pointwise f = {log_target ? LT_POINTWISE_KL_LOG : LT_POINTWISE_KL, {0}};
+    return run_loss(tape, &lt_op_kl_div, f, (lt_tensor *[]){x, target}, reduction);
 }

@@ -37,15 +37,16 @@ static int64_t dim_size(lt_shape shape, int d, int ndim)
     return at < 0 ? 1 : shape.dim[at];
 }
 
-static bool broadcast_shape(lt_shape a, lt_shape b, lt_shape *out)
+bool lt_op_broadcast_shape(lt_shape a, lt_shape b, lt_shape *out)
 {
-    *out = (lt_shape){.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
-    for (int d = 0; d < out->ndim; d++) {
-        const int64_t m = dim_size(a, d, out->ndim), n = dim_size(b, d, out->ndim);
+    lt_shape s = {.ndim = a.ndim > b.ndim ? a.ndim : b.ndim};
+    for (int d = 0; d < s.ndim; d++) {
+        const int64_t m = dim_size(a, d, s.ndim), n = dim_size(b, d, s.ndim);
         if (m != n && m != 1 && n != 1)
             return false;
-        out->dim[d] = m == 1 ? n : m;
+        s.dim[d] = m == 1 ? n : m;
     }
+    *out = s;
     return true;
 }
 
@@ -55,7 +56,7 @@ lt_status lt_op_infer_mutual_broadcast(const lt_node *node, lt_desc *out)
     const lt_shape as = node->in[0]->shape, bs = node->in[1] ? node->in[1]->shape : LT_SCALAR;
     if (!node->in[1])
         return lt_fail(LT_E_SHAPE, "%s: b is NULL", node->op->name);
-    if (!broadcast_shape(as, bs, &out->shape))
+    if (!lt_op_broadcast_shape(as, bs, &out->shape))
         return lt_fail(LT_E_SHAPE, "%s: a %s and b %s do not broadcast", node->op->name,
                        lt_shape_text(as, a), lt_shape_text(bs, b));
     const bool like_b = !lt_shape_equal(as, out->shape) && lt_shape_equal(bs, out->shape);

@@ -5,6 +5,7 @@
 
 #include "lather/detail/process_group.h"
 #include "lather/ext/broadcast.h"
+#include "lather/ops/math.h"
 
 #define LT_OP_LIST(X)              \
     X(add, 3)                      \
@@ -15,6 +16,24 @@
     X(linear, 7)                   \
     X(reshape, 1)                  \
     X(sum, 1)                      \
+    X(amax, 1)                     \
+    X(amin, 1)                     \
+    X(prod, 1)                     \
+    X(logsumexp, 1)                \
+    X(var, 1)                      \
+    X(std, 1)                      \
+    X(cumsum, 1)                   \
+    X(topk, 0)                     \
+    X(detach, 0)                   \
+    X(where, 5)                    \
+    X(masked_fill, 1)              \
+    X(gather, 1)                   \
+    X(index_select, 1)             \
+    X(scatter_add, 5)              \
+    X(label_weights, 0)            \
+    X(shift, 1)                    \
+    X(upsample, 1)                 \
+    X(pad, 1)                      \
     X(dropout, 1)                  \
     X(cast, 1)                     \
     X(to_format, 1)                \
@@ -41,6 +60,10 @@
     X(pow_tensor, 3)               \
     X(mse_loss, 3)                 \
     X(bce_with_logits, 3)          \
+    X(l1_loss, 3)                  \
+    X(smooth_l1_loss, 3)           \
+    X(huber_loss, 3)               \
+    X(kl_div, 3)                   \
     X(group_norm, 7)               \
     X(conv_transpose2d, 3)         \
     X(attention, 7)                \
@@ -48,6 +71,11 @@
     X(layernorm, 7)                \
     X(rmsnorm, 3)                  \
     X(gelu, 1)                     \
+    X(abs, 1)                      \
+    X(sign, 1)                     \
+    X(leaky_relu, 1)               \
+    X(elu, 1)                      \
+    X(softplus, 1)                 \
     X(swiglu, 3)                   \
     X(drop_path, 1)                \
     X(permute, 1)                  \
@@ -78,6 +106,17 @@ lt_tensor *lt_op_to_channels_last(lt_tape *tape, lt_tensor *x);
 /* Defaults and checks of a convolution's geometry: replaces zeros except padding by 1; rejects negative values. */
 lt_conv2d_config lt_op_conv_defaults(lt_conv2d_config c);
 lt_status lt_op_check_conv(const char *name, const lt_conv2d_config *c);
+/* Shape rule of reductions, and a view of y, or of its gradient, with sizes of 1 in place of reduced dimensions. */
+lt_status lt_op_infer_reduction(const lt_node *node, lt_reduce_config config, lt_desc *out);
+lt_view lt_op_keep_dims(const lt_node *node, lt_reduce_config config, const lt_view *y);
+/* Resolves dimensions below 0, which count from the end; returns -1 if invalid. */
+int lt_op_resolve_dim(int dim, int ndim);
+/* Views a dimension of a contiguous view as the middle one of [A,n,B]. */
+lt_view lt_op_around_dim(const lt_view *dense, int dim);
+/* lt_shard_gather() along the last dimension of x [N,K] by labels [N,1]; LT_IGNORED_LABEL gives 0. */
+lt_tensor *lt_op_gather_labels(lt_tape *tape, lt_tensor *x, lt_tensor *labels);
+/* Returns false if the shapes do not broadcast to each other. */
+bool lt_op_broadcast_shape(lt_shape a, lt_shape b, lt_shape *out);
 /* Returns an input, broadcast to the output's shape. */
 lt_status lt_op_broadcast_input(lt_node *node, int input, lt_view *view);
 

@@ -12,8 +12,7 @@ typedef struct range {
     int64_t start, count;
 } range;
 
-/* Resolves dimensions below 0, which count from the end; returns -1 if invalid. */
-static int resolve_dim(int dim, int ndim)
+int lt_op_resolve_dim(int dim, int ndim)
 {
     const int d = dim < 0 ? dim + ndim : dim;
     return d >= 0 && d < ndim ? d : -1;
@@ -24,7 +23,7 @@ static lt_status infer_slice(const lt_node *node, lt_desc *out)
     const range *r = node->config;
     char text[LT_SHAPE_TEXT];
     lt_shape shape = node->in[0]->shape;
-    const int d = resolve_dim(r->dim, shape.ndim);
+    const int d = lt_op_resolve_dim(r->dim, shape.ndim);
     if (d < 0)
         return lt_fail(LT_E_ARG, "slice: dimension %d of x %s, want one of its %d", r->dim,
                        lt_shape_text(shape, text), shape.ndim);
@@ -50,7 +49,7 @@ static lt_view slice_view(const lt_view *x, int dim, int64_t start, int64_t coun
 static lt_view slice_by_config(const lt_node *node, const lt_view *x)
 {
     const range *r = node->config;
-    return slice_view(x, resolve_dim(r->dim, x->shape.ndim), r->start, r->count);
+    return slice_view(x, lt_op_resolve_dim(r->dim, x->shape.ndim), r->start, r->count);
 }
 
 static lt_status forward_slice(lt_node *node)
@@ -170,7 +169,7 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
     const joint *c = node->config;
     char a[LT_SHAPE_TEXT], b[LT_SHAPE_TEXT];
     lt_shape shape = node->in[0]->shape;
-    const int dim = resolve_dim(c->dim, shape.ndim);
+    const int dim = lt_op_resolve_dim(c->dim, shape.ndim);
     if (dim < 0)
         return lt_fail(LT_E_ARG, "concat: dimension %d of x[0] %s, want one of its %d", c->dim,
                        lt_shape_text(shape, a), shape.ndim);
@@ -193,7 +192,7 @@ static lt_status infer_concat(const lt_node *node, lt_desc *out)
 static lt_view slice_filled_by_input(const lt_node *node, const lt_view *y, int i)
 {
     const joint *c = node->config;
-    const int dim = resolve_dim(c->dim, y->shape.ndim);
+    const int dim = lt_op_resolve_dim(c->dim, y->shape.ndim);
     int64_t start = 0;
     for (int k = 0; k < i; k++)
         start += node->in[k]->shape.dim[dim];

@@ -6,31 +6,36 @@
 #include "lather/ops/math.h"
 
 typedef struct sum_config {
-    unsigned dims;
-    bool keep, mean;
+    lt_reduce_config reduce;
+    bool mean;
 } sum_config;
 
-static bool is_summed(const lt_node *node, int dim)
+static bool is_reduced(lt_reduce_config c, int dim)
 {
-    const sum_config *c = node->config;
-    return !c->dims || (c->dims >> dim & 1);
+    return !c.dims || (c.dims >> dim & 1);
 }
 
-static lt_status infer_shape(const lt_node *node, lt_desc *out)
+lt_status lt_op_infer_reduction(const lt_node *node, lt_reduce_config c, lt_desc *out)
 {
-    const sum_config *c = node->config;
     lt_shape x = node->in[0]->shape, y = {0};
-    if (c->dims >> x.ndim)
-        return lt_fail(LT_E_ARG, "sum: dimensions 0x%x, but x has only %d", c->dims, x.ndim);
+    if (c.dims >> x.ndim)
+        return lt_fail(LT_E_ARG, "%s: dimensions 0x%x, but x has only %d", node->op->name, c.dims,
+                       x.ndim);
     for (int d = 0; d < x.ndim; d++) {
-        if (!is_summed(node, d))
+        if (!is_reduced(c, d))
             y.dim[y.ndim++] = x.dim[d];
-        else if (c->keep)
+        else if (c.keep)
             y.dim[y.ndim++] = 1;
     }
     lt_dtype master = lt_device_master_dtype(node->tape->device);
     *out = (lt_desc){.dtype = y.ndim ? node->in[0]->dtype : master, .shape = y};
     return LT_OK;
+}
+
+static lt_status infer_shape(const lt_node *node, lt_desc *out)
+{
+    const sum_config *c = node->config;
+    return lt_op_infer_reduction(node, c->reduce, out);
 }
 
 static double mean_factor(const lt_node *node)
@@ -41,19 +46,17 @@ static double mean_factor(const lt_node *node)
     return (double)lt_shape_count(node->out->shape) / (double)lt_shape_count(node->in[0]->shape);
 }
 
-/* Views `small`, which lacks the summed dimensions, with sizes of 1 in their place. */
-static lt_view view_keeping_dims(const lt_node *node, const lt_view *small)
+lt_view lt_op_keep_dims(const lt_node *node, lt_reduce_config c, const lt_view *small)
 {
-    const sum_config *c = node->config;
     lt_view v = *small;
     lt_shape x = node->in[0]->shape;
     int from = 0;
     v.shape = x;
     for (int d = 0; d < x.ndim; d++) {
-        bool summed = is_summed(node, d);
-        v.shape.dim[d] = summed ? 1 : x.dim[d];
-        v.stride[d] = summed ? 0 : small->stride[from];
-        from += !summed || c->keep;
+        const bool reduced = is_reduced(c, d);
+        v.shape.dim[d] = reduced ? 1 : x.dim[d];
+        v.stride[d] = reduced ? 0 : small->stride[from];
+        from += !reduced || c.keep;
     }
     return v;
 }
@@ -65,7 +68,8 @@ static lt_status forward(lt_node *node)
     lt_view x, y;
     LT_TRY(lt_node_in(node, 0, &x));
     LT_TRY(lt_node_out(node, &y));
-    lt_view full = view_keeping_dims(node, &y);
+    const sum_config *c = node->config;
+    const lt_view full = lt_op_keep_dims(node, c->reduce, &y);
     return be->sum(ctx, mean_factor(node), &x, &full);
 }
 
@@ -76,7 +80,8 @@ static lt_status backward(lt_node *node)
     lt_view dy, dx, wide;
     LT_TRY(lt_node_grad(node, &dy));
     LT_TRY(lt_node_grad_out(node, 0, &dx));
-    lt_view full = view_keeping_dims(node, &dy);
+    const sum_config *c = node->config;
+    const lt_view full = lt_op_keep_dims(node, c->reduce, &dy);
     LT_ASSERT(lt_view_broadcast(&full, dx.shape, &wide));
     return be->scale(ctx, mean_factor(node), &wide, &dx);
 }
@@ -92,12 +97,12 @@ const lt_op lt_op_sum = {
 
 lt_tensor *lt_sum(lt_tape *tape, lt_tensor *x, lt_reduce_config config)
 {
-    sum_config c = {.dims = config.dims, .keep = config.keep};
+    sum_config c = {.reduce = config};
     return lt_op_run(tape, &lt_op_sum, &x, 1, &c);
 }
 
 lt_tensor *lt_mean(lt_tape *tape, lt_tensor *x, lt_reduce_config config)
 {
-    sum_config c = {.dims = config.dims, .keep = config.keep, .mean = true};
+    sum_config c = {.reduce = config, .mean = true};
     return lt_op_run(tape, &lt_op_sum, &x, 1, &c);
 }

@@ -7,6 +7,8 @@
 #include "lather/ops/elementwise.h"
 #include "lather/ops/math.h"
 
+#include <math.h>
+
 static lt_status infer_shape(const lt_node *node, lt_desc *out)
 {
     const lt_pointwise *f = node->config;
@@ -62,6 +64,11 @@ OF_Y(sigmoid);
 OF_Y(tanh);
 OF_X(silu);
 OF_X(gelu);
+OF_X(abs);
+OF_X(sign);
+OF_X(leaky_relu);
+OF_X(elu);
+OF_X(softplus);
 
 static lt_tensor *run_unary(lt_tape *tape, const lt_op *op, lt_pointwise f, lt_tensor *x)
 {
@@ -117,6 +124,39 @@ lt_tensor *lt_gelu(lt_tape *tape, lt_tensor *x, lt_gelu_kind kind)
     return run_unary(tape, &lt_op_gelu, (lt_pointwise){f, {0}}, x);
 }
 
+lt_tensor *lt_abs(lt_tape *tape, lt_tensor *x)
+{
+    return run_unary(tape, &lt_op_abs, (lt_pointwise){LT_POINTWISE_ABS, {0}}, x);
+}
+
+lt_tensor *lt_sign(lt_tape *tape, lt_tensor *x)
+{
+    return run_unary(tape, &lt_op_sign, (lt_pointwise){LT_POINTWISE_SIGN, {0}}, x);
+}
+
+lt_tensor *lt_leaky_relu(lt_tape *tape, lt_tensor *x, double slope)
+{
+    return run_unary(tape, &lt_op_leaky_relu, (lt_pointwise){LT_POINTWISE_LEAKY_RELU, {slope}}, x);
+}
+
+lt_tensor *lt_elu(lt_tape *tape, lt_tensor *x, double alpha)
+{
+    return run_unary(tape, &lt_op_elu, (lt_pointwise){LT_POINTWISE_ELU, {alpha}}, x);
+}
+
+lt_tensor *lt_softplus(lt_tape *tape, lt_tensor *x, double beta, double threshold)
+{
+    const lt_pointwise f = {LT_POINTWISE_SOFTPLUS, {beta, threshold}};
+    if (!(beta > 0) || !isfinite(beta))
+        return lt_tape_fail(tape, lt_fail(LT_E_ARG, "softplus: beta %g, want > 0", beta));
+    return run_unary(tape, &lt_op_softplus, f, x);
+}
+
+lt_tensor *lt_hardtanh(lt_tape *tape, lt_tensor *x, double low, double high)
+{
+    return lt_clamp(tape, x, low, high);
+}
+
 /* Rules of lt_scale(), which has a separate kernel and is not in the table. */
 
 static lt_status infer_same_shape(const lt_node *node, lt_desc *out)
@@ -154,6 +194,35 @@ const lt_op lt_op_scale = {
     .infer = infer_same_shape,
     .forward = scale_forward,
     .backward = scale_backward,
+};
+
+static lt_status shift_forward(lt_node *node)
+{
+    void *ctx;
+    const lt_backend *be = lt_node_backend(node, &ctx);
+    const double *number = node->config;
+    lt_view x, y, one, all;
+    LT_TRY(lt_node_in(node, 0, &x));
+    LT_TRY(lt_node_out(node, &y));
+    LT_TRY(lt_node_scratch(node, y.dtype, LT_SCALAR, &one));
+    LT_TRY(be->fill(ctx, *number, &one));
+    LT_ASSERT(lt_view_broadcast(&one, y.shape, &all));
+    return be->add(ctx, &x, &all, &y);
+}
+
+static lt_status shift_backward(lt_node *node)
+{
+    return lt_node_pass_grad_through(node, 0);
+}
+
+/* Sum of a tensor and a number. */
+const lt_op lt_op_shift = {
+    .name = "shift",
+    .config_bytes = sizeof(double),
+    .backward_ignores = LT_IGNORES_IN(0) | LT_IGNORES_OUT,
+    .infer = infer_same_shape,
+    .forward = shift_forward,
+    .backward = shift_backward,
 };
 
 lt_tensor *lt_scale(lt_tape *tape, lt_tensor *x, double factor)

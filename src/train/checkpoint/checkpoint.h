@@ -15,7 +15,7 @@ enum { LT_CHECKPOINT_PREFIX = 32 };
 const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX]);
 /* Adds to rank 0's list the tensors that the groups after the first send: each group's entries, its optimizer's numbers
  * and its loss scale. Collective. */
-LT_MUST_CHECK lt_status lt_gather_add_group_tensors(lt_gather *gather,
+LT_MUST_CHECK lt_status lt_gather_add_group_tensors(lt_shard_gather *gather,
                                                     const lt_checkpoint_contents *parts,
                                                     const lt_checkpoint_state *state);
 

@@ -30,7 +30,7 @@ static lt_status check_logical(const char *name, const lt_shard_spec *first,
 }
 
 /* Lists the distinct shards of parameter number index; all: [ranks, params] shards of every rank. */
-static lt_status list_holders(lt_gather *g, const lt_shard_spec *all, size_t index)
+static lt_status list_holders(lt_shard_gather *g, const lt_shard_spec *all, size_t index)
 {
     const lt_shard_spec *spec = &all[index];
     const int64_t want = lt_shape_count(spec->logical);
@@ -56,7 +56,7 @@ static lt_status list_holders(lt_gather *g, const lt_shard_spec *all, size_t ind
 }
 
 /* Gathers the shard specs of all ranks' parameters into `all`, [ranks, params]. */
-static lt_status gather_shard_specs(const lt_gather *g, lt_shard_spec *all)
+static lt_status gather_shard_specs(const lt_shard_gather *g, lt_shard_spec *all)
 {
     const size_t count = g->params->count;
     lt_shard_spec *own = all + (size_t)g->comm->rank * count;
@@ -65,7 +65,7 @@ static lt_status gather_shard_specs(const lt_gather *g, lt_shard_spec *all)
     return lt_comm_allgather_equal(g->comm, own, count * sizeof *own, all);
 }
 
-static lt_status find_all_holders(lt_gather *g)
+static lt_status find_all_holders(lt_shard_gather *g)
 {
     char text[32];
     const size_t count = g->params->count, most = count * (size_t)g->comm->size;
@@ -81,12 +81,12 @@ static lt_status find_all_holders(lt_gather *g)
     return st;
 }
 
-lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
+lt_status lt_gather_open(lt_shard_gather *g, lt_comm *comm, const lt_params *params)
 {
     char text[LT_SHARD_SPEC_TEXT];
     const bool alone = !comm || comm->size == 1;
     bool has_spec = false;
-    *g = (lt_gather){.comm = comm};
+    *g = (lt_shard_gather){.comm = comm};
     for (size_t i = 0; i < params->count; i++) {
         const lt_param *p = params->item[i];
         if (alone && is_sharded_param(p))
@@ -103,7 +103,7 @@ lt_status lt_gather_open(lt_gather *g, lt_comm *comm, const lt_params *params)
 /* --- The list --- */
 
 /* Finds the ranks that hold the tensor's shards, which are those of a parameter. */
-static lt_status find_holders(const lt_gather *g, lt_gathered *t, const lt_param *param)
+static lt_status find_holders(const lt_shard_gather *g, lt_gathered *t, const lt_param *param)
 {
     t->holders = 1;
     if (!param || !param->spec)
@@ -127,7 +127,7 @@ static void free_gathered(lt_gathered *t)
     lt_tensor_free(&t->made);
 }
 
-lt_status lt_gather_add(lt_gather *g, const lt_gathered *item, const lt_param *param)
+lt_status lt_gather_add(lt_shard_gather *g, const lt_gathered *item, const lt_param *param)
 {
     lt_gathered t = *item;
     t.comm = g->comm;
@@ -142,7 +142,7 @@ lt_status lt_gather_add(lt_gather *g, const lt_gathered *item, const lt_param *p
     return LT_OK;
 }
 
-lt_status lt_gather_add_param(lt_gather *g, const lt_param *p)
+lt_status lt_gather_add_param(lt_shard_gather *g, const lt_param *p)
 {
     const lt_dtype dtype = lt_tensor_dtype(p->value);
     const lt_gathered item = {.name = lt_strdup(p->name),
@@ -267,7 +267,7 @@ static lt_status read_gathered_tensor(void *context, void *host, size_t bytes)
     return st;
 }
 
-static lt_status add_metadata_and_tensors(lt_gather *g, const lt_gather_file *f,
+static lt_status add_metadata_and_tensors(lt_shard_gather *g, const lt_gather_file *f,
                                           lt_safetensors_writer *w)
 {
     if (f->is_weights)
@@ -283,7 +283,7 @@ static lt_status add_metadata_and_tensors(lt_gather *g, const lt_gather_file *f,
     return LT_OK;
 }
 
-lt_status lt_gather_write(lt_gather *g, const lt_gather_file *f)
+lt_status lt_gather_write(lt_shard_gather *g, const lt_gather_file *f)
 {
     lt_safetensors_writer *w = NULL;
     lt_status st = lt_safetensors_create(&w, f->path);
@@ -295,7 +295,7 @@ lt_status lt_gather_write(lt_gather *g, const lt_gather_file *f)
     return st;
 }
 
-void lt_gather_close(lt_gather *g, bool sent)
+void lt_gather_close(lt_shard_gather *g, bool sent)
 {
     const bool drain = sent && g->comm && g->comm->rank == 0;
     lt_status st = LT_OK;
@@ -308,12 +308,12 @@ void lt_gather_close(lt_gather *g, bool sent)
     lt_free(g->item);
     lt_free(g->holder);
     lt_free(g->first);
-    *g = (lt_gather){0};
+    *g = (lt_shard_gather){0};
 }
 
 /* --- The other ranks --- */
 
-lt_status lt_gather_send(const lt_gather *g)
+lt_status lt_gather_send(const lt_shard_gather *g)
 {
     lt_status st = LT_OK;
     for (size_t i = 0; i < g->count && !st; i++)

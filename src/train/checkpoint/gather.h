@@ -26,28 +26,29 @@ typedef struct lt_gathered {
     lt_comm *comm;
 } lt_gathered;
 
-typedef struct lt_gather {
+typedef struct lt_shard_gather {
     lt_comm *comm; /* communicator of all ranks; NULL: this rank alone */
     lt_gathered *item;
     size_t count, capacity;
     const lt_params *params; /* parameters whose shards are gathered; NULL: none */
     lt_holder *holder;       /* holders of the shards of params, parameter by parameter */
     size_t *first;           /* [params + 1]: index in holder of each parameter's first */
-} lt_gather;
+} lt_shard_gather;
 
 /* Finds which ranks hold which shards of params; collective if there are any. Close it whatever it returns.
  * Errors: LT_E_ARG (a shard without other ranks: names both; ranks differ in the number of parameters or in a logical
  * shape), LT_E_SHAPE (the shards of all ranks are not exactly the parameter: names it), LT_E_NOMEM, LT_E_COMM. */
-LT_MUST_CHECK lt_status lt_gather_open(lt_gather *out, lt_comm *comm, const lt_params *params);
+LT_MUST_CHECK lt_status lt_gather_open(lt_shard_gather *out, lt_comm *comm,
+                                       const lt_params *params);
 /* Frees the list. sent: the other ranks have sent; rank 0 then receives and discards the tensors that it did not write. */
-void lt_gather_close(lt_gather *gather, bool sent);
+void lt_gather_close(lt_shard_gather *gather, bool sent);
 
 /* Adds a tensor, sharded as param is; param NULL: whole. Takes name, note and made even if it fails; name NULL:
  * LT_E_NOMEM. Errors: LT_E_ARG (a shard of a parameter unknown to lt_gather_open()), LT_E_NOMEM. */
-LT_MUST_CHECK lt_status lt_gather_add(lt_gather *gather, const lt_gathered *item,
+LT_MUST_CHECK lt_status lt_gather_add(lt_shard_gather *gather, const lt_gathered *item,
                                       const lt_param *param);
 /* Adds the value of a parameter. */
-LT_MUST_CHECK lt_status lt_gather_add_param(lt_gather *gather, const lt_param *param);
+LT_MUST_CHECK lt_status lt_gather_add_param(lt_shard_gather *gather, const lt_param *param);
 
 /* A file of some of the tensors. */
 typedef struct lt_gather_file {
@@ -59,8 +60,8 @@ typedef struct lt_gather_file {
     size_t metadata_count;
 } lt_gather_file;
 /* Writes the file, on rank 0. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a duplicate name), those of receiving. */
-LT_MUST_CHECK lt_status lt_gather_write(lt_gather *gather, const lt_gather_file *file);
+LT_MUST_CHECK lt_status lt_gather_write(lt_shard_gather *gather, const lt_gather_file *file);
 /* Sends this rank's tensors, on the other ranks, while rank 0 writes. A failure aborts the group. */
-LT_MUST_CHECK lt_status lt_gather_send(const lt_gather *gather);
+LT_MUST_CHECK lt_status lt_gather_send(const lt_shard_gather *gather);
 
 #endif

@@ -31,7 +31,7 @@ const char *lt_checkpoint_prefix(int group, char prefix[LT_CHECKPOINT_PREFIX])
 /* --- Saving: a group sends rank 0 its list of tensors, a line of owner, dtype, dimensions and name for each --- */
 
 /* Adds a 1-D tensor that this rank makes. */
-static lt_status add_vector(lt_gather *g, char *name, lt_dtype dtype, const void *value,
+static lt_status add_vector(lt_shard_gather *g, char *name, lt_dtype dtype, const void *value,
                             size_t count)
 {
     lt_gathered item = {.dtype = dtype,
@@ -51,7 +51,7 @@ static lt_status add_vector(lt_gather *g, char *name, lt_dtype dtype, const void
     return st;
 }
 
-static lt_status add_numbers(lt_gather *g, const lt_checkpoint_contents *parts,
+static lt_status add_numbers(lt_shard_gather *g, const lt_checkpoint_contents *parts,
                              const lt_checkpoint_state *state)
 {
     const double scaling[] = {state->loss_scale, (double)state->loss_good_steps};
@@ -77,7 +77,7 @@ static void append_item_line(FILE *out, const lt_gathered *item)
     fprintf(out, " %s\n", item->name);
 }
 
-static lt_status add_item_from_line(lt_gather *g, const char *line, size_t bytes)
+static lt_status add_item_from_line(lt_shard_gather *g, const char *line, size_t bytes)
 {
     char *at;
     lt_gathered item = {.owner = (int)strtol(line, &at, 10)};
@@ -91,7 +91,7 @@ static lt_status add_item_from_line(lt_gather *g, const char *line, size_t bytes
 
 /* Adds the lists of all groups after the first, on rank 0; text: those of all ranks, "" of most. Groups are numbered by
  * their lowest rank, which sends the list. */
-static lt_status add_items_of_other_groups(lt_gather *g, const char *text)
+static lt_status add_items_of_other_groups(lt_shard_gather *g, const char *text)
 {
     for (int r = 0; r < g->comm->size; r++, text++)
         for (size_t bytes; *text; text += bytes + 1) {
@@ -102,7 +102,7 @@ static lt_status add_items_of_other_groups(lt_gather *g, const char *text)
 }
 
 /* Makes the list of this group, on its first rank. Free *text with free(). */
-static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_contents *parts,
+static lt_status describe_group_items(lt_shard_gather *g, const lt_checkpoint_contents *parts,
                                       const lt_checkpoint_state *state, char **text)
 {
     size_t bytes;
@@ -114,7 +114,7 @@ static lt_status describe_group_items(lt_gather *g, const lt_checkpoint_contents
     return out && !fclose(out) ? LT_OK : lt_fail(LT_E_NOMEM, "checkpoint: no memory for a list");
 }
 
-lt_status lt_gather_add_group_tensors(lt_gather *g, const lt_checkpoint_contents *parts,
+lt_status lt_gather_add_group_tensors(lt_shard_gather *g, const lt_checkpoint_contents *parts,
                                       const lt_checkpoint_state *state)
 {
     const lt_local_steps *local = parts->local;

@@ -17,7 +17,7 @@
 typedef struct saving {
     const lt_checkpoint_contents *parts;
     const lt_checkpoint_state *state;
-    lt_gather gather;
+    lt_shard_gather gather;
     lt_entry_kind kind; /* kind of the visited entry */
     size_t models;      /* number of tensors of model.safetensors, which come first */
 } saving;
@@ -85,7 +85,7 @@ static lt_status list_on_all_ranks(saving *s)
 
 /* --- Rank 0 --- */
 
-static lt_status write_tensors(const char *folder, const char *name, lt_gather *gather,
+static lt_status write_tensors(const char *folder, const char *name, lt_shard_gather *gather,
                                lt_gather_file file)
 {
     char *path = lt_format("%s/%s", folder, name);

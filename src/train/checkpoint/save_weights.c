@@ -6,7 +6,7 @@
 #include "lather/ext/fail.h"
 
 /* Lists the parameters; weight files store f64 as f32. */
-static lt_status list_params(lt_gather *g, const lt_params *params)
+static lt_status list_params(lt_shard_gather *g, const lt_params *params)
 {
     for (size_t i = 0; i < params->count; i++) {
         LT_TRY(lt_gather_add_param(g, params->item[i]));
@@ -19,7 +19,7 @@ static lt_status list_params(lt_gather *g, const lt_params *params)
 lt_status lt_weights_save_ranks(const char *path, const lt_params *params,
                                 const lt_metadata *metadata, size_t count, lt_comm *comm)
 {
-    lt_gather g;
+    lt_shard_gather g;
     lt_status st = lt_gather_open(&g, comm, params);
     const bool together = g.params, writes = !comm || lt_comm_rank(comm) == 0;
     if (!st && (together || writes))

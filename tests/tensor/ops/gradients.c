@@ -11,10 +11,11 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 448 };
+enum { MAX_ROWS = 544 };
 
-static grad_rows_fn *const tables[] = {math_rows, pointwise_rows, product_rows, norm_rows,
-                                       pool_rows, attention_rows, shape_rows};
+static grad_rows_fn *const tables[] = {math_rows,  pointwise_rows, product_rows,
+                                       norm_rows,  pool_rows,      attention_rows,
+                                       shape_rows, select_rows,    loss_rows};
 
 static double draw(fill how, int64_t i, int64_t count, lt_rng *rng)
 {

@@ -48,6 +48,6 @@ typedef struct grad_row {
 /* A file's table: returns row i, or NULL past the end. */
 typedef const grad_row *grad_rows_fn(size_t i);
 grad_rows_fn math_rows, pointwise_rows, product_rows, norm_rows, pool_rows, attention_rows,
-    shape_rows;
+    shape_rows, select_rows, loss_rows;
 
 #endif

@@ -28,6 +28,13 @@ CALL(gelu, lt_gelu(t, in[0], LT_GELU_ERF));
 CALL(gelu_tanh, lt_gelu(t, in[0], LT_GELU_TANH));
 CALL(gelu_of_threefold, lt_gelu(t, lt_scale(t, in[0], 3), LT_GELU_ERF));
 CALL(gelu_tanh_of_threefold, lt_gelu(t, lt_scale(t, in[0], 3), LT_GELU_TANH));
+CALL(absolute, lt_abs(t, in[0]));
+CALL(sign, lt_mul(t, lt_sign(t, in[0]), in[0]));
+CALL(sign_only, lt_sign(t, in[0]));
+CALL(leaky_relu, lt_leaky_relu(t, in[0], 0.3));
+CALL(elu, lt_elu(t, in[0], 1.7));
+CALL(softplus, lt_softplus(t, in[0], 3, 2));
+CALL(hardtanh, lt_hardtanh(t, in[0], -0.5, 0.7));
 CALL(swiglu, lt_swiglu(t, in[0], in[1]));
 CALL(swiglu_of_itself, lt_swiglu(t, in[0], in[0]));
 CALL(sub, lt_sub(t, in[0], in[1]));
@@ -82,6 +89,13 @@ static const grad_row rows[] = {
     {"gelu, -3 to 3", gelu_of_threefold, 1, 0, .in = {{{3, {3, 5, 7}}, DISTINCT}}},
     {"gelu by tanh", gelu_tanh, 1, 0, .in = {IMAGE(DISTINCT)}},
     {"gelu by tanh, -3 to 3", gelu_tanh_of_threefold, 1, 0, .in = {{{3, {3, 5, 7}}, DISTINCT}}},
+    {"abs", absolute, 1, 0, .in = {IMAGE(FAR)}},
+    {"sign", sign_only, 1, 0, .in = {MATRIX(FAR)}},
+    {"sign as a factor", sign, 1, 0, .in = {MATRIX(FAR)}},
+    {"leaky_relu", leaky_relu, 1, 0, .in = {IMAGE(FAR)}},
+    {"elu", elu, 1, 0, .in = {IMAGE(FAR)}},
+    {"softplus on both sides of its threshold", softplus, 1, 0, .in = {IMAGE(UNIFORM)}},
+    {"hardtanh", hardtanh, 1, 0, .in = {{{2, {5, 5}}, DISTINCT}}},
     {"swiglu", swiglu, 2, 0, .in = {IMAGE(UNIFORM), IMAGE(UNIFORM)}},
     {"swiglu, b broadcast", swiglu, 2, 0, .in = {MATRIX(UNIFORM), {{1, {4}}, UNIFORM}}},
     {"swiglu, a its own factor", swiglu_of_itself, 1, 0, .in = {MATRIX(UNIFORM)}},

@@ -73,6 +73,15 @@ FUNCTION(root, lt_sqrt(t, a));
 FUNCTION(sigmoid, lt_sigmoid(t, a));
 FUNCTION(tangent, lt_tanh(t, a));
 FUNCTION(silu, lt_silu(t, a));
+FUNCTION(absolute, lt_abs(t, a));
+FUNCTION(sign, lt_sign(t, a));
+FUNCTION(leaky_relu, lt_leaky_relu(t, a, 0.25));
+FUNCTION(elu, lt_elu(t, a, 2));
+FUNCTION(softplus, lt_softplus(t, a, 2, 20));
+FUNCTION(l1, lt_l1_loss(t, a, b, LT_LOSS_NONE));
+FUNCTION(huber, lt_huber_loss(t, a, b, 0.5, LT_LOSS_NONE));
+FUNCTION(smooth_l1, lt_smooth_l1_loss(t, a, b, 0.5, LT_LOSS_NONE));
+FUNCTION(kl, lt_kl_div(t, a, b, false, LT_LOSS_NONE));
 FUNCTION(bce, lt_bce_with_logits(t, a, b, LT_LOSS_NONE));
 FUNCTION(gelu, lt_gelu(t, a, LT_GELU_ERF));
 
@@ -118,6 +127,20 @@ static const row rows[] = {
      {0, 200, 200, 0, 0.693147182F, NOT}, {0, 1, -1, 0, 0, NOT}, {-200, -200, 200, 200, 0, NOT}},
     {"bce_with_logits of infinite logits", bce, 4, 2, {INF, -INF, -INF, INF}, {0, 1, 0, 1}, {INF, INF, 0, NOT},
      {1, -1, 0, 0}, {-INF, INF, INF, -INF}},
+    {"abs", absolute, 6, 1, {-2, -0.0F, 0, 3, NOT, INF}, {0}, {2, 0, 0, 3, NOT, INF}, {-1, 0, 0, 1, 0, 1}, {0}},
+    {"sign", sign, 6, 1, {-2, -0.0F, 0, 3, NOT, INF}, {0}, {-1, 0, 0, 1, 0, 1}, {0, 0, 0, 0, 0, 0}, {0}},
+    {"leaky_relu", leaky_relu, 6, 1, {-2, 0, 3, NOT, INF, -INF}, {0}, {-0.5F, 0, 3, NOT, INF, -INF},
+     {0.25F, 0.25F, 1, 0.25F, 1, 0.25F}, {0}},
+    {"elu", elu, 7, 1, {-2, -1e-6F, 0, 3, NOT, INF, -INF}, {0}, {-1.72932943F, -1.999999e-6F, 0, 3, NOT, INF, -2},
+     {0.270670566F, 1.999998F, 2, 1, 1, 1, 0}, {0}},
+    {"softplus", softplus, 6, 1, {-2, 0, 3, NOT, INF, -INF}, {0}, {0.00907496396F, 0.34657359F, 3.00123784F, NOT, INF, 0},
+     {0.0179862100F, 0.5F, 0.997527377F, NOT, 1, 0}, {0}},
+    {"l1_loss", l1, 3, 2, {1, 2, NOT}, {1, 3, 2}, {0, 1, NOT}, {0, -1, 0}, {0, 1, 0}},
+    {"huber_loss", huber, 4, 2, {1, 2, NOT, 0.5F}, {1, 3, 2, 0}, {0, 0.375F, NOT, 0.125F}, {0, -0.5F, NOT, 0.5F},
+     {0, 0.5F, NOT, -0.5F}},
+    {"smooth_l1_loss", smooth_l1, 4, 2, {1, 2, NOT, 0.5F}, {1, 3, 2, 0}, {0, 0.75F, NOT, 0.25F}, {0, -1, NOT, 1},
+     {0, 1, NOT, -1}},
+    {"kl_div", kl, 2, 2, {-1, -2}, {0, 0.3F}, {0, 0.238808155F}, {0, -0.3F}, {-INF, 1.79602724F}},
     {"gelu far left", gelu, 3, 1, {-1000, -15, NOT}, {0}, {0, 0, NOT}, {0, 0, NOT}, {0}},
 };
 /* clang-format on */

@@ -66,6 +66,7 @@ static int thread_count(void *ctx)
 }
 
 #define ENTRY_BASIC(name) .name = lt_ref_##name,
+#define ENTRY_HOST(name)  ENTRY_BASIC(name)
 #define ENTRY_FUSED(name)
 #define ENTRY(name, kind, cpu) ENTRY_##kind(name)
 

@@ -48,6 +48,7 @@ double *lt_ref_gather_pair_f64(const lt_view dy[2]);
 /* All basic kernels. Those in files that include real.h have a second build for f64 data; the others compute
  * in double and round on store. */
 #define LT_REF_BASIC(name) lt_##name##_fn lt_ref_##name, lt_ref_##name##_f64;
+#define LT_REF_HOST(name)  LT_REF_BASIC(name)
 #define LT_REF_FUSED(name)
 #define LT_REF_ENTRY(name, kind, cpu) LT_REF_##kind(name)
 LT_BACKEND_ENTRIES(LT_REF_ENTRY)

@@ -43,6 +43,11 @@ ALWAYS void apply_unary(lt_pointwise f, const void *a, void *y, int64_t count, l
         LOOP(CLAMP, pw_unary(f, A));
         LOOP(GELU, pw_unary(f, A));
         LOOP(GELU_TANH, pw_unary(f, A));
+        LOOP(ABS, pw_unary(f, A));
+        LOOP(SIGN, pw_unary(f, A));
+        LOOP(LEAKY_RELU, pw_unary(f, A));
+        LOOP(ELU, pw_unary(f, A));
+        LOOP(SOFTPLUS, pw_unary(f, A));
     default:
         break;
     }
@@ -62,6 +67,10 @@ ALWAYS void apply_binary(lt_pointwise f, const void *a, const void *b, void *y, 
         LOOP(SQUARED_DIFFERENCE, pw_binary(f, A, B));
         LOOP(BCE, pw_binary(f, A, B));
         LOOP(SWIGLU, pw_binary(f, A, B));
+        LOOP(ABSOLUTE_DIFFERENCE, pw_binary(f, A, B));
+        LOOP(HUBER, pw_binary(f, A, B));
+        LOOP(KL, pw_binary(f, A, B));
+        LOOP(KL_LOG, pw_binary(f, A, B));
     default:
         break;
     }
@@ -83,6 +92,11 @@ ALWAYS void apply_unary_grad(lt_pointwise f, const void *g, const void *a, void 
         LOOP(CLAMP, pw_unary_grad(f, G, A));
         LOOP(GELU, pw_unary_grad(f, G, A));
         LOOP(GELU_TANH, pw_unary_grad(f, G, A));
+        LOOP(ABS, pw_unary_grad(f, G, A));
+        LOOP(SIGN, pw_unary_grad(f, G, A));
+        LOOP(LEAKY_RELU, pw_unary_grad(f, G, A));
+        LOOP(ELU, pw_unary_grad(f, G, A));
+        LOOP(SOFTPLUS, pw_unary_grad(f, G, A));
     default:
         break;
     }
@@ -104,6 +118,10 @@ ALWAYS void apply_unary_grad(lt_pointwise f, const void *g, const void *a, void 
             LOOP(SQUARED_DIFFERENCE, rule(f, G, A, B));                                    \
             LOOP(BCE, rule(f, G, A, B));                                                   \
             LOOP(SWIGLU, rule(f, G, A, B));                                                \
+            LOOP(ABSOLUTE_DIFFERENCE, rule(f, G, A, B));                                   \
+            LOOP(HUBER, rule(f, G, A, B));                                                 \
+            LOOP(KL, rule(f, G, A, B));                                                    \
+            LOOP(KL_LOG, rule(f, G, A, B));                                                \
         default:                                                                           \
             break;                                                                         \
         }                                                                                  \
