@@ -41,7 +41,7 @@ typedef enum lt_fact_source {
     LT_FACT_METADATA, /**< known from the file's metadata */
     LT_FACT_CONFIG,   /**< known from a config.json in the same folder, which infer() reads */
     LT_FACT_USUAL,    /**< assumed: common to all published models of these shapes */
-    LT_FACT_GUESS     /**< guessed; a warning names the flag */
+    LT_FACT_GUESS     /**< guessed; without a flag an error that names it */
 } lt_fact_source;
 
 /** A property that distinguishes a model from others of its family: stored in the metadata of weights and in

@@ -293,8 +293,8 @@ def heads_come_from_a_flag_metadata_or_config_json(cwd):
     want, said = loss(WEIGHTS)
     assert "16, 2 heads" in said and "warn" not in said, said
     bare(cwd)
-    guess, said = loss("hf")
-    assert guess != want and "its heads is unknown: guessed 1; --heads overrides it" in said, (guess, said)
+    fails("--eval", "--weights", "hf", *data, cwd=cwd, code=USAGE, says="hf: its heads is unknown: not in its metadata")
+    assert loss("hf", "--heads", "1")[0] != want
     found, said = loss("hf", "--heads", "2")
     assert found == want and "warn" not in said, (found, want, said)
     flags = ["--prompt", "the qu", "--tokens", "20", "--temperature", "0", "--tokenizer", "byte", "--threads", "1"]

@@ -50,15 +50,18 @@ def weights_contain_the_networks_options(cwd):
     assert {key: found.get(key) for key in want} == want, found
     rewrite(cwd, WEIGHTS, "bare.safetensors", lambda tensors: None, metadata=False)
     pixels = ["--crop-pct", "1"]
-    known, bare = evaluated(cwd, *pixels), evaluated(cwd, *pixels, weights="bare.safetensors")
-    assert max(abs(a - b) for a, b in zip(known, bare)) > 1e-9, "without metadata, 8 features should be one head"
+    known, bare = evaluated(cwd, *pixels), evaluated(cwd, *pixels, "--heads", "1", weights="bare.safetensors")
+    assert max(abs(a - b) for a, b in zip(known, bare)) > 1e-9, "--heads was ignored"
     assert known == evaluated(cwd, *pixels, "--heads", "2", weights="bare.safetensors"), "--heads was ignored"
     folders(cwd)
     image = ["--json", "--image-size", "16", *pixels, "data/val/class0/0.bmp", "--weights"]
-    said = [run("predict", *image, *which, cwd=cwd) for which in ([WEIGHTS], ["bare.safetensors", "--heads", "2"], ["bare.safetensors"])]
-    assert said[0].stdout == said[1].stdout != said[2].stdout, "predict ignores --heads"
-    warning = "its heads is unknown: guessed 1; --heads overrides it"
-    assert [warning in p.stderr for p in said] == [False, False, True], said[2].stderr
+    said = [run("predict", *image, *which, cwd=cwd).stdout for which in ([WEIGHTS], ["bare.safetensors", "--heads", "2"], ["bare.safetensors", "--heads", "1"])]
+    assert said[0] == said[1] != said[2], "predict ignores --heads"
+    unknown = "bare.safetensors: its heads is unknown: not in its metadata"
+    for flags in (["--eval", *NOISE, "--weights"], [*NOISE, *SMALL[8:], "--max-steps", "1", "--weights"]):
+        fails(*flags, "bare.safetensors", cwd=cwd, code=USAGE, says=unknown)
+    p = subprocess.run([PROGRAM, "predict", *image, "bare.safetensors"], cwd=cwd, capture_output=True, text=True, timeout=60)
+    assert p.returncode == USAGE and unknown in p.stderr, p.stderr
     p = subprocess.run([PROGRAM, "predict", *image, WEIGHTS, "--heads", "4"], cwd=cwd, capture_output=True, text=True, timeout=60)
     assert p.returncode == USAGE and f"--heads 4: {WEIGHTS} has 2, by its metadata" in p.stderr, p.stderr
     fails("--eval", "--weights", WEIGHTS, *NOISE, "--depth", "5", cwd=cwd, says="--depth 5: made/model.safetensors has 2, by its tensors", code=USAGE)
