@@ -155,20 +155,6 @@ static int known_heads(const lt_safetensors *file, const lt_vit_config *c)
     return 0;
 }
 
-/* Fails because tensors of torchvision's layout are missing, with a hint if the file is timm's. */
-static lt_status fail_missing_tensor(const lt_safetensors *file, const char *path,
-                                     const char *missing)
-{
-    if (lt_safetensors_find(file, "patch_embed.proj.weight"))
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: a vision transformer with timm's names ('patch_embed.proj.weight'), "
-                       "which is not supported; torchvision's vit_* are",
-                       path);
-    return lt_fail(LT_E_FORMAT,
-                   "%s: no '%s': not the weights of a vision transformer with torchvision's names",
-                   path, missing);
-}
-
 static lt_status infer_config(const lt_safetensors *file, const char *path, lt_vit_config *c)
 {
     const lt_safetensors_entry *patch = find_entry(file, "conv_proj.weight", 4);
@@ -179,10 +165,13 @@ static lt_status infer_config(const lt_safetensors *file, const char *path, lt_v
     if (!mlp) /* torchvision before 0.12 */
         mlp = find_entry(file, "encoder.layers.encoder_layer_0.mlp.linear_1.weight", 2);
     if (!patch || !rows || !mlp)
-        return fail_missing_tensor(file, path,
-                                   !patch  ? "conv_proj.weight"
-                                   : !rows ? "encoder.pos_embedding"
-                                           : "encoder.layers.encoder_layer_0.mlp.0.weight");
+        return lt_fail(LT_E_FORMAT,
+                       "%s: no '%s': not the weights of a vision transformer with names of "
+                       "torchvision, timm or HuggingFace",
+                       path,
+                       !patch  ? "conv_proj.weight"
+                       : !rows ? "encoder.pos_embedding"
+                               : "encoder.layers.encoder_layer_0.mlp.0.weight");
     *c = (lt_vit_config){.width = (int)patch->shape.dim[0],
                          .channels = (int)patch->shape.dim[1],
                          .patch = (int)patch->shape.dim[2],

@@ -2,12 +2,15 @@
 
 #include "vit.h"
 
+#include "lather/detail/json.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { POOL_CLS, POOL_MEAN };
 
@@ -117,6 +120,35 @@ static lt_status describe_model(const void *config, const lt_model_spec *spec, l
     return LT_OK;
 }
 
+/* Reads the heads of a ViT from the config.json that HuggingFace writes in the folder of its weights. */
+static lt_status read_config(const char *weights, lt_model_facts *facts)
+{
+    enum { PATH = 1200 };
+    char path[PATH];
+    struct stat info;
+    lt_json *json = NULL;
+    int64_t heads = 0;
+    const char *slash = strrchr(weights, '/'), *type = "";
+    const bool is_folder = !stat(weights, &info) && S_ISDIR(info.st_mode);
+    const int folder = is_folder ? (int)strlen(weights) : slash ? (int)(slash - weights) : 0;
+    const int bytes =
+        snprintf(path, PATH, "%.*s%sconfig.json", folder, weights, is_folder || slash ? "/" : "");
+    if (bytes >= PATH || access(path, F_OK))
+        return LT_OK;
+    LT_TRY(lt_json_load(&json, path));
+    const lt_json_value *root = lt_json_root(json);
+    const bool is_vit = !lt_json_string(root, "model_type", &type)
+                        && (!strcmp(type, "vit") || !strcmp(type, "deit"))
+                        && !lt_json_integer(root, "num_attention_heads", &heads);
+    for (size_t i = 0; is_vit && i < facts->count; i++)
+        if (!strcmp(facts->item[i].key, "heads")) {
+            facts->item[i].source = LT_FACT_CONFIG;
+            snprintf(facts->item[i].text, LT_FACT_BYTES, "%lld", (long long)heads);
+        }
+    lt_json_free(&json);
+    return LT_OK;
+}
+
 static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
                                           lt_model_spec *spec)
 {
@@ -130,7 +162,7 @@ static lt_status infer_model_from_weights(const char *path, lt_model_facts *out,
     LT_TRY(lt_vit_resolve(&guess));
     c.heads = guess.heads;
     put_facts(out, &c);
-    return LT_OK;
+    return read_config(path, out);
 }
 
 /* Parameter names of torchvision before 0.12, which its published weights have. */

@@ -42,7 +42,7 @@ struct lt_safetensors {
     size_t count, capacity;
     const char *data; /* first byte after the header */
     size_t data_bytes;
-    lt_torch_file torch;   /* owns the entries of a file of torch.save() */
+    lt_torch_file torch;   /* owns the contents of a file of torch.save(), and changed entries */
     lt_safetensors **part; /* files of an index, which own the entries */
     size_t parts, part_capacity;
 };
@@ -197,6 +197,7 @@ static lt_status check_names(lt_safetensors *f)
 /* Sorts the entries by name. Errors: LT_E_FORMAT (bytes of no tensor, or of two; duplicate names). */
 static lt_status index_entries(lt_safetensors *f, bool is_tiled)
 {
+    lt_free(f->by_name);
     f->by_name = lt_alloc(f->count, sizeof(lt_safetensors_entry *));
     if (!f->by_name)
         return LT_E_NOMEM;
@@ -427,6 +428,24 @@ const lt_safetensors_entry *lt_safetensors_find(const lt_safetensors *file, cons
                               compare_names)
                     : NULL;
     return found ? *found : NULL;
+}
+
+lt_safetensors_entry *lt_safetensors_entries(lt_safetensors *file, size_t *count)
+{
+    *count = file->count;
+    return file->entry;
+}
+
+lt_status lt_safetensors_set_count(lt_safetensors *file, size_t count)
+{
+    file->count = count;
+    file->path = "renamed entries";
+    return index_entries(file, false);
+}
+
+void *lt_safetensors_alloc(lt_safetensors *file, size_t bytes)
+{
+    return lt_arena_alloc(&file->torch.arena, bytes);
 }
 
 bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix)

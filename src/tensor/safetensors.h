@@ -17,6 +17,13 @@ LT_MUST_CHECK lt_status lt_safetensors_finish_unsynced(lt_safetensors_writer **w
 /* Returns the key of the dict that was read, if a file of torch.save() has several; otherwise NULL. */
 const char *lt_safetensors_part(const lt_safetensors *file);
 
+/* Returns the entries, to be changed in place and then indexed by lt_safetensors_set_count(). */
+lt_safetensors_entry *lt_safetensors_entries(lt_safetensors *file, size_t *count);
+/* Keeps the first `count` entries, and sorts them by name. Errors: LT_E_FORMAT (duplicate names), LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_safetensors_set_count(lt_safetensors *file, size_t count);
+/* Returns zeroed memory that lives as long as the file, for names and data; NULL without memory. */
+void *lt_safetensors_alloc(lt_safetensors *file, size_t bytes);
+
 /* Removes a prefix from all names if all begin with it; returns true if it did. */
 bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix);
 

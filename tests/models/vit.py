@@ -69,6 +69,47 @@ def weights_contain_the_networks_options(cwd):
     assert metadata_of(os.path.join(cwd, "fine", "model.safetensors"))["mlp-ratio"] == "1.5", text
 
 
+TIMM = (("class_token", "cls_token"), ("encoder.pos_embedding", "pos_embed"), ("conv_proj", "patch_embed.proj"), ("encoder.layers.encoder_layer_", "blocks."),
+        (".ln_1", ".norm1"), (".ln_2", ".norm2"), ("self_attention.in_proj_", "attn.qkv."), ("self_attention.out_proj", "attn.proj"),
+        (".mlp.0", ".mlp.fc1"), (".mlp.3", ".mlp.fc2"), ("encoder.ln", "norm"), ("heads.head", "head"))
+HUGGINGFACE = (("class_token", "vit.embeddings.cls_token"), ("encoder.pos_embedding", "vit.embeddings.position_embeddings"),
+               ("conv_proj", "vit.embeddings.patch_embeddings.projection"), ("encoder.layers.encoder_layer_", "vit.encoder.layer."),
+               (".ln_1", ".layernorm_before"), (".ln_2", ".layernorm_after"), ("self_attention.out_proj", "attention.output.dense"),
+               (".mlp.0", ".intermediate.dense"), (".mlp.3", ".output.dense"), ("encoder.ln", "vit.layernorm"), ("heads.head", "classifier"))
+
+
+def names_of_timm_and_huggingface_are_read(cwd):
+    made(cwd)
+    pixels = ["--crop-pct", "1", "--image-size", "16"]
+    want = evaluated(cwd, *pixels)
+    os.mkdir(os.path.join(cwd, "hf"))
+
+    def rename(table):
+        def change(tensors):
+            for name, tensor in list(tensors.items()):
+                to = name
+                for ours, theirs in table:
+                    to = to.replace(ours, theirs)
+                tensors[to] = tensors.pop(name)
+                if table is HUGGINGFACE and "in_proj_" in to:  # query, key and value
+                    dtype, shape, data = tensors.pop(to)
+                    for i, part in enumerate(("query", "key", "value")):
+                        tensors[to.replace("self_attention.in_proj_", f"attention.attention.{part}.")] = (
+                            dtype, [shape[0] // 3, *shape[1:]], data[i * len(data) // 3:(i + 1) * len(data) // 3])
+        return change
+    rewrite(cwd, WEIGHTS, "timm.safetensors", rename(TIMM), metadata=False)
+    assert evaluated(cwd, *pixels, "--heads", "2", weights="timm.safetensors") == want
+    rewrite(cwd, WEIGHTS, "hf/model.safetensors", rename(HUGGINGFACE), metadata=False)
+    with open(os.path.join(cwd, "hf", "config.json"), "w") as f:
+        f.write('{"model_type": "vit", "num_attention_heads": 2}')
+    for path in ("hf", "hf/model.safetensors"):
+        assert evaluated(cwd, *pixels, weights=path) == want
+    fails("--eval", *NOISE, "--weights", "hf", "--heads", "4", cwd=cwd, code=USAGE, says="--heads 4: hf has 2, by its config.json")
+    key = "vit.encoder.layer.0.attention.attention.key.weight"
+    rewrite(cwd, "hf/model.safetensors", "short.safetensors", lambda tensors: tensors.pop(key), metadata=False)
+    fails("--eval", *NOISE, "--weights", "short.safetensors", cwd=cwd, says="query, key and value of 'encoder.layers.encoder_layer_0.self_attention.in_proj_weight' differ")
+
+
 def weights_contain_the_architectures_name(cwd):
     text = run(*NOISE, "--arch", "vit_ti_16", "--depth", "12", "--batch-size", "2", "--max-steps", "1", "--limit-eval-batches", "1",
                "--progress", "lines", "--output", "made", cwd=cwd).stderr
@@ -105,8 +146,6 @@ def names_of_earlier_torchvision_are_loaded(cwd):
     rewrite(cwd, WEIGHTS, "old.safetensors", rename)
     assert "encoder.layers.encoder_layer_1.mlp.linear_2.bias" in read_safetensors(os.path.join(cwd, "old.safetensors"))
     assert evaluated(cwd, weights="old.safetensors") == want
-    rewrite(cwd, WEIGHTS, "timm.safetensors", lambda tensors: tensors.update({"patch_embed.proj.weight": tensors.pop("conv_proj.weight")}))
-    fails("--eval", "--weights", "timm.safetensors", *NOISE, cwd=cwd, says="timm's names ('patch_embed.proj.weight'), which is not supported")
 
 
 def the_head_can_be_reset(cwd):
@@ -168,7 +207,7 @@ def every_recipe_loads(cwd):
         assert "lr: 0.5" in config and "optim: adamw" in config, config
 
 
-ROWS = [evaluation_equals_that_of_training, weights_contain_the_networks_options, weights_contain_the_architectures_name,
+ROWS = [evaluation_equals_that_of_training, weights_contain_the_networks_options, weights_contain_the_architectures_name, names_of_timm_and_huggingface_are_read,
         positions_of_another_grid_are_resized_on_request, names_of_earlier_torchvision_are_loaded, the_head_can_be_reset, drop_path_drops_whole_branches, threads_change_no_bit, invalid_input_is_rejected,
         every_recipe_loads]
 

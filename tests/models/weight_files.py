@@ -5,6 +5,7 @@
 """
 import json
 import os
+import re
 import struct
 import sys
 
@@ -128,7 +129,24 @@ def sixteen_bit_floats_with_counters_are_read(cwd):
         fails(*NOISE, "--eval", "--weights", "w.safetensors", cwd=cwd, says="'mask.float' is not in the model, one of 1")
 
 
+def huggingface_names_of_residual_networks_are_read(cwd):
+    plain = trained(cwd)
+
+    def renamed(name):
+        name = re.sub(r"^conv1\.", "embedder.embedder.convolution.", name)
+        name = re.sub(r"^bn1\.", "embedder.embedder.normalization.", name)
+        name = re.sub(r"^layer(\d)\.(\d+)\.", lambda m: f"encoder.stages.{int(m[1]) - 1}.layers.{m[2]}.", name)
+        name = re.sub(r"\.downsample\.([01])\.", lambda m: (".shortcut.convolution.", ".shortcut.normalization.")[int(m[1])], name)
+        name = re.sub(r"\.(conv|bn)(\d)\.", lambda m: f".layer.{int(m[2]) - 1}.{'convolution' if m[1] == 'conv' else 'normalization'}.", name)
+        return re.sub(r"^fc\.", "classifier.1.", "resnet." + name if not name.startswith("fc.") else name)
+    names = {renamed(name): tensor for name, tensor in plain.items()}
+    assert "resnet.encoder.stages.1.layers.0.shortcut.convolution.weight" in names and len(names) == len(plain), names.keys()
+    write_safetensors(os.path.join(cwd, "w.safetensors"), names)
+    assert evaluated(cwd, "w.safetensors")[0] == evaluated(cwd, "made/model.safetensors")[0]
+
+
 ROWS = [files_of_torch_save_are_read, files_that_run_code_are_refused, models_in_several_files_are_read,
-        a_run_gives_its_best_weights, sixteen_bit_floats_with_counters_are_read]
+        a_run_gives_its_best_weights, sixteen_bit_floats_with_counters_are_read,
+        huggingface_names_of_residual_networks_are_read]
 
 sys.exit(run_rows(ROWS, "lather-weights-", *sys.argv[2:3]))

@@ -187,10 +187,11 @@ static lt_status set_option_from_fact(family_choice *c, const lt_model_fact *f, 
         return lt_fail(LT_E_ARG, "--%s %s: %s has %s, by its %s", f->key, given, path, f->text,
                        source[f->source]);
     if (f->source == LT_FACT_GUESS)
-        return lt_fail(LT_E_ARG,
-                       "%s: its %s is unknown: not in its metadata or a config.json beside it, and "
-                       "no published model has its sizes; --%s %s would be a guess",
-                       path, f->key, f->key, f->text);
+        return lt_fail(
+            LT_E_ARG,
+            "%s: its %s is unknown: not in its metadata or its folder's config.json, and "
+            "no published model has its sizes; --%s %s would be a guess",
+            path, f->key, f->key, f->text);
     if (*f->text || lt_options_is_set(c->options, f->key)) /* "": same as without the option */
         LT_TRY(lt_options_set(c->options, f->key, f->text));
     return LT_OK;

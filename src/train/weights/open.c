@@ -3,6 +3,7 @@
 #include "open.h"
 
 #include "base/alloc.h"
+#include "names.h"
 #include "tensor/safetensors.h"
 
 #include "lather/weights.h"
@@ -65,5 +66,9 @@ lt_status lt_weights_open(lt_safetensors **out, const char *path)
     lt_free(found);
     for (size_t i = 0; !st && i < PREFIXES;)
         i = lt_safetensors_strip_prefix(*out, prefixes[i]) ? 0 : i + 1;
+    if (!st)
+        st = lt_weights_rename(*out);
+    if (st)
+        lt_safetensors_close(out);
     return st;
 }
