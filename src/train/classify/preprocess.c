@@ -19,7 +19,7 @@
 static const lt_option rows[] = {
 {"Data", TEXT("val-split", val_split), .meta = "FRACTION", .common = true, .also = "val-fraction validation-split", .help = "fraction of each class's training images to evaluate on instead of training on them, such as 0.1; default: evaluate the data's own validation part"},
 {"Data", TEXT("val-split-seed", val_split_seed), .meta = "N", .help = "choice of the images that --val-split holds back; --seed does not change it; default: 0"},
-{"Data", TEXT("labels", labels), .meta = "FILE", .common = true, .help = "labels of the images below --data: CSV with a header, or JSON lines; images are named by path or file name, with or without extension"},
+{"Data", TEXT("labels", labels), .meta = "FILE", .help = "labels of the images below --data: CSV with a header, or JSON lines; images are named by path or file name, with or without extension"},
 {"Data", TEXT("labels-columns", labels_columns), .meta = "IMAGE,LABEL", .help = "names of the two columns that --labels reads; default: usual ones (image, filename, id, ...; label, class, category, ...), or the only two"},
 {"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "labels of the images in a flat val/: FILE LABEL per line, or LABEL for the files in the order of their names; a label is a class name, a number from 0, or a number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt in the same folder; with --labels: a file like that, of the images to evaluate"},
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .common = true, .help = "random crops and flips; auto: as --weights of this size were trained, otherwise small up to 64 pixels, imagenet above"},
