@@ -117,7 +117,7 @@ static int execute(char **argv)
 {
     char tool[PATH_MAX], built[64], installed[64];
     snprintf(built, sizeof built, "tools/%s", argv[1]);
-    snprintf(installed, sizeof installed, "libexec/lather/%s", argv[1]);
+    snprintf(installed, sizeof installed, "bin/lather-%s", argv[1]);
     if (lt_file_find_near_program(tool, sizeof tool, built, installed)) {
         fprintf(stderr, "lather: %s\n", lt_error_message());
         return 1;
