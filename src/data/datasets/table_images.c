@@ -20,7 +20,7 @@
 /* Forms of an image's name. */
 typedef enum form { PATH, PATH_STEM, NAME, NAME_STEM, FORMS } form;
 
-enum { LISTED = 3, SHOWN = 256, DIGITS = 9 };
+enum { LISTED = 3, SHOWN = 256, LIST_BYTES = LISTED * SHOWN, DIGITS = 9 };
 
 typedef struct key {
     const char *text;
@@ -134,20 +134,20 @@ static lt_status find_images(images *m, size_t *missing)
 }
 
 /* Appends a name to a list that shows the first ones. */
-static void add_to_list(char list[LISTED * SHOWN], size_t *count, const char *name)
+static void add_to_list(char list[LIST_BYTES], size_t *count, const char *name)
 {
     char shown[SHOWN / 2];
     const size_t used = strlen(list);
     if ((*count)++ < LISTED)
-        snprintf(list + used, LISTED * SHOWN - used, "%s%s", used ? ", " : "",
+        snprintf(list + used, LIST_BYTES - used, "%s%s", used ? ", " : "",
                  lt_text_escape(shown, sizeof shown, name));
     else if (*count == LISTED + 1)
-        snprintf(list + used, LISTED * SHOWN - used, ", ...");
+        snprintf(list + used, LIST_BYTES - used, ", ...");
 }
 
 static lt_status fail_missing_images(const images *m)
 {
-    char list[LISTED * SHOWN] = "";
+    char list[LIST_BYTES] = "";
     size_t count = 0;
     for (size_t i = 0; i < m->table.count; i++)
         if (m->image_of_row[i] == m->files.count)
@@ -176,7 +176,7 @@ static lt_status assign_rows(images *m)
 static void log_images_without_labels(const images *m)
 {
     static uint64_t last;
-    char list[LISTED * SHOWN] = "", shown[SHOWN];
+    char list[LIST_BYTES] = "", shown[SHOWN];
     size_t count = 0;
     for (size_t i = 0; i < m->files.count; i++)
         if (m->row_of_image[i] == m->table.count)
