@@ -257,7 +257,44 @@ static lt_status mean_of_all_rows(void *ctx, double smoothing, const lt_view *lo
     return lt_backend_ref()->scale(ctx, (double)left / (double)rows, loss, loss);
 }
 
+/* Without the correction of the count. */
+static lt_status correction_left_out(void *ctx, const lt_reduce_how *how, const lt_view *x,
+                                     const lt_view *y)
+{
+    return lt_backend_ref()->reduce(ctx, &(lt_reduce_how){.kind = how->kind}, x, y);
+}
+
+static lt_status grad_without_correction(void *ctx, const lt_reduce_how *how, const lt_view *dy,
+                                         const lt_view *x, const lt_view *y, const lt_view *dx)
+{
+    return lt_backend_ref()->reduce_grad(ctx, &(lt_reduce_how){.kind = how->kind}, dy, x, y, dx);
+}
+
+static lt_status sum_from_the_start(void *ctx, bool from_end, const lt_view *x, const lt_view *y)
+{
+    return lt_backend_ref()->cumsum(ctx, from_end && x->shape.dim[1] < 2, x, y);
+}
+
+static lt_status corners_apart(void *ctx, const lt_upsample_config *config, const lt_view *x,
+                               const lt_view *y)
+{
+    lt_upsample_config c = *config;
+    c.align_corners = false;
+    return lt_backend_ref()->upsample(ctx, &c, x, y);
+}
+
+static lt_status adds_twice(void *ctx, const lt_index *index, const lt_view *x, const lt_view *y)
+{
+    LT_TRY(lt_backend_ref()->scatter_add(ctx, index, x, y));
+    return lt_backend_ref()->scatter_add(ctx, index, x, y);
+}
+
 static const control rows[] = {
+    {select_tests, "reduce", "variance, rows"},
+    {select_tests, "reduce_grad", "variance, columns"},
+    {select_tests, "cumsum", "many rows"},
+    {select_tests, "scatter_add", "many of few"},
+    {select_tests, "upsample", "corners"},
     {product_tests, "conv2d", "3x3 pad 1"},
     {elementwise_tests, "add", "odd count"},
     {elementwise_tests, "relu", "odd count"},
@@ -302,6 +339,11 @@ int controls(void)
 {
     lt_backend broken = *lt_backend_ref();
     broken.conv2d = shifted_conv;
+    broken.reduce = correction_left_out;
+    broken.reduce_grad = grad_without_correction;
+    broken.cumsum = sum_from_the_start;
+    broken.scatter_add = adds_twice;
+    broken.upsample = corners_apart;
     broken.add = one_percent_off;
     broken.relu = writes_past_the_end;
     broken.mul = changes_its_input;
