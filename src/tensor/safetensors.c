@@ -436,6 +436,16 @@ lt_safetensors_entry *lt_safetensors_entries(lt_safetensors *file, size_t *count
     return file->entry;
 }
 
+lt_status lt_safetensors_reserve(lt_safetensors *file, size_t capacity)
+{
+    lt_safetensors_entry *grown =
+        lt_grow(file->entry, &file->capacity, capacity, sizeof *file->entry);
+    if (!grown)
+        return LT_E_NOMEM;
+    file->entry = grown;
+    return lt_safetensors_set_count(file, file->count);
+}
+
 lt_status lt_safetensors_set_count(lt_safetensors *file, size_t count)
 {
     file->count = count;
@@ -461,7 +471,11 @@ bool lt_safetensors_strip_prefix(lt_safetensors *file, const char *prefix)
 
 const char *lt_safetensors_metadata(const lt_safetensors *file, const char *key)
 {
-    const char *found = file->torch.heads && !strcmp(key, "heads") ? file->torch.heads : NULL;
+    const char *found = NULL;
+    if (file->torch.heads) /* nanoGPT has nn.GELU */
+        found = !strcmp(key, "heads")        ? file->torch.heads
+                : !strcmp(key, "activation") ? "gelu"
+                                             : NULL;
     for (size_t i = 0; i < file->notes && !found; i++)
         if (!strcmp(file->metadata[i].key, key))
             found = file->metadata[i].value;

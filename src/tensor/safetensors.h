@@ -19,6 +19,8 @@ const char *lt_safetensors_part(const lt_safetensors *file);
 
 /* Returns the entries, to be changed in place and then indexed by lt_safetensors_set_count(). */
 lt_safetensors_entry *lt_safetensors_entries(lt_safetensors *file, size_t *count);
+/* Allocates capacity for more entries after the present ones. Errors: LT_E_NOMEM. */
+LT_MUST_CHECK lt_status lt_safetensors_reserve(lt_safetensors *file, size_t capacity);
 /* Keeps the first `count` entries, and sorts them by name. Errors: LT_E_FORMAT (duplicate names), LT_E_NOMEM. */
 LT_MUST_CHECK lt_status lt_safetensors_set_count(lt_safetensors *file, size_t count);
 /* Returns zeroed memory that lives as long as the file, for names and data; NULL without memory. */

@@ -282,6 +282,30 @@ def bare(cwd, config=None):
             json.dump({"model_type": "gpt2", "n_layer": 2, "n_embd": 16, "n_inner": None, **config}, f)
 
 
+def nanogpts_layout_is_read(cwd):
+    """Matrices are [out,in] there; biases may be missing, which are then zeros."""
+    made(cwd, "--lr", "0.1", "--epochs", "3", "--max-steps", "0")
+    plain = read_safetensors(os.path.join(cwd, WEIGHTS))
+    data = ["--data", "text.txt", "--threads", "1", "--seq-len", "16", "--heads", "2"]
+
+    def loss(tensors):
+        write_safetensors(os.path.join(cwd, "w.safetensors"), tensors)
+        return LINE.fullmatch(run("--eval", "--weights", "w.safetensors", *data, cwd=cwd).stdout).group(2)
+
+    def turned(tensors):
+        made = {}
+        for name, (dtype, shape, data) in tensors.items():
+            if ".c_" in name and len(shape) == 2:
+                rows, columns = shape
+                data = b"".join(data[4 * (i * columns + j):][:4] for j in range(columns) for i in range(rows))
+                shape = [columns, rows]
+            made["_orig_mod.transformer." + name] = dtype, shape, data
+        return made
+    assert loss(turned(plain)) == loss(plain)
+    zeros = {k: (dtype, shape, bytes(len(data)) if k.endswith(".bias") else data) for k, (dtype, shape, data) in plain.items()}
+    assert loss(turned({k: v for k, v in plain.items() if not k.endswith(".bias")})) == loss(zeros) != loss(plain)
+
+
 def heads_come_from_a_flag_metadata_or_config_json(cwd):
     made(cwd, "--lr", "0.1", "--epochs", "3", "--max-steps", "0")
     data = ["--data", "text.txt", "--threads", "1", "--seq-len", "16"]
@@ -408,7 +432,7 @@ COMMON = [evaluation_equals_that_of_training, the_perplexity_decreases, throughp
         the_help_mentions_no_images, too_little_text_is_reported]
 BIGRAM = [every_token_counts_once_in_an_evaluation, a_program_adds_a_command]
 GPT = [sampling_with_a_cache_equals_sampling_without, a_sample_may_be_longer_than_the_positions, sampling_reports_missing_arguments,
-       huggingface_weights_are_loaded, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_rejected,
+       huggingface_weights_are_loaded, nanogpts_layout_is_read, heads_come_from_a_flag_metadata_or_config_json, flags_that_contradict_the_weights_are_rejected,
        masks_of_any_dtype_are_ignored, a_prompt_may_have_no_start_token, heads_must_divide_the_width, llama_variants_train_and_resume, steps_that_overflow_are_skipped,
        every_recipe_loads]
 # Rows for both models; the other common rows test only code of the trainer and the task.

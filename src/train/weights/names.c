@@ -182,8 +182,82 @@ static lt_status join_parts(lt_safetensors *file)
     return lt_safetensors_set_count(file, kept);
 }
 
+/* --- nanoGPT: [out,in] matrices as nn.Linear has them, possibly without biases --- */
+
+static bool ends_with(const char *name, const char *end)
+{
+    const size_t a = strlen(name), b = strlen(end);
+    return a >= b && !strcmp(name + a - b, end);
+}
+
+static lt_status transpose(lt_safetensors *file, lt_safetensors_entry *e)
+{
+    const int64_t rows = e->shape.dim[0], columns = e->shape.dim[1];
+    const size_t size = e->bytes / (size_t)(rows * columns);
+    char *to = lt_safetensors_alloc(file, e->bytes);
+    if (!to)
+        return LT_E_NOMEM;
+    for (int64_t i = 0; i < rows * columns; i++)
+        memcpy(to + (size_t)(i % columns * rows + i / columns) * size,
+               (const char *)e->data + (size_t)i * size, size);
+    e->data = to;
+    e->shape = LT_SHAPE(columns, rows);
+    return LT_OK;
+}
+
+/* Makes the bias of a weight from zeros. */
+static lt_status make_bias(lt_safetensors *file, const lt_safetensors_entry *weight,
+                           lt_safetensors_entry *bias)
+{
+    const int64_t count = weight->shape.dim[weight->shape.ndim - 1];
+    char name[NAME_BYTES];
+    snprintf(name, sizeof name, "%.*sbias", (int)(strlen(weight->name) - strlen("weight")),
+             weight->name);
+    if (lt_safetensors_find(file, name))
+        return LT_END;
+    *bias = (lt_safetensors_entry){.dtype = LT_F32,
+                                   .shape = LT_SHAPE(count),
+                                   .bytes = (size_t)count * sizeof(float),
+                                   .name = copy_name(file, name)};
+    bias->data = lt_safetensors_alloc(file, bias->bytes);
+    return bias->name && bias->data ? LT_OK : LT_E_NOMEM;
+}
+
+static lt_status adapt_nanogpt(lt_safetensors *file)
+{
+    size_t count;
+    (void)lt_safetensors_entries(file, &count);
+    LT_TRY(lt_safetensors_reserve(file, 2 * count));
+    lt_safetensors_entry *e = lt_safetensors_entries(file, &count);
+    size_t all = count;
+    for (size_t i = 0; i < count; i++) {
+        const bool norm = strstr(e[i].name, "ln_") && e[i].shape.ndim == 1;
+        const bool matrix = e[i].shape.ndim == 2 && strstr(e[i].name, ".c_") && e[i].bytes;
+        if (e[i].unsupported || !ends_with(e[i].name, ".weight") || !(norm || matrix))
+            continue;
+        if (matrix)
+            LT_TRY(transpose(file, &e[i]));
+        lt_status st = make_bias(file, &e[i], &e[all]);
+        if (st && st != LT_END)
+            return st;
+        all += !st;
+    }
+    return lt_safetensors_set_count(file, all);
+}
+
+static bool is_nanogpt(const lt_safetensors *file)
+{
+    const lt_safetensors_entry *e = lt_safetensors_find(file, "h.0.attn.c_attn.weight");
+    if (!e)
+        e = lt_safetensors_find(file, "transformer.h.0.attn.c_attn.weight");
+    return e && e->shape.ndim == 2 && e->shape.dim[1] > 0
+           && e->shape.dim[0] / QKV == e->shape.dim[1] && e->shape.dim[0] % QKV == 0;
+}
+
 lt_status lt_weights_rename(lt_safetensors *file)
 {
+    if (is_nanogpt(file))
+        return adapt_nanogpt(file);
     for (size_t i = 0; i < sizeof libraries / sizeof *libraries; i++) {
         const struct library *l = &libraries[i];
         char longer[NAME_BYTES];
