@@ -13,8 +13,8 @@ enum { MEMORY_THREAD_KERNEL = FAULT_MEMORY | FAULT_THREAD | FAULT_KERNEL };
 enum { SIDE = 8, SHARD = 6, COMMAND = 4096, SLOTS = 4 };
 
 static lt_device *device;
-static char *folder;                         /* folder of images */
-static char *tars, *pack, *written, *caches; /* folders of files made from them */
+static char *folder;                                  /* folder of images */
+static char *tars, *pack, *written, *caches, *tables; /* folders of files made from them */
 
 typedef struct row {
     const char *name;
@@ -24,6 +24,8 @@ typedef struct row {
     const char *removed;  /* files of this ending are removed first; NULL: none */
     int64_t cache_bytes;
     int threads;
+    double split; /* part of the samples that is held back; 0: none */
+    bool labels;  /* labels are those of tables/labels.csv */
 } row;
 
 typedef struct scene {
@@ -90,6 +92,15 @@ static lt_status read_epoch(scene *s)
     return st == LT_END ? read_on(s) : st;
 }
 
+static lt_status open_data(scene *s)
+{
+    char path[COMMAND];
+    snprintf(path, sizeof path, "%s/labels.csv", tables);
+    LT_TRY(s->row->labels ? lt_dataset_table(&s->data, *s->row->data, path, NULL, NULL, 0)
+                          : lt_dataset_open(&s->data, *s->row->data, true));
+    return s->row->split > 0 ? lt_dataset_split(&s->data, s->row->split, 5, true) : LT_OK;
+}
+
 static lt_status epoch(void *context)
 {
     scene *s = context;
@@ -101,7 +112,7 @@ static lt_status epoch(void *context)
                                 .seed = 11,
                                 .shuffle = true,
                                 .limit = 8};
-    LT_TRY(lt_dataset_open(&s->data, *s->row->data, true));
+    LT_TRY(open_data(s));
     LT_TRY(lt_loader_new(&s->loader, s->data, device, &c));
     return read_epoch(s);
 }
@@ -138,16 +149,19 @@ static void end(void *context)
 
 /* An index that cannot be written or read back is done without. */
 static const row rows[] = {
-    {"a folder", &folder, MEMORY_THREAD_KERNEL, NULL, NULL, 0, 1},
-    {"a folder: files", &folder, FAULT_FILE, NULL, NULL, 0, 1},
-    {"a folder, two threads", &folder, FAULT_MEMORY | FAULT_THREAD, NULL, NULL, 0, 2},
-    {"a folder, image cache", &folder, FAULT_MEMORY, "*", NULL, 1 << 20, 1},
-    {"a tar file", &tars, FAULT_MEMORY, "*", ".index", 0, 1},
-    {"a tar file: files", &tars, FAULT_FILE, "*", ".index", 0, 1},
-    {"a tar file, index", &tars, FAULT_MEMORY, "*", NULL, 0, 1},
-    {"a tar file, index: files", &tars, FAULT_FILE, "*", NULL, 0, 1},
-    {"a pack", &pack, FAULT_MEMORY, NULL, NULL, 0, 1},
-    {"a pack: files", &pack, FAULT_FILE, NULL, NULL, 0, 1},
+    {"a folder", &folder, MEMORY_THREAD_KERNEL, NULL, NULL, 0, 1, 0, false},
+    {"a folder: files", &folder, FAULT_FILE, NULL, NULL, 0, 1, 0, false},
+    {"a folder, two threads", &folder, FAULT_MEMORY | FAULT_THREAD, NULL, NULL, 0, 2, 0, false},
+    {"a folder, split", &folder, FAULT_MEMORY, NULL, NULL, 0, 1, 0.5, false},
+    {"a folder, table of labels", &folder, FAULT_MEMORY, NULL, NULL, 0, 1, 0, true},
+    {"a folder, table of labels: files", &folder, FAULT_FILE, NULL, NULL, 0, 1, 0, true},
+    {"a folder, image cache", &folder, FAULT_MEMORY, "*", NULL, 1 << 20, 1, 0, false},
+    {"a tar file", &tars, FAULT_MEMORY, "*", ".index", 0, 1, 0, false},
+    {"a tar file: files", &tars, FAULT_FILE, "*", ".index", 0, 1, 0, false},
+    {"a tar file, index", &tars, FAULT_MEMORY, "*", NULL, 0, 1, 0, false},
+    {"a tar file, index: files", &tars, FAULT_FILE, "*", NULL, 0, 1, 0, false},
+    {"a pack", &pack, FAULT_MEMORY, NULL, NULL, 0, 1, 0, false},
+    {"a pack: files", &pack, FAULT_FILE, NULL, NULL, 0, 1, 0, false},
 };
 
 static void an_epoch_that_fails_says_so(void **state)
@@ -240,11 +254,16 @@ static int setup(void **state)
     tars = make_folder();
     pack = make_folder();
     written = make_folder();
+    tables = make_folder();
     caches = make_folder(); /* for indexes that cannot be stored next to their tar files */
     setenv("XDG_CACHE_HOME", caches, 1);
     run_in(
         folder,
         "rm class?/03.bmp"); /* stb_image asks each of its formats, and does without some memory */
+    snprintf(command, sizeof command,
+             "(echo image,label; for f in class*/*; do echo $f,${f%%%%/*}; done) >'%s/labels.csv'",
+             tables);
+    run_in(folder, command);
     snprintf(command, sizeof command, "tar cf train.tar -C '%s' .", folder);
     run_in(tars, command);
     assert_ok(lt_dataset_open(&d, folder, true));
@@ -257,7 +276,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char *const all[] = {folder, tars, pack, written, caches};
+    char *const all[] = {folder, tars, pack, written, caches, tables};
     for (size_t i = 0; i < COUNT_OF(all); i++)
         remove_folder(all[i]);
     lt_device_close(&device);

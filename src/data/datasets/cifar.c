@@ -8,6 +8,8 @@
 #include "data/datasets/datasets.h"
 #include "data/files/files.h"
 
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -129,32 +131,29 @@ static lt_status load_names(cifar *c, const char *path)
     return LT_OK;
 }
 
-/* Sets *root to the folder with the files, FOLDER or FOLDER/cifar-10-batches-bin, lt_free() it; NULL if there are none. */
-static const layout *find_layout(const char *folder, char **root)
+static bool has_file(const char *folder, const char *inner, const char *name)
 {
-    *root = NULL;
+    char path[PATH_MAX];
+    return snprintf(path, sizeof path, "%s/%s/%s", folder, inner, name) < (int)sizeof path
+           && !access(path, F_OK);
+}
+
+/* Sets *inner to the folder with the files, "." or "cifar-10-batches-bin"; returns NULL if there are none. */
+static const layout *find_layout(const char *folder, const char **inner)
+{
     for (size_t i = 0; i < 2 * sizeof layouts / sizeof *layouts; i++) {
         const layout *l = &layouts[i / 2];
-        *root = i % 2 ? lt_format("%s/%s", folder, l->folder) : lt_strdup(folder);
-        char *test = *root ? lt_format("%s/%s", *root, l->test) : NULL,
-             *names = *root ? lt_format("%s/%s", *root, l->names) : NULL;
-        const bool found = test && names && !access(test, F_OK) && !access(names, F_OK);
-        lt_free(names);
-        lt_free(test);
-        if (found)
+        *inner = i % 2 ? l->folder : ".";
+        if (has_file(folder, *inner, l->test) && has_file(folder, *inner, l->names))
             return l;
-        lt_free(*root);
-        *root = NULL;
     }
     return NULL;
 }
 
 bool lt_has_cifar(const char *folder)
 {
-    char *root;
-    const bool found = find_layout(folder, &root);
-    lt_free(root);
-    return found;
+    const char *inner;
+    return find_layout(folder, &inner);
 }
 
 static lt_status load(cifar *c, const char *root, bool train)
@@ -177,9 +176,12 @@ static lt_status load(cifar *c, const char *root, bool train)
 lt_status lt_dataset_cifar(lt_dataset **out, const char *folder, bool train)
 {
     lt_dataset *d = NULL;
-    char *root;
-    const layout *l = find_layout(folder, &root);
-    lt_status st = l ? lt_dataset_new(&d, &ops) : lt_fail(LT_E_IO, "%s: no CIFAR files", folder);
+    const char *inner;
+    const layout *l = find_layout(folder, &inner);
+    if (!l)
+        return lt_fail(LT_E_IO, "%s: no CIFAR files", folder);
+    char *root = strcmp(inner, ".") ? lt_format("%s/%s", folder, inner) : lt_strdup(folder);
+    lt_status st = root ? lt_dataset_new(&d, &ops) : LT_E_NOMEM;
     if (!st) {
         d->classes = l->classes;
         d->channels = 3;

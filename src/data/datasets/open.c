@@ -175,9 +175,9 @@ static bool has_pickles(const char *path)
     static const char *const names[] = {"data_batch_1", "cifar-10-batches-py", "cifar-100-python"};
     bool found = false;
     for (size_t i = 0; i < sizeof names / sizeof *names && !found; i++) {
-        char *name = lt_format("%s/%s", path, names[i]);
-        found = name && !access(name, F_OK);
-        lt_free(name);
+        char name[PATH_MAX];
+        found = snprintf(name, sizeof name, "%s/%s", path, names[i]) < (int)sizeof name
+                && !access(name, F_OK);
     }
     return found;
 }

@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,10 +79,9 @@ static const char *name_in_folder(const images *m, const char *name)
         return name + whole + 1;
     if (!bytes || strncmp(name, last, bytes) != 0 || name[bytes] != '/')
         return name;
-    char *inner = lt_format("%s/%s", m->folder, last);
-    const bool is_folder = inner && lt_is_folder(inner);
-    lt_free(inner);
-    return is_folder ? name : name + bytes + 1;
+    char inner[PATH_MAX];
+    const bool fits = snprintf(inner, sizeof inner, "%s/%s", m->folder, last) < (int)sizeof inner;
+    return fits && lt_is_folder(inner) ? name : name + bytes + 1;
 }
 
 /* --- Rows and images --- */
