@@ -222,7 +222,7 @@ static bool stat_block(const lt_optim *self, const lt_slot *slot, size_t block, 
     out->extent.dim[d] = n - at < b ? n - at : b;
     out->shape = out->extent;
     out->has_factor[d] = true;
-    out->graft_ratio = NAN;
+    out->graft_ratio = (double)NAN;
     return true;
 }
 
@@ -234,7 +234,7 @@ static lt_status stat_factor(lt_optim *self, const lt_slot *slot, size_t block, 
     out->epsilon = c->epsilon;
     out->is_relative = c->epsilon_rule == LT_EPSILON_RELATIVE;
     out->age = (self->attempt - 1) % c->frequency;
-    out->residual = NAN;
+    out->residual = (double)NAN;
     if (out->numbers_only)
         return LT_OK;
     LT_TRY(lt_matrix_copy_block(&out->temporary[0], slot->state[FACTOR], factor_size(slot), block));

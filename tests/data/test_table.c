@@ -14,10 +14,12 @@ enum { TEXT = 1024 };
 /* The folder's images; those of each row are listed as "PATH=CLASS NUMBER" in the order of the data set. */
 static const char *const files[] = {"a/x.jpg", "a/y.jpg", "b/x.png", "z.v2.jpg", "notes.txt"};
 
-static const struct {
+typedef struct table_row {
     const char *name, *table, *columns;
     const char *want; /* samples, or an error without '=' */
-} rows[] = {
+} table_row;
+
+static const table_row rows[] = {
     /* CSV: columns in any place, other columns, blanks, CRLF, a byte order mark, no newline at the end */
     {"columns and a trailing newline", "image,label\na/x.jpg,cat\na/y.jpg,dog\n", NULL,
      "a/x.jpg=0 a/y.jpg=1"},
@@ -120,12 +122,12 @@ static void check_text(const char *got, const char *want, const char *root)
 
 static void check_row(void **state)
 {
-    const size_t i = (size_t)((char *)*state - (char *)0);
-    const char *want = rows[i].want;
+    const table_row *row = *state;
+    const char *want = row->want;
     char *root = make_data(), *folder = below(root, "d"), *table = below(root, "t"), text[TEXT];
-    write_file(root, "t", rows[i].table, strlen(rows[i].table));
+    write_file(root, "t", row->table, strlen(row->table));
     lt_dataset *d = NULL;
-    lt_status st = lt_dataset_table(&d, folder, table, rows[i].columns, NULL, 0);
+    lt_status st = lt_dataset_table(&d, folder, table, row->columns, NULL, 0);
     if (strchr(want, '=')) {
         assert_ok(st);
         list_samples(d, folder, text);
@@ -182,6 +184,7 @@ int main(void)
     struct CMUnitTest tests[COUNT_OF(rows) + 1] = {
         {"images without labels, given classes, missing files", check_others, NULL, NULL, NULL}};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        tests[1 + i] = (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (char *)0 + i};
+        tests[1 + i] =
+            (struct CMUnitTest){rows[i].name, check_row, NULL, NULL, (void *)(uintptr_t)&rows[i]};
     return cmocka_run_group_tests_name("table", tests, NULL, NULL);
 }

@@ -208,7 +208,7 @@ static void test_names(void **state)
 static void test_hook_numbers(void **state)
 {
     (void)state;
-    static const double values[] = {1.0 / 3, -INFINITY, NAN, 0, 0x1p-1074};
+    static const double values[] = {1.0 / 3, -HUGE_VAL, (double)NAN, 0, 0x1p-1074};
     static const struct {
         const char *hooks, *message;
     } rows[] = {{"{\"a\":\"x\"}", "'a'"},

@@ -112,7 +112,7 @@ lt_status lt_classifier_split_as_weights(classifier *s)
 {
     lt_train_input *in = &s->t->input;
     const val_split v = parse_metadata(s->known.text[META_VAL_SPLIT]);
-    if (!v.fraction || !in->val->unsplit || in->val->remote || v.data != identify(in->val))
+    if (v.fraction <= 0 || !in->val->unsplit || in->val->remote || v.data != identify(in->val))
         return LT_OK;
     const int64_t all = lt_dataset_count(in->val);
     LT_TRY(split(&in->val, &v, false));
