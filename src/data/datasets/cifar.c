@@ -138,7 +138,8 @@ static bool has_file(const char *folder, const char *inner, const char *name)
            && !access(path, F_OK);
 }
 
-/* Sets *inner to the folder with the files, "." or "cifar-10-batches-bin"; returns NULL if there are none. */
+/* Finds the layout whose files the folder has. *inner: their folder below it, "." or "cifar-10-batches-bin". NULL if
+ * absent. */
 static const layout *find_layout(const char *folder, const char **inner)
 {
     for (size_t i = 0; i < 2 * sizeof layouts / sizeof *layouts; i++) {
