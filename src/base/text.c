@@ -90,3 +90,13 @@ const char *lt_nearest_word(const char *text, const char *const *words, size_t c
             best = words[i];
     return best;
 }
+
+void lt_text_hex(char *out, const unsigned char *data, size_t bytes)
+{
+    static const char digit[] = "0123456789abcdef";
+    for (size_t i = 0; i < bytes; i++) {
+        *out++ = digit[data[i] >> 4];
+        *out++ = digit[data[i] & 15];
+    }
+    *out = 0;
+}

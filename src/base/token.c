@@ -4,6 +4,7 @@
 
 #include "base/encoding/sha256.h"
 #include "base/shared_file.h"
+#include "base/text.h"
 
 #include "lather/ext/fail.h"
 
@@ -44,8 +45,7 @@ void lt_token_prove(char out[LT_TOKEN_PROOF], const char *token, const char *non
     const int bytes = snprintf(text, sizeof text, "%s, %s", nonce, words);
     LT_ASSERT(bytes > 0 && (size_t)bytes < sizeof text);
     lt_hmac_sha256(mac, token, strlen(token), text, (size_t)bytes);
-    for (size_t i = 0; i < sizeof mac; i++)
-        snprintf(out + 2 * i, 3, "%02x", mac[i]);
+    lt_text_hex(out, mac, sizeof mac);
 }
 
 bool lt_token_proofs_equal(const char got[LT_TOKEN_PROOF], const char want[LT_TOKEN_PROOF])

@@ -181,7 +181,7 @@ static void test_env(void **state)
     lt_run *run = open_run(0);
     assert_ok(lt_run_bad_image(run, "a.jpg: truncated"));
     assert_ok(lt_run_bad_image(run, "b.jpg: empty"));
-    assert_ok(lt_run_bad_image(run, "a.jpg: truncated")); /* of another epoch: listed once */
+    assert_ok(lt_run_bad_image(run, "a.jpg: truncated")); /* listed once */
     lt_run_close(&run);
     assert_ok(lt_json_load(&json, temp_path(path, folder, "run/env.json")));
     for (size_t i = 0; i < COUNT_OF(keys); i++)

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/encoding/sha256.h"
 #include "base/options/options.h"
+#include "base/text.h"
 #include "elf.h"
 
 #include "lather/ext/fail.h"
@@ -69,8 +70,7 @@ static void hash(char text[HASH_TEXT], const char *data, size_t bytes)
 {
     uint8_t digest[LT_SHA256_BYTES];
     lt_sha256(digest, data, bytes);
-    for (int i = 0; i < LT_SHA256_BYTES; i++)
-        snprintf(text + (size_t)2 * (size_t)i, 3, "%02x", digest[i]);
+    lt_text_hex(text, digest, sizeof digest);
 }
 
 /* Warns if the library is newer than the plugin: within a version headers may change, and a plugin with tables of

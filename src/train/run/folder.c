@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
+#include "base/text.h"
 #include "stats_file.h"
 
 #include <dirent.h>
@@ -21,8 +22,7 @@ lt_status lt_run_new_id(char id[LT_RUN_ID])
     unsigned char bits[(LT_RUN_ID - 1) / 2];
     if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
         return lt_fail(LT_E_IO, "run: no random numbers: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bits; i++)
-        snprintf(id + 2 * i, 3, "%02x", bits[i]);
+    lt_text_hex(id, bits, sizeof bits);
     return LT_OK;
 }
 
