@@ -32,6 +32,9 @@ typedef struct lt_device_config {
     int threads;
     /** Bitwise identical results for the same build, CPU type and thread count. */
     bool deterministic;
+    /** cpu: bitwise identical results on every processor, for any number of threads: no library,
+     *  no instruction whose rounding others lack. Refused by cuda. */
+    bool reproducible;
     lt_fused fused;
     bool tf32;       /**< cuda: products of f32 data may round factors to TF32's 11 bits */
     bool background; /**< cuda: kernels yield to those of other devices on this GPU */
@@ -53,6 +56,8 @@ LT_API const char *lt_device_name(const lt_device *device);
 /** Returns the dtype of parameters, loss and optimizer state: LT_F32, or LT_F64 if opened with
  *  f64. */
 LT_API lt_dtype lt_device_master_dtype(const lt_device *device);
+/** Returns true if it was opened with reproducible. */
+LT_API bool lt_device_is_reproducible(const lt_device *device);
 /** Returns true if the hardware has fast arithmetic in this dtype; bf16 needs AVX512_BF16, for
  *  example. */
 LT_API bool lt_device_has_fast_dtype(const lt_device *device, lt_dtype dtype);

@@ -142,6 +142,10 @@ lt_status lt_device_open(lt_device **out, const char *name, const lt_device_conf
     config = config ? config : &none;
     if (config->threads < 0)
         return lt_fail(LT_E_ARG, "device: got %d threads, want 0 or more", config->threads);
+    if (config->reproducible && strcmp(name, "cpu") != 0 && strcmp(name, "ref") != 0)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "device %s: reproducible is of cpu only; a GPU's sums have another order",
+                       name);
     LT_TRY(choose_backend(name, config->f64, &backend, &ordinal));
     return open_with_backend(out, name, backend, ordinal, config);
 }
@@ -191,6 +195,11 @@ const char *lt_device_name(const lt_device *device)
 lt_dtype lt_device_master_dtype(const lt_device *device)
 {
     return device->config.f64 ? LT_F64 : LT_F32;
+}
+
+bool lt_device_is_reproducible(const lt_device *device)
+{
+    return device->config.reproducible;
 }
 
 bool lt_device_has_fast_dtype(const lt_device *device, lt_dtype dtype)

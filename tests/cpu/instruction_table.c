@@ -12,7 +12,7 @@
 #define TARGET(name) __attribute__((target(name)))
 #endif
 
-#define TARGET_AVX2        TARGET("avx2")
+#define TARGET_AVX2        TARGET("avx2,fma")
 #define TARGET_AVX512      TARGET("avx512f,avx512bw,avx512vl,avx512dq")
 #define TARGET_AVX512_BF16 TARGET("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")
 #define TARGET_AMX         TARGET("amx-tile,amx-bf16")
@@ -57,6 +57,8 @@ static config tiles_of(int rows, int bytes)
     X(AVX2, BITS, _mm256_cvtepu8_epi32, OUT(__m256i) = _mm256_cvtepu8_epi32(OF(__m128i, a));)      \
     X(AVX2, BITS, _mm256_cmp_ps, OUT(__m256) = _mm256_cmp_ps(HALF_PS(a), HALF_PS(b), _CMP_GT_OQ);) \
     X(AVX2, BITS, _mm256_movemask_ps, OUT(int) = _mm256_movemask_ps(HALF_PS(a));)                  \
+    X(AVX2, NUMBERS, _mm256_fmadd_ps,                                                              \
+      OUT(__m256) = _mm256_fmadd_ps(HALF_PS(a), HALF_PS(b), HALF_PS(c));)                          \
     X(AVX2, NUMBERS, _mm256_sqrt_ps, OUT(__m256) = _mm256_sqrt_ps(HALF_PS(a));)                    \
     X(AVX512, BITS, _mm512_loadu_si512, OUT(__m512i) = _mm512_loadu_si512(in->a + 1);)             \
     X(AVX512, BITS, _mm512_load_si512, OUT(__m512i) = _mm512_load_si512(in->a);)                   \

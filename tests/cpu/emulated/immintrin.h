@@ -342,6 +342,14 @@ EMULATED __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c)
     return z.ps;
 }
 
+EMULATED __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c)
+{
+    emulated_zmm x = {.half_ps = {a}}, y = {.half_ps = {b}}, z = {.half_ps = {c}};
+    for (int i = 0; i < 8; i++)
+        z.f[i] = (float)emulated_multiply_add(x.f[i], y.f[i], z.f[i]);
+    return z.half_ps[0];
+}
+
 EMULATED __m512 _mm512_sqrt_ps(__m512 v)
 {
     emulated_zmm x = EMULATED_OF_PS(v);

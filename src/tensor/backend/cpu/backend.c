@@ -19,6 +19,18 @@ static void close_device(void *ctx)
     lt_free(cpu);
 }
 
+/* bf16 instructions flush subnormals and oneDNN's sums depend on the CPU: both are left out. */
+static lt_status choose_reproducible(lt_cpu_isa *isa, lt_cpu_choice *choice)
+{
+    if (*choice == LT_KERNELS_ONEDNN)
+        return lt_fail(LT_E_ARG, "LATHER_CPU_KERNELS=onednn: a reproducible device has built-in "
+                                 "kernels only");
+    *choice = LT_KERNELS_BUILTIN;
+    if (*isa > LT_ISA_AVX512)
+        *isa = LT_ISA_AVX512;
+    return LT_OK;
+}
+
 static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
 {
     (void)ordinal;
@@ -26,6 +38,8 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     lt_cpu_choice choice;
     LT_TRY(lt_cpu_choose_isa(&isa));
     LT_TRY(lt_cpu_read_kernel_choice(&choice));
+    if (config->reproducible)
+        LT_TRY(choose_reproducible(&isa, &choice));
     lt_cpu *cpu = lt_alloc(1, sizeof *cpu);
     if (!cpu)
         return LT_E_NOMEM;
@@ -33,6 +47,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     cpu->table = lt_backend_cpu();
     cpu->isa = isa;
     cpu->choice = choice;
+    cpu->reproducible = config->reproducible;
     cpu->fused = config->fused;
     cpu->kernels = lt_cpu_isa_kernels(isa);
     lt_status st = lt_cpu_onednn_open(cpu);

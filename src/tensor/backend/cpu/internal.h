@@ -54,7 +54,8 @@ typedef struct lt_cpu {
     const lt_backend *table; /* kernel table: entries of this backend, oneDNN or the reference */
     lt_cpu_isa isa;
     lt_cpu_choice choice;
-    lt_fused fused;                /* fusion of batch norm into convolutions */
+    bool reproducible; /* same bits on every CPU: built-in kernels only, isa at most AVX512 */
+    lt_fused fused;    /* fusion of batch norm into convolutions */
     const lt_cpu_kernels *kernels; /* kernels compiled for isa */
     struct lt_onednn *onednn; /* cached primitives and prepacked weights; NULL without oneDNN */
     lt_cpu_buffer slot[LT_CPU_SLOTS];

@@ -43,6 +43,19 @@ typedef int32_t sums_lanes __attribute__((vector_size(SUMS * 4)));
 typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
 typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
 
+/* Returns a * b + c, rounded once if the set has the instruction. A plain a * b + c is rounded twice on every set: the
+ * compiler contracts nothing. */
+ALWAYS sums fused(sums a, sums b, sums c)
+{
+#if defined(__AVX512F__)
+    return (sums)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (sums)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
 /* Comparisons, register by register: GCC would compare a vector of two registers element by element. */
 enum { REGISTERS = LANES / SUMS };
 #define COMPARISON(name, type, part, op)                   \
@@ -125,7 +138,7 @@ ALWAYS void add_products_to(registers *r, vec a, vec b)
 {
     const registers left = as_registers(a), right = as_registers(b);
     for (int i = 0; i < REGISTERS; i++)
-        r->part[i] += left.part[i] * right.part[i];
+        r->part[i] = fused(left.part[i], right.part[i], r->part[i]);
 }
 
 ALWAYS vec registers_to_vec(const registers *r)
@@ -222,12 +235,17 @@ ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 }
 #endif
 
-#if defined(__AVX512F__)
+/* Returns a * b + c, fused. */
 ALWAYS vec multiply_add(vec a, vec b, vec c)
 {
-    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+    const registers x = as_registers(a), y = as_registers(b);
+    registers z = as_registers(c);
+    for (int i = 0; i < REGISTERS; i++)
+        z.part[i] = fused(x.part[i], y.part[i], z.part[i]);
+    return registers_to_vec(&z);
 }
 
+#if defined(__AVX512F__)
 /* Returns a mask whose bit i is set if lane i is > 0. */
 ALWAYS unsigned positive_lanes_mask(vec v)
 {
@@ -260,11 +278,6 @@ ALWAYS void store_half_first(uint16_t *p, half v, int n)
     _mm256_mask_storeu_epi16(p, (__mmask16)((1U << n) - 1), (__m256i)v);
 }
 #else
-ALWAYS vec multiply_add(vec a, vec b, vec c)
-{
-    return a * b + c;
-}
-
 #if defined(__AVX2__)
 ALWAYS unsigned positive_lanes_mask(vec v)
 {
@@ -418,11 +431,7 @@ ALWAYS sums add_product(float left, sums right, sums sum, bool pairs)
     const sums all = left - (sums){0};
     if (pairs)
         return multiply_add_pairs(all, right, sum);
-#if defined(__AVX512F__)
-    return multiply_add(all, right, sum);
-#else
-    return all * right + sum;
-#endif
+    return fused(all, right, sum);
 }
 
 /* widen() and narrow() for values of one register. */
