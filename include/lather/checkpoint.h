@@ -91,6 +91,7 @@ typedef struct lt_checkpoint_state {
     lt_checkpoint_sum number[LT_CHECKPOINT_NUMBERS];
     int numbers;
     char ended_by[LT_CHECKPOINT_NAME]; /**< hook that ended the run at this step; "" if none did */
+    bool reproducible;                 /**< the device is: lt_device_is_reproducible() */
 } lt_checkpoint_state;
 
 /** Returns the fact with this key, or NULL if absent. Borrowed from the state. */

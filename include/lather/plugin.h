@@ -5,6 +5,7 @@
 
 #include "lather/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /** Version of these headers, which a plugin records when it is compiled. */
@@ -37,6 +38,11 @@ typedef struct lt_plugin_host {
     LT_PLUGIN_EXPORT(LT_EXTERN) lt_status lt_plugin(const lt_plugin_host *);          \
     const char lt_plugin_version[sizeof LT_VERSION] = LT_VERSION;                     \
     lt_status lt_plugin(__attribute__((unused)) const lt_plugin_host *host)
+/** Declares, next to LT_PLUGIN(), that results of the plugin do not depend on the processor, on threads
+ *  or on time, so that --reproducible accepts it: docs/guides/reproducible.md has the conditions. */
+#define LT_PLUGIN_REPRODUCIBLE                                          \
+    LT_PLUGIN_EXPORT(LT_EXTERN_DATA) const char lt_plugin_reproducible; \
+    const char lt_plugin_reproducible = 1
 #define LT_PLUGIN_EXPORT(linkage) linkage __attribute__((visibility("default")))
 
 /** A plugin that was loaded. */
@@ -44,6 +50,7 @@ typedef struct lt_plugin_info {
     const char *path;    /**< file as it was given */
     const char *sha256;  /**< SHA-256 of the file, 64 hexadecimal digits */
     const char *version; /**< version of the headers that it was compiled with */
+    bool reproducible;   /**< it has LT_PLUGIN_REPRODUCIBLE */
 } lt_plugin_info;
 
 enum { LT_MAX_PLUGINS = 64 };

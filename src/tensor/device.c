@@ -236,14 +236,14 @@ void lt_device_reset_peak(lt_device *device)
     lt_allocator_reset_peak(device->allocator);
 }
 
-const char *lt_device_isa(void)
+const char *lt_device_isa(bool reproducible)
 {
-    return lt_cpu_isa_in_use();
+    return lt_cpu_isa_in_use(reproducible);
 }
 
-const char *lt_device_conv_kernels(void)
+const char *lt_device_conv_kernels(bool reproducible)
 {
-    return lt_cpu_conv_kernels_in_use();
+    return lt_cpu_conv_kernels_in_use(reproducible);
 }
 
 const char *lt_build_info_line(int index, bool load)

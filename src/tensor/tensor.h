@@ -53,11 +53,11 @@ struct lt_device {
 lt_status lt_backend_find(const char *name, const lt_backend **out);
 /* Returns a line of lt_build_info(); load: loads plugins to ask them, else only loaded ones report. */
 const char *lt_build_info_line(int index, bool load);
-/* These return the choices that a cpu device opened now would make: its instruction set (machine and
- * LATHER_CPU_ISA) and its convolution kernels (LATHER_CPU_KERNELS). "" in a build without that backend, or
- * if the variable is invalid. */
-const char *lt_device_isa(void);
-const char *lt_device_conv_kernels(void);
+/* These return the choices that a cpu device, reproducible or not, opened now would make: its instruction
+ * set (machine and LATHER_CPU_ISA) and its convolution kernels (LATHER_CPU_KERNELS). "" in a build without
+ * that backend, or if a variable is invalid. */
+const char *lt_device_isa(bool reproducible);
+const char *lt_device_conv_kernels(bool reproducible);
 
 /* Opens a device of the same kind with separate memory and compute threads, for kernels on the calling
  * thread that run concurrently with those of the other device, at lower priority. Errors: as

@@ -61,7 +61,7 @@ static lt_status open_level(targets *t, const level *l, const lt_device_config *
         return lt_fail(LT_E_UNSUPPORTED, "this build has no cpu backend");
     setenv("LATHER_CPU_ISA", l->isa, 1);
     setenv("LATHER_CPU_KERNELS", l->kernels, 1);
-    if (strcmp(lt_cpu_isa_in_use(), l->isa) != 0)
+    if (strcmp(lt_cpu_isa_in_use(false), l->isa) != 0)
         return LT_OK; /* not supported by this processor, or limited by the user */
     c.fused = l->fused;
     return add(t, be, &c, l->label, l->filter);

@@ -379,7 +379,15 @@ def a_plan_names_them_and_cells_know_their_hash(cwd):
     assert "final sgd 1 seed 1" in said and len(os.listdir(os.path.join(cwd, "named", "metrics"))) == 1, said
 
 
+def a_reproducible_run_takes_those_that_declare_it(cwd):
+    flags, text = [*trainer.NOISE, *FLAGS, "--reproducible", "--max-steps", "1"], "LT_PLUGIN(host)\n{\n    return LT_OK;\n}\n"
+    fails(*flags, *compile_plugin(cwd, "silent", text), cwd=cwd, code=USAGE,
+          says="plugin ./silent.so and --reproducible contradict each other: it does not declare LT_PLUGIN_REPRODUCIBLE")
+    run(*flags, *compile_plugin(cwd, "declared", text + "LT_PLUGIN_REPRODUCIBLE;\n"), cwd=cwd)
+
+
 sys.exit(run_rows([
     plugins_train_and_resume_bit_for_bit_after_a_kill, every_program_takes_them, a_plugin_registers_a_communicator_a_reducer_and_hooks, the_run_records_them,
     inspect_claims_no_rule_of_a_plugin, a_resume_names_what_changed, a_file_may_name_a_plugin_that_the_user_allows, bad_plugins_are_one_line_each,
-    a_plugin_older_than_the_library_is_a_warning, files_that_are_no_plugins_are_one_line_each, ranks_have_the_same_plugins, bench_and_replay_take_them, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))
+    a_plugin_older_than_the_library_is_a_warning, files_that_are_no_plugins_are_one_line_each, ranks_have_the_same_plugins, bench_and_replay_take_them,
+    a_reproducible_run_takes_those_that_declare_it, a_plan_names_them_and_cells_know_their_hash], "lather-plugins-", *sys.argv[4:5]))

@@ -153,18 +153,22 @@ static void test_processor(void **state)
     (void)state;
     static const struct {
         const char *json, *want;
+        bool reproducible;
     } rows[] = {
-        {"{\"cpu_model\":\"family 0, model 0\"}", "cpu_model family 0, model 0 -> "},
-        {"{\"cpu\":\"abacus\",\"cpu_model\":\"beads\"}", "cpu abacus -> "},
-        {"{\"cpu_isa\":7,\"cpu_model\":\"\",\"cpu\":null}", ""},
-        {"{}", ""},
+        {"{\"cpu_model\":\"family 0, model 0\"}", "cpu_model family 0, model 0 -> ", false},
+        {"{\"cpu\":\"abacus\",\"cpu_model\":\"beads\"}", "cpu abacus -> ", false},
+        {"{\"cpu_isa\":7,\"cpu_model\":\"\",\"cpu\":null}", "", false},
+        {"{}", "", false},
+        {"{\"cpu\":\"abacus\",\"reproducible\":true}", "cpu abacus -> ", false},
+        {"{\"cpu\":\"abacus\"}", "cpu abacus -> ", true},
+        {"{\"cpu\":\"abacus\",\"reproducible\":true}", "", true},
     };
     char text[LT_PROCESSOR_TEXT], is[64], tiny[12];
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         lt_json *json = NULL;
         assert_ok(lt_json_parse(&json, rows[i].json, strlen(rows[i].json), "row", 8));
-        lt_processor_compare(lt_json_root(json), text, sizeof text);
-        lt_processor_compare(lt_json_root(json), tiny, sizeof tiny);
+        lt_processor_compare(lt_json_root(json), rows[i].reproducible, text, sizeof text);
+        lt_processor_compare(lt_json_root(json), rows[i].reproducible, tiny, sizeof tiny);
         lt_json_free(&json);
         if (!*lt_machine_cpu_model(is, sizeof is) && i == 0)
             continue; /* not x86: unknown, so not reported */

@@ -44,10 +44,11 @@ typedef struct lt_run_config {
     bool no_tensorboard;
     /** Name of the records file in the folder, as another process may write metrics.jsonl; NULL: "metrics.jsonl". */
     const char *records;
-    bool append;    /**< keep the folder's files and append: an evaluation of a finished run */
-    int rank;       /**< number of this rank; ranks above 0 write and show nothing */
-    int ranks;      /**< number of ranks, for env.json; 0: omitted */
-    const char *id; /**< lt_run_new_id(), for env.json and every record; may be NULL. Borrowed */
+    bool append;       /**< keep the folder's files and append: an evaluation of a finished run */
+    int rank;          /**< number of this rank; ranks above 0 write and show nothing */
+    int ranks;         /**< number of ranks, for env.json; 0: omitted */
+    bool reproducible; /**< the device is, for env.json */
+    const char *id;    /**< lt_run_new_id(), for env.json and every record; may be NULL. Borrowed */
 } lt_run_config;
 
 /** Makes the folder, its parents, and the files in it. folder NULL: no files, only progress. Errors: LT_E_IO,

@@ -58,6 +58,7 @@ static lt_status check_contents(const char *data, size_t bytes, loaded *out)
         return lt_fail(LT_E_ARG, "has no lt_plugin: define it by LT_PLUGIN(host) of "
                                  "lather/plugin.h");
     snprintf(out->version, sizeof out->version, "%s", version);
+    out->info.reproducible = lt_elf_find_symbol(data, bytes, "lt_plugin_reproducible", &unused);
     if (strcmp(version, LT_VERSION) != 0)
         return lt_fail(LT_E_UNSUPPORTED,
                        "compiled for version %s, but this is %s: compile it again with the headers "
@@ -170,7 +171,7 @@ lt_status lt_plugin_load(const char *path, const char *program)
     st = out ? LT_OK : LT_E_NOMEM;
     if (!st) {
         snprintf(out->path, sizeof out->path, "%s", path);
-        out->info = (lt_plugin_info){out->path, out->sha256, out->version};
+        out->info = (lt_plugin_info){out->path, out->sha256, out->version, false};
         st = load(file, program, out);
     }
     fclose(file);

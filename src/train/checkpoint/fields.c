@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME, GIVEN } field_type;
+typedef enum field_type { INT64, INT, UINT64, DOUBLE, NAME, FLAG, GIVEN } field_type;
 /* LATER: absent in files of earlier versions; then -1, or "" for a name. IF_SET: written only if not 0. */
 typedef enum presence { ALWAYS, LATER, IF_SET } presence;
 
@@ -92,6 +92,7 @@ static const field fields[] = {
     NOISE(count, INT64, 0, MOST, step),
     TASK(LATER_FACTS),
     {"ended_by", AT(ended_by), NAME, IF_SET, NOTHING, 0, 0, 0},
+    {"reproducible", AT(reproducible), FLAG, IF_SET, NOTHING, 0, 0, 0},
     TASK(HOOKS),
 };
 /* clang-format on */
@@ -245,6 +246,8 @@ static bool is_zero(const field *f, const void *at)
 {
     if (f->type == NAME)
         return !*(const char *)at;
+    if (f->type == FLAG)
+        return !*(const bool *)at;
     return f->type == INT64 ? *(const int64_t *)at == 0 : *(const double *)at == 0;
 }
 
@@ -270,6 +273,9 @@ static void put_field(lt_json_writer *w, const field *f, const lt_checkpoint_sta
         break;
     case NAME:
         lt_json_put_string(w, f->key, at);
+        break;
+    case FLAG:
+        lt_json_put_bool(w, f->key, *(const bool *)at);
         break;
     case GIVEN:
         put_task_fields(w, f->given, state);
@@ -315,6 +321,9 @@ static lt_status get_field(const lt_json_value *root, const field *f, void *stat
         if (!is_absent)
             LT_TRY(lt_json_string(root, f->key, &text));
         snprintf(at, LT_CHECKPOINT_NAME, "%s", text ? text : "");
+        return LT_OK;
+    case FLAG:
+        *(bool *)at = lt_json_member(root, f->key)->boolean;
         return LT_OK;
     case GIVEN: /* get_task_fields() */
         return LT_OK;
@@ -452,6 +461,7 @@ static lt_status check_field(const field *f, const lt_checkpoint_state *state)
                    : LT_OK;
     case UINT64:
     case NAME:
+    case FLAG:
         return LT_OK;
     }
     return LT_OK;

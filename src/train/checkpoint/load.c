@@ -276,12 +276,12 @@ static lt_status apply_files(files *f, const lt_checkpoint_contents *parts)
     return lt_checkpoint_load_scaling(&f->loading.groups, &f->loading.reading, &f->state);
 }
 
-/* Bitwise equality is promised for the same build, CPU type, kernels and threads only. */
-static void compare_machine(const char *path, const lt_json_value *root)
+/* Bitwise equality is promised for the same build, CPU type, kernels and threads only, unless both are reproducible. */
+static void compare_machine(const char *path, const lt_json_value *root, bool reproducible)
 {
     char changed[LT_PROCESSOR_TEXT];
     const char *version = "";
-    if (*lt_processor_compare(root, changed, sizeof changed))
+    if (*lt_processor_compare(root, reproducible, changed, sizeof changed))
         lt_log(LT_LOG_WARN, "train", "%s: results may differ in the last bits: %s", path, changed);
     if (lt_json_string(root, "version", &version))
         return;
@@ -294,8 +294,13 @@ static void compare_machine(const char *path, const lt_json_value *root)
 static void compare_runs(const char *path, const files *f, const lt_checkpoint_state *now)
 {
     const lt_checkpoint_state *s = &f->state;
-    compare_machine(path, lt_json_root(f->json));
-    if (s->threads != now->threads && now->threads)
+    const bool same = s->reproducible && now->reproducible;
+    compare_machine(path, lt_json_root(f->json), now->reproducible);
+    if (s->reproducible != now->reproducible)
+        lt_log(LT_LOG_WARN, "train",
+               "%s: saved %s --reproducible, this run is %s it: it is not reproducible as a whole",
+               path, s->reproducible ? "with" : "without", now->reproducible ? "with" : "without");
+    if (!same && s->threads != now->threads && now->threads)
         lt_log(LT_LOG_WARN, "train", "%s: saved with %d threads, this run has %d", path, s->threads,
                now->threads);
     if (s->ranks != now->ranks && now->ranks)

@@ -99,7 +99,7 @@ static lt_status put_state(lt_json_writer *w, const char *folder,
     lt_json_put_integer(w, "format", VERSION);
     LT_TRY(lt_checkpoint_put_fields(w, state));
     lt_json_put_string(w, "version", lt_version());
-    lt_processor_write_json(w);
+    lt_processor_write_json(w, state->reproducible);
     lt_plugins_write_json(w);
     lt_json_begin_object(w, "numbers");
     lt_state_visitor visitor = {.entry = lt_skip_entry, .number = put_number, .context = w};

@@ -78,6 +78,7 @@ void lt_train_fill_run_config(lt_run_config *run, lt_task_labels *labels, const 
     run->unit_short = brief ? brief : run->unit;
     run->total_steps = total_steps;
     run->steps_per_epoch = steps_per_epoch;
+    run->reproducible = state->now.reproducible;
     run->total_epochs = (total_steps - state->offset + steps_per_epoch - 1) / steps_per_epoch;
     run->step_offset = state->offset;
     run->resume_step = state->now.step;

@@ -255,12 +255,14 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     lt_checkpoint_state found = s->found;
     found.ranks = ranks->count; /* for comparison */
     found.threads = s->now.threads;
+    found.reproducible = s->now.reproducible;
     LT_TRY(lt_optim_eval(parts->optim)); /* checkpoints store the evaluation weights */
     const lt_status st = lt_checkpoint_load(s->folder, parts, &found);
     if (st)
         return lt_plugins_advise(st, s->folder);
     LT_TRY(lt_statistics_check(parts->params, s->folder));
-    LT_TRY(lt_processor_compare_checkpoint(s->folder, s->processor, sizeof s->processor));
+    LT_TRY(lt_processor_compare_checkpoint(s->folder, s->now.reproducible, s->processor,
+                                           sizeof s->processor));
     lt_plugins_compare_checkpoint(s->folder, s->plugins, sizeof s->plugins);
     LT_TRY(lt_optim_train(parts->optim));
     if (s->data_changed)
@@ -271,6 +273,7 @@ lt_status lt_train_state_load(lt_train_state *s, const lt_checkpoint_contents *p
     found.data_bytes = s->now.data_bytes;
     found.ranks = ranks->count;
     found.threads = s->now.threads;
+    found.reproducible = s->now.reproducible;
     found.global_batch = s->now.global_batch;
     /* Earlier versions wrote resnet50 whatever --weights had. */
     memcpy(found.fact, s->now.fact, sizeof found.fact);

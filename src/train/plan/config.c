@@ -43,7 +43,7 @@ static bool affects_convergence(const lt_option *o)
     if (is_word_in_list(" Plan Data Model General Evaluation Output Machine ", o->group)
         || is_word_in_list(
             " recipe batch-size grad-accum epochs max-steps seed recompute on-nan "
-            "deterministic lr peak-lr warmup-epochs warmup-lr refresh-threads gradient-noise "
+            "deterministic reproducible lr peak-lr warmup-epochs warmup-lr refresh-threads gradient-noise "
             "packed-factors ",
             o->name))
         return false;

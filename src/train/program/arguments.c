@@ -125,6 +125,7 @@ lt_status lt_command_line_open_options(command_line *line, const arguments_more 
         {&a->text.recipe, 1, a},
         {&a->text.batch, 1, a},
         lt_training_option_table(&a->training),
+        lt_reproducible_option_table(&a->training),
         command_option_table(a, program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
         lt_averaging_option_table(&a->averaging),
@@ -464,6 +465,8 @@ lt_status lt_command_line_check(const command_line *line)
     LT_TRY(check_averaging(a, options));
     LT_TRY(lt_mesh_flag_check(&a->ranks, options));
     LT_TRY(check_mode_conflicts(a, options));
+    if (a->training.reproducible)
+        LT_TRY(lt_reproducible_check(options));
     if (a->training.epochs > 0 && a->schedule.warmup_epochs > a->training.epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g",
                        a->schedule.warmup_epochs, a->training.epochs);

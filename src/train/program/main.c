@@ -26,11 +26,12 @@ static lt_status open_options(lt_trainer *t, const lt_program *program, void *va
     const lt_model_family *f = t->line.choice.family;
     const lt_option_table table[] = {{program->option, program->count, values},
                                      lt_plugin_option_table(&t->line.args.plugins),
-                                     {f->option, f->options, t->line.choice.config}};
+                                     {f->option, f->options, t->line.choice.config},
+                                     lt_reproducible_option_table(&t->line.args.training)};
     bool reads = false;
     for (size_t i = 0; i < program->count; i++)
         reads = reads || !strcmp(program->option[i].name, "weights");
-    LT_TRY(lt_options_compose(&t->line.options, program, table, reads ? 3 : 2));
+    LT_TRY(lt_options_compose(&t->line.options, program, table, reads ? 4 : 2));
     t->line.choice.options = reads ? t->line.options : NULL;
     return LT_OK;
 }

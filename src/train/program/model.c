@@ -32,6 +32,7 @@ lt_status lt_trainer_open_device(lt_trainer *t)
     lt_device **out = &t->model.device;
     lt_device_config config = {.threads = (int)m->threads,
                                .deterministic = a->training.deterministic,
+                               .reproducible = a->training.reproducible,
                                .tf32 = m->tf32 == TF32_ON || a->training.amp == AMP_TF32,
                                .fused = (lt_fused)m->fused};
     int local, locals;

@@ -24,7 +24,7 @@ typedef struct training_options {
     int64_t grad_accum, max_steps, seed;
     double epochs, clip_grad, ema_decay;
     int amp, recompute, on_nan, state_dtype, state_memory;
-    bool gradient_noise, deterministic;
+    bool gradient_noise, deterministic, reproducible;
 } training_options;
 
 typedef struct evaluation_options {

@@ -49,6 +49,14 @@ lt_status lt_plugins_load(int argc, char *const *argv, const char *program, cons
 /* Appends to the message of a failed start with --resume the plugins that its checkpoint had. Returns st. */
 lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv);
 
+/* --- reproducible.c: --reproducible --- */
+
+lt_option_table lt_reproducible_option_table(training_options *o);
+/* Rejects options that --reproducible excludes, and plugins that do not declare themselves reproducible. Errors:
+ * LT_E_ARG, with the reason. */
+lt_status lt_reproducible_check(const lt_options *options);
+lt_status lt_reproducible_check_plugins(void);
+
 /* --- folder.c: the run folder before the run --- */
 
 /* Sets state->folder to the newest checkpoint of a run folder, or to "" if it has no checkpoint. */

@@ -169,6 +169,7 @@ static lt_status open_state(parts *p)
                          p->grad_accum);
     lt_train_state_set_fingerprint(&p->state, c->train);
     now->seed = c->loader.seed;
+    now->reproducible = lt_device_is_reproducible(c->device);
     if (c->gradient_noise)
         lt_train_enable_noise_scale(&p->state);
     now->threads = lt_device_threads(c->device);

@@ -120,7 +120,10 @@ static lt_status load_model(lt_trainer *t, const char *path)
 
 lt_status lt_trainer_open_weights(lt_trainer *t, const char *path, const char *device, int threads)
 {
-    const lt_device_config config = {.threads = threads};
+    const lt_device_config config = {.threads = threads,
+                                     .reproducible = t->line.args.training.reproducible};
+    if (config.reproducible)
+        LT_TRY(lt_reproducible_check_plugins());
     LT_TRY(lt_device_open(&t->model.device, device, &config));
     LT_TRY(load_model(t, path));
     return lt_tape_new(&t->model.tape, t->model.device);

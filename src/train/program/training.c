@@ -92,6 +92,7 @@ static void begin_state(lt_trainer *t)
     lt_train_state_set_fingerprint(s, t->input.train);
     s->now.seed = (uint64_t)a->training.seed;
     s->now.threads = lt_device_threads(t->model.device);
+    s->now.reproducible = lt_device_is_reproducible(t->model.device);
     s->now.facts = 3;
     s->now.fact[0] = (lt_checkpoint_fact){.key = "arch"};
     snprintf(s->now.fact[0].text, LT_CHECKPOINT_NAME, "%s", lt_family_arch(c));

@@ -58,11 +58,11 @@ static void put_commit(lt_json_writer *w)
     lt_json_put_string(w, "git_commit", is_reference ? commit : head);
 }
 
-static void put_host(lt_json_writer *w)
+static void put_host(lt_json_writer *w, bool reproducible)
 {
     char text[512];
     struct utsname name;
-    lt_processor_write_json(w);
+    lt_processor_write_json(w, reproducible);
     lt_json_put_string(w, "cpu_flags", lt_machine_features(text, sizeof text));
     lt_json_put_integer(w, "cpu_threads", lt_cpu_threads());
     lt_json_put_string(w, "os", lt_machine_os(text, sizeof text));
@@ -101,7 +101,7 @@ lt_status lt_run_write_env(const char *folder, const lt_run_config *config, cons
     if (config->ranks)
         lt_json_put_integer(&w, "ranks", config->ranks);
     put_build(&w);
-    put_host(&w);
+    put_host(&w, config->reproducible);
     put_commit(&w);
     const char *argument;
     lt_json_begin_array(&w, "arguments");

@@ -31,15 +31,20 @@ static lt_status choose_reproducible(lt_cpu_isa *isa, lt_cpu_choice *choice)
     return LT_OK;
 }
 
+/* Chooses by the machine and the environment. */
+static lt_status choose(bool reproducible, lt_cpu_isa *isa, lt_cpu_choice *choice)
+{
+    LT_TRY(lt_cpu_choose_isa(isa));
+    LT_TRY(lt_cpu_read_kernel_choice(choice));
+    return reproducible ? choose_reproducible(isa, choice) : LT_OK;
+}
+
 static lt_status open_device(void **ctx, int ordinal, const lt_device_config *config)
 {
     (void)ordinal;
     lt_cpu_isa isa;
     lt_cpu_choice choice;
-    LT_TRY(lt_cpu_choose_isa(&isa));
-    LT_TRY(lt_cpu_read_kernel_choice(&choice));
-    if (config->reproducible)
-        LT_TRY(choose_reproducible(&isa, &choice));
+    LT_TRY(choose(config->reproducible, &isa, &choice));
     lt_cpu *cpu = lt_alloc(1, sizeof *cpu);
     if (!cpu)
         return LT_E_NOMEM;
@@ -135,16 +140,18 @@ const lt_backend *lt_backend_cpu(void)
     return &table;
 }
 
-const char *lt_cpu_isa_in_use(void)
+const char *lt_cpu_isa_in_use(bool reproducible)
 {
     lt_cpu_isa isa;
-    return lt_cpu_choose_isa(&isa) ? "" : lt_cpu_isa_name(isa);
+    lt_cpu_choice choice;
+    return choose(reproducible, &isa, &choice) ? "" : lt_cpu_isa_name(isa);
 }
 
-const char *lt_cpu_conv_kernels_in_use(void)
+const char *lt_cpu_conv_kernels_in_use(bool reproducible)
 {
+    lt_cpu_isa isa;
     lt_cpu_choice choice;
-    return lt_cpu_read_kernel_choice(&choice) ? "" : lt_cpu_choice_name(choice);
+    return choose(reproducible, &isa, &choice) ? "" : lt_cpu_choice_name(choice);
 }
 
 const char *lt_cpu_build_info(int index)
@@ -157,7 +164,7 @@ const char *lt_cpu_build_info(int index)
     case 1:
         return lt_cpu_matrix_info();
     case 2:
-        isa = lt_cpu_isa_in_use();
+        isa = lt_cpu_isa_in_use(false);
         snprintf(line, sizeof line, "CPU kernels: %s", *isa ? isa : "?");
         return line;
     default:

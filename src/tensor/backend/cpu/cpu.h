@@ -10,8 +10,8 @@ const lt_backend *lt_backend_cpu(void);
  * next call on this thread. */
 const char *lt_cpu_build_info(int index);
 
-/* Implement lt_device_isa() and lt_device_conv_kernels(). "" if the environment variable is invalid. */
-const char *lt_cpu_isa_in_use(void);
-const char *lt_cpu_conv_kernels_in_use(void);
+/* Implement lt_device_isa() and lt_device_conv_kernels(). "" if an environment variable is invalid. */
+const char *lt_cpu_isa_in_use(bool reproducible);
+const char *lt_cpu_conv_kernels_in_use(bool reproducible);
 
 #endif

@@ -9,13 +9,15 @@ const lt_backend *lt_backend_cpu(void)
     return NULL;
 }
 
-const char *lt_cpu_isa_in_use(void)
+const char *lt_cpu_isa_in_use(bool reproducible)
 {
+    (void)reproducible;
     return "";
 }
 
-const char *lt_cpu_conv_kernels_in_use(void)
+const char *lt_cpu_conv_kernels_in_use(bool reproducible)
 {
+    (void)reproducible;
     return "";
 }
 
