@@ -75,7 +75,7 @@ ends_with() # STATUS COMMAND...
     [ $? = "$want" ]
 }
 
-for tool in bench doctor inspect pack report reproduce tokenize; do
+for tool in bench doctor inspect pack report reproduce tokenize verify; do
     holds "lather-$tool is where programs are" says "[Uu]sage: .*$tool" "$prefix/bin/lather-$tool" --help
     holds "  and ends with 2 on a wrong command line" ends_with 2 "$prefix/bin/lather-$tool" --bogus
 done

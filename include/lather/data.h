@@ -117,6 +117,8 @@ LT_API LT_MUST_CHECK lt_status lt_dataset_same_classes(const lt_dataset *train,
  *  the same hash. Data without names are hashed by their labels, text by its tokens, images never.
  *  Never 0. */
 LT_API uint64_t lt_dataset_fingerprint(const lt_dataset *dataset);
+/** Returns the library that decodes JPEG, "libjpeg-turbo 2.1.5", or "" in a build without one. */
+LT_API const char *lt_jpeg_library(void);
 /** Returns the total file size of all samples if an index has it (tar files, packs of whole files),
  *  else 0. */
 LT_API int64_t lt_dataset_bytes(const lt_dataset *dataset);

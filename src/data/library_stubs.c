@@ -44,6 +44,11 @@ lt_status lt_jpeg_decode_shrunk(const uint8_t *bytes, size_t size, const lt_imag
     return lt_jpeg_decode(bytes, size, limits, channels, window, out);
 }
 
+const char *lt_jpeg_library(void)
+{
+    return "";
+}
+
 bool lt_jpeg_can_shrink(const uint8_t *bytes, size_t size)
 {
     (void)bytes, (void)size;

@@ -1,5 +1,6 @@
 /* Transforms of files compared with torchvision and Pillow; where --decode fast changes pixels. */
 
+#include "base/hash.h"
 #include "data/files/files.h"
 #include "data/transform/transform.h"
 #include "golden.h"
@@ -159,6 +160,45 @@ static void check_fast_leaves(void **state)
     }
 }
 
+/* Decoded and transformed pixels have the same bits on every processor, and with every version of libjpeg-turbo. */
+static void check_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *folder, *name;
+        lt_transform t;
+        uint64_t hash;
+    } rows[] = {
+        {"images", "420.jpg", {.size = 32, .resize = 36}, 0xa0e6bacdf28d3e45},
+        {"images",
+         "444-progressive.jpg",
+         {.size = 32, .resize = 36, .filter = LT_FILTER_BICUBIC},
+         0x69476a60c8f919c5},
+        {"photos",
+         "hat.jpg",
+         {.augment = LT_AUGMENT_IMAGENET, .size = 96, .flip = 0.5},
+         0x2c190da343e06381},
+        {"photos",
+         "skirt.jpg",
+         {.augment = LT_AUGMENT_IMAGENET, .size = 64, .trivial_augment = true},
+         0x391f81a1018c7f98},
+        {"photos",
+         "skirt.jpg",
+         {.augment = LT_AUGMENT_IMAGENET, .size = 64, .jitter = {0.4, 0.4, 0.4}},
+         0x72abacc344060d56},
+    };
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        uint64_t hash = LT_FNV1A_BEGIN;
+        for (uint64_t key = 0; key < 20; key++) {
+            uint8_t *pixels = transformed(rows[i].folder, rows[i].name, rows[i].t, key);
+            hash = lt_fnv1a(hash, pixels, (size_t)(rows[i].t.size * rows[i].t.size * 3));
+            free(pixels);
+        }
+        if (hash != rows[i].hash)
+            fail_msg("row %zu, %s: hash 0x%016llx", i, rows[i].name, (unsigned long long)hash);
+    }
+}
+
 int main(void)
 {
     static recorded bilinear = {"data/eval.txt", LT_FILTER_BILINEAR};
@@ -172,6 +212,7 @@ int main(void)
         row_test("fast decoding gives similar pixels", check_fast, NULL),
         row_test("fast decoding does not change small crops, other formats and evaluation",
                  check_fast_leaves, NULL),
+        row_test("pixels have recorded hashes", check_bits, NULL),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

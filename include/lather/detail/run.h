@@ -99,6 +99,10 @@ LT_API LT_MUST_CHECK lt_status lt_run_epoch(lt_run *run, const lt_run_epoch_reco
  *  LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event(lt_run *run, const char *event, int64_t step,
                                             const char *key, const char *text);
+/** Appends a line of JSON to hashes.jsonl, and writes {"event":"hash","step":step,"sha256":sha256}. Errors:
+ *  LT_E_IO. */
+LT_API LT_MUST_CHECK lt_status lt_run_hash(lt_run *run, int64_t step, const char *sha256,
+                                           const char *line);
 /** Does the same as lt_run_event() with numbers; omits those that are not finite. Errors: LT_E_IO. */
 LT_API LT_MUST_CHECK lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step,
                                                    const lt_metric *value, size_t count);

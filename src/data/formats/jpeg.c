@@ -19,6 +19,8 @@
 #include "base/alloc.h"
 #include "data/formats/jpeg_crop_rows.h"
 
+#include "lather/data.h"
+
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -389,4 +391,15 @@ lt_status lt_jpeg_decode(const uint8_t *bytes, size_t size, const lt_image_limit
                          int channels, lt_window window, lt_image *out)
 {
     return lt_jpeg_decode_shrunk(bytes, size, limits, channels, 1, window, out);
+}
+
+const char *lt_jpeg_library(void)
+{
+#ifdef LIBJPEG_TURBO_VERSION
+#define TEXT_OF(value) #value
+#define VERSION(value) "libjpeg-turbo " TEXT_OF(value)
+    return VERSION(LIBJPEG_TURBO_VERSION);
+#else
+    return "libjpeg";
+#endif
 }

@@ -267,6 +267,14 @@ static lt_status read_gathered_tensor(void *context, void *host, size_t bytes)
     return st;
 }
 
+lt_status lt_gather_read(lt_shard_gather *g, size_t index, void **data, size_t *bytes)
+{
+    lt_gathered *t = &g->item[index];
+    *bytes = (size_t)lt_shape_count(t->shape) * lt_dtype_size(t->stored);
+    *data = lt_alloc_aligned(64, *bytes + 1);
+    return *data ? read_gathered_tensor(t, *data, *bytes) : LT_E_NOMEM;
+}
+
 static lt_status add_metadata_and_tensors(lt_shard_gather *g, const lt_gather_file *f,
                                           lt_safetensors_writer *w)
 {

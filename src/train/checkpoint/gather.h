@@ -61,6 +61,10 @@ typedef struct lt_gather_file {
 } lt_gather_file;
 /* Writes the file, on rank 0. Errors: LT_E_IO, LT_E_NOMEM, LT_E_ARG (a duplicate name), those of receiving. */
 LT_MUST_CHECK lt_status lt_gather_write(lt_shard_gather *gather, const lt_gather_file *file);
+/* Reads tensor number index as a file would have it, on rank 0; free *data with lt_free(). Call in the order of the list.
+ * Errors: LT_E_NOMEM, those of receiving. */
+LT_MUST_CHECK lt_status lt_gather_read(lt_shard_gather *gather, size_t index, void **data,
+                                       size_t *bytes);
 /* Sends this rank's tensors, on the other ranks, while rank 0 writes. A failure aborts the group. */
 LT_MUST_CHECK lt_status lt_gather_send(const lt_shard_gather *gather);
 

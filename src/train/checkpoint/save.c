@@ -1,17 +1,22 @@
-/* Saving checkpoints: all ranks list the tensors of the files, then rank 0 writes and the others send. */
+/* Saving checkpoints, and hashes of their contents: all ranks list the tensors of the files, then rank 0 reads them and
+ * the others send. */
 
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
+#include "base/encoding/sha256.h"
 #include "base/shared_file.h"
+#include "base/text.h"
 #include "checkpoint.h"
 #include "dist/consensus.h"
 #include "entry.h"
 #include "optim/sharding/shard.h"
 
+#include "lather/detail/checkpoint_hash.h"
 #include "lather/ext/comm.h"
 #include "lather/ext/fail.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 /* A save on one rank. */
 typedef struct saving {
@@ -125,9 +130,17 @@ static lt_status write_step_atomically(const char *checkpoints, saving *s)
     return lt_atomic_dir_commit(&commit);
 }
 
-static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy *policy, saving *s)
+/* A checkpoint to write. */
+typedef struct destination {
+    const char *folder;
+    const lt_checkpoint_policy *policy;
+} destination;
+
+static lt_status write_checkpoint(void *context, saving *s)
 {
     static const lt_checkpoint_policy keep_all = {0};
+    const char *folder = ((const destination *)context)->folder;
+    const lt_checkpoint_policy *policy = ((const destination *)context)->policy;
     char *checkpoints = lt_format("%s/checkpoints", folder);
     if (!checkpoints)
         return LT_E_NOMEM;
@@ -142,14 +155,81 @@ static lt_status write_checkpoint(const char *folder, const lt_checkpoint_policy
     return st;
 }
 
-static lt_status save_all(const char *folder, const lt_checkpoint_policy *policy, saving *s)
+/* --- Hashes --- */
+
+static void hash_to_hex(char text[LT_HASH_TEXT], const void *data, size_t bytes)
+{
+    uint8_t digest[LT_SHA256_BYTES];
+    lt_sha256(digest, data, bytes);
+    lt_text_hex(text, digest, sizeof digest);
+}
+
+/* Adds an entry to the record, and "NAME VALUE\n" to the text whose hash identifies all. */
+static void put_hash(lt_checkpoint_hashes *h, const char *name, const char *value)
+{
+    lt_json_put_string(&h->record, name, value);
+    lt_json_put_raw(&h->text, name);
+    lt_json_put_raw(&h->text, " ");
+    lt_json_put_raw(&h->text, value);
+    lt_json_put_raw(&h->text, "\n");
+}
+
+static lt_status hash_number(void *context, const char *name, int64_t *value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, *value);
+    put_hash(context, name, text);
+    return LT_OK;
+}
+
+static lt_status hash_tensor(lt_checkpoint_hashes *h, lt_shard_gather *gather, size_t index)
+{
+    char text[LT_HASH_TEXT];
+    void *data = NULL;
+    size_t bytes = 0;
+    lt_status st = lt_gather_read(gather, index, &data, &bytes);
+    if (!st) {
+        hash_to_hex(text, data, bytes);
+        put_hash(h, gather->item[index].name, text);
+    }
+    lt_free(data);
+    return st;
+}
+
+static lt_status write_hashes(void *context, saving *s)
+{
+    lt_checkpoint_hashes *h = context;
+    lt_state_visitor visitor = {.entry = lt_skip_entry, .number = hash_number, .context = h};
+    const char *text;
+    size_t bytes;
+    lt_json_begin_object(&h->record, NULL);
+    lt_json_put_integer(&h->record, "step", s->state->step);
+    lt_json_begin_object(&h->record, "tensors");
+    for (size_t i = 0; i < s->gather.count; i++)
+        LT_TRY(hash_tensor(h, &s->gather, i));
+    lt_json_end(&h->record);
+    lt_json_begin_object(&h->record, "numbers");
+    if (s->parts->optim)
+        LT_TRY(lt_optim_visit(s->parts->optim, &visitor));
+    lt_json_end(&h->record);
+    LT_TRY(lt_json_text(&h->text, &text, &bytes));
+    hash_to_hex(h->all, text, bytes);
+    lt_json_put_string(&h->record, "sha256", h->all);
+    lt_json_end(&h->record);
+    return LT_OK;
+}
+
+/* --- All ranks --- */
+
+/* Lists the tensors; then rank 0 calls write, and the others send. */
+static lt_status gather_and_write(saving *s, lt_status (*write)(void *context, saving *s),
+                                  void *context)
 {
     lt_comm *comm = s->parts->comm;
     lt_status st = list_on_all_ranks(s);
     const bool listed = !st;
     if (listed)
-        st = comm && lt_comm_rank(comm) > 0 ? lt_gather_send(&s->gather)
-                                            : write_checkpoint(folder, policy, s);
+        st = comm && lt_comm_rank(comm) > 0 ? lt_gather_send(&s->gather) : write(context, s);
     lt_gather_close(&s->gather, listed);
     return listed && comm ? lt_comm_agree_on_status(comm, st) : st;
 }
@@ -161,8 +241,21 @@ lt_status lt_checkpoint_save(const char *folder, const lt_checkpoint_contents *p
     saving s = {.parts = parts, .state = state};
     lt_status st = local ? lt_local_steps_gather_state(local) : LT_OK;
     if (!st)
-        st = save_all(folder, policy, &s);
+        st = gather_and_write(&s, write_checkpoint, &(destination){folder, policy});
     if (local)
         (void)!lt_local_steps_free_gathered(local, false);
     return st;
+}
+
+lt_status lt_checkpoint_hash(const lt_checkpoint_contents *parts, const lt_checkpoint_state *state,
+                             lt_checkpoint_hashes *out)
+{
+    saving s = {.parts = parts, .state = state};
+    return gather_and_write(&s, write_hashes, out);
+}
+
+void lt_checkpoint_hashes_clear(lt_checkpoint_hashes *hashes)
+{
+    lt_json_writer_clear(&hashes->record);
+    lt_json_writer_clear(&hashes->text);
 }

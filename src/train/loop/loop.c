@@ -355,9 +355,21 @@ static lt_status save_or_warn(const lt_train_loop *l, bool is_best)
     lt_hooks_store(l->hooks, &l->state->now);
     LT_TRY(lt_run_check(l->run)); /* otherwise saving would make the folder again */
     l->state->save_failed = lt_train_state_save(l->state, &l->parts, l->output, &policy) != LT_OK;
+    LT_TRY(lt_train_state_record_hash(l->state, &l->parts, l->run));
     lt_optim_release_params(l->parts.optim);
     lt_profile_end(span, LT_PROFILE_PROGRAM, "checkpoint", 0);
     return l->state->save_failed ? report_failed_save(l) : LT_OK;
+}
+
+/* Records a hash between checkpoints of a reproducible run. */
+static lt_status hash_now(const lt_train_loop *l)
+{
+    if (!l->state->now.reproducible)
+        return LT_OK;
+    LT_TRY(lt_optim_gather_params(l->parts.optim));
+    const lt_status st = lt_train_state_record_hash(l->state, &l->parts, l->run);
+    lt_optim_release_params(l->parts.optim);
+    return st;
 }
 
 /* Fails if the last checkpoint was not written. All ranks agree on save_failed, as saving is collective. */
@@ -400,9 +412,11 @@ static lt_status train_epoch(const lt_train_loop *l)
         if (is_ended_by_hook(l))
             break;
         LT_TRY(pipeline_next_step(l, &pending));
-        if (every && now->step % every == 0 && now->batch < l->input->batches_per_epoch) {
+        const bool saves = every && now->step % every == 0,
+                   hashes = l->hash_every && now->step % l->hash_every == 0;
+        if ((saves || hashes) && now->batch < l->input->batches_per_epoch) {
             LT_TRY(finish_step(l, &pending));
-            LT_TRY(save_or_warn(l, false));
+            LT_TRY(saves ? save_or_warn(l, false) : hash_now(l));
         }
     }
     return finish_step(l, &pending);
@@ -539,6 +553,8 @@ lt_status lt_train_loop_run(const lt_train_loop *l)
     const lt_checkpoint_state *now = &l->state->now;
     bool reached = false;
     LT_TRY(begin_hooks(l));
+    LT_TRY(lt_train_state_record_data(l->state, l->run));
+    LT_TRY(hash_now(l));
     LT_TRY(lt_loader_seek(l->input->loader, now->epoch, now->batch));
     while (!reached && !is_ended_by_hook(l) && !is_run_over(l)) {
         LT_TRY(train_epoch(l));

@@ -45,7 +45,8 @@ typedef struct lt_train_loop {
     int64_t
         eval_every; /* epochs between evaluations; 0: only at the end of the run; negative: never */
     int64_t checkpoint_every; /* steps between checkpoints; 0: only at the end of epochs */
-    int keep;                 /* number of checkpoints to keep */
+    int64_t hash_every; /* steps between hashes of a reproducible run; 0: only with checkpoints */
+    int keep;           /* number of checkpoints to keep */
     double clip_norm;
     double target;      /* value of the task's best metric at which the run ends; 0: none */
     bool skip_nan;      /* a gradient that is not finite skips the step instead of ending the run */

@@ -4,6 +4,7 @@
 
 #include "tensor/statistics.h"
 
+#include "lather/detail/checkpoint_hash.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -324,6 +325,35 @@ lt_status lt_train_state_save_weights(lt_train_state *s, const lt_checkpoint_con
     lt_status st = lt_weights_save_ranks(path, parts->params, parts->metadata,
                                          parts->metadata_count, parts->comm);
     lt_status back = lt_train_use_train_weights(s, parts->optim);
+    return st ? st : back;
+}
+
+lt_status lt_train_state_record_data(const lt_train_state *s, lt_run *run)
+{
+    const lt_metric value[] = {{"samples", (double)s->now.data_samples},
+                               {"fingerprint", (double)s->now.data_hash},
+                               {"bytes", (double)s->now.data_bytes}};
+    return s->now.reproducible
+               ? lt_run_event_values(run, "data", s->now.step, value, sizeof value / sizeof *value)
+               : LT_OK;
+}
+
+lt_status lt_train_state_record_hash(const lt_train_state *s, const lt_checkpoint_contents *parts,
+                                     lt_run *run)
+{
+    lt_checkpoint_hashes hashes = {0};
+    const char *record;
+    size_t bytes;
+    if (!s->now.reproducible || !lt_run_folder(run))
+        return LT_OK;
+    LT_TRY(lt_optim_eval(parts->optim)); /* as in a checkpoint */
+    lt_status st = lt_checkpoint_hash(parts, &s->now, &hashes);
+    const lt_status back = lt_optim_train(parts->optim);
+    if (!st && *hashes.all)
+        st = lt_json_text(&hashes.record, &record, &bytes);
+    if (!st && *hashes.all)
+        st = lt_run_hash(run, s->now.step, hashes.all, record);
+    lt_checkpoint_hashes_clear(&hashes);
     return st ? st : back;
 }
 

@@ -9,6 +9,7 @@
 #include "lather/averaging.h"
 #include "lather/checkpoint.h"
 #include "lather/data.h"
+#include "lather/detail/run.h"
 #include "lather/ema.h"
 #include "lather/train_step.h"
 
@@ -75,6 +76,12 @@ lt_status lt_train_state_save(const lt_train_state *state, const lt_checkpoint_c
 /* Writes OUTPUT/model.safetensors: the evaluation weights. */
 lt_status lt_train_state_save_weights(lt_train_state *state, const lt_checkpoint_contents *parts,
                                       const char *output);
+
+/* Record the training data, and a hash of what lt_train_state_save() would store, of a reproducible run; do nothing for
+ * others. The latter is collective; sharded parameters must be gathered. */
+lt_status lt_train_state_record_data(const lt_train_state *state, lt_run *run);
+lt_status lt_train_state_record_hash(const lt_train_state *state,
+                                     const lt_checkpoint_contents *parts, lt_run *run);
 
 /* --- Counting --- */
 

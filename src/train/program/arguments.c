@@ -214,6 +214,7 @@ static lt_status check_needs(const arguments *a)
         {a->output.resume && !a->output.output, "resume", "output"},
         {a->output.checkpoint_every > 0 && !a->output.output, "checkpoint-every", "output"},
         {a->output.optim_stats > 0 && !a->output.output, "optim-stats", "output"},
+        {a->output.hash_every > 0 && !a->training.reproducible, "hash-every", "reproducible"},
         {a->output.optim_stats_params.count && !a->output.optim_stats, "optim-stats-params",
          "optim-stats"},
     };

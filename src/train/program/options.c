@@ -64,6 +64,7 @@ static const lt_option output_rows[] = {
 {"Output", BOOL("overwrite", overwrite), .once = true, .common = true, .help = "start a new run in a folder that holds one, whose files are renamed to old-1/, old-2/ and so on; without this and --resume such a folder is rejected"},
 {"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .help = "updates between checkpoints, in addition to those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, MANY), .value = "2", .help = "newest checkpoints of this run to keep, in addition to the best; 0: all"},
+{"Output", INT("hash-every", hash_every, 0, MANY), .value = "0", .help = "with --reproducible: updates between hashes of weights and optimizer state in metrics.jsonl, in addition to those at the start and with each checkpoint, which lather-verify compares; 0: none"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .common = true, .help = "auto: a bar on a terminal, otherwise lines; LATHER_LOG=warn hides the library's notes"},
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .help = "updates between lines"},
 {"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks, which is always written to OUTPUT/blocks.txt"},

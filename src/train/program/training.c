@@ -271,6 +271,7 @@ static lt_status run_loop(training *w)
         .grad_accum = a->training.grad_accum,
         .eval_every = a->evaluation.eval_every,
         .checkpoint_every = o->checkpoint_every,
+        .hash_every = o->hash_every,
         .keep = (int)o->keep,
         .clip_norm = a->training.clip_grad,
         .target = p->target ? p->target(t->line.context) : 0,

@@ -8,6 +8,7 @@
 #include "processor.h"
 #include "tensor/tensor.h"
 
+#include "lather/data.h"
 #include "lather/device.h"
 
 #include <stdio.h>
@@ -84,6 +85,7 @@ static void put_build(lt_json_writer *w)
     for (int i = 0; (line = lt_build_info_line(i, false)); i++)
         lt_json_put_string(w, NULL, line);
     lt_json_end(w);
+    lt_json_put_string(w, "jpeg", lt_jpeg_library());
 }
 
 lt_status lt_run_write_env(const char *folder, const lt_run_config *config, const char *id)

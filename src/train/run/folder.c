@@ -96,8 +96,9 @@ bool lt_run_is_used(const char *folder)
 static bool is_run_file_name(const char *name)
 {
     static const char *const names[] = {
-        "config.yaml", "env.json",          "metrics.jsonl", "bad_images.txt", "blocks.txt",
-        "checkpoints", "model.safetensors", "report.html",   "eval.json",      "metrics-eval.jsonl",
+        "config.yaml", "env.json",           "metrics.jsonl",     "bad_images.txt",
+        "blocks.txt",  "checkpoints",        "model.safetensors", "report.html",
+        "eval.json",   "metrics-eval.jsonl", "hashes.jsonl",
     };
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(name, names[i]))

@@ -10,6 +10,8 @@
 /* File of evaluations next to metrics.jsonl, which belongs to the process that trains. Its records are
  * {"event":"evaluation",...}; readers merge them by step. */
 #define LT_RUN_EVALUATIONS "metrics-eval.jsonl"
+/* Hashes of each tensor (--reproducible). */
+#define LT_RUN_HASHES "hashes.jsonl"
 
 /* Drops the records after step from a metrics file that a resumed run continues, and a line truncated by a kill.
  * redo: drops the record of an epoch at that step, too. The file is replaced atomically; a missing file is no

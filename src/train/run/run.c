@@ -95,6 +95,7 @@ static lt_status reset_records(const lt_run *run, const char *name, const lt_run
 static lt_status open_metrics(lt_run *run, const lt_run_config *config)
 {
     LT_TRY(reset_records(run, LT_RUN_EVALUATIONS, config));
+    LT_TRY(reset_records(run, LT_RUN_HASHES, config));
     LT_TRY(lt_stats_file_rewind(run->folder, config->resume_step));
     LT_TRY(reset_records(run, run->records, config));
     return open_for_append(run, run->records, &run->metrics);
@@ -112,8 +113,9 @@ static lt_status remember_folder(lt_run *run)
 
 static lt_status make_files(lt_run *run, const lt_run_config *config)
 {
-    static const char *const names[] = {"config.yaml",      "env.json",          "metrics.jsonl",
-                                        LT_RUN_EVALUATIONS, "model.safetensors", NULL};
+    static const char *const names[] = {
+        "config.yaml",       "env.json", "metrics.jsonl", LT_RUN_EVALUATIONS, LT_RUN_HASHES,
+        "model.safetensors", NULL};
     LT_TRY(lt_make_folders(run->folder));
     LT_TRY(remember_folder(run));
     if (config->append)
@@ -300,6 +302,18 @@ lt_status lt_run_event(lt_run *run, const char *event, int64_t step, const char 
     if (key)
         lt_json_put_string(&run->line, key, text);
     return write_line(run);
+}
+
+lt_status lt_run_hash(lt_run *run, int64_t step, const char *sha256, const char *line)
+{
+    FILE *file;
+    if (!run->metrics)
+        return LT_OK;
+    LT_TRY(open_for_append(run, LT_RUN_HASHES, &file));
+    const bool failed = fprintf(file, "%s\n", line) < 0;
+    if (fclose(file) || failed)
+        return io_error(run, LT_RUN_HASHES);
+    return lt_run_event(run, "hash", step, "sha256", sha256);
 }
 
 lt_status lt_run_event_values(lt_run *run, const char *event, int64_t step, const lt_metric *value,
