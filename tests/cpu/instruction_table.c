@@ -57,9 +57,11 @@ static config tiles_of(int rows, int bytes)
     X(AVX2, BITS, _mm256_cvtepu8_epi32, OUT(__m256i) = _mm256_cvtepu8_epi32(OF(__m128i, a));)      \
     X(AVX2, BITS, _mm256_cmp_ps, OUT(__m256) = _mm256_cmp_ps(HALF_PS(a), HALF_PS(b), _CMP_GT_OQ);) \
     X(AVX2, BITS, _mm256_movemask_ps, OUT(int) = _mm256_movemask_ps(HALF_PS(a));)                  \
+    X(AVX2, NUMBERS, _mm256_sqrt_ps, OUT(__m256) = _mm256_sqrt_ps(HALF_PS(a));)                    \
     X(AVX2, NUMBERS, _mm256_fmadd_ps,                                                              \
       OUT(__m256) = _mm256_fmadd_ps(HALF_PS(a), HALF_PS(b), HALF_PS(c));)                          \
-    X(AVX2, NUMBERS, _mm256_sqrt_ps, OUT(__m256) = _mm256_sqrt_ps(HALF_PS(a));)                    \
+    X(AVX2, BITS, _mm256_max_ps, OUT(__m256) = _mm256_max_ps(HALF_PS(a), HALF_PS(b));)             \
+    X(AVX2, BITS, _mm256_min_ps, OUT(__m256) = _mm256_min_ps(HALF_PS(a), HALF_PS(b));)             \
     X(AVX512, BITS, _mm512_loadu_si512, OUT(__m512i) = _mm512_loadu_si512(in->a + 1);)             \
     X(AVX512, BITS, _mm512_load_si512, OUT(__m512i) = _mm512_load_si512(in->a);)                   \
     X(AVX512, BITS, _mm512_store_si512, _mm512_store_si512(out, SI(a));)                           \
@@ -109,7 +111,6 @@ static config tiles_of(int rows, int bytes)
     X(AVX512, BITS, _mm512_cmp_ps_mask,                                                            \
       OUT(__mmask16) = _mm512_cmp_ps_mask(PS(a), PS(b), _CMP_GT_OQ);)                              \
     X(AVX512, VALUES, _mm512_reduce_add_ps, OUT(float) = _mm512_reduce_add_ps(PS(a));)             \
-    X(AVX512, VALUES, _mm512_reduce_max_ps, OUT(float) = _mm512_reduce_max_ps(PS(a));)             \
     X(AVX512, BITS, _mm512_roundscale_ps,                                                          \
       OUT(__m512) = _mm512_roundscale_ps(PS(a), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);)   \
     X(AVX512, NUMBERS, _mm512_scalef_ps, OUT(__m512) = _mm512_scalef_ps(PS(a), PS(b));)            \

@@ -40,7 +40,7 @@ static void an_unknown_instruction_set_is_an_error(void **state)
 
 static size_t packed(lt_cpu_isa isa, lt_dtype dtype)
 {
-    const lt_cpu cpu = {.isa = isa, .kernels = lt_cpu_isa_kernels(isa)};
+    const lt_cpu cpu = {.isa = isa, .kernels = lt_cpu_isa_kernels(isa, false)};
     return lt_wgrad_microkernel_for(&cpu, dtype).size;
 }
 

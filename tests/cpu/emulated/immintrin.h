@@ -383,6 +383,20 @@ EMULATED __m512 _mm512_min_ps(__m512 a, __m512 b)
     return y.ps;
 }
 
+EMULATED __m256 _mm256_max_ps(__m256 a, __m256 b)
+{
+    for (int i = 0; i < 8; i++)
+        b[i] = a[i] > b[i] ? a[i] : b[i];
+    return b;
+}
+
+EMULATED __m256 _mm256_min_ps(__m256 a, __m256 b)
+{
+    for (int i = 0; i < 8; i++)
+        b[i] = a[i] < b[i] ? a[i] : b[i];
+    return b;
+}
+
 EMULATED __mmask16 _mm512_cmp_ps_mask(__m512 a, __m512 b, int comparison)
 {
     const emulated_zmm x = EMULATED_OF_PS(a), y = EMULATED_OF_PS(b);
@@ -408,22 +422,13 @@ EMULATED int _mm256_movemask_ps(__m256 v)
     return mask;
 }
 
-/* Sequences of the compiler: by halves. */
+/* A sequence of the compiler: by halves. */
 EMULATED float _mm512_reduce_add_ps(__m512 v)
 {
     emulated_zmm x = EMULATED_OF_PS(v);
     for (int across = 8; across; across /= 2)
         for (int i = 0; i < across; i++)
             x.f[i] += x.f[i + across];
-    return x.f[0];
-}
-
-EMULATED float _mm512_reduce_max_ps(__m512 v)
-{
-    emulated_zmm x = EMULATED_OF_PS(v);
-    for (int across = 8; across; across /= 2)
-        for (int i = 0; i < across; i++)
-            x.f[i] = x.f[i] > x.f[i + across] ? x.f[i] : x.f[i + across];
     return x.f[0];
 }
 

@@ -54,7 +54,7 @@ static lt_status open_device(void **ctx, int ordinal, const lt_device_config *co
     cpu->choice = choice;
     cpu->reproducible = config->reproducible;
     cpu->fused = config->fused;
-    cpu->kernels = lt_cpu_isa_kernels(isa);
+    cpu->kernels = lt_cpu_isa_kernels(isa, config->reproducible);
     lt_status st = lt_cpu_onednn_open(cpu);
     if (st) {
         close_device(cpu);

@@ -41,7 +41,9 @@ const char *lt_cpu_isa_name(lt_cpu_isa isa)
     return sets[isa].name;
 }
 
-const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa)
+const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa, bool reproducible)
 {
+    if (reproducible && isa == LT_ISA_GENERIC)
+        return &lt_cpu_kernels_generic_fma;
     return sets[isa].kernels;
 }

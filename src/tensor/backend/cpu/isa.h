@@ -11,6 +11,7 @@
  * (unknown value). */
 lt_status lt_cpu_choose_isa(lt_cpu_isa *out);
 const char *lt_cpu_isa_name(lt_cpu_isa isa);
-const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa);
+/* reproducible: kernels of the same results for every isa up to LT_ISA_AVX512. */
+const lt_cpu_kernels *lt_cpu_isa_kernels(lt_cpu_isa isa, bool reproducible);
 
 #endif

@@ -300,7 +300,8 @@ typedef struct lt_cpu_kernels {
 #undef LT_CPU_STORAGE_KERNEL
 #undef LT_CPU_KERNEL
 
-extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_avx2, lt_cpu_kernels_avx512,
-    lt_cpu_kernels_avx512_bf16;
+/* generic_fma: generic with a software fused multiply-add, so that its results are those of avx2 and avx512. */
+extern const lt_cpu_kernels lt_cpu_kernels_generic, lt_cpu_kernels_generic_fma, lt_cpu_kernels_avx2,
+    lt_cpu_kernels_avx512, lt_cpu_kernels_avx512_bf16;
 
 #endif

@@ -122,17 +122,17 @@ static void find_x_positions(const job *j, int64_t first, int64_t pixels, int64_
         at[i] = -1;
 }
 
-/* Computes a product at dw's edge in a full-size buffer and copies the valid part. */
+/* Computes a product at dw's edge in a full-size buffer. Sums continue those of dw, as in whole tiles: which elements are
+ * at the edge depends on the tile's size. */
 static void multiply_edge_tile(const job *j, workspace *w, const void *dy, float *dw, int64_t rows,
                                int64_t columns)
 {
     const int64_t width = j->kernel->columns;
-    j->kernel->product(dy, w->x, w->pixels, w->edge, width, false);
+    for (int64_t k = 0; k < rows && w->add; k++)
+        memcpy(w->edge + k * width, dw + k * j->columns, (size_t)columns * sizeof *dw);
+    j->kernel->product(dy, w->x, w->pixels, w->edge, width, w->add);
     for (int64_t k = 0; k < rows; k++)
-        for (int64_t c = 0; c < columns; c++) {
-            float *to = &dw[k * j->columns + c], sum = w->edge[k * width + c];
-            *to = w->add ? *to + sum : sum;
-        }
+        memcpy(dw + k * j->columns, w->edge + k * width, (size_t)columns * sizeof *dw);
 }
 
 /* Prefetches the next share of the lines into the L2 cache. */

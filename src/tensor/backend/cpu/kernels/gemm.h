@@ -37,7 +37,7 @@ ALWAYS void save_tile_row(const lt_tile_save *s, const sums sum[TILE_SUMS], floa
         loose_sums *to = (loose_sums *)(y + (int64_t)v * SUMS);
         sums fresh = sum[v] * s->alpha;
         if (s->beta != 0) /* with beta 0 y is not read */
-            fresh = add_product(s->beta, *to, fresh, false);
+            fresh += s->beta * *to;
         *to = fresh;
     }
 }
@@ -49,7 +49,7 @@ ALWAYS void save_partial_row(const lt_tile_save *s, const float *sum, float *y)
         const int n = s->cols - v * LANES < LANES ? s->cols - v * LANES : LANES;
         vec fresh = *(const vec *)(const void *)(sum + v * LANES) * s->alpha;
         if (s->beta != 0)
-            fresh = multiply_add(vec_set(s->beta), load(y, v * LANES, n, LT_STORE_F32), fresh);
+            fresh += s->beta * load(y, v * LANES, n, LT_STORE_F32);
         save(y, v * LANES, fresh, n, LT_STORE_F32);
     }
 }

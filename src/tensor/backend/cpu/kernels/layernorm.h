@@ -136,7 +136,8 @@ ALWAYS void ln_grad_row_group(const lt_ln_grad *in, int64_t row, int rows, lt_cp
         for (int r = 0; r < rows; r++) {
             const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
             const vec hat = ln_normalized_x(in, row + r, c, n, s);
-            const vec centred = multiply_add(dy, gamma, vec_set(-mean[r])) - hat * product[r];
+            const vec centred =
+                multiply_add(hat, vec_set(-product[r]), multiply_add(dy, gamma, vec_set(-mean[r])));
             save(in->dx, (row + r) * in->step_dx + c, centred * in->rstd[row + r], n, s);
         }
     });

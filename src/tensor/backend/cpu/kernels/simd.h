@@ -3,6 +3,7 @@
 #ifndef LT_BACKEND_CPU_KERNELS_SIMD_H
 #define LT_BACKEND_CPU_KERNELS_SIMD_H
 
+#include "software_fma.h"
 #include "tensor/backend/cpu/kernels.h"
 
 #include <string.h>
@@ -43,14 +44,24 @@ typedef int32_t sums_lanes __attribute__((vector_size(SUMS * 4)));
 typedef uint16_t sums_half __attribute__((vector_size(SUMS * 2)));
 typedef uint16_t loose_sums_half __attribute__((vector_size(SUMS * 2), aligned(2), may_alias));
 
-/* Returns a * b + c, rounded once if the set has the instruction. A plain a * b + c is rounded twice on every set: the
- * compiler contracts nothing. */
+/* Returns a * b + c, rounded once; twice in the default generic set, which lacks the instruction. A plain a * b + c is
+ * rounded twice on every set: the compiler contracts nothing. */
 ALWAYS sums fused(sums a, sums b, sums c)
 {
 #if defined(__AVX512F__)
     return (sums)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (sums)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(LT_SOFTWARE_FMA)
+    enum { PARTS = sizeof a / sizeof(four_floats) };
+    four_floats x[PARTS], y[PARTS], z[PARTS];
+    memcpy(x, &a, sizeof a);
+    memcpy(y, &b, sizeof b);
+    memcpy(z, &c, sizeof c);
+    for (int i = 0; i < PARTS; i++)
+        z[i] = software_fma(x[i], y[i], z[i]);
+    memcpy(&c, z, sizeof c);
+    return c;
 #else
     return a * b + c;
 #endif
@@ -218,7 +229,8 @@ ALWAYS half narrow(vec v)
 }
 #endif
 
-/* Returns c plus the products of the low and the high bf16 of each 32-bit lane. */
+/* Returns c plus the product of the high, then of the low bf16 of each 32-bit lane; the instruction takes subnormals as
+ * 0. */
 #if defined(__AVX512BF16__)
 enum { HAS_PAIRS = 1 };
 ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
@@ -230,8 +242,8 @@ enum { HAS_PAIRS = 0 }; /* no instruction: converts to f32 first, which is as fa
 ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 {
     const sums_bits high = (sums_bits){0} + 0xFFFF0000;
-    c += (sums)((sums_bits)a << 16) * (sums)((sums_bits)b << 16);
-    return c + (sums)((sums_bits)a & high) * (sums)((sums_bits)b & high);
+    c = fused((sums)((sums_bits)a & high), (sums)((sums_bits)b & high), c);
+    return fused((sums)((sums_bits)a << 16), (sums)((sums_bits)b << 16), c);
 }
 #endif
 
@@ -330,36 +342,39 @@ ALWAYS void store_half_first(uint16_t *p, half v, int n)
 }
 #endif
 
-/* Returns the larger of two, b if either is NaN. */
-ALWAYS vec larger(vec a, vec b)
-{
+/* larger() and smaller() of two: b if either is NaN or both are zero. */
 #if defined(__AVX512F__)
-    return (vec)_mm512_max_ps((__m512)a, (__m512)b);
+#define MAX_OF(a, b) (sums) _mm512_max_ps((__m512)(a), (__m512)(b))
+#define MIN_OF(a, b) (sums) _mm512_min_ps((__m512)(a), (__m512)(b))
+#elif defined(__AVX2__)
+#define MAX_OF(a, b) (sums) _mm256_max_ps((__m256)(a), (__m256)(b))
+#define MIN_OF(a, b) (sums) _mm256_min_ps((__m256)(a), (__m256)(b))
 #else
-    return choose(below(b, a), a, b);
+#define CHOOSE(which, a, b) (sums)(((sums_lanes)(a) & (which)) | ((sums_lanes)(b) & ~(which)))
+#define MAX_OF(a, b)        CHOOSE((a) > (b), a, b)
+#define MIN_OF(a, b)        CHOOSE((a) < (b), a, b)
 #endif
-}
+#define EXTREME(name, of)                                    \
+    ALWAYS vec name(vec a, vec b)                            \
+    {                                                        \
+        const registers left = as_registers(a);              \
+        registers right = as_registers(b);                   \
+        for (int i = 0; i < REGISTERS; i++)                  \
+            right.part[i] = of(left.part[i], right.part[i]); \
+        return registers_to_vec(&right);                     \
+    }
+EXTREME(larger, MAX_OF)
+EXTREME(smaller, MIN_OF)
 
-/* Returns the smaller of two, b if either is NaN. */
-ALWAYS vec smaller(vec a, vec b)
-{
-#if defined(__AVX512F__)
-    return (vec)_mm512_min_ps((__m512)a, (__m512)b);
-#else
-    return choose(below(a, b), a, b);
-#endif
-}
-
+/* Returns the largest lane by pairwise halving, the later of two lanes if either is NaN. */
 ALWAYS float largest_lane(vec v)
 {
-#if defined(__AVX512F__)
-    return _mm512_reduce_max_ps((__m512)v);
-#else
-    float top = v[0];
-    for (int l = 1; l < LANES; l++)
-        top = v[l] > top ? v[l] : top;
-    return top;
-#endif
+    float lane[LANES];
+    memcpy(lane, &v, sizeof lane);
+    for (int across = LANES / 2; across; across /= 2)
+        for (int i = 0; i < across; i++)
+            lane[i] = lane[i] > lane[i + across] ? lane[i] : lane[i + across];
+    return lane[0];
 }
 
 /* Returns a mask with all bits of the first n lanes set. */
@@ -368,7 +383,7 @@ ALWAYS lanes first_lanes(int n)
     return below_lanes(lane_numbers(0), (lanes){0} + n);
 }
 
-/* round_to_nearest() rounds to integers; scale_by_power_of_2() returns 2^n * x for integers n >= -126. */
+/* round_to_nearest() rounds |x| < 2^22 to integers; scale_by_power_of_2() returns 2^n * x for integers -126 <= n <= 127. */
 #if defined(__AVX512F__)
 ALWAYS vec round_to_nearest(vec x)
 {

@@ -20,18 +20,26 @@ enum { POINTS = 6, OUTPUTS = 4, TAPS = 3 };
 /* Type of the maps: applies a map to elements of x at stride `step`; writes y at stride `to`. */
 typedef void winograd_map(const sums *x, int step, sums *y, int to);
 
+/* Returns y + a * x, fused. */
+ALWAYS sums add_scaled(sums y, float a, sums x)
+{
+    return fused(a - (sums){0}, x, y);
+}
+
 /* Map of input pixels to points, y = B' x. */
 ALWAYS void transform_input(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step], x4 = x[4 * step];
-    const sums even_a = x4 - SQUARE_B * x2, odd_a = POINT_A * (x3 - SQUARE_B * x1);
-    const sums even_b = x4 - SQUARE_A * x2, odd_b = POINT_B * (x3 - SQUARE_A * x1);
-    y[0] = SQUARE_A * SQUARE_B * x0 - (SQUARE_A + SQUARE_B) * x2 + x4;
-    y[to] = even_a + odd_a;
-    y[2 * to] = even_a - odd_a;
-    y[3 * to] = even_b + odd_b;
-    y[4 * to] = even_b - odd_b;
-    y[5 * to] = SQUARE_A * SQUARE_B * x1 - (SQUARE_A + SQUARE_B) * x3 + x[5 * step];
+    const sums even_a = add_scaled(x4, -SQUARE_B, x2), odd_a = add_scaled(x3, -SQUARE_B, x1);
+    const sums even_b = add_scaled(x4, -SQUARE_A, x2), odd_b = add_scaled(x3, -SQUARE_A, x1);
+    const sums even = add_scaled(x4, -(SQUARE_A + SQUARE_B), x2);
+    const sums odd = add_scaled(x[5 * step], -(SQUARE_A + SQUARE_B), x3);
+    y[0] = add_scaled(even, SQUARE_A * SQUARE_B, x0);
+    y[to] = add_scaled(even_a, POINT_A, odd_a);
+    y[2 * to] = add_scaled(even_a, -POINT_A, odd_a);
+    y[3 * to] = add_scaled(even_b, POINT_B, odd_b);
+    y[4 * to] = add_scaled(even_b, -POINT_B, odd_b);
+    y[5 * to] = add_scaled(odd, SQUARE_A * SQUARE_B, x1);
 }
 
 /* Map of points to output pixels, y = A' x. */
@@ -40,17 +48,17 @@ ALWAYS void transform_output(const sums *x, int step, sums *y, int to)
     const sums plus_a = x[step] + x[2 * step], minus_a = x[step] - x[2 * step];
     const sums plus_b = x[3 * step] + x[4 * step], minus_b = x[3 * step] - x[4 * step];
     y[0] = x[0] + plus_a + plus_b;
-    y[to] = POINT_A * minus_a + POINT_B * minus_b;
-    y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b;
-    y[3 * to] = CUBE_A * minus_a + CUBE_B * minus_b + x[5 * step];
+    y[to] = add_scaled(POINT_A * minus_a, POINT_B, minus_b);
+    y[2 * to] = add_scaled(SQUARE_A * plus_a, SQUARE_B, plus_b);
+    y[3 * to] = add_scaled(add_scaled(x[5 * step], CUBE_A, minus_a), CUBE_B, minus_b);
 }
 
 /* Map of gradients of outputs to points, y = A x. */
 ALWAYS void transform_output_grad(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step], x3 = x[3 * step];
-    const sums even_a = x0 + SQUARE_A * x2, odd_a = POINT_A * x1 + CUBE_A * x3;
-    const sums even_b = x0 + SQUARE_B * x2, odd_b = POINT_B * x1 + CUBE_B * x3;
+    const sums even_a = add_scaled(x0, SQUARE_A, x2), odd_a = add_scaled(POINT_A * x1, CUBE_A, x3);
+    const sums even_b = add_scaled(x0, SQUARE_B, x2), odd_b = add_scaled(POINT_B * x1, CUBE_B, x3);
     y[0] = x0;
     y[to] = even_a + odd_a;
     y[2 * to] = even_a - odd_a;
@@ -63,13 +71,13 @@ ALWAYS void transform_output_grad(const sums *x, int step, sums *y, int to)
 ALWAYS void transform_filter(const sums *x, int step, sums *y, int to)
 {
     const sums x0 = x[0], x1 = x[step], x2 = x[2 * step];
-    const sums even_a = SHARE_A * (x0 + SQUARE_A * x2), odd_a = SHARE_A * POINT_A * x1;
-    const sums even_b = SHARE_B * (x0 + SQUARE_B * x2), odd_b = SHARE_B * POINT_B * x1;
+    const sums even_a = SHARE_A * add_scaled(x0, SQUARE_A, x2);
+    const sums even_b = SHARE_B * add_scaled(x0, SQUARE_B, x2);
     y[0] = SHARE_0 * x0;
-    y[to] = even_a + odd_a;
-    y[2 * to] = even_a - odd_a;
-    y[3 * to] = even_b + odd_b;
-    y[4 * to] = even_b - odd_b;
+    y[to] = add_scaled(even_a, SHARE_A * POINT_A, x1);
+    y[2 * to] = add_scaled(even_a, -SHARE_A * POINT_A, x1);
+    y[3 * to] = add_scaled(even_b, SHARE_B * POINT_B, x1);
+    y[4 * to] = add_scaled(even_b, -SHARE_B * POINT_B, x1);
     y[5 * to] = x2;
 }
 
@@ -78,10 +86,10 @@ ALWAYS void transform_filter_grad(const sums *x, int step, sums *y, int to)
 {
     const sums plus_a = SHARE_A * (x[step] + x[2 * step]);
     const sums plus_b = SHARE_B * (x[3 * step] + x[4 * step]);
-    y[0] = SHARE_0 * x[0] + plus_a + plus_b;
-    y[to] = SHARE_A * POINT_A * (x[step] - x[2 * step])
-            + SHARE_B * POINT_B * (x[3 * step] - x[4 * step]);
-    y[2 * to] = SQUARE_A * plus_a + SQUARE_B * plus_b + x[5 * step];
+    const sums minus_a = SHARE_A * POINT_A * (x[step] - x[2 * step]);
+    y[0] = add_scaled(plus_a + plus_b, SHARE_0, x[0]);
+    y[to] = add_scaled(minus_a, SHARE_B * POINT_B, x[3 * step] - x[4 * step]);
+    y[2 * to] = add_scaled(add_scaled(x[5 * step], SQUARE_A, plus_a), SQUARE_B, plus_b);
 }
 
 /* Returns the address of channel c of the first point. */
@@ -113,7 +121,7 @@ ALWAYS sums rectify_sums(sums y)
 ALWAYS sums load_normalized_pixel(const lt_winograd_tile *t, int i, int64_t c, const epilogue *n,
                                   lt_cpu_store s)
 {
-    const sums y = rectify_sums(load_sums(t->pixel[i], c, s) * n->scale + n->shift);
+    const sums y = rectify_sums(fused(load_sums(t->pixel[i], c, s), n->scale, n->shift));
     return (sums)((sums_bits)y & ((sums_bits){0} + (t->pixel[i] == t->zeros ? 0 : UINT32_MAX)));
 }
 
@@ -196,7 +204,7 @@ ALWAYS epilogue begin_epilogue(const lt_winograd_tile *t, int64_t c, epilogue_ki
 /* Applies batch norm as bn_apply, before rounding to the storage. */
 ALWAYS sums apply_norm(const epilogue *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
 {
-    y = y * n->scale + n->shift;
+    y = fused(y, n->scale, n->shift);
     if (n->adds)
         y += load_sums(pixel + n->other, c, s);
     return n->relu ? rectify_sums(y) : y;
@@ -209,16 +217,16 @@ ALWAYS void add_moment(epilogue *n, bool is_first, sums y)
         n->mean = y;
     const sums d = y - n->mean;
     n->sum += d;
-    n->product += d * d;
+    n->product = fused(d, d, n->product);
 }
 
 /* Masks the gradient by relu and accumulates its sums, as bn_grad_sums. */
 ALWAYS sums add_gradient(epilogue *n, const char *pixel, int64_t c, sums y, lt_cpu_store s)
 {
     const sums x = load_sums(pixel + n->other, c, s);
-    y = (sums)((sums_bits)y & (sums_bits)(x * n->scale + n->shift > 0));
+    y = (sums)((sums_bits)y & (sums_bits)(fused(x, n->scale, n->shift) > 0));
     n->sum += y;
-    n->product += y * (x - n->mean);
+    n->product = fused(y, x - n->mean, n->product);
     return y;
 }
 
