@@ -6,6 +6,7 @@ is found; runs that cannot be compared are one line each.
 
 Prints cmocka's lines.
 """
+import hashlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import struct
 import subprocess
 import sys
 
-from trainer import BUILD, MODEL, NOISE, PROGRAM, TOOLS, checkpoint, content, copy_until, crc32c, digest, records, run, run_rows, write_state
+from trainer import BUILD, MODEL, NOISE, PROGRAM, TOOLS, checkpoint, content, copy_until, crc32c, digest, read_safetensors, records, run, run_rows, write_state
 
 FLAGS = [*NOISE, *MODEL, "--batch-size", "4", "--threads", "1", "--workers", "1", "--progress", "off", "--no-tensorboard", "--reproducible",
          "--optim", "adamw", "--ema-decay", "0.9", "--epochs", "4", "--eval-every", "0", "--keep", "0"]
@@ -47,6 +48,16 @@ def a_repetition_is_equal(cwd):
     assert "equal: 5 hashes of weights and optimizer state, from step 0 to step 20" in said and "repetition: " in said, said
     said = verify(cwd, "run", "--from-step", "8", "--steps", "4", "--", "--threads", "2")
     assert "equal: 2 hashes of weights and optimizer state, from step 8 to step 12" in said, said
+
+
+def a_hash_is_of_the_checkpoint(cwd):
+    run(*FLAGS, "--max-steps", "3", "--output", "run", cwd=cwd)
+    last = json.loads(content(cwd, "run", "hashes.jsonl").splitlines()[-1])
+    files = {**read_safetensors(checkpoint(cwd, "run", 3)), **read_safetensors(checkpoint(cwd, "run", 3, "optim.safetensors"))}
+    assert last["tensors"] == {name: hashlib.sha256(data).hexdigest() for name, (_, _, data) in files.items()}
+    assert last["numbers"] == {name: str(value) for name, value in json.loads(content(checkpoint(cwd, "run", 3, "state.json")))["numbers"].items()}
+    text = "".join(f"{name} {value}\n" for name, value in [*last["tensors"].items(), *last["numbers"].items()])
+    assert last["sha256"] == hashlib.sha256(text.encode()).hexdigest() == records(cwd, "run", "hash")[-1]["sha256"]
 
 
 def hashing_changes_nothing(cwd):
@@ -105,6 +116,6 @@ def plugins_and_versions_are_named(cwd):
     assert "plugin ./gone.so is missing: the run was trained with it" in verify(cwd, "run", "--allow-plugin", code=1)
 
 
-sys.exit(run_rows([a_repetition_is_equal, hashing_changes_nothing, a_weight_changed_by_one_ulp_is_found,
+sys.exit(run_rows([a_repetition_is_equal, a_hash_is_of_the_checkpoint, hashing_changes_nothing, a_weight_changed_by_one_ulp_is_found,
                    an_interrupted_run_is_compared_where_it_stopped, runs_that_cannot_be_compared, plugins_and_versions_are_named], "lather-verify-",
                   *sys.argv[2:3]))

@@ -32,7 +32,7 @@ static const rule rules[] = {
 
 #define OF training_options
 static const lt_option row[] = {
-{"Training", BOOL("reproducible", reproducible), .common = true, .help = "bitwise equal results on every processor, with any number of threads; slower"},
+{"Training", BOOL("reproducible", reproducible), .help = "bitwise equal results on every processor, with any number of threads; slower"},
 };
 OPTION_TABLE(lt_reproducible_option_table, training_options, row)
 /* clang-format on */
