@@ -125,7 +125,6 @@ lt_status lt_command_line_open_options(command_line *line, const arguments_more 
         {&a->text.recipe, 1, a},
         {&a->text.batch, 1, a},
         lt_training_option_table(&a->training),
-        lt_reproducible_option_table(&a->training),
         command_option_table(a, program),
         lt_optim_flags_table(&a->optim, LT_OPTIM_FLAGS_COMMON),
         lt_averaging_option_table(&a->averaging),

@@ -51,6 +51,8 @@ typedef struct machine_options {
 
 lt_option_table lt_loader_option_table(loader_options *o);
 lt_option_table lt_training_option_table(training_options *o);
+/* Returns the last row of the table of training options, for commands without the others. */
+lt_option_table lt_reproducible_option_table(training_options *o);
 lt_option_table lt_averaging_option_table(lt_averaging_config *o);
 lt_option_table lt_evaluation_option_table(evaluation_options *o);
 lt_option_table lt_output_option_table(output_options *o);

@@ -51,7 +51,6 @@ lt_status lt_plugins_advise_resume(lt_status st, int argc, char *const *argv);
 
 /* --- reproducible.c: --reproducible --- */
 
-lt_option_table lt_reproducible_option_table(training_options *o);
 /* Rejects options that --reproducible excludes, and plugins that do not declare themselves reproducible. Errors:
  * LT_E_ARG, with the reason. */
 lt_status lt_reproducible_check(const lt_options *options);

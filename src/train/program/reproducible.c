@@ -2,7 +2,6 @@
 
 #include "base/options/options.h"
 #include "program.h"
-#include "train/loop/option_rows.h"
 
 #include "lather/ext/fail.h"
 #include "lather/plugin.h"
@@ -29,12 +28,6 @@ static const rule rules[] = {
     {"sync-bn", "false", "statistics of a batch depend on the number of ranks"},
     {"tensor-parallel", "1", "partial sums depend on the number of ranks"},
 };
-
-#define OF training_options
-static const lt_option row[] = {
-{"Training", BOOL("reproducible", reproducible), .help = "bitwise equal results on every processor, with any number of threads; slower"},
-};
-OPTION_TABLE(lt_reproducible_option_table, training_options, row)
 /* clang-format on */
 
 lt_status lt_reproducible_check_plugins(void)
