@@ -23,7 +23,7 @@ typedef struct settings {
 
 /* clang-format off */
 static const lt_option option[] = {
-{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .common = true, .help = "resnet10, 14, 18, 34, 50, 101 or 152; with --weights alone: the file's model"},
+{ROW("arch"), LT_OPTION_STRING, AT(arch), "resnet50", .also = "model", .common = true, .help = "resnet10, 14, 18, 34, 50, 101 or 152; ResNet-D: resnet18d, 26d, 34d, 50d, 101d, 152d; resnext50_32x4d, resnext101_32x8d, resnext101_64x4d, resnext50d_32x4d; wide_resnet50_2, wide_resnet101_2; with --weights alone: the file's model"},
 {ROW("width"), LT_OPTION_INT, AT(width), "64", 1, 4096, .help = "channels of the first stage"},
 {ROW("depths"), LT_OPTION_STRING, AT(depths), .meta = "A,B,C,D", .help = "blocks of each stage, instead of those of --arch"},
 {ROW("stem"), LT_OPTION_CHOICE, AT(stem), .choices = "auto|imagenet|small", .help = "small: a 3x3 convolution without pooling; auto: that of --weights, otherwise small up to 64 pixels"},
@@ -91,9 +91,9 @@ static lt_status add_onnx_nodes(lt_onnx *graph, const void *config, const lt_mod
 /* Puts the facts. For depths that are not in the table, arch is a name with the same kind of blocks. */
 static void put_facts(lt_model_facts *out, const lt_resnet_config *c)
 {
-    const char *name = lt_resnet_name(c), *kind = c->bottleneck ? "resnet50" : "resnet18";
+    const char *name = lt_resnet_name(c);
     const int *d = c->depths;
-    lt_model_fact_put(out, "arch", "%s", name ? name : kind);
+    lt_model_fact_put(out, "arch", "%s", name ? name : plan_kind(c));
     lt_model_fact_put(out, "depths", "%d,%d,%d,%d", d[0], d[1], d[2], d[3]);
     lt_model_fact_put(out, "width", "%d", c->width);
     lt_model_fact_put(out, "stem", "%s", c->small_stem ? "small" : "imagenet")->input = true;

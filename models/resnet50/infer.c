@@ -1,12 +1,14 @@
 /* Reads the network of a weight file from its names and shapes. */
 
-#include "resnet.h"
+#include "arch.h"
 
 #include "lather/checkpoint.h"
 #include "lather/ext/fail.h"
 #include "lather/safetensors.h"
 
 #include <stdio.h>
+
+enum { USUAL_WIDTH = 64 };
 
 static const lt_safetensors_entry *find_entry(const lt_safetensors *file, const char *name,
                                               int ndim)
@@ -26,26 +28,20 @@ static int count_blocks(const lt_safetensors *file, int stage)
     return blocks - 1;
 }
 
-/* Rejects relatives, which have the names of residual networks but other convolutions: Xie et al., "Aggregated
- * residual transformations for deep neural networks", CVPR 2017; Zagoruyko & Komodakis, "Wide residual networks",
- * BMVC 2016. */
-static lt_status reject_resnext_and_wide(const lt_safetensors *file, const char *path, int width)
+/* Reads the groups of a bottleneck's 3x3 convolution, and their width, from its shape. */
+static lt_status infer_groups(const lt_safetensors *file, const char *path, lt_resnet_config *c)
 {
     const lt_safetensors_entry *inner = find_entry(file, "layer1.0.conv2.weight", 4);
-    if (!inner || !lt_safetensors_find(file, "layer1.0.conv3.weight"))
-        return LT_OK;
-    int64_t out = inner->shape.dim[0], in = inner->shape.dim[1];
-    if (in > 0 && in < out)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: a ResNeXt (3x3 convolutions in %lld groups), which is not supported; "
-                       "resnet10 to resnet152 are",
-                       path, (long long)(out / in));
-    if (out != width)
-        return lt_fail(LT_E_UNSUPPORTED,
-                       "%s: a wide ResNet (3x3 convolutions of %lld channels, want %d), which is "
-                       "not supported; resnet10 to resnet152 are",
-                       path, (long long)out, width);
-    return LT_OK;
+    const int64_t out = inner ? inner->shape.dim[0] : 0, in = inner ? inner->shape.dim[1] : 0;
+    c->groups = c->bottleneck && in > 0 && in < out ? (int)(out / in) : 1;
+    c->width_per_group = USUAL_WIDTH;
+    if (c->bottleneck && c->width > 0)
+        c->width_per_group = (int)(out / c->groups * USUAL_WIDTH / c->width);
+    return plan_kind(c) ? LT_OK
+                        : lt_fail(LT_E_UNSUPPORTED,
+                                  "%s: 3x3 convolutions of %lld channels in %d groups, which no "
+                                  "ResNet, ResNeXt or wide ResNet with a stem of %d has",
+                                  path, (long long)out, c->groups, c->width);
 }
 
 static lt_status fail_missing_tensor(const char *path, const char *missing)
@@ -58,19 +54,23 @@ static lt_status fail_missing_tensor(const char *path, const char *missing)
 
 static lt_status infer_config(const lt_safetensors *file, const char *path, lt_resnet_config *shape)
 {
-    const lt_safetensors_entry *stem = find_entry(file, "conv1.weight", 4);
+    const lt_safetensors_entry *deep = find_entry(file, "conv1.0.weight", 4),
+                               *last =
+                                   find_entry(file, deep ? "conv1.6.weight" : "conv1.weight", 4),
+                               *stem = deep ? deep : last;
     const lt_safetensors_entry *head = find_entry(file, "fc.weight", 2);
-    if (!stem)
-        return fail_missing_tensor(path, "conv1.weight");
+    if (!last)
+        return fail_missing_tensor(path, deep ? "conv1.6.weight" : "conv1.weight");
     shape->arch = NULL;
-    shape->width = (int)stem->shape.dim[0];
+    shape->width = (int)last->shape.dim[0];
     shape->channels = (int)stem->shape.dim[1];
-    shape->small_stem = stem->shape.dim[2] == 3;
+    shape->small_stem = !deep && stem->shape.dim[2] == 3;
+    shape->deep = deep || lt_safetensors_find(file, "layer2.0.downsample.2.weight");
     shape->classes = head ? (int)head->shape.dim[0] : 0;
     shape->bottleneck = lt_safetensors_find(file, "layer1.0.conv3.weight") != NULL;
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         shape->depths[i] = count_blocks(file, i);
-    LT_TRY(reject_resnext_and_wide(file, path, shape->width));
+    LT_TRY(infer_groups(file, path, shape));
     return shape->depths[0] ? LT_OK : fail_missing_tensor(path, "layer1.0.conv1.weight");
 }
 

@@ -27,6 +27,8 @@ static void put_convolution(lt_onnx *g, const plan_conv *c, const char *path, co
     const char *const input[] = {x, weight};
     lt_onnx_begin_node(g, "Conv", input, 2, y);
     put_window(g, c->kernel, c->stride, c->pad);
+    if (c->groups > 1)
+        lt_onnx_int(g, "group", c->groups);
     lt_onnx_end_node(g);
 }
 
@@ -74,6 +76,16 @@ static void put_block(lt_onnx *g, const plan_block *b, const char *path, name x)
         if (i < b->count - 1)
             put_relu(g, path, relu[i], y);
     }
+    if (b->pooled) {
+        const char *const pooled[] = {residual};
+        name means;
+        snprintf(means, sizeof means, "%.63sdownsample.0", path);
+        lt_onnx_begin_node(g, "AveragePool", pooled, 1, means);
+        put_window(g, 2, 2, 0);
+        lt_onnx_int(g, "ceil_mode", 1);
+        lt_onnx_end_node(g);
+        memcpy(residual, means, sizeof means);
+    }
     if (b->shortcut)
         put_conv_and_norm(g, &b->conv[b->count], path, residual);
     const char *const input[] = {y, residual};
@@ -86,9 +98,12 @@ static void put_block(lt_onnx *g, const plan_block *b, const char *path, name x)
 static void put_stem(lt_onnx *g, const lt_resnet_config *c, name x)
 {
     const int kernel = 3, stride = 2, pad = 1; /* the pooling's */
-    plan_conv stem = plan_stem(c);
-    put_conv_and_norm(g, &stem, "", x);
-    put_relu(g, "", "relu", x);
+    static const char *const relu[] = {"relu", "conv1.2", "conv1.5"};
+    const plan_block stem = plan_stem(c);
+    for (int i = 0; i < stem.count; i++) {
+        put_conv_and_norm(g, &stem.conv[i], "", x);
+        put_relu(g, "", relu[(i + 1) % stem.count], x);
+    }
     if (c->small_stem)
         return;
     const char *const input[] = {x};

@@ -23,12 +23,31 @@ typedef struct block {
     lt_module base;
     lt_module *conv[PLAN_MAX_CONVS], *bn[PLAN_MAX_CONVS]; /* owned; the shortcut comes last */
     int count;                                            /* convolutions of the main path */
-    bool shortcut;
+    bool shortcut, pooled;
 } block;
+
+/* Returns means of 2x2 pixels; those at the edge of an odd side count the pixels that are there, as torch's ceil_mode
+ * without count_include_pad: repeating the edge gives the same means. */
+static lt_tensor *average_pairs(lt_tape *tape, lt_tensor *x)
+{
+    const lt_pool2d_config pairs = {.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2};
+    const lt_shape shape = lt_tensor_shape(x);
+    const int bottom = (int)(shape.dim[2] % 2), right = (int)(shape.dim[3] % 2);
+    if (!bottom && !right)
+        return lt_avgpool2d(tape, x, pairs);
+    lt_tensor *even = lt_pad(
+        tape, x, (lt_pad_config){.bottom = bottom, .right = right, .mode = LT_PAD_REPLICATE});
+    lt_tensor *y = lt_avgpool2d(tape, even, pairs);
+    lt_tape_drop(tape, even);
+    return y;
+}
 
 static lt_tensor *project_shortcut(block *b, lt_tape *tape, lt_tensor *x)
 {
-    lt_tensor *c = lt_module_forward(b->conv[b->count], tape, x);
+    lt_tensor *in = b->pooled ? average_pairs(tape, x) : x;
+    lt_tensor *c = lt_module_forward(b->conv[b->count], tape, in);
+    if (in != x)
+        lt_tape_drop(tape, in);
     lt_tensor *y = lt_module_forward(b->bn[b->count], tape, c);
     if (y != c) /* a folded norm is the identity */
         lt_tape_drop(tape, c);
@@ -98,8 +117,12 @@ static lt_status make_conv_and_norm(lt_module **conv, lt_module **bn, lt_device 
                                     const char *path, const plan_conv *p, bool relu)
 {
     char name[NAME_BYTES];
-    lt_conv2d_layer layer = {
-        .in = p->in, .out = p->out, .kernel = p->kernel, .stride = p->stride, .pad = p->pad};
+    lt_conv2d_layer layer = {.in = p->in,
+                             .out = p->out,
+                             .kernel = p->kernel,
+                             .stride = p->stride,
+                             .pad = p->pad,
+                             .groups = p->groups};
     snprintf(name, sizeof name, "%.31s%s%s", path, *path ? "." : "", p->conv);
     LT_TRY(lt_layer_conv2d(conv, device, name, layer));
     snprintf(name, sizeof name, "%.31s%s%s", path, *path ? "." : "", p->bn);
@@ -114,6 +137,7 @@ static lt_status make_block(lt_module **out, lt_device *device, const char *path
     block *b = (block *)m;
     b->count = plan->count;
     b->shortcut = plan->shortcut;
+    b->pooled = plan->pooled;
     lt_status st = LT_OK;
     for (int i = 0; i < plan->count + plan->shortcut && !st; i++)
         st = make_conv_and_norm(&b->conv[i], &b->bn[i], device, path, &plan->conv[i],
@@ -128,7 +152,9 @@ static lt_status make_block(lt_module **out, lt_device *device, const char *path
 
 typedef struct resnet {
     lt_module base;
-    lt_module *conv1, *bn1, *maxpool, *layers, *avgpool, *fc; /* owned; maxpool may be NULL */
+    lt_module *conv1[PLAN_MAX_CONVS], *bn1[PLAN_MAX_CONVS]; /* owned, as the others; the stem */
+    int stem;                                               /* convolutions of the stem */
+    lt_module *maxpool, *layers, *avgpool, *fc;             /* maxpool may be NULL */
 } resnet;
 
 /* Runs one layer and drops its input. */
@@ -142,8 +168,10 @@ static lt_tensor *run_and_drop_input(lt_module *module, lt_tape *tape, lt_tensor
 static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 {
     resnet *r = (resnet *)self;
-    x = lt_module_forward(r->conv1, tape, x);
-    x = run_and_drop_input(r->bn1, tape, x);
+    for (int i = 0; i < r->stem; i++) {
+        x = i ? run_and_drop_input(r->conv1[i], tape, x) : lt_module_forward(r->conv1[i], tape, x);
+        x = run_and_drop_input(r->bn1[i], tape, x);
+    }
     if (r->maxpool)
         x = run_and_drop_input(r->maxpool, tape, x);
     x = run_and_drop_input(r->layers, tape, x);
@@ -157,8 +185,10 @@ static lt_tensor *forward(lt_module *self, lt_tape *tape, lt_tensor *x)
 static lt_status params(lt_module *self, lt_params *list)
 {
     resnet *r = (resnet *)self;
-    LT_TRY(lt_module_params(r->conv1, list));
-    LT_TRY(lt_module_params(r->bn1, list));
+    for (int i = 0; i < r->stem; i++) {
+        LT_TRY(lt_module_params(r->conv1[i], list));
+        LT_TRY(lt_module_params(r->bn1[i], list));
+    }
     LT_TRY(lt_module_params(r->layers, list));
     return lt_module_params(r->fc, list);
 }
@@ -166,15 +196,18 @@ static lt_status params(lt_module *self, lt_params *list)
 static lt_status fold(lt_module *self)
 {
     resnet *r = (resnet *)self;
-    LT_TRY(lt_batchnorm2d_fold(r->bn1, r->conv1));
+    for (int i = 0; i < r->stem; i++)
+        LT_TRY(lt_batchnorm2d_fold(r->bn1[i], r->conv1[i]));
     return lt_module_fold(r->layers);
 }
 
 static void destroy(lt_module *self)
 {
     resnet *r = (resnet *)self;
-    lt_module_free(&r->conv1);
-    lt_module_free(&r->bn1);
+    for (int i = 0; i < PLAN_MAX_CONVS; i++) {
+        lt_module_free(&r->conv1[i]);
+        lt_module_free(&r->bn1[i]);
+    }
     lt_module_free(&r->maxpool);
     lt_module_free(&r->layers);
     lt_module_free(&r->avgpool);
@@ -205,10 +238,12 @@ static lt_status add_block(resnet *r, lt_device *device, const lt_resnet_config 
 
 static lt_status make_layers(resnet *r, lt_device *device, const lt_resnet_config *c)
 {
-    plan_conv stem = plan_stem(c);
+    const plan_block stem = plan_stem(c);
     lt_pool2d_config pool = {
         .kernel_h = 3, .kernel_w = 3, .stride_h = 2, .stride_w = 2, .pad_h = 1, .pad_w = 1};
-    LT_TRY(make_conv_and_norm(&r->conv1, &r->bn1, device, "", &stem, true));
+    r->stem = stem.count;
+    for (int i = 0; i < stem.count; i++)
+        LT_TRY(make_conv_and_norm(&r->conv1[i], &r->bn1[i], device, "", &stem.conv[i], true));
     if (!c->small_stem)
         LT_TRY(lt_layer_maxpool2d(&r->maxpool, pool));
     LT_TRY(lt_layer_sequential(&r->layers));

@@ -18,7 +18,8 @@ IMAGES, TOLERANCE = 3, 1e-5
 # name, image size, channels, training flags
 MODELS = [("colour", 24, 3, ["--arch", "resnet18", "--width", "8"]), ("grey", 28, 1, ["--arch", "resnet18", "--width", "8"]),
           ("photo", 70, 3, ["--arch", "resnet50", "--width", "8", "--crop-pct", "1"]),
-          ("plain", 32, 3, ["--arch", "resnet34", "--width", "4", "--stem", "imagenet", "--mean", "0.1,0.2,0.3", "--std", "0.3,0.4,0.5"])]
+          ("plain", 32, 3, ["--arch", "resnet34", "--width", "4", "--stem", "imagenet", "--mean", "0.1,0.2,0.3", "--std", "0.3,0.4,0.5"]),
+          ("groups", 32, 3, ["--arch", "resnext50_32x4d", "--width", "16", "--depths", "1,1,1,1"])]
 
 
 def pixels(image, side, channels):

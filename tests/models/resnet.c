@@ -183,8 +183,15 @@ static void eight_images_are_overfit(void **state)
 }
 
 static const count_row counts[] = {
-    {"resnet18", 11689512, 1.814},  {"resnet34", 21797672, 3.664},   {"resnet50", 25557032, 4.089},
-    {"resnet101", 44549160, 7.801}, {"resnet152", 60192808, 11.514},
+    {"resnet18", 11689512, 1.814},          {"resnet34", 21797672, 3.664},
+    {"resnet50", 25557032, 4.089},          {"resnet101", 44549160, 7.801},
+    {"resnet152", 60192808, 11.514},        {"resnext50_32x4d", 25028904, 4.230},
+    {"resnext101_32x8d", 88791336, 16.414}, {"resnext101_64x4d", 83455272, 15.460},
+    {"wide_resnet50_2", 68883240, 11.398},  {"wide_resnet101_2", 126886696, 22.753},
+    {"resnet18d", 11708744, 2.054},         {"resnet26d", 16014408, 2.582},
+    {"resnet34d", 21816904, 3.903},         {"resnet50d", 25576264, 4.329},
+    {"resnet101d", 44568392, 8.041},        {"resnet152d", 60212040, 11.753},
+    {"resnext50d_32x4d", 25048136, 4.470},
 };
 
 static const bad_row invalid[] = {
