@@ -33,7 +33,7 @@ typedef struct lt_checkpoint_contents {
 } lt_checkpoint_contents;
 
 enum { LT_CHECKPOINT_NAME = 64, LT_CHECKPOINT_SUMS = 8, LT_CHECKPOINT_FACTS = 8 };
-enum { LT_CHECKPOINT_NUMBERS = 16 };
+enum { LT_CHECKPOINT_NUMBERS = 16, LT_CHECKPOINT_TOP = 16 };
 
 /** A sum over the epoch so far: {"loss", 12.5} is "epoch_loss" in state.json; or a number of a hook. */
 typedef struct lt_checkpoint_sum {
@@ -63,7 +63,10 @@ typedef struct lt_checkpoint_state {
     char best_name[LT_CHECKPOINT_NAME]; /**< metric of the best checkpoint; "" if none */
     double best;                        /**< value of the best metric, reached at best_step */
     int64_t best_step;                  /**< step of the best metric; 0 before an evaluation */
-    double seconds;                     /**< seconds of training so far */
+    /** steps of the checkpoints to keep for that metric, the best first, and its values */
+    int64_t top_step[LT_CHECKPOINT_TOP];
+    double top_value[LT_CHECKPOINT_TOP];
+    double seconds; /**< seconds of training so far */
     /** Counters of the unfinished epoch, so that its record is the same after a resume. */
     double epoch_seconds;
     int64_t epoch_samples;
@@ -71,7 +74,7 @@ typedef struct lt_checkpoint_state {
     int64_t epoch_unused;
     double epoch_loss_missing; /**< samples of the epoch that the sum of losses leaves out */
     lt_checkpoint_sum sum[LT_CHECKPOINT_SUMS];
-    int sums;
+    int sums, facts, tops; /**< entries of sum, fact and top_step */
     /** 1: no step was trained since an epoch was last recorded; 0: some were; -1: unknown, in files of earlier
      *  versions */
     int epoch_recorded;
@@ -81,7 +84,6 @@ typedef struct lt_checkpoint_state {
     char run[LT_CHECKPOINT_NAME]; /**< run id of lt_run_new_id(); "" in files of earlier versions */
     char optim[LT_CHECKPOINT_NAME];
     lt_checkpoint_fact fact[LT_CHECKPOINT_FACTS];
-    int facts;
     int64_t global_batch; /**< samples per update of all ranks together; 0: unknown */
     /** Training data: lt_dataset_count(), 53 bits of lt_dataset_fingerprint(),
      *  and lt_dataset_bytes(); 0: unknown, as in files of earlier versions. */
@@ -105,7 +107,7 @@ LT_API LT_MUST_CHECK lt_status lt_checkpoint_check_task(const char *path,
                                                         const lt_checkpoint_state *now);
 
 typedef struct lt_checkpoint_policy {
-    int keep;     /**< newest checkpoints of this run to keep, in addition to best; 0: all */
+    int keep;     /**< newest checkpoints of this run to keep, with best and top; 0: all */
     bool is_best; /**< point `best` to this one */
 } lt_checkpoint_policy;
 

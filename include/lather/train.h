@@ -52,9 +52,10 @@ typedef struct lt_train_config {
         eval_every; /**< epochs between evaluations; 0: only at the end of the run; negative: never */
     int64_t checkpoint_every; /**< steps between checkpoints; 0: only at the end of epochs */
     int keep;                 /**< newest checkpoints to keep; 0: all */
-    double target;            /**< value of the task's best metric at which the run ends; 0: none */
-    const char *output;       /**< run folder; NULL: nothing is written */
-    bool resume;              /**< resume from the newest checkpoint in output, if there is one */
+    int save_top; /**< best checkpoints to keep, at most LT_CHECKPOINT_TOP; below 2: the best one */
+    double target;      /**< value of the task's best metric at which the run ends; 0: none */
+    const char *output; /**< run folder; NULL: nothing is written */
+    bool resume;        /**< resume from the newest checkpoint in output, if there is one */
     /** A resume within an epoch of other data restarts that epoch; false: it is an error. */
     bool data_may_change;
     lt_progress progress;

@@ -31,7 +31,8 @@ typedef enum given {
     TEXTS,
     NUMBERS,
     LATER_FACTS,
-    HOOKS
+    HOOKS,
+    TOP
 } given;
 
 typedef struct field {
@@ -94,6 +95,7 @@ static const field fields[] = {
     {"ended_by", AT(ended_by), NAME, IF_SET, NOTHING, 0, 0, 0},
     {"reproducible", AT(reproducible), FLAG, IF_SET, NOTHING, 0, 0, 0},
     TASK(HOOKS),
+    TASK(TOP),
 };
 /* clang-format on */
 #undef AT
@@ -110,7 +112,7 @@ static const char plain_unit[] = "samples", first_unit[] = "images";
 
 /* Keys of state.json that are not fields of the state. */
 static const char *const others[] = {"format", "unit",   "version", "numbers",
-                                     "files",  "crc32c", "hooks"};
+                                     "files",  "crc32c", "hooks",   "top"};
 
 static bool is_reserved_key(const char *key)
 {
@@ -212,6 +214,20 @@ static void put_hook_numbers(lt_json_writer *w, const lt_checkpoint_state *state
     lt_json_end(w);
 }
 
+static void put_top(lt_json_writer *w, const lt_checkpoint_state *state)
+{
+    if (!state->tops)
+        return;
+    lt_json_begin_array(w, "top");
+    for (int i = 0; i < state->tops; i++) {
+        lt_json_begin_object(w, NULL);
+        lt_json_put_integer(w, "step", state->top_step[i]);
+        put_double(w, "value", state->top_value[i]);
+        lt_json_end(w);
+    }
+    lt_json_end(w);
+}
+
 static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_state *state)
 {
     char key[KEY];
@@ -236,6 +252,9 @@ static void put_task_fields(lt_json_writer *w, given which, const lt_checkpoint_
         break;
     case HOOKS:
         put_hook_numbers(w, state);
+        break;
+    case TOP:
+        put_top(w, state);
         break;
     case NOTHING:
         break;
@@ -399,6 +418,17 @@ static lt_status get_hook_numbers(const lt_json_value *hooks, lt_checkpoint_stat
     return LT_OK;
 }
 
+static lt_status get_top(const lt_json_value *top, lt_checkpoint_state *state)
+{
+    for (const lt_json_value *v = top ? top->child : NULL; v; v = v->next) {
+        if (state->tops == LT_CHECKPOINT_TOP)
+            return lt_fail(LT_E_FORMAT, "'top' has more than %d checkpoints", LT_CHECKPOINT_TOP);
+        LT_TRY(lt_json_integer(v, "step", &state->top_step[state->tops]));
+        LT_TRY(get_double(v, "value", &state->top_value[state->tops++]));
+    }
+    return LT_OK;
+}
+
 /* Rejects names that the reader would take for another member, or find twice. */
 static lt_status check_names(const lt_checkpoint_state *state)
 {
@@ -492,5 +522,6 @@ lt_status lt_checkpoint_get_fields(const lt_json_value *root, lt_checkpoint_stat
     LT_TRY(get_unit_and_counts(root, state));
     LT_TRY(get_task_fields(root, state));
     LT_TRY(get_hook_numbers(lt_json_member(root, "hooks"), state));
+    LT_TRY(get_top(lt_json_member(root, "top"), state));
     return lt_checkpoint_check_state(state);
 }

@@ -118,14 +118,23 @@ static lt_status filter_steps_of_run(const char *checkpoints, lt_numbers *list, 
     return LT_OK;
 }
 
+static bool is_top(const lt_checkpoint_state *state, int64_t step)
+{
+    for (int i = 0; i < state->tops; i++)
+        if (state->top_step[i] == step)
+            return true;
+    return false;
+}
+
 static lt_status remove_old(const char *checkpoints, const lt_numbers *list, int keep,
-                            int64_t latest)
+                            const lt_checkpoint_state *state)
 {
     int64_t best = read_link_step(checkpoints, "best");
     for (size_t i = (size_t)keep; i < list->count; i++) {
-        if (list->item[i] == best || list->item[i] == latest)
+        const int64_t step = list->item[i];
+        if (step == best || step == state->step || is_top(state, step))
             continue;
-        char *path = lt_format("%s/step-%" PRId64, checkpoints, list->item[i]);
+        char *path = lt_format("%s/step-%" PRId64, checkpoints, step);
         if (!path)
             return LT_E_NOMEM;
         lt_status st = lt_atomic_dir_remove(path);
@@ -150,7 +159,7 @@ lt_status lt_checkpoint_link_and_prune(const char *checkpoints, const lt_checkpo
     if (!st)
         st = filter_steps_of_run(checkpoints, &list, state->step, state->run);
     if (!st)
-        st = remove_old(checkpoints, &list, policy->keep, state->step);
+        st = remove_old(checkpoints, &list, policy->keep, state);
     lt_free(list.item);
     return st;
 }

@@ -424,9 +424,26 @@ void lt_train_state_next_epoch(lt_train_state *s)
     reset_epoch_counters(now);
 }
 
+/* Inserts the step into the list of the best; of equal values the earlier is better. */
+static void update_top(lt_checkpoint_state *now, int save_top, bool lower, double value)
+{
+    int at = 0;
+    while (at < now->tops && !(lower ? value < now->top_value[at] : value > now->top_value[at]))
+        at++;
+    if (save_top < 2 || isnan(value) || at >= save_top)
+        return;
+    now->tops = now->tops < save_top ? now->tops + 1 : save_top;
+    const size_t after = (size_t)(now->tops - 1 - at);
+    memmove(now->top_step + at + 1, now->top_step + at, after * sizeof *now->top_step);
+    memmove(now->top_value + at + 1, now->top_value + at, after * sizeof *now->top_value);
+    now->top_step[at] = now->step;
+    now->top_value[at] = value;
+}
+
 bool lt_train_state_update_best(lt_train_state *s, const lt_task_ops *task, double value)
 {
     const bool lower = !task->metrics || task->metric[task->best].lower_is_better;
+    update_top(&s->now, s->save_top, lower, value);
     const double best = s->now.best;
     const bool is_best =
         !isnan(value) && (!s->now.best_step || (lower ? value < best : value > best));

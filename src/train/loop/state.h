@@ -26,6 +26,7 @@ typedef struct lt_train_state {
     lt_checkpoint_state found;         /* state of the checkpoint in `folder`, as stored */
     char processor[LT_PROCESSOR_TEXT]; /* differences of the processor: lt_processor_compare() */
     char plugins[LT_PLUGINS_TEXT];     /* plugins that differ from that checkpoint's */
+    int save_top;                      /* checkpoints to keep for their metric; below 2: the best */
     bool save_failed;                  /* the last checkpoint was not written */
     bool data_changed;                 /* the data differ from those of that checkpoint */
     int64_t offset; /* step - epoch * steps per epoch; not 0 after epochs of another length */
