@@ -89,6 +89,36 @@ def early_stopping_rejects_what_cannot_end_a_run(cwd):
     fails(*FLAGS, "--early-stop", "val_loss:3", "--eval", "--weights", "w", cwd=cwd, code=USAGE, says="contradict")
 
 
+def a_plateau_lowers_the_rate_and_a_resume_keeps_it(cwd):
+    flags = [*FLAGS, "--epochs", "6", "--lr", "1e-7", "--sched", "plateau", "--gamma", "0.5", "--sched-kwargs", "patience=1", "--sched-kwargs", "metric=val_top1"]
+    p = run(*flags, "--output", "whole", *LINES, cwd=cwd)
+    per_epoch = [r["lr"] for r in records(cwd, "whole", "step")][::12]
+    assert per_epoch == [1e-7] * 3 + [5e-8] * 2 + [2.5e-8] and "the learning rate is now 5e-08" in p.stderr, (per_epoch, p.stderr)
+    last = records(cwd, "whole", "epoch")[-1]["step"]
+    assert state(cwd, "whole", last)["hooks"]["plateau.reductions"] == 2
+    run(*flags, "--output", "parts", "--max-steps", "36", cwd=cwd)
+    run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
+    same(cwd, "whole", "parts", last)
+    fails(*flags, "--sched-kwargs", "metric=val_acc", cwd=cwd, code=USAGE, says="--sched-kwargs metric: unknown metric 'val_acc'")
+    fails(*FLAGS, "--sched-kwargs", "pct-start=0.5", cwd=cwd, code=USAGE, says="--sched-kwargs pct-start: needs --sched onecycle, but it is constant")
+    fails(*FLAGS, "--warmup-steps", "9", "--max-steps", "8", cwd=cwd, code=USAGE, says="--warmup-steps 9: longer than the run of 8 steps")
+    fails(*FLAGS, "--warmup-steps", "9", "--warmup-epochs", "1", cwd=cwd, code=USAGE, says="contradict each other")
+
+
+def save_top_keeps_the_best_checkpoints(cwd):
+    flags = [*FLAGS, "--epochs", "6", "--lr", "0.05", "--keep", "1", "--output", "run", "--save-top", "3"]
+    run(*flags, "--max-steps", "36", cwd=cwd)
+    run(*flags, "--resume", "auto", cwd=cwd)
+    epochs = sorted(records(cwd, "run", "epoch"), key=lambda r: -r["val_top1"])
+    assert len({r["val_top1"] for r in epochs}) > 2
+    last = max(r["step"] for r in epochs)
+    top = [r["step"] for r in epochs][:3]
+    assert [t["step"] for t in state(cwd, "run", last)["top"]] == top, (top, state(cwd, "run", last)["top"])
+    kept = {int(n[5:]) for n in os.listdir(at(cwd, "run", "checkpoints")) if n.startswith("step-")}
+    assert kept == {*top, last}, (kept, top)
+    assert "no --output: neither checkpoints nor weights were saved" in run(*FLAGS, "--max-steps", "1", *LINES, cwd=cwd).stderr
+
+
 def a_folder_with_a_run_is_rejected_or_the_run_is_renamed(cwd):
     run(*FLAGS, "--max-steps", "2", "--output", "run", cwd=cwd)
     before = {name: digest(at(cwd, "run", name)) for name in ("config.yaml", "env.json", "metrics.jsonl", "model.safetensors")}
@@ -475,6 +505,7 @@ ROWS = [a_folder_with_a_run_is_rejected_or_the_run_is_renamed, runs_mixed_in_a_f
         a_resumed_run_keeps_earlier_traces, data_that_changes_within_an_epoch_is_an_error, data_that_grew_between_epochs_is_reported,
         a_run_without_checkpoints_is_renamed_with_a_warning,
         early_stopping_ends_a_run_and_a_resume_keeps_its_count, early_stopping_rejects_what_cannot_end_a_run,
+        a_plateau_lowers_the_rate_and_a_resume_keeps_it, save_top_keeps_the_best_checkpoints,
         symbolic_links_in_place_of_run_files_are_not_followed]
 
 sys.exit(run_rows(ROWS, "lather-runs-", *sys.argv[2:3]))

@@ -1,8 +1,13 @@
-/* Learning-rate schedules at chosen updates. */
+/* Learning-rate schedules at chosen updates, and those of torch, transformers and timm (tests/golden/schedules.py). */
 
 #include "near.h"
 
 #include "lather/schedule.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 typedef struct point {
     int64_t attempt;
@@ -53,6 +58,78 @@ static void gives_these_rates(void **state)
     assert_ok(lt_schedule_check(&r->schedule));
     for (size_t i = 0; i < COUNT_OF(r->at) && r->at[i].attempt; i++)
         assert_near(lt_schedule_lr(&r->schedule, r->at[i].attempt), r->at[i].lr, 1e-15);
+}
+
+/* Settings of the lines of schedules.txt; 44 updates in the run unless epochs says otherwise. */
+#define RUN(k) LT_SCHEDULE_##k, .lr = 0.8, .steps_per_epoch = 4
+#define WARMUP .warmup_steps = 8, .warmup_lr = 0.1
+/* clang-format off */
+static const row peers[] = {
+    {"linear_warmup", {RUN(LINEAR), .min_lr = 0.1, .epochs = 10, WARMUP}, {{0}}},
+    {"cosine_warmup", {RUN(COSINE), .min_lr = 0.1, .epochs = 11, WARMUP}, {{0}}},
+    {"poly", {RUN(POLY), .power = 3, .epochs = 10}, {{0}}},
+    {"wsd_linear", {RUN(WSD), .min_lr = 0.1, .epochs = 11, .decay_ratio = 10 / 44.0, WARMUP}, {{0}}},
+    {"wsd_cosine", {RUN(WSD), .epochs = 11, .decay_ratio = 10 / 44.0, .decay = LT_DECAY_COSINE, .warmup_epochs = 2}, {{0}}},
+    {"wsd_sqrt", {RUN(WSD), .min_lr = 0.1, .epochs = 10, .decay_ratio = 1, .decay = LT_DECAY_SQRT}, {{0}}},
+    {"one_cycle", {RUN(ONE_CYCLE), .epochs = 11, .pct_start = 0.3, .div_factor = 25, .final_div_factor = 1e4}, {{0}}},
+    {"one_cycle_steep", {RUN(ONE_CYCLE), .epochs = 11, .pct_start = 0.7, .div_factor = 4, .final_div_factor = 2}, {{0}}},
+    {"restarts", {RUN(COSINE_RESTARTS), .min_lr = 0.1, .cycle_epochs = 1.25, .cycle_mul = 2, .cycle_decay = 1}, {{0}}},
+    {"restarts_warmup", {RUN(COSINE_RESTARTS), .cycle_epochs = 3, .cycle_mul = 1, .cycle_decay = 1, WARMUP}, {{0}}},
+    {"restarts_decay", {RUN(COSINE_RESTARTS), .min_lr = 0.05, .cycle_epochs = 2, .cycle_mul = 1.5, .cycle_decay = 0.5}, {{0}}},
+};
+
+/* The rate falls by gamma for each reduction, down to min_lr; a warm-up comes first. */
+static const row reductions[] = {
+    {"plateau: no reduction", {RUN(PLATEAU), .gamma = 0.1, .warmup_steps = 8}, {{5, 0.4}, {99, 0.8}}},
+    {"plateau: two reductions", {RUN(PLATEAU), .gamma = 0.5, .reductions = 2}, {{1, 0.2}}},
+    {"plateau: the smallest rate", {RUN(PLATEAU), .gamma = 0.1, .min_lr = 0.01, .reductions = 2}, {{1, 0.01}}},
+};
+
+static const row bad_kinds[] = {
+    {"a warm-up in epochs and in updates", {.lr = 1, .warmup_epochs = 1, .warmup_steps = 1, SPE}, {{0}}},
+    {"no decay", {LT_SCHEDULE_WSD, .lr = 1, .epochs = 2, SPE}, {{0}}},
+    {"a decay that begins within the warm-up", {LT_SCHEDULE_WSD, .lr = 1, .epochs = 2, .decay_ratio = 0.6, .warmup_steps = 9, SPE}, {{0}}},
+    {"one cycle after a warm-up", {RUN(ONE_CYCLE), .epochs = 2, .div_factor = 1, .final_div_factor = 1, .warmup_steps = 1}, {{0}}},
+    {"one cycle that starts above its highest rate", {RUN(ONE_CYCLE), .epochs = 2, .div_factor = 0.5, .final_div_factor = 1}, {{0}}},
+    {"a cycle shorter than an update", {RUN(COSINE_RESTARTS), .cycle_epochs = 0.2, .cycle_mul = 1, .cycle_decay = 1}, {{0}}},
+    {"cycles that become shorter", {RUN(COSINE_RESTARTS), .cycle_epochs = 1, .cycle_mul = 0.9, .cycle_decay = 1}, {{0}}},
+    {"an unknown schedule", {(lt_schedule_kind)99, .lr = 1, SPE}, {{0}}},
+};
+/* clang-format on */
+
+/* Returns the rates that differ from a line "NAME RATE RATE ..." of schedules.txt, or -1 if it has no such line. */
+static int count_differences(const char *name, const lt_schedule *s)
+{
+    char path[1024], line[2048];
+    snprintf(path, sizeof path, "%s/tests/golden/schedules.txt", getenv("LATHER_TEST_SOURCE"));
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    int different = -1;
+    const size_t bytes = strlen(name);
+    while (different < 0 && fgets(line, sizeof line, file)) {
+        if (strncmp(line, name, bytes) != 0 || line[bytes] != ' ')
+            continue;
+        char *at = line + bytes;
+        different = 0;
+        for (int64_t attempt = 1; *at && *at != '\n'; attempt++)
+            different += !(fabs(lt_schedule_lr(s, attempt) - strtod(at, &at)) <= 1e-14);
+    }
+    fclose(file);
+    return different;
+}
+
+static void gives_the_rates_of_others(void **state)
+{
+    const row *r = *state;
+    assert_ok(lt_schedule_check(&r->schedule));
+    assert_int_equal(count_differences(r->name, &r->schedule), 0);
+}
+
+static void another_power_is_found(void **state)
+{
+    (void)state;
+    const lt_schedule wrong = {RUN(POLY), .power = 3.01, .epochs = 10};
+    assert_true(count_differences("poly", &wrong) > 30);
 }
 
 /* Accepted limits; those of bad are next to them. */
@@ -110,15 +187,25 @@ static void is_refused(void **state)
     assert_status(lt_schedule_check(&r->schedule), LT_E_ARG);
 }
 
+enum { MOST = 80 };
+
+static size_t add_rows(struct CMUnitTest *tests, size_t at, const row *list, size_t count,
+                       CMUnitTestFunction test)
+{
+    assert(at + count < MOST);
+    for (size_t i = 0; i < count; i++)
+        tests[at++] = row_test(list[i].name, test, &list[i]);
+    return at;
+}
+
 int main(void)
 {
-    enum { G = COUNT_OF(rows), B = COUNT_OF(bad), E = COUNT_OF(edges) };
-    struct CMUnitTest tests[G + B + E];
-    for (size_t i = 0; i < G; i++)
-        tests[i] = row_test(rows[i].name, gives_these_rates, &rows[i]);
-    for (size_t i = 0; i < B; i++)
-        tests[G + i] = row_test(bad[i].name, is_refused, &bad[i]);
-    for (size_t i = 0; i < E; i++)
-        tests[G + B + i] = row_test(edges[i].name, gives_these_rates, &edges[i]);
+    static struct CMUnitTest tests[MOST] = {cmocka_unit_test(another_power_is_found)};
+    size_t at = add_rows(tests, 1, rows, COUNT_OF(rows), gives_these_rates);
+    at = add_rows(tests, at, edges, COUNT_OF(edges), gives_these_rates);
+    at = add_rows(tests, at, reductions, COUNT_OF(reductions), gives_these_rates);
+    at = add_rows(tests, at, peers, COUNT_OF(peers), gives_the_rates_of_others);
+    at = add_rows(tests, at, bad, COUNT_OF(bad), is_refused);
+    add_rows(tests, at, bad_kinds, COUNT_OF(bad_kinds), is_refused);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -154,7 +154,7 @@ static lt_status apply_option(const lt_options *o, arguments *args, lt_option_ro
 {
     const char *value = "true";
     if (row->option->through)
-        return lt_fail(LT_E_ARG, "--%s is gone since 0.2: use --%s %s=VALUE", row->option->name,
+        return lt_fail(LT_E_ARG, "--%s has no flag: use --%s %s=VALUE", row->option->name,
                        row->option->through, row->option->name);
     if (row->option->type != LT_OPTION_BOOL || equal)
         LT_TRY(take_value(args, row->option->name, equal, &value));

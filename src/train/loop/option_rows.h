@@ -11,6 +11,7 @@
 #define TEXT(n, field)       .name = (n), .type = LT_OPTION_STRING, AT(field)
 #define PICK(n, field, list) .name = (n), .type = LT_OPTION_CHOICE, AT(field), .choices = (list)
 #define LIST(n, field)       .name = (n), .type = LT_OPTION_LIST, AT(field)
+#define PAIR(n)              .name = (n), .type = LT_OPTION_PAIR
 #define MANY                 1e15
 
 /* Defines a function that returns the table of these rows for a struct. */

@@ -13,7 +13,8 @@
 enum { NAMES = 512, MOST_PATIENCE = 1000000000 };
 
 /* Finds a metric among those of an epoch's record; names lists them all. */
-static bool find_metric(early_stop *e, const lt_task_ops *task, char names[NAMES])
+static bool find_metric(const char *metric, const lt_task_ops *task, bool *higher_is_better,
+                        char names[NAMES])
 {
     const lt_task_metric loss = {.name = "loss", .of_training = true, .lower_is_better = true};
     bool found = false;
@@ -26,24 +27,47 @@ static bool find_metric(early_stop *e, const lt_task_ops *task, char names[NAMES
         snprintf(name, sizeof name, "%s_%s", i % 2 ? "val" : "train", m->name);
         at += (size_t)snprintf(names + at, NAMES - at, "%s%s", i ? ", " : "", name);
         at = at < NAMES ? at : NAMES - 1;
-        if (strcmp(name, e->metric) != 0)
+        if (strcmp(name, metric) != 0)
             continue;
         found = true;
-        e->higher_is_better = !m->lower_is_better;
+        *higher_is_better = !m->lower_is_better;
     }
     return found;
 }
 
+static bool is_of_training(const char *metric)
+{
+    return !strncmp(metric, "train_", 6);
+}
+
+lt_status lt_check_run_metric(const char *flag, const char *metric, const evaluation_options *o,
+                              const lt_task_ops *task, bool *higher_is_better)
+{
+    char names[NAMES];
+    if (!find_metric(metric, task, higher_is_better, names))
+        return lt_fail(LT_E_ARG, "--%s: unknown metric '%s'; metrics: %s", flag, metric, names);
+    if (!is_of_training(metric) && !o->eval && o->eval_every < 1)
+        return lt_fail(LT_E_ARG,
+                       "--%s %s: needs evaluations during the run, but --eval-every is %lld; "
+                       "1 evaluates after each epoch",
+                       flag, metric, (long long)o->eval_every);
+    return LT_OK;
+}
+
+void lt_call_with_metric(lt_train_hooks *hooks, const char *metric, lt_train_hook *call)
+{
+    *(is_of_training(metric) ? &hooks->after_epoch : &hooks->after_evaluation) = call;
+}
+
 /* Parses METRIC:PATIENCE[:MIN_DELTA]. */
-static lt_status parse(early_stop *e, const char *text, const lt_task_ops *task)
+static lt_status parse(early_stop *e, const char *text, const evaluation_options *o,
+                       const lt_task_ops *task)
 {
     const size_t bytes = strcspn(text, ":");
     const char *at = text + bytes + (text[bytes] == ':');
-    char *end, names[NAMES];
+    char *end;
     snprintf(e->metric, sizeof e->metric, "%.*s", (int)bytes, text);
-    if (!find_metric(e, task, names))
-        return lt_fail(LT_E_ARG, "--early-stop: unknown metric '%s'; metrics: %s", e->metric,
-                       names);
+    LT_TRY(lt_check_run_metric("early-stop", e->metric, o, task, &e->higher_is_better));
     e->patience = strtoll(at, &end, 10);
     bool is_valid = e->patience >= 1 && e->patience <= MOST_PATIENCE;
     if (*end == ':') {
@@ -97,16 +121,9 @@ lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const l
     e->hooks = (lt_train_hooks){.name = "early_stop", .context = e};
     if (!o->early_stop || !strcmp(o->early_stop, "off"))
         return LT_OK;
-    LT_TRY(parse(e, o->early_stop, task));
+    LT_TRY(parse(e, o->early_stop, o, task));
     if (o->eval)
         return lt_fail(LT_E_ARG, "--early-stop and --eval contradict each other");
-    const bool at_epochs = !strncmp(e->metric, "train_", 6);
-    if (!at_epochs && o->eval_every < 1)
-        return lt_fail(
-            LT_E_ARG,
-            "--early-stop %s: needs evaluations during the run, but --eval-every is %lld; "
-            "1 evaluates after each epoch",
-            e->metric, (long long)o->eval_every);
     for (int i = 0; i < 2; i++) {
         snprintf(e->name[i], sizeof e->name[i], "%.48s_%s", e->metric, suffix[i]);
         e->number[i] = (lt_train_number){e->name[i], i ? &e->count : &e->best};
@@ -114,7 +131,6 @@ lt_status lt_early_stop_open(early_stop *e, const evaluation_options *o, const l
     e->hooks.number = e->number;
     e->hooks.numbers = 2;
     e->hooks.before_run = check_patience;
-    e->hooks.after_epoch = at_epochs ? count_evaluation : NULL;
-    e->hooks.after_evaluation = at_epochs ? NULL : count_evaluation;
+    lt_call_with_metric(&e->hooks, e->metric, count_evaluation);
     return LT_OK;
 }

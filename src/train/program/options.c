@@ -4,6 +4,8 @@
 
 #include "train/loop/option_rows.h"
 
+#include "lather/checkpoint.h"
+
 /* clang-format off */
 #define OF loader_options
 static const lt_option loader_rows[] = {
@@ -71,6 +73,7 @@ static const lt_option output_rows[] = {
 {"Output", INT("checkpoint-every", checkpoint_every, 0, MANY), .value = "0", .help = "updates between checkpoints, in addition to those at the end of epochs; 0: none"},
 {"Output", INT("keep", keep, 0, MANY), .value = "2", .help = "newest checkpoints of this run to keep, in addition to the best; 0: all"},
 {"Output", INT("hash-every", hash_every, 0, MANY), .value = "0", .help = "with --reproducible: updates between hashes of weights and optimizer state in metrics.jsonl, in addition to those at the start and with each checkpoint, which lather-verify compares; 0: none"},
+{"Output", INT("save-top", save_top, 1, LT_CHECKPOINT_TOP), .value = "1", .meta = "K", .help = "best checkpoints to keep, by the metric of the link checkpoints/best"},
 {"Output", PICK("progress", progress, "auto|bar|lines|off"), .common = true, .help = "auto: a bar on a terminal, otherwise lines; LATHER_LOG=warn hides the library's notes"},
 {"Output", INT("log-every", log_every, 1, MANY), .value = "50", .help = "updates between lines"},
 {"Output", BOOL("verbose", verbose), .help = "show the table of Shampoo's blocks, which is always written to OUTPUT/blocks.txt"},

@@ -36,7 +36,7 @@ typedef struct evaluation_options {
 
 typedef struct output_options {
     const char *output, *resume, *profile;
-    int64_t checkpoint_every, keep, log_every, hash_every, optim_stats;
+    int64_t checkpoint_every, keep, save_top, log_every, hash_every, optim_stats;
     lt_option_list optim_stats_params;
     int progress, data_changed;
     bool verbose, tensorboard, overwrite;

@@ -6,18 +6,31 @@
 #include "lather/ext/fail.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define OF schedule_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly"), .value = "cosine", .common = true, .help = "decay of the learning rate, applied per update"},
+{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly|linear|wsd|onecycle|cosine-restarts|plateau"), .value = "cosine", .common = true, .help = "decay of the learning rate, applied per update"},
 {"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "epochs of linear warm-up, fractions included"},
+{"Schedule", INT("warmup-steps", warmup_steps, 0, MANY), .value = "0", .help = "updates of linear warm-up, instead of --warmup-epochs"},
 {"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "learning rate at the start of the warm-up"},
-{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine and poly"},
+{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine, poly, linear and wsd; lowest of cosine-restarts and plateau"},
 {"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between decays"},
 {"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: epoch of a decay"},
-{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep: decay factor"},
+{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep, plateau: decay factor"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
+{"Schedule", PAIR("sched-kwargs"), .help = "set an option of wsd, onecycle, cosine-restarts or plateau"},
+{"Schedule", NUM("decay-ratio", decay_ratio, 1e-6, 1), .value = "0.1", .through = "sched-kwargs", .help = "wsd (warmup-stable-decay): fraction of the run in the final decay"},
+{"Schedule", PICK("decay-type", decay_type, "linear|cosine|1-sqrt"), .through = "sched-kwargs", .help = "wsd: form of the final decay"},
+{"Schedule", NUM("pct-start", pct_start, 0, 1), .value = "0.3", .through = "sched-kwargs", .help = "onecycle: fraction of the run in which the learning rate rises"},
+{"Schedule", NUM("div-factor", div_factor, 1, 1e15), .value = "25", .through = "sched-kwargs", .help = "onecycle: highest learning rate over the first"},
+{"Schedule", NUM("final-div-factor", final_div_factor, 1, 1e15), .value = "10000", .through = "sched-kwargs", .help = "onecycle: first learning rate over the last"},
+{"Schedule", NUM("cycle-epochs", cycle_epochs, 1e-6, 1e6), .value = "10", .through = "sched-kwargs", .help = "cosine-restarts: epochs of the first cycle"},
+{"Schedule", NUM("cycle-mul", cycle_mul, 1, 1000), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: length of a cycle over that of the one before"},
+{"Schedule", NUM("cycle-decay", cycle_decay, 1e-12, 1), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: highest learning rate of a cycle over that of the one before"},
+{"Schedule", TEXT("metric", plateau_metric), .value = "val_loss", .through = "sched-kwargs", .meta = "METRIC", .help = "plateau: metric, as in metrics.jsonl"},
+{"Schedule", INT("patience", patience, 0, MANY), .value = "10", .through = "sched-kwargs", .help = "plateau: evaluations (of train_*: epochs) without an improvement by 0.01 % before one more decays the learning rate"},
 };
 /* clang-format on */
 OPTION_TABLE(lt_schedule_option_table, schedule_options, rows)
@@ -34,6 +47,24 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
             return lt_fail(LT_E_ARG, "--milestone: '%s' is not a number", list->item[i]);
     }
     schedule->milestones = (int)list->count;
+    return LT_OK;
+}
+
+lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *options)
+{
+    if (o->warmup_steps && o->warmup_epochs > 0)
+        return lt_fail(
+            LT_E_ARG,
+            "--warmup-steps %lld and --warmup-epochs %g contradict each other: choose one",
+            (long long)o->warmup_steps, o->warmup_epochs);
+    const char *sched = lt_options_choice(options, "sched");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const size_t bytes = strcspn(rows[i].help, ": "); /* help begins with the schedule's name */
+        if (rows[i].through && lt_options_is_typed(options, rows[i].name)
+            && (strlen(sched) != bytes || strncmp(sched, rows[i].help, bytes) != 0))
+            return lt_fail(LT_E_ARG, "--sched-kwargs %s: needs --sched %.*s, but it is %s",
+                           rows[i].name, (int)bytes, rows[i].help, sched);
+    }
     return LT_OK;
 }
 
@@ -61,8 +92,20 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
         .gamma = o->gamma,
         .step_epochs = o->step_epochs,
         .power = o->power,
+        .warmup_steps = o->warmup_steps,
+        .decay_ratio = o->decay_ratio,
+        .decay = (lt_schedule_decay)o->decay_type,
+        .pct_start = o->pct_start,
+        .div_factor = o->div_factor,
+        .final_div_factor = o->final_div_factor,
+        .cycle_epochs = o->cycle_epochs,
+        .cycle_mul = o->cycle_mul,
+        .cycle_decay = o->cycle_decay,
     };
     LT_TRY(parse_milestones(&o->milestone, out));
     *total_steps = lt_schedule_steps(out, training->max_steps, offset);
+    if (o->warmup_steps > *total_steps)
+        return lt_fail(LT_E_ARG, "--warmup-steps %lld: longer than the run of %lld steps",
+                       (long long)o->warmup_steps, (long long)*total_steps);
     return lt_schedule_check(out);
 }

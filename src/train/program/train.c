@@ -170,6 +170,7 @@ static lt_status open_state(parts *p)
     lt_train_state_set_fingerprint(&p->state, c->train);
     now->seed = c->loader.seed;
     now->reproducible = lt_device_is_reproducible(c->device);
+    p->state.save_top = c->save_top < LT_CHECKPOINT_TOP ? c->save_top : LT_CHECKPOINT_TOP;
     if (c->gradient_noise)
         lt_train_enable_noise_scale(&p->state);
     now->threads = lt_device_threads(c->device);

@@ -22,6 +22,7 @@ typedef struct training {
     lt_hooks hooks;
     lt_train_stats stats;
     early_stop early_stop;
+    plateau plateau;
 } training;
 
 /* --- Checkpoints --- */
@@ -91,6 +92,7 @@ static void begin_state(lt_trainer *t)
         lt_train_enable_noise_scale(s);
     lt_train_state_set_fingerprint(s, t->input.train);
     s->now.seed = (uint64_t)a->training.seed;
+    s->save_top = (int)a->output.save_top;
     s->now.threads = lt_device_threads(t->model.device);
     s->now.reproducible = lt_device_is_reproducible(t->model.device);
     s->now.facts = 3;
@@ -107,7 +109,7 @@ static void begin_state(lt_trainer *t)
     }
 }
 
-/* Lists the hooks of the run: the caller's, --early-stop, registered ones. */
+/* Lists the hooks of the run: the caller's, --early-stop, --sched plateau, registered ones. */
 static lt_status open_hooks(training *w, const lt_train_hooks *own)
 {
     const command_line *line = &w->t.line;
@@ -115,6 +117,10 @@ static lt_status open_hooks(training *w, const lt_train_hooks *own)
     LT_TRY(lt_early_stop_open(&w->early_stop, &line->args.evaluation, line->program->task));
     if (w->early_stop.hooks.before_run)
         LT_TRY(lt_hooks_add(&w->hooks, &w->early_stop.hooks));
+    LT_TRY(lt_plateau_open(&w->plateau, &line->args.schedule, &line->args.evaluation,
+                           line->program->task, &w->schedule));
+    if (w->plateau.hooks.before_run)
+        LT_TRY(lt_hooks_add(&w->hooks, &w->plateau.hooks));
     return lt_hooks_add_registered(&w->hooks);
 }
 
@@ -303,6 +309,8 @@ static lt_status train(training *w)
     lt_signals_install();
     t->at_work = true;
     LT_TRY(run_loop(w));
+    if (!a->output.output && !t->ranks.stop)
+        lt_run_note(t->output.run, "no --output: neither checkpoints nor weights were saved");
     if (a->evaluation.eval_every >= 0 && t->input.val->unsplit && !t->ranks.rank)
         lt_run_warn(t->output.run, "the evaluations above used the training %s: %s has no split",
                     t->input.unit, a->data);
