@@ -77,16 +77,8 @@ static lt_status set_fields_from_arch(lt_resnet_config *c)
     return lt_fail(LT_E_ARG, "resnet: no architecture '%s'; there are %s", c->arch, names);
 }
 
-lt_status lt_resnet_resolve(lt_resnet_config *c)
+static lt_status check_config(const lt_resnet_config *c)
 {
-    if (c->arch)
-        LT_TRY(set_fields_from_arch(c));
-    if (!c->width)
-        c->width = DEFAULT_WIDTH;
-    if (!c->channels)
-        c->channels = DEFAULT_CHANNELS;
-    c->groups = c->groups ? c->groups : 1;
-    c->width_per_group = c->width_per_group ? c->width_per_group : DEFAULT_WIDTH;
     for (int i = 0; i < LT_RESNET_STAGES; i++)
         if (c->depths[i] < 1 || c->depths[i] > MAX_DEPTH)
             return lt_fail(LT_E_ARG, "resnet: stage %d has %d blocks, want 1 to %d", i + 1,
@@ -104,6 +96,17 @@ lt_status lt_resnet_resolve(lt_resnet_config *c)
             "convolutions",
             c->width, c->groups, c->width_per_group, c->bottleneck ? 3 : 2);
     return LT_OK;
+}
+
+lt_status lt_resnet_resolve(lt_resnet_config *c)
+{
+    if (c->arch)
+        LT_TRY(set_fields_from_arch(c));
+    c->width = c->width ? c->width : DEFAULT_WIDTH;
+    c->channels = c->channels ? c->channels : DEFAULT_CHANNELS;
+    c->groups = c->groups ? c->groups : 1;
+    c->width_per_group = c->width_per_group ? c->width_per_group : DEFAULT_WIDTH;
+    return check_config(c);
 }
 
 static int block_out_channels(const lt_resnet_config *c, int stage)
