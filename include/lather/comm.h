@@ -9,7 +9,8 @@ typedef struct lt_comm lt_comm;
 typedef struct lt_request lt_request;
 
 /** Reductions add in rank order, in f32 (f64 and integers in their own dtype), and round once: results are bitwise
- *  identical on all ranks and for all communicators, except "nccl", which adds in NCCL's order. */
+ *  identical on all ranks and for all communicators, except "nccl", which adds in NCCL's order. On reproducible devices
+ *  an even number of ranks is added by halves, recursively. */
 typedef enum lt_reduce { LT_REDUCE_SUM, LT_REDUCE_MEAN, LT_REDUCE_MAX } lt_reduce;
 
 /** Opens a communicator over all ranks. kind: "self" (one rank), "mpi", "nccl" (one GPU per rank, started by mpirun,

@@ -44,6 +44,10 @@ LT_API LT_MUST_CHECK lt_status lt_data_parallel_new(lt_data_parallel **out, lt_c
                                                     const lt_data_parallel_config *config);
 LT_API void lt_data_parallel_free(lt_data_parallel **dp);
 
+/** From now on gradients are summed over ranks, not averaged, as a caller wants whose loss is divided by their number;
+ *  lt_data_parallel_sync_statistics() becomes the caller's work. Errors: LT_E_UNSUPPORTED (compression, two-level
+ *  all-reduce, backup workers or synchronized batch norm: their sums depend on the number of ranks). */
+LT_API LT_MUST_CHECK lt_status lt_data_parallel_use_sum(lt_data_parallel *dp);
 /** Must precede each backward. last: this is the last micro-batch of an update; only then are buckets reduced, overlapped
  *  with backward. */
 LT_API void lt_data_parallel_begin(lt_data_parallel *dp, bool last);

@@ -15,11 +15,14 @@ typedef struct lt_loader_config {
     lt_transform transform; /**< transform, for images only, as are sizes and mix */
     lt_size_schedule sizes; /**< replaces transform.size if it has steps */
     lt_mix mix;
-    int batch;      /**< samples per batch on this rank */
-    int rank, size; /**< samples rank, rank + size, ... of the epoch's order; size 0: 1 */
-    int threads;    /**< decoder threads; 0: one per core */
-    int slots;      /**< batches in memory, including the borrowed one; 0: 4 */
-    bool shuffle;   /**< random order in each epoch; false: index order */
+    int batch; /**< samples per batch on this rank */
+    /** Samples rank, rank + size, ... of the epoch's order; size 0: 1. On a reproducible device whole batches,
+     *  grad_accum in a row, so that a step's batches are the same for any split over ranks. */
+    int rank, size;
+    int64_t grad_accum; /**< batches per step on this rank; 0: 1 */
+    int threads;        /**< decoder threads; 0: one per core */
+    int slots;          /**< batches in memory, including the borrowed one; 0: 4 */
+    bool shuffle;       /**< random order in each epoch; false: index order */
     /** Repeats of each image in an epoch (repeated augmentation, Hoffer et al., CVPR 2020). They are
      *  consecutive, so that neighbouring ranks share them. An epoch keeps its number of samples and
      *  has fewer images. 0: 1. */

@@ -32,7 +32,7 @@ static void compute(fake_world *w)
     for (int r = 0; r < w->size; r++)
         term[r] = w->posted[r]->call.in;
     if (reduces)
-        lt_reduce_terms(sum, term, w->size, c->elements, c->dtype, c->op);
+        lt_reduce_terms(sum, term, w->size, c->elements, c);
     else if (c->what == LT_COMM_BROADCAST)
         memcpy(sum, term[c->root], bytes_of(c, c->elements));
     else if (c->what == LT_COMM_ALLGATHER)

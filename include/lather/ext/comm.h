@@ -23,6 +23,7 @@ typedef enum lt_comm_call_kind {
 typedef struct lt_comm_call {
     lt_comm_call_kind what;
     lt_reduce op;
+    bool tree; /**< add in a tree over ranks (lather/comm.h): the device is reproducible */
     lt_dtype dtype;
     int root;         /**< root of a broadcast; peer of a send or receive */
     int64_t elements; /**< elements of the whole tensor; of an all-to-all, elements sent */

@@ -78,9 +78,10 @@ struct lt_reducer {
     const lt_reducer_ops *ops;
     lt_comm *comm; /**< all ranks; use lt_comm_split() in configure or open for other groups */
     lt_device *device;
-    const lt_nodes *nodes;     /**< nodes of the ranks; NULL if unknown */
-    char *argument;            /**< argument of --compress: "0.01" of topk:0.01; "" if absent */
-    const lt_params *params;   /**< all parameters of the model */
+    const lt_nodes *nodes;   /**< nodes of the ranks; NULL if unknown */
+    char *argument;          /**< argument of --compress: "0.01" of topk:0.01; "" if absent */
+    const lt_params *params; /**< all parameters of the model */
+    lt_reduce op; /**< LT_REDUCE_MEAN; LT_REDUCE_SUM for built-in reducers in a reproducible step */
     lt_reducer_bucket *bucket; /**< the buckets; NULL before open */
     size_t buckets;
     const lt_tensor *loss_scale; /**< loss scale of the gradients, f64 0-D; NULL: 1 */

@@ -47,6 +47,7 @@ static void set_defaults(lt_loader_config *c, const lt_dataset *dataset)
 {
     enum { SLOTS = 4 };
     c->size = c->size ? c->size : 1;
+    c->grad_accum = c->grad_accum ? c->grad_accum : 1;
     c->threads = c->threads ? c->threads : lt_cpu_threads();
     c->slots = c->slots ? c->slots : SLOTS;
     c->limit = c->limit && c->limit < dataset->count ? c->limit : dataset->count;
@@ -104,10 +105,11 @@ static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
                        "loader: cache_bytes is %" PRId64 ", read_ahead is %" PRId64
                        "; want 0 or more",
                        c->cache_bytes, c->read_ahead);
-    if (c->limit < 1 || c->max_batches < 0)
+    if (c->limit < 1 || c->max_batches < 0 || c->grad_accum < 0)
         return lt_fail(LT_E_ARG,
-                       "loader: limit is %" PRId64 ", max_batches is %" PRId64 "; want 0 or more",
-                       c->limit, c->max_batches);
+                       "loader: limit is %" PRId64 ", max_batches is %" PRId64
+                       ", grad_accum is %" PRId64 "; want 0 or more",
+                       c->limit, c->max_batches, c->grad_accum);
     return LT_OK;
 }
 
@@ -230,6 +232,7 @@ static lt_status make_queue(lt_loader *l)
     enum { MAX_TRIES = 1000 };
     lt_loader_config *c = &l->config;
     const int64_t most = c->max_batches * c->batch * c->size;
+    const bool in_blocks = lt_device_is_reproducible(l->device);
     if (c->spread && !c->shuffle && most && most < c->limit)
         c->limit = most;
     lt_prefetch_config queue = {.dataset = l->dataset,
@@ -243,7 +246,9 @@ static lt_status make_queue(lt_loader *l)
                                             .shuffle = c->shuffle,
                                             .drop_last = c->drop_last,
                                             .spread = c->spread ? l->dataset->count : 0,
-                                            .repeats = c->repeats},
+                                            .repeats = c->repeats,
+                                            .batch = in_blocks ? c->batch : 0,
+                                            .accum = c->grad_accum},
                                 .cache = l->cache,
                                 .keep_corrupt = c->keep_broken,
                                 .read_ahead = c->read_ahead,

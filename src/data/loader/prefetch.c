@@ -179,8 +179,11 @@ static void mix_batch(const lt_prefetch *q, lt_batch_slot *s)
 {
     const lt_prefetch_config *c = &q->config;
     uint64_t epoch = (uint64_t)(s->number / c->batches), batch = (uint64_t)(s->number % c->batches);
-    lt_rng rng = {.key = lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch),
-                                    LT_STREAM_MIX, (uint64_t)c->sampler.rank, 0)};
+    uint64_t accum = (uint64_t)(c->sampler.batch ? c->sampler.accum : 1);
+    uint64_t shard = (uint64_t)c->sampler.rank * accum + batch % accum;
+    lt_rng rng = {.key =
+                      lt_rng_key(lt_rng_key(c->sampler.seed, LT_STREAM_MIX, epoch, batch / accum),
+                                 LT_STREAM_MIX, shard, 0)};
     lt_mixing mixing = lt_mix_draw(&c->mix, s->size, &rng);
     lt_mix_pixels(&mixing, s->pixels, s->count, s->size, q->channels);
     lt_mix_targets(&mixing, s->labels, s->count, c->dataset->classes, s->targets);

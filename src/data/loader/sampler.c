@@ -38,11 +38,26 @@ int64_t lt_sampler_permute(int64_t count, uint64_t seed, int64_t epoch, int64_t 
     return (int64_t)x;
 }
 
+/* Returns the number of consecutive positions of a rank. */
+static int64_t run_length(const lt_sampler *s)
+{
+    return s->batch ? s->batch * s->accum : 1;
+}
+
 int64_t lt_sampler_rank_samples(const lt_sampler *s)
 {
-    if (s->drop_last)
-        return s->count / s->size;
-    return (s->count - s->rank + s->size - 1) / s->size;
+    const int64_t run = run_length(s), whole = s->count / (run * s->size) * run;
+    const int64_t rest = s->count % (run * s->size) - s->rank * run;
+    if (s->drop_last || rest < 0)
+        return whole;
+    return whole + (rest < run ? rest : run);
+}
+
+/* Returns the epoch's position of this rank's i-th sample. */
+static int64_t sample_position(const lt_sampler *s, int64_t i)
+{
+    const int64_t run = run_length(s);
+    return (i / run * s->size + s->rank) * run + i % run;
 }
 
 static int repeat_count(const lt_sampler *s)
@@ -52,7 +67,7 @@ static int repeat_count(const lt_sampler *s)
 
 uint64_t lt_sampler_sample_key(const lt_sampler *s, int64_t epoch, int64_t i, int64_t index)
 {
-    int64_t repeat = (i * s->size + s->rank) % repeat_count(s);
+    int64_t repeat = sample_position(s, i) % repeat_count(s);
     uint64_t key = lt_rng_key(s->seed, LT_STREAM_AUGMENT, (uint64_t)epoch, (uint64_t)index);
     return repeat ? lt_rng_key(key, LT_STREAM_AUGMENT, (uint64_t)repeat, 0) : key;
 }
@@ -64,7 +79,7 @@ uint64_t lt_sampler_epoch_key(const lt_sampler *s, int64_t epoch)
 
 int64_t lt_sampler_index(const lt_sampler *s, int64_t epoch, int64_t i)
 {
-    int64_t position = (i * s->size + s->rank) / repeat_count(s);
+    int64_t position = sample_position(s, i) / repeat_count(s);
     if (s->shuffle)
         return lt_sampler_permute(s->count, s->seed, epoch, position);
     const int64_t step = s->spread / s->count, rest = s->spread % s->count;

@@ -12,6 +12,10 @@ typedef struct lt_sampler {
     bool shuffle, drop_last;
     int64_t spread; /* size of the data set to take count samples from evenly; 0: the first count */
     int repeats;    /* consecutive positions with the same sample; 0: 1 */
+    /* samples of a batch and batches of a rank per update: batch m of rank r takes consecutive positions as number
+     * r * accum + m of the update's batches, so they do not depend on the number of ranks; 0: positions rank,
+     * rank + size, ... */
+    int64_t batch, accum;
 } lt_sampler;
 
 /* Returns the value at a position of the epoch's permutation of 0 .. count-1. */

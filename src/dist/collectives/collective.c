@@ -388,7 +388,7 @@ static void sum_terms(lt_collective *self)
         self->term[r] = r == me ? (const char *)self->call.in + chunk_byte_offset(self, me)
                                 : term_buffer(self, r);
     lt_reduce_terms((char *)self->call.out + (whole ? chunk_byte_offset(self, me) : 0), self->term,
-                    n, count, self->call.dtype, self->call.op);
+                    n, count, &self->call);
     lt_trace_end(span, LT_PROFILE_COMM, "sum", (int64_t)chunk_bytes(self, me) * (n + 1));
 }
 

@@ -167,9 +167,10 @@ lt_status lt_linked_begin_request(lt_comm *self, const lt_comm_call *call, lt_pr
  * device and deadline set. link has link->ops->bytes bytes. Takes ownership of link, also on failure. */
 lt_status lt_linked_open(lt_comm *const *out, lt_link *link);
 
-/* Reduces: out[i] = term[0][i] + term[1][i] + ..., in this order, or their mean or
- * maximum. Computes 16-bit types in f32 and rounds once. out may be one of the terms. */
-void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
-                     lt_reduce op);
+/* Reduces by the call's op, dtype and tree: out[i] = term[0][i] + term[1][i] + ..., in this order, or their mean or
+ * maximum; with tree the sum of both halves of the terms, recursively while their number is even. Computes 16-bit types
+ * in f32 and rounds once. out may be one of the terms. */
+void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count,
+                     const lt_comm_call *call);
 
 #endif

@@ -272,6 +272,7 @@ static lt_status sum_terms(lt_partial *p)
     const void **term = lt_alloc((size_t)p->size, sizeof *term);
     if (!term)
         return LT_E_NOMEM;
+    const lt_comm_call call = {.dtype = p->config.dtype, .op = LT_REDUCE_MEAN};
     const int64_t span = lt_trace_begin();
     for (size_t i = 0; i < p->config.buckets; i++) {
         const lt_partial_bucket *b = &p->bucket[i];
@@ -280,7 +281,7 @@ static lt_status sum_terms(lt_partial *p)
         const int terms = list_terms(p, b, term);
         if (count)
             lt_reduce_terms(b->out + lt_partial_chunk_offset(p, b, p->rank), term, terms, count,
-                            p->config.dtype, LT_REDUCE_MEAN);
+                            &call);
         p->count.used +=
             (uint64_t)(terms - p->set[p->rank]) * lt_partial_chunk_bytes(p, b, p->rank);
     }

@@ -1,4 +1,4 @@
-/* Sum, mean and maximum over ranks, added in rank order. */
+/* Sum, mean and maximum over ranks, added in rank order or in a binary tree over ranks. */
 
 #include "dist/collectives/collectives.h"
 #include "tensor/backend/dtype.h"
@@ -85,25 +85,40 @@ static void divide_by_term_count(void *acc, int64_t n, lt_dtype dtype, int terms
             d[i] /= terms;
 }
 
-void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count, lt_dtype dtype,
-                     lt_reduce op)
+/* Combines n elements of the terms from byte `at` on into acc, in the accumulation dtype. */
+static void combine_block(void *acc, const void *const *term, int terms, size_t at, int64_t n,
+                          const lt_comm_call *call)
 {
-    _Alignas(64) char acc[BLOCK * sizeof(double)], next[BLOCK * sizeof(double)];
-    size_t element = lt_dtype_size(dtype);
+    _Alignas(64) char next[BLOCK * sizeof(double)];
+    const lt_dtype wide = accumulation_dtype(call->dtype);
+    if (call->tree && terms % 2 == 0) {
+        combine_block(acc, term, terms / 2, at, n, call);
+        combine_block(next, term + terms / 2, terms / 2, at, n, call);
+        combine_terms(acc, next, n, wide, call->op);
+        return;
+    }
+    widen_to_f32(acc, (const char *)term[0] + at, n, call->dtype);
+    for (int t = 1; t < terms; t++) {
+        const void *x = (const char *)term[t] + at;
+        if (wide != call->dtype) {
+            widen_to_f32(next, x, n, call->dtype);
+            x = next;
+        }
+        combine_terms(acc, x, n, wide, call->op);
+    }
+}
+
+void lt_reduce_terms(void *out, const void *const *term, int terms, int64_t count,
+                     const lt_comm_call *call)
+{
+    _Alignas(64) char acc[BLOCK * sizeof(double)];
+    const size_t element = lt_dtype_size(call->dtype);
     for (int64_t begin = 0; begin < count; begin += BLOCK) {
         int64_t n = count - begin < BLOCK ? count - begin : BLOCK;
         size_t at = (size_t)begin * element;
-        widen_to_f32(acc, (const char *)term[0] + at, n, dtype);
-        for (int t = 1; t < terms; t++) {
-            const void *x = (const char *)term[t] + at;
-            if (accumulation_dtype(dtype) != dtype) {
-                widen_to_f32(next, x, n, dtype);
-                x = next;
-            }
-            combine_terms(acc, x, n, accumulation_dtype(dtype), op);
-        }
-        if (op == LT_REDUCE_MEAN)
-            divide_by_term_count(acc, n, accumulation_dtype(dtype), terms);
-        narrow_from_f32((char *)out + at, acc, n, dtype);
+        combine_block(acc, term, terms, at, n, call);
+        if (call->op == LT_REDUCE_MEAN)
+            divide_by_term_count(acc, n, accumulation_dtype(call->dtype), terms);
+        narrow_from_f32((char *)out + at, acc, n, call->dtype);
     }
 }

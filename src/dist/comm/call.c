@@ -151,6 +151,7 @@ lt_status lt_call_fill_allreduce(lt_comm_call *call, const lt_comm *comm, lt_ten
 {
     *call =
         (lt_comm_call){.what = LT_COMM_ALLREDUCE, .op = op, .elements = lt_tensor_count(tensor)};
+    call->tree = lt_device_is_reproducible(comm->device);
     LT_TRY(check_and_get_data(call, comm, tensor, &call->out));
     call->in = call->out;
     return check_reduction(call);
@@ -196,6 +197,7 @@ lt_status lt_call_fill_sharded(lt_comm_call *call, const lt_comm *comm, const lt
 {
     void *small = NULL, *large = NULL;
     call->count = count;
+    call->tree = lt_device_is_reproducible(comm->device);
     call->elements = lt_call_chunk_offset(call, comm->size, comm->size);
     LT_TRY(check_shard_counts(call, comm, shard, whole));
     if (call->elements) {

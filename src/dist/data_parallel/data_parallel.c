@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "dist/data_parallel/state.h"
+#include "dist/reducer/kinds.h"
 #include "tensor/tensor.h"
 
 #include <stdio.h>
@@ -386,6 +387,22 @@ lt_status lt_data_parallel_commit(lt_data_parallel *dp, bool applied)
 void lt_data_parallel_compress(lt_data_parallel *dp, bool on)
 {
     dp->reducer->dense = !on;
+}
+
+lt_status lt_data_parallel_use_sum(lt_data_parallel *dp)
+{
+    const char *other = dp->config.sync_bn ? "synchronized batch norm"
+                        : dp->dtype != lt_device_master_dtype(dp->device) ? "16-bit gradients"
+                        : dp->reducer->ops != &lt_reducer_plain && !dp->scatter
+                            ? dp->reducer->ops->kind
+                            : NULL;
+    if (other)
+        return lt_fail(LT_E_UNSUPPORTED,
+                       "data parallel: with %s the sum of gradients depends on the number of ranks",
+                       other);
+    dp->reducer->op = LT_REDUCE_SUM;
+    dp->config.dist_bn = LT_DIST_BN_NONE;
+    return LT_OK;
 }
 
 void lt_data_parallel_set_loss_scale(lt_data_parallel *dp, const lt_tensor *scale)

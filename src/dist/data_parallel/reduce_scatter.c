@@ -132,8 +132,7 @@ static lt_status begin_bucket(lt_reducer *self, size_t bucket)
     const lt_nodes *nodes = self->nodes;
     const lt_tensor *flat = self->bucket[bucket].flat;
     chunks *s = &d->chunks[bucket];
-    LT_TRY(lt_comm_reducescatter_begin(self->comm, flat, s->own, s->count, LT_REDUCE_MEAN,
-                                       &s->request));
+    LT_TRY(lt_comm_reducescatter_begin(self->comm, flat, s->own, s->count, self->op, &s->request));
     for (int r = 0; r < d->ranks; r++)
         if (r != d->rank)
             *(nodes && nodes->of[r] == nodes->index ? &d->sent.within : &d->sent.between) +=
@@ -187,6 +186,7 @@ static lt_dp_scatter *new_scatter(const lt_data_parallel *dp, const lt_gradient_
     d->base.device = dp->device;
     d->base.nodes = dp->config.nodes;
     d->base.params = dp->params;
+    d->base.op = dp->reducer->op;
     d->parts = *parts;
     d->parts.releases = parts->releases && lt_comm_size(dp->comm) > 1; /* one rank owns all */
     d->ranks = lt_comm_size(dp->comm);

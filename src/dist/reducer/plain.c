@@ -36,7 +36,7 @@ static void count_bytes(plain *p, const lt_tensor *flat)
 static lt_status begin_bucket(lt_reducer *self, size_t bucket)
 {
     lt_tensor *flat = self->bucket[bucket].flat;
-    LT_TRY(lt_comm_allreduce_begin(self->comm, flat, LT_REDUCE_MEAN, bucket_request(self, bucket)));
+    LT_TRY(lt_comm_allreduce_begin(self->comm, flat, self->op, bucket_request(self, bucket)));
     count_bytes((plain *)self, flat);
     return LT_OK;
 }

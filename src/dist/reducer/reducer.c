@@ -142,6 +142,7 @@ lt_status lt_reducer_new(lt_reducer **out, const lt_reducer_config *c)
     r->device = c->device;
     r->nodes = c->nodes;
     r->params = c->params;
+    r->op = LT_REDUCE_MEAN;
     lt_status st = configure_reducer(r, argument);
     if (st)
         lt_reducer_free(&r);

@@ -59,16 +59,18 @@ static lt_status forward_backward(const work *w)
     lt_task_output out = {0};
     lt_pass pass = c->pass;
     pass.attempt = w->attempt;
-    pass.micro = (int32_t)(w->micro * step->ranks + step->rank);
+    pass.micro = (int32_t)(step->shards ? step->rank * c->grad_accum + w->micro
+                                        : w->micro * step->ranks + step->rank);
     lt_tape_reset(c->tape, pass);
     LT_TRY(c->task.ops->forward(c->task.context, c->tape, w->batch, step->counts, &out));
     LT_TRY(lt_tape_status(c->tape));
     LT_TRY(lt_step_weigh_loss(step, out.loss, !w->micro, w->is_last));
     if (c->dp) {
         lt_data_parallel_set_loss_scale(c->dp, is_weighed ? step->number[TERMS_SCALE] : scale);
-        lt_data_parallel_begin(c->dp, w->is_last);
+        /* sums of several shards are complete after backward only */
+        lt_data_parallel_begin(c->dp, w->is_last && !(step->shards && c->grad_accum > 1));
     }
-    return lt_tape_backward_by(c->tape, out.loss, 1.0 / (double)c->grad_accum,
+    return lt_tape_backward_by(c->tape, out.loss, 1 / step->divisor,
                                is_weighed ? step->number[TERMS_SEED] : scale);
 }
 
@@ -95,6 +97,7 @@ lt_status lt_step_end_backward(lt_train_step *step)
         LT_TRY(end_time_slice(step));
     if (c->dp)
         LT_TRY(finish_gradient_averaging(step));
+    LT_TRY(lt_step_finish_shards(step));
     return lt_step_finish_loss_weights(step);
 }
 
@@ -103,15 +106,14 @@ static lt_status compute_micro_batch(void *context)
     const work *w = context;
     lt_train_step *step = w->step;
     const lt_train_step_config *c = &step->config;
-    if (!w->micro) {
-        if (step->counts)
-            LT_TRY(lt_tensor_fill(step->counts, 0));
-        lt_params_zero_grad(c->params);
-    }
+    if (!w->micro && step->counts)
+        LT_TRY(lt_tensor_fill(step->counts, 0));
+    LT_TRY(lt_step_begin_shard(step, w->micro));
     LT_TRY(forward_backward(w));
     lt_heartbeat_progress();
     if (!w->micro)
         LT_TRY(lt_step_measure_grad_norms(step));
+    LT_TRY(lt_step_add_shard(step, w->micro));
     if (c->stragglers)
         LT_TRY(lt_stragglers_note_computed(c->stragglers, w->micro + 1));
     if (w->is_last)

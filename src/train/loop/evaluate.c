@@ -2,6 +2,7 @@
 
 #include "evaluate.h"
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/heartbeat.h"
 
@@ -11,11 +12,14 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct sums {
     lt_tensor *counts; /* i64 counts of the task; NULL if it has none */
     double loss, samples;
+    double *batch_loss; /* [batches] losses times weights, on a reproducible device; else NULL */
+    int64_t batches;
     int64_t terms; /* sum so far of the count that lt_task_ops.terms selects; weighs the losses */
     bool stopped;
 } sums;
@@ -29,7 +33,8 @@ static lt_status open_loader(const lt_evaluator *e, lt_dataset *data, lt_loader 
     c.spread = !c.limit;
     if (c.limit > lt_dataset_count(data))
         c.limit = 0;
-    if ((c.limit ? c.limit : lt_dataset_count(data)) <= c.rank)
+    const int64_t first = lt_device_is_reproducible(e->device) ? (int64_t)c.rank * c.batch : c.rank;
+    if ((c.limit ? c.limit : lt_dataset_count(data)) <= first)
         return LT_OK;
     return lt_loader_new(loader, data, e->device, &c);
 }
@@ -62,6 +67,8 @@ static lt_status evaluate_batch(const lt_evaluator *e, const lt_batch *batch, su
         LT_TRY(task->ops->observe(task->context, e->tape, batch, &out));
     LT_TRY(compute_loss_weight(e, batch, sum, &weight));
     sum->loss += loss * weight;
+    if (sum->batch_loss)
+        sum->batch_loss[batch->index] = loss * weight;
     sum->samples += batch->count;
     return LT_OK;
 }
@@ -96,6 +103,38 @@ static lt_status run_in_time_slice(const lt_evaluator *e, lt_loader *loader, sum
     return lt_share_end(e->share);
 }
 
+/* On a reproducible device: makes room for the loss of each of this rank's batches. */
+static lt_status open_batch_losses(const lt_evaluator *e, const lt_loader *loader, sums *sum)
+{
+    if (!lt_device_is_reproducible(e->device) || e->ranks->count < 2)
+        return LT_OK;
+    sum->batches = loader ? lt_loader_batches(loader) : 0;
+    sum->batch_loss = lt_alloc((size_t)sum->batches + 1, sizeof *sum->batch_loss);
+    return sum->batch_loss ? LT_OK : LT_E_NOMEM;
+}
+
+/* Adds the losses of all ranks' batches in the order of the data, which is by turns: batch b is rank b mod n's. */
+static lt_status sum_batch_losses(const lt_evaluator *e, sums *own)
+{
+    char *all;
+    size_t bytes;
+    const int64_t ranks = e->ranks->count;
+    if (!own->batch_loss)
+        return LT_OK;
+    own->loss = 0;
+    LT_TRY(lt_ranks_gather(e->ranks, own->batch_loss, (size_t)own->batches * sizeof(double), &all,
+                           &bytes));
+    const int64_t batches = (int64_t)(bytes / sizeof(double)), rest = batches % ranks;
+    for (int64_t b = 0; b < batches; b++) {
+        const int64_t r = b % ranks, before = r * (batches / ranks) + (r < rest ? r : rest);
+        double loss;
+        memcpy(&loss, all + (size_t)(before + b / ranks) * sizeof loss, sizeof loss);
+        own->loss += loss;
+    }
+    free(all);
+    return LT_OK;
+}
+
 /* Sums over all replicas of the model: counts are exact, and losses are added in rank order. */
 static lt_status sum_over_replicas(const lt_evaluator *e, const sums *own, lt_evaluation *out)
 {
@@ -107,6 +146,8 @@ static lt_status sum_over_replicas(const lt_evaluator *e, const sums *own, lt_ev
     double sum[TOTALS] = {[LOSS] = own->loss, [SAMPLES] = own->samples, [STOPPED] = own->stopped};
     for (int i = 0; i < LT_TASK_COUNTS; i++)
         sum[COUNT + i] = (double)count[i];
+    if (own->batch_loss && e->ranks->rank) /* the sum of all, on each rank */
+        sum[LOSS] = 0;
     for (int i = 0; i < TOTALS && !e->ranks->is_counted; i++)
         sum[i] = i == STOPPED ? sum[i] : 0;
     LT_TRY(lt_ranks_sum(e->ranks, sum, TOTALS));
@@ -142,12 +183,17 @@ lt_status lt_evaluate(const lt_evaluator *e, lt_dataset *data, lt_evaluation *ou
     LT_TRY(open_loader(e, data, &loader));
     lt_status st = lt_evaluator_new_counts(e, &sum.counts);
     if (!st)
+        st = open_batch_losses(e, loader, &sum);
+    if (!st)
         st = run_in_time_slice(e, loader, &sum);
     if (!st && e->run)
         st = lt_train_input_record_corrupt(e->ranks, e->run, loader, &listed);
     lt_loader_free(&loader);
     if (!st)
+        st = sum_batch_losses(e, &sum);
+    if (!st)
         st = sum_over_replicas(e, &sum, &result);
+    lt_free(sum.batch_loss);
     lt_tensor_free(&sum.counts);
     if (st)
         return st;

@@ -1,6 +1,7 @@
 /* Squared gradient norms for the gradient noise scale (lather/detail/noise_scale.h). The parts of a step are its
  * ranks, whose gradients data parallelism measures before averaging them; with one rank, its micro-batches, of
- * which only the first is measured, as its gradient is separate until the second is added.
+ * which only the first is measured, as its gradient is separate until the second is added; on a reproducible device
+ * all ranks' micro-batches, of which that of rank 0 is measured.
  *
  * Parts may have different sample counts b_r, where a deadline leaves out micro-batches. With k parts and B = sum
  * of b_r
@@ -37,7 +38,7 @@ lt_status lt_step_open_noise(lt_train_step *step)
     if (!c->gradient_noise)
         return LT_OK;
     LT_TRY(check_can_measure_noise(step));
-    if (step->ranks > 1) {
+    if (step->ranks > 1 && !step->shards) {
         step->norms = lt_data_parallel_norms(c->dp);
         return step->norms ? LT_OK
                            : lt_fail(LT_E_ARG, "train: gradient_noise: dp measures no norms");
@@ -89,7 +90,7 @@ lt_status lt_step_measure_grad_norms(const lt_train_step *step)
 
 double lt_step_squared_norm(const lt_train_step *step, const void *norms)
 {
-    const double planned = (double)step->config.grad_accum;
+    const double planned = step->divisor;
     const double terms =
         step->owns_norms ? 1 : (double)step->computed; /* each divided by planned */
     const size_t bytes = lt_tensor_bytes(step->norms);
@@ -107,7 +108,7 @@ static int64_t count_contributions(const lt_train_step *step)
     const bool *set = step->ranks > 1 ? lt_data_parallel_participants(step->config.dp) : NULL;
     int64_t parts = 0;
     if (step->owns_norms)
-        return step->computed;
+        return (int64_t)step->divisor;
     for (int r = 0; r < step->ranks; r++)
         parts += !set || set[r];
     return parts;

@@ -39,29 +39,32 @@ static lt_status send_results_to_host(const lt_train_step *step, int64_t number)
     return lt_readback_send(numbers);
 }
 
+/* Divides the loss, a sum over micro-batches, by their number or by their share of labels that count. Measured norms
+ * are those of a mean, too, even of a single micro-batch. */
+static void divide_by_micro_batches(const lt_train_step *step, lt_train_result *r, double number)
+{
+    const int terms = step->config.task.ops->terms;
+    const double weight = step->number[0] ? r->sums.count[terms - 1] / step->labels : number;
+    r->sums.loss = weight > 0 ? r->sums.loss / weight : 0;
+    if (step->norms && step->number[0] && weight > 0)
+        r->noise.small_square *= pow(number / weight, 2);
+}
+
 static lt_status read_results(const lt_train_step *step, lt_train_result *r)
 {
     const void *data;
     int64_t count[LT_TASK_COUNTS] = {0};
     LT_TRY(lt_readback_wait(step_readback(step, r->step), &data));
-    const char *at = data, *counts = at + (size_t)step->computed * lt_tensor_bytes(step->loss);
+    const char *counts = (const char *)data + (size_t)step->computed * lt_tensor_bytes(step->loss);
     const lt_task_ops *task = step->config.task.ops;
-    const bool wide = lt_tensor_dtype(step->loss) == LT_F64;
     memcpy(count, counts, counts_bytes(step));
     for (int i = 0; i < task->counts; i++)
         r->sums.count[i] = (double)count[i];
-    const double weight =
-        step->number[0] ? r->sums.count[task->terms - 1] / step->labels : (double)step->computed;
-    for (; at < counts; at += lt_tensor_bytes(step->loss)) {
-        float narrow = 0;
-        double value = 0;
-        memcpy(wide ? (void *)&value : (void *)&narrow, at, lt_tensor_bytes(step->loss));
-        r->sums.loss += weight > 0 ? (wide ? value : (double)narrow) / weight : 0;
-    }
+    r->sums.loss = lt_step_sum_losses(step, data, step->computed);
     if (step->norms)
         r->noise.small_square = lt_step_squared_norm(step, counts + counts_bytes(step));
-    if (step->norms && step->number[0] && weight > 0) /* the mean, even of a single micro-batch */
-        r->noise.small_square *= pow((double)step->computed / weight, 2);
+    if (!step->shards)
+        divide_by_micro_batches(step, r, (double)step->computed);
     return LT_OK;
 }
 
@@ -100,13 +103,15 @@ static lt_status begin_summing_results(lt_train_step *step, lt_train_result *r)
         LT_TRY(read_results(step, r));
     else
         r->sums = (lt_task_sums){0};
-    sum[STEP_LOSS] = r->sums.loss * r->sums.samples * lt_step_mean_weight(step, &r->sums);
+    sum[STEP_LOSS] = step->shards
+                         ? r->sums.loss
+                         : r->sums.loss * r->sums.samples * lt_step_mean_weight(step, &r->sums);
     sum[STEP_SAMPLES] = r->sums.samples;
     memcpy(sum + STEP_COUNTS, r->sums.count, sizeof r->sums.count);
     for (int i = 0; i < STEP_SUMS && !step->is_counted; i++)
         sum[i] = 0;
     sum[STEP_STOP] = asked_to_stop(step);
-    sum[STEP_NOISE] = r->sums.samples * r->noise.small_square;
+    sum[STEP_NOISE] = r->noise.small_square * (step->shards ? !step->rank : r->sums.samples);
     LT_TRY(lt_tensor_write(step->sums, sum, lt_tensor_bytes(step->sums)));
     if (step->config.stragglers)
         LT_TRY(lt_stragglers_begin_exchange(step->config.stragglers));
@@ -155,10 +160,14 @@ static lt_status finish_summing_results(lt_train_step *step, lt_train_result *r)
     LT_TRY(lt_request_wait(&step->summing));
     LT_TRY(lt_tensor_read(step->sums, sum, lt_tensor_bytes(step->sums)));
     r->sums.samples = sum[STEP_SAMPLES];
-    r->noise.small_square = sum[STEP_NOISE] / sum[STEP_SAMPLES];
     memcpy(r->sums.count, sum + STEP_COUNTS, sizeof r->sums.count);
-    const double weight = lt_step_mean_weight(step, &r->sums);
-    r->sums.loss = weight > 0 ? sum[STEP_LOSS] / (sum[STEP_SAMPLES] * weight) : 0;
+    r->sums.loss = sum[STEP_LOSS];
+    r->noise.small_square = sum[STEP_NOISE];
+    if (!step->shards) {
+        const double weight = lt_step_mean_weight(step, &r->sums);
+        r->sums.loss = weight > 0 ? r->sums.loss / (r->sums.samples * weight) : 0;
+        r->noise.small_square /= r->sums.samples;
+    }
     r->stop = sum[STEP_STOP] > 0;
     count_bytes(step, r);
     return LT_OK;
@@ -300,6 +309,8 @@ lt_status lt_train_step_finish(lt_train_step *step, lt_train_result *r)
     if (step->config.dp)
         LT_TRY(lt_data_parallel_commit(step->config.dp, r->optim.applied));
     LT_TRY(finish_summing_results(step, r));
+    if (step->shards)
+        divide_by_micro_batches(step, r, step->divisor);
     r->weight = lt_step_mean_weight(step, &r->sums);
     lt_step_fill_noise_sample(step, r);
     measure_step_seconds(step, r);
@@ -324,6 +335,7 @@ static lt_status allocate_buffers(lt_train_step *step)
     if (c->dp)
         LT_TRY(
             lt_tensor_new(&step->sums, c->device, LT_F64, LT_SHAPE(STEP_SUMS + c->gradient_noise)));
+    LT_TRY(lt_step_open_shards(step));
     LT_TRY(lt_step_open_noise(step));
     LT_TRY(lt_step_open_loss_weights(step));
     LT_TRY(lt_statistics_new(&step->statistics, c->params));
@@ -374,7 +386,7 @@ lt_status lt_task_check(const lt_task_ops *task)
  * f32. */
 static bool can_round_gradients(const lt_train_step_config *c)
 {
-    return !c->dp && !c->mesh && !c->gradient_noise;
+    return !c->dp && !c->mesh && !c->gradient_noise && !lt_device_is_reproducible(c->device);
 }
 
 static lt_status read_profile_step_env(int64_t *out)
@@ -429,6 +441,7 @@ void lt_train_step_free(lt_train_step **step)
     lt_statistics_free(&s->statistics);
     lt_step_close_loss_weights(s);
     lt_step_close_noise(s);
+    lt_step_close_shards(s);
     for (int i = 0; i < 2; i++)
         lt_readback_free(&s->numbers[i]);
     lt_free(s);

@@ -27,10 +27,14 @@ enum {
     TERMS
 };
 
+typedef struct lt_shards lt_shards;
+
 struct lt_train_step {
     lt_train_step_config config;
-    int rank, ranks; /* this rank and the number of ranks with different samples */
-    bool is_counted; /* as lt_ranks.is_counted */
+    int rank, ranks;   /* this rank and the number of ranks with different samples */
+    bool is_counted;   /* as lt_ranks.is_counted */
+    lt_shards *shards; /* tree of sums of a reproducible device; NULL: none, or one shard */
+    double divisor;    /* number of micro-batches, with shards that of all ranks */
     lt_graph *graph;
     lt_statistics *statistics; /* running statistics of batch norm; NULL if the model has none */
     lt_tensor *loss;           /* loss [] of the last micro-batch, times its weight */
@@ -94,6 +98,17 @@ lt_status lt_step_weigh_loss(lt_train_step *step, const lt_tensor *loss, bool is
 lt_status lt_step_finish_loss_weights(lt_train_step *step);
 /* Returns the mean weight of the samples: the fraction of labels that count. */
 double lt_step_mean_weight(const lt_train_step *step, const lt_task_sums *sums);
+
+/* shards.c: sums over micro-batches in the fixed order of a reproducible device; else as backward adds them. */
+lt_status lt_step_open_shards(lt_train_step *step);
+void lt_step_close_shards(lt_train_step *step);
+/* Call before the forward and after the backward pass of a micro-batch. */
+lt_status lt_step_begin_shard(lt_train_step *step, int64_t micro);
+lt_status lt_step_add_shard(lt_train_step *step, int64_t micro);
+/* Makes running statistics those of all shards. Call after the last backward, before the optimizer. Collective. */
+lt_status lt_step_finish_shards(lt_train_step *step);
+/* Returns the sum of losses, in the loss's dtype. */
+double lt_step_sum_losses(const lt_train_step *step, const char *losses, int64_t count);
 
 /* noise.c: measurements for the gradient noise scale; no-ops if it is off. */
 lt_status lt_step_open_noise(lt_train_step *step);

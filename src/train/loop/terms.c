@@ -72,10 +72,14 @@ static lt_status begin_mean(lt_train_step *step)
     lt_comm *comm = c->mesh ? lt_mesh_comm(c->mesh, LT_MESH_DATA) : c->comm;
     if (step->averaging) /* left over by a failed capture */
         (void)!lt_request_wait(&step->averaging);
-    LT_TRY(divide(step->number[TERMS_COUNTED], step->labels * (double)c->grad_accum,
-                  step->number[TERMS_MEAN]));
+    if (step->shards) /* exact sums of integers; divided at the end */
+        LT_TRY(lt_tensor_copy(step->number[TERMS_MEAN], step->number[TERMS_COUNTED]));
+    else
+        LT_TRY(divide(step->number[TERMS_COUNTED], step->labels * (double)c->grad_accum,
+                      step->number[TERMS_MEAN]));
     return c->dp ? lt_comm_allreduce_begin(c->group ? c->group : comm, step->number[TERMS_MEAN],
-                                           LT_REDUCE_MEAN, &step->averaging)
+                                           step->shards ? LT_REDUCE_SUM : LT_REDUCE_MEAN,
+                                           &step->averaging)
                  : LT_OK;
 }
 
@@ -84,6 +88,8 @@ static lt_status end_mean_and_set_divisor(lt_train_step *step, double factor)
 {
     lt_tensor *const *n = step->number;
     LT_TRY(lt_request_wait(&step->averaging));
+    if (step->shards)
+        LT_TRY(divide(n[TERMS_MEAN], step->labels * step->divisor, n[TERMS_MEAN]));
     LT_TRY(lt_tensor_fill(n[TERMS_SPARE], LEAST));
     LT_TRY(lt_vec_axpby(n[TERMS_SPARE], factor, n[TERMS_MEAN], 1, NULL));
     return multiply(step, n[TERMS_SPARE], loss_scale(step), n[TERMS_SCALE]);

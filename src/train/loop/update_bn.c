@@ -46,12 +46,9 @@ lt_status lt_update_bn_run(lt_update_bn *u, const lt_evaluator *e, int64_t step)
     lt_tensor *counts = NULL;
     if (u->step == step)
         return LT_OK;
-    lt_loader_config c = u->loader;
-    c.rank = e->ranks->data_rank;
-    c.size = e->ranks->data_count;
     lt_status st = lt_evaluator_new_counts(e, &counts);
     if (!st)
-        st = lt_loader_new(&loader, u->train, e->device, &c);
+        st = lt_loader_new(&loader, u->train, e->device, &u->loader);
     if (!st)
         st = update_in_time_slice(e, loader, counts);
     lt_loader_free(&loader);

@@ -9,7 +9,7 @@
 
 typedef struct lt_update_bn {
     lt_dataset *train;
-    /* the loader of training; max_batches: batches on each rank; rank and size are set here */
+    /* the loader of training; max_batches: batches on each rank */
     lt_loader_config loader;
     lt_data_parallel *dp; /* averages the statistics over ranks; NULL: one rank */
     int64_t step;         /* step that the present statistics were computed for; negative: none */

@@ -68,6 +68,7 @@ lt_loader_config lt_trainer_train_loader_config(const lt_trainer *t)
     c.rank = t->ranks.data_rank;
     c.size = t->ranks.data_count;
     c.seed = (uint64_t)a->training.seed;
+    c.grad_accum = a->training.grad_accum;
     c.shuffle = a->loader.shuffle && !overfit;
     c.drop_last = true;
     c.limit = overfit ? batches * a->batch_size * t->ranks.data_count : 0;
@@ -84,7 +85,12 @@ bool lt_trainer_update_bn_config(const lt_trainer *t, lt_data_parallel *dp, lt_u
         return false;
     *out = (lt_update_bn){.train = t->input.train, .dp = dp, .step = -1};
     out->loader = lt_trainer_train_loader_config(t);
-    out->loader.cache_bytes = 0; /* too few to be worth a cache */
+    out->loader.cache_bytes = 0;                      /* too few to be worth a cache */
+    if (lt_device_is_reproducible(t->model.device)) { /* all ranks run all batches */
+        out->loader.max_batches *= out->loader.size;
+        out->loader.rank = 0;
+        out->loader.size = 1;
+    }
     if (batches < out->loader.max_batches)
         out->loader.max_batches = batches;
     return true;

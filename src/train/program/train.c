@@ -128,6 +128,7 @@ static lt_status open_input(parts *p)
                        (long long)count, loader.batch, (long long)p->grad_accum, p->ranks.count);
     loader.rank = p->ranks.rank;
     loader.size = p->ranks.count;
+    loader.grad_accum = p->grad_accum;
     loader.drop_last = true;
     loader.max_batches = in->batches_per_epoch;
     LT_TRY(lt_train_input_check_ranks(in, &p->ranks));
