@@ -36,7 +36,7 @@ LT_PURE void lt_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low
 typedef enum lt_stream {
     LT_STREAM_AUGMENT = 1, /* augmentation of samples: (seed, epoch, global index) */
     LT_STREAM_ORDER,       /* order of samples: (seed, epoch) */
-    LT_STREAM_MIX,         /* mixup and cutmix: (seed, attempt, micro-batch, rank) */
+    LT_STREAM_MIX,         /* mixup and cutmix: (seed, epoch, batch, rank), or (.., step, shard) */
     LT_STREAM_DROPOUT,     /* dropout: (seed, attempt, micro-batch, operation ordinal, element) */
     LT_STREAM_INIT,        /* initial values: (seed, parameter name) */
     LT_STREAM_DATA,        /* synthetic samples: (seed, index) */

@@ -122,9 +122,8 @@ static lt_status run(void *context)
     LT_TRY(p->text ? make_text_net(t, lt_dataset_classes(t->data)) : make_images_net(t));
     LT_TRY(open_optim(t, p));
     snprintf(name, sizeof name, "%dx%d", p->ranks, p->accum);
-    r->images = (classification){.model = t->model,
-                                 .pixels = {.mean = {0.5, 0.5, 0.5}, .std = {0.25, 0.25, 0.25}},
-                                 .label_smoothing = 0.1};
+    r->images = (classification){
+        .model = t->model, .pixels = LT_NORMALIZE_IMAGENET, .label_smoothing = 0.1};
     r->language = (language_model){
         .model = t->model, .length = LENGTH, .classes = lt_dataset_classes(t->data)};
     r->hooks = (lt_train_hooks){
@@ -179,7 +178,8 @@ static record run_split(plan p, int ranks_count, int accum)
     out.numbers = ranks[0].numbers;
     memcpy(out.number, ranks[0].number, sizeof out.number);
     for (int i = 0; i < FILES; i++) {
-        snprintf(name, sizeof name, "%dx%d/latest/%s.safetensors", p.ranks, p.accum, file[i]);
+        snprintf(name, sizeof name, "%dx%d/checkpoints/latest/%s.safetensors", p.ranks, p.accum,
+                 file[i]);
         out.file[i] = temp_read(temp_path(path, folder, name), &out.bytes[i]);
     }
     snprintf(name, sizeof name, "%dx%d", p.ranks, p.accum);

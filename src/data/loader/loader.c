@@ -83,6 +83,16 @@ static lt_status check_mix_and_sizes(lt_loader_config *c, const lt_dataset *data
     return LT_OK;
 }
 
+static lt_status check_limits(const lt_loader_config *c)
+{
+    if (c->limit < 1 || c->max_batches < 0 || c->grad_accum < 0)
+        return lt_fail(LT_E_ARG,
+                       "loader: limit is %" PRId64 ", max_batches is %" PRId64
+                       ", grad_accum is %" PRId64 "; want 0 or more",
+                       c->limit, c->max_batches, c->grad_accum);
+    return LT_OK;
+}
+
 /* Sets defaults in place of zeros and checks all fields. Errors: LT_E_ARG. */
 static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
 {
@@ -105,12 +115,7 @@ static lt_status complete_config(lt_loader_config *c, const lt_dataset *dataset)
                        "loader: cache_bytes is %" PRId64 ", read_ahead is %" PRId64
                        "; want 0 or more",
                        c->cache_bytes, c->read_ahead);
-    if (c->limit < 1 || c->max_batches < 0 || c->grad_accum < 0)
-        return lt_fail(LT_E_ARG,
-                       "loader: limit is %" PRId64 ", max_batches is %" PRId64
-                       ", grad_accum is %" PRId64 "; want 0 or more",
-                       c->limit, c->max_batches, c->grad_accum);
-    return LT_OK;
+    return check_limits(c);
 }
 
 /* --- Tensors and memory of batches --- */

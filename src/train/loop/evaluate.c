@@ -103,7 +103,7 @@ static lt_status run_in_time_slice(const lt_evaluator *e, lt_loader *loader, sum
     return lt_share_end(e->share);
 }
 
-/* On a reproducible device: makes room for the loss of each of this rank's batches. */
+/* On a reproducible device: allocates the losses of this rank's batches. */
 static lt_status open_batch_losses(const lt_evaluator *e, const lt_loader *loader, sums *sum)
 {
     if (!lt_device_is_reproducible(e->device) || e->ranks->count < 2)
@@ -113,7 +113,7 @@ static lt_status open_batch_losses(const lt_evaluator *e, const lt_loader *loade
     return sum->batch_loss ? LT_OK : LT_E_NOMEM;
 }
 
-/* Adds the losses of all ranks' batches in the order of the data, which is by turns: batch b is rank b mod n's. */
+/* Adds the losses of all ranks' batches in the order of the data, in which batch b is that of rank b mod n. */
 static lt_status sum_batch_losses(const lt_evaluator *e, sums *own)
 {
     char *all;

@@ -18,8 +18,8 @@
 enum { SLOTS = 64 };
 
 struct lt_shards {
-    int64_t odd;          /* largest odd divisor of the micro-batches; so many are added in order */
-    bool *has_grad;       /* [params] a shard of this rank has a gradient */
+    int64_t odd;    /* largest odd divisor of the micro-batches, whose number is added in order */
+    bool *has_grad; /* [params] a shard of this rank has a gradient */
     lt_request **summing; /* [params] sums of statistics over ranks */
     /* [params] each: slot 0 is the sum of the first micro-batches of an odd number, slot i that of 2^(i-1) odd
      * numbers; NULL until needed */
