@@ -554,13 +554,28 @@ def invalid_command_lines_are_rejected(cwd):
         assert f"{args[0]} and --shard-params contradict" in err.replace(" two-level", ""), err
 
 
+def reproducible_runs_depend_on_no_split(cwd):
+    flags = [*NOISE, *SMALL, "--reproducible", "--batch-size", "4", "--epochs", "1", "--optim", "shampoo", "--precondition-frequency", "2", "--clip-grad", "0.5",
+             "--threads", "1", "--shard-gradients"]
+    run(1, *flags, "--grad-accum", "2", "--output", "one", cwd=cwd)
+    run(2, *flags, "--output", "two", cwd=cwd)
+    run(2, *[f for f in flags if f != "--reproducible"], "--output", "usual", cwd=cwd)  # control
+    step = len(records(cwd, "one", "step"))
+    hashes = {f: [content(checkpoint(cwd, f, step, part)) for part in ("model.safetensors", "optim.safetensors")] for f in ("one", "two", "usual")}
+    assert hashes["one"] == hashes["two"] != hashes["usual"] and step == 6, step
+    for event in ("step", "epoch"):
+        for a, b in zip(records(cwd, "one", event), records(cwd, "two", event)):
+            assert all(a[k] == b[k] for k in a if "loss" in k or "top" in k or "norm" in k), (a, b)
+    rejects(cwd, *flags, "--grad-accum", "2", says="3 ranks with 2 micro-batches", ranks=3)
+
+
 ROWS = [two_ranks_train_like_one, runs_resume_on_the_same_and_other_rank_counts, evaluation_counts_every_image_once,
         a_group_of_one_rank_equals_no_group, different_flags_of_ranks_are_named, an_error_on_one_rank_ends_all, a_signal_to_one_rank_stops_all, a_lost_checkpoint_fails_on_all_ranks,
         more_different_flags_of_ranks_are_named, auto_selects_hierarchical_allreduce, hierarchical_allreduce_trains_like_flat, powersgd_resumes_bitwise_identically, compressed_runs_resume_with_their_residuals,
         compression_starts_after_its_warmup, local_steps_resume_within_a_round, slow_ranks_do_not_block_updates,
         non_finite_gradients_end_the_run_or_are_skipped, sharded_state_changes_no_result, soap_equals_shampoo_with_preset_soap, sharded_gradients_change_no_result, sharded_weights_change_no_result,
         a_killed_rank_ends_all_and_the_run_resumes, corrupt_images_of_all_ranks_are_listed,
-        a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda,
+        a_profile_has_a_trace_of_each_rank, a_profile_that_cannot_be_written_is_an_error_on_all_ranks, ranks_on_the_cpu_load_no_cuda, reproducible_runs_depend_on_no_split,
         invalid_command_lines_are_rejected]
 
 

@@ -303,7 +303,7 @@ static void compare_runs(const char *path, const files *f, const lt_checkpoint_s
     if (!same && s->threads != now->threads && now->threads)
         lt_log(LT_LOG_WARN, "train", "%s: saved with %d threads, this run has %d", path, s->threads,
                now->threads);
-    if (s->ranks != now->ranks && now->ranks)
+    if (!same && s->ranks != now->ranks && now->ranks)
         lt_log(LT_LOG_WARN, "train", "%s: saved with %d ranks, this run has %d", path, s->ranks,
                now->ranks);
 }

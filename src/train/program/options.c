@@ -31,7 +31,7 @@ static const lt_option training_rows[] = {
 {"Training", PICK("on-nan", on_nan, "abort|skip"), .help = "action when a gradient is not finite (--amp f16: at a loss scale below 2^-14)"},
 {"Training", BOOL("gradient-noise", gradient_noise), .help = "record the gradient noise scale, in samples, as noise_scale in metrics.jsonl: about the batch size above which more samples save few steps; needs several ranks or --grad-accum 2"},
 {"Training", BOOL("deterministic", deterministic), .help = "bitwise equal results on the same build, CPU type and thread count"},
-{"Training", BOOL("reproducible", reproducible), .help = "bitwise equal results on every processor, with any number of threads; slower"},
+{"Training", BOOL("reproducible", reproducible), .help = "bitwise equal results on every processor, with any number of threads and ranks; slower"},
 };
 OPTION_TABLE(lt_training_option_table, training_options, training_rows)
 

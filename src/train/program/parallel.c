@@ -63,36 +63,6 @@ static lt_status agree_flags(lt_ranks *r, const command_line *line)
     return st;
 }
 
-static bool is_switched_on(const char *text)
-{
-    return text && strcmp(text, "off") != 0;
-}
-
-/* Rejects, on a reproducible device, options whose results depend on the number of ranks. */
-static lt_status check_reproducible(const ranks_options *o, const lt_device *device)
-{
-    const struct {
-        bool given;
-        const char *flag, *why;
-    } rows[] = {
-        {o->dist_bn != LT_DIST_BN_REDUCE, "dist-bn", "running statistics are those of all ranks"},
-        {o->sync_bn, "sync-bn", "batches of more ranks are larger"},
-        {o->grad_comm_dtype != COMM_F32, "grad-comm-dtype", "one rank alone rounds nothing"},
-        {o->comm_dtype != COMM_F32, "comm-dtype", "one rank alone rounds nothing"},
-        {o->allreduce == ALLREDUCE_TWO_LEVEL, "allreduce two-level", "its sums follow the nodes"},
-        {is_switched_on(o->compress), "compress", "its residuals are those of a rank or node"},
-        {o->local_steps, "local-steps", "each node has its own weights"},
-        {lt_mesh_flag_is_on(o), "tensor-parallel", "its sums follow the shards of a layer"},
-        {o->backup_workers, "backup-workers", "the contributing ranks depend on time"},
-        {is_switched_on(o->drop_compute), "drop-compute", "the micro-batches depend on time"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && lt_device_is_reproducible(device); i++)
-        if (rows[i].given)
-            return lt_fail(LT_E_ARG, "--%s and --reproducible contradict each other: %s",
-                           rows[i].flag, rows[i].why);
-    return LT_OK;
-}
-
 /* --- Ranks --- */
 
 /* Returns the communicator: NCCL for GPUs, and for torchrun, which provides no other. */
@@ -123,7 +93,6 @@ lt_status lt_trainer_open_ranks(lt_ranks *r, int *workers, lt_device *device,
     double link[2];
     *r = LT_RANKS_ALONE;
     *workers = (int)line->args.loader.workers;
-    LT_TRY(check_reproducible(o, device));
     if (o->dist == DIST_OFF || (o->dist == DIST_AUTO && !strcmp(lt_comm_launched_kind(), "self")))
         return lt_ranks_open_mesh(r, o);
     LT_TRY(lt_ranks_open(r, device, communicator_kind(line, device), o->comm_timeout));
@@ -186,6 +155,11 @@ static lt_comm *averaging_communicator(const trainer_shared *s, const lt_ranks *
 static size_t bucket_bytes(const ranks_options *o)
 {
     return (size_t)(o->bucket_mib * 0x1p20);
+}
+
+static bool is_switched_on(const char *text)
+{
+    return text && strcmp(text, "off") != 0;
 }
 
 /* Checks the reducer of --compress, of which one process alone makes no use. */
@@ -262,7 +236,9 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
 {
     const arguments *a = &line->args;
     const ranks_options *o = &a->ranks;
-    const bool flat = o->shard_gradients || o->shard_params || lt_device_is_reproducible(m->device);
+    const bool in_parts = o->shard_gradients || o->shard_params;
+    const bool flat =
+        (in_parts || lt_device_is_reproducible(m->device)) && o->allreduce == ALLREDUCE_AUTO;
     lt_data_parallel_config c = {.bucket_bytes = bucket_bytes(o),
                                  .dtype = dtypes[o->grad_comm_dtype],
                                  .no_overlap = !o->overlap,
@@ -270,9 +246,8 @@ lt_status lt_trainer_open_parallel(trainer_shared *s, const command_line *line, 
                                  .sync_bn = o->sync_bn,
                                  .alone_too = o->dist >= DIST_MPI,
                                  .norms = a->training.gradient_noise,
-                                 .allreduce = flat && o->allreduce == ALLREDUCE_AUTO
-                                                  ? "flat"
-                                                  : lt_options_choice(line->options, "allreduce"),
+                                 .allreduce =
+                                     flat ? "flat" : lt_options_choice(line->options, "allreduce"),
                                  .compress = o->compress,
                                  .nodes = &r->nodes};
     LT_TRY(check_noise(a, r));
