@@ -110,7 +110,7 @@ static lt_status call_guarded(const test *t, const lt_backend *be, void *ctx, co
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         cpu->slot[slots[i]].requested = 0;
     lt_status st = entry(t, be, ctx, v, absolute);
-    snprintf(shared->by, sizeof shared->by, "%s", cpu->onednn->last);
+    snprintf(shared->by, sizeof shared->by, "%s", cpu->last_conv);
     LT_TRY(st);
     for (size_t i = 0; i < COUNT_OF(slots); i++)
         fill_slot(&cpu->slot[slots[i]]);
@@ -138,8 +138,8 @@ static lt_status call_spoilt(const test *t, const lt_backend *be, void *ctx, con
 
 static void name_the_crash(int number)
 {
-    if (device && device->onednn && device->onednn->last)
-        snprintf(shared->by, sizeof shared->by, "%s", device->onednn->last);
+    if (device && device->last_conv)
+        snprintf(shared->by, sizeof shared->by, "%s", device->last_conv);
     signal(number, SIG_DFL);
     raise(number);
 }

@@ -127,12 +127,12 @@ LT_ENTRY(topk_hits, void *ctx, const lt_view *logits, const lt_view *labels, con
     X(dropout, BASIC, OWN)            \
     X(normalize, BASIC, OWN)          \
     X(sum, BASIC, OWN)                \
-    X(matmul, BASIC, LIBRARY)         \
-    X(linear, BASIC, LIBRARY)         \
+    X(matmul, BASIC, OWN)             \
+    X(linear, BASIC, OWN)             \
     X(linear_grad_w, FUSED, NONE)     \
-    X(conv2d, BASIC, LIBRARY)         \
-    X(conv2d_grad_x, BASIC, LIBRARY)  \
-    X(conv2d_grad_w, BASIC, LIBRARY)  \
+    X(conv2d, BASIC, OWN)             \
+    X(conv2d_grad_x, BASIC, OWN)      \
+    X(conv2d_grad_w, BASIC, OWN)      \
     X(conv2d_stats, FUSED, OWN)       \
     X(conv2d_grad_x_sums, FUSED, OWN) \
     X(conv2d_norm_stats, FUSED, OWN)  \

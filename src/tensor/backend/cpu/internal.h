@@ -58,12 +58,19 @@ typedef struct lt_cpu {
     lt_fused fused;    /* fusion of batch norm into convolutions */
     const lt_cpu_kernels *kernels; /* kernels compiled for isa */
     struct lt_onednn *onednn; /* cached primitives and prepacked weights; NULL without oneDNN */
+    const char *last_conv;    /* implementation of the last convolution, for tests */
     lt_cpu_buffer slot[LT_CPU_SLOTS];
     lt_cpu_rotary_key rotary; /* key of the table in LT_CPU_ROTARY; d is 0 if empty */
 } lt_cpu;
 
 /* Returns the workspace of at least `bytes`, 64-byte aligned, or NULL with the message set. */
 void *lt_cpu_scratch(lt_cpu *cpu, lt_cpu_slot slot, size_t bytes);
+
+/* Returns true if built-in convolutions are used wherever supported: requested, or without oneDNN. */
+static inline bool lt_cpu_prefers_builtin(const lt_cpu *cpu)
+{
+    return cpu->choice == LT_KERNELS_BUILTIN || !cpu->onednn;
+}
 
 static inline bool lt_cpu_has_data(const lt_view *view)
 {
@@ -121,6 +128,18 @@ bool lt_cpu_copy_strided(const lt_cpu *cpu, const lt_view *x, const lt_view *y);
 /* Returns a channels-last (4-D) or row-major view of memory. */
 lt_view lt_cpu_dense_view(void *data, lt_dtype dtype, lt_shape shape);
 
+/* Sets *data to the view's memory if it has this dtype and Lather's storage order (dense, 4-D channels-last), else to
+ * such a copy in the slot. */
+lt_status lt_cpu_get_input(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                           void **data);
+/* Rounds an f32 weight to the activations' dtype, as every kernel does: replaces *w by a copy in LT_CPU_PREPACKED if
+ * the dtypes differ. */
+lt_status lt_cpu_round_weight(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
+/* Sets *data to the memory to write; lt_cpu_copy_back() then copies it to view if it differs. */
+lt_status lt_cpu_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
+                            void **data);
+lt_status lt_cpu_copy_back(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
+
 /* Type of a function that runs job `index` of a list: lt_cpu_run_jobs(). */
 typedef lt_status lt_cpu_job_fn(void *context, int64_t index);
 
@@ -139,9 +158,7 @@ LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 /* conv2d_affine by oneDNN; sets after->done to false in a build without it. */
 lt_conv2d_affine_fn lt_cpu_onednn_affine;
 
-/* Replace reference entries by oneDNN's and LAPACK's; no-ops in a build without them. */
-void lt_cpu_install_convs(lt_backend *be);
-void lt_cpu_install_products(lt_backend *be);
+/* Replaces reference entries by LAPACK's; a no-op in a build without it. */
 void lt_cpu_install_matrix(lt_backend *be);
 
 /* Open and close oneDNN's engine and caches; no-ops in a build without oneDNN. */

@@ -272,6 +272,8 @@ enum { LT_CPU_REDUCE_BLOCK = 32 };
       (const float *a, const float *b, int64_t depth, const lt_tile_save *save, float *y))     \
     X(void, wgrad_product,                                                                     \
       (const void *dy, const void *x, int64_t pixels, float *dw, int64_t ld, bool add))        \
+    X(void, add_products,                                                                      \
+      (const float *const *a, const float *const *b, int64_t n, int64_t channels, float *y))   \
     X(void, transpose_block,                                                                   \
       (const float *x, int64_t step_x, int64_t rows, int64_t cols, float *y, int64_t step_y))  \
     X(void, attention_product, (const lt_attention_product *in))                               \

@@ -8,11 +8,6 @@
 #include "wgrad.h"
 #include "winograd.h"
 
-static bool uses_winograd(const lt_cpu *cpu, const lt_direct_conv *c)
-{
-    return cpu->onednn && lt_winograd_is_chosen(cpu, c);
-}
-
 typedef enum conv_method { UNFUSED, DIRECT, WINOGRAD } conv_method;
 
 /* Selects the kernels that compute the convolution and its sums. */
@@ -20,7 +15,7 @@ static conv_method choose_method(const lt_cpu *cpu, const lt_direct_conv *c, con
 {
     if (cpu->fused == LT_FUSED_OFF || sums->dtype != LT_F32)
         return UNFUSED;
-    if (uses_winograd(cpu, c))
+    if (lt_winograd_is_chosen(cpu, c))
         return WINOGRAD;
     const bool always = cpu->fused == LT_FUSED_ON && cpu->choice != LT_KERNELS_ONEDNN;
     return (always ? lt_direct_conv_supports(cpu, c) : lt_direct_conv_is_chosen(cpu, c)) ? DIRECT
@@ -68,7 +63,7 @@ lt_status lt_cpu_conv2d_norm_stats(void *ctx, const lt_conv2d_config *config,
     lt_direct_conv c = {.config = config, .from = norm->x, .w = w, .to = y};
     const conv_method f = choose_method(ctx, &c, stats);
     how->sums = false;
-    how->done = norm->coef->dtype == LT_F32 && f != UNFUSED;
+    how->done = norm->coef->dtype == LT_F32 && f != UNFUSED && config->groups == 1;
     if (!how->done)
         return LT_OK;
     const lt_bn_apply input_norm = lt_cpu_make_input_norm(norm);
@@ -83,7 +78,7 @@ lt_status lt_cpu_conv2d_norm_grad_w(void *ctx, const lt_conv2d_config *config, c
     const lt_cpu *cpu = ctx;
     const lt_bn_apply input_norm = lt_cpu_make_input_norm(norm);
     const lt_winograd_grad g = {config, norm->x, dy, dw, &input_norm};
-    *done = cpu->onednn && cpu->fused != LT_FUSED_OFF && norm->coef->dtype == LT_F32
+    *done = cpu->fused != LT_FUSED_OFF && norm->coef->dtype == LT_F32
             && lt_winograd_is_chosen_for_grad_w(cpu, &g);
     if (!*done)
         return LT_OK;
@@ -134,7 +129,7 @@ static bool prefers_direct_output_norm(const lt_cpu *cpu, const lt_direct_conv *
     const bool multi_tap = w[2] * w[3] > 1;
     if (cpu->choice == LT_KERNELS_ONEDNN || !lt_direct_conv_supports(cpu, c))
         return false;
-    if (cpu->choice == LT_KERNELS_BUILTIN)
+    if (lt_cpu_prefers_builtin(cpu))
         return true;
     if (cpu->isa == LT_ISA_AVX2)
         return lt_direct_conv_is_faster(cpu->isa, c);
@@ -147,7 +142,8 @@ lt_status lt_cpu_conv2d_affine(void *ctx, const lt_conv2d_config *config, const 
 {
     lt_cpu *cpu = ctx;
     lt_direct_conv c = {.config = config, .from = x, .w = w, .to = y};
-    const bool applicable = supports_output_norm(&c, after), winograd = uses_winograd(cpu, &c);
+    const bool applicable = supports_output_norm(&c, after),
+               winograd = lt_winograd_is_chosen(cpu, &c);
     after->done = false;
     if (cpu->fused == LT_FUSED_OFF || (winograd && !applicable))
         return LT_OK;

@@ -5,6 +5,8 @@
 #include "direct_conv.h"
 
 #include "base/parallel.h"
+#include "conv.h"
+#include "row_taps.h"
 #include "tensor/backend/cpu/gemm/gemm.h"
 #include "tensor/backend/cpu/work_split.h"
 
@@ -17,7 +19,7 @@ enum {
     MAX_TILE_ROWS = 16,    /* for all instruction sets */
 };
 
-enum { MAX_TAPS = 256 };
+enum { MAX_TAPS = 1024 };
 
 typedef struct job {
     const lt_direct_conv *c;
@@ -25,6 +27,11 @@ typedef struct job {
     const lt_gemm_microkernel *packer; /* packs pairs of bf16; NULL in f32 */
     lt_cpu_store store;
     const int64_t *in, *out; /* dimensions of from and to */
+    const char *from, *w;    /* the group's first channels and filters */
+    char *to;
+    bool last_group;
+    int64_t depth, cols;        /* channels that the group reads and writes */
+    int64_t from_step, to_step; /* elements between pixels */
     int64_t taps_h, taps_w, taps, block, size;
     int64_t stride_h, stride_w, panels, panel_bytes;
     int32_t *input_row, *input_col; /* [out][taps]: row and column that a tap reads; -1: padding */
@@ -74,9 +81,8 @@ static lt_gemm_operand tap_weights(const job *j, int64_t tap, int64_t first)
     const lt_view *w = j->c->w;
     const int64_t channels = w->shape.dim[1], row = j->taps * channels;
     const int64_t lane = j->c->backward ? 1 : row, step = j->c->backward ? row : 1;
-    const char *data = w->data;
     return (lt_gemm_operand){
-        data + (tap * channels + first * lane) * (int64_t)lt_dtype_size(w->dtype), w->dtype, lane,
+        j->w + (tap * channels + first * lane) * (int64_t)lt_dtype_size(w->dtype), w->dtype, lane,
         step};
 }
 
@@ -91,8 +97,8 @@ static void pack_f32(const job *j, const lt_gemm_operand *x, int lanes, float *t
         lane[i] = i * x->lane;
     for (int64_t k = 0; k < STEPS; k++)
         step[k] = k * x->step;
-    for (int64_t k = 0, depth; k < j->in[1]; k += depth) {
-        depth = lt_cpu_min(STEPS, j->in[1] - k);
+    for (int64_t k = 0, depth; k < j->depth; k += depth) {
+        depth = lt_cpu_min(STEPS, j->depth - k);
         const float *data = (const float *)x->data + k * x->step;
         j->kernels->gemm_pack(&(lt_panel){data, lane, step, lanes, depth}, part);
         for (int64_t i = 0; i < depth; i++, to += width)
@@ -108,11 +114,11 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
     const int width = j->kernels->tile_cols;
     for (int64_t i = begin; i < end; i++) {
         const int64_t first = i % j->panels * width;
-        const int lanes = (int)lt_cpu_min(width, j->out[1] - first);
+        const int lanes = (int)lt_cpu_min(width, j->cols - first);
         const lt_gemm_operand x = tap_weights(j, i / j->panels, first);
         char *to = j->packed + i * j->panel_bytes;
         if (j->store == LT_STORE_BF16)
-            j->packer->pack(&x, lanes, j->in[1], width, to);
+            j->packer->pack(&x, lanes, j->depth, width, to);
         else
             pack_f32(j, &x, lanes, (float *)(void *)to);
     }
@@ -120,28 +126,18 @@ static void pack_panels(void *context, int64_t begin, int64_t end, int64_t chunk
 
 /* --- Input positions --- */
 
-/* Returns the input index that an output's tap reads along one dimension, or -1. */
-static int64_t input_index_of_tap(bool backward, int64_t out, int64_t tap, int stride, int pad,
-                                  int64_t in)
-{
-    const int64_t at = backward ? out + pad - tap : out * stride - pad + tap;
-    if (!backward)
-        return at >= 0 && at < in ? at : -1;
-    return at >= 0 && at % stride == 0 && at / stride < in ? at / stride : -1;
-}
-
 /* Fills the tables input_row and input_col: the input row and column that each output reads at each filter tap. */
 static void find_input_positions(const job *j)
 {
     const lt_conv2d_config *c = j->c->config;
     for (int64_t i = 0; i < j->out[2] * j->taps_h; i++)
-        j->input_row[i] = (int32_t)input_index_of_tap(j->c->backward, i / j->taps_h,
-                                                      i % j->taps_h * c->dilation_h, c->stride_h,
-                                                      c->pad_h, j->in[2]);
+        j->input_row[i] = (int32_t)lt_conv_input_index(j->c->backward, i / j->taps_h,
+                                                       i % j->taps_h * c->dilation_h, c->stride_h,
+                                                       c->pad_h, j->in[2]);
     for (int64_t i = 0; i < j->out[3] * j->taps_w; i++)
-        j->input_col[i] = (int32_t)input_index_of_tap(j->c->backward, i / j->taps_w,
-                                                      i % j->taps_w * c->dilation_w, c->stride_w,
-                                                      c->pad_w, j->in[3]);
+        j->input_col[i] = (int32_t)lt_conv_input_index(j->c->backward, i / j->taps_w,
+                                                       i % j->taps_w * c->dilation_w, c->stride_w,
+                                                       c->pad_w, j->in[3]);
 }
 
 /* Returns true if pixels of a phase use the tap. */
@@ -233,7 +229,7 @@ static const void *pixel_prefetch_address(const job *j, const workspace *w, int6
     if (next >= w->pixels || !w->taps)
         return NULL;
     const int64_t at = w->at[next * w->taps + (w->taps - 1) * rows];
-    return at < 0 ? NULL : (const char *)w->x + at * j->in[1] * j->size;
+    return at < 0 ? NULL : (const char *)w->x + at * j->from_step * j->size;
 }
 
 /* Returns the share of the next panel of weights that tile i prefetches, or NULL past the last panel and for filters of
@@ -243,7 +239,7 @@ static const void *weight_prefetch_address(const job *j, const workspace *w, int
 {
     if (w->taps != 1 || panel + 1 >= j->panels || i >= j->kernels->tile_cols)
         return NULL;
-    return j->packed + w->tap[0] + (panel + 1) * j->panel_bytes + i * j->in[1] * j->size;
+    return j->packed + w->tap[0] + (panel + 1) * j->panel_bytes + i * j->depth * j->size;
 }
 
 static void multiply_tiles(const job *j, const workspace *w)
@@ -251,15 +247,15 @@ static void multiply_tiles(const job *j, const workspace *w)
     const int width = j->kernels->tile_cols, rows = j->kernels->tile_rows;
     lt_conv_tile t = {.x = w->x,
                       .zeros = w->zeros,
-                      .pixel = j->in[1] * j->size,
+                      .pixel = j->from_step * j->size,
                       .tap = w->tap,
                       .taps = w->taps,
-                      .depth = j->in[1],
-                      .channels = j->out[1]};
+                      .depth = j->depth,
+                      .channels = j->to_step};
     for (int64_t panel = 0; panel < j->panels; panel++) {
         t.w = j->packed + panel * j->panel_bytes;
-        t.cols = (int)lt_cpu_min(width, j->out[1] - panel * width);
-        t.y = (char *)j->c->to->data + panel * width * j->size;
+        t.cols = (int)lt_cpu_min(width, j->cols - panel * width);
+        t.y = j->to + panel * width * j->size;
         for (int64_t i = 0; i < w->pixels; i += rows) {
             t.at = w->at + i * w->taps;
             t.to = w->to + i;
@@ -274,7 +270,7 @@ static void multiply_tiles(const job *j, const workspace *w)
 static void apply_input_norm(const job *j, workspace *w)
 {
     lt_bn_apply in = *j->c->input_norm;
-    in.x = (const char *)j->c->from->data + w->lo * j->in[1] * j->size;
+    in.x = j->from + w->lo * j->depth * j->size;
     in.y = w->range;
     j->kernels->of[j->store].bn_apply(&in, 0, w->hi - w->lo);
     w->x = w->range;
@@ -284,8 +280,8 @@ static workspace thread_workspace(const job *j)
 {
     const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
     char *at = j->scratch + lt_parallel_index() * j->scratch_bytes;
-    workspace w = {.x = j->c->from->data, .zeros = at};
-    at += round_up_to_cache_line(j->in[1] * j->size);
+    workspace w = {.x = j->from, .zeros = at};
+    at += round_up_to_cache_line(j->depth * j->size);
     w.tap = (int64_t *)(void *)at;
     at += round_up_to_cache_line(j->taps * (int64_t)sizeof *w.tap);
     w.number = (int64_t *)(void *)at;
@@ -300,7 +296,7 @@ static workspace thread_workspace(const job *j)
 static int64_t workspace_bytes(const job *j)
 {
     const int64_t places = lt_cpu_round_up(j->block, MAX_TILE_ROWS) + MAX_TILE_ROWS;
-    return round_up_to_cache_line(j->in[1] * j->size)
+    return round_up_to_cache_line(j->depth * j->size)
            + 2 * round_up_to_cache_line(j->taps * (int64_t)sizeof(int64_t))
            + round_up_to_cache_line(places * (int64_t)sizeof(int64_t))
            + round_up_to_cache_line(places * j->taps * (int64_t)sizeof(int32_t))
@@ -311,7 +307,7 @@ static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)
 {
     const job *j = context;
     workspace w = thread_workspace(j);
-    memset(w.zeros, 0, (size_t)(j->in[1] * j->size));
+    memset(w.zeros, 0, (size_t)(j->depth * j->size));
     if (j->c->input_norm) {
         find_input_range(j, begin, end, &w.lo, &w.hi);
         apply_input_norm(j, &w);
@@ -320,7 +316,7 @@ static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)
         list_phase_taps_and_pixels(j, &w, phase, begin, end);
         multiply_tiles(j, &w);
     }
-    if (j->c->epilogue)
+    if (j->c->epilogue && j->last_group)
         j->c->epilogue(j->c->context, begin, end, chunk);
 }
 
@@ -329,16 +325,17 @@ static void run_block(void *context, int64_t begin, int64_t end, int64_t chunk)
 bool lt_direct_conv_supports(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     const lt_dtype dtype = c->from->dtype, w = c->w->dtype;
-    if (c->config->groups != 1 || c->w->shape.dim[2] * c->w->shape.dim[3] > MAX_TAPS
-        || count_pixels(c->from) >= INT32_MAX || count_pixels(c->to) >= INT32_MAX)
+    if (c->w->shape.dim[2] * c->w->shape.dim[3] > MAX_TAPS || count_pixels(c->from) >= INT32_MAX
+        || count_pixels(c->to) >= INT32_MAX)
         return false;
     if (!lt_cpu_is_channels_last(c->from, dtype) || !lt_cpu_is_channels_last(c->to, dtype)
         || !lt_cpu_is_channels_last(c->w, w))
         return false;
     if (dtype == LT_BF16)
-        return lt_gemm_microkernel_bf16(cpu->isa) && c->from->shape.dim[1] % 2 == 0
+        return lt_gemm_microkernel_bf16(cpu->isa)
+               && c->from->shape.dim[1] / c->config->groups % 2 == 0
                && (w == LT_F32 || w == LT_BF16);
-    return dtype == LT_F32 && w == LT_F32 && cpu->isa >= LT_ISA_AVX2;
+    return dtype == LT_F32 && w == LT_F32;
 }
 
 static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
@@ -352,21 +349,45 @@ static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
              .out = c->to->shape.dim,
              .taps_h = c->w->shape.dim[2],
              .taps_w = c->w->shape.dim[3],
-             .block = lt_direct_conv_block_pixels(c),
              .size = (int64_t)lt_dtype_size(c->from->dtype),
              .stride_h = c->backward ? c->config->stride_h : 1,
-             .stride_w = c->backward ? c->config->stride_w : 1};
+             .stride_w = c->backward ? c->config->stride_w : 1,
+             .from = c->from->data,
+             .w = c->w->data,
+             .to = c->to->data};
+    j.depth = j.in[1] / c->config->groups;
+    j.cols = j.out[1] / c->config->groups;
+    j.from_step = c->from_step ? c->from_step : j.in[1];
+    j.to_step = j.out[1];
     j.taps = j.taps_h * j.taps_w;
-    j.panels = lt_cpu_ceil_div(j.out[1], cpu->kernels->tile_cols);
-    j.panel_bytes = cpu->kernels->tile_cols * j.in[1] * j.size;
+    j.panels = lt_cpu_ceil_div(j.cols, cpu->kernels->tile_cols);
+    j.panel_bytes = cpu->kernels->tile_cols * j.depth * j.size;
     return j;
 }
 
-lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c)
+/* Computes the groups one by one. */
+static void run_groups(job *j)
 {
     enum { PANELS = 4 };
+    const lt_view *w = j->c->w;
+    const int64_t filters = w->shape.dim[0] / j->c->config->groups;
+    const int64_t w_bytes = filters * j->taps * w->shape.dim[1] * (int64_t)lt_dtype_size(w->dtype);
+    for (int group = 0; group < j->c->config->groups; group++) {
+        j->last_group = group + 1 == j->c->config->groups;
+        lt_parallel(j->taps * j->panels, PANELS, pack_panels, j);
+        lt_parallel(count_pixels(j->c->to), j->block, run_block, j);
+        j->from += j->depth * j->size;
+        j->to += j->cols * j->size;
+        j->w += w_bytes;
+    }
+}
+
+/* Runs a convolution in blocks of this many pixels. */
+static lt_status run_blocks(lt_cpu *cpu, const lt_direct_conv *c, int64_t block)
+{
     job j = make_job(cpu, c);
     const int64_t pixels = count_pixels(c->to);
+    j.block = block;
     for (int64_t begin = 0; c->input_norm && begin < pixels; begin += j.block) {
         int64_t lo, hi;
         find_input_range(&j, begin, lt_cpu_min(begin + j.block, pixels), &lo, &hi);
@@ -383,7 +404,21 @@ lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c)
         return LT_E_NOMEM;
     j.input_col = j.input_row + j.out[2] * j.taps_h;
     find_input_positions(&j);
-    lt_parallel(j.taps * j.panels, PANELS, pack_panels, &j);
-    lt_parallel(pixels, j.block, run_block, &j);
+    run_groups(&j);
     return LT_OK;
+}
+
+lt_status lt_direct_conv_run(lt_cpu *cpu, const lt_direct_conv *c)
+{
+    const int64_t block = lt_direct_conv_block_pixels(c);
+    lt_row_taps joined;
+    if (c->backward || c->input_norm || !lt_row_taps_help(c->config, c->from, c->w))
+        return run_blocks(cpu, c, block);
+    LT_TRY(lt_row_taps_join(cpu, c->config, c->from, c->w, c->to->shape, &joined));
+    lt_direct_conv of = *c;
+    of.config = &joined.config;
+    of.from = &joined.x;
+    of.from_step = joined.x.stride[3];
+    of.w = &joined.w;
+    return run_blocks(cpu, &of, block);
 }

@@ -11,9 +11,11 @@
 typedef struct lt_direct_conv {
     const lt_conv2d_config *config;
     const lt_view *from, *w, *to;
+    int64_t from_step; /* elements between pixels of from; 0: its channels */
     bool backward;
-    const lt_bn_apply *input_norm; /* input relu(batchnorm(from)); NULL: from. Uses coef and relu */
-    lt_chunk_fn *epilogue;         /* called on pixels [begin, end) of `to` once written; or NULL */
+    const lt_bn_apply
+        *input_norm; /* input relu(batchnorm(from)), one group; NULL: from. Uses coef and relu */
+    lt_chunk_fn *epilogue; /* called on pixels [begin, end) of `to` once written; or NULL */
     void *context;
     /* Epilogue of Winograd's form, at most one: batch norm of the output, its moments, or gradient sums, in
      * lt_winograd_chunks() chunks. */

@@ -2,6 +2,7 @@
  * at run time: every machine of an instruction set uses the same kernels, so that a resumed run is bitwise identical.
  * docs/adr/0053. */
 
+#include "conv.h"
 #include "direct_conv.h"
 
 /* A class of convolutions where direct kernels take less CPU time than oneDNN 2.6.3 plus batch norm's passes, measured
@@ -50,7 +51,7 @@ bool lt_direct_conv_is_faster(lt_cpu_isa isa, const lt_direct_conv *c)
 {
     enum { MIN_PIXELS = 1024 }; /* fewer give too few blocks for all threads */
     const int64_t *to = c->to->shape.dim;
-    if (to[0] * to[2] * to[3] < MIN_PIXELS || isa < LT_ISA_AVX2)
+    if (to[0] * to[2] * to[3] < MIN_PIXELS || isa < LT_ISA_AVX2 || c->config->groups > 1)
         return false;
     return isa == LT_ISA_AVX2
                ? matches_any_rule(rules_avx2, sizeof rules_avx2 / sizeof *rules_avx2, c)
@@ -59,7 +60,8 @@ bool lt_direct_conv_is_faster(lt_cpu_isa isa, const lt_direct_conv *c)
 
 bool lt_direct_conv_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)
 {
-    if (cpu->choice == LT_KERNELS_ONEDNN || !lt_direct_conv_supports(cpu, c))
+    if (cpu->choice == LT_KERNELS_ONEDNN || !lt_direct_conv_supports(cpu, c)
+        || lt_conv_is_depthwise(c->config, c->w))
         return false;
-    return cpu->choice == LT_KERNELS_BUILTIN || lt_direct_conv_is_faster(cpu->isa, c);
+    return lt_cpu_prefers_builtin(cpu) || lt_direct_conv_is_faster(cpu->isa, c);
 }

@@ -46,10 +46,10 @@ typedef struct job {
     const lt_wgrad_microkernel *kernel;
     const lt_conv2d_config *config;
     const char *x, *dy;
-    int64_t size;                           /* bytes of an element of x and dy */
-    int64_t batch, height, width, channels; /* x */
-    int64_t out_height, out_width, rows,
-        columns; /* dy has `rows` channels; dw is [rows][columns] */
+    int64_t size;                                 /* bytes of an element of x and dy */
+    int64_t batch, height, width, channels;       /* x of a group */
+    int64_t out_height, out_width, rows, columns; /* dw of a group is [rows][columns] */
+    int64_t x_step, dy_step;                      /* elements between pixels */
     int64_t taps_h, taps_w;
     int64_t ranges, row_tasks;
     float *dw,
@@ -82,7 +82,7 @@ typedef struct workspace {
 static void find_dy_positions(const job *j, int64_t first, int64_t count, int64_t *at)
 {
     for (int64_t i = 0; i < LT_WGRAD_BLOCK; i++)
-        at[i] = i < count ? (first + i) * j->rows : -1;
+        at[i] = i < count ? (first + i) * j->dy_step : -1;
 }
 
 /* Fills at with the element offsets in x that filter column s reads for count outputs of a row from ow on; `row` is the
@@ -96,7 +96,7 @@ static void find_row_positions(const job *j, int64_t row, int64_t ow, int64_t co
     for (; i < count && first + i * step < 0; i++)
         at[i] = -1;
     for (; i < count && first + i * step < j->width; i++)
-        at[i] = (row + first + i * step) * j->channels;
+        at[i] = (row + first + i * step) * j->x_step;
     for (; i < count; i++)
         at[i] = -1;
 }
@@ -299,17 +299,16 @@ bool lt_wgrad_is_chosen(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dt
 {
     if (config->groups != 1 || cpu->choice == LT_KERNELS_ONEDNN)
         return false;
-    return cpu->choice == LT_KERNELS_BUILTIN || is_measured_faster(cpu->isa, dtype, w);
+    return lt_cpu_prefers_builtin(cpu) || is_measured_faster(cpu->isa, dtype, w);
 }
 
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,
                        const lt_conv2d_config *config, const lt_view *x, const lt_view *dy,
                        lt_shape w, float *dw)
 {
-    LT_ASSERT(config->groups == 1 && kernel->rows <= MAX_TILE_ROWS
-              && kernel->columns <= LT_WGRAD_COLUMNS);
-    enum { GRAIN = 1 << 14 };
-    const int64_t *xs = x->shape.dim, *ys = dy->shape.dim;
+    LT_ASSERT(kernel->rows <= MAX_TILE_ROWS && kernel->columns <= LT_WGRAD_COLUMNS);
+    enum { GRAIN = 1 << 14, LAST = 3 };
+    const int64_t *xs = x->shape.dim, *ys = dy->shape.dim, rows = ys[1] / config->groups;
     job j = {
         .kernel = kernel,
         .config = config,
@@ -317,16 +316,18 @@ lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,
         .dy = dy->data,
         .size = (int64_t)lt_dtype_size(x->dtype),
         .batch = xs[0],
-        .channels = xs[1],
+        .channels = w.dim[1],
         .height = xs[2],
         .width = xs[3],
-        .rows = ys[1],
+        .rows = rows,
         .out_height = ys[2],
         .out_width = ys[3],
         .taps_h = w.dim[2],
         .taps_w = w.dim[3],
         .columns = w.dim[1] * w.dim[2] * w.dim[3],
-        .row_tasks = (ys[1] + LT_WGRAD_ROWS - 1) / LT_WGRAD_ROWS,
+        .x_step = x->stride[LAST],
+        .dy_step = ys[1],
+        .row_tasks = lt_cpu_ceil_div(rows, LT_WGRAD_ROWS),
         .dw = dw,
     };
     j.ranges = count_ranges(&j);
@@ -335,8 +336,13 @@ lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,
         lt_cpu_scratch(cpu, LT_CPU_WGRAD, (size_t)lt_parallel_threads() * sizeof(workspace));
     if (!j.scratch || (j.ranges > 1 && !(j.partial = lt_cpu_scratch(cpu, LT_CPU_PARTIAL, bytes))))
         return LT_E_NOMEM;
-    lt_parallel(j.ranges * j.row_tasks, 1, run_task, &j);
-    if (j.ranges > 1)
-        lt_parallel(j.rows * j.columns, GRAIN, add_partials, &j);
+    for (int group = 0; group < config->groups; group++) {
+        lt_parallel(j.ranges * j.row_tasks, 1, run_task, &j);
+        if (j.ranges > 1)
+            lt_parallel(j.rows * j.columns, GRAIN, add_partials, &j);
+        j.x += j.channels * j.size;
+        j.dy += j.rows * j.size;
+        j.dw += j.rows * j.columns;
+    }
     return LT_OK;
 }

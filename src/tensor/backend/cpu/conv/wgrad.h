@@ -18,8 +18,8 @@ lt_wgrad_microkernel lt_wgrad_microkernel_for(const lt_cpu *cpu, lt_dtype dtype)
 bool lt_wgrad_is_chosen(const lt_cpu *cpu, const lt_conv2d_config *config, lt_dtype dtype,
                         lt_shape w);
 
-/* Computes dw (f32, channels-last) from x and dy (channels-last, of the micro-kernel's dtype); one group. Errors:
- * LT_E_NOMEM. */
+/* Computes dw (f32, channels-last) from x and dy (channels-last, of the micro-kernel's dtype); pixels of x are
+ * x->stride[3] elements apart. Errors: LT_E_NOMEM. */
 lt_status lt_wgrad_run(lt_cpu *cpu, const lt_wgrad_microkernel *kernel,
                        const lt_conv2d_config *config, const lt_view *x, const lt_view *dy,
                        lt_shape w, float *dw);

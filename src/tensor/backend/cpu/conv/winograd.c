@@ -23,8 +23,9 @@ enum {
     LANES = 16,
     PAD_BYTES = 64, /* between points: power-of-two strides would map to the same cache sets */
     PAD = PAD_BYTES / sizeof(float),
-    SUB = 64,             /* tiles per task, rounded up to the micro-kernel's rows */
-    READS = 6,            /* side of a tile of inputs */
+    STEP = 24,      /* tiles come in multiples of it: whole micro-kernel tiles of 6 and of 8 rows */
+    SUB = 3 * STEP, /* tiles per task */
+    READS = 6,      /* side of a tile of inputs */
     L2_BYTES = 864 << 10, /* points that a task reads and writes */
     L3_BYTES = 6 << 20,   /* points of a group shared by all tasks */
     DEEP = 128,           /* tiles of a group: with fewer, reading and writing dw dominates */
@@ -303,7 +304,6 @@ static int64_t tiles_per_group(int64_t tiles, int64_t channels, int64_t bytes, i
 static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
 {
     enum { WIDTH = 64, TWICE = 2, MAX_DEPTH = 256 };
-    const int rows = cpu->kernels->tile_rows;
     const lt_conv2d_config *g = c->config;
     job j = {.c = c,
              .kernels = cpu->kernels,
@@ -313,12 +313,12 @@ static job make_job(const lt_cpu *cpu, const lt_direct_conv *c)
              .depth = c->from->shape.dim[1],
              .cols = c->to->shape.dim[1],
              .width = WIDTH,
-             .sub = lt_cpu_round_up(SUB, rows)};
+             .sub = SUB};
     j.m_step = j.sub * WIDTH + PAD;
     j.m_size = POINTS * j.m_step;
     j.one_task_per_group = j.depth <= MAX_DEPTH;
     const int64_t fit = j.one_task_per_group
-                            ? tiles_per_group(j.sub, j.depth + WIDTH, L2_BYTES, rows)
+                            ? tiles_per_group(j.sub, j.depth + WIDTH, L2_BYTES, STEP)
                             : tiles_per_group(j.tiles.count, j.depth, L3_BYTES, j.sub);
     j.count = lt_cpu_min(fit, j.tiles.count);
     j.chunk = j.one_task_per_group ? j.count : j.sub;
@@ -480,15 +480,15 @@ static bool has_supported_geometry(const lt_conv2d_config *g)
 }
 
 /* Returns true if Winograd's form supports filters w between images a and b. */
-static bool supports_winograd(const lt_cpu *cpu, const lt_conv2d_config *g, const lt_view *w,
-                              const lt_view *a, const lt_view *b)
+static bool supports_winograd(const lt_conv2d_config *g, const lt_view *w, const lt_view *a,
+                              const lt_view *b)
 {
     enum { THREE = 3, CHANNELS = 32 };
     const int64_t *d = w->shape.dim;
     return d[2] == THREE && d[3] == THREE && has_supported_geometry(g) && d[0] % CHANNELS == 0
            && d[1] % CHANNELS == 0 && lt_cpu_is_channels_last(w, LT_F32)
            && lt_cpu_is_fast_dtype(a->dtype) && lt_view_is_channels_last(a)
-           && lt_cpu_is_channels_last(b, a->dtype) && cpu->isa >= LT_ISA_AVX2;
+           && lt_cpu_is_channels_last(b, a->dtype);
 }
 
 /* Returns true if measured to be faster than direct convolution: docs/adr/0053. With AMX direct bf16 is faster. */
@@ -496,8 +496,8 @@ static bool is_measured_faster(const lt_cpu *cpu, const lt_view *a)
 {
     enum { MIN_SIDE = 4, MIN_TILES = 64 };
     const int64_t *d = a->shape.dim;
-    return cpu->isa >= LT_ISA_AVX2 && (a->dtype == LT_F32 || cpu->isa < LT_ISA_AMX)
-           && lt_cpu_min(d[2], d[3]) >= MIN_SIDE
+    return (cpu->isa >= LT_ISA_AVX2 || !cpu->onednn)
+           && (a->dtype == LT_F32 || cpu->isa < LT_ISA_AMX) && lt_cpu_min(d[2], d[3]) >= MIN_SIDE
            && d[0] * lt_cpu_ceil_div(d[2], SIDE) * lt_cpu_ceil_div(d[3], SIDE) >= MIN_TILES;
 }
 
@@ -509,10 +509,10 @@ static bool is_chosen(const lt_cpu *cpu, const lt_view *a)
 
 bool lt_winograd_is_chosen(const lt_cpu *cpu, const lt_direct_conv *c)
 {
-    return supports_winograd(cpu, c->config, c->w, c->from, c->to) && is_chosen(cpu, c->to);
+    return supports_winograd(c->config, c->w, c->from, c->to) && is_chosen(cpu, c->to);
 }
 
 bool lt_winograd_is_chosen_for_grad_w(const lt_cpu *cpu, const lt_winograd_grad *g)
 {
-    return supports_winograd(cpu, g->config, g->dw, g->x, g->dy) && is_chosen(cpu, g->dy);
+    return supports_winograd(g->config, g->dw, g->x, g->dy) && is_chosen(cpu, g->dy);
 }

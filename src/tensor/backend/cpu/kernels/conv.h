@@ -59,3 +59,16 @@ ALWAYS void conv_tile_any(const lt_conv_tile *t, lt_cpu_store s)
             save(conv_output_row(t, r, s), v * LANES, *(vec *)(rest[r] + v * LANES), n, s);
         }
 }
+
+/* y [channels] += sum over n rows of a[i] * b[i], element by element. */
+static void add_products(const float *const *a, const float *const *b, int64_t n, int64_t channels,
+                         float *y)
+{
+    FOR_LANES(c, count, channels, {
+        registers sum = as_registers(load(y, c, count, LT_STORE_F32));
+        for (int64_t i = 0; i < n; i++)
+            add_products_to(&sum, load(a[i], c, count, LT_STORE_F32),
+                            load(b[i], c, count, LT_STORE_F32));
+        save(y, c, registers_to_vec(&sum), count, LT_STORE_F32);
+    });
+}

@@ -1,13 +1,12 @@
-/* The convolution entries: built-in kernels where they are chosen, else oneDNN. Activations are channels-last; weights
- * are reordered from Lather's channels-last storage to the primitive's layout. Formula: lt_conv2d(). */
+/* Convolutions by oneDNN. Activations are channels-last; weights are reordered from Lather's channels-last storage to
+ * the primitive's layout. Formula: lt_conv2d(). */
+
+#include "tensor/backend/cpu/conv/conv.h"
 
 #include "base/parallel.h"
 #include "conv_crop.h"
 #include "conv_verify.h"
 #include "onednn.h"
-#include "tensor/backend/cpu/conv/direct_conv.h"
-#include "tensor/backend/cpu/conv/wgrad.h"
-#include "tensor/backend/cpu/conv/winograd.h"
 #include "tensor/backend/cpu/memory_traffic.h"
 
 #include <stdio.h>
@@ -269,8 +268,8 @@ static lt_status read_weight(lt_cpu *cpu, const call *c, lt_dtype dtype, lt_dtyp
     if (reads_cropped_weight_in_place(c, dtype, w_dtype))
         return LT_OK;
     if (c->x->dtype != dtype)
-        LT_TRY(lt_onednn_round_weight(cpu, c->x->dtype, &read));
-    return lt_onednn_get_input(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
+        LT_TRY(lt_cpu_round_weight(cpu, c->x->dtype, &read));
+    return lt_cpu_get_input(cpu, LT_CPU_COPY_W, &read, w_dtype, w);
 }
 
 static lt_view coef_row(const lt_view *coef, int row)
@@ -294,10 +293,10 @@ static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_
                              lt_dtype w_dtype)
 {
     void *x, *b = NULL, *y;
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
+    LT_TRY(lt_cpu_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_cpu_get_output(cpu, LT_CPU_COPY_Y, c->y, dtype, &y));
     if (lt_cpu_has_data(c->b)) {
-        LT_TRY(lt_onednn_get_input(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
+        LT_TRY(lt_cpu_get_input(cpu, LT_CPU_BIAS, c->b, LT_F32, &b));
         dnnl_memory_set_data_handle(prim->b, b);
     }
     dnnl_memory_set_data_handle(prim->x, x);
@@ -308,34 +307,34 @@ static lt_status run_forward(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_
                                     {DNNL_ARG_DST, prim->y},
                                     {DNNL_ARG_BIAS, prim->b}};
     LT_TRY(lt_primitive_run(cpu, prim, args, b ? 4 : 3));
-    return lt_onednn_copy_back(cpu, c->y, dtype, y);
+    return lt_cpu_copy_back(cpu, c->y, dtype, y);
 }
 
 static lt_status run_grad_x(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype,
                             lt_dtype w_dtype)
 {
     void *dx, *w, *dy;
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_cpu_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
     LT_TRY(read_weight(cpu, c, dtype, w_dtype, &w));
-    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
+    LT_TRY(lt_cpu_get_output(cpu, LT_CPU_COPY_X, c->x, dtype, &dx));
     dnnl_memory_set_data_handle(prim->x, dx);
     dnnl_memory_set_data_handle(prim->y, dy);
     LT_TRY(set_weight(cpu, prim, c, w));
     const dnnl_exec_arg_t args[] = {
         {DNNL_ARG_DIFF_DST, prim->y}, {DNNL_ARG_WEIGHTS, prim->w}, {DNNL_ARG_DIFF_SRC, prim->x}};
     LT_TRY(lt_primitive_run(cpu, prim, args, 3));
-    return lt_onednn_copy_back(cpu, c->x, dtype, dx);
+    return lt_cpu_copy_back(cpu, c->x, dtype, dx);
 }
 
 static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_dtype dtype)
 {
     void *x, *dw, *dy;
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
+    LT_TRY(lt_cpu_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
+    LT_TRY(lt_cpu_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
     const bool in_place = reads_cropped_weight_in_place(c, dtype, LT_F32);
     dw = c->w->data;
     if (!in_place)
-        LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
+        LT_TRY(lt_cpu_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
     void *own = prim->reorder ? lt_cpu_scratch(cpu, LT_CPU_PREPACKED, prim->w_bytes) : dw;
     if (!own)
         return LT_E_NOMEM;
@@ -352,50 +351,7 @@ static lt_status run_grad_w(lt_cpu *cpu, lt_primitive *prim, const call *c, lt_d
         LT_TRY(lt_dnnl_check(dnnl_primitive_execute(prim->reorder, stream, 2, move), "reorder"));
         LT_TRY(lt_dnnl_check(dnnl_stream_wait(stream), "reorder"));
     }
-    return in_place ? LT_OK : lt_onednn_copy_back(cpu, c->w, LT_F32, dw);
-}
-
-/* Returns true if it is a gradient of a weight that the built-in micro-kernels support. */
-static bool has_wgrad_kernel(const call *c)
-{
-    return c->kind == LT_CONV_GRAD_W && lt_cpu_is_fast_dtype(c->x->dtype)
-           && c->y->dtype == c->x->dtype && c->config->groups == 1;
-}
-
-static lt_status run_wgrad(lt_cpu *cpu, const call *c, bool *done)
-{
-    const lt_dtype dtype = c->x->dtype;
-    const lt_wgrad_microkernel kernel = lt_wgrad_microkernel_for(cpu, dtype);
-    void *x, *dw, *dy;
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_Y, c->y, dtype, &dy));
-    LT_TRY(lt_onednn_get_input(cpu, LT_CPU_COPY_X, c->x, dtype, &x));
-    LT_TRY(lt_onednn_get_output(cpu, LT_CPU_COPY_W, c->w, LT_F32, &dw));
-    lt_view x_view = lt_cpu_dense_view(x, dtype, c->x->shape);
-    lt_view dy_view = lt_cpu_dense_view(dy, dtype, c->y->shape);
-    LT_TRY(lt_wgrad_run(cpu, &kernel, c->config, &x_view, &dy_view, c->w->shape, dw));
-    *done = true;
-    cpu->onednn->last = "wgrad";
-    return lt_onednn_copy_back(cpu, c->w, LT_F32, dw);
-}
-
-/* Runs forward or the gradient of x by built-in kernels if they are chosen; sets *done. */
-static lt_status run_builtin(lt_cpu *cpu, const call *c, bool *done)
-{
-    const bool backward = c->kind == LT_CONV_GRAD_X;
-    const lt_direct_conv own = {.config = c->config,
-                                .from = backward ? c->y : c->x,
-                                .w = c->w,
-                                .to = backward ? c->x : c->y,
-                                .backward = backward};
-    if (lt_cpu_has_data(c->b))
-        return LT_OK;
-    const bool winograd = lt_winograd_is_chosen(cpu, &own);
-    *done = winograd || lt_direct_conv_is_chosen(cpu, &own);
-    if (*done)
-        cpu->onednn->last = winograd ? "winograd" : "own";
-    if (winograd)
-        return lt_winograd_run(cpu, &own);
-    return *done ? lt_direct_conv_run(cpu, &own) : LT_OK;
+    return in_place ? LT_OK : lt_cpu_copy_back(cpu, c->w, LT_F32, dw);
 }
 
 static lt_status verify_result(lt_primitive *prim, const call *c)
@@ -422,7 +378,7 @@ static lt_status run_onednn(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *do
     if (!prim->primitive)
         return LT_OK;
     *done = true;
-    cpu->onednn->last = prim->implementation;
+    cpu->last_conv = prim->implementation;
     if (c->kind == LT_CONV)
         LT_TRY(run_forward(cpu, prim, c, dtype, w_dtype));
     else if (c->kind == LT_CONV_GRAD_X)
@@ -432,82 +388,27 @@ static lt_status run_onednn(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *do
     return prim->unverified ? verify_result(prim, c) : LT_OK;
 }
 
-/* Runs in the activations' dtype if the CPU supports it, else in f32. *done is false if neither works: the reference
- * backend has to. */
-static lt_status run_conv(lt_cpu *cpu, const call *c, bool *done)
-{
-    const lt_dtype dtype = c->x->dtype;
-    const bool own = has_wgrad_kernel(c);
-    *done = false;
-    cpu->onednn->last = "ref";
-    if (dtype == LT_F64 || c->w->dtype == LT_F64)
-        return LT_OK;
-    if (c->after)
-        return run_onednn(cpu, c, dtype, done);
-    const lt_winograd_grad grad = {c->config, c->x, c->y, c->w, NULL};
-    if (c->kind != LT_CONV_GRAD_W)
-        LT_TRY(run_builtin(cpu, c, done));
-    else if (lt_winograd_is_chosen_for_grad_w(cpu, &grad)) {
-        *done = true;
-        cpu->onednn->last = "winograd";
-        LT_TRY(lt_winograd_grad_w(cpu, &grad));
-    }
-    if (*done)
-        return LT_OK;
-    if (own && lt_wgrad_is_chosen(cpu, c->config, dtype, c->w->shape))
-        return run_wgrad(cpu, c, done);
-    LT_TRY(run_onednn(cpu, c, dtype, done));
-    if (!*done && own) /* oneDNN has no correct implementation */
-        LT_TRY(run_wgrad(cpu, c, done));
-    if (!*done)
-        LT_TRY(run_onednn(cpu, c, LT_F32, done));
-    return LT_OK;
-}
-
 /* Runs without the taps that only see padding, whose gradients are zeros. */
-static lt_status run_cropped(lt_cpu *cpu, const call *c, bool *done)
+static lt_status run_cropped(lt_cpu *cpu, const call *c, lt_dtype dtype, bool *done)
 {
     const lt_conv_form form = get_conv_form(c);
     lt_conv_cropped part;
     if (cpu->onednn->without_rules || !lt_conv_crop(&form, c->w, &part))
-        return run_conv(cpu, c, done);
+        return run_onednn(cpu, c, dtype, done);
     call used = *c;
     used.config = &part.config;
     used.w = &part.w;
     used.cropped = true;
     if (c->kind == LT_CONV_GRAD_W)
         memset(c->w->data, 0, (size_t)lt_cpu_element_count(c->w) * lt_dtype_size(c->w->dtype));
-    return run_conv(cpu, &used, done);
+    return run_onednn(cpu, &used, dtype, done);
 }
 
-static lt_status conv2d(void *ctx, const lt_conv2d_config *config, const lt_view *x,
-                        const lt_view *w, const lt_view *b, const lt_view *y)
+lt_status lt_onednn_conv(lt_cpu *cpu, const lt_conv_call *c, lt_dtype dtype, bool *done)
 {
-    LT_CPU_COUNT_TRAFFIC(x, w, b, y);
-    const call c = {LT_CONV, config, x, w, b, y, false, NULL};
-    bool done;
-    LT_TRY(run_cropped(ctx, &c, &done));
-    return done ? LT_OK : lt_backend_ref()->conv2d(ctx, config, x, w, b, y);
-}
-
-static lt_status conv2d_grad_x(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                               const lt_view *w, const lt_view *dx)
-{
-    LT_CPU_COUNT_TRAFFIC(dy, w, dx);
-    const call c = {LT_CONV_GRAD_X, config, dx, w, NULL, dy, false, NULL};
-    bool done;
-    LT_TRY(run_cropped(ctx, &c, &done));
-    return done ? LT_OK : lt_backend_ref()->conv2d_grad_x(ctx, config, dy, w, dx);
-}
-
-static lt_status conv2d_grad_w(void *ctx, const lt_conv2d_config *config, const lt_view *dy,
-                               const lt_view *x, const lt_view *dw)
-{
-    LT_CPU_COUNT_TRAFFIC(dy, x, dw);
-    const call c = {LT_CONV_GRAD_W, config, x, dw, NULL, dy, false, NULL};
-    bool done;
-    LT_TRY(run_cropped(ctx, &c, &done));
-    return done ? LT_OK : lt_backend_ref()->conv2d_grad_w(ctx, config, dy, x, dw);
+    const call all = {c->kind, c->config, c->x, c->w, c->b, c->y, false, NULL};
+    *done = false;
+    return cpu->onednn ? run_cropped(cpu, &all, dtype, done) : LT_OK;
 }
 
 /* Returns true if oneDNN fuses this batch norm. Not with LATHER_VERIFY, which checks plain convolutions, nor with a
@@ -525,17 +426,10 @@ lt_status lt_cpu_onednn_affine(void *ctx, const lt_conv2d_config *config, const 
     const lt_view shift = coef_row(after->coef, SHIFT);
     const call c = {LT_CONV, config, x, w, &shift, y, false, after};
     after->done = false;
-    if (!supports_affine(&c))
+    if (!((lt_cpu *)ctx)->onednn || !supports_affine(&c))
         return LT_OK;
-    LT_TRY(run_cropped(ctx, &c, &after->done));
+    LT_TRY(run_cropped(ctx, &c, x->dtype, &after->done));
     if (after->done)
         LT_CPU_COUNT_TRAFFIC(x, w, y);
     return LT_OK;
-}
-
-void lt_cpu_install_convs(lt_backend *be)
-{
-    be->conv2d = conv2d;
-    be->conv2d_grad_x = conv2d_grad_x;
-    be->conv2d_grad_w = conv2d_grad_w;
 }

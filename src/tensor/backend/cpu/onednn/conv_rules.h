@@ -2,9 +2,7 @@
 #ifndef LT_BACKEND_CPU_CONV_RULES_H
 #define LT_BACKEND_CPU_CONV_RULES_H
 
-#include "lather/detail/backend.h"
-
-typedef enum lt_conv_kind { LT_CONV, LT_CONV_GRAD_X, LT_CONV_GRAD_W } lt_conv_kind;
+#include "tensor/backend/cpu/conv/conv.h"
 
 /* A convolution or one of its gradients; shapes are the forward pass's. */
 typedef struct lt_conv_form {

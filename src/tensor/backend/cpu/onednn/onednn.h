@@ -37,7 +37,6 @@ typedef struct lt_onednn {
     lt_primitive *primitive[LT_PRIMITIVE_BUCKETS];
     lt_prepacked *prepacked[LT_PRIMITIVE_BUCKETS];
     size_t primitives, prepacks;
-    const char *last;   /* implementation of the last convolution; valid until the next */
     bool without_rules; /* for tests: uses oneDNN's first implementation, even if wrong */
 } lt_onednn;
 
@@ -64,17 +63,5 @@ lt_status lt_prepack_scaled_weight(lt_cpu *cpu, lt_primitive *prim, const lt_vie
 
 /* Runs the primitive on arguments whose handles are set, with the device's scratchpad. */
 lt_status lt_primitive_run(lt_cpu *cpu, lt_primitive *prim, const dnnl_exec_arg_t *args, int count);
-
-/* Sets *data to the view's memory if it has this dtype and Lather's storage order (dense, 4-D channels-last), else to
- * such a copy in the slot. */
-lt_status lt_onednn_get_input(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                              void **data);
-/* Rounds an f32 weight to the activations' dtype, as every kernel does: replaces *w by a copy in LT_CPU_PREPACKED if
- * the dtypes differ. */
-lt_status lt_onednn_round_weight(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
-/* Sets *data to the memory to write; lt_onednn_copy_back() then copies it to view if it differs. */
-lt_status lt_onednn_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
-                               void **data);
-lt_status lt_onednn_copy_back(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
 
 #endif

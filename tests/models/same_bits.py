@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""--reproducible: weights and optimizer state are the same bits for every instruction set and any number of threads.
+
+    same_bits.py TRAIN_RESNET50 TRAIN_VIT TRAIN_GPT [ROW]
+
+Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints.
+"""
+import hashlib
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
+from rows import full, run_rows  # noqa: E402
+
+PROGRAMS = dict(zip(("resnet", "vit", "gpt"), map(os.path.abspath, sys.argv[1:4])))
+SETS = ("generic", "avx2", "avx512", "amx")  # amx: all that this machine has
+IMAGES = ["--data", "synthetic:48:24:3", "--batch-size", "8", "--mixup-alpha", "0.2"]
+MODELS = {"resnet": ["--arch", "resnet10", "--width", "32", *IMAGES],
+          "vit": ["--patch-size", "4", "--depth", "2", "--width", "32", "--heads", "2", *IMAGES],
+          "gpt": ["--layers", "2", "--width", "32", "--heads", "2", "--positions", "64", "--seq-len", "48", "--batch-size", "4", "--data", "text.txt"]}
+COMMON = ["--workers", "1", "--progress", "off", "--no-tensorboard", "--eval-every", "0", "--lr", "0.01", "--clip-grad", "1", "--ema-decay", "0.9"]
+SOLVERS = ("eigh", "newton", "higher_order", "newton_db", "qr", "rational")
+REFRESH = ["--precondition-frequency", "2"]
+OPTIMIZERS = {"sgd": ["--optim", "sgd"], "adamw": ["--optim", "adamw"], "muon": ["--optim", "muon"], "soap": ["--optim", "soap", *REFRESH],
+              **{f"shampoo {s}": ["--optim", "shampoo", "--root-solver", s, *REFRESH] for s in SOLVERS}}
+RUNS = [("resnet", o) for o in OPTIMIZERS if o != "adamw"] + [(m, o) for m in ("vit", "gpt") for o in ("adamw", "shampoo rational", "shampoo eigh")]
+SHORT = {("resnet", "sgd", "f32"), ("resnet", "shampoo rational", "f32"), ("resnet", "sgd", "bf16"), ("vit", "adamw", "bf16"), ("gpt", "shampoo rational", "f32")}
+# Eigendecompositions and QR by LAPACK: to become empty.
+DIFFER = {("resnet", "soap"), *((m, f"shampoo {s}") for m in PROGRAMS for s in ("eigh", "qr"))}
+
+
+def digest(cwd, model, flags, steps, isa, threads, mode="--reproducible"):
+    """Trains, and returns the SHA-256 of weights and optimizer state."""
+    name = f"{isa}-{threads}-{steps}-{mode}"
+    command = [PROGRAMS[model], *MODELS[model], *COMMON, *flags, "--max-steps", str(steps), "--threads", str(threads), mode, "--output", name]
+    p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LATHER_CPU_ISA": isa}, timeout=1200)
+    assert p.returncode == 0, f"{' '.join(command)}: {p.stderr[-500:]}"
+    h = hashlib.sha256()
+    for file in ("model.safetensors", "optim.safetensors"):
+        with open(os.path.join(cwd, name, "checkpoints", f"step-{steps}", file), "rb") as f:
+            h.update(f.read())
+    return h.hexdigest()
+
+
+def compare(cwd, model, flags, steps, sets=SETS):
+    with open(os.path.join(cwd, "text.txt"), "w") as f:
+        f.write("the quick brown fox jumps over the lazy dog. " * 60)
+    found = {(isa, threads): digest(cwd, model, flags, steps, isa, threads) for i, isa in enumerate(sets) for threads in ((1, 3)[i % 2],)}
+    assert len(set(found.values())) == 1, found
+    return found
+
+
+def row(model, optimizer, dtype):
+    flags = [*OPTIMIZERS[optimizer], *(["--amp", dtype] if dtype != "f32" else [])]
+
+    def trains(cwd):
+        try:
+            compare(cwd, model, flags, 6)
+        except AssertionError:
+            if (model, optimizer) in DIFFER:
+                return
+            raise
+        assert (model, optimizer) not in DIFFER, "equal: remove it from DIFFER"
+    trains.__name__ = f"{model}_{optimizer}_{dtype}".replace(" ", "_")
+    return trains if (model, optimizer, dtype) in SHORT else full(trains)
+
+
+def two_hundred_steps(model, optimizer):
+    def trains(cwd):
+        compare(cwd, model, OPTIMIZERS[optimizer], 200, ("avx2", "amx"))
+    trains.__name__ = f"{model}_{optimizer}_200_steps".replace(" ", "_")
+    return full(trains)
+
+
+def control_the_default_mode_differs(cwd):
+    flags = OPTIMIZERS["sgd"]
+    found = {isa: digest(cwd, "resnet", flags, 6, isa, 1, "--deterministic") for isa in ("generic", "amx")}
+    assert found["generic"] != found["amx"], "the comparison sees no difference"
+
+
+sys.exit(run_rows([control_the_default_mode_differs, *(row(*r, dtype) for r in RUNS for dtype in ("f32", "bf16")),
+                   *(two_hundred_steps(m, o) for m, o in (("resnet", "sgd"), ("resnet", "shampoo rational"), ("vit", "adamw"), ("gpt", "adamw")))],
+                  "lather-bits-", sys.argv[4] if len(sys.argv) > 4 else None))
