@@ -33,7 +33,7 @@ lt_status targets_open(targets *t, const char *backend, const lt_device_config *
     return be ? add(t, be, config, "", "") : LT_E_ARG; /* lt_backend_find() lists the names */
 }
 
-/* A way to open the cpu backend. */
+/* A way to open the cpu backend; kernels: LATHER_CPU_KERNELS, or "reproducible". */
 typedef struct level {
     const char *label, *isa, *kernels, *filter;
     lt_fused fused;
@@ -51,6 +51,10 @@ static const level levels[] = {
     {" [avx512, builtin, not fused]", "avx512", "builtin", "conv2d", LT_FUSED_OFF},
     {" [avx2, builtin, fused]", "avx2", "builtin", "conv2d", LT_FUSED_ON},
     {" [avx2, builtin, not fused]", "avx2", "builtin", "conv2d", LT_FUSED_OFF},
+    {" [avx512, reproducible]", "avx512", "reproducible", "conv2d", LT_FUSED_AUTO},
+    {" [generic, reproducible]", "generic", "reproducible", "conv2d", LT_FUSED_AUTO},
+    {" [avx2, reproducible]", "avx2", "reproducible", "linear", LT_FUSED_AUTO},
+    {" [avx512, reproducible]", "avx512", "reproducible", "matmul", LT_FUSED_AUTO},
 };
 
 static lt_status open_level(targets *t, const level *l, const lt_device_config *config)
@@ -60,7 +64,8 @@ static lt_status open_level(targets *t, const level *l, const lt_device_config *
     if (!be)
         return lt_fail(LT_E_UNSUPPORTED, "this build has no cpu backend");
     setenv("LATHER_CPU_ISA", l->isa, 1);
-    setenv("LATHER_CPU_KERNELS", l->kernels, 1);
+    c.reproducible = !strcmp(l->kernels, "reproducible");
+    setenv("LATHER_CPU_KERNELS", c.reproducible ? "" : l->kernels, 1);
     if (strcmp(lt_cpu_isa_in_use(false), l->isa) != 0)
         return LT_OK; /* not supported by this processor, or limited by the user */
     c.fused = l->fused;

@@ -26,7 +26,8 @@ const lt_backend *backend_of(const char *name);
 lt_status targets_open(targets *t, const char *backend, const lt_device_config *config);
 
 /* Opens ref in single precision and the cpu backend once for each set of kernels that this processor runs
- * (LATHER_CPU_ISA), and again with built-in convolutions (LATHER_CPU_KERNELS=builtin) with and without fusion.
+ * (LATHER_CPU_ISA), and again with built-in convolutions (LATHER_CPU_KERNELS=builtin) with and without fusion,
+ * and without oneDNN (reproducible).
  * oneDNN has one level per process: the best. Errors: the backend's; LT_E_UNSUPPORTED without a cpu backend. */
 lt_status targets_open_levels(targets *t, const lt_device_config *config);
 
