@@ -123,8 +123,11 @@ static void direct_weight_gradients(void **state)
         const wgrad_row *r = &rows[i];
         const lt_conv2d_config config = {1, 1, 0, 0, 1, 1, r->groups};
         const lt_shape w = LT_SHAPE(r->out, r->in, r->taps, r->taps);
-        const lt_cpu cpu = {.isa = r->isa, .choice = r->choice};
+        lt_cpu cpu = {.isa = r->isa, .choice = r->choice, .onednn = some_onednn()};
         assert_int_equal(lt_wgrad_is_chosen(&cpu, &config, r->dtype, w), r->own);
+        cpu.onednn = NULL;
+        if (r->choice == LT_KERNELS_AUTO && r->groups == 1)
+            assert_true(lt_wgrad_is_chosen(&cpu, &config, r->dtype, w));
     }
 }
 

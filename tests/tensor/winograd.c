@@ -206,7 +206,8 @@ static const choice choices[] = {
     {"bf16 is AMX's", 64, 64, 32, 3, PLAIN, LT_ISA_AMX, LT_BF16, LT_KERNELS_AUTO, false},
     {"but it can", 64, 64, 32, 3, PLAIN, LT_ISA_AMX, LT_BF16, LT_KERNELS_BUILTIN, true},
     {"f32 on AMX too", 64, 64, 32, 3, PLAIN, LT_ISA_AMX, LT_F32, LT_KERNELS_AUTO, true},
-    {"not on generic", 64, 64, 32, 3, PLAIN, LT_ISA_GENERIC, LT_F32, LT_KERNELS_BUILTIN, false},
+    {"not on generic", 64, 64, 32, 3, PLAIN, LT_ISA_GENERIC, LT_F32, LT_KERNELS_AUTO, false},
+    {"on generic if asked", 64, 64, 32, 3, PLAIN, LT_ISA_GENERIC, LT_F32, LT_KERNELS_BUILTIN, true},
     {"channels of no vector", 24, 64, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_BUILTIN,
      false},
     {"results of no vector", 64, 24, 32, 3, PLAIN, LT_ISA_AVX512, LT_F32, LT_KERNELS_BUILTIN,
@@ -227,7 +228,7 @@ static const choice choices[] = {
 static void is_chosen(void **state)
 {
     const choice *r = *state;
-    const lt_cpu cpu = {.isa = r->isa, .choice = r->kernels};
+    lt_cpu cpu = {.isa = r->isa, .choice = r->kernels, .onednn = some_onednn()};
     const lt_view x = new_image(r->dtype, 128, r->in, r->size, r->size);
     const lt_view y = new_image(r->dtype, 128, r->out, r->size, r->size);
     const lt_view w = new_image(LT_F32, r->out, r->in, r->taps, r->taps);
@@ -235,6 +236,11 @@ static void is_chosen(void **state)
     const lt_winograd_grad g = {&r->config, &x, &y, &w, NULL};
     assert_int_equal(lt_winograd_is_chosen(&cpu, &c), r->wanted);
     assert_int_equal(lt_winograd_is_chosen_for_grad_w(&cpu, &g), r->wanted);
+    cpu.onednn = NULL; /* then the choice is the same on all sets up to avx512 */
+    const bool on_avx512 = lt_winograd_is_chosen(&cpu, &c);
+    cpu.isa = LT_ISA_GENERIC;
+    if (r->isa != LT_ISA_AMX)
+        assert_int_equal(lt_winograd_is_chosen(&cpu, &c), on_avx512);
     free(x.data);
     free(y.data);
     free(w.data);
