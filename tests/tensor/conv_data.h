@@ -68,7 +68,7 @@ static inline void *open_own(const lt_backend **be, int threads)
     return ctx;
 }
 
-/* Returns a pointer that says that a device has oneDNN. */
+/* Returns the oneDNN member of a device that has it; never read. */
 static inline struct lt_onednn *some_onednn(void)
 {
     static int any;

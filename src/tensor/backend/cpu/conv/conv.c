@@ -8,6 +8,7 @@
 #include "direct_conv.h"
 #include "row_taps.h"
 #include "tensor/backend/cpu/memory_traffic.h"
+#include "tensor/backend/cpu/operands.h"
 #include "tensor/backend/cpu/work_split.h"
 #include "wgrad.h"
 #include "winograd.h"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { N, C, H, W };
-enum { MAX_PRODUCTS = 1024 }; /* of one sum: taps, or pixels of a row at once */
+enum { MAX_PRODUCTS = 1024 }; /* terms of one sum: taps, or pixels of a row */
 enum { RANGES = 64 };         /* most ranges of the gradient of w */
 
 typedef struct job {

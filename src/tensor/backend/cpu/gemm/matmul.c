@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "gemm.h"
 #include "product.h"
+#include "tensor/backend/cpu/operands.h"
 #include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>

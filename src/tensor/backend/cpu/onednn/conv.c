@@ -8,6 +8,7 @@
 #include "conv_verify.h"
 #include "onednn.h"
 #include "tensor/backend/cpu/memory_traffic.h"
+#include "tensor/backend/cpu/operands.h"
 
 #include <stdio.h>
 #include <string.h>

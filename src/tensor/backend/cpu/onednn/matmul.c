@@ -1,6 +1,7 @@
 /* Matrix products by oneDNN: its matmul in bf16, its sgemm in f32. Transposes and batches are strides. */
 
 #include "tensor/backend/cpu/gemm/matmul.h"
+#include "tensor/backend/cpu/operands.h"
 
 #include "base/parallel.h"
 #include "onednn.h"
