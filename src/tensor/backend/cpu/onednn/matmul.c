@@ -1,10 +1,10 @@
 /* Matrix products by oneDNN: its matmul in bf16, its sgemm in f32. Transposes and batches are strides. */
 
 #include "tensor/backend/cpu/gemm/matmul.h"
-#include "tensor/backend/cpu/operands.h"
 
 #include "base/parallel.h"
 #include "onednn.h"
+#include "tensor/backend/cpu/operands.h"
 #include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>
