@@ -1,9 +1,8 @@
 /* The convolution entries: built-in kernels where they are chosen, else oneDNN, else built-in kernels on f32 copies of
  * operands that they cannot read. Formula: lt_conv2d(). */
 
-#include "conv.h"
-
 #include "base/parallel.h"
+#include "conv_call.h"
 #include "depthwise.h"
 #include "direct_conv.h"
 #include "row_taps.h"

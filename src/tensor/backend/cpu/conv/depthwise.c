@@ -5,7 +5,6 @@
 #include "depthwise.h"
 
 #include "base/parallel.h"
-#include "direct_conv.h"
 #include "tensor/backend/cpu/work_split.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef LT_BACKEND_CPU_DEPTHWISE_H
 #define LT_BACKEND_CPU_DEPTHWISE_H
 
-#include "conv.h"
+#include "conv_call.h"
 
 /* Returns true if it is depthwise, f32 and channels-last. */
 bool lt_depthwise_supports(const lt_conv_call *c);

@@ -5,7 +5,7 @@
 #include "direct_conv.h"
 
 #include "base/parallel.h"
-#include "conv.h"
+#include "conv_call.h"
 #include "row_taps.h"
 #include "tensor/backend/cpu/gemm/gemm.h"
 #include "tensor/backend/cpu/work_split.h"

@@ -2,7 +2,7 @@
  * at run time: every machine of an instruction set uses the same kernels, so that a resumed run is bitwise identical.
  * docs/adr/0053. */
 
-#include "conv.h"
+#include "conv_call.h"
 #include "direct_conv.h"
 
 /* A class of convolutions where direct kernels take less CPU time than oneDNN 2.6.3 plus batch norm's passes, measured

@@ -1,49 +1,14 @@
 /* The entries matmul and linear: bf16 by the built-in micro-kernel or oneDNN, f32 by oneDNN or the built-in product.
  * Transposes and batches are strides. */
 
-#include "matmul.h"
-
 #include "base/parallel.h"
 #include "gemm.h"
+#include "matmul_job.h"
 #include "product.h"
 #include "tensor/backend/cpu/operands.h"
 #include "tensor/backend/cpu/work_split.h"
 
-#include <string.h>
-
 enum { B = LT_MATMUL_BATCH, ROWS = LT_MATMUL_ROWS, COLS = LT_MATMUL_COLS };
-
-bool lt_matmul_find_stride(const lt_view *v, bool *transposed, int64_t *stride)
-{
-    const int64_t rows = v->shape.dim[ROWS], cols = v->shape.dim[COLS];
-    *transposed = false;
-    *stride = rows == 1 ? cols : v->stride[ROWS];
-    if ((cols == 1 || v->stride[COLS] == 1) && *stride >= cols)
-        return true;
-    *transposed = true;
-    *stride = cols == 1 ? rows : v->stride[COLS];
-    return (rows == 1 || v->stride[ROWS] == 1) && *stride >= rows;
-}
-
-lt_status lt_matmul_make_readable(lt_cpu *cpu, lt_cpu_slot slot, lt_dtype dtype, lt_view *v)
-{
-    bool transposed;
-    int64_t stride;
-    if (v->dtype == dtype && lt_matmul_find_stride(v, &transposed, &stride))
-        return LT_OK;
-    if (v->stride[B] == 0)
-        v->shape.dim[B] = 1; /* one copy for all batches */
-    size_t bytes = (size_t)lt_cpu_element_count(v) * lt_dtype_size(dtype);
-    void *data = lt_cpu_scratch(cpu, slot, bytes);
-    if (!data)
-        return LT_E_NOMEM;
-    lt_view copy = lt_cpu_dense_view(data, dtype, v->shape);
-    LT_TRY(lt_cpu_cast(cpu, v, &copy));
-    if (v->shape.dim[B] == 1)
-        copy.stride[B] = 0;
-    *v = copy;
-    return LT_OK;
-}
 
 typedef struct bias_job {
     const lt_cpu_kernels *kernels;
@@ -68,7 +33,7 @@ static void add_bias_rows(void *context, int64_t begin, int64_t end, int64_t chu
     }
 }
 
-static void add_bias(const lt_cpu *cpu, const lt_matmul *p)
+static void add_bias(const lt_cpu *cpu, const lt_matmul_job *p)
 {
     enum { GRAIN = 65536 }; /* elements */
     const int64_t *dim = p->y.shape.dim;
@@ -85,7 +50,7 @@ static lt_operand strided_operand(const lt_view *v, int64_t index, int lanes)
 }
 
 /* Returns y = a b, or y' = b' a' if y's columns are strided. */
-static lt_product make_builtin_product(const lt_matmul *p, int64_t index)
+static lt_product make_builtin_product(const lt_matmul_job *p, int64_t index)
 {
     const lt_view *y = &p->y;
     const bool across = y->stride[COLS] != 1 && y->shape.dim[COLS] > 1;
@@ -103,7 +68,7 @@ static lt_product make_builtin_product(const lt_matmul *p, int64_t index)
                         .alpha = 1};
 }
 
-static lt_status multiply_f32_builtin(lt_cpu *cpu, const lt_matmul *p)
+static lt_status multiply_f32_builtin(lt_cpu *cpu, const lt_matmul_job *p)
 {
     const int64_t batches = p->y.shape.dim[B];
     lt_product *list = lt_alloc((size_t)batches, sizeof *list);
@@ -116,9 +81,9 @@ static lt_status multiply_f32_builtin(lt_cpu *cpu, const lt_matmul *p)
     return st;
 }
 
-static lt_status multiply_f32(lt_cpu *cpu, const lt_matmul *p)
+static lt_status multiply_f32(lt_cpu *cpu, const lt_matmul_job *p)
 {
-    lt_matmul f = *p;
+    lt_matmul_job f = *p;
     if (p->weight)
         LT_TRY(lt_cpu_round_weight(cpu, p->a.dtype, &f.b));
     LT_TRY(lt_matmul_make_readable(cpu, LT_CPU_COPY_X, LT_F32, &f.a));
@@ -166,7 +131,7 @@ static bool fits_gemm(const lt_gemm_operand *x, bool rounds)
 }
 
 /* Multiplies by the built-in bf16 micro-kernel; *done is false if the CPU has none or the strides do not fit. */
-static lt_status multiply_bf16_builtin(lt_cpu *cpu, const lt_matmul *p, bool *done)
+static lt_status multiply_bf16_builtin(lt_cpu *cpu, const lt_matmul_job *p, bool *done)
 {
     const lt_gemm_microkernel *kernel = lt_gemm_microkernel_bf16(cpu->isa);
     const lt_view *y = &p->y;
@@ -190,7 +155,7 @@ static lt_status multiply_bf16_builtin(lt_cpu *cpu, const lt_matmul *p, bool *do
     return lt_gemm(cpu, kernel, &g);
 }
 
-static lt_status run_product(lt_cpu *cpu, const lt_matmul *p)
+static lt_status run_product(lt_cpu *cpu, const lt_matmul_job *p)
 {
     if (p->a.dtype == LT_BF16 && (p->b.dtype == LT_BF16 || p->weight)
         && lt_cpu_is_fast_dtype(p->y.dtype)) {
@@ -220,7 +185,7 @@ lt_status lt_cpu_matmul(void *ctx, const lt_view *a, const lt_view *b, const lt_
 {
     if (has_f64(a, b, y))
         return lt_backend_ref()->matmul(ctx, a, b, y);
-    lt_matmul p = {.a = *a, .b = *b, .y = *y, .weight = is_parameter(b)};
+    lt_matmul_job p = {.a = *a, .b = *b, .y = *y, .weight = is_parameter(b)};
     if (is_parameter(a))
         LT_TRY(lt_cpu_round_weight(ctx, b->dtype, &p.a));
     return run_product(ctx, &p);
@@ -243,10 +208,10 @@ lt_status lt_cpu_linear(void *ctx, const lt_view *x, const lt_view *w, const lt_
 {
     if (has_f64(x, w, y))
         return lt_backend_ref()->linear(ctx, x, w, bias, y);
-    lt_matmul p = {.a = as_batch_of_one(x, false),
-                   .b = as_batch_of_one(w, true),
-                   .y = as_batch_of_one(y, false),
-                   .weight = true};
+    lt_matmul_job p = {.a = as_batch_of_one(x, false),
+                       .b = as_batch_of_one(w, true),
+                       .y = as_batch_of_one(y, false),
+                       .weight = true};
     if (lt_cpu_has_data(bias))
         p.bias = *bias;
     return run_product(ctx, &p);

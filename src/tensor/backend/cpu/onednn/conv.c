@@ -1,12 +1,11 @@
 /* Convolutions by oneDNN. Activations are channels-last; weights are reordered from Lather's channels-last storage to
  * the primitive's layout. Formula: lt_conv2d(). */
 
-#include "tensor/backend/cpu/conv/conv.h"
-
 #include "base/parallel.h"
 #include "conv_crop.h"
 #include "conv_verify.h"
 #include "onednn.h"
+#include "tensor/backend/cpu/conv/conv_call.h"
 #include "tensor/backend/cpu/memory_traffic.h"
 #include "tensor/backend/cpu/operands.h"
 

@@ -2,7 +2,7 @@
 #ifndef LT_BACKEND_CPU_CONV_RULES_H
 #define LT_BACKEND_CPU_CONV_RULES_H
 
-#include "tensor/backend/cpu/conv/conv.h"
+#include "tensor/backend/cpu/conv/conv_call.h"
 
 /* A convolution or one of its gradients; shapes are the forward pass's. */
 typedef struct lt_conv_form {

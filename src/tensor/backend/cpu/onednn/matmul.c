@@ -1,9 +1,8 @@
 /* Matrix products by oneDNN: its matmul in bf16, its sgemm in f32. Transposes and batches are strides. */
 
-#include "tensor/backend/cpu/gemm/matmul.h"
-
 #include "base/parallel.h"
 #include "onednn.h"
+#include "tensor/backend/cpu/gemm/matmul_job.h"
 #include "tensor/backend/cpu/operands.h"
 #include "tensor/backend/cpu/work_split.h"
 
@@ -12,7 +11,7 @@
 enum { B = LT_MATMUL_BATCH, ROWS = LT_MATMUL_ROWS, COLS = LT_MATMUL_COLS };
 
 typedef struct batch {
-    const lt_matmul *p;
+    const lt_matmul_job *p;
     dnnl_status_t status;
 } batch;
 
@@ -20,7 +19,7 @@ static void multiply_batches(void *context, int64_t begin, int64_t end, int64_t 
 {
     (void)chunk;
     batch *all = context;
-    const lt_matmul *p = all->p;
+    const lt_matmul_job *p = all->p;
     const int64_t m = p->y.shape.dim[ROWS], n = p->y.shape.dim[COLS], k = p->a.shape.dim[COLS];
     bool ta, tb, ty;
     int64_t lda, ldb, ldy;
@@ -42,13 +41,13 @@ static void multiply_batches(void *context, int64_t begin, int64_t end, int64_t 
 
 /* A product split along its longer dimension. */
 typedef struct split {
-    const lt_matmul *p;
+    const lt_matmul_job *p;
     int axis;
     int64_t size, count; /* rows or columns of a part; parts of a matrix */
     dnnl_status_t status;
 } split;
 
-static split split_product(const lt_matmul *p)
+static split split_product(const lt_matmul_job *p)
 {
     enum { LEAST = 128, WORK = 1 << 20 }; /* rows; multiplications */
     const int64_t *dim = p->y.shape.dim;
@@ -65,7 +64,7 @@ static void multiply_split_part(void *context, int64_t begin, int64_t end, int64
     (void)chunk;
     split *all = context;
     for (int64_t i = begin; i < end; i++) {
-        lt_matmul part = *all->p;
+        lt_matmul_job part = *all->p;
         lt_view *from = all->axis == ROWS ? &part.a : &part.b, *to = &part.y;
         const int64_t first = i % all->count * all->size,
                       size = lt_cpu_min(to->shape.dim[all->axis] - first, all->size);
@@ -80,7 +79,7 @@ static void multiply_split_part(void *context, int64_t begin, int64_t end, int64
 }
 
 /* Multiplies by dnnl_sgemm() in parts, each on one thread. */
-static dnnl_status_t multiply_split(const lt_matmul *p)
+static dnnl_status_t multiply_split(const lt_matmul_job *p)
 {
     split all = split_product(p);
     const int64_t count = p->y.shape.dim[B] * all.count;
@@ -95,7 +94,7 @@ static dnnl_status_t multiply_split(const lt_matmul *p)
 
 /* Returns true if oneDNN 2.6's sgemm on AVX2 would take up to twice as long as the built-in product: it does not pack
  * few rows, and reads its second operand by rows that are whole pages apart, which map to the same sets of L1. */
-static bool has_cache_conflicts(const lt_matmul *p)
+static bool has_cache_conflicts(const lt_matmul_job *p)
 {
     enum { PAGE = 1024, FEW = 32 };
     bool ty, ta, tb;
@@ -110,7 +109,7 @@ static bool has_cache_conflicts(const lt_matmul *p)
 
 /* On AVX2 oneDNN's sgemm splits some sums over threads, so that results would depend on their number: multiplies parts
  * instead. Not seen with AVX-512. */
-static dnnl_status_t multiply_by_sgemm(const lt_cpu *cpu, const lt_matmul *p)
+static dnnl_status_t multiply_by_sgemm(const lt_cpu *cpu, const lt_matmul_job *p)
 {
     if (cpu->isa < LT_ISA_AVX512)
         return multiply_split(p);
@@ -124,7 +123,7 @@ static dnnl_status_t multiply_by_sgemm(const lt_cpu *cpu, const lt_matmul *p)
     return all.status;
 }
 
-lt_status lt_onednn_multiply_f32(lt_cpu *cpu, const lt_matmul *p, bool *done)
+lt_status lt_onednn_multiply_f32(lt_cpu *cpu, const lt_matmul_job *p, bool *done)
 {
     *done = cpu->onednn && !(cpu->isa == LT_ISA_AVX2 && has_cache_conflicts(p));
     return *done ? lt_dnnl_check(multiply_by_sgemm(cpu, p), "sgemm") : LT_OK;
@@ -144,7 +143,7 @@ static dnnl_status_t make_matrix_desc(dnnl_memory_desc_t *md, const lt_view *v)
     return lt_md_make(md, 3, dims, v->dtype == LT_BF16 ? dnnl_bf16 : dnnl_f32, strides);
 }
 
-static void make_key(const lt_matmul *p, int64_t key[LT_PRIMITIVE_KEY])
+static void make_key(const lt_matmul_job *p, int64_t key[LT_PRIMITIVE_KEY])
 {
     const lt_view *v[] = {&p->a, &p->b, &p->y};
     memset(key, 0, LT_PRIMITIVE_KEY * sizeof *key);
@@ -184,7 +183,7 @@ static lt_status create_matmul_primitive(lt_onednn *onednn, lt_primitive *prim,
 
 static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const void *problem)
 {
-    const lt_matmul *p = problem;
+    const lt_matmul_job *p = problem;
     dnnl_memory_desc_t mds[3] = {0}, bias = {0};
     const bool has_bias = lt_cpu_has_data(&p->bias);
     const dnnl_dims_t dims = {1, 1, p->y.shape.dim[COLS]};
@@ -206,9 +205,9 @@ static lt_status fill_primitive(lt_onednn *onednn, lt_primitive *prim, const voi
     return st;
 }
 
-lt_status lt_onednn_multiply_bf16(lt_cpu *cpu, const lt_matmul *p, bool *done)
+lt_status lt_onednn_multiply_bf16(lt_cpu *cpu, const lt_matmul_job *p, bool *done)
 {
-    lt_matmul f = *p;
+    lt_matmul_job f = *p;
     bool transposed;
     int64_t stride;
     *done = false;

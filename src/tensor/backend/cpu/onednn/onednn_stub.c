@@ -1,7 +1,7 @@
 /* Stubs for a build without oneDNN: convolutions and products are the built-in ones. */
 
-#include "tensor/backend/cpu/conv/conv.h"
-#include "tensor/backend/cpu/gemm/matmul.h"
+#include "tensor/backend/cpu/conv/conv_call.h"
+#include "tensor/backend/cpu/gemm/matmul_job.h"
 
 lt_status lt_cpu_onednn_open(lt_cpu *cpu)
 {
@@ -29,14 +29,14 @@ lt_status lt_onednn_conv(lt_cpu *cpu, const lt_conv_call *c, lt_dtype dtype, boo
     return LT_OK;
 }
 
-lt_status lt_onednn_multiply_f32(lt_cpu *cpu, const lt_matmul *p, bool *done)
+lt_status lt_onednn_multiply_f32(lt_cpu *cpu, const lt_matmul_job *p, bool *done)
 {
     (void)cpu, (void)p;
     *done = false;
     return LT_OK;
 }
 
-lt_status lt_onednn_multiply_bf16(lt_cpu *cpu, const lt_matmul *p, bool *done)
+lt_status lt_onednn_multiply_bf16(lt_cpu *cpu, const lt_matmul_job *p, bool *done)
 {
     (void)cpu, (void)p;
     *done = false;

@@ -1,6 +1,6 @@
 /* Calls of the convolution entries, which conv.c runs by built-in kernels or by oneDNN. */
-#ifndef LT_BACKEND_CPU_CONV_H
-#define LT_BACKEND_CPU_CONV_H
+#ifndef LT_BACKEND_CPU_CONV_CALL_H
+#define LT_BACKEND_CPU_CONV_CALL_H
 
 #include "tensor/backend/cpu/internal.h"
 
