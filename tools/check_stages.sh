@@ -139,7 +139,7 @@ documentation()
     fi
 }
 
-# Leaks are errors too, but for what OpenMP's and OpenBLAS's own threads keep until the end. Suites in which bytes from
+# Leaks are errors too, but for what OpenMP's own threads keep until the end. Suites in which bytes from
 # outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {

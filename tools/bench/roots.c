@@ -220,7 +220,7 @@ static lt_status add_recorded(matrices *list)
 
 /* --- LAPACK --- */
 
-/* A function of a loaded library; ISO C has no cast from dlsym()'s result. */
+/* A function of OpenBLAS; ISO C has no cast from dlsym()'s result. */
 typedef union symbol {
     void *object;
     void (*syevd)(const char *job, const char *uplo, const int *n, void *a, const int *lda, void *w,
@@ -228,12 +228,20 @@ typedef union symbol {
     void (*set_threads)(int threads);
 } symbol;
 
+/* Looks up a function of OpenBLAS, which is loaded at the first call; NULL if this machine has none. */
+static symbol find_in_blas(const char *name)
+{
+    static void *library;
+    setenv("OPENBLAS_NUM_THREADS", "2", 0); /* else its constructor starts a thread per core */
+    library = library ? library : dlopen("libopenblas.so.0", RTLD_NOW);
+    return (symbol){library ? dlsym(library, name) : NULL};
+}
+
 /* Seconds of ssyevd on the matrices one after the other, with that number of OpenBLAS threads, and processor seconds;
- * negative if this process has no LAPACK. */
+ * negative without OpenBLAS. */
 static void time_lapack(const matrices *list, int threads, double *wall, double *cpu)
 {
-    const symbol lapack = {dlsym(RTLD_DEFAULT, "ssyevd_")},
-                 blas = {dlsym(RTLD_DEFAULT, "openblas_set_num_threads")};
+    const symbol lapack = find_in_blas("ssyevd_"), blas = find_in_blas("openblas_set_num_threads");
     int64_t most = 0;
     *wall = *cpu = -1e-3;
     if (!lapack.object || !blas.object)
@@ -255,7 +263,6 @@ static void time_lapack(const matrices *list, int threads, double *wall, double 
         *wall += bench_seconds() - begin;
         *cpu += bench_core_seconds() - began;
     }
-    blas.set_threads(1); /* the library's setting */
     free(a);
 }
 
@@ -271,10 +278,10 @@ static void add_up(const double *q, const double *power, int64_t n, double *root
 }
 
 /* Computes m->root by an eigendecomposition in double, damped by epsilon times the largest eigenvalue.
- * Errors: LT_E_UNSUPPORTED (this process has no LAPACK). */
+ * Errors: LT_E_UNSUPPORTED (this machine has no LAPACK). */
 static lt_status make_exact(matrix *m)
 {
-    const symbol lapack = {dlsym(RTLD_DEFAULT, "dsyevd_")};
+    const symbol lapack = find_in_blas("dsyevd_");
     const int n = (int)m->n, lwork = 1 + 6 * n + 2 * n * n, liwork = 3 + 5 * n;
     const size_t count = (size_t)(m->n * m->n);
     double *a = malloc((count + (size_t)(n + lwork + liwork)) * sizeof *a),

@@ -4,7 +4,7 @@ PROGRAMS="models/resnet50/train_resnet50 models/gpt/train_gpt models/vit/train_v
 # Only in builds with CUDA; gpu_ranks needs NCCL and tests each of its calls.
 OPTIONAL="liblather-cuda.so tests/dist/gpu_ranks"
 # Leaves out libraries that are large and not tested here.
-LEAN="-Dbuildtype=release -Donednn=disabled -Dlapack=disabled -Dmpi=disabled -Davif=disabled -Dtiff=disabled -Dwebp=disabled"
+LEAN="-Dbuildtype=release -Donednn=disabled -Dmpi=disabled -Davif=disabled -Dtiff=disabled -Dwebp=disabled"
 MOST_MIB=60
 
 # SOURCE BUILD [meson arguments]: configures and builds the carried programs.

@@ -17,7 +17,7 @@
  *   kind  BASIC: never NULL in ref and cpu; NULL in another backend is LT_E_UNSUPPORTED, naming the kernel
  *         HOST: as BASIC, but only backends with host memory have it so far
  *         FUSED: optional; if NULL, the operation composes it of basic kernels
- *   cpu   OWN: built-in kernel of the cpu backend; LIBRARY: LAPACK's in a build with it, else ref's; REF: ref's; NONE: NULL
+ *   cpu   OWN: built-in kernel of the cpu backend; REF: ref's; NONE: NULL
  *
  * LT_BACKEND_ENTRIES in detail/backend.h joins these lists. The kernel table, ref's and cpu's tables and
  * the coverage of the tests are generated from it. */

@@ -92,14 +92,14 @@ typedef struct lt_ritz_job {
 LT_ENTRY(ritz, void *ctx, const lt_ritz_job *job, size_t count);
 
 /** List of the kernels above; columns as in detail/entry.h. */
-#define LT_MATRIX_ENTRIES(X)     \
-    X(gram, BASIC, OWN)          \
-    X(mode_product, BASIC, OWN)  \
-    X(frobenius, BASIC, LIBRARY) \
-    X(vec_norms, FUSED, NONE)    \
-    X(eigh, BASIC, LIBRARY)      \
-    X(rational, BASIC, OWN)      \
-    X(qr, BASIC, LIBRARY)        \
+#define LT_MATRIX_ENTRIES(X)    \
+    X(gram, BASIC, OWN)         \
+    X(mode_product, BASIC, OWN) \
+    X(frobenius, BASIC, OWN)    \
+    X(vec_norms, FUSED, NONE)   \
+    X(eigh, BASIC, OWN)         \
+    X(rational, BASIC, OWN)     \
+    X(qr, BASIC, OWN)           \
     X(ritz, BASIC, REF)
 
 #endif

@@ -124,13 +124,11 @@ static void fill_table(void)
     table.has_fast = has_fast_dtype;
     table.threads = thread_count;
 #define SET_OWN(name) table.name = lt_cpu_##name;
-#define SET_LIBRARY(name)
 #define SET_REF(name)
 #define SET_NONE(name)
 #define SET(name, kind, cpu) SET_##cpu(name)
     LT_BACKEND_ENTRIES(SET)
     set_memory_functions(&table);
-    lt_cpu_install_matrix(&table);
 }
 
 const lt_backend *lt_backend_cpu(void)
@@ -162,8 +160,6 @@ const char *lt_cpu_build_info(int index)
     case 0:
         return lt_cpu_onednn_info();
     case 1:
-        return lt_cpu_matrix_info();
-    case 2:
         isa = lt_cpu_isa_in_use(false);
         snprintf(line, sizeof line, "CPU kernels: %s", *isa ? isa : "?");
         return line;

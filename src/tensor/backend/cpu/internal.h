@@ -137,7 +137,6 @@ lt_status lt_cpu_run_jobs(const char *what, size_t count, lt_cpu_job_fn *fn, voi
 
 /* Declares lt_cpu_NAME, for each kernel NAME that this backend has itself. */
 #define LT_CPU_OWN(name) lt_##name##_fn lt_cpu_##name;
-#define LT_CPU_LIBRARY(name)
 #define LT_CPU_REF(name)
 #define LT_CPU_NONE(name)
 #define LT_CPU_ENTRY(name, kind, cpu) LT_CPU_##cpu(name)
@@ -146,13 +145,9 @@ LT_BACKEND_ENTRIES(LT_CPU_ENTRY)
 /* conv2d_affine by oneDNN; sets after->done to false in a build without it. */
 lt_conv2d_affine_fn lt_cpu_onednn_affine;
 
-/* Replaces reference entries by LAPACK's; a no-op in a build without it. */
-void lt_cpu_install_matrix(lt_backend *be);
-
 /* Open and close oneDNN's engine and caches; no-ops in a build without oneDNN. */
 lt_status lt_cpu_onednn_open(lt_cpu *cpu);
 void lt_cpu_onednn_close(lt_cpu *cpu);
 const char *lt_cpu_onednn_info(void);
-const char *lt_cpu_matrix_info(void);
 
 #endif

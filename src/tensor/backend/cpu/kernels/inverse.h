@@ -17,16 +17,45 @@
 #endif
 #define SWEEP_BLOCK LT_CPU_INVERSE_BLOCK
 
+/* a * b + c of a register, rounded as by fused(). */
+#if defined(__AVX512F__)
+#define FUSED_FLOATS(a, b, c)  _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
+#define FUSED_DOUBLES(a, b, c) _mm512_fmadd_pd((__m512d)(a), (__m512d)(b), (__m512d)(c))
+#elif defined(__FMA__)
+#define FUSED_FLOATS(a, b, c)  _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
+#define FUSED_DOUBLES(a, b, c) _mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c))
+#elif defined(LT_SOFTWARE_FMA) || defined(__aarch64__)
+#define FUSED_BY_LANES(name, real, fma)                                                  \
+    typedef real name##_register __attribute__((vector_size(16)));                       \
+    ALWAYS name##_register name(name##_register a, name##_register b, name##_register c) \
+    {                                                                                    \
+        for (unsigned i = 0; i < sizeof a / sizeof(real); i++)                           \
+            c[i] = fma(a[i], b[i], c[i]);                                                \
+        return c;                                                                        \
+    }
+FUSED_BY_LANES(fused_floats, float, __builtin_fmaf)
+FUSED_BY_LANES(fused_doubles, double, __builtin_fma)
+#define FUSED_FLOATS  fused_floats
+#define FUSED_DOUBLES fused_doubles
+#else
+#define FUSED_FLOATS(a, b, c)  ((a) * (b) + (c))
+#define FUSED_DOUBLES(a, b, c) ((a) * (b) + (c))
+#endif
+
 #define REAL        float
+#define FUSED       FUSED_FLOATS
 #define SWEEP(name) name##_f32
 #include "sweep.h"
 #undef REAL
+#undef FUSED
 #undef SWEEP
 
 #define REAL        double
+#define FUSED       FUSED_DOUBLES
 #define SWEEP(name) name##_f64
 #include "sweep.h"
 #undef REAL
+#undef FUSED
 #undef SWEEP
 
 #define ADD_INVERSE(name, DATA, REAL, inverse)                                               \

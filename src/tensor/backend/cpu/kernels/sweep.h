@@ -1,5 +1,5 @@
 /* In-place inverse of a symmetric positive definite matrix by block sweeps. inverse.h includes it once per precision
- * and defines REAL and SWEEP(name).
+ * and defines REAL, FUSED(a, b, c) and SWEEP(name).
  * Sweep of the block K:  A_KK' = -P, A_iK' = A_iK P, A_ij' = A_ij - A_iK P A_Kj  with P = A_KK^(-1);
  * after all blocks A' = -A^(-1). Only the lower triangle is kept. Beaton, "The use of special matrix
  * operators in statistical calculus", 1964; Goodnight, "A tutorial on the SWEEP operator", 1979. */
@@ -13,8 +13,8 @@ typedef REAL SWEEP(loose)
 #define ROW(r)                                                               \
     do {                                                                     \
         const SWEEP(vector) f = (SWEEP(vector)){0} + w[(r)*SWEEP_BLOCK + k]; \
-        s##r##0 += f * x0;                                                   \
-        s##r##1 += f * x1;                                                   \
+        s##r##0 = (SWEEP(vector))FUSED(f, x0, s##r##0);                      \
+        s##r##1 = (SWEEP(vector))FUSED(f, x1, s##r##1);                      \
     } while (0)
 
 /* Multiplies a tile: c = w x, or c -= w x; w: SWEEP_ROWS rows of SWEEP_BLOCK, x: SWEEP_BLOCK rows of WIDE. */

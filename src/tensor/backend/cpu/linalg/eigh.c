@@ -1,10 +1,8 @@
-/* Eigendecomposition of symmetric matrices: reduction to a tridiagonal matrix (tridiagonal.c), LAPACK's divide and
- * conquer, and its vectors times the reflectors. Cuppen, "A divide and conquer method for the symmetric tridiagonal
- * eigenproblem", 1981; Gu & Eisenstat, SIAM J. Matrix Anal. Appl. 16, 1995. Falls back to f64 if f32 does not
- * converge. */
+/* Eigendecomposition of symmetric matrices, one per thread. f32: reduction to a tridiagonal matrix (tridiagonal.c), its
+ * decomposition (divide_conquer.c), and its vectors times the reflectors. f64: symmetric_f64.c. */
 
 #include "base/parallel.h"
-#include "lapack.h"
+#include "symmetric_f64.h"
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/work_split.h"
 #include "tridiagonal.h"
@@ -12,12 +10,10 @@
 #include <math.h>
 #include <string.h>
 
-lt_eigh_fn lt_cpu_eigh;
-
-static lt_status fail_lapack(lapack_int info, int64_t n)
+static lt_status fail_to_converge(int64_t n)
 {
-    return lt_fail(LT_E_ARG, "eigh: LAPACK did not converge for a %lld x %lld matrix (info %d)",
-                   (long long)n, (long long)n, (int)info);
+    return lt_fail(LT_E_ARG, "eigh: no convergence for a %lld x %lld matrix", (long long)n,
+                   (long long)n);
 }
 
 static bool is_finite(const lt_view *a)
@@ -32,28 +28,14 @@ static bool is_finite(const lt_view *a)
     return true;
 }
 
-/* --- f32: built-in reduction and products, LAPACK for the tridiagonal problem --- */
+/* --- f32 --- */
 
 /* State of one matrix. */
 typedef struct solver {
     const lt_eigh_job *job;
     lt_tridiagonal t;
     double input_scale; /* power of 2 above the largest element, divided out */
-    int64_t *order;     /* rows of z by rising eigenvalue */
-    float *work;        /* workspaces of sstedc: sstedc_lwork() and sstedc_liwork() */
-    lapack_int *iwork;
 } solver;
-
-/* LWORK and LIWORK of sstedc for COMPZ 'I', from its documentation. */
-static int64_t sstedc_lwork(int64_t n)
-{
-    return 1 + 4 * n + n * n;
-}
-
-static int64_t sstedc_liwork(int64_t n)
-{
-    return 3 + 5 * n;
-}
 
 /* Assigns the parts of a thread's workspace for n rows. If memory is NULL returns the floats needed, a multiple of 64
  * bytes. */
@@ -63,21 +45,18 @@ static int64_t layout_workspace(solver *s, int64_t n, float *memory)
     t->size = lt_tridiagonal_padded_size(n);
     t->step = t->size + 16; /* power-of-two strides would map rows to the same cache sets */
     const int64_t square = t->size * t->step, work = lt_tridiagonal_workspace_size(t->size);
-    const int64_t floats = 2 * square + 3 * t->size + work + sstedc_lwork(n)
-                           + sstedc_liwork(n) * (int64_t)(sizeof(lapack_int) / sizeof(float))
-                           + 2 * n + 1;
     if (!memory)
-        return lt_cpu_round_up(floats, 16);
+        return lt_cpu_round_up(4 * square + 7 * t->size + work, 16);
     t->a = memory;
     t->z = t->a + square;
-    t->diagonal = t->z + square;
+    t->vectors = t->z + square;
+    t->packed = t->vectors + square;
+    t->diagonal = t->packed + square;
     t->off_diagonal = t->diagonal + t->size;
     t->scale = t->off_diagonal + t->size;
-    t->work = t->scale + t->size;
-    s->work = t->work + work;
-    s->iwork = (lapack_int *)(s->work + sstedc_lwork(n));
-    const uintptr_t end = (uintptr_t)(s->iwork + sstedc_liwork(n)), align = sizeof *s->order;
-    s->order = (int64_t *)((end + align - 1) / align * align);
+    t->value = (double *)(void *)(t->scale + t->size);
+    t->order = (int64_t *)(t->value + t->size);
+    t->work = (float *)(t->order + t->size);
     return 0;
 }
 
@@ -99,116 +78,69 @@ static void load_scaled_matrix(solver *s)
             t->a[i * t->step + j] = (float)((double)from[i * t->n + j] / s->input_scale);
 }
 
-/* Replaces T's diagonal by its eigenvalues and writes its vectors to the rows of z (LAPACK's columns). Returns LAPACK's
- * info. */
-static lapack_int solve_tridiagonal(solver *s)
-{
-    lt_tridiagonal *t = &s->t;
-    const lapack_int n = (lapack_int)t->tridiagonal_rows, step = (lapack_int)t->step;
-    memset(t->z, 0, (size_t)(t->size * t->step) * sizeof *t->z);
-    for (int64_t i = t->tridiagonal_rows; i < t->n; i++)
-        t->z[i * (t->step + 1)] = 1;
-    return n ? lt_lapack_calls.sstedc(LAPACK_COL_MAJOR, 'I', n, t->diagonal, t->off_diagonal, t->z,
-                                      step, s->work, (lapack_int)sstedc_lwork(n), s->iwork,
-                                      (lapack_int)sstedc_liwork(n))
-             : 0;
-}
-
-/* Merges LAPACK's sorted eigenvalues with those of the part that was already diagonal. */
-static void sort_eigenvalues(solver *s)
-{
-    const float *value = s->t.diagonal;
-    for (int64_t i = 0; i < s->t.n; i++) {
-        int64_t at = i;
-        for (; at > 0 && value[s->order[at - 1]] > value[i]; at--)
-            s->order[at] = s->order[at - 1];
-        s->order[at] = i;
-    }
-}
-
 static void store_sorted_results(solver *s)
 {
     lt_tridiagonal *t = &s->t;
     float *value = s->job->values.data;
-    sort_eigenvalues(s);
     for (int64_t i = 0; i < t->n; i++) {
-        const int64_t from = s->order[i];
-        value[i * s->job->values.stride[0]] = (float)((double)t->diagonal[from] * s->input_scale);
+        const int64_t from = t->order[i];
+        value[i * s->job->values.stride[0]] = (float)(t->value[from] * s->input_scale);
         memcpy(t->a + i * t->step, t->z + from * t->step, (size_t)t->n * sizeof *t->a);
     }
     t->kernels->transpose_block(t->a, t->step, t->n, t->n, s->job->vectors.data, t->n);
 }
 
-/* Returns true if LAPACK converged. */
+/* Returns false if it does not converge. */
 static bool solve_f32_job(const lt_cpu_kernels *kernels, const lt_eigh_job *job, float *memory)
 {
     solver s = {.job = job, .t = {.kernels = kernels, .n = job->a.shape.dim[0]}};
     layout_workspace(&s, s.t.n, memory);
     load_scaled_matrix(&s);
     lt_tridiagonal_reduce(&s.t);
-    if (solve_tridiagonal(&s))
+    if (!lt_tridiagonal_solve(&s.t))
         return false;
     lt_tridiagonal_apply_q(&s.t);
     store_sorted_results(&s);
     return true;
 }
 
-/* --- f64: LAPACK --- */
+/* --- f64 --- */
 
-static lt_status solve_f64(int64_t n, double *a, double *values, lapack_int *info)
-{
-    double size;
-    lapack_int isize;
-    *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                   values, &size, -1, &isize, -1);
-    double *work = lt_alloc((size_t)size, sizeof *work);
-    lapack_int *iwork = lt_alloc((size_t)isize, sizeof *iwork);
-    if (work && iwork)
-        *info = lt_lapack_calls.dsyevd(LAPACK_COL_MAJOR, 'V', 'L', (lapack_int)n, a, (lapack_int)n,
-                                       values, work, (lapack_int)size, iwork, isize);
-    const bool ok = work && iwork;
-    lt_free(work);
-    lt_free(iwork);
-    return ok ? LT_OK : LT_E_NOMEM;
-}
-
-static void load_matrix_as_f64(const lt_view *from, double *to)
+/* Reads the matrix divided by a power of 2, whose exponent it returns. */
+static int load_f64_matrix(const lt_view *from, double *to)
 {
     const int64_t count = lt_cpu_element_count(from);
+    double largest = 0;
+    int exponent;
     for (int64_t i = 0; i < count; i++)
-        to[i] = from->dtype == LT_F32 ? (double)((const float *)from->data)[i]
-                                      : ((const double *)from->data)[i];
-}
-
-static void store_element(const lt_view *to, int64_t i, double value)
-{
-    if (to->dtype == LT_F32)
-        ((float *)to->data)[i] = (float)value;
-    else
-        ((double *)to->data)[i] = value;
+        largest = fmax(largest, fabs(((const double *)from->data)[i]));
+    (void)frexp(largest, &exponent);
+    for (int64_t i = 0; i < count; i++)
+        to[i] = ldexp(((const double *)from->data)[i], -exponent);
+    return exponent;
 }
 
 static lt_status solve_f64_job(const lt_eigh_job *job)
 {
     const int64_t n = job->a.shape.dim[0];
-    const size_t count = (size_t)(n * n);
-    lapack_int info = 0;
-    double *a = lt_alloc_aligned(64, count * sizeof *a);
-    double *values = lt_alloc((size_t)n, sizeof *values);
-    lt_status st = a && values ? LT_OK : LT_E_NOMEM;
+    double *a = lt_alloc_aligned(64, (size_t)(2 * n * n + 4 * n) * sizeof *a);
+    int64_t *order = lt_alloc((size_t)n, sizeof *order);
+    lt_status st = a && order ? LT_OK : LT_E_NOMEM;
     if (!st) {
-        load_matrix_as_f64(&job->a, a);
-        st = solve_f64(n, a, values, &info);
-    }
-    if (!st && info)
-        st = fail_lapack(info, n);
-    for (int64_t i = 0; !st && i < n; i++) {
-        store_element(&job->values, i * job->values.stride[0], values[i]);
-        for (int64_t j = 0; j < n; j++)
-            store_element(&job->vectors, i * n + j, a[j * n + i]);
+        double *z = a + n * n, *value = z + n * n, *vectors = job->vectors.data;
+        const int exponent = load_f64_matrix(&job->a, a);
+        if (!lt_symmetric_eigh(a, n, value, z, value + n))
+            st = fail_to_converge(n);
+        lt_sort_rows(value, 0, n, order);
+        for (int64_t i = 0; !st && i < n; i++) {
+            ((double *)job->values.data)[i * job->values.stride[0]] =
+                ldexp(value[order[i]], exponent);
+            for (int64_t j = 0; j < n; j++)
+                vectors[j * n + i] = z[order[i] * n + j];
+        }
     }
     lt_free(a);
-    lt_free(values);
+    lt_free(order);
     return st;
 }
 
@@ -218,9 +150,9 @@ static lt_status solve_job(const lt_cpu_kernels *kernels, const lt_eigh_job *job
     if (!is_finite(&job->a))
         return lt_fail(LT_E_ARG, "eigh: the %lld x %lld matrix has non-finite elements",
                        (long long)n, (long long)n);
-    if (job->a.dtype == LT_F32 && solve_f32_job(kernels, job, memory))
-        return LT_OK;
-    return solve_f64_job(job);
+    if (job->a.dtype == LT_F64)
+        return solve_f64_job(job);
+    return solve_f32_job(kernels, job, memory) ? LT_OK : fail_to_converge(n);
 }
 
 typedef struct list {

@@ -1,14 +1,13 @@
 /* Householder reduction of a symmetric matrix to tridiagonal form, and products with its reflectors. A panel of
  * columns is reduced at a time, then the trailing matrix is updated by one product: Dongarra, Sorensen & Hammarling,
  * "Block reduction of matrices to condensed forms for eigenvalue computations", J. Comput. Appl. Math. 27, 1989.
- * Reflectors are applied in blocks I - V T V^T: Schreiber & Van Loan, "A storage-efficient WY representation for
- * products of Householder transformations", SIAM J. Sci. Stat. Comput. 10, 1989.
  *
  * A matrix of rank r is reduced after r columns, as the Krylov space of the first unit vector has no more dimensions:
  * the trailing matrix then differs from a diagonal one by rounding errors, and is treated as diagonal. */
 
 #include "tridiagonal.h"
 
+#include "reflectors.h"
 #include "tensor/backend/cpu/gemm/product.h"
 
 #include <math.h>
@@ -16,19 +15,15 @@
 
 enum {
     PANEL = LT_CPU_REDUCE_BLOCK,
-    BLOCK = 2 * PANEL, /* reflectors applied together */
+    BLOCK = LT_CPU_REFLECTOR_BLOCK,
 };
 
 /* Relative to the Frobenius norm: about the rounding errors of a reduction in f32. */
 static const double negligible = 0x1p-22;
-/* Column norm treated as 0, where the largest element is about 1; its square underflows in f32. */
-static const double nothing = 1e-30;
-
-/* Workspace: 3 PANEL rows and a vector for a panel, or 2 BLOCK rows and 3 matrices for reflectors; and for products. */
+/* Workspace: 3 PANEL rows for a panel and memory for products; a block of reflectors takes more. */
 int64_t lt_tridiagonal_workspace_size(int64_t size)
 {
-    return (3 * PANEL + 1 + 2 * BLOCK) * (size + 16) + 3 * BLOCK * BLOCK
-           + lt_cpu_multiply_workspace();
+    return lt_reflectors_workspace_size(size);
 }
 
 /* --- Reduction --- */
@@ -37,7 +32,7 @@ int64_t lt_tridiagonal_workspace_size(int64_t size)
 typedef struct panel {
     lt_tridiagonal *t;
     int64_t begin, end;
-    float *rows, *x;
+    float *rows;
     float *products;
 } panel;
 
@@ -70,25 +65,10 @@ static void update_row(const panel *p, int64_t j)
 /* Computes the reflector v of row j: v[j + 1] = 1, zeros before. */
 static void make_reflector(const panel *p, int64_t j, float *v)
 {
-    lt_tridiagonal *t = p->t;
+    const lt_tridiagonal *t = p->t;
     float *row = t->a + j * t->step;
-    const int64_t rest = t->size - j - 2;
-    const double first = (double)row[j + 1];
-    const double square = rest > 0 ? t->kernels->square_sum(row + j + 2, 1, rest) : 0;
     t->diagonal[j] = row[j];
-    memset(v, 0, (size_t)t->size * sizeof *v);
-    v[j + 1] = 1;
-    t->off_diagonal[j] = row[j + 1];
-    t->scale[j] = 0;
-    if (square > nothing * nothing) {
-        const double norm = sqrt(first * first + square), to = first > 0 ? -norm : norm;
-        const double factor = 1 / (first - to);
-        for (int64_t c = j + 2; c < t->n; c++)
-            v[c] = (float)((double)row[c] * factor);
-        t->off_diagonal[j] = (float)to;
-        t->scale[j] = (float)((to - first) / to);
-    }
-    memcpy(row + j + 1, v + j + 1, (size_t)(t->size - j - 1) * sizeof *row);
+    t->off_diagonal[j] = lt_reflectors_make(t->kernels, row, j + 1, t->n, t->size, v, &t->scale[j]);
 }
 
 /* Computes w = scale * (A - V W^T - W V^T) v minus its component along v, with the panel's columns before j. */
@@ -184,112 +164,19 @@ void lt_tridiagonal_reduce(lt_tridiagonal *t)
         t->diagonal[j] = t->a[j * (t->step + 1)];
 }
 
-/* --- Products with Q --- */
-
-/* Reflectors [begin, begin + count) as a block I - V T V^T. */
-typedef struct block {
-    const lt_tridiagonal *t;
-    int64_t begin, count;
-    float *v, *tv;               /* V^T and T^T V^T: BLOCK rows */
-    float *gram, *triangle, *zv; /* V^T V, T, and Z V */
-    float *products;
-} block;
-
-static void read_reflectors(const block *b)
-{
-    const lt_tridiagonal *t = b->t;
-    for (int64_t i = 0; i < b->count; i++) {
-        const int64_t j = b->begin + i;
-        float *v = b->v + i * t->step;
-        memset(v, 0, (size_t)t->size * sizeof *v);
-        if (j + 1 < t->n)
-            memcpy(v + j + 1, t->a + j * t->step + j + 1, (size_t)(t->n - j - 1) * sizeof *v);
-    }
-}
-
-static void multiply_serial(const block *b, lt_product p)
-{
-    lt_cpu_multiply_serial(b->t->kernels, &p, b->products);
-}
-
-/* Computes T: column i is -scale_i T (V^T v_i), with scale_i on the diagonal. */
-static void compute_t_factor(const block *b)
-{
-    const lt_tridiagonal *t = b->t;
-    const int64_t n = b->count, from = b->begin, depth = t->size - from;
-    const lt_operand rows = {b->v + from, lt_axis_1d(n, t->step), lt_axis_1d(depth, 1)};
-    multiply_serial(b, (lt_product){.a = rows,
-                                    .b = rows,
-                                    .y = b->gram,
-                                    .row = lt_axis_1d(n, n),
-                                    .col = lt_axis_1d(n, 1),
-                                    .rows = n,
-                                    .cols = n,
-                                    .depth = depth,
-                                    .alpha = 1,
-                                    .symmetric = true});
-    memset(b->triangle, 0, (size_t)(n * n) * sizeof *b->triangle);
-    for (int64_t i = 0; i < n; i++) {
-        const float scale = from + i + 1 < t->n ? t->scale[from + i] : 0;
-        for (int64_t k = 0; k < i; k++) {
-            float sum = 0;
-            for (int64_t m = k; m < i; m++)
-                sum += b->triangle[k * n + m] * b->gram[m * n + i];
-            b->triangle[k * n + i] = -scale * sum;
-        }
-        b->triangle[i * (n + 1)] = scale;
-    }
-}
-
-/* Z = Z (I - V T^T V^T). */
-static void apply_reflector_block(const block *b)
-{
-    const lt_tridiagonal *t = b->t;
-    const int64_t n = b->count, from = b->begin, rest = t->size - from;
-    const lt_axis along = lt_axis_1d(rest, 1), blocks = lt_axis_1d(n, t->step);
-    multiply_serial(b, (lt_product){.a = {b->triangle, lt_axis_1d(n, 1), lt_axis_1d(n, n)},
-                                    .b = {b->v + from, along, blocks},
-                                    .y = b->tv + from,
-                                    .row = blocks,
-                                    .col = along,
-                                    .rows = n,
-                                    .cols = rest,
-                                    .depth = n,
-                                    .alpha = 1});
-    multiply_serial(b, (lt_product){.a = {t->z + from, lt_axis_1d(t->n, t->step), along},
-                                    .b = {b->v + from, blocks, along},
-                                    .y = b->zv,
-                                    .row = lt_axis_1d(t->n, n),
-                                    .col = lt_axis_1d(n, 1),
-                                    .rows = t->n,
-                                    .cols = n,
-                                    .depth = rest,
-                                    .alpha = 1});
-    multiply_serial(b, (lt_product){.a = {b->zv, lt_axis_1d(t->n, n), lt_axis_1d(n, 1)},
-                                    .b = {b->tv + from, along, blocks},
-                                    .y = t->z + from,
-                                    .row = lt_axis_1d(t->n, t->step),
-                                    .col = along,
-                                    .rows = t->n,
-                                    .cols = rest,
-                                    .depth = n,
-                                    .alpha = -1,
-                                    .beta = 1});
-}
-
 void lt_tridiagonal_apply_q(const lt_tridiagonal *t)
 {
-    block b = {.t = t, .v = t->work};
-    b.tv = b.v + BLOCK * t->step;
-    b.zv = b.tv + BLOCK * t->step;
-    b.gram = b.zv + BLOCK * t->size;
-    b.triangle = b.gram + (int64_t)BLOCK * BLOCK;
-    b.products = t->work + lt_tridiagonal_workspace_size(t->size) - lt_cpu_multiply_workspace();
-    for (int64_t end = t->reflectors; end > 0; end = b.begin) {
-        b.begin = (end - 1) / BLOCK * BLOCK;
-        b.count = end - b.begin;
-        read_reflectors(&b);
-        compute_t_factor(&b);
-        apply_reflector_block(&b);
+    const lt_reflectors all = {.kernels = t->kernels,
+                               .n = t->n,
+                               .size = t->size,
+                               .step = t->step,
+                               .offset = 1,
+                               .a = t->a,
+                               .scale = t->scale,
+                               .work = t->work};
+    for (int64_t end = t->reflectors; end > 0;) {
+        const int64_t begin = (end - 1) / BLOCK * BLOCK;
+        lt_reflectors_apply(&all, begin, end, true, t->z, t->n);
+        end = begin;
     }
 }

@@ -12,8 +12,11 @@ typedef struct lt_tridiagonal {
     int64_t reflectors;       /* number of reflectors in a */
     float *a; /* input: the matrix; output: row j holds reflector j, from j + 1 on */
     float *diagonal, *off_diagonal,
-        *scale;  /* diagonals of T; off_diagonal[j] is (j, j + 1). scale: of reflectors */
-    float *z;    /* row vectors, which lt_tridiagonal_apply_q() multiplies with Q */
+        *scale;     /* diagonals of T; off_diagonal[j] is (j, j + 1). scale: of reflectors */
+    float *z;       /* row vectors, which lt_tridiagonal_apply_q() multiplies with Q */
+    double *value;  /* [n] eigenvalues of T by row of z */
+    int64_t *order; /* [n] rows of z by rising eigenvalue */
+    float *vectors, *packed; /* workspaces as large as a */
     float *work; /* lt_tridiagonal_workspace_size(size) floats, 64-byte aligned as the others */
 } lt_tridiagonal;
 
@@ -24,6 +27,8 @@ static inline int64_t lt_tridiagonal_padded_size(int64_t n)
 int64_t lt_tridiagonal_workspace_size(int64_t size);
 
 void lt_tridiagonal_reduce(lt_tridiagonal *t);
+/* Writes T's eigenvalues to value and its eigenvectors to the rows of z. Returns false if it does not converge. */
+bool lt_tridiagonal_solve(lt_tridiagonal *t);
 void lt_tridiagonal_apply_q(const lt_tridiagonal *t);
 
 #endif
