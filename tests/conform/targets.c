@@ -44,6 +44,7 @@ static const level levels[] = {
     {" [avx512_bf16]", "avx512_bf16", "", "", LT_FUSED_AUTO},
     {" [avx512]", "avx512", "", "", LT_FUSED_AUTO},
     {" [avx2]", "avx2", "", "", LT_FUSED_AUTO},
+    {" [neon]", "neon", "", "", LT_FUSED_AUTO},
     {" [generic]", "generic", "", "", LT_FUSED_AUTO},
     {" [avx512_bf16, builtin, fused]", "avx512_bf16", "builtin", "conv2d", LT_FUSED_ON},
     {" [avx512_bf16, builtin, not fused]", "avx512_bf16", "builtin", "conv2d", LT_FUSED_OFF},
@@ -55,6 +56,9 @@ static const level levels[] = {
     {" [generic, reproducible]", "generic", "reproducible", "conv2d", LT_FUSED_AUTO},
     {" [avx2, reproducible]", "avx2", "reproducible", "linear", LT_FUSED_AUTO},
     {" [avx512, reproducible]", "avx512", "reproducible", "matmul", LT_FUSED_AUTO},
+    {" [neon, builtin, fused]", "neon", "builtin", "conv2d", LT_FUSED_ON},
+    {" [neon, builtin, not fused]", "neon", "builtin", "conv2d", LT_FUSED_OFF},
+    {" [neon, reproducible]", "neon", "reproducible", "", LT_FUSED_AUTO},
 };
 
 static lt_status open_level(targets *t, const level *l, const lt_device_config *config)

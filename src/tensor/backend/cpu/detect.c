@@ -60,6 +60,8 @@ lt_cpu_isa lt_cpu_detect(void)
     if (!__builtin_cpu_supports("avx512bf16"))
         return LT_ISA_AVX512;
     return lt_amx_request() ? LT_ISA_AMX : LT_ISA_AVX512_BF16;
+#elif defined(__aarch64__)
+    return LT_ISA_NEON;
 #else
     return LT_ISA_GENERIC;
 #endif

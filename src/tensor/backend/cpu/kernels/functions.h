@@ -21,6 +21,11 @@ ALWAYS vec square_root(vec v)
     part[1] = _mm256_sqrt_ps(part[1]);
     memcpy(&v, part, sizeof v);
     return v;
+#elif defined(__aarch64__)
+    registers r = as_registers(v);
+    for (int i = 0; i < REGISTERS; i++)
+        r.part[i] = (sums)vsqrtq_f32((float32x4_t)r.part[i]);
+    return registers_to_vec(&r);
 #else
     for (int l = 0; l < LANES; l++)
         v[l] = __builtin_sqrtf(v[l]);

@@ -11,6 +11,9 @@
 #elif defined(__AVX2__)
 #define SWEEP_BYTES 32
 #define SWEEP_ROWS  4
+#elif defined(__aarch64__)
+#define SWEEP_BYTES 16
+#define SWEEP_ROWS  8
 #else
 #define SWEEP_BYTES 16
 #define SWEEP_ROWS  4

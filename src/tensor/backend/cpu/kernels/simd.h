@@ -1,5 +1,5 @@
 /* Vectors of sixteen floats, stored as f32 or bf16. With AVX-512 a vector is one register; for other targets the
- * compiler splits it. Only this file and functions.h's square root use intrinsics. */
+ * compiler splits it: two registers on x86-64, four on ARM64. Only this file and functions.h's square root use intrinsics. */
 #ifndef LT_BACKEND_CPU_KERNELS_SIMD_H
 #define LT_BACKEND_CPU_KERNELS_SIMD_H
 
@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 enum { LANES = 16 };
@@ -30,10 +32,12 @@ ALWAYS vec vec_set(float value)
                  value, value, value, value, value, value, value, value};
 }
 
-/* One register, for values kept over a loop: without AVX-512 it is half a vector, and GCC would keep a vector of
+/* One register, for values kept over a loop: without AVX-512 it is part of a vector, and GCC would keep a vector of
  * sixteen in memory, which makes a matrix product several times slower. */
 #if defined(__AVX512F__)
 enum { SUMS = LANES };
+#elif defined(__aarch64__)
+enum { SUMS = LANES / 4 };
 #else
 enum { SUMS = LANES / 2 };
 #endif
@@ -52,6 +56,8 @@ ALWAYS sums fused(sums a, sums b, sums c)
     return (sums)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
     return (sums)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (sums)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #elif defined(LT_SOFTWARE_FMA)
     enum { PARTS = sizeof a / sizeof(four_floats) };
     four_floats x[PARTS], y[PARTS], z[PARTS];
@@ -95,6 +101,10 @@ ALWAYS sums_lanes widen_bytes(const uint8_t *p)
     return (sums_lanes)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p));
 #elif defined(__AVX2__)
     return (sums_lanes)_mm256_cvtepu8_epi32(_mm_loadu_si64(p));
+#elif defined(__aarch64__)
+    uint32_t four;
+    memcpy(&four, p, sizeof four);
+    return (sums_lanes)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
 #else
     sums_lanes all = {0};
     for (int i = 0; i < SUMS; i++)

@@ -27,6 +27,13 @@ ALWAYS void transpose_with_swapped_rows(sums row[SUMS])
     SWAP(row, 4, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
     SWAP(row, 8, 4, 0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27);
 }
+#elif defined(__aarch64__)
+#define SWAP_HIGH(k, a, b, c, d) (a) + (k), (b) + (k), (c) + (k), (d) + (k)
+ALWAYS void transpose_with_swapped_rows(sums row[SUMS])
+{
+    SWAP(row, 1, 2, 0, 4, 1, 5);
+    SWAP(row, 2, 2, 0, 1, 4, 5);
+}
 #else
 #define SWAP_HIGH(k, a, b, c, d, e, f, g, h) \
     (a) + (k), (b) + (k), (c) + (k), (d) + (k), (e) + (k), (f) + (k), (g) + (k), (h) + (k)
