@@ -4,6 +4,7 @@
 #include "base/atomic_dir.h"
 
 #include "base/alloc.h"
+#include "base/os.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -111,7 +112,7 @@ static lt_status rename_to_final(const lt_atomic_dir *c)
         return LT_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return io_error(c->path);
-    if (!renameat2(AT_FDCWD, c->temp, AT_FDCWD, c->path, RENAME_EXCHANGE))
+    if (!lt_os_exchange(c->temp, c->path))
         return lt_remove_tree(c->temp);
     LT_TRY(lt_atomic_dir_remove(c->path)); /* no exchange on this file system: not atomic */
     return rename(c->temp, c->path) ? io_error(c->path) : LT_OK;

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 
+#include "base/os.h"
 #include "base/shared_file.h"
 
 #include "lather/ext/fail.h"
@@ -77,10 +78,8 @@ lt_status lt_file_find_near_program(char *path, size_t size, const char *in_sour
     enum { LEVELS = 5 };
     char folder[PATH_MAX];
     const char *const names[] = {in_source, installed};
-    ssize_t bytes = readlink("/proc/self/exe", folder, sizeof folder - 1);
-    if (bytes < 0)
-        return lt_fail(LT_E_IO, "/proc/self/exe: cannot be read");
-    folder[bytes] = 0;
+    if (!lt_os_program_path(folder, sizeof folder))
+        return lt_fail(LT_E_IO, "%s: not found, as the path of this program is unknown", in_source);
     for (int level = 0; level < LEVELS; level++) {
         char *slash = strrchr(folder, '/');
         if (!slash)

@@ -3,6 +3,7 @@
 #include "base/heartbeat.h"
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -58,7 +58,7 @@ lt_status lt_heartbeat_open(lt_heartbeat **out, int rank, double interval,
                             const atomic_llong *progress)
 {
     lt_heartbeat *b = lt_alloc(1, sizeof *b);
-    if (!b || pipe2(b->stop, O_CLOEXEC)) {
+    if (!b || lt_os_pipe(b->stop)) {
         lt_free(b);
         return lt_fail(LT_E_NOMEM, "heartbeat: cannot allocate memory or a pipe");
     }
@@ -88,35 +88,21 @@ void lt_heartbeat_close(lt_heartbeat **beat_)
     lt_free(b);
 }
 
-/* Returns true if /proc/PID/stat has state T, which follows the last ')': the process name may contain anything. */
-static bool is_stopped(pid_t process)
-{
-    char path[64], text[512];
-    snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t got = fd < 0 ? 0 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
-    text[got > 0 ? got : 0] = 0;
-    const char *end = strrchr(text, ')');
-    return end && end[1] && (end[2] == 'T' || end[2] == 't');
-}
-
 static void watch_process(pid_t process, int pidfd, int rank, double interval)
 {
     const int ignored[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++)
         signal(ignored[i], SIG_IGN); /* outlives the watched process, which may shut down slowly */
-    while (times_out(pidfd, interval))
-        if (!is_stopped(process))
+    while (!lt_os_process_wait(pidfd, process, interval))
+        if (!lt_os_is_stopped(process))
             lt_heartbeat_send(rank, LT_HEARTBEAT_ALIVE);
     lt_heartbeat_send(rank, LT_HEARTBEAT_END);
 }
 
 lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
 {
-    const int pidfd = (int)syscall(SYS_pidfd_open, process, 0);
-    if (pidfd < 0)
+    int pidfd;
+    if (!lt_os_process_open(&pidfd, process))
         return lt_fail(LT_E_IO, "heartbeat: pidfd_open: %s", strerror(errno));
     lt_heartbeat_send(rank, 0);
     /* Double fork, so that the program that this process executes has no unknown child. */
@@ -128,7 +114,8 @@ lt_status lt_heartbeat_watch(pid_t process, int rank, double interval)
     }
     while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
     }
-    close(pidfd);
+    if (pidfd >= 0)
+        close(pidfd);
     return child < 0 ? lt_fail(LT_E_IO, "heartbeat: fork: %s", strerror(errno)) : LT_OK;
 }
 

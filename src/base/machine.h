@@ -10,7 +10,13 @@ const char *lt_machine_cpu(char *text, size_t size);
 const char *lt_machine_cpu_model(char *text, size_t size);
 /* Writes the CPU features relevant to kernels: "avx2 avx512f ...". */
 const char *lt_machine_features(char *text, size_t size);
+/* Writes the random id that the kernel draws at boot; "" if unreadable. */
+const char *lt_machine_boot_id(char *text, size_t size);
 /* Writes the operating system ("Debian GNU/Linux 12 (bookworm)"), or "" if unknown. */
 const char *lt_machine_os(char *text, size_t size);
+
+/* Returns the bytes that this process can still get: the free memory of the machine, limited by its control group,
+ * whose page cache can be reclaimed. Negative if unknown. */
+double lt_machine_available_bytes(void);
 
 #endif

@@ -18,15 +18,10 @@ static inline int lt_thread_start(pthread_t *thread, void *(*run)(void *), void 
     return failed;
 }
 
-/* Initialises a condition variable whose timed waits use the clock of lt_clock_seconds(). */
-static inline void lt_cond_init(pthread_cond_t *cond)
-{
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
+/* Initialises a condition variable for lt_cond_wait_until(). */
+void lt_cond_init(pthread_cond_t *cond);
+/* pthread_cond_timedwait() until a time of lt_clock_seconds(). */
+int lt_cond_wait_until(pthread_cond_t *cond, pthread_mutex_t *mutex, double time);
 
 /* Converts seconds to a timespec. */
 static inline struct timespec lt_timespec_from_seconds(double seconds)

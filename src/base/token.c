@@ -3,6 +3,7 @@
 #include "base/token.h"
 
 #include "base/encoding/sha256.h"
+#include "base/os.h"
 #include "base/shared_file.h"
 #include "base/text.h"
 
@@ -13,7 +14,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ static const char alphabet[] = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 lt_status lt_token_draw(char out[LT_TOKEN_NONCE])
 {
     uint8_t bytes[LT_TOKEN_NONCE - 1];
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+    if (!lt_os_random(bytes, sizeof bytes))
         return lt_fail(LT_E_IO, "comm: getrandom: %s", strerror(errno));
     for (size_t i = 0; i < sizeof bytes; i++)
         out[i] = alphabet[bytes[i] % (sizeof alphabet - 1)];

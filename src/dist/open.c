@@ -1,7 +1,7 @@
 /* Registry of communicators, opened by name. */
 
 #include "base/alloc.h"
-#include "base/plugin.h"
+#include "base/plugins/plugin.h"
 #include "dist/collectives/collectives.h"
 #include "dist/nccl/nccl.h"
 #include "tensor/tensor.h"

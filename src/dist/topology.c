@@ -3,6 +3,7 @@
 #include "dist/topology.h"
 
 #include "base/alloc.h"
+#include "base/machine.h"
 #include "dist/consensus.h"
 
 #include "lather/ext/comm.h"
@@ -106,21 +107,10 @@ lt_status lt_comm_nodes_on_host(lt_nodes *out, lt_comm *comm, const char *boot_i
     return st;
 }
 
-/* Reads the random id that the kernel draws at boot; "" if unreadable. */
-static void read_boot_id(char *out, int bytes)
-{
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    out[0] = 0;
-    if (file && fgets(out, bytes, file))
-        out[strcspn(out, "\n")] = 0;
-    if (file)
-        fclose(file);
-}
-
 static lt_status detect_nodes(lt_nodes *out, lt_comm *comm)
 {
     char boot_id[64], host[256] = "";
-    read_boot_id(boot_id, sizeof boot_id);
+    lt_machine_boot_id(boot_id, sizeof boot_id);
     gethostname(host, sizeof host - 1);
     return lt_comm_nodes_on_host(out, comm, boot_id, host);
 }

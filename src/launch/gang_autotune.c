@@ -3,6 +3,7 @@
  * the launch's folder, as every node expands the command independently. */
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "launch/launch.h"
 
 #include "lather/detail/json.h"
@@ -15,7 +16,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -173,7 +173,7 @@ static int run_child(char *const *argv, const char *log)
     if (!pid) {
         sigset_t none;
         sigemptyset(&none);
-        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        lt_os_die_with_parent(SIGTERM);
         sigprocmask(SIG_SETMASK, &none, NULL);
         const int in = open("/dev/null", O_RDONLY),
                   out = open(log, O_WRONLY | O_CREAT | O_TRUNC, 0600);

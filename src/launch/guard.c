@@ -3,16 +3,16 @@
 
 #include "launch/guard.h"
 
+#include "base/os.h"
+
 #include "lather/ext/fail.h"
 
 #include <errno.h>
-#include <poll.h>
+#include <math.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -43,17 +43,17 @@ static void terminate_groups(const lt_guard *guard, double grace)
 
 /* Waits in the guard process. Keeps only standard output and error open, whose readers see end of file once the nodes
  * have ended: any other open descriptor would keep files locked. */
-static void wait_for_launcher_exit(int launcher)
+static void wait_for_launcher_exit(int fd, pid_t launcher)
 {
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     setsid();
-    prctl(PR_SET_NAME, "lather-guard");
-    struct pollfd end = {.fd = dup2(launcher, STDIN_FILENO), .events = POLLIN};
-    syscall(SYS_close_range, STDERR_FILENO + 1, ~0U, 0);
-    while (poll(&end, 1, -1) < 0 && errno == EINTR) {
-    }
+    lt_os_process_name("lather-guard");
+    if (fd >= 0)
+        dup2(fd, STDIN_FILENO);
+    lt_os_close_from(STDERR_FILENO + 1);
+    (void)lt_os_process_wait(STDIN_FILENO, launcher, INFINITY);
 }
 
 lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,
@@ -64,10 +64,11 @@ lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,
     if (groups == MAP_FAILED)
         return lt_fail(LT_E_NOMEM, "launch: no memory for %zu processes", count);
     lt_guard g = {.group = groups, .count = count};
-    const int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-    g.pid = self < 0 ? -1 : fork();
+    int self;
+    const pid_t launcher = getpid();
+    g.pid = lt_os_process_open(&self, launcher) ? fork() : -1;
     if (!g.pid) {
-        wait_for_launcher_exit(self);
+        wait_for_launcher_exit(self, launcher);
         terminate_groups(&g, grace);
         clean(context);
         _exit(0);

@@ -5,13 +5,13 @@
 
 #include "base/alloc.h"
 #include "base/heartbeat.h"
+#include "base/os.h"
 #include "base/token.h"
 #include "launch/heartbeat_monitor.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ struct lt_launch_node {
     atomic_bool ending;
     atomic_llong progress;
     lt_heartbeat *heartbeat; /* NULL: not monitored, or a thread of the launcher */
-    sem_t end;               /* posted when the node or the program ends */
+    int end[2];              /* pipe: gets a byte when the node or the program ends */
     lt_service *service;
     pthread_mutex_t lock; /* protects handler, context, closed */
     pthread_cond_t served;
@@ -90,15 +90,16 @@ long long lt_launch_node_progress_count(const lt_launch_node *node)
     return atomic_load(&((lt_launch_node *)(uintptr_t)node)->progress);
 }
 
+/* For signal handlers too. */
+void lt_launch_node_stop(lt_launch_node *node)
+{
+    (void)!write(node->end[1], "", 1);
+}
+
 void lt_launch_node_request_end(lt_launch_node *node)
 {
     atomic_store(&node->ending, true);
-    sem_post(&node->end);
-}
-
-void lt_launch_node_stop(lt_launch_node *node)
-{
-    sem_post(&node->end);
+    lt_launch_node_stop(node);
 }
 
 /* Waits until lt_launch_node_serve() has set the handler, then calls it; invariant 1. */
@@ -131,7 +132,8 @@ lt_status lt_launch_node_serve(lt_launch_node *node, lt_service_handler handler,
     if (!node->service)
         return lt_fail(LT_E_ARG, "launch: %s is not a service", lt_launch_node_label(node));
     set_handler(node, handler, context, false);
-    while (sem_wait(&node->end) && errno == EINTR) {
+    char byte;
+    while (read(node->end[0], &byte, 1) < 0 && errno == EINTR) {
     }
     set_handler(node, NULL, NULL, true);
     lt_service_close(&node->service); /* waits for handlers that run */
@@ -180,11 +182,14 @@ lt_status lt_launch_node_open(lt_launch_node **out, const lt_launch_values *valu
     lt_launch_node *n = lt_alloc(1, sizeof *n);
     if (!n)
         return LT_E_NOMEM;
+    if (lt_os_pipe(n->end)) {
+        lt_free(n);
+        return lt_fail(LT_E_IO, "launch: no pipe: %s", strerror(errno));
+    }
     n->values = *values;
     n->place = *values->place;
     n->values.place = &n->place;
     n->gang = gang;
-    sem_init(&n->end, 0, 0);
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->served, NULL);
     snprintf(path, sizeof path, "%s/secret", n->place.files);
@@ -231,7 +236,8 @@ void lt_launch_node_close(lt_launch_node **node)
     lt_service_close(&n->service);
     pthread_cond_destroy(&n->served);
     pthread_mutex_destroy(&n->lock);
-    sem_destroy(&n->end);
+    close(n->end[0]);
+    close(n->end[1]);
     lt_free(n->text);
     lt_free(n->words);
     lt_free(n);

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/heartbeat.h"
+#include "base/os.h"
 #include "launch/heartbeat_monitor.h"
 
 #include "lather/ext/fail.h"
@@ -11,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,7 +76,7 @@ static lt_status run_command_under_srun(char *const *words, const lt_launch_valu
     int status = 0;
     command = fork();
     if (!command) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        lt_os_die_with_parent(SIGKILL);
         signal(SIGUSR1, SIG_IGN); /* Slurm sends it to the whole task */
         execvp(words[0], words);
         fprintf(stderr, "error: launch: %s: %s\n", words[0], strerror(errno));
@@ -200,9 +200,9 @@ int lt_launch_node_main(int argc, char *const *argv)
             "node: internal command of `lather launch`; want FOLDER FILES PLATFORM PARENT LABEL FIRST COUNT OFFSET GRAD_ACCUM RUN\n");
         return 2;
     }
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a node must not outlive its launcher */
+    lt_os_die_with_parent(SIGKILL); /* a node must not outlive its launcher */
     if (atoi(argv[PARENT]) && getppid() != atoi(argv[PARENT]))
-        return 1; /* the launcher died before prctl() */
+        return 1; /* the launcher died before that */
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     const request r = {argv[LABEL],        atoi(argv[FIRST]), atoi(argv[COUNT]),
                        atoi(argv[OFFSET]), atoi(argv[RUN]),   atoll(argv[GRAD_ACCUM])};

@@ -3,6 +3,7 @@
 #include "launch/spawn.h"
 
 #include "base/alloc.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,7 +61,7 @@ static void run_child(const lt_launch *launch, const lt_task *task, int output)
     sigset_t none;
     sigemptyset(&none);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    lt_os_die_with_parent(SIGKILL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &usual, NULL);
     sigprocmask(SIG_SETMASK, &none, NULL);
@@ -95,7 +94,7 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     int ends[2];
     char name[LT_LAUNCH_NAME];
     lt_task_name(process->task, name, sizeof name);
-    if (pipe2(ends, O_CLOEXEC))
+    if (lt_os_pipe(ends))
         return lt_fail(LT_E_IO, "launch: %s: pipe: %s", name, strerror(errno));
     const int why = start_process(launch, process->task, ends[1], &process->pid);
     close(ends[1]);
@@ -107,15 +106,13 @@ lt_status lt_process_start(const lt_launch *launch, lt_process *process)
     launch->guard.group[process->task - launch->task] = process->pid;
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
     process->output = ends[0];
-    process->pidfd = (int)syscall(SYS_pidfd_open, process->pid, 0);
+    const bool opened = lt_os_process_open(&process->pidfd, process->pid);
     process->guilty = -1;
     process->bytes = 0;
     *process->hang.why = 0;
     lt_heartbeat_monitor_reset(&process->monitor);
     process->state = LT_PROCESS_RUNNING;
-    return process->pidfd < 0
-               ? lt_fail(LT_E_IO, "launch: %s: pidfd_open: %s", name, strerror(errno))
-               : LT_OK;
+    return opened ? LT_OK : lt_fail(LT_E_IO, "launch: %s: pidfd_open: %s", name, strerror(errno));
 }
 
 const char *lt_process_node_name(const lt_launch *launch, const lt_process *process, int rank,
@@ -219,7 +216,8 @@ int lt_process_finish(const lt_launch *launch, lt_process *process)
     if (process->bytes)
         write_line(launch, process);
     close(process->output);
-    close(process->pidfd);
+    if (process->pidfd >= 0)
+        close(process->pidfd);
     process->pid = 0;
     process->state = LT_PROCESS_DONE;
     return status;

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/os.h"
 #include "launch/spawn.h"
 
 #include <errno.h>
@@ -254,10 +255,15 @@ static void start_due_processes(supervisor *s, bool *working, bool *running)
     *working = *working || threads;
 }
 
+/* For systems without descriptors of processes. */
+static bool has_ended(const lt_process *p)
+{
+    return p->state == LT_PROCESS_RUNNING && p->pidfd < 0 && lt_os_child_has_ended(p->pid);
+}
+
 static void wait_for_events(supervisor *s, const sigset_t *mask)
 {
-    enum { TICK_MS = 50, MS_NS = 1000000 };
-    const struct timespec tick = {.tv_nsec = (long)TICK_MS * MS_NS};
+    const double tick = 0.05;
     const size_t count = s->launch->tasks;
     for (size_t i = 0; i < count; i++) {
         const bool runs = s->process[i].state == LT_PROCESS_RUNNING;
@@ -265,13 +271,14 @@ static void wait_for_events(supervisor *s, const sigset_t *mask)
         s->poll[2 * i + 1] =
             (struct pollfd){.fd = runs ? s->process[i].output : -1, .events = POLLIN};
     }
-    if (ppoll(s->poll, 2 * count, &tick, mask) <= 0)
+    if (lt_os_poll(s->poll, 2 * count, tick, mask) < 0)
         return;
     for (size_t i = 0; i < count; i++) {
+        lt_process *p = &s->process[i];
         if (s->poll[2 * i + 1].revents & POLLIN)
-            (void)lt_process_log_output(s->launch, &s->process[i]);
-        if (s->poll[2 * i].revents)
-            handle_exit(s, &s->process[i]);
+            (void)lt_process_log_output(s->launch, p);
+        if (s->poll[2 * i].revents || (!LT_LINUX && has_ended(p)))
+            handle_exit(s, p);
     }
 }
 

@@ -275,7 +275,6 @@ static void shut_down(lt_connections *all, int how)
 
 void lt_connections_close(lt_connections *all)
 {
-    struct timespec grace;
     int late = 0;
     pthread_mutex_lock(&all->lock);
     all->closing = true;
@@ -283,10 +282,9 @@ void lt_connections_close(lt_connections *all)
     pthread_cond_broadcast(&all->changed);
     while (all->handling)
         pthread_cond_wait(&all->changed, &all->lock);
-    clock_gettime(CLOCK_MONOTONIC, &grace);
-    grace.tv_sec++;
+    const double grace = lt_clock_seconds() + 1;
     while (all->open && !late)
-        late = pthread_cond_timedwait(&all->changed, &all->lock, &grace);
+        late = lt_cond_wait_until(&all->changed, &all->lock, grace);
     shut_down(all, SHUT_RDWR);
     while (all->open)
         pthread_cond_wait(&all->changed, &all->lock);

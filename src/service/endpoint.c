@@ -4,6 +4,7 @@
 #include "service/endpoint.h"
 
 #include "base/hash.h"
+#include "base/os.h"
 #include "base/socket.h"
 #include "base/token.h"
 
@@ -58,6 +59,8 @@ static const char *resolve_target(target *t, const lt_address *a)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     char port[16];
+    if (a->kind == LT_ADDRESS_INPROC && !LT_LINUX)
+        return "inproc needs abstract names of Unix sockets, which only Linux has: use ipc";
     memset(t, 0, sizeof *t);
     if (a->kind != LT_ADDRESS_TCP) {
         make_unix_target(t, a);
@@ -100,7 +103,7 @@ static int close_and_fail(int fd)
 
 static int connect_one(const struct addrinfo *a, double deadline)
 {
-    const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = lt_os_socket(a->ai_family, false);
     int code = 0;
     socklen_t bytes = sizeof code;
     if (fd < 0 || (connect(fd, a->ai_addr, a->ai_addrlen) && errno != EINPROGRESS))
@@ -173,7 +176,7 @@ static bool remove_stale(const struct addrinfo *a)
 
 static int listen_one(const struct addrinfo *a, struct stat *file)
 {
-    const int yes = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int yes = 1, fd = lt_os_socket(a->ai_family, true);
     if (fd < 0)
         return -1;
     if (a->ai_family == AF_UNIX)
@@ -215,13 +218,10 @@ void lt_endpoint_remove_file(const lt_address *address, const struct stat *file)
 
 int lt_endpoint_accept(int listener, const lt_address *address)
 {
-    struct ucred peer = {0};
-    socklen_t bytes = sizeof peer;
-    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = lt_os_accept(listener);
     if (fd < 0)
         return -1;
-    if (address->kind == LT_ADDRESS_INPROC
-        && (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) || peer.pid != getpid())) {
+    if (address->kind == LT_ADDRESS_INPROC && lt_os_peer(fd) != getpid()) {
         errno = EPERM;
         return close_and_fail(fd);
     }

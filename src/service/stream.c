@@ -4,6 +4,7 @@
 #include "service/stream.h"
 
 #include "base/alloc.h"
+#include "base/os.h"
 #include "base/socket.h"
 
 #include <errno.h>
@@ -37,7 +38,7 @@ lt_stream_end lt_stream_send(const lt_stream *s, const lt_frame *frame, double d
     while (parts[0].iov_len + parts[1].iov_len) {
         const bool skip = !parts[0].iov_len;
         const struct msghdr message = {.msg_iov = parts + skip, .msg_iovlen = skip ? 1 : 2};
-        const ssize_t n = sendmsg(s->fd, &message, MSG_NOSIGNAL | blocking_flags(deadline));
+        const ssize_t n = sendmsg(s->fd, &message, LT_NO_SIGPIPE | blocking_flags(deadline));
         if (n < 0) {
             const lt_stream_end end = wait_to_retry(s->fd, POLLOUT, deadline);
             if (end)

@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
-#include "base/plugin.h"
+#include "base/plugins/plugin.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/kernel_stubs.h"
 #include "tensor/memory_use.h"

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/sched_slice.h"
+#include "base/os.h"
 #include "near.h"
 
 #include "lather/log.h"

@@ -4,7 +4,7 @@
 #include "json.h"
 
 #include "base/alloc.h"
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 #include <errno.h>
 #include <locale.h>

@@ -1,7 +1,7 @@
 /* Incremental JSON writer. */
 
 #include "base/alloc.h"
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "json.h"
 
 #include <errno.h>

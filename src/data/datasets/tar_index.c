@@ -9,6 +9,7 @@
 #include "base/encoding/crc32c.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/os.h"
 #include "base/shared_file.h"
 #include "data/datasets/datasets.h"
 #include "data/datasets/tar_scan.h"
@@ -204,7 +205,7 @@ static lt_status check_duplicates(const builder *b)
         return LT_E_NOMEM;
     for (size_t i = 0; i < x->count; i++)
         name[i] = x->sample[i].name;
-    qsort_r(name, x->count, sizeof *name, by_stem_then_name, x->text);
+    lt_os_sort(name, x->count, sizeof *name, by_stem_then_name, x->text);
     lt_status st = LT_OK;
     for (size_t i = 1; i < x->count && !st; i++) {
         const char *one = x->text + name[i - 1], *two = x->text + name[i];

@@ -3,6 +3,7 @@
 #include "data/files/files.h"
 
 #include "base/file.h"
+#include "base/os.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,6 +114,6 @@ void lt_file_read_ahead(const char *path, uint64_t offset, uint64_t size)
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return; /* reading the file will fail with a message */
-    (void)posix_fadvise(fd, (off_t)offset, (off_t)size, POSIX_FADV_WILLNEED);
+    lt_os_read_ahead(fd, offset, size);
     close(fd);
 }

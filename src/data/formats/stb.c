@@ -6,7 +6,6 @@
 #include "data/formats/decoder.h"
 
 #include <limits.h>
-#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #ifdef STBI_NO_ZLIB
@@ -31,26 +30,35 @@ static _Thread_local size_t budget;
 static _Thread_local bool over_budget, out_of_memory, timed_out;
 static _Thread_local lt_image_timer timer;
 
+/* Each allocation begins with its size. */
+enum { HEAD = 16 };
+
+static size_t size_of(const char *memory)
+{
+    return memory ? *(const size_t *)(const void *)(memory - HEAD) : 0;
+}
+
 static void free_to_budget(void *memory)
 {
-    budget += malloc_usable_size(memory);
-    lt_free(memory);
+    budget += size_of(memory);
+    lt_free(memory ? (char *)memory - HEAD : NULL);
 }
 
 static void *allocate_within_budget(void *old, size_t bytes)
 {
-    size_t had = malloc_usable_size(old);
+    const size_t had = size_of(old);
     if (bytes > had && bytes - had > budget) {
         over_budget = true;
         return NULL;
     }
-    void *memory = old ? lt_realloc(old, bytes, 1) : lt_alloc(bytes, 1);
+    char *memory =
+        old ? lt_realloc((char *)old - HEAD, HEAD + bytes, 1) : lt_alloc(HEAD + bytes, 1);
     out_of_memory = out_of_memory || !memory;
-    if (memory) {
-        size_t has = malloc_usable_size(memory); /* may be larger by up to a page */
-        budget = has > budget + had ? 0 : budget + had - has;
-    }
-    return memory;
+    if (!memory)
+        return NULL;
+    *(size_t *)(void *)memory = bytes;
+    budget = budget + had - bytes;
+    return memory + HEAD;
 }
 
 #include <stb_image.h>

@@ -1,7 +1,7 @@
 /* Character tokenizer: one id per character. */
 
 #include "base/alloc.h"
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "data/tokens/vocabulary.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 #include "data/tokens/vocabulary.h"
 
 #include <inttypes.h>

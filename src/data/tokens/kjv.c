@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/big_endian.h"
 #include "base/file.h"
+#include "base/os.h"
 #include "data/files/files.h"
 
 #include "lather/ext/fail.h"
@@ -67,7 +68,7 @@ static bool run_gzip(int from, int to)
 static int64_t expand_window(const uint8_t *window, size_t bytes, char *to)
 {
     static const uint8_t header[] = {0x1f, 0x9d, 0x90};
-    const int in = memfd_create("kjv.Z", MFD_CLOEXEC), out = memfd_create("kjv", MFD_CLOEXEC);
+    const int in = lt_os_memory_file("kjv.Z"), out = lt_os_memory_file("kjv");
     int64_t got = -1;
     if (in >= 0 && out >= 0 && !lt_write_at(in, "kjv.Z", header, sizeof header, 0)
         && !lt_write_at(in, "kjv.Z", window, bytes, sizeof header) && run_gzip(in, out))

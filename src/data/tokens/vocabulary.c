@@ -3,7 +3,7 @@
 #include "data/tokens/vocabulary.h"
 
 #include "base/alloc.h"
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 #include <inttypes.h>
 #include <limits.h>

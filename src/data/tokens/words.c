@@ -6,7 +6,7 @@
 
 #include "data/tokens/words.h"
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/sched_slice.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "dist/collectives/collectives.h"
 
@@ -148,8 +148,7 @@ static void abort_expired(lt_progress *p, const lt_collective *c)
 
 static void sleep_until(lt_progress *p, double time)
 {
-    const struct timespec t = lt_timespec_from_seconds(time);
-    pthread_cond_timedwait(&p->wake, &p->mutex, &t);
+    lt_cond_wait_until(&p->wake, &p->mutex, time);
 }
 
 /* Returns the seconds until the next poll of the link: 0 while data moves, short while requests are active, else long

@@ -80,9 +80,10 @@ void lt_comm_set_model(lt_comm *comm, double latency_us, double gbit)
 
 static void sleep_until(double time)
 {
-    const struct timespec t = lt_timespec_from_seconds(time);
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR)
-        continue;
+    for (double left; (left = time - lt_clock_seconds()) > 0;) {
+        const struct timespec t = lt_timespec_from_seconds(left);
+        nanosleep(&t, NULL);
+    }
 }
 
 /* Returns the time at which the modelled link, which serves requests in sequence, completes this one; 0: no model. */

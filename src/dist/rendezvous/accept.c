@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/os.h"
 #include "dist/rendezvous/internal.h"
 
 #include "lather/log.h"
@@ -151,7 +152,7 @@ static void receive_hello(acceptor *a, int i)
 /* Accepts a connection; closes the oldest pending one if no file descriptor is left. */
 static void accept_one(acceptor *a)
 {
-    const int fd = accept4(a->r->listener, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = lt_os_accept(a->r->listener);
     if (fd >= 0) {
         send_challenge(a, fd);
         return;

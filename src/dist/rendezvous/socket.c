@@ -2,6 +2,8 @@
 
 #include "dist/rendezvous/socket.h"
 
+#include "base/os.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -16,7 +18,7 @@ static lt_status transfer_bytes(int fd, const char *in, char *out, size_t count,
         if (!lt_socket_wait(fd, in ? POLLOUT : POLLIN, deadline))
             return lt_fail(LT_E_COMM, "does not respond");
         const ssize_t n =
-            in ? send(fd, in + at, count - at, MSG_NOSIGNAL) : recv(fd, out + at, count - at, 0);
+            in ? send(fd, in + at, count - at, LT_NO_SIGPIPE) : recv(fd, out + at, count - at, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (n <= 0)
@@ -80,7 +82,7 @@ lt_status lt_socket_resolve(const char *address, int port, bool passive, struct 
 int lt_socket_listen(const struct addrinfo *a)
 {
     /* Non-blocking: a connection may be reset between poll() and accept(). */
-    const int on = 1, fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int on = 1, fd = lt_os_socket(a->ai_family, false);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -95,7 +97,7 @@ int lt_socket_listen(const struct addrinfo *a)
 int lt_socket_connect(const struct addrinfo *all)
 {
     for (const struct addrinfo *a = all; a; a = a->ai_next) {
-        const int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const int fd = lt_os_socket(a->ai_family, true);
         if (fd >= 0 && !connect(fd, a->ai_addr, a->ai_addrlen))
             return fd;
         if (fd >= 0)

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/os.h"
 #include "dist/consensus.h"
 #include "dist/share/turn_scheduler.h"
 
@@ -12,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 struct lt_share {
@@ -91,7 +91,7 @@ static lt_status identify_job(introduction *in, const lt_share_config *c)
 {
     char host[65] = "", text[128];
     in->job = lt_clock_nanoseconds() ^ (int64_t)getpid() << 40;
-    if (getrandom(&in->job, sizeof in->job, 0) < 0 || gethostname(host, sizeof host - 1))
+    if (!lt_os_random(&in->job, sizeof in->job) || gethostname(host, sizeof host - 1))
         host[sizeof host - 1] = 0;
     LT_TRY(name_device(in, c));
     LT_TRY(max_over_ranks(c->comm, &in->job));

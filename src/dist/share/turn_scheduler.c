@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/os.h"
 #include "base/shared_file.h"
 
 #include "lather/ext/fail.h"
@@ -20,13 +21,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -86,12 +85,12 @@ static int set_lock(int file, int command, short type, off_t byte)
 static bool is_alive(const lt_turn_scheduler *t, int slot)
 {
     struct flock range = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 1 + slot, .l_len = 1};
-    return slot == t->slot || (!fcntl(t->file, F_OFD_GETLK, &range) && range.l_type != F_UNLCK);
+    return slot == t->slot || (!fcntl(t->file, LT_GETLK, &range) && range.l_type != F_UNLCK);
 }
 
 static lt_status lock_table(const lt_turn_scheduler *t)
 {
-    return set_lock(t->file, F_OFD_SETLKW, F_WRLCK, 0) ? io_error(t->path, "lock") : LT_OK;
+    return set_lock(t->file, LT_SETLKW, F_WRLCK, 0) ? io_error(t->path, "lock") : LT_OK;
 }
 
 /* Releases the lock; changed: wakes the waiters. */
@@ -99,9 +98,9 @@ static void unlock_table(const lt_turn_scheduler *t, bool changed)
 {
     if (changed)
         atomic_fetch_add(&t->table->wake, 1);
-    set_lock(t->file, F_OFD_SETLK, F_UNLCK, 0);
+    set_lock(t->file, LT_SETLK, F_UNLCK, 0);
     if (changed)
-        syscall(SYS_futex, &t->table->wake, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+        lt_os_wake_all(&t->table->wake);
 }
 
 /* --- The order of turns --- */
@@ -249,7 +248,7 @@ static lt_status add_member(lt_turn_scheduler *t, const lt_turn_job *job, int64_
     if (slot == MEMBERS)
         return lt_fail(LT_E_UNSUPPORTED, "%s: %d jobs share this device already, the maximum",
                        t->path, MEMBERS);
-    if (set_lock(t->file, F_OFD_SETLK, F_WRLCK, 1 + slot))
+    if (set_lock(t->file, LT_SETLK, F_WRLCK, 1 + slot))
         return io_error(t->path, "lock");
     t->slot = slot;
     *bound = tab->position + ROUND; /* others run for a round while this job's ranks agree */
@@ -271,7 +270,7 @@ lt_status lt_turn_begin_join(lt_turn_scheduler **out, const char *path, const lt
         st = map_table(t);
         if (!st)
             st = add_member(t, job, bound);
-        set_lock(t->file, F_OFD_SETLK, F_UNLCK, 0);
+        set_lock(t->file, LT_SETLK, F_UNLCK, 0);
     }
     if (st)
         lt_turn_close(&t);
@@ -298,7 +297,7 @@ static void leave_session(lt_turn_scheduler *t)
     if (tab->holder == t->slot + 1)
         tab->holder = 0;
     tab->member[t->slot].state = FREE;
-    set_lock(t->file, F_OFD_SETLK, F_UNLCK, 1 + t->slot);
+    set_lock(t->file, LT_SETLK, F_UNLCK, 1 + t->slot);
     t->slot = -1;
     if (!has_members(t) && is_still_linked(t))
         unlink(t->path);
@@ -348,8 +347,7 @@ static lt_status turn_timeout_error(const lt_turn_scheduler *t, double seconds, 
 /* Takes the turn and sets *done if it is this job's, else sleeps until a change or a poll. */
 static lt_status try_turn(lt_turn_scheduler *t, double until, lt_share_turn *turn, bool *done)
 {
-    const struct timespec poll = {.tv_nsec =
-                                      100000000}; /* maximum delay until a death is noticed */
+    const double poll = 0.1; /* maximum delay until a death is noticed */
     table *tab = t->table;
     LT_TRY(lock_table(t));
     const bool changed = remove_dead_members(t);
@@ -363,7 +361,7 @@ static lt_status try_turn(lt_turn_scheduler *t, double until, lt_share_turn *tur
         return LT_OK;
     if (until > 0 && lt_clock_seconds() > until)
         return turn_timeout_error(t, turn->seconds, holder >= 0 ? holder : next, holder >= 0);
-    syscall(SYS_futex, &tab->wake, FUTEX_WAIT, seen, &poll, NULL, 0);
+    lt_os_wait_while_equal(&tab->wake, seen, poll);
     return LT_OK;
 }
 

@@ -126,10 +126,10 @@ static lt_status count_mean_rows(const lt_node *node, const lt_view *labels, con
 {
     const lt_sharded_xent_config *c = node->config;
     lt_process_group *const group[] = {c->column, c->depth};
-    int64_t rows = 0; /* no sum of doubles, on which GCC 12 crashes for ARM64 */
+    double rows = 0;
     for (int64_t m = 0; m < labels->shape.dim[0]; m++)
         rows += row_label(labels, m) != LT_IGNORED_LABEL;
-    set_element(count, 0, (double)(c->rows ? c->rows : rows));
+    set_element(count, 0, c->rows ? (double)c->rows : rows);
     for (int g = 0; g < 2 && !c->rows; g++)
         if (group[g])
             LT_TRY(lt_collective_run(

@@ -2,6 +2,8 @@
 
 #include "train/classify/images.h"
 
+#include "base/os.h"
+
 #include "lather/ext/fail.h"
 
 #include <errno.h>
@@ -46,10 +48,10 @@ static lt_status copy_stdin_to_memory(image_list *p)
     char block[BLOCK];
     if (p->input[0])
         return lt_fail(LT_E_ARG, "-: standard input is used twice");
-    int fd = memfd_create("input", MFD_CLOEXEC);
+    int fd = lt_os_memory_file("input");
     if (fd < 0)
         return lt_fail(LT_E_IO, "-: %s", strerror(errno));
-    snprintf(p->input, sizeof p->input, "/proc/self/fd/%d", fd);
+    snprintf(p->input, sizeof p->input, "/dev/fd/%d", fd);
     for (size_t all = 0;;) {
         ssize_t got = read(STDIN_FILENO, block, sizeof block);
         if (got < 0 && errno == EINTR)

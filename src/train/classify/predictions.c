@@ -2,6 +2,7 @@
 
 #include "train/classify/predictions.h"
 
+#include "base/os.h"
 #include "train/classify/task.h"
 
 #include "lather/detail/text.h"
@@ -142,7 +143,7 @@ lt_status lt_predictions_print(predictions *s, const char *name, const double *l
     lt_classification_softmax(s->probability, s->classes);
     for (int k = 0; k < s->classes; k++)
         s->order[k] = k;
-    qsort_r(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
+    lt_os_sort(s->order, (size_t)s->classes, sizeof *s->order, by_probability, s->probability);
     if (s->form == OUTPUT_JSON)
         st = print_json(s, shown);
     else if (s->form == OUTPUT_CSV)

@@ -2,6 +2,7 @@
 
 #include "ranks.h"
 
+#include "base/os.h"
 #include "option_rows.h"
 
 #include "lather/detail/text.h"
@@ -9,7 +10,6 @@
 #include "lather/ext/fail.h"
 #include "lather/plugin.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -319,13 +319,7 @@ static bool may_use(const cpu_affinity *a, int processor)
 
 static void find_affinity(cpu_affinity *own)
 {
-    cpu_set_t set;
-    *own = (cpu_affinity){0};
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof set, &set);
-    for (int i = 0; i < MASK_WORDS * WORD_BITS && i < CPU_SETSIZE; i++)
-        if (CPU_ISSET(i, &set))
-            own->mask[i / WORD_BITS] |= UINT64_C(1) << i % WORD_BITS;
+    lt_os_affinity(own->mask, MASK_WORDS);
 }
 
 /* Returns a rank's share of the machine's processors: each counts 1/n if n of the machine's ranks may use it. */

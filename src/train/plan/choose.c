@@ -1,6 +1,7 @@
 /* Candidates: every combination of --vary on every number of ranks, their predicted cost, rejections with reasons, the
  * ranking. */
 
+#include "base/os.h"
 #include "planner.h"
 #include "train/loop/mesh.h"
 
@@ -441,7 +442,7 @@ lt_status lt_plan_rank_candidates(plan *p)
 {
     plan_table *t = &p->table;
     estimate_all_candidates(p);
-    qsort_r(t->item, t->count, sizeof *t->item, compare_candidates, p);
+    lt_os_sort(t->item, t->count, sizeof *t->item, compare_candidates, p);
     t->kept = 0;
     while (t->kept < t->count && !*t->item[t->kept].why)
         t->kept++;

@@ -3,21 +3,19 @@
  * before the optimizer, as an all-reduce makes ranks do: updates are bound by memory, and slower during other updates
  * than during other backwards. */
 
+#include "base/os.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,7 +30,7 @@ struct plan_barrier {
 static void release_barrier(plan_barrier *b)
 {
     atomic_fetch_add(&b->round, 1);
-    syscall(SYS_futex, &b->round, FUTEX_WAKE, b->ranks, NULL, NULL, 0);
+    lt_os_wake_all(&b->round);
 }
 
 void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
@@ -45,19 +43,18 @@ void lt_plan_workers_set_sync(const plan_workers *w, bool is_on)
         release_barrier(w->barrier);
 }
 
-/* Fails if a worker has ended, as it would never arrive. WNOWAIT leaves its status to lt_plan_workers_stop(). */
+/* Fails if a worker has ended, as it would never arrive. */
 static lt_status check_workers_alive(const plan_workers *w)
 {
-    siginfo_t ended = {0};
     for (int i = 0; i < w->count; i++)
-        if (!waitid(P_PID, (id_t)w->pid[i], &ended, WEXITED | WNOHANG | WNOWAIT) && ended.si_pid)
+        if (lt_os_child_has_ended(w->pid[i]))
             return lt_fail(LT_E_COMM, "--profile-ranks %d: a process has ended", w->count + 1);
     return LT_OK;
 }
 
 lt_status lt_plan_wait_at_barrier(const plan_workers *w)
 {
-    const struct timespec poll = {.tv_nsec = 100000000};
+    const double poll = 0.1;
     plan_barrier *b = w->barrier;
     if (!b || !atomic_load(&b->is_on))
         return LT_OK;
@@ -67,7 +64,7 @@ lt_status lt_plan_wait_at_barrier(const plan_workers *w)
         release_barrier(b);
     }
     while (atomic_load(&b->round) == round) {
-        syscall(SYS_futex, &b->round, FUTEX_WAIT, round, &poll, NULL, 0);
+        lt_os_wait_while_equal(&b->round, round, poll);
         LT_TRY(check_workers_alive(w));
     }
     return LT_OK;
@@ -80,7 +77,7 @@ static _Noreturn void run_worker(const plan *p, const plan_workers *w, int ready
                                  plan_worker_body *body)
 {
     lt_trainer t = {0};
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    lt_os_die_with_parent(SIGKILL);
     lt_status st = lt_plan_parse_candidate(p, (int[PLAN_AXES]){0}, &t);
     if (!st)
         st = body(&t, w, ready);
@@ -94,7 +91,7 @@ static lt_status start_worker(const plan *p, plan_workers *w, plan_worker_body *
     int ends[2];
     char byte;
     ssize_t got;
-    if (pipe2(ends, O_CLOEXEC))
+    if (lt_os_pipe(ends))
         return lt_fail(LT_E_IO, "--profile-ranks: no pipe: %s", strerror(errno));
     fflush(NULL); /* buffered output must not be written twice */
     const pid_t pid = fork();

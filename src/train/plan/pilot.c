@@ -2,6 +2,7 @@
  * and the uncertainty of a candidate, which decides whether one is worth it. ADR 0042. */
 
 #include "base/clock.h"
+#include "base/os.h"
 #include "planner.h"
 
 #include "lather/ext/fail.h"
@@ -164,12 +165,11 @@ static lt_status make_argv(plan_argv *w, const plan *p, const plan_candidate *c,
     const lt_plan_setup *u = &c->config.setup;
     const double steps = lt_plan_steps_from_flags(&c->config);
     char program[PLAN_TEXT];
-    const ssize_t bytes = readlink("/proc/self/exe", program, sizeof program - 1);
-    program[bytes > 0 ? bytes : 0] = 0;
+    const bool known = lt_os_program_path(program, sizeof program);
     for (size_t i = 0; u->ranks > 1 && i < sizeof mpi / sizeof *mpi;
          i++) /* mpirun: allow root, and more ranks than cores */
         LT_TRY(lt_plan_argv_add(w, "%s", mpi[i]));
-    LT_TRY(lt_plan_launch_argv(p, c, bytes > 0 ? program : p->path, w));
+    LT_TRY(lt_plan_launch_argv(p, c, known ? program : p->path, w));
     drop_resume(w);
     LT_TRY(lt_plan_argv_add(w, "--max-steps=%lld", (long long)q->steps));
     if (steps > 0) /* learning rates are those of the whole run */

@@ -1,6 +1,7 @@
 /* Memory of a run: estimates it before the first step, rejects a run that does not fit, and chooses --recompute
  * auto. */
 
+#include "base/machine.h"
 #include "tensor/tensor.h"
 #include "train/loop/mesh.h"
 #include "trainer.h"
@@ -53,39 +54,6 @@ static double loader_bytes(const lt_trainer *t)
     return SLOTS * (double)t->line.args.batch_size * sample_of(t).bytes;
 }
 
-/* Returns the first number after key in a /proc or cgroup file, or -1. */
-static double read_number_after_key(const char *path, const char *key)
-{
-    char line[256];
-    double value = -1;
-    FILE *f = fopen(path, "r");
-    if (!f)
-        return -1;
-    while (value < 0 && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) {
-            char *end;
-            const double number = strtod(line + strlen(key), &end);
-            value = end > line + strlen(key) ? number : -1; /* memory.max may contain "max" */
-        }
-    fclose(f);
-    return value;
-}
-
-/* Returns the bytes that this process can still get: the free memory of the machine, limited by its control group,
- * whose page cache can be reclaimed. Negative if unknown. */
-static double available_bytes(void)
-{
-    const double kib = 1024;
-    double free = read_number_after_key("/proc/meminfo", "MemAvailable:") * kib;
-    double limit = read_number_after_key("/sys/fs/cgroup/memory.max", "");
-    double used = read_number_after_key("/sys/fs/cgroup/memory.current", "");
-    double cached = read_number_after_key("/sys/fs/cgroup/memory.stat", "file ");
-    if (limit < 0 || used < 0)
-        return free;
-    double rest = limit - used + (cached > 0 ? cached : 0);
-    return free >= 0 && free < rest ? free : rest;
-}
-
 /* Returns the bytes of parameters, gradients and optimizer state on this rank. */
 static double model_and_state_bytes(const lt_params *params, const lt_optim *optim)
 {
@@ -126,7 +94,7 @@ lt_status lt_trainer_count_cost(const lt_trainer *t, lt_model_cost *out, double 
 
 double lt_trainer_available_memory(void)
 {
-    const double bytes = available_bytes();
+    const double bytes = lt_machine_available_bytes();
     return bytes < 0 ? 0 : bytes;
 }
 
@@ -141,7 +109,7 @@ static double unallocated_state_bytes(const lt_train_state *state, const lt_opti
  * allocation. */
 static lt_status check_bytes_free(const lt_device *d, int local_ranks, double bytes, bool *out)
 {
-    const double rest = available_bytes() / local_ranks;
+    const double rest = lt_machine_available_bytes() / local_ranks;
     void *block;
     if (d->backend->host_memory) {
         *out = rest >= bytes;
@@ -204,7 +172,7 @@ lt_status lt_trainer_check_memory(const lt_trainer *t)
     lt_model_cost cost;
     LT_TRY(count_cost(&t->line.choice, &t->model.params, sample_of(t).largest, &cost));
     double need = activation_bytes(t, &cost) + loader_bytes(t);
-    double rest = available_bytes();
+    double rest = lt_machine_available_bytes();
     need += unallocated_state_bytes(&t->state, t->optim);
     rest /= t->ranks.local;
     if (rest < 0 || need <= rest)
@@ -235,7 +203,7 @@ static bool fits_whole(const lt_trainer *t, const lt_model_cost *cost)
 {
     const int parts = t->ranks.parallel.model->size;
     const double held = model_and_state_bytes(&t->model.params, t->optim);
-    const double rest = available_bytes() / t->ranks.local;
+    const double rest = lt_machine_available_bytes() / t->ranks.local;
     return rest < 0 || (parts - 1) * held + activation_bytes(t, cost) + loader_bytes(t) <= rest;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/options/options.h"
+#include "base/os.h"
 #include "program.h"
 #include "train/checkpoint/watch.h"
 
@@ -100,14 +101,12 @@ lt_status lt_recipe_parse_command_line(lt_options *options, const char *folder, 
 int lt_command_reproduce(char **argv, const char *program)
 {
     char tool[PATH_MAX], self[PATH_MAX];
-    ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (bytes < 0
+    if (!lt_os_program_path(self, sizeof self)
         || lt_file_find_near_program(tool, sizeof tool, "tools/reproduce",
                                      "libexec/lather/reproduce")) {
         fprintf(stderr, "%s: %s\n", program, lt_error_message());
         return 1;
     }
-    self[bytes] = 0;
     setenv("LATHER_TRAIN", self, 1);
     argv[1] = tool;
     execv(tool, argv + 1);

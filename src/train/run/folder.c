@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/encoding/json.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "stats_file.h"
 
@@ -14,13 +15,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 lt_status lt_run_new_id(char id[LT_RUN_ID])
 {
     unsigned char bits[(LT_RUN_ID - 1) / 2];
-    if (getrandom(bits, sizeof bits, 0) != (ssize_t)sizeof bits)
+    if (!lt_os_random(bits, sizeof bits))
         return lt_fail(LT_E_IO, "run: no random numbers: %s", strerror(errno));
     lt_text_hex(id, bits, sizeof bits);
     return LT_OK;

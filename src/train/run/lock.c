@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/atomic_dir.h"
 #include "base/file.h"
+#include "base/os.h"
 #include "base/shared_file.h"
 #include "dist/consensus.h"
 
@@ -73,7 +74,7 @@ static bool is_still_at_path(const lt_run_lock *l)
 static int set_lock(int file)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    if (!fcntl(file, F_OFD_SETLK, &whole))
+    if (!fcntl(file, LT_SETLK, &whole))
         return 0;
     return errno == EINVAL || errno == ENOTSUP ? fcntl(file, F_SETLK, &whole) : -1;
 }
@@ -148,9 +149,9 @@ bool lt_run_lock_is_held(const char *folder)
     char *path = lt_format("%s/lock", folder);
     struct stat info;
     int file = -1;
-    const bool asked = path && !lt_file_open_descriptor(&file, &info, path)
-                       && (!fcntl(file, F_OFD_GETLK, &whole)
-                           || (errno == EINVAL && !fcntl(file, F_GETLK, &whole)));
+    const bool asked =
+        path && !lt_file_open_descriptor(&file, &info, path)
+        && (!fcntl(file, LT_GETLK, &whole) || (errno == EINVAL && !fcntl(file, F_GETLK, &whole)));
     if (file >= 0)
         close(file);
     lt_free(path);

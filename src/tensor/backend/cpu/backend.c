@@ -1,5 +1,6 @@
 /* The cpu backend: table of entries, devices, tensor memory. */
 
+#include "base/os.h"
 #include "base/parallel.h"
 #include "tensor/backend/cpu/cpu.h"
 #include "tensor/backend/cpu/internal.h"
@@ -75,11 +76,9 @@ static lt_status allocate_memory(void *ctx, size_t bytes, void **out)
 {
     if (bytes < MIN_MAPPED)
         return lt_backend_ref()->alloc(ctx, bytes, out);
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED)
+    void *memory = lt_os_map(bytes);
+    if (!memory)
         return lt_fail(LT_E_NOMEM, "cpu: cannot map %zu MiB of address space", bytes >> 20);
-    madvise(memory, bytes, MADV_HUGEPAGE); /* only a hint: failure is harmless */
     *out = memory;
     return LT_OK;
 }

@@ -2,13 +2,13 @@
 
 #include "tensor/backend/cpu/detect.h"
 
-#if defined(__x86_64__) && defined(__linux__)
+#include "base/os.h"
+
+#if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #endif
 
-/* Bits of CPUID and XCR0 for AMX; TILE_DATA also names Linux's permission (arch/x86/include/uapi/asm/prctl.h). */
+/* Bits of CPUID and XCR0 for AMX. */
 enum { OSXSAVE = 27, AMX_BF16 = 22, AMX_TILE = 24, TILE_CONFIG = 17, TILE_DATA = 18 };
 
 static bool has_bit(uint64_t word, int bit)
@@ -23,7 +23,7 @@ bool lt_amx_reported(uint32_t leaf1_ecx, uint32_t leaf7_edx, uint64_t xcr0)
            && has_bit(xcr0, TILE_DATA);
 }
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 static uint64_t read_xcr0(void)
 {
     uint32_t low, high;
@@ -33,13 +33,11 @@ static uint64_t read_xcr0(void)
 
 bool lt_amx_request(void)
 {
-    enum { REQUEST_PERMISSION = 0x1023 }; /* ARCH_REQ_XCOMP_PERM */
     unsigned a, b, c = 0, d = 0, leaf1_ecx = 0;
     if (!__get_cpuid(1, &a, &b, &leaf1_ecx, &d) || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
         return false;
     uint64_t xcr0 = has_bit(leaf1_ecx, OSXSAVE) ? read_xcr0() : 0;
-    return lt_amx_reported(leaf1_ecx, d, xcr0)
-           && !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+    return lt_amx_reported(leaf1_ecx, d, xcr0) && lt_os_request_tiles();
 }
 #else
 bool lt_amx_request(void)

@@ -8,7 +8,7 @@
 typedef enum lt_cpu_isa {
     LT_ISA_GENERIC,
     LT_ISA_AVX2,
-    LT_ISA_NEON = LT_ISA_AVX2, /* of ARM64: has the same kernels as AVX2 */
+    LT_ISA_NEON = LT_ISA_AVX2, /* ARM64: the same choice of kernels as for AVX2 */
     LT_ISA_AVX512,
     LT_ISA_AVX512_BF16,
     LT_ISA_AMX /* AMX and avx512_bf16 */

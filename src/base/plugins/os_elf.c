@@ -1,10 +1,12 @@
 /* Symbols of an ELF shared object, by the section header of its dynamic symbol table: System V ABI, chapters 4 and 5.
  * Every offset comes from the file, so each range is checked against its size. For 64-bit machines. */
 
+#include "base/os.h"
 #include "elf.h"
 
 #include "lather/ext/fail.h"
 
+#if LT_LINUX
 #include <dlfcn.h>
 #include <elf.h>
 #include <stdint.h>
@@ -111,3 +113,20 @@ bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const 
         }
     return false;
 }
+#else
+lt_status lt_elf_check(const void *file, size_t bytes)
+{
+    (void)file;
+    (void)bytes;
+    return lt_fail(LT_E_UNSUPPORTED, "this system has no ELF files: compile it into the program");
+}
+
+bool lt_elf_find_symbol(const void *file, size_t bytes, const char *name, const char **text)
+{
+    (void)file;
+    (void)bytes;
+    (void)name;
+    *text = NULL;
+    return false;
+}
+#endif

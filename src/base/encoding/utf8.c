@@ -1,6 +1,6 @@
 /* UTF-8, and escaping of names from files. */
 
-#include "base/utf8.h"
+#include "base/encoding/utf8.h"
 
 #include "lather/detail/text.h"
 

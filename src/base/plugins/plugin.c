@@ -1,6 +1,6 @@
 /* Finds and loads plugins: liblather-mpi.so, liblather-cuda.so. */
 
-#include "base/plugin.h"
+#include "base/plugins/plugin.h"
 
 #include "lather/ext/fail.h"
 

@@ -1,10 +1,11 @@
-/* Names of CPU and operating system, and the number of compute threads available to this process. */
+/* CPU, operating system, compute threads and free memory of this machine, mostly from /proc and /sys: absent files make
+ * a value unknown. */
 
 #include "base/machine.h"
+#include "base/os.h"
 
 #include "lather/device.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,11 @@ const char *lt_machine_features(char *text, size_t size)
     return text;
 }
 
+const char *lt_machine_boot_id(char *text, size_t size)
+{
+    return read_value_of_key("/proc/sys/kernel/random/boot_id", "", text, size);
+}
+
 const char *lt_machine_os(char *text, size_t size)
 {
     return read_value_of_key("/etc/os-release", "PRETTY_NAME", text, size);
@@ -107,11 +113,47 @@ static int find_cgroup_cpu_limit(void)
 
 int lt_cpu_threads(void)
 {
-    cpu_set_t set;
-    int count = sched_getaffinity(0, sizeof set, &set) ? (int)sysconf(_SC_NPROCESSORS_ONLN)
-                                                       : CPU_COUNT(&set);
+    enum { WORDS = 16 };
+    uint64_t mask[WORDS];
+    int count = 0;
+    lt_os_affinity(mask, WORDS);
+    for (int i = 0; i < WORDS; i++)
+        count += __builtin_popcountll(mask[i]);
+    if (!count)
+        count = (int)sysconf(_SC_NPROCESSORS_ONLN);
     int limit = find_cgroup_cpu_limit();
     if (limit && limit < count)
         count = limit;
     return count < 1 ? 1 : count;
+}
+
+/* Returns the first number after key in a /proc or cgroup file, or -1. */
+static double read_number_after_key(const char *path, const char *key)
+{
+    char line[256];
+    double value = -1;
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return -1;
+    while (value < 0 && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) {
+            char *end;
+            const double number = strtod(line + strlen(key), &end);
+            value = end > line + strlen(key) ? number : -1; /* memory.max may contain "max" */
+        }
+    fclose(f);
+    return value;
+}
+
+double lt_machine_available_bytes(void)
+{
+    const double kib = 1024;
+    double free = read_number_after_key("/proc/meminfo", "MemAvailable:") * kib;
+    double limit = read_number_after_key("/sys/fs/cgroup/memory.max", "");
+    double used = read_number_after_key("/sys/fs/cgroup/memory.current", "");
+    double cached = read_number_after_key("/sys/fs/cgroup/memory.stat", "file ");
+    if (limit < 0 || used < 0)
+        return free;
+    double rest = limit - used + (cached > 0 ? cached : 0);
+    return free >= 0 && free < rest ? free : rest;
 }
