@@ -5,6 +5,8 @@
 
 #if defined(__AVX512F__)
 enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 4 };
+#elif defined(__aarch64__)
+enum { PRODUCT_ROWS = 4, PRODUCT_VECS = 1 };
 #else
 enum { PRODUCT_ROWS = 6, PRODUCT_VECS = 1 };
 #endif

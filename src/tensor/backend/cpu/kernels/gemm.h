@@ -10,6 +10,8 @@
 /* Tile sizes: enough sums to hide the latency of a multiply-add, with registers left for operands. */
 #if defined(__AVX512F__)
 enum { TILE_ROWS = 8, TILE_VECS = 2 };
+#elif defined(__aarch64__)
+enum { TILE_ROWS = 4, TILE_VECS = 1 }; /* with 6 GCC spills two sums, as it loads all rows first */
 #else
 enum { TILE_ROWS = 6, TILE_VECS = 1 };
 #endif
