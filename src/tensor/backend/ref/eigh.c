@@ -26,10 +26,10 @@ static void zero_off_diagonal(double *a, double *v, int64_t n, int64_t p, int64_
 {
     double app = a[p * n + p], aqq = a[q * n + q], apq = a[p * n + q];
     double theta = (aqq - app) / (2 * apq);
-    double t = 1 / (fabs(theta) + hypot(theta, 1));
+    double t = 1 / (fabs(theta) + sqrt(theta * theta + 1));
     if (theta < 0)
         t = -t;
-    double c = 1 / hypot(t, 1), s = t * c;
+    double c = 1 / sqrt(t * t + 1), s = t * c;
 
     rotate_rows(a + p * n, a + q * n, n, c, s);
     for (int64_t i = 0; i < n; i++) {

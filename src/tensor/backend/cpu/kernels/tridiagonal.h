@@ -20,9 +20,13 @@ ALWAYS sums load_part(const float *x, int v)
     return *(const loose_sums *)(x + (int64_t)v * SUMS);
 }
 
+/* Returns the sum of all lanes, in the order of sum_lanes_by_halving(). */
 ALWAYS float sum_registers(const registers *r)
 {
-    return sum_lanes_by_halving(registers_to_vec(r));
+    const sums all = REGISTERS > 1 ? r->part[0] + r->part[REGISTERS - 1] : r->part[0];
+    float number[SUMS];
+    memcpy(number, &all, sizeof all);
+    return sum_by_halving(number, SUMS);
 }
 
 /* Computes some rows of y = a x: the diagonal block of LANES rows is stored whole; elements of the upper half are used
