@@ -123,11 +123,7 @@ PLAIN(attention_product, &(lt_attention_product){.a = IN(0), .a_row = 150, .a_st
     .c = OUT(0), .c_row = 64, .rows = rows, .cols = 16 + 16 * draw(4), .depth = 1 + draw(150), .add = coin(),
     .bound = (lt_attention_bound)draw(4), .offset = draw(9) - 3})
 PLAIN(attention_weights, &(lt_attention_weights){.score = OUT(0), .row = 64, .rows = rows, .cols = 1 + draw(64),
-    .scale = number(), .top = OUT(1), .sum = OUT(2), .y = OUT(3), .y_row = 32, .first = coin(), .causal = coin(),
-    .offset = draw(9) - 3})
-PLAIN(attention_slopes, &(lt_attention_slopes){.score = OUT(0), .slope = maybe(OUT(1)),
-    .slope_rows = (uint16_t *)(void *)OUT(2), .score_pairs = OUT(3), .slope_pairs = OUT(4), .row = 64, .rows = rows,
-    .cols = 1 + draw(64), .scale = number(), .lse = IN(0), .mean = IN(1), .pairs = coin(), .causal = coin(),
+    .scale = fabsf(number()), .top = OUT(1), .sum = OUT(2), .y = OUT(3), .y_row = 32, .first = coin(), .causal = coin(),
     .offset = draw(9) - 3})
 PLAIN(narrow_all, IN(0), OUT(0), count)
 PLAIN(widen_all, IN(0), OUT(0), count)
@@ -145,6 +141,26 @@ PLAIN(symmetric_product, IN(0), 96, LT_CPU_REDUCE_BLOCK * (1 + draw(3)), IN(1), 
 PLAIN(rows_dot, IN(0), 96, rows, LT_CPU_REDUCE_BLOCK * (1 + draw(3)), IN(1), OUT(0))
 PLAIN(rows_subtract, IN(0), 96, rows, LT_CPU_REDUCE_BLOCK * (1 + draw(3)), IN(1), OUT(0))
 /* clang-format on */
+
+/* As everywhere, lse is at least the largest scaled score. */
+CALL(attention_slopes)
+{
+    (void)s;
+    lt_attention_slopes in = {.score = OUT(0), .slope = maybe(OUT(1)), .row = 64, .rows = rows};
+    in.slope_rows = (uint16_t *)(void *)OUT(2);
+    in.score_pairs = OUT(3);
+    in.slope_pairs = OUT(4);
+    in.cols = 1 + draw(64);
+    in.scale = fabsf(number());
+    in.lse = IN(0);
+    in.mean = IN(1);
+    in.pairs = coin();
+    in.causal = coin();
+    in.offset = draw(9) - 3;
+    for (int64_t i = 0; i < 64 * rows; i++)
+        IN(0)[i / 64] = fmaxf(IN(0)[i / 64], in.scale * OUT(0)[i]);
+    k->attention_slopes(&in);
+}
 
 CALL(square_sum)
 {

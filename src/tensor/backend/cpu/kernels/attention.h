@@ -278,6 +278,7 @@ ALWAYS vec mask_unseen(vec v, int64_t c, int64_t seen)
     return c + LANES <= seen ? v : keep_lanes((1U << clamp(0, seen - c, LANES)) - 1, v);
 }
 
+/* Returns the largest score, so that no weight overflows; ignores NaN. */
 ALWAYS float row_max(const float *score, int64_t seen)
 {
     const vec lowest = vec_set(-__builtin_inff());
@@ -285,11 +286,11 @@ ALWAYS float row_max(const float *score, int64_t seen)
     int64_t c = 0;
     for (; c + 2 * LANES <= seen; c += 2 * LANES)
         for (int i = 0; i < 2; i++)
-            top[i] = larger(top[i], *(const loose_vec *)(score + c + (int64_t)i * LANES));
+            top[i] = larger(*(const loose_vec *)(score + c + (int64_t)i * LANES), top[i]);
     for (; c < seen; c += LANES) {
         const int n = (int)min_of(seen - c, LANES);
         vec v = load(score, c, n, LT_STORE_F32);
-        top[0] = larger(top[0], n == LANES ? v : choose(first_lanes(n), v, lowest));
+        top[0] = larger(n == LANES ? v : choose(first_lanes(n), v, lowest), top[0]);
     }
     return largest_lane(larger(top[0], top[1]));
 }

@@ -111,14 +111,17 @@ ALWAYS void apply_rows(const lt_bn_apply *in, int64_t begin, int64_t end, mode m
     for (int64_t r = begin; r < end; r++)
         FOR_LANES(c, n, channels, {
             const int64_t e = r * channels + c;
-            vec y =
-                multiply_add(load(in->x, e, n, m.store), load(in->coef.scale, c, n, LT_STORE_F32),
-                             load(in->coef.shift, c, n, LT_STORE_F32));
+            registers y =
+                multiply_add_registers(load_registers(in->x, e, n, m.store),
+                                       load_registers(in->coef.scale, c, n, LT_STORE_F32),
+                                       load_registers(in->coef.shift, c, n, LT_STORE_F32));
             if (m.residual)
-                y += load(in->residual, e, n, m.store);
+                add_to_registers(&y, load(in->residual, e, n, m.store));
             if (m.gate == MASKED)
-                write_mask(in->mask, e, positive_lanes_mask(y), n);
-            save(in->y, e, in->relu ? rectify(y) : y, n, m.store);
+                write_mask(in->mask, e, positive_lanes_mask(registers_to_vec(&y)), n);
+            for (int k = 0; k < REGISTERS && in->relu; k++)
+                y.part[k] = rectify_sums(y.part[k]);
+            save_registers(in->y, e, &y, n, m.store);
         });
 }
 

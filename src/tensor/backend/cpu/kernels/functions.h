@@ -57,11 +57,11 @@ ALWAYS vec exponential(vec x)
     return p * (vec)first * (vec)second;
 }
 
-/* Returns 2^x: 2^-126 below -126, 2^127 above 127, NaN for NaN. Interpolates at Chebyshev nodes of -1/2..1/2; relative
+/* Returns 2^x for x <= 127: 2^-126 below -126, NaN for NaN. Interpolates at Chebyshev nodes of -1/2..1/2; relative
  * error 2e-8. */
 ALWAYS vec exponential_of_2(vec x)
 {
-    x = smaller(vec_set(127), larger(vec_set(-126), x));
+    x = larger(vec_set(-126), x);
     const vec n = round_to_nearest(x), f = x - n;
     vec p = multiply_add(f, vec_set(0.000154614448547F), vec_set(0.00134004279971F));
     p = multiply_add(f, p, vec_set(0.00961805693794F));

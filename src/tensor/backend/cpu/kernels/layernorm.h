@@ -132,13 +132,18 @@ ALWAYS void ln_grad_row_group(const lt_ln_grad *in, int64_t row, int rows, lt_cp
     if (!in->dx)
         return;
     FOR_LANES(c, n, in->width, {
-        const vec gamma = load(in->gamma, c, n, LT_STORE_F32);
+        const registers gamma = load_registers(in->gamma, c, n, LT_STORE_F32);
         for (int r = 0; r < rows; r++) {
-            const vec dy = load(in->dy, (row + r) * in->step_dy + c, n, s);
-            const vec hat = ln_normalized_x(in, row + r, c, n, s);
-            const vec centred =
-                multiply_add(hat, vec_set(-product[r]), multiply_add(dy, gamma, vec_set(-mean[r])));
-            save(in->dx, (row + r) * in->step_dx + c, centred * in->rstd[row + r], n, s);
+            const registers dy = load_registers(in->dy, (row + r) * in->step_dy + c, n, s);
+            registers x = load_registers(in->x, (row + r) * in->step_x + c, n, s);
+            const float centre = in->mean[row + r];
+            const float rstd = in->rstd[row + r];
+            for (int k = 0; k < REGISTERS; k++) {
+                const sums hat = (x.part[k] - centre) * rstd;
+                const sums h = fused(dy.part[k], gamma.part[k], -mean[r] - (sums){0});
+                x.part[k] = fused(hat, -product[r] - (sums){0}, h) * rstd;
+            }
+            save_registers(in->dx, (row + r) * in->step_dx + c, &x, n, s);
         }
     });
 }

@@ -59,11 +59,11 @@ ALWAYS void xent_grad_any(const lt_xent_grad *in, lt_cpu_store s)
         const vec p = exponential(load(g.logits, i, n, s) - vec_set(g.lse));
         vec q = vec_set(g.share);
         if (g.target)
-            q += load(g.target, i, n, LT_STORE_F32) * g.weight;
+            q = multiply_add(load(g.target, i, n, LT_STORE_F32), vec_set(g.weight), q);
         else
             q += (vec)((lanes)vec_set(g.weight)
                        & equals_lanes(lane_numbers(i), (lanes){0} + g.label));
-        save(g.dx, i, p * g.factor - q, n, s);
+        save(g.dx, i, multiply_add(p, vec_set(g.factor), -q), n, s);
     });
 }
 

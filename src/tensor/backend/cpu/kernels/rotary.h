@@ -7,26 +7,32 @@ ALWAYS void rotate_features(const void *x, const void *other, const float *cosin
                             const float *sine, float sign, void *y, int64_t count,
                             lt_cpu_store store)
 {
-    const vec factor = vec_set(sign);
     FOR_LANES(i, n, count, {
-        const vec c = load(cosine, i, n, LT_STORE_F32);
-        const vec s = load(sine, i, n, LT_STORE_F32);
-        const vec v = load(x, i, n, store) * c;
-        save(y, i, multiply_add(load(other, i, n, store), factor * s, v), n, store);
+        const registers c = load_registers(cosine, i, n, LT_STORE_F32);
+        const registers s = load_registers(sine, i, n, LT_STORE_F32);
+        const registers partner = load_registers(other, i, n, store);
+        registers v = load_registers(x, i, n, store);
+        for (int k = 0; k < REGISTERS; k++)
+            v.part[k] = fused(partner.part[k], sign * s.part[k], v.part[k] * c.part[k]);
+        save_registers(y, i, &v, n, store);
     });
 }
+
+typedef uint64_t sums_pairs __attribute__((vector_size(SUMS * 4)));
 
 /* Rotates pairs of adjacent features. */
 ALWAYS void rotate_adjacent_pairs(const lt_rotary_row *r, lt_cpu_store store)
 {
-    const vec factor = vec_set(r->sign);
     FOR_LANES(i, n, r->d, {
-        const vec c = load(r->cosine, i, n, LT_STORE_F32);
-        const vec s = load(r->sine, i, n, LT_STORE_F32);
-        const vec x = load(r->x, i, n, store);
-        const vec other =
-            __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-        save(r->y, i, multiply_add(other, factor * s, x * c), n, store);
+        const registers c = load_registers(r->cosine, i, n, LT_STORE_F32);
+        const registers s = load_registers(r->sine, i, n, LT_STORE_F32);
+        registers x = load_registers(r->x, i, n, store);
+        for (int k = 0; k < REGISTERS; k++) {
+            const sums_pairs pairs = (sums_pairs)x.part[k];
+            const sums other = (sums)(pairs << 32 | pairs >> 32);
+            x.part[k] = fused(other, r->sign * s.part[k], x.part[k] * c.part[k]);
+        }
+        save_registers(r->y, i, &x, n, store);
     });
 }
 

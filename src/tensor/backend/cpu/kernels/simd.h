@@ -258,13 +258,17 @@ ALWAYS sums multiply_add_pairs(sums a, sums b, sums c)
 #endif
 
 /* Returns a * b + c, fused. */
+ALWAYS registers multiply_add_registers(registers a, registers b, registers c)
+{
+    for (int i = 0; i < REGISTERS; i++)
+        c.part[i] = fused(a.part[i], b.part[i], c.part[i]);
+    return c;
+}
+
 ALWAYS vec multiply_add(vec a, vec b, vec c)
 {
-    const registers x = as_registers(a), y = as_registers(b);
-    registers z = as_registers(c);
-    for (int i = 0; i < REGISTERS; i++)
-        z.part[i] = fused(x.part[i], y.part[i], z.part[i]);
-    return registers_to_vec(&z);
+    const registers r = multiply_add_registers(as_registers(a), as_registers(b), as_registers(c));
+    return registers_to_vec(&r);
 }
 
 #if defined(__AVX512F__)
@@ -376,15 +380,26 @@ ALWAYS void store_half_first(uint16_t *p, half v, int n)
 EXTREME(larger, MAX_OF)
 EXTREME(smaller, MIN_OF)
 
-/* Returns the largest lane by pairwise halving, the later of two lanes if either is NaN. */
+/* Returns the largest lane by pairwise halving; no lane may be NaN. */
 ALWAYS float largest_lane(vec v)
 {
+#if defined(__AVX512F__)
+#define FROM(k)                                                                               \
+    k, k + 1, k + 2, k + 3, k + 4, k + 5, k + 6, k + 7, k + 8, k + 9, k + 10, k + 11, k + 12, \
+        k + 13, k + 14, k + 15
+    v = larger(v, __builtin_shufflevector(v, v, FROM(8)));
+    v = larger(v, __builtin_shufflevector(v, v, FROM(4)));
+    v = larger(v, __builtin_shufflevector(v, v, FROM(2)));
+    return larger(v, __builtin_shufflevector(v, v, FROM(1)))[0];
+#undef FROM
+#else
     float lane[LANES];
     memcpy(lane, &v, sizeof lane);
     for (int across = LANES / 2; across; across /= 2)
         for (int i = 0; i < across; i++)
             lane[i] = lane[i] > lane[i + across] ? lane[i] : lane[i + across];
     return lane[0];
+#endif
 }
 
 /* Returns a mask with all bits of the first n lanes set. */
@@ -500,7 +515,32 @@ ALWAYS void save_sums(void *p, int64_t i, sums s, lt_cpu_store store)
         *(loose_sums_half *)((uint16_t *)p + i) = narrow_sums(s);
 }
 
+/* load() and save() of registers: in loops around fused() GCC would move vectors of two registers through the stack. */
+ALWAYS registers load_registers(const void *p, int64_t i, int n, lt_cpu_store store)
+{
+    registers r;
+    if (n < LANES)
+        return as_registers(load(p, i, n, store));
+    for (int k = 0; k < REGISTERS; k++)
+        r.part[k] = load_sums(p, i + k * SUMS, store);
+    return r;
+}
+
+ALWAYS void save_registers(void *p, int64_t i, const registers *r, int n, lt_cpu_store store)
+{
+    if (n < LANES)
+        save(p, i, registers_to_vec(r), n, store);
+    else
+        for (int k = 0; k < REGISTERS; k++)
+            save_sums(p, i + k * SUMS, r->part[k], store);
+}
+
 /* Returns max(v, 0); NaN remains NaN. */
+ALWAYS sums rectify_sums(sums v)
+{
+    return (sums)((sums_bits)v & (sums_bits) ~(v < 0));
+}
+
 ALWAYS vec rectify(vec v)
 {
     return (vec)((bits)v & ~(bits)below(v, (vec){0}));

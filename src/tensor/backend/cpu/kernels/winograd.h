@@ -111,12 +111,6 @@ ALWAYS epilogue load_scale_and_shift(const lt_bn_coef *coef, int64_t c)
                       .shift = load_sums(coef->shift, c, LT_STORE_F32)};
 }
 
-/* Returns max(y, 0); NaN remains NaN. */
-ALWAYS sums rectify_sums(sums y)
-{
-    return (sums)((sums_bits)y & (sums_bits) ~(y < 0));
-}
-
 /* Loads a pixel with batch norm + relu applied; padding is 0. */
 ALWAYS sums load_normalized_pixel(const lt_winograd_tile *t, int i, int64_t c, const epilogue *n,
                                   lt_cpu_store s)
