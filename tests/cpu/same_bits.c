@@ -142,6 +142,17 @@ PLAIN(rows_dot, IN(0), 96, rows, LT_CPU_REDUCE_BLOCK * (1 + draw(3)), IN(1), OUT
 PLAIN(rows_subtract, IN(0), 96, rows, LT_CPU_REDUCE_BLOCK * (1 + draw(3)), IN(1), OUT(0))
 /* clang-format on */
 
+CALL(add_products)
+{
+    const float *a[20], *b[20];
+    (void)s;
+    for (int64_t i = 0; i < rows; i++) {
+        a[i] = IN(0) + i * cols;
+        b[i] = IN(1) + i;
+    }
+    k->add_products(a, b, rows, cols, OUT(0));
+}
+
 /* As everywhere, lse is at least the largest scaled score. */
 CALL(attention_slopes)
 {
