@@ -19,7 +19,7 @@ typedef enum method { SGD, ADAMW, SHAMPOO } method;
 typedef struct plan {
     int ranks, accum;
     method method;
-    bool text, in_default_mode, noise;
+    bool text, in_default_mode, noise, f64;
 } plan;
 
 typedef struct rank {
@@ -87,7 +87,7 @@ static lt_status open_data(lt_dataset **out, const plan *p, bool train)
     const lt_tokens_config c = {.length = LENGTH, .tokenizer = "char", .val_fraction = 0.15};
     char path[TEMP_PATH];
     return p->text ? lt_dataset_tokens(out, temp_path(path, folder, "text"), &c, train)
-                   : lt_dataset_synthetic(out, train ? 51 : 13, 12, 3, CLASSES);
+                   : lt_dataset_synthetic(out, train ? 51 : 37, 12, 3, CLASSES);
 }
 
 static lt_status open_optim(training *t, method kind)
@@ -161,7 +161,8 @@ static uint64_t hash_file(const plan *p, const char *name)
 
 static record run_split(plan p, const int split[2])
 {
-    const lt_device_config config = {.threads = 1, .reproducible = !p.in_default_mode};
+    const lt_device_config config = {
+        .threads = 1, .reproducible = !p.in_default_mode, .f64 = p.f64};
     char text[400], path[TEMP_PATH];
     p.ranks = split[0];
     p.accum = split[1];
@@ -206,7 +207,7 @@ static void splits_differ_in_the_default_mode(void **state)
 int main(void)
 {
     static plan list[] = {{.method = SGD},
-                          {.method = ADAMW, .noise = true},
+                          {.method = ADAMW, .noise = true, .f64 = true},
                           {.method = SHAMPOO},
                           {.method = SGD, .text = true, .noise = true},
                           {.method = ADAMW, .text = true},
