@@ -67,7 +67,8 @@ typedef struct lt_transform {
     uint8_t erase_fill[3]; /**< fill colour of random erasing */
 } lt_transform;
 
-/** Mixup and CutMix of a batch's images, with random numbers from (seed, epoch, batch, rank). */
+/** Mixup and CutMix of a batch's images, with random numbers from (seed, epoch, batch, rank); on a
+ *  reproducible device from (seed, epoch, step, number of the batch among all ranks' in the step). */
 typedef struct lt_mix {
     double mixup_alpha, cutmix_alpha; /**< Beta distribution's parameter; 0: off; both: either */
     double probability;               /**< fraction of batches to mix; 0: 1 */

@@ -17,9 +17,11 @@
 /* Added to m, so that gradients of no term are not divided by 0; exactly 1 remains 1. */
 static const double LEAST = 1e-30;
 
-static bool has_micro_batch_weights(const lt_train_step_config *c)
+static bool has_micro_batch_weights(const lt_train_step *step)
 {
-    const bool is_one_mean = !c->dp && c->grad_accum < 2;
+    const lt_train_step_config *c = &step->config;
+    const bool is_alone = step->ranks < 2 && lt_device_is_reproducible(c->device);
+    const bool is_one_mean = (!c->dp || is_alone) && c->grad_accum < 2;
     return c->task.ops->terms && !is_one_mean
            && !(c->stragglers && lt_stragglers_drops_ranks(c->stragglers));
 }
@@ -27,7 +29,7 @@ static bool has_micro_batch_weights(const lt_train_step_config *c)
 lt_status lt_step_open_loss_weights(lt_train_step *step)
 {
     const lt_train_step_config *c = &step->config;
-    for (int i = 0; i < TERMS && has_micro_batch_weights(c); i++) {
+    for (int i = 0; i < TERMS && has_micro_batch_weights(step); i++) {
         const lt_dtype dtype = i == TERMS_WEIGHT ? lt_device_master_dtype(c->device) : LT_F64;
         LT_TRY(lt_tensor_new(&step->number[i], c->device, dtype, LT_SCALAR));
         LT_TRY(lt_tensor_fill(step->number[i], i == TERMS_ONE));
