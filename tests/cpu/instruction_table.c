@@ -48,6 +48,11 @@ static config tiles_of(int rows, int bytes)
     const config c = tiles_of(16, 64); \
     CONFIGURE(c);
 
+/* Clears NaN: the order of operands decides which one propagates. */
+#define NUMBERS_OF(type, y) ((type)((type##_bits)(y) & (type##_bits)((y) == (y))))
+typedef __m256i __m256d_bits;
+typedef __m512i __m512d_bits;
+
 #define INSTRUCTIONS(X)                                                                            \
     X(AVX2, BITS, _mm_loadu_si64, OUT(__m128i) = _mm_loadu_si64(in->a + 3);)                       \
     X(AVX2, BITS, _mm_loadu_si128,                                                                 \
@@ -60,6 +65,9 @@ static config tiles_of(int rows, int bytes)
     X(AVX2, NUMBERS, _mm256_sqrt_ps, OUT(__m256) = _mm256_sqrt_ps(HALF_PS(a));)                    \
     X(AVX2, NUMBERS, _mm256_fmadd_ps,                                                              \
       OUT(__m256) = _mm256_fmadd_ps(HALF_PS(a), HALF_PS(b), HALF_PS(c));)                          \
+    X(AVX2, BITS, _mm256_fmadd_pd,                                                                 \
+      const __m256d y = _mm256_fmadd_pd(OF(__m256d, a), OF(__m256d, b), OF(__m256d, c));           \
+      OUT(__m256d) = NUMBERS_OF(__m256d, y);)                                                      \
     X(AVX2, BITS, _mm256_max_ps, OUT(__m256) = _mm256_max_ps(HALF_PS(a), HALF_PS(b));)             \
     X(AVX2, BITS, _mm256_min_ps, OUT(__m256) = _mm256_min_ps(HALF_PS(a), HALF_PS(b));)             \
     X(AVX512, BITS, _mm512_loadu_si512, OUT(__m512i) = _mm512_loadu_si512(in->a + 1);)             \
@@ -105,6 +113,9 @@ static config tiles_of(int rows, int bytes)
       OUT(__m512i) = _mm512_permutex2var_epi16(SI(a), SI(c), SI(b));)                              \
     X(AVX512, NUMBERS, _mm512_add_ps, OUT(__m512) = _mm512_add_ps(PS(a), PS(b));)                  \
     X(AVX512, NUMBERS, _mm512_fmadd_ps, OUT(__m512) = _mm512_fmadd_ps(PS(a), PS(b), PS(c));)       \
+    X(AVX512, BITS, _mm512_fmadd_pd,                                                               \
+      const __m512d y = _mm512_fmadd_pd(OF(__m512d, a), OF(__m512d, b), OF(__m512d, c));           \
+      OUT(__m512d) = NUMBERS_OF(__m512d, y);)                                                      \
     X(AVX512, NUMBERS, _mm512_sqrt_ps, OUT(__m512) = _mm512_sqrt_ps(PS(a));)                       \
     X(AVX512, BITS, _mm512_max_ps, OUT(__m512) = _mm512_max_ps(PS(a), PS(b));)                     \
     X(AVX512, BITS, _mm512_min_ps, OUT(__m512) = _mm512_min_ps(PS(a), PS(b));)                     \

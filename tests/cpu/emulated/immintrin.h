@@ -17,9 +17,11 @@
 #define EMULATED static inline __attribute__((unused))
 
 typedef float __m512 __attribute__((vector_size(64), may_alias));
+typedef double __m512d __attribute__((vector_size(64), may_alias));
 typedef long long __m512i __attribute__((vector_size(64), may_alias));
 typedef short __m512bh __attribute__((vector_size(64), may_alias));
 typedef float __m256 __attribute__((vector_size(32), may_alias));
+typedef double __m256d __attribute__((vector_size(32), may_alias));
 typedef long long __m256i __attribute__((vector_size(32), may_alias));
 typedef short __m256bh __attribute__((vector_size(32), may_alias));
 typedef long long __m128i __attribute__((vector_size(16), may_alias));
@@ -348,6 +350,20 @@ EMULATED __m256 _mm256_fmadd_ps(__m256 a, __m256 b, __m256 c)
     for (int i = 0; i < 8; i++)
         z.f[i] = (float)emulated_multiply_add(x.f[i], y.f[i], z.f[i]);
     return z.half_ps[0];
+}
+
+EMULATED __m512d _mm512_fmadd_pd(__m512d a, __m512d b, __m512d c)
+{
+    for (int i = 0; i < 8; i++)
+        c[i] = __builtin_fma(a[i], b[i], c[i]);
+    return c;
+}
+
+EMULATED __m256d _mm256_fmadd_pd(__m256d a, __m256d b, __m256d c)
+{
+    for (int i = 0; i < 4; i++)
+        c[i] = __builtin_fma(a[i], b[i], c[i]);
+    return c;
 }
 
 EMULATED __m512 _mm512_sqrt_ps(__m512 v)

@@ -38,7 +38,11 @@
     }
 FUSED_BY_LANES(fused_floats, float, __builtin_fmaf)
 FUSED_BY_LANES(fused_doubles, double, __builtin_fma)
-#define FUSED_FLOATS  fused_floats
+#if defined(LT_SOFTWARE_FMA)
+#define FUSED_FLOATS software_fma
+#else
+#define FUSED_FLOATS fused_floats
+#endif
 #define FUSED_DOUBLES fused_doubles
 #else
 #define FUSED_FLOATS(a, b, c)  ((a) * (b) + (c))
