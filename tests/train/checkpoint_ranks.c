@@ -5,6 +5,7 @@
 #include "temp_folder.h"
 
 #include "lather/checkpoint.h"
+#include "lather/detail/checkpoint_hash.h"
 #include "lather/ext/fail.h"
 #include "lather/layerwise.h"
 #include "lather/log.h"
@@ -31,8 +32,9 @@ typedef struct plan {
     int64_t from, to; /* steps */
     const char *load; /* run folder to resume; NULL: new run */
     const char *save; /* run folder; NULL: do not save */
-    bool alone;       /* save without the other ranks */
-    int gone;         /* rank that exits instead; 0: none */
+    char *hash; /* hash of the state after the last step; hashes are made after each. NULL: none */
+    bool alone; /* save without the other ranks */
+    int gone;   /* rank that exits instead; 0: none */
     int64_t
         fail_at; /* allocation that fails in the load, else in the save, over all ranks; 0: none */
 } plan;
@@ -124,6 +126,24 @@ static lt_status open_model(player *p)
     return p->plan->make(&p->optim, &p->params);
 }
 
+static lt_checkpoint_contents parts_of(player *p)
+{
+    return (lt_checkpoint_contents){
+        .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->base.comm};
+}
+
+static lt_status hash_state(player *p, int64_t step)
+{
+    const lt_checkpoint_contents parts = parts_of(p);
+    const lt_checkpoint_state state = {.step = step};
+    lt_checkpoint_hashes hashes = {0};
+    const lt_status st = lt_checkpoint_hash(&parts, &state, &hashes);
+    if (!p->base.rank)
+        memcpy(p->plan->hash, hashes.all, sizeof hashes.all);
+    lt_checkpoint_hashes_clear(&hashes);
+    return st;
+}
+
 static lt_status all_steps(player *p)
 {
     for (int64_t t = p->plan->from + 1; t <= p->plan->to; t++) {
@@ -133,14 +153,10 @@ static lt_status all_steps(player *p)
         }
         const lt_step step = {.lr = 0.05, .attempt = t};
         LT_TRY(lt_optim_step(p->optim, &step));
+        if (p->plan->hash)
+            LT_TRY(hash_state(p, t));
     }
     return LT_OK;
-}
-
-static lt_checkpoint_contents parts_of(player *p)
-{
-    return (lt_checkpoint_contents){
-        .params = &p->params, .optim = p->optim, .comm = p->plan->alone ? NULL : p->base.comm};
 }
 
 /* Rank 0 starts counting when it begins. */
@@ -274,6 +290,25 @@ static void test_any_ranks(void **state)
                                   .save = resumed});
             assert_true(same_checkpoints(whole, resumed));
         }
+}
+
+/* Hashes do not depend on the number of ranks, and change nothing that a checkpoint stores, nor do pending roots. */
+static void test_hashes(void **state)
+{
+    make_fn *const *make = *state;
+    char without[TEMP_PATH], with[TEMP_PATH], hash[RANKS + 1][LT_HASH_TEXT], before[LT_HASH_TEXT];
+    run_folder(without, "without", 1);
+    play_well(1, &(plan){.make = *make, .to = BEFORE + AFTER, .hash = before});
+    play_well(1, &(plan){.make = *make, .to = BEFORE + 1 + AFTER, .save = without});
+    for (int ranks = 1; ranks <= RANKS; ranks++) {
+        run_folder(with, "with", ranks);
+        play_well(
+            ranks,
+            &(plan){.make = *make, .to = BEFORE + 1 + AFTER, .save = with, .hash = hash[ranks]});
+        assert_true(same_checkpoints(without, with));
+        assert_string_equal(hash[ranks], hash[1]);
+    }
+    assert_string_not_equal(hash[1], before); /* the control */
 }
 
 static void test_groups(void **state)
@@ -437,6 +472,9 @@ int main(void)
          temp_teardown, one_sided},
         {"adam: saved and loaded on any number of ranks", test_any_ranks, temp_setup, temp_teardown,
          adam},
+        {"shampoo, pending roots: hashes on any number of ranks", test_hashes, temp_setup,
+         temp_teardown, shampoo},
+        {"muon: hashes on any number of ranks", test_hashes, temp_setup, temp_teardown, muon},
         {"shampoo: groups of ranks", test_groups, temp_setup, temp_teardown, shampoo},
         {"adam: groups of ranks", test_groups, temp_setup, temp_teardown, adam},
         {"blocks of a different size are rejected by name", test_other_blocks, temp_setup,
