@@ -2,7 +2,7 @@
 """lather-verify: a repetition is equal, whatever the processor, the threads and interruptions; a weight changed by one ulp at step 37
 is found; runs that cannot be compared are one line each.
 
-    verify.py TRAIN_RESNET50 [ROW]
+    verify.py TRAIN_RESNET50 MPIRUN [ROW]
 
 Prints cmocka's lines.
 """
@@ -14,11 +14,11 @@ import struct
 import subprocess
 import sys
 
-from trainer import BUILD, MODEL, NOISE, PROGRAM, TOOLS, checkpoint, content, copy_until, crc32c, digest, read_safetensors, records, run, run_rows, write_state
+from trainer import BUILD, MODEL, NOISE, PROGRAM, TOOLS, checkpoint, content, copy_until, crc32c, digest, read_safetensors, records, run, run_ranks, run_rows, write_state
 
 FLAGS = [*NOISE, *MODEL, "--batch-size", "4", "--threads", "1", "--workers", "1", "--progress", "off", "--no-tensorboard", "--reproducible",
          "--optim", "adamw", "--ema-decay", "0.9", "--epochs", "4", "--eval-every", "0", "--keep", "0"]
-WEIGHT = "layer2.0.conv1.weight"
+LAUNCHER, WEIGHT = sys.argv[2], "layer2.0.conv1.weight"
 
 
 def verify(cwd, folder, *args, code=0, env=()):
@@ -45,7 +45,7 @@ def change_by_one_ulp(cwd, folder, step):
 def a_repetition_is_equal(cwd):
     run(*FLAGS, "--max-steps", "20", "--checkpoint-every", "8", "--output", "run", cwd=cwd)
     said = verify(cwd, "run", env={"LATHER_CPU_ISA": "avx512"})
-    assert "equal: 5 hashes of weights and optimizer state, from step 0 to step 20" in said and "repetition: " in said, said
+    assert "equal: 5 hashes of weights and optimizer state, from step 0 to step 20\nequal: 64 metrics\n" in said, said
     said = verify(cwd, "run", "--from-step", "8", "--steps", "4", "--", "--threads", "2")
     assert "equal: 2 hashes of weights and optimizer state, from step 8 to step 12" in said, said
 
@@ -58,6 +58,22 @@ def a_hash_is_of_the_checkpoint(cwd):
     assert last["numbers"] == {name: str(value) for name, value in json.loads(content(checkpoint(cwd, "run", 3, "state.json")))["numbers"].items()}
     text = "".join(f"{name} {value}\n" for name, value in [*last["tensors"].items(), *last["numbers"].items()])
     assert last["sha256"] == hashlib.sha256(text.encode()).hexdigest() == records(cwd, "run", "hash")[-1]["sha256"]
+
+
+def other_metrics_are_named(cwd):
+    run(*FLAGS, "--max-steps", "3", "--output", "run", cwd=cwd)
+    path = os.path.join(cwd, "run", "metrics.jsonl")
+    text = content(path).decode()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(re.sub(r'"val_top1":[\d.]+', '"val_top1":99.5', text))
+    said = verify(cwd, "run", code=1)
+    assert "equal: 2 hashes" in said and "different: val_top1 in the record of the epoch at step 3 is 99.5, repeated " in said, said
+
+
+def ranks_become_micro_batches(cwd):
+    run_ranks(LAUNCHER, 2, *FLAGS, "--max-steps", "8", "--output", "run", cwd=cwd)
+    said = verify(cwd, "run")
+    assert "--grad-accum 2" in said and "equal: 3 hashes of weights and optimizer state, from step 0 to step 8" in said, said
 
 
 def hashing_changes_nothing(cwd):
@@ -74,6 +90,8 @@ def a_weight_changed_by_one_ulp_is_found(cwd):
     copy_until(cwd, "whole", "run", 37)
     change_by_one_ulp(cwd, "run", 37)
     run(*flags, "--max-steps", "40", "--checkpoint-every", "37", "--output", "run", "--resume", "auto", cwd=cwd)
+    steps = [json.loads(line)["step"] for line in content(cwd, "run", "hashes.jsonl").splitlines()]
+    assert steps == [*range(38), 37, 38, 39, 40], steps
     said = verify(cwd, "run", code=1)
     assert f"different at step 37, equal at step 36\nfirst tensor that differs: {WEIGHT} (1 of " in said, said
     said = verify(cwd, "run", "--from-step", "37")  # from the changed checkpoint: equal
@@ -116,6 +134,7 @@ def plugins_and_versions_are_named(cwd):
     assert "plugin ./gone.so is missing: the run was trained with it" in verify(cwd, "run", "--allow-plugin", code=1)
 
 
-sys.exit(run_rows([a_repetition_is_equal, a_hash_is_of_the_checkpoint, hashing_changes_nothing, a_weight_changed_by_one_ulp_is_found,
+sys.exit(run_rows([a_repetition_is_equal, a_hash_is_of_the_checkpoint, other_metrics_are_named,
+                   ranks_become_micro_batches, hashing_changes_nothing, a_weight_changed_by_one_ulp_is_found,
                    an_interrupted_run_is_compared_where_it_stopped, runs_that_cannot_be_compared, plugins_and_versions_are_named], "lather-verify-",
-                  *sys.argv[2:3]))
+                  *sys.argv[3:4]))

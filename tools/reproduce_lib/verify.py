@@ -22,6 +22,7 @@ with each checkpoint, and every --hash-every updates. The repetition starts from
 ends at the first difference. FLAG: of the program, added to those of the repetition, such as --threads 2.
 
 Exit status: 0 equal, 1 different or an error, 2 a wrong command line."""
+METRICS = ("loss", "lr", "gradient_norm")  # of steps; of epochs train_* and val_*
 PAUSE = 0.05  # seconds between looks at the records of the repetition
 
 
@@ -51,6 +52,8 @@ class Record:
         self.data = next((e for e in events if e.get("event") == "data"), None)
         self.resumes = [e for e in events if e.get("event") == "resume"]
         self.epochs = {e["step"] for e in events if e.get("event") == "epoch"}
+        self.metrics = {(e["step"], e["event"], key): value for e in events if e.get("event") in ("step", "epoch")
+                        for key, value in e.items() if key in METRICS or key.startswith(("train_", "val_"))}
 
     def tensors(self, step, sha256):
         """Names and values of a hash: tensors, then numbers."""
@@ -116,7 +119,7 @@ class Repetition:
         ranks = read_json(os.path.join(self.run, "env.json")).get("ranks", 1)
         flags = ["--config", os.path.join(self.run, "config.yaml"), "--output", folder, "--progress", "off", "--no-tensorboard",
                  "--hash-every", str(self.hash_every()), *self.plugins()]
-        for key in ("grad-accum", "limit-train-batches", "limit-eval-batches"):  # of a rank
+        for key in ("grad-accum", "limit-train-batches", "limit-eval-batches", "overfit-batches"):  # of a rank
             if ranks > 1 and int(self.settings.get(key, "0")):
                 flags += [f"--{key}", str(ranks * int(self.settings[key]))]
         if self.args.from_step:
@@ -162,19 +165,28 @@ class Repetition:
             time.sleep(PAUSE)
 
     def report(self, found, folder):
+        """Prints the result; returns whether something differs."""
         print(shown(f"run:        {started(self.run)}\nrepetition: {started(folder)}").replace("\\x0a", "\n"))
-        steps = sorted({step for step, _ in self.wanted})
+        steps, repeated = sorted({step for step, _ in self.wanted}), Record(folder)
+        metrics = sorted(k for k in self.record.metrics.keys() & repeated.metrics.keys() if self.first < k[0] <= self.last)
+        others = [k for k in metrics if self.record.metrics[k] != repeated.metrics[k]]
         if not found:
             print(f"equal: {len(steps)} hashes of weights and optimizer state, from step {steps[0]} to step {steps[-1]}")
-            return
+            for step, event, key in others[:1]:
+                print(shown(f"different: {key} in the record of the {event} at step {step} is {self.record.metrics[step, event, key]}, "
+                            f"repeated {repeated.metrics[step, event, key]} ({len(others)} of {len(metrics)} metrics differ)"))
+            if not others:
+                print(f"equal: {len(metrics)} metrics")
+            return bool(others)
         step, value, other = found
-        ours, theirs = self.record.tensors(step, value), Record(folder).tensors(step, other)
+        ours, theirs = self.record.tensors(step, value), repeated.tensors(step, other)
         names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
         equal = [s for s in steps if s < step]
         print(f"different at step {step}" + (f", equal at step {equal[-1]}" if equal else ""))
         print(shown(f"first tensor that differs: {names[0] if names else 'unknown'} ({len(names)} of {len(ours)} differ)"))
         if equal and step - equal[-1] > 1:
             print(f"no hash is recorded from step {equal[-1] + 1} to step {step - 1}: a run with --hash-every 1 has one for each update")
+        return True
 
     def compare(self, folder):
         command = self.command(folder)
@@ -190,8 +202,7 @@ class Repetition:
                 if process.poll() is None:
                     process.send_signal(signal.SIGKILL)
                 process.wait()
-        self.report(found, folder)
-        return 1 if found else 0
+        return int(self.report(found, folder))
 
 
 def parse(argv):

@@ -46,13 +46,15 @@ static void hash_block(hash *s)
                             + (rotate_right(y, 17) ^ rotate_right(y, 19) ^ y >> 10);
     }
     memcpy(v, s->h, sizeof v);
+#pragma GCC unroll 8 /* as many rounds as words: the compiler then moves none */
     for (int i = 0; i < ROUNDS; i++) {
         const uint32_t e = v[4], a = v[0];
         const uint32_t t1 = v[7] + (rotate_right(e, 6) ^ rotate_right(e, 11) ^ rotate_right(e, 25))
                             + ((e & v[5]) ^ (~e & v[6])) + constants[i] + w[i];
         const uint32_t t2 = (rotate_right(a, 2) ^ rotate_right(a, 13) ^ rotate_right(a, 22))
                             + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
-        memmove(v + 1, v, (WORDS - 1) * sizeof *v);
+        for (int k = WORDS - 1; k > 0; k--)
+            v[k] = v[k - 1];
         v[4] += t1;
         v[0] = t1 + t2;
     }
@@ -62,9 +64,14 @@ static void hash_block(hash *s)
 
 static void hash_bytes(hash *s, const void *data, size_t bytes)
 {
-    for (const uint8_t *at = data; bytes--; at++) {
-        s->block[s->bytes++ % BLOCK] = *at;
-        if (s->bytes % BLOCK == 0)
+    for (const uint8_t *at = data; bytes > 0;) {
+        const size_t used = s->bytes % BLOCK, left = BLOCK - used,
+                     some = bytes < left ? bytes : left;
+        memcpy(s->block + used, at, some);
+        at += some;
+        bytes -= some;
+        s->bytes += some;
+        if (some == left)
             hash_block(s);
     }
 }
