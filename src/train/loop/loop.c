@@ -413,7 +413,7 @@ static lt_status train_epoch(const lt_train_loop *l)
             break;
         LT_TRY(pipeline_next_step(l, &pending));
         const bool saves = every && now->step % every == 0,
-                   hashes = l->hash_every && now->step % l->hash_every == 0;
+                   hashes = l->hash_every && now->step % l->hash_every == 0 && !is_done(l);
         if ((saves || hashes) && now->batch < l->input->batches_per_epoch) {
             LT_TRY(finish_step(l, &pending));
             LT_TRY(saves ? save_or_warn(l, false) : hash_now(l));

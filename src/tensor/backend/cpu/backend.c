@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -153,14 +154,18 @@ const char *lt_cpu_conv_kernels_in_use(bool reproducible)
 
 const char *lt_cpu_build_info(int index)
 {
-    static __thread char line[64];
-    const char *isa;
+    static __thread char line[96];
+    const char *isa, *same;
+    bool other;
     switch (index) {
     case 0:
         return lt_cpu_onednn_info();
     case 1:
         isa = lt_cpu_isa_in_use(false);
-        snprintf(line, sizeof line, "CPU kernels: %s", *isa ? isa : "?");
+        same = lt_cpu_isa_in_use(true);
+        other = *same && strcmp(isa, same) != 0;
+        snprintf(line, sizeof line, "CPU kernels: %s%s%s", *isa ? isa : "?",
+                 other ? "; with --reproducible " : "", other ? same : "");
         return line;
     default:
         return NULL;
