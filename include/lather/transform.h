@@ -54,15 +54,18 @@ typedef struct lt_transform {
     /** Decode JPEG at 1/2, 1/4 or 1/8 if the crop still has at least size x size pixels: faster, with
      *  slightly different pixels. Only with LT_AUGMENT_IMAGENET. */
     bool fast;
-    bool exif;                   /**< apply the EXIF orientation of JPEG first */
-    double flip;                 /**< probability of a flip, not with LT_AUGMENT_NONE */
+    bool exif;          /**< apply the EXIF orientation of JPEG first */
+    double flip, vflip; /**< probability of a horizontal, vertical flip, not with LT_AUGMENT_NONE */
     double min_scale, max_scale; /**< relative area of the random crop; 0: 0.08, 1 */
     double min_ratio, max_ratio; /**< aspect ratio of the random crop; 0: 3/4, 4/3 */
     lt_image_limits limits;      /**< limits for decoding */
     /* Further changes after crop and flip, in this order; not with LT_AUGMENT_NONE. */
+    double rotation;              /**< largest angle of a random rotation, 0 to 180 degrees */
     bool trivial_augment;         /**< TrivialAugmentWide: Mueller & Hutter, ICCV 2021 */
     lt_rand_augment rand_augment; /**< RandAugment; not with trivial_augment */
     lt_jitter jitter;
+    double grayscale;      /**< probability of turning grey */
+    double blur;           /**< probability of a Gaussian blur of 0.1 to 2 pixels */
     double erase;          /**< probability of random erasing: Zhong et al., AAAI 2020 */
     uint8_t erase_fill[3]; /**< fill colour of random erasing */
 } lt_transform;

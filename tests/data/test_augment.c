@@ -85,7 +85,7 @@ static void check_flip(void **state)
     lt_sample_workspace s = {0};
     make_ramp(&s, 11, 9);
     for (uint64_t key = 0; key < 20; key++) {
-        uint8_t straight[SIDE * SIDE], mirrored[SIDE * SIDE];
+        uint8_t straight[SIDE * SIDE], mirrored[SIDE * SIDE], turned[SIDE * SIDE];
         lt_transform t = {.augment = LT_AUGMENT_IMAGENET, .size = SIDE};
         assert_ok(lt_transform_check(&t));
         lt_rng a = {.key = key}, b = {.key = key};
@@ -94,6 +94,11 @@ static void check_flip(void **state)
         assert_ok(lt_transform_run(&t, 1, &b, &s, mirrored));
         for (int i = 0; i < SIDE * SIDE; i++)
             assert_int_equal(mirrored[i], straight[i / SIDE * SIDE + SIDE - 1 - i % SIDE]);
+        t.vflip = 1;
+        b = (lt_rng){.key = key};
+        assert_ok(lt_transform_run(&t, 1, &b, &s, turned));
+        for (int i = 0; i < SIDE * SIDE; i++)
+            assert_int_equal(turned[i], straight[SIDE * SIDE - 1 - i]);
     }
     lt_sample_workspace_clear(&s);
 }
@@ -145,6 +150,8 @@ static void check_arguments(void **state)
         {{.size = 224, .filter = (lt_filter)2}, ""},
         {{.size = 32, .jitter.hue = 0.51}, ""},
         {{.size = 32, .erase = 1.01}, ""},
+        {{.size = 32, .vflip = 1.01}, "vflip is 1.01, want a probability"},
+        {{.size = 32, .rotation = 180.5}, "rotation is 180.5 degrees, want 0 .. 180"},
         {{.size = 32, .rand_augment = {2, 31}}, "magnitude is 31, want 0 .. 30"},
         {{.size = 32, .rand_augment = {-1, 9}}, ""},
         {{.size = 32, .rand_augment = {101, 9}}, "RandAugment has 101 operations, want 0 .. 100"},

@@ -214,6 +214,37 @@ static void check_erase(void **state)
     assert_in_range(erased, DRAWS * 18 / 100, DRAWS * 32 / 100);
 }
 
+/* Returns a value of the sampled Gaussian of 23 taps. */
+static double tap(int at, double sigma)
+{
+    double sum = 0;
+    for (int k = -11; k <= 11; k++)
+        sum += exp(-0.5 * k * k / sigma / sigma);
+    return abs(at) <= 11 ? exp(-0.5 * at * at / sigma / sigma) / sum : 0;
+}
+
+/* Two bright points, one of which is mirrored at the left edge. */
+static void check_blur(void **state)
+{
+    (void)state;
+    const double sigma = 1.5;
+    uint8_t pixels[SIDE * SIDE] = {0};
+    float other[SIDE * SIDE];
+    lt_canvas canvas = {pixels, (uint8_t *)other, SIDE, 1};
+    pixels[20 * SIDE + 1] = pixels[20 * SIDE + 30] = 255;
+    lt_gaussian_blur(&canvas, sigma);
+    for (int y = 0; y < SIDE; y++)
+        for (int x = 0; x < SIDE; x++) {
+            const double across = tap(x - 1, sigma) + (x > 0 ? tap(x + 1, sigma) : tap(1, sigma));
+            const double want = 255 * tap(y - 20, sigma) * (across + tap(x - 30, sigma));
+            assert_near(pixels[y * SIDE + x], want, 0.501);
+        }
+    memset(pixels, 77, sizeof pixels);
+    lt_gaussian_blur(&canvas, 0.1);
+    for (size_t i = 0; i < sizeof pixels; i++)
+        assert_int_equal(pixels[i], 77);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +255,7 @@ int main(void)
         {"RandAugment: all operations and signs are equally likely", check_rand, 0, 0, 0},
         {"RandAugment: two operations equal one and another one", check_rand_ops, 0, 0, 0},
         {"colour jitter", check_jitter, 0, 0, 0},
+        {"a Gaussian blur, mirrored at the edge", check_blur, 0, 0, 0},
         {"random erasing: frequency and area", check_erase, 0, 0, 0},
     };
     return cmocka_run_group_tests_name("colour", tests, NULL, NULL);

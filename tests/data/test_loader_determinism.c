@@ -56,6 +56,8 @@ static lt_loader_config make_config(const kind *k)
         c.transform.rand_augment = (lt_rand_augment){k->fast ? 2 : 0, 9};
         c.transform.jitter = (lt_jitter){.brightness = 0.4, .contrast = 0.4, .hue = 0.1};
         c.transform.erase = 0.5;
+        c.transform.vflip = c.transform.grayscale = c.transform.blur = 0.3;
+        c.transform.rotation = 15;
     }
     if (k->sized)
         c.sizes = (lt_size_schedule){3, {{0, 8}, {1, 40}, {2, 17}}};

@@ -27,7 +27,9 @@ void lt_encode_transform(lt_data_request *to, const lt_transform *t)
                                            t->min_ratio,       t->max_ratio,
                                            t->limits.seconds,  t->jitter.brightness,
                                            t->jitter.contrast, t->jitter.saturation,
-                                           t->jitter.hue,      t->erase};
+                                           t->jitter.hue,      t->erase,
+                                           t->vflip,           t->rotation,
+                                           t->grayscale,       t->blur};
     for (int i = 0; i < LT_REQUEST_INTEGERS; i++)
         to->integer[i] = integer[i];
     for (int i = 0; i < LT_REQUEST_REALS; i++)
@@ -64,6 +66,10 @@ lt_status lt_decode_transform(lt_transform *out, const lt_data_request *from)
         .min_ratio = x[4],
         .max_ratio = x[5],
         .jitter = {.brightness = x[7], .contrast = x[8], .saturation = x[9], .hue = x[10]},
-        .erase = x[11]};
+        .erase = x[11],
+        .vflip = x[12],
+        .rotation = x[13],
+        .grayscale = x[14],
+        .blur = x[15]};
     return lt_transform_check(out);
 }

@@ -5,7 +5,7 @@
 
 #include "lather/data.h"
 
-#define LT_DATA_MAGIC UINT32_C(0x4C544401) /* first word of each message: "LTD", version 1 */
+#define LT_DATA_MAGIC UINT32_C(0x4C544402) /* first word of each message: "LTD", version 2 */
 
 typedef enum lt_request_kind {
     LT_REQUEST_INFO,   /* response: lt_data_info, then NUL-terminated class names if it has names */
@@ -14,7 +14,7 @@ typedef enum lt_request_kind {
     LT_REQUEST_KINDS
 } lt_request_kind;
 
-enum { LT_REQUEST_INTEGERS = 12, LT_REQUEST_REALS = 12 };
+enum { LT_REQUEST_INTEGERS = 12, LT_REQUEST_REALS = 16 };
 
 typedef struct lt_data_request {
     uint32_t magic, kind, train, unused;

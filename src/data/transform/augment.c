@@ -55,6 +55,25 @@ static bool is_within(double x, double most)
     return x >= 0 && x <= most; /* false for NaN */
 }
 
+static lt_status check_probabilities(const lt_transform *t)
+{
+    const struct {
+        const char *name;
+        double value;
+    } list[] = {{"flip", t->flip},
+                {"vflip", t->vflip},
+                {"grayscale", t->grayscale},
+                {"blur", t->blur},
+                {"erase", t->erase}};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (!is_within(list[i].value, 1))
+            return lt_fail(LT_E_ARG, "transform: %s is %g, want a probability", list[i].name,
+                           list[i].value);
+    return is_within(t->rotation, 180)
+               ? LT_OK
+               : lt_fail(LT_E_ARG, "transform: rotation is %g degrees, want 0 .. 180", t->rotation);
+}
+
 static lt_status check_colours(const lt_transform *t)
 {
     const lt_jitter *j = &t->jitter;
@@ -63,8 +82,6 @@ static lt_status check_colours(const lt_transform *t)
         return lt_fail(LT_E_ARG,
                        "transform: jitter is %g, %g, %g, hue %g; want 0 .. %d, hue 0 .. 0.5",
                        j->brightness, j->contrast, j->saturation, j->hue, (int)LT_JITTER_MOST);
-    if (!is_within(t->erase, 1))
-        return lt_fail(LT_E_ARG, "transform: erase is %g, want a probability", t->erase);
     return LT_OK;
 }
 
@@ -94,8 +111,7 @@ lt_status lt_transform_check(lt_transform *t)
     LT_TRY(check_resize(t));
     if (t->filter != LT_FILTER_BILINEAR && t->filter != LT_FILTER_BICUBIC)
         return lt_fail(LT_E_ARG, "transform: unknown filter %d", (int)t->filter);
-    if (!is_within(t->flip, 1))
-        return lt_fail(LT_E_ARG, "transform: flip is %g, want a probability", t->flip);
+    LT_TRY(check_probabilities(t));
     t->min_scale = t->min_scale != 0 ? t->min_scale : 0.08;
     t->max_scale = t->max_scale != 0 ? t->max_scale : 1;
     t->min_ratio = t->min_ratio != 0 ? t->min_ratio : 3.0 / 4;
@@ -199,7 +215,12 @@ lt_geometry lt_augment_geometry(const lt_transform *t, int32_t width, int32_t he
     } else {
         set_padded_crop(&g, t, width, height, rng);
     }
+    const bool upside_down = t->augment != LT_AUGMENT_NONE && t->vflip > 0 /* draws only then */
+                             && lt_rng_uniform(rng) < t->vflip;
     g.x.filter = g.y.filter = t->filter;
+    g.y.reverse = upside_down;
+    if (upside_down)
+        g.top = t->size - g.top - g.y.count;
     g.x.reverse = flip;
     if (flip)
         g.left = t->size - g.left - g.x.count;

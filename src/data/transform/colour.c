@@ -4,6 +4,7 @@
 #include "data/transform/colour.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { LEVELS = 256 };
@@ -280,4 +281,39 @@ void lt_pixel_apply(lt_canvas *c, lt_pixel_op op, double value)
     };
     if (op != LT_PIXEL_IDENTITY)
         apply[op](c, value);
+}
+
+/* Returns the position of a pixel beyond the edge, mirrored without the edge: -1 is 1. */
+static int mirror(int at, int size)
+{
+    at = abs(at);
+    return at < size ? at : 2 * (size - 1) - at;
+}
+
+void lt_gaussian_blur(lt_canvas *c, double sigma)
+{
+    enum { RADIUS = 11 };
+    const int radius = c->size > RADIUS ? RADIUS : c->size - 1, channels = c->channels;
+    const int stride = c->size * channels;
+    float weight[RADIUS + 1], total = 0, *column = (float *)(void *)c->other;
+    for (int k = 0; k <= radius; k++) {
+        weight[k] = (float)exp(-0.5 * k * k / (sigma * sigma));
+        total += k ? 2 * weight[k] : weight[k];
+    }
+    memset(column, 0, canvas_bytes(c) * sizeof *column);
+    for (int y = 0; y < c->size; y++)
+        for (int k = -radius; k <= radius; k++) {
+            const uint8_t *from = c->pixels + (size_t)mirror(y + k, c->size) * (size_t)stride;
+            float *to = column + (size_t)y * (size_t)stride;
+            for (int i = 0; i < stride; i++)
+                to[i] += weight[abs(k)] * from[i];
+        }
+    for (int y = 0; y < c->size; y++)
+        for (int i = 0; i < stride; i++) {
+            const float *from = column + (size_t)y * (size_t)stride + i % channels;
+            float sum = 0;
+            for (int k = -radius; k <= radius; k++)
+                sum += weight[abs(k)] * from[mirror(i / channels + k, c->size) * channels];
+            c->pixels[y * stride + i] = (uint8_t)(sum / (total * total) + 0.5F);
+        }
 }

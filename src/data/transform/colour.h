@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-/* u8 pixels [size][size][channels] with 1 or 3 channels; other: workspace of the same size. */
+/* u8 pixels [size][size][channels] with 1 or 3 channels; other: workspace of the same size, for a blur of floats. */
 typedef struct lt_canvas {
     uint8_t *pixels, *other;
     int size, channels;
@@ -50,6 +50,8 @@ double lt_rand_augment_strength(lt_pixel_op op, int magnitude, int side);
 double lt_trivial_augment_strength(lt_pixel_op op, uint32_t bin);
 /* Changes brightness, contrast, saturation and hue in random order, as torchvision's ColorJitter. */
 void lt_colour_jitter(lt_canvas *canvas, const lt_jitter *jitter, lt_rng *rng);
+/* Blurs by a Gaussian of 23 taps with mirrored edges, as torchvision's gaussian_blur(); sigma in pixels. */
+void lt_gaussian_blur(lt_canvas *canvas, double sigma);
 /* Fills a random rectangle with this probability. Zhong et al., "Random Erasing Data Augmentation", AAAI 2020,
  * algorithm 1. */
 void lt_random_erase(lt_canvas *canvas, double probability, const uint8_t fill[3], lt_rng *rng);

@@ -128,23 +128,40 @@ static bool has_jitter(const lt_jitter *j)
     return j->brightness > 0 || j->contrast > 0 || j->saturation > 0 || j->hue > 0;
 }
 
+static bool changes_pixels(const lt_transform *t)
+{
+    return t->augment != LT_AUGMENT_NONE
+           && (t->trivial_augment || t->rand_augment.ops || has_jitter(&t->jitter)
+               || t->rotation > 0 || t->grayscale > 0 || t->blur > 0 || t->erase > 0);
+}
+
+/* Decides with this probability; draws only if it is above 0, so that a new operation changes no other numbers. */
+static bool happens(double probability, lt_rng *rng)
+{
+    return probability > 0 && lt_rng_uniform(rng) < probability;
+}
+
 /* Applies colour operations and erasing in place. */
 static lt_status apply_colour_ops(const lt_transform *t, int channels, lt_rng *rng,
                                   lt_sample_workspace *s, uint8_t *out)
 {
     size_t bytes = (size_t)t->size * (size_t)t->size * (size_t)channels;
-    bool jitter = has_jitter(&t->jitter);
-    if (t->augment == LT_AUGMENT_NONE
-        || !(t->trivial_augment || t->rand_augment.ops || jitter || t->erase > 0))
+    if (!changes_pixels(t))
         return LT_OK;
-    LT_TRY(lt_image_reserve(&s->intermediate, bytes));
+    LT_TRY(lt_image_reserve(&s->intermediate, t->blur > 0 ? bytes * sizeof(float) : bytes));
     lt_canvas canvas = {
         .pixels = out, .other = s->intermediate.memory, .size = t->size, .channels = channels};
+    if (t->rotation > 0)
+        lt_pixel_apply(&canvas, LT_PIXEL_ROTATE, t->rotation * (2 * lt_rng_uniform(rng) - 1));
     if (t->trivial_augment)
         lt_trivial_augment(&canvas, rng);
     lt_rand_augment_apply(&canvas, &t->rand_augment, rng, s->stop);
-    if (jitter)
+    if (has_jitter(&t->jitter))
         lt_colour_jitter(&canvas, &t->jitter, rng);
+    if (happens(t->grayscale, rng))
+        lt_pixel_apply(&canvas, LT_PIXEL_COLOUR, 0);
+    if (happens(t->blur, rng))
+        lt_gaussian_blur(&canvas, 0.1 + 1.9 * lt_rng_uniform(rng));
     if (t->erase > 0)
         lt_random_erase(&canvas, t->erase, t->erase_fill, rng);
     return s->stop && atomic_load(s->stop) ? lt_fail(LT_E_COMM, "data: stopped") : LT_OK;

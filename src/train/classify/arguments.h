@@ -11,10 +11,11 @@ enum { FILTER_AUTO, FILTER_BILINEAR };
 /* preprocess.c: the images to read, and their preprocessing. */
 typedef struct image_options {
     const char *val_split, *val_split_seed, *labels, *labels_columns, *val_labels,
-        *image_size_schedule, *mean, *std, *cache_ram, *auto_augment;
+        *image_size_schedule, *mean, *std, *cache_ram, *auto_augment, *scale, *ratio;
     int augment, interpolation, decode, exif;
     int64_t image_size, max_image_pixels, repeated_aug, max_bad_images;
-    double flip, color_jitter, random_erase, mixup_alpha, cutmix_alpha, crop_pct;
+    double flip, vflip, rotation, grayscale, blur, color_jitter, random_erase, mixup_alpha,
+        cutmix_alpha, crop_pct;
     double max_image_seconds;
 } image_options;
 lt_option_table lt_image_option_table(image_options *o);

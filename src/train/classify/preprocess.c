@@ -23,9 +23,15 @@ static const lt_option rows[] = {
 {"Data", TEXT("labels-columns", labels_columns), .meta = "IMAGE,LABEL", .help = "names of the two columns that --labels reads; default: usual ones (image, filename, id, ...; label, class, category, ...), or the only two"},
 {"Data", TEXT("val-labels", val_labels), .meta = "FILE", .help = "labels of the images in a flat val/: FILE LABEL per line, or LABEL for the files in the order of their names; a label is a class name, a number from 0, or a number of ILSVRC2012_validation_ground_truth.txt with map_clsloc.txt in the same folder; with --labels: a file like that, of the images to evaluate"},
 {"Data", PICK("augment", augment, "auto|none|imagenet|small"), .common = true, .help = "random crops and flips; auto: as --weights of this size were trained, otherwise small up to 64 pixels, imagenet above"},
-{"Data", NUM("flip", flip, 0, 1), .value = "0.5", .help = "probability of a horizontal flip"},
+{"Data", NUM("flip", flip, 0, 1), .value = "0.5", .also = "hflip", .help = "probability of a horizontal flip"},
+{"Data", NUM("vflip", vflip, 0, 1), .value = "0", .help = "probability of a vertical flip"},
+{"Data", TEXT("scale", scale), .value = "0.08,1", .meta = "LOW,HIGH", .help = "--augment imagenet: area of the random crop, as a fraction of the image"},
+{"Data", TEXT("ratio", ratio), .value = "0.75,1.3333333333333333", .meta = "LOW,HIGH", .help = "--augment imagenet: width of the random crop over its height"},
+{"Data", NUM("rotation", rotation, 0, 180), .value = "0", .help = "maximum angle of a random rotation, in degrees"},
 {"Data", TEXT("auto-augment", auto_augment), .value = "none", .meta = "none|ta_wide|ra[:N[:M]]", .common = true, .help = "random operations on each image: ta_wide: one, with random strength (TrivialAugmentWide); ra: RandAugment, N operations with strength M, of torchvision's 31: ra:2:9"},
 {"Data", NUM("color-jitter", color_jitter, 0, LT_JITTER_MOST), .value = "0", .help = "maximum change of brightness, contrast and saturation, as a factor"},
+{"Data", NUM("grayscale-prob", grayscale, 0, 1), .value = "0", .help = "probability of turning an image grey"},
+{"Data", NUM("gaussian-blur-prob", blur, 0, 1), .value = "0", .help = "probability of a Gaussian blur by 0.1 to 2 pixels"},
 {"Data", NUM("random-erase", random_erase, 0, 1), .value = "0", .help = "probability of erasing a random rectangle"},
 {"Data", NUM("mixup-alpha", mixup_alpha, 0, 100), .value = "0", .also = "mixup", .common = true, .help = "mix images and targets; parameter of the Beta distribution; 0: off"},
 {"Data", NUM("cutmix-alpha", cutmix_alpha, 0, 100), .value = "0", .also = "cutmix", .help = "paste a part of another image into each; with --mixup-alpha: one of both at random; 0: off"},
@@ -204,12 +210,29 @@ lt_status lt_parse_auto_augment(const image_options *o, bool *trivial, lt_rand_a
     return LT_OK;
 }
 
+/* Parses LOW,HIGH; lt_transform_check() checks their range. */
+static lt_status parse_range(const char *flag, const char *text, double *low, double *high)
+{
+    double number[2];
+    if (lt_text_numbers(text, number, 2) != 2 || !(number[0] > 0 && number[0] <= number[1]))
+        return lt_fail(LT_E_ARG, "--%s: '%s' is not LOW,HIGH with 0 < LOW <= HIGH", flag, text);
+    *low = number[0];
+    *high = number[1];
+    return LT_OK;
+}
+
 static lt_status choose_augmentation(classifier *s)
 {
     static const lt_augment chosen[] = {LT_AUGMENT_NONE, LT_AUGMENT_NONE, LT_AUGMENT_IMAGENET,
                                         LT_AUGMENT_SMALL};
     const image_options *o = &s->args.images;
     s->transform.flip = o->flip;
+    s->transform.vflip = o->vflip;
+    s->transform.rotation = o->rotation;
+    s->transform.grayscale = o->grayscale;
+    s->transform.blur = o->blur;
+    LT_TRY(parse_range("scale", o->scale, &s->transform.min_scale, &s->transform.max_scale));
+    LT_TRY(parse_range("ratio", o->ratio, &s->transform.min_ratio, &s->transform.max_ratio));
     LT_TRY(lt_parse_auto_augment(o, &s->transform.trivial_augment, &s->transform.rand_augment));
     s->transform.jitter = (lt_jitter){
         .brightness = o->color_jitter, .contrast = o->color_jitter, .saturation = o->color_jitter};
