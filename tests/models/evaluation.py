@@ -6,6 +6,7 @@
 import array
 import base64
 import json
+import math
 import os
 import struct
 import sys
@@ -35,6 +36,19 @@ def bmp_of(sample):
     return side, data[54:]
 
 
+def softmax(row):
+    e = [math.exp(x - max(row)) for x in row]
+    return [x / sum(e) for x in e]
+
+
+def ranking(score, positive):
+    """Area under the ROC curve by pairs, and average precision by thresholds: scikit-learn's definitions."""
+    yes, no = ([s for s, p in zip(score, positive) if p == wanted] for wanted in (True, False))
+    auc = sum((a > b) + (a == b) / 2 for a in yes for b in no) / len(yes) / len(no)
+    steps = [(sum(s >= t for s in yes), sum(s >= t for s in score)) for t in sorted(set(score), reverse=True)]
+    return auc, sum((b[0] - a[0]) / len(yes) * b[0] / b[1] for a, b in zip([(0, 0), *steps], steps))
+
+
 def class_results_and_confusion_match_the_logits(cwd):
     folders(cwd, images=30)
     os.rename(os.path.join(cwd, "data/val/class1"), os.path.join(cwd, "data/val/<b>&\x1b"))
@@ -52,6 +66,11 @@ def class_results_and_confusion_match_the_logits(cwd):
         column = sum(row[i] for row in want)
         assert (c["images"], c["correct"], c["predicted"]) == (30, want[i][i], column), c
         assert abs(c["top1"] - want[i][i] / 0.3) < 1e-9 and (c["precision"] is None) == (column == 0), c
+        assert abs(c["f1"] - 200 * want[i][i] / (30 + column)) < 1e-9, c
+    auc, ap = zip(*(ranking([softmax(row)[k] for row in rows], [label == k for label in labels]) for k in range(3)))
+    for key, value in (("auc", sum(auc) / 3), ("map", sum(ap) / 3), ("f1_micro", said["top1"] / 100), ("f1_macro", sum(c["f1"] for c in said["classes"]) / 300)):
+        assert abs(said[key] - 100 * value) < 1e-4, (key, said[key], 100 * value)
+    assert 40 < said["auc"] < 99.9, said["auc"]
     pairs = sorted(((-want[i][j], i, j) for i in range(3) for j in range(3) if i != j and want[i][j]))
     assert [(-p["count"], p["label"], p["predicted"]) for p in said["confused"]] == pairs, said["confused"]
     shown = said["samples"]

@@ -3,6 +3,7 @@
 
 #include "base/shared_file.h"
 #include "train/classify/classifier.h"
+#include "train/classify/ranking.h"
 #include "train/classify/thumbnail.h"
 
 #include "lather/detail/json.h"
@@ -11,10 +12,11 @@
 #include "lather/ext/file.h"
 
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { DETAIL_TOP = 3, DETAIL_WRONG = 16, DETAIL_RIGHT = 8 };
+enum { DETAIL_TOP = 3, DETAIL_WRONG = 16, DETAIL_RIGHT = 8, MOST_SCORES = 1 << 26 };
 
 typedef struct detail_pair {
     int32_t label, predicted;
@@ -39,6 +41,8 @@ struct details {
     int classes, channels, side; /* number of logits; channels and side of the batches' images */
     detail_pair *pair;           /* one for each image of this rank */
     size_t count, capacity;
+    float
+        *score; /* [capacity,1+classes]: label and probabilities; NULL beyond MOST_SCORES of them */
     detail_list wrong, right;
     double *probability; /* [N,classes] of a batch */
     int32_t *label;      /* [N] */
@@ -72,6 +76,7 @@ void lt_classifier_close_details(classifier *s)
     free_sample_images(&d->wrong);
     free_sample_images(&d->right);
     free(d->pair);
+    free(d->score);
     free(d->probability);
     free(d->label);
     free(d->pixels);
@@ -112,16 +117,32 @@ static void insert_sample(detail_list *list, const detail_sample *sample)
     list->item[at] = *sample;
 }
 
-static lt_status add_label_pair(struct details *d, int label, int predicted)
+/* Makes space for one more image; without space for its scores, all scores are dropped. */
+static lt_status reserve_image(struct details *d)
 {
-    if (d->count == d->capacity) {
-        size_t capacity = 2 * d->capacity + 1024;
-        detail_pair *grown = realloc(d->pair, capacity * sizeof *grown);
-        if (!grown)
-            return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", capacity);
-        d->pair = grown;
-        d->capacity = capacity;
-    }
+    const size_t capacity = 2 * d->capacity + 1024, row = (size_t)d->classes + 1;
+    if (d->count < d->capacity)
+        return LT_OK;
+    detail_pair *grown = realloc(d->pair, capacity * sizeof *grown);
+    if (!grown)
+        return lt_fail(LT_E_NOMEM, "--eval-json: no memory for %zu images", capacity);
+    d->pair = grown;
+    float *scores = (d->score || !d->capacity) && capacity * row <= MOST_SCORES
+                        ? realloc(d->score, capacity * row * sizeof *scores)
+                        : NULL;
+    if (!scores)
+        free(d->score);
+    d->score = scores;
+    d->capacity = capacity;
+    return LT_OK;
+}
+
+static lt_status add_prediction(struct details *d, int label, int predicted, const double *p)
+{
+    LT_TRY(reserve_image(d));
+    float *row = d->score ? d->score + d->count * ((size_t)d->classes + 1) : NULL;
+    for (int k = -1; k < d->classes && row; k++)
+        *row++ = (float)(k < 0 ? label : p[k]);
     d->pair[d->count++] = (detail_pair){label, predicted};
     return LT_OK;
 }
@@ -135,7 +156,7 @@ static lt_status add_image(struct details *d, const lt_batch *batch, int row)
     lt_classification_softmax(p, classes);
     find_top(p, classes, &sample);
     sample.certain = p[sample.label];
-    LT_TRY(add_label_pair(d, sample.label, sample.predicted[0]));
+    LT_TRY(add_prediction(d, sample.label, sample.predicted[0], p));
     detail_list *list = sample.predicted[0] == sample.label ? &d->right : &d->wrong;
     if (!belongs_in_list(list, &sample))
         return LT_OK;
@@ -182,17 +203,24 @@ static void put_escaped(lt_json_writer *w, const char *key, const char *text)
     lt_json_put_string(w, key, text ? lt_text_escape(shown, sizeof shown, text) : NULL);
 }
 
-static void put_share(lt_json_writer *w, const char *key, int64_t part, int64_t whole)
+/* Puts a fraction in percent; null if it is NaN, as that of nothing. */
+static void put_percent(lt_json_writer *w, const char *key, double fraction)
 {
     const double percent = 100;
-    if (whole)
-        lt_json_put_number(w, key, percent * (double)part / (double)whole);
+    if (!isnan(fraction))
+        lt_json_put_number(w, key, percent * fraction);
     else
         lt_json_put_string(w, key, NULL);
 }
 
-static void write_class(lt_json_writer *w, const classifier *s, int label, const int64_t *row,
-                        int64_t predicted)
+static double share(int64_t part, int64_t whole)
+{
+    return whole ? (double)part / (double)whole : (double)NAN;
+}
+
+/* Writes a class; returns its F1, NaN if it is neither a label nor predicted. */
+static double write_class(lt_json_writer *w, const classifier *s, int label, const int64_t *row,
+                          int64_t predicted)
 {
     char name[NAME_TEXT];
     const metadata *names = s->own.names ? &s->own : &s->known;
@@ -204,10 +232,13 @@ static void write_class(lt_json_writer *w, const classifier *s, int label, const
     lt_json_put_integer(w, "images", images);
     lt_json_put_integer(w, "correct", row[label]);
     lt_json_put_integer(w, "predicted", predicted);
-    put_share(w, "top1", row[label], images);
-    put_share(w, "precision", row[label], predicted);
+    const double f1 = share(2 * row[label], images + predicted);
+    put_percent(w, "top1", share(row[label], images));
+    put_percent(w, "precision", share(row[label], predicted));
+    put_percent(w, "f1", f1);
     lt_json_end(w);
     lt_json_put_raw(w, "\n");
+    return f1;
 }
 
 /* Counts the predictions for a label in row; pairs are sorted. Returns the index of the next label's first pair. */
@@ -227,11 +258,15 @@ static void write_classes(lt_json_writer *w, const struct details *d, const clas
         predicted[d->pair[i].predicted]++;
     lt_json_begin_array(w, "classes");
     size_t at = 0;
+    double sum = 0, defined = 0;
     for (int label = 0; label < lt_trainer_spec(s->t)->classes; label++) {
         at = count_predictions_of_label(d, at, label, row, lt_trainer_spec(s->t)->classes);
-        write_class(w, s, label, row, predicted[label]);
+        const double f1 = write_class(w, s, label, row, predicted[label]);
+        sum += isnan(f1) ? 0 : f1;
+        defined += !isnan(f1);
     }
     lt_json_end(w);
+    put_percent(w, "f1_macro", sum / defined);
 }
 
 /* Rows are labels, columns predictions. */
@@ -333,6 +368,11 @@ static lt_status write_report(lt_json_writer *w, const struct details *d, const 
     lt_json_put_number(w, "top1", lt_classification_top1(&e->sums));
     lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
     lt_json_put_number(w, "loss", e->sums.loss);
+    put_percent(w, "f1_micro", lt_classification_top1(&e->sums) / 100);
+    lt_ranking ranking;
+    const bool ranked = d->score && lt_ranking_of_scores(&ranking, d->score, d->count, d->classes);
+    put_percent(w, "auc", ranked ? ranking.auc : (double)NAN);
+    put_percent(w, "map", ranked ? ranking.mean_precision : (double)NAN);
     write_classes(w, d, s, counts, counts + classes);
     write_matrix(w, d, classes, counts);
     LT_TRY(write_confused(w, d));
@@ -376,6 +416,22 @@ static int by_label(const void *a, const void *b)
     return (x->predicted > y->predicted) - (x->predicted < y->predicted);
 }
 
+/* Gathers the scores of all ranks; drops them if a rank has none. */
+static lt_status gather_scores(lt_ranks *ranks, struct details *d, size_t own)
+{
+    const size_t row = ((size_t)d->classes + 1) * sizeof *d->score;
+    char *all;
+    size_t bytes;
+    LT_TRY(lt_ranks_gather(ranks, d->score, d->score ? own * row : 0, &all, &bytes));
+    free(d->score);
+    d->score = (float *)(void *)all;
+    if (bytes != d->count * row) {
+        free(d->score);
+        d->score = NULL;
+    }
+    return LT_OK;
+}
+
 lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, const char *path,
                                      const char *other)
 {
@@ -383,11 +439,12 @@ lt_status lt_classifier_save_details(classifier *s, const lt_evaluation *e, cons
     char *all;
     size_t bytes;
     lt_ranks *ranks = &s->t->ranks;
-    const size_t own = ranks->is_counted ? d->count * sizeof *d->pair : 0;
-    LT_TRY(lt_ranks_gather(ranks, d->pair, own, &all, &bytes));
+    const size_t own = ranks->is_counted ? d->count : 0;
+    LT_TRY(lt_ranks_gather(ranks, d->pair, own * sizeof *d->pair, &all, &bytes));
     free(d->pair);
     d->pair = (detail_pair *)(void *)all;
     d->count = d->capacity = bytes / sizeof *d->pair;
+    LT_TRY(gather_scores(ranks, d, own));
     qsort(d->pair, d->count, sizeof *d->pair, by_label);
     if (s->t->ranks.rank)
         return LT_OK;
