@@ -11,7 +11,7 @@ import os
 import struct
 import sys
 
-from trainer import NOISE, SMALL, USAGE, fails, folders, metadata_of, read_safetensors, run, run_rows, write_image, write_safetensors
+from trainer import NOISE, SMALL, USAGE, content, fails, folders, metadata_of, read_safetensors, records, run, run_rows, write_image, write_safetensors
 
 EVAL = ["--data", "data", "--threads", "1", "--progress", "off", "--eval", "--weights", "run/model.safetensors"]
 
@@ -81,6 +81,41 @@ def class_results_and_confusion_match_the_logits(cwd):
         assert all(labels[s["sample"]] == s["label"] and guess[s["sample"]] == s["predictions"][0]["index"] for s in part)
         assert all(bmp_of(s)[0] == 16 for s in part)
     assert len({s["path"] for s in shown}) == len(shown)
+
+
+def mirror_images_are_averaged_by_tta(cwd):
+    folders(cwd)
+    trained(cwd)
+    for root, _, names in os.walk(os.path.join(cwd, "data/val")):
+        for name in names:  # 20 x 20 pixels of 24 bits in rows of 60 bytes
+            data = content(root, name)
+            rows = [data[54 + 60 * y:][:60] for y in range(20)]
+            path = os.path.join(root, name).replace("/data/", "/mirrored/")
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as f:
+                f.write(data[:54] + b"".join(b"".join(row[3 * x:][:3] for x in reversed(range(20))) for row in rows))
+
+    def logits(*flags):
+        run(*EVAL, "--save-logits", "l", *flags, cwd=cwd)
+        return array.array("f", read_safetensors(os.path.join(cwd, "l"))["logits"][2])
+    plain, other, both = logits(), logits("--data", "mirrored"), logits("--tta", "hflip")
+    errors = max(abs((a + b) / 2 - c) for a, b, c in zip(plain, other, both)), max(abs(a - c) for a, c in zip(plain, both))
+    assert errors[0] < 1e-5 < errors[1], errors
+
+
+def class_weights_scale_the_loss_of_training(cwd):
+    folders(cwd)
+    train = ["--data", "data", *SMALL, "--epochs", "2", "--eval-every", "2", "--overwrite", "--output"]
+
+    def losses(name, *flags):
+        run(*train, name, *flags, cwd=cwd)
+        return [r["loss"] for r in records(cwd, name, "step")]
+    plain, equal = losses("plain"), losses("equal", "--class-weights", "class0=2,class1=2,class2=2")
+    assert max(abs(a - b) for a, b in zip(plain, equal)) < 1e-4 and losses("balanced", "--class-weights", "balanced") == losses("ones", "--class-weights", "class0=1")
+    assert max(abs(a - b) for a, b in zip(plain, losses("one", "--class-weights", "class1=0.1"))) > 1e-2
+    for text, says in (("cat=2", "no class 'cat' in the data"), ("class0", "is not NAME=WEIGHT"), ("class0=-1", "is not NAME=WEIGHT")):
+        fails("--data", "data", *SMALL, "--class-weights", text, cwd=cwd, code=USAGE, says=says)
+    fails("--data", "data", *SMALL, "--class-weights", "balanced", "--mixup-alpha", "1", cwd=cwd, code=USAGE, says="--mixup-alpha contradict")
 
 
 def sample_images_match_the_files(cwd):
@@ -196,7 +231,7 @@ def unknown_classes_are_rejected(cwd):
 
 
 ROWS = [classes_are_matched_by_name, a_subset_of_the_classes_is_evaluated_among_all, unknown_classes_are_rejected,
-        class_results_and_confusion_match_the_logits, sample_images_match_the_files,
+        class_results_and_confusion_match_the_logits, mirror_images_are_averaged_by_tta, class_weights_scale_the_loss_of_training, sample_images_match_the_files,
         the_report_is_written_and_independent_of_the_batch_size,
         many_classes_omit_the_matrix_and_large_images_are_reduced, corrupt_images_do_not_shift_the_others]
 

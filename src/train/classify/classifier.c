@@ -12,5 +12,6 @@ classifier *lt_classifier_of(lt_trainer *t)
 lt_tensor *lt_classifier_forward(classifier *s, lt_tensor *images)
 {
     lt_tensor *x = lt_normalize(lt_trainer_tape(s->t), images, &s->pixels);
-    return lt_module_forward(lt_trainer_model(s->t), lt_trainer_tape(s->t), x);
+    const classification c = {.model = lt_trainer_model(s->t), .mirror = s->mirror};
+    return lt_classification_logits(&c, lt_trainer_tape(s->t), x);
 }

@@ -31,6 +31,8 @@ typedef struct classifier {
     bool other_classes;       /* --save-logits of images whose classes the weights do not have */
     origin origin[META_KEYS]; /* source of size, crop and interpolation */
     classification classify;  /* context of the task */
+    lt_tensor *class_weight;  /* [classes] factors of the training loss; NULL: all 1 */
+    lt_tensor *mirror;        /* [size] columns of a mirror image, for --tta; or NULL */
     struct details *details;  /* details of an evaluation; NULL if not requested */
 } classifier;
 
@@ -85,6 +87,12 @@ void lt_classifier_log_input(const classifier *s);
 /* Opens the network of a weight file without data; its input is determined by the file and the arguments. */
 lt_status lt_classifier_open_weights(classifier *s, const char *path, const char *device,
                                      int threads);
+
+/* --- class_weights.c: tensors that the task reads --- */
+/* Makes the weights of --class-weights for the training data. Errors: LT_E_ARG, naming an unknown class. */
+lt_status lt_classifier_open_class_weights(classifier *s, int classes);
+/* Makes the columns of mirror images for --tta. */
+lt_status lt_classifier_open_mirror(classifier *s);
 
 /* --- logits.c: --save-logits --- */
 lt_status lt_classifier_save_logits(classifier *s, const char *path);

@@ -16,6 +16,8 @@ enum { FIVE = 5 }; /* k of top-5; with up to this many classes it is always 100 
 static const lt_option own_rows[] = {
 {"Model", INT("num-classes", num_classes, 0, 1000000), .value = "0", .common = true, .help = "number of classes; 0: as in the data (or the weights)"},
 {"Training", NUM("label-smoothing", label_smoothing, 0, 1), .value = "0.1", .also = "smoothing", .after = "seed", .common = true, .help = "fraction of the target distributed over all classes"},
+{"Training", TEXT("class-weights", class_weights), .meta = "balanced|NAME=WEIGHT,...", .after = "label-smoothing", .help = "factors of the training loss by class; balanced: inverse to the number of images of each; not named: 1"},
+{"Evaluation", PICK("tta", tta, "none|hflip"), .after = "eval-batch-size", .help = "test-time augmentation: hflip: mean of the logits of an image and its mirror image"},
 {"Evaluation", NUM("target-top1", target_top1, 0, 100), .value = "0", .after = "eval-batch-size", .help = "top-1 percentage of an evaluation at which training stops; 0: never"},
 {"Evaluation", TEXT("save-logits", save_logits), .meta = "FILE", .once = true, .after = "target-top1", .help = "with --eval: safetensors file to write logits and labels to"},
 {"Evaluation", TEXT("eval-json", eval_json), .meta = "FILE", .once = true, .after = "save-logits", .help = "with --eval: JSON file of class accuracies, confusions and sample images; with --output also written to eval.json there, which report shows"},
@@ -27,6 +29,20 @@ static void get_option_tables(void *context, lt_option_table *data, lt_option_ta
     classifier_options *o = &((classifier *)context)->args;
     *data = lt_image_option_table(&o->images);
     *own = (lt_option_table){own_rows, sizeof own_rows / sizeof *own_rows, o};
+}
+
+static lt_status check_class_weights(const classifier_options *o)
+{
+    const char *mix = o->images.mixup_alpha > 0    ? "mixup"
+                      : o->images.cutmix_alpha > 0 ? "cutmix"
+                                                   : NULL;
+    return !o->class_weights || !mix
+               ? LT_OK
+               : lt_fail(
+                   LT_E_ARG,
+                   "--class-weights and --%s-alpha contradict each other: mixed images have no "
+                   "single class",
+                   mix);
 }
 
 static lt_status check_options(const void *context, const lt_trainer *t)
@@ -41,6 +57,7 @@ static lt_status check_options(const void *context, const lt_trainer *t)
     LT_TRY(lt_parse_auto_augment(&o->images, &trivial, &rand));
     if (!eval && o->save_logits)
         return lt_fail(LT_E_ARG, "--save-logits: needs --eval");
+    LT_TRY(check_class_weights(o));
     if (!eval && o->eval_json)
         return lt_fail(LT_E_ARG, "--eval-json: needs --eval");
     if (o->images.image_size_schedule
@@ -134,7 +151,8 @@ static lt_status choose_model_spec(void *context, lt_trainer *t, const lt_model_
     out->size = s->transform.size;
     store_metadata_number(s, META_CHANNELS, out->channels);
     store_metadata_number(s, META_CLASSES, out->classes);
-    return LT_OK;
+    LT_TRY(lt_classifier_open_mirror(s));
+    return lt_classifier_open_class_weights(s, out->classes);
 }
 
 static size_t metadata_of(void *context, const lt_trainer *t, lt_metadata out[LT_TRAINER_METADATA])
@@ -190,6 +208,8 @@ static void *task_context(void *context, lt_trainer *t)
     s->classify = (classification){.model = lt_trainer_model(t),
                                    .pixels = s->pixels,
                                    .label_smoothing = s->args.label_smoothing,
+                                   .class_weight = s->class_weight,
+                                   .mirror = s->mirror,
                                    .collect = s->details ? lt_classifier_add_details : NULL,
                                    .collector = s->details};
     return &s->classify;
@@ -320,6 +340,8 @@ static void close_classifier(void *context)
 {
     classifier *s = context;
     lt_classifier_close_details(s);
+    lt_tensor_free(&s->class_weight);
+    lt_tensor_free(&s->mirror);
     lt_metadata_clear(&s->known);
     lt_metadata_clear(&s->own);
 }

@@ -38,6 +38,15 @@ static const lt_task_metric metrics[] = {
     {.name = "top5", .label = "top-5", .unit = "%", .value = lt_classification_top5},
 };
 
+lt_tensor *lt_classification_logits(const classification *c, lt_tape *tape, lt_tensor *x)
+{
+    lt_tensor *logits = lt_module_forward(c->model, tape, x);
+    if (!c->mirror || lt_tape_pass(tape).record)
+        return logits;
+    lt_tensor *mirrored = lt_index_select(tape, x, -1, c->mirror);
+    return lt_scale(tape, lt_add(tape, logits, lt_module_forward(c->model, tape, mirrored)), 0.5);
+}
+
 static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt_tensor *counts,
                          lt_task_output *out)
 {
@@ -46,9 +55,14 @@ static lt_status forward(void *context, lt_tape *tape, const lt_batch *batch, lt
     lt_tensor *x = lt_tensor_dtype(batch->inputs) == LT_U8
                        ? lt_normalize(tape, batch->inputs, &c->pixels)
                        : batch->inputs;
-    out->output = lt_module_forward(c->model, tape, x);
-    out->loss = lt_softmax_xent(tape, out->output, batch->targets ? batch->targets : batch->labels,
-                                is_training ? c->label_smoothing : 0);
+    out->output = lt_classification_logits(c, tape, x);
+    if (is_training && c->class_weight)
+        out->loss = lt_cross_entropy(tape, out->output, batch->labels, c->class_weight,
+                                     (lt_cross_entropy_config){.smoothing = c->label_smoothing});
+    else
+        out->loss =
+            lt_softmax_xent(tape, out->output, batch->targets ? batch->targets : batch->labels,
+                            is_training ? c->label_smoothing : 0);
     LT_TRY(lt_tape_status(tape));
     return lt_topk_hits(out->output, batch->labels, counts);
 }
