@@ -1,6 +1,6 @@
 /* The program lather: `lather launch run.ini --on local` starts programs of several processes, `lather doctor RUN`
  * examines a run, `lather verify RUN` repeats one, `lather new` writes a folder for an optimizer, a data set, a model
- * or an operation. */
+ * or an operation, `lather completion` prints completion for a shell. */
 
 #include "new.h"
 
@@ -129,6 +129,50 @@ static int execute(char **argv)
     return 1;
 }
 
+/* Bash function that completes the options that `PROGRAM --help all` prints, and the values of choices. */
+static const char completion[] =
+    "_lather() {\n"
+    "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} help choices=\n"
+    "    local program=(\"${COMP_WORDS[0]}\") words\n"
+    "    if [[ ${program##*/} == lather ]]; then\n"
+    "        program+=(\"${COMP_WORDS[1]}\")\n"
+    "    fi\n"
+    "    help=$(\"${program[@]}\" --help all 2>/dev/null)\n"
+    "    if [[ $before == --* ]]; then\n"
+    "        choices=$(sed -nE \"s/^  (-., )?$before ([^ ]*[|][^ ]*).*/\\2/p\" <<<\"$help\")\n"
+    "    fi\n"
+    "    words=$(sed -nE 's/^  (-., )?(--[^ ,]*).*/\\2/p' <<<\"${help//\\[no-\\]/}\")\n"
+    "    if [[ ${program##*/} == lather ]] && ((COMP_CWORD == 1)); then\n"
+    "        COMPREPLY=($(compgen -W \"$_lather_commands\" -- \"$word\"))\n"
+    "    elif [[ $choices ]]; then\n"
+    "        COMPREPLY=($(compgen -W \"${choices//|/ }\" -- \"$word\"))\n"
+    "    elif [[ $word == -* ]]; then\n"
+    "        COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n"
+    "    else\n"
+    "        COMPREPLY=($(compgen -f -- \"$word\"))\n"
+    "    fi\n"
+    "}\n"
+    "complete -o filenames -F _lather lather train_resnet50 train_vit train_gpt";
+
+static int print_completion(const char *shell)
+{
+    const bool zsh = shell && !strcmp(shell, "zsh");
+    if (!zsh && (!shell || strcmp(shell, "bash") != 0)) {
+        fprintf(stderr,
+                "lather: completion: want bash or zsh, as in: source <(lather completion bash)\n");
+        return 2;
+    }
+    printf("%s_lather_commands='launch new completion",
+           zsh ? "autoload -U +X bashcompinit && bashcompinit\n" : "");
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        printf(" %s", programs[i]);
+    printf("'\n%s", completion);
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        printf(" lather-%s", programs[i]);
+    printf("\n");
+    return 0;
+}
+
 static int print_usage(const char *command)
 {
     static const char usage[] =
@@ -136,6 +180,7 @@ static int print_usage(const char *command)
         "       lather doctor RUN... [--json]           (lather doctor --help)\n"
         "       lather verify RUN [--from-step K]       (lather verify --help)\n"
         "       lather new KIND NAME [--folder DIR]     (lather new --help)\n"
+        "       lather completion bash|zsh              (source <(lather completion bash))\n"
         "       lather report|inspect|bench|reproduce|pack|tokenize ...   the programs lather-report, ...\n";
     const bool asked = command && !strcmp(command, "--help");
     if (command && !asked)
@@ -155,6 +200,8 @@ int main(int argc, char **argv)
         return execute(argv);
     if (!strcmp(command, "new"))
         return new_main(argc - 1, argv + 1);
+    if (!strcmp(command, "completion"))
+        return print_completion(argv[2]);
     if (!strcmp(command, "node"))
         return lt_launch_node_main(argc - 1, argv + 1);
     if (!strcmp(command, "--version")) {

@@ -210,10 +210,12 @@ lt_status lt_parse_auto_augment(const image_options *o, bool *trivial, lt_rand_a
     return LT_OK;
 }
 
-/* Parses LOW,HIGH; lt_transform_check() checks their range. */
+/* Parses LOW,HIGH; NULL, in commands without the option, leaves the default. */
 static lt_status parse_range(const char *flag, const char *text, double *low, double *high)
 {
     double number[2];
+    if (!text)
+        return LT_OK;
     if (lt_text_numbers(text, number, 2) != 2 || !(number[0] > 0 && number[0] <= number[1]))
         return lt_fail(LT_E_ARG, "--%s: '%s' is not LOW,HIGH with 0 < LOW <= HIGH", flag, text);
     *low = number[0];
