@@ -15,12 +15,14 @@ from trainer import NOISE, OK, PROGRAM, SMALL, TOOLS, USAGE, epochs_of, fails, r
 
 
 def common_aliases_of_options_are_accepted(cwd):
-    typed = ["--learning_rate", "0.25", "--wd", "0.5", "--mixup", "0.2", "--cutmix=0.3", "--bs", "8", "--ep", "7"]
+    typed = ["--learning_rate", "0.25", "--wd", "0.5", "--mixup", "0.2", "--cutmix=0.3", "--bs", "8", "--ep", "7",
+             "--aa", "ta_wide", "--hflip", "0.4", "--max-grad-norm", "3", "--decay-rate", "0.2"]
     config = run(*NOISE, *typed, "--print-config", cwd=cwd, code=OK).stdout.splitlines()
     for line in ("lr: 0.25", "weight-decay: 0.5", "mixup-alpha: 0.2", "cutmix-alpha: 0.3", "batch-size: 8",
-                 "epochs: 7"):
+                 "epochs: 7", "auto-augment: ta_wide", "flip: 0.4", "clip-grad: 3", "gamma: 0.2"):
         assert line in config, line
     fails(*NOISE, "--learnin-rate", "1", cwd=cwd, code=USAGE, says="the nearest is --learning-rate (--lr)")
+    fails(*NOISE, "--fp16", cwd=cwd, code=USAGE, says="--fp16: no such option; use --amp f16")
 
 
 def a_multistep_schedule_needs_milestones(cwd):

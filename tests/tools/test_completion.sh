@@ -1,6 +1,6 @@
 #!/bin/bash
 # lather completion: the words that a shell offers. Usage: test_completion.sh LATHER TRAIN_RESNET50
-set -u # not -e: a shell goes on when --help of an unfinished word fails
+set -u # not -e: --help of an unfinished word fails
 source <("$1" completion bash)
 
 offers() { # WANTED WORD...: WANTED is offered for the last word, and every offer begins with that word

@@ -127,9 +127,27 @@ static bool is_near(const guess *g)
     return g->distance <= 1 + g->bytes / 3; /* distant names do not help */
 }
 
+/* Names of other frameworks, and what to write instead if the program has the option. */
+static const struct {
+    const char *typed, *option, *use;
+} foreign[] = {
+    {"fp16", "amp", "--amp f16"},
+    {"bf16", "amp", "--amp bf16"},
+    {"dtype", "amp", "--amp bf16 or --amp f16"},
+    {"precision", "amp", "--amp bf16 or --amp f16"},
+    {"pretrained", "weights", "--weights FILE"},
+    {"valdir", "val-split", "--data DATA with the images in DATA/val"},
+    {"gpus", "dist", "mpirun -n N before the command"},
+};
+
 lt_status lt_options_unknown_error(const lt_options *o, const char *name, size_t bytes)
 {
     LT_TRY(lt_options_check_removed(name, bytes, NULL));
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (lt_options_is_named(foreign[i].typed, name, bytes)
+            && lt_options_find(o, foreign[i].option, strlen(foreign[i].option)))
+            return lt_fail(LT_E_ARG, "--%.*s: no such option; use %s", (int)bytes, name,
+                           foreign[i].use);
     const guess g = find_nearest_name(o, name, bytes, false);
     if (!is_near(&g))
         return lt_fail(LT_E_ARG, "--%.*s: no such option; --help all lists them", (int)bytes, name);

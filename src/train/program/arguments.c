@@ -20,7 +20,7 @@
 #define OF arguments
 /* clang-format off */
 static const lt_option model_rows[] = {
-{"Model", TEXT("weights", weights), .meta = "FILE", .common = true, .help = "safetensors file to start from or to evaluate"},
+{"Model", TEXT("weights", weights), .meta = "FILE", .common = true, .also = "initial-checkpoint", .help = "safetensors file to start from or to evaluate"},
 {"Model", BOOL("reset-head", reset_head), .help = "with --weights: a new last layer"},
 };
 /* clang-format on */

@@ -50,7 +50,7 @@ static bool is_taken_from_watched_run(const lt_option *option)
         "interpolation "
         "image-size-schedule crop-pct max-bad-images seq-len block-size tokenizer documents "
         "val-fraction limit-eval-batches batch-size eval-batch-size amp overfit-batches seed "
-        "label-smoothing deterministic reproducible";
+        "label-smoothing tta deterministic reproducible";
     return !strcmp(option->group, "Model") ? !lt_options_has_word(not_of_model, option->name, " ")
                                            : lt_options_has_word(others, option->name, " ");
 }

@@ -11,14 +11,14 @@
 #define OF schedule_options
 /* clang-format off */
 static const lt_option rows[] = {
-{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly|linear|wsd|onecycle|cosine-restarts|plateau"), .value = "cosine", .common = true, .help = "decay of the learning rate, applied per update"},
+{"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly|linear|wsd|onecycle|cosine-restarts|plateau"), .value = "cosine", .common = true, .also = "lr-scheduler", .help = "decay of the learning rate, applied per update"},
 {"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "epochs of linear warm-up, fractions included"},
 {"Schedule", INT("warmup-steps", warmup_steps, 0, MANY), .value = "0", .help = "updates of linear warm-up, instead of --warmup-epochs"},
 {"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "learning rate at the start of the warm-up"},
 {"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine, poly, linear and wsd; lowest of cosine-restarts and plateau"},
-{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .help = "step: epochs between decays"},
+{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .also = "decay-epochs", .help = "step: epochs between decays"},
 {"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: epoch of a decay"},
-{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .help = "step, multistep, plateau: decay factor"},
+{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .also = "decay-rate", .help = "step, multistep, plateau: decay factor"},
 {"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
 {"Schedule", PAIR("sched-kwargs"), .help = "set an option of wsd, onecycle, cosine-restarts or plateau"},
 {"Schedule", NUM("decay-ratio", decay_ratio, 1e-6, 1), .value = "0.1", .through = "sched-kwargs", .help = "wsd (warmup-stable-decay): fraction of the run in the final decay"},
