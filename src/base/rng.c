@@ -2,6 +2,8 @@
 
 #include "base/rng.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 uint64_t lt_rng_key(uint64_t seed, lt_stream stream, uint64_t a, uint64_t b)
@@ -49,6 +51,6 @@ uint32_t lt_rng_below(lt_rng *rng, uint32_t bound)
 double lt_rng_normal(lt_rng *rng)
 {
     const double two_pi = 6.283185307179586;
-    double radius = sqrt(-2 * log(1 - lt_rng_uniform(rng))); /* 1 - u is never 0 */
-    return radius * cos(two_pi * lt_rng_uniform(rng));
+    double radius = sqrt(-2 * lt_f64_log(1 - lt_rng_uniform(rng))); /* 1 - u is never 0 */
+    return radius * lt_f64_cos(two_pi * lt_rng_uniform(rng));
 }

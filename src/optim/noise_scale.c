@@ -3,6 +3,7 @@
 
 #include "lather/detail/noise_scale.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -36,8 +37,8 @@ lt_status lt_noise_scale_add(lt_noise_scale *n, const lt_noise_sample *s)
 
 lt_noise_estimate lt_noise_scale_estimate(const lt_noise_scale *n)
 {
-    const double weight =
-        1 - pow(n->decay, (double)n->count); /* weight of the samples; the average started at 0 */
+    /* Weight of the samples: the average started at 0. */
+    const double weight = 1 - lt_f64_pow(n->decay, (double)n->count);
     lt_noise_estimate e = {.scale = (double)NAN};
     if (!n->count)
         return e;

@@ -3,6 +3,7 @@
 
 #include "lather/schedule.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ static double progress(const position *at)
 /* Falls from 1 to 0 by half a cosine. */
 static double half_cosine(double p)
 {
-    return 0.5 * (1 + cos(M_PI * p));
+    return 0.5 * (1 + lt_f64_cos(M_PI * p));
 }
 
 static double constant(const lt_schedule *s, const position *at)
@@ -49,8 +50,8 @@ static double constant(const lt_schedule *s, const position *at)
 static double step(const lt_schedule *s, const position *at)
 {
     return s->lr
-           * pow(s->gamma,
-                 floor((at->updates + tie) / (s->step_epochs * (double)s->steps_per_epoch)));
+           * lt_f64_pow(s->gamma,
+                        floor((at->updates + tie) / (s->step_epochs * (double)s->steps_per_epoch)));
 }
 
 static double multistep(const lt_schedule *s, const position *at)
@@ -70,7 +71,7 @@ static double cosine(const lt_schedule *s, const position *at)
 
 static double poly(const lt_schedule *s, const position *at)
 {
-    return s->min_lr + (s->lr - s->min_lr) * pow(1 - progress(at), s->power);
+    return s->min_lr + (s->lr - s->min_lr) * lt_f64_pow(1 - progress(at), s->power);
 }
 
 static double linear(const lt_schedule *s, const position *at)
@@ -109,7 +110,7 @@ static double cosine_restarts(const lt_schedule *s, const position *at)
     while (since + tie >= length) {
         const double cycles = s->cycle_mul > 1 ? 1 : floor((since + tie) / length);
         since -= cycles * length;
-        lr *= pow(s->cycle_decay, cycles);
+        lr *= lt_f64_pow(s->cycle_decay, cycles);
         length *= s->cycle_mul;
     }
     lr = fmax(lr, s->min_lr);
@@ -120,7 +121,7 @@ static double cosine_restarts(const lt_schedule *s, const position *at)
 static double plateau(const lt_schedule *s, const position *at)
 {
     (void)at;
-    return fmax(s->lr * pow(s->gamma, (double)s->reductions), s->min_lr);
+    return fmax(s->lr * lt_f64_pow(s->gamma, (double)s->reductions), s->min_lr);
 }
 
 /* Fields that a schedule reads. */

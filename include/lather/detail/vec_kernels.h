@@ -6,6 +6,7 @@
 
 #include "lather/detail/entry.h"
 #include "lather/detail/scalars.h"
+#include "lather/ext/elementary.h"
 
 #include <math.h>
 
@@ -54,7 +55,7 @@ static inline double lt_vec_bias(const lt_vec_job *job, const lt_scalars *s)
     if (!(f->bias > 0))
         return 1;
     const double steps = (double)(s->applied - f->lag) - (f->missed ? *f->missed : 0);
-    return 1 - f->bias * pow(f->base, steps);
+    return 1 - f->bias * lt_f64_pow(f->base, steps);
 }
 static inline bool lt_vec_corrects_beta(const lt_vec_job *job)
 {

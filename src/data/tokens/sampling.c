@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -84,7 +85,7 @@ static int32_t id_at(const candidates *c, int i)
 
 static double candidate_weight(const candidates *c, int i)
 {
-    return exp(((double)c->logits[id_at(c, i)] - (double)c->largest) / c->temperature);
+    return lt_f64_exp(((double)c->logits[id_at(c, i)] - (double)c->largest) / c->temperature);
 }
 
 static double sum_of_weights(const candidates *c)

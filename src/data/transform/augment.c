@@ -7,6 +7,8 @@
 
 #include "data/transform/augment.h"
 
+#include "lather/ext/elementary.h"
+
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -152,10 +154,10 @@ static lt_window largest_crop(const lt_transform *t, int32_t width, int32_t heig
 lt_window lt_random_crop(const lt_transform *t, int32_t width, int32_t height, lt_rng *rng)
 {
     double area = (double)width * height;
-    double low = log(t->min_ratio), high = log(t->max_ratio);
+    double low = lt_f64_log(t->min_ratio), high = lt_f64_log(t->max_ratio);
     for (int i = 0; i < TRIES; i++) {
         double target = area * draw_uniform(t->min_scale, t->max_scale, rng);
-        double ratio = exp(draw_uniform(low, high, rng));
+        double ratio = lt_f64_exp(draw_uniform(low, high, rng));
         double w = nearbyint(sqrt(target * ratio)), h = nearbyint(sqrt(target / ratio));
         if (w < 1 || w > width || h < 1 || h > height)
             continue;

@@ -3,6 +3,8 @@
 
 #include "data/transform/colour.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -234,7 +236,8 @@ static void rotate(lt_canvas *c, double degrees)
 {
     const double to_radians = 3.14159265358979323846 / 180, centre = c->size / 2.0;
     double angle = -degrees * to_radians;
-    double a = nearbyint(cos(angle) * 1e15) / 1e15, b = nearbyint(sin(angle) * 1e15) / 1e15;
+    double a = nearbyint(lt_f64_cos(angle) * 1e15) / 1e15;
+    double b = nearbyint(lt_f64_sin(angle) * 1e15) / 1e15;
     double m[6] = {a, b, 0, -b, a, 0};
     m[2] = centre - centre * a - centre * b;
     m[5] = centre + centre * b - centre * a;
@@ -297,7 +300,7 @@ void lt_gaussian_blur(lt_canvas *c, double sigma)
     const int stride = c->size * channels;
     float weight[RADIUS + 1], total = 0, *column = (float *)(void *)c->other;
     for (int k = 0; k <= radius; k++) {
-        weight[k] = (float)exp(-0.5 * k * k / (sigma * sigma));
+        weight[k] = (float)lt_f64_exp(-0.5 * k * k / (sigma * sigma));
         total += k ? 2 * weight[k] : weight[k];
     }
     memset(column, 0, canvas_bytes(c) * sizeof *column);

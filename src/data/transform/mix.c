@@ -4,6 +4,8 @@
 
 #include "data/transform/mix.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -31,7 +33,7 @@ static double gamma_variate(lt_rng *rng, double alpha)
         if (v <= 0)
             continue;
         v = v * v * v;
-        if (log(1 - lt_rng_uniform(rng)) < 0.5 * x * x + d - d * v + d * log(v))
+        if (lt_f64_log(1 - lt_rng_uniform(rng)) < 0.5 * x * x + d - d * v + d * lt_f64_log(v))
             return d * v;
     }
 }
@@ -40,15 +42,15 @@ static double gamma_variate(lt_rng *rng, double alpha)
 static double log_gamma_variate(lt_rng *rng, double alpha)
 {
     if (alpha >= 1)
-        return log(gamma_variate(rng, alpha));
-    double boost = log(1 - lt_rng_uniform(rng)) / alpha;
-    return log(gamma_variate(rng, alpha + 1)) + boost;
+        return lt_f64_log(gamma_variate(rng, alpha));
+    double boost = lt_f64_log(1 - lt_rng_uniform(rng)) / alpha;
+    return lt_f64_log(gamma_variate(rng, alpha + 1)) + boost;
 }
 
 double lt_rng_beta(lt_rng *rng, double alpha)
 {
     double a = log_gamma_variate(rng, alpha), b = log_gamma_variate(rng, alpha);
-    return 1 / (1 + exp(b - a));
+    return 1 / (1 + lt_f64_exp(b - a));
 }
 
 static int32_t clip_to_side(double x, int32_t high)

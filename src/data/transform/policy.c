@@ -2,6 +2,8 @@
 
 #include "data/transform/colour.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -121,13 +123,14 @@ static void fill_rectangle(lt_canvas *c, lt_window w, const uint8_t fill[3])
 
 void lt_random_erase(lt_canvas *c, double probability, const uint8_t fill[3], lt_rng *rng)
 {
-    const double low_area = 0.02, high_area = 0.33, low_ratio = log(0.3), high_ratio = log(3.3);
+    const double low_area = 0.02, high_area = 0.33;
+    const double low_ratio = lt_f64_log(0.3), high_ratio = lt_f64_log(3.3);
     if (!(lt_rng_uniform(rng) < probability))
         return;
     double area = (double)c->size * c->size;
     for (int i = 0; i < TRIES; i++) {
         double wanted = area * draw_uniform(low_area, high_area, rng);
-        double ratio = exp(draw_uniform(low_ratio, high_ratio, rng));
+        double ratio = lt_f64_exp(draw_uniform(low_ratio, high_ratio, rng));
         lt_window w = {.width = (int32_t)nearbyint(sqrt(wanted / ratio)),
                        .height = (int32_t)nearbyint(sqrt(wanted * ratio))};
         if (w.width < 1 || w.height < 1 || w.width >= c->size || w.height >= c->size)

@@ -16,6 +16,8 @@
 #include "optim/slots.h"
 #include "tensor/tensor.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -151,7 +153,7 @@ lt_status lt_averaging_compute_weight(lt_optim *o, double lr)
                        "%s: step while the parameters hold the evaluation weights: call "
                        "lt_optim_train() first",
                        o->ops->name);
-    const double power = pow(lr, a->config.eval_coeff_lr_power);
+    const double power = lt_f64_pow(lr, a->config.eval_coeff_lr_power);
     a->lr_sum_before = a->lr_sum;
     a->lr_sum += power;
     a->weight = a->config.kind == LT_AVERAGING_PRIMAL ? 1 - a->config.eval_interp_coeff

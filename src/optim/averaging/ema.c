@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "tensor/tensor.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/optim.h"
 
 #include <math.h>
@@ -103,7 +104,7 @@ lt_status lt_ema_update(lt_ema *e, const lt_optim *optim)
 lt_status lt_ema_update_by_steps(lt_ema *e, int64_t steps)
 {
     const lt_backend *be = e->device->backend;
-    const double kept = pow(e->decay, (double)steps);
+    const double kept = lt_f64_pow(e->decay, (double)steps);
     if (e->swapped)
         return lt_fail(LT_E_ARG, "ema: update while the averages are swapped in: call "
                                  "lt_ema_swap() first");

@@ -6,6 +6,7 @@
 #include "quantized_state.h"
 #include "tensor/tensor.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/matrix.h"
 #include "lather/ext/vec.h"
 
@@ -66,7 +67,8 @@ lt_status lt_optim_moment_ratio(const lt_optim *o, const lt_slot *slot, double b
     lt_tensor_free(&temporary[0]);
     lt_tensor_free(&temporary[1]);
     const double steps = (double)s.applied - missed;
-    *ratio = norm[1] > 0 ? norm[0] / (1 - pow(beta1, steps)) / norm[1] * sqrt(1 - pow(beta2, steps))
+    *ratio = norm[1] > 0 ? norm[0] / (1 - lt_f64_pow(beta1, steps)) / norm[1]
+                               * sqrt(1 - lt_f64_pow(beta2, steps))
                          : (double)NAN;
     return st;
 }

@@ -39,11 +39,11 @@ static struct {
 /* Decade i ends at 10^(i-6) and has parts << i equal intervals; each level is the upper end of one. */
 static void fill_tree_levels(levels *l, int parts)
 {
-    double value[UNSIGNED] = {0};
+    double value[UNSIGNED] = {0}, decade[DECADES] = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1};
     int n = 1;
     for (int i = 0; i < DECADES; i++)
         for (int k = 1; k <= parts << i; k++)
-            value[n++] = pow(10, i - DECADES + 1) * (0.1 + 0.9 * k / (parts << i));
+            value[n++] = decade[i] * (0.1 + 0.9 * k / (parts << i));
     l->count = n;
     for (int c = 0; c < n; c++) {
         l->value[c] = (float)value[c];

@@ -4,6 +4,7 @@
 
 #include "lather/detail/json.h"
 #include "lather/detail/vec_kernels.h"
+#include "lather/ext/elementary.h"
 #include "lather/shampoo.h"
 
 #include <math.h>
@@ -46,7 +47,7 @@ static inline double lt_shampoo_moment_weight(const lt_shampoo_config *c)
 /* Return the decay of factors and the weight of a new term, if factors see one gradient in factor_frequency. */
 static inline double lt_shampoo_factor_decay(const lt_shampoo_config *c)
 {
-    return c->factor_frequency > 1 ? pow(c->beta2, (double)c->factor_frequency) : c->beta2;
+    return c->factor_frequency > 1 ? lt_f64_pow(c->beta2, (double)c->factor_frequency) : c->beta2;
 }
 static inline double lt_shampoo_factor_weight(const lt_shampoo_config *c)
 {

@@ -8,6 +8,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/detail/matrix_kernels.h"
+#include "lather/ext/elementary.h"
 #include "lather/ext/matrix.h"
 
 #include <math.h>
@@ -26,9 +27,9 @@ static double effective_rank_of(const double *value, int64_t count)
         sum += fmax(value[i], 0);
     for (int64_t i = 0; i < count && sum > 0; i++) {
         const double share = fmax(value[i], 0) / sum;
-        entropy -= share > 0 ? share * log(share) : 0;
+        entropy -= share > 0 ? share * lt_f64_log(share) : 0;
     }
-    return sum > 0 ? exp(entropy) : 0;
+    return sum > 0 ? lt_f64_exp(entropy) : 0;
 }
 
 void lt_spectrum_from_eigenvalues(lt_spectrum *out, const double *value, int64_t count,

@@ -3,6 +3,7 @@
 #define LT_TENSOR_BACKEND_RATIONAL_H
 
 #include "lather/detail/matrix_kernels.h"
+#include "lather/ext/elementary.h"
 
 #include <math.h>
 
@@ -14,10 +15,10 @@ static inline lt_rational_job lt_rational_apply_scale(const lt_rational_job *job
         return own;
     own.scale = NULL;
     own.wide_below *= *job->scale;
-    own.constant *= pow(*job->scale, -job->exponent);
+    own.constant *= lt_f64_pow(*job->scale, -job->exponent);
     for (int j = 0; j < job->poles; j++) {
         own.shift[j] *= *job->scale;
-        own.weight[j] *= pow(*job->scale, 1 - job->exponent);
+        own.weight[j] *= lt_f64_pow(*job->scale, 1 - job->exponent);
     }
     return own;
 }

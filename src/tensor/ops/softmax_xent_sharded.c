@@ -6,6 +6,7 @@
 #include "tensor/tensor.h"
 
 #include "lather/detail/sharded.h"
+#include "lather/ext/elementary.h"
 #include "lather/ops/attention.h"
 #include "lather/ops/loss.h"
 #include "lather/ops/shape.h"
@@ -110,7 +111,7 @@ static lt_status compute_row_sums(lt_node *node, const lt_view *x, const lt_view
         const int64_t own = row_label(labels, m) - first;
         double sum = 0;
         for (int64_t k = 0; k < classes; k++)
-            sum += exp(get_element(x, m * classes + k) - get_element(most, m));
+            sum += lt_f64_exp(get_element(x, m * classes + k) - get_element(most, m));
         set_element(both, m, sum);
         set_element(both, rows + m,
                     own >= 0 && own < classes
@@ -156,7 +157,7 @@ static lt_status forward(lt_node *node)
     LT_TRY(compute_row_sums(node, &x, &labels, &most, &both));
     double loss = 0;
     for (int64_t m = 0; m < rows; m++) {
-        const double log_of_sum = log(get_element(&both, m));
+        const double log_of_sum = lt_f64_log(get_element(&both, m));
         set_element(&log_sum, m, log_of_sum + get_element(&most, m));
         if (row_label(&labels, m) != LT_IGNORED_LABEL)
             loss += log_of_sum - get_element(&both, rows + m);
@@ -180,7 +181,8 @@ static lt_status backward(lt_node *node)
     for (int64_t m = 0; m < x.shape.dim[0]; m++) {
         const int64_t label = row_label(&labels, m);
         for (int64_t k = 0; k < classes; k++) {
-            const double p = exp(get_element(&x, m * classes + k) - get_element(&log_sum, m));
+            const double p =
+                lt_f64_exp(get_element(&x, m * classes + k) - get_element(&log_sum, m));
             const double off = p - (label == first + k ? 1 : 0);
             set_element(&dx, m * classes + k, label == LT_IGNORED_LABEL ? 0 : factor * off);
         }

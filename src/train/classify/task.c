@@ -2,6 +2,7 @@
 
 #include "train/classify/task.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -14,7 +15,7 @@ void lt_classification_softmax(double *logits, int classes)
     for (int k = 1; k < classes; k++)
         largest = fmax(largest, logits[k]);
     for (int k = 0; k < classes; k++)
-        sum += logits[k] = exp(logits[k] - largest);
+        sum += logits[k] = lt_f64_exp(logits[k] - largest);
     for (int k = 0; k < classes; k++)
         logits[k] /= sum;
 }

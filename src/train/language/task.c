@@ -3,6 +3,7 @@
 
 #include "train/language/task.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -11,7 +12,7 @@ enum { CORRECT, AMONG_FIVE, TARGETS, COUNTS }; /* indices, as in lt_topk_hits() 
 
 double lt_language_perplexity(const lt_task_sums *sums)
 {
-    return exp(sums->loss);
+    return lt_f64_exp(sums->loss);
 }
 
 double lt_language_accuracy(const lt_task_sums *sums)

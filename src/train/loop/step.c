@@ -47,7 +47,7 @@ static void divide_by_micro_batches(const lt_train_step *step, lt_train_result *
     const double weight = step->number[0] ? r->sums.count[terms - 1] / step->labels : number;
     r->sums.loss = weight > 0 ? r->sums.loss / weight : 0;
     if (step->norms && step->number[0] && weight > 0)
-        r->noise.small_square *= pow(number / weight, 2);
+        r->noise.small_square *= number / weight * (number / weight);
 }
 
 static lt_status read_results(const lt_train_step *step, lt_train_result *r)

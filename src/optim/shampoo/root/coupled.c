@@ -9,6 +9,8 @@
 
 #include "optim/shampoo/root/work_matrices.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 enum { X, M, T, E, POWER, BASE, TEMP, BUFFERS };
@@ -136,7 +138,7 @@ static lt_status solve_exponent(coupled *c, double exponent)
     activate_items_by_exponent(c, exponent);
     LT_TRY(raise_to(c, X, c->q));
     for (size_t i = 0; i < set->count; i++)
-        c->work.scale[i] = pow(c->work.scale[i], exponent);
+        c->work.scale[i] = lt_f64_pow(c->work.scale[i], exponent);
     return lt_work_store_results(s, c->work.scale, POWER);
 }
 

@@ -4,6 +4,8 @@
 
 #include "optim/shampoo/root/work_matrices.h"
 
+#include "lather/ext/elementary.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -77,7 +79,7 @@ static lt_status compute_item_powers(basis *b, size_t i)
     const lt_view square = lt_work_view(&b->work, S, i), from = lt_root_diagonal_view(&square);
     LT_TRY(lt_root_read_vector(set->device, &from, t->power));
     for (int64_t k = 0; k < t->n; k++) /* unsorted: each is raised to epsilon */
-        t->power[k] = pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
+        t->power[k] = lt_f64_pow(fmax(t->power[k], fmax(t->epsilon, DBL_MIN)), -t->job->exponent);
     return LT_OK;
 }
 

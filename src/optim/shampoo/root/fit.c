@@ -5,6 +5,7 @@
 
 #include "optim/shampoo/root/fit.h"
 
+#include "lather/ext/elementary.h"
 #include "lather/ext/fail.h"
 
 #include <math.h>
@@ -21,7 +22,7 @@ typedef struct problem {
 
 static double grid_point(const problem *p, int i, int count)
 {
-    return exp(log(p->range) * i / (count - 1));
+    return lt_f64_exp(lt_f64_log(p->range) * i / (count - 1));
 }
 
 /* Least squares a c = b with columns a[0..count), by modified Gram-Schmidt; overwrites a and b. */
@@ -60,7 +61,7 @@ static void set_shifts(const problem *p, const double ends[2], double *shift)
 {
     const double step = p->poles > 1 ? (ends[1] - ends[0]) / (p->poles - 1) : 0;
     for (int j = 0; j < p->poles; j++)
-        shift[j] = exp(p->poles > 1 ? ends[0] + step * j : (ends[0] + ends[1]) / 2);
+        shift[j] = lt_f64_exp(p->poles > 1 ? ends[0] + step * j : (ends[0] + ends[1]) / 2);
 }
 
 /* Computes r(x) x^e - 1 at the points; returns the largest magnitude. */
@@ -118,7 +119,8 @@ static double fit_weights(const problem *p, const double ends[2], int rounds, do
  * many ranges and exponents, which depend on the distance between poles. */
 static void optimize_pole_ends(const problem *p, double ends[2])
 {
-    const double width = log(p->range), distance = width / p->poles, bend = p->exponent - 0.25;
+    const double width = lt_f64_log(p->range), distance = width / p->poles;
+    const double bend = p->exponent - 0.25;
     double c[COLUMNS];
     ends[0] = 1.05 * (distance - 2.7) - 3.5 * bend;
     ends[1] = width - 0.7 - 0.95 * (distance - 2.3) - 1.8 * bend;
@@ -154,7 +156,7 @@ static lt_fit fit_with_poles(const problem *p)
         double sum = f.constant;
         for (int j = 0; j < f.poles; j++)
             sum += f.weight[j] / (x + f.shift[j]);
-        f.error = fmax(f.error, fabs(sum * pow(x, p->exponent) - 1));
+        f.error = fmax(f.error, fabs(sum * lt_f64_pow(x, p->exponent) - 1));
     }
     return f;
 }
@@ -167,11 +169,11 @@ lt_fit lt_fit_power(double exponent, double range, double tolerance)
         return f;
     for (int i = 0; i < GRID; i++) {
         p.x[i] = grid_point(&p, i, GRID);
-        p.power[i] = pow(p.x[i], exponent);
+        p.power[i] = lt_f64_pow(p.x[i], exponent);
     }
     /* The error falls by about a constant factor per pole: start at the fewest that could suffice. */
-    const double distance = fmax(3.45 + (log(tolerance) + 4.2) / 1.5, 1);
-    const int fewest = (int)(0.75 * log(p.range) / distance);
+    const double distance = fmax(3.45 + (lt_f64_log(tolerance) + 4.2) / 1.5, 1);
+    const int fewest = (int)(0.75 * lt_f64_log(p.range) / distance);
     for (p.poles = fewest > 1 ? fewest : 1; p.poles <= LT_MAX_POLES; p.poles++) {
         f = fit_with_poles(&p);
         if (f.error <= tolerance)

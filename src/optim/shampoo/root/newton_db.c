@@ -8,6 +8,8 @@
 
 #include "optim/shampoo/root/work_matrices.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 enum { Y, Z, E, TEMP, BUFFERS };
@@ -84,7 +86,7 @@ static lt_status compute_inverse_roots(denman *d)
     LT_TRY(take_square_root(d));
     activate_items(d, false);
     for (size_t i = 0; i < d->set->count; i++)
-        d->work.scale[i] = pow(d->work.scale[i], d->set->item[i].job->exponent);
+        d->work.scale[i] = lt_f64_pow(d->work.scale[i], d->set->item[i].job->exponent);
     return lt_work_store_results(s, d->work.scale, Z);
 }
 

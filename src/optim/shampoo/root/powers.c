@@ -3,6 +3,8 @@
 
 #include "optim/shampoo/root/root.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 /* Shifts the eigenvalues so that the smallest is at least epsilon. */
@@ -26,7 +28,7 @@ static void relative_epsilon_powers(double *value, int64_t count, double exponen
 {
     double high = value[count - 1], low = value[0] < 0 ? value[0] : 0;
     for (int64_t i = 0; i < count; i++)
-        value[i] = high > 0 ? pow(value[i] - low + epsilon * high, -exponent) : 0;
+        value[i] = high > 0 ? lt_f64_pow(value[i] - low + epsilon * high, -exponent) : 0;
 }
 
 static void pseudo_inverse_powers(double *value, int64_t count, double exponent, double rtol,
@@ -35,7 +37,7 @@ static void pseudo_inverse_powers(double *value, int64_t count, double exponent,
     double high = value[count - 1] > 0 ? value[count - 1] : 0;
     double cutoff = fmax(rtol * high, atol);
     for (int64_t i = 0; i < count; i++)
-        value[i] = value[i] <= cutoff ? 0 : pow(value[i], -exponent);
+        value[i] = value[i] <= cutoff ? 0 : lt_f64_pow(value[i], -exponent);
 }
 
 static bool all_finite(const double *value, int64_t count)
@@ -65,6 +67,6 @@ bool lt_inverse_powers(const lt_shampoo_config *config, double exponent, double 
     else
         add_epsilon_to_shifted(value, count, config->epsilon);
     for (int64_t i = 0; i < count; i++)
-        value[i] = pow(value[i], -exponent);
+        value[i] = lt_f64_pow(value[i], -exponent);
     return all_finite(value, count);
 }

@@ -11,6 +11,8 @@
 #include "optim/shampoo/root/fit.h"
 #include "optim/shampoo/root/root.h"
 
+#include "lather/ext/elementary.h"
+
 #include <float.h>
 #include <math.h>
 
@@ -59,9 +61,9 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
     *job = (lt_rational_job){.a = t->a, .y = t->result, .poles = f->poles, .exponent = e};
     job->scale = t->largest_at ? t->largest_at : s->device_one;
     job->wide_below = 4e-6 * norm; /* f32 keeps two digits at this condition number */
-    job->constant = f->constant * pow(low, -e);
+    job->constant = f->constant * lt_f64_pow(low, -e);
     for (int j = 0; j < f->poles; j++) {
-        job->weight[j] = f->weight[j] * pow(low, 1 - e);
+        job->weight[j] = f->weight[j] * lt_f64_pow(low, 1 - e);
         job->shift[j] = f->shift[j] * low;
     }
     t->job->iterations = f->poles;
@@ -72,7 +74,10 @@ static void make_job(work *w, size_t i, double low, double norm, double range)
 static void make_host_job(work *w, size_t i, double norm)
 {
     const double low = fmax(w->set->item[i].epsilon, rounding_error_share(w->set) * norm);
-    make_job(w, i, low, norm, exp2(ceil(log2(fmax(norm / low, 2)))));
+    double range = 2;
+    while (range < norm / low)
+        range *= 2;
+    make_job(w, i, low, norm, range);
 }
 
 /* Makes a job in units of the estimated largest eigenvalue, which is less than a twentieth too small; so the range

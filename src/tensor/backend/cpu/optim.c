@@ -4,6 +4,8 @@
 #include "base/parallel.h"
 #include "tensor/backend/cpu/internal.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 enum { GRAIN = 32768 };
@@ -164,7 +166,8 @@ static void adam_piece(const pass *p, const lt_optim_item *item, const piece *c)
     const lt_adam_kernel *k = p->config;
     const double lr = item_lr(p, item), decay = item->weight_decay;
     const double step = (double)p->scalars->applied - (item->missed ? *item->missed : 0);
-    const double correct1 = 1 - pow(k->beta1, step), correct2 = 1 - pow(k->beta2, step);
+    const double correct1 = 1 - lt_f64_pow(k->beta1, step),
+                 correct2 = 1 - lt_f64_pow(k->beta2, step);
     const lt_adam_numbers n = {.scale = (float)p->scalars->grad_scale,
                                .decay = k->decoupled ? 0 : (float)decay,
                                .keep = k->decoupled ? (float)(1 - lr * decay) : 1,

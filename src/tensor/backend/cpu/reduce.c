@@ -5,6 +5,8 @@
 #include "tensor/backend/cpu/internal.h"
 #include "tensor/backend/cpu/work_split.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 enum { WIDTH = 256, LANES = 16, CHUNK_ELEMENTS = 32768 };
@@ -83,7 +85,7 @@ static void fold_rows(fold f, const float *x, int64_t stride, int64_t n, int64_t
         FOLD(PRODUCT, acc[c] * v);
         FOLD(NONZERO, v == 0 ? acc[c] : acc[c] * v);
         FOLD(SUM, acc[c] + v);
-        FOLD(EXPONENTIALS, acc[c] + exp(v - shift[c]));
+        FOLD(EXPONENTIALS, acc[c] + lt_f64_exp(v - shift[c]));
         FOLD(SQUARES, acc[c] + (v - shift[c]) * (v - shift[c]));
         FOLD(EQUALS, acc[c] + (v == shift[c]));
     }
@@ -141,7 +143,7 @@ static void log_sum_exp(const job *j, const float *x, int64_t width, float *y)
     fold_columns(LARGER, j, x, width, NULL, top);
     fold_columns(EXPONENTIALS, j, x, width, top, sum);
     for (int64_t c = 0; c < width; c++)
-        y[c] = (float)(isinf(top[c]) ? top[c] : top[c] + log(sum[c]));
+        y[c] = (float)(isinf(top[c]) ? top[c] : top[c] + lt_f64_log(sum[c]));
 }
 
 static void variances(const job *j, const float *x, int64_t width, float *y)
@@ -253,7 +255,7 @@ static double slope(lt_reduce_kind kind, double v, double shift, double factor)
             return factor / v;
         return v == 0 ? factor : 0;
     case LT_REDUCTION_LOGSUMEXP:
-        return factor * exp(v - shift);
+        return factor * lt_f64_exp(v - shift);
     default:
         return factor * (v - shift);
     }

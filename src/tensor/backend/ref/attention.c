@@ -4,6 +4,8 @@
 
 #include "ref.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 /* Gathered operands, row-major, and the sums of the gradient. */
@@ -74,12 +76,12 @@ static void attend_query(const parts *p, query at)
     for (int64_t j = 0; j < at.keys; j++)
         top = p->score[j] > top ? p->score[j] : top;
     for (int64_t j = 0; j < at.keys; j++)
-        sum += exp(p->score[j] - top);
-    p->lse[at.lse] = top + log(sum);
+        sum += lt_f64_exp(p->score[j] - top);
+    p->lse[at.lse] = top + lt_f64_log(sum);
     for (int64_t c = 0; c < p->d; c++)
         p->y[at.q + c] = 0;
     for (int64_t j = 0; j < at.keys; j++)
-        add_scaled(exp(p->score[j] - top) / sum, p->v + at.k + j * p->kv_heads * p->d, p->d,
+        add_scaled(lt_f64_exp(p->score[j] - top) / sum, p->v + at.k + j * p->kv_heads * p->d, p->d,
                    p->y + at.q);
 }
 
@@ -90,7 +92,7 @@ static void attend_query_grad(const parts *p, query at)
     compute_scores(p, at);
     for (int64_t j = 0; j < at.keys; j++) {
         const int64_t k = at.k + j * p->kv_heads * p->d;
-        const double weight = exp(p->score[j] - p->lse[at.lse]);
+        const double weight = lt_f64_exp(p->score[j] - p->lse[at.lse]);
         const double slope = p->scale * weight * (dot(dy, p->v + k, p->d) - mean);
         add_scaled(weight, dy, p->d, p->dv + k);
         add_scaled(slope, p->k + k, p->d, p->dq + at.q);

@@ -2,6 +2,8 @@
 
 #include "ref.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 /* Gathered targets of a batch: probabilities [N,K] if soft, else class indices [N]. */
@@ -49,9 +51,9 @@ static double log_sum_exp(const double *z, int64_t count)
         if (z[k] > top)
             top = z[k];
     for (int64_t k = 0; k < count; k++)
-        sum += exp(z[k] - top);
+        sum += lt_f64_exp(z[k] - top);
     /* cppcheck-suppress invalidFunctionArg ; the largest term is 1 */
-    return top + log(sum);
+    return top + lt_f64_log(sum);
 }
 
 static double compute_mean_loss(const targets *t, const double *z, double *lse)
@@ -112,7 +114,7 @@ static void gradient_row(const targets *t, int64_t n, double lse, double factor,
     for (int64_t k = 0; k < t->classes; k++)
         total += target_probability(t, n, k);
     for (int64_t k = 0; k < t->classes; k++)
-        z[k] = factor * (exp(z[k] - lse) * total - target_probability(t, n, k));
+        z[k] = factor * (lt_f64_exp(z[k] - lse) * total - target_probability(t, n, k));
 }
 
 lt_status lt_ref_softmax_xent_grad(void *ctx, double smoothing, const lt_view *dloss,

@@ -5,6 +5,8 @@
 
 #include "ref.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 lt_status lt_ref_grad_norm(void *ctx, const lt_optim_item *item, size_t count, lt_scalars *scalars)
@@ -157,7 +159,8 @@ static void adam_update(const void *config, slot *s)
 {
     const lt_adam_kernel *c = config;
     double *m = s->state[0], *v = s->state[1];
-    double correct1 = 1 - pow(c->beta1, s->step), correct2 = 1 - pow(c->beta2, s->step);
+    double correct1 = 1 - lt_f64_pow(c->beta1, s->step),
+           correct2 = 1 - lt_f64_pow(c->beta2, s->step);
     for (int64_t j = 0; j < s->count; j++) {
         double g = s->g[j];
         if (c->decoupled)
@@ -238,7 +241,7 @@ static double evaluate_vec_op(const lt_vec_job *j, double a, double b, double y)
     case LT_VEC_RSQRT:
         return j->alpha * a / (sqrt(j->beta * b) + j->gamma);
     case LT_VEC_POW:
-        return j->alpha * a / (pow(j->beta * b, j->delta) + j->gamma);
+        return j->alpha * a / (lt_f64_pow(j->beta * b, j->delta) + j->gamma);
     case LT_VEC_SIGN:
         return j->alpha * (double)((a > 0) - (a < 0));
     }

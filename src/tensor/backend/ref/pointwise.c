@@ -9,24 +9,16 @@
 #define PW_FUNCTION        static
 #define PW_SET(x)          ((real)(x))
 #define PW_CHOOSE(c, a, b) ((c) ? (a) : (b))
-#ifdef LT_REF_DOUBLE
-#define PW_EXP     exp
-#define PW_LOG     log
-#define PW_LOG1P   log1p
-#define PW_SQRT    sqrt
-#define PW_TANH    tanh
-#define PW_POW     pow
-#define PW_TAIL(x) (erfc((x)*0.70710678118654752440) / 2)
-#else
-#define PW_EXP     expf
-#define PW_LOG     logf
-#define PW_LOG1P   log1pf
-#define PW_SQRT    sqrtf
-#define PW_TANH    tanhf
-#define PW_POW     powf
-#define PW_TAIL(x) (erfcf((x)*0.70710678118654752440F) / 2)
-#endif
+#define PW_EXP(x)          ((real)lt_f64_exp((double)(x)))
+#define PW_LOG(x)          ((real)lt_f64_log((double)(x)))
+#define PW_LOG1P(x)        ((real)lt_f64_log1p((double)(x)))
+#define PW_SQRT(x)         ((real)sqrt((double)(x)))
+#define PW_TANH(x)         ((real)lt_f64_tanh((double)(x)))
+#define PW_POW(x, y)       ((real)lt_f64_pow((double)(x), (double)(y)))
+#define PW_TAIL(x)         ((real)(lt_f64_erfc((double)(x)*0.70710678118654752440) / 2))
 #include "tensor/backend/pointwise.h"
+
+#include "lather/ext/elementary.h"
 
 lt_status ENTRY(pointwise)(void *ctx, const lt_pointwise *f, const lt_view *a, const lt_view *b,
                            const lt_view *y)

@@ -3,6 +3,8 @@
 #include "ref.h"
 #include "tensor/backend/reduced_rows.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 static double largest(const double *x, int64_t count)
@@ -37,8 +39,8 @@ static double log_sum_exp(const double *x, int64_t count)
     if (isinf(top))
         return top;
     for (int64_t i = 0; i < count; i++)
-        sum += exp(x[i] - top);
-    return top + log(sum);
+        sum += lt_f64_exp(x[i] - top);
+    return top + lt_f64_log(sum);
 }
 
 static double mean_of(const double *x, int64_t count)
@@ -125,7 +127,7 @@ static void reduce_row_grad(const lt_reduce_how *how, double dy, double y, const
         break;
     case LT_REDUCTION_LOGSUMEXP:
         for (int64_t i = 0; i < count; i++)
-            dx[i] = dy * exp(x[i] - y);
+            dx[i] = dy * lt_f64_exp(x[i] - y);
         break;
     case LT_REDUCTION_VAR:
         grad_of_variance(2 * dy / divisor, x, count, dx);

@@ -2,6 +2,8 @@
 
 #include "ref.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse, const lt_view *x,
@@ -15,9 +17,9 @@ lt_status lt_ref_rotary(void *ctx, const lt_rotary_config *config, bool inverse,
     for (int64_t n = 0; n < count; n++) {
         const int64_t i = n % pairs, row = n / pairs;
         const int64_t t = row / x->shape.dim[2] % x->shape.dim[1];
-        const double rate = pow(config->base, -2 * (double)i / (double)d);
+        const double rate = lt_f64_pow(config->base, -2 * (double)i / (double)d);
         const double angle = (double)(config->first + t) * rate;
-        const double c = cos(angle), s = inverse ? -sin(angle) : sin(angle);
+        const double c = lt_f64_cos(angle), s = inverse ? -lt_f64_sin(angle) : lt_f64_sin(angle);
         double *a = u + row * d + (config->interleaved ? 2 * i : i);
         double *b = config->interleaved ? a + 1 : a + pairs;
         const double turned = *a * c - *b * s;

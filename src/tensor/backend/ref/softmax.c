@@ -2,6 +2,8 @@
 
 #include "ref.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 /* Replaces a row by its softmax, shifted by the maximum so that exp() cannot overflow. */
@@ -11,7 +13,7 @@ static void softmax_row(double *z, int64_t count)
     for (int64_t k = 1; k < count; k++)
         top = z[k] > top ? z[k] : top;
     for (int64_t k = 0; k < count; k++)
-        sum += z[k] = exp(z[k] - top);
+        sum += z[k] = lt_f64_exp(z[k] - top);
     for (int64_t k = 0; k < count; k++)
         z[k] /= sum;
 }

@@ -6,6 +6,8 @@
 #include "attention_job.h"
 #include "base/parallel.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 /* Returns the size of equal parts of at most `most`, a multiple of step. */
@@ -116,7 +118,7 @@ static void finish_softmax(const work *w, int64_t rows, float *lse)
         for (int l = 0; l < LT_ATTENTION_LANES; l++)
             sum += w->sum[r * LT_ATTENTION_LANES + l];
         w->norm[r] = 1 / sum;
-        lse[r] = w->top[r] + logf(sum);
+        lse[r] = w->top[r] + (float)lt_f64_log((double)sum);
     }
 }
 

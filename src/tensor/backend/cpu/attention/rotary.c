@@ -4,6 +4,8 @@
 #include "attention_job.h"
 #include "base/parallel.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -20,14 +22,14 @@ static void fill_table(void *context, int64_t begin, int64_t end, int64_t chunk)
     const table_job *j = context;
     const int64_t pairs = j->d / 2;
     for (int64_t i = 0; i < pairs; i++) {
-        const double rate = pow(j->config->base, -2 * (double)i / (double)j->d);
+        const double rate = lt_f64_pow(j->config->base, -2 * (double)i / (double)j->d);
         const int64_t a = j->config->interleaved ? 2 * i : i;
         const int64_t b = j->config->interleaved ? a + 1 : a + pairs;
         for (int64_t t = begin; t < end; t++) {
             float *row = j->table + 2 * t * j->d;
             const double angle = (double)(j->config->first + t) * rate;
-            row[a] = row[b] = (float)cos(angle);
-            row[j->d + b] = (float)sin(angle);
+            row[a] = row[b] = (float)lt_f64_cos(angle);
+            row[j->d + b] = (float)lt_f64_sin(angle);
             row[j->d + a] = -row[j->d + b];
         }
     }

@@ -2,6 +2,8 @@
 
 #include "functions.h"
 
+#include "lather/ext/elementary.h"
+
 #include <math.h>
 
 ALWAYS double sum_wide_lanes(wide v)
@@ -29,7 +31,7 @@ ALWAYS double log_sum_exp_any(const void *z, int64_t count, lt_cpu_store s)
         const vec kept = choose(first_lanes(n), e, vec_set(0));
         sum += __builtin_convertvector(kept, wide);
     });
-    return (double)top + log(sum_wide_lanes(sum));
+    return (double)top + lt_f64_log(sum_wide_lanes(sum));
 }
 
 /* Returns the sum of target * (z - lse), with targets of 1 if target is NULL. */

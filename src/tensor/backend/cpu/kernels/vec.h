@@ -2,7 +2,7 @@
 
 #include "functions.h"
 
-/* Loop for strided elements, powers and signs. Rounds as the vector loops: results do not depend on strides. */
+/* Loop for strided elements and signs. Rounds as the vector loops: results do not depend on strides. */
 #define EACH(expression)                   \
     for (int64_t i = 0; i < r->count; i++) \
     r->y[i * r->step_y] = (expression)
@@ -33,7 +33,7 @@ static void vec_strided(const lt_vec_row *r)
         EACH(alpha * A / (__builtin_sqrtf(beta * B) + r->gamma));
         break;
     case LT_VEC_POW:
-        EACH(alpha * A / (__builtin_powf(beta * B, r->delta) + r->gamma));
+        EACH(alpha * A / (power_of(vec_set(beta * B), vec_set(r->delta))[0] + r->gamma));
         break;
     case LT_VEC_SIGN:
         EACH(alpha * (float)((A > 0) - (A < 0)));
@@ -54,7 +54,7 @@ static void vec_row(const lt_vec_row *r)
 {
     const bool adjacent = r->step_a == 1 && r->step_y == 1 && (r->step_b == 1 || !r->b);
     const vec alpha = vec_set(r->alpha), beta = vec_set(r->beta), gamma = vec_set(r->gamma);
-    if (!adjacent || r->op == LT_VEC_POW || r->op == LT_VEC_SIGN)
+    if (!adjacent || r->op == LT_VEC_SIGN)
         vec_strided(r);
     else if (r->op == LT_VEC_AXPBY && r->beta == 0)
         EACH(alpha * A);
@@ -66,6 +66,8 @@ static void vec_row(const lt_vec_row *r)
         EACH(alpha * A * A + beta * Y);
     else if (r->op == LT_VEC_MUL)
         EACH(alpha * A * B);
+    else if (r->op == LT_VEC_POW)
+        EACH(alpha * A / (power_of(beta * B, vec_set(r->delta)) + gamma));
     else
         EACH(alpha * A / (square_root(beta * B) + gamma));
 }
