@@ -71,9 +71,9 @@ def other_metrics_are_named(cwd):
 
 
 def ranks_become_micro_batches(cwd):
-    run_ranks(LAUNCHER, 2, *FLAGS, "--max-steps", "8", "--output", "run", cwd=cwd)
+    run_ranks(LAUNCHER, 2, *FLAGS, "--max-steps", "8", "--hash-every", "1", "--gradient-noise", "--output", "run", cwd=cwd)
     said = verify(cwd, "run")
-    assert "--grad-accum 2" in said and "equal: 3 hashes of weights and optimizer state, from step 0 to step 8" in said, said
+    assert "--grad-accum 2" in said and "equal: 9 hashes of weights and optimizer state, from step 0 to step 8" in said, said
 
 
 def hashing_changes_nothing(cwd):

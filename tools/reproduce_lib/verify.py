@@ -22,8 +22,8 @@ with each checkpoint, and every --hash-every updates. The repetition starts from
 ends at the first difference. FLAG: of the program, added to those of the repetition, such as --threads 2.
 
 Exit status: 0 equal, 1 different or an error, 2 a wrong command line."""
-METRICS = ("loss", "lr", "gradient_norm")  # of steps; of epochs train_* and val_*
-PAUSE = 0.05  # seconds between looks at the records of the repetition
+METRICS = ("loss", "lr", "gradient_norm", "noise_scale")  # of steps; of epochs train_* and val_*
+PAUSE = 0.05  # least seconds between looks at the records of the repetition
 
 
 class VerifyError(Exception):
@@ -67,7 +67,7 @@ class Record:
 def started(folder):
     """A line on the program and the machine of a run."""
     env = read_json(os.path.join(folder, "env.json"))
-    return ", ".join(str(env.get(key, "?")) for key in ("version", "compiler", "cpu", "cpu_isa"))
+    return ", ".join(str(env.get(key, "?")) for key in ("version", "compiler", "jpeg", "cpu", "cpu_isa"))
 
 
 class Repetition:
@@ -149,6 +149,7 @@ class Repetition:
         """Compares until the first difference or the end. errors: the repetition's. Returns the difference, or None."""
         repeated = None
         while True:
+            begin = time.monotonic()
             ended = process.poll() is not None
             if os.path.exists(os.path.join(folder, "metrics.jsonl")):
                 repeated = Record(folder)
@@ -162,7 +163,15 @@ class Repetition:
             if ended:
                 missing = [step for step, _ in self.wanted if step not in dict(repeated.hashes)]
                 raise VerifyError(f"the repetition ended without a hash at step {missing[0]}, which the run has")
-            time.sleep(PAUSE)
+            self.progress(repeated)
+            time.sleep(max(PAUSE, 10 * (time.monotonic() - begin)))
+
+    def progress(self, repeated):
+        """Shows on a terminal how many hashes are equal so far."""
+        if repeated and sys.stderr.isatty():
+            hashes = dict(repeated.hashes)
+            equal = sum(step in hashes for step, _ in self.wanted)
+            print(f"\r{equal} of {len(self.wanted)} hashes are equal", end="" if equal < len(self.wanted) else "\n", file=sys.stderr, flush=True)
 
     def report(self, found, folder):
         """Prints the result; returns whether something differs."""
