@@ -95,7 +95,7 @@ def a_plateau_lowers_the_rate_and_a_resume_keeps_it(cwd):
     per_epoch = [r["lr"] for r in records(cwd, "whole", "step")][::12]
     assert per_epoch == [1e-7] * 3 + [5e-8] * 2 + [2.5e-8] and "the learning rate is now 5e-08" in p.stderr, (per_epoch, p.stderr)
     last = records(cwd, "whole", "epoch")[-1]["step"]
-    assert state(cwd, "whole", last)["hooks"]["plateau.reductions"] == 2
+    assert state(cwd, "whole", last)["hooks"]["plateau.val_top1_reductions"] == 2
     run(*flags, "--output", "parts", "--max-steps", "36", cwd=cwd)
     run(*flags, "--output", "parts", "--resume", "auto", cwd=cwd)
     same(cwd, "whole", "parts", last)

@@ -3,7 +3,6 @@
 
 #include "base/shared_file.h"
 #include "train/classify/classifier.h"
-#include "train/classify/ranking.h"
 #include "train/classify/thumbnail.h"
 
 #include "lather/detail/json.h"
@@ -357,6 +356,66 @@ static void write_samples(lt_json_writer *w, const detail_list *list, const clas
     }
 }
 
+/* Means over the classes that some but not all images have, one class against the rest: the area under the ROC curve, as
+ * scikit-learn's roc_auc_score(multi_class="ovr"), and average_precision_score(); equal scores are one threshold. */
+typedef struct ranking {
+    double auc, mean_precision;
+} ranking;
+
+typedef struct scored {
+    float score;
+    bool is_positive;
+} scored;
+
+static int highest_first(const void *a, const void *b)
+{
+    const scored *x = a, *y = b;
+    return (x->score < y->score) - (x->score > y->score);
+}
+
+/* Adds the metrics of sorted images, `positives` of which are of the class. */
+static void add_class(const scored *list, size_t count, double positives, ranking *sum)
+{
+    double hits = 0, seen = 0, pairs = 0, precision = 0;
+    for (size_t i = 0; i < count;) {
+        const float score = list[i].score;
+        double equal = 0, equal_hits = 0;
+        for (; i < count && !(list[i].score < score); i++, equal++)
+            equal_hits += list[i].is_positive;
+        pairs += (equal - equal_hits) * (hits + equal_hits / 2);
+        hits += equal_hits;
+        seen += equal;
+        precision += equal_hits * hits / seen;
+    }
+    sum->auc += pairs / (positives * ((double)count - positives));
+    sum->mean_precision += precision / positives;
+}
+
+/* Computes the metrics of count rows: a label, then a score per class. False: no class has both, or no memory. */
+static bool rank_scores(ranking *out, const float *rows, size_t count, int classes)
+{
+    const size_t stride = (size_t)classes + 1;
+    scored *list = malloc((count + 1) * sizeof *list);
+    int defined = 0;
+    *out = (ranking){0};
+    for (int k = 0; k < classes && list; k++) {
+        double positives = 0;
+        for (size_t i = 0; i < count; i++) {
+            list[i] = (scored){rows[i * stride + 1 + (size_t)k], (int)rows[i * stride] == k};
+            positives += list[i].is_positive;
+        }
+        if (!(positives > 0 && positives < (double)count))
+            continue;
+        qsort(list, count, sizeof *list, highest_first);
+        add_class(list, count, positives, out);
+        defined++;
+    }
+    free(list);
+    out->auc /= defined;
+    out->mean_precision /= defined;
+    return defined > 0;
+}
+
 static lt_status write_report(lt_json_writer *w, const struct details *d, const classifier *s,
                               const lt_evaluation *e, int64_t *counts)
 {
@@ -369,10 +428,10 @@ static lt_status write_report(lt_json_writer *w, const struct details *d, const 
     lt_json_put_number(w, "top5", lt_classification_top5(&e->sums));
     lt_json_put_number(w, "loss", e->sums.loss);
     put_percent(w, "f1_micro", lt_classification_top1(&e->sums) / 100);
-    lt_ranking ranking;
-    const bool ranked = d->score && lt_ranking_of_scores(&ranking, d->score, d->count, d->classes);
-    put_percent(w, "auc", ranked ? ranking.auc : (double)NAN);
-    put_percent(w, "map", ranked ? ranking.mean_precision : (double)NAN);
+    ranking means;
+    const bool ranked = d->score && rank_scores(&means, d->score, d->count, d->classes);
+    put_percent(w, "auc", ranked ? means.auc : (double)NAN);
+    put_percent(w, "map", ranked ? means.mean_precision : (double)NAN);
     write_classes(w, d, s, counts, counts + classes);
     write_matrix(w, d, classes, counts);
     LT_TRY(write_confused(w, d));

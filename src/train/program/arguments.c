@@ -468,8 +468,8 @@ lt_status lt_command_line_check(const command_line *line)
     if (a->training.reproducible)
         LT_TRY(lt_reproducible_check(options));
     LT_TRY(lt_schedule_check_flags(&a->schedule, options));
-    if (a->training.epochs > 0 && a->schedule.warmup_epochs > a->training.epochs)
+    if (a->training.epochs > 0 && a->schedule.form.warmup_epochs > a->training.epochs)
         return lt_fail(LT_E_ARG, "--warmup-epochs %g: longer than --epochs %g",
-                       a->schedule.warmup_epochs, a->training.epochs);
+                       a->schedule.form.warmup_epochs, a->training.epochs);
     return LT_OK;
 }

@@ -76,25 +76,20 @@ lt_status lt_folder_rename_old_run(const output_options *o, const lt_train_state
 /* Renames a file that an earlier start of a resumed run wrote to STEM.old-N.SUFFIX. */
 lt_status lt_folder_rename_old_file(const lt_train_state *state, const char *path);
 
-/* --- early_stop.c: --early-stop METRIC:PATIENCE[:MIN_DELTA] --- */
+/* --- early_stop.c: --early-stop METRIC:PATIENCE[:MIN_DELTA], --sched plateau --- */
 
 typedef struct early_stop {
     char metric[LT_CHECKPOINT_NAME];
     bool higher_is_better;
     int64_t patience;
     double min_delta;
-    double best, count; /* best value, NaN before the first; evaluations since then */
-    char name[2][LT_CHECKPOINT_NAME];
-    lt_train_number number[2];
+    double best, count;    /* best value, NaN before the first; evaluations since then */
+    lt_schedule *schedule; /* --sched plateau: lower its rate; NULL: end the run */
+    double reductions;     /* of the rate so far */
+    char name[3][LT_CHECKPOINT_NAME];
+    lt_train_number number[3];
     lt_train_hooks hooks; /* refers to this struct, which must not move */
 } early_stop;
-
-/* Checks that the run computes a metric of an epoch's record at a rate that hooks can follow; flag: the option that
- * names it. Errors: LT_E_ARG, listing the metrics. */
-lt_status lt_check_run_metric(const char *flag, const char *metric, const evaluation_options *o,
-                              const lt_task_ops *task, bool *higher_is_better);
-/* Sets the hook's function: after epochs for metrics of training, otherwise after evaluations. */
-void lt_call_with_metric(lt_train_hooks *hooks, const char *metric, lt_train_hook *call);
 
 /* Parses --early-stop; hooks have no function if it is absent or "off". Errors: LT_E_ARG (also: the run does not
  * evaluate the metric). */
@@ -119,11 +114,9 @@ lt_status lt_param_groups_apply(const lt_params *params, lt_optim *optim, double
 /* --- schedule.c: the learning rate of each step --- */
 
 typedef struct schedule_options {
-    int sched, decay_type;
-    int64_t warmup_steps, patience;
-    double warmup_epochs, warmup_lr, min_lr, step_epochs, gamma, power;
-    double decay_ratio, pct_start, div_factor, final_div_factor;
-    double cycle_epochs, cycle_mul, cycle_decay;
+    int sched;
+    lt_schedule form; /* without lr, epochs and steps per epoch */
+    int64_t patience;
     const char *plateau_metric;
     lt_option_list milestone;
 } schedule_options;
@@ -131,6 +124,11 @@ lt_option_table lt_schedule_option_table(schedule_options *o);
 
 /* Rejects a warm-up of epochs and steps, and settings of other schedules on the command line. Errors: LT_E_ARG. */
 lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *options);
+/* Opens the hook of --sched plateau, which counts the schedule's reductions (early_stop.c); hooks have no function with
+ * another --sched. Errors: LT_E_ARG (the run does not evaluate the metric). */
+lt_status lt_plateau_open(early_stop *e, const schedule_options *o,
+                          const evaluation_options *evaluation, const lt_task_ops *task,
+                          lt_schedule *schedule);
 /* Returns the steps of a run, at most max_steps if not 0; sets the epochs of a schedule without any. offset:
  * lt_train_state.offset, steps in addition to epochs * steps_per_epoch. */
 int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps, int64_t offset);
@@ -139,24 +137,6 @@ int64_t lt_schedule_steps(lt_schedule *schedule, int64_t max_steps, int64_t offs
 lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedule_options *o,
                            const training_options *training, double lr, int64_t per_epoch,
                            int64_t offset);
-
-/* --- plateau.c: --sched plateau --- */
-
-typedef struct plateau {
-    const char *metric;
-    bool higher_is_better;
-    double patience;
-    lt_schedule *schedule;
-    double best, count, reductions; /* best value, NaN before the first; evaluations since then */
-    lt_train_number number[3];
-    lt_train_hooks hooks; /* refers to this struct, which must not move */
-} plateau;
-
-/* Counts the schedule's reductions during the run; hooks have no function with another --sched. Errors: those of
- * lt_check_run_metric(). */
-lt_status lt_plateau_open(plateau *p, const schedule_options *o,
-                          const evaluation_options *evaluation, const lt_task_ops *task,
-                          lt_schedule *schedule);
 
 /* --- shampoo_report.c: Shampoo's blocks and statistics --- */
 

@@ -12,23 +12,23 @@
 /* clang-format off */
 static const lt_option rows[] = {
 {"Schedule", PICK("sched", sched, "constant|step|multistep|cosine|poly|linear|wsd|onecycle|cosine-restarts|plateau"), .value = "cosine", .common = true, .also = "lr-scheduler", .help = "decay of the learning rate, applied per update"},
-{"Schedule", NUM("warmup-epochs", warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "epochs of linear warm-up, fractions included"},
-{"Schedule", INT("warmup-steps", warmup_steps, 0, MANY), .value = "0", .help = "updates of linear warm-up, instead of --warmup-epochs"},
-{"Schedule", NUM("warmup-lr", warmup_lr, 0, 1e6), .value = "0", .help = "learning rate at the start of the warm-up"},
-{"Schedule", NUM("min-lr", min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine, poly, linear and wsd; lowest of cosine-restarts and plateau"},
-{"Schedule", NUM("step-epochs", step_epochs, 1e-6, 1e6), .value = "30", .also = "decay-epochs", .help = "step: epochs between decays"},
+{"Schedule", NUM("warmup-epochs", form.warmup_epochs, 0, 1e6), .value = "0", .common = true, .help = "epochs of linear warm-up, fractions included"},
+{"Schedule", INT("warmup-steps", form.warmup_steps, 0, MANY), .value = "0", .help = "updates of linear warm-up, instead of --warmup-epochs"},
+{"Schedule", NUM("warmup-lr", form.warmup_lr, 0, 1e6), .value = "0", .help = "learning rate at the start of the warm-up"},
+{"Schedule", NUM("min-lr", form.min_lr, 0, 1e6), .value = "0", .help = "final learning rate of cosine, poly, linear and wsd; lowest of cosine-restarts and plateau"},
+{"Schedule", NUM("step-epochs", form.step_epochs, 1e-6, 1e6), .value = "30", .also = "decay-epochs", .help = "step: epochs between decays"},
 {"Schedule", LIST("milestone", milestone), .meta = "EPOCH", .help = "multistep: epoch of a decay"},
-{"Schedule", NUM("gamma", gamma, 1e-12, 1), .value = "0.1", .also = "decay-rate", .help = "step, multistep, plateau: decay factor"},
-{"Schedule", NUM("power", power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
+{"Schedule", NUM("gamma", form.gamma, 1e-12, 1), .value = "0.1", .also = "decay-rate", .help = "step, multistep, plateau: decay factor"},
+{"Schedule", NUM("power", form.power, 1e-6, 100), .value = "2", .help = "poly: exponent"},
 {"Schedule", PAIR("sched-kwargs"), .help = "set an option of wsd, onecycle, cosine-restarts or plateau"},
-{"Schedule", NUM("decay-ratio", decay_ratio, 1e-6, 1), .value = "0.1", .through = "sched-kwargs", .help = "wsd (warmup-stable-decay): fraction of the run in the final decay"},
-{"Schedule", PICK("decay-type", decay_type, "linear|cosine|1-sqrt"), .through = "sched-kwargs", .help = "wsd: form of the final decay"},
-{"Schedule", NUM("pct-start", pct_start, 0, 1), .value = "0.3", .through = "sched-kwargs", .help = "onecycle: fraction of the run in which the learning rate rises"},
-{"Schedule", NUM("div-factor", div_factor, 1, 1e15), .value = "25", .through = "sched-kwargs", .help = "onecycle: highest learning rate over the first"},
-{"Schedule", NUM("final-div-factor", final_div_factor, 1, 1e15), .value = "10000", .through = "sched-kwargs", .help = "onecycle: first learning rate over the last"},
-{"Schedule", NUM("cycle-epochs", cycle_epochs, 1e-6, 1e6), .value = "10", .through = "sched-kwargs", .help = "cosine-restarts: epochs of the first cycle"},
-{"Schedule", NUM("cycle-mul", cycle_mul, 1, 1000), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: length of a cycle over that of the one before"},
-{"Schedule", NUM("cycle-decay", cycle_decay, 1e-12, 1), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: highest learning rate of a cycle over that of the one before"},
+{"Schedule", NUM("decay-ratio", form.decay_ratio, 1e-6, 1), .value = "0.1", .through = "sched-kwargs", .help = "wsd (warmup-stable-decay): fraction of the run in the final decay"},
+{"Schedule", PICK("decay-type", form.decay, "linear|cosine|1-sqrt"), .through = "sched-kwargs", .help = "wsd: form of the final decay"},
+{"Schedule", NUM("pct-start", form.pct_start, 0, 1), .value = "0.3", .through = "sched-kwargs", .help = "onecycle: fraction of the run in which the learning rate rises"},
+{"Schedule", NUM("div-factor", form.div_factor, 1, 1e15), .value = "25", .through = "sched-kwargs", .help = "onecycle: highest learning rate over the first"},
+{"Schedule", NUM("final-div-factor", form.final_div_factor, 1, 1e15), .value = "10000", .through = "sched-kwargs", .help = "onecycle: first learning rate over the last"},
+{"Schedule", NUM("cycle-epochs", form.cycle_epochs, 1e-6, 1e6), .value = "10", .through = "sched-kwargs", .help = "cosine-restarts: epochs of the first cycle"},
+{"Schedule", NUM("cycle-mul", form.cycle_mul, 1, 1000), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: length of a cycle over that of the one before"},
+{"Schedule", NUM("cycle-decay", form.cycle_decay, 1e-12, 1), .value = "1", .through = "sched-kwargs", .help = "cosine-restarts: highest learning rate of a cycle over that of the one before"},
 {"Schedule", TEXT("metric", plateau_metric), .value = "val_loss", .through = "sched-kwargs", .meta = "METRIC", .help = "plateau: metric, as in metrics.jsonl"},
 {"Schedule", INT("patience", patience, 0, MANY), .value = "10", .through = "sched-kwargs", .help = "plateau: evaluations (of train_*: epochs) without an improvement by 0.01 % before one more decays the learning rate"},
 };
@@ -52,11 +52,11 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
 
 lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *options)
 {
-    if (o->warmup_steps && o->warmup_epochs > 0)
+    if (o->form.warmup_steps && o->form.warmup_epochs > 0)
         return lt_fail(
             LT_E_ARG,
             "--warmup-steps %lld and --warmup-epochs %g contradict each other: choose one",
-            (long long)o->warmup_steps, o->warmup_epochs);
+            (long long)o->form.warmup_steps, o->form.warmup_epochs);
     const char *sched = lt_options_choice(options, "sched");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const size_t bytes = strcspn(rows[i].help, ": "); /* help begins with the schedule's name */
@@ -81,31 +81,15 @@ lt_status lt_schedule_open(lt_schedule *out, int64_t *total_steps, const schedul
                            int64_t offset)
 {
     const double imagenet = 90;
-    *out = (lt_schedule){
-        .kind = (lt_schedule_kind)o->sched,
-        .lr = lr,
-        .min_lr = o->min_lr,
-        .warmup_epochs = o->warmup_epochs,
-        .warmup_lr = o->warmup_lr,
-        .epochs = training->epochs > 0 || training->max_steps ? training->epochs : imagenet,
-        .steps_per_epoch = per_epoch,
-        .gamma = o->gamma,
-        .step_epochs = o->step_epochs,
-        .power = o->power,
-        .warmup_steps = o->warmup_steps,
-        .decay_ratio = o->decay_ratio,
-        .decay = (lt_schedule_decay)o->decay_type,
-        .pct_start = o->pct_start,
-        .div_factor = o->div_factor,
-        .final_div_factor = o->final_div_factor,
-        .cycle_epochs = o->cycle_epochs,
-        .cycle_mul = o->cycle_mul,
-        .cycle_decay = o->cycle_decay,
-    };
+    *out = o->form;
+    out->kind = (lt_schedule_kind)o->sched;
+    out->lr = lr;
+    out->epochs = training->epochs > 0 || training->max_steps ? training->epochs : imagenet;
+    out->steps_per_epoch = per_epoch;
     LT_TRY(parse_milestones(&o->milestone, out));
     *total_steps = lt_schedule_steps(out, training->max_steps, offset);
-    if (o->warmup_steps > *total_steps)
+    if (o->form.warmup_steps > *total_steps)
         return lt_fail(LT_E_ARG, "--warmup-steps %lld: longer than the run of %lld steps",
-                       (long long)o->warmup_steps, (long long)*total_steps);
+                       (long long)o->form.warmup_steps, (long long)*total_steps);
     return lt_schedule_check(out);
 }

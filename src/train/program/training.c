@@ -21,8 +21,7 @@ typedef struct training {
     int64_t total_steps;
     lt_hooks hooks;
     lt_train_stats stats;
-    early_stop early_stop;
-    plateau plateau;
+    early_stop early_stop, plateau;
 } training;
 
 /* --- Checkpoints --- */
