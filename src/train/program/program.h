@@ -85,7 +85,7 @@ typedef struct early_stop {
     double min_delta;
     double best, count;    /* best value, NaN before the first; evaluations since then */
     lt_schedule *schedule; /* --sched plateau: lower its rate; NULL: end the run */
-    double reductions;     /* of the rate so far */
+    double reductions;     /* reductions of the rate so far */
     char name[3][LT_CHECKPOINT_NAME];
     lt_train_number number[3];
     lt_train_hooks hooks; /* refers to this struct, which must not move */
