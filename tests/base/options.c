@@ -451,9 +451,9 @@ static void test_pairs(void **state)
         {{"--kwargs", "depth=100"}, "--depth: 100 is not in 1..99"},
         {{"--kwargs", "depth"}, "--kwargs: 'depth': want NAME=VALUE"},
         {{"--kwargs", "lr=1"}, "--kwargs: unknown setting 'lr'; --help kwargs lists them"},
-        {{"--depth", "5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
-        {{"-n5"}, "--depth is gone since 0.2: use --kwargs depth=VALUE"},
-        {{"--no-wide"}, "--wide is gone since 0.2: use --kwargs wide=VALUE"},
+        {{"--depth", "5"}, "--depth has no flag: use --kwargs depth=VALUE"},
+        {{"-n5"}, "--depth has no flag: use --kwargs depth=VALUE"},
+        {{"--no-wide"}, "--wide has no flag: use --kwargs wide=VALUE"},
         {{"--config", ""}, NULL},
     };
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
