@@ -171,7 +171,7 @@ class Repetition:
         if repeated and sys.stderr.isatty():
             hashes = dict(repeated.hashes)
             equal = sum(step in hashes for step, _ in self.wanted)
-            print(f"\r{equal} of {len(self.wanted)} hashes are equal", end="" if equal < len(self.wanted) else "\n", file=sys.stderr, flush=True)
+            print(f"\r{equal} of {len(self.wanted)} hashes are equal", end="", file=sys.stderr, flush=True)
 
     def report(self, found, folder):
         """Prints the result; returns whether something differs."""
@@ -211,6 +211,8 @@ class Repetition:
                 if process.poll() is None:
                     process.send_signal(signal.SIGKILL)
                 process.wait()
+                if sys.stderr.isatty():
+                    print(file=sys.stderr)
         return int(self.report(found, folder))
 
 
