@@ -15,8 +15,8 @@ from rows import full, run_rows  # noqa: E402
 
 PROGRAMS = dict(zip(("resnet", "vit", "gpt"), map(os.path.abspath, sys.argv[1:4])))
 SETS = ("generic", "avx2", "avx512", "amx")  # amx: all that this machine has
-IMAGES = ["--data", "synthetic:48:24:3", "--batch-size", "8", "--mixup-alpha", "0.2"]
-MODELS = {"resnet": ["--arch", "resnet10", "--width", "32", *IMAGES],
+IMAGES = ["--data", "synthetic:48:16:3", "--batch-size", "8", "--mixup-alpha", "0.2"]
+MODELS = {"resnet": ["--arch", "resnet10", "--width", "16", *IMAGES],
           "vit": ["--patch-size", "4", "--depth", "2", "--width", "32", "--heads", "2", *IMAGES],
           "gpt": ["--layers", "2", "--width", "32", "--heads", "2", "--positions", "64", "--seq-len", "48", "--batch-size", "4", "--data", "text.txt"]}
 COMMON = ["--workers", "1", "--progress", "off", "--no-tensorboard", "--eval-every", "0", "--lr", "0.01", "--clip-grad", "1", "--ema-decay", "0.9"]
