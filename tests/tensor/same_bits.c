@@ -72,8 +72,8 @@ static operands make(const row *r)
     o.out[0] = copy_of(&o.grad);
     o.out[1] = copy_of(&o.x);
     o.out[2] = copy_of(&o.w);
-    o.out[3] = new_image(LT_F32, r->filters, 2, 1, 1);
-    o.out[3].shape = LT_SHAPE(2, r->filters);
+    o.out[3] = new_image(LT_F32, r->filters, 3, 1, 1);
+    o.out[3].shape = LT_SHAPE(3, r->filters);
     o.out[3].stride[0] = r->filters;
     o.out[3].stride[1] = 1;
     return o;
