@@ -23,9 +23,12 @@ ALWAYS sums load_part(const float *x, int v)
 /* Returns the sum of all lanes, in the order of sum_lanes_by_halving(). */
 ALWAYS float sum_registers(const registers *r)
 {
-    const sums all = REGISTERS > 1 ? r->part[0] + r->part[REGISTERS - 1] : r->part[0];
+    registers all = *r;
+    for (int across = REGISTERS / 2; across; across /= 2)
+        for (int v = 0; v < across; v++)
+            all.part[v] += all.part[v + across];
     float number[SUMS];
-    memcpy(number, &all, sizeof all);
+    memcpy(number, all.part, sizeof number);
     return sum_by_halving(number, SUMS);
 }
 
