@@ -75,7 +75,7 @@ holds "in a row" grep -q '<td>evaluated on<td>64 of 300 held-back samples<td>all
 
 cp -r "$folder/run" "$folder/evaluated"
 cat >"$folder/evaluated/eval.json" <<'END'
-{"weights": "w<i>", "data": "<script>d", "images": 4, "top1": 50, "top5": 100, "loss": 1.5,
+{"weights": "w<i>", "data": "<script>d", "images": 4, "top1": 50, "top5": 100, "loss": 1.5, "f1_macro": 49.5, "auc": "<i>", "map": 60,
  "classes": [{"name": "<b>cat", "images": 2, "correct": 1, "predicted": 3, "top1": 50, "precision": 33.3},
              {"name": null, "images": 2, "correct": 1, "predicted": 1, "top1": 50, "precision": null}],
  "confusion": [[1, 1], [2, "x"]], "confused": [{"label": 1, "predicted": 0, "count": 2}],
@@ -91,6 +91,7 @@ cat >"$folder/evaluated/eval.json" <<'END'
 END
 page=$folder/evaluated/report.html
 holds "a page with eval.json is made" "$report" "$folder/evaluated"
+holds "it has F1 and mAP, but no AUC that is no number" grep -q 'top-1 50.00 %, macro F1 49.50 %, mAP 60.00 %, loss' "$page"
 holds "it has a confusion matrix" grep -q '<th>&lt;b&gt;cat<td class="hit"' "$page"
 holds "it shows the images that are ones" test "$(grep -o '<img' "$page" | wc -l)" = 2
 holds "a wrong one is marked" grep -q 'figure class="wrong"><img alt="" src="data:image/bmp;base64,Qk0=" title="&quot;onload=&lt;">' "$page"

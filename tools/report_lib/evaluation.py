@@ -114,6 +114,8 @@ def evaluation(path):
     classes = Classes(root, path)
     found, confused = items(root, "confusion"), items(root, "confused")
     what = matrix(classes, found) if found and len(classes.kinds) <= MATRIX_CLASSES else pairs(classes, confused) if confused else ""
-    return fill("<h2>Evaluation of {}</h2>\n<p>top-1 {:.2f} %, {}loss {:.4f} over {:.0f} images, of {}</p>\n{}{}{}",
-                text(root, "data"), number(root, "top1"), f"top-5 {number(root, 'top5'):.2f} %, " if len(classes.kinds) > 5 else "", number(root, "loss"), number(root, "images"),
+    more = "".join(f"{label} {number(root, key):.2f} %, " for key, label in (("f1_macro", "macro F1"), ("auc", "AUC"), ("map", "mAP"))
+                   if isinstance(root.get(key), (int, float)))
+    return fill("<h2>Evaluation of {}</h2>\n<p>top-1 {:.2f} %, {}{}loss {:.4f} over {:.0f} images, of {}</p>\n{}{}{}",
+                text(root, "data"), number(root, "top1"), f"top-5 {number(root, 'top5'):.2f} %, " if len(classes.kinds) > 5 else "", more, number(root, "loss"), number(root, "images"),
                 text(root, "weights"), classes.table(), what, samples(classes, items(root, "samples")))
