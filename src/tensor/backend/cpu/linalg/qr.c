@@ -115,7 +115,9 @@ static lt_status factorize_job(const lt_cpu_kernels *kernels, const lt_qr_job *j
                 * sizeof *memory);
     int64_t *order = lt_alloc((size_t)n, sizeof *order);
     if (memory && order) {
-        factors f = {.r = {kernels, n, size, step}, .a = memory, .order = order};
+        factors f = {.r = {.kernels = kernels, .n = n, .size = size, .step = step},
+                     .a = memory,
+                     .order = order};
         f.q = f.a + square;
         f.v = f.q + square;
         f.r.work = f.v + PANEL * step;
