@@ -203,7 +203,7 @@ static const struct {
     {"--print-config --optim sgd",
      {"batch-size: 32\n", "lr: 0.1\n", "nesterov: true\n", "optim: sgd\n", "\n"},
      "beta1"},
-    {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}, "--"},
+    {"--version", {"prog 0.", "prog", "prog", "prog", "prog"}, "  --"},
 };
 
 static void test_answers(void **state)

@@ -302,9 +302,27 @@ static void survive_without_memory(void **state)
         lt_device_close(&device[r]);
 }
 
+/* No deadline: it would wait forever. */
+static void close_without_memory(void **state)
+{
+    (void)state;
+    lt_device *device[2];
+    lt_comm *comm[2] = {NULL};
+    for (int r = 0; r < 2; r++)
+        assert_ok(lt_device_open(&device[r], "ref", NULL));
+    assert_ok(lt_comm_open_threads(comm, device, 2));
+    lt_alloc_fail_at(1);
+    lt_comm_close(&comm[0]);
+    lt_alloc_fail_at(0);
+    lt_comm_close(&comm[1]);
+    for (int r = 0; r < 2; r++)
+        lt_device_close(&device[r]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        {"a rank without memory to close ends the others", close_without_memory, NULL, NULL, NULL},
         {"mismatched calls are named on both ranks", name_mismatches, NULL, NULL, NULL},
         {"matching calls are accepted", accept_matches, NULL, NULL, NULL},
         {"a call with a closed rank names it", name_one_that_closed, NULL, NULL, NULL},

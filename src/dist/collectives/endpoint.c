@@ -271,10 +271,13 @@ static void close_endpoint(lt_comm *self)
     pthread_mutex_lock(&p->mutex);
     drain_requests(endpoint);
     pthread_mutex_unlock(&p->mutex);
-    /* The thread frees the endpoint when the other ranks have closed theirs. */
-    if (submit_request(self, &call, NULL))
-        lt_endpoint_free(endpoint);
+    /* The thread frees the endpoint when the other ranks have closed theirs: they would wait for one that cannot. */
+    const lt_status st = submit_request(self, &call, NULL);
     pthread_mutex_lock(&p->mutex);
+    if (st) {
+        lt_progress_abort(p, "comm: no memory to close", false);
+        lt_endpoint_free(endpoint);
+    }
     bool last = --p->open == 0;
     pthread_mutex_unlock(&p->mutex);
     if (last)
