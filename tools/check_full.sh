@@ -393,6 +393,7 @@ build_apart()
     row "the build without cpu and MPI, for older GPUs" build "$work/bare" -Dcpu=disabled -Dmpi=disabled \
         -Dgpu_arch=80 && row "  and it trains" "$work/bare/models/resnet50/train_resnet50" --device ref \
         --progress off --eval-every 0 $tiny
+    row "the build with portable calls" build "$work/portable" -Dportable=true -Dcuda=disabled
     row "the build without cpu, MPI and CUDA" build "$work/least" -Dcpu=disabled -Dmpi=disabled -Dcuda=disabled
     command -v clang >/dev/null || {
         skip "clang with g++" "clang is not installed"
