@@ -53,7 +53,7 @@ static void wait_for_launcher_exit(int fd, pid_t launcher)
     if (fd >= 0)
         dup2(fd, STDIN_FILENO);
     lt_os_close_from(STDERR_FILENO + 1);
-    (void)lt_os_process_wait(STDIN_FILENO, launcher, INFINITY);
+    (void)lt_os_process_wait(STDIN_FILENO, launcher, (double)INFINITY);
 }
 
 lt_status lt_guard_open(lt_guard *guard, size_t count, double grace,

@@ -184,7 +184,7 @@ static void check_bits(void **state)
          0x391f81a1018c7f98},
         {"photos",
          "skirt.jpg",
-         {.augment = LT_AUGMENT_IMAGENET, .size = 64, .jitter = {0.4, 0.4, 0.4}},
+         {.augment = LT_AUGMENT_IMAGENET, .size = 64, .jitter = {0.4, 0.4, 0.4, 0}},
          0x72abacc344060d56},
     };
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
