@@ -3,6 +3,7 @@
 #include "lather/share.h"
 
 #include "base/clock.h"
+#include "base/os.h"
 #include "temp_folder.h"
 
 #include "lather/device.h"
