@@ -28,6 +28,7 @@ slow_stages()
         "builds 10 build_apart"
         "network 10 network"
         "programs 10 programs"
+        "arm64 30 train_on_arm64"
         "storm 25 storm_full"
     )
     local all=0 before=0 line name minutes function

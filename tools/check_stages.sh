@@ -79,6 +79,33 @@ test_main()
         echo "  all tests of CUDA without a GPU passed: tools/cuda_changed --record"
 }
 
+# Trains in an emulator of ARM64, where --reproducible has the same bits as on this machine.
+train_on_arm64()
+{
+    if ! command -v aarch64-linux-gnu-gcc >/dev/null || ! command -v qemu-aarch64 >/dev/null; then
+        skip "ARM64" "gcc-aarch64-linux-gnu, libc6-dev-arm64-cross or qemu-user is missing"
+        return
+    fi
+    local programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt" dir=$work/arm64 program here=
+    for program in $programs; do
+        here="$here $work/main/$program"
+    done
+    local -x LATHER_ARM64=$dir LATHER_TEST_FULL=
+    ! $full || LATHER_TEST_FULL=1
+    # shellcheck disable=SC2086
+    row "the programs for ARM64" build_for_arm64 "$dir" $programs &&
+        row "  and training has the same bits as here" python3 tests/models/same_bits.py $here
+}
+
+build_for_arm64() # DIRECTORY TARGET...
+{
+    local dir=$1
+    shift
+    [ -f "$dir/build.ninja" ] ||
+        meson setup "$dir" --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=disabled --werror || return
+    ninja -C "$dir" "$@"
+}
+
 check_repository()
 {
     row "test rows are counted, crashes too" tools/count_rows --self-test

@@ -3,7 +3,8 @@
 
     same_bits.py TRAIN_RESNET50 TRAIN_VIT TRAIN_GPT [ROW]
 
-Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints.
+Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints. LATHER_ARM64 is a
+build for ARM64 (tools/cross/arm64.ini), which then is one of the sets: it runs in qemu-aarch64.
 """
 import hashlib
 import os
@@ -14,7 +15,10 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from rows import full, run_rows  # noqa: E402
 
 PROGRAMS = dict(zip(("resnet", "vit", "gpt"), map(os.path.abspath, sys.argv[1:4])))
-SETS = ("generic", "avx2", "avx512", "amx")  # amx: all that this machine has
+ARM64 = os.environ.get("LATHER_ARM64")
+SYSROOT = "/usr/aarch64-linux-gnu"
+QEMU = ["qemu-aarch64", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib"]  # not the libc of another package
+SETS = ("generic", "avx2", "avx512", "amx", *(["arm64"] if ARM64 else []))  # amx: all that this machine has
 IMAGES = ["--data", "synthetic:48:16:3", "--batch-size", "8", "--mixup-alpha", "0.2"]
 MODELS = {"resnet": ["--arch", "resnet10", "--width", "16", *IMAGES],
           "vit": ["--patch-size", "4", "--depth", "2", "--width", "32", "--heads", "2", *IMAGES],
@@ -32,7 +36,10 @@ SHORT = {("resnet", "sgd", "f32"), ("vit", "adamw", "bf16"), ("gpt", "adamw", "f
 def digest(cwd, model, flags, steps, isa, threads, mode="--reproducible"):
     """Trains, and returns the SHA-256 of weights and optimizer state."""
     name = f"{isa}-{threads}-{steps}-{mode}"
-    command = [PROGRAMS[model], *MODELS[model], *COMMON, *flags, "--max-steps", str(steps), "--threads", str(threads), mode, "--output", name]
+    program = [PROGRAMS[model]]
+    if isa == "arm64":
+        program, isa = [*QEMU, os.path.join(ARM64, *PROGRAMS[model].split(os.sep)[-3:])], "neon"
+    command = [*program, *MODELS[model], *COMMON, *flags, "--max-steps", str(steps), "--threads", str(threads), mode, "--output", name]
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LATHER_CPU_ISA": isa}, timeout=1200)
     assert p.returncode == 0, f"{' '.join(command)}: {p.stderr[-500:]}"
     h = hashlib.sha256()
@@ -61,7 +68,7 @@ def row(model, optimizer, dtype):
 
 def two_hundred_steps(model, optimizer):
     def trains(cwd):
-        compare(cwd, model, OPTIMIZERS[optimizer], 200, ("avx2", "amx"))
+        compare(cwd, model, OPTIMIZERS[optimizer], 200, ("avx2", *SETS[3:]))
     trains.__name__ = f"{model}_{optimizer}_200_steps".replace(" ", "_")
     return full(trains)
 
