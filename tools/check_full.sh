@@ -28,7 +28,8 @@ slow_stages()
         "builds 10 build_apart"
         "network 10 network"
         "programs 10 programs"
-        "arm64 30 train_on_arm64"
+        "arm64 10 train_on_arm64"
+        "same-bits 40 train_on_all"
         "storm 25 storm_full"
     )
     local all=0 before=0 line name minutes function
@@ -108,6 +109,20 @@ break_source()
 break_source_at_random()
 {
     counted "random faults" tools/mutate "$work/main" --seed "$(date +%j)" --count 60
+}
+
+# All rows of --reproducible, by another compiler and less optimisation too.
+train_on_all()
+{
+    local -x LATHER_TEST_FULL=1 LATHER_OTHER_BUILDS=$work/O2
+    row "a build with -O2" build_programs "$work/O2" -Doptimization=2 || return
+    if command -v clang >/dev/null; then
+        CC=clang row "a build by clang" build_programs "$work/clang" || return
+        LATHER_OTHER_BUILDS=$LATHER_OTHER_BUILDS:$work/clang
+    else
+        skip "the bits of clang" "clang is not installed"
+    fi
+    row "training has the same bits in all of them" same_bits
 }
 
 list_unexecuted()

@@ -86,24 +86,29 @@ train_on_arm64()
         skip "ARM64" "gcc-aarch64-linux-gnu, libc6-dev-arm64-cross or qemu-user is missing"
         return
     fi
-    local programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt" dir=$work/arm64 program here=
-    for program in $programs; do
-        here="$here $work/main/$program"
-    done
-    local -x LATHER_ARM64=$dir LATHER_TEST_FULL=
-    ! $full || LATHER_TEST_FULL=1
-    # shellcheck disable=SC2086
-    row "the programs for ARM64" build_for_arm64 "$dir" $programs &&
-        row "  and training has the same bits as here" python3 tests/models/same_bits.py $here
+    local -x LATHER_ARM64=$work/arm64
+    row "the programs for ARM64" build_programs "$LATHER_ARM64" --cross-file tools/cross/arm64.ini &&
+        row "  and training has the same bits as here" same_bits
 }
 
-build_for_arm64() # DIRECTORY TARGET...
+training_programs="models/resnet50/train_resnet50 models/vit/train_vit models/gpt/train_gpt"
+
+build_programs() # DIRECTORY [meson arguments]
 {
     local dir=$1
-    shift
-    [ -f "$dir/build.ninja" ] ||
-        meson setup "$dir" --cross-file tools/cross/arm64.ini -Dcuda=disabled -Dmpi=disabled -Dtests=disabled --werror || return
-    ninja -C "$dir" "$@"
+    [ -f "$dir/build.ninja" ] || meson setup "$@" -Dcuda=disabled -Dmpi=disabled -Dtests=disabled --werror || return
+    # shellcheck disable=SC2086
+    ninja -C "$dir" $training_programs
+}
+
+same_bits()
+{
+    local program programs=
+    for program in $training_programs; do
+        programs="$programs $work/main/$program"
+    done
+    # shellcheck disable=SC2086
+    python3 tests/models/same_bits.py $programs
 }
 
 check_repository()

@@ -3,8 +3,9 @@
 
     same_bits.py TRAIN_RESNET50 TRAIN_VIT TRAIN_GPT [ROW]
 
-Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints. LATHER_ARM64 is a
-build for ARM64 (tools/cross/arm64.ini), which then is one of the sets: it runs in qemu-aarch64.
+Each row trains a small model on several instruction sets and compares the SHA-256 of its checkpoints. More sets are a build
+for ARM64 (tools/cross/arm64.ini) in LATHER_ARM64, which runs in qemu-aarch64, and builds by other compilers in
+LATHER_OTHER_BUILDS, separated by colons.
 """
 import hashlib
 import os
@@ -18,7 +19,8 @@ PROGRAMS = dict(zip(("resnet", "vit", "gpt"), map(os.path.abspath, sys.argv[1:4]
 ARM64 = os.environ.get("LATHER_ARM64")
 SYSROOT = "/usr/aarch64-linux-gnu"
 QEMU = ["qemu-aarch64", "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={SYSROOT}/lib"]  # not the libc of another package
-SETS = ("generic", "avx2", "avx512", "amx", *(["arm64"] if ARM64 else []))  # amx: all that this machine has
+OTHER_BUILDS = [b for b in os.environ.get("LATHER_OTHER_BUILDS", "").split(":") if b]
+SETS = ("generic", "avx2", "avx512", "amx", *(["arm64"] if ARM64 else []), *OTHER_BUILDS)  # amx: all that this machine has
 IMAGES = ["--data", "synthetic:48:16:3", "--batch-size", "8", "--mixup-alpha", "0.2"]
 MODELS = {"resnet": ["--arch", "resnet10", "--width", "16", *IMAGES],
           "vit": ["--patch-size", "4", "--depth", "2", "--width", "32", "--heads", "2", *IMAGES],
@@ -35,10 +37,13 @@ SHORT = {("resnet", "sgd", "f32"), ("vit", "adamw", "bf16"), ("gpt", "adamw", "f
 
 def digest(cwd, model, flags, steps, isa, threads, mode="--reproducible"):
     """Trains, and returns the SHA-256 of weights and optimizer state."""
-    name = f"{isa}-{threads}-{steps}-{mode}"
+    name = f"{isa}-{threads}-{steps}-{mode}".replace(os.sep, "_")
+    path = PROGRAMS[model].split(os.sep)[-3:]
     program = [PROGRAMS[model]]
     if isa == "arm64":
-        program, isa = [*QEMU, os.path.join(ARM64, *PROGRAMS[model].split(os.sep)[-3:])], "neon"
+        program, isa = [*QEMU, os.path.join(ARM64, *path)], "neon"
+    elif isa in OTHER_BUILDS:
+        program, isa = [os.path.join(isa, *path)], "amx"
     command = [*program, *MODELS[model], *COMMON, *flags, "--max-steps", str(steps), "--threads", str(threads), mode, "--output", name]
     p = subprocess.run(command, cwd=cwd, capture_output=True, text=True, env={**os.environ, "LATHER_CPU_ISA": isa}, timeout=1200)
     assert p.returncode == 0, f"{' '.join(command)}: {p.stderr[-500:]}"
