@@ -18,7 +18,7 @@ static uint8_t *transformed(const char *folder, const char *name, lt_transform t
     char *path = golden_path(relative);
     lt_sample_workspace s = {0};
     lt_rng rng = {.key = key};
-    uint8_t *got = malloc((size_t)(t.size * t.size * 3));
+    uint8_t *got = malloc(3 * (size_t)t.size * (size_t)t.size);
     assert_ok(lt_file_read(path, &s.record));
     assert_ok(lt_transform_check(&t));
     assert_ok(lt_transform_run(&t, 3, &rng, &s, got));
@@ -85,7 +85,7 @@ static void check_photos(void **state)
     char name[64], filter[16];
     int size, resize, rows = 0, total;
     for (; fscanf(f, "%63s %d %d %15s", name, &size, &resize, filter) == 4; rows++) {
-        uint8_t *want = read_hex(f, (size_t)((size + 31) / 32 * size * 3));
+        uint8_t *want = read_hex(f, 3 * (size_t)((size + 31) / 32) * (size_t)size);
         bool cubic = !strcmp(filter, "bicubic");
         lt_transform t = {.size = size, .filter = cubic ? LT_FILTER_BICUBIC : LT_FILTER_BILINEAR};
         t.crop_ratio = (double)size / (resize + 0.5); /* rounds down to it */
@@ -150,7 +150,7 @@ static void check_fast_leaves(void **state)
                 {"images", "alpha.png", LT_AUGMENT_IMAGENET, 8}};
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         lt_transform t = {.augment = rows[i].augment, .size = rows[i].size};
-        size_t bytes = (size_t)(t.size * t.size * 3);
+        size_t bytes = 3 * (size_t)t.size * (size_t)t.size;
         uint8_t *exact = transformed(rows[i].folder, rows[i].name, t, i);
         t.fast = true;
         uint8_t *fast = transformed(rows[i].folder, rows[i].name, t, i);
@@ -191,7 +191,7 @@ static void check_bits(void **state)
         uint64_t hash = LT_FNV1A_BEGIN;
         for (uint64_t key = 0; key < 20; key++) {
             uint8_t *pixels = transformed(rows[i].folder, rows[i].name, rows[i].t, key);
-            hash = lt_fnv1a(hash, pixels, (size_t)(rows[i].t.size * rows[i].t.size * 3));
+            hash = lt_fnv1a(hash, pixels, 3 * (size_t)rows[i].t.size * (size_t)rows[i].t.size);
             free(pixels);
         }
         if (hash != rows[i].hash)

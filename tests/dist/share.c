@@ -273,8 +273,9 @@ static pid_t start_holder(lt_share *other)
         const lt_share_config c = config_of(NULL, 1);
         bool good = !lt_share_open(&own, &c) && write(ready[1], "", 1) == 1
                     && !lt_share_begin(own, &turn) && write(ready[1], "", 1) == 1;
-        while (good)
-            pause();
+        if (good)
+            for (;;)
+                pause();
         _exit(1);
     }
     close(ready[1]);
