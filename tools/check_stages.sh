@@ -175,8 +175,7 @@ documentation()
 # outside are read and memory is handed between threads, unoptimised; the others are for --full.
 test_sanitized()
 {
-    row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled \
-        -Doptimization=0 -Dc_args=-g1 || {
+    optimization=0 row "a build with ASan and UBSan" configure_sanitized "$work/asan" -Dcuda=disabled -Dc_args=-g1 || {
         skip "sanitized suites" "it cannot be set up"
         return
     }
@@ -184,9 +183,10 @@ test_sanitized()
     with_folders_in_memory sanitized "suites under ASan and UBSan" "$work/asan" base data service fuzz dist bytes
 }
 
+# By $optimization, else 2: -Dbuildtype would reset it in a folder that was configured before.
 configure_sanitized() # BUILD-DIRECTORY [meson arguments]
 {
-    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Dbuildtype=debugoptimized -Dmpi=disabled --werror
+    configure "$@" -Db_sanitize=address,undefined -Db_lundef=false -Ddebug=true -Doptimization="${optimization-2}" -Dmpi=disabled --werror
 }
 
 sanitized() # NAME BUILD-DIRECTORY SUITE...
