@@ -1,4 +1,4 @@
-/* Copies of operands that a kernel of convolutions or products cannot read or write in place. */
+/* Operands of convolutions and products: copies of those that a kernel cannot read or write in place, and biases. */
 #ifndef LT_BACKEND_CPU_OPERANDS_H
 #define LT_BACKEND_CPU_OPERANDS_H
 
@@ -15,5 +15,7 @@ lt_status lt_cpu_round_weight(lt_cpu *cpu, lt_dtype dtype, lt_view *w);
 lt_status lt_cpu_get_output(lt_cpu *cpu, lt_cpu_slot slot, const lt_view *view, lt_dtype dtype,
                             void **data);
 lt_status lt_cpu_copy_back(lt_cpu *cpu, const lt_view *view, lt_dtype dtype, void *data);
+/* Adds bias [cols] to the rows of y, f32 [batches, rows, cols] at any strides. */
+void lt_cpu_add_bias(const lt_cpu *cpu, const lt_view *y, const float *bias);
 
 #endif

@@ -1,43 +1,25 @@
 /* The convolution entries: built-in kernels where they are chosen, else oneDNN, else built-in kernels on f32 copies of
  * operands that they cannot read. Formula: lt_conv2d(). */
 
-#include "base/parallel.h"
 #include "conv_call.h"
 #include "depthwise.h"
 #include "direct_conv.h"
 #include "row_taps.h"
 #include "tensor/backend/cpu/memory_traffic.h"
 #include "tensor/backend/cpu/operands.h"
-#include "tensor/backend/cpu/work_split.h"
 #include "wgrad.h"
 #include "winograd.h"
 
-typedef struct bias_job {
-    const lt_cpu_kernels *kernels;
-    float *y;
-    const float *bias;
-    int64_t channels;
-} bias_job;
-
-static void add_bias_to_pixels(void *context, int64_t begin, int64_t end, int64_t chunk)
-{
-    (void)chunk;
-    const bias_job *j = context;
-    for (int64_t i = begin; i < end; i++) {
-        float *pixel = j->y + i * j->channels;
-        j->kernels->of[LT_STORE_F32].add(pixel, j->bias, pixel, j->channels);
-    }
-}
-
 static lt_status add_bias(lt_cpu *cpu, const lt_conv_call *c)
 {
-    enum { GRAIN = 1 << 16 }; /* elements */
-    bias_job j = {.kernels = cpu->kernels, .y = c->y->data, .channels = c->y->shape.dim[1]};
+    const int64_t channels = c->y->shape.dim[1];
+    const lt_view pixels = {.data = c->y->data,
+                            .dtype = LT_F32,
+                            .shape = LT_SHAPE(1, lt_cpu_element_count(c->y) / channels, channels),
+                            .stride = {0, channels, 1}};
     void *bias;
     LT_TRY(lt_cpu_get_input(cpu, LT_CPU_BIAS, c->b, LT_F32, &bias));
-    j.bias = bias;
-    lt_parallel(lt_cpu_element_count(c->y) / j.channels, lt_cpu_ceil_div(GRAIN, j.channels),
-                add_bias_to_pixels, &j);
+    lt_cpu_add_bias(cpu, &pixels, bias);
     return LT_OK;
 }
 

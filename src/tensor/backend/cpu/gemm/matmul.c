@@ -1,45 +1,12 @@
 /* The entries matmul and linear: bf16 by the built-in micro-kernel or oneDNN, f32 by oneDNN or the built-in product.
  * Transposes and batches are strides. */
 
-#include "base/parallel.h"
 #include "gemm.h"
 #include "matmul_job.h"
 #include "product.h"
 #include "tensor/backend/cpu/operands.h"
-#include "tensor/backend/cpu/work_split.h"
 
 enum { B = LT_MATMUL_BATCH, ROWS = LT_MATMUL_ROWS, COLS = LT_MATMUL_COLS };
-
-typedef struct bias_job {
-    const lt_cpu_kernels *kernels;
-    const lt_view *y;
-    const float *bias;
-} bias_job;
-
-/* Adds the bias to rows of all batches. */
-static void add_bias_rows(void *context, int64_t begin, int64_t end, int64_t chunk)
-{
-    (void)chunk;
-    const bias_job *all = context;
-    const lt_view *y = all->y;
-    const int64_t rows = y->shape.dim[ROWS], cols = y->shape.dim[COLS], step = y->stride[COLS];
-    for (int64_t i = begin; i < end; i++) {
-        float *row = (float *)y->data + i / rows * y->stride[B] + i % rows * y->stride[ROWS];
-        if (step == 1)
-            all->kernels->of[LT_STORE_F32].add(row, all->bias, row, cols);
-        else
-            for (int64_t c = 0; c < cols; c++)
-                row[c * step] += all->bias[c];
-    }
-}
-
-static void add_bias(const lt_cpu *cpu, const lt_matmul_job *p)
-{
-    enum { GRAIN = 65536 }; /* elements */
-    const int64_t *dim = p->y.shape.dim;
-    bias_job all = {cpu->kernels, &p->y, p->bias.data};
-    lt_parallel(dim[B] * dim[ROWS], dim[COLS] < GRAIN ? GRAIN / dim[COLS] : 1, add_bias_rows, &all);
-}
 
 static lt_operand strided_operand(const lt_view *v, int64_t index, int lanes)
 {
@@ -108,7 +75,7 @@ static lt_status multiply_f32(lt_cpu *cpu, const lt_matmul_job *p)
     if (!done)
         LT_TRY(multiply_f32_builtin(cpu, &f));
     if (lt_cpu_has_data(&f.bias))
-        add_bias(cpu, &f);
+        lt_cpu_add_bias(cpu, &f.y, f.bias.data);
     return direct ? LT_OK : lt_cpu_cast(cpu, &f.y, &p->y);
 }
 
