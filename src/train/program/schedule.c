@@ -50,6 +50,22 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
     return LT_OK;
 }
 
+/* The options that one schedule alone reads. */
+static const struct {
+    const char *option, *sched;
+} of_one[] = {
+    {"decay-ratio", "wsd"},
+    {"decay-type", "wsd"},
+    {"pct-start", "onecycle"},
+    {"div-factor", "onecycle"},
+    {"final-div-factor", "onecycle"},
+    {"cycle-epochs", "cosine-restarts"},
+    {"cycle-mul", "cosine-restarts"},
+    {"cycle-decay", "cosine-restarts"},
+    {"metric", "plateau"},
+    {"patience", "plateau"},
+};
+
 lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *options)
 {
     if (o->form.warmup_steps && o->form.warmup_epochs > 0)
@@ -58,13 +74,10 @@ lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *o
             "--warmup-steps %lld and --warmup-epochs %g contradict each other: choose one",
             (long long)o->form.warmup_steps, o->form.warmup_epochs);
     const char *sched = lt_options_choice(options, "sched");
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const size_t bytes = strcspn(rows[i].help, ": "); /* help begins with the schedule's name */
-        if (rows[i].through && lt_options_is_typed(options, rows[i].name)
-            && (strlen(sched) != bytes || strncmp(sched, rows[i].help, bytes) != 0))
-            return lt_fail(LT_E_ARG, "--sched-kwargs %s: needs --sched %.*s, but it is %s",
-                           rows[i].name, (int)bytes, rows[i].help, sched);
-    }
+    for (size_t i = 0; i < sizeof of_one / sizeof *of_one; i++)
+        if (lt_options_is_typed(options, of_one[i].option) && strcmp(sched, of_one[i].sched) != 0)
+            return lt_fail(LT_E_ARG, "--sched-kwargs %s: needs --sched %s, but it is %s",
+                           of_one[i].option, of_one[i].sched, sched);
     return LT_OK;
 }
 
