@@ -53,7 +53,7 @@ static lt_status parse_milestones(const lt_option_list *list, lt_schedule *sched
 /* The options that one schedule alone reads. */
 static const struct {
     const char *option, *sched;
-} of_one[] = {
+} kwargs[] = {
     {"decay-ratio", "wsd"},
     {"decay-type", "wsd"},
     {"pct-start", "onecycle"},
@@ -74,10 +74,10 @@ lt_status lt_schedule_check_flags(const schedule_options *o, const lt_options *o
             "--warmup-steps %lld and --warmup-epochs %g contradict each other: choose one",
             (long long)o->form.warmup_steps, o->form.warmup_epochs);
     const char *sched = lt_options_choice(options, "sched");
-    for (size_t i = 0; i < sizeof of_one / sizeof *of_one; i++)
-        if (lt_options_is_typed(options, of_one[i].option) && strcmp(sched, of_one[i].sched) != 0)
+    for (size_t i = 0; i < sizeof kwargs / sizeof *kwargs; i++)
+        if (lt_options_is_typed(options, kwargs[i].option) && strcmp(sched, kwargs[i].sched) != 0)
             return lt_fail(LT_E_ARG, "--sched-kwargs %s: needs --sched %s, but it is %s",
-                           of_one[i].option, of_one[i].sched, sched);
+                           kwargs[i].option, kwargs[i].sched, sched);
     return LT_OK;
 }
 
