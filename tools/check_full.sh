@@ -333,10 +333,14 @@ both_mpis()
 
 fuzz_one() # TARGET SECONDS
 {
-    local found=$work/fuzz/found-$1
+    local found=$work/fuzz/found-$1 folder corpus=
     mkdir -p "$found"
+    for folder in "tests/fuzz/corpus/$1" "tests/golden/$1"; do
+        [ ! -d "$folder" ] || corpus="$corpus $folder"
+    done
+    # shellcheck disable=SC2086
     "$work/fuzz/tests/fuzz/fuzzer_$1" -max_total_time="$2" -rss_limit_mb=3000 -max_len=4096 \
-        -artifact_prefix="$found/" "$found" "tests/fuzz/corpus/$1"
+        -artifact_prefix="$found/" "$found" $corpus
 }
 
 fuzz_long()
