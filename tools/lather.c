@@ -1,6 +1,6 @@
 /* The program lather: `lather launch run.ini --on local` starts programs of several processes, `lather doctor RUN`
- * examines a run, `lather verify RUN` repeats one, `lather new` writes a folder for an optimizer, a data set, a model
- * or an operation, `lather completion` prints completion for a shell. */
+ * examines a run, `lather verify RUN` repeats one, `lather race` compares optimizers on fixed tasks, `lather new` writes
+ * a folder for an optimizer, a data set, a model or an operation, `lather completion` prints completion for a shell. */
 
 #include "new.h"
 
@@ -102,8 +102,8 @@ static int launch_main(int argc, char *const *argv)
 }
 
 /* Programs lather-NAME in the folder of tools. */
-static const char *const programs[] = {"doctor",    "report", "inspect",  "bench",
-                                       "reproduce", "pack",   "tokenize", "verify"};
+static const char *const programs[] = {"doctor", "report",   "inspect", "bench", "reproduce",
+                                       "pack",   "tokenize", "verify",  "race"};
 
 static bool is_program(const char *name)
 {
@@ -179,6 +179,7 @@ static int print_usage(const char *command)
         "usage: lather launch PROGRAM.ini [OPTION]...   (lather launch --help)\n"
         "       lather doctor RUN... [--json]           (lather doctor --help)\n"
         "       lather verify RUN [--from-step K]       (lather verify --help)\n"
+        "       lather race run|verify|board ...        (lather race --help)\n"
         "       lather new KIND NAME [--folder DIR]     (lather new --help)\n"
         "       lather completion bash|zsh              (source <(lather completion bash))\n"
         "       lather report|inspect|bench|reproduce|pack|tokenize ...   the programs lather-report, ...\n";

@@ -18,6 +18,7 @@ from . import plugins
 PR_SET_PDEATHSIG = 1
 # Settings in config.yaml that are not compared.
 UNCOMPARED = ("eval-every", "eval-batch-size", "checkpoint-every")
+REPEATED = ("opt-kwargs", "sched-kwargs")  # flags that are given once for each word
 INTERRUPTED = 3  # the trainer's exit status after a checkpoint
 DIVERGED = "is not finite"
 OWN_LINE = re.compile(r"train_\w+: ")  # prefix of a trainer's messages
@@ -39,7 +40,9 @@ def flags_of(settings):
         if key == plugins.FILES:
             flags += plugins.flags_of(value)
             continue
-        if value in ("true", "false"):
+        if key in REPEATED:
+            flags += [word for each in value.split() for word in (f"--{key}", each)]
+        elif value in ("true", "false"):
             flags.append(f"--{key}" if value == "true" else f"--no-{key}")
         else:
             flags += [f"--{key}", value]

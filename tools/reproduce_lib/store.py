@@ -98,6 +98,8 @@ class Store:
     def __init__(self, out, metric, sources=()):
         self.out, self.metric, self.sources, self.cache = out, metric, list(sources), {}
 
+    summarize = staticmethod(compact.compact)  # (cell, run folder, status) -> metrics
+
     def folder(self, cell_id):
         return os.path.join(self.out, "cells", cell_id)
 
@@ -167,7 +169,7 @@ class Store:
 
     def finish(self, cell, status):
         """Metrics, then DONE, then the checkpoints may go."""
-        text = compact.text_of(compact.compact(cell, self.run_folder(cell.id), status))
+        text = compact.text_of(self.summarize(cell, self.run_folder(cell.id), status))
         write_whole(os.path.join(self.out, "metrics", f"{cell.id}.json"), text)
         mark = {"metrics": hashlib.sha256(text.encode()).hexdigest(), "status": status}
         write_whole(os.path.join(self.folder(cell.id), "DONE"), json.dumps(mark) + "\n")

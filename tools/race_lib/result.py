@@ -1,0 +1,87 @@
+"""A finished run of an entry as a small file, RESULTS/TASK/ENTRY/seed-K.json, and its score."""
+import glob
+import hashlib
+import math
+import os
+
+from reproduce_lib import plugins
+from reproduce_lib.compact import read_records, state_bytes
+from reproduce_lib.plan import PlanError
+from reproduce_lib.store import read_json
+from report_lib.records import read_settings
+
+KEYS = ("epoch", "step", "train_loss", "val_loss", "val_top1", "val_top5", "seconds", "eval_seconds")
+ENV = ("version", "git_commit", "compiler", "build", "jpeg", "cpu", "cpu_model", "cpu_isa", "cpu_threads", "os")
+PLACES = ("data", "output", "plugin")  # keys of a config that are paths
+BUILD = ("version", "git_commit", "compiler")  # the keys of ENV by which builds are told apart
+
+
+def sha256_of(path):
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return None
+
+
+def summarize(cell, folder, status):
+    """The result of the run in a folder. A resume repeats no record, but adds a hash of the state that it started from: hashes
+    are those of an unbroken run, at the start, at evaluations and every hash-every steps."""
+    records, config = read_records(os.path.join(folder, "metrics.jsonl")), read_settings(folder)
+    epochs = list({r["step"]: r for r in records if r.get("event") == "epoch"}.values())
+    keys = [key for key in KEYS if any(key in r for r in epochs)]
+    every, ends = int(config.get("hash-every", "0")), {0, *(r["step"] for r in epochs)}
+    hashes = {r["step"]: r["sha256"] for r in records if r.get("event") == "hash"}
+    data = next((r for r in records if r.get("event") == "data"), {})
+    env = read_json(os.path.join(folder, "env.json")) or {}
+    return {"id": cell.id, "status": status, "settings": {k: v for k, v in cell.settings.items() if k != plugins.FILES}, "data": {k: data.get(k) for k in ("samples", "fingerprint")},
+            "config": {k: v for k, v in config.items() if k not in PLACES}, "env": {k: env[k] for k in ENV if k in env}, "epoch_keys": keys,
+            "epochs": [[r.get(key) for key in keys] for r in epochs], "optimizer_bytes": state_bytes(folder, epochs),
+            "hashes": [[step, value] for step, value in hashes.items() if step in ends or (every and step % every == 0)],
+            "weights_sha256": sha256_of(os.path.join(folder, "model.safetensors"))}
+
+
+class Result:
+    """A result and its score. steps: at the first evaluation that reached the target, inf if none did; core_seconds: of
+    training up to there; curve: [(step, score)]; final: the last score."""
+
+    def __init__(self, task, seed, content):
+        self.seed, self.content, metric = seed, content, task.metric
+        rows = [dict(zip(content["epoch_keys"], row)) for row in content["epochs"]]
+        self.curve = [(r["step"], metric.score(r[metric.key])) for r in rows if r.get(metric.key) is not None]
+        is_whole = content["status"] == "done" and self.curve
+        self.final = self.curve[-1][1] if is_whole else metric.worst
+        self.steps = next((step for step, score in self.curve if score >= task.target and step <= task.max_steps), math.inf)
+        threads = int(content["config"].get("threads", "0")) or content["env"].get("cpu_threads", 1)
+        self.core_seconds = threads * sum(r["seconds"] or 0.0 for r in rows if r["step"] <= self.steps)
+        self.bytes = content["optimizer_bytes"]
+        self.last_hash = content["hashes"][-1][1] if content["hashes"] else ""
+        self.build = ", ".join(str(content["env"].get(key, "unknown")) for key in BUILD if key in content["env"])
+
+    def is_reached(self):
+        return self.steps < math.inf
+
+
+def path_of(results, task, entry, seed):
+    return os.path.join(results, task, entry, f"seed-{seed}.json")
+
+
+def differing(one, other):
+    """(key, value of one, of the other) where two dictionaries differ."""
+    return [(key, one.get(key, "(absent)"), other.get(key, "(absent)")) for key in sorted({**one, **other}) if one.get(key) != other.get(key)]
+
+
+def load(results, task, entry):
+    """The results of an entry's seeds, in order. Errors: PlanError if they are of other data or settings than the files."""
+    found = []
+    for path in glob.glob(os.path.join(glob.escape(os.path.join(results, task.name, entry.name)), "seed-*.json")):
+        word, content = os.path.basename(path)[5:-5], read_json(path)
+        if not word.isdigit() or not isinstance(content, dict) or "hashes" not in content:
+            raise PlanError(f"{path}: no result of `lather race run`: remove it, and run the seed again")
+        lack = task.lacks(content["data"]["samples"], content["data"]["fingerprint"])
+        if lack:
+            raise PlanError(f"{path}: {lack}")
+        found.append(Result(task, int(word), content))
+        for key, was, now in differing(content["settings"], entry.all_settings(int(word)))[:1]:
+            raise PlanError(f"{path}: {key} is {was} in the result, {now} in {entry.path}: run the seed again")
+    return sorted(found, key=lambda result: result.seed)
